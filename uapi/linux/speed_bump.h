@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * speed_bump: put a known delay into chosen functions of user programs.
+ *
+ * The device is /dev/speed_bump.  An open file is a session: it owns the
+ * targets added through it and takes them along when it is closed, however
+ * that happens.  Persistent targets belong to the module and outlive the file.
+ *
+ * Rules that hold for every structure here:
+ *
+ * - It may grow at its end.  The size that the caller knows is part of the
+ *   ioctl number (or is given as entry_size, for the entries of an array).  A
+ *   caller with a shorter structure than the kernel's gets zero for what it
+ *   does not know; a caller with a longer one is served as long as the part
+ *   that the kernel does not know is zero, and is refused with E2BIG else.
+ *   Nothing shorter than the first published size (..._SIZE_VER0) is taken:
+ *   EINVAL.
+ * - Padding and reserved fields must be zero, flags must be known: EINVAL.
+ * - A flag, scope or mask bit that is defined here but not (yet) done by the
+ *   running kernel module is refused with EOPNOTSUPP.  SPEED_BUMP_IOC_QUERY
+ *   tells beforehand.
+ * - Fields marked [out] are written by the kernel and not looked at before.
+ * - Times are nanoseconds, on CLOCK_MONOTONIC where they are points in time.
+ * - Process ids are those of the pid namespace of the caller.
+ * - An unknown command is ENOTTY.
+ */
+#ifndef _UAPI_LINUX_SPEED_BUMP_H
+#define _UAPI_LINUX_SPEED_BUMP_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define SPEED_BUMP_DEVICE_NAME	"speed_bump"
+
+/* Free in Documentation/userspace-api/ioctl/ioctl-number.rst up to 7.3. */
+#define SPEED_BUMP_IOC_MAGIC	0xF8
+
+/* Limits that are part of the interface; QUERY returns those that vary. */
+#define SPEED_BUMP_MAX_DELAY_NS	10000000000ULL	/* ERANGE above */
+#define SPEED_BUMP_MAX_BATCH	65536U		/* entries a call, EINVAL above */
+#define SPEED_BUMP_MAX_LABEL	8448U		/* bytes, ENAMETOOLONG above */
+
+/*
+ * What the running module can do, for speed_bump_query.features.
+ */
+#define SPEED_BUMP_FEATURE_SCOPE_SYSTEM		(1ULL << 0)
+#define SPEED_BUMP_FEATURE_SCOPE_TREE		(1ULL << 1)
+#define SPEED_BUMP_FEATURE_SCOPE_THREAD		(1ULL << 2)
+#define SPEED_BUMP_FEATURE_SCOPE_CGROUP		(1ULL << 3)
+#define SPEED_BUMP_FEATURE_FREQUENCY		(1ULL << 4)
+#define SPEED_BUMP_FEATURE_WINDOW		(1ULL << 5)
+#define SPEED_BUMP_FEATURE_SLEEP		(1ULL << 6)
+#define SPEED_BUMP_FEATURE_HISTOGRAM		(1ULL << 7)
+#define SPEED_BUMP_FEATURE_RESET		(1ULL << 8)
+#define SPEED_BUMP_FEATURE_UNPRIVILEGED		(1ULL << 9)
+
+/**
+ * struct speed_bump_query - what the module can do (SPEED_BUMP_IOC_QUERY)
+ * @features:	[out] SPEED_BUMP_FEATURE_*
+ * @max_delay_ns: [out] the longest delay that is taken
+ * @max_targets: [out] how many targets there may be (module parameter)
+ * @max_batch:	[out] how many entries a call may have
+ * @max_label:	[out] how many bytes a label may have
+ * @reserved:	zero
+ */
+struct speed_bump_query {
+	__aligned_u64 features;
+	__aligned_u64 max_delay_ns;
+	__u32 max_targets;
+	__u32 max_batch;
+	__u32 max_label;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_QUERY_SIZE_VER0	32
+
+/* speed_bump_batch.flags */
+#define SPEED_BUMP_BATCH_BEST_EFFORT	(1U << 0)	/* an errno per entry */
+#define SPEED_BUMP_BATCH_ALL		(1U << 1)	/* REMOVE: see there */
+#define SPEED_BUMP_BATCH_PERSISTENT	(1U << 2)	/* with ALL: see REMOVE */
+#define SPEED_BUMP_BATCH_RESET		(1U << 3)	/* STATS: zero them after */
+
+/**
+ * struct speed_bump_batch - an array of entries for ADD, UPDATE, REMOVE, STATS
+ * @entries:	pointer to the first entry; may be 0 only where @count is 0
+ * @count:	number of entries, at most SPEED_BUMP_MAX_BATCH
+ * @entry_size:	bytes from one entry to the next, as the caller's headers have it
+ * @flags:	SPEED_BUMP_BATCH_*
+ * @failed:	[out] all or nothing: index of the entry that failed, or @count
+ *		where none did.  Best effort: the number of entries that failed
+ * @reserved:	zero
+ *
+ * Without BEST_EFFORT the call does all or nothing: it fails with the errno of
+ * the first entry that can't be done, @failed is its index, and nothing was
+ * changed.  With it the call succeeds, each entry's @error says how it went,
+ * and @failed counts those with an error.
+ */
+struct speed_bump_batch {
+	__aligned_u64 entries;
+	__u32 count;
+	__u32 entry_size;
+	__u32 flags;
+	__u32 failed;
+	__aligned_u64 reserved;
+};
+
+#define SPEED_BUMP_BATCH_SIZE_VER0	32
+
+/*
+ * Whom a target delays.  Processes outside the scope get no breakpoint into
+ * their memory.
+ */
+#define SPEED_BUMP_SCOPE_SYSTEM	1U	/* everything; scope_id is 0 */
+#define SPEED_BUMP_SCOPE_TREE	2U	/* process scope_id, its descendants and theirs */
+#define SPEED_BUMP_SCOPE_THREAD	3U	/* thread scope_id */
+#define SPEED_BUMP_SCOPE_CGROUP	4U	/* cgroup v2 subtree; scope_id is an fd of it */
+
+/* speed_bump_target.flags, speed_bump_info.flags */
+#define SPEED_BUMP_TARGET_PERSISTENT	(1U << 0)	/* belongs to the module */
+#define SPEED_BUMP_TARGET_DISABLED	(1U << 1)	/* counts, does not delay */
+#define SPEED_BUMP_TARGET_DEFAULT_DELAY	(1U << 2)	/* delay_ns is 0: take the module's */
+#define SPEED_BUMP_TARGET_SLEEP		(1U << 3)	/* give the CPU away */
+
+/**
+ * struct speed_bump_target - a function to delay (entry of SPEED_BUMP_IOC_ADD)
+ * @offset:	offset in the file of the instruction to stop at
+ * @delay_ns:	delay of each delayed hit, at most SPEED_BUMP_MAX_DELAY_NS.  0
+ *		is a target that only counts
+ * @start_ns:	delay only from this long after ADD on
+ * @duration_ns: and for this long; 0 is for ever
+ * @label:	pointer to a text for people that LIST gives back, not
+ *		interpreted; 0 where @label_len is 0
+ * @label_len:	its bytes, without a NUL
+ * @fd:		the file, open for reading.  It can be closed after the call
+ * @every:	delay every Nth hit; 0 and 1 both delay each
+ * @scope:	SPEED_BUMP_SCOPE_*
+ * @scope_id:	what @scope says
+ * @flags:	SPEED_BUMP_TARGET_*
+ * @id:		[out] names the target in every other call; never 0, never reused
+ * @error:	[out] 0 or a positive errno
+ * @reserved:	zero
+ *
+ * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
+ * file, offset outside of it, unknown flag or scope), ERANGE (delay), ESRCH (no
+ * such process), EEXIST (same file, offset, scope and owner), ENOSPC
+ * (max_targets), ENAMETOOLONG (label), EOPNOTSUPP (not done by this module, or
+ * an instruction that this kernel can't probe), EPERM.
+ */
+struct speed_bump_target {
+	__aligned_u64 offset;
+	__aligned_u64 delay_ns;
+	__aligned_u64 start_ns;
+	__aligned_u64 duration_ns;
+	__aligned_u64 label;
+	__u32 label_len;
+	__s32 fd;
+	__u32 every;
+	__u32 scope;
+	__s32 scope_id;
+	__u32 flags;
+	__aligned_u64 id;
+	__u32 error;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_TARGET_SIZE_VER0	80
+
+/* speed_bump_update.mask: which fields of the entry to take over */
+#define SPEED_BUMP_UPDATE_DELAY		(1U << 0)
+#define SPEED_BUMP_UPDATE_EVERY		(1U << 1)
+#define SPEED_BUMP_UPDATE_WINDOW	(1U << 2)	/* start_ns counts from now */
+#define SPEED_BUMP_UPDATE_ENABLED	(1U << 3)
+
+/**
+ * struct speed_bump_update - new settings (entry of SPEED_BUMP_IOC_UPDATE)
+ * @id:		the target: one of the session, or a persistent one
+ * @delay_ns:	as in struct speed_bump_target
+ * @start_ns:	as in struct speed_bump_target
+ * @duration_ns: as in struct speed_bump_target
+ * @every:	as in struct speed_bump_target
+ * @enabled:	0 or 1
+ * @mask:	SPEED_BUMP_UPDATE_*, at least one; fields not named must be zero
+ * @error:	[out] 0 or a positive errno
+ *
+ * Breakpoints are not touched.  A delay that is under way keeps its length.
+ * Errors: ENOENT (no such target, or another session's), ERANGE, EINVAL.
+ */
+struct speed_bump_update {
+	__aligned_u64 id;
+	__aligned_u64 delay_ns;
+	__aligned_u64 start_ns;
+	__aligned_u64 duration_ns;
+	__u32 every;
+	__u32 enabled;
+	__u32 mask;
+	__u32 error;
+};
+
+#define SPEED_BUMP_UPDATE_SIZE_VER0	48
+
+/**
+ * struct speed_bump_remove - a target to remove (entry of SPEED_BUMP_IOC_REMOVE)
+ * @id:		the target: one of the session, or a persistent one
+ * @error:	[out] 0 or a positive errno
+ * @reserved:	zero
+ *
+ * With SPEED_BUMP_BATCH_ALL there are no entries (@count and @entries are 0)
+ * and every target of the session goes, or, with SPEED_BUMP_BATCH_PERSISTENT
+ * too, every persistent one.  When the call returns no breakpoint of theirs is
+ * left; a delay that one of them has under way is cut short.
+ */
+struct speed_bump_remove {
+	__aligned_u64 id;
+	__u32 error;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_REMOVE_SIZE_VER0	16
+
+/* speed_bump_list.flags: which targets; none of the first three is an error */
+#define SPEED_BUMP_LIST_SESSION		(1U << 0)	/* those of this session */
+#define SPEED_BUMP_LIST_PERSISTENT	(1U << 1)
+#define SPEED_BUMP_LIST_OTHERS		(1U << 2)	/* those of other sessions */
+#define SPEED_BUMP_LIST_FILE		(1U << 3)	/* and only in the file fd */
+
+/**
+ * struct speed_bump_list - read the targets (SPEED_BUMP_IOC_LIST)
+ * @entries:	[out] pointer to an array of struct speed_bump_info
+ * @text:	[out] pointer to a buffer for labels, or 0: no labels
+ * @after:	only targets with a greater id; 0 to begin.  [out] the id of the
+ *		last entry written, so that the next call goes on behind it
+ * @count:	room at @entries.  [out] entries written; 0: that was all
+ * @entry_size:	bytes from one entry to the next
+ * @text_size:	bytes at @text.  [out] bytes used
+ * @flags:	SPEED_BUMP_LIST_*
+ * @fd:		with SPEED_BUMP_LIST_FILE the file, else 0
+ * @reserved:	zero
+ *
+ * Targets come in the order of their ids.  The call stops early where @text is
+ * full, and fails with EMSGSIZE if not even one label has room.
+ */
+struct speed_bump_list {
+	__aligned_u64 entries;
+	__aligned_u64 text;
+	__aligned_u64 after;
+	__u32 count;
+	__u32 entry_size;
+	__u32 text_size;
+	__u32 flags;
+	__s32 fd;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_LIST_SIZE_VER0	48
+
+/**
+ * struct speed_bump_info - a target as it is (entry of SPEED_BUMP_IOC_LIST)
+ * @id:		as ADD returned it
+ * @offset:	file offset
+ * @delay_ns:	delay in force
+ * @start_ns:	when delays begin, CLOCK_MONOTONIC; 0: no window
+ * @end_ns:	when they end, CLOCK_MONOTONIC; 0: never
+ * @ino:	inode number of the file
+ * @dev:	its device, as makedev(3) encodes it in 64 bits, of the file
+ *		system that really holds it (below an overlay)
+ * @label_off:	where the label begins in the text buffer
+ * @label_len:	its bytes
+ * @every:	frequency, at least 1
+ * @scope:	SPEED_BUMP_SCOPE_*
+ * @scope_id:	the root of the tree or the thread in the caller's pid
+ *		namespace, 0 where it is dead or not visible there; else 0
+ * @flags:	SPEED_BUMP_TARGET_*; DISABLED is the target's own switch
+ * @owner:	SPEED_BUMP_LIST_SESSION, _PERSISTENT or _OTHERS
+ * @reserved:	zero
+ */
+struct speed_bump_info {
+	__aligned_u64 id;
+	__aligned_u64 offset;
+	__aligned_u64 delay_ns;
+	__aligned_u64 start_ns;
+	__aligned_u64 end_ns;
+	__aligned_u64 ino;
+	__aligned_u64 dev;
+	__u32 label_off;
+	__u32 label_len;
+	__u32 every;
+	__u32 scope;
+	__s32 scope_id;
+	__u32 flags;
+	__u32 owner;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_INFO_SIZE_VER0	88
+
+#define SPEED_BUMP_OVERSHOOT_BUCKETS	24
+
+/**
+ * struct speed_bump_stats - what a target did (entry of SPEED_BUMP_IOC_STATS)
+ * @id:		the target; any that LIST shows
+ * @generation:	[out] how often the statistics were reset
+ * @hits:	[out] calls of the function inside the scope, switched on or off
+ * @delayed:	[out] hits that were delayed
+ * @skipped_frequency: [out] hits not delayed because of @every
+ * @skipped_window: [out] hits not delayed because of the window
+ * @skipped_disabled: [out] hits not delayed because a switch was off
+ * @cut:	[out] delays that ended early (killed, removed, unloaded);
+ *		they count as delayed
+ * @requested_ns: [out] sum of the delays asked for
+ * @measured_ns: [out] sum of the delays as they were, by the clock
+ * @max_overshoot_ns: [out] the largest (measured - requested) of one hit
+ * @overshoot:	[out] hits by overshoot: [0] is 0 to 1 ns, [i] is 2^i to
+ *		2^(i+1)-1 ns, the last one everything above
+ * @error:	[out] 0 or a positive errno
+ * @reserved:	zero
+ *
+ * hits is the sum of delayed and the skipped ones.  With delay_ns 0 a hit
+ * counts as delayed by 0 ns, so that a target can serve as a counter.
+ */
+struct speed_bump_stats {
+	__aligned_u64 id;
+	__aligned_u64 generation;
+	__aligned_u64 hits;
+	__aligned_u64 delayed;
+	__aligned_u64 skipped_frequency;
+	__aligned_u64 skipped_window;
+	__aligned_u64 skipped_disabled;
+	__aligned_u64 cut;
+	__aligned_u64 requested_ns;
+	__aligned_u64 measured_ns;
+	__aligned_u64 max_overshoot_ns;
+	__aligned_u64 overshoot[SPEED_BUMP_OVERSHOOT_BUCKETS];
+	__u32 error;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_STATS_SIZE_VER0	288
+
+/* speed_bump_session.set */
+#define SPEED_BUMP_SESSION_SET_ENABLED	(1U << 0)
+
+/**
+ * struct speed_bump_session - the session's switch (SPEED_BUMP_IOC_SESSION)
+ * @set:	SPEED_BUMP_SESSION_SET_*; 0 only reads
+ * @enabled:	0 or 1.  [out] as it is now
+ * @targets:	[out] targets that the session owns
+ * @reserved:	zero
+ *
+ * A session begins switched on.  Its switch works on its own targets, the
+ * global one on persistent targets.
+ */
+struct speed_bump_session {
+	__u32 set;
+	__u32 enabled;
+	__u32 targets;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_SESSION_SIZE_VER0	16
+
+/* speed_bump_global.set */
+#define SPEED_BUMP_GLOBAL_SET_ENABLED		(1U << 0)
+#define SPEED_BUMP_GLOBAL_SET_DEFAULT_DELAY	(1U << 1)
+
+/**
+ * struct speed_bump_global - settings of the module (SPEED_BUMP_IOC_GLOBAL)
+ * @set:	SPEED_BUMP_GLOBAL_SET_*; 0 only reads
+ * @enabled:	switch of the persistent targets, 0 or 1, off at first.  [out] as
+ *		it is now
+ * @default_delay_ns: delay for adds that name none.  [out] as it is now
+ * @total_hits:	[out] hits of all targets since the module was loaded, those
+ *		that have been removed included
+ * @total_delay_ns: [out] delay measured, likewise
+ * @targets:	[out] targets there are
+ * @persistent:	[out] how many of them are persistent
+ * @sessions:	[out] open sessions, this one included
+ * @reserved:	zero
+ *
+ * Fields whose bit is not in @set must be zero.
+ */
+struct speed_bump_global {
+	__u32 set;
+	__u32 enabled;
+	__aligned_u64 default_delay_ns;
+	__aligned_u64 total_hits;
+	__aligned_u64 total_delay_ns;
+	__u32 targets;
+	__u32 persistent;
+	__u32 sessions;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_GLOBAL_SIZE_VER0	48
+
+#define SPEED_BUMP_IOC_QUERY	_IOWR(SPEED_BUMP_IOC_MAGIC, 0, struct speed_bump_query)
+#define SPEED_BUMP_IOC_ADD	_IOWR(SPEED_BUMP_IOC_MAGIC, 1, struct speed_bump_batch)
+#define SPEED_BUMP_IOC_UPDATE	_IOWR(SPEED_BUMP_IOC_MAGIC, 2, struct speed_bump_batch)
+#define SPEED_BUMP_IOC_REMOVE	_IOWR(SPEED_BUMP_IOC_MAGIC, 3, struct speed_bump_batch)
+#define SPEED_BUMP_IOC_LIST	_IOWR(SPEED_BUMP_IOC_MAGIC, 4, struct speed_bump_list)
+#define SPEED_BUMP_IOC_STATS	_IOWR(SPEED_BUMP_IOC_MAGIC, 5, struct speed_bump_batch)
+#define SPEED_BUMP_IOC_SESSION	_IOWR(SPEED_BUMP_IOC_MAGIC, 6, struct speed_bump_session)
+#define SPEED_BUMP_IOC_GLOBAL	_IOWR(SPEED_BUMP_IOC_MAGIC, 7, struct speed_bump_global)
+
+#endif /* _UAPI_LINUX_SPEED_BUMP_H */
