@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * @file libsb.h
+ * libsb: put a known delay into chosen functions.
+ *
+ * Objects are opaque. A *configuration* object (sb_spec, sb_target, sb_batch,
+ * sb_patterns) is mutable and owns no kernel resource; a *session* or *table*
+ * owns file descriptors or mappings; an *info* or *stats* object is a snapshot
+ * that never changes.
+ *
+ * Errors: a function that can fail returns -1 or NULL and sets errno. Where errno
+ * alone is not enough it also takes a struct sb_error, which may be NULL, and
+ * fills it with one line for people, without a trailing newline, that says what,
+ * where and what to do. No function prints anything or ends the process.
+ *
+ * Strings are UTF-8 and NUL-terminated. What a getter returns belongs to the
+ * object and lives as long as it, unless its comment says "caller frees".
+ * Every _free, _close and _unref takes NULL.
+ *
+ * Threads: different objects can be used by different threads at the same time;
+ * one object by one thread at a time, but for the functions that say otherwise
+ * (sb_spin_*, sb_site_hit, sb_session_set_enabled).
+ *
+ * Times are nanoseconds in uint64_t; points in time are on CLOCK_MONOTONIC.
+ */
+#ifndef LIBSB_H
+#define LIBSB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define SB_API __attribute__((visibility("default")))
+#else
+#define SB_API
+#endif
+
+/** Longest delay, 10 s. */
+#define SB_MAX_DELAY_NS UINT64_C(10000000000)
+
+/** The version of the library as "MAJOR.MINOR.PATCH". Static storage. */
+SB_API const char *sb_version(void);
+
+/* ------------------------------------------------------------------ error */
+
+struct sb_error;
+
+/** An empty error. NULL with ENOMEM. Free with sb_error_free(). */
+SB_API struct sb_error *sb_error_new(void);
+SB_API void sb_error_free(struct sb_error *err);
+/** The errno that came with the message, 0 if there was none. */
+SB_API int sb_error_code(const struct sb_error *err);
+/** The message, "" if there was none. Valid until the error is used again. */
+SB_API const char *sb_error_message(const struct sb_error *err);
+
+/* --------------------------------------------------------------- duration */
+
+/**
+ * Read a duration such as "500", "500ns", "10us", "10µs", "1.5ms" or "2s".
+ * No unit is nanoseconds. Returns 0, or -1 with EINVAL (not a duration, or not a
+ * whole number of nanoseconds) or ERANGE (over UINT64_MAX).
+ */
+SB_API int sb_duration_parse(const char *text, uint64_t *ns);
+
+/**
+ * Write a duration for people ("1.5ms") in a form that sb_duration_parse() reads
+ * back exactly. Returns the length as snprintf(3) does.
+ */
+SB_API int sb_duration_format(uint64_t ns, char *buf, size_t size);
+
+/* -------------------------------------------------------------------- elf */
+
+/**
+ * The symbols of an ELF file (executable or shared library) and where their code
+ * lies in the file. Reads .symtab and .dynsym, and the separate debug file named
+ * by the build-id when it is installed under /usr/lib/debug.
+ */
+struct sb_elf;
+struct sb_symbol;
+
+enum sb_symbol_kind {
+	SB_SYMBOL_FUNCTION = 1, /**< STT_FUNC with code in this file */
+	SB_SYMBOL_IFUNC = 2, /**< STT_GNU_IFUNC: its entry is the resolver */
+};
+
+/**
+ * Open an ELF file of this machine.
+ * @param path a path with a slash in it, or a bare library name such as
+ *   "libc.so.6" that is looked up as the dynamic loader would (LD_LIBRARY_PATH,
+ *   /etc/ld.so.cache, /lib, /usr/lib), or a bare program name found on PATH
+ * @return the file, close with sb_elf_close(); NULL with ENOENT, EACCES, ENOEXEC
+ *   (not ELF, of another machine or class, or damaged), EISDIR, ENOMEM
+ */
+SB_API struct sb_elf *sb_elf_open(const char *path, struct sb_error *err);
+SB_API void sb_elf_close(struct sb_elf *elf);
+/** The absolute path with symbolic links resolved. */
+SB_API const char *sb_elf_path(const struct sb_elf *elf);
+/** Its open, read-only file descriptor; belongs to @p elf. */
+SB_API int sb_elf_fd(const struct sb_elf *elf);
+/** The GNU build-id in hex, or NULL. */
+SB_API const char *sb_elf_build_id(const struct sb_elf *elf);
+
+/** Number of function symbols with code in the file, in order of their offset. */
+SB_API size_t sb_elf_symbol_count(const struct sb_elf *elf);
+/** The @p index th symbol; belongs to @p elf. NULL with ERANGE. */
+SB_API const struct sb_symbol *sb_elf_symbol(const struct sb_elf *elf, size_t index);
+
+SB_API const char *sb_symbol_name(const struct sb_symbol *sym);
+/** Version, such as "GLIBC_2.2.5", or NULL. */
+SB_API const char *sb_symbol_version(const struct sb_symbol *sym);
+/** Demangled C++ or Rust name, or the plain name where it is not mangled. */
+SB_API const char *sb_symbol_demangled(const struct sb_symbol *sym);
+/** Offset in the file of the function's first instruction. */
+SB_API uint64_t sb_symbol_offset(const struct sb_symbol *sym);
+/** Size of the function in bytes, 0 if unknown. */
+SB_API uint64_t sb_symbol_size(const struct sb_symbol *sym);
+SB_API enum sb_symbol_kind sb_symbol_get_kind(const struct sb_symbol *sym);
+
+struct sb_places;
+
+/**
+ * The places in a file that a text names: a symbol ("malloc"), a versioned one
+ * ("memcpy@GLIBC_2.14" or "memcpy@@GLIBC_2.14"), a glob over plain names
+ * ("PyObject_*"), a demangled C++ or Rust name with or without its parameter list
+ * ("ns::Class::method"), "sym+0x10" or "@0xOFFSET" (an offset in the file).
+ * Symbols with the same offset are one place.
+ * @return the places, free with sb_places_free(); NULL with ENOENT (no such
+ *   symbol: the message names near ones), EINVAL (malformed, or the offset is not
+ *   in executable code), ENOMEM
+ */
+SB_API struct sb_places *sb_elf_find(struct sb_elf *elf, const char *text,
+				     struct sb_error *err);
+SB_API void sb_places_free(struct sb_places *places);
+SB_API size_t sb_places_count(const struct sb_places *places);
+/** Offset in the file of the @p index th place. */
+SB_API uint64_t sb_places_offset(const struct sb_places *places, size_t index);
+/** Its name for people: the symbol, "sym+0x10" or "@0x1234". */
+SB_API const char *sb_places_name(const struct sb_places *places, size_t index);
+
+/* ------------------------------------------------------------------- spec */
+
+/**
+ * What a person wrote to name a target: the one parser for sbctl's arguments, the
+ * lines of target files and SPEED_BUMP_TARGETS.
+ *
+ *   PATH:SYMBOL [OPTION...]            native (dialect SB_SPEC_NATIVE)
+ *   native:PATH:SYMBOL [OPTION...]     native (dialect SB_SPEC_FILE)
+ *   MODULE:QUALNAME [OPTION...]        Python pattern (dialect SB_SPEC_FILE)
+ *   !MODULE:QUALNAME                   exclusion (dialect SB_SPEC_FILE)
+ *
+ * Options: delay=DURATION every=N start=DURATION duration=DURATION, resume=0|1
+ * (Python), pid=N (native). The last ':' that leaves both sides non-empty
+ * separates; white space around is ignored; "#" begins a comment at the start of
+ * a line or after white space.
+ */
+struct sb_spec;
+
+enum sb_spec_dialect {
+	SB_SPEC_NATIVE = 1, /**< sbctl: every text is a native target */
+	SB_SPEC_FILE = 2, /**< target files: Python patterns and native: lines */
+};
+
+enum sb_spec_kind {
+	SB_SPEC_KIND_PYTHON = 1,
+	SB_SPEC_KIND_PYTHON_EXCLUDE = 2,
+	SB_SPEC_KIND_NATIVE = 3,
+};
+
+/** Bits of sb_spec_given(): which options the text names. */
+#define SB_SPEC_DELAY	 (1U << 0)
+#define SB_SPEC_EVERY	 (1U << 1)
+#define SB_SPEC_START	 (1U << 2)
+#define SB_SPEC_DURATION (1U << 3)
+#define SB_SPEC_RESUME	 (1U << 4)
+#define SB_SPEC_PID	 (1U << 5)
+
+/**
+ * Read one target.
+ * @return the spec, free with sb_spec_free(); NULL with EINVAL (malformed; the
+ *   message says which part), ERANGE (delay over SB_MAX_DELAY_NS), ENOMEM
+ */
+SB_API struct sb_spec *sb_spec_parse(const char *text, enum sb_spec_dialect dialect,
+				     struct sb_error *err);
+SB_API void sb_spec_free(struct sb_spec *spec);
+SB_API enum sb_spec_kind sb_spec_get_kind(const struct sb_spec *spec);
+/** Left side: module glob or path. */
+SB_API const char *sb_spec_left(const struct sb_spec *spec);
+/** Right side: qualname glob or symbol text. */
+SB_API const char *sb_spec_right(const struct sb_spec *spec);
+SB_API unsigned int sb_spec_given(const struct sb_spec *spec);
+/** Options; 0 where sb_spec_given() has not their bit. */
+SB_API uint64_t sb_spec_delay_ns(const struct sb_spec *spec);
+SB_API uint32_t sb_spec_every(const struct sb_spec *spec);
+SB_API uint64_t sb_spec_start_ns(const struct sb_spec *spec);
+SB_API uint64_t sb_spec_duration_ns(const struct sb_spec *spec);
+SB_API bool sb_spec_resume(const struct sb_spec *spec);
+SB_API pid_t sb_spec_pid(const struct sb_spec *spec);
+/** The line of the file it was read from, from 1; 0 if not from a file. */
+SB_API unsigned int sb_spec_line(const struct sb_spec *spec);
+
+/** The specs of a target file, in its order. */
+struct sb_specs;
+
+/**
+ * Read a target file.
+ * @return the specs, free with sb_specs_free(); NULL with errno of open(2) or
+ *   read(2), or of sb_spec_parse() with a message that begins "PATH:LINE: "
+ */
+SB_API struct sb_specs *sb_specs_read(const char *path, enum sb_spec_dialect dialect,
+				      struct sb_error *err);
+/** The same from memory; @p name stands for the path in messages. */
+SB_API struct sb_specs *sb_specs_parse(const char *text, size_t length, const char *name,
+				       enum sb_spec_dialect dialect, struct sb_error *err);
+SB_API void sb_specs_free(struct sb_specs *specs);
+SB_API size_t sb_specs_count(const struct sb_specs *specs);
+SB_API const struct sb_spec *sb_specs_get(const struct sb_specs *specs, size_t index);
+
+/* --------------------------------------------------------------- patterns */
+
+/**
+ * Compiled Python patterns. The first spec that matches gives the policy; a match
+ * with any exclusion takes the function out. Cost of a match does not grow with
+ * the number of patterns that have a literal side.
+ *
+ * Globs: '*' any run of characters, '?' one character, "[a-z]" a set, "[!a-z]" its
+ * complement; case-sensitive; anchored at both ends.
+ */
+struct sb_patterns;
+
+/**
+ * Compile the Python specs among @p specs (native ones are passed over). @p specs
+ * must outlive the result. NULL with EINVAL or ENOMEM. Free with
+ * sb_patterns_free().
+ */
+SB_API struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs,
+					       struct sb_error *err);
+SB_API void sb_patterns_free(struct sb_patterns *patterns);
+
+/** Result of sb_patterns_match() where no pattern matches. */
+#define SB_NO_MATCH (-1)
+
+/**
+ * The index in the sb_specs of the first pattern whose right side matches
+ * @p qualname and whose left side matches either @p module (dotted name, may be
+ * NULL) or @p file (may be NULL), or SB_NO_MATCH. Thread-safe.
+ */
+SB_API int sb_patterns_match(const struct sb_patterns *patterns, const char *module,
+			     const char *file, const char *qualname);
+
+/** One glob against one text, as above. */
+SB_API bool sb_glob_match(const char *glob, const char *text);
+
+/* ------------------------------------------------------------------- spin */
+
+/**
+ * The calibrated delay of user space. Reads the TSC (x86) or CNTVCT_EL0 (arm64)
+ * where the kernel itself uses it as clocksource, clock_gettime(CLOCK_MONOTONIC)
+ * elsewhere. All functions are thread-safe; calibration happens once a process,
+ * by the first call of any of them, and takes a few milliseconds.
+ */
+
+/** Ticks of the counter, the cheapest stamp there is. */
+SB_API uint64_t sb_spin_ticks(void);
+/** A difference of ticks in nanoseconds. */
+SB_API uint64_t sb_spin_ticks_to_ns(uint64_t ticks);
+/** Nanoseconds in ticks. */
+SB_API uint64_t sb_spin_ns_to_ticks(uint64_t ns);
+/**
+ * Hold the CPU for @p ns nanoseconds, and return the nanoseconds it took by the
+ * same counter. 0 returns at once.
+ */
+SB_API uint64_t sb_spin_delay(uint64_t ns);
+/** Hold the CPU until sb_spin_ticks() reaches @p deadline; returns the last stamp. */
+SB_API uint64_t sb_spin_until(uint64_t deadline);
+/** What one read of the clock costs, ns, measured. */
+SB_API uint64_t sb_spin_clock_overhead_ns(void);
+/** The shortest delay that can be had, ns: twice the overhead of the clock. */
+SB_API uint64_t sb_spin_min_delay_ns(void);
+/** "tsc", "cntvct" or "clock_gettime". */
+SB_API const char *sb_spin_clock_name(void);
+
+/* ------------------------------------------------------------------- site */
+
+/**
+ * The engine for targets that a language runtime reports (CPython is the first).
+ *
+ * A *table* holds the *sites* of all processes of a workload: for each function
+ * that matched in each process its name, its policy and its counters. A table can
+ * be a file that is mapped by several processes, so that an experiment can read
+ * the counters and switch delays from outside while the workload runs.
+ *
+ * A site is written by its own process only; after a fork the child gets sites of
+ * its own under its own pid (sb_site_hit() sees to it).
+ */
+struct sb_site_table;
+struct sb_site;
+
+/** Options of sb_site_table_create(). Zero what you don't set. */
+struct sb_site_table_options {
+	size_t sz; /**< sizeof(struct sb_site_table_options) */
+	const char *path; /**< file to make (must not exist); NULL: private to this
+			   *   process and its forks */
+	uint32_t capacity; /**< sites at most; 0 is 16384 */
+	bool enabled; /**< master switch at the start */
+};
+
+/** A new table. NULL with EEXIST, ENOSPC, EACCES, ENOMEM. Close with _close(). */
+SB_API struct sb_site_table *
+sb_site_table_create(const struct sb_site_table_options *opts, struct sb_error *err);
+/** Map the table in the file @p path. NULL with ENOENT, EINVAL (not a table). */
+SB_API struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err);
+/** Unmap; sites got from it must not be used any more. The file stays. */
+SB_API void sb_site_table_close(struct sb_site_table *table);
+/** The master switch, effective in all processes at their next hit. Thread-safe. */
+SB_API void sb_site_table_set_enabled(struct sb_site_table *table, bool enabled);
+SB_API bool sb_site_table_enabled(const struct sb_site_table *table);
+/**
+ * What the runtime's hook costs a call apart from the spin; taken off each delay.
+ * For this process only.
+ */
+SB_API void sb_site_table_set_overhead_ns(struct sb_site_table *table, uint64_t ns);
+/**
+ * Say that several threads of this process may hit the same site at the same
+ * moment (a runtime without a global lock), so that counters are added atomically.
+ */
+SB_API void sb_site_table_set_concurrent(struct sb_site_table *table, bool concurrent);
+
+/** What a site does. Zero what you don't set. */
+struct sb_site_policy {
+	size_t sz; /**< sizeof(struct sb_site_policy) */
+	uint64_t delay_ns; /**< net delay of each delayed hit */
+	uint64_t start_ns; /**< no delay before; CLOCK_MONOTONIC, 0: no limit */
+	uint64_t end_ns; /**< no delay from then on; 0: no limit */
+	uint32_t every; /**< delay every Nth hit; 0 and 1 both delay each */
+	uint32_t target; /**< the caller's number for the pattern */
+	bool disabled; /**< counts, does not delay */
+};
+
+/**
+ * The site @p name ("module:qualname") of this process; the same site for the same
+ * name and target. It belongs to the table. NULL with ENOSPC (table full), ENOMEM.
+ * Thread-safe.
+ */
+SB_API struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
+				   const struct sb_site_policy *policy,
+				   struct sb_error *err);
+
+/**
+ * A hit: count it, and delay as the site's policy says. This is the hot path.
+ * @param entry sb_spin_ticks() as early in the runtime's hook as possible: the
+ *   time from there on is part of the delay
+ * Thread-safe, async-signal-safe, never fails, keeps errno.
+ */
+SB_API void sb_site_hit(struct sb_site *site, uint64_t entry);
+
+/** Add @p n units of work to the progress point @p name of this process. */
+SB_API int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n);
+
+/** A snapshot of all sites of a table. */
+struct sb_site_list;
+
+enum sb_site_kind {
+	SB_SITE_FUNCTION = 1,
+	SB_SITE_PROGRESS = 2, /**< hits is the units of work */
+};
+
+/** Free with sb_site_list_free(). NULL with ENOMEM. */
+SB_API struct sb_site_list *sb_site_table_read(struct sb_site_table *table);
+SB_API void sb_site_list_free(struct sb_site_list *list);
+SB_API size_t sb_site_list_count(const struct sb_site_list *list);
+SB_API enum sb_site_kind sb_site_list_kind(const struct sb_site_list *list, size_t i);
+SB_API const char *sb_site_list_name(const struct sb_site_list *list, size_t i);
+SB_API pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i);
+SB_API uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i);
+SB_API uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i);
+/** Calls. */
+SB_API uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i);
+/** Calls that were delayed. */
+SB_API uint64_t sb_site_list_delayed(const struct sb_site_list *list, size_t i);
+/** Sum of the delays asked for, ns. */
+SB_API uint64_t sb_site_list_requested_ns(const struct sb_site_list *list, size_t i);
+/** Sum of the delays as they were (hook included), ns. */
+SB_API uint64_t sb_site_list_measured_ns(const struct sb_site_list *list, size_t i);
+
+/* ----------------------------------------------------------------- target */
+
+/** Whom a native target delays. */
+enum sb_scope {
+	SB_SCOPE_SYSTEM = 1, /**< everything */
+	SB_SCOPE_TREE = 2, /**< a process, its descendants and theirs */
+	SB_SCOPE_THREAD = 3,
+	SB_SCOPE_CGROUP = 4,
+};
+
+/** Flags of a native target. */
+#define SB_TARGET_PERSISTENT	(1U << 0) /**< belongs to the module, not the session */
+#define SB_TARGET_DISABLED	(1U << 1) /**< counts, does not delay */
+#define SB_TARGET_DEFAULT_DELAY (1U << 2) /**< take the module's default delay */
+
+/** How to add native targets. Zero what you don't set. */
+struct sb_target_options {
+	size_t sz; /**< sizeof(struct sb_target_options) */
+	uint64_t delay_ns;
+	uint64_t start_ns; /**< from now */
+	uint64_t duration_ns; /**< from start; 0: for ever */
+	uint32_t every;
+	enum sb_scope scope; /**< 0 is SB_SCOPE_SYSTEM */
+	int scope_id; /**< pid, tid, or fd of a cgroup directory */
+	unsigned int flags; /**< SB_TARGET_* */
+};
+
+/** Targets to add in one call: a configuration object. */
+struct sb_batch;
+
+SB_API struct sb_batch *sb_batch_new(void);
+SB_API void sb_batch_free(struct sb_batch *batch);
+/**
+ * Put every place that @p symbol names in @p elf into the batch (see
+ * sb_elf_find()). The batch keeps its own descriptor of the file.
+ * @return the number of places, or -1 with errno of sb_elf_find()
+ */
+SB_API int sb_batch_add(struct sb_batch *batch, struct sb_elf *elf, const char *symbol,
+			const struct sb_target_options *opts, struct sb_error *err);
+/** The same from a spec; its options override those of @p opts. */
+SB_API int sb_batch_add_spec(struct sb_batch *batch, const struct sb_spec *spec,
+			     const struct sb_target_options *opts, struct sb_error *err);
+SB_API size_t sb_batch_count(const struct sb_batch *batch);
+/** "PATH:SYMBOL" of the @p index th target. */
+SB_API const char *sb_batch_label(const struct sb_batch *batch, size_t index);
+/** Its id, once sb_session_add() has added it; 0 before. */
+SB_API uint64_t sb_batch_id(const struct sb_batch *batch, size_t index);
+
+/* ---------------------------------------------------------------- session */
+
+/**
+ * A session: what it adds is gone when it is closed, or when the process that
+ * holds it ends in whatever way. Persistent targets are not.
+ *
+ * Not shared over fork(): a child that inherits a session keeps it alive and must
+ * not use it; descriptors are close-on-exec.
+ */
+struct sb_session;
+
+/** Options of sb_session_open(). Zero what you don't set. */
+struct sb_session_options {
+	size_t sz; /**< sizeof(struct sb_session_options) */
+	const char *device; /**< NULL is /dev/speed_bump */
+};
+
+/**
+ * Open a session. NULL with ENOENT or ENODEV (module not loaded: the message says
+ * what to do), EACCES or EPERM, EPROTO (not our device).
+ */
+SB_API struct sb_session *sb_session_open(const struct sb_session_options *opts,
+					  struct sb_error *err);
+SB_API void sb_session_close(struct sb_session *session);
+/** What serves it: "driver". */
+SB_API const char *sb_session_backend(const struct sb_session *session);
+/** Bits of what it can do: those of SPEED_BUMP_FEATURE_* in the uapi header. */
+SB_API uint64_t sb_session_features(const struct sb_session *session);
+SB_API uint32_t sb_session_max_targets(const struct sb_session *session);
+
+/**
+ * Add the targets of a batch, all or none.
+ * @return 0, or -1 with errno as the uapi header lists it; the message names the
+ *   target that failed, *@p failed (may be NULL) is its index
+ */
+SB_API int sb_session_add(struct sb_session *session, struct sb_batch *batch,
+			  size_t *failed, struct sb_error *err);
+/** Remove targets by id, all or none. ENOENT: no such target. */
+SB_API int sb_session_remove(struct sb_session *session, const uint64_t *ids,
+			     size_t count, size_t *failed, struct sb_error *err);
+/** Remove all targets of the session, or all persistent ones. */
+SB_API int sb_session_clear(struct sb_session *session, bool persistent,
+			    struct sb_error *err);
+/** Set the delay of targets by id, all or none. */
+SB_API int sb_session_set_delay(struct sb_session *session, const uint64_t *ids,
+				size_t count, uint64_t delay_ns, struct sb_error *err);
+/** Switch targets on or off by id, all or none. */
+SB_API int sb_session_set_targets_enabled(struct sb_session *session,
+					  const uint64_t *ids, size_t count,
+					  bool enabled, struct sb_error *err);
+/** The session's own switch. Thread-safe, fast enough for every millisecond. */
+SB_API int sb_session_set_enabled(struct sb_session *session, bool enabled);
+
+/** Which targets sb_session_list() returns. */
+#define SB_LIST_SESSION	   (1U << 0) /**< of this session */
+#define SB_LIST_PERSISTENT (1U << 1)
+#define SB_LIST_OTHERS	   (1U << 2) /**< of other sessions */
+
+/** Targets as they were at one moment, with their statistics. */
+struct sb_target_list;
+
+/**
+ * Read targets and their statistics. @p elf restricts it to those in that file, or
+ * is NULL. Free with sb_target_list_free().
+ */
+SB_API struct sb_target_list *sb_session_list(struct sb_session *session,
+					      unsigned int which,
+					      const struct sb_elf *elf,
+					      struct sb_error *err);
+SB_API void sb_target_list_free(struct sb_target_list *list);
+SB_API size_t sb_target_list_count(const struct sb_target_list *list);
+SB_API uint64_t sb_target_list_id(const struct sb_target_list *list, size_t i);
+/** "PATH:SYMBOL" as it was added. */
+SB_API const char *sb_target_list_label(const struct sb_target_list *list, size_t i);
+/** SB_LIST_SESSION, _PERSISTENT or _OTHERS. */
+SB_API unsigned int sb_target_list_owner(const struct sb_target_list *list, size_t i);
+SB_API uint64_t sb_target_list_offset(const struct sb_target_list *list, size_t i);
+SB_API uint64_t sb_target_list_delay_ns(const struct sb_target_list *list, size_t i);
+SB_API uint32_t sb_target_list_every(const struct sb_target_list *list, size_t i);
+SB_API bool sb_target_list_enabled(const struct sb_target_list *list, size_t i);
+SB_API enum sb_scope sb_target_list_scope(const struct sb_target_list *list, size_t i);
+/** Root of the tree, or thread; 0 where it is dead or there is none. */
+SB_API pid_t sb_target_list_scope_id(const struct sb_target_list *list, size_t i);
+
+/** The counters of struct speed_bump_stats; see the uapi header for each. */
+enum sb_counter {
+	SB_COUNTER_HITS = 1,
+	SB_COUNTER_DELAYED,
+	SB_COUNTER_SKIPPED_FREQUENCY,
+	SB_COUNTER_SKIPPED_WINDOW,
+	SB_COUNTER_SKIPPED_DISABLED,
+	SB_COUNTER_CUT,
+	SB_COUNTER_REQUESTED_NS,
+	SB_COUNTER_MEASURED_NS,
+	SB_COUNTER_MAX_OVERSHOOT_NS,
+	SB_COUNTER_GENERATION,
+};
+
+/** A counter of the @p i th target; 0 for an unknown counter. */
+SB_API uint64_t sb_target_list_counter(const struct sb_target_list *list, size_t i,
+				       enum sb_counter counter);
+
+/** Settings and totals of the module, a snapshot. */
+struct sb_status;
+
+/** Free with sb_status_free(). */
+SB_API struct sb_status *sb_session_status(struct sb_session *session,
+					   struct sb_error *err);
+SB_API void sb_status_free(struct sb_status *status);
+/** The global switch, of the persistent targets. */
+SB_API bool sb_status_enabled(const struct sb_status *status);
+SB_API uint64_t sb_status_default_delay_ns(const struct sb_status *status);
+SB_API uint64_t sb_status_total_hits(const struct sb_status *status);
+SB_API uint64_t sb_status_total_delay_ns(const struct sb_status *status);
+SB_API uint32_t sb_status_targets(const struct sb_status *status);
+SB_API uint32_t sb_status_persistent(const struct sb_status *status);
+SB_API uint32_t sb_status_sessions(const struct sb_status *status);
+/** Set the global switch. */
+SB_API int sb_session_set_global_enabled(struct sb_session *session, bool enabled,
+					 struct sb_error *err);
+/** Set the delay of adds that name none. ERANGE over SB_MAX_DELAY_NS. */
+SB_API int sb_session_set_default_delay(struct sb_session *session, uint64_t delay_ns,
+					struct sb_error *err);
+
+/* ----------------------------------------------------------------- module */
+
+/** Why the driver can't be used, worst first. */
+enum sb_module_state {
+	SB_MODULE_READY = 1, /**< loaded, and this process may use it */
+	SB_MODULE_NO_PERMISSION, /**< loaded, but the device is not ours to open */
+	SB_MODULE_NOT_LOADED, /**< installed for this kernel, not loaded */
+	SB_MODULE_NOT_INSTALLED, /**< no module for this kernel */
+	SB_MODULE_BUILD_FAILED, /**< DKMS tried and failed */
+	SB_MODULE_REFUSED, /**< Secure Boot or lockdown refuses unsigned modules */
+	SB_MODULE_NO_UPROBES, /**< the kernel has no uprobes */
+	SB_MODULE_NO_MODULES, /**< the kernel can't load modules */
+};
+
+struct sb_diagnosis;
+
+/** Look at this machine. Free with sb_diagnosis_free(). NULL with ENOMEM. */
+SB_API struct sb_diagnosis *sb_module_diagnose(void);
+SB_API void sb_diagnosis_free(struct sb_diagnosis *diagnosis);
+SB_API enum sb_module_state sb_diagnosis_state(const struct sb_diagnosis *diagnosis);
+/** One line: what is the matter. */
+SB_API const char *sb_diagnosis_summary(const struct sb_diagnosis *diagnosis);
+/** What to do, lines separated by '\n'; "" if nothing. */
+SB_API const char *sb_diagnosis_advice(const struct sb_diagnosis *diagnosis);
+/** How many checks were made, and each: its name, whether it passed, a detail. */
+SB_API size_t sb_diagnosis_check_count(const struct sb_diagnosis *diagnosis);
+SB_API const char *sb_diagnosis_check_name(const struct sb_diagnosis *d, size_t i);
+SB_API bool sb_diagnosis_check_passed(const struct sb_diagnosis *d, size_t i);
+SB_API const char *sb_diagnosis_check_detail(const struct sb_diagnosis *d, size_t i);
+
+/**
+ * Load the module.
+ * @param path a .ko file, or NULL for the one installed for this kernel
+ * @param parameters such as "max_targets=100000", or NULL
+ * Already loaded is success. The message of a failure says what to do.
+ */
+SB_API int sb_module_load(const char *path, const char *parameters,
+			  struct sb_error *err);
+/** Unload it. EBUSY: a session is open. Not loaded is success. */
+SB_API int sb_module_unload(struct sb_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* LIBSB_H */

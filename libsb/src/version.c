@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT
+#include "libsb.h"
+
+const char *sb_version(void)
+{
+	return SB_VERSION;
+}
