@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: MIT
+# The front door. Each target does its own set-up; the work is in build-aux/,
+# meson.build, driver/Kbuild and selftests/guest/.
+
+prefix ?= /usr/local
+
+.PHONY: all demo check build install module help
+
+all: build
+
+help:
+	@echo 'make demo     slow functions of real programs, Python and native, and see which matter'
+	@echo 'make check    every test, the module in guests with stock kernels'
+	@echo 'make build    libsb, sbctl and the unit tests in build/'
+	@echo 'make module   the kernel module for the running kernel'
+	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
+	@echo 'pip install . the Python package'
+
+demo check build:
+	@build-aux/$@
+
+module:
+	$(MAKE) -C driver
+
+install: build
+	meson install -C build
