@@ -1,2 +1,462 @@
 // SPDX-License-Identifier: MIT
-#include "libsb.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/speed_bump.h>
+
+#include "batch.h"
+#include "error.h"
+#include "options.h"
+#include "session.h"
+#include "target_list.h"
+
+struct sb_session *sb_session_open(const struct sb_session_options *opts,
+				   struct sb_error *err)
+{
+	struct sb_session_options options;
+	struct sb_session *session;
+
+	if (sb_options_copy(&options, sizeof(options), opts, err))
+		return NULL;
+	session = calloc(1, sizeof(*session));
+	if (!session) {
+		sb_error_set(err, ENOMEM, "out of memory");
+		return NULL;
+	}
+	session->backend = sb_driver_open(
+		options.device ? options.device : "/dev/" SPEED_BUMP_DEVICE_NAME, err);
+	if (!session->backend) {
+		int code = errno;
+
+		free(session);
+		errno = code;
+		return NULL;
+	}
+	return session;
+}
+
+void sb_session_close(struct sb_session *session)
+{
+	if (!session)
+		return;
+	session->backend->ops->close(session->backend);
+	free(session);
+}
+
+const char *sb_session_backend(const struct sb_session *session)
+{
+	return session->backend->ops->name;
+}
+
+uint64_t sb_session_features(const struct sb_session *session)
+{
+	return session->backend->limits.features;
+}
+
+uint32_t sb_session_max_targets(const struct sb_session *session)
+{
+	return session->backend->limits.max_targets;
+}
+
+static size_t chunk(const struct sb_session *session, size_t done, size_t count)
+{
+	size_t most = session->backend->limits.max_batch;
+
+	return count - done < most ? count - done : most;
+}
+
+/* ------------------------------------------------------------------ errors */
+
+static int explain_permission(struct sb_error *err, const char *label,
+			      const struct sb_target *target)
+{
+	const char *what;
+
+	if (target->options.flags & SB_TARGET_PERSISTENT)
+		what = "a persistent target needs root or CAP_PERFMON";
+	else if (target->options.scope == SB_SCOPE_SYSTEM)
+		what = "a target for every process needs root or CAP_PERFMON: run as "
+		       "root "
+		       "or name a process of your own";
+	else
+		what = "only a process of your own and a file that you can read can be a "
+		       "target: run as root or with CAP_PERFMON";
+	return sb_error_set(err, errno, "%s: not allowed: %s", label, what);
+}
+
+static int explain_unsupported(struct sb_error *err, const struct sb_target *target,
+			       uint64_t features)
+{
+	static const uint64_t scopes[] = {
+		[SB_SCOPE_SYSTEM] = SPEED_BUMP_FEATURE_SCOPE_SYSTEM,
+		[SB_SCOPE_TREE] = SPEED_BUMP_FEATURE_SCOPE_TREE,
+		[SB_SCOPE_THREAD] = SPEED_BUMP_FEATURE_SCOPE_THREAD,
+		[SB_SCOPE_CGROUP] = SPEED_BUMP_FEATURE_SCOPE_CGROUP,
+	};
+	const struct sb_target_options *opts = &target->options;
+	const char *missing = NULL;
+
+	if (opts->scope <= SB_SCOPE_CGROUP && !(features & scopes[opts->scope]))
+		missing = "this scope";
+	else if (opts->every > 1 && !(features & SPEED_BUMP_FEATURE_FREQUENCY))
+		missing = "a frequency";
+	else if ((opts->start_ns || opts->duration_ns) &&
+		 !(features & SPEED_BUMP_FEATURE_WINDOW))
+		missing = "a time window";
+	if (missing)
+		return sb_error_set(err, EOPNOTSUPP,
+				    "%s: the loaded module can't do %s: update it",
+				    target->label, missing);
+	return sb_error_set(
+		err, EOPNOTSUPP,
+		"%s: this kernel can't put a breakpoint on the instruction at "
+		"offset 0x%" PRIx64 ": leave the function out or name a later "
+		"instruction (SYMBOL+0xN)",
+		target->label, target->offset);
+}
+
+static bool named_twice(const struct sb_batch *batch, size_t index)
+{
+	const struct sb_target *a = &batch->targets[index];
+
+	for (size_t i = 0; i < index; i++) {
+		const struct sb_target *b = &batch->targets[i];
+
+		if (a->fd == b->fd && a->offset == b->offset &&
+		    a->options.scope == b->options.scope &&
+		    a->options.scope_id == b->options.scope_id)
+			return true;
+	}
+	return false;
+}
+
+/* Turn errno into words about the target that failed. */
+static int explain_add(const struct sb_session *session, const struct sb_batch *batch,
+		       size_t index, struct sb_error *err)
+{
+	const struct sb_limits *limits = &session->backend->limits;
+	const struct sb_target *target = &batch->targets[index];
+	const char *label = target->label;
+
+	switch (errno) {
+	case EEXIST:
+		if (named_twice(batch, index))
+			return sb_error_set(err, EEXIST,
+					    "%s is named twice: leave one of them out",
+					    label);
+		return sb_error_set(err, EEXIST, "%s is already a target%s", label,
+				    target->options.flags & SB_TARGET_PERSISTENT
+					    ? ": update or remove it"
+					    : " of this session");
+	case EACCES:
+	case EPERM:
+		return explain_permission(err, label, target);
+	case EOPNOTSUPP:
+		return explain_unsupported(err, target, limits->features);
+	case ESRCH:
+		return sb_error_set(err, ESRCH, "%s: there is no %s %d", label,
+				    target->options.scope == SB_SCOPE_THREAD ? "thread"
+									     : "process",
+				    target->options.scope_id);
+	case ENOSPC:
+		return sb_error_set(err, ENOSPC,
+				    "%s: no room: the module takes %" PRIu32
+				    " targets (its parameter max_targets)",
+				    label, limits->max_targets);
+	case ERANGE:
+		return sb_error_set(err, ERANGE, "%s: the delay is over the limit of 10s",
+				    label);
+	case ENAMETOOLONG:
+		return sb_error_set(err, ENAMETOOLONG,
+				    "%.64s...: the name is longer than %" PRIu32 " bytes",
+				    label, limits->max_label);
+	case E2BIG:
+		return sb_error_set(
+			err, E2BIG,
+			"%s: the loaded module is older than libsb " SB_VERSION
+			" and lacks an option that is used: update it",
+			label);
+	case EINVAL:
+		return sb_error_set(
+			err, EINVAL,
+			"%s: the module refuses it as invalid: is it a regular "
+			"file with code at offset 0x%" PRIx64 "?",
+			label, target->offset);
+	default:
+		return sb_error_set(err, errno, "%s: %s", label, strerror(errno));
+	}
+}
+
+static int explain_id(uint64_t id, struct sb_error *err)
+{
+	if (errno == ENOENT)
+		return sb_error_set(err, ENOENT, "there is no target %" PRIu64, id);
+	if (errno == EPERM || errno == EACCES)
+		return sb_error_set(err, errno,
+				    "target %" PRIu64
+				    ": not allowed: run as root or with "
+				    "CAP_PERFMON",
+				    id);
+	return sb_error_set(err, errno, "target %" PRIu64 ": %s", id, strerror(errno));
+}
+
+/* --------------------------------------------------------------------- add */
+
+static void take_back(struct sb_session *session, struct sb_batch *batch, size_t count)
+{
+	struct sb_backend *backend = session->backend;
+	uint64_t *ids = calloc(count ? count : 1, sizeof(*ids));
+	size_t failed;
+
+	for (size_t done = 0, n; done < count; done += n) {
+		uint64_t one = batch->targets[done].id;
+
+		n = ids ? chunk(session, done, count) : 1;
+		for (size_t i = 0; ids && i < n; i++)
+			ids[i] = batch->targets[done + i].id;
+		backend->ops->remove(backend, ids ? ids : &one, n, &failed);
+	}
+	for (size_t i = 0; i < count; i++)
+		batch->targets[i].id = 0;
+	free(ids);
+}
+
+int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *failed,
+		   struct sb_error *err)
+{
+	struct sb_backend *backend = session->backend;
+	size_t at = 0;
+
+	for (size_t done = 0, n; done < batch->count; done += n) {
+		n = chunk(session, done, batch->count);
+		if (!backend->ops->add(backend, batch->targets + done, n, &at))
+			continue;
+		at += done;
+		explain_add(session, batch, at, err);
+		if (failed)
+			*failed = at;
+		at = errno;
+		take_back(session, batch, done);
+		errno = at;
+		return -1;
+	}
+	return 0;
+}
+
+/* -------------------------------------------------------- remove and update */
+
+static struct sb_target_list *read_list(struct sb_session *session, unsigned int which,
+					int fd, struct sb_error *err)
+{
+	struct sb_backend *backend = session->backend;
+	struct sb_target_list *list = calloc(1, sizeof(*list));
+
+	if (list && !backend->ops->list(backend, which, fd, list))
+		return list;
+	sb_error_set(err, errno, "can't read the targets: %s", strerror(errno));
+	fd = errno;
+	sb_target_list_free(list);
+	errno = fd;
+	return NULL;
+}
+
+static int compare_id(const void *key, const void *entry)
+{
+	uint64_t a = *(const uint64_t *)key;
+	uint64_t b = ((const struct sb_target_info *)entry)->id;
+
+	return a < b ? -1 : a > b;
+}
+
+static const struct sb_target_info *find_id(const struct sb_target_list *list,
+					    uint64_t id)
+{
+	if (!list->count)
+		return NULL;
+	return bsearch(&id, list->infos, list->count, sizeof(*list->infos), compare_id);
+}
+
+/*
+ * The targets as they are, for a call that is too large for one batch: it must know
+ * beforehand that every id is there, and afterwards what to put back. NULL with
+ * ENOENT where one is missing.
+ */
+static struct sb_target_list *check_ids(struct sb_session *session, const uint64_t *ids,
+					size_t count, size_t *failed,
+					struct sb_error *err)
+{
+	struct sb_target_list *list =
+		read_list(session, SB_LIST_SESSION | SB_LIST_PERSISTENT, -1, err);
+
+	for (size_t i = 0; list && i < count; i++) {
+		if (find_id(list, ids[i]))
+			continue;
+		sb_target_list_free(list);
+		errno = ENOENT;
+		explain_id(ids[i], err);
+		if (failed)
+			*failed = i;
+		return NULL;
+	}
+	return list;
+}
+
+/* Remove what is still there of a part of @ids. */
+static int remove_singly(struct sb_backend *backend, const uint64_t *ids, size_t from,
+			 size_t to, size_t *failed)
+{
+	size_t at;
+
+	for (*failed = from; *failed < to; ++*failed)
+		if (backend->ops->remove(backend, ids + *failed, 1, &at) &&
+		    errno != ENOENT)
+			return -1;
+	return 0;
+}
+
+int sb_session_remove(struct sb_session *session, const uint64_t *ids, size_t count,
+		      size_t *failed, struct sb_error *err)
+{
+	struct sb_backend *backend = session->backend;
+	struct sb_target_list *before;
+	size_t at = 0;
+
+	if (count <= backend->limits.max_batch) {
+		if (!count || !backend->ops->remove(backend, ids, count, &at))
+			return 0;
+		if (failed)
+			*failed = at;
+		return explain_id(ids[at], err);
+	}
+	before = check_ids(session, ids, count, failed, err);
+	if (!before)
+		return -1;
+	sb_target_list_free(before);
+	for (size_t done = 0, n; done < count; done += n) {
+		n = chunk(session, done, count);
+		if (!backend->ops->remove(backend, ids + done, n, &at))
+			continue;
+		at += done;
+		/* One went away since it was checked: that is what was wanted. */
+		if (errno == ENOENT && !remove_singly(backend, ids, done, done + n, &at))
+			continue;
+		if (failed)
+			*failed = at;
+		return explain_id(ids[at], err);
+	}
+	return 0;
+}
+
+int sb_session_clear(struct sb_session *session, bool persistent, struct sb_error *err)
+{
+	struct sb_backend *backend = session->backend;
+
+	if (!backend->ops->clear(backend, persistent))
+		return 0;
+	if (errno == EPERM || errno == EACCES)
+		return sb_error_set(
+			err, errno,
+			"not allowed to remove persistent targets: run as root "
+			"or with CAP_PERFMON");
+	return sb_error_set(err, errno, "can't remove the targets: %s", strerror(errno));
+}
+
+static void change_back(struct sb_session *session, const struct sb_change *changes,
+			size_t count, const struct sb_target_list *before)
+{
+	struct sb_backend *backend = session->backend;
+	size_t failed;
+
+	for (size_t i = 0; i < count; i++) {
+		const struct sb_target_info *info = find_id(before, changes[i].id);
+		struct sb_change change = changes[i];
+
+		if (!info)
+			continue;
+		change.delay_ns = info->delay_ns;
+		change.enabled = info->enabled;
+		backend->ops->update(backend, &change, 1, &failed);
+	}
+}
+
+/* Make the change @what of every target in @ids. */
+static int update(struct sb_session *session, const uint64_t *ids, size_t count,
+		  const struct sb_change *what, struct sb_error *err)
+{
+	struct sb_backend *backend = session->backend;
+	struct sb_target_list *before = NULL;
+	struct sb_change *changes;
+	size_t at = 0;
+	int code = 0;
+
+	if (!count)
+		return 0;
+	changes = calloc(count, sizeof(*changes));
+	if (!changes)
+		return sb_error_set(err, ENOMEM, "out of memory");
+	if (count > backend->limits.max_batch) {
+		before = check_ids(session, ids, count, NULL, err);
+		if (!before) {
+			code = errno;
+			goto out;
+		}
+	}
+	for (size_t i = 0; i < count; i++) {
+		changes[i] = *what;
+		changes[i].id = ids[i];
+	}
+	for (size_t done = 0, n; done < count; done += n) {
+		n = chunk(session, done, count);
+		if (!backend->ops->update(backend, changes + done, n, &at))
+			continue;
+		explain_id(ids[done + at], err);
+		code = errno;
+		if (before)
+			change_back(session, changes, done, before);
+		break;
+	}
+out:
+	sb_target_list_free(before);
+	free(changes);
+	errno = code;
+	return code ? -1 : 0;
+}
+
+int sb_session_set_delay(struct sb_session *session, const uint64_t *ids, size_t count,
+			 uint64_t delay_ns, struct sb_error *err)
+{
+	struct sb_change change = {.mask = SB_CHANGE_DELAY, .delay_ns = delay_ns};
+	char text[32];
+
+	if (delay_ns > session->backend->limits.max_delay_ns) {
+		sb_duration_format(delay_ns, text, sizeof(text));
+		return sb_error_set(err, ERANGE, "a delay of %s is over the limit of 10s",
+				    text);
+	}
+	return update(session, ids, count, &change, err);
+}
+
+int sb_session_set_targets_enabled(struct sb_session *session, const uint64_t *ids,
+				   size_t count, bool enabled, struct sb_error *err)
+{
+	struct sb_change change = {.mask = SB_CHANGE_ENABLED, .enabled = enabled};
+
+	return update(session, ids, count, &change, err);
+}
+
+int sb_session_set_enabled(struct sb_session *session, bool enabled)
+{
+	return session->backend->ops->set_enabled(session->backend, enabled);
+}
+
+struct sb_target_list *sb_session_list(struct sb_session *session, unsigned int which,
+				       const struct sb_elf *elf, struct sb_error *err)
+{
+	if (!which || which & ~(SB_LIST_SESSION | SB_LIST_PERSISTENT | SB_LIST_OTHERS)) {
+		sb_error_set(err, EINVAL, "no or unknown SB_LIST_ bits: 0x%x", which);
+		return NULL;
+	}
+	return read_list(session, which, elf ? sb_elf_fd(elf) : -1, err);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What serves a session. The driver is one backend; one that needs no module (BPF
+ * uprobes) can be another without anything above this table changing. Nothing here
+ * speaks of ioctls: a backend translates at its own edge.
+ */
+#ifndef SB_BACKEND_H
+#define SB_BACKEND_H
+
+#include "libsb.h"
+
+struct sb_target_list;
+struct sb_status;
+
+/* What a backend can do and how much of it. */
+struct sb_limits {
+	uint64_t features; /* SPEED_BUMP_FEATURE_* */
+	uint64_t max_delay_ns;
+	uint32_t max_targets;
+	uint32_t max_batch; /* entries that one call of add, update, remove takes */
+	uint32_t max_label;
+};
+
+/* A target of a batch. The descriptor belongs to the batch. */
+struct sb_target {
+	int fd;
+	uint64_t offset;
+	char *label;
+	struct sb_target_options options;
+	uint64_t id; /* 0 until it was added */
+};
+
+#define SB_CHANGE_DELAY	  (1U << 0)
+#define SB_CHANGE_ENABLED (1U << 1)
+
+/* New settings of a target that is there. */
+struct sb_change {
+	uint64_t id;
+	uint64_t delay_ns;
+	bool enabled;
+	unsigned int mask; /* SB_CHANGE_* */
+};
+
+struct sb_backend {
+	const struct sb_backend_ops *ops;
+	struct sb_limits limits;
+};
+
+/*
+ * All return 0, or -1 with errno. add, update and remove take at most max_batch
+ * entries, do all or nothing, and set *failed to the index of the first entry that
+ * can't be done.
+ */
+struct sb_backend_ops {
+	const char *name;
+	void (*close)(struct sb_backend *backend);
+	/* Fills in the ids. */
+	int (*add)(struct sb_backend *backend, struct sb_target *targets, size_t count,
+		   size_t *failed);
+	int (*update)(struct sb_backend *backend, const struct sb_change *changes,
+		      size_t count, size_t *failed);
+	int (*remove)(struct sb_backend *backend, const uint64_t *ids, size_t count,
+		      size_t *failed);
+	int (*clear)(struct sb_backend *backend, bool persistent);
+	/* Append to @list the targets in the file @fd, or in any where it is -1. */
+	int (*list)(struct sb_backend *backend, unsigned int which, int fd,
+		    struct sb_target_list *list);
+	int (*set_enabled)(struct sb_backend *backend, bool enabled);
+	int (*status)(struct sb_backend *backend, struct sb_status *status);
+	int (*set_global_enabled)(struct sb_backend *backend, bool enabled);
+	int (*set_default_delay)(struct sb_backend *backend, uint64_t delay_ns);
+};
+
+/* Open the device; NULL as sb_session_open(). */
+struct sb_backend *sb_driver_open(const char *device, struct sb_error *err);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SB_STATUS_H
+#define SB_STATUS_H
+
+#include "libsb.h"
+
+struct sb_status {
+	bool enabled;
+	uint64_t default_delay_ns;
+	uint64_t total_hits;
+	uint64_t total_delay_ns;
+	uint32_t targets;
+	uint32_t persistent;
+	uint32_t sessions;
+};
+
+#endif
