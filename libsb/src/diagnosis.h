@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SB_DIAGNOSIS_H
+#define SB_DIAGNOSIS_H
+
+#include "libsb.h"
+
+#define SB_MODULE_NAME "speed_bump"
+
+/*
+ * sb_module_diagnose() of the machine whose files are under @root and whose kernel
+ * is @release: what a test can make up.
+ */
+struct sb_diagnosis *sb_module_diagnose_at(const char *root, const char *release);
+
+/* "SUMMARY: ADVICE; ADVICE" as one line. Belongs to the diagnosis. */
+const char *sb_diagnosis_line(struct sb_diagnosis *diagnosis);
+
+#endif
