@@ -265,7 +265,10 @@ SB_API bool sb_glob_match(const char *glob, const char *text);
  * by the first call of any of them, and takes a few milliseconds.
  */
 
-/** Ticks of the counter, the cheapest stamp there is. */
+/**
+ * Ticks of the counter, read after everything before the call is done: a delay
+ * counted from it does not overlap with loads that are still under way.
+ */
 SB_API uint64_t sb_spin_ticks(void);
 /** A difference of ticks in nanoseconds. */
 SB_API uint64_t sb_spin_ticks_to_ns(uint64_t ticks);
@@ -310,7 +313,11 @@ struct sb_site_table_options {
 	bool enabled; /**< master switch at the start */
 };
 
-/** A new table. NULL with EEXIST, ENOSPC, EACCES, ENOMEM. Close with _close(). */
+/**
+ * A new table. NULL with EEXIST, ENOSPC, EACCES, ENOMEM, EINVAL (capacity over
+ * 1,048,576). A file is readable and writable by its owner only and takes about 700
+ * bytes a site. Close with _close().
+ */
 SB_API struct sb_site_table *
 sb_site_table_create(const struct sb_site_table_options *opts, struct sb_error *err);
 /** Map the table in the file @p path. NULL with ENOENT, EINVAL (not a table). */
@@ -331,6 +338,29 @@ SB_API void sb_site_table_set_overhead_ns(struct sb_site_table *table, uint64_t 
  */
 SB_API void sb_site_table_set_concurrent(struct sb_site_table *table, bool concurrent);
 
+/** In place of a delay: each site's own again. */
+#define SB_SITE_OWN_DELAY UINT64_MAX
+
+/**
+ * Switch the sites of a target number, or of a function name ("module:qualname"),
+ * or give them another delay, in all processes: those that are there from their
+ * next hit on, and those to come. What is set for a function comes before what is
+ * set for its target, and that before the policy a site was got with; where the
+ * master switch is off nothing delays. Cost does not grow with the number of sites.
+ * Thread-safe.
+ * @return 0, or -1 with ERANGE (target number not below the capacity of the table,
+ *   delay over SB_MAX_DELAY_NS), EINVAL or ENAMETOOLONG (name), ENOSPC (no room for
+ *   the name)
+ */
+SB_API int sb_site_table_set_target_enabled(struct sb_site_table *table, uint32_t target,
+					    bool enabled);
+SB_API int sb_site_table_set_target_delay(struct sb_site_table *table, uint32_t target,
+					  uint64_t delay_ns);
+SB_API int sb_site_table_set_function_enabled(struct sb_site_table *table,
+					      const char *name, bool enabled);
+SB_API int sb_site_table_set_function_delay(struct sb_site_table *table,
+					    const char *name, uint64_t delay_ns);
+
 /** What a site does. Zero what you don't set. */
 struct sb_site_policy {
 	size_t sz; /**< sizeof(struct sb_site_policy) */
@@ -344,8 +374,10 @@ struct sb_site_policy {
 
 /**
  * The site @p name ("module:qualname") of this process; the same site for the same
- * name and target. It belongs to the table. NULL with ENOSPC (table full), ENOMEM.
- * Thread-safe.
+ * name and target, with @p policy from now on. It belongs to the table and lives as
+ * long. @p policy may be NULL: count only. NULL with ENOSPC (table full), ENOMEM,
+ * EINVAL (no name), ENAMETOOLONG (name of 32 KiB), ERANGE (delay over
+ * SB_MAX_DELAY_NS). Thread-safe.
  */
 SB_API struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
 				   const struct sb_site_policy *policy,
@@ -353,13 +385,21 @@ SB_API struct sb_site *sb_site_get(struct sb_site_table *table, const char *name
 
 /**
  * A hit: count it, and delay as the site's policy says. This is the hot path.
+ *
+ * In a child process the first hit gets the site a slot of its own. Where the table
+ * is full the site goes on delaying without being counted: sb_site_list_lost().
  * @param entry sb_spin_ticks() as early in the runtime's hook as possible: the
- *   time from there on is part of the delay
+ *   time from there on is part of the delay. Or 0: the counter is read when a delay
+ *   is due, so that a hit without one costs no reading; what the hook took before
+ *   then belongs into sb_site_table_set_overhead_ns()
  * Thread-safe, async-signal-safe, never fails, keeps errno.
  */
 SB_API void sb_site_hit(struct sb_site *site, uint64_t entry);
 
-/** Add @p n units of work to the progress point @p name of this process. */
+/**
+ * Add @p n units of work to the progress point @p name of this process. -1 with
+ * errno as sb_site_get(). Thread-safe.
+ */
 SB_API int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n);
 
 /** A snapshot of all sites of a table. */
@@ -374,10 +414,13 @@ enum sb_site_kind {
 SB_API struct sb_site_list *sb_site_table_read(struct sb_site_table *table);
 SB_API void sb_site_list_free(struct sb_site_list *list);
 SB_API size_t sb_site_list_count(const struct sb_site_list *list);
+/** How many sites are missing because the table was full; make a larger one. */
+SB_API uint64_t sb_site_list_lost(const struct sb_site_list *list);
 SB_API enum sb_site_kind sb_site_list_kind(const struct sb_site_list *list, size_t i);
 SB_API const char *sb_site_list_name(const struct sb_site_list *list, size_t i);
 SB_API pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i);
 SB_API uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i);
+/** The delay in force, ns: its function's, its target's, or its own. */
 SB_API uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i);
 /** Calls. */
 SB_API uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i);

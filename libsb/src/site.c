@@ -1,2 +1,434 @@
 // SPDX-License-Identifier: MIT
-#include "libsb.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "options.h"
+#include "site_table.h"
+#include "spin.h"
+
+/*
+ * A site as its process holds it. The policy is here and not in shared memory,
+ * since no other process needs it; from outside a site is ruled by the controls of
+ * its function and of its target.
+ *
+ * @where says which slot the site counts in: the generation of processes in the
+ * upper half and the index in the lower. A fork makes a new generation, and the
+ * first hit in it gets a slot of its own for the child. One word, so that a hit
+ * needs one comparison and threads that come first together settle it by one
+ * compare-and-swap.
+ */
+struct sb_site {
+	_Alignas(SITE_LINE) _Atomic uint64_t where;
+	struct sb_site_table *table;
+	struct site_control *function;
+	struct site_control *target;
+	_Atomic uint64_t delay_ns;
+	_Atomic uint64_t due; /* the next hit to be delayed where every > 1 */
+	_Atomic uint32_t every;
+	_Atomic uint32_t state; /* never SITE_OWN */
+
+	_Atomic uint64_t start_ns;
+	_Atomic uint64_t end_ns;
+	uint32_t function_index;
+	uint32_t target_number;
+	uint32_t hash;
+	enum sb_site_kind kind;
+};
+
+/*
+ * Sites by name: open addressing, at most half full. A search takes no lock, so
+ * what a larger one replaces stays until the table is closed.
+ */
+struct site_index {
+	struct site_index *older;
+	size_t mask, used;
+	struct sb_site *_Atomic sites[];
+};
+
+#define load(object)	    atomic_load_explicit(object, memory_order_relaxed)
+#define store(object, with) atomic_store_explicit(object, with, memory_order_relaxed)
+
+/* Guards the additions to the indices of all tables, and is held over a fork. */
+static pthread_mutex_t index_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint32_t generation = 1;
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&index_lock);
+}
+
+static void after_fork_parent(void)
+{
+	pthread_mutex_unlock(&index_lock);
+}
+
+static void after_fork_child(void)
+{
+	store(&generation, load(&generation) + 1);
+	pthread_mutex_unlock(&index_lock);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+/* -------------------------------------------------------------------- slots */
+
+static void add(_Atomic uint64_t *counter, uint64_t n, bool concurrent)
+{
+	if (concurrent)
+		atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+	else
+		store(counter, load(counter) + n);
+}
+
+/*
+ * Take a slot that is not given out: its index. Where the table is full it is the
+ * one behind the last, which nobody reads: such a site delays and is not counted.
+ */
+static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)
+{
+	_Atomic uint32_t *used = &table->header->slots_used;
+	uint32_t index = atomic_load_explicit(used, memory_order_relaxed);
+	struct site_slot *slot;
+
+	do {
+		if (index >= table->capacity) {
+			atomic_fetch_add_explicit(&table->header->lost, 1,
+						  memory_order_relaxed);
+			return table->capacity;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(
+		used, &index, index + 1, memory_order_relaxed, memory_order_relaxed));
+	slot = &table->slots[index];
+	slot->pid = (uint32_t)getpid();
+	slot->function = site->function_index;
+	slot->target = site->target_number;
+	store(&slot->delay_ns, load(&site->delay_ns));
+	return index;
+}
+
+/* Nobody has seen it. If another slot was given out since it stays unused. */
+static void give_back_slot(struct sb_site_table *table, uint32_t index)
+{
+	uint32_t used = index + 1;
+
+	if (index < table->capacity)
+		atomic_compare_exchange_strong_explicit(&table->header->slots_used, &used,
+							index, memory_order_relaxed,
+							memory_order_relaxed);
+}
+
+static void publish_slot(struct sb_site_table *table, uint32_t index,
+			 const struct sb_site *site)
+{
+	if (index < table->capacity)
+		atomic_store_explicit(&table->slots[index].kind, site->kind,
+				      memory_order_release);
+}
+
+/* The first hit of a child: count from zero, in a slot of its own. */
+static __attribute__((noinline, cold)) uint64_t adopt(struct sb_site *site,
+						      uint64_t where)
+{
+	uint64_t mine = (uint64_t)load(&generation) << 32;
+	uint32_t index = take_slot(site->table, site);
+
+	store(&site->due, 0);
+	mine |= index;
+	if (atomic_compare_exchange_strong_explicit(&site->where, &where, mine,
+						    memory_order_acq_rel,
+						    memory_order_acquire)) {
+		publish_slot(site->table, index, site);
+		return mine;
+	}
+	give_back_slot(site->table, index);
+	return where;
+}
+
+static inline struct site_slot *slot_of(struct sb_site *site)
+{
+	uint64_t where = atomic_load_explicit(&site->where, memory_order_acquire);
+
+	if (__builtin_expect(where >> 32 != load(&generation), 0))
+		where = adopt(site, where);
+	return &site->table->slots[(uint32_t)where];
+}
+
+/*
+ * The line that this thread counts in. Threads have their stacks in different
+ * places; where two meet in one line they are slower and nothing worse.
+ */
+static inline struct site_counters *stripe_of(struct site_slot *slot)
+{
+	uint64_t stack = (uintptr_t)__builtin_frame_address(0) >> 16;
+	uint64_t mixed = (stack * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+
+	return &slot->counters[(mixed * SITE_STRIPES) >> 32];
+}
+
+/* ---------------------------------------------------------------------- hit */
+
+/* Hits N, 2N, 3N, … without a division at each of the others. */
+static bool is_due(struct sb_site *site, uint64_t hit, uint32_t every, bool concurrent)
+{
+	if (concurrent)
+		return hit % every == 0;
+	if (hit < load(&site->due))
+		return false;
+	store(&site->due, hit - hit % every + every);
+	return hit % every == 0;
+}
+
+static __attribute__((noinline)) void delay_hit(struct sb_site *site,
+						struct site_counters *counters,
+						uint64_t entry, uint64_t hit)
+{
+	struct sb_site_table *table = site->table;
+	bool concurrent = load(&table->concurrent);
+	uint32_t every = load(&site->every);
+	uint64_t delay, start, end, now, ticks, credit;
+
+	delay = load(&site->function->delay);
+	if (!delay)
+		delay = load(&site->target->delay);
+	delay = delay ? delay - 1 : load(&site->delay_ns);
+	if (!delay || (every > 1 && !is_due(site, hit, every, concurrent)))
+		return;
+	/* Others can write to this memory; a slip of theirs is no hang of ours. */
+	if (delay > SB_MAX_DELAY_NS)
+		delay = SB_MAX_DELAY_NS;
+	if (!entry)
+		entry = sb_clock_stamp();
+	start = load(&site->start_ns);
+	end = load(&site->end_ns);
+	if (start || end) {
+		now = sb_clock_monotonic(entry);
+		if (now < start || (end && now >= end))
+			return;
+	}
+	credit = load(&table->overhead_ticks) + sb_clock.exit_ticks;
+	ticks = sb_clock_to_ticks(delay);
+	now = sb_clock_spin(ticks > credit ? entry + ticks - credit : entry);
+	add(&counters->delayed, 1, concurrent);
+	add(&counters->requested_ns, delay, concurrent);
+	add(&counters->measured_ns, sb_clock_to_ns(now - entry + credit), concurrent);
+}
+
+void sb_site_hit(struct sb_site *site, uint64_t entry)
+{
+	struct site_slot *slot = slot_of(site);
+	struct site_counters *counters = &slot->counters[0];
+	uint64_t hit = 0;
+	uint32_t state;
+
+	if (__builtin_expect(!load(&site->table->concurrent), 1)) {
+		hit = load(&counters->hits) + 1;
+		store(&counters->hits, hit);
+	} else {
+		/* Only one counter can tell which hit is the Nth. */
+		if (load(&site->every) <= 1)
+			counters = stripe_of(slot);
+		hit = atomic_fetch_add_explicit(&counters->hits, 1,
+						memory_order_relaxed) +
+		      1;
+	}
+	if (!load(&site->table->header->enabled))
+		return;
+	state = load(&site->function->state);
+	if (state == SITE_OWN)
+		state = load(&site->target->state);
+	if (state == SITE_OWN)
+		state = load(&site->state);
+	if (state == SITE_ON)
+		delay_hit(site, counters, entry, hit);
+}
+
+/* -------------------------------------------------------------------- index */
+
+static struct sb_site *search(struct sb_site_table *table, enum sb_site_kind kind,
+			      const char *name, uint32_t target, uint32_t hash)
+{
+	struct site_index *index =
+		atomic_load_explicit(&table->index, memory_order_acquire);
+	struct sb_site *site;
+
+	if (!index)
+		return NULL;
+	for (size_t i = hash & index->mask;; i = (i + 1) & index->mask) {
+		const char *its_name;
+
+		site = atomic_load_explicit(&index->sites[i], memory_order_acquire);
+		if (!site)
+			return NULL;
+		if (site->hash != hash || site->kind != kind ||
+		    site->target_number != target)
+			continue;
+		its_name = site_table_name(table, site->function_index);
+		if (its_name && !strcmp(its_name, name))
+			return site;
+	}
+}
+
+static void put(struct site_index *index, struct sb_site *site)
+{
+	size_t i = site->hash & index->mask;
+
+	while (load(&index->sites[i]))
+		i = (i + 1) & index->mask;
+	atomic_store_explicit(&index->sites[i], site, memory_order_release);
+	index->used++;
+}
+
+/* Make room for one more. */
+static int grow(struct sb_site_table *table)
+{
+	struct site_index *old = load(&table->index), *index;
+	size_t size = old ? 2 * (old->mask + 1) : 256;
+
+	if (old && old->used < (old->mask + 1) / 2)
+		return 0;
+	index = calloc(1, sizeof(*index) + size * sizeof(index->sites[0]));
+	if (!index)
+		return -1;
+	index->mask = size - 1;
+	index->older = old;
+	for (size_t i = 0; old && i <= old->mask; i++)
+		if (load(&old->sites[i]))
+			put(index, load(&old->sites[i]));
+	atomic_store_explicit(&table->index, index, memory_order_release);
+	return 0;
+}
+
+void site_index_free(struct sb_site_table *table)
+{
+	struct site_index *index = load(&table->index), *older;
+
+	for (size_t i = 0; index && i <= index->mask; i++)
+		free(load(&index->sites[i]));
+	for (; index; index = older) {
+		older = index->older;
+		free(index);
+	}
+}
+
+/* ---------------------------------------------------------------------- get */
+
+static void set_policy(struct sb_site *site, const struct sb_site_policy *policy)
+{
+	struct sb_site_table *table = site->table;
+	uint64_t where = load(&site->where);
+
+	store(&site->delay_ns, policy->delay_ns);
+	store(&site->start_ns, policy->start_ns);
+	store(&site->end_ns, policy->end_ns);
+	store(&site->every, policy->every);
+	store(&site->due, 0);
+	store(&site->state, policy->disabled ? SITE_OFF : SITE_ON);
+	/* For those who read the table; not into the slot of the parent process. */
+	if (where >> 32 == load(&generation))
+		store(&table->slots[(uint32_t)where].delay_ns, policy->delay_ns);
+}
+
+static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind kind,
+				 const char *name, uint32_t hash,
+				 const struct sb_site_policy *policy)
+{
+	struct site_function *function = site_table_function(table, name, true);
+	struct sb_site *site;
+	uint32_t index;
+
+	if (!function || grow(table))
+		return NULL;
+	site = aligned_alloc(SITE_LINE, sizeof(*site));
+	if (!site)
+		return NULL;
+	memset(site, 0, sizeof(*site));
+	site->table = table;
+	site->kind = kind;
+	site->hash = hash;
+	site->function = &function->control;
+	site->function_index = (uint32_t)(function - table->functions);
+	site->target_number = policy->target;
+	site->target = site_table_target(table, policy->target);
+	set_policy(site, policy);
+	index = take_slot(table, site);
+	if (index == table->capacity) {
+		free(site);
+		errno = ENOSPC;
+		return NULL;
+	}
+	store(&site->where, (uint64_t)load(&generation) << 32 | index);
+	publish_slot(table, index, site);
+	put(load(&table->index), site);
+	return site;
+}
+
+static struct sb_site *get(struct sb_site_table *table, enum sb_site_kind kind,
+			   const char *name, const struct sb_site_policy *policy,
+			   struct sb_error *err)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	uint32_t hash = site_hash(name);
+	size_t length = strlen(name);
+	struct sb_site *site;
+	int rc = 0;
+
+	if (!length || length >= SITE_MAX_NAME) {
+		sb_error_set(err, length ? ENAMETOOLONG : EINVAL,
+			     "the name of a site has 1 to %d bytes, not %zu",
+			     SITE_MAX_NAME - 1, length);
+		return NULL;
+	}
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&index_lock);
+	site = search(table, kind, name, policy->target, hash);
+	if (site) {
+		set_policy(site, policy);
+	} else {
+		site = make_site(table, kind, name, hash, policy);
+		if (!site)
+			rc = errno;
+	}
+	pthread_mutex_unlock(&index_lock);
+	if (rc == ENOSPC)
+		sb_error_set(err, rc,
+			     "the table of %u sites is full: make a larger one, or match "
+			     "fewer functions",
+			     table->capacity);
+	else if (rc)
+		sb_error_set(err, rc, "%s: %s", name, strerror(rc));
+	return site;
+}
+
+struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
+			    const struct sb_site_policy *given, struct sb_error *err)
+{
+	struct sb_site_policy policy;
+
+	if (sb_options_copy(&policy, sizeof(policy), given, err))
+		return NULL;
+	if (policy.delay_ns > SB_MAX_DELAY_NS) {
+		sb_error_set(err, ERANGE, "%s: the delay is over 10 s", name);
+		return NULL;
+	}
+	return get(table, SB_SITE_FUNCTION, name, &policy, err);
+}
+
+int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)
+{
+	const struct sb_site_policy none = { .disabled = true };
+	struct sb_site *site = search(table, SB_SITE_PROGRESS, name, 0, site_hash(name));
+
+	if (!site)
+		site = get(table, SB_SITE_PROGRESS, name, &none, NULL);
+	if (!site)
+		return -1;
+	add(&stripe_of(slot_of(site))->hits, n, true);
+	return 0;
+}

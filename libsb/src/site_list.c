@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "site_table.h"
+
+struct entry {
+	enum sb_site_kind kind;
+	pid_t pid;
+	uint32_t target;
+	char *name;
+	uint64_t delay_ns, hits, delayed, requested_ns, measured_ns;
+};
+
+struct sb_site_list {
+	size_t count;
+	uint64_t lost;
+	struct entry entries[];
+};
+
+#define load(object) atomic_load_explicit(object, memory_order_relaxed)
+
+static uint64_t effective_delay(struct sb_site_table *table, struct site_slot *slot,
+				uint32_t function)
+{
+	uint64_t delay = load(&table->functions[function].control.delay);
+
+	if (!delay)
+		delay = load(&site_table_target(table, slot->target)->delay);
+	return delay ? delay - 1 : load(&slot->delay_ns);
+}
+
+/* False where the slot holds no site, or nothing that can be trusted. */
+static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
+		      struct entry *entry)
+{
+	uint32_t kind = atomic_load_explicit(&slot->kind, memory_order_acquire);
+	uint32_t function =
+		*(volatile uint32_t *)&slot->function; /* once: it is checked */
+	const char *name = site_table_name(table, function);
+
+	if (!name || (kind != SB_SITE_FUNCTION && kind != SB_SITE_PROGRESS))
+		return false;
+	entry->kind = kind;
+	entry->pid = (pid_t)slot->pid;
+	entry->target = slot->target;
+	entry->delay_ns = effective_delay(table, slot, function);
+	for (int i = 0; i < SITE_STRIPES; i++) {
+		entry->hits += load(&slot->counters[i].hits);
+		entry->delayed += load(&slot->counters[i].delayed);
+		entry->requested_ns += load(&slot->counters[i].requested_ns);
+		entry->measured_ns += load(&slot->counters[i].measured_ns);
+	}
+	entry->name = strdup(name);
+	return entry->name;
+}
+
+struct sb_site_list *sb_site_table_read(struct sb_site_table *table)
+{
+	uint32_t used = site_slots_used(table);
+	struct sb_site_list *list;
+
+	list = calloc(1, sizeof(*list) + used * sizeof(list->entries[0]));
+	if (!list)
+		return NULL;
+	list->lost = load(&table->header->lost);
+	for (uint32_t i = 0; i < used; i++) {
+		errno = 0;
+		if (read_slot(table, &table->slots[i], &list->entries[list->count])) {
+			list->count++;
+		} else if (errno == ENOMEM) {
+			sb_site_list_free(list);
+			errno = ENOMEM;
+			return NULL;
+		}
+	}
+	return list;
+}
+
+void sb_site_list_free(struct sb_site_list *list)
+{
+	if (!list)
+		return;
+	for (size_t i = 0; i < list->count; i++)
+		free(list->entries[i].name);
+	free(list);
+}
+
+size_t sb_site_list_count(const struct sb_site_list *list)
+{
+	return list->count;
+}
+
+uint64_t sb_site_list_lost(const struct sb_site_list *list)
+{
+	return list->lost;
+}
+
+enum sb_site_kind sb_site_list_kind(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].kind;
+}
+
+const char *sb_site_list_name(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].name;
+}
+
+pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].pid;
+}
+
+uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].target;
+}
+
+uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].delay_ns;
+}
+
+uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].hits;
+}
+
+uint64_t sb_site_list_delayed(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].delayed;
+}
+
+uint64_t sb_site_list_requested_ns(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].requested_ns;
+}
+
+uint64_t sb_site_list_measured_ns(const struct sb_site_list *list, size_t i)
+{
+	return list->entries[i].measured_ns;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The memory of a site table, as all processes of a workload share it, and this
+ * process's view of it.
+ *
+ *   header     what it is, the master switch, what has been given out
+ *   targets    one control per target number
+ *   functions  one entry per name: an open hash table, entries are never removed
+ *   names      strings, given out from the front
+ *   slots      one per site: what it does and what it counted
+ *
+ * Nothing in it is guarded by a lock. Room is given out by atomic addition, and
+ * what was built in it becomes visible by one last atomic store; a process that is
+ * killed in between leaves room unused, and nothing else. Where the parts lie
+ * follows from the capacity alone, so the only numbers taken from shared memory
+ * are indices, and each is checked where it is read.
+ */
+#ifndef SB_SITE_TABLE_H
+#define SB_SITE_TABLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "libsb.h"
+
+#define SITE_MAGIC	  UINT64_C(0x3142545f45544953) /* "SITE_TB1" */
+#define SITE_LINE	  64
+#define SITE_STRIPES	  7   /* with the first line a slot is 512 bytes */
+#define SITE_NAME_ROOM	  128 /* bytes per site, on average */
+#define SITE_MAX_CAPACITY (1U << 20)
+#define SITE_MAX_NAME	  32768 /* bytes, with the NUL */
+
+/* Switches set from outside, which come before a site's own policy. */
+enum site_state {
+	SITE_OWN = 0, /* as the next one below says */
+	SITE_ON = 1,
+	SITE_OFF = 2,
+};
+
+struct site_control {
+	_Atomic uint32_t state; /* enum site_state */
+	uint32_t reserved;
+	_Atomic uint64_t delay; /* ns + 1; 0: as the next one below says */
+};
+
+struct site_header {
+	_Atomic uint64_t magic; /* written last */
+	uint32_t capacity;
+	uint32_t slot_size;
+	uint64_t size; /* of the whole */
+
+	/* Read at each hit and written rarely: a line of its own. */
+	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
+
+	_Alignas(SITE_LINE) _Atomic uint32_t slots_used;
+	_Atomic uint32_t lost; /* sites that found no room */
+	_Atomic uint64_t names_used;
+};
+
+struct site_function {
+	_Atomic uint64_t name; /* hash << 32 | offset in names; 0: free */
+	struct site_control control;
+	uint64_t reserved;
+};
+
+/* What one thread, or some of them, counted. */
+struct site_counters {
+	_Alignas(SITE_LINE) _Atomic uint64_t hits;
+	_Atomic uint64_t delayed;
+	_Atomic uint64_t requested_ns;
+	_Atomic uint64_t measured_ns;
+};
+
+struct site_slot {
+	_Alignas(SITE_LINE) _Atomic uint32_t kind; /* enum sb_site_kind, written last */
+	uint32_t pid;
+	uint32_t function;
+	uint32_t target;
+	_Atomic uint64_t delay_ns; /* the site's own */
+	struct site_counters counters[SITE_STRIPES];
+};
+
+_Static_assert(sizeof(struct site_control) == 16, "part of the file format");
+_Static_assert(sizeof(struct site_header) == 192, "part of the file format");
+_Static_assert(sizeof(struct site_function) == 32, "part of the file format");
+_Static_assert(sizeof(struct site_slot) == 512, "part of the file format");
+
+/* Sites of this process by name, kind and target; see site.c. */
+struct site_index;
+
+struct sb_site_table {
+	/* For each hit. */
+	struct site_slot *slots;
+	struct site_header *header;
+	_Atomic uint64_t overhead_ticks;
+	atomic_bool concurrent;
+
+	uint32_t capacity;
+	uint32_t function_mask;
+	uint64_t names_size;
+	struct site_control *targets;
+	struct site_function *functions;
+	char *names;
+	size_t size;
+	struct site_control none; /* control of targets that have none */
+
+	struct site_index *_Atomic index;
+};
+
+/* The entry of @name in @table; NULL with ENOSPC, or if !@create with ENOENT. */
+struct site_function *site_table_function(struct sb_site_table *table, const char *name,
+					  bool create);
+/* The name of function @index, or NULL where there is none that is whole. */
+const char *site_table_name(const struct sb_site_table *table, uint32_t index);
+/* Free what site.c holds for @table. */
+void site_index_free(struct sb_site_table *table);
+
+static inline uint32_t site_hash(const char *text)
+{
+	uint32_t hash = 2166136261U; /* FNV-1a */
+
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * 16777619U;
+	hash ^= hash >> 15; /* its low bits alone are poor */
+	return hash * 0x85ebca6bU;
+}
+
+static inline uint32_t site_slots_used(const struct sb_site_table *table)
+{
+	uint32_t used =
+		atomic_load_explicit(&table->header->slots_used, memory_order_acquire);
+
+	return used < table->capacity ? used : table->capacity;
+}
+
+static inline struct site_control *site_table_target(struct sb_site_table *table,
+						     uint32_t target)
+{
+	return target < table->capacity ? &table->targets[target] : &table->none;
+}
+
+#endif
