@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The past.  Everything else is written for the newest kernel; this is the
+ * only file that looks at a version.
+ */
+#ifndef SB_COMPAT_H
+#define SB_COMPAT_H
+
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/uprobes.h>
+#include <linux/version.h>
+
+/*
+ * 6.12: uprobe_register() returns the uprobe, unregistering is two steps of
+ * which the second can be shared.  Before, a uprobe had to be named by inode
+ * and offset, and one call did both under the uprobe's own lock.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
+struct uprobe {
+	struct inode *inode;
+	loff_t offset;
+};
+
+static inline struct uprobe *compat_uprobe_register(struct inode *inode, loff_t offset,
+						    loff_t ref_ctr_offset,
+						    struct uprobe_consumer *uc)
+{
+	struct uprobe *uprobe;
+	int err;
+
+	uprobe = kmalloc(sizeof(*uprobe), GFP_KERNEL_ACCOUNT);
+	if (!uprobe)
+		return ERR_PTR(-ENOMEM);
+	uprobe->inode = inode;
+	uprobe->offset = offset;
+	err = uprobe_register(inode, offset, uc);
+	if (err) {
+		kfree(uprobe);
+		return ERR_PTR(err);
+	}
+	return uprobe;
+}
+
+static inline void compat_uprobe_unregister_nosync(struct uprobe *uprobe,
+						   struct uprobe_consumer *uc)
+{
+	uprobe_unregister(uprobe->inode, uprobe->offset, uc);
+	kfree(uprobe);
+}
+
+static inline void compat_uprobe_unregister_sync(void)
+{
+}
+
+#define uprobe_register compat_uprobe_register
+#define uprobe_unregister_nosync compat_uprobe_unregister_nosync
+#define uprobe_unregister_sync compat_uprobe_unregister_sync
+#endif
+
+/* 6.13: the handler got a word of data that it shares with the return handler. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+#define UPROBE_HANDLER_ARGS(uc, regs, data) \
+	struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data
+#else
+#define UPROBE_HANDLER_ARGS(uc, regs, data) \
+	struct uprobe_consumer *uc, struct pt_regs *regs
+#endif
+
+/* 6.12: the filter is no longer told why it is asked. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+#define UPROBE_FILTER_ARGS(uc, mm) \
+	struct uprobe_consumer *uc, struct mm_struct *mm
+#else
+#define UPROBE_FILTER_ARGS(uc, mm) \
+	struct uprobe_consumer *uc, enum uprobe_filter_ctx ctx, struct mm_struct *mm
+#endif
+
+/* 6.16: sched_process_exit tells whether it is the last thread. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 16, 0)
+#define SCHED_PROCESS_EXIT_ARGS(data, task) \
+	void *data, struct task_struct *task, bool group_dead
+#else
+#define SCHED_PROCESS_EXIT_ARGS(data, task) \
+	void *data, struct task_struct *task
+#endif
+
+/* 6.13: copy_struct_to_user() */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, const void *src,
+					     size_t ksize, bool *ignored_trailing)
+{
+	size_t size = min(ksize, usize);
+
+	if (usize > ksize && clear_user(dst + size, usize - ksize))
+		return -EFAULT;
+	if (ignored_trailing)
+		*ignored_trailing = usize < ksize && memchr_inv(src + size, 0, ksize - size);
+	if (copy_to_user(dst, src, size))
+		return -EFAULT;
+	return 0;
+}
+
+#define copy_struct_to_user compat_copy_struct_to_user
+#endif
+
+#endif /* SB_COMPAT_H */

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Breakpoints: the only file that calls uprobes.
+ */
+#include "compat.h"
+#include "delay.h"
+#include "probe.h"
+#include "scope.h"
+#include "target.h"
+
+static struct sb_target *consumer_target(struct uprobe_consumer *uc)
+{
+	return container_of(uc, struct sb_target, probe.consumer);
+}
+
+/*
+ * Runs in the task that hit the breakpoint, may sleep.  A child inherits the
+ * breakpoints of its parent without the filter being asked; where it turns out
+ * not to be in the scope they are taken out of it at the first hit.
+ */
+static int probe_handler(UPROBE_HANDLER_ARGS(uc, regs, data))
+{
+	struct sb_target *target = consumer_target(uc);
+
+	if (READ_ONCE(target->state) != SB_TARGET_LIVE)
+		return 0;
+
+	if (!sb_scope_has(target->scope, current))
+		return sb_scope_wants(target->scope, current->mm) ? 0 : UPROBE_HANDLER_REMOVE;
+
+	sb_delay_hit(target);
+	return 0;
+}
+
+/* Runs under the mmap_lock of @mm: no lock of ours may be taken. */
+static bool probe_filter(UPROBE_FILTER_ARGS(uc, mm))
+{
+	return sb_scope_wants(consumer_target(uc)->scope, mm);
+}
+
+/**
+ * sb_probe_register() - put the breakpoint into every process in the scope
+ * @probe:	part of a target that is set up otherwise
+ * @inode:	the file
+ * @offset:	of the instruction in it
+ *
+ * The caller keeps @inode in being until sb_probe_sync() after
+ * sb_probe_unregister().
+ */
+int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset)
+{
+	struct uprobe *uprobe;
+
+	probe->consumer.handler = probe_handler;
+	probe->consumer.filter = probe_filter;
+
+	uprobe = uprobe_register(inode, offset, 0, &probe->consumer);
+	if (IS_ERR(uprobe)) {
+		/* What an architecture says of an instruction it can't do. */
+		if (PTR_ERR(uprobe) == -ENOTSUPP || PTR_ERR(uprobe) == -ENOEXEC)
+			return -EOPNOTSUPP;
+		return PTR_ERR(uprobe);
+	}
+	probe->uprobe = uprobe;
+	return 0;
+}
+
+/**
+ * sb_probe_unregister() - take the breakpoint out of every process
+ * @probe:	registered or not
+ *
+ * The handler may still be running on return: sb_probe_sync() waits.
+ */
+void sb_probe_unregister(struct sb_probe *probe)
+{
+	if (probe->uprobe)
+		uprobe_unregister_nosync(probe->uprobe, &probe->consumer);
+	probe->uprobe = NULL;
+}
+
+/**
+ * sb_probe_sync() - wait until no handler of an unregistered probe runs
+ *
+ * One wait is enough for any number of probes.  It can take as long as the
+ * longest delay of a target that is not even concerned.
+ */
+void sb_probe_sync(void)
+{
+	uprobe_unregister_sync();
+}

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Scopes: everything, or a process tree.
+ *
+ * A tree is a set of processes, kept as a bitmap of their process numbers in
+ * the initial namespace: asking it is one bit, and joining it allocates
+ * nothing, so it can't fail in the middle of a fork.  Targets that name the
+ * same root while its tree lives share the tree.
+ *
+ * How a tree stays right.  Call a process dead from when its last thread has
+ * given up signal->live; a thread does so on its way to the sched_process_exit
+ * probe below and runs no user code after.
+ *
+ *   fork   If the parent is a member the child becomes one.  The probe runs
+ *          before the child does, but after it is on the list of tasks.
+ *   exit   A dead process is dropped.  Its number is given back later than
+ *          that, when all its threads are through with do_exit(), so a bit
+ *          never stands for somebody else.
+ *
+ * How it is built: "the root, its descendants of this moment, and whoever they
+ * fork".  The tree is put where the probes see it, then the root is inserted,
+ * then the list of tasks is walked forward, inserting whoever has a member
+ * among its ancestors.  Nobody is lost meanwhile:
+ *
+ *   - A member forks.  Either the probe sees the parent's bit, or the child was
+ *     on the list before that bit was set (a full barrier on both sides: child
+ *     on the list, then bit read; bit set, then list read).  The list grows at
+ *     its tail, so the walk, which is at the parent or before it, will get to
+ *     the child and find its parent.  It is the same for a child whose probe
+ *     came before the tree was there to be seen.
+ *   - A process between the root and a descendant exits, and the descendant's
+ *     way to the root is cut when its children are given to a reaper.  The exit
+ *     probe runs before that.  While a tree is being built it inserts the
+ *     children of every exiting thread's process that has a member above it.
+ *     Any thread's: the last two may pass each other, so that the children go
+ *     to the reaper before the process is seen to be dead.
+ *   - A dying process is walked through, not inserted: whoever inserts sets the
+ *     bit, then looks at signal->live; the exit probe looks at the bit after
+ *     signal->live has dropped.  One of them sees the other, both clear the bit
+ *     under the lock, and so does a bit set for the next owner of the number
+ *     come after.
+ *
+ * A thread that was past its exit probe before the tree could be seen, and has
+ * yet to give its children away, is still an ancestor or no longer; the moment
+ * of creation may be put on either side of its end.
+ *
+ * Ancestors are read without a lock.  A task's real_parent is not freed before
+ * the task has another one, and a task that we reached under RCU stays in
+ * memory with what it pointed to when it was unhashed.
+ */
+#include <linux/err.h>
+#include <linux/mm_types.h>
+#include <linux/mutex.h>
+#include <linux/pid_namespace.h>
+#include <linux/rculist.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/threads.h>
+#include <linux/tracepoint.h>
+#include <linux/vmalloc.h>
+#include <trace/events/sched.h>
+
+#include "compat.h"
+#include "scope.h"
+
+/*
+ * Each fork and exit on the machine looks at every tree, and each holds a bit
+ * for every process number there can be.
+ */
+#define MAX_TREES	1024
+
+static struct sb_scope scope_system = { .type = SPEED_BUMP_SCOPE_SYSTEM };
+
+/* Serialises getting and dropping trees, and the tracepoints.  Outermost. */
+static DEFINE_MUTEX(trees_mutex);
+static LIST_HEAD(trees);
+static unsigned int tree_count;
+
+static struct tracepoint *tp_fork;
+static struct tracepoint *tp_exit;
+static bool tracing;
+
+static bool process_is_dead(const struct task_struct *task)
+{
+	return atomic_read(&task->signal->live) == 0;
+}
+
+static bool tree_has(const struct sb_scope *tree, const struct task_struct *task)
+{
+	return test_bit(task->tgid, tree->members);
+}
+
+/* False if the process of @task is dead. */
+static bool tree_insert(struct sb_scope *tree, const struct task_struct *task)
+{
+	bool alive;
+
+	raw_spin_lock(&tree->lock);
+	set_bit(task->tgid, tree->members);
+	smp_mb__after_atomic();
+	alive = !process_is_dead(task);
+	if (!alive)
+		clear_bit(task->tgid, tree->members);
+	raw_spin_unlock(&tree->lock);
+	return alive;
+}
+
+static void tree_drop(struct sb_scope *tree, const struct task_struct *task)
+{
+	raw_spin_lock(&tree->lock);
+	clear_bit(task->tgid, tree->members);
+	raw_spin_unlock(&tree->lock);
+}
+
+/* Is @task a member or below one?  Under RCU. */
+static bool tree_is_above(const struct sb_scope *tree, const struct task_struct *task)
+{
+	while (task != &init_task) {
+		if (tree_has(tree, task))
+			return true;
+		task = rcu_dereference(task->real_parent);
+	}
+	return false;
+}
+
+/* Under RCU. */
+static void tree_insert_children(struct sb_scope *tree, const struct task_struct *parent)
+{
+	struct task_struct *task;
+
+	for_each_process(task)
+		if (rcu_dereference(task->real_parent)->tgid == parent->tgid)
+			tree_insert(tree, task);
+}
+
+static void tree_build(struct sb_scope *tree)
+{
+	struct task_struct *task;
+
+	rcu_read_lock();
+	for_each_process(task)
+		if (tree_is_above(tree, task))
+			tree_insert(tree, task);
+	rcu_read_unlock();
+}
+
+static void probe_fork(void *data, struct task_struct *parent, struct task_struct *child)
+{
+	struct sb_scope *tree;
+
+	if (child->tgid == parent->tgid)
+		return;
+
+	/* The child is on the list of tasks; only now look who is a member. */
+	smp_mb();
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(tree, &trees, node)
+		if (tree_has(tree, parent))
+			tree_insert(tree, child);
+	rcu_read_unlock();
+}
+
+static void probe_exit(SCHED_PROCESS_EXIT_ARGS(data, task))
+{
+	bool dead = process_is_dead(task);
+	struct sb_scope *tree;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(tree, &trees, node) {
+		if (READ_ONCE(tree->scanning) && tree_is_above(tree, task))
+			tree_insert_children(tree, task);
+		if (dead && tree_has(tree, task))
+			tree_drop(tree, task);
+	}
+	rcu_read_unlock();
+}
+
+/*
+ * The probes come with the first tree and stay: putting them in and out patches
+ * the kernel's text on every CPU, and with no tree they find an empty list.
+ */
+static int trace_processes(void)
+{
+	int err;
+
+	lockdep_assert_held(&trees_mutex);
+
+	if (tracing)
+		return 0;
+	if (!tp_fork || !tp_exit)
+		return -EOPNOTSUPP;
+
+	check_trace_callback_type_sched_process_fork(probe_fork);
+	check_trace_callback_type_sched_process_exit(probe_exit);
+
+	err = tracepoint_probe_register(tp_fork, probe_fork, NULL);
+	if (err)
+		return err;
+	err = tracepoint_probe_register(tp_exit, probe_exit, NULL);
+	if (err) {
+		tracepoint_probe_unregister(tp_fork, probe_fork, NULL);
+		return err;
+	}
+	tracing = true;
+	return 0;
+}
+
+static void tree_free(struct rcu_head *rcu)
+{
+	struct sb_scope *tree = container_of(rcu, struct sb_scope, rcu);
+
+	put_pid(tree->root);
+	vfree(tree->members);
+	kfree(tree);
+}
+
+static struct sb_scope *tree_alloc(struct pid *root)
+{
+	struct sb_scope *tree;
+
+	tree = kzalloc(sizeof(*tree), GFP_KERNEL_ACCOUNT);
+	if (!tree)
+		return NULL;
+	tree->members = __vmalloc(BITS_TO_LONGS(PID_MAX_LIMIT) * sizeof(long),
+				  GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!tree->members) {
+		kfree(tree);
+		return NULL;
+	}
+	tree->type = SPEED_BUMP_SCOPE_TREE;
+	tree->root = get_pid(root);
+	refcount_set(&tree->ref, 1);
+	raw_spin_lock_init(&tree->lock);
+	return tree;
+}
+
+static void tree_unlink(struct sb_scope *tree)
+{
+	lockdep_assert_held(&trees_mutex);
+
+	list_del_rcu(&tree->node);
+	tree_count--;
+	call_rcu(&tree->rcu, tree_free);
+}
+
+static struct sb_scope *tree_create(struct pid *root, const struct task_struct *task)
+{
+	struct sb_scope *tree;
+	int err;
+
+	lockdep_assert_held(&trees_mutex);
+
+	if (tree_count >= MAX_TREES)
+		return ERR_PTR(-ENOSPC);
+	err = trace_processes();
+	if (err)
+		return ERR_PTR(err);
+	tree = tree_alloc(root);
+	if (!tree)
+		return ERR_PTR(-ENOMEM);
+
+	tree->scanning = true;
+	tree_count++;
+	list_add_rcu(&tree->node, &trees);
+	smp_mb();	/* pairs with the one in probe_fork() and with signal->live */
+
+	if (!tree_insert(tree, task)) {
+		tree_unlink(tree);
+		return ERR_PTR(-ESRCH);
+	}
+	tree_build(tree);
+	WRITE_ONCE(tree->scanning, false);
+	return tree;
+}
+
+static struct sb_scope *tree_get(struct pid *root, const struct task_struct *task)
+{
+	struct sb_scope *tree;
+
+	mutex_lock(&trees_mutex);
+	list_for_each_entry(tree, &trees, node) {
+		if (tree->root != root)
+			continue;
+		if (process_is_dead(task))
+			tree = ERR_PTR(-ESRCH);
+		else
+			refcount_inc(&tree->ref);
+		goto out;
+	}
+	tree = tree_create(root, task);
+out:
+	mutex_unlock(&trees_mutex);
+	return tree;
+}
+
+/* The tree of the process that @nr, itself or one of its threads, names. */
+static struct sb_scope *tree_get_by_nr(pid_t nr)
+{
+	struct sb_scope *tree = ERR_PTR(-ESRCH);
+	struct task_struct *task;
+	struct pid *pid, *root;
+
+	pid = find_get_pid(nr);
+	task = get_pid_task(pid, PIDTYPE_PID);
+	put_pid(pid);
+	if (!task)
+		return tree;
+
+	root = get_task_pid(task, PIDTYPE_TGID);
+	if (root)
+		tree = tree_get(root, task);
+	put_pid(root);
+	put_task_struct(task);
+	return tree;
+}
+
+/**
+ * sb_scope_get() - a scope for a target
+ * @type:	SPEED_BUMP_SCOPE_*
+ * @id:		as in struct speed_bump_target
+ *
+ * Return: the scope, to be given back with sb_scope_put(), or an ERR_PTR.
+ */
+struct sb_scope *sb_scope_get(u32 type, s32 id)
+{
+	switch (type) {
+	case SPEED_BUMP_SCOPE_SYSTEM:
+		return id ? ERR_PTR(-EINVAL) : &scope_system;
+	case SPEED_BUMP_SCOPE_TREE:
+		return id > 0 ? tree_get_by_nr(id) : ERR_PTR(-ESRCH);
+	case SPEED_BUMP_SCOPE_THREAD:
+	case SPEED_BUMP_SCOPE_CGROUP:
+		return ERR_PTR(-EOPNOTSUPP);
+	default:
+		return ERR_PTR(-EINVAL);
+	}
+}
+
+void sb_scope_put(struct sb_scope *scope)
+{
+	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
+		return;
+	if (!refcount_dec_and_mutex_lock(&scope->ref, &trees_mutex))
+		return;
+	tree_unlink(scope);
+	mutex_unlock(&trees_mutex);
+}
+
+/* For LIST: 0 where the process is dead or not visible to the caller. */
+s32 sb_scope_id(const struct sb_scope *scope)
+{
+	struct task_struct *task;
+	s32 id = 0;
+
+	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
+		return 0;
+
+	rcu_read_lock();
+	task = pid_task(scope->root, PIDTYPE_TGID);
+	if (task && !process_is_dead(task))
+		id = pid_vnr(scope->root);
+	rcu_read_unlock();
+	return id;
+}
+
+/*
+ * Might @task, which need not be running yet, be in the scope?  A child can be
+ * asked about at any point of its making: while it is a copy of its parent's
+ * task_struct with a number of its own and no parent yet (thread_pid is still
+ * the parent's then), and on the list of tasks while the fork probe is yet to
+ * come.  Only for the former is "yes" a guess; the first hit corrects it.
+ */
+static bool tree_wants_task(const struct sb_scope *tree, struct task_struct *task)
+{
+	struct pid *pid = READ_ONCE(task->thread_pid);
+
+	if (tree_has(tree, task))
+		return true;
+	if (pid && pid_nr(pid) != task->pid)
+		return true;
+	return tree_has(tree, rcu_dereference(task->real_parent));
+}
+
+#ifdef CONFIG_MEMCG
+static bool tree_wants_mm(const struct sb_scope *tree, struct mm_struct *mm)
+{
+	struct task_struct *owner = rcu_dereference(mm->owner);
+
+	return owner && tree_wants_task(tree, owner);
+}
+#else
+static bool tree_wants_mm(const struct sb_scope *tree, struct mm_struct *mm)
+{
+	struct task_struct *process, *thread;
+
+	for_each_process_thread(process, thread) {
+		if (READ_ONCE(thread->mm) == mm && !(thread->flags & PF_KTHREAD))
+			return tree_wants_task(tree, thread);
+	}
+	return false;
+}
+#endif
+
+/**
+ * sb_scope_wants() - is the breakpoint to be in a process' memory?
+ * @scope:	the target's
+ * @mm:		the memory
+ *
+ * Called under mmap_lock.  An exec asks with @mm being that of current before
+ * it has an owner to speak of; a registration asks about other processes.
+ */
+bool sb_scope_wants(const struct sb_scope *scope, struct mm_struct *mm)
+{
+	bool wants;
+
+	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
+		return true;
+
+	rcu_read_lock();
+	if (current->mm == mm)
+		wants = tree_wants_task(scope, current);
+	else
+		wants = tree_wants_mm(scope, mm);
+	rcu_read_unlock();
+	return wants;
+}
+
+static void find_tracepoint(struct tracepoint *tp, void *data)
+{
+	if (!strcmp(tp->name, "sched_process_fork"))
+		tp_fork = tp;
+	else if (!strcmp(tp->name, "sched_process_exit"))
+		tp_exit = tp;
+}
+
+int sb_scope_init(void)
+{
+	for_each_kernel_tracepoint(find_tracepoint, NULL);
+	return 0;
+}
+
+/* All scopes have been put. */
+void sb_scope_exit(void)
+{
+	if (tracing) {
+		tracepoint_probe_unregister(tp_exit, probe_exit, NULL);
+		tracepoint_probe_unregister(tp_fork, probe_fork, NULL);
+		tracepoint_synchronize_unregister();
+	}
+	rcu_barrier();	/* tree_free() */
+}
+
+u64 sb_scope_features(void)
+{
+	u64 features = SPEED_BUMP_FEATURE_SCOPE_SYSTEM;
+
+	if (tp_fork && tp_exit)
+		features |= SPEED_BUMP_FEATURE_SCOPE_TREE;
+	return features;
+}

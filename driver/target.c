@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The table of targets.
+ *
+ * Life of a target: it is put into the table ADDING, so that nobody adds the
+ * same twice, gets its breakpoint, and when the whole batch has come that far
+ * becomes LIVE.  From then on readers see it.  Whoever removes it claims it
+ * under the lock, takes it out of the table, and takes its breakpoint away
+ * without a lock; a work item lets go of it when no handler can run any more.
+ */
+#include <linux/dcache.h>
+#include <linux/hashtable.h>
+#include <linux/jhash.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "main.h"
+#include "scope.h"
+#include "session.h"
+#include "stats.h"
+#include "target.h"
+
+/*
+ * Protects who is in the table: @by_id against other writers (readers go under
+ * RCU), @by_key, the counts, each session's list, and the step from one state
+ * to the next.  Never held while uprobes or user memory are touched.  Nothing
+ * but what allocates is taken inside.
+ */
+static DEFINE_MUTEX(table_lock);
+static DEFINE_XARRAY_FLAGS(by_id, XA_FLAGS_ACCOUNT);
+static DEFINE_HASHTABLE(by_key, 12);
+static u64 last_id;
+static u32 target_count;
+
+/* Targets that are made and not yet freed: those in the table and the dying. */
+static atomic_t allocated = ATOMIC_INIT(0);
+
+/* Protects @unused.  Innermost. */
+static DEFINE_SPINLOCK(unused_lock);
+static LIST_HEAD(unused);
+static struct workqueue_struct *unused_wq;
+
+/* The inode that mappings of the file have, which is below an overlay. */
+struct inode *sb_target_inode(const struct path *path)
+{
+	return d_real_inode(path->dentry);
+}
+
+static u32 target_hash(const struct sb_target *t)
+{
+	u32 h;
+
+	h = jhash(&t->inode, sizeof(t->inode), 0);
+	h = jhash(&t->offset, sizeof(t->offset), h);
+	h = jhash(&t->scope, sizeof(t->scope), h);
+	return jhash(&t->session, sizeof(t->session), h);
+}
+
+static bool target_is_same(const struct sb_target *a, const struct sb_target *b)
+{
+	return a->inode == b->inode && a->offset == b->offset &&
+	       a->scope == b->scope && a->session == b->session;
+}
+
+static void target_free(struct kref *ref)
+{
+	struct sb_target *t = container_of(ref, struct sb_target, ref);
+
+	sb_scope_put(t->scope);
+	sb_session_put(t->session);
+	path_put(&t->path);
+	sb_stats_free(t->counters);
+	kfree(t->label);
+	atomic_dec(&allocated);
+	kfree_rcu(t, rcu);
+}
+
+void sb_target_put(struct sb_target *target)
+{
+	kref_put(&target->ref, target_free);
+}
+
+static void free_unused(struct work_struct *work)
+{
+	struct sb_target *t, *next;
+	LIST_HEAD(list);
+
+	spin_lock(&unused_lock);
+	list_splice_init(&unused, &list);
+	spin_unlock(&unused_lock);
+	if (list_empty(&list))
+		return;
+
+	sb_probe_sync();
+	list_for_each_entry_safe(t, next, &list, node) {
+		sb_target_put(t);
+		cond_resched();
+	}
+}
+
+static DECLARE_WORK(unused_work, free_unused);
+
+/*
+ * Ends the delays of targets that are out of the table, then their breakpoints.
+ * Waiting for their handlers is left to the work: it can take as long as the
+ * delay of somebody else's target.
+ */
+static void targets_retire(struct list_head *list)
+{
+	struct sb_target *t;
+
+	if (list_empty(list))
+		return;
+
+	list_for_each_entry(t, list, node)
+		WRITE_ONCE(t->state, SB_TARGET_DYING);
+	list_for_each_entry(t, list, node) {
+		sb_probe_unregister(&t->probe);
+		cond_resched();
+	}
+
+	spin_lock(&unused_lock);
+	list_splice_init(list, &unused);
+	spin_unlock(&unused_lock);
+	queue_work(unused_wq, &unused_work);
+}
+
+static void table_unlink(struct sb_target *t)
+{
+	lockdep_assert_held(&table_lock);
+
+	xa_erase(&by_id, t->id);
+	hash_del(&t->key);
+	list_del(&t->node);
+	t->session->count--;
+	target_count--;
+}
+
+static int table_insert(struct sb_target *t)
+{
+	struct sb_target *other;
+	u32 hash = target_hash(t);
+	int err = 0;
+
+	mutex_lock(&table_lock);
+	hash_for_each_possible(by_key, other, key, hash) {
+		if (target_is_same(t, other)) {
+			err = -EEXIST;
+			goto out;
+		}
+	}
+	if (target_count >= READ_ONCE(sb_max_targets)) {
+		err = -ENOSPC;
+		goto out;
+	}
+	t->id = last_id + 1;
+	err = xa_insert(&by_id, t->id, t, GFP_KERNEL_ACCOUNT);
+	if (err)
+		goto out;
+	last_id++;
+	hash_add(by_key, &t->key, hash);
+	list_add_tail(&t->node, &t->session->targets);
+	t->session->count++;
+	target_count++;
+out:
+	mutex_unlock(&table_lock);
+	return err;
+}
+
+/*
+ * Targets that wait for the work to free them don't count against the limit,
+ * but can't pile up beyond it either.
+ */
+static int target_reserve(void)
+{
+	unsigned int max = READ_ONCE(sb_max_targets);
+
+	if (atomic_read(&allocated) >= 2 * (u64)max)
+		flush_work(&unused_work);
+	if (atomic_inc_return(&allocated) > 2 * (u64)max) {
+		atomic_dec(&allocated);
+		return -ENOSPC;
+	}
+	return 0;
+}
+
+static struct sb_target *target_alloc(struct sb_session *session,
+				      const struct sb_target_config *config)
+{
+	struct sb_target *t;
+	int err;
+
+	err = target_reserve();
+	if (err)
+		return ERR_PTR(err);
+	t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
+	if (!t) {
+		err = -ENOMEM;
+		goto err_alloc;
+	}
+	t->counters = sb_stats_alloc();
+	if (!t->counters) {
+		err = -ENOMEM;
+		goto err_counters;
+	}
+	t->scope = sb_scope_get(config->scope, config->scope_id);
+	if (IS_ERR(t->scope)) {
+		err = PTR_ERR(t->scope);
+		goto err_scope;
+	}
+
+	kref_init(&t->ref);
+	t->state = SB_TARGET_ADDING;
+	t->enabled = config->enabled;
+	t->delay_ns = config->delay_ns;
+	t->path = *config->path;
+	path_get(&t->path);
+	t->inode = sb_target_inode(&t->path);
+	t->offset = config->offset;
+	sb_session_get(session);
+	t->session = session;
+	return t;
+
+err_scope:
+	sb_stats_free(t->counters);
+err_counters:
+	kfree(t);
+err_alloc:
+	atomic_dec(&allocated);
+	return ERR_PTR(err);
+}
+
+/**
+ * sb_target_add() - make a target that nobody sees yet
+ * @session:	its owner
+ * @config:	what it is to be
+ *
+ * Return: the target, to be given to sb_target_publish() or sb_target_discard(),
+ * or an ERR_PTR.
+ */
+struct sb_target *sb_target_add(struct sb_session *session, const struct sb_target_config *config)
+{
+	struct sb_target *t;
+	LIST_HEAD(failed);
+	int err;
+
+	t = target_alloc(session, config);
+	if (IS_ERR(t))
+		return t;
+
+	err = table_insert(t);
+	if (err)
+		goto err_insert;
+
+	err = sb_probe_register(&t->probe, t->inode, t->offset);
+	if (err)
+		goto err_register;
+
+	t->label = config->label;
+	t->label_len = config->label_len;
+	return t;
+
+err_register:
+	mutex_lock(&table_lock);
+	table_unlink(t);
+	mutex_unlock(&table_lock);
+	list_add(&t->node, &failed);
+	targets_retire(&failed);
+	return ERR_PTR(err);
+err_insert:
+	sb_target_put(t);
+	return ERR_PTR(err);
+}
+
+/**
+ * sb_target_publish() - let a batch begin
+ * @targets:	what sb_target_add() returned; ERR_PTRs are passed over
+ * @count:	how many
+ */
+void sb_target_publish(struct sb_target **targets, u32 count)
+{
+	u32 i;
+
+	mutex_lock(&table_lock);
+	for (i = 0; i < count; i++)
+		if (!IS_ERR(targets[i]))
+			smp_store_release(&targets[i]->state, SB_TARGET_LIVE);
+	mutex_unlock(&table_lock);
+}
+
+/**
+ * sb_target_discard() - undo sb_target_add()
+ * @targets:	what it returned; ERR_PTRs are passed over
+ * @count:	how many
+ */
+void sb_target_discard(struct sb_target **targets, u32 count)
+{
+	LIST_HEAD(list);
+	u32 i;
+
+	mutex_lock(&table_lock);
+	for (i = 0; i < count; i++) {
+		if (IS_ERR(targets[i]))
+			continue;
+		table_unlink(targets[i]);
+		list_add_tail(&targets[i]->node, &list);
+	}
+	mutex_unlock(&table_lock);
+	targets_retire(&list);
+}
+
+/* May @session change it? */
+bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session)
+{
+	return target->session == session || target->session == &sb_persistent;
+}
+
+static struct sb_target *target_claim(const struct sb_session *session, u64 id)
+{
+	struct sb_target *t;
+
+	lockdep_assert_held(&table_lock);
+
+	t = xa_load(&by_id, id);
+	if (!t || t->state != SB_TARGET_LIVE || t->claimed || !sb_target_is_mutable(t, session))
+		return NULL;
+	t->claimed = true;
+	return t;
+}
+
+/**
+ * sb_target_remove() - remove a batch of targets
+ * @session:	who asks
+ * @ids:	the targets
+ * @errors:	[out] an errno for each
+ * @count:	how many
+ * @best_effort: remove what can be removed
+ * @failed:	[out] as in struct speed_bump_batch
+ *
+ * No breakpoint is left on return.
+ */
+int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u32 count,
+		     bool best_effort, u32 *failed)
+{
+	u32 i, missing = 0, first = count;
+	struct sb_target *t;
+	LIST_HEAD(list);
+
+	mutex_lock(&table_lock);
+	for (i = 0; i < count; i++) {
+		errors[i] = target_claim(session, ids[i]) ? 0 : ENOENT;
+		if (!errors[i])
+			continue;
+		missing++;
+		if (!best_effort) {
+			first = i;
+			break;
+		}
+	}
+	for (i = 0; i < first; i++) {
+		if (errors[i])
+			continue;
+		t = xa_load(&by_id, ids[i]);
+		if (first < count) {
+			t->claimed = false;
+			continue;
+		}
+		table_unlink(t);
+		list_add_tail(&t->node, &list);
+	}
+	mutex_unlock(&table_lock);
+
+	*failed = best_effort ? missing : first;
+	targets_retire(&list);
+	return first < count ? -ENOENT : 0;
+}
+
+/* Removes all targets of a session.  No breakpoint is left on return. */
+void sb_target_remove_all(struct sb_session *session)
+{
+	struct sb_target *t, *next;
+	LIST_HEAD(list);
+
+	mutex_lock(&table_lock);
+	list_for_each_entry_safe(t, next, &session->targets, node) {
+		/* Another thread's ADD has yet to hear of it. */
+		if (t->state != SB_TARGET_LIVE)
+			continue;
+		table_unlink(t);
+		list_add_tail(&t->node, &list);
+	}
+	mutex_unlock(&table_lock);
+	targets_retire(&list);
+}
+
+static bool target_get(struct sb_target *t)
+{
+	return smp_load_acquire(&t->state) == SB_TARGET_LIVE && kref_get_unless_zero(&t->ref);
+}
+
+/**
+ * sb_target_find() - the target with an id
+ * @id:		any number
+ *
+ * Return: the target, to be given back with sb_target_put(), or NULL.
+ */
+struct sb_target *sb_target_find(u64 id)
+{
+	struct sb_target *t;
+
+	if (id > ULONG_MAX)
+		return NULL;
+	rcu_read_lock();
+	t = xa_load(&by_id, id);
+	if (t && !target_get(t))
+		t = NULL;
+	rcu_read_unlock();
+	return t;
+}
+
+/**
+ * sb_target_next() - the target with the next greater id
+ * @after:	any number; 0 for the first target
+ *
+ * Return: the target, to be given back with sb_target_put(), or NULL.
+ */
+struct sb_target *sb_target_next(u64 after)
+{
+	unsigned long id = after;
+	struct sb_target *t;
+
+	if (after >= ULONG_MAX)
+		return NULL;
+	rcu_read_lock();
+	do
+		t = xa_find_after(&by_id, &id, ULONG_MAX, XA_PRESENT);
+	while (t && !target_get(t));
+	rcu_read_unlock();
+	return t;
+}
+
+u32 sb_target_count(void)
+{
+	return READ_ONCE(target_count);
+}
+
+u32 sb_target_count_of(const struct sb_session *session)
+{
+	return READ_ONCE(session->count);
+}
+
+int sb_targets_init(void)
+{
+	unused_wq = alloc_workqueue("speed_bump", WQ_UNBOUND, 0);
+	return unused_wq ? 0 : -ENOMEM;
+}
+
+/* Nobody adds any more. */
+void sb_targets_exit(void)
+{
+	sb_target_remove_all(&sb_persistent);
+	destroy_workqueue(unused_wq);	/* runs what is queued */
+	xa_destroy(&by_id);
+}

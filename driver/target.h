@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+#ifndef SB_TARGET_H
+#define SB_TARGET_H
+
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/path.h>
+#include <linux/rcupdate.h>
+#include <linux/types.h>
+
+#include "probe.h"
+
+struct sb_counters;
+struct sb_scope;
+struct sb_session;
+
+enum sb_target_state {
+	SB_TARGET_ADDING,	/* may hit already; passes */
+	SB_TARGET_LIVE,
+	SB_TARGET_DYING,	/* leaves delays, passes */
+};
+
+/**
+ * struct sb_target - a function to delay
+ * @probe:	its breakpoint
+ * @state:	enum sb_target_state
+ * @enabled:	its own switch
+ * @delay_ns:	delay of each hit
+ * @session:	the owner; held
+ * @scope:	whom it delays; held
+ * @counters:	statistics
+ * @id:		its name, never 0, never used again
+ * @inode:	the file that really holds the code, below an overlay
+ * @offset:	in @inode
+ * @path:	the file as it was given: keeps @inode and its mount in being
+ * @label:	text for people, or NULL
+ * @label_len:	its bytes
+ * @claimed:	somebody is about to remove it; under the table's lock
+ * @key:	in the table by what it is; under the table's lock
+ * @node:	in its owner's list under the table's lock, later in a list of
+ *		whoever removes it
+ * @ref:	the table's, and one of each reader
+ * @rcu:	for freeing after readers of the table
+ *
+ * What a hit reads comes first and is only written by an update.
+ */
+struct sb_target {
+	struct sb_probe probe;
+	enum sb_target_state state;
+	bool enabled;
+	u64 delay_ns;
+	struct sb_session *session;
+	struct sb_scope *scope;
+	struct sb_counters __percpu *counters;
+
+	u64 id;
+	struct inode *inode;
+	loff_t offset;
+	struct path path;
+	char *label;
+	u32 label_len;
+	bool claimed;
+	struct hlist_node key;
+	struct list_head node;
+	struct kref ref;
+	struct rcu_head rcu;
+};
+
+/**
+ * struct sb_target_config - what sb_target_add() is to make
+ * @path:	the file; the caller's reference is not taken over
+ * @offset:	in the file
+ * @delay_ns:	delay of each hit
+ * @enabled:	its own switch
+ * @scope:	SPEED_BUMP_SCOPE_*
+ * @scope_id:	what @scope says
+ * @label:	text, taken over by a target that is made, or NULL
+ * @label_len:	its bytes
+ */
+struct sb_target_config {
+	const struct path *path;
+	u64 offset;
+	u64 delay_ns;
+	bool enabled;
+	u32 scope;
+	s32 scope_id;
+	char *label;
+	u32 label_len;
+};
+
+int sb_targets_init(void);
+void sb_targets_exit(void);
+
+struct sb_target *sb_target_add(struct sb_session *session, const struct sb_target_config *config);
+void sb_target_publish(struct sb_target **targets, u32 count);
+void sb_target_discard(struct sb_target **targets, u32 count);
+
+int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u32 count,
+		     bool best_effort, u32 *failed);
+void sb_target_remove_all(struct sb_session *session);
+
+struct sb_target *sb_target_find(u64 id);
+struct sb_target *sb_target_next(u64 after);
+void sb_target_put(struct sb_target *target);
+bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session);
+
+u32 sb_target_count(void);
+u32 sb_target_count_of(const struct sb_session *session);
+
+struct inode *sb_target_inode(const struct path *path);
+
+#endif /* SB_TARGET_H */
