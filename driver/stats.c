@@ -6,6 +6,7 @@
  * them at the same moment.
  */
 #include <linux/cpumask.h>
+#include <linux/gfp.h>
 #include <linux/preempt.h>
 
 #include "stats.h"
