@@ -63,7 +63,8 @@ make_object() {
 	temp=${object%/*}/.${object##*/}.new
 	[[ ! -e $object ]] || return 0
 	mkdir -p "${object%/*}"
-	rm -rf "$temp"
+	# What killed mmdebstrap left must never lead into another file system.
+	rm -rf --one-file-system "$temp"
 	shift
 	"$@" "$temp"
 	mv -T "$temp" "$object"
