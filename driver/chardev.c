@@ -53,7 +53,10 @@ static void __user *entry_ptr(u64 entries, u32 entry_size, u32 i)
 	return u64_to_user_ptr(entries) + (size_t)i * entry_size;
 }
 
-#define batch_entry(batch, i) entry_ptr((batch)->entries, (batch)->entry_size, i)
+static void __user *batch_entry(const struct speed_bump_batch *b, u32 i)
+{
+	return entry_ptr(b->entries, b->entry_size, i);
+}
 
 static bool batch_is_best_effort(const struct speed_bump_batch *b)
 {

@@ -13,12 +13,14 @@
 #include <linux/uprobes.h>
 #include <linux/version.h>
 
+#define KERNEL_BEFORE(major, minor) (KERNEL_VERSION(major, minor, 0) > LINUX_VERSION_CODE)
+
 /*
  * 6.12: uprobe_register() returns the uprobe, unregistering is two steps of
  * which the second can be shared.  Before, a uprobe had to be named by inode
  * and offset, and one call did both under the uprobe's own lock.
  */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
+#if KERNEL_BEFORE(6, 12)
 struct uprobe {
 	struct inode *inode;
 	loff_t offset;
@@ -60,35 +62,59 @@ static inline void compat_uprobe_unregister_sync(void)
 #define uprobe_unregister_sync compat_uprobe_unregister_sync
 #endif
 
+/*
+ * Callbacks whose prototype has changed are defined through these, from a
+ * function that takes what every version gives.
+ */
+
 /* 6.13: the handler got a word of data that it shares with the return handler. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
-#define UPROBE_HANDLER_ARGS(uc, regs, data) \
-	struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data
+#if !KERNEL_BEFORE(6, 13)
+#define DEFINE_UPROBE_HANDLER(fn)							\
+static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)	\
+{											\
+	return fn(uc);									\
+}
 #else
-#define UPROBE_HANDLER_ARGS(uc, regs, data) \
-	struct uprobe_consumer *uc, struct pt_regs *regs
+#define DEFINE_UPROBE_HANDLER(fn)							\
+static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs)			\
+{											\
+	return fn(uc);									\
+}
 #endif
 
 /* 6.12: the filter is no longer told why it is asked. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
-#define UPROBE_FILTER_ARGS(uc, mm) \
-	struct uprobe_consumer *uc, struct mm_struct *mm
+#if !KERNEL_BEFORE(6, 12)
+#define DEFINE_UPROBE_FILTER(fn)							\
+static bool uprobe_##fn(struct uprobe_consumer *uc, struct mm_struct *mm)			\
+{											\
+	return fn(uc, mm);								\
+}
 #else
-#define UPROBE_FILTER_ARGS(uc, mm) \
-	struct uprobe_consumer *uc, enum uprobe_filter_ctx ctx, struct mm_struct *mm
+#define DEFINE_UPROBE_FILTER(fn)							\
+static bool uprobe_##fn(struct uprobe_consumer *uc, enum uprobe_filter_ctx ctx,	\
+			struct mm_struct *mm)						\
+{											\
+	return fn(uc, mm);								\
+}
 #endif
 
 /* 6.16: sched_process_exit tells whether it is the last thread. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 16, 0)
-#define SCHED_PROCESS_EXIT_ARGS(data, task) \
-	void *data, struct task_struct *task, bool group_dead
+#if !KERNEL_BEFORE(6, 16)
+#define DEFINE_SCHED_PROCESS_EXIT(fn)							\
+static void trace_##fn(void *data, struct task_struct *task, bool group_dead)			\
+{											\
+	fn(task);									\
+}
 #else
-#define SCHED_PROCESS_EXIT_ARGS(data, task) \
-	void *data, struct task_struct *task
+#define DEFINE_SCHED_PROCESS_EXIT(fn)							\
+static void trace_##fn(void *data, struct task_struct *task)					\
+{											\
+	fn(task);									\
+}
 #endif
 
 /* 6.13: copy_struct_to_user() */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+#if KERNEL_BEFORE(6, 13)
 static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, const void *src,
 					     size_t ksize, bool *ignored_trailing)
 {

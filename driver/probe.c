@@ -18,7 +18,7 @@ static struct sb_target *consumer_target(struct uprobe_consumer *uc)
  * breakpoints of its parent without the filter being asked; where it turns out
  * not to be in the scope they are taken out of it at the first hit.
  */
-static int probe_handler(UPROBE_HANDLER_ARGS(uc, regs, data))
+static int hit(struct uprobe_consumer *uc)
 {
 	struct sb_target *target = consumer_target(uc);
 
@@ -32,11 +32,15 @@ static int probe_handler(UPROBE_HANDLER_ARGS(uc, regs, data))
 	return 0;
 }
 
+DEFINE_UPROBE_HANDLER(hit)
+
 /* Runs under the mmap_lock of @mm: no lock of ours may be taken. */
-static bool probe_filter(UPROBE_FILTER_ARGS(uc, mm))
+static bool wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
 	return sb_scope_wants(consumer_target(uc)->scope, mm);
 }
+
+DEFINE_UPROBE_FILTER(wants)
 
 /**
  * sb_probe_register() - put the breakpoint into every process in the scope
@@ -51,8 +55,8 @@ int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset
 {
 	struct uprobe *uprobe;
 
-	probe->consumer.handler = probe_handler;
-	probe->consumer.filter = probe_filter;
+	probe->consumer.handler = uprobe_hit;
+	probe->consumer.filter = uprobe_wants;
 
 	uprobe = uprobe_register(inode, offset, 0, &probe->consumer);
 	if (IS_ERR(uprobe)) {

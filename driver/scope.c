@@ -98,7 +98,7 @@ static bool tree_insert(struct sb_scope *tree, const struct task_struct *task)
 
 	raw_spin_lock(&tree->lock);
 	set_bit(task->tgid, tree->members);
-	smp_mb__after_atomic();
+	smp_mb__after_atomic();	/* pairs with signal->live dropping, see above */
 	alive = !process_is_dead(task);
 	if (!alive)
 		clear_bit(task->tgid, tree->members);
@@ -145,7 +145,7 @@ static void tree_build(struct sb_scope *tree)
 	rcu_read_unlock();
 }
 
-static void probe_fork(void *data, struct task_struct *parent, struct task_struct *child)
+static void trace_fork(void *data, struct task_struct *parent, struct task_struct *child)
 {
 	struct sb_scope *tree;
 
@@ -162,7 +162,7 @@ static void probe_fork(void *data, struct task_struct *parent, struct task_struc
 	rcu_read_unlock();
 }
 
-static void probe_exit(SCHED_PROCESS_EXIT_ARGS(data, task))
+static void thread_exits(struct task_struct *task)
 {
 	bool dead = process_is_dead(task);
 	struct sb_scope *tree;
@@ -176,6 +176,8 @@ static void probe_exit(SCHED_PROCESS_EXIT_ARGS(data, task))
 	}
 	rcu_read_unlock();
 }
+
+DEFINE_SCHED_PROCESS_EXIT(thread_exits)
 
 /*
  * The probes come with the first tree and stay: putting them in and out patches
@@ -192,15 +194,15 @@ static int trace_processes(void)
 	if (!tp_fork || !tp_exit)
 		return -EOPNOTSUPP;
 
-	check_trace_callback_type_sched_process_fork(probe_fork);
-	check_trace_callback_type_sched_process_exit(probe_exit);
+	check_trace_callback_type_sched_process_fork(trace_fork);
+	check_trace_callback_type_sched_process_exit(trace_thread_exits);
 
-	err = tracepoint_probe_register(tp_fork, probe_fork, NULL);
+	err = tracepoint_probe_register(tp_fork, trace_fork, NULL);
 	if (err)
 		return err;
-	err = tracepoint_probe_register(tp_exit, probe_exit, NULL);
+	err = tracepoint_probe_register(tp_exit, trace_thread_exits, NULL);
 	if (err) {
-		tracepoint_probe_unregister(tp_fork, probe_fork, NULL);
+		tracepoint_probe_unregister(tp_fork, trace_fork, NULL);
 		return err;
 	}
 	tracing = true;
@@ -264,7 +266,7 @@ static struct sb_scope *tree_create(struct pid *root, const struct task_struct *
 	tree->scanning = true;
 	tree_count++;
 	list_add_rcu(&tree->node, &trees);
-	smp_mb();	/* pairs with the one in probe_fork() and with signal->live */
+	smp_mb();	/* pairs with the one in trace_fork() and with signal->live */
 
 	if (!tree_insert(tree, task)) {
 		tree_unlink(tree);
@@ -445,8 +447,8 @@ int sb_scope_init(void)
 void sb_scope_exit(void)
 {
 	if (tracing) {
-		tracepoint_probe_unregister(tp_exit, probe_exit, NULL);
-		tracepoint_probe_unregister(tp_fork, probe_fork, NULL);
+		tracepoint_probe_unregister(tp_exit, trace_thread_exits, NULL);
+		tracepoint_probe_unregister(tp_fork, trace_fork, NULL);
 		tracepoint_synchronize_unregister();
 	}
 	rcu_barrier();	/* tree_free() */

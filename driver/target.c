@@ -288,6 +288,7 @@ void sb_target_publish(struct sb_target **targets, u32 count)
 	mutex_lock(&table_lock);
 	for (i = 0; i < count; i++)
 		if (!IS_ERR(targets[i]))
+			/* pairs with target_get() */
 			smp_store_release(&targets[i]->state, SB_TARGET_LIVE);
 	mutex_unlock(&table_lock);
 }
@@ -399,6 +400,7 @@ void sb_target_remove_all(struct sb_session *session)
 
 static bool target_get(struct sb_target *t)
 {
+	/* pairs with sb_target_publish() */
 	return smp_load_acquire(&t->state) == SB_TARGET_LIVE && kref_get_unless_zero(&t->ref);
 }
 
