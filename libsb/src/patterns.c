@@ -1,2 +1,160 @@
 // SPDX-License-Identifier: MIT
-#include "libsb.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "glob.h"
+
+#define NONE UINT32_MAX
+
+struct pattern {
+	const char *left, *right;
+	int index; /* in the specs */
+	bool exclude, left_literal, right_literal;
+	uint32_t next; /* in its chain, later in the specs; or NONE */
+};
+
+/* Patterns with the same hash of one side, chained in the order of the specs. */
+struct chains {
+	uint32_t *heads;
+	uint32_t mask;
+};
+
+/*
+ * A pattern is in one chain only: by its right side where that is literal, else by
+ * its left side where that is, else in the one chain of those that must be tried.
+ */
+struct sb_patterns {
+	struct pattern *patterns;
+	struct chains by_right, by_left;
+	uint32_t globs;
+};
+
+static uint32_t hash_of(const char *text)
+{
+	uint32_t hash = 2166136261U; /* FNV-1a */
+
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * 16777619U;
+	return hash ^ hash >> 15;
+}
+
+static int chains_init(struct chains *chains, uint32_t count)
+{
+	chains->mask = 15;
+	while (chains->mask < count)
+		chains->mask = 2 * chains->mask + 1;
+	chains->heads = malloc((chains->mask + 1) * sizeof(chains->heads[0]));
+	if (!chains->heads)
+		return -1;
+	memset(chains->heads, 0xff, (chains->mask + 1) * sizeof(chains->heads[0]));
+	return 0;
+}
+
+static uint32_t *head_of(const struct chains *chains, const char *text)
+{
+	return &chains->heads[hash_of(text) & chains->mask];
+}
+
+struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs,
+					struct sb_error *err)
+{
+	struct sb_patterns *patterns = calloc(1, sizeof(*patterns));
+	size_t count = sb_specs_count(specs);
+
+	if (count > INT_MAX / 2) {
+		sb_patterns_free(patterns);
+		sb_error_set(err, EINVAL, "%zu patterns are too many", count);
+		return NULL;
+	}
+	if (!patterns ||
+	    !(patterns->patterns = calloc(count + 1, sizeof(struct pattern))) ||
+	    chains_init(&patterns->by_right, (uint32_t)count) ||
+	    chains_init(&patterns->by_left, (uint32_t)count)) {
+		sb_patterns_free(patterns);
+		sb_error_set(err, ENOMEM, "out of memory");
+		return NULL;
+	}
+	patterns->globs = NONE;
+	/* From the end, so that each chain begins with its first. */
+	for (uint32_t i = (uint32_t)count; i-- > 0;) {
+		const struct sb_spec *spec = sb_specs_get(specs, i);
+		struct pattern *p = &patterns->patterns[i];
+		uint32_t *head = &patterns->globs;
+
+		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_NATIVE)
+			continue;
+		p->left = sb_spec_left(spec);
+		p->right = sb_spec_right(spec);
+		p->index = (int)i;
+		p->exclude = sb_spec_get_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE;
+		p->left_literal = sb_glob_is_literal(p->left);
+		p->right_literal = sb_glob_is_literal(p->right);
+		if (p->right_literal)
+			head = head_of(&patterns->by_right, p->right);
+		else if (p->left_literal)
+			head = head_of(&patterns->by_left, p->left);
+		p->next = *head;
+		*head = i;
+	}
+	return patterns;
+}
+
+void sb_patterns_free(struct sb_patterns *patterns)
+{
+	if (!patterns)
+		return;
+	free(patterns->patterns);
+	free(patterns->by_right.heads);
+	free(patterns->by_left.heads);
+	free(patterns);
+}
+
+static bool side_matches(const char *side, bool literal, const char *text)
+{
+	if (!text)
+		return false;
+	return literal ? !strcmp(side, text) : sb_glob_match(side, text);
+}
+
+/* What is looked for, and what was found so far. */
+struct query {
+	const char *module, *file, *qualname;
+	int best;
+	bool excluded;
+};
+
+static void try_chain(const struct sb_patterns *patterns, uint32_t head, struct query *q)
+{
+	for (uint32_t i = head; i != NONE && !q->excluded;
+	     i = patterns->patterns[i].next) {
+		const struct pattern *p = &patterns->patterns[i];
+
+		if (!p->exclude && p->index >= q->best)
+			continue;
+		if (!side_matches(p->right, p->right_literal, q->qualname) ||
+		    (!side_matches(p->left, p->left_literal, q->module) &&
+		     !side_matches(p->left, p->left_literal, q->file)))
+			continue;
+		if (p->exclude)
+			q->excluded = true;
+		else
+			q->best = p->index;
+	}
+}
+
+int sb_patterns_match(const struct sb_patterns *patterns, const char *module,
+		      const char *file, const char *qualname)
+{
+	struct query q = { module, file, qualname, INT_MAX, false };
+
+	try_chain(patterns, *head_of(&patterns->by_right, qualname), &q);
+	if (module)
+		try_chain(patterns, *head_of(&patterns->by_left, module), &q);
+	if (file)
+		try_chain(patterns, *head_of(&patterns->by_left, file), &q);
+	try_chain(patterns, patterns->globs, &q);
+	return q.excluded || q.best == INT_MAX ? SB_NO_MATCH : q.best;
+}
