@@ -114,6 +114,8 @@ SB_API const struct sb_symbol *sb_elf_symbol(const struct sb_elf *elf, size_t in
 SB_API const char *sb_symbol_name(const struct sb_symbol *sym);
 /** Version, such as "GLIBC_2.2.5", or NULL. */
 SB_API const char *sb_symbol_version(const struct sb_symbol *sym);
+/** Whether a program linked now gets this version ("@@"), or there are none. */
+SB_API bool sb_symbol_is_default(const struct sb_symbol *sym);
 /** Demangled C++ or Rust name, or the plain name where it is not mangled. */
 SB_API const char *sb_symbol_demangled(const struct sb_symbol *sym);
 /** Offset in the file of the function's first instruction. */
@@ -125,11 +127,13 @@ SB_API enum sb_symbol_kind sb_symbol_get_kind(const struct sb_symbol *sym);
 struct sb_places;
 
 /**
- * The places in a file that a text names: a symbol ("malloc"), a versioned one
- * ("memcpy@GLIBC_2.14" or "memcpy@@GLIBC_2.14"), a glob over plain names
- * ("PyObject_*"), a demangled C++ or Rust name with or without its parameter list
- * ("ns::Class::method"), "sym+0x10" or "@0xOFFSET" (an offset in the file).
- * Symbols with the same offset are one place.
+ * The places in a file that a text names: a symbol ("malloc": its default version
+ * where it has several), a versioned one ("memcpy@GLIBC_2.14", or
+ * "memcpy@@GLIBC_2.14" if that is the default), a glob over plain names
+ * ("PyObject_*") or over demangled ones ("ns::Class::*"), a demangled C++ or Rust
+ * name with or without its parameter list ("ns::Class::method"), "sym+0x10" or
+ * "@0xOFFSET" (an offset in the file). Symbols with the same offset are one place,
+ * functions with the same name are several.
  * @return the places, free with sb_places_free(); NULL with ENOENT (no such
  *   symbol: the message names near ones), EINVAL (malformed, or the offset is not
  *   in executable code), ENOMEM
@@ -142,6 +146,8 @@ SB_API size_t sb_places_count(const struct sb_places *places);
 SB_API uint64_t sb_places_offset(const struct sb_places *places, size_t index);
 /** Its name for people: the symbol, "sym+0x10" or "@0x1234". */
 SB_API const char *sb_places_name(const struct sb_places *places, size_t index);
+/** SB_SYMBOL_IFUNC: the code there only chooses the function, once a process. */
+SB_API enum sb_symbol_kind sb_places_kind(const struct sb_places *places, size_t index);
 
 /* ------------------------------------------------------------------- spec */
 
@@ -155,9 +161,11 @@ SB_API const char *sb_places_name(const struct sb_places *places, size_t index);
  *   !MODULE:QUALNAME                   exclusion (dialect SB_SPEC_FILE)
  *
  * Options: delay=DURATION every=N start=DURATION duration=DURATION, resume=0|1
- * (Python), pid=N (native). The last ':' that leaves both sides non-empty
- * separates; white space around is ignored; "#" begins a comment at the start of
- * a line or after white space.
+ * (Python), pid=N (native); behind a native target also a bare DURATION, the delay.
+ * The last ':' that leaves both sides non-empty separates (in a native target the
+ * last that is no part of a "::"); white space around is ignored; "#" begins a
+ * comment at the start of a line or after white space. A native target may carry
+ * "native:" in either dialect.
  */
 struct sb_spec;
 
