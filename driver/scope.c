@@ -34,11 +34,12 @@
  *     children of every exiting thread's process that has a member above it.
  *     Any thread's: the last two may pass each other, so that the children go
  *     to the reaper before the process is seen to be dead.
- *   - A dying process is walked through, not inserted: whoever inserts sets the
- *     bit, then looks at signal->live; the exit probe looks at the bit after
- *     signal->live has dropped.  One of them sees the other, both clear the bit
- *     under the lock, and so does a bit set for the next owner of the number
- *     come after.
+ *   - A dead process is walked through, not inserted.  If it dies just then:
+ *     whoever inserts sets the bit, then looks at signal->live again; the exit
+ *     probe looks at the bit after signal->live has dropped.  One of them sees
+ *     the other, and both clear the bit under the lock.  The lock was taken
+ *     while the number was the process's own, so a bit that is set for the next
+ *     to have it comes later.
  *
  * A thread that was past its exit probe before the tree could be seen, and has
  * yet to give its children away, is still an ancestor or no longer; the moment
@@ -97,11 +98,14 @@ static bool tree_insert(struct sb_scope *tree, const struct task_struct *task)
 	bool alive;
 
 	raw_spin_lock(&tree->lock);
-	set_bit(task->tgid, tree->members);
-	smp_mb__after_atomic();	/* pairs with signal->live dropping, see above */
 	alive = !process_is_dead(task);
-	if (!alive)
-		clear_bit(task->tgid, tree->members);
+	if (alive) {
+		set_bit(task->tgid, tree->members);
+		smp_mb__after_atomic();	/* pairs with signal->live dropping */
+		alive = !process_is_dead(task);
+		if (!alive)
+			clear_bit(task->tgid, tree->members);
+	}
 	raw_spin_unlock(&tree->lock);
 	return alive;
 }
@@ -203,6 +207,7 @@ static int trace_processes(void)
 	err = tracepoint_probe_register(tp_exit, trace_thread_exits, NULL);
 	if (err) {
 		tracepoint_probe_unregister(tp_fork, trace_fork, NULL);
+		tracepoint_synchronize_unregister();
 		return err;
 	}
 	tracing = true;
@@ -368,19 +373,20 @@ s32 sb_scope_id(const struct sb_scope *scope)
 }
 
 /*
- * Might @task, which need not be running yet, be in the scope?  A child can be
- * asked about at any point of its making: while it is a copy of its parent's
- * task_struct with a number of its own and no parent yet (thread_pid is still
- * the parent's then), and on the list of tasks while the fork probe is yet to
- * come.  Only for the former is "yes" a guess; the first hit corrects it.
+ * Is @task, which need not be running yet, in the scope?  A child can be asked
+ * about at any point of its making.  First it is a copy of its parent's
+ * task_struct, so that its pid leads to the parent, and real_parent says
+ * nothing.  The answer is a guess then, "yes", which the first hit corrects.
+ * From when its own pid leads to it real_parent is right, and does for the time
+ * until the fork probe.
  */
-static bool tree_wants_task(const struct sb_scope *tree, struct task_struct *task)
+static bool tree_wants_task(const struct sb_scope *tree, const struct task_struct *task)
 {
 	struct pid *pid = READ_ONCE(task->thread_pid);
 
 	if (tree_has(tree, task))
 		return true;
-	if (pid && pid_nr(pid) != task->pid)
+	if (pid && pid_task(pid, PIDTYPE_PID) != task)
 		return true;
 	return tree_has(tree, rcu_dereference(task->real_parent));
 }
@@ -396,12 +402,16 @@ static bool tree_wants_mm(const struct sb_scope *tree, struct mm_struct *mm)
 static bool tree_wants_mm(const struct sb_scope *tree, struct mm_struct *mm)
 {
 	struct task_struct *process, *thread;
+	bool found = false;
 
 	for_each_process_thread(process, thread) {
-		if (READ_ONCE(thread->mm) == mm && !(thread->flags & PF_KTHREAD))
-			return tree_wants_task(tree, thread);
+		if (READ_ONCE(thread->mm) != mm || (thread->flags & PF_KTHREAD))
+			continue;
+		if (tree_wants_task(tree, thread))
+			return true;
+		found = true;
 	}
-	return false;
+	return !found;	/* a child that is not on the list yet: as above */
 }
 #endif
 
