@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * A delay is as long as it should be, and can be ended at any moment.
+ *
+ * Times are compared within a test, with each other and with the delay asked
+ * for: the machine may be an emulator that does other things beside.
+ */
+#include <sys/time.h>
+
+#include "worker.h"
+#include "kselftest_harness.h"
+
+/* A delay that nothing here waits for, and what counts as far less than it. */
+#define LONG_NS		(9 * SB_S)
+#define QUICK_NS	(LONG_NS / 3)
+
+FIXTURE(delay)
+{
+	int dev;
+	int other;
+	pid_t pid;
+	struct speed_bump_target target;
+};
+
+FIXTURE_SETUP(delay)
+{
+	ASSERT_EQ(worker_setup(), 0);
+	/* Before the device is opened: the worker must not hold the session. */
+	self->pid = worker_start(0);
+	ASSERT_GT(self->pid, 0);
+	self->dev = sb_open();
+	self->other = sb_open();
+	ASSERT_GE(self->dev, 0);
+	ASSERT_GE(self->other, 0);
+	self->target = sb_own_target(SB_PLAIN, LONG_NS);
+}
+
+FIXTURE_TEARDOWN(delay)
+{
+	close(self->dev);
+	close(self->other);
+	worker_end_all();
+}
+
+/* Let the worker run into @target's delay, and come back when it is in there. */
+static int enter(int dev, struct speed_bump_target *target, pid_t pid)
+{
+	__u64 cpu;
+	int ret;
+
+	target->scope_id = pid;
+	ret = sb_add(dev, target);
+	if (ret)
+		return ret;
+	cpu = sb_cpu_time(pid);
+	ret = worker_tell(0, WORKER_CALL, SB_PLAIN, 1);
+	return ret ? ret : sb_wait_busy(pid, cpu);
+}
+
+/* --- how long ------------------------------------------------------------ */
+
+FIXTURE(length)
+{
+	int dev;
+};
+
+FIXTURE_VARIANT(length)
+{
+	__u64 delay_ns;
+	unsigned long calls;
+};
+
+FIXTURE_VARIANT_ADD(length, us_10) { .delay_ns = 10000, .calls = 5000 };
+FIXTURE_VARIANT_ADD(length, us_200) { .delay_ns = 200000, .calls = 500 };
+FIXTURE_VARIANT_ADD(length, ms_2) { .delay_ns = 2 * SB_MS, .calls = 200 };
+FIXTURE_VARIANT_ADD(length, ms_300) { .delay_ns = 300 * SB_MS, .calls = 2 };
+
+FIXTURE_SETUP(length)
+{
+	self->dev = sb_open();
+	ASSERT_GE(self->dev, 0);
+}
+
+FIXTURE_TEARDOWN(length)
+{
+	close(self->dev);
+}
+
+/*
+ * At least what was asked for, in every run.  How much more depends on the
+ * machine; that the best run is not far off shows that no delay is made twice.
+ */
+TEST_F(length, wall_time_grows_by_the_delays)
+{
+	__u64 requested = variant->delay_ns * variant->calls, best = UINT64_MAX;
+	__u64 plain, counted;
+	struct speed_bump_target target = sb_own_target(SB_PLAIN, 0);
+	struct speed_bump_stats stats;
+	int run;
+
+	plain = sb_time_calls(SB_PLAIN, variant->calls);
+	ASSERT_EQ(sb_add(self->dev, &target), 0);
+	counted = sb_time_calls(SB_PLAIN, variant->calls);
+	ASSERT_EQ(sb_set_delay(self->dev, target.id, variant->delay_ns), 0);
+	for (run = 0; run < 3; run++) {
+		__u64 delayed = sb_time_calls(SB_PLAIN, variant->calls);
+
+		EXPECT_GE(delayed, requested);
+		EXPECT_GE(delayed - plain, requested / 100 * 98);
+		if (delayed < best)
+			best = delayed;
+	}
+	EXPECT_LE(best, requested * 17 / 10 + 3 * counted);
+	ASSERT_EQ(sb_stats(self->dev, target.id, &stats), 0);
+	EXPECT_EQ(stats.requested_ns, 3 * requested);
+	EXPECT_GE(stats.measured_ns, stats.requested_ns);
+	EXPECT_EQ(stats.cut, 0);
+}
+
+/* Neither the clock of the statistics nor that of user space may be off. */
+TEST_F(length, measured_time_is_part_of_the_wall_time)
+{
+	struct speed_bump_target target = sb_own_target(SB_PLAIN, variant->delay_ns);
+	struct speed_bump_stats stats;
+	__u64 wall;
+
+	ASSERT_EQ(sb_add(self->dev, &target), 0);
+	wall = sb_time_calls(SB_PLAIN, variant->calls);
+	ASSERT_EQ(sb_stats(self->dev, target.id, &stats), 0);
+	EXPECT_LE(stats.measured_ns, wall);
+	EXPECT_GE(stats.measured_ns, variant->delay_ns * variant->calls);
+}
+
+TEST_F(delay, holds_the_cpu)
+{
+	struct timespec before, after;
+	__u64 cpu;
+
+	self->target.delay_ns = 5 * SB_MS;
+	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+	sb_call(SB_PLAIN, 100);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+	cpu = (after.tv_sec - before.tv_sec) * SB_S + after.tv_nsec - before.tv_nsec;
+	EXPECT_GE(cpu, 100 * 5 * SB_MS / 2);
+}
+
+TEST_F(delay, of_another_function_does_not_count)
+{
+	__u64 plain, other;
+
+	self->target.delay_ns = 5 * SB_MS;
+	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
+	other = sb_time_calls(SB_SECOND, 100);
+	plain = sb_time_calls(SB_PLAIN, 100);
+	EXPECT_GE(plain, 100 * 5 * SB_MS);
+	EXPECT_LT(other, plain / 4);
+}
+
+TEST_F(delay, two_targets_on_one_function_add_up)
+{
+	struct speed_bump_target second = sb_own_target(SB_PLAIN, 3 * SB_MS);
+
+	self->target.delay_ns = 5 * SB_MS;
+	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
+	ASSERT_EQ(sb_add(self->other, &second), 0);
+	EXPECT_GE(sb_time_calls(SB_PLAIN, 50), 50 * 8 * SB_MS);
+}
+
+/* --- how it ends --------------------------------------------------------- */
+
+TEST_F(delay, sigkill_ends_a_process_in_it)
+{
+	__u64 start, gone;
+	struct speed_bump_stats stats;
+	int status;
+
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	ASSERT_EQ(kill(self->pid, SIGKILL), 0);
+	ASSERT_EQ(waitpid(self->pid, &status, 0), self->pid);
+	gone = sb_now() - start;
+	EXPECT_TRUE(WIFSIGNALED(status));
+	EXPECT_LT(gone, QUICK_NS);
+	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
+	EXPECT_EQ(stats.hits, 1);
+	EXPECT_EQ(stats.delayed, 1);
+	EXPECT_EQ(stats.cut, 1);
+	EXPECT_GT(stats.measured_ns, 0);
+	EXPECT_LT(stats.measured_ns, stats.requested_ns);
+}
+
+/* SIGTERM without a handler, and exit_group() of another thread, are fatal too. */
+TEST_F(delay, sigterm_ends_a_process_in_it)
+{
+	__u64 start;
+
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	ASSERT_EQ(kill(self->pid, SIGTERM), 0);
+	ASSERT_EQ(waitpid(self->pid, NULL, 0), self->pid);
+	EXPECT_LT(sb_now() - start, QUICK_NS);
+}
+
+static void *call_plain(void *arg)
+{
+	sb_call(SB_PLAIN, 1);
+	return arg;
+}
+
+TEST_F(delay, exit_of_another_thread_ends_it)
+{
+	__u64 start = sb_now();
+	pid_t pid = fork();
+	pthread_t thread;
+
+	ASSERT_GE(pid, 0);
+	if (!pid) {
+		__u64 cpu = sb_cpu_time(getpid());
+
+		self->target.scope_id = getpid();
+		if (sb_add(self->dev, &self->target) ||
+		    pthread_create(&thread, NULL, call_plain, NULL) ||
+		    sb_wait_busy(getpid(), cpu))
+			_exit(1);
+		_exit(77);
+	}
+	{
+		int status;
+
+		ASSERT_EQ(waitpid(pid, &status, 0), pid);
+		EXPECT_TRUE(WIFEXITED(status));
+		EXPECT_EQ(WEXITSTATUS(status), 77);
+	}
+	EXPECT_LT(sb_now() - start, LONG_NS * 2 / 3);
+}
+
+TEST_F(delay, removal_cuts_it_and_does_not_wait)
+{
+	__u64 start, removed, ns = 0;
+
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	ASSERT_EQ(sb_remove(self->dev, self->target.id), 0);
+	removed = sb_now() - start;
+	EXPECT_LT(removed, QUICK_NS);
+	EXPECT_EQ(worker_hear(0, &ns), 1);
+	EXPECT_LT(ns, LONG_NS * 2 / 3);
+	EXPECT_EQ(worker_call(0, SB_PLAIN, 3), 3);
+}
+
+TEST_F(delay, closing_the_session_cuts_it_and_does_not_wait)
+{
+	__u64 start, closed, ns = 0;
+
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	ASSERT_EQ(close(self->dev), 0);
+	closed = sb_now() - start;
+	self->dev = -1;
+	EXPECT_LT(closed, QUICK_NS);
+	EXPECT_EQ(worker_hear(0, &ns), 1);
+	EXPECT_LT(ns, LONG_NS * 2 / 3);
+}
+
+/* Somebody else's delay is no reason to wait. */
+TEST_F(delay, removal_does_not_wait_for_another_function)
+{
+	struct speed_bump_target mine = sb_own_target(SB_SECOND, 1000);
+	__u64 start, removed;
+
+	ASSERT_EQ(sb_add(self->other, &mine), 0);
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	ASSERT_EQ(sb_remove(self->other, mine.id), 0);
+	removed = sb_now() - start;
+	EXPECT_LT(removed, QUICK_NS);
+}
+
+TEST_F(delay, removal_does_not_wait_for_the_same_function)
+{
+	struct speed_bump_target mine = sb_own_target(SB_PLAIN, 1000);
+	__u64 start, removed;
+
+	ASSERT_EQ(sb_add(self->other, &mine), 0);
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	ASSERT_EQ(sb_remove(self->other, mine.id), 0);
+	removed = sb_now() - start;
+	EXPECT_LT(removed, QUICK_NS);
+	EXPECT_EQ(sb_own_breakpoint(SB_PLAIN), 0);
+}
+
+TEST_F(delay, adding_does_not_wait_for_the_same_function)
+{
+	struct speed_bump_target mine = sb_own_target(SB_PLAIN, 1000);
+	__u64 start, added;
+
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	ASSERT_EQ(sb_add(self->other, &mine), 0);
+	added = sb_now() - start;
+	EXPECT_LT(added, QUICK_NS);
+	sb_call(SB_PLAIN, 5);
+	EXPECT_EQ(sb_hits(self->other, mine.id), 5);
+}
+
+/* Nor are others held up who call the function meanwhile. */
+TEST_F(delay, others_call_the_function_meanwhile)
+{
+	struct speed_bump_target mine = sb_own_target(SB_PLAIN, 1000);
+	__u64 start, called;
+
+	ASSERT_EQ(sb_add(self->other, &mine), 0);
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	sb_call(SB_PLAIN, 100);
+	called = sb_now() - start;
+	EXPECT_LT(called, QUICK_NS);
+	EXPECT_EQ(sb_hits(self->other, mine.id), 100);
+}
+
+TEST_F(delay, under_way_keeps_its_length)
+{
+	__u64 ns = 0;
+
+	self->target.delay_ns = 3 * SB_S / 2;
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	ASSERT_EQ(sb_set_delay(self->dev, self->target.id, 0), 0);
+	EXPECT_EQ(worker_hear(0, &ns), 1);
+	EXPECT_GE(ns, 3 * SB_S / 2);
+	EXPECT_EQ(worker_call(0, SB_PLAIN, 1), 1);
+}
+
+static void on_signal(int signal)
+{
+	(void)signal;
+}
+
+/* A signal with a handler does not disturb the delay, nor is it lost. */
+TEST_F(delay, survives_a_signal)
+{
+	struct itimerval timer = { .it_value.tv_usec = 100000 };
+	struct speed_bump_stats stats;
+	sigset_t pending;
+	__u64 wall;
+
+	self->target.delay_ns = SB_S;
+	ASSERT_NE(signal(SIGALRM, on_signal), SIG_ERR);
+	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
+	ASSERT_EQ(setitimer(ITIMER_REAL, &timer, NULL), 0);
+	wall = sb_time_calls(SB_PLAIN, 1);
+	EXPECT_GE(wall, SB_S);
+	ASSERT_EQ(sigpending(&pending), 0);
+	EXPECT_FALSE(sigismember(&pending, SIGALRM));
+	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
+	EXPECT_EQ(stats.hits, 1);
+	EXPECT_EQ(stats.cut, 0);
+}
+
+/* --- the kernel's watchdogs ---------------------------------------------- */
+
+static int read_number(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	int value = -1;
+
+	if (file) {
+		if (fscanf(file, "%d", &value) != 1)
+			value = -1;
+		fclose(file);
+	}
+	return value;
+}
+
+static int write_number(const char *path, int value)
+{
+	FILE *file = fopen(path, "we");
+	int ret;
+
+	if (!file)
+		return -errno;
+	ret = fprintf(file, "%d\n", value) < 0;
+	return fclose(file) || ret ? -EIO : 0;
+}
+
+#define WATCHDOG	"/proc/sys/kernel/watchdog_thresh"
+#define STALL		"/sys/module/rcupdate/parameters/rcu_cpu_stall_timeout"
+
+FIXTURE(watchdog)
+{
+	int dev;
+	int log;
+	int threshold;
+	int stall;
+};
+
+FIXTURE_SETUP(watchdog)
+{
+	self->threshold = read_number(WATCHDOG);
+	self->stall = read_number(STALL);
+	self->dev = sb_open();
+	ASSERT_GE(self->dev, 0);
+	self->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	ASSERT_GE(self->log, 0);
+	ASSERT_GE(lseek(self->log, 0, SEEK_END), 0);
+}
+
+FIXTURE_TEARDOWN(watchdog)
+{
+	if (self->threshold > 0)
+		write_number(WATCHDOG, self->threshold);
+	if (self->stall > 0)
+		write_number(STALL, self->stall);
+	close(self->log);
+	close(self->dev);
+}
+
+/* Reports in the kernel log since the test began. */
+static int reports(int log)
+{
+	char record[2048];
+	ssize_t n;
+	int found = 0;
+
+	while ((n = read(log, record, sizeof(record) - 1)) > 0 || errno == EPIPE) {
+		if (n <= 0)
+			continue;
+		record[n] = 0;
+		if (strstr(record, "soft lockup") || strstr(record, "stall") ||
+		    strstr(record, "blocked for more than"))
+			found++;
+	}
+	return found;
+}
+
+static void spin_on_one_cpu(int dev, __u64 delay_ns, int calls)
+{
+	struct speed_bump_target target = sb_own_target(SB_PLAIN, delay_ns);
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+	if (!sb_add(dev, &target))
+		sb_call(SB_PLAIN, calls);
+}
+
+/*
+ * The watchdogs' patience is set to a few seconds, so that one delay exceeds
+ * it several times over.
+ */
+TEST_F_TIMEOUT(watchdog, is_not_woken_by_a_long_delay, 60)
+{
+	__u64 start = sb_now();
+
+	if (self->threshold <= 0)
+		SKIP(return, "the kernel has no soft-lockup detector");
+	ASSERT_EQ(write_number(WATCHDOG, 1), 0);
+	if (self->stall > 0)
+		write_number(STALL, 3);
+	spin_on_one_cpu(self->dev, 7 * SB_S, 1);
+	EXPECT_GE(sb_now() - start, 7 * SB_S);
+	EXPECT_EQ(reports(self->log), 0);
+}
+
+TEST_F_TIMEOUT(watchdog, is_not_woken_by_many_long_delays, 120)
+{
+	const char *slow = getenv("SPEED_BUMP_SLOW");
+	__u64 start = sb_now();
+
+	if (!slow || strcmp(slow, "1"))
+		SKIP(return, "only with SPEED_BUMP_SLOW=1");
+	spin_on_one_cpu(self->dev, 10 * SB_S, 5);
+	EXPECT_GE(sb_now() - start, 50 * SB_S);
+	EXPECT_EQ(reports(self->log), 0);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Processes that do as they are told.
+ *
+ * A test has a fixed number of workers, each with a pipe for commands and one
+ * for replies whose descriptors are the same in every process.  Any process
+ * can become any worker, also across an exec (of the program "worker"), so that
+ * a test can build the process tree that it needs and still talk to each part.
+ */
+#ifndef SPEED_BUMP_WORKER_H
+#define SPEED_BUMP_WORKER_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "speed_bump_test.h"
+
+#define WORKERS		8
+#define WORKER_LIFE_S	100	/* none outlives a test that went wrong */
+
+enum worker_pipe { WORKER_GET, WORKER_TELL, WORKER_HEAR, WORKER_SAY };
+
+enum worker_op {
+	WORKER_CALL,		/* function, count */
+	WORKER_CALL_IN_THREAD,	/* function, count */
+	WORKER_ADDRESS,		/* function */
+	WORKER_FORK,		/* worker */
+	WORKER_FORK_IN_THREAD,	/* worker; the thread goes on */
+	WORKER_FORK_TWICE,	/* worker; the process in between dies */
+	WORKER_VFORK,		/* worker */
+	WORKER_SPAWN,		/* worker */
+	WORKER_EXEC,
+	WORKER_ADOPT,		/* become a subreaper */
+	WORKER_PARENT,
+	WORKER_REAP,
+	WORKER_EXIT,
+};
+
+struct worker_command {
+	__u32 op;
+	__u32 which;
+	__u64 count;
+};
+
+struct worker_reply {
+	__s64 value;
+	__u64 ns;
+};
+
+extern char **environ;
+
+static inline int worker_fd(int worker, enum worker_pipe end)
+{
+	return 100 + worker * 4 + end;
+}
+
+/*
+ * Once, before the first worker is started.  The process group of its own is
+ * what worker_end_all() ends.
+ */
+static inline int worker_setup(void)
+{
+	int worker, side, fds[2];
+
+	setpgrp();
+	for (worker = 0; worker < WORKERS; worker++) {
+		for (side = WORKER_GET; side <= WORKER_HEAR; side += 2) {
+			if (pipe(fds))
+				return -errno;
+			if (dup2(fds[0], worker_fd(worker, side)) < 0 ||
+			    dup2(fds[1], worker_fd(worker, side + 1)) < 0)
+				return -errno;
+			close(fds[0]);
+			close(fds[1]);
+		}
+	}
+	return 0;
+}
+
+static inline int worker_transfer(int fd, void *buffer, size_t size, bool out)
+{
+	ssize_t n;
+
+	do {
+		n = out ? write(fd, buffer, size) : read(fd, buffer, size);
+	} while (n < 0 && errno == EINTR);
+	return n == (ssize_t)size ? 0 : -EPIPE;
+}
+
+/* --- in the worker -------------------------------------------------------- */
+
+static inline void worker_say(int worker, __s64 value, __u64 ns)
+{
+	struct worker_reply reply = { .value = value, .ns = ns };
+
+	worker_transfer(worker_fd(worker, WORKER_SAY), &reply, sizeof(reply), true);
+}
+
+static inline void *worker_thread(void *arg)
+{
+	const struct worker_command *command = arg;
+
+	sb_call(command->which, command->count);
+	return NULL;
+}
+
+/* The program "worker" lies beside the one that runs. */
+static inline const char *worker_program(void)
+{
+	static char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 16);
+	char *slash;
+
+	if (n <= 0)
+		return "worker";
+	path[n] = 0;
+	slash = strrchr(path, '/');
+	strcpy(slash ? slash + 1 : path, "worker");
+	return path;
+}
+
+static inline void worker_become(int worker)
+{
+	const char *program = worker_program();
+	char number[12];
+
+	snprintf(number, sizeof(number), "%d", worker);
+	execl(program, program, number, NULL);
+	_exit(91);
+}
+
+static inline int worker_vfork(int worker)
+{
+	pid_t pid = vfork();
+
+	if (!pid)
+		worker_become(worker);
+	return pid;
+}
+
+static inline int worker_spawn(int worker)
+{
+	char number[12], *argv[3] = { (char *)worker_program(), number, NULL };
+	pid_t pid;
+	int ret;
+
+	snprintf(number, sizeof(number), "%d", worker);
+	ret = posix_spawn(&pid, argv[0], NULL, NULL, argv, environ);
+	return ret ? -ret : pid;
+}
+
+static inline void worker_main(int worker);
+
+struct worker_forker {
+	int worker;
+	__s64 pid;
+};
+
+/* The thread that forked stays, as the parent that it is for the kernel. */
+static inline void *worker_fork_thread(void *arg)
+{
+	struct worker_forker *forker = arg;
+	int worker = forker->worker;
+	pid_t pid = fork();
+
+	if (!pid)
+		worker_main(worker);
+	__atomic_store_n(&forker->pid, pid, __ATOMIC_RELEASE);
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static inline __s64 worker_fork_in_thread(int worker)
+{
+	struct worker_forker forker = { .worker = worker };
+	pthread_t thread;
+	int ret = pthread_create(&thread, NULL, worker_fork_thread, &forker);
+
+	if (ret)
+		return -ret;
+	pthread_detach(thread);
+	while (!__atomic_load_n(&forker.pid, __ATOMIC_ACQUIRE))
+		sched_yield();
+	return forker.pid;
+}
+
+static inline void worker_hello(int worker)
+{
+	alarm(WORKER_LIFE_S);
+	worker_say(worker, getpid(), 0);
+}
+
+static inline void worker_main(int worker)
+{
+	struct worker_command command;
+	pthread_t thread;
+	__u64 start;
+	pid_t pid;
+
+	worker_hello(worker);
+	while (!worker_transfer(worker_fd(worker, WORKER_GET), &command, sizeof(command),
+				false)) {
+		__s64 value = 0;
+
+		start = sb_now();
+		switch (command.op) {
+		case WORKER_CALL:
+			value = sb_call(command.which, command.count);
+			break;
+		case WORKER_CALL_IN_THREAD:
+			value = -pthread_create(&thread, NULL, worker_thread, &command);
+			if (!value)
+				value = -pthread_join(thread, NULL);
+			break;
+		case WORKER_ADDRESS:
+			value = (intptr_t)sb_address(command.which);
+			break;
+		case WORKER_FORK:
+			value = fork();
+			if (!value) {
+				worker = command.which;
+				worker_hello(worker);
+				continue;
+			}
+			break;
+		case WORKER_FORK_IN_THREAD:
+			value = worker_fork_in_thread(command.which);
+			break;
+		case WORKER_FORK_TWICE:
+			pid = fork();
+			if (!pid) {
+				if (fork())
+					_exit(0);
+				worker = command.which;
+				worker_hello(worker);
+				continue;
+			}
+			value = waitpid(pid, NULL, 0) == pid ? 0 : -errno;
+			break;
+		case WORKER_VFORK:
+			value = worker_vfork(command.which);
+			break;
+		case WORKER_SPAWN:
+			value = worker_spawn(command.which);
+			break;
+		case WORKER_EXEC:
+			worker_become(worker);
+			break;
+		case WORKER_ADOPT:
+			value = prctl(PR_SET_CHILD_SUBREAPER, 1);
+			break;
+		case WORKER_PARENT:
+			value = getppid();
+			break;
+		case WORKER_REAP:
+			value = waitpid(-1, NULL, 0);
+			break;
+		default:
+			_exit(0);
+		}
+		worker_say(worker, value, sb_now() - start);
+	}
+	_exit(92);
+}
+
+/* --- in the test ---------------------------------------------------------- */
+
+static inline int worker_tell(int worker, enum worker_op op, __u32 which, __u64 count)
+{
+	struct worker_command command = { .op = op, .which = which, .count = count };
+
+	return worker_transfer(worker_fd(worker, WORKER_TELL), &command, sizeof(command), true);
+}
+
+static inline __s64 worker_hear(int worker, __u64 *ns)
+{
+	struct worker_reply reply;
+
+	if (worker_transfer(worker_fd(worker, WORKER_HEAR), &reply, sizeof(reply), false))
+		return -EPIPE;
+	if (ns)
+		*ns = reply.ns;
+	return reply.value;
+}
+
+static inline __s64 worker_do(int worker, enum worker_op op, __u32 which, __u64 count)
+{
+	int ret = worker_tell(worker, op, which, count);
+
+	return ret ? ret : worker_hear(worker, NULL);
+}
+
+/* Ends every worker, however deep, and leaves the test alive. */
+static inline void worker_end_all(void)
+{
+	signal(SIGTERM, SIG_IGN);
+	kill(0, SIGTERM);
+	signal(SIGTERM, SIG_DFL);
+}
+
+/* A worker that is a child of the calling process; returns its pid. */
+static inline pid_t worker_start(int worker)
+{
+	if (!fork())
+		worker_main(worker);
+	return worker_hear(worker, NULL);
+}
+
+/* @parent makes @child in the way of @op; returns the child's pid. */
+static inline pid_t worker_fork(int parent, enum worker_op op, int child)
+{
+	__s64 ret = worker_do(parent, op, child, 0);
+
+	return ret < 0 ? ret : worker_hear(child, NULL);
+}
+
+/* The worker replaces its program; returns its pid, as the new one says it. */
+static inline pid_t worker_exec(int worker)
+{
+	int ret = worker_tell(worker, WORKER_EXEC, 0, 0);
+
+	return ret ? ret : worker_hear(worker, NULL);
+}
+
+static inline unsigned long worker_call(int worker, int function, unsigned long count)
+{
+	return worker_do(worker, WORKER_CALL, function, count);
+}
+
+static inline int worker_breakpoint(int worker, pid_t pid, int function)
+{
+	return sb_breakpoint(pid, function,
+			     (void *)(intptr_t)worker_do(worker, WORKER_ADDRESS, function, 0));
+}
+
+#endif
