@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The hook's own cost is what a delayed call takes longer than a bare one, less the
+ * delay that was asked for. Both kinds take turns, so that a change of the CPU's speed
+ * meets both, and the lower quartile of each stands for it: interrupts only ever add.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "engine.h"
+#include "errors.h"
+#include "hook.h"
+#include "overhead.h"
+
+#define ROUNDS	 48
+#define CALLS	 48 /* in one round, of each kind */
+#define DELAY_NS 400
+
+static PyObject *make_function(void)
+{
+	PyObject *code = Py_CompileString("lambda: None", "<speed_bump>", Py_eval_input);
+	PyObject *globals = PyDict_New(), *function = NULL;
+
+	if (code && globals)
+		function = PyEval_EvalCode(code, globals, globals);
+	Py_XDECREF(code);
+	Py_XDECREF(globals);
+	return function;
+}
+
+/* Ticks that a round of calls takes; 0 with an exception. */
+static uint64_t time_calls(PyObject *function)
+{
+	uint64_t begin = sb_spin_ticks();
+
+	for (int i = 0; i < CALLS; i++) {
+		PyObject *result = PyObject_CallNoArgs(function);
+
+		if (!result)
+			return 0;
+		Py_DECREF(result);
+	}
+	return sb_spin_ticks() - begin;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static uint64_t lower_quartile_ns(uint64_t *ticks)
+{
+	qsort(ticks, ROUNDS, sizeof(*ticks), compare);
+	return sb_spin_ticks_to_ns(ticks[ROUNDS / 4]);
+}
+
+static int64_t measure(PyObject *function)
+{
+	uint64_t bare[ROUNDS], hooked[ROUNDS];
+	int64_t extra;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		bare[i] = time_calls(function);
+		if (!bare[i] || hook_watch_one(function, 1))
+			return -1;
+		hooked[i] = time_calls(function);
+		if (hook_watch_one(function, 0) || !hooked[i])
+			return -1;
+	}
+	extra = (int64_t)(lower_quartile_ns(hooked) - lower_quartile_ns(bare));
+	extra = extra / CALLS - DELAY_NS;
+	return extra > 0 ? extra : 0;
+}
+
+int64_t overhead_measure(void)
+{
+	struct sb_site_table_options opts = { .sz = sizeof(opts),
+					      .capacity = 1,
+					      .enabled = true };
+	struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ns = DELAY_NS };
+	struct sb_error *err = sb_error_new();
+	struct sb_site_table *table;
+	struct sb_site *site = NULL;
+	PyObject *function;
+	int64_t extra = -1;
+	struct mark *mark;
+
+	table = sb_site_table_create(&opts, err);
+	if (table)
+		site = sb_site_get(table, "speed_bump:overhead", &policy, err);
+	if (!site) {
+		raise_os_error(err, errno);
+		sb_site_table_close(table);
+		return -1;
+	}
+	sb_error_free(err);
+	function = make_function();
+	if (function) {
+		mark = engine_look(PyFunction_GET_CODE(function), NULL);
+		if (mark) {
+			mark->site = site;
+			extra = measure(function);
+			mark->site = NULL;
+		} else {
+			PyErr_NoMemory();
+		}
+	}
+	Py_XDECREF(function);
+	sb_site_table_close(table);
+	return extra;
+}

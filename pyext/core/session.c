@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "errors.h"
+#include "libsb.h"
+#include "session.h"
+
+struct session_object {
+	PyObject_HEAD struct sb_session *session;
+};
+
+static struct sb_session *get(PyObject *self)
+{
+	struct session_object *object = (struct session_object *)self;
+
+	if (!object->session)
+		PyErr_SetString(PyExc_ValueError, "the session is closed");
+	return object->session;
+}
+
+static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = { "device", NULL };
+	struct sb_session_options opts = { .sz = sizeof(opts) };
+	PyObject *given = Py_None, *device = NULL;
+	struct session_object *self;
+	struct sb_session *session;
+	struct sb_error *err;
+	int code;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Session", names, &given))
+		return NULL;
+	if (given != Py_None && !PyUnicode_FSConverter(given, &device))
+		return NULL;
+	opts.device = device ? PyBytes_AS_STRING(device) : NULL;
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS session = sb_session_open(&opts, err);
+	code = errno;
+	Py_END_ALLOW_THREADS Py_XDECREF(device);
+	if (!session)
+		return raise_os_error(err, code);
+	sb_error_free(err);
+	self = (struct session_object *)type->tp_alloc(type, 0);
+	if (self)
+		self->session = session;
+	else
+		sb_session_close(session);
+	return (PyObject *)self;
+}
+
+static PyObject *session_close(PyObject *self, PyObject *Py_UNUSED(none))
+{
+	struct session_object *object = (struct session_object *)self;
+	struct sb_session *session = object->session;
+
+	object->session = NULL;
+	Py_BEGIN_ALLOW_THREADS sb_session_close(session);
+	Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static void session_dealloc(PyObject *self)
+{
+	PyTypeObject *type = Py_TYPE(self);
+
+	sb_session_close(((struct session_object *)self)->session);
+	type->tp_free(self);
+	Py_DECREF(type);
+}
+
+/* Put the places of (path, symbol, delay_ns, every, start_ns, duration_ns) in. */
+static int batch_put(struct sb_batch *batch, PyObject *target,
+		     const struct sb_target_options *common)
+{
+	unsigned long long delay_ns, start_ns, duration_ns;
+	struct sb_target_options opts = *common;
+	struct sb_error *err = NULL;
+	struct sb_elf *elf;
+	const char *symbol;
+	PyObject *path;
+	int code, places = -1;
+
+	if (!PyArg_ParseTuple(target, "O&sKIKK", PyUnicode_FSConverter, &path, &symbol,
+			      &delay_ns, &opts.every, &start_ns, &duration_ns))
+		return -1;
+	opts.delay_ns = delay_ns;
+	opts.start_ns = start_ns;
+	opts.duration_ns = duration_ns;
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS elf = sb_elf_open(PyBytes_AS_STRING(path), err);
+	if (elf)
+		places = sb_batch_add(batch, elf, symbol, &opts, err);
+	code = errno;
+	sb_elf_close(elf);
+	Py_END_ALLOW_THREADS Py_DECREF(path);
+	if (places < 0) {
+		raise_os_error(err, code);
+		return -1;
+	}
+	sb_error_free(err);
+	return places;
+}
+
+static int list_put(PyObject *list, PyObject *item)
+{
+	int failed = item ? PyList_Append(list, item) : -1;
+
+	Py_XDECREF(item);
+	return failed;
+}
+
+/* [(id, label, index in @targets)] of what @batch added. */
+static PyObject *added(const struct sb_batch *batch, const int *places, Py_ssize_t count)
+{
+	PyObject *list = PyList_New(0);
+	size_t at = 0;
+
+	for (Py_ssize_t i = 0; list && i < count; i++) {
+		for (int j = 0; list && j < places[i]; j++, at++) {
+			if (list_put(list,
+				     Py_BuildValue(
+					     "(KNn)",
+					     (unsigned long long)sb_batch_id(batch, at),
+					     PyUnicode_DecodeFSDefault(
+						     sb_batch_label(batch, at)),
+					     i)))
+				Py_CLEAR(list);
+		}
+	}
+	return list;
+}
+
+/* add(targets, scope, scope_id, enabled): all of them or none, in one call. */
+static PyObject *session_add(PyObject *self, PyObject *args)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts) };
+	struct sb_session *session = get(self);
+	PyObject *targets, *result = NULL;
+	struct sb_batch *batch = NULL;
+	int scope, enabled, code, failed;
+	struct sb_error *err;
+	int *places = NULL;
+	Py_ssize_t count;
+
+	if (!session || !PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &targets,
+					  &scope, &opts.scope_id, &enabled))
+		return NULL;
+	opts.scope = (enum sb_scope)scope;
+	opts.flags = enabled ? 0 : SB_TARGET_DISABLED;
+	count = PyList_GET_SIZE(targets);
+	places = calloc((size_t)count + 1, sizeof(*places));
+	batch = sb_batch_new();
+	if (!batch || !places) {
+		PyErr_NoMemory();
+		goto out;
+	}
+	for (Py_ssize_t i = 0; i < count; i++) {
+		places[i] = batch_put(batch, PyList_GET_ITEM(targets, i), &opts);
+		if (places[i] < 0)
+			goto out;
+	}
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS failed = sb_session_add(session, batch, NULL, err);
+	code = errno;
+	Py_END_ALLOW_THREADS if (failed)
+	{
+		raise_os_error(err, code);
+		goto out;
+	}
+	sb_error_free(err);
+	result = added(batch, places, count);
+out:
+	sb_batch_free(batch);
+	free(places);
+	return result;
+}
+
+/* A malloc'd array of the ids in a list; NULL with an exception. */
+static uint64_t *read_ids(PyObject *list, size_t *count)
+{
+	uint64_t *ids;
+
+	*count = (size_t)PyList_GET_SIZE(list);
+	ids = calloc(*count + 1, sizeof(*ids));
+	if (!ids) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	for (size_t i = 0; i < *count; i++) {
+		ids[i] = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(list, (Py_ssize_t)i));
+		if (PyErr_Occurred()) {
+			free(ids);
+			return NULL;
+		}
+	}
+	return ids;
+}
+
+static PyObject *session_remove(PyObject *self, PyObject *args)
+{
+	struct sb_session *session = get(self);
+	struct sb_error *err;
+	int code, failed;
+	PyObject *list;
+	uint64_t *ids;
+	size_t count;
+
+	if (!session || !PyArg_ParseTuple(args, "O!:remove", &PyList_Type, &list))
+		return NULL;
+	ids = read_ids(list, &count);
+	if (!ids)
+		return NULL;
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS failed = sb_session_remove(session, ids, count, NULL, err);
+	code = errno;
+	Py_END_ALLOW_THREADS free(ids);
+	if (failed)
+		return raise_os_error(err, code);
+	sb_error_free(err);
+	Py_RETURN_NONE;
+}
+
+/* set_targets_enabled(ids, on). */
+static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
+{
+	struct sb_session *session = get(self);
+	struct sb_error *err;
+	int code, failed, on;
+	PyObject *list;
+	uint64_t *ids;
+	size_t count;
+
+	if (!session ||
+	    !PyArg_ParseTuple(args, "O!p:set_targets_enabled", &PyList_Type, &list, &on))
+		return NULL;
+	ids = read_ids(list, &count);
+	if (!ids)
+		return NULL;
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS failed =
+		sb_session_set_targets_enabled(session, ids, count, on, err);
+	code = errno;
+	Py_END_ALLOW_THREADS free(ids);
+	if (failed)
+		return raise_os_error(err, code);
+	sb_error_free(err);
+	Py_RETURN_NONE;
+}
+
+/* (id, label, delay_ns, hits, delayed, requested_ns, measured_ns) */
+static PyObject *target_tuple(const struct sb_target_list *list, size_t i)
+{
+	enum sb_counter counters[] = { SB_COUNTER_HITS, SB_COUNTER_DELAYED,
+				       SB_COUNTER_REQUESTED_NS, SB_COUNTER_MEASURED_NS };
+	unsigned long long value[4];
+
+	for (size_t c = 0; c < 4; c++)
+		value[c] = sb_target_list_counter(list, i, counters[c]);
+	return Py_BuildValue("(KNKKKKK)", (unsigned long long)sb_target_list_id(list, i),
+			     PyUnicode_DecodeFSDefault(sb_target_list_label(list, i)),
+			     (unsigned long long)sb_target_list_delay_ns(list, i),
+			     value[0], value[1], value[2], value[3]);
+}
+
+static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
+{
+	struct sb_error *err = sb_error_new();
+	struct sb_session *session = get(self);
+	struct sb_target_list *list = NULL;
+	PyObject *result;
+	int code;
+
+	if (!session) {
+		sb_error_free(err);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS list =
+		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	code = errno;
+	Py_END_ALLOW_THREADS if (!list) return raise_os_error(err, code);
+	sb_error_free(err);
+	result = PyList_New(0);
+	for (size_t i = 0; result && i < sb_target_list_count(list); i++)
+		if (list_put(result, target_tuple(list, i)))
+			Py_CLEAR(result);
+	sb_target_list_free(list);
+	return result;
+}
+
+static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
+{
+	struct sb_session *session = get(self);
+
+	return session ? PyUnicode_FromString(sb_session_backend(session)) : NULL;
+}
+
+PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct sb_diagnosis *diagnosis;
+	PyObject *result;
+
+	Py_BEGIN_ALLOW_THREADS diagnosis = sb_module_diagnose();
+	Py_END_ALLOW_THREADS if (!diagnosis) return PyErr_NoMemory();
+	result = Py_BuildValue("(iss)", (int)sb_diagnosis_state(diagnosis),
+			       sb_diagnosis_summary(diagnosis),
+			       sb_diagnosis_advice(diagnosis));
+	sb_diagnosis_free(diagnosis);
+	return result;
+}
+
+static PyMethodDef session_methods[] = {
+	{ "close", session_close, METH_NOARGS, NULL },
+	{ "add", session_add, METH_VARARGS, NULL },
+	{ "remove", session_remove, METH_VARARGS, NULL },
+	{ "set_targets_enabled", session_set_targets_enabled, METH_VARARGS, NULL },
+	{ "list", session_list, METH_NOARGS, NULL },
+	{ NULL, NULL, 0, NULL },
+};
+
+static PyGetSetDef session_getset[] = {
+	{ "backend", session_get_backend, NULL, NULL, NULL },
+	{ NULL, NULL, NULL, NULL, NULL },
+};
+
+static PyType_Slot session_slots[] = {
+	{ Py_tp_new, session_new },
+	{ Py_tp_dealloc, session_dealloc },
+	{ Py_tp_methods, session_methods },
+	{ Py_tp_getset, session_getset },
+	{ 0, NULL },
+};
+
+PyType_Spec session_spec = {
+	.name = "speed_bump._core.Session",
+	.basicsize = sizeof(struct session_object),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = session_slots,
+};

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+/*
+ * CPython before 3.12: a C profile function on every thread, those that run and those
+ * to come.
+ *
+ * New threads. The interpreter puts a new thread state at the head of its list, in the
+ * thread that starts the new one and with the GIL held, before the C function that
+ * starts it returns; and that return is an event of ours. So one look at the head of
+ * the list with each event finds every thread that Python code starts before it can
+ * run; a thread that C code attaches is found with the next event of any other thread.
+ *
+ * Other profilers. A thread has room for one profile function. Where there is one
+ * already, ours takes its place and passes every event on to it; sys.getprofile() still
+ * answers with theirs. One that is set (or unset) later takes ours off: an audit hook
+ * sees that coming, and afterwards ours goes on top again.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "hook.h"
+
+const char hook_name[] = "setprofile";
+
+/* Another profiler that ours sits on. */
+struct below {
+	uint64_t thread; /* PyThreadState_GetID() */
+	Py_tracefunc function;
+};
+
+static struct {
+	bool on;	 /* hook_watch_all() is in force */
+	bool arming;	 /* what the audit hook sees is our own doing */
+	bool audited;	 /* the audit hook is there, for ever */
+	bool changed;	 /* somebody set a profile function */
+	uint64_t newest; /* id of the newest thread state that was looked at */
+	struct below *below;
+	size_t below_count;
+	Py_tracefunc aside; /* another profiler, out of the way while we measure */
+	PyObject *aside_object;
+} hook;
+
+static int on_event(PyObject *, PyFrameObject *, int, PyObject *);
+static int on_event_above(PyObject *, PyFrameObject *, int, PyObject *);
+
+static bool is_ours(Py_tracefunc function)
+{
+	return function == on_event || function == on_event_above;
+}
+
+static int set_profile(PyThreadState *thread, Py_tracefunc function, PyObject *object)
+{
+	bool was_arming = hook.arming;
+	int failed;
+
+	hook.arming = true;
+	failed = _PyEval_SetProfile(thread, function, object);
+	hook.arming = was_arming;
+	return failed;
+}
+
+static struct below *find_below(PyThreadState *thread)
+{
+	uint64_t id = PyThreadState_GetID(thread);
+
+	for (size_t i = 0; i < hook.below_count; i++)
+		if (hook.below[i].thread == id)
+			return &hook.below[i];
+	return NULL;
+}
+
+static struct below *add_below(PyThreadState *thread)
+{
+	struct below *below = find_below(thread);
+
+	if (!below) {
+		below = realloc(hook.below, (hook.below_count + 1) * sizeof(*below));
+		if (!below)
+			return NULL;
+		hook.below = below;
+		below = &hook.below[hook.below_count++];
+		below->thread = PyThreadState_GetID(thread);
+	}
+	return below;
+}
+
+static void arm(PyThreadState *thread)
+{
+	PyObject *object = thread->c_profileobj;
+	struct below *below;
+
+	if (is_ours(thread->c_profilefunc))
+		return;
+	if (!thread->c_profilefunc) {
+		if (set_profile(thread, on_event, NULL))
+			PyErr_Clear();
+		return;
+	}
+	below = add_below(thread);
+	if (!below)
+		return;
+	below->function = thread->c_profilefunc;
+	Py_XINCREF(object);
+	if (set_profile(thread, on_event_above, object))
+		PyErr_Clear();
+	Py_XDECREF(object);
+}
+
+static void disarm(PyThreadState *thread)
+{
+	PyObject *object = thread->c_profileobj;
+	struct below *below = find_below(thread);
+	Py_tracefunc function = NULL;
+
+	if (!is_ours(thread->c_profilefunc))
+		return;
+	if (thread->c_profilefunc == on_event_above && below)
+		function = below->function;
+	Py_XINCREF(object);
+	if (set_profile(thread, function, function ? object : NULL))
+		PyErr_Clear();
+	Py_XDECREF(object);
+}
+
+static uint64_t newest_thread(void)
+{
+	PyInterpreterState *interpreter = PyThreadState_Get()->interp;
+
+	return PyThreadState_GetID(PyInterpreterState_ThreadHead(interpreter));
+}
+
+static void arm_all(void)
+{
+	PyInterpreterState *interpreter = PyThreadState_Get()->interp;
+	PyThreadState *thread;
+
+	hook.changed = false;
+	hook.newest = newest_thread();
+	for (thread = PyInterpreterState_ThreadHead(interpreter); thread;
+	     thread = PyThreadState_Next(thread))
+		arm(thread);
+}
+
+/*
+ * Whether the call event of @frame is a function's start. A generator's and a
+ * coroutine's resumptions are call events too; the argument of the RESUME instruction
+ * tells them apart (0: start; documentation of dis).
+ */
+static bool is_start(PyFrameObject *frame, PyCodeObject *code)
+{
+	int flags = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+	int at;
+
+	if (!(code->co_flags & flags))
+		return true;
+	at = PyFrame_GetLasti(frame);
+	return at < 0 ||
+	       _Py_OPARG(_PyCode_CODE(code)[at / (int)sizeof(_Py_CODEUNIT)]) == 0;
+}
+
+static void on_call(PyFrameObject *frame)
+{
+	uint64_t entry = sb_spin_ticks();
+	PyCodeObject *code = PyFrame_GetCode(frame);
+	struct mark *mark = engine_mark((PyObject *)code);
+
+	if (!mark) {
+		PyObject *globals = PyFrame_GetGlobals(frame);
+
+		mark = engine_look((PyObject *)code, globals);
+		Py_XDECREF(globals);
+	}
+	if (mark && mark->site && (mark->resume || is_start(frame, code)))
+		sb_site_hit(mark->site, entry);
+	Py_DECREF(code);
+}
+
+static int on_event(PyObject *Py_UNUSED(object), PyFrameObject *frame, int what,
+		    PyObject *Py_UNUSED(arg))
+{
+	if (hook.on && (hook.changed || newest_thread() != hook.newest))
+		arm_all();
+	if (what == PyTrace_CALL)
+		on_call(frame);
+	return 0;
+}
+
+/* On top of another profiler: first it, so that the delay is its callee's time. */
+static int on_event_above(PyObject *object, PyFrameObject *frame, int what, PyObject *arg)
+{
+	struct below *below = find_below(PyThreadState_Get());
+	int failed = below ? below->function(object, frame, what, arg) : 0;
+
+	return failed ? failed : on_event(NULL, frame, what, arg);
+}
+
+static int arm_pending(void *Py_UNUSED(data))
+{
+	if (hook.on)
+		arm_all();
+	return 0;
+}
+
+/*
+ * Runs before the change: ours goes on top when the thread comes to its next event or,
+ * if that is gone with ours, when the main thread comes to its next call.
+ */
+static int on_audit(const char *event, PyObject *Py_UNUSED(args), void *Py_UNUSED(data))
+{
+	if (hook.on && !hook.arming && event[0] == 's' &&
+	    !strcmp(event, "sys.setprofile")) {
+		hook.changed = true;
+		Py_AddPendingCall(arm_pending, NULL);
+	}
+	return 0;
+}
+
+static void bring_back(void)
+{
+	if (hook.aside && set_profile(PyThreadState_Get(), hook.aside, hook.aside_object))
+		PyErr_Clear();
+	hook.aside = NULL;
+	Py_CLEAR(hook.aside_object);
+}
+
+int hook_open(PyObject *Py_UNUSED(module))
+{
+	PyThreadState *thread = PyThreadState_Get();
+
+	if (!hook.audited && PySys_AddAuditHook(on_audit, NULL))
+		return -1;
+	hook.audited = true;
+	hook.aside = thread->c_profilefunc;
+	hook.aside_object = Py_XNewRef(thread->c_profileobj);
+	return set_profile(thread, NULL, NULL);
+}
+
+int hook_watch_one(PyObject *Py_UNUSED(function), int on)
+{
+	return set_profile(PyThreadState_Get(), on ? on_event : NULL, NULL);
+}
+
+int hook_watch_all(int Py_UNUSED(resumes))
+{
+	bring_back();
+	hook.on = true;
+	arm_all();
+	return 0;
+}
+
+int hook_forget(void)
+{
+	return 0;
+}
+
+int hook_close(void)
+{
+	PyInterpreterState *interpreter = PyThreadState_Get()->interp;
+	PyThreadState *thread;
+
+	bring_back();
+	hook.on = false;
+	for (thread = PyInterpreterState_ThreadHead(interpreter); thread;
+	     thread = PyThreadState_Next(thread))
+		disarm(thread);
+	free(hook.below);
+	hook.below = NULL;
+	hook.below_count = 0;
+	return 0;
+}

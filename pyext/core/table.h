@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CORE_TABLE_H
+#define CORE_TABLE_H
+
+#include "compat.h"
+#include "libsb.h"
+
+/* Table: the sites of a workload, and the switch of all of them. */
+extern PyType_Spec table_spec;
+
+/* The table inside a Table; NULL with ValueError if it was closed. */
+struct sb_site_table *table_get(PyObject *self);
+/* While this is not balanced by table_release(), close() is refused. */
+void table_hold(PyObject *self);
+void table_release(PyObject *self);
+
+#endif
