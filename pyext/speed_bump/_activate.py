@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""Run by speed_bump.pth in each Python process that has SPEED_BUMP_TARGETS set."""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+from speed_bump import control, duration
+from speed_bump.config import Config, load_config
+
+
+def is_set(name: str) -> bool:
+    """Whether a switch in the environment is on."""
+    return os.environ.get(name, "") not in ("", "0")
+
+
+def activate() -> None:
+    """Do what the environment says.
+
+    What is wrong is said in one line; the program runs all the same, unless it is to
+    be strict.
+    """
+    try:
+        config = load_config()
+        table = os.environ.get("SPEED_BUMP_TABLE")
+        if table:
+            control.install_shared(config, table)
+        else:
+            control.install(config)
+    except Exception as error:
+        strict = is_set("SPEED_BUMP_STRICT")
+        control.say(f"{error}" + ("" if strict else " (nothing is slowed)"))
+        if strict:
+            # An exception, SystemExit included, would not end site's run with status 2.
+            os._exit(2)
+        return
+    if not is_set("SPEED_BUMP_QUIET"):
+        announce(config)
+        atexit.register(summarize, os.getpid())
+
+
+def announce(config: Config) -> None:
+    """Say what will be slowed."""
+    count = sum(not target.excludes for target in config.targets)
+    control.say(
+        f"slowing {count} target{'s' * (count != 1)} of "
+        f"{os.environ['SPEED_BUMP_TARGETS']}, {duration.human(config.delay_ns)} each "
+        f"{ordinal(config.frequency)}call (process {os.getpid()})"
+    )
+
+
+def summarize(pid: int) -> None:
+    """Say what was slowed. A forked child that comes here is in its parent's summary."""
+    if os.getpid() != pid:
+        return
+    stats = control.stats(children=True)
+    if stats.calls:
+        control.say(
+            f"{stats.calls:,} calls, {stats.delayed:,} of them delayed, by "
+            f"{duration.human(stats.injected_ns)} in all (process {pid})"
+        )
+    else:
+        control.say(f"no call matched a target (process {pid})")
+
+
+def ordinal(every: int) -> str:
+    """Such as "5th "; nothing for 1."""
+    return f"{every}th " if every > 1 else ""
+
+
+activate()

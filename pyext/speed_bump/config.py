@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: MIT
+"""What to slow, by how much and when: from the environment or from a program."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from speed_bump import _core, process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import NoReturn
+
+DEFAULT_DELAY_NS = 1000
+
+
+class ConfigError(ValueError):
+    """A variable, a target file or a pattern is wrong; the message says which, where."""
+
+
+class Target:
+    """One target: a pattern for Python functions, an exclusion, or a native function.
+
+    ``delay_ns``, ``every``, ``start_ns`` and ``duration_ns`` (ns, the start since that of
+    the process) are None where the text does not name them. ``line`` is the line in its
+    file, 0 if it does not come from one.
+    """
+
+    __slots__ = (
+        "delay_ns",
+        "duration_ns",
+        "every",
+        "excludes",
+        "left",
+        "line",
+        "native",
+        "resume",
+        "right",
+        "start_ns",
+    )
+
+    def __init__(self, parsed: _core.ParsedTarget) -> None:
+        """Take over a tuple of ``_core.parse_targets``; use ``parse_targets`` instead."""
+        kind = parsed[0]
+        self.native = kind == _core.SB_SPEC_KIND_NATIVE
+        self.excludes = kind == _core.SB_SPEC_KIND_PYTHON_EXCLUDE
+        self.left = parsed[1]
+        self.right = parsed[2]
+        self.delay_ns = parsed[3]
+        self.every = parsed[4]
+        self.start_ns = parsed[5]
+        self.duration_ns = parsed[6]
+        self.resume = bool(parsed[7])
+        self.line = parsed[9]
+
+    @property
+    def pattern(self) -> str:
+        """The text without its options, such as ``json.*:dumps``."""
+        prefix = "native:" if self.native else "!" if self.excludes else ""
+        return f"{prefix}{self.left}:{self.right}"
+
+    def __str__(self) -> str:
+        """The whole text, which ``parse_targets`` reads back."""
+        text = self.pattern
+        if self.delay_ns is not None:
+            text += f" delay={_core.format_duration(self.delay_ns)}"
+        if self.every is not None:
+            text += f" every={self.every}"
+        if self.start_ns is not None:
+            text += f" start={_core.format_duration(self.start_ns)}"
+        if self.duration_ns is not None:
+            text += f" duration={_core.format_duration(self.duration_ns)}"
+        if self.resume:
+            text += " resume=1"
+        return text
+
+    def __repr__(self) -> str:
+        """For people who debug."""
+        return f"<Target {self}>"
+
+    def __eq__(self, other: object) -> bool:
+        """Targets are equal if their texts are."""
+        return str(self) == str(other) if isinstance(other, Target) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Agrees with equality."""
+        return hash(str(self))
+
+
+class Config:
+    """What ``install()`` puts into force. Does not change once made.
+
+    Args:
+        targets: lines as in a target file, or targets of ``parse_targets``
+        delay_ns: delay of each delayed call, ns, where a target names none
+        frequency: delay every Nth call, where a target names no other
+        start_ns: no delays before, ns as ``time.monotonic_ns()`` counts; 0: no limit
+        end_ns: no delays from then on; None: no limit
+        enabled: False makes ``install()`` do nothing
+
+    Raises:
+        ConfigError: a target can't be read, or a number is out of range
+    """
+
+    __slots__ = ("delay_ns", "enabled", "end_ns", "frequency", "start_ns", "targets")
+
+    enabled: bool
+    targets: tuple[Target, ...]
+    delay_ns: int
+    frequency: int
+    start_ns: int
+    end_ns: int | None
+
+    def __init__(
+        self,
+        targets: Iterable[str | Target] = (),
+        delay_ns: int = DEFAULT_DELAY_NS,
+        frequency: int = 1,
+        start_ns: int = 0,
+        end_ns: int | None = None,
+        enabled: bool = True,
+    ) -> None:
+        """Check and keep."""
+        if isinstance(targets, str):
+            targets = (targets,)
+        found: list[Target] = []
+        for target in targets:
+            if isinstance(target, Target):
+                found.append(target)
+            else:
+                found.extend(parse_targets(target, "targets"))
+        if not 0 <= delay_ns <= _core.MAX_DELAY_NS:
+            raise ConfigError(f"delay_ns: {delay_ns} is not between 0 and 10 s")
+        if not 1 <= frequency < 2**32:
+            raise ConfigError(f"frequency: {frequency} is not 1 or more")
+        if start_ns < 0 or (end_ns is not None and end_ns < start_ns):
+            raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: not a span of time")
+        values = (enabled, tuple(found), delay_ns, frequency, start_ns, end_ns)
+        names = ("enabled", "targets", "delay_ns", "frequency", "start_ns", "end_ns")
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse: another configuration is another object."""
+        raise AttributeError(f"a Config does not change (setting {name})")
+
+    def is_in_window(self, now_ns: int | None = None) -> bool:
+        """Whether delays are due at ``now_ns`` (``time.monotonic_ns()``; None: now)."""
+        if now_ns is None:
+            now_ns = time.monotonic_ns()
+        return now_ns >= self.start_ns and (self.end_ns is None or now_ns < self.end_ns)
+
+    def __repr__(self) -> str:
+        """As one would write it."""
+        lines = [str(target) for target in self.targets]
+        return (
+            f"Config(targets={lines!r}, delay_ns={self.delay_ns}, "
+            f"frequency={self.frequency}, start_ns={self.start_ns}, "
+            f"end_ns={self.end_ns}, enabled={self.enabled})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in every field."""
+        if not isinstance(other, Config):
+            return NotImplemented
+        return all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    def __hash__(self) -> int:
+        """Agrees with equality."""
+        return hash((self.targets, self.delay_ns, self.frequency, self.start_ns))
+
+
+def parse_targets(text: str | bytes, name: str) -> list[Target]:
+    """Read the text of a target file; ``name`` stands for it in messages.
+
+    Raises:
+        ConfigError: naming ``name`` and the line
+    """
+    data = text if isinstance(text, bytes) else os.fsencode(text)
+    try:
+        return [Target(parsed) for parsed in _core.parse_targets(data, name)]
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def read_targets(path: str) -> list[Target]:
+    """Read a target file.
+
+    Raises:
+        ConfigError: the file can't be read, or the message names the line that is wrong
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    return parse_targets(data, path)
+
+
+def load_config(environ: Mapping[str, str] | None = None) -> Config:
+    """Read the configuration from the environment.
+
+    ``SPEED_BUMP_TARGETS``, ``SPEED_BUMP_DELAY_NS``, ``SPEED_BUMP_FREQUENCY``,
+    ``SPEED_BUMP_START_MS`` and ``SPEED_BUMP_DURATION_MS``. Where the first is unset or
+    empty the result is not enabled.
+
+    Raises:
+        ConfigError: naming the variable and, in a file, the line
+    """
+    environ = os.environ if environ is None else environ
+    delay_ns = _read_delay(environ)
+    frequency = _read_number(environ, "SPEED_BUMP_FREQUENCY", 1)
+    if not 1 <= frequency < 2**32:
+        raise ConfigError(f"SPEED_BUMP_FREQUENCY: {frequency} is not 1 or more")
+    start = _read_number(environ, "SPEED_BUMP_START_MS", 0) * 1_000_000
+    duration = _read_number(environ, "SPEED_BUMP_DURATION_MS", 0) * 1_000_000
+    origin = process.start_ns() if start or duration else 0
+    path = environ.get("SPEED_BUMP_TARGETS", "")
+    try:
+        targets = read_targets(path) if path else []
+    except ConfigError as error:
+        raise ConfigError(f"SPEED_BUMP_TARGETS: {error}") from None
+    return Config(
+        targets,
+        delay_ns,
+        frequency,
+        start_ns=origin + start if start else 0,
+        end_ns=origin + start + duration if duration else None,
+        enabled=bool(path),
+    )
+
+
+def _read_delay(environ: Mapping[str, str]) -> int:
+    text = environ.get("SPEED_BUMP_DELAY_NS", "").strip()
+    if not text:
+        return DEFAULT_DELAY_NS
+    try:
+        delay_ns = _core.parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(f"SPEED_BUMP_DELAY_NS: {error}") from None
+    if delay_ns > _core.MAX_DELAY_NS:
+        raise ConfigError(f"SPEED_BUMP_DELAY_NS: {text} is over 10 s")
+    return delay_ns
+
+
+def _read_number(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 14):
+        raise ConfigError(f"{name}: {text!r} is not a whole number")
+    return int(text)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT
+"""Durations as people write and read them."""
+
+from __future__ import annotations
+
+from speed_bump import _core
+
+
+def parse(text: str) -> int:
+    """Nanoseconds of a text such as ``500``, ``10us`` or ``1.5ms``.
+
+    Raises:
+        ValueError: it is not a duration
+    """
+    return _core.parse_duration(text)
+
+
+def human(ns: float) -> str:
+    """With three digits, such as ``12.3 ms``."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(ns) >= size * 0.9995:
+            return f"{_three_digits(ns / size)} {unit}"
+    return f"{_three_digits(ns)} ns"
+
+
+def _three_digits(value: float) -> str:
+    if value == 0 or abs(value) >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: MIT
+"""Delays in native functions, by uprobes: needs the kernel module ``speed_bump``.
+
+    with native.probe("libz.so.1", "deflate", delay_ns=10_000):
+        serve()
+
+A binary is a path, or a bare library or program name, looked up as the loader would. A
+symbol may be versioned, a glob, a demangled C++ or Rust name, ``sym+0x10`` or
+``@0xOFFSET``; every match is slowed. A probe is in force the moment it is made and gone
+when it is taken out, or when this process ends in whatever way.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from speed_bump import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from speed_bump.config import Config, Target
+    from speed_bump.statistics import FunctionStatistics
+
+__all__ = ["NativeError", "add_probe", "is_available", "probe", "remove_probe"]
+
+_NO_DEVICE = (errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
+
+
+class NativeError(OSError):
+    """A native function can't be slowed; the message says why and what to do."""
+
+    def __str__(self) -> str:
+        """The message, without the number of the error."""
+        return str(self.strerror)
+
+
+def _native_error(error: OSError, *, device: bool = False) -> NativeError:
+    text = error.strerror or str(error)
+    if device and error.errno in _NO_DEVICE and "sbctl doctor" not in text:
+        text += " ('sbctl doctor' says what is missing)"
+    return NativeError(error.errno, text)
+
+
+def is_available() -> bool:
+    """Whether native functions can be slowed here and now, by this user."""
+    try:
+        _core.Session().close()
+    except OSError:
+        return False
+    return True
+
+
+def from_target(target: Target, config: Config) -> _core.NativeTarget:
+    """A ``native:`` line, with what ``config`` says for all targets.
+
+    The kernel counts the window from now on.
+    """
+    import time
+
+    delay_ns = config.delay_ns if target.delay_ns is None else target.delay_ns
+    every = config.frequency if target.every is None else target.every
+    if target.start_ns is None and target.duration_ns is None:
+        now = time.monotonic_ns()
+        start_ns = max(config.start_ns - now, 0)
+        if config.end_ns is None:
+            duration_ns = 0
+        else:
+            duration_ns = max(config.end_ns - now - start_ns, 1)
+    else:
+        start_ns = target.start_ns or 0
+        duration_ns = target.duration_ns or 0
+    return target.left, target.right, delay_ns, every, start_ns, duration_ns
+
+
+class Probes:
+    """Native targets of one process tree, in a session of their own.
+
+    Of the process that made it only: a forked child leaves it alone.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Open the device.
+
+        Raises:
+            NativeError: there is none, or it is not for this user
+        """
+        self._owner = os.getpid()
+        self._pid = pid
+        self._targets: dict[int, str] = {}
+        try:
+            self._session = _core.Session()
+        except OSError as error:
+            raise _native_error(error, device=True) from None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process made it, and not one that it was forked from."""
+        return self._owner == os.getpid()
+
+    def scope_to(self, pid: int) -> None:
+        """Slow the process ``pid`` and its descendants with what is added from now on."""
+        self._pid = pid
+
+    def add(
+        self, targets: list[_core.NativeTarget], *, enabled: bool = True
+    ) -> list[tuple[int, str, int]]:
+        """Add all of them or none; (id, ``PATH:SYMBOL``, index in targets) of each place.
+
+        Raises:
+            NativeError: no such file or symbol, not allowed, too many
+        """
+        try:
+            places = self._session.add(targets, _core.SB_SCOPE_TREE, self._pid, enabled)
+        except OSError as error:
+            raise _native_error(error) from None
+        for place, _, index in places:
+            self._targets[place] = f"native:{targets[index][0]}:{targets[index][1]}"
+        return places
+
+    def remove(self, ids: list[int]) -> None:
+        """Take out what ``add`` returned the ids of.
+
+        Raises:
+            NativeError: there is no such target
+        """
+        try:
+            self._session.remove(ids)
+        except OSError as error:
+            raise _native_error(error) from None
+        for place in ids:
+            self._targets.pop(place, None)
+
+    def set_enabled(self, ids: list[int], enabled: bool) -> None:
+        """Switch the delays of some targets; they count in any case."""
+        try:
+            self._session.set_targets_enabled(ids, enabled)
+        except OSError as error:
+            raise _native_error(error) from None
+
+    def read(self) -> list[FunctionStatistics]:
+        """What was counted, a line for each place."""
+        from speed_bump.statistics import FunctionStatistics
+
+        if not self.is_ours:
+            return []
+        try:
+            sites = self._session.list()
+        except OSError as error:
+            raise _native_error(error) from None
+        return [
+            FunctionStatistics(label, self._targets.get(place, label), 0, *counters)
+            for place, label, _, *counters in sites
+        ]
+
+    def close(self) -> None:
+        """Take everything out."""
+        self._session.close()
+
+
+class probe:
+    """Slow a native function while inside: a context manager.
+
+    Args:
+        binary_path: the executable or library
+        symbol: the function
+        delay_ns: delay of each call, ns, at most 10 s
+        pid: slow this process and its descendants; None is the current process
+
+    Raises:
+        NativeError: on entry; it says what is missing
+    """
+
+    def __init__(
+        self,
+        binary_path: str | os.PathLike[str],
+        symbol: str,
+        delay_ns: int = 1000,
+        pid: int | None = None,
+    ) -> None:
+        """Note what to do; nothing is slowed yet."""
+        _check_delay(delay_ns)
+        self._target = (os.fspath(binary_path), symbol, delay_ns, 1, 0, 0)
+        self._pid = pid
+        self._probes: list[Probes] = []
+
+    def __enter__(self) -> probe:
+        """Put it into force."""
+        probes = Probes(os.getpid() if self._pid is None else self._pid)
+        try:
+            probes.add([self._target])
+        except BaseException:
+            probes.close()
+            raise
+        self._probes.append(probes)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Take it out."""
+        self._probes.pop().close()
+
+    def stats(self) -> list[FunctionStatistics]:
+        """What was counted so far, a line for each place; inside only."""
+        return self._probes[-1].read() if self._probes else []
+
+
+def _check_delay(delay_ns: int) -> None:
+    if not 0 <= delay_ns <= _core.MAX_DELAY_NS:
+        raise NativeError(errno.ERANGE, f"a delay of {delay_ns} ns is not 0 to 10 s")
+
+
+# What add_probe() put in: (path, symbol, pid) to the ids in the session of that pid.
+_added: dict[tuple[str, str, int], list[int]] = {}
+_sessions: dict[int, Probes] = {}
+
+
+def _forget_if_forked() -> None:
+    if any(not probes.is_ours for probes in _sessions.values()):
+        _sessions.clear()
+        _added.clear()
+
+
+def add_probe(
+    binary_path: str | os.PathLike[str],
+    symbol: str,
+    delay_ns: int = 1000,
+    pid: int | None = None,
+) -> None:
+    """Slow a native function until ``remove_probe()`` or the end of this process.
+
+    Arguments as those of ``probe``.
+
+    Raises:
+        NativeError: it says what is missing; EEXIST: it is slowed already
+    """
+    _check_delay(delay_ns)
+    _forget_if_forked()
+    pid = os.getpid() if pid is None else pid
+    path = os.fspath(binary_path)
+    if (path, symbol, pid) in _added:
+        raise NativeError(errno.EEXIST, f"{path}:{symbol} is slowed already")
+    probes = _sessions.get(pid) or Probes(pid)
+    try:
+        places = probes.add([(path, symbol, delay_ns, 1, 0, 0)])
+    except BaseException:
+        if pid not in _sessions:
+            probes.close()
+        raise
+    _sessions[pid] = probes
+    _added[path, symbol, pid] = [place for place, _, _ in places]
+
+
+def remove_probe(
+    binary_path: str | os.PathLike[str], symbol: str, pid: int | None = None
+) -> None:
+    """Take out what ``add_probe()`` with the same path, symbol and pid put in.
+
+    Raises:
+        NativeError: ENOENT, there is no such probe
+    """
+    _forget_if_forked()
+    path = os.fspath(binary_path)
+    key = (path, symbol, os.getpid() if pid is None else pid)
+    if key not in _added:
+        raise NativeError(errno.ENOENT, f"{path}:{symbol} is not slowed")
+    _sessions[key[2]].remove(_added[key])
+    del _added[key]
+    if not any(other[2] == key[2] for other in _added):
+        _sessions.pop(key[2]).close()

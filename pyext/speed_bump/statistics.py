@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""What was counted, as it was at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from speed_bump import _core
+
+
+@dataclass(frozen=True)
+class FunctionStatistics:
+    """A function that matched, in one process.
+
+    ``name`` is ``module:qualname`` or, of a native function, ``PATH:SYMBOL``; ``target``
+    the text of the target that it matched; ``pid`` 0 where the kernel counts for a whole
+    process tree. ``delayed`` of the ``calls`` were delayed, by ``requested_ns`` as was
+    asked and by ``measured_ns`` as it was.
+    """
+
+    name: str
+    target: str
+    pid: int
+    calls: int
+    delayed: int
+    requested_ns: int
+    measured_ns: int
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """All functions that matched, the native ones apart, and the progress points."""
+
+    functions: tuple[FunctionStatistics, ...] = ()
+    native: tuple[FunctionStatistics, ...] = ()
+    progress: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> int:
+        """Calls of all functions."""
+        return sum(f.calls for f in (*self.functions, *self.native))
+
+    @property
+    def delayed(self) -> int:
+        """Calls that were delayed."""
+        return sum(f.delayed for f in (*self.functions, *self.native))
+
+    @property
+    def injected_ns(self) -> int:
+        """All delays together as they were, ns."""
+        return sum(f.measured_ns for f in (*self.functions, *self.native))
+
+
+def read(
+    table: _core.Table | None,
+    targets: dict[int, str],
+    pid: int | None,
+    native: list[FunctionStatistics],
+) -> Statistics:
+    """Read ``table``, of process ``pid`` alone unless that is None.
+
+    ``targets`` are the texts of the targets by their numbers in the table.
+    """
+    functions: list[FunctionStatistics] = []
+    progress: dict[str, int] = {}
+    for site in table.read() if table else []:
+        kind, name, its_pid, target, _, calls, delayed, requested, measured = site
+        if pid is not None and its_pid != pid:
+            continue
+        if kind == _core.SB_SITE_PROGRESS:
+            progress[name] = progress.get(name, 0) + calls
+        elif kind == _core.SB_SITE_FUNCTION:
+            text = targets.get(target, "")
+            functions.append(
+                FunctionStatistics(
+                    name, text, its_pid, calls, delayed, requested, measured
+                )
+            )
+    functions.sort(key=lambda f: (-f.measured_ns, -f.calls, f.name))
+    return Statistics(tuple(functions), tuple(native), progress)
