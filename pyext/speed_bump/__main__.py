@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: MIT
+"""``python -m speed_bump`` and the command ``speed-bump``."""
+
+from __future__ import annotations
+
+import sys
+
+from speed_bump.experiment.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

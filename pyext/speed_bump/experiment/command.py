@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: MIT
+"""The command ``speed-bump``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from speed_bump import duration
+from speed_bump.config import (
+    Config,
+    ConfigError,
+    Target,
+    load_config,
+    parse_targets,
+    read_targets,
+)
+from speed_bump.experiment import report
+from speed_bump.experiment.compare import Comparison, FailedRun
+from speed_bump.experiment.launch import LaunchError
+from speed_bump.experiment.report import Ticker
+from speed_bump.experiment.runner import Result, Runner, Slowed, why_nobody_reported
+from speed_bump.native import NativeError
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+DESCRIPTION = "Find out which functions matter, by slowing them."
+
+RUN_EPILOG = """\
+A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
+MODULE is a module's dotted name or its file. 'native:PATH:SYMBOL' is a native function.
+A DELAY is in ns or has a unit: 500, 10us, 1.5ms.
+
+examples:
+  speed-bump run -t '__main__:parse*' -d 10us -- python app.py
+  speed-bump run -t '__main__:parse' -t '__main__:render' --compare -- python app.py
+
+exit status: that of CMD if it fails, 2 for wrong usage, 1 if nothing could be slowed.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="speed-bump", description=DESCRIPTION)
+    commands = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    run = commands.add_parser(
+        "run",
+        help="run a command with functions slowed",
+        description="Run CMD with functions slowed, in every Python process it starts.",
+        epilog=RUN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="speed-bump run [options] -- CMD [ARG]...",
+    )
+    what = run.add_argument_group("what to slow")
+    what.add_argument("-t", "--target", action="append", default=[], metavar="PATTERN")
+    what.add_argument("--targets", metavar="FILE", help="a pattern a line")
+    what.add_argument(
+        "--native",
+        action="append",
+        default=[],
+        metavar="PATH:SYMBOL",
+        help="a native function (needs the kernel module)",
+    )
+    what.add_argument("-d", "--delay", metavar="DELAY", help="of each call")
+    how = run.add_argument_group("measuring")
+    how.add_argument(
+        "--compare",
+        action="store_true",
+        help="alternate undelayed and delayed runs, for each target the effect",
+    )
+    how.add_argument("--runs", type=int, default=8, metavar="N", help="pairs of runs (8)")
+    how.add_argument("--seed", type=int, help="of the order of the runs")
+    how.add_argument(
+        "--show-output", action="store_true", help="CMD's output with --compare"
+    )
+    run.add_argument(
+        "--json", metavar="FILE", help="the numbers for programs; - is stdout"
+    )
+    run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.set_defaults(parser=run)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    options = parser().parse_args(argv)
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    if not options.command:
+        options.parser.error("no command to run: speed-bump run [options] -- CMD")
+    if options.runs < 1:
+        options.parser.error("--runs: 1 or more")
+    try:
+        targets, excludes = gather(options)
+        delay_ns = read_delay(options.delay)
+        config = load_config()  # what of it is wrong, the program would say in each run
+    except ConfigError as error:
+        options.parser.error(str(error))
+    if not targets:
+        options.parser.error("nothing to slow: give -t PATTERN, --targets or --native")
+    show = options.show_output or not options.compare
+    try:
+        with Runner(options.command, excludes, show) as runner:
+            if options.compare:
+                return compare(options, runner, targets, delay_ns)
+            return run_once(options, runner, targets, delay_ns, config)
+    except LaunchError as error:
+        say(str(error))
+        return error.status
+    except (NativeError, OSError) as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
+    """The targets of the command line, and the exclusions."""
+    found: list[Target] = []
+    for text in options.target:
+        found += parse_targets(text, "-t")
+    if options.targets:
+        found += read_targets(options.targets)
+    for text in options.native:
+        found += parse_targets(f"native:{text}", "--native")
+    targets: dict[str, Target] = {}
+    for target in found:
+        if not target.excludes:
+            targets.setdefault(target.pattern, target)
+    return list(targets.values()), [target for target in found if target.excludes]
+
+
+def read_delay(text: str | None) -> int | None:
+    """The delay of -d, ns."""
+    if text is None:
+        return None
+    try:
+        delay_ns = duration.parse(text)
+        Config(delay_ns=delay_ns)
+    except ValueError as error:
+        raise ConfigError(f"-d: {error}") from None
+    return delay_ns
+
+
+def run_once(
+    options: argparse.Namespace,
+    runner: Runner,
+    targets: list[Target],
+    delay_ns: int | None,
+    config: Config,
+) -> int:
+    """Slow the command once; statistics at its end."""
+    default = config.delay_ns if delay_ns is None else delay_ns
+    slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
+    result = runner.run(slowed)
+    sys.stderr.write(report.run_table(result, targets) + "\n")
+    warn_if_nobody(runner, targets, result)
+    write_json(options.json, report.run_json(options.command, result))
+    if result.interrupted:
+        return INTERRUPTED
+    return result.status
+
+
+def compare(
+    options: argparse.Namespace,
+    runner: Runner,
+    targets: list[Target],
+    delay_ns: int | None,
+) -> int:
+    """Alternate undelayed and delayed runs; a table at the end."""
+    seed = (
+        random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    )
+    comparison = Comparison(options.command, options.runs, seed)
+    tick = Ticker()
+    status = 0
+    try:
+        comparison.run(runner, targets, delay_ns, tick)
+    except FailedRun as failed:
+        tick.clear()
+        sys.stderr.buffer.write(failed.result.output)
+        say(str(failed))
+        status = failed.result.status
+    except KeyboardInterrupt:
+        comparison.interrupted = True
+    tick.clear()
+    if comparison.pilot and warn_if_nobody(runner, targets, comparison.pilot):
+        return status or 1
+    if not status or comparison.trials:
+        # With the numbers for programs on stdout, those for people go elsewhere.
+        print(comparison.text(), file=sys.stderr if options.json == "-" else None)
+        write_json(options.json, comparison.json())
+    return status or (INTERRUPTED if comparison.interrupted else 0)
+
+
+def warn_if_nobody(runner: Runner, targets: list[Target], result: Result) -> bool:
+    """Say so if there are only Python targets and no process had them in force."""
+    if result.processes or any(t.native for t in targets) or result.interrupted:
+        return False
+    say(why_nobody_reported(runner.command))
+    return True
+
+
+def write_json(path: str | None, value: dict[str, Any]) -> None:
+    """To a file, or to stdout for "-"."""
+    if path is None:
+        return
+    text = json.dumps(value, indent=2) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+    else:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def say(text: str) -> None:
+    """A line on stderr."""
+    sys.stderr.write(f"speed-bump: {text}\n")

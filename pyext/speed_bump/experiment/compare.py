@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: MIT
+"""Undelayed and delayed runs in turns, and what the difference says of each target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from speed_bump.config import Target
+from speed_bump.duration import human
+from speed_bump.experiment import design, report
+from speed_bump.experiment.design import BASELINE, Arm, Trial
+from speed_bump.experiment.estimate import Estimate, Interval, estimate
+from speed_bump.experiment.report import LEFT, RIGHT, Ticker
+from speed_bump.experiment.runner import Result, Runner, Slowed
+
+
+class FailedRun(Exception):
+    """The program failed; ``result`` is that run."""
+
+    def __init__(self, which: str, result: Result) -> None:
+        """``which`` says which run it was."""
+        super().__init__(f"{which} failed with status {result.status}")
+        self.result = result
+
+
+@dataclass
+class Comparison:
+    """An experiment: its parameters, and its results so far.
+
+    ``uncalled`` are targets that the pilot run did not call. ``unit`` is the progress
+    point in whose units times are given; None: times are of a whole run.
+    """
+
+    command: Sequence[str]
+    blocks: int
+    seed: int
+    arms: list[Arm] = field(default_factory=list)
+    uncalled: list[Target] = field(default_factory=list)
+    unit: str | None = None
+    trials: list[tuple[Trial, Result]] = field(default_factory=list)
+    interrupted: bool = False
+    pilot: Result | None = None
+
+    def run(
+        self,
+        runner: Runner,
+        targets: Sequence[Target],
+        delay_ns: int | None,
+        tick: Ticker,
+    ) -> None:
+        """Make the runs. What is known stays in here whatever happens.
+
+        Args:
+            delay_ns: of targets that name none; None: chosen for each from the pilot run
+
+        Raises:
+            FailedRun: the program ended with a status other than 0
+        """
+        pilot = self._pilot(runner, targets, tick)
+        if self.interrupted:
+            return
+        self.unit = _unit(pilot.progress)
+        for target in targets:
+            calls = pilot.calls(target)
+            if not calls:
+                self.uncalled.append(target)
+                continue
+            own = delay_ns if target.delay_ns is None else target.delay_ns
+            if own is None:
+                calls //= target.every or 1
+                own = design.choose_delay(calls, pilot.wall_ns)
+            self.arms.append(Arm(target, own))
+        if self.arms:
+            self._make_trials(runner, tick)
+
+    def _pilot(self, runner: Runner, targets: Sequence[Target], tick: Ticker) -> Result:
+        """One run without delays: it warms caches, and says what is called how often."""
+        tick.now("pilot run, no delays")
+        result = runner.run([Slowed(target, 0, on=False) for target in targets])
+        self.interrupted = result.interrupted
+        if result.status and not result.interrupted:
+            raise FailedRun("the pilot run, without delays,", result)
+        self.pilot = result
+        return result
+
+    def _make_trials(self, runner: Runner, tick: Ticker) -> None:
+        block = 1
+        for trial in design.plan(self.arms, self.blocks, self.seed):
+            if trial.block != block:
+                block = trial.block
+                tick.event(f"{block - 1} of {self.blocks} blocks: {self.so_far()}")
+            tick.now(
+                f"run {trial.number} of {trial.total}: {trial.arm.name} | {self.so_far()}"
+            )
+            result = runner.run(self._slowed(trial.arm))
+            self.interrupted = result.interrupted
+            if result.interrupted:
+                return
+            if result.status:
+                which = (
+                    f"run {trial.number} of {trial.total} ({trial.arm.name}, "
+                    f"block {trial.block})"
+                )
+                raise FailedRun(which, result)
+            self.trials.append((trial, result))
+
+    def _slowed(self, arm: Arm) -> list[Slowed]:
+        return [
+            Slowed(other.target, other.delay_ns, on=other is arm)
+            for other in self.arms
+            if other.target and (other is arm or other.target.native)
+        ]
+
+    def of(self, arm: Arm) -> Estimate:
+        """What the runs so far say of one arm."""
+        bases = self._times(BASELINE)
+        times = self._times(arm)
+        injected = {
+            trial.block: result.injected_ns(arm.target) / self._units(result)
+            for trial, result in self.trials
+            if trial.arm == arm and arm.target
+        }
+        blocks = [block for block in times if block in bases]
+        return estimate(
+            [bases[b] for b in blocks],
+            [times[b] for b in blocks],
+            [injected[b] for b in blocks],
+        )
+
+    def _times(self, arm: Arm) -> dict[int, float]:
+        """Time of each block's run of an arm, ns: of the run, or for a unit of work."""
+        return {
+            trial.block: result.wall_ns / self._units(result)
+            for trial, result in self.trials
+            if trial.arm == arm
+        }
+
+    def _units(self, result: Result) -> int:
+        return max(result.progress.get(self.unit, 0), 1) if self.unit else 1
+
+    def so_far(self) -> str:
+        """The estimates so far, in a line."""
+        parts = []
+        for arm in self.arms:
+            found = self.of(arm)
+            if found.criticality is None:
+                continue
+            number = f"{found.criticality.value:.2f}" if found.supported else "?"
+            parts.append(f"{arm.name} {number}")
+        return "criticality " + ", ".join(parts) if parts else "nothing known yet"
+
+    # ------------------------------------------------------------------ results
+
+    def text(self) -> str:
+        """For people."""
+        heads = [
+            ("target", LEFT),
+            ("delay", RIGHT),
+            ("calls", RIGHT),
+            ("injected", RIGHT),
+            ("time change [95%]", RIGHT),
+            ("criticality [95%]", RIGHT),
+            ("verdict", LEFT),
+        ]
+        rows = [self._row(arm) for arm in self.arms]
+        rows += [
+            [t.pattern, "-", "0", "-", "-", "-", "never called"] for t in self.uncalled
+        ]
+        return "\n".join([self._summary(), "", report.table(heads, rows)])
+
+    def _row(self, arm: Arm) -> list[str]:
+        found = self.of(arm)
+        known = found.pairs > 0
+        shown = found.criticality if found.supported else None
+        return [
+            arm.name,
+            human(arm.delay_ns),
+            f"{self._calls(arm):,.0f}" if known else "-",
+            human(found.injected_ns) if known else "-",
+            report.percent(found.change_ns, found.base_ns) if found.change_ns else "-",
+            report.plain(shown) if shown else "-",
+            found.verdict,
+        ]
+
+    def _calls(self, arm: Arm) -> float:
+        """Mean calls: in a run, or for a unit of work."""
+        counts = [
+            result.calls(arm.target) / self._units(result)
+            for trial, result in self.trials
+            if trial.arm == arm and arm.target
+        ]
+        return sum(counts) / len(counts) if counts else 0.0
+
+    def _summary(self) -> str:
+        times = list(self._times(BASELINE).values())
+        base = human(sum(times) / len(times)) if times else "not known"
+        what = f"for a unit of {self.unit}" if self.unit else "a run"
+        stopped = ", stopped before the end" if self.interrupted else ""
+        return (
+            f"{len(self.trials)} runs in {self.blocks} blocks{stopped}, "
+            f"seed {self.seed}; undelayed {base} {what}"
+        )
+
+    def json(self) -> dict[str, Any]:
+        """For programs, the same numbers. Times are ns, of a run or for a unit."""
+        times = list(self._times(BASELINE).values())
+        return {
+            "command": list(self.command),
+            "blocks": self.blocks,
+            "seed": self.seed,
+            "interrupted": self.interrupted,
+            "unit": self.unit,
+            "baseline_ns": sum(times) / len(times) if times else None,
+            "targets": [self._json_of(arm) for arm in self.arms],
+            "never_called": [target.pattern for target in self.uncalled],
+            "trials": [_json_trial(trial, result) for trial, result in self.trials],
+        }
+
+    def _json_of(self, arm: Arm) -> dict[str, Any]:
+        found = self.of(arm)
+        return {
+            "target": arm.name,
+            "delay_ns": arm.delay_ns,
+            "pairs": found.pairs,
+            "calls": self._calls(arm),
+            "injected_ns": found.injected_ns,
+            "change_ns": _json_interval(found.change_ns),
+            "criticality": _json_interval(found.criticality) if found.supported else None,
+            "verdict": found.verdict,
+        }
+
+
+def _unit(progress: dict[str, int]) -> str | None:
+    """The progress point to measure by: "default", else the one with most units."""
+    counted = {name: n for name, n in progress.items() if n}
+    if not counted or "default" in counted:
+        return "default" if counted else None
+    return max(sorted(counted), key=lambda name: counted[name])
+
+
+def _json_interval(interval: Interval | None) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    return {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
+def _json_trial(trial: Trial, result: Result) -> dict[str, Any]:
+    target = trial.arm.target
+    return {
+        "block": trial.block,
+        "arm": trial.arm.name,
+        "wall_ns": result.wall_ns,
+        "calls": result.calls(target) if target else 0,
+        "injected_ns": result.injected_ns(target) if target else 0,
+        "progress": result.progress,
+    }

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT
+"""What the runs say: estimates with 95% intervals, and when they say nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+CONFIDENCE = 0.95
+# A function is hidden where less than this part of its delay arrives, for certain, and
+# matters where more does.
+THRESHOLD = 0.2
+# Half an interval is never asked to be narrower than this.
+FINEST = 0.05
+# Nobody makes more runs than these for one answer.
+MOST_PAIRS = 1000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What slowing one target did. Times are ns: per run, or per unit of work.
+
+    ``injected_ns`` is the delay delivered, ``change_ns`` what the time of the program
+    changed by, ``criticality`` the latter divided by the former; None: there are no two
+    pairs yet, or nothing was delivered. ``verdict`` is for people; ``supported`` says
+    whether the data support a number for the criticality.
+    """
+
+    pairs: int
+    base_ns: float
+    injected_ns: float
+    change_ns: Interval | None
+    criticality: Interval | None
+    verdict: str
+    supported: bool
+
+
+def student_quantile(df: int, p: float = (1 + CONFIDENCE) / 2) -> float:
+    """The ``p`` quantile of Student's t with ``df`` degrees of freedom, 0.5 < p < 1."""
+    low, high = 0.0, 1.0
+    while _student_two_sided(high, df) < 2 * p - 1:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        if _student_two_sided(middle, df) < 2 * p - 1:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _student_two_sided(t: float, df: int) -> float:
+    """P(-t < T < t), by the finite series for whole degrees of freedom.
+
+    Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    theta = math.atan(t / math.sqrt(df))
+    if df == 1:
+        return 2 * theta / math.pi
+    square = math.cos(theta) ** 2
+    term = math.cos(theta) if df % 2 else 1.0
+    total = term
+    for k in range(3 if df % 2 else 2, df - 1, 2):
+        term *= (k - 1) / k * square
+        total += term
+    if df % 2:
+        return 2 / math.pi * (theta + math.sin(theta) * total)
+    return math.sin(theta) * total
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean with its t interval; two values at least."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    spread = math.fsum((v - mean) ** 2 for v in values) / (count - 1)
+    half = student_quantile(count - 1) * math.sqrt(spread / count)
+    return Interval(mean, mean - half, mean + half)
+
+
+def ratio_interval(changes: Sequence[float], injected: Sequence[float]) -> Interval:
+    """The ratio of two totals, sum(changes) / sum(injected), with its interval.
+
+    The error is that of the residuals ``change - ratio * injected`` of the pairs, with
+    pairs - 1 degrees of freedom: the ratio estimator of Cochran, Sampling Techniques, 3rd
+    ed., 6.3-6.4. Where the same is injected in every pair it is the t interval of the
+    paired differences, divided by that.
+    """
+    count = len(changes)
+    total = math.fsum(injected)
+    ratio = math.fsum(changes) / total
+    residuals = (c - ratio * i for c, i in zip(changes, injected, strict=True))
+    spread = math.fsum(r * r for r in residuals) / (count - 1)
+    half = student_quantile(count - 1) * math.sqrt(spread / count) / (total / count)
+    return Interval(ratio, ratio - half, ratio + half)
+
+
+def estimate(
+    base: Sequence[float], delayed: Sequence[float], injected: Sequence[float]
+) -> Estimate:
+    """From pairs of an undelayed and a delayed time, and what the latter had injected."""
+    pairs = len(base)
+    mean_base = math.fsum(base) / pairs if pairs else 0.0
+    mean_injected = math.fsum(injected) / pairs if pairs else 0.0
+    if pairs < 2:
+        return Estimate(
+            pairs, mean_base, mean_injected, None, None, "too few runs", False
+        )
+    changes = [d - b for b, d in zip(base, delayed, strict=True)]
+    change = mean_interval(changes)
+    if mean_injected <= 0:
+        verdict = "no delay was delivered"
+        return Estimate(pairs, mean_base, 0.0, change, None, verdict, False)
+    ratio = ratio_interval(changes, injected)
+    verdict, supported = judge(ratio, pairs)
+    return Estimate(pairs, mean_base, mean_injected, change, ratio, verdict, supported)
+
+
+def judge(criticality: Interval, pairs: int) -> tuple[str, bool]:
+    """A verdict in words, and whether the data support a number."""
+    if criticality.low > THRESHOLD:
+        return "matters", True
+    if criticality.high < THRESHOLD:
+        return "hidden", True
+    more = more_pairs(criticality, pairs)
+    if more > MOST_PAIRS:
+        return "inconclusive: the delay is lost in the noise, use a longer one", False
+    return f"inconclusive: needs about {more} more run{'s' * (more != 1)}", False
+
+
+def more_pairs(criticality: Interval, pairs: int) -> int:
+    """How many more pairs would decide, should they scatter like those made.
+
+    The half width of an interval shrinks with the root of the number of pairs; it must
+    become the distance to the threshold.
+    """
+    half = (criticality.high - criticality.low) / 2
+    error = half / student_quantile(pairs - 1) * math.sqrt(pairs)
+    distance = max(abs(criticality.value - THRESHOLD), FINEST)
+
+    def decides(count: int) -> bool:
+        return student_quantile(count - 1) * error / math.sqrt(count) < distance
+
+    return max(_first(decides, pairs + 1, pairs + MOST_PAIRS + 1) - pairs, 1)
+
+
+def _first(true_from: Callable[[int], bool], low: int, most: int) -> int:
+    """The first number from ``low`` on for which ``true_from`` holds, or ``most``."""
+    high = low
+    while high < most and not true_from(high):
+        high = min(2 * high, most)
+    while low < high:
+        middle = (low + high) // 2
+        if true_from(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
