@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* What cmocka.h wants to be included before it, and a few words of our own. */
+#ifndef UNIT_H
+#define UNIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "libsb.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* That @call fails with @code. Its message, if any, is in @err. */
+#define assert_fails(call, code)               \
+	do {                                   \
+		errno = 0;                     \
+		assert_true((call) == -1);     \
+		assert_int_equal(errno, code); \
+	} while (0)
+
+#define assert_null_with(call, code)           \
+	do {                                   \
+		errno = 0;                     \
+		assert_null(call);             \
+		assert_int_equal(errno, code); \
+	} while (0)
+
+/* That a message says @part. */
+static inline void assert_says(const struct sb_error *err, const char *part)
+{
+	if (!strstr(sb_error_message(err), part))
+		fail_msg("\"%s\" does not say \"%s\"", sb_error_message(err), part);
+}
+
+#endif
