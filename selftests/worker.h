@@ -29,6 +29,7 @@ enum worker_pipe { WORKER_GET, WORKER_TELL, WORKER_HEAR, WORKER_SAY };
 enum worker_op {
 	WORKER_CALL,		/* function, count */
 	WORKER_CALL_IN_THREAD,	/* function, count */
+	WORKER_CALL_AND_FORK,	/* function; for ever */
 	WORKER_ADDRESS,		/* function */
 	WORKER_FORK,		/* worker */
 	WORKER_FORK_IN_THREAD,	/* worker; the thread goes on */
@@ -108,6 +109,21 @@ static inline void *worker_thread(void *arg)
 
 	sb_call(command->which, command->count);
 	return NULL;
+}
+
+static inline void worker_call_and_fork(int function)
+{
+	pid_t pid;
+
+	for (;;) {
+		pid = fork();
+		if (!pid) {
+			sb_call(function, 3);
+			_exit(0);
+		}
+		sb_call(function, 3);
+		waitpid(pid, NULL, 0);
+	}
 }
 
 /* The program "worker" lies beside the one that runs. */
@@ -218,6 +234,9 @@ static inline void worker_main(int worker)
 			value = -pthread_create(&thread, NULL, worker_thread, &command);
 			if (!value)
 				value = -pthread_join(thread, NULL);
+			break;
+		case WORKER_CALL_AND_FORK:
+			worker_call_and_fork(command.which);
 			break;
 		case WORKER_ADDRESS:
 			value = (intptr_t)sb_address(command.which);

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * A 32-bit program uses the device of a 64-bit kernel, for a function of its
+ * own.  No C library: there is often none for 32 bits where this is built.
+ */
+#include <asm/unistd.h>
+#include <linux/fcntl.h>
+#include <linux/speed_bump.h>
+
+#include "layout.h"
+
+#define CALLS		40
+#define DELAY_NS	100000
+#define ARRAY_COUNT(array)	(sizeof(array) / sizeof((array)[0]))
+
+extern const char __executable_start[];
+
+static long syscall3(long number, long a, long b, long c)
+{
+	long ret;
+
+	asm volatile("int $0x80" : "=a"(ret) : "a"(number), "b"(a), "c"(b), "d"(c) : "memory");
+	return ret;
+}
+
+static void print(const char *text)
+{
+	long length = 0;
+
+	while (text[length])
+		length++;
+	syscall3(__NR_write, 1, (long)text, length);
+}
+
+static void print_number(unsigned long number)
+{
+	char digits[12] = { 0 };
+	int at = 11;
+
+	do {
+		digits[--at] = '0' + number % 10;
+		number /= 10;
+	} while (number);
+	print(digits + at);
+}
+
+static int tests, failures;
+
+static void report(const char *name, int passed)
+{
+	print(passed ? "ok " : "not ok ");
+	print_number(++tests);
+	print(" compat_32.");
+	print(name);
+	print("\n");
+	failures += !passed;
+}
+
+static long batch(long dev, unsigned long cmd, void *entries, unsigned int entry_size)
+{
+	struct speed_bump_batch arg = {
+		.entries = (unsigned long)entries,
+		.count = 1,
+		.entry_size = entry_size,
+	};
+
+	return syscall3(__NR_ioctl, dev, cmd, (long)&arg);
+}
+
+static __attribute__((noinline)) int function(int n)
+{
+	asm volatile("" : "+r"(n));
+	return n + 1;
+}
+
+static int layout_is_that_of_64_bits(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_COUNT(layout_facts); i++) {
+		if (layout_facts[i].is == layout_facts[i].should_be)
+			continue;
+		print("# ");
+		print(layout_facts[i].what);
+		print("\n");
+		return 0;
+	}
+	return 1;
+}
+
+static int query_works(long dev)
+{
+	struct speed_bump_query query = { 0 };
+
+	return !syscall3(__NR_ioctl, dev, SPEED_BUMP_IOC_QUERY, (long)&query) &&
+	       query.max_delay_ns == SPEED_BUMP_MAX_DELAY_NS &&
+	       query.max_batch == SPEED_BUMP_MAX_BATCH;
+}
+
+static int pointer_above_32_bits_is_refused(long dev)
+{
+	struct speed_bump_batch arg = {
+		.entries = (1ULL << 40) + (unsigned long)&arg,
+		.count = 1,
+		.entry_size = sizeof(struct speed_bump_remove),
+	};
+
+	return syscall3(__NR_ioctl, dev, SPEED_BUMP_IOC_REMOVE, (long)&arg) < 0;
+}
+
+static int target_counts_and_delays(long dev, struct speed_bump_target *target)
+{
+	struct speed_bump_stats stats = { 0 };
+	int n = 0;
+
+	if (batch(dev, SPEED_BUMP_IOC_ADD, target, sizeof(*target)))
+		return 0;
+	while (n < CALLS)
+		n = function(n);
+	stats.id = target->id;
+	return !batch(dev, SPEED_BUMP_IOC_STATS, &stats, sizeof(stats)) &&
+	       stats.hits == CALLS && stats.delayed == CALLS &&
+	       stats.requested_ns == CALLS * (__u64)DELAY_NS &&
+	       stats.measured_ns >= stats.requested_ns;
+}
+
+static int list_gives_it_back(long dev, const struct speed_bump_target *target)
+{
+	struct speed_bump_info info = { 0 };
+	char text[8] = { 0 };
+	struct speed_bump_list list = {
+		.entries = (unsigned long)&info,
+		.text = (unsigned long)text,
+		.count = 1,
+		.entry_size = sizeof(info),
+		.text_size = sizeof(text),
+		.flags = SPEED_BUMP_LIST_SESSION,
+	};
+
+	return !syscall3(__NR_ioctl, dev, SPEED_BUMP_IOC_LIST, (long)&list) &&
+	       list.count == 1 && info.id == target->id && info.offset == target->offset &&
+	       info.label_len == 2 && text[0] == '3' && text[1] == '2';
+}
+
+static int update_and_remove_work(long dev, const struct speed_bump_target *target)
+{
+	struct speed_bump_update update = {
+		.id = target->id, .mask = SPEED_BUMP_UPDATE_DELAY, .delay_ns = 5,
+	};
+	struct speed_bump_remove entry = { .id = target->id };
+
+	return !batch(dev, SPEED_BUMP_IOC_UPDATE, &update, sizeof(update)) &&
+	       !batch(dev, SPEED_BUMP_IOC_REMOVE, &entry, sizeof(entry)) &&
+	       function(1) == 2;
+}
+
+void _start(void);
+
+void __attribute__((force_align_arg_pointer)) _start(void)
+{
+	long dev = syscall3(__NR_open, (long)"/dev/" SPEED_BUMP_DEVICE_NAME, O_RDWR, 0);
+	struct speed_bump_target target = {
+		.offset = (unsigned long)&function - (unsigned long)__executable_start,
+		.delay_ns = DELAY_NS,
+		.label = (unsigned long)"32",
+		.label_len = 2,
+		.fd = syscall3(__NR_open, (long)"/proc/self/exe", O_RDONLY, 0),
+		.scope = SPEED_BUMP_SCOPE_TREE,
+		.scope_id = syscall3(__NR_getpid, 0, 0, 0),
+	};
+
+	print("TAP version 13\n");
+	if (dev < 0) {
+		print("1..0 # SKIP /dev/" SPEED_BUMP_DEVICE_NAME " can't be opened\n");
+		syscall3(__NR_exit, 4, 0, 0);
+	}
+	print("1..6\n");
+	report("layout_is_that_of_64_bits", layout_is_that_of_64_bits());
+	report("query_works", query_works(dev));
+	report("pointer_above_32_bits_is_refused", pointer_above_32_bits_is_refused(dev));
+	report("target_counts_and_delays", target_counts_and_delays(dev, &target));
+	report("list_gives_it_back", list_gives_it_back(dev, &target));
+	report("update_and_remove_work", update_and_remove_work(dev, &target));
+	syscall3(__NR_exit, !!failures, 0, 0);
+	__builtin_unreachable();
+}
