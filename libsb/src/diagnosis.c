@@ -136,10 +136,11 @@ __attribute__((format(printf, 4, 5))) static void verdict(struct sb_diagnosis *d
 static void check_modules(struct sb_diagnosis *d)
 {
 	char buf[MAX_PATH];
+	bool has = exists(path_of(d, buf, "/proc/modules"));
 
-	if (check(d, "kernel modules", exists(path_of(d, buf, "/proc/modules")), "%s",
-		  exists(buf) ? "the kernel can load modules"
-			      : "no /proc/modules: built without CONFIG_MODULES"))
+	if (check(d, "kernel modules", has, "%s",
+		  has ? "the kernel can load modules"
+		      : "no /proc/modules: built without CONFIG_MODULES"))
 		return;
 	verdict(d, SB_MODULE_NO_MODULES,
 		"boot a kernel with CONFIG_MODULES=y and CONFIG_UPROBES=y; every kernel "
