@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "message.h"
+#include "sbctl.h"
+
+static void print_help(void)
+{
+	puts("Usage: sbctl clear [OPTION]\n"
+	     "\n"
+	     "Remove every persistent target. Those of open sessions are left alone.\n"
+	     "\n"
+	     "Options:\n"
+	     "  -h, --help  print this help and exit");
+}
+
+static int parse_config(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (c != 'h')
+			return bad_option("clear", argv, c);
+		print_help();
+		return 0;
+	}
+	if (optind < argc)
+		return too_many_arguments("clear", argv[optind]);
+	return GO_ON;
+}
+
+int clear_main(int argc, char **argv)
+{
+	struct sb_status *status = NULL;
+	struct sb_session *session;
+	struct sb_error *err;
+	int ret = parse_config(argc, argv);
+
+	if (ret != GO_ON)
+		return ret;
+	err = new_error();
+	session = sb_session_open(NULL, err);
+	if (session)
+		status = sb_session_status(session, err);
+	if (!status || sb_session_clear(session, true, err)) {
+		ret = fail_with(err);
+	} else {
+		uint32_t count = sb_status_persistent(status);
+
+		printf("removed %" PRIu32 " target%s\n", count, count == 1 ? "" : "s");
+		ret = EXIT_SUCCESS;
+	}
+	sb_status_free(status);
+	sb_session_close(session);
+	sb_error_free(err);
+	return ret;
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "message.h"
+#include "report.h"
+#include "sbctl.h"
+
+struct config {
+	unsigned int which;
+	bool json;
+};
+
+static void print_help(void)
+{
+	puts("Usage: sbctl list [OPTION]...\n"
+	     "\n"
+	     "List the targets and what they did: how often the function was called "
+	     "inside the\n"
+	     "scope (HITS), how often it was delayed, and the time that was added.\n"
+	     "\n"
+	     "Options:\n"
+	     "  -P, --persistent  leave out the targets of sessions, such as those of "
+	     "'sbctl run'\n"
+	     "  -j, --json        print JSON, with every counter\n"
+	     "  -h, --help        print this help and exit");
+}
+
+static int parse_config(int argc, char **argv, struct config *config)
+{
+	static const struct option options[] = {
+		{ "persistent", no_argument, NULL, 'P' },
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	int c;
+
+	config->which = LIST_ALL;
+	while ((c = getopt_long(argc, argv, ":Pjh", options, NULL)) != -1) {
+		switch (c) {
+		case 'P':
+			config->which = SB_LIST_PERSISTENT;
+			break;
+		case 'j':
+			config->json = true;
+			break;
+		case 'h':
+			print_help();
+			return 0;
+		default:
+			return bad_option("list", argv, c);
+		}
+	}
+	if (optind < argc)
+		return too_many_arguments("list", argv[optind]);
+	return GO_ON;
+}
+
+static void print_json(const struct sb_target_list *list, bool enabled)
+{
+	struct json json;
+
+	json_begin(&json, stdout);
+	json_open_object(&json, NULL);
+	json_bool(&json, "enabled", enabled);
+	report_json(&json, list, NULL);
+	json_close_object(&json);
+	json_end(&json);
+}
+
+int list_main(int argc, char **argv)
+{
+	struct config config = { 0 };
+	struct sb_target_list *list = NULL;
+	struct sb_status *status = NULL;
+	struct sb_session *session;
+	struct sb_error *err;
+	int ret = parse_config(argc, argv, &config);
+
+	if (ret != GO_ON)
+		return ret;
+	err = new_error();
+	session = sb_session_open(NULL, err);
+	if (session)
+		list = sb_session_list(session, config.which, NULL, err);
+	if (list)
+		status = sb_session_status(session, err);
+	if (!status)
+		ret = fail_with(err);
+	else if (config.json)
+		print_json(list, sb_status_enabled(status));
+	else if (sb_target_list_count(list))
+		report_targets(stdout, list, NULL, sb_status_enabled(status));
+	else
+		puts("no targets");
+	ret = status ? EXIT_SUCCESS : ret;
+	sb_status_free(status);
+	sb_target_list_free(list);
+	sb_session_close(session);
+	sb_error_free(err);
+	return ret;
+}

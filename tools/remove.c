@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "message.h"
+#include "request.h"
+#include "sbctl.h"
+#include "selection.h"
+
+struct config {
+	char **targets;
+	int target_count;
+	pid_t pid;
+};
+
+static void print_help(void)
+{
+	puts("Usage: sbctl remove [OPTION]... PATH:SYMBOL...\n"
+	     "\n"
+	     "Remove persistent targets, all that are named or none. SYMBOL may be a "
+	     "glob. A delay\n"
+	     "that is under way is cut short. 'sbctl clear' removes every target.\n"
+	     "\n"
+	     "Options:\n"
+	     "  -p, --pid=N  only the target of process N\n"
+	     "  -h, --help   print this help and exit");
+}
+
+static int parse_config(int argc, char **argv, struct config *config)
+{
+	static const struct option options[] = {
+		{ "pid", required_argument, NULL, 'p' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	unsigned long number;
+	int c, ret;
+
+	while ((c = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
+		switch (c) {
+		case 'p':
+			ret = parse_number("remove", "a process id", optarg, INT_MAX,
+					   &number);
+			if (ret)
+				return ret;
+			config->pid = number;
+			break;
+		case 'h':
+			print_help();
+			return 0;
+		default:
+			return bad_option("remove", argv, c);
+		}
+	}
+	config->targets = argv + optind;
+	config->target_count = argc - optind;
+	if (!config->target_count)
+		return usage_error("remove", "no target is named");
+	for (int i = 0; i < config->target_count; i++)
+		if (!is_target(config->targets[i]))
+			return usage_error("remove", "'%s' is not PATH:SYMBOL",
+					   config->targets[i]);
+	return GO_ON;
+}
+
+static int remove_selected(struct sb_session *session, const struct selection *selection,
+			   struct sb_error *err)
+{
+	struct sb_target_list *list =
+		sb_session_list(session, SB_LIST_PERSISTENT, NULL, err);
+	int ret = EXIT_SUCCESS;
+
+	if (!list ||
+	    sb_session_remove(session, selection->ids, selection->count, NULL, err))
+		ret = fail_with(err);
+	for (size_t i = 0; !ret && i < sb_target_list_count(list); i++)
+		if (selection_has(selection, sb_target_list_id(list, i)))
+			printf("removed %s\n", sb_target_list_label(list, i));
+	sb_target_list_free(list);
+	return ret;
+}
+
+int remove_main(int argc, char **argv)
+{
+	struct selection selection = { 0 };
+	struct config config = { 0 };
+	struct sb_session *session;
+	struct sb_error *err;
+	int ret = parse_config(argc, argv, &config);
+
+	if (ret != GO_ON)
+		return ret;
+	err = new_error();
+	session = sb_session_open(NULL, err);
+	ret = session ? 0 : fail_with(err);
+	for (int i = 0; i < config.target_count && !ret; i++)
+		ret = select_targets(session, config.targets[i], config.pid, &selection,
+				     err);
+	if (!ret)
+		ret = remove_selected(session, &selection, err);
+	selection_free(&selection);
+	sb_session_close(session);
+	sb_error_free(err);
+	return ret;
+}

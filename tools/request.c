@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <stdio.h>
+
+#include "message.h"
+#include "request.h"
+#include "sbctl.h"
+
+static int request_spec(struct request *request, const struct sb_spec *spec,
+			const char *file, struct sb_error *err)
+{
+	if (request->no_pid && sb_spec_given(spec) & SB_SPEC_PID)
+		return fail(
+			"%s:%s: pid= can't be given here, the target is for the command "
+			"that is run",
+			sb_spec_left(spec), sb_spec_right(spec));
+	if (sb_batch_add_spec(request->batch, spec, &request->options, err) >= 0)
+		return 0;
+	if (file)
+		return fail("%s:%u: %s", file, sb_spec_line(spec), sb_error_message(err));
+	return fail_with(err);
+}
+
+int request_text(struct request *request, const char *text, struct sb_error *err)
+{
+	struct sb_spec *spec = sb_spec_parse(text, SB_SPEC_NATIVE, err);
+	int ret;
+
+	if (!spec)
+		return fail_with(err);
+	ret = request_spec(request, spec, NULL, err);
+	sb_spec_free(spec);
+	return ret;
+}
+
+/* All of a file, NUL-terminated; caller frees. NULL with errno. */
+static char *read_file(const char *path, size_t *length)
+{
+	FILE *file = strcmp(path, "-") ? fopen(path, "re") : stdin;
+	size_t room = 0;
+	char *text = NULL;
+
+	*length = 0;
+	while (file) {
+		char *larger = realloc(text, room += 65536);
+
+		if (!larger)
+			break;
+		text = larger;
+		*length += fread(text + *length, 1, room - *length - 1, file);
+		if (*length < room - 1)
+			break;
+	}
+	if (!file || !text || ferror(file)) {
+		free(text);
+		text = NULL;
+	} else {
+		text[*length] = '\0';
+	}
+	if (file && file != stdin) {
+		int code = errno;
+
+		fclose(file);
+		errno = code;
+	}
+	return text;
+}
+
+static bool has_native_line(const char *text)
+{
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += strspn(line, " \t\r\n");
+		if (!strncmp(line, "native:", 7))
+			return true;
+		if (!*line)
+			break;
+	}
+	return false;
+}
+
+int request_file(struct request *request, const char *path, struct sb_error *err)
+{
+	const char *name = strcmp(path, "-") ? path : "standard input";
+	size_t length, python = 0;
+	struct sb_specs *specs;
+	int ret = 0;
+	char *text;
+
+	text = read_file(path, &length);
+	if (!text)
+		return fail("%s: %s", name, strerror(errno));
+	specs = sb_specs_parse(text, length, name,
+			       has_native_line(text) ? SB_SPEC_FILE : SB_SPEC_NATIVE,
+			       err);
+	free(text);
+	if (!specs)
+		return fail_with(err);
+	if (!sb_specs_count(specs))
+		ret = fail("%s: there is no target in it", name);
+	for (size_t i = 0; i < sb_specs_count(specs) && !ret; i++) {
+		const struct sb_spec *spec = sb_specs_get(specs, i);
+
+		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_NATIVE)
+			ret = request_spec(request, spec, name, err);
+		else
+			python++;
+	}
+	if (python && !ret)
+		note("%s: %zu Python %s passed over, sbctl delays native functions only",
+		     name, python, python == 1 ? "pattern" : "patterns");
+	sb_specs_free(specs);
+	return ret;
+}
+
+bool is_target(const char *argument)
+{
+	return strchr(argument, ':');
+}
+
+int parse_duration(const char *command, const char *text, uint64_t *ns)
+{
+	if (!sb_duration_parse(text, ns))
+		return 0;
+	if (errno == ERANGE)
+		return fail("'%s' is too long", text);
+	return usage_error(command, "'%s' is not a duration such as 500, 10us or 1.5ms",
+			   text);
+}
+
+int parse_delay(const char *command, const char *text, uint64_t *ns)
+{
+	int ret = parse_duration(command, text, ns);
+
+	if (!ret && *ns > SB_MAX_DELAY_NS)
+		return fail("a delay of %s is over the limit of 10s", text);
+	return ret;
+}
+
+int parse_number(const char *command, const char *what, const char *text,
+		 unsigned long max, unsigned long *number)
+{
+	char *end;
+
+	errno = 0;
+	*number = strtoul(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end || errno || !*number || *number > max)
+		return usage_error(command, "'%s' is not %s", text, what);
+	return 0;
+}

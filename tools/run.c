@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "message.h"
+#include "report.h"
+#include "request.h"
+#include "sbctl.h"
+
+/* As a shell has them. */
+#define EXIT_CANNOT_RUN 126
+#define EXIT_NOT_FOUND	127
+#define EXIT_SIGNAL	128
+
+struct config {
+	char **targets;
+	int target_count;
+	const char **files;
+	int file_count;
+	char **command;
+	bool has_delay;
+	uint64_t delay_ns;
+	const char *output;
+	bool json, quiet;
+};
+
+static void print_help(void)
+{
+	puts("Usage: sbctl run [OPTION]... [TARGET]... -- COMMAND [ARGUMENT]...\n"
+	     "\n"
+	     "Run a command with delays that concern it and its descendants only and are "
+	     "gone when\n"
+	     "it ends. If a target is not valid nothing is run. At the end what each "
+	     "target did is\n"
+	     "printed on standard error. The exit status is that of the command.\n"
+	     "\n"
+	     "TARGET is PATH:SYMBOL as for 'sbctl add', with options of its own if "
+	     "quoted:\n"
+	     "'PATH:SYMBOL delay=10us every=5 start=1s duration=2s'.\n"
+	     "\n"
+	     "Options:\n"
+	     "  -d, --delay=DELAY   of targets that name none (else the module's default "
+	     "delay)\n"
+	     "  -T, --targets=FILE  targets from a file, one a line; '-' is standard "
+	     "input\n"
+	     "  -o, --output=FILE   put the statistics there\n"
+	     "  -j, --json          as JSON\n"
+	     "  -q, --quiet         no statistics\n"
+	     "  -h, --help          print this help and exit\n"
+	     "\n"
+	     "Example:\n"
+	     "  sbctl run -d 10us libc.so.6:malloc -- python3 app.py");
+}
+
+static int parse_option(struct config *config, int c, char **argv)
+{
+	switch (c) {
+	case 'd':
+		config->has_delay = true;
+		return parse_delay("run", optarg, &config->delay_ns);
+	case 'T':
+		config->files[config->file_count++] = optarg;
+		return 0;
+	case 'o':
+		config->output = optarg;
+		return 0;
+	case 'j':
+		config->json = true;
+		return 0;
+	case 'q':
+		config->quiet = true;
+		return 0;
+	default:
+		return bad_option("run", argv, c);
+	}
+}
+
+static int parse_config(int argc, char **argv, struct config *config)
+{
+	static const struct option options[] = {
+		{ "delay", required_argument, NULL, 'd' },
+		{ "targets", required_argument, NULL, 'T' },
+		{ "output", required_argument, NULL, 'o' },
+		{ "json", no_argument, NULL, 'j' },
+		{ "quiet", no_argument, NULL, 'q' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	int end = 1, c, ret;
+
+	/* What comes behind "--" is the command's, getopt must not mix it with ours. */
+	while (end < argc && strcmp(argv[end], "--"))
+		end++;
+	config->command = argv + end + (end < argc);
+	config->files = calloc(argc, sizeof(*config->files));
+	if (!config->files)
+		return fail("out of memory");
+	while ((c = getopt_long(end, argv, ":d:T:o:jqh", options, NULL)) != -1) {
+		if (c == 'h') {
+			print_help();
+			return 0;
+		}
+		ret = parse_option(config, c, argv);
+		if (ret)
+			return ret;
+	}
+	config->targets = argv + optind;
+	config->target_count = end - optind;
+	for (int i = 0; i < config->target_count; i++)
+		if (!is_target(config->targets[i]))
+			return usage_error(
+				"run",
+				"'%s' is not PATH:SYMBOL (the command comes after "
+				"'--')",
+				config->targets[i]);
+	if (!config->target_count && !config->file_count)
+		return usage_error("run", "no target is named");
+	if (!*config->command)
+		return usage_error("run", "no command: it comes after '--'");
+	return GO_ON;
+}
+
+/* ----------------------------------------------------------------- signals */
+
+static volatile pid_t child_pid;
+
+/*
+ * What somebody sends to us is meant for the command. What the terminal sends, it has
+ * sent to the command, too, which is in the same process group.
+ */
+static void forward(int signal, siginfo_t *info, void *context)
+{
+	int saved = errno;
+
+	(void)context;
+	if (info->si_code <= 0)
+		kill(child_pid, signal);
+	errno = saved;
+}
+
+static const int forwarded[] = { SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
+				 SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH };
+#define FORWARDED (sizeof(forwarded) / sizeof(forwarded[0]))
+
+/* Until the command can take signals they wait. @old is for its own mask. */
+static void hold_signals(sigset_t *old)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < FORWARDED; i++)
+		sigaddset(&set, forwarded[i]);
+	sigprocmask(SIG_BLOCK, &set, old);
+}
+
+static void forward_signals(const sigset_t *old)
+{
+	struct sigaction action = { .sa_sigaction = forward,
+				    .sa_flags = SA_SIGINFO | SA_RESTART };
+	struct sigaction before;
+
+	sigfillset(&action.sa_mask);
+	for (size_t i = 0; i < FORWARDED; i++) {
+		/* Ignored, as under nohup, is ignored by the command as well. */
+		sigaction(forwarded[i], NULL, &before);
+		if (before.sa_handler != SIG_IGN)
+			sigaction(forwarded[i], &action, NULL);
+	}
+	sigprocmask(SIG_SETMASK, old, NULL);
+}
+
+/* ------------------------------------------------------------------- child */
+
+struct child {
+	pid_t pid;
+	int go;	    /* a byte written here starts the command, closing it does not */
+	int result; /* the errno of a failed exec comes from here, or nothing */
+};
+
+static void child_main(char **command, int go, int result, const sigset_t *mask)
+{
+	char byte;
+	int code;
+
+	if (read(go, &byte, 1) != 1)
+		_exit(EXIT_FAILURE);
+	sigprocmask(SIG_SETMASK, mask, NULL);
+	execvp(command[0], command);
+	code = errno;
+	if (write(result, &code, sizeof(code)) < 0)
+		_exit(EXIT_FAILURE);
+	_exit(code == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
+}
+
+/*
+ * A process that waits to become the command: the targets need its pid. It is made
+ * before the session, so that it does not inherit that.
+ */
+static int child_start(struct child *child, char **command, const sigset_t *mask)
+{
+	int go[2] = { -1, -1 }, result[2] = { -1, -1 };
+
+	if (!pipe2(go, O_CLOEXEC) && !pipe2(result, O_CLOEXEC)) {
+		child->pid = fork();
+		if (!child->pid) {
+			close(go[1]);
+			close(result[0]);
+			child_main(command, go[0], result[1], mask);
+		}
+	}
+	if (child->pid <= 0)
+		fail("can't start a process: %s", strerror(errno));
+	close(go[0]);
+	close(result[1]);
+	child->go = go[1];
+	child->result = result[0];
+	child_pid = child->pid;
+	return child->pid > 0 ? 0 : EXIT_FAILURE;
+}
+
+/* Let it go. 0, or the exit status where the command can't be run. */
+static int child_release(struct child *child, const char *name)
+{
+	int code = 0;
+	ssize_t n;
+
+	if (write(child->go, "", 1) != 1)
+		return fail("can't start %s: %s", name, strerror(errno));
+	close(child->go);
+	child->go = -1;
+	do {
+		n = read(child->result, &code, sizeof(code));
+	} while (n < 0 && errno == EINTR);
+	if (n != sizeof(code))
+		return 0;
+	fail("can't run %s: %s", name, strerror(code));
+	return code == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}
+
+/* Wait for its end; returns what wait(2) says. */
+static int child_wait(struct child *child)
+{
+	siginfo_t info;
+	int status = 0;
+	sigset_t old;
+
+	while (waitid(P_PID, child->pid, &info, WEXITED | WNOWAIT) && errno == EINTR)
+		;
+	/* From here on its pid may become another's. */
+	hold_signals(&old);
+	waitpid(child->pid, &status, 0);
+	child->pid = 0;
+	return status;
+}
+
+/* A child that was not released ends by itself. */
+static void child_end(struct child *child)
+{
+	if (child->go >= 0)
+		close(child->go);
+	if (child->pid > 0)
+		child_wait(child);
+	close(child->result);
+}
+
+/* -------------------------------------------------------------- statistics */
+
+static int exit_status(int status)
+{
+	return WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void print_json(FILE *out, const struct config *config,
+		       const struct sb_target_list *list, int status, uint64_t elapsed_ns)
+{
+	struct json json;
+
+	json_begin(&json, out);
+	json_open_object(&json, NULL);
+	json_open_array(&json, "command");
+	for (char **word = config->command; *word; word++)
+		json_string(&json, NULL, *word);
+	json_close_array(&json);
+	json_number(&json, "exit_status", exit_status(status));
+	json_number(&json, "elapsed_ns", elapsed_ns);
+	report_json(&json, list, NULL);
+	json_close_object(&json);
+	json_end(&json);
+}
+
+static bool any_hit(const struct sb_target_list *list)
+{
+	for (size_t i = 0; i < sb_target_list_count(list); i++)
+		if (sb_target_list_counter(list, i, SB_COUNTER_HITS))
+			return true;
+	return false;
+}
+
+static int print_statistics(FILE *out, const struct config *config,
+			    struct sb_session *session, int status, uint64_t elapsed_ns,
+			    struct sb_error *err)
+{
+	struct sb_target_list *list =
+		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+
+	if (!list)
+		return fail_with(err);
+	if (config->json) {
+		print_json(out, config, list, status, elapsed_ns);
+	} else {
+		fputs(out == stderr ? "\n" : "", out);
+		report_statistics(out, list);
+	}
+	if (!any_hit(list))
+		note("no target was hit: does the command use this very file, and call "
+		     "the "
+		     "function?");
+	sb_target_list_free(list);
+	return 0;
+}
+
+/* -------------------------------------------------------------------- run */
+
+/* Where the statistics go, opened before anything runs. */
+struct output {
+	FILE *file;
+	bool made; /* by us, so that it goes where nothing is run */
+};
+
+static int output_open(struct output *output, const char *path)
+{
+	int fd;
+
+	output->file = stderr;
+	if (!path)
+		return 0;
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	output->made = fd >= 0;
+	if (fd < 0)
+		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	output->file = fd >= 0 ? fdopen(fd, "w") : NULL;
+	return output->file ? 0 : fail("%s: %s", path, strerror(errno));
+}
+
+static int output_close(struct output *output, const char *path, bool keep)
+{
+	if (!path || !output->file)
+		return 0;
+	if (fclose(output->file))
+		return fail("%s: %s", path, strerror(errno));
+	if (!keep && output->made)
+		unlink(path);
+	return 0;
+}
+
+static int add_targets(const struct config *config, struct sb_session *session, pid_t pid,
+		       struct sb_error *err)
+{
+	struct request request = {
+		.batch = sb_batch_new(),
+		.no_pid = true,
+		.options = { .sz = sizeof(request.options),
+			     .delay_ns = config->delay_ns,
+			     .scope = SB_SCOPE_TREE,
+			     .scope_id = pid,
+			     .flags = config->has_delay ? 0 : SB_TARGET_DEFAULT_DELAY },
+	};
+	int ret = request.batch ? 0 : fail("out of memory");
+
+	for (int i = 0; i < config->target_count && !ret; i++)
+		ret = request_text(&request, config->targets[i], err);
+	for (int i = 0; i < config->file_count && !ret; i++)
+		ret = request_file(&request, config->files[i], err);
+	if (!ret && sb_session_add(session, request.batch, NULL, err))
+		ret = fail_with(err);
+	sb_batch_free(request.batch);
+	return ret;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
+}
+
+/* Set up, run and wait. *@ran says whether the command was run. */
+static int run(const struct config *config, struct child *child, struct output *output,
+	       const sigset_t *mask, bool *ran, struct sb_error *err)
+{
+	struct sb_session *session = sb_session_open(NULL, err);
+	uint64_t start;
+	int ret, status;
+
+	if (!session)
+		return fail_with(err);
+	ret = add_targets(config, session, child->pid, err);
+	start = now_ns();
+	if (!ret) {
+		forward_signals(mask);
+		ret = child_release(child, config->command[0]);
+	}
+	if (!ret) {
+		*ran = true;
+		status = child_wait(child);
+		ret = exit_status(status);
+		if (!config->quiet) {
+			if (config->output && output->made == false &&
+			    ftruncate(fileno(output->file), 0) && errno != EINVAL)
+				ret = fail("%s: %s", config->output, strerror(errno));
+			if (print_statistics(output->file, config, session, status,
+					     now_ns() - start, err) &&
+			    !ret)
+				ret = EXIT_FAILURE;
+		}
+	}
+	sb_session_close(session);
+	return ret;
+}
+
+int run_main(int argc, char **argv)
+{
+	struct child child = { .go = -1, .result = -1 };
+	struct output output = { 0 };
+	struct config config = { 0 };
+	bool ran = false;
+	sigset_t mask;
+	int ret = parse_config(argc, argv, &config);
+
+	if (ret == GO_ON) {
+		struct sb_error *err = new_error();
+
+		ret = output_open(&output, config.output);
+		if (!ret) {
+			hold_signals(&mask);
+			ret = child_start(&child, config.command, &mask);
+			if (!ret)
+				ret = run(&config, &child, &output, &mask, &ran, err);
+			child_end(&child);
+			if (output_close(&output, config.output, ran) && !ret)
+				ret = EXIT_FAILURE;
+		}
+		sb_error_free(err);
+	}
+	free(config.files);
+	return ret;
+}

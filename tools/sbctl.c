@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libsb.h"
+#include "message.h"
+#include "sbctl.h"
+
+static const struct command commands[] = {
+	{ "add", "add persistent targets", add_main },
+	{ "remove", "remove them", remove_main },
+	{ "update", "change their delay", update_main },
+	{ "list", "list the targets and what they did", list_main },
+	{ "clear", "remove all persistent targets", clear_main },
+	{ "enable", "switch persistent targets on", enable_main },
+	{ "disable", "switch them off", disable_main },
+	{ "delay", "show or set the default delay", delay_main },
+	{ "status", "show settings and totals", status_main },
+	{ "run", "run a command with delays of its own", run_main },
+	{ "watch", "show live rates", watch_main },
+	{ "symbols", "list the functions of a file", symbols_main },
+	{ "load", "load the module", load_main },
+	{ "unload", "unload it", unload_main },
+	{ "doctor", "say why the module can't be used", doctor_main },
+};
+
+static void print_help(void)
+{
+	puts("Usage: sbctl COMMAND [OPTION]... [ARGUMENT]...\n"
+	     "\n"
+	     "Put a known delay into chosen functions of programs.\n"
+	     "\n"
+	     "Commands:");
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		printf("  %-8s  %s\n", commands[i].name, commands[i].summary);
+	puts("\n"
+	     "Options:\n"
+	     "  -h, --help     print this help and exit\n"
+	     "  -V, --version  print the version and exit\n"
+	     "\n"
+	     "'sbctl COMMAND --help' tells more about a command, sbctl(1) about "
+	     "everything.");
+}
+
+/* Options before the command. */
+static int parse_config(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'V' },
+		{ 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "+:hV", options, NULL)) != -1) {
+		switch (c) {
+		case 'h':
+			print_help();
+			return 0;
+		case 'V':
+			printf("sbctl %s\n", sb_version());
+			return 0;
+		default:
+			return bad_option("", argv, c);
+		}
+	}
+	if (optind == argc)
+		return usage_error("", "no command is given");
+	return GO_ON;
+}
+
+static int run_command(int argc, char **argv)
+{
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (strcmp(commands[i].name, argv[0]))
+			continue;
+		/* 0 makes getopt_long() begin anew, with the rules of this call. */
+		optind = 0;
+		return commands[i].main(argc, argv);
+	}
+	return usage_error("", "there is no command '%s'", argv[0]);
+}
+
+int main(int argc, char **argv)
+{
+	int ret = parse_config(argc, argv);
+
+	if (ret == GO_ON)
+		ret = run_command(argc - optind, argv + optind);
+	if (fflush(stdout) || ferror(stdout))
+		return fail("can't write the output: %s", strerror(errno));
+	return ret;
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "json.h"
+#include "message.h"
+#include "sbctl.h"
+#include "table.h"
+
+struct config {
+	bool json;
+};
+
+static void print_help(void)
+{
+	puts("Usage: sbctl status [OPTION]...\n"
+	     "\n"
+	     "Show the settings of the module and its totals since it was loaded.\n"
+	     "\n"
+	     "Options:\n"
+	     "  -j, --json  print JSON\n"
+	     "  -h, --help  print this help and exit");
+}
+
+static int parse_config(int argc, char **argv, struct config *config)
+{
+	static const struct option options[] = {
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, ":jh", options, NULL)) != -1) {
+		switch (c) {
+		case 'j':
+			config->json = true;
+			break;
+		case 'h':
+			print_help();
+			return 0;
+		default:
+			return bad_option("status", argv, c);
+		}
+	}
+	if (optind < argc)
+		return too_many_arguments("status", argv[optind]);
+	return GO_ON;
+}
+
+static void print_json(const struct sb_session *session, const struct sb_status *status)
+{
+	struct json json;
+
+	json_begin(&json, stdout);
+	json_open_object(&json, NULL);
+	json_bool(&json, "enabled", sb_status_enabled(status));
+	json_number(&json, "default_delay_ns", sb_status_default_delay_ns(status));
+	json_number(&json, "targets", sb_status_targets(status));
+	json_number(&json, "persistent", sb_status_persistent(status));
+	json_number(&json, "max_targets", sb_session_max_targets(session));
+	/* Our own session is none that a person would count. */
+	json_number(&json, "sessions", sb_status_sessions(status) - 1);
+	json_number(&json, "total_hits", sb_status_total_hits(status));
+	json_number(&json, "total_delay_ns", sb_status_total_delay_ns(status));
+	json_string(&json, "backend", sb_session_backend(session));
+	json_close_object(&json);
+	json_end(&json);
+}
+
+static void print_text(const struct sb_session *session, const struct sb_status *status)
+{
+	uint32_t persistent = sb_status_persistent(status);
+	char buf[32];
+
+	printf("switch         %s\n", sb_status_enabled(status) ? "on" : "off");
+	sb_duration_format(sb_status_default_delay_ns(status), buf, sizeof(buf));
+	printf("default delay  %s\n", buf);
+	printf("targets        %" PRIu32 " persistent, %" PRIu32
+	       " of sessions (at most %" PRIu32 ")\n",
+	       persistent, sb_status_targets(status) - persistent,
+	       sb_session_max_targets(session));
+	printf("sessions       %" PRIu32 "\n", sb_status_sessions(status) - 1);
+	printf("hits           %" PRIu64 "\n", sb_status_total_hits(status));
+	printf("time added     %s\n",
+	       short_duration(sb_status_total_delay_ns(status), buf));
+}
+
+int status_main(int argc, char **argv)
+{
+	struct config config = { 0 };
+	struct sb_status *status = NULL;
+	struct sb_session *session;
+	struct sb_error *err;
+	int ret = parse_config(argc, argv, &config);
+
+	if (ret != GO_ON)
+		return ret;
+	err = new_error();
+	session = sb_session_open(NULL, err);
+	if (session)
+		status = sb_session_status(session, err);
+	if (!status)
+		ret = fail_with(err);
+	else if (config.json)
+		print_json(session, status);
+	else
+		print_text(session, status);
+	ret = status ? EXIT_SUCCESS : ret;
+	sb_status_free(status);
+	sb_session_close(session);
+	sb_error_free(err);
+	return ret;
+}

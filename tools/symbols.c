@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+#include "message.h"
+#include "sbctl.h"
+#include "table.h"
+
+struct config {
+	const char *path;
+	const char *glob;
+	bool verbose, json;
+};
+
+static void print_help(void)
+{
+	puts("Usage: sbctl symbols [OPTION]... PATH [GLOB]\n"
+	     "\n"
+	     "List the functions of a program or library that can be targets, those "
+	     "whose name or\n"
+	     "demangled name matches GLOB. PATH is a path or the name of a library or "
+	     "program. No\n"
+	     "module is needed.\n"
+	     "\n"
+	     "Options:\n"
+	     "  -v, --verbose  offset, size, kind, version and demangled name too\n"
+	     "  -j, --json     print JSON\n"
+	     "  -h, --help     print this help and exit");
+}
+
+static int parse_config(int argc, char **argv, struct config *config)
+{
+	static const struct option options[] = {
+		{ "verbose", no_argument, NULL, 'v' },
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, ":vjh", options, NULL)) != -1) {
+		switch (c) {
+		case 'v':
+			config->verbose = true;
+			break;
+		case 'j':
+			config->json = true;
+			break;
+		case 'h':
+			print_help();
+			return 0;
+		default:
+			return bad_option("symbols", argv, c);
+		}
+	}
+	if (optind == argc)
+		return usage_error("symbols", "no file is named");
+	if (optind + 2 < argc)
+		return too_many_arguments("symbols", argv[optind + 2]);
+	config->path = argv[optind];
+	config->glob = optind + 1 < argc ? argv[optind + 1] : "*";
+	return GO_ON;
+}
+
+static bool matches(const struct sb_symbol *symbol, const char *glob)
+{
+	return sb_glob_match(glob, sb_symbol_name(symbol)) ||
+	       sb_glob_match(glob, sb_symbol_demangled(symbol));
+}
+
+static const char *kind_name(const struct sb_symbol *symbol)
+{
+	return sb_symbol_get_kind(symbol) == SB_SYMBOL_IFUNC ? "ifunc" : "function";
+}
+
+static void print_name(const struct sb_symbol *symbol)
+{
+	const char *version = sb_symbol_version(symbol);
+
+	printf("%s%s%s\n", sb_symbol_name(symbol), version ? "@" : "",
+	       version ? version : "");
+}
+
+static void add_row(struct table *table, const struct sb_symbol *symbol)
+{
+	const char *version = sb_symbol_version(symbol);
+
+	table_text(table, "0x%" PRIx64, sb_symbol_offset(symbol));
+	table_text(table, "%" PRIu64, sb_symbol_size(symbol));
+	table_text(table, "%s", kind_name(symbol));
+	table_text(table, "%s", version ? version : "-");
+	table_text(table, "%s", sb_symbol_name(symbol));
+	table_text(table, "%s", sb_symbol_demangled(symbol));
+}
+
+static void add_json(struct json *json, const struct sb_symbol *symbol)
+{
+	json_open_object(json, NULL);
+	json_string(json, "name", sb_symbol_name(symbol));
+	json_string(json, "version", sb_symbol_version(symbol));
+	json_string(json, "demangled", sb_symbol_demangled(symbol));
+	json_string(json, "kind", kind_name(symbol));
+	json_number(json, "offset", sb_symbol_offset(symbol));
+	json_number(json, "size", sb_symbol_size(symbol));
+	json_close_object(json);
+}
+
+/* Returns the number of symbols printed. */
+static size_t print_symbols(const struct sb_elf *elf, const struct config *config)
+{
+	static const char *const columns[] = { ">OFFSET", ">SIZE",     "KIND", "VERSION",
+					       "NAME",	  "DEMANGLED", NULL };
+	struct table *table = table_new(columns);
+	struct json json;
+	size_t count = 0;
+
+	json_begin(&json, stdout);
+	if (config->json) {
+		json_open_object(&json, NULL);
+		json_string(&json, "path", sb_elf_path(elf));
+		json_string(&json, "build_id", sb_elf_build_id(elf));
+		json_open_array(&json, "symbols");
+	}
+	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++) {
+		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
+
+		if (!matches(symbol, config->glob))
+			continue;
+		count++;
+		if (config->json)
+			add_json(&json, symbol);
+		else if (config->verbose)
+			add_row(table, symbol);
+		else
+			print_name(symbol);
+	}
+	if (config->json) {
+		json_close_array(&json);
+		json_close_object(&json);
+		json_end(&json);
+	} else if (config->verbose && count) {
+		table_print(table, stdout);
+	}
+	table_free(table);
+	return count;
+}
+
+int symbols_main(int argc, char **argv)
+{
+	struct config config = { 0 };
+	struct sb_error *err;
+	struct sb_elf *elf;
+	int ret = parse_config(argc, argv, &config);
+
+	if (ret != GO_ON)
+		return ret;
+	err = new_error();
+	elf = sb_elf_open(config.path, err);
+	if (!elf)
+		ret = fail_with(err);
+	else if (print_symbols(elf, &config))
+		ret = EXIT_SUCCESS;
+	else if (sb_elf_symbol_count(elf))
+		ret = fail("%s: no function matches '%s'", sb_elf_path(elf), config.glob);
+	else
+		ret = fail("%s: no function symbols, it is stripped: install its debug "
+			   "symbols or name an offset (@0xOFFSET)",
+			   sb_elf_path(elf));
+	sb_elf_close(elf);
+	sb_error_free(err);
+	return ret;
+}
