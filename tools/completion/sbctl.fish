@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+# fish completion for sbctl. Commands and options are read from its --help, so that
+# there is one place where they are written down.
+
+function __sbctl_command
+    for word in (commandline -opc)[2..-1]
+        if not string match -q -- '-*' $word
+            echo $word
+            return
+        end
+    end
+end
+
+function __sbctl_section -a section
+    set -e argv[1]
+    sbctl $argv --help 2>/dev/null | awk -v section="$section:" '
+        /^[A-Z].*:$/ { on = $0 == section; next }
+        /^$/ { on = 0 }
+        on { print }'
+end
+
+function __sbctl_commands
+    __sbctl_section Commands | string replace -r '^ *(\S+) +(.*)' '$1\t$2'
+end
+
+function __sbctl_options
+    for line in (__sbctl_section Options (__sbctl_command))
+        set -l text (string replace -r '^ *(-\S+ +)*' '' -- $line)
+        for word in (string match -ra -- '(?<=^| )--?[A-Za-z][a-z-]*=?' $line)
+            printf '%s\t%s\n' $word $text
+        end
+    end
+end
+
+function __sbctl_targets
+    set -l token (commandline -ct)
+    if string match -q '*:*' -- $token
+        set -l file (string replace -r ':[^:]*$' '' -- $token)
+        sbctl symbols $file (string replace -r '.*:' '' -- $token)'*' 2>/dev/null |
+            string replace -r '^' "$file:"
+    else
+        __fish_complete_path $token
+    end
+end
+
+function __sbctl_present
+    sbctl list --persistent 2>/dev/null | awk 'NR > 1 { print $NF }'
+end
+
+complete -c sbctl -f
+complete -c sbctl -n 'test -z (__sbctl_command)' -a '(__sbctl_commands)'
+complete -c sbctl -n 'string match -q -- "-*" (commandline -ct)' -a '(__sbctl_options)'
+complete -c sbctl -n 'contains -- (__sbctl_command) add run symbols' -a '(__sbctl_targets)'
+complete -c sbctl -n 'contains -- (__sbctl_command) remove update' -a '(__sbctl_present)'
+complete -c sbctl -n 'test (__sbctl_command) = load' -a 'max_targets='
+complete -c sbctl -n '__fish_contains_opt -s f file; or __fish_contains_opt -s T targets' -F
