@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: MIT
+"""What sbctl says and does without the module."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import DEVICE, Sbctl
+
+COMMANDS = [
+    "add", "remove", "update", "list", "clear", "enable", "disable", "delay",
+    "status", "run", "watch", "symbols", "load", "unload", "doctor",
+]  # fmt: skip
+TOOLS = Path(__file__).parent.parent
+
+needs_no_device = pytest.mark.skipif(DEVICE.exists(), reason="the module is loaded")
+
+
+def options_of(text: str) -> set[str]:
+    """The long options that a help text lists."""
+    section = text.partition("\nOptions:\n")[2].partition("\n\n")[0]
+    return set(re.findall(r"(--[a-z]+)", "\n".join(line[:28] for line in section.splitlines())))
+
+
+# ------------------------------------------------------------------ help, usage
+
+
+def test_help(sbctl: Sbctl) -> None:
+    text = sbctl("--help").stdout
+    assert re.findall(r"^  ([a-z]+) ", text, re.M) == COMMANDS
+    assert sbctl("-h").stdout == text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_command(sbctl: Sbctl, command: str) -> None:
+    done = sbctl(command, "--help")
+    assert done.stdout.startswith(f"Usage: sbctl {command}")
+    assert "--help" in options_of(done.stdout)
+    assert done.stderr == ""
+    assert sbctl(command, "-h").stdout == done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 90
+
+
+def test_version(sbctl: Sbctl) -> None:
+    assert re.fullmatch(r"sbctl \d+\.\d+\.\d+\n", sbctl("--version").stdout)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_unknown_option(sbctl: Sbctl, command: str) -> None:
+    line = sbctl.misused(command, "--nonsense")
+    assert line == f"unknown option '--nonsense' (try 'sbctl {command} --help')"
+    assert "'-Z'" in sbctl.misused(command, "-Z")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "no command"),
+        (["frobnicate"], "'frobnicate'"),
+        (["--nonsense"], "'--nonsense'"),
+        (["add"], "no target"),
+        (["add", "10us"], "no target"),
+        (["add", "malloc", "10us"], "'malloc' is not PATH:SYMBOL"),
+        (["add", "a:b", "ten"], "'ten' is not a duration"),
+        (["add", "a:b", "10parsec"], "'10parsec' is not a duration"),
+        (["add", "a:b", "--pid"], "'--pid' needs a value"),
+        (["add", "a:b", "-p"], "'-p' needs a value"),
+        (["add", "a:b", "--json=1"], "takes no value"),
+        (["add", "a:b", "--pid=x"], "'x' is not a process id"),
+        (["add", "a:b", "--pid=0"], "'0' is not a process id"),
+        (["add", "a:b", "--pid=-5"], "'-5' is not a process id"),
+        (["add", "a:b", "--pid=99999999999"], "'99999999999' is not a process id"),
+        (["add", "a:b", "--pid=1", "--tid=1"], "only one of --pid, --tid and --cgroup"),
+        (["add", "a:b", "--every=0"], "'0' is not a number"),
+        (["add", "a:b", "--start=soon"], "'soon' is not a duration"),
+        (["remove"], "no target"),
+        (["remove", "malloc"], "'malloc' is not PATH:SYMBOL"),
+        (["update"], "no target"),
+        (["update", "10us"], "no target"),
+        (["update", "a:b"], "delay is missing"),
+        (["update", "a:b", "x"], "'x' is not a duration"),
+        (["list", "x"], "'x' is one argument too many"),
+        (["clear", "x"], "'x' is one argument too many"),
+        (["enable", "x"], "'x' is one argument too many"),
+        (["status", "x"], "'x' is one argument too many"),
+        (["delay", "1us", "2us"], "'2us' is one argument too many"),
+        (["delay", "x"], "'x' is not a duration"),
+        (["symbols"], "no file"),
+        (["symbols", "a", "b", "c"], "'c' is one argument too many"),
+        (["watch", "--interval=1us"], "too short"),
+        (["load", "fast"], "'fast' is not PARAMETER=VALUE"),
+        (["run", "--", "true"], "no target"),
+        (["run", "a:b"], "no command"),
+        (["run", "a:b", "--"], "no command"),
+        (["run", "true"], "'true' is not PATH:SYMBOL"),
+        (["run", "a:b", "-d", "x", "--", "true"], "'x' is not a duration"),
+    ],
+)
+def test_usage_errors(sbctl: Sbctl, args: list[str], said: str) -> None:
+    line = sbctl.misused(*args)
+    assert said in line
+    command = f" {args[0]}" if args and args[0] in COMMANDS else ""
+    assert line.endswith(f"(try 'sbctl{command} --help')")
+
+
+@pytest.mark.parametrize("args", [["add", "a:b", "11s"], ["delay", "11s"], ["update", "a:b", "11s"]])
+def test_delay_over_the_limit(sbctl: Sbctl, args: list[str]) -> None:
+    assert "11s is over the limit of 10s" in sbctl.fails(*args)
+
+
+def test_full_disk(sbctl: Sbctl) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sbctl.program, "--help"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr == "sbctl: can't write the output: No space left on device\n"
+
+
+# --------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("command", ["add", "run"])
+def test_targets_that_are_wrong(sbctl: Sbctl, library: str, tmp_path: Path, command: str) -> None:
+    def line(*targets: str) -> str:
+        rest = ["--", "true"] if command == "run" else []
+        if command == "run" and not DEVICE.exists():
+            pytest.skip("opens the device first")
+        return sbctl.fails(command, *targets, *rest)
+
+    assert "/nowhere/lib.so" in line("/nowhere/lib.so:f")
+    near = line(f"{library}:fixture_plian")
+    assert "fixture_plian" in near
+    assert "fixture_plain" in near
+    assert "delay" in line(f"{library}:fixture_plain delay=11s")
+    text = tmp_path / "text"
+    text.write_text("no ELF")
+    assert str(text) in line(f"{text}:f")
+
+
+def test_target_file_errors_name_the_line(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    targets = tmp_path / "targets.txt"
+    targets.write_text(f"# comment\n\n{library}:fixture_plain\n{library}:no_such_function\n")
+    line = sbctl.fails("add", "--file", targets)
+    assert line.startswith(f"{targets}:4: ")
+    assert "no_such_function" in line
+    targets.write_text("nonsense\n")
+    assert sbctl.fails("add", "--file", targets).startswith(f"{targets}:1: ")
+    targets.write_text("# nothing\n")
+    assert sbctl.fails("add", "--file", targets) == f"{targets}: there is no target in it"
+    assert "No such file" in sbctl.fails("add", "--file", tmp_path / "missing")
+    assert "standard input:1: " in sbctl.fails("add", "--file=-", stdin="nonsense\n")
+
+
+def test_mixed_target_file(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    """Only native: lines count where there is one; their line numbers stay."""
+    targets = tmp_path / "targets.txt"
+    targets.write_text(f"*/app/*:Model.*\nnative:{library}:no_such_function\n")
+    assert sbctl.fails("add", "--file", targets).startswith(f"{targets}:2: ")
+
+
+@needs_no_device
+@pytest.mark.parametrize(
+    "args",
+    [["list"], ["status"], ["clear"], ["enable"], ["disable"], ["delay"], ["watch"],
+     ["remove", "a:b"], ["update", "a:b", "1us"]],
+)  # fmt: skip
+def test_without_the_module(sbctl: Sbctl, args: list[str]) -> None:
+    line = sbctl.fails(*args)
+    assert "/dev/speed_bump" in line
+    assert "sbctl load" in line
+    assert "sbctl doctor" in line
+
+
+@needs_no_device
+def test_add_without_the_module(sbctl: Sbctl, library: str) -> None:
+    assert "sbctl load" in sbctl.fails("add", f"{library}:fixture_plain", "10us")
+
+
+@needs_no_device
+def test_run_without_the_module_runs_nothing(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    mark, output = tmp_path / "mark", tmp_path / "output"
+    line = sbctl.fails(
+        "run", f"{library}:fixture_plain", "-o", output, "--", "touch", mark
+    )
+    assert "sbctl load" in line
+    assert not mark.exists()
+    assert not output.exists()
+
+
+@pytest.mark.skipif(Path("/proc/modules").exists(), reason="this kernel loads modules")
+def test_load_on_a_kernel_without_modules(sbctl: Sbctl) -> None:
+    line = sbctl.fails("load")
+    assert "without support for modules" in line
+    assert "CONFIG_MODULES=y" in line
+
+
+@needs_no_device
+def test_load_of_a_missing_file(sbctl: Sbctl) -> None:
+    assert sbctl.fails("load", "--file=/nowhere/x.ko") == (
+        "/nowhere/x.ko: No such file or directory"
+    )
+
+
+@needs_no_device
+def test_unload_of_nothing_is_success(sbctl: Sbctl) -> None:
+    assert sbctl("unload").stderr == ""
+
+
+# ------------------------------------------------------------------------ doctor
+
+
+def test_doctor(sbctl: Sbctl) -> None:
+    done = sbctl("doctor", code=0 if os.access(DEVICE, os.W_OK) else 1)
+    checks, _, verdict = done.stdout.partition("\n\n")
+    for line in checks.splitlines():
+        assert re.match(r"(ok  |FAIL)  \S", line)
+    assert ("FAIL" in checks) == (done.returncode == 1)
+    # What is the matter in a sentence, and what to do about it.
+    assert verdict.splitlines()[0]
+    assert ("\n  -> " in verdict) == (done.returncode == 1)
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(Path("/proc/modules").exists(), reason="this kernel loads modules")
+def test_doctor_on_a_kernel_without_modules(sbctl: Sbctl) -> None:
+    text = sbctl("doctor", code=1).stdout
+    assert re.search(r"^FAIL  kernel modules +no /proc/modules", text, re.M)
+    assert "was built without support for modules" in text
+    assert "-> boot a kernel with CONFIG_MODULES=y" in text
+
+
+# ----------------------------------------------------------------------- symbols
+
+
+def test_symbols(sbctl: Sbctl, library: str) -> None:
+    names = sbctl("symbols", library, "fixture_*").stdout.splitlines()
+    plain = {name.partition("@")[0] for name in names}
+    assert {"fixture_plain", "fixture_alias", "fixture_static", "fixture_ifunc"} <= plain
+    assert "fixture_variable" not in plain
+    assert any(name.startswith("fixture_versioned@") for name in names)
+    assert sbctl("symbols", library, "fixture_second").stdout.startswith("fixture_second")
+
+
+def test_symbols_verbose(sbctl: Sbctl, library: str) -> None:
+    lines = sbctl("symbols", "-v", library, "fixture_*").stdout.splitlines()
+    assert lines[0].split() == ["OFFSET", "SIZE", "KIND", "VERSION", "NAME", "DEMANGLED"]
+    # Each column begins in the same place in each line.
+    for heading in ("KIND", "VERSION", "NAME", "DEMANGLED"):
+        start = lines[0].index(heading)
+        for line in lines[1:]:
+            assert line[start - 1] == " " and line[start] != " ", line
+    assert any(" ifunc " in line for line in lines)
+
+
+def test_symbols_json(sbctl: Sbctl, library: str) -> None:
+    found = sbctl.json("symbols", library, "fixture_plain")
+    assert found["path"] == library
+    (symbol,) = found["symbols"]
+    assert symbol["name"] == "fixture_plain"
+    assert symbol["kind"] == "function"
+    assert symbol["offset"] > 0
+    nm = subprocess.run(["nm", library], capture_output=True, text=True).stdout
+    address = re.search(r"^([0-9a-f]+) T fixture_plain", nm, re.M)
+    assert address and int(address[1], 16) == symbol["offset"]
+
+
+def test_symbols_of_nothing(sbctl: Sbctl, library: str) -> None:
+    assert sbctl.fails("symbols", library, "zzz*") == f"{library}: no function matches 'zzz*'"
+    assert "/nowhere" in sbctl.fails("symbols", "/nowhere")
+    assert "/etc/passwd" in sbctl.fails("symbols", "/etc/passwd")
+
+
+def test_symbols_by_library_name(sbctl: Sbctl) -> None:
+    assert "malloc" in sbctl("symbols", "libc.so.6", "malloc").stdout
+
+
+# ------------------------------------------------- man page and shell completion
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_man_page_has_every_option(sbctl: Sbctl, command: str) -> None:
+    page = (TOOLS / "sbctl.1").read_text().replace("\\-", "-")
+    sections = re.split(r"^\.S[SH] ", page, flags=re.M)
+    (section,) = [s for s in sections if re.match(rf"(sbctl |.*\\fBsbctl ){command}\b", s)]
+    for option in options_of(sbctl(command, "--help").stdout) - {"--help"}:
+        assert option in section, option
+
+
+def complete(sbctl: Sbctl, line: str) -> list[str]:
+    script = f"""
+    . {TOOLS}/completion/sbctl.bash
+    compopt() {{ :; }}
+    COMP_LINE=$1 COMP_POINT=${{#1}}
+    read -ra COMP_WORDS <<<"$1"
+    [[ $1 == *' ' ]] && COMP_WORDS+=('')
+    COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+    _sbctl
+    printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    path = f"{sbctl.program.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", line],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_bash_completion_of_commands(sbctl: Sbctl) -> None:
+    assert complete(sbctl, "sbctl ") == COMMANDS
+    assert complete(sbctl, "sbctl re") == ["remove"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_bash_completion_of_options(sbctl: Sbctl, command: str) -> None:
+    offered = {word.rstrip("=") for word in complete(sbctl, f"sbctl {command} --")}
+    assert offered == options_of(sbctl(command, "--help").stdout)
+
+
+def test_bash_completion_of_symbols(sbctl: Sbctl, library: str) -> None:
+    words = complete(sbctl, f"sbctl add {library}:fixture_pl")
+    # The shell has split the word at the ':' and wants what comes behind.
+    assert [word.partition("@")[0] for word in words] == ["fixture_plain"]
+
+
+def test_symbols_json_escapes(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b'/a"b\\c\n\xff.so'
+    Path(os.fsdecode(name)).write_bytes(Path(library).read_bytes())
+    done = subprocess.run(
+        [sbctl.program, "symbols", "--json", name, b"fixture_plain"], capture_output=True
+    )
+    assert json.loads(done.stdout)["path"].endswith('/a"b\\c\n\ufffd.so')

@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: MIT
+"""What sbctl does with the module loaded: runs in a guest (selftests/guest/run)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Sbctl
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def targets(sbctl: Sbctl) -> list[dict[str, Any]]:
+    found = sbctl.json("list")["targets"]
+    assert isinstance(found, list)
+    return found
+
+
+def names(sbctl: Sbctl) -> set[str]:
+    return {target["target"].rpartition(":")[2] for target in targets(sbctl)}
+
+
+def loop_ns(loop: str, function: str, count: int) -> int:
+    done = subprocess.run([loop, function, str(count)], capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[2])
+
+
+# ---------------------------------------------------------------- add and remove
+
+
+def test_add_delays_while_enabled(sbctl: Sbctl, library: str, loop: str) -> None:
+    done = sbctl("add", f"{library}:fixture_second", "2ms")
+    assert done.stdout == f"added {library}:fixture_second 2ms\n"
+    assert "sbctl enable" in done.stderr
+    assert loop_ns(loop, "fixture_second", 10) < 20_000_000
+    assert sbctl("enable").stdout == "1 persistent target on\n"
+    assert loop_ns(loop, "fixture_second", 10) >= 20_000_000
+    sbctl("disable")
+    (target,) = targets(sbctl)
+    assert target["hits"] == 20
+    assert target["delayed"] == 10
+    assert target["skipped_disabled"] == 10
+    assert target["requested_ns"] == 20_000_000
+    assert target["measured_ns"] >= 20_000_000
+    assert target["delay_ns"] == 2_000_000
+    assert target["owner"] == "persistent"
+    assert target["scope"] == "system"
+    assert target["pid"] is None
+
+
+def test_no_hint_while_enabled(sbctl: Sbctl, library: str) -> None:
+    sbctl("enable")
+    assert sbctl("add", f"{library}:fixture_second", "2ms").stderr == ""
+
+
+def test_add_takes_the_default_delay(sbctl: Sbctl, library: str) -> None:
+    assert sbctl("delay", "12.5us").stdout == "12.5us\n"
+    assert sbctl("delay").stdout == "12.5us\n"
+    assert sbctl("add", f"{library}:fixture_second").stdout.endswith(" 12.5us\n")
+    (target,) = targets(sbctl)
+    assert target["delay_ns"] == 12_500
+
+
+def test_add_json(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_plain", "1us")
+    added = sbctl.json("add", f"{library}:fixture_second", "10us")["targets"]
+    assert [target["target"] for target in added] == [f"{library}:fixture_second"]
+
+
+@pytest.mark.parametrize(
+    ("symbol", "added"),
+    [
+        ("fixture_sec*", {"fixture_second"}),
+        ("fixture_[pn]*", {"fixture_plain", "fixture_push", "fixture_nop"}),
+        ("fixture_second+0x0", {"fixture_second"}),
+        ("fixture_versioned@SBFIX_1", {"fixture_versioned@SBFIX_1"}),
+    ],
+)
+def test_ways_to_name(sbctl: Sbctl, library: str, symbol: str, added: set[str]) -> None:
+    sbctl("add", f"{library}:{symbol}", "1us")
+    found = {re.sub(r"\+0x0$", "", name) for name in names(sbctl)}
+    # One place can have two names.
+    found = {"fixture_plain" if name == "fixture_alias" else name for name in found}
+    assert found == added
+
+
+def test_add_by_offset(sbctl: Sbctl, library: str, loop: str) -> None:
+    offset = sbctl.json("symbols", library, "fixture_second")["symbols"][0]["offset"]
+    sbctl("add", f"{library}:@{offset:#x}", "1us")
+    sbctl("enable")
+    loop_ns(loop, "fixture_second", 7)
+    (target,) = targets(sbctl)
+    assert target["hits"] == 7
+    assert target["offset"] == offset
+
+
+def test_add_many_at_once(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_second", f"{library}:fixture_nop", "5us")
+    assert names(sbctl) == {"fixture_second", "fixture_nop"}
+    assert {target["delay_ns"] for target in targets(sbctl)} == {5_000}
+
+
+def test_nothing_is_half_applied(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    line = sbctl.fails("add", f"{library}:fixture_nop", f"{library}:fixture_second", "2us")
+    assert f"{library}:fixture_second is already a target" in line
+    assert names(sbctl) == {"fixture_second"}
+    assert targets(sbctl)[0]["delay_ns"] == 1_000
+    line = sbctl.fails("add", f"{library}:fixture_nop", f"{library}:fixture_nop")
+    assert "named twice" in line
+    line = sbctl.fails("remove", f"{library}:fixture_second", f"{library}:fixture_nop")
+    assert line == f"{library}:fixture_nop is not a target ('sbctl list' shows them)"
+    sbctl.fails("update", f"{library}:fixture_second", f"{library}:fixture_nop", "9us")
+    assert names(sbctl) == {"fixture_second"}
+    assert targets(sbctl)[0]["delay_ns"] == 1_000
+
+
+def test_target_file(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    file = tmp_path / "targets.txt"
+    file.write_text(f"# comment\n{library}:fixture_second delay=7us\n  {library}:fixture_nop\n")
+    sbctl("add", "--file", file, "3us")
+    delays = {t["target"].rpartition(":")[2]: t["delay_ns"] for t in targets(sbctl)}
+    assert delays == {"fixture_second": 7_000, "fixture_nop": 3_000}
+    sbctl("clear")
+    file.write_text(f"*/app/*:Model.*\nnative:{library}:fixture_push delay=7us\n")
+    done = sbctl("add", "--file", file)
+    assert "1 Python pattern passed over" in done.stderr
+    assert names(sbctl) == {"fixture_push"}
+    sbctl("clear")
+    sbctl("add", "--file=-", stdin=f"{library}:fixture_nop\n")
+    assert names(sbctl) == {"fixture_nop"}
+
+
+def test_remove(sbctl: Sbctl, library: str, loop: str) -> None:
+    sbctl("add", f"{library}:fixture_*", "1us")
+    done = sbctl("remove", f"{library}:fixture_second")
+    assert done.stdout == f"removed {library}:fixture_second\n"
+    assert "fixture_second" not in names(sbctl)
+    assert "fixture_nop" in names(sbctl)
+    assert "is not a target" in sbctl.fails("remove", f"{library}:fixture_second")
+    # Globs that overlap name a target once.
+    sbctl("remove", f"{library}:fixture_*", f"{library}:fixture_n*")
+    assert targets(sbctl) == []
+
+
+def test_remove_by_another_path(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    link = tmp_path / "link.so"
+    link.symlink_to(library)
+    sbctl("add", f"{library}:fixture_plain", "1us")
+    sbctl("remove", f"{link}:fixture_alias")
+    assert targets(sbctl) == []
+
+
+def test_remove_when_the_file_is_gone(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.so"
+    shutil.copy(library, copy)
+    sbctl("add", f"{copy}:fixture_second", "1us")
+    copy.unlink()
+    sbctl("remove", f"{copy}:fixture_second")
+    assert targets(sbctl) == []
+
+
+def test_update(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us", f"--pid={os.getpid()}")
+    done = sbctl("update", f"{library}:fixture_second", "1.5ms")
+    assert done.stdout == f"updated {library}:fixture_second 1.5ms\n"
+    (target,) = targets(sbctl)
+    assert target["delay_ns"] == 1_500_000
+    # An update that names no pid keeps it.
+    assert target["scope"] == "tree"
+    assert target["pid"] == os.getpid()
+
+
+def test_pid_selects(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    sbctl("add", f"{library}:fixture_second", "1us", f"--pid={os.getpid()}")
+    sbctl("update", f"{library}:fixture_second", "2us", f"--pid={os.getpid()}")
+    assert {t["scope"]: t["delay_ns"] for t in targets(sbctl)} == {"system": 1_000, "tree": 2_000}
+    line = sbctl.fails("remove", f"{library}:fixture_second", "--pid=1")
+    assert line.startswith(f"{library}:fixture_second is not a target of process 1 ")
+    sbctl("remove", f"{library}:fixture_second", f"--pid={os.getpid()}")
+    assert [t["scope"] for t in targets(sbctl)] == ["system"]
+
+
+def test_pid_of_nobody(sbctl: Sbctl, library: str) -> None:
+    line = sbctl.fails("add", f"{library}:fixture_second", "--pid=4000000")
+    assert line == f"{library}:fixture_second: there is no process 4000000"
+
+
+def test_pid_limits_to_a_tree(sbctl: Sbctl, library: str, loop: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1ms", "--pid=1")
+    sbctl("enable")
+    with subprocess.Popen(["sleep", "100"]) as other:
+        sbctl("remove", f"{library}:fixture_second")
+        sbctl("add", f"{library}:fixture_second", "1ms", f"--pid={other.pid}")
+        assert loop_ns(loop, "fixture_second", 20) < 20_000_000
+        assert targets(sbctl)[0]["hits"] == 0
+        other.kill()
+
+
+def test_clear(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_second", f"{library}:fixture_nop")
+    assert sbctl("clear").stdout == "removed 2 targets\n"
+    assert sbctl("list").stdout == "no targets\n"
+
+
+# ------------------------------------------------------------------- list, status
+
+
+def test_list(sbctl: Sbctl, library: str, loop: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1.5us")
+    sbctl("enable")
+    loop_ns(loop, "fixture_second", 1234)
+    heading, row = sbctl("list").stdout.splitlines()
+    assert heading.split() == [
+        "ID", "DELAY", "EVERY", "SCOPE", "STATE", "OWNER", "HITS", "DELAYED", "ADDED", "TARGET",
+    ]  # fmt: skip
+    assert heading.index("TARGET") == row.index(library)
+    cells = row.split()
+    assert cells[1] == "1.5us"
+    assert cells[3:8] == ["system", "on", "persistent", "1,234", "1,234"]
+    sbctl("disable")
+    assert " off " in sbctl("list").stdout
+
+
+def test_list_shows_sessions(sbctl: Sbctl, library: str, loop: str) -> None:
+    with subprocess.Popen(
+        [sbctl.program, "run", "-q", f"{library}:fixture_second", "--", loop, "fixture_second",
+         "5", "wait"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout and running.stdin
+        assert running.stdout.readline() == "ready\n"
+        (target,) = targets(sbctl)
+        assert target["owner"] == "session"
+        assert sbctl.json("list", "--persistent")["targets"] == []
+        assert sbctl.json("status")["sessions"] == 1
+        running.stdin.close()
+    assert running.returncode == 0
+    assert targets(sbctl) == []
+
+
+def test_status(sbctl: Sbctl, library: str, loop: str) -> None:
+    before = sbctl.json("status")
+    assert before["enabled"] is False
+    assert before["targets"] == before["persistent"] == before["sessions"] == 0
+    assert before["default_delay_ns"] == 1_000
+    assert before["backend"] == "driver"
+    sbctl("add", f"{library}:fixture_second", "1us")
+    sbctl("enable")
+    loop_ns(loop, "fixture_second", 50)
+    after = sbctl.json("status")
+    assert after["enabled"] is True
+    assert after["targets"] == after["persistent"] == 1
+    assert after["total_hits"] - before["total_hits"] == 50
+    assert after["total_delay_ns"] - before["total_delay_ns"] >= 50_000
+    text = sbctl("status").stdout
+    assert re.search(r"^switch +on$", text, re.M)
+    assert re.search(r"^default delay +1us$", text, re.M)
+    assert re.search(r"^targets +1 persistent, 0 of sessions", text, re.M)
+
+
+def test_watch(sbctl: Sbctl, library: str, loop: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    sbctl("enable")
+    with subprocess.Popen([loop, "fixture_second", "1000000000"], stdout=subprocess.PIPE) as busy:
+        time.sleep(0.3)
+        text = sbctl("watch", "--interval=500ms", "--count=2").stdout
+        busy.kill()
+    tables = [table.splitlines() for table in text.strip().split("\n\n")]
+    assert len(tables) == 2
+    for heading, row in tables:
+        assert heading.split() == ["HITS/S", "DELAYED/S", "ADDED/S", "HITS", "TARGET"]
+        assert int(row.split()[0].replace(",", "")) > 0
+    first, second = (int(row.split()[3].replace(",", "")) for _, row in tables)
+    assert second > first
+
+
+# --------------------------------------------------------------------------- run
+
+
+def test_run(sbctl: Sbctl, library: str, loop: str) -> None:
+    done = sbctl("run", "-d", "2ms", f"{library}:fixture_second", "--", loop, "fixture_second", 10)
+    function, count, took = done.stdout.split()
+    assert (function, count) == ("fixture_second", "10")
+    assert int(took) >= 20_000_000
+    heading, row = done.stderr.strip().splitlines()
+    assert heading.split() == ["HITS", "DELAYED", "REQUESTED", "MEASURED", "TARGET"]
+    assert row.split()[:3] == ["10", "10", "20ms"]
+    assert row.endswith(f"{library}:fixture_second")
+    assert targets(sbctl) == []
+    assert sbctl.json("status")["enabled"] is False
+
+
+def test_run_reaches_descendants_only(sbctl: Sbctl, library: str, loop: str) -> None:
+    with subprocess.Popen(
+        [sbctl.program, "run", "-j", f"{library}:fixture_second delay=1us", "--",
+         "sh", "-c", f"read line; {loop} fixture_second 30; {loop} fixture_second 5 | cat"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        while not targets(sbctl):
+            time.sleep(0.05)
+        loop_ns(loop, "fixture_second", 100)
+        _, stats = running.communicate("\n")
+    (target,) = json.loads(stats)["targets"]
+    assert target["hits"] == target["delayed"] == 35
+
+
+def test_run_json_output(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) -> None:
+    output = tmp_path / "stats.json"
+    output.write_text("what was there before, and more of it than is written " * 100)
+    done = sbctl(
+        "run", "-d", "1us", "--json", "--output", output, f"{library}:fixture_second", "--",
+        loop, "fixture_second", 10,
+    )  # fmt: skip
+    assert done.stderr == ""
+    stats = json.loads(output.read_text())
+    assert stats["command"] == [loop, "fixture_second", "10"]
+    assert stats["exit_status"] == 0
+    assert stats["elapsed_ns"] > 0
+    (target,) = stats["targets"]
+    assert target["hits"] == 10
+    assert target["requested_ns"] == 10_000
+
+
+def test_run_quiet(sbctl: Sbctl, library: str, loop: str) -> None:
+    done = sbctl("run", "-q", f"{library}:fixture_second", "--", loop, "fixture_second", 3)
+    assert done.stderr == ""
+
+
+def test_run_says_when_nothing_was_hit(sbctl: Sbctl, library: str) -> None:
+    assert "no target was hit" in sbctl("run", f"{library}:fixture_second", "--", "true").stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
+)
+def test_run_exit_status(sbctl: Sbctl, library: str, script: str, code: int) -> None:
+    sbctl("run", "-q", f"{library}:fixture_second", "--", "sh", "-c", script, code=code)
+
+
+def test_run_of_what_can_not_run(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    target = f"{library}:fixture_second"
+    done = sbctl("run", target, "--", "no-such-command", code=127)
+    assert done.stderr == "sbctl: can't run no-such-command: No such file or directory\n"
+    file = tmp_path / "file"
+    file.write_text("x")
+    done = sbctl("run", target, "--", file, code=126)
+    assert done.stderr == f"sbctl: can't run {file}: Permission denied\n"
+    assert targets(sbctl) == []
+
+
+@pytest.mark.parametrize(
+    "target", ["{}:no_such_function", "{}:fixture_second pid=1", "/nowhere:f", "{}:fixture_second delay=11s"]
+)
+def test_run_runs_nothing_with_a_bad_target(
+    sbctl: Sbctl, library: str, tmp_path: Path, target: str
+) -> None:
+    mark, output = tmp_path / "mark", tmp_path / "output"
+    sbctl.fails(
+        "run", f"{library}:fixture_nop", target.format(library), "-o", output, "--", "touch", mark
+    )
+    assert not mark.exists()
+    assert not output.exists()
+    assert targets(sbctl) == []
+
+
+def run_in_background(sbctl: Sbctl, library: str, script: str) -> subprocess.Popen[str]:
+    running = subprocess.Popen(
+        [sbctl.program, "run", "-q", f"{library}:fixture_second", "--", "sh", "-c", script],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert running.stdout
+    assert running.stdout.readline() == "ready\n"
+    return running
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_run_passes_signals_on(sbctl: Sbctl, library: str, number: signal.Signals) -> None:
+    name = number.name.removeprefix("SIG")
+    running = run_in_background(
+        sbctl, library, f"trap 'echo got; exit 5' {name}; echo ready; while :; do sleep 0.1; done"
+    )
+    running.send_signal(number)
+    out, _ = running.communicate(timeout=60)
+    assert out == "got\n"
+    assert running.returncode == 5
+
+
+def test_run_takes_a_signal_of_the_terminal_once(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    """Ctrl-C reaches the whole group: the command must not get it twice."""
+    script = tmp_path / "count.py"
+    script.write_text(
+        "import signal, time\n"
+        "n = 0\n"
+        "def count(*_):\n    global n\n    n += 1\n"
+        "signal.signal(signal.SIGINT, count)\n"
+        "print('ready', flush=True)\n"
+        "end = time.monotonic() + 60\n"
+        "while not n and time.monotonic() < end: time.sleep(0.05)\n"
+        "time.sleep(1)\nprint('times', n)\n"
+    )
+    master, slave = os.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", sbctl.program, "run", "-q", f"{library}:fixture_second", "--",
+         "/usr/bin/python3", script],
+        stdin=slave, stdout=slave, stderr=slave,
+    ) as running:  # fmt: skip
+        os.close(slave)
+        text = b""
+        while b"ready" not in text:
+            text += os.read(master, 1000)
+        os.write(master, b"\x03")
+        while b"times" not in text:
+            text += os.read(master, 1000)
+        running.wait(60)
+    os.close(master)
+    assert b"times 1" in text
+    assert running.returncode == 0
+
+
+def test_killed_run_leaves_nothing(sbctl: Sbctl, library: str) -> None:
+    running = run_in_background(sbctl, library, "echo ready; exec sleep 3")
+    assert len(targets(sbctl)) == 1
+    running.kill()
+    running.wait()
+    assert targets(sbctl) == []
+    running.communicate()
+
+
+def test_run_does_not_leak_its_session(sbctl: Sbctl, library: str) -> None:
+    done = sbctl("run", "-q", f"{library}:fixture_second", "--", "ls", "-l", "/proc/self/fd")
+    assert "speed_bump" not in done.stdout
+    assert len(re.findall(r"\d+ -> ", done.stdout)) == 4
+
+
+# ------------------------------------------------------------------------ module
+
+
+def test_unload_is_refused_while_in_use(sbctl: Sbctl, library: str) -> None:
+    running = run_in_background(sbctl, library, "echo ready; read line; sleep 2")
+    line = sbctl.fails("unload")
+    assert "fuser -v /dev/speed_bump" in line
+    running.kill()
+    running.communicate()
+
+
+def test_unload_and_load(sbctl: Sbctl, library: str) -> None:
+    module = os.environ.get("SPEED_BUMP_KO")
+    if not module:
+        pytest.skip("SPEED_BUMP_KO does not name the module")
+    sbctl("add", f"{library}:fixture_second")
+    sbctl("unload")
+    sbctl("unload")
+    assert "sbctl load" in sbctl.fails("list")
+    try:
+        sbctl("load", "--file", module, "max_targets=3")
+        assert sbctl.json("status")["max_targets"] == 3
+        line = sbctl.fails("add", f"{library}:fixture_*")
+        assert "max_targets" in line
+        assert targets(sbctl) == []
+        sbctl("load")
+    finally:
+        sbctl("unload")
+        sbctl("load", "--file", module)
+    assert sbctl("doctor").returncode == 0
+
+
+def test_nobody_may_not(sbctl: Sbctl) -> None:
+    done = sbctl("list", code=1, user=65534, group=65534)
+    assert "run as root" in done.stderr
+    text = sbctl("doctor", code=1, user=65534, group=65534).stdout
+    assert "FAIL  device" in text
+    assert "-> run as root" in text
