@@ -12,11 +12,13 @@ shopt -s inherit_errexit
 
 # Messages follow the locale otherwise, and some of them are read here.
 export LC_ALL=C
+# modprobe and its like are not on every user's path.
+PATH=$PATH:/usr/sbin:/sbin
 
 me=${0##*/}
 guest=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$guest/../.." && pwd)
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/speed-bump
+cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/speed-bump
 
 say() {
 	printf '%s: %s\n' "$me" "$*" >&2
