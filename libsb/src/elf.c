@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "demangle.h"
-#include "elf.h"
+#include "elf_file.h"
 #include "error.h"
 
 const char *sb_elf_debug_root = "/usr/lib/debug";

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "demangle.h"
-#include "elf.h"
+#include "elf_file.h"
 #include "error.h"
-#include "glob.h"
+#include "glob_match.h"
 
 struct place {
 	uint64_t offset;

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "elf.h"
+#include "elf_file.h"
 #include "error.h"
 
 #if defined(__x86_64__)

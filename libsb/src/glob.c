@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <string.h>
 
-#include "glob.h"
+#include "glob_match.h"
 
 /*
  * The character at *@at, which moves behind it. A byte that is not UTF-8 counts as

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "error.h"
-#include "glob.h"
+#include "glob_match.h"
 
 #define NONE UINT32_MAX
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SB_ELF_H
-#define SB_ELF_H
+#ifndef SB_ELF_FILE_H
+#define SB_ELF_FILE_H
 
 #include <sys/types.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SB_GLOB_H
-#define SB_GLOB_H
+#ifndef SB_GLOB_MATCH_H
+#define SB_GLOB_MATCH_H
 
 #include "libsb.h"
 
