@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <opcode.h>
+
 #include "engine.h"
 #include "hook.h"
 
@@ -142,20 +144,25 @@ static void arm_all(void)
 }
 
 /*
- * Whether the call event of @frame is a function's start. A generator's and a
- * coroutine's resumptions are call events too; the argument of the RESUME instruction
- * tells them apart (0: start; documentation of dis).
+ * Whether the call event of @frame is to be delayed. A generator's and a coroutine's
+ * resumptions are call events too, and so is an exception that is thrown into it. The
+ * RESUME instruction tells them apart: its argument is 0 at the start (documentation of
+ * dis), and what is thrown in comes to no RESUME.
  */
-static bool is_start(PyFrameObject *frame, PyCodeObject *code)
+static bool is_due(PyFrameObject *frame, PyCodeObject *code, bool resume)
 {
-	int flags = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+	_Py_CODEUNIT word;
 	int at;
 
-	if (!(code->co_flags & flags))
+	if (!(code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)))
 		return true;
 	at = PyFrame_GetLasti(frame);
-	return at < 0 ||
-	       _Py_OPARG(_PyCode_CODE(code)[at / (int)sizeof(_Py_CODEUNIT)]) == 0;
+	if (at < 0)
+		return false;
+	word = _PyCode_CODE(code)[at / (int)sizeof(word)];
+	if (_Py_OPCODE(word) != RESUME && _Py_OPCODE(word) != RESUME_QUICK)
+		return false;
+	return resume || _Py_OPARG(word) == 0;
 }
 
 static void on_call(PyFrameObject *frame)
@@ -170,7 +177,7 @@ static void on_call(PyFrameObject *frame)
 		mark = engine_look((PyObject *)code, globals);
 		Py_XDECREF(globals);
 	}
-	if (mark && mark->site && (mark->resume || is_start(frame, code)))
+	if (mark && mark->site && is_due(frame, code, mark->resume))
 		sb_site_hit(mark->site, entry);
 	Py_DECREF(code);
 }
