@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""What the tests share. They run against the package as it is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import speed_bump
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.path.exists("/dev/speed_bump"):
+        return
+    skip = pytest.mark.skip(reason="no /dev/speed_bump: the kernel module is not loaded")
+    for item in items:
+        if "needs_device" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_in_force() -> Iterator[None]:
+    yield
+    speed_bump.uninstall()
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    """The environment without anything of ours."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP")}
+
+
+@pytest.fixture
+def python(tmp_path: Path, environ: dict[str, str]) -> Run:
+    """Run a program text with this interpreter, with variables given by keyword."""
+
+    def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "program.py"
+        path.write_text(program)
+        return subprocess.run(
+            [sys.executable, str(path)],
+            env=environ | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def targets(tmp_path: Path) -> Callable[[str], str]:
+    """Write a target file; its path."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "targets.txt"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def calls(name: str) -> int:
+    """Calls of the function of that qualname, in this process."""
+    return sum(
+        f.calls for f in speed_bump.stats().functions if f.name.rpartition(":")[2] == name
+    )

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""The command, on programs of which the answer is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def speed_bump(environ: dict[str, str], tmp_path: Path) -> Command:
+    def run(
+        *arguments: str, program: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "speed_bump", *arguments]
+        if program:
+            path = tmp_path / "program.py"
+            path.write_text(program)
+            command += ["--", sys.executable, str(path)]
+        return subprocess.run(
+            command,
+            env=environ | variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return run
+
+
+PROGRAM = """
+import sys
+def work(): pass
+def idle(): pass
+for _ in range(40): work()
+print("output")
+sys.exit(int(sys.argv[1]) if sys.argv[1:] else 0)
+"""
+
+
+def test_run(speed_bump: Command) -> None:
+    done = speed_bump(
+        "run", "-t", "__main__:work", "-t", "__main__:idle", "-d", "5us", program=PROGRAM
+    )
+    assert (done.returncode, done.stdout) == (0, "output\n")
+    lines = [line.split() for line in done.stderr.splitlines()]
+    assert lines[0] == ["calls", "delayed", "injected", "function", "target"]
+    assert lines[1][:2] == ["40", "40"]
+    assert lines[1][-2:] == ["__main__:work", "__main__:work"]
+    assert lines[2] == ["0", "0", "0", "ns", "-", "__main__:idle"]
+
+
+def test_run_json(speed_bump: Command, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    done = speed_bump("run", "-t", "*:work", "--json", str(path), program=PROGRAM)
+    assert done.returncode == 0
+    found = json.loads(path.read_text())
+    (only,) = found["functions"]
+    assert (only["name"], only["calls"]) == ("__main__:work", 40)
+    assert (found["status"], found["processes"]) == (0, 1)
+    assert found["wall_ns"] > only["measured_ns"] >= 40 * 900
+
+
+def test_target_file_and_exclusion(speed_bump: Command, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("__main__:*\n!__main__:<module>\n")
+    done = speed_bump("run", "--targets", str(path), "--json", "-", program=PROGRAM)
+    found = json.loads(done.stdout.removeprefix("output\n"))
+    assert [f["name"] for f in found["functions"]] == ["__main__:work"]
+
+
+def test_status_is_that_of_the_command(speed_bump: Command, tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(PROGRAM)
+    for arguments in ([], ["--compare", "--runs", "1"]):
+        done = speed_bump(
+            *["run", "-t", "*:work", *arguments, "--", sys.executable, str(path), "7"]
+        )
+        assert done.returncode == 7
+    assert "the pilot run, without delays, failed with status 7" in done.stderr
+    assert "output" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "-t", "a:b"], "no command to run"),
+        (["run", "--", "true"], "nothing to slow"),
+        (["run", "-t", "oops", "--", "true"], "-t:1: "),
+        (["run", "-t", "a:b", "-d", "soon", "--", "true"], "-d: 'soon' is not a time"),
+        (["run", "-t", "a:b", "-d", "11s", "--", "true"], "-d: "),
+        (["run", "--targets", "/no/file", "--", "true"], "/no/file: No such file"),
+        (["run", "-t", "a:b", "--runs", "0", "--", "true"], "--runs: 1 or more"),
+        ([], "required"),
+    ],
+)
+def test_wrong_usage(speed_bump: Command, arguments: list[str], message: str) -> None:
+    done = speed_bump(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_no_such_command(speed_bump: Command) -> None:
+    done = speed_bump("run", "-t", "a:b", "--", "/no/such/command")
+    assert done.returncode == 127
+    assert done.stderr == "speed-bump: /no/such/command: No such file or directory\n"
+
+
+def test_nobody_reported_in(speed_bump: Command) -> None:
+    done = speed_bump("run", "-t", "a:b", "--", "true")
+    assert done.returncode == 0
+    assert "speed-bump: no Python process reported in" in done.stderr
+    done = speed_bump("run", "-t", "a:b", "--compare", "--", "true")
+    assert done.returncode == 1
+    done = speed_bump("run", "-t", "a:b", "--", sys.executable, "-S", "-c", "")
+    assert "was it started with -S" in done.stderr
+
+
+def test_an_interpreter_without_us_is_named(speed_bump: Command, tmp_path: Path) -> None:
+    import venv
+
+    venv.create(tmp_path / "bare", with_pip=False)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    done = speed_bump("run", "-t", "a:b", "--", python, "-c", "")
+    assert f"speed_bump is not installed in {python}" in done.stderr
+
+
+# A stage that works, beside one that sleeps longer: what is done in the shade of the
+# sleep is hidden; what comes after both have met is serial.
+STAGES = """
+import threading, time
+def serial(): sum(range(100))
+def hidden(): sum(range(100))
+def main():
+    for _ in range(10):
+        sleeper = threading.Thread(target=time.sleep, args=(0.04,))
+        sleeper.start()
+        for _ in range(20): hidden()
+        sleeper.join()
+        for _ in range(20): serial()
+        {progress}
+{start}
+main()
+"""
+
+
+def compare(speed_bump: Command, program: str, *arguments: str) -> dict[str, Any]:
+    done = speed_bump(
+        "run",
+        "--compare",
+        *["-t", "__main__:serial", "-t", "__main__:hidden", "-t", "__main__:never"],
+        *["--json", "-", "-d", "500us", "--seed", "3", *arguments],
+        program=program,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "seed 3" in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("with_progress", [False, True])
+def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
+    program = STAGES.format(
+        progress="speed_bump.progress()" if with_progress else "",
+        start="import speed_bump" if with_progress else "",
+    )
+    found = compare(speed_bump, program, "--runs", "6")
+    serial, hidden = found["targets"]
+    assert (serial["target"], hidden["target"]) == ("__main__:serial", "__main__:hidden")
+    units = 10 if with_progress else 1
+    assert found["unit"] == ("default" if with_progress else None)
+    for target in serial, hidden:
+        assert target["calls"] == 200 / units
+        assert target["pairs"] == 6
+        # 200 delays of 500 us; on a busy machine some take longer.
+        assert target["injected_ns"] * units >= 0.1e9
+    # On a machine with other work to do the intervals are wide, but still hold the truth.
+    effect = {}
+    for target in serial, hidden:
+        effect[target["target"]] = [
+            target["change_ns"][what] / target["injected_ns"]
+            for what in ("low", "value", "high")
+        ]
+    low, value, high = effect["__main__:serial"]
+    assert low < 1.15 and high > 0.85
+    assert serial["verdict"] != "hidden"
+    low, other, high = effect["__main__:hidden"]
+    assert low < 0.15 and high > -0.15
+    assert hidden["verdict"] != "matters"
+    assert value > other + 0.4
+    assert found["never_called"] == ["__main__:never"]
+
+
+def test_the_table_says_the_same(speed_bump: Command) -> None:
+    program = "def work(): pass\nfor _ in range(100): work()\n"
+    done = speed_bump(
+        *["run", "--compare", "-t", "__main__:work", "-t", "__main__:not_there"],
+        *["--runs", "2", "--seed", "5"],
+        program=program,
+    )
+    assert done.returncode == 0, done.stderr
+    summary, _, heads, *rows = done.stdout.splitlines()
+    assert summary.startswith("4 runs in 2 blocks, seed 5; undelayed ")
+    assert heads.split()[0] == "target"
+    assert rows[0].split()[0] == "__main__:work"
+    assert rows[1].split()[-2:] == ["never", "called"]
+
+
+def test_ctrl_c_ends_with_what_is_known(environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("def work(): pass\nfor _ in range(100): work()\n")
+    process = subprocess.Popen(
+        [
+            *[sys.executable, "-m", "speed_bump", "run", "--compare", "--runs", "1000"],
+            *["-t", "__main__:work", "--", sys.executable, str(path)],
+        ],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "3 of 1000 blocks" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.1)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped before the end" in output
+    assert "__main__:work" in output

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import random
+
+import pytest
+from speed_bump.experiment import design
+from speed_bump.experiment.design import Arm
+from speed_bump.experiment.estimate import (
+    Interval,
+    estimate,
+    judge,
+    mean_interval,
+    more_pairs,
+    ratio_interval,
+    student_quantile,
+)
+
+
+@pytest.mark.parametrize(
+    # Any printed table of Student's t, column 0.975.
+    ("df", "quantile"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (7, 2.365), (10, 2.228), (30, 2.042)],
+)
+def test_student(df: int, quantile: float) -> None:
+    assert student_quantile(df) == pytest.approx(quantile, abs=5e-4)
+
+
+def test_student_becomes_normal() -> None:
+    assert student_quantile(100_000) == pytest.approx(1.95996, abs=1e-3)
+
+
+def test_mean_interval_by_hand() -> None:
+    # Mean 2, standard deviation 1, 3 values: half width 4.303 / sqrt(3).
+    found = mean_interval([1.0, 2.0, 3.0])
+    assert found.value == 2
+    assert found.high - 2 == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
+
+
+def test_ratio_with_equal_injection_is_the_scaled_mean() -> None:
+    changes = [9.0, 11.0, 10.5, 9.5]
+    mean = mean_interval(changes)
+    ratio = ratio_interval(changes, [20.0] * 4)
+    for a, b in zip(
+        (mean.value, mean.low, mean.high),
+        (ratio.value, ratio.low, ratio.high),
+        strict=True,
+    ):
+        assert a / 20 == pytest.approx(b)
+
+
+def test_the_interval_covers_what_it_says() -> None:
+    rng = random.Random(1)
+    covered = 0
+    for _ in range(1000):
+        injected = [rng.uniform(80, 120) for _ in range(8)]
+        changes = [0.5 * i + rng.gauss(0, 10) for i in injected]
+        found = ratio_interval(changes, injected)
+        covered += found.low < 0.5 < found.high
+    assert 925 <= covered <= 975
+
+
+def test_verdicts() -> None:
+    assert judge(Interval(1.0, 0.9, 1.1), 8) == ("matters", True)
+    assert judge(Interval(0.0, -0.1, 0.1), 8) == ("hidden", True)
+    verdict, supported = judge(Interval(0.4, -0.1, 0.9), 8)
+    assert verdict.startswith("inconclusive: needs about ")
+    assert not supported
+    verdict, supported = judge(Interval(0.4, -100, 100), 8)
+    assert verdict == "inconclusive: the delay is lost in the noise, use a longer one"
+
+
+def test_more_pairs_shrinks_the_interval_as_needed() -> None:
+    # Standard deviation 0.4 / 2.365 * sqrt(8) = 0.478, half width to come below 0.2:
+    # 24 pairs give 2.069 * 0.478 / sqrt(24) = 0.202, 25 give 2.064 * 0.478 / 5 = 0.197.
+    assert more_pairs(Interval(0.4, 0.0, 0.8), 8) == 25 - 8
+
+
+def test_one_pair_says_nothing() -> None:
+    found = estimate([1.0], [2.0], [1.0])
+    assert (found.change_ns, found.criticality, found.supported) == (None, None, False)
+
+
+def test_nothing_injected_says_nothing() -> None:
+    found = estimate([1.0, 2.0], [2.0, 1.0], [0.0, 0.0])
+    assert found.criticality is None
+    assert found.verdict == "no delay was delivered"
+
+
+def test_plan_is_in_random_blocks_and_repeatable() -> None:
+    arms = [Arm(None, 1), Arm(None, 2)]
+    trials = list(design.plan(arms, 20, seed=7))
+    assert trials == list(design.plan(arms, 20, seed=7))
+    assert trials != list(design.plan(arms, 20, seed=8))
+    assert [t.number for t in trials] == list(range(1, 61))
+    orders = set()
+    for block in range(1, 21):
+        order = [t.arm.delay_ns for t in trials if t.block == block]
+        assert sorted(order) == [0, 1, 2]
+        orders.add(tuple(order))
+    assert len(orders) > 3
+
+
+def test_chosen_delay() -> None:
+    assert design.choose_delay(1000, 1_000_000_000) == 250_000
+    assert design.choose_delay(3, 1_000_000_000) == 83_000_000
+    assert design.choose_delay(10**9, 1_000_000_000) == design.LEAST_DELAY_NS
+    assert design.choose_delay(1, 10**12) == design.MOST_DELAY_NS

@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: MIT
+"""The hook in this process: what is called is counted, and delayed by what was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import gc
+import os
+import pstats
+import statistics
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import speed_bump
+from conftest import calls
+from speed_bump import Config
+
+HERE = __name__
+
+
+def plain() -> None:
+    pass
+
+
+def other() -> None:
+    pass
+
+
+class Outer:
+    class Inner:
+        def method(self) -> None:
+            pass
+
+    @staticmethod
+    def static() -> None:
+        pass
+
+    @classmethod
+    def klass(cls) -> None:
+        pass
+
+
+def outer() -> Callable[[], None]:
+    def inner() -> None:
+        pass
+
+    return inner
+
+
+def generator(n: int) -> Iterator[int]:
+    yield from range(n)
+
+
+async def coroutine() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def async_generator() -> AsyncIterator[int]:
+    for i in range(3):
+        yield i
+
+
+def install(*targets: str, **options: Any) -> None:
+    speed_bump.install(Config(targets, **options))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        f"{HERE}:plain",
+        "*/test_hook.py:plain",
+        f"{__file__}:plain",
+        f"{HERE}:pl?in",
+        f"{HERE}:[o-q]lain",
+        "*:plain",
+    ],
+)
+def test_patterns_that_match(pattern: str) -> None:
+    install(pattern, delay_ns=0)
+    for _ in range(7):
+        plain()
+        other()
+    (only,) = speed_bump.stats().functions
+    assert (only.name, only.target, only.calls) == (f"{HERE}:plain", pattern, 7)
+    assert (only.delayed, only.measured_ns, only.pid) == (0, 0, os.getpid())
+
+
+def test_patterns_that_do_not_match() -> None:
+    install(f"{HERE}:Plain", f"{HERE}:plai", "tests:plain", "test_hook.py:plain")
+    plain()
+    assert speed_bump.stats().functions == ()
+
+
+def test_qualified_names() -> None:
+    install(f"{HERE}:*")
+    Outer.Inner().method()
+    Outer.static()
+    Outer.klass()
+    outer()()
+    for name in ("Outer.Inner.method", "Outer.static", "Outer.klass", "outer"):
+        assert calls(name) == 1
+    assert calls("outer.<locals>.inner") == 1
+
+
+def test_exclusion_and_own_options() -> None:
+    install(f"{HERE}:*", f"!{HERE}:other", f"{HERE}:plain delay=0")
+    plain()
+    other()
+    assert (calls("plain"), calls("other")) == (1, 0)
+
+
+def test_counts_are_exact() -> None:
+    install(f"{HERE}:plain", delay_ns=100)
+    for _ in range(10_000):
+        plain()
+    (only,) = speed_bump.stats().functions
+    assert only.calls == only.delayed == 10_000
+    assert only.requested_ns == 1_000_000
+    assert only.measured_ns >= only.requested_ns * 0.9
+
+
+def test_frequency() -> None:
+    install(f"{HERE}:plain", f"{HERE}:other every=2", delay_ns=200, frequency=5)
+    for _ in range(23):
+        plain()
+        other()
+    delayed = {f.name: f.delayed for f in speed_bump.stats().functions}
+    assert delayed == {f"{HERE}:plain": 4, f"{HERE}:other": 11}
+
+
+def test_window_closes() -> None:
+    now = time.monotonic_ns()
+    install(f"{HERE}:plain", delay_ns=200, end_ns=now + 50_000_000)
+    plain()
+    time.sleep(0.06)
+    plain()
+    (only,) = speed_bump.stats().functions
+    assert (only.calls, only.delayed) == (2, 1)
+
+
+def test_window_opens() -> None:
+    now = time.monotonic_ns()
+    install(f"{HERE}:plain", delay_ns=200, start_ns=now + 50_000_000)
+    plain()
+    time.sleep(0.06)
+    plain()
+    (only,) = speed_bump.stats().functions
+    assert (only.calls, only.delayed) == (2, 1)
+
+
+def per_call_ns(function: Callable[[], None], count: int) -> float:
+    """The quieter half of some batches: other load only ever adds."""
+    times = []
+    for _ in range(40):
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            function()
+        times.append((time.perf_counter_ns() - begin) / count)
+    return statistics.quantiles(times, n=4)[0]
+
+
+@pytest.mark.parametrize("delay_ns", [2_000, 20_000])
+def test_the_net_delay_is_what_was_asked(delay_ns: int) -> None:
+    bare = per_call_ns(plain, 50)
+    install(f"{HERE}:plain", delay_ns=delay_ns)
+    slowed = per_call_ns(plain, 50)
+    speed_bump.uninstall()
+    assert (slowed - bare) / delay_ns == pytest.approx(1, abs=0.1)
+
+
+def test_every_thread_running_and_to_come() -> None:
+    go = threading.Event()
+    counted = threading.Barrier(5)
+
+    def work() -> None:
+        go.wait()
+        for _ in range(1000):
+            plain()
+        counted.wait()
+
+    running = [threading.Thread(target=work) for _ in range(2)]
+    for thread in running:
+        thread.start()
+    install(f"{HERE}:plain", delay_ns=100)
+    later = [threading.Thread(target=work) for _ in range(2)]
+    for thread in later:
+        thread.start()
+    go.set()
+    counted.wait()
+    for thread in running + later:
+        thread.join()
+    assert calls("plain") == 4000
+
+
+def test_a_thread_not_made_by_threading() -> None:
+    import _thread
+
+    done = threading.Event()
+
+    def work() -> None:
+        plain()
+        done.set()
+
+    install(f"{HERE}:plain")
+    _thread.start_new_thread(work, ())
+    assert done.wait(10)
+    assert calls("plain") == 1
+
+
+def test_fork() -> None:
+    install(f"{HERE}:plain", delay_ns=100)
+    plain()
+    pid = os.fork()
+    if pid == 0:
+        for _ in range(5):
+            plain()
+        (mine,) = speed_bump.stats().functions
+        os._exit(0 if (mine.calls, mine.pid) == (5, os.getpid()) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    plain()
+    assert calls("plain") == 2
+    by_pid = {f.pid: f.calls for f in speed_bump.stats(children=True).functions}
+    assert by_pid == {os.getpid(): 2, pid: 5}
+
+
+def test_generators_start_and_resume() -> None:
+    install(f"{HERE}:generator")
+    assert list(generator(4)) == [0, 1, 2, 3]
+    assert calls("generator") == 1
+    install(f"{HERE}:generator resume=1")
+    assert list(generator(4)) == [0, 1, 2, 3]
+    assert calls("generator") == 5
+
+
+def test_a_generator_never_started_is_not_delayed() -> None:
+    install(f"{HERE}:generator resume=1")
+    generator(4).close()
+    assert calls("generator") == 0
+
+
+def test_what_is_thrown_into_a_generator_is_no_resumption() -> None:
+    install(f"{HERE}:generator resume=1")
+    started = generator(4)
+    next(started)
+    started.close()
+    assert calls("generator") == 1
+
+
+def test_coroutines_start_and_resume() -> None:
+    async def main() -> None:
+        await coroutine()
+        async for _ in async_generator():
+            pass
+
+    install(f"{HERE}:coroutine", f"{HERE}:async_generator")
+    asyncio.run(main())
+    assert (calls("coroutine"), calls("async_generator")) == (1, 1)
+    install(f"{HERE}:coroutine resume=1", f"{HERE}:async_generator resume=1")
+    asyncio.run(main())
+    assert (calls("coroutine"), calls("async_generator")) == (3, 4)
+
+
+def test_functions_at_reused_addresses() -> None:
+    # Names take turns: were a function known by its address, one would be another's.
+    install("made:yes")
+    addresses = set()
+    for i in range(600):
+        space: dict[str, Any] = {"__name__": "made"}
+        exec(f"def {'yes' if i % 3 else 'no'}(): pass", space)
+        function = space.get("yes") or space["no"]
+        addresses.add(id(function.__code__))
+        function()
+        del function, space
+        gc.collect(0)
+    assert len(addresses) < 600, "no address was used twice: this shows nothing"
+    (only,) = speed_bump.stats().functions
+    assert (only.name, only.calls) == ("made:yes", 400)
+
+
+def profiled() -> None:
+    for _ in range(50):
+        plain()
+        other()
+
+
+def test_cprofile_beside_it() -> None:
+    install(f"{HERE}:plain", delay_ns=20_000)
+    profile = cProfile.Profile()
+    profile.enable()
+    profiled()
+    profile.disable()
+    rows = {key[2]: row for key, row in pstats.Stats(profile).stats.items()}  # type: ignore[attr-defined]
+    assert (rows["plain"][0], rows["other"][0]) == (50, 50)
+    assert calls("plain") == 50
+    # sys.monitoring asks the tool with the higher id first: the delay is over when
+    # cProfile begins to count the callee's time, and is in the caller's.
+    within = "plain" if sys.version_info < (3, 12) else "profiled"
+    assert rows[within][2] > 0.9 * 50 * 20e-6
+    plain()
+    assert calls("plain") == 51
+
+
+def test_cprofile_that_was_there_first() -> None:
+    profile = cProfile.Profile()
+    profile.enable()
+    install(f"{HERE}:plain")
+    profiled()
+    speed_bump.uninstall()
+    profiled()
+    profile.disable()
+    rows = {key[2]: row for key, row in pstats.Stats(profile).stats.items()}  # type: ignore[attr-defined]
+    assert rows["plain"][0] == 100
+    assert calls("plain") == 50
+
+
+def test_a_python_profiler_beside_it() -> None:
+    seen: list[str] = []
+
+    def theirs(frame: Any, event: str, arg: object) -> None:
+        if event == "call":
+            seen.append(frame.f_code.co_name)
+
+    install(f"{HERE}:plain")
+    sys.setprofile(theirs)
+    profiled()
+    assert sys.getprofile() is theirs
+    sys.setprofile(None)
+    assert seen.count("plain") == 50
+    plain()
+    assert sys.getprofile() is None
+    assert calls("plain") == 51
+
+
+def test_tracing_beside_it() -> None:
+    lines = 0
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        nonlocal lines
+        lines += event == "line" and frame.f_code.co_name == "profiled"
+        return trace
+
+    install(f"{HERE}:plain")
+    sys.settrace(trace)
+    profiled()
+    sys.settrace(None)
+    assert lines > 100
+    assert calls("plain") == 50
+
+
+def test_uninstall_restores() -> None:
+    install(f"{HERE}:plain", delay_ns=1_000_000)
+    assert speed_bump.is_installed()
+    assert speed_bump.get_config() is not None
+    speed_bump.uninstall()
+    assert not speed_bump.is_installed()
+    assert speed_bump.get_config() is None
+    assert sys.getprofile() is None
+    if sys.version_info >= (3, 12):
+        assert all(sys.monitoring.get_tool(i) != "speed_bump" for i in range(6))
+    plain()
+    assert calls("plain") == 0
+    speed_bump.uninstall()
+
+
+def test_other_patterns_take_effect() -> None:
+    for _ in range(3):
+        install(f"{HERE}:plain")
+        plain()
+        other()
+        assert (calls("plain"), calls("other")) == (1, 0)
+        install(f"{HERE}:other")
+        plain()
+        other()
+        assert (calls("plain"), calls("other")) == (0, 1)
+
+
+def test_clear_cache_looks_again() -> None:
+    space: dict[str, Any] = {"__name__": "before"}
+    exec("def renamed(): pass", space)
+    install("after:renamed")
+    space["renamed"]()
+    space["__name__"] = "after"
+    space["renamed"]()
+    assert calls("renamed") == 0
+    speed_bump.clear_cache()
+    space["renamed"]()
+    assert calls("renamed") == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+def test_a_tool_id_in_use_is_left_alone() -> None:
+    taken = [i for i in range(6) if sys.monitoring.get_tool(i) is None]
+    for i in taken:
+        sys.monitoring.use_tool_id(i, "theirs")
+    try:
+        with pytest.raises(RuntimeError, match="tool ids are in use"):
+            install(f"{HERE}:plain")
+        assert not speed_bump.is_installed()
+        sys.monitoring.free_tool_id(taken[0])
+        install(f"{HERE}:plain")
+        plain()
+        assert calls("plain") == 1
+        assert sys.monitoring.get_tool(taken[0]) == "speed_bump"
+    finally:
+        speed_bump.uninstall()
+        for i in taken[1:]:
+            sys.monitoring.free_tool_id(i)
+
+
+def test_a_short_delay_is_clamped_with_one_warning(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    least = speed_bump.min_delay_ns
+    speed_bump.control._state.warned = False
+    install(f"{HERE}:plain", f"{HERE}:other", delay_ns=1)
+    plain()
+    (only,) = speed_bump.stats().functions
+    assert only.requested_ns == least
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert f"the shortest is {least} ns" in lines[0]
+    assert f"SPEED_BUMP_FREQUENCY or every={least}" in lines[0]
+
+
+def test_install_without_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPEED_BUMP_TARGETS", raising=False)
+    assert not speed_bump.install()
+    assert not speed_bump.is_installed()
+    assert not speed_bump.install(Config(["*:*"], enabled=False))
+
+
+def test_progress() -> None:
+    speed_bump.progress()
+    install(f"{HERE}:plain")
+    speed_bump.progress()
+    speed_bump.progress(n=4)
+    speed_bump.progress("bytes", 1000)
+    assert speed_bump.stats().progress == {"default": 5, "bytes": 1000}
+    with pytest.raises(ValueError):
+        speed_bump.progress(n=-1)
+
+
+# ------------------------------------------------------------------------ slow
+
+
+def test_slow_as_a_context_manager() -> None:
+    speed_bump.install(Config([f"{HERE}:nothing"]))
+    with speed_bump.slow(f"{HERE}:plain", "2us"):
+        plain()
+        with speed_bump.slow(f"{HERE}:other", 3_000):
+            plain()
+            other()
+        other()
+    plain()
+    requested = {f.name: f.requested_ns for f in speed_bump.stats().functions}
+    assert requested == {f"{HERE}:plain": 4_000, f"{HERE}:other": 3_000}
+    assert speed_bump.is_installed()
+
+
+def test_slow_comes_before_what_is_further_out() -> None:
+    install(f"{HERE}:pl*", delay_ns=1_000)
+    with speed_bump.slow(f"{HERE}:plain", 5_000):
+        plain()
+    plain()
+    requested = sorted(f.requested_ns for f in speed_bump.stats().functions)
+    assert requested == [1_000, 5_000]
+
+
+def test_slow_as_a_decorator() -> None:
+    @speed_bump.slow(f"{HERE}:plain", 1_000)
+    def work(n: int) -> int:
+        plain()
+        return n + 1
+
+    @speed_bump.slow(f"{HERE}:plain", 1_000)
+    async def async_work() -> None:
+        await asyncio.sleep(0)
+        plain()
+
+    install(f"{HERE}:nothing")
+    assert work(1) == 2
+    plain()
+    asyncio.run(async_work())
+    assert calls("plain") == 2
+    assert work.__name__ == "work"
+
+
+def test_slow_refuses() -> None:
+    for pattern, delay in (("nothing", 5), ("a:b", "soon"), ("a:b", -1), ("", 5)):
+        with pytest.raises(speed_bump.ConfigError):
+            speed_bump.slow(pattern, delay)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""Native probes. $FIXTURE_DIR has libsbfixture.so (selftests/fixture)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from speed_bump import native
+
+absent = pytest.mark.skipif(
+    os.path.exists("/dev/speed_bump"), reason="/dev/speed_bump is there"
+)
+
+
+@absent
+def test_without_a_device_it_says_what_to_do() -> None:
+    assert not native.is_available()
+    probe = native.probe("libc.so.6", "malloc")
+    with pytest.raises(native.NativeError, match="sbctl doctor") as raised, probe:
+        pytest.fail("entered")
+    assert isinstance(raised.value, OSError)
+    assert raised.value.errno == errno.ENOENT
+    with pytest.raises(native.NativeError, match="sbctl doctor"):
+        native.add_probe("libc.so.6", "malloc")
+
+
+def test_a_delay_out_of_range() -> None:
+    with pytest.raises(native.NativeError) as raised:
+        native.probe("libc.so.6", "malloc", delay_ns=10_000_000_001)
+    assert raised.value.errno == errno.ERANGE
+
+
+def test_removing_what_is_not_there() -> None:
+    with pytest.raises(native.NativeError) as raised:
+        native.remove_probe("libc.so.6", "malloc")
+    assert raised.value.errno == errno.ENOENT
+
+
+@pytest.fixture
+def fixture() -> tuple[str, ctypes.CDLL]:
+    directory = os.environ.get("FIXTURE_DIR")
+    if not directory:
+        pytest.skip("FIXTURE_DIR is not set")
+    path = str(Path(directory) / "libsbfixture.so")
+    return path, ctypes.CDLL(path)
+
+
+def spin_ns(library: ctypes.CDLL, symbol: str, calls: int) -> int:
+    import time
+
+    function = getattr(library, symbol)
+    begin = time.monotonic_ns()
+    for i in range(calls):
+        assert function(i) == i + 1
+    return time.monotonic_ns() - begin
+
+
+@pytest.mark.needs_device
+def test_is_available() -> None:
+    assert native.is_available()
+
+
+@pytest.mark.needs_device
+def test_a_probe_works_the_moment_it_is_entered(fixture: tuple[str, ctypes.CDLL]) -> None:
+    path, library = fixture
+    bare = spin_ns(library, "fixture_plain", 20)
+    with native.probe(path, "fixture_plain", delay_ns=20_000_000) as probe:
+        slowed = spin_ns(library, "fixture_plain", 20)
+        (counted,) = probe.stats()
+    after = spin_ns(library, "fixture_plain", 20)
+    assert (counted.calls, counted.delayed) == (20, 20)
+    assert counted.measured_ns >= 20 * 20_000_000
+    assert slowed - bare >= 20 * 20_000_000
+    assert after < slowed / 2
+
+
+@pytest.mark.needs_device
+def test_probes_nest(fixture: tuple[str, ctypes.CDLL]) -> None:
+    path, library = fixture
+    with native.probe(path, "fixture_plain") as outer:
+        with native.probe(path, "fixture_*") as inner:
+            spin_ns(library, "fixture_plain", 3)
+            assert len(inner.stats()) > 3
+        spin_ns(library, "fixture_plain", 4)
+        assert sum(f.calls for f in outer.stats()) == 7
+
+
+@pytest.mark.needs_device
+def test_another_process_is_left_alone(fixture: tuple[str, ctypes.CDLL]) -> None:
+    path, library = fixture
+    stranger = os.fork()
+    if stranger == 0:
+        import time
+
+        time.sleep(60)
+        os._exit(0)
+    try:
+        with native.probe(path, "fixture_plain", pid=stranger) as probe:
+            spin_ns(library, "fixture_plain", 5)
+            assert [f.calls for f in probe.stats()] == [0]
+    finally:
+        os.kill(stranger, 9)
+        os.waitpid(stranger, 0)
+
+
+@pytest.mark.needs_device
+def test_children_are_slowed(fixture: tuple[str, ctypes.CDLL]) -> None:
+    path, library = fixture
+    with native.probe(path, "fixture_plain") as probe:
+        pid = os.fork()
+        if pid == 0:
+            spin_ns(library, "fixture_plain", 6)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        assert [f.calls for f in probe.stats()] == [6]
+
+
+@pytest.mark.needs_device
+def test_add_and_remove(fixture: tuple[str, ctypes.CDLL]) -> None:
+    path, _ = fixture
+    native.add_probe(path, "fixture_plain", delay_ns=5000)
+    with pytest.raises(native.NativeError) as raised:
+        native.add_probe(path, "fixture_plain")
+    assert raised.value.errno == errno.EEXIST
+    native.remove_probe(path, "fixture_plain")
+    with pytest.raises(native.NativeError):
+        native.remove_probe(path, "fixture_plain")
+
+
+@pytest.mark.needs_device
+def test_no_such_symbol(fixture: tuple[str, ctypes.CDLL]) -> None:
+    path, _ = fixture
+    with pytest.raises(native.NativeError) as raised:
+        native.add_probe(path, "fixture_plan")
+    assert raised.value.errno == errno.ENOENT
+    assert "fixture_plain" in str(raised.value)
+
+
+@pytest.mark.needs_device
+def test_native_lines_of_a_configuration(fixture: tuple[str, ctypes.CDLL]) -> None:
+    import speed_bump
+
+    path, library = fixture
+    speed_bump.install(speed_bump.Config([f"native:{path}:fixture_plain delay=5us"]))
+    spin_ns(library, "fixture_plain", 4)
+    (counted,) = speed_bump.stats().native
+    assert counted.calls == counted.delayed == 4
+    with speed_bump.slow(f"native:{path}:fixture_second", "5us"):
+        spin_ns(library, "fixture_second", 2)
+    speed_bump.uninstall()
+
+
+@pytest.mark.needs_device
+def test_the_runner_slows_a_program_from_outside(
+    fixture: tuple[str, ctypes.CDLL],
+) -> None:
+    from speed_bump.config import parse_targets
+    from speed_bump.experiment.runner import Runner, Slowed
+
+    path, _ = fixture
+    (target,) = parse_targets(f"native:{path}:fixture_plain", "here")
+    program = (
+        "import ctypes, sys\n"
+        "f = ctypes.CDLL(sys.argv[1]).fixture_plain\n"
+        "for i in range(50): f(i)\n"
+    )
+    command = [sys.executable, "-c", program, path]
+    with Runner(command, show_output=False) as runner:
+        result = runner.run([Slowed(target, 2_000_000)])
+        counting = runner.run([Slowed(target, 2_000_000, on=False)])
+    assert result.calls(target) == counting.calls(target) == 50
+    assert result.injected_ns(target) >= 50 * 2_000_000
+    assert counting.injected_ns(target) == 0
