@@ -86,35 +86,54 @@ FIXTURE_TEARDOWN(length)
 	close(self->dev);
 }
 
-/*
- * At least what was asked for, in every run.  How much more depends on the
- * machine; that the best run is not far off shows that no delay is made twice.
- */
+static __u64 quickest_call(unsigned long calls)
+{
+	__u64 best = UINT64_MAX;
+
+	while (calls--) {
+		__u64 ns = sb_time_calls(SB_PLAIN, 1);
+
+		if (ns < best)
+			best = ns;
+	}
+	return best;
+}
+
 TEST_F(length, wall_time_grows_by_the_delays)
 {
-	__u64 requested = variant->delay_ns * variant->calls, best = UINT64_MAX;
-	__u64 plain, counted;
-	struct speed_bump_target target = sb_own_target(SB_PLAIN, 0);
+	__u64 requested = variant->delay_ns * variant->calls, plain, delayed;
+	struct speed_bump_target target = sb_own_target(SB_PLAIN, variant->delay_ns);
 	struct speed_bump_stats stats;
-	int run;
 
 	plain = sb_time_calls(SB_PLAIN, variant->calls);
 	ASSERT_EQ(sb_add(self->dev, &target), 0);
-	counted = sb_time_calls(SB_PLAIN, variant->calls);
-	ASSERT_EQ(sb_set_delay(self->dev, target.id, variant->delay_ns), 0);
-	for (run = 0; run < 3; run++) {
-		__u64 delayed = sb_time_calls(SB_PLAIN, variant->calls);
-
-		EXPECT_GE(delayed, requested);
-		EXPECT_GE(delayed - plain, requested / 100 * 98);
-		if (delayed < best)
-			best = delayed;
-	}
-	EXPECT_LE(best, requested * 17 / 10 + 3 * counted);
+	delayed = sb_time_calls(SB_PLAIN, variant->calls);
+	EXPECT_GE(delayed, requested);
+	EXPECT_GE(delayed - plain, requested / 100 * 98);
 	ASSERT_EQ(sb_stats(self->dev, target.id, &stats), 0);
-	EXPECT_EQ(stats.requested_ns, 3 * requested);
+	EXPECT_EQ(stats.requested_ns, requested);
 	EXPECT_GE(stats.measured_ns, stats.requested_ns);
 	EXPECT_EQ(stats.cut, 0);
+}
+
+/*
+ * How much more than asked for a call takes depends on what else the machine
+ * does.  That the quickest of many is not far off shows that none is delayed
+ * twice.
+ */
+TEST_F(length, no_call_is_delayed_twice)
+{
+	struct speed_bump_target target = sb_own_target(SB_PLAIN, 0);
+	__u64 counted;
+
+	if (variant->delay_ns < 100000)
+		SKIP(return, "a hit alone may take longer than the delay");
+	if (variant->calls < 100)
+		SKIP(return, "too few calls for one of them to be undisturbed");
+	ASSERT_EQ(sb_add(self->dev, &target), 0);
+	counted = quickest_call(variant->calls);
+	ASSERT_EQ(sb_set_delay(self->dev, target.id, variant->delay_ns), 0);
+	EXPECT_LT(quickest_call(variant->calls), (variant->delay_ns + counted) * 3 / 2);
 }
 
 /* Neither the clock of the statistics nor that of user space may be off. */
