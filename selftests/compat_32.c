@@ -13,8 +13,6 @@
 #define DELAY_NS	100000
 #define ARRAY_COUNT(array)	(sizeof(array) / sizeof((array)[0]))
 
-extern const char __executable_start[];
-
 static long syscall3(long number, long a, long b, long c)
 {
 	long ret;
@@ -67,10 +65,18 @@ static long batch(long dev, unsigned long cmd, void *entries, unsigned int entry
 	return syscall3(__NR_ioctl, dev, cmd, (long)&arg);
 }
 
-static __attribute__((noinline)) int function(int n)
+/* Not inlined: this is built without optimisation. */
+static int function(int n)
 {
-	asm volatile("" : "+r"(n));
 	return n + 1;
+}
+
+static unsigned long function_offset(void)
+{
+	unsigned long start;
+
+	asm("movl $__executable_start, %0" : "=r"(start));
+	return (unsigned long)&function - start;
 }
 
 static int layout_is_that_of_64_bits(void)
@@ -160,7 +166,7 @@ void __attribute__((force_align_arg_pointer)) _start(void)
 {
 	long dev = syscall3(__NR_open, (long)"/dev/" SPEED_BUMP_DEVICE_NAME, O_RDWR, 0);
 	struct speed_bump_target target = {
-		.offset = (unsigned long)&function - (unsigned long)__executable_start,
+		.offset = function_offset(),
 		.delay_ns = DELAY_NS,
 		.label = (unsigned long)"32",
 		.label_len = 2,

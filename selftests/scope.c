@@ -113,7 +113,7 @@ TEST_F(tree, child_of_an_outsider_is_not_touched)
 TEST_F(tree, outsider_is_not_touched_by_its_exec)
 {
 	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
-	ASSERT_EQ(worker_exec(OUTSIDE), self->outside);
+	ASSERT_EQ(worker_exec(OUTSIDE, WORKER_EXEC), self->outside);
 	EXPECT_OUTSIDE(OUTSIDE, self->outside);
 }
 
@@ -214,7 +214,7 @@ TEST_F(tree, thread_of_the_root)
 TEST_F(tree, exec_of_the_root)
 {
 	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
-	ASSERT_EQ(worker_exec(ROOT), self->root);
+	ASSERT_EQ(worker_exec(ROOT, WORKER_EXEC), self->root);
 	EXPECT_INSIDE(ROOT, self->root);
 }
 
@@ -225,8 +225,23 @@ TEST_F(tree, exec_of_a_child)
 	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
 	pid = worker_fork(ROOT, WORKER_FORK, CHILD);
 	ASSERT_GT(pid, 0);
-	ASSERT_EQ(worker_exec(CHILD), pid);
+	ASSERT_EQ(worker_exec(CHILD, WORKER_EXEC), pid);
 	EXPECT_INSIDE(CHILD, pid);
+}
+
+/* The thread that calls exec takes over the leader's pid. */
+TEST_F(tree, exec_of_a_thread)
+{
+	pid_t pid;
+
+	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
+	ASSERT_EQ(worker_exec(ROOT, WORKER_EXEC_IN_THREAD), self->root);
+	EXPECT_INSIDE(ROOT, self->root);
+	pid = worker_fork(ROOT, WORKER_FORK, CHILD);
+	ASSERT_GT(pid, 0);
+	EXPECT_INSIDE(CHILD, pid);
+	ASSERT_EQ(worker_exec(OUTSIDE, WORKER_EXEC_IN_THREAD), self->outside);
+	EXPECT_OUTSIDE(OUTSIDE, self->outside);
 }
 
 TEST_F(tree, vfork_and_exec)
@@ -293,7 +308,7 @@ TEST_F(tree, grandchild_whose_parent_dies_later)
 	later = worker_fork(GRANDCHILD, WORKER_FORK, THIRD);
 	ASSERT_GT(later, 0);
 	EXPECT_INSIDE(THIRD, later);
-	ASSERT_EQ(worker_exec(GRANDCHILD), grandchild);
+	ASSERT_EQ(worker_exec(GRANDCHILD, WORKER_EXEC), grandchild);
 	EXPECT_INSIDE(GRANDCHILD, grandchild);
 }
 
@@ -424,7 +439,7 @@ TEST_F(tree, whole_system_has_everybody)
 	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
 	EXPECT_INSIDE(ROOT, self->root);
 	EXPECT_INSIDE(OUTSIDE, self->outside);
-	ASSERT_EQ(worker_exec(OUTSIDE), self->outside);
+	ASSERT_EQ(worker_exec(OUTSIDE, WORKER_EXEC), self->outside);
 	EXPECT_INSIDE(OUTSIDE, self->outside);
 }
 

@@ -37,6 +37,7 @@ enum worker_op {
 	WORKER_VFORK,		/* worker */
 	WORKER_SPAWN,		/* worker */
 	WORKER_EXEC,
+	WORKER_EXEC_IN_THREAD,
 	WORKER_ADOPT,		/* become a subreaper */
 	WORKER_PARENT,
 	WORKER_REAP,
@@ -149,6 +150,12 @@ static inline void worker_become(int worker)
 	snprintf(number, sizeof(number), "%d", worker);
 	execl(program, program, number, NULL);
 	_exit(91);
+}
+
+static inline void *worker_exec_thread(void *arg)
+{
+	worker_become(*(int *)arg);
+	return NULL;
 }
 
 static inline int worker_vfork(int worker)
@@ -272,6 +279,10 @@ static inline void worker_main(int worker)
 		case WORKER_EXEC:
 			worker_become(worker);
 			break;
+		case WORKER_EXEC_IN_THREAD:
+			pthread_create(&thread, NULL, worker_exec_thread, &worker);
+			pthread_join(thread, NULL);
+			break;
 		case WORKER_ADOPT:
 			value = prctl(PR_SET_CHILD_SUBREAPER, 1);
 			break;
@@ -341,9 +352,9 @@ static inline pid_t worker_fork(int parent, enum worker_op op, int child)
 }
 
 /* The worker replaces its program; returns its pid, as the new one says it. */
-static inline pid_t worker_exec(int worker)
+static inline pid_t worker_exec(int worker, enum worker_op op)
 {
-	int ret = worker_tell(worker, WORKER_EXEC, 0, 0);
+	int ret = worker_tell(worker, op, 0, 0);
 
 	return ret ? ret : worker_hear(worker, NULL);
 }
