@@ -4,7 +4,7 @@
 
 prefix ?= /usr/local
 
-.PHONY: all demo check build install module help
+.PHONY: all demo check build deb bench install module help
 
 all: build
 
@@ -12,11 +12,13 @@ help:
 	@echo 'make demo     slow functions of real programs, Python and native, and see which matter'
 	@echo 'make check    every test, the module in guests with stock kernels'
 	@echo 'make build    libsb, sbctl and the unit tests in build/'
+	@echo 'make deb      Debian packages in build/deb/'
+	@echo 'make bench    what a hit costs, beside the floor'
 	@echo 'make module   the kernel module for the running kernel'
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check build:
+demo check build deb bench:
 	@build-aux/$@
 
 module:
