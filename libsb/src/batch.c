@@ -55,7 +55,7 @@ static int batch_file(struct sb_batch *batch, int fd)
 	if (own < 0)
 		return -1;
 	files[batch->file_count++] =
-		(struct sb_batch_file){.fd = own, .dev = st.st_dev, .ino = st.st_ino};
+		(struct sb_batch_file){ .fd = own, .dev = st.st_dev, .ino = st.st_ino };
 	return own;
 }
 
@@ -113,10 +113,10 @@ int sb_batch_add(struct sb_batch *batch, struct sb_elf *elf, const char *symbol,
 			     sb_places_name(places, i)) < 0)
 			goto fail;
 		batch->targets[batch->count++] =
-			(struct sb_target){.fd = fd,
-					   .offset = sb_places_offset(places, i),
-					   .label = label,
-					   .options = options};
+			(struct sb_target){ .fd = fd,
+					    .offset = sb_places_offset(places, i),
+					    .label = label,
+					    .options = options };
 	}
 	sb_places_free(places);
 	return count;
@@ -153,7 +153,7 @@ static struct sb_elf *batch_elf(struct sb_batch *batch, const char *name,
 		free(copy);
 		return NULL;
 	}
-	elfs[batch->elf_count++] = (struct sb_batch_elf){.name = copy, .elf = elf};
+	elfs[batch->elf_count++] = (struct sb_batch_elf){ .name = copy, .elf = elf };
 	return elf;
 }
 

@@ -461,12 +461,10 @@ const char *sb_diagnosis_advice(const struct sb_diagnosis *diagnosis)
 
 const char *sb_diagnosis_line(struct sb_diagnosis *diagnosis)
 {
-	char *at;
-
-	snprintf(diagnosis->line, sizeof(diagnosis->line), "%s%s%s", diagnosis->summary,
-		 *diagnosis->advice ? ": " : "", diagnosis->advice);
-	for (at = diagnosis->line; (at = strchr(at, '\n')); at++)
-		*at = ';';
+	snprintf(diagnosis->line, sizeof(diagnosis->line),
+		 "%s%s%.*s ('sbctl doctor' says more)", diagnosis->summary,
+		 *diagnosis->advice ? ": " : "", (int)strcspn(diagnosis->advice, "\n"),
+		 diagnosis->advice);
 	return diagnosis->line;
 }
 

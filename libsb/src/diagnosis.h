@@ -12,7 +12,7 @@
  */
 struct sb_diagnosis *sb_module_diagnose_at(const char *root, const char *release);
 
-/* "SUMMARY: ADVICE; ADVICE" as one line. Belongs to the diagnosis. */
+/* The summary and the first advice as one line. Belongs to the diagnosis. */
 const char *sb_diagnosis_line(struct sb_diagnosis *diagnosis);
 
 #endif

@@ -131,7 +131,7 @@ static int driver_add(struct sb_backend *backend, struct sb_target *targets, siz
 
 static void change_to_uapi(struct speed_bump_update *to, const struct sb_change *from)
 {
-	*to = (struct speed_bump_update){.id = from->id};
+	*to = (struct speed_bump_update){ .id = from->id };
 	if (from->mask & SB_CHANGE_DELAY) {
 		to->mask |= SPEED_BUMP_UPDATE_DELAY;
 		to->delay_ns = from->delay_ns;
@@ -345,7 +345,7 @@ static int driver_set_enabled(struct sb_backend *backend, bool enabled)
 
 static int driver_status(struct sb_backend *backend, struct sb_status *status)
 {
-	struct speed_bump_global arg = {0};
+	struct speed_bump_global arg = { 0 };
 
 	if (driver_ioctl(backend, SPEED_BUMP_IOC_GLOBAL, &arg))
 		return -1;
@@ -403,7 +403,7 @@ static const struct sb_backend_ops driver_ops = {
 
 static int driver_query(struct sb_backend *backend)
 {
-	struct speed_bump_query query = {0};
+	struct speed_bump_query query = { 0 };
 
 	if (driver_ioctl(backend, SPEED_BUMP_IOC_QUERY, &query))
 		return -1;

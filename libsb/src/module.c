@@ -26,7 +26,7 @@ static bool is_loaded(void)
 /* udev or devtmpfs makes the node some time after the module is in. */
 static int wait_for_device(struct sb_error *err)
 {
-	struct timespec step = {.tv_nsec = 10000000};
+	struct timespec step = { .tv_nsec = 10000000 };
 
 	for (int ms = 0; ms < DEVICE_WAIT; ms += 10) {
 		if (!access(DEVICE, F_OK))
@@ -74,7 +74,7 @@ static void read_vermagic(struct kmod_module *mod, char *buf, size_t size)
 
 static int explain_insert(struct sb_error *err, struct kmod_module *mod, int code)
 {
-	struct utsname name = {0};
+	struct utsname name = { 0 };
 	char built[128];
 
 	switch (code) {

@@ -427,7 +427,7 @@ out:
 int sb_session_set_delay(struct sb_session *session, const uint64_t *ids, size_t count,
 			 uint64_t delay_ns, struct sb_error *err)
 {
-	struct sb_change change = {.mask = SB_CHANGE_DELAY, .delay_ns = delay_ns};
+	struct sb_change change = { .mask = SB_CHANGE_DELAY, .delay_ns = delay_ns };
 	char text[32];
 
 	if (delay_ns > session->backend->limits.max_delay_ns) {
@@ -441,7 +441,7 @@ int sb_session_set_delay(struct sb_session *session, const uint64_t *ids, size_t
 int sb_session_set_targets_enabled(struct sb_session *session, const uint64_t *ids,
 				   size_t count, bool enabled, struct sb_error *err)
 {
-	struct sb_change change = {.mask = SB_CHANGE_ENABLED, .enabled = enabled};
+	struct sb_change change = { .mask = SB_CHANGE_ENABLED, .enabled = enabled };
 
 	return update(session, ids, count, &change, err);
 }
