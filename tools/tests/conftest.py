@@ -35,8 +35,11 @@ class Sbctl:
             text=True,
             timeout=120,
             **options,
+            check=False,
         )
-        assert done.returncode == code, f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, (
+            f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         return done
 
     def json(self, *args: object) -> Any:

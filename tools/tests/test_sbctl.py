@@ -13,9 +13,22 @@ import pytest
 from conftest import DEVICE, Sbctl
 
 COMMANDS = [
-    "add", "remove", "update", "list", "clear", "enable", "disable", "delay",
-    "status", "run", "watch", "symbols", "load", "unload", "doctor",
-]  # fmt: skip
+    "add",
+    "remove",
+    "update",
+    "list",
+    "clear",
+    "enable",
+    "disable",
+    "delay",
+    "status",
+    "run",
+    "watch",
+    "symbols",
+    "load",
+    "unload",
+    "doctor",
+]
 TOOLS = Path(__file__).parent.parent
 
 needs_no_device = pytest.mark.skipif(DEVICE.exists(), reason="the module is loaded")
@@ -24,7 +37,9 @@ needs_no_device = pytest.mark.skipif(DEVICE.exists(), reason="the module is load
 def options_of(text: str) -> set[str]:
     """The long options that a help text lists."""
     section = text.partition("\nOptions:\n")[2].partition("\n\n")[0]
-    return set(re.findall(r"(--[a-z]+)", "\n".join(line[:28] for line in section.splitlines())))
+    return set(
+        re.findall(r"(--[a-z]+)", "\n".join(line[:28] for line in section.splitlines()))
+    )
 
 
 # ------------------------------------------------------------------ help, usage
@@ -108,7 +123,9 @@ def test_usage_errors(sbctl: Sbctl, args: list[str], said: str) -> None:
     assert line.endswith(f"(try 'sbctl{command} --help')")
 
 
-@pytest.mark.parametrize("args", [["add", "a:b", "11s"], ["delay", "11s"], ["update", "a:b", "11s"]])
+@pytest.mark.parametrize(
+    "args", [["add", "a:b", "11s"], ["delay", "11s"], ["update", "a:b", "11s"]]
+)
 def test_delay_over_the_limit(sbctl: Sbctl, args: list[str]) -> None:
     assert "11s is over the limit of 10s" in sbctl.fails(*args)
 
@@ -116,7 +133,11 @@ def test_delay_over_the_limit(sbctl: Sbctl, args: list[str]) -> None:
 def test_full_disk(sbctl: Sbctl) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sbctl.program, "--help"], stdout=full, stderr=subprocess.PIPE, text=True
+            [sbctl.program, "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert done.returncode == 1
     assert done.stderr == "sbctl: can't write the output: No space left on device\n"
@@ -126,7 +147,9 @@ def test_full_disk(sbctl: Sbctl) -> None:
 
 
 @pytest.mark.parametrize("command", ["add", "run"])
-def test_targets_that_are_wrong(sbctl: Sbctl, library: str, tmp_path: Path, command: str) -> None:
+def test_targets_that_are_wrong(
+    sbctl: Sbctl, library: str, tmp_path: Path, command: str
+) -> None:
     def line(*targets: str) -> str:
         rest = ["--", "true"] if command == "run" else []
         if command == "run" and not DEVICE.exists():
@@ -143,9 +166,13 @@ def test_targets_that_are_wrong(sbctl: Sbctl, library: str, tmp_path: Path, comm
     assert str(text) in line(f"{text}:f")
 
 
-def test_target_file_errors_name_the_line(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+def test_target_file_errors_name_the_line(
+    sbctl: Sbctl, library: str, tmp_path: Path
+) -> None:
     targets = tmp_path / "targets.txt"
-    targets.write_text(f"# comment\n\n{library}:fixture_plain\n{library}:no_such_function\n")
+    targets.write_text(
+        f"# comment\n\n{library}:fixture_plain\n{library}:no_such_function\n"
+    )
     line = sbctl.fails("add", "--file", targets)
     assert line.startswith(f"{targets}:4: ")
     assert "no_such_function" in line
@@ -167,9 +194,18 @@ def test_mixed_target_file(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
 @needs_no_device
 @pytest.mark.parametrize(
     "args",
-    [["list"], ["status"], ["clear"], ["enable"], ["disable"], ["delay"], ["watch"],
-     ["remove", "a:b"], ["update", "a:b", "1us"]],
-)  # fmt: skip
+    [
+        ["list"],
+        ["status"],
+        ["clear"],
+        ["enable"],
+        ["disable"],
+        ["delay"],
+        ["watch"],
+        ["remove", "a:b"],
+        ["update", "a:b", "1us"],
+    ],
+)
 def test_without_the_module(sbctl: Sbctl, args: list[str]) -> None:
     line = sbctl.fails(*args)
     assert "/dev/speed_bump" in line
@@ -183,7 +219,9 @@ def test_add_without_the_module(sbctl: Sbctl, library: str) -> None:
 
 
 @needs_no_device
-def test_run_without_the_module_runs_nothing(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+def test_run_without_the_module_runs_nothing(
+    sbctl: Sbctl, library: str, tmp_path: Path
+) -> None:
     mark, output = tmp_path / "mark", tmp_path / "output"
     line = sbctl.fails(
         "run", f"{library}:fixture_plain", "-o", output, "--", "touch", mark
@@ -254,7 +292,8 @@ def test_symbols_verbose(sbctl: Sbctl, library: str) -> None:
     for heading in ("KIND", "VERSION", "NAME", "DEMANGLED"):
         start = lines[0].index(heading)
         for line in lines[1:]:
-            assert line[start - 1] == " " and line[start] != " ", line
+            assert line[start - 1] == " ", line
+            assert line[start] != " ", line
     assert any(" ifunc " in line for line in lines)
 
 
@@ -265,13 +304,19 @@ def test_symbols_json(sbctl: Sbctl, library: str) -> None:
     assert symbol["name"] == "fixture_plain"
     assert symbol["kind"] == "function"
     assert symbol["offset"] > 0
-    nm = subprocess.run(["nm", library], capture_output=True, text=True).stdout
+    nm = subprocess.run(
+        ["nm", library], capture_output=True, text=True, check=False
+    ).stdout
     address = re.search(r"^([0-9a-f]+) T fixture_plain", nm, re.M)
-    assert address and int(address[1], 16) == symbol["offset"]
+    assert address
+    assert int(address[1], 16) == symbol["offset"]
 
 
 def test_symbols_of_nothing(sbctl: Sbctl, library: str) -> None:
-    assert sbctl.fails("symbols", library, "zzz*") == f"{library}: no function matches 'zzz*'"
+    assert (
+        sbctl.fails("symbols", library, "zzz*")
+        == f"{library}: no function matches 'zzz*'"
+    )
     assert "/nowhere" in sbctl.fails("symbols", "/nowhere")
     assert "/etc/passwd" in sbctl.fails("symbols", "/etc/passwd")
 
@@ -287,7 +332,9 @@ def test_symbols_by_library_name(sbctl: Sbctl) -> None:
 def test_man_page_has_every_option(sbctl: Sbctl, command: str) -> None:
     page = (TOOLS / "sbctl.1").read_text().replace("\\-", "-")
     sections = re.split(r"^\.S[SH] ", page, flags=re.M)
-    (section,) = [s for s in sections if re.match(rf"(sbctl |.*\\fBsbctl ){command}\b", s)]
+    (section,) = [
+        s for s in sections if re.match(rf"(sbctl |.*\\fBsbctl ){command}\b", s)
+    ]
     for option in options_of(sbctl(command, "--help").stdout) - {"--help"}:
         assert option in section, option
 
@@ -309,6 +356,7 @@ def complete(sbctl: Sbctl, line: str) -> list[str]:
         capture_output=True,
         text=True,
         env={**os.environ, "PATH": path},
+        check=False,
     )
     assert done.stderr == ""
     return done.stdout.split()
@@ -335,6 +383,8 @@ def test_symbols_json_escapes(sbctl: Sbctl, library: str, tmp_path: Path) -> Non
     name = os.fsencode(tmp_path) + b'/a"b\\c\n\xff.so'
     Path(os.fsdecode(name)).write_bytes(Path(library).read_bytes())
     done = subprocess.run(
-        [sbctl.program, "symbols", "--json", name, b"fixture_plain"], capture_output=True
+        [sbctl.program, "symbols", "--json", name, b"fixture_plain"],
+        capture_output=True,
+        check=False,
     )
     assert json.loads(done.stdout)["path"].endswith('/a"b\\c\n\ufffd.so')
