@@ -46,7 +46,6 @@ static PyObject *refuse(void)
 static PyObject *on_start(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf,
 			  PyObject *Py_UNUSED(names))
 {
-	uint64_t entry = sb_spin_ticks();
 	struct mark *mark;
 
 	if (PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]))
@@ -54,14 +53,13 @@ static PyObject *on_start(PyObject *Py_UNUSED(self), PyObject *const *args, size
 	mark = look(args[0]);
 	if (!mark || !mark->site)
 		return Py_NewRef(hook.disable);
-	sb_site_hit(mark->site, entry);
+	sb_site_hit(mark->site, 0);
 	Py_RETURN_NONE;
 }
 
 static PyObject *on_resume(PyObject *Py_UNUSED(self), PyObject *const *args,
 			   size_t nargsf, PyObject *Py_UNUSED(names))
 {
-	uint64_t entry = sb_spin_ticks();
 	struct mark *mark;
 
 	if (PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]))
@@ -69,7 +67,7 @@ static PyObject *on_resume(PyObject *Py_UNUSED(self), PyObject *const *args,
 	mark = look(args[0]);
 	if (!mark || !mark->site || !mark->resume)
 		return Py_NewRef(hook.disable);
-	sb_site_hit(mark->site, entry);
+	sb_site_hit(mark->site, 0);
 	Py_RETURN_NONE;
 }
 
