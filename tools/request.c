@@ -8,16 +8,39 @@
 #include "request.h"
 #include "sbctl.h"
 
+/* The name of an IFUNC looks like the function that it chooses. */
+static void note_choosers(const struct sb_batch *batch, size_t from)
+{
+	const char *label = NULL;
+	size_t count = 0;
+
+	for (size_t i = from; i < sb_batch_count(batch); i++) {
+		if (sb_batch_kind(batch, i) != SB_SYMBOL_IFUNC)
+			continue;
+		if (!count++)
+			label = sb_batch_label(batch, i);
+	}
+	if (count)
+		note("%s%s: the code there only chooses a function, once a process "
+		     "(IFUNC); "
+		     "'sbctl symbols' shows those that it chooses from",
+		     label, count > 1 ? " and others" : "");
+}
+
 static int request_spec(struct request *request, const struct sb_spec *spec,
 			const char *file, struct sb_error *err)
 {
+	size_t before = sb_batch_count(request->batch);
+
 	if (request->no_pid && sb_spec_given(spec) & SB_SPEC_PID)
 		return fail(
 			"%s:%s: pid= can't be given here, the target is for the command "
 			"that is run",
 			sb_spec_left(spec), sb_spec_right(spec));
-	if (sb_batch_add_spec(request->batch, spec, &request->options, err) >= 0)
+	if (sb_batch_add_spec(request->batch, spec, &request->options, err) >= 0) {
+		note_choosers(request->batch, before);
 		return 0;
+	}
 	if (file)
 		return fail("%s:%u: %s", file, sb_spec_line(spec), sb_error_message(err));
 	return fail_with(err);

@@ -79,7 +79,9 @@ static const char *kind_name(const struct sb_symbol *symbol)
 
 static void print_name(const struct sb_symbol *symbol)
 {
-	const char *version = sb_symbol_version(symbol);
+	/* The plain name means the default version. */
+	const char *version =
+		sb_symbol_is_default(symbol) ? NULL : sb_symbol_version(symbol);
 
 	printf("%s%s%s\n", sb_symbol_name(symbol), version ? "@" : "",
 	       version ? version : "");

@@ -484,6 +484,8 @@ SB_API int sb_batch_add_spec(struct sb_batch *batch, const struct sb_spec *spec,
 SB_API size_t sb_batch_count(const struct sb_batch *batch);
 /** "PATH:SYMBOL" of the @p index th target. */
 SB_API const char *sb_batch_label(const struct sb_batch *batch, size_t index);
+/** What is there; delays in an SB_SYMBOL_IFUNC come once a process only. */
+SB_API enum sb_symbol_kind sb_batch_kind(const struct sb_batch *batch, size_t index);
 /** Its id, once sb_session_add() has added it; 0 before. */
 SB_API uint64_t sb_batch_id(const struct sb_batch *batch, size_t index);
 

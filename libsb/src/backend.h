@@ -27,6 +27,7 @@ struct sb_target {
 	uint64_t offset;
 	char *label;
 	struct sb_target_options options;
+	enum sb_symbol_kind kind;
 	uint64_t id; /* 0 until it was added */
 };
 

@@ -116,7 +116,8 @@ int sb_batch_add(struct sb_batch *batch, struct sb_elf *elf, const char *symbol,
 			(struct sb_target){ .fd = fd,
 					    .offset = sb_places_offset(places, i),
 					    .label = label,
-					    .options = options };
+					    .options = options,
+					    .kind = sb_places_kind(places, i) };
 	}
 	sb_places_free(places);
 	return count;
@@ -198,6 +199,11 @@ size_t sb_batch_count(const struct sb_batch *batch)
 const char *sb_batch_label(const struct sb_batch *batch, size_t index)
 {
 	return index < batch->count ? batch->targets[index].label : "";
+}
+
+enum sb_symbol_kind sb_batch_kind(const struct sb_batch *batch, size_t index)
+{
+	return index < batch->count ? batch->targets[index].kind : SB_SYMBOL_FUNCTION;
 }
 
 uint64_t sb_batch_id(const struct sb_batch *batch, size_t index)

@@ -336,6 +336,7 @@ static void symbols_become_targets(void **state)
 	/* The descriptor is the batch's own and does not leak into children. */
 	assert_true(fcntl(batch->targets[0].fd, F_GETFD) & FD_CLOEXEC);
 	assert_int_equal(sb_batch_id(batch, 0), 0);
+	assert_int_equal(sb_batch_kind(batch, 0), SB_SYMBOL_FUNCTION);
 	assert_string_equal(sb_batch_label(batch, 1), "");
 	sb_batch_free(batch);
 }
@@ -344,11 +345,14 @@ static void glob_adds_each_place(void **state)
 {
 	struct sb_batch *batch = sb_batch_new();
 	struct sb_elf *elf = fixture();
-	int count = sb_batch_add(batch, elf, "fixture_*", NULL, NULL);
+	int count = sb_batch_add(batch, elf, "fixture_*", NULL, NULL), choosers = 0;
 
 	(void)state;
 	assert_true(count >= 8);
 	assert_int_equal(sb_batch_count(batch), count);
+	for (int i = 0; i < count; i++)
+		choosers += sb_batch_kind(batch, i) == SB_SYMBOL_IFUNC;
+	assert_int_equal(choosers, 1);
 	for (int i = 0; i < count; i++) {
 		assert_int_equal(batch->targets[i].fd, batch->targets[0].fd);
 		for (int k = 0; k < i; k++)
