@@ -47,10 +47,14 @@ function __sbctl_present
     sbctl list --persistent 2>/dev/null | awk 'NR > 1 { print $NF }'
 end
 
+function __sbctl_wants_file
+    contains -- (commandline -opc)[-1] -f --file -T --targets -o --output -c --cgroup
+end
+
 complete -c sbctl -f
-complete -c sbctl -n 'test -z (__sbctl_command)' -a '(__sbctl_commands)'
+complete -c sbctl -n __sbctl_wants_file -F
+complete -c sbctl -n 'test -z "$(__sbctl_command)"' -a '(__sbctl_commands)'
 complete -c sbctl -n 'string match -q -- "-*" (commandline -ct)' -a '(__sbctl_options)'
 complete -c sbctl -n 'contains -- (__sbctl_command) add run symbols' -a '(__sbctl_targets)'
 complete -c sbctl -n 'contains -- (__sbctl_command) remove update' -a '(__sbctl_present)'
-complete -c sbctl -n 'test (__sbctl_command) = load' -a 'max_targets='
-complete -c sbctl -n '__fish_contains_opt -s f file; or __fish_contains_opt -s T targets' -F
+complete -c sbctl -n 'contains -- (__sbctl_command) load' -a 'max_targets='

@@ -227,6 +227,11 @@ def test_pid_limits_to_a_tree(sbctl: Sbctl, library: str, loop: str) -> None:
         other.kill()
 
 
+def test_ifunc_is_pointed_out(sbctl: Sbctl, library: str) -> None:
+    assert "IFUNC" in sbctl("add", f"{library}:fixture_ifunc").stderr
+    assert "IFUNC" not in sbctl("add", f"{library}:fixture_second").stderr
+
+
 def test_every(sbctl: Sbctl, library: str, loop: str) -> None:
     add_or_skip(sbctl, f"{library}:fixture_second", "1us", "--every=5")
     sbctl("enable")
@@ -562,37 +567,38 @@ def test_run_takes_a_signal_of_the_terminal_once(
     script.write_text(
         "import signal, time\n"
         "n = 0\n"
-        "def count(*_):\n    global n\n    n += 1\n"
+        "def count(*_):\n"
+        "    global n\n"
+        "    n += 1\n"
+        "    print('got', flush=True)\n"
         "signal.signal(signal.SIGINT, count)\n"
         "print('ready', flush=True)\n"
         "end = time.monotonic() + 60\n"
         "while not n and time.monotonic() < end: time.sleep(0.05)\n"
-        "time.sleep(1)\nprint('times', n)\n"
+        "time.sleep(2)\n"
+        "print('times', n)\n"
     )
     master, slave = os.openpty()
+    target = f"{library}:fixture_second"
+    command = [sbctl.program, "run", "-q", target, "--", "/usr/bin/python3", script]
+    text = b""
+
+    def read_until(word: bytes) -> None:
+        nonlocal text
+        while word not in text:
+            text += os.read(master, 1000)
+
     with subprocess.Popen(
-        [
-            "setsid",
-            "--ctty",
-            sbctl.program,
-            "run",
-            "-q",
-            f"{library}:fixture_second",
-            "--",
-            "/usr/bin/python3",
-            script,
-        ],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
+        ["setsid", "--ctty", *command], stdin=slave, stdout=slave, stderr=slave
     ) as running:
         os.close(slave)
-        text = b""
-        while b"ready" not in text:
-            text += os.read(master, 1000)
+        read_until(b"ready")
+        # sbctl sees the signal after the command, so that two do not become one.
+        running.send_signal(signal.SIGSTOP)
         os.write(master, b"\x03")
-        while b"times" not in text:
-            text += os.read(master, 1000)
+        read_until(b"got")
+        running.send_signal(signal.SIGCONT)
+        read_until(b"times")
         running.wait(60)
     os.close(master)
     assert b"times 1" in text
