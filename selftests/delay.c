@@ -118,22 +118,24 @@ TEST_F(length, wall_time_grows_by_the_delays)
 
 /*
  * How much more than asked for a call takes depends on what else the machine
- * does.  That the quickest of many is not far off shows that none is delayed
- * twice.
+ * does.  The quickest of many shows that the delay is there, beside the time
+ * that a hit takes in any case, and there once.
  */
-TEST_F(length, no_call_is_delayed_twice)
+TEST_F(length, quickest_call_is_delayed_once)
 {
 	struct speed_bump_target target = sb_own_target(SB_PLAIN, 0);
-	__u64 counted;
+	__u64 counted, delayed;
 
-	if (variant->delay_ns < 100000)
-		SKIP(return, "a hit alone may take longer than the delay");
 	if (variant->calls < 100)
 		SKIP(return, "too few calls for one of them to be undisturbed");
 	ASSERT_EQ(sb_add(self->dev, &target), 0);
 	counted = quickest_call(variant->calls);
 	ASSERT_EQ(sb_set_delay(self->dev, target.id, variant->delay_ns), 0);
-	EXPECT_LT(quickest_call(variant->calls), (variant->delay_ns + counted) * 3 / 2);
+	delayed = quickest_call(variant->calls);
+	ksft_print_msg("quickest call: %lld ns, with a delay of %lld ns: %lld ns\n", counted,
+		       variant->delay_ns, delayed);
+	EXPECT_GE(delayed, counted + variant->delay_ns / 2);
+	EXPECT_LT(delayed, (variant->delay_ns + counted) * 3 / 2);
 }
 
 /* Neither the clock of the statistics nor that of user space may be off. */
