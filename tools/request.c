@@ -8,39 +8,16 @@
 #include "request.h"
 #include "sbctl.h"
 
-/* The name of an IFUNC looks like the function that it chooses. */
-static void note_choosers(const struct sb_batch *batch, size_t from)
-{
-	const char *label = NULL;
-	size_t count = 0;
-
-	for (size_t i = from; i < sb_batch_count(batch); i++) {
-		if (sb_batch_kind(batch, i) != SB_SYMBOL_IFUNC)
-			continue;
-		if (!count++)
-			label = sb_batch_label(batch, i);
-	}
-	if (count)
-		note("%s%s: the code there only chooses a function, once a process "
-		     "(IFUNC); "
-		     "'sbctl symbols' shows those that it chooses from",
-		     label, count > 1 ? " and others" : "");
-}
-
 static int request_spec(struct request *request, const struct sb_spec *spec,
 			const char *file, struct sb_error *err)
 {
-	size_t before = sb_batch_count(request->batch);
-
 	if (request->no_pid && sb_spec_given(spec) & SB_SPEC_PID)
 		return fail(
 			"%s:%s: pid= can't be given here, the target is for the command "
 			"that is run",
 			sb_spec_left(spec), sb_spec_right(spec));
-	if (sb_batch_add_spec(request->batch, spec, &request->options, err) >= 0) {
-		note_choosers(request->batch, before);
+	if (sb_batch_add_spec(request->batch, spec, &request->options, err) >= 0)
 		return 0;
-	}
 	if (file)
 		return fail("%s:%u: %s", file, sb_spec_line(spec), sb_error_message(err));
 	return fail_with(err);
@@ -106,7 +83,7 @@ static bool has_native_line(const char *text)
 int request_file(struct request *request, const char *path, struct sb_error *err)
 {
 	const char *name = strcmp(path, "-") ? path : "standard input";
-	size_t length, python = 0;
+	size_t length;
 	struct sb_specs *specs;
 	int ret = 0;
 	char *text;
@@ -128,13 +105,33 @@ int request_file(struct request *request, const char *path, struct sb_error *err
 		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_NATIVE)
 			ret = request_spec(request, spec, name, err);
 		else
-			python++;
+			request->passed_over++;
 	}
-	if (python && !ret)
-		note("%s: %zu Python %s passed over, sbctl delays native functions only",
-		     name, python, python == 1 ? "pattern" : "patterns");
 	sb_specs_free(specs);
 	return ret;
+}
+
+void request_notes(const struct request *request)
+{
+	const char *label = NULL;
+	size_t choosers = 0;
+
+	if (request->passed_over)
+		note("%zu Python %s passed over, sbctl delays native functions only",
+		     request->passed_over,
+		     request->passed_over == 1 ? "pattern" : "patterns");
+	for (size_t i = 0; i < sb_batch_count(request->batch); i++) {
+		if (sb_batch_kind(request->batch, i) != SB_SYMBOL_IFUNC)
+			continue;
+		if (!choosers++)
+			label = sb_batch_label(request->batch, i);
+	}
+	/* The name of an IFUNC looks like the function that it chooses. */
+	if (choosers)
+		note("%s%s: the code there only chooses a function, once a process "
+		     "(IFUNC); "
+		     "'sbctl symbols' shows those that it chooses from",
+		     label, choosers > 1 ? " and others" : "");
 }
 
 bool is_target(const char *argument)
