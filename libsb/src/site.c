@@ -113,17 +113,6 @@ static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)
 	return index;
 }
 
-/* Nobody has seen it. If another slot was given out since it stays unused. */
-static void give_back_slot(struct sb_site_table *table, uint32_t index)
-{
-	uint32_t used = index + 1;
-
-	if (index < table->capacity)
-		atomic_compare_exchange_strong_explicit(&table->header->slots_used, &used,
-							index, memory_order_relaxed,
-							memory_order_relaxed);
-}
-
 static void publish_slot(struct sb_site_table *table, uint32_t index,
 			 const struct sb_site *site)
 {
@@ -147,7 +136,7 @@ static __attribute__((noinline, cold)) uint64_t adopt(struct sb_site *site,
 		publish_slot(site->table, index, site);
 		return mine;
 	}
-	give_back_slot(site->table, index);
+	/* Another thread was faster. The slot stays unused. */
 	return where;
 }
 
