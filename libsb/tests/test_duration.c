@@ -114,5 +114,6 @@ int main(void)
 		cmocka_unit_test(reads_what_it_writes),
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -317,5 +317,6 @@ int main(void)
 		cmocka_unit_test(survives_noise),
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, make_error, free_error);
 }

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Built twice: as it is, and with SB_CLOCKSOURCE_FILE naming no file, where
+ * clock_gettime(2) is all there is. Times are only compared with times of the same
+ * run, and of many the least counts: noise only ever adds.
+ */
+#include "unit.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "spin.h"
+
+static void *first_call(void *arg)
+{
+	*(uint64_t *)arg = sb_spin_ticks_to_ns(sb_spin_ns_to_ticks(1000000));
+	return NULL;
+}
+
+/* Whoever comes first calibrates, and the others wait for it. */
+static void all_threads_may_be_first(void **state)
+{
+	pthread_t threads[8];
+	uint64_t ns[8] = { 0 };
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, first_call, &ns[i]),
+				 0);
+	for (int i = 0; i < 8; i++) {
+		pthread_join(threads[i], NULL);
+		assert_in_range(ns[i], 999990, 1000010);
+	}
+}
+
+static void trusts_the_kernels_choice(void **state)
+{
+	(void)state;
+	assert_int_equal(sb_clock_for("kvm-clock"), SB_CLOCK_GETTIME);
+	assert_int_equal(sb_clock_for("hpet"), SB_CLOCK_GETTIME);
+	assert_int_equal(sb_clock_for("hyperv_clocksource_tsc_page"), SB_CLOCK_GETTIME);
+	assert_int_equal(sb_clock_for(""), SB_CLOCK_GETTIME);
+#if defined(__x86_64__)
+	assert_int_equal(sb_clock_for("tsc"), SB_CLOCK_TSC);
+	assert_int_equal(sb_clock_for("arch_sys_counter"), SB_CLOCK_GETTIME);
+#elif defined(__aarch64__)
+	assert_int_equal(sb_clock_for("arch_sys_counter"), SB_CLOCK_CNTVCT);
+#endif
+#ifdef SB_CLOCKSOURCE_FILE
+	assert_string_equal(sb_spin_clock_name(), "clock_gettime");
+#else
+	assert_non_null(sb_spin_clock_name());
+#endif
+}
+
+static void converts_without_overflow(void **state)
+{
+	static const uint64_t hour = UINT64_C(3600000000000);
+
+	(void)state;
+	for (uint64_t ns = 100; ns < 1000000 * hour; ns = ns * 3 + 1) {
+		uint64_t back = sb_spin_ticks_to_ns(sb_spin_ns_to_ticks(ns));
+		uint64_t off = back > ns ? back - ns : ns - back;
+
+		/* A tick may be as long as a microsecond. */
+		assert_true(off <= 1000 + ns / 1000000);
+	}
+	assert_true(sb_spin_ns_to_ticks(UINT64_MAX) >=
+		    sb_spin_ns_to_ticks(1000000 * hour));
+	assert_true(sb_spin_ticks_to_ns(UINT64_MAX) >=
+		    sb_spin_ticks_to_ns(UINT64_MAX / 2));
+	assert_int_equal(sb_spin_ticks_to_ns(0), 0);
+}
+
+static uint64_t now_ns(void)
+{
+	return sb_clock_gettime();
+}
+
+/* The rate against CLOCK_MONOTONIC, over a time that was not the calibration's. */
+static void runs_at_the_right_rate(void **state)
+{
+	struct timespec nap = { .tv_nsec = 20000000 };
+	double best = 1;
+
+	(void)state;
+	/* What comes between the two readings at an end is in one difference only. */
+	for (int i = 0; i < 10; i++) {
+		uint64_t ns = now_ns(), ticks = sb_spin_ticks();
+		double off;
+
+		nanosleep(&nap, NULL);
+		ticks = sb_spin_ticks() - ticks;
+		ns = now_ns() - ns;
+		off = fabs((double)sb_spin_ticks_to_ns(ticks) / (double)ns - 1);
+		if (off < best)
+			best = off;
+	}
+	assert_true(best < 0.001);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* What a delay takes, of what was asked: 1.0 is right. */
+static double delivered(uint64_t ns)
+{
+	enum { ROUNDS = 200 };
+	int n = ns < 100000 ? (int)(100000 / ns) : 1;
+	double took[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		uint64_t start = now_ns();
+
+		for (int j = 0; j < n; j++)
+			sb_spin_delay(ns);
+		took[i] = (double)(now_ns() - start) / n / (double)ns;
+	}
+	qsort(took, ROUNDS, sizeof(took[0]), by_value);
+	return took[ROUNDS / 10];
+}
+
+static void delays_as_asked(void **state)
+{
+	static const uint64_t delays[] = { 200, 500, 1000, 10000, 100000 };
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(delays); i++) {
+		double ratio = delivered(delays[i]);
+
+		if (ratio < 0.9 || ratio > 1.25)
+			fail_msg("%u ns: %.3f times", (unsigned int)delays[i], ratio);
+	}
+}
+
+static void tells_what_it_took(void **state)
+{
+	(void)state;
+	assert_int_equal(sb_spin_delay(0), 0);
+	for (uint64_t ns = 100; ns < 1000000; ns *= 3) {
+		uint64_t start = now_ns(), told = sb_spin_delay(ns);
+		uint64_t took = now_ns() - start;
+
+		assert_true(told >= ns - ns / 5);
+		/* By another clock, read before and after. */
+		assert_true(told <= took + took / 100 + 200);
+	}
+}
+
+/* An entry of a list that is in no cache, each from the one before. */
+struct chain {
+	size_t next;
+	char line[64 - sizeof(size_t)];
+};
+
+static struct chain *make_chain(size_t length)
+{
+	struct chain *chain = malloc(length * sizeof(*chain));
+
+	assert_non_null(chain);
+	for (size_t i = 0; i < length; i++)
+		chain[i].next = i;
+	srandom(5);
+	for (size_t i = length - 1; i > 0; i--) {
+		size_t j = (size_t)random() % i, swap = chain[i].next;
+
+		chain[i].next = chain[j].next;
+		chain[j].next = swap;
+	}
+	return chain;
+}
+
+/*
+ * A delay comes on top of a cache miss before it. Where the counter is read while
+ * the load is still under way most of the delay disappears behind it.
+ */
+static void delays_do_not_overlap(void **state)
+{
+	enum { ROUNDS = 100, STEPS = 500 };
+	struct chain *chain = make_chain(1 << 20);
+	double alone[ROUNDS], delayed[ROUNDS];
+	size_t at = 0;
+
+	(void)state;
+	for (int i = 0; i < ROUNDS; i++) {
+		uint64_t start = now_ns();
+
+		for (int j = 0; j < STEPS; j++)
+			at = chain[at].next;
+		alone[i] = (double)(now_ns() - start) / STEPS;
+		start = now_ns();
+		for (int j = 0; j < STEPS; j++) {
+			at = chain[at].next;
+			sb_spin_delay(100);
+		}
+		delayed[i] = (double)(now_ns() - start) / STEPS;
+	}
+	qsort(alone, ROUNDS, sizeof(alone[0]), by_value);
+	qsort(delayed, ROUNDS, sizeof(delayed[0]), by_value);
+	assert_true(at < 1 << 20);
+	free(chain);
+	if (delayed[ROUNDS / 2] - alone[ROUNDS / 2] < 70)
+		fail_msg("a delay of 100 ns made %.0f ns of %.0f", delayed[ROUNDS / 2],
+			 alone[ROUNDS / 2]);
+}
+
+static void spins_until(void **state)
+{
+	uint64_t deadline = sb_spin_ticks() + sb_spin_ns_to_ticks(50000);
+	uint64_t last = sb_spin_until(deadline);
+
+	(void)state;
+	assert_true(last >= deadline);
+	assert_true(sb_spin_ticks() >= last);
+	/* What has passed has passed, also in numbers that wrapped around. */
+	last = sb_spin_until(deadline);
+	assert_true(sb_spin_ticks_to_ns(last - deadline) < UINT64_C(1000000000));
+	sb_spin_until(sb_spin_ticks() - (UINT64_C(1) << 62));
+}
+
+static void knows_its_cost(void **state)
+{
+	uint64_t cost = sb_spin_clock_overhead_ns(), best = UINT64_MAX;
+
+	(void)state;
+	assert_true(cost > 0);
+	assert_int_equal(sb_spin_min_delay_ns(), 2 * cost);
+	for (int i = 0; i < 100; i++) {
+		uint64_t start = now_ns(), took;
+
+		for (int j = 0; j < 100; j++)
+			sb_spin_ticks();
+		took = (now_ns() - start) / 100;
+		if (took < best)
+			best = took;
+	}
+	assert_true(cost <= 3 * best + 3);
+	assert_true(best <= 3 * cost + 3);
+}
+
+static void follows_the_monotonic_clock(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		uint64_t before = now_ns(), here = sb_clock_monotonic(sb_clock_stamp());
+		uint64_t after = now_ns();
+
+		/* Within a bracket, give or take what the rate is off in a second. */
+		assert_in_range(here, before - 100000, after + 100000);
+		if (i % 100 == 0)
+			sb_clock_set_anchor();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_threads_may_be_first),
+		cmocka_unit_test(trusts_the_kernels_choice),
+		cmocka_unit_test(converts_without_overflow),
+		cmocka_unit_test(runs_at_the_right_rate),
+		cmocka_unit_test(delays_as_asked),
+		cmocka_unit_test(tells_what_it_took),
+		cmocka_unit_test(delays_do_not_overlap),
+		cmocka_unit_test(spins_until),
+		cmocka_unit_test(knows_its_cost),
+		cmocka_unit_test(follows_the_monotonic_clock),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
