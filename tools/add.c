@@ -218,6 +218,8 @@ static int add(struct config *config, struct request *request, struct sb_error *
 		ret = fail_with(err);
 	else
 		ret = print_added(session, config, request->batch, err);
+	if (!ret)
+		request_notes(request);
 	sb_session_close(session);
 	return ret;
 }

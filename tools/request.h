@@ -9,6 +9,7 @@ struct request {
 	struct sb_batch *batch;
 	struct sb_target_options options; /* of targets that say nothing else */
 	bool no_pid;			  /* a target may not name a process */
+	size_t passed_over;		  /* Python patterns in files */
 };
 
 /*
@@ -22,6 +23,9 @@ int request_text(struct request *request, const char *text, struct sb_error *err
  * every line is a native target.
  */
 int request_file(struct request *request, const char *path, struct sb_error *err);
+
+/* Once it has been added: what a person might not expect of it. */
+void request_notes(const struct request *request);
 
 /*
  * Whether an argument is a target and not a delay: it has the ':' that no delay has.

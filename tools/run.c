@@ -381,6 +381,8 @@ static int add_targets(const struct config *config, struct sb_session *session, 
 		ret = request_file(&request, config->files[i], err);
 	if (!ret && sb_session_add(session, request.batch, NULL, err))
 		ret = fail_with(err);
+	if (!ret && !config->quiet)
+		request_notes(&request);
 	sb_batch_free(request.batch);
 	return ret;
 }

@@ -229,6 +229,8 @@ def test_pid_limits_to_a_tree(sbctl: Sbctl, library: str, loop: str) -> None:
 
 def test_ifunc_is_pointed_out(sbctl: Sbctl, library: str) -> None:
     assert "IFUNC" in sbctl("add", f"{library}:fixture_ifunc").stderr
+    # An error is one line, whatever there was to say beside it.
+    sbctl.fails("add", f"{library}:fixture_ifunc")
     assert "IFUNC" not in sbctl("add", f"{library}:fixture_second").stderr
 
 
