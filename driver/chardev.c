@@ -69,10 +69,12 @@ static int entries_check(u64 entries, u32 count, u32 entry_size, size_t min_size
 		return -EINVAL;
 	if (!count)
 		return 0;
-	if (!entries || entry_size < min_size)
+	if (entry_size < min_size)
 		return -EINVAL;
 	if (entry_size > PAGE_SIZE)
 		return -E2BIG;
+	if (!entries)
+		return -EFAULT;
 	return 0;
 }
 

@@ -15,6 +15,7 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
@@ -39,9 +40,15 @@ static u32 target_count;
 /* Targets that are made and not yet freed: those in the table and the dying. */
 static atomic_t allocated = ATOMIC_INIT(0);
 
-/* Protects @unused.  Innermost. */
+/*
+ * Protects @unused and the number of times that something was put there; what
+ * was put there up to the @unused_freed th time has been let go of.  Innermost.
+ */
 static DEFINE_SPINLOCK(unused_lock);
 static LIST_HEAD(unused);
+static u64 unused_put;
+static u64 unused_freed;
+static DECLARE_WAIT_QUEUE_HEAD(unused_wait);
 static struct workqueue_struct *unused_wq;
 
 /* The inode that mappings of the file have, which is below an overlay. */
@@ -88,9 +95,11 @@ static void free_unused(struct work_struct *work)
 {
 	struct sb_target *t, *next;
 	LIST_HEAD(list);
+	u64 put;
 
 	spin_lock(&unused_lock);
 	list_splice_init(&unused, &list);
+	put = unused_put;
 	spin_unlock(&unused_lock);
 	if (list_empty(&list))
 		return;
@@ -100,6 +109,8 @@ static void free_unused(struct work_struct *work)
 		sb_target_put(t);
 		cond_resched();
 	}
+	WRITE_ONCE(unused_freed, put);
+	wake_up_all(&unused_wait);
 }
 
 static DECLARE_WORK(unused_work, free_unused);
@@ -125,8 +136,21 @@ static void targets_retire(struct list_head *list)
 
 	spin_lock(&unused_lock);
 	list_splice_init(list, &unused);
+	unused_put++;
 	spin_unlock(&unused_lock);
 	queue_work(unused_wq, &unused_work);
+}
+
+/*
+ * Give the work the time that it takes when nobody is in a long delay, so that
+ * whoever removed a target can unmount its file system next.  No promise: with
+ * such a delay under way nobody waits for its end.
+ */
+static void targets_settle(void)
+{
+	u64 put = READ_ONCE(unused_put);
+
+	wait_event_timeout(unused_wait, READ_ONCE(unused_freed) >= put, HZ / 10);
 }
 
 static void table_unlink(struct sb_target *t)
@@ -377,6 +401,7 @@ int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u3
 
 	*failed = best_effort ? missing : first;
 	targets_retire(&list);
+	targets_settle();
 	return first < count ? -ENOENT : 0;
 }
 
@@ -396,6 +421,7 @@ void sb_target_remove_all(struct sb_session *session)
 	}
 	mutex_unlock(&table_lock);
 	targets_retire(&list);
+	targets_settle();
 }
 
 static bool target_get(struct sb_target *t)
