@@ -125,7 +125,6 @@ int engine_set(PyObject *table, const char *text, Py_ssize_t length, PyObject *p
 	engine.specs = specs;
 	engine.patterns = patterns;
 	engine.rules = rules;
-	engine.full = false;
 	for (size_t i = 0; i < sb_specs_count(specs); i++)
 		engine.resumes |= rules[i].resume;
 	return 0;
@@ -175,16 +174,16 @@ static int match(const char *module, const char *file, const char *qualname)
 static struct sb_site *site_of(const char *module, const char *file, const char *qualname,
 			       const struct rule *rule)
 {
-	size_t length = strlen(module ? module : file) + strlen(qualname) + 2;
+	const char *left = module ? module : file;
+	size_t length = strlen(left) + strlen(qualname) + 2;
 	char small[256], *name = small;
 	struct sb_site *site = NULL;
 
 	if (length > sizeof(small))
 		name = malloc(length);
 	if (name) {
-		snprintf(name, length, "%s:%s", module ? module : file, qualname);
+		stpcpy(stpcpy(stpcpy(name, left), ":"), qualname);
 		site = sb_site_get(table_get(engine.table), name, &rule->policy, NULL);
-		engine.full |= !site;
 	}
 	if (name != small)
 		free(name);

@@ -36,7 +36,6 @@ struct engine {
 	struct sb_patterns *patterns;
 	struct rule *rules; /* one for each of specs */
 	bool resumes;	    /* some rule has resume */
-	bool full;	    /* the table had no room for a site */
 };
 
 extern struct engine engine;

@@ -126,11 +126,6 @@ static PyObject *overhead_ns(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(no
 	return PyLong_FromLongLong(core.overhead_ns < 0 ? 0 : core.overhead_ns);
 }
 
-static PyObject *table_full(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
-{
-	return PyBool_FromLong(engine.full);
-}
-
 /* progress(name="default", n=1) */
 static PyObject *progress(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
@@ -150,8 +145,8 @@ static PyObject *progress(PyObject *Py_UNUSED(module), PyObject *args, PyObject 
 	sites = table_get(engine.table);
 	if (!sites)
 		return NULL;
-	if (sb_progress_add(sites, name, (uint64_t)n))
-		engine.full = true;
+	/* A full table is no failure of the program that is measured: Table.lost. */
+	sb_progress_add(sites, name, (uint64_t)n);
 	Py_RETURN_NONE;
 }
 
@@ -189,7 +184,6 @@ static PyMethodDef core_methods[] = {
 	{ "stop", stop, METH_NOARGS, NULL },
 	{ "clear_cache", clear_cache, METH_NOARGS, NULL },
 	{ "overhead_ns", overhead_ns, METH_NOARGS, NULL },
-	{ "table_full", table_full, METH_NOARGS, NULL },
 	{ "progress", (PyCFunction)(void (*)(void))progress, METH_VARARGS | METH_KEYWORDS,
 	  PyDoc_STR(
 		  "progress($module, /, name='default', n=1)\n--\n\n"

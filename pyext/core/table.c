@@ -187,7 +187,25 @@ static PyMethodDef table_methods[] = {
 	{ NULL, NULL, 0, NULL },
 };
 
+/* How many sites found no room in the table. */
+static PyObject *table_get_lost(PyObject *self, void *Py_UNUSED(closure))
+{
+	struct sb_site_table *table = table_get(self);
+	struct sb_site_list *list;
+	PyObject *lost;
+
+	if (!table)
+		return NULL;
+	list = sb_site_table_read(table);
+	if (!list)
+		return PyErr_NoMemory();
+	lost = PyLong_FromUnsignedLongLong(sb_site_list_lost(list));
+	sb_site_list_free(list);
+	return lost;
+}
+
 static PyGetSetDef table_getset[] = {
+	{ "lost", table_get_lost, NULL, NULL, NULL },
 	{ "enabled", table_get_enabled, table_set_enabled, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

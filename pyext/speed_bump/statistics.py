@@ -29,11 +29,16 @@ class FunctionStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """All functions that matched, the native ones apart, and the progress points."""
+    """All functions that matched, the native ones apart, and the progress points.
+
+    ``lost`` is how many functions found no room to be counted; they were not delayed,
+    but in a child that was forked.
+    """
 
     functions: tuple[FunctionStatistics, ...] = ()
     native: tuple[FunctionStatistics, ...] = ()
     progress: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
 
     @property
     def calls(self) -> int:
@@ -77,4 +82,5 @@ def read(
                 )
             )
     functions.sort(key=lambda f: (-f.measured_ns, -f.calls, f.name))
-    return Statistics(tuple(functions), tuple(native), progress)
+    lost = table.lost if table else 0
+    return Statistics(tuple(functions), tuple(native), progress, lost)

@@ -66,6 +66,8 @@ def test_verdicts() -> None:
     verdict, supported = judge(Interval(0.4, -0.1, 0.9), 8)
     assert verdict.startswith("inconclusive: needs about ")
     assert not supported
+    verdict, supported = judge(Interval(3.0, 0.5, 5.5), 8)
+    assert verdict.startswith("inconclusive: needs about ")
     verdict, supported = judge(Interval(0.4, -100, 100), 8)
     assert verdict == "inconclusive: the delay is lost in the noise, use a longer one"
 

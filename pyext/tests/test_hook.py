@@ -495,3 +495,15 @@ def test_slow_refuses() -> None:
     for pattern, delay in (("nothing", 5), ("a:b", "soon"), ("a:b", -1), ("", 5)):
         with pytest.raises(speed_bump.ConfigError):
             speed_bump.slow(pattern, delay)
+
+
+def test_more_functions_than_the_table_has_room_for() -> None:
+    from speed_bump import control
+    from speed_bump._core import Table
+
+    control._install(Config([f"{HERE}:*"], delay_ns=1000), Table(capacity=3))
+    for function in (plain, other, outer, Outer.static, Outer.klass):
+        function()
+    stats = speed_bump.stats()
+    assert len(stats.functions) == 3
+    assert stats.lost > 0

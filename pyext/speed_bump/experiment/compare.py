@@ -92,7 +92,8 @@ class Comparison:
                 block = trial.block
                 tick.event(f"{block - 1} of {self.blocks} blocks: {self.so_far()}")
             tick.now(
-                f"run {trial.number} of {trial.total}: {trial.arm.name} | {self.so_far()}"
+                f"run {trial.number} of {trial.total}: {trial.arm.short} | "
+                f"{self.so_far()}"
             )
             result = runner.run(self._slowed(trial.arm))
             self.interrupted = result.interrupted
@@ -148,7 +149,7 @@ class Comparison:
             if found.criticality is None:
                 continue
             number = f"{found.criticality.value:.2f}" if found.supported else "?"
-            parts.append(f"{arm.name} {number}")
+            parts.append(f"{arm.short} {number}")
         return "criticality " + ", ".join(parts) if parts else "nothing known yet"
 
     # ------------------------------------------------------------------ results
@@ -175,7 +176,7 @@ class Comparison:
         known = found.pairs > 0
         shown = found.criticality if found.supported else None
         return [
-            arm.name,
+            arm.short,
             human(arm.delay_ns),
             f"{self._calls(arm):,.0f}" if known else "-",
             human(found.injected_ns) if known else "-",

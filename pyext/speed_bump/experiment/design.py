@@ -10,6 +10,7 @@ is a randomised complete block design (Box, Hunter & Hunter, Statistics for Expe
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,8 +33,15 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Which it is, in full."""
         return self.target.pattern if self.target else "baseline"
+
+    @property
+    def short(self) -> str:
+        """The same, of a path only its last part."""
+        if self.target and self.target.native:
+            return f"{os.path.basename(self.target.left)}:{self.target.right}"
+        return self.name
 
 
 BASELINE = Arm(None)

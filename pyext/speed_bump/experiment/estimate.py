@@ -13,6 +13,8 @@ CONFIDENCE = 0.95
 THRESHOLD = 0.2
 # Half an interval is never asked to be narrower than this.
 FINEST = 0.05
+# A wider interval on either side says too little of a number to print it.
+WIDEST = 0.5
 # Nobody makes more runs than these for one answer.
 MOST_PAIRS = 1000
 
@@ -127,9 +129,10 @@ def estimate(
 
 def judge(criticality: Interval, pairs: int) -> tuple[str, bool]:
     """A verdict in words, and whether the data support a number."""
-    if criticality.low > THRESHOLD:
+    precise = (criticality.high - criticality.low) / 2 <= WIDEST
+    if precise and criticality.low > THRESHOLD:
         return "matters", True
-    if criticality.high < THRESHOLD:
+    if precise and criticality.high < THRESHOLD:
         return "hidden", True
     more = more_pairs(criticality, pairs)
     if more > MOST_PAIRS:
@@ -141,11 +144,11 @@ def more_pairs(criticality: Interval, pairs: int) -> int:
     """How many more pairs would decide, should they scatter like those made.
 
     The half width of an interval shrinks with the root of the number of pairs; it must
-    become the distance to the threshold.
+    become the distance to the threshold, and ``WIDEST`` at most.
     """
     half = (criticality.high - criticality.low) / 2
     error = half / student_quantile(pairs - 1) * math.sqrt(pairs)
-    distance = max(abs(criticality.value - THRESHOLD), FINEST)
+    distance = min(max(abs(criticality.value - THRESHOLD), FINEST), WIDEST)
 
     def decides(count: int) -> bool:
         return student_quantile(count - 1) * error / math.sqrt(count) < distance

@@ -44,10 +44,17 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
         ("target", LEFT),
     ]
     rows = [
-        [f"{f.calls:,}", f"{f.delayed:,}", human(f.measured_ns), f.name, f.target]
+        [
+            f"{f.calls:,}",
+            f"{f.delayed:,}",
+            human(f.measured_ns),
+            os.path.basename(f.name) if f.target.startswith("native:") else f.name,
+            f.target,
+        ]
         for f in result.functions
+        if f.calls
     ]
-    silent = [t for t in targets if not result.of(t)]
+    silent = [t for t in targets if not result.calls(t)]
     rows += [["0", "0", "0 ns", "-", t.pattern] for t in silent]
     injected = sum(f.measured_ns for f in result.functions)
     lines = [
@@ -55,6 +62,8 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
         f"{human(injected)} injected in {human(result.wall_ns)}, "
         f"{result.processes} Python process{'es' * (result.processes != 1)}",
     ]
+    if result.lost:
+        lines.append(f"{result.lost:,} functions are missing: more than the table holds")
     lines += [f"progress {name}: {n:,}" for name, n in sorted(result.progress.items())]
     return "\n".join(lines)
 

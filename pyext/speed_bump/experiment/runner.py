@@ -16,6 +16,9 @@ from speed_bump.control import NATIVE_OWNER, PROCESS_POINT
 from speed_bump.experiment import launch
 from speed_bump.statistics import FunctionStatistics
 
+# Functions times processes. What is not used of the file takes no memory.
+CAPACITY = 1 << 16
+
 
 @dataclass(frozen=True)
 class Slowed:
@@ -31,8 +34,8 @@ class Result:
     """One run of the program.
 
     ``processes`` is how many Python processes had the delays in force, ``functions`` what
-    was counted in all processes together, ``output`` what the program wrote where it was
-    not shown.
+    was counted in all processes together, ``lost`` how many functions found no room to be
+    counted, ``output`` what the program wrote where it was not shown.
     """
 
     status: int
@@ -41,6 +44,7 @@ class Result:
     processes: int
     functions: tuple[FunctionStatistics, ...]
     progress: dict[str, int]
+    lost: int = 0
     output: bytes = b""
 
     def of(self, target: Target) -> list[FunctionStatistics]:
@@ -92,7 +96,7 @@ class Runner:
         python = [s for s in slowed if not s.target.native]
         kernel = [s for s in slowed if s.target.native]
         self._write_targets(f"{stem}.targets", python)
-        table = _core.Table(f"{stem}.table")
+        table = _core.Table(f"{stem}.table", CAPACITY)
         probes = native.Probes(0) if kernel else None
         try:
             return self._run(stem, table, python, kernel, probes)
@@ -135,6 +139,7 @@ class Runner:
             progress.pop(PROCESS_POINT, 0),
             _by_name([*stats.functions, *stats.native]),
             progress,
+            stats.lost,
             output,
         )
 
