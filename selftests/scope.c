@@ -516,7 +516,7 @@ FIXTURE(storm)
 
 FIXTURE_SETUP(storm)
 {
-	setpgrp();
+	ASSERT_EQ(worker_own_group(), 0);
 	self->shared = mmap(NULL, sizeof(*self->shared), PROT_READ | PROT_WRITE,
 			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(self->shared, MAP_FAILED);

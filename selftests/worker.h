@@ -22,7 +22,7 @@
 #include "speed_bump_test.h"
 
 #define WORKERS		8
-#define WORKER_LIFE_S	100	/* none outlives a test that went wrong */
+#define WORKER_LIFE_S	60	/* none outlives a test that went wrong */
 
 enum worker_pipe { WORKER_GET, WORKER_TELL, WORKER_HEAR, WORKER_SAY };
 
@@ -63,14 +63,25 @@ static inline int worker_fd(int worker, enum worker_pipe end)
 }
 
 /*
- * Once, before the first worker is started.  The process group of its own is
- * what worker_end_all() ends.
+ * The process group is what worker_end_all() ends.  A test that the harness
+ * gives up goes with it, and its sessions with the test.
  */
+static inline int worker_own_group(void)
+{
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
+		return -errno;
+	setpgrp();
+	return 0;
+}
+
+/* Once, before the first worker is started. */
 static inline int worker_setup(void)
 {
-	int worker, side, fds[2];
+	int worker, side, fds[2], ret;
 
-	setpgrp();
+	ret = worker_own_group();
+	if (ret)
+		return ret;
 	for (worker = 0; worker < WORKERS; worker++) {
 		for (side = WORKER_GET; side <= WORKER_HEAR; side += 2) {
 			if (pipe(fds))
