@@ -36,7 +36,9 @@ sources_of() {
 	' || die "this machine's apt knows no Debian mirror (apt-get indextargets)"
 }
 
-# suite_apt SUITE COMMAND...: run an apt command that sees SUITE and nothing else
+# suite_apt SUITE COMMAND...: run an apt command that sees SUITE and nothing else.
+# SUITE-arm64 is the same suite with that architecture's packages beside the
+# machine's own.
 suite_apt() {
 	local dir=$cache/apt/$1
 	shift
@@ -48,7 +50,7 @@ make_suite() {
 	[[ -e $keyring ]] || die "no $keyring: run $guest/setup"
 	mkdir -p "$temp"/{lists/partial,cache/archives/partial,parts}
 	: > "$temp/status"
-	sources_of "$suite" > "$temp/sources.list"
+	sources_of "${suite%-arm64}" > "$temp/sources.list"
 	# A development suite's InRelease may be past its date: that it is signed is
 	# what counts here.
 	cat > "$temp/apt.conf" <<-EOF
@@ -64,6 +66,10 @@ make_suite() {
 		Acquire::Retries "3";
 		APT::Sandbox::User "";
 	EOF
+	if [[ $suite == *-arm64 ]]; then
+		printf 'APT::Architectures { "%s"; "arm64"; };\n' "$(dpkg --print-architecture)" \
+			>> "$temp/apt.conf"
+	fi
 }
 
 # suite_update SUITE: have the suite's newest package lists
