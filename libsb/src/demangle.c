@@ -173,8 +173,11 @@ static const char *skip_operator(const char *start, const char *at)
 		return NULL;
 	at += strlen("operator");
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (has_prefix(at, names[i]))
-			return at + strlen(names[i]);
+		if (has_prefix(at, names[i])) {
+			at += strlen(names[i]);
+			/* "operator< <int>": the blank is none between two words. */
+			return has_prefix(at, " <") ? at + 1 : at;
+		}
 	/* "operator new[]", "operator unsigned long": up to the parameters. */
 	if (*at == ' ')
 		return at + strcspn(at, "(");

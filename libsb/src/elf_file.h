@@ -27,7 +27,7 @@ struct sb_elf {
 	int fd;
 	off_t file_size;
 	char *build_id;
-	bool stripped; /* no .symtab, here or in a debug file */
+	bool stripped;		     /* no .symtab, here or in a debug file */
 	void *handle, *debug_handle; /* Elf *; names point into them */
 	int debug_fd;
 	struct segment *segments;
@@ -48,7 +48,8 @@ bool sb_elf_is_ours(const char *path);
 /* What else @name is in the file: "imported, …", "a variable, …"; or NULL. */
 const char *sb_elf_describe(struct sb_elf *elf, const char *name);
 
-/* Where "separate debug files" are; a variable for the tests. */
+/* Where separate debug files and the loader's cache are; variables for the tests. */
 extern const char *sb_elf_debug_root __attribute__((visibility("hidden")));
+extern const char *sb_elf_loader_cache __attribute__((visibility("hidden")));
 
 #endif

@@ -24,6 +24,8 @@
 #error "x86_64 and aarch64 only"
 #endif
 
+const char *sb_elf_loader_cache = "/etc/ld.so.cache";
+
 bool sb_elf_is_ours(const char *path)
 {
 	Elf64_Ehdr header;
@@ -108,7 +110,7 @@ static bool cache_read(struct cache *cache)
 	int fd;
 
 	memset(cache, 0, sizeof(*cache));
-	fd = open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC);
+	fd = open(sb_elf_loader_cache, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	if (fstat(fd, &st) || st.st_size <= 0 || st.st_size > (64 << 20)) {

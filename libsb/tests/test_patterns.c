@@ -31,6 +31,7 @@ static void matches_globs(void **state)
 		{ "[!]]", "]", false },
 		{ "[a-]", "-", true },
 		{ "[\303\244-\303\266]", "\303\245", true },
+		{ "*[!\303\244]", "\303\244", false }, /* no half of one either */
 		{ "[", "[", true },
 		{ "[abc", "[abc", true },
 		{ "a[", "a[", true },

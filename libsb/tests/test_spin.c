@@ -139,6 +139,20 @@ static void delays_as_asked(void **state)
 	}
 }
 
+/* What reading and returning take is part of a short delay, not on top of it. */
+static void short_delays_are_exact(void **state)
+{
+	double ratio = 0;
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		ratio = delivered(100);
+		if (ratio > 0.89 && ratio < 1.11)
+			return;
+	}
+	fail_msg("100 ns: %.3f times", ratio);
+}
+
 static void tells_what_it_took(void **state)
 {
 	(void)state;
@@ -266,6 +280,7 @@ int main(void)
 		cmocka_unit_test(converts_without_overflow),
 		cmocka_unit_test(runs_at_the_right_rate),
 		cmocka_unit_test(delays_as_asked),
+		cmocka_unit_test(short_delays_are_exact),
 		cmocka_unit_test(tells_what_it_took),
 		cmocka_unit_test(delays_do_not_overlap),
 		cmocka_unit_test(spins_until),

@@ -1,0 +1,782 @@
+// SPDX-License-Identifier: MIT
+#include "unit.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "demangle.h"
+#include "elf_file.h"
+
+static char fixture[4096], loop[4096], names[4096];
+static char directory[] = "/tmp/sb-elf-XXXXXX", copy[64];
+static struct sb_error *err;
+
+static int set_up(void **state)
+{
+	const char *dir = getenv("FIXTURE_DIR");
+
+	(void)state;
+	if (!dir || !getenv("SB_NAMES") || !mkdtemp(directory))
+		return -1;
+	snprintf(fixture, sizeof(fixture), "%s/libsbfixture.so", dir);
+	snprintf(loop, sizeof(loop), "%s/fixture-loop", dir);
+	snprintf(names, sizeof(names), "%s", getenv("SB_NAMES"));
+	snprintf(copy, sizeof(copy), "%s/copy.so", directory);
+	err = sb_error_new();
+	return !err;
+}
+
+static int tear_down(void **state)
+{
+	char command[128];
+
+	(void)state;
+	sb_error_free(err);
+	snprintf(command, sizeof(command), "rm -rf %s", directory);
+	return system(command);
+}
+
+static struct sb_elf *opened(const char *path)
+{
+	struct sb_elf *elf = sb_elf_open(path, err);
+
+	if (!elf)
+		fail_msg("%s", sb_error_message(err));
+	return elf;
+}
+
+/* The one place of @text; the test fails where there is none or are several. */
+static uint64_t place_of(struct sb_elf *elf, const char *text)
+{
+	struct sb_places *places = sb_elf_find(elf, text, err);
+	uint64_t offset;
+
+	if (!places)
+		fail_msg("%s", sb_error_message(err));
+	if (sb_places_count(places) != 1)
+		fail_msg("'%s' is %zu places", text, sb_places_count(places));
+	offset = sb_places_offset(places, 0);
+	sb_places_free(places);
+	return offset;
+}
+
+static size_t count_of(struct sb_elf *elf, const char *text)
+{
+	struct sb_places *places = sb_elf_find(elf, text, err);
+	size_t count;
+
+	if (!places)
+		fail_msg("%s", sb_error_message(err));
+	count = sb_places_count(places);
+	sb_places_free(places);
+	return count;
+}
+
+static void not_found(struct sb_elf *elf, const char *text, int code, const char *says)
+{
+	errno = 0;
+	if (sb_elf_find(elf, text, err))
+		fail_msg("'%s' is found", text);
+	assert_int_equal(errno, code);
+	assert_says(err, says);
+}
+
+static const struct sb_symbol *symbol_of(struct sb_elf *elf, const char *name,
+					 const char *version)
+{
+	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++) {
+		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
+		const char *its = sb_symbol_version(symbol);
+
+		if (!strcmp(sb_symbol_name(symbol), name) &&
+		    (!version || (its && !strcmp(its, version))))
+			return symbol;
+	}
+	return NULL;
+}
+
+static void lists_the_functions(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	const struct sb_symbol *symbol;
+	uint64_t last = 0;
+
+	(void)state;
+	assert_string_equal(sb_elf_path(elf), realpath(fixture, (char[PATH_MAX]){ 0 }));
+	assert_int_equal(fcntl(sb_elf_fd(elf), F_GETFL) & O_ACCMODE, O_RDONLY);
+	assert_true(fcntl(sb_elf_fd(elf), F_GETFD) & FD_CLOEXEC);
+	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++) {
+		symbol = sb_elf_symbol(elf, i);
+		assert_null(strchr(sb_symbol_name(symbol), '@'));
+		assert_true(sb_symbol_offset(symbol) >= last);
+		last = sb_symbol_offset(symbol);
+		for (size_t j = 0; j < i; j++) {
+			const struct sb_symbol *other = sb_elf_symbol(elf, j);
+
+			/* Those of .dynsym are in .symtab too. */
+			if (!strcmp(sb_symbol_name(symbol), sb_symbol_name(other)) &&
+			    sb_symbol_offset(symbol) == sb_symbol_offset(other))
+				fail_msg("%s is there twice", sb_symbol_name(symbol));
+		}
+	}
+	assert_null_with(sb_elf_symbol(elf, sb_elf_symbol_count(elf)), ERANGE);
+	symbol = symbol_of(elf, "fixture_plain", NULL);
+	assert_non_null(symbol);
+	assert_int_equal(sb_symbol_get_kind(symbol), SB_SYMBOL_FUNCTION);
+	assert_true(sb_symbol_size(symbol) > 0);
+	assert_string_equal(sb_symbol_demangled(symbol), "fixture_plain");
+	assert_int_equal(sb_symbol_get_kind(symbol_of(elf, "fixture_ifunc", NULL)),
+			 SB_SYMBOL_IFUNC);
+	assert_non_null(symbol_of(elf, "fixture_static", NULL));
+	assert_null(symbol_of(elf, "fixture_variable", NULL));
+	symbol = symbol_of(elf, "fixture_versioned", "SBFIX_1");
+	assert_non_null(symbol);
+	assert_false(sb_symbol_is_default(symbol));
+	symbol = symbol_of(elf, "fixture_versioned", "SBFIX_2");
+	assert_non_null(symbol);
+	assert_true(sb_symbol_is_default(symbol));
+	sb_elf_close(elf);
+	sb_elf_close(NULL);
+	sb_places_free(NULL);
+}
+
+/* What is in the file at the offset is what runs at the address. */
+static void offsets_are_those_of_the_code(void **state)
+{
+	static const char *const functions[] = { "fixture_plain", "fixture_push",
+						 "fixture_step", "fixture_second" };
+	void *library = dlopen(fixture, RTLD_NOW);
+	struct sb_elf *elf = opened(fixture);
+
+	(void)state;
+	assert_non_null(library);
+	for (size_t i = 0; i < COUNT_OF(functions); i++) {
+		void *address = dlsym(library, functions[i]);
+		uint64_t offset = place_of(elf, functions[i]);
+		struct link_map *map;
+		unsigned char code[8];
+		Dl_info info;
+
+		assert_non_null(address);
+		assert_int_equal(pread(sb_elf_fd(elf), code, sizeof(code), (off_t)offset),
+				 sizeof(code));
+		assert_memory_equal(code, address, sizeof(code));
+		assert_true(dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP));
+		assert_true(offset > 0 && (uintptr_t)address - map->l_addr >= offset);
+	}
+	dlclose(library);
+	sb_elf_close(elf);
+}
+
+static void finds_by_name(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	uint64_t plain = place_of(elf, "fixture_plain"), version_2;
+	struct sb_places *places;
+	char text[64];
+
+	(void)state;
+	assert_int_equal(place_of(elf, "fixture_alias"), plain);
+	assert_true(place_of(elf, "fixture_static") != plain);
+	version_2 = place_of(elf, "fixture_versioned");
+	assert_int_equal(place_of(elf, "fixture_versioned@SBFIX_2"), version_2);
+	assert_int_equal(place_of(elf, "fixture_versioned@@SBFIX_2"), version_2);
+	assert_true(place_of(elf, "fixture_versioned@SBFIX_1") != version_2);
+	not_found(elf, "fixture_versioned@@SBFIX_1", ENOENT, "no function");
+	not_found(elf, "fixture_versioned@SBFIX_3", ENOENT, "no function");
+
+	assert_int_equal(place_of(elf, "fixture_plain+0"), plain);
+	assert_int_equal(place_of(elf, "fixture_plain+0x1"), plain + 1);
+	assert_int_equal(place_of(elf, "fixture_plain+2"), plain + 2);
+	not_found(elf, "fixture_plain+100000", EINVAL, "not in 'fixture_plain'");
+	snprintf(text, sizeof(text), "fixture_plain+%ju",
+		 (uintmax_t)sb_symbol_size(symbol_of(elf, "fixture_plain", NULL)));
+	not_found(elf, text, EINVAL, "not in 'fixture_plain'");
+	not_found(elf, "nothing_here+1", ENOENT, "no function");
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)plain);
+	assert_int_equal(place_of(elf, text), plain);
+	not_found(elf, "@0x10", EINVAL, "not in executable code");
+	not_found(elf, "@0xffffffffffffffff", EINVAL, "not in executable code");
+	not_found(elf, "@0x1ffffffffffffffff", EINVAL, "not @0xOFFSET");
+	not_found(elf, "@", EINVAL, "not @0xOFFSET");
+	not_found(elf, "@0x10 ", EINVAL, "not @0xOFFSET");
+	not_found(elf, "", EINVAL, "empty");
+
+	places = sb_elf_find(elf, "fixture_ifunc", err);
+	assert_int_equal(sb_places_kind(places, 0), SB_SYMBOL_IFUNC);
+	assert_string_equal(sb_places_name(places, 0), "fixture_ifunc");
+	sb_places_free(places);
+	sb_elf_close(elf);
+}
+
+static void finds_by_glob(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	struct sb_places *places = sb_elf_find(elf, "fixture_*", err);
+	uint64_t old = place_of(elf, "fixture_versioned@SBFIX_1");
+
+	(void)state;
+	assert_non_null(places);
+	assert_true(sb_places_count(places) >= 8);
+	for (size_t i = 0; i < sb_places_count(places); i++) {
+		assert_memory_equal(sb_places_name(places, i), "fixture_", 8);
+		assert_true(!i || sb_places_offset(places, i) >
+					  sb_places_offset(places, i - 1));
+	}
+	sb_places_free(places);
+	assert_int_equal(place_of(elf, "*versioned@SBFIX_1"), old);
+	assert_int_equal(count_of(elf, "fixture_p[lu]*"), 2);
+	/* The older version is as hidden from a glob as from the plain name. */
+	assert_int_equal(place_of(elf, "fixture_versione?"),
+			 place_of(elf, "fixture_versioned"));
+	not_found(elf, "no*thing", ENOENT, "no function matches 'no*thing'");
+	sb_elf_close(elf);
+}
+
+static void says_what_is_wrong(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+
+	(void)state;
+	not_found(elf, "fixture_plian", ENOENT, "did you mean fixture_plain");
+	not_found(elf, "FIXTURE_NOP", ENOENT, "did you mean fixture_nop");
+	not_found(elf, "call_static", ENOENT, "did you mean fixture_call_static?");
+	not_found(elf, "fixture_variable", ENOENT, "is a variable, not a function");
+	not_found(elf, "zzzzzzzz", ENOENT, "no function 'zzzzzzzz'");
+	assert_null(strstr(sb_error_message(err), "did you mean"));
+	sb_elf_close(elf);
+
+	/* An import, for which the program has a PLT entry and no code. */
+	elf = opened(loop);
+	place_of(elf, "main");
+	not_found(elf, "fixture_plain", ENOENT, "its code is in another file");
+	sb_elf_close(elf);
+}
+
+static void finds_demangled_names(void **state)
+{
+	struct sb_elf *elf = opened(names);
+	struct sb_places *places;
+	uint64_t offset = place_of(elf, "_ZN2ns5Class6methodEi");
+
+	(void)state;
+	assert_int_equal(place_of(elf, "core::fmt::write"),
+			 place_of(elf, "_ZN4core3fmt5write17h0123456789abcdefE"));
+	place_of(elf, "<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop");
+	if (strcmp(sb_symbol_demangled(symbol_of(elf, "_ZN2ns5Class6methodEi", NULL)),
+		   "ns::Class::method(int)")) {
+		print_message("no C++ library here\n");
+		sb_elf_close(elf);
+		skip();
+	}
+	assert_int_equal(place_of(elf, "ns::Class::method(int)"), offset);
+	/* Both of that name, and neither the cold part nor the thunk. */
+	assert_int_equal(count_of(elf, "ns::Class::method"), 2);
+	place_of(elf, "ns::Class::method(double) const");
+	place_of(elf, "ns::Class::Class");
+	place_of(elf, "ns::operator<<");
+	place_of(elf, "ns::Class::operator()");
+	place_of(elf, "ns::Class::operator unsigned long");
+	place_of(elf, "templated<int>");
+	place_of(elf, "(anonymous namespace)::hidden");
+	assert_int_equal(place_of(elf, "ns::Class::method(int)+0x1"), offset + 1);
+	assert_int_equal(count_of(elf, "ns::Class::*"), 5);
+	places = sb_elf_find(elf, "ns::Class::method(int)", err);
+	assert_string_equal(sb_places_name(places, 0), "ns::Class::method(int)");
+	sb_places_free(places);
+	not_found(elf, "ns::Class", ENOENT, "no function");
+	sb_elf_close(elf);
+}
+
+static void bare_of_a_demangled_name(void **state)
+{
+	static const struct {
+		const char *demangled, *base;
+	} cases[] = {
+		{ "f(int)", "f" },
+		{ "a::b(c::d, e)", "a::b" },
+		{ "int f<int>(int)", "f<int>" },
+		{ "std::vector<int (*)(int)>::size() const",
+		  "std::vector<int (*)(int)>::size" },
+		{ "operator new(unsigned long)", "operator new" },
+		{ "operator delete[](void*)", "operator delete[]" },
+		{ "A::operator()(int)", "A::operator()" },
+		{ "A::operator->()", "A::operator->" },
+		{ "A::operator<(A const&)", "A::operator<" },
+		{ "bool operator< <int>(A<int>, A<int>)", "operator< <int>" },
+		{ "A::operator bool() const", "A::operator bool" },
+		{ "(anonymous namespace)::f()", "(anonymous namespace)::f" },
+		{ "f(int) [clone .constprop.0]", "f" },
+		{ "f(int) [clone .cold]", NULL },
+		{ "f(int) [clone .part.0]", NULL },
+		{ "non-virtual thunk to A::f()", NULL },
+		{ "core::fmt::write", "core::fmt::write" },
+		{ "<T as a::B>::c", "<T as a::B>::c" },
+		{ "cooperator::run()", "cooperator::run" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		const char *base;
+		size_t length;
+		bool has = sb_demangled_base(cases[i].demangled, &base, &length);
+
+		if (has != (cases[i].base != NULL) ||
+		    (has && (length != strlen(cases[i].base) ||
+			     memcmp(base, cases[i].base, length))))
+			fail_msg("'%s': '%.*s'", cases[i].demangled,
+				 has ? (int)length : 0, has ? base : "");
+	}
+}
+
+static void demangles(void **state)
+{
+	static const struct {
+		const char *name, *demangled;
+	} cases[] = {
+		{ "main", NULL },
+		{ "_start", NULL },
+		{ "_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write" },
+		{ "_ZN4core3fmt5write17h0123456789abcdefE.llvm.123", "core::fmt::write" },
+		{ "_ZN10_$LT$T$GT$3new17h0123456789abcdefE", "<T>::new" },
+		{ "_ZN3foo17_$u7b$$u7b$c$u7d$17h0123456789abcdefE", "foo::{{c}" },
+		{ "_ZN99999999999999999999foo17h0123456789abcdefE", NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		char *text = sb_demangle(cases[i].name);
+
+		if (!cases[i].demangled)
+			assert_null(text);
+		else if (!text || strcmp(text, cases[i].demangled))
+			fail_msg("'%s' is '%s'", cases[i].name, text ? text : "");
+		free(text);
+	}
+}
+
+/* ------------------------------------------------------------------ look-up */
+
+static int run(const char *form, const char *a, const char *b)
+{
+	char command[9000];
+
+	snprintf(command, sizeof(command), form, a, b);
+	return system(command);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+	assert_int_equal(run("cp '%s' '%s'", from, to), 0);
+}
+
+static void looks_up_bare_names(void **state)
+{
+	struct sb_elf *elf = opened("libc.so.6");
+	char path[128], real[PATH_MAX];
+	Dl_info info;
+
+	(void)state;
+	/* The C library that this very program got from the loader. */
+	assert_true(dladdr((void *)(uintptr_t)strtoul, &info));
+	assert_string_equal(sb_elf_path(elf), realpath(info.dli_fname, real));
+	place_of(elf, "malloc");
+	sb_elf_close(elf);
+
+	elf = opened("sh");
+	assert_non_null(strchr(sb_elf_path(elf), '/'));
+	sb_elf_close(elf);
+
+	/* LD_LIBRARY_PATH comes first, as for the loader, and skips what is not ours. */
+	snprintf(path, sizeof(path), "%s/libc.so.6", directory);
+	setenv("LD_LIBRARY_PATH", directory, 1);
+	assert_int_equal(symlink("/dev/null", path), 0);
+	elf = opened("libc.so.6");
+	assert_memory_not_equal(sb_elf_path(elf), directory, strlen(directory));
+	sb_elf_close(elf);
+	unlink(path);
+	copy_file(fixture, path);
+	elf = opened("libc.so.6");
+	assert_string_equal(sb_elf_path(elf), path);
+	sb_elf_close(elf);
+	unlink(path);
+	unsetenv("LD_LIBRARY_PATH");
+
+	assert_null_with(sb_elf_open("libnot-there.so.1", err), ENOENT);
+	assert_says(err, "libnot-there.so.1: no such library");
+	assert_null_with(sb_elf_open("libc.so", err), ENOENT);
+	assert_says(err, "did you mean libc.so.6?");
+	assert_null_with(sb_elf_open("", err), ENOENT);
+}
+
+static void write_copy(const void *bytes, size_t size)
+{
+	int fd = open(copy, O_WRONLY | O_CREAT, 0755);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, size), size);
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	close(fd);
+}
+
+static char *read_file(const char *path, size_t *size)
+{
+	struct stat st;
+	char *bytes;
+	int fd = open(path, O_RDONLY);
+
+	assert_true(fd >= 0 && !fstat(fd, &st));
+	*size = (size_t)st.st_size;
+	bytes = malloc(*size);
+	assert_int_equal(read(fd, bytes, *size), *size);
+	close(fd);
+	return bytes;
+}
+
+/* A cache that lists a directory of ours, in the format of this machine's ldconfig. */
+static void reads_the_loaders_cache(void **state)
+{
+	char cache[128], conf[128], library[128];
+	struct sb_elf *elf;
+	FILE *file;
+
+	(void)state;
+	snprintf(cache, sizeof(cache), "%s/ld.so.cache", directory);
+	snprintf(conf, sizeof(conf), "%s/ld.so.conf", directory);
+	snprintf(library, sizeof(library), "%s/libsbfixture.so", directory);
+	copy_file(fixture, library);
+	file = fopen(conf, "w");
+	assert_non_null(file);
+	fprintf(file, "%s\n", directory);
+	fclose(file);
+	if (run("PATH=$PATH:/sbin:/usr/sbin ldconfig -X -C '%s' -f '%s' 2>/dev/null",
+		cache, conf))
+		skip();
+	assert_null_with(sb_elf_open("libsbfixture.so", err), ENOENT);
+	sb_elf_loader_cache = cache;
+	elf = opened("libsbfixture.so");
+	assert_string_equal(sb_elf_path(elf), library);
+	sb_elf_close(elf);
+	assert_null_with(sb_elf_open("libsbfixture", err), ENOENT);
+	assert_says(err, "did you mean libsbfixture.so?");
+	unlink(library);
+
+	/* One that is damaged finds nothing, and that is all. */
+	srandom(9);
+	for (int i = 0; i < 300; i++) {
+		size_t size;
+		char *bytes = read_file(cache, &size);
+
+		bytes[(size_t)random() % (i % 2 ? 100 : size)] = (char)random();
+		write_copy(bytes, i % 5 ? size : (size_t)random() % size);
+		free(bytes);
+		sb_elf_loader_cache = copy;
+		elf = sb_elf_open("libsbfixture.so", err);
+		sb_elf_close(elf);
+		elf = sb_elf_open("libnot-there.so", err);
+		assert_null(elf);
+	}
+	sb_elf_loader_cache = "/etc/ld.so.cache";
+}
+
+static void refuses_what_is_not_ours(void **state)
+{
+	static const char script[] = "#!/bin/sh\nexit\n";
+	static const char linker_script[] = "/* GNU ld script\n*/\nGROUP ( libc.so.6 )\n";
+	size_t size;
+	char *bytes = read_file(fixture, &size);
+	Elf64_Ehdr good, *header = (Elf64_Ehdr *)bytes;
+	Elf64_Phdr *segment = (Elf64_Phdr *)(bytes + header->e_phoff);
+	char path[128];
+
+	(void)state;
+	good = *header;
+	assert_null_with(sb_elf_open("/nonexistent/x", err), ENOENT);
+	assert_null_with(sb_elf_open(directory, err), EISDIR);
+	assert_null_with(sb_elf_open("/dev/null", err), ENOEXEC);
+	snprintf(path, sizeof(path), "%s/fifo", directory);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_null_with(sb_elf_open(path, err), ENOEXEC);
+	write_copy("", 0);
+	assert_null_with(sb_elf_open(copy, err), ENOEXEC);
+	assert_says(err, "empty");
+	write_copy(script, sizeof(script) - 1);
+	assert_null_with(sb_elf_open(copy, err), ENOEXEC);
+	assert_says(err, "a script");
+	write_copy(linker_script, sizeof(linker_script) - 1);
+	assert_null_with(sb_elf_open(copy, err), ENOEXEC);
+	assert_says(err, "a linker script");
+
+	header->e_machine = EM_S390;
+	header->e_ident[EI_DATA] = ELFDATA2MSB;
+	header->e_machine = __builtin_bswap16(EM_S390);
+	write_copy(bytes, size);
+	assert_null_with(sb_elf_open(copy, err), ENOEXEC);
+	assert_says(err, "an ELF file for S/390, this machine is");
+	*header = good;
+	header->e_ident[EI_CLASS] = ELFCLASS32;
+	write_copy(bytes, size);
+	assert_null_with(sb_elf_open(copy, err), ENOEXEC);
+	assert_says(err, "32-bit");
+	*header = good;
+	header->e_type = ET_REL;
+	write_copy(bytes, size);
+	assert_null_with(sb_elf_open(copy, err), ENOEXEC);
+	assert_says(err, "an object file");
+	*header = good;
+	for (int i = 0; i < header->e_phnum; i++)
+		if (segment[i].p_type == PT_LOAD && segment[i].p_flags & PF_X)
+			segment[i].p_offset = size;
+	write_copy(bytes, size);
+	assert_null_with(sb_elf_open(copy, err), ENOEXEC);
+	assert_says(err, "a segment that is not all in the file");
+	free(bytes);
+
+	if (geteuid()) {
+		assert_int_equal(chmod(copy, 0), 0);
+		assert_null_with(sb_elf_open(copy, err), EACCES);
+	}
+}
+
+/* Call @change for each symbol of the file in @bytes. */
+static void each_symbol(char *bytes, void (*change)(Elf64_Sym *symbol, const char *name))
+{
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+	Elf64_Shdr *sections = (Elf64_Shdr *)(bytes + header->e_shoff);
+
+	for (int i = 0; i < header->e_shnum; i++) {
+		Elf64_Sym *symbols = (Elf64_Sym *)(bytes + sections[i].sh_offset);
+		const char *strings = bytes + sections[sections[i].sh_link].sh_offset;
+
+		if (sections[i].sh_type != SHT_SYMTAB &&
+		    sections[i].sh_type != SHT_DYNSYM)
+			continue;
+		for (size_t j = 1; j < sections[i].sh_size / sizeof(*symbols); j++)
+			change(&symbols[j], strings + symbols[j].st_name);
+	}
+}
+
+static void misplace(Elf64_Sym *symbol, const char *name)
+{
+	if (!strcmp(name, "fixture_second"))
+		symbol->st_value = 0x7fff0000;
+	else if (!strcmp(name, "fixture_nop"))
+		symbol->st_value = 0; /* mapped, and no code */
+	else if (!strcmp(name, "fixture_step"))
+		symbol->st_name = 0x7fffffff;
+}
+
+/* An address that no segment maps has no place in the file. */
+static void passes_over_what_is_not_mapped(void **state)
+{
+	size_t size;
+	char *bytes = read_file(fixture, &size);
+	struct sb_elf *elf;
+
+	(void)state;
+	each_symbol(bytes, misplace);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	place_of(elf, "fixture_plain");
+	not_found(elf, "fixture_second", ENOENT, "no function");
+	not_found(elf, "fixture_nop", ENOENT, "no function");
+	not_found(elf, "fixture_step", ENOENT, "no function");
+	sb_elf_close(elf);
+}
+
+static uint64_t main_address;
+
+static void find_main(Elf64_Sym *symbol, const char *name)
+{
+	if (!strcmp(name, "main"))
+		main_address = symbol->st_value;
+}
+
+static void give_address(Elf64_Sym *symbol, const char *name)
+{
+	if (!strncmp(name, "fixture_", 8) && symbol->st_shndx == SHN_UNDEF)
+		symbol->st_value = main_address;
+}
+
+/* A program that takes an import's address gives the import that of its PLT entry. */
+static void an_import_with_an_address_is_none(void **state)
+{
+	size_t size;
+	char *bytes = read_file(loop, &size);
+	struct sb_elf *elf;
+
+	(void)state;
+	each_symbol(bytes, find_main);
+	assert_true(main_address);
+	each_symbol(bytes, give_address);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	not_found(elf, "fixture_plain", ENOENT, "its code is in another file");
+	sb_elf_close(elf);
+}
+
+#define SHIFT 0x100000
+
+static void shift_symbol(Elf64_Sym *symbol, const char *name)
+{
+	(void)name;
+	if (symbol->st_shndx != SHN_UNDEF)
+		symbol->st_value += SHIFT;
+}
+
+/* Where the code is in the file does not depend on where it will be in memory. */
+static void addresses_are_not_offsets(void **state)
+{
+	size_t size;
+	char *bytes = read_file(fixture, &size);
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+	Elf64_Phdr *segments = (Elf64_Phdr *)(bytes + header->e_phoff);
+	struct sb_elf *elf = opened(fixture);
+	uint64_t offset = place_of(elf, "fixture_plain");
+
+	(void)state;
+	sb_elf_close(elf);
+	for (int i = 0; i < header->e_phnum; i++)
+		segments[i].p_vaddr += SHIFT;
+	each_symbol(bytes, shift_symbol);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_plain"), offset);
+	sb_elf_close(elf);
+}
+
+static void use(struct sb_elf *elf)
+{
+	static const char *const texts[] = {
+		"fixture_*",	   "fixture_versioned@SBFIX_1",
+		"fixture_plain+1", "@0x1100",
+		"ns::*",	   "not_there"
+	};
+	struct sb_places *places;
+
+	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++)
+		(void)!strlen(sb_symbol_demangled(sb_elf_symbol(elf, i)));
+	for (size_t i = 0; i < COUNT_OF(texts); i++) {
+		places = sb_elf_find(elf, texts[i], err);
+		for (size_t j = 0; places && j < sb_places_count(places); j++)
+			assert_true(sb_places_offset(places, j) <
+				    (uint64_t)elf->file_size);
+		sb_places_free(places);
+	}
+}
+
+static void survives_damage(void **state)
+{
+	static const char *const files[] = { fixture, names };
+
+	(void)state;
+	srandom(8);
+	for (size_t f = 0; f < COUNT_OF(files); f++) {
+		size_t size;
+		char *good = read_file(files[f], &size), *bad = malloc(size);
+		size_t sections = ((Elf64_Ehdr *)good)->e_shoff;
+
+		for (int i = 0; i < 1500; i++) {
+			size_t cut = i % 10 ? size : (size_t)random() % size;
+			struct sb_elf *elf;
+
+			memcpy(bad, good, size);
+			for (long j = random() % 16; j >= 0; j--) {
+				size_t from = i % 4 == 1 ? sections : 0;
+				size_t to = i % 4 == 2 ? 1024 : size;
+
+				bad[from + (size_t)random() % (to - from)] =
+					(char)(random() % 3 ? random() : 0xff);
+			}
+			write_copy(bad, cut);
+			elf = sb_elf_open(copy, err);
+			if (elf)
+				use(elf);
+			else
+				assert_int_equal(errno, ENOEXEC);
+			sb_elf_close(elf);
+		}
+		free(good);
+		free(bad);
+	}
+}
+
+/* --------------------------------------------------------------- debug files */
+
+static void reads_separate_debug_files(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	uint64_t local = place_of(elf, "fixture_static");
+	char root[64], file[256];
+	const char *id = sb_elf_build_id(elf);
+
+	(void)state;
+	if (!id || run("objcopy --version >'%s' 2>&1 # %s", "/dev/null", "")) {
+		sb_elf_close(elf);
+		skip();
+	}
+	assert_true(strlen(id) >= 16 && strspn(id, "0123456789abcdef") == strlen(id));
+	snprintf(root, sizeof(root), "%s/debug", directory);
+	snprintf(file, sizeof(file), "%s/.build-id/%.2s", root, id);
+	assert_int_equal(run("mkdir -p '%s' # %s", file, ""), 0);
+	snprintf(file, sizeof(file), "%s/.build-id/%.2s/%s.debug", root, id, id + 2);
+	sb_elf_close(elf);
+
+	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
+	sb_elf_debug_root = root;
+	elf = opened(copy);
+	place_of(elf, "fixture_plain");
+	not_found(elf, "fixture_static", ENOENT, "stripped");
+	sb_elf_close(elf);
+
+	assert_int_equal(run("objcopy --only-keep-debug '%s' '%s'", fixture, file), 0);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	assert_int_equal(place_of(elf, "fixture_versioned"),
+			 place_of(elf, "fixture_versioned@SBFIX_2"));
+	sb_elf_close(elf);
+
+	/* One of another build is not believed. */
+	assert_int_equal(run("objcopy --only-keep-debug '%s' '%s'", names, file), 0);
+	elf = opened(copy);
+	not_found(elf, "fixture_static", ENOENT, "stripped");
+	not_found(elf, "plain_name", ENOENT, "no function");
+	sb_elf_close(elf);
+	sb_elf_debug_root = "/usr/lib/debug";
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lists_the_functions),
+		cmocka_unit_test(offsets_are_those_of_the_code),
+		cmocka_unit_test(finds_by_name),
+		cmocka_unit_test(finds_by_glob),
+		cmocka_unit_test(says_what_is_wrong),
+		cmocka_unit_test(finds_demangled_names),
+		cmocka_unit_test(bare_of_a_demangled_name),
+		cmocka_unit_test(demangles),
+		cmocka_unit_test(looks_up_bare_names),
+		cmocka_unit_test(reads_the_loaders_cache),
+		cmocka_unit_test(refuses_what_is_not_ours),
+		cmocka_unit_test(passes_over_what_is_not_mapped),
+		cmocka_unit_test(an_import_with_an_address_is_none),
+		cmocka_unit_test(addresses_are_not_offsets),
+		cmocka_unit_test(survives_damage),
+		cmocka_unit_test(reads_separate_debug_files),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
