@@ -47,6 +47,7 @@ static int set_targets(PyObject *table, const char *text, Py_ssize_t length,
 /* The hook is open: let it work, or raise. */
 static int begin(struct sb_site_table *sites, PyObject *table, PyObject *args)
 {
+	int64_t overhead = core.overhead_ns;
 	PyObject *policies, *given;
 	Py_ssize_t length;
 	const char *text;
@@ -55,19 +56,19 @@ static int begin(struct sb_site_table *sites, PyObject *table, PyObject *args)
 			      &given))
 		return -1;
 	if (given != Py_None)
-		core.overhead_ns = PyLong_AsLongLong(given);
+		overhead = PyLong_AsLongLong(given);
 	else if (core.overhead_ns < 0)
-		core.overhead_ns = overhead_measure();
-	if (core.overhead_ns < 0)
+		overhead = core.overhead_ns = overhead_measure();
+	if (overhead < 0)
 		return -1;
-	sb_site_table_set_overhead_ns(sites, (uint64_t)core.overhead_ns);
+	sb_site_table_set_overhead_ns(sites, (uint64_t)overhead);
 #ifdef Py_GIL_DISABLED
 	sb_site_table_set_concurrent(sites, true);
 #endif
 	return set_targets(table, text, length, policies);
 }
 
-/* start(table, text, policies, overhead_ns): overhead_ns None is measured. */
+/* start(table, text, policies, overhead_ns): None is measured, once a process. */
 static PyObject *start(PyObject *module, PyObject *args)
 {
 	PyObject *table = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : Py_None;

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import speed_bump
 from conftest import calls
-from speed_bump import Config
+from speed_bump import Config, _core
 
 HERE = __name__
 
@@ -172,6 +172,25 @@ def test_the_net_delay_is_what_was_asked(delay_ns: int) -> None:
     slowed = per_call_ns(plain, 50)
     speed_bump.uninstall()
     assert (slowed - bare) / delay_ns == pytest.approx(1, abs=0.1)
+
+
+def test_the_cost_of_the_hook_is_taken_off() -> None:
+    table = _core.Table()
+    policies = [(0, 300, 1, 0, 0, False)]
+    install(f"{HERE}:other")  # it is measured by now
+    speed_bump.uninstall()
+    times: dict[int | None, list[float]] = {0: [], None: []}
+    for _ in range(60):
+        for overhead_ns, batches in times.items():
+            _core.start(table, f"{HERE}:plain".encode(), policies, overhead_ns)
+            plain()
+            begin = time.perf_counter_ns()
+            for _ in range(100):
+                plain()
+            batches.append((time.perf_counter_ns() - begin) / 100)
+            _core.stop()
+    gross, net = (statistics.quantiles(batches, n=4)[0] for batches in times.values())
+    assert gross - net > _core.overhead_ns() / 2
 
 
 def test_every_thread_running_and_to_come() -> None:
