@@ -43,16 +43,16 @@
 /*
  * What the running module can do, for speed_bump_query.features.
  */
-#define SPEED_BUMP_FEATURE_SCOPE_SYSTEM		(1ULL << 0)
-#define SPEED_BUMP_FEATURE_SCOPE_TREE		(1ULL << 1)
-#define SPEED_BUMP_FEATURE_SCOPE_THREAD		(1ULL << 2)
-#define SPEED_BUMP_FEATURE_SCOPE_CGROUP		(1ULL << 3)
-#define SPEED_BUMP_FEATURE_FREQUENCY		(1ULL << 4)
-#define SPEED_BUMP_FEATURE_WINDOW		(1ULL << 5)
-#define SPEED_BUMP_FEATURE_SLEEP		(1ULL << 6)
-#define SPEED_BUMP_FEATURE_HISTOGRAM		(1ULL << 7)
-#define SPEED_BUMP_FEATURE_RESET		(1ULL << 8)
-#define SPEED_BUMP_FEATURE_UNPRIVILEGED		(1ULL << 9)
+#define SPEED_BUMP_FEATURE_SCOPE_SYSTEM		0x1ULL
+#define SPEED_BUMP_FEATURE_SCOPE_TREE		0x2ULL
+#define SPEED_BUMP_FEATURE_SCOPE_THREAD		0x4ULL
+#define SPEED_BUMP_FEATURE_SCOPE_CGROUP		0x8ULL
+#define SPEED_BUMP_FEATURE_FREQUENCY		0x10ULL
+#define SPEED_BUMP_FEATURE_WINDOW		0x20ULL
+#define SPEED_BUMP_FEATURE_SLEEP		0x40ULL
+#define SPEED_BUMP_FEATURE_HISTOGRAM		0x80ULL
+#define SPEED_BUMP_FEATURE_RESET		0x100ULL
+#define SPEED_BUMP_FEATURE_UNPRIVILEGED		0x200ULL
 
 /**
  * struct speed_bump_query - what the module can do (SPEED_BUMP_IOC_QUERY)
@@ -75,10 +75,10 @@ struct speed_bump_query {
 #define SPEED_BUMP_QUERY_SIZE_VER0	32
 
 /* speed_bump_batch.flags */
-#define SPEED_BUMP_BATCH_BEST_EFFORT	(1U << 0)	/* an errno per entry */
-#define SPEED_BUMP_BATCH_ALL		(1U << 1)	/* REMOVE: see there */
-#define SPEED_BUMP_BATCH_PERSISTENT	(1U << 2)	/* with ALL: see REMOVE */
-#define SPEED_BUMP_BATCH_RESET		(1U << 3)	/* STATS: zero them after */
+#define SPEED_BUMP_BATCH_BEST_EFFORT	0x1U	/* an errno per entry */
+#define SPEED_BUMP_BATCH_ALL		0x2U	/* REMOVE: see there */
+#define SPEED_BUMP_BATCH_PERSISTENT	0x4U	/* with ALL: see REMOVE */
+#define SPEED_BUMP_BATCH_RESET		0x8U	/* STATS: zero them after */
 
 /**
  * struct speed_bump_batch - an array of entries for ADD, UPDATE, REMOVE, STATS
@@ -116,10 +116,10 @@ struct speed_bump_batch {
 #define SPEED_BUMP_SCOPE_CGROUP	4U	/* cgroup v2 subtree; scope_id is an fd of it */
 
 /* speed_bump_target.flags, speed_bump_info.flags */
-#define SPEED_BUMP_TARGET_PERSISTENT	(1U << 0)	/* belongs to the module */
-#define SPEED_BUMP_TARGET_DISABLED	(1U << 1)	/* counts, does not delay */
-#define SPEED_BUMP_TARGET_DEFAULT_DELAY	(1U << 2)	/* delay_ns is 0: take the module's */
-#define SPEED_BUMP_TARGET_SLEEP		(1U << 3)	/* give the CPU away */
+#define SPEED_BUMP_TARGET_PERSISTENT	0x1U	/* belongs to the module */
+#define SPEED_BUMP_TARGET_DISABLED	0x2U	/* counts, does not delay */
+#define SPEED_BUMP_TARGET_DEFAULT_DELAY	0x4U	/* delay_ns is 0: take the module's */
+#define SPEED_BUMP_TARGET_SLEEP		0x8U	/* give the CPU away */
 
 /**
  * struct speed_bump_target - a function to delay (entry of SPEED_BUMP_IOC_ADD)
@@ -166,10 +166,10 @@ struct speed_bump_target {
 #define SPEED_BUMP_TARGET_SIZE_VER0	80
 
 /* speed_bump_update.mask: which fields of the entry to take over */
-#define SPEED_BUMP_UPDATE_DELAY		(1U << 0)
-#define SPEED_BUMP_UPDATE_EVERY		(1U << 1)
-#define SPEED_BUMP_UPDATE_WINDOW	(1U << 2)	/* start_ns counts from now */
-#define SPEED_BUMP_UPDATE_ENABLED	(1U << 3)
+#define SPEED_BUMP_UPDATE_DELAY		0x1U
+#define SPEED_BUMP_UPDATE_EVERY		0x2U
+#define SPEED_BUMP_UPDATE_WINDOW	0x4U	/* start_ns counts from now */
+#define SPEED_BUMP_UPDATE_ENABLED	0x8U
 
 /**
  * struct speed_bump_update - new settings (entry of SPEED_BUMP_IOC_UPDATE)
@@ -218,10 +218,10 @@ struct speed_bump_remove {
 #define SPEED_BUMP_REMOVE_SIZE_VER0	16
 
 /* speed_bump_list.flags: which targets; none of the first three is an error */
-#define SPEED_BUMP_LIST_SESSION		(1U << 0)	/* those of this session */
-#define SPEED_BUMP_LIST_PERSISTENT	(1U << 1)
-#define SPEED_BUMP_LIST_OTHERS		(1U << 2)	/* those of other sessions */
-#define SPEED_BUMP_LIST_FILE		(1U << 3)	/* and only in the file fd */
+#define SPEED_BUMP_LIST_SESSION		0x1U	/* those of this session */
+#define SPEED_BUMP_LIST_PERSISTENT	0x2U
+#define SPEED_BUMP_LIST_OTHERS		0x4U	/* those of other sessions */
+#define SPEED_BUMP_LIST_FILE		0x8U	/* and only in the file fd */
 
 /**
  * struct speed_bump_list - read the targets (SPEED_BUMP_IOC_LIST)
@@ -337,7 +337,7 @@ struct speed_bump_stats {
 #define SPEED_BUMP_STATS_SIZE_VER0	288
 
 /* speed_bump_session.set */
-#define SPEED_BUMP_SESSION_SET_ENABLED	(1U << 0)
+#define SPEED_BUMP_SESSION_SET_ENABLED	0x1U
 
 /**
  * struct speed_bump_session - the session's switch (SPEED_BUMP_IOC_SESSION)
@@ -359,8 +359,8 @@ struct speed_bump_session {
 #define SPEED_BUMP_SESSION_SIZE_VER0	16
 
 /* speed_bump_global.set */
-#define SPEED_BUMP_GLOBAL_SET_ENABLED		(1U << 0)
-#define SPEED_BUMP_GLOBAL_SET_DEFAULT_DELAY	(1U << 1)
+#define SPEED_BUMP_GLOBAL_SET_ENABLED		0x1U
+#define SPEED_BUMP_GLOBAL_SET_DEFAULT_DELAY	0x2U
 
 /**
  * struct speed_bump_global - settings of the module (SPEED_BUMP_IOC_GLOBAL)
