@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What a hit costs and how exact delays are, here and now:
+ * meson test --benchmark --verbose engine
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "libsb.h"
+
+#define ROUNDS 101
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* A function of another file, as a hit is to its caller. */
+__attribute__((noinline, noipa)) static void nothing(struct sb_site *site, uint64_t entry)
+{
+	__asm__ volatile("" : : "r"(site), "r"(entry));
+}
+
+/* Nanoseconds a call, the median of many rounds. */
+static double cost(void (*call)(struct sb_site *site, uint64_t entry),
+		   struct sb_site *site, bool stamped, unsigned int calls)
+{
+	double took[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		uint64_t start = now_ns();
+
+		for (unsigned int j = 0; j < calls; j++)
+			call(site, stamped ? sb_spin_ticks() : 0);
+		took[i] = (double)(now_ns() - start) / calls;
+	}
+	qsort(took, ROUNDS, sizeof(took[0]), by_value);
+	return took[ROUNDS / 2];
+}
+
+static double spin_cost(uint64_t ns)
+{
+	unsigned int calls = ns < 100000 ? (unsigned int)(100000 / ns) : 1;
+	double took[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		uint64_t start = now_ns();
+
+		for (unsigned int j = 0; j < calls; j++)
+			sb_spin_delay(ns);
+		took[i] = (double)(now_ns() - start) / calls;
+	}
+	qsort(took, ROUNDS, sizeof(took[0]), by_value);
+	return took[ROUNDS / 2];
+}
+
+int main(void)
+{
+	static const uint64_t delays[] = {
+		50, 100, 200, 500, 1000, 10000, 100000, 1000000
+	};
+	struct sb_site_table_options opts = { .sz = sizeof(opts) };
+	struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ns = 1000 };
+	uint64_t start = now_ns();
+	struct sb_site_table *table;
+	struct sb_site *site;
+
+	sb_spin_ticks();
+	printf("clock %s, calibrated in %.1f ms, a reading takes %" PRIu64 " ns\n",
+	       sb_spin_clock_name(), (double)(now_ns() - start) / 1e6,
+	       sb_spin_clock_overhead_ns());
+	for (size_t i = 0; i < sizeof(delays) / sizeof(delays[0]); i++)
+		printf("delay of %7" PRIu64 " ns: %.1f\n", delays[i],
+		       spin_cost(delays[i]));
+
+	table = sb_site_table_create(&opts, NULL);
+	site = table ? sb_site_get(table, "module:function", &policy, NULL) : NULL;
+	if (!site)
+		return 1;
+	printf("empty function:          %5.2f ns\n", cost(nothing, site, false, 100000));
+	printf("empty function, a stamp: %5.2f ns\n", cost(nothing, site, true, 10000));
+	printf("hit, master switch off:  %5.2f ns\n",
+	       cost(sb_site_hit, site, false, 100000));
+	sb_site_table_set_concurrent(table, true);
+	printf("  the same, concurrent:  %5.2f ns\n",
+	       cost(sb_site_hit, site, false, 100000));
+	sb_site_table_set_concurrent(table, false);
+	sb_site_table_set_enabled(table, true);
+	sb_site_table_set_target_enabled(table, 0, false);
+	printf("hit, target off:         %5.2f ns\n",
+	       cost(sb_site_hit, site, false, 100000));
+	sb_site_table_set_target_enabled(table, 0, true);
+	policy.every = UINT32_MAX;
+	sb_site_get(table, "module:function", &policy, NULL);
+	printf("hit, not the Nth:        %5.2f ns\n",
+	       cost(sb_site_hit, site, false, 100000));
+	policy.every = 1;
+	policy.start_ns = now_ns() + UINT64_C(1000000000000);
+	sb_site_get(table, "module:function", &policy, NULL);
+	printf("hit, before its window:  %5.2f ns\n",
+	       cost(sb_site_hit, site, false, 10000));
+	policy.start_ns = 0;
+	sb_site_get(table, "module:function", &policy, NULL);
+	printf("hit of 1000 ns:          %5.0f ns\n",
+	       cost(sb_site_hit, site, false, 100));
+	sb_site_table_close(table);
+	return 0;
+}
