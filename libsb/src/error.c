@@ -58,7 +58,8 @@ void sb_error_prefix(struct sb_error *err, const char *fmt, ...)
 	va_start(args, fmt);
 	n = vsnprintf(err->message, sizeof(err->message), fmt, args);
 	va_end(args);
-	if (n >= 0 && (size_t)n < sizeof(err->message))
-		snprintf(err->message + n, sizeof(err->message) - n, ": %s", rest);
+	if (n >= 0 && (size_t)n < sizeof(err->message) - 2)
+		snprintf(err->message + n, sizeof(err->message) - n, ": %.*s",
+			 (int)sizeof(err->message) - n - 3, rest);
 	errno = saved;
 }
