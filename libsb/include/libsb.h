@@ -307,7 +307,9 @@ SB_API const char *sb_spin_clock_name(void);
  * the counters and switch delays from outside while the workload runs.
  *
  * A site is written by its own process only; after a fork the child gets sites of
- * its own under its own pid (sb_site_hit() sees to it).
+ * its own under its own pid (sb_site_hit() sees to it; a fork is noticed by
+ * pthread_atfork(3), so not that of a bare clone(2) or _Fork(3)). Slots of processes
+ * that ended are kept with their counts, and are not given out again.
  */
 struct sb_site_table;
 struct sb_site;
