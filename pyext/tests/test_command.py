@@ -246,7 +246,10 @@ def test_ctrl_c_ends_with_what_is_known(environ: dict[str, str], tmp_path: Path)
             break
     os.killpg(process.pid, signal.SIGINT)
     time.sleep(0.1)
-    output, _ = process.communicate(timeout=60)
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "stopped before the end" in output
     assert "__main__:work" in output

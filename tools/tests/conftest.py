@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,12 @@ from typing import Any
 import pytest
 
 DEVICE = Path("/dev/speed_bump")
+
+
+def pytest_configure() -> None:
+    # A shell that runs the tests in the background has SIGINT ignored, and so would the
+    # programs under test; a signal with a handler is the default one in a child.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Sbctl:
