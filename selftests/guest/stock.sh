@@ -31,8 +31,22 @@ newest_first() {
 newest() {
 	local release
 	releases "$@" | while read -r release; do
-		if suite_apt "$1" apt-cache show "linux-image-$release" > /dev/null 2>&1; then
+		if [[ -n $(image_packages "$1" "$release") ]]; then
 			printf '%s\n' "$release"
+			break
+		fi
+	done
+}
+
+# image_packages SUITE RELEASE: what has to be had for its image. Signed ones come
+# days after the others.
+image_packages() {
+	local choice
+	for choice in "linux-image-$2" "linux-image-$2-unsigned" \
+		"linux-binary-unsigned-$2 linux-modules-$2"; do
+		# shellcheck disable=SC2086 # words
+		if suite_apt "$1" apt-cache show $choice > /dev/null 2>&1; then
+			printf '%s\n' $choice
 			break
 		fi
 	done
@@ -41,8 +55,10 @@ newest() {
 # parts SUITE RELEASE: the packages that make up this kernel and its headers.
 # The image is one package up to 6.12 and three after it.
 parts() {
-	local queue=("linux-image-$2" "linux-headers-$2") package
+	local queue package
 	local -A seen=()
+	mapfile -t queue < <(image_packages "$1" "$2")
+	queue+=("linux-headers-$2")
 	while [[ ${#queue[@]} -gt 0 ]]; do
 		package=${queue[0]}
 		queue=("${queue[@]:1}")
@@ -94,7 +110,7 @@ make_kernel() {
 	if [[ -d $temp/usr/lib/modules ]]; then
 		mv "$temp/usr/lib/modules" "$temp/lib/modules"
 	fi
-	for image in "$temp"/boot/vmlinuz-* "$temp"/lib/modules/*/vmlinuz; do
+	for image in "$temp"/boot/vmlinuz-* "$temp"/lib/modules/*/vmlinuz*; do
 		[[ -e $image ]] || continue
 		case $release in
 		*-arm64) cp "$image" "$temp/vmlinux" ;;
