@@ -47,23 +47,33 @@ def load(queue: "multiprocessing.Queue", steps: int, files: int) -> None:
         queue.put(prepare(lexer, text))
 
 
-def record(db: sqlite3.Connection, step: int, packed: bytes, kinds: dict[str, int]) -> None:
-    entry = json.dumps({"step": step, "bytes": len(packed), "kinds": kinds}, sort_keys=True)
+def record(
+    db: sqlite3.Connection, step: int, packed: bytes, kinds: dict[str, int]
+) -> None:
+    entry = json.dumps(
+        {"step": step, "bytes": len(packed), "kinds": kinds}, sort_keys=True
+    )
     db.execute("INSERT INTO steps VALUES (?, ?)", (step, entry))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--device-ms", type=float, default=16.0, help="accelerator time a step")
-    parser.add_argument("--files", type=int, default=8, help="source files to cycle through")
+    parser.add_argument(
+        "--device-ms", type=float, default=16.0, help="accelerator time a step"
+    )
+    parser.add_argument(
+        "--files", type=int, default=8, help="source files to cycle through"
+    )
     args = parser.parse_args()
 
     db = sqlite3.connect(":memory:")
     db.execute("CREATE TABLE steps (step INTEGER, entry TEXT)")
     context = multiprocessing.get_context("fork")
     queue = context.Queue(maxsize=4)
-    loader = context.Process(target=load, args=(queue, args.steps, args.files), daemon=True)
+    loader = context.Process(
+        target=load, args=(queue, args.steps, args.files), daemon=True
+    )
     loader.start()
     for step in range(args.steps):
         packed, kinds = queue.get()
