@@ -48,14 +48,13 @@ unpack_source() {
 	rm -rf "${temp:?}/debs"
 }
 
-# report_progress: of make's thousands of lines one every half minute, and what
-# it complains of
+# report_progress: of make's thousands of lines one every half minute, and errors
 report_progress() {
 	local line files=0 start=$SECONDS last=$SECONDS
 	while read -r line; do
 		case $line in
 		'CC '* | 'AS '* | 'HOSTCC '*) files=$((files + 1)) ;;
-		*error:* | *'***'* | *warning:*) printf '%s\n' "$line" >&2 ;;
+		*error:* | *'***'*) printf '%s\n' "$line" >&2 ;;
 		esac
 		if [[ $((SECONDS - last)) -ge 30 ]]; then
 			last=$SECONDS
