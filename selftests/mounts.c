@@ -27,7 +27,7 @@ FIXTURE_SETUP(mounts)
 {
 	ASSERT_EQ(unshare(CLONE_NEWNS), 0);
 	ASSERT_EQ(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
-	strcpy(self->base, "/tmp/speed_bump_mounts.XXXXXX");
+	snprintf(self->base, sizeof(self->base), "/tmp/speed_bump_mounts.XXXXXX");
 	ASSERT_NE(mkdtemp(self->base), NULL);
 	ASSERT_EQ(mount("tmpfs", self->base, "tmpfs", 0, NULL), 0);
 	self->library = NULL;

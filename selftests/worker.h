@@ -141,15 +141,16 @@ static inline void worker_call_and_fork(int function)
 /* The program "worker" lies beside the one that runs. */
 static inline const char *worker_program(void)
 {
-	static char path[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 16);
+	static char path[PATH_MAX + 16];
+	char self[PATH_MAX] = "";
 	char *slash;
 
-	if (n <= 0)
+	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
 		return "worker";
-	path[n] = 0;
-	slash = strrchr(path, '/');
-	strcpy(slash ? slash + 1 : path, "worker");
+	slash = strrchr(self, '/');
+	if (slash)
+		*slash = 0;
+	snprintf(path, sizeof(path), "%s/worker", self);
 	return path;
 }
 
