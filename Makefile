@@ -24,5 +24,5 @@ demo check build deb bench:
 module:
 	$(MAKE) -C driver
 
-install: build
-	meson install -C build
+install:
+	@prefix=$(prefix) build-aux/install
