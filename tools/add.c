@@ -141,7 +141,8 @@ static int parse_config(int argc, char **argv, struct config *config)
 	config->targets = argv + optind;
 	config->target_count = argc - optind;
 	config->options.flags |= SB_TARGET_DEFAULT_DELAY;
-	if (config->target_count && !is_target(argv[argc - 1])) {
+	/* A word alone is a target gone wrong, not a delay of nothing. */
+	if (config->target_count + config->file_count > 1 && !is_target(argv[argc - 1])) {
 		config->target_count--;
 		config->options.flags &= ~SB_TARGET_DEFAULT_DELAY;
 		ret = parse_delay("add", argv[argc - 1], &config->options.delay_ns);
