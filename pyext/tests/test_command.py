@@ -253,3 +253,38 @@ def test_ctrl_c_ends_with_what_is_known(environ: dict[str, str], tmp_path: Path)
     assert process.returncode == 130
     assert "stopped before the end" in output
     assert "__main__:work" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_goes_to_the_program(
+    environ: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, time\n"
+        "def end(number, _):\n"
+        "    print('got', int(number), flush=True)\n"
+        "    raise SystemExit\n"
+        f"signal.signal({int(number)}, end)\n"
+        "print(os.environ['SPEED_BUMP_TABLE'], flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [
+            *[sys.executable, "-m", "speed_bump", "run", "-t", "a:b"],
+            *["--", sys.executable, str(program)],
+        ],
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    table = process.stdout.readline().strip()
+    assert os.path.exists(table)
+    process.send_signal(number)
+    try:
+        output, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (output, process.returncode) == (f"got {int(number)}\n", 128 + number)
+    assert not os.path.exists(os.path.dirname(table))

@@ -21,7 +21,7 @@ from speed_bump.config import (
 )
 from speed_bump.experiment import report
 from speed_bump.experiment.compare import Comparison, FailedRun
-from speed_bump.experiment.launch import LaunchError
+from speed_bump.experiment.launch import LaunchError, Terminated, forwarding_signals
 from speed_bump.experiment.report import Ticker
 from speed_bump.experiment.runner import Result, Runner, Slowed, why_nobody_reported
 from speed_bump.native import NativeError
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.parser.error("nothing to slow: give -t PATTERN, --targets or --native")
     show = options.show_output or not options.compare
     try:
-        with Runner(options.command, excludes, show) as runner:
+        with forwarding_signals(), Runner(options.command, excludes, show) as runner:
             if options.compare:
                 return compare(options, runner, targets, delay_ns)
             return run_once(options, runner, targets, delay_ns, config)
@@ -117,6 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Terminated as error:
+        return error.status
 
 
 def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:

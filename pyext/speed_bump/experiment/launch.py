@@ -7,8 +7,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
+
+# Ctrl-C goes to the program by itself, from the terminal; these are for us alone.
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class LaunchError(Exception):
@@ -18,6 +23,56 @@ class LaunchError(Exception):
         """``code`` is the errno of execve(2)."""
         super().__init__(f"{command}: {os.strerror(code)}")
         self.status = 127 if code == 2 else 126
+
+
+class Terminated(BaseException):
+    """A signal asks us to end; no program of ours runs any more."""
+
+    def __init__(self, number: int) -> None:
+        """``number`` is the signal's."""
+        super().__init__(f"ended by signal {number}")
+        self.status = 128 + number
+
+
+class _Forwarding:
+    """What came of ``FORWARDED``, and the program that it goes on to."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.received = 0
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """To the program, the second time for good. Without a program, we end."""
+        first = not self.received
+        self.received = self.received or number
+        if self.pid:
+            os.kill(self.pid, number if first else signal.SIGKILL)
+        elif first:
+            raise Terminated(number)
+
+
+_forwarding = _Forwarding()
+
+
+@contextmanager
+def forwarding_signals() -> Iterator[None]:
+    """While inside, the signals that end a program end first the one that ``run`` runs.
+
+    Signals that we were started with to be ignored, as by nohup, stay so.
+
+    Raises:
+        Terminated: there was one, and the program is gone
+    """
+    before = {}
+    for number in FORWARDED:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, _forwarding.handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _forwarding.received = 0
 
 
 @dataclass(frozen=True)
@@ -44,26 +99,34 @@ def run(
 
     Raises:
         LaunchError: there is no such program, or it can't be executed
+        Terminated: a signal came while ``forwarding_signals``
     """
     gate_read, gate_write = os.pipe()
     error_read, error_write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    # None may come while there is a child of which the handler does not know yet.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     pid = os.fork()
     if pid == 0:
         os.close(gate_write)
         os.close(error_read)
-        _execute(command, environ, output, gate_read, error_write)
+        _execute(command, environ, output, gate_read, error_write, mask)
+    _forwarding.pid = pid
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(gate_read)
     os.close(error_write)
     try:
         before_exec(pid)
         begin = time.monotonic_ns()
-        os.write(gate_write, b"!")
+        with suppress(BrokenPipeError):  # a signal ended it at the gate
+            os.write(gate_write, b"!")
     except BaseException:
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        _reap(pid)
         os.close(error_read)
+        if _forwarding.received:
+            raise Terminated(_forwarding.received) from None
         raise
     finally:
         os.close(gate_write)
@@ -71,6 +134,8 @@ def run(
     wall_ns = time.monotonic_ns() - begin
     with os.fdopen(error_read, "rb") as errors:
         code = errors.read()
+    if _forwarding.received:
+        raise Terminated(_forwarding.received)
     if code:
         raise LaunchError(command[0], int(code))
     return Ended(status, wall_ns, interrupted)
@@ -82,11 +147,16 @@ def _execute(
     output: int | None,
     gate: int,
     errors: int,
+    mask: Set[int],
 ) -> None:
     """The child: wait for the gate, become the program. Never returns."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        for number in FORWARDED:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if output is not None:
             os.dup2(output, 1)
             os.dup2(output, 2)
@@ -106,9 +176,17 @@ def _wait(pid: int) -> tuple[int, bool]:
     interrupted = False
     while True:
         try:
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            status = os.waitstatus_to_exitcode(_reap(pid))
             return (128 - status if status < 0 else status), interrupted
         except KeyboardInterrupt:
             if interrupted:
                 os.kill(pid, signal.SIGKILL)
             interrupted = True
+
+
+def _reap(pid: int) -> int:
+    """Its wait status; from then on no signal goes to its number."""
+    # While it is not reaped nobody else has the number.
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    _forwarding.pid = 0
+    return os.waitpid(pid, 0)[1]
