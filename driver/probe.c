@@ -22,7 +22,8 @@ static int hit(struct uprobe_consumer *uc)
 {
 	struct sb_target *target = consumer_target(uc);
 
-	if (READ_ONCE(target->state) != SB_TARGET_LIVE)
+	/* pairs with sb_target_publish() */
+	if (smp_load_acquire(&target->state) != SB_TARGET_LIVE)
 		return 0;
 
 	if (!sb_scope_has(target->scope, current))

@@ -11,6 +11,7 @@
 #include <linux/dcache.h>
 #include <linux/hashtable.h>
 #include <linux/jhash.h>
+#include <linux/ktime.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -19,10 +20,10 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
+#include "delay.h"
 #include "main.h"
 #include "scope.h"
 #include "session.h"
-#include "stats.h"
 #include "target.h"
 
 /*
@@ -80,7 +81,7 @@ static void target_free(struct kref *ref)
 	sb_scope_put(t->scope);
 	sb_session_put(t->session);
 	path_put(&t->path);
-	sb_stats_free(t->counters);
+	sb_stats_destroy(&t->stats);
 	kfree(t->label);
 	atomic_dec(&allocated);
 	kfree_rcu(t, rcu);
@@ -127,8 +128,10 @@ static void targets_retire(struct list_head *list)
 	if (list_empty(list))
 		return;
 
-	list_for_each_entry(t, list, node)
+	list_for_each_entry(t, list, node) {
 		WRITE_ONCE(t->state, SB_TARGET_DYING);
+		sb_delay_wake(t);
+	}
 	list_for_each_entry(t, list, node) {
 		sb_probe_unregister(&t->probe);
 		cond_resched();
@@ -226,11 +229,9 @@ static struct sb_target *target_alloc(struct sb_session *session,
 		err = -ENOMEM;
 		goto err_alloc;
 	}
-	t->counters = sb_stats_alloc();
-	if (!t->counters) {
-		err = -ENOMEM;
-		goto err_counters;
-	}
+	err = sb_stats_init(&t->stats);
+	if (err)
+		goto err_stats;
 	t->scope = sb_scope_get(config->scope, config->scope_id);
 	if (IS_ERR(t->scope)) {
 		err = PTR_ERR(t->scope);
@@ -239,8 +240,8 @@ static struct sb_target *target_alloc(struct sb_session *session,
 
 	kref_init(&t->ref);
 	t->state = SB_TARGET_ADDING;
-	t->enabled = config->enabled;
-	t->delay_ns = config->delay_ns;
+	sb_policy_init(&t->policy, &config->settings);
+	init_waitqueue_head(&t->sleepers);
 	t->path = *config->path;
 	path_get(&t->path);
 	t->inode = sb_target_inode(&t->path);
@@ -250,8 +251,8 @@ static struct sb_target *target_alloc(struct sb_session *session,
 	return t;
 
 err_scope:
-	sb_stats_free(t->counters);
-err_counters:
+	sb_stats_destroy(&t->stats);
+err_stats:
 	kfree(t);
 err_alloc:
 	atomic_dec(&allocated);
@@ -307,13 +308,18 @@ err_insert:
  */
 void sb_target_publish(struct sb_target **targets, u32 count)
 {
+	u64 now;
 	u32 i;
 
 	mutex_lock(&table_lock);
-	for (i = 0; i < count; i++)
-		if (!IS_ERR(targets[i]))
-			/* pairs with target_get() */
-			smp_store_release(&targets[i]->state, SB_TARGET_LIVE);
+	now = ktime_get_ns();
+	for (i = 0; i < count; i++) {
+		if (IS_ERR(targets[i]))
+			continue;
+		sb_policy_start(&targets[i]->policy, now);
+		/* pairs with target_get() and with hit() */
+		smp_store_release(&targets[i]->state, SB_TARGET_LIVE);
+	}
 	mutex_unlock(&table_lock);
 }
 
@@ -405,23 +411,46 @@ int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u3
 	return first < count ? -ENOENT : 0;
 }
 
-/* Removes all targets of a session.  No breakpoint is left on return. */
-void sb_target_remove_all(struct sb_session *session)
+/**
+ * sb_target_remove_if() - remove some of a session's targets
+ * @session:	the owner
+ * @wanted:	which; called under the table's lock
+ * @arg:	for @wanted
+ *
+ * Return: how many.  No breakpoint of theirs is left.
+ */
+u32 sb_target_remove_if(struct sb_session *session,
+			bool (*wanted)(const struct sb_target *target, const void *arg),
+			const void *arg)
 {
 	struct sb_target *t, *next;
 	LIST_HEAD(list);
+	u32 count = 0;
 
 	mutex_lock(&table_lock);
 	list_for_each_entry_safe(t, next, &session->targets, node) {
 		/* Another thread's ADD has yet to hear of it. */
-		if (t->state != SB_TARGET_LIVE)
+		if (t->state != SB_TARGET_LIVE || !wanted(t, arg))
 			continue;
 		table_unlink(t);
 		list_add_tail(&t->node, &list);
+		count++;
 	}
 	mutex_unlock(&table_lock);
 	targets_retire(&list);
 	targets_settle();
+	return count;
+}
+
+static bool any(const struct sb_target *target, const void *arg)
+{
+	return true;
+}
+
+/* Removes all targets of a session.  No breakpoint is left on return. */
+void sb_target_remove_all(struct sb_session *session)
+{
+	sb_target_remove_if(session, any, NULL);
 }
 
 static bool target_get(struct sb_target *t)
