@@ -113,6 +113,23 @@ static void trace_##fn(void *data, struct task_struct *task)					\
 }
 #endif
 
+/* 6.16: a binary attribute is const. */
+#if !KERNEL_BEFORE(6, 16)
+#define DEFINE_BIN_ATTRIBUTE_READ(fn)							\
+static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
+			const struct bin_attribute *attr, char *buf, loff_t pos, size_t count)	\
+{											\
+	return fn(file, buf, pos, count);						\
+}
+#else
+#define DEFINE_BIN_ATTRIBUTE_READ(fn)							\
+static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
+			struct bin_attribute *attr, char *buf, loff_t pos, size_t count)	\
+{											\
+	return fn(file, buf, pos, count);						\
+}
+#endif
+
 /* 6.13: copy_struct_to_user() */
 #if KERNEL_BEFORE(6, 13)
 static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, const void *src,
