@@ -111,23 +111,18 @@ static u64 add_up_cpu(struct sb_counters *c, u64 *sums)
 	return max_ns;
 }
 
-static void stats_from_sums(struct speed_bump_stats *out, const u64 *sums, const u64 *base)
+static void stats_from_sums(struct speed_bump_stats *out, const u64 *sums)
 {
-#define SINCE_RESET(sum) (sums[sum] - base[sum])
-	unsigned int i;
-
-	out->delayed = SINCE_RESET(SB_DELAYED);
-	out->skipped_frequency = SINCE_RESET(SB_SKIPPED_FREQUENCY);
-	out->skipped_window = SINCE_RESET(SB_SKIPPED_WINDOW);
-	out->skipped_disabled = SINCE_RESET(SB_SKIPPED_DISABLED);
+	out->delayed = sums[SB_DELAYED];
+	out->skipped_frequency = sums[SB_SKIPPED_FREQUENCY];
+	out->skipped_window = sums[SB_SKIPPED_WINDOW];
+	out->skipped_disabled = sums[SB_SKIPPED_DISABLED];
 	out->hits = out->delayed + out->skipped_frequency + out->skipped_window +
 		    out->skipped_disabled;
-	out->cut = SINCE_RESET(SB_CUT);
-	out->requested_ns = SINCE_RESET(SB_REQUESTED_NS);
-	out->measured_ns = SINCE_RESET(SB_MEASURED_NS);
-	for (i = 0; i < SPEED_BUMP_OVERSHOOT_BUCKETS; i++)
-		out->overshoot[i] = SINCE_RESET(SB_OVERSHOOT + i);
-#undef SINCE_RESET
+	out->cut = sums[SB_CUT];
+	out->requested_ns = sums[SB_REQUESTED_NS];
+	out->measured_ns = sums[SB_MEASURED_NS];
+	memcpy(out->overshoot, sums + SB_OVERSHOOT, sizeof(out->overshoot));
 }
 
 /**
@@ -139,6 +134,7 @@ static void stats_from_sums(struct speed_bump_stats *out, const u64 *sums, const
 void sb_stats_read(struct sb_stats *stats, struct speed_bump_stats *out, bool reset)
 {
 	u64 sums[SB_SUMS] = {}, max_ns;
+	unsigned int i;
 	int cpu;
 
 	spin_lock(&stats->lock);
@@ -151,13 +147,16 @@ void sb_stats_read(struct sb_stats *stats, struct speed_bump_stats *out, bool re
 			cmpxchg(&c->max_overshoot_ns, max_ns, 0);
 		out->max_overshoot_ns = max(out->max_overshoot_ns, max_ns);
 	}
-	stats_from_sums(out, sums, stats->base);
-	out->generation = stats->generation;
-	if (reset) {
-		memcpy(stats->base, sums, sizeof(sums));
-		stats->generation++;
+	for (i = 0; i < SB_SUMS; i++) {
+		sums[i] -= stats->base[i];
+		if (reset)
+			stats->base[i] += sums[i];
 	}
+	out->generation = stats->generation;
+	stats->generation += reset;
 	spin_unlock(&stats->lock);
+
+	stats_from_sums(out, sums);
 }
 
 void sb_stats_totals(u64 *hits, u64 *delay_ns)

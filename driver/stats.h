@@ -47,7 +47,7 @@ struct sb_counters {
  */
 struct sb_stats {
 	struct sb_counters __percpu *counters;
-	spinlock_t lock;
+	spinlock_t lock;	/* resets */
 	u64 generation;
 	u64 base[SB_SUMS];
 };

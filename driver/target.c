@@ -13,6 +13,7 @@
 #include <linux/jhash.h>
 #include <linux/ktime.h>
 #include <linux/mutex.h>
+#include <linux/printk.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
@@ -156,6 +157,48 @@ static void targets_settle(void)
 	wait_event_timeout(unused_wait, READ_ONCE(unused_freed) >= put, HZ / 10);
 }
 
+/*
+ * Puts breakpoints where they have come to be wanted.  A target that is just
+ * being added or removed is not found here: publishing it asks for another turn.
+ */
+static void renew_moved(struct work_struct *work)
+{
+	struct sb_target *t, *next;
+	LIST_HEAD(list);
+	int moves, err;
+	u64 after = 0;
+
+	while ((t = sb_target_next(after))) {
+		after = t->id;
+		moves = atomic_read(&t->scope->moves);
+		if (t->scope->type != SPEED_BUMP_SCOPE_CGROUP || t->moves == moves) {
+			sb_target_put(t);
+			continue;
+		}
+		t->moves = moves;
+		err = sb_probe_renew(&t->probe, t->inode, t->offset);
+		if (err)
+			pr_warn_ratelimited("speed_bump: no breakpoint in those who moved: %d\n",
+					    err);
+		list_add(&t->renewed, &list);
+		cond_resched();
+	}
+	if (list_empty(&list))
+		return;
+
+	sb_probe_sync();
+	list_for_each_entry_safe(t, next, &list, renewed)
+		sb_target_put(t);
+}
+
+static DECLARE_WORK(renew_work, renew_moved);
+
+/* Somebody has moved into a cgroup.  Any context. */
+void sb_targets_renew(void)
+{
+	queue_work(unused_wq, &renew_work);
+}
+
 static void table_unlink(struct sb_target *t)
 {
 	lockdep_assert_held(&table_lock);
@@ -246,6 +289,7 @@ static struct sb_target *target_alloc(struct sb_session *session,
 	path_get(&t->path);
 	t->inode = sb_target_inode(&t->path);
 	t->offset = config->offset;
+	t->moves = atomic_read(&t->scope->moves);
 	sb_session_get(session);
 	t->session = session;
 	return t;
@@ -308,6 +352,7 @@ err_insert:
  */
 void sb_target_publish(struct sb_target **targets, u32 count)
 {
+	bool moves = false;
 	u64 now;
 	u32 i;
 
@@ -319,8 +364,11 @@ void sb_target_publish(struct sb_target **targets, u32 count)
 		sb_policy_start(&targets[i]->policy, now);
 		/* pairs with target_get() and with hit() */
 		smp_store_release(&targets[i]->state, SB_TARGET_LIVE);
+		moves |= targets[i]->scope->type == SPEED_BUMP_SCOPE_CGROUP;
 	}
 	mutex_unlock(&table_lock);
+	if (moves)
+		sb_targets_renew();
 }
 
 /**
@@ -520,6 +568,8 @@ int sb_targets_init(void)
 void sb_targets_exit(void)
 {
 	sb_target_remove_all(&sb_persistent);
+	flush_workqueue(unused_wq);
+	synchronize_rcu();		/* who saw a scope in sb_cgroup_attach() */
 	destroy_workqueue(unused_wq);	/* runs what is queued */
 	xa_destroy(&by_id);
 }

@@ -43,6 +43,8 @@ enum sb_target_state {
  *		whoever removes it
  * @sleepers:	tasks that sleep for it
  * @turns:	hits that were counted for the frequency
+ * @moves:	of the scope, when the filter was asked last; the renewing work's
+ * @renewed:	in the renewing work's list
  * @ref:	the table's, and one of each reader
  * @rcu:	for freeing after readers of the table
  *
@@ -67,6 +69,8 @@ struct sb_target {
 	struct list_head node;
 	wait_queue_head_t sleepers;
 	atomic64_t turns;
+	int moves;
+	struct list_head renewed;
 	struct kref ref;
 	struct rcu_head rcu;
 };
@@ -110,6 +114,8 @@ struct sb_target *sb_target_find(u64 id);
 struct sb_target *sb_target_next(u64 after);
 void sb_target_put(struct sb_target *target);
 bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session);
+
+void sb_targets_renew(void);
 
 u32 sb_target_count(void);
 u32 sb_target_count_of(const struct sb_session *session);
