@@ -109,9 +109,12 @@ static int ioctl_query(struct sb_session *session, void *arg)
 		return -EINVAL;
 	q->features = sb_scope_features() | SPEED_BUMP_FEATURE_FREQUENCY |
 		      SPEED_BUMP_FEATURE_WINDOW | SPEED_BUMP_FEATURE_SLEEP |
-		      SPEED_BUMP_FEATURE_HISTOGRAM | SPEED_BUMP_FEATURE_RESET;
+		      SPEED_BUMP_FEATURE_HISTOGRAM | SPEED_BUMP_FEATURE_RESET |
+		      SPEED_BUMP_FEATURE_UNPRIVILEGED;
 	q->max_delay_ns = SPEED_BUMP_MAX_DELAY_NS;
 	q->max_targets = READ_ONCE(sb_max_targets);
+	if (session->opener)
+		q->max_targets = min(q->max_targets, READ_ONCE(sb_max_unprivileged_targets));
 	q->max_batch = SPEED_BUMP_MAX_BATCH;
 	q->max_label = SPEED_BUMP_MAX_LABEL;
 	return 0;
@@ -189,8 +192,11 @@ static struct sb_target *add_from_file(struct sb_session *session,
 		return ERR_PTR(err);
 	if (e->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY)
 		config.settings.delay_ns = READ_ONCE(sb_default_delay_ns);
-	if (e->flags & SPEED_BUMP_TARGET_PERSISTENT)
+	if (e->flags & SPEED_BUMP_TARGET_PERSISTENT) {
+		if (session->opener)
+			return ERR_PTR(-EPERM);
 		session = &sb_persistent;
+	}
 
 	config.label = label_read(e);
 	if (IS_ERR(config.label))
@@ -465,6 +471,8 @@ static int ioctl_remove(struct sb_session *session, void *arg)
 	if (b->flags & SPEED_BUMP_BATCH_ALL) {
 		if (b->count || b->entries)
 			return -EINVAL;
+		if ((b->flags & SPEED_BUMP_BATCH_PERSISTENT) && session->opener)
+			return -EPERM;
 		sb_target_remove_all(b->flags & SPEED_BUMP_BATCH_PERSISTENT ?
 				     &sb_persistent : session);
 		return 0;
@@ -593,6 +601,9 @@ static int ioctl_list(struct sb_session *session, void *arg)
 		return -EINVAL;
 	if (!list->text && list->text_size)
 		return -EINVAL;
+	if ((list->flags & (SPEED_BUMP_LIST_PERSISTENT | SPEED_BUMP_LIST_OTHERS)) &&
+	    session->opener)
+		return -EPERM;
 	err = entries_check(list->entries, list->count, list->entry_size,
 			    SPEED_BUMP_INFO_SIZE_VER0);
 	if (err)
@@ -623,7 +634,8 @@ static struct sb_target *stats_target(struct sb_session *session, u64 id, bool r
 {
 	struct sb_target *t = sb_target_find(id);
 
-	if (t && reset && !sb_target_is_mutable(t, session)) {
+	if (t && !(reset ? sb_target_is_mutable(t, session) :
+			   sb_target_is_visible(t, session))) {
 		sb_target_put(t);
 		t = NULL;
 	}
@@ -714,6 +726,19 @@ static int ioctl_session(struct sb_session *session, void *arg)
 	return 0;
 }
 
+/* What those see who may see nothing of others. */
+static int global_of_session(struct sb_session *session, struct speed_bump_global *g)
+{
+	if (g->set)
+		return -EPERM;
+	*g = (struct speed_bump_global) {
+		.default_delay_ns = READ_ONCE(sb_default_delay_ns),
+		.targets = sb_target_count_of(session),
+		.sessions = 1,
+	};
+	return 0;
+}
+
 static int ioctl_global(struct sb_session *session, void *arg)
 {
 	struct speed_bump_global *g = arg;
@@ -727,6 +752,9 @@ static int ioctl_global(struct sb_session *session, void *arg)
 		return -EINVAL;
 	if (g->default_delay_ns > SPEED_BUMP_MAX_DELAY_NS)
 		return -ERANGE;
+
+	if (session->opener)
+		return global_of_session(session, g);
 
 	if (g->set & SPEED_BUMP_GLOBAL_SET_ENABLED)
 		WRITE_ONCE(sb_persistent.enabled, g->enabled);
@@ -807,9 +835,8 @@ static int device_open(struct inode *inode, struct file *file)
 {
 	struct sb_session *session;
 
-	if (!perfmon_capable())
-		return -EPERM;
-	session = sb_session_create();
+	/* Who gets so far without it was let in by the permissions of the node. */
+	session = sb_session_create(perfmon_capable());
 	if (!session)
 		return -ENOMEM;
 	file->private_data = session;

@@ -14,6 +14,11 @@ unsigned int sb_max_targets = 65536;
 module_param_named(max_targets, sb_max_targets, uint, 0644);
 MODULE_PARM_DESC(max_targets, "how many targets there may be (65536)");
 
+unsigned int sb_max_unprivileged_targets = 1024;
+module_param_named(max_unprivileged_targets, sb_max_unprivileged_targets, uint, 0644);
+MODULE_PARM_DESC(max_unprivileged_targets,
+		 "how many targets a session without CAP_PERFMON may have (1024)");
+
 u64 sb_default_delay_ns = 1000;
 
 static int __init speed_bump_init(void)

@@ -6,6 +6,7 @@
 #include "delay.h"
 #include "probe.h"
 #include "scope.h"
+#include "session.h"
 #include "target.h"
 
 static struct sb_target *consumer_target(struct uprobe_consumer *uc)
@@ -21,13 +22,15 @@ static struct sb_target *consumer_target(struct uprobe_consumer *uc)
 static int hit(struct uprobe_consumer *uc)
 {
 	struct sb_target *target = consumer_target(uc);
+	const struct cred *opener = target->session->opener;
 
 	/* pairs with sb_target_publish() */
 	if (smp_load_acquire(&target->state) != SB_TARGET_LIVE)
 		return 0;
 
-	if (!sb_scope_has(target->scope, current))
-		return sb_scope_wants(target->scope, current->mm) ? 0 : UPROBE_HANDLER_REMOVE;
+	if (!sb_scope_has(target->scope, opener, current))
+		return sb_scope_wants(target->scope, opener, current->mm) ?
+		       0 : UPROBE_HANDLER_REMOVE;
 
 	sb_delay_hit(target);
 	return 0;
@@ -38,7 +41,9 @@ DEFINE_UPROBE_HANDLER(hit)
 /* Runs under the mmap_lock of @mm: no lock of ours may be taken. */
 static bool wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
-	return sb_scope_wants(consumer_target(uc)->scope, mm);
+	struct sb_target *target = consumer_target(uc);
+
+	return sb_scope_wants(target->scope, target->session->opener, mm);
 }
 
 DEFINE_UPROBE_FILTER(wants)
@@ -55,7 +60,7 @@ static bool wants_again(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
 	struct sb_target *target = container_of(uc, struct sb_target, probe.again);
 
-	return sb_scope_wants(target->scope, mm);
+	return sb_scope_wants(target->scope, target->session->opener, mm);
 }
 
 DEFINE_UPROBE_FILTER(wants_again)

@@ -22,6 +22,7 @@
 
 #include "cgroup.h"
 #include "compat.h"
+#include "guard.h"
 #include "scope.h"
 #include "tree.h"
 
@@ -215,7 +216,7 @@ static bool thread_wants(const struct sb_scope *scope, const struct mm_struct *m
 
 /* --- any ------------------------------------------------------------------ */
 
-static struct sb_scope *get_by_nr(u32 type, pid_t nr)
+static struct sb_scope *get_by_nr(u32 type, pid_t nr, const struct cred *opener)
 {
 	struct sb_scope *scope = ERR_PTR(-ESRCH);
 	struct task_struct *task;
@@ -229,15 +230,20 @@ static struct sb_scope *get_by_nr(u32 type, pid_t nr)
 	put_pid(pid);
 	if (!task)
 		return scope;
+	if (opener && !sb_guard_allows_process(opener, task)) {
+		scope = ERR_PTR(-EPERM);
+		goto out;
+	}
 
 	mutex_lock(&scopes_mutex);
 	if (type == SPEED_BUMP_SCOPE_THREAD) {
 		scope = thread_get(task);
 	} else {
 		err = trace_processes();
-		scope = err ? ERR_PTR(err) : sb_tree_get(task);
+		scope = err ? ERR_PTR(err) : sb_tree_get(task, !opener);
 	}
 	mutex_unlock(&scopes_mutex);
+out:
 	put_task_struct(task);
 	return scope;
 }
@@ -258,17 +264,21 @@ static struct sb_scope *get_by_fd(int fd)
  * sb_scope_get() - a scope for a target
  * @type:	SPEED_BUMP_SCOPE_*
  * @id:		as in struct speed_bump_target
+ * @opener:	who asks, if he may not do everything, or NULL
  *
  * Return: the scope, to be given back with sb_scope_put(), or an ERR_PTR.
  */
-struct sb_scope *sb_scope_get(u32 type, s32 id)
+struct sb_scope *sb_scope_get(u32 type, s32 id, const struct cred *opener)
 {
+	if (opener && type != SPEED_BUMP_SCOPE_TREE && type != SPEED_BUMP_SCOPE_THREAD)
+		return ERR_PTR(-EPERM);
+
 	switch (type) {
 	case SPEED_BUMP_SCOPE_SYSTEM:
 		return id ? ERR_PTR(-EINVAL) : &scope_system;
 	case SPEED_BUMP_SCOPE_TREE:
 	case SPEED_BUMP_SCOPE_THREAD:
-		return get_by_nr(type, id);
+		return get_by_nr(type, id, opener);
 	case SPEED_BUMP_SCOPE_CGROUP:
 		return get_by_fd(id);
 	default:
@@ -301,8 +311,7 @@ s32 sb_scope_id(const struct sb_scope *scope)
 	return 0;
 }
 
-/* Is @task, which is running, to be delayed? */
-bool sb_scope_has(const struct sb_scope *scope, struct task_struct *task)
+static bool has_task(const struct sb_scope *scope, struct task_struct *task)
 {
 	switch (scope->type) {
 	case SPEED_BUMP_SCOPE_SYSTEM:
@@ -316,10 +325,31 @@ bool sb_scope_has(const struct sb_scope *scope, struct task_struct *task)
 	}
 }
 
-/* Is @task, a user of @mm that need not be running yet, a reason for a breakpoint? */
-static bool wants_task(const struct sb_scope *scope, struct mm_struct *mm,
-		       struct task_struct *task)
+/**
+ * sb_scope_has() - is a task to be delayed?
+ * @scope:	the target's
+ * @opener:	of the target's session
+ * @task:	who is running
+ */
+bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
+		  struct task_struct *task)
 {
+	bool has = has_task(scope, task);
+
+	if (has && opener) {
+		rcu_read_lock();
+		has = sb_guard_allows(opener, task, task->mm);
+		rcu_read_unlock();
+	}
+	return has;
+}
+
+/* Is @task, a user of @mm that need not be running yet, a reason for a breakpoint? */
+static bool wants_task(const struct sb_scope *scope, const struct cred *opener,
+		       struct mm_struct *mm, struct task_struct *task)
+{
+	if (opener && !sb_guard_allows(opener, task, mm))
+		return false;
 	switch (scope->type) {
 	case SPEED_BUMP_SCOPE_SYSTEM:
 		return true;
@@ -333,14 +363,16 @@ static bool wants_task(const struct sb_scope *scope, struct mm_struct *mm,
 }
 
 #ifdef CONFIG_MEMCG
-static bool wants_mm(const struct sb_scope *scope, struct mm_struct *mm)
+static bool wants_mm(const struct sb_scope *scope, const struct cred *opener,
+		     struct mm_struct *mm)
 {
 	struct task_struct *owner = rcu_dereference(mm->owner);
 
-	return owner && wants_task(scope, mm, owner);
+	return owner && wants_task(scope, opener, mm, owner);
 }
 #else
-static bool wants_mm(const struct sb_scope *scope, struct mm_struct *mm)
+static bool wants_mm(const struct sb_scope *scope, const struct cred *opener,
+		     struct mm_struct *mm)
 {
 	struct task_struct *process, *thread;
 	bool found = false;
@@ -348,7 +380,7 @@ static bool wants_mm(const struct sb_scope *scope, struct mm_struct *mm)
 	for_each_process_thread(process, thread) {
 		if (READ_ONCE(thread->mm) != mm || (thread->flags & PF_KTHREAD))
 			continue;
-		if (wants_task(scope, mm, thread))
+		if (wants_task(scope, opener, mm, thread))
 			return true;
 		found = true;
 	}
@@ -359,12 +391,14 @@ static bool wants_mm(const struct sb_scope *scope, struct mm_struct *mm)
 /**
  * sb_scope_wants() - is the breakpoint to be in a process' memory?
  * @scope:	the target's
+ * @opener:	of the target's session
  * @mm:		the memory
  *
  * Called under mmap_lock.  An exec asks with @mm being that of current before
  * it has an owner to speak of; a registration asks about other processes.
  */
-bool sb_scope_wants(const struct sb_scope *scope, struct mm_struct *mm)
+bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
+		    struct mm_struct *mm)
 {
 	bool wants;
 
@@ -373,9 +407,9 @@ bool sb_scope_wants(const struct sb_scope *scope, struct mm_struct *mm)
 
 	rcu_read_lock();
 	if (current->mm == mm)
-		wants = wants_task(scope, mm, current);
+		wants = wants_task(scope, opener, mm, current);
 	else
-		wants = wants_mm(scope, mm);
+		wants = wants_mm(scope, opener, mm);
 	rcu_read_unlock();
 	return wants;
 }

@@ -14,6 +14,8 @@
 
 #include <linux/speed_bump.h>
 
+struct cred;
+
 /**
  * struct sb_scope - whom a target delays
  * @type:	SPEED_BUMP_SCOPE_*
@@ -47,10 +49,12 @@ int sb_scope_init(void);
 void sb_scope_exit(void);
 u64 sb_scope_features(void);
 
-struct sb_scope *sb_scope_get(u32 type, s32 id);
+struct sb_scope *sb_scope_get(u32 type, s32 id, const struct cred *opener);
 void sb_scope_put(struct sb_scope *scope);
 s32 sb_scope_id(const struct sb_scope *scope);
-bool sb_scope_has(const struct sb_scope *scope, struct task_struct *task);
-bool sb_scope_wants(const struct sb_scope *scope, struct mm_struct *mm);
+bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
+		  struct task_struct *task);
+bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
+		    struct mm_struct *mm);
 
 #endif /* SB_SCOPE_H */

@@ -38,6 +38,7 @@ static DEFINE_XARRAY_FLAGS(by_id, XA_FLAGS_ACCOUNT);
 static DEFINE_HASHTABLE(by_key, 12);
 static u64 last_id;
 static u32 target_count;
+static u32 unprivileged_count;	/* of them */
 
 /* Targets that are made and not yet freed: those in the table and the dying. */
 static atomic_t allocated = ATOMIC_INIT(0);
@@ -208,6 +209,19 @@ static void table_unlink(struct sb_target *t)
 	list_del(&t->node);
 	t->session->count--;
 	target_count--;
+	if (t->session->opener)
+		unprivileged_count--;
+}
+
+/* Half of the table is kept for the privileged. */
+static bool table_has_room(const struct sb_session *session)
+{
+	unsigned int max = READ_ONCE(sb_max_targets);
+
+	if (target_count >= max)
+		return false;
+	return !session->opener || (session->count < READ_ONCE(sb_max_unprivileged_targets) &&
+				    unprivileged_count < max / 2);
 }
 
 static int table_insert(struct sb_target *t)
@@ -223,7 +237,7 @@ static int table_insert(struct sb_target *t)
 			goto out;
 		}
 	}
-	if (target_count >= READ_ONCE(sb_max_targets)) {
+	if (!table_has_room(t->session)) {
 		err = -ENOSPC;
 		goto out;
 	}
@@ -236,6 +250,8 @@ static int table_insert(struct sb_target *t)
 	list_add_tail(&t->node, &t->session->targets);
 	t->session->count++;
 	target_count++;
+	if (t->session->opener)
+		unprivileged_count++;
 out:
 	mutex_unlock(&table_lock);
 	return err;
@@ -275,7 +291,7 @@ static struct sb_target *target_alloc(struct sb_session *session,
 	err = sb_stats_init(&t->stats);
 	if (err)
 		goto err_stats;
-	t->scope = sb_scope_get(config->scope, config->scope_id);
+	t->scope = sb_scope_get(config->scope, config->scope_id, session->opener);
 	if (IS_ERR(t->scope)) {
 		err = PTR_ERR(t->scope);
 		goto err_scope;
@@ -395,7 +411,14 @@ void sb_target_discard(struct sb_target **targets, u32 count)
 /* May @session change it? */
 bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session)
 {
-	return target->session == session || target->session == &sb_persistent;
+	return target->session == session ||
+	       (target->session == &sb_persistent && !session->opener);
+}
+
+/* May @session know of it? */
+bool sb_target_is_visible(const struct sb_target *target, const struct sb_session *session)
+{
+	return target->session == session || !session->opener;
 }
 
 static struct sb_target *target_claim(const struct sb_session *session, u64 id)

@@ -114,6 +114,7 @@ struct sb_target *sb_target_find(u64 id);
 struct sb_target *sb_target_next(u64 after);
 void sb_target_put(struct sb_target *target);
 bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session);
+bool sb_target_is_visible(const struct sb_target *target, const struct sb_session *session);
 
 void sb_targets_renew(void);
 

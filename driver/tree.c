@@ -206,11 +206,12 @@ void sb_tree_drop(struct sb_scope *tree)
 	call_rcu(&tree->rcu, tree_free);
 }
 
-static struct sb_scope *tree_create(struct pid *root, const struct task_struct *task)
+static struct sb_scope *tree_create(struct pid *root, const struct task_struct *task,
+				    unsigned int max)
 {
 	struct sb_scope *tree;
 
-	if (tree_count >= MAX_TREES)
+	if (tree_count >= max)
 		return ERR_PTR(-ENOSPC);
 	tree = tree_alloc(root);
 	if (!tree)
@@ -230,7 +231,8 @@ static struct sb_scope *tree_create(struct pid *root, const struct task_struct *
 	return tree;
 }
 
-static struct sb_scope *tree_get(struct pid *root, const struct task_struct *task)
+static struct sb_scope *tree_get(struct pid *root, const struct task_struct *task,
+				 unsigned int max)
 {
 	struct sb_scope *tree;
 
@@ -242,17 +244,20 @@ static struct sb_scope *tree_get(struct pid *root, const struct task_struct *tas
 		refcount_inc(&tree->ref);
 		return tree;
 	}
-	return tree_create(root, task);
+	return tree_create(root, task, max);
 }
 
-/* The tree of the process of @task, itself or one of its threads.  Under the scopes' mutex. */
-struct sb_scope *sb_tree_get(struct task_struct *task)
+/*
+ * The tree of the process of @task, itself or one of its threads.  Half of those
+ * that there can be are kept for the privileged.  Under the scopes' mutex.
+ */
+struct sb_scope *sb_tree_get(struct task_struct *task, bool privileged)
 {
 	struct sb_scope *tree = ERR_PTR(-ESRCH);
 	struct pid *root = get_task_pid(task, PIDTYPE_TGID);
 
 	if (root)
-		tree = tree_get(root, task);
+		tree = tree_get(root, task, privileged ? MAX_TREES : MAX_TREES / 2);
 	put_pid(root);
 	return tree;
 }

@@ -6,7 +6,7 @@
 
 #include "scope.h"
 
-struct sb_scope *sb_tree_get(struct task_struct *task);
+struct sb_scope *sb_tree_get(struct task_struct *task, bool privileged);
 void sb_tree_drop(struct sb_scope *tree);
 s32 sb_tree_id(const struct sb_scope *tree);
 bool sb_tree_wants(const struct sb_scope *tree, const struct task_struct *task);
