@@ -53,8 +53,9 @@ static const char * const deed_names[STORM_DEEDS] = {
 	[STORM_CALLS] = "calls",
 	[STORM_ADDED] = "targets added",
 	[STORM_ADD_FAILED] = "adds failed",
-	[STORM_UPDATED] = "updates",
-	[STORM_REMOVED] = "removals",
+	[STORM_UPDATED] = "targets updated",
+	[STORM_REMOVED] = "targets removed",
+	[STORM_CLEARED] = "sessions cleared",
 	[STORM_LISTED] = "targets listed",
 	[STORM_READ] = "statistics read",
 	[STORM_COUNTED] = "exact counts",
@@ -206,7 +207,7 @@ static int open_session(void)
 
 	wait_out_pause();
 	dev = sb_open();
-	memset(own_ids, 0, sizeof(own_ids));
+	own_next = 0;
 	if (dev >= 0)
 		storm_did(STORM_OPENED, 1);
 	else
@@ -320,7 +321,7 @@ static __u64 random_id(void)
 	case 1 ... 4:
 		return board->ids[storm_pick(STORM_RING)];
 	default:
-		return own_ids[storm_pick(OWN_IDS)];
+		return own_ids[storm_pick(own_next % OWN_IDS + 1)];
 	}
 }
 
@@ -397,7 +398,7 @@ static void update(int dev)
 static void remove_some(int dev, unsigned int count)
 {
 	struct speed_bump_remove entries[BATCH] = { 0 };
-	unsigned int flags = storm_pick(4) ? SPEED_BUMP_BATCH_BEST_EFFORT : 0, i;
+	unsigned int flags = storm_pick(8) ? SPEED_BUMP_BATCH_BEST_EFFORT : 0, i;
 	int ret;
 
 	for (i = 0; i < count; i++)
@@ -411,14 +412,20 @@ static void remove_some(int dev, unsigned int count)
 			storm_did(STORM_REMOVED, 1);
 }
 
+static void remove_all(int dev, unsigned int flags)
+{
+	if (!EXPECT_ERRNOS("clear", sb_remove_all(dev, flags), 0))
+		storm_did(STORM_CLEARED, 1);
+}
+
 static void remove_any(int dev)
 {
 	switch (storm_pick(16)) {
 	case 0:
-		EXPECT_ERRNOS("clear", sb_remove_all(dev, 0), 0);
+		remove_all(dev, 0);
 		break;
 	case 1:
-		EXPECT_ERRNOS("clear", sb_remove_all(dev, SPEED_BUMP_BATCH_PERSISTENT), 0);
+		remove_all(dev, SPEED_BUMP_BATCH_PERSISTENT);
 		break;
 	case 2 ... 8:
 		remove_some(dev, 1);
@@ -1014,7 +1021,7 @@ static int unload_soon(void)
 /* Persistent targets are there when it goes, and processes that run into them. */
 static void reload(void)
 {
-	static const char * const parameters[] = { "", "max_targets=6", "max_targets=40" };
+	static const char * const parameters[] = { "", "", "", "max_targets=6", "max_targets=40" };
 	int ret;
 
 	if (unload() == -EWOULDBLOCK)
