@@ -32,6 +32,13 @@ FIXTURE_SETUP(security)
 	struct stat st;
 
 	sb_sweep();
+	/* Before the device is opened: the workers must not hold the session. */
+	ASSERT_EQ(worker_setup(), 0);
+	self->mine = worker_start(MINE);
+	self->roots = worker_start(ROOTS);
+	ASSERT_GT(self->mine, 0);
+	ASSERT_GT(self->roots, 0);
+	ASSERT_EQ(worker_do(MINE, WORKER_USER, NOBODY, WORKER_USER_PLAIN), 0);
 	self->root = sb_open();
 	ASSERT_GE(self->root, 0);
 	if (!(sb_features(self->root) & SPEED_BUMP_FEATURE_UNPRIVILEGED))
@@ -42,12 +49,6 @@ FIXTURE_SETUP(security)
 	self->dev = sb_open_as(NOBODY);
 	ASSERT_EQ(chmod(SB_DEVICE, self->mode), 0);
 	ASSERT_GE(self->dev, 0);
-	ASSERT_EQ(worker_setup(), 0);
-	self->mine = worker_start(MINE);
-	self->roots = worker_start(ROOTS);
-	ASSERT_GT(self->mine, 0);
-	ASSERT_GT(self->roots, 0);
-	ASSERT_EQ(worker_do(MINE, WORKER_USER, NOBODY, WORKER_USER_PLAIN), 0);
 	self->target = sb_target(SB_PLAIN, 1000, SPEED_BUMP_SCOPE_TREE, self->mine);
 }
 

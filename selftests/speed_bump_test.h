@@ -98,6 +98,32 @@ static inline int sb_wait_busy(pid_t pid, __u64 cpu_before)
 	return -ETIMEDOUT;
 }
 
+/*
+ * Wait until a process is in the kernel without having called it, which is where
+ * it is in a delay, asleep or not.
+ */
+static inline int sb_wait_in_trap(pid_t pid)
+{
+	__u64 give_up = sb_now() + 8 * SB_S, cpu = sb_cpu_time(pid);
+	char path[64], text[128];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/syscall", pid);
+	while (sb_now() < give_up) {
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return -errno;
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+		text[n > 0 ? n : 0] = 0;
+		if (!strncmp(text, "-1", 2) || sb_cpu_time(pid) > cpu + 60 * SB_MS)
+			return 0;
+		sb_sleep(5 * SB_MS);
+	}
+	return -ETIMEDOUT;
+}
+
 static inline int sb_open(void)
 {
 	int dev = open(SB_DEVICE, O_RDWR | O_CLOEXEC);

@@ -151,8 +151,9 @@ struct speed_bump_batch {
  * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
  * file, offset outside of it, unknown flag or scope), ERANGE (delay), ESRCH (no
  * such process), EEXIST (same file, offset, scope and owner), ENOSPC
- * (max_targets, or what an unprivileged session may have), ENAMETOOLONG (label), EOPNOTSUPP (not done by this module, or
- * an instruction that this kernel can't probe), EPERM.
+ * (max_targets, or what an unprivileged session may have), ENAMETOOLONG (label),
+ * EOPNOTSUPP (not done by this module, or an instruction that this kernel can't
+ * probe), EPERM.
  */
 struct speed_bump_target {
 	__aligned_u64 offset;
