@@ -8,6 +8,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/kdev_t.h>
+#include <linux/ktime.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -106,9 +107,14 @@ static int ioctl_query(struct sb_session *session, void *arg)
 
 	if (q->reserved)
 		return -EINVAL;
-	q->features = sb_scope_features();
+	q->features = sb_scope_features() | SPEED_BUMP_FEATURE_FREQUENCY |
+		      SPEED_BUMP_FEATURE_WINDOW | SPEED_BUMP_FEATURE_SLEEP |
+		      SPEED_BUMP_FEATURE_HISTOGRAM | SPEED_BUMP_FEATURE_RESET |
+		      SPEED_BUMP_FEATURE_UNPRIVILEGED;
 	q->max_delay_ns = SPEED_BUMP_MAX_DELAY_NS;
 	q->max_targets = READ_ONCE(sb_max_targets);
+	if (session->opener)
+		q->max_targets = min(q->max_targets, READ_ONCE(sb_max_unprivileged_targets));
 	q->max_batch = SPEED_BUMP_MAX_BATCH;
 	q->max_label = SPEED_BUMP_MAX_LABEL;
 	return 0;
@@ -130,8 +136,6 @@ static int target_check(const struct speed_bump_target *e)
 		return -EINVAL;
 	if (e->label_len > SPEED_BUMP_MAX_LABEL)
 		return -ENAMETOOLONG;
-	if (e->every > 1 || e->start_ns || e->duration_ns || (e->flags & SPEED_BUMP_TARGET_SLEEP))
-		return -EOPNOTSUPP;
 	return 0;
 }
 
@@ -168,8 +172,14 @@ static struct sb_target *add_from_file(struct sb_session *session,
 	struct sb_target_config config = {
 		.path = &file->f_path,
 		.offset = e->offset,
-		.delay_ns = e->delay_ns,
-		.enabled = !(e->flags & SPEED_BUMP_TARGET_DISABLED),
+		.settings = {
+			.delay_ns = e->delay_ns,
+			.start_ns = e->start_ns,
+			.end_ns = e->duration_ns,
+			.every = max(e->every, 1U),
+			.enabled = !(e->flags & SPEED_BUMP_TARGET_DISABLED),
+			.sleep = e->flags & SPEED_BUMP_TARGET_SLEEP,
+		},
 		.scope = e->scope,
 		.scope_id = e->scope_id,
 		.label_len = e->label_len,
@@ -181,9 +191,12 @@ static struct sb_target *add_from_file(struct sb_session *session,
 	if (err)
 		return ERR_PTR(err);
 	if (e->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY)
-		config.delay_ns = READ_ONCE(sb_default_delay_ns);
-	if (e->flags & SPEED_BUMP_TARGET_PERSISTENT)
+		config.settings.delay_ns = READ_ONCE(sb_default_delay_ns);
+	if (e->flags & SPEED_BUMP_TARGET_PERSISTENT) {
+		if (session->opener)
+			return ERR_PTR(-EPERM);
 		session = &sb_persistent;
+	}
 
 	config.label = label_read(e);
 	if (IS_ERR(config.label))
@@ -300,8 +313,6 @@ static int update_check(const struct speed_bump_update *e)
 		return -EINVAL;
 	if (e->delay_ns > SPEED_BUMP_MAX_DELAY_NS)
 		return -ERANGE;
-	if (e->mask & (SPEED_BUMP_UPDATE_EVERY | SPEED_BUMP_UPDATE_WINDOW))
-		return -EOPNOTSUPP;
 	return 0;
 }
 
@@ -359,20 +370,12 @@ static int update_prepare_all(struct sb_session *session, struct speed_bump_batc
 	return 0;
 }
 
-static void update_apply(const struct change *change)
-{
-	struct sb_target *t = change->target;
-
-	if (change->to.mask & SPEED_BUMP_UPDATE_DELAY)
-		WRITE_ONCE(t->delay_ns, change->to.delay_ns);
-	if (change->to.mask & SPEED_BUMP_UPDATE_ENABLED)
-		WRITE_ONCE(t->enabled, change->to.enabled);
-}
-
 static int ioctl_update(struct sb_session *session, void *arg)
 {
 	struct speed_bump_batch *b = arg;
 	struct change *changes;
+	struct sb_target *t;
+	u64 now;
 	int err;
 	u32 i;
 
@@ -384,12 +387,14 @@ static int ioctl_update(struct sb_session *session, void *arg)
 		return -ENOMEM;
 
 	err = update_prepare_all(session, b, changes);
+	now = ktime_get_ns();
 	for (i = 0; i < b->count; i++) {
-		if (!changes[i].target)
+		t = changes[i].target;
+		if (!t)
 			continue;
 		if (!err)
-			update_apply(&changes[i]);
-		sb_target_put(changes[i].target);
+			sb_policy_update(&t->policy, &t->turns, &changes[i].to, now);
+		sb_target_put(t);
 	}
 	kvfree(changes);
 	return err;
@@ -466,6 +471,8 @@ static int ioctl_remove(struct sb_session *session, void *arg)
 	if (b->flags & SPEED_BUMP_BATCH_ALL) {
 		if (b->count || b->entries)
 			return -EINVAL;
+		if ((b->flags & SPEED_BUMP_BATCH_PERSISTENT) && session->opener)
+			return -EPERM;
 		sb_target_remove_all(b->flags & SPEED_BUMP_BATCH_PERSISTENT ?
 				     &sb_persistent : session);
 		return 0;
@@ -496,23 +503,30 @@ static u32 target_owner(const struct sb_target *t, const struct sb_session *sess
 	return SPEED_BUMP_LIST_OTHERS;
 }
 
-static void info_from_target(struct speed_bump_info *info, const struct sb_target *t, u32 owner)
+static void info_from_target(struct speed_bump_info *info, struct sb_target *t, u32 owner)
 {
+	struct sb_settings settings;
+
+	sb_policy_read(&t->policy, &settings);
 	*info = (struct speed_bump_info) {
 		.id = t->id,
 		.offset = t->offset,
-		.delay_ns = READ_ONCE(t->delay_ns),
+		.delay_ns = settings.delay_ns,
+		.start_ns = settings.start_ns,
+		.end_ns = settings.end_ns,
 		.ino = t->inode->i_ino,
 		.dev = huge_encode_dev(t->inode->i_sb->s_dev),
-		.every = 1,
+		.every = settings.every,
 		.scope = t->scope->type,
 		.scope_id = sb_scope_id(t->scope),
 		.owner = owner,
 	};
 	if (owner == SPEED_BUMP_LIST_PERSISTENT)
 		info->flags |= SPEED_BUMP_TARGET_PERSISTENT;
-	if (!READ_ONCE(t->enabled))
+	if (!settings.enabled)
 		info->flags |= SPEED_BUMP_TARGET_DISABLED;
+	if (settings.sleep)
+		info->flags |= SPEED_BUMP_TARGET_SLEEP;
 }
 
 /* What a LIST call has written so far. */
@@ -523,7 +537,7 @@ struct listing {
 	u64 last;
 };
 
-static int list_write(struct listing *l, const struct sb_target *t, u32 owner)
+static int list_write(struct listing *l, struct sb_target *t, u32 owner)
 {
 	const struct speed_bump_list *list = l->list;
 	struct speed_bump_info info;
@@ -587,6 +601,9 @@ static int ioctl_list(struct sb_session *session, void *arg)
 		return -EINVAL;
 	if (!list->text && list->text_size)
 		return -EINVAL;
+	if ((list->flags & (SPEED_BUMP_LIST_PERSISTENT | SPEED_BUMP_LIST_OTHERS)) &&
+	    session->opener)
+		return -EPERM;
 	err = entries_check(list->entries, list->count, list->entry_size,
 			    SPEED_BUMP_INFO_SIZE_VER0);
 	if (err)
@@ -613,10 +630,25 @@ static int ioctl_list(struct sb_session *session, void *arg)
 
 /* --- STATS --- */
 
-static int stats_entry(const struct speed_bump_batch *b, u32 i)
+static struct sb_target *stats_target(struct sb_session *session, u64 id, bool reset)
 {
-	struct speed_bump_stats e;
+	struct sb_target *t = sb_target_find(id);
+
+	if (t && !(reset ? sb_target_is_mutable(t, session) :
+			   sb_target_is_visible(t, session))) {
+		sb_target_put(t);
+		t = NULL;
+	}
+	return t;
+}
+
+/* With @only_check nothing is read or reset, but whatever can fail is tried. */
+static int stats_entry(struct sb_session *session, const struct speed_bump_batch *b, u32 i,
+		       bool only_check)
+{
+	bool reset = b->flags & SPEED_BUMP_BATCH_RESET;
 	struct speed_bump_stats out = {};
+	struct speed_bump_stats e;
 	struct sb_target *t;
 	int err;
 
@@ -624,41 +656,29 @@ static int stats_entry(const struct speed_bump_batch *b, u32 i)
 	if (err)
 		return err;
 	out.id = e.id;
-	if (e.reserved) {
-		err = -EINVAL;
-	} else {
-		t = sb_target_find(e.id);
-		if (t) {
-			sb_stats_read(t->counters, &out);
-			sb_target_put(t);
-		} else {
-			err = -ENOENT;
-		}
-	}
+	t = e.reserved ? NULL : stats_target(session, e.id, reset);
+	if (!t)
+		err = e.reserved ? -EINVAL : -ENOENT;
 	out.error = -err;
+	if (t && !only_check)
+		sb_stats_read(&t->stats, &out, reset);
+	if (t)
+		sb_target_put(t);
 	if (copy_struct_to_user(batch_entry(b, i), b->entry_size, &out, sizeof(out), NULL))
 		return -EFAULT;
 	return err;
 }
 
-static int ioctl_stats(struct sb_session *session, void *arg)
+static int stats_all(struct sb_session *session, struct speed_bump_batch *b, bool only_check)
 {
-	struct speed_bump_batch *b = arg;
 	int err;
 	u32 i;
-
-	err = batch_check(b, SPEED_BUMP_BATCH_BEST_EFFORT | SPEED_BUMP_BATCH_RESET,
-			  SPEED_BUMP_STATS_SIZE_VER0);
-	if (err)
-		return err;
-	if (b->flags & SPEED_BUMP_BATCH_RESET)
-		return -EOPNOTSUPP;
 
 	for (i = 0; i < b->count; i++) {
 		err = batch_pause();
 		if (err)
 			return err;
-		err = stats_entry(b, i);
+		err = stats_entry(session, b, i, only_check);
 		if (!err)
 			continue;
 		if (!batch_is_best_effort(b)) {
@@ -668,6 +688,24 @@ static int ioctl_stats(struct sb_session *session, void *arg)
 		b->failed++;
 	}
 	return 0;
+}
+
+static int ioctl_stats(struct sb_session *session, void *arg)
+{
+	struct speed_bump_batch *b = arg;
+	int err;
+
+	err = batch_check(b, SPEED_BUMP_BATCH_BEST_EFFORT | SPEED_BUMP_BATCH_RESET,
+			  SPEED_BUMP_STATS_SIZE_VER0);
+	if (err)
+		return err;
+	/* Nothing is reset where something is in the way of the rest. */
+	if ((b->flags & SPEED_BUMP_BATCH_RESET) && !batch_is_best_effort(b)) {
+		err = stats_all(session, b, true);
+		if (err)
+			return err;
+	}
+	return stats_all(session, b, false);
 }
 
 /* --- SESSION, GLOBAL --- */
@@ -688,6 +726,19 @@ static int ioctl_session(struct sb_session *session, void *arg)
 	return 0;
 }
 
+/* What those see who may see nothing of others. */
+static int global_of_session(struct sb_session *session, struct speed_bump_global *g)
+{
+	if (g->set)
+		return -EPERM;
+	*g = (struct speed_bump_global) {
+		.default_delay_ns = READ_ONCE(sb_default_delay_ns),
+		.targets = sb_target_count_of(session),
+		.sessions = 1,
+	};
+	return 0;
+}
+
 static int ioctl_global(struct sb_session *session, void *arg)
 {
 	struct speed_bump_global *g = arg;
@@ -701,6 +752,9 @@ static int ioctl_global(struct sb_session *session, void *arg)
 		return -EINVAL;
 	if (g->default_delay_ns > SPEED_BUMP_MAX_DELAY_NS)
 		return -ERANGE;
+
+	if (session->opener)
+		return global_of_session(session, g);
 
 	if (g->set & SPEED_BUMP_GLOBAL_SET_ENABLED)
 		WRITE_ONCE(sb_persistent.enabled, g->enabled);
@@ -781,9 +835,8 @@ static int device_open(struct inode *inode, struct file *file)
 {
 	struct sb_session *session;
 
-	if (!perfmon_capable())
-		return -EPERM;
-	session = sb_session_create();
+	/* Who gets so far without it was let in by the permissions of the node. */
+	session = sb_session_create(perfmon_capable());
 	if (!session)
 		return -ENOMEM;
 	file->private_data = session;

@@ -8,12 +8,18 @@
 
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/sched.h>
+#include <linux/sched/coredump.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/uprobes.h>
 #include <linux/version.h>
 
 #define KERNEL_BEFORE(major, minor) (KERNEL_VERSION(major, minor, 0) > LINUX_VERSION_CODE)
+
+#if !KERNEL_BEFORE(7, 2)
+#include <linux/sched/exec_state.h>
+#endif
 
 /*
  * 6.12: uprobe_register() returns the uprobe, unregistering is two steps of
@@ -110,6 +116,38 @@ static void trace_##fn(void *data, struct task_struct *task, bool group_dead)			
 static void trace_##fn(void *data, struct task_struct *task)					\
 {											\
 	fn(task);									\
+}
+#endif
+
+/* 6.16: a binary attribute is const. */
+#if !KERNEL_BEFORE(6, 16)
+#define DEFINE_BIN_ATTRIBUTE_READ(fn)							\
+static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
+			const struct bin_attribute *attr, char *buf, loff_t pos, size_t count)	\
+{											\
+	return fn(file, buf, pos, count);						\
+}
+#else
+#define DEFINE_BIN_ATTRIBUTE_READ(fn)							\
+static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
+			struct bin_attribute *attr, char *buf, loff_t pos, size_t count)	\
+{											\
+	return fn(file, buf, pos, count);						\
+}
+#endif
+
+/* 7.2: who may be dumped (and debugged) is a matter of the task, not of its memory. */
+#if !KERNEL_BEFORE(7, 2)
+static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *mm)
+{
+	struct task_exec_state *state = rcu_dereference(task->exec_state);
+
+	return READ_ONCE(state->dumpable) == TASK_DUMPABLE_OWNER;
+}
+#else
+static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *mm)
+{
+	return get_dumpable(mm) == SUID_DUMP_USER;
 }
 #endif
 

@@ -1,27 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The delay: a spin in the context of the task that hit the breakpoint.
+ * The delay, in the context of the task that hit the breakpoint: a spin, or a
+ * sleep where the target asks for that.
  *
- * The task may be preempted and is, where the kernel leaves that to the task,
- * asked on every turn: on no preemption model does a delay hold up the
- * scheduler or RCU.  It ends early for a fatal signal, which SIGKILL and every
- * other deadly signal is by the time it is pending here, and when its target is
- * removed, as unloading does with all of them.
+ * A spinning task may be preempted and is, where the kernel leaves that to the
+ * task, asked on every turn: on no preemption model does a delay hold up the
+ * scheduler or RCU.
+ *
+ * A delay ends early when the task is to end (SIGKILL and every other deadly
+ * signal is SIGKILL by the time it is pending here), when it is to stop (SIGSTOP,
+ * a debugger that attaches, either freezer of cgroups, the freezer of suspend),
+ * and when its target is removed, as unloading does with all of them.  Each of
+ * these wants something of the task that can't be had in here and does not go
+ * together with finishing on time.  A signal with a handler waits until the delay
+ * is over: there is no way back into it.
  */
+#include <linux/freezer.h>
+#include <linux/hrtimer.h>
 #include <linux/ktime.h>
 #include <linux/processor.h>
 #include <linux/sched.h>
+#include <linux/sched/jobctl.h>
 #include <linux/sched/signal.h>
+#include <linux/wait.h>
 
 #include "delay.h"
+#include "policy.h"
 #include "session.h"
 #include "stats.h"
 #include "target.h"
 
+/* How long a sleep goes on without looking while it can't be woken by a signal. */
+#define NAP_NS	(10 * NSEC_PER_MSEC)
+
+/* Someone who does not hold the lock of the signals sees at worst old news. */
+static bool is_to_stop(void)
+{
+	return READ_ONCE(current->jobctl) & (JOBCTL_PENDING_MASK | JOBCTL_TRAP_FREEZE) ||
+	       sigismember(&current->pending.signal, SIGSTOP) ||
+	       sigismember(&current->signal->shared_pending.signal, SIGSTOP) ||
+	       freezing(current);
+}
+
 static bool delay_is_cut(const struct sb_target *target)
 {
-	return fatal_signal_pending(current) ||
-	       READ_ONCE(target->state) == SB_TARGET_DYING;
+	if (READ_ONCE(target->state) == SB_TARGET_DYING)
+		return true;
+	return signal_pending(current) && (fatal_signal_pending(current) || is_to_stop());
 }
 
 /* Returns when @ns have passed since @start, or true when cut short before. */
@@ -42,19 +67,66 @@ static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measure
 	return cut;
 }
 
+/*
+ * The same without the CPU.  A signal wakes who sleeps interruptibly.  One that
+ * waits for its handler would keep it awake: from then on only a deadly one does,
+ * and the others are looked for now and then.
+ */
+static bool nap(struct sb_target *target, u64 start, u64 ns, u64 *measured)
+{
+	bool cut = false, signalled;
+	DEFINE_WAIT(wait);
+	ktime_t until;
+
+	for (;;) {
+		*measured = ktime_get_ns() - start;
+		if (*measured >= ns)
+			break;
+		signalled = signal_pending(current);
+		prepare_to_wait(&target->sleepers, &wait,
+				signalled ? TASK_KILLABLE : TASK_INTERRUPTIBLE);
+		cut = delay_is_cut(target);
+		if (cut)
+			break;
+		until = ns_to_ktime(ns - *measured);
+		if (signalled)
+			until = min_t(ktime_t, until, NAP_NS);
+		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_REL);
+	}
+	finish_wait(&target->sleepers, &wait);
+	return cut;
+}
+
 /* A hit inside the scope. */
 void sb_delay_hit(struct sb_target *target)
 {
-	u64 ns, measured = 0;
+	struct sb_settings settings;
+	enum sb_sum verdict;
+	u64 now, measured = 0;
 	bool cut = false;
 
-	if (!READ_ONCE(target->enabled) || !READ_ONCE(target->session->enabled)) {
-		sb_stats_count_skipped(target->counters);
+	if (!READ_ONCE(target->session->enabled)) {
+		sb_stats_count_skipped(&target->stats, SB_SKIPPED_DISABLED);
 		return;
 	}
 
-	ns = READ_ONCE(target->delay_ns);
-	if (ns)
-		cut = spin(target, ktime_get_ns(), ns, &measured);
-	sb_stats_count_delayed(target->counters, ns, measured, cut);
+	sb_policy_read(&target->policy, &settings);
+	now = ktime_get_ns();
+	verdict = sb_settings_decide(&settings, &target->turns, now);
+	if (verdict != SB_DELAYED) {
+		sb_stats_count_skipped(&target->stats, verdict);
+		return;
+	}
+
+	if (settings.delay_ns && settings.sleep)
+		cut = nap(target, now, settings.delay_ns, &measured);
+	else if (settings.delay_ns)
+		cut = spin(target, now, settings.delay_ns, &measured);
+	sb_stats_count_delayed(&target->stats, settings.delay_ns, measured, cut);
+}
+
+/* Lets those who sleep for @target look at its state. */
+void sb_delay_wake(struct sb_target *target)
+{
+	wake_up_all(&target->sleepers);
 }

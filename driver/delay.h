@@ -5,5 +5,6 @@
 struct sb_target;
 
 void sb_delay_hit(struct sb_target *target);
+void sb_delay_wake(struct sb_target *target);
 
 #endif /* SB_DELAY_H */

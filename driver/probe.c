@@ -6,6 +6,7 @@
 #include "delay.h"
 #include "probe.h"
 #include "scope.h"
+#include "session.h"
 #include "target.h"
 
 static struct sb_target *consumer_target(struct uprobe_consumer *uc)
@@ -21,12 +22,15 @@ static struct sb_target *consumer_target(struct uprobe_consumer *uc)
 static int hit(struct uprobe_consumer *uc)
 {
 	struct sb_target *target = consumer_target(uc);
+	const struct cred *opener = target->session->opener;
 
-	if (READ_ONCE(target->state) != SB_TARGET_LIVE)
+	/* pairs with sb_target_publish() */
+	if (smp_load_acquire(&target->state) != SB_TARGET_LIVE)
 		return 0;
 
-	if (!sb_scope_has(target->scope, current))
-		return sb_scope_wants(target->scope, current->mm) ? 0 : UPROBE_HANDLER_REMOVE;
+	if (!sb_scope_has(target->scope, opener, current))
+		return sb_scope_wants(target->scope, opener, current->mm) ?
+		       0 : UPROBE_HANDLER_REMOVE;
 
 	sb_delay_hit(target);
 	return 0;
@@ -37,10 +41,29 @@ DEFINE_UPROBE_HANDLER(hit)
 /* Runs under the mmap_lock of @mm: no lock of ours may be taken. */
 static bool wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
-	return sb_scope_wants(consumer_target(uc)->scope, mm);
+	struct sb_target *target = consumer_target(uc);
+
+	return sb_scope_wants(target->scope, target->session->opener, mm);
 }
 
 DEFINE_UPROBE_FILTER(wants)
+
+/* Hits are the target's own consumer's; "stays" is all that can be said here. */
+static int hit_again(struct uprobe_consumer *uc)
+{
+	return 0;
+}
+
+DEFINE_UPROBE_HANDLER(hit_again)
+
+static bool wants_again(struct uprobe_consumer *uc, struct mm_struct *mm)
+{
+	struct sb_target *target = container_of(uc, struct sb_target, probe.again);
+
+	return sb_scope_wants(target->scope, target->session->opener, mm);
+}
+
+DEFINE_UPROBE_FILTER(wants_again)
 
 /**
  * sb_probe_register() - put the breakpoint into every process in the scope
@@ -80,6 +103,30 @@ void sb_probe_unregister(struct sb_probe *probe)
 	if (probe->uprobe)
 		uprobe_unregister_nosync(probe->uprobe, &probe->consumer);
 	probe->uprobe = NULL;
+}
+
+/**
+ * sb_probe_renew() - ask again whose memory is to have the breakpoint
+ * @probe:	registered; not to be renewed again before sb_probe_sync()
+ * @inode:	the file
+ * @offset:	of the instruction in it
+ *
+ * The kernel has uprobe_apply() for that and keeps it to itself.  A second
+ * consumer that comes and goes does the same: when it comes every memory that it
+ * wants gets the breakpoint, when it goes those lose it that nobody wants.
+ */
+int sb_probe_renew(struct sb_probe *probe, struct inode *inode, loff_t offset)
+{
+	struct uprobe *uprobe;
+
+	probe->again.handler = uprobe_hit_again;
+	probe->again.filter = uprobe_wants_again;
+
+	uprobe = uprobe_register(inode, offset, 0, &probe->again);
+	if (IS_ERR(uprobe))
+		return PTR_ERR(uprobe);
+	uprobe_unregister_nosync(uprobe, &probe->again);
+	return 0;
 }
 
 /**

@@ -1,55 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Scopes: everything, or a process tree.
+ * Scopes: everything, a process tree, one thread, or a cgroup subtree.
  *
- * A tree is a set of processes, kept as a bitmap of their process numbers in
- * the initial namespace: asking it is one bit, and joining it allocates
- * nothing, so it can't fail in the middle of a fork.  Targets that name the
- * same root while its tree lives share the tree.
- *
- * How a tree stays right.  Call a process dead from when its last thread has
- * given up signal->live; a thread does so on its way to the sched_process_exit
- * probe below and runs no user code after.
- *
- *   fork   If the parent is a member the child becomes one.  The probe runs
- *          before the child does, but after it is on the list of tasks.
- *   exit   A dead process is dropped.  Its number is given back later than
- *          that, when all its threads are through with do_exit(), so a bit
- *          never stands for somebody else.
- *
- * How it is built: "the root, its descendants of this moment, and whoever they
- * fork".  The tree is put where the probes see it, then the root is inserted,
- * then the list of tasks is walked forward, inserting whoever has a member
- * among its ancestors.  Nobody is lost meanwhile:
- *
- *   - A member forks.  Either the probe sees the parent's bit, or the child was
- *     on the list before that bit was set (a full barrier on both sides: child
- *     on the list, then bit read; bit set, then list read).  The list grows at
- *     its tail, so the walk, which is at the parent or before it, will get to
- *     the child and find its parent.  It is the same for a child whose probe
- *     came before the tree was there to be seen.
- *   - A process between the root and a descendant exits, and the descendant's
- *     way to the root is cut when its children are given to a reaper.  The exit
- *     probe runs before that.  While a tree is being built it inserts the
- *     children of every exiting thread's process that has a member above it.
- *     Any thread's: the last two may pass each other, so that the children go
- *     to the reaper before the process is seen to be dead.
- *   - A dead process is walked through, not inserted.  If it dies just then:
- *     whoever inserts sets the bit, then looks at signal->live again; the exit
- *     probe looks at the bit after signal->live has dropped.  One of them sees
- *     the other, and both clear the bit under the lock.  The lock was taken
- *     while the number was the process's own, so a bit that is set for the next
- *     to have it comes later.
- *
- * A thread that was past its exit probe before the tree could be seen, and has
- * yet to give its children away, is still an ancestor or no longer; the moment
- * of creation may be put on either side of its end.
- *
- * Ancestors are read without a lock.  A task's real_parent is not freed before
- * the task has another one, and a task that we reached under RCU stays in
- * memory with what it pointed to when it was unhashed.
+ * Targets that name the same share one scope object, by which the table knows
+ * that they are the same.
  */
 #include <linux/err.h>
+#include <linux/hash.h>
 #include <linux/mm_types.h>
 #include <linux/mutex.h>
 #include <linux/pid_namespace.h>
@@ -57,143 +14,63 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
-#include <linux/threads.h>
 #include <linux/tracepoint.h>
-#include <linux/vmalloc.h>
 #include <trace/events/sched.h>
+#ifdef CONFIG_CGROUPS
+#include <trace/events/cgroup.h>
+#endif
 
+#include "cgroup.h"
 #include "compat.h"
+#include "guard.h"
 #include "scope.h"
-
-/*
- * Each fork and exit on the machine looks at every tree, and each holds a bit
- * for every process number there can be.
- */
-#define MAX_TREES	1024
+#include "tree.h"
 
 static struct sb_scope scope_system = { .type = SPEED_BUMP_SCOPE_SYSTEM };
 
-/* Serialises getting and dropping trees, and the tracepoints.  Outermost. */
-static DEFINE_MUTEX(trees_mutex);
-static LIST_HEAD(trees);
-static unsigned int tree_count;
+/* Serialises getting and dropping scopes, and the tracepoints.  Outermost. */
+static DEFINE_MUTEX(scopes_mutex);
+
+#define THREAD_LISTS	1024
+
+/* Threads that are scopes, by the address of their struct pid. */
+static struct list_head threads[THREAD_LISTS];
+
+/* --- what tells of processes ---------------------------------------------- */
 
 static struct tracepoint *tp_fork;
 static struct tracepoint *tp_exit;
-static bool tracing;
-
-static bool process_is_dead(const struct task_struct *task)
-{
-	return atomic_read(&task->signal->live) == 0;
-}
-
-static bool tree_has(const struct sb_scope *tree, const struct task_struct *task)
-{
-	return test_bit(task->tgid, tree->members);
-}
-
-/* False if the process of @task is dead. */
-static bool tree_insert(struct sb_scope *tree, const struct task_struct *task)
-{
-	bool alive;
-
-	raw_spin_lock(&tree->lock);
-	alive = !process_is_dead(task);
-	if (alive) {
-		set_bit(task->tgid, tree->members);
-		smp_mb__after_atomic();	/* pairs with signal->live dropping */
-		alive = !process_is_dead(task);
-		if (!alive)
-			clear_bit(task->tgid, tree->members);
-	}
-	raw_spin_unlock(&tree->lock);
-	return alive;
-}
-
-static void tree_drop(struct sb_scope *tree, const struct task_struct *task)
-{
-	raw_spin_lock(&tree->lock);
-	clear_bit(task->tgid, tree->members);
-	raw_spin_unlock(&tree->lock);
-}
-
-/* Is @task a member or below one?  Under RCU. */
-static bool tree_is_above(const struct sb_scope *tree, const struct task_struct *task)
-{
-	while (task != &init_task) {
-		if (tree_has(tree, task))
-			return true;
-		task = rcu_dereference(task->real_parent);
-	}
-	return false;
-}
-
-/* Under RCU. */
-static void tree_insert_children(struct sb_scope *tree, const struct task_struct *parent)
-{
-	struct task_struct *task;
-
-	for_each_process(task)
-		if (rcu_dereference(task->real_parent)->tgid == parent->tgid)
-			tree_insert(tree, task);
-}
-
-static void tree_build(struct sb_scope *tree)
-{
-	struct task_struct *task;
-
-	rcu_read_lock();
-	for_each_process(task)
-		if (tree_is_above(tree, task))
-			tree_insert(tree, task);
-	rcu_read_unlock();
-}
+static struct tracepoint *tp_attach;
+static bool tracing_processes;
+static bool tracing_cgroups;
 
 static void trace_fork(void *data, struct task_struct *parent, struct task_struct *child)
 {
-	struct sb_scope *tree;
-
 	if (child->tgid == parent->tgid)
 		return;
-
-	/* The child is on the list of tasks; only now look who is a member. */
-	smp_mb();
-
-	rcu_read_lock();
-	list_for_each_entry_rcu(tree, &trees, node)
-		if (tree_has(tree, parent))
-			tree_insert(tree, child);
-	rcu_read_unlock();
+	sb_tree_fork(parent, child);
+	sb_cgroup_fork(parent, child);
 }
 
 static void thread_exits(struct task_struct *task)
 {
-	bool dead = process_is_dead(task);
-	struct sb_scope *tree;
-
-	rcu_read_lock();
-	list_for_each_entry_rcu(tree, &trees, node) {
-		if (READ_ONCE(tree->scanning) && tree_is_above(tree, task))
-			tree_insert_children(tree, task);
-		if (dead && tree_has(tree, task))
-			tree_drop(tree, task);
-	}
-	rcu_read_unlock();
+	sb_tree_exit(task);
 }
 
 DEFINE_SCHED_PROCESS_EXIT(thread_exits)
 
 /*
- * The probes come with the first tree and stay: putting them in and out patches
- * the kernel's text on every CPU, and with no tree they find an empty list.
+ * The probes come with the first tree or cgroup and stay: putting them in and
+ * out patches the kernel's text on every CPU, and with no scope they find an
+ * empty list.
  */
 static int trace_processes(void)
 {
 	int err;
 
-	lockdep_assert_held(&trees_mutex);
+	lockdep_assert_held(&scopes_mutex);
 
-	if (tracing)
+	if (tracing_processes)
 		return 0;
 	if (!tp_fork || !tp_exit)
 		return -EOPNOTSUPP;
@@ -210,136 +87,200 @@ static int trace_processes(void)
 		tracepoint_synchronize_unregister();
 		return err;
 	}
-	tracing = true;
+	tracing_processes = true;
 	return 0;
 }
 
-static void tree_free(struct rcu_head *rcu)
+#ifdef CONFIG_CGROUPS
+static void trace_attach(void *data, struct cgroup *cgroup, const char *path,
+			 struct task_struct *task, bool threadgroup)
 {
-	struct sb_scope *tree = container_of(rcu, struct sb_scope, rcu);
-
-	put_pid(tree->root);
-	vfree(tree->members);
-	kfree(tree);
+	sb_cgroup_attach(cgroup);
 }
 
-static struct sb_scope *tree_alloc(struct pid *root)
+static int trace_cgroups(void)
 {
-	struct sb_scope *tree;
-
-	tree = kzalloc(sizeof(*tree), GFP_KERNEL_ACCOUNT);
-	if (!tree)
-		return NULL;
-	tree->members = __vmalloc(BITS_TO_LONGS(PID_MAX_LIMIT) * sizeof(long),
-				  GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	if (!tree->members) {
-		kfree(tree);
-		return NULL;
-	}
-	tree->type = SPEED_BUMP_SCOPE_TREE;
-	tree->root = get_pid(root);
-	refcount_set(&tree->ref, 1);
-	raw_spin_lock_init(&tree->lock);
-	return tree;
-}
-
-static void tree_unlink(struct sb_scope *tree)
-{
-	lockdep_assert_held(&trees_mutex);
-
-	list_del_rcu(&tree->node);
-	tree_count--;
-	call_rcu(&tree->rcu, tree_free);
-}
-
-static struct sb_scope *tree_create(struct pid *root, const struct task_struct *task)
-{
-	struct sb_scope *tree;
 	int err;
 
-	lockdep_assert_held(&trees_mutex);
+	lockdep_assert_held(&scopes_mutex);
 
-	if (tree_count >= MAX_TREES)
-		return ERR_PTR(-ENOSPC);
+	if (tracing_cgroups)
+		return 0;
+	if (!tp_attach)
+		return -EOPNOTSUPP;
 	err = trace_processes();
 	if (err)
-		return ERR_PTR(err);
-	tree = tree_alloc(root);
-	if (!tree)
-		return ERR_PTR(-ENOMEM);
+		return err;
 
-	tree->scanning = true;
-	tree_count++;
-	list_add_rcu(&tree->node, &trees);
-	smp_mb();	/* pairs with the one in trace_fork() and with signal->live */
-
-	if (!tree_insert(tree, task)) {
-		tree_unlink(tree);
-		return ERR_PTR(-ESRCH);
-	}
-	tree_build(tree);
-	WRITE_ONCE(tree->scanning, false);
-	return tree;
+	check_trace_callback_type_cgroup_attach_task(trace_attach);
+	err = tracepoint_probe_register(tp_attach, trace_attach, NULL);
+	if (!err)
+		tracing_cgroups = true;
+	return err;
 }
 
-static struct sb_scope *tree_get(struct pid *root, const struct task_struct *task)
+static void untrace_cgroups(void)
 {
-	struct sb_scope *tree;
+	tracepoint_probe_unregister(tp_attach, trace_attach, NULL);
+}
+#else
+static int trace_cgroups(void)
+{
+	return -EOPNOTSUPP;
+}
 
-	mutex_lock(&trees_mutex);
-	list_for_each_entry(tree, &trees, node) {
-		if (tree->root != root)
-			continue;
-		if (process_is_dead(task))
-			tree = ERR_PTR(-ESRCH);
-		else
-			refcount_inc(&tree->ref);
+static void untrace_cgroups(void)
+{
+}
+#endif
+
+static void find_tracepoint(struct tracepoint *tp, void *data)
+{
+	if (!strcmp(tp->name, "sched_process_fork"))
+		tp_fork = tp;
+	else if (!strcmp(tp->name, "sched_process_exit"))
+		tp_exit = tp;
+	else if (IS_ENABLED(CONFIG_CGROUPS) && !strcmp(tp->name, "cgroup_attach_task"))
+		tp_attach = tp;
+}
+
+/* --- threads -------------------------------------------------------------- */
+
+static struct list_head *thread_list(const struct pid *pid)
+{
+	return &threads[hash_ptr(pid, ilog2(THREAD_LISTS))];
+}
+
+/*
+ * The struct pid is held: the number may be given to somebody else, the object
+ * is not.  A thread that calls exec() takes over the leader's, and with that a
+ * scope that names the leader.
+ */
+static struct sb_scope *thread_get(struct task_struct *task)
+{
+	struct pid *pid = get_task_pid(task, PIDTYPE_PID);
+	struct sb_scope *scope;
+
+	if (!pid || (READ_ONCE(task->flags) & PF_EXITING)) {
+		scope = ERR_PTR(-ESRCH);
 		goto out;
 	}
-	tree = tree_create(root, task);
+	list_for_each_entry(scope, thread_list(pid), node) {
+		if (scope->pid == pid) {
+			refcount_inc(&scope->ref);
+			goto out;
+		}
+	}
+	scope = kzalloc(sizeof(*scope), GFP_KERNEL_ACCOUNT);
+	if (!scope) {
+		scope = ERR_PTR(-ENOMEM);
+		goto out;
+	}
+	scope->type = SPEED_BUMP_SCOPE_THREAD;
+	refcount_set(&scope->ref, 1);
+	scope->pid = get_pid(pid);
+	list_add(&scope->node, thread_list(pid));
 out:
-	mutex_unlock(&trees_mutex);
-	return tree;
+	put_pid(pid);
+	return scope;
 }
 
-/* The tree of the process that @nr, itself or one of its threads, names. */
-static struct sb_scope *tree_get_by_nr(pid_t nr)
+static void thread_drop(struct sb_scope *scope)
 {
-	struct sb_scope *tree = ERR_PTR(-ESRCH);
-	struct task_struct *task;
-	struct pid *pid, *root;
+	list_del(&scope->node);
+	put_pid(scope->pid);
+	kfree_rcu(scope, rcu);
+}
 
+/* For LIST: 0 where the thread is dead or not visible to the caller. */
+static s32 thread_id(const struct sb_scope *scope)
+{
+	struct task_struct *task;
+	s32 id = 0;
+
+	rcu_read_lock();
+	task = pid_task(scope->pid, PIDTYPE_PID);
+	if (task && !(READ_ONCE(task->flags) & PF_EXITING))
+		id = pid_vnr(scope->pid);
+	rcu_read_unlock();
+	return id;
+}
+
+/* Under RCU. */
+static bool thread_wants(const struct sb_scope *scope, const struct mm_struct *mm)
+{
+	struct task_struct *task = pid_task(scope->pid, PIDTYPE_PID);
+
+	return task && READ_ONCE(task->mm) == mm;
+}
+
+/* --- any ------------------------------------------------------------------ */
+
+static struct sb_scope *get_by_nr(u32 type, pid_t nr, const struct cred *opener)
+{
+	struct sb_scope *scope = ERR_PTR(-ESRCH);
+	struct task_struct *task;
+	struct pid *pid;
+	int err;
+
+	if (nr <= 0)
+		return scope;
 	pid = find_get_pid(nr);
 	task = get_pid_task(pid, PIDTYPE_PID);
 	put_pid(pid);
 	if (!task)
-		return tree;
+		return scope;
+	if (opener && !sb_guard_allows_process(opener, task)) {
+		scope = ERR_PTR(-EPERM);
+		goto out;
+	}
 
-	root = get_task_pid(task, PIDTYPE_TGID);
-	if (root)
-		tree = tree_get(root, task);
-	put_pid(root);
+	mutex_lock(&scopes_mutex);
+	if (type == SPEED_BUMP_SCOPE_THREAD) {
+		scope = thread_get(task);
+	} else {
+		err = trace_processes();
+		scope = err ? ERR_PTR(err) : sb_tree_get(task, !opener);
+	}
+	mutex_unlock(&scopes_mutex);
+out:
 	put_task_struct(task);
-	return tree;
+	return scope;
+}
+
+static struct sb_scope *get_by_fd(int fd)
+{
+	struct sb_scope *scope;
+	int err;
+
+	mutex_lock(&scopes_mutex);
+	err = trace_cgroups();
+	scope = err ? ERR_PTR(err) : sb_cgroup_get(fd);
+	mutex_unlock(&scopes_mutex);
+	return scope;
 }
 
 /**
  * sb_scope_get() - a scope for a target
  * @type:	SPEED_BUMP_SCOPE_*
  * @id:		as in struct speed_bump_target
+ * @opener:	who asks, if he may not do everything, or NULL
  *
  * Return: the scope, to be given back with sb_scope_put(), or an ERR_PTR.
  */
-struct sb_scope *sb_scope_get(u32 type, s32 id)
+struct sb_scope *sb_scope_get(u32 type, s32 id, const struct cred *opener)
 {
+	if (opener && type != SPEED_BUMP_SCOPE_TREE && type != SPEED_BUMP_SCOPE_THREAD)
+		return ERR_PTR(-EPERM);
+
 	switch (type) {
 	case SPEED_BUMP_SCOPE_SYSTEM:
 		return id ? ERR_PTR(-EINVAL) : &scope_system;
 	case SPEED_BUMP_SCOPE_TREE:
-		return id > 0 ? tree_get_by_nr(id) : ERR_PTR(-ESRCH);
 	case SPEED_BUMP_SCOPE_THREAD:
+		return get_by_nr(type, id, opener);
 	case SPEED_BUMP_SCOPE_CGROUP:
-		return ERR_PTR(-EOPNOTSUPP);
+		return get_by_fd(id);
 	default:
 		return ERR_PTR(-EINVAL);
 	}
@@ -349,57 +290,89 @@ void sb_scope_put(struct sb_scope *scope)
 {
 	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
 		return;
-	if (!refcount_dec_and_mutex_lock(&scope->ref, &trees_mutex))
+	if (!refcount_dec_and_mutex_lock(&scope->ref, &scopes_mutex))
 		return;
-	tree_unlink(scope);
-	mutex_unlock(&trees_mutex);
+	if (scope->type == SPEED_BUMP_SCOPE_TREE)
+		sb_tree_drop(scope);
+	else if (scope->type == SPEED_BUMP_SCOPE_THREAD)
+		thread_drop(scope);
+	else
+		sb_cgroup_drop(scope);
+	mutex_unlock(&scopes_mutex);
 }
 
-/* For LIST: 0 where the process is dead or not visible to the caller. */
+/* For LIST. */
 s32 sb_scope_id(const struct sb_scope *scope)
 {
-	struct task_struct *task;
-	s32 id = 0;
-
-	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
-		return 0;
-
-	rcu_read_lock();
-	task = pid_task(scope->root, PIDTYPE_TGID);
-	if (task && !process_is_dead(task))
-		id = pid_vnr(scope->root);
-	rcu_read_unlock();
-	return id;
+	if (scope->type == SPEED_BUMP_SCOPE_TREE)
+		return sb_tree_id(scope);
+	if (scope->type == SPEED_BUMP_SCOPE_THREAD)
+		return thread_id(scope);
+	return 0;
 }
 
-/*
- * Is @task, which need not be running yet, in the scope?  A child can be asked
- * about at any point of its making.  First it is a copy of its parent's
- * task_struct, so that its pid leads to the parent, and real_parent says
- * nothing.  The answer is a guess then, "yes", which the first hit corrects.
- * From when its own pid leads to it real_parent is right, and does for the time
- * until the fork probe.
- */
-static bool tree_wants_task(const struct sb_scope *tree, const struct task_struct *task)
+static bool has_task(const struct sb_scope *scope, struct task_struct *task)
 {
-	struct pid *pid = READ_ONCE(task->thread_pid);
+	switch (scope->type) {
+	case SPEED_BUMP_SCOPE_SYSTEM:
+		return true;
+	case SPEED_BUMP_SCOPE_TREE:
+		return test_bit(task->tgid, scope->members);
+	case SPEED_BUMP_SCOPE_THREAD:
+		return task_pid(task) == scope->pid;
+	default:
+		return sb_cgroup_has(scope, task);
+	}
+}
 
-	if (tree_has(tree, task))
+/**
+ * sb_scope_has() - is a task to be delayed?
+ * @scope:	the target's
+ * @opener:	of the target's session
+ * @task:	who is running
+ */
+bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
+		  struct task_struct *task)
+{
+	bool has = has_task(scope, task);
+
+	if (has && opener) {
+		rcu_read_lock();
+		has = sb_guard_allows(opener, task, task->mm);
+		rcu_read_unlock();
+	}
+	return has;
+}
+
+/* Is @task, a user of @mm that need not be running yet, a reason for a breakpoint? */
+static bool wants_task(const struct sb_scope *scope, const struct cred *opener,
+		       struct mm_struct *mm, struct task_struct *task)
+{
+	if (opener && !sb_guard_allows(opener, task, mm))
+		return false;
+	switch (scope->type) {
+	case SPEED_BUMP_SCOPE_SYSTEM:
 		return true;
-	if (pid && pid_task(pid, PIDTYPE_PID) != task)
-		return true;
-	return tree_has(tree, rcu_dereference(task->real_parent));
+	case SPEED_BUMP_SCOPE_TREE:
+		return sb_tree_wants(scope, task);
+	case SPEED_BUMP_SCOPE_THREAD:
+		return thread_wants(scope, mm);
+	default:
+		return sb_cgroup_wants(scope, task);
+	}
 }
 
 #ifdef CONFIG_MEMCG
-static bool tree_wants_mm(const struct sb_scope *tree, struct mm_struct *mm)
+static bool wants_mm(const struct sb_scope *scope, const struct cred *opener,
+		     struct mm_struct *mm)
 {
 	struct task_struct *owner = rcu_dereference(mm->owner);
 
-	return owner && tree_wants_task(tree, owner);
+	return owner && wants_task(scope, opener, mm, owner);
 }
 #else
-static bool tree_wants_mm(const struct sb_scope *tree, struct mm_struct *mm)
+static bool wants_mm(const struct sb_scope *scope, const struct cred *opener,
+		     struct mm_struct *mm)
 {
 	struct task_struct *process, *thread;
 	bool found = false;
@@ -407,23 +380,25 @@ static bool tree_wants_mm(const struct sb_scope *tree, struct mm_struct *mm)
 	for_each_process_thread(process, thread) {
 		if (READ_ONCE(thread->mm) != mm || (thread->flags & PF_KTHREAD))
 			continue;
-		if (tree_wants_task(tree, thread))
+		if (wants_task(scope, opener, mm, thread))
 			return true;
 		found = true;
 	}
-	return !found;	/* a child that is not on the list yet: as above */
+	return !found;	/* a child that is not on the list yet: a guess, as in sb_tree_wants() */
 }
 #endif
 
 /**
  * sb_scope_wants() - is the breakpoint to be in a process' memory?
  * @scope:	the target's
+ * @opener:	of the target's session
  * @mm:		the memory
  *
  * Called under mmap_lock.  An exec asks with @mm being that of current before
  * it has an owner to speak of; a registration asks about other processes.
  */
-bool sb_scope_wants(const struct sb_scope *scope, struct mm_struct *mm)
+bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
+		    struct mm_struct *mm)
 {
 	bool wants;
 
@@ -432,23 +407,19 @@ bool sb_scope_wants(const struct sb_scope *scope, struct mm_struct *mm)
 
 	rcu_read_lock();
 	if (current->mm == mm)
-		wants = tree_wants_task(scope, current);
+		wants = wants_task(scope, opener, mm, current);
 	else
-		wants = tree_wants_mm(scope, mm);
+		wants = wants_mm(scope, opener, mm);
 	rcu_read_unlock();
 	return wants;
 }
 
-static void find_tracepoint(struct tracepoint *tp, void *data)
-{
-	if (!strcmp(tp->name, "sched_process_fork"))
-		tp_fork = tp;
-	else if (!strcmp(tp->name, "sched_process_exit"))
-		tp_exit = tp;
-}
-
 int sb_scope_init(void)
 {
+	unsigned int i;
+
+	for (i = 0; i < THREAD_LISTS; i++)
+		INIT_LIST_HEAD(&threads[i]);
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
 	return 0;
 }
@@ -456,19 +427,23 @@ int sb_scope_init(void)
 /* All scopes have been put. */
 void sb_scope_exit(void)
 {
-	if (tracing) {
+	if (tracing_cgroups)
+		untrace_cgroups();
+	if (tracing_processes) {
 		tracepoint_probe_unregister(tp_exit, trace_thread_exits, NULL);
 		tracepoint_probe_unregister(tp_fork, trace_fork, NULL);
 		tracepoint_synchronize_unregister();
 	}
-	rcu_barrier();	/* tree_free() */
+	rcu_barrier();	/* freeing of scopes */
 }
 
 u64 sb_scope_features(void)
 {
-	u64 features = SPEED_BUMP_FEATURE_SCOPE_SYSTEM;
+	u64 features = SPEED_BUMP_FEATURE_SCOPE_SYSTEM | SPEED_BUMP_FEATURE_SCOPE_THREAD;
 
 	if (tp_fork && tp_exit)
 		features |= SPEED_BUMP_FEATURE_SCOPE_TREE;
+	if (tp_fork && tp_exit && tp_attach)
+		features |= SPEED_BUMP_FEATURE_SCOPE_CGROUP;
 	return features;
 }

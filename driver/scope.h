@@ -2,7 +2,9 @@
 #ifndef SB_SCOPE_H
 #define SB_SCOPE_H
 
+#include <linux/atomic.h>
 #include <linux/bitops.h>
+#include <linux/cgroup.h>
 #include <linux/list.h>
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
@@ -12,25 +14,33 @@
 
 #include <linux/speed_bump.h>
 
+struct cred;
+
 /**
  * struct sb_scope - whom a target delays
  * @type:	SPEED_BUMP_SCOPE_*
  * @ref:	one of each target
- * @root:	tree: the process it begins with; held
+ * @pid:	tree: the process it begins with; thread: the thread; held
  * @members:	tree: a bit for each process in it, by its number in the initial
  *		namespace
  * @lock:	tree: writers of @members.  Innermost
  * @scanning:	tree: it is being built
- * @node:	tree: in the list of all; written under its mutex, read under RCU
- * @rcu:	tree: for freeing
+ * @cgroup:	cgroup: the top of the subtree; held
+ * @moves:	cgroup: how often somebody may have come in whose memory has no
+ *		breakpoint
+ * @node:	in the list of those of its type; written under the scopes' mutex,
+ *		read under RCU
+ * @rcu:	for freeing
  */
 struct sb_scope {
 	u32 type;
 	refcount_t ref;
-	struct pid *root;
+	struct pid *pid;
 	unsigned long *members;
 	raw_spinlock_t lock;
 	bool scanning;
+	struct cgroup *cgroup;
+	atomic_t moves;
 	struct list_head node;
 	struct rcu_head rcu;
 };
@@ -39,15 +49,12 @@ int sb_scope_init(void);
 void sb_scope_exit(void);
 u64 sb_scope_features(void);
 
-struct sb_scope *sb_scope_get(u32 type, s32 id);
+struct sb_scope *sb_scope_get(u32 type, s32 id, const struct cred *opener);
 void sb_scope_put(struct sb_scope *scope);
 s32 sb_scope_id(const struct sb_scope *scope);
-bool sb_scope_wants(const struct sb_scope *scope, struct mm_struct *mm);
-
-/* Is @task, which is running, to be delayed? */
-static inline bool sb_scope_has(const struct sb_scope *scope, const struct task_struct *task)
-{
-	return scope->type == SPEED_BUMP_SCOPE_SYSTEM || test_bit(task->tgid, scope->members);
-}
+bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
+		  struct task_struct *task);
+bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
+		    struct mm_struct *mm);
 
 #endif /* SB_SCOPE_H */

@@ -5,6 +5,7 @@
  * targets is out of use.
  */
 #include <linux/atomic.h>
+#include <linux/cred.h>
 #include <linux/slab.h>
 
 #include "session.h"
@@ -17,7 +18,8 @@ struct sb_session sb_persistent = {
 	.targets = LIST_HEAD_INIT(sb_persistent.targets),
 };
 
-struct sb_session *sb_session_create(void)
+/* Of the calling task, who may do everything or has to be watched. */
+struct sb_session *sb_session_create(bool privileged)
 {
 	struct sb_session *session;
 
@@ -27,13 +29,17 @@ struct sb_session *sb_session_create(void)
 	kref_init(&session->ref);
 	INIT_LIST_HEAD(&session->targets);
 	session->enabled = true;
+	session->opener = privileged ? NULL : get_current_cred();
 	atomic_inc(&open_sessions);
 	return session;
 }
 
 static void session_free(struct kref *ref)
 {
-	kfree(container_of(ref, struct sb_session, ref));
+	struct sb_session *session = container_of(ref, struct sb_session, ref);
+
+	put_cred(session->opener);
+	kfree(session);
 }
 
 void sb_session_get(struct sb_session *session)

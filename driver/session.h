@@ -6,16 +6,20 @@
 #include <linux/list.h>
 #include <linux/types.h>
 
+struct cred;
+
 /**
  * struct sb_session - an owner of targets: an open file, or the module itself
  * @ref:	the open file's and one of each target
  * @enabled:	the switch of its targets
+ * @opener:	who opened it, if he may not do everything, or NULL
  * @count:	targets in @targets; under the table's lock
  * @targets:	its targets; under the table's lock
  */
 struct sb_session {
 	struct kref ref;
 	bool enabled;
+	const struct cred *opener;
 	u32 count;
 	struct list_head targets;
 };
@@ -23,7 +27,7 @@ struct sb_session {
 /* Owns the persistent targets.  Its switch is the global one. */
 extern struct sb_session sb_persistent;
 
-struct sb_session *sb_session_create(void);
+struct sb_session *sb_session_create(bool privileged);
 void sb_session_close(struct sb_session *session);
 u32 sb_session_count(void);
 

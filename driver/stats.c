@@ -2,11 +2,20 @@
 /*
  * Statistics: per-CPU counters that nobody stops to read.
  *
- * A reader sees each counter as it was at some moment of the call, not all of
- * them at the same moment.
+ * A reader sees a hit with all that is counted of it or does not see it at all,
+ * though not all CPUs at the same moment.
+ *
+ * A reset leaves the counters alone, which only their CPU may write, and
+ * remembers their sums.  Whatever runs meanwhile, each hit is told by exactly
+ * one reset, or is in the statistics that are left after the last: what the
+ * resets returned adds up to what was counted.  The one exception is the largest
+ * overshoot, in which a hit that ends in the moment of the reset can be missing;
+ * the histogram has it.
  */
+#include <linux/atomic.h>
 #include <linux/cpumask.h>
 #include <linux/gfp.h>
+#include <linux/log2.h>
 #include <linux/preempt.h>
 
 #include "stats.h"
@@ -19,61 +28,135 @@ struct totals {
 /* Since the module was loaded: a target that goes takes nothing along. */
 static DEFINE_PER_CPU(struct totals, totals);
 
-struct sb_counters __percpu *sb_stats_alloc(void)
-{
-	return alloc_percpu_gfp(struct sb_counters, GFP_KERNEL_ACCOUNT);
-}
-
-void sb_stats_free(struct sb_counters __percpu *counters)
-{
-	free_percpu(counters);
-}
-
-void sb_stats_count_skipped(struct sb_counters __percpu *counters)
-{
-	preempt_disable();
-	this_cpu_ptr(counters)->skipped_disabled++;
-	this_cpu_ptr(&totals)->hits++;
-	preempt_enable();
-}
-
-void sb_stats_count_delayed(struct sb_counters __percpu *counters, u64 requested_ns,
-			    u64 measured_ns, bool cut)
-{
-	struct sb_counters *c;
-	struct totals *sum;
-
-	preempt_disable();
-	c = this_cpu_ptr(counters);
-	c->delayed++;
-	c->cut += cut;
-	c->requested_ns += requested_ns;
-	c->measured_ns += measured_ns;
-	if (measured_ns > requested_ns && measured_ns - requested_ns > c->max_overshoot_ns)
-		c->max_overshoot_ns = measured_ns - requested_ns;
-	sum = this_cpu_ptr(&totals);
-	sum->hits++;
-	sum->delay_ns += measured_ns;
-	preempt_enable();
-}
-
-/* Fills in the counters of @stats, the rest is the caller's. */
-void sb_stats_read(const struct sb_counters __percpu *counters, struct speed_bump_stats *stats)
+int sb_stats_init(struct sb_stats *stats)
 {
 	int cpu;
 
-	for_each_possible_cpu(cpu) {
-		const struct sb_counters *c = per_cpu_ptr(counters, cpu);
+	stats->counters = alloc_percpu_gfp(struct sb_counters, GFP_KERNEL_ACCOUNT);
+	if (!stats->counters)
+		return -ENOMEM;
+	for_each_possible_cpu(cpu)
+		seqcount_init(&per_cpu_ptr(stats->counters, cpu)->seq);
+	spin_lock_init(&stats->lock);
+	return 0;
+}
 
-		stats->delayed += READ_ONCE(c->delayed);
-		stats->skipped_disabled += READ_ONCE(c->skipped_disabled);
-		stats->cut += READ_ONCE(c->cut);
-		stats->requested_ns += READ_ONCE(c->requested_ns);
-		stats->measured_ns += READ_ONCE(c->measured_ns);
-		stats->max_overshoot_ns = max_t(u64, stats->max_overshoot_ns,
-						READ_ONCE(c->max_overshoot_ns));
+void sb_stats_destroy(struct sb_stats *stats)
+{
+	free_percpu(stats->counters);
+}
+
+static unsigned int bucket_of(u64 ns)
+{
+	return ns ? min_t(unsigned int, ilog2(ns), SPEED_BUMP_OVERSHOOT_BUCKETS - 1) : 0;
+}
+
+static void count_total(u64 delay_ns)
+{
+	struct totals *sum = this_cpu_ptr(&totals);
+
+	sum->hits++;
+	sum->delay_ns += delay_ns;
+}
+
+void sb_stats_count_skipped(struct sb_stats *stats, enum sb_sum why)
+{
+	struct sb_counters *c;
+
+	preempt_disable();
+	c = this_cpu_ptr(stats->counters);
+	write_seqcount_begin(&c->seq);
+	c->sums[why]++;
+	write_seqcount_end(&c->seq);
+	count_total(0);
+	preempt_enable();
+}
+
+void sb_stats_count_delayed(struct sb_stats *stats, u64 requested_ns, u64 measured_ns, bool cut)
+{
+	u64 overshoot_ns = measured_ns > requested_ns ? measured_ns - requested_ns : 0;
+	struct sb_counters *c;
+
+	preempt_disable();
+	c = this_cpu_ptr(stats->counters);
+	write_seqcount_begin(&c->seq);
+	c->sums[SB_DELAYED]++;
+	c->sums[SB_REQUESTED_NS] += requested_ns;
+	c->sums[SB_MEASURED_NS] += measured_ns;
+	if (cut)
+		c->sums[SB_CUT]++;
+	else
+		c->sums[SB_OVERSHOOT + bucket_of(overshoot_ns)]++;
+	if (overshoot_ns > READ_ONCE(c->max_overshoot_ns))
+		WRITE_ONCE(c->max_overshoot_ns, overshoot_ns);
+	write_seqcount_end(&c->seq);
+	count_total(measured_ns);
+	preempt_enable();
+}
+
+/* Returns the largest overshoot. */
+static u64 add_up_cpu(struct sb_counters *c, u64 *sums)
+{
+	u64 copy[SB_SUMS], max_ns;
+	unsigned int seq, i;
+
+	do {
+		seq = read_seqcount_begin(&c->seq);
+		memcpy(copy, c->sums, sizeof(copy));
+		max_ns = READ_ONCE(c->max_overshoot_ns);
+	} while (read_seqcount_retry(&c->seq, seq));
+
+	for (i = 0; i < SB_SUMS; i++)
+		sums[i] += copy[i];
+	return max_ns;
+}
+
+static void stats_from_sums(struct speed_bump_stats *out, const u64 *sums)
+{
+	out->delayed = sums[SB_DELAYED];
+	out->skipped_frequency = sums[SB_SKIPPED_FREQUENCY];
+	out->skipped_window = sums[SB_SKIPPED_WINDOW];
+	out->skipped_disabled = sums[SB_SKIPPED_DISABLED];
+	out->hits = out->delayed + out->skipped_frequency + out->skipped_window +
+		    out->skipped_disabled;
+	out->cut = sums[SB_CUT];
+	out->requested_ns = sums[SB_REQUESTED_NS];
+	out->measured_ns = sums[SB_MEASURED_NS];
+	memcpy(out->overshoot, sums + SB_OVERSHOOT, sizeof(out->overshoot));
+}
+
+/**
+ * sb_stats_read() - statistics since the last reset
+ * @stats:	of a target
+ * @out:	zeroed; id and error are left to the caller
+ * @reset:	begin the next generation with what comes after @out
+ */
+void sb_stats_read(struct sb_stats *stats, struct speed_bump_stats *out, bool reset)
+{
+	u64 sums[SB_SUMS] = {}, max_ns;
+	unsigned int i;
+	int cpu;
+
+	spin_lock(&stats->lock);
+	for_each_possible_cpu(cpu) {
+		struct sb_counters *c = per_cpu_ptr(stats->counters, cpu);
+
+		max_ns = add_up_cpu(c, sums);
+		/* A larger one that has come just now stays. */
+		if (reset)
+			cmpxchg(&c->max_overshoot_ns, max_ns, 0);
+		out->max_overshoot_ns = max(out->max_overshoot_ns, max_ns);
 	}
-	stats->hits = stats->delayed + stats->skipped_disabled;
+	for (i = 0; i < SB_SUMS; i++) {
+		sums[i] -= stats->base[i];
+		if (reset)
+			stats->base[i] += sums[i];
+	}
+	out->generation = stats->generation;
+	stats->generation += reset;
+	spin_unlock(&stats->lock);
+
+	stats_from_sums(out, sums);
 }
 
 void sb_stats_totals(u64 *hits, u64 *delay_ns)

@@ -11,7 +11,9 @@
 #include <linux/dcache.h>
 #include <linux/hashtable.h>
 #include <linux/jhash.h>
+#include <linux/ktime.h>
 #include <linux/mutex.h>
+#include <linux/printk.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
@@ -19,10 +21,10 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
+#include "delay.h"
 #include "main.h"
 #include "scope.h"
 #include "session.h"
-#include "stats.h"
 #include "target.h"
 
 /*
@@ -36,6 +38,7 @@ static DEFINE_XARRAY_FLAGS(by_id, XA_FLAGS_ACCOUNT);
 static DEFINE_HASHTABLE(by_key, 12);
 static u64 last_id;
 static u32 target_count;
+static u32 unprivileged_count;	/* of them */
 
 /* Targets that are made and not yet freed: those in the table and the dying. */
 static atomic_t allocated = ATOMIC_INIT(0);
@@ -80,7 +83,7 @@ static void target_free(struct kref *ref)
 	sb_scope_put(t->scope);
 	sb_session_put(t->session);
 	path_put(&t->path);
-	sb_stats_free(t->counters);
+	sb_stats_destroy(&t->stats);
 	kfree(t->label);
 	atomic_dec(&allocated);
 	kfree_rcu(t, rcu);
@@ -127,8 +130,10 @@ static void targets_retire(struct list_head *list)
 	if (list_empty(list))
 		return;
 
-	list_for_each_entry(t, list, node)
+	list_for_each_entry(t, list, node) {
 		WRITE_ONCE(t->state, SB_TARGET_DYING);
+		sb_delay_wake(t);
+	}
 	list_for_each_entry(t, list, node) {
 		sb_probe_unregister(&t->probe);
 		cond_resched();
@@ -153,6 +158,48 @@ static void targets_settle(void)
 	wait_event_timeout(unused_wait, READ_ONCE(unused_freed) >= put, HZ / 10);
 }
 
+/*
+ * Puts breakpoints where they have come to be wanted.  A target that is just
+ * being added or removed is not found here: publishing it asks for another turn.
+ */
+static void renew_moved(struct work_struct *work)
+{
+	struct sb_target *t, *next;
+	LIST_HEAD(list);
+	int moves, err;
+	u64 after = 0;
+
+	while ((t = sb_target_next(after))) {
+		after = t->id;
+		moves = atomic_read(&t->scope->moves);
+		if (t->scope->type != SPEED_BUMP_SCOPE_CGROUP || t->moves == moves) {
+			sb_target_put(t);
+			continue;
+		}
+		t->moves = moves;
+		err = sb_probe_renew(&t->probe, t->inode, t->offset);
+		if (err)
+			pr_warn_ratelimited("speed_bump: no breakpoint in those who moved: %d\n",
+					    err);
+		list_add(&t->renewed, &list);
+		cond_resched();
+	}
+	if (list_empty(&list))
+		return;
+
+	sb_probe_sync();
+	list_for_each_entry_safe(t, next, &list, renewed)
+		sb_target_put(t);
+}
+
+static DECLARE_WORK(renew_work, renew_moved);
+
+/* Somebody has moved into a cgroup.  Any context. */
+void sb_targets_renew(void)
+{
+	queue_work(unused_wq, &renew_work);
+}
+
 static void table_unlink(struct sb_target *t)
 {
 	lockdep_assert_held(&table_lock);
@@ -162,6 +209,19 @@ static void table_unlink(struct sb_target *t)
 	list_del(&t->node);
 	t->session->count--;
 	target_count--;
+	if (t->session->opener)
+		unprivileged_count--;
+}
+
+/* Half of the table is kept for the privileged. */
+static bool table_has_room(const struct sb_session *session)
+{
+	unsigned int max = READ_ONCE(sb_max_targets);
+
+	if (target_count >= max)
+		return false;
+	return !session->opener || (session->count < READ_ONCE(sb_max_unprivileged_targets) &&
+				    unprivileged_count < max / 2);
 }
 
 static int table_insert(struct sb_target *t)
@@ -177,7 +237,7 @@ static int table_insert(struct sb_target *t)
 			goto out;
 		}
 	}
-	if (target_count >= READ_ONCE(sb_max_targets)) {
+	if (!table_has_room(t->session)) {
 		err = -ENOSPC;
 		goto out;
 	}
@@ -190,6 +250,8 @@ static int table_insert(struct sb_target *t)
 	list_add_tail(&t->node, &t->session->targets);
 	t->session->count++;
 	target_count++;
+	if (t->session->opener)
+		unprivileged_count++;
 out:
 	mutex_unlock(&table_lock);
 	return err;
@@ -226,12 +288,10 @@ static struct sb_target *target_alloc(struct sb_session *session,
 		err = -ENOMEM;
 		goto err_alloc;
 	}
-	t->counters = sb_stats_alloc();
-	if (!t->counters) {
-		err = -ENOMEM;
-		goto err_counters;
-	}
-	t->scope = sb_scope_get(config->scope, config->scope_id);
+	err = sb_stats_init(&t->stats);
+	if (err)
+		goto err_stats;
+	t->scope = sb_scope_get(config->scope, config->scope_id, session->opener);
 	if (IS_ERR(t->scope)) {
 		err = PTR_ERR(t->scope);
 		goto err_scope;
@@ -239,19 +299,20 @@ static struct sb_target *target_alloc(struct sb_session *session,
 
 	kref_init(&t->ref);
 	t->state = SB_TARGET_ADDING;
-	t->enabled = config->enabled;
-	t->delay_ns = config->delay_ns;
+	sb_policy_init(&t->policy, &config->settings);
+	init_waitqueue_head(&t->sleepers);
 	t->path = *config->path;
 	path_get(&t->path);
 	t->inode = sb_target_inode(&t->path);
 	t->offset = config->offset;
+	t->moves = atomic_read(&t->scope->moves);
 	sb_session_get(session);
 	t->session = session;
 	return t;
 
 err_scope:
-	sb_stats_free(t->counters);
-err_counters:
+	sb_stats_destroy(&t->stats);
+err_stats:
 	kfree(t);
 err_alloc:
 	atomic_dec(&allocated);
@@ -307,14 +368,23 @@ err_insert:
  */
 void sb_target_publish(struct sb_target **targets, u32 count)
 {
+	bool moves = false;
+	u64 now;
 	u32 i;
 
 	mutex_lock(&table_lock);
-	for (i = 0; i < count; i++)
-		if (!IS_ERR(targets[i]))
-			/* pairs with target_get() */
-			smp_store_release(&targets[i]->state, SB_TARGET_LIVE);
+	now = ktime_get_ns();
+	for (i = 0; i < count; i++) {
+		if (IS_ERR(targets[i]))
+			continue;
+		sb_policy_start(&targets[i]->policy, now);
+		/* pairs with target_get() and with hit() */
+		smp_store_release(&targets[i]->state, SB_TARGET_LIVE);
+		moves |= targets[i]->scope->type == SPEED_BUMP_SCOPE_CGROUP;
+	}
 	mutex_unlock(&table_lock);
+	if (moves)
+		sb_targets_renew();
 }
 
 /**
@@ -341,7 +411,14 @@ void sb_target_discard(struct sb_target **targets, u32 count)
 /* May @session change it? */
 bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session)
 {
-	return target->session == session || target->session == &sb_persistent;
+	return target->session == session ||
+	       (target->session == &sb_persistent && !session->opener);
+}
+
+/* May @session know of it? */
+bool sb_target_is_visible(const struct sb_target *target, const struct sb_session *session)
+{
+	return target->session == session || !session->opener;
 }
 
 static struct sb_target *target_claim(const struct sb_session *session, u64 id)
@@ -405,23 +482,46 @@ int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u3
 	return first < count ? -ENOENT : 0;
 }
 
-/* Removes all targets of a session.  No breakpoint is left on return. */
-void sb_target_remove_all(struct sb_session *session)
+/**
+ * sb_target_remove_if() - remove some of a session's targets
+ * @session:	the owner
+ * @wanted:	which; called under the table's lock
+ * @arg:	for @wanted
+ *
+ * Return: how many.  No breakpoint of theirs is left.
+ */
+u32 sb_target_remove_if(struct sb_session *session,
+			bool (*wanted)(const struct sb_target *target, const void *arg),
+			const void *arg)
 {
 	struct sb_target *t, *next;
 	LIST_HEAD(list);
+	u32 count = 0;
 
 	mutex_lock(&table_lock);
 	list_for_each_entry_safe(t, next, &session->targets, node) {
 		/* Another thread's ADD has yet to hear of it. */
-		if (t->state != SB_TARGET_LIVE)
+		if (t->state != SB_TARGET_LIVE || !wanted(t, arg))
 			continue;
 		table_unlink(t);
 		list_add_tail(&t->node, &list);
+		count++;
 	}
 	mutex_unlock(&table_lock);
 	targets_retire(&list);
 	targets_settle();
+	return count;
+}
+
+static bool any(const struct sb_target *target, const void *arg)
+{
+	return true;
+}
+
+/* Removes all targets of a session.  No breakpoint is left on return. */
+void sb_target_remove_all(struct sb_session *session)
+{
+	sb_target_remove_if(session, any, NULL);
 }
 
 static bool target_get(struct sb_target *t)
@@ -491,6 +591,8 @@ int sb_targets_init(void)
 void sb_targets_exit(void)
 {
 	sb_target_remove_all(&sb_persistent);
+	flush_workqueue(unused_wq);
+	synchronize_rcu();		/* who saw a scope in sb_cgroup_attach() */
 	destroy_workqueue(unused_wq);	/* runs what is queued */
 	xa_destroy(&by_id);
 }

@@ -2,15 +2,18 @@
 #ifndef SB_TARGET_H
 #define SB_TARGET_H
 
+#include <linux/atomic.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/path.h>
 #include <linux/rcupdate.h>
 #include <linux/types.h>
+#include <linux/wait.h>
 
+#include "policy.h"
 #include "probe.h"
+#include "stats.h"
 
-struct sb_counters;
 struct sb_scope;
 struct sb_session;
 
@@ -24,11 +27,10 @@ enum sb_target_state {
  * struct sb_target - a function to delay
  * @probe:	its breakpoint
  * @state:	enum sb_target_state
- * @enabled:	its own switch
- * @delay_ns:	delay of each hit
+ * @policy:	what it does
  * @session:	the owner; held
  * @scope:	whom it delays; held
- * @counters:	statistics
+ * @stats:	statistics
  * @id:		its name, never 0, never used again
  * @inode:	the file that really holds the code, below an overlay
  * @offset:	in @inode
@@ -39,19 +41,22 @@ enum sb_target_state {
  * @key:	in the table by what it is; under the table's lock
  * @node:	in its owner's list under the table's lock, later in a list of
  *		whoever removes it
+ * @sleepers:	tasks that sleep for it
+ * @turns:	hits that were counted for the frequency
+ * @moves:	of the scope, when the filter was asked last; the renewing work's
+ * @renewed:	in the renewing work's list
  * @ref:	the table's, and one of each reader
  * @rcu:	for freeing after readers of the table
  *
- * What a hit reads comes first and is only written by an update.
+ * What every hit reads comes first and is only written by an update.
  */
 struct sb_target {
 	struct sb_probe probe;
 	enum sb_target_state state;
-	bool enabled;
-	u64 delay_ns;
+	struct sb_policy policy;
 	struct sb_session *session;
 	struct sb_scope *scope;
-	struct sb_counters __percpu *counters;
+	struct sb_stats stats;
 
 	u64 id;
 	struct inode *inode;
@@ -62,6 +67,10 @@ struct sb_target {
 	bool claimed;
 	struct hlist_node key;
 	struct list_head node;
+	wait_queue_head_t sleepers;
+	atomic64_t turns;
+	int moves;
+	struct list_head renewed;
 	struct kref ref;
 	struct rcu_head rcu;
 };
@@ -70,8 +79,8 @@ struct sb_target {
  * struct sb_target_config - what sb_target_add() is to make
  * @path:	the file; the caller's reference is not taken over
  * @offset:	in the file
- * @delay_ns:	delay of each hit
- * @enabled:	its own switch
+ * @settings:	what it does; the window counts from sb_target_publish(): when it
+ *		is to start, and in place of the end how long it is
  * @scope:	SPEED_BUMP_SCOPE_*
  * @scope_id:	what @scope says
  * @label:	text, taken over by a target that is made, or NULL
@@ -80,8 +89,7 @@ struct sb_target {
 struct sb_target_config {
 	const struct path *path;
 	u64 offset;
-	u64 delay_ns;
-	bool enabled;
+	struct sb_settings settings;
 	u32 scope;
 	s32 scope_id;
 	char *label;
@@ -97,12 +105,18 @@ void sb_target_discard(struct sb_target **targets, u32 count);
 
 int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u32 count,
 		     bool best_effort, u32 *failed);
+u32 sb_target_remove_if(struct sb_session *session,
+			bool (*wanted)(const struct sb_target *target, const void *arg),
+			const void *arg);
 void sb_target_remove_all(struct sb_session *session);
 
 struct sb_target *sb_target_find(u64 id);
 struct sb_target *sb_target_next(u64 after);
 void sb_target_put(struct sb_target *target);
 bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session);
+bool sb_target_is_visible(const struct sb_target *target, const struct sb_session *session);
+
+void sb_targets_renew(void);
 
 u32 sb_target_count(void);
 u32 sb_target_count_of(const struct sb_session *session);

@@ -10,7 +10,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -94,11 +98,74 @@ static inline int sb_wait_busy(pid_t pid, __u64 cpu_before)
 	return -ETIMEDOUT;
 }
 
+/*
+ * Wait until a process is in the kernel without having called it, which is where
+ * it is in a delay, asleep or not.
+ */
+static inline int sb_wait_in_trap(pid_t pid)
+{
+	__u64 give_up = sb_now() + 8 * SB_S, cpu = sb_cpu_time(pid);
+	char path[64], text[128];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/syscall", pid);
+	while (sb_now() < give_up) {
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return -errno;
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+		text[n > 0 ? n : 0] = 0;
+		if (!strncmp(text, "-1", 2) || sb_cpu_time(pid) > cpu + 60 * SB_MS)
+			return 0;
+		sb_sleep(5 * SB_MS);
+	}
+	return -ETIMEDOUT;
+}
+
 static inline int sb_open(void)
 {
 	int dev = open(SB_DEVICE, O_RDWR | O_CLOEXEC);
 
 	return dev < 0 ? -errno : dev;
+}
+
+/*
+ * A session of another user, without capabilities.  The permissions of the device
+ * have to allow that.
+ */
+static inline int sb_open_as(uid_t uid)
+{
+	int ready[2], fd, ret, number = -1;
+	pid_t pid;
+
+	if (pipe(ready))
+		return -errno;
+	pid = fork();
+	if (!pid) {
+		if (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
+			_exit(1);
+		number = sb_open();
+		if (write(ready[1], &number, sizeof(number)) == sizeof(number))
+			pause();
+		_exit(0);
+	}
+	close(ready[1]);
+	if (read(ready[0], &number, sizeof(number)) != sizeof(number))
+		number = -EPIPE;
+	close(ready[0]);
+	ret = number;
+	if (number >= 0) {
+		fd = syscall(SYS_pidfd_open, pid, 0);
+		ret = syscall(SYS_pidfd_getfd, fd, number, 0);
+		if (ret < 0)
+			ret = -errno;
+		close(fd);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	return ret;
 }
 
 static inline int sb_ioctl(int dev, unsigned long cmd, void *arg)

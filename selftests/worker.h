@@ -10,6 +10,7 @@
 #ifndef SPEED_BUMP_WORKER_H
 #define SPEED_BUMP_WORKER_H
 
+#include <grp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -41,7 +42,17 @@ enum worker_op {
 	WORKER_ADOPT,		/* become a subreaper */
 	WORKER_PARENT,
 	WORKER_REAP,
+	WORKER_USER,		/* user, enum worker_user */
 	WORKER_EXIT,
+};
+
+/* What a worker that becomes another user does not do as everybody would. */
+enum worker_user {
+	WORKER_USER_PLAIN,
+	WORKER_USER_IN_PART,	/* the effective user stays */
+	WORKER_USER_CAPABLE,	/* keep the capabilities that are permitted */
+	WORKER_USER_UNDUMPABLE,
+	WORKER_USER_IN_NAMESPACE, /* in a user namespace of its own */
 };
 
 struct worker_command {
@@ -190,6 +201,22 @@ static inline int worker_spawn(int worker)
 	return ret ? -ret : pid;
 }
 
+/* As the user's own program is: with one id everywhere, and open to debuggers. */
+static inline int worker_become_user(uid_t uid, enum worker_user how)
+{
+	if (how == WORKER_USER_CAPABLE && prctl(PR_SET_KEEPCAPS, 1))
+		return -errno;
+	if (getuid() != uid &&
+	    (setgroups(0, NULL) || setresgid(uid, uid, uid) ||
+	     setresuid(uid, how == WORKER_USER_IN_PART ? -1 : uid, uid)))
+		return -errno;
+	if (prctl(PR_SET_DUMPABLE, how != WORKER_USER_UNDUMPABLE))
+		return -errno;
+	if (how == WORKER_USER_IN_NAMESPACE && unshare(CLONE_NEWUSER))
+		return -errno;
+	return 0;
+}
+
 static inline void worker_main(int worker);
 
 struct worker_forker {
@@ -303,6 +330,9 @@ static inline void worker_main(int worker)
 			break;
 		case WORKER_REAP:
 			value = waitpid(-1, NULL, 0);
+			break;
+		case WORKER_USER:
+			value = worker_become_user(command.which, command.count);
 			break;
 		default:
 			_exit(0);

@@ -23,6 +23,12 @@
  * - Times are nanoseconds, on CLOCK_MONOTONIC where they are points in time.
  * - Process ids are those of the pid namespace of the caller.
  * - An unknown command is ENOTTY.
+ *
+ * A session that was opened without CAP_PERFMON or CAP_SYS_ADMIN (where the
+ * permissions of the device let that happen) can have targets of the scopes TREE
+ * and THREAD on processes that its opener could attach a debugger to; EPERM else.
+ * Tasks of the tree that are or become somebody else's are not delayed.  It sees
+ * and changes its own targets only.
  */
 #ifndef _UAPI_LINUX_SPEED_BUMP_H
 #define _UAPI_LINUX_SPEED_BUMP_H
@@ -126,13 +132,15 @@ struct speed_bump_batch {
  * @offset:	offset in the file of the instruction to stop at
  * @delay_ns:	delay of each delayed hit, at most SPEED_BUMP_MAX_DELAY_NS.  0
  *		is a target that only counts
- * @start_ns:	delay only from this long after ADD on
+ * @start_ns:	delay only from this long after ADD on (the end of the call: all
+ *		targets of a batch begin at the same moment)
  * @duration_ns: and for this long; 0 is for ever
  * @label:	pointer to a text for people that LIST gives back, not
  *		interpreted; 0 where @label_len is 0
  * @label_len:	its bytes, without a NUL
  * @fd:		the file, open for reading.  It can be closed after the call
- * @every:	delay every Nth hit; 0 and 1 both delay each
+ * @every:	delay every Nth hit (of those that the switches and the window let
+ *		through, on all CPUs together); 0 and 1 both delay each
  * @scope:	SPEED_BUMP_SCOPE_*
  * @scope_id:	what @scope says
  * @flags:	SPEED_BUMP_TARGET_*
@@ -143,8 +151,9 @@ struct speed_bump_batch {
  * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
  * file, offset outside of it, unknown flag or scope), ERANGE (delay), ESRCH (no
  * such process), EEXIST (same file, offset, scope and owner), ENOSPC
- * (max_targets), ENAMETOOLONG (label), EOPNOTSUPP (not done by this module, or
- * an instruction that this kernel can't probe), EPERM.
+ * (max_targets, or what an unprivileged session may have), ENAMETOOLONG (label),
+ * EOPNOTSUPP (not done by this module, or an instruction that this kernel can't
+ * probe), EPERM.
  */
 struct speed_bump_target {
 	__aligned_u64 offset;
@@ -182,7 +191,9 @@ struct speed_bump_target {
  * @mask:	SPEED_BUMP_UPDATE_*, at least one; fields not named must be zero
  * @error:	[out] 0 or a positive errno
  *
- * Breakpoints are not touched.  A delay that is under way keeps its length.
+ * Breakpoints are not touched.  A delay that is under way keeps its length.  A
+ * hit sees all of an entry or nothing of it, not all entries at one moment.  A
+ * new frequency begins to count anew.
  * Errors: ENOENT (no such target, or another session's), ERANGE, EINVAL.
  */
 struct speed_bump_update {
@@ -217,7 +228,10 @@ struct speed_bump_remove {
 
 #define SPEED_BUMP_REMOVE_SIZE_VER0	16
 
-/* speed_bump_list.flags: which targets; none of the first three is an error */
+/*
+ * speed_bump_list.flags: which targets; none of the first three is an error.  An
+ * unprivileged session has the first alone, EPERM.
+ */
 #define SPEED_BUMP_LIST_SESSION		0x1U	/* those of this session */
 #define SPEED_BUMP_LIST_PERSISTENT	0x2U
 #define SPEED_BUMP_LIST_OTHERS		0x4U	/* those of other sessions */
@@ -304,18 +318,24 @@ struct speed_bump_info {
  * @skipped_frequency: [out] hits not delayed because of @every
  * @skipped_window: [out] hits not delayed because of the window
  * @skipped_disabled: [out] hits not delayed because a switch was off
- * @cut:	[out] delays that ended early (killed, removed, unloaded);
- *		they count as delayed
+ * @cut:	[out] delays that ended early (killed, stopped, frozen, removed,
+ *		unloaded); they count as delayed
  * @requested_ns: [out] sum of the delays asked for
  * @measured_ns: [out] sum of the delays as they were, by the clock
  * @max_overshoot_ns: [out] the largest (measured - requested) of one hit
  * @overshoot:	[out] hits by overshoot: [0] is 0 to 1 ns, [i] is 2^i to
- *		2^(i+1)-1 ns, the last one everything above
+ *		2^(i+1)-1 ns, the last one everything above.  Delays that were cut
+ *		are not among them
  * @error:	[out] 0 or a positive errno
  * @reserved:	zero
  *
  * hits is the sum of delayed and the skipped ones.  With delay_ns 0 a hit
  * counts as delayed by 0 ns, so that a target can serve as a counter.
+ *
+ * With SPEED_BUMP_BATCH_RESET what was returned is set to 0 and @generation goes
+ * up by one; the target must be one that the session can change (ENOENT).  A hit
+ * that is counted meanwhile is in what was returned or in what is left, with
+ * everything but its part in @max_overshoot_ns, which may be lost.
  */
 struct speed_bump_stats {
 	__aligned_u64 id;
@@ -376,7 +396,8 @@ struct speed_bump_session {
  * @sessions:	[out] open sessions, this one included
  * @reserved:	zero
  *
- * Fields whose bit is not in @set must be zero.
+ * Fields whose bit is not in @set must be zero.  An unprivileged session can set
+ * nothing (EPERM) and sees the default delay and its own number of targets.
  */
 struct speed_bump_global {
 	__u32 set;

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Cgroup v2 subtrees.
+ *
+ * A hit asks in which cgroup its task is at that moment.  The breakpoint has to
+ * be there for that: a filter is asked about a process when a target is
+ * registered, when the process maps the file and when it calls exec().  Who comes
+ * into the cgroup with the file mapped already is asked about by nobody.  The
+ * kernel tells of those, the target asks again (sb_targets_renew()), and some ten
+ * milliseconds after the move they have their breakpoint; later only while a
+ * delay is under way somewhere, for its length at most.  Who leaves has it until
+ * his first hit, which passes and takes it out.
+ */
+#include <linux/cgroup.h>
+#include <linux/err.h>
+#include <linux/file.h>
+#include <linux/rculist.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "cgroup.h"
+#include "target.h"
+
+/* Each fork and each move on the machine looks at every cgroup that is a scope. */
+#define MAX_CGROUPS	1024
+
+/* Written under the scopes' mutex, read under RCU. */
+static LIST_HEAD(cgroups);
+static unsigned int cgroup_count;
+
+static struct cgroup *cgroup_from_fd(int fd)
+{
+	struct cgroup *cgroup = cgroup_get_from_fd(fd);
+	struct file *file;
+
+	if (!IS_ERR(cgroup))
+		return cgroup;
+	/* It says EBADF of what is open and something else, too. */
+	file = fget_raw(fd);
+	if (!file)
+		return ERR_PTR(-EBADF);
+	fput(file);
+	return ERR_PTR(-EINVAL);
+}
+
+static struct sb_scope *scope_of(struct cgroup *cgroup)
+{
+	struct sb_scope *scope;
+
+	list_for_each_entry(scope, &cgroups, node) {
+		if (scope->cgroup == cgroup) {
+			refcount_inc(&scope->ref);
+			return scope;
+		}
+	}
+	if (cgroup_count >= MAX_CGROUPS)
+		return ERR_PTR(-ENOSPC);
+	scope = kzalloc(sizeof(*scope), GFP_KERNEL_ACCOUNT);
+	if (!scope)
+		return ERR_PTR(-ENOMEM);
+	scope->type = SPEED_BUMP_SCOPE_CGROUP;
+	refcount_set(&scope->ref, 1);
+	cgroup_get(cgroup);
+	scope->cgroup = cgroup;
+	cgroup_count++;
+	list_add_rcu(&scope->node, &cgroups);
+	return scope;
+}
+
+/* Under the scopes' mutex. */
+struct sb_scope *sb_cgroup_get(int fd)
+{
+	struct cgroup *cgroup = cgroup_from_fd(fd);
+	struct sb_scope *scope;
+
+	if (IS_ERR(cgroup))
+		return ERR_CAST(cgroup);
+	scope = scope_of(cgroup);
+	cgroup_put(cgroup);
+	return scope;
+}
+
+static void free_cgroup_scope(struct rcu_head *rcu)
+{
+	struct sb_scope *scope = container_of(rcu, struct sb_scope, rcu);
+
+	cgroup_put(scope->cgroup);
+	kfree(scope);
+}
+
+/* Under the scopes' mutex.  Nobody uses it any more. */
+void sb_cgroup_drop(struct sb_scope *scope)
+{
+	list_del_rcu(&scope->node);
+	cgroup_count--;
+	call_rcu(&scope->rcu, free_cgroup_scope);
+}
+
+/* Under RCU. */
+static bool is_inside(const struct sb_scope *scope, struct task_struct *task)
+{
+	return cgroup_is_descendant(task_dfl_cgroup(task), scope->cgroup);
+}
+
+/* Is @task, which is running, to be delayed? */
+bool sb_cgroup_has(const struct sb_scope *scope, struct task_struct *task)
+{
+	bool has;
+
+	rcu_read_lock();
+	has = is_inside(scope, task);
+	rcu_read_unlock();
+	return has;
+}
+
+/* In a threaded cgroup the threads of a process can be apart. */
+static bool has_a_thread_of(const struct sb_scope *scope, struct task_struct *task)
+{
+	struct task_struct *thread;
+
+	if (is_inside(scope, task))
+		return true;
+	if (READ_ONCE(scope->cgroup->dom_cgrp) == scope->cgroup)
+		return false;
+	for_each_thread(task, thread)
+		if (is_inside(scope, thread))
+			return true;
+	return false;
+}
+
+/*
+ * Is @task, which need not be running yet, a reason for a breakpoint?  A child is
+ * first a copy of its parent, whose pid it shows, then in the uppermost cgroup
+ * until it is put into its own.  The answer is a guess until then, which the
+ * first hit corrects.  Under RCU.
+ */
+bool sb_cgroup_wants(const struct sb_scope *scope, struct task_struct *task)
+{
+	struct pid *pid = READ_ONCE(task->thread_pid);
+
+	if (pid && pid_task(pid, PIDTYPE_PID) != task)
+		return true;
+	if (has_a_thread_of(scope, task))
+		return true;
+	return !cgroup_parent(task_dfl_cgroup(task)) &&
+	       is_inside(scope, rcu_dereference(task->real_parent));
+}
+
+/* A process was forked: into another cgroup than its parent's, maybe (clone3()). */
+void sb_cgroup_fork(struct task_struct *parent, struct task_struct *child)
+{
+	struct sb_scope *scope;
+	bool found = false;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(scope, &cgroups, node) {
+		if (is_inside(scope, child) && !is_inside(scope, parent)) {
+			atomic_inc(&scope->moves);
+			found = true;
+		}
+	}
+	if (found)
+		sb_targets_renew();
+	rcu_read_unlock();
+}
+
+/* Somebody has been moved to @cgroup. */
+void sb_cgroup_attach(struct cgroup *cgroup)
+{
+	struct sb_scope *scope;
+	bool found = false;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(scope, &cgroups, node) {
+		if (cgroup_is_descendant(cgroup, scope->cgroup)) {
+			atomic_inc(&scope->moves);
+			found = true;
+		}
+	}
+	/* In here, where the last of the targets can't go unnoticed. */
+	if (found)
+		sb_targets_renew();
+	rcu_read_unlock();
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * What /sys/kernel/speed_bump/targets_list says: a line for each target, however
+ * many there are.
+ *
+ * sysfs gives a page and an offset, and nothing to hold on to from one read of
+ * a file to the next, while lines come, go and change their length all the time.
+ * So a reader is remembered here: which target its next line is of, by id, as
+ * LIST does.  A target that is there all the while is then seen exactly once,
+ * and a read ends with a whole line, unless that is longer than what was asked
+ * for: what is left of such a line is kept.
+ *
+ * Nobody tells when a reader is through, so that the one unheard of for the
+ * longest time is forgotten when a place is needed.  Should it come back, or
+ * should somebody read at a place where they have not been, the lines before it
+ * are made again and counted.
+ */
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+
+#include "listing.h"
+#include "policy.h"
+#include "scope.h"
+#include "session.h"
+#include "stats.h"
+#include "target.h"
+
+#define MAX_READERS	64
+
+/* What a line has beside the label. */
+#define MAX_FIELDS	512
+
+/**
+ * struct reader - where somebody is in the list
+ * @file:	who; only compared
+ * @last_seen:	when, in reads; 0 for a free place
+ * @pos:	bytes they have
+ * @after:	id of the last target they have all of, or are in
+ * @line:	the line that they are in, or NULL
+ * @len:	its bytes
+ * @used:	how many they have
+ * @room:	bytes at @line
+ */
+struct reader {
+	const struct file *file;
+	u64 last_seen;
+	loff_t pos;
+	u64 after;
+	char *line;
+	size_t len;
+	size_t used;
+	size_t room;
+};
+
+/* Protects the readers that nobody serves right now.  Innermost. */
+static DEFINE_SPINLOCK(readers_lock);
+static struct reader readers[MAX_READERS];
+static u64 reads;
+
+static void reader_end_line(struct reader *r)
+{
+	kvfree(r->line);
+	r->line = NULL;
+	r->len = 0;
+	r->used = 0;
+	r->room = 0;
+}
+
+/* Takes the reader out while they are served. */
+static void reader_find(struct reader *r, const struct file *file, loff_t pos)
+{
+	unsigned int i;
+
+	memset(r, 0, sizeof(*r));
+	spin_lock(&readers_lock);
+	for (i = 0; i < MAX_READERS; i++) {
+		if (!readers[i].last_seen || readers[i].file != file)
+			continue;
+		*r = readers[i];
+		memset(&readers[i], 0, sizeof(readers[i]));
+		break;
+	}
+	spin_unlock(&readers_lock);
+
+	if (r->pos != pos || !pos) {
+		reader_end_line(r);
+		memset(r, 0, sizeof(*r));
+	}
+	r->file = file;
+}
+
+static void reader_keep(const struct reader *r)
+{
+	struct reader oldest;
+	unsigned int i, at = 0;
+
+	spin_lock(&readers_lock);
+	for (i = 1; i < MAX_READERS; i++)
+		if (readers[i].last_seen < readers[at].last_seen)
+			at = i;
+	oldest = readers[at];
+	readers[at] = *r;
+	readers[at].last_seen = ++reads;
+	spin_unlock(&readers_lock);
+	reader_end_line(&oldest);
+}
+
+/* So that a line is a line and a field a field: as in /proc/mounts. */
+static size_t put_label(char *to, const struct sb_target *t)
+{
+	size_t n = 0;
+	u32 i;
+
+	for (i = 0; i < t->label_len; i++) {
+		unsigned char c = t->label[i];
+
+		if (c > ' ' && c != '\\' && c != 0x7f) {
+			to[n++] = c;
+			continue;
+		}
+		to[n++] = '\\';
+		to[n++] = '0' + (c >> 6);
+		to[n++] = '0' + ((c >> 3) & 7);
+		to[n++] = '0' + (c & 7);
+	}
+	if (!n)
+		to[n++] = '-';
+	return n;
+}
+
+static size_t put_scope(char *to, size_t room, const struct sb_scope *scope)
+{
+	s32 id = sb_scope_id(scope);
+
+	switch (scope->type) {
+	case SPEED_BUMP_SCOPE_TREE:
+		return scnprintf(to, room, " scope=tree pid=%d", id);
+	case SPEED_BUMP_SCOPE_THREAD:
+		return scnprintf(to, room, " scope=thread tid=%d", id);
+	case SPEED_BUMP_SCOPE_CGROUP:
+		return scnprintf(to, room, " scope=cgroup");
+	default:
+		return scnprintf(to, room, " scope=system");
+	}
+}
+
+static size_t put_fields(char *to, size_t room, struct sb_target *t)
+{
+	struct speed_bump_stats stats = {};
+	struct sb_settings settings;
+	size_t n;
+
+	sb_policy_read(&t->policy, &settings);
+	sb_stats_read(&t->stats, &stats, false);
+	n = scnprintf(to, room, " delay_ns=%llu", settings.delay_ns);
+	n += put_scope(to + n, room - n, t->scope);
+	n += scnprintf(to + n, room - n, " hits=%llu delayed=%llu total_delay_ns=%llu",
+		       stats.hits, stats.delayed, stats.measured_ns);
+	n += scnprintf(to + n, room - n, " enabled=%d every=%u start_ns=%llu end_ns=%llu sleep=%d",
+		       settings.enabled, settings.every, settings.start_ns, settings.end_ns,
+		       settings.sleep);
+	n += scnprintf(to + n, room - n, " owner=%s id=%llu\n",
+		       t->session == &sb_persistent ? "module" : "session", t->id);
+	return n;
+}
+
+static int reader_begin_line(struct reader *r, struct sb_target *t)
+{
+	size_t room = 4 * (size_t)t->label_len + MAX_FIELDS;
+
+	if (room > r->room) {
+		kvfree(r->line);
+		r->room = 0;
+		r->line = kvmalloc(room, GFP_KERNEL);
+		if (!r->line)
+			return -ENOMEM;
+		r->room = room;
+	}
+	r->used = 0;
+	r->len = put_label(r->line, t);
+	r->len += put_fields(r->line + r->len, r->room - r->len, t);
+	return 0;
+}
+
+/* False at the end of the list. */
+static int reader_next_line(struct reader *r, bool *found)
+{
+	struct sb_target *t = sb_target_next(r->after);
+	int err;
+
+	*found = t;
+	if (!t)
+		return 0;
+	err = reader_begin_line(r, t);
+	if (!err)
+		r->after = t->id;
+	sb_target_put(t);
+	return err;
+}
+
+static int read_lines(struct reader *r, char *buf, size_t count, loff_t skip, size_t *done)
+{
+	u64 before;
+	size_t n;
+	bool found;
+	int err;
+
+	while (*done < count) {
+		before = r->after;
+		if (r->used == r->len) {
+			cond_resched();
+			if (fatal_signal_pending(current))
+				return -EINTR;
+			err = reader_next_line(r, &found);
+			if (err || !found)
+				return err;
+		}
+		n = r->len - r->used;
+		if (skip) {
+			n = min_t(loff_t, n, skip);
+			skip -= n;
+			r->used += n;
+			continue;
+		}
+		if (n > count - *done) {
+			if (*done) {
+				/* A whole line next time, as it is then. */
+				r->after = before;
+				r->len = 0;
+				r->used = 0;
+				return 0;
+			}
+			n = count;
+		}
+		memcpy(buf + *done, r->line + r->used, n);
+		r->used += n;
+		*done += n;
+	}
+	return 0;
+}
+
+/**
+ * sb_listing_read() - the list from an offset on
+ * @file:	who reads, to know them again
+ * @buf:	where to
+ * @count:	its bytes
+ * @pos:	the offset
+ *
+ * Return: how many bytes, 0 at the end, or an error.
+ */
+ssize_t sb_listing_read(const struct file *file, char *buf, size_t count, loff_t pos)
+{
+	struct reader r;
+	size_t done = 0;
+	int err;
+
+	reader_find(&r, file, pos);
+	err = read_lines(&r, buf, count, pos - r.pos, &done);
+	if (r.used == r.len || (err && !done))
+		reader_end_line(&r);
+	if (err && !done)
+		return err;
+	r.pos = pos + done;
+	reader_keep(&r);
+	return done;
+}
+
+/* Nobody reads any more. */
+void sb_listing_exit(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < MAX_READERS; i++)
+		reader_end_line(&readers[i]);
+}

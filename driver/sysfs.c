@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * /sys/kernel/speed_bump: the module's own, persistent targets for shell scripts.
+ *
+ * Anybody may read.  To write takes the file's permission, which root has, and
+ * CAP_PERFMON or CAP_SYS_ADMIN, as opening the device does.
+ */
+#include <linux/capability.h>
+#include <linux/fs.h>
+#include <linux/kernel.h>
+#include <linux/kobject.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/stat.h>
+#include <linux/string.h>
+#include <linux/sysfs.h>
+
+#include <linux/speed_bump.h>
+
+#include "command.h"
+#include "compat.h"
+#include "elf.h"
+#include "listing.h"
+#include "main.h"
+#include "policy.h"
+#include "scope.h"
+#include "session.h"
+#include "stats.h"
+#include "sysfs.h"
+#include "target.h"
+
+static_assert(SB_COMMAND_MAX_SYMBOL <= SB_ELF_MAX_SYMBOL);
+static_assert(SB_COMMAND_MAX_PATH + 1 + SB_COMMAND_MAX_SYMBOL <= SPEED_BUMP_MAX_LABEL);
+
+static struct kobject *directory;
+
+/* --- enabled, default_delay_ns, stats --- */
+
+static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%d\n", READ_ONCE(sb_persistent.enabled));
+}
+
+static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attr,
+			     const char *buf, size_t count)
+{
+	if (!perfmon_capable())
+		return -EPERM;
+	if (sysfs_streq(buf, "0"))
+		WRITE_ONCE(sb_persistent.enabled, false);
+	else if (sysfs_streq(buf, "1"))
+		WRITE_ONCE(sb_persistent.enabled, true);
+	else
+		return -EINVAL;
+	return count;
+}
+
+static ssize_t default_delay_ns_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%llu\n", READ_ONCE(sb_default_delay_ns));
+}
+
+static ssize_t default_delay_ns_store(struct kobject *kobj, struct kobj_attribute *attr,
+				      const char *buf, size_t count)
+{
+	u64 ns;
+	int err;
+
+	if (!perfmon_capable())
+		return -EPERM;
+	err = kstrtou64(buf, 10, &ns);
+	if (err)
+		return err;
+	if (ns > SPEED_BUMP_MAX_DELAY_NS)
+		return -ERANGE;
+	WRITE_ONCE(sb_default_delay_ns, ns);
+	return count;
+}
+
+static ssize_t stats_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	u64 hits, delay_ns;
+
+	sb_stats_totals(&hits, &delay_ns);
+	return sysfs_emit(buf,
+			  "enabled %d\n"
+			  "targets %u\n"
+			  "total_hits %llu\n"
+			  "total_delay_ns %llu\n"
+			  "persistent %u\n"
+			  "sessions %u\n"
+			  "max_targets %u\n",
+			  READ_ONCE(sb_persistent.enabled), sb_target_count(), hits, delay_ns,
+			  sb_target_count_of(&sb_persistent), sb_session_count(),
+			  READ_ONCE(sb_max_targets));
+}
+
+/* --- targets --- */
+
+/* A place in a file, and what its targets may be called. */
+struct place {
+	struct file *file;	/* NULL: only the label is known */
+	u64 offset;
+	char *label;
+};
+
+static struct file *file_open(const char *path)
+{
+	/* Does not wait for the other end of a FIFO. */
+	struct file *file = filp_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_LARGEFILE, 0);
+
+	if (IS_ERR(file))
+		return file;
+	/* What makes up its contents as it is read is no program either. */
+	if (!S_ISREG(file_inode(file)->i_mode) || !file->f_op->read_iter || file->f_op->read) {
+		filp_close(file, NULL);
+		return ERR_PTR(-ENOEXEC);
+	}
+	return file;
+}
+
+static void place_release(struct place *place)
+{
+	if (place->file)
+		filp_close(place->file, NULL);
+	kfree(place->label);
+}
+
+/*
+ * Finds the file and the function in it, with the rights of who writes.  Without
+ * them @place has the label only.
+ */
+static int place_find(struct place *place, const struct sb_command *command)
+{
+	struct file *file;
+	int err;
+
+	*place = (struct place) {
+		.label = kasprintf(GFP_KERNEL_ACCOUNT, "%s:%s", command->path, command->symbol),
+	};
+	if (!place->label)
+		return -ENOMEM;
+	file = file_open(command->path);
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	err = sb_elf_find(file, command->symbol, &place->offset);
+	if (err) {
+		filp_close(file, NULL);
+		return err;
+	}
+	place->file = file;
+	return 0;
+}
+
+static int add(const struct sb_command *command)
+{
+	struct sb_target_config config = { .settings = { .every = 1, .enabled = true } };
+	struct place place;
+	struct sb_target *t;
+	int err;
+
+	err = place_find(&place, command);
+	if (err)
+		goto out;
+
+	config.path = &place.file->f_path;
+	config.offset = place.offset;
+	config.settings.delay_ns = command->has_delay ? command->delay_ns :
+				   READ_ONCE(sb_default_delay_ns);
+	config.scope = command->pid ? SPEED_BUMP_SCOPE_TREE : SPEED_BUMP_SCOPE_SYSTEM;
+	config.scope_id = command->pid;
+	config.label = place.label;
+	config.label_len = strlen(place.label);
+	t = sb_target_add(&sb_persistent, &config);
+	if (IS_ERR(t)) {
+		err = PTR_ERR(t);
+	} else {
+		place.label = NULL;	/* the target's now */
+		sb_target_publish(&t, 1);
+	}
+out:
+	place_release(&place);
+	return err;
+}
+
+struct selection {
+	const struct place *place;
+	const struct sb_command *command;
+	size_t label_len;
+};
+
+/*
+ * At that place, or called so: a target may be in a file that has been replaced
+ * since, or be one of several functions of that name.
+ */
+static bool is_selected(const struct sb_target *t, const void *arg)
+{
+	const struct selection *s = arg;
+	const struct place *place = s->place;
+
+	if (s->command->pid && (t->scope->type != SPEED_BUMP_SCOPE_TREE ||
+				sb_scope_id(t->scope) != s->command->pid))
+		return false;
+	if (place->file && t->inode == sb_target_inode(&place->file->f_path) &&
+	    t->offset == place->offset)
+		return true;
+	return t->label_len == s->label_len && !memcmp(t->label, place->label, s->label_len);
+}
+
+static u32 update_selected(const struct selection *s)
+{
+	const struct speed_bump_update update = {
+		.mask = SPEED_BUMP_UPDATE_DELAY, .delay_ns = s->command->delay_ns,
+	};
+	struct sb_target *t;
+	u64 after = 0;
+	u32 count = 0;
+
+	while ((t = sb_target_next(after))) {
+		after = t->id;
+		if (t->session == &sb_persistent && is_selected(t, s)) {
+			sb_policy_update(&t->policy, &t->turns, &update, ktime_get_ns());
+			count++;
+		}
+		sb_target_put(t);
+		cond_resched();
+	}
+	return count;
+}
+
+static int change(const struct sb_command *command)
+{
+	struct selection s = { .command = command };
+	struct place place;
+	u32 count = 0;
+	int err;
+
+	err = place_find(&place, command);
+	if (err == -ENOMEM || err == -EINTR)
+		goto out;
+
+	s.place = &place;
+	s.label_len = strlen(place.label);
+	if (command->verb == SB_COMMAND_REMOVE)
+		count = sb_target_remove_if(&sb_persistent, is_selected, &s);
+	else
+		count = update_selected(&s);
+	if (count)
+		err = 0;
+	else if (!err)
+		err = -ENOENT;
+out:
+	place_release(&place);
+	return err;
+}
+
+static int run(const struct sb_command *command)
+{
+	switch (command->verb) {
+	case SB_COMMAND_ADD:
+		return add(command);
+	case SB_COMMAND_REMOVE_ALL:
+		sb_target_remove_all(&sb_persistent);
+		return 0;
+	default:
+		return change(command);
+	}
+}
+
+static ssize_t targets_store(struct kobject *kobj, struct kobj_attribute *attr,
+			     const char *buf, size_t count)
+{
+	struct sb_command *command;
+	int err;
+
+	if (!perfmon_capable())
+		return -EPERM;
+	/* sysfs cuts what is longer, and would give the rest as another command. */
+	if (count >= PAGE_SIZE)
+		return -ENAMETOOLONG;
+	command = kmalloc(sizeof(*command), GFP_KERNEL);
+	if (!command)
+		return -ENOMEM;
+	err = sb_command_parse(command, buf, count);
+	if (!err)
+		err = run(command);
+	kfree(command);
+	return err ?: count;
+}
+
+/* --- targets_list --- */
+
+static ssize_t targets_list(struct file *file, char *buf, loff_t pos, size_t count)
+{
+	return sb_listing_read(file, buf, count, pos);
+}
+
+DEFINE_BIN_ATTRIBUTE_READ(targets_list)
+
+/* --- the directory --- */
+
+static struct kobj_attribute enabled = __ATTR_RW(enabled);
+static struct kobj_attribute default_delay_ns = __ATTR_RW(default_delay_ns);
+static struct kobj_attribute stats = __ATTR_RO(stats);
+static struct kobj_attribute targets = __ATTR_WO(targets);
+
+static struct attribute *attributes[] = {
+	&enabled.attr,
+	&default_delay_ns.attr,
+	&stats.attr,
+	&targets.attr,
+	NULL
+};
+
+static const struct attribute_group group = { .attrs = attributes };
+
+static const struct bin_attribute list = {
+	.attr = { .name = "targets_list", .mode = 0444 },
+	.read = bin_targets_list,
+};
+
+int sb_sysfs_init(void)
+{
+	int err;
+
+	directory = kobject_create_and_add("speed_bump", kernel_kobj);
+	if (!directory)
+		return -ENOMEM;
+	err = sysfs_create_group(directory, &group);
+	if (!err)
+		err = sysfs_create_bin_file(directory, &list);
+	if (err)
+		kobject_put(directory);
+	return err;
+}
+
+/* Waits for whoever is reading or writing. */
+void sb_sysfs_exit(void)
+{
+	sysfs_remove_bin_file(directory, &list);
+	sysfs_remove_group(directory, &group);
+	kobject_put(directory);
+	sb_listing_exit();
+}
