@@ -184,7 +184,26 @@ def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
         progress="speed_bump.progress()" if with_progress else "",
         start="import speed_bump" if with_progress else "",
     )
-    found = compare(speed_bump, program, "--runs", "5")
+    wrong = []
+    # Other work on this machine may spoil an experiment, or all; then they say so.
+    while len(wrong) < 3:
+        found = compare(speed_bump, program, "--runs", "5")
+        serial, hidden = found["targets"]
+        check_what_was_done(found, with_progress)
+        busy = [is_busy(serial), is_busy(hidden)]
+        if not any(busy) and is_right(serial, hidden):
+            return
+        wrong.append((any(busy), found["targets"]))
+    assert sum(not busy for busy, _ in wrong) < 2, wrong
+
+
+def is_busy(target: dict[str, Any]) -> bool:
+    busy: bool = target["injected_ns"] > 1.3 * target["requested_ns"]
+    assert busy == target["verdict"].startswith("inconclusive: the machine is busy")
+    return busy
+
+
+def check_what_was_done(found: dict[str, Any], with_progress: bool) -> None:
     serial, hidden = found["targets"]
     assert (serial["target"], hidden["target"]) == ("__main__:serial", "__main__:hidden")
     units = 5 if with_progress else 1
@@ -192,23 +211,25 @@ def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
     for target in serial, hidden:
         assert target["calls"] == 100 / units
         assert target["pairs"] == 5
-        # 100 delays of 2 ms; on a busy machine some take longer.
-        assert target["injected_ns"] * units >= 0.2e9
-    # On a machine with other work to do the intervals are wide, but still hold the truth.
+        # 100 delays of 2 ms.
+        assert target["requested_ns"] * units == 0.2e9
+        assert target["injected_ns"] >= target["requested_ns"]
+    assert found["never_called"] == ["__main__:never"]
+
+
+def is_right(serial: dict[str, Any], hidden: dict[str, Any]) -> bool:
     effect = {}
     for target in serial, hidden:
         effect[target["target"]] = [
             target["change_ns"][what] / target["injected_ns"]
             for what in ("low", "value", "high")
         ]
+    # With other work to do the intervals are wide, but still hold the truth.
     low, value, high = effect["__main__:serial"]
-    assert low < 1.15 and high > 0.85
-    assert serial["verdict"] != "hidden"
+    right = low < 1.15 and high > 0.85 and serial["verdict"] != "hidden"
     low, other, high = effect["__main__:hidden"]
-    assert low < 0.15 and high > -0.15
-    assert hidden["verdict"] != "matters"
-    assert value > other + 0.4
-    assert found["never_called"] == ["__main__:never"]
+    right = right and low < 0.15 and high > -0.15 and hidden["verdict"] != "matters"
+    return bool(right and value > other + 0.4)
 
 
 def test_the_table_says_the_same(speed_bump: Command) -> None:

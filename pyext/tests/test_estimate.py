@@ -79,14 +79,25 @@ def test_more_pairs_shrinks_the_interval_as_needed() -> None:
 
 
 def test_one_pair_says_nothing() -> None:
-    found = estimate([1.0], [2.0], [1.0])
+    found = estimate([1.0], [2.0], [1.0], [1.0])
     assert (found.change_ns, found.criticality, found.supported) == (None, None, False)
 
 
 def test_nothing_injected_says_nothing() -> None:
-    found = estimate([1.0, 2.0], [2.0, 1.0], [0.0, 0.0])
+    found = estimate([1.0, 2.0], [2.0, 1.0], [0.0, 0.0], [0.0, 0.0])
     assert found.criticality is None
     assert found.verdict == "no delay was delivered"
+
+
+def test_delays_that_took_too_long_say_nothing() -> None:
+    base = [100.0, 100.1, 99.9, 100.0]
+    found = estimate(base, [b + 31 for b in base], [10.0] * 4, [31.0] * 4)
+    assert found.verdict == (
+        "inconclusive: the machine is busy, delays took 3.1 times what was asked"
+    )
+    assert not found.supported
+    found = estimate(base, [b + 11 for b in base], [10.0] * 4, [11.0] * 4)
+    assert (found.verdict, found.supported) == ("matters", True)
 
 
 def test_plan_is_in_random_blocks_and_repeatable() -> None:

@@ -118,8 +118,14 @@ class Comparison:
         """What the runs so far say of one arm."""
         bases = self._times(BASELINE)
         times = self._times(arm)
-        injected = {
-            trial.block: result.injected_ns(arm.target) / self._units(result)
+        delays = {
+            trial.block: [
+                delay_ns / self._units(result)
+                for delay_ns in (
+                    result.requested_ns(arm.target),
+                    result.injected_ns(arm.target),
+                )
+            ]
             for trial, result in self.trials
             if trial.arm == arm and arm.target
         }
@@ -127,7 +133,8 @@ class Comparison:
         return estimate(
             [bases[b] for b in blocks],
             [times[b] for b in blocks],
-            [injected[b] for b in blocks],
+            [delays[b][0] for b in blocks],
+            [delays[b][1] for b in blocks],
         )
 
     def _times(self, arm: Arm) -> dict[int, float]:
@@ -226,6 +233,7 @@ class Comparison:
             "delay_ns": arm.delay_ns,
             "pairs": found.pairs,
             "calls": self._calls(arm),
+            "requested_ns": found.requested_ns,
             "injected_ns": found.injected_ns,
             "change_ns": _json_interval(found.change_ns),
             "criticality": _json_interval(found.criticality) if found.supported else None,
@@ -254,6 +262,7 @@ def _json_trial(trial: Trial, result: Result) -> dict[str, Any]:
         "arm": trial.arm.name,
         "wall_ns": result.wall_ns,
         "calls": result.calls(target) if target else 0,
+        "requested_ns": result.requested_ns(target) if target else 0,
         "injected_ns": result.injected_ns(target) if target else 0,
         "progress": result.progress,
     }

@@ -15,6 +15,9 @@ THRESHOLD = 0.2
 FINEST = 0.05
 # A wider interval on either side says too little of a number to print it.
 WIDEST = 0.5
+# Delays that took more than so many times what was asked say that the process was often
+# off the CPU in the middle of one: what it then waited for others is not our delay.
+BUSY = 1.3
 # Nobody makes more runs than these for one answer.
 MOST_PAIRS = 1000
 
@@ -32,14 +35,16 @@ class Interval:
 class Estimate:
     """What slowing one target did. Times are ns: per run, or per unit of work.
 
-    ``injected_ns`` is the delay delivered, ``change_ns`` what the time of the program
-    changed by, ``criticality`` the latter divided by the former; None: there are no two
-    pairs yet, or nothing was delivered. ``verdict`` is for people; ``supported`` says
-    whether the data support a number for the criticality.
+    ``requested_ns`` is the delay asked for, ``injected_ns`` the delay delivered,
+    ``change_ns`` what the time of the program changed by, ``criticality`` that divided by
+    the delay delivered; None: there are no two pairs yet, or nothing was delivered.
+    ``verdict`` is for people; ``supported`` says whether the data support a number for
+    the criticality.
     """
 
     pairs: int
     base_ns: float
+    requested_ns: float
     injected_ns: float
     change_ns: Interval | None
     criticality: Interval | None
@@ -107,24 +112,46 @@ def ratio_interval(changes: Sequence[float], injected: Sequence[float]) -> Inter
 
 
 def estimate(
-    base: Sequence[float], delayed: Sequence[float], injected: Sequence[float]
+    base: Sequence[float],
+    delayed: Sequence[float],
+    requested: Sequence[float],
+    injected: Sequence[float],
 ) -> Estimate:
-    """From pairs of an undelayed and a delayed time, and what the latter had injected."""
+    """From pairs of an undelayed and a delayed time, and the delay of the latter.
+
+    Args:
+        requested: the delay as asked
+        injected: as measured
+    """
     pairs = len(base)
-    mean_base = math.fsum(base) / pairs if pairs else 0.0
-    mean_injected = math.fsum(injected) / pairs if pairs else 0.0
-    if pairs < 2:
+    mean_base, asked, delivered = (
+        math.fsum(values) / pairs if pairs else 0.0
+        for values in (base, requested, injected)
+    )
+
+    def found(
+        change: Interval | None, ratio: Interval | None, verdict: str, supported: bool
+    ) -> Estimate:
         return Estimate(
-            pairs, mean_base, mean_injected, None, None, "too few runs", False
+            pairs, mean_base, asked, delivered, change, ratio, verdict, supported
         )
+
+    if pairs < 2:
+        return found(None, None, "too few runs", False)
     changes = [d - b for b, d in zip(base, delayed, strict=True)]
     change = mean_interval(changes)
-    if mean_injected <= 0:
-        verdict = "no delay was delivered"
-        return Estimate(pairs, mean_base, 0.0, change, None, verdict, False)
+    if delivered <= 0:
+        return found(change, None, "no delay was delivered", False)
     ratio = ratio_interval(changes, injected)
-    verdict, supported = judge(ratio, pairs)
-    return Estimate(pairs, mean_base, mean_injected, change, ratio, verdict, supported)
+    if delivered > BUSY * asked:
+        return found(change, ratio, too_busy(delivered, asked), False)
+    return found(change, ratio, *judge(ratio, pairs))
+
+
+def too_busy(injected_ns: float, requested_ns: float) -> str:
+    """The verdict where delays took too long."""
+    times = f"{injected_ns / requested_ns:.1f} times " if requested_ns else ""
+    return f"inconclusive: the machine is busy, delays took {times}what was asked"
 
 
 def judge(criticality: Interval, pairs: int) -> tuple[str, bool]:

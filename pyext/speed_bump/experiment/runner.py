@@ -56,8 +56,12 @@ class Result:
         """Their calls."""
         return sum(f.calls for f in self.of(target))
 
+    def requested_ns(self, target: Target) -> int:
+        """Their delay as it was asked."""
+        return sum(f.requested_ns for f in self.of(target))
+
     def injected_ns(self, target: Target) -> int:
-        """The delay that was delivered."""
+        """Their delay as it was."""
         return sum(f.measured_ns for f in self.of(target))
 
 
