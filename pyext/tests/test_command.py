@@ -247,6 +247,19 @@ def test_the_table_says_the_same(speed_bump: Command) -> None:
     assert rows[1].split()[-2:] == ["never", "called"]
 
 
+def test_a_run_without_progress_failed(speed_bump: Command, tmp_path: Path) -> None:
+    program = f"""
+import os, speed_bump
+def work(): pass
+work()
+if not os.path.exists({str(tmp_path / "second")!r}): speed_bump.progress()
+open({str(tmp_path / "second")!r}, "w").close()
+"""
+    done = speed_bump("run", "--compare", "-t", "__main__:work", program=program)
+    assert done.returncode == 1
+    assert "made no progress (default); the pilot run did" in done.stderr
+
+
 def test_ctrl_c_ends_with_what_is_known(environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text("def work(): pass\nfor _ in range(100): work()\n")

@@ -187,7 +187,7 @@ def compare(
         tick.clear()
         sys.stderr.buffer.write(failed.result.output)
         say(str(failed))
-        status = failed.result.status
+        status = failed.status
     except KeyboardInterrupt:
         comparison.interrupted = True
     tick.clear()

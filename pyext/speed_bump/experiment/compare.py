@@ -17,12 +17,13 @@ from speed_bump.experiment.runner import Result, Runner, Slowed
 
 
 class FailedRun(Exception):
-    """The program failed; ``result`` is that run."""
+    """The program failed; ``result`` is that run, ``status`` what to exit with."""
 
-    def __init__(self, which: str, result: Result) -> None:
-        """``which`` says which run it was."""
-        super().__init__(f"{which} failed with status {result.status}")
+    def __init__(self, which: str, result: Result, how: str = "") -> None:
+        """``which`` run it was, and how it failed if not by its status."""
+        super().__init__(f"{which} {how or f'failed with status {result.status}'}")
         self.result = result
+        self.status = result.status or 1
 
 
 @dataclass
@@ -56,7 +57,8 @@ class Comparison:
             delay_ns: of targets that name none; None: chosen for each from the pilot run
 
         Raises:
-            FailedRun: the program ended with a status other than 0
+            FailedRun: the program ended with a status other than 0, or made no progress
+                though it did in the pilot run
         """
         pilot = self._pilot(runner, targets, tick)
         if self.interrupted:
@@ -99,12 +101,15 @@ class Comparison:
             self.interrupted = result.interrupted
             if result.interrupted:
                 return
+            which = (
+                f"run {trial.number} of {trial.total} ({trial.arm.name}, "
+                f"block {trial.block})"
+            )
             if result.status:
-                which = (
-                    f"run {trial.number} of {trial.total} ({trial.arm.name}, "
-                    f"block {trial.block})"
-                )
                 raise FailedRun(which, result)
+            if self.unit and not result.progress.get(self.unit):
+                how = f"made no progress ({self.unit}); the pilot run did"
+                raise FailedRun(which, result, how)
             self.trials.append((trial, result))
 
     def _slowed(self, arm: Arm) -> list[Slowed]:
@@ -146,7 +151,7 @@ class Comparison:
         }
 
     def _units(self, result: Result) -> int:
-        return max(result.progress.get(self.unit, 0), 1) if self.unit else 1
+        return result.progress[self.unit] if self.unit else 1
 
     def so_far(self) -> str:
         """The estimates so far, in a line."""
@@ -176,7 +181,17 @@ class Comparison:
         rows += [
             [t.pattern, "-", "0", "-", "-", "-", "never called"] for t in self.uncalled
         ]
-        return "\n".join([self._summary(), "", report.table(heads, rows)])
+        lines = [self._summary(), "", report.table(heads, rows)]
+        if self.lost:
+            lines += ["", report.lost_text(self.lost)]
+        return "\n".join(lines)
+
+    @property
+    def lost(self) -> int:
+        """How many functions found no room to be counted, in the worst of the runs."""
+        results = [result for _, result in self.trials]
+        results += [self.pilot] if self.pilot else []
+        return max((result.lost for result in results), default=0)
 
     def _row(self, arm: Arm) -> list[str]:
         found = self.of(arm)
@@ -222,6 +237,7 @@ class Comparison:
             "unit": self.unit,
             "baseline_ns": sum(times) / len(times) if times else None,
             "targets": [self._json_of(arm) for arm in self.arms],
+            "lost": self.lost,
             "never_called": [target.pattern for target in self.uncalled],
             "trials": [_json_trial(trial, result) for trial, result in self.trials],
         }

@@ -63,9 +63,14 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
         f"{result.processes} Python process{'es' * (result.processes != 1)}",
     ]
     if result.lost:
-        lines.append(f"{result.lost:,} functions are missing: more than the table holds")
+        lines.append(lost_text(result.lost))
     lines += [f"progress {name}: {n:,}" for name, n in sorted(result.progress.items())]
     return "\n".join(lines)
+
+
+def lost_text(lost: int) -> str:
+    """That ``lost`` functions are not counted."""
+    return f"{lost:,} functions are missing: more than the table holds"
 
 
 def run_json(command: Sequence[str], result: Result) -> dict[str, Any]:
@@ -79,6 +84,7 @@ def run_json(command: Sequence[str], result: Result) -> dict[str, Any]:
             {k: v for k, v in asdict(f).items() if k != "pid"} for f in result.functions
         ],
         "progress": result.progress,
+        "lost": result.lost,
     }
 
 
