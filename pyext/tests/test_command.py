@@ -128,7 +128,7 @@ def test_no_such_command(speed_bump: Command) -> None:
 
 def test_nobody_reported_in(speed_bump: Command) -> None:
     done = speed_bump("run", "-t", "a:b", "--", "true")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert "speed-bump: no Python process reported in" in done.stderr
     done = speed_bump("run", "-t", "a:b", "--compare", "--", "true")
     assert done.returncode == 1

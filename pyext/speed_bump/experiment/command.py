@@ -161,11 +161,11 @@ def run_once(
     slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
     result = runner.run(slowed)
     sys.stderr.write(report.run_table(result, targets) + "\n")
-    warn_if_nobody(runner, targets, result)
+    nobody = warn_if_nobody(runner, targets, result)
     write_json(options.json, report.run_json(options.command, result))
     if result.interrupted:
         return INTERRUPTED
-    return result.status
+    return result.status or int(nobody)
 
 
 def compare(
