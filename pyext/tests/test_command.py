@@ -111,6 +111,10 @@ def test_status_is_that_of_the_command(speed_bump: Command, tmp_path: Path) -> N
         (["run", "-t", "a:b", "-d", "11s", "--", "true"], "-d: "),
         (["run", "--targets", "/no/file", "--", "true"], "/no/file: No such file"),
         (["run", "-t", "a:b", "--runs", "0", "--", "true"], "--runs: 1 or more"),
+        (
+            ["run", "-t", "a:b", "-t", "a:b every=2", "--", "true"],
+            "a:b: given twice, with different options",
+        ),
         ([], "required"),
     ],
 )
@@ -245,6 +249,23 @@ def test_the_table_says_the_same(speed_bump: Command) -> None:
     assert heads.split()[0] == "target"
     assert rows[0].split()[0] == "__main__:work"
     assert rows[1].split()[-2:] == ["never", "called"]
+
+
+def test_each_of_overlapping_targets_is_measured(speed_bump: Command) -> None:
+    done = speed_bump(
+        *["run", "--compare", "-t", "__main__:*", "-t", "__main__:work", "--json", "-"],
+        *["-t", "__main__:w*", "--runs", "1", "-d", "1us"],
+        program="def work(): pass\ndef idle(): pass\nfor _ in range(9): work(); idle()\n",
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [t["target"] for t in found["targets"]] == [
+        "__main__:*",
+        "__main__:work",
+        "__main__:w*",
+    ]
+    assert [t["calls"] for t in found["targets"]] == [19, 9, 9]
+    assert found["never_called"] == []
 
 
 def test_a_run_without_progress_failed(speed_bump: Command, tmp_path: Path) -> None:

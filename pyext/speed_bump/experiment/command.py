@@ -132,8 +132,8 @@ def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
         found += parse_targets(f"native:{text}", "--native")
     targets: dict[str, Target] = {}
     for target in found:
-        if not target.excludes:
-            targets.setdefault(target.pattern, target)
+        if not target.excludes and targets.setdefault(target.pattern, target) != target:
+            raise ConfigError(f"{target.pattern}: given twice, with different options")
     return list(targets.values()), [target for target in found if target.excludes]
 
 

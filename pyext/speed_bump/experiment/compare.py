@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from speed_bump import _core
 from speed_bump.config import Target
 from speed_bump.duration import human
 from speed_bump.experiment import design, report
@@ -65,7 +66,12 @@ class Comparison:
             return
         self.unit = _unit(pilot.progress)
         for target in targets:
-            calls = pilot.calls(target)
+            counted = pilot
+            if _may_be_shadowed(target, pilot):
+                counted = self._pilot_run(runner, [target], tick)
+                if self.interrupted:
+                    return
+            calls = counted.calls(target)
             if not calls:
                 self.uncalled.append(target)
                 continue
@@ -79,12 +85,17 @@ class Comparison:
 
     def _pilot(self, runner: Runner, targets: Sequence[Target], tick: Ticker) -> Result:
         """One run without delays: it warms caches, and says what is called how often."""
+        self.pilot = self._pilot_run(runner, targets, tick)
+        return self.pilot
+
+    def _pilot_run(
+        self, runner: Runner, targets: Sequence[Target], tick: Ticker
+    ) -> Result:
         tick.now("pilot run, no delays")
         result = runner.run([Slowed(target, 0, on=False) for target in targets])
         self.interrupted = result.interrupted
         if result.status and not result.interrupted:
             raise FailedRun("the pilot run, without delays,", result)
-        self.pilot = result
         return result
 
     def _make_trials(self, runner: Runner, tick: Ticker) -> None:
@@ -255,6 +266,20 @@ class Comparison:
             "criticality": _json_interval(found.criticality) if found.supported else None,
             "verdict": found.verdict,
         }
+
+
+def _may_be_shadowed(target: Target, pilot: Result) -> bool:
+    """Whether ``pilot`` counted for another target what matches this one too.
+
+    A call counts for the first target that matches. Of a function only the name is known
+    here, not the file that the module side may match.
+    """
+    return not target.native and any(
+        f.target != target.pattern
+        and not f.target.startswith("native:")
+        and _core.glob_match(target.right, f.name.rpartition(":")[2])
+        for f in pilot.functions
+    )
 
 
 def _unit(progress: dict[str, int]) -> str | None:
