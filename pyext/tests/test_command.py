@@ -85,7 +85,8 @@ def test_target_file_and_exclusion(speed_bump: Command, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("__main__:*\n!__main__:<module>\n")
     done = speed_bump("run", "--targets", str(path), "--json", "-", program=PROGRAM)
-    found = json.loads(done.stdout.removeprefix("output\n"))
+    found = json.loads(done.stdout)
+    assert done.stderr.startswith("output\n")
     assert [f["name"] for f in found["functions"]] == ["__main__:work"]
 
 
@@ -122,6 +123,70 @@ def test_wrong_usage(speed_bump: Command, arguments: list[str], message: str) ->
     done = speed_bump(*arguments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_json_that_cannot_be_written_is_said_first(speed_bump: Command) -> None:
+    done = speed_bump("run", "-t", "*:work", "--json", "/no/file", program=PROGRAM)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "/no/file" in done.stderr
+
+
+def test_the_environment_does_not_change_what_is_slowed(speed_bump: Command) -> None:
+    done = speed_bump(
+        *["run", "-t", "*:work", "--json", "-"],
+        program=PROGRAM,
+        SPEED_BUMP_DELAY_NS="nonsense",
+        SPEED_BUMP_FREQUENCY="10",
+        SPEED_BUMP_START_MS="60000",
+    )
+    (only,) = json.loads(done.stdout)["functions"]
+    assert (only["calls"], only["delayed"]) == (40, 40)
+    assert only["requested_ns"] == 40 * 1000
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_each_run_reads_the_same(
+    environ: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    program = "import sys\ndef work(): pass\nwork()\nsys.exit(len(sys.stdin.read()) != 9)"
+    command = [
+        *[sys.executable, "-m", "speed_bump", "run", "--compare", "--runs", "1"],
+        *["-t", "__main__:work", "--", sys.executable, "-c", program],
+    ]
+    path = tmp_path / "input"
+    path.write_text("skip nine more")
+    with path.open("rb", buffering=0) as file:
+        file.read(5)
+        given = {"stdin": file} if kind == "file" else {"input": file.read()}
+        done = subprocess.run(
+            command, env=environ, capture_output=True, timeout=120, check=False, **given
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_room_in_shared_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import errno
+
+    from speed_bump import _core
+    from speed_bump.experiment import runner
+
+    shared, other = tmp_path / "shared", tmp_path / "other"
+    shared.mkdir()
+    other.mkdir()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(runner, "SHARED_MEMORY", str(shared))
+    monkeypatch.setattr("tempfile.tempdir", str(other))
+    with runner.Runner(["true"]) as found:
+        assert os.path.dirname(found.directory) == str(shared)
+    monkeypatch.setattr(_core, "Table", full)
+    with runner.Runner(["true"]) as found:
+        assert os.path.dirname(found.directory) == str(other)
+    assert not os.listdir(shared) and not os.listdir(other)
 
 
 def test_no_such_command(speed_bump: Command) -> None:

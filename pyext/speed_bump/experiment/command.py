@@ -8,14 +8,15 @@ import json
 import random
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TextIO
 
 from speed_bump import duration
 from speed_bump.config import (
+    DEFAULT_DELAY_NS,
     Config,
     ConfigError,
     Target,
-    load_config,
     parse_targets,
     read_targets,
 )
@@ -66,7 +67,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH:SYMBOL",
         help="a native function (needs the kernel module)",
     )
-    what.add_argument("-d", "--delay", metavar="DELAY", help="of each call")
+    what.add_argument(
+        "-d", "--delay", metavar="DELAY", help="of each call (1us; --compare: chosen)"
+    )
     how = run.add_argument_group("measuring")
     how.add_argument(
         "--compare",
@@ -79,7 +82,9 @@ def parser() -> argparse.ArgumentParser:
         "--show-output", action="store_true", help="CMD's output with --compare"
     )
     run.add_argument(
-        "--json", metavar="FILE", help="the numbers for programs; - is stdout"
+        "--json",
+        metavar="FILE",
+        help="the numbers for programs; - is stdout, and CMD's goes to stderr",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     run.set_defaults(parser=run)
@@ -98,17 +103,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         targets, excludes = gather(options)
         delay_ns = read_delay(options.delay)
-        config = load_config()  # what of it is wrong, the program would say in each run
     except ConfigError as error:
         options.parser.error(str(error))
     if not targets:
         options.parser.error("nothing to slow: give -t PATTERN, --targets or --native")
-    show = options.show_output or not options.compare
+    runner = Runner(
+        options.command,
+        excludes,
+        show_output=options.show_output or not options.compare,
+        to_stderr=options.json == "-",
+        again=options.compare,
+    )
+    measure = compare if options.compare else run_once
     try:
-        with forwarding_signals(), Runner(options.command, excludes, show) as runner:
-            if options.compare:
-                return compare(options, runner, targets, delay_ns)
-            return run_once(options, runner, targets, delay_ns, config)
+        with forwarding_signals(), open_json(options.json) as output, runner:
+            return measure(options, runner, targets, delay_ns, output)
     except LaunchError as error:
         say(str(error))
         return error.status
@@ -154,15 +163,15 @@ def run_once(
     runner: Runner,
     targets: list[Target],
     delay_ns: int | None,
-    config: Config,
+    output: TextIO | None,
 ) -> int:
     """Slow the command once; statistics at its end."""
-    default = config.delay_ns if delay_ns is None else delay_ns
+    default = DEFAULT_DELAY_NS if delay_ns is None else delay_ns
     slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
     result = runner.run(slowed)
     sys.stderr.write(report.run_table(result, targets) + "\n")
     nobody = warn_if_nobody(runner, targets, result)
-    write_json(options.json, report.run_json(options.command, result))
+    write_json(output, report.run_json(options.command, result))
     if result.interrupted:
         return INTERRUPTED
     return result.status or int(nobody)
@@ -173,6 +182,7 @@ def compare(
     runner: Runner,
     targets: list[Target],
     delay_ns: int | None,
+    output: TextIO | None,
 ) -> int:
     """Alternate undelayed and delayed runs; a table at the end."""
     seed = (
@@ -196,7 +206,7 @@ def compare(
     if not status or comparison.trials:
         # With the numbers for programs on stdout, those for people go elsewhere.
         print(comparison.text(), file=sys.stderr if options.json == "-" else None)
-        write_json(options.json, comparison.json())
+        write_json(output, comparison.json())
     return status or (INTERRUPTED if comparison.interrupted else 0)
 
 
@@ -208,16 +218,17 @@ def warn_if_nobody(runner: Runner, targets: list[Target], result: Result) -> boo
     return True
 
 
-def write_json(path: str | None, value: dict[str, Any]) -> None:
-    """To a file, or to stdout for "-"."""
-    if path is None:
-        return
-    text = json.dumps(value, indent=2) + "\n"
-    if path == "-":
-        sys.stdout.write(text)
-    else:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+def open_json(path: str | None) -> AbstractContextManager[TextIO | None]:
+    """Where numbers for programs go, if anywhere: a file, or stdout for "-"."""
+    if path is None or path == "-":
+        return nullcontext(sys.stdout if path else None)
+    return open(path, "w", encoding="utf-8")
+
+
+def write_json(output: TextIO | None, value: dict[str, Any]) -> None:
+    """The numbers for programs, where they are wanted."""
+    if output:
+        output.write(json.dumps(value, indent=2) + "\n")
 
 
 def say(text: str) -> None:

@@ -84,16 +84,25 @@ class Ended:
     interrupted: bool
 
 
+@dataclass(frozen=True)
+class Streams:
+    """Descriptors for a program's standard streams; None: ours."""
+
+    stdin: int | None = None
+    stdout: int | None = None
+    stderr: int | None = None
+
+
 def run(
     command: Sequence[str],
     environ: Mapping[str, str],
-    output: int | None,
+    streams: Streams,
     before_exec: Callable[[int], None],
 ) -> Ended:
     """Run ``command`` to its end.
 
     Args:
-        output: descriptor for its stdout and stderr; None: ours
+        streams: where it reads and writes
         before_exec: called with its pid while it waits to execute the program, so that
             the kernel's delays are in force from its first instruction
 
@@ -111,7 +120,7 @@ def run(
     if pid == 0:
         os.close(gate_write)
         os.close(error_read)
-        _execute(command, environ, output, gate_read, error_write, mask)
+        _execute(command, environ, streams, gate_read, error_write, mask)
     _forwarding.pid = pid
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(gate_read)
@@ -144,7 +153,7 @@ def run(
 def _execute(
     command: Sequence[str],
     environ: Mapping[str, str],
-    output: int | None,
+    streams: Streams,
     gate: int,
     errors: int,
     mask: Set[int],
@@ -157,9 +166,9 @@ def _execute(
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if output is not None:
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+        for ours, fd in enumerate((streams.stdin, streams.stdout, streams.stderr)):
+            if fd is not None:
+                os.dup2(fd, ours)
         if os.read(gate, 1):
             os.execvpe(command[0], list(command), dict(environ))
     except OSError as error:

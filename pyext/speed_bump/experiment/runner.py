@@ -3,21 +3,30 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import shutil
+import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import IO
 
 from speed_bump import _core, native, statistics
 from speed_bump.config import Config, Target
 from speed_bump.control import NATIVE_OWNER, PROCESS_POINT
 from speed_bump.experiment import launch
+from speed_bump.experiment.launch import Streams
 from speed_bump.statistics import FunctionStatistics
 
-# Functions times processes. What is not used of the file takes no memory.
-CAPACITY = 1 << 16
+# Functions times processes. The file takes its room when it is made, 12 MB.
+CAPACITY = 1 << 14
+# The files of a run are best in memory: what the program counts is never written back.
+SHARED_MEMORY = "/dev/shm"
 
 
 @dataclass(frozen=True)
@@ -65,28 +74,122 @@ class Result:
         return sum(f.measured_ns for f in self.of(target))
 
 
+class Input:
+    """Our standard input, from where it stands now, for each of several runs.
+
+    A file is rewound; what a pipe has is kept in a file; a terminal would wait for the
+    person at it in each run, so the program finds its input empty. Use as a context
+    manager.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self._file: IO[bytes] | None = None
+        self._at: int | None = None
+
+    def __enter__(self) -> Input:
+        """Read what can't be read again."""
+        try:
+            mode = os.fstat(0).st_mode
+        except OSError:  # closed
+            return self
+        if os.isatty(0):
+            self._file = open(os.devnull, "rb")
+        elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            self._file = _kept()
+        elif stat.S_ISREG(mode):
+            self._at = os.lseek(0, 0, os.SEEK_CUR)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Forget it."""
+        if self._file:
+            self._file.close()
+
+    def rewound(self) -> int | None:
+        """The descriptor for the next run; None: ours."""
+        if self._file:
+            self._file.seek(0)
+            return self._file.fileno()
+        if self._at is not None:
+            os.lseek(0, self._at, os.SEEK_SET)
+        return None
+
+
+def _kept() -> IO[bytes]:
+    """A file with what comes from our standard input, to its end."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    try:
+        if not select.select([0], [], [], 1)[0]:
+            sys.stderr.write(
+                "speed-bump: reading standard input to its end, for each run to have it "
+                "(</dev/null if the program reads nothing)\n"
+            )
+        while data := os.read(0, 1 << 16):
+            file.write(data)
+        file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    """A directory for tables, in memory where there is room for one."""
+    if os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
+        directory = _temporary(SHARED_MEMORY)
+        try:
+            path = os.path.join(directory.name, "room")
+            _core.Table(path, CAPACITY).close()
+            os.unlink(path)
+        except OSError as error:
+            directory.cleanup()
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        else:
+            return directory
+    return _temporary(None)
+
+
+def _temporary(where: str | None) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(
+        prefix="speed-bump-", dir=where, ignore_cleanup_errors=True
+    )
+
+
 @dataclass
 class Runner:
-    """A program to run, again and again. Use as a context manager."""
+    """A program to run. Use as a context manager.
+
+    Args:
+        excludes: exclusions that hold in each run
+        show_output: the program writes where we do; else its output is in the results
+        to_stderr: what is shown of its stdout goes to stderr
+        again: it will run more than once, and is to read the same each time
+    """
 
     command: Sequence[str]
     excludes: Sequence[Target] = ()
     show_output: bool = True
+    to_stderr: bool = False
+    again: bool = False
     directory: str = field(init=False, default="")
     _runs: int = field(init=False, default=0)
+    _input: Input | None = field(init=False, default=None)
+    _stack: ExitStack = field(init=False, default_factory=ExitStack)
 
     def __enter__(self) -> Runner:
-        """Make room for tables: in memory, where there is a file system of that kind."""
-        room = "/dev/shm"
-        usable = os.path.isdir(room) and os.access(room, os.W_OK | os.X_OK)
-        self.directory = tempfile.mkdtemp(
-            prefix="speed-bump-", dir=room if usable else None
-        )
+        """Make room for tables, in memory where there is enough."""
+        with ExitStack() as stack:
+            self.directory = stack.enter_context(_directory())
+            if self.again:
+                self._input = stack.enter_context(Input())
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         """Leave nothing behind."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._stack.close()
 
     def run(self, slowed: Sequence[Slowed]) -> Result:
         """Run the program once, with ``slowed`` in force.
@@ -124,12 +227,15 @@ class Runner:
                 add_native(probes, pid, kernel)
 
         environ = self._environ(stem)
+        stdin = self._input.rewound() if self._input else None
         if self.show_output:
-            ended = launch.run(self.command, environ, None, add_probes)
+            streams = Streams(stdin, 2 if self.to_stderr else None)
+            ended = launch.run(self.command, environ, streams, add_probes)
             output = b""
         else:
-            with tempfile.TemporaryFile(dir=self.directory) as file:
-                ended = launch.run(self.command, environ, file.fileno(), add_probes)
+            with tempfile.TemporaryFile() as file:
+                streams = Streams(stdin, file.fileno(), file.fileno())
+                ended = launch.run(self.command, environ, streams, add_probes)
                 file.seek(0)
                 output = file.read()
         numbers = {n: s.target.pattern for n, s in enumerate(python)}
@@ -160,7 +266,9 @@ class Runner:
         environ["SPEED_BUMP_TARGETS"] = f"{stem}.targets"
         environ["SPEED_BUMP_TABLE"] = f"{stem}.table"
         environ["SPEED_BUMP_QUIET"] = "1"
-        environ.pop("SPEED_BUMP_DELAY_NS", None)  # each target has its own
+        # What a run slows is what it was told, whoever started it.
+        for name in ("DELAY_NS", "FREQUENCY", "START_MS", "DURATION_MS"):
+            environ.pop(f"SPEED_BUMP_{name}", None)
         environ[NATIVE_OWNER] = str(os.getpid())
         return environ
 
