@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 DEFAULT_DELAY_NS = 1000
+# The last moment that the clocks of the kernel and of Python can say.
+LAST_NS = 2**63 - 1
+MOST_FREQUENCY = 2**32 - 1
+# 31 years: with the time since boot before, that is.
+MOST_MS = 10**12
 
 
 class ConfigError(ValueError):
@@ -133,8 +138,10 @@ class Config:
                 found.extend(parse_targets(target, "targets"))
         if not 0 <= delay_ns <= _core.MAX_DELAY_NS:
             raise ConfigError(f"delay_ns: {delay_ns} is not between 0 and 10 s")
-        if not 1 <= frequency < 2**32:
-            raise ConfigError(f"frequency: {frequency} is not 1 or more")
+        if not 1 <= frequency <= MOST_FREQUENCY:
+            raise ConfigError(f"frequency: {frequency} is not 1 to {MOST_FREQUENCY}")
+        if max(start_ns, end_ns or 0) > LAST_NS:
+            raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: over {LAST_NS}")
         if start_ns < 0 or (end_ns is not None and end_ns < start_ns):
             raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: not a span of time")
         values = (enabled, tuple(found), delay_ns, frequency, start_ns, end_ns)
@@ -211,11 +218,9 @@ def load_config(environ: Mapping[str, str] | None = None) -> Config:
     """
     environ = os.environ if environ is None else environ
     delay_ns = _read_delay(environ)
-    frequency = _read_number(environ, "SPEED_BUMP_FREQUENCY", 1)
-    if not 1 <= frequency < 2**32:
-        raise ConfigError(f"SPEED_BUMP_FREQUENCY: {frequency} is not 1 or more")
-    start = _read_number(environ, "SPEED_BUMP_START_MS", 0) * 1_000_000
-    duration = _read_number(environ, "SPEED_BUMP_DURATION_MS", 0) * 1_000_000
+    frequency = _read_number(environ, "SPEED_BUMP_FREQUENCY", 1, 1, MOST_FREQUENCY)
+    start = _read_number(environ, "SPEED_BUMP_START_MS", 0, 0, MOST_MS) * 1_000_000
+    duration = _read_number(environ, "SPEED_BUMP_DURATION_MS", 0, 0, MOST_MS) * 1_000_000
     origin = process.start_ns() if start or duration else 0
     path = environ.get("SPEED_BUMP_TARGETS", "")
     try:
@@ -245,10 +250,14 @@ def _read_delay(environ: Mapping[str, str]) -> int:
     return delay_ns
 
 
-def _read_number(environ: Mapping[str, str], name: str, default: int) -> int:
+def _read_number(
+    environ: Mapping[str, str], name: str, default: int, least: int, most: int
+) -> int:
     text = environ.get(name, "").strip()
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 14):
+    if not (text.isascii() and text.isdigit() and len(text) < 100):
         raise ConfigError(f"{name}: {text!r} is not a whole number")
+    if not least <= int(text) <= most:
+        raise ConfigError(f"{name}: {text} is not {least} to {most}")
     return int(text)

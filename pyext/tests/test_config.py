@@ -64,7 +64,13 @@ def test_the_last_colon_splits() -> None:
         ),
         ("SPEED_BUMP_DELAY_NS", "-1", "'-1' is not a time such as 500, 10us or 1.5ms"),
         ("SPEED_BUMP_DELAY_NS", "11s", "11s is over 10 s"),
-        ("SPEED_BUMP_FREQUENCY", "0", "0 is not 1 or more"),
+        ("SPEED_BUMP_FREQUENCY", "0", "0 is not 1 to 4294967295"),
+        ("SPEED_BUMP_FREQUENCY", "4294967296", "4294967296 is not 1 to 4294967295"),
+        (
+            "SPEED_BUMP_START_MS",
+            "1000000000001",
+            "1000000000001 is not 0 to 1000000000000",
+        ),
         ("SPEED_BUMP_FREQUENCY", "often", "'often' is not a whole number"),
         ("SPEED_BUMP_START_MS", "-3", "'-3' is not a whole number"),
         ("SPEED_BUMP_DURATION_MS", "1.5", "'1.5' is not a whole number"),
@@ -89,7 +95,10 @@ def test_wrong_arguments() -> None:
         {"delay_ns": -1},
         {"delay_ns": 10_000_000_001},
         {"frequency": 0},
+        {"frequency": 2**32},
         {"start_ns": 5, "end_ns": 4},
+        {"start_ns": 2**63, "end_ns": 2**63},
+        {"end_ns": 2**63},
         {"targets": ["nothing"]},
     ):
         with pytest.raises(ConfigError):
