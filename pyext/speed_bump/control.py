@@ -8,7 +8,14 @@ import sys
 from _thread import RLock
 
 from speed_bump import _core, process
-from speed_bump.config import Config, ConfigError, Target, load_config, parse_targets
+from speed_bump.config import (
+    LAST_NS,
+    Config,
+    ConfigError,
+    Target,
+    load_config,
+    parse_targets,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,12 +68,15 @@ def install(config: Config | None = None) -> bool:
         ConfigError: the configuration is wrong
         RuntimeError: every ``sys.monitoring`` tool id is in use
         NativeError: there are native targets, and they can't be had
+
+    With an exception what was in force stays so.
     """
     config = load_config() if config is None else config
     with _state.lock:
-        uninstall()
         if config.enabled:
             _install(config, _core.Table())
+        else:
+            uninstall()
     return config.enabled
 
 
@@ -78,23 +88,46 @@ def install_shared(config: Config, table_path: str) -> None:
     """
     table = _core.Table.open(table_path)
     with _state.lock:
-        uninstall()
         _install(config, table)
         table.progress(PROCESS_POINT, 1)
 
 
 def _install(config: Config, table: _core.Table) -> None:
-    _state.table = table
-    _state.numbers = {}
+    """All of it or, with an exception, nothing: what was in force then stays."""
+    numbers: dict[str, int] = {}
     for number, target in enumerate(config.targets):
-        _state.numbers.setdefault(str(target), number)
-    _state.config = config
+        numbers.setdefault(str(target), number)
+    probes = _open_native(config)
+    before = _state.config, _state.table, _state.numbers
     try:
-        _apply()
-        _start_native(config)
+        _replace(config, table, numbers)
     except BaseException:
-        uninstall()
+        if probes:
+            probes.close()
+        _replace(*before)
         raise
+    _replace_native(probes)
+
+
+def _replace(
+    config: Config | None, table: _core.Table | None, numbers: dict[str, int]
+) -> None:
+    if _state.started:
+        _state.started = False
+        _core.stop()
+    _state.config, _state.table, _state.numbers = config, table, numbers
+    _apply()
+
+
+def _replace_native(probes: native.Probes | None) -> None:
+    before, _state.native = _state.native, probes
+    if before:
+        before.close()
+    if probes:
+        # The kernel slows the descendants too; they must not ask for it a second time.
+        os.environ[NATIVE_OWNER] = str(os.getpid())
+    elif before:
+        os.environ.pop(NATIVE_OWNER, None)
 
 
 def uninstall() -> None:
@@ -104,10 +137,7 @@ def uninstall() -> None:
     """
     with _state.lock:
         _state.config = None
-        probes, _state.native = _state.native, None
-        if probes:
-            probes.close()
-            os.environ.pop(NATIVE_OWNER, None)
+        _replace_native(None)
         _apply()
 
 
@@ -194,7 +224,8 @@ def _window(target: Target, config: Config) -> tuple[int, int]:
         return config.start_ns, config.end_ns or 0
     origin = process.start_ns()
     start_ns = origin + (target.start_ns or 0)
-    return start_ns, start_ns + target.duration_ns if target.duration_ns else 0
+    end_ns = start_ns + target.duration_ns if target.duration_ns else 0
+    return min(start_ns, LAST_NS), min(end_ns, LAST_NS)
 
 
 def _achievable(delay_ns: int) -> int:
@@ -214,10 +245,10 @@ def _achievable(delay_ns: int) -> int:
     return least
 
 
-def _start_native(config: Config) -> None:
+def _open_native(config: Config) -> native.Probes | None:
     targets = [target for target in config.targets if target.native]
     if not targets or _is_alive(os.environ.get(NATIVE_OWNER, "")):
-        return
+        return None
     from speed_bump import native
 
     probes = native.Probes(os.getpid())
@@ -226,9 +257,7 @@ def _start_native(config: Config) -> None:
     except BaseException:
         probes.close()
         raise
-    _state.native = probes
-    # The kernel slows the descendants too; they must not ask for it a second time.
-    os.environ[NATIVE_OWNER] = str(os.getpid())
+    return probes
 
 
 def _is_alive(pid: str) -> bool:

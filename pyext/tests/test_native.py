@@ -29,6 +29,24 @@ def test_without_a_device_it_says_what_to_do() -> None:
         native.add_probe("libc.so.6", "malloc")
 
 
+@absent
+def test_what_is_in_force_stays_when_another_cannot_be_had() -> None:
+    import json
+
+    import speed_bump
+
+    before = speed_bump.Config(["json:dumps"])
+    speed_bump.install(before)
+    json.dumps([])
+    with pytest.raises(native.NativeError):
+        speed_bump.install(speed_bump.Config(["json:loads", "native:libc.so.6:malloc"]))
+    assert speed_bump.get_config() is before
+    json.dumps([])
+    json.loads("[]")
+    (only,) = speed_bump.stats().functions
+    assert (only.name, only.calls) == ("json:dumps", 2)
+
+
 def test_a_delay_out_of_range() -> None:
     with pytest.raises(native.NativeError) as raised:
         native.probe("libc.so.6", "malloc", delay_ns=10_000_000_001)
