@@ -7,17 +7,37 @@
 #include "libsb.h"
 #include "session.h"
 
+/* @lock is held while @session is used: one thread at a time (libsb.h). */
 struct session_object {
 	PyObject_HEAD struct sb_session *session;
+	PyThread_type_lock lock;
 };
 
+static void lock(struct session_object *object)
+{
+	if (PyThread_acquire_lock(object->lock, NOWAIT_LOCK))
+		return;
+	/* Who holds it needs the GIL before it can let go. */
+	Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(object->lock, WAIT_LOCK);
+	Py_END_ALLOW_THREADS
+}
+
+static void put(PyObject *self)
+{
+	PyThread_release_lock(((struct session_object *)self)->lock);
+}
+
+/* The session, nobody else's until put(); NULL with an exception. */
 static struct sb_session *get(PyObject *self)
 {
 	struct session_object *object = (struct session_object *)self;
 
-	if (!object->session)
-		PyErr_SetString(PyExc_ValueError, "the session is closed");
-	return object->session;
+	lock(object);
+	if (object->session)
+		return object->session;
+	put(self);
+	PyErr_SetString(PyExc_ValueError, "the session is closed");
+	return NULL;
 }
 
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -44,27 +64,50 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	sb_error_free(err);
 	self = (struct session_object *)type->tp_alloc(type, 0);
 	if (self)
-		self->session = session;
-	else
+		self->lock = PyThread_allocate_lock();
+	if (!self || !self->lock) {
+		Py_XDECREF(self);
 		sb_session_close(session);
+		return PyErr_NoMemory();
+	}
+	self->session = session;
 	return (PyObject *)self;
 }
 
 static PyObject *session_close(PyObject *self, PyObject *Py_UNUSED(none))
 {
 	struct session_object *object = (struct session_object *)self;
-	struct sb_session *session = object->session;
+	struct sb_session *session;
 
+	lock(object);
+	session = object->session;
 	object->session = NULL;
+	put(self);
 	Py_BEGIN_ALLOW_THREADS sb_session_close(session);
 	Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
+/* In a forked child: close, whatever a thread was doing that is not there any more. */
+static PyObject *session_close_after_fork(PyObject *self, PyObject *Py_UNUSED(none))
+{
+	struct session_object *object = (struct session_object *)self;
+	PyThread_type_lock fresh = PyThread_allocate_lock();
+
+	if (!fresh)
+		return PyErr_NoMemory();
+	/* The old one can't be freed: it may be held. */
+	object->lock = fresh;
+	return session_close(self, NULL);
+}
+
 static void session_dealloc(PyObject *self)
 {
+	struct session_object *object = (struct session_object *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
-	sb_session_close(((struct session_object *)self)->session);
+	sb_session_close(object->session);
+	if (object->lock)
+		PyThread_free_lock(object->lock);
 	type->tp_free(self);
 	Py_DECREF(type);
 }
@@ -135,16 +178,16 @@ static PyObject *added(const struct sb_batch *batch, const int *places, Py_ssize
 static PyObject *session_add(PyObject *self, PyObject *args)
 {
 	struct sb_target_options opts = { .sz = sizeof(opts) };
-	struct sb_session *session = get(self);
 	PyObject *targets, *result = NULL;
+	struct sb_session *session;
 	struct sb_batch *batch = NULL;
 	int scope, enabled, code, failed;
 	struct sb_error *err;
 	int *places = NULL;
 	Py_ssize_t count;
 
-	if (!session || !PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &targets,
-					  &scope, &opts.scope_id, &enabled))
+	if (!PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &targets, &scope,
+			      &opts.scope_id, &enabled))
 		return NULL;
 	opts.scope = (enum sb_scope)scope;
 	opts.flags = enabled ? 0 : SB_TARGET_DISABLED;
@@ -160,11 +203,14 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 		if (places[i] < 0)
 			goto out;
 	}
+	session = get(self);
+	if (!session)
+		goto out;
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS failed = sb_session_add(session, batch, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS if (failed)
-	{
+	Py_END_ALLOW_THREADS put(self);
+	if (failed) {
 		raise_os_error(err, code);
 		goto out;
 	}
@@ -199,22 +245,26 @@ static uint64_t *read_ids(PyObject *list, size_t *count)
 
 static PyObject *session_remove(PyObject *self, PyObject *args)
 {
-	struct sb_session *session = get(self);
+	struct sb_session *session;
 	struct sb_error *err;
 	int code, failed;
 	PyObject *list;
 	uint64_t *ids;
 	size_t count;
 
-	if (!session || !PyArg_ParseTuple(args, "O!:remove", &PyList_Type, &list))
+	if (!PyArg_ParseTuple(args, "O!:remove", &PyList_Type, &list))
 		return NULL;
 	ids = read_ids(list, &count);
-	if (!ids)
+	session = ids ? get(self) : NULL;
+	if (!session) {
+		free(ids);
 		return NULL;
+	}
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS failed = sb_session_remove(session, ids, count, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS free(ids);
+	Py_END_ALLOW_THREADS put(self);
+	free(ids);
 	if (failed)
 		return raise_os_error(err, code);
 	sb_error_free(err);
@@ -224,24 +274,27 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 /* set_targets_enabled(ids, on). */
 static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 {
-	struct sb_session *session = get(self);
+	struct sb_session *session;
 	struct sb_error *err;
 	int code, failed, on;
 	PyObject *list;
 	uint64_t *ids;
 	size_t count;
 
-	if (!session ||
-	    !PyArg_ParseTuple(args, "O!p:set_targets_enabled", &PyList_Type, &list, &on))
+	if (!PyArg_ParseTuple(args, "O!p:set_targets_enabled", &PyList_Type, &list, &on))
 		return NULL;
 	ids = read_ids(list, &count);
-	if (!ids)
+	session = ids ? get(self) : NULL;
+	if (!session) {
+		free(ids);
 		return NULL;
+	}
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS failed =
 		sb_session_set_targets_enabled(session, ids, count, on, err);
 	code = errno;
-	Py_END_ALLOW_THREADS free(ids);
+	Py_END_ALLOW_THREADS put(self);
+	free(ids);
 	if (failed)
 		return raise_os_error(err, code);
 	sb_error_free(err);
@@ -265,20 +318,21 @@ static PyObject *target_tuple(const struct sb_target_list *list, size_t i)
 
 static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 {
-	struct sb_error *err = sb_error_new();
 	struct sb_session *session = get(self);
 	struct sb_target_list *list = NULL;
+	struct sb_error *err;
 	PyObject *result;
 	int code;
 
-	if (!session) {
-		sb_error_free(err);
+	if (!session)
 		return NULL;
-	}
+	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS list =
 		sb_session_list(session, SB_LIST_SESSION, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS if (!list) return raise_os_error(err, code);
+	Py_END_ALLOW_THREADS put(self);
+	if (!list)
+		return raise_os_error(err, code);
 	sb_error_free(err);
 	result = PyList_New(0);
 	for (size_t i = 0; result && i < sb_target_list_count(list); i++)
@@ -291,8 +345,13 @@ static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
 {
 	struct sb_session *session = get(self);
+	PyObject *name;
 
-	return session ? PyUnicode_FromString(sb_session_backend(session)) : NULL;
+	if (!session)
+		return NULL;
+	name = PyUnicode_FromString(sb_session_backend(session));
+	put(self);
+	return name;
 }
 
 PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
@@ -311,6 +370,7 @@ PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none
 
 static PyMethodDef session_methods[] = {
 	{ "close", session_close, METH_NOARGS, NULL },
+	{ "close_after_fork", session_close_after_fork, METH_NOARGS, NULL },
 	{ "add", session_add, METH_VARARGS, NULL },
 	{ "remove", session_remove, METH_VARARGS, NULL },
 	{ "set_targets_enabled", session_set_targets_enabled, METH_VARARGS, NULL },

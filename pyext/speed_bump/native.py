@@ -7,13 +7,16 @@
 A binary is a path, or a bare library or program name, looked up as the loader would. A
 symbol may be versioned, a glob, a demangled C++ or Rust name, ``sym+0x10`` or
 ``@0xOFFSET``; every match is slowed. A probe is in force the moment it is made and gone
-when it is taken out, or when this process ends in whatever way.
+when it is taken out, or when this process ends in whatever way. A child that is forked
+is slowed with its parent, but the probes stay the parent's: they end with it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import weakref
+from _thread import RLock
 
 from speed_bump import _core
 
@@ -76,7 +79,8 @@ def from_target(target: Target, config: Config) -> _core.NativeTarget:
 class Probes:
     """Native targets of one process tree, in a session of their own.
 
-    Of the process that made it only: a forked child leaves it alone.
+    Of the process that made it only: in a forked child it is closed, lest it outlive its
+    maker there. The child's calls are delayed all the same, being in the tree.
     """
 
     def __init__(self, pid: int) -> None:
@@ -92,6 +96,7 @@ class Probes:
             self._session = _core.Session()
         except OSError as error:
             raise _native_error(error, device=True) from None
+        _open.add(self)
 
     @property
     def is_ours(self) -> bool:
@@ -156,6 +161,11 @@ class Probes:
     def close(self) -> None:
         """Take everything out."""
         self._session.close()
+        _open.discard(self)
+
+    def close_after_fork(self) -> None:
+        """Let go of it in a forked child; nothing is taken out."""
+        self._session.close_after_fork()
 
 
 class probe:
@@ -209,15 +219,25 @@ def _check_delay(delay_ns: int) -> None:
         raise NativeError(errno.ERANGE, f"a delay of {delay_ns} ns is not 0 to 10 s")
 
 
+_open: weakref.WeakSet[Probes] = weakref.WeakSet()
+
 # What add_probe() put in: (path, symbol, pid) to the ids in the session of that pid.
 _added: dict[tuple[str, str, int], list[int]] = {}
 _sessions: dict[int, Probes] = {}
+_lock = RLock()
 
 
-def _forget_if_forked() -> None:
-    if any(not probes.is_ours for probes in _sessions.values()):
-        _sessions.clear()
-        _added.clear()
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603
+    _lock = RLock()  # a thread that is gone may have held it
+    for probes in list(_open):
+        probes.close_after_fork()
+    _open.clear()
+    _sessions.clear()
+    _added.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def add_probe(
@@ -234,20 +254,20 @@ def add_probe(
         NativeError: it says what is missing; EEXIST: it is slowed already
     """
     _check_delay(delay_ns)
-    _forget_if_forked()
     pid = os.getpid() if pid is None else pid
     path = os.fspath(binary_path)
-    if (path, symbol, pid) in _added:
-        raise NativeError(errno.EEXIST, f"{path}:{symbol} is slowed already")
-    probes = _sessions.get(pid) or Probes(pid)
-    try:
-        places = probes.add([(path, symbol, delay_ns, 1, 0, 0)])
-    except BaseException:
-        if pid not in _sessions:
-            probes.close()
-        raise
-    _sessions[pid] = probes
-    _added[path, symbol, pid] = [place for place, _, _ in places]
+    with _lock:
+        if (path, symbol, pid) in _added:
+            raise NativeError(errno.EEXIST, f"{path}:{symbol} is slowed already")
+        probes = _sessions.get(pid) or Probes(pid)
+        try:
+            places = probes.add([(path, symbol, delay_ns, 1, 0, 0)])
+        except BaseException:
+            if pid not in _sessions:
+                probes.close()
+            raise
+        _sessions[pid] = probes
+        _added[path, symbol, pid] = [place for place, _, _ in places]
 
 
 def remove_probe(
@@ -258,12 +278,12 @@ def remove_probe(
     Raises:
         NativeError: ENOENT, there is no such probe
     """
-    _forget_if_forked()
     path = os.fspath(binary_path)
     key = (path, symbol, os.getpid() if pid is None else pid)
-    if key not in _added:
-        raise NativeError(errno.ENOENT, f"{path}:{symbol} is not slowed")
-    _sessions[key[2]].remove(_added[key])
-    del _added[key]
-    if not any(other[2] == key[2] for other in _added):
-        _sessions.pop(key[2]).close()
+    with _lock:
+        if key not in _added:
+            raise NativeError(errno.ENOENT, f"{path}:{symbol} is not slowed")
+        _sessions[key[2]].remove(_added[key])
+        del _added[key]
+        if not any(other[2] == key[2] for other in _added):
+            _sessions.pop(key[2]).close()

@@ -47,6 +47,56 @@ def test_what_is_in_force_stays_when_another_cannot_be_had() -> None:
     assert (only.name, only.calls) == ("json:dumps", 2)
 
 
+def test_a_forked_child_lets_go_of_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Session:
+        def close(self) -> None:
+            closed.append(os.getpid())
+
+        def close_after_fork(self) -> None:
+            closed.append(os.getpid())
+
+    monkeypatch.setattr("speed_bump._core.Session", Session)
+    probes = native.Probes(os.getpid())
+    pid = os.fork()
+    if pid == 0:
+        os._exit(closed != [os.getpid()])
+    assert os.waitpid(pid, 0)[1] == 0
+    assert closed == []
+    probes.close()
+    assert closed == [os.getpid()]
+
+
+@pytest.mark.needs_device
+def test_a_forked_child_does_not_keep_probes(fixture: tuple[str, ctypes.CDLL]) -> None:
+    path, _ = fixture
+    read, write = os.pipe()
+    maker = os.fork()
+    if maker == 0:
+        native.add_probe(path, "fixture_plain")
+        child = os.fork()
+        if child == 0:
+            files = [os.readlink(f"/proc/self/fd/{n}") for n in _descriptors()]
+            os.write(write, str(files.count("/dev/speed_bump")).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os._exit(0)
+    os.waitpid(maker, 0)
+    assert os.read(read, 10) == b"0"
+
+
+def _descriptors() -> list[int]:
+    found = []
+    for number in range(64):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        found.append(number)
+    return found
+
+
 def test_a_delay_out_of_range() -> None:
     with pytest.raises(native.NativeError) as raised:
         native.probe("libc.so.6", "malloc", delay_ns=10_000_000_001)
