@@ -15,8 +15,34 @@ static struct {
 	int64_t overhead_ns; /* -1: not measured yet */
 } core = { .overhead_ns = -1 };
 
+/*
+ * What is in force is one for the process and belongs to the main interpreter. The others
+ * may import this module and use what has no state.
+ */
+static bool in_main_interpreter(void)
+{
+	return PyInterpreterState_Get() == PyInterpreterState_Main();
+}
+
+static int check_interpreter(void)
+{
+	if (in_main_interpreter())
+		return 0;
+	PyErr_SetString(PyExc_RuntimeError,
+			"functions are slowed in the main interpreter only");
+	return -1;
+}
+
+static PyObject *is_main_interpreter(PyObject *Py_UNUSED(module),
+				     PyObject *Py_UNUSED(none))
+{
+	return PyBool_FromLong(in_main_interpreter());
+}
+
 static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
+	if (check_interpreter())
+		return NULL;
 	core.started = false;
 	engine_clear();
 	if (hook_close())
@@ -75,6 +101,8 @@ static PyObject *start(PyObject *module, PyObject *args)
 	PyObject *type, *value, *traceback;
 	struct sb_site_table *sites;
 
+	if (check_interpreter())
+		return NULL;
 	if (core.started) {
 		PyErr_SetString(PyExc_RuntimeError, "started already");
 		return NULL;
@@ -100,7 +128,8 @@ static PyObject *retarget(PyObject *Py_UNUSED(module), PyObject *args)
 	const char *text;
 	int failed;
 
-	if (!PyArg_ParseTuple(args, "y#O:retarget", &text, &length, &policies))
+	if (check_interpreter() ||
+	    !PyArg_ParseTuple(args, "y#O:retarget", &text, &length, &policies))
 		return NULL;
 	if (!core.started) {
 		PyErr_SetString(PyExc_RuntimeError, "not started");
@@ -116,6 +145,8 @@ static PyObject *retarget(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyObject *clear_cache(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
+	if (check_interpreter())
+		return NULL;
 	engine_forget();
 	if (core.started && hook_forget())
 		return NULL;
@@ -141,7 +172,7 @@ static PyObject *progress(PyObject *Py_UNUSED(module), PyObject *args, PyObject 
 		PyErr_SetString(PyExc_ValueError, "n is negative");
 		return NULL;
 	}
-	if (!engine.table)
+	if (!in_main_interpreter() || !engine.table)
 		Py_RETURN_NONE;
 	sites = table_get(engine.table);
 	if (!sites)
@@ -183,6 +214,7 @@ static PyMethodDef core_methods[] = {
 	{ "start", start, METH_VARARGS, NULL },
 	{ "retarget", retarget, METH_VARARGS, NULL },
 	{ "stop", stop, METH_NOARGS, NULL },
+	{ "is_main_interpreter", is_main_interpreter, METH_NOARGS, NULL },
 	{ "clear_cache", clear_cache, METH_NOARGS, NULL },
 	{ "overhead_ns", overhead_ns, METH_NOARGS, NULL },
 	{ "progress", (PyCFunction)(void (*)(void))progress, METH_VARARGS | METH_KEYWORDS,
@@ -236,6 +268,9 @@ static int execute(PyObject *module)
 
 static PyModuleDef_Slot core_slots[] = {
 	{ Py_mod_exec, execute },
+#ifdef Py_mod_multiple_interpreters
+	{ Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED },
+#endif
 	{ 0, NULL },
 };
 

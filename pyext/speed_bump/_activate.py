@@ -6,7 +6,7 @@ from __future__ import annotations
 import atexit
 import os
 
-from speed_bump import control, duration
+from speed_bump import _core, control, duration
 from speed_bump.config import Config, load_config
 
 
@@ -69,4 +69,6 @@ def ordinal(every: int) -> str:
     return f"{every}th " if every > 1 else ""
 
 
-activate()
+# A subinterpreter of this process runs us too, and all is done by then.
+if _core.is_main_interpreter():
+    activate()

@@ -42,6 +42,28 @@ def test_quiet(python: Run, targets: Callable[[str], str]) -> None:
     assert (done.stdout, done.stderr) == ("done True\n", "")
 
 
+def test_a_subinterpreter_is_left_alone(
+    python: Run, targets: Callable[[str], str]
+) -> None:
+    program = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+def work(): pass
+work()
+interpreters.run_string(
+    interpreters.create(), "import speed_bump\\nspeed_bump.progress()\\nprint('there')"
+)
+work()
+"""
+    done = python(program, SPEED_BUMP_TARGETS=targets("__main__:work"))
+    assert done.stdout == "there\n"
+    first, last = done.stderr.splitlines()
+    assert "slowing 1 target" in first
+    assert "2 calls, 2 of them delayed" in last
+
+
 def test_no_match_is_said(python: Run, targets: Callable[[str], str]) -> None:
     done = python(PROGRAM, SPEED_BUMP_TARGETS=targets("__main__:Work\n"))
     assert "no call matched a target" in done.stderr.splitlines()[-1]
