@@ -68,7 +68,7 @@ TEST_F(sysfs, files_and_who_may)
 		mode_t mode;
 	} files[] = {
 		{ "enabled", 0644 }, { "default_delay_ns", 0644 }, { "targets", 0200 },
-		{ "targets_list", 0444 }, { "stats", 0444 },
+		{ "targets_list", 0400 }, { "stats", 0400 },
 	};
 	char path[128];
 	struct stat st;
