@@ -2,8 +2,9 @@
 /*
  * /sys/kernel/speed_bump: the module's own, persistent targets for shell scripts.
  *
- * Anybody may read.  To write takes the file's permission, which root has, and
- * CAP_PERFMON or CAP_SYS_ADMIN, as opening the device does.
+ * Anybody may read the settings.  What is delayed and how often is for root, as
+ * it is at the device.  To write takes the file's permission, which root has, and
+ * CAP_PERFMON or CAP_SYS_ADMIN.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -302,7 +303,7 @@ DEFINE_BIN_ATTRIBUTE_READ(targets_list)
 
 static struct kobj_attribute enabled = __ATTR_RW(enabled);
 static struct kobj_attribute default_delay_ns = __ATTR_RW(default_delay_ns);
-static struct kobj_attribute stats = __ATTR_RO(stats);
+static struct kobj_attribute stats = __ATTR_RO_MODE(stats, 0400);
 static struct kobj_attribute targets = __ATTR_WO(targets);
 
 static struct attribute *attributes[] = {
@@ -316,7 +317,7 @@ static struct attribute *attributes[] = {
 static const struct attribute_group group = { .attrs = attributes };
 
 static const struct bin_attribute list = {
-	.attr = { .name = "targets_list", .mode = 0444 },
+	.attr = { .name = "targets_list", .mode = 0400 },
 	.read = bin_targets_list,
 };
 

@@ -18,6 +18,9 @@ static const char * const names[] = {
 
 #define NAMES	(sizeof(names) / sizeof(names[0]))
 
+struct storm_board *board;
+__thread __u64 storm_state;
+
 static char **arguments;
 
 static void load_and_call(const char *library)

@@ -46,6 +46,7 @@ enum storm_deed {
 	STORM_REMOVED,
 	STORM_CLEARED,
 	STORM_LISTED,
+	STORM_COMMANDS,
 	STORM_READ,
 	STORM_COUNTED,
 	STORM_OPENED,
@@ -103,8 +104,8 @@ struct storm_board {
 	unsigned int noted;
 };
 
-static struct storm_board *board;
-static __thread __u64 storm_state;
+extern struct storm_board *board;
+extern __thread __u64 storm_state;
 
 static inline int storm_map_board(void)
 {

@@ -68,7 +68,7 @@ TEST_F(sysfs, files_and_who_may)
 		mode_t mode;
 	} files[] = {
 		{ "enabled", 0644 }, { "default_delay_ns", 0644 }, { "targets", 0200 },
-		{ "targets_list", 0444 }, { "stats", 0444 },
+		{ "targets_list", 0400 }, { "stats", 0400 },
 	};
 	char path[128];
 	struct stat st;
@@ -693,19 +693,19 @@ TEST_F(sysfs, labels_of_any_bytes_make_one_line)
 	free(line);
 }
 
-/* Adds and removes for as long as it is let. */
+/* Adds and removes for as long as it is let; one lot is there at any time. */
 static void disturb(int fd, unsigned int count)
 {
 	static struct speed_bump_target targets[MANY];
-	int dev = sb_open(), copy;
+	int devs[2] = { sb_open(), sb_open() }, copy, i;
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	copy = open(path, O_RDONLY | O_CLOEXEC);
-	for (;;) {
-		if (many(dev, copy, targets, count, "/gone/before/you/look:"))
+	for (i = 0; ; i = !i) {
+		if (many(devs[i], copy, targets, count, "/gone/before/you/look:"))
 			_exit(1);
-		if (sb_remove_all(dev, 0))
+		if (sb_remove_all(devs[!i], 0))
 			_exit(2);
 	}
 }

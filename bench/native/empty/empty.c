@@ -25,7 +25,7 @@ MODULE_PARM_DESC(offsets, "of instructions in it");
 static struct uprobe_consumer consumers[MAX_PROBES];
 static struct inode *inode;
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+#if KERNEL_VERSION(6, 13, 0) <= LINUX_VERSION_CODE
 static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)
 #else
 static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs)
@@ -34,7 +34,7 @@ static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs)
 	return 0;
 }
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+#if KERNEL_VERSION(6, 12, 0) <= LINUX_VERSION_CODE
 static struct uprobe *uprobes[MAX_PROBES];
 
 static int put_in(unsigned int i)
