@@ -124,6 +124,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
+	uint64_t delay_ns;
 	int c, ret;
 
 	config->files = calloc(argc, sizeof(*config->files));
@@ -149,12 +150,15 @@ static int parse_config(int argc, char **argv, struct config *config)
 		if (ret)
 			return ret;
 	}
-	for (int i = 0; i < config->target_count; i++)
-		if (!is_target(config->targets[i]))
-			return usage_error("add", "'%s' is not PATH:SYMBOL",
-					   config->targets[i]);
 	if (!config->target_count && !config->file_count)
 		return usage_error("add", "no target is named");
+	for (int i = 0; i < config->target_count; i++) {
+		if (is_target(config->targets[i]))
+			continue;
+		if (config->target_count == 1 && !sb_duration_parse(argv[argc - 1], &delay_ns))
+			return usage_error("add", "no target is named");
+		return usage_error("add", "'%s' is not PATH:SYMBOL", config->targets[i]);
+	}
 	return GO_ON;
 }
 
