@@ -155,7 +155,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 	for (int i = 0; i < config->target_count; i++) {
 		if (is_target(config->targets[i]))
 			continue;
-		if (config->target_count == 1 && !sb_duration_parse(argv[argc - 1], &delay_ns))
+		if (!sb_duration_parse(config->targets[i], &delay_ns))
 			return usage_error("add", "no target is named");
 		return usage_error("add", "'%s' is not PATH:SYMBOL", config->targets[i]);
 	}
