@@ -21,9 +21,10 @@ DEVICE = Path("/dev/speed_bump")
 
 
 def pytest_configure() -> None:
-    # A shell that runs the tests in the background has SIGINT ignored, and so would the
+    # A shell that runs the tests in the background has these ignored, and so would the
     # programs under test; a signal with a handler is the default one in a child.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 class Sbctl:
