@@ -19,6 +19,7 @@
 #include <linux/slab.h>
 
 #include "cgroup.h"
+#include "compat.h"
 #include "target.h"
 
 /* Each fork and each move on the machine looks at every cgroup that is a scope. */

@@ -170,4 +170,12 @@ static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, con
 #define copy_struct_to_user compat_copy_struct_to_user
 #endif
 
+/*
+ * Newer kernels that prove their RCU lists ask for a lock here that they
+ * export to nobody.  All users are under RCU.
+ */
+#undef __for_each_thread
+#define __for_each_thread(signal, t)							\
+	list_for_each_entry_rcu(t, &(signal)->thread_head, thread_node)
+
 #endif /* SB_COMPAT_H */
