@@ -4,13 +4,15 @@
 
 prefix ?= /usr/local
 
-.PHONY: all demo check build deb bench install module help
+.PHONY: all demo check check-all check-debug build deb bench install module help
 
 all: build
 
 help:
 	@echo 'make demo     slow functions of real programs, Python and native, and see which matter'
 	@echo 'make check    every test, the module in guests with stock kernels'
+	@echo 'make check-all    the module on every kernel, x86_64 and arm64 (long)'
+	@echo 'make check-debug  the module on a kernel that looks for its own faults'
 	@echo 'make build    libsb, sbctl and the unit tests in build/'
 	@echo 'make deb      Debian packages in build/deb/'
 	@echo 'make bench    what a hit costs, beside the floor'
@@ -18,7 +20,7 @@ help:
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check build deb bench:
+demo check check-all check-debug build deb bench:
 	@build-aux/$@
 
 module:
