@@ -11,14 +11,8 @@ import sys
 
 if sys.implementation.name != "cpython":
     raise ImportError(
-        f"speed_bump works with CPython 3.11 or later; this is {sys.implementation.name}"
+        f"speed_bump works with CPython 3.10 or later; this is {sys.implementation.name}"
     )
-if sys.version_info < (3, 11):
-    raise ImportError(
-        "speed_bump does not support Python "
-        f"{sys.version_info[0]}.{sys.version_info[1]} yet: use 3.11 or later"
-    )
-
 from speed_bump._core import progress, spin_delay_ns
 from speed_bump.config import Config, ConfigError, Target, load_config
 from speed_bump.control import (
