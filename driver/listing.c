@@ -234,7 +234,7 @@ static int read_lines(struct reader *r, char *buf, size_t count, loff_t skip, si
 				r->used = 0;
 				return 0;
 			}
-			n = count;
+			n = count - *done;
 		}
 		memcpy(buf + *done, r->line + r->used, n);
 		r->used += n;

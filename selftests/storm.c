@@ -22,7 +22,7 @@
 
 #define MODULE		"speed_bump"
 #define SECONDS		20	/* unless STORM_SECONDS says otherwise */
-#define PATIENCE_S	90	/* for what should take no time at all */
+#define PATIENCE_S	90	/* for what should take no time at all, or as long as the storm */
 
 static const char * const fault_names[STORM_FAULTS] = {
 	[STORM_WRONG_RESULT] = "functions return what they should",
@@ -61,6 +61,8 @@ static const char * const deed_names[STORM_DEEDS] = {
 	[STORM_NO_MEMORY] = "allocations failed",
 };
 
+static unsigned int patience_s = PATIENCE_S;
+
 struct storm_board *board;
 __thread __u64 storm_state;
 
@@ -72,6 +74,97 @@ bool storm_injects;
 
 const char *storm_me = "storm";
 __thread int storm_fault_fd = -1;
+
+/* --- the processes of the storm, seen from outside --------------------------- */
+
+static pid_t controller;
+
+static bool is_survivor(pid_t pid)
+{
+	int i;
+
+	for (i = 0; i < STORM_SURVIVORS; i++)
+		if (board->survivors[i] == pid)
+			return true;
+	return false;
+}
+
+static void show_file(pid_t pid, const char *name)
+{
+	char path[64], text[1024];
+	ssize_t length;
+	char *line;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	length = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[length > 0 ? length : 0] = 0;
+	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		ksft_print_msg("  %s: %s\n", name, line);
+}
+
+/* Calls @tell for every process of this storm but the survivors and this one. */
+static unsigned int for_others(void (*tell)(pid_t pid))
+{
+	DIR *proc = opendir("/proc");
+	unsigned int count = 0;
+	struct dirent *entry;
+	pid_t pid;
+
+	while (proc && (entry = readdir(proc))) {
+		pid = atoi(entry->d_name);
+		if (pid <= 0 || pid == controller || is_survivor(pid) ||
+		    getpgid(pid) != controller)
+			continue;
+		tell(pid);
+		count++;
+	}
+	if (proc)
+		closedir(proc);
+	return count;
+}
+
+static bool has_session(pid_t pid)
+{
+	char path[PATH_MAX], file[64];
+	struct dirent *entry;
+	bool has = false;
+	ssize_t length;
+	DIR *fds;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	fds = opendir(path);
+	while (fds && (entry = readdir(fds))) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, entry->d_name);
+		length = readlink(path, file, sizeof(file) - 1);
+		if (length <= 0)
+			continue;
+		file[length] = 0;
+		has |= !strcmp(file, SB_DEVICE);
+	}
+	if (fds)
+		closedir(fds);
+	return has;
+}
+
+static void show(pid_t pid, const char *why)
+{
+	ksft_print_msg("%s: process %d\n", why, pid);
+	show_file(pid, "stat");
+	show_file(pid, "wchan");
+	show_file(pid, "syscall");
+	show_file(pid, "stack");
+}
+
+/* A session that is being closed as its process ends is nobody's to be seen. */
+static void show_user(pid_t pid)
+{
+	show(pid, has_session(pid) ? "has a session" : "has none");
+}
 
 /* --- the module ------------------------------------------------------------- */
 
@@ -93,7 +186,7 @@ static int load(const char *parameters)
 
 static int unload_soon(void)
 {
-	__u64 give_up = sb_now() + PATIENCE_S * SB_S;
+	__u64 give_up = sb_now() + patience_s * SB_S;
 	int ret;
 
 	while ((ret = unload()) && sb_now() < give_up) {
@@ -115,8 +208,11 @@ static void reload(void)
 		storm_did(STORM_REFUSALS, 1);
 	__atomic_store_n(&board->pause, 1, __ATOMIC_RELEASE);
 	ret = unload_soon();
-	if (ret && ret != -ENOENT)
+	if (ret && ret != -ENOENT) {
 		storm_fault(STORM_LEFT_MODULE, "unloading in the storm: %s", strerror(-ret));
+		for_others(show_user);
+		fflush(stdout);
+	}
 	storm_rest(5000);
 	if (access("/sys/module/" MODULE, F_OK)) {
 		ret = load(parameters[storm_pick(SB_COUNT(parameters))]);
@@ -181,8 +277,6 @@ static const struct actor actors[] = {
 	{ "a mover", storm_move_survivors, 1, has_cgroups },
 	{ "a loader of modules", reload, 1, can_reload },
 };
-
-static pid_t controller;
 
 /* Whoever gives this program up takes the storm along. */
 static void give_up(__attribute__((unused)) int signal)
@@ -269,16 +363,6 @@ static void start(void)
 	}
 }
 
-static bool is_survivor(pid_t pid)
-{
-	int i;
-
-	for (i = 0; i < STORM_SURVIVORS; i++)
-		if (board->survivors[i] == pid)
-			return true;
-	return false;
-}
-
 /* Those who have ended, orphans too. */
 static void reap_all(void)
 {
@@ -292,45 +376,6 @@ static void reap_all(void)
 	}
 }
 
-static void show_file(pid_t pid, const char *name)
-{
-	char path[64], text[1024];
-	ssize_t length;
-	char *line;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	length = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[length > 0 ? length : 0] = 0;
-	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-		ksft_print_msg("  %s: %s\n", name, line);
-}
-
-/* Calls @tell for every process of this storm but the survivors and this one. */
-static unsigned int for_others(void (*tell)(pid_t pid))
-{
-	DIR *proc = opendir("/proc");
-	unsigned int count = 0;
-	struct dirent *entry;
-	pid_t pid;
-
-	while (proc && (entry = readdir(proc))) {
-		pid = atoi(entry->d_name);
-		if (pid <= 0 || pid == controller || is_survivor(pid) ||
-		    getpgid(pid) != controller)
-			continue;
-		tell(pid);
-		count++;
-	}
-	if (proc)
-		closedir(proc);
-	return count;
-}
-
 static void ignore(__attribute__((unused)) pid_t pid)
 {
 }
@@ -338,11 +383,7 @@ static void ignore(__attribute__((unused)) pid_t pid)
 static void show_stuck(pid_t pid)
 {
 	storm_fault(STORM_STUCK, "process %d", pid);
-	ksft_print_msg("stuck: %d\n", pid);
-	show_file(pid, "comm");
-	show_file(pid, "wchan");
-	show_file(pid, "syscall");
-	show_file(pid, "stack");
+	show(pid, "stuck");
 }
 
 static void kill_stuck(pid_t pid)
@@ -362,7 +403,7 @@ static void blow(unsigned int seconds)
 
 static void calm_down(void)
 {
-	__u64 give_up = sb_now() + PATIENCE_S * SB_S;
+	__u64 give_up = sb_now() + patience_s * SB_S;
 	int i;
 
 	__atomic_store_n(&board->phase, STORM_CALM, __ATOMIC_RELEASE);
@@ -383,7 +424,7 @@ static void calm_down(void)
 
 static void ask_survivors(const char *when)
 {
-	__u64 give_up = sb_now() + PATIENCE_S * SB_S;
+	__u64 give_up = sb_now() + patience_s * SB_S;
 	unsigned int round, i;
 
 	round = __atomic_add_fetch(&board->round, 1, __ATOMIC_ACQ_REL);
@@ -538,6 +579,8 @@ int main(void)
 	const char *seconds = getenv("STORM_SECONDS"), *faults = getenv("STORM_FAULTS");
 	unsigned int duration = seconds ? atoi(seconds) : SECONDS;
 
+	if (duration > patience_s)
+		patience_s = duration;
 	ksft_print_header();
 	if (make_board())
 		ksft_exit_fail_msg("no board: %s\n", strerror(errno));
@@ -558,7 +601,7 @@ int main(void)
 	signal(SIGINT, give_up);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	storm_take_signals();
-	storm_lifetime = duration + 6 * PATIENCE_S;
+	storm_lifetime = duration + 6 * patience_s;
 
 	start();
 	blow(duration);
