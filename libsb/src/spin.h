@@ -93,23 +93,28 @@ static inline uint64_t sb_clock_stamp(void)
 	return sb_clock_poll();
 }
 
-static inline uint64_t sb_clock_scale(uint64_t value, uint64_t factor)
+/* @value times @factor, and @more of a unit (in 1 / 2^SB_CLOCK_SHIFT). */
+static inline uint64_t sb_clock_scale(uint64_t value, uint64_t factor, uint64_t more)
 {
-	unsigned __int128 product = (unsigned __int128)value * factor;
+	unsigned __int128 product = (unsigned __int128)value * factor + more;
 
 	if (__builtin_expect((uint64_t)(product >> (64 + SB_CLOCK_SHIFT)) != 0, 0))
 		return UINT64_MAX;
 	return (uint64_t)(product >> SB_CLOCK_SHIFT);
 }
 
+/* The nearest nanosecond. */
 static inline uint64_t sb_clock_to_ns(uint64_t ticks)
 {
-	return sb_clock_scale(ticks, sb_clock.ns_per_tick);
+	return sb_clock_scale(ticks, sb_clock.ns_per_tick,
+			      UINT64_C(1) << (SB_CLOCK_SHIFT - 1));
 }
 
+/* As many as @ns needs: a delay is never shorter than it was asked to be. */
 static inline uint64_t sb_clock_to_ticks(uint64_t ns)
 {
-	return sb_clock_scale(ns, sb_clock.ticks_per_ns);
+	return sb_clock_scale(ns, sb_clock.ticks_per_ns,
+			      (UINT64_C(1) << SB_CLOCK_SHIFT) - 1);
 }
 
 static inline void sb_clock_relax(void)

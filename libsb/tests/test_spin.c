@@ -66,6 +66,8 @@ static void converts_without_overflow(void **state)
 
 		/* A tick may be as long as a microsecond. */
 		assert_true(off <= 1000 + ns / 1000000);
+		/* A delay of so many ticks is not shorter than was asked. */
+		assert_true(back >= ns || ns > hour);
 	}
 	assert_true(sb_spin_ns_to_ticks(UINT64_MAX) >=
 		    sb_spin_ns_to_ticks(1000000 * hour));
