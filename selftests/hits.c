@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Every call is counted, once, and in the right column. */
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define DELAY_NS	2000
 #define CALLS		2000

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define NOBODY		65534
 #define SOMEBODY	65533

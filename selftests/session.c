@@ -5,7 +5,7 @@
 #include <sys/sysmacros.h>
 
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 FIXTURE(session)
 {
@@ -581,7 +581,7 @@ static int file_of_nops(unsigned int count)
 }
 
 /* A function of nothing but nops: each is a target, and one call hits all of them. */
-TEST_F_TIMEOUT(session, batch_of_ten_thousand, 60)
+TEST_F_TIMEOUT(session, batch_of_ten_thousand, 600)
 {
 	static struct speed_bump_target targets[BATCH];
 	static struct speed_bump_stats stats[BATCH];
