@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Everything at once, for STORM_SECONDS, longer where something has not happened by
- * then: targets come, change and go, sessions are killed, processes fork, exec, map, get signals and call the fixture's functions,
- * and the module is unloaded and loaded.  While it blows and after it, functions
- * return what they should; after it, nothing is left.
+ * then: targets come, change and go, sessions are killed, processes fork, exec, map,
+ * get signals and call the fixture's functions, and the module is unloaded and loaded.
+ * While it blows and after it, functions return what they should; after it, nothing is
+ * left.
  *
  * Each kind of process here is a loop of a short step, random by STORM_SEED.  Which
  * steps meet is up to the machine: a seed does not make a storm repeatable.
