@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import speed_bump
 from conftest import Run, calls
-from speed_bump import Config, _core
+from speed_bump import Config
 
 HERE = __name__
 
@@ -98,9 +98,6 @@ def test_a_breakpoint_of_pdb() -> None:
     assert calls("plain") == 20
 
 
-@pytest.mark.xfail(
-    _core.HOOK == "setprofile", reason="theirs takes ours off until the main thread calls"
-)
 def test_a_profiler_of_all_threads() -> None:
     seen: list[str] = []
 
