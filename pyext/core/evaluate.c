@@ -154,7 +154,7 @@ static void take_away(struct hook *hook)
 	_PyInterpreterState_SetEvalFrameFunc(hook->interpreter, hook->below);
 }
 
-struct hook *hook_new(PyObject *Py_UNUSED(module), struct engine *engine)
+struct hook *hook_new(struct engine *engine)
 {
 	struct hook *hook = calloc(1, sizeof(*hook));
 

@@ -15,7 +15,7 @@ extern const char hook_name[];
 struct hook;
 
 /* @engine lives longer. NULL with an exception. */
-struct hook *hook_new(PyObject *module, struct engine *engine);
+struct hook *hook_new(struct engine *engine);
 /* The interpreter ends: tell of nothing more. */
 void hook_free(struct hook *hook);
 int hook_traverse(struct hook *hook, visitproc visit, void *arg);

@@ -154,24 +154,32 @@ def test_window_opens() -> None:
     assert (only.calls, only.delayed) == (2, 1)
 
 
-def per_call_ns(function: Callable[[], None], count: int) -> float:
-    """The quieter half of some batches: other load only ever adds."""
-    times = []
+def per_call_ns(calls: int) -> float:
+    begin = time.perf_counter_ns()
+    for _ in range(calls):
+        plain()
+    return (time.perf_counter_ns() - begin) / calls
+
+
+def net_delay_ns(delay_ns: int) -> float:
+    """Bare and slowed batches take turns; of each the quieter quarter: load only adds."""
+    bare, slowed = [], []
     for _ in range(40):
-        begin = time.perf_counter_ns()
-        for _ in range(count):
-            function()
-        times.append((time.perf_counter_ns() - begin) / count)
-    return statistics.quantiles(times, n=4)[0]
+        bare.append(per_call_ns(50))
+        install(f"{HERE}:plain", delay_ns=delay_ns)
+        plain()
+        slowed.append(per_call_ns(50))
+        speed_bump.uninstall()
+    return statistics.quantiles(slowed, n=4)[0] - statistics.quantiles(bare, n=4)[0]
 
 
 @pytest.mark.parametrize("delay_ns", [2_000, 20_000])
 def test_the_net_delay_is_what_was_asked(delay_ns: int) -> None:
-    bare = per_call_ns(plain, 50)
-    install(f"{HERE}:plain", delay_ns=delay_ns)
-    slowed = per_call_ns(plain, 50)
-    speed_bump.uninstall()
-    assert (slowed - bare) / delay_ns == pytest.approx(1, abs=0.1)
+    # Where other work never lets up, no batch may be quiet: then once more.
+    net = [net_delay_ns(delay_ns)]
+    while len(net) < 20 and abs(net[-1] - delay_ns) > 0.1 * delay_ns:
+        net.append(net_delay_ns(delay_ns))
+    assert net[-1] == pytest.approx(delay_ns, rel=0.1), net
 
 
 def test_the_cost_of_the_hook_is_taken_off() -> None:
@@ -317,11 +325,10 @@ def test_cprofile_beside_it() -> None:
     rows = {key[2]: row for key, row in pstats.Stats(profile).stats.items()}  # type: ignore[attr-defined]
     assert (rows["plain"][0], rows["other"][0]) == (50, 50)
     assert calls("plain") == 50
-    # sys.monitoring asks the tool with the higher id first (and 3.10 asks us before it
-    # evaluates): the delay is over when
-    # cProfile begins to count the callee's time, and is in the caller's.
-    within = "plain" if _core.HOOK == "setprofile" else "profiled"
-    assert rows[within][2] > 0.9 * 50 * 20e-6
+    # sys.monitoring asks the tool with the higher id first (and before 3.12 we are asked
+    # before the frame is evaluated): the delay is over when cProfile begins to count the
+    # callee's time, and is in the caller's.
+    assert rows["profiled"][2] > 0.9 * 50 * 20e-6
     plain()
     assert calls("plain") == 51
 
