@@ -288,19 +288,22 @@ def test_install_and_uninstall_leave_nothing_behind() -> None:
     assert resident_kb() - memory < max(4096, times // 10)
 
 
-def test_short_lived_functions_leave_nothing_behind() -> None:
-    speed_bump.install(Config(["made:never"], delay_ns=0))
-
-    def churn(times: int) -> None:
-        for _ in range(times):
-            space: dict[str, Any] = {"__name__": "made"}
-            exec("def f(): pass\nf()", space)
-
-    def grown() -> int:
-        before = resident_kb()
-        churn(10_000)
-        gc.collect()
-        return resident_kb() - before
-
-    # The interpreter itself keeps some, the fewer the longer it runs.
-    assert min(grown() for _ in range(6)) < 10_000 * 50 // 1024
+def test_short_lived_functions_leave_nothing_behind(python: Run) -> None:
+    program = """
+import gc, speed_bump
+def resident_kb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4
+def grown():
+    before = resident_kb()
+    for _ in range(10_000):
+        exec("def f(): pass\\nf()", {"__name__": "made"})
+    gc.collect()
+    return resident_kb() - before
+speed_bump.install(speed_bump.Config(["made:never"], delay_ns=0))
+# The interpreter itself keeps some, the less the longer it runs.
+print(min(grown() for _ in range(6)))
+"""
+    done = python(program)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 10_000 * 50 // 1024

@@ -10,6 +10,7 @@ import os
 import pstats
 import statistics
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -296,18 +297,22 @@ def test_coroutines_start_and_resume() -> None:
 def test_functions_at_reused_addresses() -> None:
     # Names take turns: were a function known by its address, one would be another's.
     install("made:yes")
-    addresses = set()
-    for i in range(600):
+    addresses: set[int] = set()
+    made = 0
+    while made < 600 or (len(addresses) == made and made < 5_000):
+        made += 1
         space: dict[str, Any] = {"__name__": "made"}
-        exec(f"def {'yes' if i % 3 else 'no'}(): pass", space)
+        exec(f"def {'yes' if made % 3 else 'no'}(): pass", space)
         function = space.get("yes") or space["no"]
         addresses.add(id(function.__code__))
         function()
         del function, space
         gc.collect(0)
-    assert len(addresses) < 600, "no address was used twice: this shows nothing"
+    if len(addresses) == made and sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("this CPython used no address twice: this shows nothing")
+    assert len(addresses) < made
     (only,) = speed_bump.stats().functions
-    assert (only.name, only.calls) == ("made:yes", 400)
+    assert (only.name, only.calls) == ("made:yes", made - made // 3)
 
 
 def profiled() -> None:
