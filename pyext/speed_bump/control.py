@@ -49,6 +49,7 @@ class _State:
 
     def after_fork(self) -> None:
         self.lock = RLock()  # a thread that is gone may have held it
+        _core.after_fork()
 
 
 _state = _State()
@@ -169,7 +170,8 @@ def clear_cache() -> None:
 
     Needed only where a module's ``__name__`` changes; other patterns clear it themselves.
     """
-    _core.clear_cache()
+    with _state.lock:
+        _core.clear_cache()
 
 
 def stats(*, children: bool = False) -> Statistics:
