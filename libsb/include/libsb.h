@@ -534,10 +534,10 @@ SB_API void sb_session_close(struct sb_session *session);
 /** What serves it: "driver" or "bpf". */
 SB_API const char *sb_session_backend(const struct sb_session *session);
 /**
- * What the driver guarantees and this backend does not, for people: sentences separated
- * by '\n'; "" for the driver. Static storage.
+ * What the driver guarantees and this backend does not: the @p index th sentence for
+ * people, or NULL behind the last. The driver has none. Static storage.
  */
-SB_API const char *sb_session_caveats(const struct sb_session *session);
+SB_API const char *sb_session_caveat(const struct sb_session *session, size_t index);
 /** Bits of what it can do: those of SPEED_BUMP_FEATURE_* in the uapi header. */
 SB_API uint64_t sb_session_features(const struct sb_session *session);
 SB_API uint32_t sb_session_max_targets(const struct sb_session *session);

@@ -55,8 +55,8 @@ struct sb_backend {
  */
 struct sb_backend_ops {
 	const char *name;
-	/* What a user of the driver would expect and does not get, a line each; or NULL. */
-	const char *(*caveats)(const struct sb_backend *backend);
+	/* As sb_session_caveat(); NULL: there is none. */
+	const char *(*caveat)(const struct sb_backend *backend, size_t index);
 	void (*close)(struct sb_backend *backend);
 	/* Fills in the ids. */
 	int (*add)(struct sb_backend *backend, struct sb_target *targets, size_t count,

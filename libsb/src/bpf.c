@@ -1408,19 +1408,30 @@ static void bpf_close(struct sb_backend *backend)
 	free(bpf);
 }
 
-static const char *bpf_caveats(const struct sb_backend *backend)
+static const char *bpf_caveat(const struct sb_backend *backend, size_t index)
 {
-	(void)backend;
-	return "a target that is not for one thread puts its breakpoint into every process "
-	       "that uses the file: those outside the scope are not delayed but pay for it\n"
-	       "children of a delayed thread's process keep its breakpoints, undelayed\n"
-	       "what is removed keeps its breakpoint until all that was added with it is "
-	       "removed";
+	static const char *const caveats[] = {
+		"unless it is for one thread, a target puts its breakpoint into every "
+		"process that uses the file: those outside its scope are not delayed, but "
+		"pay for each call",
+		"children of a process one thread of which is delayed keep its breakpoints",
+		"what is removed keeps its breakpoint until all that was added with it is "
+		"removed",
+		"a delay burns the CPU, and neither suspend nor the freezer of cgroup v1 "
+		"ends it",
+		/* With kernels that have no breakpoints in bulk only. */
+		"before Linux 6.6 each target takes some hundredths of a second to remove",
+	};
+	size_t count = sizeof(caveats) / sizeof(caveats[0]);
+
+	if (((const struct sb_bpf *)backend)->kernel.has_multi)
+		count--;
+	return index < count ? caveats[index] : NULL;
 }
 
 static const struct sb_backend_ops bpf_ops = {
 	.name = "bpf",
-	.caveats = bpf_caveats,
+	.caveat = bpf_caveat,
 	.close = bpf_close,
 	.add = bpf_add,
 	.update = bpf_update,

@@ -39,6 +39,7 @@ static struct sb_backend *open_any(const char *device, struct sb_error *err)
 	struct sb_backend *backend = sb_driver_open(device, err);
 	struct sb_error *why;
 	int code = errno;
+	char *first;
 
 	if (backend)
 		return backend;
@@ -47,9 +48,11 @@ static struct sb_backend *open_any(const char *device, struct sb_error *err)
 		return NULL;
 	why = sb_error_new();
 	backend = sb_bpf_open(why);
-	if (!backend && why)
-		sb_error_set(err, code, "%s; nor can BPF serve: %s",
-			     sb_error_message(err), sb_error_message(why));
+	first = !backend && why && err ? strdup(sb_error_message(err)) : NULL;
+	if (first)
+		sb_error_set(err, code, "%s; nor can BPF serve: %s", first,
+			     sb_error_message(why));
+	free(first);
 	sb_error_free(why);
 	errno = code;
 	return backend;
@@ -119,11 +122,11 @@ const char *sb_session_backend(const struct sb_session *session)
 	return session->backend->ops->name;
 }
 
-const char *sb_session_caveats(const struct sb_session *session)
+const char *sb_session_caveat(const struct sb_session *session, size_t index)
 {
 	const struct sb_backend *backend = session->backend;
 
-	return backend->ops->caveats ? backend->ops->caveats(backend) : "";
+	return backend->ops->caveat ? backend->ops->caveat(backend, index) : NULL;
 }
 
 uint64_t sb_session_features(const struct sb_session *session)

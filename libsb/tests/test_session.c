@@ -165,7 +165,7 @@ static void descriptor_is_close_on_exec(void **state)
 	add(session, "fixture_plain", own(0));
 	assert_true(count_descriptors() > 0);
 	assert_string_equal(sb_session_backend(session), is_bpf ? "bpf" : "driver");
-	assert_true(!*sb_session_caveats(session) == !is_bpf);
+	assert_true(!sb_session_caveat(session, 0) == !is_bpf);
 	assert_true(sb_session_features(session));
 	assert_true(sb_session_max_targets(session) > 0);
 	sb_session_close(session);
