@@ -120,7 +120,7 @@ def device(sbctl: Sbctl) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_store_is_left() -> Iterator[None]:
-    """What BPF keeps for persistent targets, where the tests have a place of their own."""
+    """What BPF keeps, where the tests have a place of their own for it."""
     yield
     store = os.environ.get("SPEED_BUMP_BPF_STORE")
     if store and Path(store).exists():
