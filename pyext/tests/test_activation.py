@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 
@@ -154,11 +155,13 @@ def test_children_are_slowed(method: str, tmp_path: object) -> None:
 def test_native_lines_without_a_device(
     python: Run, targets: Callable[[str], str]
 ) -> None:
-    import os
-
     if os.path.exists("/dev/speed_bump"):
         pytest.skip("there is a device")
-    done = python(PROGRAM, SPEED_BUMP_TARGETS=targets("native:/lib/x.so:f\n"))
+    done = python(
+        PROGRAM,
+        SPEED_BUMP_TARGETS=targets("native:/lib/x.so:f\n"),
+        SPEED_BUMP_BACKEND="driver",
+    )
     assert done.stdout == "done True\n"
     (line,) = done.stderr.splitlines()
     assert "sbctl doctor" in line
