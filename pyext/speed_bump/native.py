@@ -62,9 +62,9 @@ def is_available() -> bool:
 
 
 def backend() -> str | None:
-    """What slows native functions here and now: ``"driver"``, ``"bpf"``, or None: nothing.
+    """What slows native functions here and now; None: nothing can.
 
-    ``"driver"`` is the kernel module.
+    ``"driver"`` is the kernel module, ``"bpf"`` needs none.
     """
     try:
         session = _core.Session()
@@ -76,7 +76,7 @@ def backend() -> str | None:
 
 
 def caveats() -> list[str]:
-    """What the kernel module guarantees and that which serves here does not, in sentences.
+    """What the kernel module guarantees and what serves here does not, in sentences.
 
     Raises:
         NativeError: nothing serves; it says why
