@@ -502,21 +502,42 @@ SB_API uint64_t sb_batch_id(const struct sb_batch *batch, size_t index);
  */
 struct sb_session;
 
+/** What serves a session. */
+enum sb_backend_choice {
+	/** What the variable SPEED_BUMP_BACKEND says ("driver", "bpf", "auto"); else the
+	 * driver where its device can be opened, else BPF */
+	SB_BACKEND_AUTO = 0,
+	SB_BACKEND_DRIVER = 1, /**< the kernel module */
+	SB_BACKEND_BPF = 2, /**< BPF programs: no module is needed */
+};
+
+/** Read "auto", "driver" or "bpf". 0, or -1 with EINVAL. */
+SB_API int sb_backend_parse(const char *name, enum sb_backend_choice *choice);
+
 /** Options of sb_session_open(). Zero what you don't set. */
 struct sb_session_options {
 	size_t sz; /**< sizeof(struct sb_session_options) */
-	const char *device; /**< NULL is /dev/speed_bump */
+	const char *device; /**< of the driver, which alone is tried; NULL:
+			     *   /dev/speed_bump, and BPF where it is not there */
+	enum sb_backend_choice backend;
 };
 
 /**
- * Open a session. NULL with ENOENT or ENODEV (module not loaded: the message says
- * what to do), EACCES or EPERM, EPROTO (not our device).
+ * Open a session. NULL with ENOENT or ENODEV (module not loaded, and BPF can't serve
+ * either: the message says what to do), EACCES or EPERM, EPROTO (not our device),
+ * EINVAL (no such backend); with SB_BACKEND_BPF also EOPNOTSUPP (the kernel can't: the
+ * message names the one that can) and ENOSYS (libsb was built without).
  */
 SB_API struct sb_session *sb_session_open(const struct sb_session_options *opts,
 					  struct sb_error *err);
 SB_API void sb_session_close(struct sb_session *session);
-/** What serves it: "driver". */
+/** What serves it: "driver" or "bpf". */
 SB_API const char *sb_session_backend(const struct sb_session *session);
+/**
+ * What the driver guarantees and this backend does not: the @p index th sentence for
+ * people, or NULL behind the last. The driver has none. Static storage.
+ */
+SB_API const char *sb_session_caveat(const struct sb_session *session, size_t index);
 /** Bits of what it can do: those of SPEED_BUMP_FEATURE_* in the uapi header. */
 SB_API uint64_t sb_session_features(const struct sb_session *session);
 SB_API uint32_t sb_session_max_targets(const struct sb_session *session);

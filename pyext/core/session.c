@@ -365,6 +365,20 @@ static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
 	return name;
 }
 
+static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
+{
+	struct sb_session *session = get(self);
+	PyObject *list = session ? PyList_New(0) : NULL;
+	const char *text;
+
+	for (size_t i = 0; list && (text = sb_session_caveat(session, i)); i++)
+		if (list_put(list, PyUnicode_FromString(text)))
+			Py_CLEAR(list);
+	if (session)
+		put(self);
+	return list;
+}
+
 PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
 	struct sb_diagnosis *diagnosis;
@@ -391,6 +405,7 @@ static PyMethodDef session_methods[] = {
 
 static PyGetSetDef session_getset[] = {
 	{ "backend", session_get_backend, NULL, NULL, NULL },
+	{ "caveats", session_get_caveats, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 
