@@ -649,6 +649,7 @@ enum sb_module_state {
 	SB_MODULE_NOT_INSTALLED, /**< no module for this kernel */
 	SB_MODULE_BUILD_FAILED, /**< DKMS tried and failed */
 	SB_MODULE_REFUSED, /**< Secure Boot or lockdown refuses unsigned modules */
+	SB_MODULE_TOO_OLD, /**< the kernel is older than any the module is for */
 	SB_MODULE_NO_UPROBES, /**< the kernel has no uprobes */
 	SB_MODULE_NO_MODULES, /**< the kernel can't load modules */
 };

@@ -119,6 +119,7 @@ def test_versions_agree() -> None:
         r"^  version: '(.*)',", (ROOT / "meson.build").read_text(), re.M
     )
     assert f'PACKAGE_VERSION="{version}"' in (ROOT / "dkms.conf").read_text()
+    assert f'MODULE_VERSION("{version}");' in (ROOT / "driver/main.c").read_text()
     assert (ROOT / "debian/changelog").read_text().startswith(f"speed-bump ({version}) ")
     assert f"version: '{version}', soversion" in (ROOT / "libsb/meson.build").read_text()
 
