@@ -2,7 +2,6 @@
 /* speed_bump._core: libsb for Python, and the hook into the interpreter. */
 #include <errno.h>
 
-#include "engine.h"
 #include "errors.h"
 #include "hook.h"
 #include "overhead.h"
@@ -10,42 +9,28 @@
 #include "table.h"
 #include "targets.h"
 
-static struct {
+/* Of one interpreter. */
+struct core {
+	struct engine engine;
+	struct hook *hook;
 	bool started;
 	int64_t overhead_ns; /* -1: not measured yet */
-} core = { .overhead_ns = -1 };
+};
 
-/*
- * What is in force is one for the process and belongs to the main interpreter. The others
- * may import this module and use what has no state.
- */
-static bool in_main_interpreter(void)
+static struct core *core_of(PyObject *module)
 {
-	return PyInterpreterState_Get() == PyInterpreterState_Main();
+	return PyModule_GetState(module);
 }
 
-static int check_interpreter(void)
+static PyObject *stop(PyObject *module, PyObject *Py_UNUSED(none))
 {
-	if (in_main_interpreter())
-		return 0;
-	PyErr_SetString(PyExc_RuntimeError,
-			"functions are slowed in the main interpreter only");
-	return -1;
-}
+	struct core *core = core_of(module);
+	int failed;
 
-static PyObject *is_main_interpreter(PyObject *Py_UNUSED(module),
-				     PyObject *Py_UNUSED(none))
-{
-	return PyBool_FromLong(in_main_interpreter());
-}
-
-static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
-{
-	if (check_interpreter())
-		return NULL;
-	core.started = false;
-	engine_clear();
-	if (hook_close())
+	core->started = false;
+	failed = hook_close(core->hook);
+	engine_clear(&core->engine);
+	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -62,18 +47,20 @@ static struct sb_site_table *table_check(PyObject *module, PyObject *object)
 	return is_table > 0 ? table_get(object) : NULL;
 }
 
-static int set_targets(PyObject *table, const char *text, Py_ssize_t length,
-		       PyObject *policies)
+static int set_targets(struct core *core, PyObject *table, const char *text,
+		       Py_ssize_t length, PyObject *policies)
 {
-	if (engine_set(table, text, length, policies))
+	if (engine_set(&core->engine, table, text, length, policies) ||
+	    hook_forget(core->hook))
 		return -1;
-	return hook_forget() || hook_watch_all(engine.resumes) ? -1 : 0;
+	return hook_watch_all(core->hook, core->engine.resumes);
 }
 
 /* The hook is open: let it work, or raise. */
-static int begin(struct sb_site_table *sites, PyObject *table, PyObject *args)
+static int begin(struct core *core, struct sb_site_table *sites, PyObject *table,
+		 PyObject *args)
 {
-	int64_t overhead = core.overhead_ns;
+	int64_t overhead = core->overhead_ns;
 	PyObject *policies, *given;
 	Py_ssize_t length;
 	const char *text;
@@ -83,15 +70,16 @@ static int begin(struct sb_site_table *sites, PyObject *table, PyObject *args)
 		return -1;
 	if (given != Py_None)
 		overhead = PyLong_AsLongLong(given);
-	else if (core.overhead_ns < 0)
-		overhead = core.overhead_ns = overhead_measure();
+	else if (core->overhead_ns < 0)
+		overhead = core->overhead_ns = overhead_measure(&core->engine,
+								core->hook);
 	if (overhead < 0)
 		return -1;
 	sb_site_table_set_overhead_ns(sites, (uint64_t)overhead);
 #ifdef Py_GIL_DISABLED
 	sb_site_table_set_concurrent(sites, true);
 #endif
-	return set_targets(table, text, length, policies);
+	return set_targets(core, table, text, length, policies);
 }
 
 /* start(table, text, policies, overhead_ns): None is measured, once a process. */
@@ -99,70 +87,72 @@ static PyObject *start(PyObject *module, PyObject *args)
 {
 	PyObject *table = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : Py_None;
 	PyObject *type, *value, *traceback;
+	struct core *core = core_of(module);
 	struct sb_site_table *sites;
 
-	if (check_interpreter())
-		return NULL;
-	if (core.started) {
+	if (core->started) {
 		PyErr_SetString(PyExc_RuntimeError, "started already");
 		return NULL;
 	}
 	sites = table_check(module, table);
-	if (!sites || engine_prepare() || hook_open(module))
+	if (!sites || engine_prepare(&core->engine) ||
+	    hook_open(core->hook))
 		return NULL;
-	if (begin(sites, table, args)) {
+	if (begin(core, sites, table, args)) {
 		PyErr_Fetch(&type, &value, &traceback);
 		Py_XDECREF(stop(module, NULL));
 		PyErr_Restore(type, value, traceback);
 		return NULL;
 	}
-	core.started = true;
+	core->started = true;
 	Py_RETURN_NONE;
 }
 
 /* retarget(text, policies): other targets into the same table. */
-static PyObject *retarget(PyObject *Py_UNUSED(module), PyObject *args)
+static PyObject *retarget(PyObject *module, PyObject *args)
 {
+	struct core *core = core_of(module);
 	PyObject *policies, *table;
 	Py_ssize_t length;
 	const char *text;
 	int failed;
 
-	if (check_interpreter() ||
-	    !PyArg_ParseTuple(args, "y#O:retarget", &text, &length, &policies))
+	if (!PyArg_ParseTuple(args, "y#O:retarget", &text, &length, &policies))
 		return NULL;
-	if (!core.started) {
+	if (!core->started) {
 		PyErr_SetString(PyExc_RuntimeError, "not started");
 		return NULL;
 	}
-	table = Py_NewRef(engine.table);
-	failed = set_targets(table, text, length, policies);
+	table = engine_table(&core->engine);
+	failed = set_targets(core, table, text, length, policies);
 	Py_DECREF(table);
 	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
 }
 
-static PyObject *clear_cache(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+static PyObject *clear_cache(PyObject *module, PyObject *Py_UNUSED(none))
 {
-	if (check_interpreter())
-		return NULL;
-	engine_forget();
-	if (core.started && hook_forget())
+	struct core *core = core_of(module);
+
+	engine_forget(&core->engine);
+	if (core->started && hook_forget(core->hook))
 		return NULL;
 	Py_RETURN_NONE;
 }
 
-static PyObject *overhead_ns(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+static PyObject *overhead_ns(PyObject *module, PyObject *Py_UNUSED(none))
 {
-	return PyLong_FromLongLong(core.overhead_ns < 0 ? 0 : core.overhead_ns);
+	struct core *core = core_of(module);
+
+	return PyLong_FromLongLong(core->overhead_ns < 0 ? 0 : core->overhead_ns);
 }
 
 /* progress(name="default", n=1) */
-static PyObject *progress(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
+static PyObject *progress(PyObject *module, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = { "name", "n", NULL };
-	struct sb_site_table *sites;
+	PyObject *table;
 	const char *name = "default";
 	long long n = 1;
 
@@ -172,13 +162,17 @@ static PyObject *progress(PyObject *Py_UNUSED(module), PyObject *args, PyObject 
 		PyErr_SetString(PyExc_ValueError, "n is negative");
 		return NULL;
 	}
-	if (!in_main_interpreter() || !engine.table)
+	table = engine_table(&core_of(module)->engine);
+	if (!table)
 		Py_RETURN_NONE;
-	sites = table_get(engine.table);
-	if (!sites)
-		return NULL;
 	/* A full table is no failure of the program that is measured: Table.lost. */
-	sb_progress_add(sites, name, (uint64_t)n);
+	if (!table_hold(table)) {
+		sb_progress_add(table_get(table), name, (uint64_t)n);
+		table_release(table);
+	}
+	Py_DECREF(table);
+	if (PyErr_Occurred())
+		return NULL;
 	Py_RETURN_NONE;
 }
 
@@ -210,13 +204,27 @@ static PyObject *clock_name(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(non
 	return PyUnicode_FromString(sb_spin_clock_name());
 }
 
+/* qualname(code): what patterns match, co_qualname also where code has none. */
+static PyObject *qualname(PyObject *module, PyObject *code)
+{
+	struct core *core = core_of(module);
+	PyObject *name;
+
+	if (!PyCode_Check(code))
+		return PyErr_Format(PyExc_TypeError, "%R is no code object", code);
+	if (engine_prepare(&core->engine))
+		return NULL;
+	name = qualname_of(&core->engine.names, code);
+	return name || PyErr_Occurred() ? name : PyErr_NoMemory();
+}
+
 static PyMethodDef core_methods[] = {
 	{ "start", start, METH_VARARGS, NULL },
 	{ "retarget", retarget, METH_VARARGS, NULL },
 	{ "stop", stop, METH_NOARGS, NULL },
-	{ "is_main_interpreter", is_main_interpreter, METH_NOARGS, NULL },
 	{ "clear_cache", clear_cache, METH_NOARGS, NULL },
 	{ "overhead_ns", overhead_ns, METH_NOARGS, NULL },
+	{ "qualname", qualname, METH_O, NULL },
 	{ "progress", (PyCFunction)(void (*)(void))progress, METH_VARARGS | METH_KEYWORDS,
 	  PyDoc_STR(
 		  "progress($module, /, name='default', n=1)\n--\n\n"
@@ -251,6 +259,12 @@ static int add_type(PyObject *module, PyType_Spec *spec)
 
 static int execute(PyObject *module)
 {
+	struct core *core = core_of(module);
+
+	core->overhead_ns = -1;
+	core->hook = hook_new(module, &core->engine);
+	if (!core->hook)
+		return -1;
 	if (add_type(module, &table_spec) || add_type(module, &session_spec))
 		return -1;
 	if (PyModule_AddStringConstant(module, "HOOK", hook_name) ||
@@ -262,14 +276,35 @@ static int execute(PyObject *module)
 	    PyModule_AddIntMacro(module, SB_SITE_FUNCTION) ||
 	    PyModule_AddIntMacro(module, SB_SITE_PROGRESS))
 		return -1;
-	return PyModule_AddObjectRef(module, "MAX_DELAY_NS",
-				     PyLong_FromUnsignedLongLong(SB_MAX_DELAY_NS));
+	return PyModule_Add(module, "MAX_DELAY_NS",
+			    PyLong_FromUnsignedLongLong(SB_MAX_DELAY_NS));
+}
+
+static int traverse(PyObject *module, visitproc visit, void *arg)
+{
+	struct core *core = core_of(module);
+
+	Py_VISIT(core->engine.table);
+	return core->hook ? hook_traverse(core->hook, visit, arg) : 0;
+}
+
+/* The interpreter ends, and with it all that would call us. */
+static void release(void *module)
+{
+	struct core *core = core_of(module);
+
+	hook_free(core->hook);
+	core->hook = NULL;
+	engine_free(&core->engine);
 }
 
 static PyModuleDef_Slot core_slots[] = {
 	{ Py_mod_exec, execute },
 #ifdef Py_mod_multiple_interpreters
 	{ Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED },
+#endif
+#ifdef Py_mod_gil
+	{ Py_mod_gil, Py_MOD_GIL_NOT_USED },
 #endif
 	{ 0, NULL },
 };
@@ -278,9 +313,11 @@ static struct PyModuleDef core_module = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "speed_bump._core",
 	.m_doc = PyDoc_STR("libsb for Python, and the hook into the interpreter."),
-	.m_size = 0,
+	.m_size = sizeof(struct core),
 	.m_methods = core_methods,
 	.m_slots = core_slots,
+	.m_traverse = traverse,
+	.m_free = release,
 };
 
 PyMODINIT_FUNC PyInit__core(void)

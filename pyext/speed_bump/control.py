@@ -80,16 +80,29 @@ def install(config: Config | None = None) -> bool:
     return config.enabled
 
 
-def install_shared(config: Config, table_path: str) -> None:
-    """Like ``install()``, counting in a table that an experiment made.
+def install_shared(config: Config, table_path: str | None) -> bool:
+    """Like ``install()``, counting in a table that an experiment made (None: a new one).
+
+    All interpreters of a process for which this is called count in the table of the
+    first.
+
+    Returns:
+        whether this is the first of the process
 
     Raises:
         OSError: there is no such table
     """
-    table = _core.Table.open(table_path)
+    table = _core.Table.of_process()
+    first = table is None
+    if table is None:
+        table = _core.Table.open(table_path) if table_path else _core.Table()
     with _state.lock:
         _install(config, table)
-        table.progress(PROCESS_POINT, 1)
+        if first:
+            table.share()
+            if table_path:
+                table.progress(PROCESS_POINT, 1)
+    return first
 
 
 def _install(config: Config, table: _core.Table) -> None:

@@ -52,9 +52,11 @@ except ImportError:
     import _xxsubinterpreters as interpreters
 def work(): pass
 work()
+other = interpreters.create()
 interpreters.run_string(
-    interpreters.create(), "import speed_bump\\nspeed_bump.progress()\\nprint('there')"
+    other, "import speed_bump\\nspeed_bump.progress()\\nprint('there')"
 )
+interpreters.destroy(other)
 work()
 """
     done = python(program, SPEED_BUMP_TARGETS=targets("__main__:work"))

@@ -189,6 +189,26 @@ def test_children_are_slowed(fixture: tuple[str, ctypes.CDLL]) -> None:
 
 
 @pytest.mark.needs_device
+def test_a_forked_child_has_its_parent_s_probes_and_none_of_its_own(
+    fixture: tuple[str, ctypes.CDLL],
+) -> None:
+    path, library = fixture
+    native.add_probe(path, "fixture_plain")
+    pid = os.fork()
+    if pid == 0:
+        spin_ns(library, "fixture_plain", 2)
+        try:
+            native.remove_probe(path, "fixture_plain")
+        except native.NativeError as error:
+            os._exit(0 if error.errno == errno.ENOENT else 1)
+        os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+    (probes,) = native._sessions.values()
+    assert [f.calls for f in probes.read()] == [2]
+    native.remove_probe(path, "fixture_plain")
+
+
+@pytest.mark.needs_device
 def test_add_and_remove(fixture: tuple[str, ctypes.CDLL]) -> None:
     path, _ = fixture
     native.add_probe(path, "fixture_plain", delay_ns=5000)
