@@ -406,6 +406,16 @@ SB_API struct sb_site *sb_site_get(struct sb_site_table *table, const char *name
  */
 SB_API void sb_site_hit(struct sb_site *site, uint64_t entry);
 
+/** How many code addresses a site keeps. */
+#define SB_SITE_CODES 4
+
+/**
+ * Note where this process has the code of the function that is @p site, for one who
+ * looks from outside which function runs. What it is an address of is the runtime's
+ * business. Of several the first SB_SITE_CODES are kept. Thread-safe.
+ */
+SB_API void sb_site_note_code(struct sb_site *site, uint64_t address);
+
 /**
  * Add @p n units of work to the progress point @p name of this process. -1 with
  * errno as sb_site_get(). Thread-safe.
@@ -432,6 +442,9 @@ SB_API pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i);
 SB_API uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i);
 /** The delay in force, ns: its function's, its target's, or its own. */
 SB_API uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i);
+/** The @p n th noted address of its code, 0 where there is none. */
+SB_API uint64_t sb_site_list_code(const struct sb_site_list *list, size_t i,
+				  unsigned int n);
 /** Calls. */
 SB_API uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i);
 /** Calls that were delayed. */
@@ -701,10 +714,12 @@ SB_API int sb_windows_set(struct sb_windows *windows, int number,
 			  enum sb_window_mode mode, uint64_t delay_ns, uint32_t every);
 /**
  * Run what is planned; the plan is then empty, and the results are there until the
- * next run. Blocks as long as it takes.
+ * next run. Blocks as long as it takes. Whatever was switched on is off at the end.
  * @return 0, or -1 with errno of sb_session_set_delay() and the like
  */
 SB_API int sb_windows_run(struct sb_windows *windows, struct sb_error *err);
+/** Forget what is planned, and the results. */
+SB_API void sb_windows_clear(struct sb_windows *windows);
 /** How many windows the last run made. */
 SB_API size_t sb_windows_done(const struct sb_windows *windows);
 /** 0 where there is no such window or value. */

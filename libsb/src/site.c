@@ -127,9 +127,13 @@ static __attribute__((noinline, cold)) uint64_t adopt(struct sb_site *site,
 {
 	uint64_t mine = (uint64_t)load(&generation) << 32;
 	uint32_t index = take_slot(site->table, site);
+	struct site_slot *slots = site->table->slots;
 
 	store(&site->due, 0);
 	mine |= index;
+	/* A fork leaves the code where it is. */
+	for (int i = 0; i < SB_SITE_CODES && index < site->table->capacity; i++)
+		store(&slots[index].codes[i], load(&slots[(uint32_t)where].codes[i]));
 	if (atomic_compare_exchange_strong_explicit(&site->where, &where, mine,
 						    memory_order_acq_rel,
 						    memory_order_acquire)) {
@@ -436,6 +440,19 @@ struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
 		return NULL;
 	}
 	return get(table, SB_SITE_FUNCTION, name, &policy, err);
+}
+
+void sb_site_note_code(struct sb_site *site, uint64_t address)
+{
+	struct site_slot *slot = slot_of(site);
+
+	for (int i = 0; i < SB_SITE_CODES; i++) {
+		uint64_t there = 0;
+
+		if (atomic_compare_exchange_strong(&slot->codes[i], &there, address) ||
+		    there == address)
+			return;
+	}
 }
 
 int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)

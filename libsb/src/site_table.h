@@ -83,6 +83,7 @@ struct site_slot {
 	uint32_t function;
 	uint32_t target;
 	_Atomic uint64_t delay_ns; /* the site's own */
+	_Atomic uint64_t codes[SB_SITE_CODES];
 	struct site_counters counters[SITE_STRIPES];
 };
 

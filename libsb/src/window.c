@@ -448,12 +448,16 @@ uint64_t sb_windows_units(struct sb_windows *windows)
 
 /* ---------------------------------------------------------------------- plan */
 
+void sb_windows_clear(struct sb_windows *windows)
+{
+	windows->done = windows->window_count = windows->action_count = 0;
+}
+
 int sb_windows_plan(struct sb_windows *windows, uint64_t washout_ns,
 		    unsigned int washout_units, uint64_t length_ns, unsigned int units)
 {
-	if (windows->done) { /* what the last run left */
-		windows->done = windows->window_count = windows->action_count = 0;
-	}
+	if (windows->done) /* what the last run left */
+		sb_windows_clear(windows);
 	if (grow(&windows->windows, windows->window_count, &windows->window_room,
 		 sizeof(*windows->windows)))
 		return -1;
@@ -629,8 +633,8 @@ int sb_windows_run(struct sb_windows *windows, struct sb_error *err)
 	size_t i;
 	int code = 0;
 
-	if (windows->done) {
-		windows->done = windows->window_count = windows->action_count = 0;
+	if (windows->done) { /* nothing was planned since */
+		sb_windows_clear(windows);
 		return 0;
 	}
 	if (find_slots(windows))
@@ -646,7 +650,7 @@ int sb_windows_run(struct sb_windows *windows, struct sb_error *err)
 	if (switch_off(windows, code ? NULL : err) && !code)
 		code = errno;
 	if (!windows->done)
-		windows->window_count = windows->action_count = 0;
+		sb_windows_clear(windows);
 	errno = code;
 	return code ? -1 : 0;
 }

@@ -5,9 +5,11 @@
 #include "errors.h"
 #include "hook.h"
 #include "overhead.h"
+#include "sampler.h"
 #include "session.h"
 #include "table.h"
 #include "targets.h"
+#include "windows.h"
 
 /* Of one interpreter. */
 struct core {
@@ -244,6 +246,7 @@ static PyMethodDef core_methods[] = {
 	{ "glob_match", targets_glob_match, METH_VARARGS, NULL },
 	{ "parse_duration", targets_parse_duration, METH_O, NULL },
 	{ "format_duration", targets_format_duration, METH_O, NULL },
+	{ "layout", sampler_layout, METH_NOARGS, NULL },
 	{ "diagnose", session_diagnose, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
@@ -265,7 +268,8 @@ static int execute(PyObject *module)
 	core->hook = hook_new(module, &core->engine);
 	if (!core->hook)
 		return -1;
-	if (add_type(module, &table_spec) || add_type(module, &session_spec))
+	if (add_type(module, &table_spec) || add_type(module, &session_spec) ||
+	    add_type(module, &windows_spec) || add_type(module, &sampler_spec))
 		return -1;
 	if (PyModule_AddStringConstant(module, "HOOK", hook_name) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_SYSTEM) ||
