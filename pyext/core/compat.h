@@ -14,4 +14,40 @@
 #define PyUnstable_Code_SetExtra	      _PyCode_SetExtra
 #endif
 
+#if PY_VERSION_HEX < 0x030D0000
+#define Py_BEGIN_CRITICAL_SECTION(object) {
+#define Py_END_CRITICAL_SECTION()	  }
+
+static inline int PyDict_GetItemStringRef(PyObject *dict, const char *key,
+					  PyObject **result)
+{
+	*result = Py_XNewRef(PyDict_GetItemString(dict, key));
+	PyErr_Clear();
+	return *result != NULL;
+}
+
+static inline int PyModule_Add(PyObject *module, const char *name, PyObject *value)
+{
+	int failed = PyModule_AddObjectRef(module, name, value);
+
+	Py_XDECREF(value);
+	return failed;
+}
+#endif
+
+/* Needed where threads run at the same time; the GIL does it elsewhere. */
+#ifdef Py_GIL_DISABLED
+typedef PyMutex core_mutex;
+#define core_lock(mutex)   PyMutex_Lock(mutex)
+#define core_unlock(mutex) PyMutex_Unlock(mutex)
+#define core_lock_renew(mutex) (*(mutex) = (PyMutex){ 0 })
+#else
+typedef struct {
+	char unused;
+} core_mutex;
+#define core_lock(mutex)   ((void)(mutex))
+#define core_unlock(mutex) ((void)(mutex))
+#define core_lock_renew(mutex) ((void)(mutex))
+#endif
+
 #endif

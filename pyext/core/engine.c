@@ -12,45 +12,92 @@ struct rule {
 	bool resume;
 };
 
-struct engine engine = { .generation = 1, .extra_index = -1 };
+/* Of all interpreters together. */
+static _Atomic uint32_t newest_generation;
 
-int engine_prepare(void)
+int engine_prepare(struct engine *engine)
 {
-	if (engine.extra_index < 0)
-		engine.extra_index = PyUnstable_Eval_RequestCodeExtraIndex(free);
-	if (engine.extra_index < 0) {
-		PyErr_SetString(
-			PyExc_RuntimeError,
-			"no room on code objects: too many extensions use co_extra");
-		return -1;
-	}
-	return 0;
+	if (!engine->generation)
+		engine_forget(engine);
+	return marks_prepare(&engine->marks) || names_prepare(&engine->names) ? -1 : 0;
 }
 
-void engine_forget(void)
+void engine_forget(struct engine *engine)
 {
-	if (++engine.generation == 0)
-		engine.generation = 1;
+	uint32_t generation;
+
+	do {
+		generation = atomic_fetch_add(&newest_generation, 1) + 1;
+	} while (!generation);
+	atomic_store(&engine->generation, generation);
 }
 
-static void drop_patterns(void)
+/* What an engine has that is neither marks nor names. */
+struct patterns {
+	struct sb_specs *specs;
+	struct sb_patterns *patterns;
+	struct rule *rules;
+};
+
+/* Under the engine's lock: put @with into its place. What was there is free_patterns()'s. */
+static struct patterns exchange(struct engine *engine, struct patterns with)
 {
-	sb_patterns_free(engine.patterns);
-	sb_specs_free(engine.specs);
-	free(engine.rules);
-	engine.patterns = NULL;
-	engine.specs = NULL;
-	engine.rules = NULL;
-	engine.resumes = false;
-	engine_forget();
+	struct patterns before = { engine->specs, engine->patterns, engine->rules };
+
+	engine_forget(engine);
+	engine->specs = with.specs;
+	engine->patterns = with.patterns;
+	engine->rules = with.rules;
+	engine->resumes = false;
+	for (size_t i = 0; with.specs && i < sb_specs_count(with.specs); i++)
+		engine->resumes |= with.rules[i].resume;
+	return before;
 }
 
-void engine_clear(void)
+static void free_patterns(struct patterns patterns)
 {
-	drop_patterns();
-	if (engine.table)
-		table_release(engine.table);
-	Py_CLEAR(engine.table);
+	sb_patterns_free(patterns.patterns);
+	sb_specs_free(patterns.specs);
+	free(patterns.rules);
+}
+
+/* Let go of @table, which was in force. */
+static void drop_table(PyObject *table)
+{
+	if (table)
+		table_release(table);
+	Py_XDECREF(table);
+}
+
+void engine_clear(struct engine *engine)
+{
+	struct patterns before;
+	PyObject *table;
+
+	core_lock(&engine->lock);
+	before = exchange(engine, (struct patterns){ 0 });
+	table = engine->table;
+	engine->table = NULL;
+	core_unlock(&engine->lock);
+	free_patterns(before);
+	names_forget(&engine->names);
+	drop_table(table);
+}
+
+PyObject *engine_table(struct engine *engine)
+{
+	PyObject *table;
+
+	core_lock(&engine->lock);
+	table = Py_XNewRef(engine->table);
+	core_unlock(&engine->lock);
+	return table;
+}
+
+void engine_free(struct engine *engine)
+{
+	engine_clear(engine);
+	marks_free(&engine->marks);
 }
 
 /* From (number, delay_ns, every, start_ns, end_ns, resume). */
@@ -77,11 +124,12 @@ static int read_rule(PyObject *tuple, struct rule *rule)
 	return 0;
 }
 
+/* Of a tuple, which nobody changes while a number's __index__ runs. */
 static struct rule *read_rules(PyObject *policies, size_t count)
 {
 	struct rule *rules;
 
-	if (!PyList_Check(policies) || (size_t)PyList_GET_SIZE(policies) != count) {
+	if ((size_t)PyTuple_GET_SIZE(policies) != count) {
 		PyErr_SetString(PyExc_ValueError, "policies: one for each target");
 		return NULL;
 	}
@@ -91,7 +139,11 @@ static struct rule *read_rules(PyObject *policies, size_t count)
 		return NULL;
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (read_rule(PyList_GET_ITEM(policies, (Py_ssize_t)i), &rules[i])) {
+		PyObject *policy = PyTuple_GET_ITEM(policies, (Py_ssize_t)i);
+
+		if (!PyTuple_Check(policy))
+			PyErr_SetString(PyExc_TypeError, "a policy is a tuple");
+		if (!PyTuple_Check(policy) || read_rule(policy, &rules[i])) {
 			free(rules);
 			return NULL;
 		}
@@ -99,39 +151,42 @@ static struct rule *read_rules(PyObject *policies, size_t count)
 	return rules;
 }
 
-int engine_set(PyObject *table, const char *text, Py_ssize_t length, PyObject *policies)
+int engine_set(struct engine *engine, PyObject *table, const char *text,
+	       Py_ssize_t length, PyObject *policies)
 {
 	struct sb_error *err = sb_error_new();
-	struct sb_patterns *patterns = NULL;
-	struct rule *rules = NULL;
-	struct sb_specs *specs;
+	struct patterns patterns = { 0 };
+	PyObject *before;
 
-	specs = sb_specs_parse(text, (size_t)length, "targets", SB_SPEC_FILE, err);
-	if (specs)
-		patterns = sb_patterns_compile(specs, err);
-	if (!patterns) {
+	patterns.specs = sb_specs_parse(text, (size_t)length, "targets", SB_SPEC_FILE, err);
+	if (patterns.specs)
+		patterns.patterns = sb_patterns_compile(patterns.specs, err);
+	if (!patterns.patterns) {
 		raise_error(err, errno);
 		goto fail;
 	}
 	sb_error_free(err);
-	rules = read_rules(policies, sb_specs_count(specs));
-	if (!rules)
+	patterns.rules = read_rules(policies, sb_specs_count(patterns.specs));
+	if (!patterns.rules || table_hold(table))
 		goto fail;
 
-	Py_INCREF(table);
-	table_hold(table);
-	engine_clear();
-	engine.table = table;
-	engine.specs = specs;
-	engine.patterns = patterns;
-	engine.rules = rules;
-	for (size_t i = 0; i < sb_specs_count(specs); i++)
-		engine.resumes |= rules[i].resume;
+	core_lock(&engine->lock);
+	patterns = exchange(engine, patterns);
+	before = engine->table;
+	engine->table = Py_NewRef(table);
+	core_unlock(&engine->lock);
+	free_patterns(patterns);
+	drop_table(before);
 	return 0;
 fail:
-	sb_patterns_free(patterns);
-	sb_specs_free(specs);
+	free_patterns(patterns);
 	return -1;
+}
+
+void engine_after_fork(struct engine *engine)
+{
+	core_lock_renew(&engine->lock);
+	marks_after_fork(&engine->marks);
 }
 
 /* NULL where there is none, or it can't be said in UTF-8; no exception is left. */
@@ -147,12 +202,13 @@ static const char *text_of(PyObject *string)
 	return text;
 }
 
+/* A new reference; NULL: none. */
 static PyObject *module_name(PyObject *globals)
 {
 	PyObject *name = NULL;
 
 	if (globals && PyDict_Check(globals)) {
-		name = PyDict_GetItemString(globals, "__name__");
+		PyDict_GetItemStringRef(globals, "__name__", &name);
 		PyErr_Clear();
 	}
 	return name;
@@ -162,19 +218,19 @@ static PyObject *module_name(PyObject *globals)
  * The main module of a child that multiprocessing spawned is called __mp_main__; for
  * the person who wrote the pattern it is the same __main__.
  */
-static int match(const char *module, const char *file, const char *qualname)
+static int match(struct sb_patterns *patterns, const char *module, const char *file,
+		 const char *qualname)
 {
-	int found = sb_patterns_match(engine.patterns, module, file, qualname);
+	int found = sb_patterns_match(patterns, module, file, qualname);
 
 	if (found == SB_NO_MATCH && module && !strcmp(module, "__mp_main__"))
-		found = sb_patterns_match(engine.patterns, "__main__", file, qualname);
+		found = sb_patterns_match(patterns, "__main__", file, qualname);
 	return found;
 }
 
-static struct sb_site *site_of(const char *module, const char *file, const char *qualname,
+static struct sb_site *site_of(PyObject *table, const char *left, const char *qualname,
 			       const struct rule *rule)
 {
-	const char *left = module ? module : file;
 	size_t length = strlen(left) + strlen(qualname) + 2;
 	char small[256], *name = small;
 	struct sb_site *site = NULL;
@@ -183,43 +239,87 @@ static struct sb_site *site_of(const char *module, const char *file, const char 
 		name = malloc(length);
 	if (name) {
 		stpcpy(stpcpy(stpcpy(name, left), ":"), qualname);
-		site = sb_site_get(table_get(engine.table), name, &rule->policy, NULL);
+		site = sb_site_get(table_get(table), name, &rule->policy, NULL);
 	}
 	if (name != small)
 		free(name);
 	return site;
 }
 
-struct mark *engine_look(PyObject *code, PyObject *globals)
+/* Under the lock. No mark says the same as one that says no, only later. */
+static int note(struct engine *engine, PyObject *code, struct verdict verdict)
 {
-	PyCodeObject *co = (PyCodeObject *)code;
-	const char *module, *file, *qualname;
-	struct mark *mark;
-	void *extra = NULL;
+	struct mark *mark = mark_make(&engine->marks, code);
+
+	if (!mark)
+		return -1;
+	atomic_store_explicit(&mark->generation, 0, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	atomic_store_explicit(&mark->site, verdict.site, memory_order_relaxed);
+	atomic_store_explicit(&mark->resume, verdict.resume, memory_order_relaxed);
+	atomic_store_explicit(&mark->generation, engine->generation,
+			      memory_order_release);
+	return 0;
+}
+
+static struct verdict look(struct engine *engine, PyObject *code, PyObject *globals)
+{
+	PyObject *module_object = module_name(globals);
+	PyObject *qualname_object = qualname_of(&engine->names, code);
+	const char *qualname = text_of(qualname_object);
+	const char *module = text_of(module_object);
+	const char *file = text_of(((PyCodeObject *)code)->co_filename);
+	struct verdict verdict = { 0 };
 	int found = SB_NO_MATCH;
+	uint32_t generation;
 
-	PyUnstable_Code_GetExtra(code, engine.extra_index, &extra);
-	mark = extra;
-	if (!mark) {
-		mark = malloc(sizeof(*mark));
-		if (!mark)
-			return NULL;
-		if (PyUnstable_Code_SetExtra(code, engine.extra_index, mark)) {
-			PyErr_Clear();
-			free(mark);
-			return NULL;
-		}
-	}
-	*mark = (struct mark){ .generation = engine.generation };
-
-	module = text_of(module_name(globals));
-	file = text_of(co->co_filename);
-	qualname = text_of(co->co_qualname);
-	if (engine.patterns && qualname && (module || file))
-		found = match(module, file, qualname);
+	core_lock(&engine->lock);
+	generation = engine->generation;
+	if (engine->patterns && qualname && (module || file))
+		found = match(engine->patterns, module, file, qualname);
 	if (found != SB_NO_MATCH) {
-		mark->site = site_of(module, file, qualname, &engine.rules[found]);
-		mark->resume = engine.rules[found].resume;
+		verdict.site = site_of(engine->table, module ? module : file, qualname,
+				       &engine->rules[found]);
+		verdict.resume = engine->rules[found].resume;
+		if (verdict.site)
+			sb_site_note_code(verdict.site, (uint64_t)(uintptr_t)code);
 	}
-	return mark;
+	if (note(engine, code, verdict))
+		verdict.site = NULL;
+	core_unlock(&engine->lock);
+	Py_XDECREF(qualname_object);
+	Py_XDECREF(module_object);
+	/* A name may be of a class whose end runs Python code. */
+	if (generation != engine->generation)
+		verdict.site = NULL;
+	return verdict;
+}
+
+struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *globals)
+{
+	struct verdict verdict = { 0 };
+	PyObject *type, *value, *traceback;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	/* To look for __name__ may call Python code, of which this is the first sight. */
+	if (Py_EnterRecursiveCall(" at the first sight of a function")) {
+		PyErr_Clear();
+	} else {
+		verdict = look(engine, code, globals);
+		Py_LeaveRecursiveCall();
+	}
+	PyErr_Restore(type, value, traceback);
+	return verdict;
+}
+
+int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site)
+{
+	int failed;
+
+	core_lock(&engine->lock);
+	failed = note(engine, code, (struct verdict){ .site = site });
+	core_unlock(&engine->lock);
+	if (failed)
+		PyErr_NoMemory();
+	return failed;
 }

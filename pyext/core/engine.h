@@ -2,65 +2,80 @@
 /*
  * What is delayed: the patterns in force, and what they say about each code object.
  *
- * The answer for a code object is worked out at the first sight of it and hangs on it
- * (co_extra), so it goes when the code object goes and no address is ever mistaken for
- * another function's. It is good for one generation of the patterns.
+ * The answer for a code object is worked out at the first sight of it and kept with it
+ * (mark.h). It is good for one generation of the patterns.
  */
 #ifndef CORE_ENGINE_H
 #define CORE_ENGINE_H
 
-#include "compat.h"
-#include "libsb.h"
-
-/* What is known of a code object. */
-struct mark {
-	uint32_t generation; /* of the patterns that it was looked up in */
-	bool resume;	     /* delay resumptions too */
-	/*
-	 * NULL: no pattern matches. Hit with the stamp 0: a hook that reads the clock
-	 * first costs a call without a delay twice as much (bench/python/hooks.py),
-	 * and what comes before the stamp is in the measured overhead all the same.
-	 */
-	struct sb_site *site;
-};
+#include "mark.h"
+#include "qualname.h"
 
 /*
- * The process's one engine. All under the GIL. A generation is never reused: it counts
- * up with each change of the patterns, and 0 is never one.
+ * Each interpreter's one engine: what it says is of its own code objects. Zero at first.
+ * A generation is never reused, by no engine: it counts up with each change of the
+ * patterns of any of them, and 0 is never one.
  */
 struct engine {
-	uint32_t generation;
-	Py_ssize_t extra_index; /* of co_extra; -1: not asked for yet */
-	PyObject *table;	/* Table; NULL: not installed */
+	_Atomic uint32_t generation;
+	struct marks marks;
+	struct names names;
+	core_mutex lock; /* of what follows, and of writing into marks */
+	PyObject *table; /* Table; NULL: not installed */
 	struct sb_specs *specs;
 	struct sb_patterns *patterns;
 	struct rule *rules; /* one for each of specs */
 	bool resumes;	    /* some rule has resume */
 };
 
-extern struct engine engine;
+/* What the patterns say about a code object. */
+struct verdict {
+	struct sb_site *site; /* NULL: no pattern matches */
+	bool resume;	      /* delay resumptions too */
+};
 
-/* Ask the interpreter for a place on code objects. Once a process. */
-int engine_prepare(void);
-/* Begin to look up in @text, an sb_specs text, with a policy tuple for each spec. */
-int engine_set(PyObject *table, const char *text, Py_ssize_t length, PyObject *policies);
-/* Forget the patterns; the marks on code objects go stale. */
-void engine_clear(void);
+/* Have a place for marks. Once an interpreter. */
+int engine_prepare(struct engine *engine);
+/* Begin to look up in @text, an sb_specs text; @policies: a tuple of one for each spec. */
+int engine_set(struct engine *engine, PyObject *table, const char *text,
+	       Py_ssize_t length, PyObject *policies);
+/*
+ * Forget the patterns and let the table go; the marks go stale. No hook may be at work
+ * in any thread.
+ */
+void engine_clear(struct engine *engine);
 /* Let every mark go stale. */
-void engine_forget(void);
+void engine_forget(struct engine *engine);
+/* A new reference to the table in force; NULL: none. */
+PyObject *engine_table(struct engine *engine);
+/* In a forked child: a thread that is not there any more may have held a lock. */
+void engine_after_fork(struct engine *engine);
+/* The interpreter ends. */
+void engine_free(struct engine *engine);
 
-/* First sight of @code, called with @globals (may be NULL). NULL: no memory. */
-struct mark *engine_look(PyObject *code, PyObject *globals);
+/* First sight of @code, called with @globals (may be NULL). */
+struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *globals);
+/* Say that @code is delayed as @site says. -1 with an exception. */
+int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site);
 
-/* The mark on @code if it is there and good. */
-static inline struct mark *engine_mark(PyObject *code)
+/* Whether the mark on @code is there and good, and what it says. */
+static inline bool engine_known(struct engine *engine, PyObject *code,
+				struct verdict *verdict)
 {
-	void *extra = NULL;
-	struct mark *mark;
+	struct mark *mark = mark_find(&engine->marks, code);
+	uint32_t generation;
 
-	PyUnstable_Code_GetExtra(code, engine.extra_index, &extra);
-	mark = extra;
-	return mark && mark->generation == engine.generation ? mark : NULL;
+	if (!mark)
+		return false;
+	generation = atomic_load_explicit(&mark->generation, memory_order_acquire);
+	if (generation !=
+	    atomic_load_explicit(&engine->generation, memory_order_relaxed))
+		return false;
+	verdict->site = atomic_load_explicit(&mark->site, memory_order_relaxed);
+	verdict->resume = atomic_load_explicit(&mark->resume, memory_order_relaxed);
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&mark->generation, memory_order_relaxed) ==
+	       generation;
 }
 
 #endif

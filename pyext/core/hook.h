@@ -1,25 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How the interpreter tells of the calls it makes: monitor.c (PEP 669) from CPython
- * 3.12 on, setprofile.c (a profile function on every thread) before.
+ * 3.12 on, evaluate.c (the evaluation of frames, PEP 523) before.
  */
 #ifndef CORE_HOOK_H
 #define CORE_HOOK_H
 
-#include "compat.h"
+#include "engine.h"
 
-/* "monitoring" or "setprofile". */
+/* "monitoring" or "evaluate". */
 extern const char hook_name[];
 
+/* That of one interpreter. */
+struct hook;
+
+/* @engine lives longer. NULL with an exception. */
+struct hook *hook_new(struct engine *engine);
+/* The interpreter ends: tell of nothing more. */
+void hook_free(struct hook *hook);
+int hook_traverse(struct hook *hook, visitproc visit, void *arg);
+
 /* Make ready, without any call being told of yet. -1 with an exception. */
-int hook_open(PyObject *module);
+int hook_open(struct hook *hook);
 /* Tell of the calls of @function alone, in this thread, or no more. */
-int hook_watch_one(PyObject *function, int on);
+int hook_watch_one(struct hook *hook, PyObject *function, int on);
 /* Tell of every call in every thread, and of resumptions if @resumes. */
-int hook_watch_all(int resumes);
+int hook_watch_all(struct hook *hook, int resumes);
 /* The marks on code objects went stale: tell again of what was found not to match. */
-int hook_forget(void);
-/* Tell of nothing more, leave no trace. -1 with an exception. */
-int hook_close(void);
+int hook_forget(struct hook *hook);
+/*
+ * Tell of nothing more, leave no trace. When it returns no thread is in the hook any
+ * more, nor in a delay. -1 with an exception.
+ */
+int hook_close(struct hook *hook);
 
 #endif

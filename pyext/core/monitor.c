@@ -4,8 +4,8 @@
  * switched off at the first sight (DISABLE) and costs nothing from then on.
  */
 #include <stddef.h>
+#include <stdlib.h>
 
-#include "engine.h"
 #include "hook.h"
 
 const char hook_name[] = "monitoring";
@@ -13,24 +13,30 @@ const char hook_name[] = "monitoring";
 /* From Python's documentation of sys.monitoring: ids 0 to 5 are for tools. */
 #define TOOL_IDS 6
 
+/* A callback. Those of an interpreter live as long as its hook: threads may be in them. */
 struct hook_object {
 	PyObject_HEAD vectorcallfunc vectorcall;
+	struct hook *hook; /* NULL: the interpreter ends */
 };
 
-static struct {
+struct hook {
+	struct engine *engine;
 	int tool;	      /* -1: none is ours */
-	PyObject *monitoring; /* sys.monitoring */
+	PyObject *name;	      /* that of our tool: this very object, nobody else's */
+	PyObject *monitoring; /* sys.monitoring; NULL: not looked for yet */
 	PyObject *disable;    /* sys.monitoring.DISABLE */
-	PyTypeObject *type;
+	struct hook_object *start, *resume;
 	long start_event, resume_event;
-} hook = { .tool = -1 };
+};
 
-static inline struct mark *look(PyObject *code)
+static inline struct verdict look(struct engine *engine, PyObject *code)
 {
-	struct mark *mark = engine_mark(code);
+	struct verdict verdict;
 
+	if (engine_known(engine, code, &verdict))
+		return verdict;
 	/* The callee's frame is the current one: this callback has none of its own. */
-	return mark ? mark : engine_look(code, PyEval_GetGlobals());
+	return engine_look(engine, code, PyEval_GetGlobals());
 }
 
 static PyObject *refuse(void)
@@ -43,31 +49,37 @@ static PyObject *refuse(void)
  * The interpreter calls these with (code, instruction_offset) at each start, or
  * resumption, of a function. A vectorcall object is the cheapest callback there is.
  */
-static PyObject *on_start(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf,
+static PyObject *on_start(PyObject *self, PyObject *const *args, size_t nargsf,
 			  PyObject *Py_UNUSED(names))
 {
-	struct mark *mark;
+	struct hook *hook = ((struct hook_object *)self)->hook;
+	struct verdict verdict;
 
 	if (PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]))
 		return refuse();
-	mark = look(args[0]);
-	if (!mark || !mark->site)
-		return Py_NewRef(hook.disable);
-	sb_site_hit(mark->site, 0);
+	if (!hook)
+		Py_RETURN_NONE;
+	verdict = look(hook->engine, args[0]);
+	if (!verdict.site)
+		return Py_NewRef(hook->disable);
+	sb_site_hit(verdict.site, 0);
 	Py_RETURN_NONE;
 }
 
-static PyObject *on_resume(PyObject *Py_UNUSED(self), PyObject *const *args,
-			   size_t nargsf, PyObject *Py_UNUSED(names))
+static PyObject *on_resume(PyObject *self, PyObject *const *args, size_t nargsf,
+			   PyObject *Py_UNUSED(names))
 {
-	struct mark *mark;
+	struct hook *hook = ((struct hook_object *)self)->hook;
+	struct verdict verdict;
 
 	if (PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]))
 		return refuse();
-	mark = look(args[0]);
-	if (!mark || !mark->site || !mark->resume)
-		return Py_NewRef(hook.disable);
-	sb_site_hit(mark->site, 0);
+	if (!hook)
+		Py_RETURN_NONE;
+	verdict = look(hook->engine, args[0]);
+	if (!verdict.site || !verdict.resume)
+		return Py_NewRef(hook->disable);
+	sb_site_hit(verdict.site, 0);
 	Py_RETURN_NONE;
 }
 
@@ -100,14 +112,34 @@ static PyType_Spec hook_spec = {
 	.slots = hook_slots,
 };
 
-static PyObject *new_hook(vectorcallfunc function)
+static struct hook_object *new_callback(struct hook *hook, PyTypeObject *type,
+					vectorcallfunc function)
 {
-	struct hook_object *object;
+	struct hook_object *object = (struct hook_object *)type->tp_alloc(type, 0);
 
-	object = (struct hook_object *)hook.type->tp_alloc(hook.type, 0);
-	if (object)
+	if (object) {
 		object->vectorcall = function;
-	return (PyObject *)object;
+		object->hook = hook;
+	}
+	return object;
+}
+
+static void drop_callback(struct hook_object *object)
+{
+	if (object)
+		object->hook = NULL;
+	Py_XDECREF(object);
+}
+
+/* Undo find_monitoring(). */
+static void lose_monitoring(struct hook *hook)
+{
+	drop_callback(hook->start);
+	drop_callback(hook->resume);
+	hook->start = hook->resume = NULL;
+	Py_CLEAR(hook->disable);
+	Py_CLEAR(hook->name);
+	Py_CLEAR(hook->monitoring);
 }
 
 static int get_event(PyObject *events, const char *name, long *event)
@@ -121,33 +153,42 @@ static int get_event(PyObject *events, const char *name, long *event)
 	return *event == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-static int find_monitoring(PyObject *module)
+static int make_callbacks(struct hook *hook)
+{
+	PyTypeObject *type;
+
+	/* Not of the module: a callback is unknown to the collector, and the module holds it. */
+	type = (PyTypeObject *)PyType_FromSpec(&hook_spec);
+	if (!type)
+		return -1;
+	hook->start = new_callback(hook, type, on_start);
+	hook->resume = new_callback(hook, type, on_resume);
+	Py_DECREF(type);
+	return hook->start && hook->resume ? 0 : -1;
+}
+
+static int find_monitoring(struct hook *hook)
 {
 	PyObject *events;
 	int failed;
 
-	if (hook.monitoring)
+	if (hook->monitoring)
 		return 0;
-	hook.monitoring = Py_XNewRef(PySys_GetObject("monitoring"));
-	if (!hook.monitoring) {
+	hook->monitoring = Py_XNewRef(PySys_GetObject("monitoring"));
+	if (!hook->monitoring) {
 		PyErr_SetString(PyExc_RuntimeError, "sys.monitoring is missing");
 		return -1;
 	}
-	hook.disable = PyObject_GetAttrString(hook.monitoring, "DISABLE");
-	events = PyObject_GetAttrString(hook.monitoring, "events");
-	failed = !hook.disable || !events ||
-		 get_event(events, "PY_START", &hook.start_event) ||
-		 get_event(events, "PY_RESUME", &hook.resume_event);
+	hook->name = PyUnicode_FromString("speed_bump");
+	hook->disable = PyObject_GetAttrString(hook->monitoring, "DISABLE");
+	events = PyObject_GetAttrString(hook->monitoring, "events");
+	failed = !hook->name || !hook->disable || !events ||
+		 get_event(events, "PY_START", &hook->start_event) ||
+		 get_event(events, "PY_RESUME", &hook->resume_event) ||
+		 make_callbacks(hook);
 	Py_XDECREF(events);
-	if (!failed) {
-		hook.type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &hook_spec,
-								     NULL);
-		failed = !hook.type;
-	}
-	if (failed) {
-		Py_CLEAR(hook.disable);
-		Py_CLEAR(hook.monitoring);
-	}
+	if (failed)
+		lose_monitoring(hook);
 	return failed ? -1 : 0;
 }
 
@@ -156,17 +197,17 @@ static int find_monitoring(PyObject *module)
  * come first, so that a debugger, coverage or a profiler that starts later finds its
  * own free.
  */
-static int claim_tool(void)
+static int claim_tool(struct hook *hook)
 {
 	static const int order[TOOL_IDS] = { 4, 3, 5, 2, 1, 0 };
 
 	for (int i = 0; i < TOOL_IDS; i++) {
-		PyObject *done = PyObject_CallMethod(hook.monitoring, "use_tool_id", "is",
-						     order[i], "speed_bump");
+		PyObject *done = PyObject_CallMethod(hook->monitoring, "use_tool_id", "iO",
+						     order[i], hook->name);
 
 		if (done) {
 			Py_DECREF(done);
-			hook.tool = order[i];
+			hook->tool = order[i];
 			return 0;
 		}
 		if (!PyErr_ExceptionMatches(PyExc_ValueError))
@@ -179,73 +220,121 @@ static int claim_tool(void)
 	return -1;
 }
 
+/* Whether our tool id is still ours: anybody may have freed it. -1 with an exception. */
+static int is_ours(struct hook *hook)
+{
+	PyObject *name;
+	int ours;
+
+	if (hook->tool < 0)
+		return 0;
+	name = PyObject_CallMethod(hook->monitoring, "get_tool", "i", hook->tool);
+	if (!name)
+		return -1;
+	ours = name == hook->name;
+	Py_DECREF(name);
+	return ours;
+}
+
 static int ignore(PyObject *result)
 {
 	Py_XDECREF(result);
 	return result ? 0 : -1;
 }
 
-static int set_callback(long event, PyObject *callback)
+static int set_callback(struct hook *hook, long event, PyObject *callback)
 {
-	int failed;
-
-	if (!callback)
-		return -1;
-	failed = ignore(PyObject_CallMethod(hook.monitoring, "register_callback", "ilO",
-					    hook.tool, event, callback));
-	Py_DECREF(callback);
-	return failed;
+	return ignore(PyObject_CallMethod(hook->monitoring, "register_callback", "ilO",
+					  hook->tool, event, callback));
 }
 
-static int set_events(int events)
+static int set_events(struct hook *hook, long events)
 {
-	return ignore(PyObject_CallMethod(hook.monitoring, "set_events", "ii", hook.tool,
-					  events));
+	return ignore(PyObject_CallMethod(hook->monitoring, "set_events", "il",
+					  hook->tool, events));
 }
 
-int hook_open(PyObject *module)
+struct hook *hook_new(struct engine *engine)
 {
-	if (find_monitoring(module) || claim_tool())
+	struct hook *hook = calloc(1, sizeof(*hook));
+
+	if (!hook) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	hook->engine = engine;
+	hook->tool = -1;
+	return hook;
+}
+
+/* By now sys.monitoring may be gone; what is registered there does nothing any more. */
+void hook_free(struct hook *hook)
+{
+	if (hook)
+		lose_monitoring(hook);
+	free(hook);
+}
+
+int hook_traverse(struct hook *hook, visitproc visit, void *arg)
+{
+	Py_VISIT(hook->monitoring);
+	Py_VISIT(hook->disable);
+	Py_VISIT(hook->name);
+	Py_VISIT(hook->start);
+	Py_VISIT(hook->resume);
+	return 0;
+}
+
+int hook_open(struct hook *hook)
+{
+	if (find_monitoring(hook) || claim_tool(hook))
 		return -1;
-	if (set_callback(hook.start_event, new_hook(on_start)) ||
-	    set_callback(hook.resume_event, new_hook(on_resume))) {
+	if (set_callback(hook, hook->start_event, (PyObject *)hook->start) ||
+	    set_callback(hook, hook->resume_event, (PyObject *)hook->resume)) {
 		PyObject *raised = PyErr_GetRaisedException();
 
-		hook_close();
+		hook_close(hook);
 		PyErr_SetRaisedException(raised);
 		return -1;
 	}
 	return 0;
 }
 
-int hook_watch_one(PyObject *function, int on)
+int hook_watch_one(struct hook *hook, PyObject *function, int on)
 {
-	return ignore(PyObject_CallMethod(hook.monitoring, "set_local_events", "iOl",
-					  hook.tool, PyFunction_GET_CODE(function),
-					  on ? hook.start_event : 0L));
+	return ignore(PyObject_CallMethod(hook->monitoring, "set_local_events", "iOl",
+					  hook->tool, PyFunction_GET_CODE(function),
+					  on ? hook->start_event : 0L));
 }
 
-int hook_watch_all(int resumes)
+int hook_watch_all(struct hook *hook, int resumes)
 {
-	return set_events((int)(hook.start_event | (resumes ? hook.resume_event : 0)));
+	int ours = is_ours(hook);
+
+	if (ours < 0 || (!ours && hook_open(hook)))
+		return -1;
+	return set_events(hook, hook->start_event | (resumes ? hook->resume_event : 0));
 }
 
-int hook_forget(void)
+int hook_forget(struct hook *hook)
 {
-	return ignore(PyObject_CallMethod(hook.monitoring, "restart_events", NULL));
+	return ignore(PyObject_CallMethod(hook->monitoring, "restart_events", NULL));
 }
 
-int hook_close(void)
+/*
+ * Without a GIL: once the callbacks are not registered none is entered any more, and
+ * set_events() stops all threads for a moment, which no thread does within a callback.
+ */
+int hook_close(struct hook *hook)
 {
-	int failed;
+	int ours = is_ours(hook), failed = ours < 0;
 
-	if (hook.tool < 0)
-		return 0;
-	failed = set_events(0);
-	failed |= set_callback(hook.start_event, Py_NewRef(Py_None));
-	failed |= set_callback(hook.resume_event, Py_NewRef(Py_None));
-	failed |= ignore(
-		PyObject_CallMethod(hook.monitoring, "free_tool_id", "i", hook.tool));
-	hook.tool = -1;
+	if (ours > 0)
+		failed = set_callback(hook, hook->start_event, Py_None) ||
+			 set_callback(hook, hook->resume_event, Py_None) ||
+			 set_events(hook, 0) ||
+			 ignore(PyObject_CallMethod(hook->monitoring, "free_tool_id", "i",
+						    hook->tool));
+	hook->tool = -1;
 	return failed ? -1 : 0;
 }

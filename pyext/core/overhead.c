@@ -7,9 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "engine.h"
 #include "errors.h"
-#include "hook.h"
 #include "overhead.h"
 
 #define ROUNDS	 48
@@ -60,17 +58,17 @@ static uint64_t lower_quartile_ns(uint64_t *ticks)
 	return sb_spin_ticks_to_ns(ticks[ROUNDS / 4]);
 }
 
-static int64_t measure(PyObject *function, PyObject *call)
+static int64_t measure(struct hook *hook, PyObject *function, PyObject *call)
 {
 	uint64_t bare[ROUNDS], hooked[ROUNDS];
 	int64_t extra;
 
 	for (int i = 0; i < ROUNDS; i++) {
 		bare[i] = time_calls(call);
-		if (!bare[i] || hook_watch_one(function, 1))
+		if (!bare[i] || hook_watch_one(hook, function, 1))
 			return -1;
 		hooked[i] = time_calls(call);
-		if (hook_watch_one(function, 0) || !hooked[i])
+		if (hook_watch_one(hook, function, 0) || !hooked[i])
 			return -1;
 	}
 	extra = (int64_t)(lower_quartile_ns(hooked) - lower_quartile_ns(bare));
@@ -78,7 +76,7 @@ static int64_t measure(PyObject *function, PyObject *call)
 	return extra > 0 ? extra : 0;
 }
 
-int64_t overhead_measure(void)
+int64_t overhead_measure(struct engine *engine, struct hook *hook)
 {
 	struct sb_site_table_options opts = { .sz = sizeof(opts),
 					      .capacity = 1,
@@ -89,7 +87,6 @@ int64_t overhead_measure(void)
 	struct sb_site *site = NULL;
 	PyObject *functions, *function;
 	int64_t extra = -1;
-	struct mark *mark;
 
 	table = sb_site_table_create(&opts, err);
 	if (table)
@@ -103,15 +100,9 @@ int64_t overhead_measure(void)
 	functions = make_functions();
 	if (functions) {
 		function = PyDict_GetItemString(functions, "function");
-		mark = engine_look(PyFunction_GET_CODE(function), NULL);
-		if (mark) {
-			mark->site = site;
-			extra = measure(function,
+		if (!engine_tell(engine, PyFunction_GET_CODE(function), site))
+			extra = measure(hook, function,
 					PyDict_GetItemString(functions, "call"));
-			mark->site = NULL;
-		} else {
-			PyErr_NoMemory();
-		}
 	}
 	Py_XDECREF(functions);
 	sb_site_table_close(table);

@@ -2,12 +2,13 @@
 #ifndef CORE_OVERHEAD_H
 #define CORE_OVERHEAD_H
 
-#include "compat.h"
+#include "engine.h"
+#include "hook.h"
 
 /*
  * What the hook costs a delayed call apart from its spin, ns, measured here and now in
  * about two milliseconds. hook_open() comes before. -1 with an exception.
  */
-int64_t overhead_measure(void);
+int64_t overhead_measure(struct engine *engine, struct hook *hook);
 
 #endif

@@ -1,43 +1,87 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 
 #include "errors.h"
 #include "table.h"
 
-struct table_object {
-	PyObject_HEAD struct sb_site_table *table;
-	unsigned int holds;
+/* A table as all interpreters of the process have it, under GILs of their own. */
+struct shared {
+	struct sb_site_table *sites;
+	_Atomic unsigned int users;
 };
+
+struct table_object {
+	PyObject_HEAD struct shared *shared; /* NULL: closed */
+	_Atomic unsigned int holds;
+};
+
+/* What share() gave to the process; counts as a user. */
+static struct shared *given;
+static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void drop(struct shared *shared)
+{
+	if (!shared || atomic_fetch_sub(&shared->users, 1) > 1)
+		return;
+	sb_site_table_close(shared->sites);
+	free(shared);
+}
 
 struct sb_site_table *table_get(PyObject *self)
 {
 	struct table_object *object = (struct table_object *)self;
 
-	if (!object->table)
+	if (!object->shared) {
 		PyErr_SetString(PyExc_ValueError, "the table is closed");
-	return object->table;
+		return NULL;
+	}
+	return object->shared->sites;
 }
 
-void table_hold(PyObject *self)
+int table_hold(PyObject *self)
 {
-	((struct table_object *)self)->holds++;
+	int failed;
+
+	Py_BEGIN_CRITICAL_SECTION(self);
+	failed = table_get(self) ? 0 : -1;
+	if (!failed)
+		atomic_fetch_add(&((struct table_object *)self)->holds, 1);
+	Py_END_CRITICAL_SECTION();
+	return failed;
 }
 
 void table_release(PyObject *self)
 {
-	((struct table_object *)self)->holds--;
+	atomic_fetch_sub(&((struct table_object *)self)->holds, 1);
 }
 
-/* Takes @table over. */
-static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *table)
+/* Takes @shared over. */
+static PyObject *wrap(PyTypeObject *type, struct shared *shared)
 {
 	struct table_object *self = (struct table_object *)type->tp_alloc(type, 0);
 
 	if (self)
-		self->table = table;
+		self->shared = shared;
 	else
-		sb_site_table_close(table);
+		drop(shared);
 	return (PyObject *)self;
+}
+
+/* Takes @sites over. */
+static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites)
+{
+	struct shared *shared = calloc(1, sizeof(*shared));
+
+	if (!shared) {
+		sb_site_table_close(sites);
+		return PyErr_NoMemory();
+	}
+	shared->sites = sites;
+	shared->users = 1;
+	return wrap(type, shared);
 }
 
 /* Table(path=None, capacity=0, enabled=True): a new one. */
@@ -85,16 +129,77 @@ static PyObject *table_open(PyObject *type, PyObject *given)
 	return table_wrap((PyTypeObject *)type, table);
 }
 
+static void lock_given(void)
+{
+	pthread_mutex_lock(&given_lock);
+}
+
+static void unlock_given(void)
+{
+	pthread_mutex_unlock(&given_lock);
+}
+
+/* No child is to find it held by a thread that it hasn't got. */
+static void watch_forks(void)
+{
+	pthread_atfork(lock_given, unlock_given, unlock_given);
+}
+
+/* share(): give it to the other interpreters of this process, in place of another. */
+static PyObject *table_share(PyObject *self, PyObject *Py_UNUSED(none))
+{
+	struct table_object *object = (struct table_object *)self;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct shared *before;
+
+	if (table_hold(self))
+		return NULL;
+	pthread_once(&once, watch_forks);
+	atomic_fetch_add(&object->shared->users, 1);
+	pthread_mutex_lock(&given_lock);
+	before = given;
+	given = object->shared;
+	pthread_mutex_unlock(&given_lock);
+	table_release(self);
+	drop(before);
+	Py_RETURN_NONE;
+}
+
+/* of_process(): what was given; None: nothing. */
+static PyObject *table_of_process(PyObject *type, PyObject *Py_UNUSED(none))
+{
+	struct shared *shared;
+
+	pthread_mutex_lock(&given_lock);
+	shared = given;
+	if (shared)
+		atomic_fetch_add(&shared->users, 1);
+	pthread_mutex_unlock(&given_lock);
+	if (!shared)
+		Py_RETURN_NONE;
+	/* No GIL keeps two interpreters from the same site at the same moment. */
+	sb_site_table_set_concurrent(shared->sites, true);
+	return wrap((PyTypeObject *)type, shared);
+}
+
 static PyObject *table_close(PyObject *self, PyObject *Py_UNUSED(none))
 {
 	struct table_object *object = (struct table_object *)self;
+	struct shared *shared = NULL;
+	bool held;
 
-	if (object->holds) {
+	Py_BEGIN_CRITICAL_SECTION(self);
+	held = atomic_load(&object->holds);
+	if (!held) {
+		shared = object->shared;
+		object->shared = NULL;
+	}
+	Py_END_CRITICAL_SECTION();
+	if (held) {
 		PyErr_SetString(PyExc_ValueError, "the table is in use");
 		return NULL;
 	}
-	sb_site_table_close(object->table);
-	object->table = NULL;
+	drop(shared);
 	Py_RETURN_NONE;
 }
 
@@ -102,7 +207,7 @@ static void table_dealloc(PyObject *self)
 {
 	PyTypeObject *type = Py_TYPE(self);
 
-	sb_site_table_close(((struct table_object *)self)->table);
+	drop(((struct table_object *)self)->shared);
 	type->tp_free(self);
 	Py_DECREF(type);
 }
@@ -121,17 +226,27 @@ static PyObject *site_tuple(const struct sb_site_list *list, size_t i)
 			     (unsigned long long)sb_site_list_measured_ns(list, i));
 }
 
+/* A snapshot; NULL with an exception. */
+static struct sb_site_list *read_list(PyObject *self)
+{
+	struct sb_site_list *list;
+
+	if (table_hold(self))
+		return NULL;
+	list = sb_site_table_read(table_get(self));
+	table_release(self);
+	if (!list)
+		PyErr_NoMemory();
+	return list;
+}
+
 static PyObject *table_read(PyObject *self, PyObject *Py_UNUSED(none))
 {
-	struct sb_site_table *table = table_get(self);
-	struct sb_site_list *list;
+	struct sb_site_list *list = read_list(self);
 	PyObject *sites;
 
-	if (!table)
-		return NULL;
-	list = sb_site_table_read(table);
 	if (!list)
-		return PyErr_NoMemory();
+		return NULL;
 	sites = PyList_New((Py_ssize_t)sb_site_list_count(list));
 	for (size_t i = 0; sites && i < sb_site_list_count(list); i++) {
 		PyObject *site = site_tuple(list, i);
@@ -147,40 +262,47 @@ static PyObject *table_read(PyObject *self, PyObject *Py_UNUSED(none))
 
 static PyObject *table_progress(PyObject *self, PyObject *args)
 {
-	struct sb_site_table *table = table_get(self);
 	unsigned long long n;
 	const char *name;
+	int failed;
 
-	if (!table || !PyArg_ParseTuple(args, "sK:progress", &name, &n))
+	if (!PyArg_ParseTuple(args, "sK:progress", &name, &n) || table_hold(self))
 		return NULL;
-	if (sb_progress_add(table, name, n))
+	failed = sb_progress_add(table_get(self), name, n);
+	table_release(self);
+	if (failed)
 		return PyErr_SetFromErrno(PyExc_OSError);
 	Py_RETURN_NONE;
 }
 
 static PyObject *table_get_enabled(PyObject *self, void *Py_UNUSED(closure))
 {
-	struct sb_site_table *table = table_get(self);
+	bool enabled;
 
-	return table ? PyBool_FromLong(sb_site_table_enabled(table)) : NULL;
+	if (table_hold(self))
+		return NULL;
+	enabled = sb_site_table_enabled(table_get(self));
+	table_release(self);
+	return PyBool_FromLong(enabled);
 }
 
 static int table_set_enabled(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
-	struct sb_site_table *table = table_get(self);
-	int on;
+	int on = value ? PyObject_IsTrue(value) : -1;
 
-	if (!table)
+	if (!value)
+		PyErr_SetString(PyExc_AttributeError, "enabled can't be deleted");
+	if (on < 0 || table_hold(self))
 		return -1;
-	on = value ? PyObject_IsTrue(value) : 0;
-	if (on < 0)
-		return -1;
-	sb_site_table_set_enabled(table, on);
+	sb_site_table_set_enabled(table_get(self), on);
+	table_release(self);
 	return 0;
 }
 
 static PyMethodDef table_methods[] = {
 	{ "open", table_open, METH_O | METH_CLASS, NULL },
+	{ "of_process", table_of_process, METH_NOARGS | METH_CLASS, NULL },
+	{ "share", table_share, METH_NOARGS, NULL },
 	{ "close", table_close, METH_NOARGS, NULL },
 	{ "read", table_read, METH_NOARGS, NULL },
 	{ "progress", table_progress, METH_VARARGS, NULL },
@@ -190,15 +312,11 @@ static PyMethodDef table_methods[] = {
 /* How many sites found no room in the table. */
 static PyObject *table_get_lost(PyObject *self, void *Py_UNUSED(closure))
 {
-	struct sb_site_table *table = table_get(self);
-	struct sb_site_list *list;
+	struct sb_site_list *list = read_list(self);
 	PyObject *lost;
 
-	if (!table)
-		return NULL;
-	list = sb_site_table_read(table);
 	if (!list)
-		return PyErr_NoMemory();
+		return NULL;
 	lost = PyLong_FromUnsignedLongLong(sb_site_list_lost(list));
 	sb_site_list_free(list);
 	return lost;

@@ -8,10 +8,13 @@
 /* Table: the sites of a workload, and the switch of all of them. */
 extern PyType_Spec table_spec;
 
-/* The table inside a Table; NULL with ValueError if it was closed. */
+/* The table inside a Table that is held; NULL with ValueError if it was closed. */
 struct sb_site_table *table_get(PyObject *self);
-/* While this is not balanced by table_release(), close() is refused. */
-void table_hold(PyObject *self);
+/*
+ * While this is not balanced by table_release(), close() is refused. -1 with ValueError:
+ * it was closed.
+ */
+int table_hold(PyObject *self);
 void table_release(PyObject *self);
 
 #endif

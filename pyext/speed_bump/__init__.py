@@ -11,7 +11,7 @@ import sys
 
 if sys.implementation.name != "cpython":
     raise ImportError(
-        f"speed_bump works with CPython 3.11 or later; this is {sys.implementation.name}"
+        f"speed_bump works with CPython 3.10 or later; this is {sys.implementation.name}"
     )
 
 from speed_bump._core import progress, spin_delay_ns

@@ -6,7 +6,7 @@ from __future__ import annotations
 import atexit
 import os
 
-from speed_bump import _core, control, duration
+from speed_bump import control, duration
 from speed_bump.config import Config, load_config
 
 
@@ -23,11 +23,7 @@ def activate() -> None:
     """
     try:
         config = load_config()
-        table = os.environ.get("SPEED_BUMP_TABLE")
-        if table:
-            control.install_shared(config, table)
-        else:
-            control.install(config)
+        first = control.install_shared(config, os.environ.get("SPEED_BUMP_TABLE"))
     except Exception as error:
         strict = is_set("SPEED_BUMP_STRICT")
         control.say(f"{error}" + ("" if strict else " (nothing is slowed)"))
@@ -35,7 +31,7 @@ def activate() -> None:
             # An exception, SystemExit included, would not end site's run with status 2.
             os._exit(2)
         return
-    if not is_set("SPEED_BUMP_QUIET"):
+    if first and not is_set("SPEED_BUMP_QUIET"):
         announce(config)
         atexit.register(summarize, os.getpid())
 
@@ -69,6 +65,4 @@ def ordinal(every: int) -> str:
     return f"{every}th " if every > 1 else ""
 
 
-# A subinterpreter of this process runs us too, and all is done by then.
-if _core.is_main_interpreter():
-    activate()
+activate()

@@ -49,6 +49,7 @@ class _State:
 
     def after_fork(self) -> None:
         self.lock = RLock()  # a thread that is gone may have held it
+        _core.after_fork()
 
 
 _state = _State()
@@ -80,16 +81,43 @@ def install(config: Config | None = None) -> bool:
     return config.enabled
 
 
-def install_shared(config: Config, table_path: str) -> None:
-    """Like ``install()``, counting in a table that an experiment made.
+def install_shared(config: Config, table_path: str | None) -> bool:
+    """Like ``install()``, counting in a table that an experiment made (None: a new one).
+
+    All interpreters of a process for which this is called count in the table of the
+    first.
+
+    Returns:
+        whether this is the first of the process
 
     Raises:
         OSError: there is no such table
     """
-    table = _core.Table.open(table_path)
+    table = _core.Table.of_process()
+    first = table is None
+    if table is None:
+        table = _core.Table.open(table_path) if table_path else _core.Table()
     with _state.lock:
         _install(config, table)
-        table.progress(PROCESS_POINT, 1)
+        if first:
+            table.share()
+            if table_path:
+                write_layout(table_path)
+                table.progress(PROCESS_POINT, 1)
+    return first
+
+
+def write_layout(table_path: str) -> None:
+    """Leave word for the experiment where its sampler finds the stacks of this process.
+
+    A child that is forked has them where its parent has.
+    """
+    text = " ".join(map(str, _core.layout()))
+    try:
+        with open(f"{table_path}.layout.{os.getpid()}", "w", encoding="ascii") as file:
+            file.write(text)
+    except OSError:
+        pass  # its experiment is over
 
 
 def _install(config: Config, table: _core.Table) -> None:
@@ -156,7 +184,8 @@ def clear_cache() -> None:
 
     Needed only where a module's ``__name__`` changes; other patterns clear it themselves.
     """
-    _core.clear_cache()
+    with _state.lock:
+        _core.clear_cache()
 
 
 def stats(*, children: bool = False) -> Statistics:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""Subinterpreters, those with a GIL of their own too: hooks of their own, one table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from conftest import Run
+
+# How a subinterpreter is made and told what to do, which every version does its own way.
+PRELUDE = """
+import sys, threading
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+def make(isolated):
+    if sys.version_info >= (3, 13):
+        return interpreters.create("isolated" if isolated else "legacy")
+    return interpreters.create(isolated=isolated)
+def run(interpreter, text):
+    if sys.version_info >= (3, 13):
+        failed = interpreters.run_string(interpreter, text)
+        assert not failed, failed
+    else:
+        interpreters.run_string(interpreter, text)
+def work(): pass
+IN = '''
+def work(): pass
+for _ in range({n}): work()
+'''
+"""
+
+# 3.10 and 3.11 have no interpreter that refuses what does not know of it.
+kinds = pytest.mark.parametrize(
+    "isolated", [False, True] if sys.version_info >= (3, 12) else [False]
+)
+
+
+@kinds
+def test_each_has_its_own_hook(python: Run, isolated: bool) -> None:
+    program = f"""{PRELUDE}
+import speed_bump
+from speed_bump import Config
+first, second = make({isolated}), make({isolated})
+speed_bump.install(Config(["__main__:work"], delay_ns=0))
+run(first, IN.format(n=5))
+run(second, '''
+import speed_bump
+speed_bump.install(speed_bump.Config(["__main__:work"], delay_ns=0))
+''' + IN.format(n=7) + '''
+(only,) = speed_bump.stats().functions
+assert only.calls == 7, only
+speed_bump.uninstall()
+work()
+''')
+for _ in range(3): work()
+interpreters.destroy(first)
+interpreters.destroy(second)
+for _ in range(3): work()
+(only,) = speed_bump.stats().functions
+print(only.calls)
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+
+
+@kinds
+def test_the_environment_slows_all_into_one_table(
+    python: Run, targets: Callable[[str], str], isolated: bool
+) -> None:
+    program = f"""{PRELUDE}
+import speed_bump
+ids = [make({isolated}) for _ in range(3)]
+for i in ids: run(i, IN.format(n=100))
+threads = [threading.Thread(target=run, args=(i, IN.format(n=2000))) for i in ids]
+for t in threads: t.start()
+for t in threads: t.join()
+for i in ids: interpreters.destroy(i)
+work()
+(only,) = [f for f in speed_bump.stats().functions if f.name == "__main__:work"]
+print(only.calls)
+"""
+    done = python(program, SPEED_BUMP_TARGETS=targets("__main__:work delay=500"))
+    assert done.returncode == 0, done.stderr
+    first, last = done.stderr.splitlines()  # of the process, not of each interpreter
+    assert "slowing 1 target" in first
+    assert "6,301 calls" in last
+    assert done.stdout == "6301\n"
+
+
+@kinds
+def test_one_that_ends_installed(python: Run, isolated: bool) -> None:
+    program = f"""{PRELUDE}
+for _ in range(5):
+    i = make({isolated})
+    run(i, "import speed_bump; from speed_bump import Config\\n"
+           "speed_bump.install(Config(['*:*'], delay_ns=0))\\n" + IN.format(n=3))
+    interpreters.destroy(i)
+work()
+print("alive")
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr
