@@ -281,6 +281,8 @@ static struct verdict look(struct engine *engine, PyObject *code, PyObject *glob
 		verdict.site = site_of(engine->table, module ? module : file, qualname,
 				       &engine->rules[found]);
 		verdict.resume = engine->rules[found].resume;
+		if (verdict.site)
+			sb_site_note_code(verdict.site, (uint64_t)(uintptr_t)code);
 	}
 	if (note(engine, code, verdict))
 		verdict.site = NULL;

@@ -5,9 +5,11 @@
 #include "errors.h"
 #include "hook.h"
 #include "overhead.h"
+#include "sampler.h"
 #include "session.h"
 #include "table.h"
 #include "targets.h"
+#include "windows.h"
 
 /* Of one interpreter. */
 struct core {
@@ -326,6 +328,7 @@ static PyMethodDef core_methods[] = {
 	{ "glob_match", targets_glob_match, METH_VARARGS, NULL },
 	{ "parse_duration", targets_parse_duration, METH_O, NULL },
 	{ "format_duration", targets_format_duration, METH_O, NULL },
+	{ "layout", sampler_layout, METH_NOARGS, NULL },
 	{ "diagnose", session_diagnose, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
@@ -343,17 +346,22 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 static int execute(PyObject *module)
 {
 	struct core *core = core_of(module);
-	PyTypeObject *session_type;
+	PyType_Spec *const others[] = { &session_spec, &windows_spec, &sampler_spec };
+	PyTypeObject *type;
 
 	core->overhead_ns = -1;
 	core->hook = hook_new(&core->engine);
 	if (!core->hook)
 		return -1;
 	core->table_type = add_type(module, &table_spec);
-	session_type = core->table_type ? add_type(module, &session_spec) : NULL;
-	if (!session_type)
+	if (!core->table_type)
 		return -1;
-	Py_DECREF(session_type);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		type = add_type(module, others[i]);
+		if (!type)
+			return -1;
+		Py_DECREF(type);
+	}
 	if (PyModule_AddStringConstant(module, "HOOK", hook_name) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_SYSTEM) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_TREE) ||

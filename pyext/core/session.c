@@ -22,20 +22,20 @@ static void lock(struct session_object *object)
 	Py_END_ALLOW_THREADS
 }
 
-static void put(PyObject *self)
+void session_release(PyObject *self)
 {
 	PyThread_release_lock(((struct session_object *)self)->lock);
 }
 
-/* The session, nobody else's until put(); NULL with an exception. */
-static struct sb_session *get(PyObject *self)
+/* The session, nobody else's until session_release(); NULL with an exception. */
+struct sb_session *session_hold(PyObject *self)
 {
 	struct session_object *object = (struct session_object *)self;
 
 	lock(object);
 	if (object->session)
 		return object->session;
-	put(self);
+	session_release(self);
 	PyErr_SetString(PyExc_ValueError, "the session is closed");
 	return NULL;
 }
@@ -82,7 +82,7 @@ static PyObject *session_close(PyObject *self, PyObject *Py_UNUSED(none))
 	lock(object);
 	session = object->session;
 	object->session = NULL;
-	put(self);
+	session_release(self);
 	Py_BEGIN_ALLOW_THREADS sb_session_close(session);
 	Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
@@ -211,13 +211,13 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 		if (places[i] < 0)
 			goto out;
 	}
-	session = get(self);
+	session = session_hold(self);
 	if (!session)
 		goto out;
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS failed = sb_session_add(session, batch, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS put(self);
+	Py_END_ALLOW_THREADS session_release(self);
 	if (failed) {
 		raise_os_error(err, code);
 		goto out;
@@ -266,7 +266,7 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "O!:remove", &PyList_Type, &list))
 		return NULL;
 	ids = read_ids(list, &count);
-	session = ids ? get(self) : NULL;
+	session = ids ? session_hold(self) : NULL;
 	if (!session) {
 		free(ids);
 		return NULL;
@@ -274,7 +274,7 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS failed = sb_session_remove(session, ids, count, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS put(self);
+	Py_END_ALLOW_THREADS session_release(self);
 	free(ids);
 	if (failed)
 		return raise_os_error(err, code);
@@ -295,7 +295,7 @@ static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "O!p:set_targets_enabled", &PyList_Type, &list, &on))
 		return NULL;
 	ids = read_ids(list, &count);
-	session = ids ? get(self) : NULL;
+	session = ids ? session_hold(self) : NULL;
 	if (!session) {
 		free(ids);
 		return NULL;
@@ -304,7 +304,7 @@ static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 	Py_BEGIN_ALLOW_THREADS failed =
 		sb_session_set_targets_enabled(session, ids, count, on, err);
 	code = errno;
-	Py_END_ALLOW_THREADS put(self);
+	Py_END_ALLOW_THREADS session_release(self);
 	free(ids);
 	if (failed)
 		return raise_os_error(err, code);
@@ -329,7 +329,7 @@ static PyObject *target_tuple(const struct sb_target_list *list, size_t i)
 
 static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 {
-	struct sb_session *session = get(self);
+	struct sb_session *session = session_hold(self);
 	struct sb_target_list *list = NULL;
 	struct sb_error *err;
 	PyObject *result;
@@ -341,7 +341,7 @@ static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 	Py_BEGIN_ALLOW_THREADS list =
 		sb_session_list(session, SB_LIST_SESSION, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS put(self);
+	Py_END_ALLOW_THREADS session_release(self);
 	if (!list)
 		return raise_os_error(err, code);
 	sb_error_free(err);
@@ -355,14 +355,28 @@ static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 
 static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
 {
-	struct sb_session *session = get(self);
+	struct sb_session *session = session_hold(self);
 	PyObject *name;
 
 	if (!session)
 		return NULL;
 	name = PyUnicode_FromString(sb_session_backend(session));
-	put(self);
+	session_release(self);
 	return name;
+}
+
+static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
+{
+	struct sb_session *session = get(self);
+	PyObject *list = session ? PyList_New(0) : NULL;
+	const char *text;
+
+	for (size_t i = 0; list && (text = sb_session_caveat(session, i)); i++)
+		if (list_put(list, PyUnicode_FromString(text)))
+			Py_CLEAR(list);
+	if (session)
+		put(self);
+	return list;
 }
 
 PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
@@ -391,6 +405,7 @@ static PyMethodDef session_methods[] = {
 
 static PyGetSetDef session_getset[] = {
 	{ "backend", session_get_backend, NULL, NULL, NULL },
+	{ "caveats", session_get_caveats, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

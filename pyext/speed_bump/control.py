@@ -102,8 +102,22 @@ def install_shared(config: Config, table_path: str | None) -> bool:
         if first:
             table.share()
             if table_path:
+                write_layout(table_path)
                 table.progress(PROCESS_POINT, 1)
     return first
+
+
+def write_layout(table_path: str) -> None:
+    """Leave word for the experiment where its sampler finds the stacks of this process.
+
+    A child that is forked has them where its parent has.
+    """
+    text = " ".join(map(str, _core.layout()))
+    try:
+        with open(f"{table_path}.layout.{os.getpid()}", "w", encoding="ascii") as file:
+            file.write(text)
+    except OSError:
+        pass  # its experiment is over
 
 
 def _install(config: Config, table: _core.Table) -> None:

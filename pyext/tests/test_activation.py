@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -157,11 +158,13 @@ def test_children_are_slowed(method: str, tmp_path: Path) -> None:
 def test_native_lines_without_a_device(
     python: Run, targets: Callable[[str], str]
 ) -> None:
-    import os
-
     if os.path.exists("/dev/speed_bump"):
         pytest.skip("there is a device")
-    done = python(PROGRAM, SPEED_BUMP_TARGETS=targets("native:/lib/x.so:f\n"))
+    done = python(
+        PROGRAM,
+        SPEED_BUMP_TARGETS=targets("native:/lib/x.so:f\n"),
+        SPEED_BUMP_BACKEND="driver",
+    )
     assert done.stdout == "done True\n"
     (line,) = done.stderr.splitlines()
     assert "sbctl doctor" in line
