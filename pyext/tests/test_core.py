@@ -34,7 +34,7 @@ class Meddler:
 
     def __fspath__(self) -> str:
         self.deed()
-        return "/nowhere"
+        return "/nowhere/at/all"
 
     def __bool__(self) -> bool:
         self.deed()

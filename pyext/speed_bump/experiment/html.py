@@ -73,9 +73,9 @@ def page(record: Record, verdict: Verdict) -> str:
     ]
     if measured:
         parts += [
-            "<h2>Criticality</h2><p class='soft'>The part of a delay that reaches the "
-            "wall clock, with its 95% interval. 0: hidden behind something else. 1: every "
-            "nanosecond arrives.</p>",
+            "<h2>Criticality</h2><p class='soft'>The part of a delay that reaches "
+            "the wall clock, with its 95% interval. 0: hidden behind something else. "
+            "1: every nanosecond arrives.</p>",
             forest(measured[:MOST_FOREST]),
             "<h2>Headroom</h2><p class='soft'>At most what optimising the function can "
             "gain, of the whole time: criticality times self time. The outline is self "
