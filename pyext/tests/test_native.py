@@ -315,13 +315,13 @@ def test_a_session_in_many_threads(fixture: tuple[str, ctypes.CDLL]) -> None:
     path, _ = fixture
     probes = native.Probes(os.getpid())
     failures: list[BaseException] = []
-    rounds = [0] * 4
+    rounds, tree = [0] * 4, native._core.SB_SCOPE_TREE
 
     def work(index: int) -> None:
         target = (path, "fixture_plain", 1000 + index, 1, 0, 0)
         try:
             while True:
-                places = probes._session.add([target], 1, os.getpid(), True)
+                places = probes._session.add([target], tree, os.getpid(), True)
                 ids = [place for place, _, _ in places]
                 probes._session.set_targets_enabled(ids, False)
                 assert set(ids) <= {entry[0] for entry in probes._session.list()}
