@@ -38,7 +38,8 @@ struct chains {
 struct sb_patterns {
 	struct pattern *patterns;
 	struct chains by_right, by_left;
-	uint32_t globs;
+	uint32_t *globs; /* an array: a chain's next is known only when its pattern is read */
+	uint32_t glob_count;
 };
 
 static uint32_t hash_of(const char *text)
@@ -103,17 +104,17 @@ struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs,
 	if (!patterns ||
 	    !(patterns->patterns = calloc(count + 1, sizeof(struct pattern))) ||
 	    chains_init(&patterns->by_right, (uint32_t)count) ||
-	    chains_init(&patterns->by_left, (uint32_t)count)) {
+	    chains_init(&patterns->by_left, (uint32_t)count) ||
+	    !(patterns->globs = calloc(count + 1, sizeof(uint32_t)))) {
 		sb_patterns_free(patterns);
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
-	patterns->globs = NONE;
 	/* From the end, so that each chain begins with its first. */
 	for (uint32_t i = (uint32_t)count; i-- > 0;) {
 		const struct sb_spec *spec = sb_specs_get(specs, i);
 		struct pattern *p = &patterns->patterns[i];
-		uint32_t *head = &patterns->globs;
+		uint32_t *head;
 
 		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_NATIVE)
 			continue;
@@ -129,8 +130,16 @@ struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs,
 			head = head_of(&patterns->by_right, p->right);
 		else if (p->left_literal)
 			head = head_of(&patterns->by_left, p->left);
+		else
+			continue;
 		p->next = *head;
 		*head = i;
+	}
+	for (uint32_t i = 0; i < (uint32_t)count; i++) {
+		const struct pattern *p = &patterns->patterns[i];
+
+		if (p->left && !p->right_literal && !p->left_literal)
+			patterns->globs[patterns->glob_count++] = i;
 	}
 	return patterns;
 }
@@ -142,6 +151,7 @@ void sb_patterns_free(struct sb_patterns *patterns)
 	free(patterns->patterns);
 	free(patterns->by_right.heads);
 	free(patterns->by_left.heads);
+	free(patterns->globs);
 	free(patterns);
 }
 
@@ -160,27 +170,28 @@ struct query {
 	bool excluded;
 };
 
+static void try_pattern(const struct pattern *p, struct query *q)
+{
+	if (!begins(p->right_begins, q->qualname_word) ||
+	    (!begins(p->left_begins, q->module_word) &&
+	     !begins(p->left_begins, q->file_word)))
+		return;
+	if (!p->exclude && p->index >= q->best)
+		return;
+	if (!side_matches(p->right, p->right_literal, q->qualname) ||
+	    (!side_matches(p->left, p->left_literal, q->module) &&
+	     !side_matches(p->left, p->left_literal, q->file)))
+		return;
+	if (p->exclude)
+		q->excluded = true;
+	else
+		q->best = p->index;
+}
+
 static void try_chain(const struct sb_patterns *patterns, uint32_t head, struct query *q)
 {
-	for (uint32_t i = head; i != NONE && !q->excluded;
-	     i = patterns->patterns[i].next) {
-		const struct pattern *p = &patterns->patterns[i];
-
-		if (!begins(p->right_begins, q->qualname_word) ||
-		    (!begins(p->left_begins, q->module_word) &&
-		     !begins(p->left_begins, q->file_word)))
-			continue;
-		if (!p->exclude && p->index >= q->best)
-			continue;
-		if (!side_matches(p->right, p->right_literal, q->qualname) ||
-		    (!side_matches(p->left, p->left_literal, q->module) &&
-		     !side_matches(p->left, p->left_literal, q->file)))
-			continue;
-		if (p->exclude)
-			q->excluded = true;
-		else
-			q->best = p->index;
-	}
+	for (uint32_t i = head; i != NONE && !q->excluded; i = patterns->patterns[i].next)
+		try_pattern(&patterns->patterns[i], q);
 }
 
 int sb_patterns_match(const struct sb_patterns *patterns, const char *module,
@@ -201,6 +212,7 @@ int sb_patterns_match(const struct sb_patterns *patterns, const char *module,
 		try_chain(patterns, *head_of(&patterns->by_left, module), &q);
 	if (file)
 		try_chain(patterns, *head_of(&patterns->by_left, file), &q);
-	try_chain(patterns, patterns->globs, &q);
+	for (uint32_t i = 0; i < patterns->glob_count && !q.excluded; i++)
+		try_pattern(&patterns->patterns[patterns->globs[i]], &q);
 	return q.excluded || q.best == INT_MAX ? SB_NO_MATCH : q.best;
 }

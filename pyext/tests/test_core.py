@@ -282,7 +282,7 @@ def test_install_and_uninstall_leave_nothing_behind() -> None:
     cycle(times)
     gc.collect()
     grown = getattr(sys, "gettotalrefcount", lambda: 0)() - references
-    assert abs(grown) < 50
+    assert abs(grown) < max(50, times // 10)  # one a cycle would be ten times that
     assert len(gc.get_objects()) - objects < 50
     # A table that stays takes over 100 KiB of it, a forgotten object 16 bytes.
     assert resident_kb() - memory < max(4096, times // 10)
