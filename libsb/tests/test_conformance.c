@@ -712,8 +712,9 @@ static void removed(void **state)
 
 static void closed(void **state)
 {
-	struct sb_session *session = session_open();
+	/* Made before, so that it has no descriptor of the session. */
 	struct puppet victim = puppet_new();
+	struct sb_session *session = session_open();
 	uint64_t start = puppet_delay(session, &victim);
 
 	(void)state;
