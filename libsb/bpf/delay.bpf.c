@@ -218,14 +218,51 @@ static __always_inline void find(struct sb_bpf_control *control, struct task_str
 	control->walk_found = 1;
 }
 
+/* More generations than that are between no two processes. */
+#define GENERATIONS 4096
+
+struct descent {
+	struct task_struct *task;
+	__u32 tree;
+	bool is_below;
+};
+
+static long look_above(__u32 i, struct descent *descent)
+{
+	struct task_struct *task = descent->task;
+	struct task_struct *parent = BPF_CORE_READ(task, real_parent);
+
+	if (!parent || parent == task)
+		return 1;
+	if (tree_has(descent->tree, BPF_CORE_READ(parent, tgid))) {
+		descent->is_below = true;
+		return 1;
+	}
+	descent->task = parent;
+	return 0;
+}
+
+/*
+ * Whether there is a member above @task. All the way: who stands between may have died
+ * already, and be no member for that, while his children have not been told yet.
+ */
+static __always_inline bool is_below(__u32 tree, struct task_struct *task)
+{
+	/* Read, as those above: one kind of pointer for the verifier. */
+	struct descent descent = { .task = BPF_CORE_READ(task, group_leader),
+				   .tree = tree };
+
+	bpf_loop(GENERATIONS, look_above, &descent, 0);
+	return descent.is_below;
+}
+
 static __always_inline void join(struct sb_bpf_control *control, struct task_struct *task)
 {
 	__u32 tgid = task->tgid, tree = control->walk_tree;
 
 	if (tree_has(tree, tgid))
 		return;
-	if (tgid != control->tree[tree % SB_BPF_MAX_TREES].root &&
-	    !tree_has(tree, BPF_CORE_READ(task, real_parent, tgid)))
+	if (tgid != control->tree[tree % SB_BPF_MAX_TREES].root && !is_below(tree, task))
 		return;
 	if (!tree_insert(tree, tgid))
 		return;

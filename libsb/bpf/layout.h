@@ -36,7 +36,7 @@ struct sb_bpf_tree {
 enum sb_bpf_walk {
 	SB_BPF_WALK_NONE = 0, /* only who it is that reads */
 	SB_BPF_WALK_FIND = 1, /* the task with number walk_nr in the reader's pid namespace */
-	SB_BPF_WALK_TREE = 2, /* children of members of tree walk_tree become members */
+	SB_BPF_WALK_TREE = 2, /* who is below a member of walk_tree becomes one */
 };
 
 /* Slots, with all that belongs to them. A session gets another bank when one is full. */
