@@ -412,6 +412,16 @@ SB_API struct sb_site *sb_site_get(struct sb_site_table *table, const char *name
  */
 SB_API void sb_site_hit(struct sb_site *site, uint64_t entry);
 
+/** How many code addresses a site keeps. */
+#define SB_SITE_CODES 4
+
+/**
+ * Note where this process has the code of the function that is @p site, for one who
+ * looks from outside which function runs. What it is an address of is the runtime's
+ * business. Of several the first SB_SITE_CODES are kept. Thread-safe.
+ */
+SB_API void sb_site_note_code(struct sb_site *site, uint64_t address);
+
 /**
  * Add @p n units of work to the progress point @p name of this process. -1 with
  * errno as sb_site_get(). Thread-safe.
@@ -442,6 +452,9 @@ SB_API pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i);
 SB_API uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i);
 /** The delay in force, ns: its function's, its target's, or its own. */
 SB_API uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i);
+/** The @p n th noted address of its code, 0 where there is none. */
+SB_API uint64_t sb_site_list_code(const struct sb_site_list *list, size_t i,
+				  unsigned int n);
 /** Calls. */
 SB_API uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i);
 /** Calls that were delayed. */
@@ -513,21 +526,42 @@ SB_API uint64_t sb_batch_id(const struct sb_batch *batch, size_t index);
  */
 struct sb_session;
 
+/** What serves a session. */
+enum sb_backend_choice {
+	/** What the variable SPEED_BUMP_BACKEND says ("driver", "bpf", "auto"); else the
+	 * driver where its device can be opened, else BPF */
+	SB_BACKEND_AUTO = 0,
+	SB_BACKEND_DRIVER = 1, /**< the kernel module */
+	SB_BACKEND_BPF = 2, /**< BPF programs: no module is needed */
+};
+
+/** Read "auto", "driver" or "bpf". 0, or -1 with EINVAL. */
+SB_API int sb_backend_parse(const char *name, enum sb_backend_choice *choice);
+
 /** Options of sb_session_open(). Zero what you don't set. */
 struct sb_session_options {
 	size_t sz; /**< sizeof(struct sb_session_options) */
-	const char *device; /**< NULL is /dev/speed_bump */
+	const char *device; /**< of the driver, which alone is tried; NULL:
+			     *   /dev/speed_bump, and BPF where it is not there */
+	enum sb_backend_choice backend;
 };
 
 /**
- * Open a session. NULL with ENOENT or ENODEV (module not loaded: the message says
- * what to do), EACCES or EPERM, EPROTO (not our device).
+ * Open a session. NULL with ENOENT or ENODEV (module not loaded, and BPF can't serve
+ * either: the message says what to do), EACCES or EPERM, EPROTO (not our device),
+ * EINVAL (no such backend); with SB_BACKEND_BPF also EOPNOTSUPP (the kernel can't: the
+ * message names the one that can) and ENOSYS (libsb was built without).
  */
 SB_API struct sb_session *sb_session_open(const struct sb_session_options *opts,
 					  struct sb_error *err);
 SB_API void sb_session_close(struct sb_session *session);
-/** What serves it: "driver". */
+/** What serves it: "driver" or "bpf". */
 SB_API const char *sb_session_backend(const struct sb_session *session);
+/**
+ * What the driver guarantees and this backend does not: the @p index th sentence for
+ * people, or NULL behind the last. The driver has none. Static storage.
+ */
+SB_API const char *sb_session_caveat(const struct sb_session *session, size_t index);
 /** Bits of what it can do: those of SPEED_BUMP_FEATURE_* in the uapi header. */
 SB_API uint64_t sb_session_features(const struct sb_session *session);
 /** How many targets there may be at once. */
@@ -638,6 +672,106 @@ SB_API int sb_session_set_global_enabled(struct sb_session *session, bool enable
 /** Set the delay of adds that name none. ERANGE over SB_MAX_DELAY_NS. */
 SB_API int sb_session_set_default_delay(struct sb_session *session, uint64_t delay_ns,
 					struct sb_error *err);
+
+/* ---------------------------------------------------------------- windows */
+
+/**
+ * An experiment inside a run: delays are switched while the program works, and what
+ * it did is read off between two switches, without it taking part.
+ *
+ * A *window* is a span of time with certain switches set. It begins with a washout, in
+ * which the program settles after the switching and nothing counts; then its length
+ * runs, and what was counted in it is its result. Windows are planned one after the
+ * other and then run in one call.
+ *
+ * Progress is the number of units of work done. Where a unit leaves a stamp (progress
+ * points and functions) the time of a window is from the last unit before its begin to
+ * the last before its end, so that a window has whole units; that is without bias as
+ * long as the program has settled, since both ends are cut the same way.
+ */
+struct sb_windows;
+
+/** What a switch does in a window. */
+enum sb_window_mode {
+	SB_WINDOW_OFF = 0, /**< counts */
+	SB_WINDOW_SPIN = 1, /**< delays as ever: holds the CPU */
+	SB_WINDOW_SLEEP = 2, /**< delays off the CPU; functions of a table only */
+};
+
+/** What is known of a window. Times are ns. */
+enum sb_window_value {
+	SB_WINDOW_BEGIN_NS = 1, /**< CLOCK_MONOTONIC, after the washout */
+	SB_WINDOW_CLOCK_NS, /**< how long it was */
+	SB_WINDOW_TIME_NS, /**< the time of its units; as CLOCK_NS without stamps */
+	SB_WINDOW_UNITS, /**< units of work done */
+	SB_WINDOW_HITS, /**< of its switches, together */
+	SB_WINDOW_DELAYED,
+	SB_WINDOW_REQUESTED_NS,
+	SB_WINDOW_MEASURED_NS,
+	SB_WINDOW_RUN_DELAY_NS, /**< threads of the processes waited for a CPU so long */
+	SB_WINDOW_STALL_NS, /**< some task of the machine waited for a CPU (PSI) */
+	SB_WINDOW_STEAL_NS, /**< the hypervisor ran others; counted in clock ticks */
+};
+
+/**
+ * @param session for native targets; NULL: there are none. Table and session must
+ *   outlive the result.
+ * @return NULL with ENOMEM. Free with sb_windows_free(); the switches stay as they are.
+ */
+SB_API struct sb_windows *sb_windows_new(struct sb_site_table *table,
+					 struct sb_session *session);
+SB_API void sb_windows_free(struct sb_windows *windows);
+/**
+ * A switch of a function of the table, called yet or not; off at first. The same
+ * number for the same name.
+ * @return its number, or -1 with errno as sb_site_table_set_function_enabled()
+ */
+SB_API int sb_windows_add_function(struct sb_windows *windows, const char *name);
+/** A switch of a native target, by its id. -1 with EINVAL (no session), ENOMEM. */
+SB_API int sb_windows_add_target(struct sb_windows *windows, uint64_t id);
+/** Units are those of a progress point; several sources add up. -1 as above. */
+SB_API int sb_windows_count_point(struct sb_windows *windows, const char *name);
+/** Units are the calls of a function of the table. */
+SB_API int sb_windows_count_function(struct sb_windows *windows, const char *name);
+/** Units are the hits of a native target; they leave no stamp. */
+SB_API int sb_windows_count_target(struct sb_windows *windows, uint64_t id);
+/** Have the run delay of a process, besides those that are in the table. */
+SB_API int sb_windows_add_process(struct sb_windows *windows, pid_t pid);
+
+/**
+ * Plan one more window.
+ * @param washout_ns at least so long, and @p washout_units units, are waited before it
+ * @param length_ns at least so long, and @p units units, it takes; for units it waits
+ *   up to four times its length
+ * @return 0, or -1 with ENOMEM
+ */
+SB_API int sb_windows_plan(struct sb_windows *windows, uint64_t washout_ns,
+			   unsigned int washout_units, uint64_t length_ns,
+			   unsigned int units);
+/**
+ * Set a switch in the window planned last; its counters are in the result. Switches
+ * that are not set are left as they are.
+ * @param delay_ns of a hit
+ * @param every delay each Nth hit; 0: as the site's policy says. Not of native targets
+ * @return 0, or -1 with EINVAL (no such switch, no window, mode not possible), ERANGE
+ */
+SB_API int sb_windows_set(struct sb_windows *windows, int number,
+			  enum sb_window_mode mode, uint64_t delay_ns, uint32_t every);
+/**
+ * Run what is planned; the plan is then empty, and the results are there until the
+ * next run. Blocks as long as it takes. Whatever was switched on is off at the end.
+ * @return 0, or -1 with errno of sb_session_set_delay() and the like
+ */
+SB_API int sb_windows_run(struct sb_windows *windows, struct sb_error *err);
+/** Forget what is planned, and the results. */
+SB_API void sb_windows_clear(struct sb_windows *windows);
+/** How many windows the last run made. */
+SB_API size_t sb_windows_done(const struct sb_windows *windows);
+/** 0 where there is no such window or value. */
+SB_API uint64_t sb_windows_value(const struct sb_windows *windows, size_t window,
+				 enum sb_window_value value);
+/** Units so far of all sources. Since the begin of the program, not of a window. */
+SB_API uint64_t sb_windows_units(struct sb_windows *windows);
 
 /* ----------------------------------------------------------------- module */
 

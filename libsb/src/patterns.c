@@ -9,7 +9,16 @@
 
 #define NONE UINT32_MAX
 
+/*
+ * What a text must begin with, as far as eight bytes say: nearly every pattern is ruled
+ * out by one comparison of words.
+ */
+struct beginning {
+	uint64_t bytes, mask;
+};
+
 struct pattern {
+	struct beginning left_begins, right_begins;
 	const char *left, *right;
 	int index; /* in the specs */
 	bool exclude, left_literal, right_literal;
@@ -58,6 +67,28 @@ static uint32_t *head_of(const struct chains *chains, const char *text)
 	return &chains->heads[hash_of(text) & chains->mask];
 }
 
+/* The first eight bytes of @text, or all of its @length. */
+static uint64_t word_of(const char *text, size_t length)
+{
+	uint64_t word = 0;
+
+	memcpy(&word, text, length < sizeof(word) ? length : sizeof(word));
+	return word;
+}
+
+static struct beginning beginning_of(const char *glob)
+{
+	static const char ones[] = "\xff\xff\xff\xff\xff\xff\xff\xff";
+	size_t length = strcspn(glob, "*?[");
+
+	return (struct beginning){ word_of(glob, length), word_of(ones, length) };
+}
+
+static bool begins(struct beginning beginning, uint64_t word)
+{
+	return !((beginning.bytes ^ word) & beginning.mask);
+}
+
 struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs,
 					struct sb_error *err)
 {
@@ -88,6 +119,8 @@ struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs,
 			continue;
 		p->left = sb_spec_left(spec);
 		p->right = sb_spec_right(spec);
+		p->left_begins = beginning_of(p->left);
+		p->right_begins = beginning_of(p->right);
 		p->index = (int)i;
 		p->exclude = sb_spec_get_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE;
 		p->left_literal = sb_glob_is_literal(p->left);
@@ -122,6 +155,7 @@ static bool side_matches(const char *side, bool literal, const char *text)
 /* What is looked for, and what was found so far. */
 struct query {
 	const char *module, *file, *qualname;
+	uint64_t module_word, file_word, qualname_word;
 	int best;
 	bool excluded;
 };
@@ -132,6 +166,10 @@ static void try_chain(const struct sb_patterns *patterns, uint32_t head, struct 
 	     i = patterns->patterns[i].next) {
 		const struct pattern *p = &patterns->patterns[i];
 
+		if (!begins(p->right_begins, q->qualname_word) ||
+		    (!begins(p->left_begins, q->module_word) &&
+		     !begins(p->left_begins, q->file_word)))
+			continue;
 		if (!p->exclude && p->index >= q->best)
 			continue;
 		if (!side_matches(p->right, p->right_literal, q->qualname) ||
@@ -148,7 +186,15 @@ static void try_chain(const struct sb_patterns *patterns, uint32_t head, struct 
 int sb_patterns_match(const struct sb_patterns *patterns, const char *module,
 		      const char *file, const char *qualname)
 {
-	struct query q = { module, file, qualname, INT_MAX, false };
+	struct query q = {
+		.module = module,
+		.file = file,
+		.qualname = qualname,
+		.module_word = module ? word_of(module, strlen(module)) : 0,
+		.file_word = file ? word_of(file, strlen(file)) : 0,
+		.qualname_word = word_of(qualname, strlen(qualname)),
+		.best = INT_MAX,
+	};
 
 	try_chain(patterns, *head_of(&patterns->by_right, qualname), &q);
 	if (module)

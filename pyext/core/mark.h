@@ -71,6 +71,8 @@ static inline struct mark *mark_find(struct marks *marks, PyObject *code)
 
 /* That of @code, a new one if it has none. NULL: no memory; no exception is left. */
 struct mark *mark_make(struct marks *marks, PyObject *code);
+/* In a forked child. */
+void marks_after_fork(struct marks *marks);
 /* The interpreter ends. */
 void marks_free(struct marks *marks);
 

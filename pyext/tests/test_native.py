@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Native probes. $FIXTURE_DIR has libsbfixture.so (selftests/fixture)."""
+"""Native probes. $FIXTURE_DIR has libsbfixture.so (selftests/fixture).
+
+They run with the kernel module, or with what SPEED_BUMP_BACKEND says.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ absent = pytest.mark.skipif(
 
 
 @absent
-def test_without_a_device_it_says_what_to_do() -> None:
+def test_without_a_device_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEED_BUMP_BACKEND", "driver")
+    assert native.backend() is None
+    with pytest.raises(native.NativeError, match="sbctl doctor"):
+        native.caveats()
     assert not native.is_available()
     probe = native.probe("libc.so.6", "malloc")
     with pytest.raises(native.NativeError, match="sbctl doctor") as raised, probe:
@@ -30,8 +37,12 @@ def test_without_a_device_it_says_what_to_do() -> None:
 
 
 @absent
-def test_what_is_in_force_stays_when_another_cannot_be_had() -> None:
+def test_what_is_in_force_stays_when_another_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import json
+
+    monkeypatch.setenv("SPEED_BUMP_BACKEND", "driver")
 
     import speed_bump
 
@@ -78,7 +89,8 @@ def test_a_forked_child_does_not_keep_probes(fixture: tuple[str, ctypes.CDLL]) -
         child = os.fork()
         if child == 0:
             files = [os.readlink(f"/proc/self/fd/{n}") for n in _descriptors()]
-            os.write(write, str(files.count("/dev/speed_bump")).encode())
+            ours = [f for f in files if f == "/dev/speed_bump" or "bpf" in f]
+            os.write(write, str(len(ours)).encode())
             os._exit(0)
         os.waitpid(child, 0)
         os._exit(0)
@@ -131,6 +143,16 @@ def spin_ns(library: ctypes.CDLL, symbol: str, calls: int) -> int:
 @pytest.mark.needs_device
 def test_is_available() -> None:
     assert native.is_available()
+    assert native.backend() in ("driver", "bpf")
+    assert (native.caveats() == []) == (native.backend() == "driver")
+    assert native.backend() == os.environ.get("SPEED_BUMP_BACKEND", native.backend())
+
+
+def test_an_unknown_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEED_BUMP_BACKEND", "magic")
+    assert not native.is_available()
+    with pytest.raises(native.NativeError, match="SPEED_BUMP_BACKEND=magic"):
+        native.caveats()
 
 
 @pytest.mark.needs_device

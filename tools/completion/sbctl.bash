@@ -74,12 +74,17 @@ _sbctl() {
 			declare -F _command_offset > /dev/null && _command_offset $((i + 1))
 			return
 			;;
+		--backend) ((i++)) ;;
 		-*) ;;
 		*) [[ $command ]] || command=${COMP_WORDS[i]} ;;
 		esac
 	done
 
 	case $prev in
+	--backend)
+		mapfile -t COMPREPLY < <(compgen -W 'driver bpf auto' -- "$cur")
+		return
+		;;
 	-f | --file | -T | --targets | -o | --output)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
