@@ -367,7 +367,7 @@ static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
 
 static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
 {
-	struct sb_session *session = get(self);
+	struct sb_session *session = session_hold(self);
 	PyObject *list = session ? PyList_New(0) : NULL;
 	const char *text;
 
@@ -375,7 +375,7 @@ static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
 		if (list_put(list, PyUnicode_FromString(text)))
 			Py_CLEAR(list);
 	if (session)
-		put(self);
+		session_release(self);
 	return list;
 }
 
