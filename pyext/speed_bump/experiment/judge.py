@@ -505,7 +505,7 @@ class Judge:
         if finding.self_share is not None:
             finding.headroom = headroom(c, finding.self_share)
         if finding.levels:
-            if finding.shape == LINEAR and c.low > 0 and finding.rate > 0.05:
+            if finding.shape == LINEAR and (c.low <= 0 or finding.rate > 0.05):
                 finding.shape = INCONCLUSIVE
             finding.decided = is_decided(finding, self._precision)
 

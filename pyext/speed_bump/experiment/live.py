@@ -133,6 +133,7 @@ class Workload:
             self._output = tempfile.TemporaryFile()
             streams = Streams(stdin, self._output.fileno(), self._output.fileno())
         try:
+            _core.adopt_orphans(True)
             self._child = launch.start(
                 self._runner.command, environ, streams, self._add_probes
             )
@@ -173,12 +174,9 @@ class Workload:
             LaunchError: it never ran
         """
         assert self._child is not None
-        deadline = time.monotonic() + GRACE_S
         if self.is_running():
             self._child.signal(signal.SIGTERM)
-            while self.is_running() and time.monotonic() < deadline:
-                time.sleep(STEP_S)
-            if self.is_running():
+            if not wait_until(lambda: not self.is_running(), GRACE_S):
                 self._child.signal(signal.SIGKILL)
         return self.wait()
 
@@ -186,7 +184,10 @@ class Workload:
         """Wait for its end; LaunchError: it never ran."""
         assert self._child is not None
         if self.ended is None:
-            self.ended = self._child.wait()
+            try:
+                self.ended = self._child.wait()
+            finally:
+                end_orphans()
             if self._watched:
                 self._watched.finish()
         return self.ended
@@ -361,6 +362,43 @@ class Workload:
             if not pair.on_first:
                 next(read)
         return found
+
+
+def children() -> list[int]:
+    """The processes that are ours to wait for."""
+    found: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        with (
+            suppress(OSError),
+            open(f"/proc/self/task/{thread}/children", encoding="ascii") as file,
+        ):
+            found += [int(pid) for pid in file.read().split()]
+    return found
+
+
+def end_orphans() -> None:
+    """End what the program left running, when it has ended itself.
+
+    Workers that it would have ended had it not been asked to end; they are children of
+    ours since their parents are gone. Nothing else of ours is running.
+    """
+    for number, grace_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, GRACE_S)):
+        for pid in children():
+            with suppress(OSError):
+                os.kill(pid, number)
+        if wait_until(_reap_orphans, grace_s):
+            break
+    _core.adopt_orphans(False)
+
+
+def _reap_orphans() -> bool:
+    """Whether none is left."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return False
+        except ChildProcessError:
+            return True
 
 
 def _layout_of(pid: int, layouts: dict[int, tuple[int, ...]]) -> tuple[int, ...] | None:
