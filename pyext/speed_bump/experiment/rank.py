@@ -155,6 +155,7 @@ class Experiment:
     _request: Request | None = None
     _shams: int = 0
     _joint: dict[tuple[str, str], int] = field(default_factory=dict)
+    _lengths: dict[str, int] = field(default_factory=dict)
     _done: bool = False
     _last_census: float = 0.0
     _in_run: int = 0
@@ -511,14 +512,20 @@ class Experiment:
     # ------------------------------------------------------------------- making
 
     def _length(self, name: str) -> int:
-        """How long a window is for a function, ns."""
+        """How long a window is for a function, ns: the same all along."""
         if self.options.window_ns:
             return self.options.window_ns
+        if name not in self._lengths:
+            self._lengths[name] = self._choose_length(name)
+        return self._lengths[name]
+
+    def _choose_length(self, name: str) -> int:
         unit = max(self._unit_ns, 1.0)
         usual = min(max(USUAL_UNITS * unit, LEAST_WINDOW_NS), MOST_WINDOW_NS)
         calls = self._calls.get(name, 0.0)
         visits = VISITS * unit * max(1.0, 1 / calls if calls else 1.0)
-        return int(min(max(usual, visits), LONGEST_NS))
+        # Two digits, so that functions that are called alike have the same.
+        return int(float(f"{min(max(usual, visits), LONGEST_NS):.1e}"))
 
     def _delay(self, name: str, share: float) -> Delay | None:
         """The delay of a call that adds up to a share per unit; None: too long."""
