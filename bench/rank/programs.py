@@ -165,7 +165,9 @@ class Workers:
         self.pipes = []
         for function in functions:
             ours, theirs = context.Pipe()
-            context.Process(target=self._work, args=(function, theirs), daemon=True).start()
+            context.Process(
+                target=self._work, args=(function, theirs), daemon=True
+            ).start()
             self.pipes.append(ours)
 
     @staticmethod

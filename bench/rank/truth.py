@@ -70,11 +70,15 @@ PROGRAMS = (
         {"straggler": SERIAL, "quick": hidden(4000)},
         (("straggler",), ("quick",)),
     ),
-    Program("lock", {"inside": SERIAL, "outside": hidden(1000)}, (("inside",), ("outside",))),
+    Program(
+        "lock", {"inside": SERIAL, "outside": hidden(1000)}, (("inside",), ("outside",))
+    ),
     Program("gil_holding", {"holding": SERIAL}, (("holding",),)),
     # Each delays itself, and the other only where that wakes in the middle of a delay.
     Program(
-        "gil_releasing", {"after_release": Truth(0.48, 0.58, LINEAR)}, (("after_release",),)
+        "gil_releasing",
+        {"after_release": Truth(0.48, 0.58, LINEAR)},
+        (("after_release",),),
     ),
     Program("tick", {"step": hidden(3000)}, (("step",),)),
     Program("shams", {"record": SERIAL, "aside": hidden()}, (("record",), ("aside",))),

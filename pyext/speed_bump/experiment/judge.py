@@ -46,7 +46,7 @@ NEGATIVE_BELOW = -0.05
 # A response bends, and windows of two lengths disagree, from this difference of two
 # criticalities on, if it is no accident.
 BEND = 0.1
-BEND_Z = 2.58
+BEND_Z = 3.3
 # The slack of a hinge is known when half its interval is this part of it.
 SLACK_PRECISION = 0.15
 # Under these the machine was too busy: what delays took of what was asked, and the share

@@ -23,6 +23,7 @@ from speed_bump.experiment.records import SLEEP, Census, Window
 from speed_bump.experiment.runner import CAPACITY, Runner, Slowed
 
 SAMPLE_NS = 1_000_000
+SLICE_NS = 50_000_000
 OFF, ON, ASLEEP = 0, 1, 2  # enum sb_window_mode
 # A program that ends when asked to needs no more than this.
 GRACE_S = 5.0
@@ -40,13 +41,18 @@ class Delay:
 
 @dataclass(frozen=True)
 class Planned:
-    """A pair of windows to make. Times are ns."""
+    """A pair of windows to make. Times are ns.
+
+    ``drain_ns`` is waited after the delays, for the program to catch up: what it could
+    not do in time it may do after them, faster than ever.
+    """
 
     delays: tuple[Delay, ...]
     mode: str
     on_first: bool
     length_ns: int
     washout_ns: int
+    drain_ns: int
     units: int
     washout_units: int
 
@@ -284,7 +290,7 @@ class Workload:
         self.look()
         before, units = self.calls(), self._windows.units()
         begin = time.monotonic_ns()
-        ticks, _, samples = self._sampler.run(ns, SAMPLE_NS)
+        ticks, samples = self._sample(begin + ns)
         clock_ns = time.monotonic_ns() - begin
         units = self._windows.units() - units
         calls = {
@@ -294,6 +300,18 @@ class Workload:
         }
         how = "stack samples" if self._sampled else ""
         return Census(at_ns, run, clock_ns, units, calls, ticks, samples, how)
+
+    def _sample(self, until_ns: int) -> tuple[int, dict[str, int]]:
+        """Look at the stacks; new functions are known from slice to slice."""
+        ticks = 0
+        samples: dict[str, int] = {}
+        while (left := until_ns - time.monotonic_ns()) > 0:
+            looks, _, found = self._sampler.run(min(left, SLICE_NS), SAMPLE_NS)
+            ticks += looks
+            for name, n in found.items():
+                samples[name] = samples.get(name, 0) + n
+            self._find_stacks()
+        return ticks, samples
 
     def _find_stacks(self) -> None:
         """Have the sampler look at processes that it does not know yet."""
@@ -338,20 +356,16 @@ class Workload:
             off = [(self._switch(d.name), OFF, 0, 0) for d in pair.delays]
             mode = ASLEEP if pair.mode == SLEEP else ON
             on = [(self._switch(d.name), mode, d.delay_ns, d.every) for d in pair.delays]
-            for switches in (on, off) if pair.on_first else (off, on):
-                windows.append(
-                    (
-                        pair.washout_ns,
-                        pair.washout_units,
-                        pair.length_ns,
-                        pair.units,
-                        switches,
-                    )
-                )
+            drain = max(pair.washout_ns, pair.drain_ns)
+            rest = (pair.washout_units, pair.length_ns, pair.units)
             if pair.on_first:
-                continue
-            # The next pair may be of others.
-            windows.append((0, 0, 0, 0, off))
+                windows.append((pair.washout_ns, *rest, on))
+                windows.append((drain, *rest, off))
+            else:
+                windows.append((pair.washout_ns, *rest, off))
+                windows.append((pair.washout_ns, *rest, on))
+                # The next pair may be of others.
+                windows.append((pair.drain_ns, 0, 0, 0, off))
         self.look()
         with ahead_of_others():
             read = iter([Window(*values) for values in self._windows.run(windows)])

@@ -443,7 +443,8 @@ class Experiment:
                 share = min(share, function.levels[0] / 2)
                 function.levels.insert(0, max(float(f"{share:.1e}"), LEAST_SHARE / 2))
                 climbs = True
-        waits = not measured and finding.shape == HINGE
+        known = {v.share for v in finding.levels if v.pairs >= PAIRS_AT_LEVEL}
+        waits = finding.shape == HINGE and not known.issuperset(function.levels)
         function.closed = finding.decided and not climbs and not waits
 
     def _climb(self, function: Function) -> bool:
@@ -527,6 +528,10 @@ class Experiment:
         # Two digits, so that functions that are called alike have the same.
         return int(float(f"{min(max(usual, visits), LONGEST_NS):.1e}"))
 
+    def _arm_length(self, arm: Arm) -> int:
+        own = max(self._length(name) for name in arm.names)
+        return max(min(own * arm.longer, LONGEST_NS), own)
+
     def _delay(self, name: str, share: float) -> Delay | None:
         """The delay of a call that adds up to a share per unit; None: too long."""
         calls = self._calls.get(name, 0.0)
@@ -543,8 +548,7 @@ class Experiment:
         return Delay(name, max(int(delay_ns * every), 1), every)
 
     def _planned(self, arm: Arm) -> Planned:
-        length = max(self._length(name) for name in arm.names) * arm.longer
-        length = min(length, max(LONGEST_NS, self._length(arm.names[0])))
+        length = self._arm_length(arm)
         delays = [self._delay(name, arm.share) for name in arm.names]
         chosen = [d or Delay(n, 0) for d, n in zip(delays, arm.names, strict=True)]
         if arm.kind == SHAM:
@@ -556,6 +560,7 @@ class Experiment:
             # Not in step with whatever the program does at regular times.
             int(length * self._draw.uniform(0.9, 1.1)),
             length // 4,
+            int(length * _drain(arm)),
             VISITS,
             1,
         )
@@ -596,7 +601,7 @@ class Experiment:
 
     def _pair(self, arm: Arm, planned: Planned, at: int, off: Window, on: Window) -> Pair:
         # Lengths differ a little on purpose; what they were to be tells them apart.
-        length = max(self._length(name) for name in arm.names) * arm.longer
+        length = self._arm_length(arm)
         return Pair(
             at,
             self.runs,
@@ -687,7 +692,7 @@ class Experiment:
             assert delay is not None
             arm = Arm(SOLO, (name,), share)
             planned = Planned(
-                (delay,), SPIN, arms.index(name) < arms.index(None), 0, 0, 0, 0
+                (delay,), SPIN, arms.index(name) < arms.index(None), 0, 0, 0, 0, 0
             )
             pair = self._pair(arm, planned, self._now_ns(), base, window)
             self.writer.pair(Pair(**{**pair.__dict__, "length_ns": 0}))
@@ -727,6 +732,15 @@ class Experiment:
                 raise self.failed
             return None
         return result
+
+
+def _drain(arm: Arm) -> float:
+    """How long to wait after the delays, in parts of a window.
+
+    As long as what was injected in it, at most, and half as much again.
+    """
+    share = 0.0 if arm.kind == SHAM else arm.share * len(arm.names)
+    return 1.5 * share / (1 + share)
 
 
 def _exact(left: str, right: str, delay: Delay) -> Target:
