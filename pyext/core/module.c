@@ -4,6 +4,7 @@
 
 #include "errors.h"
 #include "hook.h"
+#include "orphans.h"
 #include "overhead.h"
 #include "sampler.h"
 #include "session.h"
@@ -328,6 +329,7 @@ static PyMethodDef core_methods[] = {
 	{ "glob_match", targets_glob_match, METH_VARARGS, NULL },
 	{ "parse_duration", targets_parse_duration, METH_O, NULL },
 	{ "format_duration", targets_format_duration, METH_O, NULL },
+	{ "adopt_orphans", adopt_orphans, METH_O, NULL },
 	{ "layout", sampler_layout, METH_NOARGS, NULL },
 	{ "diagnose", session_diagnose, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },

@@ -313,7 +313,8 @@ def timeline(pairs: Sequence[Pair], names: Sequence[str]) -> str:
     def y_at(c: float) -> float:
         return 10 + (high - min(max(c, low), high)) / (high - low) * (height - lower - 30)
 
-    parts = [f"<svg viewBox='0 0 {width} {height}' width='{width}' role='img'>"]
+    full = height + 16
+    parts = [f"<svg viewBox='0 0 {width} {full}' width='{width}' role='img'>"]
     for tick in nice_ticks(low, high, 6):
         kind = "zero" if tick in (0, 1) else "axis"
         parts.append(
@@ -346,5 +347,5 @@ def timeline(pairs: Sequence[Pair], names: Sequence[str]) -> str:
         f"<tspan fill='{HUES[i % len(HUES)]}'>● </tspan>{_label(name)}&#160;&#160; "
         for i, name in enumerate(names)
     )
-    parts.append(f"<text x='{left + 4}' y='{height}'>{keys}</text>")
+    parts.append(f"<text x='{left + 4}' y='{full - 6}'>{keys}</text>")
     return "".join([*parts, "</svg>"])

@@ -46,7 +46,7 @@ NEGATIVE_BELOW = -0.05
 # A response bends, and windows of two lengths disagree, from this difference of two
 # criticalities on, if it is no accident.
 BEND = 0.1
-BEND_Z = 2.58
+BEND_Z = 3.3
 # The slack of a hinge is known when half its interval is this part of it.
 SLACK_PRECISION = 0.15
 # Under these the machine was too busy: what delays took of what was asked, and the share
@@ -505,7 +505,7 @@ class Judge:
         if finding.self_share is not None:
             finding.headroom = headroom(c, finding.self_share)
         if finding.levels:
-            if finding.shape == LINEAR and c.low > 0 and finding.rate > 0.05:
+            if finding.shape == LINEAR and (c.low <= 0 or finding.rate > 0.05):
                 finding.shape = INCONCLUSIVE
             finding.decided = is_decided(finding, self._precision)
 

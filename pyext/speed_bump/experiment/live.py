@@ -23,6 +23,7 @@ from speed_bump.experiment.records import SLEEP, Census, Window
 from speed_bump.experiment.runner import CAPACITY, Runner, Slowed
 
 SAMPLE_NS = 1_000_000
+SLICE_NS = 50_000_000
 OFF, ON, ASLEEP = 0, 1, 2  # enum sb_window_mode
 # A program that ends when asked to needs no more than this.
 GRACE_S = 5.0
@@ -40,13 +41,18 @@ class Delay:
 
 @dataclass(frozen=True)
 class Planned:
-    """A pair of windows to make. Times are ns."""
+    """A pair of windows to make. Times are ns.
+
+    ``drain_ns`` is waited after the delays, for the program to catch up: what it could
+    not do in time it may do after them, faster than ever.
+    """
 
     delays: tuple[Delay, ...]
     mode: str
     on_first: bool
     length_ns: int
     washout_ns: int
+    drain_ns: int
     units: int
     washout_units: int
 
@@ -133,6 +139,7 @@ class Workload:
             self._output = tempfile.TemporaryFile()
             streams = Streams(stdin, self._output.fileno(), self._output.fileno())
         try:
+            _core.adopt_orphans(True)
             self._child = launch.start(
                 self._runner.command, environ, streams, self._add_probes
             )
@@ -173,12 +180,9 @@ class Workload:
             LaunchError: it never ran
         """
         assert self._child is not None
-        deadline = time.monotonic() + GRACE_S
         if self.is_running():
             self._child.signal(signal.SIGTERM)
-            while self.is_running() and time.monotonic() < deadline:
-                time.sleep(STEP_S)
-            if self.is_running():
+            if not wait_until(lambda: not self.is_running(), GRACE_S):
                 self._child.signal(signal.SIGKILL)
         return self.wait()
 
@@ -186,7 +190,10 @@ class Workload:
         """Wait for its end; LaunchError: it never ran."""
         assert self._child is not None
         if self.ended is None:
-            self.ended = self._child.wait()
+            try:
+                self.ended = self._child.wait()
+            finally:
+                end_orphans()
             if self._watched:
                 self._watched.finish()
         return self.ended
@@ -283,7 +290,7 @@ class Workload:
         self.look()
         before, units = self.calls(), self._windows.units()
         begin = time.monotonic_ns()
-        ticks, _, samples = self._sampler.run(ns, SAMPLE_NS)
+        ticks, samples = self._sample(begin + ns)
         clock_ns = time.monotonic_ns() - begin
         units = self._windows.units() - units
         calls = {
@@ -293,6 +300,18 @@ class Workload:
         }
         how = "stack samples" if self._sampled else ""
         return Census(at_ns, run, clock_ns, units, calls, ticks, samples, how)
+
+    def _sample(self, until_ns: int) -> tuple[int, dict[str, int]]:
+        """Look at the stacks; new functions are known from slice to slice."""
+        ticks = 0
+        samples: dict[str, int] = {}
+        while (left := until_ns - time.monotonic_ns()) > 0:
+            looks, _, found = self._sampler.run(min(left, SLICE_NS), SAMPLE_NS)
+            ticks += looks
+            for name, n in found.items():
+                samples[name] = samples.get(name, 0) + n
+            self._find_stacks()
+        return ticks, samples
 
     def _find_stacks(self) -> None:
         """Have the sampler look at processes that it does not know yet."""
@@ -337,20 +356,16 @@ class Workload:
             off = [(self._switch(d.name), OFF, 0, 0) for d in pair.delays]
             mode = ASLEEP if pair.mode == SLEEP else ON
             on = [(self._switch(d.name), mode, d.delay_ns, d.every) for d in pair.delays]
-            for switches in (on, off) if pair.on_first else (off, on):
-                windows.append(
-                    (
-                        pair.washout_ns,
-                        pair.washout_units,
-                        pair.length_ns,
-                        pair.units,
-                        switches,
-                    )
-                )
+            drain = max(pair.washout_ns, pair.drain_ns)
+            rest = (pair.washout_units, pair.length_ns, pair.units)
             if pair.on_first:
-                continue
-            # The next pair may be of others.
-            windows.append((0, 0, 0, 0, off))
+                windows.append((pair.washout_ns, *rest, on))
+                windows.append((drain, *rest, off))
+            else:
+                windows.append((pair.washout_ns, *rest, off))
+                windows.append((pair.washout_ns, *rest, on))
+                # The next pair may be of others.
+                windows.append((pair.drain_ns, 0, 0, 0, off))
         self.look()
         with ahead_of_others():
             read = iter([Window(*values) for values in self._windows.run(windows)])
@@ -361,6 +376,43 @@ class Workload:
             if not pair.on_first:
                 next(read)
         return found
+
+
+def children() -> list[int]:
+    """The processes that are ours to wait for."""
+    found: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        with (
+            suppress(OSError),
+            open(f"/proc/self/task/{thread}/children", encoding="ascii") as file,
+        ):
+            found += [int(pid) for pid in file.read().split()]
+    return found
+
+
+def end_orphans() -> None:
+    """End what the program left running, when it has ended itself.
+
+    Workers that it would have ended had it not been asked to end; they are children of
+    ours since their parents are gone. Nothing else of ours is running.
+    """
+    for number, grace_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, GRACE_S)):
+        for pid in children():
+            with suppress(OSError):
+                os.kill(pid, number)
+        if wait_until(_reap_orphans, grace_s):
+            break
+    _core.adopt_orphans(False)
+
+
+def _reap_orphans() -> bool:
+    """Whether none is left."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return False
+        except ChildProcessError:
+            return True
 
 
 def _layout_of(pid: int, layouts: dict[int, tuple[int, ...]]) -> tuple[int, ...] | None:

@@ -155,6 +155,7 @@ class Experiment:
     _request: Request | None = None
     _shams: int = 0
     _joint: dict[tuple[str, str], int] = field(default_factory=dict)
+    _lengths: dict[str, int] = field(default_factory=dict)
     _done: bool = False
     _last_census: float = 0.0
     _in_run: int = 0
@@ -442,7 +443,8 @@ class Experiment:
                 share = min(share, function.levels[0] / 2)
                 function.levels.insert(0, max(float(f"{share:.1e}"), LEAST_SHARE / 2))
                 climbs = True
-        waits = not measured and finding.shape == HINGE
+        known = {v.share for v in finding.levels if v.pairs >= PAIRS_AT_LEVEL}
+        waits = finding.shape == HINGE and not known.issuperset(function.levels)
         function.closed = finding.decided and not climbs and not waits
 
     def _climb(self, function: Function) -> bool:
@@ -511,14 +513,24 @@ class Experiment:
     # ------------------------------------------------------------------- making
 
     def _length(self, name: str) -> int:
-        """How long a window is for a function, ns."""
+        """How long a window is for a function, ns: the same all along."""
         if self.options.window_ns:
             return self.options.window_ns
+        if name not in self._lengths:
+            self._lengths[name] = self._choose_length(name)
+        return self._lengths[name]
+
+    def _choose_length(self, name: str) -> int:
         unit = max(self._unit_ns, 1.0)
         usual = min(max(USUAL_UNITS * unit, LEAST_WINDOW_NS), MOST_WINDOW_NS)
         calls = self._calls.get(name, 0.0)
         visits = VISITS * unit * max(1.0, 1 / calls if calls else 1.0)
-        return int(min(max(usual, visits), LONGEST_NS))
+        # Two digits, so that functions that are called alike have the same.
+        return int(float(f"{min(max(usual, visits), LONGEST_NS):.1e}"))
+
+    def _arm_length(self, arm: Arm) -> int:
+        own = max(self._length(name) for name in arm.names)
+        return max(min(own * arm.longer, LONGEST_NS), own)
 
     def _delay(self, name: str, share: float) -> Delay | None:
         """The delay of a call that adds up to a share per unit; None: too long."""
@@ -536,8 +548,7 @@ class Experiment:
         return Delay(name, max(int(delay_ns * every), 1), every)
 
     def _planned(self, arm: Arm) -> Planned:
-        length = max(self._length(name) for name in arm.names) * arm.longer
-        length = min(length, max(LONGEST_NS, self._length(arm.names[0])))
+        length = self._arm_length(arm)
         delays = [self._delay(name, arm.share) for name in arm.names]
         chosen = [d or Delay(n, 0) for d, n in zip(delays, arm.names, strict=True)]
         if arm.kind == SHAM:
@@ -549,6 +560,7 @@ class Experiment:
             # Not in step with whatever the program does at regular times.
             int(length * self._draw.uniform(0.9, 1.1)),
             length // 4,
+            int(length * _drain(arm)),
             VISITS,
             1,
         )
@@ -589,7 +601,7 @@ class Experiment:
 
     def _pair(self, arm: Arm, planned: Planned, at: int, off: Window, on: Window) -> Pair:
         # Lengths differ a little on purpose; what they were to be tells them apart.
-        length = max(self._length(name) for name in arm.names) * arm.longer
+        length = self._arm_length(arm)
         return Pair(
             at,
             self.runs,
@@ -680,7 +692,7 @@ class Experiment:
             assert delay is not None
             arm = Arm(SOLO, (name,), share)
             planned = Planned(
-                (delay,), SPIN, arms.index(name) < arms.index(None), 0, 0, 0, 0
+                (delay,), SPIN, arms.index(name) < arms.index(None), 0, 0, 0, 0, 0
             )
             pair = self._pair(arm, planned, self._now_ns(), base, window)
             self.writer.pair(Pair(**{**pair.__dict__, "length_ns": 0}))
@@ -720,6 +732,15 @@ class Experiment:
                 raise self.failed
             return None
         return result
+
+
+def _drain(arm: Arm) -> float:
+    """How long to wait after the delays, in parts of a window.
+
+    As long as what was injected in it, at most, and half as much again.
+    """
+    share = 0.0 if arm.kind == SHAM else arm.share * len(arm.names)
+    return 1.5 * share / (1 + share)
 
 
 def _exact(left: str, right: str, delay: Delay) -> Target:
