@@ -100,38 +100,54 @@ static void run(struct workload *load)
 	assert_int_equal(sb_windows_run(load->windows, NULL), 0);
 }
 
+/* Rounds of windows that a machine with other work may need for one that has its units. */
+#define MOST_ROUNDS 100
+
+/*
+ * Every other window has delays. One that is under way at a switch, one in each of two
+ * processes, ends and is counted after it. Whether the window had its units.
+ */
+static bool check_window(struct workload *load, size_t i)
+{
+	uint64_t n = value(load, i, SB_WINDOW_DELAYED);
+
+	assert_true(value(load, i, SB_WINDOW_CLOCK_NS) >= 5 * MS);
+	if (value(load, i, SB_WINDOW_UNITS) < 5)
+		return false;
+	assert_true(value(load, i, SB_WINDOW_HITS) >= 3);
+	assert_true(value(load, i, SB_WINDOW_TIME_NS) > 0);
+	if (!(i % 2)) {
+		assert_in_range(n, 0, 2);
+		return true;
+	}
+	assert_true(n >= 3);
+	assert_in_range(value(load, i, SB_WINDOW_REQUESTED_NS), (n - 2) * 100000,
+			(n + 2) * 100000);
+	assert_true(value(load, i, SB_WINDOW_MEASURED_NS) >= (n - 2) * 100000);
+	return true;
+}
+
 /* Delays of two processes come and go with the windows, and both are counted. */
 static void delays_come_and_go_with_windows(void **state)
 {
 	struct workload *load = *state;
 	int a = sb_windows_add_function(load->windows, "m:a");
+	unsigned int good[2] = { 0 };
 
 	assert_int_equal(sb_windows_add_function(load->windows, "m:a"), a);
 	assert_int_equal(sb_windows_count_point(load->windows, "point"), 0);
 	run_workers(load, 2);
-	for (int i = 0; i < 10; i++) {
-		plan(load, 5 * MS, 5);
-		set(load, a, i % 2 ? SB_WINDOW_SPIN : SB_WINDOW_OFF, 100000);
-	}
-	run(load);
-	assert_int_equal(sb_windows_done(load->windows), 10);
-	for (size_t i = 0; i < 10; i++) {
-		assert_true(value(load, i, SB_WINDOW_UNITS) >= 5);
-		assert_true(value(load, i, SB_WINDOW_HITS) > 0);
-		assert_true(value(load, i, SB_WINDOW_TIME_NS) > 0);
-		assert_true(value(load, i, SB_WINDOW_CLOCK_NS) >= 5 * MS);
-		if (i % 2) {
-			uint64_t n = value(load, i, SB_WINDOW_DELAYED);
-
-			assert_true(n > 0);
-			assert_int_equal(value(load, i, SB_WINDOW_REQUESTED_NS),
-					 n * 100000);
-			assert_true(value(load, i, SB_WINDOW_MEASURED_NS) >= n * 100000);
-		} else {
-			assert_int_equal(value(load, i, SB_WINDOW_DELAYED), 0);
-			assert_int_equal(value(load, i, SB_WINDOW_MEASURED_NS), 0);
+	for (int round = 0; round < MOST_ROUNDS && (good[0] < 5 || good[1] < 5); round++) {
+		for (int i = 0; i < 10; i++) {
+			plan(load, 5 * MS, 5);
+			set(load, a, i % 2 ? SB_WINDOW_SPIN : SB_WINDOW_OFF, 100000);
 		}
+		run(load);
+		assert_int_equal(sb_windows_done(load->windows), 10);
+		for (size_t i = 0; i < 10; i++)
+			good[i % 2] += check_window(load, i);
 	}
+	assert_true(good[0] >= 5 && good[1] >= 5);
 }
 
 /* A switch rules its own function, and is off when the run is over. */
@@ -146,9 +162,12 @@ static void a_switch_rules_its_own_function(void **state)
 	assert_int_not_equal(a, b);
 	sb_windows_count_point(load->windows, "point");
 	run_workers(load, 1);
-	plan(load, 5 * MS, 5);
-	set(load, a, SB_WINDOW_SPIN, 50000);
-	run(load);
+	for (int round = 0; round < MOST_ROUNDS && !delayed[0]; round++) {
+		plan(load, 5 * MS, 5);
+		set(load, a, SB_WINDOW_SPIN, 50000);
+		run(load);
+		delayed[0] = value(load, 0, SB_WINDOW_DELAYED);
+	}
 	for (int round = 0; round < 2; round++) {
 		list = sb_site_table_read(load->table);
 		for (size_t i = 0; i < sb_site_list_count(list); i++) {
@@ -174,22 +193,30 @@ static void a_switch_rules_its_own_function(void **state)
 static void calls_of_a_function_are_units(void **state)
 {
 	struct workload *load = *state;
-	uint64_t time, clock, units;
+	uint64_t time, units;
+	unsigned int good = 0;
 
 	assert_int_equal(sb_windows_count_function(load->windows, "m:unit"), 0);
 	run_workers(load, 1);
-	for (int i = 0; i < 8; i++)
-		plan(load, 4 * MS, 5);
-	run(load);
-	for (size_t i = 0; i < 8; i++) {
-		units = value(load, i, SB_WINDOW_UNITS);
-		time = value(load, i, SB_WINDOW_TIME_NS);
-		clock = value(load, i, SB_WINDOW_CLOCK_NS);
-		assert_true(units >= 5);
-		/* Each takes 200 us and more. Without stamps it would be the clock's. */
-		assert_true(time >= units * 200000);
-		assert_int_not_equal(time, clock);
+	for (int round = 0; round < MOST_ROUNDS && good < 8; round++) {
+		for (int i = 0; i < 8; i++)
+			plan(load, 4 * MS, 5);
+		run(load);
+		for (size_t i = 0; i < 8; i++) {
+			units = value(load, i, SB_WINDOW_UNITS);
+			time = value(load, i, SB_WINDOW_TIME_NS);
+			if (units < 5)
+				continue;
+			good++;
+			/*
+			 * Each takes 200 us and more. One may be counted whose stamp was
+			 * not there yet. Without stamps it would be the clock's.
+			 */
+			assert_true(time >= (units - 1) * 200000);
+			assert_int_not_equal(time, value(load, i, SB_WINDOW_CLOCK_NS));
+		}
 	}
+	assert_true(good >= 8);
 }
 
 /* Every third hit is delayed where a switch says so. */
@@ -206,7 +233,7 @@ static void every_third_hit(void **state)
 	run(load);
 	hits = value(load, 0, SB_WINDOW_HITS);
 	delayed = value(load, 0, SB_WINDOW_DELAYED);
-	assert_in_range(delayed, hits / 3 - 1, hits / 3 + 1);
+	assert_in_range(delayed + 1, hits / 3, hits / 3 + 2);
 }
 
 static uint64_t cpu_ns(pid_t pid)
