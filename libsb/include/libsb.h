@@ -111,6 +111,7 @@ SB_API size_t sb_elf_symbol_count(const struct sb_elf *elf);
 /** The @p index th symbol; belongs to @p elf. NULL with ERANGE. */
 SB_API const struct sb_symbol *sb_elf_symbol(const struct sb_elf *elf, size_t index);
 
+/** Name as it stands in the symbol table, mangled if it is. */
 SB_API const char *sb_symbol_name(const struct sb_symbol *sym);
 /** Version, such as "GLIBC_2.2.5", or NULL. */
 SB_API const char *sb_symbol_version(const struct sb_symbol *sym);
@@ -129,6 +130,7 @@ SB_API uint64_t sb_symbol_offset(const struct sb_symbol *sym);
 SB_API uint64_t sb_elf_probe_offset(struct sb_elf *elf, uint64_t offset);
 /** Size of the function in bytes, 0 if unknown. */
 SB_API uint64_t sb_symbol_size(const struct sb_symbol *sym);
+/** Whether its entry is the function or the resolver of one. */
 SB_API enum sb_symbol_kind sb_symbol_get_kind(const struct sb_symbol *sym);
 
 struct sb_places;
@@ -203,11 +205,13 @@ enum sb_spec_kind {
 SB_API struct sb_spec *sb_spec_parse(const char *text, enum sb_spec_dialect dialect,
 				     struct sb_error *err);
 SB_API void sb_spec_free(struct sb_spec *spec);
+/** What kind of target it names. */
 SB_API enum sb_spec_kind sb_spec_get_kind(const struct sb_spec *spec);
 /** Left side: module glob or path. */
 SB_API const char *sb_spec_left(const struct sb_spec *spec);
 /** Right side: qualname glob or symbol text. */
 SB_API const char *sb_spec_right(const struct sb_spec *spec);
+/** Bits SB_SPEC_* of the options that the text names. */
 SB_API unsigned int sb_spec_given(const struct sb_spec *spec);
 /** Options; 0 where sb_spec_given() has not their bit. */
 SB_API uint64_t sb_spec_delay_ns(const struct sb_spec *spec);
@@ -234,6 +238,7 @@ SB_API struct sb_specs *sb_specs_parse(const char *text, size_t length, const ch
 				       enum sb_spec_dialect dialect, struct sb_error *err);
 SB_API void sb_specs_free(struct sb_specs *specs);
 SB_API size_t sb_specs_count(const struct sb_specs *specs);
+/** The @p index th, which is below sb_specs_count(); belongs to @p specs. */
 SB_API const struct sb_spec *sb_specs_get(const struct sb_specs *specs, size_t index);
 
 /* --------------------------------------------------------------- patterns */
@@ -343,6 +348,7 @@ SB_API struct sb_site_table *sb_site_table_open(const char *path, struct sb_erro
 SB_API void sb_site_table_close(struct sb_site_table *table);
 /** The master switch, effective in all processes at their next hit. Thread-safe. */
 SB_API void sb_site_table_set_enabled(struct sb_site_table *table, bool enabled);
+/** Whether the master switch is on. */
 SB_API bool sb_site_table_enabled(const struct sb_site_table *table);
 /**
  * What the runtime's hook costs a call apart from the spin; taken off each delay.
@@ -413,6 +419,16 @@ SB_API struct sb_site *sb_site_get(struct sb_site_table *table, const char *name
  */
 SB_API void sb_site_hit(struct sb_site *site, uint64_t entry);
 
+/** How many code addresses a site keeps. */
+#define SB_SITE_CODES 4
+
+/**
+ * Note where this process has the code of the function that is @p site, for one who
+ * looks from outside which function runs. What it is an address of is the runtime's
+ * business. Of several the first SB_SITE_CODES are kept. Thread-safe.
+ */
+SB_API void sb_site_note_code(struct sb_site *site, uint64_t address);
+
 /**
  * Add @p n units of work to the progress point @p name of this process. -1 with
  * errno as sb_site_get(). Thread-safe.
@@ -433,12 +449,19 @@ SB_API void sb_site_list_free(struct sb_site_list *list);
 SB_API size_t sb_site_list_count(const struct sb_site_list *list);
 /** How many sites are missing because the table was full; make a larger one. */
 SB_API uint64_t sb_site_list_lost(const struct sb_site_list *list);
+/** A function or a progress point. */
 SB_API enum sb_site_kind sb_site_list_kind(const struct sb_site_list *list, size_t i);
+/** Its name, as it was given to sb_site_get() or sb_progress_add(). */
 SB_API const char *sb_site_list_name(const struct sb_site_list *list, size_t i);
+/** The process that it belongs to. */
 SB_API pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i);
+/** The number of its target, as its policy had it. */
 SB_API uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i);
 /** The delay in force, ns: its function's, its target's, or its own. */
 SB_API uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i);
+/** The @p n th noted address of its code, 0 where there is none. */
+SB_API uint64_t sb_site_list_code(const struct sb_site_list *list, size_t i,
+				  unsigned int n);
 /** Calls. */
 SB_API uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i);
 /** Calls that were delayed. */
@@ -478,6 +501,7 @@ struct sb_target_options {
 /** Targets to add in one call: a configuration object. */
 struct sb_batch;
 
+/** An empty batch, free with sb_batch_free(). NULL with ENOMEM. */
 SB_API struct sb_batch *sb_batch_new(void);
 SB_API void sb_batch_free(struct sb_batch *batch);
 /**
@@ -547,6 +571,7 @@ SB_API const char *sb_session_backend(const struct sb_session *session);
 SB_API const char *sb_session_caveat(const struct sb_session *session, size_t index);
 /** Bits of what it can do: those of SPEED_BUMP_FEATURE_* in the uapi header. */
 SB_API uint64_t sb_session_features(const struct sb_session *session);
+/** How many targets there may be at once. */
 SB_API uint32_t sb_session_max_targets(const struct sb_session *session);
 
 /**
@@ -590,15 +615,21 @@ SB_API struct sb_target_list *sb_session_list(struct sb_session *session,
 					      struct sb_error *err);
 SB_API void sb_target_list_free(struct sb_target_list *list);
 SB_API size_t sb_target_list_count(const struct sb_target_list *list);
+/** Its id; never 0, never used again. */
 SB_API uint64_t sb_target_list_id(const struct sb_target_list *list, size_t i);
 /** "PATH:SYMBOL" as it was added. */
 SB_API const char *sb_target_list_label(const struct sb_target_list *list, size_t i);
 /** SB_LIST_SESSION, _PERSISTENT or _OTHERS. */
 SB_API unsigned int sb_target_list_owner(const struct sb_target_list *list, size_t i);
+/** Offset in the file of the instruction. */
 SB_API uint64_t sb_target_list_offset(const struct sb_target_list *list, size_t i);
+/** The delay in force, ns. */
 SB_API uint64_t sb_target_list_delay_ns(const struct sb_target_list *list, size_t i);
+/** Every how many hits one is delayed, at least 1. */
 SB_API uint32_t sb_target_list_every(const struct sb_target_list *list, size_t i);
+/** Whether the target's own switch is on. */
 SB_API bool sb_target_list_enabled(const struct sb_target_list *list, size_t i);
+/** Whom it delays. */
 SB_API enum sb_scope sb_target_list_scope(const struct sb_target_list *list, size_t i);
 /** Root of the tree, or thread; 0 where it is dead or there is none. */
 SB_API pid_t sb_target_list_scope_id(const struct sb_target_list *list, size_t i);
@@ -630,11 +661,17 @@ SB_API struct sb_status *sb_session_status(struct sb_session *session,
 SB_API void sb_status_free(struct sb_status *status);
 /** The global switch, of the persistent targets. */
 SB_API bool sb_status_enabled(const struct sb_status *status);
+/** The delay of adds that name none, ns. */
 SB_API uint64_t sb_status_default_delay_ns(const struct sb_status *status);
+/** Hits of all targets since the module was loaded, removed ones included. */
 SB_API uint64_t sb_status_total_hits(const struct sb_status *status);
+/** Delay measured, ns, likewise. */
 SB_API uint64_t sb_status_total_delay_ns(const struct sb_status *status);
+/** Targets there are. */
 SB_API uint32_t sb_status_targets(const struct sb_status *status);
+/** How many of them are persistent. */
 SB_API uint32_t sb_status_persistent(const struct sb_status *status);
+/** Open sessions, the one that asks included. */
 SB_API uint32_t sb_status_sessions(const struct sb_status *status);
 /** Set the global switch. */
 SB_API int sb_session_set_global_enabled(struct sb_session *session, bool enabled,
@@ -642,6 +679,106 @@ SB_API int sb_session_set_global_enabled(struct sb_session *session, bool enable
 /** Set the delay of adds that name none. ERANGE over SB_MAX_DELAY_NS. */
 SB_API int sb_session_set_default_delay(struct sb_session *session, uint64_t delay_ns,
 					struct sb_error *err);
+
+/* ---------------------------------------------------------------- windows */
+
+/**
+ * An experiment inside a run: delays are switched while the program works, and what
+ * it did is read off between two switches, without it taking part.
+ *
+ * A *window* is a span of time with certain switches set. It begins with a washout, in
+ * which the program settles after the switching and nothing counts; then its length
+ * runs, and what was counted in it is its result. Windows are planned one after the
+ * other and then run in one call.
+ *
+ * Progress is the number of units of work done. Where a unit leaves a stamp (progress
+ * points and functions) the time of a window is from the last unit before its begin to
+ * the last before its end, so that a window has whole units; that is without bias as
+ * long as the program has settled, since both ends are cut the same way.
+ */
+struct sb_windows;
+
+/** What a switch does in a window. */
+enum sb_window_mode {
+	SB_WINDOW_OFF = 0, /**< counts */
+	SB_WINDOW_SPIN = 1, /**< delays as ever: holds the CPU */
+	SB_WINDOW_SLEEP = 2, /**< delays off the CPU; functions of a table only */
+};
+
+/** What is known of a window. Times are ns. */
+enum sb_window_value {
+	SB_WINDOW_BEGIN_NS = 1, /**< CLOCK_MONOTONIC, after the washout */
+	SB_WINDOW_CLOCK_NS, /**< how long it was */
+	SB_WINDOW_TIME_NS, /**< the time of its units; as CLOCK_NS without stamps */
+	SB_WINDOW_UNITS, /**< units of work done */
+	SB_WINDOW_HITS, /**< of its switches, together */
+	SB_WINDOW_DELAYED,
+	SB_WINDOW_REQUESTED_NS,
+	SB_WINDOW_MEASURED_NS,
+	SB_WINDOW_RUN_DELAY_NS, /**< threads of the processes waited for a CPU so long */
+	SB_WINDOW_STALL_NS, /**< some task of the machine waited for a CPU (PSI) */
+	SB_WINDOW_STEAL_NS, /**< the hypervisor ran others; counted in clock ticks */
+};
+
+/**
+ * @param session for native targets; NULL: there are none. Table and session must
+ *   outlive the result.
+ * @return NULL with ENOMEM. Free with sb_windows_free(); the switches stay as they are.
+ */
+SB_API struct sb_windows *sb_windows_new(struct sb_site_table *table,
+					 struct sb_session *session);
+SB_API void sb_windows_free(struct sb_windows *windows);
+/**
+ * A switch of a function of the table, called yet or not; off at first. The same
+ * number for the same name.
+ * @return its number, or -1 with errno as sb_site_table_set_function_enabled()
+ */
+SB_API int sb_windows_add_function(struct sb_windows *windows, const char *name);
+/** A switch of a native target, by its id. -1 with EINVAL (no session), ENOMEM. */
+SB_API int sb_windows_add_target(struct sb_windows *windows, uint64_t id);
+/** Units are those of a progress point; several sources add up. -1 as above. */
+SB_API int sb_windows_count_point(struct sb_windows *windows, const char *name);
+/** Units are the calls of a function of the table. */
+SB_API int sb_windows_count_function(struct sb_windows *windows, const char *name);
+/** Units are the hits of a native target; they leave no stamp. */
+SB_API int sb_windows_count_target(struct sb_windows *windows, uint64_t id);
+/** Have the run delay of a process, besides those that are in the table. */
+SB_API int sb_windows_add_process(struct sb_windows *windows, pid_t pid);
+
+/**
+ * Plan one more window.
+ * @param washout_ns at least so long, and @p washout_units units, are waited before it
+ * @param length_ns at least so long, and @p units units, it takes; for units it waits
+ *   up to four times its length
+ * @return 0, or -1 with ENOMEM
+ */
+SB_API int sb_windows_plan(struct sb_windows *windows, uint64_t washout_ns,
+			   unsigned int washout_units, uint64_t length_ns,
+			   unsigned int units);
+/**
+ * Set a switch in the window planned last; its counters are in the result. Switches
+ * that are not set are left as they are.
+ * @param delay_ns of a hit
+ * @param every delay each Nth hit; 0: as the site's policy says. Not of native targets
+ * @return 0, or -1 with EINVAL (no such switch, no window, mode not possible), ERANGE
+ */
+SB_API int sb_windows_set(struct sb_windows *windows, int number,
+			  enum sb_window_mode mode, uint64_t delay_ns, uint32_t every);
+/**
+ * Run what is planned; the plan is then empty, and the results are there until the
+ * next run. Blocks as long as it takes. Whatever was switched on is off at the end.
+ * @return 0, or -1 with errno of sb_session_set_delay() and the like
+ */
+SB_API int sb_windows_run(struct sb_windows *windows, struct sb_error *err);
+/** Forget what is planned, and the results. */
+SB_API void sb_windows_clear(struct sb_windows *windows);
+/** How many windows the last run made. */
+SB_API size_t sb_windows_done(const struct sb_windows *windows);
+/** 0 where there is no such window or value. */
+SB_API uint64_t sb_windows_value(const struct sb_windows *windows, size_t window,
+				 enum sb_window_value value);
+/** Units so far of all sources. Since the begin of the program, not of a window. */
+SB_API uint64_t sb_windows_units(struct sb_windows *windows);
 
 /* ----------------------------------------------------------------- module */
 
@@ -653,6 +790,7 @@ enum sb_module_state {
 	SB_MODULE_NOT_INSTALLED, /**< no module for this kernel */
 	SB_MODULE_BUILD_FAILED, /**< DKMS tried and failed */
 	SB_MODULE_REFUSED, /**< Secure Boot or lockdown refuses unsigned modules */
+	SB_MODULE_TOO_OLD, /**< the kernel is older than any the module is for */
 	SB_MODULE_NO_UPROBES, /**< the kernel has no uprobes */
 	SB_MODULE_NO_MODULES, /**< the kernel can't load modules */
 };
@@ -662,15 +800,19 @@ struct sb_diagnosis;
 /** Look at this machine. Free with sb_diagnosis_free(). NULL with ENOMEM. */
 SB_API struct sb_diagnosis *sb_module_diagnose(void);
 SB_API void sb_diagnosis_free(struct sb_diagnosis *diagnosis);
+/** The verdict. */
 SB_API enum sb_module_state sb_diagnosis_state(const struct sb_diagnosis *diagnosis);
 /** One line: what is the matter. */
 SB_API const char *sb_diagnosis_summary(const struct sb_diagnosis *diagnosis);
 /** What to do, lines separated by '\n'; "" if nothing. */
 SB_API const char *sb_diagnosis_advice(const struct sb_diagnosis *diagnosis);
-/** How many checks were made, and each: its name, whether it passed, a detail. */
+/** How many checks were made. */
 SB_API size_t sb_diagnosis_check_count(const struct sb_diagnosis *diagnosis);
+/** Name of the @p i th check; "" behind the last. */
 SB_API const char *sb_diagnosis_check_name(const struct sb_diagnosis *d, size_t i);
+/** Whether it passed. */
 SB_API bool sb_diagnosis_check_passed(const struct sb_diagnosis *d, size_t i);
+/** What was found, for people. */
 SB_API const char *sb_diagnosis_check_detail(const struct sb_diagnosis *d, size_t i);
 
 /**

@@ -127,9 +127,13 @@ static __attribute__((noinline, cold)) uint64_t adopt(struct sb_site *site,
 {
 	uint64_t mine = (uint64_t)load(&generation) << 32;
 	uint32_t index = take_slot(site->table, site);
+	struct site_slot *slots = site->table->slots;
 
 	store(&site->due, 0);
 	mine |= index;
+	/* A fork leaves the code where it is. */
+	for (int i = 0; i < SB_SITE_CODES && index < site->table->capacity; i++)
+		store(&slots[index].codes[i], load(&slots[(uint32_t)where].codes[i]));
 	if (atomic_compare_exchange_strong_explicit(&site->where, &where, mine,
 						    memory_order_acq_rel,
 						    memory_order_acquire)) {
@@ -174,20 +178,34 @@ static bool is_due(struct sb_site *site, uint64_t hit, uint32_t every, bool conc
 	return hit % every == 0;
 }
 
+/* Off the CPU for @ns: what a delay costs that takes no time from others. */
+static uint64_t sleep_until(uint64_t entry, uint64_t deadline)
+{
+	uint64_t ns = sb_clock_to_ns(deadline - entry);
+	struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000),
+				 .tv_nsec = (long)(ns % 1000000000) };
+	int saved = errno;
+
+	if ((int64_t)(deadline - entry) > 0)
+		while (nanosleep(&rest, &rest) && errno == EINTR)
+			;
+	errno = saved;
+	return sb_clock_stamp();
+}
+
 static __attribute__((noinline)) void delay_hit(struct sb_site *site,
 						struct site_counters *counters,
-						uint64_t entry, uint64_t hit)
+						uint64_t entry, uint64_t hit,
+						uint32_t state, uint64_t delay)
 {
 	struct sb_site_table *table = site->table;
 	bool concurrent = load(&table->concurrent);
-	uint32_t every = load(&site->every);
-	uint64_t delay, start, end, now, ticks, credit;
+	uint32_t every = load(&site->function->every);
+	uint64_t start, end, now, ticks, credit;
 
-	delay = load(&site->function->delay);
-	if (!delay)
-		delay = load(&site->target->delay);
-	delay = delay ? delay - 1 : load(&site->delay_ns);
-	if (!delay || (every > 1 && !is_due(site, hit, every, concurrent)))
+	if (!every)
+		every = load(&site->every);
+	if (every > 1 && !is_due(site, hit, every, concurrent))
 		return;
 	/* Others can write to this memory; a slip of theirs is no hang of ours. */
 	if (delay > SB_MAX_DELAY_NS)
@@ -203,17 +221,24 @@ static __attribute__((noinline)) void delay_hit(struct sb_site *site,
 	}
 	credit = load(&table->overhead_ticks) + sb_clock.exit_ticks;
 	ticks = sb_clock_to_ticks(delay);
-	now = sb_clock_spin(ticks > credit ? entry + ticks - credit : entry);
+	ticks = ticks > credit ? entry + ticks - credit : entry;
+	now = state == SITE_SLEEP ? sleep_until(entry, ticks) : sb_clock_spin(ticks);
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
 	add(&counters->measured_ns, sb_clock_to_ns(now - entry + credit), concurrent);
+}
+
+/* When a unit of work was done, for those who measure its time from outside. */
+static __attribute__((noinline)) void stamp(struct site_counters *counters)
+{
+	store(&counters->last_ns, sb_clock_monotonic(sb_clock_poll()));
 }
 
 void sb_site_hit(struct sb_site *site, uint64_t entry)
 {
 	struct site_slot *slot = slot_of(site);
 	struct site_counters *counters = &slot->counters[0];
-	uint64_t hit = 0;
+	uint64_t hit = 0, delay;
 	uint32_t state;
 
 	if (__builtin_expect(!load(&site->table->concurrent), 1)) {
@@ -230,12 +255,22 @@ void sb_site_hit(struct sb_site *site, uint64_t entry)
 	if (!load(&site->table->header->enabled))
 		return;
 	state = load(&site->function->state);
+	if (__builtin_expect(state & SITE_STAMP, 0)) {
+		stamp(counters);
+		state &= ~SITE_STAMP;
+	}
 	if (state == SITE_OWN)
 		state = load(&site->target->state);
 	if (state == SITE_OWN)
 		state = load(&site->state);
-	if (state == SITE_ON)
-		delay_hit(site, counters, entry, hit);
+	if (state != SITE_ON && state != SITE_SLEEP)
+		return;
+	delay = load(&site->function->delay);
+	if (!delay)
+		delay = load(&site->target->delay);
+	delay = delay ? delay - 1 : load(&site->delay_ns);
+	if (delay)
+		delay_hit(site, counters, entry, hit, state, delay);
 }
 
 /* -------------------------------------------------------------------- index */
@@ -409,15 +444,31 @@ struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
 	return get(table, SB_SITE_FUNCTION, name, &policy, err);
 }
 
+void sb_site_note_code(struct sb_site *site, uint64_t address)
+{
+	struct site_slot *slot = slot_of(site);
+
+	for (int i = 0; i < SB_SITE_CODES; i++) {
+		uint64_t there = 0;
+
+		if (atomic_compare_exchange_strong(&slot->codes[i], &there, address) ||
+		    there == address)
+			return;
+	}
+}
+
 int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)
 {
 	const struct sb_site_policy none = { .disabled = true };
 	struct sb_site *site = search(table, SB_SITE_PROGRESS, name, 0, site_hash(name));
+	struct site_counters *counters;
 
 	if (!site)
 		site = get(table, SB_SITE_PROGRESS, name, &none, NULL);
 	if (!site)
 		return -1;
-	add(&stripe_of(slot_of(site))->hits, n, true);
+	counters = stripe_of(slot_of(site));
+	add(&counters->hits, n, true);
+	stamp(counters);
 	return 0;
 }

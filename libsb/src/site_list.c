@@ -11,6 +11,7 @@ struct entry {
 	uint32_t target;
 	char *name;
 	uint64_t delay_ns, hits, delayed, requested_ns, measured_ns;
+	uint64_t codes[SB_SITE_CODES];
 };
 
 struct sb_site_list {
@@ -46,6 +47,8 @@ static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
 	entry->pid = (pid_t)slot->pid;
 	entry->target = slot->target;
 	entry->delay_ns = effective_delay(table, slot, function);
+	for (int i = 0; i < SB_SITE_CODES; i++)
+		entry->codes[i] = load(&slot->codes[i]);
 	for (int i = 0; i < SITE_STRIPES; i++) {
 		entry->hits += load(&slot->counters[i].hits);
 		entry->delayed += load(&slot->counters[i].delayed);
@@ -140,4 +143,9 @@ uint64_t sb_site_list_requested_ns(const struct sb_site_list *list, size_t i)
 uint64_t sb_site_list_measured_ns(const struct sb_site_list *list, size_t i)
 {
 	return list->entries[i].measured_ns;
+}
+
+uint64_t sb_site_list_code(const struct sb_site_list *list, size_t i, unsigned int n)
+{
+	return n < SB_SITE_CODES ? list->entries[i].codes[n] : 0;
 }

@@ -314,8 +314,7 @@ const char *site_table_name(const struct sb_site_table *table, uint32_t index)
 
 static void set_state(struct site_control *control, bool enabled)
 {
-	atomic_store_explicit(&control->state, enabled ? SITE_ON : SITE_OFF,
-			      memory_order_release);
+	site_control_set_state(control, enabled ? SITE_ON : SITE_OFF);
 }
 
 static int set_delay(struct site_control *control, uint64_t delay_ns)

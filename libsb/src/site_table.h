@@ -37,11 +37,14 @@ enum site_state {
 	SITE_OWN = 0, /* as the next one below says */
 	SITE_ON = 1,
 	SITE_OFF = 2,
+	SITE_SLEEP = 3, /* on, but off the CPU */
 };
 
+#define SITE_STAMP 16U /* with any state of a function: note when it was hit last */
+
 struct site_control {
-	_Atomic uint32_t state; /* enum site_state */
-	uint32_t reserved;
+	_Atomic uint32_t state; /* enum site_state, and SITE_STAMP */
+	_Atomic uint32_t every; /* 0: as the next one below says */
 	_Atomic uint64_t delay; /* ns + 1; 0: as the next one below says */
 };
 
@@ -71,6 +74,7 @@ struct site_counters {
 	_Atomic uint64_t delayed;
 	_Atomic uint64_t requested_ns;
 	_Atomic uint64_t measured_ns;
+	_Atomic uint64_t last_ns; /* CLOCK_MONOTONIC of the last hit, where noted */
 };
 
 struct site_slot {
@@ -79,6 +83,7 @@ struct site_slot {
 	uint32_t function;
 	uint32_t target;
 	_Atomic uint64_t delay_ns; /* the site's own */
+	_Atomic uint64_t codes[SB_SITE_CODES];
 	struct site_counters counters[SITE_STRIPES];
 };
 
@@ -133,6 +138,17 @@ static inline uint32_t site_slots_used(const struct sb_site_table *table)
 		atomic_load_explicit(&table->header->slots_used, memory_order_acquire);
 
 	return used < table->capacity ? used : table->capacity;
+}
+
+static inline void site_control_set_state(struct site_control *control,
+					  enum site_state state)
+{
+	uint32_t before = atomic_load_explicit(&control->state, memory_order_relaxed);
+
+	while (!atomic_compare_exchange_weak_explicit(
+		&control->state, &before, (before & SITE_STAMP) | (uint32_t)state,
+		memory_order_release, memory_order_relaxed))
+		;
 }
 
 static inline struct site_control *site_table_target(struct sb_site_table *table,

@@ -22,20 +22,20 @@ static void lock(struct session_object *object)
 	Py_END_ALLOW_THREADS
 }
 
-static void put(PyObject *self)
+void session_release(PyObject *self)
 {
 	PyThread_release_lock(((struct session_object *)self)->lock);
 }
 
-/* The session, nobody else's until put(); NULL with an exception. */
-static struct sb_session *get(PyObject *self)
+/* The session, nobody else's until session_release(); NULL with an exception. */
+struct sb_session *session_hold(PyObject *self)
 {
 	struct session_object *object = (struct session_object *)self;
 
 	lock(object);
 	if (object->session)
 		return object->session;
-	put(self);
+	session_release(self);
 	PyErr_SetString(PyExc_ValueError, "the session is closed");
 	return NULL;
 }
@@ -82,7 +82,7 @@ static PyObject *session_close(PyObject *self, PyObject *Py_UNUSED(none))
 	lock(object);
 	session = object->session;
 	object->session = NULL;
-	put(self);
+	session_release(self);
 	Py_BEGIN_ALLOW_THREADS sb_session_close(session);
 	Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
@@ -124,6 +124,10 @@ static int batch_put(struct sb_batch *batch, PyObject *target,
 	PyObject *path;
 	int code, places = -1;
 
+	if (!PyTuple_Check(target)) {
+		PyErr_SetString(PyExc_TypeError, "a target is a tuple");
+		return -1;
+	}
 	if (!PyArg_ParseTuple(target, "O&sKIKK", PyUnicode_FSConverter, &path, &symbol,
 			      &delay_ns, &opts.every, &start_ns, &duration_ns))
 		return -1;
@@ -178,7 +182,7 @@ static PyObject *added(const struct sb_batch *batch, const int *places, Py_ssize
 static PyObject *session_add(PyObject *self, PyObject *args)
 {
 	struct sb_target_options opts = { .sz = sizeof(opts) };
-	PyObject *targets, *result = NULL;
+	PyObject *given, *targets, *result = NULL;
 	struct sb_session *session;
 	struct sb_batch *batch = NULL;
 	int scope, enabled, code, failed;
@@ -186,12 +190,16 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 	int *places = NULL;
 	Py_ssize_t count;
 
-	if (!PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &targets, &scope,
+	if (!PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &given, &scope,
 			      &opts.scope_id, &enabled))
+		return NULL;
+	/* A path's __fspath__ and a number's __index__ may change the list. */
+	targets = PyList_AsTuple(given);
+	if (!targets)
 		return NULL;
 	opts.scope = (enum sb_scope)scope;
 	opts.flags = enabled ? 0 : SB_TARGET_DISABLED;
-	count = PyList_GET_SIZE(targets);
+	count = PyTuple_GET_SIZE(targets);
 	places = calloc((size_t)count + 1, sizeof(*places));
 	batch = sb_batch_new();
 	if (!batch || !places) {
@@ -199,17 +207,17 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 		goto out;
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {
-		places[i] = batch_put(batch, PyList_GET_ITEM(targets, i), &opts);
+		places[i] = batch_put(batch, PyTuple_GET_ITEM(targets, i), &opts);
 		if (places[i] < 0)
 			goto out;
 	}
-	session = get(self);
+	session = session_hold(self);
 	if (!session)
 		goto out;
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS failed = sb_session_add(session, batch, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS put(self);
+	Py_END_ALLOW_THREADS session_release(self);
 	if (failed) {
 		raise_os_error(err, code);
 		goto out;
@@ -219,27 +227,30 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 out:
 	sb_batch_free(batch);
 	free(places);
+	Py_DECREF(targets);
 	return result;
 }
 
 /* A malloc'd array of the ids in a list; NULL with an exception. */
 static uint64_t *read_ids(PyObject *list, size_t *count)
 {
+	PyObject *tuple = PyList_AsTuple(list); /* another thread may change the list */
 	uint64_t *ids;
 
-	*count = (size_t)PyList_GET_SIZE(list);
-	ids = calloc(*count + 1, sizeof(*ids));
-	if (!ids) {
-		PyErr_NoMemory();
+	if (!tuple)
 		return NULL;
-	}
-	for (size_t i = 0; i < *count; i++) {
-		ids[i] = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(list, (Py_ssize_t)i));
+	*count = (size_t)PyTuple_GET_SIZE(tuple);
+	ids = calloc(*count + 1, sizeof(*ids));
+	if (!ids)
+		PyErr_NoMemory();
+	for (size_t i = 0; ids && i < *count; i++) {
+		ids[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(tuple, (Py_ssize_t)i));
 		if (PyErr_Occurred()) {
 			free(ids);
-			return NULL;
+			ids = NULL;
 		}
 	}
+	Py_DECREF(tuple);
 	return ids;
 }
 
@@ -255,7 +266,7 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "O!:remove", &PyList_Type, &list))
 		return NULL;
 	ids = read_ids(list, &count);
-	session = ids ? get(self) : NULL;
+	session = ids ? session_hold(self) : NULL;
 	if (!session) {
 		free(ids);
 		return NULL;
@@ -263,7 +274,7 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS failed = sb_session_remove(session, ids, count, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS put(self);
+	Py_END_ALLOW_THREADS session_release(self);
 	free(ids);
 	if (failed)
 		return raise_os_error(err, code);
@@ -284,7 +295,7 @@ static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "O!p:set_targets_enabled", &PyList_Type, &list, &on))
 		return NULL;
 	ids = read_ids(list, &count);
-	session = ids ? get(self) : NULL;
+	session = ids ? session_hold(self) : NULL;
 	if (!session) {
 		free(ids);
 		return NULL;
@@ -293,7 +304,7 @@ static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 	Py_BEGIN_ALLOW_THREADS failed =
 		sb_session_set_targets_enabled(session, ids, count, on, err);
 	code = errno;
-	Py_END_ALLOW_THREADS put(self);
+	Py_END_ALLOW_THREADS session_release(self);
 	free(ids);
 	if (failed)
 		return raise_os_error(err, code);
@@ -318,7 +329,7 @@ static PyObject *target_tuple(const struct sb_target_list *list, size_t i)
 
 static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 {
-	struct sb_session *session = get(self);
+	struct sb_session *session = session_hold(self);
 	struct sb_target_list *list = NULL;
 	struct sb_error *err;
 	PyObject *result;
@@ -330,7 +341,7 @@ static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 	Py_BEGIN_ALLOW_THREADS list =
 		sb_session_list(session, SB_LIST_SESSION, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS put(self);
+	Py_END_ALLOW_THREADS session_release(self);
 	if (!list)
 		return raise_os_error(err, code);
 	sb_error_free(err);
@@ -344,19 +355,19 @@ static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 
 static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
 {
-	struct sb_session *session = get(self);
+	struct sb_session *session = session_hold(self);
 	PyObject *name;
 
 	if (!session)
 		return NULL;
 	name = PyUnicode_FromString(sb_session_backend(session));
-	put(self);
+	session_release(self);
 	return name;
 }
 
 static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
 {
-	struct sb_session *session = get(self);
+	struct sb_session *session = session_hold(self);
 	PyObject *list = session ? PyList_New(0) : NULL;
 	const char *text;
 
@@ -364,7 +375,7 @@ static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
 		if (list_put(list, PyUnicode_FromString(text)))
 			Py_CLEAR(list);
 	if (session)
-		put(self);
+		session_release(self);
 	return list;
 }
 

@@ -135,6 +135,11 @@ class Probes:
         _open.add(self)
 
     @property
+    def session(self) -> _core.Session:
+        """What the kernel knows us by."""
+        return self._session
+
+    @property
     def is_ours(self) -> bool:
         """Whether this process made it, and not one that it was forked from."""
         return self._owner == os.getpid()

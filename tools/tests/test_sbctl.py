@@ -372,65 +372,6 @@ def test_symbols_by_library_name(sbctl: Sbctl) -> None:
     assert "malloc" in sbctl("symbols", "libc.so.6", "malloc").stdout
 
 
-# ------------------------------------------------- man page and shell completion
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_man_page_has_every_option(sbctl: Sbctl, command: str) -> None:
-    page = (TOOLS / "sbctl.1").read_text().replace("\\-", "-")
-    sections = re.split(r"^\.S[SH] ", page, flags=re.M)
-    (section,) = [
-        s for s in sections if re.match(rf"(sbctl |.*\\fBsbctl ){command}\b", s)
-    ]
-    for option in options_of(sbctl(command, "--help").stdout) - {"--help"}:
-        assert option in section, option
-
-
-def complete(sbctl: Sbctl, line: str) -> list[str]:
-    script = f"""
-    . {TOOLS}/completion/sbctl.bash
-    compopt() {{ :; }}
-    COMP_LINE=$1 COMP_POINT=${{#1}}
-    read -ra COMP_WORDS <<<"$1"
-    [[ $1 == *' ' ]] && COMP_WORDS+=('')
-    COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-    _sbctl
-    printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
-    path = f"{sbctl.program.parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", script, "bash", line],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": path},
-        check=False,
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
-
-
-def test_bash_completion_of_commands(sbctl: Sbctl) -> None:
-    assert complete(sbctl, "sbctl ") == COMMANDS
-    assert complete(sbctl, "sbctl re") == ["remove"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_bash_completion_of_options(sbctl: Sbctl, command: str) -> None:
-    offered = {word.rstrip("=") for word in complete(sbctl, f"sbctl {command} --")}
-    assert offered == options_of(sbctl(command, "--help").stdout)
-
-
-def test_bash_completion_of_backends(sbctl: Sbctl) -> None:
-    assert complete(sbctl, "sbctl --backend ") == ["driver", "bpf", "auto"]
-    assert complete(sbctl, "sbctl --backend bpf re") == ["remove"]
-
-
-def test_bash_completion_of_symbols(sbctl: Sbctl, library: str) -> None:
-    words = complete(sbctl, f"sbctl add {library}:fixture_pl")
-    # The shell has split the word at the ':' and wants what comes behind.
-    assert words == ["fixture_plain"]
-
-
 def test_symbols_json_escapes(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b'/a"b\\c\n\xff.so'
     Path(os.fsdecode(name)).write_bytes(Path(library).read_bytes())

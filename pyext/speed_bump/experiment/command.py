@@ -20,7 +20,7 @@ from speed_bump.config import (
     parse_targets,
     read_targets,
 )
-from speed_bump.experiment import report
+from speed_bump.experiment import report, verbs
 from speed_bump.experiment.compare import Comparison, FailedRun
 from speed_bump.experiment.launch import LaunchError, Terminated, forwarding_signals
 from speed_bump.experiment.report import Ticker
@@ -87,37 +87,22 @@ def parser() -> argparse.ArgumentParser:
         help="the numbers for programs; - is stdout, and CMD's goes to stderr",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    run.set_defaults(parser=run)
+    run.set_defaults(parser=run, perform=run_command)
+    verbs.add(commands)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
     options = parser().parse_args(argv)
-    if options.command[:1] == ["--"]:
-        del options.command[0]
-    if not options.command:
-        options.parser.error("no command to run: speed-bump run [options] -- CMD")
-    if options.runs < 1:
-        options.parser.error("--runs: 1 or more")
+    if "command" in options:
+        if options.command[:1] == ["--"]:
+            del options.command[0]
+        if not options.command:
+            verb = options.verb
+            options.parser.error(f"no command to run: speed-bump {verb} [options] -- CMD")
     try:
-        targets, excludes = gather(options)
-        delay_ns = read_delay(options.delay)
-    except ConfigError as error:
-        options.parser.error(str(error))
-    if not targets:
-        options.parser.error("nothing to slow: give -t PATTERN, --targets or --native")
-    runner = Runner(
-        options.command,
-        excludes,
-        show_output=options.show_output or not options.compare,
-        to_stderr=options.json == "-",
-        again=options.compare,
-    )
-    measure = compare if options.compare else run_once
-    try:
-        with forwarding_signals(), open_json(options.json) as output, runner:
-            return measure(options, runner, targets, delay_ns, output)
+        return int(options.perform(options, gather_checked))
     except LaunchError as error:
         say(str(error))
         return error.status
@@ -128,6 +113,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Terminated as error:
         return error.status
+
+
+def run_command(options: argparse.Namespace, _: verbs.Gather) -> int:
+    """The verb ``run``."""
+    if options.runs < 1:
+        options.parser.error("--runs: 1 or more")
+    targets, excludes = gather_checked(options)
+    try:
+        delay_ns = read_delay(options.delay)
+    except ConfigError as error:
+        options.parser.error(str(error))
+    runner = Runner(
+        options.command,
+        excludes,
+        show_output=options.show_output or not options.compare,
+        to_stderr=options.json == "-",
+        again=options.compare,
+    )
+    measure = compare if options.compare else run_once
+    with forwarding_signals(), open_json(options.json) as output, runner:
+        return measure(options, runner, targets, delay_ns, output)
+
+
+def gather_checked(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
+    """``gather()``; what is wrong ends the program with a usage error."""
+    try:
+        targets, excludes = gather(options)
+    except ConfigError as error:
+        options.parser.error(str(error))
+    if not targets:
+        options.parser.error("nothing to slow: give -t PATTERN, --targets or --native")
+    return targets, excludes
 
 
 def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:

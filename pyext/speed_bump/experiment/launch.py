@@ -93,13 +93,60 @@ class Streams:
     stderr: int | None = None
 
 
+class Child:
+    """A program that was started and not waited for yet."""
+
+    def __init__(self, command: Sequence[str], pid: int, errors: int) -> None:
+        """Takes ``errors`` over, where it says why it could not be executed."""
+        self.pid = pid
+        self._command = command
+        self._errors = errors
+        self._begin = time.monotonic_ns()
+
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        done = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        return done is None
+
+    def signal(self, number: int) -> None:
+        """Send it a signal; before ``wait()`` only."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> Ended:
+        """Wait for its end.
+
+        Raises:
+            LaunchError: there was no such program, or it could not be executed
+            Terminated: a signal came while ``forwarding_signals``
+        """
+        status, interrupted = _wait(self.pid)
+        wall_ns = time.monotonic_ns() - self._begin
+        with os.fdopen(self._errors, "rb") as errors:
+            code = errors.read()
+        if _forwarding.received:
+            raise Terminated(_forwarding.received)
+        if code:
+            raise LaunchError(self._command[0], int(code))
+        return Ended(status, wall_ns, interrupted)
+
+
 def run(
     command: Sequence[str],
     environ: Mapping[str, str],
     streams: Streams,
     before_exec: Callable[[int], None],
 ) -> Ended:
-    """Run ``command`` to its end.
+    """Run ``command`` to its end: ``start()`` and ``wait()``."""
+    return start(command, environ, streams, before_exec).wait()
+
+
+def start(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    streams: Streams,
+    before_exec: Callable[[int], None],
+) -> Child:
+    """Start ``command``.
 
     Args:
         streams: where it reads and writes
@@ -107,7 +154,6 @@ def run(
             the kernel's delays are in force from its first instruction
 
     Raises:
-        LaunchError: there is no such program, or it can't be executed
         Terminated: a signal came while ``forwarding_signals``
     """
     gate_read, gate_write = os.pipe()
@@ -127,7 +173,7 @@ def run(
     os.close(error_write)
     try:
         before_exec(pid)
-        begin = time.monotonic_ns()
+        child = Child(command, pid, error_read)
         with suppress(BrokenPipeError):  # a signal ended it at the gate
             os.write(gate_write, b"!")
     except BaseException:
@@ -139,15 +185,7 @@ def run(
         raise
     finally:
         os.close(gate_write)
-    status, interrupted = _wait(pid)
-    wall_ns = time.monotonic_ns() - begin
-    with os.fdopen(error_read, "rb") as errors:
-        code = errors.read()
-    if _forwarding.received:
-        raise Terminated(_forwarding.received)
-    if code:
-        raise LaunchError(command[0], int(code))
-    return Ended(status, wall_ns, interrupted)
+    return child
 
 
 def _execute(

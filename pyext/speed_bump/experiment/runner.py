@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import select
 import shutil
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -198,11 +199,10 @@ class Runner:
             LaunchError: it can't be started
             NativeError: native functions can't be slowed
         """
-        self._runs += 1
-        stem = os.path.join(self.directory, str(self._runs))
+        stem = self.next_stem()
         python = [s for s in slowed if not s.target.native]
         kernel = [s for s in slowed if s.target.native]
-        self._write_targets(f"{stem}.targets", python)
+        self.write_targets(f"{stem}.targets", python)
         table = _core.Table(f"{stem}.table", CAPACITY)
         probes = native.Probes(0) if kernel else None
         try:
@@ -211,8 +211,22 @@ class Runner:
             if probes:
                 probes.close()
             table.close()
-            os.unlink(f"{stem}.table")
-            os.unlink(f"{stem}.targets")
+            self.remove(stem)
+
+    def next_stem(self) -> str:
+        """Where the next run has its files: a path that ends in its number."""
+        self._runs += 1
+        return os.path.join(self.directory, str(self._runs))
+
+    def remove(self, stem: str) -> None:
+        """Remove the files of a run."""
+        for path in glob.glob(f"{glob.escape(stem)}.*"):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def stdin(self) -> int | None:
+        """What the next run reads, from its beginning; None: what we read."""
+        return self._input.rewound() if self._input else None
 
     def _run(
         self,
@@ -226,8 +240,8 @@ class Runner:
             if probes:
                 add_native(probes, pid, kernel)
 
-        environ = self._environ(stem)
-        stdin = self._input.rewound() if self._input else None
+        environ = self.environ(stem)
+        stdin = self.stdin()
         if self.show_output:
             streams = Streams(stdin, 2 if self.to_stderr else None)
             ended = launch.run(self.command, environ, streams, add_probes)
@@ -253,7 +267,8 @@ class Runner:
             output,
         )
 
-    def _write_targets(self, path: str, python: list[Slowed]) -> None:
+    def write_targets(self, path: str, python: list[Slowed]) -> None:
+        """Write the target file of a run."""
         # Every process pays the same for start-up and hook, the baseline's too: what it
         # has in force is that nothing matches.
         lines = [line(s) for s in python] or ["!*:*"]
@@ -261,7 +276,8 @@ class Runner:
         with open(path, "wb") as file:
             file.write(os.fsencode("".join(f"{text}\n" for text in lines)))
 
-    def _environ(self, stem: str) -> dict[str, str]:
+    def environ(self, stem: str) -> dict[str, str]:
+        """What a run of the program is told, its files being those of ``stem``."""
         environ = dict(os.environ)
         environ["SPEED_BUMP_TARGETS"] = f"{stem}.targets"
         environ["SPEED_BUMP_TABLE"] = f"{stem}.table"

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* How much the threads of a workload, and the machine, waited for a CPU. */
+#ifndef SB_WINDOW_PRESSURE_H
+#define SB_WINDOW_PRESSURE_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pressure;
+
+struct pressure_reading {
+	uint64_t run_delay_ns, stall_ns, steal_ns;
+};
+
+/* NULL with ENOMEM. What the machine does not tell of stays 0. */
+struct pressure *pressure_open(void);
+void pressure_close(struct pressure *pressure);
+/* Look which threads @pids have now. */
+void pressure_watch(struct pressure *pressure, const pid_t *pids, size_t count);
+struct pressure_reading pressure_read(struct pressure *pressure);
+
+#endif

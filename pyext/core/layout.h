@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where this interpreter keeps which code its threads run, for a reader in another
+ * process (sampler.c). Worked out by the compiler from CPython's own headers.
+ */
+#ifndef CORE_LAYOUT_H
+#define CORE_LAYOUT_H
+
+#include <stdint.h>
+
+struct layout {
+	uint64_t head; /* address of the pointer to the first interpreter */
+	/* Offsets. */
+	uint64_t interpreter_next, interpreter_threads;
+	uint64_t thread_next, thread_frame;
+	uint64_t indirect; /* thread_frame leads to a pointer to the frame, so far in; or -1 */
+	uint64_t frame_code, frame_previous;
+};
+
+struct layout layout_get(void);
+
+#endif

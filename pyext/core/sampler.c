@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Self time by sampling. At each tick the stack of each Python thread of the workload is
+ * read out of its memory, from here: the workload does nothing for it and does not stop.
+ * A tick counts for the innermost function on the stack that is in the site table, so
+ * that a function has its own time and that of what it calls, less that of the functions
+ * there that are in the table themselves.
+ *
+ * What is read may change meanwhile. A pointer that led astray ends that stack, and what
+ * is found counts only where it is the address of a code object that the workload itself
+ * gave; so a rare sample is wrong, and no more.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "errors.h"
+#include "layout.h"
+#include "libsb.h"
+#include "sampler.h"
+#include "table.h"
+
+#define MOST_THREADS 256
+#define MOST_FRAMES  256
+#define LAYOUT_WORDS (sizeof(struct layout) / sizeof(uint64_t))
+#define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
+
+struct process {
+	pid_t pid;
+	struct layout layout;
+	uint64_t looked, failed;
+};
+
+/* A code object of a process, and the site it is. */
+struct code {
+	pid_t pid;
+	uint64_t address;
+	size_t site;
+};
+
+struct sampler_object {
+	PyObject_HEAD PyObject *table; /* held */
+	struct process *processes;
+	size_t process_count;
+	_Atomic int busy;
+};
+
+struct sampling {
+	struct code *codes; /* sorted */
+	size_t code_count;
+	uint64_t *samples; /* of each site of the list */
+	uint64_t ticks, stacks;
+};
+
+static int remote(pid_t pid, uint64_t address, void *to, size_t size)
+{
+	struct iovec here = { to, size }, there = { (void *)(uintptr_t)address, size };
+
+	return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size ? 0 : -1;
+}
+
+static uint64_t word_at(pid_t pid, uint64_t address, int *failed)
+{
+	uint64_t word = 0;
+
+	if (!address || remote(pid, address, &word, sizeof(word)))
+		*failed = 1;
+	return word;
+}
+
+static int compare_codes(const void *a, const void *b)
+{
+	const struct code *x = a, *y = b;
+
+	if (x->pid != y->pid)
+		return x->pid < y->pid ? -1 : 1;
+	return (x->address > y->address) - (x->address < y->address);
+}
+
+static void sample_thread(struct sampling *sampling, const struct process *process,
+			  uint64_t thread)
+{
+	const struct layout *layout = &process->layout;
+	struct code key = { .pid = process->pid };
+	int failed = 0;
+	uint64_t frame;
+
+	frame = word_at(process->pid, thread + layout->thread_frame, &failed);
+	if (layout->indirect != UINT64_MAX && !failed)
+		frame = word_at(process->pid, frame + layout->indirect, &failed);
+	for (int i = 0; i < MOST_FRAMES && frame && !failed; i++) {
+		const struct code *found;
+
+		key.address = word_at(process->pid, frame + layout->frame_code,
+				      &failed) &
+			      ~TAG_BITS;
+		found = bsearch(&key, sampling->codes, sampling->code_count, sizeof(key),
+				compare_codes);
+		if (found) {
+			sampling->samples[found->site]++;
+			break;
+		}
+		frame = word_at(process->pid, frame + layout->frame_previous, &failed);
+	}
+	sampling->stacks++;
+}
+
+static void sample_process(struct sampling *sampling, struct process *process)
+{
+	const struct layout *layout = &process->layout;
+	uint64_t interpreter, thread;
+	int failed = 0, threads = 0;
+
+	process->looked++;
+	interpreter = word_at(process->pid, layout->head, &failed);
+	while (interpreter && !failed && threads < MOST_THREADS) {
+		thread = word_at(process->pid, interpreter + layout->interpreter_threads,
+				 &failed);
+		while (thread && !failed && threads++ < MOST_THREADS) {
+			sample_thread(sampling, process, thread);
+			thread = word_at(process->pid, thread + layout->thread_next,
+					 &failed);
+		}
+		if (failed)
+			break;
+		interpreter = word_at(process->pid,
+				      interpreter + layout->interpreter_next, &failed);
+	}
+	process->failed += failed && !threads;
+}
+
+static void sample(struct sampler_object *self, struct sampling *sampling, uint64_t ns,
+		   uint64_t interval_ns)
+{
+	struct timespec now;
+	uint64_t next, end, clock;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	end = clock + ns;
+	for (next = clock; next < end;) {
+		struct timespec until = { .tv_sec = (time_t)(next / 1000000000),
+					  .tv_nsec = (long)(next % 1000000000) };
+
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+		for (size_t i = 0; i < self->process_count; i++)
+			sample_process(sampling, &self->processes[i]);
+		sampling->ticks++;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		clock = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+		/* Not a tick in lockstep with what the program does each millisecond. */
+		next += interval_ns / 2 + (uint64_t)rand() % interval_ns;
+		if (next < clock)
+			next = clock + interval_ns / 4;
+	}
+}
+
+/* Sampler(table) */
+static PyObject *sampler_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = { "table", NULL };
+	PyObject *table, *module, *table_type;
+	struct sampler_object *self;
+	int good;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Sampler", names, &table))
+		return NULL;
+	module = PyType_GetModule(type);
+	table_type = module ? PyObject_GetAttrString(module, "Table") : NULL;
+	good = table_type ? PyObject_IsInstance(table, table_type) : -1;
+	Py_XDECREF(table_type);
+	if (good <= 0)
+		return good ? NULL : PyErr_Format(PyExc_TypeError, "not a Table");
+	if (table_hold(table))
+		return NULL;
+	self = (struct sampler_object *)type->tp_alloc(type, 0);
+	if (!self) {
+		table_release(table);
+		return NULL;
+	}
+	self->table = Py_NewRef(table);
+	return (PyObject *)self;
+}
+
+static void sampler_dealloc(PyObject *object)
+{
+	struct sampler_object *self = (struct sampler_object *)object;
+	PyTypeObject *type = Py_TYPE(object);
+
+	if (self->table)
+		table_release(self->table);
+	Py_XDECREF(self->table);
+	free(self->processes);
+	type->tp_free(object);
+	Py_DECREF(type);
+}
+
+static int take(struct sampler_object *self)
+{
+	if (!atomic_exchange(&self->busy, 1))
+		return 0;
+	PyErr_SetString(PyExc_RuntimeError, "another thread uses this sampler");
+	return -1;
+}
+
+/* add(pid, layout): look at this process too; whether its memory can be read. */
+static PyObject *sampler_add(PyObject *object, PyObject *args)
+{
+	struct sampler_object *self = (struct sampler_object *)object;
+	struct process process = { 0 }, *larger;
+	uint64_t *words = (uint64_t *)&process.layout;
+	PyObject *layout;
+	int pid, failed = 0;
+
+	if (!PyArg_ParseTuple(args, "iO!:add", &pid, &PyTuple_Type, &layout))
+		return NULL;
+	if ((size_t)PyTuple_GET_SIZE(layout) != LAYOUT_WORDS)
+		return PyErr_Format(PyExc_ValueError, "not a layout");
+	process.pid = pid;
+	for (size_t i = 0; i < LAYOUT_WORDS; i++)
+		words[i] = PyLong_AsUnsignedLongLong(
+			PyTuple_GET_ITEM(layout, (Py_ssize_t)i));
+	if (PyErr_Occurred())
+		return NULL;
+	if (!word_at(pid, process.layout.head, &failed) || failed)
+		Py_RETURN_FALSE;
+	if (take(self))
+		return NULL;
+	larger = realloc(self->processes,
+			 (self->process_count + 1) * sizeof(*self->processes));
+	if (larger) {
+		self->processes = larger;
+		self->processes[self->process_count++] = process;
+	}
+	atomic_store(&self->busy, 0);
+	if (!larger)
+		return PyErr_NoMemory();
+	Py_RETURN_TRUE;
+}
+
+static int read_codes(struct sampling *sampling, const struct sb_site_list *list)
+{
+	size_t sites = sb_site_list_count(list);
+	uint64_t address;
+
+	sampling->samples = calloc(sites + 1, sizeof(*sampling->samples));
+	sampling->codes = calloc(sites * SB_SITE_CODES + 1, sizeof(*sampling->codes));
+	if (!sampling->samples || !sampling->codes)
+		return -1;
+	for (size_t i = 0; i < sites; i++) {
+		for (unsigned int j = 0; j < SB_SITE_CODES; j++) {
+			address = sb_site_list_code(list, i, j);
+			if (address)
+				sampling->codes[sampling->code_count++] = (struct code){
+					sb_site_list_pid(list, i), address, i
+				};
+		}
+	}
+	qsort(sampling->codes, sampling->code_count, sizeof(*sampling->codes),
+	      compare_codes);
+	return 0;
+}
+
+/* {name: samples}, of all processes together. */
+static PyObject *by_name(const struct sampling *sampling, const struct sb_site_list *list)
+{
+	PyObject *names = PyDict_New();
+
+	for (size_t i = 0; names && i < sb_site_list_count(list); i++) {
+		PyObject *name, *before, *sum = NULL;
+
+		if (!sampling->samples[i])
+			continue;
+		name = PyUnicode_DecodeFSDefault(sb_site_list_name(list, i));
+		before = name ? PyDict_GetItemWithError(names, name) : NULL;
+		if (!PyErr_Occurred())
+			sum = PyLong_FromUnsignedLongLong(
+				sampling->samples[i] +
+				(before ? PyLong_AsUnsignedLongLong(before) : 0));
+		if (!sum || PyDict_SetItem(names, name, sum))
+			Py_CLEAR(names);
+		Py_XDECREF(sum);
+		Py_XDECREF(name);
+	}
+	return names;
+}
+
+/* run(ns, interval_ns): (ticks, stacks, {name: samples}) */
+static PyObject *sampler_run(PyObject *object, PyObject *args)
+{
+	struct sampler_object *self = (struct sampler_object *)object;
+	struct sampling sampling = { 0 };
+	struct sb_site_list *list = NULL;
+	unsigned long long ns, interval_ns;
+	PyObject *found = NULL;
+
+	if (!PyArg_ParseTuple(args, "KK:run", &ns, &interval_ns))
+		return NULL;
+	if (!interval_ns)
+		return PyErr_Format(PyExc_ValueError, "an interval of 0");
+	if (take(self))
+		return NULL;
+	list = sb_site_table_read(table_get(self->table));
+	if (list && !read_codes(&sampling, list)) {
+		Py_BEGIN_ALLOW_THREADS sample(self, &sampling, ns, interval_ns);
+		Py_END_ALLOW_THREADS found = by_name(&sampling, list);
+	} else {
+		PyErr_NoMemory();
+	}
+	atomic_store(&self->busy, 0);
+	sb_site_list_free(list);
+	free(sampling.codes);
+	free(sampling.samples);
+	if (!found)
+		return NULL;
+	return Py_BuildValue("(KKN)", (unsigned long long)sampling.ticks,
+			     (unsigned long long)sampling.stacks, found);
+}
+
+PyObject *sampler_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct layout layout = layout_get();
+	const uint64_t *words = (const uint64_t *)&layout;
+	PyObject *tuple = PyTuple_New(LAYOUT_WORDS);
+
+	for (size_t i = 0; tuple && i < LAYOUT_WORDS; i++) {
+		PyObject *word = PyLong_FromUnsignedLongLong(words[i]);
+
+		if (word)
+			PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, word);
+		else
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
+static PyMethodDef sampler_methods[] = {
+	{ "add", sampler_add, METH_VARARGS, NULL },
+	{ "run", sampler_run, METH_VARARGS, NULL },
+	{ NULL, NULL, 0, NULL },
+};
+
+static PyType_Slot sampler_slots[] = {
+	{ Py_tp_new, sampler_new },
+	{ Py_tp_dealloc, sampler_dealloc },
+	{ Py_tp_methods, sampler_methods },
+	{ 0, NULL },
+};
+
+PyType_Spec sampler_spec = {
+	.name = "speed_bump._core.Sampler",
+	.basicsize = sizeof(struct sampler_object),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = sampler_slots,
+};

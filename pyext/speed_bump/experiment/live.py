@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: MIT
+"""A program while it runs: its delays are switched, its counters read, from here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO
+
+from speed_bump import _core, native
+from speed_bump.config import Config, Target
+from speed_bump.control import PROCESS_POINT
+from speed_bump.experiment import launch
+from speed_bump.experiment.launch import Ended, Streams
+from speed_bump.experiment.output import Watched
+from speed_bump.experiment.progress import Progress
+from speed_bump.experiment.records import SLEEP, Census, Window
+from speed_bump.experiment.runner import CAPACITY, Runner, Slowed
+
+SAMPLE_NS = 1_000_000
+SLICE_NS = 50_000_000
+OFF, ON, ASLEEP = 0, 1, 2  # enum sb_window_mode
+# A program that ends when asked to needs no more than this.
+GRACE_S = 5.0
+STEP_S = 0.02
+
+
+@dataclass(frozen=True)
+class Delay:
+    """What a function is delayed by: ns of every ``every`` th call."""
+
+    name: str
+    delay_ns: int
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A pair of windows to make. Times are ns.
+
+    ``drain_ns`` is waited after the delays, for the program to catch up: what it could
+    not do in time it may do after them, faster than ever.
+    """
+
+    delays: tuple[Delay, ...]
+    mode: str
+    on_first: bool
+    length_ns: int
+    washout_ns: int
+    drain_ns: int
+    units: int
+    washout_units: int
+
+
+@contextmanager
+def ahead_of_others() -> Iterator[None]:
+    """While inside this thread is woken on time, where that is allowed.
+
+    Late switching does no harm to the estimates, since times are measured, but windows
+    get longer than they were to be.
+    """
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(1))
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setscheduler(0, *before)
+
+
+class Workload:
+    """One run of the program, with all targets counting and none delayed until asked.
+
+    Use as a context manager: at its end the program is, too.
+
+    Args:
+        runner: where its files are and what it is told
+        targets: the candidates; native ones need the device
+        progress: what a unit of work is
+    """
+
+    def __init__(
+        self, runner: Runner, targets: Sequence[Target], progress: Progress
+    ) -> None:
+        """Nothing is started yet."""
+        self._runner = runner
+        self._targets = targets
+        self._progress = progress
+        self._stem = runner.next_stem()
+        self._python = [t for t in [*targets, *progress.functions] if not t.native]
+        self._kernel = [t for t in [*targets, *progress.targets] if t.native]
+        self._table = _core.Table(f"{self._stem}.table", CAPACITY)
+        self._probes = native.Probes(0) if self._kernel else None
+        session = self._probes.session if self._probes else None
+        self._windows = _core.Windows(self._table, session)
+        self._sampler = _core.Sampler(self._table)
+        self._sampled: set[int] = set()
+        self._counted: set[str] = set()
+        self._switches: dict[str, int] = {}
+        self._natives: dict[str, int] = {}
+        self._child: launch.Child | None = None
+        self._watched: Watched | None = None
+        self._output: IO[bytes] | None = None
+        self.ended: Ended | None = None
+        for name in progress.points:
+            self._windows.count_point(name)
+
+    # ------------------------------------------------------------------ life
+
+    def __enter__(self) -> Workload:
+        """Start the program.
+
+        Raises:
+            NativeError: native functions can't be slowed
+        """
+        self._runner.write_targets(
+            f"{self._stem}.targets", [Slowed(t, 0) for t in self._python]
+        )
+        environ = self._runner.environ(self._stem)
+        stdin = self._runner.stdin()
+        if self._progress.regex:
+            self._watched = Watched(
+                self._progress.regex, self._count_line, self._runner.show_output
+            )
+            streams = Streams(stdin, self._watched.stdout, self._watched.stdout)
+        elif self._runner.show_output:
+            streams = Streams(stdin, 2 if self._runner.to_stderr else None)
+        else:
+            self._output = tempfile.TemporaryFile()
+            streams = Streams(stdin, self._output.fileno(), self._output.fileno())
+        try:
+            _core.adopt_orphans(True)
+            self._child = launch.start(
+                self._runner.command, environ, streams, self._add_probes
+            )
+            self._windows.add_process(self._child.pid)
+            if self._watched:
+                self._watched.start()
+        except BaseException:
+            self._clean()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """End the program and leave nothing behind."""
+        try:
+            if self.ended is None and self._child:
+                self.stop()
+        finally:
+            self._clean()
+
+    def _clean(self) -> None:
+        if self._watched:
+            self._watched.close()
+        if self._output:
+            self._output.close()
+        if self._probes:
+            self._probes.close()
+        # The table is used by the windows, and closed with them.
+        self._runner.remove(self._stem)
+
+    def is_running(self) -> bool:
+        """Whether the program has not ended."""
+        return self.ended is None and self._child is not None and self._child.is_running()
+
+    def stop(self) -> Ended:
+        """Ask it to end, make it if it does not, and wait.
+
+        Raises:
+            LaunchError: it never ran
+        """
+        assert self._child is not None
+        if self.is_running():
+            self._child.signal(signal.SIGTERM)
+            if not wait_until(lambda: not self.is_running(), GRACE_S):
+                self._child.signal(signal.SIGKILL)
+        return self.wait()
+
+    def wait(self) -> Ended:
+        """Wait for its end; LaunchError: it never ran."""
+        assert self._child is not None
+        if self.ended is None:
+            try:
+                self.ended = self._child.wait()
+            finally:
+                end_orphans()
+            if self._watched:
+                self._watched.finish()
+        return self.ended
+
+    def output(self) -> bytes:
+        """What it wrote where that was not shown."""
+        if self._watched:
+            return self._watched.output()
+        if self._output is None:
+            return b""
+        self._output.seek(0)
+        return self._output.read()
+
+    # -------------------------------------------------------------- counting
+
+    def _count_line(self, count: int) -> None:
+        self._table.progress(self._progress.points[0], count)
+
+    def _add_probes(self, pid: int) -> None:
+        if not self._probes:
+            return
+        self._probes.scope_to(pid)
+        places = self._probes.add(
+            [native.from_target(t, Config(delay_ns=0)) for t in self._kernel],
+            enabled=False,
+        )
+        for place, label, index in places:
+            target = self._kernel[index]
+            if target in self._progress.targets:
+                self._windows.count_target(place)
+            else:
+                self._natives[label] = place
+
+    @property
+    def processes(self) -> int:
+        """How many Python processes reported in."""
+        return sum(
+            site[5]
+            for site in self._table.read()
+            if site[0] == _core.SB_SITE_PROGRESS and site[1] == PROCESS_POINT
+        )
+
+    def units(self) -> int:
+        """Units of work done so far. Finds out about new functions that count some."""
+        self.look()
+        return self._windows.units()
+
+    def points(self) -> dict[str, int]:
+        """The units of each ``speed_bump.progress()`` point."""
+        found: dict[str, int] = {}
+        for kind, name, _, _, _, hits, *_ in self._table.read():
+            if kind == _core.SB_SITE_PROGRESS and name != PROCESS_POINT:
+                found[name] = found.get(name, 0) + hits
+        return found
+
+    def count(self, point: str) -> None:
+        """Units are those of this point, too."""
+        self._windows.count_point(point)
+
+    def look(self) -> None:
+        """See whether functions were called since that units are counted by."""
+        if not self._progress.functions:
+            return
+        for kind, name, *_ in self._table.read():
+            if (
+                kind == _core.SB_SITE_FUNCTION
+                and name not in self._counted
+                and self._progress.is_counted(name)
+            ):
+                self._counted.add(name)
+                self._windows.count_function(name)
+
+    def calls(self) -> dict[str, int]:
+        """The calls of each candidate so far, of those that were called."""
+        found: dict[str, int] = {}
+        first_progress = len([t for t in self._targets if not t.native])
+        for kind, name, _, target, _, hits, *_ in self._table.read():
+            if kind == _core.SB_SITE_FUNCTION and target < first_progress and hits:
+                found[name] = found.get(name, 0) + hits
+        if self._probes:
+            for f in self._probes.read():
+                if f.calls and f.name in self._natives:
+                    found[f.name] = found.get(f.name, 0) + f.calls
+        return found
+
+    @property
+    def lost(self) -> int:
+        """How many functions found no room to be counted."""
+        return self._table.lost
+
+    def census(self, ns: int, at_ns: int, run: int) -> Census:
+        """Count and sample for so long, while nothing is delayed."""
+        self._find_stacks()
+        self.look()
+        before, units = self.calls(), self._windows.units()
+        begin = time.monotonic_ns()
+        ticks, samples = self._sample(begin + ns)
+        clock_ns = time.monotonic_ns() - begin
+        units = self._windows.units() - units
+        calls = {
+            name: count - before.get(name, 0)
+            for name, count in self.calls().items()
+            if count > before.get(name, 0)
+        }
+        how = "stack samples" if self._sampled else ""
+        return Census(at_ns, run, clock_ns, units, calls, ticks, samples, how)
+
+    def _sample(self, until_ns: int) -> tuple[int, dict[str, int]]:
+        """Look at the stacks; new functions are known from slice to slice."""
+        ticks = 0
+        samples: dict[str, int] = {}
+        while (left := until_ns - time.monotonic_ns()) > 0:
+            looks, _, found = self._sampler.run(min(left, SLICE_NS), SAMPLE_NS)
+            ticks += looks
+            for name, n in found.items():
+                samples[name] = samples.get(name, 0) + n
+            self._find_stacks()
+        return ticks, samples
+
+    def _find_stacks(self) -> None:
+        """Have the sampler look at processes that it does not know yet."""
+        layouts: dict[int, tuple[int, ...]] = {}
+        directory, stem = os.path.split(self._stem)
+        prefix = f"{stem}.table.layout."
+        for name in os.listdir(directory):
+            if name.startswith(prefix):
+                with open(os.path.join(directory, name), encoding="ascii") as file:
+                    words = tuple(int(word) for word in file.read().split())
+                if words:
+                    layouts[int(name.removeprefix(prefix))] = words
+        pids = {site[2] for site in self._table.read()} | set(layouts)
+        for pid in sorted(pids - self._sampled):
+            layout = _layout_of(pid, layouts)
+            if layout and self._sampler.add(pid, layout):
+                self._sampled.add(pid)
+
+    # ------------------------------------------------------------- measuring
+
+    def _switch(self, name: str) -> int:
+        if name not in self._switches:
+            if name in self._natives:
+                number = self._windows.add_target(self._natives[name])
+            else:
+                number = self._windows.add_function(name)
+            self._switches[name] = number
+        return self._switches[name]
+
+    def is_native(self, name: str) -> bool:
+        """Whether the kernel delays it."""
+        return name in self._natives
+
+    def measure(self, plan: Sequence[Planned]) -> list[tuple[Window, Window]]:
+        """Make pairs of windows: what was read without the delays, and with them.
+
+        Raises:
+            OSError: native targets can't be switched
+        """
+        windows: list[_core.WindowPlan] = []
+        for pair in plan:
+            off = [(self._switch(d.name), OFF, 0, 0) for d in pair.delays]
+            mode = ASLEEP if pair.mode == SLEEP else ON
+            on = [(self._switch(d.name), mode, d.delay_ns, d.every) for d in pair.delays]
+            drain = max(pair.washout_ns, pair.drain_ns)
+            rest = (pair.washout_units, pair.length_ns, pair.units)
+            if pair.on_first:
+                windows.append((pair.washout_ns, *rest, on))
+                windows.append((drain, *rest, off))
+            else:
+                windows.append((pair.washout_ns, *rest, off))
+                windows.append((pair.washout_ns, *rest, on))
+                # The next pair may be of others.
+                windows.append((pair.drain_ns, 0, 0, 0, off))
+        self.look()
+        with ahead_of_others():
+            read = iter([Window(*values) for values in self._windows.run(windows)])
+        found = []
+        for pair in plan:
+            first, second = next(read), next(read)
+            found.append((second, first) if pair.on_first else (first, second))
+            if not pair.on_first:
+                next(read)
+        return found
+
+
+def children() -> list[int]:
+    """The processes that are ours to wait for."""
+    found: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        with (
+            suppress(OSError),
+            open(f"/proc/self/task/{thread}/children", encoding="ascii") as file,
+        ):
+            found += [int(pid) for pid in file.read().split()]
+    return found
+
+
+def end_orphans() -> None:
+    """End what the program left running, when it has ended itself.
+
+    Workers that it would have ended had it not been asked to end; they are children of
+    ours since their parents are gone. Nothing else of ours is running.
+    """
+    for number, grace_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, GRACE_S)):
+        for pid in children():
+            with suppress(OSError):
+                os.kill(pid, number)
+        if wait_until(_reap_orphans, grace_s):
+            break
+    _core.adopt_orphans(False)
+
+
+def _reap_orphans() -> bool:
+    """Whether none is left."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return False
+        except ChildProcessError:
+            return True
+
+
+def _layout_of(pid: int, layouts: dict[int, tuple[int, ...]]) -> tuple[int, ...] | None:
+    """That of the process, or of the one that it was forked from."""
+    for _ in range(64):
+        if pid in layouts:
+            return layouts[pid]
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        if pid <= 1:
+            return None
+    return None
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came true in that time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(STEP_S)
+    return True

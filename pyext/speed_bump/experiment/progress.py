@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""What a unit of work is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speed_bump import _core
+from speed_bump.config import ConfigError, Target, parse_targets
+
+# The point that lines of output count at.
+OUTPUT_POINT = "speed_bump:output"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The sources of progress.
+
+    ``points`` of ``speed_bump.progress()``; calls of ``functions``, which are patterns;
+    hits of native ``targets``; lines of the output that match ``regex``. None of them at
+    all: whatever point the program has, else its wall time.
+    """
+
+    points: tuple[str, ...] = ()
+    functions: tuple[Target, ...] = ()
+    targets: tuple[Target, ...] = ()
+    regex: re.Pattern[bytes] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody said what a unit is."""
+        return not (self.points or self.functions or self.targets)
+
+    def is_counted(self, name: str) -> bool:
+        """Whether the calls of a function, ``module:qualname``, are units."""
+        left, _, right = name.rpartition(":")
+        return any(
+            _core.glob_match(t.left, left) and _core.glob_match(t.right, right)
+            for t in self.functions
+        )
+
+    @property
+    def text(self) -> str:
+        """For people: what a unit is."""
+        parts = [f"progress point {p!r}" for p in self.points if p != OUTPUT_POINT]
+        parts += [f"call of {t.pattern}" for t in (*self.functions, *self.targets)]
+        if self.regex:
+            pattern = self.regex.pattern.decode(errors="replace")
+            parts.append(f"line of output with {pattern!r}")
+        return " or ".join(parts)
+
+
+def read(texts: Sequence[str], regex: str | None) -> Progress:
+    """From the command line.
+
+    Raises:
+        ConfigError: a text is wrong
+    """
+    points: list[str] = []
+    functions: list[Target] = []
+    targets: list[Target] = []
+    for text in texts:
+        if ":" not in text:
+            points.append(text)
+            continue
+        target = _target(text)
+        (targets if target.native else functions).append(target)
+    compiled = None
+    if regex is not None:
+        try:
+            compiled = re.compile(regex.encode())
+        except re.error as error:
+            raise ConfigError(f"--progress-regex: {error}") from None
+        points.insert(0, OUTPUT_POINT)
+    return Progress(tuple(points), tuple(functions), tuple(targets), compiled)
+
+
+def _target(text: str) -> Target:
+    # A path before the colon is a native function, as people write it.
+    left = text.rpartition(":")[0]
+    is_native = left.startswith("/") or ".so" in left
+    if is_native and not text.startswith("native:"):
+        text = f"native:{text}"
+    found = parse_targets(text, "--progress")
+    if len(found) != 1 or found[0].excludes:
+        raise ConfigError(f"--progress: {text!r} is not one function")
+    return found[0]
