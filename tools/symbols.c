@@ -27,7 +27,10 @@ static void print_help(void)
 	     "module is needed.\n"
 	     "\n"
 	     "Options:\n"
-	     "  -v, --verbose  offset, size, kind, version and demangled name too\n"
+	     "  -v, --verbose  offset, size, kind, version and demangled name too, and how "
+	     "far behind\n"
+	     "                 its entry the breakpoint goes where that is the same and "
+	     "cheaper\n"
 	     "  -j, --json     print JSON\n"
 	     "  -h, --help     print this help and exit");
 }
@@ -87,11 +90,24 @@ static void print_name(const struct sb_symbol *symbol)
 	       version ? version : "");
 }
 
-static void add_row(struct table *table, const struct sb_symbol *symbol)
+/* How far behind the entry the breakpoint goes. */
+static uint64_t shift_of(struct sb_elf *elf, const struct sb_symbol *symbol)
+{
+	uint64_t offset = sb_symbol_offset(symbol);
+
+	if (sb_symbol_get_kind(symbol) != SB_SYMBOL_FUNCTION)
+		return 0;
+	return sb_elf_probe_offset(elf, offset) - offset;
+}
+
+static void add_row(struct table *table, struct sb_elf *elf,
+		    const struct sb_symbol *symbol)
 {
 	const char *version = sb_symbol_version(symbol);
+	uint64_t shift = shift_of(elf, symbol);
 
 	table_text(table, "0x%" PRIx64, sb_symbol_offset(symbol));
+	table_text(table, shift ? "+0x%" PRIx64 : "-", shift);
 	table_text(table, "%" PRIu64, sb_symbol_size(symbol));
 	table_text(table, "%s", kind_name(symbol));
 	table_text(table, "%s", version ? version : "-");
@@ -99,7 +115,8 @@ static void add_row(struct table *table, const struct sb_symbol *symbol)
 	table_text(table, "%s", sb_symbol_demangled(symbol));
 }
 
-static void add_json(struct json *json, const struct sb_symbol *symbol)
+static void add_json(struct json *json, struct sb_elf *elf,
+		     const struct sb_symbol *symbol)
 {
 	json_open_object(json, NULL);
 	json_string(json, "name", sb_symbol_name(symbol));
@@ -107,15 +124,17 @@ static void add_json(struct json *json, const struct sb_symbol *symbol)
 	json_string(json, "demangled", sb_symbol_demangled(symbol));
 	json_string(json, "kind", kind_name(symbol));
 	json_number(json, "offset", sb_symbol_offset(symbol));
+	json_number(json, "probe_offset",
+		    sb_symbol_offset(symbol) + shift_of(elf, symbol));
 	json_number(json, "size", sb_symbol_size(symbol));
 	json_close_object(json);
 }
 
 /* Returns the number of symbols printed. */
-static size_t print_symbols(const struct sb_elf *elf, const struct config *config)
+static size_t print_symbols(struct sb_elf *elf, const struct config *config)
 {
-	static const char *const columns[] = { ">OFFSET", ">SIZE",     "KIND", "VERSION",
-					       "NAME",	  "DEMANGLED", NULL };
+	static const char *const columns[] = { ">OFFSET", ">PROBE", ">SIZE",	"KIND",
+					       "VERSION", "NAME",   "DEMANGLED", NULL };
 	struct table *table = table_new(columns);
 	struct json json;
 	size_t count = 0;
@@ -134,9 +153,9 @@ static size_t print_symbols(const struct sb_elf *elf, const struct config *confi
 			continue;
 		count++;
 		if (config->json)
-			add_json(&json, symbol);
+			add_json(&json, elf, symbol);
 		else if (config->verbose)
-			add_row(table, symbol);
+			add_row(table, elf, symbol);
 		else
 			print_name(symbol);
 	}

@@ -121,6 +121,13 @@ SB_API bool sb_symbol_is_default(const struct sb_symbol *sym);
 SB_API const char *sb_symbol_demangled(const struct sb_symbol *sym);
 /** Offset in the file of the function's first instruction. */
 SB_API uint64_t sb_symbol_offset(const struct sb_symbol *sym);
+/**
+ * Where in the file the breakpoint of the function at @p offset goes: there, or a few
+ * instructions behind, where the kernel can do without single-stepping and nothing but
+ * the function's entry can lead. What sb_elf_find() returns for names is this;
+ * "sym+0x0" and "@0xOFFSET" mean what they say.
+ */
+SB_API uint64_t sb_elf_probe_offset(struct sb_elf *elf, uint64_t offset);
 /** Size of the function in bytes, 0 if unknown. */
 SB_API uint64_t sb_symbol_size(const struct sb_symbol *sym);
 /** Whether its entry is the function or the resolver of one. */

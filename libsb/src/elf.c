@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "demangle.h"
+#include "elf_entry.h"
 #include "elf_file.h"
 #include "error.h"
 
@@ -576,6 +577,7 @@ void sb_elf_close(struct sb_elf *elf)
 		free_symbol(&elf->symbols[i]);
 	free(elf->symbols);
 	free(elf->by_name);
+	sb_landings_free(elf->landings);
 	free(elf->segments);
 	free(elf->build_id);
 	elf_end(elf->debug_handle);
@@ -672,6 +674,31 @@ const char *sb_symbol_demangled(const struct sb_symbol *sym)
 uint64_t sb_symbol_offset(const struct sb_symbol *sym)
 {
 	return sym->offset;
+}
+
+/* Of all names of the place: some have none. */
+static uint64_t size_at(const struct sb_elf *elf, uint64_t offset)
+{
+	size_t low = 0, high = elf->symbol_count;
+	uint64_t size = 0;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (elf->symbols[middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < elf->symbol_count && elf->symbols[low].offset == offset; low++)
+		if (elf->symbols[low].size > size)
+			size = elf->symbols[low].size;
+	return size;
+}
+
+uint64_t sb_elf_probe_offset(struct sb_elf *elf, uint64_t offset)
+{
+	return sb_elf_cheapest_entry(elf, offset, size_at(elf, offset));
 }
 
 uint64_t sb_symbol_size(const struct sb_symbol *sym)

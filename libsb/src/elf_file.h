@@ -35,6 +35,7 @@ struct sb_elf {
 	struct sb_symbol *symbols; /* by offset */
 	size_t symbol_count, symbol_room;
 	struct sb_symbol **by_name; /* when it was asked for */
+	struct sb_landings *landings; /* likewise */
 };
 
 /*

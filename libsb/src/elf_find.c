@@ -437,17 +437,31 @@ static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
 
 /* --------------------------------------------------------------------- find */
 
+/* Whoever names a function means its call, wherever that is noticed. */
+static void choose_entries(struct sb_elf *elf, struct sb_places *places)
+{
+	for (size_t i = 0; i < places->count; i++)
+		if (places->list[i].kind == SB_SYMBOL_FUNCTION)
+			places->list[i].offset =
+				sb_elf_probe_offset(elf, places->list[i].offset);
+}
+
 static int find(struct sb_elf *elf, const char *text, struct sb_places *places,
 		struct sb_error *err)
 {
+	bool is_inside = false;
+
 	if (!*text)
 		return sb_error_set(err, EINVAL, "%s: an empty symbol", elf->path);
 	if (text[0] == '@')
 		return find_offset(elf, text, places, err);
 	if (sort_by_name(elf) || find_name(elf, text, places))
 		return sb_error_set(err, ENOMEM, "out of memory");
-	if (!places->count && find_inside(elf, text, places, err))
-		return -1;
+	if (!places->count) {
+		if (find_inside(elf, text, places, err))
+			return -1;
+		is_inside = places->count;
+	}
 	if (!places->count && !sb_glob_is_literal(text)) {
 		if (find_glob(elf, text, places))
 			return sb_error_set(err, ENOMEM, "out of memory");
@@ -458,6 +472,8 @@ static int find(struct sb_elf *elf, const char *text, struct sb_places *places,
 	if (!places->count)
 		return not_found(elf, text, err);
 	sort_places(places);
+	if (!is_inside)
+		choose_entries(elf, places);
 	return 0;
 }
 

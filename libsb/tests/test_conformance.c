@@ -196,6 +196,8 @@ static void puppet_main(int get, int say)
 {
 	char order;
 
+	/* A test that fails leaves nobody behind. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (read(get, &order, 1) == 1) {
 		switch (order) {
 		case 'c':
@@ -406,6 +408,41 @@ static void two_sessions_delay_one_after_the_other(void **state)
 	plain(0);
 	assert_counters(other, 2, 2);
 	sb_session_close(other);
+}
+
+/* Behind the first instructions a call is seen as well, and once. */
+static void entry_that_is_cheaper(void **state)
+{
+#ifdef __x86_64__
+	static const char *const names[] = { "entry_cet", "entry_steps" };
+	struct sb_elf *entries = sb_elf_open(getenv("SB_ENTRIES"), err);
+	void *handle = dlopen(getenv("SB_ENTRIES"), RTLD_NOW);
+
+	(void)state;
+	assert_non_null(entries);
+	assert_non_null(handle);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		struct sb_target_options opts = { .sz = sizeof(opts),
+						  .scope = SB_SCOPE_TREE,
+						  .scope_id = getpid() };
+		unsigned long (*call)(unsigned long) = dlsym(handle, names[i]);
+		struct sb_session *session = session_open();
+		struct sb_batch *batch = sb_batch_new();
+
+		assert_int_equal(sb_batch_add(batch, entries, names[i], &opts, err), 1);
+		if (sb_session_add(session, batch, NULL, err))
+			fail_msg("%s", sb_error_message(err));
+		for (unsigned long n = 0; n < CALLS; n++)
+			assert_int_equal(call(n), n + 1);
+		assert_counters(session, CALLS, CALLS);
+		sb_batch_free(batch);
+		sb_session_close(session);
+	}
+	dlclose(handle);
+	sb_elf_close(entries);
+#else
+	(void)state;
+#endif
 }
 
 /* ------------------------------------------------------------------- scope */
@@ -636,16 +673,34 @@ static void cgroup_and_below(void **state)
 
 #define LONG (10 * SECOND)
 
+static uint64_t cpu_time(pid_t pid)
+{
+	struct timespec ts;
+	clockid_t clock;
+
+	assert_int_equal(clock_getcpuclockid(pid, &clock), 0);
+	assert_int_equal(clock_gettime(clock, &ts), 0);
+	return ts.tv_sec * SECOND + ts.tv_nsec;
+}
+
+/* Return when it is in a delay: nothing else of what it does takes CPU time. */
+static uint64_t puppet_go_into_delay(struct puppet *puppet)
+{
+	uint64_t start = now(), before = cpu_time(puppet->pid);
+
+	puppet_order(puppet, 'c');
+	while (cpu_time(puppet->pid) - before < 20 * MS) {
+		assert_true(now() - start < LONG);
+		nap(MS);
+	}
+	return start;
+}
+
 /* Have it in a delay that nobody waits for the end of. */
 static uint64_t puppet_delay(struct sb_session *session, struct puppet *puppet)
 {
-	uint64_t start;
-
 	add_tree(session, puppet->pid, LONG);
-	start = now();
-	puppet_order(puppet, 'c');
-	nap(50 * MS);
-	return start;
+	return puppet_go_into_delay(puppet);
 }
 
 static void killed_at_any_point(void **state)
@@ -777,6 +832,7 @@ static void owner_killed(void **state)
 	if (!owner) {
 		struct sb_session *session = sb_session_open(NULL, err);
 
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (!session)
 			_exit(1);
 		add_tree(session, victim.pid, LONG);
@@ -790,9 +846,7 @@ static void owner_killed(void **state)
 	}
 	assert_true(has_breakpoint(victim.pid));
 	assert_int_equal(count_others(), 1);
-	start = now();
-	puppet_order(&victim, 'c');
-	nap(50 * MS);
+	start = puppet_go_into_delay(&victim);
 	kill(owner, SIGKILL);
 	wait_for(owner);
 	puppet_wait(&victim);
@@ -873,6 +927,7 @@ int main(void)
 		cmocka_unit_test(window),
 		cmocka_unit_test(switching_loses_nothing),
 		cmocka_unit_test(two_sessions_delay_one_after_the_other),
+		cmocka_unit_test(entry_that_is_cheaper),
 		cmocka_unit_test(tree_has_all_below),
 		cmocka_unit_test(tree_has_who_was_there),
 		cmocka_unit_test(tree_is_exact_while_it_forks),

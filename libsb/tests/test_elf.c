@@ -756,6 +756,49 @@ static void reads_separate_debug_files(void **state)
 	sb_elf_debug_root = "/usr/lib/debug";
 }
 
+/* ------------------------------------------------------------------- entry */
+
+/* The breakpoint goes where the kernel need not single-step, if only the entry leads there. */
+static void cheapest_entry(void **state)
+{
+	static const struct {
+		const char *name;
+		uint64_t shift;
+	} entries[] = {
+#ifdef __x86_64__
+		{ "entry_cet", 4 },
+		{ "entry_steps", 4 },
+		{ "entry_to_function", 4 },
+		{ "entry_loop", 0 },
+		{ "entry_loop_before", 0 },
+		{ "entry_table", 0 },
+		{ "entry_away", 0 },
+		{ "entry_target", 0 },
+		{ "entry_jumper", 0 },
+		{ "entry_named", 0 },
+		{ "entry_pointed", 0 },
+		{ "entry_memory", 0 },
+		{ "entry_still_stepped", 0 },
+#endif
+		{ "entry_push", 0 },
+	};
+	struct sb_elf *elf = opened(getenv("SB_ENTRIES"));
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(entries); i++) {
+		char exact[64];
+		uint64_t entry, place;
+
+		snprintf(exact, sizeof(exact), "%s+0x0", entries[i].name);
+		entry = place_of(elf, exact);
+		place = place_of(elf, entries[i].name);
+		if (place - entry != entries[i].shift)
+			fail_msg("%s: +%d", entries[i].name, (int)(place - entry));
+		assert_int_equal(sb_elf_probe_offset(elf, entry), place);
+	}
+	sb_elf_close(elf);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -775,6 +818,7 @@ int main(void)
 		cmocka_unit_test(addresses_are_not_offsets),
 		cmocka_unit_test(survives_damage),
 		cmocka_unit_test(reads_separate_debug_files),
+		cmocka_unit_test(cheapest_entry),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -326,7 +326,15 @@ def test_symbols(sbctl: Sbctl, library: str) -> None:
 
 def test_symbols_verbose(sbctl: Sbctl, library: str) -> None:
     lines = sbctl("symbols", "-v", library, "fixture_*").stdout.splitlines()
-    assert lines[0].split() == ["OFFSET", "SIZE", "KIND", "VERSION", "NAME", "DEMANGLED"]
+    assert lines[0].split() == [
+        "OFFSET",
+        "PROBE",
+        "SIZE",
+        "KIND",
+        "VERSION",
+        "NAME",
+        "DEMANGLED",
+    ]
     # Each column begins in the same place in each line.
     for heading in ("KIND", "VERSION", "NAME", "DEMANGLED"):
         start = lines[0].index(heading)

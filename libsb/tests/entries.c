@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Functions whose breakpoint may, or may not, go behind their first instructions: that
+ * push, the first instruction that kernels emulate, is 4 bytes behind the entry.
+ */
+#ifdef __x86_64__
+#define ENTRY(name, code)                                                                \
+	__asm__(".text\n.globl " #name "\n.type " #name ", @function\n" #name ":\n" code \
+		"\n.size " #name ", .-" #name "\n")
+#define CET  "endbr64\n"
+#define BODY "push %rbp\npop %rbp\nlea 1(%rdi), %rax\nret"
+
+ENTRY(entry_cet, CET BODY);
+ENTRY(entry_steps, "mov %edi, %eax\nxor %eax, %eax\n" BODY);
+ENTRY(entry_push, BODY);
+ENTRY(entry_to_function, CET "push %rbp\npop %rbp\njmp entry_push");
+/* A loop to the place itself, and one back into what is passed over. */
+ENTRY(entry_loop, CET "1: push %rbp\npop %rbp\ndec %rdi\njnz 1b\nret");
+ENTRY(entry_loop_before, "mov %edi, %ecx\n1: xor %eax, %eax\npush %rbp\npop %rbp\n"
+			 "dec %rdi\njnz 1b\nret");
+/* By a table, nobody can see where to. */
+ENTRY(entry_table, CET "push %rbp\npop %rbp\nnotrack jmp *%rsi");
+/* The rest of it lies elsewhere. */
+ENTRY(entry_away, CET "push %rbp\npop %rbp\ntest %edi, %edi\njz .Lcold\nlea 1(%rdi), %rax\n"
+		      "ret");
+__asm__(".section .text.unlikely, \"ax\"\n.Lcold: jmp *%rsi\n.text");
+/* Another one jumps there. */
+ENTRY(entry_target, CET BODY);
+ENTRY(entry_jumper, "push %rbp\npop %rbp\njmp entry_target + 4");
+/* Somebody has a name for the place. */
+ENTRY(entry_named, CET ".globl entry_inside\nentry_inside: " BODY);
+/* An address of it is in data. */
+ENTRY(entry_pointed, CET ".Lpointed: " BODY);
+__asm__(".data\n.balign 8\n.quad .Lpointed\n.text");
+/* What is passed over must not fault. */
+ENTRY(entry_memory, "mov (%rdi), %rax\nnop\n" BODY);
+/* Nothing is won. */
+ENTRY(entry_still_stepped, CET "lea 1(%rdi), %rax\nret");
+#else
+unsigned long entry_push(unsigned long n)
+{
+	return n + 1;
+}
+#endif
