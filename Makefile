@@ -4,7 +4,8 @@
 
 prefix ?= /usr/local
 
-.PHONY: all demo check check-all check-debug build deb bench install module help
+.PHONY: all demo check check-all check-debug check-pythons check-sanitize check-packages \
+	build deb bench install module help
 
 all: build
 
@@ -13,15 +14,22 @@ help:
 	@echo 'make check    every test, the module in guests with stock kernels'
 	@echo 'make check-all    the module on every kernel, x86_64 and arm64 (long)'
 	@echo 'make check-debug  the module on a kernel that looks for its own faults'
+	@echo 'make check-pythons   the Python package with every CPython from 3.10 to 3.15'
+	@echo 'make check-sanitize  the Python package under sanitizers; leaks'
+	@echo 'make check-packages  the packages in fresh systems of Debian 12, 13 and unstable'
 	@echo 'make build    libsb, sbctl and the unit tests in build/'
-	@echo 'make deb      Debian packages in build/deb/'
+	@echo 'make deb      Debian packages for 12, 13 and unstable in build/deb/'
+	@echo '              RELEASES="12 13": these alone, as with check-packages'
 	@echo 'make bench    what a hit costs, beside the floor'
 	@echo 'make module   the kernel module for the running kernel'
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check check-all check-debug build deb bench:
+demo check check-all check-debug check-pythons check-sanitize build bench:
 	@build-aux/$@
+
+deb check-packages:
+	@build-aux/$@ $(RELEASES)
 
 module:
 	$(MAKE) -C driver

@@ -97,13 +97,22 @@ static bool nap(struct sb_target *target, u64 start, u64 ns, u64 *measured)
 	return cut;
 }
 
+/* Apart from the rest of a hit, which is to have a small stack frame. */
+static noinline void delay(struct sb_target *target, u64 start, u64 ns, bool sleep)
+{
+	u64 measured;
+	bool cut;
+
+	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
+	sb_stats_count_delayed(&target->stats, ns, measured, cut);
+}
+
 /* A hit inside the scope. */
 void sb_delay_hit(struct sb_target *target)
 {
 	struct sb_settings settings;
 	enum sb_sum verdict;
-	u64 now, measured = 0;
-	bool cut = false;
+	u64 now;
 
 	if (!READ_ONCE(target->session->enabled)) {
 		sb_stats_count_skipped(&target->stats, SB_SKIPPED_DISABLED);
@@ -111,18 +120,14 @@ void sb_delay_hit(struct sb_target *target)
 	}
 
 	sb_policy_read(&target->policy, &settings);
-	now = ktime_get_ns();
+	now = sb_settings_clock(&settings);
 	verdict = sb_settings_decide(&settings, &target->turns, now);
-	if (verdict != SB_DELAYED) {
+	if (verdict != SB_DELAYED)
 		sb_stats_count_skipped(&target->stats, verdict);
-		return;
-	}
-
-	if (settings.delay_ns && settings.sleep)
-		cut = nap(target, now, settings.delay_ns, &measured);
 	else if (settings.delay_ns)
-		cut = spin(target, now, settings.delay_ns, &measured);
-	sb_stats_count_delayed(&target->stats, settings.delay_ns, measured, cut);
+		delay(target, now, settings.delay_ns, settings.sleep);
+	else
+		sb_stats_count_delayed(&target->stats, 0, 0, false);
 }
 
 /* Lets those who sleep for @target look at its state. */

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What is done about a hit: its settings, and the decision by them.
- *
- * A hit that a switch or the window keeps from being delayed does not take a
- * turn: of those that are left the Nth, the 2Nth and so on are delayed, exactly,
- * on whatever CPUs they come.  The turns are counted in one place for that
- * reason, and only where there is something to count (every > 1).
+ * What is done about a hit: how its settings change.
  */
-#include <linux/math64.h>
 #include <linux/overflow.h>
 
 #include "policy.h"
@@ -63,50 +57,4 @@ void sb_policy_update(struct sb_policy *policy, atomic64_t *turns,
 		atomic64_set(turns, 0);
 	}
 	write_sequnlock(&policy->lock);
-}
-
-void sb_policy_read(struct sb_policy *policy, struct sb_settings *settings)
-{
-	unsigned int seq;
-
-	do {
-		seq = read_seqbegin(&policy->lock);
-		*settings = policy->settings;
-	} while (read_seqretry(&policy->lock, seq));
-}
-
-static bool is_in_window(const struct sb_settings *settings, u64 now)
-{
-	if (!settings->start_ns)
-		return true;
-	return now >= settings->start_ns && (!settings->end_ns || now < settings->end_ns);
-}
-
-static bool takes_its_turn(const struct sb_settings *settings, atomic64_t *turns)
-{
-	u32 rest;
-
-	if (settings->every == 1)
-		return true;
-	div_u64_rem(atomic64_inc_return(turns), settings->every, &rest);
-	return !rest;
-}
-
-/**
- * sb_settings_decide() - what becomes of a hit
- * @settings:	of its target
- * @turns:	hits that were let through to be counted for the frequency
- * @now:	the time, CLOCK_MONOTONIC
- *
- * Return: SB_DELAYED or one of the SB_SKIPPED_*.
- */
-enum sb_sum sb_settings_decide(const struct sb_settings *settings, atomic64_t *turns, u64 now)
-{
-	if (!settings->enabled)
-		return SB_SKIPPED_DISABLED;
-	if (!is_in_window(settings, now))
-		return SB_SKIPPED_WINDOW;
-	if (!takes_its_turn(settings, turns))
-		return SB_SKIPPED_FREQUENCY;
-	return SB_DELAYED;
 }

@@ -65,6 +65,16 @@ static bool wants_again(struct uprobe_consumer *uc, struct mm_struct *mm)
 
 DEFINE_UPROBE_FILTER(wants_again)
 
+/*
+ * Does the architecture say that it can't do the instruction?  arm64 calls it
+ * invalid, as the kernel does a place where no instruction can begin.
+ */
+static bool is_refusal(int err, loff_t offset)
+{
+	return err == -ENOTSUPP || err == -ENOEXEC ||
+	       (err == -EINVAL && IS_ALIGNED(offset, UPROBE_SWBP_INSN_SIZE));
+}
+
 /**
  * sb_probe_register() - put the breakpoint into every process in the scope
  * @probe:	part of a target that is set up otherwise
@@ -82,12 +92,8 @@ int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset
 	probe->consumer.filter = uprobe_wants;
 
 	uprobe = uprobe_register(inode, offset, 0, &probe->consumer);
-	if (IS_ERR(uprobe)) {
-		/* What an architecture says of an instruction it can't do. */
-		if (PTR_ERR(uprobe) == -ENOTSUPP || PTR_ERR(uprobe) == -ENOEXEC)
-			return -EOPNOTSUPP;
-		return PTR_ERR(uprobe);
-	}
+	if (IS_ERR(uprobe))
+		return is_refusal(PTR_ERR(uprobe), offset) ? -EOPNOTSUPP : PTR_ERR(uprobe);
 	probe->uprobe = uprobe;
 	return 0;
 }

@@ -325,14 +325,9 @@ static bool has_task(const struct sb_scope *scope, struct task_struct *task)
 	}
 }
 
-/**
- * sb_scope_has() - is a task to be delayed?
- * @scope:	the target's
- * @opener:	of the target's session
- * @task:	who is running
- */
-bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
-		  struct task_struct *task)
+/* sb_scope_has() where it is more than a look. */
+bool sb_scope_has_slow(const struct sb_scope *scope, const struct cred *opener,
+		       struct task_struct *task)
 {
 	bool has = has_task(scope, task);
 

@@ -52,9 +52,27 @@ u64 sb_scope_features(void);
 struct sb_scope *sb_scope_get(u32 type, s32 id, const struct cred *opener);
 void sb_scope_put(struct sb_scope *scope);
 s32 sb_scope_id(const struct sb_scope *scope);
-bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
-		  struct task_struct *task);
+bool sb_scope_has_slow(const struct sb_scope *scope, const struct cred *opener,
+		       struct task_struct *task);
 bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
 		    struct mm_struct *mm);
+
+/**
+ * sb_scope_has() - is a task to be delayed?
+ * @scope:	the target's
+ * @opener:	of the target's session
+ * @task:	who is running
+ */
+static inline bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
+				struct task_struct *task)
+{
+	if (likely(!opener)) {
+		if (scope->type == SPEED_BUMP_SCOPE_TREE)
+			return test_bit(task->tgid, scope->members);
+		if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
+			return true;
+	}
+	return sb_scope_has_slow(scope, opener, task);
+}
 
 #endif /* SB_SCOPE_H */

@@ -106,6 +106,18 @@ struct place {
 	char *label;
 };
 
+/*
+ * What makes up its contents as it is read is no program.  To read such a file of
+ * sysfs in a write to one would also take locks of that kind inside of each other.
+ */
+static bool can_be_program(const struct file *file)
+{
+	const struct inode *inode = file_inode(file);
+
+	return S_ISREG(inode->i_mode) && !(inode->i_sb->s_iflags & SB_I_NOEXEC) &&
+	       file->f_op->read_iter && !file->f_op->read;
+}
+
 static struct file *file_open(const char *path)
 {
 	/* Does not wait for the other end of a FIFO. */
@@ -113,8 +125,7 @@ static struct file *file_open(const char *path)
 
 	if (IS_ERR(file))
 		return file;
-	/* What makes up its contents as it is read is no program either. */
-	if (!S_ISREG(file_inode(file)->i_mode) || !file->f_op->read_iter || file->f_op->read) {
+	if (!can_be_program(file)) {
 		filp_close(file, NULL);
 		return ERR_PTR(-ENOEXEC);
 	}

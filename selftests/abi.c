@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 
 #include "speed_bump_test.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 #include "layout.h"
 
 /* A number that no command has, now or soon. */

@@ -6,7 +6,7 @@
 
 #include "thread.h"
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define CGROUP_ROOT	"/sys/fs/cgroup"
 #define CGROUP2_MAGIC	0x63677270

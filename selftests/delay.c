@@ -9,7 +9,7 @@
 #include <sys/utsname.h>
 
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 /* A delay that nothing here waits for, and what counts as far less than it. */
 #define LONG_NS		(9 * SB_S)

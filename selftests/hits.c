@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Every call is counted, once, and in the right column. */
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define DELAY_NS	2000
 #define CALLS		2000
@@ -345,6 +345,18 @@ TEST_F(hits, window_that_is_over)
 	sb_call(SB_PLAIN, 20);
 	EXPECT_STATS(20, 0);
 	EXPECT_EQ(self->stats.skipped_window, 20);
+}
+
+TEST_F(hits, window_is_open_without_a_delay_too)
+{
+	if (!(sb_features(self->dev) & SPEED_BUMP_FEATURE_WINDOW))
+		SKIP(return, "the module has no window");
+	self->target.delay_ns = 0;
+	self->target.duration_ns = 1000 * SB_S;
+	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
+	sb_call(SB_PLAIN, 20);
+	EXPECT_STATS(20, 20);
+	EXPECT_EQ(self->stats.skipped_window, 0);
 }
 
 TEST_F(hits, histogram_has_every_delayed_hit)

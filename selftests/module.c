@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define MODULE		"speed_bump"
 #define LONG_NS		(9 * SB_S)

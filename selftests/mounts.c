@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "speed_bump_test.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 FIXTURE(mounts)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Who is inside a scope, and that nobody else is touched. */
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 /*
  * In the tests of process trees the workers are:
@@ -531,7 +531,7 @@ FIXTURE_TEARDOWN(storm)
 }
 
 /* The target comes while processes are made and die: none may slip through. */
-TEST_F_TIMEOUT(storm, none_slips_through, 60)
+TEST_F(storm, none_slips_through)
 {
 	int round;
 

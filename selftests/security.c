@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define NOBODY		65534
 #define SOMEBODY	65533
@@ -394,12 +394,12 @@ TEST_F(security, number_of_targets_is_limited)
 	ASSERT_EQ(sb_ioctl(self->dev, SPEED_BUMP_IOC_QUERY, &query), 0);
 	ASSERT_EQ(sb_ioctl(self->root, SPEED_BUMP_IOC_QUERY, &all), 0);
 	ASSERT_LT(query.max_targets, all.max_targets);
-	ASSERT_EQ(ftruncate(fd, query.max_targets + 2), 0);
+	ASSERT_EQ(ftruncate(fd, (query.max_targets + 2) * SB_TRAP_SIZE), 0);
 	targets = calloc(query.max_targets + 2, sizeof(*targets));
 	for (i = 0; i < query.max_targets + 2; i++) {
 		targets[i] = self->target;
 		targets[i].fd = fd;
-		targets[i].offset = i;
+		targets[i].offset = i * SB_TRAP_SIZE;
 	}
 	ASSERT_EQ(sb_batch(self->dev, SPEED_BUMP_IOC_ADD, targets, query.max_targets + 2,
 			   sizeof(*targets), SPEED_BUMP_BATCH_BEST_EFFORT, &failed), 0);

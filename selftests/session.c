@@ -5,7 +5,7 @@
 #include <sys/sysmacros.h>
 
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 FIXTURE(session)
 {
@@ -365,7 +365,7 @@ static int many(int dev, int fd, struct speed_bump_target *targets, unsigned int
 	for (i = 0; i < count; i++) {
 		targets[i] = sb_own_target(SB_PLAIN, i);
 		targets[i].fd = fd;
-		targets[i].offset = i;
+		targets[i].offset = i * SB_TRAP_SIZE;
 	}
 	return sb_batch(dev, SPEED_BUMP_IOC_ADD, targets, count, sizeof(*targets), 0, NULL);
 }
@@ -411,7 +411,7 @@ TEST_F(session, list_goes_on_behind_the_last)
 			EXPECT_GT(infos[i].id, after);
 			after = infos[i].id;
 			EXPECT_EQ(infos[i].id, targets[seen].id);
-			EXPECT_EQ(infos[i].offset, seen);
+			EXPECT_EQ(infos[i].offset, seen * SB_TRAP_SIZE);
 			seen++;
 		}
 		EXPECT_EQ(list.after, after);
@@ -552,37 +552,59 @@ TEST_F(session, list_without_text_has_no_labels)
 
 #define BATCH	10000
 
-/*
- * A file of nothing but one-byte instructions that end in a return: each is a
- * target, and one call hits all of them.
- */
-TEST_F_TIMEOUT(session, batch_of_ten_thousand, 60)
+/* The shortest instructions there are, each as long as a breakpoint. */
+#if defined(__x86_64__)
+#define INSTRUCTION	unsigned char
+#define NOP	0x90
+#define RETURN	0xc3
+#else
+#define INSTRUCTION	__u32
+#define NOP	0xd503201f
+#define RETURN	0xd65f03c0
+#endif
+
+static int file_of_nops(unsigned int count)
+{
+	char path[] = "/tmp/speed_bump_session.XXXXXX";
+	INSTRUCTION *code = calloc(count + 1, sizeof(*code));
+	ssize_t size = (count + 1) * sizeof(*code);
+	int fd = mkstemp(path);
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		code[i] = NOP;
+	code[count] = RETURN;
+	if (fd < 0 || unlink(path) || write(fd, code, size) != size)
+		fd = -1;
+	free(code);
+	return fd;
+}
+
+/* A function of nothing but nops: each is a target, and one call hits all of them. */
+TEST_F_TIMEOUT(session, batch_of_ten_thousand, 600)
 {
 	static struct speed_bump_target targets[BATCH];
 	static struct speed_bump_stats stats[BATCH];
 	static struct speed_bump_remove removes[BATCH];
 	static struct speed_bump_info infos[BATCH];
-	unsigned char *code, ret = 0xc3;
+	INSTRUCTION *code;
 	__u64 wrong = 0;
 	int fd, i;
 
-#if !defined(__x86_64__)
-	SKIP(return, "instructions of this machine are not one byte long");
-#endif
-	fd = file_of(0x90, BATCH + 1);
+	fd = file_of_nops(BATCH);
 	ASSERT_GE(fd, 0);
-	ASSERT_EQ(pwrite(fd, &ret, 1, BATCH), 1);
-	code = mmap(NULL, BATCH + 1, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	code = mmap(NULL, (BATCH + 1) * sizeof(*code), PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
 	ASSERT_NE(code, MAP_FAILED);
 	ASSERT_EQ(many(self->dev, fd, targets, BATCH), 0);
-	EXPECT_NE(code[0], 0x90);
-	EXPECT_NE(code[BATCH - 1], 0x90);
+	EXPECT_NE(code[0], NOP);
+	EXPECT_NE(code[BATCH - 1], NOP);
 
 	((void (*)(void))code)();
 
 	ASSERT_EQ(sb_list(self->dev, SPEED_BUMP_LIST_SESSION, -1, infos, BATCH), BATCH);
 	for (i = 0; i < BATCH; i++) {
-		wrong += infos[i].id != targets[i].id || infos[i].offset != i;
+		wrong += infos[i].id != targets[i].id ||
+			 infos[i].offset != i * SB_TRAP_SIZE;
 		stats[i].id = targets[i].id;
 		removes[i].id = targets[i].id;
 	}
@@ -595,7 +617,7 @@ TEST_F_TIMEOUT(session, batch_of_ten_thousand, 60)
 	ASSERT_EQ(sb_batch(self->dev, SPEED_BUMP_IOC_REMOVE, removes, BATCH, sizeof(removes[0]),
 			   0, NULL), 0);
 	for (i = 0; i < BATCH; i++)
-		wrong += code[i] != 0x90;
+		wrong += code[i] != NOP;
 	EXPECT_EQ(wrong, 0);
 	EXPECT_EQ(sb_list(self->dev, SPEED_BUMP_LIST_SESSION, -1, infos, BATCH), 0);
 	((void (*)(void))code)();

@@ -2,7 +2,7 @@
 /* Resets of statistics, and the histogram. */
 #include "thread.h"
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define DELAY_NS	2000
 #define THREADS		3

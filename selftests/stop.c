@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define LONG_NS		(9 * SB_S)
 #define QUICK_NS	(LONG_NS / 3)

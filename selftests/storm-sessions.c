@@ -432,6 +432,9 @@ void storm_use_session(void)
 	}
 	for (i = 0; i < SB_COUNT(crews); i++)
 		pthread_join(threads[i], NULL);
+	/* On a slow machine most are added when the remover has done its work. */
+	if (storm_pick(2))
+		remove_some(dev, BATCH);
 	close(dev);
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Everything at once, for STORM_SECONDS: targets come, change and go, sessions are
- * killed, processes fork, exec, map, get signals and call the fixture's functions,
- * and the module is unloaded and loaded.  While it blows and after it, functions
- * return what they should; after it, nothing is left.
+ * Everything at once, for STORM_SECONDS, longer where something has not happened by
+ * then: targets come, change and go, sessions are killed, processes fork, exec, map,
+ * get signals and call the fixture's functions, and the module is unloaded and loaded.
+ * While it blows and after it, functions return what they should; after it, nothing is
+ * left.
  *
  * Each kind of process here is a loop of a short step, random by STORM_SEED.  Which
  * steps meet is up to the machine: a seed does not make a storm repeatable.
@@ -391,11 +392,44 @@ static void kill_stuck(pid_t pid)
 	kill(pid, SIGKILL);
 }
 
+/* What there is nobody for here, or what need not happen. */
+static bool is_needless(enum storm_deed deed)
+{
+	switch (deed) {
+	case STORM_ADD_FAILED:
+	case STORM_REFUSALS:
+		return true;
+	case STORM_COUNTED:
+		return !has_tree();
+	case STORM_COMMANDS:
+		return !has_text();
+	case STORM_MOVES:
+		return !has_cgroups();
+	case STORM_UNLOADS:
+		return !can_reload();
+	case STORM_NO_MEMORY:
+		return !storm_injects;
+	default:
+		return false;
+	}
+}
+
+static bool everybody_had_a_turn(void)
+{
+	int i;
+
+	for (i = 0; i < STORM_DEEDS; i++)
+		if (!__atomic_load_n(&board->deeds[i], __ATOMIC_RELAXED) && !is_needless(i))
+			return false;
+	return true;
+}
+
+/* On a slow machine the rarest may take longer. */
 static void blow(unsigned int seconds)
 {
-	__u64 end = sb_now() + seconds * SB_S;
+	__u64 end = sb_now() + seconds * SB_S, give_up = end + patience_s * SB_S;
 
-	while (sb_now() < end) {
+	while (sb_now() < end || (!everybody_had_a_turn() && sb_now() < give_up)) {
 		reap_all();
 		usleep(20000);
 	}
@@ -539,22 +573,13 @@ static void end_survivors(void)
 
 static void look_for_idlers(void)
 {
-	bool needless[STORM_DEEDS] = {
-		[STORM_ADD_FAILED] = true,
-		[STORM_COUNTED] = !has_tree(),
-		[STORM_COMMANDS] = !has_text(),
-		[STORM_MOVES] = !has_cgroups(),
-		[STORM_UNLOADS] = !can_reload(),
-		[STORM_REFUSALS] = true,
-		[STORM_NO_MEMORY] = !storm_injects,
-	};
 	int i;
 
 	for (i = 0; i < STORM_DEEDS; i++) {
-		if (board->deeds[i] || !needless[i])
+		if (board->deeds[i] || !is_needless(i))
 			ksft_print_msg("%10llu %s\n", (unsigned long long)board->deeds[i],
 				       deed_names[i]);
-		if (!board->deeds[i] && !needless[i])
+		if (!board->deeds[i] && !is_needless(i))
 			storm_fault(STORM_IDLE, "no %s", deed_names[i]);
 	}
 }
@@ -601,7 +626,7 @@ int main(void)
 	signal(SIGINT, give_up);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	storm_take_signals();
-	storm_lifetime = duration + 6 * patience_s;
+	storm_lifetime = duration + 7 * patience_s;
 
 	start();
 	blow(duration);

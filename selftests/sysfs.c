@@ -8,7 +8,7 @@
 
 #include "text.h"
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 #define MAX_TARGETS	"/sys/module/" SPEED_BUMP_DEVICE_NAME "/parameters/max_targets"
 #define MANY		5000
@@ -568,7 +568,7 @@ static int scratch_file(size_t size)
 	return fd;
 }
 
-TEST_F_TIMEOUT(sysfs, list_of_five_thousand_is_that_of_the_device, 120)
+TEST_F_TIMEOUT(sysfs, list_of_five_thousand_is_that_of_the_device, 600)
 {
 	static const size_t blocks[] = { 4096, 100, 65536, 7 };
 	static struct speed_bump_target targets[MANY];
@@ -732,7 +732,7 @@ static int good_lines(char *text, const char *prefix, unsigned int *others)
 	return n;
 }
 
-TEST_F_TIMEOUT(sysfs, list_is_whole_while_targets_come_and_go, 60)
+TEST_F(sysfs, list_is_whole_while_targets_come_and_go)
 {
 	static const size_t blocks[] = { 4096, 64, 333, 65536 };
 	static struct speed_bump_target targets[100];
@@ -750,14 +750,13 @@ TEST_F_TIMEOUT(sysfs, list_is_whole_while_targets_come_and_go, 60)
 		disturb(fd, 300);
 	}
 	ASSERT_EQ(many(self->dev, fd, targets, 100, "/stays:"), 0);
-	while (sb_now() < until) {
+	while (sb_now() < until || passes < 2 * SB_COUNT(blocks)) {
 		text = text_read("targets_list", blocks[passes++ % SB_COUNT(blocks)]);
 		ASSERT_NE(text, NULL);
 		ASSERT_EQ(good_lines(text, "/stays:", &others), 100);
 		free(text);
 	}
 	EXPECT_GT(others, 0);
-	EXPECT_GT(passes, 3);
 	EXPECT_EQ(waitpid(pid, NULL, WNOHANG), 0);
 	EXPECT_EQ(kill(pid, SIGKILL), 0);
 	EXPECT_EQ(waitpid(pid, NULL, 0), pid);

@@ -2,7 +2,7 @@
 /* A target of one thread. */
 #include "thread.h"
 #include "worker.h"
-#include "kselftest_harness.h"
+#include "harness.h"
 
 FIXTURE(thread)
 {

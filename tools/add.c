@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend.h"
 #include "message.h"
 #include "report.h"
 #include "request.h"
@@ -216,7 +217,7 @@ static int add(struct config *config, struct request *request, struct sb_error *
 		ret = request_file(request, config->files[i], err);
 	if (ret)
 		return ret;
-	session = sb_session_open(NULL, err);
+	session = backend_open(err);
 	if (!session)
 		return fail_with(err);
 	if (sb_session_add(session, request->batch, NULL, err))

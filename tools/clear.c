@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend.h"
 #include "message.h"
 #include "sbctl.h"
 
@@ -46,7 +47,7 @@ int clear_main(int argc, char **argv)
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = sb_session_open(NULL, err);
+	session = backend_open(err);
 	if (session)
 		status = sb_session_status(session, err);
 	if (!status || sb_session_clear(session, true, err)) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend.h"
 #include "message.h"
 #include "request.h"
 #include "sbctl.h"
@@ -57,7 +58,7 @@ int delay_main(int argc, char **argv)
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = sb_session_open(NULL, err);
+	session = backend_open(err);
 	if (session &&
 	    !(config.set && sb_session_set_default_delay(session, config.delay_ns, err)))
 		status = sb_session_status(session, err);

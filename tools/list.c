@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend.h"
 #include "message.h"
 #include "report.h"
 #include "sbctl.h"
@@ -82,7 +83,7 @@ int list_main(int argc, char **argv)
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = sb_session_open(NULL, err);
+	session = backend_open(err);
 	if (session)
 		list = sb_session_list(session, config.which, NULL, err);
 	if (list)

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend.h"
 #include "message.h"
 #include "report.h"
 #include "request.h"
@@ -399,7 +400,7 @@ static uint64_t now_ns(void)
 static int run(const struct config *config, struct child *child, struct output *output,
 	       const sigset_t *mask, bool *ran, struct sb_error *err)
 {
-	struct sb_session *session = sb_session_open(NULL, err);
+	struct sb_session *session = backend_open(err);
 	uint64_t start;
 	int ret, status;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend.h"
 #include "libsb.h"
 #include "message.h"
 #include "sbctl.h"
@@ -24,7 +25,7 @@ static const struct command commands[] = {
 	{ "symbols", "list the functions of a file", symbols_main },
 	{ "load", "load the module", load_main },
 	{ "unload", "unload it", unload_main },
-	{ "doctor", "say why the module can't be used", doctor_main },
+	{ "doctor", "say what serves, or why nothing can", doctor_main },
 };
 
 static void print_help(void)
@@ -38,8 +39,12 @@ static void print_help(void)
 		printf("  %-8s  %s\n", commands[i].name, commands[i].summary);
 	puts("\n"
 	     "Options:\n"
-	     "  -h, --help     print this help and exit\n"
-	     "  -V, --version  print the version and exit\n"
+	     "  -h, --help          print this help and exit\n"
+	     "  -V, --version       print the version and exit\n"
+	     "      --backend=NAME  what serves, in every command: driver (the module), bpf "
+	     "(needs\n"
+	     "                      none), or auto (bpf where the module is not loaded; "
+	     "default)\n"
 	     "\n"
 	     "'sbctl COMMAND --help' tells more about a command, sbctl(1) about "
 	     "everything.");
@@ -86,8 +91,9 @@ static int run_command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	int ret = parse_config(argc, argv);
+	int ret = backend_take(&argc, argv);
 
+	ret = ret ? ret : parse_config(argc, argv);
 	if (ret == GO_ON)
 		ret = run_command(argc - optind, argv + optind);
 	if (fflush(stdout) || ferror(stdout))

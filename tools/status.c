@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend.h"
 #include "json.h"
 #include "message.h"
 #include "sbctl.h"
@@ -17,7 +18,9 @@ static void print_help(void)
 {
 	puts("Usage: sbctl status [OPTION]...\n"
 	     "\n"
-	     "Show the settings of the module and its totals since it was loaded.\n"
+	     "Show the settings and the totals of the module, or of what serves in its "
+	     "place (BPF),\n"
+	     "and what that does not guarantee.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -j, --json  print JSON\n"
@@ -66,6 +69,10 @@ static void print_json(const struct sb_session *session, const struct sb_status 
 	json_number(&json, "total_hits", sb_status_total_hits(status));
 	json_number(&json, "total_delay_ns", sb_status_total_delay_ns(status));
 	json_string(&json, "backend", sb_session_backend(session));
+	json_open_array(&json, "caveats");
+	for (size_t i = 0; sb_session_caveat(session, i); i++)
+		json_string(&json, NULL, sb_session_caveat(session, i));
+	json_close_array(&json);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -86,6 +93,9 @@ static void print_text(const struct sb_session *session, const struct sb_status 
 	printf("hits           %" PRIu64 "\n", sb_status_total_hits(status));
 	printf("time added     %s\n",
 	       short_duration(sb_status_total_delay_ns(status), buf));
+	printf("backend        %s\n", sb_session_backend(session));
+	for (size_t i = 0; sb_session_caveat(session, i); i++)
+		printf("  - %s\n", sb_session_caveat(session, i));
 }
 
 int status_main(int argc, char **argv)
@@ -99,7 +109,7 @@ int status_main(int argc, char **argv)
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = sb_session_open(NULL, err);
+	session = backend_open(err);
 	if (session)
 		status = sb_session_status(session, err);
 	if (!status)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend.h"
 #include "message.h"
 #include "sbctl.h"
 
@@ -47,7 +48,7 @@ static int switch_main(int argc, char **argv, bool on)
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = sb_session_open(NULL, err);
+	session = backend_open(err);
 	if (session && !sb_session_set_global_enabled(session, on, err))
 		status = sb_session_status(session, err);
 	if (status) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend.h"
 #include "message.h"
 #include "request.h"
 #include "sbctl.h"
@@ -102,7 +103,7 @@ int update_main(int argc, char **argv)
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = sb_session_open(NULL, err);
+	session = backend_open(err);
 	ret = session ? 0 : fail_with(err);
 	for (int i = 0; i < config.target_count && !ret; i++)
 		ret = select_targets(session, config.targets[i], config.pid, &selection,

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend.h"
 #include "message.h"
 #include "report.h"
 #include "request.h"
@@ -159,7 +160,7 @@ int watch_main(int argc, char **argv)
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = sb_session_open(NULL, err);
+	session = backend_open(err);
 	ret = session ? watch(&config, session, err) : fail_with(err);
 	sb_session_close(session);
 	sb_error_free(err);

@@ -2,11 +2,15 @@
 /*
  * hits WHAT...: guest instructions, where the guest's clock counts them (-icount).
  *
- *   offsets         where the fixture's functions are: FILE FUNCTION=OFFSET...
- *   calls LABEL     of a call of each, as things are
- *   threads LABEL   of a call where 1, 2 and 4 threads make them at once
- *   driver          of a call, in each configuration of a target
- *   batches         nanoseconds, waiting included, of adding and removing many targets
+ *   offsets                 where the fixture's functions are: FILE FUNCTION=OFFSET...
+ *   calls LABEL [FUNCTION]  of a call of it or of each, as things are
+ *   threads LABEL           of a call where 1, 2 and 4 threads make them at once
+ *   driver                  of a call, in each configuration of a target
+ *   delays                  nanoseconds over the delay that was asked for, as the driver counts
+ *   batches                 nanoseconds, waiting included, of adding and removing many targets
+ *                           in functions of libmany.so: in a batch, one by one, one by one with
+ *                           rests (apart), by name in sysfs (text), and of uprobe_register() and
+ *                           no more (floor)
  *
  * Prints lines of fields that tabs separate: what is measured, of what, how, number.
  */
@@ -23,6 +27,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,6 +85,15 @@ static uint64_t median(uint64_t *samples, unsigned int count)
 	return samples[count / 2];
 }
 
+/* A first printf() or qsort() makes a heap, and the heap the search in the memory longer. */
+static void warm_up(void)
+{
+	uint64_t samples[SAMPLES] = { 0 };
+
+	median(samples, SAMPLES);
+	free(malloc(BUFSIZ));
+}
+
 static uint64_t cost_of_reading(void)
 {
 	uint64_t samples[SAMPLES], begin;
@@ -109,11 +123,17 @@ static uint64_t cost_of_call(const struct function *function)
 	return median(samples, SAMPLES) - cost_of_reading();
 }
 
-static void measure_calls(const char *label)
+static void measure_call(const struct function *function, const char *label)
+{
+	printf("call\t%s\t%s\t%llu\n", function->name, label,
+	       (unsigned long long)cost_of_call(function));
+}
+
+static void measure_calls(const char *label, const char *name)
 {
 	for (unsigned int i = 0; i < FUNCTIONS; i++)
-		printf("call\t%s\t%s\t%llu\n", functions[i].name, label,
-		       (unsigned long long)cost_of_call(&functions[i]));
+		if (!name || !strcmp(name, functions[i].name))
+			measure_call(&functions[i], label);
 }
 
 /* --- threads --- */
@@ -232,78 +252,171 @@ static uint64_t offset_of(const struct function *function)
 	return (uintptr_t)function->call - library_base;
 }
 
-static void measure_driver(const char *label, struct speed_bump_target target, int session_off)
+/* Until the kernel has done what it puts off, and would put off again. */
+static void rest(void)
 {
-	struct speed_bump_target targets[FUNCTIONS];
+	usleep(REST_US);
+}
+
+/* For whom a target is */
+enum whom {
+	EVERYBODY,
+	SELF,
+	CHILD,
+	CGROUP,
+};
+
+static const struct configuration {
+	const char *label;
+	enum whom whom;
+	uint64_t feature;
+	struct speed_bump_target target;
+	int session_off;
+} configurations[] = {
+	{ "driver, system", EVERYBODY, 0, { .scope = SPEED_BUMP_SCOPE_SYSTEM }, 0 },
+	{ "driver, tree", SELF, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0 },
+	{ "driver, thread", SELF, SPEED_BUMP_FEATURE_SCOPE_THREAD,
+	  { .scope = SPEED_BUMP_SCOPE_THREAD }, 0 },
+	{ "driver, cgroup", CGROUP, SPEED_BUMP_FEATURE_SCOPE_CGROUP,
+	  { .scope = SPEED_BUMP_SCOPE_CGROUP }, 0 },
+	{ "driver, tree, target off", SELF, 0,
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .flags = SPEED_BUMP_TARGET_DISABLED }, 0 },
+	{ "driver, tree, session off", SELF, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 1 },
+	{ "driver, tree, every 2nd", SELF, SPEED_BUMP_FEATURE_FREQUENCY,
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .every = 2 }, 0 },
+	{ "driver, tree, in its window", SELF, SPEED_BUMP_FEATURE_WINDOW,
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .duration_ns = 1000000000000 }, 0 },
+	{ "driver, tree, before its window", SELF, SPEED_BUMP_FEATURE_WINDOW,
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .start_ns = 1000000000000 }, 0 },
+	{ "driver, out of scope", CHILD, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0 },
+};
+
+#define CONFIGURATIONS (sizeof(configurations) / sizeof(configurations[0]))
+
+static int scope_id(enum whom whom)
+{
+	pid_t child;
+
+	switch (whom) {
+	case SELF:
+		return getpid();
+	case CHILD:
+		child = fork();
+		if (child < 0)
+			die("fork");
+		while (!child) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			pause();
+		}
+		return child;
+	case CGROUP:
+		return open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY);
+	default:
+		return 0;
+	}
+}
+
+static void measure_configuration(const struct configuration *c, const struct function *function)
+{
 	struct speed_bump_session session = {
 		.set = SPEED_BUMP_SESSION_SET_ENABLED,
 	};
+	struct speed_bump_target target = c->target;
 	int dev = device();
 
+	target.offset = offset_of(function);
 	target.fd = open(library, O_RDONLY | O_CLOEXEC);
 	if (target.fd < 0)
 		die(library);
-	for (unsigned int i = 0; i < FUNCTIONS; i++) {
-		targets[i] = target;
-		targets[i].offset = offset_of(&functions[i]);
-	}
-	add(dev, targets, FUNCTIONS);
-	if (session_off && ioctl(dev, SPEED_BUMP_IOC_SESSION, &session))
+	target.scope_id = scope_id(c->whom);
+	add(dev, &target, 1);
+	if (c->session_off && ioctl(dev, SPEED_BUMP_IOC_SESSION, &session))
 		die("session");
-	measure_calls(label);
-	close(target.fd);
-	close(dev);
+	measure_call(function, c->label);
+}
+
+/*
+ * Each in a process of its own: what has been mapped before, as the memory for single
+ * steps, makes the kernel's way to a breakpoint longer.
+ */
+static void measure_in_child(const struct configuration *c, const struct function *function)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child < 0)
+		die("fork");
+	if (!child) {
+		measure_configuration(c, function);
+		exit(0);
+	}
+	if (waitpid(child, &status, 0) != child || status)
+		exit(1);
+	rest();
 }
 
 static void measure_configurations(void)
 {
 	struct speed_bump_query query = { 0 };
-	struct speed_bump_target tree = {
-		.scope = SPEED_BUMP_SCOPE_TREE, .scope_id = getpid(),
-	};
-	struct speed_bump_target target;
 	int dev = device();
-	pid_t other;
 
 	if (ioctl(dev, SPEED_BUMP_IOC_QUERY, &query))
 		die("query");
 	close(dev);
-
-	target = (struct speed_bump_target){ .scope = SPEED_BUMP_SCOPE_SYSTEM };
-	measure_driver("driver, system", target, 0);
-	measure_driver("driver, tree", tree, 0);
-	if (query.features & SPEED_BUMP_FEATURE_SCOPE_THREAD) {
-		target = tree;
-		target.scope = SPEED_BUMP_SCOPE_THREAD;
-		measure_driver("driver, thread", target, 0);
+	for (unsigned int i = 0; i < CONFIGURATIONS; i++) {
+		if (configurations[i].feature & ~query.features)
+			continue;
+		for (unsigned int j = 0; j < FUNCTIONS; j++)
+			measure_in_child(&configurations[i], &functions[j]);
 	}
-	if (query.features & SPEED_BUMP_FEATURE_SCOPE_CGROUP) {
-		target.scope = SPEED_BUMP_SCOPE_CGROUP;
-		target.scope_id = open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY);
-		measure_driver("driver, cgroup", target, 0);
-	}
-	target = tree;
-	target.flags = SPEED_BUMP_TARGET_DISABLED;
-	measure_driver("driver, tree, target off", target, 0);
-	measure_driver("driver, tree, session off", tree, 1);
-	target = tree;
-	target.every = 1000000;
-	if (query.features & SPEED_BUMP_FEATURE_FREQUENCY)
-		measure_driver("driver, tree, not its turn", target, 0);
-	target = tree;
-	target.start_ns = 1000000000000;
-	if (query.features & SPEED_BUMP_FEATURE_WINDOW)
-		measure_driver("driver, tree, before its window", target, 0);
+}
 
-	other = fork();
-	if (!other)
-		for (;;)
-			pause();
-	target = tree;
-	target.scope_id = other;
-	measure_driver("driver, out of scope", target, 0);
-	kill(other, SIGKILL);
-	waitpid(other, NULL, 0);
+/* --- delays --- */
+
+static uint64_t overshoot(int dev, uint64_t id)
+{
+	struct speed_bump_stats stats = { .id = id };
+	struct speed_bump_batch arg = {
+		.flags = SPEED_BUMP_BATCH_RESET,
+		.entries = (uintptr_t)&stats,
+		.count = 1,
+		.entry_size = sizeof(stats),
+	};
+
+	fixture_push(0);
+	if (ioctl(dev, SPEED_BUMP_IOC_STATS, &arg))
+		die("stats");
+	if (stats.delayed != 1)
+		exit(1);
+	return stats.measured_ns - stats.requested_ns;
+}
+
+/* As the driver measures it: what comes on top of the time that was asked for. */
+static void measure_overshoot(uint64_t delay_ns)
+{
+	struct speed_bump_target target = {
+		.scope = SPEED_BUMP_SCOPE_TREE,
+		.scope_id = getpid(),
+		.delay_ns = delay_ns,
+		.fd = open(library, O_RDONLY | O_CLOEXEC),
+		.offset = offset_of(&functions[0]),
+	};
+	uint64_t samples[SAMPLES];
+	int dev = device();
+
+	add(dev, &target, 1);
+	for (unsigned int i = 0; i < SAMPLES; i++)
+		samples[i] = overshoot(dev, target.id);
+	printf("overshoot\t%llu\tmedian\t%llu\n", (unsigned long long)delay_ns,
+	       (unsigned long long)median(samples, SAMPLES));
+	close(target.fd);
+	close(dev);
+}
+
+static void measure_delays(void)
+{
+	for (uint64_t delay_ns = 100; delay_ns <= 1000000; delay_ns *= 10)
+		measure_overshoot(delay_ns);
 }
 
 static void measure_threads_in_tree(void)
@@ -323,24 +436,34 @@ static void measure_threads_in_tree(void)
 
 /* --- batches --- */
 
-/* A file of many functions, mapped here, so that there are breakpoints to be made. */
-static int many_functions(void)
-{
-	static const unsigned char function[SPACING] = { 0x55, 0x5d, 0xc3 };
-	int fd = memfd_create("functions", MFD_CLOEXEC);
-
-	if (fd < 0)
-		die("memfd_create");
-	for (unsigned int i = 0; i < MANY; i++)
-		if (write(fd, function, sizeof(function)) != sizeof(function))
-			die("write");
-	if (mmap(NULL, MANY * SPACING, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED)
-		die("mmap");
-	return fd;
-}
-
 static struct speed_bump_target targets[MANY];
 static struct speed_bump_remove removals[MANY];
+static char many_functions[4096];
+static uint64_t first_offset;
+
+/* Mapped here, so that there are breakpoints to be made. */
+static void map_many_functions(void)
+{
+	void *handle = dlopen("libmany.so", RTLD_NOW);
+	void *first = handle ? dlsym(handle, "f0") : NULL;
+	Dl_info info;
+	int fd;
+
+	if (!first || !dladdr(first, &info) || !realpath(info.dli_fname, many_functions))
+		die("libmany.so");
+	fd = open(many_functions, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		die(many_functions);
+	first_offset = (uintptr_t)first - (uintptr_t)info.dli_fbase;
+	for (unsigned int i = 0; i < MANY; i++) {
+		targets[i] = (struct speed_bump_target){
+			.fd = fd,
+			.offset = first_offset + i * SPACING,
+			.scope = SPEED_BUMP_SCOPE_TREE,
+			.scope_id = getpid(),
+		};
+	}
+}
 
 static void print_time(const char *what, unsigned int count, const char *how, uint64_t took)
 {
@@ -351,12 +474,6 @@ static void take_ids(unsigned int count)
 {
 	for (unsigned int i = 0; i < count; i++)
 		removals[i].id = targets[i].id;
-}
-
-/* The kernel makes a call of this kind wait that comes a while after the last. */
-static void rest(void)
-{
-	usleep(REST_US);
 }
 
 static void measure_batch(int dev, unsigned int count)
@@ -413,26 +530,75 @@ static void measure_apart(int dev, unsigned int count)
 	print_time("remove", count, "apart", took);
 }
 
+static void command_add(int fd, unsigned int i)
+{
+	char text[4096 + 128];
+	int length = snprintf(text, sizeof(text), "+%s:f%u 0 pid=%d", many_functions, i,
+			      getpid());
+
+	if (write(fd, text, length) != length)
+		die(text);
+}
+
+/* By name, as text in sysfs. */
+static void measure_text(unsigned int count)
+{
+	struct speed_bump_batch all = {
+		.flags = SPEED_BUMP_BATCH_ALL | SPEED_BUMP_BATCH_PERSISTENT,
+	};
+	int fd = open("/sys/kernel/speed_bump/targets", O_WRONLY | O_CLOEXEC), dev = device();
+	uint64_t begin;
+
+	if (fd < 0)
+		die("/sys/kernel/speed_bump/targets");
+	rest();
+	begin = instructions();
+	for (unsigned int i = 0; i < count; i++)
+		command_add(fd, i);
+	print_time("add", count, "text", instructions() - begin);
+	if (ioctl(dev, SPEED_BUMP_IOC_REMOVE, &all))
+		die("remove");
+	close(dev);
+	close(fd);
+}
+
+/* What the kernel takes for the uprobes alone. */
+static void measure_floor(unsigned int count)
+{
+	int fd = open("empty.ko", O_RDONLY | O_CLOEXEC);
+	char parameters[4096 + 128], line[32] = "";
+	FILE *file;
+
+	snprintf(parameters, sizeof(parameters), "path=%s offset=%llu count=%u spacing=%u",
+		 many_functions, (unsigned long long)first_offset, count, SPACING);
+	rest();
+	if (syscall(SYS_finit_module, fd, parameters, 0))
+		die("empty.ko");
+	close(fd);
+	file = fopen("/sys/module/empty/parameters/took_ns", "re");
+	if (!file || !fgets(line, sizeof(line), file))
+		die("took_ns");
+	fclose(file);
+	print_time("add", count, "floor", strtoull(line, NULL, 10));
+	if (syscall(SYS_delete_module, "empty", 0))
+		die("rmmod empty");
+}
+
 static void measure_batches(void)
 {
-	int fd = many_functions(), dev = device();
+	int dev = device();
 
-	for (unsigned int i = 0; i < MANY; i++) {
-		targets[i] = (struct speed_bump_target){
-			.fd = fd,
-			.offset = i * SPACING,
-			.scope = SPEED_BUMP_SCOPE_TREE,
-			.scope_id = getpid(),
-		};
-	}
+	map_many_functions();
 	/* The first one ever has more to do. */
 	add(dev, targets, 1);
 	take_ids(1);
 	remove_targets(dev, removals, 1);
 
 	for (unsigned int count = 1; count <= MANY; count *= count == 1 ? 100 : 10) {
+		measure_floor(count);
 		measure_batch(dev, count);
 		measure_one_by_one(dev, count);
+		measure_text(count);
 		if (count <= APART)
 			measure_apart(dev, count);
 	}
@@ -445,23 +611,27 @@ int main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	find_library();
+	warm_up();
 	if (!strcmp(what, "offsets")) {
 		printf("%s", library);
 		for (unsigned int i = 0; i < FUNCTIONS; i++)
 			printf(" %s=%#llx", functions[i].name,
 			       (unsigned long long)offset_of(&functions[i]));
 		printf("\n");
-	} else if (!strcmp(what, "calls") && argc == 3) {
-		measure_calls(argv[2]);
+	} else if (!strcmp(what, "calls") && (argc == 3 || argc == 4)) {
+		measure_calls(argv[2], argv[3]);
 	} else if (!strcmp(what, "threads") && argc == 3) {
 		measure_threads(argv[2]);
 	} else if (!strcmp(what, "driver")) {
 		measure_configurations();
 		measure_threads_in_tree();
+	} else if (!strcmp(what, "delays")) {
+		measure_delays();
 	} else if (!strcmp(what, "batches")) {
 		measure_batches();
 	} else {
-		fprintf(stderr, "usage: hits offsets|calls LABEL|threads LABEL|driver|batches\n");
+		fprintf(stderr,
+			"usage: hits offsets|calls LABEL [FUNCTION]|threads LABEL|driver|delays|batches\n");
 		return 2;
 	}
 	return 0;

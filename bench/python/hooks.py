@@ -1,57 +1,78 @@
 # SPDX-License-Identifier: MIT
-"""What the hook costs, and how true a delay is: ``python bench/python/hooks.py``.
+"""What the hook costs and how true a delay is: ``python bench/python/hooks.py``.
 
-All is measured in one run, the kinds of call taking turns, by the lower quartile of many
-short batches. The yardstick (3.12 and later) is an empty C callback for the same event:
-``operator.is_``, which compares two pointers and returns. Ratios are what to compare
-between machines; the times are of this one.
+All is measured in one process: the ways that are compared take turns, block by block, in
+an order that changes, and the median of the blocks stands for each. Ratios are what to
+compare between machines; the times are of this one. The yardstick of 3.12 and later is
+an empty C callback of the same kind as ours (empty.c, compiled here).
+
+The last column says whether the figure is within the limit that the package is made for.
 """
 
 from __future__ import annotations
 
-import operator
+import ast
+import difflib
+import importlib.util
+import json
+import random
 import statistics
+import subprocess
 import sys
+import sysconfig
+import tempfile
+import textwrap
+import threading
 import time
+import types
 from collections.abc import Callable
+from pathlib import Path
 
 import speed_bump
 from speed_bump import Config, _core
 
 Step = Callable[[], object]
+Way = tuple[Step, Step]  # set it up, take it down
+
+MONITORING = sys.version_info >= (3, 12)
+UNMATCHED = ["not.here:nothing", *(f"app{i}.*:handle_{i}*" for i in range(19))]
 
 
 def function() -> None:
     pass
 
 
-def other() -> None:
+def nothing() -> None:
     pass
 
 
-def batch_ns(calls: int) -> float:
+def call(calls: int) -> float:
+    """ns of one call."""
     begin = time.perf_counter_ns()
     for _ in range(calls):
         function()
     return (time.perf_counter_ns() - begin) / calls
 
 
-def slowed(target: str, delay_ns: int) -> tuple[Step, Step]:
-    config = Config([target], delay_ns=delay_ns)
+# ------------------------------------------------------------------------- ways
+
+
+def bare() -> Way:
+    return nothing, nothing
+
+
+def slowed(targets: list[str], delay_ns: int) -> Way:
+    config = Config(targets, delay_ns=delay_ns)
     return lambda: speed_bump.install(config), speed_bump.uninstall
 
 
-def bare() -> tuple[Step, Step]:
-    return lambda: None, lambda: None
-
-
-def empty_callback() -> tuple[Step, Step]:
+def callback(object_: object) -> Way:
     monitoring = sys.monitoring
     tool, event = 3, monitoring.events.PY_START
 
     def begin() -> None:
         monitoring.use_tool_id(tool, "yardstick")
-        monitoring.register_callback(tool, event, operator.is_)
+        monitoring.register_callback(tool, event, object_)
         monitoring.set_events(tool, event)
 
     def end() -> None:
@@ -62,56 +83,309 @@ def empty_callback() -> tuple[Step, Step]:
     return begin, end
 
 
+def empty_callback() -> object:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / f"empty{sysconfig.get_config_var('EXT_SUFFIX')}"
+        source = Path(__file__).with_name("empty.c")
+        include = sysconfig.get_path("include")
+        flags = ["-shared", "-fPIC", "-O2", f"-I{include}"]
+        subprocess.run(["cc", *flags, str(source), "-o", str(path)], check=True)
+        spec = importlib.util.spec_from_file_location("empty", path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module.Callback()
+
+
 def take_turns(
-    ways: dict[str, tuple[Step, Step]], calls: int, batches: int
+    ways: dict[str, Way], measure: Callable[[], float], blocks: int, warm: int = 1
 ) -> dict[str, float]:
-    """ns of a call in each way, which is set up and taken down around each batch."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(batches):
-        for name, (begin, end) in ways.items():
+    """The median of what ``measure`` says in each way."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    order = list(ways)
+    rng = random.Random(1)
+    for _ in range(blocks):
+        rng.shuffle(order)
+        for name in order:
+            begin, end = ways[name]
             begin()
-            for _ in range(5):
-                function()
-            times[name].append(batch_ns(calls))
+            for _ in range(warm):
+                measure()
+            found[name].append(measure())
             end()
-    return {name: statistics.quantiles(t, n=4)[0] for name, t in times.items()}
+    return {name: statistics.median(times) for name, times in found.items()}
 
 
-def hook_costs() -> None:
+# ------------------------------------------------------------------------ table
+
+
+def row(figure: str, value: str, limit: str = "", held: bool | None = None) -> None:
+    verdict = "" if held is None else "yes" if held else "NO"
+    print(f"{figure:<50} {value:>12}  {limit:>14}  {verdict}".rstrip(), flush=True)
+
+
+def matched() -> None:
     ways = {
         "bare": bare(),
-        "unmatched": slowed("__main__:other", 0),
-        "matched": slowed("__main__:function", 0),
+        "matched": slowed(["__main__:function"], 0),
+        "unmatched": slowed(UNMATCHED, 0),
     }
-    if sys.version_info >= (3, 12):
-        ways["empty"] = empty_callback()
-    ns = take_turns(ways, calls=300, batches=150)
-    cost = {name: ns[name] - ns["bare"] for name in ns}
-    print(f"bare call                      {ns['bare']:8.1f} ns")
-    print(f"unmatched call, more           {cost['unmatched']:8.1f} ns")
-    print(f"matched call, no delay, more   {cost['matched']:8.1f} ns")
-    if "empty" in cost:
-        print(f"empty C callback, more         {cost['empty']:8.1f} ns")
-        print(f"matched / empty                {cost['matched'] / cost['empty']:8.2f}")
+    if MONITORING:
+        ways["empty"] = callback(empty_callback())
+    ns = take_turns(ways, lambda: call(2000), blocks=101)
+    more = {name: ns[name] - ns["bare"] for name in ns}
+    row("bare call", f"{ns['bare']:.1f} ns")
+    row("matched call without a spin, more", f"{more['matched']:.1f} ns")
+    if MONITORING:
+        row("empty C callback, more", f"{more['empty']:.1f} ns")
+        ratio = more["matched"] / more["empty"]
+        row("matched / empty", f"{ratio:.2f}", "1.25", ratio <= 1.25)
+        held = more["unmatched"] <= 1
+        row(
+            "unmatched call after its first, more",
+            f"{more['unmatched']:.2f} ns",
+            "1 ns",
+            held,
+        )
+    else:
+        row("unmatched call, more", f"{more['unmatched']:.1f} ns")
 
 
-def delay_errors() -> None:
-    for delay_ns in (100, 1_000, 10_000, 100_000):
-        calls = max(3, min(300, 300_000 // delay_ns))
-        ways = {"bare": bare(), "slowed": slowed("__main__:function", delay_ns)}
-        ns = take_turns(ways, calls, batches=150)
-        error = ns["slowed"] - ns["bare"] - delay_ns
-        print(
-            f"net delay of {delay_ns:7,} ns: error {error:+7.1f} ns "
-            f"({100 * error / delay_ns:+.2f}%)"
+def many_small_functions() -> Callable[[], float]:
+    lines = [f"def f{i}(n): return n + {i}" for i in range(500)]
+    lines += [
+        f"def g{i}(n): return " + " + ".join(f"f{(7 * i + j) % 500}(n)" for j in range(5))
+        for i in range(500)
+    ]
+    lines += ["def all(): return " + " + ".join(f"g{i}({i})" for i in range(500))]
+    space: dict[str, object] = {"__name__": "small"}
+    exec("\n".join(lines), space)
+    work = space["all"]
+    assert callable(work)
+
+    def measure() -> float:
+        begin = time.perf_counter_ns()
+        for _ in range(4):
+            work()
+        return float(time.perf_counter_ns() - begin)
+
+    return measure
+
+
+def real_work() -> Callable[[], float]:
+    """The standard library's own Python at work."""
+    source = Path(ast.__file__).read_text()
+    lines = source.splitlines()[:300]
+    other = [line for i, line in enumerate(lines) if i % 9]
+    records = [{"id": i, "tags": ["a", "b"], "at": {"x": i, "y": -i}} for i in range(100)]
+
+    def measure() -> float:
+        begin = time.perf_counter_ns()
+        ast.unparse(ast.parse(source[:30_000].rpartition("\ndef ")[0]))
+        json.dumps(records, indent=1)
+        textwrap.fill(source[:6000])
+        list(difflib.unified_diff(lines, other))
+        return float(time.perf_counter_ns() - begin)
+
+    return measure
+
+
+def unmatched_work() -> None:
+    limit = 1.03 if MONITORING else 1.12 if sys.version_info >= (3, 11) else 1.05
+    ways = {"bare": bare(), "unmatched": slowed(UNMATCHED, 0)}
+    for name, work in (
+        ("unmatched: many small functions", many_small_functions()),
+        ("unmatched: the standard library at work", real_work()),
+    ):
+        ns = take_turns(ways, work, blocks=41)
+        ratio = ns["unmatched"] / ns["bare"]
+        counts = MONITORING or name.endswith("work")
+        row(
+            name,
+            f"{ratio:.3f}",
+            f"{limit}" if counts else "",
+            round(ratio, 2) <= limit if counts else None,
         )
 
 
+def first_sight() -> None:
+    space: dict[str, object] = {"__name__": "somewhere.deep"}
+
+    def measure() -> float:
+        made = [
+            types.FunctionType(function.__code__.replace(co_name=f"f{i}"), space)
+            for i in range(400)
+        ]
+        begin = time.perf_counter_ns()
+        for one in made:
+            one()
+        return (time.perf_counter_ns() - begin) / 400
+
+    thousand = [f"app{i % 40}.part{i}:handle_{i}" for i in range(900)]
+    thousand += [f"app{i}.*:*handle_{i}*" for i in range(50)]
+    thousand += [f"*/app{i}/*:Class{i}.*" for i in range(50)]
+    globs = [f"app{i}.*:*handle_{i}*" for i in range(1000)]
+    ways = {
+        "bare": bare(),
+        "20": slowed(UNMATCHED, 0),
+        "1,000": slowed(thousand, 0),
+        "globs": slowed(globs, 0),
+    }
+    ns = take_turns(ways, measure, blocks=41)
+    for count, limit in (("20", 500), ("1,000", 3000)):
+        more = ns[count] - ns["bare"]
+        row(
+            f"first sight of an unmatched function, {count} patterns",
+            f"{more:.0f} ns",
+            f"{limit} ns",
+            more <= limit,
+        )
+    more = ns["globs"] - ns["bare"]
+    row(
+        "the same, 1,000 of them globs on both sides",
+        f"{more:.0f} ns",
+        "3000 ns",
+        more <= 3000,
+    )
+
+
+def delay_errors() -> None:
+    for delay_ns in (50, 100, 1_000, 10_000, 100_000, 1_000_000):
+        calls = max(3, min(1000, 1_000_000 // delay_ns))
+        ways = {"bare": bare(), "slowed": slowed(["__main__:function"], delay_ns)}
+        blocks = 151 if delay_ns < 10_000 else 61
+        ns = take_turns(ways, lambda n=calls: call(n), blocks)  # type: ignore[misc]
+        error = ns["slowed"] - ns["bare"] - delay_ns
+        limit = max(10.0, delay_ns / 100)
+        row(
+            f"net delay of {delay_ns:,} ns, error",
+            f"{error:+.1f} ns",
+            f"{limit:.0f} ns",
+            abs(error) <= limit,
+        )
+    least = speed_bump.min_delay_ns
+    row("smallest net delay that can be set", f"{least} ns", "50 ns", least <= 50)
+
+
+def threads() -> None:
+    """Both ways take turns, so that what two threads pay for the GIL anyway is seen."""
+
+    def work(calls: int) -> None:
+        for _ in range(calls):
+            function()
+
+    def in_threads(count: int, calls: int) -> float:
+        pool = [
+            threading.Thread(target=work, args=(calls // count,)) for _ in range(count)
+        ]
+        begin = time.perf_counter_ns()
+        for thread in pool:
+            thread.start()
+        for thread in pool:
+            thread.join()
+        return (time.perf_counter_ns() - begin) / calls
+
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    for name, way, calls in (
+        ("bare", bare(), 1_000_000),
+        ("0 ns delay", slowed(["*:work", "__main__:function"], 0), 500_000),
+        ("1,000 ns delay", slowed(["__main__:function"], 1000), 40_000),
+    ):
+        found: dict[int, list[float]] = {1: [], 2: []}
+        begin, end = way
+        begin()
+        for _ in range(9):
+            for count, times in found.items():
+                times.append(in_threads(count, calls))
+        end()
+        ratio = statistics.median(found[2]) / statistics.median(found[1])
+        counts = gil and name != "bare"
+        row(
+            f"two threads, a call ({name}), of one's time",
+            f"{ratio:.3f}",
+            "1.03" if counts else "",
+            round(ratio, 2) <= 1.03 if counts else None,
+        )
+
+
+def start_up() -> None:
+    """What the file in site-packages costs a Python that starts without the variable.
+
+    Beside another such file, since the first one costs the interpreter's own
+    preparations, and beside the least that a line of code there can do.
+    """
+    package = Path(speed_bump.__file__).parent
+    ours = package.with_name("speed_bump.pth").read_text()
+    files = {
+        "nothing": "# Not a line\n",
+        "least": "# One\nimport sys\n",
+        "ours": ours,
+    }
+    program = (
+        "import os, site, sys, time\n"
+        "os.environ.pop('SPEED_BUMP_TARGETS', None)\n"
+        "site.addpackage(sys.argv[1], 'nothing.pth', set())\n"
+        "begin = time.perf_counter_ns()\n"
+        "site.addpackage(sys.argv[1], sys.argv[2], set())\n"
+        "print(time.perf_counter_ns() - begin)\n"
+    )
+    found: dict[str, list[int]] = {name: [] for name in files}
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in files.items():
+            (Path(directory) / f"{name}.pth").write_text(text)
+        for _ in range(31):
+            for name, times in found.items():
+                command = [sys.executable, "-I", "-S", "-c", program, directory]
+                times.append(int(subprocess.check_output([*command, f"{name}.pth"])))
+    us = {name: statistics.median(times) / 1000 for name, times in found.items()}
+    row(
+        "start-up with the variable unset",
+        f"{us['ours']:.0f} us",
+        "100 us",
+        us["ours"] <= 100,
+    )
+    row("of that, what 'import sys' alone would cost", f"{us['least']:.0f} us")
+
+
+def recursion() -> None:
+    program = (
+        "import speed_bump, sys\n"
+        "sys.setrecursionlimit(10**9)\n"
+        "if {on}: speed_bump.install(speed_bump.Config(['a:b']))\n"
+        "def down(n): return down(n - 1) if n else 0\n"
+        "down({depth})\n"
+    )
+
+    def survives(depth: int, on: bool) -> bool:
+        command = [sys.executable, "-c", program.format(on=on, depth=depth)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def deepest(on: bool) -> str:
+        good, bad = 1000, 1_000_000
+        if survives(bad, on):
+            return f"over {bad:,}"
+        while bad - good > good // 50:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if survives(middle, on) else (good, middle)
+        return f"{good:,}"
+
+    row("recursion, without a limit, bare", deepest(False))
+    row("recursion, without a limit, with the hook", deepest(True))
+
+
 def main() -> None:
-    print(f"Python {sys.version.split()[0]}, {_core.HOOK}, clock {_core.clock_name()}")
-    hook_costs()
-    print(f"measured at install and taken off: {_core.overhead_ns()} ns")
+    version = sys.version.split()[0] + sys.abiflags
+    print(f"Python {version}, {_core.HOOK}, clock {_core.clock_name()}")
+    row("figure (medians)", "measured", "at most", None)
+    matched()
+    unmatched_work()
+    first_sight()
+    row("cost of the hook, measured at start and taken off", f"{_core.overhead_ns()} ns")
     delay_errors()
+    threads()
+    start_up()
+    if not MONITORING:
+        recursion()
 
 
 if __name__ == "__main__":

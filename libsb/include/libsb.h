@@ -111,6 +111,7 @@ SB_API size_t sb_elf_symbol_count(const struct sb_elf *elf);
 /** The @p index th symbol; belongs to @p elf. NULL with ERANGE. */
 SB_API const struct sb_symbol *sb_elf_symbol(const struct sb_elf *elf, size_t index);
 
+/** Name as it stands in the symbol table, mangled if it is. */
 SB_API const char *sb_symbol_name(const struct sb_symbol *sym);
 /** Version, such as "GLIBC_2.2.5", or NULL. */
 SB_API const char *sb_symbol_version(const struct sb_symbol *sym);
@@ -122,6 +123,7 @@ SB_API const char *sb_symbol_demangled(const struct sb_symbol *sym);
 SB_API uint64_t sb_symbol_offset(const struct sb_symbol *sym);
 /** Size of the function in bytes, 0 if unknown. */
 SB_API uint64_t sb_symbol_size(const struct sb_symbol *sym);
+/** Whether its entry is the function or the resolver of one. */
 SB_API enum sb_symbol_kind sb_symbol_get_kind(const struct sb_symbol *sym);
 
 struct sb_places;
@@ -196,11 +198,13 @@ enum sb_spec_kind {
 SB_API struct sb_spec *sb_spec_parse(const char *text, enum sb_spec_dialect dialect,
 				     struct sb_error *err);
 SB_API void sb_spec_free(struct sb_spec *spec);
+/** What kind of target it names. */
 SB_API enum sb_spec_kind sb_spec_get_kind(const struct sb_spec *spec);
 /** Left side: module glob or path. */
 SB_API const char *sb_spec_left(const struct sb_spec *spec);
 /** Right side: qualname glob or symbol text. */
 SB_API const char *sb_spec_right(const struct sb_spec *spec);
+/** Bits SB_SPEC_* of the options that the text names. */
 SB_API unsigned int sb_spec_given(const struct sb_spec *spec);
 /** Options; 0 where sb_spec_given() has not their bit. */
 SB_API uint64_t sb_spec_delay_ns(const struct sb_spec *spec);
@@ -227,6 +231,7 @@ SB_API struct sb_specs *sb_specs_parse(const char *text, size_t length, const ch
 				       enum sb_spec_dialect dialect, struct sb_error *err);
 SB_API void sb_specs_free(struct sb_specs *specs);
 SB_API size_t sb_specs_count(const struct sb_specs *specs);
+/** The @p index th, which is below sb_specs_count(); belongs to @p specs. */
 SB_API const struct sb_spec *sb_specs_get(const struct sb_specs *specs, size_t index);
 
 /* --------------------------------------------------------------- patterns */
@@ -336,6 +341,7 @@ SB_API struct sb_site_table *sb_site_table_open(const char *path, struct sb_erro
 SB_API void sb_site_table_close(struct sb_site_table *table);
 /** The master switch, effective in all processes at their next hit. Thread-safe. */
 SB_API void sb_site_table_set_enabled(struct sb_site_table *table, bool enabled);
+/** Whether the master switch is on. */
 SB_API bool sb_site_table_enabled(const struct sb_site_table *table);
 /**
  * What the runtime's hook costs a call apart from the spin; taken off each delay.
@@ -436,9 +442,13 @@ SB_API void sb_site_list_free(struct sb_site_list *list);
 SB_API size_t sb_site_list_count(const struct sb_site_list *list);
 /** How many sites are missing because the table was full; make a larger one. */
 SB_API uint64_t sb_site_list_lost(const struct sb_site_list *list);
+/** A function or a progress point. */
 SB_API enum sb_site_kind sb_site_list_kind(const struct sb_site_list *list, size_t i);
+/** Its name, as it was given to sb_site_get() or sb_progress_add(). */
 SB_API const char *sb_site_list_name(const struct sb_site_list *list, size_t i);
+/** The process that it belongs to. */
 SB_API pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i);
+/** The number of its target, as its policy had it. */
 SB_API uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i);
 /** The delay in force, ns: its function's, its target's, or its own. */
 SB_API uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i);
@@ -484,6 +494,7 @@ struct sb_target_options {
 /** Targets to add in one call: a configuration object. */
 struct sb_batch;
 
+/** An empty batch, free with sb_batch_free(). NULL with ENOMEM. */
 SB_API struct sb_batch *sb_batch_new(void);
 SB_API void sb_batch_free(struct sb_batch *batch);
 /**
@@ -515,23 +526,45 @@ SB_API uint64_t sb_batch_id(const struct sb_batch *batch, size_t index);
  */
 struct sb_session;
 
+/** What serves a session. */
+enum sb_backend_choice {
+	/** What the variable SPEED_BUMP_BACKEND says ("driver", "bpf", "auto"); else the
+	 * driver where its device can be opened, else BPF */
+	SB_BACKEND_AUTO = 0,
+	SB_BACKEND_DRIVER = 1, /**< the kernel module */
+	SB_BACKEND_BPF = 2, /**< BPF programs: no module is needed */
+};
+
+/** Read "auto", "driver" or "bpf". 0, or -1 with EINVAL. */
+SB_API int sb_backend_parse(const char *name, enum sb_backend_choice *choice);
+
 /** Options of sb_session_open(). Zero what you don't set. */
 struct sb_session_options {
 	size_t sz; /**< sizeof(struct sb_session_options) */
-	const char *device; /**< NULL is /dev/speed_bump */
+	const char *device; /**< of the driver, which alone is tried; NULL:
+			     *   /dev/speed_bump, and BPF where it is not there */
+	enum sb_backend_choice backend;
 };
 
 /**
- * Open a session. NULL with ENOENT or ENODEV (module not loaded: the message says
- * what to do), EACCES or EPERM, EPROTO (not our device).
+ * Open a session. NULL with ENOENT or ENODEV (module not loaded, and BPF can't serve
+ * either: the message says what to do), EACCES or EPERM, EPROTO (not our device),
+ * EINVAL (no such backend); with SB_BACKEND_BPF also EOPNOTSUPP (the kernel can't: the
+ * message names the one that can) and ENOSYS (libsb was built without).
  */
 SB_API struct sb_session *sb_session_open(const struct sb_session_options *opts,
 					  struct sb_error *err);
 SB_API void sb_session_close(struct sb_session *session);
-/** What serves it: "driver". */
+/** What serves it: "driver" or "bpf". */
 SB_API const char *sb_session_backend(const struct sb_session *session);
+/**
+ * What the driver guarantees and this backend does not: the @p index th sentence for
+ * people, or NULL behind the last. The driver has none. Static storage.
+ */
+SB_API const char *sb_session_caveat(const struct sb_session *session, size_t index);
 /** Bits of what it can do: those of SPEED_BUMP_FEATURE_* in the uapi header. */
 SB_API uint64_t sb_session_features(const struct sb_session *session);
+/** How many targets there may be at once. */
 SB_API uint32_t sb_session_max_targets(const struct sb_session *session);
 
 /**
@@ -575,15 +608,21 @@ SB_API struct sb_target_list *sb_session_list(struct sb_session *session,
 					      struct sb_error *err);
 SB_API void sb_target_list_free(struct sb_target_list *list);
 SB_API size_t sb_target_list_count(const struct sb_target_list *list);
+/** Its id; never 0, never used again. */
 SB_API uint64_t sb_target_list_id(const struct sb_target_list *list, size_t i);
 /** "PATH:SYMBOL" as it was added. */
 SB_API const char *sb_target_list_label(const struct sb_target_list *list, size_t i);
 /** SB_LIST_SESSION, _PERSISTENT or _OTHERS. */
 SB_API unsigned int sb_target_list_owner(const struct sb_target_list *list, size_t i);
+/** Offset in the file of the instruction. */
 SB_API uint64_t sb_target_list_offset(const struct sb_target_list *list, size_t i);
+/** The delay in force, ns. */
 SB_API uint64_t sb_target_list_delay_ns(const struct sb_target_list *list, size_t i);
+/** Every how many hits one is delayed, at least 1. */
 SB_API uint32_t sb_target_list_every(const struct sb_target_list *list, size_t i);
+/** Whether the target's own switch is on. */
 SB_API bool sb_target_list_enabled(const struct sb_target_list *list, size_t i);
+/** Whom it delays. */
 SB_API enum sb_scope sb_target_list_scope(const struct sb_target_list *list, size_t i);
 /** Root of the tree, or thread; 0 where it is dead or there is none. */
 SB_API pid_t sb_target_list_scope_id(const struct sb_target_list *list, size_t i);
@@ -615,11 +654,17 @@ SB_API struct sb_status *sb_session_status(struct sb_session *session,
 SB_API void sb_status_free(struct sb_status *status);
 /** The global switch, of the persistent targets. */
 SB_API bool sb_status_enabled(const struct sb_status *status);
+/** The delay of adds that name none, ns. */
 SB_API uint64_t sb_status_default_delay_ns(const struct sb_status *status);
+/** Hits of all targets since the module was loaded, removed ones included. */
 SB_API uint64_t sb_status_total_hits(const struct sb_status *status);
+/** Delay measured, ns, likewise. */
 SB_API uint64_t sb_status_total_delay_ns(const struct sb_status *status);
+/** Targets there are. */
 SB_API uint32_t sb_status_targets(const struct sb_status *status);
+/** How many of them are persistent. */
 SB_API uint32_t sb_status_persistent(const struct sb_status *status);
+/** Open sessions, the one that asks included. */
 SB_API uint32_t sb_status_sessions(const struct sb_status *status);
 /** Set the global switch. */
 SB_API int sb_session_set_global_enabled(struct sb_session *session, bool enabled,
@@ -738,6 +783,7 @@ enum sb_module_state {
 	SB_MODULE_NOT_INSTALLED, /**< no module for this kernel */
 	SB_MODULE_BUILD_FAILED, /**< DKMS tried and failed */
 	SB_MODULE_REFUSED, /**< Secure Boot or lockdown refuses unsigned modules */
+	SB_MODULE_TOO_OLD, /**< the kernel is older than any the module is for */
 	SB_MODULE_NO_UPROBES, /**< the kernel has no uprobes */
 	SB_MODULE_NO_MODULES, /**< the kernel can't load modules */
 };
@@ -747,15 +793,19 @@ struct sb_diagnosis;
 /** Look at this machine. Free with sb_diagnosis_free(). NULL with ENOMEM. */
 SB_API struct sb_diagnosis *sb_module_diagnose(void);
 SB_API void sb_diagnosis_free(struct sb_diagnosis *diagnosis);
+/** The verdict. */
 SB_API enum sb_module_state sb_diagnosis_state(const struct sb_diagnosis *diagnosis);
 /** One line: what is the matter. */
 SB_API const char *sb_diagnosis_summary(const struct sb_diagnosis *diagnosis);
 /** What to do, lines separated by '\n'; "" if nothing. */
 SB_API const char *sb_diagnosis_advice(const struct sb_diagnosis *diagnosis);
-/** How many checks were made, and each: its name, whether it passed, a detail. */
+/** How many checks were made. */
 SB_API size_t sb_diagnosis_check_count(const struct sb_diagnosis *diagnosis);
+/** Name of the @p i th check; "" behind the last. */
 SB_API const char *sb_diagnosis_check_name(const struct sb_diagnosis *d, size_t i);
+/** Whether it passed. */
 SB_API bool sb_diagnosis_check_passed(const struct sb_diagnosis *d, size_t i);
+/** What was found, for people. */
 SB_API const char *sb_diagnosis_check_detail(const struct sb_diagnosis *d, size_t i);
 
 /**

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What serves a session. The driver is one backend; one that needs no module (BPF
- * uprobes) can be another without anything above this table changing. Nothing here
- * speaks of ioctls: a backend translates at its own edge.
+ * What serves a session: the driver, or, where no module may be loaded, BPF programs on
+ * uprobes. Nothing here speaks of ioctls: a backend translates at its own edge.
  */
 #ifndef SB_BACKEND_H
 #define SB_BACKEND_H
@@ -45,6 +44,8 @@ struct sb_change {
 struct sb_backend {
 	const struct sb_backend_ops *ops;
 	struct sb_limits limits;
+	/* What it has to say itself of a call that failed; NULL or empty: errno says it. */
+	struct sb_error *problem;
 };
 
 /*
@@ -54,6 +55,8 @@ struct sb_backend {
  */
 struct sb_backend_ops {
 	const char *name;
+	/* As sb_session_caveat(); NULL: there is none. */
+	const char *(*caveat)(const struct sb_backend *backend, size_t index);
 	void (*close)(struct sb_backend *backend);
 	/* Fills in the ids. */
 	int (*add)(struct sb_backend *backend, struct sb_target *targets, size_t count,
@@ -74,5 +77,11 @@ struct sb_backend_ops {
 
 /* Open the device; NULL as sb_session_open(). */
 struct sb_backend *sb_driver_open(const char *device, struct sb_error *err);
+
+/*
+ * Delays without a module; NULL with ENOSYS (libsb was built without), EOPNOTSUPP (the
+ * kernel can't), EPERM.
+ */
+struct sb_backend *sb_bpf_open(struct sb_error *err);
 
 #endif

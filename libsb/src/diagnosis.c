@@ -22,7 +22,10 @@
 
 #define DKMS_NAME  "speed-bump"
 #define PACKAGE	   "speed-bump-dkms"
-#define MAX_CHECKS 10
+#define MAX_CHECKS 12
+/* As driver/check-kernel has it. */
+#define OLDEST_MAJOR 5
+#define OLDEST_MINOR 10
 #define MAX_PATH   4352
 
 struct check {
@@ -131,6 +134,23 @@ __attribute__((format(printf, 4, 5))) static void verdict(struct sb_diagnosis *d
 	va_start(args, fmt);
 	vsnprintf(d->summary, sizeof(d->summary), fmt, args);
 	va_end(args);
+}
+
+static void check_version(struct sb_diagnosis *d)
+{
+	unsigned int major = 0, minor = 0;
+	bool new_enough;
+
+	sscanf(d->release, "%u.%u", &major, &minor);
+	new_enough = major > OLDEST_MAJOR ||
+		     (major == OLDEST_MAJOR && minor >= OLDEST_MINOR);
+	if (check(d, "kernel", new_enough, "Linux %s; the module is for %u.%u and later",
+		  d->release, OLDEST_MAJOR, OLDEST_MINOR))
+		return;
+	verdict(d, SB_MODULE_TOO_OLD,
+		"boot a newer kernel\n"
+		"delays in Python functions need no module and work here",
+		"this kernel (%s) is too old for the module", d->release);
 }
 
 static void check_modules(struct sb_diagnosis *d)
@@ -242,6 +262,50 @@ static void find_dkms(struct sb_diagnosis *d)
 		closedir(dir);
 }
 
+/*
+ * What the kernel was compiled with has to be there to compile a module for it:
+ * CONFIG_CC_VERSION_TEXT begins with its name, in quotes or not.
+ */
+static void check_compiler(struct sb_diagnosis *d)
+{
+	static const char key[] = "CONFIG_CC_VERSION_TEXT=";
+	char buf[MAX_PATH], line[256], advice[512], *name, *package;
+
+	if (!d->headers ||
+	    !find_line(path_of(d, buf, "/lib/modules/%s/build/include/config/auto.conf",
+			       d->release),
+		       key, line, sizeof(line)))
+		return;
+	name = line + strlen(key) + (line[strlen(key)] == '"');
+	name[strcspn(name, " ")] = '\0';
+	if (check(d, "compiler", exists(path_of(d, buf, "/usr/bin/%s", name)),
+		  "/usr/bin/%s, with which this kernel was built", name))
+		return;
+	/* x86_64-linux-gnu-gcc-14 comes with gcc-14. */
+	package = strstr(name, "-gnu-");
+	package = package ? package + strlen("-gnu-") : name;
+	find_dkms(d);
+	snprintf(advice, sizeof(advice),
+		 "sudo apt install %s\n"
+		 "sudo dkms install " DKMS_NAME "/%s -k %s",
+		 package, *d->dkms_version ? d->dkms_version : "VERSION", d->release);
+	verdict(d, SB_MODULE_BUILD_FAILED, advice,
+		"the module can't be built for this kernel (%s): its compiler, %s, is not "
+		"installed",
+		d->release, name);
+}
+
+/* The line of the log in which driver/check-kernel says what is wrong. */
+static bool find_refusal(const char *log, char *line, size_t size)
+{
+	static const char mark[] = "speed-bump: ";
+
+	if (!find_line(log, mark, line, size))
+		return false;
+	memmove(line, line + strlen(mark), strlen(line + strlen(mark)) + 1);
+	return true;
+}
+
 /* The module is not installed: DKMS may know why. */
 static void check_dkms(struct sb_diagnosis *d)
 {
@@ -261,7 +325,8 @@ static void check_dkms(struct sb_diagnosis *d)
 	path_of(d, log, "/var/lib/dkms/" DKMS_NAME "/%s/build/make.log", d->dkms_version);
 	read_start(log, first, sizeof(first));
 	if (strstr(first, d->release)) {
-		if (!find_line(log, " error: ", line, sizeof(line)) &&
+		if (!find_refusal(log, line, sizeof(line)) &&
+		    !find_line(log, " error: ", line, sizeof(line)) &&
 		    !find_line(log, "Error ", line, sizeof(line)))
 			snprintf(line, sizeof(line), "see there");
 		check(d, "DKMS", false, "the build of %s failed: %s", d->dkms_version,
@@ -337,10 +402,29 @@ static bool is_signed(const char *path)
 	return hit;
 }
 
+/*
+ * Whether the kernel has a key that DKMS signs with. One that may not look at keys is
+ * told that it has.
+ */
+static bool has_key(struct sb_diagnosis *d)
+{
+	char buf[MAX_PATH], start[64];
+
+	if (!*read_start(path_of(d, buf, "/proc/keys"), start, sizeof(start)))
+		return true;
+	if (!find_line(buf, "asymmetri", NULL, 0))
+		return true;
+	return find_line(buf, "DKMS module signing key", NULL, 0) ||
+	       find_line(buf, "Secure Boot Module Signature key", NULL, 0);
+}
+
 static void check_signature(struct sb_diagnosis *d)
 {
+	static const char enrol[] =
+		"sudo mokutil --import /var/lib/dkms/mok.pub, reboot, choose 'Enroll MOK'\n"
+		"or turn Secure Boot off in the firmware's settings";
 	char buf[MAX_PATH], lockdown[128], enforce[8];
-	bool locked;
+	bool locked, known;
 
 	read_start(path_of(d, buf, "/sys/kernel/security/lockdown"), lockdown,
 		   sizeof(lockdown));
@@ -353,10 +437,15 @@ static void check_signature(struct sb_diagnosis *d)
 		return;
 	}
 	if (is_signed(path_of(d, buf, "%s", d->module))) {
-		check(d, "signature", true,
-		      "the kernel wants one (%s) and the module has one; its key must be "
-		      "enrolled",
-		      locked ? "lockdown" : "sig_enforce");
+		known = has_key(d);
+		check(d, "signature", known,
+		      "the kernel wants one (%s) and the module has one; %s",
+		      locked ? "lockdown" : "sig_enforce",
+		      known ? "its key must be enrolled" : "its key is not enrolled");
+		if (!known)
+			verdict(d, SB_MODULE_REFUSED, enrol,
+				"Secure Boot: this kernel does not know the key that the "
+				"module was signed with");
 		return;
 	}
 	check(d, "signature", false, "the kernel wants one (%s) and the module has none",
@@ -411,12 +500,14 @@ struct sb_diagnosis *sb_module_diagnose_at(const char *root, const char *release
 	verdict(d, SB_MODULE_READY, "", "the module is loaded and can be used");
 	loaded = exists(path_of(d, buf, "/sys/module/" SB_MODULE_NAME));
 	if (!loaded) {
+		check_version(d);
 		check_modules(d);
 		check_uprobes(d);
 	}
 	installed = check_installed(d, loaded);
 	if (!installed && !loaded) {
 		check_headers(d);
+		check_compiler(d);
 		check_dkms(d);
 	}
 	if (installed && !loaded)

@@ -72,6 +72,23 @@ static void read_vermagic(struct kmod_module *mod, char *buf, size_t size)
 	kmod_module_info_free_list(infos);
 }
 
+/* Under lockdown an unsigned module is EPERM, and the diagnosis knows what to do. */
+static int explain_refusal(struct sb_error *err, int code)
+{
+	struct sb_diagnosis *d = sb_module_diagnose();
+
+	if (d && sb_diagnosis_state(d) == SB_MODULE_REFUSED)
+		sb_error_set(err, code, "%s", sb_diagnosis_line(d));
+	else
+		sb_error_set(err, code,
+			     "the kernel allows no module to be loaded: lockdown, "
+			     "kernel.modules_disabled=1, or a container without "
+			     "CAP_SYS_MODULE");
+	sb_diagnosis_free(d);
+	errno = code;
+	return -1;
+}
+
 static int explain_insert(struct sb_error *err, struct kmod_module *mod, int code)
 {
 	struct utsname name = { 0 };
@@ -82,10 +99,7 @@ static int explain_insert(struct sb_error *err, struct kmod_module *mod, int cod
 		if (geteuid())
 			return sb_error_set(err, code,
 					    "not allowed to load a module: run as root");
-		return sb_error_set(err, code,
-				    "the kernel allows no module to be loaded: lockdown, "
-				    "kernel.modules_disabled=1, or a container without "
-				    "CAP_SYS_MODULE");
+		return explain_refusal(err, code);
 	case ENOKEY:
 	case EKEYREJECTED:
 		return sb_error_set(err, code,

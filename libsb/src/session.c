@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,21 +13,92 @@
 #include "session.h"
 #include "target_list.h"
 
+#define BACKEND_VARIABLE "SPEED_BUMP_BACKEND"
+
+static int choose(const struct sb_session_options *options, enum sb_backend_choice *choice,
+		  struct sb_error *err)
+{
+	const char *name = getenv(BACKEND_VARIABLE);
+
+	*choice = options->backend;
+	if (*choice || options->device || !name || !*name) {
+		if (*choice <= SB_BACKEND_BPF)
+			return 0;
+		return sb_error_set(err, EINVAL, "there is no backend number %d", *choice);
+	}
+	if (!sb_backend_parse(name, choice))
+		return 0;
+	return sb_error_set(err, EINVAL,
+			    BACKEND_VARIABLE "=%s: the backends are driver, bpf and auto",
+			    name);
+}
+
+/* The driver gives guarantees that BPF can't: BPF is for where the driver can't be had. */
+static struct sb_backend *open_any(const char *device, struct sb_error *err)
+{
+	struct sb_backend *backend = sb_driver_open(device, err);
+	struct sb_error *why;
+	int code = errno;
+	char *first;
+
+	if (backend)
+		return backend;
+	if (code != ENOENT && code != ENODEV && code != ENXIO && code != EACCES &&
+	    code != EPERM)
+		return NULL;
+	why = sb_error_new();
+	backend = sb_bpf_open(why);
+	first = !backend && why && err ? strdup(sb_error_message(err)) : NULL;
+	if (first)
+		sb_error_set(err, code, "%s; nor can BPF serve: %s", first,
+			     sb_error_message(why));
+	free(first);
+	sb_error_free(why);
+	errno = code;
+	return backend;
+}
+
+int sb_backend_parse(const char *name, enum sb_backend_choice *choice)
+{
+	static const char *const names[] = {
+		[SB_BACKEND_AUTO] = "auto",
+		[SB_BACKEND_DRIVER] = "driver",
+		[SB_BACKEND_BPF] = "bpf",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(name, names[i]))
+			continue;
+		*choice = (enum sb_backend_choice)i;
+		return 0;
+	}
+	errno = EINVAL;
+	return -1;
+}
+
 struct sb_session *sb_session_open(const struct sb_session_options *opts,
 				   struct sb_error *err)
 {
 	struct sb_session_options options;
+	enum sb_backend_choice choice;
 	struct sb_session *session;
+	const char *device;
 
-	if (sb_options_copy(&options, sizeof(options), opts, err))
+	if (sb_options_copy(&options, sizeof(options), opts, err) ||
+	    choose(&options, &choice, err))
 		return NULL;
 	session = calloc(1, sizeof(*session));
 	if (!session) {
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
-	session->backend = sb_driver_open(
-		options.device ? options.device : "/dev/" SPEED_BUMP_DEVICE_NAME, err);
+	device = options.device ? options.device : "/dev/" SPEED_BUMP_DEVICE_NAME;
+	if (choice == SB_BACKEND_BPF)
+		session->backend = sb_bpf_open(err);
+	else if (choice == SB_BACKEND_DRIVER || options.device)
+		session->backend = sb_driver_open(device, err);
+	else
+		session->backend = open_any(device, err);
 	if (!session->backend) {
 		int code = errno;
 
@@ -48,6 +120,13 @@ void sb_session_close(struct sb_session *session)
 const char *sb_session_backend(const struct sb_session *session)
 {
 	return session->backend->ops->name;
+}
+
+const char *sb_session_caveat(const struct sb_session *session, size_t index)
+{
+	const struct sb_backend *backend = session->backend;
+
+	return backend->ops->caveat ? backend->ops->caveat(backend, index) : NULL;
 }
 
 uint64_t sb_session_features(const struct sb_session *session)
@@ -86,9 +165,10 @@ static int explain_permission(struct sb_error *err, const char *label,
 	return sb_error_set(err, errno, "%s: not allowed: %s", label, what);
 }
 
-static int explain_unsupported(struct sb_error *err, const struct sb_target *target,
-			       uint64_t features)
+static int explain_unsupported(struct sb_error *err, const struct sb_session *session,
+			       const struct sb_target *target)
 {
+	uint64_t features = session->backend->limits.features;
 	static const uint64_t scopes[] = {
 		[SB_SCOPE_SYSTEM] = SPEED_BUMP_FEATURE_SCOPE_SYSTEM,
 		[SB_SCOPE_TREE] = SPEED_BUMP_FEATURE_SCOPE_TREE,
@@ -132,14 +212,34 @@ static bool named_twice(const struct sb_batch *batch, size_t index)
 	return false;
 }
 
+static void explain_room(const struct sb_session *session, char *buf, size_t size)
+{
+	uint32_t max = session->backend->limits.max_targets;
+
+	if (!strcmp(session->backend->ops->name, "driver"))
+		snprintf(buf, size,
+			 "the module takes %" PRIu32
+			 " targets (its parameter max_targets)",
+			 max);
+	else
+		snprintf(buf, size,
+			 "BPF takes %" PRIu32 " targets on this kernel%s, in 64 process "
+			 "trees",
+			 max, max < 1024 ? " (Linux 6.6 and later: more)" : "");
+}
+
 /* Turn errno into words about the target that failed. */
 static int explain_add(const struct sb_session *session, const struct sb_batch *batch,
 		       size_t index, struct sb_error *err)
 {
 	const struct sb_limits *limits = &session->backend->limits;
 	const struct sb_target *target = &batch->targets[index];
+	const struct sb_error *problem = session->backend->problem;
+	char room[160];
 	const char *label = target->label;
 
+	if (problem && sb_error_code(problem) == errno)
+		return sb_error_set(err, errno, "%s", sb_error_message(problem));
 	switch (errno) {
 	case EEXIST:
 		if (named_twice(batch, index))
@@ -154,17 +254,17 @@ static int explain_add(const struct sb_session *session, const struct sb_batch *
 	case EPERM:
 		return explain_permission(err, label, target);
 	case EOPNOTSUPP:
-		return explain_unsupported(err, target, limits->features);
+		return explain_unsupported(err, session, target);
 	case ESRCH:
 		return sb_error_set(err, ESRCH, "%s: there is no %s %d", label,
 				    target->options.scope == SB_SCOPE_THREAD ? "thread"
 									     : "process",
 				    target->options.scope_id);
 	case ENOSPC:
+		explain_room(session, room, sizeof(room));
 		return sb_error_set(err, ENOSPC,
-				    "%s: no room: the module takes %" PRIu32
-				    " targets (its parameter max_targets)",
-				    label, limits->max_targets);
+				    "%s: no room: %s",
+				    label, room);
 	case ERANGE:
 		return sb_error_set(err, ERANGE, "%s: the delay is over the limit of 10s",
 				    label);
@@ -229,6 +329,8 @@ int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *f
 	struct sb_backend *backend = session->backend;
 	size_t at = 0;
 
+	if (backend->problem)
+		sb_error_set(backend->problem, 0, "%s", "");
 	for (size_t done = 0, n; done < batch->count; done += n) {
 		n = chunk(session, done, batch->count);
 		if (!backend->ops->add(backend, batch->targets + done, n, &at))

@@ -196,20 +196,16 @@ static uint64_t sleep_until(uint64_t entry, uint64_t deadline)
 static __attribute__((noinline)) void delay_hit(struct sb_site *site,
 						struct site_counters *counters,
 						uint64_t entry, uint64_t hit,
-						uint32_t state)
+						uint32_t state, uint64_t delay)
 {
 	struct sb_site_table *table = site->table;
 	bool concurrent = load(&table->concurrent);
 	uint32_t every = load(&site->function->every);
-	uint64_t delay, start, end, now, ticks, credit;
+	uint64_t start, end, now, ticks, credit;
 
 	if (!every)
 		every = load(&site->every);
-	delay = load(&site->function->delay);
-	if (!delay)
-		delay = load(&site->target->delay);
-	delay = delay ? delay - 1 : load(&site->delay_ns);
-	if (!delay || (every > 1 && !is_due(site, hit, every, concurrent)))
+	if (every > 1 && !is_due(site, hit, every, concurrent))
 		return;
 	/* Others can write to this memory; a slip of theirs is no hang of ours. */
 	if (delay > SB_MAX_DELAY_NS)
@@ -242,7 +238,7 @@ void sb_site_hit(struct sb_site *site, uint64_t entry)
 {
 	struct site_slot *slot = slot_of(site);
 	struct site_counters *counters = &slot->counters[0];
-	uint64_t hit = 0;
+	uint64_t hit = 0, delay;
 	uint32_t state;
 
 	if (__builtin_expect(!load(&site->table->concurrent), 1)) {
@@ -267,8 +263,14 @@ void sb_site_hit(struct sb_site *site, uint64_t entry)
 		state = load(&site->target->state);
 	if (state == SITE_OWN)
 		state = load(&site->state);
-	if (state == SITE_ON || state == SITE_SLEEP)
-		delay_hit(site, counters, entry, hit, state);
+	if (state != SITE_ON && state != SITE_SLEEP)
+		return;
+	delay = load(&site->function->delay);
+	if (!delay)
+		delay = load(&site->target->delay);
+	delay = delay ? delay - 1 : load(&site->delay_ns);
+	if (delay)
+		delay_hit(site, counters, entry, hit, state, delay);
 }
 
 /* -------------------------------------------------------------------- index */

@@ -174,6 +174,62 @@ static void build_failed(void **state)
 	       "read /var/lib/dkms/speed-bump/0.1.0/build/make.log");
 }
 
+static void build_refused_in_so_many_words(void **state)
+{
+	(void)state;
+	put_kernel();
+	put(MODULES "/build/Makefile", "");
+	put("/var/lib/dkms/speed-bump/0.1.0/build/make.log",
+	    "speed-bump: make is not installed: apt install make\n"
+	    "DKMS make.log for speed-bump-0.1.0 for kernel " RELEASE " (x86_64)\n"
+	    "make: *** Error 2\n");
+	expect(SB_MODULE_BUILD_FAILED, "make is not installed: apt install make",
+	       "dkms install speed-bump/0.1.0 -k " RELEASE);
+}
+
+static void compiler_missing(void **state)
+{
+	(void)state;
+	put_kernel();
+	put(MODULES "/build/Makefile", "");
+	put(MODULES "/build/include/config/auto.conf",
+	    "CONFIG_A=y\nCONFIG_CC_VERSION_TEXT=\"x86_64-linux-gnu-gcc-14 (Debian) 14\"\n");
+	put("/var/lib/dkms/speed-bump/0.1.0/source/dkms.conf", "");
+	expect(SB_MODULE_BUILD_FAILED, "its compiler, x86_64-linux-gnu-gcc-14, is not",
+	       "apt install gcc-14\n");
+	put("/usr/bin/x86_64-linux-gnu-gcc-14", "");
+	expect(SB_MODULE_NOT_INSTALLED, "has not built", "dkms install");
+}
+
+static void kernel_too_old(void **state)
+{
+	struct sb_diagnosis *d;
+
+	(void)state;
+	put("/proc/modules", "");
+	put("/boot/config-5.4.0-1-amd64", "CONFIG_UPROBES=y\n");
+	d = sb_module_diagnose_at(root, "5.4.0-1-amd64");
+	assert_non_null(d);
+	assert_int_equal(sb_diagnosis_state(d), SB_MODULE_TOO_OLD);
+	assert_non_null(strstr(sb_diagnosis_summary(d), "too old"));
+	assert_non_null(strstr(sb_diagnosis_advice(d), "newer kernel"));
+	sb_diagnosis_free(d);
+}
+
+static void signed_with_a_key_that_is_not_enrolled(void **state)
+{
+	(void)state;
+	put_kernel();
+	put_installed();
+	put("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+	put(MODULES "/updates/dkms/speed_bump.ko", "ELF ~Module signature appended~\n");
+	put("/proc/keys", "1 I--Q--- 1 perm 1f0 0 0 asymmetri Debian Secure Boot CA: X.509\n");
+	expect(SB_MODULE_REFUSED, "does not know the key", "mokutil --import");
+	put("/proc/keys",
+	    "1 I--Q--- 1 perm 1f0 0 0 asymmetri guest: DKMS module signing key: X.509\n");
+	expect(SB_MODULE_NOT_LOADED, "not loaded", "sbctl load");
+}
+
 static void refused_by_lockdown(void **state)
 {
 	(void)state;
@@ -292,6 +348,10 @@ int main(void)
 		cmocka_unit_test_teardown(headers_missing, empty),
 		cmocka_unit_test_teardown(never_built, empty),
 		cmocka_unit_test_teardown(build_failed, empty),
+		cmocka_unit_test_teardown(build_refused_in_so_many_words, empty),
+		cmocka_unit_test_teardown(compiler_missing, empty),
+		cmocka_unit_test_teardown(kernel_too_old, empty),
+		cmocka_unit_test_teardown(signed_with_a_key_that_is_not_enrolled, empty),
 		cmocka_unit_test_teardown(refused_by_lockdown, empty),
 		cmocka_unit_test_teardown(refused_by_sig_enforce, empty),
 		cmocka_unit_test_teardown(signed_is_not_refused, empty),

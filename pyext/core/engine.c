@@ -32,17 +32,33 @@ void engine_forget(struct engine *engine)
 	atomic_store(&engine->generation, generation);
 }
 
-/* What an engine has that is neither marks nor names; under its lock. */
-static void take_away(struct engine *engine)
+/* What an engine has that is neither marks nor names. */
+struct patterns {
+	struct sb_specs *specs;
+	struct sb_patterns *patterns;
+	struct rule *rules;
+};
+
+/* Under the engine's lock: put @with into its place. What was there is free_patterns()'s. */
+static struct patterns exchange(struct engine *engine, struct patterns with)
 {
-	sb_patterns_free(engine->patterns);
-	sb_specs_free(engine->specs);
-	free(engine->rules);
-	engine->patterns = NULL;
-	engine->specs = NULL;
-	engine->rules = NULL;
-	engine->resumes = false;
+	struct patterns before = { engine->specs, engine->patterns, engine->rules };
+
 	engine_forget(engine);
+	engine->specs = with.specs;
+	engine->patterns = with.patterns;
+	engine->rules = with.rules;
+	engine->resumes = false;
+	for (size_t i = 0; with.specs && i < sb_specs_count(with.specs); i++)
+		engine->resumes |= with.rules[i].resume;
+	return before;
+}
+
+static void free_patterns(struct patterns patterns)
+{
+	sb_patterns_free(patterns.patterns);
+	sb_specs_free(patterns.specs);
+	free(patterns.rules);
 }
 
 /* Let go of @table, which was in force. */
@@ -55,13 +71,15 @@ static void drop_table(PyObject *table)
 
 void engine_clear(struct engine *engine)
 {
+	struct patterns before;
 	PyObject *table;
 
 	core_lock(&engine->lock);
-	take_away(engine);
+	before = exchange(engine, (struct patterns){ 0 });
 	table = engine->table;
 	engine->table = NULL;
 	core_unlock(&engine->lock);
+	free_patterns(before);
 	names_forget(&engine->names);
 	drop_table(table);
 }
@@ -106,11 +124,12 @@ static int read_rule(PyObject *tuple, struct rule *rule)
 	return 0;
 }
 
+/* Of a tuple, which nobody changes while a number's __index__ runs. */
 static struct rule *read_rules(PyObject *policies, size_t count)
 {
 	struct rule *rules;
 
-	if (!PyList_Check(policies) || (size_t)PyList_GET_SIZE(policies) != count) {
+	if ((size_t)PyTuple_GET_SIZE(policies) != count) {
 		PyErr_SetString(PyExc_ValueError, "policies: one for each target");
 		return NULL;
 	}
@@ -120,7 +139,11 @@ static struct rule *read_rules(PyObject *policies, size_t count)
 		return NULL;
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (read_rule(PyList_GET_ITEM(policies, (Py_ssize_t)i), &rules[i])) {
+		PyObject *policy = PyTuple_GET_ITEM(policies, (Py_ssize_t)i);
+
+		if (!PyTuple_Check(policy))
+			PyErr_SetString(PyExc_TypeError, "a policy is a tuple");
+		if (!PyTuple_Check(policy) || read_rule(policy, &rules[i])) {
 			free(rules);
 			return NULL;
 		}
@@ -132,40 +155,38 @@ int engine_set(struct engine *engine, PyObject *table, const char *text,
 	       Py_ssize_t length, PyObject *policies)
 {
 	struct sb_error *err = sb_error_new();
-	struct sb_patterns *patterns = NULL;
-	struct rule *rules = NULL;
-	struct sb_specs *specs;
+	struct patterns patterns = { 0 };
 	PyObject *before;
 
-	specs = sb_specs_parse(text, (size_t)length, "targets", SB_SPEC_FILE, err);
-	if (specs)
-		patterns = sb_patterns_compile(specs, err);
-	if (!patterns) {
+	patterns.specs = sb_specs_parse(text, (size_t)length, "targets", SB_SPEC_FILE, err);
+	if (patterns.specs)
+		patterns.patterns = sb_patterns_compile(patterns.specs, err);
+	if (!patterns.patterns) {
 		raise_error(err, errno);
 		goto fail;
 	}
 	sb_error_free(err);
-	rules = read_rules(policies, sb_specs_count(specs));
-	if (!rules || table_hold(table))
+	patterns.rules = read_rules(policies, sb_specs_count(patterns.specs));
+	if (!patterns.rules || table_hold(table))
 		goto fail;
 
 	core_lock(&engine->lock);
-	take_away(engine);
+	patterns = exchange(engine, patterns);
 	before = engine->table;
 	engine->table = Py_NewRef(table);
-	engine->specs = specs;
-	engine->patterns = patterns;
-	engine->rules = rules;
-	for (size_t i = 0; i < sb_specs_count(specs); i++)
-		engine->resumes |= rules[i].resume;
 	core_unlock(&engine->lock);
+	free_patterns(patterns);
 	drop_table(before);
 	return 0;
 fail:
-	free(rules);
-	sb_patterns_free(patterns);
-	sb_specs_free(specs);
+	free_patterns(patterns);
 	return -1;
+}
+
+void engine_after_fork(struct engine *engine)
+{
+	core_lock_renew(&engine->lock);
+	marks_after_fork(&engine->marks);
 }
 
 /* NULL where there is none, or it can't be said in UTF-8; no exception is left. */
@@ -241,7 +262,7 @@ static int note(struct engine *engine, PyObject *code, struct verdict verdict)
 	return 0;
 }
 
-struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *globals)
+static struct verdict look(struct engine *engine, PyObject *code, PyObject *globals)
 {
 	PyObject *module_object = module_name(globals);
 	PyObject *qualname_object = qualname_of(&engine->names, code);
@@ -250,8 +271,10 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 	const char *file = text_of(((PyCodeObject *)code)->co_filename);
 	struct verdict verdict = { 0 };
 	int found = SB_NO_MATCH;
+	uint32_t generation;
 
 	core_lock(&engine->lock);
+	generation = engine->generation;
 	if (engine->patterns && qualname && (module || file))
 		found = match(engine->patterns, module, file, qualname);
 	if (found != SB_NO_MATCH) {
@@ -266,6 +289,26 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 	core_unlock(&engine->lock);
 	Py_XDECREF(qualname_object);
 	Py_XDECREF(module_object);
+	/* A name may be of a class whose end runs Python code. */
+	if (generation != engine->generation)
+		verdict.site = NULL;
+	return verdict;
+}
+
+struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *globals)
+{
+	struct verdict verdict = { 0 };
+	PyObject *type, *value, *traceback;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	/* To look for __name__ may call Python code, of which this is the first sight. */
+	if (Py_EnterRecursiveCall(" at the first sight of a function")) {
+		PyErr_Clear();
+	} else {
+		verdict = look(engine, code, globals);
+		Py_LeaveRecursiveCall();
+	}
+	PyErr_Restore(type, value, traceback);
 	return verdict;
 }
 

@@ -36,7 +36,7 @@ struct verdict {
 
 /* Have a place for marks. Once an interpreter. */
 int engine_prepare(struct engine *engine);
-/* Begin to look up in @text, an sb_specs text, with a policy tuple for each spec. */
+/* Begin to look up in @text, an sb_specs text; @policies: a tuple of one for each spec. */
 int engine_set(struct engine *engine, PyObject *table, const char *text,
 	       Py_ssize_t length, PyObject *policies);
 /*
@@ -48,6 +48,8 @@ void engine_clear(struct engine *engine);
 void engine_forget(struct engine *engine);
 /* A new reference to the table in force; NULL: none. */
 PyObject *engine_table(struct engine *engine);
+/* In a forked child: a thread that is not there any more may have held a lock. */
+void engine_after_fork(struct engine *engine);
 /* The interpreter ends. */
 void engine_free(struct engine *engine);
 

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How the interpreter tells of the calls it makes: monitor.c (PEP 669) from CPython
- * 3.12 on, setprofile.c (a profile function on every thread) in 3.11, evaluate.c (the
- * evaluation of frames, PEP 523) in 3.10.
+ * 3.12 on, evaluate.c (the evaluation of frames, PEP 523) before.
  */
 #ifndef CORE_HOOK_H
 #define CORE_HOOK_H
 
 #include "engine.h"
 
-/* "monitoring", "setprofile" or "evaluate". */
+/* "monitoring" or "evaluate". */
 extern const char hook_name[];
 
 /* That of one interpreter. */
 struct hook;
 
 /* @engine lives longer. NULL with an exception. */
-struct hook *hook_new(PyObject *module, struct engine *engine);
+struct hook *hook_new(struct engine *engine);
 /* The interpreter ends: tell of nothing more. */
 void hook_free(struct hook *hook);
 int hook_traverse(struct hook *hook, visitproc visit, void *arg);

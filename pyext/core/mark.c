@@ -5,6 +5,22 @@
 
 #ifndef Py_GIL_DISABLED
 
+/* Whether what the API puts on a code object is found where struct code_extra says. */
+static int try_layout(struct marks *marks)
+{
+	PyObject *code = (PyObject *)PyCode_NewEmpty("speed_bump", "layout", 1);
+	struct mark *mark;
+
+	marks->known = false;
+	mark = code ? mark_make(marks, code) : NULL;
+	if (mark) {
+		marks->known = true;
+		marks->known = mark_find(marks, code) == mark;
+	}
+	Py_XDECREF(code);
+	return code ? 0 : -1;
+}
+
 int marks_prepare(struct marks *marks)
 {
 	Py_ssize_t index;
@@ -19,7 +35,7 @@ int marks_prepare(struct marks *marks)
 		return -1;
 	}
 	marks->index = index + 1;
-	return 0;
+	return try_layout(marks);
 }
 
 struct mark *mark_make(struct marks *marks, PyObject *code)
@@ -37,6 +53,10 @@ struct mark *mark_make(struct marks *marks, PyObject *code)
 	return mark;
 }
 
+void marks_after_fork(struct marks *Py_UNUSED(marks))
+{
+}
+
 void marks_free(struct marks *Py_UNUSED(marks))
 {
 }
@@ -46,16 +66,17 @@ void marks_free(struct marks *Py_UNUSED(marks))
 /*
  * Open addressing, at most half full. A reader takes no lock, so what a larger table
  * replaces stays until the interpreter ends. Who looks for a code object holds it, so
- * an entry goes only when nobody can be looking for it, and its mark with it.
+ * an entry goes only when nobody can be looking for it, and its mark with it; another
+ * code object may then have its place, since nobody takes that for the end of a search.
  */
 struct entry {
-	PyObject *_Atomic code; /* NULL: never used; GONE: used no more */
+	PyObject *_Atomic code; /* NULL: never used; GONE: free again */
 	struct mark *_Atomic mark;
 };
 
 struct mark_table {
 	struct mark_table *older;
-	size_t mask, used; /* with those that are gone */
+	size_t mask, used; /* with those that are free again */
 	struct entry entries[];
 };
 
@@ -104,11 +125,11 @@ static void put(struct mark_table *table, PyObject *code, struct mark *mark)
 {
 	size_t i = place(table, code);
 
-	while (atomic_load(&table->entries[i].code))
+	while ((uintptr_t)atomic_load(&table->entries[i].code) > (uintptr_t)GONE)
 		i = (i + 1) & table->mask;
+	table->used += !atomic_load(&table->entries[i].code);
 	atomic_store_explicit(&table->entries[i].mark, mark, memory_order_relaxed);
 	atomic_store_explicit(&table->entries[i].code, code, memory_order_release);
-	table->used++;
 }
 
 /* Make room for one more. */
@@ -218,6 +239,11 @@ struct mark *mark_make(struct marks *marks, PyObject *code)
 	Py_DECREF(watched->reference);
 	free(watched);
 	return NULL;
+}
+
+void marks_after_fork(struct marks *marks)
+{
+	core_lock_renew(&marks->lock);
 }
 
 void marks_free(struct marks *marks)

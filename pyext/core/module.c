@@ -16,6 +16,8 @@
 struct core {
 	struct engine engine;
 	struct hook *hook;
+	PyTypeObject *table_type;
+	_Atomic bool busy; /* in start, retarget or stop */
 	bool started;
 	int64_t overhead_ns; /* -1: not measured yet */
 };
@@ -25,36 +27,67 @@ static struct core *core_of(PyObject *module)
 	return PyModule_GetState(module);
 }
 
-static PyObject *stop(PyObject *module, PyObject *Py_UNUSED(none))
+/*
+ * What starts and stops runs Python code (a measurement, sys.monitoring, the end of an
+ * object), which may want to start or stop. -1 with an exception.
+ */
+static int enter(struct core *core)
 {
-	struct core *core = core_of(module);
+	if (!atomic_exchange(&core->busy, true))
+		return 0;
+	PyErr_SetString(PyExc_RuntimeError, "another start or stop is going on");
+	return -1;
+}
+
+static void leave(struct core *core)
+{
+	atomic_store(&core->busy, false);
+}
+
+static int end(struct core *core)
+{
 	int failed;
 
 	core->started = false;
 	failed = hook_close(core->hook);
 	engine_clear(&core->engine);
+	return failed;
+}
+
+static PyObject *stop(PyObject *module, PyObject *Py_UNUSED(none))
+{
+	struct core *core = core_of(module);
+	int failed;
+
+	if (enter(core))
+		return NULL;
+	failed = end(core);
+	leave(core);
 	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
 }
 
 /* The table inside @object, which Python code gave us. */
-static struct sb_site_table *table_check(PyObject *module, PyObject *object)
+static struct sb_site_table *table_check(struct core *core, PyObject *object)
 {
-	PyObject *type = PyObject_GetAttrString(module, "Table");
-	int is_table = type ? PyObject_IsInstance(object, type) : -1;
-
-	Py_XDECREF(type);
-	if (!is_table)
-		PyErr_SetString(PyExc_TypeError, "not a Table");
-	return is_table > 0 ? table_get(object) : NULL;
+	if (Py_IS_TYPE(object, core->table_type))
+		return table_get(object);
+	PyErr_SetString(PyExc_TypeError, "not a Table");
+	return NULL;
 }
 
 static int set_targets(struct core *core, PyObject *table, const char *text,
 		       Py_ssize_t length, PyObject *policies)
 {
-	if (engine_set(&core->engine, table, text, length, policies) ||
-	    hook_forget(core->hook))
+	PyObject *snapshot = PySequence_Tuple(policies);
+	int failed;
+
+	if (!snapshot)
+		return -1;
+	failed = engine_set(&core->engine, table, text, length, snapshot);
+	Py_DECREF(snapshot);
+	if (failed || hook_forget(core->hook))
 		return -1;
 	return hook_watch_all(core->hook, core->engine.resumes);
 }
@@ -71,11 +104,14 @@ static int begin(struct core *core, struct sb_site_table *sites, PyObject *table
 	if (!PyArg_ParseTuple(args, "Oy#OO:start", &table, &text, &length, &policies,
 			      &given))
 		return -1;
-	if (given != Py_None)
+	if (given != Py_None) {
 		overhead = PyLong_AsLongLong(given);
-	else if (core->overhead_ns < 0)
-		overhead = core->overhead_ns = overhead_measure(&core->engine,
-								core->hook);
+		if (overhead < 0 && !PyErr_Occurred())
+			PyErr_SetString(PyExc_ValueError, "an overhead is not negative");
+	} else if (core->overhead_ns < 0) {
+		overhead = core->overhead_ns =
+			overhead_measure(&core->engine, core->hook);
+	}
 	if (overhead < 0)
 		return -1;
 	sb_site_table_set_overhead_ns(sites, (uint64_t)overhead);
@@ -85,50 +121,80 @@ static int begin(struct core *core, struct sb_site_table *sites, PyObject *table
 	return set_targets(core, table, text, length, policies);
 }
 
+/* Not started and nobody else's; -1 with an exception, nothing changed. */
+static int start_in(struct core *core, struct sb_site_table *sites, PyObject *args)
+{
+	PyObject *type, *value, *traceback;
+
+	if (core->started) {
+		PyErr_SetString(PyExc_RuntimeError, "started already");
+		return -1;
+	}
+	if (engine_prepare(&core->engine) || hook_open(core->hook))
+		return -1;
+	if (begin(core, sites, PyTuple_GET_ITEM(args, 0), args)) {
+		PyErr_Fetch(&type, &value, &traceback);
+		if (end(core))
+			PyErr_Clear();
+		PyErr_Restore(type, value, traceback);
+		return -1;
+	}
+	core->started = true;
+	return 0;
+}
+
 /* start(table, text, policies, overhead_ns): None is measured, once a process. */
 static PyObject *start(PyObject *module, PyObject *args)
 {
 	PyObject *table = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : Py_None;
-	PyObject *type, *value, *traceback;
 	struct core *core = core_of(module);
-	struct sb_site_table *sites;
+	struct sb_site_table *sites = table_check(core, table);
+	int failed;
 
-	if (core->started) {
-		PyErr_SetString(PyExc_RuntimeError, "started already");
+	/* Held, so that nothing that runs on the way can close it. */
+	if (!sites || table_hold(table))
 		return NULL;
+	failed = enter(core);
+	if (!failed) {
+		failed = start_in(core, sites, args);
+		leave(core);
 	}
-	sites = table_check(module, table);
-	if (!sites || engine_prepare(&core->engine) ||
-	    hook_open(core->hook))
+	table_release(table);
+	if (failed)
 		return NULL;
-	if (begin(core, sites, table, args)) {
-		PyErr_Fetch(&type, &value, &traceback);
-		Py_XDECREF(stop(module, NULL));
-		PyErr_Restore(type, value, traceback);
-		return NULL;
-	}
-	core->started = true;
 	Py_RETURN_NONE;
+}
+
+static int retarget_in(struct core *core, const char *text, Py_ssize_t length,
+		       PyObject *policies)
+{
+	PyObject *table;
+	int failed;
+
+	if (!core->started) {
+		PyErr_SetString(PyExc_RuntimeError, "not started");
+		return -1;
+	}
+	table = engine_table(&core->engine);
+	failed = set_targets(core, table, text, length, policies);
+	Py_DECREF(table);
+	return failed;
 }
 
 /* retarget(text, policies): other targets into the same table. */
 static PyObject *retarget(PyObject *module, PyObject *args)
 {
 	struct core *core = core_of(module);
-	PyObject *policies, *table;
+	PyObject *policies;
 	Py_ssize_t length;
 	const char *text;
 	int failed;
 
-	if (!PyArg_ParseTuple(args, "y#O:retarget", &text, &length, &policies))
+	if (!PyArg_ParseTuple(args, "y#O:retarget", &text, &length, &policies) ||
+	    enter(core))
 		return NULL;
-	if (!core->started) {
-		PyErr_SetString(PyExc_RuntimeError, "not started");
-		return NULL;
-	}
-	table = engine_table(&core->engine);
-	failed = set_targets(core, table, text, length, policies);
-	Py_DECREF(table);
+	failed = retarget_in(core, text, length, policies);
+	leave(core);
 	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
@@ -137,10 +203,25 @@ static PyObject *retarget(PyObject *module, PyObject *args)
 static PyObject *clear_cache(PyObject *module, PyObject *Py_UNUSED(none))
 {
 	struct core *core = core_of(module);
+	int failed;
 
-	engine_forget(&core->engine);
-	if (core->started && hook_forget(core->hook))
+	if (enter(core))
 		return NULL;
+	engine_forget(&core->engine);
+	failed = core->started ? hook_forget(core->hook) : 0;
+	leave(core);
+	if (failed)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+/* In a forked child, before anything else of ours. */
+static PyObject *after_fork(PyObject *module, PyObject *Py_UNUSED(none))
+{
+	struct core *core = core_of(module);
+
+	leave(core);
+	engine_after_fork(&core->engine);
 	Py_RETURN_NONE;
 }
 
@@ -226,6 +307,7 @@ static PyMethodDef core_methods[] = {
 	{ "retarget", retarget, METH_VARARGS, NULL },
 	{ "stop", stop, METH_NOARGS, NULL },
 	{ "clear_cache", clear_cache, METH_NOARGS, NULL },
+	{ "after_fork", after_fork, METH_NOARGS, NULL },
 	{ "overhead_ns", overhead_ns, METH_NOARGS, NULL },
 	{ "qualname", qualname, METH_O, NULL },
 	{ "progress", (PyCFunction)(void (*)(void))progress, METH_VARARGS | METH_KEYWORDS,
@@ -253,26 +335,35 @@ static PyMethodDef core_methods[] = {
 	{ NULL, NULL, 0, NULL },
 };
 
-static int add_type(PyObject *module, PyType_Spec *spec)
+/* A new reference to the type; NULL with an exception. */
+static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 {
-	PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
-	int failed = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
+	PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
 
-	Py_XDECREF(type);
-	return failed;
+	if (type && PyModule_AddType(module, type))
+		Py_CLEAR(type);
+	return type;
 }
 
 static int execute(PyObject *module)
 {
 	struct core *core = core_of(module);
+	PyType_Spec *const others[] = { &session_spec, &windows_spec, &sampler_spec };
+	PyTypeObject *type;
 
 	core->overhead_ns = -1;
-	core->hook = hook_new(module, &core->engine);
+	core->hook = hook_new(&core->engine);
 	if (!core->hook)
 		return -1;
-	if (add_type(module, &table_spec) || add_type(module, &session_spec) ||
-	    add_type(module, &windows_spec) || add_type(module, &sampler_spec))
+	core->table_type = add_type(module, &table_spec);
+	if (!core->table_type)
 		return -1;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		type = add_type(module, others[i]);
+		if (!type)
+			return -1;
+		Py_DECREF(type);
+	}
 	if (PyModule_AddStringConstant(module, "HOOK", hook_name) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_SYSTEM) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_TREE) ||
@@ -291,7 +382,15 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
 	struct core *core = core_of(module);
 
 	Py_VISIT(core->engine.table);
+	Py_VISIT(core->table_type);
 	return core->hook ? hook_traverse(core->hook, visit, arg) : 0;
+}
+
+/* Break the cycle of the module and its type; the rest is for release(). */
+static int clear(PyObject *module)
+{
+	Py_CLEAR(core_of(module)->table_type);
+	return 0;
 }
 
 /* The interpreter ends, and with it all that would call us. */
@@ -299,6 +398,7 @@ static void release(void *module)
 {
 	struct core *core = core_of(module);
 
+	clear(module);
 	hook_free(core->hook);
 	core->hook = NULL;
 	engine_free(&core->engine);
@@ -323,6 +423,7 @@ static struct PyModuleDef core_module = {
 	.m_methods = core_methods,
 	.m_slots = core_slots,
 	.m_traverse = traverse,
+	.m_clear = clear,
 	.m_free = release,
 };
 

@@ -21,8 +21,8 @@ struct hook_object {
 
 struct hook {
 	struct engine *engine;
-	PyObject *module;     /* not held: it holds us */
 	int tool;	      /* -1: none is ours */
+	PyObject *name;	      /* that of our tool: this very object, nobody else's */
 	PyObject *monitoring; /* sys.monitoring; NULL: not looked for yet */
 	PyObject *disable;    /* sys.monitoring.DISABLE */
 	struct hook_object *start, *resume;
@@ -138,6 +138,7 @@ static void lose_monitoring(struct hook *hook)
 	drop_callback(hook->resume);
 	hook->start = hook->resume = NULL;
 	Py_CLEAR(hook->disable);
+	Py_CLEAR(hook->name);
 	Py_CLEAR(hook->monitoring);
 }
 
@@ -156,7 +157,8 @@ static int make_callbacks(struct hook *hook)
 {
 	PyTypeObject *type;
 
-	type = (PyTypeObject *)PyType_FromModuleAndSpec(hook->module, &hook_spec, NULL);
+	/* Not of the module: a callback is unknown to the collector, and the module holds it. */
+	type = (PyTypeObject *)PyType_FromSpec(&hook_spec);
 	if (!type)
 		return -1;
 	hook->start = new_callback(hook, type, on_start);
@@ -177,9 +179,10 @@ static int find_monitoring(struct hook *hook)
 		PyErr_SetString(PyExc_RuntimeError, "sys.monitoring is missing");
 		return -1;
 	}
+	hook->name = PyUnicode_FromString("speed_bump");
 	hook->disable = PyObject_GetAttrString(hook->monitoring, "DISABLE");
 	events = PyObject_GetAttrString(hook->monitoring, "events");
-	failed = !hook->disable || !events ||
+	failed = !hook->name || !hook->disable || !events ||
 		 get_event(events, "PY_START", &hook->start_event) ||
 		 get_event(events, "PY_RESUME", &hook->resume_event) ||
 		 make_callbacks(hook);
@@ -199,8 +202,8 @@ static int claim_tool(struct hook *hook)
 	static const int order[TOOL_IDS] = { 4, 3, 5, 2, 1, 0 };
 
 	for (int i = 0; i < TOOL_IDS; i++) {
-		PyObject *done = PyObject_CallMethod(hook->monitoring, "use_tool_id", "is",
-						     order[i], "speed_bump");
+		PyObject *done = PyObject_CallMethod(hook->monitoring, "use_tool_id", "iO",
+						     order[i], hook->name);
 
 		if (done) {
 			Py_DECREF(done);
@@ -215,6 +218,22 @@ static int claim_tool(struct hook *hook)
 			"all sys.monitoring tool ids are in use: end another debugger, "
 			"profiler or coverage tool first");
 	return -1;
+}
+
+/* Whether our tool id is still ours: anybody may have freed it. -1 with an exception. */
+static int is_ours(struct hook *hook)
+{
+	PyObject *name;
+	int ours;
+
+	if (hook->tool < 0)
+		return 0;
+	name = PyObject_CallMethod(hook->monitoring, "get_tool", "i", hook->tool);
+	if (!name)
+		return -1;
+	ours = name == hook->name;
+	Py_DECREF(name);
+	return ours;
 }
 
 static int ignore(PyObject *result)
@@ -235,7 +254,7 @@ static int set_events(struct hook *hook, long events)
 					  hook->tool, events));
 }
 
-struct hook *hook_new(PyObject *module, struct engine *engine)
+struct hook *hook_new(struct engine *engine)
 {
 	struct hook *hook = calloc(1, sizeof(*hook));
 
@@ -244,7 +263,6 @@ struct hook *hook_new(PyObject *module, struct engine *engine)
 		return NULL;
 	}
 	hook->engine = engine;
-	hook->module = module;
 	hook->tool = -1;
 	return hook;
 }
@@ -261,6 +279,7 @@ int hook_traverse(struct hook *hook, visitproc visit, void *arg)
 {
 	Py_VISIT(hook->monitoring);
 	Py_VISIT(hook->disable);
+	Py_VISIT(hook->name);
 	Py_VISIT(hook->start);
 	Py_VISIT(hook->resume);
 	return 0;
@@ -290,6 +309,10 @@ int hook_watch_one(struct hook *hook, PyObject *function, int on)
 
 int hook_watch_all(struct hook *hook, int resumes)
 {
+	int ours = is_ours(hook);
+
+	if (ours < 0 || (!ours && hook_open(hook)))
+		return -1;
 	return set_events(hook, hook->start_event | (resumes ? hook->resume_event : 0));
 }
 
@@ -304,15 +327,14 @@ int hook_forget(struct hook *hook)
  */
 int hook_close(struct hook *hook)
 {
-	int failed;
+	int ours = is_ours(hook), failed = ours < 0;
 
-	if (hook->tool < 0)
-		return 0;
-	failed = set_callback(hook, hook->start_event, Py_None);
-	failed |= set_callback(hook, hook->resume_event, Py_None);
-	failed |= set_events(hook, 0);
-	failed |= ignore(PyObject_CallMethod(hook->monitoring, "free_tool_id", "i",
-					     hook->tool));
+	if (ours > 0)
+		failed = set_callback(hook, hook->start_event, Py_None) ||
+			 set_callback(hook, hook->resume_event, Py_None) ||
+			 set_events(hook, 0) ||
+			 ignore(PyObject_CallMethod(hook->monitoring, "free_tool_id", "i",
+						    hook->tool));
 	hook->tool = -1;
 	return failed ? -1 : 0;
 }

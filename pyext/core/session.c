@@ -124,6 +124,10 @@ static int batch_put(struct sb_batch *batch, PyObject *target,
 	PyObject *path;
 	int code, places = -1;
 
+	if (!PyTuple_Check(target)) {
+		PyErr_SetString(PyExc_TypeError, "a target is a tuple");
+		return -1;
+	}
 	if (!PyArg_ParseTuple(target, "O&sKIKK", PyUnicode_FSConverter, &path, &symbol,
 			      &delay_ns, &opts.every, &start_ns, &duration_ns))
 		return -1;
@@ -178,7 +182,7 @@ static PyObject *added(const struct sb_batch *batch, const int *places, Py_ssize
 static PyObject *session_add(PyObject *self, PyObject *args)
 {
 	struct sb_target_options opts = { .sz = sizeof(opts) };
-	PyObject *targets, *result = NULL;
+	PyObject *given, *targets, *result = NULL;
 	struct sb_session *session;
 	struct sb_batch *batch = NULL;
 	int scope, enabled, code, failed;
@@ -186,12 +190,16 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 	int *places = NULL;
 	Py_ssize_t count;
 
-	if (!PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &targets, &scope,
+	if (!PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &given, &scope,
 			      &opts.scope_id, &enabled))
+		return NULL;
+	/* A path's __fspath__ and a number's __index__ may change the list. */
+	targets = PyList_AsTuple(given);
+	if (!targets)
 		return NULL;
 	opts.scope = (enum sb_scope)scope;
 	opts.flags = enabled ? 0 : SB_TARGET_DISABLED;
-	count = PyList_GET_SIZE(targets);
+	count = PyTuple_GET_SIZE(targets);
 	places = calloc((size_t)count + 1, sizeof(*places));
 	batch = sb_batch_new();
 	if (!batch || !places) {
@@ -199,7 +207,7 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 		goto out;
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {
-		places[i] = batch_put(batch, PyList_GET_ITEM(targets, i), &opts);
+		places[i] = batch_put(batch, PyTuple_GET_ITEM(targets, i), &opts);
 		if (places[i] < 0)
 			goto out;
 	}
@@ -219,27 +227,30 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 out:
 	sb_batch_free(batch);
 	free(places);
+	Py_DECREF(targets);
 	return result;
 }
 
 /* A malloc'd array of the ids in a list; NULL with an exception. */
 static uint64_t *read_ids(PyObject *list, size_t *count)
 {
+	PyObject *tuple = PyList_AsTuple(list); /* another thread may change the list */
 	uint64_t *ids;
 
-	*count = (size_t)PyList_GET_SIZE(list);
-	ids = calloc(*count + 1, sizeof(*ids));
-	if (!ids) {
-		PyErr_NoMemory();
+	if (!tuple)
 		return NULL;
-	}
-	for (size_t i = 0; i < *count; i++) {
-		ids[i] = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(list, (Py_ssize_t)i));
+	*count = (size_t)PyTuple_GET_SIZE(tuple);
+	ids = calloc(*count + 1, sizeof(*ids));
+	if (!ids)
+		PyErr_NoMemory();
+	for (size_t i = 0; ids && i < *count; i++) {
+		ids[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(tuple, (Py_ssize_t)i));
 		if (PyErr_Occurred()) {
 			free(ids);
-			return NULL;
+			ids = NULL;
 		}
 	}
+	Py_DECREF(tuple);
 	return ids;
 }
 
@@ -354,6 +365,20 @@ static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
 	return name;
 }
 
+static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
+{
+	struct sb_session *session = session_hold(self);
+	PyObject *list = session ? PyList_New(0) : NULL;
+	const char *text;
+
+	for (size_t i = 0; list && (text = sb_session_caveat(session, i)); i++)
+		if (list_put(list, PyUnicode_FromString(text)))
+			Py_CLEAR(list);
+	if (session)
+		session_release(self);
+	return list;
+}
+
 PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
 	struct sb_diagnosis *diagnosis;
@@ -380,6 +405,7 @@ static PyMethodDef session_methods[] = {
 
 static PyGetSetDef session_getset[] = {
 	{ "backend", session_get_backend, NULL, NULL, NULL },
+	{ "caveats", session_get_caveats, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

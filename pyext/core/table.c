@@ -129,14 +129,32 @@ static PyObject *table_open(PyObject *type, PyObject *given)
 	return table_wrap((PyTypeObject *)type, table);
 }
 
+static void lock_given(void)
+{
+	pthread_mutex_lock(&given_lock);
+}
+
+static void unlock_given(void)
+{
+	pthread_mutex_unlock(&given_lock);
+}
+
+/* No child is to find it held by a thread that it hasn't got. */
+static void watch_forks(void)
+{
+	pthread_atfork(lock_given, unlock_given, unlock_given);
+}
+
 /* share(): give it to the other interpreters of this process, in place of another. */
 static PyObject *table_share(PyObject *self, PyObject *Py_UNUSED(none))
 {
 	struct table_object *object = (struct table_object *)self;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct shared *before;
 
 	if (table_hold(self))
 		return NULL;
+	pthread_once(&once, watch_forks);
 	atomic_fetch_add(&object->shared->users, 1);
 	pthread_mutex_lock(&given_lock);
 	before = given;
@@ -270,8 +288,10 @@ static PyObject *table_get_enabled(PyObject *self, void *Py_UNUSED(closure))
 
 static int table_set_enabled(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
-	int on = value ? PyObject_IsTrue(value) : 0;
+	int on = value ? PyObject_IsTrue(value) : -1;
 
+	if (!value)
+		PyErr_SetString(PyExc_AttributeError, "enabled can't be deleted");
 	if (on < 0 || table_hold(self))
 		return -1;
 	sb_site_table_set_enabled(table_get(self), on);

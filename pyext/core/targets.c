@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
+#include <string.h>
 
 #include "errors.h"
 #include "targets.h"
@@ -69,12 +70,14 @@ PyObject *targets_glob_match(PyObject *Py_UNUSED(module), PyObject *args)
 
 PyObject *targets_parse_duration(PyObject *Py_UNUSED(module), PyObject *text)
 {
-	const char *utf8 = PyUnicode_AsUTF8(text);
+	Py_ssize_t length;
+	const char *utf8 = PyUnicode_AsUTF8AndSize(text, &length);
 	uint64_t ns;
 
 	if (!utf8)
 		return NULL;
-	if (sb_duration_parse(utf8, &ns))
+	errno = EINVAL;
+	if (strlen(utf8) != (size_t)length || sb_duration_parse(utf8, &ns))
 		return PyErr_Format(PyExc_ValueError,
 				    errno == ERANGE ? "%R is too long a time"
 						    : "%R is not a time such as 500, "

@@ -3,6 +3,16 @@
 
 The command ``speed-bump`` does it to a program from outside; this package is for those
 who want it from inside. Importing it prints nothing and slows nothing.
+
+>>> from speed_bump import Config, install, stats, uninstall
+>>> import json
+>>> install(Config(["json:dumps"], delay_ns=5_000))
+True
+>>> json.dumps({})
+'{}'
+>>> [(function.name, function.calls) for function in stats().functions]
+[('json:dumps', 1)]
+>>> uninstall()
 """
 
 from __future__ import annotations

@@ -97,6 +97,12 @@ class Target:
 class Config:
     """What ``install()`` puts into force. Does not change once made.
 
+    >>> config = Config(["json.*:dumps", "!*:*<lambda>"], delay_ns=10_000)
+    >>> [str(target) for target in config.targets]
+    ['json.*:dumps', '!*:*<lambda>']
+    >>> config.is_in_window()
+    True
+
     Args:
         targets: lines as in a target file, or targets of ``parse_targets``
         delay_ns: delay of each delayed call, ns, where a target names none
@@ -181,6 +187,13 @@ class Config:
 
 def parse_targets(text: str | bytes, name: str) -> list[Target]:
     """Read the text of a target file; ``name`` stands for it in messages.
+
+    >>> (target,) = parse_targets("json.*:dumps  delay=10us every=5", "here")
+    >>> target.left, target.right, target.delay_ns, target.every
+    ('json.*', 'dumps', 10000, 5)
+    >>> parse_targets("json", "here")
+    Traceback (most recent call last):
+    speed_bump.config.ConfigError: ...
 
     Raises:
         ConfigError: naming ``name`` and the line

@@ -7,7 +7,10 @@ from speed_bump import _core
 
 
 def parse(text: str) -> int:
-    """Nanoseconds of a text such as ``500``, ``10us`` or ``1.5ms``.
+    """Nanoseconds of a text.
+
+    >>> parse("500"), parse("10us"), parse("1.5ms")
+    (500, 10000, 1500000)
 
     Raises:
         ValueError: it is not a duration
@@ -16,7 +19,11 @@ def parse(text: str) -> int:
 
 
 def human(ns: float) -> str:
-    """With three digits, such as ``12.3 ms``."""
+    """With three digits.
+
+    >>> human(12_345_678), human(500), human(0)
+    ('12.3 ms', '500 ns', '0 ns')
+    """
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if abs(ns) >= size * 0.9995:
             return f"{_three_digits(ns / size)} {unit}"

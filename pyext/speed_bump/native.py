@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Delays in native functions, by uprobes: needs the kernel module ``speed_bump``.
+"""Delays in native functions, by uprobes: of the kernel module ``speed_bump`` or of BPF.
 
     with native.probe("libz.so.1", "deflate", delay_ns=10_000):
         serve()
@@ -9,6 +9,9 @@ symbol may be versioned, a glob, a demangled C++ or Rust name, ``sym+0x10`` or
 ``@0xOFFSET``; every match is slowed. A probe is in force the moment it is made and gone
 when it is taken out, or when this process ends in whatever way. A child that is forked
 is slowed with its parent, but the probes stay the parent's: they end with it.
+
+The module serves where it is loaded, else BPF does (Linux 6.0 or later, as root);
+``SPEED_BUMP_BACKEND`` can be set to ``driver`` or ``bpf``.
 """
 
 from __future__ import annotations
@@ -25,7 +28,15 @@ if TYPE_CHECKING:
     from speed_bump.config import Config, Target
     from speed_bump.statistics import FunctionStatistics
 
-__all__ = ["NativeError", "add_probe", "is_available", "probe", "remove_probe"]
+__all__ = [
+    "NativeError",
+    "add_probe",
+    "backend",
+    "caveats",
+    "is_available",
+    "probe",
+    "remove_probe",
+]
 
 _NO_DEVICE = (errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
 
@@ -47,11 +58,36 @@ def _native_error(error: OSError, *, device: bool = False) -> NativeError:
 
 def is_available() -> bool:
     """Whether native functions can be slowed here and now, by this user."""
+    return backend() is not None
+
+
+def backend() -> str | None:
+    """What slows native functions here and now; None: nothing can.
+
+    ``"driver"`` is the kernel module, ``"bpf"`` needs none.
+    """
     try:
-        _core.Session().close()
+        session = _core.Session()
     except OSError:
-        return False
-    return True
+        return None
+    name = session.backend
+    session.close()
+    return name
+
+
+def caveats() -> list[str]:
+    """What the kernel module guarantees and what serves here does not, in sentences.
+
+    Raises:
+        NativeError: nothing serves; it says why
+    """
+    try:
+        session = _core.Session()
+    except OSError as error:
+        raise _native_error(error, device=True) from None
+    sentences = session.caveats
+    session.close()
+    return sentences
 
 
 def from_target(target: Target, config: Config) -> _core.NativeTarget:

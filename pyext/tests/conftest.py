@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import speed_bump
+from speed_bump import native
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -24,9 +25,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if os.path.exists("/dev/speed_bump"):
+    try:
+        native.caveats()
+    except native.NativeError as error:
+        skip = pytest.mark.skip(reason=str(error))
+    else:
         return
-    skip = pytest.mark.skip(reason="no /dev/speed_bump: the kernel module is not loaded")
     for item in items:
         if "needs_device" in item.keywords:
             item.add_marker(skip)
@@ -40,8 +44,12 @@ def nothing_left_in_force() -> Iterator[None]:
 
 @pytest.fixture
 def environ() -> dict[str, str]:
-    """The environment without anything of ours."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP")}
+    """The environment without anything of ours but what slows native functions."""
+    return {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith("SPEED_BUMP") or k == "SPEED_BUMP_BACKEND"
+    }
 
 
 @pytest.fixture

@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import sysconfig
+import zipapp
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import speed_bump
 from conftest import Run
 
 PROGRAM = """
@@ -135,14 +142,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_children_are_slowed(method: str, tmp_path: object) -> None:
-    import sys
-    from pathlib import Path
-
+def test_children_are_slowed(method: str, tmp_path: Path) -> None:
     from speed_bump.config import parse_targets
     from speed_bump.experiment.runner import Runner, Slowed
 
-    path = Path(str(tmp_path)) / "program.py"
+    path = tmp_path / "program.py"
     path.write_text(SPAWNS.format(method=method))
     (target,) = parse_targets("__main__:work", "here")
     with Runner([sys.executable, str(path)], show_output=False) as runner:
@@ -154,11 +158,158 @@ def test_children_are_slowed(method: str, tmp_path: object) -> None:
 def test_native_lines_without_a_device(
     python: Run, targets: Callable[[str], str]
 ) -> None:
-    import os
-
     if os.path.exists("/dev/speed_bump"):
         pytest.skip("there is a device")
-    done = python(PROGRAM, SPEED_BUMP_TARGETS=targets("native:/lib/x.so:f\n"))
+    done = python(
+        PROGRAM,
+        SPEED_BUMP_TARGETS=targets("native:/lib/x.so:f\n"),
+        SPEED_BUMP_BACKEND="driver",
+    )
     assert done.stdout == "done True\n"
     (line,) = done.stderr.splitlines()
     assert "sbctl doctor" in line
+
+
+# ------------------------------------------------------- however Python is started
+
+LINES = "def work(): pass\nfor _ in range(30): work()\nprint('done')\n"
+SLOWED = "30 calls, 30 of them delayed"
+
+
+def launch(
+    command: list[str],
+    environ: dict[str, str],
+    targets: Callable[[str], str],
+    text: str | None = None,
+    pattern: str = "__main__:work",
+) -> str:
+    """What it says on stderr."""
+    done = subprocess.run(
+        command,
+        env=environ | {"SPEED_BUMP_TARGETS": targets(pattern + "\n")},
+        capture_output=True,
+        input=text,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("options", [["-I"], ["-E"], ["-s"], ["-O"], ["-B", "-u"]])
+def test_options_that_change_nothing(
+    options: list[str], environ: dict[str, str], targets: Callable[[str], str]
+) -> None:
+    command = [sys.executable, *options, "-c", LINES]
+    assert SLOWED in launch(command, environ, targets)
+
+
+@pytest.mark.parametrize("options", [["-S"], ["-IS"]])
+def test_without_site_nothing_is_slowed(
+    options: list[str], environ: dict[str, str], targets: Callable[[str], str]
+) -> None:
+    assert launch([sys.executable, *options, "-c", LINES], environ, targets) == ""
+
+
+def test_standard_input(environ: dict[str, str], targets: Callable[[str], str]) -> None:
+    assert SLOWED in launch([sys.executable, "-"], environ, targets, LINES)
+
+
+def test_a_module_and_a_package(
+    tmp_path: Path, environ: dict[str, str], targets: Callable[[str], str]
+) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").write_text(LINES)
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "part.py").write_text(LINES)
+    environ["PYTHONPATH"] = str(tmp_path)
+    for module in ("package", "package.part"):
+        assert SLOWED in launch([sys.executable, "-m", module], environ, targets)
+    by_file = f"{tmp_path}/package/part.py:work"
+    command = [sys.executable, "-m", "package.part"]
+    assert SLOWED in launch(command, environ, targets, pattern=by_file)
+    assert SLOWED in launch([sys.executable, str(tmp_path / "package")], environ, targets)
+
+
+def test_a_zipapp(
+    tmp_path: Path, environ: dict[str, str], targets: Callable[[str], str]
+) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text("import inner")
+    (tmp_path / "app" / "inner.py").write_text(LINES)
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    command = [sys.executable, str(tmp_path / "app.pyz")]
+    assert SLOWED in launch(command, environ, targets, pattern="inner:work")
+    inside = "*/app.pyz/inner.py:work"
+    assert SLOWED in launch(command, environ, targets, pattern=inside)
+
+
+def test_another_environment_is_left_alone(
+    tmp_path: Path, environ: dict[str, str], targets: Callable[[str], str]
+) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "other")],
+        check=True,
+    )
+    command = [str(tmp_path / "other" / "bin" / "python"), "-c", LINES]
+    assert launch(command, environ, targets) == ""
+
+
+EMBEDDED = r"""
+#include <Python.h>
+
+int main(int argc, char **argv)
+{
+	PyConfig config;
+	int failed;
+
+	PyConfig_InitPythonConfig(&config);
+	config.site_import = argc > 3;
+	PyConfig_SetBytesString(&config, &config.executable, argv[1]);
+	PyConfig_SetBytesString(&config, &config.program_name, argv[1]);
+	if (PyStatus_Exception(Py_InitializeFromConfig(&config)))
+		return 3;
+	PyConfig_Clear(&config);
+	failed = PyRun_SimpleString(argv[2]);
+	return Py_FinalizeEx() || failed;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def embedding(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program of its own that has Python inside, as frozen ones do."""
+    get = sysconfig.get_config_var
+    where = tmp_path_factory.mktemp("embedding")
+    (where / "main.c").write_text(EMBEDDED)
+    directory = get("LIBDIR") if get("Py_ENABLE_SHARED") else get("LIBPL")
+    command = [
+        *("cc", str(where / "main.c"), "-o", str(where / "main"), "-rdynamic"),
+        *(f"-I{sysconfig.get_path('include')}", f"-L{directory}", f"-L{get('LIBDIR')}"),
+        *(f"-Wl,-rpath,{get('LIBDIR')}", f"-lpython{get('LDVERSION')}"),
+        *(get("LIBS") or "").split(),
+        *(get("SYSLIBS") or "").split(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no library to embed Python with: {done.stderr.splitlines()[-1]}")
+    return str(where / "main")
+
+
+def test_embedded_with_site(
+    embedding: str, environ: dict[str, str], targets: Callable[[str], str]
+) -> None:
+    command = [embedding, sys.executable, LINES, "site"]
+    assert SLOWED in launch(command, environ, targets)
+
+
+def test_embedded_without_site(
+    embedding: str, environ: dict[str, str], targets: Callable[[str], str]
+) -> None:
+    """As frozen executables are; what they import themselves works."""
+    assert launch([embedding, sys.executable, LINES], environ, targets) == ""
+    package = str(Path(speed_bump.__file__).parent.parent)
+    activated = f"import sys; sys.path.append({package!r})\nimport speed_bump._activate\n"
+    command = [embedding, sys.executable, activated + LINES]
+    assert SLOWED in launch(command, environ, targets)

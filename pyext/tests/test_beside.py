@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import speed_bump
 from conftest import Run, calls
-from speed_bump import Config, _core
+from speed_bump import Config
 
 HERE = __name__
 
@@ -98,9 +98,6 @@ def test_a_breakpoint_of_pdb() -> None:
     assert calls("plain") == 20
 
 
-@pytest.mark.xfail(
-    _core.HOOK == "setprofile", reason="theirs takes ours off until the main thread calls"
-)
 def test_a_profiler_of_all_threads() -> None:
     seen: list[str] = []
 
@@ -212,3 +209,48 @@ def test_pytest_itself(tmp_path: Any, environ: dict[str, str]) -> None:
     )
     assert "1 passed" in done.stdout
     assert "30 calls, 30 of them delayed" in done.stderr
+
+
+def test_torch_dynamo(python: Run) -> None:
+    """Before 3.12 it takes the same place as we do, the evaluation of frames."""
+    pytest.importorskip("torch")
+    done = python(
+        """
+import torch, speed_bump
+from speed_bump import Config
+def helper(x): return x.sin() + 1
+def f(x): return helper(x).cos()
+def outside(): pass
+compiled = []
+def backend(graph, inputs):
+    compiled.append(graph)
+    return graph.forward
+def calls(name):
+    found = speed_bump.stats().functions
+    return sum(f.calls for f in found if f.name == "__main__:" + name)
+x = torch.ones(4)
+expected = f(x)
+for theirs_first in (False, True):
+    torch._dynamo.reset()
+    compiled.clear()
+    fast = torch.compile(f, backend=backend)
+    if theirs_first:
+        fast(x)
+    speed_bump.install(Config(["__main__:*"], delay_ns=1_000))
+    for _ in range(10):
+        assert torch.allclose(fast(x), expected)
+        outside()
+    assert len(compiled) == 1, compiled
+    before = calls("outside"), calls("helper")
+    f(x)
+    outside()
+    after = calls("outside"), calls("helper")
+    speed_bump.uninstall()
+    outside()
+    assert torch.allclose(fast(x), expected)
+    print(before, after, calls("outside"))
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == second == "(10, 0) (11, 1) 11"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Native probes. $FIXTURE_DIR has libsbfixture.so (selftests/fixture)."""
+"""Native probes. $FIXTURE_DIR has libsbfixture.so (selftests/fixture).
+
+They run with the kernel module, or with what SPEED_BUMP_BACKEND says.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ absent = pytest.mark.skipif(
 
 
 @absent
-def test_without_a_device_it_says_what_to_do() -> None:
+def test_without_a_device_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEED_BUMP_BACKEND", "driver")
+    assert native.backend() is None
+    with pytest.raises(native.NativeError, match="sbctl doctor"):
+        native.caveats()
     assert not native.is_available()
     probe = native.probe("libc.so.6", "malloc")
     with pytest.raises(native.NativeError, match="sbctl doctor") as raised, probe:
@@ -30,8 +37,12 @@ def test_without_a_device_it_says_what_to_do() -> None:
 
 
 @absent
-def test_what_is_in_force_stays_when_another_cannot_be_had() -> None:
+def test_what_is_in_force_stays_when_another_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import json
+
+    monkeypatch.setenv("SPEED_BUMP_BACKEND", "driver")
 
     import speed_bump
 
@@ -78,7 +89,8 @@ def test_a_forked_child_does_not_keep_probes(fixture: tuple[str, ctypes.CDLL]) -
         child = os.fork()
         if child == 0:
             files = [os.readlink(f"/proc/self/fd/{n}") for n in _descriptors()]
-            os.write(write, str(files.count("/dev/speed_bump")).encode())
+            ours = [f for f in files if f == "/dev/speed_bump" or "bpf" in f]
+            os.write(write, str(len(ours)).encode())
             os._exit(0)
         os.waitpid(child, 0)
         os._exit(0)
@@ -131,6 +143,16 @@ def spin_ns(library: ctypes.CDLL, symbol: str, calls: int) -> int:
 @pytest.mark.needs_device
 def test_is_available() -> None:
     assert native.is_available()
+    assert native.backend() in ("driver", "bpf")
+    assert (native.caveats() == []) == (native.backend() == "driver")
+    assert native.backend() == os.environ.get("SPEED_BUMP_BACKEND", native.backend())
+
+
+def test_an_unknown_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEED_BUMP_BACKEND", "magic")
+    assert not native.is_available()
+    with pytest.raises(native.NativeError, match="SPEED_BUMP_BACKEND=magic"):
+        native.caveats()
 
 
 @pytest.mark.needs_device
@@ -264,3 +286,94 @@ def test_the_runner_slows_a_program_from_outside(
     assert result.calls(target) == counting.calls(target) == 50
     assert result.injected_ns(target) >= 50 * 2_000_000
     assert counting.injected_ns(target) == 0
+
+
+@pytest.mark.needs_device
+def test_several_in_one_batch_or_none(fixture: tuple[str, ctypes.CDLL]) -> None:
+    import speed_bump
+
+    path, library = fixture
+    lines = [f"native:{path}:{name}" for name in ("fixture_plain", "fixture_second")]
+    speed_bump.install(speed_bump.Config(lines, delay_ns=5_000))
+    spin_ns(library, "fixture_plain", 3)
+    spin_ns(library, "fixture_second", 2)
+    counted = {f.target.rpartition(":")[2]: f.calls for f in speed_bump.stats().native}
+    assert counted == {"fixture_plain": 3, "fixture_second": 2}
+    with pytest.raises(native.NativeError, match="fixture_nowhere"):
+        speed_bump.install(speed_bump.Config([*lines, f"native:{path}:fixture_nowhere"]))
+    spin_ns(library, "fixture_plain", 4)
+    counted = {f.target.rpartition(":")[2]: f.calls for f in speed_bump.stats().native}
+    assert counted == {"fixture_plain": 7, "fixture_second": 2}
+    speed_bump.uninstall()
+
+
+@pytest.mark.needs_device
+def test_a_session_in_many_threads(fixture: tuple[str, ctypes.CDLL]) -> None:
+    """libsb wants one thread at a time in a session; it is closed under their feet."""
+    import threading
+
+    path, _ = fixture
+    probes = native.Probes(os.getpid())
+    failures: list[BaseException] = []
+    rounds, tree = [0] * 4, native._core.SB_SCOPE_TREE
+
+    def work(index: int) -> None:
+        target = (path, "fixture_plain", 1000 + index, 1, 0, 0)
+        try:
+            while True:
+                places = probes._session.add([target], tree, os.getpid(), True)
+                ids = [place for place, _, _ in places]
+                probes._session.set_targets_enabled(ids, False)
+                assert set(ids) <= {entry[0] for entry in probes._session.list()}
+                probes._session.remove(ids)
+                rounds[index] += 1
+        except ValueError as error:
+            if "closed" not in str(error):
+                failures.append(error)
+        except OSError as error:
+            if error.errno != errno.EEXIST:
+                failures.append(error)
+            else:
+                work(index)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    while sum(rounds) < 20 and any(thread.is_alive() for thread in threads):
+        threads[0].join(0.05)
+    probes.close()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert sum(rounds) >= 20
+
+
+@pytest.mark.needs_device
+def test_compare_with_a_native_target(fixture: tuple[str, ctypes.CDLL]) -> None:
+    import json
+    import subprocess
+
+    path, _ = fixture
+    program = (
+        "import ctypes, sys\n"
+        "f = ctypes.CDLL(sys.argv[1]).fixture_plain\n"
+        "for i in range(40): f(i)\n"
+    )
+    done = subprocess.run(
+        [
+            *[sys.executable, "-m", "speed_bump", "run", "--compare", "--runs", "3"],
+            *["--native", f"{path}:fixture_plain", "-d", "10ms", "--json", "-"],
+            *["--", sys.executable, "-c", program, path],
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (target,) = json.loads(done.stdout)["targets"]
+    assert target["target"] == f"native:{path}:fixture_plain"
+    assert target["calls"] == 40
+    assert target["injected_ns"] >= 40 * 10_000_000

@@ -20,7 +20,12 @@ __sbctl_words() {
 			}'
 }
 
-# Targets: PATH, then PATH:SYMBOL.
+# The libraries that the loader finds by their names.
+__sbctl_libraries() {
+	PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | awk 'NR > 1 { print $1 }' | sort -u
+}
+
+# Targets: PATH or the name of a library, then PATH:SYMBOL.
 __sbctl_targets() {
 	local path=${cur%:*}
 
@@ -28,7 +33,8 @@ __sbctl_targets() {
 		mapfile -t COMPREPLY < <(sbctl symbols "$path" "${cur##*:}*" 2> /dev/null |
 			sed "s|^|$path:|")
 	else
-		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur"
+			[[ $cur == */* ]] || compgen -W "$(__sbctl_libraries)" -- "$cur")
 		compopt -o nospace -o filenames
 	fi
 	__sbctl_trim
@@ -68,12 +74,17 @@ _sbctl() {
 			declare -F _command_offset > /dev/null && _command_offset $((i + 1))
 			return
 			;;
+		--backend) ((i++)) ;;
 		-*) ;;
 		*) [[ $command ]] || command=${COMP_WORDS[i]} ;;
 		esac
 	done
 
 	case $prev in
+	--backend)
+		mapfile -t COMPREPLY < <(compgen -W 'driver bpf auto' -- "$cur")
+		return
+		;;
 	-f | --file | -T | --targets | -o | --output)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")

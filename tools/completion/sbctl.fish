@@ -3,7 +3,13 @@
 # there is one place where they are written down.
 
 function __sbctl_command
+    set -l before
     for word in (commandline -opc)[2..-1]
+        if test "$before" = --backend
+            set before
+            continue
+        end
+        set before $word
         if not string match -q -- '-*' $word
             echo $word
             return
@@ -40,6 +46,10 @@ function __sbctl_targets
             string replace -r '^' "$file:"
     else
         __fish_complete_path $token
+        # The libraries that the loader finds by their names, too.
+        if not string match -q '*/*' -- $token
+            PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | awk 'NR > 1 { print $1 }' | sort -u
+        end
     end
 end
 
@@ -52,6 +62,7 @@ function __sbctl_wants_file
 end
 
 complete -c sbctl -f
+complete -c sbctl -n 'test (commandline -opc)[-1] = --backend' -a 'driver bpf auto'
 complete -c sbctl -n __sbctl_wants_file -F
 complete -c sbctl -n 'test -z "$(__sbctl_command)"' -a '(__sbctl_commands)'
 complete -c sbctl -n 'string match -q -- "-*" (commandline -ct)' -a '(__sbctl_options)'

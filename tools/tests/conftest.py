@@ -2,7 +2,8 @@
 """What the tests of sbctl share: the program, the fixture library, the device.
 
 SBCTL is the program and FIXTURE_DIR the directory of libsbfixture.so and
-fixture-loop. Tests that need the module are skipped where there is no device.
+fixture-loop. What serves is SPEED_BUMP_BACKEND, else the module; tests that need it
+are skipped where it can't be had.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 DEVICE = Path("/dev/speed_bump")
+BACKEND = os.environ.get("SPEED_BUMP_BACKEND", "driver")
 
 
 def pytest_configure() -> None:
@@ -49,6 +51,16 @@ class Sbctl:
             f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         )
         return done
+
+    def fails_with(self, backend: str) -> str:
+        """Why that backend can't serve; empty where it can."""
+        done = subprocess.run(
+            [self.program, "status", f"--backend={backend}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stderr.strip() if done.returncode else ""
 
     def json(self, *args: object) -> Any:
         return json.loads(self(*args, "--json").stdout)
@@ -87,9 +99,13 @@ def loop() -> str:
 
 @pytest.fixture
 def device(sbctl: Sbctl) -> Iterator[None]:
-    """The module, without targets and switched off before and after."""
-    if not DEVICE.exists():
+    """What serves, without targets and switched off before and after."""
+    if BACKEND == "driver" and not DEVICE.exists():
         pytest.skip(f"no {DEVICE}: runs in a guest (selftests/guest/run)")
+    if BACKEND == "bpf":
+        why = sbctl.fails_with("bpf")
+        if why:
+            pytest.skip(why)
 
     def reset() -> None:
         sbctl("clear")
@@ -98,5 +114,15 @@ def device(sbctl: Sbctl) -> Iterator[None]:
 
     reset()
     yield
-    if DEVICE.exists():
+    if BACKEND == "bpf" or DEVICE.exists():
         reset()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_store_is_left() -> Iterator[None]:
+    """What BPF keeps, where the tests have a place of their own for it."""
+    yield
+    store = os.environ.get("SPEED_BUMP_BPF_STORE")
+    if store and Path(store).exists():
+        Path(store, "switch").unlink()
+        Path(store).rmdir()

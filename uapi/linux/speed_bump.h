@@ -149,11 +149,12 @@ struct speed_bump_batch {
  * @reserved:	zero
  *
  * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
- * file, offset outside of it, unknown flag or scope), ERANGE (delay), ESRCH (no
+ * file, offset outside of it or where no instruction can begin, unknown flag or
+ * scope), ERANGE (delay), ESRCH (no
  * such process), EEXIST (same file, offset, scope and owner), ENOSPC
  * (max_targets, or what an unprivileged session may have), ENAMETOOLONG (label),
  * EOPNOTSUPP (not done by this module, or an instruction that this kernel can't
- * probe), EPERM.
+ * probe), EIO (a file that can't be mapped, as those of sysfs), EPERM.
  */
 struct speed_bump_target {
 	__aligned_u64 offset;

@@ -1,29 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The floor: a uprobe whose consumer does nothing.
+ * The floor: uprobes whose consumer does nothing.
  *
- *   insmod empty.ko path=/some/file offsets=0x1000,0x1010
+ *   insmod empty.ko path=/some/file offset=0x1000 [count=N spacing=BYTES]
+ *
+ * took_ns, a parameter to be read, is how long the kernel took for all of them.
  */
 #include <linux/dcache.h>
+#include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/namei.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
 #include <linux/uprobes.h>
 #include <linux/version.h>
-
-#define MAX_PROBES	8
 
 static char *file_name;
 module_param_named(path, file_name, charp, 0444);
 MODULE_PARM_DESC(path, "the file");
 
-static unsigned long offsets[MAX_PROBES];
-static unsigned int count;
-module_param_array(offsets, ulong, &count, 0444);
-MODULE_PARM_DESC(offsets, "of instructions in it");
+static unsigned long offset;
+module_param(offset, ulong, 0444);
+MODULE_PARM_DESC(offset, "of the first instruction in it");
 
-static struct uprobe_consumer consumers[MAX_PROBES];
+static unsigned int count = 1;
+module_param(count, uint, 0444);
+MODULE_PARM_DESC(count, "how many instructions (1)");
+
+static unsigned int spacing;
+module_param(spacing, uint, 0444);
+MODULE_PARM_DESC(spacing, "bytes from one to the next");
+
+static unsigned long took_ns;
+module_param(took_ns, ulong, 0444);
+MODULE_PARM_DESC(took_ns, "how long it took to put all in");
+
 static struct inode *inode;
+
+/* A place with nothing but a uprobe in it */
+static struct empty {
+	struct uprobe_consumer consumer;
+	struct uprobe *uprobe;
+} *empties;
 
 #if KERNEL_VERSION(6, 13, 0) <= LINUX_VERSION_CODE
 static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)
@@ -34,42 +55,75 @@ static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs)
 	return 0;
 }
 
-#if KERNEL_VERSION(6, 12, 0) <= LINUX_VERSION_CODE
-static struct uprobe *uprobes[MAX_PROBES];
+static loff_t offset_of(unsigned int i)
+{
+	return offset + (loff_t)i * spacing;
+}
 
+#if KERNEL_VERSION(6, 12, 0) <= LINUX_VERSION_CODE
 static int put_in(unsigned int i)
 {
-	uprobes[i] = uprobe_register(inode, offsets[i], 0, &consumers[i]);
-	return PTR_ERR_OR_ZERO(uprobes[i]);
+	empties[i].uprobe = uprobe_register(inode, offset_of(i), 0, &empties[i].consumer);
+	return PTR_ERR_OR_ZERO(empties[i].uprobe);
 }
 
 static void take_out(unsigned int i)
 {
-	uprobe_unregister_nosync(uprobes[i], &consumers[i]);
+	uprobe_unregister_nosync(empties[i].uprobe, &empties[i].consumer);
+}
+
+static void wait_for_handlers(void)
+{
 	uprobe_unregister_sync();
 }
 #else
 static int put_in(unsigned int i)
 {
-	return uprobe_register(inode, offsets[i], &consumers[i]);
+	return uprobe_register(inode, offset_of(i), &empties[i].consumer);
 }
 
 static void take_out(unsigned int i)
 {
-	uprobe_unregister(inode, offsets[i], &consumers[i]);
+	uprobe_unregister(inode, offset_of(i), &empties[i].consumer);
+}
+
+static void wait_for_handlers(void)
+{
 }
 #endif
 
-static void take_out_all(void)
+static void take_all_out(unsigned int made)
 {
-	while (count--)
-		take_out(count);
+	while (made--) {
+		take_out(made);
+		cond_resched();
+	}
+	wait_for_handlers();
+	kvfree(empties);
 	iput(inode);
+}
+
+static int put_all_in(void)
+{
+	u64 begin = ktime_get_ns();
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < count; i++) {
+		empties[i].consumer.handler = empty_handler;
+		err = put_in(i);
+		if (err) {
+			take_all_out(i);
+			return err;
+		}
+		cond_resched();
+	}
+	took_ns = ktime_get_ns() - begin;
+	return 0;
 }
 
 static int __init empty_init(void)
 {
-	unsigned int wanted = count;
 	struct path path;
 	int err;
 
@@ -78,24 +132,24 @@ static int __init empty_init(void)
 		return err;
 	inode = igrab(d_real_inode(path.dentry));
 	path_put(&path);
-	for (count = 0; count < wanted; count++) {
-		consumers[count].handler = empty_handler;
-		err = put_in(count);
-		if (err) {
-			take_out_all();
-			return err;
-		}
+	if (!inode)
+		return -ENOENT;
+	empties = kvcalloc(count, sizeof(*empties), GFP_KERNEL);
+	if (!empties) {
+		iput(inode);
+		return -ENOMEM;
 	}
-	return 0;
+	return put_all_in();
 }
 
 static void __exit empty_exit(void)
 {
-	take_out_all();
+	take_all_out(count);
 }
 
 module_init(empty_init);
 module_exit(empty_exit);
 
-MODULE_DESCRIPTION("An empty uprobe consumer");
+MODULE_DESCRIPTION("An empty uprobe consumer, to compare with");
+MODULE_AUTHOR("The speed-bump authors");
 MODULE_LICENSE("Dual MIT/GPL");

@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The delay without a module: programs on uprobes and, for process trees, on the kernel's
+ * tracepoints of fork and exit. What they do is what driver/ does, as far as a BPF
+ * program can.
+ *
+ * The program of a hit may sleep, and is preemptible. A spin of any length is made of
+ * loops of bpf_loop() and stops now and then for the scheduler.
+ */
+#include "kernel.h"
+#include "layout.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* The sizes of those with 1 entry are set when they are made. */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sb_bpf_control);
+} sb_control SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sb_bpf_switch);
+} sb_switch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sb_bpf_slot);
+} sb_slots SEC(".maps");
+
+/* One for each CPU that there can be, and that for each slot. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sb_bpf_stats);
+} sb_stats SEC(".maps");
+
+struct label_page {
+	char text[SB_BPF_LABEL_PAGE];
+};
+
+/* Not for the programs: for whoever lists the targets of others. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct label_page);
+} sb_labels SEC(".maps");
+
+struct tree_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SB_BPF_TREE_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+};
+
+/* A bit for each process (tgid) that is a member. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, SB_BPF_MAX_TREES);
+	__type(key, __u32);
+	__array(values, struct tree_map);
+} sb_trees SEC(".maps");
+
+const volatile __u32 cpu_count = 1;
+
+static __always_inline struct sb_bpf_control *get_control(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sb_control, &zero);
+}
+
+/* -------------------------------------------------------------------- trees */
+
+static __always_inline __u64 *tree_word(__u32 tree, __u32 tgid)
+{
+	__u32 word = tgid / 64;
+	void *members = bpf_map_lookup_elem(&sb_trees, &tree);
+
+	return members ? bpf_map_lookup_elem(members, &word) : 0;
+}
+
+static __always_inline bool tree_has(__u32 tree, __u32 tgid)
+{
+	__u64 *word = tree_word(tree, tgid);
+
+	return word && *(volatile __u64 *)word & 1ULL << tgid % 64;
+}
+
+/* Whether it is new there. */
+static __always_inline bool tree_insert(__u32 tree, __u32 tgid)
+{
+	__u64 *word = tree_word(tree, tgid), bit = 1ULL << tgid % 64;
+
+	return word && !(__sync_fetch_and_or(word, bit) & bit);
+}
+
+static __always_inline void tree_drop(__u32 tree, __u32 tgid)
+{
+	__u64 *word = tree_word(tree, tgid);
+
+	if (word)
+		__sync_fetch_and_and(word, ~(1ULL << tgid % 64));
+}
+
+struct family {
+	__u32 parent;
+	__u32 child;
+};
+
+static long join_parent(__u32 tree, struct family *family)
+{
+	if (tree_has(tree, family->parent))
+		tree_insert(tree, family->child);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int sb_fork(__u64 *ctx)
+{
+	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
+	struct sb_bpf_control *control = get_control();
+	struct family family = { .parent = parent->tgid, .child = child->tgid };
+
+	if (control && control->trees && family.parent != family.child)
+		bpf_loop(control->trees, join_parent, &family, 0);
+	return 0;
+}
+
+/*
+ * Whether no thread of its process is left. Pointers are followed by reading: for each
+ * that is followed by itself the verifier searches all of the kernel's types.
+ */
+static __always_inline bool is_dead(struct task_struct *task)
+{
+	return !BPF_CORE_READ(task, signal, live.counter);
+}
+
+static long leave(__u32 tree, __u32 *tgid)
+{
+	struct sb_bpf_control *control = get_control();
+
+	tree_drop(tree, *tgid);
+	if (control && tree < SB_BPF_MAX_TREES && control->tree[tree].root == *tgid)
+		control->tree[tree].root_is_dead = 1;
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int sb_exit(__u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct sb_bpf_control *control = get_control();
+	__u32 tgid = task->tgid;
+
+	if (!control || !is_dead(task))
+		return 0;
+	if (tgid == control->owner)
+		control->dying = 1;
+	if (control->trees)
+		bpf_loop(control->trees, leave, &tgid, 0);
+	return 0;
+}
+
+/* The entry of @pid for namespaces of depth @level. Pointers of the kernel are read as
+ * numbers: the verifier does not let anybody reckon with its own. */
+static __always_inline struct upid read_number(struct pid *pid, __u32 level)
+{
+	struct upid number = {};
+
+	bpf_probe_read_kernel(&number, sizeof(number),
+			      (void *)((__u64)pid + bpf_core_field_offset(pid->numbers) +
+				       level * bpf_core_type_size(struct upid)));
+	return number;
+}
+
+/* The number of @task in the pid namespace of the one who reads; 0: not visible there. */
+static __always_inline int number_of(struct task_struct *task)
+{
+	struct task_struct *reader = bpf_get_current_task_btf();
+	struct pid *own = BPF_CORE_READ(reader, thread_pid);
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	__u32 level = BPF_CORE_READ(own, level);
+	struct upid mine, theirs;
+
+	if (!own || !pid || level > BPF_CORE_READ(pid, level))
+		return 0;
+	mine = read_number(own, level);
+	theirs = read_number(pid, level);
+	return mine.ns == theirs.ns ? theirs.nr : 0;
+}
+
+static __always_inline void find(struct sb_bpf_control *control, struct task_struct *task)
+{
+	if (number_of(task) != control->walk_nr)
+		return;
+	if (is_dead(task))
+		return;
+	control->walk_pid = task->pid;
+	control->walk_tgid = task->tgid;
+	control->walk_tgid_nr = number_of(BPF_CORE_READ(task, group_leader));
+	control->walk_start = task->start_time;
+	control->walk_found = 1;
+}
+
+/* More generations than that are between no two processes. */
+#define GENERATIONS 4096
+
+struct descent {
+	struct task_struct *task;
+	__u32 tree;
+	bool is_below;
+};
+
+static long look_above(__u32 i, struct descent *descent)
+{
+	struct task_struct *task = descent->task;
+	struct task_struct *parent = BPF_CORE_READ(task, real_parent);
+
+	if (!parent || parent == task)
+		return 1;
+	if (tree_has(descent->tree, BPF_CORE_READ(parent, tgid))) {
+		descent->is_below = true;
+		return 1;
+	}
+	descent->task = parent;
+	return 0;
+}
+
+/*
+ * Whether there is a member above @task. All the way: who stands between may have died
+ * already, and be no member for that, while his children have not been told yet.
+ */
+static __always_inline bool is_below(__u32 tree, struct task_struct *task)
+{
+	/* Read, as those above: one kind of pointer for the verifier. */
+	struct descent descent = { .task = BPF_CORE_READ(task, group_leader),
+				   .tree = tree };
+
+	bpf_loop(GENERATIONS, look_above, &descent, 0);
+	return descent.is_below;
+}
+
+static __always_inline void join(struct sb_bpf_control *control, struct task_struct *task)
+{
+	__u32 tgid = task->tgid, tree = control->walk_tree;
+
+	if (tree_has(tree, tgid))
+		return;
+	if (tgid != control->tree[tree % SB_BPF_MAX_TREES].root && !is_below(tree, task))
+		return;
+	if (!tree_insert(tree, tgid))
+		return;
+	/* sb_exit() may have come before: then nobody will take it out. */
+	if (is_dead(task))
+		tree_drop(tree, tgid);
+	else
+		control->walk_added++;
+}
+
+SEC("iter/task")
+int sb_walk(struct bpf_iter__task *ctx)
+{
+	struct sb_bpf_control *control = get_control();
+	struct task_struct *task = ctx->task;
+
+	if (!control || !task)
+		return 0;
+	control->walk_reader = bpf_get_current_pid_tgid() >> 32;
+	if (control->walk == SB_BPF_WALK_FIND)
+		find(control, task);
+	else if (control->walk == SB_BPF_WALK_TREE && task->pid == task->tgid)
+		join(control, task);
+	return 0;
+}
+
+/* -------------------------------------------------------------------- scope */
+
+static __always_inline bool is_thread(const struct sb_bpf_slot *slot)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return (__u32)task->pid == slot->scope_id && task->start_time == slot->scope_start;
+}
+
+struct ancestry {
+	__u64 id;
+	__u32 level; /* found there, plus 1 */
+};
+
+static long look_at_level(__u32 level, struct ancestry *ancestry)
+{
+	__u64 id = bpf_get_current_ancestor_cgroup_id(level);
+
+	if (!id)
+		return 1;
+	if (id != ancestry->id)
+		return 0;
+	ancestry->level = level + 1;
+	return 1;
+}
+
+/* A cgroup never changes its level: it is looked for until somebody is seen in it. */
+static __always_inline bool is_in_cgroup(struct sb_bpf_slot *slot)
+{
+	struct ancestry ancestry = { .id = slot->scope_id };
+
+	if (slot->level)
+		return bpf_get_current_ancestor_cgroup_id(slot->level - 1) == ancestry.id;
+	bpf_loop(256, look_at_level, &ancestry, 0);
+	if (ancestry.level)
+		slot->level = ancestry.level;
+	return ancestry.level;
+}
+
+static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
+{
+	switch (slot->scope) {
+	case SB_BPF_SYSTEM:
+		return true;
+	case SB_BPF_TREE:
+		return tree_has(slot->scope_id, bpf_get_current_pid_tgid() >> 32);
+	case SB_BPF_THREAD:
+		return is_thread(slot);
+	case SB_BPF_CGROUP:
+		return is_in_cgroup(slot);
+	default:
+		return false;
+	}
+}
+
+/* -------------------------------------------------------------------- delay */
+
+/* include/linux/sched/jobctl.h: stop, trap, notice, freezer of cgroup v2. */
+#define JOBCTL_TO_STOP (1UL << 17 | 1UL << 19 | 1UL << 20 | 1UL << 23)
+#define SIGNAL_BIT(n)  (1UL << ((n) - 1))
+#define SIGKILL	       9
+#define SIGSTOP	       19
+
+/* How long a spin goes on before it lets the scheduler have a look. */
+#define SLICE_NS 1000000ULL
+/* More than fit into a slice, and more slices than fit into the longest delay. */
+#define STEPS	 (1U << 20)
+#define SLICES	 (1U << 17)
+
+struct spin {
+	struct sb_bpf_slot *slot;
+	struct sb_bpf_control *control;
+	__u64 start;
+	__u64 ns;
+	__u64 measured;
+	__u64 slice_end;
+	__u64 ip;
+	bool is_cut;
+};
+
+static __always_inline bool has_to_go(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return task->pending.signal.sig[0] & (SIGNAL_BIT(SIGKILL) | SIGNAL_BIT(SIGSTOP)) ||
+	       task->jobctl & JOBCTL_TO_STOP;
+}
+
+/* A SIGSTOP for the whole process that no thread has taken yet. */
+static __always_inline bool has_to_stop(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	unsigned long pending = BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]);
+
+	return pending & SIGNAL_BIT(SIGSTOP);
+}
+
+/* Results of callbacks have to be 0 or 1 in the eyes of the verifier of 6.1. */
+static long spin_step(__u32 i, struct spin *spin)
+{
+	spin->measured = bpf_ktime_get_ns() - spin->start;
+	if (spin->measured >= spin->slice_end)
+		return 1;
+	if (*(volatile __u32 *)&spin->slot->state != SB_BPF_LIVE ||
+	    *(volatile __u32 *)&spin->control->dying || has_to_go()) {
+		spin->is_cut = true;
+		return 1;
+	}
+	return 0;
+}
+
+/*
+ * To look into a task's memory takes its mmap_lock and a page: on the way the kernel asks
+ * whether somebody else is to run, which nothing else that a program can call does.
+ */
+static __always_inline void let_others_run(struct spin *spin)
+{
+	__u8 byte;
+
+	bpf_copy_from_user_task(&byte, sizeof(byte), (void *)spin->ip,
+				bpf_get_current_task_btf(), 0);
+}
+
+static long spin_slice(__u32 i, struct spin *spin)
+{
+	spin->slice_end = spin->measured + SLICE_NS;
+	if (spin->slice_end > spin->ns)
+		spin->slice_end = spin->ns;
+	bpf_loop(STEPS, spin_step, spin, 0);
+	if (spin->is_cut || spin->measured >= spin->ns)
+		return 1;
+	let_others_run(spin);
+	if (has_to_stop()) {
+		spin->is_cut = true;
+		return 1;
+	}
+	return 0;
+}
+
+static __always_inline void do_spin(struct spin *spin)
+{
+	if (spin->ns <= SLICE_NS) {
+		spin->slice_end = spin->ns;
+		bpf_loop(STEPS, spin_step, spin, 0);
+	}
+	if (!spin->is_cut && spin->measured < spin->ns)
+		bpf_loop(SLICES, spin_slice, spin, 0);
+}
+
+/* --------------------------------------------------------------------- hits */
+
+static __always_inline struct sb_bpf_stats *stats_of(__u32 slot)
+{
+	__u32 index = slot * cpu_count + bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&sb_stats, &index);
+}
+
+static __always_inline void count_overshoot(struct sb_bpf_stats *stats, __u64 ns)
+{
+	__u64 seen = *(volatile __u64 *)&stats->max_overshoot_ns, before;
+
+	/* Only tasks on this CPU are in the way. */
+	for (int i = 0; i < 8 && ns > seen; i++) {
+		before = __sync_val_compare_and_swap(&stats->max_overshoot_ns, seen, ns);
+		if (before == seen)
+			break;
+		seen = before;
+	}
+}
+
+static __always_inline void delay(struct pt_regs *ctx, struct sb_bpf_slot *slot,
+				  struct sb_bpf_control *control,
+				  struct sb_bpf_stats *stats, __u64 ns)
+{
+	struct spin spin = {
+		.slot = slot,
+		.control = control,
+		.start = bpf_ktime_get_ns(),
+		.ns = ns,
+		.ip = REGS_IP(ctx),
+	};
+
+	do_spin(&spin);
+	__sync_fetch_and_add(&stats->requested_ns, ns);
+	__sync_fetch_and_add(&stats->measured_ns, spin.measured);
+	if (spin.is_cut)
+		__sync_fetch_and_add(&stats->cut, 1);
+	else if (spin.measured > ns)
+		count_overshoot(stats, spin.measured - ns);
+	__sync_fetch_and_add(&stats->delayed, 1);
+}
+
+static __always_inline bool is_in_window(const struct sb_bpf_slot *slot)
+{
+	__u64 now;
+
+	if (!slot->start_ns)
+		return true;
+	now = bpf_ktime_get_ns();
+	return now >= slot->start_ns && (!slot->end_ns || now < slot->end_ns);
+}
+
+static __always_inline bool takes_its_turn(struct sb_bpf_slot *slot)
+{
+	__u32 every = slot->every;
+
+	return every <= 1 || !((__sync_fetch_and_add(&slot->turns, 1) + 1) % every);
+}
+
+/* The order of the questions is driver/policy.c's: the counts are the same. */
+SEC("uprobe.s")
+int sb_hit(struct pt_regs *ctx)
+{
+	__u32 index = bpf_get_attach_cookie(ctx), zero = 0;
+	struct sb_bpf_slot *slot = bpf_map_lookup_elem(&sb_slots, &index);
+	struct sb_bpf_switch *power = bpf_map_lookup_elem(&sb_switch, &zero);
+	struct sb_bpf_control *control = get_control();
+	struct sb_bpf_stats *stats;
+	__u64 ns;
+
+	if (!slot || !power || !control)
+		return 0;
+	if (slot->state != SB_BPF_LIVE || control->dying || !is_in_scope(slot))
+		return 0;
+	stats = stats_of(index);
+	if (!stats)
+		return 0;
+	if (!power->enabled || !slot->enabled) {
+		__sync_fetch_and_add(&stats->skipped_disabled, 1);
+		return 0;
+	}
+	if (!is_in_window(slot)) {
+		__sync_fetch_and_add(&stats->skipped_window, 1);
+		return 0;
+	}
+	if (!takes_its_turn(slot)) {
+		__sync_fetch_and_add(&stats->skipped_frequency, 1);
+		return 0;
+	}
+	ns = slot->delay_ns;
+	if (ns)
+		delay(ctx, slot, control, stats, ns);
+	else
+		__sync_fetch_and_add(&stats->delayed, 1);
+	return 0;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What the programs in the kernel and the library share: maps of type array that both
+ * read and write in place.
+ */
+#ifndef SB_BPF_LAYOUT_H
+#define SB_BPF_LAYOUT_H
+
+/* Says that a map is of this layout; another version of the library leaves it alone. */
+#define SB_BPF_MAGIC 0x73625f6270663031ULL
+
+#define SB_BPF_MAX_TREES  64
+#define SB_BPF_TREE_WORDS 65536 /* a bit for each pid that there can be (PID_MAX_LIMIT) */
+#define SB_BPF_LABEL_PAGE 4096
+
+/*
+ * The switch of all targets of a session. Persistent targets share one, with the rest of
+ * what outlives each of them.
+ */
+struct sb_bpf_switch {
+	__u64 enabled;
+	__u64 default_delay_ns;
+	__u64 next_id; /* of persistent targets */
+	__u64 past_hits; /* of targets that were removed */
+	__u64 past_delay_ns;
+};
+
+struct sb_bpf_tree {
+	__u32 root; /* tgid in the initial pid namespace */
+	__u32 root_is_dead;
+	__u64 root_start;
+	__u32 references; /* targets; kept by the library */
+	__s32 nr; /* the root's number for who named it */
+};
+
+enum sb_bpf_walk {
+	SB_BPF_WALK_NONE = 0, /* only who it is that reads */
+	SB_BPF_WALK_FIND = 1, /* the task with number walk_nr in the reader's pid namespace */
+	SB_BPF_WALK_TREE = 2, /* who is below a member of walk_tree becomes one */
+};
+
+/* Slots, with all that belongs to them. A session gets another bank when one is full. */
+struct sb_bpf_bank {
+	__u32 slots_id; /* ids of maps */
+	__u32 stats_id;
+	__u32 labels_id;
+	__u32 capacity; /* slots */
+	__u32 label_pages;
+	__u32 unused;
+};
+
+#define SB_BPF_MAX_BANKS 16
+
+struct sb_bpf_control {
+	__u64 magic;
+	__u64 store; /* who is concerned by it: hash of the name of their store */
+	__u32 persistent;
+	__u32 dying; /* nothing counts any more, delays under way end */
+	__u32 owner; /* tgid in the initial pid namespace, its end is ours; 0: none */
+	__u32 cpus;
+	__u32 banks; /* how many of bank[] there are */
+	__u32 trees; /* the highest tree in use, plus 1 */
+	struct sb_bpf_bank bank[SB_BPF_MAX_BANKS];
+	/* Question and answer of the walk over tasks. */
+	__u32 walk; /* enum sb_bpf_walk */
+	__u32 walk_tree;
+	__s32 walk_nr;
+	__u32 walk_found;
+	__u32 walk_pid;
+	__u32 walk_tgid;
+	__s32 walk_tgid_nr;
+	__u32 walk_added;
+	__u32 walk_reader; /* tgid of who reads */
+	__u32 unused;
+	__u64 walk_start;
+	struct sb_bpf_tree tree[SB_BPF_MAX_TREES];
+};
+
+enum sb_bpf_state {
+	SB_BPF_FREE = 0,
+	SB_BPF_LIVE = 1,
+	SB_BPF_DEAD = 2, /* removed; its breakpoint may still be there */
+};
+
+enum sb_bpf_scope_kind { /* those of SB_SCOPE_* */
+	SB_BPF_SYSTEM = 1,
+	SB_BPF_TREE = 2,
+	SB_BPF_THREAD = 3,
+	SB_BPF_CGROUP = 4,
+};
+
+/* A target. What a hit reads comes first, on a cache line of its own. */
+struct sb_bpf_slot {
+	__u64 delay_ns;
+	__u64 start_ns; /* CLOCK_MONOTONIC; 0: no window */
+	__u64 end_ns; /* 0: never */
+	__u64 scope_id; /* number of the tree, tid, id of the cgroup */
+	__u64 scope_start; /* when the thread was started: with its tid it is unmistakable */
+	__u32 every;
+	__u32 state;
+	__u32 scope;
+	__u32 enabled;
+	__u32 level; /* of the cgroup in its hierarchy, 0 until somebody was seen in it */
+	__u32 link; /* which holds the breakpoint, counted from 0 in its session */
+
+	__u64 turns; /* hits that were let through to be counted for @every */
+	__u64 id;
+	__u64 offset;
+	__u64 dev;
+	__u64 ino;
+	__u32 label_at;
+	__u32 label_length;
+	__s32 scope_nr; /* pid or tid as it was given */
+	__u32 unused;
+	__u64 unused2;
+} __attribute__((aligned(64)));
+
+/*
+ * What a target did on one CPU. Tasks that take turns on a CPU can be in the program at
+ * the same time, so these are added to atomically.
+ */
+struct sb_bpf_stats {
+	__u64 delayed;
+	__u64 skipped_frequency;
+	__u64 skipped_window;
+	__u64 skipped_disabled;
+	__u64 cut;
+	__u64 requested_ns;
+	__u64 measured_ns;
+	__u64 max_overshoot_ns;
+};
+
+#endif

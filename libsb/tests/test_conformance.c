@@ -1,0 +1,900 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What holds of a native target whatever serves it: the module (in a guest), or what
+ * SPEED_BUMP_BACKEND says. Times are compared with each other, never with a constant: a
+ * delay is so long that whatever ends it early is seen to.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "libsb.h"
+
+#define DEVICE "/dev/speed_bump"
+#define MS     UINT64_C(1000000)
+#define SECOND (1000 * MS)
+
+static char library[4096], loop[4096];
+static unsigned long (*plain)(unsigned long);
+static struct sb_error *err;
+static struct sb_elf *elf;
+
+/* What processes of a test tell each other. */
+static struct {
+	atomic_int go, calls, stop;
+	_Atomic(pid_t) pid;
+} *shared;
+
+static uint64_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
+}
+
+static void nap(uint64_t ns)
+{
+	struct timespec ts = { .tv_sec = ns / SECOND, .tv_nsec = ns % SECOND };
+
+	while (nanosleep(&ts, &ts) && errno == EINTR)
+		;
+}
+
+/* ---------------------------------------------------------------- sessions */
+
+static struct sb_session *session_open(void)
+{
+	struct sb_session *session = sb_session_open(NULL, err);
+
+	if (!session)
+		fail_msg("%s", sb_error_message(err));
+	return session;
+}
+
+static uint64_t add(struct sb_session *session, const struct sb_target_options *opts)
+{
+	struct sb_batch *batch = sb_batch_new();
+	uint64_t id;
+
+	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", opts, err), 1);
+	if (sb_session_add(session, batch, NULL, err))
+		fail_msg("%s", sb_error_message(err));
+	id = sb_batch_id(batch, 0);
+	sb_batch_free(batch);
+	return id;
+}
+
+static uint64_t add_tree(struct sb_session *session, pid_t pid, uint64_t delay_ns)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts),
+					  .delay_ns = delay_ns,
+					  .scope = SB_SCOPE_TREE,
+					  .scope_id = pid };
+
+	return add(session, &opts);
+}
+
+/* Of the one target that the session has. */
+static uint64_t counter(struct sb_session *session, enum sb_counter which)
+{
+	struct sb_target_list *list =
+		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	uint64_t value;
+
+	assert_non_null(list);
+	assert_int_equal(sb_target_list_count(list), 1);
+	value = sb_target_list_counter(list, 0, which);
+	sb_target_list_free(list);
+	return value;
+}
+
+static void assert_counters(struct sb_session *session, uint64_t hits, uint64_t delayed)
+{
+	assert_int_equal(counter(session, SB_COUNTER_HITS), hits);
+	assert_int_equal(counter(session, SB_COUNTER_DELAYED), delayed);
+	assert_int_equal(delayed + counter(session, SB_COUNTER_SKIPPED_FREQUENCY) +
+				 counter(session, SB_COUNTER_SKIPPED_WINDOW) +
+				 counter(session, SB_COUNTER_SKIPPED_DISABLED),
+			 hits);
+}
+
+/* --------------------------------------------------------------- processes */
+
+/* A process that does what it is told, a letter at a time, and answers with a byte. */
+struct puppet {
+	pid_t pid;
+	int tell, hear;
+};
+
+static void wait_for(pid_t pid)
+{
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+static void *call_in_thread(void *arg)
+{
+	plain((uintptr_t)arg);
+	return NULL;
+}
+
+static void call_in_child(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		plain(0);
+		_exit(0);
+	}
+	wait_for(pid);
+}
+
+/* The grandchild calls when its parent is dead and it has another. */
+static void call_in_orphan(void)
+{
+	pid_t middle = fork(), parent;
+
+	if (!middle) {
+		parent = getpid();
+		if (!fork()) {
+			while (getppid() == parent)
+				nap(MS);
+			plain(0);
+			atomic_fetch_add(&shared->calls, 1);
+			_exit(0);
+		}
+		_exit(0);
+	}
+	wait_for(middle);
+	while (!atomic_load(&shared->calls))
+		nap(MS);
+}
+
+static void call_in_program(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		int null = open("/dev/null", O_WRONLY);
+
+		dup2(null, STDOUT_FILENO);
+		execl(loop, loop, "fixture_plain", "5", NULL);
+		_exit(127);
+	}
+	wait_for(pid);
+}
+
+/* By itself a child, but no process is: a thread of the puppet. */
+static void call_in_own_thread(void)
+{
+	pthread_t thread;
+
+	if (!pthread_create(&thread, NULL, call_in_thread, NULL))
+		pthread_join(thread, NULL);
+}
+
+static void puppet_main(int get, int say)
+{
+	char order;
+
+	while (read(get, &order, 1) == 1) {
+		switch (order) {
+		case 'c':
+			plain(0);
+			break;
+		case 't':
+			call_in_own_thread();
+			break;
+		case 'f':
+			call_in_child();
+			break;
+		case 'o':
+			call_in_orphan();
+			break;
+		case 'x':
+			call_in_program();
+			break;
+		}
+		if (write(say, &order, 1) != 1)
+			break;
+	}
+	_exit(0);
+}
+
+static struct puppet puppet_new(void)
+{
+	int tell[2], hear[2];
+	struct puppet puppet;
+
+	assert_int_equal(pipe2(tell, O_CLOEXEC) || pipe2(hear, O_CLOEXEC), 0);
+	atomic_store(&shared->calls, 0);
+	puppet.pid = fork();
+	assert_true(puppet.pid >= 0);
+	if (!puppet.pid) {
+		close(tell[1]);
+		close(hear[0]);
+		puppet_main(tell[0], hear[1]);
+	}
+	close(tell[0]);
+	close(hear[1]);
+	puppet.tell = tell[1];
+	puppet.hear = hear[0];
+	return puppet;
+}
+
+static void puppet_order(struct puppet *puppet, char order)
+{
+	assert_int_equal(write(puppet->tell, &order, 1), 1);
+}
+
+static void puppet_wait(struct puppet *puppet)
+{
+	char answer;
+
+	assert_int_equal(read(puppet->hear, &answer, 1), 1);
+}
+
+static void puppet_do(struct puppet *puppet, const char *orders)
+{
+	for (; *orders; orders++) {
+		puppet_order(puppet, *orders);
+		puppet_wait(puppet);
+	}
+}
+
+static void puppet_end(struct puppet *puppet)
+{
+	close(puppet->tell);
+	close(puppet->hear);
+	kill(puppet->pid, SIGKILL);
+	wait_for(puppet->pid);
+}
+
+/* ------------------------------------------------------------------- count */
+
+#define THREADS 4
+#define CALLS	5000
+
+static void *call_often(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < CALLS; i++)
+		plain(i);
+	return NULL;
+}
+
+static void call_in_threads(void)
+{
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, call_often, NULL), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void no_hit_is_lost(void **state)
+{
+	struct sb_session *session = session_open();
+
+	(void)state;
+	add_tree(session, getpid(), 0);
+	call_in_threads();
+	assert_counters(session, THREADS * CALLS, THREADS * CALLS);
+	assert_int_equal(counter(session, SB_COUNTER_REQUESTED_NS), 0);
+	sb_session_close(session);
+}
+
+static void times_add_up(void **state)
+{
+	struct sb_session *session = session_open();
+
+	(void)state;
+	add_tree(session, getpid(), 1234);
+	call_in_threads();
+	assert_counters(session, THREADS * CALLS, THREADS * CALLS);
+	assert_int_equal(counter(session, SB_COUNTER_REQUESTED_NS),
+			 UINT64_C(1234) * THREADS * CALLS);
+	assert_true(counter(session, SB_COUNTER_MEASURED_NS) >=
+		    UINT64_C(1234) * THREADS * CALLS);
+	assert_int_equal(counter(session, SB_COUNTER_CUT), 0);
+	sb_session_close(session);
+}
+
+static void every_nth_hit_of_all_threads(void **state)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts),
+					  .every = 7,
+					  .delay_ns = 100,
+					  .scope = SB_SCOPE_TREE,
+					  .scope_id = getpid() };
+	struct sb_session *session = session_open();
+
+	(void)state;
+	add(session, &opts);
+	call_in_threads();
+	assert_counters(session, THREADS * CALLS, THREADS * CALLS / 7);
+	sb_session_close(session);
+}
+
+static void window(void **state)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts),
+					  .start_ns = 100 * SECOND,
+					  .delay_ns = 10 * SECOND,
+					  .scope = SB_SCOPE_TREE,
+					  .scope_id = getpid() };
+	struct sb_session *session = session_open();
+
+	(void)state;
+	add(session, &opts);
+	plain(0);
+	assert_int_equal(counter(session, SB_COUNTER_SKIPPED_WINDOW), 1);
+	assert_counters(session, 1, 0);
+	sb_session_clear(session, false, err);
+	opts.start_ns = 0;
+	opts.duration_ns = 100 * MS;
+	opts.delay_ns = MS;
+	add(session, &opts);
+	nap(opts.duration_ns);
+	plain(0);
+	assert_counters(session, 1, 0);
+	sb_session_clear(session, false, err);
+	opts.duration_ns = 100 * SECOND;
+	add(session, &opts);
+	plain(0);
+	assert_counters(session, 1, 1);
+	sb_session_close(session);
+}
+
+/* Switched all the while: each hit is either delayed or skipped, and none lost. */
+static void switching_loses_nothing(void **state)
+{
+	struct sb_session *session = session_open();
+	uint64_t id = add_tree(session, getpid(), 1000);
+	pthread_t threads[THREADS];
+
+	(void)state;
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, call_often, NULL), 0);
+	for (int i = 0; i < 200; i++) {
+		assert_int_equal(sb_session_set_enabled(session, i % 2), 0);
+		assert_int_equal(
+			sb_session_set_targets_enabled(session, &id, 1, i % 3, err), 0);
+		assert_int_equal(sb_session_set_delay(session, &id, 1, 500 + i, err), 0);
+		nap(MS / 10);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_counters(session, THREADS * CALLS, counter(session, SB_COUNTER_DELAYED));
+	sb_session_close(session);
+}
+
+static void two_sessions_delay_one_after_the_other(void **state)
+{
+	struct sb_session *one = session_open(), *other = session_open();
+	uint64_t start;
+
+	(void)state;
+	add_tree(one, getpid(), 20 * MS);
+	add_tree(other, getpid(), 30 * MS);
+	start = now();
+	plain(0);
+	assert_true(now() - start >= 50 * MS);
+	assert_counters(one, 1, 1);
+	assert_counters(other, 1, 1);
+	sb_session_close(one);
+	plain(0);
+	assert_counters(other, 2, 2);
+	sb_session_close(other);
+}
+
+/* ------------------------------------------------------------------- scope */
+
+static void tree_has_all_below(void **state)
+{
+	struct puppet root = puppet_new(), stranger = puppet_new();
+	struct sb_session *session = session_open();
+
+	(void)state;
+	add_tree(session, root.pid, 0);
+	puppet_do(&root, "ctfox");
+	puppet_do(&stranger, "ctfox");
+	plain(0);
+	assert_counters(session, 1 + 1 + 1 + 1 + 5, 1 + 1 + 1 + 1 + 5);
+	puppet_end(&root);
+	puppet_end(&stranger);
+	sb_session_close(session);
+}
+
+/* Also those whose parents died before, as long as somebody of the tree adopted them. */
+static void tree_has_who_was_there(void **state)
+{
+	struct sb_session *session = session_open();
+	pid_t root, pid;
+
+	(void)state;
+	atomic_store(&shared->go, 0);
+	atomic_store(&shared->calls, 0);
+	root = fork();
+	if (!root) {
+		for (int depth = 0; depth < 3; depth++)
+			if (fork())
+				break;
+		while (!atomic_load(&shared->go))
+			nap(MS);
+		plain(0);
+		atomic_fetch_add(&shared->calls, 1);
+		while (wait(NULL) > 0)
+			;
+		_exit(0);
+	}
+	pid = fork();
+	if (!pid) {
+		while (!atomic_load(&shared->go))
+			nap(MS);
+		plain(0);
+		_exit(0);
+	}
+	nap(20 * MS);
+	add_tree(session, root, 0);
+	atomic_store(&shared->go, 1);
+	wait_for(root);
+	wait_for(pid);
+	assert_int_equal(atomic_load(&shared->calls), 4);
+	assert_counters(session, 4, 4);
+	sb_session_close(session);
+}
+
+/* Each forks the next and dies; who is adopted by the root stays in its tree. */
+static void run_chain(void)
+{
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	if (!fork()) {
+		while (!atomic_load(&shared->stop)) {
+			if (fork())
+				_exit(0);
+			if (atomic_load(&shared->go)) {
+				plain(0);
+				atomic_fetch_add(&shared->calls, 1);
+			}
+		}
+		_exit(0);
+	}
+	while (wait(NULL) > 0 || errno == EINTR)
+		;
+	_exit(0);
+}
+
+/* Whoever is being forked while the tree is taken in belongs to it, too. */
+static void tree_is_exact_while_it_forks(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 5; round++) {
+		struct sb_session *session = session_open();
+		pid_t root;
+
+		atomic_store(&shared->go, 0);
+		atomic_store(&shared->stop, 0);
+		atomic_store(&shared->calls, 0);
+		root = fork();
+		if (!root)
+			run_chain();
+		nap(5 * MS);
+		add_tree(session, root, 0);
+		atomic_store(&shared->go, 1);
+		while (atomic_load(&shared->calls) < 50)
+			nap(MS);
+		atomic_store(&shared->stop, 1);
+		wait_for(root);
+		assert_counters(session, atomic_load(&shared->calls),
+				atomic_load(&shared->calls));
+		sb_session_close(session);
+	}
+}
+
+static void dead_root_is_shown_as_such(void **state)
+{
+	struct sb_session *session = session_open();
+	struct puppet root = puppet_new();
+	struct sb_target_list *list;
+
+	(void)state;
+	add_tree(session, root.pid, 0);
+	puppet_do(&root, "c");
+	puppet_end(&root);
+	list = sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	assert_int_equal(sb_target_list_scope_id(list, 0), 0);
+	assert_int_equal(sb_target_list_counter(list, 0, SB_COUNTER_HITS), 1);
+	sb_target_list_free(list);
+	/* The session can have a tree again. */
+	sb_session_clear(session, false, err);
+	root = puppet_new();
+	add_tree(session, root.pid, 0);
+	puppet_do(&root, "cc");
+	assert_counters(session, 2, 2);
+	puppet_end(&root);
+	sb_session_close(session);
+}
+
+static void *call_as_told(void *arg)
+{
+	atomic_store(&shared->pid, syscall(SYS_gettid));
+	while (!atomic_load(&shared->go))
+		nap(MS);
+	plain((uintptr_t)arg);
+	return NULL;
+}
+
+static void thread_alone(void **state)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts), .scope = SB_SCOPE_THREAD };
+	struct sb_session *session = session_open();
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&shared->go, 0);
+	atomic_store(&shared->pid, 0);
+	assert_int_equal(pthread_create(&thread, NULL, call_as_told, NULL), 0);
+	while (!atomic_load(&shared->pid))
+		nap(MS);
+	opts.scope_id = atomic_load(&shared->pid);
+	add(session, &opts);
+	plain(0);
+	call_in_child();
+	call_in_own_thread();
+	assert_counters(session, 0, 0);
+	atomic_store(&shared->go, 1);
+	pthread_join(thread, NULL);
+	assert_counters(session, 1, 1);
+	sb_session_close(session);
+}
+
+/* A cgroup v2 hierarchy, or "". */
+static void find_cgroups(char path[256])
+{
+	FILE *file = fopen("/proc/self/mounts", "re");
+	char line[1024], type[64];
+
+	*path = '\0';
+	while (file && !*path && fgets(line, sizeof(line), file))
+		if (sscanf(line, "%*s %255s %63s", path, type) != 2 ||
+		    strcmp(type, "cgroup2"))
+			*path = '\0';
+	if (file)
+		fclose(file);
+}
+
+static void move_to(const char *cgroup, pid_t pid)
+{
+	char path[600], text[32];
+	int fd, length = snprintf(text, sizeof(text), "%d", pid);
+
+	snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_int_equal(write(fd, text, length), length);
+	close(fd);
+}
+
+static void cgroup_and_below(void **state)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts), .scope = SB_SCOPE_CGROUP };
+	struct sb_session *session = session_open();
+	char root[256], outer[300], inner[330];
+	struct puppet member = puppet_new();
+
+	(void)state;
+	find_cgroups(root);
+	snprintf(outer, sizeof(outer), "%s/speed-bump-%d", root, getpid());
+	snprintf(inner, sizeof(inner), "%s/inner", outer);
+	if (!*root || mkdir(outer, 0755) || mkdir(inner, 0755)) {
+		print_message("# cgroup_and_below: no cgroup can be made here\n");
+	} else {
+		opts.scope_id = open(outer, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		add(session, &opts);
+		puppet_do(&member, "cf");
+		assert_counters(session, 0, 0);
+		move_to(outer, member.pid);
+		/* The driver puts the breakpoint in some time after the move. */
+		nap(200 * MS);
+		puppet_do(&member, "cf");
+		assert_counters(session, 2, 2);
+		move_to(inner, member.pid);
+		puppet_do(&member, "cfx");
+		assert_counters(session, 9, 9);
+		move_to(root, member.pid);
+		puppet_do(&member, "cf");
+		assert_counters(session, 9, 9);
+		close(opts.scope_id);
+	}
+	puppet_end(&member);
+	rmdir(inner);
+	rmdir(outer);
+	sb_session_close(session);
+}
+
+/* ---------------------------------------------------------- ends of a delay */
+
+#define LONG (10 * SECOND)
+
+/* Have it in a delay that nobody waits for the end of. */
+static uint64_t puppet_delay(struct sb_session *session, struct puppet *puppet)
+{
+	uint64_t start;
+
+	add_tree(session, puppet->pid, LONG);
+	start = now();
+	puppet_order(puppet, 'c');
+	nap(50 * MS);
+	return start;
+}
+
+static void killed_at_any_point(void **state)
+{
+	static const uint64_t points[] = { 0, MS / 2, 3 * MS, 40 * MS, 300 * MS };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+		struct sb_session *session = session_open();
+		struct puppet victim = puppet_new();
+		uint64_t start = puppet_delay(session, &victim);
+		int status;
+
+		nap(points[i]);
+		kill(victim.pid, SIGKILL);
+		assert_int_equal(waitpid(victim.pid, &status, 0), victim.pid);
+		assert_true(now() - start < LONG);
+		assert_true(WIFSIGNALED(status));
+		assert_counters(session, 1, 1);
+		assert_int_equal(counter(session, SB_COUNTER_CUT), 1);
+		assert_true(counter(session, SB_COUNTER_MEASURED_NS) < LONG);
+		close(victim.tell);
+		close(victim.hear);
+		sb_session_close(session);
+	}
+}
+
+static void stopped(void **state)
+{
+	struct sb_session *session = session_open();
+	struct puppet victim = puppet_new();
+	uint64_t start = puppet_delay(session, &victim);
+	int status;
+
+	(void)state;
+	kill(victim.pid, SIGSTOP);
+	assert_int_equal(waitpid(victim.pid, &status, WUNTRACED), victim.pid);
+	assert_true(WIFSTOPPED(status));
+	assert_true(now() - start < LONG);
+	kill(victim.pid, SIGCONT);
+	puppet_wait(&victim);
+	assert_int_equal(counter(session, SB_COUNTER_CUT), 1);
+	puppet_end(&victim);
+	sb_session_close(session);
+}
+
+static void removed(void **state)
+{
+	struct sb_session *session = session_open();
+	struct puppet victim = puppet_new();
+	uint64_t start = puppet_delay(session, &victim);
+
+	(void)state;
+	assert_int_equal(sb_session_clear(session, false, err), 0);
+	puppet_wait(&victim);
+	assert_true(now() - start < LONG);
+	/* Nothing is left there. */
+	start = now();
+	puppet_do(&victim, "c");
+	assert_true(now() - start < LONG);
+	puppet_end(&victim);
+	sb_session_close(session);
+}
+
+static void closed(void **state)
+{
+	/* Made before, so that it has no descriptor of the session. */
+	struct puppet victim = puppet_new();
+	struct sb_session *session = session_open();
+	uint64_t start = puppet_delay(session, &victim);
+
+	(void)state;
+	sb_session_close(session);
+	puppet_wait(&victim);
+	assert_true(now() - start < LONG);
+	puppet_end(&victim);
+}
+
+static size_t count_others(void)
+{
+	struct sb_session *session = session_open();
+	struct sb_target_list *list = sb_session_list(session, SB_LIST_OTHERS, elf, err);
+	size_t count;
+
+	assert_non_null(list);
+	count = sb_target_list_count(list);
+	sb_target_list_free(list);
+	sb_session_close(session);
+	return count;
+}
+
+static uint64_t offset_of_plain(void)
+{
+	struct sb_places *places = sb_elf_find(elf, "fixture_plain", err);
+	uint64_t offset = sb_places_offset(places, 0);
+
+	sb_places_free(places);
+	return offset;
+}
+
+/* Whether what is in the memory of a process is not what is in the file. */
+static bool has_breakpoint(pid_t pid)
+{
+	unsigned char original[4], there[4];
+	char path[64];
+	int fd;
+
+	assert_int_equal(pread(sb_elf_fd(elf), original, sizeof(original),
+			       offset_of_plain()),
+			 sizeof(original));
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(pread(fd, there, sizeof(there), (off_t)(uintptr_t)plain),
+			 sizeof(there));
+	close(fd);
+	return memcmp(original, there, sizeof(there));
+}
+
+/* The session's process dies while another is in a delay of it. */
+static void owner_killed(void **state)
+{
+	struct puppet victim = puppet_new();
+	uint64_t start;
+	pid_t owner;
+
+	(void)state;
+	atomic_store(&shared->go, 0);
+	owner = fork();
+	if (!owner) {
+		struct sb_session *session = sb_session_open(NULL, err);
+
+		if (!session)
+			_exit(1);
+		add_tree(session, victim.pid, LONG);
+		atomic_store(&shared->go, 1);
+		for (;;)
+			pause();
+	}
+	while (!atomic_load(&shared->go)) {
+		assert_int_equal(waitpid(owner, NULL, WNOHANG), 0);
+		nap(MS);
+	}
+	assert_true(has_breakpoint(victim.pid));
+	assert_int_equal(count_others(), 1);
+	start = now();
+	puppet_order(&victim, 'c');
+	nap(50 * MS);
+	kill(owner, SIGKILL);
+	wait_for(owner);
+	puppet_wait(&victim);
+	assert_true(now() - start < LONG);
+	assert_int_equal(count_others(), 0);
+	while (has_breakpoint(victim.pid)) {
+		assert_true(now() - start < LONG);
+		nap(MS);
+	}
+	puppet_end(&victim);
+}
+
+/* A delay of many slices is as long as it was asked to be. */
+static void long_delay(void **state)
+{
+	struct sb_session *session = session_open();
+	uint64_t start;
+
+	(void)state;
+	add_tree(session, getpid(), 250 * MS);
+	start = now();
+	plain(0);
+	assert_true(now() - start >= 250 * MS);
+	assert_true(counter(session, SB_COUNTER_MEASURED_NS) >= 250 * MS);
+	assert_int_equal(counter(session, SB_COUNTER_CUT), 0);
+	assert_int_equal(counter(session, SB_COUNTER_MEASURED_NS) -
+				 counter(session, SB_COUNTER_REQUESTED_NS),
+			 counter(session, SB_COUNTER_MAX_OVERSHOOT_NS));
+	sb_session_close(session);
+}
+
+static int setup(void **state)
+{
+	const char *dir = getenv("FIXTURE_DIR");
+	void *handle;
+
+	(void)state;
+	snprintf(library, sizeof(library), "%s/libsbfixture.so", dir ? dir : ".");
+	snprintf(loop, sizeof(loop), "%s/fixture-loop", dir ? dir : ".");
+	handle = dlopen(library, RTLD_NOW);
+	elf = sb_elf_open(library, err);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!handle || !elf || shared == MAP_FAILED) {
+		fprintf(stderr, "no fixture library: set FIXTURE_DIR\n");
+		return -1;
+	}
+	plain = dlsym(handle, "fixture_plain");
+	return plain ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	sb_elf_close(elf);
+	sb_error_free(err);
+	return 0;
+}
+
+/* Why no session can be had here, or NULL. */
+static const char *why_not(void)
+{
+	struct sb_session *session;
+
+	if (!getenv("SPEED_BUMP_BACKEND"))
+		return access(DEVICE, F_OK) ? "no " DEVICE : NULL;
+	session = sb_session_open(NULL, err);
+	sb_session_close(session);
+	return session ? NULL : sb_error_message(err);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_hit_is_lost),
+		cmocka_unit_test(times_add_up),
+		cmocka_unit_test(every_nth_hit_of_all_threads),
+		cmocka_unit_test(window),
+		cmocka_unit_test(switching_loses_nothing),
+		cmocka_unit_test(two_sessions_delay_one_after_the_other),
+		cmocka_unit_test(tree_has_all_below),
+		cmocka_unit_test(tree_has_who_was_there),
+		cmocka_unit_test(tree_is_exact_while_it_forks),
+		cmocka_unit_test(dead_root_is_shown_as_such),
+		cmocka_unit_test(thread_alone),
+		cmocka_unit_test(cgroup_and_below),
+		cmocka_unit_test(killed_at_any_point),
+		cmocka_unit_test(stopped),
+		cmocka_unit_test(removed),
+		cmocka_unit_test(closed),
+		cmocka_unit_test(owner_killed),
+		cmocka_unit_test(long_delay),
+	};
+	const char *reason;
+
+	err = sb_error_new();
+	reason = err ? why_not() : "no memory";
+	if (reason) {
+		/* cmocka 1.1 writes a skipped test as "not ok". */
+		printf("1..0 # SKIP %s; guests have it (selftests/guest/run)\n", reason);
+		return 0;
+	}
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: MIT
+"""The extension by itself: whatever is handed to it, it answers or raises."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import speed_bump
+from conftest import Run
+from speed_bump import Config, _core
+
+HERE = __name__
+
+
+def plain() -> None:
+    pass
+
+
+class Meddler:
+    """Does something else whenever it is asked what it is."""
+
+    def __init__(self, deed: Callable[[], object]) -> None:
+        self.deed = deed
+
+    def __index__(self) -> int:
+        self.deed()
+        return 1
+
+    def __fspath__(self) -> str:
+        self.deed()
+        return "/nowhere/at/all"
+
+    def __bool__(self) -> bool:
+        self.deed()
+        return True
+
+
+def test_a_list_that_changes_while_it_is_read() -> None:
+    policies: list[Any] = []
+    policies += [(Meddler(policies.clear), 100, 1, 0, 0, False) for _ in range(50)]
+    table = _core.Table()
+    _core.start(table, b"a:b\n" * 50, policies, 0)
+    _core.stop()
+    assert policies == []
+
+
+def test_a_start_within_a_start() -> None:
+    table, other = _core.Table(), _core.Table()
+    inner: list[BaseException] = []
+
+    def start() -> None:
+        for again in (
+            lambda: _core.start(other, b"a:b\n", [(0, 0, 1, 0, 0, False)], 0),
+            _core.stop,
+            _core.clear_cache,
+            table.close,
+        ):
+            try:
+                again()
+            except (RuntimeError, ValueError) as error:
+                inner.append(error)
+
+    policy: Any = (Meddler(start), 100, 1, 0, 0, False)
+    _core.start(table, f"{HERE}:plain\n".encode(), [policy], 0)
+    plain()
+    _core.stop()
+    assert len(inner) == 4
+    assert [site[5] for site in table.read()] == [1]
+
+
+def test_what_is_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "Table", object)
+    with pytest.raises(TypeError, match="not a Table"):
+        _core.start(object(), b"a:b\n", [(0, 0, 1, 0, 0, False)], 0)  # type: ignore[arg-type]
+
+
+def test_a_closed_table() -> None:
+    table = _core.Table()
+    table.close()
+    for use in (
+        table.read,
+        table.share,
+        lambda: table.enabled,
+        lambda: table.lost,
+        lambda: table.progress("a", 1),
+        lambda: _core.start(table, b"a:b", [(0, 0, 1, 0, 0, False)], 0),
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+    with pytest.raises(AttributeError):
+        del table.enabled
+
+
+def test_a_table_in_use_is_not_closed() -> None:
+    table = _core.Table()
+    _core.start(table, f"{HERE}:plain\n".encode(), [(0, 0, 1, 0, 0, False)], 0)
+    with pytest.raises(ValueError, match="in use"):
+        table.close()
+    plain()
+    _core.stop()
+    table.close()
+
+
+def test_a_name_that_asks_back(python: Run) -> None:
+    # To look for __name__ calls __eq__, whose first sight looks for __name__ ...
+    program = """
+import speed_bump
+class Key(str):
+    __hash__ = str.__hash__
+    def __eq__(self, other): return helper(self, other)
+space = {}
+exec("def helper(a, b): return str.__eq__(a, b)\\ndef work(): pass", space)
+helper = space["helper"]
+space[Key("__name__")] = "made"
+Key.__eq__ = helper
+speed_bump.install(speed_bump.Config(["*:*"], delay_ns=0))
+space["work"]()
+print("alive")
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr
+
+
+def test_an_exception_under_way_is_left_alone() -> None:
+    speed_bump.install(Config([f"{HERE}:*"], delay_ns=0))
+
+    class Bad:
+        def __del__(self) -> None:
+            exec("def fresh(): pass\nfresh()", {"__name__": 5})
+
+    with pytest.raises(ZeroDivisionError):
+        bad = Bad()
+        try:
+            1 / 0  # noqa: B018
+        finally:
+            del bad
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+def test_a_tool_id_that_was_freed_under_us() -> None:
+    monitoring = sys.monitoring
+    mine = {i for i in range(6) if monitoring.get_tool(i) is None}
+    speed_bump.install(Config([f"{HERE}:plain"], delay_ns=0))
+    (tool,) = (i for i in mine if monitoring.get_tool(i))
+    monitoring.set_events(tool, 0)
+    monitoring.free_tool_id(tool)
+    monitoring.use_tool_id(tool, "theirs")
+    try:
+        monitoring.set_events(tool, monitoring.events.LINE)
+        with speed_bump.slow(f"{HERE}:other", 0):
+            plain()
+        speed_bump.uninstall()
+        assert monitoring.get_tool(tool) == "theirs"
+        assert monitoring.get_events(tool) == monitoring.events.LINE
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+    assert all(monitoring.get_tool(i) is None for i in mine)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+def test_the_callback_in_other_hands() -> None:
+    monitoring = sys.monitoring
+    speed_bump.install(Config([f"{HERE}:plain"], delay_ns=0))
+    (tool,) = (i for i in range(6) if monitoring.get_tool(i) == "speed_bump")
+    callback = monitoring.register_callback(tool, monitoring.events.PY_START, None)
+    assert callback is not None
+    for arguments in ((), (1,), (1, 2), (plain.__code__,), (plain.__code__, 0, 0)):
+        with pytest.raises(TypeError):
+            callback(*arguments)
+    callback(plain.__code__, 0)
+    speed_bump.uninstall()
+    callback(plain.__code__, 0)
+
+
+# ------------------------------------------------------------------- anything
+
+
+def anything(rng: random.Random) -> Any:
+    kind = rng.randrange(16)
+    if kind < 6:
+        return rng.choice(
+            (None, True, "", "a:b", "10us", b"a:b\n", -1, 0, 1, 10**6, 2**64, 1.5, "\0")
+        )
+    if kind == 6:
+        return rng.randbytes(rng.randrange(40))
+    if kind == 7:
+        return "".join(chr(rng.randrange(1, 0x2FF)) for _ in range(rng.randrange(20)))
+    if kind == 8:
+        return "\udc80/\ud800"
+    if kind == 9:
+        return [anything(rng) for _ in range(rng.randrange(4))]
+    if kind == 10:
+        return tuple(anything(rng) for _ in range(rng.randrange(8)))
+    if kind == 11:
+        return _core.Table(capacity=rng.choice((1, 2, 100)))
+    if kind == 12:
+        return plain.__code__
+    if kind == 13:
+        return Meddler(gc.collect if rng.randrange(20) == 0 else _core.clear_cache)
+    if kind == 14:
+        return [(n, rng.randrange(100), 1, 0, 0, False) for n in range(rng.randrange(3))]
+    return rng.choice((object, object(), _core, Ellipsis, {}, "x" * 5000))
+
+
+def targets(rng: random.Random) -> list[Callable[..., object]]:
+    table = _core.Table(capacity=4)
+    methods = [getattr(table, name) for name in dir(table) if name[0] != "_"]
+    found = [value for value in methods if callable(value)]
+    found += [
+        getattr(_core, name)
+        for name in dir(_core)
+        if name[0] != "_" and name not in ("Session", "diagnose")
+    ]
+    found = [value for value in found if callable(value)]
+    assert _core.start in found
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_anything_into_everything(seed: int, tmp_path: Any) -> None:
+    """No crash, no hang, no exception but those that say what is wrong."""
+    rng = random.Random(int(os.environ.get("SPEED_BUMP_SEED", "0")) + seed)
+    expected = (
+        TypeError,
+        ValueError,
+        OverflowError,
+        OSError,
+        RuntimeError,
+        MemoryError,
+        AttributeError,
+    )
+    where = os.getcwd()
+    os.chdir(tmp_path)  # Table() makes files of that name
+    answered = 0
+    try:
+        for _ in range(int(os.environ.get("SPEED_BUMP_ROUNDS", "60"))):
+            for function in targets(rng):
+                arguments = [anything(rng) for _ in range(rng.randrange(5))]
+                if function is _core.spin_delay_ns and arguments:
+                    arguments[0] = rng.choice((-1, 5, "x", 2**70))
+                try:
+                    function(*arguments)
+                    answered += 1
+                except expected:
+                    pass
+                plain()
+    finally:
+        os.chdir(where)
+        _core.stop()
+    assert answered > 100
+
+
+# ---------------------------------------------------------------------- leaks
+
+
+def resident_kb() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4
+
+
+def cycle(times: int) -> None:
+    config = Config([f"{HERE}:plain", f"{HERE}:other"], delay_ns=0)
+    for _ in range(times):
+        speed_bump.install(config)
+        plain()
+        speed_bump.uninstall()
+
+
+def test_install_and_uninstall_leave_nothing_behind() -> None:
+    times = int(os.environ.get("SPEED_BUMP_CYCLES", "500"))
+    cycle(50)
+    gc.collect()
+    objects, memory = len(gc.get_objects()), resident_kb()
+    references = getattr(sys, "gettotalrefcount", lambda: 0)()
+    cycle(times)
+    gc.collect()
+    grown = getattr(sys, "gettotalrefcount", lambda: 0)() - references
+    assert abs(grown) < max(50, times // 10)  # one a cycle would be ten times that
+    assert len(gc.get_objects()) - objects < 50
+    # A table that stays takes over 100 KiB of it, a forgotten object 16 bytes.
+    assert resident_kb() - memory < max(4096, times // 10)
+
+
+def test_short_lived_functions_leave_nothing_behind(python: Run) -> None:
+    program = """
+import gc, speed_bump
+def resident_kb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4
+def grown():
+    before = resident_kb()
+    for _ in range(10_000):
+        exec("def f(): pass\\nf()", {"__name__": "made"})
+    gc.collect()
+    return resident_kb() - before
+speed_bump.install(speed_bump.Config(["made:never"], delay_ns=0))
+# The interpreter itself keeps some, the less the longer it runs.
+print(min(grown() for _ in range(6)))
+"""
+    done = python(program)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 10_000 * 50 // 1024
