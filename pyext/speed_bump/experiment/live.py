@@ -188,10 +188,11 @@ class Workload:
 
     def wait(self) -> Ended:
         """Wait for its end; LaunchError: it never ran."""
-        assert self._child is not None
         if self.ended is None:
+            assert self._child is not None
+            child, self._child = self._child, None
             try:
-                self.ended = self._child.wait()
+                self.ended = child.wait()
             finally:
                 end_orphans()
             if self._watched:

@@ -214,6 +214,8 @@ def parse(lines: Iterable[str], name: str) -> Record:
     record: Record | None = None
     damaged = 0
     for number, line in enumerate(lines, 1):
+        if damaged and record is None:
+            break
         if damaged:
             raise RecordError(f"{name}:{damaged}: not a line of an experiment")
         if not line.strip():
