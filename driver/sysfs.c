@@ -115,21 +115,32 @@ static bool can_be_program(const struct file *file)
 	const struct inode *inode = file_inode(file);
 
 	return S_ISREG(inode->i_mode) && !(inode->i_sb->s_iflags & SB_I_NOEXEC) &&
-	       file->f_op->read_iter && !file->f_op->read;
+	       ((file->f_mode & FMODE_PATH) ||
+		(file->f_op->read_iter && !file->f_op->read));
 }
 
+static struct file *file_open_if_program(const char *path, int flags)
+{
+	struct file *file = filp_open(path, flags, 0);
+
+	if (IS_ERR(file) || can_be_program(file))
+		return file;
+	filp_close(file, NULL);
+	return ERR_PTR(-ENOEXEC);
+}
+
+/*
+ * Opening a FIFO or a device does things, and takes locks under which others read
+ * sysfs: so first only the path is.
+ */
 static struct file *file_open(const char *path)
 {
-	/* Does not wait for the other end of a FIFO. */
-	struct file *file = filp_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_LARGEFILE, 0);
+	struct file *file = file_open_if_program(path, O_PATH);
 
 	if (IS_ERR(file))
 		return file;
-	if (!can_be_program(file)) {
-		filp_close(file, NULL);
-		return ERR_PTR(-ENOEXEC);
-	}
-	return file;
+	filp_close(file, NULL);
+	return file_open_if_program(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_LARGEFILE);
 }
 
 static void place_release(struct place *place)
