@@ -300,7 +300,9 @@ def test_functions_at_reused_addresses() -> None:
     addresses: set[int] = set()
     made = 0
     # Without a GIL each collection is one of everything.
-    every, most = (50, 1_000) if sysconfig.get_config_var("Py_GIL_DISABLED") else (1, 5_000)
+    every, most = (
+        (50, 1_000) if sysconfig.get_config_var("Py_GIL_DISABLED") else (1, 5_000)
+    )
     while made < 600 or (len(addresses) == made and made < most):
         made += 1
         space: dict[str, Any] = {"__name__": "made"}
