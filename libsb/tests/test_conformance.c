@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -878,6 +879,184 @@ static void long_delay(void **state)
 	sb_session_close(session);
 }
 
+/* ------------------------------------------------------- a CPU that is burnt */
+
+#define STALL "/sys/module/rcupdate/parameters/rcu_cpu_stall_timeout"
+
+/* How soon the kernel reports that somebody can't run: made short, seconds. */
+static struct {
+	const char *path;
+	int seconds, before;
+} patience[] = {
+	{ STALL, 3, -1 },
+	{ "/proc/sys/kernel/watchdog_thresh", 1, -1 },
+	{ "/proc/sys/kernel/hung_task_timeout_secs", 3, -1 },
+};
+
+#define PATIENCE (sizeof(patience) / sizeof(patience[0]))
+
+static int read_number(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	int number = -1;
+
+	if (file && fscanf(file, "%d", &number) != 1)
+		number = -1;
+	if (file)
+		fclose(file);
+	return number;
+}
+
+static bool write_number(const char *path, int number)
+{
+	FILE *file = fopen(path, "we");
+
+	return file && (fprintf(file, "%d", number) > 0) & !fclose(file);
+}
+
+static bool be_impatient(void)
+{
+	int changed = 0;
+
+	for (size_t i = 0; i < PATIENCE; i++) {
+		patience[i].before = read_number(patience[i].path);
+		if (patience[i].before >= 0)
+			changed += write_number(patience[i].path, patience[i].seconds);
+	}
+	return changed;
+}
+
+static void be_patient(void)
+{
+	for (size_t i = 0; i < PATIENCE; i++)
+		if (patience[i].before >= 0)
+			write_number(patience[i].path, patience[i].before);
+}
+
+/* Records of the kernel log from here on that are such reports. */
+static int count_reports(int log)
+{
+	static const char *const reports[] = {
+		"soft lockup", "self-detected stall", "detected stalls",
+		"detected expedited stalls", "blocked for more than",
+	};
+	char record[8192];
+	int count = 0;
+
+	for (;;) {
+		ssize_t length = read(log, record, sizeof(record) - 1);
+
+		if (length < 0 && errno == EPIPE)
+			continue; /* some were overwritten */
+		if (length <= 0)
+			return count;
+		record[length] = '\0';
+		for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++)
+			if (strstr(record, reports[i])) {
+				print_message("# %s", record);
+				count++;
+			}
+	}
+}
+
+/* Minutes in a guest, and the kernel's settings are changed: when asked for alone. */
+static void burnt_cpu_is_nobody_s_stall(void **state)
+{
+	const char *slow = getenv("SPEED_BUMP_SLOW");
+	struct sb_session *session;
+	cpu_set_t one, before;
+	int log;
+
+	(void)state;
+	if (!slow || strcmp(slow, "1")) {
+		print_message("# burnt_cpu_is_nobody_s_stall: with SPEED_BUMP_SLOW=1 only\n");
+		return;
+	}
+	log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	assert_true(log >= 0);
+	lseek(log, 0, SEEK_END);
+	assert_true(be_impatient());
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	session = session_open();
+	add_tree(session, getpid(), 10 * SECOND);
+	for (int i = 0; i < 3; i++)
+		plain(i);
+	be_patient();
+	sched_setaffinity(0, sizeof(before), &before);
+	assert_true(counter(session, SB_COUNTER_MEASURED_NS) >= 30 * SECOND);
+	assert_int_equal(counter(session, SB_COUNTER_CUT), 0);
+	assert_int_equal(count_reports(log), 0);
+	close(log);
+	sb_session_close(session);
+}
+
+/* ----------------------------------------------------------- both at once */
+
+static struct sb_session *session_of(enum sb_backend_choice backend)
+{
+	struct sb_session_options opts = { .sz = sizeof(opts), .backend = backend };
+
+	return sb_session_open(&opts, err);
+}
+
+/* The same program, and at the same time: they see the same calls. */
+static void assert_agreement(struct sb_session *driver, struct sb_session *bpf,
+			     struct sb_target_options opts)
+{
+	static const enum sb_counter same[] = {
+		SB_COUNTER_HITS,	   SB_COUNTER_DELAYED,
+		SB_COUNTER_SKIPPED_WINDOW, SB_COUNTER_SKIPPED_FREQUENCY,
+		SB_COUNTER_REQUESTED_NS,   SB_COUNTER_SKIPPED_DISABLED,
+		SB_COUNTER_CUT,
+	};
+
+	add(driver, &opts);
+	add(bpf, &opts);
+	call_in_threads();
+	call_in_child();
+	call_in_program();
+	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+		assert_int_equal(counter(driver, same[i]), counter(bpf, same[i]));
+	assert_int_equal(counter(bpf, SB_COUNTER_HITS), THREADS * CALLS + 1 + 5);
+	assert_true(counter(driver, SB_COUNTER_MEASURED_NS) >=
+		    counter(driver, SB_COUNTER_REQUESTED_NS));
+	assert_true(counter(bpf, SB_COUNTER_MEASURED_NS) >=
+		    counter(bpf, SB_COUNTER_REQUESTED_NS));
+	sb_session_clear(driver, false, err);
+	sb_session_clear(bpf, false, err);
+}
+
+static void backends_agree(void **state)
+{
+	struct sb_session *driver = session_of(SB_BACKEND_DRIVER);
+	struct sb_session *bpf = session_of(SB_BACKEND_BPF);
+	const struct sb_target_options all[] = {
+		{ .delay_ns = 0 },
+		{ .delay_ns = 1500 },
+		{ .delay_ns = 700, .every = 3 },
+		{ .delay_ns = 700, .start_ns = 1000 * SECOND },
+		{ .delay_ns = 700, .flags = SB_TARGET_DISABLED },
+	};
+
+	(void)state;
+	if (!driver || !bpf)
+		print_message("# backends_agree: not both here: %s\n",
+			      sb_error_message(err));
+	for (size_t i = 0; driver && bpf && i < sizeof(all) / sizeof(all[0]); i++) {
+		struct sb_target_options opts = all[i];
+
+		opts.sz = sizeof(opts);
+		opts.scope = SB_SCOPE_TREE;
+		opts.scope_id = getpid();
+		assert_agreement(driver, bpf, opts);
+	}
+	sb_session_close(driver);
+	sb_session_close(bpf);
+}
+
 static int setup(void **state)
 {
 	const char *dir = getenv("FIXTURE_DIR");
@@ -940,6 +1119,8 @@ int main(void)
 		cmocka_unit_test(closed),
 		cmocka_unit_test(owner_killed),
 		cmocka_unit_test(long_delay),
+		cmocka_unit_test(backends_agree),
+		cmocka_unit_test(burnt_cpu_is_nobody_s_stall),
 	};
 	const char *reason;
 

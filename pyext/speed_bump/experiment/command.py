@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PATH:SYMBOL",
-        help="a native function (needs the kernel module)",
+        help="a native function (as root, or by the kernel module)",
     )
     what.add_argument(
         "-d", "--delay", metavar="DELAY", help="of each call (1us; --compare: chosen)"

@@ -66,7 +66,7 @@ def _measuring(parser: argparse.ArgumentParser, budget: str) -> None:
         action="append",
         default=[],
         metavar="PATH:SYMBOL",
-        help="a native function (needs the kernel module)",
+        help="a native function (as root, or by the kernel module)",
     )
     what.add_argument(
         "--progress",
