@@ -660,8 +660,8 @@ def contention(pairs: Sequence[Pair]) -> str:
     """Why the machine was too busy for these pairs to say anything; "": it was not.
 
     A thread that waits for a CPU makes a unit of work longer for a reason that has
-    nothing to do with the program. Where it waits more with the delays than without, what is seen
-    is competition for CPUs, not what the program makes of a delay.
+    nothing to do with the program. Where it waits more with the delays than without, what
+    is seen is competition for CPUs, not what the program makes of a delay.
     """
     asked = math.fsum(p.requested_ns for p in pairs)
     took = math.fsum(p.delivered_ns for p in pairs)
