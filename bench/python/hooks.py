@@ -126,7 +126,7 @@ def take_turns(
 
 def row(figure: str, value: str, limit: str = "", held: bool | None = None) -> None:
     verdict = "" if held is None else "yes" if held else "NO"
-    print(f"{figure:<50} {value:>12}  {limit:>14}  {verdict}".rstrip(), flush=True)
+    print(f"{figure:<56} {value:>12}  {limit:>14}  {verdict}".rstrip(), flush=True)
 
 
 def matched() -> None:
@@ -215,7 +215,7 @@ def unmatched_work() -> None:
         )
         if not MONITORING:
             other = ns["profiled"] / ns["bare"]
-            row("with an empty C profile function instead", f"{other:.3f}")
+            row(f"{name}, with a C profile function", f"{other:.3f}")
 
 
 def first_sight() -> None:
@@ -252,7 +252,7 @@ def first_sight() -> None:
         )
     more = ns["globs"] - ns["bare"]
     row(
-        "the same, 1,000 of them globs on both sides",
+        "first sight of an unmatched function, 1,000 globs",
         f"{more:.0f} ns",
         "3000 ns",
         more <= 3000,
@@ -311,11 +311,11 @@ def threads() -> None:
     ratios = {name: ns[name, 2] / ns[name, 1] for name in ways}
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     for name, ratio in ratios.items():
-        row(f"two threads, a call ({name}), of one's time", f"{ratio:.3f}")
+        row(f"two threads ({name}), a call, of one's time", f"{ratio:.3f}")
         if name != "bare":
             more = ratio / ratios["bare"]
             row(
-                "the same, of bare Python's",
+                f"two threads ({name}), against bare Python's",
                 f"{more:.3f}",
                 "1.03" if gil else "",
                 round(more, 2) <= 1.03 if gil else None,
@@ -358,7 +358,7 @@ def start_up() -> None:
         "100 us",
         us["ours"] <= 100,
     )
-    row("of that, what 'import sys' alone would cost", f"{us['least']:.0f} us")
+    row("start-up, of that a line with 'import sys' alone", f"{us['least']:.0f} us")
 
 
 def recursion() -> None:
