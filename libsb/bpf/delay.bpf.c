@@ -358,16 +358,22 @@ static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
 #define STEPS	 (1U << 20)
 #define SLICES	 (1U << 17)
 
+/*
+ * No frame of what a hit runs may have 64 bytes or more. From Linux 6.13 on the kernel then
+ * gives the function a stack that all tasks of a CPU share, as if a program of this type
+ * could neither sleep nor be preempted: another task's delay on that CPU overwrites what is
+ * there, pointers too. 48 is the next lower size there is.
+ */
 struct spin {
 	struct sb_bpf_slot *slot;
-	struct sb_bpf_control *control;
 	__u64 start;
 	__u64 ns;
 	__u64 measured;
-	__u64 slice_end;
+	__u64 slice_end; /* 0: the delay is cut */
 	__u64 ip;
-	bool is_cut;
 };
+
+_Static_assert(sizeof(struct spin) <= 48, "a stack of its own is shared");
 
 static __always_inline bool has_to_go(void)
 {
@@ -389,12 +395,14 @@ static __always_inline bool has_to_stop(void)
 /* Results of callbacks have to be 0 or 1 in the eyes of the verifier of 6.1. */
 static long spin_step(__u32 i, struct spin *spin)
 {
+	struct sb_bpf_control *control = get_control();
+
 	spin->measured = bpf_ktime_get_ns() - spin->start;
 	if (spin->measured >= spin->slice_end)
 		return 1;
-	if (*(volatile __u32 *)&spin->slot->state != SB_BPF_LIVE ||
-	    *(volatile __u32 *)&spin->control->dying || has_to_go()) {
-		spin->is_cut = true;
+	if (*(volatile __u32 *)&spin->slot->state != SB_BPF_LIVE || !control ||
+	    *(volatile __u32 *)&control->dying || has_to_go()) {
+		spin->slice_end = 0;
 		return 1;
 	}
 	return 0;
@@ -418,11 +426,11 @@ static long spin_slice(__u32 i, struct spin *spin)
 	if (spin->slice_end > spin->ns)
 		spin->slice_end = spin->ns;
 	bpf_loop(STEPS, spin_step, spin, 0);
-	if (spin->is_cut || spin->measured >= spin->ns)
+	if (!spin->slice_end || spin->measured >= spin->ns)
 		return 1;
 	let_others_run(spin);
 	if (has_to_stop()) {
-		spin->is_cut = true;
+		spin->slice_end = 0;
 		return 1;
 	}
 	return 0;
@@ -434,7 +442,7 @@ static __always_inline void do_spin(struct spin *spin)
 		spin->slice_end = spin->ns;
 		bpf_loop(STEPS, spin_step, spin, 0);
 	}
-	if (!spin->is_cut && spin->measured < spin->ns)
+	if (spin->slice_end && spin->measured < spin->ns)
 		bpf_loop(SLICES, spin_slice, spin, 0);
 }
 
@@ -460,26 +468,27 @@ static __always_inline void count_overshoot(struct sb_bpf_stats *stats, __u64 ns
 	}
 }
 
-static __always_inline void delay(struct pt_regs *ctx, struct sb_bpf_slot *slot,
-				  struct sb_bpf_control *control,
-				  struct sb_bpf_stats *stats, __u64 ns)
+/* A function of its own, and so a frame. */
+static __noinline int delay(__u64 ip, struct sb_bpf_slot *slot,
+			    struct sb_bpf_stats *stats, __u64 ns)
 {
 	struct spin spin = {
 		.slot = slot,
-		.control = control,
 		.start = bpf_ktime_get_ns(),
 		.ns = ns,
-		.ip = REGS_IP(ctx),
+		.slice_end = ns,
+		.ip = ip,
 	};
 
 	do_spin(&spin);
 	__sync_fetch_and_add(&stats->requested_ns, ns);
 	__sync_fetch_and_add(&stats->measured_ns, spin.measured);
-	if (spin.is_cut)
+	if (!spin.slice_end)
 		__sync_fetch_and_add(&stats->cut, 1);
 	else if (spin.measured > ns)
 		count_overshoot(stats, spin.measured - ns);
 	__sync_fetch_and_add(&stats->delayed, 1);
+	return 0;
 }
 
 static __always_inline bool is_in_window(const struct sb_bpf_slot *slot)
@@ -531,7 +540,7 @@ int sb_hit(struct pt_regs *ctx)
 	}
 	ns = slot->delay_ns;
 	if (ns)
-		delay(ctx, slot, control, stats, ns);
+		delay(REGS_IP(ctx), slot, stats, ns);
 	else
 		__sync_fetch_and_add(&stats->delayed, 1);
 	return 0;
