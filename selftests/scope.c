@@ -531,7 +531,7 @@ FIXTURE_TEARDOWN(storm)
 }
 
 /* The target comes while processes are made and die: none may slip through. */
-TEST_F(storm, none_slips_through)
+TEST_F_TIMEOUT(storm, none_slips_through, 900)
 {
 	int round;
 

@@ -10,13 +10,14 @@
 #include "session.h"
 #include "table.h"
 #include "targets.h"
+#include "types.h"
 #include "windows.h"
 
 /* Of one interpreter. */
 struct core {
 	struct engine engine;
 	struct hook *hook;
-	PyTypeObject *table_type;
+	PyTypeObject *table_type, *session_type;
 	_Atomic bool busy; /* in start, retarget or stop */
 	bool started;
 	int64_t overhead_ns; /* -1: not measured yet */
@@ -25,6 +26,27 @@ struct core {
 static struct core *core_of(PyObject *module)
 {
 	return PyModule_GetState(module);
+}
+
+static struct core *core_of_type(PyTypeObject *type)
+{
+	PyObject *module = PyType_GetModule(type);
+
+	return module ? core_of(module) : NULL;
+}
+
+int is_table(PyTypeObject *type, PyObject *object)
+{
+	struct core *core = core_of_type(type);
+
+	return core ? Py_IS_TYPE(object, core->table_type) : -1;
+}
+
+int is_session(PyTypeObject *type, PyObject *object)
+{
+	struct core *core = core_of_type(type);
+
+	return core ? Py_IS_TYPE(object, core->session_type) : -1;
 }
 
 /*
@@ -348,7 +370,7 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 static int execute(PyObject *module)
 {
 	struct core *core = core_of(module);
-	PyType_Spec *const others[] = { &session_spec, &windows_spec, &sampler_spec };
+	PyType_Spec *const others[] = { &windows_spec, &sampler_spec };
 	PyTypeObject *type;
 
 	core->overhead_ns = -1;
@@ -356,7 +378,9 @@ static int execute(PyObject *module)
 	if (!core->hook)
 		return -1;
 	core->table_type = add_type(module, &table_spec);
-	if (!core->table_type)
+	core->session_type =
+		core->table_type ? add_type(module, &session_spec) : NULL;
+	if (!core->session_type)
 		return -1;
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
 		type = add_type(module, others[i]);
@@ -383,13 +407,15 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
 
 	Py_VISIT(core->engine.table);
 	Py_VISIT(core->table_type);
+	Py_VISIT(core->session_type);
 	return core->hook ? hook_traverse(core->hook, visit, arg) : 0;
 }
 
-/* Break the cycle of the module and its type; the rest is for release(). */
+/* Break the cycles of the module and its types; the rest is for release(). */
 static int clear(PyObject *module)
 {
 	Py_CLEAR(core_of(module)->table_type);
+	Py_CLEAR(core_of(module)->session_type);
 	return 0;
 }
 

@@ -22,6 +22,7 @@
 #include "libsb.h"
 #include "sampler.h"
 #include "table.h"
+#include "types.h"
 
 #define MOST_THREADS 256
 #define MOST_FRAMES  256
@@ -162,16 +163,13 @@ static void sample(struct sampler_object *self, struct sampling *sampling, uint6
 static PyObject *sampler_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = { "table", NULL };
-	PyObject *table, *module, *table_type;
+	PyObject *table;
 	struct sampler_object *self;
 	int good;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Sampler", names, &table))
 		return NULL;
-	module = PyType_GetModule(type);
-	table_type = module ? PyObject_GetAttrString(module, "Table") : NULL;
-	good = table_type ? PyObject_IsInstance(table, table_type) : -1;
-	Py_XDECREF(table_type);
+	good = is_table(type, table);
 	if (good <= 0)
 		return good ? NULL : PyErr_Format(PyExc_TypeError, "not a Table");
 	if (table_hold(table))

@@ -6,6 +6,7 @@
 #include "libsb.h"
 #include "session.h"
 #include "table.h"
+#include "types.h"
 #include "windows.h"
 
 /* Used by the one thread that drives an experiment; @busy refuses a second one. */
@@ -39,7 +40,7 @@ static void put(struct windows_object *self)
 static PyObject *windows_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = { "table", "session", NULL };
-	PyObject *table, *session = Py_None, *module, *table_type, *session_type;
+	PyObject *table, *session = Py_None;
 	struct sb_session *its_session = NULL;
 	struct windows_object *self;
 	int good;
@@ -47,15 +48,11 @@ static PyObject *windows_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Windows", names, &table,
 					 &session))
 		return NULL;
-	module = PyType_GetModule(type);
-	table_type = module ? PyObject_GetAttrString(module, "Table") : NULL;
-	session_type = module ? PyObject_GetAttrString(module, "Session") : NULL;
-	good = table_type && session_type && PyObject_IsInstance(table, table_type) > 0 &&
-	       (session == Py_None || PyObject_IsInstance(session, session_type) > 0);
-	Py_XDECREF(table_type);
-	Py_XDECREF(session_type);
-	if (!good) {
-		if (!PyErr_Occurred())
+	good = is_table(type, table);
+	if (good > 0 && session != Py_None)
+		good = is_session(type, session);
+	if (good <= 0) {
+		if (!good)
 			PyErr_SetString(PyExc_TypeError, "a Table, and a Session or None");
 		return NULL;
 	}

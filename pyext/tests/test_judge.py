@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import random
@@ -173,3 +174,82 @@ def test_a_file_is_judged_as_the_record_was():
         records.parse([*lines[:4], lines[4][:30], *lines[5:]], "file")
     with pytest.raises(RecordError, match="not a file of speed-bump"):
         records.parse(["hello"], "file")
+
+
+def contend(found, change_off, change_on):
+    """What the windows say of the machine, put into all pairs of a record."""
+    for i, pair in enumerate(found.pairs):
+        off = dataclasses.replace(pair.off, **change_off(pair.off))
+        on = dataclasses.replace(pair.on, **change_on(pair.on))
+        found.pairs[i] = dataclasses.replace(pair, off=off, on=on)
+
+
+def share_of(name, part):
+    return lambda window: {name: int(part * window.clock_ns)}
+
+
+def nothing(window):
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "why"),
+    [
+        (*[share_of("run_delay_ns", 0.2)] * 2, "waited for a CPU 20% of the time"),
+        (*[share_of("stall_ns", 0.4)] * 2, "somebody waited for a CPU 40%"),
+        (*[share_of("steal_ns", 0.1)] * 2, "the hypervisor took 10%"),
+        (nothing, lambda w: {"measured_ns": 2 * w.measured_ns}, "took 2.0 times"),
+        (
+            nothing,
+            lambda w: {"run_delay_ns": w.measured_ns // 5},
+            "threads waited +0.20 of each delay",
+        ),
+    ],
+)
+def test_no_label_where_the_machine_is_contended(off, on, why):
+    for effect in (lambda x: x, lambda x: 2 * x, lambda x: 0.0, lambda x: -x / 2):
+        found = simulated.record(1)
+        simulated.add(found, random.Random(1), "m:f", effect)
+        assert finding(found).shape != "inconclusive"
+        contend(found, off, on)
+        f = finding(found)
+        assert f.shape == "inconclusive"
+        assert not f.matters
+        assert not f.decided
+        assert why in f.verdict
+        assert show.rows(Judge(found).verdict())[0][3:5] == ["-", "-"]
+        assert (
+            show.as_json(found, Judge(found).verdict())["functions"][0]["criticality"]
+            is None
+        )
+
+
+def test_a_little_waiting_is_no_contention():
+    found = simulated.record(1)
+    simulated.add(found, random.Random(1), "m:f", lambda x: x)
+    contend(found, share_of("run_delay_ns", 0.03), share_of("run_delay_ns", 0.03))
+    assert finding(found).shape == "linear"
+
+
+@pytest.mark.parametrize(("asleep", "shape"), [(1.0, "linear"), (0.3, "inconclusive")])
+def test_delays_off_the_cpu_must_say_the_same(asleep, shape):
+    found = simulated.record(1)
+    draw = random.Random(1)
+    simulated.add(found, draw, "m:f", lambda x: x)
+    for _ in range(40):
+        pair = simulated.pair(draw, ("m:f",), 0.3, lambda x: asleep * x)
+        found.pairs.append(dataclasses.replace(pair, mode="sleep"))
+    f = finding(found)
+    assert f.shape == shape
+    assert (shape == "linear") == ("contended" not in f.verdict)
+
+
+def test_a_sham_with_an_effect_takes_all_labels():
+    found = simulated.record(1)
+    draw = random.Random(1)
+    simulated.add(found, draw, "m:f", lambda x: x)
+    for _ in range(60):
+        found.pairs.append(
+            simulated.pair(draw, ("m:f",), 0.1, lambda x: 0.05 * UNIT, kind=SHAM)
+        )
+    assert finding(found).shape == "inconclusive"

@@ -58,15 +58,7 @@ def parser() -> argparse.ArgumentParser:
         usage="speed-bump run [options] -- CMD [ARG]...",
     )
     what = run.add_argument_group("what to slow")
-    what.add_argument("-t", "--target", action="append", default=[], metavar="PATTERN")
-    what.add_argument("--targets", metavar="FILE", help="a pattern a line")
-    what.add_argument(
-        "--native",
-        action="append",
-        default=[],
-        metavar="PATH:SYMBOL",
-        help="a native function (as root, or by the kernel module)",
-    )
+    verbs.add_targets(what)
     what.add_argument(
         "-d", "--delay", metavar="DELAY", help="of each call (1us; --compare: chosen)"
     )

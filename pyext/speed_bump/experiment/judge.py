@@ -24,6 +24,7 @@ from speed_bump.experiment.records import (
     Census,
     Pair,
     Record,
+    Window,
 )
 
 LINEAR = "linear"
@@ -49,10 +50,15 @@ BEND = 0.1
 BEND_Z = 3.3
 # The slack of a hinge is known when half its interval is this part of it.
 SLACK_PRECISION = 0.15
-# Under these the machine was too busy: what delays took of what was asked, and the share
-# of the time that the threads of the program waited for a CPU.
+# Above these the machine was too busy for an answer: what delays took of what was asked;
+# the share of the time that threads of the program waited for a CPU, or where that is not
+# known anybody did (PSI); the share that the hypervisor took; and the time that threads
+# waited more with the delays than without, in parts of the delay.
 BUSY_DELAY = 1.2
 BUSY_WAIT = 0.1
+BUSY_STALL = 0.2
+BUSY_STEAL = 0.05
+BUSY_EXCESS = 0.05
 # Two functions share a bottleneck above, hide one another below this part of the sum.
 SERIAL_ABOVE = 0.85
 PARALLEL_BELOW = 0.75
@@ -79,7 +85,8 @@ class Finding:
     ``self_share``, of the total time. ``slack_ns`` is the delay per unit of work that is
     hidden, an interval that is open upwards where no hinge was reached. ``rate`` is the
     rate of false discoveries at which the function matters. ``needs_s`` is how much
-    longer the experiment must be for an answer, 0 where there is one.
+    longer the experiment must be for an answer, 0 where there is one. ``contended`` says
+    why the machine was no place to measure it, "" if it was one.
     """
 
     name: str
@@ -99,6 +106,7 @@ class Finding:
     busy: float = 1.0
     decided: bool = False
     needs_s: float = 0.0
+    contended: str = ""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -120,6 +128,8 @@ class Finding:
     def verdict(self) -> str:
         """The shape in words."""
         if self.shape == INCONCLUSIVE:
+            if self.contended:
+                return f"inconclusive: {self.contended}"
             if self.notes and not self.pairs:
                 return f"inconclusive: {self.notes[0]}"
             if self.needs_s:
@@ -343,12 +353,15 @@ class Judge:
         findings = [self._find(name, pairs) for name, pairs in self._solo.items()]
         findings += self._not_measured({f.name for f in findings})
         self._hold_false_discoveries(findings)
+        sham, alarm, shams = self._sham()
+        wait, stall, steal = pressure(self._good)
+        whole = "a sham, zero delay, seemed to have an effect" if alarm else ""
         for finding in findings:
+            if finding.pairs:
+                finding.contended = whole or finding.contended
             self._settle(finding)
         findings.sort(key=_rank)
         self._estimate_needs(findings)
-        sham, alarm, shams = self._sham()
-        wait, stall, steal = pressure(self._good)
         verdict = Verdict(
             findings,
             self.unit_ns(),
@@ -386,6 +399,7 @@ class Judge:
         levels = [_level(s, [p for p in taken if p.share == s]) for s in shares]
         finding.levels = [level for level in levels if level]
         if not finding.levels:
+            finding.contended = contention(spin)
             finding.notes.append(
                 "too few windows in which it was called"
                 if len(spin) >= LEAST_PAIRS
@@ -393,6 +407,7 @@ class Judge:
             )
             return finding
         self._shape(finding, taken)
+        finding.contended = contention(spin) or _disagreement(finding, spin, pairs)
         return finding
 
     def _shape(self, finding: Finding, taken: list[Pair]) -> None:
@@ -466,6 +481,9 @@ class Judge:
                 )
                 finding.decided = True
                 finding.pairs = test.pairs
+                finding.contended = contention(
+                    [p for p in self._good if p.names == test.names]
+                )
                 finding.notes.append(
                     f"tested with {len(test.names) - 1} others, none of which matters"
                     if len(test.names) > 1
@@ -504,6 +522,9 @@ class Judge:
             return
         if finding.self_share is not None:
             finding.headroom = headroom(c, finding.self_share)
+        if finding.contended:
+            finding.shape, finding.decided = INCONCLUSIVE, False
+            return
         if finding.levels:
             if finding.shape == LINEAR and (c.low <= 0 or finding.rate > 0.05):
                 finding.shape = INCONCLUSIVE
@@ -512,6 +533,8 @@ class Judge:
     def _estimate_needs(self, findings: list[Finding]) -> None:
         open_ones = [f for f in findings if not f.decided and f.criticality and f.levels]
         for f in open_ones:
+            if f.contended:
+                continue  # more of the same would not help
             assert f.criticality is not None
             pairs = self._solo[f.name]
             low = f.levels[0].criticality
@@ -538,7 +561,7 @@ class Judge:
         for pair in self._good:
             if pair.kind == JOINT:
                 joint.setdefault(pair.names, []).append(pair)
-        known = {f.name: f.criticality for f in findings if f.criticality}
+        known = {f.name: f.criticality for f in findings if f.criticality and f.supported}
         found = []
         for names, pairs in joint.items():
             both = criticality_of(pairs)
@@ -630,6 +653,68 @@ def pressure(pairs: Sequence[Pair]) -> tuple[float, float, float]:
         sum(w.run_delay_ns for w in windows) / clock,
         sum(w.stall_ns for w in windows) / clock,
         sum(w.steal_ns for w in windows) / clock,
+    )
+
+
+def contention(pairs: Sequence[Pair]) -> str:
+    """Why the machine was too busy for these pairs to say anything; "": it was not.
+
+    A thread that waits for a CPU makes a unit of work longer for a reason that has
+    nothing to do with the program. Where it waits more with the delays than without, what
+    is seen is competition for CPUs, not what the program makes of a delay.
+    """
+    asked = math.fsum(p.requested_ns for p in pairs)
+    took = math.fsum(p.delivered_ns for p in pairs)
+    wait, stall, steal = pressure(pairs)
+    waited = f"the program waited for a CPU {wait:.0%} of the time"
+    why = ""
+    if asked > 0 and took > BUSY_DELAY * asked:
+        why = f"delays took {took / asked:.1f} times what was asked"
+    elif wait > BUSY_WAIT:
+        why = waited
+    elif not wait and stall > BUSY_STALL:
+        why = f"somebody waited for a CPU {stall:.0%} of the time"
+    elif steal > BUSY_STEAL:
+        why = f"the hypervisor took {steal:.0%} of it"
+    elif excess := excess_wait(pairs):
+        error = _error(excess, len(pairs))
+        if abs(excess.value) > max(BUSY_EXCESS, 2 * error):
+            why = f"threads waited {excess.value:+.2f} of each delay for a CPU"
+    return f"the machine is contended, {why}" if why else ""
+
+
+def excess_wait(pairs: Sequence[Pair]) -> Interval | None:
+    """How much longer threads wait for a CPU with the delays, in parts of the delay."""
+    x = delivered(pairs)
+    if len(pairs) < LEAST_PAIRS or math.fsum(x) <= 0:
+        return None
+    return robust.trimmed_ratio([_waiting(p.on) - _waiting(p.off) for p in pairs], x)
+
+
+def _waiting(window: Window) -> float:
+    """The time that threads waited for a CPU, per unit of work."""
+    if not window.clock_ns:
+        return 0.0
+    return window.run_delay_ns / window.clock_ns * window.unit_ns
+
+
+def _disagreement(finding: Finding, spin: list[Pair], pairs: list[Pair]) -> str:
+    """Delays off the CPU must say what those on it say, or it was the CPU they met at.
+
+    At the same levels. Where the response bends, a sleep, which is longer than what was
+    asked, is another level.
+    """
+    sleep = [p for p in pairs if p.mode == SLEEP]
+    shares = {p.share for p in sleep}
+    same = [p for p in spin if p.share in shares]
+    off, on = criticality_of(sleep), criticality_of(same)
+    if off is None or on is None or finding.shape == HINGE:
+        return ""
+    if not _differ(off, len(sleep), on, len(same)):
+        return ""
+    return (
+        "CPUs are contended, delays that hold one say "
+        f"{on.value:.2f} and those that sleep {off.value:.2f}"
     )
 
 

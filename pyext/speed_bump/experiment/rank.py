@@ -159,6 +159,7 @@ class Experiment:
     _done: bool = False
     _last_census: float = 0.0
     _in_run: int = 0
+    _stalled_ns: int = 0  # of the last whole run
 
     def __post_init__(self) -> None:
         """Draw from the seed."""
@@ -481,8 +482,10 @@ class Experiment:
         longer = LONGER if n % 4 == 3 else 1
         mode = SPIN
         if finding and finding.criticality and finding.criticality.low > HIDDEN:
+            # Some in any case: holding a CPU must not be what makes the difference.
             busy = self._verdict is not None and self._verdict.wait_share > BUSY_WAIT
-            if busy and n % 5 == 4 and _core.SB_SITE_FUNCTION:
+            step = 5 if busy else 10
+            if n % step == step // 2:
                 mode = SLEEP
         return Arm(SOLO, (function.name,), share, function.base * longer, mode)
 
@@ -685,7 +688,7 @@ class Experiment:
             result = self._whole_run(self.targets, delay, block)
             if result is None:
                 return False
-            windows[name] = _window_of(result, unit, name), delay
+            windows[name] = _window_of(result, unit, name, self._stalled_ns), delay
         base = windows[None][0]
         for name in open_ones:
             window, delay = windows[name]
@@ -716,7 +719,9 @@ class Experiment:
             left, _, right = delay.name.rpartition(":")
             exact = [Slowed(_exact(left, right, delay), delay.delay_ns)]
         others = [Slowed(t, 0, on=False) for t in targets]
+        before = stalled_ns()
         result = self.runner.run([*exact, *others])
+        self._stalled_ns = stalled_ns() - before
         self.processes = max(self.processes, result.processes)
         self.lost = max(self.lost, result.lost)
         if result.interrupted:
@@ -766,7 +771,21 @@ def design_unit(progress: dict[str, int], wanted: Progress) -> list[str]:
     )
 
 
-def _window_of(result: Result, unit: str | None, name: str | None) -> Window:
+def stalled_ns() -> int:
+    """How long some task of the machine waited for a CPU, since it is up (PSI).
+
+    0 where the kernel does not say. Whole runs have nothing better.
+    """
+    try:
+        with open("/proc/pressure/cpu", encoding="ascii") as file:
+            return int(file.readline().rpartition("total=")[2]) * 1000
+    except (OSError, ValueError):
+        return 0
+
+
+def _window_of(
+    result: Result, unit: str | None, name: str | None, stall_ns: int
+) -> Window:
     units = result.progress.get(unit, 0) if unit else 1
     own = [f for f in result.functions if f.name == name]
     return Window(
@@ -778,6 +797,7 @@ def _window_of(result: Result, unit: str | None, name: str | None) -> Window:
         sum(f.delayed for f in own),
         sum(f.requested_ns for f in own),
         sum(f.measured_ns for f in own),
+        stall_ns=stall_ns,
     )
 
 

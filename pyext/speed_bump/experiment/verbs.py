@@ -57,8 +57,8 @@ def add(commands: Any) -> None:
     _add_report(commands)
 
 
-def _measuring(parser: argparse.ArgumentParser, budget: str) -> None:
-    what = parser.add_argument_group("what to measure")
+def add_targets(what: Any) -> None:
+    """Add the options that name functions, the same for every verb."""
     what.add_argument("-t", "--target", action="append", default=[], metavar="PATTERN")
     what.add_argument("--targets", metavar="FILE", help="a pattern a line")
     what.add_argument(
@@ -68,6 +68,11 @@ def _measuring(parser: argparse.ArgumentParser, budget: str) -> None:
         metavar="PATH:SYMBOL",
         help="a native function (as root, or by the kernel module)",
     )
+
+
+def _measuring(parser: argparse.ArgumentParser, budget: str) -> None:
+    what = parser.add_argument_group("what to measure")
+    add_targets(what)
     what.add_argument(
         "--progress",
         action="append",
