@@ -359,13 +359,12 @@ static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
 #define SLICES	 (1U << 17)
 
 /*
- * No frame of what a hit runs may have 64 bytes or more. From Linux 6.13 on the kernel then
- * gives the function a stack that all tasks of a CPU share, as if a program of this type
- * could neither sleep nor be preempted: another task's delay on that CPU overwrites what is
- * there, pointers too. 48 is the next lower size there is.
+ * No frame of what a hit runs may have more than 48 bytes; frames looks that none has.
+ * From Linux 6.13 on the kernel gives a function with 64 or more (it rounds up to 16) a stack
+ * that all tasks of a CPU share, as if a program of this type could neither sleep nor be
+ * preempted: another task's delay on that CPU overwrites what is there, pointers too.
  */
 struct spin {
-	struct sb_bpf_slot *slot;
 	__u64 start;
 	__u64 ns;
 	__u64 measured;
@@ -373,7 +372,11 @@ struct spin {
 	__u64 ip;
 };
 
-_Static_assert(sizeof(struct spin) <= 48, "a stack of its own is shared");
+/* What the loops of a spin are given. */
+struct looping {
+	struct spin *spin;
+	struct sb_bpf_slot *slot;
+};
 
 static __always_inline bool has_to_go(void)
 {
@@ -393,14 +396,15 @@ static __always_inline bool has_to_stop(void)
 }
 
 /* Results of callbacks have to be 0 or 1 in the eyes of the verifier of 6.1. */
-static long spin_step(__u32 i, struct spin *spin)
+static long spin_step(__u32 i, struct looping *looping)
 {
 	struct sb_bpf_control *control = get_control();
+	struct spin *spin = looping->spin;
 
 	spin->measured = bpf_ktime_get_ns() - spin->start;
 	if (spin->measured >= spin->slice_end)
 		return 1;
-	if (*(volatile __u32 *)&spin->slot->state != SB_BPF_LIVE || !control ||
+	if (*(volatile __u32 *)&looping->slot->state != SB_BPF_LIVE || !control ||
 	    *(volatile __u32 *)&control->dying || has_to_go()) {
 		spin->slice_end = 0;
 		return 1;
@@ -420,12 +424,14 @@ static __always_inline void let_others_run(struct spin *spin)
 				bpf_get_current_task_btf(), 0);
 }
 
-static long spin_slice(__u32 i, struct spin *spin)
+static long spin_slice(__u32 i, struct looping *looping)
 {
+	struct spin *spin = looping->spin;
+
 	spin->slice_end = spin->measured + SLICE_NS;
 	if (spin->slice_end > spin->ns)
 		spin->slice_end = spin->ns;
-	bpf_loop(STEPS, spin_step, spin, 0);
+	bpf_loop(STEPS, spin_step, looping, 0);
 	if (!spin->slice_end || spin->measured >= spin->ns)
 		return 1;
 	let_others_run(spin);
@@ -436,14 +442,24 @@ static long spin_slice(__u32 i, struct spin *spin)
 	return 0;
 }
 
-static __always_inline void do_spin(struct spin *spin)
+/*
+ * Not static, so that the verifier looks at it by itself: there what @spin points to is
+ * unknown memory. As part of its caller's stack it would follow each way through the loops
+ * with all the values that each leaves there, and give up.
+ */
+__noinline int sb_spin(struct spin *spin, struct sb_bpf_slot *slot)
 {
+	struct looping looping = { .spin = spin, .slot = slot };
+
+	if (!spin || !slot)
+		return 0;
 	if (spin->ns <= SLICE_NS) {
 		spin->slice_end = spin->ns;
-		bpf_loop(STEPS, spin_step, spin, 0);
+		bpf_loop(STEPS, spin_step, &looping, 0);
 	}
 	if (spin->slice_end && spin->measured < spin->ns)
-		bpf_loop(SLICES, spin_slice, spin, 0);
+		bpf_loop(SLICES, spin_slice, &looping, 0);
+	return 0;
 }
 
 /* --------------------------------------------------------------------- hits */
@@ -473,14 +489,13 @@ static __noinline int delay(__u64 ip, struct sb_bpf_slot *slot,
 			    struct sb_bpf_stats *stats, __u64 ns)
 {
 	struct spin spin = {
-		.slot = slot,
 		.start = bpf_ktime_get_ns(),
 		.ns = ns,
 		.slice_end = ns,
 		.ip = ip,
 	};
 
-	do_spin(&spin);
+	sb_spin(&spin, slot);
 	__sync_fetch_and_add(&stats->requested_ns, ns);
 	__sync_fetch_and_add(&stats->measured_ns, spin.measured);
 	if (!spin.slice_end)
