@@ -29,7 +29,7 @@ static int unload(void)
 /* The module needs moments to settle after its last user went. */
 static int unload_soon(void)
 {
-	__u64 give_up = sb_now() + 5 * SB_S;
+	__u64 give_up = sb_now() + 60 * SB_S;
 	int ret;
 
 	do {
