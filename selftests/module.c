@@ -7,7 +7,7 @@
 
 #define MODULE		"speed_bump"
 #define LONG_NS		(9 * SB_S)
-#define QUICK_NS	(LONG_NS / 3)
+#define QUICK_NS	(LONG_NS * 2 / 3)
 #define CYCLES		12
 
 /* What is unloaded here has to be loaded again. */

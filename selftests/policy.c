@@ -10,7 +10,7 @@
 #define THREADS		4
 #define CALLS		1500
 #define LONG_NS		(9 * SB_S)
-#define QUICK_NS	(LONG_NS / 3)
+#define QUICK_NS	(LONG_NS * 2 / 3)
 
 FIXTURE(policy)
 {
