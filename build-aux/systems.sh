@@ -77,6 +77,16 @@ make_plain_system() {
 	printf '%s\n' "$release" > "$2/etc/speed-bump-kernel"
 }
 
+# both_systems RELEASE: have the two, and set root to the plain one. They are made side by
+# side: neither a download nor the unpacking keeps two processors busy.
+both_systems() {
+	local other
+	(build_system "$1") &
+	other=$!
+	plain_system "$1"
+	wait "$other"
+}
+
 # releases_with_image SUITE: kernels of the suite's own version, newest first
 releases_with_image() {
 	local version
