@@ -112,3 +112,11 @@ layer_above() {
 	mount -t overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" overlay "$2/system" 2> /dev/null ||
 		cp -a --reflink=auto "$1/." "$2/system/"
 }
+
+# copy_tree DIR: what is in the repository, and what will be
+copy_tree() {
+	mkdir -p "$1"
+	(cd "$repo" && git ls-files -z --cached --others --exclude-standard |
+		xargs -0 sh -c 'for file; do [ ! -e "$file" ] || printf "%s\0" "$file"; done' sh |
+		xargs -0 cp --parents -t "$1")
+}
