@@ -488,11 +488,14 @@ static void *make_memory(unsigned long address, size_t size)
 	return memory;
 }
 
-/* Far from all else: the kernel writes where a damaged pointer leads. */
+/*
+ * Far from all else, and from each other by both words of an address, neither of which
+ * damage() is likely to make: the kernel writes where a damaged pointer leads.
+ */
 static void make_area(void)
 {
-	area = make_memory(0x10000000, AREA);
-	arg_area = make_memory(0x20000000, getpagesize());
+	area = make_memory(0x1355550000, AREA);
+	arg_area = make_memory(0x25aaaa0000, getpagesize());
 }
 
 static void work(__u64 seed)
