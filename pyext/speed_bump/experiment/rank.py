@@ -61,6 +61,7 @@ MOST_WINDOW_NS = 20_000_000
 LONGEST_NS = 2_000_000_000
 VISITS = 5
 USUAL_UNITS = 8
+UNSTAMPED = 4  # so many times as long where the kernel counts the units
 LONGER = 4  # the second window length
 CALL_NS = 250_000_000  # planned in one go: how long Ctrl-C waits
 CENSUS_PART = 0.06
@@ -164,7 +165,7 @@ class Experiment:
     def __post_init__(self) -> None:
         """Draw from the seed."""
         self._draw = random.Random(self.options.seed)
-        self._blocks: list[Arm] = []
+        self._start_clock()
         self._counter = itertools.count()
 
     # --------------------------------------------------------------------- run
@@ -176,8 +177,7 @@ class Experiment:
             RankError: nothing can be measured
             LaunchError, NativeError: of starting the program
         """
-        self._begin = time.monotonic()
-        self._deadline = self._begin + self.options.budget_s
+        self._start_clock()
         try:
             self._runs()
         except KeyboardInterrupt:
@@ -194,6 +194,10 @@ class Experiment:
                     "lost": self.lost,
                 }
             )
+
+    def _start_clock(self) -> None:
+        self._begin = time.monotonic()
+        self._deadline = self._begin + self.options.budget_s
 
     def _runs(self) -> None:
         while not self._is_over():
@@ -213,7 +217,7 @@ class Experiment:
         self._in_run = 0
         with Workload(self.runner, self.targets, self.progress) as program:
             try:
-                if self._settle(program):
+                if self.settle(program):
                     self._measure(program)
                 elif not program.is_running() and not self._is_over():
                     self._pilot(program)
@@ -243,8 +247,12 @@ class Experiment:
     def _now_ns(self) -> int:
         return int((time.monotonic() - self._begin) * 1e9)
 
-    def _settle(self, program: Workload) -> bool:
-        """Wait for the program to be at work; False: it ended before, or time is up."""
+    def settle(self, program: Workload) -> bool:
+        """Wait for the program to be at work; False: it ended before, or time is up.
+
+        Raises:
+            RankError: time is up and no progress was seen; it says what to do
+        """
         opened = not self.progress.is_open
         first = 0.0
         while program.is_running() and self._left() > 0:
@@ -525,11 +533,8 @@ class Experiment:
 
     def _choose_length(self, name: str) -> int:
         unit = max(self._unit_ns, 1.0)
-        usual = min(max(USUAL_UNITS * unit, LEAST_WINDOW_NS), MOST_WINDOW_NS)
         calls = self._calls.get(name, 0.0)
-        visits = VISITS * unit * max(1.0, 1 / calls if calls else 1.0)
-        # Two digits, so that functions that are called alike have the same.
-        return int(float(f"{min(max(usual, visits), LONGEST_NS):.1e}"))
+        return usual_window_ns(unit, self.progress, max(1.0, 1 / calls if calls else 1.0))
 
     def _arm_length(self, arm: Arm) -> int:
         own = max(self._length(name) for name in arm.names)
@@ -737,6 +742,21 @@ class Experiment:
                 raise self.failed
             return None
         return result
+
+
+def usual_window_ns(unit_ns: float, progress: Progress, units_a_call: float = 1) -> int:
+    """How long a window is, ns.
+
+    Args:
+        unit_ns: the undelayed time of a unit of work
+        units_a_call: units done for each call of the function
+    """
+    # Without time stamps a window has no whole units: longer ones are less wrong.
+    more = UNSTAMPED if progress.targets else 1
+    usual = min(max(USUAL_UNITS * unit_ns, LEAST_WINDOW_NS), MOST_WINDOW_NS) * more
+    visits = VISITS * more * unit_ns * units_a_call
+    # Two digits, so that functions that are called alike have the same.
+    return int(float(f"{min(max(usual, visits), LONGEST_NS):.1e}"))
 
 
 def _drain(arm: Arm) -> float:
