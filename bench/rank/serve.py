@@ -4,8 +4,8 @@
 The server is http.server as ``python -m http.server`` runs it, unchanged. The visitor
 asks for a small page, as a browser would, looks at it for 1 ms and asks for the next.
 FASTER names what is replaced by something that takes less time, to see what that gains:
-keys of ``FASTER`` below. SECONDS in the environment: end after so long, and print the time
-of a page in ns.
+keys of ``FASTER`` below. SECONDS in the environment: end after so long, and print the
+time of a page in ns.
 """
 
 from __future__ import annotations
