@@ -67,6 +67,18 @@ def test_what_never_arrives_has_more_slack_than_was_tried():
     assert not f.matters
 
 
+def test_what_may_be_hidden_is_not_called_linear():
+    """In between it takes more data; the label must not be a matter of luck."""
+    shapes = set()
+    for seed in range(40):
+        found = simulated.record(seed)
+        simulated.add(found, random.Random(seed), "m:f", lambda x: 0.05 * x, pairs=40)
+        f = finding(found)
+        shapes.add(f.shape)
+        assert f.shape != "inconclusive" or f.needs_s > 0
+    assert shapes == {"hinge", "inconclusive"}
+
+
 def test_amplified_and_negative():
     for effect, shape in ((lambda x: 2 * x, "amplified"), (lambda x: -x / 2, "negative")):
         found = simulated.record(1)
