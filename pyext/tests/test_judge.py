@@ -207,7 +207,7 @@ def nothing(window):
 @pytest.mark.parametrize(
     ("off", "on", "why"),
     [
-        (*[share_of("run_delay_ns", 0.2)] * 2, "waited for a CPU 20% of the time"),
+        (*[share_of("run_delay_ns", 0.3)] * 2, "waited for a CPU 30% of the time"),
         (*[share_of("stall_ns", 0.4)] * 2, "somebody waited for a CPU 40%"),
         (*[share_of("steal_ns", 0.1)] * 2, "the hypervisor took 10%"),
         (nothing, lambda w: {"measured_ns": 2 * w.measured_ns}, "took 2.0 times"),

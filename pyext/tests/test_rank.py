@@ -249,6 +249,10 @@ def test_what_does_not_run_is_said_in_one_line(tmp_path):
         (["rank", "-t", "a:b", "--budget", "soon", "--", "x"], "--budget"),
         (["rank", "-t", "a:b", "--fail-if", "speed > 1", "--", "x"], "--fail-if"),
         (["rank", "-t", "a:b", "--progress-regex", "(", "--", "x"], "--progress-regex"),
+        (
+            ["rank", "-t", "a:*", "-t", "!a:b*", "--progress", "a:bc", "--", "x"],
+            "takes it out",
+        ),
         (["sweep", "-t", "a:b", "--levels", "x", "--", "x"], "--levels"),
         (["report", __file__, "--fail-if", "what"], "--fail-if"),
     ):

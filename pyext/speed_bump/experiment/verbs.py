@@ -244,6 +244,7 @@ def rank(options: argparse.Namespace, gather: Gather) -> int:
         how = _options(options)
         unit = progress.read(options.progress, options.progress_regex)
         conditions = [Condition(text) for text in options.fail_if]
+        _check_units(unit, excludes)
     except ConfigError as error:
         options.parser.error(str(error))
     path = options.output or _new_file(options.verb)
@@ -288,6 +289,21 @@ def rank(options: argparse.Namespace, gather: Gather) -> int:
     if failure:
         return failure.status
     return INTERRUPTED if experiment.interrupted else status
+
+
+def _check_units(unit: progress.Progress, excludes: list[Target]) -> None:
+    """What is excluded is not seen, so that it can't be a unit of work either."""
+    from speed_bump import _core
+
+    for function in unit.functions:
+        for other in excludes:
+            if _core.glob_match(other.left, function.left) and _core.glob_match(
+                other.right, function.right
+            ):
+                raise ConfigError(
+                    f"--progress {function.pattern}: {other.pattern!r} takes it out; a "
+                    "unit of work must be seen"
+                )
 
 
 def _nothing(experiment: Experiment) -> int:
