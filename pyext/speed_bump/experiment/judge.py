@@ -56,8 +56,8 @@ SLACK_PRECISION = 0.15
 # the share of the time that threads of the program waited for a CPU, or where that is not
 # known anybody did (PSI); the share that the hypervisor took; and the time that threads
 # waited more with the delays than without, in parts of the delay. The last is what wrong
-# labels come from: without it 7 of 25 answers of bench/rank/coverage.py were wrong under up
-# to two other busy processes on two CPUs, with it none of 9, whatever the others are.
+# labels come from: without it 7 of 25 answers of bench/rank/coverage.py were wrong under
+# up to two other busy processes on two CPUs, with it none of 9, whatever the others are.
 BUSY_DELAY = 1.2
 BUSY_WAIT = 0.2
 BUSY_STALL = 0.2
