@@ -157,6 +157,7 @@ def test_a_page_without_any_answer_shows_the_pairs(tmp_path, capsys):
         ("criticality(m:h) < 0.5", 3, "failed"),
         ("criticality(m:*) > 0.5", 3, "failed"),
         ("criticality(m:f) > 1", 0, "not known"),
+        ("criticality(m:f) > 0.97", 0, "not known"),
         ("headroom(m:f) > 0.05", 3, "failed"),
         ("headroom(m:f) > 0.9", 0, ""),
         ("headroom(m:nothing) > 0.9", 1, "no function is called m:nothing"),

@@ -256,6 +256,35 @@ def test_delays_off_the_cpu_must_say_the_same(asleep, shape):
     assert (shape == "linear") == ("contended" not in f.verdict)
 
 
+def test_a_few_delays_off_the_cpu_contradict_nobody():
+    found = simulated.record(1)
+    draw = random.Random(1)
+    simulated.add(found, draw, "m:f", lambda x: x)
+    for _ in range(10):
+        pair = simulated.pair(draw, ("m:f",), 0.3, lambda x: 0.3 * x)
+        found.pairs.append(dataclasses.replace(pair, mode="sleep"))
+    assert finding(found).shape == "linear"
+
+
+def test_a_delay_that_was_interrupted_for_long_does_not_outweigh_the_others():
+    found = simulated.record(1)
+    simulated.add(found, random.Random(1), "m:f", lambda x: x)
+    long = 400 * UNIT
+    for i in (10, 40, 70):
+        on = found.pairs[i].on
+        on = dataclasses.replace(
+            on,
+            measured_ns=on.measured_ns + long,
+            time_ns=on.time_ns + long,
+            clock_ns=on.clock_ns + long,
+        )
+        found.pairs[i] = dataclasses.replace(found.pairs[i], on=on)
+    f = finding(found)
+    assert f.shape == "linear"
+    assert f.criticality.low <= 1 <= f.criticality.high
+    assert f.busy < 1.05
+
+
 def test_a_sham_with_an_effect_takes_all_labels():
     found = simulated.record(1)
     draw = random.Random(1)
