@@ -358,15 +358,24 @@ static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
 #define STEPS	 (1U << 20)
 #define SLICES	 (1U << 17)
 
+/*
+ * No frame of what a hit runs may have more than 48 bytes; frames looks that none has.
+ * From Linux 6.13 on the kernel gives a function with 64 or more (it rounds up to 16) a stack
+ * that all tasks of a CPU share, as if a program of this type could neither sleep nor be
+ * preempted: another task's delay on that CPU overwrites what is there, pointers too.
+ */
 struct spin {
-	struct sb_bpf_slot *slot;
-	struct sb_bpf_control *control;
 	__u64 start;
 	__u64 ns;
 	__u64 measured;
-	__u64 slice_end;
+	__u64 slice_end; /* 0: the delay is cut */
 	__u64 ip;
-	bool is_cut;
+};
+
+/* What the loops of a spin are given. */
+struct looping {
+	struct spin *spin;
+	struct sb_bpf_slot *slot;
 };
 
 static __always_inline bool has_to_go(void)
@@ -387,14 +396,17 @@ static __always_inline bool has_to_stop(void)
 }
 
 /* Results of callbacks have to be 0 or 1 in the eyes of the verifier of 6.1. */
-static long spin_step(__u32 i, struct spin *spin)
+static long spin_step(__u32 i, struct looping *looping)
 {
+	struct sb_bpf_control *control = get_control();
+	struct spin *spin = looping->spin;
+
 	spin->measured = bpf_ktime_get_ns() - spin->start;
 	if (spin->measured >= spin->slice_end)
 		return 1;
-	if (*(volatile __u32 *)&spin->slot->state != SB_BPF_LIVE ||
-	    *(volatile __u32 *)&spin->control->dying || has_to_go()) {
-		spin->is_cut = true;
+	if (*(volatile __u32 *)&looping->slot->state != SB_BPF_LIVE || !control ||
+	    *(volatile __u32 *)&control->dying || has_to_go()) {
+		spin->slice_end = 0;
 		return 1;
 	}
 	return 0;
@@ -412,30 +424,42 @@ static __always_inline void let_others_run(struct spin *spin)
 				bpf_get_current_task_btf(), 0);
 }
 
-static long spin_slice(__u32 i, struct spin *spin)
+static long spin_slice(__u32 i, struct looping *looping)
 {
+	struct spin *spin = looping->spin;
+
 	spin->slice_end = spin->measured + SLICE_NS;
 	if (spin->slice_end > spin->ns)
 		spin->slice_end = spin->ns;
-	bpf_loop(STEPS, spin_step, spin, 0);
-	if (spin->is_cut || spin->measured >= spin->ns)
+	bpf_loop(STEPS, spin_step, looping, 0);
+	if (!spin->slice_end || spin->measured >= spin->ns)
 		return 1;
 	let_others_run(spin);
 	if (has_to_stop()) {
-		spin->is_cut = true;
+		spin->slice_end = 0;
 		return 1;
 	}
 	return 0;
 }
 
-static __always_inline void do_spin(struct spin *spin)
+/*
+ * Not static, so that the verifier looks at it by itself: there what @spin points to is
+ * unknown memory. As part of its caller's stack it would follow each way through the loops
+ * with all the values that each leaves there, and give up.
+ */
+__noinline int sb_spin(struct spin *spin, struct sb_bpf_slot *slot)
 {
+	struct looping looping = { .spin = spin, .slot = slot };
+
+	if (!spin || !slot)
+		return 0;
 	if (spin->ns <= SLICE_NS) {
 		spin->slice_end = spin->ns;
-		bpf_loop(STEPS, spin_step, spin, 0);
+		bpf_loop(STEPS, spin_step, &looping, 0);
 	}
-	if (!spin->is_cut && spin->measured < spin->ns)
-		bpf_loop(SLICES, spin_slice, spin, 0);
+	if (spin->slice_end && spin->measured < spin->ns)
+		bpf_loop(SLICES, spin_slice, &looping, 0);
+	return 0;
 }
 
 /* --------------------------------------------------------------------- hits */
@@ -460,26 +484,26 @@ static __always_inline void count_overshoot(struct sb_bpf_stats *stats, __u64 ns
 	}
 }
 
-static __always_inline void delay(struct pt_regs *ctx, struct sb_bpf_slot *slot,
-				  struct sb_bpf_control *control,
-				  struct sb_bpf_stats *stats, __u64 ns)
+/* A function of its own, and so a frame. */
+static __noinline int delay(__u64 ip, struct sb_bpf_slot *slot,
+			    struct sb_bpf_stats *stats, __u64 ns)
 {
 	struct spin spin = {
-		.slot = slot,
-		.control = control,
 		.start = bpf_ktime_get_ns(),
 		.ns = ns,
-		.ip = REGS_IP(ctx),
+		.slice_end = ns,
+		.ip = ip,
 	};
 
-	do_spin(&spin);
+	sb_spin(&spin, slot);
 	__sync_fetch_and_add(&stats->requested_ns, ns);
 	__sync_fetch_and_add(&stats->measured_ns, spin.measured);
-	if (spin.is_cut)
+	if (!spin.slice_end)
 		__sync_fetch_and_add(&stats->cut, 1);
 	else if (spin.measured > ns)
 		count_overshoot(stats, spin.measured - ns);
 	__sync_fetch_and_add(&stats->delayed, 1);
+	return 0;
 }
 
 static __always_inline bool is_in_window(const struct sb_bpf_slot *slot)
@@ -531,7 +555,7 @@ int sb_hit(struct pt_regs *ctx)
 	}
 	ns = slot->delay_ns;
 	if (ns)
-		delay(ctx, slot, control, stats, ns);
+		delay(REGS_IP(ctx), slot, stats, ns);
 	else
 		__sync_fetch_and_add(&stats->delayed, 1);
 	return 0;

@@ -132,33 +132,9 @@ static int explain_load(struct sb_error *err)
 			    name.release);
 }
 
-/*
- * From Linux 6.13 on a program of this type whose frame has 64 bytes or more has one stack
- * for each CPU (bpf_enable_priv_stack() in kernel/bpf/verifier.c), even if it may sleep. Two
- * tasks of a CPU that are delayed at once then overwrite each other's pointers: an Oops was
- * seen on 6.18.
- */
-static int refuse_shared_stack(struct sb_error *err)
-{
-	unsigned int major, minor;
-	struct utsname name;
-
-	if (uname(&name) || sscanf(name.release, "%u.%u", &major, &minor) != 2)
-		return 0;
-	if (major < 6 || (major == 6 && minor < 13))
-		return 0;
-	return sb_error_set(err, EOPNOTSUPP,
-			    "on this kernel (%s) delays by BPF could crash it: from Linux "
-			    "6.13 on tasks share the stack of the program; use the module",
-			    name.release);
-}
-
 int sb_bpf_kernel_probe(struct sb_bpf_kernel *kernel, struct sb_error *err)
 {
 	int prog;
-
-	if (refuse_shared_stack(err))
-		return -1;
 
 	*kernel = (struct sb_bpf_kernel){ .uprobe_type = read_number(UPROBE_FILE) };
 	if (kernel->uprobe_type < 0)
