@@ -256,6 +256,20 @@ def test_delays_off_the_cpu_must_say_the_same(asleep, shape):
     assert (shape == "linear") == ("contended" not in f.verdict)
 
 
+@pytest.mark.parametrize(("pairs", "decided"), [(24, False), (60, True)])
+def test_a_few_pairs_that_agree_are_no_final_answer(pairs, decided):
+    found = simulated.record(1)
+    simulated.add(found, random.Random(1), "m:f", lambda x: x, pairs=pairs)
+    for i, pair in enumerate(found.pairs):
+        # No noise at all.
+        on = simulated.window(8 * (UNIT + pair.share * UNIT) + i, 8, pair.share * UNIT)
+        off = simulated.window(8 * UNIT, 8, 0)
+        found.pairs[i] = dataclasses.replace(pair, off=off, on=on)
+    f = finding(found)
+    assert f.shape == "linear"
+    assert f.decided == decided
+
+
 def test_a_few_delays_off_the_cpu_contradict_nobody():
     found = simulated.record(1)
     draw = random.Random(1)

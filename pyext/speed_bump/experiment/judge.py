@@ -37,6 +37,9 @@ INCONCLUSIVE = "inconclusive"
 LEAST_PAIRS = 8
 # Nor do fewer delays off the CPU contradict those on it.
 LEAST_SLEEPS = 12
+# An answer is final with so many pairs at least: whoever stops as soon as an interval is
+# narrow enough stops where a few pairs agree by chance.
+LEAST_DECIDED = 32
 # Half an interval of the criticality that is asked for, and that of the lowest level,
 # which tells whether the response bends.
 PRECISION = 0.05
@@ -608,6 +611,8 @@ def is_decided(finding: Finding, precision: float) -> bool:
     """Whether more data would not change the answer."""
     c = finding.criticality
     if c is None or finding.shape == INCONCLUSIVE or not finding.levels:
+        return False
+    if sum(level.pairs for level in finding.levels) < LEAST_DECIDED:
         return False
     low = finding.levels[0]
     if _half(low.criticality) > LOW_PRECISION * scale(low.criticality):
