@@ -97,7 +97,7 @@ static bool is_outside(int dev, __u64 id, int worker, pid_t pid)
 /* Those who come later get their breakpoint a moment later. */
 static int wait_for_breakpoint(int worker, pid_t pid)
 {
-	__u64 give_up = sb_now() + 5 * SB_S;
+	__u64 give_up = sb_now() + 60 * SB_S;
 
 	while (sb_now() < give_up) {
 		if (worker_breakpoint(worker, pid, SB_PLAIN) == 1)

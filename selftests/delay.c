@@ -13,7 +13,7 @@
 
 /* A delay that nothing here waits for, and what counts as far less than it. */
 #define LONG_NS		(9 * SB_S)
-#define QUICK_NS	(LONG_NS / 3)
+#define QUICK_NS	(LONG_NS * 2 / 3)
 
 FIXTURE(delay)
 {

@@ -7,7 +7,7 @@
 
 #define MODULE		"speed_bump"
 #define LONG_NS		(9 * SB_S)
-#define QUICK_NS	(LONG_NS / 3)
+#define QUICK_NS	(LONG_NS * 2 / 3)
 #define CYCLES		12
 
 /* What is unloaded here has to be loaded again. */
@@ -29,7 +29,7 @@ static int unload(void)
 /* The module needs moments to settle after its last user went. */
 static int unload_soon(void)
 {
-	__u64 give_up = sb_now() + 5 * SB_S;
+	__u64 give_up = sb_now() + 60 * SB_S;
 	int ret;
 
 	do {

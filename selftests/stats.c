@@ -60,7 +60,7 @@ TEST_F(stats, resets_lose_nothing_while_hits_run)
 {
 	struct sb_thread threads[THREADS] = { 0 };
 	struct speed_bump_stats stats;
-	__u64 hits = 0, generation = 0, measured = 0, give_up = sb_now() + 20 * SB_S;
+	__u64 hits = 0, generation = 0, measured = 0, give_up = sb_now() + 200 * SB_S;
 	struct speed_bump_global before, after;
 	int i, running = THREADS;
 

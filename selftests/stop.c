@@ -7,7 +7,7 @@
 #include "harness.h"
 
 #define LONG_NS		(9 * SB_S)
-#define QUICK_NS	(LONG_NS / 3)
+#define QUICK_NS	(LONG_NS * 2 / 3)
 #define CGROUP_ROOT	"/sys/fs/cgroup"
 
 FIXTURE(stop)

@@ -78,6 +78,15 @@ struct {
 
 const volatile __u32 cpu_count = 1;
 
+/*
+ * Whether kernel memory may be read: under lockdown of kind "confidentiality" it may not.
+ * Pointers of the kernel's own types can be followed there all the same, but for each that
+ * is the verifier searches all of those types, and that takes longer than the rest.
+ */
+const volatile bool may_read = true;
+
+#define LOOK(read, follow) (may_read ? (read) : (follow))
+
 static __always_inline struct sb_bpf_control *get_control(void)
 {
 	__u32 zero = 0;
@@ -142,13 +151,10 @@ int sb_fork(__u64 *ctx)
 	return 0;
 }
 
-/*
- * Whether no thread of its process is left. Pointers are followed by reading: for each
- * that is followed by itself the verifier searches all of the kernel's types.
- */
+/* Whether no thread of its process is left. */
 static __always_inline bool is_dead(struct task_struct *task)
 {
-	return !BPF_CORE_READ(task, signal, live.counter);
+	return !LOOK(BPF_CORE_READ(task, signal, live.counter), task->signal->live.counter);
 }
 
 static long leave(__u32 tree, __u32 *tgid)
@@ -177,43 +183,13 @@ int sb_exit(__u64 *ctx)
 	return 0;
 }
 
-/* The entry of @pid for namespaces of depth @level. Pointers of the kernel are read as
- * numbers: the verifier does not let anybody reckon with its own. */
-static __always_inline struct upid read_number(struct pid *pid, __u32 level)
-{
-	struct upid number = {};
-
-	bpf_probe_read_kernel(&number, sizeof(number),
-			      (void *)((__u64)pid + bpf_core_field_offset(pid->numbers) +
-				       level * bpf_core_type_size(struct upid)));
-	return number;
-}
-
-/* The number of @task in the pid namespace of the one who reads; 0: not visible there. */
-static __always_inline int number_of(struct task_struct *task)
-{
-	struct task_struct *reader = bpf_get_current_task_btf();
-	struct pid *own = BPF_CORE_READ(reader, thread_pid);
-	struct pid *pid = BPF_CORE_READ(task, thread_pid);
-	__u32 level = BPF_CORE_READ(own, level);
-	struct upid mine, theirs;
-
-	if (!own || !pid || level > BPF_CORE_READ(pid, level))
-		return 0;
-	mine = read_number(own, level);
-	theirs = read_number(pid, level);
-	return mine.ns == theirs.ns ? theirs.nr : 0;
-}
-
+/* The walk has been told whom to look at: nobody else comes along. */
 static __always_inline void find(struct sb_bpf_control *control, struct task_struct *task)
 {
-	if (number_of(task) != control->walk_nr)
-		return;
 	if (is_dead(task))
 		return;
 	control->walk_pid = task->pid;
 	control->walk_tgid = task->tgid;
-	control->walk_tgid_nr = number_of(BPF_CORE_READ(task, group_leader));
 	control->walk_start = task->start_time;
 	control->walk_found = 1;
 }
@@ -230,11 +206,12 @@ struct descent {
 static long look_above(__u32 i, struct descent *descent)
 {
 	struct task_struct *task = descent->task;
-	struct task_struct *parent = BPF_CORE_READ(task, real_parent);
+	struct task_struct *parent = LOOK(BPF_CORE_READ(task, real_parent),
+					  task->real_parent);
 
 	if (!parent || parent == task)
 		return 1;
-	if (tree_has(descent->tree, BPF_CORE_READ(parent, tgid))) {
+	if (tree_has(descent->tree, LOOK(BPF_CORE_READ(parent, tgid), parent->tgid))) {
 		descent->is_below = true;
 		return 1;
 	}
@@ -248,8 +225,9 @@ static long look_above(__u32 i, struct descent *descent)
  */
 static __always_inline bool is_below(__u32 tree, struct task_struct *task)
 {
-	/* Read, as those above: one kind of pointer for the verifier. */
-	struct descent descent = { .task = BPF_CORE_READ(task, group_leader),
+	/* Come by as those above: one kind of pointer for the verifier. */
+	struct descent descent = { .task = LOOK(BPF_CORE_READ(task, group_leader),
+						task->group_leader),
 				   .tree = tree };
 
 	bpf_loop(GENERATIONS, look_above, &descent, 0);
@@ -315,8 +293,11 @@ static long look_at_level(__u32 level, struct ancestry *ancestry)
 	return 1;
 }
 
-/* A cgroup never changes its level: it is looked for until somebody is seen in it. */
-static __always_inline bool is_in_cgroup(struct sb_bpf_slot *slot)
+/*
+ * A cgroup never changes its level: it is looked for until somebody is seen in it. With a
+ * frame of its own, so that the caller's has room.
+ */
+static __noinline bool is_in_cgroup(struct sb_bpf_slot *slot)
 {
 	struct ancestry ancestry = { .id = slot->scope_id };
 
@@ -358,15 +339,24 @@ static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
 #define STEPS	 (1U << 20)
 #define SLICES	 (1U << 17)
 
+/*
+ * No frame of what a hit runs may have more than 48 bytes; frames looks that none has.
+ * From Linux 6.13 on the kernel gives a function with 64 or more (it rounds up to 16) a stack
+ * that all tasks of a CPU share, as if a program of this type could neither sleep nor be
+ * preempted: another task's delay on that CPU overwrites what is there, pointers too.
+ */
 struct spin {
-	struct sb_bpf_slot *slot;
-	struct sb_bpf_control *control;
 	__u64 start;
 	__u64 ns;
 	__u64 measured;
-	__u64 slice_end;
+	__u64 slice_end; /* 0: the delay is cut */
 	__u64 ip;
-	bool is_cut;
+};
+
+/* What the loops of a spin are given. */
+struct looping {
+	struct spin *spin;
+	struct sb_bpf_slot *slot;
 };
 
 static __always_inline bool has_to_go(void)
@@ -381,20 +371,24 @@ static __always_inline bool has_to_go(void)
 static __always_inline bool has_to_stop(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	unsigned long pending = BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]);
+	unsigned long pending = LOOK(BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]),
+				     task->signal->shared_pending.signal.sig[0]);
 
 	return pending & SIGNAL_BIT(SIGSTOP);
 }
 
 /* Results of callbacks have to be 0 or 1 in the eyes of the verifier of 6.1. */
-static long spin_step(__u32 i, struct spin *spin)
+static long spin_step(__u32 i, struct looping *looping)
 {
+	struct sb_bpf_control *control = get_control();
+	struct spin *spin = looping->spin;
+
 	spin->measured = bpf_ktime_get_ns() - spin->start;
 	if (spin->measured >= spin->slice_end)
 		return 1;
-	if (*(volatile __u32 *)&spin->slot->state != SB_BPF_LIVE ||
-	    *(volatile __u32 *)&spin->control->dying || has_to_go()) {
-		spin->is_cut = true;
+	if (*(volatile __u32 *)&looping->slot->state != SB_BPF_LIVE || !control ||
+	    *(volatile __u32 *)&control->dying || has_to_go()) {
+		spin->slice_end = 0;
 		return 1;
 	}
 	return 0;
@@ -412,30 +406,42 @@ static __always_inline void let_others_run(struct spin *spin)
 				bpf_get_current_task_btf(), 0);
 }
 
-static long spin_slice(__u32 i, struct spin *spin)
+static long spin_slice(__u32 i, struct looping *looping)
 {
+	struct spin *spin = looping->spin;
+
 	spin->slice_end = spin->measured + SLICE_NS;
 	if (spin->slice_end > spin->ns)
 		spin->slice_end = spin->ns;
-	bpf_loop(STEPS, spin_step, spin, 0);
-	if (spin->is_cut || spin->measured >= spin->ns)
+	bpf_loop(STEPS, spin_step, looping, 0);
+	if (!spin->slice_end || spin->measured >= spin->ns)
 		return 1;
 	let_others_run(spin);
 	if (has_to_stop()) {
-		spin->is_cut = true;
+		spin->slice_end = 0;
 		return 1;
 	}
 	return 0;
 }
 
-static __always_inline void do_spin(struct spin *spin)
+/*
+ * Not static, so that the verifier looks at it by itself: there what @spin points to is
+ * unknown memory. As part of its caller's stack it would follow each way through the loops
+ * with all the values that each leaves there, and give up.
+ */
+__noinline int sb_spin(struct spin *spin, struct sb_bpf_slot *slot)
 {
+	struct looping looping = { .spin = spin, .slot = slot };
+
+	if (!spin || !slot)
+		return 0;
 	if (spin->ns <= SLICE_NS) {
 		spin->slice_end = spin->ns;
-		bpf_loop(STEPS, spin_step, spin, 0);
+		bpf_loop(STEPS, spin_step, &looping, 0);
 	}
-	if (!spin->is_cut && spin->measured < spin->ns)
-		bpf_loop(SLICES, spin_slice, spin, 0);
+	if (spin->slice_end && spin->measured < spin->ns)
+		bpf_loop(SLICES, spin_slice, &looping, 0);
+	return 0;
 }
 
 /* --------------------------------------------------------------------- hits */
@@ -460,26 +466,26 @@ static __always_inline void count_overshoot(struct sb_bpf_stats *stats, __u64 ns
 	}
 }
 
-static __always_inline void delay(struct pt_regs *ctx, struct sb_bpf_slot *slot,
-				  struct sb_bpf_control *control,
-				  struct sb_bpf_stats *stats, __u64 ns)
+/* A function of its own, and so a frame. */
+static __noinline int delay(__u64 ip, struct sb_bpf_slot *slot,
+			    struct sb_bpf_stats *stats, __u64 ns)
 {
 	struct spin spin = {
-		.slot = slot,
-		.control = control,
 		.start = bpf_ktime_get_ns(),
 		.ns = ns,
-		.ip = REGS_IP(ctx),
+		.slice_end = ns,
+		.ip = ip,
 	};
 
-	do_spin(&spin);
+	sb_spin(&spin, slot);
 	__sync_fetch_and_add(&stats->requested_ns, ns);
 	__sync_fetch_and_add(&stats->measured_ns, spin.measured);
-	if (spin.is_cut)
+	if (!spin.slice_end)
 		__sync_fetch_and_add(&stats->cut, 1);
 	else if (spin.measured > ns)
 		count_overshoot(stats, spin.measured - ns);
 	__sync_fetch_and_add(&stats->delayed, 1);
+	return 0;
 }
 
 static __always_inline bool is_in_window(const struct sb_bpf_slot *slot)
@@ -531,7 +537,7 @@ int sb_hit(struct pt_regs *ctx)
 	}
 	ns = slot->delay_ns;
 	if (ns)
-		delay(ctx, slot, control, stats, ns);
+		delay(REGS_IP(ctx), slot, stats, ns);
 	else
 		__sync_fetch_and_add(&stats->delayed, 1);
 	return 0;

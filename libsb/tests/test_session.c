@@ -22,9 +22,9 @@
 #include <cmocka.h>
 
 #include "libsb.h"
+#include "served.h"
 #include "session.h"
 
-#define DEVICE "/dev/speed_bump"
 #define MS     UINT64_C(1000000)
 
 static char library[4096];
@@ -474,19 +474,6 @@ static void default_delay(void **state)
 	sb_session_close(session);
 }
 
-/* Why no session can be had here, or NULL. */
-static const char *why_not(void)
-{
-	struct sb_session *session;
-
-	if (!getenv("SPEED_BUMP_BACKEND"))
-		return access(DEVICE, F_OK) ? "no " DEVICE : NULL;
-	session = sb_session_open(NULL, err);
-	is_bpf = session && !strcmp(sb_session_backend(session), "bpf");
-	sb_session_close(session);
-	return session ? NULL : sb_error_message(err);
-}
-
 static int setup(void **state)
 {
 	const char *dir = getenv("FIXTURE_DIR");
@@ -544,15 +531,8 @@ int main(void)
 		cmocka_unit_test(default_delay),
 	};
 
-	const char *reason;
-
 	err = sb_error_new();
-	reason = err ? why_not() : "no memory";
-	if (reason) {
-		/* cmocka 1.1 writes a skipped test as "not ok". */
-		printf("1..0 # SKIP %s; guests have it (selftests/guest/run)\n", reason);
+	if (!is_served(err, &is_bpf))
 		return 0;
-	}
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
