@@ -77,6 +77,16 @@ make_plain_system() {
 	printf '%s\n' "$release" > "$2/etc/speed-bump-kernel"
 }
 
+# both_systems RELEASE: have the two, and set root to the plain one. They are made side by
+# side: neither a download nor the unpacking keeps two processors busy.
+both_systems() {
+	local other
+	(build_system "$1") &
+	other=$!
+	plain_system "$1"
+	wait "$other"
+}
+
 # releases_with_image SUITE: kernels of the suite's own version, newest first
 releases_with_image() {
 	local version
@@ -101,4 +111,12 @@ layer_above() {
 	# On a file system that can be no upper layer, a copy does.
 	mount -t overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" overlay "$2/system" 2> /dev/null ||
 		cp -a --reflink=auto "$1/." "$2/system/"
+}
+
+# copy_tree DIR: what is in the repository, and what will be
+copy_tree() {
+	mkdir -p "$1"
+	(cd "$repo" && git ls-files -z --cached --others --exclude-standard |
+		xargs -0 sh -c 'for file; do [ ! -e "$file" ] || printf "%s\0" "$file"; done' sh |
+		xargs -0 cp --parents -t "$1")
 }

@@ -1,41 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
+# shellcheck source-path=SCRIPTDIR
 #
 # Under kernel lockdown: an unsigned module is not loaded, and one that is loaded does what
 # it does (docs/security.md). There is no way back but a reboot, which is why this runs in a
 # guest alone, as the last there.
 set -u
+# shellcheck source=tap.sh
+. "$(dirname "$0")/tap.sh"
 
-dir=/sys/kernel/speed_bump
-here=$(cd "${OUTPUT:-$(dirname "$0")}" && pwd)
-lib=$here/libsbfixture.so
 lockdown=/sys/kernel/security/lockdown
-number=0 failed=0
-
-skip() {
-	echo "1..0 # SKIP $1"
-	exit 4
-}
-
-# check NAME COMMAND...: one test
-check() {
-	local name=$1
-	shift
-	number=$((number + 1))
-	if "$@"; then
-		echo "ok $number $name"
-	else
-		echo "not ok $number $name"
-		failed=1
-	fi
-}
 
 # works NAME: a target is put in, hit and taken out
 works() {
 	local hits
 	echo "+$lib:fixture_plain 0 pid=$$" > $dir/targets || return
 	"$here/fixture-loop" fixture_plain 7 > /dev/null
-	hits=$(sed -n "s|^$lib:fixture_plain .* hits=\([0-9]*\) .*|\1|p" $dir/targets_list)
+	hits=$(field "$lib:fixture_plain" hits)
 	echo "-$lib:fixture_plain" > $dir/targets && [ "$hits" = 7 ]
 }
 
@@ -47,7 +28,6 @@ refused() {
 	dmesg | tail -n 5 | grep -q 'Lockdown: .*insmod: unsigned module loading is restricted'
 }
 
-echo "TAP version 13"
 [ -n "${SPEED_BUMP_GUEST:-}" ] || skip "can't be undone: only in a guest (SPEED_BUMP_GUEST)"
 [ -n "${SPEED_BUMP_KO:-}" ] || skip "SPEED_BUMP_KO is not set"
 mountpoint -q /sys/kernel/security || mount -t securityfs none /sys/kernel/security
@@ -61,5 +41,4 @@ for mode in integrity confidentiality; do
 	check "$mode: what is loaded works" works
 done
 
-echo "1..$number"
-exit $failed
+finish

@@ -1,38 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
+# shellcheck source-path=SCRIPTDIR
 #
 # The text interface from a shell, as people use it: the commands of a usage guide
 # with the fixture's path in them.
 set -u
-
-dir=/sys/kernel/speed_bump
-here=$(cd "${OUTPUT:-$(dirname "$0")}" && pwd)
-lib=$here/libsbfixture.so
-number=0 failed=0
-
-echo "TAP version 13"
-if [ "$(id -u)" -ne 0 ] || [ ! -d $dir ]; then
-	echo "1..0 # SKIP needs root and $dir"
-	exit 4
-fi
-
-# The guide's commands say sudo; here is who has no need of it.
-sudo() {
-	"$@"
-}
-
-# check NAME COMMAND...: one test
-check() {
-	local name=$1
-	shift
-	number=$((number + 1))
-	if "$@"; then
-		echo "ok $number $name"
-	else
-		echo "not ok $number $name"
-		failed=1
-	fi
-}
+# shellcheck source=tap.sh
+. "$(dirname "$0")/tap.sh"
+[ "$(id -u)" -eq 0 ] && [ -d $dir ] || skip "needs root and $dir"
 
 # refused WORDS TEXT: writing TEXT to targets fails with this message of libc
 refused() {
@@ -41,32 +16,11 @@ refused() {
 	[[ $message == *"$1"* ]]
 }
 
-# field SYMBOL KEY: from the target's line in the list
-field() {
-	awk -v label="$lib:$1" -v key="$2" '$1 == label {
-		for (i = 2; i <= NF; i++)
-			if (index($i, key "=") == 1)
-				print substr($i, length(key) + 2)
-	}' $dir/targets_list
-}
-
 # milliseconds SYMBOL COUNT: how long so many calls took
 milliseconds() {
 	local ns
 	read -r _ _ ns < <("$here/fixture-loop" "$1" "$2")
 	echo $((ns / 1000000))
-}
-
-is() {
-	[ "$1" = "$2" ] || { echo "# '$1' is not '$2'"; return 1; }
-}
-
-at_least() {
-	[ "$1" -ge "$2" ] || { echo "# $1 is less than $2"; return 1; }
-}
-
-below() {
-	[ "$1" -lt "$2" ] || { echo "# $1 is not below $2"; return 1; }
 }
 
 clean() {
@@ -82,12 +36,12 @@ clean
 
 # Quick start.
 echo "+$lib:fixture_plain 10000000" | sudo tee $dir/targets > /dev/null
-check "a target is in the list" is "$(field fixture_plain delay_ns)" 10000000
+check "a target is in the list" is "$(field "$lib:fixture_plain" delay_ns)" 10000000
 check "no delay before it is enabled" below "$(milliseconds fixture_plain 20)" 200
 echo 1 | sudo tee $dir/enabled > /dev/null
 check "delays when enabled" at_least "$(milliseconds fixture_plain 20)" 200
-check "hits are counted" is "$(field fixture_plain hits)" 40
-check "so are the delayed ones" is "$(field fixture_plain delayed)" 20
+check "hits are counted" is "$(field "$lib:fixture_plain" hits)" 40
+check "so are the delayed ones" is "$(field "$lib:fixture_plain" delayed)" 20
 check "cat enabled" is "$(cat $dir/enabled)" 1
 check "stats" at_least "$(awk '$1 == "total_delay_ns" { print $2 }' $dir/stats)" 200000000
 echo 0 | sudo tee $dir/enabled > /dev/null
@@ -95,26 +49,26 @@ check "no delay when disabled" below "$(milliseconds fixture_plain 20)" 200
 
 # Add, with and without a delay and a process.
 echo "+$lib:fixture_second" | sudo tee $dir/targets > /dev/null
-check "the default delay" is "$(field fixture_second delay_ns)" "$(cat $dir/default_delay_ns)"
+check "the default delay" is "$(field "$lib:fixture_second" delay_ns)" "$(cat $dir/default_delay_ns)"
 echo "+$lib:fixture_nop 5000 pid=$$" | sudo tee $dir/targets > /dev/null
-check "a process tree" is "$(field fixture_nop pid)" $$
+check "a process tree" is "$(field "$lib:fixture_nop" pid)" $$
 "$here/fixture-loop" fixture_nop 7 > /dev/null
-check "a child is in the tree" is "$(field fixture_nop hits)" 7
+check "a child is in the tree" is "$(field "$lib:fixture_nop" hits)" 7
 echo "+$lib:fixture_step 0 pid=1" | sudo tee $dir/targets > /dev/null
 "$here/fixture-loop" fixture_step 7 > /dev/null
 # This shell is below process 1, unless that is the boundary of its world.
-check "the tree of process 1" is "$(field fixture_step pid)" 1
+check "the tree of process 1" is "$(field "$lib:fixture_step" pid)" 1
 
 # Update.
 echo "=$lib:fixture_nop 50000" | sudo tee $dir/targets > /dev/null
-check "an update" is "$(field fixture_nop delay_ns)" 50000
-check "an update keeps the process" is "$(field fixture_nop pid)" $$
-check "an update keeps the counts" is "$(field fixture_nop hits)" 7
+check "an update" is "$(field "$lib:fixture_nop" delay_ns)" 50000
+check "an update keeps the process" is "$(field "$lib:fixture_nop" pid)" $$
+check "an update keeps the counts" is "$(field "$lib:fixture_nop" hits)" 7
 
 # Remove.
 echo "-$lib:fixture_nop" | sudo tee $dir/targets > /dev/null
-check "a removal" is "$(field fixture_nop hits)" ""
-check "the others stay" is "$(field fixture_second hits)" 0
+check "a removal" is "$(field "$lib:fixture_nop" hits)" ""
+check "the others stay" is "$(field "$lib:fixture_second" hits)" 0
 if [ "$(grep -c owner=module $dir/targets_list)" -eq 3 ]; then
 	echo "-*" | sudo tee $dir/targets > /dev/null
 	check "a removal of all" is "$(grep -c owner=module $dir/targets_list)" 0
@@ -137,5 +91,4 @@ sum=$(cat $dir/targets_list | md5sum)
 check "dd with small blocks" is "$(dd if=$dir/targets_list bs=3 status=none | md5sum)" "$sum"
 check "head" is "$(head -n 1 $dir/targets_list)" "$(sed -n 1p $dir/targets_list)"
 
-echo "1..$number"
-exit $failed
+finish

@@ -423,7 +423,7 @@ static void check_signature(struct sb_diagnosis *d)
 	static const char enrol[] =
 		"sudo mokutil --import /var/lib/dkms/mok.pub, reboot, choose 'Enroll MOK'\n"
 		"or turn Secure Boot off in the firmware's settings";
-	char buf[MAX_PATH], lockdown[128], enforce[8];
+	char buf[MAX_PATH], lockdown[128], enforce[8], advice[1024];
 	bool locked, known;
 
 	read_start(path_of(d, buf, "/sys/kernel/security/lockdown"), lockdown,
@@ -450,12 +450,18 @@ static void check_signature(struct sb_diagnosis *d)
 	}
 	check(d, "signature", false, "the kernel wants one (%s) and the module has none",
 	      locked ? "lockdown, as with Secure Boot" : "sig_enforce");
-	verdict(d, SB_MODULE_REFUSED,
-		"let DKMS sign it and enrol its key: sudo mokutil --import "
-		"/var/lib/dkms/mok.pub, reboot, choose 'Enroll MOK', then sudo dkms "
-		"build "
-		"--force " DKMS_NAME "\n"
-		"or turn Secure Boot off in the firmware's settings",
+	find_dkms(d);
+	/* DKMS signs what it builds where it has openssl to make a key with. */
+	snprintf(advice, sizeof(advice),
+		 "let DKMS sign it and enrol its key: sudo apt install openssl mokutil && "
+		 "sudo dkms remove " DKMS_NAME "/%s -k %s && "
+		 "sudo dkms install " DKMS_NAME "/%s -k %s && "
+		 "sudo mokutil --import /var/lib/dkms/mok.pub, "
+		 "then reboot and choose 'Enroll MOK'\n"
+		 "or turn Secure Boot off in the firmware's settings",
+		 *d->dkms_version ? d->dkms_version : "VERSION", d->release,
+		 *d->dkms_version ? d->dkms_version : "VERSION", d->release);
+	verdict(d, SB_MODULE_REFUSED, advice,
 		"Secure Boot: this kernel refuses modules that are not signed");
 }
 

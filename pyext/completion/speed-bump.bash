@@ -30,13 +30,19 @@ __speed_bump_files() {
 	mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 }
 
-# PATH, then PATH:SYMBOL; sbctl knows the symbols.
+# The libraries that the loader finds by their names.
+__speed_bump_libraries() {
+	PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | awk 'NR > 1 { print $1 }' | sort -u
+}
+
+# PATH or the name of a library, then PATH:SYMBOL; sbctl knows the symbols.
 __speed_bump_native() {
 	local i head=${cur%"${cur##*:}"}
 
 	if [[ $cur != *:* ]]; then
-		__speed_bump_files
-		compopt -o nospace
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur"
+			[[ $cur == */* ]] || compgen -W "$(__speed_bump_libraries)" -- "$cur")
+		compopt -o nospace -o filenames
 		return
 	fi
 	mapfile -t COMPREPLY < <(sbctl symbols "${cur%:*}" "${cur##*:}*" 2> /dev/null |

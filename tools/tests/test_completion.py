@@ -155,6 +155,12 @@ def test_options_of_speed_bump(complete: Complete) -> None:
         assert offered == options_of(speed_bump(command)), command
 
 
+@pytest.mark.parametrize("complete", ["bash", "zsh"], indirect=True)
+def test_native_libraries_of_speed_bump(complete: Complete) -> None:
+    offered = complete("speed-bump run --native libc.so")
+    assert any(word.rstrip(":") == "libc.so.6" for word in offered)
+
+
 def test_native_symbols_of_speed_bump(complete: Complete, library: str) -> None:
     line = f"speed-bump run --native {library}:fixture_pl"
     assert complete(line) == [f"{library}:fixture_plain"]
@@ -163,8 +169,11 @@ def test_native_symbols_of_speed_bump(complete: Complete, library: str) -> None:
 def test_current_targets(
     complete: Complete, library: str, request: pytest.FixtureRequest
 ) -> None:
-    """With the module: what there is to remove."""
+    """With the module, in guests: what there is to remove and to change."""
     sbctl = request.getfixturevalue("sbctl")
     request.getfixturevalue("device")
     sbctl("add", f"{library}:fixture_plain", "1us")
-    assert complete("sbctl remove ") == [f"{library}:fixture_plain"]
+    sbctl("add", f"{library}:fixture_step", "1us")
+    both = [f"{library}:fixture_plain", f"{library}:fixture_step"]
+    assert sorted(complete("sbctl remove ")) == both
+    assert complete(f"sbctl update {library}:fixture_s") == both[1:]
