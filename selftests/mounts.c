@@ -122,6 +122,19 @@ static void close_library(struct _test_data_mounts *self)
 	self->library = NULL;
 }
 
+/* A removal waits no longer than 0.1 s for handlers, which a busy machine can outlast. */
+static int umount_soon(const char *path)
+{
+	__u64 give_up = sb_now() + 60 * SB_S;
+
+	while (umount(path)) {
+		if (errno != EBUSY || sb_now() > give_up)
+			return -errno;
+		sb_sleep(10 * SB_MS);
+	}
+	return 0;
+}
+
 TEST_F(mounts, tmpfs_is_busy_as_long_as_a_target_is_there)
 {
 	snprintf(self->path, sizeof(self->path), "%s/libcopy.so", self->base);
@@ -131,7 +144,7 @@ TEST_F(mounts, tmpfs_is_busy_as_long_as_a_target_is_there)
 	close_library(self);
 	EXPECT_EQ(umount(self->base) ? errno : 0, EBUSY);
 	ASSERT_EQ(sb_remove(self->dev, self->target.id), 0);
-	EXPECT_EQ(umount(self->base) ? errno : 0, 0);
+	EXPECT_EQ(umount_soon(self->base), 0);
 	EXPECT_EQ(reports(self->log), 0);
 }
 
@@ -144,7 +157,7 @@ TEST_F(mounts, tmpfs_is_free_after_the_session)
 	close_library(self);
 	ASSERT_EQ(close(self->dev), 0);
 	self->dev = -1;
-	EXPECT_EQ(umount(self->base) ? errno : 0, 0);
+	EXPECT_EQ(umount_soon(self->base), 0);
 	EXPECT_EQ(reports(self->log), 0);
 }
 
@@ -220,8 +233,8 @@ TEST_F(mounts, overlay_is_busy_as_long_as_a_target_is_there)
 	close_library(self);
 	EXPECT_EQ(umount(merged) ? errno : 0, EBUSY);
 	ASSERT_EQ(sb_remove(self->dev, self->target.id), 0);
-	EXPECT_EQ(umount(merged) ? errno : 0, 0);
-	EXPECT_EQ(umount(self->base) ? errno : 0, 0);
+	EXPECT_EQ(umount_soon(merged), 0);
+	EXPECT_EQ(umount_soon(self->base), 0);
 	EXPECT_EQ(reports(self->log), 0);
 }
 
