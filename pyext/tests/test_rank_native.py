@@ -15,8 +15,10 @@ from ranking import Ranked, check_labels, check_pairs
 
 # Times so long that the switches of a slow guest are short beside them.
 SCALE = "3"
+# Less than would be chosen, to have pairs soon.
+WINDOW = ("--window", "100ms")
 # Seconds.
-BUDGETS = (20, 40, 80)
+BUDGETS = (10, 20, 40)
 
 
 def options(*functions):
@@ -31,9 +33,8 @@ def options(*functions):
 def test_functions_of_c_are_ranked(tmp_path):
     targets, path = options("f", "g", "h")
     truth = dict.fromkeys("fgh", "linear")
-    ranked = check_labels(
-        tmp_path, targets, [path, "serial", SCALE], truth, budgets=BUDGETS
-    )
+    command = [path, "serial", SCALE]
+    ranked = check_labels(tmp_path, targets, command, truth, *WINDOW, budgets=BUDGETS)
     check_pairs(ranked.record)
     for name, f in ranked.functions.items():
         assert f["function"] == f"{path}:{name}"
@@ -45,7 +46,8 @@ def test_functions_of_c_are_ranked(tmp_path):
 def test_a_stage_of_c_that_is_hidden(tmp_path):
     targets, path = options("cpu", "record")
     truth = {"cpu": "hinge", "record": "linear"}
-    check_labels(tmp_path, targets, [path, "stages", SCALE], truth, budgets=BUDGETS)
+    command = [path, "stages", SCALE]
+    check_labels(tmp_path, targets, command, truth, *WINDOW, budgets=BUDGETS)
 
 
 @pytest.mark.ranks_native

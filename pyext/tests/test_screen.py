@@ -101,3 +101,18 @@ def test_what_screening_leaves_goes_on_the_busiest_first():
     order.sort(key=experiment._urgency)
     assert [f.name for f in order[:2]] == ["m:f95", "m:f94"]
     assert [f.name for f in order[-2:]] == ["m:f96", "m:f3"]
+
+
+def test_of_a_few_the_seed_alone_says_who_is_next():
+    names = [f"m:f{i}" for i in range(5)]
+    writer = Writer({}, None)
+    experiment = Experiment(
+        Runner(["x"]), [], Progress(), Options(), writer, Ticker(io.StringIO())
+    )
+    samples = {"m:f0": 1, "m:f4": 90}
+    calls = dict.fromkeys(names, 100)
+    writer.census(Census(0, 1, 10**9, 100, calls, 100, samples, "stack samples"))
+    for name in names:
+        experiment._add(name)
+    order = sorted(experiment.functions.values(), key=experiment._urgency)
+    assert [f.name for f in order] == names

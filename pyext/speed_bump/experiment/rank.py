@@ -492,13 +492,15 @@ class Experiment:
         """
         first = min(function.made // (2 * PAIRS_AT_LEVEL), 1)
         finding = self._verdict.of(function.name) if self._verdict else None
-        busy = self._busy_share(function.name)
+        # Of a few each has its turn, and the seed alone says when.
+        many = len(self.functions) > MOST_SINGLE
+        busy = self._busy_share(function.name) if many else 1.0
         most = busy or 1.0
         if finding and finding.headroom:
             most = finding.headroom.high
         elif finding and finding.criticality:
             most = finding.criticality.high
-        if len(self.functions) > MOST_SINGLE and busy < SMALL * self._busiest():
+        if many and busy < SMALL * self._busiest():
             first = 2
         return (first, -most)
 
