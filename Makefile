@@ -5,7 +5,7 @@
 prefix ?= /usr/local
 
 .PHONY: all demo check check-all check-debug check-pythons check-sanitize check-packages \
-	build deb bench install module help
+	build deb bench bench-rank install module help
 
 all: build
 
@@ -20,12 +20,13 @@ help:
 	@echo 'make build    libsb, sbctl and the unit tests in build/'
 	@echo 'make deb      Debian packages for 12, 13 and unstable in build/deb/'
 	@echo '              RELEASES="12 13": these alone, as with check-packages'
-	@echo 'make bench    what a hit costs, beside the floor'
+	@echo 'make bench    what a hit costs, beside the floor; then bench-rank'
+	@echo 'make bench-rank   how often rank is right (long; RUNS=1: ten minutes)'
 	@echo 'make module   the kernel module for the running kernel'
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check check-all check-debug check-pythons check-sanitize build bench:
+demo check check-all check-debug check-pythons check-sanitize build bench bench-rank:
 	@build-aux/$@
 
 deb check-packages:

@@ -428,12 +428,12 @@ static void measure_kills(void)
 	struct sb_session *session = session_open();
 	double took[KILLS];
 
-	/* From a moment after its start to two seconds in, each point 1.5 times later. */
+	/* From a moment after its start to nearly its end, each point 1.62 times later. */
 	for (int i = 0; i < KILLS; i++) {
 		double point = 0.9 * MS;
 
 		for (int k = 0; k < i; k++)
-			point *= 1.5;
+			point *= 1.62;
 		took[i] = time_of_kill(session, (uint64_t)point);
 	}
 	printf("\nSIGKILL in a delay of 10 s, median: %.2f ms\n", median(took, KILLS));

@@ -83,7 +83,7 @@ def callback(object_: object) -> Way:
     return begin, end
 
 
-def empty_callback() -> object:
+def empty() -> types.ModuleType:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"empty{sysconfig.get_config_var('EXT_SUFFIX')}"
         source = Path(__file__).with_name("empty.c")
@@ -94,7 +94,12 @@ def empty_callback() -> object:
         assert spec and spec.loader
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    return module.Callback()
+    return module
+
+
+def profiled() -> Way:
+    profile = empty().profile
+    return lambda: profile(True), lambda: profile(False)
 
 
 def take_turns(
@@ -131,7 +136,7 @@ def matched() -> None:
         "unmatched": slowed(UNMATCHED, 0),
     }
     if MONITORING:
-        ways["empty"] = callback(empty_callback())
+        ways["empty"] = callback(empty().Callback())
     ns = take_turns(ways, lambda: call(2000), blocks=101)
     more = {name: ns[name] - ns["bare"] for name in ns}
     row("bare call", f"{ns['bare']:.1f} ns")
@@ -193,6 +198,8 @@ def real_work() -> Callable[[], float]:
 def unmatched_work() -> None:
     limit = 1.03 if MONITORING else 1.12 if sys.version_info >= (3, 11) else 1.05
     ways = {"bare": bare(), "unmatched": slowed(UNMATCHED, 0)}
+    if not MONITORING:
+        ways["profiled"] = profiled()
     for name, work in (
         ("unmatched: many small functions", many_small_functions()),
         ("unmatched: the standard library at work", real_work()),
@@ -206,6 +213,9 @@ def unmatched_work() -> None:
             f"{limit}" if counts else "",
             round(ratio, 2) <= limit if counts else None,
         )
+        if not MONITORING:
+            other = ns["profiled"] / ns["bare"]
+            row("with an empty C profile function instead", f"{other:.3f}")
 
 
 def first_sight() -> None:
@@ -268,7 +278,7 @@ def delay_errors() -> None:
 
 
 def threads() -> None:
-    """Both ways take turns, so that what two threads pay for the GIL anyway is seen."""
+    """What two threads cost each other, beside what the GIL alone makes them pay."""
 
     def work(calls: int) -> None:
         for _ in range(calls):
@@ -285,27 +295,31 @@ def threads() -> None:
             thread.join()
         return (time.perf_counter_ns() - begin) / calls
 
+    ways = {
+        "bare": (bare(), 1_000_000),
+        "0 ns delay": (slowed(["*:work", "__main__:function"], 0), 500_000),
+        "1,000 ns delay": (slowed(["__main__:function"], 1000), 40_000),
+    }
+    found: dict[tuple[str, int], list[float]] = {}
+    for _ in range(15):
+        for name, ((begin, end), calls) in ways.items():
+            begin()
+            for count in (1, 2):
+                found.setdefault((name, count), []).append(in_threads(count, calls))
+            end()
+    ns = {which: statistics.median(times) for which, times in found.items()}
+    ratios = {name: ns[name, 2] / ns[name, 1] for name in ways}
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-    for name, way, calls in (
-        ("bare", bare(), 1_000_000),
-        ("0 ns delay", slowed(["*:work", "__main__:function"], 0), 500_000),
-        ("1,000 ns delay", slowed(["__main__:function"], 1000), 40_000),
-    ):
-        found: dict[int, list[float]] = {1: [], 2: []}
-        begin, end = way
-        begin()
-        for _ in range(9):
-            for count, times in found.items():
-                times.append(in_threads(count, calls))
-        end()
-        ratio = statistics.median(found[2]) / statistics.median(found[1])
-        counts = gil and name != "bare"
-        row(
-            f"two threads, a call ({name}), of one's time",
-            f"{ratio:.3f}",
-            "1.03" if counts else "",
-            round(ratio, 2) <= 1.03 if counts else None,
-        )
+    for name, ratio in ratios.items():
+        row(f"two threads, a call ({name}), of one's time", f"{ratio:.3f}")
+        if name != "bare":
+            more = ratio / ratios["bare"]
+            row(
+                "the same, of bare Python's",
+                f"{more:.3f}",
+                "1.03" if gil else "",
+                round(more, 2) <= 1.03 if gil else None,
+            )
 
 
 def start_up() -> None:

@@ -7,6 +7,9 @@ those with the right label, both of the runs that gave an answer; "silent" the o
 which said inconclusive; "WRONG" the answers with another label. "order" counts the runs
 in which functions that matter more came first.
 
+``--native PATH`` is of the programs of native.c, with native targets: as root, where
+delays in native functions are possible.
+
 ``--load N`` keeps N processes busy meanwhile: then silence is right, and a wrong label is
 as wrong as ever. Exit status 1: a label was wrong, or an interval missed, in more than
 one run of ten; or, without --load, a function was silent in half of the runs or more.
@@ -22,9 +25,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from truth import HINGE, PROGRAMS, Program, Truth
+from truth import HINGE, NATIVE, PROGRAMS, Program, Truth
 
 HERE = pathlib.Path(__file__).parent
 # What is done by construction is done to this part, by a clock and a scheduler.
@@ -60,17 +63,28 @@ class Tally:
         self.labels += found["shape"] == truth.shape
 
 
-def once(program: Program, budget: str, seed: int) -> tuple[dict, str]:
+def command_of(program: Program, options: argparse.Namespace) -> list[str]:
+    """What rank is told: the functions, what a unit is, and the program."""
+    if not options.native:
+        targets = [w for f in program.functions for w in ("-t", f"__main__:{f}")]
+        programs = str(HERE / "programs.py")
+        return [*targets, "--", sys.executable, programs, program.name, "100000"]
+    path = options.native
+    targets = [w for f in program.functions for w in ("--native", f"{path}:{f}")]
+    scale = f"{options.scale:g}"
+    return [*targets, "--progress", f"{path}:unit_done", "--", path, program.name, scale]
+
+
+def once(program: Program, options: argparse.Namespace, seed: int) -> tuple[dict, str]:
     """Functions by name, in order; and what was said where there is nothing."""
-    patterns = [w for f in program.functions for w in ("-t", f"__main__:{f}")]
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
     with tempfile.TemporaryDirectory() as directory:
+        pairs = f"{options.keep or directory}/{program.name}-{seed}.jsonl"
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "speed_bump", "rank", *patterns),
-                *("--budget", budget, "--seed", str(seed), "-o", f"{directory}/pairs"),
-                *("--json", f"{directory}/json", "--", sys.executable),
-                *(str(HERE / "programs.py"), program.name, "100000"),
+                *(sys.executable, "-m", "speed_bump", "rank", "--seed", str(seed)),
+                *("--budget", options.budget, "-o", pairs, "--json", f"{directory}/json"),
+                *command_of(program, options),
             ],
             env=environ,
             capture_output=True,
@@ -83,6 +97,13 @@ def once(program: Program, budget: str, seed: int) -> tuple[dict, str]:
             return {}, done.stderr
     functions = json.loads(text)["functions"]
     return {f["function"].rpartition(":")[2]: f for f in functions}, ""
+
+
+def truth_of(truth: Truth, options: argparse.Namespace) -> Truth:
+    """With the times of native programs, which may be longer."""
+    if not options.native or truth.slack_us is None:
+        return truth
+    return replace(truth, slack_us=truth.slack_us * options.scale)
 
 
 def in_order(program: Program, functions: dict) -> bool | None:
@@ -102,11 +123,11 @@ def measure(program: Program, options: argparse.Namespace) -> bool:
     tallies = {name: Tally() for name in program.functions}
     ordered = asked = 0
     for run in range(options.runs):
-        functions, said = once(program, options.budget, options.seed + run)
+        functions, said = once(program, options, options.seed + run)
         if said:
             sys.stderr.write(f"{program.name}, run {run + 1}: {said}")
         for name, tally in tallies.items():
-            tally.add(program.functions[name], functions.get(name))
+            tally.add(truth_of(program.functions[name], options), functions.get(name))
             if options.verbose and name in functions:
                 f = functions[name]
                 sys.stderr.write(
@@ -151,11 +172,21 @@ def main() -> int:
     parser.add_argument("--budget", default="30s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--load", type=int, default=0, metavar="N")
+    parser.add_argument("--keep", metavar="DIR", help="keep the pairs of all runs there")
+    parser.add_argument(
+        "--native", metavar="PATH", help="programs of native.c, which is there compiled"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="their times, so many times as long"
+    )
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.program) - set(names):
         parser.error(f"no program {', '.join(unknown)}: {', '.join(names)}")
-    chosen = [p for p in PROGRAMS if p.name in (options.program or names)]
+    known = NATIVE if options.native else [p.name for p in PROGRAMS]
+    chosen = [p for p in PROGRAMS if p.name in (options.program or known)]
+    if options.keep:
+        os.makedirs(options.keep, exist_ok=True)
     print(
         f"{'program':16} {'function':14} runs    holds    label silent  WRONG   order",
         flush=True,

@@ -223,9 +223,17 @@ def quick() -> None:
     wait(0.002)
 
 
+def quick_too() -> None:
+    wait(0.002)
+
+
 def barrier(until: float) -> None:
-    """Three that wait for one another, one of them late."""
-    workers = Workers(straggler, quick, quick)
+    """Three that wait for one another, one of them late.
+
+    The two others are different functions: a delay in both at once, beside the straggler,
+    would want three CPUs.
+    """
+    workers = Workers(straggler, quick, quick_too)
     while now() < until:
         workers.together()
         speed_bump.progress()

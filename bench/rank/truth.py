@@ -64,10 +64,9 @@ PROGRAMS = (
         (("left_branch", "right_branch"),),
         parallel=("left_branch", "right_branch"),
     ),
-    # Two are delayed at once, so what is delivered is twice what each may take.
     Program(
         "barrier",
-        {"straggler": SERIAL, "quick": hidden(4000)},
+        {"straggler": SERIAL, "quick": hidden(2000)},
         (("straggler",), ("quick",)),
     ),
     Program(
@@ -83,3 +82,6 @@ PROGRAMS = (
     Program("tick", {"step": hidden(3000)}, (("step",),)),
     Program("shams", {"record": SERIAL, "aside": hidden()}, (("record",), ("aside",))),
 )
+
+# Those that are in native.c too.
+NATIVE = ("serial", "stages", "fork_join", "lock", "tick")

@@ -78,6 +78,15 @@ struct {
 
 const volatile __u32 cpu_count = 1;
 
+/*
+ * Whether kernel memory may be read: under lockdown of kind "confidentiality" it may not.
+ * Pointers of the kernel's own types can be followed there all the same, but for each that
+ * is the verifier searches all of those types, and that takes longer than the rest.
+ */
+const volatile bool may_read = true;
+
+#define LOOK(read, follow) (may_read ? (read) : (follow))
+
 static __always_inline struct sb_bpf_control *get_control(void)
 {
 	__u32 zero = 0;
@@ -142,13 +151,10 @@ int sb_fork(__u64 *ctx)
 	return 0;
 }
 
-/*
- * Whether no thread of its process is left. Pointers are followed by reading: for each
- * that is followed by itself the verifier searches all of the kernel's types.
- */
+/* Whether no thread of its process is left. */
 static __always_inline bool is_dead(struct task_struct *task)
 {
-	return !BPF_CORE_READ(task, signal, live.counter);
+	return !LOOK(BPF_CORE_READ(task, signal, live.counter), task->signal->live.counter);
 }
 
 static long leave(__u32 tree, __u32 *tgid)
@@ -177,43 +183,13 @@ int sb_exit(__u64 *ctx)
 	return 0;
 }
 
-/* The entry of @pid for namespaces of depth @level. Pointers of the kernel are read as
- * numbers: the verifier does not let anybody reckon with its own. */
-static __always_inline struct upid read_number(struct pid *pid, __u32 level)
-{
-	struct upid number = {};
-
-	bpf_probe_read_kernel(&number, sizeof(number),
-			      (void *)((__u64)pid + bpf_core_field_offset(pid->numbers) +
-				       level * bpf_core_type_size(struct upid)));
-	return number;
-}
-
-/* The number of @task in the pid namespace of the one who reads; 0: not visible there. */
-static __always_inline int number_of(struct task_struct *task)
-{
-	struct task_struct *reader = bpf_get_current_task_btf();
-	struct pid *own = BPF_CORE_READ(reader, thread_pid);
-	struct pid *pid = BPF_CORE_READ(task, thread_pid);
-	__u32 level = BPF_CORE_READ(own, level);
-	struct upid mine, theirs;
-
-	if (!own || !pid || level > BPF_CORE_READ(pid, level))
-		return 0;
-	mine = read_number(own, level);
-	theirs = read_number(pid, level);
-	return mine.ns == theirs.ns ? theirs.nr : 0;
-}
-
+/* The walk has been told whom to look at: nobody else comes along. */
 static __always_inline void find(struct sb_bpf_control *control, struct task_struct *task)
 {
-	if (number_of(task) != control->walk_nr)
-		return;
 	if (is_dead(task))
 		return;
 	control->walk_pid = task->pid;
 	control->walk_tgid = task->tgid;
-	control->walk_tgid_nr = number_of(BPF_CORE_READ(task, group_leader));
 	control->walk_start = task->start_time;
 	control->walk_found = 1;
 }
@@ -230,11 +206,12 @@ struct descent {
 static long look_above(__u32 i, struct descent *descent)
 {
 	struct task_struct *task = descent->task;
-	struct task_struct *parent = BPF_CORE_READ(task, real_parent);
+	struct task_struct *parent = LOOK(BPF_CORE_READ(task, real_parent),
+					  task->real_parent);
 
 	if (!parent || parent == task)
 		return 1;
-	if (tree_has(descent->tree, BPF_CORE_READ(parent, tgid))) {
+	if (tree_has(descent->tree, LOOK(BPF_CORE_READ(parent, tgid), parent->tgid))) {
 		descent->is_below = true;
 		return 1;
 	}
@@ -248,8 +225,9 @@ static long look_above(__u32 i, struct descent *descent)
  */
 static __always_inline bool is_below(__u32 tree, struct task_struct *task)
 {
-	/* Read, as those above: one kind of pointer for the verifier. */
-	struct descent descent = { .task = BPF_CORE_READ(task, group_leader),
+	/* Come by as those above: one kind of pointer for the verifier. */
+	struct descent descent = { .task = LOOK(BPF_CORE_READ(task, group_leader),
+						task->group_leader),
 				   .tree = tree };
 
 	bpf_loop(GENERATIONS, look_above, &descent, 0);
@@ -390,7 +368,8 @@ static __always_inline bool has_to_go(void)
 static __always_inline bool has_to_stop(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	unsigned long pending = BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]);
+	unsigned long pending = LOOK(BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]),
+				     task->signal->shared_pending.signal.sig[0]);
 
 	return pending & SIGNAL_BIT(SIGSTOP);
 }

@@ -50,18 +50,6 @@ struct signal_struct {
 	struct sigpending shared_pending;
 } CORE;
 
-struct pid_namespace;
-
-struct upid {
-	int nr;
-	struct pid_namespace *ns;
-} CORE;
-
-struct pid {
-	unsigned int level;
-	struct upid numbers[1];
-} CORE;
-
 struct task_struct {
 	int pid;
 	int tgid;
@@ -69,7 +57,6 @@ struct task_struct {
 	__u64 start_time;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
-	struct pid *thread_pid;
 	struct signal_struct *signal;
 	struct sigpending pending;
 } CORE;

@@ -35,7 +35,7 @@ struct sb_bpf_tree {
 
 enum sb_bpf_walk {
 	SB_BPF_WALK_NONE = 0, /* only who it is that reads */
-	SB_BPF_WALK_FIND = 1, /* the task with number walk_nr in the reader's pid namespace */
+	SB_BPF_WALK_FIND = 1, /* the only task that is walked over */
 	SB_BPF_WALK_TREE = 2, /* who is below a member of walk_tree becomes one */
 };
 
@@ -64,11 +64,9 @@ struct sb_bpf_control {
 	/* Question and answer of the walk over tasks. */
 	__u32 walk; /* enum sb_bpf_walk */
 	__u32 walk_tree;
-	__s32 walk_nr;
 	__u32 walk_found;
 	__u32 walk_pid;
 	__u32 walk_tgid;
-	__s32 walk_tgid_nr;
 	__u32 walk_added;
 	__u32 walk_reader; /* tgid of who reads */
 	__u32 unused;

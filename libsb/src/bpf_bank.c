@@ -206,6 +206,7 @@ static int set_sizes(struct delay_bpf *skeleton, const struct sb_bpf_bank_option
 	size_t pages = opts->label_room / SB_BPF_LABEL_PAGE + 1;
 
 	skeleton->rodata->cpu_count = cpus;
+	skeleton->rodata->may_read = opts->kernel->may_read;
 	return bpf_map__set_max_entries(skeleton->maps.sb_slots, opts->capacity) ||
 	       bpf_map__set_max_entries(skeleton->maps.sb_stats, opts->capacity * cpus) ||
 	       bpf_map__set_max_entries(skeleton->maps.sb_labels, pages);

@@ -80,6 +80,27 @@ static int load_nothing(void)
 			     &opts);
 }
 
+/* Whether a program may call what reads kernel memory. */
+static bool may_read(void)
+{
+	static const struct bpf_insn insns[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_1,
+		  .src_reg = BPF_REG_10 },
+		{ .code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_1, .imm = -8 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_2, .imm = 8 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_3 },
+		{ .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_probe_read_kernel },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	int prog = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "sb_read", "Dual MIT/GPL", insns,
+				 sizeof(insns) / sizeof(insns[0]), NULL);
+
+	if (prog >= 0)
+		close(prog);
+	return prog >= 0;
+}
+
 /* No file lies at "/": where the kernel says so it has understood the question. */
 static void look_for_multi(struct sb_bpf_kernel *kernel, int prog)
 {
@@ -128,7 +149,21 @@ static int explain_load(struct sb_error *err)
 				    strerror(errno));
 	return sb_error_set(err, EOPNOTSUPP,
 			    "this kernel (%s) has no uprobe programs that may sleep: Linux "
-			    "6.0 and later have them",
+			    "6.1 and later have all that is needed",
+			    name.release);
+}
+
+/* 6.0 has no walk over one task alone, and does not say so: it walks over all. */
+static int refuse_6_0(struct sb_error *err)
+{
+	struct utsname name;
+	unsigned int minor;
+
+	if (uname(&name) || sscanf(name.release, "6.%u", &minor) != 1 || minor)
+		return 0;
+	return sb_error_set(err, EOPNOTSUPP,
+			    "this kernel (%s) has no BPF iterator over one task: Linux 6.1 "
+			    "and later have all that is needed",
 			    name.release);
 }
 
@@ -146,6 +181,9 @@ int sb_bpf_kernel_probe(struct sb_bpf_kernel *kernel, struct sb_error *err)
 		return explain_load(err);
 	look_for_multi(kernel, prog);
 	close(prog);
+	if (refuse_6_0(err))
+		return -1;
+	kernel->may_read = may_read();
 	if (access(BTF_FILE, R_OK))
 		return sb_error_set(err, EOPNOTSUPP,
 				    "this kernel has no description of itself "

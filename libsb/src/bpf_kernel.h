@@ -9,6 +9,7 @@
 struct sb_bpf_kernel {
 	bool has_multi; /* uprobe_multi, 6.6: many breakpoints in one link */
 	bool has_multi_pid; /* in which the pid is that of a process, 6.10 */
+	bool may_read; /* kernel memory: not under lockdown of kind "confidentiality" */
 	int uprobe_type; /* of perf events */
 };
 

@@ -15,11 +15,17 @@
 #include "bpf_scope.h"
 #include "delay.skel.h"
 
-/* Have a program look at every task of the machine: @bank->control says for what. */
-static int walk(struct sb_bpf_bank_own *bank)
+/*
+ * Have a program look at every task of the machine, or at the one with the number @tid in
+ * this process' pid namespace: @bank->control says for what.
+ */
+static int walk(struct sb_bpf_bank_own *bank, pid_t tid)
 {
+	union bpf_iter_link_info info = { .task.tid = tid };
+	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info,
+		    .link_info_len = sizeof(info));
 	struct bpf_link *link =
-		bpf_program__attach_iter(bank->skeleton->progs.sb_walk, NULL);
+		bpf_program__attach_iter(bank->skeleton->progs.sb_walk, &opts);
 	int fd = link ? bpf_iter_create(bpf_link__fd(link)) : -1, ret = -1;
 	char byte;
 
@@ -40,9 +46,8 @@ static int find(struct sb_bpf_bank_own *bank, pid_t nr)
 	struct sb_bpf_control *control = bank->control;
 
 	control->walk = SB_BPF_WALK_FIND;
-	control->walk_nr = nr;
 	control->walk_found = 0;
-	if (nr > 0 && walk(bank))
+	if (nr > 0 && walk(bank, nr))
 		return -1;
 	if (control->walk_found)
 		return 0;
@@ -50,12 +55,33 @@ static int find(struct sb_bpf_bank_own *bank, pid_t nr)
 	return -1;
 }
 
+/* The process of the task @tid, both by their numbers for this process; -1: it is gone. */
+static pid_t process_of(const struct sb_bpf_control *control, pid_t tid)
+{
+	char path[64], line[256];
+	pid_t tgid = -1;
+	FILE *file;
+
+	if (control->walk_pid == control->walk_tgid)
+		return tid;
+	snprintf(path, sizeof(path), "/proc/%d/status", tid);
+	file = fopen(path, "re");
+	while (file && tgid < 0 && fgets(line, sizeof(line), file))
+		if (sscanf(line, "Tgid: %d", &tgid) != 1)
+			tgid = -1;
+	if (file)
+		fclose(file);
+	if (tgid < 0)
+		errno = ESRCH;
+	return tgid;
+}
+
 int sb_bpf_scope_own(struct sb_bpf_bank_own *bank)
 {
 	struct delay_bpf *skeleton = bank->skeleton;
 
 	bank->control->walk = SB_BPF_WALK_NONE;
-	if (walk(bank))
+	if (walk(bank, getpid()))
 		return -1;
 	bank->control->owner = bank->control->walk_reader;
 	skeleton->links.sb_exit = bpf_program__attach(skeleton->progs.sb_exit);
@@ -128,20 +154,20 @@ static int build(struct sb_bpf_bank_own *bank, uint32_t tree)
 	control->walk_tree = tree;
 	do {
 		control->walk_added = 0;
-		if (walk(bank))
+		if (walk(bank, 0))
 			return -1;
 	} while (control->walk_added);
 	return 0;
 }
 
-static int tree_make(struct sb_bpf_bank_own *bank, uint32_t number)
+static int tree_make(struct sb_bpf_bank_own *bank, uint32_t number, pid_t nr)
 {
 	struct sb_bpf_control *control = bank->control;
 	struct sb_bpf_tree *tree = &control->tree[number];
 
 	*tree = (struct sb_bpf_tree){ .root = control->walk_tgid,
 				      .root_start = control->walk_start,
-				      .nr = control->walk_tgid_nr };
+				      .nr = nr };
 	if (follow(bank) || clear_members(bank, number))
 		return -1;
 	if (number >= control->trees)
@@ -176,7 +202,7 @@ static int tree_get(struct sb_bpf_bank_own *bank, struct sb_bpf_scope *scope)
 		errno = ENOSPC;
 		return -1;
 	}
-	if (tree_make(bank, unused))
+	if (tree_make(bank, unused, scope->nr))
 		return -1;
 	control->tree[unused].references = 1;
 	scope->id = unused;
@@ -231,17 +257,17 @@ int sb_bpf_scope_get(struct sb_bpf_bank_own *bank, const struct sb_target_option
 		errno = EINVAL;
 		return -1;
 	case SB_SCOPE_TREE:
-		if (find(bank, opts->scope_id) || tree_get(bank, scope))
+		if (find(bank, opts->scope_id))
 			return -1;
-		scope->nr = bank->control->walk_tgid_nr;
-		return 0;
+		scope->nr = process_of(bank->control, opts->scope_id);
+		return scope->nr < 0 ? -1 : tree_get(bank, scope);
 	case SB_SCOPE_THREAD:
 		if (find(bank, opts->scope_id))
 			return -1;
 		scope->id = bank->control->walk_pid;
 		scope->start = bank->control->walk_start;
-		scope->pid = bank->control->walk_tgid_nr;
-		return 0;
+		scope->pid = process_of(bank->control, opts->scope_id);
+		return scope->pid < 0 ? -1 : 0;
 	case SB_SCOPE_CGROUP:
 		return cgroup_get(opts->scope_id, scope);
 	}

@@ -7,37 +7,8 @@
 
 #include "error.h"
 #include "options.h"
-#include "site_table.h"
+#include "site_hit.h"
 #include "spin.h"
-
-/*
- * A site as its process holds it. The policy is here and not in shared memory,
- * since no other process needs it; from outside a site is ruled by the controls of
- * its function and of its target.
- *
- * @where says which slot the site counts in: the generation of processes in the
- * upper half and the index in the lower. A fork makes a new generation, and the
- * first hit in it gets a slot of its own for the child. One word, so that a hit
- * needs one comparison and threads that come first together settle it by one
- * compare-and-swap.
- */
-struct sb_site {
-	_Alignas(SITE_LINE) _Atomic uint64_t where;
-	struct sb_site_table *table;
-	struct site_control *function;
-	struct site_control *target;
-	_Atomic uint64_t delay_ns;
-	_Atomic uint64_t due; /* the next hit to be delayed where every > 1 */
-	_Atomic uint32_t every;
-	_Atomic uint32_t state; /* never SITE_OWN */
-
-	_Atomic uint64_t start_ns;
-	_Atomic uint64_t end_ns;
-	uint32_t function_index;
-	uint32_t target_number;
-	uint32_t hash;
-	enum sb_site_kind kind;
-};
 
 /*
  * Sites by name: open addressing, at most half full. A search takes no lock, so
@@ -49,12 +20,75 @@ struct site_index {
 	struct sb_site *_Atomic sites[];
 };
 
-#define load(object)	    atomic_load_explicit(object, memory_order_relaxed)
-#define store(object, with) atomic_store_explicit(object, with, memory_order_relaxed)
-
 /* Guards the additions to the indices of all tables, and is held over a fork. */
 static pthread_mutex_t index_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic uint32_t generation = 1;
+_Atomic uint32_t site_generation = 1;
+_Atomic uint64_t site_epoch = 1;
+
+/* ----------------------------------------------------- counters of threads */
+
+/*
+ * Lines 1 to SITE_STRIPES - 1 of every slot belong to one thread each, for as long as it
+ * lives; all further threads count in line 0, together. Where a hook asks for that.
+ */
+_Thread_local uint32_t site_line __attribute__((tls_model("initial-exec")));
+_Thread_local size_t site_line_offset __attribute__((tls_model("initial-exec")));
+static _Atomic uint32_t lines_taken = 1;
+static pthread_key_t line_key;
+static bool have_line_key;
+
+/* What the thread counted is seen by the next one that has its line. */
+static void give_line_back(void *value)
+{
+	site_line = SITE_LINE_SHARED;
+	site_line_offset = 0;
+	atomic_fetch_and_explicit(&lines_taken, ~(UINT32_C(1) << (uintptr_t)value),
+				  memory_order_release);
+}
+
+static void make_line_key(void)
+{
+	have_line_key = !pthread_key_create(&line_key, give_line_back);
+}
+
+/* Whoever unloads this library takes give_line_back() away. */
+static __attribute__((destructor)) void delete_line_key(void)
+{
+	if (have_line_key)
+		pthread_key_delete(line_key);
+}
+
+uint32_t site_take_line(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	uint32_t taken = load(&lines_taken), line;
+
+	pthread_once(&once, make_line_key);
+	site_line = SITE_LINE_SHARED;
+	do {
+		line = (uint32_t)__builtin_ctz(~taken);
+		if (!have_line_key || line >= SITE_STRIPES)
+			return site_line;
+	} while (!atomic_compare_exchange_weak_explicit(&lines_taken, &taken,
+							taken | UINT32_C(1) << line,
+							memory_order_acquire,
+							memory_order_relaxed));
+	if (pthread_setspecific(line_key, (void *)(uintptr_t)line))
+		give_line_back((void *)(uintptr_t)line);
+	else
+		site_line = line;
+	if (site_line == line)
+		site_line_offset = offsetof(struct site_slot, counters[line]);
+	return site_line;
+}
+
+/* Of all threads only this one is left. */
+static void thread_lines_after_fork(void)
+{
+	bool mine = site_line && site_line != SITE_LINE_SHARED;
+
+	store(&lines_taken, mine ? 1 | UINT32_C(1) << site_line : 1);
+}
 
 static void before_fork(void)
 {
@@ -68,7 +102,9 @@ static void after_fork_parent(void)
 
 static void after_fork_child(void)
 {
-	store(&generation, load(&generation) + 1);
+	thread_lines_after_fork();
+	store(&site_generation, load(&site_generation) + 1);
+	atomic_fetch_add(&site_epoch, 1);
 	pthread_mutex_unlock(&index_lock);
 }
 
@@ -122,10 +158,9 @@ static void publish_slot(struct sb_site_table *table, uint32_t index,
 }
 
 /* The first hit of a child: count from zero, in a slot of its own. */
-static __attribute__((noinline, cold)) uint64_t adopt(struct sb_site *site,
-						      uint64_t where)
+uint64_t site_adopt(struct sb_site *site, uint64_t where)
 {
-	uint64_t mine = (uint64_t)load(&generation) << 32;
+	uint64_t mine = (uint64_t)load(&site_generation) << 32;
 	uint32_t index = take_slot(site->table, site);
 	struct site_slot *slots = site->table->slots;
 
@@ -142,15 +177,6 @@ static __attribute__((noinline, cold)) uint64_t adopt(struct sb_site *site,
 	}
 	/* Another thread was faster. The slot stays unused. */
 	return where;
-}
-
-static inline struct site_slot *slot_of(struct sb_site *site)
-{
-	uint64_t where = atomic_load_explicit(&site->where, memory_order_acquire);
-
-	if (__builtin_expect(where >> 32 != load(&generation), 0))
-		where = adopt(site, where);
-	return &site->table->slots[(uint32_t)where];
 }
 
 /*
@@ -234,43 +260,54 @@ static __attribute__((noinline)) void stamp(struct site_counters *counters)
 	store(&counters->last_ns, sb_clock_monotonic(sb_clock_poll()));
 }
 
-void sb_site_hit(struct sb_site *site, uint64_t entry)
+uint64_t site_count_atomic(struct sb_site *site, struct site_slot *slot,
+			   struct site_counters **counters)
 {
-	struct site_slot *slot = slot_of(site);
-	struct site_counters *counters = &slot->counters[0];
-	uint64_t hit = 0, delay;
-	uint32_t state;
+	/* Only one counter can tell which hit is the Nth. */
+	if (load(&site->every) <= 1)
+		*counters = stripe_of(slot);
+	return atomic_fetch_add_explicit(&(*counters)->hits, 1, memory_order_relaxed) + 1;
+}
 
-	if (__builtin_expect(!load(&site->table->concurrent), 1)) {
-		hit = load(&counters->hits) + 1;
-		store(&counters->hits, hit);
-	} else {
-		/* Only one counter can tell which hit is the Nth. */
-		if (load(&site->every) <= 1)
-			counters = stripe_of(slot);
-		hit = atomic_fetch_add_explicit(&counters->hits, 1,
-						memory_order_relaxed) +
-		      1;
-	}
-	if (!load(&site->table->header->enabled))
-		return;
-	state = load(&site->function->state);
-	if (__builtin_expect(state & SITE_STAMP, 0)) {
-		stamp(counters);
-		state &= ~SITE_STAMP;
-	}
+static uint32_t state_of(const struct sb_site *site)
+{
+	uint32_t state = load(&site->function->state) & ~SITE_STAMP;
+
 	if (state == SITE_OWN)
 		state = load(&site->target->state);
-	if (state == SITE_OWN)
-		state = load(&site->state);
-	if (state != SITE_ON && state != SITE_SLEEP)
-		return;
-	delay = load(&site->function->delay);
+	return state == SITE_OWN ? load(&site->state) : state;
+}
+
+static uint64_t delay_of(const struct sb_site *site)
+{
+	uint64_t delay = load(&site->function->delay);
+
 	if (!delay)
 		delay = load(&site->target->delay);
-	delay = delay ? delay - 1 : load(&site->delay_ns);
+	return delay ? delay - 1 : load(&site->delay_ns);
+}
+
+void site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+		   uint64_t hit)
+{
+	/* What is read after this is at least as new. */
+	uint64_t changes = atomic_load_explicit(site->changes, memory_order_acquire);
+	bool enabled = load(&site->table->header->enabled);
+	bool stamped = enabled && load(&site->function->state) & SITE_STAMP;
+	uint32_t state = enabled ? state_of(site) : SITE_OFF;
+	uint64_t delay = state == SITE_ON || state == SITE_SLEEP ? delay_of(site) : 0;
+
+	if (__builtin_expect(stamped, 0))
+		stamp(counters);
 	if (delay)
 		delay_hit(site, counters, entry, hit, state, delay);
+	else if (!stamped)
+		store(&site->quiet, changes);
+}
+
+void sb_site_hit(struct sb_site *site, uint64_t entry)
+{
+	site_hit(site, entry);
 }
 
 /* -------------------------------------------------------------------- index */
@@ -355,7 +392,7 @@ static void set_policy(struct sb_site *site, const struct sb_site_policy *policy
 	store(&site->due, 0);
 	store(&site->state, policy->disabled ? SITE_OFF : SITE_ON);
 	/* For those who read the table; not into the slot of the parent process. */
-	if (where >> 32 == load(&generation))
+	if (where >> 32 == load(&site_generation))
 		store(&table->slots[(uint32_t)where].delay_ns, policy->delay_ns);
 }
 
@@ -376,6 +413,7 @@ static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind 
 	site->table = table;
 	site->kind = kind;
 	site->hash = hash;
+	site->changes = &table->header->changes;
 	site->function = &function->control;
 	site->function_index = (uint32_t)(function - table->functions);
 	site->target_number = policy->target;
@@ -387,7 +425,7 @@ static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind 
 		errno = ENOSPC;
 		return NULL;
 	}
-	store(&site->where, (uint64_t)load(&generation) << 32 | index);
+	store(&site->where, (uint64_t)load(&site_generation) << 32 | index);
 	publish_slot(table, index, site);
 	put(load(&table->index), site);
 	return site;
@@ -414,6 +452,7 @@ static struct sb_site *get(struct sb_site_table *table, enum sb_site_kind kind,
 	site = search(table, kind, name, policy->target, hash);
 	if (site) {
 		set_policy(site, policy);
+		site_table_changed(table);
 	} else {
 		site = make_site(table, kind, name, hash, policy);
 		if (!site)
@@ -446,7 +485,7 @@ struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
 
 void sb_site_note_code(struct sb_site *site, uint64_t address)
 {
-	struct site_slot *slot = slot_of(site);
+	struct site_slot *slot = site_slot_of(site);
 
 	for (int i = 0; i < SB_SITE_CODES; i++) {
 		uint64_t there = 0;
@@ -467,7 +506,7 @@ int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)
 		site = get(table, SB_SITE_PROGRESS, name, &none, NULL);
 	if (!site)
 		return -1;
-	counters = stripe_of(slot_of(site));
+	counters = stripe_of(site_slot_of(site));
 	add(&counters->hits, n, true);
 	stamp(counters);
 	return 0;

@@ -9,7 +9,7 @@
 
 #include "error.h"
 #include "options.h"
-#include "site_table.h"
+#include "site_hit.h"
 #include "spin.h"
 
 #define DEFAULT_CAPACITY 16384U
@@ -141,6 +141,7 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 	table->header->slot_size = sizeof(struct site_slot);
 	table->header->size = l.size;
 	atomic_init(&table->header->enabled, opts.enabled);
+	atomic_init(&table->header->changes, 1);
 	atomic_init(&table->header->names_used, 1); /* offset 0 is no name */
 	atomic_store_explicit(&table->header->magic, SITE_MAGIC, memory_order_release);
 	return table;
@@ -215,6 +216,7 @@ void sb_site_table_close(struct sb_site_table *table)
 void sb_site_table_set_enabled(struct sb_site_table *table, bool enabled)
 {
 	atomic_store_explicit(&table->header->enabled, enabled, memory_order_release);
+	site_table_changed(table);
 }
 
 bool sb_site_table_enabled(const struct sb_site_table *table)
@@ -231,6 +233,7 @@ void sb_site_table_set_overhead_ns(struct sb_site_table *table, uint64_t ns)
 void sb_site_table_set_concurrent(struct sb_site_table *table, bool concurrent)
 {
 	atomic_store_explicit(&table->concurrent, concurrent, memory_order_relaxed);
+	atomic_fetch_add(&site_epoch, 1);
 }
 
 /* ---------------------------------------------------------------- functions */
@@ -312,17 +315,21 @@ const char *site_table_name(const struct sb_site_table *table, uint32_t index)
 
 /* ----------------------------------------------------------------- controls */
 
-static void set_state(struct site_control *control, bool enabled)
+static void set_state(struct sb_site_table *table, struct site_control *control,
+		      bool enabled)
 {
 	site_control_set_state(control, enabled ? SITE_ON : SITE_OFF);
+	site_table_changed(table);
 }
 
-static int set_delay(struct site_control *control, uint64_t delay_ns)
+static int set_delay(struct sb_site_table *table, struct site_control *control,
+		     uint64_t delay_ns)
 {
 	/* UINT64_MAX, "its own again", is stored as 0. */
 	if (delay_ns > SB_MAX_DELAY_NS && delay_ns != SB_SITE_OWN_DELAY)
 		return sb_error_set(NULL, ERANGE, "delay");
 	atomic_store_explicit(&control->delay, delay_ns + 1, memory_order_release);
+	site_table_changed(table);
 	return 0;
 }
 
@@ -331,7 +338,7 @@ int sb_site_table_set_target_enabled(struct sb_site_table *table, uint32_t targe
 {
 	if (target >= table->capacity)
 		return sb_error_set(NULL, ERANGE, "target");
-	set_state(&table->targets[target], enabled);
+	set_state(table, &table->targets[target], enabled);
 	return 0;
 }
 
@@ -340,7 +347,7 @@ int sb_site_table_set_target_delay(struct sb_site_table *table, uint32_t target,
 {
 	if (target >= table->capacity)
 		return sb_error_set(NULL, ERANGE, "target");
-	return set_delay(&table->targets[target], delay_ns);
+	return set_delay(table, &table->targets[target], delay_ns);
 }
 
 static struct site_function *function_named(struct sb_site_table *table, const char *name)
@@ -361,7 +368,7 @@ int sb_site_table_set_function_enabled(struct sb_site_table *table, const char *
 
 	if (!function)
 		return -1;
-	set_state(&function->control, enabled);
+	set_state(table, &function->control, enabled);
 	return 0;
 }
 
@@ -372,5 +379,5 @@ int sb_site_table_set_function_delay(struct sb_site_table *table, const char *na
 
 	if (!function)
 		return -1;
-	return set_delay(&function->control, delay_ns);
+	return set_delay(table, &function->control, delay_ns);
 }

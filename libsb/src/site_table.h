@@ -25,7 +25,7 @@
 
 #include "libsb.h"
 
-#define SITE_MAGIC	  UINT64_C(0x3142545f45544953) /* "SITE_TB1" */
+#define SITE_MAGIC	  UINT64_C(0x3242545f45544953) /* "SITE_TB2" */
 #define SITE_LINE	  64
 #define SITE_STRIPES	  7   /* with the first line a slot is 512 bytes */
 #define SITE_NAME_ROOM	  128 /* bytes per site, on average */
@@ -56,6 +56,8 @@ struct site_header {
 
 	/* Read at each hit and written rarely: a line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
+	/* How often this and the controls have changed: counted up after a change. */
+	_Atomic uint64_t changes;
 
 	_Alignas(SITE_LINE) _Atomic uint32_t slots_used;
 	_Atomic uint32_t lost; /* sites that found no room */
@@ -138,6 +140,12 @@ static inline uint32_t site_slots_used(const struct sb_site_table *table)
 		atomic_load_explicit(&table->header->slots_used, memory_order_acquire);
 
 	return used < table->capacity ? used : table->capacity;
+}
+
+/* After each change of a control: a hit looks at them only then. */
+static inline void site_table_changed(struct sb_site_table *table)
+{
+	atomic_fetch_add_explicit(&table->header->changes, 1, memory_order_release);
 }
 
 static inline void site_control_set_state(struct site_control *control,

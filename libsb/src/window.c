@@ -186,6 +186,7 @@ int sb_windows_add_function(struct sb_windows *windows, const char *name)
 	note = note_of(windows, function);
 	*note |= (uint32_t)number + 1;
 	site_control_set_state(&function->control, SITE_OFF);
+	site_table_changed(windows->table);
 	return number;
 }
 
@@ -221,6 +222,7 @@ int sb_windows_count_function(struct sb_windows *windows, const char *name)
 	if (!function)
 		return -1;
 	atomic_fetch_or(&function->control.state, SITE_STAMP);
+	site_table_changed(windows->table);
 	*note_of(windows, function) |= IS_FUNCTION;
 	return 0;
 }
@@ -497,7 +499,8 @@ int sb_windows_set(struct sb_windows *windows, int number, enum sb_window_mode m
 
 /* ----------------------------------------------------------------------- run */
 
-static void switch_function(struct control *control, const struct action *action)
+static void switch_function(struct sb_windows *windows, struct control *control,
+			    const struct action *action)
 {
 	static const enum site_state states[] = {
 		[SB_WINDOW_OFF] = SITE_OFF,
@@ -509,6 +512,7 @@ static void switch_function(struct control *control, const struct action *action
 	store(&its->delay, action->delay_ns + 1);
 	store(&its->every, action->every);
 	site_control_set_state(its, states[action->mode]);
+	site_table_changed(windows->table);
 }
 
 static int switch_target(struct sb_windows *windows, struct control *control,
@@ -538,7 +542,7 @@ static int apply(struct sb_windows *windows, const struct window *window,
 		struct control *control = &windows->controls[action->control];
 
 		if (control->function)
-			switch_function(control, action);
+			switch_function(windows, control, action);
 		else if (switch_target(windows, control, action, err))
 			return -1;
 	}
@@ -555,7 +559,7 @@ static int switch_off(struct sb_windows *windows, struct sb_error *err)
 		struct control *control = &windows->controls[windows->actions[i].control];
 
 		if (control->function)
-			switch_function(control, &off);
+			switch_function(windows, control, &off);
 		else if (switch_target(windows, control, &off, err))
 			rc = -1;
 	}

@@ -527,7 +527,7 @@ static void run_chain(void)
 static void tree_is_exact_while_it_forks(void **state)
 {
 	(void)state;
-	for (int round = 0; round < 5; round++) {
+	for (int round = 0; round < 12; round++) {
 		struct sb_session *session = session_open();
 		pid_t root;
 

@@ -5,6 +5,7 @@
 
 #include "engine.h"
 #include "errors.h"
+#include "hot.h"
 #include "table.h"
 
 struct rule {
@@ -30,6 +31,7 @@ void engine_forget(struct engine *engine)
 		generation = atomic_fetch_add(&newest_generation, 1) + 1;
 	} while (!generation);
 	atomic_store(&engine->generation, generation);
+	atomic_fetch_add(&site_epoch, 1);
 }
 
 /* What an engine has that is neither marks nor names. */
@@ -310,6 +312,27 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 	}
 	PyErr_Restore(type, value, traceback);
 	return verdict;
+}
+
+void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t epoch)
+{
+	struct quick *quick = mark_quick(&engine->marks.way, code);
+	struct site_slot *slot = NULL;
+	struct verdict verdict;
+
+	if (!quick || load(&quick->epoch) == epoch)
+		return;
+	core_lock(&engine->lock);
+	/* Another one, if there are more marks now. */
+	quick = mark_quick(&engine->marks.way, code);
+	if (quick && engine_known(engine, code, &verdict) && verdict.site)
+		slot = site_slot_quick(verdict.site);
+	if (slot) {
+		store(&quick->site, verdict.site);
+		store(&quick->slot, slot);
+		atomic_store_explicit(&quick->epoch, epoch, memory_order_release);
+	}
+	core_unlock(&engine->lock);
 }
 
 int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site)

@@ -8,6 +8,7 @@
 #ifndef CORE_ENGINE_H
 #define CORE_ENGINE_H
 
+#include "hot.h"
 #include "mark.h"
 #include "qualname.h"
 
@@ -58,24 +59,44 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 /* Say that @code is delayed as @site says. -1 with an exception. */
 int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site);
 
+/*
+ * Let starts of @code go the quick way from now on, if they may. @epoch is what
+ * site_epoch was before it was looked up.
+ */
+void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t epoch);
+
+/* The quick way of a start of @code, as marks_show() leads there; NULL: none. */
+static inline __attribute__((always_inline)) struct quick *
+engine_quick(struct marks_way *way, PyObject *code)
+{
+	struct quick *quick = mark_quick(way, code);
+
+	return quick && load_acquire(&quick->epoch) == load(&site_epoch) ? quick : NULL;
+}
+
 /* Whether the mark on @code is there and good, and what it says. */
-static inline bool engine_known(struct engine *engine, PyObject *code,
-				struct verdict *verdict)
+static inline __attribute__((always_inline)) bool
+engine_known(struct engine *engine, PyObject *code, struct verdict *verdict)
 {
 	struct mark *mark = mark_find(&engine->marks, code);
 	uint32_t generation;
 
-	if (!mark)
+	if (__builtin_expect(!mark, 0))
 		return false;
 	generation = atomic_load_explicit(&mark->generation, memory_order_acquire);
-	if (generation !=
-	    atomic_load_explicit(&engine->generation, memory_order_relaxed))
+	if (__builtin_expect(generation != atomic_load_explicit(&engine->generation,
+								memory_order_relaxed),
+			     0))
 		return false;
 	verdict->site = atomic_load_explicit(&mark->site, memory_order_relaxed);
 	verdict->resume = atomic_load_explicit(&mark->resume, memory_order_relaxed);
+#ifdef Py_GIL_DISABLED
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&mark->generation, memory_order_relaxed) ==
 	       generation;
+#else
+	return true;
+#endif
 }
 
 #endif

@@ -11,13 +11,18 @@ static PyObject *raise_as(PyObject *type, bool with_code, struct sb_error *err, 
 
 	if (!*message)
 		message = strerror(code);
+	/*
+	 * The exception itself: 3.10 goes by the type that it was told, which for OSError is
+	 * not the one that the code makes of it (FileExistsError).
+	 */
 	if (with_code)
-		value = Py_BuildValue("(iN)", code, PyUnicode_DecodeFSDefault(message));
+		value = PyObject_CallFunction(type, "iN", code,
+					      PyUnicode_DecodeFSDefault(message));
 	else
-		value = PyUnicode_DecodeFSDefault(message);
+		value = PyObject_CallFunction(type, "N", PyUnicode_DecodeFSDefault(message));
 	sb_error_free(err);
 	if (value) {
-		PyErr_SetObject(type, value);
+		PyErr_SetObject((PyObject *)Py_TYPE(value), value);
 		Py_DECREF(value);
 	}
 	return NULL;

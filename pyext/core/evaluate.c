@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "hook.h"
+#include "hot.h"
 
 #if PY_VERSION_HEX < 0x030B0000
 #include <frameobject.h>
@@ -90,7 +91,7 @@ static inline void on_call(struct engine *engine, frame_t *frame)
 		return;
 	kind = kind_of(frame);
 	if (kind == START || (kind == RESUMPTION && verdict.resume))
-		sb_site_hit(verdict.site, 0);
+		site_hit(verdict.site, 0);
 }
 
 static PyObject *evaluate(PyThreadState *thread, frame_t *frame, int throwing)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <stdlib.h>
+#include <string.h>
 
 #include "mark.h"
 
@@ -11,11 +12,12 @@ static int try_layout(struct marks *marks)
 	PyObject *code = (PyObject *)PyCode_NewEmpty("speed_bump", "layout", 1);
 	struct mark *mark;
 
-	marks->known = false;
+	marks->way.index = PY_SSIZE_T_MAX;
 	mark = code ? mark_make(marks, code) : NULL;
 	if (mark) {
-		marks->known = true;
-		marks->known = mark_find(marks, code) == mark;
+		marks->way.index = marks->index;
+		if (mark_seen(&marks->way, code) != mark)
+			marks->way.index = PY_SSIZE_T_MAX;
 	}
 	Py_XDECREF(code);
 	return code ? 0 : -1;
@@ -38,6 +40,14 @@ int marks_prepare(struct marks *marks)
 	return try_layout(marks);
 }
 
+struct mark *mark_ask(struct marks *marks, PyObject *code)
+{
+	void *extra = NULL;
+
+	PyUnstable_Code_GetExtra(code, marks->index - 1, &extra);
+	return extra;
+}
+
 struct mark *mark_make(struct marks *marks, PyObject *code)
 {
 	struct mark *mark = mark_find(marks, code);
@@ -53,6 +63,12 @@ struct mark *mark_make(struct marks *marks, PyObject *code)
 	return mark;
 }
 
+void marks_show(struct marks *marks, struct marks_way *way)
+{
+	if (way)
+		*way = marks->way;
+}
+
 void marks_after_fork(struct marks *Py_UNUSED(marks))
 {
 }
@@ -62,23 +78,6 @@ void marks_free(struct marks *Py_UNUSED(marks))
 }
 
 #else
-
-/*
- * Open addressing, at most half full. A reader takes no lock, so what a larger table
- * replaces stays until the interpreter ends. Who looks for a code object holds it, so
- * an entry goes only when nobody can be looking for it, and its mark with it; another
- * code object may then have its place, since nobody takes that for the end of a search.
- */
-struct entry {
-	PyObject *_Atomic code; /* NULL: never used; GONE: free again */
-	struct mark *_Atomic mark;
-};
-
-struct mark_table {
-	struct mark_table *older;
-	size_t mask, used; /* with those that are free again */
-	struct entry entries[];
-};
 
 /* A mark and what tells that its code object goes. */
 struct watched {
@@ -90,53 +89,23 @@ struct watched {
 
 #define GONE ((PyObject *)1)
 
-static size_t place(const struct mark_table *table, const PyObject *code)
-{
-	return (size_t)(((uintptr_t)code >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20) &
-	       table->mask;
-}
-
-static struct entry *entry_of(struct mark_table *table, const PyObject *code)
-{
-	PyObject *found;
-
-	if (!table)
-		return NULL;
-	for (size_t i = place(table, code);; i = (i + 1) & table->mask) {
-		found = atomic_load_explicit(&table->entries[i].code,
-					     memory_order_acquire);
-		if (found == code)
-			return &table->entries[i];
-		if (!found)
-			return NULL;
-	}
-}
-
-struct mark *mark_find(struct marks *marks, PyObject *code)
-{
-	struct mark_table *table =
-		atomic_load_explicit(&marks->table, memory_order_acquire);
-	struct entry *entry = entry_of(table, code);
-
-	return entry ? atomic_load_explicit(&entry->mark, memory_order_relaxed) : NULL;
-}
-
 static void put(struct mark_table *table, PyObject *code, struct mark *mark)
 {
-	size_t i = place(table, code);
+	struct mark_entry *entry = mark_place(table, code);
 
-	while ((uintptr_t)atomic_load(&table->entries[i].code) > (uintptr_t)GONE)
-		i = (i + 1) & table->mask;
-	table->used += !atomic_load(&table->entries[i].code);
-	atomic_store_explicit(&table->entries[i].mark, mark, memory_order_relaxed);
-	atomic_store_explicit(&table->entries[i].code, code, memory_order_release);
+	while ((uintptr_t)atomic_load(&entry->code) > (uintptr_t)GONE)
+		entry = mark_next(table, entry);
+	table->used += !atomic_load(&entry->code);
+	store(&entry->quick.epoch, 0);
+	store(&entry->mark, mark);
+	atomic_store_explicit(&entry->code, code, memory_order_release);
 }
 
 /* Make room for one more. */
 static int grow(struct marks *marks)
 {
-	struct mark_table *old = atomic_load(&marks->table), *table;
-	size_t live = 0, size = 64;
+	struct mark_table *old = atomic_load(&marks->way.table), *table;
+	size_t live = 0, size = 64, bytes;
 
 	if (old && old->used < (old->mask + 1) / 2)
 		return 0;
@@ -144,10 +113,13 @@ static int grow(struct marks *marks)
 		live += (uintptr_t)atomic_load(&old->entries[i].code) > (uintptr_t)GONE;
 	while (size < live * 4)
 		size *= 2;
-	table = calloc(1, sizeof(*table) + size * sizeof(table->entries[0]));
+	bytes = sizeof(*table) + size * sizeof(table->entries[0]);
+	table = aligned_alloc(_Alignof(struct mark_table), bytes);
 	if (!table)
 		return -1;
+	memset(table, 0, bytes);
 	table->mask = size - 1;
+	table->bytes = table->mask * sizeof(table->entries[0]);
 	table->older = old;
 	for (size_t i = 0; old && i <= old->mask; i++) {
 		PyObject *code = atomic_load(&old->entries[i].code);
@@ -155,17 +127,27 @@ static int grow(struct marks *marks)
 		if ((uintptr_t)code > (uintptr_t)GONE)
 			put(table, code, atomic_load(&old->entries[i].mark));
 	}
-	atomic_store_explicit(&marks->table, table, memory_order_release);
+	atomic_store_explicit(&marks->way.table, table, memory_order_release);
+	if (marks->shown)
+		atomic_store_explicit(&marks->shown->table, table, memory_order_release);
 	return 0;
+}
+
+int marks_prepare(struct marks *marks)
+{
+	if (atomic_load(&marks->way.table) || !grow(marks))
+		return 0;
+	PyErr_NoMemory();
+	return -1;
 }
 
 /* In the tables that were replaced too: somebody may still be reading one. */
 static void forget(struct marks *marks, PyObject *code)
 {
-	struct mark_table *table = atomic_load(&marks->table);
+	struct mark_table *table = atomic_load(&marks->way.table);
 
 	for (; table; table = table->older) {
-		struct entry *entry = entry_of(table, code);
+		struct mark_entry *entry = mark_entry_of(table, code);
 
 		if (entry)
 			atomic_store(&entry->code, GONE);
@@ -232,13 +214,22 @@ struct mark *mark_make(struct marks *marks, PyObject *code)
 	core_lock(&marks->lock);
 	failed = grow(marks);
 	if (!failed)
-		put(atomic_load(&marks->table), code, &watched->mark);
+		put(atomic_load(&marks->way.table), code, &watched->mark);
 	core_unlock(&marks->lock);
 	if (!failed)
 		return &watched->mark;
 	Py_DECREF(watched->reference);
 	free(watched);
 	return NULL;
+}
+
+void marks_show(struct marks *marks, struct marks_way *way)
+{
+	core_lock(&marks->lock);
+	if (way)
+		atomic_store(&way->table, atomic_load(&marks->way.table));
+	marks->shown = way;
+	core_unlock(&marks->lock);
 }
 
 void marks_after_fork(struct marks *marks)
@@ -248,7 +239,7 @@ void marks_after_fork(struct marks *marks)
 
 void marks_free(struct marks *marks)
 {
-	struct mark_table *table = atomic_exchange(&marks->table, NULL), *older;
+	struct mark_table *table = atomic_exchange(&marks->way.table, NULL), *older;
 
 	for (size_t i = 0; table && i <= table->mask; i++) {
 		struct watched *watched;

@@ -14,8 +14,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "compat.h"
-#include "libsb.h"
+#include "hot.h"
+
+/* The quick way of a start. It is good in one site_epoch, if that is not 0. */
+struct quick {
+	_Atomic uint64_t epoch; /* written last */
+	struct sb_site *_Atomic site;
+	struct site_slot *_Atomic slot;
+};
 
 /*
  * Written under the engine's lock, read without: @generation is 0 while the rest
@@ -30,32 +36,108 @@ struct mark {
 	 * and what comes before the stamp is in the measured overhead all the same.
 	 */
 	struct sb_site *_Atomic site;
+#ifndef Py_GIL_DISABLED
+	struct quick quick;
+#endif
 };
 
 #ifdef Py_GIL_DISABLED
 
-struct mark_table;
+/* What leads to a mark. */
+struct marks_way {
+	struct mark_table *_Atomic table;
+};
 
 /* The marks of one interpreter. Zero at first. */
 struct marks {
-	struct mark_table *_Atomic table;
+	struct marks_way way;
+	struct marks_way *shown; /* the same, where somebody else needs it */
 	core_mutex lock;
 };
 
+/*
+ * Open addressing, at most half full. A reader takes no lock, so what a larger table
+ * replaces stays until the interpreter ends. Who looks for a code object holds it, so
+ * an entry goes only when nobody can be looking for it, and its mark with it; another
+ * code object may then have its place, since nobody takes that for the end of a search.
+ */
+struct mark_entry {
+	/* NULL: never used; another sign: free again */
+	_Alignas(64) PyObject *_Atomic code;
+	struct mark *_Atomic mark;
+	/*
+	 * Here, since a call waits for all that is read one after the other: the
+	 * interpreter goes on with an atomic operation.
+	 */
+	struct quick quick;
+};
+
+struct mark_table {
+	struct mark_table *older;
+	size_t bytes; /* of the entries but one */
+	size_t mask, used; /* with those that are free again */
+	struct mark_entry entries[];
+};
+
 /* Once an interpreter, before the others. -1 with an exception. */
-static inline int marks_prepare(struct marks *Py_UNUSED(marks))
+int marks_prepare(struct marks *marks);
+
+/* Objects are far apart, and in pages of one size: of two the same places may be taken. */
+static inline struct mark_entry *mark_place(struct mark_table *table, const PyObject *code)
 {
-	return 0;
+	size_t offset = ((uintptr_t)code ^ (uintptr_t)code >> 11) & table->bytes;
+
+	return (struct mark_entry *)((char *)table->entries + offset);
+}
+
+static inline struct mark_entry *mark_next(struct mark_table *table,
+					   struct mark_entry *entry)
+{
+	return &table->entries[(size_t)(entry + 1 - table->entries) & table->mask];
+}
+
+/* NULL: none. */
+static inline struct mark_entry *mark_entry_of(struct mark_table *table,
+					       const PyObject *code)
+{
+	struct mark_entry *entry = mark_place(table, code);
+	PyObject *found;
+
+	while ((found = load_acquire(&entry->code)) != code) {
+		if (!found)
+			return NULL;
+		entry = mark_next(table, entry);
+	}
+	return entry;
 }
 
 /* NULL: none. The caller holds @code. */
-struct mark *mark_find(struct marks *marks, PyObject *code);
+static inline struct mark *mark_find(struct marks *marks, PyObject *code)
+{
+	struct mark_table *table = load_acquire(&marks->way.table);
+	struct mark_entry *entry = table ? mark_entry_of(table, code) : NULL;
+
+	return entry ? atomic_load_explicit(&entry->mark, memory_order_relaxed) : NULL;
+}
+
+static inline __attribute__((always_inline)) struct quick *
+mark_quick(struct marks_way *way, PyObject *code)
+{
+	struct mark_entry *entry = mark_entry_of(load_acquire(&way->table), code);
+
+	return entry ? &entry->quick : NULL;
+}
 
 #else
 
+struct marks_way {
+	/* That of struct marks if co_extra leads to a struct code_extra; else out of reach. */
+	Py_ssize_t index;
+};
+
 struct marks {
 	Py_ssize_t index; /* of co_extra, and 1; 0: not asked for yet */
-	bool known;	  /* co_extra leads to a struct code_extra */
+	struct marks_way way;
 };
 
 /*
@@ -70,22 +152,41 @@ struct code_extra {
 
 int marks_prepare(struct marks *marks);
 
-static inline struct mark *mark_find(struct marks *marks, PyObject *code)
+/* Where it is not so. */
+struct mark *mark_ask(struct marks *marks, PyObject *code) __attribute__((cold));
+
+/* NULL: none, or mark_ask() can tell. */
+static inline __attribute__((always_inline)) struct mark *
+mark_seen(struct marks_way *way, PyObject *code)
 {
 	const struct code_extra *all = ((PyCodeObject *)code)->co_extra;
-	void *extra = NULL;
 
-	if (__builtin_expect(marks->known, 1))
-		return all && marks->index <= all->size ? all->extras[marks->index - 1] :
-							  NULL;
-	PyUnstable_Code_GetExtra(code, marks->index - 1, &extra);
-	return extra;
+	return all && way->index <= all->size ? all->extras[way->index - 1] : NULL;
+}
+
+static inline struct mark *mark_find(struct marks *marks, PyObject *code)
+{
+	if (__builtin_expect(marks->way.index != marks->index, 0))
+		return mark_ask(marks, code);
+	return mark_seen(&marks->way, code);
+}
+
+static inline __attribute__((always_inline)) struct quick *
+mark_quick(struct marks_way *way, PyObject *code)
+{
+	struct mark *mark = mark_seen(way, code);
+
+	return mark ? &mark->quick : NULL;
 }
 
 #endif
 
 /* That of @code, a new one if it has none. NULL: no memory; no exception is left. */
 struct mark *mark_make(struct marks *marks, PyObject *code);
+/*
+ * Keep @way as that of @marks is, until this is called again or marks_free(). NULL: none.
+ */
+void marks_show(struct marks *marks, struct marks_way *way);
 /* In a forked child. */
 void marks_after_fork(struct marks *marks);
 /* The interpreter ends. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "hook.h"
+#include "hot.h"
 
 const char hook_name[] = "monitoring";
 
@@ -16,7 +17,8 @@ const char hook_name[] = "monitoring";
 /* A callback. Those of an interpreter live as long as its hook: threads may be in them. */
 struct hook_object {
 	PyObject_HEAD vectorcallfunc vectorcall;
-	struct hook *hook; /* NULL: the interpreter ends */
+	struct marks_way way; /* to those of @hook, for on_start() */
+	struct hook *hook;    /* NULL: the interpreter ends */
 };
 
 struct hook {
@@ -29,57 +31,78 @@ struct hook {
 	long start_event, resume_event;
 };
 
-static inline struct verdict look(struct engine *engine, PyObject *code)
-{
-	struct verdict verdict;
-
-	if (engine_known(engine, code, &verdict))
-		return verdict;
-	/* The callee's frame is the current one: this callback has none of its own. */
-	return engine_look(engine, code, PyEval_GetGlobals());
-}
-
 static PyObject *refuse(void)
 {
 	PyErr_SetString(PyExc_TypeError, "only sys.monitoring calls this");
 	return NULL;
 }
 
+/* All that a start, or a resumption, may need. */
+static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code,
+						  bool resumes)
+{
+	struct hook *hook = ((struct hook_object *)self)->hook;
+	uint64_t epoch = atomic_load_explicit(&site_epoch, memory_order_acquire);
+	struct verdict verdict;
+
+	if (!hook)
+		Py_RETURN_NONE;
+	/* The callee's frame is the current one: this callback has none of its own. */
+	if (!engine_known(hook->engine, code, &verdict))
+		verdict = engine_look(hook->engine, code, PyEval_GetGlobals());
+	if (!verdict.site || (resumes && !verdict.resume))
+		return Py_NewRef(hook->disable);
+	if (!resumes)
+		engine_allow_quick(hook->engine, code, epoch);
+	site_hit(verdict.site, 0);
+	Py_RETURN_NONE;
+}
+
+static __attribute__((noinline)) PyObject *
+on_delay(struct sb_site *site, struct site_counters *counters, uint64_t hit)
+{
+	site_hit_rest(site, counters, 0, hit);
+	Py_RETURN_NONE;
+}
+
 /*
  * The interpreter calls these with (code, instruction_offset) at each start, or
- * resumption, of a function. A vectorcall object is the cheapest callback there is.
+ * resumption, of a function. A vectorcall object is the cheapest callback there is. What
+ * is rare here is a function of its own that is jumped to: so no register need be saved.
  */
 static PyObject *on_start(PyObject *self, PyObject *const *args, size_t nargsf,
 			  PyObject *Py_UNUSED(names))
 {
-	struct hook *hook = ((struct hook_object *)self)->hook;
-	struct verdict verdict;
+	struct site_counters *counters;
+	struct quick *quick;
+	struct sb_site *site;
+	uint64_t hit;
 
-	if (PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]))
+	if (__builtin_expect(PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]), 0))
 		return refuse();
-	if (!hook)
-		Py_RETURN_NONE;
-	verdict = look(hook->engine, args[0]);
-	if (!verdict.site)
-		return Py_NewRef(hook->disable);
-	sb_site_hit(verdict.site, 0);
+	quick = engine_quick(&((struct hook_object *)self)->way, args[0]);
+	if (__builtin_expect(!quick, 0))
+		return on_any(self, args[0], false);
+	site = load(&quick->site);
+	counters = site_count_quick(load(&quick->slot), &hit);
+	if (__builtin_expect(!counters, 0))
+		return on_any(self, args[0], false);
+	if (!site_is_quiet(site))
+		return on_delay(site, counters, hit);
 	Py_RETURN_NONE;
 }
 
 static PyObject *on_resume(PyObject *self, PyObject *const *args, size_t nargsf,
 			   PyObject *Py_UNUSED(names))
 {
-	struct hook *hook = ((struct hook_object *)self)->hook;
-	struct verdict verdict;
-
 	if (PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]))
 		return refuse();
-	if (!hook)
-		Py_RETURN_NONE;
-	verdict = look(hook->engine, args[0]);
-	if (!verdict.site || !verdict.resume)
-		return Py_NewRef(hook->disable);
-	sb_site_hit(verdict.site, 0);
+	return on_any(self, args[0], true);
+}
+
+static PyObject *on_nothing(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args),
+			    size_t Py_UNUSED(nargsf), PyObject *Py_UNUSED(names))
+{
 	Py_RETURN_NONE;
 }
 
@@ -126,14 +149,18 @@ static struct hook_object *new_callback(struct hook *hook, PyTypeObject *type,
 
 static void drop_callback(struct hook_object *object)
 {
-	if (object)
+	if (object) {
+		object->vectorcall = on_nothing;
 		object->hook = NULL;
+	}
 	Py_XDECREF(object);
 }
 
 /* Undo find_monitoring(). */
 static void lose_monitoring(struct hook *hook)
 {
+	if (hook->start)
+		marks_show(&hook->engine->marks, NULL);
 	drop_callback(hook->start);
 	drop_callback(hook->resume);
 	hook->start = hook->resume = NULL;
@@ -164,7 +191,10 @@ static int make_callbacks(struct hook *hook)
 	hook->start = new_callback(hook, type, on_start);
 	hook->resume = new_callback(hook, type, on_resume);
 	Py_DECREF(type);
-	return hook->start && hook->resume ? 0 : -1;
+	if (!hook->start || !hook->resume)
+		return -1;
+	marks_show(&hook->engine->marks, &hook->start->way);
+	return 0;
 }
 
 static int find_monitoring(struct hook *hook)

@@ -10,7 +10,7 @@ symbol may be versioned, a glob, a demangled C++ or Rust name, ``sym+0x10`` or
 when it is taken out, or when this process ends in whatever way. A child that is forked
 is slowed with its parent, but the probes stay the parent's: they end with it.
 
-The module serves where it is loaded, else BPF does (Linux 6.0 or later, as root);
+The module serves where it is loaded, else BPF does (Linux 6.1 or later, as root);
 ``SPEED_BUMP_BACKEND`` can be set to ``driver`` or ``bpf``.
 """
 

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     else:
         return
     for item in items:
-        if "needs_device" in item.keywords:
+        if {"needs_device", "ranks_native"} & set(item.keywords):
             item.add_marker(skip)
 
 

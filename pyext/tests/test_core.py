@@ -8,6 +8,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -322,3 +323,15 @@ print(min(grown() for _ in range(6)))
     done = python(program)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 10_000 * 50 // 1024
+
+
+def test_an_error_is_caught_as_what_its_number_says(tmp_path: Path) -> None:
+    # By the interpreter: 3.10 has an opinion of its own on what a bare OSError is.
+    caught = ""
+    try:
+        _core.Table.open(str(tmp_path / "none"))
+    except FileNotFoundError:
+        caught = "FileNotFoundError"
+    except OSError:
+        caught = "OSError"
+    assert caught == "FileNotFoundError"

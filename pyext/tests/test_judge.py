@@ -67,6 +67,18 @@ def test_what_never_arrives_has_more_slack_than_was_tried():
     assert not f.matters
 
 
+def test_what_may_be_hidden_is_not_called_linear():
+    """In between it takes more data; the label must not be a matter of luck."""
+    shapes = set()
+    for seed in range(40):
+        found = simulated.record(seed)
+        simulated.add(found, random.Random(seed), "m:f", lambda x: 0.05 * x, pairs=40)
+        f = finding(found)
+        shapes.add(f.shape)
+        assert f.shape != "inconclusive" or f.needs_s > 0
+    assert shapes == {"hinge", "inconclusive"}
+
+
 def test_amplified_and_negative():
     for effect, shape in ((lambda x: 2 * x, "amplified"), (lambda x: -x / 2, "negative")):
         found = simulated.record(1)
@@ -195,7 +207,7 @@ def nothing(window):
 @pytest.mark.parametrize(
     ("off", "on", "why"),
     [
-        (*[share_of("run_delay_ns", 0.2)] * 2, "waited for a CPU 20% of the time"),
+        (*[share_of("run_delay_ns", 0.3)] * 2, "waited for a CPU 30% of the time"),
         (*[share_of("stall_ns", 0.4)] * 2, "somebody waited for a CPU 40%"),
         (*[share_of("steal_ns", 0.1)] * 2, "the hypervisor took 10%"),
         (nothing, lambda w: {"measured_ns": 2 * w.measured_ns}, "took 2.0 times"),
@@ -242,6 +254,49 @@ def test_delays_off_the_cpu_must_say_the_same(asleep, shape):
     f = finding(found)
     assert f.shape == shape
     assert (shape == "linear") == ("contended" not in f.verdict)
+
+
+@pytest.mark.parametrize(("pairs", "decided"), [(24, False), (60, True)])
+def test_a_few_pairs_that_agree_are_no_final_answer(pairs, decided):
+    found = simulated.record(1)
+    simulated.add(found, random.Random(1), "m:f", lambda x: x, pairs=pairs)
+    for i, pair in enumerate(found.pairs):
+        # No noise at all.
+        on = simulated.window(8 * (UNIT + pair.share * UNIT) + i, 8, pair.share * UNIT)
+        off = simulated.window(8 * UNIT, 8, 0)
+        found.pairs[i] = dataclasses.replace(pair, off=off, on=on)
+    f = finding(found)
+    assert f.shape == "linear"
+    assert f.decided == decided
+
+
+def test_a_few_delays_off_the_cpu_contradict_nobody():
+    found = simulated.record(1)
+    draw = random.Random(1)
+    simulated.add(found, draw, "m:f", lambda x: x)
+    for _ in range(10):
+        pair = simulated.pair(draw, ("m:f",), 0.3, lambda x: 0.3 * x)
+        found.pairs.append(dataclasses.replace(pair, mode="sleep"))
+    assert finding(found).shape == "linear"
+
+
+def test_a_delay_that_was_interrupted_for_long_does_not_outweigh_the_others():
+    found = simulated.record(1)
+    simulated.add(found, random.Random(1), "m:f", lambda x: x)
+    long = 400 * UNIT
+    for i in (10, 40, 70):
+        on = found.pairs[i].on
+        on = dataclasses.replace(
+            on,
+            measured_ns=on.measured_ns + long,
+            time_ns=on.time_ns + long,
+            clock_ns=on.clock_ns + long,
+        )
+        found.pairs[i] = dataclasses.replace(found.pairs[i], on=on)
+    f = finding(found)
+    assert f.shape == "linear"
+    assert f.criticality.low <= 1 <= f.criticality.high
+    assert f.busy < 1.05
 
 
 def test_a_sham_with_an_effect_takes_all_labels():

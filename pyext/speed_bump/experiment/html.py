@@ -91,12 +91,14 @@ def page(record: Record, verdict: Verdict) -> str:
             "<div class='curves'>" + "".join(curve(f) for f in curves) + "</div>"
         )
     timed = [p for p in record.pairs if p.is_good and p.kind in (SOLO, JOINT)]
+    # Where nothing has an answer, what there is may show why.
+    drawn = measured or [f for f in verdict.findings if f.pairs]
     if timed:
         parts += [
             "<h2>Pairs over time</h2><p class='soft'>Each point is one pair of windows: "
             "its change of the time per unit over the delay delivered. Below, the "
             "share of the time in which the program waited for a CPU.</p>",
-            timeline(timed, [f.name for f in measured[:4]]),
+            timeline(timed, [f.name for f in drawn[:4]]),
         ]
     parts += [_environment(record), "</body></html>\n"]
     return "\n".join(parts)

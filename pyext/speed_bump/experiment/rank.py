@@ -27,6 +27,7 @@ from speed_bump.experiment.judge import (
     Judge,
     Verdict,
     pressure,
+    self_share,
 )
 from speed_bump.experiment.live import Delay, Planned, Workload
 from speed_bump.experiment.progress import OUTPUT_POINT, Progress
@@ -53,6 +54,10 @@ FIRST_LEVELS = 2
 LEAST_SHARE = 0.02
 # More functions than these are screened in groups first.
 MOST_SINGLE = 12
+# So many that matter are enough of screening; the busiest of the rest go on with them.
+MOST_ALONE = 20
+# Of many functions those with less self time than this part of the most are the last.
+SMALL = 0.1
 # Functions in a block, those that matter most first.
 MOST_IN_BLOCK = 6
 LEAST_WINDOW_NS = 4_000_000
@@ -61,6 +66,7 @@ MOST_WINDOW_NS = 20_000_000
 LONGEST_NS = 2_000_000_000
 VISITS = 5
 USUAL_UNITS = 8
+UNSTAMPED = 4  # so many times as long where the kernel counts the units
 LONGER = 4  # the second window length
 CALL_NS = 250_000_000  # planned in one go: how long Ctrl-C waits
 CENSUS_PART = 0.06
@@ -164,7 +170,7 @@ class Experiment:
     def __post_init__(self) -> None:
         """Draw from the seed."""
         self._draw = random.Random(self.options.seed)
-        self._blocks: list[Arm] = []
+        self._start_clock()
         self._counter = itertools.count()
 
     # --------------------------------------------------------------------- run
@@ -176,8 +182,7 @@ class Experiment:
             RankError: nothing can be measured
             LaunchError, NativeError: of starting the program
         """
-        self._begin = time.monotonic()
-        self._deadline = self._begin + self.options.budget_s
+        self._start_clock()
         try:
             self._runs()
         except KeyboardInterrupt:
@@ -194,6 +199,10 @@ class Experiment:
                     "lost": self.lost,
                 }
             )
+
+    def _start_clock(self) -> None:
+        self._begin = time.monotonic()
+        self._deadline = self._begin + self.options.budget_s
 
     def _runs(self) -> None:
         while not self._is_over():
@@ -213,7 +222,7 @@ class Experiment:
         self._in_run = 0
         with Workload(self.runner, self.targets, self.progress) as program:
             try:
-                if self._settle(program):
+                if self.settle(program):
                     self._measure(program)
                 elif not program.is_running() and not self._is_over():
                     self._pilot(program)
@@ -243,8 +252,12 @@ class Experiment:
     def _now_ns(self) -> int:
         return int((time.monotonic() - self._begin) * 1e9)
 
-    def _settle(self, program: Workload) -> bool:
-        """Wait for the program to be at work; False: it ended before, or time is up."""
+    def settle(self, program: Workload) -> bool:
+        """Wait for the program to be at work; False: it ended before, or time is up.
+
+        Raises:
+            RankError: time is up and no progress was seen; it says what to do
+        """
         opened = not self.progress.is_open
         first = 0.0
         while program.is_running() and self._left() > 0:
@@ -379,7 +392,10 @@ class Experiment:
         """While screening: the pairs that it asks for."""
         request = self._request
         spent = self.options.budget_s - self._left()
-        if request is None or spent > SCREENING_PART * self.options.budget_s:
+        late = spent > SCREENING_PART * self.options.budget_s
+        # Where nearly all is serial, what matters most is found by measuring.
+        assert self.screening is not None
+        if request is None or late or len(self.screening.alone) >= MOST_ALONE:
             self._end_screening()
             return []
         arms = [Arm(GROUP, request.names, request.share)] * request.pairs
@@ -392,17 +408,30 @@ class Experiment:
         self._searching = None
         for names in self.screening.jointly:
             self.writer.joint(names)
-        chosen = list(self.screening.alone)
-        # What is left of groups that matter has no answer yet: the busiest first.
-        for group in self.screening.unsplit:
-            if len(group) == 1:
-                chosen.append(group[0])
-        for name in chosen:
+        for name in [*self.screening.alone, *self._left_by_screening()]:
             self._add(name)
         self.tick.event(
             f"screened {len(self.screening.names)} functions in {self.screening.tests} "
             f"group tests: {len(self.screening.alone)} matter"
         )
+
+    def _left_by_screening(self) -> list[str]:
+        """Of those that have no answer yet the busiest."""
+        assert self.screening is not None
+        settled = {*self.screening.alone}
+        for test in self.writer.record.tests:
+            if not test.matters:
+                settled.update(test.names)
+        for names in self.screening.jointly:
+            settled.update(names)
+        left = [name for name in self.screening.names if name not in settled]
+        left.sort(key=lambda name: -self._busy_share(name))
+        return left[:MOST_ALONE]
+
+    def _busy_share(self, name: str) -> float:
+        """The self time it has at most, in parts of the total; 0: nobody saw any."""
+        found = self_share(self.writer.record.censuses, name)
+        return found.high if found else 0.0
 
     def _judge(self) -> None:
         """See what is known; not after each block, it takes a while."""
@@ -457,15 +486,24 @@ class Experiment:
         return True
 
     def _urgency(self, function: Function) -> tuple[int, float]:
-        """The first pairs for all; then the one with the most headroom it may have."""
-        first = function.made // (2 * PAIRS_AT_LEVEL)
+        """The first pairs for all; then the one with the most headroom it may have.
+
+        Where there are many, those that hardly take time are last.
+        """
+        first = min(function.made // (2 * PAIRS_AT_LEVEL), 1)
         finding = self._verdict.of(function.name) if self._verdict else None
-        most = 1.0
+        busy = self._busy_share(function.name)
+        most = busy or 1.0
         if finding and finding.headroom:
             most = finding.headroom.high
         elif finding and finding.criticality:
             most = finding.criticality.high
-        return (min(first, 1), -most)
+        if len(self.functions) > MOST_SINGLE and busy < SMALL * self._busiest():
+            first = 2
+        return (first, -most)
+
+    def _busiest(self) -> float:
+        return max((self._busy_share(name) for name in self.functions), default=0.0)
 
     def _arm_of(self, function: Function) -> Arm:
         """One pair: which level, which length."""
@@ -525,11 +563,8 @@ class Experiment:
 
     def _choose_length(self, name: str) -> int:
         unit = max(self._unit_ns, 1.0)
-        usual = min(max(USUAL_UNITS * unit, LEAST_WINDOW_NS), MOST_WINDOW_NS)
         calls = self._calls.get(name, 0.0)
-        visits = VISITS * unit * max(1.0, 1 / calls if calls else 1.0)
-        # Two digits, so that functions that are called alike have the same.
-        return int(float(f"{min(max(usual, visits), LONGEST_NS):.1e}"))
+        return usual_window_ns(unit, self.progress, max(1.0, 1 / calls if calls else 1.0))
 
     def _arm_length(self, arm: Arm) -> int:
         own = max(self._length(name) for name in arm.names)
@@ -737,6 +772,21 @@ class Experiment:
                 raise self.failed
             return None
         return result
+
+
+def usual_window_ns(unit_ns: float, progress: Progress, units_a_call: float = 1) -> int:
+    """How long a window is, ns.
+
+    Args:
+        unit_ns: the undelayed time of a unit of work
+        units_a_call: units done for each call of the function
+    """
+    # Without time stamps a window has no whole units: longer ones are less wrong.
+    more = UNSTAMPED if progress.targets else 1
+    usual = min(max(USUAL_UNITS * unit_ns, LEAST_WINDOW_NS), MOST_WINDOW_NS) * more
+    visits = VISITS * more * unit_ns * units_a_call
+    # Two digits, so that functions that are called alike have the same.
+    return int(float(f"{min(max(usual, visits), LONGEST_NS):.1e}"))
 
 
 def _drain(arm: Arm) -> float:

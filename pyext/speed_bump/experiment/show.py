@@ -212,7 +212,8 @@ def table_csv(verdict: Verdict) -> str:
     return file.getvalue()
 
 
-def _interval(interval: Interval | None) -> dict[str, float | None] | None:
+def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
+    """For programs; None where there is none, and for infinity."""
     if interval is None:
         return None
     # JSON has no infinity.
@@ -230,13 +231,13 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "end": record.end,
         "functions": [_json_of(f) for f in verdict.findings],
         "together": [
-            {"names": list(t.names), "part": _interval(t.part), "verdict": t.verdict}
+            {"names": list(t.names), "part": interval_json(t.part), "verdict": t.verdict}
             for t in verdict.together
         ],
         "joint": [list(names) for names in record.joint],
         "tests": len(record.tests),
         "sham": {
-            "effect": _interval(verdict.sham),
+            "effect": interval_json(verdict.sham),
             "alarm": verdict.sham_alarm,
             "pairs": verdict.sham_pairs,
         },
@@ -253,16 +254,16 @@ def _json_of(f: Finding) -> dict[str, Any]:
     return {
         "function": f.name,
         "calls_per_unit": f.calls,
-        "self_share": _interval(f.self_share),
+        "self_share": interval_json(f.self_share),
         "pairs": f.pairs,
         "window_ns": f.length_ns,
-        "criticality": _interval(f.criticality) if f.supported else None,
-        "mean": _interval(f.mean),
-        "slope": _interval(f.slope),
-        "sleeping": _interval(f.sleeping),
-        "headroom": _interval(f.headroom) if f.supported else None,
+        "criticality": interval_json(f.criticality) if f.supported else None,
+        "mean": interval_json(f.mean),
+        "slope": interval_json(f.slope),
+        "sleeping": interval_json(f.sleeping),
+        "headroom": interval_json(f.headroom) if f.supported else None,
         "shape": f.shape,
-        "slack_ns": _interval(f.slack_ns),
+        "slack_ns": interval_json(f.slack_ns),
         "false_discovery_rate": f.rate,
         "matters": f.matters,
         "decided": f.decided,
@@ -274,8 +275,8 @@ def _json_of(f: Finding) -> dict[str, Any]:
                 "share": v.share,
                 "pairs": v.pairs,
                 "delivered_ns": v.delivered_ns,
-                "extra_ns": _interval(v.extra_ns),
-                "criticality": _interval(v.criticality),
+                "extra_ns": interval_json(v.extra_ns),
+                "criticality": interval_json(v.criticality),
             }
             for v in f.levels
         ],

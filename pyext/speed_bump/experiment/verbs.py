@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verbs ``rank`` and ``sweep`` of ``speed-bump``, and those on their files."""
+"""The verbs of ``speed-bump`` but ``run``: what measures, and what shows its files."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ def add(commands: Any) -> None:
     _add_rank(commands)
     _add_sweep(commands)
     _add_report(commands)
+    _add_compare(commands)
+    _add_check(commands)
 
 
 def add_targets(what: Any) -> None:
@@ -70,9 +72,18 @@ def add_targets(what: Any) -> None:
     )
 
 
-def _measuring(parser: argparse.ArgumentParser, budget: str) -> None:
-    what = parser.add_argument_group("what to measure")
-    add_targets(what)
+def _with_command(commands: Any, name: str, **texts: str) -> Any:
+    """The parser of a verb that runs CMD."""
+    parser = commands.add_parser(
+        name,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **{"usage": f"speed-bump {name} [options] -- CMD [ARG]...", **texts},
+    )
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def _add_progress(what: Any) -> None:
     what.add_argument(
         "--progress",
         action="append",
@@ -83,11 +94,23 @@ def _measuring(parser: argparse.ArgumentParser, budget: str) -> None:
     what.add_argument(
         "--progress-regex", metavar="REGEX", help="a unit of work is a line of output"
     )
-    how = parser.add_argument_group("measuring")
+
+
+def _add_time(how: Any, budget: str, text: str) -> None:
     how.add_argument(
-        "--budget", default=budget, metavar="TIME", help=f"at most so long ({budget})"
+        "--budget", default=budget, metavar="TIME", help=f"{text} ({budget})"
     )
     how.add_argument("--seed", type=int, help="of all random choices")
+
+
+def _measuring(commands: Any, name: str, **texts: str) -> Any:
+    """A verb that measures functions: its parser, with all that these have in common."""
+    parser = _with_command(commands, name, **texts)
+    what = parser.add_argument_group("what to measure")
+    add_targets(what)
+    _add_progress(what)
+    how = parser.add_argument_group("measuring")
+    _add_time(how, "60s", "at most so long")
     how.add_argument(
         "--window", metavar="TIME", help="length of a window (chosen, 2ms to 20ms)"
     )
@@ -118,43 +141,39 @@ def _measuring(parser: argparse.ArgumentParser, budget: str) -> None:
         help="exit with 3 if it holds: 'headroom(mod:func) > 0.1', also criticality()",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(perform=rank, levels=None, delay=None)
+    return parser
 
 
 def _add_rank(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = _measuring(
+        commands,
         "rank",
         help="find out which functions matter",
         description="Find out which of the functions that match limit the throughput of "
         "CMD, and what optimising each could gain at most.",
         epilog=RANK_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="speed-bump rank [options] -- CMD [ARG]...",
     )
-    _measuring(parser, "60s")
     parser.add_argument(
         "-d", "--delay", metavar="DELAY", help="shortest delay of a call (chosen)"
     )
-    parser.set_defaults(parser=parser, perform=rank, levels=None)
 
 
 def _add_sweep(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = _measuring(
+        commands,
         "sweep",
         help="the response of one function to delays of several lengths",
         description="Measure how CMD responds to delays of several lengths in one "
         "function, or in each of a few.",
         epilog=PATTERNS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="speed-bump sweep [options] -- CMD [ARG]...",
     )
-    _measuring(parser, "60s")
     parser.add_argument(
         "--levels",
         default="0.05,0.1,0.2,0.4,0.8,1.6",
         metavar="LIST",
         help="delays, in parts of the time of a unit (%(default)s)",
     )
-    parser.set_defaults(parser=parser, perform=rank, delay=None)
 
 
 def _add_report(commands: Any) -> None:
@@ -181,6 +200,40 @@ def _add_report(commands: Any) -> None:
     parser.set_defaults(parser=parser, perform=report, form="text")
 
 
+def _add_compare(commands: Any) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="what changed from one file of rank or sweep to another",
+        description="Estimate again from the pairs in A and in B, and show which "
+        "functions matter more or less in B, and how sure that is.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs=2, help="A, and B")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+    parser.set_defaults(parser=parser, perform=compare)
+
+
+def _add_check(commands: Any) -> None:
+    parser = _with_command(
+        commands,
+        "check",
+        help="what can be measured here, and how soon",
+        usage="speed-bump check [options] [-- CMD [ARG]...]",
+        description="Say how small an effect can be seen in what time on this machine, "
+        "whether clocks and delays are right and CPUs are free, and what slows native "
+        "functions here. Measured on a program whose answer is known, or on CMD, without "
+        "delays.",
+        epilog="exit status: 0 if results taken now are to be trusted, else 1",
+    )
+    what = parser.add_argument_group("a program to measure on")
+    _add_progress(what)
+    _add_time(parser, "8s", "measure about so long")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    # As with the others, but it may be missing.
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(perform=check)
+
+
 # ------------------------------------------------------------------------ rank
 
 
@@ -191,6 +244,7 @@ def rank(options: argparse.Namespace, gather: Gather) -> int:
         how = _options(options)
         unit = progress.read(options.progress, options.progress_regex)
         conditions = [Condition(text) for text in options.fail_if]
+        _check_units(unit, excludes)
     except ConfigError as error:
         options.parser.error(str(error))
     path = options.output or _new_file(options.verb)
@@ -237,6 +291,21 @@ def rank(options: argparse.Namespace, gather: Gather) -> int:
     return INTERRUPTED if experiment.interrupted else status
 
 
+def _check_units(unit: progress.Progress, excludes: list[Target]) -> None:
+    """What is excluded is not seen, so that it can't be a unit of work either."""
+    from speed_bump import _core
+
+    for function in unit.functions:
+        for other in excludes:
+            if _core.glob_match(other.left, function.left) and _core.glob_match(
+                other.right, function.right
+            ):
+                raise ConfigError(
+                    f"--progress {function.pattern}: {other.pattern!r} takes it out; a "
+                    "unit of work must be seen"
+                )
+
+
 def _nothing(experiment: Experiment) -> int:
     say(
         "nothing was measured: the budget of "
@@ -254,39 +323,44 @@ def _options(options: argparse.Namespace) -> Options:
         except ValueError as error:
             raise ConfigError(f"{name}: {error}") from None
 
-    budget = options.budget
-    # People think of a budget in seconds and minutes.
-    minutes = re.fullmatch(r"([0-9.]+)\s*min", budget)
-    plain = re.fullmatch(r"[0-9.]+", budget)
-    try:
-        seconds = (
-            float(minutes[1]) * 60
-            if minutes
-            else float(budget)
-            if plain
-            else (ns(budget, "--budget") or 0) / 1e9
-        )
-    except ValueError:
-        raise ConfigError(f"--budget: {budget!r} is not a time such as 60s") from None
-    if not 0.5 <= seconds <= 1e6:
-        raise ConfigError(f"--budget: {budget!r} is not between 0.5 s and 12 days")
+    seconds = _budget(options.budget)
     window = ns(options.window, "--window")
     if window is not None and not 100_000 <= window <= 10_000_000_000:
         raise ConfigError("--window: not between 100us and 10s")
     if not 0.001 <= options.precision <= 1:
         raise ConfigError("--precision: not between 0.001 and 1")
-    seed = options.seed
-    if seed is None:
-        seed = random.SystemRandom().randrange(2**32)
     return Options(
         seconds,
-        seed,
+        _seed(options),
         ns(options.delay, "-d"),
         window,
         _levels(options.levels),
         options.precision,
         options.let_finish,
     )
+
+
+def _budget(text: str) -> float:
+    # People think of it in seconds and minutes.
+    minutes = re.fullmatch(r"([0-9.]+)\s*min", text)
+    try:
+        if minutes:
+            seconds = float(minutes[1]) * 60
+        elif re.fullmatch(r"[0-9.]+", text):
+            seconds = float(text)
+        else:
+            seconds = duration.parse(text) / 1e9
+    except ValueError:
+        raise ConfigError(f"--budget: {text!r} is not a time such as 60s") from None
+    if not 0.5 <= seconds <= 1e6:
+        raise ConfigError(f"--budget: {text!r} is not between 0.5 s and 12 days")
+    return seconds
+
+
+def _seed(options: argparse.Namespace) -> int:
+    if options.seed is None:
+        return random.SystemRandom().randrange(2**32)
+    return int(options.seed)
 
 
 def _levels(text: str | None) -> tuple[float, ...] | None:
@@ -370,6 +444,53 @@ def _form(options: argparse.Namespace, record: Record, verdict: Verdict) -> str:
 
         return html.page(record, verdict)
     return show.text(record, verdict, None if options.all else show.MOST_ROWS) + "\n"
+
+
+def compare(options: argparse.Namespace, _: Gather) -> int:
+    """Two files beside one another."""
+    from speed_bump.experiment import changes
+
+    try:
+        a, b = (records.read(path) for path in options.files)
+    except RecordError as error:
+        say(str(error))
+        return 1
+    found = changes.compare(a, b)
+    if options.json:
+        text = json.dumps(changes.as_json(found, options.files), indent=2) + "\n"
+    else:
+        text = changes.text(found)
+    _write(options.output or "-", text)
+    return 0
+
+
+# ----------------------------------------------------------------------- check
+
+
+def check(options: argparse.Namespace, _: Gather) -> int:
+    """Whether this is a place to measure."""
+    from speed_bump.experiment import check as checking
+
+    command = options.program[options.program[:1] == ["--"] :]
+    try:
+        seconds = _budget(options.budget)
+        unit = progress.read(options.progress, options.progress_regex)
+    except ConfigError as error:
+        options.parser.error(str(error))
+    if not command and unit.text:
+        options.parser.error("--progress is of a CMD: speed-bump check [options] -- CMD")
+    try:
+        with forwarding_signals():
+            found = checking.check(command, unit, seconds, _seed(options))
+    except RankError as error:
+        sys.stderr.buffer.write(error.output)
+        say(str(error))
+        return error.status
+    if options.json:
+        _write("-", json.dumps(checking.as_json(found), indent=2) + "\n")
+    else:
+        _write("-", checking.text(found))
+    return 0 if found.is_good else 1
 
 
 def newest() -> str | None:

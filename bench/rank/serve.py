@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""The standard library's web server and one visitor: ``serve.py [FASTER]...``.
+
+The server is http.server as ``python -m http.server`` runs it, unchanged. The visitor
+asks for a small page, as a browser would, looks at it for 1 ms and asks for the next.
+FASTER names what is replaced by something that takes less time, to see what that gains:
+keys of ``FASTER`` below. SECONDS in the environment: end after so long, and print the
+time of a page in ns.
+"""
+
+from __future__ import annotations
+
+import email.message
+import functools
+import http.client
+import http.server
+import os
+import signal
+import socket
+import socketserver
+import sys
+import tempfile
+import time
+
+LOOKS_S = 0.001
+WARM_UP = 50
+# What a browser sends.
+REQUEST = b"""\
+GET /page.html HTTP/1.1\r
+Host: localhost\r
+Connection: close\r
+Cache-Control: max-age=0\r
+Upgrade-Insecure-Requests: 1\r
+User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r
+Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r
+Accept-Language: en-GB,en;q=0.5\r
+Accept-Encoding: gzip, deflate, br\r
+Cookie: session=8f14e45fceea167a5a36dedd4bea2543; theme=dark; consent=yes\r
+Referer: http://localhost/index.html\r
+Sec-Fetch-Dest: document\r
+Sec-Fetch-Mode: navigate\r
+Sec-Fetch-Site: same-origin\r
+Sec-Fetch-User: ?1\r
+\r
+"""
+
+
+def quick_headers(file, _class=http.client.HTTPMessage) -> email.message.Message:
+    """What http.client.parse_headers() does, for requests as simple as these."""
+    found = _class()
+    while (line := file.readline().rstrip(b"\r\n")) != b"":
+        name, _, value = line.decode("iso-8859-1").partition(":")
+        found._headers.append((name, value.strip()))  # as the parser of email does
+    return found
+
+
+def no_log(*_) -> None:
+    """Nobody reads it."""
+
+
+def quick_end(self, request) -> None:
+    """Close it, and do not tell the other side before."""
+    request.close()
+
+
+def no_thread(self, request, client_address) -> None:
+    """In the thread that is there, as there is one visitor only."""
+    self.process_request_thread(request, client_address)
+
+
+# What each function is replaced by.
+FASTER = {
+    "socketserver:ThreadingMixIn.process_request": lambda: setattr(
+        socketserver.ThreadingMixIn, "process_request", no_thread
+    ),
+    "http.client:parse_headers": lambda: setattr(
+        http.client, "parse_headers", quick_headers
+    ),
+    "http.server:BaseHTTPRequestHandler.log_message": lambda: setattr(
+        http.server.BaseHTTPRequestHandler, "log_message", no_log
+    ),
+    "socketserver:TCPServer.shutdown_request": lambda: setattr(
+        socketserver.TCPServer, "shutdown_request", quick_end
+    ),
+}
+
+
+def visit(port: int) -> None:
+    """One page: asked for, and read."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(REQUEST)
+        answer = b""
+        while b"</html>" not in answer:
+            data = connection.recv(1 << 16)
+            if not data:
+                raise SystemExit(f"no page: {answer!r}")
+            answer += data
+
+
+def visitor(port: int, seconds: float) -> None:
+    """Visit, look, and again; for ever if ``seconds`` is 0."""
+    parent = os.getppid()
+    for _ in range(WARM_UP):
+        visit(port)
+    begin, pages = time.monotonic_ns(), 0
+    while os.getppid() == parent:
+        visit(port)
+        time.sleep(LOOKS_S)
+        pages += 1
+        took = time.monotonic_ns() - begin
+        if seconds and took > seconds * 1e9:
+            print(took // pages, flush=True)
+            os.kill(parent, signal.SIGTERM)
+            return
+
+
+def main() -> None:
+    """Serve until somebody ends it."""
+    for name in sys.argv[1:]:
+        FASTER[name]()
+    # What the log is written to, as when a server runs in the background.
+    log = os.open(os.devnull, os.O_WRONLY)
+    with tempfile.TemporaryDirectory() as directory:
+        with open(f"{directory}/page.html", "w", encoding="ascii") as file:
+            file.write("<html>" + "<p>speed-bump</p>" * 100 + "</html>")
+        handler = functools.partial(
+            http.server.SimpleHTTPRequestHandler, directory=directory
+        )
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            visitor(server.server_port, float(os.environ.get("SECONDS", "0")))
+            os._exit(0)
+        os.dup2(log, 2)
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

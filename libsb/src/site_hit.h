@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What each call of a matched function runs through, for sb_site_hit() and for hooks that
+ * carry libsb inside themselves: a call here that is not inlined costs as much as the rest.
+ */
+#ifndef SB_SITE_HIT_H
+#define SB_SITE_HIT_H
+
+#include <stddef.h>
+
+#include "site_table.h"
+
+/*
+ * A site as its process holds it. The policy is here and not in shared memory,
+ * since no other process needs it; from outside a site is ruled by the controls of
+ * its function and of its target.
+ *
+ * @where says which slot the site counts in: the generation of processes in the
+ * upper half and the index in the lower. A fork makes a new generation, and the
+ * first hit in it gets a slot of its own for the child. One word, so that a hit
+ * needs one comparison and threads that come first together settle it by one
+ * compare-and-swap.
+ */
+struct sb_site {
+	_Alignas(SITE_LINE) _Atomic uint64_t where;
+	struct sb_site_table *table;
+	struct site_control *function;
+	struct site_control *target;
+	_Atomic uint64_t delay_ns;
+	_Atomic uint64_t due; /* the next hit to be delayed where every > 1 */
+	_Atomic uint32_t every;
+	_Atomic uint32_t state; /* never SITE_OWN */
+
+	_Atomic uint64_t start_ns;
+	_Atomic uint64_t end_ns;
+	uint32_t function_index;
+	uint32_t target_number;
+	uint32_t hash;
+	enum sb_site_kind kind;
+	_Atomic uint64_t *changes;	/* of the table */
+	_Atomic uint64_t quiet; /* of @changes when there was nothing to do but to count */
+};
+
+/* The line of a thread that has none of its own: line 0, of all of those. */
+#define SITE_LINE_SHARED UINT32_MAX
+
+#define load(object)	    atomic_load_explicit(object, memory_order_relaxed)
+#define load_acquire(object) atomic_load_explicit(object, memory_order_acquire)
+#define store(object, with) atomic_store_explicit(object, with, memory_order_relaxed)
+
+/* Of processes: how many forks ago the first one was. */
+extern _Atomic uint32_t site_generation __attribute__((visibility("hidden")));
+/*
+ * Counts up whenever what somebody knows of a site may be wrong from then on: after a
+ * fork, and once a table is made concurrent. Whoever has more such reasons adds to it too.
+ */
+extern _Atomic uint64_t site_epoch __attribute__((visibility("hidden")));
+/* The line that this thread counts in; 0: not asked for yet. */
+extern _Thread_local uint32_t site_line
+	__attribute__((visibility("hidden"), tls_model("initial-exec")));
+/* Where in a slot it is, if it has one of its own; else 0. */
+extern _Thread_local size_t site_line_offset
+	__attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+uint64_t site_adopt(struct sb_site *site, uint64_t where)
+	__attribute__((visibility("hidden"), noinline, cold));
+uint32_t site_take_line(void) __attribute__((visibility("hidden"), noinline, cold));
+/* Count it where other threads may be at the same site; says which hit it was. */
+uint64_t site_count_atomic(struct sb_site *site, struct site_slot *slot,
+			   struct site_counters **counters)
+	__attribute__((visibility("hidden"), noinline));
+/* What a hit may do once it is counted. */
+void site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
+
+static inline struct site_slot *site_slot_of(struct sb_site *site)
+{
+	uint64_t where = atomic_load_explicit(&site->where, memory_order_acquire);
+
+	if (__builtin_expect(where >> 32 != load(&site_generation), 0))
+		where = site_adopt(site, where);
+	return &site->table->slots[(uint32_t)where];
+}
+
+#ifdef SITE_HIT_OWN_LINES
+/*
+ * Where many threads run at once: a thread's own line is written by a load and a store.
+ * Not for signal handlers, nor beside sb_site_hit() in one process.
+ */
+static inline __attribute__((always_inline)) uint64_t
+site_count(struct sb_site *site, struct site_slot *slot, struct site_counters **counters)
+{
+	uint32_t line = site_line;
+	uint64_t hit;
+
+	if (__builtin_expect(!line, 0))
+		line = site_take_line();
+	/* Only one counter can tell which hit is the Nth. */
+	if (__builtin_expect(line != SITE_LINE_SHARED && load(&site->every) <= 1, 1)) {
+		*counters = &slot->counters[line];
+		hit = load(&(*counters)->hits) + 1;
+		store(&(*counters)->hits, hit);
+		return hit;
+	}
+	return atomic_fetch_add_explicit(&(*counters)->hits, 1, memory_order_relaxed) + 1;
+}
+#else
+static inline __attribute__((always_inline)) uint64_t
+site_count(struct sb_site *site, struct site_slot *slot, struct site_counters **counters)
+{
+	uint64_t hit;
+
+	if (__builtin_expect(load(&site->table->concurrent), 0))
+		return site_count_atomic(site, slot, counters);
+	hit = load(&(*counters)->hits) + 1;
+	store(&(*counters)->hits, hit);
+	return hit;
+}
+#endif
+
+/* Whether a hit, once it is counted, is known to be no more than that. */
+static inline __attribute__((always_inline)) bool site_is_quiet(const struct sb_site *site)
+{
+	return __builtin_expect(load(site->changes) == load(&site->quiet), 1);
+}
+
+static inline __attribute__((always_inline)) void site_hit(struct sb_site *site,
+							   uint64_t entry)
+{
+	struct site_slot *slot = site_slot_of(site);
+	struct site_counters *counters = &slot->counters[0];
+	uint64_t hit = site_count(site, slot, &counters);
+
+	if (!site_is_quiet(site))
+		site_hit_rest(site, counters, entry, hit);
+}
+
+/*
+ * For site_count_quick(), until site_epoch is another than it was before this was called.
+ * NULL: it won't do for @site.
+ */
+static inline struct site_slot *site_slot_quick(struct sb_site *site)
+{
+#ifdef SITE_HIT_OWN_LINES
+	if (load(&site->every) > 1)
+		return NULL;
+#else
+	if (load(&site->table->concurrent))
+		return NULL;
+#endif
+	return site_slot_of(site);
+}
+
+/*
+ * Count a hit of a site whose slot this is: where, and which it was in *@hit. NULL: this
+ * thread can't. What else site_hit() does is the caller's.
+ */
+static inline __attribute__((always_inline)) struct site_counters *
+site_count_quick(struct site_slot *slot, uint64_t *hit)
+{
+	size_t offset = offsetof(struct site_slot, counters);
+	struct site_counters *counters;
+
+#ifdef SITE_HIT_OWN_LINES
+	offset = site_line_offset;
+	if (__builtin_expect(!offset, 0))
+		return NULL;
+#endif
+	counters = (struct site_counters *)((char *)slot + offset);
+	*hit = load(&counters->hits) + 1;
+	store(&counters->hits, *hit);
+	return counters;
+}
+
+#endif
