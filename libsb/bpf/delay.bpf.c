@@ -293,8 +293,11 @@ static long look_at_level(__u32 level, struct ancestry *ancestry)
 	return 1;
 }
 
-/* A cgroup never changes its level: it is looked for until somebody is seen in it. */
-static __always_inline bool is_in_cgroup(struct sb_bpf_slot *slot)
+/*
+ * A cgroup never changes its level: it is looked for until somebody is seen in it. With a
+ * frame of its own, so that the caller's has room.
+ */
+static __noinline bool is_in_cgroup(struct sb_bpf_slot *slot)
 {
 	struct ancestry ancestry = { .id = slot->scope_id };
 
