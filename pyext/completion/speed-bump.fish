@@ -33,6 +33,10 @@ function __speed_bump_native
             string replace -r '^' "$file:"
     else
         __fish_complete_path $token
+        # The libraries that the loader finds by their names, too.
+        if not string match -q '*/*' -- $token
+            PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | awk 'NR > 1 { print $1 }' | sort -u
+        end
     end
 end
 

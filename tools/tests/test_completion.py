@@ -155,7 +155,6 @@ def test_options_of_speed_bump(complete: Complete) -> None:
         assert offered == options_of(speed_bump(command)), command
 
 
-@pytest.mark.parametrize("complete", ["bash", "zsh"], indirect=True)
 def test_native_libraries_of_speed_bump(complete: Complete) -> None:
     offered = complete("speed-bump run --native libc.so")
     assert any(word.rstrip(":") == "libc.so.6" for word in offered)
