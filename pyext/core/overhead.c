@@ -12,7 +12,7 @@
 
 #define ROUNDS	 48
 #define CALLS	 48 /* in one round, of each kind */
-#define DELAY_NS 1000 /* a call after a longer spin costs some ns more */
+#define DELAY_NS 400
 
 /* Called from Python code, as what it stands for is; a call from C is another thing. */
 static const char source[] = "def function(): pass\n"
