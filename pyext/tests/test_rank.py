@@ -30,6 +30,8 @@ from ranking import (
 )
 from speed_bump.experiment import records
 
+pytestmark = pytest.mark.ranks
+
 SLOW = """
 import time, {imports}
 def f():
