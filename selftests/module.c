@@ -179,7 +179,7 @@ TEST_F(module, comes_back_as_new)
 }
 
 /* Processes call and fork all the time, as they would on a real machine. */
-TEST_F(module, comes_and_goes_many_times)
+TEST_F_TIMEOUT(module, comes_and_goes_many_times, 900)
 {
 	int cycle;
 
