@@ -29,6 +29,9 @@
 /* Of those for local use: a fixed one lets a device node load the module. */
 #define SB_MINOR	248
 
+/* Whoever asks for more than there is hears of it by ENOMEM, and the log does not. */
+#define USER_SIZED	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
+
 static_assert(sizeof(struct speed_bump_query) == SPEED_BUMP_QUERY_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_batch) == SPEED_BUMP_BATCH_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_target) == SPEED_BUMP_TARGET_SIZE_VER0);
@@ -279,7 +282,7 @@ static int ioctl_add(struct sb_session *session, void *arg)
 	err = batch_check(b, SPEED_BUMP_BATCH_BEST_EFFORT, SPEED_BUMP_TARGET_SIZE_VER0);
 	if (err || !b->count)
 		return err;
-	targets = kvmalloc_array(b->count, sizeof(*targets), GFP_KERNEL_ACCOUNT);
+	targets = kvmalloc_array(b->count, sizeof(*targets), USER_SIZED);
 	if (!targets)
 		return -ENOMEM;
 
@@ -382,7 +385,7 @@ static int ioctl_update(struct sb_session *session, void *arg)
 	err = batch_check(b, SPEED_BUMP_BATCH_BEST_EFFORT, SPEED_BUMP_UPDATE_SIZE_VER0);
 	if (err || !b->count)
 		return err;
-	changes = kvcalloc(b->count, sizeof(*changes), GFP_KERNEL_ACCOUNT);
+	changes = kvcalloc(b->count, sizeof(*changes), USER_SIZED);
 	if (!changes)
 		return -ENOMEM;
 
@@ -482,8 +485,8 @@ static int ioctl_remove(struct sb_session *session, void *arg)
 	if (!b->count)
 		return 0;
 
-	ids = kvmalloc_array(b->count, sizeof(*ids), GFP_KERNEL_ACCOUNT);
-	errors = kvcalloc(b->count, sizeof(*errors), GFP_KERNEL_ACCOUNT);
+	ids = kvmalloc_array(b->count, sizeof(*ids), USER_SIZED);
+	errors = kvcalloc(b->count, sizeof(*errors), USER_SIZED);
 	err = -ENOMEM;
 	if (ids && errors)
 		err = remove_some(session, b, ids, errors);

@@ -186,7 +186,7 @@ static struct sb_scope *tree_alloc(struct pid *root)
 	if (!tree)
 		return NULL;
 	tree->members = __vmalloc(BITS_TO_LONGS(PID_MAX_LIMIT) * sizeof(long),
-				  GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+				  GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);
 	if (!tree->members) {
 		kfree(tree);
 		return NULL;
