@@ -255,6 +255,11 @@ static int add_all(struct sb_session *session, struct speed_bump_batch *b,
 			return err;
 		targets[i] = add_entry(session, b, i);
 		*made = i + 1;
+		if (IS_ERR(targets[i]) && !batch_is_best_effort(b))
+			break;
+	}
+	sb_target_register(targets, *made, batch_is_best_effort(b));
+	for (i = 0; i < *made; i++) {
 		if (!IS_ERR(targets[i]))
 			continue;
 		if (!batch_is_best_effort(b)) {

@@ -198,10 +198,14 @@ static int add(const struct sb_command *command)
 	t = sb_target_add(&sb_persistent, &config);
 	if (IS_ERR(t)) {
 		err = PTR_ERR(t);
-	} else {
-		place.label = NULL;	/* the target's now */
-		sb_target_publish(&t, 1);
+		goto out;
 	}
+	place.label = NULL;	/* the target's now */
+	sb_target_register(&t, 1, false);
+	if (IS_ERR(t))
+		err = PTR_ERR(t);
+	else
+		sb_target_publish(&t, 1);
 out:
 	place_release(&place);
 	return err;

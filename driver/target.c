@@ -119,12 +119,42 @@ static void free_unused(struct work_struct *work)
 static DECLARE_WORK(unused_work, free_unused);
 
 /*
+ * For a task that is being killed the kernel neither puts breakpoints into the
+ * memory of others nor takes them out: it says "leaking uprobe" and they stay.
+ * Nobody kills a work.
+ */
+static void run_unkillable(struct work_struct *work, work_func_t function)
+{
+	INIT_WORK_ONSTACK(work, function);
+	queue_work(unused_wq, work);
+	flush_work(work);
+	destroy_work_on_stack(work);
+}
+
+struct unregistration {
+	struct work_struct work;
+	struct list_head *targets;
+};
+
+static void unregister_all(struct work_struct *work)
+{
+	struct unregistration *u = container_of(work, struct unregistration, work);
+	struct sb_target *t;
+
+	list_for_each_entry(t, u->targets, node) {
+		sb_probe_unregister(&t->probe);
+		cond_resched();
+	}
+}
+
+/*
  * Ends the delays of targets that are out of the table, then their breakpoints.
  * Waiting for their handlers is left to the work: it can take as long as the
  * delay of somebody else's target.
  */
 static void targets_retire(struct list_head *list)
 {
+	struct unregistration u = { .targets = list };
 	struct sb_target *t;
 
 	if (list_empty(list))
@@ -134,10 +164,7 @@ static void targets_retire(struct list_head *list)
 		WRITE_ONCE(t->state, SB_TARGET_DYING);
 		sb_delay_wake(t);
 	}
-	list_for_each_entry(t, list, node) {
-		sb_probe_unregister(&t->probe);
-		cond_resched();
-	}
+	run_unkillable(&u.work, unregister_all);
 
 	spin_lock(&unused_lock);
 	list_splice_init(list, &unused);
@@ -320,17 +347,16 @@ err_alloc:
 }
 
 /**
- * sb_target_add() - make a target that nobody sees yet
+ * sb_target_add() - make a target that nobody sees yet, without a breakpoint
  * @session:	its owner
  * @config:	what it is to be
  *
- * Return: the target, to be given to sb_target_publish() or sb_target_discard(),
- * or an ERR_PTR.
+ * Return: the target, to be given to sb_target_register() and then to
+ * sb_target_publish(), or to sb_target_discard(); or an ERR_PTR.
  */
 struct sb_target *sb_target_add(struct sb_session *session, const struct sb_target_config *config)
 {
 	struct sb_target *t;
-	LIST_HEAD(failed);
 	int err;
 
 	t = target_alloc(session, config);
@@ -338,32 +364,74 @@ struct sb_target *sb_target_add(struct sb_session *session, const struct sb_targ
 		return t;
 
 	err = table_insert(t);
-	if (err)
-		goto err_insert;
-
-	err = sb_probe_register(&t->probe, t->inode, t->offset);
-	if (err)
-		goto err_register;
-
+	if (err) {
+		sb_target_put(t);
+		return ERR_PTR(err);
+	}
 	t->label = config->label;
 	t->label_len = config->label_len;
 	return t;
+}
 
-err_register:
-	mutex_lock(&table_lock);
-	table_unlink(t);
-	mutex_unlock(&table_lock);
-	list_add(&t->node, &failed);
-	targets_retire(&failed);
-	return ERR_PTR(err);
-err_insert:
-	sb_target_put(t);
-	return ERR_PTR(err);
+struct registration {
+	struct work_struct work;
+	struct task_struct *task;	/* who waits */
+	struct sb_target **targets;
+	u32 count;
+	bool best_effort;
+	struct list_head refused;
+};
+
+static void register_all(struct work_struct *work)
+{
+	struct registration *r = container_of(work, struct registration, work);
+	struct sb_target *t;
+	u32 i;
+	int err;
+
+	for (i = 0; i < r->count; i++) {
+		t = r->targets[i];
+		if (IS_ERR(t))
+			continue;
+		cond_resched();
+		err = fatal_signal_pending(r->task) ? -EINTR :
+		      sb_probe_register(&t->probe, t->inode, t->offset);
+		if (!err)
+			continue;
+		r->targets[i] = ERR_PTR(err);
+		mutex_lock(&table_lock);
+		table_unlink(t);
+		mutex_unlock(&table_lock);
+		list_add_tail(&t->node, &r->refused);
+		if (!r->best_effort)
+			break;
+	}
+}
+
+/**
+ * sb_target_register() - put the breakpoints of a batch into every process in its scopes
+ * @targets:	what sb_target_add() returned; ERR_PTRs are passed over, and one takes the
+ *		place of a target whose breakpoint can't be
+ * @count:	how many
+ * @best_effort: go on after the first that can't be
+ */
+void sb_target_register(struct sb_target **targets, u32 count, bool best_effort)
+{
+	struct registration r = {
+		.task = current,
+		.targets = targets,
+		.count = count,
+		.best_effort = best_effort,
+		.refused = LIST_HEAD_INIT(r.refused),
+	};
+
+	run_unkillable(&r.work, register_all);
+	targets_retire(&r.refused);
 }
 
 /**
  * sb_target_publish() - let a batch begin
- * @targets:	what sb_target_add() returned; ERR_PTRs are passed over
+ * @targets:	what sb_target_register() left; ERR_PTRs are passed over
  * @count:	how many
  */
 void sb_target_publish(struct sb_target **targets, u32 count)

@@ -100,6 +100,7 @@ int sb_targets_init(void);
 void sb_targets_exit(void);
 
 struct sb_target *sb_target_add(struct sb_session *session, const struct sb_target_config *config);
+void sb_target_register(struct sb_target **targets, u32 count, bool best_effort);
 void sb_target_publish(struct sb_target **targets, u32 count);
 void sb_target_discard(struct sb_target **targets, u32 count);
 
