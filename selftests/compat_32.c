@@ -21,6 +21,29 @@ static long syscall3(long number, long a, long b, long c)
 	return ret;
 }
 
+/* The compiler calls these for large objects, and there is no libc: gcc 16 does so at -O0. */
+void *memset(void *to, int byte, __SIZE_TYPE__ size);
+void *memcpy(void *to, const void *from, __SIZE_TYPE__ size);
+
+void *memset(void *to, int byte, __SIZE_TYPE__ size)
+{
+	char *at = to;
+
+	while (size--)
+		*at++ = byte;
+	return to;
+}
+
+void *memcpy(void *to, const void *from, __SIZE_TYPE__ size)
+{
+	char *at = to;
+	const char *in = from;
+
+	while (size--)
+		*at++ = *in++;
+	return to;
+}
+
 static void print(const char *text)
 {
 	long length = 0;

@@ -77,14 +77,15 @@ in_root() {
 	# shellcheck disable=SC2016 # expanded by the inner shell
 	unshare --mount --propagation private --pid --fork --kill-child /bin/bash -euc '
 		root=$1 repo=$2 cache=$3
-		shift 3
 		mount --bind "$root" "$root"
 		mount --rbind /dev "$root/dev"
 		mount -t proc proc "$root/proc"
+		[ -z "$4" ] || mount -t sysfs -o ro sysfs "$root/sys"
 		mount --bind "$repo" "$root$repo"
 		mount --bind "$cache" "$root$cache"
+		shift 4
 		exec chroot "$root" /usr/bin/env -i "$@"
-	' bash "$root" "$repo" "$cache" HOME=/root LC_ALL=C.UTF-8 XDG_CACHE_HOME="${cache%/*}" \
+	' bash "$root" "$repo" "$cache" "${root_sys:-}" HOME=/root LC_ALL=C.UTF-8 XDG_CACHE_HOME="${cache%/*}" \
 		PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${environment[@]}" \
 		/bin/sh -c 'cd "$0" && exec "$@"' "$place" "$@"
 }
