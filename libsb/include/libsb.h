@@ -740,7 +740,10 @@ SB_API int sb_windows_add_target(struct sb_windows *windows, uint64_t id);
 SB_API int sb_windows_count_point(struct sb_windows *windows, const char *name);
 /** Units are the calls of a function of the table. */
 SB_API int sb_windows_count_function(struct sb_windows *windows, const char *name);
-/** Units are the hits of a native target; they leave no stamp. */
+/**
+ * Units are the hits of a native target. They leave no stamp: a window is drawn out until
+ * one is done, which is looked for some 32 times a unit and for up to four units.
+ */
 SB_API int sb_windows_count_target(struct sb_windows *windows, uint64_t id);
 /** Have the run delay of a process, besides those that are in the table. */
 SB_API int sb_windows_add_process(struct sb_windows *windows, pid_t pid);
@@ -779,6 +782,83 @@ SB_API uint64_t sb_windows_value(const struct sb_windows *windows, size_t window
 				 enum sb_window_value value);
 /** Units so far of all sources. Since the begin of the program, not of a window. */
 SB_API uint64_t sb_windows_units(struct sb_windows *windows);
+
+/* ---------------------------------------------------------------- sampler */
+
+/**
+ * Self time of native functions: how long threads are in them, seen from outside. The
+ * kernel's perf events (perf_event_open(2)) take the user stacks of the program's threads,
+ * which are followed here, afterwards, by the unwind tables of its files (.eh_frame), so
+ * that code without frame pointers is no obstacle. A stack counts for the innermost
+ * function on it that was added: its time is its own and that of what it calls, less that
+ * of the other added functions in it.
+ *
+ * All time counts, not that on a CPU alone: where a thread is when a CPU's clock ticks
+ * (at most 1000 times a second on each) shares out its time on CPUs, and where it was when
+ * it left its CPU shares out the time until it is back, blocked or waiting for a CPU. So
+ * the sum over a function's threads, divided by the time, is the average number of threads
+ * in it. Needs root, or CAP_PERFMON (before Linux 5.8, and where kernel.perf_event_paranoid
+ * of some of Debian's kernels is above 2, CAP_SYS_ADMIN), and CAP_SYS_PTRACE for programs
+ * of others.
+ */
+struct sb_sampler;
+
+/** What is known of the last run. Times are ns. */
+enum sb_sampler_value {
+	SB_SAMPLER_CLOCK_NS = 1, /**< how long it was */
+	SB_SAMPLER_CPU_NS, /**< threads were on a CPU, together */
+	SB_SAMPLER_OFF_NS, /**< threads were off it, together */
+	SB_SAMPLER_UNSEEN_NS, /**< of both: where is not known, no unwind table told */
+	SB_SAMPLER_STACKS, /**< stacks that were followed */
+	SB_SAMPLER_LOST, /**< records the kernel had no room for, and stacks left over */
+};
+
+/**
+ * A sampler that knows no function and no process yet.
+ * @return free with sb_sampler_free(); NULL with ENOSYS (libsb was built without libdw),
+ *   ENOMEM
+ */
+SB_API struct sb_sampler *sb_sampler_new(struct sb_error *err);
+SB_API void sb_sampler_free(struct sb_sampler *sampler);
+/**
+ * Look for a function, of which @p offset in the file of @p elf is somewhere; parts that
+ * the compiler moved elsewhere ("NAME.cold") belong to it.
+ * @return its number, the same for the same function; -1 with ENOENT (no symbol says how
+ *   far it reaches), ENOMEM
+ */
+SB_API int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *elf,
+				   uint64_t offset, struct sb_error *err);
+/**
+ * Look at a process and its descendants, those that come later too, in the next run and
+ * in no other: by the one after that the number may be another's. -1 with ENOMEM.
+ */
+SB_API int sb_sampler_add_process(struct sb_sampler *sampler, pid_t pid);
+/**
+ * Look for @p ns, or until 256 MiB of stacks or of events are kept, and then follow the
+ * stacks, which takes no longer than that again; what was known of an earlier run is
+ * forgotten. Blocks meanwhile, in which other threads may use the rest of the library;
+ * opens an event for each thread and CPU, for which the process's limit of open files is
+ * raised while it lasts. While it looks, the calling thread goes before others
+ * (SCHED_RR), where it may: late, it would lose records.
+ * @return 0, or -1 with EACCES or EPERM (perf events are refused: the message says what
+ *   to do), ENOENT (the kernel has none), EMFILE (too many threads), ENOMEM
+ */
+SB_API int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err);
+/**
+ * Have the run that is under way, or else the next, end at once with what it has so far.
+ * Thread-safe, and for a signal handler.
+ */
+SB_API void sb_sampler_stop(struct sb_sampler *sampler);
+/** The self time of a function in the last run, of all threads together, ns. */
+SB_API uint64_t sb_sampler_self_ns(const struct sb_sampler *sampler, int number);
+/**
+ * How many looks, apart from each other, at whether a thread is in the function its self
+ * time is worth: for its error, as if so many threw a coin. Long stays are few looks.
+ */
+SB_API uint64_t sb_sampler_looks(const struct sb_sampler *sampler, int number);
+/** 0 where there is no such value. */
+SB_API uint64_t sb_sampler_value(const struct sb_sampler *sampler,
+				 enum sb_sampler_value value);
 
 /* ----------------------------------------------------------------- module */
 

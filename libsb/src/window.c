@@ -12,6 +12,9 @@
 #define MOST_EXTENSION	4 /* a window waits so many lengths for its units */
 #define MOST_WASHOUT	8 /* and as many washouts for those before it */
 #define LEAST_REST_NS	50000U
+#define LOOKS_A_UNIT	32 /* where units leave no time stamps, */
+#define LEAST_LOOK_NS	25000U /* not more often than that */
+#define LONGEST_UNIT	4 /* of their mean */
 #define STABLE_READINGS 4
 
 #define load(object)	    atomic_load_explicit(object, memory_order_relaxed)
@@ -66,6 +69,7 @@ struct sb_windows {
 	struct slot_list progress;
 	uint64_t *progress_ids;
 	size_t progress_id_count;
+	uint64_t unit_ns; /* how long theirs were the last time */
 
 	pid_t *pids;
 	size_t pid_count, pid_room;
@@ -576,6 +580,36 @@ static void rest_until(uint64_t ns)
 }
 
 /*
+ * Units of native targets leave no time stamps: look until the next one is done, so that
+ * windows begin and end with a unit, in time and in all that is counted. Units shorter
+ * than can be looked for are a small part of a window; one that does not come is left.
+ */
+static int wait_for_unit(struct sb_windows *windows, const struct window *window,
+			 const struct reading *from, struct reading *now,
+			 struct sb_error *err)
+{
+	uint64_t units = now->units - from->units, before = now->units;
+	uint64_t begin = now->clock_ns, step, took;
+
+	if (!windows->progress_id_count)
+		return 0;
+	if (units)
+		windows->unit_ns = (now->clock_ns - from->clock_ns) / units;
+	step = windows->unit_ns / LOOKS_A_UNIT;
+	if (step < LEAST_LOOK_NS)
+		return 0;
+	while (now->units == before &&
+	       now->clock_ns - begin < LONGEST_UNIT * windows->unit_ns) {
+		/* Many targets take long to list: no more than a fifth of the time. */
+		took = sb_clock_gettime() - now->clock_ns;
+		rest_until(now->clock_ns + (5 * took > step ? 5 * took : step));
+		if (read_all(windows, window, now, err))
+			return -1;
+	}
+	return 0;
+}
+
+/*
  * Wait @length_ns, and for @units more units than @from has, but not longer than
  * @most lengths. A reading costs a wake-up, so there are a few only.
  */
@@ -592,7 +626,7 @@ static int wait_for(struct sb_windows *windows, const struct window *window,
 		if (read_all(windows, window, now, err))
 			return -1;
 		if (now->units - from->units >= units || now->clock_ns >= end)
-			return 0;
+			return wait_for_unit(windows, window, from, now, err);
 		until = now->clock_ns + step;
 	}
 }

@@ -4,6 +4,8 @@
 
 #include "errors.h"
 #include "hook.h"
+#include "hot.h"
+#include "native_sampler.h"
 #include "orphans.h"
 #include "overhead.h"
 #include "sampler.h"
@@ -126,20 +128,21 @@ static int begin(struct core *core, struct sb_site_table *sites, PyObject *table
 	if (!PyArg_ParseTuple(args, "Oy#OO:start", &table, &text, &length, &policies,
 			      &given))
 		return -1;
+#ifdef Py_GIL_DISABLED
+	sb_site_table_set_concurrent(sites, true);
+#endif
 	if (given != Py_None) {
 		overhead = PyLong_AsLongLong(given);
 		if (overhead < 0 && !PyErr_Occurred())
 			PyErr_SetString(PyExc_ValueError, "an overhead is not negative");
 	} else if (core->overhead_ns < 0) {
 		overhead = core->overhead_ns =
-			overhead_measure(&core->engine, core->hook);
+			overhead_measure(&core->engine, core->hook,
+					 load(&sites->concurrent));
 	}
 	if (overhead < 0)
 		return -1;
 	sb_site_table_set_overhead_ns(sites, (uint64_t)overhead);
-#ifdef Py_GIL_DISABLED
-	sb_site_table_set_concurrent(sites, true);
-#endif
 	return set_targets(core, table, text, length, policies);
 }
 
@@ -370,7 +373,8 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 static int execute(PyObject *module)
 {
 	struct core *core = core_of(module);
-	PyType_Spec *const others[] = { &windows_spec, &sampler_spec };
+	PyType_Spec *const others[] = { &windows_spec, &sampler_spec,
+					&native_sampler_spec };
 	PyTypeObject *type;
 
 	core->overhead_ns = -1;

@@ -76,7 +76,7 @@ static int64_t measure(struct hook *hook, PyObject *function, PyObject *call)
 	return extra > 0 ? extra : 0;
 }
 
-int64_t overhead_measure(struct engine *engine, struct hook *hook)
+int64_t overhead_measure(struct engine *engine, struct hook *hook, bool concurrent)
 {
 	struct sb_site_table_options opts = { .sz = sizeof(opts),
 					      .capacity = 1,
@@ -97,6 +97,7 @@ int64_t overhead_measure(struct engine *engine, struct hook *hook)
 		return -1;
 	}
 	sb_error_free(err);
+	sb_site_table_set_concurrent(table, concurrent);
 	functions = make_functions();
 	if (functions) {
 		function = PyDict_GetItemString(functions, "function");

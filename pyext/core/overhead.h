@@ -7,8 +7,9 @@
 
 /*
  * What the hook costs a delayed call apart from its spin, ns, measured here and now in
- * about two milliseconds. hook_open() comes before. -1 with an exception.
+ * about two milliseconds. @concurrent: as the table that it is for, which then counts by
+ * dearer means. hook_open() comes before. -1 with an exception.
  */
-int64_t overhead_measure(struct engine *engine, struct hook *hook);
+int64_t overhead_measure(struct engine *engine, struct hook *hook, bool concurrent);
 
 #endif

@@ -327,12 +327,12 @@ static PyObject *target_tuple(const struct sb_target_list *list, size_t i)
 			     value[0], value[1], value[2], value[3]);
 }
 
-static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
+/* The session's own targets; NULL with an exception. The caller frees them. */
+static struct sb_target_list *read_list(PyObject *self)
 {
 	struct sb_session *session = session_hold(self);
-	struct sb_target_list *list = NULL;
+	struct sb_target_list *list;
 	struct sb_error *err;
-	PyObject *result;
 	int code;
 
 	if (!session)
@@ -342,10 +342,38 @@ static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 		sb_session_list(session, SB_LIST_SESSION, NULL, err);
 	code = errno;
 	Py_END_ALLOW_THREADS session_release(self);
-	if (!list)
-		return raise_os_error(err, code);
-	sb_error_free(err);
-	result = PyList_New(0);
+	if (list)
+		sb_error_free(err);
+	else
+		raise_os_error(err, code);
+	return list;
+}
+
+/* offsets(): {id: offset in its file} */
+static PyObject *session_offsets(PyObject *self, PyObject *Py_UNUSED(none))
+{
+	struct sb_target_list *list = read_list(self);
+	PyObject *found = list ? PyDict_New() : NULL;
+
+	for (size_t i = 0; found && i < sb_target_list_count(list); i++) {
+		PyObject *id = PyLong_FromUnsignedLongLong(sb_target_list_id(list, i));
+		PyObject *offset =
+			PyLong_FromUnsignedLongLong(sb_target_list_offset(list, i));
+
+		if (!id || !offset || PyDict_SetItem(found, id, offset))
+			Py_CLEAR(found);
+		Py_XDECREF(id);
+		Py_XDECREF(offset);
+	}
+	sb_target_list_free(list);
+	return found;
+}
+
+static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
+{
+	struct sb_target_list *list = read_list(self);
+	PyObject *result = list ? PyList_New(0) : NULL;
+
 	for (size_t i = 0; result && i < sb_target_list_count(list); i++)
 		if (list_put(result, target_tuple(list, i)))
 			Py_CLEAR(result);
@@ -400,6 +428,7 @@ static PyMethodDef session_methods[] = {
 	{ "remove", session_remove, METH_VARARGS, NULL },
 	{ "set_targets_enabled", session_set_targets_enabled, METH_VARARGS, NULL },
 	{ "list", session_list, METH_NOARGS, NULL },
+	{ "offsets", session_offsets, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "errors.h"
+#include "hot.h"
 #include "table.h"
 
 /* A table as all interpreters of the process have it, under GILs of their own. */
@@ -322,9 +323,22 @@ static PyObject *table_get_lost(PyObject *self, void *Py_UNUSED(closure))
 	return lost;
 }
 
+/* What is taken off a delay here: begin() says what for. */
+static PyObject *table_get_overhead_ns(PyObject *self, void *Py_UNUSED(closure))
+{
+	uint64_t ticks;
+
+	if (table_hold(self))
+		return NULL;
+	ticks = load(&table_get(self)->overhead_ticks);
+	table_release(self);
+	return PyLong_FromUnsignedLongLong(sb_spin_ticks_to_ns(ticks));
+}
+
 static PyGetSetDef table_getset[] = {
 	{ "lost", table_get_lost, NULL, NULL, NULL },
 	{ "enabled", table_get_enabled, table_set_enabled, NULL, NULL },
+	{ "overhead_ns", table_get_overhead_ns, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

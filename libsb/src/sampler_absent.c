@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+/* In the place of the sampler where it could not be built. */
+#include <errno.h>
+
+#include "error.h"
+
+struct sb_sampler *sb_sampler_new(struct sb_error *err)
+{
+	sb_error_set(err, ENOSYS,
+		     "libsb was built without libdw: build it anew with its headers "
+		     "installed (Debian: libdw-dev; Fedora: elfutils-devel)");
+	return NULL;
+}
+
+void sb_sampler_free(struct sb_sampler *sampler)
+{
+	(void)sampler;
+}
+
+int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *elf,
+			    uint64_t offset, struct sb_error *err)
+{
+	(void)sampler;
+	(void)elf;
+	(void)offset;
+	return sb_error_set(err, ENOSYS, "libsb was built without libdw");
+}
+
+int sb_sampler_add_process(struct sb_sampler *sampler, pid_t pid)
+{
+	(void)sampler;
+	(void)pid;
+	errno = ENOSYS;
+	return -1;
+}
+
+int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err)
+{
+	(void)sampler;
+	(void)ns;
+	return sb_error_set(err, ENOSYS, "libsb was built without libdw");
+}
+
+void sb_sampler_stop(struct sb_sampler *sampler)
+{
+	(void)sampler;
+}
+
+uint64_t sb_sampler_self_ns(const struct sb_sampler *sampler, int number)
+{
+	(void)sampler;
+	(void)number;
+	return 0;
+}
+
+uint64_t sb_sampler_looks(const struct sb_sampler *sampler, int number)
+{
+	(void)sampler;
+	(void)number;
+	return 0;
+}
+
+uint64_t sb_sampler_value(const struct sb_sampler *sampler, enum sb_sampler_value value)
+{
+	(void)sampler;
+	(void)value;
+	return 0;
+}

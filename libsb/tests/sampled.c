@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+/*
+ * "sampled WHAT": programs of which it is known by construction how long they are in which
+ * function. They count their work, not time, so that whoever else is on the machine is
+ * the same for all; they run until they are ended. Built without frame pointers.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TARGET	__attribute__((noinline, noclone))
+#define ROUNDS	20000
+#define DEPTH	40
+#define NAP_NS	20000000
+#define AGES_S	1000000
+
+static volatile uint64_t sink;
+
+/* A call does the same work wherever it is called from; what follows keeps its frame. */
+static void TARGET work(unsigned int times)
+{
+	uint64_t x = sink;
+
+	for (unsigned int i = 0; i < times * ROUNDS; i++)
+		x = x * 6364136223846793005u + 1442695040888963407u;
+	sink = x;
+}
+
+void TARGET two(void)
+{
+	work(2);
+	__asm__ volatile("");
+}
+
+void TARGET one(void)
+{
+	work(1);
+	__asm__ volatile("");
+}
+
+static void TARGET deep(unsigned int left)
+{
+	char room[64];
+
+	memset(room, (int)left, sizeof(room));
+	if (left)
+		deep(left - 1);
+	else
+		work(3);
+	sink += (unsigned char)room[left % sizeof(room)];
+}
+
+/* Of its own 3, all below many frames that are nobody's; and 1 of another target. */
+void TARGET outer(void)
+{
+	deep(DEPTH);
+	one();
+	__asm__ volatile("");
+}
+
+void TARGET nap(void)
+{
+	nanosleep(&(struct timespec){ 0, NAP_NS }, NULL);
+	__asm__ volatile("");
+}
+
+void TARGET sleep_for_ages(void)
+{
+	nanosleep(&(struct timespec){ AGES_S, 0 }, NULL);
+	__asm__ volatile("");
+}
+
+/* The compiler makes a jump of its last call: work() returns to who called this. */
+__attribute__((optimize("optimize-sibling-calls"))) void TARGET jumping(void)
+{
+	work(2);
+}
+
+static void TARGET twice(void)
+{
+	work(2);
+	__asm__ volatile("");
+}
+
+void far(void (*function)(void));
+
+static void far_jumps(void)
+{
+	for (;;) {
+		far(twice);
+		one();
+	}
+}
+
+static void jumps(void)
+{
+	for (;;) {
+		jumping();
+		one();
+	}
+}
+
+static void ratio(void)
+{
+	for (;;) {
+		two();
+		one();
+	}
+}
+
+static void nested(void)
+{
+	for (;;)
+		outer();
+}
+
+static void *doing_two(void *unused)
+{
+	(void)unused;
+	two();
+	return NULL;
+}
+
+/* Each call of two() in a thread of its own, which lives shorter than a clock's period. */
+static void threads(void)
+{
+	pthread_t thread;
+
+	for (;;) {
+		if (pthread_create(&thread, NULL, doing_two, NULL) ||
+		    pthread_join(thread, NULL))
+			exit(1);
+		one();
+	}
+}
+
+/* The same in processes. */
+static void children(void)
+{
+	for (;;) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			two();
+			_exit(0);
+		}
+		if (pid < 0 || waitpid(pid, NULL, 0) != pid)
+			exit(1);
+		one();
+	}
+}
+
+/* A program that becomes another one all the time. */
+static void renewed(char **argv)
+{
+	for (int i = 0; i < 1000; i++) {
+		two();
+		one();
+	}
+	execv("/proc/self/exe", argv);
+	exit(1);
+}
+
+static void naps(void)
+{
+	for (;;) {
+		nap();
+		one();
+	}
+}
+
+static void *sleeping(void *unused)
+{
+	(void)unused;
+	sleep_for_ages();
+	return NULL;
+}
+
+static void asleep(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, sleeping, NULL))
+		exit(1);
+	naps();
+}
+
+/* Two threads that do nothing but wake each other. */
+static int to[2], back[2];
+
+static void *answering(void *unused)
+{
+	char byte;
+
+	while (read(to[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1)
+		;
+	return unused;
+}
+
+void TARGET ask(void)
+{
+	char byte = 0;
+
+	if (write(to[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
+		exit(1);
+	__asm__ volatile("");
+}
+
+static void pingpong(void)
+{
+	pthread_t thread;
+
+	if (pipe(to) || pipe(back) || pthread_create(&thread, NULL, answering, NULL))
+		exit(1);
+	for (;;)
+		ask();
+}
+
+/* As a compiler at run time does with what it made. */
+static void remaps(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			  -1, 0);
+
+	if (page == MAP_FAILED)
+		exit(1);
+	for (;;) {
+		if (mprotect(page, size, PROT_READ | PROT_EXEC) ||
+		    mprotect(page, size, PROT_READ | PROT_WRITE))
+			exit(1);
+		one();
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} programs[] = {
+		{ "ratio", ratio },	  { "nested", nested }, { "threads", threads },
+		{ "children", children }, { "naps", naps },	{ "asleep", asleep },
+		{ "pingpong", pingpong }, { "jumps", jumps },
+		{ "far_jumps", far_jumps }, { "remaps", remaps },
+	};
+
+	for (size_t i = 0; argc == 2 && i < sizeof(programs) / sizeof(*programs); i++)
+		if (!strcmp(argv[1], programs[i].name))
+			programs[i].run();
+	if (argc == 2 && !strcmp(argv[1], "renewed"))
+		renewed(argv);
+	/* So many calls of two() and one(), and the end: what it takes unwatched. */
+	if (argc == 3 && !strcmp(argv[1], "ratio")) {
+		for (long n = strtol(argv[2], NULL, 10); n > 0; n--) {
+			two();
+			one();
+		}
+		return 0;
+	}
+	return 2;
+}

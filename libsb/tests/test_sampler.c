@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: MIT
+/* Self time of functions of programs whose shares are known (sampled.c). */
+#include "unit.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sampler.h"
+
+#define RUN_NS	    UINT64_C(400000000)
+#define MOST_RUNS   20
+#define TICK_NS	    1000000
+#define NAP_NS	    20000000 /* sampled.c's */
+#define MOST_GROWTH 50000 /* KiB */
+#define ENOUGH_NS   UINT64_C(30000000000)
+#define MOST_BYTES  4000000
+#define SKIPPED	    77
+
+static const char *program, *far;
+static struct sb_error *err;
+static pid_t child;
+
+static int set_up(void **state)
+{
+	(void)state;
+	program = getenv("SB_SAMPLED");
+	far = getenv("SB_SAMPLED_FAR");
+	err = sb_error_new();
+	return !program || !far || !err;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	sb_error_free(err);
+	return 0;
+}
+
+static int end_child(void **state)
+{
+	(void)state;
+	if (child > 0) {
+		kill(-child, SIGKILL);
+		waitpid(child, NULL, 0);
+	}
+	child = 0;
+	return 0;
+}
+
+/* It runs in a group of its own, which ends with the test. */
+static void start(const char *what)
+{
+	char byte;
+	int gate[2];
+
+	assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		setpgid(0, 0);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl(program, program, what, NULL);
+		_exit(127);
+	}
+	close(gate[1]);
+	/* It is closed by the exec. */
+	assert_int_equal(read(gate[0], &byte, 1), 0);
+	close(gate[0]);
+	usleep(20000);
+}
+
+static int add_of(struct sb_sampler *sampler, const char *path, const char *function)
+{
+	struct sb_elf *elf = sb_elf_open(path, err);
+	struct sb_places *places;
+	int number;
+
+	if (!elf)
+		fail_msg("%s", sb_error_message(err));
+	places = sb_elf_find(elf, function, err);
+	if (!places)
+		fail_msg("%s", sb_error_message(err));
+	number = sb_sampler_add_function(sampler, elf, sb_places_offset(places, 0), err);
+	if (number < 0)
+		fail_msg("%s", sb_error_message(err));
+	sb_places_free(places);
+	sb_elf_close(elf);
+	return number;
+}
+
+static int add(struct sb_sampler *sampler, const char *function)
+{
+	return add_of(sampler, program, function);
+}
+
+static struct sb_sampler *new_sampler(void)
+{
+	struct sb_sampler *sampler = sb_sampler_new(err);
+
+	if (!sampler)
+		fail_msg("%s", sb_error_message(err));
+	return sampler;
+}
+
+/* The test is skipped where the machine refuses. */
+static void skip_refused(struct sb_sampler *sampler)
+{
+	if (errno == EACCES || errno == EPERM || errno == ENOENT || errno == ENOSYS) {
+		print_message("%s\n", sb_error_message(err));
+		sb_sampler_free(sampler);
+		skip();
+	}
+	fail_msg("%s", sb_error_message(err));
+}
+
+/* A run on the program. */
+static void run(struct sb_sampler *sampler)
+{
+	assert_int_equal(sb_sampler_add_process(sampler, child), 0);
+	if (sb_sampler_run(sampler, RUN_NS, err))
+		skip_refused(sampler);
+}
+
+static double value(const struct sb_sampler *sampler, enum sb_sampler_value which)
+{
+	return (double)sb_sampler_value(sampler, which);
+}
+
+/* Sums over the runs of a test, of the functions in the order in which they were added. */
+struct sums {
+	struct sb_sampler *sampler;
+	double self[2], clock, cpu, off, unseen;
+};
+
+typedef bool (*claim)(const struct sums *sums);
+
+static bool is_about(double a, double b)
+{
+	return a > 0.75 * b && a < 1.33 * b;
+}
+
+/*
+ * That @holds of enough runs together. Whoever else is on the machine keeps the program
+ * waiting for long now and then, wherever it is, so that one run is not enough.
+ */
+static void assert_of(struct sums *sums, claim holds, const char *text)
+{
+	for (int i = 0; i < MOST_RUNS; i++) {
+		run(sums->sampler);
+		for (int f = 0; f < 2; f++)
+			sums->self[f] += (double)sb_sampler_self_ns(sums->sampler, f);
+		sums->clock += value(sums->sampler, SB_SAMPLER_CLOCK_NS);
+		sums->cpu += value(sums->sampler, SB_SAMPLER_CPU_NS);
+		sums->off += value(sums->sampler, SB_SAMPLER_OFF_NS);
+		sums->unseen += value(sums->sampler, SB_SAMPLER_UNSEEN_NS);
+		if (holds(sums))
+			return;
+	}
+	fail_msg("not %s: self %.0f and %.0f of %.0f ns, on a CPU %.0f, off it %.0f, "
+		 "unseen %.0f",
+		 text, sums->self[0], sums->self[1], sums->clock, sums->cpu, sums->off,
+		 sums->unseen);
+}
+
+static struct sums watch(const char *what, const char *first, const char *second)
+{
+	struct sums sums = { .sampler = new_sampler() };
+
+	add(sums.sampler, first);
+	if (second)
+		add(sums.sampler, second);
+	start(what);
+	return sums;
+}
+
+static bool second_is_half(const struct sums *sums)
+{
+	return is_about(sums->self[0], 2 * sums->self[1]);
+}
+
+static bool two_thirds_of_all(const struct sums *sums)
+{
+	/* One thread, which does nothing else: on a CPU, or waiting for one. */
+	return second_is_half(sums) && is_about(sums->self[0], 0.67 * sums->clock) &&
+	       is_about(sums->cpu + sums->off, sums->clock) &&
+	       sums->unseen < 0.1 * sums->clock;
+}
+
+/* Half as many again as are in the last run, which may have been a longer one. */
+static uint64_t most_looks(const struct sums *sums, uint64_t apart_ns)
+{
+	return sb_sampler_value(sums->sampler, SB_SAMPLER_CLOCK_NS) * 3 / 2 / apart_ns;
+}
+
+static void shares_are_those_of_the_work(void **state)
+{
+	struct sums sums = watch("ratio", "two", "one");
+
+	(void)state;
+	assert_of(&sums, two_thirds_of_all, "two thirds and one third");
+	/* Some hundred ticks; fewer where the program waited for a CPU long and often. */
+	assert_in_range(sb_sampler_looks(sums.sampler, 0), 2, most_looks(&sums, TICK_NS));
+	assert_in_range(sb_sampler_looks(sums.sampler, 1), 2, most_looks(&sums, TICK_NS));
+	sb_sampler_free(sums.sampler);
+}
+
+/* It is not on the stack while it works. */
+static void a_function_that_leaves_by_a_jump(void **state)
+{
+	struct sums sums = watch("jumps", "jumping", "one");
+
+	(void)state;
+	assert_of(&sums, two_thirds_of_all, "two thirds and one third");
+	sb_sampler_free(sums.sampler);
+}
+
+static void a_jump_out_of_another_file(void **state)
+{
+	struct sums sums = { .sampler = new_sampler() };
+
+	(void)state;
+#ifdef __aarch64__
+	skip(); /* where its PLT leads to is not looked up */
+#endif
+	add_of(sums.sampler, far, "far");
+	add(sums.sampler, "one");
+	start("far_jumps");
+	assert_of(&sums, two_thirds_of_all, "two thirds and one third");
+	sb_sampler_free(sums.sampler);
+}
+
+static bool second_is_a_third(const struct sums *sums)
+{
+	return is_about(sums->self[0], 3 * sums->self[1]);
+}
+
+static bool first_is_all(const struct sums *sums)
+{
+	return is_about(sums->self[0], sums->clock);
+}
+
+static void innermost_target_counts(void **state)
+{
+	struct sums sums = watch("nested", "outer", "one"), alone = { 0 };
+
+	(void)state;
+	assert_of(&sums, second_is_a_third, "three quarters and one");
+	/* What a function calls is its own where it is no target. */
+	alone.sampler = new_sampler();
+	add(alone.sampler, "outer");
+	assert_of(&alone, first_is_all, "all of one");
+	sb_sampler_free(alone.sampler);
+	sb_sampler_free(sums.sampler);
+}
+
+/* To be woken and put on a CPU takes its time, too. */
+static bool second_is_less(const struct sums *sums)
+{
+	return sums->self[0] > 1.2 * sums->self[1] && sums->self[0] < 4 * sums->self[1] &&
+	       sums->cpu < 2.2 * sums->clock;
+}
+
+static void of_several(const char *what)
+{
+	struct sums sums = watch(what, "two", "one");
+
+	assert_of(&sums, second_is_less, "about twice");
+	sb_sampler_free(sums.sampler);
+}
+
+static void threads_that_live_short(void **state)
+{
+	(void)state;
+	of_several("threads");
+}
+
+static void children_that_live_short(void **state)
+{
+	(void)state;
+	of_several("children");
+}
+
+/* What is mapped where is anew each time. */
+static bool most_is_known(const struct sums *sums)
+{
+	return second_is_half(sums) && sums->self[0] + sums->self[1] > 0.5 * sums->clock;
+}
+
+static void programs_that_become_others(void **state)
+{
+	struct sums sums = watch("renewed", "two", "one");
+
+	(void)state;
+	assert_of(&sums, most_is_known, "two thirds and one third");
+	sb_sampler_free(sums.sampler);
+}
+
+static bool first_is_most(const struct sums *sums)
+{
+	return is_about(sums->self[0], sums->clock) && sums->self[0] > 2 * sums->self[1] &&
+	       sums->self[0] < 1.01 * sums->clock;
+}
+
+static void time_asleep_counts(void **state)
+{
+	struct sums sums = watch("naps", "nap", "one");
+
+	(void)state;
+	assert_of(&sums, first_is_most, "most of all");
+	/* A nap is one look, however long it is. */
+	assert_in_range(sb_sampler_looks(sums.sampler, 0), 2, most_looks(&sums, NAP_NS));
+	sb_sampler_free(sums.sampler);
+}
+
+static bool both_are_all(const struct sums *sums)
+{
+	return is_about(sums->self[0], sums->clock) && is_about(sums->self[1], sums->clock);
+}
+
+/* Of a thread that sleeps all along there is no event at all. */
+static void a_sleep_without_end_counts(void **state)
+{
+	struct sums sums = watch("asleep", "nap", "sleep_for_ages");
+
+	(void)state;
+#ifdef __aarch64__
+	skip(); /* the kernel does not tell the return address */
+#endif
+	assert_of(&sums, both_are_all, "twice all");
+	sb_sampler_free(sums.sampler);
+}
+
+/* So many switches that not each can leave a stack. */
+static void many_switches_are_seen_by_some(void **state)
+{
+	struct sums sums = watch("pingpong", "ask", NULL);
+
+	(void)state;
+	assert_of(&sums, first_is_all, "all of one thread");
+	sb_sampler_free(sums.sampler);
+}
+
+/* A page that is mapped as code again and again is the same each time. */
+static void what_is_mapped_again_takes_no_memory(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	struct rusage before, after;
+
+	(void)state;
+	add(sampler, "one");
+	start("remaps");
+	assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+	run(sampler);
+	assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+	assert_true(sb_sampler_self_ns(sampler, 0) > 0);
+	assert_true(after.ru_maxrss - before.ru_maxrss < MOST_GROWTH);
+	sb_sampler_free(sampler);
+}
+
+/* It is of the time of which all is known. */
+static void a_run_ends_where_there_is_no_more_room(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	uint64_t before = recorder_most_bytes, clock_ns;
+
+	(void)state;
+	add(sampler, "two");
+	start("ratio");
+	recorder_most_bytes = MOST_BYTES;
+	assert_int_equal(sb_sampler_add_process(sampler, child), 0);
+	if (sb_sampler_run(sampler, ENOUGH_NS, err)) {
+		recorder_most_bytes = before;
+		skip_refused(sampler);
+	}
+	recorder_most_bytes = before;
+	clock_ns = sb_sampler_value(sampler, SB_SAMPLER_CLOCK_NS);
+	assert_in_range(clock_ns, 1, ENOUGH_NS - 1);
+	assert_true(is_about(value(sampler, SB_SAMPLER_CPU_NS) +
+				     value(sampler, SB_SAMPLER_OFF_NS),
+			     (double)clock_ns));
+	assert_true(sb_sampler_self_ns(sampler, 0) > 0);
+	sb_sampler_free(sampler);
+}
+
+static void a_second_run_forgets_the_first(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	int two;
+
+	(void)state;
+	two = add(sampler, "two");
+	start("ratio");
+	run(sampler);
+	assert_true(sb_sampler_self_ns(sampler, two) > 0);
+	/* Of its processes too. */
+	assert_int_equal(sb_sampler_run(sampler, RUN_NS / 10, err), 0);
+	assert_int_equal(sb_sampler_self_ns(sampler, two), 0);
+	assert_int_equal(sb_sampler_value(sampler, SB_SAMPLER_CPU_NS), 0);
+	assert_int_equal(sb_sampler_add_process(sampler, child), 0);
+	end_child(NULL);
+	/* A process that is gone is no error, and has no time. */
+	assert_int_equal(sb_sampler_run(sampler, RUN_NS / 10, err), 0);
+	assert_int_equal(sb_sampler_self_ns(sampler, two), 0);
+	assert_int_equal(sb_sampler_value(sampler, SB_SAMPLER_CPU_NS), 0);
+	assert_true(value(sampler, SB_SAMPLER_CLOCK_NS) >= (double)RUN_NS / 10);
+	sb_sampler_free(sampler);
+}
+
+static void a_run_that_is_stopped_ends(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+
+	(void)state;
+	add(sampler, "two");
+	start("ratio");
+	run(sampler);
+	/* An hour, were it not for that. */
+	sb_sampler_stop(sampler);
+	assert_int_equal(sb_sampler_run(sampler, UINT64_C(3600000000000), err), 0);
+	run(sampler);
+	assert_true(sb_sampler_value(sampler, SB_SAMPLER_CLOCK_NS) >= RUN_NS);
+	sb_sampler_free(sampler);
+}
+
+static void functions_are_known_by_any_of_their_code(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	struct sb_elf *elf = sb_elf_open(program, err);
+	struct sb_places *places = sb_elf_find(elf, "two", err);
+	uint64_t offset = sb_places_offset(places, 0);
+
+	(void)state;
+	assert_int_equal(sb_sampler_add_function(sampler, elf, offset, err), 0);
+	assert_int_equal(sb_sampler_add_function(sampler, elf, offset + 4, err), 0);
+	assert_int_equal(add(sampler, "one"), 1);
+	assert_fails(sb_sampler_add_function(sampler, elf, 8, err), ENOENT);
+	assert_says(err, "@0x8");
+	assert_int_equal(sb_sampler_self_ns(sampler, 7), 0);
+	assert_int_equal(sb_sampler_self_ns(sampler, -1), 0);
+	assert_int_equal(sb_sampler_looks(sampler, 7), 0);
+	assert_int_equal(sb_sampler_value(sampler, (enum sb_sampler_value)99), 0);
+	sb_places_free(places);
+	sb_elf_close(elf);
+	sb_sampler_free(sampler);
+}
+
+static void a_function_that_is_known_can_be_added_again(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	uint64_t before[2];
+
+	(void)state;
+	assert_int_equal(add(sampler, "two"), 0);
+	assert_int_equal(add(sampler, "one"), 1);
+	start("ratio");
+	run(sampler);
+	for (int i = 0; i < 2; i++)
+		before[i] = sb_sampler_self_ns(sampler, i);
+	assert_true(before[0] > 0);
+	assert_int_equal(add(sampler, "two"), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(sb_sampler_self_ns(sampler, i), before[i]);
+	run(sampler);
+	sb_sampler_free(sampler);
+}
+
+/* What a child that may nothing is told. */
+static void a_refusal_says_what_to_do(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	int status;
+	pid_t pid;
+
+	(void)state;
+	if (geteuid()) {
+		sb_sampler_free(sampler);
+		skip();
+	}
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		int bad = setuid(65534) || !sb_sampler_run(sampler, 1000000, err) ||
+			  (errno != EACCES && errno != EPERM) ||
+			  !strstr(sb_error_message(err), "CAP_PERFMON") ||
+			  !strstr(sb_error_message(err), "perf_event_paranoid");
+
+		_exit(bad);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	sb_sampler_free(sampler);
+}
+
+/* Nobody else, so that nothing is locked of it yet; no more than CAP_PERFMON. */
+static bool become_observer(void)
+{
+	struct __user_cap_header_struct header = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct data[2] = { { 0 } };
+	struct rlimit none = { 0, 0 };
+
+	data[1].effective = data[1].permitted = 1U << (CAP_PERFMON - 32);
+	return !setrlimit(RLIMIT_MEMLOCK, &none) && !prctl(PR_SET_KEEPCAPS, 1) &&
+	       !setuid(100000 + (uid_t)getpid()) && !syscall(SYS_capset, &header, data);
+}
+
+/* Of kernel.perf_event_paranoid, as the refusal names it. */
+static int paranoia(void)
+{
+	const char *name = "perf_event_paranoid is ";
+	const char *at = strstr(sb_error_message(err), name);
+
+	return at ? atoi(at + strlen(name)) : 0;
+}
+
+/* The kernel lets each lock kernel.perf_event_mlock_kb a CPU, 516 unless told. */
+static void the_buffers_of_all_cpus_are_within_what_may_be_locked(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	int status;
+	pid_t pid;
+
+	(void)state;
+	start("ratio");
+	run(sampler);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		if (!become_observer())
+			_exit(SKIPPED);
+		if (!sb_sampler_run(sampler, RUN_NS / 10, err))
+			_exit(0);
+		status = errno;
+		/* As Debian's 6.1 does: that of the kernel itself knows no more than 2. */
+		if (status == EACCES && paranoia() > 2)
+			status = SKIPPED;
+		else
+			fprintf(stderr, "%s\n", sb_error_message(err));
+		_exit(status);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	sb_sampler_free(sampler);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
+		skip();
+	assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(shares_are_those_of_the_work, end_child),
+		cmocka_unit_test_teardown(a_function_that_leaves_by_a_jump, end_child),
+		cmocka_unit_test_teardown(a_jump_out_of_another_file, end_child),
+		cmocka_unit_test_teardown(innermost_target_counts, end_child),
+		cmocka_unit_test_teardown(threads_that_live_short, end_child),
+		cmocka_unit_test_teardown(children_that_live_short, end_child),
+		cmocka_unit_test_teardown(programs_that_become_others, end_child),
+		cmocka_unit_test_teardown(time_asleep_counts, end_child),
+		cmocka_unit_test_teardown(a_sleep_without_end_counts, end_child),
+		cmocka_unit_test_teardown(many_switches_are_seen_by_some, end_child),
+		cmocka_unit_test_teardown(what_is_mapped_again_takes_no_memory, end_child),
+		cmocka_unit_test_teardown(a_run_ends_where_there_is_no_more_room,
+					  end_child),
+		cmocka_unit_test_teardown(a_second_run_forgets_the_first, end_child),
+		cmocka_unit_test_teardown(a_run_that_is_stopped_ends, end_child),
+		cmocka_unit_test(functions_are_known_by_any_of_their_code),
+		cmocka_unit_test_teardown(a_function_that_is_known_can_be_added_again,
+					  end_child),
+		cmocka_unit_test(a_refusal_says_what_to_do),
+		cmocka_unit_test_teardown(
+			the_buffers_of_all_cpus_are_within_what_may_be_locked, end_child),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
