@@ -20,10 +20,11 @@ struct site_index {
 	struct sb_site *_Atomic sites[];
 };
 
-/* Guards the additions to the indices of all tables, and is held over a fork. */
+/* Guards the list of tables and the additions to their indices; held over a fork. */
 static pthread_mutex_t index_lock = PTHREAD_MUTEX_INITIALIZER;
 _Atomic uint32_t site_generation = 1;
-_Atomic uint64_t site_epoch = 1;
+/* Those with sites of this process. */
+static struct sb_site_table *tables;
 
 /* ----------------------------------------------------- counters of threads */
 
@@ -104,7 +105,9 @@ static void after_fork_child(void)
 {
 	thread_lines_after_fork();
 	store(&site_generation, load(&site_generation) + 1);
-	atomic_fetch_add(&site_epoch, 1);
+	/* What was known of slots is not true here. To count it up for all costs them little. */
+	for (struct sb_site_table *table = tables; table; table = table->next)
+		site_table_changed(table);
 	pthread_mutex_unlock(&index_lock);
 }
 
@@ -346,7 +349,7 @@ static void put(struct site_index *index, struct sb_site *site)
 	index->used++;
 }
 
-/* Make room for one more. */
+/* Make room for one more; a table's first index puts it into the list. */
 static int grow(struct sb_site_table *table)
 {
 	struct site_index *old = load(&table->index), *index;
@@ -362,14 +365,31 @@ static int grow(struct sb_site_table *table)
 	for (size_t i = 0; old && i <= old->mask; i++)
 		if (load(&old->sites[i]))
 			put(index, load(&old->sites[i]));
+	if (!old) {
+		table->next = tables;
+		tables = table;
+	}
 	atomic_store_explicit(&table->index, index, memory_order_release);
 	return 0;
+}
+
+static void unlist(struct sb_site_table *table)
+{
+	struct sb_site_table **link = &tables;
+
+	pthread_mutex_lock(&index_lock);
+	while (*link && *link != table)
+		link = &(*link)->next;
+	if (*link)
+		*link = table->next;
+	pthread_mutex_unlock(&index_lock);
 }
 
 void site_index_free(struct sb_site_table *table)
 {
 	struct site_index *index = load(&table->index), *older;
 
+	unlist(table);
 	for (size_t i = 0; index && i <= index->mask; i++)
 		free(load(&index->sites[i]));
 	for (; index; index = older) {

@@ -37,7 +37,7 @@ struct sb_site {
 	uint32_t target_number;
 	uint32_t hash;
 	enum sb_site_kind kind;
-	_Atomic uint64_t *changes;	/* of the table */
+	_Atomic uint64_t *changes; /* of the table */
 	_Atomic uint64_t quiet; /* of @changes when there was nothing to do but to count */
 };
 
@@ -50,11 +50,6 @@ struct sb_site {
 
 /* Of processes: how many forks ago the first one was. */
 extern _Atomic uint32_t site_generation __attribute__((visibility("hidden")));
-/*
- * Counts up whenever what somebody knows of a site may be wrong from then on: after a
- * fork, and once a table is made concurrent. Whoever has more such reasons adds to it too.
- */
-extern _Atomic uint64_t site_epoch __attribute__((visibility("hidden")));
 /* The line that this thread counts in; 0: not asked for yet. */
 extern _Thread_local uint32_t site_line
 	__attribute__((visibility("hidden"), tls_model("initial-exec")));
@@ -136,8 +131,8 @@ static inline __attribute__((always_inline)) void site_hit(struct sb_site *site,
 }
 
 /*
- * For site_count_quick(), until site_epoch is another than it was before this was called.
- * NULL: it won't do for @site.
+ * For site_count_quick(), until the table's count of changes is another than it was before
+ * this was called. NULL: it won't do for @site.
  */
 static inline struct site_slot *site_slot_quick(struct sb_site *site)
 {

@@ -233,7 +233,7 @@ void sb_site_table_set_overhead_ns(struct sb_site_table *table, uint64_t ns)
 void sb_site_table_set_concurrent(struct sb_site_table *table, bool concurrent)
 {
 	atomic_store_explicit(&table->concurrent, concurrent, memory_order_relaxed);
-	atomic_fetch_add(&site_epoch, 1);
+	site_table_changed(table);
 }
 
 /* ---------------------------------------------------------------- functions */

@@ -56,7 +56,10 @@ struct site_header {
 
 	/* Read at each hit and written rarely: a line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
-	/* How often this and the controls have changed: counted up after a change. */
+	/*
+	 * Counted up after each change of this and the controls, and whenever else what
+	 * some process knows of a site may be wrong from then on, as after a fork.
+	 */
 	_Atomic uint64_t changes;
 
 	_Alignas(SITE_LINE) _Atomic uint32_t slots_used;
@@ -114,6 +117,7 @@ struct sb_site_table {
 	struct site_control none; /* control of targets that have none */
 
 	struct site_index *_Atomic index;
+	struct sb_site_table *next; /* in the list of those with an index */
 };
 
 /* The entry of @name in @table; NULL with ENOSPC, or if !@create with ENOENT. */

@@ -31,7 +31,8 @@ void engine_forget(struct engine *engine)
 		generation = atomic_fetch_add(&newest_generation, 1) + 1;
 	} while (!generation);
 	atomic_store(&engine->generation, generation);
-	atomic_fetch_add(&site_epoch, 1);
+	if (engine->table)
+		site_table_changed(table_get(engine->table));
 }
 
 /* What an engine has that is neither marks nor names. */
@@ -63,6 +64,50 @@ static void free_patterns(struct patterns patterns)
 	free(patterns.rules);
 }
 
+/* Where there is no table: a count that no table comes to; overhead.c is measured with it. */
+static const _Atomic uint64_t unknown = UINT64_MAX;
+
+static _Atomic uint64_t *changes_of(PyObject *table)
+{
+	return &table_get(table)->header->changes;
+}
+
+static void raise_to(_Atomic uint64_t *number, uint64_t least)
+{
+	uint64_t before = load(number);
+
+	while (before < least && !atomic_compare_exchange_weak(number, &before, least))
+		;
+}
+
+/*
+ * Under the engine's lock: the table in force is another now. What was known of it stays on
+ * code objects, so of no table is a count of changes seen that another had.
+ */
+static void show_table(struct engine *engine, PyObject *before)
+{
+	static _Atomic uint64_t most;
+
+	if (before)
+		raise_to(&most, atomic_load(changes_of(before)));
+	if (engine->table)
+		raise_to(changes_of(engine->table), atomic_load(&most) + 1);
+	if (engine->way)
+		store(&engine->way->changes,
+		      engine->table ? changes_of(engine->table) : &unknown);
+}
+
+void engine_show(struct engine *engine, struct engine_way *way)
+{
+	marks_show(&engine->marks, way ? &way->marks : NULL);
+	core_lock(&engine->lock);
+	if (engine->way)
+		store(&engine->way->changes, &unknown);
+	engine->way = way;
+	show_table(engine, NULL);
+	core_unlock(&engine->lock);
+}
+
 /* Let go of @table, which was in force. */
 static void drop_table(PyObject *table)
 {
@@ -80,6 +125,7 @@ void engine_clear(struct engine *engine)
 	before = exchange(engine, (struct patterns){ 0 });
 	table = engine->table;
 	engine->table = NULL;
+	show_table(engine, table);
 	core_unlock(&engine->lock);
 	free_patterns(before);
 	names_forget(&engine->names);
@@ -176,6 +222,7 @@ int engine_set(struct engine *engine, PyObject *table, const char *text,
 	patterns = exchange(engine, patterns);
 	before = engine->table;
 	engine->table = Py_NewRef(table);
+	show_table(engine, before);
 	core_unlock(&engine->lock);
 	free_patterns(patterns);
 	drop_table(before);
@@ -314,13 +361,14 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 	return verdict;
 }
 
-void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t epoch)
+void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)
 {
 	struct quick *quick = mark_quick(&engine->marks.way, code);
 	struct site_slot *slot = NULL;
 	struct verdict verdict;
+	bool quiet;
 
-	if (!quick || load(&quick->epoch) == epoch)
+	if (!quick || load(&quick->known) == known)
 		return;
 	core_lock(&engine->lock);
 	/* Another one, if there are more marks now. */
@@ -328,9 +376,12 @@ void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t epoch)
 	if (quick && engine_known(engine, code, &verdict) && verdict.site)
 		slot = site_slot_quick(verdict.site);
 	if (slot) {
+		quiet = load(&verdict.site->quiet) == known;
 		store(&quick->site, verdict.site);
 		store(&quick->slot, slot);
-		atomic_store_explicit(&quick->epoch, epoch, memory_order_release);
+		atomic_store_explicit(&quick->known, known, memory_order_release);
+		atomic_store_explicit(&quick->quiet, quiet ? known : 0,
+				      memory_order_release);
 	}
 	core_unlock(&engine->lock);
 }

@@ -20,6 +20,7 @@
 struct engine {
 	_Atomic uint32_t generation;
 	struct marks marks;
+	struct engine_way *way; /* somebody's, kept as it has to be; NULL: nobody's */
 	struct names names;
 	core_mutex lock; /* of what follows, and of writing into marks */
 	PyObject *table; /* Table; NULL: not installed */
@@ -27,6 +28,12 @@ struct engine {
 	struct sb_patterns *patterns;
 	struct rule *rules; /* one for each of specs */
 	bool resumes;	    /* some rule has resume */
+};
+
+/* What leads to a quick way, for who has no time to ask an engine. */
+struct engine_way {
+	struct marks_way marks;
+	const _Atomic uint64_t *_Atomic changes; /* of the table in force */
 };
 
 /* What the patterns say about a code object. */
@@ -60,19 +67,16 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site);
 
 /*
- * Let starts of @code go the quick way from now on, if they may. @epoch is what
- * site_epoch was before it was looked up.
+ * Keep @way as that of @engine is, until this is called again or engine_free(). NULL:
+ * none.
  */
-void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t epoch);
+void engine_show(struct engine *engine, struct engine_way *way);
 
-/* The quick way of a start of @code, as marks_show() leads there; NULL: none. */
-static inline __attribute__((always_inline)) struct quick *
-engine_quick(struct marks_way *way, PyObject *code)
-{
-	struct quick *quick = mark_quick(way, code);
-
-	return quick && load_acquire(&quick->epoch) == load(&site_epoch) ? quick : NULL;
-}
+/*
+ * Let starts of @code go the quick way from now on, if they may. @known is what @changes
+ * of the engine_way counted before it was looked up and hit.
+ */
+void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known);
 
 /* Whether the mark on @code is there and good, and what it says. */
 static inline __attribute__((always_inline)) bool

@@ -96,7 +96,8 @@ static void put(struct mark_table *table, PyObject *code, struct mark *mark)
 	while ((uintptr_t)atomic_load(&entry->code) > (uintptr_t)GONE)
 		entry = mark_next(table, entry);
 	table->used += !atomic_load(&entry->code);
-	store(&entry->quick.epoch, 0);
+	store(&entry->quick.quiet, 0);
+	store(&entry->quick.known, 0);
 	store(&entry->mark, mark);
 	atomic_store_explicit(&entry->code, code, memory_order_release);
 }

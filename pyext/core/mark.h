@@ -16,11 +16,16 @@
 
 #include "hot.h"
 
-/* The quick way of a start. It is good in one site_epoch, if that is not 0. */
+/*
+ * The quick way of a start. @known and @quiet are the table's count of changes before the
+ * rest was found: so long as it is that still, @slot is where to count and @site the site;
+ * with @quiet there is nothing else to do.
+ */
 struct quick {
-	_Atomic uint64_t epoch; /* written last */
-	struct sb_site *_Atomic site;
+	_Atomic uint64_t quiet; /* 0: never */
 	struct site_slot *_Atomic slot;
+	struct sb_site *_Atomic site;
+	_Atomic uint64_t known; /* 0: never */
 };
 
 /*
@@ -28,6 +33,9 @@ struct quick {
  * changes, and a number is never used twice.
  */
 struct mark {
+#ifndef Py_GIL_DISABLED
+	struct quick quick; /* first: what each call reads is then in one cache line */
+#endif
 	_Atomic uint32_t generation; /* of the patterns that it was looked up in */
 	_Atomic bool resume;	     /* delay resumptions too */
 	/*
@@ -36,9 +44,6 @@ struct mark {
 	 * and what comes before the stamp is in the measured overhead all the same.
 	 */
 	struct sb_site *_Atomic site;
-#ifndef Py_GIL_DISABLED
-	struct quick quick;
-#endif
 };
 
 #ifdef Py_GIL_DISABLED

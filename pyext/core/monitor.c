@@ -17,7 +17,7 @@ const char hook_name[] = "monitoring";
 /* A callback. Those of an interpreter live as long as its hook: threads may be in them. */
 struct hook_object {
 	PyObject_HEAD vectorcallfunc vectorcall;
-	struct marks_way way; /* to those of @hook, for on_start() */
+	struct engine_way way; /* of that of @hook, for on_start() */
 	struct hook *hook;    /* NULL: the interpreter ends */
 };
 
@@ -42,26 +42,37 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 						  bool resumes)
 {
 	struct hook *hook = ((struct hook_object *)self)->hook;
-	uint64_t epoch = atomic_load_explicit(&site_epoch, memory_order_acquire);
 	struct verdict verdict;
+	uint64_t known;
 
 	if (!hook)
 		Py_RETURN_NONE;
+	known = load_acquire(load(&hook->start->way.changes));
 	/* The callee's frame is the current one: this callback has none of its own. */
 	if (!engine_known(hook->engine, code, &verdict))
 		verdict = engine_look(hook->engine, code, PyEval_GetGlobals());
 	if (!verdict.site || (resumes && !verdict.resume))
 		return Py_NewRef(hook->disable);
-	if (!resumes)
-		engine_allow_quick(hook->engine, code, epoch);
 	site_hit(verdict.site, 0);
+	if (!resumes)
+		engine_allow_quick(hook->engine, code, known);
 	Py_RETURN_NONE;
 }
 
-static __attribute__((noinline)) PyObject *
-on_delay(struct sb_site *site, struct site_counters *counters, uint64_t hit)
+/* A start that is more than a count. */
+static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *code,
+						   struct quick *quick)
 {
-	site_hit_rest(site, counters, 0, hit);
+	struct engine_way *way = &((struct hook_object *)self)->way;
+	struct site_counters *counters;
+	uint64_t hit;
+
+	if (load_acquire(&quick->known) != load_acquire(load(&way->changes)))
+		return on_any(self, code, false);
+	counters = site_count_quick(load(&quick->slot), &hit);
+	if (__builtin_expect(!counters, 0))
+		return on_any(self, code, false);
+	site_hit_rest(load(&quick->site), counters, 0, hit);
 	Py_RETURN_NONE;
 }
 
@@ -73,22 +84,19 @@ on_delay(struct sb_site *site, struct site_counters *counters, uint64_t hit)
 static PyObject *on_start(PyObject *self, PyObject *const *args, size_t nargsf,
 			  PyObject *Py_UNUSED(names))
 {
-	struct site_counters *counters;
+	struct engine_way *way = &((struct hook_object *)self)->way;
 	struct quick *quick;
-	struct sb_site *site;
 	uint64_t hit;
 
 	if (__builtin_expect(PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]), 0))
 		return refuse();
-	quick = engine_quick(&((struct hook_object *)self)->way, args[0]);
+	quick = mark_quick(&way->marks, args[0]);
 	if (__builtin_expect(!quick, 0))
 		return on_any(self, args[0], false);
-	site = load(&quick->site);
-	counters = site_count_quick(load(&quick->slot), &hit);
-	if (__builtin_expect(!counters, 0))
+	if (__builtin_expect(load_acquire(&quick->quiet) != load_acquire(load(&way->changes)), 0))
+		return on_more(self, args[0], quick);
+	if (__builtin_expect(!site_count_quick(load(&quick->slot), &hit), 0))
 		return on_any(self, args[0], false);
-	if (!site_is_quiet(site))
-		return on_delay(site, counters, hit);
 	Py_RETURN_NONE;
 }
 
@@ -160,7 +168,7 @@ static void drop_callback(struct hook_object *object)
 static void lose_monitoring(struct hook *hook)
 {
 	if (hook->start)
-		marks_show(&hook->engine->marks, NULL);
+		engine_show(hook->engine, NULL);
 	drop_callback(hook->start);
 	drop_callback(hook->resume);
 	hook->start = hook->resume = NULL;
@@ -193,7 +201,7 @@ static int make_callbacks(struct hook *hook)
 	Py_DECREF(type);
 	if (!hook->start || !hook->resume)
 		return -1;
-	marks_show(&hook->engine->marks, &hook->start->way);
+	engine_show(hook->engine, &hook->start->way);
 	return 0;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import bdb
 import io
+import os
 import pdb
 import sys
 import threading
@@ -209,6 +210,98 @@ def test_pytest_itself(tmp_path: Any, environ: dict[str, str]) -> None:
     )
     assert "1 passed" in done.stdout
     assert "30 calls, 30 of them delayed" in done.stderr
+
+
+EVALUATOR = """
+import ctypes, os, speed_bump
+from speed_bump import Config
+api, address = ctypes.pythonapi, ctypes.c_void_p
+api.PyInterpreterState_Get.restype = address
+interpreter = address(api.PyInterpreterState_Get())
+api._PyInterpreterState_GetEvalFrameFunc.restype = address
+def now(): return api._PyInterpreterState_GetEvalFrameFunc(interpreter)
+def put(one): api._PyInterpreterState_SetEvalFrameFunc(interpreter, address(one))
+library = ctypes.PyDLL(os.environ["EVALUATOR"])
+theirs = ctypes.cast(library.evaluator_evaluate, address).value
+below = address.in_dll(library, "evaluator_below")
+passed = ctypes.c_ulong.in_dll(library, "evaluator_passed")
+def put_theirs():
+    below.value = now()
+    put(theirs)
+def plain(): pass
+def counted():
+    return sum(f.calls for f in speed_bump.stats().functions)
+def install():
+    speed_bump.install(Config(["__main__:plain"], delay_ns=1_000))
+def seen():
+    before = counted(), passed.value
+    for _ in range(10): plain()
+    return counted() - before[0], passed.value - before[1] >= 10
+alone = now()
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param(
+            """
+put_theirs(); install()
+print(*seen(), now() != theirs)
+speed_bump.uninstall()
+print(*seen(), now() == theirs)
+""",
+            ["10 True True", "0 True True"],
+            id="theirs first",
+        ),
+        pytest.param(
+            """
+install(); ours = now(); put_theirs()
+print(*seen(), now() == theirs)
+speed_bump.uninstall()
+print(*seen(), now() == theirs)
+install()
+print(*seen(), now() == theirs)
+put(below.value)
+print(*seen(), now() == ours)
+speed_bump.uninstall()
+print(*seen(), now() == alone)
+""",
+            [
+                "10 True True",
+                "0 True True",
+                "10 True True",
+                "10 False True",
+                "0 False True",
+            ],
+            id="ours first",
+        ),
+        pytest.param(
+            """
+put_theirs(); install(); put(alone)
+print(*seen(), now() == alone)
+speed_bump.uninstall(); install()
+print(*seen(), now() != alone)
+speed_bump.uninstall()
+print(*seen(), now() == alone)
+""",
+            ["0 False True", "10 False True", "0 False True"],
+            id="theirs takes ours away",
+        ),
+    ],
+)
+def test_another_evaluator_of_frames(
+    steps: str, expected: list[str], python: Run
+) -> None:
+    """In the place that we take before 3.12: ctypes and a C library put one there."""
+    if sys.version_info >= (3, 12):
+        pytest.skip("3.12 and later have sys.monitoring")
+    directory = os.environ.get("FIXTURE_DIR")
+    if not directory:
+        pytest.skip("FIXTURE_DIR is not set")
+    done = python(EVALUATOR + steps, EVALUATOR=f"{directory}/libevaluator.so")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == expected
 
 
 def test_torch_dynamo(python: Run) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import speed_bump
 from speed_bump import Config, ConfigError, load_config
+from speed_bump.experiment import progress
 from speed_bump.process import start_ns
 
 NO_TIME = "is not a time such as 500, 10us or 1.5ms"
@@ -151,3 +152,24 @@ def test_spin() -> None:
     for wrong in (-1, 10_000_000_001):
         with pytest.raises(ValueError):
             speed_bump.spin_delay_ns(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "native"),
+    [
+        ("build/server:serve_one", True),
+        ("/usr/bin/server:serve_one", True),
+        ("libserver.so.1:serve_one", True),
+        ("native:server:serve_one", True),
+        ("server:serve_one", False),
+        ("/usr/lib/python3/server.py:serve_one", False),
+        ("*/server/*:serve_one", False),
+        ("server.main:Server.serve_*", False),
+    ],
+)
+def test_which_progress_is_of_a_native_function(text: str, native: bool) -> None:
+    found = progress.read([text], None)
+    assert [t.pattern.removeprefix("native:") for t in found.targets] == (
+        [text.removeprefix("native:")] if native else []
+    )
+    assert [t.pattern for t in found.functions] == ([] if native else [text])

@@ -92,6 +92,32 @@ print(only.calls)
 
 
 @kinds
+def test_one_that_comes_while_others_count(
+    python: Run, targets: Callable[[str], str], isolated: bool
+) -> None:
+    """From then on two may count at the same moment, one by a way found before."""
+    # 3.12 takes the GIL from no interpreter for another that shares it: it is given.
+    program = f"""{PRELUDE}
+import speed_bump, time
+count = 0
+def some():
+    global count
+    for _ in range(1000): work()
+    count += 1000
+some()
+other = make({isolated})
+thread = threading.Thread(target=run, args=(other, IN.format(n=1_000_000)))
+thread.start()
+while thread.is_alive(): some(); time.sleep(0)
+interpreters.destroy(other)
+(only,) = [f for f in speed_bump.stats().functions if f.name == "__main__:work"]
+print(only.calls - count)
+"""
+    done = python(program, SPEED_BUMP_TARGETS=targets("__main__:work delay=0"))
+    assert (done.stdout, done.returncode) == ("1000000\n", 0), done.stderr
+
+
+@kinds
 def test_one_that_ends_installed(python: Run, isolated: bool) -> None:
     program = f"""{PRELUDE}
 for _ in range(5):

@@ -165,8 +165,8 @@ def test_a_probe_works_the_moment_it_is_entered(fixture: tuple[str, ctypes.CDLL]
     after = spin_ns(library, "fixture_plain", 20)
     assert (counted.calls, counted.delayed) == (20, 20)
     assert counted.measured_ns >= 20 * 20_000_000
-    assert slowed - bare >= 20 * 20_000_000
-    assert after < slowed / 2
+    assert slowed >= 20 * 20_000_000
+    assert max(bare, after) < slowed / 2
 
 
 @pytest.mark.needs_device

@@ -73,12 +73,16 @@ def test_no_call_is_lost() -> None:
 def test_delays_run_side_by_side() -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU")
-    speed_bump.install(Config([f"{HERE}:plain"], delay_ns=500_000_000))
+    speed_bump.install(Config([f"{HERE}:plain"], delay_ns=1_000_000_000))
 
     # A spin is over when its time is, however busy the machine; in turns they add up. A
     # long one: threads that have to share a CPU are in short ones in turns by themselves.
-    wall = min(in_threads(2, plain) for _ in range(3))
-    assert wall < 0.9
+    wall = in_threads(2, plain)
+    for _ in range(7):
+        if wall < 1.8:
+            break
+        wall = in_threads(2, plain)  # where both waited for other work
+    assert wall < 1.8
 
 
 def test_patterns_change_while_threads_run() -> None:
