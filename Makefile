@@ -21,7 +21,7 @@ help:
 	@echo 'make deb      Debian packages for 12, 13 and unstable in build/deb/'
 	@echo '              RELEASES="12 13": these alone, as with check-packages'
 	@echo 'make bench    what a hit costs, beside the floor; then bench-rank'
-	@echo 'make bench-rank   how often rank is right (long; RUNS=1: ten minutes)'
+	@echo 'make bench-rank   how often rank is right (hours; RUNS=1: each program once)'
 	@echo 'make module   the kernel module for the running kernel'
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'

@@ -5,7 +5,8 @@
 for each function. "holds" counts runs in which the 95% interval holds the truth, "label"
 those with the right label, both of the runs that gave an answer; "silent" the others,
 which said inconclusive; "WRONG" the answers with another label. "order" counts the runs
-in which functions that matter more came first.
+in which functions that matter more came first, "tie" those that say rightly whether two
+that were delayed together are serial or parallel, both of the runs that could tell.
 
 ``--native PATH`` is of the programs of native.c, with native targets: as root, where
 delays in native functions are possible.
@@ -25,7 +26,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from truth import HINGE, NATIVE, PROGRAMS, Program, Truth
 
@@ -71,12 +72,13 @@ def command_of(program: Program, options: argparse.Namespace) -> list[str]:
         return [*targets, "--", sys.executable, programs, program.name, "100000"]
     path = options.native
     targets = [w for f in program.functions for w in ("--native", f"{path}:{f}")]
-    scale = f"{options.scale:g}"
-    return [*targets, "--progress", f"{path}:unit_done", "--", path, program.name, scale]
+    return [*targets, "--progress", f"{path}:unit_done", "--", path, program.name, "1"]
 
 
-def once(program: Program, options: argparse.Namespace, seed: int) -> tuple[dict, str]:
-    """Functions by name, in order; and what was said where there is nothing."""
+def once(
+    program: Program, options: argparse.Namespace, seed: int
+) -> tuple[dict, str, str]:
+    """Functions by name, in order; the tie; and what was said where there is nothing."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
     with tempfile.TemporaryDirectory() as directory:
         pairs = f"{options.keep or directory}/{program.name}-{seed}.jsonl"
@@ -94,16 +96,20 @@ def once(program: Program, options: argparse.Namespace, seed: int) -> tuple[dict
         try:
             text = pathlib.Path(f"{directory}/json").read_text("utf-8")
         except OSError:
-            return {}, done.stderr
-    functions = json.loads(text)["functions"]
-    return {f["function"].rpartition(":")[2]: f for f in functions}, ""
+            return {}, "", done.stderr
+    found = json.loads(text)
+    functions = {f["function"].rpartition(":")[2]: f for f in found["functions"]}
+    return functions, tie_of(program, found["together"]), ""
 
 
-def truth_of(truth: Truth, options: argparse.Namespace) -> Truth:
-    """With the times of native programs, which may be longer."""
-    if not options.native or truth.slack_us is None:
-        return truth
-    return replace(truth, slack_us=truth.slack_us * options.scale)
+def tie_of(program: Program, together: list[dict]) -> str:
+    """What was said of the program's pair; "": nothing, or inconclusive."""
+    for both in together:
+        names = {name.rpartition(":")[2] for name in both["names"]}
+        if program.pair and names == set(program.pair):
+            said = both["verdict"].partition(":")[0]
+            return "" if said == "inconclusive" else str(said)
+    return ""
 
 
 def in_order(program: Program, functions: dict) -> bool | None:
@@ -122,12 +128,13 @@ def measure(program: Program, options: argparse.Namespace) -> bool:
     """All runs of a program, its lines of the table; whether they are as they must."""
     tallies = {name: Tally() for name in program.functions}
     ordered = asked = 0
+    ties = []
     for run in range(options.runs):
-        functions, said = once(program, options, options.seed + run)
+        functions, tie, said = once(program, options, options.seed + run)
         if said:
             sys.stderr.write(f"{program.name}, run {run + 1}: {said}")
         for name, tally in tallies.items():
-            tally.add(truth_of(program.functions[name], options), functions.get(name))
+            tally.add(program.functions[name], functions.get(name))
             if options.verbose and name in functions:
                 f = functions[name]
                 sys.stderr.write(
@@ -137,7 +144,9 @@ def measure(program: Program, options: argparse.Namespace) -> bool:
         order = in_order(program, functions) if functions else None
         asked += order is not None
         ordered += bool(order)
+        ties += [tie] if tie else []
     good = True
+    tied = ties.count(program.tie)
     for name, t in tallies.items():
         wrong = t.answers - t.labels
         first = name == next(iter(tallies))
@@ -146,13 +155,15 @@ def measure(program: Program, options: argparse.Namespace) -> bool:
         bad = bad or (not options.load and 2 * t.silent >= t.runs)
         good = good and not bad
         order = f"{ordered}/{asked}" if first else ""
+        tie = f"{tied}/{len(ties)}" if first and program.tie else ""
         print(
             f"{program.name:16} {name:14} {t.runs:4} {t.holds:4}/{t.answers:<3} "
-            f"{t.labels:4}/{t.answers:<3} {t.silent:6} {wrong:6} {order:>7}"
+            f"{t.labels:4}/{t.answers:<3} {t.silent:6} {wrong:6} {order:>7} {tie:>7}"
             f"{'  <-' if bad else ''}",
             flush=True,
         )
-    return good and ordered >= asked - ALLOWED * options.runs
+    allowed = ALLOWED * options.runs
+    return good and ordered >= asked - allowed and tied >= len(ties) - allowed
 
 
 def burn() -> None:
@@ -176,9 +187,6 @@ def main() -> int:
     parser.add_argument(
         "--native", metavar="PATH", help="programs of native.c, which is there compiled"
     )
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="their times, so many times as long"
-    )
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.program) - set(names):
@@ -188,7 +196,8 @@ def main() -> int:
     if options.keep:
         os.makedirs(options.keep, exist_ok=True)
     print(
-        f"{'program':16} {'function':14} runs    holds    label silent  WRONG   order",
+        f"{'program':16} {'function':14} runs    holds    label silent  WRONG   order"
+        "     tie",
         flush=True,
     )
     load = [

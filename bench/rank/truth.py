@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 LINEAR, HINGE = "linear", "hinge"
 
@@ -33,10 +33,9 @@ class Program:
     name: str
     functions: dict[str, Truth]
     order: tuple[tuple[str, ...], ...]
-    parallel: tuple[str, str] | None = None
-    serial: tuple[str, str] | None = None
-    notes: str = ""
-    args: tuple[str, ...] = field(default=())
+    # Two that matter, and what they are to one another: "serial" or "parallel".
+    pair: tuple[str, str] | None = None
+    tie: str = ""
 
 
 PROGRAMS = (
@@ -44,7 +43,8 @@ PROGRAMS = (
         "serial",
         {"f": SERIAL, "g": SERIAL, "h": SERIAL},
         (("f",), ("g",), ("h",)),
-        serial=("f", "g"),
+        pair=("f", "g"),
+        tie="serial",
     ),
     Program(
         "phases",
@@ -62,7 +62,8 @@ PROGRAMS = (
         "fork_join_equal",
         {"left_branch": SERIAL, "right_branch": SERIAL},
         (("left_branch", "right_branch"),),
-        parallel=("left_branch", "right_branch"),
+        pair=("left_branch", "right_branch"),
+        tie="parallel",
     ),
     Program(
         "barrier",

@@ -25,19 +25,9 @@ function __speed_bump_commands
     speed-bump --help 2>/dev/null | string match -rg '^    ([a-z][a-z-]*)(?: .*|$)'
 end
 
+# What sbctl takes; its own completion knows libraries and their symbols.
 function __speed_bump_native
-    set -l token (commandline -ct)
-    if string match -q '*:*' -- $token
-        set -l file (string replace -r ':[^:]*$' '' -- $token)
-        sbctl symbols $file (string replace -r '.*:' '' -- $token)'*' 2>/dev/null |
-            string replace -r '^' "$file:"
-    else
-        __fish_complete_path $token
-        # The libraries that the loader finds by their names, too.
-        if not string match -q '*/*' -- $token
-            PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | awk 'NR > 1 { print $1 }' | sort -u
-        end
-    end
+    complete -C "sbctl add "(string escape -- (commandline -ct))
 end
 
 function __speed_bump_after

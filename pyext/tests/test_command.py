@@ -390,20 +390,15 @@ def test_a_signal_goes_to_the_program(
         "print(os.environ['SPEED_BUMP_TABLE'], flush=True)\n"
         "while True: time.sleep(0.01)\n"
     )
-    # Under nohup, a program is born with SIGHUP ignored, and "run" leaves it so.
-    disposition = signal.signal(number, signal.SIG_DFL)
-    try:
-        process = subprocess.Popen(
-            [
-                *[sys.executable, "-m", "speed_bump", "run", "-t", "a:b"],
-                *["--", sys.executable, str(program)],
-            ],
-            env=environ,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    finally:
-        signal.signal(number, disposition)
+    process = subprocess.Popen(
+        [
+            *[sys.executable, "-m", "speed_bump", "run", "-t", "a:b"],
+            *["--", sys.executable, str(program)],
+        ],
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     table = process.stdout.readline().strip()
     assert os.path.exists(table)

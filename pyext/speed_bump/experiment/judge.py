@@ -46,6 +46,8 @@ PRECISION = 0.05
 LOW_PRECISION = 0.15
 # Less than this part of a delay that arrives counts as hidden, for certain.
 HIDDEN = 0.1
+# More than this part of the time at unknown places is worth a word.
+MUCH_UNSEEN = 0.05
 # A function is told apart from the serial ones above this, for certain.
 AMPLIFYING = 1.1
 NEGATIVE_BELOW = -0.05
@@ -640,19 +642,30 @@ def headroom(criticality: Interval, share: Interval) -> Interval:
     return Interval(value, low, high)
 
 
+def is_native(name: str) -> bool:
+    """Whether it is the name of a native function: with the path of its file."""
+    return name.startswith("/")
+
+
 def self_share(censuses: Sequence[Census], name: str) -> Interval | None:
     """The average number of threads in the function, which is its self time ÷ total.
 
     None: it could not be seen. The interval is Wilson's score interval for a proportion
     (Journal of the American Statistical Association 22, 1927), the looks being apart.
     """
-    censuses = [c for c in censuses if c.self_from]
-    ticks = sum(c.ticks for c in censuses)
-    if not ticks:
+    if is_native(name):
+        times = [c.native for c in censuses if c.native and name in c.native.self_ns]
+        looks = sum(t.looks[name] for t in times)
+        clock_ns = sum(t.clock_ns for t in times)
+        share = sum(t.self_ns[name] for t in times) / clock_ns if clock_ns else 0.0
+    else:
+        seen = [c for c in censuses if c.self_from]
+        looks = sum(c.ticks for c in seen)
+        share = sum(c.samples.get(name, 0) for c in seen) / looks if looks else 0.0
+    if not looks:
         return None
-    found = sum(c.samples.get(name, 0) for c in censuses)
-    threads = max(1, math.ceil(found / ticks))
-    n, p = ticks * threads, found / ticks / threads
+    threads = max(1, math.ceil(share))
+    n, p = looks * threads, share / threads
     z = robust.normal_quantile(0.975)
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -782,8 +795,31 @@ def _notes(record: Record, verdict: Verdict) -> list[str]:
         notes.append(
             f"buffers hide delays for a time: those of up to {human(max(lengths))} count"
         )
-    if not any(c.self_from for c in record.censuses) and record.pairs:
+    if record.pairs:
+        notes += _self_time_notes(record, verdict)
+    return notes
+
+
+def _self_time_notes(record: Record, verdict: Verdict) -> list[str]:
+    """Of which functions self time is not known, or not all of it."""
+    blind = [f for f in verdict.findings if f.self_share is None]
+    times = [c.native for c in record.censuses if c.native]
+    refused = next((t.refused for t in times if t.refused), "")
+    notes = []
+    if any(not is_native(f.name) or not refused for f in blind):
         notes.append("self time could not be seen, so there is no headroom")
+    if refused and any(is_native(f.name) for f in blind):
+        notes.append(
+            "self time of native functions could not be seen, so they have no headroom: "
+            + refused
+        )
+    clock_ns = sum(t.clock_ns for t in times)
+    unseen = sum(t.unseen_ns for t in times) / clock_ns if clock_ns else 0.0
+    if unseen > MUCH_UNSEEN:
+        notes.append(
+            f"some stacks could not be followed to their end: up to {unseen:.0%} of the "
+            "time more may be self time of native functions"
+        )
     return notes
 
 

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -17,6 +17,7 @@ from speed_bump.config import Config, Target
 from speed_bump.control import PROCESS_POINT
 from speed_bump.experiment import launch
 from speed_bump.experiment.launch import Ended, Streams
+from speed_bump.experiment.native_times import NativeSampling
 from speed_bump.experiment.output import Watched
 from speed_bump.experiment.progress import Progress
 from speed_bump.experiment.records import SLEEP, Census, Window
@@ -108,6 +109,8 @@ class Workload:
         self._counted: set[str] = set()
         self._switches: dict[str, int] = {}
         self._natives: dict[str, int] = {}
+        self._files: dict[str, str] = {}
+        self._native_sampling: NativeSampling | None = None
         self._child: launch.Child | None = None
         self._watched: Watched | None = None
         self._output: IO[bytes] | None = None
@@ -227,6 +230,7 @@ class Workload:
                 self._windows.count_target(place)
             else:
                 self._natives[label] = place
+                self._files[label] = target.left
 
     @property
     def processes(self) -> int:
@@ -289,18 +293,38 @@ class Workload:
         """Count and sample for so long, while nothing is delayed."""
         self._find_stacks()
         self.look()
-        before, units = self.calls(), self._windows.units()
-        begin = time.monotonic_ns()
-        ticks, samples = self._sample(begin + ns)
-        clock_ns = time.monotonic_ns() - begin
-        units = self._windows.units() - units
-        calls = {
-            name: count - before.get(name, 0)
-            for name, count in self.calls().items()
-            if count > before.get(name, 0)
-        }
+        native = self._find_natives()
+        with native.running(self._pids(), ns) if native else nullcontext():
+            before, units = self.calls(), self._windows.units()
+            begin = time.monotonic_ns()
+            ticks, samples = self._sample(begin + ns)
+            clock_ns = time.monotonic_ns() - begin
+            units = self._windows.units() - units
+            calls = {
+                name: count - before.get(name, 0)
+                for name, count in self.calls().items()
+                if count > before.get(name, 0)
+            }
         how = "stack samples" if self._sampled else ""
-        return Census(at_ns, run, clock_ns, units, calls, ticks, samples, how)
+        times = native.times if native else None
+        return Census(at_ns, run, clock_ns, units, calls, ticks, samples, how, times)
+
+    def _find_natives(self) -> NativeSampling | None:
+        """What looks at native candidates; None: there are none."""
+        if self._native_sampling is None and self._probes and self._natives:
+            offsets = self._probes.session.offsets()
+            self._native_sampling = NativeSampling(
+                {
+                    label: (self._files[label], offsets[place])
+                    for label, place in self._natives.items()
+                }
+            )
+        return self._native_sampling
+
+    def _pids(self) -> set[int]:
+        """The processes of the program, as far as they are no children of others."""
+        assert self._child is not None
+        return {self._child.pid, *children()}
 
     def _sample(self, until_ns: int) -> tuple[int, dict[str, int]]:
         """Look at the stacks; new functions are known from slice to slice."""

@@ -78,9 +78,11 @@ def read(texts: Sequence[str], regex: str | None) -> Progress:
 
 
 def _target(text: str) -> Target:
-    # A path before the colon is a native function, as people write it.
+    # A path before the colon is a native function, as people write it; that of a Python
+    # file, or a glob, stands for modules there.
     left = text.rpartition(":")[0]
-    is_native = left.startswith("/") or ".so" in left
+    of_modules = left.endswith(".py") or any(c in left for c in "*?[")
+    is_native = ".so" in left or ("/" in left and not of_modules)
     if is_native and not text.startswith("native:"):
         text = f"native:{text}"
     found = parse_targets(text, "--progress")

@@ -357,11 +357,8 @@ class Experiment:
 
     def _in_order(self, names: list[str]) -> list[str]:
         """Those that are likely to matter together side by side."""
-        samples: dict[str, int] = {}
-        for c in self.writer.record.censuses:
-            for name, n in c.samples.items():
-                samples[name] = samples.get(name, 0) + n
-        return sorted(names, key=lambda n: (n.rpartition(":")[0], -samples.get(n, 0), n))
+        busy = {name: self._busy_share(name) for name in names}
+        return sorted(names, key=lambda n: (n.rpartition(":")[0], -busy[n], n))
 
     def _add(self, name: str) -> None:
         levels = list(self.options.levels or LADDER[:FIRST_LEVELS])
@@ -429,9 +426,9 @@ class Experiment:
         return left[:MOST_ALONE]
 
     def _busy_share(self, name: str) -> float:
-        """The self time it has at most, in parts of the total; 0: nobody saw any."""
+        """The self time it has at most, in parts of the total; 1 where nobody can see."""
         found = self_share(self.writer.record.censuses, name)
-        return found.high if found else 0.0
+        return found.high if found else 1.0
 
     def _judge(self) -> None:
         """See what is known; not after each block, it takes a while."""

@@ -103,12 +103,34 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class NativeTimes:
+    """How long threads were in native functions, of all of them together. Times are ns.
+
+    ``thread_ns`` is the time of all threads of the program, on a CPU or off it; of
+    ``unseen_ns`` of it is not known where they were. ``stacks`` were looked at; ``lost``
+    records were not seen. ``looks`` is the number of looks, apart from each other, that
+    the ``self_ns`` of a function is worth. ``refused`` says why functions are not in
+    them, "" if all are.
+    """
+
+    clock_ns: int = 0
+    thread_ns: int = 0
+    unseen_ns: int = 0
+    stacks: int = 0
+    lost: int = 0
+    self_ns: dict[str, int] = field(default_factory=dict)
+    looks: dict[str, int] = field(default_factory=dict)
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class Census:
     """What was seen while nothing was delayed, in ``clock_ns``.
 
     ``calls`` of each function and ``units`` of work in that time. In ``ticks`` looks at
-    the stacks, ``samples`` found a thread in each function; several may be in one.
-    ``self_from`` says how ("stack samples", "perf samples"), "" if it could not be seen.
+    the stacks, ``samples`` found a thread in each function of Python; several may be in
+    one. ``self_from`` says how ("stack samples"), "" if it could not be seen. ``native``
+    is of native functions, None where there were none.
     """
 
     at_ns: int
@@ -119,6 +141,7 @@ class Census:
     ticks: int
     samples: dict[str, int]
     self_from: str
+    native: NativeTimes | None = None
 
 
 @dataclass(frozen=True)
@@ -254,7 +277,9 @@ def _take(record: Record, what: str, values: dict[str, Any]) -> None:
         values["on"] = Window(*values["on"])
         record.pairs.append(Pair(**values))
     elif what == "census":
-        record.censuses.append(Census(**values))
+        native = values.pop("native", None)
+        times = None if native is None else NativeTimes(**native)
+        record.censuses.append(Census(**values, native=times))
     elif what == "test":
         values["names"] = tuple(values["names"])
         record.tests.append(GroupTest(**values))

@@ -15,7 +15,7 @@ from typing import Any
 from speed_bump.duration import human
 from speed_bump.experiment import report
 from speed_bump.experiment.estimate import Interval
-from speed_bump.experiment.judge import HINGE, LINEAR, Finding, Verdict
+from speed_bump.experiment.judge import HINGE, LINEAR, Finding, Verdict, is_native
 from speed_bump.experiment.records import Record
 
 MOST_ROWS = 30
@@ -24,7 +24,7 @@ HEADS = ("function", "calls", "self", "criticality [95%]", "headroom [95%]", "ve
 
 def short(name: str) -> str:
     """Of a native function's path the last part."""
-    return os.path.basename(name) if name.startswith("/") else name
+    return os.path.basename(name) if is_native(name) else name
 
 
 def number(interval: Interval | None, form: str = ".2f") -> str:
@@ -117,10 +117,12 @@ def below(record: Record, verdict: Verdict) -> list[str]:
 def how_measured(record: Record) -> str:
     """How self time was seen."""
     hows = sorted({c.self_from for c in record.censuses if c.self_from})
-    if not hows:
-        return ""
-    ticks = sum(c.ticks for c in record.censuses)
-    return f"self: part of the time, from {ticks:,} {' and '.join(hows)}. "
+    ticks = sum(c.ticks for c in record.censuses if c.self_from)
+    found = [f"{ticks:,} {' and '.join(hows)}"] if hows else []
+    stacks = sum(c.native.stacks for c in record.censuses if c.native)
+    if stacks:
+        found.append(f"{stacks:,} native stacks by perf events")
+    return f"self: part of the time, from {' and '.join(found)}. " if found else ""
 
 
 def text(record: Record, verdict: Verdict, most: int | None = MOST_ROWS) -> str:

@@ -89,7 +89,7 @@ def _add_progress(what: Any) -> None:
         action="append",
         default=[],
         metavar="WHAT",
-        help="a unit of work: a point of progress(), MODULE:FUNCTION or LIB.so:SYMBOL",
+        help="a unit of work: a point of progress(), MODULE:FUNCTION or PATH:SYMBOL",
     )
     what.add_argument(
         "--progress-regex", metavar="REGEX", help="a unit of work is a line of output"
