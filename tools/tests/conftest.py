@@ -23,10 +23,13 @@ BACKEND = os.environ.get("SPEED_BUMP_BACKEND", "driver")
 
 
 def pytest_configure() -> None:
-    # A shell that runs the tests in the background has these ignored, and so would the
-    # programs under test; a signal with a handler is the default one in a child.
+    # A shell that runs the tests in the background has these ignored, nohup the last one,
+    # and so would the programs under test; a signal with a handler is the default one in
+    # a child.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 class Sbctl:

@@ -84,7 +84,10 @@ def complete(request: pytest.FixtureRequest, sbctl: Sbctl, tmp_path: Path) -> Co
         elif shell == "zsh":
             command = ["zsh", "-f", "-c", ZSH, "zsh", file, line]
         else:
-            script = f'source {file}; complete -C "{line}"'
+            # Installed, all of them are in one place, where fish finds what it needs.
+            places = {str(f.parent) for f in FILES.values() if f.suffix == ".fish"}
+            path = f"set -p fish_complete_path {' '.join(places)}"
+            script = f'{path}; source {file}; complete -C "{line}"'
             command = ["fish", "--no-config", "-c", script]
         done = subprocess.run(
             command, capture_output=True, text=True, env=env, check=False, timeout=120
