@@ -607,6 +607,33 @@ static void thread_alone(void **state)
 	sb_session_close(session);
 }
 
+static uint64_t offset_of_plain(void)
+{
+	struct sb_places *places = sb_elf_find(elf, "fixture_plain", err);
+	uint64_t offset = sb_places_offset(places, 0);
+
+	sb_places_free(places);
+	return offset;
+}
+
+/* Whether what is in the memory of a process is not what is in the file. */
+static bool has_breakpoint(pid_t pid)
+{
+	unsigned char original[4], there[4];
+	char path[64];
+	int fd;
+
+	assert_int_equal(pread(sb_elf_fd(elf), original, sizeof(original),
+			       offset_of_plain()),
+			 sizeof(original));
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(pread(fd, there, sizeof(there), (off_t)(uintptr_t)plain),
+			 sizeof(there));
+	close(fd);
+	return memcmp(original, there, sizeof(there));
+}
+
 /* A cgroup v2 hierarchy, or "". */
 static void find_cgroups(char path[256])
 {
@@ -653,7 +680,10 @@ static void cgroup_and_below(void **state)
 		assert_counters(session, 0, 0);
 		move_to(outer, member.pid);
 		/* The driver puts the breakpoint in some time after the move. */
-		nap(200 * MS);
+		for (uint64_t start = now(); !has_breakpoint(member.pid);) {
+			assert_true(now() - start < 60 * SECOND);
+			nap(MS);
+		}
 		puppet_do(&member, "cf");
 		assert_counters(session, 2, 2);
 		move_to(inner, member.pid);
@@ -791,33 +821,6 @@ static size_t count_others(void)
 	sb_target_list_free(list);
 	sb_session_close(session);
 	return count;
-}
-
-static uint64_t offset_of_plain(void)
-{
-	struct sb_places *places = sb_elf_find(elf, "fixture_plain", err);
-	uint64_t offset = sb_places_offset(places, 0);
-
-	sb_places_free(places);
-	return offset;
-}
-
-/* Whether what is in the memory of a process is not what is in the file. */
-static bool has_breakpoint(pid_t pid)
-{
-	unsigned char original[4], there[4];
-	char path[64];
-	int fd;
-
-	assert_int_equal(pread(sb_elf_fd(elf), original, sizeof(original),
-			       offset_of_plain()),
-			 sizeof(original));
-	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	assert_int_equal(pread(fd, there, sizeof(there), (off_t)(uintptr_t)plain),
-			 sizeof(there));
-	close(fd);
-	return memcmp(original, there, sizeof(there));
 }
 
 /* The session's process dies while another is in a delay of it. */
