@@ -87,12 +87,13 @@ FIXTURE_TEARDOWN(length)
 	close(self->dev);
 }
 
-static __u64 quickest_call(unsigned long calls)
+/* What @calls calls take, with the least other work of @times times. */
+static __u64 quickest(unsigned long times, unsigned long calls)
 {
 	__u64 best = UINT64_MAX;
 
-	while (calls--) {
-		__u64 ns = sb_time_calls(SB_PLAIN, 1);
+	while (times--) {
+		__u64 ns = sb_time_calls(SB_PLAIN, calls);
 
 		if (ns < best)
 			best = ns;
@@ -106,7 +107,7 @@ TEST_F(length, wall_time_grows_by_the_delays)
 	struct speed_bump_target target = sb_own_target(SB_PLAIN, variant->delay_ns);
 	struct speed_bump_stats stats;
 
-	plain = sb_time_calls(SB_PLAIN, variant->calls);
+	plain = quickest(10, variant->calls);
 	ASSERT_EQ(sb_add(self->dev, &target), 0);
 	delayed = sb_time_calls(SB_PLAIN, variant->calls);
 	EXPECT_GE(delayed, requested);
@@ -130,9 +131,16 @@ TEST_F(length, quickest_call_is_delayed_once)
 	if (variant->calls < 100)
 		SKIP(return, "too few calls for one of them to be undisturbed");
 	ASSERT_EQ(sb_add(self->dev, &target), 0);
-	counted = quickest_call(variant->calls);
-	ASSERT_EQ(sb_set_delay(self->dev, target.id, variant->delay_ns), 0);
-	delayed = quickest_call(variant->calls);
+	/* The machine itself may be slower at one time than at another: then once more. */
+	for (int i = 0; i < 10; i++) {
+		ASSERT_EQ(sb_set_delay(self->dev, target.id, 0), 0);
+		counted = quickest(variant->calls, 1);
+		ASSERT_EQ(sb_set_delay(self->dev, target.id, variant->delay_ns), 0);
+		delayed = quickest(variant->calls, 1);
+		if (delayed >= counted + variant->delay_ns / 2 &&
+		    delayed < (variant->delay_ns + counted) * 3 / 2)
+			break;
+	}
 	ksft_print_msg("quickest call: %lld ns, with a delay of %lld ns: %lld ns\n", counted,
 		       variant->delay_ns, delayed);
 	EXPECT_GE(delayed, counted + variant->delay_ns / 2);
