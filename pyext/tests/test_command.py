@@ -233,16 +233,18 @@ main()
 """
 
 
-def compare(speed_bump: Command, program: str, *arguments: str) -> dict[str, Any]:
+def compare(
+    speed_bump: Command, program: str, seed: int, *arguments: str
+) -> dict[str, Any]:
     done = speed_bump(
         "run",
         "--compare",
         *["-t", "__main__:serial", "-t", "__main__:hidden", "-t", "__main__:never"],
-        *["--json", "-", "-d", "2ms", "--seed", "3", *arguments],
+        *["--json", "-", "-d", "2ms", "--seed", str(seed), *arguments],
         program=program,
     )
     assert done.returncode == 0, done.stderr
-    assert "seed 3" in done.stderr
+    assert f"seed {seed}" in done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -254,16 +256,17 @@ def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
         start="import speed_bump" if with_progress else "",
     )
     wrong = []
-    # Other work on this machine may spoil an experiment, or all; then they say so.
-    while len(wrong) < 3:
-        found = compare(speed_bump, program, "--runs", "5")
+    # Other work on this machine may spoil an experiment, or all; then they say so. And an
+    # interval of 95% is wrong now and then, but not with more runs and each seed.
+    for seed, runs in enumerate((5, 10, 20), 3):
+        found = compare(speed_bump, program, seed, "--runs", str(runs))
         serial, hidden = found["targets"]
-        check_what_was_done(found, with_progress)
+        check_what_was_done(found, runs, with_progress)
         busy = [is_busy(serial), is_busy(hidden)]
         if not any(busy) and is_right(serial, hidden):
             return
         wrong.append((any(busy), found["targets"]))
-    assert sum(not busy for busy, _ in wrong) < 2, wrong
+    assert any(busy for busy, _ in wrong), wrong
 
 
 def is_busy(target: dict[str, Any]) -> bool:
@@ -272,14 +275,14 @@ def is_busy(target: dict[str, Any]) -> bool:
     return busy
 
 
-def check_what_was_done(found: dict[str, Any], with_progress: bool) -> None:
+def check_what_was_done(found: dict[str, Any], runs: int, with_progress: bool) -> None:
     serial, hidden = found["targets"]
     assert (serial["target"], hidden["target"]) == ("__main__:serial", "__main__:hidden")
     units = 5 if with_progress else 1
     assert found["unit"] == ("default" if with_progress else None)
     for target in serial, hidden:
         assert target["calls"] == 100 / units
-        assert target["pairs"] == 5
+        assert target["pairs"] == runs
         # 100 delays of 2 ms.
         assert target["requested_ns"] * units == 0.2e9
         assert target["injected_ns"] >= target["requested_ns"]
