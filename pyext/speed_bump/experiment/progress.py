@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def _target(text: str) -> Target:
     # A path before the colon is a native function, as people write it; that of a Python
     # file, or a glob, stands for modules there.
     left = text.rpartition(":")[0]
-    of_modules = left.endswith(".py") or any(c in left for c in "*?[")
+    of_modules = left.endswith(".py") or glob.escape(left) != left
     is_native = ".so" in left or ("/" in left and not of_modules)
     if is_native and not text.startswith("native:"):
         text = f"native:{text}"

@@ -8,6 +8,7 @@ delays and in how long windows, follows from what is known so far.
 
 from __future__ import annotations
 
+import glob
 import itertools
 import math
 import random
@@ -801,12 +802,8 @@ def _exact(left: str, right: str, delay: Delay) -> Target:
     """A target for one function, whatever characters its name has."""
     from speed_bump.config import parse_targets
 
-    quoted = f"{_quote(left)}:{_quote(right)}"
+    quoted = f"{glob.escape(left)}:{glob.escape(right)}"
     return parse_targets(f"{quoted} every={delay.every}", "function")[0]
-
-
-def _quote(text: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in text)
 
 
 def design_unit(progress: dict[str, int], wanted: Progress) -> list[str]:
