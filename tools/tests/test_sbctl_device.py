@@ -388,8 +388,10 @@ def test_watch(sbctl: Sbctl, library: str, loop: str) -> None:
     with subprocess.Popen(
         [loop, "fixture_second", "1000000000"], stdout=subprocess.PIPE
     ) as busy:
+        end = time.monotonic() + 60
         while not targets(sbctl)[0]["hits"]:
             assert busy.poll() is None
+            assert time.monotonic() < end
         text = sbctl("watch", "--interval=500ms", "--count=2").stdout
         busy.kill()
     tables = [table.splitlines() for table in text.strip().split("\n\n")]
