@@ -711,7 +711,7 @@ struct sb_plan_slot {
 	uint64_t units; /**< since the program began */
 	uint64_t cpu_ns; /**< of the thread that ended it: on a CPU, since it began */
 	uint64_t wait_ns; /**< and waiting for one */
-	uint32_t tid; /**< that thread */
+	uint32_t tid; /**< that thread; 0: not known, nor are its times */
 	uint32_t complete; /**< 0: counts of some function are missing */
 };
 
@@ -741,7 +741,7 @@ SB_API size_t sb_plan_functions(const struct sb_plan *plan);
 SB_API int sb_plan_count_point(struct sb_plan *plan, const char *name);
 /** Units are the calls of a function of the table. -1 as above. */
 SB_API int sb_plan_count_function(struct sb_plan *plan, const char *name);
-/** Report units from here. */
+/** Report units from here, for a program that can't. */
 SB_API void sb_plan_report(struct sb_plan *plan, uint64_t units);
 /** How many units a slot has; 0 (as at first): slots do not end. */
 SB_API void sb_plan_set_slot_units(struct sb_plan *plan, uint64_t units);

@@ -223,7 +223,8 @@ static void note_reporter(struct speed_bump_slot *end, uint64_t now_ns)
 	errno = saved;
 }
 
-static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t units)
+static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t units,
+					       bool worked)
 {
 	struct speed_bump_plan *head = view->head;
 	uint64_t now_ns = sb_clock_gettime(), number;
@@ -237,11 +238,14 @@ static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t 
 	atomic_thread_fence(memory_order_release);
 	end->end_ns = now_ns;
 	end->units = units;
-	note_reporter(end, now_ns);
+	end->cpu_ns = end->wait_ns = 0;
+	end->tid = 0;
+	if (worked)
+		note_reporter(end, now_ns);
 	atomic_store_explicit(&PLAN_WORD(end->tag), number + 1, memory_order_release);
 }
 
-void plan_unit(struct sb_site_table *table, uint64_t n)
+void plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
 {
 	struct speed_bump_plan *head = table->plan.head;
 	uint64_t before = atomic_fetch_add_explicit(&PLAN_WORD(head->units), n,
@@ -249,7 +253,7 @@ void plan_unit(struct sb_site_table *table, uint64_t n)
 	uint64_t length = load(&PLAN_WORD(head->slot_units));
 
 	if (length && before / length != (before + n) / length)
-		end_slot(&table->plan, before + n);
+		end_slot(&table->plan, before + n, worked);
 }
 
 /* ---------------------------------------------------------------------- hit */
@@ -341,7 +345,7 @@ void plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t ent
 	uint64_t changes, number, planned;
 
 	if (flags & PLAN_UNIT)
-		plan_unit(table, 1);
+		plan_unit(table, 1, true);
 	/* What is read after this is at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
 	if (flags & PLAN_RULED) {

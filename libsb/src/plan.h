@@ -94,8 +94,11 @@ int plan_receive(struct plan_view *view, const char *path);
 int plan_map(struct plan_view *view, int fd);
 void plan_view_close(struct plan_view *view);
 
-/* Report @n units of work: ends the slot where it is full. */
-void plan_unit(struct sb_site_table *table, uint64_t n);
+/*
+ * Report @n units of work: ends the slot where it is full. @worked: this thread does the
+ * work, and how long it had a CPU belongs to the slot.
+ */
+void plan_unit(struct sb_site_table *table, uint64_t n, bool worked);
 /* A hit of a site whose function is in the plan; @hit says which it was. */
 void plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	      uint64_t hit);

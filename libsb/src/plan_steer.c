@@ -210,7 +210,7 @@ int sb_plan_count_function(struct sb_plan *plan, const char *name)
 
 void sb_plan_report(struct sb_plan *plan, uint64_t units)
 {
-	plan_unit(plan->table, units);
+	plan_unit(plan->table, units, false);
 }
 
 void sb_plan_set_slot_units(struct sb_plan *plan, uint64_t units)

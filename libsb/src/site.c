@@ -537,6 +537,6 @@ int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)
 	counters = stripe_of(site_slot_of(site));
 	add(&counters->hits, n, true);
 	if (site->plan && load(&site->plan->flags) & PLAN_UNIT)
-		plan_unit(table, n);
+		plan_unit(table, n, true);
 	return 0;
 }

@@ -10,11 +10,12 @@ from typing import Any
 from speed_bump import _core
 from speed_bump.config import Target
 from speed_bump.duration import human
-from speed_bump.experiment import design, report
-from speed_bump.experiment.design import BASELINE, Arm, Trial
-from speed_bump.experiment.estimate import Estimate, Interval, estimate
-from speed_bump.experiment.report import LEFT, RIGHT, Ticker
-from speed_bump.experiment.runner import Result, Runner, Slowed
+from speed_bump.experiment.runs import design
+from speed_bump.experiment.show import table as report
+from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
+from speed_bump.experiment.runs.estimate import Estimate, Interval, estimate
+from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
+from speed_bump.experiment.program.runner import Result, Runner, Slowed
 
 
 class FailedRun(Exception):

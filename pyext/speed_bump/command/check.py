@@ -19,12 +19,12 @@ from speed_bump import _core, native
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
 from speed_bump.experiment import judge, progress, rank, records, report, robust, show
-from speed_bump.experiment.estimate import Interval
-from speed_bump.experiment.live import Delay, Planned, Workload
+from speed_bump.experiment.runs.estimate import Interval
+from speed_bump.experiment.program.workload import Delay, Planned, Workload
 from speed_bump.experiment.rank import Experiment, Options, RankError
 from speed_bump.experiment.records import SHAM, SOLO, SPIN, Pair, Writer
-from speed_bump.experiment.report import Ticker
-from speed_bump.experiment.runner import Runner, why_nobody_reported
+from speed_bump.experiment.show.table import Ticker
+from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 
 # One function and nothing beside it: every delay arrives.
 SERIAL = """\

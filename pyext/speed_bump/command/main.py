@@ -21,10 +21,10 @@ from speed_bump.config import (
     read_targets,
 )
 from speed_bump.experiment import report, verbs
-from speed_bump.experiment.compare import Comparison, FailedRun
-from speed_bump.experiment.launch import LaunchError, Terminated, forwarding_signals
-from speed_bump.experiment.report import Ticker
-from speed_bump.experiment.runner import Result, Runner, Slowed, why_nobody_reported
+from speed_bump.experiment.runs.comparison import Comparison, FailedRun
+from speed_bump.experiment.program.launch import LaunchError, Terminated, forwarding_signals
+from speed_bump.experiment.show.table import Ticker
+from speed_bump.experiment.program.runner import Result, Runner, Slowed, why_nobody_reported
 from speed_bump.native import NativeError
 
 USAGE_ERROR = 2

@@ -18,11 +18,11 @@ from speed_bump import duration
 from speed_bump.config import ConfigError, Target
 from speed_bump.experiment import progress, records, show
 from speed_bump.experiment.judge import Finding, Judge, Verdict
-from speed_bump.experiment.launch import forwarding_signals
+from speed_bump.experiment.program.launch import forwarding_signals
 from speed_bump.experiment.rank import Experiment, Options, RankError
 from speed_bump.experiment.records import Record, RecordError, Writer
-from speed_bump.experiment.report import Ticker
-from speed_bump.experiment.runner import Runner
+from speed_bump.experiment.show.table import Ticker
+from speed_bump.experiment.program.runner import Runner
 
 FAILED_CONDITION = 3
 INTERRUPTED = 130
