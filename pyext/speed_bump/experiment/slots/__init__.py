@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The plan: which arm is delayed in which slot, drawn ahead."""
