@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-
 from speed_bump.experiment.record import Block, Machine, Record, SelfTime, Slots
 
 SERIES = np.array(json.loads((Path(__file__).parent / "unit_times.json").read_text()))
@@ -24,7 +23,9 @@ UNIT_NS = 50_000_000
 class Noise:
     """Undelayed unit times with mean near 1, one after the other."""
 
-    def __init__(self, kind: str, draw: np.random.Generator, expected: int = 1200) -> None:
+    def __init__(
+        self, kind: str, draw: np.random.Generator, expected: int = 1200
+    ) -> None:
         self.kind, self.draw, self.expected = kind, draw, expected
         self.at = 0
         self.slow = 0.0
@@ -99,7 +100,10 @@ class Amplified(Program):
 
     def slot(self, d: np.ndarray, b: float) -> float:
         y = b + float(d[1:].sum())
-        self.late = [late + part * d[0] for late, part in zip(self.late, (1.5, 0.5, 0.3, 0.2), strict=True)]
+        self.late = [
+            late + part * d[0]
+            for late, part in zip(self.late, (1.5, 0.5, 0.3, 0.2), strict=True)
+        ]
         y += self.late[0]
         self.late = [*self.late[1:], 0.0]
         return y
@@ -109,7 +113,11 @@ class ForkJoin(Program):
     """0 and 1: branches that are waited for together; 0 takes 0.8 of a unit."""
 
     def __init__(
-        self, draw: np.random.Generator, functions: int = 6, short: float = 0.5, jitter: float = 0.02
+        self,
+        draw: np.random.Generator,
+        functions: int = 6,
+        short: float = 0.5,
+        jitter: float = 0.02,
     ) -> None:
         super().__init__(draw, functions)
         self.short, self.jitter = short, jitter
@@ -140,7 +148,7 @@ class Tick(Program):
 
 
 class Stages(Program):
-    """0: in the loop with the device; 1: a process that prefetches ``depth`` units for it."""
+    """0: in the loop with a device; 1: a process that prefetches ``depth`` units."""
 
     def __init__(
         self,
@@ -178,7 +186,7 @@ class Stages(Program):
 
 
 def starved(draw: np.random.Generator, slack: float = 0.3) -> Stages:
-    """The producer, 1, is the slower one: the others are hidden, until ``slack`` is used up."""
+    """The producer, 1, is slower: the others are hidden until ``slack`` is used up."""
     program = Stages(draw, depth=4, cpu=1.0, device=1.0 - slack)
     program.slack = slack
     return program
@@ -187,7 +195,9 @@ def starved(draw: np.random.Generator, slack: float = 0.3) -> Stages:
 class Lock(Program):
     """0: inside a lock that 4 threads want, 1: outside of it. Units overlap: 4 a slot."""
 
-    def __init__(self, draw: np.random.Generator, functions: int = 6, threads: int = 4) -> None:
+    def __init__(
+        self, draw: np.random.Generator, functions: int = 6, threads: int = 4
+    ) -> None:
         super().__init__(draw, functions)
         self.c[1] = 0.0
         self.threads = threads
@@ -199,7 +209,9 @@ class Lock(Program):
         part = self.threads
         for _ in range(part):
             who = int(self.ready.argmin())
-            self.free = max(self.ready[who], self.free) + (b + float(d[0] + d[2:].sum())) / part
+            self.free = (
+                max(self.ready[who], self.free) + (b + float(d[0] + d[2:].sum())) / part
+            )
             outside = 2 / part * self.draw.uniform(0.8, 1.2)
             self.ready[who] = self.free + outside + float(d[1]) / part
         return self.free - start
@@ -220,7 +232,9 @@ class Rare(Program):
 class Phases(Program):
     """Half as fast from the middle on; 1 is never waited for."""
 
-    def __init__(self, draw: np.random.Generator, functions: int = 6, middle: int = 500) -> None:
+    def __init__(
+        self, draw: np.random.Generator, functions: int = 6, middle: int = 500
+    ) -> None:
         super().__init__(draw, functions)
         self.middle = middle
         self.c[1] = 0.0
@@ -236,7 +250,7 @@ def sham(draw: np.random.Generator) -> Weighted:
 PROGRAMS: dict[str, Callable[[np.random.Generator], Program]] = {
     "serial": Program,
     "sham": sham,
-    "stages": lambda draw: Stages(draw),
+    "stages": Stages,
     "stages4": lambda draw: Stages(draw, depth=4),
     "stages16": lambda draw: Stages(draw, depth=16),
     "starved": starved,
@@ -333,7 +347,17 @@ def empty(functions: int) -> Slots:
     whole = np.zeros(0, np.int64)
     table = np.zeros((0, functions))
     return Slots(
-        whole, whole, whole, whole, none, whole,
-        np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, bool),
-        none, none, table, table,
+        whole,
+        whole,
+        whole,
+        whole,
+        none,
+        whole,
+        np.zeros(0, np.uint64),
+        np.zeros(0, np.uint8),
+        np.zeros(0, bool),
+        none,
+        none,
+        table,
+        table,
     )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""From a record to what is regressed on what: times, delays, and all that goes with them."""
+"""From a record to what is regressed on what: times, delays and what goes with them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,8 +74,6 @@ class Table:
     settling: int | None
     plans: list[Plan]
     cycle: float
-    stage: str = ""
-    doubtful: list[str] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -125,7 +123,9 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     part = slice(first, count)
     block = block_index(record)[part]
     rests = np.array([is_rest(b) for b in record.blocks] + [True])
-    used = np.array([b.stage in stages and not is_rest(b) for b in record.blocks] + [False])
+    used = np.array(
+        [b.stage in stages and not is_rest(b) for b in record.blocks] + [False]
+    )
     resting = rests[block]
     busy = used[block]
     if busy.sum() < 4:

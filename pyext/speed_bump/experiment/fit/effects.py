@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What part of its delay each arm costs: a regression whose errors the design vouches for.
+"""What part of its delay each arm costs: a regression with errors by design.
 
 Slot times are regressed on what was delivered in the slot and in the one before. The
 noise is whitened by an autoregression and outliers are drawn in, which makes intervals
@@ -21,7 +21,6 @@ from speed_bump.experiment.fit.columns import Column, Plan, Table
 from speed_bump.experiment.fit.interval import Interval, around, quantile
 from speed_bump.experiment.fit.noise import (
     HUBER,
-    Booleans,
     Drift,
     autoregression,
     deviation,
@@ -191,9 +190,9 @@ def regress(
     full_b, full_inverse = np.zeros(width), np.zeros((width, width))
     keep = live[known]
     full_b[keep] = (b / norms[live])[known]
-    full_inverse[np.ix_(keep, keep)] = (inverse / norms[live][:, None] / norms[live][None])[
-        np.ix_(known, known)
-    ]
+    full_inverse[np.ix_(keep, keep)] = (
+        inverse / norms[live][:, None] / norms[live][None]
+    )[np.ix_(known, known)]
     sums = _sums(x.shape[1], bins, width)
     cov = full_inverse * variance
     c = sums @ full_b
@@ -271,6 +270,8 @@ def _by_design(
     total = np.zeros(len(weights))
     for plan in plans:
         rows = plan.rows & (age >= 0)
+        if not rows.any():
+            continue
         near = rows.copy()
         for lag in range(1, last + 1):
             near[lag:] |= rows[:-lag]
@@ -353,7 +354,7 @@ class Effects:
         return sorted(found, key=lambda e: (not e.column.apart, e.column.dose))
 
     def bill(self, key: tuple[float, bool]) -> tuple[float, float] | None:
-        """What all delays cost beyond the sum of their effects, of a slot; and its error."""
+        """What delays cost beyond the sum of their effects, of a slot, and its error."""
         if key not in self.table.on:
             return None
         value, error = self.fit.other(self.table.on[key])
@@ -397,6 +398,3 @@ def effects(
         for k, column in enumerate(table.columns)
     ]
     return Effects(table, fit, found, cov)
-
-
-__all__ = ["Booleans", "Effect", "Effects", "Fit", "effects", "regress", "together"]

@@ -2,11 +2,12 @@
 """Noise of unit times: slow drift, an autoregression, outliers, times that change scale.
 
 Rows are slots in the order in which they ran. The *age* of a row is how many usable rows
-are before it without a gap; an autoregression of order p speaks of rows of age p and more.
+are before it without a gap; an autoregression of order p is of rows of age p and more.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from speed_bump.experiment.record import Floats, Integers
 
 Booleans = npt.NDArray[np.bool_]
 
-# What least squares loses to it with normal noise is 5%: Huber, Ann. Math. Stat. 35 (1964).
+# Against least squares with normal noise it loses 5%: Huber, Ann. Math. Stat. 35 (1964).
 HUBER = 1.345
 # Residuals beyond this many deviations say nothing of the correlation of neighbours.
 CLIP = 5.0
@@ -28,7 +29,7 @@ MAX_SCALES = 60
 
 
 def ages(number: Integers, run: Integers, usable: Booleans) -> Integers:
-    """How many usable rows are before each one without a gap; -1 where it is not usable."""
+    """How many usable rows are before each one without a gap; -1: it is not usable."""
     count = len(number)
     index = np.arange(count)
     broken = np.ones(count, bool)
@@ -53,8 +54,8 @@ def psi(residuals: Floats, bound: float) -> Floats:
 
 
 def whitened(values: Floats, phi: Sequence[float]) -> Floats:
-    """What the autoregression does not foresee. Rows of an age below its order: garbage."""
-    out = values.copy()
+    """What the autoregression does not foresee; garbage where the age is too low."""
+    out: Floats = values.copy()
     for lag, part in enumerate(phi, 1):
         if part and len(values) > lag:
             out[lag:] -= part * values[:-lag]
@@ -63,7 +64,7 @@ def whitened(values: Floats, phi: Sequence[float]) -> Floats:
 
 def unwhitened(scores: Floats, phi: Sequence[float]) -> Floats:
     """The transpose of whitened(): what the scores multiply a change of each row by."""
-    out = scores.copy()
+    out: Floats = scores.copy()
     for lag, part in enumerate(phi, 1):
         if part and len(scores) > lag:
             out[:-lag] -= part * scores[lag:]
@@ -90,7 +91,7 @@ def autoregression(residuals: Floats, age: Integers, order: int) -> tuple[float,
 
 
 def local_scale(residuals: Floats) -> Floats:
-    """The deviation around each row: a program that changes its speed changes its noise."""
+    """The deviation around each row: a change of speed changes the noise too."""
     count = len(residuals)
     whole = deviation(residuals)
     parts = min(count // SCALE_ROWS, MAX_SCALES)
@@ -101,7 +102,7 @@ def local_scale(residuals: Floats) -> Floats:
         return np.full(count, whole)
     edges = np.linspace(0, count, parts + 1).astype(int)
     scales = np.empty(count)
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         scales[low:high] = deviation(residuals[low:high])
     return np.clip(scales, 0.2 * whole, 5 * whole)
 
@@ -124,11 +125,11 @@ class Drift:
         knots = 0
         starts = np.flatnonzero(np.diff(run)) + 1 if len(run) else np.zeros(0, int)
         edges = [0, *(int(start) for start in starts), len(run)]
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in itertools.pairwise(edges):
             length = high - low
             if length == 0:
                 continue
-            pieces = int(round(length / spacing)) if length >= 24 else 0
+            pieces = round(length / spacing) if length >= 24 else 0
             if pieces == 0:
                 self._parts.append(
                     (
@@ -140,7 +141,7 @@ class Drift:
                 knots += 1
                 continue
             cuts = np.linspace(low, high, pieces + 1).astype(int)
-            for left, right in zip(cuts[:-1], cuts[1:], strict=True):
+            for left, right in itertools.pairwise(cuts):
                 at = (np.arange(left, right) - left + 0.5) / max(right - left, 1)
                 lines = np.stack([1 - at, at], 1) * weight[left:right, None]
                 self._parts.append((slice(left, right), slice(knots, knots + 2), lines))
@@ -160,7 +161,7 @@ class Drift:
         for rows, knots, lines in self._parts:
             products[knots] += lines.T @ matrix[rows]
         heights = self._inverse @ products
-        out = matrix.copy()
+        out: Floats = matrix.copy()
         for rows, knots, lines in self._parts:
             out[rows] -= lines @ heights[knots]
         return out if values.ndim == 2 else out[:, 0]

@@ -33,7 +33,11 @@ def chance_of_one(arms: int) -> float:
 
 
 def delay_for(
-    dose: float, slot_ns: float, calls: float, min_delay_ns: int, max_every: int = MAX_EVERY
+    dose: float,
+    slot_ns: float,
+    calls: float,
+    min_delay_ns: int,
+    max_every: int = MAX_EVERY,
 ) -> Delay:
     """The delay of a call, so that a slot is delayed by ``dose`` of its time.
 
@@ -46,10 +50,12 @@ def delay_for(
     if wanted >= least:
         return Delay(int(min(wanted, MAX_DELAY_NS)))
     every = min(max(math.ceil(least / max(wanted, 1e-9)), 1), max_every)
-    return Delay(max(int(round(wanted * every)), least), every)
+    return Delay(max(round(wanted * every), least), every)
 
 
-def _hold_of(draw: np.random.Generator, count: int, holds: Sequence[int]) -> npt.NDArray[np.int64]:
+def _hold_of(
+    draw: np.random.Generator, count: int, holds: Sequence[int]
+) -> npt.NDArray[np.int64]:
     """Of each slot the index of its hold; the first may have begun before."""
     lengths = draw.choice(np.asarray(holds), count + 1)
     lengths[0] = draw.integers(1, lengths[0] + 1)
@@ -137,5 +143,12 @@ def pedestal(
 def rest(count: int) -> Block:
     """Slots in which nothing is on."""
     return Block(
-        "census", (), np.zeros(count, np.uint64), np.zeros(count, np.uint8), (), (1,), True, ()
+        "census",
+        (),
+        np.zeros(count, np.uint64),
+        np.zeros(count, np.uint8),
+        (),
+        (1,),
+        True,
+        (),
     )
