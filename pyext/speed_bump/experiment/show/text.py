@@ -157,8 +157,10 @@ def title(record: Record, verdict: Verdict) -> list[str]:
         first += f" in {runs} runs"
     if end.get("interrupted"):
         first += ", stopped before the end"
-    second = f"{verdict.slots:,} slots of {units} units" if units > 1 else (
-        f"{verdict.slots:,} slots of one unit"
+    second = (
+        f"{verdict.slots:,} slots of {units} units"
+        if units > 1
+        else (f"{verdict.slots:,} slots of one unit")
     )
     took = unit_ns(record, verdict)
     if took > 0:
@@ -181,16 +183,20 @@ def shared_note(verdict: Verdict) -> str:
 
 def bill_text(bill: Bill, slot_ns: float) -> str:
     """What a bill that does not add up says; "" of one that does."""
-    cost, dose = bill.cost, f"delays of {bill.dose:.2g} of a slot ({human(bill.dose * slot_ns)})"
+    cost = bill.cost
+    first = (
+        f"the bill: delays of {bill.dose:.2g} of a slot ({human(bill.dose * slot_ns)}) "
+        f"together cost {abs(cost.value):.2g} ± {cost.half:.1g} of a slot "
+    )
     if bill.alarm:
         return (
-            f"the bill: {dose} together cost {-cost.value:.2g} ± {cost.half:.1g} of a slot "
-            "less than the sum of their effects: they used up slack and moved the bottleneck"
+            f"{first}less than the sum of their effects: they used up slack and moved the "
+            "bottleneck"
         )
     if bill.late:
         return (
-            f"the bill: {dose} together cost {cost.value:.2g} ± {cost.half:.1g} of a slot "
-            "more than the sum of their effects: something arrives later than is looked"
+            f"{first}more than the sum of their effects: something arrives later than is "
+            "looked"
         )
     return ""
 
@@ -215,7 +221,8 @@ def why(finding: Finding, shared: str = "") -> str:
     slack = finding.slack_ns
     if slack is not None:
         parts.append(
-            f"slack {human(slack.value)} a slot ({human(slack.low)} to {human(slack.high)})"
+            f"slack {human(slack.value)} a slot "
+            f"({human(slack.low)} to {human(slack.high)})"
         )
     parts += [note for note in finding.notes if note != shared]
     text = "; ".join(parts)
@@ -250,7 +257,9 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
         lines.append(f"{names}: {kinds.get(joint.kind, joint.kind)}")
     lost = record.end.get("lost", 0)
     if lost:
-        lines.append(f"warning: {lost:,} functions are missing: more than the table holds")
+        lines.append(
+            f"warning: {lost:,} functions are missing: more than the table holds"
+        )
     return lines
 
 
@@ -264,21 +273,24 @@ def advice(verdict: Verdict) -> str:
     parts = []
     if matter:
         first = matter[0]
-        how = f"{first.verdict}, {number(first.criticality)}" + (f" {shared}" if shared else "")
+        name = short(first.name)
+        how = f"{first.verdict}, {number(first.criticality)}"
+        how += f" {shared}" if shared else ""
         if first.headroom is None:
             parts.append(
-                f"Look first at {short(first.name)} ({how}); its self time was not seen, so "
-                "what it can gain is not known."
+                f"Look first at {name} ({how}); its self time was not seen, so what it can "
+                "gain is not known."
             )
         elif first.headroom.high < LITTLE:
+            most = percent_between(first.headroom)
             parts.append(
-                "Nothing here can gain much: at most "
-                f"{percent_between(first.headroom)} of the time, in {short(first.name)} ({how})."
+                f"Nothing here can gain much: at most {most} of the time, in {name} ({how})."
             )
         else:
+            most = percent_between(first.headroom)
             parts.append(
-                f"Look first at {short(first.name)} ({how}): making it faster gains at most "
-                f"{percent_between(first.headroom)} of the time."
+                f"Look first at {name} ({how}): making it faster gains at most {most} of "
+                "the time."
             )
     elif unknown:
         parts.append("No function is known to matter yet.")
@@ -286,8 +298,8 @@ def advice(verdict: Verdict) -> str:
             parts.append(f"What helps: {unknown[0].help}.")
     elif hidden:
         parts.append(
-            "None of these functions limits the program; something else does: name others, "
-            "or native ones."
+            "None of these functions limits the program; something else does: name "
+            "others, or native ones."
         )
     if hidden:
         parts.append(f"Not worth touching: {listed(hidden)}.")
@@ -369,7 +381,9 @@ def text(
     told = reasons(verdict, found[:max_rows])
     if told:
         parts.append("")
-        parts += [wrapped(f"{listed(names)}: {line}", prose, "    ") for names, line in told]
+        parts += [
+            wrapped(f"{listed(names)}: {line}", prose, "    ") for names, line in told
+        ]
     more = remarks(record, verdict)
     if more:
         parts += ["", *(wrapped(line, prose, "    ") for line in more)]
