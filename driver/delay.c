@@ -24,6 +24,7 @@
 #include <linux/sched/signal.h>
 #include <linux/wait.h>
 
+#include "compat.h"
 #include "delay.h"
 #include "policy.h"
 #include "session.h"
@@ -49,13 +50,30 @@ static bool delay_is_cut(const struct sb_target *target)
 	return signal_pending(current) && (fatal_signal_pending(current) || is_to_stop());
 }
 
-/* Returns when @ns have passed since @start, or true when cut short before. */
+/*
+ * The clock of a spin, in which it gets CPU time: the monotonic one, less what the task has
+ * waited for a CPU.  It stands still while the task is preempted, and does not take a
+ * preemption between its two parts for time on the CPU.
+ */
+static u64 spin_clock(void)
+{
+	u64 waited, now;
+
+	do {
+		waited = task_wait_ns(current);
+		now = ktime_get_ns();
+	} while (unlikely(waited != task_wait_ns(current)));
+	return now - waited;
+}
+
+/* Returns when @ns have been spun since @start, or true when cut short before. */
 static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measured)
 {
 	bool cut = false;
 
+	start -= task_wait_ns(current);
 	for (;;) {
-		*measured = ktime_get_ns() - start;
+		*measured = spin_clock() - start;
 		if (*measured >= ns)
 			break;
 		cut = delay_is_cut(target);
