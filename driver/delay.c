@@ -26,6 +26,7 @@
 
 #include "compat.h"
 #include "delay.h"
+#include "plan.h"
 #include "policy.h"
 #include "session.h"
 #include "stats.h"
@@ -116,21 +117,44 @@ static bool nap(struct sb_target *target, u64 start, u64 ns, u64 *measured)
 }
 
 /* Apart from the rest of a hit, which is to have a small stack frame. */
-static noinline void delay(struct sb_target *target, u64 start, u64 ns, bool sleep)
+static noinline u64 delay(struct sb_target *target, u64 start, u64 ns, bool sleep)
 {
 	u64 measured;
 	bool cut;
 
 	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
 	sb_stats_count_delayed(&target->stats, ns, measured, cut);
+	return measured;
+}
+
+/* Does what @settings say.  Returns how long the delay was. */
+static __always_inline u64 obey(struct sb_target *target, const struct sb_settings *settings)
+{
+	u64 now = sb_settings_clock(settings);
+	enum sb_sum verdict = sb_settings_decide(settings, &target->turns, now);
+
+	u64 delivered_ns = 0;
+
+	if (verdict != SB_DELAYED)
+		sb_stats_count_skipped(&target->stats, verdict);
+	else if (settings->delay_ns)
+		delivered_ns = delay(target, now, settings->delay_ns, settings->sleep);
+	else
+		sb_stats_count_delayed(&target->stats, 0, 0, false);
+	return delivered_ns;
+}
+
+static noinline void planned_hit(struct sb_target *target, struct sb_settings *settings)
+{
+	u64 number = sb_plan_begin(target, settings);
+
+	sb_plan_end(target, number, obey(target, settings));
 }
 
 /* A hit inside the scope. */
 void sb_delay_hit(struct sb_target *target)
 {
 	struct sb_settings settings;
-	enum sb_sum verdict;
-	u64 now;
 
 	if (!READ_ONCE(target->session->enabled)) {
 		sb_stats_count_skipped(&target->stats, SB_SKIPPED_DISABLED);
@@ -138,14 +162,10 @@ void sb_delay_hit(struct sb_target *target)
 	}
 
 	sb_policy_read(&target->policy, &settings);
-	now = sb_settings_clock(&settings);
-	verdict = sb_settings_decide(&settings, &target->turns, now);
-	if (verdict != SB_DELAYED)
-		sb_stats_count_skipped(&target->stats, verdict);
-	else if (settings.delay_ns)
-		delay(target, now, settings.delay_ns, settings.sleep);
+	if (unlikely(settings.planned))
+		planned_hit(target, &settings);
 	else
-		sb_stats_count_delayed(&target->stats, 0, 0, false);
+		obey(target, &settings);
 }
 
 /* Lets those who sleep for @target look at its state. */

@@ -457,14 +457,14 @@ struct speed_bump_global {
  * @target:	offset of the targets
  * @cells:	offset of the cells: those of target i begin SPEED_BUMP_PLAN_CELLS * i on
  * @number:	the slot that runs, from 0
- * @changes:	counted up after each change of @number, and whenever a process may know
+ * @changes:	from 1; counted up after each change of @number, and whenever a process may know
  *		something that is not so any more
  * @lease_ns:	CLOCK_MONOTONIC; from then on nothing is delayed.  User space renews it
  * @slot_units:	units of work of a slot; 0: slots do not end
  * @units:	units that were reported so far.  The report that makes @units / @slot_units
  *		another number ends the slot: it adds 1 to @number and so learns which slot
- *		is its own to end, also where several reports end slots at once; writes that
- *		slot's end; then adds 1 to @changes
+ *		is its own to end, also where several reports end slots at once; adds 1 to
+ *		@changes; and writes that slot's end
  */
 struct speed_bump_plan {
 	__u32 size;
@@ -549,7 +549,8 @@ struct speed_bump_cell {
  *		they may be among @ids too
  * @size:	[out] bytes of the memory
  * @fd:		[out] a descriptor of the memory, close-on-exec, of no use but for mmap(2)
- *		with MAP_SHARED at offset 0.  It may be given to other processes
+ *		with MAP_SHARED, from offset 0 and not beyond the end.  It may be given to
+ *		other processes
  * @reserved:	zero
  *
  * A session has one plan; its targets follow it and their own delay, frequency, window and
@@ -559,8 +560,7 @@ struct speed_bump_cell {
  * plan.  Statistics count a hit whose arm is off as skipped_disabled, one after the lease
  * as skipped_window, one that it is not the turn of as skipped_frequency.
  *
- * The memory lives as long as it is mapped, open, or its session is.  It is mapped whole:
- * @size bytes, rounded up to pages.
+ * The memory lives as long as it is mapped, open, or its session is.
  * Errors: EEXIST (there is a plan), ENOENT (no such target of this session), EINVAL
  * (more than SPEED_BUMP_PLAN_TARGETS, or a target named twice in a list), ENOMEM, EMFILE.
  */
