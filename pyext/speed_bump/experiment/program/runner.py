@@ -20,8 +20,8 @@ from typing import IO
 from speed_bump import _core, native, statistics
 from speed_bump.config import Config, Target
 from speed_bump.control import NATIVE_OWNER, PROCESS_POINT
-from speed_bump.experiment import launch
-from speed_bump.experiment.launch import Streams
+from speed_bump.experiment.program import launch
+from speed_bump.experiment.program.launch import Streams
 from speed_bump.statistics import FunctionStatistics
 
 # Functions times processes. The file takes its room when it is made, 12 MB.

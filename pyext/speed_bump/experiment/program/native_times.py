@@ -6,9 +6,47 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from speed_bump import _core
-from speed_bump.experiment.records import NativeTimes
+
+
+@dataclass(frozen=True)
+class NativeTimes:
+    """How long threads were in native functions, of all of them together. Times are ns.
+
+    ``thread_ns`` is the time of all threads of the program, on a CPU or off it; of
+    ``unseen_ns`` of it is not known where they were. ``stacks`` were looked at; ``lost``
+    records were not seen. ``looks`` is the number of looks, apart from each other, that
+    the ``self_ns`` of a function is worth. ``refused`` says why functions are not in
+    them, "" if all are.
+    """
+
+    clock_ns: int = 0
+    thread_ns: int = 0
+    unseen_ns: int = 0
+    stacks: int = 0
+    lost: int = 0
+    self_ns: dict[str, int] = field(default_factory=dict)
+    looks: dict[str, int] = field(default_factory=dict)
+    refused: str = ""
+
+    def added(self, other: NativeTimes) -> NativeTimes:
+        """What two looks found together."""
+
+        def both(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+            return {name: a.get(name, 0) + b.get(name, 0) for name in {*a, *b}}
+
+        return NativeTimes(
+            self.clock_ns + other.clock_ns,
+            self.thread_ns + other.thread_ns,
+            self.unseen_ns + other.unseen_ns,
+            self.stacks + other.stacks,
+            self.lost + other.lost,
+            both(self.self_ns, other.self_ns),
+            both(self.looks, other.looks),
+            self.refused or other.refused,
+        )
 
 
 class NativeSampling:

@@ -1,36 +1,34 @@
 # SPDX-License-Identifier: MIT
-"""The command ``speed-bump``."""
+"""The verb ``run``: a command with functions slowed, once or in turns with undelayed runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
-from collections.abc import Sequence
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TextIO
 
-from speed_bump import duration
-from speed_bump.config import (
-    DEFAULT_DELAY_NS,
-    Config,
-    ConfigError,
-    Target,
-    parse_targets,
-    read_targets,
+from speed_bump.command import options as reading
+from speed_bump.command.options import (
+    INTERRUPTED,
+    add_targets,
+    gather_checked,
+    say,
+    with_command,
 )
-from speed_bump.experiment import report, verbs
-from speed_bump.experiment.compare import Comparison, FailedRun
-from speed_bump.experiment.launch import LaunchError, Terminated, forwarding_signals
-from speed_bump.experiment.report import Ticker
-from speed_bump.experiment.runner import Result, Runner, Slowed, why_nobody_reported
-from speed_bump.native import NativeError
-
-USAGE_ERROR = 2
-INTERRUPTED = 130
-
-DESCRIPTION = "Find out which functions matter, by slowing them."
+from speed_bump.config import DEFAULT_DELAY_NS, ConfigError, Target
+from speed_bump.experiment.program.launch import forwarding_signals
+from speed_bump.experiment.program.runner import (
+    Result,
+    Runner,
+    Slowed,
+    why_nobody_reported,
+)
+from speed_bump.experiment.runs.comparison import Comparison, FailedRun
+from speed_bump.experiment.show import table
+from speed_bump.experiment.show.table import Ticker
 
 RUN_EPILOG = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
@@ -45,20 +43,20 @@ exit status: that of CMD if it fails, 2 for wrong usage, 1 if nothing could be s
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(prog="speed-bump", description=DESCRIPTION)
-    commands = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    run = commands.add_parser(
+MAX_BLOCKS = 1000
+
+
+def add(commands: Any) -> None:
+    """Add the verb to the command line."""
+    run = with_command(
+        commands,
         "run",
         help="run a command with functions slowed",
         description="Run CMD with functions slowed, in every Python process it starts.",
         epilog=RUN_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="speed-bump run [options] -- CMD [ARG]...",
     )
     what = run.add_argument_group("what to slow")
-    verbs.add_targets(what)
+    add_targets(what)
     what.add_argument(
         "-d", "--delay", metavar="DELAY", help="of each call (1us; --compare: chosen)"
     )
@@ -79,41 +77,16 @@ def parser() -> argparse.ArgumentParser:
         help="the numbers for programs; - is stdout, and CMD's goes to stderr",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    run.set_defaults(parser=run, perform=run_command)
-    verbs.add(commands)
-    return top
+    run.set_defaults(perform=run_command)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status."""
-    options = parser().parse_args(argv)
-    if "command" in options:
-        if options.command[:1] == ["--"]:
-            del options.command[0]
-        if not options.command:
-            verb = options.verb
-            options.parser.error(f"no command to run: speed-bump {verb} [options] -- CMD")
-    try:
-        return int(options.perform(options, gather_checked))
-    except LaunchError as error:
-        say(str(error))
-        return error.status
-    except (NativeError, OSError) as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Terminated as error:
-        return error.status
-
-
-def run_command(options: argparse.Namespace, _: verbs.Gather) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """The verb ``run``."""
     if options.runs < 1:
         options.parser.error("--runs: 1 or more")
     targets, excludes = gather_checked(options)
     try:
-        delay_ns = read_delay(options.delay)
+        delay_ns = reading.delay(options.delay)
     except ConfigError as error:
         options.parser.error(str(error))
     runner = Runner(
@@ -128,45 +101,6 @@ def run_command(options: argparse.Namespace, _: verbs.Gather) -> int:
         return measure(options, runner, targets, delay_ns, output)
 
 
-def gather_checked(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
-    """``gather()``; what is wrong ends the program with a usage error."""
-    try:
-        targets, excludes = gather(options)
-    except ConfigError as error:
-        options.parser.error(str(error))
-    if not targets:
-        options.parser.error("nothing to slow: give -t PATTERN, --targets or --native")
-    return targets, excludes
-
-
-def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
-    """The targets of the command line, and the exclusions."""
-    found: list[Target] = []
-    for text in options.target:
-        found += parse_targets(text, "-t")
-    if options.targets:
-        found += read_targets(options.targets)
-    for text in options.native:
-        found += parse_targets(f"native:{text}", "--native")
-    targets: dict[str, Target] = {}
-    for target in found:
-        if not target.excludes and targets.setdefault(target.pattern, target) != target:
-            raise ConfigError(f"{target.pattern}: given twice, with different options")
-    return list(targets.values()), [target for target in found if target.excludes]
-
-
-def read_delay(text: str | None) -> int | None:
-    """The delay of -d, ns."""
-    if text is None:
-        return None
-    try:
-        delay_ns = duration.parse(text)
-        Config(delay_ns=delay_ns)
-    except ValueError as error:
-        raise ConfigError(f"-d: {error}") from None
-    return delay_ns
-
-
 def run_once(
     options: argparse.Namespace,
     runner: Runner,
@@ -178,9 +112,9 @@ def run_once(
     default = DEFAULT_DELAY_NS if delay_ns is None else delay_ns
     slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
     result = runner.run(slowed)
-    sys.stderr.write(report.run_table(result, targets) + "\n")
+    sys.stderr.write(table.run_table(result, targets) + "\n")
     nobody = warn_if_nobody(runner, targets, result)
-    write_json(output, report.run_json(options.command, result))
+    write_json(output, table.run_json(options.command, result))
     if result.interrupted:
         return INTERRUPTED
     return result.status or int(nobody)
@@ -194,10 +128,36 @@ def compare(
     output: TextIO | None,
 ) -> int:
     """Alternate undelayed and delayed runs; a table at the end."""
-    seed = (
-        random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
-    )
-    comparison = Comparison(options.command, options.runs, seed)
+    comparison = Comparison(options.command, options.runs, reading.seed(options))
+    return _compared(comparison, runner, targets, delay_ns, output, options.json == "-")
+
+
+def compare_runs(
+    options: argparse.Namespace,
+    runner: Runner,
+    targets: list[Target],
+    seed: int,
+    budget_s: float,
+) -> int:
+    """As many runs in turns as there is time for; a table at the end."""
+    comparison = Comparison(options.command, MAX_BLOCKS, seed)
+    comparison.until = time.monotonic() + budget_s
+    comparison.each = True
+    delay_ns = reading.delay(options.delay)
+    with open_json(options.json) as output:
+        return _compared(
+            comparison, runner, targets, delay_ns, output, options.json == "-"
+        )
+
+
+def _compared(
+    comparison: Comparison,
+    runner: Runner,
+    targets: list[Target],
+    delay_ns: int | None,
+    output: TextIO | None,
+    json_on_stdout: bool,
+) -> int:
     tick = Ticker()
     status = 0
     try:
@@ -214,7 +174,7 @@ def compare(
         return status or 1
     if not status or comparison.trials:
         # With the numbers for programs on stdout, those for people go elsewhere.
-        print(comparison.text(), file=sys.stderr if options.json == "-" else None)
+        print(comparison.text(), file=sys.stderr if json_on_stdout else None)
         write_json(output, comparison.json())
     return status or (INTERRUPTED if comparison.interrupted else 0)
 
@@ -238,8 +198,3 @@ def write_json(output: TextIO | None, value: dict[str, Any]) -> None:
     """The numbers for programs, where they are wanted."""
     if output:
         output.write(json.dumps(value, indent=2) + "\n")
-
-
-def say(text: str) -> None:
-    """A line on stderr."""
-    sys.stderr.write(f"speed-bump: {text}\n")

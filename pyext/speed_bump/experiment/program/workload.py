@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A program while it runs: its delays are switched, its counters read, from here."""
+"""A program while it runs, with a plan of delays in memory that it shares with us."""
 
 from __future__ import annotations
 
@@ -7,80 +7,47 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import IO
 
 from speed_bump import _core, native
 from speed_bump.config import Config, Target
 from speed_bump.control import PROCESS_POINT
-from speed_bump.experiment import launch
-from speed_bump.experiment.launch import Ended, Streams
-from speed_bump.experiment.native_times import NativeSampling
-from speed_bump.experiment.output import Watched
-from speed_bump.experiment.progress import Progress
-from speed_bump.experiment.records import SLEEP, Census, Window
-from speed_bump.experiment.runner import CAPACITY, Runner, Slowed
+from speed_bump.experiment.program import launch
+from speed_bump.experiment.program.giver import Giver
+from speed_bump.experiment.program.launch import Ended, Streams
+from speed_bump.experiment.program.machine import Machine, descendants
+from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
+from speed_bump.experiment.program.output import Watched
+from speed_bump.experiment.program.progress import Progress
+from speed_bump.experiment.program.runner import CAPACITY, Runner, Slowed
 
 SAMPLE_NS = 1_000_000
 SLICE_NS = 50_000_000
-OFF, ON, ASLEEP = 0, 1, 2  # enum sb_window_mode
 # A program that ends when asked to needs no more than this.
 GRACE_S = 5.0
 STEP_S = 0.02
 
 
-@dataclass(frozen=True)
-class Delay:
-    """What a function is delayed by: ns of every ``every`` th call."""
+@dataclass
+class Samples:
+    """What looking at the stacks found while nothing was delayed.
 
-    name: str
-    delay_ns: int
-    every: int = 1
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A pair of windows to make. Times are ns.
-
-    ``drain_ns`` is waited after the delays, for the program to catch up: what it could
-    not do in time it may do after them, faster than ever.
+    In ``ticks`` looks, ``python`` says how often a thread was in each function itself;
+    several may be in one. ``native`` is of native functions, None where there are none.
     """
 
-    delays: tuple[Delay, ...]
-    mode: str
-    on_first: bool
-    length_ns: int
-    washout_ns: int
-    drain_ns: int
-    units: int
-    washout_units: int
-
-
-@contextmanager
-def ahead_of_others() -> Iterator[None]:
-    """While inside this thread is woken on time, where that is allowed.
-
-    Late switching does no harm to the estimates, since times are measured, but windows
-    get longer than they were to be.
-    """
-    before = os.sched_getscheduler(0), os.sched_getparam(0)
-    policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
-    try:
-        os.sched_setscheduler(0, policy, os.sched_param(1))
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.sched_setscheduler(0, *before)
+    clock_ns: int = 0
+    ticks: int = 0
+    python: dict[str, int] = field(default_factory=dict)
+    native: NativeTimes | None = None
+    seen: bool = False
 
 
 class Workload:
-    """One run of the program, with all targets counting and none delayed until asked.
+    """One run of the program, with all targets counting and none delayed until planned.
 
     Use as a context manager: at its end the program is, too.
 
@@ -100,23 +67,28 @@ class Workload:
         self._stem = runner.next_stem()
         self._python = [t for t in [*targets, *progress.functions] if not t.native]
         self._kernel = [t for t in [*targets, *progress.targets] if t.native]
-        self._table = _core.Table(f"{self._stem}.table", CAPACITY)
+        self._stack = ExitStack()
+        self._table = _core.Table(f"{self._stem}.table", CAPACITY, planned=True)
+        self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
-        session = self._probes.session if self._probes else None
-        self._windows = _core.Windows(self._table, session)
         self._sampler = _core.Sampler(self._table)
         self._sampled: set[int] = set()
         self._counted: set[str] = set()
-        self._switches: dict[str, int] = {}
+        # Of native functions the index in the kernel's plan, the id, and the file.
+        self._indices: dict[str, int] = {}
         self._natives: dict[str, int] = {}
         self._files: dict[str, str] = {}
         self._native_sampling: NativeSampling | None = None
         self._child: launch.Child | None = None
         self._watched: Watched | None = None
         self._output: IO[bytes] | None = None
+        self.machine = Machine()
         self.ended: Ended | None = None
         for name in progress.points:
-            self._windows.count_point(name)
+            self.plan.count_point(name)
+        for target in progress.functions:
+            if not set("*?[") & set(target.left + target.right):
+                self._count_function(f"{target.left}:{target.right}")
 
     # ------------------------------------------------------------------ life
 
@@ -133,7 +105,7 @@ class Workload:
         stdin = self._runner.stdin()
         if self._progress.regex:
             self._watched = Watched(
-                self._progress.regex, self._count_line, self._runner.show_output
+                self._progress.regex, self.plan.report, self._runner.show_output
             )
             streams = Streams(stdin, self._watched.stdout, self._watched.stdout)
         elif self._runner.show_output:
@@ -146,7 +118,7 @@ class Workload:
             self._child = launch.start(
                 self._runner.command, environ, streams, self._add_probes
             )
-            self._windows.add_process(self._child.pid)
+            self.pid = self._child.pid
             if self._watched:
                 self._watched.start()
         except BaseException:
@@ -157,6 +129,7 @@ class Workload:
     def __exit__(self, *exc_info: object) -> None:
         """End the program and leave nothing behind."""
         try:
+            self.plan.renew(0)
             if self.ended is None and self._child:
                 self.stop()
         finally:
@@ -167,9 +140,10 @@ class Workload:
             self._watched.close()
         if self._output:
             self._output.close()
+        self._stack.close()
         if self._probes:
             self._probes.close()
-        # The table is used by the windows, and closed with them.
+        # The table is used by the plan, and closed with it.
         self._runner.remove(self._stem)
 
     def is_running(self) -> bool:
@@ -213,24 +187,26 @@ class Workload:
 
     # -------------------------------------------------------------- counting
 
-    def _count_line(self, count: int) -> None:
-        self._table.progress(self._progress.points[0], count)
-
     def _add_probes(self, pid: int) -> None:
         if not self._probes:
             return
         self._probes.scope_to(pid)
         places = self._probes.add(
-            [native.from_target(t, Config(delay_ns=0)) for t in self._kernel],
-            enabled=False,
+            [native.from_target(t, Config(delay_ns=0)) for t in self._kernel]
         )
+        units = []
         for place, label, index in places:
             target = self._kernel[index]
             if target in self._progress.targets:
-                self._windows.count_target(place)
+                units.append(place)
             else:
+                self._indices[label] = len(self._natives)
                 self._natives[label] = place
                 self._files[label] = target.left
+        fd = self._probes.session.plan(list(self._natives.values()), units)
+        self.plan.use_memory(fd)
+        giver = Giver(f"{self._stem}.table.plan", fd)
+        self._stack.callback(giver.close)
 
     @property
     def processes(self) -> int:
@@ -240,11 +216,6 @@ class Workload:
             for site in self._table.read()
             if site[0] == _core.SB_SITE_PROGRESS and site[1] == PROCESS_POINT
         )
-
-    def units(self) -> int:
-        """Units of work done so far. Finds out about new functions that count some."""
-        self.look()
-        return self._windows.units()
 
     def points(self) -> dict[str, int]:
         """The units of each ``speed_bump.progress()`` point."""
@@ -256,7 +227,11 @@ class Workload:
 
     def count(self, point: str) -> None:
         """Units are those of this point, too."""
-        self._windows.count_point(point)
+        self.plan.count_point(point)
+
+    def _count_function(self, name: str) -> None:
+        self._counted.add(name)
+        self.plan.count_function(name)
 
     def look(self) -> None:
         """See whether functions were called since that units are counted by."""
@@ -268,8 +243,7 @@ class Workload:
                 and name not in self._counted
                 and self._progress.is_counted(name)
             ):
-                self._counted.add(name)
-                self._windows.count_function(name)
+                self._count_function(name)
 
     def calls(self) -> dict[str, int]:
         """The calls of each candidate so far, of those that were called."""
@@ -284,30 +258,52 @@ class Workload:
                     found[f.name] = found.get(f.name, 0) + f.calls
         return found
 
+    def rule(self, name: str) -> int:
+        """Have the plan rule a candidate: its number there."""
+        if name in self._indices:
+            return self.plan.add_target(self._indices[name])
+        return self.plan.add_function(name)
+
+    def is_native(self, name: str) -> bool:
+        """Whether the kernel delays it."""
+        return name in self._natives
+
     @property
     def lost(self) -> int:
         """How many functions found no room to be counted."""
         return self._table.lost
 
-    def census(self, ns: int, at_ns: int, run: int) -> Census:
-        """Count and sample for so long, while nothing is delayed."""
+    @property
+    def pids(self) -> set[int]:
+        """The processes of the program that are alive."""
+        found: set[int] = set()
+        for pid in {self.pid, *children()}:
+            found |= descendants(pid)
+        return found
+
+    def sample(self, ns: int, meanwhile: Callable[[], None]) -> Samples:
+        """Look at the stacks for so long, while nothing is delayed.
+
+        Args:
+            meanwhile: called every few hundredths of a second
+        """
         self._find_stacks()
-        self.look()
         native = self._find_natives()
-        with native.running(self._pids(), ns) if native else nullcontext():
-            before, units = self.calls(), self._windows.units()
+        found = Samples()
+        pids = {self.pid, *children()}
+        with native.running(pids, ns) if native else nullcontext():
             begin = time.monotonic_ns()
-            ticks, samples = self._sample(begin + ns)
-            clock_ns = time.monotonic_ns() - begin
-            units = self._windows.units() - units
-            calls = {
-                name: count - before.get(name, 0)
-                for name, count in self.calls().items()
-                if count > before.get(name, 0)
-            }
-        how = "stack samples" if self._sampled else ""
-        times = native.times if native else None
-        return Census(at_ns, run, clock_ns, units, calls, ticks, samples, how, times)
+            while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
+                looks, _, seen = self._sampler.run(min(left, SLICE_NS), SAMPLE_NS)
+                found.ticks += looks
+                for name, n in seen.items():
+                    found.python[name] = found.python.get(name, 0) + n
+                self._find_stacks()
+                meanwhile()
+            found.clock_ns = time.monotonic_ns() - begin
+        found.seen = bool(self._sampled)
+        found.native = native.times if native else None
+        return found
 
     def _find_natives(self) -> NativeSampling | None:
         """What looks at native candidates; None: there are none."""
@@ -320,23 +316,6 @@ class Workload:
                 }
             )
         return self._native_sampling
-
-    def _pids(self) -> set[int]:
-        """The processes of the program, as far as they are no children of others."""
-        assert self._child is not None
-        return {self._child.pid, *children()}
-
-    def _sample(self, until_ns: int) -> tuple[int, dict[str, int]]:
-        """Look at the stacks; new functions are known from slice to slice."""
-        ticks = 0
-        samples: dict[str, int] = {}
-        while (left := until_ns - time.monotonic_ns()) > 0:
-            looks, _, found = self._sampler.run(min(left, SLICE_NS), SAMPLE_NS)
-            ticks += looks
-            for name, n in found.items():
-                samples[name] = samples.get(name, 0) + n
-            self._find_stacks()
-        return ticks, samples
 
     def _find_stacks(self) -> None:
         """Have the sampler look at processes that it does not know yet."""
@@ -354,53 +333,6 @@ class Workload:
             layout = _layout_of(pid, layouts)
             if layout and self._sampler.add(pid, layout):
                 self._sampled.add(pid)
-
-    # ------------------------------------------------------------- measuring
-
-    def _switch(self, name: str) -> int:
-        if name not in self._switches:
-            if name in self._natives:
-                number = self._windows.add_target(self._natives[name])
-            else:
-                number = self._windows.add_function(name)
-            self._switches[name] = number
-        return self._switches[name]
-
-    def is_native(self, name: str) -> bool:
-        """Whether the kernel delays it."""
-        return name in self._natives
-
-    def measure(self, plan: Sequence[Planned]) -> list[tuple[Window, Window]]:
-        """Make pairs of windows: what was read without the delays, and with them.
-
-        Raises:
-            OSError: native targets can't be switched
-        """
-        windows: list[_core.WindowPlan] = []
-        for pair in plan:
-            off = [(self._switch(d.name), OFF, 0, 0) for d in pair.delays]
-            mode = ASLEEP if pair.mode == SLEEP else ON
-            on = [(self._switch(d.name), mode, d.delay_ns, d.every) for d in pair.delays]
-            drain = max(pair.washout_ns, pair.drain_ns)
-            rest = (pair.washout_units, pair.length_ns, pair.units)
-            if pair.on_first:
-                windows.append((pair.washout_ns, *rest, on))
-                windows.append((drain, *rest, off))
-            else:
-                windows.append((pair.washout_ns, *rest, off))
-                windows.append((pair.washout_ns, *rest, on))
-                # The next pair may be of others.
-                windows.append((pair.drain_ns, 0, 0, 0, off))
-        self.look()
-        with ahead_of_others():
-            read = iter([Window(*values) for values in self._windows.run(windows)])
-        found = []
-        for pair in plan:
-            first, second = next(read), next(read)
-            found.append((second, first) if pair.on_first else (first, second))
-            if not pair.on_first:
-                next(read)
-        return found
 
 
 def children() -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from speed_bump.duration import human
 from speed_bump.experiment import report
-from speed_bump.experiment.estimate import Interval
+from speed_bump.experiment.runs.estimate import Interval
 from speed_bump.experiment.judge import HINGE, LINEAR, Finding, Verdict, is_native
 from speed_bump.experiment.records import Record
 

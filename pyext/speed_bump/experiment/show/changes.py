@@ -10,7 +10,7 @@ from typing import Any
 
 from speed_bump.duration import human
 from speed_bump.experiment import report, robust, show
-from speed_bump.experiment.estimate import Interval
+from speed_bump.experiment.runs.estimate import Interval
 from speed_bump.experiment.judge import Finding, Judge, Verdict
 from speed_bump.experiment.records import Record
 
