@@ -190,8 +190,8 @@ def bill_text(bill: Bill, slot_ns: float) -> str:
     )
     if bill.alarm:
         return (
-            f"{first}less than the sum of their effects: they used up slack and moved the "
-            "bottleneck"
+            f"{first}less than the sum of their effects: they used up slack and moved "
+            "the bottleneck"
         )
     if bill.late:
         return (
@@ -278,13 +278,14 @@ def advice(verdict: Verdict) -> str:
         how += f" {shared}" if shared else ""
         if first.headroom is None:
             parts.append(
-                f"Look first at {name} ({how}); its self time was not seen, so what it can "
-                "gain is not known."
+                f"Look first at {name} ({how}); its self time was not seen, so what it "
+                "can gain is not known."
             )
         elif first.headroom.high < LITTLE:
             most = percent_between(first.headroom)
             parts.append(
-                f"Nothing here can gain much: at most {most} of the time, in {name} ({how})."
+                f"Nothing here can gain much: at most {most} of the time, in {name} "
+                f"({how})."
             )
         else:
             most = percent_between(first.headroom)
