@@ -92,7 +92,8 @@ ol.lanes { columns: 2; padding-left: 1.6rem; } ol.lanes li { break-inside: avoid
     width: 1px; overflow: hidden; }
   table.cards tr { border: 1px solid var(--line); border-radius: 6px;
     margin: 0 0 .8rem; padding: .3rem .5rem; }
-  table.cards td, table.cards th[scope=row] { border: 0; padding: .1rem 0; }
+  table.cards td, table.cards th[scope=row] { border: 0; padding: .1rem 0;
+    white-space: normal; }
   table.cards td[data-head]::before { content: attr(data-head) ": ";
     color: var(--soft); }
 }
@@ -168,8 +169,8 @@ def _table(record: Record, verdict: Verdict) -> str:
         rows.append(f"<tr role='row'>{''.join(row)}</tr>")
     return (
         "<h2>Functions</h2><p class='soft'>calls: in a unit. self: part of the time "
-        "in the function itself. criticality: the part of a delay that arrives, with its 95% "
-        "interval; 0: hidden behind something else, 1: all of it arrives. headroom: "
+        "in the function itself. criticality: the part of a delay that arrives, with its "
+        "95% interval; 0: hidden behind something else, 1: all of it arrives. headroom: "
         "criticality times self, at most what making the function faster can gain.</p>"
         "<table role='table' class='cards'><thead role='rowgroup'>"
         f"<tr role='row'>{heads}</tr></thead><tbody role='rowgroup'>{''.join(rows)}"
