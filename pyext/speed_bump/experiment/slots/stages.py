@@ -493,6 +493,7 @@ class Stages:
             wanted = [*names, *self._seldom(record, state)]
             narrow = self._narrow(found, wanted)
             late = state.elapsed_s > LEVELS_FROM * self.options.budget_s
+            late = late and self._clear(found, names)
             if self._second_order(record, state, found, narrow, late):
                 return
             if narrow and not self._alarms:
@@ -526,7 +527,9 @@ class Stages:
         )
         chances = self._thinned(state, chances, float(cost))
         masks, hold = one_at_a_time(draw, count, chances, holds)
-        levels = draw.integers(0, len(doses), count + 1).astype(np.uint8)[hold]
+        # The largest dose has been seen before.
+        levels = np.minimum(draw.integers(0, 4, count + 1), len(doses) - 1)
+        levels = levels.astype(np.uint8)[hold]
         masks = self._with_coins(draw, masks, len(arms), len(rare))
         if not names:
             stage = "rare"
@@ -626,6 +629,16 @@ class Stages:
                 return False
         return True
 
+    def _clear(self, found: Effects, names: list[str]) -> bool:
+        """Whether most labels would stay as they are."""
+        clear = 0
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is not None:
+                interval = effect.interval
+                clear += interval.high < THRESHOLD or interval.low > THRESHOLD
+        return clear >= 0.5 * len(names)
+
     def _settled(self, found: Effects, names: list[str]) -> bool:
         """After an alarm: whether the smaller dose has been seen for long enough."""
         return all(
@@ -661,17 +674,14 @@ class Stages:
         if self._alarms or not (narrow or late):
             return False
         between = self._between(found, names)
-        turn = narrow or len(record.blocks) % 4 < 2
-        if between and turn and self._dose > DOSES[0] * 1.01:
+        if between and self._dose > DOSES[0] * 1.01:
             self.stage = "levels"
             doses = (self._dose, self._dose / 3)
             self._one_block(record, state, between, doses, "levels")
             return True
-        if not narrow:
-            return False
-        return self._pedestal(record, state, found, names) or self._tie(
-            record, state, found, names
-        )
+        if narrow and self._pedestal(record, state, found, names):
+            return True
+        return self._tie(record, state, found, names)
 
     def _pedestal(
         self, record: Record, state: _State, found: Effects, names: list[str]
