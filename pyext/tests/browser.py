@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -82,7 +83,7 @@ class Browser:
         return answer["result"].get("value")
 
     def complaints(self) -> list[str]:
-        """What the console, the log and the network had to say since the page was opened."""
+        """What console, log and network said since the page was opened."""
         self.evaluate("0")
         found = []
         for event in self.events:
@@ -117,31 +118,34 @@ def running(profile: Path) -> Iterator[Browser]:
     assert executable
     theirs_in, to = os.pipe()
     back, theirs_out = os.pipe()
-
-    def pipes() -> None:
-        # Where the protocol wants them; above both first, so that neither is lost.
-        one, two = os.dup(theirs_in), os.dup(theirs_out)
-        os.dup2(one, 3)
-        os.dup2(two, 4)
-
     # Its sandbox does not work as root, nor in most containers; pages are ours.
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    more = [
+        "--no-first-run",
+        "--disable-background-networking",
+        "--remote-debugging-pipe",
+    ]
+    # The protocol wants its pipes as 3 and 4; not those that are in the way there.
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
     child = subprocess.Popen(
         [
+            "bash",
+            "-c",
+            f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}',
+            "bash",
             executable,
             *flags,
-            "--remote-debugging-pipe",
-            "--no-first-run",
-            "--disable-background-networking",
+            *more,
             f"--user-data-dir={profile}",
             "about:blank",
         ],
-        preexec_fn=pipes,
-        close_fds=False,
+        pass_fds=ends,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    for end in ends:
+        os.close(end)
     os.close(theirs_in)
     os.close(theirs_out)
     try:

@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import browser
 import experiments
 import pytest
-
-pytest.importorskip("numpy")
-
 from speed_bump.experiment.fit.verdict import verdict
-from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import html
 
 needs_browser = pytest.mark.skipif(
     browser.path() is None,
-    reason="no Chromium is installed (build-aux/setup test installs Debian's)",
+    reason="no Chromium is installed (build-aux/setup browser installs Debian's)",
 )
 
 LONG = "a_package.of.many.modules.and_a_very_long_name.indeed:Outer.<locals>.Inner.method"
@@ -29,12 +24,11 @@ LONG = "a_package.of.many.modules.and_a_very_long_name.indeed:Outer.<locals>.Inn
 CUT_OFF = """
 (() => {
   const wide = %d, wrong = [];
-  if (document.documentElement.scrollWidth > wide) wrong.push('the page scrolls sideways');
+  if (document.documentElement.scrollWidth > wide)
+    wrong.push('the page scrolls sideways');
   for (const e of document.querySelectorAll('main *')) {
-    const style = getComputedStyle(e);
-    if (e.closest('thead') && style.position !== 'static') continue;
-    if (e.closest('thead') && getComputedStyle(e.closest('thead')).position === 'absolute')
-      continue;
+    const head = e.closest('thead');
+    if (head && getComputedStyle(head).position === 'absolute') continue;
     const box = e.getBoundingClientRect();
     const what = `${e.tagName} ${e.textContent.trim().slice(0, 60)}`;
     if (box.width && (box.right > wide + 1 || box.left < -1))
@@ -71,7 +65,8 @@ FAINT = """
     return 'rgb(255, 255, 255)';
   };
   const wrong = [];
-  for (const e of document.querySelectorAll('h1, h2, h3, p, li, th, td, span, text, code')) {
+  const all = 'h1, h2, h3, p, li, th, td, span, text, code';
+  for (const e of document.querySelectorAll(all)) {
     if (!e.textContent.trim()) continue;
     const style = getComputedStyle(e);
     const one = light(e.tagName === 'text' ? style.fill : style.color);
@@ -84,26 +79,7 @@ FAINT = """
 """
 
 
-def renamed(record: Record) -> Record:
-    """With names as they are in programs, one of them very long."""
-    names = ("app.train:step", LONG, "app.data:load", "/usr/lib/libz.so.1:deflate")
-    new = dict(zip(record.functions, names, strict=False))
-
-    def of(name: str) -> str:
-        return new.get(name, name)
-
-    record.self_times = {of(k): v for k, v in record.self_times.items()}
-    record.functions = tuple(map(of, record.functions))
-    record.blocks = [
-        replace(
-            block,
-            arms=tuple(
-                replace(arm, functions=tuple(map(of, arm.functions))) for arm in block.arms
-            ),
-        )
-        for block in record.blocks
-    ]
-    return record
+NAMES = ("app.train:step", LONG, "app.data:load", "/usr/lib/libz.so.1:deflate")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +88,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     found = {}
     for name in ("stages", "starved", "amplified", "tick"):
-        record = renamed(experiments.run(name))
+        record = experiments.renamed(experiments.run(name), NAMES)
         record.header["command"] = ["python3", "<script>alert(1)</script>", "&amp;" * 30]
         found[name] = folder / f"{name}.html"
         found[name].write_text(html.page(record, verdict(record)), encoding="utf-8")
@@ -146,7 +122,7 @@ def test_nothing_is_cut_off_and_nothing_complained_of(
 def test_the_page_says_what_the_verdict_says(
     pages: dict[str, Path], window: browser.Browser
 ) -> None:
-    record = renamed(experiments.run("stages"))
+    record = experiments.renamed(experiments.run("stages"), NAMES)
     found = verdict(record)
     window.open(pages["stages"], 1280, 800, "light")
     rows = window.evaluate(
