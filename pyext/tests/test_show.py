@@ -162,6 +162,16 @@ def test_the_share_of_a_cpu_stands_beside_the_number() -> None:
     assert flat.count("it had 47%") == 2
 
 
+def test_one_reason_of_all_is_said_once() -> None:
+    record = contended(experiments.run("sham"), 0.2)
+    found = verdict(record)
+    flat = " ".join(text.text(record, found, width=80).split())
+    reason = "the program had only 20% of the CPU time that it wanted"
+    assert flat.count(reason) == 1
+    assert f"all 6 functions: inconclusive: {reason}" in flat
+    assert "What helps: run it when the machine has less to do" in flat
+
+
 def test_a_bill_that_does_not_add_up_is_said_in_words() -> None:
     draw = np.random.default_rng(2)
     program = model.Stages(draw, depth=4, cpu=1.0, device=0.95)

@@ -64,7 +64,7 @@ def summary(found: Verdict) -> str:
     """How many are decided, and how."""
     counts = Counter(label(f) for f in found.findings)
     decided = len(found.findings) - counts[OPEN]
-    parts = [f"{n} {word}" for word, n in sorted(counts.items()) if word != OPEN]
+    parts = [f"{word}: {n}" for word, n in sorted(counts.items()) if word != OPEN]
     text = f"{decided} of {len(found.findings)} functions decided"
     return f"{text} ({', '.join(parts)})" if parts else text
 
