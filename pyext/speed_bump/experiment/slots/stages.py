@@ -268,7 +268,7 @@ class Stages:
 
     def _block_slots(self, state: _State) -> int:
         by_time = BLOCK_S * 1e9 / state.slot_ns
-        return int(min(max(BLOCK, by_time), MAX_BLOCK))
+        return int(min(max(BLOCK, by_time), MAX_BLOCK, math.ceil(state.left_slots)))
 
     def _rest_slots(self, state: _State) -> int:
         return max(REST, self._block_slots(state) * BLOCKS_A_REST // 3)
@@ -703,7 +703,8 @@ class Stages:
             return True
         if narrow and self._pedestal(record, state, found, names):
             return True
-        return self._tie(record, state, found, names)
+        most = TIES_SLOTS if narrow else MIN_TIES
+        return self._ties < most and self._tie(record, state, found, names)
 
     def _pedestal(
         self, record: Record, state: _State, found: Effects, names: list[str]
@@ -722,10 +723,12 @@ class Stages:
                 wanted.append((share, name))
         for _, name in sorted(wanted, reverse=True):
             count = PEDESTAL_SETTLE + PEDESTAL_SLOTS * PEDESTAL_STEPS
-            mean = (PEDESTAL_STEPS + 0) / 2
+            # In steps: each height with half of the next one, the highest while settling.
+            total = PEDESTAL_SLOTS * PEDESTAL_STEPS**2 / 2
+            total += PEDESTAL_SETTLE * (PEDESTAL_STEPS - 0.5)
             room = self.options.cap * (state.slots + count) - state.given
-            step = min(PEDESTAL_STEP, 0.95 * room / (mean * count))
-            longer = count * (1 + mean * step)
+            step = min(PEDESTAL_STEP, 0.95 * room / total)
+            longer = count + total * step
             if step < MIN_PEDESTAL_STEP or longer > 0.95 * state.left_slots:
                 return False
             self.stage = "pedestal"
@@ -764,7 +767,7 @@ class Stages:
             if effect is not None and effect.interval.low > THRESHOLD:
                 strong.append((effect.c, name))
         strong.sort(reverse=True)
-        if len(strong) < 2 or self._ties >= TIES_SLOTS:
+        if len(strong) < 2:
             return False
         tied = sorted(name for _, name in strong[:MAX_TIED])
         count = max(MIN_TIES, self._block_slots(state))
