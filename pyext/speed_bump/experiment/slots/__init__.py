@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The plan: which arm is delayed in which slot, drawn ahead."""
+"""Experiments within one run of the program, slot by slot."""
