@@ -156,7 +156,7 @@ def test_its_own_rival():
 
 
 def test_cpu_time_instead_of_the_wall():
-    """A helper beside a thread that gets half a CPU is hidden; the thread itself matters."""
+    """A helper beside a thread that gets half a CPU is hidden; the thread matters."""
     right = 0
     for seed in range(4):
         run, found = model.experiment(

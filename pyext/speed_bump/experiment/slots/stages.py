@@ -8,7 +8,6 @@ drawn depends on the seed, on the index of the block and on what the record says
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -80,7 +79,9 @@ TIES_CHANCE = 0.25
 TIES_SLOTS = 640
 MIN_TIES = 240
 MAX_TIED = 6
-# A look may take this part of the time.
+# A look takes about so many ns for each slot and column, and may take this part of the
+# time.
+LOOK_NS = 0.55
 LOOK_SHARE = 0.15
 LOOK_GROWTH = 1.12
 
@@ -146,8 +147,7 @@ class Stages:
         self._since_rest = 0
         self._effects: Effects | None = None
         self._looked_at = 0
-        self._look_s = 0.0
-        self._look_end = 0.0
+        self._looked_s = 0.0
         self._dose = self._first = 0.0
         self._alarms = 0
         self._apart = False
@@ -220,20 +220,22 @@ class Stages:
     def _seldom(self, record: Record, state: _State) -> list[str]:
         return [f for f in record.functions if 0 < state.part[f] < RARE]
 
-    def _look(self, record: Record, force: bool = False) -> bool:
-        """Fit anew, if there is enough that is new; looks must not take the time."""
+    def _look(self, record: Record, state: _State) -> bool:
+        """Fit anew, if there is enough that is new; looks must not take the time.
+
+        How long one takes is foreseen and not measured, so that a seed reproduces.
+        """
         slots = len(record.slots)
-        now = time.monotonic()
+        width = 2 * min(len(record.functions), MAX_SINGLE + MAX_LAST) + 10
+        takes = LOOK_NS * slots * width * (0.15 * width + 400) / 1e9
         due = slots >= max(LOOK_GROWTH * self._looked_at, self._looked_at + 40)
-        due = due and now - self._look_end >= self._look_s * (1 / LOOK_SHARE - 1)
-        if self._effects is not None and not due and not force:
+        due = due and state.elapsed_s - self._looked_s >= takes / LOOK_SHARE
+        if self._effects is not None and not due:
             return False
-        begin = time.monotonic()
         data = table(record, SINGLE)
         y = contention(record, data).y if data is not None else None
         self._effects = effects(data, y)
-        self._look_end = time.monotonic()
-        self._look_s = self._look_end - begin
+        self._looked_s = state.elapsed_s
         self._looked_at = slots
         return True
 
@@ -507,7 +509,7 @@ class Stages:
     def _single_stage(self, record: Record, state: _State) -> None:
         self.stage = "single"
         names = list(self._singles or [])
-        fresh = self._look(record) if state.slots >= MIN_SLOTS else False
+        fresh = self._look(record, state) if state.slots >= MIN_SLOTS else False
         found = self._effects
         if found is not None:
             if fresh:
