@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import os
 import sys
@@ -263,12 +264,13 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
     levels = _levels(options.levels)
     if levels is not None:
         return sweep.Sweep(levels, options.precision, max_slowdown, drawn), drawn
+    each = delay(options.delay)
     how = stages.Options(
         budget_s=seconds,
         precision=options.precision,
         max_slowdown=max_slowdown,
         min_delay_ns=max(_core.min_delay_ns(), 250),
-        delay_ns=delay(options.delay),
+        fixed={} if each is None else collections.defaultdict(lambda: each),
     )
     return stages.Stages(how, drawn), drawn
 

@@ -86,6 +86,8 @@ def _block_text(block: Block) -> dict[str, Any]:
         "holds": block.holds,
         "one": block.one,
         "doses": block.doses,
+        "coins": block.coins,
+        "stretches": block.stretches,
         "arms": [
             {
                 "functions": arm.functions,
@@ -113,6 +115,8 @@ def _block_of(text: dict[str, Any], masks: Any, levels: Any) -> Block:
         tuple(text["holds"]),
         bool(text["one"]),
         tuple(text["doses"]),
+        text["coins"],
+        tuple(text["stretches"]),
     )
 
 
