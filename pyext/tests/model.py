@@ -122,7 +122,7 @@ class ForkJoin(Program):
         super().__init__(draw, functions)
         self.short, self.jitter = short, jitter
         self.slack = 0.8 - short
-        self.c[1] = 0.0
+        self.c[1] = 0.0 if self.slack > 0.01 else 1.0
 
     def slot(self, d: np.ndarray, b: float) -> float:
         e = self.jitter * self.draw.standard_normal(2)

@@ -103,6 +103,7 @@ class Experiment:
     processes: int = 0
     lost: int = 0
     _done: list[Run] = field(default_factory=list)
+    _before: dict[str, int] = field(default_factory=dict)
     _samples: Samples = field(default_factory=Samples)
     _begin: float = 0.0
     _last_census: float = 0.0
@@ -233,10 +234,12 @@ class Experiment:
     # ----------------------------------------------------------------- measuring
 
     def _measure(self, program: Workload) -> None:
+        before = program.calls()
         unit_ns = self._unit_ns(program)
         if math.isnan(unit_ns):
             return
         run = Run(program, self.runs)
+        self._before = before
         self._done.append(run)
         self._rule_candidates(program, run)
         units = self.record.slot_units
@@ -264,17 +267,22 @@ class Experiment:
         return lambda: self._is_over() or not program.is_running()
 
     def _rule_candidates(self, program: Workload, run: Run) -> None:
-        names = sorted(program.calls())
-        if not names and self.runs == 1:
+        """Rule what is called by the work; what was called before it alone is not asked."""
+        calls = program.calls()
+        names = sorted(n for n in calls if calls[n] > self._before.get(n, 0))
+        early = sorted(set(calls) - set(names) - set(self.record.functions))
+        self.record.header["called_before_only"] = early
+        if not names and not self.record.functions:
             if not program.processes and not any(t.native for t in self.targets):
                 raise RankError(why_nobody_reported(self.runner.command))
             raise RankError(
                 "none of the targets was called while the program worked: see "
                 "'speed-bump run' for what patterns match"
+                + (f" (called before: {', '.join(early[:3])})" if early else "")
             )
         known = [name for name in names if name not in self.record.functions]
         self.record.functions = (*self.record.functions, *known)
-        run.rule([name for name in self.record.functions if name in names])
+        run.rule([name for name in self.record.functions if name in calls])
 
     def _first_census(self, program: Workload, run: Run, units: int) -> bool:
         """See what is called how often and where time is spent; False: the end."""
@@ -329,7 +337,9 @@ class Experiment:
             )
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
-        record.self_times = _self_times(self._samples)
+        record.self_times = self_times(self._samples)
+        if self._samples.native and self._samples.native.refused:
+            record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)
 
 
@@ -346,7 +356,8 @@ def _added(a: Samples, b: Samples) -> Samples:
     )
 
 
-def _self_times(samples: Samples) -> dict[str, SelfTime]:
+def self_times(samples: Samples) -> dict[str, SelfTime]:
+    """Of each function that was looked for, how long threads were in it."""
     found: dict[str, SelfTime] = {}
     if samples.seen and samples.ticks:
         for name, n in samples.python.items():

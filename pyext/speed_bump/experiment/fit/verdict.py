@@ -48,7 +48,7 @@ BENDS = 3.3
 BENDS_BY = 0.1
 # Fewer slots than these in which a function was delayed say nothing.
 MIN_DELAYED = 4
-MIN_ROWS = 12
+MIN_ROWS = 16
 # With whole data a serial function has a number above; one below may have slack.
 SERIAL = 0.85
 
@@ -127,6 +127,7 @@ class _Number:
     shape: str = ""
     notes: list[str] = field(default_factory=list)
     between: bool = False
+    small: bool = False
     device: Interval | None = None
 
     @property
@@ -356,6 +357,7 @@ def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Nu
     error = math.sqrt(max(cov[0, 0] + cov[-1, -1] - 2 * cov[0, -1], 1e-18))
     if abs(apart) > BENDS * error and abs(apart) > BENDS_BY:
         number = of(low, "hinge" if apart > 0 else "")
+        number.small = True
         number.notes.append(
             f"{high.c:.2f} of a delay of {high.column.dose:.2g} of a unit arrives, "
             f"{low.c:.2f} of one of {low.column.dose:.2g}"
@@ -364,8 +366,8 @@ def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Nu
     if _between(high) and high.column.dose > 1.5 * low.column.dose:
         # What is there of small delays decides, be it little.
         number = of(low)
-        number.between = low.interval.half > 0.3
-        if number.between:
+        number.small = True
+        if low.interval.half > 0.3:
             number = of(high)
             number.between = True
         return number
@@ -530,6 +532,9 @@ def _finding(
                 f"slack over {slack.step * len(slack.slopes):.2g} of a unit: even there "
                 "no more of a delay arrives"
             )
+    if 0 < interval.low <= interval.value < SERIAL and not number.small:
+        # Of shorter delays less may arrive: the response bends upwards only.
+        interval = Interval(interval.value, 0.0, interval.high)
     filled = replace(
         empty,
         criticality=interval if useful else None,
@@ -540,10 +545,14 @@ def _finding(
         shape=shape,
         notes=tuple(notes),
     )
-    said = f"{interval.value:.2f} ± {interval.half:.2f} of its delay arrives"
+    plain = number.interval
+    said = f"{plain.value:.2f} ± {plain.half:.2f} of its delay arrives"
     if refusal:
-        return replace(filled, reason=refusal, help=helps)
-    label = label_of(interval)
+        # What is known to be wrong is no number.
+        return replace(
+            filled, criticality=None, headroom=None, reason=refusal, help=helps
+        )
+    label = label_of(plain)
     advice = _more_time(interval, spent)
     if not useful:
         return replace(
@@ -567,8 +576,11 @@ def _finding(
         if slack is not None and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
             pass  # it stood on pedestals: there is none
         else:
+            at_most = Interval(interval.value, 0.0, interval.high)
             return replace(
                 filled,
+                criticality=at_most,
+                headroom=_headroom(at_most, share),
                 reason=(
                     f"{said} of one of {number.dose:.2g} of a unit; whether shorter ones "
                     "arrive or slack hides them is not known"
@@ -648,18 +660,17 @@ def _unmeasured(
         if group.total.high < 0.3:
             return (
                 f"under {group.total.high:.2f}, by a test of a group of {group.members}",
-                f"name it as the target, or run for {_seconds(2 * spent)}",
+                f"name it as the target, or run for {_seconds(2 * spent)} more",
                 INCONCLUSIVE,
             )
         return (
             f"only measured in a group of {group.members}, which together costs "
             f"{group.total.value:.2f} ± {group.total.half:.2f} of a delay",
-            f"name fewer functions, or run for {_seconds(2 * spent)}",
+            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a larger "
+            "--max-slowdown",
             INCONCLUSIVE,
         )
-    quiet = undelayed(record)
-    busy = int((~quiet).sum())
-    if len(record.slots) < 30 or busy < MIN_ROWS:
+    if len(record.slots) < MIN_ROWS:
         return (
             f"only {len(record.slots)} slots were seen",
             "a longer run, or a unit of work that is shorter",
@@ -673,7 +684,8 @@ def _unmeasured(
         return (
             f"it was called in {seldom} of {len(record.slots)} slots, and delayed in "
             f"{delayed:.0f}",
-            f"run it for {_seconds(max(2 * spent, 10))} more, or with fewer functions",
+            f"run it for {_seconds(max(2 * spent, 10))} more, with fewer functions, or "
+            "with a larger --max-slowdown",
             INCONCLUSIVE,
         )
     return (

@@ -290,12 +290,34 @@ class Stages:
         cost = mean_dose * BUSY_SHARE
         if cost <= 0:
             return chances
-        cap = 0.9 * self.options.cap
-        used = state.given / max(state.slots, 1)
-        if used > cap:
-            cap *= 0.5
-        factor = min(1.0, cap / cost)
+        factor = min(1.0, 0.95 * self.options.cap / cost)
         return [chance * factor for chance in chances]
+
+    def _drawn(
+        self,
+        draw: np.random.Generator,
+        count: int,
+        arms: list[Arm],
+        chances: list[float],
+        holds: tuple[int, ...],
+        levels: int,
+        state: _State,
+    ) -> tuple[Masks, Levels, list[float]]:
+        """One arm at a time, and no more than keeps the slowdown of the whole run."""
+        room = 0.97 * self.options.cap * (state.slots + count) - state.given
+        costs = np.array(
+            [[self._dose_of(arm, state, k) for k in range(levels)] for arm in arms]
+            + [[0.0] * levels]
+        )
+        for _ in range(10):
+            masks, hold = one_at_a_time(draw, count, chances, holds)
+            # The largest dose has been seen before.
+            level = np.minimum(draw.integers(0, 4, count + 1), levels - 1)[hold]
+            which = np.where(masks > 0, np.log2(np.maximum(masks, 1)).astype(int), -1)
+            if float(costs[which, level].sum()) <= room:
+                return masks, level.astype(np.uint8), chances
+            chances = [0.8 * chance for chance in chances]
+        return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
 
     def _arm(
         self, names: tuple[str, ...], doses: tuple[float, ...], state: _State
@@ -411,8 +433,9 @@ class Stages:
             c * self._dose_of(arm, state) for c, arm in zip(chances, arms, strict=True)
         )
         chances = self._thinned(state, chances, cost)
-        masks, _ = one_at_a_time(self._draw(record), count, chances, HOLDS)
-        levels = np.zeros(count, np.uint8)
+        masks, levels, chances = self._drawn(
+            self._draw(record), count, arms, chances, HOLDS, 1, state
+        )
         self._push(
             Block(
                 "groups", tuple(arms), masks, levels, tuple(chances), HOLDS, True, (dose,)
@@ -493,6 +516,7 @@ class Stages:
             wanted = [*names, *self._seldom(record, state)]
             narrow = self._narrow(found, wanted)
             late = state.elapsed_s > LEVELS_FROM * self.options.budget_s
+            late = late and self._clear(found, names)
             if self._second_order(record, state, found, narrow, late):
                 return
             if narrow and not self._alarms:
@@ -525,8 +549,9 @@ class Stages:
             for c, arm in zip(chances, arms, strict=True)
         )
         chances = self._thinned(state, chances, float(cost))
-        masks, hold = one_at_a_time(draw, count, chances, holds)
-        levels = draw.integers(0, len(doses), count + 1).astype(np.uint8)[hold]
+        masks, levels, chances = self._drawn(
+            draw, count, arms, chances, holds, len(doses), state
+        )
         masks = self._with_coins(draw, masks, len(arms), len(rare))
         if not names:
             stage = "rare"
@@ -626,6 +651,16 @@ class Stages:
                 return False
         return True
 
+    def _clear(self, found: Effects, names: list[str]) -> bool:
+        """Whether most labels would stay as they are."""
+        clear = 0
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is not None:
+                interval = effect.interval
+                clear += interval.high < THRESHOLD or interval.low > THRESHOLD
+        return clear >= 0.5 * len(names)
+
     def _settled(self, found: Effects, names: list[str]) -> bool:
         """After an alarm: whether the smaller dose has been seen for long enough."""
         return all(
@@ -661,17 +696,14 @@ class Stages:
         if self._alarms or not (narrow or late):
             return False
         between = self._between(found, names)
-        turn = narrow or len(record.blocks) % 4 < 2
-        if between and turn and self._dose > DOSES[0] * 1.01:
+        if between and self._dose > DOSES[0] * 1.01:
             self.stage = "levels"
             doses = (self._dose, self._dose / 3)
             self._one_block(record, state, between, doses, "levels")
             return True
-        if not narrow:
-            return False
-        return self._pedestal(record, state, found, names) or self._tie(
-            record, state, found, names
-        )
+        if narrow and self._pedestal(record, state, found, names):
+            return True
+        return self._tie(record, state, found, names)
 
     def _pedestal(
         self, record: Record, state: _State, found: Effects, names: list[str]
