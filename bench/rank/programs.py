@@ -19,10 +19,12 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 
 try:
     from speed_bump import progress
@@ -35,7 +37,8 @@ except ImportError:  # other profilers have a Python of their own
 now = time.perf_counter
 cpu_s = time.thread_time
 MS = 0.001
-PR_SET_TIMERSLACK = 29
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
 
 FACTOR: dict[str, float] = {}
 EXTRA: dict[str, float] = {}
@@ -52,6 +55,18 @@ def unit(reporter: int = 0) -> None:
     """A unit of work is done."""
     UNITS[reporter] += 1
     progress()
+
+
+def begin_process(function: Callable[..., None], *arguments: object) -> BaseProcess:
+    """A process that ends with the one that began it, however that ends."""
+
+    def body() -> None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        function(*arguments)
+
+    process = context.Process(target=body, daemon=True)
+    process.start()
+    return process
 
 
 def work(function: str, ms: float) -> float:
@@ -148,7 +163,7 @@ class Pipeline:
     def __init__(self, produce: Callable[[], None], until: float, depth: int) -> None:
         self.room = context.Semaphore(depth)
         self.ready = context.Semaphore(0)
-        context.Process(target=self._make, args=(produce, until), daemon=True).start()
+        begin_process(self._make, produce, until)
 
     def _make(self, produce: Callable[[], None], until: float) -> None:
         while now() < until + 5:
@@ -351,9 +366,7 @@ class Workers:
         self.pipes = []
         for function in functions:
             ours, theirs = context.Pipe()
-            context.Process(
-                target=self._work, args=(function, theirs), daemon=True
-            ).start()
+            begin_process(self._work, function, theirs)
             self.pipes.append(ours)
 
     @staticmethod
@@ -470,9 +483,7 @@ def lock(until: float) -> None:
                 unit(reporter)
             outside()
 
-    processes = [context.Process(target=repeat, args=(i,)) for i in range(2)]
-    for process in processes:
-        process.start()
+    processes = [begin_process(repeat, i) for i in range(2)]
     for process in processes:
         process.join()
 
@@ -607,7 +618,7 @@ def shams(until: float) -> None:
         while now() < until + 5:
             aside()
 
-    context.Process(target=alone, daemon=True).start()
+    begin_process(alone)
     while now() < until:
         wait(2.5)
         record()
@@ -616,7 +627,7 @@ def shams(until: float) -> None:
 
 def main() -> None:
     # Sleeps end as late as the timer is, not 50 us later.
-    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
+    LIBC.prctl(PR_SET_TIMERSLACK, 1)
     name, seconds = sys.argv[1], float(sys.argv[2])
     begin = now()
     globals()[name](begin + seconds)
