@@ -139,7 +139,9 @@ def first_answers(path: str) -> dict[str, float]:
         return {}
     last = {f.name: f.verdict for f in verdict(record).findings}
     ends = (slots.end_ns - slots.end_ns[0]) / 1e9
-    took: dict[str, float] = {n: float(ends[-1]) for n, v in last.items() if v != INCONCLUSIVE}
+    took: dict[str, float] = {
+        n: float(ends[-1]) for n, v in last.items() if v != INCONCLUSIVE
+    }
     standing = set(took)
     for look in range(LOOKS - 1, 0, -1):
         at = float(ends[-1]) * look / LOOKS
@@ -220,7 +222,9 @@ def median(values: list[float], form: str) -> str:
     return form.format(statistics.median(values)) if values else "-"
 
 
-def lines_of(program: Program, runs: list[dict[str, Any]]) -> tuple[list[str], int, int, bool]:
+def lines_of(
+    program: Program, runs: list[dict[str, Any]]
+) -> tuple[list[str], int, int, bool]:
     """Its lines of the table; verdicts, wrong ones; whether all is as it must be."""
     tallies = {name: Tally() for name in program.functions}
     for run in runs:
@@ -310,13 +314,17 @@ def main() -> int:
     parser.add_argument("--budget", default=os.environ.get("BUDGET") or "25s")
     parser.add_argument("--seed", type=int, default=1, help="of the first run, then +1")
     parser.add_argument("--load", type=int, default=0, metavar="N")
-    parser.add_argument("--keep", metavar="DIR", help="keep the records of all runs there")
+    parser.add_argument(
+        "--keep", metavar="DIR", help="keep the records of all runs there"
+    )
     parser.add_argument("--results", metavar="FILE", help="a line for each run")
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--native", metavar="PATH", help="native.c, compiled")
     options = parser.parse_args()
     try:
-        chosen = by_name(options.only.split(",") if options.only else [], bool(options.native))
+        chosen = by_name(
+            options.only.split(",") if options.only else [], bool(options.native)
+        )
     except ValueError as error:
         parser.error(str(error))
     options.results = options.results or results_file()

@@ -76,7 +76,9 @@ def execute(
     try:
         out, err = process.communicate(timeout=tools.seconds + PATIENCE_S)
     except subprocess.TimeoutExpired:
-        raise CantRun(f"{command[0]} was still running after {PATIENCE_S} s more") from None
+        raise CantRun(
+            f"{command[0]} was still running after {PATIENCE_S} s more"
+        ) from None
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -97,13 +99,19 @@ def first_of(counts: dict[str, float]) -> str:
 # -------------------------------------------------------------------------------- the tools
 
 
-def speed_bump(program: Program, tools: Tools, seed: int, directory: str, native: bool) -> str:
+def speed_bump(
+    program: Program, tools: Tools, seed: int, directory: str, native: bool
+) -> str:
     """The most headroom of what matters, and not only together with something else."""
     words = [sys.executable, "-m", "speed_bump", "rank", "--seed", str(seed)]
     words += ["--budget", f"{tools.seconds:g}s"]
     words += ["-o", f"{directory}/record", "--json", f"{directory}/json"]
     for name in program.functions:
-        words += ["--native", f"{tools.native}:{name}"] if native else ["-t", f"__main__:{name}"]
+        words += (
+            ["--native", f"{tools.native}:{name}"]
+            if native
+            else ["-t", f"__main__:{name}"]
+        )
     if native:
         words += ["--progress", f"{tools.native}:unit_done", "--", tools.native]
     else:
@@ -122,7 +130,9 @@ def speed_bump(program: Program, tools: Tools, seed: int, directory: str, native
     return first_of(worth)
 
 
-def py_spy(program: Program, tools: Tools, seed: int, directory: str, native: bool) -> str:
+def py_spy(
+    program: Program, tools: Tools, seed: int, directory: str, native: bool
+) -> str:
     """``py-spy record``, with its own settings, and child processes."""
     out = f"{directory}/stacks"
     done = execute(
@@ -148,7 +158,9 @@ def py_spy(program: Program, tools: Tools, seed: int, directory: str, native: bo
     return first_of(counts)
 
 
-def scalene(program: Program, tools: Tools, seed: int, directory: str, native: bool) -> str:
+def scalene(
+    program: Program, tools: Tools, seed: int, directory: str, native: bool
+) -> str:
     """``scalene run --cpu-only``: its CPU time by function, Python, native and system."""
     out = f"{directory}/scalene.json"
     done = execute(
@@ -174,7 +186,9 @@ def scalene(program: Program, tools: Tools, seed: int, directory: str, native: b
                     + function["n_sys_percent"]
                 )
     if not counts:
-        raise CantRun(f"no function of the program in its profile; {last_line(done.stdout)}")
+        raise CantRun(
+            f"no function of the program in its profile; {last_line(done.stdout)}"
+        )
     return first_of(counts)
 
 
@@ -242,7 +256,9 @@ def coz(program: Program, tools: Tools, seed: int, directory: str, native: bool)
     if not os.path.exists(out):
         raise CantRun(last_line(done.stderr))
     where = lines_of(program.functions)
-    rates: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    rates: dict[str, dict[float, list[float]]] = defaultdict(
+        lambda: defaultdict(lambda: [0, 0])
+    )
     selected = None
     for line in pathlib.Path(out).read_text("utf-8").splitlines():
         kind, *words = line.split("\t")
@@ -364,7 +380,9 @@ def print_totals(rows: list[dict], tools: list[str]) -> None:
                 runs = sum(len(f["named"]) for f in could)
                 right = sum(f["right"] for f in could)
                 gain = statistics.mean(f["gain"] for f in could)
-                print(f"{what} right first in {right} of {runs} runs, mean gain {gain:+.1%}")
+                print(
+                    f"{what} right first in {right} of {runs} runs, mean gain {gain:+.1%}"
+                )
             for reason in reasons:
                 print(f"{what} can't run: {reason}")
 

@@ -133,7 +133,9 @@ async def visitors(args: argparse.Namespace, port: int) -> list[float]:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 task = asyncio.create_task(visit(session, url, draw))
                 tasks.add(task)
-                task.add_done_callback(lambda t: (tasks.discard(t), took.append(t.result())))
+                task.add_done_callback(
+                    lambda t: (tasks.discard(t), took.append(t.result()))
+                )
 
         if args.rate:
             await at_a_rate()
