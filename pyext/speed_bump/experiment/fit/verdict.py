@@ -570,8 +570,14 @@ def _finding(
             help=advice,
         )
     if number.device is not None:
-        labels = {label, label_of(number.device)}
-        if len(labels - {PARTLY}) > 1 or (len(labels) > 1 and INCONCLUSIVE in labels):
+        # Which share of a CPU is right is not known: the truth lies between the two.
+        label = label_of(plain.hull(number.device))
+        interval = interval.hull(number.device)
+        if useful:
+            headroom = _headroom(interval, share)
+            filled = replace(filled, criticality=interval, headroom=headroom)
+        apart = abs(plain.value - number.device.value)
+        if label == INCONCLUSIVE and apart > THRESHOLD:
             return replace(
                 filled,
                 reason=(
@@ -582,7 +588,8 @@ def _finding(
                 help="a quieter machine, where both are the same",
             )
     if number.between and label in (MATTERS, PARTLY):
-        if slack is not None and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
+        known = number.device is None  # what a rival does looks like slack used up
+        if known and slack and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
             pass  # it stood on pedestals: there is none
         else:
             at_most = Interval(interval.value, 0.0, interval.high)
