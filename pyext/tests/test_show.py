@@ -183,6 +183,15 @@ def test_a_bill_that_does_not_add_up_is_said_in_words() -> None:
     assert "less than the sum of their effects: they used up slack" in flat
 
 
+def test_what_is_not_asked_is_said(known) -> None:
+    record, found = known["serial", "heavy"]
+    assert "before the work" not in text.text(record, found)
+    record.header["called_before_only"] = ["app:read_settings", "app:main"]
+    flat = " ".join(text.text(record, found, width=80).split())
+    del record.header["called_before_only"]
+    assert "called only before the work began: app:read_settings and app:main" in flat
+
+
 def test_hidden_in_a_group_has_an_upper_bound() -> None:
     assert text.number(Interval(0.01, 0.0, 0.08)) == "< 0.08"
     assert text.number(Interval(-0.001, -0.05, 0.048)) == "0.00 ± 0.05"
