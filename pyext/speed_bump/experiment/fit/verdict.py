@@ -43,6 +43,10 @@ from speed_bump.experiment.record import Record
 FALSE_DISCOVERIES = 0.05
 # A sham beyond so many standard errors says that something else than delays is at work.
 SHAM = 3.3
+# Half an interval is never narrower: clocks, and what a delay does to caches.
+FINEST = 0.01
+# A mean share of a CPU is off by about this part of what others have.
+SHARE_ERROR = 0.06
 # Two levels of dose differ if they do by so many standard errors, and by so much.
 BENDS = 3.3
 BENDS_BY = 0.1
@@ -132,7 +136,9 @@ class _Number:
 
     @property
     def interval(self) -> Interval:
-        return around(self.c, self.se, self.df)
+        """Of 95%; never narrower than delays are exact."""
+        half = max(quantile(self.df) * self.se, FINEST)
+        return Interval(self.c, self.c - half, self.c + half)
 
 
 def label_of(interval: Interval) -> str:
@@ -330,6 +336,9 @@ def _numbers(
         if out.diagnostics and number.column in out.diagnostics.phases:
             parts = ", ".join(f"{c:.2f}" for c in out.diagnostics.phases[number.column])
             number.notes.append(f"it changed while it ran: {parts} by thirds of the run")
+        if how.y is not None:
+            off = SHARE_ERROR * (1 - how.share) * max(abs(number.c), 0.3)
+            number.se = math.hypot(number.se, off)
         if device is not None:
             other = device.effects[number.column]
             if other.known:
@@ -666,8 +675,8 @@ def _unmeasured(
         return (
             f"only measured in a group of {group.members}, which together costs "
             f"{group.total.value:.2f} ± {group.total.half:.2f} of a delay",
-            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a larger "
-            "--max-slowdown",
+            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a "
+            "larger --max-slowdown",
             INCONCLUSIVE,
         )
     if len(record.slots) < MIN_ROWS:

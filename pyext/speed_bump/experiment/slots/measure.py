@@ -220,16 +220,12 @@ class Run:
             cpu_ns=cpu,
             wait_ns=wait,
             calls=self._columns(names, [seen.calls for seen in self._seen], n),
-            delivered_ns=self._columns(
-                names, [seen.delivered for seen in self._seen], n
-            ),
+            delivered_ns=self._columns(names, [seen.delivered for seen in self._seen], n),
         )
 
     def _in_force(
         self, number: npt.NDArray[np.int64], good: npt.NDArray[np.bool_]
-    ) -> tuple[
-        npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]
-    ]:
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         n = len(number)
         block = np.full(n, -1, np.int64)
         mask, level = np.zeros(n, np.uint64), np.zeros(n, np.uint8)
