@@ -217,7 +217,7 @@ class Comparison:
             ("target", LEFT),
             ("delay", RIGHT),
             ("calls", RIGHT),
-            ("injected", RIGHT),
+            ("delivered", RIGHT),
             ("time change [95%]", RIGHT),
             ("criticality [95%]", RIGHT),
             ("verdict", LEFT),

@@ -116,11 +116,9 @@ class Run:
 
     @property
     def reporters(self) -> int:
-        """How many threads ended slots so far."""
-        tids: set[int] = set()
-        for seen in self._seen:
-            tids |= set(np.unique(seen.slots["tid"]).tolist())
-        return len(tids - {0})
+        """How many threads ended slots in turn, at most, so far."""
+        seen = [part.slots["tid"] for part in self._seen]
+        return _in_turn(np.concatenate(seen)) if seen else 0
 
     def count(self) -> int:
         """Slots read so far."""
@@ -259,6 +257,17 @@ class Run:
                 columns[at : at + len(part), t] = part[:, w]
             at += len(part)
         return columns
+
+
+def _in_turn(tids: npt.NDArray[np.uint32]) -> int:
+    """How many took part at one time: a thread for each unit is one at a time."""
+    tids = tids[tids != 0]
+    change = np.zeros(len(tids) + 1, np.int64)
+    for tid in np.unique(tids):
+        own = np.flatnonzero(tids == tid)
+        change[own[0]] += 1
+        change[own[-1] + 1] -= 1
+    return int(np.cumsum(change).max())
 
 
 def _reporters(
