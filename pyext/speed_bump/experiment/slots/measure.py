@@ -182,6 +182,17 @@ class Run:
             self._doubtful.append((first + done, min(passed, first + done + planned)))
         return planned
 
+    def away_ns(self) -> dict[str, float]:
+        """By function, how much longer than delivered its delays took so far.
+
+        Native functions are not in it: the kernel does not say it of them.
+        """
+        return {
+            name: float(self.program.plan.away(number))
+            for number, name in enumerate(self.functions)
+            if not self.program.is_native(name)
+        }
+
     # ----------------------------------------------------------------- the record
 
     def slots(self, names: Sequence[str]) -> Slots:
