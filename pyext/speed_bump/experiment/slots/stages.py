@@ -96,7 +96,8 @@ class Options:
         max_slowdown: the part of its throughput that the program may lose, on average
             over the whole run
         min_delay_ns: the shortest delay of a call
-        fixed: functions with a delay of a call that was given, ns
+        fixed: functions with a delay of a call that was given, ns; one that is not there
+            has none (a defaultdict gives one to all)
     """
 
     budget_s: float
@@ -123,6 +124,7 @@ class _State:
     left_s: float
     given: float
     slots: int
+    seen: int
 
     @property
     def left_slots(self) -> float:
@@ -148,6 +150,11 @@ class Stages:
         self._effects: Effects | None = None
         self._looked_at = 0
         self._looked_s = 0.0
+        # The record may forget its oldest slots.
+        self._begin_ns: float | None = None
+        self._last_ns = -math.inf
+        self._seen = 0
+        self._asked: set[str] = set()
         self._dose = self._first = 0.0
         self._alarms = 0
         self._apart = False
@@ -191,9 +198,13 @@ class Stages:
         base = base_time(record)
         if len(slots) < 3 or base <= 0:
             return None
-        elapsed = float(slots.end_ns[-1] - slots.end_ns[0] + slots.time_ns[0]) / 1e9
-        if not math.isfinite(elapsed):
-            elapsed = float(slots.end_ns[-1] - slots.end_ns[0]) / 1e9
+        if self._begin_ns is None:
+            first = float(slots.time_ns[0])
+            first = first if math.isfinite(first) and slots.good[0] else base
+            self._begin_ns = float(slots.end_ns[0]) - first
+        elapsed = (float(slots.end_ns[-1]) - self._begin_ns) / 1e9
+        self._seen += int((slots.end_ns > self._last_ns).sum())
+        self._last_ns = float(slots.end_ns[-1])
         recent = slots.calls[-4000:][slots.good[-4000:]]
         if not len(recent):
             recent = slots.calls[-4000:]
@@ -207,6 +218,7 @@ class Stages:
             self.options.budget_s - elapsed,
             float(np.nansum(slots.delivered_ns)) / base,
             len(slots),
+            self._seen,
         )
 
     def _draw(self, record: Record, more: int = 0) -> np.random.Generator:
@@ -225,9 +237,9 @@ class Stages:
 
         How long one takes is foreseen and not measured, so that a seed reproduces.
         """
-        slots = len(record.slots)
+        slots = state.seen
         width = 2 * min(len(record.functions), MAX_SINGLE + MAX_LAST) + 10
-        takes = LOOK_NS * slots * width * (0.15 * width + 400) / 1e9
+        takes = LOOK_NS * state.slots * width * (0.15 * width + 400) / 1e9
         due = slots >= max(LOOK_GROWTH * self._looked_at, self._looked_at + 40)
         due = due and state.elapsed_s - self._looked_s >= takes / LOOK_SHARE
         if self._effects is not None and not due:
@@ -261,6 +273,12 @@ class Stages:
                 return
             if self._singles is None:
                 self._singles = often
+            self._asked = set(often)
+        # Others may come while it runs.
+        for name in self._often(record, state):
+            if name not in self._asked and len(self._singles) < MAX_LAST:
+                self._singles.append(name)
+                self._asked.add(name)
         self._single_stage(record, state)
 
     def _first_dose(self, functions: int) -> float:
@@ -321,13 +339,20 @@ class Stages:
             chances = [0.8 * chance for chance in chances]
         return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
 
+    def _given(self, name: str) -> int | None:
+        """The delay of a call that the user gave, ns."""
+        try:
+            return self.options.fixed[name]
+        except KeyError:
+            return None
+
     def _arm(
         self, names: tuple[str, ...], doses: tuple[float, ...], state: _State
     ) -> Arm:
         """Functions with the delays that these doses take, of each of them."""
         rows = []
         for name in names:
-            given = self.options.fixed.get(name)
+            given = self._given(name)
             if given is not None:
                 least = max(self.options.min_delay_ns, 1)
                 delays = tuple(
@@ -377,7 +402,7 @@ class Stages:
         arms = []
         for name in some:
             each = max(state.calls[name] / max(state.part[name], 1e-9), 1.0)
-            given = self.options.fixed.get(name)
+            given = self._given(name)
             if given is not None:
                 delay = Delay(max(int(given), 1))
             else:
@@ -424,7 +449,7 @@ class Stages:
             self._round_until = state.elapsed_s + ROUNDS[0][1] * state.left_s
             self._whole = state.left_s
         elif (
-            state.elapsed_s >= self._round_until or self._round_clear(record)
+            state.elapsed_s >= self._round_until or self._round_clear(record, state)
         ) and not self._next_round(record, state):
             return True
         dose = ROUNDS[self._round][0]
@@ -454,11 +479,11 @@ class Stages:
         found = effects(table(record, GROUPS))
         return {e.column.functions: e for e in found.effects if e.known} if found else {}
 
-    def _round_clear(self, record: Record) -> bool:
+    def _round_clear(self, record: Record, state: _State) -> bool:
         """Whether every group is either done with or sure to go on."""
-        if len(record.slots) < max(1.3 * self._looked_at, self._looked_at + 200):
+        if state.seen < max(1.3 * self._looked_at, self._looked_at + 200):
             return False
-        self._looked_at = len(record.slots)
+        self._looked_at = state.seen
         known = self._group_effects(record)
         for group in self._groups:
             effect = known.get(group)
@@ -491,7 +516,7 @@ class Stages:
         chosen = [group for _, group in go[:most]]
         self._round += 1
         last = self._round >= len(ROUNDS)
-        self._looked_at = len(record.slots)
+        self._looked_at = state.seen
         if not last:
             smaller: list[tuple[str, ...]] = []
             for group in chosen:
@@ -583,6 +608,9 @@ class Stages:
 
     def _heed_bill(self, found: Effects) -> None:
         """After an alarm smaller doses, then single holds far apart."""
+        names = self._singles or []
+        if names and all(self._given(name) is not None for name in names):
+            return
         for bill in bills(found, ALARM_LOOKING):
             if (
                 bill.alarm
@@ -715,7 +743,7 @@ class Stages:
         wanted = []
         for name in names:
             effect = self._headline(found, name)
-            if effect is None or name in self._pedestals or name in self.options.fixed:
+            if effect is None or name in self._pedestals or self._given(name) is not None:
                 continue
             own = record.self_times.get(name)
             share = own.share if own is not None else 0.0
