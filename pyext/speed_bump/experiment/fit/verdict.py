@@ -25,7 +25,7 @@ from speed_bump.experiment.fit.contention import (
     delivered_ratio,
 )
 from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
-from speed_bump.experiment.fit.effects import Effect, Effects, effects
+from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
 from speed_bump.experiment.fit.interval import (
     THRESHOLD,
     WHOLE,
@@ -41,8 +41,6 @@ from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record
 
 FALSE_DISCOVERIES = 0.05
-# A sham beyond so many standard errors says that something else than delays is at work.
-SHAM = 3.3
 # Half an interval is never narrower: clocks, and what a delay does to caches.
 FINEST = 0.01
 # A mean share of a CPU is off by about this part of what others have.

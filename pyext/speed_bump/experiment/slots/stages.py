@@ -59,6 +59,8 @@ FEW = 64
 RARE = 0.25
 MAX_RARE = 8
 RARE_DOSE = 1.0
+# The sham is on so much less often than an arm.
+SHAM_SHARE = 0.3
 # Slots of a block and of the rest after it, where slots are long; s where they are short.
 BLOCK, REST = 120, 80
 BLOCKS_A_REST = 2
@@ -78,6 +80,8 @@ MIN_PEDESTAL_STEP = 0.05
 TIES_CHANCE = 0.25
 TIES_SLOTS = 640
 MIN_TIES = 240
+# They may begin when intervals are narrower than this many times what was asked.
+TIES_PRECISION = 1.6
 MAX_TIED = 6
 # A look takes about so many ns for each slot and column, and may take this part of the
 # time.
@@ -283,7 +287,7 @@ class Stages:
 
     def _first_dose(self, functions: int) -> float:
         """The largest that keeps the slowdown, with some arms on in the blocks."""
-        on = functions * chance_of_one(functions + 1) * BUSY_SHARE
+        on = functions * chance_of_one(functions) * BUSY_SHARE
         return float(f"{min(DOSES[-1], max(DOSES[0], 0.9 * self.options.cap / on)):.2g}")
 
     def _block_slots(self, state: _State) -> int:
@@ -300,6 +304,12 @@ class Stages:
         if self._since_rest >= BLOCKS_A_REST:
             self._queue.append(rest(self._rest_slots(state)))
             self._since_rest = 0
+
+    @staticmethod
+    def _chances(arms: int) -> list[float]:
+        """Of the sham, which comes first and is baseline too, and of the others."""
+        each = chance_of_one(max(arms - 1, 1))
+        return [SHAM_SHARE * each, *[each] * (arms - 1)]
 
     def _thinned(
         self, state: _State, chances: list[float], mean_dose: float
@@ -455,7 +465,7 @@ class Stages:
         dose = ROUNDS[self._round][0]
         arms = [SHAM, *(self._arm(group, (dose,), state) for group in self._groups)]
         count = self._block_slots(state)
-        chances = [chance_of_one(len(arms))] * len(arms)
+        chances = self._chances(len(arms))
         cost = sum(
             c * self._dose_of(arm, state) for c, arm in zip(chances, arms, strict=True)
         )
@@ -565,7 +575,7 @@ class Stages:
         rare = self._rare_arms(record, state, MAX_ARMS - len(arms))
         count = self._block_slots(state)
         draw = self._draw(record)
-        chances = [chance_of_one(len(arms))] * len(arms)
+        chances = self._chances(len(arms))
         holds: tuple[int, ...] = HOLDS
         if self._apart:
             # Long gaps, in which buffers fill up again.
@@ -733,6 +743,11 @@ class Stages:
             return True
         if narrow and self._pedestal(record, state, found, names):
             return True
+        wide = max(
+            (found.half(e) for e in found.effects if e.column.functions), default=1
+        )
+        if not narrow and wide > TIES_PRECISION * self.options.precision:
+            return False
         most = TIES_SLOTS if narrow else MIN_TIES
         return self._ties < most and self._tie(record, state, found, names)
 
