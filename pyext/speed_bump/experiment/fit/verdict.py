@@ -338,6 +338,9 @@ def _numbers(
         if late:
             number = replace(number, c=late[0], se=late[1], df=late[2])
             number.notes.append("part of its delay arrives after more than one slot")
+            # Found by looking for it: no ground for "partly" by itself.
+            late_interval = number.interval
+            number.between |= late_interval.low > THRESHOLD and late_interval.high < WHOLE
         if out.diagnostics and number.column in out.diagnostics.phases:
             parts = ", ".join(f"{c:.2f}" for c in out.diagnostics.phases[number.column])
             number.notes.append(f"it changed while it ran: {parts} by thirds of the run")
