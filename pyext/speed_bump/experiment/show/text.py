@@ -319,6 +319,7 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
             names = " and ".join(short(name) for name in joint.functions)
             lines.append(f"{names}: {kinds[joint.kind]}")
     early = record.header.get("called_before_only") or []
+    early = [name for name in early if not name.endswith(":<module>")]
     if early:
         lines.append(f"not asked, called only before the work began: {listed(early)}")
     lost = record.end.get("lost", 0)
