@@ -571,8 +571,8 @@ MAX_EVENTS = 40
 
 
 def amplified(until: float) -> None:
-    """A device has an event every 0.5 ms, and each costs 0.25 ms: the longer a unit takes,
-    the more events it must handle before it ends."""
+    """A device has an event every 0.5 ms, and each costs 0.25 ms: the longer a unit
+    takes, the more events it must handle before it ends."""
     due = now()
     while now() < until:
         grow()

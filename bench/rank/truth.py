@@ -172,7 +172,11 @@ PROGRAMS = (
 
 
 def by_name(names: list[str], native: bool) -> list[Program]:
-    """Those that are asked for, all without names; ValueError: there is none of a name."""
+    """Those that are asked for, or all.
+
+    Raises:
+        ValueError: there is none of a name
+    """
     known = [p for p in PROGRAMS if p.native or not native]
     if unknown := set(names) - {p.name for p in known}:
         raise ValueError(
