@@ -50,6 +50,7 @@ def record():
         3,
         {"m:f": SelfTime(0.5, 100)},
         Machine(0.5, 2.0, 2, 0.01),
+        {"m:f": 0.75},
         ("m:g",),
         {"interrupted": False},
     )
