@@ -33,7 +33,7 @@ def speed_bump(*arguments, **options):
 
 
 class Ranked:
-    """What ``rank`` said; measured again, longer and by another seed, until it ``fits``."""
+    """What ``rank`` said; measured again, longer, by another seed, till it ``fits``."""
 
     def __init__(
         self, tmp_path, targets, command, *more, verb="rank", fits, budgets=BUDGETS

@@ -101,7 +101,6 @@ def test_where_others_had_the_cpu_nothing_is_said() -> None:
     assert estimate(base, delayed, injected, injected, waited=0.4).supported
 
 
-
 def test_plan_is_in_random_blocks_and_repeatable() -> None:
     arms = [Arm(None, 1), Arm(None, 2)]
     trials = list(design.plan(arms, 20, seed=7))

@@ -103,14 +103,14 @@ def test_others_make_an_answer_wider_and_not_wrong(tmp_path):
 
     def fits(ranked):
         # With others besides, too little may be left for the program: that is said.
-        refused = [f for f in ranked.findings.values() if "of the CPU time" in f["reason"]]
+        refused = [
+            f for f in ranked.findings.values() if "of the CPU time" in f["reason"]
+        ]
         few = len(refused) == 3 and ranked.record.machine.share < 0.35
         return few or right(ranked)
 
     try:
-        ranked = Ranked(
-            tmp_path, python("__main__:[fgh]"), program("serial"), fits=fits
-        )
+        ranked = Ranked(tmp_path, python("__main__:[fgh]"), program("serial"), fits=fits)
     finally:
         for process in burning:
             process.kill()

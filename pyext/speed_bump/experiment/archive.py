@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Records in files: a zip archive with the arrays (numpy's .npz) and one text, ``record.json``.
+"""Records in files: a zip archive of arrays (numpy's .npz) and a text, ``record.json``.
 
 A file is written anew, beside the old one, and takes its place when it is whole: what is
 known so far can be read at any time, and a tool that is killed leaves the last state.

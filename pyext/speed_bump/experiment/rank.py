@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The experiment on a program: by slots while it runs, or by whole runs where it is short."""
+"""The experiment on a program, by slots while it runs."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ class Experiment:
         return lambda: self._is_over() or not program.is_running()
 
     def _rule_candidates(self, program: Workload, run: Run) -> None:
-        """Rule what is called by the work; what was called before it alone is not asked."""
+        """Rule what the work calls; what was called before it alone is not asked."""
         calls = program.calls()
         names = sorted(n for n in calls if calls[n] > self._before.get(n, 0))
         early = sorted(set(calls) - set(names) - set(self.record.functions))

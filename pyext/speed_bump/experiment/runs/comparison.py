@@ -12,12 +12,12 @@ from typing import Any
 from speed_bump import _core
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
+from speed_bump.experiment.program.runner import Result, Runner, Slowed
 from speed_bump.experiment.runs import design
-from speed_bump.experiment.show import table as report
 from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
 from speed_bump.experiment.runs.estimate import Estimate, Interval, estimate
+from speed_bump.experiment.show import table as report
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
-from speed_bump.experiment.program.runner import Result, Runner, Slowed
 
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
@@ -269,8 +269,11 @@ class Comparison:
         return (
             f"{len(self.trials)} runs in {self.blocks} blocks{stopped}, "
             f"seed {self.seed}; undelayed {base} {what}"
-            + (f", of which {self.waited:.0%} is left out: it waited for a CPU"
-               if self.waited > WAIT_TOLD else "")
+            + (
+                f", of which {self.waited:.0%} is left out: it waited for a CPU"
+                if self.waited > WAIT_TOLD
+                else ""
+            )
         )
 
     def json(self) -> dict[str, Any]:

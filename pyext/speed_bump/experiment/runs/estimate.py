@@ -152,7 +152,9 @@ def estimate(
 
 def too_busy(waited: float) -> str:
     """The verdict where others had most of the CPU time."""
-    return f"inconclusive: the machine is busy, the program waited {waited:.0%} of its time"
+    return (
+        f"inconclusive: the machine is busy, the program waited {waited:.0%} of its time"
+    )
 
 
 def judge(criticality: Interval, pairs: int) -> tuple[str, bool]:

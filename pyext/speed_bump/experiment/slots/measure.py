@@ -278,7 +278,7 @@ def _in_turn(tids: npt.NDArray[np.uint32]) -> int:
         own = np.flatnonzero(tids == tid)
         change[own[0]] += 1
         change[own[-1] + 1] -= 1
-    return int(np.cumsum(change).max())
+    return int(np.max(np.cumsum(change)))
 
 
 def _reporters(
@@ -286,7 +286,7 @@ def _reporters(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Of each slot the time on a CPU, and waiting for one, of the thread that reports.
 
-    A slot's end says what one thread had so far. With several threads each is interpolated
+    A slot's end says what one thread had so far. Several threads are interpolated each
     between the slots that it ended, and the mean of those that take part is given.
     """
     n = len(raw)
