@@ -629,6 +629,8 @@ def main() -> None:
     # Sleeps end as late as the timer is, not 50 us later.
     LIBC.prctl(PR_SET_TIMERSLACK, 1)
     name, seconds = sys.argv[1], float(sys.argv[2])
+    if unknown := (FACTOR.keys() | EXTRA.keys()) - globals().keys():
+        sys.exit(f"BENCH_CHANGE: no function {', '.join(sorted(unknown))}")
     begin = now()
     globals()[name](begin + seconds)
     print(json.dumps({"units": sum(UNITS), "seconds": now() - begin}))
