@@ -123,7 +123,7 @@ def speed_bump(
         raise CantRun(last_line(done.stderr)) from None
     worth = {}
     for found in json.loads(text)["findings"]:
-        alone = not any(note.startswith("in parallel with") for note in found["notes"])
+        alone = not any(note.startswith("in parallel") for note in found.get("notes", []))
         if found["verdict"] in ("matters", "partly") and alone:
             gain = found["headroom"] or found["criticality"]
             worth[found["name"].rpartition(":")[2]] = gain["value"]
