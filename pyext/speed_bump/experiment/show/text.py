@@ -275,6 +275,9 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     for joint in verdict.joints:
         names = " and ".join(short(name) for name in joint.functions)
         lines.append(f"{names}: {kinds.get(joint.kind, joint.kind)}")
+    early = record.header.get("called_before_only") or []
+    if early:
+        lines.append(f"not asked, called only before the work began: {listed(early)}")
     lost = record.end.get("lost", 0)
     if lost:
         lines.append(
