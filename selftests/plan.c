@@ -790,6 +790,8 @@ static void *scribble(void *arg)
 			draw(plan, plan->head->number, xorshift(&vandal->seed) % 9,
 			     xorshift(&vandal->seed));
 			cell(plan, i % 2, plan->head->number)->calls = xorshift(&vandal->seed);
+			/* It is written, though nothing here reads it. */
+			__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		}
 	}
 	return NULL;
