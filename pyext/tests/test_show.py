@@ -73,8 +73,9 @@ def test_no_row_is_without_a_reason(known) -> None:
             if finding.verdict == "inconclusive":
                 some += 1
                 assert finding.reason and finding.help, (name, kind, finding)
-                assert finding.reason in shown
-                assert finding.help in shown
+                assert text.NUMBER_FIRST.sub("", finding.reason) in shown
+                words = re.split(text.TIME, finding.help)
+                assert words[0] in shown and words[-1] in shown
             for note in finding.notes:
                 assert note in shown
     assert some > 3
@@ -192,10 +193,39 @@ def test_what_is_not_asked_is_said(known) -> None:
     assert "called only before the work began: app:read_settings and app:main" in flat
 
 
-def test_hidden_in_a_group_has_an_upper_bound() -> None:
+def test_an_interval_with_one_end_is_said_by_that() -> None:
     assert text.number(Interval(0.01, 0.0, 0.08)) == "< 0.08"
     assert text.number(Interval(-0.001, -0.05, 0.048)) == "0.00 ± 0.05"
+    assert text.number(Interval(0.34, 0.0, 0.42)) == "< 0.42"
+    assert text.number(Interval(0.5, 0.2, 0.6)) == "0.20 to 0.60"
     assert text.number(None) == "-"
+
+
+def test_rows_that_differ_in_numbers_alone_are_explained_together(known) -> None:
+    _, found = known["serial", "heavy"]
+    said = "of its delay arrives: above or below 0.1 is not certain"
+    findings = [
+        replace(
+            f,
+            verdict="inconclusive",
+            reason=f"0.0{k} ± 0.10 {said}",
+            help=f"run it for {time} more, or with fewer functions",
+            notes=("it changed while it ran",) if k == 1 else (),
+        )
+        for k, (f, time) in enumerate(
+            zip(found.findings, ("3 min", "40 s", "90 s", "2 h"), strict=False)
+        )
+    ]
+    few = replace(found, findings=[*findings, *found.findings[4:]])
+    lines = text.reasons(few, text.ranked(few.findings))
+    assert len(lines) == 2
+    names, words = lines[0]
+    assert sorted(names.split(", ")) == ["m:f0", "m:f1", "m:f2", "m:f3"]
+    assert words == (
+        "inconclusive: above or below 0.1 is not certain. What helps: run it for 40 s to "
+        "2 h more, or with fewer functions"
+    )
+    assert lines[1] == ("m:f1", "it changed while it ran")
 
 
 def test_many_rows_are_cut_and_counted(known) -> None:
