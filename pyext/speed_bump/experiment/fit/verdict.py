@@ -218,7 +218,11 @@ def slowdown(record: Record) -> float:
     slots = record.slots
     total = float(np.nansum(slots.time_ns))
     given = float(np.nansum(slots.delivered_ns))
-    return min(given / total, 1.0) if total > 0 else 0.0
+    if total <= 0:
+        return 0.0
+    # Had all of it arrived, and the rest of the time been as in the rests.
+    whole = base_time(record) * len(slots) + given
+    return min(given / max(total, whole), 1.0)
 
 
 def _has(record: Record, stage: str) -> bool:
@@ -549,7 +553,8 @@ def _finding(
                 f"slack over {slack.step * len(slack.slopes):.2g} of a unit: even there "
                 "no more of a delay arrives"
             )
-    if 0 < interval.low <= interval.value < SERIAL and not number.small:
+    told = number.small or label_of(interval) in (MATTERS, PARTLY)
+    if 0 < interval.low <= interval.value < SERIAL and not told:
         # Of shorter delays less may arrive: the response bends upwards only.
         interval = Interval(interval.value, 0.0, interval.high)
     filled = replace(
