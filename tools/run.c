@@ -30,7 +30,7 @@ struct config {
 	bool has_delay;
 	uint64_t delay_ns;
 	const char *output;
-	bool json, quiet;
+	bool json, quiet, unsafe;
 };
 
 static void print_help(void)
@@ -52,6 +52,9 @@ static void print_help(void)
 	     "delay)\n"
 	     "  -T, --targets=FILE  targets from a file, one a line; '-' is standard "
 	     "input\n"
+	     "      --unsafe        take targets where no instruction begins, too; the "
+	     "command\n"
+	     "                      crashes if it comes by there\n"
 	     "  -o, --output=FILE   put the statistics there\n"
 	     "  -j, --json          as JSON\n"
 	     "  -q, --quiet         no statistics\n"
@@ -79,6 +82,9 @@ static int parse_option(struct config *config, int c, char **argv)
 	case 'q':
 		config->quiet = true;
 		return 0;
+	case 'u':
+		config->unsafe = true;
+		return 0;
 	default:
 		return bad_option("run", argv, c);
 	}
@@ -92,6 +98,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 		{ "output", required_argument, NULL, 'o' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "quiet", no_argument, NULL, 'q' },
+		{ "unsafe", no_argument, NULL, 'u' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -372,7 +379,8 @@ static int add_targets(const struct config *config, struct sb_session *session, 
 			     .delay_ns = config->delay_ns,
 			     .scope = SB_SCOPE_TREE,
 			     .scope_id = pid,
-			     .flags = config->has_delay ? 0 : SB_TARGET_DEFAULT_DELAY },
+			     .flags = (config->has_delay ? 0 : SB_TARGET_DEFAULT_DELAY) |
+				      (config->unsafe ? SB_TARGET_UNSAFE : 0) },
 	};
 	int ret = request.batch ? 0 : fail("out of memory");
 

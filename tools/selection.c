@@ -67,9 +67,10 @@ static int compare_offsets(const void *a, const void *b)
 static long select_places(struct sb_session *session, const struct sb_spec *spec,
 			  pid_t pid, struct selection *selection, struct sb_error *err)
 {
-	struct sb_elf *elf = sb_elf_open(sb_spec_left(spec), err);
-	struct sb_places *places =
-		elf ? sb_elf_find(elf, sb_spec_right(spec), err) : NULL;
+	char *symbol = NULL;
+	struct sb_elf *elf = sb_spec_open(spec, &symbol, err);
+	/* What is there is there, even in the middle of an instruction. */
+	struct sb_places *places = elf ? sb_elf_find_unsafe(elf, symbol, err) : NULL;
 	struct sb_target_list *list =
 		places ? sb_session_list(session, SB_LIST_PERSISTENT, elf, err) : NULL;
 	uint64_t *offsets =
@@ -92,6 +93,7 @@ static long select_places(struct sb_session *session, const struct sb_spec *spec
 		found++;
 	}
 	free(offsets);
+	free(symbol);
 	sb_target_list_free(list);
 	sb_places_free(places);
 	sb_elf_close(elf);

@@ -24,6 +24,7 @@ struct sb_limits {
 struct sb_target {
 	int fd;
 	uint64_t offset;
+	uint64_t ref_ctr_offset; /* of the counter of a static probe, 0: none */
 	char *label;
 	struct sb_target_options options;
 	enum sb_symbol_kind kind;

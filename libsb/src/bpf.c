@@ -452,20 +452,27 @@ static int attach_some(const struct adding *adding, const size_t *index, size_t 
 	const struct sb_target *target = &adding->targets[index[0]];
 	uint64_t *offsets = calloc(count, sizeof(*offsets));
 	uint64_t *cookies = calloc(count, sizeof(*cookies));
+	uint64_t *counters = calloc(count, sizeof(*counters));
+	struct sb_bpf_points points = { .offsets = offsets,
+					.cookies = cookies,
+					.count = count };
 	int fd = -1, code;
 
-	for (size_t i = 0; offsets && cookies && i < count; i++) {
+	for (size_t i = 0; offsets && cookies && counters && i < count; i++) {
 		offsets[i] = adding->targets[index[i]].offset;
 		cookies[i] = adding->slots[index[i]];
+		counters[i] = adding->targets[index[i]].ref_ctr_offset;
+		if (counters[i])
+			points.counters = counters;
 	}
-	if (offsets && cookies)
+	if (offsets && cookies && counters)
 		fd = sb_bpf_kernel_attach(&adding->bpf->kernel,
 					  sb_bpf_bank_program(adding->bank), target->fd,
-					  offsets, cookies, count,
-					  adding->scopes[index[0]].pid);
+					  &points, adding->scopes[index[0]].pid);
 	code = errno;
 	free(offsets);
 	free(cookies);
+	free(counters);
 	errno = code;
 	return fd;
 }

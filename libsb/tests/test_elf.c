@@ -14,6 +14,7 @@
 
 #include "demangle.h"
 #include "elf_file.h"
+#include "insn.h"
 
 static char fixture[4096], loop[4096], names[4096];
 static char directory[] = "/tmp/sb-elf-XXXXXX", copy[64];
@@ -87,6 +88,15 @@ static void not_found(struct sb_elf *elf, const char *text, int code, const char
 		fail_msg("'%s' is found", text);
 	assert_int_equal(errno, code);
 	assert_says(err, says);
+}
+
+static uint64_t instruction_length(struct sb_elf *elf, uint64_t offset)
+{
+	unsigned char code[SB_INSN_MAX_LENGTH];
+
+	assert_int_equal(pread(sb_elf_fd(elf), code, sizeof(code), (off_t)offset),
+			 sizeof(code));
+	return sb_insn_length(code, sizeof(code));
 }
 
 static const struct sb_symbol *symbol_of(struct sb_elf *elf, const char *name,
@@ -179,7 +189,7 @@ static void offsets_are_those_of_the_code(void **state)
 static void finds_by_name(void **state)
 {
 	struct sb_elf *elf = opened(fixture);
-	uint64_t plain = place_of(elf, "fixture_plain"), version_2;
+	uint64_t plain = place_of(elf, "fixture_plain+0"), version_2, second;
 	struct sb_places *places;
 	char text[64];
 
@@ -194,8 +204,11 @@ static void finds_by_name(void **state)
 	not_found(elf, "fixture_versioned@SBFIX_3", ENOENT, "no function");
 
 	assert_int_equal(place_of(elf, "fixture_plain+0"), plain);
-	assert_int_equal(place_of(elf, "fixture_plain+0x1"), plain + 1);
-	assert_int_equal(place_of(elf, "fixture_plain+2"), plain + 2);
+	second = plain + instruction_length(elf, plain);
+	snprintf(text, sizeof(text), "fixture_plain+0x%jx", (uintmax_t)(second - plain));
+	assert_int_equal(place_of(elf, text), second);
+	snprintf(text, sizeof(text), "fixture_plain+%ju", (uintmax_t)(second - plain));
+	assert_int_equal(place_of(elf, text), second);
 	not_found(elf, "fixture_plain+100000", EINVAL, "not in 'fixture_plain'");
 	snprintf(text, sizeof(text), "fixture_plain+%ju",
 		 (uintmax_t)sb_symbol_size(symbol_of(elf, "fixture_plain", NULL)));
@@ -265,6 +278,7 @@ static void finds_demangled_names(void **state)
 {
 	struct sb_elf *elf = opened(names);
 	struct sb_places *places;
+	char text[64];
 	uint64_t offset = place_of(elf, "_ZN2ns5Class6methodEi");
 
 	(void)state;
@@ -287,7 +301,10 @@ static void finds_demangled_names(void **state)
 	place_of(elf, "ns::Class::operator unsigned long");
 	place_of(elf, "templated<int>");
 	place_of(elf, "(anonymous namespace)::hidden");
-	assert_int_equal(place_of(elf, "ns::Class::method(int)+0x1"), offset + 1);
+	snprintf(text, sizeof(text), "ns::Class::method(int)+0x%jx",
+		 (uintmax_t)instruction_length(elf, offset));
+	assert_int_equal(place_of(elf, text),
+			 offset + instruction_length(elf, offset));
 	assert_int_equal(count_of(elf, "ns::Class::*"), 5);
 	places = sb_elf_find(elf, "ns::Class::method(int)", err);
 	assert_string_equal(sb_places_name(places, 0), "ns::Class::method(int)");
@@ -756,6 +773,162 @@ static void reads_separate_debug_files(void **state)
 	sb_elf_debug_root = "/usr/lib/debug";
 }
 
+/* -------------------------------------------------------------- boundaries */
+
+/* A place in the middle of an instruction is refused, and the nearest good ones are named. */
+static void refuses_the_middle_of_an_instruction(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_ENTRIES"));
+#ifdef __x86_64__
+	static const unsigned int lengths[] = { 1, 10, 5, 4, 8, 1, 1 };
+	const char *name = "entry_lengths";
+#else
+	static const unsigned int lengths[] = { 4 };
+	const char *name = "entry_push";
+#endif
+	char text[64], says[128];
+	uint64_t entry;
+
+	(void)state;
+	snprintf(text, sizeof(text), "%s+0", name);
+	entry = place_of(elf, text);
+	for (unsigned int i = 0, at = 0; i < COUNT_OF(lengths); at += lengths[i++]) {
+		snprintf(text, sizeof(text), "%s+0x%x", name, at);
+		assert_int_equal(place_of(elf, text), entry + at);
+		snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + at);
+		assert_int_equal(place_of(elf, text), entry + at);
+		for (unsigned int k = at + 1; k < at + lengths[i]; k++) {
+			struct sb_places *places;
+
+			snprintf(text, sizeof(text), "%s+%u", name, k);
+			snprintf(says, sizeof(says),
+				 "instructions begin at %s+0x%x and %s+0x%x", name, at,
+				 name, at + lengths[i]);
+			not_found(elf, text, EINVAL, says);
+			snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + k);
+			snprintf(says, sizeof(says),
+				 "instructions begin at @0x%jx and @0x%jx",
+				 (uintmax_t)entry + at,
+				 (uintmax_t)entry + at + lengths[i]);
+			not_found(elf, text, EINVAL, says);
+			places = sb_elf_find_unsafe(elf, text, err);
+			assert_non_null(places);
+			assert_int_equal(sb_places_offset(places, 0), entry + k);
+			sb_places_free(places);
+		}
+	}
+#ifdef __x86_64__
+	place_of(elf, "entry_data+2");
+	not_found(elf, "entry_data+4", EINVAL, "is not known");
+	not_found(elf, "entry_data+5", EINVAL, "is not known");
+#endif
+	sb_elf_close(elf);
+}
+
+static void without_unwind_table(char *bytes)
+{
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+	Elf64_Phdr *segment = (Elf64_Phdr *)(bytes + header->e_phoff);
+
+	for (int i = 0; i < header->e_phnum; i++)
+		if (segment[i].p_type == PT_GNU_EH_FRAME)
+			segment[i].p_type = PT_NULL;
+}
+
+/* In a stripped file the unwind table says where functions begin. */
+static void counts_from_the_unwind_table(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	uint64_t entry = place_of(elf, "fixture_static+0");
+	uint64_t length = instruction_length(elf, entry);
+	char text[64];
+	size_t size;
+	char *bytes;
+
+	(void)state;
+	sb_elf_close(elf);
+	if (run("strip -o '%s' '%s'", copy, fixture))
+		skip();
+	elf = opened(copy);
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry);
+	assert_int_equal(place_of(elf, text), entry);
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)(entry + length));
+	assert_int_equal(place_of(elf, text), entry + length);
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + 1);
+	if (length > 1)
+		not_found(elf, text, EINVAL, "in the middle of an instruction");
+	sb_elf_close(elf);
+#ifdef __x86_64__
+	bytes = read_file(copy, &size);
+	without_unwind_table(bytes);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry);
+	not_found(elf, text, EINVAL, "neither symbols nor unwind tables");
+	sb_elf_close(elf);
+#else
+	(void)size;
+	(void)bytes;
+	(void)without_unwind_table;
+#endif
+}
+
+static void lengths_of_instructions(void **state)
+{
+#ifdef __x86_64__
+	static const struct {
+		unsigned int length;
+		const char *code;
+	} cases[] = {
+		{ 1, "c3" },		     { 1, "90" },
+		{ 4, "f30f1efa" },	     { 10, "48b88877665544332211" },
+		{ 5, "b801000000" },	     { 4, "66b80100" },
+		{ 7, "488d0500000000" },     { 3, "488b07" },
+		{ 4, "488b4708" },	     { 8, "488b84b778563412" },
+		{ 5, "e800000000" },	     { 8, "6666 48 e800000000" },
+		{ 6, "0f8400000000" },	     { 3, "f6c101" },
+		{ 2, "f6d1" },		     { 6, "f7c100000000" },
+		{ 2, "f7d1" },		     { 9, "a08877665544332211" },
+		{ 6, "67a088776655" },	     { 4, "c8100000" },
+		{ 3, "c21000" },	     { 3, "c5f877" },
+		{ 5, "c5f970c01b" },	     { 5, "c4e27d18c0" + 0 },
+		{ 6, "c4e37d46c113" },	     { 6, "62f17c481000" },
+		{ 7, "62f37d481ec104" },     { 5, "8fe97890c1" },
+		{ 2, "8fc0" },		     { 4, "0fbae007" },
+		{ 5, "660f70c01b" },	     { 6, "f20f78c10408" },
+		{ 3, "0f78c1" },	     { 9, "660f1f840000000000" },
+		{ 5, "f3480fb8c0" },	     { 4, "0f0fc1bf" },
+		{ 0, "06" },		     { 0, "48b8887766554433" },
+		{ 0, "" },		     { 0, "666666666666666666666666666666" },
+		{ 0, "c5" },		     { 0, "0f" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		unsigned char code[32];
+		size_t n = 0;
+
+		for (const char *at = cases[i].code; *at; at += 2) {
+			unsigned int byte;
+
+			while (*at == ' ')
+				at++;
+			assert_int_equal(sscanf(at, "%2x", &byte), 1);
+			code[n++] = (unsigned char)byte;
+		}
+		if (sb_insn_length(code, n) != cases[i].length)
+			fail_msg("%s: %zu", cases[i].code, sb_insn_length(code, n));
+		/* One byte less is an instruction cut off. */
+		if (n && cases[i].length == n)
+			assert_int_equal(sb_insn_length(code, n - 1), 0);
+	}
+#else
+	(void)state;
+	skip();
+#endif
+}
+
 /* ------------------------------------------------------------------- entry */
 
 /* The breakpoint goes where the kernel need not single-step, if only the entry leads there. */
@@ -818,6 +991,9 @@ int main(void)
 		cmocka_unit_test(addresses_are_not_offsets),
 		cmocka_unit_test(survives_damage),
 		cmocka_unit_test(reads_separate_debug_files),
+		cmocka_unit_test(refuses_the_middle_of_an_instruction),
+		cmocka_unit_test(counts_from_the_unwind_table),
+		cmocka_unit_test(lengths_of_instructions),
 		cmocka_unit_test(cheapest_entry),
 	};
 

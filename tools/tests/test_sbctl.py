@@ -332,6 +332,7 @@ def test_symbols_verbose(sbctl: Sbctl, library: str) -> None:
         "SIZE",
         "KIND",
         "VERSION",
+        "FILE",
         "NAME",
         "DEMANGLED",
     ]

@@ -124,6 +124,58 @@ def test_add_by_offset(sbctl: Sbctl, library: str, loop: str) -> None:
     assert target["offset"] == offset
 
 
+def middle_of_an_instruction(sbctl: Sbctl, library: str) -> str:
+    """A place in fixture_second where no instruction begins."""
+    for distance in range(1, 8):
+        done = subprocess.run(
+            [sbctl.program, "add", "--off", f"{library}:fixture_second+{distance}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if "in the middle of an instruction" in done.stderr:
+            assert done.returncode == 1
+            assert "instructions begin at fixture_second+0x0 and fixt" in done.stderr
+            return f"fixture_second+{distance}"
+    raise AssertionError("each byte of it is taken for an instruction")
+
+
+def test_the_middle_of_an_instruction_is_refused(
+    sbctl: Sbctl, library: str, loop: str
+) -> None:
+    symbol = middle_of_an_instruction(sbctl, library)
+    sbctl("clear")
+    # The program that a breakpoint there would crash, whatever the switches say.
+    loop_ns(loop, "fixture_second", 10)
+    assert targets(sbctl) == []
+    with subprocess.Popen(["sleep", "100"]) as other:
+        sbctl("add", "--unsafe", "--off", f"--pid={other.pid}", f"{library}:{symbol}")
+        assert names(sbctl) == {symbol}
+        sbctl("remove", f"{library}:{symbol}")
+        other.kill()
+    assert targets(sbctl) == []
+
+
+def test_overlapping_names_are_one_target(sbctl: Sbctl, library: str, loop: str) -> None:
+    done = sbctl(
+        "add",
+        f"{library}:fixture_plain",
+        f"{library}:fixture_alias",
+        f"{library}:fixture_p[l]*",
+        f"{library}:fixture_plain+0",
+        "1us",
+    )
+    assert done.stdout.count("added ") == len(targets(sbctl))
+    sbctl("enable")
+    loop_ns(loop, "fixture_plain", 7)
+    assert [target["hits"] for target in targets(sbctl)] == [7] * len(targets(sbctl))
+    assert len(targets(sbctl)) <= 2  # the entry, and where its breakpoint is cheaper
+    line = sbctl.fails(
+        "add", f"{library}:fixture_nop delay=1us", f"{library}:fixture_nop delay=2us"
+    )
+    assert f"{library}:fixture_nop is named twice, with different settings" in line
+
+
 def test_add_many_at_once(sbctl: Sbctl, library: str) -> None:
     sbctl("add", f"{library}:fixture_second", f"{library}:fixture_nop", "5us")
     assert names(sbctl) == {"fixture_second", "fixture_nop"}
@@ -138,8 +190,6 @@ def test_nothing_is_half_applied(sbctl: Sbctl, library: str) -> None:
     assert f"{library}:fixture_second is already a target" in line
     assert names(sbctl) == {"fixture_second"}
     assert targets(sbctl)[0]["delay_ns"] == 1_000
-    line = sbctl.fails("add", f"{library}:fixture_nop", f"{library}:fixture_nop")
-    assert "named twice" in line
     line = sbctl.fails("remove", f"{library}:fixture_second", f"{library}:fixture_nop")
     assert line == f"{library}:fixture_nop is not a target ('sbctl list' shows them)"
     sbctl.fails("update", f"{library}:fixture_second", f"{library}:fixture_nop", "9us")
