@@ -826,6 +826,12 @@ static int add_batch(struct sb_bpf *bpf, int power_fd, struct sb_bpf_others *oth
 
 static void explain_store(struct sb_bpf *bpf)
 {
+	if (errno == EPERM || errno == EACCES) {
+		sb_error_set(bpf->backend.problem, errno,
+			     "not allowed to keep persistent targets: run as root (BPF wants "
+			     "CAP_SYS_ADMIN for them)");
+		return;
+	}
 	sb_error_set(bpf->backend.problem, errno,
 		     "persistent targets need a BPF file system (mount -t bpf bpf "
 		     "/sys/fs/bpf): %s",
@@ -842,7 +848,9 @@ static int add_persistent(struct sb_bpf *bpf, struct sb_target *targets, size_t 
 	if (store < 0)
 		explain_store(bpf);
 	power_fd = store < 0 ? -1 : sb_bpf_store_switch(true);
-	if (power_fd >= 0 && !sb_bpf_others_read(&others, 0))
+	if (power_fd >= 0 && sb_bpf_others_read(&others, 0))
+		explain_store(bpf);
+	else if (power_fd >= 0)
 		ret = add_batch(bpf, power_fd, &others, &adding, failed);
 	code = errno;
 	/* Names hold what has to stay. */

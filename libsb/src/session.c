@@ -357,7 +357,15 @@ static struct sb_target_list *read_list(struct sb_session *session, unsigned int
 
 	if (list && !backend->ops->list(backend, which, fd, list))
 		return list;
-	sb_error_set(err, errno, "can't read the targets: %s", strerror(errno));
+	if (errno == EPERM || errno == EACCES)
+		sb_error_set(err, errno,
+			     "not allowed to see what persistent targets and other sessions "
+			     "there are: run as root%s",
+			     !strcmp(backend->ops->name, "bpf") ? " (BPF wants "
+								  "CAP_SYS_ADMIN for it)" :
+								  "");
+	else
+		sb_error_set(err, errno, "can't read the targets: %s", strerror(errno));
 	fd = errno;
 	sb_target_list_free(list);
 	errno = fd;

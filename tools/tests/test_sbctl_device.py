@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BACKEND, Sbctl
+from conftest import BACKEND, Sbctl, with_two_capabilities
 
 pytestmark = pytest.mark.usefixtures("device")
+by_bpf = pytest.mark.skipif(BACKEND != "bpf", reason="of BPF alone")
 of_the_module = pytest.mark.skipif(BACKEND != "driver", reason="of the module alone")
 
 
@@ -751,3 +752,45 @@ def test_nobody_may_not(sbctl: Sbctl) -> None:
         assert "-> run as root" in text
     else:
         assert re.search(r"^FAIL  BPF +not allowed .* run as root", text, re.M)
+
+
+# ------------------------------------------------------------- few capabilities
+
+
+@by_bpf
+def test_what_cannot_be_seen_is_said(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    for command in ("list", "status", "clear", "watch"):
+        done = with_two_capabilities(sbctl.program, command)
+        assert done.returncode == 1, done.stdout
+        assert done.stdout == ""
+        assert "not allowed" in done.stderr
+        assert "root" in done.stderr
+    done = with_two_capabilities(sbctl.program, "remove", f"{library}:fixture_second")
+    assert done.returncode == 1
+    done = with_two_capabilities(sbctl.program, "add", f"{library}:fixture_nop")
+    assert done.returncode == 1
+    assert "not allowed to keep persistent targets" in done.stderr
+    assert names(sbctl) == {"fixture_second"}
+
+
+@by_bpf
+def test_two_capabilities_are_enough_to_run(
+    sbctl: Sbctl, library: str, loop: str
+) -> None:
+    done = with_two_capabilities(
+        sbctl.program,
+        "run",
+        "--json",
+        "-d",
+        "1us",
+        f"{library}:fixture_second",
+        f"{library}:fixture_nop",
+        "--",
+        loop,
+        "fixture_second",
+        "7",
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stderr)["targets"]
+    assert sorted(target["hits"] for target in found) == [0, 7]
