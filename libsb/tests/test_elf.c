@@ -6,10 +6,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "demangle.h"
@@ -313,6 +315,70 @@ static void finds_demangled_names(void **state)
 	sb_elf_close(elf);
 }
 
+/* Parts of a function are run in calls of it: they are no targets of their own. */
+static void globs_pass_over_parts(void **state)
+{
+	struct sb_elf *elf = opened(names);
+
+	(void)state;
+	assert_int_equal(count_of(elf, "plain_n*"), 2);
+	assert_int_equal(count_of(elf, "plain_name.c*"), 1);
+	place_of(elf, "plain_name.cold");
+	assert_int_equal(count_of(elf, "plain_*.cold"), 1);
+	assert_int_equal(count_of(elf, "*.part.*"), 1);
+	assert_int_equal(count_of(elf, "mycrate::*"), 1);
+	sb_elf_close(elf);
+}
+
+static void suggests_readable_names(void **state)
+{
+	struct sb_elf *elf = opened(names);
+
+	(void)state;
+	not_found(elf, "mycrate::calibrat", ENOENT, "did you mean mycrate::calibrate?");
+	not_found(elf, "calibrtae", ENOENT, "did you mean mycrate::calibrate?");
+	not_found(elf, "core::fmt::wriet", ENOENT, "did you mean core::fmt::write?");
+	if (!strcmp(sb_symbol_demangled(symbol_of(elf, "_ZN2ns5Class6methodEi", NULL)),
+		    "ns::Class::method(int)")) {
+		not_found(elf, "ns::Class::methd", ENOENT,
+			  "did you mean ns::Class::method?");
+		not_found(elf, "methodd", ENOENT, "did you mean ns::Class::method?");
+		not_found(elf, "ns::Class::method(long)", ENOENT,
+			  "did you mean ns::Class::method(int)");
+	}
+	assert_null(strstr(sb_error_message(err), "_Z"));
+	sb_elf_close(elf);
+}
+
+/* Two threads may ask for the same name; and what is const is not written to. */
+static void *ask_for_names(void *arg)
+{
+	struct sb_elf *elf = arg;
+
+	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++)
+		assert_non_null(sb_symbol_demangled(sb_elf_symbol(elf, i)));
+	return NULL;
+}
+
+static void demangled_leaves_the_symbol_alone(void **state)
+{
+	struct sb_elf *elf = opened(names);
+	size_t size = sb_elf_symbol_count(elf) * sizeof(*elf->symbols);
+	void *before = malloc(size);
+	pthread_t threads[2];
+
+	(void)state;
+	memcpy(before, elf->symbols, size);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, ask_for_names, elf),
+				 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_memory_equal(before, elf->symbols, size);
+	free(before);
+	sb_elf_close(elf);
+}
+
 static void bare_of_a_demangled_name(void **state)
 {
 	static const struct {
@@ -366,6 +432,45 @@ static void demangles(void **state)
 		{ "_ZN10_$LT$T$GT$3new17h0123456789abcdefE", "<T>::new" },
 		{ "_ZN3foo17_$u7b$$u7b$c$u7d$17h0123456789abcdefE", "foo::{{c}" },
 		{ "_ZN99999999999999999999foo17h0123456789abcdefE", NULL },
+		{ "_ZN4core3fmt5write17h0123456789abcdefE.cold",
+		  "core::fmt::write [clone .cold]" },
+		{ "_ZN4core3fmt5write17h0123456789abcdefE.llvm.12AB.cold.1",
+		  "core::fmt::write [clone .cold.1]" },
+		/* The names since 2020; as rustc makes them. */
+		{ "_RNvCs6lSQmUZKmpT_1a4main", "a::main" },
+		{ "_RNvCs1234_7mycrate3foo", "mycrate::foo" },
+		{ "_RNvCs1234_7mycrate3foo.cold", "mycrate::foo [clone .cold]" },
+		{ "_RNvCs1234_7mycrate3foo.llvm.8DD5BA", "mycrate::foo" },
+		{ "_RNCNvCs1234_1a4main0B5_", "a::main::{closure#0}" },
+		{ "_RNCNvCs1234_1a4mains_0B5_", "a::main::{closure#1}" },
+		{ "_RNvMC0INtC8arrayvec8ArrayVechKj7b_E3new",
+		  "<arrayvec::ArrayVec<u8, 123>>::new" },
+		{ "_RNvXCs1_1aNtB2_3FooNtB2_2Tr2go", "<a::Foo as a::Tr>::go" },
+		{ "_RNvNtNtCs1_1a1b1cNtB4_1d", NULL },
+		{ "_RINvC1a1fReE", "a::f::<&str>" },
+		{ "_RINvC1a1fTlhEE", "a::f::<(i32, u8)>" },
+		{ "_RINvC1a1fTlEE", "a::f::<(i32,)>" },
+		{ "_RINvC1a1fAhj4_E", "a::f::<[u8; 4]>" },
+		{ "_RINvC1a1fSQhE", "a::f::<[&mut u8]>" },
+		{ "_RINvC1a1fPlOzE", "a::f::<*const i32, *mut !>" },
+		{ "_RINvC1a1fFUKCllEuE", "a::f::<unsafe extern \"C\" fn(i32, i32)>" },
+		{ "_RINvC1a1fFlEbE", "a::f::<fn(i32) -> bool>" },
+		{ "_RINvC1a1fFUKCllEuEE", NULL },
+		{ "_RINvC1a1fFEuE", "a::f::<fn()>" },
+		{ "_RINvC1a1fDNtC1a2TrEL_E", "a::f::<dyn a::Tr>" },
+		{ "_RINvC1a1fDINtC1a2TrlEp3OuthEL_E", "a::f::<dyn a::Tr<i32, Out = u8>>" },
+		{ "_RINvC1a1fDG_INtC1a2FnTRL0_eEEp6OutputbEL_E",
+		  "a::f::<dyn for<'a> a::Fn<(&'a str,), Output = bool>>" },
+		{ "_RINvC1a1fKc78_Kb1_Kln5_E", "a::f::<'x', true, -5>" },
+		{ "_RNvC1au8gre_0ta7d", NULL },
+		{ "_RNvC1au10gre_5na2dpa", NULL },
+		{ "_RNqCs4fqI2P2rA04_11utf8_identsu30____7hkackfecea1cbdathfdh9hlq6y",
+		  "utf8_idents::საჭმელად_გემრიელი_სადილი" },
+		{ "_R", NULL },
+		{ "_RNvC", NULL },
+		{ "_RNvCB_1a", NULL },
+		{ "_RNvC1a99999999999999999999f", NULL },
+		{ "_RNvC1a1f extra", NULL },
 	};
 
 	(void)state;
@@ -773,6 +878,308 @@ static void reads_separate_debug_files(void **state)
 	sb_elf_debug_root = "/usr/lib/debug";
 }
 
+/* A file may say where its symbols are by a name and a checksum alone. */
+static void reads_debug_links(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	uint64_t local = place_of(elf, "fixture_static");
+	char debug[128], file[256];
+
+	(void)state;
+	sb_elf_close(elf);
+	snprintf(debug, sizeof(debug), "%s/linked.debug", directory);
+	if (run("objcopy --only-keep-debug --remove-section=.note.gnu.build-id '%s' '%s'",
+		fixture, debug))
+		skip();
+	assert_int_equal(
+		run("strip --remove-section=.note.gnu.build-id -o '%s' '%s'", copy,
+		    fixture),
+		0);
+	assert_int_equal(run("objcopy --add-gnu-debuglink='%s' '%s'", debug, copy), 0);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	sb_elf_close(elf);
+
+	/* The two other places where it is looked for. */
+	snprintf(file, sizeof(file), "%s/.debug", directory);
+	assert_int_equal(mkdir(file, 0755), 0);
+	assert_int_equal(run("mv '%s' '%s'", debug, file), 0);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	sb_elf_close(elf);
+	snprintf(debug, sizeof(debug), "%s/.debug/linked.debug", directory);
+	snprintf(file, sizeof(file), "%s/root%s", directory, directory);
+	assert_int_equal(run("mkdir -p '%1$s' && mv '%2$s' '%1$s'", file, debug), 0);
+	snprintf(file, sizeof(file), "%s/root", directory);
+	sb_elf_debug_root = file;
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	sb_elf_close(elf);
+
+	/* One that was changed since is not believed, and its name is told. */
+	snprintf(debug, sizeof(debug), "%s/root%s/linked.debug", directory, directory);
+	assert_int_equal(run("printf x >>'%s' # %s", debug, ""), 0);
+	elf = opened(copy);
+	not_found(elf, "fixture_static", ENOENT, "its debug file linked.debug");
+	sb_elf_close(elf);
+	sb_elf_debug_root = "/usr/lib/debug";
+}
+
+/* Fedora packs the symbols of static functions into the file itself. */
+static void reads_packed_symbols(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	uint64_t local = place_of(elf, "fixture_static");
+	char packed[128], junk[128];
+	size_t size;
+	char *bytes;
+	int fd;
+
+	(void)state;
+	sb_elf_close(elf);
+	snprintf(packed, sizeof(packed), "%s/packed", directory);
+	snprintf(junk, sizeof(junk), "%s/packed.xz", directory);
+	if (run("objcopy --only-keep-debug -S --keep-symbol=fixture_static '%s' '%s'",
+		fixture, packed) ||
+	    run("xz -k '%s' # %s", packed, ""))
+		skip();
+	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
+	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
+			 0);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	place_of(elf, "fixture_plain");
+	sb_elf_close(elf);
+
+	bytes = read_file(junk, &size);
+	bytes[size / 2] ^= 0x55;
+	fd = open(junk, O_WRONLY | O_TRUNC);
+	assert_int_equal(write(fd, bytes, size), size);
+	close(fd);
+	free(bytes);
+	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
+	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
+			 0);
+	elf = opened(copy);
+	place_of(elf, "fixture_plain");
+	not_found(elf, "fixture_static", ENOENT, "packed symbols (.gnu_debugdata) are damaged");
+	sb_elf_close(elf);
+}
+
+static void break_names(Elf64_Sym *symbol, const char *name)
+{
+	if (!strcmp(name, "fixture_step"))
+		symbol->st_name = 0x7fffffff;
+}
+
+static void says_what_is_missing(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	size_t size;
+	char *bytes;
+
+	(void)state;
+#ifdef HAVE_LIBDW
+	not_found(elf, "statics_inlined", ENOENT, "it was inlined wherever it is called");
+#endif
+	sb_elf_close(elf);
+	bytes = read_file(fixture, &size);
+	each_symbol(bytes, break_names);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	not_found(elf, "fixture_step", ENOENT, "its symbol table is damaged");
+	sb_elf_close(elf);
+}
+
+/* ------------------------------------------------------- files, static probes */
+
+static void static_functions_of_one_name(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	uint64_t first = place_of(elf, "statics.c:helper");
+	uint64_t second = place_of(elf, "statics_too.c:helper");
+	struct sb_places *places;
+
+	(void)state;
+	assert_true(first != second);
+	places = sb_elf_find(elf, "helper", err);
+	assert_int_equal(sb_places_count(places), 2);
+	for (size_t i = 0; i < 2; i++) {
+		bool is_first = sb_places_offset(places, i) == first;
+
+		assert_string_equal(sb_places_name(places, i),
+				    is_first ? "statics.c:helper" : "statics_too.c:helper");
+	}
+	sb_places_free(places);
+	assert_int_equal(count_of(elf, "statics*.c:help*"), 2);
+	assert_int_equal(place_of(elf, "statics.c:helper+0"), place_of(elf, "statics.c:helper+0x0"));
+	not_found(elf, "statics.c:statics_second", ENOENT, "no static probe and no function");
+	assert_string_equal(sb_symbol_file(symbol_of(elf, "helper", NULL)),
+			    sb_symbol_offset(symbol_of(elf, "helper", NULL)) == first ?
+				    "statics.c" :
+				    "statics_too.c");
+	assert_null(sb_symbol_file(symbol_of(elf, "statics_first", NULL)));
+	sb_elf_close(elf);
+}
+
+static void finds_static_probes(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	struct sb_places *places = sb_elf_find(elf, "statics:entry", err);
+	const struct sb_symbol *first = symbol_of(elf, "statics_first", NULL);
+	unsigned char code[4];
+
+	(void)state;
+	assert_int_equal(sb_elf_usdt_count(elf), 3);
+	assert_null_with(sb_elf_usdt(elf, 3), ERANGE);
+	assert_string_equal(sb_usdt_provider(sb_elf_usdt(elf, 0)), "statics");
+	assert_string_equal(sb_usdt_arguments(sb_elf_usdt(elf, 0)), "");
+	assert_non_null(places);
+	assert_int_equal(sb_places_count(places), 1);
+	assert_int_equal(sb_places_kind(places, 0), SB_SYMBOL_USDT);
+	assert_string_equal(sb_places_name(places, 0), "statics:entry");
+	assert_true(sb_places_semaphore(places, 0));
+	assert_true(sb_places_offset(places, 0) >= sb_symbol_offset(first));
+	assert_true(sb_places_offset(places, 0) <
+		    sb_symbol_offset(first) + sb_symbol_size(first));
+	/* A nop. */
+	assert_int_equal(pread(sb_elf_fd(elf), code, sizeof(code),
+			       (off_t)sb_places_offset(places, 0)),
+			 sizeof(code));
+#ifdef __x86_64__
+	assert_int_equal(code[0], 0x90);
+#endif
+	sb_places_free(places);
+	assert_int_equal(count_of(elf, "statics:exit"), 2);
+	assert_int_equal(count_of(elf, "stat*:e*"), 3);
+	not_found(elf, "statics:nothing", ENOENT, "no static probe");
+	sb_elf_close(elf);
+	elf = opened(fixture);
+	assert_int_equal(sb_elf_usdt_count(elf), 0);
+	not_found(elf, "statics:entry", ENOENT, "has no static probes");
+	sb_elf_close(elf);
+}
+
+static void shift_base(char *bytes)
+{
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+	Elf64_Shdr *sections = (Elf64_Shdr *)(bytes + header->e_shoff);
+	const char *strings = bytes + sections[header->e_shstrndx].sh_offset;
+	Elf64_Phdr *segments = (Elf64_Phdr *)(bytes + header->e_phoff);
+
+	for (int i = 0; i < header->e_phnum; i++)
+		segments[i].p_vaddr += SHIFT;
+	for (int i = 0; i < header->e_shnum; i++)
+		if (!strcmp(strings + sections[i].sh_name, ".stapsdt.base"))
+			sections[i].sh_addr += SHIFT;
+}
+
+/* Notes have addresses as they were linked; prelink(8) moves the rest. */
+static void static_probes_of_a_file_that_was_moved(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	uint64_t entry = place_of(elf, "statics:entry");
+	uint64_t semaphore = sb_usdt_semaphore(sb_elf_usdt(elf, 0));
+	size_t size;
+	char *bytes = read_file(getenv("SB_STATICS"), &size);
+
+	(void)state;
+	sb_elf_close(elf);
+	shift_base(bytes);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "statics:entry"), entry);
+	assert_int_equal(sb_usdt_semaphore(sb_elf_usdt(elf, 0)), semaphore);
+	sb_elf_close(elf);
+}
+
+/* ------------------------------------------------------------ many segments */
+
+/* A file with @segments of them and 20,000 functions; processor time to open it. */
+static double time_to_open(unsigned int segments)
+{
+	enum { FUNCTIONS = 20000, STRINGS = 16 };
+	size_t headers = sizeof(Elf64_Ehdr) + segments * sizeof(Elf64_Phdr);
+	size_t sections = headers + FUNCTIONS * sizeof(Elf64_Sym) + STRINGS;
+	size_t size = sections + 4 * sizeof(Elf64_Shdr);
+	unsigned char *bytes = calloc(1, size);
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+	Elf64_Phdr *segment = (Elf64_Phdr *)(header + 1);
+	Elf64_Sym *symbols = (Elf64_Sym *)(bytes + headers);
+	Elf64_Shdr *section = (Elf64_Shdr *)(bytes + sections);
+	double best = 1e9;
+
+	memcpy(header->e_ident, ELFMAG, SELFMAG);
+	header->e_ident[EI_CLASS] = ELFCLASS64;
+	header->e_ident[EI_DATA] = ELFDATA2LSB;
+	header->e_ident[EI_VERSION] = EV_CURRENT;
+	header->e_type = ET_DYN;
+#ifdef __x86_64__
+	header->e_machine = EM_X86_64;
+#else
+	header->e_machine = EM_AARCH64;
+#endif
+	header->e_version = EV_CURRENT;
+	header->e_ehsize = sizeof(*header);
+	header->e_phoff = sizeof(*header);
+	header->e_phentsize = sizeof(*segment);
+	header->e_phnum = (Elf64_Half)segments;
+	header->e_shoff = sections;
+	header->e_shentsize = sizeof(*section);
+	header->e_shnum = 4;
+	header->e_shstrndx = 2;
+	for (unsigned int i = 0; i < segments; i++)
+		segment[i] = (Elf64_Phdr){ .p_type = i % 2 ? PT_LOAD : PT_NOTE,
+					   .p_flags = PF_R | PF_X,
+					   .p_offset = 0,
+					   .p_vaddr = (uint64_t)i << 24,
+					   .p_filesz = i % 2 ? 64 : size };
+	section[1] = (Elf64_Shdr){ .sh_type = SHT_SYMTAB,
+				   .sh_offset = headers,
+				   .sh_size = FUNCTIONS * sizeof(*symbols),
+				   .sh_entsize = sizeof(*symbols),
+				   .sh_link = 2 };
+	section[2] = (Elf64_Shdr){ .sh_type = SHT_STRTAB,
+				   .sh_offset = headers + FUNCTIONS * sizeof(*symbols),
+				   .sh_size = STRINGS };
+	memcpy(bytes + section[2].sh_offset, "\0function", 10);
+	for (unsigned int i = 1; i < FUNCTIONS; i++)
+		symbols[i] = (Elf64_Sym){ .st_name = 1,
+					  .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
+					  .st_shndx = 1,
+					  .st_value = ((uint64_t)(segments - 1) << 24) +
+						      i % 64,
+					  .st_size = 1 };
+	write_copy(bytes, size);
+	free(bytes);
+	for (int i = 0; i < 3; i++) {
+		clock_t start = clock();
+		struct sb_elf *elf = opened(copy);
+		struct sb_places *places = sb_elf_find(elf, "func*", err);
+		double took;
+
+		assert_int_equal(sb_elf_symbol_count(elf), 64);
+		assert_non_null(places);
+		sb_places_free(places);
+		sb_elf_close(elf);
+		took = (double)(clock() - start);
+		best = took < best ? took : best;
+	}
+	return best;
+}
+
+/* Each symbol is looked up among all segments, which must not cost as much as they are. */
+static void many_segments(void **state)
+{
+	double few = time_to_open(2), many = time_to_open(60000);
+
+	(void)state;
+	if (many > 200 * (few + 1000))
+		fail_msg("%.0f us with 60,000 segments, %.0f with 2", many, few);
+}
+
 /* -------------------------------------------------------------- boundaries */
 
 /* A place in the middle of an instruction is refused, and the nearest good ones are named. */
@@ -991,6 +1398,16 @@ int main(void)
 		cmocka_unit_test(addresses_are_not_offsets),
 		cmocka_unit_test(survives_damage),
 		cmocka_unit_test(reads_separate_debug_files),
+		cmocka_unit_test(globs_pass_over_parts),
+		cmocka_unit_test(suggests_readable_names),
+		cmocka_unit_test(demangled_leaves_the_symbol_alone),
+		cmocka_unit_test(reads_debug_links),
+		cmocka_unit_test(reads_packed_symbols),
+		cmocka_unit_test(says_what_is_missing),
+		cmocka_unit_test(static_functions_of_one_name),
+		cmocka_unit_test(finds_static_probes),
+		cmocka_unit_test(static_probes_of_a_file_that_was_moved),
+		cmocka_unit_test(many_segments),
 		cmocka_unit_test(refuses_the_middle_of_an_instruction),
 		cmocka_unit_test(counts_from_the_unwind_table),
 		cmocka_unit_test(lengths_of_instructions),
