@@ -498,6 +498,8 @@ enum sb_site_kind {
 /** Free with sb_site_list_free(). NULL with ENOMEM. */
 SB_API struct sb_site_list *sb_site_table_read(struct sb_site_table *table);
 SB_API void sb_site_list_free(struct sb_site_list *list);
+/** How many there are. What the functions below return of an index that is not below it
+ * is 0, or "". */
 SB_API size_t sb_site_list_count(const struct sb_site_list *list);
 /** How many sites are missing because the table was full; make a larger one. */
 SB_API uint64_t sb_site_list_lost(const struct sb_site_list *list);

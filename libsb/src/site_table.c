@@ -208,7 +208,7 @@ void sb_site_table_close(struct sb_site_table *table)
 {
 	if (!table)
 		return;
-	site_index_free(table);
+	sb_site_index_free(table);
 	munmap(table->header, table->size);
 	free(table);
 }
@@ -264,7 +264,7 @@ static uint32_t add_name(struct sb_site_table *table, const char *name, size_t l
 	return (uint32_t)offset;
 }
 
-struct site_function *site_table_function(struct sb_site_table *table, const char *name,
+struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
 					  bool create)
 {
 	uint32_t hash = site_hash(name), offset = 0;
@@ -299,7 +299,7 @@ struct site_function *site_table_function(struct sb_site_table *table, const cha
 	return NULL;
 }
 
-const char *site_table_name(const struct sb_site_table *table, uint32_t index)
+const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index)
 {
 	uint64_t offset;
 
@@ -358,7 +358,7 @@ static struct site_function *function_named(struct sb_site_table *table, const c
 		errno = length ? ENAMETOOLONG : EINVAL;
 		return NULL;
 	}
-	return site_table_function(table, name, true);
+	return sb_site_table_function(table, name, true);
 }
 
 int sb_site_table_set_function_enabled(struct sb_site_table *table, const char *name,

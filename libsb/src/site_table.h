@@ -121,12 +121,12 @@ struct sb_site_table {
 };
 
 /* The entry of @name in @table; NULL with ENOSPC, or if !@create with ENOENT. */
-struct site_function *site_table_function(struct sb_site_table *table, const char *name,
+struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
 					  bool create);
 /* The name of function @index, or NULL where there is none that is whole. */
-const char *site_table_name(const struct sb_site_table *table, uint32_t index);
+const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index);
 /* Free what site.c holds for @table. */
-void site_index_free(struct sb_site_table *table);
+void sb_site_index_free(struct sb_site_table *table);
 
 static inline uint32_t site_hash(const char *text)
 {

@@ -111,7 +111,7 @@ struct sb_windows *sb_windows_new(struct sb_site_table *table, struct sb_session
 		return NULL;
 	windows->table = table;
 	windows->session = session;
-	windows->pressure = pressure_open();
+	windows->pressure = sb_pressure_open();
 	windows->index_of_function =
 		calloc(table->function_mask + 1, sizeof(*windows->index_of_function));
 	windows->seen = calloc(table->capacity, sizeof(*windows->seen));
@@ -126,7 +126,7 @@ void sb_windows_free(struct sb_windows *windows)
 {
 	if (!windows)
 		return;
-	pressure_close(windows->pressure);
+	sb_pressure_close(windows->pressure);
 	for (size_t i = 0; i < windows->control_count; i++)
 		free(windows->controls[i].slots.slots);
 	free(windows->controls);
@@ -150,7 +150,7 @@ static struct site_function *function_named(struct sb_windows *windows, const ch
 		errno = length ? ENAMETOOLONG : EINVAL;
 		return NULL;
 	}
-	return site_table_function(windows->table, name, true);
+	return sb_site_table_function(windows->table, name, true);
 }
 
 /* Its index among the functions; slots that are there already are looked at again. */
@@ -441,7 +441,7 @@ static int read_all(struct sb_windows *windows, const struct window *window,
 	if (read_targets(windows, window, reading, err))
 		return -1;
 	if (window)
-		reading->pressure = pressure_read(windows->pressure);
+		reading->pressure = sb_pressure_read(windows->pressure);
 	return 0;
 }
 
@@ -677,7 +677,7 @@ int sb_windows_run(struct sb_windows *windows, struct sb_error *err)
 	}
 	if (find_slots(windows))
 		return sb_error_set(err, ENOMEM, "out of memory");
-	pressure_watch(windows->pressure, windows->pids, windows->pid_count);
+	sb_pressure_watch(windows->pressure, windows->pids, windows->pid_count);
 	for (i = 0; i < windows->window_count; i++) {
 		if (run_window(windows, &windows->windows[i], err)) {
 			code = errno;

@@ -26,7 +26,7 @@ struct pressure {
 	size_t count;
 };
 
-struct pressure *pressure_open(void)
+struct pressure *sb_pressure_open(void)
 {
 	struct pressure *pressure = calloc(1, sizeof(*pressure));
 
@@ -38,7 +38,7 @@ struct pressure *pressure_open(void)
 	return pressure;
 }
 
-void pressure_close(struct pressure *pressure)
+void sb_pressure_close(struct pressure *pressure)
 {
 	if (!pressure)
 		return;
@@ -116,7 +116,7 @@ static void sweep(struct pressure *pressure)
 	}
 }
 
-void pressure_watch(struct pressure *pressure, const pid_t *pids, size_t count)
+void sb_pressure_watch(struct pressure *pressure, const pid_t *pids, size_t count)
 {
 	sweep(pressure);
 	for (size_t i = 0; i < count; i++) {
@@ -158,7 +158,7 @@ static uint64_t read_steal(const struct pressure *pressure)
 	return ticks * (uint64_t)pressure->tick_ns;
 }
 
-struct pressure_reading pressure_read(struct pressure *pressure)
+struct pressure_reading sb_pressure_read(struct pressure *pressure)
 {
 	uint64_t ns;
 

@@ -13,10 +13,10 @@ struct pressure_reading {
 };
 
 /* NULL with ENOMEM. What the machine does not tell of stays 0. */
-struct pressure *pressure_open(void);
-void pressure_close(struct pressure *pressure);
+struct pressure *sb_pressure_open(void);
+void sb_pressure_close(struct pressure *pressure);
 /* Look which threads @pids have now. */
-void pressure_watch(struct pressure *pressure, const pid_t *pids, size_t count);
-struct pressure_reading pressure_read(struct pressure *pressure);
+void sb_pressure_watch(struct pressure *pressure, const pid_t *pids, size_t count);
+struct pressure_reading sb_pressure_read(struct pressure *pressure);
 
 #endif
