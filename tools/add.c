@@ -188,7 +188,7 @@ static int print_added(struct sb_session *session, const struct config *config,
 	if (config->json) {
 		json_begin(&json, stdout);
 		json_open_object(&json, NULL);
-		report_json(&json, list, &added);
+		report_json(&json, list, &added, NULL);
 		json_close_object(&json);
 		json_end(&json);
 	} else {

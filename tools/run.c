@@ -287,7 +287,8 @@ static int exit_status(int status)
 }
 
 static void print_json(FILE *out, const struct config *config,
-		       const struct sb_target_list *list, int status, uint64_t elapsed_ns)
+		       const struct sb_target_list *list, const struct hits *hits,
+		       int status, uint64_t elapsed_ns)
 {
 	struct json json;
 
@@ -299,7 +300,7 @@ static void print_json(FILE *out, const struct config *config,
 	json_close_array(&json);
 	json_number(&json, "exit_status", exit_status(status));
 	json_number(&json, "elapsed_ns", elapsed_ns);
-	report_json(&json, list, NULL);
+	report_json(&json, list, NULL, hits);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -318,15 +319,18 @@ static int print_statistics(FILE *out, const struct config *config,
 {
 	struct sb_target_list *list =
 		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	struct hits hits;
 
 	if (!list)
 		return fail_with(err);
+	hits_measure(&hits, session, list);
 	if (config->json) {
-		print_json(out, config, list, status, elapsed_ns);
+		print_json(out, config, list, &hits, status, elapsed_ns);
 	} else {
 		fputs(out == stderr ? "\n" : "", out);
-		report_statistics(out, list);
+		report_statistics(out, list, &hits);
 	}
+	hits_free(&hits);
 	if (!any_hit(list))
 		note("no target was hit: does the command use this very file, and call "
 		     "the "

@@ -10,6 +10,8 @@
 #include "message.h"
 #include "sbctl.h"
 
+static int help_main(int argc, char **argv);
+
 static const struct command commands[] = {
 	{ "add", "add persistent targets", add_main },
 	{ "remove", "remove them", remove_main },
@@ -26,6 +28,7 @@ static const struct command commands[] = {
 	{ "load", "load the module", load_main },
 	{ "unload", "unload it", unload_main },
 	{ "doctor", "say what serves, or why nothing can", doctor_main },
+	{ "help", "print this help, or that of a command", help_main },
 };
 
 static void print_help(void)
@@ -87,6 +90,21 @@ static int run_command(int argc, char **argv)
 		return commands[i].main(argc, argv);
 	}
 	return usage_error("", "there is no command '%s'", argv[0]);
+}
+
+/* "sbctl help COMMAND" is "sbctl COMMAND --help". */
+static int help_main(int argc, char **argv)
+{
+	char help[] = "--help", *words[] = { argc > 1 ? argv[1] : NULL, help, NULL };
+
+	if (argc > 2)
+		return too_many_arguments("help", argv[2]);
+	if (argc == 1 || !strcmp(argv[1], "help") || !strcmp(argv[1], "--help") ||
+	    !strcmp(argv[1], "-h")) {
+		print_help();
+		return EXIT_SUCCESS;
+	}
+	return run_command(2, words);
 }
 
 int main(int argc, char **argv)

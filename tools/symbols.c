@@ -7,6 +7,7 @@
 
 #include "json.h"
 #include "message.h"
+#include "report.h"
 #include "sbctl.h"
 #include "table.h"
 
@@ -29,10 +30,15 @@ static void print_help(void)
 	     "Options:\n"
 	     "  -u, --usdt     list its static probes instead, PROVIDER:NAME; GLOB matches "
 	     "that\n"
-	     "  -v, --verbose  offset, size, kind, version and demangled name too, and how "
-	     "far behind\n"
-	     "                 its entry the breakpoint goes where that is the same and "
-	     "cheaper\n"
+	     "  -v, --verbose  offset, size, kind, version, file and demangled name too, how "
+	     "far\n"
+	     "                 behind its entry the breakpoint goes where that is the same "
+	     "and\n"
+	     "                 cheaper, and what the kernel does with the instruction there "
+	     "at\n"
+	     "                 each call: 'emulated', or 'stepped', which is dear ('sbctl "
+	     "list -v'\n"
+	     "                 measures both)\n"
 	     "  -j, --json     print JSON\n"
 	     "  -h, --help     print this help and exit");
 }
@@ -81,6 +87,11 @@ static bool matches(const struct sb_symbol *symbol, const char *glob)
 	       sb_glob_match(glob, sb_symbol_demangled(symbol));
 }
 
+const char *hit_name(enum sb_hit_kind kind)
+{
+	return kind == SB_HIT_EMULATED ? "emulated" : "stepped";
+}
+
 static const char *kind_name(const struct sb_symbol *symbol)
 {
 	return sb_symbol_get_kind(symbol) == SB_SYMBOL_IFUNC ? "ifunc" : "function";
@@ -114,6 +125,8 @@ static void add_row(struct table *table, struct sb_elf *elf,
 
 	table_text(table, "0x%" PRIx64, sb_symbol_offset(symbol));
 	table_text(table, shift ? "+0x%" PRIx64 : "-", shift);
+	table_text(table, "%s",
+		   hit_name(sb_elf_hit_kind(elf, sb_symbol_offset(symbol) + shift)));
 	table_text(table, "%" PRIu64, sb_symbol_size(symbol));
 	table_text(table, "%s", kind_name(symbol));
 	table_text(table, "%s", version ? version : "-");
@@ -134,6 +147,9 @@ static void add_json(struct json *json, struct sb_elf *elf,
 	json_number(json, "offset", sb_symbol_offset(symbol));
 	json_number(json, "probe_offset",
 		    sb_symbol_offset(symbol) + shift_of(elf, symbol));
+	json_string(json, "hit",
+		    hit_name(sb_elf_hit_kind(elf, sb_symbol_offset(symbol) +
+							  shift_of(elf, symbol))));
 	json_number(json, "size", sb_symbol_size(symbol));
 	json_close_object(json);
 }
@@ -141,7 +157,7 @@ static void add_json(struct json *json, struct sb_elf *elf,
 /* Returns the number of symbols printed. */
 static size_t print_symbols(struct sb_elf *elf, const struct config *config)
 {
-	static const char *const columns[] = { ">OFFSET", ">PROBE", ">SIZE",	"KIND",
+	static const char *const columns[] = { ">OFFSET", ">PROBE", "HIT", ">SIZE", "KIND",
 					       "VERSION", "FILE",   "NAME",  "DEMANGLED", NULL };
 	struct table *table = table_new(columns);
 	struct json json;

@@ -141,6 +141,16 @@ SB_API uint64_t sb_symbol_size(const struct sb_symbol *sym);
 SB_API enum sb_symbol_kind sb_symbol_get_kind(const struct sb_symbol *sym);
 
 /**
+ * The function that an IFUNC chooses on this CPU, for the libraries that this process uses
+ * itself: the C library and its libm.
+ * @param symbol its name, with or without a version
+ * @param offset of the function in the file
+ * @return 0, or -1 with ENOENT (not known: the file is another)
+ */
+SB_API int sb_elf_ifunc_choice(const struct sb_elf *elf, const char *symbol,
+			       uint64_t *offset);
+
+/**
  * A static probe (USDT) that the file says it has: an instruction without effect that a
  * program is built with, by <sys/sdt.h>, for a breakpoint to be put on it.
  */
@@ -648,6 +658,9 @@ SB_API int sb_session_clear(struct sb_session *session, bool persistent,
 /** Set the delay of targets by id, all or none. */
 SB_API int sb_session_set_delay(struct sb_session *session, const uint64_t *ids,
 				size_t count, uint64_t delay_ns, struct sb_error *err);
+/** Delay every Nth hit of targets by id, all or none; counting begins anew. */
+SB_API int sb_session_set_every(struct sb_session *session, const uint64_t *ids,
+				size_t count, uint32_t every, struct sb_error *err);
 /** Switch targets on or off by id, all or none. */
 SB_API int sb_session_set_targets_enabled(struct sb_session *session,
 					  const uint64_t *ids, size_t count,
@@ -655,10 +668,37 @@ SB_API int sb_session_set_targets_enabled(struct sb_session *session,
 /** The session's own switch. Thread-safe, fast enough for every millisecond. */
 SB_API int sb_session_set_enabled(struct sb_session *session, bool enabled);
 
+/** What the kernel does with the instruction under a breakpoint. */
+enum sb_hit_kind {
+	SB_HIT_EMULATED = 1, /**< works it out: one exception a hit */
+	SB_HIT_STEPPED = 2, /**< single-steps a copy of it: two exceptions */
+};
+
+/** Which kind a breakpoint at @p offset in the file is of. */
+SB_API enum sb_hit_kind sb_elf_hit_kind(const struct sb_elf *elf, uint64_t offset);
+/**
+ * What a hit of that kind costs beside its delay, ns: a call takes so much longer for the
+ * breakpoint alone. Measured on a function of the library's own when it is first asked
+ * for, which takes some hundredths of a second and a target of the session meanwhile.
+ * @return 0 where it can't be had
+ */
+SB_API uint64_t sb_session_hit_cost_ns(struct sb_session *session, enum sb_hit_kind kind,
+				       struct sb_error *err);
+
 /** Which targets sb_session_list() returns. */
 #define SB_LIST_SESSION	   (1U << 0) /**< of this session */
 #define SB_LIST_PERSISTENT (1U << 1)
 #define SB_LIST_OTHERS	   (1U << 2) /**< of other sessions */
+/** And look at their files for sb_target_list_file(). */
+#define SB_LIST_FILES (1U << 3)
+
+/** What became of the file that a target lies in. */
+enum sb_file_state {
+	SB_FILE_UNKNOWN = 0, /**< not asked for, or not to be seen */
+	SB_FILE_SAME = 1, /**< it has its name */
+	SB_FILE_REPLACED = 2, /**< another file has its name now */
+	SB_FILE_GONE = 3, /**< no file has its name, as this process sees it */
+};
 
 /** Targets as they were at one moment, with their statistics. */
 struct sb_target_list;
@@ -691,6 +731,10 @@ SB_API bool sb_target_list_enabled(const struct sb_target_list *list, size_t i);
 SB_API enum sb_scope sb_target_list_scope(const struct sb_target_list *list, size_t i);
 /** Root of the tree, or thread; 0 where it is dead or there is none. */
 SB_API pid_t sb_target_list_scope_id(const struct sb_target_list *list, size_t i);
+
+/** Of a list that was read with SB_LIST_FILES: what became of its file. */
+SB_API enum sb_file_state sb_target_list_file(const struct sb_target_list *list,
+					      size_t i);
 
 /** The counters of struct speed_bump_stats; see the uapi header for each. */
 enum sb_counter {

@@ -33,11 +33,13 @@ struct sb_target {
 
 #define SB_CHANGE_DELAY	  (1U << 0)
 #define SB_CHANGE_ENABLED (1U << 1)
+#define SB_CHANGE_EVERY	  (1U << 2) /* and counts anew */
 
 /* New settings of a target that is there. */
 struct sb_change {
 	uint64_t id;
 	uint64_t delay_ns;
+	uint32_t every;
 	bool enabled;
 	unsigned int mask; /* SB_CHANGE_* */
 };

@@ -1203,6 +1203,11 @@ static int bpf_update(struct sb_backend *backend, const struct sb_change *change
 		if (changes[i].mask & SB_CHANGE_DELAY)
 			__atomic_store_n(&slot->delay_ns, changes[i].delay_ns,
 					 __ATOMIC_RELAXED);
+		if (changes[i].mask & SB_CHANGE_EVERY) {
+			__atomic_store_n(&slot->turns, 0, __ATOMIC_RELAXED);
+			__atomic_store_n(&slot->every, changes[i].every,
+					 __ATOMIC_RELAXED);
+		}
 		if (changes[i].mask & SB_CHANGE_ENABLED)
 			__atomic_store_n(&slot->enabled, changes[i].enabled,
 					 __ATOMIC_RELAXED);

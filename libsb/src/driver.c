@@ -136,6 +136,10 @@ static void change_to_uapi(struct speed_bump_update *to, const struct sb_change 
 		to->mask |= SPEED_BUMP_UPDATE_DELAY;
 		to->delay_ns = from->delay_ns;
 	}
+	if (from->mask & SB_CHANGE_EVERY) {
+		to->mask |= SPEED_BUMP_UPDATE_EVERY;
+		to->every = from->every;
+	}
 	if (from->mask & SB_CHANGE_ENABLED) {
 		to->mask |= SPEED_BUMP_UPDATE_ENABLED;
 		to->enabled = from->enabled;
