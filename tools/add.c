@@ -57,7 +57,7 @@ static void print_help(void)
 	     "\n"
 	     "Examples:\n"
 	     "  sbctl add libc.so.6:malloc 10us --pid=$$\n"
-	     "  sbctl add '/usr/lib/libpython3.11.so:PyObject_*' 500 --every=100");
+	     "  sbctl add 'libc.so.6:pthread_mutex_*' 500 --every=100");
 }
 
 static int set_scope(struct config *config, enum sb_scope scope, const char *text)

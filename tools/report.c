@@ -126,18 +126,12 @@ static void hit_cells(struct table *table, const struct hits *hits, size_t i)
 
 /* ------------------------------------------------------------------- tables */
 
-static const char *file_remark(enum sb_file_state state)
+static void state_cell(struct table *table, bool on, enum sb_file_state file)
 {
-	switch (state) {
-	case SB_FILE_REPLACED:
-		return " (replaced: this was another file)";
-	case SB_FILE_GONE:
-		return " (the file is gone)";
-	case SB_FILE_UNKNOWN:
-	case SB_FILE_SAME:
-		break;
-	}
-	return "";
+	table_text(table, "%s%s", on ? "on" : "off",
+		   file == SB_FILE_REPLACED ? ", replaced" :
+		   file == SB_FILE_GONE	    ? ", gone" :
+					      "");
 }
 
 void report_targets(FILE *out, const struct sb_target_list *list,
@@ -164,7 +158,7 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 		table_duration(table, sb_target_list_delay_ns(list, i));
 		table_text(table, "%" PRIu32, sb_target_list_every(list, i));
 		scope_cell(table, list, i);
-		table_text(table, "%s", on ? "on" : "off");
+		state_cell(table, on, sb_target_list_file(list, i));
 		table_text(table, "%s", owner_name(sb_target_list_owner(list, i)));
 		if (hits)
 			hit_cells(table, hits, i);
@@ -172,8 +166,7 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_DELAYED));
 		table_duration(table,
 			       sb_target_list_counter(list, i, SB_COUNTER_MEASURED_NS));
-		table_text(table, "%s%s", sb_target_list_label(list, i),
-			   file_remark(sb_target_list_file(list, i)));
+		table_text(table, "%s", sb_target_list_label(list, i));
 	}
 	table_print(table, out);
 	table_free(table);

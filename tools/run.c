@@ -61,7 +61,7 @@ static void print_help(void)
 	     "  -h, --help          print this help and exit\n"
 	     "\n"
 	     "Example:\n"
-	     "  sbctl run -d 10us libc.so.6:malloc -- python3 app.py");
+	     "  sbctl run -d 10us libc.so.6:malloc -- ls -l /");
 }
 
 static int parse_option(struct config *config, int c, char **argv)

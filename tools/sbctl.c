@@ -92,18 +92,39 @@ static int run_command(int argc, char **argv)
 	return usage_error("", "there is no command '%s'", argv[0]);
 }
 
+static void print_help_help(void)
+{
+	puts("Usage: sbctl help [COMMAND]\n"
+	     "\n"
+	     "Print the help of sbctl, or that of a command.\n"
+	     "\n"
+	     "Options:\n"
+	     "  -h, --help  print this help and exit");
+}
+
 /* "sbctl help COMMAND" is "sbctl COMMAND --help". */
 static int help_main(int argc, char **argv)
 {
-	char help[] = "--help", *words[] = { argc > 1 ? argv[1] : NULL, help, NULL };
+	static const struct option options[] = {
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	char help[] = "--help", *words[] = { NULL, help, NULL };
+	int c;
 
-	if (argc > 2)
-		return too_many_arguments("help", argv[2]);
-	if (argc == 1 || !strcmp(argv[1], "help") || !strcmp(argv[1], "--help") ||
-	    !strcmp(argv[1], "-h")) {
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (c != 'h')
+			return bad_option("help", argv, c);
+		print_help_help();
+		return EXIT_SUCCESS;
+	}
+	if (optind + 1 < argc)
+		return too_many_arguments("help", argv[optind + 1]);
+	if (optind == argc) {
 		print_help();
 		return EXIT_SUCCESS;
 	}
+	words[0] = argv[optind];
 	return run_command(2, words);
 }
 

@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -465,7 +466,7 @@ def test_run(sbctl: Sbctl, library: str, loop: str) -> None:
     assert (function, count) == ("fixture_second", "10")
     assert int(took) >= 20_000_000
     heading, row = done.stderr.strip().splitlines()
-    assert heading.split() == ["HITS", "DELAYED", "REQUESTED", "MEASURED", "TARGET"]
+    assert heading.split() == ["HITS", "DELAYED", "REQUESTED", "MEASURED", "COST", "TARGET"]
     assert row.split()[:3] == ["10", "10", "20ms"]
     assert row.endswith(f"{library}:fixture_second")
     assert targets(sbctl) == []
@@ -752,6 +753,183 @@ def test_nobody_may_not(sbctl: Sbctl) -> None:
         assert "-> run as root" in text
     else:
         assert re.search(r"^FAIL  BPF +not allowed .* run as root", text, re.M)
+
+
+# ------------------------------------------------------------------ what a hit costs
+
+
+def test_list_verbose(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_step", f"{library}:fixture_push", "1us")
+    text = sbctl("list", "-v").stdout
+    assert {"HIT", "COST"} <= set(text.splitlines()[0].split())
+    found = {
+        target["target"].rpartition(":")[2]: target
+        for target in sbctl.json("list", "-v")["targets"]
+    }
+    assert found["fixture_step"]["hit"] == "stepped"
+    assert found["fixture_step"]["hit_cost_ns"] > 0
+    if os.uname().machine == "x86_64":
+        assert found["fixture_push"]["hit"] == "emulated"
+        assert found["fixture_push"]["hit_cost_ns"] > 0
+    # What was measured is gone again, and counts nowhere.
+    assert names(sbctl) == {"fixture_step", "fixture_push"}
+
+
+def test_run_says_what_cannot_be_less(sbctl: Sbctl, library: str, loop: str) -> None:
+    command = ("--", loop, "fixture_step", "100")
+    done = sbctl("run", "-d", "0", f"{library}:fixture_step", *command)
+    assert "for the breakpoint alone" in done.stderr
+    assert "less than that can't be had" in done.stderr
+    done = sbctl("run", "-d", "5ms", f"{library}:fixture_step", *command)
+    assert "for the breakpoint alone" not in done.stderr
+
+
+# ------------------------------------------------------------ files, static probes
+
+
+def test_a_replaced_file_is_marked(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.so"
+    shutil.copy(library, copy)
+    sbctl("add", f"{copy}:fixture_second", f"{copy}:fixture_nop", "1us")
+    assert {target["file"] for target in targets(sbctl)} == {"same"}
+    other = tmp_path / "other.so"
+    shutil.copy(library, other)
+    other.rename(copy)
+    assert {target["file"] for target in targets(sbctl)} == {"replaced"}
+    assert "off, replaced" in sbctl("list").stdout
+    # A target in the new file is another one.
+    sbctl("add", f"{copy}:fixture_second", "2us")
+    assert sorted(target["file"] for target in targets(sbctl)) == [
+        "replaced",
+        "replaced",
+        "same",
+    ]
+    sbctl("remove", f"{copy}:fixture_second")
+    assert names(sbctl) == {"fixture_nop"}
+    copy.unlink()
+    assert {target["file"] for target in targets(sbctl)} == {"gone"}
+    assert "off, gone" in sbctl("list").stdout
+    sbctl("remove", f"{copy}:fixture_nop")
+    assert targets(sbctl) == []
+
+
+def statics() -> str:
+    return os.environ.get(
+        "SB_STATICS",
+        str(Path(os.environ["FIXTURE_DIR"], "../../libsb/tests/libsbstatics.so").resolve()),
+    )
+
+
+def test_a_static_function_of_a_file(sbctl: Sbctl) -> None:
+    sbctl("add", f"{statics()}:statics.c:helper", "1us")
+    (target,) = targets(sbctl)
+    assert target["target"] == f"{statics()}:statics.c:helper"
+    sbctl("add", f"{statics()}:statics_too.c:helper", "1us")
+    assert len({target["offset"] for target in targets(sbctl)}) == 2
+    sbctl("update", f"{statics()}:statics.c:helper", "5us")
+    assert sorted(target["delay_ns"] for target in targets(sbctl)) == [1_000, 5_000]
+    sbctl("remove", f"{statics()}:helper")
+    assert targets(sbctl) == []
+
+
+def test_a_static_probe(sbctl: Sbctl) -> None:
+    sbctl("enable")
+    sbctl("add", f"{statics()}:statics:exit", "1us")
+    assert names(sbctl) == {"exit"}
+    assert len(targets(sbctl)) == 2
+    sbctl("clear")
+    sbctl("add", f"{statics()}:statics:entry", "1us")
+    script = f"import ctypes; ctypes.CDLL({statics()!r}).statics_first(1)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    (target,) = targets(sbctl)
+    assert target["hits"] == 1
+    sbctl("remove", f"{statics()}:statics:entry")
+    assert targets(sbctl) == []
+
+
+def test_what_an_ifunc_chooses(sbctl: Sbctl) -> None:
+    """The C library's memcpy is one; the note names a target that works."""
+    symbols = sbctl.json("symbols", "libc.so.6", "memcpy")["symbols"]
+    if all(symbol["kind"] != "ifunc" for symbol in symbols):
+        pytest.skip("no IFUNC here")
+    script = f"import ctypes; ctypes.CDLL({statics()!r}).statics_first(1)"
+    note = sbctl("run", "libc.so.6:memcpy", "--", "true").stderr
+    chosen = re.search(r"what it chooses on this CPU is (\S+)", note)
+    assert chosen, note
+    done = sbctl("run", "--json", chosen[1], "--", sys.executable, "-c", script)
+    (target,) = json.loads(done.stderr)["targets"]
+    assert target["hits"] > 0
+
+
+def test_cgroup_of_something_else(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    line = sbctl.fails("add", f"{library}:fixture_second", f"--cgroup={tmp_path}")
+    assert line.startswith(f"{tmp_path} is not a cgroup of version 2")
+    assert library not in line
+
+
+# ---------------------------------------------------------------- update, examples
+
+
+def test_update_every(sbctl: Sbctl, library: str, loop: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    sbctl("enable")
+    done = sbctl("update", "--every=5", f"{library}:fixture_second")
+    assert done.stdout == f"updated {library}:fixture_second 1us every=5\n"
+    loop_ns(loop, "fixture_second", 50)
+    (target,) = targets(sbctl)
+    assert (target["every"], target["delayed"], target["delay_ns"]) == (5, 10, 1_000)
+    sbctl("update", "-e", "2", f"{library}:fixture_second", "3us")
+    loop_ns(loop, "fixture_second", 50)
+    (target,) = targets(sbctl)
+    assert (target["every"], target["delayed"], target["delay_ns"]) == (2, 35, 3_000)
+    assert "the new delay is missing" in sbctl.misused(
+        "update", f"{library}:fixture_second"
+    )
+
+
+def test_watch_json(sbctl: Sbctl, library: str, loop: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    loop_ns(loop, "fixture_second", 50)
+    text = sbctl("watch", "--json", "--interval=10ms", "--count=2").stdout
+    decoder = json.JSONDecoder()
+    end = 0
+    for _ in range(2):
+        found, end = decoder.raw_decode(text, end)
+        end += 1
+        assert found["interval_ns"] >= 10_000_000
+        (target,) = found["targets"]
+        assert (target["hits"], target["total_hits"]) == (0, 50)
+    assert end == len(text)
+
+
+def examples(sbctl: Sbctl) -> list[str]:
+    page = Path(__file__).resolve().parents[1] / "sbctl.1"
+    (block,) = re.findall(r"^\.SH EXAMPLES\n\.EX\n(.*?)^\.EE", page.read_text(), re.M | re.S)
+    found = block.replace("\\-", "-").splitlines()
+    for command in ("add", "run"):
+        text = sbctl(command, "--help").stdout
+        found += [line.strip() for line in text.partition("\nExample")[2].splitlines()[1:]]
+    return [line for line in found if line]
+
+
+def test_examples_work(sbctl: Sbctl, tmp_path: Path) -> None:
+    """Those of the manual page and of the help, as they stand there."""
+    (tmp_path / "sbctl").symlink_to(sbctl.program)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    lines = examples(sbctl)
+    assert len(lines) > 8
+    for line in lines:
+        if "add" in line:
+            sbctl("clear")
+        done = subprocess.run(
+            ["sh", "-c", line],
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
 
 
 # ------------------------------------------------------------- few capabilities
