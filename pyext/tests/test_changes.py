@@ -11,7 +11,7 @@ import re
 import pytest
 import simulated
 from speed_bump.experiment import changes, records
-from speed_bump.experiment.command import main
+from speed_bump.command.main import main
 
 UNIT = simulated.UNIT_NS
 

@@ -59,6 +59,7 @@
 #define SPEED_BUMP_FEATURE_HISTOGRAM		0x80ULL
 #define SPEED_BUMP_FEATURE_RESET		0x100ULL
 #define SPEED_BUMP_FEATURE_UNPRIVILEGED		0x200ULL
+#define SPEED_BUMP_FEATURE_PLAN			0x400ULL
 
 /**
  * struct speed_bump_query - what the module can do (SPEED_BUMP_IOC_QUERY)
@@ -130,8 +131,10 @@ struct speed_bump_batch {
 /**
  * struct speed_bump_target - a function to delay (entry of SPEED_BUMP_IOC_ADD)
  * @offset:	offset in the file of the instruction to stop at
- * @delay_ns:	delay of each delayed hit, at most SPEED_BUMP_MAX_DELAY_NS.  0
- *		is a target that only counts
+ * @delay_ns:	delay of each delayed hit, at most SPEED_BUMP_MAX_DELAY_NS: CPU time,
+ *		which stands still while the task waits for a CPU (where the kernel
+ *		has CONFIG_SCHED_INFO; else, and with SPEED_BUMP_TARGET_SLEEP, time that
+ *		passes).  0 is a target that only counts
  * @start_ns:	delay only from this long after ADD on (the end of the call: all
  *		targets of a batch begin at the same moment)
  * @duration_ns: and for this long; 0 is for ever
@@ -321,8 +324,9 @@ struct speed_bump_info {
  * @skipped_disabled: [out] hits not delayed because a switch was off
  * @cut:	[out] delays that ended early (killed, stopped, frozen, removed,
  *		unloaded); they count as delayed
- * @requested_ns: [out] sum of the delays asked for
- * @measured_ns: [out] sum of the delays as they were, by the clock
+ * @requested_ns: [out] sum of the delays asked for, CPU time
+ * @measured_ns: [out] sum of the delays as they were: the time for which they had a CPU
+ *		(those of SPEED_BUMP_TARGET_SLEEP: that passed)
  * @max_overshoot_ns: [out] the largest (measured - requested) of one hit
  * @overshoot:	[out] hits by overshoot: [0] is 0 to 1 ns, [i] is 2^i to
  *		2^(i+1)-1 ns, the last one everything above.  Delays that were cut
@@ -414,6 +418,164 @@ struct speed_bump_global {
 
 #define SPEED_BUMP_GLOBAL_SIZE_VER0	48
 
+/*
+ * The plan of an experiment: memory that the module and user space share, in which is
+ * drawn ahead which targets are delayed when.
+ *
+ * Time is cut into slots.  A slot ends when the units of work that it is long have been
+ * reported, by whoever reports them: calls of a target of the plan that is a unit, or a
+ * process that has the memory mapped and adds to @units itself.  At each hit a target of
+ * the plan reads the number of the slot and looks up in the schedule whether it is on.
+ * What is in the memory is not trusted: delays are bounded as those of any target.
+ *
+ * Layout: struct speed_bump_plan, and behind it, each at the offset that the structure
+ * names, the schedule (__u64 a slot), the ends of slots (struct speed_bump_slot), the
+ * targets (struct speed_bump_plan_target) and their cells (struct speed_bump_cell).  Rings
+ * are indexed by the number of the slot modulo their length, which is a power of two.
+ *
+ * An entry of the schedule is for one slot: from bit 56 on the lowest 8 bits of
+ * number / SPEED_BUMP_PLAN_SLOTS + 1, which say that it is not one of an earlier round;
+ * from bit 48 on the level of dose; below, the arms that are on.
+ */
+#define SPEED_BUMP_PLAN_SLOTS	4096U	/* schedule and ends */
+#define SPEED_BUMP_PLAN_CELLS	256U	/* slots that a target's cells go back */
+#define SPEED_BUMP_PLAN_ARMS	48U
+#define SPEED_BUMP_PLAN_LEVELS	7U
+#define SPEED_BUMP_PLAN_TARGETS	1024U	/* of one plan at most */
+#define SPEED_BUMP_PLAN_NO_ARM	0xFFFFFFFFU
+
+#define SPEED_BUMP_PLAN_ENTRY(number, level, arms)				\
+	((((number) / SPEED_BUMP_PLAN_SLOTS + 1) & 0xFFULL) << 56 |		\
+	 ((level) & 0xFFULL) << 48 | ((arms) & 0xFFFFFFFFFFFFULL))
+
+/**
+ * struct speed_bump_plan - the head of a plan's memory
+ * @size:	bytes of this structure
+ * @targets:	number of targets of the plan
+ * @schedule:	offset of the schedule in the memory, bytes
+ * @ends:	offset of the ends of slots
+ * @target:	offset of the targets
+ * @cells:	offset of the cells: those of target i begin SPEED_BUMP_PLAN_CELLS * i on
+ * @number:	the slot that runs, from 0
+ * @changes:	from 1; counted up after each change of @number, and whenever a process may know
+ *		something that is not so any more
+ * @lease_ns:	CLOCK_MONOTONIC; from then on nothing is delayed.  User space renews it
+ * @slot_units:	units of work of a slot; 0: slots do not end
+ * @units:	units that were reported so far.  The report that makes @units / @slot_units
+ *		another number ends the slot: it adds 1 to @number and so learns which slot
+ *		is its own to end, also where several reports end slots at once; adds 1 to
+ *		@changes; and writes that slot's end
+ */
+struct speed_bump_plan {
+	__u32 size;
+	__u32 targets;
+	__u32 schedule;
+	__u32 ends;
+	__u32 target;
+	__u32 cells;
+	__u32 reserved[10];
+
+	__aligned_u64 number;		/* a line of its own: read at each hit */
+	__aligned_u64 changes;
+	__aligned_u64 lease_ns;
+	__aligned_u64 slot_units;
+	__aligned_u64 reserved_line[4];
+
+	__aligned_u64 units;		/* a line of its own: written at each unit */
+	__aligned_u64 reserved_units[7];
+};
+
+/**
+ * struct speed_bump_slot - how a slot ended
+ * @tag:	number of the slot + 1, written last; 0 while the rest is being written.  A
+ *		reader looks at it before and after.  The end of a slot can come a little
+ *		later than the next @number, and not at all from a process that was killed
+ *		in between
+ * @end_ns:	CLOCK_MONOTONIC
+ * @units:	of the plan at the end
+ * @cpu_ns:	time that the thread that reported the unit was on a CPU so far
+ * @wait_ns:	time that it waited for one so far; both 0 where it is not known
+ * @tid:	that thread, in the initial pid namespace where the kernel writes it
+ * @reserved:	zero
+ */
+struct speed_bump_slot {
+	__aligned_u64 tag;
+	__aligned_u64 end_ns;
+	__aligned_u64 units;
+	__aligned_u64 cpu_ns;
+	__aligned_u64 wait_ns;
+	__u32 tid;
+	__u32 reserved;
+};
+
+/**
+ * struct speed_bump_plan_target - what the plan has a target do; user space writes it
+ * @arm:	bit of the schedule that switches it on, or SPEED_BUMP_PLAN_NO_ARM
+ * @reserved:	zero
+ * @delay_ns:	of each level: the delay of each delayed hit, of CPU time
+ * @every:	of each level: delay every Nth hit; 0 and 1 both delay each
+ */
+struct speed_bump_plan_target {
+	__u32 arm;
+	__u32 reserved;
+	__aligned_u64 delay_ns[SPEED_BUMP_PLAN_LEVELS];
+	__u32 every[SPEED_BUMP_PLAN_LEVELS + 1];
+	__aligned_u64 reserved_end[4];
+};
+
+/**
+ * struct speed_bump_cell - what a target did in a slot
+ * @calls:	lowest 16 bits of the slot's number in the highest 16; hits below
+ * @delivered:	likewise; the CPU time that its delays took, ns
+ *
+ * Each word is changed by atomic operations: a hit whose slot's number is another one
+ * begins it anew.  A delay counts for the slot in which its hit came, if that is still one
+ * of the last SPEED_BUMP_PLAN_CELLS when it ends, else for none.
+ *
+ * Numbers come again after 65,536 slots, and a target that is not called leaves its cells as
+ * they are: a reader that has read a cell leaves a number in it that is not that slot's.
+ */
+struct speed_bump_cell {
+	__aligned_u64 calls;
+	__aligned_u64 delivered;
+};
+
+/**
+ * struct speed_bump_plan_request - make a plan (SPEED_BUMP_IOC_PLAN)
+ * @ids:	pointer to the ids (__u64) of the session's targets that the plan rules
+ * @count:	how many; target i of the plan is ids[i]
+ * @unit_count:	how many units
+ * @units:	pointer to the ids (__u64) of targets each hit of which is a unit of work;
+ *		they may be among @ids too
+ * @size:	[out] bytes of the memory
+ * @fd:		[out] a descriptor of the memory, close-on-exec, of no use but for mmap(2)
+ *		with MAP_SHARED, from offset 0 and not beyond the end.  It may be given to
+ *		other processes
+ * @reserved:	zero
+ *
+ * A session has one plan; its targets follow it and their own delay, frequency, window and
+ * switch have no effect as long as the session lives.  A target that is a unit alone keeps
+ * its own.  One that is both reports the unit first, so that its hit belongs to the slot
+ * that begins.  While the session is switched off none of them is delayed or counted in the
+ * plan.  Statistics count a hit whose arm is off as skipped_disabled, one after the lease
+ * as skipped_window, one that it is not the turn of as skipped_frequency.
+ *
+ * The memory lives as long as it is mapped, open, or its session is.
+ * Errors: EEXIST (there is a plan), ENOENT (no such target of this session), EINVAL
+ * (more than SPEED_BUMP_PLAN_TARGETS, or a target named twice in a list), ENOMEM, EMFILE.
+ */
+struct speed_bump_plan_request {
+	__aligned_u64 ids;
+	__u32 count;
+	__u32 unit_count;
+	__aligned_u64 units;
+	__aligned_u64 size;
+	__s32 fd;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_PLAN_REQUEST_SIZE_VER0	40
+
 #define SPEED_BUMP_IOC_QUERY	_IOWR(SPEED_BUMP_IOC_MAGIC, 0, struct speed_bump_query)
 #define SPEED_BUMP_IOC_ADD	_IOWR(SPEED_BUMP_IOC_MAGIC, 1, struct speed_bump_batch)
 #define SPEED_BUMP_IOC_UPDATE	_IOWR(SPEED_BUMP_IOC_MAGIC, 2, struct speed_bump_batch)
@@ -422,5 +584,6 @@ struct speed_bump_global {
 #define SPEED_BUMP_IOC_STATS	_IOWR(SPEED_BUMP_IOC_MAGIC, 5, struct speed_bump_batch)
 #define SPEED_BUMP_IOC_SESSION	_IOWR(SPEED_BUMP_IOC_MAGIC, 6, struct speed_bump_session)
 #define SPEED_BUMP_IOC_GLOBAL	_IOWR(SPEED_BUMP_IOC_MAGIC, 7, struct speed_bump_global)
+#define SPEED_BUMP_IOC_PLAN	_IOWR(SPEED_BUMP_IOC_MAGIC, 8, struct speed_bump_plan_request)
 
 #endif /* _UAPI_LINUX_SPEED_BUMP_H */
