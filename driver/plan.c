@@ -42,7 +42,7 @@
 #define TAG_SHIFT	48
 #define AMOUNT_MASK	GENMASK_ULL(TAG_SHIFT - 1, 0)
 
-/* Others that change a word at the same moment; more than that are up to no good. */
+/* Attempts to begin a cell anew: each fails only where another task has changed it. */
 #define TRIES	8
 
 /**
@@ -231,12 +231,20 @@ int sb_plan_make(struct sb_session *session, const struct sb_plan_targets *of, u
 
 /* --- units, slots --- */
 
-/*
- * By how much the clock of the task's scheduler class is behind local_clock() on a CPU, as
- * far as is known: a bit too much until it has been looked at just after the scheduler did.
- * What it is behind in any case does not matter where differences are taken.
+/**
+ * struct lag - what is known of the scheduler's clock of a CPU
+ * @least_ns:	the least that it was seen behind local_clock()
+ * @seen_ns:	when it was looked at; 0: never
  */
-static DEFINE_PER_CPU(u64, clock_lag) = U64_MAX;
+struct lag {
+	s64 least_ns;
+	u64 seen_ns;
+};
+
+static DEFINE_PER_CPU(struct lag, lags);
+
+/* The scheduler looks at a running task more often than that, also without a tick. */
+#define UPDATED_NS	(2 * (s64)NSEC_PER_SEC)
 
 /* Interrupts are none of the task's time, where the kernel says so. */
 static u64 interrupt_ns(void)
@@ -254,20 +262,27 @@ static u64 interrupt_ns(void)
 /*
  * CPU time of the running task.  The scheduler adds to it at ticks and when tasks take
  * turns, and what brings it up to date is not exported: the time since then is added here.
+ * The scheduler's clock is behind by a constant and by that time, so the least that is seen
+ * tells the constant, and only differences matter.  Should it be no constant (interrupts
+ * that are accounted for in another way), the least follows by a 64th of the time.
  */
 static u64 cpu_time(void)
 {
 	unsigned long flags;
-	u64 lag, least, ns;
+	struct lag *lag;
+	u64 now, ns;
+	s64 behind;
 
 	local_irq_save(flags);
-	lag = local_clock() - current->se.exec_start - interrupt_ns();
+	lag = this_cpu_ptr(&lags);
+	now = local_clock();
+	behind = now - current->se.exec_start - interrupt_ns();
 	ns = current->se.sum_exec_runtime;
-	least = this_cpu_read(clock_lag);
-	if (lag < least)
-		this_cpu_write(clock_lag, lag);
-	else
-		ns += lag - least;
+	lag->least_ns += (now - lag->seen_ns) >> 6;
+	if (!lag->seen_ns || behind < lag->least_ns || behind - lag->least_ns > UPDATED_NS)
+		lag->least_ns = behind;
+	lag->seen_ns = now;
+	ns += behind - lag->least_ns;
 	local_irq_restore(flags);
 	return ns;
 }

@@ -94,7 +94,7 @@ struct {
 
 /* What is known of a CPU's clocks: cpu_time(). */
 struct clock {
-	__u64 lag;
+	__s64 lag;
 	__u64 seen;
 };
 
@@ -613,19 +613,20 @@ static __noinline int plan_count(__u32 index, __u64 number, __u64 amount)
 	return 0;
 }
 
-/* Longer than from one tick to the next. */
-#define TICK_NS	20000000ULL
+/* The scheduler looks at a running task more often than that, also without a tick. */
+#define UPDATED_NS 2000000000LL
 
 /*
- * CPU time of the running task. The scheduler adds to it at ticks and when tasks take turns;
- * how long ago that was tells its own clock, which is behind the monotonic one by what the
- * two are apart: no more than the least that was seen of late. Drifts and interrupts move
- * that by less than a 64th of the time.
+ * CPU time of the running task, as in driver/plan.c. The scheduler adds to it at ticks and
+ * when tasks take turns. Its clock is behind the monotonic one by what the two are apart and
+ * by the time since then, so the least that was seen tells the former. Drifts and interrupts
+ * move that by less than a 64th of the time.
  */
 static __noinline __u64 cpu_time(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 updated = *(volatile __u64 *)&task->se.exec_start, ns, now, lag, least;
+	__u64 updated = *(volatile __u64 *)&task->se.exec_start, ns, now;
+	__s64 lag, least;
 	struct clock *clock;
 	__u32 zero = 0;
 
@@ -640,7 +641,7 @@ static __noinline __u64 cpu_time(void)
 	now = bpf_ktime_get_ns();
 	lag = now - updated;
 	least = clock->lag + ((now - clock->seen) >> 6);
-	if (!clock->seen || lag < least || lag - least > TICK_NS)
+	if (!clock->seen || lag < least || lag - least > UPDATED_NS)
 		least = lag;
 	clock->lag = least;
 	clock->seen = now;

@@ -171,13 +171,15 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 	*away = 0;
 	if ((int64_t)wanted < (int64_t)sb_clock.long_ticks)
 		return sb_clock_spin_past(deadline, sb_clock_to_ticks(AWAY_NS), away);
-	cpu_ns = thread_cpu_ns();
-	/* What the asking took; if it was preempted, none of that is known to be ours. */
 	lead = sb_clock_poll() - entry;
-	if (lead > sb_clock.gap_ticks) {
-		deadline += lead;
-		gone = lead;
-		lead = 0;
+	cpu_ns = thread_cpu_ns();
+	now = sb_clock_poll();
+	/* If the asking was preempted, none of that is known to be ours. */
+	if (now - entry - lead > sb_clock.gap_ticks) {
+		gone = now - entry - lead;
+		deadline += gone;
+	} else {
+		lead = now - entry;
 	}
 	now = sb_clock_spin_past(deadline, sb_clock.gap_ticks, &gone);
 	/* Nothing came between: the counter says it. Or the kernel does not tell. */

@@ -1762,6 +1762,7 @@ int main(void)
 		cmocka_unit_test(burnt_cpu_is_nobody_s_stall),
 	};
 
+	/* By hand: those whose name is like that alone. */
 	cmocka_set_test_filter(getenv("SB_TEST"));
 	err = sb_error_new();
 	if (!is_served(err, NULL))

@@ -48,7 +48,7 @@ BENDS = 3.3
 BENDS_BY = 0.1
 # Fewer slots than these in which a function was delayed say nothing.
 MIN_DELAYED = 4
-MIN_ROWS = 12
+MIN_ROWS = 16
 # With whole data a serial function has a number above; one below may have slack.
 SERIAL = 0.85
 
@@ -660,18 +660,17 @@ def _unmeasured(
         if group.total.high < 0.3:
             return (
                 f"under {group.total.high:.2f}, by a test of a group of {group.members}",
-                f"name it as the target, or run for {_seconds(2 * spent)}",
+                f"name it as the target, or run for {_seconds(2 * spent)} more",
                 INCONCLUSIVE,
             )
         return (
             f"only measured in a group of {group.members}, which together costs "
             f"{group.total.value:.2f} ± {group.total.half:.2f} of a delay",
-            f"name fewer functions, or run for {_seconds(2 * spent)}",
+            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a larger "
+            "--max-slowdown",
             INCONCLUSIVE,
         )
-    quiet = undelayed(record)
-    busy = int((~quiet).sum())
-    if len(record.slots) < 30 or busy < MIN_ROWS:
+    if len(record.slots) < MIN_ROWS:
         return (
             f"only {len(record.slots)} slots were seen",
             "a longer run, or a unit of work that is shorter",
@@ -685,7 +684,8 @@ def _unmeasured(
         return (
             f"it was called in {seldom} of {len(record.slots)} slots, and delayed in "
             f"{delayed:.0f}",
-            f"run it for {_seconds(max(2 * spent, 10))} more, or with fewer functions",
+            f"run it for {_seconds(max(2 * spent, 10))} more, with fewer functions, or "
+            "with a larger --max-slowdown",
             INCONCLUSIVE,
         )
     return (

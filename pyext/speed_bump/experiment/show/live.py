@@ -64,7 +64,7 @@ def summary(found: Verdict) -> str:
     """How many are decided, and how."""
     counts = Counter(label(f) for f in found.findings)
     decided = len(found.findings) - counts[OPEN]
-    parts = [f"{n} {word}" for word, n in sorted(counts.items()) if word != OPEN]
+    parts = [f"{word}: {n}" for word, n in sorted(counts.items()) if word != OPEN]
     text = f"{decided} of {len(found.findings)} functions decided"
     return f"{text} ({', '.join(parts)})" if parts else text
 
@@ -85,8 +85,8 @@ class Live:
     every ten seconds. Nothing of the table stays after ``close()``.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        """To ``stream``; None is stderr."""
+    def __init__(self, stream: TextIO | None = None, is_plain: bool = False) -> None:
+        """To ``stream``; None is stderr. ``is_plain``: lines, whatever it is."""
         self._stream = stream or sys.stderr
         self._begin = time.monotonic()
         self._next_look = self._begin
@@ -100,7 +100,7 @@ class Live:
         self._unit_ns = 0.0
         encoding = getattr(self._stream, "encoding", None) or "ascii"
         self._ascii = "utf" not in encoding.lower()
-        self._screen = self._open()
+        self._screen: Any = None if is_plain else self._open()
 
     # ------------------------------------------------------------ what is told
 
@@ -109,7 +109,8 @@ class Live:
         self._doing = text
         if self._screen:
             self._refresh(False)
-        elif time.monotonic() >= self._next_line:
+        elif time.monotonic() >= self._next_line + (LINES_S if self._slots else 0.0):
+            # What is known says more, if it comes in time.
             self._line(text)
 
     def event(self, text: str) -> None:

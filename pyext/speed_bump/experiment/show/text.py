@@ -190,8 +190,8 @@ def bill_text(bill: Bill, slot_ns: float) -> str:
     )
     if bill.alarm:
         return (
-            f"{first}less than the sum of their effects: they used up slack and moved the "
-            "bottleneck"
+            f"{first}less than the sum of their effects: they used up slack and moved "
+            "the bottleneck"
         )
     if bill.late:
         return (
@@ -213,30 +213,48 @@ def is_plain(finding: Finding, shared: str = "") -> bool:
     )
 
 
-def why(finding: Finding, shared: str = "") -> str:
-    """The reason, what else is known, and what would help."""
-    parts = [finding.verdict]
-    if finding.reason:
-        parts[0] += f": {finding.reason}"
+def besides(finding: Finding, shared: str = "") -> list[str]:
+    """What else is known: slack and notes."""
     slack = finding.slack_ns
+    parts = []
     if slack is not None:
         parts.append(
             f"slack {human(slack.value)} a slot "
             f"({human(slack.low)} to {human(slack.high)})"
         )
-    parts += [note for note in finding.notes if note != shared]
+    return parts + [note for note in finding.notes if note != shared]
+
+
+def why(finding: Finding, shared: str = "", is_short: bool = False) -> str:
+    """The reason, what else is known (unless ``is_short``), and what would help."""
+    first = finding.verdict + (f": {finding.reason}" if finding.reason else "")
+    parts = [first, *([] if is_short else besides(finding, shared))]
     text = "; ".join(parts)
     return f"{text}. What helps: {finding.help}" if finding.help else text
 
 
-def reasons(verdict: Verdict, findings: Sequence[Finding]) -> list[tuple[list[str], str]]:
-    """Of rows that are not plain the names and why; those with one reason together."""
+def reasons(verdict: Verdict, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """Of rows that are not plain: which, and why; those with one reason together."""
     shared = shared_note(verdict)
-    found: dict[str, list[str]] = {}
-    for finding in findings:
-        if not is_plain(finding, shared):
-            found.setdefault(why(finding, shared), []).append(finding.name)
-    return [(names, text) for text, names in found.items()]
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for f in findings:
+        if not is_plain(f, shared):
+            groups.setdefault((f.verdict, f.reason, f.help), []).append(f)
+    lines = []
+    for group in groups.values():
+        names = [f.name for f in group]
+        if len(group) == 1:
+            lines.append((short(names[0]), why(group[0], shared)))
+            continue
+        all_of_them = len(group) == len(verdict.findings)
+        subject = f"all {len(names)} functions" if all_of_them else listed(names)
+        lines.append((subject, why(group[0], shared, is_short=True)))
+        more: dict[str, list[str]] = {}
+        for f in group:
+            if text := "; ".join(besides(f, shared)):
+                more.setdefault(text, []).append(f.name)
+        lines += [(listed(names), text) for text, names in more.items()]
+    return lines
 
 
 def remarks(record: Record, verdict: Verdict) -> list[str]:
@@ -245,7 +263,9 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     shared = shared_note(verdict)
     if shared:
         lines.append(f"all numbers: {shared}")
-    lines += [f"warning: {text}" for text in verdict.warnings if text != shared]
+    # What is the reason of a row already.
+    said = {f"no labels: {f.reason}" for f in verdict.findings} | {shared}
+    lines += [f"warning: {text}" for text in verdict.warnings if text not in said]
     lines += filter(None, (bill_text(bill, verdict.slot_ns) for bill in verdict.bills))
     kinds = {
         "parallel": "in parallel: to make one faster gains nothing, both together do",
@@ -278,13 +298,14 @@ def advice(verdict: Verdict) -> str:
         how += f" {shared}" if shared else ""
         if first.headroom is None:
             parts.append(
-                f"Look first at {name} ({how}); its self time was not seen, so what it can "
-                "gain is not known."
+                f"Look first at {name} ({how}); its self time was not seen, so what it "
+                "can gain is not known."
             )
         elif first.headroom.high < LITTLE:
             most = percent_between(first.headroom)
             parts.append(
-                f"Nothing here can gain much: at most {most} of the time, in {name} ({how})."
+                f"Nothing here can gain much: at most {most} of the time, in {name} "
+                f"({how})."
             )
         else:
             most = percent_between(first.headroom)
@@ -381,9 +402,7 @@ def text(
     told = reasons(verdict, found[:max_rows])
     if told:
         parts.append("")
-        parts += [
-            wrapped(f"{listed(names)}: {line}", prose, "    ") for names, line in told
-        ]
+        parts += [wrapped(f"{of}: {line}", prose, "    ") for of, line in told]
     more = remarks(record, verdict)
     if more:
         parts += ["", *(wrapped(line, prose, "    ") for line in more)]
@@ -412,10 +431,7 @@ def markdown(record: Record, verdict: Verdict) -> str:
         "|---|--:|--:|--:|--:|---|",
         *(line([f"`{row[0]}`", *row[1:]]) for row in rows(record, verdict)),
     ]
-    told = [
-        f"{listed([f'`{short(name)}`' for name in names])}: {words}"
-        for names, words in reasons(verdict, ranked(verdict.findings))
-    ]
+    told = [f"{of}: {words}" for of, words in reasons(verdict, ranked(verdict.findings))]
     more = [*told, *remarks(record, verdict)]
     if more:
         parts += ["", *(f"- {words}" for words in more)]

@@ -290,12 +290,34 @@ class Stages:
         cost = mean_dose * BUSY_SHARE
         if cost <= 0:
             return chances
-        cap = 0.9 * self.options.cap
-        used = state.given / max(state.slots, 1)
-        if used > cap:
-            cap *= 0.5
-        factor = min(1.0, cap / cost)
+        factor = min(1.0, 0.95 * self.options.cap / cost)
         return [chance * factor for chance in chances]
+
+    def _drawn(
+        self,
+        draw: np.random.Generator,
+        count: int,
+        arms: list[Arm],
+        chances: list[float],
+        holds: tuple[int, ...],
+        levels: int,
+        state: _State,
+    ) -> tuple[Masks, Levels, list[float]]:
+        """One arm at a time, and no more than keeps the slowdown of the whole run."""
+        room = 0.97 * self.options.cap * (state.slots + count) - state.given
+        costs = np.array(
+            [[self._dose_of(arm, state, k) for k in range(levels)] for arm in arms]
+            + [[0.0] * levels]
+        )
+        for _ in range(10):
+            masks, hold = one_at_a_time(draw, count, chances, holds)
+            # The largest dose has been seen before.
+            level = np.minimum(draw.integers(0, 4, count + 1), levels - 1)[hold]
+            which = np.where(masks > 0, np.log2(np.maximum(masks, 1)).astype(int), -1)
+            if float(costs[which, level].sum()) <= room:
+                return masks, level.astype(np.uint8), chances
+            chances = [0.8 * chance for chance in chances]
+        return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
 
     def _arm(
         self, names: tuple[str, ...], doses: tuple[float, ...], state: _State
@@ -411,8 +433,9 @@ class Stages:
             c * self._dose_of(arm, state) for c, arm in zip(chances, arms, strict=True)
         )
         chances = self._thinned(state, chances, cost)
-        masks, _ = one_at_a_time(self._draw(record), count, chances, HOLDS)
-        levels = np.zeros(count, np.uint8)
+        masks, levels, chances = self._drawn(
+            self._draw(record), count, arms, chances, HOLDS, 1, state
+        )
         self._push(
             Block(
                 "groups", tuple(arms), masks, levels, tuple(chances), HOLDS, True, (dose,)
@@ -526,10 +549,9 @@ class Stages:
             for c, arm in zip(chances, arms, strict=True)
         )
         chances = self._thinned(state, chances, float(cost))
-        masks, hold = one_at_a_time(draw, count, chances, holds)
-        # The largest dose has been seen before.
-        levels = np.minimum(draw.integers(0, 4, count + 1), len(doses) - 1)
-        levels = levels.astype(np.uint8)[hold]
+        masks, levels, chances = self._drawn(
+            draw, count, arms, chances, holds, len(doses), state
+        )
         masks = self._with_coins(draw, masks, len(arms), len(rare))
         if not names:
             stage = "rare"
