@@ -149,7 +149,7 @@ static const struct sb_backend_ops memory_ops = {
 static void memory_init(struct memory *m, struct sb_session *session)
 {
 	*m = (struct memory){ .backend.ops = &memory_ops,
-			      .refuse_offset = UINT64_MAX,
+			      .refuse_offset = UINT64_MAX };
 	m->backend.limits.max_batch = 3;
 	m->backend.limits.max_targets = PLACES;
 	m->backend.limits.max_delay_ns = SB_MAX_DELAY_NS;
