@@ -251,6 +251,8 @@ void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
 	add(&counters->measured_ns, sb_clock_to_ns(now - entry - away + credit), concurrent);
+	if (away)
+		add(&counters->away_ns, sb_clock_to_ns(away), concurrent);
 }
 
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,

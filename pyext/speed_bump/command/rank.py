@@ -218,6 +218,7 @@ def rank(options: argparse.Namespace) -> int:
     failure: RankError | None = None
     with ExitStack() as stack:
         stack.callback(live.close)
+        stack.callback(save.tidy, record)
         stack.enter_context(forwarding_signals())
         stack.enter_context(runner)
         save.check()
@@ -234,7 +235,6 @@ def rank(options: argparse.Namespace) -> int:
         sys.stderr.buffer.write(failure.output)
         say(str(failure))
     if not record.blocks:
-        save.forget()
         if experiment.interrupted:
             return INTERRUPTED
         return failure.status if failure else _nothing(experiment)
@@ -309,9 +309,9 @@ class _Saving:
         """Save it."""
         self._save(record, self._path)
 
-    def forget(self) -> None:
-        """There is nothing to keep."""
-        if self._new and os.path.exists(self._path):
+    def tidy(self, record: Record) -> None:
+        """Leave no file in which nothing is."""
+        if self._new and not record.blocks and os.path.exists(self._path):
             os.unlink(self._path)
 
 

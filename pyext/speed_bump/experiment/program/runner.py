@@ -45,7 +45,8 @@ class Result:
 
     ``processes`` is how many Python processes had the delays in force, ``functions`` what
     was counted in all processes together, ``lost`` how many functions found no room to be
-    counted, ``output`` what the program wrote where it was not shown.
+    counted, ``output`` what the program wrote where it was not shown. Of ``wall_ns`` its
+    first thread waited for a CPU ``wait_ns``.
     """
 
     status: int
@@ -56,6 +57,7 @@ class Result:
     progress: dict[str, int]
     lost: int = 0
     output: bytes = b""
+    wait_ns: int = 0
 
     def of(self, target: Target) -> list[FunctionStatistics]:
         """What was counted of the functions that ``target`` matched."""
@@ -265,6 +267,7 @@ class Runner:
             progress,
             stats.lost,
             output,
+            ended.wait_ns,
         )
 
     def write_targets(self, path: str, python: list[Slowed]) -> None:
