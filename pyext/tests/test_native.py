@@ -42,7 +42,8 @@ def test_the_package_has_it_without_an_import_of_its_own() -> None:
     program = """
 import sys, speed_bump
 assert "speed_bump.native" not in sys.modules
-print(callable(speed_bump.native.probe), speed_bump.native is sys.modules["speed_bump.native"])
+native = speed_bump.native
+print(callable(native.probe), native is sys.modules["speed_bump.native"])
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -400,7 +400,7 @@ def test_help_is_a_command(sbctl: Sbctl) -> None:
 def statics() -> str:
     return os.environ.get(
         "SB_STATICS",
-        str(Path(os.environ["FIXTURE_DIR"], "../../libsb/tests/libsbstatics.so").resolve()),
+        str(Path(os.environ["FIXTURE_DIR"]).parents[1] / "libsb/tests/libsbstatics.so"),
     )
 
 

@@ -466,7 +466,8 @@ def test_run(sbctl: Sbctl, library: str, loop: str) -> None:
     assert (function, count) == ("fixture_second", "10")
     assert int(took) >= 20_000_000
     heading, row = done.stderr.strip().splitlines()
-    assert heading.split() == ["HITS", "DELAYED", "REQUESTED", "MEASURED", "COST", "TARGET"]
+    columns = ["HITS", "DELAYED", "REQUESTED", "MEASURED", "COST", "TARGET"]
+    assert heading.split() == columns
     assert row.split()[:3] == ["10", "10", "20ms"]
     assert row.endswith(f"{library}:fixture_second")
     assert targets(sbctl) == []
@@ -816,7 +817,7 @@ def test_a_replaced_file_is_marked(sbctl: Sbctl, library: str, tmp_path: Path) -
 def statics() -> str:
     return os.environ.get(
         "SB_STATICS",
-        str(Path(os.environ["FIXTURE_DIR"], "../../libsb/tests/libsbstatics.so").resolve()),
+        str(Path(os.environ["FIXTURE_DIR"]).parents[1] / "libsb/tests/libsbstatics.so"),
     )
 
 
@@ -904,11 +905,12 @@ def test_watch_json(sbctl: Sbctl, library: str, loop: str) -> None:
 
 def examples(sbctl: Sbctl) -> list[str]:
     page = Path(__file__).resolve().parents[1] / "sbctl.1"
-    (block,) = re.findall(r"^\.SH EXAMPLES\n\.EX\n(.*?)^\.EE", page.read_text(), re.M | re.S)
+    text = page.read_text()
+    (block,) = re.findall(r"^\.SH EXAMPLES\n\.EX\n(.*?)^\.EE", text, re.M | re.S)
     found = block.replace("\\-", "-").splitlines()
     for command in ("add", "run"):
-        text = sbctl(command, "--help").stdout
-        found += [line.strip() for line in text.partition("\nExample")[2].splitlines()[1:]]
+        text = sbctl(command, "--help").stdout.partition("\nExample")[2]
+        found += [line.strip() for line in text.splitlines()[1:]]
     return [line for line in found if line]
 
 
