@@ -1176,7 +1176,7 @@ static void many_segments(void **state)
 	double few = time_to_open(2), many = time_to_open(60000);
 
 	(void)state;
-	if (many > 200 * (few + 1000))
+	if (many > 25 * (few + 1000))
 		fail_msg("%.0f us with 60,000 segments, %.0f with 2", many, few);
 }
 
