@@ -215,6 +215,13 @@ class Runner:
             table.close()
             self.remove(stem)
 
+    def borrow(self, other: Runner) -> None:
+        """Use the directory and the input of another, which goes on to own them."""
+        self.directory = other.directory
+        self._input = other._input
+        # Its files are told apart by their numbers.
+        self._runs = 1_000_000
+
     def next_stem(self) -> str:
         """Where the next run has its files: a path that ends in its number."""
         self._runs += 1
