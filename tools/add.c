@@ -33,9 +33,9 @@ static void print_help(void)
 	     "\n"
 	     "PATH is a path or the name of a library or program. SYMBOL is a symbol, a "
 	     "glob, a\n"
-	     "demangled C++ or Rust name, SYMBOL+0x10, or @0xOFFSET. All matches are "
-	     "added at\n"
-	     "once, or none. DELAY is a number with a unit (500, 10us, 1.5ms; at most "
+	     "demangled C++ or Rust name, SYMBOL+0x10, @0xOFFSET, FILE.c:FUNCTION, or\n"
+	     "PROVIDER:NAME (a static probe). All matches are added at once, or none.\n"
+	     "DELAY is a number with a unit (500, 10us, 1.5ms; at most "
 	     "10s);\n"
 	     "without it the default delay of the module is taken.\n"
 	     "\n"
@@ -47,6 +47,9 @@ static void print_help(void)
 	     "      --start=TIME   delay only from this long after now\n"
 	     "      --duration=TIME  and for this long\n"
 	     "      --off          count calls, do not delay\n"
+	     "      --unsafe       take SYMBOL+0x10 and @0xOFFSET where no instruction "
+	     "begins, too;\n"
+	     "                     programs that come by there crash\n"
 	     "  -f, --file=FILE    targets from a file, one a line; '-' is standard "
 	     "input\n"
 	     "  -j, --json         print what was added as JSON\n"
@@ -54,7 +57,7 @@ static void print_help(void)
 	     "\n"
 	     "Examples:\n"
 	     "  sbctl add libc.so.6:malloc 10us --pid=$$\n"
-	     "  sbctl add '/usr/lib/libpython3.11.so:PyObject_*' 500 --every=100");
+	     "  sbctl add 'libc.so.6:pthread_mutex_*' 500 --every=100");
 }
 
 static int set_scope(struct config *config, enum sb_scope scope, const char *text)
@@ -99,6 +102,9 @@ static int parse_option(struct config *config, int c, char **argv)
 	case 'o':
 		config->options.flags |= SB_TARGET_DISABLED;
 		return 0;
+	case 'u':
+		config->options.flags |= SB_TARGET_UNSAFE;
+		return 0;
 	case 'f':
 		config->files[config->file_count++] = optarg;
 		return 0;
@@ -120,6 +126,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 		{ "start", required_argument, NULL, 's' },
 		{ "duration", required_argument, NULL, 'd' },
 		{ "off", no_argument, NULL, 'o' },
+		{ "unsafe", no_argument, NULL, 'u' },
 		{ "file", required_argument, NULL, 'f' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
@@ -181,7 +188,7 @@ static int print_added(struct sb_session *session, const struct config *config,
 	if (config->json) {
 		json_begin(&json, stdout);
 		json_open_object(&json, NULL);
-		report_json(&json, list, &added);
+		report_json(&json, list, &added, NULL);
 		json_close_object(&json);
 		json_end(&json);
 	} else {

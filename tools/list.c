@@ -10,7 +10,7 @@
 
 struct config {
 	unsigned int which;
-	bool json;
+	bool json, verbose;
 };
 
 static void print_help(void)
@@ -19,11 +19,18 @@ static void print_help(void)
 	     "\n"
 	     "List the targets and what they did: how often the function was called "
 	     "inside the\n"
-	     "scope (HITS), how often it was delayed, and the time that was added.\n"
+	     "scope (HITS), how often it was delayed, and the time that was added. A target "
+	     "whose\n"
+	     "file was replaced or is gone is marked so.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -P, --persistent  leave out the targets of sessions, such as those of "
 	     "'sbctl run'\n"
+	     "  -v, --verbose     what a call costs for the breakpoint alone, too, measured "
+	     "now: the\n"
+	     "                    kernel works the instruction there out (emulated) or "
+	     "single-steps\n"
+	     "                    it (stepped)\n"
 	     "  -j, --json        print JSON, with every counter\n"
 	     "  -h, --help        print this help and exit");
 }
@@ -32,6 +39,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 {
 	static const struct option options[] = {
 		{ "persistent", no_argument, NULL, 'P' },
+		{ "verbose", no_argument, NULL, 'v' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
@@ -39,10 +47,13 @@ static int parse_config(int argc, char **argv, struct config *config)
 	int c;
 
 	config->which = LIST_ALL;
-	while ((c = getopt_long(argc, argv, ":Pjh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":Pvjh", options, NULL)) != -1) {
 		switch (c) {
 		case 'P':
 			config->which = SB_LIST_PERSISTENT;
+			break;
+		case 'v':
+			config->verbose = true;
 			break;
 		case 'j':
 			config->json = true;
@@ -59,14 +70,15 @@ static int parse_config(int argc, char **argv, struct config *config)
 	return GO_ON;
 }
 
-static void print_json(const struct sb_target_list *list, bool enabled)
+static void print_json(const struct sb_target_list *list, const struct hits *hits,
+		       bool enabled)
 {
 	struct json json;
 
 	json_begin(&json, stdout);
 	json_open_object(&json, NULL);
 	json_bool(&json, "enabled", enabled);
-	report_json(&json, list, NULL);
+	report_json(&json, list, NULL, hits);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -74,6 +86,7 @@ static void print_json(const struct sb_target_list *list, bool enabled)
 int list_main(int argc, char **argv)
 {
 	struct config config = { 0 };
+	struct hits measured = { 0 }, *hits = NULL;
 	struct sb_target_list *list = NULL;
 	struct sb_status *status = NULL;
 	struct sb_session *session;
@@ -85,18 +98,23 @@ int list_main(int argc, char **argv)
 	err = new_error();
 	session = backend_open(err);
 	if (session)
-		list = sb_session_list(session, config.which, NULL, err);
+		list = sb_session_list(session, config.which | SB_LIST_FILES, NULL, err);
 	if (list)
 		status = sb_session_status(session, err);
+	if (status && config.verbose) {
+		hits = &measured;
+		hits_measure(hits, session, list);
+	}
 	if (!status)
 		ret = fail_with(err);
 	else if (config.json)
-		print_json(list, sb_status_enabled(status));
+		print_json(list, hits, sb_status_enabled(status));
 	else if (sb_target_list_count(list))
-		report_targets(stdout, list, NULL, sb_status_enabled(status));
+		report_targets(stdout, list, NULL, hits, sb_status_enabled(status));
 	else
 		puts("no targets");
 	ret = status ? EXIT_SUCCESS : ret;
+	hits_free(&measured);
 	sb_status_free(status);
 	sb_target_list_free(list);
 	sb_session_close(session);

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "message.h"
 #include "report.h"
 #include "table.h"
 
@@ -52,13 +57,94 @@ static void scope_cell(struct table *table, const struct sb_target_list *list, s
 		table_text(table, "%s (gone)", scope_name(scope));
 }
 
-void report_targets(FILE *out, const struct sb_target_list *list,
-		    const struct selection *only, bool enabled)
+/* -------------------------------------------------------------------- hits */
+
+/* The file of a target: what its label has before a ':' and is one. The caller closes. */
+static struct sb_elf *file_of(const char *label)
 {
-	static const char *const columns[] = { ">ID",	 ">DELAY", ">EVERY", "SCOPE",
-					       "STATE",	 "OWNER",  ">HITS",  ">DELAYED",
-					       ">ADDED", "TARGET", NULL };
-	struct table *table = table_new(columns);
+	char *path = strdup(label);
+	struct sb_elf *elf = NULL;
+	char *colon;
+
+	while (path && !elf && (colon = strrchr(path, ':'))) {
+		*colon = '\0';
+		elf = *path == '/' ? sb_elf_open(path, NULL) : NULL;
+	}
+	free(path);
+	return elf;
+}
+
+static bool is_in(const struct sb_elf *elf, const char *label)
+{
+	size_t length = elf ? strlen(sb_elf_path(elf)) : 0;
+
+	return elf && !strncmp(label, sb_elf_path(elf), length) && label[length] == ':';
+}
+
+void hits_measure(struct hits *hits, struct sb_session *session,
+		  const struct sb_target_list *list)
+{
+	size_t count = sb_target_list_count(list);
+	struct sb_elf *elf = NULL;
+
+	hits->hit = calloc(count + 1, sizeof(*hits->hit));
+	if (!hits->hit)
+		exit(fail("out of memory"));
+	for (size_t i = 0; i < count; i++) {
+		const char *label = sb_target_list_label(list, i);
+		enum sb_file_state state = sb_target_list_file(list, i);
+
+		if (state != SB_FILE_SAME && state != SB_FILE_UNKNOWN)
+			continue;
+		/* Those of one file mostly follow each other. */
+		if (!is_in(elf, label)) {
+			sb_elf_close(elf);
+			elf = file_of(label);
+		}
+		if (!elf)
+			continue;
+		hits->hit[i].kind = sb_elf_hit_kind(elf, sb_target_list_offset(list, i));
+		hits->hit[i].cost_ns =
+			sb_session_hit_cost_ns(session, hits->hit[i].kind, NULL);
+	}
+	sb_elf_close(elf);
+}
+
+void hits_free(struct hits *hits)
+{
+	free(hits->hit);
+}
+
+static void hit_cells(struct table *table, const struct hits *hits, size_t i)
+{
+	table_text(table, "%s", hits->hit[i].kind ? hit_name(hits->hit[i].kind) : "-");
+	if (hits->hit[i].cost_ns)
+		table_duration(table, hits->hit[i].cost_ns);
+	else
+		table_text(table, "-");
+}
+
+/* ------------------------------------------------------------------- tables */
+
+static void state_cell(struct table *table, bool on, enum sb_file_state file)
+{
+	table_text(table, "%s%s", on ? "on" : "off",
+		   file == SB_FILE_REPLACED ? ", replaced" :
+		   file == SB_FILE_GONE	    ? ", gone" :
+					      "");
+}
+
+void report_targets(FILE *out, const struct sb_target_list *list,
+		    const struct selection *only, const struct hits *hits, bool enabled)
+{
+	static const char *const plain[] = { ">ID",    ">DELAY", ">EVERY", "SCOPE",
+					     "STATE",  "OWNER",	 ">HITS",  ">DELAYED",
+					     ">ADDED", "TARGET", NULL };
+	static const char *const verbose[] = { ">ID",	  ">DELAY", ">EVERY", "SCOPE",
+					       "STATE",	  "OWNER",  "HIT",    ">COST",
+					       ">HITS",	  ">DELAYED", ">ADDED", "TARGET",
+					       NULL };
+	struct table *table = table_new(hits ? verbose : plain);
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
 		uint64_t id = sb_target_list_id(list, i);
@@ -72,8 +158,10 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 		table_duration(table, sb_target_list_delay_ns(list, i));
 		table_text(table, "%" PRIu32, sb_target_list_every(list, i));
 		scope_cell(table, list, i);
-		table_text(table, "%s", on ? "on" : "off");
+		state_cell(table, on, sb_target_list_file(list, i));
 		table_text(table, "%s", owner_name(sb_target_list_owner(list, i)));
+		if (hits)
+			hit_cells(table, hits, i);
 		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_HITS));
 		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_DELAYED));
 		table_duration(table,
@@ -84,27 +172,62 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 	table_free(table);
 }
 
-void report_statistics(FILE *out, const struct sb_target_list *list)
+void report_statistics(FILE *out, const struct sb_target_list *list,
+		       const struct hits *hits)
 {
 	static const char *const columns[] = { ">HITS",	    ">DELAYED", ">REQUESTED",
-					       ">MEASURED", "TARGET",	NULL };
+					       ">MEASURED", ">COST",	"TARGET",
+					       NULL };
 	struct table *table = table_new(columns);
+	uint64_t dear = 0;
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
-		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_HITS));
+		uint64_t cost = hits->hit[i].cost_ns;
+		uint64_t calls = sb_target_list_counter(list, i, SB_COUNTER_HITS);
+
+		table_count(table, calls);
 		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_DELAYED));
 		table_duration(table,
 			       sb_target_list_counter(list, i, SB_COUNTER_REQUESTED_NS));
 		table_duration(table,
 			       sb_target_list_counter(list, i, SB_COUNTER_MEASURED_NS));
+		if (cost)
+			table_duration(table, cost * calls);
+		else
+			table_text(table, "-");
 		table_text(table, "%s", sb_target_list_label(list, i));
+		if (calls && cost > sb_target_list_delay_ns(list, i) && cost > dear)
+			dear = cost;
 	}
 	table_print(table, out);
+	if (dear) {
+		char text[32];
+
+		fprintf(out,
+			"\nEach call of a target takes up to %s for the breakpoint alone (COST "
+			"is the sum),\nmore than the delay: less than that can't be had.\n",
+			short_duration(dear, text));
+	}
 	table_free(table);
 }
 
+static const char *file_name(enum sb_file_state state)
+{
+	switch (state) {
+	case SB_FILE_SAME:
+		return "same";
+	case SB_FILE_REPLACED:
+		return "replaced";
+	case SB_FILE_GONE:
+		return "gone";
+	case SB_FILE_UNKNOWN:
+		break;
+	}
+	return NULL;
+}
+
 void report_json(struct json *json, const struct sb_target_list *list,
-		 const struct selection *only)
+		 const struct selection *only, const struct hits *hits)
 {
 	json_open_array(json, "targets");
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
@@ -126,6 +249,14 @@ void report_json(struct json *json, const struct sb_target_list *list,
 			json_string(json, "pid", NULL);
 		json_bool(json, "enabled", sb_target_list_enabled(list, i));
 		json_string(json, "owner", owner_name(sb_target_list_owner(list, i)));
+		if (sb_target_list_file(list, i))
+			json_string(json, "file", file_name(sb_target_list_file(list, i)));
+		if (hits) {
+			json_string(json, "hit",
+				    hits->hit[i].kind ? hit_name(hits->hit[i].kind) :
+							NULL);
+			json_number(json, "hit_cost_ns", hits->hit[i].cost_ns);
+		}
 		for (size_t k = 0; k < sizeof(counters) / sizeof(counters[0]); k++)
 			json_number(json, counters[k].name,
 				    sb_target_list_counter(list, i, counters[k].counter));

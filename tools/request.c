@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <stdio.h>
@@ -111,10 +112,33 @@ int request_file(struct request *request, const char *path, struct sb_error *err
 	return ret;
 }
 
+/* What the name of an IFUNC stands for on this CPU, as a target; "" where it is not known. */
+static void choice_of(const char *label, char *buf, size_t size)
+{
+	const char *symbol = strrchr(label, ':'), *name = NULL;
+	char *path = strndup(label, (size_t)(symbol - label));
+	struct sb_elf *elf = path ? sb_elf_open(path, NULL) : NULL;
+	uint64_t offset;
+
+	buf[0] = '\0';
+	if (elf && !sb_elf_ifunc_choice(elf, symbol + 1, &offset)) {
+		for (size_t i = 0; i < sb_elf_symbol_count(elf) && !name; i++)
+			if (sb_symbol_offset(sb_elf_symbol(elf, i)) == offset)
+				name = sb_symbol_name(sb_elf_symbol(elf, i));
+		if (name)
+			snprintf(buf, size, "%s:%s", path, name);
+		else
+			snprintf(buf, size, "%s:@0x%" PRIx64, path, offset);
+	}
+	sb_elf_close(elf);
+	free(path);
+}
+
 void request_notes(const struct request *request)
 {
 	const char *label = NULL;
 	size_t choosers = 0;
+	char choice[4500];
 
 	if (request->passed_over)
 		note("%zu Python %s passed over, sbctl delays native functions only",
@@ -126,12 +150,15 @@ void request_notes(const struct request *request)
 		if (!choosers++)
 			label = sb_batch_label(request->batch, i);
 	}
+	if (!choosers)
+		return;
 	/* The name of an IFUNC looks like the function that it chooses. */
-	if (choosers)
-		note("%s%s: the code there only chooses a function, once a process "
-		     "(IFUNC); "
-		     "'sbctl symbols' shows those that it chooses from",
-		     label, choosers > 1 ? " and others" : "");
+	choice_of(label, choice, sizeof(choice));
+	note("%s%s: the code there only chooses a function, once a process (IFUNC); %s%s",
+	     label, choosers > 1 ? " and others" : "",
+	     choice[0] ? "what it chooses on this CPU is " :
+			 "'sbctl symbols' shows those that it chooses from",
+	     choice);
 }
 
 bool is_target(const char *argument)

@@ -30,7 +30,7 @@ struct config {
 	bool has_delay;
 	uint64_t delay_ns;
 	const char *output;
-	bool json, quiet;
+	bool json, quiet, unsafe;
 };
 
 static void print_help(void)
@@ -52,13 +52,16 @@ static void print_help(void)
 	     "delay)\n"
 	     "  -T, --targets=FILE  targets from a file, one a line; '-' is standard "
 	     "input\n"
+	     "      --unsafe        take targets where no instruction begins, too; the "
+	     "command\n"
+	     "                      crashes if it comes by there\n"
 	     "  -o, --output=FILE   put the statistics there\n"
 	     "  -j, --json          as JSON\n"
 	     "  -q, --quiet         no statistics\n"
 	     "  -h, --help          print this help and exit\n"
 	     "\n"
 	     "Example:\n"
-	     "  sbctl run -d 10us libc.so.6:malloc -- python3 app.py");
+	     "  sbctl run -d 10us libc.so.6:malloc -- ls -l /");
 }
 
 static int parse_option(struct config *config, int c, char **argv)
@@ -79,6 +82,9 @@ static int parse_option(struct config *config, int c, char **argv)
 	case 'q':
 		config->quiet = true;
 		return 0;
+	case 'u':
+		config->unsafe = true;
+		return 0;
 	default:
 		return bad_option("run", argv, c);
 	}
@@ -92,6 +98,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 		{ "output", required_argument, NULL, 'o' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "quiet", no_argument, NULL, 'q' },
+		{ "unsafe", no_argument, NULL, 'u' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -280,7 +287,8 @@ static int exit_status(int status)
 }
 
 static void print_json(FILE *out, const struct config *config,
-		       const struct sb_target_list *list, int status, uint64_t elapsed_ns)
+		       const struct sb_target_list *list, const struct hits *hits,
+		       int status, uint64_t elapsed_ns)
 {
 	struct json json;
 
@@ -292,7 +300,7 @@ static void print_json(FILE *out, const struct config *config,
 	json_close_array(&json);
 	json_number(&json, "exit_status", exit_status(status));
 	json_number(&json, "elapsed_ns", elapsed_ns);
-	report_json(&json, list, NULL);
+	report_json(&json, list, NULL, hits);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -311,15 +319,18 @@ static int print_statistics(FILE *out, const struct config *config,
 {
 	struct sb_target_list *list =
 		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	struct hits hits;
 
 	if (!list)
 		return fail_with(err);
+	hits_measure(&hits, session, list);
 	if (config->json) {
-		print_json(out, config, list, status, elapsed_ns);
+		print_json(out, config, list, &hits, status, elapsed_ns);
 	} else {
 		fputs(out == stderr ? "\n" : "", out);
-		report_statistics(out, list);
+		report_statistics(out, list, &hits);
 	}
+	hits_free(&hits);
 	if (!any_hit(list))
 		note("no target was hit: does the command use this very file, and call "
 		     "the "
@@ -372,7 +383,8 @@ static int add_targets(const struct config *config, struct sb_session *session, 
 			     .delay_ns = config->delay_ns,
 			     .scope = SB_SCOPE_TREE,
 			     .scope_id = pid,
-			     .flags = config->has_delay ? 0 : SB_TARGET_DEFAULT_DELAY },
+			     .flags = (config->has_delay ? 0 : SB_TARGET_DEFAULT_DELAY) |
+				      (config->unsafe ? SB_TARGET_UNSAFE : 0) },
 	};
 	int ret = request.batch ? 0 : fail("out of memory");
 

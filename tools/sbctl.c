@@ -10,6 +10,8 @@
 #include "message.h"
 #include "sbctl.h"
 
+static int help_main(int argc, char **argv);
+
 static const struct command commands[] = {
 	{ "add", "add persistent targets", add_main },
 	{ "remove", "remove them", remove_main },
@@ -26,6 +28,7 @@ static const struct command commands[] = {
 	{ "load", "load the module", load_main },
 	{ "unload", "unload it", unload_main },
 	{ "doctor", "say what serves, or why nothing can", doctor_main },
+	{ "help", "print this help, or that of a command", help_main },
 };
 
 static void print_help(void)
@@ -87,6 +90,42 @@ static int run_command(int argc, char **argv)
 		return commands[i].main(argc, argv);
 	}
 	return usage_error("", "there is no command '%s'", argv[0]);
+}
+
+static void print_help_help(void)
+{
+	puts("Usage: sbctl help [COMMAND]\n"
+	     "\n"
+	     "Print the help of sbctl, or that of a command.\n"
+	     "\n"
+	     "Options:\n"
+	     "  -h, --help  print this help and exit");
+}
+
+/* "sbctl help COMMAND" is "sbctl COMMAND --help". */
+static int help_main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	char help[] = "--help", *words[] = { NULL, help, NULL };
+	int c;
+
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (c != 'h')
+			return bad_option("help", argv, c);
+		print_help_help();
+		return EXIT_SUCCESS;
+	}
+	if (optind + 1 < argc)
+		return too_many_arguments("help", argv[optind + 1]);
+	if (optind == argc) {
+		print_help();
+		return EXIT_SUCCESS;
+	}
+	words[0] = argv[optind];
+	return run_command(2, words);
 }
 
 int main(int argc, char **argv)

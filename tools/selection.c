@@ -67,9 +67,10 @@ static int compare_offsets(const void *a, const void *b)
 static long select_places(struct sb_session *session, const struct sb_spec *spec,
 			  pid_t pid, struct selection *selection, struct sb_error *err)
 {
-	struct sb_elf *elf = sb_elf_open(sb_spec_left(spec), err);
-	struct sb_places *places =
-		elf ? sb_elf_find(elf, sb_spec_right(spec), err) : NULL;
+	char *symbol = NULL;
+	struct sb_elf *elf = sb_spec_open(spec, &symbol, err);
+	/* What is there is there, even in the middle of an instruction. */
+	struct sb_places *places = elf ? sb_elf_find_unsafe(elf, symbol, err) : NULL;
 	struct sb_target_list *list =
 		places ? sb_session_list(session, SB_LIST_PERSISTENT, elf, err) : NULL;
 	uint64_t *offsets =
@@ -92,31 +93,49 @@ static long select_places(struct sb_session *session, const struct sb_spec *spec
 		found++;
 	}
 	free(offsets);
+	free(symbol);
 	sb_target_list_free(list);
 	sb_places_free(places);
 	sb_elf_close(elf);
 	return found;
 }
 
-/* By label: the file was replaced or deleted, or its symbols are gone. */
-static long select_labels(struct sb_session *session, const struct sb_spec *spec,
-			  pid_t pid, struct selection *selection)
+static bool has_label(const char *label, const char *path, const char *symbol)
 {
-	struct sb_target_list *list =
-		sb_session_list(session, SB_LIST_PERSISTENT, NULL, NULL);
-	size_t left = strlen(sb_spec_left(spec));
+	size_t length = strlen(path);
+
+	return !strncmp(label, path, length) && label[length] == ':' &&
+	       sb_glob_match(symbol, label + length + 1);
+}
+
+/*
+ * By label: the file was replaced or deleted, or its symbols are gone. With @is_replaced
+ * only those whose file has no longer its name: the others were found by their place.
+ */
+static long select_labels(struct sb_session *session, const struct sb_spec *spec,
+			  pid_t pid, bool is_replaced, struct selection *selection)
+{
+	struct sb_target_list *list = sb_session_list(
+		session, SB_LIST_PERSISTENT | SB_LIST_FILES, NULL, NULL);
+	char *symbol = NULL;
+	struct sb_elf *elf = sb_spec_open(spec, &symbol, NULL);
 	long found = 0;
 
 	for (size_t i = 0; list && i < sb_target_list_count(list); i++) {
 		const char *label = sb_target_list_label(list, i);
+		enum sb_file_state file = sb_target_list_file(list, i);
 
-		if (!has_pid(list, i, pid) || strncmp(label, sb_spec_left(spec), left) ||
-		    label[left] != ':' ||
-		    !sb_glob_match(sb_spec_right(spec), label + left + 1))
+		if (!has_pid(list, i, pid) ||
+		    (is_replaced && file != SB_FILE_REPLACED && file != SB_FILE_GONE))
+			continue;
+		if (!has_label(label, sb_spec_left(spec), sb_spec_right(spec)) &&
+		    !(elf && has_label(label, sb_elf_path(elf), symbol)))
 			continue;
 		selection_add(selection, sb_target_list_id(list, i));
 		found++;
 	}
+	sb_elf_close(elf);
+	free(symbol);
 	sb_target_list_free(list);
 	return found;
 }
@@ -137,7 +156,8 @@ int select_targets(struct sb_session *session, const char *text, pid_t pid,
 		pid = sb_spec_pid(spec);
 	if (!ret) {
 		found = select_places(session, spec, pid, selection, err);
-		if (found <= 0 && !select_labels(session, spec, pid, selection)) {
+		if (!select_labels(session, spec, pid, found > 0, selection) &&
+		    found <= 0) {
 			if (found < 0)
 				ret = fail_with(err);
 			else if (pid)

@@ -7,13 +7,14 @@
 
 #include "json.h"
 #include "message.h"
+#include "report.h"
 #include "sbctl.h"
 #include "table.h"
 
 struct config {
 	const char *path;
 	const char *glob;
-	bool verbose, json;
+	bool verbose, json, usdt;
 };
 
 static void print_help(void)
@@ -27,10 +28,17 @@ static void print_help(void)
 	     "module is needed.\n"
 	     "\n"
 	     "Options:\n"
-	     "  -v, --verbose  offset, size, kind, version and demangled name too, and how "
-	     "far behind\n"
-	     "                 its entry the breakpoint goes where that is the same and "
-	     "cheaper\n"
+	     "  -u, --usdt     list its static probes instead, PROVIDER:NAME; GLOB matches "
+	     "that\n"
+	     "  -v, --verbose  offset, size, kind, version, file and demangled name too, how "
+	     "far\n"
+	     "                 behind its entry the breakpoint goes where that is the same "
+	     "and\n"
+	     "                 cheaper, and what the kernel does with the instruction there "
+	     "at\n"
+	     "                 each call: 'emulated', or 'stepped', which is dear ('sbctl "
+	     "list -v'\n"
+	     "                 measures both)\n"
 	     "  -j, --json     print JSON\n"
 	     "  -h, --help     print this help and exit");
 }
@@ -38,6 +46,7 @@ static void print_help(void)
 static int parse_config(int argc, char **argv, struct config *config)
 {
 	static const struct option options[] = {
+		{ "usdt", no_argument, NULL, 'u' },
 		{ "verbose", no_argument, NULL, 'v' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
@@ -45,8 +54,11 @@ static int parse_config(int argc, char **argv, struct config *config)
 	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, ":vjh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":uvjh", options, NULL)) != -1) {
 		switch (c) {
+		case 'u':
+			config->usdt = true;
+			break;
 		case 'v':
 			config->verbose = true;
 			break;
@@ -73,6 +85,11 @@ static bool matches(const struct sb_symbol *symbol, const char *glob)
 {
 	return sb_glob_match(glob, sb_symbol_name(symbol)) ||
 	       sb_glob_match(glob, sb_symbol_demangled(symbol));
+}
+
+const char *hit_name(enum sb_hit_kind kind)
+{
+	return kind == SB_HIT_EMULATED ? "emulated" : "stepped";
 }
 
 static const char *kind_name(const struct sb_symbol *symbol)
@@ -108,9 +125,12 @@ static void add_row(struct table *table, struct sb_elf *elf,
 
 	table_text(table, "0x%" PRIx64, sb_symbol_offset(symbol));
 	table_text(table, shift ? "+0x%" PRIx64 : "-", shift);
+	table_text(table, "%s",
+		   hit_name(sb_elf_hit_kind(elf, sb_symbol_offset(symbol) + shift)));
 	table_text(table, "%" PRIu64, sb_symbol_size(symbol));
 	table_text(table, "%s", kind_name(symbol));
 	table_text(table, "%s", version ? version : "-");
+	table_text(table, "%s", sb_symbol_file(symbol) ? sb_symbol_file(symbol) : "-");
 	table_text(table, "%s", sb_symbol_name(symbol));
 	table_text(table, "%s", sb_symbol_demangled(symbol));
 }
@@ -122,10 +142,14 @@ static void add_json(struct json *json, struct sb_elf *elf,
 	json_string(json, "name", sb_symbol_name(symbol));
 	json_string(json, "version", sb_symbol_version(symbol));
 	json_string(json, "demangled", sb_symbol_demangled(symbol));
+	json_string(json, "file", sb_symbol_file(symbol));
 	json_string(json, "kind", kind_name(symbol));
 	json_number(json, "offset", sb_symbol_offset(symbol));
 	json_number(json, "probe_offset",
 		    sb_symbol_offset(symbol) + shift_of(elf, symbol));
+	json_string(json, "hit",
+		    hit_name(sb_elf_hit_kind(elf, sb_symbol_offset(symbol) +
+							  shift_of(elf, symbol))));
 	json_number(json, "size", sb_symbol_size(symbol));
 	json_close_object(json);
 }
@@ -133,8 +157,8 @@ static void add_json(struct json *json, struct sb_elf *elf,
 /* Returns the number of symbols printed. */
 static size_t print_symbols(struct sb_elf *elf, const struct config *config)
 {
-	static const char *const columns[] = { ">OFFSET", ">PROBE", ">SIZE",	"KIND",
-					       "VERSION", "NAME",   "DEMANGLED", NULL };
+	static const char *const columns[] = { ">OFFSET", ">PROBE", "HIT", ">SIZE", "KIND",
+					       "VERSION", "FILE",   "NAME",  "DEMANGLED", NULL };
 	struct table *table = table_new(columns);
 	struct json json;
 	size_t count = 0;
@@ -170,6 +194,81 @@ static size_t print_symbols(struct sb_elf *elf, const struct config *config)
 	return count;
 }
 
+/* ----------------------------------------------------------- static probes */
+
+static void usdt_row(struct table *table, const struct sb_usdt *usdt)
+{
+	uint64_t semaphore = sb_usdt_semaphore(usdt);
+
+	table_text(table, "0x%" PRIx64, sb_usdt_offset(usdt));
+	table_text(table, semaphore ? "0x%" PRIx64 : "-", semaphore);
+	table_text(table, "%s:%s", sb_usdt_provider(usdt), sb_usdt_name(usdt));
+	table_text(table, "%s", sb_usdt_arguments(usdt));
+}
+
+static void usdt_json(struct json *json, const struct sb_usdt *usdt)
+{
+	json_open_object(json, NULL);
+	json_string(json, "provider", sb_usdt_provider(usdt));
+	json_string(json, "name", sb_usdt_name(usdt));
+	json_string(json, "arguments", sb_usdt_arguments(usdt));
+	json_number(json, "offset", sb_usdt_offset(usdt));
+	json_number(json, "semaphore", sb_usdt_semaphore(usdt));
+	json_close_object(json);
+}
+
+static bool usdt_matches(const struct sb_usdt *usdt, const char *glob)
+{
+	char *name;
+	bool hit;
+
+	if (asprintf(&name, "%s:%s", sb_usdt_provider(usdt), sb_usdt_name(usdt)) < 0)
+		return false;
+	hit = sb_glob_match(glob, name);
+	free(name);
+	return hit;
+}
+
+/* Returns the number of probes printed; a name may have several places. */
+static size_t print_usdt(struct sb_elf *elf, const struct config *config)
+{
+	static const char *const columns[] = { ">OFFSET", ">SEMAPHORE", "NAME",
+					       "ARGUMENTS", NULL };
+	struct table *table = table_new(columns);
+	struct json json;
+	size_t count = 0;
+
+	json_begin(&json, stdout);
+	if (config->json) {
+		json_open_object(&json, NULL);
+		json_string(&json, "path", sb_elf_path(elf));
+		json_string(&json, "build_id", sb_elf_build_id(elf));
+		json_open_array(&json, "usdt");
+	}
+	for (size_t i = 0; i < sb_elf_usdt_count(elf); i++) {
+		const struct sb_usdt *usdt = sb_elf_usdt(elf, i);
+
+		if (!usdt_matches(usdt, config->glob))
+			continue;
+		count++;
+		if (config->json)
+			usdt_json(&json, usdt);
+		else if (config->verbose)
+			usdt_row(table, usdt);
+		else
+			printf("%s:%s\n", sb_usdt_provider(usdt), sb_usdt_name(usdt));
+	}
+	if (config->json) {
+		json_close_array(&json);
+		json_close_object(&json);
+		json_end(&json);
+	} else if (config->verbose && count) {
+		table_print(table, stdout);
+	}
+	table_free(table);
+	return count;
+}
+
 int symbols_main(int argc, char **argv)
 {
 	struct config config = { 0 };
@@ -183,8 +282,14 @@ int symbols_main(int argc, char **argv)
 	elf = sb_elf_open(config.path, err);
 	if (!elf)
 		ret = fail_with(err);
-	else if (print_symbols(elf, &config))
+	else if (config.usdt ? print_usdt(elf, &config) : print_symbols(elf, &config))
 		ret = EXIT_SUCCESS;
+	else if (config.usdt && sb_elf_usdt_count(elf))
+		ret = fail("%s: no static probe matches '%s'", sb_elf_path(elf), config.glob);
+	else if (config.usdt)
+		ret = fail("%s: it has no static probes (USDT): they are built in by "
+			   "<sys/sdt.h>",
+			   sb_elf_path(elf));
 	else if (sb_elf_symbol_count(elf))
 		ret = fail("%s: no function matches '%s'", sb_elf_path(elf), config.glob);
 	else

@@ -14,12 +14,15 @@ struct config {
 	char **targets;
 	int target_count;
 	uint64_t delay_ns;
+	uint32_t every; /* 0: as it is */
+	bool has_delay;
 	pid_t pid;
 };
 
 static void print_help(void)
 {
 	puts("Usage: sbctl update [OPTION]... PATH:SYMBOL... DELAY\n"
+	     "       sbctl update [OPTION]... --every=N PATH:SYMBOL... [DELAY]\n"
 	     "\n"
 	     "Change the delay of persistent targets, all that are named or none. SYMBOL "
 	     "may be a\n"
@@ -27,21 +30,23 @@ static void print_help(void)
 	     "stays.\n"
 	     "\n"
 	     "Options:\n"
-	     "  -p, --pid=N  only the target of process N\n"
-	     "  -h, --help   print this help and exit");
+	     "  -p, --pid=N    only the target of process N\n"
+	     "  -e, --every=N  delay every Nth call from now on\n"
+	     "  -h, --help     print this help and exit");
 }
 
 static int parse_config(int argc, char **argv, struct config *config)
 {
 	static const struct option options[] = {
 		{ "pid", required_argument, NULL, 'p' },
+		{ "every", required_argument, NULL, 'e' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	unsigned long number;
 	int c, ret;
 
-	while ((c = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":p:e:h", options, NULL)) != -1) {
 		switch (c) {
 		case 'p':
 			ret = parse_number("update", "a process id", optarg, INT_MAX,
@@ -49,6 +54,13 @@ static int parse_config(int argc, char **argv, struct config *config)
 			if (ret)
 				return ret;
 			config->pid = number;
+			break;
+		case 'e':
+			ret = parse_number("update", "a number of calls", optarg,
+					   UINT_MAX, &number);
+			if (ret)
+				return ret;
+			config->every = number;
 			break;
 		case 'h':
 			print_help();
@@ -58,10 +70,12 @@ static int parse_config(int argc, char **argv, struct config *config)
 		}
 	}
 	config->targets = argv + optind;
-	config->target_count = argc - optind - 1;
-	if (config->target_count < 0)
+	config->target_count = argc - optind;
+	if (!config->target_count)
 		return usage_error("update", "no target is named");
-	if (is_target(argv[argc - 1]))
+	config->has_delay = !is_target(argv[argc - 1]);
+	config->target_count -= config->has_delay;
+	if (!config->has_delay && !config->every)
 		return usage_error("update", "the new delay is missing");
 	if (!config->target_count)
 		return usage_error("update", "no target is named");
@@ -69,27 +83,46 @@ static int parse_config(int argc, char **argv, struct config *config)
 		if (!is_target(config->targets[i]))
 			return usage_error("update", "'%s' is not PATH:SYMBOL",
 					   config->targets[i]);
-	ret = parse_delay("update", argv[argc - 1], &config->delay_ns);
+	ret = config->has_delay ?
+		      parse_delay("update", argv[argc - 1], &config->delay_ns) :
+		      0;
 	return ret ? ret : GO_ON;
 }
 
-static int update_selected(struct sb_session *session, const struct selection *selection,
-			   uint64_t delay_ns, struct sb_error *err)
+static void print_updated(const struct config *config, const struct selection *selection,
+			  const struct sb_target_list *list)
+{
+	char delay[32], every[32] = "";
+
+	if (config->every)
+		snprintf(every, sizeof(every), " every=%u", config->every);
+	for (size_t i = 0; i < sb_target_list_count(list); i++) {
+		if (!selection_has(selection, sb_target_list_id(list, i)))
+			continue;
+		sb_duration_format(config->has_delay ? config->delay_ns :
+						       sb_target_list_delay_ns(list, i),
+				   delay, sizeof(delay));
+		printf("updated %s %s%s\n", sb_target_list_label(list, i), delay, every);
+	}
+}
+
+static int update_selected(struct sb_session *session, const struct config *config,
+			   const struct selection *selection, struct sb_error *err)
 {
 	struct sb_target_list *list =
 		sb_session_list(session, SB_LIST_PERSISTENT, NULL, err);
-	int ret = EXIT_SUCCESS;
-	char delay[32];
+	int failed = !list;
 
-	if (!list || sb_session_set_delay(session, selection->ids, selection->count,
-					  delay_ns, err))
-		ret = fail_with(err);
-	sb_duration_format(delay_ns, delay, sizeof(delay));
-	for (size_t i = 0; !ret && i < sb_target_list_count(list); i++)
-		if (selection_has(selection, sb_target_list_id(list, i)))
-			printf("updated %s %s\n", sb_target_list_label(list, i), delay);
+	if (!failed && config->has_delay)
+		failed = sb_session_set_delay(session, selection->ids, selection->count,
+					      config->delay_ns, err);
+	if (!failed && config->every)
+		failed = sb_session_set_every(session, selection->ids, selection->count,
+					      config->every, err);
+	if (!failed)
+		print_updated(config, selection, list);
 	sb_target_list_free(list);
-	return ret;
+	return failed ? fail_with(err) : EXIT_SUCCESS;
 }
 
 int update_main(int argc, char **argv)
@@ -109,7 +142,7 @@ int update_main(int argc, char **argv)
 		ret = select_targets(session, config.targets[i], config.pid, &selection,
 				     err);
 	if (!ret)
-		ret = update_selected(session, &selection, config.delay_ns, err);
+		ret = update_selected(session, &config, &selection, err);
 	selection_free(&selection);
 	sb_session_close(session);
 	sb_error_free(err);

@@ -16,6 +16,7 @@
 struct config {
 	uint64_t interval_ns;
 	unsigned long count; /* 0: until it is interrupted */
+	bool json;
 };
 
 static void print_help(void)
@@ -30,6 +31,7 @@ static void print_help(void)
 	     "Options:\n"
 	     "  -n, --interval=TIME  between two tables (1s)\n"
 	     "  -c, --count=N        end after N tables\n"
+	     "  -j, --json           print JSON, an object for each interval\n"
 	     "  -h, --help           print this help and exit");
 }
 
@@ -38,13 +40,14 @@ static int parse_config(int argc, char **argv, struct config *config)
 	static const struct option options[] = {
 		{ "interval", required_argument, NULL, 'n' },
 		{ "count", required_argument, NULL, 'c' },
+		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	int c, ret = 0;
 
 	config->interval_ns = 1000000000;
-	while ((c = getopt_long(argc, argv, ":n:c:h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":n:c:jh", options, NULL)) != -1) {
 		switch (c) {
 		case 'n':
 			ret = parse_duration("watch", optarg, &config->interval_ns);
@@ -52,6 +55,9 @@ static int parse_config(int argc, char **argv, struct config *config)
 		case 'c':
 			ret = parse_number("watch", "a number of tables", optarg,
 					   ULONG_MAX, &config->count);
+			break;
+		case 'j':
+			config->json = true;
 			break;
 		case 'h':
 			print_help();
@@ -115,6 +121,44 @@ static void print_rates(const struct sb_target_list *before,
 	table_free(table);
 }
 
+static void print_json(const struct sb_target_list *before,
+		       const struct sb_target_list *now, uint64_t interval_ns)
+{
+	struct json json;
+
+	json_begin(&json, stdout);
+	json_open_object(&json, NULL);
+	json_number(&json, "interval_ns", interval_ns);
+	json_open_array(&json, "targets");
+	for (size_t i = 0, at = 0; i < sb_target_list_count(now); i++) {
+		json_open_object(&json, NULL);
+		json_number(&json, "id", sb_target_list_id(now, i));
+		json_string(&json, "target", sb_target_list_label(now, i));
+		json_number(&json, "hits", growth(before, &at, now, i, SB_COUNTER_HITS));
+		json_number(&json, "delayed",
+			    growth(before, &at, now, i, SB_COUNTER_DELAYED));
+		json_number(&json, "measured_ns",
+			    growth(before, &at, now, i, SB_COUNTER_MEASURED_NS));
+		json_number(&json, "total_hits",
+			    sb_target_list_counter(now, i, SB_COUNTER_HITS));
+		json_close_object(&json);
+	}
+	json_close_array(&json);
+	json_close_object(&json);
+	json_end(&json);
+}
+
+static void print_text(const struct sb_target_list *before,
+		       const struct sb_target_list *now, uint64_t interval_ns,
+		       bool is_first)
+{
+	if (isatty(STDOUT_FILENO))
+		fputs("\033[H\033[J", stdout);
+	else if (!is_first)
+		puts("");
+	print_rates(before, now, interval_ns / 1e9);
+}
+
 static int watch(const struct config *config, struct sb_session *session,
 		 struct sb_error *err)
 {
@@ -130,11 +174,10 @@ static int watch(const struct config *config, struct sb_session *session,
 		now = sb_session_list(session, LIST_ALL, NULL, err);
 		at = now_ns();
 		if (now) {
-			if (isatty(STDOUT_FILENO))
-				fputs("\033[H\033[J", stdout);
-			else if (done)
-				puts("");
-			print_rates(before, now, (at - then) / 1e9);
+			if (config->json)
+				print_json(before, now, at - then);
+			else
+				print_text(before, now, at - then, !done);
 			if (fflush(stdout))
 				break;
 		}

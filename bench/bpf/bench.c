@@ -172,6 +172,7 @@ static int attach_empty(uint64_t offset)
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
 	struct sb_bpf_kernel kernel;
+	struct sb_bpf_points points;
 	uint64_t cookie = 0;
 	int prog, link;
 
@@ -184,8 +185,10 @@ static int attach_empty(uint64_t offset)
 	prog = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "empty", "GPL", insns, 2, &opts);
 	if (prog < 0)
 		die("an empty program");
-	link = sb_bpf_kernel_attach(&kernel, prog, sb_elf_fd(elf), &offset, &cookie, 1,
-				    0);
+	points = (struct sb_bpf_points){ .offsets = &offset,
+					 .cookies = &cookie,
+					 .count = 1 };
+	link = sb_bpf_kernel_attach(&kernel, prog, sb_elf_fd(elf), &points, 0);
 	if (link < 0)
 		die("an empty program's link");
 	close(prog);

@@ -76,7 +76,7 @@ struct {
 	__array(values, struct tree_map);
 } sb_trees SEC(".maps");
 
-struct plan_map {
+struct sb_plan_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	__uint(max_entries, 1);
@@ -89,7 +89,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__array(values, struct plan_map);
+	__array(values, struct sb_plan_map);
 } sb_plans SEC(".maps");
 
 /* What is known of a CPU's clocks: cpu_time(). */

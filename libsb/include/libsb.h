@@ -78,8 +78,9 @@ SB_API int sb_duration_format(uint64_t ns, char *buf, size_t size);
 
 /**
  * The symbols of an ELF file (executable or shared library) and where their code
- * lies in the file. Reads .symtab and .dynsym, and the separate debug file named
- * by the build-id when it is installed under /usr/lib/debug.
+ * lies in the file. Reads .symtab and .dynsym; where there is no .symtab also the
+ * separate debug file that the build-id (below /usr/lib/debug) or .gnu_debuglink
+ * names, or the packed one in .gnu_debugdata.
  */
 struct sb_elf;
 struct sb_symbol;
@@ -87,6 +88,7 @@ struct sb_symbol;
 enum sb_symbol_kind {
 	SB_SYMBOL_FUNCTION = 1, /**< STT_FUNC with code in this file */
 	SB_SYMBOL_IFUNC = 2, /**< STT_GNU_IFUNC: its entry is the resolver */
+	SB_SYMBOL_USDT = 3, /**< a static probe; of places only, not of symbols */
 };
 
 /**
@@ -117,7 +119,12 @@ SB_API const char *sb_symbol_name(const struct sb_symbol *sym);
 SB_API const char *sb_symbol_version(const struct sb_symbol *sym);
 /** Whether a program linked now gets this version ("@@"), or there are none. */
 SB_API bool sb_symbol_is_default(const struct sb_symbol *sym);
-/** Demangled C++ or Rust name, or the plain name where it is not mangled. */
+/** The source file of a static function, as the linker noted it, or NULL. */
+SB_API const char *sb_symbol_file(const struct sb_symbol *sym);
+/**
+ * Demangled C++ or Rust name, or the plain name where it is not mangled. Belongs to the
+ * file. Thread-safe.
+ */
 SB_API const char *sb_symbol_demangled(const struct sb_symbol *sym);
 /** Offset in the file of the function's first instruction. */
 SB_API uint64_t sb_symbol_offset(const struct sb_symbol *sym);
@@ -133,6 +140,40 @@ SB_API uint64_t sb_symbol_size(const struct sb_symbol *sym);
 /** Whether its entry is the function or the resolver of one. */
 SB_API enum sb_symbol_kind sb_symbol_get_kind(const struct sb_symbol *sym);
 
+/**
+ * The function that an IFUNC chooses on this CPU, for the libraries that this process uses
+ * itself: the C library and its libm.
+ * @param symbol its name, with or without a version
+ * @param offset of the function in the file
+ * @return 0, or -1 with ENOENT (not known: the file is another)
+ */
+SB_API int sb_elf_ifunc_choice(const struct sb_elf *elf, const char *symbol,
+			       uint64_t *offset);
+
+/**
+ * A static probe (USDT) that the file says it has: an instruction without effect that a
+ * program is built with, by <sys/sdt.h>, for a breakpoint to be put on it.
+ */
+struct sb_usdt;
+
+/** Number of static probes, in order of their offset. */
+SB_API size_t sb_elf_usdt_count(const struct sb_elf *elf);
+/** The @p index th; belongs to @p elf. NULL with ERANGE. */
+SB_API const struct sb_usdt *sb_elf_usdt(const struct sb_elf *elf, size_t index);
+/** First part of its name, such as "python". */
+SB_API const char *sb_usdt_provider(const struct sb_usdt *usdt);
+/** Second part, such as "function__entry". */
+SB_API const char *sb_usdt_name(const struct sb_usdt *usdt);
+/** Where its arguments are, in the notation of <sys/sdt.h>; "" if it has none. */
+SB_API const char *sb_usdt_arguments(const struct sb_usdt *usdt);
+/** Offset of its instruction in the file. */
+SB_API uint64_t sb_usdt_offset(const struct sb_usdt *usdt);
+/**
+ * Offset in the file of the counter by which a program sees whether the probe is used;
+ * 0: it has none. A breakpoint there has to count itself in (ref_ctr_offset).
+ */
+SB_API uint64_t sb_usdt_semaphore(const struct sb_usdt *usdt);
+
 struct sb_places;
 
 /**
@@ -140,15 +181,25 @@ struct sb_places;
  * where it has several), a versioned one ("memcpy@GLIBC_2.14", or
  * "memcpy@@GLIBC_2.14" if that is the default), a glob over plain names
  * ("PyObject_*") or over demangled ones ("ns::Class::*"), a demangled C++ or Rust
- * name with or without its parameter list ("ns::Class::method"), "sym+0x10" or
- * "@0xOFFSET" (an offset in the file). Symbols with the same offset are one place,
- * functions with the same name are several.
+ * name with or without its parameter list ("ns::Class::method"), "sym+0x10",
+ * "@0xOFFSET" (an offset in the file), "file.c:function" for a static function of that
+ * source file, or "provider:name" of a static probe (both sides may be globs). Symbols
+ * with the same offset are one place, functions with the same name are several. Globs
+ * pass over the parts of functions that the compiler put elsewhere ("f.cold"), unless
+ * they name them.
  * @return the places, free with sb_places_free(); NULL with ENOENT (no such
- *   symbol: the message names near ones), EINVAL (malformed, or the offset is not
- *   in executable code), ENOMEM
+ *   symbol: the message names near ones), EINVAL (malformed, the offset is not in
+ *   executable code, or no instruction begins there: the message names the nearest that
+ *   do), ENOMEM
  */
 SB_API struct sb_places *sb_elf_find(struct sb_elf *elf, const char *text,
 				     struct sb_error *err);
+/**
+ * The same, but whether an instruction begins at "sym+0x10" and "@0xOFFSET" is not looked
+ * at: a breakpoint in the middle of one crashes every program that comes by.
+ */
+SB_API struct sb_places *sb_elf_find_unsafe(struct sb_elf *elf, const char *text,
+					    struct sb_error *err);
 SB_API void sb_places_free(struct sb_places *places);
 SB_API size_t sb_places_count(const struct sb_places *places);
 /** Offset in the file of the @p index th place. */
@@ -157,6 +208,8 @@ SB_API uint64_t sb_places_offset(const struct sb_places *places, size_t index);
 SB_API const char *sb_places_name(const struct sb_places *places, size_t index);
 /** SB_SYMBOL_IFUNC: the code there only chooses the function, once a process. */
 SB_API enum sb_symbol_kind sb_places_kind(const struct sb_places *places, size_t index);
+/** As sb_usdt_semaphore() of a static probe, else 0. */
+SB_API uint64_t sb_places_semaphore(const struct sb_places *places, size_t index);
 
 /* ------------------------------------------------------------------- spec */
 
@@ -222,6 +275,15 @@ SB_API bool sb_spec_resume(const struct sb_spec *spec);
 SB_API pid_t sb_spec_pid(const struct sb_spec *spec);
 /** The line of the file it was read from, from 1; 0 if not from a file. */
 SB_API unsigned int sb_spec_line(const struct sb_spec *spec);
+
+/**
+ * Open the file that a native target names. Its name may be a part of the left side alone:
+ * "PATH:file.c:function" and "PATH:provider:name" are divided where a file is.
+ * @param symbol what sb_elf_find() then takes; caller frees. NULL where this fails
+ * @return as sb_elf_open()
+ */
+SB_API struct sb_elf *sb_spec_open(const struct sb_spec *spec, char **symbol,
+				   struct sb_error *err);
 
 /** The specs of a target file, in its order. */
 struct sb_specs;
@@ -447,6 +509,8 @@ enum sb_site_kind {
 /** Free with sb_site_list_free(). NULL with ENOMEM. */
 SB_API struct sb_site_list *sb_site_table_read(struct sb_site_table *table);
 SB_API void sb_site_list_free(struct sb_site_list *list);
+/** How many there are. What the functions below return of an index that is not below it
+ * is 0, or "". */
 SB_API size_t sb_site_list_count(const struct sb_site_list *list);
 /** How many sites are missing because the table was full; make a larger one. */
 SB_API uint64_t sb_site_list_lost(const struct sb_site_list *list);
@@ -486,6 +550,8 @@ enum sb_scope {
 #define SB_TARGET_PERSISTENT	(1U << 0) /**< belongs to the module, not the session */
 #define SB_TARGET_DISABLED	(1U << 1) /**< counts, does not delay */
 #define SB_TARGET_DEFAULT_DELAY (1U << 2) /**< take the module's default delay */
+/** Take "sym+0x10" and "@0xOFFSET" as they are: see sb_elf_find_unsafe(). */
+#define SB_TARGET_UNSAFE	(1U << 31)
 
 /** How to add native targets. Zero what you don't set. */
 struct sb_target_options {
@@ -507,8 +573,10 @@ SB_API struct sb_batch *sb_batch_new(void);
 SB_API void sb_batch_free(struct sb_batch *batch);
 /**
  * Put every place that @p symbol names in @p elf into the batch (see
- * sb_elf_find()). The batch keeps its own descriptor of the file.
- * @return the number of places, or -1 with errno of sb_elf_find()
+ * sb_elf_find()). The batch keeps its own descriptor of the file. A place that is in the
+ * batch already, for the same scope and with the same settings, is not put there twice.
+ * @return the number of places that are new, or -1 with errno of sb_elf_find(), EINVAL
+ *   (the scope is no cgroup of version 2), EEXIST (it is there with other settings)
  */
 SB_API int sb_batch_add(struct sb_batch *batch, struct sb_elf *elf, const char *symbol,
 			const struct sb_target_options *opts, struct sb_error *err);
@@ -591,6 +659,9 @@ SB_API int sb_session_clear(struct sb_session *session, bool persistent,
 /** Set the delay of targets by id, all or none. */
 SB_API int sb_session_set_delay(struct sb_session *session, const uint64_t *ids,
 				size_t count, uint64_t delay_ns, struct sb_error *err);
+/** Delay every Nth hit of targets by id, all or none; counting begins anew. */
+SB_API int sb_session_set_every(struct sb_session *session, const uint64_t *ids,
+				size_t count, uint32_t every, struct sb_error *err);
 /** Switch targets on or off by id, all or none. */
 SB_API int sb_session_set_targets_enabled(struct sb_session *session,
 					  const uint64_t *ids, size_t count,
@@ -614,10 +685,37 @@ SB_API int sb_session_plan(struct sb_session *session, const uint64_t *ids, size
 			   const uint64_t *unit_ids, size_t unit_count,
 			   struct sb_error *err);
 
+/** What the kernel does with the instruction under a breakpoint. */
+enum sb_hit_kind {
+	SB_HIT_EMULATED = 1, /**< works it out: one exception a hit */
+	SB_HIT_STEPPED = 2, /**< single-steps a copy of it: two exceptions */
+};
+
+/** Which kind a breakpoint at @p offset in the file is of. */
+SB_API enum sb_hit_kind sb_elf_hit_kind(const struct sb_elf *elf, uint64_t offset);
+/**
+ * What a hit of that kind costs beside its delay, ns: a call takes so much longer for the
+ * breakpoint alone. Measured on a function of the library's own when it is first asked
+ * for, which takes some hundredths of a second and a target of the session meanwhile.
+ * @return 0 where it can't be had
+ */
+SB_API uint64_t sb_session_hit_cost_ns(struct sb_session *session, enum sb_hit_kind kind,
+				       struct sb_error *err);
+
 /** Which targets sb_session_list() returns. */
 #define SB_LIST_SESSION	   (1U << 0) /**< of this session */
 #define SB_LIST_PERSISTENT (1U << 1)
 #define SB_LIST_OTHERS	   (1U << 2) /**< of other sessions */
+/** And look at their files for sb_target_list_file(). */
+#define SB_LIST_FILES (1U << 3)
+
+/** What became of the file that a target lies in. */
+enum sb_file_state {
+	SB_FILE_UNKNOWN = 0, /**< not asked for, or not to be seen */
+	SB_FILE_SAME = 1, /**< it has its name */
+	SB_FILE_REPLACED = 2, /**< another file has its name now */
+	SB_FILE_GONE = 3, /**< no file has its name, as this process sees it */
+};
 
 /** Targets as they were at one moment, with their statistics. */
 struct sb_target_list;
@@ -650,6 +748,10 @@ SB_API bool sb_target_list_enabled(const struct sb_target_list *list, size_t i);
 SB_API enum sb_scope sb_target_list_scope(const struct sb_target_list *list, size_t i);
 /** Root of the tree, or thread; 0 where it is dead or there is none. */
 SB_API pid_t sb_target_list_scope_id(const struct sb_target_list *list, size_t i);
+
+/** Of a list that was read with SB_LIST_FILES: what became of its file. */
+SB_API enum sb_file_state sb_target_list_file(const struct sb_target_list *list,
+					      size_t i);
 
 /** The counters of struct speed_bump_stats; see the uapi header for each. */
 enum sb_counter {

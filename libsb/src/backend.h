@@ -24,6 +24,7 @@ struct sb_limits {
 struct sb_target {
 	int fd;
 	uint64_t offset;
+	uint64_t ref_ctr_offset; /* of the counter of a static probe, 0: none */
 	char *label;
 	struct sb_target_options options;
 	enum sb_symbol_kind kind;
@@ -32,11 +33,13 @@ struct sb_target {
 
 #define SB_CHANGE_DELAY	  (1U << 0)
 #define SB_CHANGE_ENABLED (1U << 1)
+#define SB_CHANGE_EVERY	  (1U << 2) /* and counts anew */
 
 /* New settings of a target that is there. */
 struct sb_change {
 	uint64_t id;
 	uint64_t delay_ns;
+	uint32_t every;
 	bool enabled;
 	unsigned int mask; /* SB_CHANGE_* */
 };

@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "batch.h"
+#include "elf_file.h"
 #include "error.h"
 #include "options.h"
 
@@ -32,6 +35,7 @@ void sb_batch_free(struct sb_batch *batch)
 	free(batch->targets);
 	free(batch->files);
 	free(batch->elfs);
+	free(batch->index);
 	free(batch);
 }
 
@@ -76,58 +80,205 @@ static int batch_grow(struct sb_batch *batch, size_t more)
 	return 0;
 }
 
+static int check_cgroup(int fd, struct sb_error *err)
+{
+	char link[64], path[4096] = "";
+	struct statfs fs;
+	ssize_t n;
+
+	if (fstatfs(fd, &fs))
+		return sb_error_set(err, errno, "the cgroup's descriptor %d: %s", fd,
+				    strerror(errno));
+	if (fs.f_type == CGROUP2_SUPER_MAGIC)
+		return 0;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	return sb_error_set(err, EINVAL,
+			    "%s is not a cgroup of version 2%s: such are directories below a "
+			    "mount of type cgroup2, mostly /sys/fs/cgroup",
+			    n > 0 ? path : "the scope",
+			    fs.f_type == CGROUP_SUPER_MAGIC ? " (it is one of version 1)" :
+							      "");
+}
+
 static int check_options(const struct sb_target_options *opts, struct sb_error *err)
 {
 	char text[32];
 
+	if (opts->scope == SB_SCOPE_CGROUP && check_cgroup(opts->scope_id, err))
+		return -1;
 	if (opts->delay_ns <= SB_MAX_DELAY_NS)
 		return 0;
 	sb_duration_format(opts->delay_ns, text, sizeof(text));
 	return sb_error_set(err, ERANGE, "a delay of %s is over the limit of 10s", text);
 }
 
+/* ------------------------------------------------------------------ doubles */
+
+static bool is_same_target(const struct sb_target *a, const struct sb_target *b)
+{
+	return a->fd == b->fd && a->offset == b->offset &&
+	       a->options.scope == b->options.scope &&
+	       a->options.scope_id == b->options.scope_id &&
+	       !((a->options.flags ^ b->options.flags) & SB_TARGET_PERSISTENT);
+}
+
+static bool has_same_settings(const struct sb_target *a, const struct sb_target *b)
+{
+	const struct sb_target_options *x = &a->options, *y = &b->options;
+
+	return x->delay_ns == y->delay_ns && x->start_ns == y->start_ns &&
+	       x->duration_ns == y->duration_ns && x->flags == y->flags &&
+	       (x->every ? x->every : 1) == (y->every ? y->every : 1);
+}
+
+/* Where @target is in the index, or the free cell where it belongs. */
+static size_t *index_cell(const struct sb_batch *batch, const struct sb_target *target)
+{
+	uint64_t hash = (target->offset ^ (uint64_t)target->fd << 48 ^
+			 (uint64_t)target->options.scope_id << 32) *
+			UINT64_C(0x9e3779b97f4a7c15);
+	size_t at = (size_t)(hash >> 32) & (batch->index_size - 1);
+
+	while (batch->index[at] &&
+	       !is_same_target(&batch->targets[batch->index[at] - 1], target))
+		at = (at + 1) & (batch->index_size - 1);
+	return &batch->index[at];
+}
+
+/* An index of the targets that there are, with room for @more. */
+static int index_build(struct sb_batch *batch, size_t more)
+{
+	size_t size = 64;
+
+	while (size < 2 * (batch->count + more))
+		size *= 2;
+	if (size > batch->index_size) {
+		size_t *index = reallocarray(batch->index, size, sizeof(*index));
+
+		if (!index)
+			return -1;
+		batch->index = index;
+		batch->index_size = size;
+	}
+	memset(batch->index, 0, batch->index_size * sizeof(batch->index[0]));
+	for (size_t i = 0; i < batch->count; i++)
+		*index_cell(batch, &batch->targets[i]) = i + 1;
+	return 0;
+}
+
+/*
+ * Put a target into the batch, unless it is there: globs overlap, and a place has several
+ * names. Takes the label in any case. 0, or -1 with @err.
+ */
+static int put_target(struct sb_batch *batch, const struct sb_target *target,
+		      struct sb_error *err)
+{
+	size_t *cell = index_cell(batch, target);
+	const struct sb_target *there;
+	int ret = 0;
+
+	if (!*cell) {
+		batch->targets[batch->count++] = *target;
+		*cell = batch->count;
+		return 0;
+	}
+	there = &batch->targets[*cell - 1];
+	if (!has_same_settings(there, target))
+		ret = sb_error_set(err, EEXIST,
+				   "%s is named twice%s%s, with different settings: leave "
+				   "one of them out",
+				   target->label,
+				   strcmp(there->label, target->label) ? ", also as " : "",
+				   strcmp(there->label, target->label) ? there->label : "");
+	free(target->label);
+	return ret;
+}
+
+/* --------------------------------------------------------------------- add */
+
+static int add_places(struct sb_batch *batch, const struct sb_elf *elf,
+		      const struct sb_places *places,
+		      const struct sb_target_options *options, struct sb_error *err)
+{
+	size_t count = sb_places_count(places);
+	int fd = batch_file(batch, sb_elf_fd(elf));
+
+	if (fd < 0 || batch_grow(batch, count) || index_build(batch, count))
+		return sb_error_set(err, errno, "%s: %s", sb_elf_path(elf),
+				    strerror(errno));
+	for (size_t i = 0; i < count; i++) {
+		struct sb_target target = {
+			.fd = fd,
+			.offset = sb_places_offset(places, i),
+			.ref_ctr_offset = sb_places_semaphore(places, i),
+			.options = *options,
+			.kind = sb_places_kind(places, i),
+		};
+
+		if (asprintf(&target.label, "%s:%s", sb_elf_path(elf),
+			     sb_places_name(places, i)) < 0)
+			return sb_error_set(err, ENOMEM, "out of memory");
+		if (put_target(batch, &target, err))
+			return -1;
+	}
+	return 0;
+}
+
 int sb_batch_add(struct sb_batch *batch, struct sb_elf *elf, const char *symbol,
 		 const struct sb_target_options *opts, struct sb_error *err)
 {
 	struct sb_target_options options;
-	size_t before = batch->count, count;
+	size_t before = batch->count;
 	struct sb_places *places;
-	int fd;
+	bool unsafe;
+	int code;
 
 	if (sb_options_copy(&options, sizeof(options), opts, err) ||
 	    check_options(&options, err))
 		return -1;
 	if (!options.scope)
 		options.scope = SB_SCOPE_SYSTEM;
-	places = sb_elf_find(elf, symbol, err);
+	/* It is a request to us, not to a backend. */
+	unsafe = options.flags & SB_TARGET_UNSAFE;
+	options.flags &= ~SB_TARGET_UNSAFE;
+	places = unsafe ? sb_elf_find_unsafe(elf, symbol, err) :
+			  sb_elf_find(elf, symbol, err);
 	if (!places)
 		return -1;
-	count = sb_places_count(places);
-	fd = batch_file(batch, sb_elf_fd(elf));
-	if (fd < 0 || batch_grow(batch, count))
-		goto fail;
-	for (size_t i = 0; i < count; i++) {
-		char *label;
-
-		if (asprintf(&label, "%s:%s", sb_elf_path(elf),
-			     sb_places_name(places, i)) < 0)
-			goto fail;
-		batch->targets[batch->count++] =
-			(struct sb_target){ .fd = fd,
-					    .offset = sb_places_offset(places, i),
-					    .label = label,
-					    .options = options,
-					    .kind = sb_places_kind(places, i) };
+	if (add_places(batch, elf, places, &options, err)) {
+		code = errno;
+		while (batch->count > before)
+			free(batch->targets[--batch->count].label);
+		sb_places_free(places);
+		errno = code;
+		return -1;
 	}
 	sb_places_free(places);
-	return count;
+	return (int)(batch->count - before);
+}
 
-fail:
-	sb_error_set(err, errno, "%s: %s", sb_elf_path(elf), strerror(errno));
-	while (batch->count > before)
-		free(batch->targets[--batch->count].label);
-	sb_places_free(places);
-	return -1;
+/*
+ * The file that a spec names, and into *@symbol, which the caller frees, what it names
+ * there: in "PATH:file.c:function" and "PATH:provider:name" a part of the left side.
+ */
+static char *divide_spec(const struct sb_spec *spec, char **symbol)
+{
+	const char *left = sb_spec_left(spec), *right = sb_spec_right(spec);
+	const char *colon = strrchr(left, ':');
+	char *file, *path = sb_elf_locate(left, NULL);
+
+	free(path);
+	if (!path && colon && colon != left && colon[1]) {
+		file = strndup(left, (size_t)(colon - left));
+		path = file ? sb_elf_locate(file, NULL) : NULL;
+		free(path);
+		if (path && asprintf(symbol, "%s:%s", colon + 1, right) >= 0)
+			return file;
+		free(file);
+	}
+	*symbol = strdup(right);
+	return *symbol ? strdup(left) : NULL;
 }
 
 static struct sb_elf *batch_elf(struct sb_batch *batch, const char *name,
@@ -163,7 +314,9 @@ int sb_batch_add_spec(struct sb_batch *batch, const struct sb_spec *spec,
 {
 	unsigned int given = sb_spec_given(spec);
 	struct sb_target_options options;
+	char *file, *symbol = NULL;
 	struct sb_elf *elf;
+	int ret = -1, code;
 
 	if (sb_spec_get_kind(spec) != SB_SPEC_KIND_NATIVE)
 		return sb_error_set(err, EINVAL,
@@ -185,10 +338,35 @@ int sb_batch_add_spec(struct sb_batch *batch, const struct sb_spec *spec,
 		options.scope = SB_SCOPE_TREE;
 		options.scope_id = sb_spec_pid(spec);
 	}
-	elf = batch_elf(batch, sb_spec_left(spec), err);
-	if (!elf)
-		return -1;
-	return sb_batch_add(batch, elf, sb_spec_right(spec), &options, err);
+	file = divide_spec(spec, &symbol);
+	elf = file ? batch_elf(batch, file, err) : NULL;
+	if (!file)
+		sb_error_set(err, ENOMEM, "out of memory");
+	if (elf)
+		ret = sb_batch_add(batch, elf, symbol, &options, err);
+	code = errno;
+	free(file);
+	free(symbol);
+	errno = code;
+	return ret;
+}
+
+struct sb_elf *sb_spec_open(const struct sb_spec *spec, char **symbol,
+			    struct sb_error *err)
+{
+	char *file = divide_spec(spec, symbol);
+	struct sb_elf *elf = file ? sb_elf_open(file, err) : NULL;
+	int code = errno;
+
+	if (!file)
+		sb_error_set(err, ENOMEM, "out of memory");
+	free(file);
+	if (!elf) {
+		free(*symbol);
+		*symbol = NULL;
+	}
+	errno = code;
+	return elf;
 }
 
 size_t sb_batch_count(const struct sb_batch *batch)

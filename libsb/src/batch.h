@@ -24,6 +24,8 @@ struct sb_batch {
 	size_t file_count;
 	struct sb_batch_elf *elfs;
 	size_t elf_count;
+	size_t *index; /* of the targets by what makes them unique, plus 1; 0: free */
+	size_t index_size; /* a power of 2, or 0 */
 };
 
 #endif

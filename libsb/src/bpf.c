@@ -453,20 +453,27 @@ static int attach_some(const struct adding *adding, const size_t *index, size_t 
 	const struct sb_target *target = &adding->targets[index[0]];
 	uint64_t *offsets = calloc(count, sizeof(*offsets));
 	uint64_t *cookies = calloc(count, sizeof(*cookies));
+	uint64_t *counters = calloc(count, sizeof(*counters));
+	struct sb_bpf_points points = { .offsets = offsets,
+					.cookies = cookies,
+					.count = count };
 	int fd = -1, code;
 
-	for (size_t i = 0; offsets && cookies && i < count; i++) {
+	for (size_t i = 0; offsets && cookies && counters && i < count; i++) {
 		offsets[i] = adding->targets[index[i]].offset;
 		cookies[i] = adding->slots[index[i]];
+		counters[i] = adding->targets[index[i]].ref_ctr_offset;
+		if (counters[i])
+			points.counters = counters;
 	}
-	if (offsets && cookies)
+	if (offsets && cookies && counters)
 		fd = sb_bpf_kernel_attach(&adding->bpf->kernel,
 					  sb_bpf_bank_program(adding->bank), target->fd,
-					  offsets, cookies, count,
-					  adding->scopes[index[0]].pid);
+					  &points, adding->scopes[index[0]].pid);
 	code = errno;
 	free(offsets);
 	free(cookies);
+	free(counters);
 	errno = code;
 	return fd;
 }
@@ -820,6 +827,12 @@ static int add_batch(struct sb_bpf *bpf, int power_fd, struct sb_bpf_others *oth
 
 static void explain_store(struct sb_bpf *bpf)
 {
+	if (errno == EPERM || errno == EACCES) {
+		sb_error_set(bpf->backend.problem, errno,
+			     "not allowed to keep persistent targets: run as root (BPF wants "
+			     "CAP_SYS_ADMIN for them)");
+		return;
+	}
 	sb_error_set(bpf->backend.problem, errno,
 		     "persistent targets need a BPF file system (mount -t bpf bpf "
 		     "/sys/fs/bpf): %s",
@@ -836,7 +849,9 @@ static int add_persistent(struct sb_bpf *bpf, struct sb_target *targets, size_t 
 	if (store < 0)
 		explain_store(bpf);
 	power_fd = store < 0 ? -1 : sb_bpf_store_switch(true);
-	if (power_fd >= 0 && !sb_bpf_others_read(&others, 0))
+	if (power_fd >= 0 && sb_bpf_others_read(&others, 0))
+		explain_store(bpf);
+	else if (power_fd >= 0)
 		ret = add_batch(bpf, power_fd, &others, &adding, failed);
 	code = errno;
 	/* Names hold what has to stay. */
@@ -1189,6 +1204,11 @@ static int bpf_update(struct sb_backend *backend, const struct sb_change *change
 		if (changes[i].mask & SB_CHANGE_DELAY)
 			__atomic_store_n(&slot->delay_ns, changes[i].delay_ns,
 					 __ATOMIC_RELAXED);
+		if (changes[i].mask & SB_CHANGE_EVERY) {
+			__atomic_store_n(&slot->turns, 0, __ATOMIC_RELAXED);
+			__atomic_store_n(&slot->every, changes[i].every,
+					 __ATOMIC_RELAXED);
+		}
 		if (changes[i].mask & SB_CHANGE_ENABLED)
 			__atomic_store_n(&slot->enabled, changes[i].enabled,
 					 __ATOMIC_RELAXED);

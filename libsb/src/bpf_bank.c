@@ -128,52 +128,58 @@ void sb_bpf_slots_read(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t
 
 /*
  * libbpf prints what goes wrong, by a function that the whole process has one of. While
- * we load it is ours and keeps the last line for our own message.
+ * we load it is ours: what the loading thread has to say is kept for our own message, and
+ * what others say goes where it went before.
  */
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_t printer;
-static char last_line[256];
+static libbpf_print_fn_t print_before; /* read by any thread */
+static __thread char *kept_line; /* of the thread that loads; NULL in others */
+
+#define KEPT_SIZE 256
 
 static int keep_line(enum libbpf_print_level level, const char *fmt, va_list args)
 {
-	char text[sizeof(last_line)];
+	libbpf_print_fn_t before;
 
-	if (!pthread_equal(pthread_self(), printer))
-		return level == LIBBPF_DEBUG ? 0 : vfprintf(stderr, fmt, args);
-	if (level != LIBBPF_WARN)
-		return 0;
-	vsnprintf(text, sizeof(text), fmt, args);
+	if (!kept_line) {
+		before = __atomic_load_n(&print_before, __ATOMIC_ACQUIRE);
+		return before ? before(level, fmt, args) : 0;
+	}
 	/* The log of the verifier is many lines; what failed is said before it. */
-	if (!*last_line) {
-		text[strcspn(text, "\n")] = '\0';
-		snprintf(last_line, sizeof(last_line), "%s", text);
+	if (level == LIBBPF_WARN && !*kept_line) {
+		vsnprintf(kept_line, KEPT_SIZE, fmt, args);
+		kept_line[strcspn(kept_line, "\n")] = '\0';
 	}
 	return 0;
 }
 
-static int explain_load(struct sb_error *err, int code)
+static int explain_load(struct sb_error *err, int code, const char *line)
 {
 	if (code == EPERM || code == EACCES)
 		return sb_error_set(err, code,
 				    "not allowed to load BPF programs: run as root or "
 				    "with CAP_BPF and CAP_PERFMON");
 	return sb_error_set(err, code, "the kernel does not take the BPF programs: %s%s%s",
-			    strerror(code), *last_line ? ": " : "", last_line);
+			    strerror(code), *line ? ": " : "", line);
 }
 
 static int load_programs(struct delay_bpf *skeleton, struct sb_error *err)
 {
+	char line[KEPT_SIZE] = "";
 	libbpf_print_fn_t before;
 	int ret;
 
 	pthread_mutex_lock(&print_lock);
-	printer = pthread_self();
-	last_line[0] = '\0';
-	before = libbpf_set_print(keep_line);
+	kept_line = line;
+	/* The one before is known before ours can be called. */
+	before = libbpf_set_print(NULL);
+	__atomic_store_n(&print_before, before, __ATOMIC_RELEASE);
+	libbpf_set_print(keep_line);
 	ret = delay_bpf__load(skeleton);
 	libbpf_set_print(before);
+	kept_line = NULL;
 	if (ret)
-		explain_load(err, -ret);
+		explain_load(err, -ret, line);
 	pthread_mutex_unlock(&print_lock);
 	errno = -ret;
 	return ret;
@@ -304,6 +310,8 @@ struct sb_bpf_bank_own *sb_bpf_bank_load(const struct sb_bpf_bank_options *opts,
 	struct sb_bpf_bank_own *bank = calloc(1, sizeof(*bank));
 	int cpus = count_cpus(), code;
 
+	for (int i = 0; bank && i < SB_BPF_MAX_TREES; i++)
+		bank->members[i] = -1;
 	if (bank)
 		bank->free = calloc(opts->capacity, sizeof(*bank->free));
 	if (bank && bank->free && cpus > 0)
@@ -350,6 +358,9 @@ void sb_bpf_bank_unload(struct sb_bpf_bank_own *bank)
 	sb_bpf_slots_close(&bank->slots);
 	sb_bpf_view_close(&bank->control_view);
 	sb_bpf_view_close(&bank->power_view);
+	for (int i = 0; i < SB_BPF_MAX_TREES; i++)
+		if (bank->members[i] >= 0)
+			close(bank->members[i]);
 	delay_bpf__destroy(bank->skeleton);
 	free(bank->free);
 	free(bank);

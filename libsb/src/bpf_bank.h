@@ -38,6 +38,7 @@ struct sb_bpf_bank_own {
 	size_t label_used;
 	uint32_t free_count;
 	uint32_t *free; /* slots */
+	int members[SB_BPF_MAX_TREES]; /* maps of the trees, -1: none yet */
 };
 
 /* What a bank is made for. */

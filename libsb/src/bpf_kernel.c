@@ -205,31 +205,37 @@ static int translate(int fd)
 	return fd;
 }
 
-static int attach_multi(int prog, const char *path, const uint64_t *offsets,
-			const uint64_t *cookies, size_t count, pid_t pid)
+static int attach_multi(int prog, const char *path, const struct sb_bpf_points *points,
+			pid_t pid)
 {
 	struct multi_attr attr = {
 		.prog_fd = prog,
 		.path = to_u64(path),
-		.offsets = to_u64(offsets),
-		.cookies = to_u64(cookies),
-		.cnt = count,
+		.offsets = to_u64(points->offsets),
+		.ref_ctr_offsets = to_u64(points->counters),
+		.cookies = to_u64(points->cookies),
+		.cnt = points->count,
 		.pid = pid,
 	};
 
 	return translate(multi_create(&attr));
 }
 
-static int attach_event(int type, int prog, const char *path, uint64_t offset,
-			uint64_t cookie, pid_t pid)
+/* Bits of perf_event_attr.config that say where the reference counter is. */
+#define REF_CTR_SHIFT 32
+
+static int attach_event(int type, int prog, const char *path,
+			const struct sb_bpf_points *points, pid_t pid)
 {
 	struct perf_event_attr attr = {
 		.type = type,
 		.size = sizeof(attr),
+		.config = points->counters ? points->counters[0] << REF_CTR_SHIFT : 0,
 		.config1 = to_u64(path),
-		.config2 = offset,
+		.config2 = points->offsets[0],
 	};
-	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = cookie);
+	LIBBPF_OPTS(bpf_link_create_opts, opts,
+		    .perf_event.bpf_cookie = points->cookies[0]);
 	/* The program is the probe's: it runs on every CPU, whichever is named here. */
 	int event = syscall(SYS_perf_event_open, &attr, pid ? pid : -1, pid ? -1 : 0, -1,
 			    PERF_FLAG_FD_CLOEXEC);
@@ -244,19 +250,18 @@ static int attach_event(int type, int prog, const char *path, uint64_t offset,
 }
 
 int sb_bpf_kernel_attach(const struct sb_bpf_kernel *kernel, int prog, int fd,
-			 const uint64_t *offsets, const uint64_t *cookies, size_t count,
-			 pid_t pid)
+			 const struct sb_bpf_points *points, pid_t pid)
 {
 	char path[64];
 
 	/* What was opened, whatever has its name now. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (kernel->has_multi)
-		return attach_multi(prog, path, offsets, cookies, count,
-				    kernel->has_multi_pid ? pid : 0);
-	if (count != 1) {
+		return attach_multi(prog, path, points, kernel->has_multi_pid ? pid : 0);
+	if (points->count != 1 ||
+	    (points->counters && points->counters[0] >> (64 - REF_CTR_SHIFT))) {
 		errno = EINVAL;
 		return -1;
 	}
-	return attach_event(kernel->uprobe_type, prog, path, *offsets, *cookies, pid);
+	return attach_event(kernel->uprobe_type, prog, path, points, pid);
 }

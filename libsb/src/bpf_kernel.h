@@ -22,15 +22,22 @@ int sb_bpf_kernel_probe(struct sb_bpf_kernel *kernel, struct sb_error *err);
 /* Value of enum bpf_attach_type; 0 where there are no such links. */
 int sb_bpf_kernel_attach_type(const struct sb_bpf_kernel *kernel);
 
+/* Where breakpoints go, in a file. */
+struct sb_bpf_points {
+	const uint64_t *offsets;
+	const uint64_t *cookies;
+	const uint64_t *counters; /* offsets of reference counters, 0: none; or NULL */
+	size_t count;
+};
+
 /*
- * Put breakpoints at @offsets of the file @fd; a hit runs the program @prog, which gets
+ * Put breakpoints at @points of the file @fd; a hit runs the program @prog, which gets
  * the cookie of its place. @pid is a process in whose memory alone they are to be, or 0.
  * A kernel without links of many takes one at a time.
  * Returns a descriptor whose end is theirs; -1 with EOPNOTSUPP (an instruction that can't
  * have one), EINVAL (not a file with code there) and others of bpf(2).
  */
 int sb_bpf_kernel_attach(const struct sb_bpf_kernel *kernel, int prog, int fd,
-			 const uint64_t *offsets, const uint64_t *cookies, size_t count,
-			 pid_t pid);
+			 const struct sb_bpf_points *points, pid_t pid);
 
 #endif

@@ -103,7 +103,7 @@ static int follow(struct sb_bpf_bank_own *bank)
 }
 
 /* A map for the members of tree number @tree, all of them out. */
-static int make_members(const struct sb_bpf_bank_own *bank, uint32_t tree)
+static int make_members(struct sb_bpf_bank_own *bank, uint32_t tree)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
 	int fd, ret;
@@ -114,28 +114,25 @@ static int make_members(const struct sb_bpf_bank_own *bank, uint32_t tree)
 		return -1;
 	ret = bpf_map_update_elem(bpf_map__fd(bank->skeleton->maps.sb_trees), &tree, &fd,
 				  BPF_ANY);
-	close(fd);
+	if (ret)
+		close(fd);
+	else
+		bank->members[tree] = fd;
 	return ret;
 }
 
 /*
  * A map that was used before is emptied and not exchanged: before 6.8 a program that may
- * sleep could be looking into the old one still.
+ * sleep could be looking into the old one still. It is kept open, for CAP_BPF is not
+ * enough to open it again by its id.
  */
-static int clear_members(const struct sb_bpf_bank_own *bank, uint32_t tree)
+static int clear_members(struct sb_bpf_bank_own *bank, uint32_t tree)
 {
 	struct sb_bpf_view view;
-	uint32_t id;
-	int fd, ret;
 
-	if (bpf_map_lookup_elem(bpf_map__fd(bank->skeleton->maps.sb_trees), &tree, &id))
+	if (bank->members[tree] < 0)
 		return make_members(bank, tree);
-	fd = bpf_map_get_fd_by_id(id);
-	if (fd < 0)
-		return -1;
-	ret = sb_bpf_view_open(&view, fd);
-	close(fd);
-	if (ret)
+	if (sb_bpf_view_open(&view, bank->members[tree]))
 		return -1;
 	memset(view.at, 0, view.size);
 	sb_bpf_view_close(&view);

@@ -110,11 +110,19 @@ int sb_bpf_others_read(struct sb_bpf_others *others, uint32_t own)
 	int ret = 0;
 
 	*others = (struct sb_bpf_others){ 0 };
-	while (!ret && !bpf_map_get_next_id(id, &id)) {
-		int fd = id == own ? -1 : bpf_map_get_fd_by_id(id);
+	while (!ret) {
+		int fd;
 
-		if (fd < 0)
+		/* ENOENT is the end, EPERM is not: there may be more that can't be seen. */
+		if (bpf_map_get_next_id(id, &id))
+			return errno == ENOENT ? 0 : -1;
+		if (id == own)
 			continue;
+		fd = bpf_map_get_fd_by_id(id);
+		if (fd < 0) {
+			ret = errno == ENOENT ? 0 : -1;
+			continue;
+		}
 		if (is_control(fd))
 			ret = others_add(others, fd, id);
 		close(fd);

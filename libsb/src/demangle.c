@@ -140,7 +140,7 @@ static char *demangle_rust_legacy(const char *name)
 	}
 	*out = '\0';
 	if (out != text)
-		return text;
+		return sb_demangle_rust_suffix(text, hash + HASH_LENGTH + 1);
 	free(text);
 	return NULL;
 }
@@ -149,6 +149,8 @@ char *sb_demangle(const char *name)
 {
 	char *text;
 
+	if (name[0] == '_' && name[1] == 'R')
+		return sb_demangle_rust(name);
 	if (name[0] != '_' || name[1] != 'Z')
 		return NULL;
 	text = demangle_rust_legacy(name);

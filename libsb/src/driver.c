@@ -91,7 +91,8 @@ static int driver_batch(struct sb_backend *backend, unsigned long command, void 
 	return -1;
 }
 
-static void target_to_uapi(struct speed_bump_target *to, const struct sb_target *from)
+static void target_to_uapi(struct speed_bump_target *to, const struct sb_target *from,
+			   uint64_t features)
 {
 	*to = (struct speed_bump_target){
 		.offset = from->offset,
@@ -108,6 +109,13 @@ static void target_to_uapi(struct speed_bump_target *to, const struct sb_target 
 	};
 	if (to->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY)
 		to->delay_ns = 0;
+#ifdef SPEED_BUMP_FEATURE_REF_CTR
+	/* A module that does not know it can count calls of the probe all the same. */
+	if (features & SPEED_BUMP_FEATURE_REF_CTR)
+		to->ref_ctr_offset = from->ref_ctr_offset;
+#else
+	(void)features;
+#endif
 }
 
 static int driver_add(struct sb_backend *backend, struct sb_target *targets, size_t count,
@@ -120,7 +128,7 @@ static int driver_add(struct sb_backend *backend, struct sb_target *targets, siz
 	if (!entries)
 		return -1;
 	for (size_t i = 0; i < count; i++)
-		target_to_uapi(&entries[i], &targets[i]);
+		target_to_uapi(&entries[i], &targets[i], backend->limits.features);
 	ret = driver_batch(backend, SPEED_BUMP_IOC_ADD, entries, count, sizeof(*entries),
 			   failed);
 	if (!ret)
@@ -136,6 +144,10 @@ static void change_to_uapi(struct speed_bump_update *to, const struct sb_change 
 	if (from->mask & SB_CHANGE_DELAY) {
 		to->mask |= SPEED_BUMP_UPDATE_DELAY;
 		to->delay_ns = from->delay_ns;
+	}
+	if (from->mask & SB_CHANGE_EVERY) {
+		to->mask |= SPEED_BUMP_UPDATE_EVERY;
+		to->every = from->every;
 	}
 	if (from->mask & SB_CHANGE_ENABLED) {
 		to->mask |= SPEED_BUMP_UPDATE_ENABLED;

@@ -10,6 +10,7 @@
 #include "demangle.h"
 #include "elf_entry.h"
 #include "elf_file.h"
+#include "elf_packed.h"
 #include "error.h"
 
 const char *sb_elf_debug_root = "/usr/lib/debug";
@@ -112,6 +113,48 @@ static int damaged(const struct sb_elf *elf, const char *what, struct sb_error *
 	return sb_error_set(err, ENOEXEC, "%s: a damaged ELF file (%s)", elf->path, what);
 }
 
+static int by_address(const void *left, const void *right)
+{
+	const struct segment *a = left, *b = right;
+
+	return a->address < b->address ? -1 : a->address > b->address;
+}
+
+static int by_offset(const void *left, const void *right)
+{
+	const struct segment *const *a = left, *const *b = right;
+
+	return (*a)->offset < (*b)->offset ? -1 : (*a)->offset > (*b)->offset;
+}
+
+static int init_segments(struct segments *segments, size_t room)
+{
+	segments->list = calloc(room + 1, sizeof(segments->list[0]));
+	segments->by_offset = calloc(room + 1, sizeof(segments->by_offset[0]));
+	return segments->list && segments->by_offset ? 0 : -1;
+}
+
+static void sort_segments(struct segments *segments)
+{
+	qsort(segments->list, segments->count, sizeof(segments->list[0]), by_address);
+	for (size_t i = 0; i < segments->count; i++)
+		segments->by_offset[i] = &segments->list[i];
+	qsort(segments->by_offset, segments->count, sizeof(segments->by_offset[0]),
+	      by_offset);
+}
+
+static void free_segments(struct segments *segments)
+{
+	free(segments->list);
+	free(segments->by_offset);
+}
+
+static bool is_in_file(const GElf_Phdr *header, uint64_t size)
+{
+	return header->p_offset <= size && header->p_filesz <= size - header->p_offset &&
+	       header->p_vaddr + header->p_filesz >= header->p_vaddr;
+}
+
 static int read_segments(struct sb_elf *elf, struct sb_error *err)
 {
 	uint64_t size = (uint64_t)elf->file_size;
@@ -122,38 +165,43 @@ static int read_segments(struct sb_elf *elf, struct sb_error *err)
 	/* Each takes 56 bytes in the file, so a larger number is a lie. */
 	if (count > size / sizeof(Elf64_Phdr))
 		return damaged(elf, "its program headers", err);
-	elf->segments = calloc(count + 1, sizeof(elf->segments[0]));
-	if (!elf->segments)
+	if (init_segments(&elf->code, count) || init_segments(&elf->loads, count))
 		return sb_error_set(err, ENOMEM, "%s: out of memory", elf->path);
 	for (size_t i = 0; i < count; i++) {
+		struct segment segment;
 		GElf_Phdr header;
 
 		if (!gelf_getphdr(elf->handle, (int)i, &header))
 			return damaged(elf, "its program headers", err);
+		if (header.p_type == PT_GNU_EH_FRAME && is_in_file(&header, size)) {
+			elf->frames = header.p_offset;
+			elf->frames_size = header.p_filesz;
+			elf->frames_address = header.p_vaddr;
+		}
 		if (header.p_type != PT_LOAD)
 			continue;
-		if (header.p_offset > size || header.p_filesz > size - header.p_offset ||
-		    header.p_vaddr + header.p_filesz < header.p_vaddr)
+		if (!is_in_file(&header, size))
 			return damaged(elf, "a segment that is not all in the file", err);
+		if (!header.p_filesz)
+			continue;
+		segment = (struct segment){ header.p_vaddr, header.p_offset,
+					    header.p_filesz };
+		elf->loads.list[elf->loads.count++] = segment;
 		if (header.p_flags & PF_X)
-			elf->segments[elf->segment_count++] =
-				(struct segment){ header.p_vaddr, header.p_offset,
-						  header.p_filesz };
+			elf->code.list[elf->code.count++] = segment;
 	}
+	sort_segments(&elf->code);
+	sort_segments(&elf->loads);
 	return 0;
 }
 
-static bool to_offset(const struct sb_elf *elf, uint64_t address, uint64_t *offset)
+static bool to_offset(const struct segments *segments, uint64_t address, uint64_t *offset)
 {
-	for (size_t i = 0; i < elf->segment_count; i++) {
-		const struct segment *s = &elf->segments[i];
+	const struct segment *segment = sb_segments_address(segments, address);
 
-		if (address >= s->address && address - s->address < s->size) {
-			*offset = address - s->address + s->offset;
-			return true;
-		}
-	}
-	return false;
+	if (segment)
+		*offset = address - segment->address + segment->offset;
+	return segment;
 }
 
 /* ----------------------------------------------------------------- build-id */
@@ -183,9 +231,13 @@ static char *build_id_in(Elf_Data *notes)
 	return NULL;
 }
 
+/* Bytes of notes that are looked at: segments may overlap, as often as they like. */
+#define MOST_NOTES (16U << 20)
+
 /* The build-id in hex, or NULL. The caller frees. */
 static char *read_build_id(Elf *handle, off_t file_size)
 {
+	uint64_t room = MOST_NOTES;
 	Elf_Scn *section = NULL;
 	size_t count = 0;
 	char *id = NULL;
@@ -197,9 +249,12 @@ static char *read_build_id(Elf *handle, off_t file_size)
 
 		if (!gelf_getphdr(handle, (int)i, &header))
 			break;
-		if (header.p_type == PT_NOTE && header.p_offset <= (uint64_t)file_size &&
-		    header.p_filesz <= (uint64_t)file_size - header.p_offset)
-			id = build_id_in(elf_getdata_rawchunk(
+		if (header.p_type != PT_NOTE || !is_in_file(&header, (uint64_t)file_size))
+			continue;
+		if (header.p_filesz > room)
+			break;
+		room -= header.p_filesz;
+		id = build_id_in(elf_getdata_rawchunk(
 				handle, (int64_t)header.p_offset, header.p_filesz,
 				header.p_align == 8 ? ELF_T_NHDR8 : ELF_T_NHDR));
 	}
@@ -319,9 +374,57 @@ static bool is_function(const GElf_Sym *symbol)
 	return type == STT_FUNC || type == STT_GNU_IFUNC;
 }
 
+/* What a symbol is called. */
+struct naming {
+	const char *name;
+	const char *version; /* or NULL */
+	const char *file; /* of the source; NULL: it is global, or none is known */
+	bool is_default;
+};
+
 /* What each_symbol() calls; not 0 ends it. */
-typedef int (*visit)(struct sb_elf *elf, const GElf_Sym *symbol, const char *name,
-		     const char *version, bool is_default, void *arg);
+typedef int (*visit)(struct sb_elf *elf, const GElf_Sym *symbol,
+		     const struct naming *naming, void *arg);
+
+static int each_in_section(struct sb_elf *elf, Elf *handle, Elf_Scn *section,
+			   const struct versions *versions, visit call, void *arg)
+{
+	struct naming naming = { 0 };
+	const char *file = NULL;
+	GElf_Shdr header;
+	Elf_Data *data;
+	size_t count;
+	int rc = 0;
+
+	if (!gelf_getshdr(section, &header) ||
+	    (header.sh_type != SHT_SYMTAB && header.sh_type != SHT_DYNSYM))
+		return 0;
+	data = elf_getdata(section, NULL);
+	count = data && data->d_buf ? data->d_size / sizeof(Elf64_Sym) : 0;
+	if (count < header.sh_size / sizeof(Elf64_Sym))
+		elf->damaged_table = true;
+	for (size_t i = 1; !rc && i < count && i < INT32_MAX; i++) {
+		GElf_Sym symbol;
+
+		if (!gelf_getsym(data, (int)i, &symbol))
+			break;
+		naming.name = elf_strptr(handle, header.sh_link, symbol.st_name);
+		if (!naming.name)
+			elf->damaged_table = true;
+		/* The local symbols behind it are of that file. */
+		if (GELF_ST_TYPE(symbol.st_info) == STT_FILE)
+			file = naming.name && *naming.name ? naming.name : NULL;
+		if (!naming.name || !*naming.name)
+			continue;
+		naming.file = GELF_ST_BIND(symbol.st_info) == STB_LOCAL ? file : NULL;
+		naming.version = NULL;
+		naming.is_default = true;
+		if (header.sh_type == SHT_DYNSYM)
+			naming.version = version_of(versions, i, &naming.is_default);
+		rc = call(elf, &symbol, &naming, arg);
+	}
+	return rc;
+}
 
 static int each_symbol(struct sb_elf *elf, Elf *handle, visit call, void *arg)
 {
@@ -330,37 +433,14 @@ static int each_symbol(struct sb_elf *elf, Elf *handle, visit call, void *arg)
 	int rc = 0;
 
 	read_versions(handle, &versions);
-	while (!rc && (section = elf_nextscn(handle, section))) {
-		GElf_Shdr header;
-		Elf_Data *data;
-		size_t count;
-
-		if (!gelf_getshdr(section, &header) ||
-		    (header.sh_type != SHT_SYMTAB && header.sh_type != SHT_DYNSYM))
-			continue;
-		data = elf_getdata(section, NULL);
-		count = data && data->d_buf ? data->d_size / sizeof(Elf64_Sym) : 0;
-		for (size_t i = 1; !rc && i < count && i < INT32_MAX; i++) {
-			const char *name, *version = NULL;
-			bool is_default = true;
-			GElf_Sym symbol;
-
-			if (!gelf_getsym(data, (int)i, &symbol))
-				break;
-			name = elf_strptr(handle, header.sh_link, symbol.st_name);
-			if (!name || !*name)
-				continue;
-			if (header.sh_type == SHT_DYNSYM)
-				version = version_of(&versions, i, &is_default);
-			rc = call(elf, &symbol, name, version, is_default, arg);
-		}
-	}
+	while (!rc && (section = elf_nextscn(handle, section)))
+		rc = each_in_section(elf, handle, section, &versions, call, arg);
 	free(versions.names);
 	return rc;
 }
 
-static int take_function(struct sb_elf *elf, const GElf_Sym *symbol, const char *name,
-			 const char *version, bool is_default, void *arg)
+static int take_function(struct sb_elf *elf, const GElf_Sym *symbol,
+			 const struct naming *naming, void *arg)
 {
 	struct sb_symbol *added;
 	uint64_t offset;
@@ -368,19 +448,20 @@ static int take_function(struct sb_elf *elf, const GElf_Sym *symbol, const char 
 	(void)arg;
 	/* An undefined one with a value is the PLT entry of an import. */
 	if (!is_function(symbol) || symbol->st_shndx == SHN_UNDEF ||
-	    !to_offset(elf, symbol->st_value, &offset))
+	    !to_offset(&elf->code, symbol->st_value, &offset))
 		return 0;
 	added = add_symbol(elf);
 	if (!added)
 		return -1;
-	added->name = name;
-	added->version = version;
-	added->is_default = is_default;
+	added->name = naming->name;
+	added->version = naming->version;
+	added->file = naming->file;
+	added->is_default = naming->is_default;
 	added->offset = offset;
 	added->size = symbol->st_size;
 	added->kind = GELF_ST_TYPE(symbol->st_info) == STT_GNU_IFUNC ? SB_SYMBOL_IFUNC
 								     : SB_SYMBOL_FUNCTION;
-	return version ? 0 : split_version(added);
+	return naming->version ? 0 : split_version(added);
 }
 
 static int order(const void *left, const void *right)
@@ -402,7 +483,6 @@ static int order(const void *left, const void *right)
 
 static void free_symbol(struct sb_symbol *symbol)
 {
-	free(symbol->demangled);
 	if (symbol->owned)
 		free((char *)symbol->name);
 }
@@ -424,6 +504,8 @@ static void sort_symbols(struct sb_elf *elf)
 		    (!next->version || !strcmp(last->version, next->version))) {
 			if (!last->size)
 				last->size = next->size;
+			if (!last->file)
+				last->file = next->file;
 			free_symbol(next);
 		} else {
 			elf->symbols[++kept] = *next;
@@ -443,29 +525,126 @@ static bool has_symtab(Elf *handle)
 	return false;
 }
 
-/* The debug file that belongs to @elf, if it is installed. */
-static void open_debug_file(struct sb_elf *elf)
+/* -------------------------------------------------------------- debug files */
+
+/* Take the file at @path, if it is the debug file that belongs to @elf. */
+static bool take_debug_file(struct sb_elf *elf, const char *path, const uint32_t *crc)
 {
-	char *path, *id = NULL;
-	struct stat st;
+	struct stat st, own;
+	char *id = NULL;
+	bool good = false;
+
+	if (!sb_elf_is_ours(path))
+		return false;
+	elf->debug_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (elf->debug_fd < 0)
+		return false;
+	elf->debug_handle = elf_begin(elf->debug_fd, ELF_C_READ, NULL);
+	if (elf->debug_handle && !fstat(elf->debug_fd, &st) && !fstat(elf->fd, &own) &&
+	    (st.st_dev != own.st_dev || st.st_ino != own.st_ino)) {
+		id = read_build_id(elf->debug_handle, st.st_size);
+		if (id && elf->build_id)
+			good = !strcmp(id, elf->build_id);
+		else
+			good = crc && sb_crc32_file(elf->debug_fd) == *crc;
+	}
+	free(id);
+	if (good)
+		return true;
+	elf_end(elf->debug_handle);
+	elf->debug_handle = NULL;
+	close(elf->debug_fd);
+	elf->debug_fd = -1;
+	return false;
+}
+
+/* The one that is named by the build-id. */
+static bool open_by_build_id(struct sb_elf *elf)
+{
+	bool good;
+	char *path;
 
 	if (!elf->build_id || strlen(elf->build_id) < 4 ||
 	    asprintf(&path, "%s/.build-id/%.2s/%s.debug", sb_elf_debug_root,
 		     elf->build_id, elf->build_id + 2) < 0)
-		return;
-	if (sb_elf_is_ours(path))
-		elf->debug_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		return false;
+	good = take_debug_file(elf, path, NULL);
 	free(path);
-	if (elf->debug_fd < 0)
-		return;
-	elf->debug_handle = elf_begin(elf->debug_fd, ELF_C_READ, NULL);
-	if (elf->debug_handle && !fstat(elf->debug_fd, &st))
-		id = read_build_id(elf->debug_handle, st.st_size);
-	if (!id || strcmp(id, elf->build_id)) {
-		elf_end(elf->debug_handle);
-		elf->debug_handle = NULL;
+	return good;
+}
+
+static Elf_Data *section_data(Elf *handle, const char *name)
+{
+	Elf_Scn *section = NULL;
+	GElf_Shdr header;
+	size_t names;
+
+	if (elf_getshdrstrndx(handle, &names))
+		return NULL;
+	while ((section = elf_nextscn(handle, section))) {
+		const char *its;
+
+		if (!gelf_getshdr(section, &header))
+			continue;
+		its = elf_strptr(handle, names, header.sh_name);
+		if (its && !strcmp(its, name) && header.sh_type != SHT_NOBITS)
+			return elf_rawdata(section, NULL);
 	}
-	free(id);
+	return NULL;
+}
+
+/* The one that .gnu_debuglink names, where gdb looks for it: a name and a checksum. */
+static bool open_by_link(struct sb_elf *elf)
+{
+	Elf_Data *data = section_data(elf->handle, ".gnu_debuglink");
+	int directory = strrchr(elf->path, '/') - elf->path;
+	const char *const forms[] = { "%s%.*s/%s", "%s%.*s/.debug/%s", "%s%.*s/%s" };
+	const char *name = data ? data->d_buf : NULL;
+	size_t length = name ? strnlen(name, data->d_size) : 0, at = (length + 4) / 4 * 4;
+	uint32_t crc;
+
+	if (!length || at > data->d_size || data->d_size - at < sizeof(crc) ||
+	    memchr(name, '/', length))
+		return false;
+	memcpy(&crc, name + at, sizeof(crc));
+	for (int i = 0; i < 3; i++) {
+		bool good;
+		char *path;
+
+		if (asprintf(&path, forms[i], i == 2 ? sb_elf_debug_root : "", directory,
+			     elf->path, name) < 0)
+			return false;
+		good = take_debug_file(elf, path, &crc);
+		free(path);
+		if (good)
+			return true;
+	}
+	elf->debug_link = strdup(name);
+	return false;
+}
+
+/* The packed one inside the file, with the functions that .dynsym lacks. */
+static bool open_packed(struct sb_elf *elf)
+{
+	Elf_Data *data = section_data(elf->handle, ".gnu_debugdata");
+	GElf_Ehdr header;
+	size_t size;
+
+	if (!data || !data->d_buf)
+		return false;
+	elf->debug_memory = sb_unpack_xz(data->d_buf, data->d_size, &size,
+					 &elf->debug_problem);
+	if (!elf->debug_memory)
+		return false;
+	elf->debug_handle = elf_memory(elf->debug_memory, size);
+	if (elf->debug_handle && elf_kind(elf->debug_handle) == ELF_K_ELF &&
+	    gelf_getclass(elf->debug_handle) == ELFCLASS64 &&
+	    gelf_getehdr(elf->debug_handle, &header) && header.e_machine == MACHINE)
+		return true;
+	elf->debug_problem = "its packed symbols (.gnu_debugdata) are damaged";
+	elf_end(elf->debug_handle);
+	elf->debug_handle = NULL;
+	return false;
 }
 
 static int read_symbols(struct sb_elf *elf, struct sb_error *err)
@@ -473,14 +652,116 @@ static int read_symbols(struct sb_elf *elf, struct sb_error *err)
 	int rc = each_symbol(elf, elf->handle, take_function, NULL);
 
 	if (!rc && !has_symtab(elf->handle)) {
-		open_debug_file(elf);
-		elf->stripped = !elf->debug_handle;
+		elf->stripped = !open_by_build_id(elf) && !open_by_link(elf) &&
+				!open_packed(elf);
 		if (elf->debug_handle)
 			rc = each_symbol(elf, elf->debug_handle, take_function, NULL);
 	}
-	if (rc)
-		return sb_error_set(err, ENOMEM, "%s: out of memory", elf->path);
 	sort_symbols(elf);
+	elf->demangled = calloc(elf->symbol_count + 1, sizeof(elf->demangled[0]));
+	if (rc || !elf->demangled)
+		return sb_error_set(err, ENOMEM, "%s: out of memory", elf->path);
+	for (size_t i = 0; i < elf->symbol_count; i++)
+		elf->symbols[i].demangled = &elf->demangled[i];
+	return 0;
+}
+
+/* ------------------------------------------------------------- static probes */
+
+#define NOTE_STAPSDT 3
+
+/* What <sys/sdt.h> makes: three addresses and three texts. */
+static int take_usdt(struct sb_elf *elf, const char *desc, size_t size, uint64_t base)
+{
+	struct sb_usdt *usdt;
+	uint64_t address[3]; /* of the instruction, a section of known address, semaphore */
+	size_t provider, name, arguments;
+	const char *text = desc + sizeof(address);
+	uint64_t shift;
+
+	if (size < sizeof(address))
+		return 0;
+	memcpy(address, desc, sizeof(address));
+	size -= sizeof(address);
+	provider = strnlen(text, size);
+	if (!provider || provider == size)
+		return 0;
+	name = strnlen(text + provider + 1, size - provider - 1);
+	if (!name || provider + 1 + name == size)
+		return 0;
+	arguments = strnlen(text + provider + name + 2, size - provider - name - 2);
+	if (provider + name + 2 + arguments == size)
+		arguments = 0;
+	/* Where the file was changed after it was linked, by prelink(8) for one. */
+	shift = base && address[1] ? base - address[1] : 0;
+	usdt = reallocarray(elf->usdt, elf->usdt_count + 1, sizeof(*usdt));
+	if (!usdt)
+		return -1;
+	elf->usdt = usdt;
+	usdt += elf->usdt_count;
+	*usdt = (struct sb_usdt){ 0 };
+	if (!to_offset(&elf->code, address[0] + shift, &usdt->offset) ||
+	    (address[2] &&
+	     !to_offset(&elf->loads, address[2] + shift, &usdt->semaphore)))
+		return 0;
+	usdt->provider = calloc(1, provider + name + arguments + 3);
+	if (!usdt->provider)
+		return -1;
+	memcpy(usdt->provider, text, provider + name + 2 + arguments);
+	usdt->name = usdt->provider + provider + 1;
+	usdt->arguments = usdt->name + name + 1;
+	elf->usdt_count++;
+	return 0;
+}
+
+static uint64_t section_address(Elf *handle, const char *name)
+{
+	Elf_Scn *section = NULL;
+	GElf_Shdr header;
+	size_t names;
+
+	if (elf_getshdrstrndx(handle, &names))
+		return 0;
+	while ((section = elf_nextscn(handle, section))) {
+		const char *its;
+
+		if (!gelf_getshdr(section, &header))
+			continue;
+		its = elf_strptr(handle, names, header.sh_name);
+		if (its && !strcmp(its, name))
+			return header.sh_addr;
+	}
+	return 0;
+}
+
+static int order_usdt(const void *left, const void *right)
+{
+	const struct sb_usdt *a = left, *b = right;
+
+	return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static int read_usdt(struct sb_elf *elf, struct sb_error *err)
+{
+	Elf_Data *notes = section_data(elf->handle, ".note.stapsdt");
+	uint64_t base = notes ? section_address(elf->handle, ".stapsdt.base") : 0;
+	size_t at = 0, name, desc;
+	GElf_Nhdr note;
+
+	if (!notes || !notes->d_buf)
+		return 0;
+	notes->d_type = ELF_T_NHDR;
+	while ((at = gelf_getnote(notes, at, &note, &name, &desc)) > 0) {
+		const char *bytes = notes->d_buf;
+
+		if (note.n_type != NOTE_STAPSDT || note.n_namesz != sizeof("stapsdt") ||
+		    memcmp(bytes + name, "stapsdt", sizeof("stapsdt")))
+			continue;
+		if (take_usdt(elf, bytes + desc, note.n_descsz, base))
+			return sb_error_set(err, ENOMEM, "%s: out of memory", elf->path);
+	}
+	if (elf->usdt_count)
+		qsort(elf->usdt, elf->usdt_count, sizeof(elf->usdt[0]), order_usdt);
 	return 0;
 }
 
@@ -488,17 +769,16 @@ struct search {
 	const char *name, *found;
 };
 
-static int describe(struct sb_elf *elf, const GElf_Sym *symbol, const char *name,
-		    const char *version, bool is_default, void *arg)
+static int describe(struct sb_elf *elf, const GElf_Sym *symbol,
+		    const struct naming *naming, void *arg)
 {
 	unsigned int type = GELF_ST_TYPE(symbol->st_info);
 	struct search *search = arg;
 	size_t length = strlen(search->name);
 
 	(void)elf;
-	(void)version;
-	(void)is_default;
-	if (strncmp(name, search->name, length) || (name[length] && name[length] != '@'))
+	if (strncmp(naming->name, search->name, length) ||
+	    (naming->name[length] && naming->name[length] != '@'))
 		return 0;
 	if (symbol->st_shndx == SHN_UNDEF)
 		search->found = "is used here, but its code is in another file";
@@ -561,7 +841,7 @@ struct sb_elf *sb_elf_open(const char *path, struct sb_error *err)
 		return NULL;
 	}
 	elf->build_id = read_build_id(elf->handle, elf->file_size);
-	if (read_symbols(elf, err)) {
+	if (read_symbols(elf, err) || read_usdt(elf, err)) {
 		sb_elf_close(elf);
 		errno = ENOMEM;
 		return NULL;
@@ -575,12 +855,21 @@ void sb_elf_close(struct sb_elf *elf)
 		return;
 	for (size_t i = 0; i < elf->symbol_count; i++)
 		free_symbol(&elf->symbols[i]);
+	for (size_t i = 0; elf->demangled && i < elf->symbol_count; i++)
+		free(elf->demangled[i]);
+	for (size_t i = 0; i < elf->usdt_count; i++)
+		free(elf->usdt[i].provider);
+	free(elf->demangled);
+	free(elf->usdt);
 	free(elf->symbols);
 	free(elf->by_name);
 	sb_landings_free(elf->landings);
-	free(elf->segments);
+	free_segments(&elf->code);
+	free_segments(&elf->loads);
+	free(elf->debug_link);
 	free(elf->build_id);
 	elf_end(elf->debug_handle);
+	free(elf->debug_memory);
 	elf_end(elf->handle);
 	if (elf->debug_fd >= 0)
 		close(elf->debug_fd);
@@ -659,16 +948,26 @@ bool sb_symbol_is_default(const struct sb_symbol *sym)
 	return sym->is_default;
 }
 
+const char *sb_symbol_file(const struct sb_symbol *sym)
+{
+	return sym->file;
+}
+
 const char *sb_symbol_demangled(const struct sb_symbol *sym)
 {
-	/* Symbols belong to their file, which one thread uses at a time. */
-	struct sb_symbol *cache = (struct sb_symbol *)sym;
+	char *text = __atomic_load_n(sym->demangled, __ATOMIC_ACQUIRE), *none = NULL;
 
-	if (!sym->demangled)
-		cache->demangled = sb_demangle(sym->name);
-	if (!sym->demangled)
+	if (text)
+		return text;
+	text = sb_demangle(sym->name);
+	if (!text)
 		return sym->name;
-	return sym->demangled;
+	/* Another thread may have been quicker. */
+	if (__atomic_compare_exchange_n(sym->demangled, &none, text, false,
+					__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return text;
+	free(text);
+	return none;
 }
 
 uint64_t sb_symbol_offset(const struct sb_symbol *sym)
@@ -676,11 +975,9 @@ uint64_t sb_symbol_offset(const struct sb_symbol *sym)
 	return sym->offset;
 }
 
-/* Of all names of the place: some have none. */
-static uint64_t size_at(const struct sb_elf *elf, uint64_t offset)
+size_t sb_elf_first_symbol(const struct sb_elf *elf, uint64_t offset)
 {
 	size_t low = 0, high = elf->symbol_count;
-	uint64_t size = 0;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
@@ -690,15 +987,98 @@ static uint64_t size_at(const struct sb_elf *elf, uint64_t offset)
 		else
 			high = middle;
 	}
-	for (; low < elf->symbol_count && elf->symbols[low].offset == offset; low++)
-		if (elf->symbols[low].size > size)
-			size = elf->symbols[low].size;
+	return low;
+}
+
+/* Of all names of the place: some have none. */
+uint64_t sb_elf_size_at(const struct sb_elf *elf, uint64_t offset)
+{
+	uint64_t size = 0;
+
+	for (size_t i = sb_elf_first_symbol(elf, offset);
+	     i < elf->symbol_count && elf->symbols[i].offset == offset; i++)
+		if (elf->symbols[i].size > size)
+			size = elf->symbols[i].size;
 	return size;
+}
+
+const struct segment *sb_segments_address(const struct segments *segments,
+					  uint64_t address)
+{
+	size_t low = 0, high = segments->count;
+	const struct segment *segment;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (segments->list[middle].address <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	segment = low ? &segments->list[low - 1] : NULL;
+	return segment && address - segment->address < segment->size ? segment : NULL;
+}
+
+const struct segment *sb_segments_offset(const struct segments *segments, uint64_t offset)
+{
+	size_t low = 0, high = segments->count;
+	const struct segment *segment;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (segments->by_offset[middle]->offset <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	segment = low ? segments->by_offset[low - 1] : NULL;
+	return segment && offset - segment->offset < segment->size ? segment : NULL;
 }
 
 uint64_t sb_elf_probe_offset(struct sb_elf *elf, uint64_t offset)
 {
-	return sb_elf_cheapest_entry(elf, offset, size_at(elf, offset));
+	return sb_elf_cheapest_entry(elf, offset, sb_elf_size_at(elf, offset));
+}
+
+size_t sb_elf_usdt_count(const struct sb_elf *elf)
+{
+	return elf->usdt_count;
+}
+
+const struct sb_usdt *sb_elf_usdt(const struct sb_elf *elf, size_t index)
+{
+	if (index >= elf->usdt_count) {
+		errno = ERANGE;
+		return NULL;
+	}
+	return &elf->usdt[index];
+}
+
+const char *sb_usdt_provider(const struct sb_usdt *usdt)
+{
+	return usdt->provider;
+}
+
+const char *sb_usdt_name(const struct sb_usdt *usdt)
+{
+	return usdt->name;
+}
+
+const char *sb_usdt_arguments(const struct sb_usdt *usdt)
+{
+	return usdt->arguments;
+}
+
+uint64_t sb_usdt_offset(const struct sb_usdt *usdt)
+{
+	return usdt->offset;
+}
+
+uint64_t sb_usdt_semaphore(const struct sb_usdt *usdt)
+{
+	return usdt->semaphore;
 }
 
 uint64_t sb_symbol_size(const struct sb_symbol *sym)

@@ -19,6 +19,7 @@
 
 #include "elf_entry.h"
 #include "elf_file.h"
+#include "insn.h"
 
 #if defined(__x86_64__) && defined(HAVE_LIBELF)
 #include <gelf.h>
@@ -57,37 +58,35 @@ static int64_t branch_distance(const unsigned char *at)
 
 static void mark(struct sb_elf *elf, uint64_t address)
 {
-	for (size_t i = 0; i < elf->segment_count; i++) {
-		uint64_t byte = address - elf->segments[i].address;
+	const struct segment *segment = sb_segments_address(&elf->code, address);
+	uint64_t byte = segment ? address - segment->address : 0;
 
-		if (address >= elf->segments[i].address && byte < elf->segments[i].size)
-			elf->landings->bits[i][byte / 8] |= 1U << byte % 8;
-	}
+	if (segment)
+		elf->landings->bits[segment - elf->code.list][byte / 8] |= 1U << byte % 8;
 }
 
 static bool is_marked(const struct sb_elf *elf, uint64_t offset)
 {
-	for (size_t i = 0; i < elf->segment_count; i++) {
-		uint64_t byte = offset - elf->segments[i].offset;
+	const struct segment *segment = sb_segments_offset(&elf->code, offset);
+	uint64_t byte = segment ? offset - segment->offset : 0;
 
-		if (offset >= elf->segments[i].offset && byte < elf->segments[i].size)
-			return elf->landings->bits[i][byte / 8] & 1U << byte % 8;
-	}
-	return true;
+	return !segment ||
+	       elf->landings->bits[segment - elf->code.list][byte / 8] & 1U << byte % 8;
 }
 
-static bool mark_branches(struct sb_elf *elf, const struct segment *segment)
+/* @piece has room for PIECE + LONGEST bytes. */
+static bool mark_branches(struct sb_elf *elf, const struct segment *segment,
+			  unsigned char *piece)
 {
-	unsigned char *piece = calloc(1, PIECE + LONGEST);
 	uint64_t done = 0;
 
-	while (piece && done < segment->size) {
+	while (done < segment->size) {
 		uint64_t rest = segment->size - done;
 		size_t count = rest < PIECE ? rest : PIECE;
 		size_t wanted = rest < PIECE + LONGEST ? rest : PIECE + LONGEST;
 
 		/* Behind the end nothing is read as a branch. */
-		memset(piece, 0, PIECE + LONGEST);
+		memset(piece + count, 0, LONGEST);
 		if (pread(elf->fd, piece, wanted, segment->offset + done) !=
 		    (ssize_t)wanted)
 			break;
@@ -99,7 +98,6 @@ static bool mark_branches(struct sb_elf *elf, const struct segment *segment)
 		}
 		done += count;
 	}
-	free(piece);
 	return done >= segment->size;
 }
 
@@ -167,6 +165,7 @@ static bool mark_sections(struct sb_elf *elf, Elf *handle, bool is_file)
 static struct sb_landings *get_landings(struct sb_elf *elf)
 {
 	struct sb_landings *landings = elf->landings;
+	unsigned char *piece;
 	uint64_t code = 0;
 
 	if (landings)
@@ -174,13 +173,13 @@ static struct sb_landings *get_landings(struct sb_elf *elf)
 	landings = elf->landings = calloc(1, sizeof(*landings));
 	if (!landings)
 		return NULL;
-	for (size_t i = 0; i < elf->segment_count; i++)
-		code += elf->segments[i].size;
+	for (size_t i = 0; i < elf->code.count; i++)
+		code += elf->code.list[i].size;
 	if (code > MOST_CODE)
 		return landings;
-	landings->bits = calloc(elf->segment_count + 1, sizeof(*landings->bits));
-	for (size_t i = 0; landings->bits && i < elf->segment_count; i++) {
-		landings->bits[i] = calloc(1, elf->segments[i].size / 8 + 1);
+	landings->bits = calloc(elf->code.count + 1, sizeof(*landings->bits));
+	for (size_t i = 0; landings->bits && i < elf->code.count; i++) {
+		landings->bits[i] = calloc(1, elf->code.list[i].size / 8 + 1);
 		if (!landings->bits[i])
 			return landings;
 	}
@@ -188,10 +187,11 @@ static struct sb_landings *get_landings(struct sb_elf *elf)
 		return landings;
 	if (elf->debug_handle && !mark_sections(elf, elf->debug_handle, false))
 		return landings;
-	for (size_t i = 0; i < elf->segment_count; i++)
-		if (!mark_branches(elf, &elf->segments[i]))
-			return landings;
-	landings->is_known = true;
+	piece = malloc(PIECE + LONGEST);
+	landings->is_known = piece;
+	for (size_t i = 0; landings->is_known && i < elf->code.count; i++)
+		landings->is_known = mark_branches(elf, &elf->code.list[i], piece);
+	free(piece);
 	return landings;
 }
 
@@ -204,15 +204,6 @@ void sb_landings_free(struct sb_landings *landings)
 		free(landings->bits[i]);
 	free(landings->bits);
 	free(landings);
-}
-
-/* The kernel runs these without a second exception (arch/x86/kernel/uprobes.c). */
-static bool is_emulated(const unsigned char *at)
-{
-	return (at[0] & 0xf8) == 0x50 || /* push */
-	       (at[0] == 0x41 && (at[1] & 0xf8) == 0x50) || at[0] == 0x90 || /* nop */
-	       at[0] == 0xeb || at[0] == 0xe9 || at[0] == 0xe8 ||
-	       (at[0] & 0xf0) == 0x70 || (at[0] == 0x0f && (at[1] & 0xf0) == 0x80);
 }
 
 /* Bytes of a ModRM operand and what belongs to it. */
@@ -266,28 +257,10 @@ static size_t harmless_length(const unsigned char *at)
 /* Whether a branch out of a function leads to a place known as another's beginning. */
 static bool is_function(const struct sb_elf *elf, uint64_t offset)
 {
-	size_t low = 0, high = elf->symbol_count;
+	size_t at = sb_elf_first_symbol(elf, offset);
 
-	if (offset >= elf->landings->plt_start && offset < elf->landings->plt_end)
-		return true;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (elf->symbols[middle].offset < offset)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < elf->symbol_count && elf->symbols[low].offset == offset;
-}
-
-static bool is_code(const struct sb_elf *elf, uint64_t offset)
-{
-	for (size_t i = 0; i < elf->segment_count; i++)
-		if (offset >= elf->segments[i].offset &&
-		    offset - elf->segments[i].offset < elf->segments[i].size)
-			return true;
-	return false;
+	return (offset >= elf->landings->plt_start && offset < elf->landings->plt_end) ||
+	       (at < elf->symbol_count && elf->symbols[at].offset == offset);
 }
 
 /*
@@ -309,7 +282,7 @@ static bool is_plain(const struct sb_elf *elf, uint64_t offset, uint64_t size)
 		/* A call comes back. */
 		if (!distance || bytes[i] == 0xe8 || (to >= offset && to < offset + size))
 			continue;
-		if (is_code(elf, to) && !is_function(elf, to))
+		if (sb_segments_offset(&elf->code, to) && !is_function(elf, to))
 			plain = false;
 	}
 	free(bytes);
@@ -325,7 +298,7 @@ uint64_t sb_elf_cheapest_entry(struct sb_elf *elf, uint64_t offset, uint64_t siz
 	if (size < 2 || size > MOST_CODE ||
 	    pread(elf->fd, bytes, size < PROLOGUE ? size : PROLOGUE, offset) < 0)
 		return offset;
-	while (at < PROLOGUE && !is_emulated(bytes + at)) {
+	while (at < PROLOGUE && !sb_insn_is_emulated(bytes + at, sizeof(bytes) - at)) {
 		length = harmless_length(bytes + at);
 		if (!length)
 			return offset;

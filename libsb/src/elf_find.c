@@ -13,6 +13,7 @@
 
 struct place {
 	uint64_t offset;
+	uint64_t semaphore; /* offset of a static probe's reference counter, or 0 */
 	char *name;
 	enum sb_symbol_kind kind;
 };
@@ -34,7 +35,8 @@ static int add_place(struct sb_places *places, uint64_t offset, const char *name
 		places->list = list;
 		places->room = room;
 	}
-	places->list[places->count] = (struct place){ offset, strdup(name), kind };
+	places->list[places->count] =
+		(struct place){ .offset = offset, .name = strdup(name), .kind = kind };
 	if (!places->list[places->count].name)
 		return -1;
 	places->count++;
@@ -107,6 +109,30 @@ static size_t named(struct sb_elf *elf, const char *name, size_t *first)
 }
 
 /*
+ * The place of a symbol that @name stands for. Where several functions have the name, as
+ * static ones of several files may, that of the file tells them apart.
+ */
+static int add_symbol_place(struct sb_elf *elf, struct sb_places *places,
+			    const struct sb_symbol *symbol, const char *name)
+{
+	size_t first, count = named(elf, symbol->name, &first);
+	bool is_ambiguous = false;
+	char *full;
+	int rc;
+
+	for (size_t i = first; i < first + count; i++)
+		is_ambiguous |= elf->by_name[i]->offset != symbol->offset &&
+				elf->by_name[i]->file;
+	if (!symbol->file || !is_ambiguous)
+		return add_place(places, symbol->offset, name, symbol->kind);
+	if (asprintf(&full, "%s:%s", symbol->file, name) < 0)
+		return -1;
+	rc = add_place(places, symbol->offset, full, symbol->kind);
+	free(full);
+	return rc;
+}
+
+/*
  * A plain name means what a program linked today gets: where a symbol has a default
  * version, the older ones are passed over.
  */
@@ -121,7 +147,7 @@ static int find_plain(struct sb_elf *elf, const char *name, struct sb_places *pl
 		const struct sb_symbol *symbol = elf->by_name[i];
 
 		if ((symbol->is_default || !has_default) &&
-		    add_place(places, symbol->offset, name, symbol->kind))
+		    add_symbol_place(elf, places, symbol, name))
 			return -1;
 	}
 	return 0;
@@ -203,10 +229,27 @@ static int find_demangled(struct sb_elf *elf, const char *text, struct sb_places
 	return 0;
 }
 
+/*
+ * Whether a name is that of a part of a function that the compiler put elsewhere
+ * ("f.cold", "f.part.0"): it is run as a part of calls that the function itself counts.
+ */
+static bool is_part(const char *name)
+{
+	const char *cold = strstr(name, ".cold"), *part = strstr(name, ".part.");
+
+	return part || (cold && (!cold[5] || cold[5] == '.'));
+}
+
+static bool names_parts(const char *glob)
+{
+	return strstr(glob, ".cold") || strstr(glob, ".part");
+}
+
 /* A glob over plain names, with '@' over versioned ones, with "::" over bare ones. */
 static int find_glob(struct sb_elf *elf, const char *text, struct sb_places *places)
 {
 	bool versioned = strchr(text, '@'), readable = strstr(text, "::");
+	bool parts = names_parts(text);
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < elf->symbol_count; i++) {
@@ -235,11 +278,11 @@ static int find_glob(struct sb_elf *elf, const char *text, struct sb_places *pla
 					       symbol->kind);
 			free(full);
 			continue;
-		} else if (!symbol->is_default) {
+		} else if (!symbol->is_default || (is_part(plain) && !parts)) {
 			continue;
 		}
 		if (sb_glob_match(text, plain))
-			rc = add_place(places, symbol->offset, plain, symbol->kind);
+			rc = add_symbol_place(elf, places, symbol, plain);
 		free(full);
 	}
 	return rc;
@@ -257,15 +300,6 @@ static bool parse_number(const char *text, uint64_t *value)
 	return !*end && !errno;
 }
 
-static bool is_code(const struct sb_elf *elf, uint64_t offset)
-{
-	for (size_t i = 0; i < elf->segment_count; i++)
-		if (offset >= elf->segments[i].offset &&
-		    offset - elf->segments[i].offset < elf->segments[i].size)
-			return true;
-	return false;
-}
-
 static int find_offset(struct sb_elf *elf, const char *text, struct sb_places *places,
 		       struct sb_error *err)
 {
@@ -273,7 +307,7 @@ static int find_offset(struct sb_elf *elf, const char *text, struct sb_places *p
 
 	if (!parse_number(text + 1, &offset))
 		return sb_error_set(err, EINVAL, "'%s' is not @0xOFFSET", text);
-	if (!is_code(elf, offset))
+	if (!sb_segments_offset(&elf->code, offset))
 		return sb_error_set(err, EINVAL,
 				    "%s: the offset 0x%" PRIx64
 				    " is not in executable code",
@@ -283,6 +317,99 @@ static int find_offset(struct sb_elf *elf, const char *text, struct sb_places *p
 		       : 0;
 }
 
+/* The ':' that is no part of a "::", or NULL. */
+static const char *lone_colon(const char *text)
+{
+	for (const char *at = text + (*text != '\0'); *at; at++)
+		if (*at == ':' && at[-1] != ':' && at[1] != ':' && at[1])
+			return at;
+	return NULL;
+}
+
+static bool is_of_file(const char *glob, const char *file)
+{
+	const char *base = strrchr(file, '/');
+
+	return sb_glob_match(glob, file) || (base && sb_glob_match(glob, base + 1));
+}
+
+static bool has_name(const struct sb_symbol *symbol, const char *glob)
+{
+	const char *base;
+	size_t length;
+	char *bare;
+	bool hit;
+
+	if (sb_glob_match(glob, symbol->name))
+		return !is_part(symbol->name) || names_parts(glob);
+	if (symbol->name[0] != '_' ||
+	    !sb_demangled_base(sb_symbol_demangled(symbol), &base, &length))
+		return false;
+	bare = strndup(base, length);
+	hit = bare && sb_glob_match(glob, bare);
+	free(bare);
+	return hit;
+}
+
+static int find_of_file(struct sb_elf *elf, const char *file, const char *name,
+			struct sb_places *places)
+{
+	for (size_t i = 0; i < elf->symbol_count; i++) {
+		const struct sb_symbol *symbol = &elf->symbols[i];
+		char *full;
+		int rc;
+
+		if (!symbol->file || !is_of_file(file, symbol->file) ||
+		    !has_name(symbol, name))
+			continue;
+		if (asprintf(&full, "%s:%s", symbol->file, symbol->name) < 0)
+			return -1;
+		rc = add_place(places, symbol->offset, full, symbol->kind);
+		free(full);
+		if (rc)
+			return -1;
+	}
+	return 0;
+}
+
+static int find_usdt(struct sb_elf *elf, const char *provider, const char *name,
+		     struct sb_places *places)
+{
+	for (size_t i = 0; i < elf->usdt_count; i++) {
+		const struct sb_usdt *usdt = &elf->usdt[i];
+		char *full;
+		int rc;
+
+		if (!sb_glob_match(provider, usdt->provider) ||
+		    !sb_glob_match(name, usdt->name))
+			continue;
+		if (asprintf(&full, "%s:%s", usdt->provider, usdt->name) < 0)
+			return -1;
+		rc = add_place(places, usdt->offset, full, SB_SYMBOL_USDT);
+		free(full);
+		if (rc)
+			return -1;
+		places->list[places->count - 1].semaphore = usdt->semaphore;
+	}
+	return 0;
+}
+
+/* "file.c:function", or "provider:name" of a static probe; both sides may be globs. */
+static int find_in_two_parts(struct sb_elf *elf, const char *text,
+			     struct sb_places *places)
+{
+	const char *colon = lone_colon(text);
+	char *left = colon ? strndup(text, (size_t)(colon - text)) : NULL;
+	int rc = colon && !left ? -1 : 0;
+
+	if (left)
+		rc = find_of_file(elf, left, colon + 1, places);
+	if (left && !rc && !places->count)
+		rc = find_usdt(elf, left, colon + 1, places);
+	free(left);
+	return rc;
+}
+
 static int find_name(struct sb_elf *elf, const char *text, struct sb_places *places)
 {
 	if (find_plain(elf, text, places))
@@ -290,6 +417,8 @@ static int find_name(struct sb_elf *elf, const char *text, struct sb_places *pla
 	if (!places->count && find_versioned(elf, text, places))
 		return -1;
 	if (!places->count && find_demangled(elf, text, places))
+		return -1;
+	if (!places->count && find_in_two_parts(elf, text, places))
 		return -1;
 	return 0;
 }
@@ -312,15 +441,11 @@ static int find_inside(struct sb_elf *elf, const char *text, struct sb_places *p
 		return sb_error_set(err, ENOMEM, "out of memory");
 	for (size_t i = 0; i < places->count; i++) {
 		struct place *place = &places->list[i];
-		uint64_t size = 0;
+		uint64_t size = sb_elf_size_at(elf, place->offset);
 
-		for (size_t j = 0; j < elf->symbol_count; j++)
-			if (elf->symbols[j].offset == place->offset &&
-			    elf->symbols[j].size > size)
-				size = elf->symbols[j].size;
 		if ((size && distance >= size) ||
 		    place->offset + distance < place->offset ||
-		    !is_code(elf, place->offset + distance))
+		    !sb_segments_offset(&elf->code, place->offset + distance))
 			return sb_error_set(err, EINVAL,
 					    "%s: '%s' is not in '%s', which has %" PRIu64
 					    " bytes",
@@ -382,57 +507,145 @@ static unsigned int distance(const char *a, size_t a_length, const char *b,
 }
 
 struct near {
-	const char *name;
+	char *name;
 	unsigned int distance;
 };
 
-static void keep_nearest(struct near near[NEAR], const char *name, unsigned int d)
+static void keep_nearest(struct near near[NEAR], const char *name, size_t length,
+			 unsigned int d)
 {
 	for (int i = 0; i < NEAR; i++) {
-		if (near[i].name && !strcmp(near[i].name, name))
+		if (near[i].name && strlen(near[i].name) == length &&
+		    !memcmp(near[i].name, name, length))
 			return;
 		if (near[i].name && near[i].distance <= d)
 			continue;
+		free(near[NEAR - 1].name);
 		memmove(&near[i + 1], &near[i], (size_t)(NEAR - 1 - i) * sizeof(near[0]));
-		near[i] = (struct near){ name, d };
+		near[i] = (struct near){ strndup(name, length), d };
 		return;
 	}
 }
 
-static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
+/* What a person would write for a symbol: its name, bare where it is mangled. */
+static void readable_name(const struct sb_symbol *symbol, bool whole, const char **name,
+			  size_t *length)
+{
+	const char *text = symbol->name[0] == '_' ? sb_symbol_demangled(symbol) :
+						    symbol->name;
+
+	*name = text;
+	*length = strlen(text);
+	if (text != symbol->name && !whole && !sb_demangled_base(text, name, length))
+		*length = 0;
+}
+
+/* The last part of a name in namespaces. */
+static void last_part(const char **name, size_t *length)
+{
+	const char *end = *name + *length;
+
+	for (const char *at = end; at > *name + 1; at--)
+		if (at[-1] == ':' && at[-2] == ':') {
+			*length = (size_t)(end - at);
+			*name = at;
+			return;
+		}
+}
+
+static void find_near(struct sb_elf *elf, const char *text, struct near near[NEAR])
 {
 	size_t length = strlen(text);
 	unsigned int limit = length < 4 ? 1 : length < 12 ? 2 : (unsigned int)length / 4;
-	struct near near[NEAR] = { 0 };
-	const char *why = sb_elf_describe(elf, text);
+	bool is_scoped = strstr(text, "::"), whole = strchr(text, '(');
+
+	for (size_t i = 0; i < elf->symbol_count; i++) {
+		const char *name, *part;
+		size_t its_length, part_length;
+		unsigned int d;
+
+		readable_name(&elf->symbols[i], whole, &name, &its_length);
+		if (!its_length || is_part(elf->symbols[i].name))
+			continue;
+		part = name;
+		part_length = its_length;
+		/* Without the namespaces that were not written either. */
+		if (!is_scoped && name != elf->symbols[i].name)
+			last_part(&part, &part_length);
+		d = distance(text, length, part, part_length, limit);
+		/* What only lacks its beginning or its end is near as well. */
+		if (d > limit && length >= 4 && part_length > length &&
+		    memmem(part, part_length, text, length))
+			d = limit;
+		if (d <= limit)
+			keep_nearest(near, name, its_length, d);
+	}
+}
+
+/* Why a name that should be there may be missing; "" where nothing is known. */
+static void explain_absence(const struct sb_elf *elf, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	if (elf->damaged_table)
+		snprintf(buf, size,
+			 " (its symbol table is damaged: install the file anew, or give "
+			 "an offset: @0x...)");
+	else if (elf->debug_problem)
+		snprintf(buf, size, " (%s)", elf->debug_problem);
+	else if (elf->stripped && elf->debug_link)
+		snprintf(buf, size,
+			 " (the file is stripped; its debug file %.100s is not installed, "
+			 "or not of this build)",
+			 elf->debug_link);
+	else if (elf->stripped)
+		snprintf(buf, size,
+			 " (the file is stripped; its debug symbols, if installed, are "
+			 "looked at too)");
+}
+
+static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
+{
+	const char *why = sb_elf_describe(elf, text), *colon = lone_colon(text);
+	struct near near[NEAR + 1] = { 0 };
+	char absence[256];
+	int ret;
 
 	if (why)
 		return sb_error_set(err, ENOENT, "%s: '%s' %s", elf->path, text, why);
+	if (sb_elf_is_inlined(elf, text))
+		return sb_error_set(
+			err, ENOENT,
+			"%s: '%s' has no code of its own, it was inlined wherever it is "
+			"called: name a function that calls it, or build it with "
+			"__attribute__((noinline))",
+			elf->path, text);
+	explain_absence(elf, absence, sizeof(absence));
+	if (colon && !strchr(text, '(') && !sb_elf_usdt_count(elf))
+		return sb_error_set(err, ENOENT,
+				    "%s: no function '%s' of a file '%.*s', and the file has "
+				    "no static probes (USDT)%s",
+				    elf->path, colon + 1, (int)(colon - text), text, absence);
+	if (colon && !strchr(text, '('))
+		return sb_error_set(err, ENOENT,
+				    "%s: no static probe and no function of a file '%s' "
+				    "('sbctl symbols --usdt' shows the probes)%s",
+				    elf->path, text, absence);
 	if (!elf->symbol_count)
 		return sb_error_set(
 			err, ENOENT,
-			"%s: no function '%s': it has no symbols at all; install "
+			"%s: no function '%s': it has no symbols at all%s; install "
 			"its debug symbols, or give an offset: @0x...",
-			elf->path, text);
-	for (size_t i = 0; i < elf->symbol_count; i++) {
-		const char *name = elf->symbols[i].name;
-		size_t its_length = strlen(name);
-		unsigned int d = distance(text, length, name, its_length, limit);
-
-		/* What only lacks its beginning or its end is near as well. */
-		if (d > limit && length >= 4 && strstr(name, text))
-			d = limit;
-		if (d <= limit)
-			keep_nearest(near, name, d);
-	}
-	return sb_error_set(err, ENOENT, "%s: no function '%s'%s%s%s%s%s%s%s%s",
+			elf->path, text, elf->stripped ? "" : absence);
+	find_near(elf, text, near);
+	ret = sb_error_set(err, ENOENT, "%s: no function '%s'%s%s%s%s%s%s%s%s",
 			    elf->path, text, near[0].name ? "; did you mean " : "",
 			    near[0].name ? near[0].name : "", near[1].name ? " or " : "",
 			    near[1].name ? near[1].name : "", near[2].name ? " or " : "",
 			    near[2].name ? near[2].name : "", near[0].name ? "?" : "",
-			    elf->stripped ? " (the file is stripped; its debug symbols, "
-					    "if installed, are looked at too)"
-					  : "");
+			    absence);
+	for (int i = 0; i < NEAR; i++)
+		free(near[i].name);
+	return ret;
 }
 
 /* --------------------------------------------------------------------- find */
@@ -446,28 +659,86 @@ static void choose_entries(struct sb_elf *elf, struct sb_places *places)
 				sb_elf_probe_offset(elf, places->list[i].offset);
 }
 
-static int find(struct sb_elf *elf, const char *text, struct sb_places *places,
-		struct sb_error *err)
+/* Refuse a place that a person reckoned out and where no instruction begins. */
+static int check_boundary(struct sb_elf *elf, const char *text, const struct place *place,
+			  struct sb_error *err)
+{
+	static const char unsafe[] = "(--unsafe takes it all the same)";
+	const char *plus = text[0] == '@' ? NULL : strrchr(text, '+');
+	uint64_t before = 0, after = 0, base = 0;
+
+	switch (sb_elf_boundary(elf, place->offset, &before, &after)) {
+	case SB_BOUNDARY_GOOD:
+		return 0;
+	case SB_BOUNDARY_NO_START:
+		return sb_error_set(
+			err, EINVAL,
+			"%s: '%s': neither symbols nor unwind tables say where "
+			"instructions begin there, and a breakpoint in the middle of one "
+			"crashes the program: install its debug symbols %s",
+			elf->path, text, unsafe);
+	case SB_BOUNDARY_UNKNOWN:
+		return sb_error_set(
+			err, EINVAL,
+			"%s: '%s': where instructions begin there is not known, for there "
+			"is none, or an unknown one, before it at @0x%" PRIx64
+			": a breakpoint in the middle of one crashes the program %s",
+			elf->path, text, before, unsafe);
+	case SB_BOUNDARY_INSIDE:
+		break;
+	}
+	if (plus)
+		base = place->offset - strtoull(plus + 1, NULL, 0);
+	return sb_error_set(err, EINVAL,
+			    "%s: '%s' is in the middle of an instruction, where a "
+			    "breakpoint crashes the program: instructions begin at "
+			    "%.*s0x%" PRIx64 " and %.*s0x%" PRIx64 " %s",
+			    elf->path, text, plus ? (int)(plus + 1 - text) : 1, text,
+			    before - base, plus ? (int)(plus + 1 - text) : 1, text,
+			    after - base, unsafe);
+}
+
+static int check_boundaries(struct sb_elf *elf, const char *text,
+			    const struct sb_places *places, struct sb_error *err)
+{
+	for (size_t i = 0; i < places->count; i++)
+		if (check_boundary(elf, text, &places->list[i], err))
+			return -1;
+	return 0;
+}
+
+static int find(struct sb_elf *elf, const char *text, bool checked,
+		struct sb_places *places, struct sb_error *err)
 {
 	bool is_inside = false;
 
 	if (!*text)
 		return sb_error_set(err, EINVAL, "%s: an empty symbol", elf->path);
 	if (text[0] == '@')
-		return find_offset(elf, text, places, err);
+		return find_offset(elf, text, places, err) ||
+				       (checked &&
+					check_boundaries(elf, text, places, err)) ?
+			       -1 :
+			       0;
 	if (sort_by_name(elf) || find_name(elf, text, places))
 		return sb_error_set(err, ENOMEM, "out of memory");
 	if (!places->count) {
 		if (find_inside(elf, text, places, err))
 			return -1;
 		is_inside = places->count;
+		if (is_inside && checked && check_boundaries(elf, text, places, err))
+			return -1;
 	}
 	if (!places->count && !sb_glob_is_literal(text)) {
 		if (find_glob(elf, text, places))
 			return sb_error_set(err, ENOMEM, "out of memory");
-		if (!places->count)
-			return sb_error_set(err, ENOENT, "%s: no function matches '%s'",
-					    elf->path, text);
+		if (!places->count) {
+			char absence[256];
+
+			explain_absence(elf, absence, sizeof(absence));
+			return sb_error_set(err, ENOENT, "%s: no function matches '%s'%s",
+					    elf->path, text, absence);
+		}
 	}
 	if (!places->count)
 		return not_found(elf, text, err);
@@ -477,7 +748,8 @@ static int find(struct sb_elf *elf, const char *text, struct sb_places *places,
 	return 0;
 }
 
-struct sb_places *sb_elf_find(struct sb_elf *elf, const char *text, struct sb_error *err)
+static struct sb_places *find_places(struct sb_elf *elf, const char *text, bool checked,
+				     struct sb_error *err)
 {
 	struct sb_places *places = calloc(1, sizeof(*places));
 
@@ -485,7 +757,7 @@ struct sb_places *sb_elf_find(struct sb_elf *elf, const char *text, struct sb_er
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
-	if (find(elf, text, places, err)) {
+	if (find(elf, text, checked, places, err)) {
 		int saved = errno;
 
 		sb_places_free(places);
@@ -493,6 +765,17 @@ struct sb_places *sb_elf_find(struct sb_elf *elf, const char *text, struct sb_er
 		return NULL;
 	}
 	return places;
+}
+
+struct sb_places *sb_elf_find(struct sb_elf *elf, const char *text, struct sb_error *err)
+{
+	return find_places(elf, text, true, err);
+}
+
+struct sb_places *sb_elf_find_unsafe(struct sb_elf *elf, const char *text,
+				     struct sb_error *err)
+{
+	return find_places(elf, text, false, err);
 }
 
 void sb_places_free(struct sb_places *places)
@@ -523,4 +806,9 @@ const char *sb_places_name(const struct sb_places *places, size_t index)
 enum sb_symbol_kind sb_places_kind(const struct sb_places *places, size_t index)
 {
 	return places->list[index].kind;
+}
+
+uint64_t sb_places_semaphore(const struct sb_places *places, size_t index)
+{
+	return places->list[index].semaphore;
 }

@@ -44,21 +44,23 @@ bool sb_elf_is_ours(const char *path)
 	return ours;
 }
 
-/* DIR/NAME where that is an ELF file of this machine, without links; or NULL. */
-static char *try_directory(const char *dir, size_t length, const char *name)
+/* DIR/NAME where that is @good, without links; or NULL. */
+static char *try_directory(const char *dir, size_t length, const char *name,
+			   bool (*good)(const char *path))
 {
 	char *path, *real = NULL;
 
 	/* An empty entry is the current directory. */
 	if (asprintf(&path, "%.*s%s%s", (int)length, dir, length ? "/" : "", name) < 0)
 		return NULL;
-	if (sb_elf_is_ours(path))
+	if (good(path))
 		real = realpath(path, NULL);
 	free(path);
 	return real;
 }
 
-static char *try_list(const char *list, const char *separators, const char *name)
+static char *try_list(const char *list, const char *separators, const char *name,
+		      bool (*good)(const char *path))
 {
 	char *found = NULL;
 
@@ -67,7 +69,7 @@ static char *try_list(const char *list, const char *separators, const char *name
 	for (;;) {
 		size_t length = strcspn(list, separators);
 
-		found = try_directory(list, length, name);
+		found = try_directory(list, length, name, good);
 		if (found || !list[length])
 			return found;
 		list += length + 1;
@@ -272,20 +274,29 @@ static char *find_library(const char *name)
 {
 	static const char directories[] =
 		"/lib/" TRIPLET ":/usr/lib/" TRIPLET ":/lib64:/usr/lib64:/lib:/usr/lib";
-	char *found = try_list(getenv("LD_LIBRARY_PATH"), ":;", name);
+	char *found = try_list(getenv("LD_LIBRARY_PATH"), ":;", name, sb_elf_is_ours);
 
 	if (!found)
 		found = try_cache(name);
 	if (!found)
-		found = try_list(directories, ":", name);
+		found = try_list(directories, ":", name, sb_elf_is_ours);
 	return found;
 }
 
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISREG(st.st_mode) && !access(path, X_OK);
+}
+
+/* What a shell would run, be it a script. */
 static char *find_program(const char *name)
 {
 	const char *path = getenv("PATH");
 
-	return try_list(path ? path : "/usr/local/bin:/usr/bin:/bin", ":", name);
+	return try_list(path ? path : "/usr/local/bin:/usr/bin:/bin", ":", name,
+			is_program);
 }
 
 char *sb_elf_locate(const char *name, struct sb_error *err)

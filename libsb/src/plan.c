@@ -33,7 +33,7 @@ static size_t ends_offset(void)
 	return schedule_offset() + SPEED_BUMP_PLAN_SLOTS * sizeof(uint64_t);
 }
 
-size_t plan_memory_size(void)
+size_t sb_plan_memory_size(void)
 {
 	size_t size = ends_offset() +
 		      SPEED_BUMP_PLAN_SLOTS * sizeof(struct speed_bump_slot);
@@ -41,7 +41,7 @@ size_t plan_memory_size(void)
 	return (size + PAGE - 1) / PAGE * PAGE;
 }
 
-void plan_memory_init(void *memory)
+void sb_plan_memory_init(void *memory)
 {
 	struct speed_bump_plan *head = memory;
 
@@ -51,7 +51,7 @@ void plan_memory_init(void *memory)
 	atomic_store(&PLAN_WORD(head->changes), 1);
 }
 
-int plan_view_open(struct plan_view *view, void *memory, size_t size)
+int sb_plan_view_open(struct plan_view *view, void *memory, size_t size)
 {
 	struct speed_bump_plan *head = memory;
 	size_t schedule = SPEED_BUMP_PLAN_SLOTS * sizeof(uint64_t);
@@ -80,7 +80,7 @@ static size_t size_in(const struct speed_bump_plan *head)
 	return (size + PAGE - 1) / PAGE * PAGE;
 }
 
-int plan_map(struct plan_view *view, int fd)
+int sb_plan_map(struct plan_view *view, int fd)
 {
 	struct speed_bump_plan *head;
 	void *memory;
@@ -94,7 +94,7 @@ int plan_map(struct plan_view *view, int fd)
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED)
 		return -1;
-	if (plan_view_open(view, memory, size)) {
+	if (sb_plan_view_open(view, memory, size)) {
 		munmap(memory, size);
 		return -1;
 	}
@@ -102,7 +102,7 @@ int plan_map(struct plan_view *view, int fd)
 	return 0;
 }
 
-void plan_view_close(struct plan_view *view)
+void sb_plan_view_close(struct plan_view *view)
 {
 	if (view->size)
 		munmap(view->head, view->size);
@@ -137,7 +137,7 @@ static int receive_descriptor(int fd)
 	return received;
 }
 
-int plan_receive(struct plan_view *view, const char *path)
+int sb_plan_receive(struct plan_view *view, const char *path)
 {
 	const struct timeval patience = { .tv_sec = 2 };
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -158,7 +158,7 @@ int plan_receive(struct plan_view *view, const char *path)
 	if (!connect(fd, (struct sockaddr *)&address, sizeof(address)))
 		given = receive_descriptor(fd);
 	if (given >= 0)
-		failed = plan_map(view, given);
+		failed = sb_plan_map(view, given);
 	saved = errno;
 	if (given >= 0)
 		close(given);
@@ -204,7 +204,7 @@ static uint64_t thread_wait_ns(void)
 static void note_reporter(struct speed_bump_slot *end, uint64_t now_ns)
 {
 	uint64_t cpu_ns = thread_cpu_ns();
-	uint32_t generation = load(&site_generation);
+	uint32_t generation = load(&sb_site_generation);
 	int saved = errno;
 
 	if (!reporter.tid || reporter.generation != generation) {
@@ -245,7 +245,7 @@ static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t 
 	atomic_store_explicit(&PLAN_WORD(end->tag), number + 1, memory_order_release);
 }
 
-void plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
+void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
 {
 	struct speed_bump_plan *head = table->plan.head;
 	uint64_t before = atomic_fetch_add_explicit(&PLAN_WORD(head->units), n,
@@ -335,7 +335,7 @@ static void turn_over(struct sb_site *site, uint64_t number)
 	atomic_store_explicit(&ring->current, number + 1, memory_order_release);
 }
 
-void plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+void sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	      uint64_t hit)
 {
 	struct sb_site_table *table = site->table;
@@ -345,7 +345,7 @@ void plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t ent
 	uint64_t changes, number, planned;
 
 	if (flags & PLAN_UNIT)
-		plan_unit(table, 1, true);
+		sb_plan_unit(table, 1, true);
 	/* What is read after this is at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
 	if (flags & PLAN_RULED) {
@@ -362,7 +362,7 @@ void plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t ent
 		}
 	}
 	if (order.delay_ns)
-		site_delay(site, counters, entry, hit, &order);
+		sb_site_delay(site, counters, entry, hit, &order);
 	else if (!(flags & PLAN_UNIT))
 		store(&site->quiet, changes);
 }

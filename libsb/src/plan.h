@@ -80,27 +80,27 @@ struct sb_site;
 struct site_counters;
 
 /* Bytes of plan memory without native targets. */
-size_t plan_memory_size(void);
+size_t sb_plan_memory_size(void);
 /* Lay out new plan memory, which is zero. */
-void plan_memory_init(void *memory);
+void sb_plan_memory_init(void *memory);
 /* See the plan in @memory of @size bytes; -1 with EINVAL: it is none. */
-int plan_view_open(struct plan_view *view, void *memory, size_t size);
+int sb_plan_view_open(struct plan_view *view, void *memory, size_t size);
 /*
  * Map the plan's memory that the tool has given the table at @path, if it has: 0, or -1
  * with errno.
  */
-int plan_receive(struct plan_view *view, const char *path);
+int sb_plan_receive(struct plan_view *view, const char *path);
 /* Map @fd and see the plan in it. */
-int plan_map(struct plan_view *view, int fd);
-void plan_view_close(struct plan_view *view);
+int sb_plan_map(struct plan_view *view, int fd);
+void sb_plan_view_close(struct plan_view *view);
 
 /*
  * Report @n units of work: ends the slot where it is full. @worked: this thread does the
  * work, and how long it had a CPU belongs to the slot.
  */
-void plan_unit(struct sb_site_table *table, uint64_t n, bool worked);
+void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked);
 /* A hit of a site whose function is in the plan; @hit says which it was. */
-void plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+void sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	      uint64_t hit);
 
 /* The entry of the schedule for slot @number; 0: there is none. */

@@ -86,7 +86,7 @@ void sb_plan_free(struct sb_plan *plan)
 
 int sb_plan_use_memory(struct sb_plan *plan, int fd, struct sb_error *err)
 {
-	if (!site_table_give_plan(plan->table, fd))
+	if (!sb_site_table_give_plan(plan->table, fd))
 		return 0;
 	return sb_error_set(err, errno, "the plan's memory can't be mapped: %s",
 			    strerror(errno));
@@ -137,7 +137,7 @@ static struct plan_function *function_named(struct sb_plan *plan, const char *na
 		errno = length ? ENAMETOOLONG : EINVAL;
 		return NULL;
 	}
-	function = site_table_function(plan->table, name, true);
+	function = sb_site_table_function(plan->table, name, true);
 	if (!function)
 		return NULL;
 	*index = (uint32_t)(function - plan->table->functions);
@@ -210,7 +210,7 @@ int sb_plan_count_function(struct sb_plan *plan, const char *name)
 
 void sb_plan_report(struct sb_plan *plan, uint64_t units)
 {
-	plan_unit(plan->table, units, false);
+	sb_plan_unit(plan->table, units, false);
 }
 
 void sb_plan_set_slot_units(struct sb_plan *plan, uint64_t units)

@@ -92,7 +92,7 @@ struct sb_sampler *sb_sampler_new(struct sb_error *err)
 	struct sb_sampler *sampler = calloc(1, sizeof(*sampler));
 
 	if (sampler)
-		sampler->functions = functions_new();
+		sampler->functions = sb_functions_new();
 	if (sampler && sampler->functions)
 		return sampler;
 	free(sampler);
@@ -104,7 +104,7 @@ void sb_sampler_free(struct sb_sampler *sampler)
 {
 	if (!sampler)
 		return;
-	functions_free(sampler->functions);
+	sb_functions_free(sampler->functions);
 	free(sampler->self_ns);
 	free(sampler->looks);
 	free(sampler->pids);
@@ -152,7 +152,7 @@ static bool is_cold_part(const char *name, const char *of)
 /* For one function more than there are. */
 static int more_room(const struct sb_sampler *sampler, uint64_t **array)
 {
-	size_t count = (size_t)functions_count(sampler->functions);
+	size_t count = (size_t)sb_functions_count(sampler->functions);
 	uint64_t *larger = realloc(*array, (count + 1) * sizeof(*larger));
 
 	if (!larger)
@@ -181,14 +181,14 @@ int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *elf,
 	/* Before it counts as one: a run writes to all. */
 	if (more_room(sampler, &sampler->self_ns) || more_room(sampler, &sampler->looks))
 		return sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
-	before = functions_count(sampler->functions);
-	number = functions_add(sampler->functions, st.st_dev, st.st_ino, symbol->offset,
+	before = sb_functions_count(sampler->functions);
+	number = sb_functions_add(sampler->functions, st.st_dev, st.st_ino, symbol->offset,
 			       end);
 	/* One that was known has its parts. */
 	for (size_t i = 0; number == before && i < elf->symbol_count; i++) {
 		other = &elf->symbols[i];
 		if (is_cold_part(other->name, symbol->name) && other->size &&
-		    functions_add_part(sampler->functions, number, st.st_dev, st.st_ino,
+		    sb_functions_add_part(sampler->functions, number, st.st_dev, st.st_ino,
 				       other->offset, other->offset + other->size))
 			number = -1;
 	}
@@ -258,7 +258,7 @@ static void free_process(void *member)
 {
 	struct process *process = member;
 
-	image_unref(process->image);
+	sb_image_unref(process->image);
 	free(process);
 }
 
@@ -266,7 +266,7 @@ static void free_thread(void *member)
 {
 	struct thread *thread = member;
 
-	image_unref(thread->left_image);
+	sb_image_unref(thread->left_image);
 	free(thread->initial);
 	free(thread);
 }
@@ -314,7 +314,7 @@ static pid_t parent_of(pid_t pid)
 static void know(struct run *run, pid_t pid)
 {
 	if (run->recorder)
-		recorder_know(run->recorder, pid);
+		sb_recorder_know(run->recorder, pid);
 	process_of(run, pid);
 }
 
@@ -399,13 +399,13 @@ static void add_switches(const void *node, VISIT visit, void *sum)
  */
 static uint64_t every_of(struct run *run)
 {
-	uint64_t before = switches_of_machine(), begin = sampler_now(), elapsed_ns;
+	uint64_t before = switches_of_machine(), begin = sb_sampler_now(), elapsed_ns;
 	uint64_t own = 0, own_after = 0, most;
 
 	twalk_r(run->threads, add_switches, &own);
 	nanosleep(&(struct timespec){ .tv_nsec = RATE_NS }, NULL);
 	twalk_r(run->threads, add_switches, &own_after);
-	elapsed_ns = sampler_now() - begin;
+	elapsed_ns = sb_sampler_now() - begin;
 	most = elapsed_ns * MOST_SWITCH_STACKS / 1000000000;
 	if (own_after <= own + most)
 		return 0;
@@ -427,7 +427,7 @@ static void attach_one(const void *node, VISIT visit, void *arg)
 
 	if ((visit != preorder && visit != leaf) || thread->tried || attaching->code)
 		return;
-	result = recorder_attach(run->recorder, thread->tid, attaching->err);
+	result = sb_recorder_attach(run->recorder, thread->tid, attaching->err);
 	if (result < 0)
 		attaching->code = errno;
 	thread->tried = true;
@@ -461,7 +461,7 @@ static void read_image(const void *node, VISIT visit, void *run)
 
 	(void)run;
 	if ((visit == preorder || visit == leaf) && !process->image)
-		process->image = image_of(process->pid);
+		process->image = sb_image_of(process->pid);
 }
 
 /* What the kernel says of a thread that is blocked: "... SP PC"; false: it is not. */
@@ -529,7 +529,7 @@ static void read_initial(const void *node, VISIT visit, void *unused)
 	}
 	stack->size = (uint32_t)n;
 	thread->initial = stack;
-	thread->initial_ns = sampler_now();
+	thread->initial_ns = sb_sampler_now();
 }
 
 /* ------------------------------------------------------------------ the timeline */
@@ -558,7 +558,7 @@ static void add_place(struct run *run, struct places *places, struct stack *stac
 		places->room = room;
 	}
 	places->list[places->count++] =
-		(struct place){ stack, image ? image_ref(image) : NULL, ns, tick };
+		(struct place){ stack, image ? sb_image_ref(image) : NULL, ns, tick };
 }
 
 /* The thread was off the CPU from when it left it until now. */
@@ -598,12 +598,12 @@ static void take_sample(struct run *run, struct thread *thread, const struct eve
 	if (!process)
 		return;
 	if (!process->image)
-		process->image = image_of(event->pid);
+		process->image = sb_image_of(event->pid);
 	if (event->kind == EVENT_OUT_SAMPLE) {
-		image_unref(thread->left_image);
+		sb_image_unref(thread->left_image);
 		thread->left = event->stack;
 		thread->left_ns = event->time_ns;
-		thread->left_image = process->image ? image_ref(process->image) : NULL;
+		thread->left_image = process->image ? sb_image_ref(process->image) : NULL;
 		return;
 	}
 	/* Clocks run before the threads are watched. */
@@ -624,8 +624,8 @@ static void take_fork(struct run *run, const struct event *event)
 		parent = process_of(run, event->parent);
 		if (!parent)
 			return;
-		image_unref(child->image);
-		child->image = parent->image ? image_ref(parent->image) : NULL;
+		sb_image_unref(child->image);
+		child->image = parent->image ? sb_image_ref(parent->image) : NULL;
 	}
 	thread->pid = event->pid;
 	thread->state = NEW;
@@ -640,12 +640,12 @@ static void take_mapping(struct run *run, const struct event *event)
 	if (!process)
 		return;
 	if (event->kind == EVENT_EXEC || !process->image) {
-		image_unref(process->image);
-		process->image = image_new(event->pid);
+		sb_image_unref(process->image);
+		process->image = sb_image_new(event->pid);
 	}
 	if (event->kind == EVENT_EXEC || !process->image)
 		return;
-	image = image_with(process->image, event->mapping);
+	image = sb_image_with(process->image, event->mapping);
 	if (image)
 		process->image = image;
 	else
@@ -745,7 +745,7 @@ static void share_place(struct run *run, const struct place *place, struct share
 	if (place->tick && !place->stack)
 		found = UNWOUND_NOBODY; /* it ends, and is in the kernel for good */
 	else if (place->stack && place->image)
-		found = image_unwind(place->image, run->sampler->functions, place->stack);
+		found = sb_image_unwind(place->image, run->sampler->functions, place->stack);
 	shares->all += weight;
 	if (found >= 0) {
 		shares->of[found] += weight;
@@ -790,7 +790,7 @@ static void set_self(struct sb_sampler *sampler, const struct shares *sums, int 
 
 static void shuffle(struct places *places)
 {
-	unsigned int seed = (unsigned int)sampler_now();
+	unsigned int seed = (unsigned int)sb_sampler_now();
 
 	for (size_t i = places->count; i > 1; i--) {
 		uint64_t word = (uint64_t)rand_r(&seed) << 31 | (uint64_t)rand_r(&seed);
@@ -805,9 +805,9 @@ static void shuffle(struct places *places)
 static int estimate(struct run *run, uint64_t period_ns)
 {
 	struct sb_sampler *sampler = run->sampler;
-	int count = functions_count(sampler->functions);
+	int count = sb_functions_count(sampler->functions);
 	uint64_t *values = sampler->values, clock_ns = run->end_ns - run->begin_ns;
-	uint64_t until = sampler_now() + clock_ns;
+	uint64_t until = sb_sampler_now() + clock_ns;
 	struct shares on, off, initial, sums;
 	double unknown, initial_ns = 0;
 	size_t i;
@@ -827,7 +827,7 @@ static int estimate(struct run *run, uint64_t period_ns)
 	for (i = 0; i < run->places.count && !sampler->stopped; i++) {
 		const struct place *place = &run->places.list[i];
 
-		if (i % 16 == 0 && sampler_now() >= until)
+		if (i % 16 == 0 && sb_sampler_now() >= until)
 			break;
 		share_place(run, place, place->tick ? &on : &off,
 			    place->tick ? 1 : (double)place->ns);
@@ -842,7 +842,7 @@ static int estimate(struct run *run, uint64_t period_ns)
 	values[SB_SAMPLER_OFF_NS] = run->off_ns + (uint64_t)initial_ns;
 	values[SB_SAMPLER_UNSEEN_NS] = (uint64_t)unknown;
 	values[SB_SAMPLER_STACKS] = i;
-	values[SB_SAMPLER_LOST] = recorder_lost(run->recorder) + run->places.count - i;
+	values[SB_SAMPLER_LOST] = sb_recorder_lost(run->recorder) + run->places.count - i;
 out:
 	shares_free(&on);
 	shares_free(&off);
@@ -868,28 +868,28 @@ static int look(struct run *run, uint64_t ns)
 
 	twalk_r(run->processes, read_image, run);
 	twalk_r(run->threads, read_initial, NULL);
-	run->begin_ns = run->end_ns = jittered_ns = now = sampler_now();
+	run->begin_ns = run->end_ns = jittered_ns = now = sb_sampler_now();
 	while (!run->sampler->stopped && now < run->begin_ns + ns) {
 		uint64_t left_ms = (run->begin_ns + ns - now) / 1000000 + 1;
 
 		/* A clock begins anew: as often as it ticks, it would never. */
 		if (now - jittered_ns >= JITTER_NS) {
-			recorder_jitter(run->recorder);
+			sb_recorder_jitter(run->recorder);
 			jittered_ns = now;
 		}
 		if (left_ms > DRAIN_MS)
 			left_ms = DRAIN_MS;
-		if (recorder_drain(run->recorder, (int)left_ms))
+		if (sb_recorder_drain(run->recorder, (int)left_ms))
 			return -1;
 		/* Where the switches are missing nobody knows who was on a CPU. */
-		if (recorder_is_full(run->recorder))
+		if (sb_recorder_is_full(run->recorder))
 			return 0;
-		run->end_ns = recorder_read_ns(run->recorder);
-		now = sampler_now();
+		run->end_ns = sb_recorder_read_ns(run->recorder);
+		now = sb_sampler_now();
 	}
-	if (recorder_drain(run->recorder, 0))
+	if (sb_recorder_drain(run->recorder, 0))
 		return -1;
-	if (!recorder_is_full(run->recorder))
+	if (!sb_recorder_is_full(run->recorder))
 		run->end_ns = now;
 	return 0;
 }
@@ -910,7 +910,7 @@ static int record(struct run *run, uint64_t ns)
 		sched_setscheduler(0, policy, &before);
 	if (failed)
 		return -1;
-	events = recorder_sort(run->recorder, &count);
+	events = sb_recorder_sort(run->recorder, &count);
 	for (size_t i = 0; i < count; i++)
 		take_event(run, &events[i]);
 	twalk_r(run->threads, finish_thread, run);
@@ -920,14 +920,14 @@ static int record(struct run *run, uint64_t ns)
 static void end_run(struct run *run)
 {
 	for (size_t i = 0; i < run->places.count; i++)
-		image_unref(run->places.list[i].image);
+		sb_image_unref(run->places.list[i].image);
 	for (size_t i = 0; i < run->initial.count; i++)
-		image_unref(run->initial.list[i].image);
+		sb_image_unref(run->initial.list[i].image);
 	free(run->places.list);
 	free(run->initial.list);
 	tdestroy(run->threads, free_thread);
 	tdestroy(run->processes, free_process);
-	recorder_close(run->recorder);
+	sb_recorder_close(run->recorder);
 }
 
 int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err)
@@ -939,7 +939,7 @@ int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err
 	int failed, code;
 
 	memset(sampler->values, 0, sizeof(sampler->values));
-	for (int i = 0; i < functions_count(sampler->functions); i++)
+	for (int i = 0; i < sb_functions_count(sampler->functions); i++)
 		sampler->self_ns[i] = sampler->looks[i] = 0;
 	/* An event for each thread and CPU may be more than a shell allows. */
 	if (!getrlimit(RLIMIT_NOFILE, &before)) {
@@ -949,7 +949,7 @@ int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err
 	}
 	find_processes(&run);
 	twalk_r(run.processes, note_threads, &run);
-	run.recorder = recorder_open(period_ns, every_of(&run), err);
+	run.recorder = sb_recorder_open(period_ns, every_of(&run), err);
 	failed = !run.recorder || attach_all(&run, err);
 	if (!failed && (record(&run, ns) || estimate(&run, period_ns)))
 		failed = sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
@@ -971,14 +971,14 @@ void sb_sampler_stop(struct sb_sampler *sampler)
 
 uint64_t sb_sampler_self_ns(const struct sb_sampler *sampler, int number)
 {
-	return number < 0 || number >= functions_count(sampler->functions) ?
+	return number < 0 || number >= sb_functions_count(sampler->functions) ?
 		       0 :
 		       sampler->self_ns[number];
 }
 
 uint64_t sb_sampler_looks(const struct sb_sampler *sampler, int number)
 {
-	return number < 0 || number >= functions_count(sampler->functions) ?
+	return number < 0 || number >= sb_functions_count(sampler->functions) ?
 		       0 :
 		       sampler->looks[number];
 }

@@ -64,64 +64,64 @@ struct recorder;
  * A clock of @period_ns on every CPU, and a stack at every @every th switch there, 0: at
  * those of the threads that are attached. NULL with errno and a message.
  */
-struct recorder *recorder_open(uint64_t period_ns, uint64_t every, struct sb_error *err);
-void recorder_close(struct recorder *recorder);
+struct recorder *sb_recorder_open(uint64_t period_ns, uint64_t every, struct sb_error *err);
+void sb_recorder_close(struct recorder *recorder);
 /*
  * Have the switches of a thread told, and of those that it makes, and what they map.
  * 1; 0: it is gone; -1 with errno and a message.
  */
-int recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *err);
+int sb_recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *err);
 /* Samples of this process count; those of its descendants do by themselves. */
-void recorder_know(struct recorder *recorder, pid_t pid);
-bool recorder_knows(const struct recorder *recorder, pid_t pid);
+void sb_recorder_know(struct recorder *recorder, pid_t pid);
+bool sb_recorder_knows(const struct recorder *recorder, pid_t pid);
 /* Wait up to so long for the buffers to fill, and take what is in them. -1: ENOMEM. */
-int recorder_drain(struct recorder *recorder, int timeout_ms);
+int sb_recorder_drain(struct recorder *recorder, int timeout_ms);
 /* There was no room for some of what was taken last. */
-bool recorder_is_full(const struct recorder *recorder);
+bool sb_recorder_is_full(const struct recorder *recorder);
 /* All from before then was taken, if there was room. */
-uint64_t recorder_read_ns(const struct recorder *recorder);
+uint64_t sb_recorder_read_ns(const struct recorder *recorder);
 /* Bytes that are kept, of events and of what belongs to them; the tests set it. */
-extern uint64_t recorder_most_bytes __attribute__((visibility("hidden")));
+extern uint64_t sb_recorder_most_bytes __attribute__((visibility("hidden")));
 /* Not in lockstep with what a program does each millisecond. */
-void recorder_jitter(struct recorder *recorder);
+void sb_recorder_jitter(struct recorder *recorder);
 /* By time. Belong to the recorder. */
-struct event *recorder_sort(struct recorder *recorder, size_t *count);
-uint64_t recorder_lost(const struct recorder *recorder);
+struct event *sb_recorder_sort(struct recorder *recorder, size_t *count);
+uint64_t sb_recorder_lost(const struct recorder *recorder);
 
-uint64_t sampler_now(void);
+uint64_t sb_sampler_now(void);
 
 /* ------------------------------------ sampler_unwind.c: whose code, and who called */
 
 struct functions;
 struct image;
 
-struct functions *functions_new(void);
-void functions_free(struct functions *functions);
+struct functions *sb_functions_new(void);
+void sb_functions_free(struct functions *functions);
 /* The number of the function; -1 with ENOMEM. @end 0: no more than the first byte. */
-int functions_add(struct functions *functions, dev_t dev, ino_t ino, uint64_t begin,
+int sb_functions_add(struct functions *functions, dev_t dev, ino_t ino, uint64_t begin,
 		  uint64_t end);
 /* More code of a function that is there. */
-int functions_add_part(struct functions *functions, int number, dev_t dev, ino_t ino,
+int sb_functions_add_part(struct functions *functions, int number, dev_t dev, ino_t ino,
 		       uint64_t begin, uint64_t end);
-int functions_count(const struct functions *functions);
+int sb_functions_count(const struct functions *functions);
 
 /* Where code is mapped in a process; shared by those that were forked. NULL: ENOMEM. */
-struct image *image_new(pid_t pid);
-struct image *image_ref(struct image *image);
-void image_unref(struct image *image);
+struct image *sb_image_new(pid_t pid);
+struct image *sb_image_ref(struct image *image);
+void sb_image_unref(struct image *image);
 /*
  * As it is with one mapping more; the one given is taken over. NULL: ENOMEM, and it is
  * the caller's still.
  */
-struct image *image_with(struct image *image, const struct mapping *mapping);
+struct image *sb_image_with(struct image *image, const struct mapping *mapping);
 /* That of a process that runs. NULL with errno. */
-struct image *image_of(pid_t pid);
+struct image *sb_image_of(pid_t pid);
 
 #define UNWOUND_NOBODY	(-1) /* no function of ours is on it */
 #define UNWOUND_NOT	(-2) /* it could not be followed to its end */
 
 /* The innermost function on the stack: its number, or UNWOUND_. */
-int image_unwind(struct image *image, const struct functions *functions,
+int sb_image_unwind(struct image *image, const struct functions *functions,
 		 const struct stack *stack);
 
 #endif

@@ -47,7 +47,7 @@ static const unsigned int perf_register[SAMPLER_REGISTERS] = {
 };
 #endif
 
-uint64_t recorder_most_bytes = UINT64_C(256) << 20;
+uint64_t sb_recorder_most_bytes = UINT64_C(256) << 20;
 
 struct ring {
 	int fd, switches; /* the CPU's clock, and the other; -1: the CPU is not there */
@@ -93,7 +93,7 @@ struct recorder {
 	unsigned char whole[65536] __attribute__((aligned(8)));
 };
 
-uint64_t sampler_now(void)
+uint64_t sb_sampler_now(void)
 {
 	struct timespec now;
 
@@ -317,7 +317,7 @@ static pid_t read_pid_max(void)
 	return most;
 }
 
-struct recorder *recorder_open(uint64_t period_ns, uint64_t every,
+struct recorder *sb_recorder_open(uint64_t period_ns, uint64_t every,
 			       struct sb_error *err)
 {
 	struct recorder *recorder = calloc(1, sizeof(*recorder));
@@ -328,14 +328,14 @@ struct recorder *recorder_open(uint64_t period_ns, uint64_t every,
 		recorder->cpus = cpus > 0 ? (int)cpus : 1;
 		recorder->period_ns = period_ns;
 		recorder->every = every;
-		recorder->seed = (unsigned int)sampler_now();
+		recorder->seed = (unsigned int)sb_sampler_now();
 		recorder->pid_max = read_pid_max();
 		recorder->known = calloc((size_t)recorder->pid_max / 8 + 1, 1);
 		recorder->rings = calloc((size_t)recorder->cpus, sizeof(struct ring));
 		recorder->polled = calloc((size_t)recorder->cpus, sizeof(struct pollfd));
 	}
 	if (!recorder || !recorder->known || !recorder->rings || !recorder->polled) {
-		recorder_close(recorder);
+		sb_recorder_close(recorder);
 		sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
 		return NULL;
 	}
@@ -345,12 +345,12 @@ struct recorder *recorder_open(uint64_t period_ns, uint64_t every,
 	if (!open_cpus(recorder, err))
 		return recorder;
 	code = errno;
-	recorder_close(recorder);
+	sb_recorder_close(recorder);
 	errno = code;
 	return NULL;
 }
 
-void recorder_close(struct recorder *recorder)
+void sb_recorder_close(struct recorder *recorder)
 {
 	struct block *block;
 
@@ -380,7 +380,7 @@ void recorder_close(struct recorder *recorder)
 	free(recorder);
 }
 
-int recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *err)
+int sb_recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *err)
 {
 	struct perf_event_attr attr =
 		recorder->every ? plain_attr(PERF_COUNT_SW_DUMMY) :
@@ -413,13 +413,13 @@ int recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *err)
 	return 1;
 }
 
-void recorder_know(struct recorder *recorder, pid_t pid)
+void sb_recorder_know(struct recorder *recorder, pid_t pid)
 {
 	if (pid > 0 && pid <= recorder->pid_max)
 		recorder->known[pid / 8] |= (unsigned char)(1U << (pid % 8));
 }
 
-bool recorder_knows(const struct recorder *recorder, pid_t pid)
+bool sb_recorder_knows(const struct recorder *recorder, pid_t pid)
 {
 	return pid > 0 && pid <= recorder->pid_max &&
 	       recorder->known[pid / 8] >> (pid % 8) & 1;
@@ -431,7 +431,7 @@ static uint64_t about(struct recorder *recorder, uint64_t number)
 	return number / 2 + (uint64_t)rand_r(&recorder->seed) % number + 1;
 }
 
-void recorder_jitter(struct recorder *recorder)
+void sb_recorder_jitter(struct recorder *recorder)
 {
 	for (int cpu = 0; cpu < recorder->cpus; cpu++) {
 		uint64_t period = about(recorder, recorder->period_ns);
@@ -454,7 +454,7 @@ static void *keep(struct recorder *recorder, size_t size)
 	void *place;
 
 	size = (size + 7) & ~(size_t)7;
-	if (recorder->kept + size > recorder_most_bytes) {
+	if (recorder->kept + size > sb_recorder_most_bytes) {
 		recorder->full = true;
 		return NULL;
 	}
@@ -500,7 +500,7 @@ static struct event *new_event(struct recorder *recorder)
 		size_t room = recorder->event_room ? 2 * recorder->event_room : 1024;
 		struct event *larger = NULL;
 
-		if (room * sizeof(*larger) <= recorder_most_bytes)
+		if (room * sizeof(*larger) <= sb_recorder_most_bytes)
 			larger = realloc(recorder->events, room * sizeof(*larger));
 		if (!larger) {
 			recorder->full = true;
@@ -610,7 +610,7 @@ static bool read_sample(struct recorder *recorder, struct reader reader,
 	event->pid = (pid_t)next_half(&reader);
 	event->tid = (pid_t)next_half(&reader);
 	event->time_ns = next_word(&reader);
-	if (!source || !recorder_knows(recorder, event->pid))
+	if (!source || !sb_recorder_knows(recorder, event->pid))
 		return false;
 	event->source = source->tid ? source->tid : event->tid;
 	event->kind = source->kind;
@@ -695,7 +695,7 @@ static void look_for_forks(struct recorder *recorder, struct ring *ring, uint64_
 			pid_t pid;
 
 			memcpy(&pid, header + 1, sizeof(pid));
-			recorder_know(recorder, pid);
+			sb_recorder_know(recorder, pid);
 		}
 		ring->forks_seen += header->size;
 	}
@@ -725,14 +725,14 @@ static uint64_t head_of(const struct ring *ring)
 	return __atomic_load_n(&ring->control->data_head, __ATOMIC_ACQUIRE);
 }
 
-int recorder_drain(struct recorder *recorder, int timeout_ms)
+int sb_recorder_drain(struct recorder *recorder, int timeout_ms)
 {
 	uint64_t *heads = calloc((size_t)recorder->cpus, sizeof(*heads));
 
 	if (!heads)
 		return -1;
 	poll(recorder->polled, (nfds_t)recorder->cpus, timeout_ms);
-	recorder->read_ns = sampler_now();
+	recorder->read_ns = sb_sampler_now();
 	/* Forks are looked for behind what is taken, in all rings first. */
 	for (int cpu = 0; cpu < recorder->cpus; cpu++)
 		if (recorder->rings[cpu].fd >= 0)
@@ -757,7 +757,7 @@ static int compare_events(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-struct event *recorder_sort(struct recorder *recorder, size_t *count)
+struct event *sb_recorder_sort(struct recorder *recorder, size_t *count)
 {
 	for (size_t i = 0; i < recorder->event_count; i++)
 		recorder->events[i].order = i;
@@ -767,17 +767,17 @@ struct event *recorder_sort(struct recorder *recorder, size_t *count)
 	return recorder->events;
 }
 
-bool recorder_is_full(const struct recorder *recorder)
+bool sb_recorder_is_full(const struct recorder *recorder)
 {
 	return recorder->full;
 }
 
-uint64_t recorder_read_ns(const struct recorder *recorder)
+uint64_t sb_recorder_read_ns(const struct recorder *recorder)
 {
 	return recorder->read_ns;
 }
 
-uint64_t recorder_lost(const struct recorder *recorder)
+uint64_t sb_recorder_lost(const struct recorder *recorder)
 {
 	return recorder->lost;
 }

@@ -64,24 +64,24 @@ struct walk {
 
 /* ---------------------------------------------------------------- functions */
 
-struct functions *functions_new(void)
+struct functions *sb_functions_new(void)
 {
 	return calloc(1, sizeof(struct functions));
 }
 
-void functions_free(struct functions *functions)
+void sb_functions_free(struct functions *functions)
 {
 	if (functions)
 		free(functions->parts);
 	free(functions);
 }
 
-int functions_count(const struct functions *functions)
+int sb_functions_count(const struct functions *functions)
 {
 	return functions->count;
 }
 
-int functions_add_part(struct functions *functions, int number, dev_t dev, ino_t ino,
+int sb_functions_add_part(struct functions *functions, int number, dev_t dev, ino_t ino,
 		       uint64_t begin, uint64_t end)
 {
 	size_t size = (functions->part_count + 1) * sizeof(struct part);
@@ -95,7 +95,7 @@ int functions_add_part(struct functions *functions, int number, dev_t dev, ino_t
 	return 0;
 }
 
-int functions_add(struct functions *functions, dev_t dev, ino_t ino, uint64_t begin,
+int sb_functions_add(struct functions *functions, dev_t dev, ino_t ino, uint64_t begin,
 		  uint64_t end)
 {
 	for (size_t i = 0; i < functions->part_count; i++) {
@@ -104,7 +104,7 @@ int functions_add(struct functions *functions, dev_t dev, ino_t ino, uint64_t be
 		if (part->dev == dev && part->ino == ino && part->begin == begin)
 			return part->function;
 	}
-	if (functions_add_part(functions, functions->count, dev, ino, begin, end))
+	if (sb_functions_add_part(functions, functions->count, dev, ino, begin, end))
 		return -1;
 	return functions->count++;
 }
@@ -124,7 +124,7 @@ static int function_at(const struct functions *functions, const struct code *cod
 
 /* ------------------------------------------------------------------- images */
 
-struct image *image_new(pid_t pid)
+struct image *sb_image_new(pid_t pid)
 {
 	struct image *image = calloc(1, sizeof(*image));
 
@@ -135,13 +135,13 @@ struct image *image_new(pid_t pid)
 	return image;
 }
 
-struct image *image_ref(struct image *image)
+struct image *sb_image_ref(struct image *image)
 {
 	image->refs++;
 	return image;
 }
 
-void image_unref(struct image *image)
+void sb_image_unref(struct image *image)
 {
 	if (!image || --image->refs)
 		return;
@@ -192,7 +192,7 @@ static bool has_mapping(const struct image *image, const struct mapping *mapping
 	return false;
 }
 
-struct image *image_with(struct image *image, const struct mapping *mapping)
+struct image *sb_image_with(struct image *image, const struct mapping *mapping)
 {
 	struct image *more;
 
@@ -202,19 +202,19 @@ struct image *image_with(struct image *image, const struct mapping *mapping)
 	/* While nobody else has it and nothing was followed in it, it can grow. */
 	if (image->refs == 1 && !image->dwfl)
 		return add_code(image, mapping) ? NULL : image;
-	more = image_new(image->pid);
+	more = sb_image_new(image->pid);
 	for (size_t i = 0; more && i < image->count; i++) {
 		if (!add_code(more, image->codes[i].mapping))
 			continue;
-		image_unref(more);
+		sb_image_unref(more);
 		return NULL;
 	}
 	if (more && add_code(more, mapping)) {
-		image_unref(more);
+		sb_image_unref(more);
 		return NULL;
 	}
 	if (more)
-		image_unref(image);
+		sb_image_unref(image);
 	return more;
 }
 
@@ -241,9 +241,9 @@ static int add_line(struct image *image, char *line)
 	return failed;
 }
 
-struct image *image_of(pid_t pid)
+struct image *sb_image_of(pid_t pid)
 {
-	struct image *image = image_new(pid);
+	struct image *image = sb_image_new(pid);
 	size_t size = 0;
 	char name[64], *line = NULL;
 	FILE *file;
@@ -251,13 +251,13 @@ struct image *image_of(pid_t pid)
 	snprintf(name, sizeof(name), "/proc/%d/maps", (int)pid);
 	file = image ? fopen(name, "re") : NULL;
 	if (!file) {
-		image_unref(image);
+		sb_image_unref(image);
 		return NULL;
 	}
 	while (getline(&line, &size, file) > 0) {
 		if (!add_line(image, line))
 			continue;
-		image_unref(image);
+		sb_image_unref(image);
 		image = NULL;
 		errno = ENOMEM;
 		break;
@@ -609,7 +609,7 @@ static Dwfl *open_dwfl(struct image *image)
 	return dwfl;
 }
 
-int image_unwind(struct image *image, const struct functions *functions,
+int sb_image_unwind(struct image *image, const struct functions *functions,
 		 const struct stack *stack)
 {
 	struct walk walk = { image, functions, stack, UNWOUND_NOBODY, 0 };

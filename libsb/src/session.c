@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <linux/speed_bump.h>
 
@@ -49,7 +51,10 @@ static struct sb_backend *open_any(const char *device, struct sb_error *err)
 	why = sb_error_new();
 	backend = sb_bpf_open(why);
 	first = !backend && why && err ? strdup(sb_error_message(err)) : NULL;
-	if (first)
+	/* Who may is what is missing, not the module. */
+	if (first && (sb_error_code(why) == EPERM || sb_error_code(why) == EACCES))
+		sb_error_set(err, code, "%s (for BPF); %s", sb_error_message(why), first);
+	else if (first)
 		sb_error_set(err, code, "%s; nor can BPF serve: %s", first,
 			     sb_error_message(why));
 	free(first);
@@ -197,21 +202,6 @@ static int explain_unsupported(struct sb_error *err, const struct sb_session *se
 		target->label, target->offset);
 }
 
-static bool named_twice(const struct sb_batch *batch, size_t index)
-{
-	const struct sb_target *a = &batch->targets[index];
-
-	for (size_t i = 0; i < index; i++) {
-		const struct sb_target *b = &batch->targets[i];
-
-		if (a->fd == b->fd && a->offset == b->offset &&
-		    a->options.scope == b->options.scope &&
-		    a->options.scope_id == b->options.scope_id)
-			return true;
-	}
-	return false;
-}
-
 static void explain_room(const struct sb_session *session, char *buf, size_t size)
 {
 	uint32_t max = session->backend->limits.max_targets;
@@ -242,10 +232,6 @@ static int explain_add(const struct sb_session *session, const struct sb_batch *
 		return sb_error_set(err, errno, "%s", sb_error_message(problem));
 	switch (errno) {
 	case EEXIST:
-		if (named_twice(batch, index))
-			return sb_error_set(err, EEXIST,
-					    "%s is named twice: leave one of them out",
-					    label);
 		return sb_error_set(err, EEXIST, "%s is already a target%s", label,
 				    target->options.flags & SB_TARGET_PERSISTENT
 					    ? ": update or remove it"
@@ -357,7 +343,15 @@ static struct sb_target_list *read_list(struct sb_session *session, unsigned int
 
 	if (list && !backend->ops->list(backend, which, fd, list))
 		return list;
-	sb_error_set(err, errno, "can't read the targets: %s", strerror(errno));
+	if (errno == EPERM || errno == EACCES)
+		sb_error_set(err, errno,
+			     "not allowed to see what persistent targets and other sessions "
+			     "there are: run as root%s",
+			     !strcmp(backend->ops->name, "bpf") ? " (BPF wants "
+								  "CAP_SYS_ADMIN for it)" :
+								  "");
+	else
+		sb_error_set(err, errno, "can't read the targets: %s", strerror(errno));
 	fd = errno;
 	sb_target_list_free(list);
 	errno = fd;
@@ -478,6 +472,7 @@ static void change_back(struct sb_session *session, const struct sb_change *chan
 		if (!info)
 			continue;
 		change.delay_ns = info->delay_ns;
+		change.every = info->every;
 		change.enabled = info->enabled;
 		backend->ops->update(backend, &change, 1, &failed);
 	}
@@ -540,6 +535,15 @@ int sb_session_set_delay(struct sb_session *session, const uint64_t *ids, size_t
 	return update(session, ids, count, &change, err);
 }
 
+int sb_session_set_every(struct sb_session *session, const uint64_t *ids, size_t count,
+			 uint32_t every, struct sb_error *err)
+{
+	struct sb_change change = { .mask = SB_CHANGE_EVERY,
+				    .every = every ? every : 1 };
+
+	return update(session, ids, count, &change, err);
+}
+
 int sb_session_set_targets_enabled(struct sb_session *session, const uint64_t *ids,
 				   size_t count, bool enabled, struct sb_error *err)
 {
@@ -551,6 +555,100 @@ int sb_session_set_targets_enabled(struct sb_session *session, const uint64_t *i
 int sb_session_set_enabled(struct sb_session *session, bool enabled)
 {
 	return session->backend->ops->set_enabled(session->backend, enabled);
+}
+
+/* What is a target in the file that has a name now. */
+struct named_file {
+	char *path;
+	struct sb_target_list *list; /* NULL: there is no file of that name */
+	bool is_unknown; /* it can't be looked at */
+};
+
+/* Whether @path is a file; 0, ENOENT, or another errno: it can't be known. */
+static int look_into(struct sb_session *session, unsigned int which,
+		     struct named_file *file)
+{
+	int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return errno == ENOTDIR ? ENOENT : errno;
+	file->list = read_list(session, which, fd, NULL);
+	close(fd);
+	return file->list ? 0 : EIO;
+}
+
+/*
+ * The file that a label names: what is before a ':' of it, and there is a file. Else all
+ * before the last one.
+ */
+static int name_file(struct sb_session *session, unsigned int which, const char *label,
+		     struct named_file *file)
+{
+	size_t last = 0;
+	int code = ENOENT;
+
+	for (size_t i = strlen(label); i-- > 1;) {
+		if (label[i] != ':')
+			continue;
+		last = last ? last : i;
+		file->path = strndup(label, i);
+		code = file->path ? look_into(session, which, file) : ENOMEM;
+		if (code != ENOENT)
+			break;
+		free(file->path);
+		file->path = NULL;
+	}
+	file->is_unknown = code && code != ENOENT;
+	if (!file->path)
+		file->path = strndup(label, last);
+	return file->path ? 0 : -1;
+}
+
+static bool is_label_in(const char *label, const char *path)
+{
+	size_t length = strlen(path);
+
+	return !strncmp(label, path, length) && label[length] == ':';
+}
+
+/* Say of each target whether its file is the one that has its name now. */
+static void check_files(struct sb_session *session, unsigned int which,
+			struct sb_target_list *list)
+{
+	struct named_file *files = NULL;
+	size_t count = 0;
+
+	for (size_t i = 0; i < list->count; i++) {
+		struct sb_target_info *info = &list->infos[i];
+		const char *label = list->text + info->label;
+		struct named_file *file = NULL, *more;
+
+		if (label[0] != '/')
+			continue;
+		for (size_t k = count; k-- > 0 && !file;)
+			if (is_label_in(label, files[k].path))
+				file = &files[k];
+		if (!file) {
+			more = reallocarray(files, count + 1, sizeof(*files));
+			if (!more)
+				break;
+			files = more;
+			files[count] = (struct named_file){ 0 };
+			if (name_file(session, which, label, &files[count]))
+				break;
+			file = &files[count++];
+		}
+		if (file->list)
+			info->file = find_id(file->list, info->id) ? SB_FILE_SAME :
+								     SB_FILE_REPLACED;
+		else if (!file->is_unknown)
+			info->file = SB_FILE_GONE;
+	}
+	for (size_t k = 0; k < count; k++) {
+		free(files[k].path);
+		sb_target_list_free(files[k].list);
+	}
+	free(files);
 }
 
 int sb_session_plan(struct sb_session *session, const uint64_t *ids, size_t count,
@@ -583,9 +681,15 @@ int sb_session_plan(struct sb_session *session, const uint64_t *ids, size_t coun
 struct sb_target_list *sb_session_list(struct sb_session *session, unsigned int which,
 				       const struct sb_elf *elf, struct sb_error *err)
 {
-	if (!which || which & ~(SB_LIST_SESSION | SB_LIST_PERSISTENT | SB_LIST_OTHERS)) {
+	const unsigned int all = SB_LIST_SESSION | SB_LIST_PERSISTENT | SB_LIST_OTHERS;
+	struct sb_target_list *list;
+
+	if (!(which & all) || which & ~(all | SB_LIST_FILES)) {
 		sb_error_set(err, EINVAL, "no or unknown SB_LIST_ bits: 0x%x", which);
 		return NULL;
 	}
-	return read_list(session, which, elf ? sb_elf_fd(elf) : -1, err);
+	list = read_list(session, which & all, elf ? sb_elf_fd(elf) : -1, err);
+	if (list && which & SB_LIST_FILES)
+		check_files(session, which & all, list);
+	return list;
 }

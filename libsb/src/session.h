@@ -6,6 +6,7 @@
 
 struct sb_session {
 	struct sb_backend *backend;
+	uint64_t hit_cost_ns[2]; /* emulated, stepped; 0: not measured yet */
 };
 
 #endif

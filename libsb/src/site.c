@@ -23,7 +23,7 @@ struct site_index {
 
 /* Guards the list of tables and the additions to their indices; held over a fork. */
 static pthread_mutex_t index_lock = PTHREAD_MUTEX_INITIALIZER;
-_Atomic uint32_t site_generation = 1;
+_Atomic uint32_t sb_site_generation = 1;
 /* Those with sites of this process. */
 static struct sb_site_table *tables;
 
@@ -33,8 +33,8 @@ static struct sb_site_table *tables;
  * Lines 1 to SITE_STRIPES - 1 of every slot belong to one thread each, for as long as it
  * lives; all further threads count in line 0, together. Where a hook asks for that.
  */
-_Thread_local uint32_t site_line __attribute__((tls_model("initial-exec")));
-_Thread_local size_t site_line_offset __attribute__((tls_model("initial-exec")));
+_Thread_local uint32_t sb_site_line __attribute__((tls_model("initial-exec")));
+_Thread_local size_t sb_site_line_offset __attribute__((tls_model("initial-exec")));
 static _Atomic uint32_t lines_taken = 1;
 static pthread_key_t line_key;
 static bool have_line_key;
@@ -42,8 +42,8 @@ static bool have_line_key;
 /* What the thread counted is seen by the next one that has its line. */
 static void give_line_back(void *value)
 {
-	site_line = SITE_LINE_SHARED;
-	site_line_offset = 0;
+	sb_site_line = SITE_LINE_SHARED;
+	sb_site_line_offset = 0;
 	atomic_fetch_and_explicit(&lines_taken, ~(UINT32_C(1) << (uintptr_t)value),
 				  memory_order_release);
 }
@@ -60,17 +60,17 @@ static __attribute__((destructor)) void delete_line_key(void)
 		pthread_key_delete(line_key);
 }
 
-uint32_t site_take_line(void)
+uint32_t sb_site_take_line(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	uint32_t taken = load(&lines_taken), line;
 
 	pthread_once(&once, make_line_key);
-	site_line = SITE_LINE_SHARED;
+	sb_site_line = SITE_LINE_SHARED;
 	do {
 		line = (uint32_t)__builtin_ctz(~taken);
 		if (!have_line_key || line >= SITE_STRIPES)
-			return site_line;
+			return sb_site_line;
 	} while (!atomic_compare_exchange_weak_explicit(&lines_taken, &taken,
 							taken | UINT32_C(1) << line,
 							memory_order_acquire,
@@ -78,18 +78,18 @@ uint32_t site_take_line(void)
 	if (pthread_setspecific(line_key, (void *)(uintptr_t)line))
 		give_line_back((void *)(uintptr_t)line);
 	else
-		site_line = line;
-	if (site_line == line)
-		site_line_offset = offsetof(struct site_slot, counters[line]);
-	return site_line;
+		sb_site_line = line;
+	if (sb_site_line == line)
+		sb_site_line_offset = offsetof(struct site_slot, counters[line]);
+	return sb_site_line;
 }
 
 /* Of all threads only this one is left. */
 static void thread_lines_after_fork(void)
 {
-	bool mine = site_line && site_line != SITE_LINE_SHARED;
+	bool mine = sb_site_line && sb_site_line != SITE_LINE_SHARED;
 
-	store(&lines_taken, mine ? 1 | UINT32_C(1) << site_line : 1);
+	store(&lines_taken, mine ? 1 | UINT32_C(1) << sb_site_line : 1);
 }
 
 static void before_fork(void)
@@ -105,7 +105,7 @@ static void after_fork_parent(void)
 static void after_fork_child(void)
 {
 	thread_lines_after_fork();
-	store(&site_generation, load(&site_generation) + 1);
+	store(&sb_site_generation, load(&sb_site_generation) + 1);
 	/* What was known of slots is not true here. To count it up for all costs them little. */
 	for (struct sb_site_table *table = tables; table; table = table->next)
 		site_table_changed(table);
@@ -162,9 +162,9 @@ static void publish_slot(struct sb_site_table *table, uint32_t index,
 }
 
 /* The first hit of a child: count from zero, in a slot of its own. */
-uint64_t site_adopt(struct sb_site *site, uint64_t where)
+uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 {
-	uint64_t mine = (uint64_t)load(&site_generation) << 32;
+	uint64_t mine = (uint64_t)load(&sb_site_generation) << 32;
 	uint32_t index = take_slot(site->table, site);
 	struct site_slot *slots = site->table->slots;
 
@@ -225,7 +225,7 @@ static uint64_t sleep_until(uint64_t entry, uint64_t deadline)
 	return sb_clock_stamp();
 }
 
-void site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		uint64_t hit, const struct site_order *order)
 {
 	struct sb_site_table *table = site->table;
@@ -255,7 +255,7 @@ void site_delay(struct sb_site *site, struct site_counters *counters, uint64_t e
 		add(&counters->away_ns, sb_clock_to_ns(away), concurrent);
 }
 
-uint64_t site_count_atomic(struct sb_site *site, struct site_slot *slot,
+uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
 			   struct site_counters **counters)
 {
 	/* Only one counter can tell which hit is the Nth. */
@@ -289,7 +289,7 @@ static uint32_t every_of(const struct sb_site *site)
 	return every ? every : load(&site->every);
 }
 
-void site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+void sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit)
 {
 	struct site_order order = { 0 };
@@ -297,7 +297,7 @@ void site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_
 	uint32_t state;
 
 	if (site->plan && load(&site->plan->flags)) {
-		plan_hit(site, counters, entry, hit);
+		sb_plan_hit(site, counters, entry, hit);
 		return;
 	}
 	/* What is read after this is at least as new. */
@@ -313,7 +313,7 @@ void site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_
 	order.end_ns = load(&site->end_ns);
 	order.every = every_of(site);
 	order.sleeps = state == SITE_SLEEP;
-	site_delay(site, counters, entry, hit, &order);
+	sb_site_delay(site, counters, entry, hit, &order);
 }
 
 void sb_site_hit(struct sb_site *site, uint64_t entry)
@@ -341,7 +341,7 @@ static struct sb_site *search(struct sb_site_table *table, enum sb_site_kind kin
 		if (site->hash != hash || site->kind != kind ||
 		    site->target_number != target)
 			continue;
-		its_name = site_table_name(table, site->function_index);
+		its_name = sb_site_table_name(table, site->function_index);
 		if (its_name && !strcmp(its_name, name))
 			return site;
 	}
@@ -393,7 +393,7 @@ static void unlist(struct sb_site_table *table)
 	pthread_mutex_unlock(&index_lock);
 }
 
-void site_index_free(struct sb_site_table *table)
+void sb_site_index_free(struct sb_site_table *table)
 {
 	struct site_index *index = load(&table->index), *older;
 
@@ -420,7 +420,7 @@ static void set_policy(struct sb_site *site, const struct sb_site_policy *policy
 	store(&site->due, 0);
 	store(&site->state, policy->disabled ? SITE_OFF : SITE_ON);
 	/* For those who read the table; not into the slot of the parent process. */
-	if (where >> 32 == load(&site_generation))
+	if (where >> 32 == load(&sb_site_generation))
 		store(&table->slots[(uint32_t)where].delay_ns, policy->delay_ns);
 }
 
@@ -428,7 +428,7 @@ static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind 
 				 const char *name, uint32_t hash,
 				 const struct sb_site_policy *policy)
 {
-	struct site_function *function = site_table_function(table, name, true);
+	struct site_function *function = sb_site_table_function(table, name, true);
 	struct sb_site *site;
 	uint32_t index;
 
@@ -455,7 +455,7 @@ static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind 
 		errno = ENOSPC;
 		return NULL;
 	}
-	store(&site->where, (uint64_t)load(&site_generation) << 32 | index);
+	store(&site->where, (uint64_t)load(&sb_site_generation) << 32 | index);
 	publish_slot(table, index, site);
 	put(load(&table->index), site);
 	return site;
@@ -539,6 +539,6 @@ int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)
 	counters = stripe_of(site_slot_of(site));
 	add(&counters->hits, n, true);
 	if (site->plan && load(&site->plan->flags) & PLAN_UNIT)
-		plan_unit(table, n, true);
+		sb_plan_unit(table, n, true);
 	return 0;
 }

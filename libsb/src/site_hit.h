@@ -63,27 +63,27 @@ struct site_order {
 #define store(object, with) atomic_store_explicit(object, with, memory_order_relaxed)
 
 /* Of processes: how many forks ago the first one was. */
-extern _Atomic uint32_t site_generation __attribute__((visibility("hidden")));
+extern _Atomic uint32_t sb_site_generation __attribute__((visibility("hidden")));
 /* The line that this thread counts in; 0: not asked for yet. */
-extern _Thread_local uint32_t site_line
+extern _Thread_local uint32_t sb_site_line
 	__attribute__((visibility("hidden"), tls_model("initial-exec")));
 /* Where in a slot it is, if it has one of its own; else 0. */
-extern _Thread_local size_t site_line_offset
+extern _Thread_local size_t sb_site_line_offset
 	__attribute__((visibility("hidden"), tls_model("initial-exec")));
 
-uint64_t site_adopt(struct sb_site *site, uint64_t where)
+uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 	__attribute__((visibility("hidden"), noinline, cold));
-uint32_t site_take_line(void) __attribute__((visibility("hidden"), noinline, cold));
+uint32_t sb_site_take_line(void) __attribute__((visibility("hidden"), noinline, cold));
 /* Count it where other threads may be at the same site; says which hit it was. */
-uint64_t site_count_atomic(struct sb_site *site, struct site_slot *slot,
+uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
 			   struct site_counters **counters)
 	__attribute__((visibility("hidden"), noinline));
 /* What a hit may do once it is counted. */
-void site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+void sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
 
 /* Delay it, if it is its turn. */
-void site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		uint64_t hit, const struct site_order *order)
 	__attribute__((visibility("hidden"), noinline));
 
@@ -91,8 +91,8 @@ static inline struct site_slot *site_slot_of(struct sb_site *site)
 {
 	uint64_t where = atomic_load_explicit(&site->where, memory_order_acquire);
 
-	if (__builtin_expect(where >> 32 != load(&site_generation), 0))
-		where = site_adopt(site, where);
+	if (__builtin_expect(where >> 32 != load(&sb_site_generation), 0))
+		where = sb_site_adopt(site, where);
 	return &site->table->slots[(uint32_t)where];
 }
 
@@ -104,11 +104,11 @@ static inline struct site_slot *site_slot_of(struct sb_site *site)
 static inline __attribute__((always_inline)) uint64_t
 site_count(struct sb_site *site, struct site_slot *slot, struct site_counters **counters)
 {
-	uint32_t line = site_line;
+	uint32_t line = sb_site_line;
 	uint64_t hit;
 
 	if (__builtin_expect(!line, 0))
-		line = site_take_line();
+		line = sb_site_take_line();
 	/* Only one counter can tell which hit is the Nth. */
 	if (__builtin_expect(line != SITE_LINE_SHARED && load(&site->every) <= 1, 1)) {
 		*counters = &slot->counters[line];
@@ -125,7 +125,7 @@ site_count(struct sb_site *site, struct site_slot *slot, struct site_counters **
 	uint64_t hit;
 
 	if (__builtin_expect(load(&site->table->concurrent), 0))
-		return site_count_atomic(site, slot, counters);
+		return sb_site_count_atomic(site, slot, counters);
 	hit = load(&(*counters)->hits) + 1;
 	store(&(*counters)->hits, hit);
 	return hit;
@@ -146,7 +146,7 @@ static inline __attribute__((always_inline)) void site_hit(struct sb_site *site,
 	uint64_t hit = site_count(site, slot, &counters);
 
 	if (!site_is_quiet(site))
-		site_hit_rest(site, counters, entry, hit);
+		sb_site_hit_rest(site, counters, entry, hit);
 }
 
 /*
@@ -176,7 +176,7 @@ site_count_quick(struct site_slot *slot, uint64_t *hit)
 	struct site_counters *counters;
 
 #ifdef SITE_HIT_OWN_LINES
-	offset = site_line_offset;
+	offset = sb_site_line_offset;
 	if (__builtin_expect(!offset, 0))
 		return NULL;
 #endif

@@ -39,7 +39,7 @@ static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
 	uint32_t kind = atomic_load_explicit(&slot->kind, memory_order_acquire);
 	uint32_t function =
 		*(volatile uint32_t *)&slot->function; /* once: it is checked */
-	const char *name = site_table_name(table, function);
+	const char *name = sb_site_table_name(table, function);
 
 	if (!name || (kind != SB_SITE_FUNCTION && kind != SB_SITE_PROGRESS))
 		return false;
@@ -102,50 +102,50 @@ uint64_t sb_site_list_lost(const struct sb_site_list *list)
 
 enum sb_site_kind sb_site_list_kind(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].kind;
+	return i < list->count ? list->entries[i].kind : SB_SITE_FUNCTION;
 }
 
 const char *sb_site_list_name(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].name;
+	return i < list->count ? list->entries[i].name : "";
 }
 
 pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].pid;
+	return i < list->count ? list->entries[i].pid : 0;
 }
 
 uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].target;
+	return i < list->count ? list->entries[i].target : 0;
 }
 
 uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].delay_ns;
+	return i < list->count ? list->entries[i].delay_ns : 0;
 }
 
 uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].hits;
+	return i < list->count ? list->entries[i].hits : 0;
 }
 
 uint64_t sb_site_list_delayed(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].delayed;
+	return i < list->count ? list->entries[i].delayed : 0;
 }
 
 uint64_t sb_site_list_requested_ns(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].requested_ns;
+	return i < list->count ? list->entries[i].requested_ns : 0;
 }
 
 uint64_t sb_site_list_measured_ns(const struct sb_site_list *list, size_t i)
 {
-	return list->entries[i].measured_ns;
+	return i < list->count ? list->entries[i].measured_ns : 0;
 }
 
 uint64_t sb_site_list_code(const struct sb_site_list *list, size_t i, unsigned int n)
 {
-	return n < SB_SITE_CODES ? list->entries[i].codes[n] : 0;
+	return i < list->count && n < SB_SITE_CODES ? list->entries[i].codes[n] : 0;
 }

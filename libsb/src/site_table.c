@@ -42,7 +42,7 @@ static struct layout layout_of(uint32_t capacity, bool planned)
 	l.size = l.slots + ((size_t)capacity + 1) * sizeof(struct site_slot);
 	if (planned) {
 		l.plan = align(l.size, 4096);
-		l.planned = l.plan + plan_memory_size();
+		l.planned = l.plan + sb_plan_memory_size();
 		l.rings = l.planned + l.function_count * sizeof(struct plan_function);
 		l.size = l.rings + PLAN_RINGS * sizeof(struct plan_ring);
 	}
@@ -53,8 +53,8 @@ static struct layout layout_of(uint32_t capacity, bool planned)
 static void plan_view_of(struct sb_site_table *table, void *memory)
 {
 	if (!((struct speed_bump_plan *)memory)->size)
-		plan_memory_init(memory);
-	plan_view_open(&table->plan, memory, plan_memory_size());
+		sb_plan_memory_init(memory);
+	sb_plan_view_open(&table->plan, memory, sb_plan_memory_size());
 	table->changes = &PLAN_WORD(table->plan.head->changes);
 }
 
@@ -180,17 +180,17 @@ static int site_table_receive_plan(struct sb_site_table *table, const char *path
 {
 	struct plan_view view;
 
-	if (!table->planned || plan_receive(&view, path))
+	if (!table->planned || sb_plan_receive(&view, path))
 		return -1;
 	use_plan(table, view);
 	return 0;
 }
 
-int site_table_give_plan(struct sb_site_table *table, int fd)
+int sb_site_table_give_plan(struct sb_site_table *table, int fd)
 {
 	struct plan_view view;
 
-	if (plan_map(&view, fd))
+	if (sb_plan_map(&view, fd))
 		return -1;
 	use_plan(table, view);
 	atomic_store_explicit(&table->header->plan_given, 1, memory_order_release);
@@ -244,7 +244,7 @@ struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err)
 	table->size = size;
 	if (load_acquire(&header->plan_given) && site_table_receive_plan(table, path)) {
 		fault = "the plan of the experiment can't be had";
-		site_index_free(table);
+		sb_site_index_free(table);
 		free(table);
 		table = NULL;
 	}
@@ -265,8 +265,8 @@ void sb_site_table_close(struct sb_site_table *table)
 {
 	if (!table)
 		return;
-	site_index_free(table);
-	plan_view_close(&table->plan);
+	sb_site_index_free(table);
+	sb_plan_view_close(&table->plan);
 	munmap(table->header, table->size);
 	free(table);
 }
@@ -322,7 +322,7 @@ static uint32_t add_name(struct sb_site_table *table, const char *name, size_t l
 	return (uint32_t)offset;
 }
 
-struct site_function *site_table_function(struct sb_site_table *table, const char *name,
+struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
 					  bool create)
 {
 	uint32_t hash = site_hash(name), offset = 0;
@@ -357,7 +357,7 @@ struct site_function *site_table_function(struct sb_site_table *table, const cha
 	return NULL;
 }
 
-const char *site_table_name(const struct sb_site_table *table, uint32_t index)
+const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index)
 {
 	uint64_t offset;
 
@@ -416,7 +416,7 @@ static struct site_function *function_named(struct sb_site_table *table, const c
 		errno = length ? ENAMETOOLONG : EINVAL;
 		return NULL;
 	}
-	return site_table_function(table, name, true);
+	return sb_site_table_function(table, name, true);
 }
 
 int sb_site_table_set_function_enabled(struct sb_site_table *table, const char *name,

@@ -55,7 +55,7 @@ struct site_header {
 	uint32_t slot_size;
 	uint64_t size; /* of the whole */
 	uint32_t planned; /* whether there is a plan behind the slots */
-	_Atomic uint32_t plan_given; /* its memory is another: plan_receive() */
+	_Atomic uint32_t plan_given; /* its memory is another: sb_plan_receive() */
 	_Atomic uint32_t rings_lost; /* sites that found no ring */
 
 	/* Read at each hit and written rarely: a line of its own. */
@@ -131,14 +131,14 @@ struct sb_site_table {
 };
 
 /* The entry of @name in @table; NULL with ENOSPC, or if !@create with ENOENT. */
-struct site_function *site_table_function(struct sb_site_table *table, const char *name,
+struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
 					  bool create);
 /* The name of function @index, or NULL where there is none that is whole. */
-const char *site_table_name(const struct sb_site_table *table, uint32_t index);
+const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index);
 /* Have the plan of @table in the memory @fd from now on; before there are sites. */
-int site_table_give_plan(struct sb_site_table *table, int fd);
+int sb_site_table_give_plan(struct sb_site_table *table, int fd);
 /* Free what site.c holds for @table. */
-void site_index_free(struct sb_site_table *table);
+void sb_site_index_free(struct sb_site_table *table);
 
 static inline uint32_t site_hash(const char *text)
 {

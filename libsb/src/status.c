@@ -14,7 +14,16 @@ struct sb_status *sb_session_status(struct sb_session *session, struct sb_error 
 
 	if (status && !backend->ops->status(backend, status))
 		return status;
-	sb_error_set(err, errno, "can't read the module's status: %s", strerror(errno));
+	if (errno == EPERM || errno == EACCES)
+		sb_error_set(err, errno,
+			     "not allowed to see what targets and sessions there are: run as "
+			     "root%s",
+			     !strcmp(backend->ops->name, "bpf") ?
+				     " (BPF wants CAP_SYS_ADMIN for it)" :
+				     "");
+	else
+		sb_error_set(err, errno, "can't read the module's status: %s",
+			     strerror(errno));
 	free(status);
 	return NULL;
 }

@@ -93,6 +93,11 @@ pid_t sb_target_list_scope_id(const struct sb_target_list *list, size_t i)
 	return i < list->count ? list->infos[i].scope_id : 0;
 }
 
+enum sb_file_state sb_target_list_file(const struct sb_target_list *list, size_t i)
+{
+	return i < list->count ? list->infos[i].file : SB_FILE_UNKNOWN;
+}
+
 uint64_t sb_target_list_counter(const struct sb_target_list *list, size_t i,
 				enum sb_counter counter)
 {

@@ -16,6 +16,7 @@ struct sb_target_info {
 	pid_t scope_id;
 	bool enabled;
 	unsigned int owner;
+	enum sb_file_state file;
 	uint64_t counters[SB_COUNTERS];
 };
 

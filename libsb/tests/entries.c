@@ -36,6 +36,12 @@ __asm__(".data\n.balign 8\n.quad .Lpointed\n.text");
 ENTRY(entry_memory, "mov (%rdi), %rax\nnop\n" BODY);
 /* Nothing is won. */
 ENTRY(entry_still_stepped, CET "lea 1(%rdi), %rax\nret");
+/* Instructions of 1, 10, 5, 4, 8 and 1 bytes. */
+ENTRY(entry_lengths, "push %rbp\nmovabs $0x1122334455667788, %rax\nmov $1, %eax\n"
+		     "lea 8(%rdi,%rsi), %eax\nlea 0x12345678(%rdi,%rsi,4), %rax\npop %rbp\n"
+		     "ret");
+/* Behind what is no instruction nobody can say where the next one begins. */
+ENTRY(entry_data, "jmp 1f\n.byte 0x06, 0x06\n1: lea 1(%rdi), %rax\nret");
 #else
 unsigned long entry_push(unsigned long n)
 {

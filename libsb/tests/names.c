@@ -22,4 +22,8 @@ FUNCTION(rust, "_ZN4core3fmt5write17h0123456789abcdefE")
 FUNCTION(rust_impl,
 	 "_ZN66_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..ops..drop..Drop$GT$4drop17h"
 	 "0123456789abcdefE")
+FUNCTION(rust_v0, "_RNvCs1234_7mycrate9calibrate")
 FUNCTION(plain, "plain_name")
+FUNCTION(plain_cold, "plain_name.cold")
+FUNCTION(plain_part, "plain_name.part.0")
+FUNCTION(plain_clone, "plain_name.constprop.0")

@@ -1154,6 +1154,164 @@ static void backends_agree(void **state)
 	sb_session_close(bpf);
 }
 
+/* ------------------------------------------------------- threads, capabilities */
+
+static void *open_and_close(void *arg)
+{
+	struct sb_error *own = sb_error_new();
+	int *failed = arg;
+
+	for (int i = 0; i < 4 && !*failed; i++) {
+		struct sb_session *session = sb_session_open(NULL, own);
+		struct sb_elf *file = sb_elf_open(library, own);
+		struct sb_batch *batch = sb_batch_new();
+		struct sb_target_options opts = { .sz = sizeof(opts),
+						  .scope = SB_SCOPE_TREE,
+						  .scope_id = getpid() };
+
+		*failed = !session || !file ||
+			  sb_batch_add(batch, file, "fixture_nop", &opts, own) < 0 ||
+			  sb_session_add(session, batch, NULL, own);
+		if (*failed)
+			fprintf(stderr, "# %s\n", sb_error_message(own));
+		sb_batch_free(batch);
+		sb_elf_close(file);
+		sb_session_close(session);
+	}
+	sb_error_free(own);
+	return NULL;
+}
+
+/* Sessions of different threads do not meet; ThreadSanitizer sees where they do. */
+static void sessions_of_threads(void **state)
+{
+	pthread_t threads[4];
+	int failed[4] = { 0 };
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(
+			pthread_create(&threads[i], NULL, open_and_close, &failed[i]), 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 4; i++)
+		assert_false(failed[i]);
+}
+
+/* CAP_PERFMON and CAP_BPF; 0, or -1. */
+static int keep_two_capabilities(void)
+{
+	struct {
+		uint32_t version;
+		int pid;
+	} header = { 0x20080522, 0 };
+	uint32_t both = 1U << (38 - 32) | 1U << (39 - 32);
+	uint32_t data[6] = { 0, 0, 0, both, both, 0 };
+
+	return syscall(SYS_capset, &header, data);
+}
+
+static void add_trees_again(void)
+{
+	struct sb_session *session = sb_session_open(NULL, err);
+	uint64_t id;
+
+	if (!session || keep_two_capabilities())
+		_exit(2);
+	for (int i = 0; i < 3; i++) {
+		id = add_tree(session, getpid(), 0);
+		add_tree(session, getppid(), 0);
+		plain(1);
+		if (sb_session_remove(session, &id, 1, NULL, err) ||
+		    sb_session_clear(session, false, err))
+			_exit(3);
+	}
+	sb_session_close(session);
+	_exit(0);
+}
+
+/* A session can have one tree after the other with what BPF is said to need. */
+static void two_capabilities_are_enough(void **state)
+{
+	struct sb_session *session = session_open();
+	bool is_bpf = !strcmp(sb_session_backend(session), "bpf");
+	int status;
+	pid_t pid;
+
+	(void)state;
+	sb_session_close(session);
+	if (!is_bpf)
+		return;
+	pid = fork();
+	if (!pid)
+		add_trees_again();
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* ------------------------------------------------------------ static probes */
+
+static uint64_t add_probe(struct sb_session *session, struct sb_elf *file,
+			  const char *name)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts),
+					  .scope = SB_SCOPE_TREE,
+					  .scope_id = getpid() };
+	struct sb_batch *batch = sb_batch_new();
+	uint64_t id;
+
+	assert_true(sb_batch_add(batch, file, name, &opts, err) > 0);
+	if (sb_session_add(session, batch, NULL, err))
+		fail_msg("%s", sb_error_message(err));
+	id = sb_batch_id(batch, 0);
+	sb_batch_free(batch);
+	return id;
+}
+
+/* A program that asks whether somebody looks at its probe is told so while one does. */
+static void static_probe(void **state)
+{
+	const char *path = getenv("SB_STATICS");
+	struct sb_session *session = session_open();
+	unsigned long (*first)(unsigned long), (*count)(void);
+	struct sb_elf *file;
+	void *handle;
+	uint64_t id;
+	bool counts;
+
+	(void)state;
+	if (!path) {
+		print_message("# static_probe: no SB_STATICS\n");
+		sb_session_close(session);
+		return;
+	}
+	handle = dlopen(path, RTLD_NOW);
+	assert_non_null(handle);
+	first = dlsym(handle, "statics_first");
+	count = dlsym(handle, "statics_count");
+	file = sb_elf_open(path, err);
+	assert_non_null(file);
+	counts = !strcmp(sb_session_backend(session), "bpf");
+#ifdef SPEED_BUMP_FEATURE_REF_CTR
+	counts |= !!(sb_session_features(session) & SPEED_BUMP_FEATURE_REF_CTR);
+#endif
+	assert_int_equal(count(), 0);
+	id = add_probe(session, file, "statics:entry");
+	assert_int_equal(count(), counts);
+	for (int i = 0; i < 5; i++)
+		first(i);
+	assert_counters(session, 5, 5);
+	assert_int_equal(sb_session_remove(session, &id, 1, NULL, err), 0);
+	/* Once no delay is under way, the last breakpoint is gone. */
+	sb_session_close(session);
+	for (int i = 0; i < 1000 && count(); i++)
+		nap(10 * MS);
+	assert_int_equal(count(), 0);
+	sb_elf_close(file);
+	dlclose(handle);
+}
+
 /* -------------------------------------------------------------------- plan */
 
 #define MICRO UINT64_C(1000)
@@ -1676,6 +1834,9 @@ int main(void)
 		cmocka_unit_test(plan_of_garbage_does_no_harm),
 		cmocka_unit_test(slots_have_the_cpu_time_that_they_took),
 		cmocka_unit_test(backends_agree),
+		cmocka_unit_test(sessions_of_threads),
+		cmocka_unit_test(two_capabilities_are_enough),
+		cmocka_unit_test(static_probe),
 		cmocka_unit_test(burnt_cpu_is_nobody_s_stall),
 	};
 

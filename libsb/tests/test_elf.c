@@ -6,14 +6,17 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "demangle.h"
 #include "elf_file.h"
+#include "insn.h"
 
 static char fixture[4096], loop[4096], names[4096];
 static char directory[] = "/tmp/sb-elf-XXXXXX", copy[64];
@@ -87,6 +90,15 @@ static void not_found(struct sb_elf *elf, const char *text, int code, const char
 		fail_msg("'%s' is found", text);
 	assert_int_equal(errno, code);
 	assert_says(err, says);
+}
+
+static uint64_t instruction_length(struct sb_elf *elf, uint64_t offset)
+{
+	unsigned char code[SB_INSN_MAX_LENGTH];
+
+	assert_int_equal(pread(sb_elf_fd(elf), code, sizeof(code), (off_t)offset),
+			 sizeof(code));
+	return sb_insn_length(code, sizeof(code));
 }
 
 static const struct sb_symbol *symbol_of(struct sb_elf *elf, const char *name,
@@ -179,7 +191,7 @@ static void offsets_are_those_of_the_code(void **state)
 static void finds_by_name(void **state)
 {
 	struct sb_elf *elf = opened(fixture);
-	uint64_t plain = place_of(elf, "fixture_plain"), version_2;
+	uint64_t plain = place_of(elf, "fixture_plain+0"), version_2, second;
 	struct sb_places *places;
 	char text[64];
 
@@ -194,8 +206,11 @@ static void finds_by_name(void **state)
 	not_found(elf, "fixture_versioned@SBFIX_3", ENOENT, "no function");
 
 	assert_int_equal(place_of(elf, "fixture_plain+0"), plain);
-	assert_int_equal(place_of(elf, "fixture_plain+0x1"), plain + 1);
-	assert_int_equal(place_of(elf, "fixture_plain+2"), plain + 2);
+	second = plain + instruction_length(elf, plain);
+	snprintf(text, sizeof(text), "fixture_plain+0x%jx", (uintmax_t)(second - plain));
+	assert_int_equal(place_of(elf, text), second);
+	snprintf(text, sizeof(text), "fixture_plain+%ju", (uintmax_t)(second - plain));
+	assert_int_equal(place_of(elf, text), second);
 	not_found(elf, "fixture_plain+100000", EINVAL, "not in 'fixture_plain'");
 	snprintf(text, sizeof(text), "fixture_plain+%ju",
 		 (uintmax_t)sb_symbol_size(symbol_of(elf, "fixture_plain", NULL)));
@@ -265,6 +280,7 @@ static void finds_demangled_names(void **state)
 {
 	struct sb_elf *elf = opened(names);
 	struct sb_places *places;
+	char text[64];
 	uint64_t offset = place_of(elf, "_ZN2ns5Class6methodEi");
 
 	(void)state;
@@ -287,12 +303,79 @@ static void finds_demangled_names(void **state)
 	place_of(elf, "ns::Class::operator unsigned long");
 	place_of(elf, "templated<int>");
 	place_of(elf, "(anonymous namespace)::hidden");
-	assert_int_equal(place_of(elf, "ns::Class::method(int)+0x1"), offset + 1);
+	snprintf(text, sizeof(text), "ns::Class::method(int)+0x%jx",
+		 (uintmax_t)instruction_length(elf, offset));
+	assert_int_equal(place_of(elf, text),
+			 offset + instruction_length(elf, offset));
 	assert_int_equal(count_of(elf, "ns::Class::*"), 5);
 	places = sb_elf_find(elf, "ns::Class::method(int)", err);
 	assert_string_equal(sb_places_name(places, 0), "ns::Class::method(int)");
 	sb_places_free(places);
 	not_found(elf, "ns::Class", ENOENT, "no function");
+	sb_elf_close(elf);
+}
+
+/* Parts of a function are run in calls of it: they are no targets of their own. */
+static void globs_pass_over_parts(void **state)
+{
+	struct sb_elf *elf = opened(names);
+
+	(void)state;
+	assert_int_equal(count_of(elf, "plain_n*"), 2);
+	assert_int_equal(count_of(elf, "plain_name.c*"), 1);
+	place_of(elf, "plain_name.cold");
+	assert_int_equal(count_of(elf, "plain_*.cold"), 1);
+	assert_int_equal(count_of(elf, "*.part.*"), 1);
+	assert_int_equal(count_of(elf, "mycrate::*"), 1);
+	sb_elf_close(elf);
+}
+
+static void suggests_readable_names(void **state)
+{
+	struct sb_elf *elf = opened(names);
+
+	(void)state;
+	not_found(elf, "mycrate::calibrat", ENOENT, "did you mean mycrate::calibrate?");
+	not_found(elf, "calibrtae", ENOENT, "did you mean mycrate::calibrate?");
+	not_found(elf, "core::fmt::wriet", ENOENT, "did you mean core::fmt::write?");
+	if (!strcmp(sb_symbol_demangled(symbol_of(elf, "_ZN2ns5Class6methodEi", NULL)),
+		    "ns::Class::method(int)")) {
+		not_found(elf, "ns::Class::methd", ENOENT,
+			  "did you mean ns::Class::method?");
+		not_found(elf, "methodd", ENOENT, "did you mean ns::Class::method?");
+		not_found(elf, "ns::Class::method(long)", ENOENT,
+			  "did you mean ns::Class::method(int)");
+	}
+	assert_null(strstr(sb_error_message(err), "_Z"));
+	sb_elf_close(elf);
+}
+
+/* Two threads may ask for the same name; and what is const is not written to. */
+static void *ask_for_names(void *arg)
+{
+	struct sb_elf *elf = arg;
+
+	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++)
+		assert_non_null(sb_symbol_demangled(sb_elf_symbol(elf, i)));
+	return NULL;
+}
+
+static void demangled_leaves_the_symbol_alone(void **state)
+{
+	struct sb_elf *elf = opened(names);
+	size_t size = sb_elf_symbol_count(elf) * sizeof(*elf->symbols);
+	void *before = malloc(size);
+	pthread_t threads[2];
+
+	(void)state;
+	memcpy(before, elf->symbols, size);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, ask_for_names, elf),
+				 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_memory_equal(before, elf->symbols, size);
+	free(before);
 	sb_elf_close(elf);
 }
 
@@ -349,6 +432,45 @@ static void demangles(void **state)
 		{ "_ZN10_$LT$T$GT$3new17h0123456789abcdefE", "<T>::new" },
 		{ "_ZN3foo17_$u7b$$u7b$c$u7d$17h0123456789abcdefE", "foo::{{c}" },
 		{ "_ZN99999999999999999999foo17h0123456789abcdefE", NULL },
+		{ "_ZN4core3fmt5write17h0123456789abcdefE.cold",
+		  "core::fmt::write [clone .cold]" },
+		{ "_ZN4core3fmt5write17h0123456789abcdefE.llvm.12AB.cold.1",
+		  "core::fmt::write [clone .cold.1]" },
+		/* The names since 2020; as rustc makes them. */
+		{ "_RNvCs6lSQmUZKmpT_1a4main", "a::main" },
+		{ "_RNvCs1234_7mycrate3foo", "mycrate::foo" },
+		{ "_RNvCs1234_7mycrate3foo.cold", "mycrate::foo [clone .cold]" },
+		{ "_RNvCs1234_7mycrate3foo.llvm.8DD5BA", "mycrate::foo" },
+		{ "_RNCNvCs1234_1a4main0B5_", "a::main::{closure#0}" },
+		{ "_RNCNvCs1234_1a4mains_0B5_", "a::main::{closure#1}" },
+		{ "_RNvMC0INtC8arrayvec8ArrayVechKj7b_E3new",
+		  "<arrayvec::ArrayVec<u8, 123>>::new" },
+		{ "_RNvXCs1_1aNtB2_3FooNtB2_2Tr2go", "<a::Foo as a::Tr>::go" },
+		{ "_RNvNtNtCs1_1a1b1cNtB4_1d", NULL },
+		{ "_RINvC1a1fReE", "a::f::<&str>" },
+		{ "_RINvC1a1fTlhEE", "a::f::<(i32, u8)>" },
+		{ "_RINvC1a1fTlEE", "a::f::<(i32,)>" },
+		{ "_RINvC1a1fAhj4_E", "a::f::<[u8; 4]>" },
+		{ "_RINvC1a1fSQhE", "a::f::<[&mut u8]>" },
+		{ "_RINvC1a1fPlOzE", "a::f::<*const i32, *mut !>" },
+		{ "_RINvC1a1fFUKCllEuE", "a::f::<unsafe extern \"C\" fn(i32, i32)>" },
+		{ "_RINvC1a1fFlEbE", "a::f::<fn(i32) -> bool>" },
+		{ "_RINvC1a1fFUKCllEuEE", NULL },
+		{ "_RINvC1a1fFEuE", "a::f::<fn()>" },
+		{ "_RINvC1a1fDNtC1a2TrEL_E", "a::f::<dyn a::Tr>" },
+		{ "_RINvC1a1fDINtC1a2TrlEp3OuthEL_E", "a::f::<dyn a::Tr<i32, Out = u8>>" },
+		{ "_RINvC1a1fDG_INtC1a2FnTRL0_eEEp6OutputbEL_E",
+		  "a::f::<dyn for<'a> a::Fn<(&'a str,), Output = bool>>" },
+		{ "_RINvC1a1fKc78_Kb1_Kln5_E", "a::f::<'x', true, -5>" },
+		{ "_RNvC1au8gre_0ta7d", NULL },
+		{ "_RNvC1au10gre_5na2dpa", NULL },
+		{ "_RNqCs4fqI2P2rA04_11utf8_identsu30____7hkackfecea1cbdathfdh9hlq6y",
+		  "utf8_idents::საჭმელად_გემრიელი_სადილი" },
+		{ "_R", NULL },
+		{ "_RNvC", NULL },
+		{ "_RNvCB_1a", NULL },
+		{ "_RNvC1a99999999999999999999f", NULL },
+		{ "_RNvC1a1f extra", NULL },
 	};
 
 	(void)state;
@@ -756,6 +878,464 @@ static void reads_separate_debug_files(void **state)
 	sb_elf_debug_root = "/usr/lib/debug";
 }
 
+/* A file may say where its symbols are by a name and a checksum alone. */
+static void reads_debug_links(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	uint64_t local = place_of(elf, "fixture_static");
+	char debug[128], file[256];
+
+	(void)state;
+	sb_elf_close(elf);
+	snprintf(debug, sizeof(debug), "%s/linked.debug", directory);
+	if (run("objcopy --only-keep-debug --remove-section=.note.gnu.build-id '%s' '%s'",
+		fixture, debug))
+		skip();
+	assert_int_equal(
+		run("strip --remove-section=.note.gnu.build-id -o '%s' '%s'", copy,
+		    fixture),
+		0);
+	assert_int_equal(run("objcopy --add-gnu-debuglink='%s' '%s'", debug, copy), 0);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	sb_elf_close(elf);
+
+	/* The two other places where it is looked for. */
+	snprintf(file, sizeof(file), "%s/.debug", directory);
+	assert_int_equal(mkdir(file, 0755), 0);
+	assert_int_equal(run("mv '%s' '%s'", debug, file), 0);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	sb_elf_close(elf);
+	snprintf(debug, sizeof(debug), "%s/.debug/linked.debug", directory);
+	snprintf(file, sizeof(file), "%s/root%s", directory, directory);
+	assert_int_equal(run("mkdir -p '%1$s' && mv '%2$s' '%1$s'", file, debug), 0);
+	snprintf(file, sizeof(file), "%s/root", directory);
+	sb_elf_debug_root = file;
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	sb_elf_close(elf);
+
+	/* One that was changed since is not believed, and its name is told. */
+	snprintf(debug, sizeof(debug), "%s/root%s/linked.debug", directory, directory);
+	assert_int_equal(run("printf x >>'%s' # %s", debug, ""), 0);
+	elf = opened(copy);
+	not_found(elf, "fixture_static", ENOENT, "its debug file linked.debug");
+	sb_elf_close(elf);
+	sb_elf_debug_root = "/usr/lib/debug";
+}
+
+/* Fedora packs the symbols of static functions into the file itself. */
+static void reads_packed_symbols(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	uint64_t local = place_of(elf, "fixture_static");
+	char packed[128], junk[128];
+	size_t size;
+	char *bytes;
+	int fd;
+
+	(void)state;
+	sb_elf_close(elf);
+	snprintf(packed, sizeof(packed), "%s/packed", directory);
+	snprintf(junk, sizeof(junk), "%s/packed.xz", directory);
+	if (run("objcopy --only-keep-debug -S --keep-symbol=fixture_static '%s' '%s'",
+		fixture, packed) ||
+	    run("xz -k '%s' # %s", packed, ""))
+		skip();
+	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
+	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
+			 0);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "fixture_static"), local);
+	place_of(elf, "fixture_plain");
+	sb_elf_close(elf);
+
+	bytes = read_file(junk, &size);
+	bytes[size / 2] ^= 0x55;
+	fd = open(junk, O_WRONLY | O_TRUNC);
+	assert_int_equal(write(fd, bytes, size), size);
+	close(fd);
+	free(bytes);
+	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
+	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
+			 0);
+	elf = opened(copy);
+	place_of(elf, "fixture_plain");
+	not_found(elf, "fixture_static", ENOENT, "packed symbols (.gnu_debugdata) are damaged");
+	sb_elf_close(elf);
+}
+
+static void break_names(Elf64_Sym *symbol, const char *name)
+{
+	if (!strcmp(name, "fixture_step"))
+		symbol->st_name = 0x7fffffff;
+}
+
+static void says_what_is_missing(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	size_t size;
+	char *bytes;
+
+	(void)state;
+#ifdef HAVE_LIBDW
+	not_found(elf, "statics_inlined", ENOENT, "it was inlined wherever it is called");
+#endif
+	sb_elf_close(elf);
+	bytes = read_file(fixture, &size);
+	each_symbol(bytes, break_names);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	not_found(elf, "fixture_step", ENOENT, "its symbol table is damaged");
+	sb_elf_close(elf);
+}
+
+/* ------------------------------------------------------- files, static probes */
+
+static void static_functions_of_one_name(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	uint64_t first = place_of(elf, "statics.c:helper");
+	uint64_t second = place_of(elf, "statics_too.c:helper");
+	struct sb_places *places;
+
+	(void)state;
+	assert_true(first != second);
+	places = sb_elf_find(elf, "helper", err);
+	assert_int_equal(sb_places_count(places), 2);
+	for (size_t i = 0; i < 2; i++) {
+		bool is_first = sb_places_offset(places, i) == first;
+
+		assert_string_equal(sb_places_name(places, i),
+				    is_first ? "statics.c:helper" : "statics_too.c:helper");
+	}
+	sb_places_free(places);
+	assert_int_equal(count_of(elf, "statics*.c:help*"), 2);
+	assert_int_equal(place_of(elf, "statics.c:helper+0"), place_of(elf, "statics.c:helper+0x0"));
+	not_found(elf, "statics.c:statics_second", ENOENT, "no static probe and no function");
+	assert_string_equal(sb_symbol_file(symbol_of(elf, "helper", NULL)),
+			    sb_symbol_offset(symbol_of(elf, "helper", NULL)) == first ?
+				    "statics.c" :
+				    "statics_too.c");
+	assert_null(sb_symbol_file(symbol_of(elf, "statics_first", NULL)));
+	sb_elf_close(elf);
+}
+
+static void finds_static_probes(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	struct sb_places *places = sb_elf_find(elf, "statics:entry", err);
+	const struct sb_symbol *first = symbol_of(elf, "statics_first", NULL);
+	unsigned char code[4];
+
+	(void)state;
+	assert_int_equal(sb_elf_usdt_count(elf), 3);
+	assert_null_with(sb_elf_usdt(elf, 3), ERANGE);
+	assert_string_equal(sb_usdt_provider(sb_elf_usdt(elf, 0)), "statics");
+	assert_string_equal(sb_usdt_arguments(sb_elf_usdt(elf, 0)), "");
+	assert_non_null(places);
+	assert_int_equal(sb_places_count(places), 1);
+	assert_int_equal(sb_places_kind(places, 0), SB_SYMBOL_USDT);
+	assert_string_equal(sb_places_name(places, 0), "statics:entry");
+	assert_true(sb_places_semaphore(places, 0));
+	assert_true(sb_places_offset(places, 0) >= sb_symbol_offset(first));
+	assert_true(sb_places_offset(places, 0) <
+		    sb_symbol_offset(first) + sb_symbol_size(first));
+	/* A nop. */
+	assert_int_equal(pread(sb_elf_fd(elf), code, sizeof(code),
+			       (off_t)sb_places_offset(places, 0)),
+			 sizeof(code));
+#ifdef __x86_64__
+	assert_int_equal(code[0], 0x90);
+#endif
+	sb_places_free(places);
+	assert_int_equal(count_of(elf, "statics:exit"), 2);
+	assert_int_equal(count_of(elf, "stat*:e*"), 3);
+	not_found(elf, "statics:nothing", ENOENT, "no static probe");
+	sb_elf_close(elf);
+	elf = opened(fixture);
+	assert_int_equal(sb_elf_usdt_count(elf), 0);
+	not_found(elf, "statics:entry", ENOENT, "has no static probes");
+	sb_elf_close(elf);
+}
+
+static void shift_base(char *bytes)
+{
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+	Elf64_Shdr *sections = (Elf64_Shdr *)(bytes + header->e_shoff);
+	const char *strings = bytes + sections[header->e_shstrndx].sh_offset;
+	Elf64_Phdr *segments = (Elf64_Phdr *)(bytes + header->e_phoff);
+
+	for (int i = 0; i < header->e_phnum; i++)
+		segments[i].p_vaddr += SHIFT;
+	for (int i = 0; i < header->e_shnum; i++)
+		if (!strcmp(strings + sections[i].sh_name, ".stapsdt.base"))
+			sections[i].sh_addr += SHIFT;
+}
+
+/* Notes have addresses as they were linked; prelink(8) moves the rest. */
+static void static_probes_of_a_file_that_was_moved(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	uint64_t entry = place_of(elf, "statics:entry");
+	uint64_t semaphore = sb_usdt_semaphore(sb_elf_usdt(elf, 0));
+	size_t size;
+	char *bytes = read_file(getenv("SB_STATICS"), &size);
+
+	(void)state;
+	sb_elf_close(elf);
+	shift_base(bytes);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	assert_int_equal(place_of(elf, "statics:entry"), entry);
+	assert_int_equal(sb_usdt_semaphore(sb_elf_usdt(elf, 0)), semaphore);
+	sb_elf_close(elf);
+}
+
+/* ------------------------------------------------------------ many segments */
+
+/* A file with @segments of them and 20,000 functions; processor time to open it. */
+static double time_to_open(unsigned int segments)
+{
+	enum { FUNCTIONS = 20000, STRINGS = 16 };
+	size_t headers = sizeof(Elf64_Ehdr) + segments * sizeof(Elf64_Phdr);
+	size_t sections = headers + FUNCTIONS * sizeof(Elf64_Sym) + STRINGS;
+	size_t size = sections + 4 * sizeof(Elf64_Shdr);
+	unsigned char *bytes = calloc(1, size);
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+	Elf64_Phdr *segment = (Elf64_Phdr *)(header + 1);
+	Elf64_Sym *symbols = (Elf64_Sym *)(bytes + headers);
+	Elf64_Shdr *section = (Elf64_Shdr *)(bytes + sections);
+	double best = 1e9;
+
+	memcpy(header->e_ident, ELFMAG, SELFMAG);
+	header->e_ident[EI_CLASS] = ELFCLASS64;
+	header->e_ident[EI_DATA] = ELFDATA2LSB;
+	header->e_ident[EI_VERSION] = EV_CURRENT;
+	header->e_type = ET_DYN;
+#ifdef __x86_64__
+	header->e_machine = EM_X86_64;
+#else
+	header->e_machine = EM_AARCH64;
+#endif
+	header->e_version = EV_CURRENT;
+	header->e_ehsize = sizeof(*header);
+	header->e_phoff = sizeof(*header);
+	header->e_phentsize = sizeof(*segment);
+	header->e_phnum = (Elf64_Half)segments;
+	header->e_shoff = sections;
+	header->e_shentsize = sizeof(*section);
+	header->e_shnum = 4;
+	header->e_shstrndx = 2;
+	for (unsigned int i = 0; i < segments; i++)
+		segment[i] = (Elf64_Phdr){ .p_type = i % 2 ? PT_LOAD : PT_NOTE,
+					   .p_flags = PF_R | PF_X,
+					   .p_offset = 0,
+					   .p_vaddr = (uint64_t)i << 24,
+					   .p_filesz = i % 2 ? 64 : size };
+	section[1] = (Elf64_Shdr){ .sh_type = SHT_SYMTAB,
+				   .sh_offset = headers,
+				   .sh_size = FUNCTIONS * sizeof(*symbols),
+				   .sh_entsize = sizeof(*symbols),
+				   .sh_link = 2 };
+	section[2] = (Elf64_Shdr){ .sh_type = SHT_STRTAB,
+				   .sh_offset = headers + FUNCTIONS * sizeof(*symbols),
+				   .sh_size = STRINGS };
+	memcpy(bytes + section[2].sh_offset, "\0function", 10);
+	for (unsigned int i = 1; i < FUNCTIONS; i++)
+		symbols[i] = (Elf64_Sym){ .st_name = 1,
+					  .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
+					  .st_shndx = 1,
+					  .st_value = ((uint64_t)(segments - 1) << 24) +
+						      i % 64,
+					  .st_size = 1 };
+	write_copy(bytes, size);
+	free(bytes);
+	for (int i = 0; i < 3; i++) {
+		clock_t start = clock();
+		struct sb_elf *elf = opened(copy);
+		struct sb_places *places = sb_elf_find(elf, "func*", err);
+		double took;
+
+		assert_int_equal(sb_elf_symbol_count(elf), 64);
+		assert_non_null(places);
+		sb_places_free(places);
+		sb_elf_close(elf);
+		took = (double)(clock() - start);
+		best = took < best ? took : best;
+	}
+	return best;
+}
+
+/* Each symbol is looked up among all segments, which must not cost as much as they are. */
+static void many_segments(void **state)
+{
+	double few = time_to_open(2), many = time_to_open(60000);
+
+	(void)state;
+	if (many > 25 * (few + 1000))
+		fail_msg("%.0f us with 60,000 segments, %.0f with 2", many, few);
+}
+
+/* -------------------------------------------------------------- boundaries */
+
+/* A place in the middle of an instruction is refused, and the nearest good ones are named. */
+static void refuses_the_middle_of_an_instruction(void **state)
+{
+	struct sb_elf *elf = opened(getenv("SB_ENTRIES"));
+#ifdef __x86_64__
+	static const unsigned int lengths[] = { 1, 10, 5, 4, 8, 1, 1 };
+	const char *name = "entry_lengths";
+#else
+	static const unsigned int lengths[] = { 4 };
+	const char *name = "entry_push";
+#endif
+	char text[64], says[128];
+	uint64_t entry;
+
+	(void)state;
+	snprintf(text, sizeof(text), "%s+0", name);
+	entry = place_of(elf, text);
+	for (unsigned int i = 0, at = 0; i < COUNT_OF(lengths); at += lengths[i++]) {
+		snprintf(text, sizeof(text), "%s+0x%x", name, at);
+		assert_int_equal(place_of(elf, text), entry + at);
+		snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + at);
+		assert_int_equal(place_of(elf, text), entry + at);
+		for (unsigned int k = at + 1; k < at + lengths[i]; k++) {
+			struct sb_places *places;
+
+			snprintf(text, sizeof(text), "%s+%u", name, k);
+			snprintf(says, sizeof(says),
+				 "instructions begin at %s+0x%x and %s+0x%x", name, at,
+				 name, at + lengths[i]);
+			not_found(elf, text, EINVAL, says);
+			snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + k);
+			snprintf(says, sizeof(says),
+				 "instructions begin at @0x%jx and @0x%jx",
+				 (uintmax_t)entry + at,
+				 (uintmax_t)entry + at + lengths[i]);
+			not_found(elf, text, EINVAL, says);
+			places = sb_elf_find_unsafe(elf, text, err);
+			assert_non_null(places);
+			assert_int_equal(sb_places_offset(places, 0), entry + k);
+			sb_places_free(places);
+		}
+	}
+#ifdef __x86_64__
+	place_of(elf, "entry_data+2");
+	not_found(elf, "entry_data+4", EINVAL, "is not known");
+	not_found(elf, "entry_data+5", EINVAL, "is not known");
+#endif
+	sb_elf_close(elf);
+}
+
+static void without_unwind_table(char *bytes)
+{
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+	Elf64_Phdr *segment = (Elf64_Phdr *)(bytes + header->e_phoff);
+
+	for (int i = 0; i < header->e_phnum; i++)
+		if (segment[i].p_type == PT_GNU_EH_FRAME)
+			segment[i].p_type = PT_NULL;
+}
+
+/* In a stripped file the unwind table says where functions begin. */
+static void counts_from_the_unwind_table(void **state)
+{
+	struct sb_elf *elf = opened(fixture);
+	uint64_t entry = place_of(elf, "fixture_static+0");
+	uint64_t length = instruction_length(elf, entry);
+	char text[64];
+	size_t size;
+	char *bytes;
+
+	(void)state;
+	sb_elf_close(elf);
+	if (run("strip -o '%s' '%s'", copy, fixture))
+		skip();
+	elf = opened(copy);
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry);
+	assert_int_equal(place_of(elf, text), entry);
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)(entry + length));
+	assert_int_equal(place_of(elf, text), entry + length);
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + 1);
+	if (length > 1)
+		not_found(elf, text, EINVAL, "in the middle of an instruction");
+	sb_elf_close(elf);
+#ifdef __x86_64__
+	bytes = read_file(copy, &size);
+	without_unwind_table(bytes);
+	write_copy(bytes, size);
+	free(bytes);
+	elf = opened(copy);
+	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry);
+	not_found(elf, text, EINVAL, "neither symbols nor unwind tables");
+	sb_elf_close(elf);
+#else
+	(void)size;
+	(void)bytes;
+	(void)without_unwind_table;
+#endif
+}
+
+static void lengths_of_instructions(void **state)
+{
+#ifdef __x86_64__
+	static const struct {
+		unsigned int length;
+		const char *code;
+	} cases[] = {
+		{ 1, "c3" },		     { 1, "90" },
+		{ 4, "f30f1efa" },	     { 10, "48b88877665544332211" },
+		{ 5, "b801000000" },	     { 4, "66b80100" },
+		{ 7, "488d0500000000" },     { 3, "488b07" },
+		{ 4, "488b4708" },	     { 8, "488b84b778563412" },
+		{ 5, "e800000000" },	     { 8, "6666 48 e800000000" },
+		{ 6, "0f8400000000" },	     { 3, "f6c101" },
+		{ 2, "f6d1" },		     { 6, "f7c100000000" },
+		{ 2, "f7d1" },		     { 9, "a08877665544332211" },
+		{ 6, "67a088776655" },	     { 4, "c8100000" },
+		{ 3, "c21000" },	     { 3, "c5f877" },
+		{ 5, "c5f970c01b" },	     { 5, "c4e27d18c0" + 0 },
+		{ 6, "c4e37d46c113" },	     { 6, "62f17c481000" },
+		{ 7, "62f37d481ec104" },     { 5, "8fe97890c1" },
+		{ 2, "8fc0" },		     { 4, "0fbae007" },
+		{ 5, "660f70c01b" },	     { 6, "f20f78c10408" },
+		{ 3, "0f78c1" },	     { 9, "660f1f840000000000" },
+		{ 5, "f3480fb8c0" },	     { 4, "0f0fc1bf" },
+		{ 0, "06" },		     { 0, "48b8887766554433" },
+		{ 0, "" },		     { 0, "666666666666666666666666666666" },
+		{ 0, "c5" },		     { 0, "0f" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		unsigned char code[32];
+		size_t n = 0;
+
+		for (const char *at = cases[i].code; *at; at += 2) {
+			unsigned int byte;
+
+			while (*at == ' ')
+				at++;
+			assert_int_equal(sscanf(at, "%2x", &byte), 1);
+			code[n++] = (unsigned char)byte;
+		}
+		if (sb_insn_length(code, n) != cases[i].length)
+			fail_msg("%s: %zu", cases[i].code, sb_insn_length(code, n));
+		/* One byte less is an instruction cut off. */
+		if (n && cases[i].length == n)
+			assert_int_equal(sb_insn_length(code, n - 1), 0);
+	}
+#else
+	(void)state;
+	skip();
+#endif
+}
+
 /* ------------------------------------------------------------------- entry */
 
 /* The breakpoint goes where the kernel need not single-step, if only the entry leads there. */
@@ -818,6 +1398,19 @@ int main(void)
 		cmocka_unit_test(addresses_are_not_offsets),
 		cmocka_unit_test(survives_damage),
 		cmocka_unit_test(reads_separate_debug_files),
+		cmocka_unit_test(globs_pass_over_parts),
+		cmocka_unit_test(suggests_readable_names),
+		cmocka_unit_test(demangled_leaves_the_symbol_alone),
+		cmocka_unit_test(reads_debug_links),
+		cmocka_unit_test(reads_packed_symbols),
+		cmocka_unit_test(says_what_is_missing),
+		cmocka_unit_test(static_functions_of_one_name),
+		cmocka_unit_test(finds_static_probes),
+		cmocka_unit_test(static_probes_of_a_file_that_was_moved),
+		cmocka_unit_test(many_segments),
+		cmocka_unit_test(refuses_the_middle_of_an_instruction),
+		cmocka_unit_test(counts_from_the_unwind_table),
+		cmocka_unit_test(lengths_of_instructions),
 		cmocka_unit_test(cheapest_entry),
 	};
 

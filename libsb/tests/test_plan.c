@@ -354,12 +354,12 @@ static void memory_of_others_is_asked_for(void **state)
 	pthread_t thread;
 
 	(void)state;
-	assert_int_equal(ftruncate(giver.fd, (off_t)plan_memory_size()), 0);
+	assert_int_equal(ftruncate(giver.fd, (off_t)sb_plan_memory_size()), 0);
 	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), -1); /* it is none */
-	memory = mmap(NULL, plan_memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED, giver.fd,
+	memory = mmap(NULL, sb_plan_memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED, giver.fd,
 		      0);
 	assert_true(memory != MAP_FAILED);
-	plan_memory_init(memory);
+	sb_plan_memory_init(memory);
 	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), 0);
 	sb_plan_set_slot_units(plan, 1);
 	/* Without an answer a process is told so and not left with half a plan. */
@@ -379,7 +379,7 @@ static void memory_of_others_is_asked_for(void **state)
 	sb_site_table_close(theirs);
 	sb_plan_free(plan);
 	sb_site_table_close(table);
-	munmap(memory, plan_memory_size());
+	munmap(memory, sb_plan_memory_size());
 	close(giver.fd);
 	close(giver.socket);
 	unlink(address.sun_path);

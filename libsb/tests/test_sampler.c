@@ -369,18 +369,18 @@ static void what_is_mapped_again_takes_no_memory(void **state)
 static void a_run_ends_where_there_is_no_more_room(void **state)
 {
 	struct sb_sampler *sampler = new_sampler();
-	uint64_t before = recorder_most_bytes, clock_ns;
+	uint64_t before = sb_recorder_most_bytes, clock_ns;
 
 	(void)state;
 	add(sampler, "two");
 	start("ratio");
-	recorder_most_bytes = MOST_BYTES;
+	sb_recorder_most_bytes = MOST_BYTES;
 	assert_int_equal(sb_sampler_add_process(sampler, child), 0);
 	if (sb_sampler_run(sampler, ENOUGH_NS, err)) {
-		recorder_most_bytes = before;
+		sb_recorder_most_bytes = before;
 		skip_refused(sampler);
 	}
-	recorder_most_bytes = before;
+	sb_recorder_most_bytes = before;
 	clock_ns = sb_sampler_value(sampler, SB_SAMPLER_CLOCK_NS);
 	assert_in_range(clock_ns, 1, ENOUGH_NS - 1);
 	assert_true(is_about(value(sampler, SB_SAMPLER_CPU_NS) +

@@ -438,6 +438,34 @@ static void a_snapshot_stays(void **state)
 	sb_site_list_free(list);
 }
 
+/* As of the list of targets: an index that is too large is nothing. */
+static void behind_the_end_of_a_snapshot(void **state)
+{
+	struct sb_site_table *table = sb_site_table_create(NULL, NULL);
+	struct sb_site_list *list;
+	size_t count;
+
+	(void)state;
+	assert_non_null(sb_site_get(table, "m:f", NULL, NULL));
+	list = sb_site_table_read(table);
+	count = sb_site_list_count(list);
+	assert_int_equal(count, 1);
+	for (size_t i = count; i < count + 1000; i += 333) {
+		assert_string_equal(sb_site_list_name(list, i), "");
+		assert_int_equal(sb_site_list_kind(list, i), SB_SITE_FUNCTION);
+		assert_int_equal(sb_site_list_pid(list, i), 0);
+		assert_int_equal(sb_site_list_target(list, i), 0);
+		assert_int_equal(sb_site_list_delay_ns(list, i), 0);
+		assert_int_equal(sb_site_list_hits(list, i), 0);
+		assert_int_equal(sb_site_list_delayed(list, i), 0);
+		assert_int_equal(sb_site_list_requested_ns(list, i), 0);
+		assert_int_equal(sb_site_list_measured_ns(list, i), 0);
+		assert_int_equal(sb_site_list_code(list, i, 0), 0);
+	}
+	sb_site_list_free(list);
+	sb_site_table_close(table);
+}
+
 static void a_hit_keeps_errno(void **state)
 {
 	struct sb_site_table *table = table_of(NULL, 0, true);
@@ -687,7 +715,7 @@ static void check_allocations(struct sb_site_table *table, const pid_t *pids, bo
 			assert_int_equal(seen[i], 1);
 	}
 	for (uint32_t i = 0; i <= table->function_mask; i++)
-		functions += site_table_name(table, i) != NULL;
+		functions += sb_site_table_name(table, i) != NULL;
 	assert_true(functions <= NAMES);
 	sb_site_list_free(list);
 	free(seen);
@@ -734,13 +762,13 @@ static void check_names(void)
 	char name[16];
 
 	for (uint32_t i = 0; i <= named_table->function_mask; i++)
-		functions += site_table_name(named_table, i) != NULL;
+		functions += sb_site_table_name(named_table, i) != NULL;
 	assert_int_equal(functions, 2 * NAMES_EACH);
 	for (int i = 0; i < 2 * NAMES_EACH; i++) {
 		struct site_function *function;
 
 		snprintf(name, sizeof(name), "%d-%d", i / NAMES_EACH, i % NAMES_EACH);
-		function = site_table_function(named_table, name, false);
+		function = sb_site_table_function(named_table, name, false);
 		assert_non_null(function);
 		assert_int_equal(function->control.state, SITE_ON);
 	}
@@ -994,10 +1022,10 @@ static void misplaced_name_child(struct sb_site_table *table)
 	uint64_t hash = site_hash("m:f");
 
 	site_of(table, "m:f", 0);
-	function = site_table_function(table, "m:f", false);
+	function = sb_site_table_function(table, "m:f", false);
 	for (uint64_t offset = UINT32_MAX; offset >= table->names_size; offset /= 2) {
 		function->name = hash << 32 | offset;
-		if (site_table_function(table, "m:f", true) == function)
+		if (sb_site_table_function(table, "m:f", true) == function)
 			_exit(1);
 		use(table);
 	}
@@ -1067,6 +1095,7 @@ int main(void)
 		cmocka_unit_test(one_site_for_one_name),
 		cmocka_unit_test(refuses),
 		cmocka_unit_test(a_snapshot_stays),
+		cmocka_unit_test(behind_the_end_of_a_snapshot),
 		cmocka_unit_test(a_hit_keeps_errno),
 		cmocka_unit_test(is_ruled_from_outside),
 		cmocka_unit_test(a_child_counts_for_itself),

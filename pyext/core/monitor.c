@@ -72,7 +72,7 @@ static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *cod
 	counters = site_count_quick(load(&quick->slot), &hit);
 	if (__builtin_expect(!counters, 0))
 		return on_any(self, code, false);
-	site_hit_rest(load(&quick->site), counters, 0, hit);
+	sb_site_hit_rest(load(&quick->site), counters, 0, hit);
 	Py_RETURN_NONE;
 }
 

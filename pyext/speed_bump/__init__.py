@@ -38,6 +38,8 @@ from speed_bump.control import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from speed_bump import native as native
+
     clock_overhead_ns: int
     min_delay_ns: int
 
@@ -84,7 +86,11 @@ def is_calibrated() -> bool:
     return get_min_delay_ns() > 0
 
 
-def __getattr__(name: str) -> int:
+def __getattr__(name: str) -> object:
+    if name == "native":
+        import importlib
+
+        return importlib.import_module("speed_bump.native")
     # Calibration takes milliseconds, and most programs that import us need none.
     if name == "clock_overhead_ns":
         return get_clock_overhead_ns()

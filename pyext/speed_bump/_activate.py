@@ -41,9 +41,19 @@ def announce(config: Config) -> None:
     count = sum(not target.excludes for target in config.targets)
     control.say(
         f"slowing {count} target{'s' * (count != 1)} of "
-        f"{os.environ['SPEED_BUMP_TARGETS']}, {duration.human(config.delay_ns)} each "
-        f"{ordinal(config.frequency)}call (process {os.getpid()})"
+        f"{os.environ['SPEED_BUMP_TARGETS']}, {delays(config)} (process {os.getpid()})"
     )
+
+
+def delays(config: Config) -> str:
+    """The delays that are in force, such as "20.0 us each 5th call"."""
+    found = control.in_force(config) or [(config.delay_ns, config.frequency)]
+    least, most = found[0][0], found[-1][0]
+    text = duration.human(least)
+    if most != least:
+        text += f" to {duration.human(most)}"
+    every = {frequency for _, frequency in found}
+    return f"{text} each {ordinal(every.pop()) if len(every) == 1 else ''}call"
 
 
 def summarize(pid: int) -> None:

@@ -257,6 +257,18 @@ def _window(target: Target, config: Config) -> tuple[int, int]:
     return min(start_ns, LAST_NS), min(end_ns, LAST_NS)
 
 
+def in_force(config: Config) -> list[tuple[int, int]]:
+    """(delay in ns, every) of the targets, each once: as they are, not as was asked."""
+    found = set()
+    for target in config.targets:
+        if target.excludes:
+            continue
+        delay_ns = config.delay_ns if target.delay_ns is None else target.delay_ns
+        every = config.frequency if target.every is None else target.every
+        found.add((delay_ns if target.native else _achievable(delay_ns), every))
+    return sorted(found)
+
+
 def _achievable(delay_ns: int) -> int:
     if delay_ns == 0:  # counts and does not delay
         return 0

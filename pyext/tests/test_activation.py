@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import speed_bump
 from conftest import Run
+from speed_bump.duration import human
 
 PROGRAM = """
 import sys
@@ -41,6 +42,24 @@ def test_a_program_is_slowed_without_an_edit(
     assert first.startswith(start)
     pattern = r"speed_bump: 30 calls, 30 of them delayed, by .* in all \(process \d+\)"
     assert re.fullmatch(pattern, last)
+
+
+def test_the_start_line_says_the_delay_in_force(
+    python: Run, targets: Callable[[str], str]
+) -> None:
+    """Not one that can't be had and was raised, nor one that no target has."""
+    done = python(
+        PROGRAM, SPEED_BUMP_TARGETS=targets("__main__:work\n"), SPEED_BUMP_DELAY_NS="1"
+    )
+    lines = done.stderr.splitlines()
+    (warning,) = [line for line in lines if "the shortest is" in line]
+    (start,) = [line for line in lines if "slowing" in line]
+    raised = int(warning.partition("the shortest is ")[2].split()[0])
+    assert raised > 1
+    assert f", {human(raised)} each call" in start
+    path = targets("__main__:work delay=7us every=5\n__main__:main delay=9us every=5\n")
+    done = python(PROGRAM, SPEED_BUMP_TARGETS=path, SPEED_BUMP_DELAY_NS="20us")
+    assert ", 7.00 us to 9.00 us each 5th call" in done.stderr.splitlines()[0]
 
 
 def test_quiet(python: Run, targets: Callable[[str], str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,6 +38,19 @@ def test_without_a_device_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @absent
+def test_the_package_has_it_without_an_import_of_its_own() -> None:
+    program = """
+import sys, speed_bump
+assert "speed_bump.native" not in sys.modules
+native = speed_bump.native
+print(callable(native.probe), native is sys.modules["speed_bump.native"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True True\n"
+
+
 def test_what_is_in_force_stays_when_another_cannot_be_had(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

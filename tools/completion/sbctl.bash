@@ -107,7 +107,7 @@ _sbctl() {
 		return 0
 	fi
 	case $command in
-	'') mapfile -t COMPREPLY < <(compgen -W "$(__sbctl_words Commands)" -- "$cur") ;;
+	'' | help) mapfile -t COMPREPLY < <(compgen -W "$(__sbctl_words Commands)" -- "$cur") ;;
 	add | run | symbols) __sbctl_targets ;;
 	remove | update) __sbctl_present ;;
 	load) mapfile -t COMPREPLY < <(compgen -W 'max_targets=' -- "$cur") ;;

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,40 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+# Runs a program as a user with CAP_PERFMON and CAP_BPF and nothing else: uid 0 without
+# what uid 0 brings, so that the files of the tests can be read wherever they lie.
+_WITH_TWO_CAPABILITIES = """
+import ctypes, os, struct, sys
+
+PERFMON, BPF = 38, 39
+PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 28, 47, 2
+NOROOT = 0x3  # SECBIT_NOROOT and its lock
+libc = ctypes.CDLL(None, use_errno=True)
+
+def check(failed):
+    if failed:
+        raise OSError(ctypes.get_errno(), "capabilities")
+
+check(libc.prctl(PR_SET_SECUREBITS, NOROOT, 0, 0, 0))
+high = 1 << PERFMON - 32 | 1 << BPF - 32
+header = struct.pack("<Ii", 0x20080522, 0)
+check(libc.capset(header, struct.pack("<6I", 0, 0, 0, high, high, high)))
+for capability in (PERFMON, BPF):
+    check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def with_two_capabilities(*args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _WITH_TWO_CAPABILITIES, *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 class Sbctl:

@@ -28,6 +28,7 @@ COMMANDS = [
     "load",
     "unload",
     "doctor",
+    "help",
 ]
 TOOLS = Path(__file__).parent.parent
 
@@ -329,9 +330,11 @@ def test_symbols_verbose(sbctl: Sbctl, library: str) -> None:
     assert lines[0].split() == [
         "OFFSET",
         "PROBE",
+        "HIT",
         "SIZE",
         "KIND",
         "VERSION",
+        "FILE",
         "NAME",
         "DEMANGLED",
     ]
@@ -381,3 +384,96 @@ def test_symbols_json_escapes(sbctl: Sbctl, library: str, tmp_path: Path) -> Non
         check=False,
     )
     assert json.loads(done.stdout)["path"].endswith('/a"b\\c\n\ufffd.so')
+
+
+# -------------------------------------------------------------- files and messages
+
+
+def test_help_is_a_command(sbctl: Sbctl) -> None:
+    assert sbctl("help").stdout == sbctl("--help").stdout
+    for command in COMMANDS:
+        assert sbctl("help", command).stdout == sbctl(command, "--help").stdout
+    assert "no command 'nonsense'" in sbctl.misused("help", "nonsense")
+
+
+@pytest.fixture(scope="module")
+def statics() -> str:
+    return os.environ.get(
+        "SB_STATICS",
+        str(Path(os.environ["FIXTURE_DIR"]).parents[1] / "libsb/tests/libsbstatics.so"),
+    )
+
+
+def test_symbols_usdt(sbctl: Sbctl, library: str, statics: str) -> None:
+    names = sbctl("symbols", "--usdt", statics).stdout.splitlines()
+    assert names == ["statics:entry", "statics:exit", "statics:exit"]
+    assert sbctl("symbols", "-u", statics, "*:en*").stdout == "statics:entry\n"
+    found = sbctl.json("symbols", "--usdt", statics)["usdt"]
+    assert [probe["semaphore"] > 0 for probe in found] == [True, False, False]
+    assert all(probe["offset"] > 0 for probe in found)
+    heading = sbctl("symbols", "-uv", statics).stdout.splitlines()[0]
+    assert heading.split() == ["OFFSET", "SEMAPHORE", "NAME", "ARGUMENTS"]
+    assert "no static probe matches 'x*'" in sbctl.fails("symbols", "-u", statics, "x*")
+    assert "no static probes (USDT)" in sbctl.fails("symbols", "-u", library)
+
+
+def test_symbols_file(sbctl: Sbctl, statics: str) -> None:
+    found = sbctl.json("symbols", statics, "helper")["symbols"]
+    assert {symbol["file"] for symbol in found} == {"statics.c", "statics_too.c"}
+
+
+def test_symbols_hit(sbctl: Sbctl, library: str) -> None:
+    found = sbctl.json("symbols", library, "fixture_*")["symbols"]
+    hits = {symbol["name"]: symbol["hit"] for symbol in found}
+    assert set(hits.values()) <= {"emulated", "stepped"}
+    assert hits["fixture_step"] == "stepped"
+    if os.uname().machine == "x86_64":
+        assert hits["fixture_push"] == hits["fixture_nop"] == "emulated"
+
+
+def test_a_script_is_what_a_shell_would_run(sbctl: Sbctl, tmp_path: Path) -> None:
+    """python3:... must not name another Python than the command runs."""
+    script = tmp_path / "bash"
+    script.write_text("#!/bin/sh\n")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert sbctl("symbols", "bash", env=environment).stdout  # it can't be run
+    script.chmod(0o755)
+    line = sbctl.fails("symbols", "bash", env=environment)
+    assert line.startswith(f"{script}: a script, not an ELF file")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives itself another user")
+def test_doctor_of_another_user(sbctl: Sbctl) -> None:
+    """Where sudo would do, no other kernel is wanted first."""
+    if sbctl.fails_with("bpf"):
+        pytest.skip("BPF can't serve here")
+    done = subprocess.run(
+        [sbctl.program, "doctor"],
+        capture_output=True,
+        text=True,
+        check=False,
+        user=65534,
+        group=65534,
+        extra_groups=[],
+    )
+    verdict = done.stdout.partition("\n\n")[2].splitlines()
+    if done.returncode == 0 or not verdict:
+        pytest.skip("the module serves")
+    assert "can't be delayed by this user" in verdict[0]
+    assert verdict[1] == "  -> sudo sbctl doctor"
+
+
+def test_doctor_json(sbctl: Sbctl) -> None:
+    done = subprocess.run(
+        [sbctl.program, "doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    found = json.loads(done.stdout)
+    assert done.returncode == (0 if found["usable"] else 1)
+    assert (found["backend"] is not None) == found["usable"]
+    text = subprocess.run(
+        [sbctl.program, "doctor"], capture_output=True, text=True, check=False
+    ).stdout
+    for check in found["module"]["checks"]:
+        assert check["detail"] in text
+    assert found["module"]["summary"] in text
+    assert all(advice in text for advice in found["module"]["advice"])

@@ -13,15 +13,17 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BACKEND, Sbctl
+from conftest import BACKEND, Sbctl, with_two_capabilities
 
 pytestmark = pytest.mark.usefixtures("device")
+by_bpf = pytest.mark.skipif(BACKEND != "bpf", reason="of BPF alone")
 of_the_module = pytest.mark.skipif(BACKEND != "driver", reason="of the module alone")
 
 
@@ -124,6 +126,58 @@ def test_add_by_offset(sbctl: Sbctl, library: str, loop: str) -> None:
     assert target["offset"] == offset
 
 
+def middle_of_an_instruction(sbctl: Sbctl, library: str) -> str:
+    """A place in fixture_second where no instruction begins."""
+    for distance in range(1, 8):
+        done = subprocess.run(
+            [sbctl.program, "add", "--off", f"{library}:fixture_second+{distance}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if "in the middle of an instruction" in done.stderr:
+            assert done.returncode == 1
+            assert "instructions begin at fixture_second+0x0 and fixt" in done.stderr
+            return f"fixture_second+{distance}"
+    raise AssertionError("each byte of it is taken for an instruction")
+
+
+def test_the_middle_of_an_instruction_is_refused(
+    sbctl: Sbctl, library: str, loop: str
+) -> None:
+    symbol = middle_of_an_instruction(sbctl, library)
+    sbctl("clear")
+    # The program that a breakpoint there would crash, whatever the switches say.
+    loop_ns(loop, "fixture_second", 10)
+    assert targets(sbctl) == []
+    with subprocess.Popen(["sleep", "100"]) as other:
+        sbctl("add", "--unsafe", "--off", f"--pid={other.pid}", f"{library}:{symbol}")
+        assert names(sbctl) == {symbol}
+        sbctl("remove", f"{library}:{symbol}")
+        other.kill()
+    assert targets(sbctl) == []
+
+
+def test_overlapping_names_are_one_target(sbctl: Sbctl, library: str, loop: str) -> None:
+    done = sbctl(
+        "add",
+        f"{library}:fixture_plain",
+        f"{library}:fixture_alias",
+        f"{library}:fixture_p[l]*",
+        f"{library}:fixture_plain+0",
+        "1us",
+    )
+    assert done.stdout.count("added ") == len(targets(sbctl))
+    sbctl("enable")
+    loop_ns(loop, "fixture_plain", 7)
+    assert [target["hits"] for target in targets(sbctl)] == [7] * len(targets(sbctl))
+    assert len(targets(sbctl)) <= 2  # the entry, and where its breakpoint is cheaper
+    line = sbctl.fails(
+        "add", f"{library}:fixture_nop delay=1us", f"{library}:fixture_nop delay=2us"
+    )
+    assert f"{library}:fixture_nop is named twice, with different settings" in line
+
+
 def test_add_many_at_once(sbctl: Sbctl, library: str) -> None:
     sbctl("add", f"{library}:fixture_second", f"{library}:fixture_nop", "5us")
     assert names(sbctl) == {"fixture_second", "fixture_nop"}
@@ -138,8 +192,6 @@ def test_nothing_is_half_applied(sbctl: Sbctl, library: str) -> None:
     assert f"{library}:fixture_second is already a target" in line
     assert names(sbctl) == {"fixture_second"}
     assert targets(sbctl)[0]["delay_ns"] == 1_000
-    line = sbctl.fails("add", f"{library}:fixture_nop", f"{library}:fixture_nop")
-    assert "named twice" in line
     line = sbctl.fails("remove", f"{library}:fixture_second", f"{library}:fixture_nop")
     assert line == f"{library}:fixture_nop is not a target ('sbctl list' shows them)"
     sbctl.fails("update", f"{library}:fixture_second", f"{library}:fixture_nop", "9us")
@@ -414,7 +466,8 @@ def test_run(sbctl: Sbctl, library: str, loop: str) -> None:
     assert (function, count) == ("fixture_second", "10")
     assert int(took) >= 20_000_000
     heading, row = done.stderr.strip().splitlines()
-    assert heading.split() == ["HITS", "DELAYED", "REQUESTED", "MEASURED", "TARGET"]
+    columns = ["HITS", "DELAYED", "REQUESTED", "MEASURED", "COST", "TARGET"]
+    assert heading.split() == columns
     assert row.split()[:3] == ["10", "10", "20ms"]
     assert row.endswith(f"{library}:fixture_second")
     assert targets(sbctl) == []
@@ -701,3 +754,223 @@ def test_nobody_may_not(sbctl: Sbctl) -> None:
         assert "-> run as root" in text
     else:
         assert re.search(r"^FAIL  BPF +not allowed .* run as root", text, re.M)
+
+
+# ------------------------------------------------------------------ what a hit costs
+
+
+def test_list_verbose(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_step", f"{library}:fixture_push", "1us")
+    text = sbctl("list", "-v").stdout
+    assert {"HIT", "COST"} <= set(text.splitlines()[0].split())
+    found = {
+        target["target"].rpartition(":")[2]: target
+        for target in sbctl.json("list", "-v")["targets"]
+    }
+    assert found["fixture_step"]["hit"] == "stepped"
+    assert found["fixture_step"]["hit_cost_ns"] > 0
+    if os.uname().machine == "x86_64":
+        assert found["fixture_push"]["hit"] == "emulated"
+        assert found["fixture_push"]["hit_cost_ns"] > 0
+    # What was measured is gone again, and counts nowhere.
+    assert names(sbctl) == {"fixture_step", "fixture_push"}
+
+
+def test_run_says_what_cannot_be_less(sbctl: Sbctl, library: str, loop: str) -> None:
+    command = ("--", loop, "fixture_step", "100")
+    done = sbctl("run", "-d", "0", f"{library}:fixture_step", *command)
+    assert "for the breakpoint alone" in done.stderr
+    assert "less than that can't be had" in done.stderr
+    done = sbctl("run", "-d", "5ms", f"{library}:fixture_step", *command)
+    assert "for the breakpoint alone" not in done.stderr
+
+
+# ------------------------------------------------------------ files, static probes
+
+
+def test_a_replaced_file_is_marked(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.so"
+    shutil.copy(library, copy)
+    sbctl("add", f"{copy}:fixture_second", f"{copy}:fixture_nop", "1us")
+    assert {target["file"] for target in targets(sbctl)} == {"same"}
+    other = tmp_path / "other.so"
+    shutil.copy(library, other)
+    other.rename(copy)
+    assert {target["file"] for target in targets(sbctl)} == {"replaced"}
+    assert "off, replaced" in sbctl("list").stdout
+    # A target in the new file is another one.
+    sbctl("add", f"{copy}:fixture_second", "2us")
+    assert sorted(target["file"] for target in targets(sbctl)) == [
+        "replaced",
+        "replaced",
+        "same",
+    ]
+    sbctl("remove", f"{copy}:fixture_second")
+    assert names(sbctl) == {"fixture_nop"}
+    copy.unlink()
+    assert {target["file"] for target in targets(sbctl)} == {"gone"}
+    assert "off, gone" in sbctl("list").stdout
+    sbctl("remove", f"{copy}:fixture_nop")
+    assert targets(sbctl) == []
+
+
+def statics() -> str:
+    return os.environ.get(
+        "SB_STATICS",
+        str(Path(os.environ["FIXTURE_DIR"]).parents[1] / "libsb/tests/libsbstatics.so"),
+    )
+
+
+def test_a_static_function_of_a_file(sbctl: Sbctl) -> None:
+    sbctl("add", f"{statics()}:statics.c:helper", "1us")
+    (target,) = targets(sbctl)
+    assert target["target"] == f"{statics()}:statics.c:helper"
+    sbctl("add", f"{statics()}:statics_too.c:helper", "1us")
+    assert len({target["offset"] for target in targets(sbctl)}) == 2
+    sbctl("update", f"{statics()}:statics.c:helper", "5us")
+    assert sorted(target["delay_ns"] for target in targets(sbctl)) == [1_000, 5_000]
+    sbctl("remove", f"{statics()}:helper")
+    assert targets(sbctl) == []
+
+
+def test_a_static_probe(sbctl: Sbctl) -> None:
+    sbctl("enable")
+    sbctl("add", f"{statics()}:statics:exit", "1us")
+    assert names(sbctl) == {"exit"}
+    assert len(targets(sbctl)) == 2
+    sbctl("clear")
+    sbctl("add", f"{statics()}:statics:entry", "1us")
+    script = f"import ctypes; ctypes.CDLL({statics()!r}).statics_first(1)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    (target,) = targets(sbctl)
+    assert target["hits"] == 1
+    sbctl("remove", f"{statics()}:statics:entry")
+    assert targets(sbctl) == []
+
+
+def test_what_an_ifunc_chooses(sbctl: Sbctl) -> None:
+    """The C library's memcpy is one; the note names a target that works."""
+    symbols = sbctl.json("symbols", "libc.so.6", "memcpy")["symbols"]
+    if all(symbol["kind"] != "ifunc" for symbol in symbols):
+        pytest.skip("no IFUNC here")
+    script = f"import ctypes; ctypes.CDLL({statics()!r}).statics_first(1)"
+    note = sbctl("run", "libc.so.6:memcpy", "--", "true").stderr
+    chosen = re.search(r"what it chooses on this CPU is (\S+)", note)
+    assert chosen, note
+    done = sbctl("run", "--json", chosen[1], "--", sys.executable, "-c", script)
+    (target,) = json.loads(done.stderr)["targets"]
+    assert target["hits"] > 0
+
+
+def test_cgroup_of_something_else(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    line = sbctl.fails("add", f"{library}:fixture_second", f"--cgroup={tmp_path}")
+    assert line.startswith(f"{tmp_path} is not a cgroup of version 2")
+    assert library not in line
+
+
+# ---------------------------------------------------------------- update, examples
+
+
+def test_update_every(sbctl: Sbctl, library: str, loop: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    sbctl("enable")
+    done = sbctl("update", "--every=5", f"{library}:fixture_second")
+    assert done.stdout == f"updated {library}:fixture_second 1us every=5\n"
+    loop_ns(loop, "fixture_second", 50)
+    (target,) = targets(sbctl)
+    assert (target["every"], target["delayed"], target["delay_ns"]) == (5, 10, 1_000)
+    sbctl("update", "-e", "2", f"{library}:fixture_second", "3us")
+    loop_ns(loop, "fixture_second", 50)
+    (target,) = targets(sbctl)
+    assert (target["every"], target["delayed"], target["delay_ns"]) == (2, 35, 3_000)
+    assert "the new delay is missing" in sbctl.misused(
+        "update", f"{library}:fixture_second"
+    )
+
+
+def test_watch_json(sbctl: Sbctl, library: str, loop: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    loop_ns(loop, "fixture_second", 50)
+    text = sbctl("watch", "--json", "--interval=10ms", "--count=2").stdout
+    decoder = json.JSONDecoder()
+    end = 0
+    for _ in range(2):
+        found, end = decoder.raw_decode(text, end)
+        end += 1
+        assert found["interval_ns"] >= 10_000_000
+        (target,) = found["targets"]
+        assert (target["hits"], target["total_hits"]) == (0, 50)
+    assert end == len(text)
+
+
+def examples(sbctl: Sbctl) -> list[str]:
+    page = Path(__file__).resolve().parents[1] / "sbctl.1"
+    text = page.read_text()
+    (block,) = re.findall(r"^\.SH EXAMPLES\n\.EX\n(.*?)^\.EE", text, re.M | re.S)
+    found = block.replace("\\-", "-").splitlines()
+    for command in ("add", "run"):
+        text = sbctl(command, "--help").stdout.partition("\nExample")[2]
+        found += [line.strip() for line in text.splitlines()[1:]]
+    return [line for line in found if line]
+
+
+def test_examples_work(sbctl: Sbctl, tmp_path: Path) -> None:
+    """Those of the manual page and of the help, as they stand there."""
+    (tmp_path / "sbctl").symlink_to(sbctl.program)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    lines = examples(sbctl)
+    assert len(lines) > 8
+    for line in lines:
+        if "add" in line:
+            sbctl("clear")
+        done = subprocess.run(
+            ["sh", "-c", line],
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+
+
+# ------------------------------------------------------------- few capabilities
+
+
+@by_bpf
+def test_what_cannot_be_seen_is_said(sbctl: Sbctl, library: str) -> None:
+    sbctl("add", f"{library}:fixture_second", "1us")
+    for command in ("list", "status", "clear", "watch"):
+        done = with_two_capabilities(sbctl.program, command)
+        assert done.returncode == 1, done.stdout
+        assert done.stdout == ""
+        assert "not allowed" in done.stderr
+        assert "root" in done.stderr
+    done = with_two_capabilities(sbctl.program, "remove", f"{library}:fixture_second")
+    assert done.returncode == 1
+    done = with_two_capabilities(sbctl.program, "add", f"{library}:fixture_nop")
+    assert done.returncode == 1
+    assert "not allowed to keep persistent targets" in done.stderr
+    assert names(sbctl) == {"fixture_second"}
+
+
+@by_bpf
+def test_two_capabilities_are_enough_to_run(
+    sbctl: Sbctl, library: str, loop: str
+) -> None:
+    done = with_two_capabilities(
+        sbctl.program,
+        "run",
+        "--json",
+        "-d",
+        "1us",
+        f"{library}:fixture_second",
+        f"{library}:fixture_nop",
+        "--",
+        loop,
+        "fixture_second",
+        "7",
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stderr)["targets"]
+    assert sorted(target["hits"] for target in found) == [0, 7]

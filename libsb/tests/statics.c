@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+/* Static functions, of which statics_too.c has one of the same name, and static probes. */
+#include "statics.h"
+
+__attribute__((noinline)) static unsigned long helper(unsigned long n)
+{
+	__asm__ volatile("");
+	return n + 1;
+}
+
+/* In no place does it have code of its own. */
+__attribute__((always_inline)) static inline unsigned long statics_inlined(unsigned long n)
+{
+	return n * n + 7;
+}
+
+__attribute__((noinline)) unsigned long statics_first(unsigned long n)
+{
+	PROBE("statics", "entry", "statics_semaphore");
+	n = helper(n) + statics_inlined(n);
+	PROBE("statics", "exit", "0");
+	return n;
+}
+
+/* What <sys/sdt.h> makes for a program that asks whether somebody looks. */
+__attribute__((section(".probes"), used)) unsigned short statics_semaphore;
+
+__attribute__((noinline)) unsigned long statics_count(void)
+{
+	return *(volatile unsigned short *)&statics_semaphore;
+}
