@@ -179,12 +179,6 @@ void hook_free(struct hook *hook)
 	free(hook);
 }
 
-int hook_traverse(struct hook *Py_UNUSED(hook), visitproc Py_UNUSED(visit),
-		  void *Py_UNUSED(arg))
-{
-	return 0;
-}
-
 int hook_open(struct hook *Py_UNUSED(hook))
 {
 	return 0;

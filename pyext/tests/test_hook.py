@@ -477,7 +477,7 @@ def test_a_short_delay_is_clamped_with_one_warning(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     least = speed_bump.min_delay_ns
-    speed_bump.control._state.warned = False
+    speed_bump.control._warned = False
     install(f"{HERE}:plain", f"{HERE}:other", delay_ns=1)
     plain()
     (only,) = speed_bump.stats().functions
