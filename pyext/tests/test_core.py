@@ -335,3 +335,28 @@ def test_an_error_is_caught_as_what_its_number_says(tmp_path: Path) -> None:
     except OSError:
         caught = "OSError"
     assert caught == "FileNotFoundError"
+
+
+def test_a_first_call_at_the_recursion_limit(python: Run) -> None:
+    """There is no room then to look the function up: that is done at the next call."""
+    program = """
+import sys, speed_bump
+def target(): pass
+def dive(_):
+    try:
+        return max((0,), key=dive)
+    except RecursionError:
+        target()
+        return 0
+sys.setrecursionlimit(LIMIT)
+speed_bump.install(speed_bump.Config(["__main__:target"], delay_ns=0))
+dive(0)
+def calls():
+    return sum(f.calls for f in speed_bump.stats().functions)
+before = calls()
+for _ in range(5): target()
+print(calls() - before)
+"""
+    for limit in (200, 1_000, 100_000 if sys.version_info >= (3, 12) else 5_000):
+        done = python(program.replace("LIMIT", str(limit)))
+        assert (done.stdout, done.returncode) == ("5\n", 0), done.stderr
