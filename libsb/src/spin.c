@@ -16,6 +16,8 @@
 #define BASE_NS	  3000000U /* what a calibration takes */
 #define ROUNDS	  16	   /* and how often at most it is made longer */
 #define POLL_NS	  400U
+/* A context switch and back takes longer, two readings with a pause between do not. */
+#define GAP_NS	  3000U
 #define ANCHOR_NS 1000000000U
 #define MAX_TICKS ((uint64_t)INT64_MAX)
 
@@ -150,12 +152,12 @@ static void measure_overhead(void)
 
 static __attribute__((noinline)) uint64_t delay(uint64_t ticks)
 {
-	uint64_t start = sb_clock_stamp();
+	uint64_t start = sb_clock_stamp(), away = 0, now;
 
 	if (ticks <= sb_clock.exit_ticks)
 		return sb_clock.exit_ticks;
-	return sb_clock_spin(start + ticks - sb_clock.exit_ticks) - start +
-	       sb_clock.exit_ticks;
+	now = sb_clock_spin_cpu(start + ticks - sb_clock.exit_ticks, &away);
+	return now - start - away + sb_clock.exit_ticks;
 }
 
 /*
@@ -204,6 +206,7 @@ static void calibrate(void)
 							       << SB_CLOCK_SHIFT;
 	}
 	sb_clock.poll_ticks = sb_clock_to_ticks(POLL_NS);
+	sb_clock.gap_ticks = sb_clock_to_ticks(GAP_NS);
 	sb_clock.anchor_ticks = sb_clock_to_ticks(ANCHOR_NS);
 	measure_overhead();
 	measure_exit();

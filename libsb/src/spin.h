@@ -31,6 +31,7 @@ struct sb_clock {
 	uint64_t ticks_per_ns; /* fixed point */
 	uint64_t exit_ticks;   /* from a deadline to the return of a spin, on average */
 	uint64_t poll_ticks;   /* from here to the deadline nothing but reading */
+	uint64_t gap_ticks;    /* two readings further apart had something between them */
 	uint64_t anchor_ticks; /* how long an anchor is good */
 	uint64_t overhead_ns;
 	/*
@@ -145,6 +146,29 @@ static inline uint64_t sb_clock_spin(uint64_t deadline)
 	}
 	while ((int64_t)(deadline - now) > 0)
 		now = sb_clock_poll();
+	return now;
+}
+
+/*
+ * The same, of time that the thread has the CPU: @deadline moves by each stretch in which
+ * it had not, and @away is what these add up to. A stretch is a jump between two readings
+ * of the counter that is longer than a reading takes; whatever the cause (preemption, an
+ * interrupt, a hypervisor, a counter set back), slower code would have waited it out, too.
+ */
+static inline uint64_t sb_clock_spin_cpu(uint64_t deadline, uint64_t *away)
+{
+	uint64_t last = sb_clock_poll(), now = last;
+
+	while ((int64_t)(deadline - now) > 0) {
+		if ((int64_t)(deadline - now) > (int64_t)sb_clock.poll_ticks)
+			sb_clock_relax();
+		now = sb_clock_poll();
+		if (__builtin_expect(now - last > sb_clock.gap_ticks, 0)) {
+			deadline += now - last;
+			*away += now - last;
+		}
+		last = now;
+	}
 	return now;
 }
 

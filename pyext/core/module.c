@@ -8,13 +8,13 @@
 #include "hot.h"
 #include "native_sampler.h"
 #include "orphans.h"
+#include "plan.h"
 #include "sampler.h"
 #include "session.h"
 #include "slow.h"
 #include "table.h"
 #include "targets.h"
 #include "types.h"
-#include "windows.h"
 
 /* Of one copy of the module: what is in force is the interpreter's (core.h). */
 struct module {
@@ -179,7 +179,7 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 static int execute(PyObject *module)
 {
 	struct module *state = state_of(module);
-	PyType_Spec *const others[] = { &slow_spec, &windows_spec, &sampler_spec,
+	PyType_Spec *const others[] = { &slow_spec, &plan_spec, &sampler_spec,
 					&native_sampler_spec };
 	PyTypeObject *type;
 

@@ -103,7 +103,8 @@ def _install(config: Config, table: _core.Table) -> None:
     """All of it or, with an exception, nothing: what was in force then stays.
 
     All is made ready first; ``_core.install()`` is the one step that a signal handler
-    comes before or after. A session that it is interrupted with is closed with its object.
+    comes before or after. Where one interrupts the rest a session is closed with its
+    object.
     """
     entries = tuple(_entry(target) for target in config.targets if not target.native)
     defaults = _defaults(config)

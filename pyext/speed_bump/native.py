@@ -266,7 +266,7 @@ class _Shared:
     def __init__(self) -> None:
         self.lock = RLock()
         self.open: weakref.WeakSet[Probes] = weakref.WeakSet()
-        # What add_probe() put in: (path, symbol, pid) to the ids in the session of that pid.
+        # What add_probe() put in: (path, symbol, pid) to ids in the session of that pid.
         self.added: dict[tuple[str, str, int], list[int]] = {}
         self.sessions: dict[int, Probes] = {}
         os.register_at_fork(after_in_child=self.after_fork)

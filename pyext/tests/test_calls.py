@@ -6,6 +6,8 @@ a function in a way of its own. Here each kind of call runs often enough for tha
 and after delays come into force, and each call is counted, once.
 """
 
+# ruff: noqa: E501 (a call is a line, and its program is in it)
+
 from __future__ import annotations
 
 import sys
@@ -208,8 +210,8 @@ if sys.version_info < (3, 12):
 def kinds() -> list[Any]:
     found = [pytest.param(*text, "target", id=name) for name, text in PLAIN.items()]
     for name, (arguments, result, call) in SPECIAL.items():
-        arguments = f"self, {arguments}" if arguments else "self"
-        text = f"class A:\n def {name}({arguments}): return {result}\n"
+        all_arguments = f"self, {arguments}" if arguments else "self"
+        text = f"class A:\n def {name}({all_arguments}): return {result}\n"
         text += f"{EXTRA.get(name, '')}\n"
         text += "" if name in ("__init__", "__new__", "__del__") else "a = A()"
         found.append(pytest.param(text, call, name, id=name))

@@ -224,7 +224,7 @@ print(failures)
 
 
 def test_a_second_import(python: Run) -> None:
-    """As a test runner or a reloader does it: sys.modules is purged, then imported anew."""
+    """As test runners and reloaders do it: sys.modules is purged, then imported anew."""
     program = """
 import sys
 def plain(): pass

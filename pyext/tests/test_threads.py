@@ -152,7 +152,8 @@ for _ in range(3):
     thread.start()
     thread.join()
 def count():
-    return [f.calls for f in speed_bump.stats().functions if f.name == "__main__:plain"][0]
+    found = speed_bump.stats().functions
+    return [f.calls for f in found if f.name == "__main__:plain"][0]
 before = count()
 thread = threading.Thread(target=plain, args=(5,))
 thread.start()

@@ -59,6 +59,7 @@
 #define SPEED_BUMP_FEATURE_HISTOGRAM		0x80ULL
 #define SPEED_BUMP_FEATURE_RESET		0x100ULL
 #define SPEED_BUMP_FEATURE_UNPRIVILEGED		0x200ULL
+#define SPEED_BUMP_FEATURE_PLAN			0x400ULL
 
 /**
  * struct speed_bump_query - what the module can do (SPEED_BUMP_IOC_QUERY)
@@ -414,6 +415,150 @@ struct speed_bump_global {
 
 #define SPEED_BUMP_GLOBAL_SIZE_VER0	48
 
+/*
+ * The plan of an experiment: memory that the module and user space share, in which is
+ * drawn ahead which targets are delayed when.
+ *
+ * Time is cut into slots.  A slot ends when the units of work that it is long have been
+ * reported, by whoever reports them: calls of a target of the plan that is a unit, or a
+ * process that has the memory mapped and adds to @units itself.  At each hit a target of
+ * the plan reads the number of the slot and looks up in the schedule whether it is on.
+ * What is in the memory is not trusted: delays are bounded as those of any target.
+ *
+ * Layout: struct speed_bump_plan, and behind it, each at the offset that the structure
+ * names, the schedule (__u64 a slot), the ends of slots (struct speed_bump_slot), the
+ * targets (struct speed_bump_plan_target) and their cells (struct speed_bump_cell).  Rings
+ * are indexed by the number of the slot modulo their length, which is a power of two.
+ *
+ * An entry of the schedule is for one slot: from bit 56 on the lowest 8 bits of
+ * number / SPEED_BUMP_PLAN_SLOTS + 1, which say that it is not one of an earlier round;
+ * from bit 48 on the level of dose; below, the arms that are on.
+ */
+#define SPEED_BUMP_PLAN_SLOTS	4096U	/* schedule and ends */
+#define SPEED_BUMP_PLAN_CELLS	256U	/* slots that a target's cells go back */
+#define SPEED_BUMP_PLAN_ARMS	48U
+#define SPEED_BUMP_PLAN_LEVELS	7U
+#define SPEED_BUMP_PLAN_TARGETS	1024U	/* of one plan at most */
+#define SPEED_BUMP_PLAN_NO_ARM	0xFFFFFFFFU
+
+#define SPEED_BUMP_PLAN_ENTRY(number, level, arms)				\
+	((((number) / SPEED_BUMP_PLAN_SLOTS + 1) & 0xFFULL) << 56 |		\
+	 ((level) & 0xFFULL) << 48 | ((arms) & 0xFFFFFFFFFFFFULL))
+
+/**
+ * struct speed_bump_plan - the head of a plan's memory
+ * @size:	bytes of this structure
+ * @targets:	number of targets of the plan
+ * @schedule:	offset of the schedule in the memory, bytes
+ * @ends:	offset of the ends of slots
+ * @target:	offset of the targets
+ * @cells:	offset of the cells: those of target i begin SPEED_BUMP_PLAN_CELLS * i on
+ * @number:	the slot that runs, from 0
+ * @changes:	counted up after each change of @number, and whenever a process may know
+ *		something that is not so any more
+ * @lease_ns:	CLOCK_MONOTONIC; from then on nothing is delayed.  User space renews it
+ * @slot_units:	units of work of a slot; 0: slots do not end
+ * @units:	units that were reported so far.  The report that makes @units / @slot_units
+ *		another number ends the slot: it writes the slot's end, then adds 1 to
+ *		@number, then to @changes
+ */
+struct speed_bump_plan {
+	__u32 size;
+	__u32 targets;
+	__u32 schedule;
+	__u32 ends;
+	__u32 target;
+	__u32 cells;
+	__u32 reserved[10];
+
+	__aligned_u64 number;		/* a line of its own: read at each hit */
+	__aligned_u64 changes;
+	__aligned_u64 lease_ns;
+	__aligned_u64 slot_units;
+	__aligned_u64 reserved_line[4];
+
+	__aligned_u64 units;		/* a line of its own: written at each unit */
+	__aligned_u64 reserved_units[7];
+};
+
+/**
+ * struct speed_bump_slot - how a slot ended
+ * @tag:	number of the slot + 1, written last
+ * @end_ns:	CLOCK_MONOTONIC
+ * @units:	of the plan at the end
+ * @cpu_ns:	time that the thread that reported the unit was on a CPU so far
+ * @wait_ns:	time that it waited for one so far; both 0 where it is not known
+ * @tid:	that thread, in the initial pid namespace where the kernel writes it
+ * @reserved:	zero
+ */
+struct speed_bump_slot {
+	__aligned_u64 tag;
+	__aligned_u64 end_ns;
+	__aligned_u64 units;
+	__aligned_u64 cpu_ns;
+	__aligned_u64 wait_ns;
+	__u32 tid;
+	__u32 reserved;
+};
+
+/**
+ * struct speed_bump_plan_target - what the plan has a target do; user space writes it
+ * @arm:	bit of the schedule that switches it on, or SPEED_BUMP_PLAN_NO_ARM
+ * @reserved:	zero
+ * @delay_ns:	of each level: the delay of each delayed hit, of CPU time
+ * @every:	of each level: delay every Nth hit; 0 and 1 both delay each
+ */
+struct speed_bump_plan_target {
+	__u32 arm;
+	__u32 reserved;
+	__aligned_u64 delay_ns[SPEED_BUMP_PLAN_LEVELS];
+	__u32 every[SPEED_BUMP_PLAN_LEVELS + 1];
+	__aligned_u64 reserved_end[4];
+};
+
+/**
+ * struct speed_bump_cell - what a target did in a slot
+ * @calls:	lowest 16 bits of the slot's number in the highest 16; hits below
+ * @delivered:	likewise; the CPU time that its delays took, ns
+ *
+ * Each word is changed by compare and exchange: a hit whose slot's number is another one
+ * begins it anew.
+ */
+struct speed_bump_cell {
+	__aligned_u64 calls;
+	__aligned_u64 delivered;
+};
+
+/**
+ * struct speed_bump_plan_request - make a plan (SPEED_BUMP_IOC_PLAN)
+ * @ids:	pointer to the ids (__u64) of the session's targets that the plan rules
+ * @count:	how many; target i of the plan is ids[i]
+ * @unit_count:	how many units
+ * @units:	pointer to the ids (__u64) of targets each hit of which is a unit of work;
+ *		they may be among @ids too
+ * @size:	[out] bytes of the memory
+ * @fd:		[out] a descriptor of the memory, close-on-exec, of no use but for mmap(2)
+ *		with MAP_SHARED at offset 0.  It may be given to other processes
+ * @reserved:	zero
+ *
+ * A session has one plan; its targets follow it and their own delay, frequency, window and
+ * switch have no effect as long as the session lives.  The memory lives as long as it
+ * is mapped, open, or its session is.
+ * Errors: EEXIST (there is a plan), ENOENT (no such target of this session), EINVAL
+ * (more than SPEED_BUMP_PLAN_TARGETS), ENOMEM.
+ */
+struct speed_bump_plan_request {
+	__aligned_u64 ids;
+	__u32 count;
+	__u32 unit_count;
+	__aligned_u64 units;
+	__aligned_u64 size;
+	__s32 fd;
+	__u32 reserved;
+};
+
+#define SPEED_BUMP_PLAN_REQUEST_SIZE_VER0	40
+
 #define SPEED_BUMP_IOC_QUERY	_IOWR(SPEED_BUMP_IOC_MAGIC, 0, struct speed_bump_query)
 #define SPEED_BUMP_IOC_ADD	_IOWR(SPEED_BUMP_IOC_MAGIC, 1, struct speed_bump_batch)
 #define SPEED_BUMP_IOC_UPDATE	_IOWR(SPEED_BUMP_IOC_MAGIC, 2, struct speed_bump_batch)
@@ -422,5 +567,6 @@ struct speed_bump_global {
 #define SPEED_BUMP_IOC_STATS	_IOWR(SPEED_BUMP_IOC_MAGIC, 5, struct speed_bump_batch)
 #define SPEED_BUMP_IOC_SESSION	_IOWR(SPEED_BUMP_IOC_MAGIC, 6, struct speed_bump_session)
 #define SPEED_BUMP_IOC_GLOBAL	_IOWR(SPEED_BUMP_IOC_MAGIC, 7, struct speed_bump_global)
+#define SPEED_BUMP_IOC_PLAN	_IOWR(SPEED_BUMP_IOC_MAGIC, 8, struct speed_bump_plan_request)
 
 #endif /* _UAPI_LINUX_SPEED_BUMP_H */

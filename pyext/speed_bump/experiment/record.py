@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT
+"""What an experiment by slots leaves behind, and all that the parts of it share.
+
+A *slot* is one or a few units of work; which arms are delayed in it was drawn ahead. A
+*block* is a run of slots that were drawn together, with the same arms and doses; slots
+between two blocks are *rests*, in which nothing is delayed, and so are the slots of a
+block of the stage "census", which has no arms. Times are ns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+# Arms of a block: bits of a mask.
+MAX_ARMS = 48
+# Levels of dose that an arm may have in a block.
+MAX_LEVELS = 7
+
+
+@dataclass(frozen=True)
+class Delay:
+    """What each ``every`` th call of a function is delayed by, of CPU time."""
+
+    delay_ns: int
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Functions that are delayed together.
+
+    One function, a group while screening, or the sham, which has none. ``delays`` has a
+    row for each function, with the delay of each level.
+    """
+
+    functions: tuple[str, ...]
+    delays: tuple[tuple[Delay, ...], ...] = ()
+
+    @property
+    def is_sham(self) -> bool:
+        """Whether it is switched like the others and delays nothing."""
+        return not self.functions
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the plan.
+
+    Args:
+        stage: what it is for: "census", "groups", "single", "levels", "ties",
+            "pedestal", "rare", "few", "confirm"
+        arms: their index is their bit in a mask
+        masks: of each slot the arms that are on (uint64)
+        levels: of each slot the level of dose that is in force (uint8)
+        chance: of each arm to be on in a hold
+        holds: lengths of a hold in slots, each as likely
+        one: at most one arm is on at a time; else each has a coin of its own
+        doses: of each level the delay a slot that is aimed at, in parts of the undelayed
+            slot, of an arm that is on
+        coins: so many of the last arms are functions that are called seldom: each has a
+            coin of its own in each slot, whatever ``one`` and ``holds`` say
+        stretches: of a pedestal, lengths in slots of its parts, from the highest pedestal
+            down; the first part begins with the slots in which buffers run empty
+    """
+
+    stage: str
+    arms: tuple[Arm, ...]
+    masks: npt.NDArray[np.uint64]
+    levels: npt.NDArray[np.uint8]
+    chance: tuple[float, ...]
+    holds: tuple[int, ...]
+    one: bool
+    doses: tuple[float, ...]
+    coins: int = 0
+    stretches: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        """In slots."""
+        return len(self.masks)
+
+
+@dataclass
+class Slots:
+    """What was seen of consecutive slots: arrays with one entry, or row, a slot.
+
+    ``block`` is the index of the block, -1 in a rest. ``time_ns`` is from the end of the
+    slot before to its own. ``good`` is False where something of the slot is missing (the
+    first one of a run, records that were lost, the program was stopped); such a slot
+    still has its place in the order. ``cpu_ns`` is the time on a CPU of the threads that
+    report units, ``wait_ns`` their time waiting for one, the rest of the time they were
+    blocked; NaN where it is not known. With several such threads these are means of them.
+    ``calls`` and ``delivered_ns`` have a column for each function of the record.
+    """
+
+    number: Integers
+    block: Integers
+    run: Integers
+    end_ns: Integers
+    time_ns: Floats
+    units: Integers
+    mask: npt.NDArray[np.uint64]
+    level: npt.NDArray[np.uint8]
+    good: npt.NDArray[np.bool_]
+    cpu_ns: Floats
+    wait_ns: Floats
+    calls: Floats
+    delivered_ns: Floats
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.number)
+
+
+@dataclass
+class SelfTime:
+    """How long threads were in a function itself while nothing was delayed.
+
+    ``share`` is the average number of threads in it, that is of the time of the program's
+    wall clock; ``looks`` is the number of independent looks that it is worth.
+    """
+
+    share: float
+    looks: float
+
+
+@dataclass
+class Machine:
+    """What else is known of the time of the slots.
+
+    ``share`` is run / (run + wait) of all threads of the program, NaN where it is not
+    known; ``threads`` is how many were runnable on average, on ``cpus``; ``steal`` is the
+    part of the time that the hypervisor took.
+    """
+
+    share: float = float("nan")
+    threads: float = float("nan")
+    cpus: int = 1
+    steal: float = 0.0
+
+
+@dataclass
+class Record:
+    """All that is known of an experiment.
+
+    ``header`` says what was run, where and how (JSON). ``functions`` are in the order of
+    the columns of the slots. ``unit_ns`` and ``slot_units`` are the undelayed time of a
+    unit and the units of a slot. ``self_times`` is by function; a function that could not
+    be seen is not in it. ``idle`` are candidates that were never called.
+    """
+
+    header: dict[str, Any]
+    functions: tuple[str, ...]
+    slots: Slots
+    blocks: list[Block] = field(default_factory=list)
+    unit_ns: float = 0.0
+    slot_units: int = 1
+    self_times: dict[str, SelfTime] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
+    idle: tuple[str, ...] = ()
+    end: dict[str, Any] = field(default_factory=dict)
