@@ -97,9 +97,10 @@ void engine_show(struct engine *engine, struct engine_way *way)
 	core_unlock(&engine->lock);
 }
 
-/* Let go of @table, which was in force. */
-static void drop_table(PyObject *table)
+/* Let go of @table, which was in force, and of its @life. */
+static void drop_table(PyObject *table, struct mark_life *life)
 {
+	mark_life_end(life);
 	if (table)
 		table_release(table);
 	Py_XDECREF(table);
@@ -108,17 +109,20 @@ static void drop_table(PyObject *table)
 void engine_clear(struct engine *engine)
 {
 	struct engine_patterns before;
+	struct mark_life *life;
 	PyObject *table;
 
 	core_lock(&engine->lock);
 	before = exchange(engine, (struct engine_patterns){ 0 });
 	table = engine->table;
+	life = engine->life;
 	engine->table = NULL;
+	engine->life = NULL;
 	show_table(engine, table);
 	core_unlock(&engine->lock);
 	engine_drop(&before);
 	names_forget(&engine->names);
-	drop_table(table);
+	drop_table(table, life);
 }
 
 PyObject *engine_table(struct engine *engine)
@@ -216,23 +220,30 @@ int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t l
 
 void engine_set(struct engine *engine, PyObject *table, struct engine_patterns *patterns)
 {
+	struct mark_life *life_before;
 	struct engine_patterns before;
 	PyObject *table_before;
 
 	core_lock(&engine->lock);
 	before = exchange(engine, *patterns);
 	table_before = engine->table;
+	life_before = table_before == table ? NULL : engine->life;
 	engine->table = Py_NewRef(table);
+	/* Without memory for it no code is noted. */
+	if (table_before != table)
+		engine->life = mark_life_new();
 	show_table(engine, table_before);
 	core_unlock(&engine->lock);
 	*patterns = (struct engine_patterns){ 0 };
 	engine_drop(&before);
-	drop_table(table_before);
+	drop_table(table_before, life_before);
 }
 
 void engine_after_fork(struct engine *engine)
 {
 	core_lock_renew(&engine->lock);
+	if (engine->life)
+		core_lock_renew(&engine->life->lock);
 	marks_after_fork(&engine->marks);
 }
 
@@ -307,7 +318,8 @@ static struct sb_site *site_of(PyObject *table, const char *left, const char *qu
 }
 
 /* Under the lock. No mark says the same as one that says no, only later. */
-static int note(struct engine *engine, PyObject *code, struct verdict verdict)
+static int note(struct engine *engine, PyObject *code, struct verdict verdict,
+		struct mark_life *life)
 {
 	struct mark *mark = mark_make(&engine->marks, code);
 
@@ -315,7 +327,7 @@ static int note(struct engine *engine, PyObject *code, struct verdict verdict)
 		return -1;
 	atomic_store_explicit(&mark->generation, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
-	atomic_store_explicit(&mark->site, verdict.site, memory_order_relaxed);
+	mark_set_site(mark, code, verdict.site, verdict.site ? life : NULL);
 	atomic_store_explicit(&mark->resume, verdict.resume, memory_order_relaxed);
 	atomic_store_explicit(&mark->generation, engine->generation,
 			      memory_order_release);
@@ -342,13 +354,12 @@ static struct verdict look(struct engine *engine, PyObject *code, PyObject *glob
 		verdict.site = site_of(engine->table, module ? module : file, qualname,
 				       &engine->patterns.rules[found]);
 		verdict.resume = engine->patterns.rules[found].resume;
-		if (verdict.site)
-			sb_site_note_code(verdict.site, (uint64_t)(uintptr_t)code);
-		else
-			verdict.unknown = errno == ENOMEM;
+		verdict.unknown = !verdict.site && errno == ENOMEM;
 	}
-	if (!verdict.unknown && note(engine, code, verdict))
+	if (!verdict.unknown && note(engine, code, verdict, engine->life))
 		verdict = (struct verdict){ .unknown = true };
+	if (verdict.site && engine->life)
+		sb_site_note_code(verdict.site, (uint64_t)(uintptr_t)code);
 	core_unlock(&engine->lock);
 	for (int i = 0; i < 3; i++)
 		Py_XDECREF(bytes[i]);
@@ -407,7 +418,7 @@ int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site)
 	int failed;
 
 	core_lock(&engine->lock);
-	failed = note(engine, code, (struct verdict){ .site = site });
+	failed = note(engine, code, (struct verdict){ .site = site }, NULL);
 	core_unlock(&engine->lock);
 	if (failed)
 		PyErr_NoMemory();

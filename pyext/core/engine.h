@@ -33,6 +33,7 @@ struct engine {
 	core_mutex lock; /* of what follows, and of writing into marks */
 	PyObject *table; /* Table; NULL: not installed */
 	struct engine_patterns patterns;
+	struct mark_life *life; /* of the sites of @table */
 };
 
 /* What leads to a quick way, for who has no time to ask an engine. */

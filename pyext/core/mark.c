@@ -4,7 +4,76 @@
 
 #include "mark.h"
 
+struct mark_life *mark_life_new(void)
+{
+	struct mark_life *life = calloc(1, sizeof(*life));
+
+	if (life)
+		atomic_store(&life->users, 1);
+	return life;
+}
+
+static void life_drop(struct mark_life *life)
+{
+	if (life && atomic_fetch_sub(&life->users, 1) == 1)
+		free(life);
+}
+
+void mark_life_end(struct mark_life *life)
+{
+	if (!life)
+		return;
+	core_lock(&life->lock);
+	life->ended = true;
+	core_unlock(&life->lock);
+	life_drop(life);
+}
+
+static void forget_code(struct sb_site *site, PyObject *code)
+{
+	struct site_slot *slot = site_slot_of(site);
+
+	for (int i = 0; i < SB_SITE_CODES; i++) {
+		uint64_t address = (uint64_t)(uintptr_t)code;
+
+		atomic_compare_exchange_strong(&slot->codes[i], &address, 0);
+	}
+}
+
+void mark_set_site(struct mark *mark, PyObject *code, struct sb_site *site,
+		   struct mark_life *life)
+{
+	struct mark_life *before = mark->life;
+	struct sb_site *site_before = load(&mark->site);
+
+	if (before && (before != life || site_before != site)) {
+		core_lock(&before->lock);
+		if (!before->ended)
+			forget_code(site_before, code);
+		core_unlock(&before->lock);
+	}
+	if (life)
+		atomic_fetch_add(&life->users, 1);
+	mark->life = life;
+	mark->code = code;
+	atomic_store_explicit(&mark->site, site, memory_order_relaxed);
+	life_drop(before);
+}
+
+/* Its code object goes. */
+static void mark_end(struct mark *mark)
+{
+	mark_set_site(mark, mark->code, NULL, NULL);
+}
+
 #ifndef Py_GIL_DISABLED
+
+static void mark_free(void *extra)
+{
+	if (extra)
+		mark_end(extra);
+	free(extra);
+}
 
 /* Whether what the API puts on a code object is found where struct code_extra says. */
 static int try_layout(struct marks *marks)
@@ -29,7 +98,7 @@ int marks_prepare(struct marks *marks)
 
 	if (marks->index)
 		return 0;
-	index = PyUnstable_Eval_RequestCodeExtraIndex(free);
+	index = PyUnstable_Eval_RequestCodeExtraIndex(mark_free);
 	if (index < 0) {
 		PyErr_SetString(
 			PyExc_RuntimeError,
@@ -166,6 +235,7 @@ static PyObject *on_gone(PyObject *capsule, PyObject *Py_UNUSED(reference))
 	core_lock(&marks->lock);
 	forget(marks, watched->code);
 	core_unlock(&marks->lock);
+	mark_end(&watched->mark);
 	Py_DECREF(watched->reference);
 	free(watched);
 	Py_RETURN_NONE;
@@ -248,6 +318,7 @@ void marks_free(struct marks *marks)
 		if ((uintptr_t)atomic_load(&table->entries[i].code) <= (uintptr_t)GONE)
 			continue;
 		watched = (struct watched *)atomic_load(&table->entries[i].mark);
+		mark_end(&watched->mark);
 		Py_DECREF(watched->reference);
 		free(watched);
 	}

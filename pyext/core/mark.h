@@ -29,6 +29,16 @@ struct quick {
 };
 
 /*
+ * Sites live as long as their table, code objects longer or shorter. What a table has that
+ * is in force, and each mark with a site in it.
+ */
+struct mark_life {
+	_Atomic unsigned int users;
+	core_mutex lock; /* of @ended: while it is held the sites stay */
+	bool ended;
+};
+
+/*
  * Written under the engine's lock, read without: @generation is 0 while the rest
  * changes, and a number is never used twice.
  */
@@ -44,7 +54,20 @@ struct mark {
 	 * and what comes before the stamp is in the measured overhead all the same.
 	 */
 	struct sb_site *_Atomic site;
+	struct mark_life *life; /* of @site; NULL: there is none */
+	PyObject *code; /* not held */
 };
+
+/* With one user; NULL: no memory. */
+struct mark_life *mark_life_new(void);
+/* Its table goes; one user less. NULL is fine. */
+void mark_life_end(struct mark_life *life);
+/*
+ * Put @site and its @life into @mark, whose code is @code: the site that was there forgets
+ * the code, so that another one at the same address is not taken for it.
+ */
+void mark_set_site(struct mark *mark, PyObject *code, struct sb_site *site,
+		   struct mark_life *life);
 
 #ifdef Py_GIL_DISABLED
 
