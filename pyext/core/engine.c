@@ -304,6 +304,12 @@ static struct sb_site *site_of(PyObject *table, const char *left, const char *qu
 	struct sb_site *site = NULL;
 	int code = ENOMEM;
 
+	/* As a function without room: not delayed, and said to be lost. */
+	if (length > SITE_MAX_NAME) {
+		atomic_fetch_add(&table_get(table)->header->lost, 1);
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
 	if (length > sizeof(small))
 		name = malloc(length);
 	if (name) {

@@ -117,12 +117,61 @@ struct mark *mark_ask(struct marks *marks, PyObject *code)
 	return extra;
 }
 
+/* The entry of @code, or the free one where it belongs. */
+static struct mark_entry *shared_entry(struct marks *marks, PyObject *code)
+{
+	size_t mask = marks->shared_size - 1, at = ((uintptr_t)code >> 4) & mask;
+
+	while (marks->shared[at].code && marks->shared[at].code != code)
+		at = (at + 1) & mask;
+	return &marks->shared[at];
+}
+
+struct mark *mark_find_shared(struct marks *marks, PyObject *code)
+{
+	return marks->shared ? shared_entry(marks, code)->mark : NULL;
+}
+
+/* Make room for one more. */
+static int grow_shared(struct marks *marks)
+{
+	struct marks larger = { .shared_size = marks->shared_size * 2 };
+
+	if (marks->shared_used < marks->shared_size / 2)
+		return 0;
+	if (!larger.shared_size)
+		larger.shared_size = 256;
+	larger.shared = calloc(larger.shared_size, sizeof(*larger.shared));
+	if (!larger.shared)
+		return -1;
+	for (size_t i = 0; i < marks->shared_size; i++)
+		if (marks->shared[i].code)
+			*shared_entry(&larger, marks->shared[i].code) = marks->shared[i];
+	free(marks->shared);
+	marks->shared = larger.shared;
+	marks->shared_size = larger.shared_size;
+	return 0;
+}
+
+static struct mark *make_shared(struct marks *marks, PyObject *code)
+{
+	struct mark *mark = grow_shared(marks) ? NULL : calloc(1, sizeof(*mark));
+
+	if (mark) {
+		*shared_entry(marks, code) = (struct mark_entry){ code, mark };
+		marks->shared_used++;
+	}
+	return mark;
+}
+
 struct mark *mark_make(struct marks *marks, PyObject *code)
 {
 	struct mark *mark = mark_find(marks, code);
 
 	if (mark)
 		return mark;
+	if (mark_is_shared(code))
+		return make_shared(marks, code);
 	mark = calloc(1, sizeof(*mark));
 	if (mark && PyUnstable_Code_SetExtra(code, marks->index - 1, mark)) {
 		PyErr_Clear();
@@ -142,8 +191,13 @@ void marks_after_fork(struct marks *Py_UNUSED(marks))
 {
 }
 
-void marks_free(struct marks *Py_UNUSED(marks))
+void marks_free(struct marks *marks)
 {
+	for (size_t i = 0; i < marks->shared_size; i++)
+		mark_free(marks->shared[i].mark);
+	free(marks->shared);
+	marks->shared = NULL;
+	marks->shared_size = marks->shared_used = 0;
 }
 
 #else

@@ -166,7 +166,34 @@ struct marks_way {
 struct marks {
 	Py_ssize_t index; /* of co_extra, and 1; 0: not asked for yet */
 	struct marks_way way;
+	struct mark_entry *shared; /* of code that mark_is_shared(); open addressing */
+	size_t shared_size, shared_used; /* a power of 2 or 0; at most half of it */
 };
+
+struct mark_entry {
+	PyObject *code; /* NULL: free */
+	struct mark *mark;
+};
+
+/*
+ * 3.11 and 3.12 have the modules that Python starts with in its own binary. Their code is
+ * the same object in each interpreter, and what an index of co_extra is there for is not:
+ * another extension may have the place that is ours. Such code never goes, so its address
+ * says which it is.
+ */
+static inline __attribute__((always_inline)) bool mark_is_shared(PyObject *code)
+{
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
+	(void)code;
+	return false;
+#elif PY_VERSION_HEX < 0x030C0000
+	return __builtin_expect(Py_REFCNT(code) >= 500000000, 0);
+#else
+	return __builtin_expect(_Py_IsImmortal(code), 0);
+#endif
+}
+
+struct mark *mark_find_shared(struct marks *marks, PyObject *code);
 
 /*
  * What co_extra leads to, as Objects/codeobject.c has it from 3.6 to 3.15 at least. It
@@ -189,11 +216,15 @@ mark_seen(struct marks_way *way, PyObject *code)
 {
 	const struct code_extra *all = ((PyCodeObject *)code)->co_extra;
 
+	if (mark_is_shared(code))
+		return NULL;
 	return all && way->index <= all->size ? all->extras[way->index - 1] : NULL;
 }
 
 static inline struct mark *mark_find(struct marks *marks, PyObject *code)
 {
+	if (mark_is_shared(code))
+		return mark_find_shared(marks, code);
 	if (__builtin_expect(marks->way.index != marks->index, 0))
 		return mark_ask(marks, code);
 	return mark_seen(&marks->way, code);
