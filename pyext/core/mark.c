@@ -68,6 +68,32 @@ static void mark_end(struct mark *mark)
 
 #ifndef Py_GIL_DISABLED
 
+static bool layout_known; /* struct code_extra is right; the same for all interpreters */
+
+int mark_put_extra(PyObject *code, Py_ssize_t index, void *value)
+{
+	PyCodeObject *co = (PyCodeObject *)code;
+	struct code_extra *all = co->co_extra;
+	Py_ssize_t size = all ? all->size : 0;
+
+	if (!layout_known || index < size) {
+		if (!PyUnstable_Code_SetExtra(code, index, value))
+			return 0;
+		PyErr_Clear();
+		return -1;
+	}
+	all = PyMem_Realloc(all, sizeof(*all) +
+					 ((size_t)index + 1) * sizeof(all->extras[0]));
+	if (!all)
+		return -1;
+	for (Py_ssize_t i = size; i < index; i++)
+		all->extras[i] = NULL;
+	all->extras[index] = value;
+	all->size = index + 1;
+	co->co_extra = all;
+	return 0;
+}
+
 static void mark_free(void *extra)
 {
 	if (extra)
@@ -87,6 +113,8 @@ static int try_layout(struct marks *marks)
 		marks->way.index = marks->index;
 		if (mark_seen(&marks->way, code) != mark)
 			marks->way.index = PY_SSIZE_T_MAX;
+		else
+			layout_known = true;
 	}
 	Py_XDECREF(code);
 	return code ? 0 : -1;
@@ -173,8 +201,7 @@ struct mark *mark_make(struct marks *marks, PyObject *code)
 	if (mark_is_shared(code))
 		return make_shared(marks, code);
 	mark = calloc(1, sizeof(*mark));
-	if (mark && PyUnstable_Code_SetExtra(code, marks->index - 1, mark)) {
-		PyErr_Clear();
+	if (mark && mark_put_extra(code, marks->index - 1, mark)) {
 		free(mark);
 		return NULL;
 	}

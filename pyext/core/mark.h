@@ -193,6 +193,14 @@ static inline __attribute__((always_inline)) bool mark_is_shared(PyObject *code)
 #endif
 }
 
+/*
+ * Put @value at @index (from 0) of @code, where nothing is: with room for no index after
+ * it. The API makes room for all, and then calls the freefunc of each user when the code
+ * goes; that of a user that is gone, as a function of ctypes, is no function any more.
+ * -1: no memory; no exception is left.
+ */
+int mark_put_extra(PyObject *code, Py_ssize_t index, void *value);
+
 struct mark *mark_find_shared(struct marks *marks, PyObject *code);
 
 /*

@@ -422,3 +422,43 @@ else:
             return
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         pytest.fail("no address was used twice")
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="co_extra is not used there"
+)
+def test_another_user_of_co_extra_that_ends_before_the_code(python: Run) -> None:
+    """CPython calls its function for each code object that has room for its index."""
+    program = """
+import ctypes, gc, sys, speed_bump
+from speed_bump import Config
+prefix = "PyUnstable_" if sys.version_info >= (3, 12) else "_Py"
+request = getattr(ctypes.pythonapi, prefix + "Eval_RequestCodeExtraIndex")
+def fresh():
+    space = {"__name__": "made"}
+    exec("def f(): return g()\\ndef g(): return 1", space)
+    return space["f"]
+before = fresh()
+speed_bump.install(Config(["made:f", "made:g"], delay_ns=0))
+before()
+kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+freed = []
+theirs = kind(freed.append)
+assert request(theirs) >= 0
+after = [fresh() for _ in range(100)]
+for function in after: function()
+del before, after, function
+gc.collect()
+assert freed == [], freed
+after = [fresh() for _ in range(100)]
+for function in after: function()
+del theirs
+gc.collect()
+filler = [kind(print) for _ in range(50)]
+del after, function
+gc.collect()
+assert sum(f.calls for f in speed_bump.stats().functions) == 2 + 400
+print("right")
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
