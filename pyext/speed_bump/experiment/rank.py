@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The experiment on a program: by slots while it runs, or by whole runs where it is short."""
+"""The experiment on a program, by slots while it runs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,10 @@ class Experiment:
     processes: int = 0
     lost: int = 0
     _done: list[Run] = field(default_factory=list)
+    _before: dict[str, int] = field(default_factory=dict)
     _samples: Samples = field(default_factory=Samples)
+    _away: dict[int, dict[str, float]] = field(default_factory=dict)
+    _is_at_work: bool = False
     _begin: float = 0.0
     _last_census: float = 0.0
 
@@ -144,8 +147,11 @@ class Experiment:
         with Workload(self.runner, self.targets, self.progress) as program:
             try:
                 if self._settle(program):
+                    self._is_at_work = True
                     self._measure(program)
+                    self._take_over()
             finally:
+                self._is_at_work = False
                 self.processes = max(self.processes, program.processes)
                 self.lost = max(self.lost, program.lost)
             if program.is_running():
@@ -233,10 +239,12 @@ class Experiment:
     # ----------------------------------------------------------------- measuring
 
     def _measure(self, program: Workload) -> None:
+        before = program.calls()
         unit_ns = self._unit_ns(program)
         if math.isnan(unit_ns):
             return
         run = Run(program, self.runs)
+        self._before = before
         self._done.append(run)
         self._rule_candidates(program, run)
         units = self.record.slot_units
@@ -264,17 +272,22 @@ class Experiment:
         return lambda: self._is_over() or not program.is_running()
 
     def _rule_candidates(self, program: Workload, run: Run) -> None:
-        names = sorted(program.calls())
-        if not names and self.runs == 1:
+        """Rule what the work calls; what was called before it alone is not asked."""
+        calls = program.calls()
+        names = sorted(n for n in calls if calls[n] > self._before.get(n, 0))
+        early = sorted(set(calls) - set(names) - set(self.record.functions))
+        self.record.header["called_before_only"] = early
+        if not names and not self.record.functions:
             if not program.processes and not any(t.native for t in self.targets):
                 raise RankError(why_nobody_reported(self.runner.command))
             raise RankError(
                 "none of the targets was called while the program worked: see "
                 "'speed-bump run' for what patterns match"
+                + (f" (called before: {', '.join(early[:3])})" if early else "")
             )
         known = [name for name in names if name not in self.record.functions]
         self.record.functions = (*self.record.functions, *known)
-        run.rule([name for name in self.record.functions if name in names])
+        run.rule([name for name in self.record.functions if name in calls])
 
     def _first_census(self, program: Workload, run: Run, units: int) -> bool:
         """See what is called how often and where time is spent; False: the end."""
@@ -314,6 +327,17 @@ class Experiment:
             machine.share = reading.run_ns / total
             machine.threads = total / max((time.monotonic() - self._begin) * 1e9, 1)
 
+    def _look_at_delays(self) -> None:
+        """How much of a CPU the threads of each function had while they were delayed."""
+        record = self.record
+        if self._done and self._is_at_work:
+            self._away[self.runs] = self._done[-1].away_ns()
+        delivered = np.nansum(record.slots.delivered_ns, axis=0)
+        for k, name in enumerate(record.functions):
+            away = [ns[name] for ns in self._away.values() if name in ns]
+            if away and delivered[k] > 0:
+                record.shares[name] = float(delivered[k] / (delivered[k] + sum(away)))
+
     def _take_over(self) -> None:
         """Bring the record up to date with what was read."""
         record = self.record
@@ -329,7 +353,10 @@ class Experiment:
             )
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
-        record.self_times = _self_times(self._samples)
+        record.self_times = self_times(self._samples)
+        self._look_at_delays()
+        if self._samples.native and self._samples.native.refused:
+            record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)
 
 
@@ -346,7 +373,8 @@ def _added(a: Samples, b: Samples) -> Samples:
     )
 
 
-def _self_times(samples: Samples) -> dict[str, SelfTime]:
+def self_times(samples: Samples) -> dict[str, SelfTime]:
+    """Of each function that was looked for, how long threads were in it."""
     found: dict[str, SelfTime] = {}
     if samples.seen and samples.ticks:
         for name, n in samples.python.items():

@@ -41,6 +41,8 @@ SPACING = 60
 SPACING_RESTS = 300
 # Fewer rows than these are regressed on what is in the slot alone.
 FEW = 64
+# Slots over which what is on for long allows for noise of its own.
+SLOW = 80
 # A column that others explain but for this part has no coefficient.
 TOLERANCE = 1e-5
 
@@ -68,6 +70,7 @@ class Fit:
     scale: Floats
     delays: int
     bins: tuple[tuple[int, ...], ...]
+    slow: Floats
 
     @property
     def se(self) -> Floats:
@@ -75,9 +78,14 @@ class Fit:
         return np.fmax(self.model, self.design)
 
     def other(self, k: int) -> tuple[float, float]:
-        """The coefficient of another column and its standard error."""
+        """The coefficient of another column and its standard error.
+
+        The larger of that of the noise model and of one that allows for noise which is
+        correlated over ``SLOW`` slots: Newey & West, Econometrica 55 (1987).
+        """
         at = self.delays * len(self.bins) + k
-        return float(self.b[at]), math.sqrt(max(float(self.cov[at, at]), 0.0))
+        model = math.sqrt(max(float(self.cov[at, at]), 0.0))
+        return float(self.b[at]), max(model, float(self.slow[k]))
 
 
 def lagged(x: Floats, bins: Sequence[Sequence[int]]) -> Floats:
@@ -201,6 +209,15 @@ def regress(
     answered = ~(np.abs(sums[:, lost]) > 0).any(1)
     model = np.where(answered, np.sqrt(np.maximum(np.diag(c_cov), 0)), np.nan)
     c = np.where(answered, c, np.nan)
+    # Of columns that are on for long.
+    begin = x.shape[1] * len(bins)
+    slow = np.zeros(other.shape[1])
+    for k in range(min(other.shape[1], 8)):
+        place = np.flatnonzero(keep == begin + k)
+        if len(place):
+            at = np.flatnonzero(known)[place[0]]
+            g = (aw @ inverse[:, at]) * u / kappa
+            slow[k] = _slow_error(g, age[rows]) / norms[begin + k]
     design = np.full(len(c), np.nan)
     if plans:
         scores = np.zeros(len(y))
@@ -222,7 +239,20 @@ def regress(
         scale,
         x.shape[1],
         bins,
+        slow * math.sqrt(few),
     )
+
+
+def _slow_error(g: Floats, age: Integers) -> float:
+    """Of the sum of ``g``, where it is correlated over up to ``SLOW`` rows."""
+    if len(g) < 4 * SLOW:
+        return 0.0
+    total = float(g @ g)
+    for lag in range(1, SLOW):
+        same = age[lag:] >= lag
+        product = float((g[lag:] * g[:-lag])[same].sum())
+        total += 2 * (1 - lag / SLOW) * product
+    return math.sqrt(max(total, 0.0))
 
 
 def _residual(y: Floats, a: Floats, b: Floats, rows: Integers, clean: Drift) -> Floats:

@@ -21,6 +21,7 @@ from speed_bump.experiment.fit.columns import (
 from speed_bump.experiment.fit.contention import (
     DELIVERED,
     Contention,
+    by_own_shares,
     contention,
     delivered_ratio,
 )
@@ -43,12 +44,16 @@ from speed_bump.experiment.record import Record
 FALSE_DISCOVERIES = 0.05
 # A sham beyond so many standard errors says that something else than delays is at work.
 SHAM = 3.3
+# Half an interval is never narrower: clocks, and what a delay does to caches.
+FINEST = 0.01
+# A mean share of a CPU is off by about this part of what others have.
+SHARE_ERROR = 0.06
 # Two levels of dose differ if they do by so many standard errors, and by so much.
 BENDS = 3.3
 BENDS_BY = 0.1
 # Fewer slots than these in which a function was delayed say nothing.
 MIN_DELAYED = 4
-MIN_ROWS = 12
+MIN_ROWS = 16
 # With whole data a serial function has a number above; one below may have slack.
 SERIAL = 0.85
 
@@ -127,11 +132,14 @@ class _Number:
     shape: str = ""
     notes: list[str] = field(default_factory=list)
     between: bool = False
+    small: bool = False
     device: Interval | None = None
 
     @property
     def interval(self) -> Interval:
-        return around(self.c, self.se, self.df)
+        """Of 95%; never narrower than delays are exact."""
+        half = max(quantile(self.df) * self.se, FINEST)
+        return Interval(self.c, self.c - half, self.c + half)
 
 
 def label_of(interval: Interval) -> str:
@@ -162,9 +170,10 @@ def verdict(record: Record, final: bool = True) -> Verdict:
     if data is not None and found is not None:
         how = contention(record, data)
         refusal, helps, note = how.refusal, how.help, how.note
-        device = None
+        device, own = None, set[str]()
         if how.y is not None and not refusal:
             found = effects(data, how.y) or found
+            found, own = by_own_shares(record, data, found)
             device = effects(data, how.device)
         out.bills = bills(found)
         out.sham = _sham(found)
@@ -172,7 +181,7 @@ def verdict(record: Record, final: bool = True) -> Verdict:
             out.diagnostics = diagnose(found, how.y)
             out.joints = joints(record)
         refusal, helps = _refused(found, out, refusal, helps)
-        numbers = _numbers(record, found, device, out, how)
+        numbers = _numbers(record, found, device, out, how, own)
         if not refusal:
             refusal, helps = _bill_refuses(found, out)
     hinges = slacks(record) if final or _has(record, "pedestal") else {}
@@ -308,8 +317,13 @@ def _numbers(
     device: Effects | None,
     out: Verdict,
     how: Contention,
+    own: set[str],
 ) -> dict[str, _Number]:
-    """The headline number of each function that has one."""
+    """The headline number of each function that has one.
+
+    Args:
+        own: functions that are read with the share of a CPU of their own delays
+    """
     sound = _sound(found, out)
     place = {column: k for k, column in enumerate(found.table.columns)}
     numbers = {}
@@ -329,7 +343,10 @@ def _numbers(
         if out.diagnostics and number.column in out.diagnostics.phases:
             parts = ", ".join(f"{c:.2f}" for c in out.diagnostics.phases[number.column])
             number.notes.append(f"it changed while it ran: {parts} by thirds of the run")
-        if device is not None:
+        if how.y is not None and name not in own:
+            off = SHARE_ERROR * (1 - how.share) * max(abs(number.c), 0.3)
+            number.se = math.hypot(number.se, off)
+        if device is not None and name not in own:
             other = device.effects[number.column]
             if other.known:
                 number.device = other.interval
@@ -356,6 +373,7 @@ def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Nu
     error = math.sqrt(max(cov[0, 0] + cov[-1, -1] - 2 * cov[0, -1], 1e-18))
     if abs(apart) > BENDS * error and abs(apart) > BENDS_BY:
         number = of(low, "hinge" if apart > 0 else "")
+        number.small = True
         number.notes.append(
             f"{high.c:.2f} of a delay of {high.column.dose:.2g} of a unit arrives, "
             f"{low.c:.2f} of one of {low.column.dose:.2g}"
@@ -364,8 +382,8 @@ def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Nu
     if _between(high) and high.column.dose > 1.5 * low.column.dose:
         # What is there of small delays decides, be it little.
         number = of(low)
-        number.between = low.interval.half > 0.3
-        if number.between:
+        number.small = True
+        if low.interval.half > 0.3:
             number = of(high)
             number.between = True
         return number
@@ -530,6 +548,9 @@ def _finding(
                 f"slack over {slack.step * len(slack.slopes):.2g} of a unit: even there "
                 "no more of a delay arrives"
             )
+    if 0 < interval.low <= interval.value < SERIAL and not number.small:
+        # Of shorter delays less may arrive: the response bends upwards only.
+        interval = Interval(interval.value, 0.0, interval.high)
     filled = replace(
         empty,
         criticality=interval if useful else None,
@@ -540,10 +561,14 @@ def _finding(
         shape=shape,
         notes=tuple(notes),
     )
-    said = f"{interval.value:.2f} ± {interval.half:.2f} of its delay arrives"
+    plain = number.interval
+    said = f"{plain.value:.2f} ± {plain.half:.2f} of its delay arrives"
     if refusal:
-        return replace(filled, reason=refusal, help=helps)
-    label = label_of(interval)
+        # What is known to be wrong is no number.
+        return replace(
+            filled, criticality=None, headroom=None, reason=refusal, help=helps
+        )
+    label = label_of(plain)
     advice = _more_time(interval, spent)
     if not useful:
         return replace(
@@ -552,8 +577,14 @@ def _finding(
             help=advice,
         )
     if number.device is not None:
-        labels = {label, label_of(number.device)}
-        if len(labels - {PARTLY}) > 1 or (len(labels) > 1 and INCONCLUSIVE in labels):
+        # Which share of a CPU is right is not known: the truth lies between the two.
+        label = label_of(plain.hull(number.device))
+        interval = interval.hull(number.device)
+        if useful:
+            headroom = _headroom(interval, share)
+            filled = replace(filled, criticality=interval, headroom=headroom)
+        apart = abs(plain.value - number.device.value)
+        if label == INCONCLUSIVE and apart > THRESHOLD:
             return replace(
                 filled,
                 reason=(
@@ -564,11 +595,15 @@ def _finding(
                 help="a quieter machine, where both are the same",
             )
     if number.between and label in (MATTERS, PARTLY):
-        if slack is not None and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
+        known = number.device is None  # what a rival does looks like slack used up
+        if known and slack and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
             pass  # it stood on pedestals: there is none
         else:
+            at_most = Interval(interval.value, 0.0, interval.high)
             return replace(
                 filled,
+                criticality=at_most,
+                headroom=_headroom(at_most, share),
                 reason=(
                     f"{said} of one of {number.dose:.2g} of a unit; whether shorter ones "
                     "arrive or slack hides them is not known"
@@ -648,18 +683,17 @@ def _unmeasured(
         if group.total.high < 0.3:
             return (
                 f"under {group.total.high:.2f}, by a test of a group of {group.members}",
-                f"name it as the target, or run for {_seconds(2 * spent)}",
+                f"name it as the target, or run for {_seconds(2 * spent)} more",
                 INCONCLUSIVE,
             )
         return (
             f"only measured in a group of {group.members}, which together costs "
             f"{group.total.value:.2f} ± {group.total.half:.2f} of a delay",
-            f"name fewer functions, or run for {_seconds(2 * spent)}",
+            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a "
+            "larger --max-slowdown",
             INCONCLUSIVE,
         )
-    quiet = undelayed(record)
-    busy = int((~quiet).sum())
-    if len(record.slots) < 30 or busy < MIN_ROWS:
+    if len(record.slots) < MIN_ROWS:
         return (
             f"only {len(record.slots)} slots were seen",
             "a longer run, or a unit of work that is shorter",
@@ -673,7 +707,8 @@ def _unmeasured(
         return (
             f"it was called in {seldom} of {len(record.slots)} slots, and delayed in "
             f"{delayed:.0f}",
-            f"run it for {_seconds(max(2 * spent, 10))} more, or with fewer functions",
+            f"run it for {_seconds(max(2 * spent, 10))} more, with fewer functions, or "
+            "with a larger --max-slowdown",
             INCONCLUSIVE,
         )
     return (

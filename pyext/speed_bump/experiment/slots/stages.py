@@ -8,7 +8,6 @@ drawn depends on the seed, on the index of the block and on what the record says
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -80,7 +79,9 @@ TIES_CHANCE = 0.25
 TIES_SLOTS = 640
 MIN_TIES = 240
 MAX_TIED = 6
-# A look may take this part of the time.
+# A look takes about so many ns for each slot and column, and may take this part of the
+# time.
+LOOK_NS = 0.55
 LOOK_SHARE = 0.15
 LOOK_GROWTH = 1.12
 
@@ -146,8 +147,7 @@ class Stages:
         self._since_rest = 0
         self._effects: Effects | None = None
         self._looked_at = 0
-        self._look_s = 0.0
-        self._look_end = 0.0
+        self._looked_s = 0.0
         self._dose = self._first = 0.0
         self._alarms = 0
         self._apart = False
@@ -220,20 +220,22 @@ class Stages:
     def _seldom(self, record: Record, state: _State) -> list[str]:
         return [f for f in record.functions if 0 < state.part[f] < RARE]
 
-    def _look(self, record: Record, force: bool = False) -> bool:
-        """Fit anew, if there is enough that is new; looks must not take the time."""
+    def _look(self, record: Record, state: _State) -> bool:
+        """Fit anew, if there is enough that is new; looks must not take the time.
+
+        How long one takes is foreseen and not measured, so that a seed reproduces.
+        """
         slots = len(record.slots)
-        now = time.monotonic()
+        width = 2 * min(len(record.functions), MAX_SINGLE + MAX_LAST) + 10
+        takes = LOOK_NS * slots * width * (0.15 * width + 400) / 1e9
         due = slots >= max(LOOK_GROWTH * self._looked_at, self._looked_at + 40)
-        due = due and now - self._look_end >= self._look_s * (1 / LOOK_SHARE - 1)
-        if self._effects is not None and not due and not force:
+        due = due and state.elapsed_s - self._looked_s >= takes / LOOK_SHARE
+        if self._effects is not None and not due:
             return False
-        begin = time.monotonic()
         data = table(record, SINGLE)
         y = contention(record, data).y if data is not None else None
         self._effects = effects(data, y)
-        self._look_end = time.monotonic()
-        self._look_s = self._look_end - begin
+        self._looked_s = state.elapsed_s
         self._looked_at = slots
         return True
 
@@ -268,7 +270,7 @@ class Stages:
 
     def _block_slots(self, state: _State) -> int:
         by_time = BLOCK_S * 1e9 / state.slot_ns
-        return int(min(max(BLOCK, by_time), MAX_BLOCK))
+        return int(min(max(BLOCK, by_time), MAX_BLOCK, math.ceil(state.left_slots)))
 
     def _rest_slots(self, state: _State) -> int:
         return max(REST, self._block_slots(state) * BLOCKS_A_REST // 3)
@@ -290,12 +292,34 @@ class Stages:
         cost = mean_dose * BUSY_SHARE
         if cost <= 0:
             return chances
-        cap = 0.9 * self.options.cap
-        used = state.given / max(state.slots, 1)
-        if used > cap:
-            cap *= 0.5
-        factor = min(1.0, cap / cost)
+        factor = min(1.0, 0.95 * self.options.cap / cost)
         return [chance * factor for chance in chances]
+
+    def _drawn(
+        self,
+        draw: np.random.Generator,
+        count: int,
+        arms: list[Arm],
+        chances: list[float],
+        holds: tuple[int, ...],
+        levels: int,
+        state: _State,
+    ) -> tuple[Masks, Levels, list[float]]:
+        """One arm at a time, and no more than keeps the slowdown of the whole run."""
+        room = 0.97 * self.options.cap * (state.slots + count) - state.given
+        costs = np.array(
+            [[self._dose_of(arm, state, k) for k in range(levels)] for arm in arms]
+            + [[0.0] * levels]
+        )
+        for _ in range(10):
+            masks, hold = one_at_a_time(draw, count, chances, holds)
+            # The largest dose has been seen before.
+            level = np.minimum(draw.integers(0, 4, count + 1), levels - 1)[hold]
+            which = np.where(masks > 0, np.log2(np.maximum(masks, 1)).astype(int), -1)
+            if float(costs[which, level].sum()) <= room:
+                return masks, level.astype(np.uint8), chances
+            chances = [0.8 * chance for chance in chances]
+        return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
 
     def _arm(
         self, names: tuple[str, ...], doses: tuple[float, ...], state: _State
@@ -411,8 +435,9 @@ class Stages:
             c * self._dose_of(arm, state) for c, arm in zip(chances, arms, strict=True)
         )
         chances = self._thinned(state, chances, cost)
-        masks, _ = one_at_a_time(self._draw(record), count, chances, HOLDS)
-        levels = np.zeros(count, np.uint8)
+        masks, levels, chances = self._drawn(
+            self._draw(record), count, arms, chances, HOLDS, 1, state
+        )
         self._push(
             Block(
                 "groups", tuple(arms), masks, levels, tuple(chances), HOLDS, True, (dose,)
@@ -484,7 +509,7 @@ class Stages:
     def _single_stage(self, record: Record, state: _State) -> None:
         self.stage = "single"
         names = list(self._singles or [])
-        fresh = self._look(record) if state.slots >= MIN_SLOTS else False
+        fresh = self._look(record, state) if state.slots >= MIN_SLOTS else False
         found = self._effects
         if found is not None:
             if fresh:
@@ -493,6 +518,7 @@ class Stages:
             wanted = [*names, *self._seldom(record, state)]
             narrow = self._narrow(found, wanted)
             late = state.elapsed_s > LEVELS_FROM * self.options.budget_s
+            late = late and self._clear(found, names)
             if self._second_order(record, state, found, narrow, late):
                 return
             if narrow and not self._alarms:
@@ -525,8 +551,9 @@ class Stages:
             for c, arm in zip(chances, arms, strict=True)
         )
         chances = self._thinned(state, chances, float(cost))
-        masks, hold = one_at_a_time(draw, count, chances, holds)
-        levels = draw.integers(0, len(doses), count + 1).astype(np.uint8)[hold]
+        masks, levels, chances = self._drawn(
+            draw, count, arms, chances, holds, len(doses), state
+        )
         masks = self._with_coins(draw, masks, len(arms), len(rare))
         if not names:
             stage = "rare"
@@ -626,6 +653,16 @@ class Stages:
                 return False
         return True
 
+    def _clear(self, found: Effects, names: list[str]) -> bool:
+        """Whether most labels would stay as they are."""
+        clear = 0
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is not None:
+                interval = effect.interval
+                clear += interval.high < THRESHOLD or interval.low > THRESHOLD
+        return clear >= 0.5 * len(names)
+
     def _settled(self, found: Effects, names: list[str]) -> bool:
         """After an alarm: whether the smaller dose has been seen for long enough."""
         return all(
@@ -661,17 +698,15 @@ class Stages:
         if self._alarms or not (narrow or late):
             return False
         between = self._between(found, names)
-        turn = narrow or len(record.blocks) % 4 < 2
-        if between and turn and self._dose > DOSES[0] * 1.01:
+        if between and self._dose > DOSES[0] * 1.01:
             self.stage = "levels"
             doses = (self._dose, self._dose / 3)
             self._one_block(record, state, between, doses, "levels")
             return True
-        if not narrow:
-            return False
-        return self._pedestal(record, state, found, names) or self._tie(
-            record, state, found, names
-        )
+        if narrow and self._pedestal(record, state, found, names):
+            return True
+        most = TIES_SLOTS if narrow else MIN_TIES
+        return self._ties < most and self._tie(record, state, found, names)
 
     def _pedestal(
         self, record: Record, state: _State, found: Effects, names: list[str]
@@ -690,10 +725,12 @@ class Stages:
                 wanted.append((share, name))
         for _, name in sorted(wanted, reverse=True):
             count = PEDESTAL_SETTLE + PEDESTAL_SLOTS * PEDESTAL_STEPS
-            mean = (PEDESTAL_STEPS + 0) / 2
+            # In steps: each height with half of the next one, the highest while settling.
+            total = PEDESTAL_SLOTS * PEDESTAL_STEPS**2 / 2
+            total += PEDESTAL_SETTLE * (PEDESTAL_STEPS - 0.5)
             room = self.options.cap * (state.slots + count) - state.given
-            step = min(PEDESTAL_STEP, 0.95 * room / (mean * count))
-            longer = count * (1 + mean * step)
+            step = min(PEDESTAL_STEP, 0.95 * room / total)
+            longer = count + total * step
             if step < MIN_PEDESTAL_STEP or longer > 0.95 * state.left_slots:
                 return False
             self.stage = "pedestal"
@@ -732,7 +769,7 @@ class Stages:
             if effect is not None and effect.interval.low > THRESHOLD:
                 strong.append((effect.c, name))
         strong.sort(reverse=True)
-        if len(strong) < 2 or self._ties >= TIES_SLOTS:
+        if len(strong) < 2:
             return False
         tied = sorted(name for _, name in strong[:MAX_TIED])
         count = max(MIN_TIES, self._block_slots(state))
