@@ -223,6 +223,7 @@ def _defaults(config: Config) -> tuple[int, int, int, int]:
 def _entry(target: Target) -> _core.Entry:
     """A target as ``_core`` puts it into force."""
     text = str(target)
+    _warn_of_comprehension(target)
     delay_ns = target.delay_ns
     if delay_ns is not None and not target.excludes:
         delay_ns = _achievable(delay_ns)
@@ -236,6 +237,20 @@ def _entry(target: Target) -> _core.Entry:
         end_ns,
         target.resume,
     )
+
+
+def _warn_of_comprehension(target: Target) -> None:
+    """Say it where the name is one that this version gives to no function."""
+    if (
+        sys.version_info >= (3, 12)
+        and not target.native
+        and not target.excludes
+        and target.right.endswith(("<listcomp>", "<setcomp>", "<dictcomp>"))
+    ):
+        say(
+            f"{target.pattern} will match nothing: from CPython 3.12 on a comprehension "
+            "is part of the function that it is in; match that"
+        )
 
 
 def _window(target: Target) -> tuple[int | None, int | None]:

@@ -488,6 +488,18 @@ def test_a_short_delay_is_clamped_with_one_warning(
     assert f"SPEED_BUMP_FREQUENCY or every={least}" in lines[0]
 
 
+def test_a_name_that_this_version_never_has(capfd: pytest.CaptureFixture[str]) -> None:
+    install(f"{HERE}:*.<locals>.<listcomp>", f"!{HERE}:*<setcomp>", f"{HERE}:<lambda>")
+    speed_bump.slow(f"{HERE}:f.<locals>.<dictcomp>", 0)
+    lines = capfd.readouterr().err.splitlines()
+    if sys.version_info < (3, 12):
+        assert lines == []
+    else:
+        assert len(lines) == 2
+        assert f"{HERE}:*.<locals>.<listcomp> will match nothing" in lines[0]
+        assert "<dictcomp>" in lines[1]
+
+
 def test_install_without_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPEED_BUMP_TARGETS", raising=False)
     assert not speed_bump.install()

@@ -144,7 +144,7 @@ def size():
 def once():
     i = make({isolated})
     run(i, "import speed_bump; from speed_bump import Config\\n"
-           "speed_bump.install(Config(['__main__:work'], delay_ns=0))\\n" + IN.format(n=3))
+           "speed_bump.install(Config(['*:work'], delay_ns=0))\\n" + IN.format(n=3))
     interpreters.destroy(i)
     gc.collect()
 for _ in range(3): once()
