@@ -144,11 +144,15 @@ static __always_inline u64 obey(struct sb_target *target, const struct sb_settin
 	return delivered_ns;
 }
 
-static noinline void planned_hit(struct sb_target *target, struct sb_settings *settings)
+/* With a copy of its own: that of other hits stays in registers. */
+static noinline void planned_hit(struct sb_target *target)
 {
-	u64 number = sb_plan_begin(target, settings);
+	struct sb_settings settings;
+	u64 number;
 
-	sb_plan_end(target, number, obey(target, settings));
+	sb_policy_read(&target->policy, &settings);
+	number = sb_plan_begin(target, &settings);
+	sb_plan_end(target, number, obey(target, &settings));
 }
 
 /* A hit inside the scope. */
@@ -163,7 +167,7 @@ void sb_delay_hit(struct sb_target *target)
 
 	sb_policy_read(&target->policy, &settings);
 	if (unlikely(settings.planned))
-		planned_hit(target, &settings);
+		planned_hit(target);
 	else
 		obey(target, &settings);
 }

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 """How often ``speed-bump rank`` is right about programs whose answer is known.
 
-``coverage.py [--runs N] [--budget TIME] [--load N] [--only NAME,...]``: a table with a line
-for each function. "inside" counts the runs in which the 95% interval holds the truth, of
-those that gave a number. "right" counts the right verdicts, "open" the runs that said
-inconclusive with a reason, "WRONG" all others: another verdict, none, or no reason. "half"
-is the median of half the interval, "first" the median time until the verdict stood that the
-run ended with, from its record. "tie" counts the runs that say rightly what two functions
-are to one another, of those that say anything of the two.
+``coverage.py [--runs N] [--budget TIME] [--load N] [--only NAME,...]``: a table with a
+line for each function. "inside" counts the runs in which the 95% interval holds the
+truth, of those that gave a number. "right" counts the right verdicts, "open" the runs
+that said inconclusive with a reason, "WRONG" all others: another verdict, none, or no
+reason. "half" is the median of half the interval; "first" the median time until the
+verdict stood that the run ended with, from its record. "tie" counts the runs that say
+rightly what two functions are to one another, of those that say anything of the two.
 
 ``--native PATH`` is of the programs of native.c, with native targets: as root, where
 delays in native functions are possible. ``--load N`` keeps N processes busy meanwhile:
@@ -133,7 +133,10 @@ def first_answers(path: str) -> dict[str, float]:
     from speed_bump.experiment import archive
     from speed_bump.experiment.fit.verdict import verdict
 
-    record = archive.load(path)
+    try:
+        record = archive.load(path)
+    except archive.ArchiveError:  # of whole runs there is none
+        return {}
     slots = record.slots
     if not len(slots):
         return {}
@@ -200,8 +203,8 @@ class Tally:
         self.numbers += 1
         self.halves.append((c["high"] - c["low"]) / 2)
         holds = c["low"] - CLOSE <= truth.high and truth.low <= c["high"] + CLOSE
-        if truth.slack_us and found["slack_ns"]:
-            most = found["slack_ns"]["high"]  # None: it was not used up
+        if truth.slack_us and (slack := found.get("slack_ns")):
+            most = slack["high"]  # None: it was not used up
             holds = holds and (most is None or most >= 0.9 * 1000 * truth.slack_us)
         self.inside += holds
 
@@ -270,7 +273,7 @@ def burn() -> None:
 def measure(
     program: Program, options: argparse.Namespace, lines: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All its runs: those that are in the file, and those that are not, which are made."""
+    """All its runs: what is in the file, and the others, which are made."""
     runs = []
     for seed in range(options.seed, options.seed + options.runs):
         key = key_of(program, options, seed)

@@ -79,7 +79,7 @@ def one(
     return (
         (table, name, kind),
         verdict,
-        (run.program.c, getattr(run.program, "slack", None)),
+        (run.program.c, getattr(run.program, "slack", None), run.time_ns / 1e9),
     )
 
 
@@ -101,10 +101,11 @@ def show(key: tuple[str, str, str], results: list[tuple[Verdict, object]]) -> No
         [any(bill.alarm for bill in verdict.bills) for verdict, _ in results]
     )
     head = f"{table} {name:16}{kind:9}"
-    tail = f"alarm {alarms:.2f} slowdown at most {slow:.2f}"
+    took = np.mean([extra[2] for _, extra in results])  # type: ignore[index]
+    tail = f"in {took:.0f} s  alarm {alarms:.2f} slowdown at most {slow:.2f}"
     if table in ("width", "few", "shared", "many"):
         groups: dict[float, list[tuple[Finding, float]]] = defaultdict(list)
-        for verdict, (c, _) in results:  # type: ignore[misc]
+        for verdict, (c, _, _) in results:  # type: ignore[misc]
             for finding, true in zip(verdict.findings, c, strict=True):
                 groups[true].append((finding, true))
         for true, findings in sorted(groups.items(), reverse=True):

@@ -3,20 +3,22 @@
 
 ``peers.py [--only NAME,...] [--tools NAME,...] [--runs N] [--seconds S] [--json FILE]``:
 programs whose limiting function is known by construction (truth.py) run under each tool
-for the same time. A profiler names the function with most of its samples; a sample belongs
-to the innermost of the program's functions that is on the stack. Coz and speed-bump name
-the function that they predict the largest gain of; either may name none. Then each function
-that was named is really made twice as fast, in whole runs without any tool, in pairs in
-random order: the gain in throughput is what the advice was worth.
+for the same time. A profiler names the function with most of its samples; a sample
+belongs to the innermost of the program's functions that is on the stack. Coz and
+speed-bump name the function that they predict the largest gain of; either may name none.
+Then each function that was named is really made twice as fast, in whole runs without any
+tool, in pairs in random order: the gain in throughput is what the advice was worth.
 
 py-spy and Scalene come from PyPI (``--venv``), perf and Coz from Debian; ``--native`` is
-native.c as rank uses it, ``--coz`` the same with Coz's progress points. build-aux/bench-peers
-makes all of them. A tool that can't run here is in the table with the reason.
+native.c as rank uses it, ``--coz`` the same with Coz's progress points.
+build-aux/bench-peers makes all of them. A tool that can't run here is in the table with
+the reason.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -80,10 +82,8 @@ def execute(
             f"{command[0]} was still running after {PATIENCE_S} s more"
         ) from None
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
@@ -96,7 +96,7 @@ def first_of(counts: dict[str, float]) -> str:
     return max(counts, key=lambda name: counts[name]) if counts else NONE
 
 
-# -------------------------------------------------------------------------------- the tools
+# ------------------------------------------------------------------------------ the tools
 
 
 def speed_bump(
@@ -123,7 +123,7 @@ def speed_bump(
         raise CantRun(last_line(done.stderr)) from None
     worth = {}
     for found in json.loads(text)["findings"]:
-        alone = not any(note.startswith("in parallel with") for note in found["notes"])
+        alone = not any(note.startswith("in parallel") for note in found.get("notes", []))
         if found["verdict"] in ("matters", "partly") and alone:
             gain = found["headroom"] or found["criticality"]
             worth[found["name"].rpartition(":")[2]] = gain["value"]
@@ -298,14 +298,14 @@ OF_PYTHON = ("speed-bump", "py-spy", "scalene", "perf", "coz")
 OF_NATIVE = ("speed-bump", "perf", "coz")
 
 
-# ------------------------------------------------------------------------------- the advice
+# ----------------------------------------------------------------------------- the advice
 
 
 def gain_of(
     program: Program, name: str, options: argparse.Namespace, native: str | None
 ) -> tuple[float, float]:
-    """Of throughput, in parts of it, with half of its 95% interval, if ``name`` takes half
-    of its time."""
+    """Of throughput, in parts of it, with half of its 95% interval, if ``name`` takes
+    half of its time."""
     if name == NONE:
         return 0.0, 0.0
     draw = random.Random(options.seed)

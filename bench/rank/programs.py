@@ -571,8 +571,8 @@ MAX_EVENTS = 40
 
 
 def amplified(until: float) -> None:
-    """A device has an event every 0.5 ms, and each costs 0.25 ms: the longer a unit takes,
-    the more events it must handle before it ends."""
+    """A device has an event every 0.5 ms, and each costs 0.25 ms: the longer a unit
+    takes, the more events it must handle before it ends."""
     due = now()
     while now() < until:
         grow()
@@ -629,6 +629,8 @@ def main() -> None:
     # Sleeps end as late as the timer is, not 50 us later.
     LIBC.prctl(PR_SET_TIMERSLACK, 1)
     name, seconds = sys.argv[1], float(sys.argv[2])
+    if unknown := (FACTOR.keys() | EXTRA.keys()) - globals().keys():
+        sys.exit(f"BENCH_CHANGE: no function {', '.join(sorted(unknown))}")
     begin = now()
     globals()[name](begin + seconds)
     print(json.dumps({"units": sum(UNITS), "seconds": now() - begin}))

@@ -50,9 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument(
-        "--iterations", type=int, default=0, help="in the place of seconds"
-    )
+    parser.add_argument("--iterations", type=int, default=0, help="not seconds")
     args = parser.parse_args()
     points = make_points(args.points, 1)
     middles, done, begin = points[:12], 0, time.perf_counter()

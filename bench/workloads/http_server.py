@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """An asyncio HTTP server under load: aiohttp, with visitors in a process of their own.
 
-A request has an order as JSON; the server reads and checks it, looks up prices in an SQLite
-data base in memory, renders a receipt, and writes a line of log. Visitors ask again as soon
-as they are answered, so that the server is never idle: ``--visitors`` of them at a time; or,
-with ``--rate``, so many requests a second, whose latency is what counts. A third process
-packs old receipts the whole time, which no request waits for.
+A request has an order as JSON; the server reads and checks it, looks up prices in an
+SQLite data base in memory, renders a receipt, and writes a line of log. Visitors ask
+again as soon as they are answered, so that the server is never idle: ``--visitors`` of
+them at a time; or, with ``--rate``, so many requests a second, whose latency is what
+counts. A third process packs old receipts the whole time; no request waits for it.
 
 By construction each function of the server delays a request by what it is delayed (with
 visitors that ask again at once), and none of the packer's does: ``SERVER``, ``PACKER``.
@@ -24,6 +24,7 @@ import sqlite3
 import sys
 import time
 import zlib
+from typing import TextIO
 
 from aiohttp import ClientSession, TCPConnector, web
 
@@ -64,7 +65,7 @@ def render_receipt(order: list[tuple[str, int]], prices: list[int]) -> str:
     return f"<table>{''.join(rows)}</table><p>{total / 100:.2f}</p>"
 
 
-def write_log(file, order: list[tuple[str, int]], took_s: float) -> None:
+def write_log(file: TextIO, order: list[tuple[str, int]], took_s: float) -> None:
     file.write(json.dumps({"lines": len(order), "us": round(1e6 * took_s)}) + "\n")
 
 
@@ -77,15 +78,15 @@ def shop() -> sqlite3.Connection:
     return db
 
 
-async def serve(args: argparse.Namespace, ready: int) -> None:
+async def serve(ready: int, log: TextIO) -> None:
+    """Serve for ever; the port is written to ``ready``."""
     db = shop()
-    file = open(os.devnull, "w", encoding="utf-8")
 
     async def order(request: web.Request) -> web.Response:
         begin = time.perf_counter()
         found = read_order(await request.read())
         page = render_receipt(found, find_prices(db, found))
-        write_log(file, found, time.perf_counter() - begin)
+        write_log(log, found, time.perf_counter() - begin)
         progress()
         return web.Response(text=page, content_type="text/html")
 
@@ -93,10 +94,8 @@ async def serve(args: argparse.Namespace, ready: int) -> None:
     app.router.add_post("/order", order)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]
-    os.write(ready, f"{port}\n".encode())
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    os.write(ready, f"{runner.addresses[0][1]}\n".encode())
     await asyncio.Event().wait()
 
 
@@ -128,14 +127,17 @@ async def visitors(args: argparse.Namespace, port: int) -> list[float]:
         async def at_a_rate() -> None:
             draw, tasks = random.Random(1), set()
             due = time.monotonic()
+
+            def ended(task: asyncio.Task[float]) -> None:
+                tasks.discard(task)
+                took.append(task.result())
+
             while due < until:
                 due += draw.expovariate(args.rate)
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 task = asyncio.create_task(visit(session, url, draw))
                 tasks.add(task)
-                task.add_done_callback(
-                    lambda t: (tasks.discard(t), took.append(t.result()))
-                )
+                task.add_done_callback(ended)
 
         if args.rate:
             await at_a_rate()
@@ -186,7 +188,8 @@ def main() -> None:
         os.kill(server, signal.SIGTERM)
         os._exit(0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    asyncio.run(serve(args, here))
+    with open(os.devnull, "w", encoding="utf-8") as log:
+        asyncio.run(serve(here, log))
 
 
 if __name__ == "__main__":

@@ -432,11 +432,24 @@ static void drain_rings(struct sb_plan *plan)
 	}
 }
 
+/*
+ * What a cell has of @slot; 0 where it is of another one. Numbers come again after 65,536
+ * slots: what was read is left with one that is far from now.
+ */
+static uint64_t take_cell(plan_word *word, uint64_t slot)
+{
+	uint64_t found = load(word), mine = slot & 0xffff;
+
+	if (found >> 48 != mine)
+		return 0;
+	atomic_compare_exchange_strong(word, &found, (mine ^ 0x8000) << 48);
+	return found & 0xffffffffffff;
+}
+
 static void drain_cells(struct sb_plan *plan, uint64_t end)
 {
 	struct speed_bump_plan *head = plan->table->plan.head;
-	struct speed_bump_cell *cells =
-		(void *)((char *)head + head->cells);
+	struct speed_bump_cell *cells = (void *)((char *)head + head->cells);
 
 	for (size_t n = 0; n < plan->ruled_count; n++) {
 		struct speed_bump_cell *own = cells + (size_t)plan->ruled[n].index * CELLS;
@@ -444,14 +457,11 @@ static void drain_cells(struct sb_plan *plan, uint64_t end)
 		if (plan->ruled[n].function)
 			continue;
 		for (uint64_t slot = plan->next; slot < end; slot++) {
-			uint64_t calls = load(&PLAN_WORD(own[slot % CELLS].calls));
-			uint64_t ns = load(&PLAN_WORD(own[slot % CELLS].delivered));
+			struct speed_bump_cell *cell = &own[slot % CELLS];
 			struct done *done = done_in(plan, slot, n);
 
-			if (calls >> 48 == (slot & 0xffff))
-				done->calls = calls & 0xffffffffffff;
-			if (ns >> 48 == (slot & 0xffff))
-				done->delivered_ns = ns & 0xffffffffffff;
+			done->calls += take_cell(&PLAN_WORD(cell->calls), slot);
+			done->delivered_ns += take_cell(&PLAN_WORD(cell->delivered), slot);
 		}
 	}
 }

@@ -14,7 +14,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 import model
-from speed_bump.experiment.fit import columns, effects
+from speed_bump.experiment.fit import columns, effects, noise
 from speed_bump.experiment.fit.bill import bills
 from speed_bump.experiment.fit.interval import quantile
 from speed_bump.experiment.record import Arm, Block, Delay, Record, Slots
@@ -114,7 +114,18 @@ def test_what_is_called_now_and_then_needs_its_calls():
     assert sum(seen) >= 5
 
 
-def test_gaps_are_not_reached_over():
+def test_where_rows_begin_anew():
+    """After a jump of the number, in another run, after a slot that is not good."""
+    number = np.array([0, 1, 2, 5, 6, 7, 8, 9, 10, 11])
+    run = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+    usable = np.array([1, 1, 1, 1, 1, 1, 1, 0, 1, 1], bool)
+    found = noise.ages(number, run, usable)
+    assert found.tolist() == [0, 1, 2, 0, 1, 0, 1, -1, 0, 1]
+    whole = noise.whitened(np.arange(10.0), (0.5,))
+    assert whole[1:].tolist() == [k - 0.5 * (k - 1) for k in range(1, 10)]
+
+
+def test_runs_of_other_speed_and_lost_slots_change_no_answer():
     """Runs of different speed, lost slots and jumps of the number change no answer."""
     run = recorded(model.sham, "heavy", 3, cycles=6)
     slots = run.record.slots

@@ -170,6 +170,19 @@ def test_without_rich_there_are_lines(
     assert "functions decided" in terminal.text()
 
 
+def test_beside_the_output_of_the_program_there_are_lines(clock: Clock) -> None:
+    pytest.importorskip("rich")
+    terminal = Terminal()
+    watcher = live.Live(terminal.stream, is_plain=True)
+    for record, left in growing(20.0):
+        clock.now += 11.0
+        watcher.known(record, left)
+    watcher.close()
+    shown = terminal.text()
+    assert "functions decided" in shown
+    assert "\x1b" not in shown
+
+
 @pytest.mark.parametrize("cost_s", [0.001, 0.1, 3.0])
 def test_looking_takes_little_of_the_time(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, cost_s: float

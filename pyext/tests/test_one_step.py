@@ -320,8 +320,9 @@ for n in range(1, 400):
 print(len(seen) > 10, sorted(set(seen)))
 """
     done = python(program)
-    assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout == "True ['Interrupt']\n"
+    # 3.10 imports a module at the first start, and a callback of that may be interrupted.
+    assert "SystemError" not in done.stderr
+    assert (done.stdout, done.returncode) == ("True ['Interrupt']\n", 0), done.stderr
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")

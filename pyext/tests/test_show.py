@@ -187,7 +187,7 @@ def test_a_bill_that_does_not_add_up_is_said_in_words() -> None:
 def test_what_is_not_asked_is_said(known) -> None:
     record, found = known["serial", "heavy"]
     assert "before the work" not in text.text(record, found)
-    record.header["called_before_only"] = ["app:read_settings", "app:main"]
+    record.header["called_before_only"] = ["app:<module>", "app:read_settings", "app:main"]
     flat = " ".join(text.text(record, found, width=80).split())
     del record.header["called_before_only"]
     assert "called only before the work began: app:read_settings and app:main" in flat

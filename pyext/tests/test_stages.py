@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -12,7 +14,7 @@ np = pytest.importorskip("numpy")
 
 import model
 from speed_bump.experiment.fit.verdict import verdict
-from speed_bump.experiment.record import MAX_ARMS, MAX_LEVELS, Machine
+from speed_bump.experiment.record import MAX_ARMS, MAX_LEVELS, Machine, Slots
 from speed_bump.experiment.slots import plan
 from speed_bump.experiment.slots.stages import Options, Stages
 from test_fit_verdict import sound
@@ -212,6 +214,67 @@ def test_a_delay_that_was_given_is_the_one():
     (arm,) = [arm for arm in block.arms if arm.functions == ("m:f2",)]
     assert arm.delays[0][0].delay_ns == 4_000_000
     assert any(arm.is_sham for arm in block.arms)
+
+
+def test_one_delay_for_all():
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw), "heavy", draw)
+    run.undelayed(70)
+    fixed = collections.defaultdict(lambda: 4_000_000)
+    block = Stages(Options(60, fixed=fixed), 1).next_block(run.record)
+    assert {arm.delays[0][0].delay_ns for arm in block.arms if arm.functions} == {
+        4_000_000
+    }
+
+
+def test_functions_that_come_later_are_asked_too():
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw, 4), "heavy", draw)
+    run.undelayed(70)
+    stages = Stages(Options(60), 1)
+    seen = set()
+    while True:
+        record = run.record
+        if run.time_ns < 20e9:
+            # The last one is not known yet.
+            slots = record.slots
+            few = dataclasses.replace(
+                slots,
+                calls=slots.calls[:, :3].copy(),
+                delivered_ns=slots.delivered_ns[:, :3].copy(),
+            )
+            record = dataclasses.replace(
+                record, slots=few, functions=record.functions[:3]
+            )
+        block = stages.next_block(record)
+        if block is None:
+            break
+        run.run(block, 60e9)
+        seen |= {name for arm in block.arms for name in arm.functions}
+    assert seen == set(run.names)
+    assert verdict(run.record).findings[3].verdict == "matters"
+
+
+def test_a_record_that_forgets_its_oldest_slots():
+    """The budget is kept and the answers come, with the newest 500 slots alone."""
+    draw = np.random.default_rng(1)
+    run = model.Run(model.sham(draw), "heavy", draw)
+    run.undelayed(70)
+    stages = Stages(Options(90, precision=0.001), 1)
+    while True:
+        newest = {
+            field.name: getattr(run.record.slots, field.name)[-500:]
+            for field in dataclasses.fields(run.record.slots)
+        }
+        record = dataclasses.replace(run.record, slots=Slots(**newest))
+        block = stages.next_block(record)
+        if block is None:
+            break
+        run.run(block)
+        assert run.time_ns < 100e9
+    assert run.time_ns > 85e9
+    labels = [finding.verdict for finding in verdict(record).findings]
+    assert labels.count("matters") >= 4 and labels[1] != "matters"
 
 
 def test_a_program_that_is_nearly_balanced_is_asked_with_smaller_delays():

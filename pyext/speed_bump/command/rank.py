@@ -215,7 +215,8 @@ def rank(options: argparse.Namespace) -> int:
         again=True,
     )
     save = _Saving(path, archive.save)
-    live = Live()
+    # A table would be torn by the output of the program.
+    live = Live(is_plain=options.show_output)
     how = Options(seconds, options.let_finish)
     experiment = Experiment(
         runner, targets, unit, how, record, stages, live, save.changed

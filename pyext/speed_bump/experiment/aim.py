@@ -28,7 +28,6 @@ NEVER = (
     "!importlib*:*",
     "!<frozen *:*",
     "!speed_bump*:*",
-    "!*:<module>",
     "!*:<genexpr>",
 )
 # A candidate has this part of the time that was seen, at the least.
@@ -40,7 +39,11 @@ WINDOWS = 8
 # Fewer calls in all these windows are no pace.
 MIN_CALLS = 20
 # How far a window may be from the mean: in parts of it, and in calls.
-UNEVEN, UNEVEN_CALLS = 0.35, 2.5
+UNEVEN, UNEVEN_CALLS = 0.35, 1.5
+# Modules that may still be imported meanwhile.
+MAX_IMPORTS = 2
+# What is imported for longer than this is work.
+MAX_IMPORT_S = 120.0
 # Frameworks by the call that is their unit, first come first served.
 KNOWN = (
     ("torch.optim.*:*.step", "a step of the optimizer"),
@@ -103,13 +106,17 @@ def aim(
     looking.borrow(runner)
     windows: list[_Window] = []
     points: dict[str, int] = {}
-    end = time.monotonic() + seconds
+    begin = time.monotonic()
+    end = begin + seconds
     with Workload(looking, parse_targets("*:*", "found"), progress, LARGE) as program:
         while program.is_running() and time.monotonic() < end:
-            window = _look(program, windows)
-            windows.append(window)
-            now("looking at the program: what takes time, what is a unit of work")
-            if len(windows) >= WINDOWS and _is_even(windows[-WINDOWS:], progress):
+            windows.append(_look(program))
+            if _imports(windows[-1:]) and time.monotonic() < begin + MAX_IMPORT_S:
+                end = time.monotonic() + seconds
+                now("waiting for the program to have imported what it needs")
+            else:
+                now("looking at the program: what takes time, what is a unit of work")
+            if len(windows) >= WINDOWS and _is_even(windows[-WINDOWS:]):
                 break
         points = {name: n for name, n in program.points().items() if n}
         processes = program.processes
@@ -130,7 +137,7 @@ def aim(
 LARGE = 1 << 16
 
 
-def _look(program: Workload, before: list[_Window]) -> _Window:
+def _look(program: Workload) -> _Window:
     main, calls = program.calls_of_main(), program.calls()
     samples = program.sample(int(WINDOW_S * 1e9), lambda: None)
     main_after, after = program.calls_of_main(), program.calls()
@@ -153,17 +160,38 @@ def _counts(windows: list[_Window], of_main: bool) -> dict[str, list[int]]:
     }
 
 
-def _steady(counts: list[int]) -> bool:
-    """Whether a function is called at an even pace."""
-    mean = sum(counts) / len(counts)
-    if sum(counts) < MIN_CALLS:
-        return False
-    return max(abs(n - mean) for n in counts) <= max(UNEVEN * mean, UNEVEN_CALLS)
+def _steady(counts: dict[str, list[int]]) -> dict[str, list[int]]:
+    """The functions that are called at an even pace.
+
+    What others take from the program makes it slower as a whole: the pace of a window is
+    that of the usual function in it, and calls are counted against that.
+    """
+    often = {name: c for name, c in counts.items() if sum(c) >= MIN_CALLS}
+    if not often:
+        return {}
+    calls = np.array(list(often.values()), float)
+    means = calls.mean(axis=1, keepdims=True)
+    pace = np.median(calls / means, axis=0)
+    expected = means * pace
+    off = np.abs(calls - expected)
+    even = (off <= np.maximum(UNEVEN * expected, UNEVEN_CALLS)).all(axis=1)
+    return {name: often[name] for name, good in zip(often, even, strict=True) if good}
 
 
-def _is_even(windows: list[_Window], progress: Progress) -> bool:
+def _is_even(windows: list[_Window]) -> bool:
     """Whether the program does the same thing again and again by now."""
-    return any(_steady(counts) for counts in _counts(windows, True).values())
+    # A program that imports is not at work yet, however even that is.
+    return _imports(windows) <= MAX_IMPORTS and bool(_steady(_counts(windows, True)))
+
+
+def _imports(windows: list[_Window]) -> int:
+    """How many modules were imported in them."""
+    return sum(n for w in windows for name, n in w.calls.items() if _is_import(name))
+
+
+def _is_import(name: str) -> bool:
+    """Whether it is the body of a module."""
+    return name.endswith(":<module>")
 
 
 def _found(
@@ -180,7 +208,7 @@ def _found(
     shares = {
         name: n / max(ticks, 1)
         for name, n in sorted(samples.items(), key=lambda item: -item[1])
-        if n >= max(MIN_SHARE * ticks, 2)
+        if n >= max(MIN_SHARE * ticks, 2) and not _is_import(name)
     }
     chosen = dict(list(shares.items())[:MAX_CANDIDATES])
     found = Aim(chosen, tuple(shares)[MAX_CANDIDATES:], progress, "as it was named")
@@ -211,7 +239,7 @@ def _unit(windows: list[_Window]) -> tuple[str, str]:
                 and sum(counts[name]) > 1
             ):
                 return name, what
-    main = {n: c for n, c in _counts(windows, True).items() if _steady(c)}
+    main = _steady(_counts(windows, True))
     if not main:
         return "", "no call of it is steady: a unit is a whole run"
     # Of calls at the same pace any will do; the slowest pace is that of the outermost.

@@ -12,8 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# isort: off
+import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
 import numpy.typing as npt
+# isort: on
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

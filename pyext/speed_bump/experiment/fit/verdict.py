@@ -26,7 +26,7 @@ from speed_bump.experiment.fit.contention import (
     delivered_ratio,
 )
 from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
-from speed_bump.experiment.fit.effects import Effect, Effects, effects
+from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
 from speed_bump.experiment.fit.interval import (
     THRESHOLD,
     WHOLE,
@@ -42,8 +42,6 @@ from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record
 
 FALSE_DISCOVERIES = 0.05
-# A sham beyond so many standard errors says that something else than delays is at work.
-SHAM = 3.3
 # Half an interval is never narrower: clocks, and what a delay does to caches.
 FINEST = 0.01
 # A mean share of a CPU is off by about this part of what others have.
@@ -340,6 +338,9 @@ def _numbers(
         if late:
             number = replace(number, c=late[0], se=late[1], df=late[2])
             number.notes.append("part of its delay arrives after more than one slot")
+            # Found by looking for it: no ground for "partly" by itself.
+            late_interval = number.interval
+            number.between |= late_interval.low > THRESHOLD and late_interval.high < WHOLE
         if out.diagnostics and number.column in out.diagnostics.phases:
             parts = ", ".join(f"{c:.2f}" for c in out.diagnostics.phases[number.column])
             number.notes.append(f"it changed while it ran: {parts} by thirds of the run")

@@ -312,12 +312,14 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     kinds = {
         "parallel": "in parallel: to make one faster gains nothing, both together do",
         "amplifying": "each amplifies what the other costs",
-        "serial": "one after the other: gains add up",
     }
     for joint in verdict.joints:
-        names = " and ".join(short(name) for name in joint.functions)
-        lines.append(f"{names}: {kinds.get(joint.kind, joint.kind)}")
+        # Those that are serial, as most are, add up as one would think.
+        if joint.kind in kinds:
+            names = " and ".join(short(name) for name in joint.functions)
+            lines.append(f"{names}: {kinds[joint.kind]}")
     early = record.header.get("called_before_only") or []
+    early = [name for name in early if not name.endswith(":<module>")]
     if early:
         lines.append(f"not asked, called only before the work began: {listed(early)}")
     lost = record.end.get("lost", 0)
