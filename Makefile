@@ -4,7 +4,7 @@
 
 prefix ?= /usr/local
 
-.PHONY: all demo check check-all check-debug check-pythons check-sanitize check-packages \
+.PHONY: all demo check check-all check-debug check-pythons check-sanitize check-torture check-packages \
 	build deb bench bench-rank bench-peers install module help
 
 all: build
@@ -16,6 +16,7 @@ help:
 	@echo 'make check-debug  the module on a kernel that looks for its own faults'
 	@echo 'make check-pythons   the Python package with every CPython from 3.10 to 3.15'
 	@echo 'make check-sanitize  the Python package under sanitizers; leaks'
+	@echo 'make check-torture   CPython'\''s own tests with the hook in force'
 	@echo 'make check-packages  the packages in fresh systems of Debian 12, 13 and unstable'
 	@echo 'make build    libsb, sbctl and the unit tests in build/'
 	@echo 'make deb      Debian packages for 12, 13 and unstable in build/deb/'
@@ -27,7 +28,7 @@ help:
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check check-all check-debug check-pythons check-sanitize build bench bench-rank bench-peers:
+demo check check-all check-debug check-pythons check-sanitize check-torture build bench bench-rank bench-peers:
 	@build-aux/$@
 
 deb check-packages:

@@ -35,33 +35,22 @@ void engine_forget(struct engine *engine)
 		site_table_changed(table_get(engine->table));
 }
 
-/* What an engine has that is neither marks nor names. */
-struct patterns {
-	struct sb_specs *specs;
-	struct sb_patterns *patterns;
-	struct rule *rules;
-};
-
-/* Under the engine's lock: put @with into its place. What was there is free_patterns()'s. */
-static struct patterns exchange(struct engine *engine, struct patterns with)
+/* Under the engine's lock: put @with into its place; what was there is the caller's. */
+static struct engine_patterns exchange(struct engine *engine, struct engine_patterns with)
 {
-	struct patterns before = { engine->specs, engine->patterns, engine->rules };
+	struct engine_patterns before = engine->patterns;
 
 	engine_forget(engine);
-	engine->specs = with.specs;
-	engine->patterns = with.patterns;
-	engine->rules = with.rules;
-	engine->resumes = false;
-	for (size_t i = 0; with.specs && i < sb_specs_count(with.specs); i++)
-		engine->resumes |= with.rules[i].resume;
+	engine->patterns = with;
 	return before;
 }
 
-static void free_patterns(struct patterns patterns)
+void engine_drop(struct engine_patterns *patterns)
 {
-	sb_patterns_free(patterns.patterns);
-	sb_specs_free(patterns.specs);
-	free(patterns.rules);
+	sb_patterns_free(patterns->patterns);
+	sb_specs_free(patterns->specs);
+	free(patterns->rules);
+	*patterns = (struct engine_patterns){ 0 };
 }
 
 /* Where there is no table: a count that no table comes to; overhead.c is measured with it. */
@@ -108,9 +97,10 @@ void engine_show(struct engine *engine, struct engine_way *way)
 	core_unlock(&engine->lock);
 }
 
-/* Let go of @table, which was in force. */
-static void drop_table(PyObject *table)
+/* Let go of @table, which was in force, and of its @life. */
+static void drop_table(PyObject *table, struct mark_life *life)
 {
+	mark_life_end(life);
 	if (table)
 		table_release(table);
 	Py_XDECREF(table);
@@ -118,18 +108,21 @@ static void drop_table(PyObject *table)
 
 void engine_clear(struct engine *engine)
 {
-	struct patterns before;
+	struct engine_patterns before;
+	struct mark_life *life;
 	PyObject *table;
 
 	core_lock(&engine->lock);
-	before = exchange(engine, (struct patterns){ 0 });
+	before = exchange(engine, (struct engine_patterns){ 0 });
 	table = engine->table;
+	life = engine->life;
 	engine->table = NULL;
+	engine->life = NULL;
 	show_table(engine, table);
 	core_unlock(&engine->lock);
-	free_patterns(before);
+	engine_drop(&before);
 	names_forget(&engine->names);
-	drop_table(table);
+	drop_table(table, life);
 }
 
 PyObject *engine_table(struct engine *engine)
@@ -199,56 +192,81 @@ static struct rule *read_rules(PyObject *policies, size_t count)
 	return rules;
 }
 
-int engine_set(struct engine *engine, PyObject *table, const char *text,
-	       Py_ssize_t length, PyObject *policies)
+int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t length,
+		PyObject *policies)
 {
 	struct sb_error *err = sb_error_new();
-	struct patterns patterns = { 0 };
-	PyObject *before;
 
-	patterns.specs = sb_specs_parse(text, (size_t)length, "targets", SB_SPEC_FILE, err);
-	if (patterns.specs)
-		patterns.patterns = sb_patterns_compile(patterns.specs, err);
-	if (!patterns.patterns) {
+	*patterns = (struct engine_patterns){ 0 };
+	patterns->specs =
+		sb_specs_parse(text, (size_t)length, "targets", SB_SPEC_FILE, err);
+	if (patterns->specs)
+		patterns->patterns = sb_patterns_compile(patterns->specs, err);
+	if (!patterns->patterns) {
 		raise_error(err, errno);
-		goto fail;
+		engine_drop(patterns);
+		return -1;
 	}
 	sb_error_free(err);
-	patterns.rules = read_rules(policies, sb_specs_count(patterns.specs));
-	if (!patterns.rules || table_hold(table))
-		goto fail;
+	patterns->rules = read_rules(policies, sb_specs_count(patterns->specs));
+	if (!patterns->rules) {
+		engine_drop(patterns);
+		return -1;
+	}
+	for (size_t i = 0; i < sb_specs_count(patterns->specs); i++)
+		patterns->resumes |= patterns->rules[i].resume;
+	return 0;
+}
+
+void engine_set(struct engine *engine, PyObject *table, struct engine_patterns *patterns)
+{
+	struct mark_life *life_before;
+	struct engine_patterns before;
+	PyObject *table_before;
 
 	core_lock(&engine->lock);
-	patterns = exchange(engine, patterns);
-	before = engine->table;
+	before = exchange(engine, *patterns);
+	table_before = engine->table;
+	life_before = table_before == table ? NULL : engine->life;
 	engine->table = Py_NewRef(table);
-	show_table(engine, before);
+	/* Without memory for it no code is noted. */
+	if (table_before != table)
+		engine->life = mark_life_new();
+	show_table(engine, table_before);
 	core_unlock(&engine->lock);
-	free_patterns(patterns);
-	drop_table(before);
-	return 0;
-fail:
-	free_patterns(patterns);
-	return -1;
+	*patterns = (struct engine_patterns){ 0 };
+	engine_drop(&before);
+	drop_table(table_before, life_before);
 }
 
 void engine_after_fork(struct engine *engine)
 {
 	core_lock_renew(&engine->lock);
+	if (engine->life)
+		core_lock_renew(&engine->life->lock);
 	marks_after_fork(&engine->marks);
 }
 
-/* NULL where there is none, or it can't be said in UTF-8; no exception is left. */
-static const char *text_of(PyObject *string)
+/*
+ * NULL where there is none; no exception is left. A name that UTF-8 can't say, such as a
+ * path of other bytes, is in bytes as the file system has it, which *@bytes then holds.
+ */
+static const char *text_of(PyObject *string, PyObject **bytes)
 {
-	const char *text = NULL;
+	const char *text;
 
-	if (string && PyUnicode_Check(string)) {
-		text = PyUnicode_AsUTF8(string);
-		if (!text)
-			PyErr_Clear();
+	if (!string || !PyUnicode_Check(string))
+		return NULL;
+	text = PyUnicode_AsUTF8(string);
+	if (text)
+		return text;
+	PyErr_Clear();
+	*bytes = PyUnicode_AsEncodedString(string, "utf-8", "surrogateescape");
+	if (!*bytes) {
+		PyErr_Clear();
+		return NULL;
 	}
-	return text;
+	return PyBytes_AS_STRING(*bytes);
 }
 
 /* A new reference; NULL: none. */
@@ -277,26 +295,37 @@ static int match(struct sb_patterns *patterns, const char *module, const char *f
 	return found;
 }
 
+/* NULL with errno. */
 static struct sb_site *site_of(PyObject *table, const char *left, const char *qualname,
 			       const struct rule *rule)
 {
 	size_t length = strlen(left) + strlen(qualname) + 2;
 	char small[256], *name = small;
 	struct sb_site *site = NULL;
+	int code = ENOMEM;
 
+	/* As a function without room: not delayed, and said to be lost. */
+	if (length > SITE_MAX_NAME) {
+		atomic_fetch_add(&table_get(table)->header->lost, 1);
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
 	if (length > sizeof(small))
 		name = malloc(length);
 	if (name) {
 		stpcpy(stpcpy(stpcpy(name, left), ":"), qualname);
 		site = sb_site_get(table_get(table), name, &rule->policy, NULL);
+		code = errno;
 	}
 	if (name != small)
 		free(name);
+	errno = code;
 	return site;
 }
 
 /* Under the lock. No mark says the same as one that says no, only later. */
-static int note(struct engine *engine, PyObject *code, struct verdict verdict)
+static int note(struct engine *engine, PyObject *code, struct verdict verdict,
+		struct mark_life *life)
 {
 	struct mark *mark = mark_make(&engine->marks, code);
 
@@ -304,7 +333,7 @@ static int note(struct engine *engine, PyObject *code, struct verdict verdict)
 		return -1;
 	atomic_store_explicit(&mark->generation, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
-	atomic_store_explicit(&mark->site, verdict.site, memory_order_relaxed);
+	mark_set_site(mark, code, verdict.site, verdict.site ? life : NULL);
 	atomic_store_explicit(&mark->resume, verdict.resume, memory_order_relaxed);
 	atomic_store_explicit(&mark->generation, engine->generation,
 			      memory_order_release);
@@ -313,40 +342,44 @@ static int note(struct engine *engine, PyObject *code, struct verdict verdict)
 
 static struct verdict look(struct engine *engine, PyObject *code, PyObject *globals)
 {
+	PyObject *bytes[3] = { NULL, NULL, NULL };
 	PyObject *module_object = module_name(globals);
 	PyObject *qualname_object = qualname_of(&engine->names, code);
-	const char *qualname = text_of(qualname_object);
-	const char *module = text_of(module_object);
-	const char *file = text_of(((PyCodeObject *)code)->co_filename);
-	struct verdict verdict = { 0 };
+	const char *qualname = text_of(qualname_object, &bytes[0]);
+	const char *module = text_of(module_object, &bytes[1]);
+	const char *file = text_of(((PyCodeObject *)code)->co_filename, &bytes[2]);
+	struct verdict verdict = { .unknown = !qualname };
 	int found = SB_NO_MATCH;
 	uint32_t generation;
 
 	core_lock(&engine->lock);
 	generation = engine->generation;
-	if (engine->patterns && qualname && (module || file))
-		found = match(engine->patterns, module, file, qualname);
+	if (engine->patterns.patterns && qualname && (module || file))
+		found = match(engine->patterns.patterns, module, file, qualname);
 	if (found != SB_NO_MATCH) {
 		verdict.site = site_of(engine->table, module ? module : file, qualname,
-				       &engine->rules[found]);
-		verdict.resume = engine->rules[found].resume;
-		if (verdict.site)
-			sb_site_note_code(verdict.site, (uint64_t)(uintptr_t)code);
+				       &engine->patterns.rules[found]);
+		verdict.resume = engine->patterns.rules[found].resume;
+		verdict.unknown = !verdict.site && errno == ENOMEM;
 	}
-	if (note(engine, code, verdict))
-		verdict.site = NULL;
+	if (!verdict.unknown && note(engine, code, verdict, engine->life))
+		verdict = (struct verdict){ .unknown = true };
+	if (verdict.site && engine->life)
+		sb_site_note_code(verdict.site, (uint64_t)(uintptr_t)code);
 	core_unlock(&engine->lock);
+	for (int i = 0; i < 3; i++)
+		Py_XDECREF(bytes[i]);
 	Py_XDECREF(qualname_object);
 	Py_XDECREF(module_object);
 	/* A name may be of a class whose end runs Python code. */
 	if (generation != engine->generation)
-		verdict.site = NULL;
+		verdict = (struct verdict){ .unknown = true };
 	return verdict;
 }
 
 struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *globals)
 {
-	struct verdict verdict = { 0 };
+	struct verdict verdict = { .unknown = true };
 	PyObject *type, *value, *traceback;
 
 	PyErr_Fetch(&type, &value, &traceback);
@@ -391,7 +424,7 @@ int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site)
 	int failed;
 
 	core_lock(&engine->lock);
-	failed = note(engine, code, (struct verdict){ .site = site });
+	failed = note(engine, code, (struct verdict){ .site = site }, NULL);
 	core_unlock(&engine->lock);
 	if (failed)
 		PyErr_NoMemory();

@@ -12,6 +12,14 @@
 #include "mark.h"
 #include "qualname.h"
 
+/* Patterns that were read, and what each says of what matches it. Zero: none. */
+struct engine_patterns {
+	struct sb_specs *specs;
+	struct sb_patterns *patterns;
+	struct rule *rules; /* one for each of specs */
+	bool resumes;	    /* some rule has resume */
+};
+
 /*
  * Each interpreter's one engine: what it says is of its own code objects. Zero at first.
  * A generation is never reused, by no engine: it counts up with each change of the
@@ -24,10 +32,8 @@ struct engine {
 	struct names names;
 	core_mutex lock; /* of what follows, and of writing into marks */
 	PyObject *table; /* Table; NULL: not installed */
-	struct sb_specs *specs;
-	struct sb_patterns *patterns;
-	struct rule *rules; /* one for each of specs */
-	bool resumes;	    /* some rule has resume */
+	struct engine_patterns patterns;
+	struct mark_life *life; /* of the sites of @table */
 };
 
 /* What leads to a quick way, for who has no time to ask an engine. */
@@ -40,13 +46,23 @@ struct engine_way {
 struct verdict {
 	struct sb_site *site; /* NULL: no pattern matches */
 	bool resume;	      /* delay resumptions too */
+	bool unknown;	      /* it could not be found out now: look again, at the next call */
 };
 
 /* Have a place for marks. Once an interpreter. */
 int engine_prepare(struct engine *engine);
-/* Begin to look up in @text, an sb_specs text; @policies: a tuple of one for each spec. */
-int engine_set(struct engine *engine, PyObject *table, const char *text,
-	       Py_ssize_t length, PyObject *policies);
+/*
+ * Read @text, an sb_specs text; @policies: a tuple of one for each spec. What it makes of
+ * them goes with engine_set() or engine_drop(). -1 with an exception.
+ */
+int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t length,
+		PyObject *policies);
+void engine_drop(struct engine_patterns *patterns);
+/*
+ * Begin to look up in @patterns, which become the engine's, and to count in @table, which
+ * is held (table_hold()) for it.
+ */
+void engine_set(struct engine *engine, PyObject *table, struct engine_patterns *patterns);
 /*
  * Forget the patterns and let the table go; the marks go stale. No hook may be at work
  * in any thread.
@@ -94,6 +110,7 @@ engine_known(struct engine *engine, PyObject *code, struct verdict *verdict)
 		return false;
 	verdict->site = atomic_load_explicit(&mark->site, memory_order_relaxed);
 	verdict->resume = atomic_load_explicit(&mark->resume, memory_order_relaxed);
+	verdict->unknown = false;
 #ifdef Py_GIL_DISABLED
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&mark->generation, memory_order_relaxed) ==

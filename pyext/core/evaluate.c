@@ -11,6 +11,7 @@
  * function, as 3.10 does anyway, and so a recursion of tens of thousands needs a larger C
  * stack (bench/python/hooks.py measures both; docs/python.md has its table).
  */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "hook.h"
@@ -26,6 +27,8 @@ typedef PyFrameObject frame_t;
 #include <internal/pycore_frame.h>
 #undef Py_BUILD_CORE
 
+#include "subscript.h"
+
 typedef struct _PyInterpreterFrame frame_t;
 #endif
 
@@ -35,6 +38,7 @@ struct hook {
 	struct hook *next; /* that of another interpreter */
 	PyInterpreterState *interpreter;
 	struct engine *engine;
+	bool ready;		      /* hook_open() was called once */
 	bool on;		      /* hook_watch_all() is in force */
 	bool placed;		      /* evaluate() is to tell of calls */
 	unsigned int passed;	      /* frames that came to evaluate() */
@@ -94,10 +98,71 @@ static inline void on_call(struct engine *engine, frame_t *frame)
 		site_hit(verdict.site, 0);
 }
 
+#if PY_VERSION_HEX >= 0x030B0000
+#define MAX_MARGIN 0x10000 /* bytes for what a function in C may need at the deepest */
+
+/*
+ * 3.11 counts frames, and where it evaluates them itself they need no C stack. So it is
+ * here that a thread's stack may come to its end before the recursion limit does.
+ */
+static _Thread_local uintptr_t stack_end __attribute__((tls_model("initial-exec")));
+/* Below it there is too little left. The largest number: not asked for yet. */
+static _Thread_local uintptr_t stack_limit __attribute__((tls_model("initial-exec"))) =
+	UINTPTR_MAX;
+
+static void find_stack(void)
+{
+	pthread_attr_t attributes;
+	size_t size, guard, margin;
+	void *end;
+
+	stack_limit = 0;
+	if (pthread_getattr_np(pthread_self(), &attributes))
+		return;
+	if (!pthread_attr_getstack(&attributes, &end, &size) &&
+	    !pthread_attr_getguardsize(&attributes, &guard)) {
+		margin = size / 4 < MAX_MARGIN ? size / 4 : MAX_MARGIN;
+		stack_end = (uintptr_t)end;
+		stack_limit = stack_end + guard + margin;
+	}
+	pthread_attr_destroy(&attributes);
+}
+
+static __attribute__((noinline, cold)) bool is_at_end(uintptr_t here)
+{
+	if (stack_limit == UINTPTR_MAX)
+		find_stack();
+	/* What is below the end is another stack than the thread was given. */
+	return here < stack_limit && here >= stack_end;
+}
+
+static inline bool has_stack(void)
+{
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+
+	return __builtin_expect(here >= stack_limit, 1) || !is_at_end(here);
+}
+#else
+static inline bool has_stack(void)
+{
+	return true; /* each frame needs as much of it without us */
+}
+#endif
+
+static __attribute__((noinline, cold)) PyObject *refuse_frame(void)
+{
+	PyErr_SetString(PyExc_RecursionError,
+			"the stack of this thread is nearly used up; while delays are in "
+			"force it needs a larger one (threading.stack_size(), ulimit -s)");
+	return NULL;
+}
+
 static PyObject *evaluate(PyThreadState *thread, frame_t *frame, int throwing)
 {
 	struct hook *hook = hooks;
 
+	if (__builtin_expect(!has_stack(), 0))
+		return refuse_frame();
 	if (!hook || hook->interpreter != thread->interp)
 		hook = find_hook(thread->interp);
 	if (!hook)
@@ -179,14 +244,13 @@ void hook_free(struct hook *hook)
 	free(hook);
 }
 
-int hook_traverse(struct hook *Py_UNUSED(hook), visitproc Py_UNUSED(visit),
-		  void *Py_UNUSED(arg))
+int hook_open(struct hook *hook)
 {
-	return 0;
-}
-
-int hook_open(struct hook *Py_UNUSED(hook))
-{
+#if PY_VERSION_HEX >= 0x030B0000
+	if (!hook->ready && subscript_prepare())
+		return -1;
+#endif
+	hook->ready = true;
 	return 0;
 }
 

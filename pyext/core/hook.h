@@ -18,9 +18,11 @@ struct hook;
 struct hook *hook_new(struct engine *engine);
 /* The interpreter ends: tell of nothing more. */
 void hook_free(struct hook *hook);
-int hook_traverse(struct hook *hook, visitproc visit, void *arg);
 
-/* Make ready, without any call being told of yet. -1 with an exception. */
+/*
+ * Make ready, without any call being told of yet; nothing is done where it is. -1 with an
+ * exception.
+ */
 int hook_open(struct hook *hook);
 /* Tell of the calls of @function alone, in this thread, or no more. */
 int hook_watch_one(struct hook *hook, PyObject *function, int on);
@@ -30,7 +32,7 @@ int hook_watch_all(struct hook *hook, int resumes);
 int hook_forget(struct hook *hook);
 /*
  * Tell of nothing more, leave no trace. When it returns no thread is in the hook any
- * more, nor in a delay. -1 with an exception.
+ * more, nor in a delay. -1 with an exception: all but what that says is done.
  */
 int hook_close(struct hook *hook);
 

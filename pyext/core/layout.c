@@ -13,6 +13,28 @@
 
 #include "layout.h"
 
+#if PY_VERSION_HEX >= 0x030D0000
+
+/* As the interpreter itself says it: it may be of another patch release than its headers. */
+struct layout layout_get(void)
+{
+	const struct _Py_DebugOffsets *offsets = &_PyRuntime.debug_offsets;
+
+	return (struct layout){
+		.head = (uint64_t)(uintptr_t)&_PyRuntime +
+			offsets->runtime_state.interpreters_head,
+		.interpreter_next = offsets->interpreter_state.next,
+		.interpreter_threads = offsets->interpreter_state.threads_head,
+		.thread_next = offsets->thread_state.next,
+		.thread_frame = offsets->thread_state.current_frame,
+		.indirect = UINT64_MAX,
+		.frame_code = offsets->interpreter_frame.executable,
+		.frame_previous = offsets->interpreter_frame.previous,
+	};
+}
+
+#else
+
 struct layout layout_get(void)
 {
 	return (struct layout){
@@ -26,11 +48,7 @@ struct layout layout_get(void)
 		.interpreter_threads = offsetof(PyInterpreterState, tstate_head),
 		.frame_previous = offsetof(PyFrameObject, f_back),
 #endif
-#if PY_VERSION_HEX >= 0x030D0000
-		.thread_frame = offsetof(PyThreadState, current_frame),
-		.indirect = UINT64_MAX,
-		.frame_code = offsetof(_PyInterpreterFrame, f_executable),
-#elif PY_VERSION_HEX >= 0x030B0000
+#if PY_VERSION_HEX >= 0x030B0000
 		.thread_frame = offsetof(PyThreadState, cframe),
 		.indirect = offsetof(_PyCFrame, current_frame),
 		.frame_code = offsetof(_PyInterpreterFrame, f_code),
@@ -41,3 +59,5 @@ struct layout layout_get(void)
 #endif
 	};
 }
+
+#endif

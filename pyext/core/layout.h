@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Where this interpreter keeps which code its threads run, for a reader in another
- * process (sampler.c). Worked out by the compiler from CPython's own headers.
+ * process (sampler.c). From 3.13 on the interpreter says it; before, the compiler works it out
+ * from CPython's own headers.
  */
 #ifndef CORE_LAYOUT_H
 #define CORE_LAYOUT_H

@@ -4,7 +4,102 @@
 
 #include "mark.h"
 
+struct mark_life *mark_life_new(void)
+{
+	struct mark_life *life = calloc(1, sizeof(*life));
+
+	if (life)
+		atomic_store(&life->users, 1);
+	return life;
+}
+
+static void life_drop(struct mark_life *life)
+{
+	if (life && atomic_fetch_sub(&life->users, 1) == 1)
+		free(life);
+}
+
+void mark_life_end(struct mark_life *life)
+{
+	if (!life)
+		return;
+	core_lock(&life->lock);
+	life->ended = true;
+	core_unlock(&life->lock);
+	life_drop(life);
+}
+
+static void forget_code(struct sb_site *site, PyObject *code)
+{
+	struct site_slot *slot = site_slot_of(site);
+
+	for (int i = 0; i < SB_SITE_CODES; i++) {
+		uint64_t address = (uint64_t)(uintptr_t)code;
+
+		atomic_compare_exchange_strong(&slot->codes[i], &address, 0);
+	}
+}
+
+void mark_set_site(struct mark *mark, PyObject *code, struct sb_site *site,
+		   struct mark_life *life)
+{
+	struct mark_life *before = mark->life;
+	struct sb_site *site_before = load(&mark->site);
+
+	if (before && (before != life || site_before != site)) {
+		core_lock(&before->lock);
+		if (!before->ended)
+			forget_code(site_before, code);
+		core_unlock(&before->lock);
+	}
+	if (life)
+		atomic_fetch_add(&life->users, 1);
+	mark->life = life;
+	mark->code = code;
+	atomic_store_explicit(&mark->site, site, memory_order_relaxed);
+	life_drop(before);
+}
+
+/* Its code object goes. */
+static void mark_end(struct mark *mark)
+{
+	mark_set_site(mark, mark->code, NULL, NULL);
+}
+
 #ifndef Py_GIL_DISABLED
+
+static bool layout_known; /* struct code_extra is right; the same for all interpreters */
+
+int mark_put_extra(PyObject *code, Py_ssize_t index, void *value)
+{
+	PyCodeObject *co = (PyCodeObject *)code;
+	struct code_extra *all = co->co_extra;
+	Py_ssize_t size = all ? all->size : 0;
+
+	if (!layout_known || index < size) {
+		if (!PyUnstable_Code_SetExtra(code, index, value))
+			return 0;
+		PyErr_Clear();
+		return -1;
+	}
+	all = PyMem_Realloc(all, sizeof(*all) +
+					 ((size_t)index + 1) * sizeof(all->extras[0]));
+	if (!all)
+		return -1;
+	for (Py_ssize_t i = size; i < index; i++)
+		all->extras[i] = NULL;
+	all->extras[index] = value;
+	all->size = index + 1;
+	co->co_extra = all;
+	return 0;
+}
+
+static void mark_free(void *extra)
+{
+	if (extra)
+		mark_end(extra);
+	free(extra);
+}
 
 /* Whether what the API puts on a code object is found where struct code_extra says. */
 static int try_layout(struct marks *marks)
@@ -18,6 +113,8 @@ static int try_layout(struct marks *marks)
 		marks->way.index = marks->index;
 		if (mark_seen(&marks->way, code) != mark)
 			marks->way.index = PY_SSIZE_T_MAX;
+		else
+			layout_known = true;
 	}
 	Py_XDECREF(code);
 	return code ? 0 : -1;
@@ -29,7 +126,7 @@ int marks_prepare(struct marks *marks)
 
 	if (marks->index)
 		return 0;
-	index = PyUnstable_Eval_RequestCodeExtraIndex(free);
+	index = PyUnstable_Eval_RequestCodeExtraIndex(mark_free);
 	if (index < 0) {
 		PyErr_SetString(
 			PyExc_RuntimeError,
@@ -48,15 +145,63 @@ struct mark *mark_ask(struct marks *marks, PyObject *code)
 	return extra;
 }
 
+/* The entry of @code, or the free one where it belongs. */
+static struct mark_entry *shared_entry(struct marks *marks, PyObject *code)
+{
+	size_t mask = marks->shared_size - 1, at = ((uintptr_t)code >> 4) & mask;
+
+	while (marks->shared[at].code && marks->shared[at].code != code)
+		at = (at + 1) & mask;
+	return &marks->shared[at];
+}
+
+struct mark *mark_find_shared(struct marks *marks, PyObject *code)
+{
+	return marks->shared ? shared_entry(marks, code)->mark : NULL;
+}
+
+/* Make room for one more. */
+static int grow_shared(struct marks *marks)
+{
+	struct marks larger = { .shared_size = marks->shared_size * 2 };
+
+	if (marks->shared_used < marks->shared_size / 2)
+		return 0;
+	if (!larger.shared_size)
+		larger.shared_size = 256;
+	larger.shared = calloc(larger.shared_size, sizeof(*larger.shared));
+	if (!larger.shared)
+		return -1;
+	for (size_t i = 0; i < marks->shared_size; i++)
+		if (marks->shared[i].code)
+			*shared_entry(&larger, marks->shared[i].code) = marks->shared[i];
+	free(marks->shared);
+	marks->shared = larger.shared;
+	marks->shared_size = larger.shared_size;
+	return 0;
+}
+
+static struct mark *make_shared(struct marks *marks, PyObject *code)
+{
+	struct mark *mark = grow_shared(marks) ? NULL : calloc(1, sizeof(*mark));
+
+	if (mark) {
+		*shared_entry(marks, code) = (struct mark_entry){ code, mark };
+		marks->shared_used++;
+	}
+	return mark;
+}
+
 struct mark *mark_make(struct marks *marks, PyObject *code)
 {
 	struct mark *mark = mark_find(marks, code);
 
 	if (mark)
 		return mark;
+	if (mark_is_shared(code))
+		return make_shared(marks, code);
 	mark = calloc(1, sizeof(*mark));
-	if (mark && PyUnstable_Code_SetExtra(code, marks->index - 1, mark)) {
-		PyErr_Clear();
+	if (mark && mark_put_extra(code, marks->index - 1, mark)) {
 		free(mark);
 		return NULL;
 	}
@@ -73,8 +218,13 @@ void marks_after_fork(struct marks *Py_UNUSED(marks))
 {
 }
 
-void marks_free(struct marks *Py_UNUSED(marks))
+void marks_free(struct marks *marks)
 {
+	for (size_t i = 0; i < marks->shared_size; i++)
+		mark_free(marks->shared[i].mark);
+	free(marks->shared);
+	marks->shared = NULL;
+	marks->shared_size = marks->shared_used = 0;
 }
 
 #else
@@ -166,6 +316,7 @@ static PyObject *on_gone(PyObject *capsule, PyObject *Py_UNUSED(reference))
 	core_lock(&marks->lock);
 	forget(marks, watched->code);
 	core_unlock(&marks->lock);
+	mark_end(&watched->mark);
 	Py_DECREF(watched->reference);
 	free(watched);
 	Py_RETURN_NONE;
@@ -248,6 +399,7 @@ void marks_free(struct marks *marks)
 		if ((uintptr_t)atomic_load(&table->entries[i].code) <= (uintptr_t)GONE)
 			continue;
 		watched = (struct watched *)atomic_load(&table->entries[i].mark);
+		mark_end(&watched->mark);
 		Py_DECREF(watched->reference);
 		free(watched);
 	}

@@ -29,6 +29,16 @@ struct quick {
 };
 
 /*
+ * Sites live as long as their table, code objects longer or shorter. What a table has that
+ * is in force, and each mark with a site in it.
+ */
+struct mark_life {
+	_Atomic unsigned int users;
+	core_mutex lock; /* of @ended: while it is held the sites stay */
+	bool ended;
+};
+
+/*
  * Written under the engine's lock, read without: @generation is 0 while the rest
  * changes, and a number is never used twice.
  */
@@ -44,7 +54,20 @@ struct mark {
 	 * and what comes before the stamp is in the measured overhead all the same.
 	 */
 	struct sb_site *_Atomic site;
+	struct mark_life *life; /* of @site; NULL: there is none */
+	PyObject *code; /* not held */
 };
+
+/* With one user; NULL: no memory. */
+struct mark_life *mark_life_new(void);
+/* Its table goes; one user less. NULL is fine. */
+void mark_life_end(struct mark_life *life);
+/*
+ * Put @site and its @life into @mark, whose code is @code: the site that was there forgets
+ * the code, so that another one at the same address is not taken for it.
+ */
+void mark_set_site(struct mark *mark, PyObject *code, struct sb_site *site,
+		   struct mark_life *life);
 
 #ifdef Py_GIL_DISABLED
 
@@ -143,7 +166,42 @@ struct marks_way {
 struct marks {
 	Py_ssize_t index; /* of co_extra, and 1; 0: not asked for yet */
 	struct marks_way way;
+	struct mark_entry *shared; /* of code that mark_is_shared(); open addressing */
+	size_t shared_size, shared_used; /* a power of 2 or 0; at most half of it */
 };
+
+struct mark_entry {
+	PyObject *code; /* NULL: free */
+	struct mark *mark;
+};
+
+/*
+ * 3.11 and 3.12 have the modules that Python starts with in its own binary. Their code is
+ * the same object in each interpreter, and what an index of co_extra is there for is not:
+ * another extension may have the place that is ours. Such code never goes, so its address
+ * says which it is.
+ */
+static inline __attribute__((always_inline)) bool mark_is_shared(PyObject *code)
+{
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
+	(void)code;
+	return false;
+#elif PY_VERSION_HEX < 0x030C0000
+	return __builtin_expect(Py_REFCNT(code) >= 500000000, 0);
+#else
+	return __builtin_expect(_Py_IsImmortal(code), 0);
+#endif
+}
+
+/*
+ * Put @value at @index (from 0) of @code, where nothing is: with room for no index after
+ * it. The API makes room for all, and then calls the freefunc of each user when the code
+ * goes; that of a user that is gone, as a function of ctypes, is no function any more.
+ * -1: no memory; no exception is left.
+ */
+int mark_put_extra(PyObject *code, Py_ssize_t index, void *value);
+
+struct mark *mark_find_shared(struct marks *marks, PyObject *code);
 
 /*
  * What co_extra leads to, as Objects/codeobject.c has it from 3.6 to 3.15 at least. It
@@ -166,11 +224,15 @@ mark_seen(struct marks_way *way, PyObject *code)
 {
 	const struct code_extra *all = ((PyCodeObject *)code)->co_extra;
 
+	if (mark_is_shared(code))
+		return NULL;
 	return all && way->index <= all->size ? all->extras[way->index - 1] : NULL;
 }
 
 static inline struct mark *mark_find(struct marks *marks, PyObject *code)
 {
+	if (mark_is_shared(code))
+		return mark_find_shared(marks, code);
 	if (__builtin_expect(marks->way.index != marks->index, 0))
 		return mark_ask(marks, code);
 	return mark_seen(&marks->way, code);

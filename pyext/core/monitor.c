@@ -51,6 +51,8 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 	/* The callee's frame is the current one: this callback has none of its own. */
 	if (!engine_known(hook->engine, code, &verdict))
 		verdict = engine_look(hook->engine, code, PyEval_GetGlobals());
+	if (verdict.unknown)
+		Py_RETURN_NONE;
 	if (!verdict.site || (resumes && !verdict.resume))
 		return Py_NewRef(hook->disable);
 	site_hit(verdict.site, 0);
@@ -292,6 +294,17 @@ static int set_events(struct hook *hook, long events)
 					  hook->tool, events));
 }
 
+/* Where that failed go on; the first exception is kept for the end. */
+static void go_on(PyObject **first, int failed)
+{
+	PyObject *raised = failed ? PyErr_GetRaisedException() : NULL;
+
+	if (*first)
+		Py_XDECREF(raised);
+	else
+		*first = raised;
+}
+
 struct hook *hook_new(struct engine *engine)
 {
 	struct hook *hook = calloc(1, sizeof(*hook));
@@ -313,18 +326,12 @@ void hook_free(struct hook *hook)
 	free(hook);
 }
 
-int hook_traverse(struct hook *hook, visitproc visit, void *arg)
-{
-	Py_VISIT(hook->monitoring);
-	Py_VISIT(hook->disable);
-	Py_VISIT(hook->name);
-	Py_VISIT(hook->start);
-	Py_VISIT(hook->resume);
-	return 0;
-}
-
 int hook_open(struct hook *hook)
 {
+	int ours = is_ours(hook);
+
+	if (ours)
+		return ours < 0 ? -1 : 0;
 	if (find_monitoring(hook) || claim_tool(hook))
 		return -1;
 	if (set_callback(hook, hook->start_event, (PyObject *)hook->start) ||
@@ -347,10 +354,6 @@ int hook_watch_one(struct hook *hook, PyObject *function, int on)
 
 int hook_watch_all(struct hook *hook, int resumes)
 {
-	int ours = is_ours(hook);
-
-	if (ours < 0 || (!ours && hook_open(hook)))
-		return -1;
 	return set_events(hook, hook->start_event | (resumes ? hook->resume_event : 0));
 }
 
@@ -365,14 +368,21 @@ int hook_forget(struct hook *hook)
  */
 int hook_close(struct hook *hook)
 {
-	int ours = is_ours(hook), failed = ours < 0;
+	int ours = is_ours(hook);
+	PyObject *first = NULL;
 
-	if (ours > 0)
-		failed = set_callback(hook, hook->start_event, Py_None) ||
-			 set_callback(hook, hook->resume_event, Py_None) ||
-			 set_events(hook, 0) ||
-			 ignore(PyObject_CallMethod(hook->monitoring, "free_tool_id", "i",
-						    hook->tool));
+	if (ours < 0)
+		return -1;
+	if (ours > 0) {
+		go_on(&first, set_callback(hook, hook->start_event, Py_None));
+		go_on(&first, set_callback(hook, hook->resume_event, Py_None));
+		go_on(&first, set_events(hook, 0));
+		go_on(&first, ignore(PyObject_CallMethod(hook->monitoring, "free_tool_id",
+							 "i", hook->tool)));
+	}
 	hook->tool = -1;
-	return failed ? -1 : 0;
+	if (!first)
+		return 0;
+	PyErr_SetRaisedException(first);
+	return -1;
 }

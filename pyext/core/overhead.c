@@ -58,6 +58,28 @@ static uint64_t lower_quartile_ns(uint64_t *ticks)
 	return sb_spin_ticks_to_ns(ticks[ROUNDS / 4]);
 }
 
+/* A round with the hook; 0 with an exception, and then the hook is off all the same. */
+static uint64_t time_hooked(struct hook *hook, PyObject *function, PyObject *call)
+{
+	PyObject *type, *value, *traceback;
+	uint64_t ticks;
+
+	if (hook_watch_one(hook, function, 1))
+		return 0;
+	ticks = time_calls(call);
+	/* A signal handler may have raised an exception in it. */
+	PyErr_Fetch(&type, &value, &traceback);
+	if (!hook_watch_one(hook, function, 0)) {
+		PyErr_Restore(type, value, traceback);
+		return ticks;
+	}
+	if (type) {
+		PyErr_Clear();
+		PyErr_Restore(type, value, traceback);
+	}
+	return 0;
+}
+
 static int64_t measure(struct hook *hook, PyObject *function, PyObject *call)
 {
 	uint64_t bare[ROUNDS], hooked[ROUNDS];
@@ -65,10 +87,10 @@ static int64_t measure(struct hook *hook, PyObject *function, PyObject *call)
 
 	for (int i = 0; i < ROUNDS; i++) {
 		bare[i] = time_calls(call);
-		if (!bare[i] || hook_watch_one(hook, function, 1))
+		if (!bare[i])
 			return -1;
-		hooked[i] = time_calls(call);
-		if (hook_watch_one(hook, function, 0) || !hooked[i])
+		hooked[i] = time_hooked(hook, function, call);
+		if (!hooked[i])
 			return -1;
 	}
 	extra = (int64_t)(lower_quartile_ns(hooked) - lower_quartile_ns(bare));
@@ -106,6 +128,8 @@ int64_t overhead_measure(struct engine *engine, struct hook *hook, bool concurre
 					PyDict_GetItemString(functions, "call"));
 	}
 	Py_XDECREF(functions);
+	/* The traceback of an exception keeps them, and a mark leads into the table. */
+	engine_forget(engine);
 	sb_site_table_close(table);
 	return extra;
 }

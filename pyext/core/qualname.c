@@ -14,6 +14,7 @@
  * function of which nothing else tells is called by its own __qualname__, if that ends
  * as its code is called. What is left over has the name of its code alone.
  */
+#include "mark.h"
 #include "qualname.h"
 
 #include <frameobject.h>
@@ -135,8 +136,7 @@ static void learn(struct names *names, PyObject *code, PyObject *name)
 {
 	if (known_name(names, code))
 		return;
-	if (_PyCode_SetExtra(code, names->index - 1, Py_NewRef(name))) {
-		PyErr_Clear();
+	if (mark_put_extra(code, names->index - 1, Py_NewRef(name))) {
 		Py_DECREF(name);
 		return;
 	}

@@ -214,6 +214,12 @@ static void table_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
+/* The type has no subclasses. */
+bool table_is(PyObject *object)
+{
+	return Py_TYPE(object)->tp_dealloc == table_dealloc;
+}
+
 /* (kind, name, pid, target, delay_ns, hits, delayed, requested_ns, measured_ns) */
 static PyObject *site_tuple(const struct sb_site_list *list, size_t i)
 {

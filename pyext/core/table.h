@@ -8,6 +8,8 @@
 /* Table: the sites of a workload, and the switch of all of them. */
 extern PyType_Spec table_spec;
 
+/* Whether @object is a Table, of whichever copy of the module in this interpreter. */
+bool table_is(PyObject *object);
 /* The table inside a Table that is held; NULL with ValueError if it was closed. */
 struct sb_site_table *table_get(PyObject *self);
 /*

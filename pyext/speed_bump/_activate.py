@@ -68,6 +68,10 @@ def summarize(pid: int) -> None:
         )
     else:
         control.say(f"no call matched a target (process {pid})")
+    if stats.lost:
+        control.say(
+            f"{stats.lost:,} functions found no room to be counted (process {pid})"
+        )
 
 
 def ordinal(every: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import RLock
 
 from speed_bump import _core, process
 from speed_bump.config import (
@@ -34,26 +33,8 @@ NATIVE_OWNER = "SPEED_BUMP_NATIVE_OWNER"
 PROCESS_POINT = "speed_bump:process"
 
 
-class _State:
-    """What is in force in this process."""
-
-    def __init__(self) -> None:
-        self.lock = RLock()
-        self.config: Config | None = None  # None: not installed
-        self.slows: list[Target] = []  # the newest first: it comes before the others
-        self.table: _core.Table | None = None  # outlives uninstall(), for stats()
-        self.numbers: dict[str, int] = {}  # of targets in the table, by their text
-        self.started = False
-        self.native: native.Probes | None = None
-        self.warned = False
-
-    def after_fork(self) -> None:
-        self.lock = RLock()  # a thread that is gone may have held it
-        _core.after_fork()
-
-
-_state = _State()
-os.register_at_fork(after_in_child=_state.after_fork)
+# Of this copy of the module: a short delay was warned of.
+_warned = False
 
 
 def install(config: Config | None = None) -> bool:
@@ -73,11 +54,10 @@ def install(config: Config | None = None) -> bool:
     With an exception what was in force stays so.
     """
     config = load_config() if config is None else config
-    with _state.lock:
-        if config.enabled:
-            _install(config, _core.Table())
-        else:
-            uninstall()
+    if config.enabled:
+        _install(config, _core.Table())
+    else:
+        uninstall()
     return config.enabled
 
 
@@ -97,13 +77,12 @@ def install_shared(config: Config, table_path: str | None) -> bool:
     first = table is None
     if table is None:
         table = _core.Table.open(table_path) if table_path else _core.Table()
-    with _state.lock:
-        _install(config, table)
-        if first:
-            table.share()
-            if table_path:
-                write_layout(table_path)
-                table.progress(PROCESS_POINT, 1)
+    _install(config, table)
+    if first:
+        table.share()
+        if table_path:
+            write_layout(table_path)
+            table.progress(PROCESS_POINT, 1)
     return first
 
 
@@ -121,41 +100,41 @@ def write_layout(table_path: str) -> None:
 
 
 def _install(config: Config, table: _core.Table) -> None:
-    """All of it or, with an exception, nothing: what was in force then stays."""
-    numbers: dict[str, int] = {}
-    for number, target in enumerate(config.targets):
-        numbers.setdefault(str(target), number)
+    """All of it or, with an exception, nothing: what was in force then stays.
+
+    All is made ready first; ``_core.install()`` is the one step that a signal handler
+    comes before or after. Where one interrupts the rest a session is closed with its
+    object.
+    """
+    entries = tuple(_entry(target) for target in config.targets if not target.native)
+    defaults = _defaults(config)
     probes = _open_native(config)
-    before = _state.config, _state.table, _state.numbers
+    owner = os.environ.get(NATIVE_OWNER)
     try:
-        _replace(config, table, numbers)
+        if probes:
+            # The kernel slows the descendants too; they must not ask for it again.
+            os.environ[NATIVE_OWNER] = str(os.getpid())
+        before = _core.install(config, table, entries, defaults, probes)
     except BaseException:
         if probes:
             probes.close()
-        _replace(*before)
+            _set_owner(owner)
         raise
-    _replace_native(probes)
+    _close(before)
+    if before and not probes:
+        _set_owner(None)
 
 
-def _replace(
-    config: Config | None, table: _core.Table | None, numbers: dict[str, int]
-) -> None:
-    if _state.started:
-        _state.started = False
-        _core.stop()
-    _state.config, _state.table, _state.numbers = config, table, numbers
-    _apply()
-
-
-def _replace_native(probes: native.Probes | None) -> None:
-    before, _state.native = _state.native, probes
-    if before:
-        before.close()
-    if probes:
-        # The kernel slows the descendants too; they must not ask for it a second time.
-        os.environ[NATIVE_OWNER] = str(os.getpid())
-    elif before:
+def _set_owner(owner: str | None) -> None:
+    if owner is None:
         os.environ.pop(NATIVE_OWNER, None)
+    else:
+        os.environ[NATIVE_OWNER] = owner
+
+
+def _close(probes: native.Probes | None) -> None:
+    if probes:
+        probes.close()
 
 
 def uninstall() -> None:
@@ -163,20 +142,30 @@ def uninstall() -> None:
 
     A ``slow()`` that is entered stays in force. Not installed is no error.
     """
-    with _state.lock:
-        _state.config = None
-        _replace_native(None)
-        _apply()
+    probes = _core.uninstall()
+    if probes:
+        probes.close()
+        _set_owner(None)
 
 
 def is_installed() -> bool:
     """Whether ``install()`` is in force (also by the environment)."""
-    return _state.config is not None
+    return _core.state()[0] is not None
 
 
 def get_config() -> Config | None:
     """What ``install()`` put into force; None if not installed."""
-    return _state.config
+    config = _core.state()[0]
+    if config is None or isinstance(config, Config):
+        return config
+    # This package was imported before, and that copy put it into force.
+    return Config(
+        [str(target) for target in config.targets],
+        config.delay_ns,
+        config.frequency,
+        config.start_ns,
+        config.end_ns,
+    )
 
 
 def clear_cache() -> None:
@@ -184,73 +173,90 @@ def clear_cache() -> None:
 
     Needed only where a module's ``__name__`` changes; other patterns clear it themselves.
     """
-    with _state.lock:
-        _core.clear_cache()
+    _core.clear_cache()
 
 
 def stats(*, children: bool = False) -> Statistics:
-    """What was counted since ``install()``, or since the first ``slow()``: a snapshot.
+    """What was counted since ``install()``, the first ``slow()`` or ``reset()``.
+
+    A snapshot; calls that are under way in other threads may be in it or not.
 
     Args:
         children: with the processes that were forked from this one
 
-    Without either the result is empty.
+    Without any of the three the result is empty.
     """
     from speed_bump import statistics
 
-    with _state.lock:
-        return statistics.read(
-            _state.table,
-            {number: text for text, number in _state.numbers.items()},
-            None if children else os.getpid(),
-            _state.native.read() if _state.native else [],
-        )
+    _, table, numbers, probes, baseline = _core.state()
+    return statistics.read(
+        table,
+        {number: text for text, number in numbers.items()},
+        None if children else os.getpid(),
+        probes.read() if probes else [],
+        baseline,
+    )
+
+
+def reset() -> None:
+    """Count from 0 again: ``stats()`` then says what was counted since.
+
+    That of forked children too; native functions and ``Statistics.lost`` go on. What is
+    in force stays so. ``install()`` does it, too.
+    """
+    from speed_bump import statistics
+
+    table = _core.state()[1]
+    if table is not None:
+        _core.set_baseline(table, statistics.baseline(table))
 
 
 # ------------------------------------------------------------------ into force
 
 
-def _apply() -> None:
-    """Make what is in force what ``_state`` says."""
-    if _state.config is None and not _state.slows:
-        if _state.started:
-            _state.started = False
-            _core.stop()
-        return
-    config = _state.config or Config()
-    targets = [*_state.slows, *config.targets]
-    targets = [target for target in targets if not target.native]
-    text = os.fsencode("".join(f"{target}\n" for target in targets))
-    policies = [_policy(target, config) for target in targets]
-    if _state.started:
-        _core.retarget(text, policies)
-        return
-    if _state.table is None:
-        _state.table = _core.Table()
-    _core.start(_state.table, text, policies, None)
-    _state.started = True
+def _defaults(config: Config) -> tuple[int, int, int, int]:
+    """What an entry says None for."""
+    delay_ns = _achievable(config.delay_ns)
+    return delay_ns, config.frequency, config.start_ns, config.end_ns or 0
 
 
-def _policy(target: Target, config: Config) -> _core.Policy:
-    number = _state.numbers.setdefault(str(target), len(_state.numbers))
-    delay_ns = config.delay_ns if target.delay_ns is None else target.delay_ns
-    if not target.excludes:
+def _entry(target: Target) -> _core.Entry:
+    """A target as ``_core`` puts it into force."""
+    text = str(target)
+    _warn_of_comprehension(target)
+    delay_ns = target.delay_ns
+    if delay_ns is not None and not target.excludes:
         delay_ns = _achievable(delay_ns)
-    start_ns, end_ns = _window(target, config)
+    start_ns, end_ns = _window(target)
     return (
-        number,
+        text,
+        os.fsencode(f"{text}\n"),
         delay_ns,
-        config.frequency if target.every is None else target.every,
+        target.every,
         start_ns,
         end_ns,
         target.resume,
     )
 
 
-def _window(target: Target, config: Config) -> tuple[int, int]:
-    """(first, last) ns of CLOCK_MONOTONIC; 0: no limit."""
+def _warn_of_comprehension(target: Target) -> None:
+    """Say it where the name is one that this version gives to no function."""
+    if (
+        sys.version_info >= (3, 12)
+        and not target.native
+        and not target.excludes
+        and target.right.endswith(("<listcomp>", "<setcomp>", "<dictcomp>"))
+    ):
+        say(
+            f"{target.pattern} will match nothing: from CPython 3.12 on a comprehension "
+            "is part of the function that it is in; match that"
+        )
+
+
+def _window(target: Target) -> tuple[int | None, int | None]:
+    """(first, last) ns of CLOCK_MONOTONIC; 0: no limit; None: the configuration's."""
     if target.start_ns is None and target.duration_ns is None:
-        return config.start_ns, config.end_ns or 0
+        return None, None
     origin = process.start_ns()
     start_ns = origin + (target.start_ns or 0)
     end_ns = start_ns + target.duration_ns if target.duration_ns else 0
@@ -275,8 +281,9 @@ def _achievable(delay_ns: int) -> int:
     least = _core.min_delay_ns()
     if delay_ns >= least:
         return delay_ns
-    if not _state.warned:
-        _state.warned = True
+    global _warned  # noqa: PLW0603
+    if not _warned:
+        _warned = True
         every = -(-least // delay_ns)
         say(
             f"a delay of {delay_ns} ns can't be had, the shortest is {least} ns, which "
@@ -318,7 +325,7 @@ def say(text: str) -> None:
 # ------------------------------------------------------------------------ slow
 
 
-class slow:
+class slow(_core.Slow):
     """Slow what matches ``pattern`` while inside: a context manager and a decorator.
 
     >>> import json
@@ -334,7 +341,9 @@ class slow:
         @speed_bump.slow("__main__:Parser.*", 10_000)
         def benchmark(): ...
 
-    Comes before the targets of ``install()`` and those of a ``slow()`` further out.
+    Comes before the targets of ``install()`` and those of a ``slow()`` further out. A
+    decorated generator (also an asynchronous one) slows from its start to its end, in
+    between also what runs while it is suspended, as a decorated coroutine does.
 
     Args:
         pattern: a line as in a target file; its own options come before ``delay``
@@ -359,60 +368,25 @@ class slow:
         self._target = targets[0]
         if self._target.delay_ns is None:
             self._target.delay_ns = delay_ns
-        self._probes: list[native.Probes] = []
+        super().__init__(
+            None if self._target.native else _entry(self._target), _core.Table
+        )
 
-    def __enter__(self) -> slow:
-        """Put it into force."""
-        with _state.lock:
-            if self._target.native:
-                self._probes.append(_probe(self._target))
-                return self
-            _state.slows.insert(0, self._target)
-            try:
-                _apply()
-            except BaseException:
-                _state.slows.remove(self._target)
-                raise
-        return self
+    def open(self) -> native.Probes:
+        """Put a native target into force; entering the context calls it."""
+        from speed_bump import native
 
-    def __exit__(self, *exc_info: object) -> None:
-        """Take it out of force."""
-        with _state.lock:
-            if self._target.native:
-                self._probes.pop().close()
-                return
-            _state.slows.remove(self._target)
-            _apply()
+        probes = native.Probes(os.getpid())
+        try:
+            config = get_config() or Config()
+            probes.add([native.from_target(self._target, config)])
+        except BaseException:
+            probes.close()
+            raise
+        return probes
 
     def __call__(self, function: F) -> F:
-        """Slow what matches while ``function`` (also ``async def``) runs."""
-        import functools
-        import inspect
+        """Slow what matches while ``function`` runs, of whatever kind it is."""
+        from speed_bump import decorate
 
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def wrapper(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return await function(*args, **kwargs)
-
-        else:
-
-            @functools.wraps(function)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return function(*args, **kwargs)
-
-        return wrapper  # type: ignore[return-value]
-
-
-def _probe(target: Target) -> native.Probes:
-    from speed_bump import native
-
-    probes = native.Probes(os.getpid())
-    try:
-        probes.add([native.from_target(target, _state.config or Config())])
-    except BaseException:
-        probes.close()
-        raise
-    return probes
+        return decorate.decorate(self, function)

@@ -132,7 +132,7 @@ class Probes:
             self._session = _core.Session()
         except OSError as error:
             raise _native_error(error, device=True) from None
-        _open.add(self)
+        _shared.open.add(self)
 
     @property
     def session(self) -> _core.Session:
@@ -202,7 +202,7 @@ class Probes:
     def close(self) -> None:
         """Take everything out."""
         self._session.close()
-        _open.discard(self)
+        _shared.open.discard(self)
 
     def close_after_fork(self) -> None:
         """Let go of it in a forked child; nothing is taken out."""
@@ -260,25 +260,28 @@ def _check_delay(delay_ns: int) -> None:
         raise NativeError(errno.ERANGE, f"a delay of {delay_ns} ns is not 0 to 10 s")
 
 
-_open: weakref.WeakSet[Probes] = weakref.WeakSet()
+class _Shared:
+    """What all copies of this module in the interpreter know together."""
 
-# What add_probe() put in: (path, symbol, pid) to the ids in the session of that pid.
-_added: dict[tuple[str, str, int], list[int]] = {}
-_sessions: dict[int, Probes] = {}
-_lock = RLock()
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.open: weakref.WeakSet[Probes] = weakref.WeakSet()
+        # What add_probe() put in: (path, symbol, pid) to ids in the session of that pid.
+        self.added: dict[tuple[str, str, int], list[int]] = {}
+        self.sessions: dict[int, Probes] = {}
+        os.register_at_fork(after_in_child=self.after_fork)
+
+    def after_fork(self) -> None:
+        self.lock = RLock()  # a thread that is gone may have held it
+        for probes in list(self.open):
+            probes.close_after_fork()
+        self.open.clear()
+        self.sessions.clear()
+        self.added.clear()
 
 
-def _after_fork() -> None:
-    global _lock  # noqa: PLW0603
-    _lock = RLock()  # a thread that is gone may have held it
-    for probes in list(_open):
-        probes.close_after_fork()
-    _open.clear()
-    _sessions.clear()
-    _added.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_shared: _Shared = _core.kept().get("native") or _Shared()
+_core.kept()["native"] = _shared
 
 
 def add_probe(
@@ -297,18 +300,18 @@ def add_probe(
     _check_delay(delay_ns)
     pid = os.getpid() if pid is None else pid
     path = os.fspath(binary_path)
-    with _lock:
-        if (path, symbol, pid) in _added:
+    with _shared.lock:
+        if (path, symbol, pid) in _shared.added:
             raise NativeError(errno.EEXIST, f"{path}:{symbol} is slowed already")
-        probes = _sessions.get(pid) or Probes(pid)
+        probes = _shared.sessions.get(pid) or Probes(pid)
         try:
             places = probes.add([(path, symbol, delay_ns, 1, 0, 0)])
         except BaseException:
-            if pid not in _sessions:
+            if pid not in _shared.sessions:
                 probes.close()
             raise
-        _sessions[pid] = probes
-        _added[path, symbol, pid] = [place for place, _, _ in places]
+        _shared.sessions[pid] = probes
+        _shared.added[path, symbol, pid] = [place for place, _, _ in places]
 
 
 def remove_probe(
@@ -321,10 +324,10 @@ def remove_probe(
     """
     path = os.fspath(binary_path)
     key = (path, symbol, os.getpid() if pid is None else pid)
-    with _lock:
-        if key not in _added:
+    with _shared.lock:
+        if key not in _shared.added:
             raise NativeError(errno.ENOENT, f"{path}:{symbol} is not slowed")
-        _sessions[key[2]].remove(_added[key])
-        del _added[key]
-        if not any(other[2] == key[2] for other in _added):
-            _sessions.pop(key[2]).close()
+        _shared.sessions[key[2]].remove(_shared.added[key])
+        del _shared.added[key]
+        if not any(other[2] == key[2] for other in _shared.added):
+            _shared.sessions.pop(key[2]).close()

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from speed_bump import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
 
 @dataclass(frozen=True)
 class FunctionStatistics:
@@ -56,22 +60,44 @@ class Statistics:
         return sum(f.measured_ns for f in (*self.functions, *self.native))
 
 
+# What tells a site of a table from another: kind, name, pid, target.
+Key: TypeAlias = tuple[int, str, int, int]
+# calls, delayed, requested_ns, measured_ns
+Counts: TypeAlias = tuple[int, int, int, int]
+
+
+def baseline(table: _core.Table) -> dict[Key, Counts]:
+    """What ``table`` has counted so far, for ``read()`` to count from."""
+    return {site[:4]: site[5:] for site in table.read()}
+
+
 def read(
     table: _core.Table | None,
     targets: dict[int, str],
     pid: int | None,
     native: list[FunctionStatistics],
+    since: dict[Key, Counts] | None = None,
 ) -> Statistics:
     """Read ``table``, of process ``pid`` alone unless that is None.
 
-    ``targets`` are the texts of the targets by their numbers in the table.
+    ``targets`` are the texts of the targets by their numbers in the table. ``since`` is
+    taken off, and what has not been called since is left out.
     """
     functions: list[FunctionStatistics] = []
     progress: dict[str, int] = {}
     for site in table.read() if table else []:
-        kind, name, its_pid, target, _, calls, delayed, requested, measured = site
+        kind, name, its_pid, target = site[:4]
         if pid is not None and its_pid != pid:
             continue
+        calls, delayed, requested, measured = site[5:]
+        before = since.get(site[:4]) if since else None
+        if before:
+            calls -= before[0]
+            delayed -= before[1]
+            requested -= before[2]
+            measured -= before[3]
+            if not calls:
+                continue
         if kind == _core.SB_SITE_PROGRESS:
             progress[name] = progress.get(name, 0) + calls
         elif kind == _core.SB_SITE_FUNCTION:

@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,129 @@ def test_an_error_is_caught_as_what_its_number_says(tmp_path: Path) -> None:
     except OSError:
         caught = "OSError"
     assert caught == "FileNotFoundError"
+
+
+def test_a_first_call_at_the_recursion_limit(python: Run) -> None:
+    """There is no room then to look the function up: that is done at the next call."""
+    program = """
+import sys, speed_bump
+def target(): pass
+def dive(_):
+    try:
+        return max((0,), key=dive)
+    except RecursionError:
+        target()
+        return 0
+sys.setrecursionlimit(LIMIT)
+speed_bump.install(speed_bump.Config(["__main__:target"], delay_ns=0))
+dive(0)
+def calls():
+    return sum(f.calls for f in speed_bump.stats().functions)
+before = calls()
+for _ in range(5): target()
+print(calls() - before)
+"""
+    for limit in (200, 1_000, 100_000 if sys.version_info >= (3, 12) else 5_000):
+        done = python(program.replace("LIMIT", str(limit)))
+        assert (done.stdout, done.returncode) == ("5\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("change", ["", "again", "retarget"])
+def test_the_sampler_does_not_take_one_function_for_another(
+    change: str, python: Run
+) -> None:
+    """A function's code goes, and another's comes to be where it was."""
+    program = """
+import gc, sys, threading, speed_bump
+from speed_bump import Config, _core
+source = "def NAME(stop):\\n while not stop: pass"
+def make(name):
+    space = {"__name__": "made"}
+    exec(source.replace("NAME", name), space)
+    return space[name]
+def sample():
+    sampler = _core.Sampler(_core.state()[1])
+    assert sampler.add(__import__("os").getpid(), _core.layout())
+    return sampler.run(50_000_000, 500_000)[2]
+def seen(function):
+    stop = []
+    thread = threading.Thread(target=function, args=(stop,))
+    thread.start()
+    names = sample()
+    stop.append(1)
+    thread.join()
+    return names
+speed_bump.install(Config(["made:yes"], delay_ns=0))
+# The first four are all that a slot has room for.
+them = [(make("yes"), make("between")) for _ in range(4)]
+for yes, _ in them: assert list(seen(yes)) == ["made:yes"]
+change = CHANGE
+if change == "retarget":
+    with speed_bump.slow("made:nothing", 0): yes([1])
+if change == "again":
+    speed_bump.uninstall()
+    speed_bump.install(Config(["made:yes"], delay_ns=0))
+    for yes, _ in them: yes([1])
+addresses = {id(yes.__code__) for yes, _ in them}
+del yes
+them = [between for _, between in them]
+gc.collect()
+kept = []
+for n in range(2_000):
+    other = make("other")
+    if id(other.__code__) in addresses:
+        names = seen(other)
+        assert names == {}, names
+        print("other")
+        break
+    if n % 3: kept.append(other)
+else:
+    print("elsewhere")
+"""
+    for _ in range(10):
+        done = python(program.replace("CHANGE", repr(change)))
+        assert done.returncode == 0, done.stderr
+        if done.stdout == "other\n":
+            return
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.fail("no address was used twice")
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="co_extra is not used there"
+)
+def test_another_user_of_co_extra_that_ends_before_the_code(python: Run) -> None:
+    """CPython calls its function for each code object that has room for its index."""
+    program = """
+import ctypes, gc, sys, speed_bump
+from speed_bump import Config
+prefix = "PyUnstable_" if sys.version_info >= (3, 12) else "_Py"
+request = getattr(ctypes.pythonapi, prefix + "Eval_RequestCodeExtraIndex")
+def fresh():
+    space = {"__name__": "made"}
+    exec("def f(): return g()\\ndef g(): return 1", space)
+    return space["f"]
+before = fresh()
+speed_bump.install(Config(["made:f", "made:g"], delay_ns=0))
+before()
+kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+freed = []
+theirs = kind(freed.append)
+assert request(theirs) >= 0
+after = [fresh() for _ in range(100)]
+for function in after: function()
+del before, after, function
+gc.collect()
+assert freed == [], freed
+after = [fresh() for _ in range(100)]
+for function in after: function()
+del theirs
+gc.collect()
+filler = [kind(print) for _ in range(50)]
+del after, function
+gc.collect()
+assert sum(f.calls for f in speed_bump.stats().functions) == 2 + 400
+print("right")
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr

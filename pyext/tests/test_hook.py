@@ -477,7 +477,7 @@ def test_a_short_delay_is_clamped_with_one_warning(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     least = speed_bump.min_delay_ns
-    speed_bump.control._state.warned = False
+    speed_bump.control._warned = False
     install(f"{HERE}:plain", f"{HERE}:other", delay_ns=1)
     plain()
     (only,) = speed_bump.stats().functions
@@ -486,6 +486,18 @@ def test_a_short_delay_is_clamped_with_one_warning(
     assert len(lines) == 1
     assert f"the shortest is {least} ns" in lines[0]
     assert f"SPEED_BUMP_FREQUENCY or every={least}" in lines[0]
+
+
+def test_a_name_that_this_version_never_has(capfd: pytest.CaptureFixture[str]) -> None:
+    install(f"{HERE}:*.<locals>.<listcomp>", f"!{HERE}:*<setcomp>", f"{HERE}:<lambda>")
+    speed_bump.slow(f"{HERE}:f.<locals>.<dictcomp>", 0)
+    lines = capfd.readouterr().err.splitlines()
+    if sys.version_info < (3, 12):
+        assert lines == []
+    else:
+        assert len(lines) == 2
+        assert f"{HERE}:*.<locals>.<listcomp> will match nothing" in lines[0]
+        assert "<dictcomp>" in lines[1]
 
 
 def test_install_without_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,10 +563,150 @@ def test_slow_as_a_decorator() -> None:
     assert work.__name__ == "work"
 
 
+def test_slow_as_a_decorator_of_generators() -> None:
+    @speed_bump.slow(f"{HERE}:plain", 0)
+    def work(n: int) -> Iterator[int]:
+        """Doc."""
+        got = []
+        for i in range(n):
+            plain()
+            try:
+                got.append((yield i))
+            except KeyError:
+                got.append("thrown")
+        return got  # type: ignore[return-value]
+
+    install(f"{HERE}:nothing")
+    assert list(work(3)) == [0, 1, 2]
+    assert calls("plain") == 3
+    plain()
+    assert calls("plain") == 3
+    started: Any = work(5)
+    plain()
+    assert calls("plain") == 3, "not started yet"
+    assert [next(started), started.send("a"), started.throw(KeyError)] == [0, 1, 2]
+    assert calls("plain") == 6
+    started.close()
+    plain()
+    assert calls("plain") == 6
+    ended: Any = work(2)
+    assert (next(ended), next(ended)) == (0, 1)
+    with pytest.raises(StopIteration) as end:
+        ended.send("b")
+    assert end.value.value == [None, "b"]
+    assert (work.__name__, work.__doc__) == ("work", "Doc.")
+
+
+def test_slow_as_a_decorator_of_asynchronous_generators() -> None:
+    ended = []
+
+    @speed_bump.slow(f"{HERE}:plain", 0)
+    async def work(n: int) -> AsyncIterator[Any]:
+        try:
+            for i in range(n):
+                plain()
+                await asyncio.sleep(0)
+                try:
+                    got = yield i
+                    assert got in (None, "sent")
+                except KeyError:
+                    yield "thrown"
+        finally:
+            ended.append(n)
+
+    async def main() -> None:
+        assert [i async for i in work(3)] == [0, 1, 2]
+        assert calls("plain") == 3
+        plain()
+        assert calls("plain") == 3
+        started: Any = work(4)
+        assert await started.__anext__() == 0
+        assert await started.asend("sent") == 1
+        assert await started.athrow(KeyError) == "thrown"
+        await started.aclose()
+        assert calls("plain") == 5
+        plain()
+        assert calls("plain") == 5
+        failing: Any = work(2)
+        await failing.__anext__()
+        with pytest.raises(ZeroDivisionError):
+            await failing.athrow(ZeroDivisionError)
+        plain()
+        assert calls("plain") == 6
+
+    install(f"{HERE}:nothing")
+    asyncio.run(main())
+    assert ended == [3, 4, 2]
+
+
+def test_reset() -> None:
+    speed_bump.reset()  # nothing is installed: nothing to do
+    install(f"{HERE}:*", delay_ns=1_000)
+    for _ in range(3):
+        plain()
+    other()
+    speed_bump.progress(n=5)
+    speed_bump.reset()
+    assert (speed_bump.stats().functions, speed_bump.stats().progress) == ((), {})
+    plain()
+    speed_bump.progress()
+    (only,) = [f for f in speed_bump.stats().functions if f.calls]
+    assert (only.name, only.calls, only.delayed) == (f"{HERE}:plain", 1, 1)
+    assert only.requested_ns == 1_000
+    assert speed_bump.stats().progress == {"default": 1}
+    assert speed_bump.is_installed()
+    install(f"{HERE}:plain")
+    plain()
+    assert calls("plain") == 1
+
+
+def test_reset_and_forked_children() -> None:
+    install(f"{HERE}:plain", delay_ns=0)
+    plain()
+    speed_bump.reset()
+    pid = os.fork()
+    if pid == 0:
+        for _ in range(5):
+            plain()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    by_pid = {f.pid: f.calls for f in speed_bump.stats(children=True).functions}
+    assert by_pid == {pid: 5}
+    speed_bump.reset()
+    assert speed_bump.stats(children=True).functions == ()
+
+
 def test_slow_refuses() -> None:
     for pattern, delay in (("nothing", 5), ("a:b", "soon"), ("a:b", -1), ("", 5)):
         with pytest.raises(speed_bump.ConfigError):
             speed_bump.slow(pattern, delay)
+
+
+def test_names_that_are_no_utf_8(tmp_path: Any) -> None:
+    path = os.fsencode(tmp_path) + b"/caf\xe9.py"
+    with open(path, "wb") as file:
+        file.write(b"def plain(): pass\nclass A:\n  def plain(self): pass\n")
+    code = compile("def plain(): pass\n", os.fsdecode(path), "exec")
+    space: dict[str, Any] = {"__name__": os.fsdecode(b"caf\xe9")}
+    exec(code, space)
+    for pattern in ("*/caf?.py:plain", f"{tmp_path}/caf*.py:plain", "caf?:plain"):
+        install(pattern, delay_ns=0)
+        space["plain"]()
+        assert calls("plain") == 1, pattern
+        (only,) = speed_bump.stats().functions
+        assert only.name == os.fsdecode(b"caf\xe9:plain")
+
+
+def test_a_name_that_is_too_long_is_said_to_be_lost() -> None:
+    space: dict[str, Any] = {"__name__": "made"}
+    for length, lost in ((1_000, 0), (40_000, 1)):
+        name = "f" * length
+        exec(f"def {name}(): pass", space)
+        install("made:f*", delay_ns=1_000)
+        space[name]()
+        space[name]()
+        stats = speed_bump.stats()
+        assert (stats.lost, stats.calls) == (lost, 0 if lost else 2)
 
 
 def test_more_functions_than_the_table_has_room_for() -> None:

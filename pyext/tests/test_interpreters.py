@@ -130,3 +130,72 @@ print("alive")
 """
     done = python(program)
     assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr
+
+
+@kinds
+def test_one_that_ends_installed_gives_its_table_back(
+    python: Run, isolated: bool
+) -> None:
+    program = f"""{PRELUDE}
+import gc
+def size():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * 4096
+def once():
+    i = make({isolated})
+    run(i, "import speed_bump; from speed_bump import Config\\n"
+           "speed_bump.install(Config(['*:work'], delay_ns=0))\\n" + IN.format(n=3))
+    interpreters.destroy(i)
+    gc.collect()
+for _ in range(3): once()
+before = size()
+for _ in range(8): once()
+print((size() - before) >> 20)
+"""
+    done = python(program)
+    assert done.returncode == 0, done.stderr
+    # A table is 11.8 MiB of address space; CPython itself leaves some behind.
+    assert int(done.stdout) < 8 * 8
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 shares no code")
+def test_what_another_extension_keeps_on_shared_code(python: Run) -> None:
+    """Its index is another's in another interpreter; the code may be the same object."""
+    program = f"""{PRELUDE}
+import ctypes, os
+api = ctypes.pythonapi
+prefix = "PyUnstable_" if sys.version_info >= (3, 12) else "_Py"
+request = getattr(api, prefix + "Eval_RequestCodeExtraIndex")
+put = getattr(api, prefix + "Code_SetExtra")
+get = getattr(api, prefix + "Code_GetExtra")
+request.restype = ctypes.c_ssize_t
+put.argtypes = ctypes.py_object, ctypes.c_ssize_t, ctypes.c_void_p
+get.argtypes = ctypes.py_object, ctypes.c_ssize_t, ctypes.POINTER(ctypes.c_void_p)
+index = request(None)
+codes = [f.__code__ for f in vars(os.path).values() if hasattr(f, "__code__")]
+for code in codes: assert put(code, index, 4242) == 0
+def kept():
+    value, values = ctypes.c_void_p(), set()
+    for code in codes:
+        assert get(code, index, ctypes.byref(value)) == 0
+        values.add(value.value)
+    return values
+assert kept() == {{4242}}
+i = make(False)
+run(i, '''
+import os, speed_bump
+from speed_bump import Config
+for pattern in ("*:*", "posixpath:join"):
+    speed_bump.install(Config([pattern], delay_ns=0))
+    for _ in range(50): os.path.join("a", "b"); os.path.basename("a"); os.path.isabs("a")
+    (only,) = [f for f in speed_bump.stats().functions if f.name == "posixpath:join"]
+    assert only.calls == 50, only
+speed_bump.uninstall()
+''')
+assert kept() == {{4242}}, kept()
+interpreters.destroy(i)
+assert kept() == {{4242}}, kept()
+print("kept")
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("kept\n", 0), done.stderr

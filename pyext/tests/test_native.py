@@ -239,7 +239,7 @@ def test_a_forked_child_has_its_parent_s_probes_and_none_of_its_own(
             os._exit(0 if error.errno == errno.ENOENT else 1)
         os._exit(2)
     assert os.waitpid(pid, 0)[1] == 0
-    (probes,) = native._sessions.values()
+    (probes,) = native._shared.sessions.values()
     assert [f.calls for f in probes.read()] == [2]
     native.remove_probe(path, "fixture_plain")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import speed_bump
-from conftest import calls
+from conftest import Run, calls
 from speed_bump import Config
 
 HERE = __name__
@@ -118,3 +118,49 @@ def test_patterns_change_while_threads_run() -> None:
     speed_bump.install(Config([f"{HERE}:plain"], delay_ns=0))
     in_threads(3, plain)
     assert calls("plain") == 3
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 itself needs as much stack")
+@pytest.mark.parametrize("kib", [64, 96, 128, 256, 512])
+def test_a_small_stack_ends_in_a_recursion_error(python: Run, kib: int) -> None:
+    """Where the hook makes a call need C stack, what is left of it is asked first."""
+    program = """
+import sys, threading, speed_bump
+def plain(n):
+    return plain(n - 1) if n else 0
+class Indexed:
+    def __getitem__(self, n): return self[n - 1] if n else 0
+def generate(n):
+    if n: yield from generate(n - 1)
+    yield n
+def dive(deed):
+    deepest = 0
+    for depth in (5, 20, 50, 100, 200, 400, 950):
+        try:
+            deed(depth)
+            deepest = depth
+        except RecursionError as error:
+            refused.add(str(error).split(" of this thread")[0])
+    reached.append(deepest)
+def work():
+    for deed in (plain, Indexed().__getitem__, lambda n: list(generate(n))): dive(deed)
+reached, refused = [], set()
+threading.stack_size(KIB * 1024)
+speed_bump.install(speed_bump.Config(["__main__:*"], delay_ns=0))
+for _ in range(3):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+def count():
+    found = speed_bump.stats().functions
+    return [f.calls for f in found if f.name == "__main__:plain"][0]
+before = count()
+thread = threading.Thread(target=plain, args=(5,))
+thread.start()
+thread.join()
+assert count() - before == 6
+print(len(reached), min(reached) >= 20)
+"""
+    done = python(program.replace("KIB", str(kib)))
+    assert (done.stdout, done.returncode) == ("9 True\n", 0), done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,774 @@
+// SPDX-License-Identifier: MIT
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+#include "overhead.h"
+#include "table.h"
+
+static const char key[] = "speed_bump._core";
+
+/* ------------------------------------------------------------------ one at a time */
+
+static void lock(struct core *core)
+{
+	unsigned long self = PyThread_get_thread_ident();
+
+	if (atomic_load(&core->owner) != self) {
+		if (!PyThread_acquire_lock(core->lock, NOWAIT_LOCK)) {
+			/* The thread that holds it may need the GIL before it lets go. */
+			Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(core->lock, WAIT_LOCK);
+			Py_END_ALLOW_THREADS
+		}
+		atomic_store(&core->owner, self);
+	}
+	core->depth++;
+}
+
+static void unlock(struct core *core)
+{
+	if (--core->depth)
+		return;
+	atomic_store(&core->owner, 0);
+	PyThread_release_lock(core->lock);
+}
+
+/* How change_end() leaves the garbage collector. */
+struct change {
+	int collects;
+};
+
+/*
+ * Begin to change what is in force. The end of an object that the collector finds may run
+ * Python code, in which it is refused. -1 with an exception.
+ */
+static int change_begin(struct core *core, struct change *change)
+{
+	lock(core);
+	if (!core->changing && core->hook) {
+		core->changing = true;
+		change->collects = PyGC_Disable();
+		return 0;
+	}
+	PyErr_SetString(PyExc_RuntimeError,
+			core->hook ? "another start or stop is going on"
+				   : "the interpreter ends");
+	unlock(core);
+	return -1;
+}
+
+static void change_end(struct core *core, const struct change *change)
+{
+	if (change->collects)
+		PyGC_Enable();
+	core->changing = false;
+	unlock(core);
+}
+
+/* -------------------------------------------------------------------------- force */
+
+static void hold_force(struct force *force)
+{
+	Py_XINCREF(force->config);
+	Py_XINCREF(force->entries);
+	Py_XINCREF(force->defaults);
+	Py_XINCREF(force->probes);
+	Py_XINCREF(force->slows);
+	Py_XINCREF(force->numbers);
+	Py_XINCREF(force->table);
+	Py_XINCREF(force->baseline);
+}
+
+/* May run Python code. */
+static void drop_force(struct force *force)
+{
+	struct force old = *force;
+
+	*force = (struct force){ 0 };
+	Py_XDECREF(old.config);
+	Py_XDECREF(old.entries);
+	Py_XDECREF(old.defaults);
+	Py_XDECREF(old.probes);
+	Py_XDECREF(old.slows);
+	Py_XDECREF(old.numbers);
+	Py_XDECREF(old.table);
+	Py_XDECREF(old.baseline);
+}
+
+/* An exception that is under way goes on after it. */
+static int close_hook(struct core *core)
+{
+	PyObject *type, *value, *traceback;
+	int failed;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	failed = hook_close(core->hook);
+	if (!type)
+		return failed;
+	if (failed)
+		PyErr_Clear();
+	PyErr_Restore(type, value, traceback);
+	return -1;
+}
+
+/*
+ * Let the engine and the hook do what @text and @policies say. With an exception nothing
+ * has changed; if @insist, all has but what failed in the hook.
+ */
+static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_t length,
+		 PyObject *policies, int64_t overhead, bool insist)
+{
+	struct engine_patterns patterns;
+	struct sb_site_table *sites;
+	int failed;
+
+	if (engine_read(&patterns, text, length, policies))
+		return -1;
+	if (table_hold(table)) {
+		engine_drop(&patterns);
+		return -1;
+	}
+	failed = engine_prepare(&core->engine) || hook_open(core->hook) ||
+		 hook_watch_all(core->hook, patterns.resumes) || hook_forget(core->hook);
+	if (failed && !insist) {
+		if (!core->started && !core->measuring)
+			close_hook(core);
+		table_release(table);
+		engine_drop(&patterns);
+		return -1;
+	}
+	sites = table_get(table);
+#ifdef Py_GIL_DISABLED
+	sb_site_table_set_concurrent(sites, true);
+#endif
+	sb_site_table_set_overhead_ns(sites, (uint64_t)overhead);
+	engine_set(&core->engine, table, &patterns);
+	core->started = true;
+#ifdef Py_GIL_DISABLED
+	/* Other threads looked functions up in the patterns before. */
+	failed |= hook_forget(core->hook);
+#endif
+	return failed ? -1 : 0;
+}
+
+static int end(struct core *core)
+{
+	core->started = false;
+	engine_clear(&core->engine);
+	return core->measuring ? 0 : close_hook(core);
+}
+
+/* The number of the target of that text; -1 with an exception. */
+static long number_of(PyObject *numbers, PyObject *text)
+{
+	PyObject *fresh = PyLong_FromSsize_t(PyDict_GET_SIZE(numbers)), *number;
+
+	number = fresh ? PyDict_SetDefault(numbers, text, fresh) : NULL;
+	Py_XDECREF(fresh);
+	return number ? PyLong_AsLong(number) : -1;
+}
+
+/* (text, line, delay_ns, every, start_ns, end_ns, resume): what is None the defaults say. */
+#define ENTRY_SIZE 7
+
+/* A policy of engine_read(), of an entry; NULL with an exception. */
+static PyObject *policy_of(PyObject *entry, const struct force *force)
+{
+	static const int from_defaults[] = { 2, 3, 4, 5 };
+	PyObject *values[4];
+	long number;
+
+	if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != ENTRY_SIZE ||
+	    !PyUnicode_CheckExact(PyTuple_GET_ITEM(entry, 0)) ||
+	    !PyBytes_CheckExact(PyTuple_GET_ITEM(entry, 1)))
+		return PyErr_Format(PyExc_TypeError, "not an entry");
+	for (int i = 0; i < 4; i++) {
+		values[i] = PyTuple_GET_ITEM(entry, from_defaults[i]);
+		if (values[i] == Py_None)
+			values[i] = PyTuple_GET_ITEM(force->defaults, i);
+	}
+	number = number_of(force->numbers, PyTuple_GET_ITEM(entry, 0));
+	if (number < 0)
+		return NULL;
+	return Py_BuildValue("(lOOOOO)", number, values[0], values[1], values[2], values[3],
+			     PyTuple_GET_ITEM(entry, 6));
+}
+
+/* The text and the policies of all that is to be in force. -1 with an exception. */
+static int describe(const struct force *force, PyObject **text, PyObject **policies)
+{
+	PyObject *all = PySequence_Concat(force->slows, force->entries), *lines = NULL;
+	PyObject *empty = PyBytes_FromStringAndSize("", 0);
+	Py_ssize_t count = all ? PyTuple_GET_SIZE(all) : 0;
+
+	*text = NULL;
+	*policies = NULL;
+	if (all && empty) {
+		lines = PyTuple_New(count);
+		*policies = PyTuple_New(count);
+	}
+	for (Py_ssize_t i = 0; lines && *policies && i < count; i++) {
+		PyObject *entry = PyTuple_GET_ITEM(all, i);
+		PyObject *policy = policy_of(entry, force);
+
+		if (!policy) {
+			Py_CLEAR(*policies);
+			break;
+		}
+		PyTuple_SET_ITEM(*policies, i, policy);
+		PyTuple_SET_ITEM(lines, i, Py_NewRef(PyTuple_GET_ITEM(entry, 1)));
+	}
+	if (lines && *policies)
+		*text = PyObject_CallMethod(empty, "join", "(O)", lines);
+	Py_XDECREF(empty);
+	Py_XDECREF(lines);
+	Py_XDECREF(all);
+	if (*text)
+		return 0;
+	Py_CLEAR(*policies);
+	return -1;
+}
+
+/*
+ * Put @next, which is taken over, into force: what was, is in *@next then. With an
+ * exception nothing has changed, or with @insist only the hook has not.
+ */
+static int put_into_force(struct core *core, struct force *next, bool insist)
+{
+	struct force before;
+	PyObject *text, *policies;
+	int failed = 0;
+
+	if (!next->config && !PyTuple_GET_SIZE(next->slows)) {
+		if (core->started)
+			failed = end(core);
+	} else {
+		if (describe(next, &text, &policies))
+			return -1;
+		failed = apply(core, next->table, PyBytes_AS_STRING(text),
+			       PyBytes_GET_SIZE(text), policies,
+			       core->overhead_ns < 0 ? 0 : core->overhead_ns, insist);
+		Py_DECREF(text);
+		Py_DECREF(policies);
+		if (failed && !insist)
+			return -1;
+	}
+	before = core->force;
+	core->force = *next;
+	*next = before;
+	return failed;
+}
+
+/* ------------------------------------------------------------------------ overhead */
+
+/*
+ * Once an interpreter. It runs Python code, in which a signal handler may change what is
+ * in force: nothing of that has been looked at yet. -1 with an exception.
+ */
+static int measure(struct core *core, bool concurrent)
+{
+	int64_t overhead = -1;
+
+	lock(core);
+	if (core->overhead_ns >= 0 || core->measuring || core->changing || !core->hook) {
+		unlock(core);
+		return 0;
+	}
+	core->measuring = true;
+	if (!engine_prepare(&core->engine) && !hook_open(core->hook))
+		overhead = overhead_measure(&core->engine, core->hook, concurrent);
+	if (overhead >= 0)
+		core->overhead_ns = overhead;
+	core->measuring = false;
+	if (!core->started && close_hook(core))
+		overhead = -1;
+	unlock(core);
+	return overhead < 0 ? -1 : 0;
+}
+
+static bool is_concurrent(PyObject *table)
+{
+#ifdef Py_GIL_DISABLED
+	(void)table;
+	return true;
+#else
+	bool concurrent;
+
+	if (table_hold(table)) {
+		PyErr_Clear();
+		return false;
+	}
+	concurrent = load(&table_get(table)->concurrent);
+	table_release(table);
+	return concurrent;
+#endif
+}
+
+/* ------------------------------------------------------------------ the interpreter's */
+
+static PyObject *before_fork(PyObject *capsule, PyObject *Py_UNUSED(none))
+{
+	struct core *core = PyCapsule_GetPointer(capsule, key);
+
+	if (!core)
+		return NULL;
+	lock(core);
+	Py_RETURN_NONE;
+}
+
+static PyObject *after_fork_in_parent(PyObject *capsule, PyObject *Py_UNUSED(none))
+{
+	struct core *core = PyCapsule_GetPointer(capsule, key);
+
+	if (!core)
+		return NULL;
+	if (atomic_load(&core->owner) == PyThread_get_thread_ident())
+		unlock(core);
+	Py_RETURN_NONE;
+}
+
+/*
+ * Some fork without before_fork(): then a thread that is not there any more may have been
+ * in the middle of a change, before it came to anything.
+ */
+static void forget_other_threads(struct core *core)
+{
+	PyThread_type_lock fresh = PyThread_allocate_lock();
+
+	/* The old one can't be freed: it is held. */
+	if (fresh)
+		core->lock = fresh;
+	atomic_store(&core->owner, 0);
+	core->depth = 0;
+	core->changing = core->measuring = false;
+	if (!core->started && core->hook && close_hook(core))
+		PyErr_Clear();
+}
+
+static PyObject *after_fork_in_child(PyObject *capsule, PyObject *Py_UNUSED(none))
+{
+	struct core *core = PyCapsule_GetPointer(capsule, key);
+	unsigned long owner;
+
+	if (!core)
+		return NULL;
+	engine_after_fork(&core->engine);
+	owner = atomic_load(&core->owner);
+	if (owner == PyThread_get_thread_ident())
+		unlock(core);
+	else if (owner)
+		forget_other_threads(core);
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef fork_methods[] = {
+	{ "before", before_fork, METH_NOARGS, NULL },
+	{ "after_in_parent", after_fork_in_parent, METH_NOARGS, NULL },
+	{ "after_in_child", after_fork_in_child, METH_NOARGS, NULL },
+};
+
+static int watch_forks(PyObject *capsule)
+{
+	PyObject *os = PyImport_ImportModule("posix"), *names = PyDict_New();
+	PyObject *empty = PyTuple_New(0), *done = NULL, *call = NULL;
+	int failed = !os || !names || !empty;
+
+	for (int i = 0; i < 3 && !failed; i++) {
+		PyObject *method = PyCFunction_New(&fork_methods[i], capsule);
+
+		failed = !method ||
+			 PyDict_SetItemString(names, fork_methods[i].ml_name, method);
+		Py_XDECREF(method);
+	}
+	if (!failed)
+		call = PyObject_GetAttrString(os, "register_at_fork");
+	if (call)
+		done = PyObject_Call(call, empty, names);
+	Py_XDECREF(call);
+	Py_XDECREF(empty);
+	Py_XDECREF(names);
+	Py_XDECREF(os);
+	Py_XDECREF(done);
+	return done ? 0 : -1;
+}
+
+void core_hold(struct core *core)
+{
+	atomic_fetch_add(&core->users, 1);
+}
+
+void core_drop(struct core *core)
+{
+	if (!core || atomic_fetch_sub(&core->users, 1) > 1)
+		return;
+	if (core->lock)
+		PyThread_free_lock(core->lock);
+	free(core);
+}
+
+/* The interpreter ends, and with it all that would call us. */
+static void interpreter_ends(PyObject *capsule)
+{
+	struct core *core = PyCapsule_GetPointer(capsule, key);
+	struct hook *hook;
+
+	if (!core)
+		return;
+	hook = core->hook;
+	core->hook = NULL;
+	core->started = false;
+	hook_free(hook);
+	engine_free(&core->engine);
+	drop_force(&core->force);
+	Py_CLEAR(core->kept);
+	core_drop(core);
+}
+
+static int fill(struct core *core, PyObject *capsule)
+{
+	core->force.slows = PyTuple_New(0);
+	core->force.entries = PyTuple_New(0);
+	core->force.numbers = PyDict_New();
+	core->kept = PyDict_New();
+	if (!core->force.slows || !core->force.entries || !core->force.numbers ||
+	    !core->kept)
+		return -1;
+	core->force.defaults = Py_BuildValue("(iiii)", 0, 1, 0, 0);
+	if (!core->force.defaults)
+		return -1;
+	core->hook = hook_new(&core->engine);
+	return core->hook ? watch_forks(capsule) : -1;
+}
+
+static PyObject *make(void)
+{
+	struct core *core = calloc(1, sizeof(*core));
+	PyObject *capsule;
+
+	if (!core)
+		return PyErr_NoMemory();
+	core->library = key;
+	core->users = 1;
+	core->overhead_ns = -1;
+	core->lock = PyThread_allocate_lock();
+	capsule = core->lock ? PyCapsule_New(core, key, interpreter_ends) : NULL;
+	if (!capsule) {
+		core_drop(core);
+		return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+	}
+	if (fill(core, capsule))
+		Py_CLEAR(capsule);
+	return capsule;
+}
+
+struct core *core_get(void)
+{
+	PyObject *dict = PyInterpreterState_GetDict(PyInterpreterState_Get());
+	PyObject *capsule = dict ? PyDict_GetItemString(dict, key) : NULL, *fresh = NULL;
+	struct core *core;
+
+	if (!dict) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	if (!capsule) {
+		fresh = make();
+		capsule = fresh;
+		if (!fresh || PyDict_SetItemString(dict, key, fresh)) {
+			Py_XDECREF(fresh);
+			return NULL;
+		}
+	}
+	core = PyCapsule_GetPointer(capsule, key);
+	Py_XDECREF(fresh);
+	if (core && core->library != key) {
+		PyErr_SetString(PyExc_ImportError,
+				"speed_bump was imported from another file before; both "
+				"can't be in one process");
+		return NULL;
+	}
+	return core;
+}
+
+/* ------------------------------------------------------------------------- for Python */
+
+static PyObject *or_none(PyObject *object)
+{
+	return Py_NewRef(object ? object : Py_None);
+}
+
+PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	PyObject *config, *table, *entries, *defaults, *probes, *before = NULL;
+	struct core *core = core_get();
+	struct change change;
+	struct force next;
+	int failed;
+
+	if (!core ||
+	    !PyArg_ParseTuple(args, "OOO!O!O:install", &config, &table, &PyTuple_Type,
+			      &entries, &PyTuple_Type, &defaults, &probes))
+		return NULL;
+	if (!table_is(table))
+		return PyErr_Format(PyExc_TypeError, "not a Table");
+	if (PyTuple_GET_SIZE(defaults) != 4)
+		return PyErr_Format(PyExc_ValueError, "defaults: four of them");
+	if (measure(core, is_concurrent(table)) || change_begin(core, &change))
+		return NULL;
+	next = (struct force){
+		.config = config,
+		.table = table,
+		.entries = entries,
+		.defaults = defaults,
+		.probes = probes == Py_None ? NULL : probes,
+		.slows = core->force.slows,
+	};
+	hold_force(&next);
+	next.numbers = PyDict_New();
+	failed = next.numbers ? put_into_force(core, &next, false) : -1;
+	change_end(core, &change);
+	if (!failed)
+		before = or_none(next.probes);
+	drop_force(&next);
+	return before;
+}
+
+PyObject *core_uninstall(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct core *core = core_get();
+	PyObject *before = NULL;
+	struct change change;
+	struct force next;
+	int failed;
+
+	if (!core || change_begin(core, &change))
+		return NULL;
+	next = core->force;
+	next.config = NULL;
+	next.probes = NULL;
+	hold_force(&next);
+	Py_XDECREF(next.entries);
+	Py_XDECREF(next.defaults);
+	next.entries = PyTuple_New(0);
+	next.defaults = Py_BuildValue("(iiii)", 0, 1, 0, 0);
+	failed = next.entries && next.defaults ? put_into_force(core, &next, true) : -1;
+	change_end(core, &change);
+	if (!failed)
+		before = or_none(next.probes);
+	drop_force(&next);
+	return before;
+}
+
+int core_enter_slow(PyObject *entry, PyObject *table_type)
+{
+	struct core *core = core_get();
+	PyObject *front, *fresh = NULL;
+	struct change change;
+	struct force next;
+	int failed;
+
+	if (!core)
+		return -1;
+	/* One table more than is needed, where another thread comes with its own meanwhile. */
+	if (!core->force.table) {
+		fresh = PyObject_CallNoArgs(table_type);
+		if (!fresh)
+			return -1;
+	}
+	if (measure(core, is_concurrent(fresh ? fresh : core->force.table)) ||
+	    change_begin(core, &change)) {
+		Py_XDECREF(fresh);
+		return -1;
+	}
+	next = core->force;
+	if (!next.table)
+		next.table = fresh;
+	hold_force(&next);
+	front = PyTuple_Pack(1, entry);
+	Py_DECREF(next.slows);
+	next.slows = front ? PySequence_Concat(front, core->force.slows) : NULL;
+	Py_XDECREF(front);
+	failed = next.slows ? put_into_force(core, &next, false) : -1;
+	change_end(core, &change);
+	drop_force(&next);
+	Py_XDECREF(fresh);
+	return failed;
+}
+
+/* @slows without the first that is @entry; NULL with an exception. */
+static PyObject *without(PyObject *slows, PyObject *entry)
+{
+	Py_ssize_t count = PyTuple_GET_SIZE(slows), at = 0;
+	PyObject *rest;
+
+	while (at < count && PyTuple_GET_ITEM(slows, at) != entry)
+		at++;
+	if (at == count)
+		return PyErr_Format(PyExc_RuntimeError, "this slow() is not entered");
+	rest = PyTuple_New(count - 1);
+	for (Py_ssize_t i = 0; rest && i < count - 1; i++)
+		PyTuple_SET_ITEM(rest, i,
+				 Py_NewRef(PyTuple_GET_ITEM(slows, i < at ? i : i + 1)));
+	return rest;
+}
+
+int core_exit_slow(PyObject *entry)
+{
+	struct core *core = core_get();
+	struct change change;
+	struct force next;
+	PyObject *rest;
+	int failed;
+
+	if (!core || change_begin(core, &change))
+		return -1;
+	next = core->force;
+	rest = without(next.slows, entry);
+	if (!rest) {
+		change_end(core, &change);
+		return -1;
+	}
+	hold_force(&next);
+	Py_DECREF(next.slows);
+	next.slows = rest;
+	failed = put_into_force(core, &next, true);
+	change_end(core, &change);
+	drop_force(&next);
+	return failed;
+}
+
+PyObject *core_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct core *core = core_get();
+	PyObject *numbers, *state = NULL;
+	struct force *force;
+
+	if (!core)
+		return NULL;
+	lock(core);
+	force = &core->force;
+	numbers = force->numbers ? PyDict_Copy(force->numbers) : PyDict_New();
+	if (numbers)
+		state = Py_BuildValue("(NNNNN)", or_none(force->config),
+				      or_none(force->table), numbers,
+				      or_none(force->probes), or_none(force->baseline));
+	unlock(core);
+	return state;
+}
+
+PyObject *core_set_baseline(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	PyObject *table, *baseline, *before = NULL;
+	struct core *core = core_get();
+
+	if (!core || !PyArg_ParseTuple(args, "OO:set_baseline", &table, &baseline))
+		return NULL;
+	lock(core);
+	if (core->force.table == table) {
+		before = core->force.baseline;
+		core->force.baseline = Py_NewRef(baseline);
+	}
+	unlock(core);
+	Py_XDECREF(before);
+	Py_RETURN_NONE;
+}
+
+PyObject *core_kept(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct core *core = core_get();
+
+	if (!core)
+		return NULL;
+	return core->kept ? Py_NewRef(core->kept) : PyDict_New();
+}
+
+static int start(struct core *core, PyObject *table, PyObject *args)
+{
+	PyObject *policies, *snapshot, *given;
+	int64_t overhead = core->overhead_ns;
+	Py_ssize_t length;
+	const char *text;
+	int failed;
+
+	if (core->started) {
+		PyErr_SetString(PyExc_RuntimeError, "started already");
+		return -1;
+	}
+	if (!PyArg_ParseTuple(args, "Oy#OO:start", &table, &text, &length, &policies,
+			      &given))
+		return -1;
+	if (given != Py_None) {
+		overhead = PyLong_AsLongLong(given);
+		if (overhead < 0 && !PyErr_Occurred())
+			PyErr_SetString(PyExc_ValueError, "an overhead is not negative");
+	}
+	if (overhead < 0)
+		return -1;
+	snapshot = PySequence_Tuple(policies);
+	if (!snapshot)
+		return -1;
+	failed = apply(core, table, text, length, snapshot, overhead, false);
+	Py_DECREF(snapshot);
+	return failed;
+}
+
+/* An overhead of None is measured, once an interpreter. */
+PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	Py_ssize_t count = PyTuple_GET_SIZE(args);
+	PyObject *table = count ? PyTuple_GET_ITEM(args, 0) : Py_None;
+	struct core *core = core_get();
+	struct change change;
+	int failed;
+
+	if (!core)
+		return NULL;
+	if (!table_is(table))
+		return PyErr_Format(PyExc_TypeError, "not a Table");
+	if (count == 4 && PyTuple_GET_ITEM(args, 3) == Py_None &&
+	    measure(core, is_concurrent(table)))
+		return NULL;
+	/* Held, so that nothing that runs on the way can close it. */
+	if (table_hold(table))
+		return NULL;
+	failed = change_begin(core, &change);
+	if (!failed) {
+		failed = start(core, table, args);
+		change_end(core, &change);
+	}
+	table_release(table);
+	if (failed)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+PyObject *core_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct core *core = core_get();
+	struct change change;
+	int failed;
+
+	if (!core || change_begin(core, &change))
+		return NULL;
+	failed = core->started ? end(core) : 0;
+	change_end(core, &change);
+	if (failed)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+PyObject *core_clear_cache(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct core *core = core_get();
+	struct change change;
+	int failed;
+
+	if (!core || change_begin(core, &change))
+		return NULL;
+	engine_forget(&core->engine);
+	failed = core->started ? hook_forget(core->hook) : 0;
+	change_end(core, &change);
+	if (failed)
+		return NULL;
+	Py_RETURN_NONE;
+}

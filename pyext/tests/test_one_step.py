@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: MIT
+"""What is in force changes in one step, as signals, threads and forks see it.
+
+And it is the interpreter's: another copy of the package finds it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from conftest import Run
+
+# Signals that come at random points raise an exception, as Ctrl-C does; after each the
+# state must be one of the two.
+STORM = """
+import random, signal, sys, time
+import speed_bump
+from speed_bump import Config, _core
+
+class Interrupt(BaseException): pass
+# A real signal: one that comes while another is handled is the next one's.
+def handler(number, frame):
+    if armed:
+        raise Interrupt
+armed = False
+signal.signal(signal.SIGALRM, handler)
+def plain(): pass
+def other(): pass
+config = Config(["__main__:plain"], delay_ns=0)
+rng = random.Random(1)
+def attempt(deed, most_s):
+    global armed
+    try:
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, most_s))
+            deed()
+        finally:
+            armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupt:
+        return True
+    return False
+def is_slowed(function):
+    '''Whether its calls are counted.'''
+    def count():
+        name = "__main__:" + function.__name__
+        return sum(f.calls for f in speed_bump.stats().functions if f.name == name)
+    before = count()
+    for _ in range(3): function()
+    counted = count() - before
+    assert counted in (0, 3), counted
+    return counted == 3
+def tools():
+    if sys.version_info < (3, 12): return None
+    return [i for i in range(6) if sys.monitoring.get_tool(i)]
+def check(wanted=None):
+    installed = speed_bump.is_installed()
+    assert is_slowed(plain) == installed, (installed, wanted)
+    assert not is_slowed(other)
+    assert (speed_bump.get_config() is not None) == installed
+    if sys.version_info >= (3, 12):
+        assert len(tools()) == (1 if installed else 0), tools()
+def within():
+    with speed_bump.slow("__main__:other", 0):
+        pass
+@speed_bump.slow("__main__:other", 0)
+def decorated(): pass
+def deeds():
+    return [
+        lambda: speed_bump.install(config), speed_bump.uninstall, within, decorated,
+        lambda: speed_bump.stats(), lambda: speed_bump.reset(),
+    ]
+speed_bump.install(config)
+speed_bump.uninstall()
+# As long as each takes, and a little more.
+lengths = []
+for deed in deeds():
+    begin = time.perf_counter()
+    for _ in range(20): deed()
+    lengths.append((time.perf_counter() - begin) / 20)
+interrupted = done = 0
+end = time.monotonic() + SECONDS
+while done < COUNT and time.monotonic() < end:
+    number = rng.randrange(len(lengths))
+    interrupted += attempt(deeds()[number], lengths[number] * 2 + 2e-6)
+    done += 1
+    check()
+speed_bump.uninstall()
+check()
+assert not speed_bump.is_installed()
+assert tools() in (None, [])
+print(interrupted, done)
+"""
+
+
+def test_interrupts_at_random_points(python: Run) -> None:
+    done = python(STORM.replace("SECONDS", "20").replace("COUNT", "10_000"))
+    assert done.returncode == 0, done.stderr
+    interrupted, tried = map(int, done.stdout.split())
+    assert interrupted > tried / 20, "hardly any signal came in time"
+
+
+def test_interrupts_of_the_first_install(python: Run) -> None:
+    """It measures what the hook costs, by running Python code."""
+    program = (
+        STORM[: STORM.index("speed_bump.install(config)\n")]
+        + """
+interrupted = 0
+from speed_bump import _core
+for length in (1e-4, 1e-3, 3e-3, 5e-3, 1e-2):
+    interrupted += attempt(lambda: speed_bump.install(config), length)
+    check()
+    if not speed_bump.is_installed():
+        assert tools() in (None, [])
+speed_bump.uninstall()
+check()
+print(interrupted)
+"""
+    )
+    interrupted = 0
+    for _ in range(10):
+        done = python(program)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        interrupted += int(done.stdout)
+    assert interrupted > 0
+
+
+def test_a_handler_that_installs(python: Run) -> None:
+    """Ends of the measurement, too: what a handler does stays done, or is done over."""
+    program = """
+import signal, sys, time
+import speed_bump
+from speed_bump import Config
+def plain(): pass
+def other(): pass
+ran = []
+def handler(number, frame):
+    ran.append(1)
+    deed()
+signal.signal(signal.SIGALRM, handler)
+def counts():
+    found = {f.name: f.calls for f in speed_bump.stats().functions}
+    return found.get("__main__:plain", 0), found.get("__main__:other", 0)
+deed = DEED
+signal.setitimer(signal.ITIMER_REAL, LENGTH)
+speed_bump.install(Config(["__main__:plain"], delay_ns=0))
+at_once = len(ran)
+while not ran: time.sleep(0.001)
+if at_once:
+    # The handler came first: the outermost is the last.
+    before = counts()
+    plain(); other()
+    after = counts()
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 0), (before, after)
+print(at_once)
+speed_bump.uninstall()
+"""
+    deeds = (
+        "speed_bump.uninstall",
+        'lambda: speed_bump.install(Config(["__main__:other"], delay_ns=0))',
+        'lambda: speed_bump.slow("__main__:plain", 0).__enter__().__exit__()',
+    )
+    inside = 0
+    for deed in deeds:
+        for length in ("0.0005", "0.002", "0.004"):
+            done = python(program.replace("DEED", deed).replace("LENGTH", length))
+            assert done.returncode == 0, done.stderr
+            inside += int(done.stdout)
+    assert inside > 0
+
+
+def test_a_fork_while_another_thread_installs(python: Run) -> None:
+    """A child finds all of it in force, or nothing, and is not in the way of itself."""
+    program = """
+import os, sys, threading, time
+import speed_bump
+from speed_bump import Config
+def plain(): pass
+stop = False
+def work():
+    config = Config(["__main__:plain"], delay_ns=0)
+    while not stop:
+        speed_bump.install(config)
+        speed_bump.uninstall()
+        with speed_bump.slow("__main__:plain", 0): pass
+def child():
+    calls = lambda: sum(f.calls for f in speed_bump.stats().functions)
+    installed = speed_bump.is_installed()
+    before = calls()
+    for _ in range(3): plain()
+    counted = calls() - before
+    if counted != (3 if installed else 0) and not (counted == 3 and not installed):
+        return 1
+    # Without an install() nothing but a slow() of the other thread can be in force.
+    speed_bump.install(Config(["__main__:plain"], delay_ns=0))
+    before = calls()
+    for _ in range(3): plain()
+    if calls() - before != 3: return 2
+    speed_bump.uninstall()
+    return 0
+speed_bump.install(Config(["__main__:plain"], delay_ns=0))
+speed_bump.uninstall()
+sys.setswitchinterval(1e-5)
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+failures = []
+for _ in range(30):
+    pid = os.fork()
+    if pid == 0:
+        import signal
+        signal.alarm(60)
+        os._exit(child())
+    status = os.waitpid(pid, 0)[1]
+    if status: failures.append(status)
+stop = True
+for thread in threads: thread.join()
+print(failures)
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+def test_a_second_import(python: Run) -> None:
+    """As test runners and reloaders do it: sys.modules is purged, then imported anew."""
+    program = """
+import sys
+def plain(): pass
+def calls():
+    import speed_bump
+    return sum(f.calls for f in speed_bump.stats().functions)
+def purge():
+    for name in [n for n in sys.modules if n.split(".")[0] == "speed_bump"]:
+        del sys.modules[name]
+import speed_bump
+speed_bump.install(speed_bump.Config(["__main__:plain"], delay_ns=0))
+plain()
+for i in range(8):
+    old = speed_bump
+    purge()
+    import speed_bump
+    assert speed_bump is not old
+    # What the first copy put into force is what the second finds.
+    assert speed_bump.is_installed()
+    assert isinstance(speed_bump.get_config(), speed_bump.Config)
+    assert str(speed_bump.get_config().targets[0]) == "__main__:plain"
+    before = calls()
+    plain()
+    assert calls() - before == 1
+    if i % 2:
+        speed_bump.uninstall()
+        assert not old.is_installed()
+    speed_bump.install(speed_bump.Config(["__main__:plain"], delay_ns=0))
+    plain()
+    assert calls() == 1
+    with speed_bump.slow("__main__:plain", 0):
+        purge()
+        import speed_bump as third
+        plain()
+    assert calls() == 2
+if sys.version_info >= (3, 12):
+    tools = [i for i in range(6) if sys.monitoring.get_tool(i)]
+    assert len(tools) == 1, tools
+third.uninstall()
+if sys.version_info >= (3, 12):
+    assert not any(sys.monitoring.get_tool(i) for i in range(6))
+before = calls()
+plain()
+assert calls() == before
+print("right")
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+
+
+def test_a_second_import_and_a_fork(python: Run) -> None:
+    program = """
+import os, sys
+def plain(): pass
+for _ in range(5):
+    for name in [n for n in sys.modules if n.split(".")[0] == "speed_bump"]:
+        del sys.modules[name]
+    import speed_bump
+    speed_bump.install(speed_bump.Config(["__main__:plain"], delay_ns=0))
+pid = os.fork()
+plain()
+calls = sum(f.calls for f in speed_bump.stats().functions)
+if pid == 0: os._exit(calls)
+print(calls, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("1 1\n", 0), done.stderr
+
+
+def test_an_interrupt_while_the_hook_is_measured_is_no_other_error(python: Run) -> None:
+    program = """
+import signal
+from speed_bump import _core
+class Interrupt(Exception): pass
+armed = False
+def handler(number, frame):
+    if armed: raise Interrupt
+signal.signal(signal.SIGALRM, handler)
+table = _core.Table()
+seen = []
+for n in range(1, 400):
+    try:
+        armed = True
+        signal.setitimer(signal.ITIMER_REAL, n * 1e-5)
+        _core.start(table, b"nothing:*", [(0, 300, 1, 0, 0, False)], None)
+        armed = False
+    except BaseException as error:
+        armed = False
+        seen.append(type(error).__name__)
+        assert error.__context__ is None and error.__cause__ is None
+    _core.stop()
+    if _core.overhead_ns() > 0: break
+print(len(seen) > 10, sorted(set(seen)))
+"""
+    done = python(program)
+    # 3.10 imports a module at the first start, and a callback of that may be interrupted.
+    assert "SystemError" not in done.stderr
+    assert (done.stdout, done.returncode) == ("True ['Interrupt']\n", 0), done.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+def test_an_audit_hook_that_raises(python: Run) -> None:
+    """It may end any registration of a callback, as a signal handler within it."""
+    program = """
+import sys, speed_bump
+from speed_bump import Config
+def plain(): pass
+countdown = 0
+def audit(name, arguments):
+    global countdown
+    if name == "sys.monitoring.register_callback" and countdown:
+        countdown -= 1
+        if not countdown: raise KeyError("stop")
+sys.addaudithook(audit)
+config = Config(["__main__:plain"], delay_ns=0)
+def calls():
+    return sum(f.calls for f in speed_bump.stats().functions)
+for n in range(1, 20):
+    countdown = n
+    failed = 0
+    for deed in (lambda: speed_bump.install(config), speed_bump.uninstall) * 3:
+        try:
+            deed()
+        except KeyError:
+            failed += 1
+        before = calls()
+        plain()
+        assert calls() - before == speed_bump.is_installed()
+        tools = [i for i in range(6) if sys.monitoring.get_tool(i)]
+        assert len(tools) == speed_bump.is_installed(), (n, tools)
+    countdown = 0
+    speed_bump.uninstall()
+print("right")
+"""
+    done = python(program)
+    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
