@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "errors.h"
 #include "hot.h"
+#include "resolve.h"
 #include "table.h"
 
 struct rule {
@@ -336,6 +337,8 @@ static struct verdict look(struct engine *engine, PyObject *code, PyObject *glob
 	if (note(engine, code, verdict))
 		verdict.site = NULL;
 	core_unlock(&engine->lock);
+	if (engine->callables && module)
+		callables_seen(engine->callables, module);
 	Py_XDECREF(qualname_object);
 	Py_XDECREF(module_object);
 	/* A name may be of a class whose end runs Python code. */
@@ -359,6 +362,18 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 	}
 	PyErr_Restore(type, value, traceback);
 	return verdict;
+}
+
+struct sb_site *engine_site(struct engine *engine, uint32_t generation, size_t index,
+			    const char *module, const char *qualname)
+{
+	struct sb_site *site = NULL;
+
+	core_lock(&engine->lock);
+	if (engine->specs && engine->generation == generation)
+		site = site_of(engine->table, module, qualname, &engine->rules[index]);
+	core_unlock(&engine->lock);
+	return site;
 }
 
 void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)

@@ -9,6 +9,7 @@
 #include "orphans.h"
 #include "overhead.h"
 #include "plan.h"
+#include "resolve.h"
 #include "sampler.h"
 #include "session.h"
 #include "table.h"
@@ -19,6 +20,7 @@
 struct core {
 	struct engine engine;
 	struct hook *hook;
+	struct callables *callables;
 	PyTypeObject *table_type, *session_type;
 	_Atomic bool busy; /* in start, retarget or stop */
 	bool started;
@@ -73,6 +75,7 @@ static int end(struct core *core)
 	int failed;
 
 	core->started = false;
+	callables_clear(core->callables);
 	failed = hook_close(core->hook);
 	engine_clear(&core->engine);
 	return failed;
@@ -111,7 +114,7 @@ static int set_targets(struct core *core, PyObject *table, const char *text,
 		return -1;
 	failed = engine_set(&core->engine, table, text, length, snapshot);
 	Py_DECREF(snapshot);
-	if (failed || hook_forget(core->hook))
+	if (failed || callables_apply(core->callables) || hook_forget(core->hook))
 		return -1;
 	return hook_watch_all(core->hook, core->engine.resumes);
 }
@@ -233,7 +236,10 @@ static PyObject *clear_cache(PyObject *module, PyObject *Py_UNUSED(none))
 	if (enter(core))
 		return NULL;
 	engine_forget(&core->engine);
-	failed = core->started ? hook_forget(core->hook) : 0;
+	failed = core->started && (callables_apply(core->callables) ||
+				   hook_forget(core->hook)) ?
+			 -1 :
+			 0;
 	leave(core);
 	if (failed)
 		return NULL;
@@ -247,7 +253,14 @@ static PyObject *after_fork(PyObject *module, PyObject *Py_UNUSED(none))
 
 	leave(core);
 	engine_after_fork(&core->engine);
+	callables_after_fork(core->callables);
 	Py_RETURN_NONE;
+}
+
+/* refused(): [(pattern, reason)] of C functions that were found and can't be slowed. */
+static PyObject *refused(PyObject *module, PyObject *Py_UNUSED(none))
+{
+	return callables_refused(core_of(module)->callables);
 }
 
 static PyObject *overhead_ns(PyObject *module, PyObject *Py_UNUSED(none))
@@ -333,6 +346,7 @@ static PyMethodDef core_methods[] = {
 	{ "stop", stop, METH_NOARGS, NULL },
 	{ "clear_cache", clear_cache, METH_NOARGS, NULL },
 	{ "after_fork", after_fork, METH_NOARGS, NULL },
+	{ "refused", refused, METH_NOARGS, NULL },
 	{ "overhead_ns", overhead_ns, METH_NOARGS, NULL },
 	{ "qualname", qualname, METH_O, NULL },
 	{ "progress", (PyCFunction)(void (*)(void))progress, METH_VARARGS | METH_KEYWORDS,
@@ -379,8 +393,10 @@ static int execute(PyObject *module)
 
 	core->overhead_ns = -1;
 	core->hook = hook_new(&core->engine);
-	if (!core->hook)
+	core->callables = core->hook ? callables_new(&core->engine) : NULL;
+	if (!core->callables)
 		return -1;
+	core->engine.callables = core->callables;
 	core->table_type = add_type(module, &table_spec);
 	core->session_type =
 		core->table_type ? add_type(module, &session_spec) : NULL;
@@ -412,12 +428,19 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
 	Py_VISIT(core->engine.table);
 	Py_VISIT(core->table_type);
 	Py_VISIT(core->session_type);
+	if (core->callables) {
+		int stopped = callables_traverse(core->callables, visit, arg);
+
+		if (stopped)
+			return stopped;
+	}
 	return core->hook ? hook_traverse(core->hook, visit, arg) : 0;
 }
 
 /* Break the cycles of the module and its types; the rest is for release(). */
 static int clear(PyObject *module)
 {
+	callables_clear(core_of(module)->callables);
 	Py_CLEAR(core_of(module)->table_type);
 	Py_CLEAR(core_of(module)->session_type);
 	return 0;
@@ -429,6 +452,9 @@ static void release(void *module)
 	struct core *core = core_of(module);
 
 	clear(module);
+	core->engine.callables = NULL;
+	callables_free(core->callables);
+	core->callables = NULL;
 	hook_free(core->hook);
 	core->hook = NULL;
 	engine_free(&core->engine);
