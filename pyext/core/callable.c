@@ -38,6 +38,15 @@ static void put(void **where, void *with)
 
 /* ------------------------------------------------------------------- spots */
 
+PyObject *type_dict(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+	return PyType_GetDict(type);
+#else
+	return Py_XNewRef(type->tp_dict);
+#endif
+}
+
 PyObject *type_lookup(PyTypeObject *type, const char *name)
 {
 	PyObject *mro = Py_XNewRef(type->tp_mro), *found = NULL;
@@ -48,11 +57,7 @@ PyObject *type_lookup(PyTypeObject *type, const char *name)
 
 		if (!PyType_Check(base))
 			continue;
-#if PY_VERSION_HEX >= 0x030C0000
-		dict = PyType_GetDict(base);
-#else
-		dict = Py_XNewRef(base->tp_dict);
-#endif
+		dict = type_dict(base);
 		if (dict && PyDict_GetItemStringRef(dict, name, &found) < 0)
 			PyErr_Clear();
 		Py_XDECREF(dict);
@@ -280,17 +285,48 @@ static enum found find_object(PyObject *object, struct spot *spot, char *reason)
 	return spot_at(spot, SPOT_CALL, (void **)(uintptr_t)&type->tp_call);
 }
 
-/* A method to give in the place of the type, which is called to make objects. */
+/* The name of some method of @type: new; NULL: it has none. */
+static PyObject *some_method(PyTypeObject *type)
+{
+	PyObject *init = type_lookup(type, "__init__"), *dict, *copy, *key, *value;
+	PyObject *found = NULL;
+	Py_ssize_t i = 0;
+
+	if (init && !type->tp_vectorcall &&
+	    (PyFunction_Check(init) || (Py_IS_TYPE(init, &PyWrapperDescr_Type) &&
+				      PyDescr_TYPE(init) != &PyBaseObject_Type)))
+		found = PyUnicode_FromString("__init__");
+	dict = type_dict(type);
+	copy = dict ? PyDict_Copy(dict) : NULL;
+	while (!found && copy && PyDict_Next(copy, &i, &key, &value))
+		if (Py_IS_TYPE(value, &PyMethodDescr_Type))
+			found = Py_NewRef(key);
+	PyErr_Clear();
+	Py_XDECREF(copy);
+	Py_XDECREF(dict);
+	Py_XDECREF(init);
+	return found;
+}
+
 static enum found refuse_type(PyTypeObject *type, char *reason)
 {
 	const char *dot = strrchr(type->tp_name, '.');
 	const char *name = dot ? dot + 1 : type->tp_name;
+	PyObject *method = some_method(type);
+	const char *text = method ? PyUnicode_AsUTF8(method) : NULL;
 
-	return refuse(reason, "it is a class: name a method, such as %.60s.__init__ or "
-			      "%.60s.*", name, name);
+	if (text)
+		refuse(reason, "it is a class: name a method of it, such as %.60s.%.60s",
+		       name, text);
+	else
+		refuse(reason, "it is a class: name a method of it");
+	PyErr_Clear();
+	Py_XDECREF(method);
+	return FOUND_REFUSED;
 }
 
-enum found spot_find(PyObject *object, PyObject *self, struct spot *spot, char *reason)
+enum found spot_find(PyObject *object, PyObject *self, struct spot *spot,
+		     char reason[REASON_SIZE])
 {
 	PyTypeObject *type = Py_TYPE(object);
 
@@ -312,7 +348,7 @@ enum found spot_find(PyObject *object, PyObject *self, struct spot *spot, char *
 		return refuse(reason, "it is a member, which is read without a call");
 	if (type == &PyWrapperDescr_Type)
 		return find_slot(object, spot, reason);
-	if (type == &_PyMethodWrapper_Type)
+	if (!strcmp(type->tp_name, "method-wrapper"))
 		return refuse(reason, "it is an operator of an object: name that of its type");
 	return find_object(object, spot, reason);
 }
@@ -387,11 +423,7 @@ static void replace_wrappers(PyTypeObject *type, void *from, void *to)
 	PyObject *dict, *copy, *key, *value;
 	Py_ssize_t i = 0;
 
-#if PY_VERSION_HEX >= 0x030C0000
-	dict = PyType_GetDict(type);
-#else
-	dict = Py_XNewRef(type->tp_dict);
-#endif
+	dict = type_dict(type);
 	copy = dict ? PyDict_Copy(dict) : NULL;
 	while (copy && PyDict_Next(copy, &i, &key, &value)) {
 		PyWrapperDescrObject *wrapper = (PyWrapperDescrObject *)value;
@@ -529,7 +561,7 @@ static bool place_has(const struct place *place, const struct spot *spot)
 }
 
 enum added places_add(struct places *places, const struct spot *spot, struct place **place,
-		      char *reason)
+		      char reason[REASON_SIZE])
 {
 	void *before = get(spot->where);
 	struct thunk *thunk;

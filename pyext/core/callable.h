@@ -45,6 +45,8 @@ enum found {
  */
 enum found spot_find(PyObject *object, PyObject *self, struct spot *spot,
 		     char reason[REASON_SIZE]);
+/* The dictionary of @type itself: new; NULL with an exception. */
+PyObject *type_dict(PyTypeObject *type);
 /* What a type, or one of those that it inherits from, has under a name: new; NULL: nothing. */
 PyObject *type_lookup(PyTypeObject *type, const char *name);
 

@@ -105,15 +105,6 @@ static PyObject *get_item(PyObject *dict, const char *name)
 	return found;
 }
 
-static PyObject *type_dict(PyTypeObject *type)
-{
-#if PY_VERSION_HEX >= 0x030C0000
-	return PyType_GetDict(type);
-#else
-	return Py_XNewRef(type->tp_dict);
-#endif
-}
-
 /* Whether to get an attribute that its type has not runs no Python code. */
 static bool is_plain(PyObject *object)
 {
