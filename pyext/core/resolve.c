@@ -182,10 +182,14 @@ static PyObject *walk(PyObject *module, const char *qualname, PyObject **self)
 
 /* ------------------------------------------------------------- where it is from */
 
+/* The first part of a dotted name; json and _json are one. */
 static bool same_package(const char *one, const char *other)
 {
-	size_t length = strcspn(one, ".");
+	size_t length;
 
+	one += strspn(one, "_");
+	other += strspn(other, "_");
+	length = strcspn(one, ".");
 	return length == strcspn(other, ".") && !strncmp(one, other, length);
 }
 

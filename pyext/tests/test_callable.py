@@ -217,3 +217,398 @@ def test_each_kind(pattern: str, setup: str, expression: str) -> None:
     assert function.requested_ns == function.calls * DELAY_NS
     assert function.measured_ns >= function.requested_ns
     assert took >= CALLS * DELAY_NS
+
+
+# ------------------------------------------------------------- many at once
+
+
+def test_globs_mean_what_belongs_to_the_module() -> None:
+    made = Made("import functools\nfrom zlib import crc32\nfrom random import random\n"
+                "@functools.lru_cache\ndef cached(x): return x", "crc32(b''), cached(1)")
+    assert made.loop()
+    install("made:*", "zlib:*compress", "!zlib:decompress", "_collections:deque.p*")
+    import collections
+    import zlib
+
+    zlib.decompress(zlib.compress(b""))
+    zlib.crc32(b"")
+    d = collections.deque([1, 2])
+    d.pop()
+    d.popleft()
+    d.append(1)
+    made.loop()(3)
+    assert {f.name: f.calls for f in speed_bump.stats().functions if f.calls} == {
+        "made:<module>": 1,
+        "made:cached": 3,
+        "zlib:compress": 1,
+        "_collections:deque.pop": 1,
+        "_collections:deque.popleft": 1,
+    }
+
+
+def test_a_star_for_every_module_leaves_c_functions_alone() -> None:
+    import zlib
+
+    install("*:*")
+    zlib.crc32(b"")
+    assert not [f for f in speed_bump.stats().functions if f.name.startswith("zlib")]
+    install("zli*:*")
+    zlib.crc32(b"")
+    assert counted("zlib:crc32") == 1
+
+
+def test_a_whole_module_again_and_again() -> None:
+    import datetime
+
+    for number in range(1, 20):
+        install("datetime:*", "builtins:dict.*", "builtins:str.*")
+        for _ in range(5):
+            datetime.datetime(2000, 1, 1) + datetime.timedelta(number)
+            repr(datetime.date(2000, 1, 1))
+        assert counted("datetime:datetime.__add__") == 5
+        speed_bump.uninstall()
+    assert counted("datetime:datetime.__add__") == 5
+
+
+def test_the_first_pattern_gives_the_options_and_aliases_are_one() -> None:
+    import _random
+    import random
+
+    assert _random
+    install("random:random delay=0", "_random:Random.random", "random:ran*", "zlib:crc32",
+            "zlib:*")
+    for _ in range(7):
+        random.random()
+    assert counted("random:random") == 7
+    assert counted("_random:Random.random") == 0
+    random.Random().random()
+    assert counted("_random:Random.random") == 1
+
+
+def test_slow_comes_before_and_goes() -> None:
+    import zlib
+
+    install("zlib:crc32 every=3", delay_ns=2_000)
+    for _ in range(9):
+        zlib.crc32(b"")
+    with speed_bump.slow("zlib:crc32", 5_000):
+        zlib.crc32(b"")
+    zlib.crc32(b"")
+    done = {f.target: (f.calls, f.delayed, f.requested_ns) for f in speed_bump.stats().functions}
+    assert done["zlib:crc32 every=3"] == (10, 3, 6_000)
+    assert done["zlib:crc32 delay=5us"] == (1, 1, 5_000)
+
+
+def test_every_change_of_patterns_is_exact() -> None:
+    import time as module
+
+    f = module.monotonic
+    for number in range(1, 30):
+        install(*(["time:monotonic"] if number % 2 else []), "time:perf_counter", "zlib:crc32")
+        for _ in range(number):
+            f()
+        assert counted("time:monotonic") == (number if number % 2 else 0)
+
+
+# ------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("builtins:int", "is a class"),
+        ("builtins:int.__new__", "__new__ makes objects"),
+        ("_random:Random", "such as Random."),
+        ("builtins:int.__add__", "by itself, without a call"),
+        ("datetime:date.__getattribute__", "gets and sets attributes by itself"),
+        ("sys:maxsize", "can't be called"),
+        ("builtins:slice.start", "is a member"),
+        pytest.param("builtins:list.append", "an instruction of its own",
+                     marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="3.11")),
+    ],
+)
+def test_what_cant_be_had_is_refused_with_a_reason(pattern: str, reason: str) -> None:
+    install(pattern, "zlib:crc32")
+    assert reason in reasons()[pattern]
+    speed_bump.uninstall()
+
+
+def test_the_pool_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made("import functools, operator\n"
+                "parts = [functools.partial(operator.add, i) for i in range(9000)]\n"
+                "globals().update((f'part{i}', p) for i, p in enumerate(parts))", "1")
+    # partial is of another module: it belongs by its name alone.
+    install(*(f"made:part{i}" for i in range(9000)))
+    refused = reasons()
+    assert 0 < len(refused) < 9000
+    assert "more can't be" in next(iter(refused.values()))
+    for part in made.module.parts:
+        assert part(1)
+    calls = sum(f.calls for f in speed_bump.stats().functions)
+    assert 0 < calls < 9000
+    speed_bump.uninstall()
+    for part in made.module.parts:
+        assert part(1)
+    # What is not in use any more is there for others.
+    install(*(f"made:part{i}" for i in range(10)))
+    assert not reasons()
+    made.module.part1(1)
+    assert counted("made:part1") == 1
+
+
+# ------------------------------------------------------------------ the traps
+
+
+def test_objects_of_one_c_function_are_told_apart() -> None:
+    made = Made("import functools\n@functools.lru_cache\ndef one(x): return x\n"
+                "@functools.lru_cache\ndef two(x): return x\n"
+                "@functools.lru_cache\ndef three(x): return x", "(one(1), two(2), three(3))")
+    loop = made.loop()
+    install("made:one", "made:two", "!made:three")
+    loop(10)
+    loop(5)
+    assert [counted(f"made:{x}") for x in ("one", "two", "three")] == [15, 15, 0]
+
+
+def test_a_cached_function_is_counted_once_a_call() -> None:
+    made = Made("import functools\n@functools.lru_cache\ndef cached(x): return x", "1")
+    install("made:cached")
+    for number in range(10):
+        assert made.module.cached(number) == number
+        assert made.module.cached(number) == number
+    assert counted("made:cached") == 20
+    speed_bump.clear_cache()
+    assert made.module.cached(100) == 100
+    assert counted("made:cached") == 21
+
+
+def test_bound_methods_of_before_and_after() -> None:
+    import random
+
+    generator = random.Random()
+    before = generator.random
+    install("_random:Random.random")
+    during = generator.random
+    before()
+    during()
+    assert counted("_random:Random.random") == 2
+    speed_bump.uninstall()
+    before()
+    during()
+    generator.random()
+    assert counted("_random:Random.random") == 2
+
+
+def test_exceptions_pass_through() -> None:
+    import zlib
+
+    install("zlib:decompress", "builtins:len", "datetime:timedelta.__add__", delay_ns=1_000)
+    for _ in range(50):
+        with pytest.raises(zlib.error):
+            zlib.decompress(b"nonsense")
+        with pytest.raises(TypeError):
+            len(1)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            zlib.decompress()  # type: ignore[call-arg]
+    assert counted("zlib:decompress") == 100
+
+
+def test_subclasses_inherit_and_give_back() -> None:
+    import datetime
+
+    class Old(datetime.timedelta):
+        pass
+
+    install("datetime:timedelta.__neg__")
+
+    class New(datetime.timedelta):
+        pass
+
+    class Own(datetime.timedelta):
+        def __neg__(self) -> Any:
+            return super().__neg__()
+
+    for _ in range(5):
+        assert -Old(1) == -New(1) == -Own(1)
+    assert counted("datetime:timedelta.__neg__") == 15
+    New.__abs__ = lambda self: self  # type: ignore[method-assign]
+    -New(1)
+    assert counted("datetime:timedelta.__neg__") == 16
+    speed_bump.uninstall()
+    assert -Old(1) == -New(1) == -Own(1) == -datetime.timedelta(1)
+    assert counted("datetime:timedelta.__neg__") == 16
+
+
+def test_threads_while_patterns_come_and_go() -> None:
+    import zlib
+
+    made = Made("import functools\n@functools.lru_cache\ndef cached(x): return x", "1")
+    end = time.monotonic() + 2
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        import datetime
+
+        day = datetime.timedelta(1)
+        try:
+            while time.monotonic() < end:
+                assert zlib.crc32(b"abc") == 891568578
+                assert len(b"abc") == 3
+                assert "-".join(("a", "b")) == "a-b"
+                assert (day + day).days == 2
+                assert made.module.cached(7) == 7
+        except BaseException as error:  # noqa: BLE001  (told to the main thread)
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    rounds = 0
+    while time.monotonic() < end:
+        install("zlib:crc32", "builtins:len", "builtins:str.join", "made:cached",
+                "datetime:timedelta.*", delay_ns=500 if rounds % 2 else 0)
+        time.sleep(0.001)
+        speed_bump.uninstall()
+        rounds += 1
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert rounds > 3
+
+
+def test_calls_of_many_threads_are_counted_exactly() -> None:
+    import zlib
+
+    install("zlib:crc32")
+
+    def work() -> None:
+        for _ in range(20_000):
+            zlib.crc32(b"")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counted("zlib:crc32") == 80_000
+
+
+def test_nothing_is_left_behind() -> None:
+    made = Made("import functools, zlib, random, datetime\n"
+                "@functools.lru_cache\ndef cached(x): return x", "1")
+    patterns = ["zlib:crc32", "builtins:len", "_random:Random.random", "made:cached",
+                "datetime:timedelta.__add__", "datetime:date.year", "_frozen_importlib:x"]
+    importer = sys.modules["_frozen_importlib"].__dict__
+    targets = [made.module.cached, made.module.zlib.crc32, len, type(made), importer,
+               importer["_find_and_load"], made.module.random.Random.__mro__[1]]
+
+    def cycle() -> None:
+        install(*patterns)
+        speed_bump.uninstall()
+
+    cycle()
+    gc.collect()
+    references = [sys.getrefcount(target) for target in targets]
+    for _ in range(200):
+        cycle()
+    gc.collect()
+    assert [sys.getrefcount(target) for target in targets] == references
+    assert len is targets[2]
+    assert type(importer["_find_and_load"]).__name__ == "function"
+
+
+def test_an_import_is_seen_when_it_comes(python: Run, tmp_path: Any) -> None:
+    (tmp_path / "later.py").write_text(
+        "import functools\n@functools.lru_cache\ndef cached(x): return x\n"
+        "from _heapq import heapify\ncached(0)\n"
+        "@functools.lru_cache\ndef second(): pass\n"
+    )
+    done = python("""
+import sys
+import speed_bump
+assert not {"later", "colorsys"} & set(sys.modules)
+speed_bump.install(speed_bump.Config(["later:cached", "later:heapify", "l?ter:second",
+                                      "__main__:mine", "__main__:s*"], delay_ns=0))
+import later
+for _ in range(5): later.cached(1); later.heapify([]); later.second()
+import functools
+@functools.lru_cache
+def mine(x): return x
+@functools.lru_cache
+def second(x): return x
+for i in range(6): mine(i); second(0)
+print({f.name: f.calls for f in speed_bump.stats().functions if f.calls})
+""")
+    assert done.returncode == 0, done.stderr
+    # One of later:cached is in the module's own body.
+    assert eval(done.stdout) == {
+        "__main__:mine": 6,
+        "__main__:second": 6,
+        "later:cached": 6,
+        "later:second": 5,
+        "later:heapify": 5,
+    }
+
+
+def test_by_the_environment(python: Run, targets: Callable[[str], str]) -> None:
+    done = python(
+        "import zlib\nfor _ in range(9): zlib.crc32(b'')\n"
+        "import speed_bump\n"
+        "print([(f.name, f.calls) for f in speed_bump.stats().functions])",
+        SPEED_BUMP_TARGETS=targets("zlib:crc32 delay=1us\n"),
+    )
+    assert done.stdout == "[('zlib:crc32', 9)]\n", done.stderr
+
+
+def test_by_the_command(tmp_path: Any) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import zlib\nfor _ in range(9): zlib.crc32(b'')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "speed_bump", "run", "-t", "zlib:crc32", "-d", "10us", "--",
+         sys.executable, str(program)],
+        capture_output=True, text=True, check=False, timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "zlib:crc32" in done.stderr
+    assert " 9 " in done.stderr
+
+
+def test_a_forked_child_counts_for_itself(python: Run) -> None:
+    done = python("""
+import os, zlib, speed_bump
+speed_bump.install(speed_bump.Config(["zlib:crc32", "builtins:str.join"], delay_ns=0))
+for _ in range(5): zlib.crc32(b"")
+if os.fork() == 0:
+    for _ in range(7): zlib.crc32(b"")
+    os._exit(0 if sum(f.calls for f in speed_bump.stats().functions if f.name == "zlib:crc32") == 7 else 1)
+print(os.wait()[1], [f.calls for f in speed_bump.stats().functions if f.name == "zlib:crc32"])
+""")
+    assert done.stdout == "0 [5]\n", done.stderr
+
+
+def test_interpreters_that_share_types_count_their_own(python: Run) -> None:
+    from test_interpreters import PRELUDE
+
+    done = python(f"""{PRELUDE}
+import datetime, speed_bump
+inner = make(False)
+speed_bump.install(speed_bump.Config(["builtins:str.join", "datetime:timedelta.__neg__"],
+                                     delay_ns=0))
+def count(): return {{f.name: f.calls for f in speed_bump.stats().functions}}
+day = datetime.timedelta(1)
+first = count(); second = count()
+run(inner, '''
+import datetime
+day = datetime.timedelta(1)
+for _ in range(100): "".join(("a", "b")); -day
+''')
+for _ in range(10): "".join(("a", "b")); -day
+third = count()
+own = second.get("builtins:str.join", 0) - first.get("builtins:str.join", 0)
+inside = third["builtins:str.join"] - second["builtins:str.join"] - own
+print(third["datetime:timedelta.__neg__"], inside < 100)
+interpreters.destroy(inner)
+-day
+print(count()["datetime:timedelta.__neg__"])
+""")
+    assert done.stdout == "10 True\n11\n", done.stderr
