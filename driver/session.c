@@ -8,6 +8,7 @@
 #include <linux/cred.h>
 #include <linux/slab.h>
 
+#include "plan.h"
 #include "session.h"
 #include "target.h"
 
@@ -38,6 +39,7 @@ static void session_free(struct kref *ref)
 {
 	struct sb_session *session = container_of(ref, struct sb_session, ref);
 
+	sb_plan_put(session->plan);
 	put_cred(session->opener);
 	kfree(session);
 }

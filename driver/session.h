@@ -7,6 +7,7 @@
 #include <linux/types.h>
 
 struct cred;
+struct sb_plan;
 
 /**
  * struct sb_session - an owner of targets: an open file, or the module itself
@@ -15,6 +16,7 @@ struct cred;
  * @opener:	who opened it, if he may not do everything, or NULL
  * @count:	targets in @targets; under the table's lock
  * @targets:	its targets; under the table's lock
+ * @plan:	the plan of its experiment, held, or NULL
  */
 struct sb_session {
 	struct kref ref;
@@ -22,6 +24,7 @@ struct sb_session {
 	const struct cred *opener;
 	u32 count;
 	struct list_head targets;
+	struct sb_plan *plan;
 };
 
 /* Owns the persistent targets.  Its switch is the global one. */

@@ -597,6 +597,22 @@ SB_API int sb_session_set_targets_enabled(struct sb_session *session,
 					  bool enabled, struct sb_error *err);
 /** The session's own switch. Thread-safe, fast enough for every millisecond. */
 SB_API int sb_session_set_enabled(struct sb_session *session, bool enabled);
+/**
+ * Make the plan of an experiment, of which a session has one: memory that the kernel and
+ * any number of processes share, laid out as struct speed_bump_plan of the uapi header
+ * says, where also the rest of it is. What is on in which slot is drawn there ahead
+ * (sb_plan_use_memory()), and targets look it up at each hit.
+ * @param ids targets of the session that the plan rules, at most 1024: target i of the plan
+ *   is @p ids [i]. Their own delays and switches have no effect any more
+ * @param unit_ids targets each call of which is a unit of work; they may be among @p ids
+ * @return a descriptor for mmap(2), which the caller closes: the memory lives as long as
+ *   it, the session, or a mapping does. -1 with EEXIST (the session has a plan), ENOENT (no
+ *   such target of this session), EINVAL (too many, or one twice in a list), EOPNOTSUPP
+ *   (the module is older than plans), EMFILE, ENOMEM
+ */
+SB_API int sb_session_plan(struct sb_session *session, const uint64_t *ids, size_t count,
+			   const uint64_t *unit_ids, size_t unit_count,
+			   struct sb_error *err);
 
 /** Which targets sb_session_list() returns. */
 #define SB_LIST_SESSION	   (1U << 0) /**< of this session */

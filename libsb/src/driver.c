@@ -29,6 +29,7 @@ CHECK_SIZE(info, SPEED_BUMP_INFO_SIZE_VER0);
 CHECK_SIZE(stats, SPEED_BUMP_STATS_SIZE_VER0);
 CHECK_SIZE(session, SPEED_BUMP_SESSION_SIZE_VER0);
 CHECK_SIZE(global, SPEED_BUMP_GLOBAL_SIZE_VER0);
+CHECK_SIZE(plan_request, SPEED_BUMP_PLAN_REQUEST_SIZE_VER0);
 
 #define CHECK_SAME(ours, theirs) _Static_assert((unsigned int)(ours) == (theirs), #ours)
 CHECK_SAME(SB_SCOPE_SYSTEM, SPEED_BUMP_SCOPE_SYSTEM);
@@ -381,6 +382,25 @@ static int driver_set_default_delay(struct sb_backend *backend, uint64_t delay_n
 	return driver_ioctl(backend, SPEED_BUMP_IOC_GLOBAL, &arg);
 }
 
+static int driver_plan(struct sb_backend *backend, const uint64_t *ids, size_t count,
+		       const uint64_t *unit_ids, size_t unit_count)
+{
+	struct speed_bump_plan_request arg = {
+		.ids = to_u64(ids),
+		.count = count,
+		.units = to_u64(unit_ids),
+		.unit_count = unit_count,
+	};
+
+	if (driver_ioctl(backend, SPEED_BUMP_IOC_PLAN, &arg)) {
+		/* A module from before there were plans. */
+		if (errno == ENOTTY)
+			errno = EOPNOTSUPP;
+		return -1;
+	}
+	return arg.fd;
+}
+
 static void driver_close(struct sb_backend *backend)
 {
 	close(to_driver(backend)->fd);
@@ -399,6 +419,7 @@ static const struct sb_backend_ops driver_ops = {
 	.status = driver_status,
 	.set_global_enabled = driver_set_global_enabled,
 	.set_default_delay = driver_set_default_delay,
+	.plan = driver_plan,
 };
 
 static int driver_query(struct sb_backend *backend)

@@ -353,9 +353,9 @@ static void miss(struct sb_plan *plan, struct drained *drained,
 	drained->delivered_ns = account->delivered_ns;
 }
 
-/* Take over what the ring's site counted up to now. */
+/* Take over what the ring's site counted up to now; @last: its process is gone. */
 static void drain(struct sb_plan *plan, struct plan_ring *ring, struct drained *drained,
-		  size_t number)
+		  size_t number, bool last)
 {
 	const struct site_slot *slot = &plan->table->slots[ring->slot];
 	struct plan_account account;
@@ -385,15 +385,33 @@ static void drain(struct sb_plan *plan, struct plan_ring *ring, struct drained *
 	} while ((load(&ring->head) != head || load(&ring->current) != current) &&
 		 ++tries < 16);
 	/* In the middle of closing one: the next reading has it. */
+	if (last)
+		current &= ~PLAN_LOCKED;
 	if (tries == 16 || current & PLAN_LOCKED || !current || !drained->begun)
 		return;
 	account.number = current - 1;
-	if (account.number < sb_plan_number(plan))
+	/* Of a slot that runs there may be more to come. */
+	if (last || account.number < sb_plan_number(plan))
 		credit(plan, drained, number, &account);
+}
+
+static bool rings_are_short(const struct sb_plan *plan)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < PLAN_RINGS; i++)
+		used += load(&plan->table->rings[i].pid) != 0;
+	return used > PLAN_RINGS / 2;
 }
 
 static void drain_rings(struct sb_plan *plan)
 {
+	/*
+	 * Whether a process lives is asked only then: its number may be that of another
+	 * pid namespace.
+	 */
+	bool sweep = rings_are_short(plan);
+
 	for (size_t i = 0; i < PLAN_RINGS; i++) {
 		struct plan_ring *ring = &plan->table->rings[i];
 		uint32_t pid = load_acquire(&ring->pid), index = ring->function, slot, number;
@@ -405,8 +423,8 @@ static void drain_rings(struct sb_plan *plan)
 		slot = *(volatile uint32_t *)&ring->slot;
 		if (!number || slot >= plan->table->capacity)
 			continue;
-		dead = is_dead(pid);
-		drain(plan, ring, &plan->drained[i], number - 1);
+		dead = sweep && is_dead(pid);
+		drain(plan, ring, &plan->drained[i], number - 1, dead);
 		if (dead) {
 			plan->drained[i] = (struct drained){ 0 };
 			atomic_store_explicit(&ring->pid, 0, memory_order_release);

@@ -249,7 +249,7 @@ void site_delay(struct sb_site *site, struct site_counters *counters, uint64_t e
 		credit += load(&table->overhead_ticks);
 	ticks = sb_clock_to_ticks(delay);
 	ticks = ticks > credit ? entry + ticks - credit : entry;
-	now = order->sleeps ? sleep_until(entry, ticks) : sb_clock_spin_cpu(ticks, &away);
+	now = order->sleeps ? sleep_until(entry, ticks) : sb_clock_spin_cpu(entry, ticks, &away);
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
 	add(&counters->measured_ns, sb_clock_to_ns(now - entry - away + credit), concurrent);

@@ -31,6 +31,23 @@ class NativeTimes:
     looks: dict[str, int] = field(default_factory=dict)
     refused: str = ""
 
+    def added(self, other: NativeTimes) -> NativeTimes:
+        """What two looks found together."""
+
+        def both(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+            return {name: a.get(name, 0) + b.get(name, 0) for name in {*a, *b}}
+
+        return NativeTimes(
+            self.clock_ns + other.clock_ns,
+            self.thread_ns + other.thread_ns,
+            self.unseen_ns + other.unseen_ns,
+            self.stacks + other.stacks,
+            self.lost + other.lost,
+            both(self.self_ns, other.self_ns),
+            both(self.looks, other.looks),
+            self.refused or other.refused,
+        )
+
 
 class NativeSampling:
     """Looks at native functions while others look at those of Python.

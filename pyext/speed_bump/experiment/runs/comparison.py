@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import glob
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from speed_bump import _core
-from speed_bump.config import Target
+from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
 from speed_bump.experiment.runs import design
 from speed_bump.experiment.show import table as report
@@ -16,6 +18,10 @@ from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
 from speed_bump.experiment.runs.estimate import Estimate, Interval, estimate
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
 from speed_bump.experiment.program.runner import Result, Runner, Slowed
+
+# More functions than these would each have too few runs.
+MAX_IN_RUNS = 16
+MIN_BLOCKS = 2
 
 
 class FailedRun(Exception):
@@ -45,6 +51,9 @@ class Comparison:
     trials: list[tuple[Trial, Result]] = field(default_factory=list)
     interrupted: bool = False
     pilot: Result | None = None
+    # Where functions, and not patterns, are asked for; and no run begins after that.
+    each: bool = False
+    until: float | None = None
 
     def run(
         self,
@@ -66,6 +75,8 @@ class Comparison:
         if self.interrupted:
             return
         self.unit = _unit(pilot.progress)
+        if self.each:
+            targets = _functions_of(pilot)
         for target in targets:
             counted = pilot
             if _may_be_shadowed(target, pilot):
@@ -103,6 +114,9 @@ class Comparison:
         block = 1
         for trial in design.plan(self.arms, self.blocks, self.seed):
             if trial.block != block:
+                if self._is_over(trial):
+                    self.blocks = block
+                    return
                 block = trial.block
                 tick.event(f"{block - 1} of {self.blocks} blocks: {self.so_far()}")
             tick.now(
@@ -123,6 +137,13 @@ class Comparison:
                 how = f"made no progress ({self.unit}); the pilot run did"
                 raise FailedRun(which, result, how)
             self.trials.append((trial, result))
+
+    def _is_over(self, trial: Trial) -> bool:
+        """Whether there is no time for one more block; two are made in any case."""
+        if self.until is None or trial.block <= MIN_BLOCKS or self.pilot is None:
+            return False
+        block_s = (len(self.arms) + 1) * self.pilot.wall_ns / 1e9
+        return time.monotonic() + block_s > self.until
 
     def _slowed(self, arm: Arm) -> list[Slowed]:
         return [
@@ -242,6 +263,8 @@ class Comparison:
         """For programs, the same numbers. Times are ns, of a run or for a unit."""
         times = list(self._times(BASELINE).values())
         return {
+            "format": 2,
+            "findings": [self._finding_of(arm) for arm in self.arms],
             "command": list(self.command),
             "blocks": self.blocks,
             "seed": self.seed,
@@ -252,6 +275,19 @@ class Comparison:
             "lost": self.lost,
             "never_called": [target.pattern for target in self.uncalled],
             "trials": [_json_trial(trial, result) for trial, result in self.trials],
+        }
+
+    def _finding_of(self, arm: Arm) -> dict[str, Any]:
+        """As those of an experiment by slots, as far as whole runs tell."""
+        found = self.of(arm)
+        label = found.verdict if found.supported else "inconclusive"
+        return {
+            "name": arm.name,
+            "verdict": label,
+            "criticality": _json_interval(found.criticality) if found.supported else None,
+            "headroom": None,
+            "reason": f"{found.verdict}, by {found.pairs} pairs of whole runs",
+            "help": "" if found.supported else "more runs, or a program that runs longer",
         }
 
     def _json_of(self, arm: Arm) -> dict[str, Any]:
@@ -267,6 +303,30 @@ class Comparison:
             "criticality": _json_interval(found.criticality) if found.supported else None,
             "verdict": found.verdict,
         }
+
+
+def _functions_of(pilot: Result) -> list[Target]:
+    """A target for each function that was called.
+
+    Raises:
+        FailedRun: they are too many for whole runs
+    """
+    called = [f for f in pilot.functions if f.calls]
+    if len(called) > MAX_IN_RUNS:
+        raise FailedRun(
+            "the pilot run",
+            pilot,
+            f"called {len(called)} functions, too many to be measured in whole runs: "
+            f"name {MAX_IN_RUNS} at most, or measure a longer run of the program",
+        )
+    found = []
+    for f in called:
+        if f.target.startswith("native:"):
+            found += parse_targets(f"native:{f.name}", "function")
+            continue
+        left, _, right = f.name.rpartition(":")
+        found += parse_targets(f"{glob.escape(left)}:{glob.escape(right)}", "function")
+    return found
 
 
 def _may_be_shadowed(target: Target, pilot: Result) -> bool:

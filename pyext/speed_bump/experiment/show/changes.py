@@ -8,18 +8,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from speed_bump.duration import human
-from speed_bump.experiment import report, robust, show
-from speed_bump.experiment.runs.estimate import Interval
-from speed_bump.experiment.judge import Finding, Judge, Verdict
-from speed_bump.experiment.records import Record
+import numpy as np
 
+from speed_bump.duration import human
+from speed_bump.experiment.fit.columns import undelayed
+from speed_bump.experiment.fit.interval import (
+    THRESHOLD,
+    Interval,
+    discoveries,
+    normal_cdf,
+    normal_quantile,
+)
+from speed_bump.experiment.fit.verdict import (
+    FALSE_DISCOVERIES,
+    HIDDEN,
+    INCONCLUSIVE,
+    Finding,
+    Verdict,
+    verdict,
+)
+from speed_bump.experiment.record import Floats, Record
+from speed_bump.experiment.show.table import LEFT, RIGHT, table
+from speed_bump.experiment.show.text import (
+    PROSE,
+    columns,
+    finite,
+    interval_json,
+    number,
+    percent,
+    ranked,
+    short,
+    squeezed,
+    unit_ns,
+    wrapped,
+)
+
+MORE, LESS, ALIKE = "more critical", "less critical", "alike"
 # A difference of two criticalities below this is of no consequence.
-ALIKE = 0.1
-FALSE_DISCOVERIES = 0.05
+NO_MATTER = THRESHOLD
 # What would make numbers of two machines or programs differ for reasons of their own.
 ENVIRONMENT = ("host", "machine", "cpu", "cpus", "kernel", "python", "hook")
-HEADS = ("function", "criticality A", "B", "B - A [95%]", "headroom A", "B", "verdict")
+HEADS = ("function", "criticality A", "B", "B - A", "headroom A", "B", "verdict")
+# Undelayed slots whose times differ from their neighbours' are taken together.
+BATCHES = 20
+MIN_NAME = 16
 
 
 @dataclass(frozen=True)
@@ -27,7 +59,8 @@ class Change:
     """Of one function. ``by`` is the criticality of B less that of A.
 
     ``rate`` is the rate of false discoveries at which it differs. ``verdict`` is "more
-    critical", "less critical", "alike", or says why nothing is known.
+    critical", "less critical", "alike", "only in A", "only in B" or "inconclusive", and
+    ``reason`` says why.
     """
 
     name: str
@@ -36,11 +69,12 @@ class Change:
     by: Interval | None
     rate: float
     verdict: str
+    reason: str
 
     @property
     def is_certain(self) -> bool:
         """Whether it differs, for certain."""
-        return self.verdict in ("more critical", "less critical")
+        return self.verdict in (MORE, LESS)
 
 
 @dataclass(frozen=True)
@@ -49,6 +83,7 @@ class Changes:
 
     a: Verdict
     b: Verdict
+    unit_ns: tuple[float, float]
     unit: Interval | None
     changes: list[Change]
     notes: list[str]
@@ -56,56 +91,72 @@ class Changes:
 
 def difference(a: Interval, b: Interval) -> Interval:
     """``b - a`` of two that were measured apart: the errors add up as squares do."""
-    error = math.hypot((a.high - a.low) / 2, (b.high - b.low) / 2)
+    error = math.hypot(a.half, b.half)
     value = b.value - a.value
     return Interval(value, value - error, value + error)
 
 
 def compare(a: Record, b: Record) -> Changes:
     """Judge both and set them beside one another, those that differ most first."""
-    verdict_a, verdict_b = (
-        Judge(record, precision=record.header.get("precision", 0.05)).verdict()
-        for record in (a, b)
-    )
-    names = [f.name for f in verdict_b.findings]
-    names += [f.name for f in verdict_a.findings if f.name not in names]
-    pairs = [(name, verdict_a.of(name), verdict_b.of(name)) for name in names]
+    verdict_a, verdict_b = verdict(a), verdict(b)
+    of_a = {f.name: f for f in verdict_a.findings}
+    of_b = {f.name: f for f in ranked(verdict_b.findings)}
+    names = [*of_b, *(name for name in of_a if name not in of_b)]
+    pairs = [(name, of_a.get(name), of_b.get(name)) for name in names]
     bys = [_by(one, other) for _, one, other in pairs]
-    rates = iter(robust.false_discovery([_p_value(by) for by in bys if by]))
+    rates = iter(discoveries([_p_value(by) for by in bys if by]))
     changes = []
     for (name, one, other), by in zip(pairs, bys, strict=True):
         rate = next(rates) if by else 1.0
-        changes.append(Change(name, one, other, by, rate, _verdict(one, other, by, rate)))
+        word, reason = _verdict(one, other, by, rate)
+        changes.append(Change(name, one, other, by, rate, word, reason))
     changes.sort(key=_order)
-    unit = _unit_ratio(a, b)
-    return Changes(verdict_a, verdict_b, unit, changes, _notes(a, b))
+    return Changes(
+        verdict_a,
+        verdict_b,
+        (unit_ns(a, verdict_a), unit_ns(b, verdict_b)),
+        _unit_ratio(a, b),
+        changes,
+        _notes(a, b),
+    )
 
 
 def _by(a: Finding | None, b: Finding | None) -> Interval | None:
-    if not (a and b and a.supported and b.supported and a.criticality and b.criticality):
+    if a is None or b is None or a.criticality is None or b.criticality is None:
+        return None
+    if not (math.isfinite(a.criticality.half) and math.isfinite(b.criticality.half)):
         return None
     return difference(a.criticality, b.criticality)
 
 
 def _p_value(by: Interval) -> float:
     """Two-sided, that there is no difference."""
-    error = max((by.high - by.low) / 2 / robust.normal_quantile(0.975), 1e-9)
-    return 2 * (1 - robust.normal_cdf(abs(by.value) / error))
+    error = max(by.half / normal_quantile(0.975), 1e-9)
+    return 2 * (1 - normal_cdf(abs(by.value) / error))
 
 
 def _verdict(
     a: Finding | None, b: Finding | None, by: Interval | None, rate: float
-) -> str:
+) -> tuple[str, str]:
     if a is None or b is None:
-        return "only in A" if b is None else "only in B"
+        return ("only in A", "") if b is None else ("only in B", "")
+    refused = [
+        f"{side}: {f.reason}"
+        for side, f in (("A", a), ("B", b))
+        if f.criticality is None or (f.verdict == INCONCLUSIVE and f.reason)
+    ]
     if by is None:
-        which = [name for name, f in (("A", a), ("B", b)) if not f.supported]
-        return f"inconclusive: no answer in {' and '.join(which)}"
+        if a.verdict == b.verdict == HIDDEN:
+            return ALIKE, "hidden in both"
+        return INCONCLUSIVE, "; ".join(refused) or "a number is missing"
+    farthest = max(abs(by.low), abs(by.high))
     if rate <= FALSE_DISCOVERIES:
-        return "more critical" if by.value > 0 else "less critical"
-    if max(abs(by.low), abs(by.high)) <= ALIKE:
-        return "alike"
-    return f"inconclusive: may differ by {max(abs(by.low), abs(by.high)):.2f}"
+        return (MORE if by.value > 0 else LESS), "; ".join(refused)
+    if farthest <= NO_MATTER:
+        return ALIKE, f"differs by {farthest:.2f} at most"
+    if a.verdict == b.verdict != INCONCLUSIVE:
+        return ALIKE, f"{a.verdict} in both; differs by {farthest:.2f} at most"
+    return INCONCLUSIVE, f"may differ by up to {farthest:.2f}; longer runs would tell"
 
 
 def _order(change: Change) -> tuple[int, float, str]:
@@ -113,17 +164,31 @@ def _order(change: Change) -> tuple[int, float, str]:
     return (known, -abs(change.by.value) if change.by else 0.0, change.name)
 
 
+def _undelayed(record: Record) -> Floats:
+    """The times of undelayed units, averaged over stretches of the run, ns."""
+    slots = record.slots
+    if not len(slots):
+        return np.zeros(0)
+    quiet = (
+        undelayed(record) & slots.good & (slots.units > 0) & np.isfinite(slots.time_ns)
+    )
+    times, units = slots.time_ns[quiet], slots.units[quiet]
+    parts = np.array_split(np.arange(len(times)), min(BATCHES, len(times)) or 1)
+    return np.array([times[p].sum() / units[p].sum() for p in parts if len(p)])
+
+
 def _unit_ratio(a: Record, b: Record) -> Interval | None:
     """By the delta method; what the runs as wholes differ by is not in the interval."""
     found = []
     for record in (a, b):
-        times = [p.off.unit_ns for p in record.pairs if p.is_good]
-        if len(times) < 2:
+        times = _undelayed(record)
+        if len(times) < 4:
             return None
-        found.append(robust.trimmed_interval(times))
-    first, second = found
-    ratio = second.value / first.value
-    error = ratio * math.hypot(*((t.high - t.low) / 2 / t.value for t in (first, second)))
+        mean = float(times.mean())
+        found.append((mean, float(times.std(ddof=1)) / math.sqrt(len(times)) / mean))
+    ratio = found[1][0] / found[0][0]
+    # Student's t of 20 stretches or so.
+    error = 2.1 * ratio * math.hypot(found[0][1], found[1][1])
     return Interval(ratio, ratio - error, ratio + error)
 
 
@@ -132,8 +197,8 @@ def _notes(a: Record, b: Record) -> list[str]:
     notes = []
     if (a.header.get("unit") or "") != (b.header.get("unit") or ""):
         notes.append(
-            f"A counts {a.header.get('unit') or 'runs'}, "
-            f"B {b.header.get('unit') or 'runs'} as units of work"
+            f"A counts {a.header.get('unit') or 'units'}, "
+            f"B {b.header.get('unit') or 'units'} as units of work"
         )
     if a.header.get("command") != b.header.get("command"):
         notes.append("the commands differ")
@@ -147,35 +212,30 @@ def _notes(a: Record, b: Record) -> list[str]:
 # ------------------------------------------------------------------------ shown
 
 
-def _value(finding: Finding | None) -> str:
-    if finding is None or not finding.supported or finding.criticality is None:
-        return "-"
-    return f"{finding.criticality.value:.2f}"
-
-
-def _headroom(finding: Finding | None) -> str:
-    if finding is None or not finding.supported or finding.headroom is None:
-        return "-"
-    return f"{100 * finding.headroom.value:.1f}%"
-
-
 def _row(change: Change) -> list[str]:
-    by = change.by
+    a, b, by = change.a, change.b, change.by
     return [
-        show.short(change.name),
-        _value(change.a),
-        _value(change.b),
-        f"{by.value:+.2f} [{by.low:+.2f}, {by.high:+.2f}]" if by else "-",
-        _headroom(change.a),
-        _headroom(change.b),
+        short(change.name),
+        f"{a.criticality.value:.2f}" if a and a.criticality else "-",
+        f"{b.criticality.value:.2f}" if b and b.criticality else "-",
+        f"{by.value:+.2f} ± {by.half:.2f}" if by else "-",
+        percent(a.headroom) if a else "-",
+        percent(b.headroom) if b else "-",
         change.verdict,
     ]
 
 
-def text(changes: Changes) -> str:
-    """For people at a terminal."""
-    sides = (report.LEFT, *[report.RIGHT] * 5, report.LEFT)
+def text(changes: Changes, width: int | None = None) -> str:
+    """For people at a terminal, ``width`` as for the table of one experiment."""
+    width = width or columns()
+    prose = width or PROSE
     rows = [_row(change) for change in changes.changes]
+    if width:
+        others = sum(
+            max(len(row[i]) for row in [list(HEADS), *rows]) for i in range(1, len(HEADS))
+        )
+        most = max(width - others - 2 * (len(HEADS) - 1), MIN_NAME)
+        rows = [[squeezed(row[0], most), *row[1:]] for row in rows]
     lines = []
     if changes.unit:
         low, value, high = (
@@ -183,37 +243,66 @@ def text(changes: Changes) -> str:
             for x in (changes.unit.low, changes.unit.value, changes.unit.high)
         )
         lines += [
-            f"undelayed {human(changes.a.unit_ns)} a unit of work in A, "
-            f"{human(changes.b.unit_ns)} in B: {value:+.1f}% [{low:+.1f}, {high:+.1f}]",
+            wrapped(
+                f"A unit takes {human(changes.unit_ns[0])} undelayed in A, "
+                f"{human(changes.unit_ns[1])} in B: "
+                f"{value:+.1f}% ({low:+.1f} to {high:+.1f})",
+                prose,
+            ),
             "",
         ]
-    lines.append(report.table(list(zip(HEADS, sides, strict=True)), rows))
-    for name, verdict in (("A", changes.a), ("B", changes.b)):
-        lines += [f"note: {name}: {note}" for note in verdict.notes]
-    lines += [f"note: {note}" for note in changes.notes]
+    sides = (LEFT, *[RIGHT] * 5, LEFT)
+    lines.append(table(list(zip(HEADS, sides, strict=True)), rows))
+    told = [
+        f"{short(c.name)}: {c.verdict}: {c.reason}"
+        for c in changes.changes
+        if c.reason and c.verdict != ALIKE
+    ]
+    notes = [f"note: {note}" for note in changes.notes]
+    for name, found in (("A", changes.a), ("B", changes.b)):
+        notes += [f"warning: {name}: {warning}" for warning in found.warnings]
+    for part in (told, notes):
+        if part:
+            lines += ["", *(wrapped(line, prose, "    ") for line in part)]
+    lines += ["", wrapped(_conclusion(changes), prose)]
     return "\n".join(lines) + "\n"
+
+
+def _conclusion(changes: Changes) -> str:
+    certain = [c for c in changes.changes if c.is_certain]
+    if certain:
+        first = certain[0]
+        assert first.a and first.b
+        return (
+            f"{len(certain)} function{'s' * (len(certain) != 1)} changed for certain, "
+            f"{short(first.name)} most: from {number(first.a.criticality)} "
+            f"to {number(first.b.criticality)}."
+        )
+    if any(c.verdict == INCONCLUSIVE for c in changes.changes):
+        return "Nothing changed for certain."
+    return "Nothing changed."
 
 
 def as_json(changes: Changes, files: Sequence[str]) -> dict[str, Any]:
     """For programs. Times are ns."""
     return {
+        "format": 2,
         "files": list(files),
-        "unit_ns": [changes.a.unit_ns, changes.b.unit_ns],
-        "unit_ratio": show.interval_json(changes.unit),
-        "functions": [
+        "unit_ns": [finite(value) for value in changes.unit_ns],
+        "unit_ratio": interval_json(changes.unit),
+        "changes": [
             {
-                "function": c.name,
+                "name": c.name,
+                "verdict": c.verdict,
+                "reason": c.reason,
                 "criticality": [
-                    show.interval_json(f.criticality if f and f.supported else None)
-                    for f in (c.a, c.b)
+                    interval_json(f.criticality if f else None) for f in (c.a, c.b)
                 ],
                 "headroom": [
-                    show.interval_json(f.headroom if f and f.supported else None)
-                    for f in (c.a, c.b)
+                    interval_json(f.headroom if f else None) for f in (c.a, c.b)
                 ],
-                "difference": show.interval_json(c.by),
+                "difference": interval_json(c.by),
                 "false_discovery_rate": c.rate,
-                "verdict": c.verdict,
             }
             for c in changes.changes
         ],

@@ -8,184 +8,460 @@ import io
 import math
 import os
 import shlex
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from speed_bump.duration import human
-from speed_bump.experiment import report
-from speed_bump.experiment.runs.estimate import Interval
-from speed_bump.experiment.judge import HINGE, LINEAR, Finding, Verdict, is_native
-from speed_bump.experiment.records import Record
+import numpy as np
 
-MOST_ROWS = 30
-HEADS = ("function", "calls", "self", "criticality [95%]", "headroom [95%]", "verdict")
+from speed_bump.duration import human
+from speed_bump.experiment.fit.bill import Bill
+from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.verdict import (
+    HIDDEN,
+    INCONCLUSIVE,
+    MATTERS,
+    PARTLY,
+    Finding,
+    Verdict,
+)
+from speed_bump.experiment.record import Record
+from speed_bump.experiment.show.table import LEFT, RIGHT, table
+
+FORMAT = 2
+MAX_ROWS = 30
+# Prose is not wider than this, whatever the terminal is.
+PROSE = 80
+MIN_NAME = 16
+# More names than these are counted, not listed.
+MAX_NAMES = 3
+# Headroom below this is not worth the work, and says so.
+LITTLE = 0.01
+HEADS = ("function", "calls", "self", "criticality", "headroom", "verdict")
+
+
+# ------------------------------------------------------------------------ numbers
 
 
 def short(name: str) -> str:
     """Of a native function's path the last part."""
-    return os.path.basename(name) if is_native(name) else name
+    return os.path.basename(name) if name.startswith("/") else name
 
 
-def number(interval: Interval | None, form: str = ".2f") -> str:
-    """A number with its interval."""
+def squeezed(name: str, most: int) -> str:
+    """A name in so many columns, without its middle."""
+    if len(name) <= most:
+        return name
+    tail = (most - 1) * 2 // 3
+    return f"{name[: most - 1 - tail]}…{name[-tail:]}"
+
+
+def number(interval: Interval | None) -> str:
+    """With half its interval, or with what it is below."""
     if interval is None:
         return "-"
-    return f"{interval.value:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
+    if interval.low == 0.0 and interval.high > 0 and interval.value < interval.high / 2:
+        return f"< {interval.high:.2f}"
+    if math.isinf(interval.half):
+        return f"{interval.value:.2f}"
+    return f"{interval.value:.2f} ± {interval.half:.2f}".replace("-0.00", "0.00")
 
 
 def percent(interval: Interval | None) -> str:
-    """The same in percent."""
-    if interval is None:
-        return "-"
-    low, value, high = (100 * x for x in (interval.low, interval.value, interval.high))
-    if math.isinf(high):
-        return f"{value:.1f}%"
-    return f"{value:.1f}% [{low:.1f}, {high:.1f}]"
+    """The value alone, in percent."""
+    return "-" if interval is None else f"{100 * interval.value:.1f}%"
+
+
+def percent_between(interval: Interval) -> str:
+    """In percent, with its interval."""
+    low, high = 100 * interval.low, 100 * interval.high
+    return f"{percent(interval)} ({low:.1f} to {high:.1f})"
 
 
 def count(value: float) -> str:
-    """Calls per unit."""
-    if value >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def headroom_text(finding: Finding) -> str:
-    """An upper bound, and said so where a speed-up is extrapolated."""
-    if finding.headroom is None or not finding.supported:
+    """Calls in a unit."""
+    if not math.isfinite(value) or value == 0:
         return "-"
-    return percent(finding.headroom)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def rows(verdict: Verdict) -> list[list[str]]:
-    """A line for each function, in the order of the table."""
-    return [
-        [
-            short(f.name),
-            count(f.calls) if f.calls else "-",
-            f"{100 * f.self_share.value:.1f}%" if f.self_share else "-",
-            number(f.criticality) if f.supported else "-",
-            headroom_text(f),
-            f.verdict,
-        ]
-        for f in verdict.findings
-    ]
+def calls_per_unit(record: Record) -> dict[str, float]:
+    """Of each function, on average over all slots."""
+    slots = record.slots
+    usable = slots.good & (slots.units > 0)
+    found = {}
+    for at, name in enumerate(record.functions):
+        calls = slots.calls[usable, at] if len(slots) else np.zeros(0)
+        known = np.isfinite(calls)
+        units = float(slots.units[usable][known].sum()) if len(slots) else 0.0
+        found[name] = float(calls[known].sum()) / units if units else 0.0
+    return found
 
 
-def title(record: Record, verdict: Verdict) -> str:
-    """What was done."""
-    kind = "whole runs" if all(p.length_ns == 0 for p in record.pairs) else "windows"
-    lengths = sorted({p.length_ns for p in record.pairs if p.length_ns})
-    of = f" of {human(lengths[0])}" if lengths else ""
-    if len(lengths) > 1:
-        of += f" to {human(lengths[-1])}"
+def seconds(record: Record) -> float:
+    """How long the experiment took."""
+    known = record.end.get("seconds")
+    if known is not None:
+        return float(known)
+    return float(np.nansum(record.slots.time_ns)) / 1e9
+
+
+def unit_ns(record: Record, verdict: Verdict) -> float:
+    """The undelayed time of a unit of work; 0 where it is not known."""
+    return record.unit_ns or verdict.slot_ns / max(record.slot_units, 1)
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Those with the most headroom first, then the most critical ones."""
+
+    def key(finding: Finding) -> tuple[float, float, str]:
+        headroom, c = finding.headroom, finding.criticality
+        return (
+            -round(headroom.value, 3) if headroom else 0.0,
+            -c.value if c else 9.0,
+            finding.name,
+        )
+
+    return sorted(findings, key=key)
+
+
+def command_of(record: Record) -> str:
+    """The command as one would type it."""
+    return shlex.join(record.header.get("command") or [])
+
+
+# -------------------------------------------------------------------------- words
+
+
+def listed(names: Sequence[str], most: int = MAX_NAMES) -> str:
+    """Names in a sentence; of many some, and how many more."""
+    some = [short(name) for name in names]
+    if len(some) > most + 1:
+        return f"{', '.join(some[:most])} and {len(some) - most} more"
+    if len(some) < 2:
+        return "".join(some)
+    return f"{', '.join(some[:-1])} and {some[-1]}"
+
+
+def title(record: Record, verdict: Verdict) -> list[str]:
+    """What was done, in two sentences."""
     end = record.end
     runs = end.get("runs", 1)
-    text = (
-        f"{len(record.pairs):,} pairs of {kind}{of} in {runs} run{'s' * (runs != 1)} of "
-        f"the program, {end.get('seconds', 0):.0f} s, seed {record.seed}"
-    )
-    if record.tests:
-        text += f", {len(record.tests)} group tests"
+    what = record.header.get("unit") or "unit of work"
+    units = record.slot_units
+    first = f"{seconds(record):.0f} s of {command_of(record) or 'the program'}"
+    if runs > 1:
+        first += f" in {runs} runs"
     if end.get("interrupted"):
-        text += ", stopped before the end"
-    if verdict.unit_ns:
-        what = record.header.get("unit") or "unit of work"
-        text += f"; undelayed {human(verdict.unit_ns)} a {what}"
-    return text
+        first += ", stopped before the end"
+    second = (
+        f"{verdict.slots:,} slots of {units} units"
+        if units > 1
+        else (f"{verdict.slots:,} slots of one unit")
+    )
+    took = unit_ns(record, verdict)
+    if took > 0:
+        second += f"; a unit ({what}) takes {human(took)} undelayed"
+    second += f"; delays cost at most {100 * verdict.slowdown:.1f}% of the throughput"
+    return [first, second]
 
 
-def below(record: Record, verdict: Verdict) -> list[str]:
-    """What must be known to read the table."""
+def shared_note(verdict: Verdict) -> str:
+    """What qualifies every number, such as the share of a CPU; "" if nothing does."""
+    noted = [set(f.notes) for f in verdict.findings if f.criticality is not None]
+    if not noted:
+        return ""
+    common = set.intersection(*noted)
+    for note in sorted(common):
+        if note.startswith(("with a CPU", "on ")):
+            return note
+    return ""
+
+
+def bill_text(bill: Bill, slot_ns: float) -> str:
+    """What a bill that does not add up says; "" of one that does."""
+    cost = bill.cost
+    first = (
+        f"the bill: delays of {bill.dose:.2g} of a slot ({human(bill.dose * slot_ns)}) "
+        f"together cost {abs(cost.value):.2g} ± {cost.half:.1g} of a slot "
+    )
+    if bill.alarm:
+        return (
+            f"{first}less than the sum of their effects: they used up slack and moved "
+            "the bottleneck"
+        )
+    if bill.late:
+        return (
+            f"{first}more than the sum of their effects: something arrives later than is "
+            "looked"
+        )
+    return ""
+
+
+def is_plain(finding: Finding, shared: str = "") -> bool:
+    """Whether the row says all that there is."""
+    notes = [note for note in finding.notes if note != shared]
+    return (
+        finding.verdict in (MATTERS, HIDDEN)
+        and finding.shape in ("", "linear")
+        and finding.slack_ns is None
+        and finding.criticality is not None
+        and not notes
+    )
+
+
+def besides(finding: Finding, shared: str = "") -> list[str]:
+    """What else is known: slack and notes."""
+    slack = finding.slack_ns
+    parts = []
+    if slack is not None:
+        parts.append(
+            f"slack {human(slack.value)} a slot "
+            f"({human(slack.low)} to {human(slack.high)})"
+        )
+    return parts + [note for note in finding.notes if note != shared]
+
+
+def why(finding: Finding, shared: str = "", is_short: bool = False) -> str:
+    """The reason, what else is known (unless ``is_short``), and what would help."""
+    first = finding.verdict + (f": {finding.reason}" if finding.reason else "")
+    parts = [first, *([] if is_short else besides(finding, shared))]
+    text = "; ".join(parts)
+    return f"{text}. What helps: {finding.help}" if finding.help else text
+
+
+def reasons(verdict: Verdict, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """Of rows that are not plain: which, and why; those with one reason together."""
+    shared = shared_note(verdict)
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for f in findings:
+        if not is_plain(f, shared):
+            groups.setdefault((f.verdict, f.reason, f.help), []).append(f)
     lines = []
-    for t in verdict.together:
-        if t.verdict != "inconclusive":
-            lines.append(f"{short(t.names[0])} and {short(t.names[1])}: {t.verdict}")
-    for names in record.joint:
-        lines.append(f"matter only together: {', '.join(short(n) for n in names)}")
-    for f in verdict.findings:
-        if f.shape != LINEAR or f.levels:
-            lines += [f"{short(f.name)}: {note}" for note in f.notes if f.levels]
-    lines += [f"note: {note}" for note in verdict.notes]
-    lost = record.end.get("lost", 0)
-    if lost:
-        lines.append(report.lost_text(lost))
+    for group in groups.values():
+        names = [f.name for f in group]
+        if len(group) == 1:
+            lines.append((short(names[0]), why(group[0], shared)))
+            continue
+        all_of_them = len(group) == len(verdict.findings)
+        subject = f"all {len(names)} functions" if all_of_them else listed(names)
+        lines.append((subject, why(group[0], shared, is_short=True)))
+        more: dict[str, list[str]] = {}
+        for f in group:
+            if text := "; ".join(besides(f, shared)):
+                more.setdefault(text, []).append(f.name)
+        lines += [(listed(names), text) for text, names in more.items()]
     return lines
 
 
-def how_measured(record: Record) -> str:
-    """How self time was seen."""
-    hows = sorted({c.self_from for c in record.censuses if c.self_from})
-    ticks = sum(c.ticks for c in record.censuses if c.self_from)
-    found = [f"{ticks:,} {' and '.join(hows)}"] if hows else []
-    stacks = sum(c.native.stacks for c in record.censuses if c.native)
-    if stacks:
-        found.append(f"{stacks:,} native stacks by perf events")
-    return f"self: part of the time, from {' and '.join(found)}. " if found else ""
+def remarks(record: Record, verdict: Verdict) -> list[str]:
+    """What concerns all rows: warnings, the bill, pairs of functions."""
+    lines = []
+    shared = shared_note(verdict)
+    if shared:
+        lines.append(f"all numbers: {shared}")
+    # What is the reason of a row already.
+    said = {f"no labels: {f.reason}" for f in verdict.findings} | {shared}
+    lines += [f"warning: {text}" for text in verdict.warnings if text not in said]
+    lines += filter(None, (bill_text(bill, verdict.slot_ns) for bill in verdict.bills))
+    kinds = {
+        "parallel": "in parallel: to make one faster gains nothing, both together do",
+        "amplifying": "each amplifies what the other costs",
+        "serial": "one after the other: gains add up",
+    }
+    for joint in verdict.joints:
+        names = " and ".join(short(name) for name in joint.functions)
+        lines.append(f"{names}: {kinds.get(joint.kind, joint.kind)}")
+    lost = record.end.get("lost", 0)
+    if lost:
+        lines.append(
+            f"warning: {lost:,} functions are missing: more than the table holds"
+        )
+    return lines
 
 
-def text(record: Record, verdict: Verdict, most: int | None = MOST_ROWS) -> str:
-    """For people at a terminal."""
-    found = rows(verdict)
-    shown = found[:most] if most else found
-    sides = (report.LEFT, report.RIGHT, report.RIGHT, report.RIGHT, report.RIGHT)
-    heads = list(zip(HEADS, (*sides, report.LEFT), strict=True))
-    lines = [title(record, verdict), "", report.table(heads, shown)]
-    if len(shown) < len(found):
-        lines.append(f"... and {len(found) - len(shown)} more (report --text --all)")
-    more = below(record, verdict)
-    if more:
-        lines += ["", *more]
-    lines += [
-        "",
-        "calls: per unit of work. " + how_measured(record),
-        "criticality: the part of a delay that arrives. headroom: criticality times self",
-        "time, at most what optimising the function can gain.",
+def advice(verdict: Verdict) -> str:
+    """What to look at first, what it can gain at most, and what to leave alone."""
+    findings = ranked(verdict.findings)
+    shared = shared_note(verdict)
+    matter = [f for f in findings if f.verdict in (MATTERS, PARTLY)]
+    hidden = [f.name for f in findings if f.verdict == HIDDEN]
+    unknown = [f for f in findings if f.verdict == INCONCLUSIVE]
+    parts = []
+    if matter:
+        first = matter[0]
+        name = short(first.name)
+        how = f"{first.verdict}, {number(first.criticality)}"
+        how += f" {shared}" if shared else ""
+        if first.headroom is None:
+            parts.append(
+                f"Look first at {name} ({how}); its self time was not seen, so what it "
+                "can gain is not known."
+            )
+        elif first.headroom.high < LITTLE:
+            most = percent_between(first.headroom)
+            parts.append(
+                f"Nothing here can gain much: at most {most} of the time, in {name} "
+                f"({how})."
+            )
+        else:
+            most = percent_between(first.headroom)
+            parts.append(
+                f"Look first at {name} ({how}): making it faster gains at most {most} of "
+                "the time."
+            )
+    elif unknown:
+        parts.append("No function is known to matter yet.")
+        if unknown[0].help:
+            parts.append(f"What helps: {unknown[0].help}.")
+    elif hidden:
+        parts.append(
+            "None of these functions limits the program; something else does: name "
+            "others, or native ones."
+        )
+    if hidden:
+        parts.append(f"Not worth touching: {listed(hidden)}.")
+    if matter and unknown:
+        parts.append(f"Not known yet: {listed([f.name for f in unknown])}.")
+    return " ".join(parts)
+
+
+# --------------------------------------------------------------------------- text
+
+
+def cells(finding: Finding, calls: float) -> list[str]:
+    """A row of the table."""
+    return [
+        short(finding.name),
+        count(calls),
+        percent(finding.share),
+        number(finding.criticality),
+        percent(finding.headroom),
+        finding.verdict,
     ]
-    return "\n".join(lines)
+
+
+def rows(record: Record, verdict: Verdict) -> list[list[str]]:
+    """All rows, in the order of the table."""
+    calls = calls_per_unit(record)
+    return [cells(f, calls.get(f.name, 0.0)) for f in ranked(verdict.findings)]
+
+
+def columns() -> int | None:
+    """Of the terminal that stdout is; None: it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fitted(lines: list[list[str]], width: int | None) -> list[list[str]]:
+    """The rows with names that let the table be no wider."""
+    if width is None:
+        return lines
+    others = sum(
+        max(len(line[i]) for line in [list(HEADS), *lines]) for i in range(1, len(HEADS))
+    )
+    most = max(width - others - 2 * (len(HEADS) - 1), MIN_NAME)
+    return [[squeezed(line[0], most), *line[1:]] for line in lines]
+
+
+def wrapped(text: str, width: int, indent: str = "") -> str:
+    """Prose in lines."""
+    return textwrap.fill(
+        text,
+        min(width, PROSE),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def text(
+    record: Record,
+    verdict: Verdict,
+    max_rows: int | None = MAX_ROWS,
+    width: int | None = None,
+) -> str:
+    """For people at a terminal.
+
+    Args:
+        max_rows: of the table; None: all
+        width: of the terminal; None: that of stdout, names are whole if it is none
+    """
+    width = width or columns()
+    prose = width or PROSE
+    found = ranked(verdict.findings)
+    lines = rows(record, verdict)
+    shown = fitted(lines[:max_rows], width)
+    heads = list(zip(HEADS, (LEFT, RIGHT, RIGHT, RIGHT, RIGHT, LEFT), strict=True))
+    parts = [*(wrapped(line, prose, "  ") for line in title(record, verdict)), ""]
+    parts.append(table(heads, shown))
+    if len(shown) < len(lines):
+        parts.append(f"... and {len(lines) - len(shown)} more (speed-bump report --all)")
+    told = reasons(verdict, found[:max_rows])
+    if told:
+        parts.append("")
+        parts += [wrapped(f"{of}: {line}", prose, "    ") for of, line in told]
+    more = remarks(record, verdict)
+    if more:
+        parts += ["", *(wrapped(line, prose, "    ") for line in more)]
+    legend = (
+        "calls: in a unit. self: part of the time in the function itself. criticality: "
+        "the part of a delay that arrives, with its 95% interval. headroom: criticality "
+        "times self, at most what making the function faster can gain."
+    )
+    parts += ["", wrapped(legend, prose)]
+    last = advice(verdict)
+    if last:
+        parts += ["", wrapped(last, prose)]
+    return "\n".join(parts)
 
 
 def markdown(record: Record, verdict: Verdict) -> str:
     """For a page or a pull request."""
 
-    def cells(line: Sequence[str]) -> str:
-        return "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |"
+    def line(some: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in some) + " |"
 
-    lines = [
-        title(record, verdict),
+    parts = [
+        "; ".join(title(record, verdict)) + ".",
         "",
-        cells(HEADS),
+        line(HEADS),
         "|---|--:|--:|--:|--:|---|",
-        *(cells([f"`{line[0]}`", *line[1:]]) for line in rows(verdict)),
+        *(line([f"`{row[0]}`", *row[1:]]) for row in rows(record, verdict)),
     ]
-    more = below(record, verdict)
+    told = [f"{of}: {words}" for of, words in reasons(verdict, ranked(verdict.findings))]
+    more = [*told, *remarks(record, verdict)]
     if more:
-        lines += ["", *(f"- {line}" for line in more)]
-    return "\n".join(lines)
+        parts += ["", *(f"- {words}" for words in more)]
+    last = advice(verdict)
+    return "\n".join([*parts, *(["", last] if last else [])])
 
 
-COLUMNS = (
+# --------------------------------------------------------------------- for programs
+
+CSV_COLUMNS = (
     "function",
-    "calls_per_unit",
-    "self_share",
+    "verdict",
     "criticality",
     "criticality_low",
     "criticality_high",
     "headroom",
     "headroom_low",
     "headroom_high",
+    "self_share",
     "shape",
     "slack_ns",
-    "matters",
-    "decided",
-    "pairs",
-    "verdict",
+    "dose",
+    "delayed",
+    "reason",
+    "help",
 )
 
 
 def table_csv(verdict: Verdict) -> str:
-    """For spreadsheets."""
+    """For spreadsheets. Times are ns."""
 
     def three(interval: Interval | None) -> list[float | str]:
         if interval is None:
@@ -194,100 +470,105 @@ def table_csv(verdict: Verdict) -> str:
 
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for f in verdict.findings:
+    writer.writerow(CSV_COLUMNS)
+    for f in ranked(verdict.findings):
         writer.writerow(
             [
                 f.name,
-                f.calls,
-                f.self_share.value if f.self_share else "",
-                *three(f.criticality if f.supported else None),
-                *three(f.headroom if f.supported else None),
+                f.verdict,
+                *three(f.criticality),
+                *three(f.headroom),
+                f.share.value if f.share else "",
                 f.shape,
                 f.slack_ns.value if f.slack_ns else "",
-                int(f.matters),
-                int(f.decided),
-                f.pairs,
-                f.verdict,
+                f.dose,
+                f.delayed,
+                f.reason,
+                f.help,
             ]
         )
     return file.getvalue()
 
 
+def finite(value: float | None) -> float | None:
+    """JSON has no infinity and no NaN."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
 def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
-    """For programs; None where there is none, and for infinity."""
+    """For programs; None where there is none."""
     if interval is None:
         return None
-    # JSON has no infinity.
-    return {k: v if math.isfinite(v) else None for k, v in asdict(interval).items()}
+    return {key: finite(value) for key, value in asdict(interval).items()}
 
 
 def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
     """For programs. Times are ns."""
+    calls = calls_per_unit(record)
+    diagnostics = verdict.diagnostics
     return {
+        "format": FORMAT,
         "command": record.header.get("command"),
         "environment": record.header.get("environment"),
-        "seed": record.seed,
+        "seed": record.header.get("seed"),
         "unit": record.header.get("unit"),
-        "unit_ns": verdict.unit_ns,
-        "end": record.end,
-        "functions": [_json_of(f) for f in verdict.findings],
-        "together": [
-            {"names": list(t.names), "part": interval_json(t.part), "verdict": t.verdict}
-            for t in verdict.together
+        "unit_ns": finite(unit_ns(record, verdict)),
+        "slot_units": record.slot_units,
+        "slots": verdict.slots,
+        "seconds": seconds(record),
+        "slowdown": finite(verdict.slowdown),
+        "cpu_share": finite(verdict.cpu_share),
+        "delivered": finite(verdict.delivered),
+        "findings": [
+            _json_of(f, calls.get(f.name, 0.0)) for f in ranked(verdict.findings)
         ],
-        "joint": [list(names) for names in record.joint],
-        "tests": len(record.tests),
-        "sham": {
-            "effect": interval_json(verdict.sham),
-            "alarm": verdict.sham_alarm,
-            "pairs": verdict.sham_pairs,
-        },
-        "pressure": {
-            "wait": verdict.wait_share,
-            "stall": verdict.stall_share,
-            "steal": verdict.steal_share,
-        },
-        "notes": verdict.notes,
+        "joints": [
+            {
+                "functions": list(joint.functions),
+                "kind": joint.kind,
+                "together": interval_json(joint.together),
+            }
+            for joint in verdict.joints
+        ],
+        "bill": [
+            {
+                "dose": bill.dose,
+                "apart": bill.apart,
+                "cost": interval_json(bill.cost),
+                "delays": finite(bill.delays),
+                "alarm": bool(bill.alarm),
+                "late": bool(bill.late),
+            }
+            for bill in verdict.bills
+        ],
+        "sham": interval_json(verdict.sham),
+        "diagnostics": {
+            "noise": finite(diagnostics.noise),
+            "autoregression": [float(part) for part in diagnostics.phi],
+            "whiteness": finite(diagnostics.whiteness),
+        }
+        if diagnostics
+        else None,
+        "warnings": list(verdict.warnings),
+        "advice": advice(verdict),
+        "end": record.end,
     }
 
 
-def _json_of(f: Finding) -> dict[str, Any]:
+def _json_of(f: Finding, calls: float) -> dict[str, Any]:
     return {
-        "function": f.name,
-        "calls_per_unit": f.calls,
-        "self_share": interval_json(f.self_share),
-        "pairs": f.pairs,
-        "window_ns": f.length_ns,
-        "criticality": interval_json(f.criticality) if f.supported else None,
-        "mean": interval_json(f.mean),
-        "slope": interval_json(f.slope),
-        "sleeping": interval_json(f.sleeping),
-        "headroom": interval_json(f.headroom) if f.supported else None,
+        "name": f.name,
+        "verdict": f.verdict,
+        "criticality": interval_json(f.criticality),
+        "headroom": interval_json(f.headroom),
+        "self_share": finite(f.share.value) if f.share else None,
+        "calls_per_unit": finite(calls),
         "shape": f.shape,
         "slack_ns": interval_json(f.slack_ns),
-        "false_discovery_rate": f.rate,
-        "matters": f.matters,
-        "decided": f.decided,
-        "needs_s": f.needs_s,
-        "verdict": f.verdict,
-        "notes": f.notes,
-        "levels": [
-            {
-                "share": v.share,
-                "pairs": v.pairs,
-                "delivered_ns": v.delivered_ns,
-                "extra_ns": interval_json(v.extra_ns),
-                "criticality": interval_json(v.criticality),
-            }
-            for v in f.levels
-        ],
+        "dose": finite(f.dose),
+        "delayed": int(f.delayed),
+        "false_discovery_rate": finite(f.false_discovery),
+        "reason": f.reason,
+        "help": f.help,
+        "notes": list(f.notes),
     }
-
-
-def header_of(command: Sequence[str]) -> str:
-    """The command as one would type it."""
-    return " ".join(shlex.quote(word) for word in command)
-
-
-__all__ = ["HINGE", "as_json", "header_of", "markdown", "table_csv", "text"]

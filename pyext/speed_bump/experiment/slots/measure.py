@@ -104,6 +104,16 @@ class Run:
             )
             count += len(found)
 
+    def forget(self) -> None:
+        """Drop the slots so far: they were of another length."""
+        self.poll()
+        self._seen.clear()
+
+    def trim(self, count: int) -> None:
+        """Keep the newest ``count`` slots, or a few more."""
+        while len(self._seen) > 1 and self.count() - len(self._seen[0].slots) >= count:
+            del self._seen[0]
+
     @property
     def reporters(self) -> int:
         """How many threads ended slots so far."""

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: MIT
+"""The experiment on a program: by slots while it runs, or by whole runs where it is short."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from speed_bump.config import Target
+from speed_bump.duration import human
+from speed_bump.experiment.program.machine import cpus
+from speed_bump.experiment.program.progress import Progress
+from speed_bump.experiment.program.runner import Runner, why_nobody_reported
+from speed_bump.experiment.program.workload import Samples, Workload
+from speed_bump.experiment.record import Block, Record, SelfTime
+from speed_bump.experiment.slots.measure import Run, together
+
+# A slot is not shorter: what ends it costs a microsecond, and is read from outside.
+SLOT_NS = 2_000_000
+CENSUS_PART = 0.06
+MIN_CENSUS_S, MAX_CENSUS_S = 0.6, 4.0
+# Slots of the first census, unless that takes this part of the budget.
+CENSUS_SLOTS = 64
+MAX_CENSUS_PART = 0.25
+LATER_CENSUS_EVERY = 0.2
+LATER_CENSUS_S = 0.6
+PAUSE_S = 0.05
+# A program that ended with fewer slots than these is measured by whole runs.
+MIN_SLOTS = 27
+# So that an experiment of days stays in memory: slots times functions that are kept.
+MAX_CELLS = 30_000_000
+
+
+class RankError(Exception):
+    """Nothing can be measured; the message says why and what to do."""
+
+    def __init__(self, text: str, status: int = 1, output: bytes = b"") -> None:
+        """``output`` is what the program wrote, if it failed."""
+        super().__init__(text)
+        self.status = status
+        self.output = output
+
+
+class Stages(Protocol):
+    """What decides on the next block (``slots/stages.py``, or a sweep)."""
+
+    def next_block(self, record: Record) -> Block | None:
+        """The next block; None: all is decided."""
+        ...
+
+
+class Watcher(Protocol):
+    """Is told how far the experiment is."""
+
+    def now(self, text: str) -> None:
+        """What is going on."""
+        ...
+
+    def event(self, text: str) -> None:
+        """What is worth a line."""
+        ...
+
+    def known(self, record: Record, left_s: float) -> None:
+        """What is known so far."""
+        ...
+
+
+@dataclass
+class Options:
+    """How to measure: ``keep_running`` does not end the program when all is measured."""
+
+    budget_s: float = 60.0
+    keep_running: bool = False
+
+
+@dataclass
+class Experiment:
+    """An experiment by slots. What is known is in ``record`` whatever happens.
+
+    Args:
+        stages: made when the candidates are known
+        changed: called when the record has grown
+    """
+
+    runner: Runner
+    targets: Sequence[Target]
+    progress: Progress
+    options: Options
+    record: Record
+    stages: Stages
+    watcher: Watcher
+    changed: Callable[[Record], None]
+    interrupted: bool = False
+    decided: bool = False
+    too_short: bool = False
+    failed: RankError | None = None
+    runs: int = 0
+    processes: int = 0
+    lost: int = 0
+    _done: list[Run] = field(default_factory=list)
+    _before: dict[str, int] = field(default_factory=dict)
+    _samples: Samples = field(default_factory=Samples)
+    _begin: float = 0.0
+    _last_census: float = 0.0
+
+    def run(self) -> None:
+        """Measure until all is decided, the budget is used up, or Ctrl-C.
+
+        Raises:
+            RankError: nothing can be measured
+            LaunchError, NativeError: of starting the program
+        """
+        self._begin = time.monotonic()
+        try:
+            while not self._is_over() and not self.failed and not self.too_short:
+                self._one_run()
+        except KeyboardInterrupt:
+            self.interrupted = True
+        finally:
+            self._take_over()
+            self.record.end = {
+                "interrupted": self.interrupted,
+                "decided": self.decided,
+                "runs": self.runs,
+                "seconds": time.monotonic() - self._begin,
+                "processes": self.processes,
+                "lost": self.lost,
+            }
+        if self.failed and not len(self.record.slots):
+            raise self.failed
+
+    def _left(self) -> float:
+        return self._begin + self.options.budget_s - time.monotonic()
+
+    def _is_over(self) -> bool:
+        return self.decided or self.interrupted or self._left() <= 0
+
+    def _one_run(self) -> None:
+        self.runs += 1
+        with Workload(self.runner, self.targets, self.progress) as program:
+            try:
+                if self._settle(program):
+                    self._measure(program)
+            finally:
+                self.processes = max(self.processes, program.processes)
+                self.lost = max(self.lost, program.lost)
+            if program.is_running():
+                if self.options.keep_running and not self.interrupted:
+                    program.plan.renew(0)
+                    self.watcher.now("all measured; the program goes on until it ends")
+                    program.wait()
+                return
+            ended = program.wait()
+            self.interrupted = self.interrupted or ended.interrupted
+            if ended.status and not ended.interrupted:
+                self.failed = RankError(
+                    f"the program failed with status {ended.status} in run {self.runs}",
+                    ended.status,
+                    program.output(),
+                )
+            elif not self._is_over() and sum(run.count() for run in self._done) < (
+                MIN_SLOTS * self.runs
+            ):
+                self.too_short = True
+
+    # -------------------------------------------------------------- the beginning
+
+    def _settle(self, program: Workload) -> bool:
+        """Wait for the program to be at work; False: it ended before, or time is up.
+
+        Raises:
+            RankError: time is up and no progress was seen; it says what to do
+        """
+        is_open = self.progress.is_open
+        first = 0.0
+        while program.is_running() and self._left() > 0:
+            if is_open:
+                is_open = not self._choose_point(program)
+            program.look()
+            units = program.plan.units
+            if units and not first:
+                first = time.monotonic()
+            if first and (units > 10 or time.monotonic() > first + 1):
+                return True
+            self.watcher.now(
+                f"waiting for the first units of work | {human(self._left() * 1e9)} left"
+            )
+            time.sleep(PAUSE_S)
+        if self._left() <= 0 and not first and not self._done:
+            raise RankError(self._why_no_progress(program))
+        return False
+
+    def _choose_point(self, program: Workload) -> bool:
+        points = {name: n for name, n in program.points().items() if n}
+        if not points:
+            return False
+        name = "default" if "default" in points else max(points, key=lambda p: points[p])
+        program.count(name)
+        self.record.header["unit"] = f"progress point {name!r}"
+        return True
+
+    def _why_no_progress(self, program: Workload) -> str:
+        seconds = self.options.budget_s
+        if not self.progress.is_open:
+            return f"no {self.progress.text} was seen in {seconds:.0f} s"
+        text = (
+            f"no progress was seen in {seconds:.0f} s, and the program did not end: say "
+            "what a unit of work is, with --progress MODULE:FUNCTION or "
+            "--progress-regex, or let the program call speed_bump.progress()"
+        )
+        calls = sorted(program.calls().items(), key=lambda item: -item[1])[:3]
+        if calls:
+            rates = ", ".join(f"{name} ({n / seconds:.0f} calls/s)" for name, n in calls)
+            text += f"; called most: {rates}"
+        elif not program.processes:
+            text = why_nobody_reported(self.runner.command)
+        return text
+
+    def _unit_ns(self, program: Workload) -> float:
+        """The time of a unit of work, from a look at what the program does."""
+        begin, units = time.monotonic_ns(), program.plan.units
+        while program.is_running() and self._left() > 0:
+            time.sleep(PAUSE_S)
+            took, done = time.monotonic_ns() - begin, program.plan.units - units
+            if done and (took > 0.3e9 or done > 1000):
+                return took / done
+        return math.nan
+
+    # ----------------------------------------------------------------- measuring
+
+    def _measure(self, program: Workload) -> None:
+        before = program.calls()
+        unit_ns = self._unit_ns(program)
+        if math.isnan(unit_ns):
+            return
+        run = Run(program, self.runs)
+        self._before = before
+        self._done.append(run)
+        self._rule_candidates(program, run)
+        units = self.record.slot_units
+        if self.runs == 1:
+            units = max(1, math.ceil(SLOT_NS / unit_ns))
+        run.set_slot_units(units)
+        if not self._first_census(program, run, units):
+            return
+        while not self._is_over() and program.is_running():
+            if self._last_census + LATER_CENSUS_EVERY * self.options.budget_s < (
+                time.monotonic()
+            ):
+                self._census(program, run, LATER_CENSUS_S, 8)
+            self._take_over()
+            self.watcher.known(self.record, self._left())
+            block = self.stages.next_block(self.record)
+            if block is None:
+                self.decided = True
+                return
+            self.record.blocks.append(block)
+            run.make(block, len(self.record.blocks) - 1, self._ended(program))
+            self._look_at_machine(program)
+
+    def _ended(self, program: Workload) -> Callable[[], bool]:
+        return lambda: self._is_over() or not program.is_running()
+
+    def _rule_candidates(self, program: Workload, run: Run) -> None:
+        """Rule what is called by the work; what was called before it alone is not asked."""
+        calls = program.calls()
+        names = sorted(n for n in calls if calls[n] > self._before.get(n, 0))
+        early = sorted(set(calls) - set(names) - set(self.record.functions))
+        self.record.header["called_before_only"] = early
+        if not names and not self.record.functions:
+            if not program.processes and not any(t.native for t in self.targets):
+                raise RankError(why_nobody_reported(self.runner.command))
+            raise RankError(
+                "none of the targets was called while the program worked: see "
+                "'speed-bump run' for what patterns match"
+                + (f" (called before: {', '.join(early[:3])})" if early else "")
+            )
+        known = [name for name in names if name not in self.record.functions]
+        self.record.functions = (*self.record.functions, *known)
+        run.rule([name for name in self.record.functions if name in calls])
+
+    def _first_census(self, program: Workload, run: Run, units: int) -> bool:
+        """See what is called how often and where time is spent; False: the end."""
+        seconds = CENSUS_PART * self.options.budget_s
+        seconds = min(max(seconds, MIN_CENSUS_S), MAX_CENSUS_S, max(self._left(), 0.1))
+        self.watcher.now("counting calls and looking at the stacks, nothing is delayed")
+        self._census(program, run, seconds, 0)
+        if self.runs == 1 and run.reporters > units:
+            # Units that overlap must fall mostly in a slot and its successor.
+            units = run.reporters
+            run.set_slot_units(units)
+            run.forget()
+        self.record.slot_units = units
+        until = time.monotonic() + MAX_CENSUS_PART * self.options.budget_s
+        ended = self._ended(program)
+        run.rest(0, CENSUS_SLOTS, lambda: ended() or time.monotonic() > until)
+        return not ended()
+
+    def _census(self, program: Workload, run: Run, seconds: float, slots: int) -> None:
+        def meanwhile() -> None:
+            run.poll()
+
+        found = program.sample(int(seconds * 1e9), meanwhile)
+        self._last_census = time.monotonic()
+        self._samples = _added(self._samples, found)
+        run.rest(0, slots, self._ended(program))
+        self._rule_candidates(program, run)
+        self._look_at_machine(program)
+
+    def _look_at_machine(self, program: Workload) -> None:
+        machine = self.record.machine
+        reading = program.machine.look(program.pids)
+        machine.cpus = cpus()
+        machine.steal = program.machine.steal()
+        total = reading.run_ns + reading.wait_ns
+        if total:
+            machine.share = reading.run_ns / total
+            machine.threads = total / max((time.monotonic() - self._begin) * 1e9, 1)
+
+    def _take_over(self) -> None:
+        """Bring the record up to date with what was read."""
+        record = self.record
+        names = record.functions
+        if self._done:
+            self._done[-1].trim(MAX_CELLS // max(len(names), 1))
+        record.slots = together([run.slots(names) for run in self._done], len(names))
+        slots = record.slots
+        undelayed = slots.good & (slots.mask == 0)
+        if undelayed.any():
+            record.unit_ns = float(
+                slots.time_ns[undelayed].sum() / slots.units[undelayed].sum()
+            )
+        called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
+        record.idle = tuple(name for name in names if name not in called)
+        record.self_times = self_times(self._samples)
+        if self._samples.native and self._samples.native.refused:
+            record.header["self_time_refused"] = self._samples.native.refused
+        self.changed(record)
+
+
+def _added(a: Samples, b: Samples) -> Samples:
+    """What two looks found together."""
+    python = dict(a.python)
+    for name, n in b.python.items():
+        python[name] = python.get(name, 0) + n
+    native = b.native or a.native
+    if a.native and b.native:
+        native = a.native.added(b.native)
+    return Samples(
+        a.clock_ns + b.clock_ns, a.ticks + b.ticks, python, native, a.seen or b.seen
+    )
+
+
+def self_times(samples: Samples) -> dict[str, SelfTime]:
+    """Of each function that was looked for, how long threads were in it."""
+    found: dict[str, SelfTime] = {}
+    if samples.seen and samples.ticks:
+        for name, n in samples.python.items():
+            found[name] = SelfTime(n / samples.ticks, samples.ticks)
+    native = samples.native
+    if native and native.clock_ns:
+        for name, ns in native.self_ns.items():
+            found[name] = SelfTime(ns / native.clock_ns, native.looks.get(name, 0))
+    return found
