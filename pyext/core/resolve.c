@@ -68,7 +68,7 @@ static bool enter(struct callables *callables)
 	return true;
 }
 
-static void search_imported(struct callables *callables, const char *module);
+static void search_imported(struct callables *callables, const char *module, bool whole);
 
 static void leave(struct callables *callables)
 {
@@ -78,7 +78,7 @@ static void leave(struct callables *callables)
 			atomic_store(&callables->again, true);
 			return;
 		}
-		search_imported(callables, NULL);
+		search_imported(callables, NULL, !load(&callables->depth));
 		atomic_store(&callables->busy, false);
 	}
 }
@@ -543,8 +543,11 @@ static void search_module(struct callables *callables, struct name *name,
 	search_dict(callables, name, text, "", PyModule_GetDict(module), 0);
 }
 
-/* All names, in the modules that are there; with @fresh globs only in new ones. */
-static void search(struct callables *callables, bool fresh, const char *only)
+/*
+ * All names, in the modules that are there; with @fresh globs only in new ones, or in @only.
+ * @whole: what was looked at is not being imported still.
+ */
+static void search(struct callables *callables, bool fresh, const char *only, bool whole)
 {
 	PyObject *modules = modules_dict(), *copy, *key, *value;
 	PyObject *keep = NULL;
@@ -576,7 +579,7 @@ static void search(struct callables *callables, bool fresh, const char *only)
 			search_module(callables, name, text, value);
 		}
 	}
-	if (copy && keep) {
+	if (copy && keep && whole) {
 		Py_ssize_t i = 0;
 
 		while (PyDict_Next(copy, &i, &key, &value))
@@ -592,9 +595,9 @@ static void search(struct callables *callables, bool fresh, const char *only)
 }
 
 /* What was imported since, or @module alone; while no other thread searches. */
-static void search_imported(struct callables *callables, const char *module)
+static void search_imported(struct callables *callables, const char *module, bool whole)
 {
-	search(callables, true, module);
+	search(callables, true, module, whole);
 	places_end(&callables->places, false);
 }
 
@@ -612,7 +615,7 @@ static void imported(struct callables *callables, PyObject *module)
 	}
 	/* The outermost import sees to what came in other ways, too. */
 	if (text)
-		search_imported(callables, load(&callables->depth) ? text : NULL);
+		search_imported(callables, load(&callables->depth) ? text : NULL, true);
 	leave(callables);
 }
 
@@ -762,7 +765,7 @@ static int apply(struct callables *callables)
 	if (!callables->refused ||
 	    (any && (find_get_objects(callables) || watch_imports(callables))))
 		return -1;
-	search(callables, false, NULL);
+	search(callables, false, NULL, true);
 	return 0;
 }
 
@@ -821,7 +824,7 @@ void callables_seen(struct callables *callables, const char *module)
 		/* What nothing was added to has nothing new. */
 		if (size && size != callables->main_size) {
 			callables->main_size = size;
-			search_imported(callables, module);
+			search_imported(callables, module, false);
 		}
 		Py_XDECREF(main);
 	}

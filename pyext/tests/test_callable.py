@@ -239,6 +239,7 @@ def test_globs_mean_what_belongs_to_the_module() -> None:
     made.loop()(3)
     assert {f.name: f.calls for f in speed_bump.stats().functions if f.calls} == {
         "made:<module>": 1,
+        "made:loop": 1,
         "made:cached": 3,
         "zlib:compress": 1,
         "_collections:deque.pop": 1,
