@@ -46,6 +46,7 @@ class _State:
         self.started = False
         self.native: native.Probes | None = None
         self.warned = False
+        self.refused: set[tuple[str, str]] = set()  # said already
 
     def after_fork(self) -> None:
         self.lock = RLock()  # a thread that is gone may have held it
@@ -116,6 +117,19 @@ def write_layout(table_path: str) -> None:
     try:
         with open(f"{table_path}.layout.{os.getpid()}", "w", encoding="ascii") as file:
             file.write(text)
+    except OSError:
+        pass  # its experiment is over
+
+
+def write_refused(table_path: str) -> None:
+    """Leave word for the experiment which C functions could not be slowed, and why."""
+    refused = _core.refused()
+    if not refused:
+        return
+    path = f"{table_path}.refused.{os.getpid()}"
+    try:
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(f"{pattern}\t{reason}\n" for pattern, reason in refused)
     except OSError:
         pass  # its experiment is over
 
@@ -224,11 +238,22 @@ def _apply() -> None:
     policies = [_policy(target, config) for target in targets]
     if _state.started:
         _core.retarget(text, policies)
+    else:
+        if _state.table is None:
+            _state.table = _core.Table()
+        _core.start(_state.table, text, policies, None)
+        _state.started = True
+    say_refused()
+
+
+def say_refused() -> None:
+    """Say which C functions can't be slowed, each once."""
+    if os.environ.get("SPEED_BUMP_QUIET", "") not in ("", "0"):
         return
-    if _state.table is None:
-        _state.table = _core.Table()
-    _core.start(_state.table, text, policies, None)
-    _state.started = True
+    for pattern, reason in _core.refused():
+        if (pattern, reason) not in _state.refused:
+            _state.refused.add((pattern, reason))
+            say(f"{pattern} can't be slowed: {reason}")
 
 
 def _policy(target: Target, config: Config) -> _core.Policy:

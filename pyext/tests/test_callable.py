@@ -321,7 +321,7 @@ def test_every_change_of_patterns_is_exact() -> None:
         ("builtins:int.__new__", "__new__ makes objects"),
         ("_random:Random", "such as Random."),
         ("builtins:int.__add__", "by itself, without a call"),
-        ("datetime:date.__getattribute__", "gets and sets attributes by itself"),
+        ("_thread:_local.__getattribute__", "gets and sets attributes by itself"),
         ("sys:maxsize", "can't be called"),
         ("builtins:slice.start", "is a member"),
         pytest.param("builtins:list.append", "an instruction of its own",
@@ -565,13 +565,14 @@ def test_by_the_command(tmp_path: Any) -> None:
     program = tmp_path / "program.py"
     program.write_text("import zlib\nfor _ in range(9): zlib.crc32(b'')\n")
     done = subprocess.run(
-        [sys.executable, "-m", "speed_bump", "run", "-t", "zlib:crc32", "-d", "10us", "--",
-         sys.executable, str(program)],
+        [sys.executable, "-m", "speed_bump", "run", "-t", "zlib:crc32", "-t", "zlib:error",
+         "-d", "10us", "--", sys.executable, str(program)],
         capture_output=True, text=True, check=False, timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert "zlib:crc32" in done.stderr
     assert " 9 " in done.stderr
+    assert "zlib:error can't be slowed: it is a class" in done.stderr
 
 
 def test_a_forked_child_counts_for_itself(python: Run) -> None:
