@@ -117,8 +117,8 @@ static enum found find_function(PyObject *object, struct spot *spot, char *reaso
 	const PyMethodDef *method = function->m_ml;
 
 	if (!strcmp(method->ml_name, "__new__"))
-		return refuse(reason, "__new__ makes objects and is called by no pointer of "
-				      "its own: name __init__ or a method");
+		return refuse(reason, "a class calls its __new__ by itself: name __init__ or "
+				      "a method");
 	return spot_at(spot, is_specialised(function) ? SPOT_TWIN : SPOT_FUNCTION,
 		       (void **)(uintptr_t)&function->m_ml);
 }

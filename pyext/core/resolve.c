@@ -351,9 +351,12 @@ static int names_read(struct callables *callables)
 static void note_refused(struct callables *callables, const struct name *name,
 			 const char *qualname, const char *reason)
 {
+	const char *dot = strrchr(qualname, '.');
 	PyObject *item;
 
-	if (PyList_GET_SIZE(callables->refused) >= MAX_REFUSED)
+	/* A glob means functions; that it matches special methods is by the way. */
+	if (PyList_GET_SIZE(callables->refused) >= MAX_REFUSED ||
+	    (!name->literal && !strncmp(dot ? dot + 1 : qualname, "__", 2)))
 		return;
 	if (name->literal)
 		item = Py_BuildValue("(Ns)",
