@@ -48,7 +48,7 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
         self.stream = os.fdopen(slave, "w", encoding="utf-8")
         self._data = b""
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:

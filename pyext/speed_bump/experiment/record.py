@@ -163,5 +163,6 @@ class Record:
     slot_units: int = 1
     self_times: dict[str, SelfTime] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
+    shares: dict[str, float] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
     end: dict[str, Any] = field(default_factory=dict)

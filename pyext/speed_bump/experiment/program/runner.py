@@ -45,8 +45,9 @@ class Result:
 
     ``processes`` is how many Python processes had the delays in force, ``functions`` what
     was counted in all processes together, ``lost`` how many functions found no room to be
-    counted, ``output`` what the program wrote where it was not shown, ``refused`` the
-    C functions that can't be slowed: patterns with a reason each.
+    counted, ``output`` what the program wrote where it was not shown. Of ``wall_ns`` its
+    first thread waited for a CPU ``wait_ns``. ``refused`` are the C functions that can't
+    be slowed: patterns with a reason each.
     """
 
     status: int
@@ -57,6 +58,7 @@ class Result:
     progress: dict[str, int]
     lost: int = 0
     output: bytes = b""
+    wait_ns: int = 0
     refused: tuple[tuple[str, str], ...] = ()
 
     def of(self, target: Target) -> list[FunctionStatistics]:
@@ -215,6 +217,13 @@ class Runner:
             table.close()
             self.remove(stem)
 
+    def borrow(self, other: Runner) -> None:
+        """Use the directory and the input of another, which goes on to own them."""
+        self.directory = other.directory
+        self._input = other._input
+        # Its files are told apart by their numbers.
+        self._runs = 1_000_000
+
     def next_stem(self) -> str:
         """Where the next run has its files: a path that ends in its number."""
         self._runs += 1
@@ -267,6 +276,7 @@ class Runner:
             progress,
             stats.lost,
             output,
+            ended.wait_ns,
             read_refused(f"{stem}.table"),
         )
 

@@ -104,7 +104,7 @@ MAX_POINTS = 1500
 WIDE, TALL = 720, 260
 CLIP = 0.005
 NUMBERS = 5
-LEFT_MARGIN = 96
+LEFT_MARGIN = 116
 
 
 def page(record: Record, verdict: Verdict) -> str:
@@ -280,6 +280,13 @@ def _svg(parts: Sequence[str], width: float, height: float, label: str, kind: st
         f"<svg class='{kind}' viewBox='0 0 {width:g} {height:g}' role='img' "
         f"aria-label='{escape(label, quote=True)}'>{''.join(parts)}</svg>"
     )
+
+
+def _part(percent: float) -> str:
+    """Percents for an axis."""
+    if percent == 0:
+        return "0"
+    return f"{percent:+,.0f}%" if abs(percent) >= 10 else f"{percent:+.2g}%"
 
 
 def _time(ns: float) -> str:
@@ -532,7 +539,7 @@ def _noise(record: Record, verdict: Verdict, found: Effects | None) -> str:
     rest = 100 * fit.residuals * fit.scale
     part = _few(len(rest))
     axes = _Axes((0.0, float(at[-1])), _bounds(rest), WIDE, TALL, LEFT_MARGIN, 40)
-    parts = axes.drawn(lambda s: f"{s:g} s", lambda v: f"{v:+.3g}%" if v else "0", 5, 4)
+    parts = axes.drawn(lambda s: f"{s:g} s", _part, 5, 4)
     path = "".join(
         f"M{axes.at_x(t) - 1.2:.1f} {axes.at_y(v) - 1.2:.1f}h2.4v2.4h-2.4z"
         for t, v in zip(at[part], rest[part], strict=True)

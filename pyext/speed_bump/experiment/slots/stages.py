@@ -8,7 +8,6 @@ drawn depends on the seed, on the index of the block and on what the record says
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -80,7 +79,9 @@ TIES_CHANCE = 0.25
 TIES_SLOTS = 640
 MIN_TIES = 240
 MAX_TIED = 6
-# A look may take this part of the time.
+# A look takes about so many ns for each slot and column, and may take this part of the
+# time.
+LOOK_NS = 0.55
 LOOK_SHARE = 0.15
 LOOK_GROWTH = 1.12
 
@@ -146,8 +147,7 @@ class Stages:
         self._since_rest = 0
         self._effects: Effects | None = None
         self._looked_at = 0
-        self._look_s = 0.0
-        self._look_end = 0.0
+        self._looked_s = 0.0
         self._dose = self._first = 0.0
         self._alarms = 0
         self._apart = False
@@ -220,20 +220,22 @@ class Stages:
     def _seldom(self, record: Record, state: _State) -> list[str]:
         return [f for f in record.functions if 0 < state.part[f] < RARE]
 
-    def _look(self, record: Record, force: bool = False) -> bool:
-        """Fit anew, if there is enough that is new; looks must not take the time."""
+    def _look(self, record: Record, state: _State) -> bool:
+        """Fit anew, if there is enough that is new; looks must not take the time.
+
+        How long one takes is foreseen and not measured, so that a seed reproduces.
+        """
         slots = len(record.slots)
-        now = time.monotonic()
+        width = 2 * min(len(record.functions), MAX_SINGLE + MAX_LAST) + 10
+        takes = LOOK_NS * slots * width * (0.15 * width + 400) / 1e9
         due = slots >= max(LOOK_GROWTH * self._looked_at, self._looked_at + 40)
-        due = due and now - self._look_end >= self._look_s * (1 / LOOK_SHARE - 1)
-        if self._effects is not None and not due and not force:
+        due = due and state.elapsed_s - self._looked_s >= takes / LOOK_SHARE
+        if self._effects is not None and not due:
             return False
-        begin = time.monotonic()
         data = table(record, SINGLE)
         y = contention(record, data).y if data is not None else None
         self._effects = effects(data, y)
-        self._look_end = time.monotonic()
-        self._look_s = self._look_end - begin
+        self._looked_s = state.elapsed_s
         self._looked_at = slots
         return True
 
@@ -268,7 +270,7 @@ class Stages:
 
     def _block_slots(self, state: _State) -> int:
         by_time = BLOCK_S * 1e9 / state.slot_ns
-        return int(min(max(BLOCK, by_time), MAX_BLOCK))
+        return int(min(max(BLOCK, by_time), MAX_BLOCK, math.ceil(state.left_slots)))
 
     def _rest_slots(self, state: _State) -> int:
         return max(REST, self._block_slots(state) * BLOCKS_A_REST // 3)
@@ -507,7 +509,7 @@ class Stages:
     def _single_stage(self, record: Record, state: _State) -> None:
         self.stage = "single"
         names = list(self._singles or [])
-        fresh = self._look(record) if state.slots >= MIN_SLOTS else False
+        fresh = self._look(record, state) if state.slots >= MIN_SLOTS else False
         found = self._effects
         if found is not None:
             if fresh:
@@ -703,7 +705,8 @@ class Stages:
             return True
         if narrow and self._pedestal(record, state, found, names):
             return True
-        return self._tie(record, state, found, names)
+        most = TIES_SLOTS if narrow else MIN_TIES
+        return self._ties < most and self._tie(record, state, found, names)
 
     def _pedestal(
         self, record: Record, state: _State, found: Effects, names: list[str]
@@ -722,10 +725,12 @@ class Stages:
                 wanted.append((share, name))
         for _, name in sorted(wanted, reverse=True):
             count = PEDESTAL_SETTLE + PEDESTAL_SLOTS * PEDESTAL_STEPS
-            mean = (PEDESTAL_STEPS + 0) / 2
+            # In steps: each height with half of the next one, the highest while settling.
+            total = PEDESTAL_SLOTS * PEDESTAL_STEPS**2 / 2
+            total += PEDESTAL_SETTLE * (PEDESTAL_STEPS - 0.5)
             room = self.options.cap * (state.slots + count) - state.given
-            step = min(PEDESTAL_STEP, 0.95 * room / (mean * count))
-            longer = count * (1 + mean * step)
+            step = min(PEDESTAL_STEP, 0.95 * room / total)
+            longer = count + total * step
             if step < MIN_PEDESTAL_STEP or longer > 0.95 * state.left_slots:
                 return False
             self.stage = "pedestal"
@@ -764,7 +769,7 @@ class Stages:
             if effect is not None and effect.interval.low > THRESHOLD:
                 strong.append((effect.c, name))
         strong.sort(reverse=True)
-        if len(strong) < 2 or self._ties >= TIES_SLOTS:
+        if len(strong) < 2:
             return False
         tied = sorted(name for _, name in strong[:MAX_TIED])
         count = max(MIN_TIES, self._block_slots(state))
