@@ -244,7 +244,9 @@ void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
 			return;
 	}
-	credit = load(&table->overhead_ticks) + sb_clock.exit_ticks;
+	credit = sb_clock.exit_ticks;
+	if (!site->direct)
+		credit += load(&table->overhead_ticks);
 	ticks = sb_clock_to_ticks(delay);
 	ticks = ticks > credit ? entry + ticks - credit : entry;
 	now = order->sleeps ? sleep_until(entry, ticks) : sb_clock_spin_cpu(entry, ticks, &away);

@@ -45,6 +45,7 @@ struct sb_site {
 	struct plan_ring *ring;
 	_Atomic uint64_t ring_where;
 	_Atomic uint64_t ring_taking;
+	bool direct; /* its hits come by no hook: no overhead is taken off its delays */
 };
 
 /* A delay that is due: of every @every th hit, from @start_ns to @end_ns. */

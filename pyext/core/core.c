@@ -4,6 +4,7 @@
 
 #include "core.h"
 #include "overhead.h"
+#include "resolve.h"
 #include "table.h"
 
 static const char key[] = "speed_bump._core";
@@ -62,6 +63,7 @@ static void change_end(struct core *core, const struct change *change)
 	if (change->collects)
 		PyGC_Enable();
 	core->changing = false;
+	callables_finish(core->engine.callables);
 	unlock(core);
 }
 
@@ -129,7 +131,8 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 		return -1;
 	}
 	failed = engine_prepare(&core->engine) || hook_open(core->hook) ||
-		 hook_watch_all(core->hook, patterns.resumes) || hook_forget(core->hook);
+		 hook_watch_all(core->hook, patterns.resumes) || hook_forget(core->hook) ||
+		 callables_prepare(core->engine.callables, table, &patterns);
 	if (failed && !insist) {
 		if (!core->started && !core->measuring)
 			close_hook(core);
@@ -142,7 +145,9 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 	sb_site_table_set_concurrent(sites, true);
 #endif
 	sb_site_table_set_overhead_ns(sites, (uint64_t)overhead);
+	callables_swap(core->engine.callables);
 	engine_set(&core->engine, table, &patterns);
+	callables_set(core->engine.callables);
 	core->started = true;
 #ifdef Py_GIL_DISABLED
 	/* Other threads looked functions up in the patterns before. */
@@ -153,9 +158,15 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 
 static int end(struct core *core)
 {
+	int failed = callables_prepare(core->engine.callables, NULL, NULL);
+
 	core->started = false;
+	callables_swap(core->engine.callables);
 	engine_clear(&core->engine);
-	return core->measuring ? 0 : close_hook(core);
+	callables_set(core->engine.callables);
+	if (core->measuring)
+		return failed;
+	return close_hook(core) || failed ? -1 : 0;
 }
 
 /* The number of the target of that text; -1 with an exception. */
@@ -353,11 +364,14 @@ static PyObject *after_fork_in_child(PyObject *capsule, PyObject *Py_UNUSED(none
 	if (!core)
 		return NULL;
 	engine_after_fork(&core->engine);
+	callables_after_fork(core->engine.callables);
 	owner = atomic_load(&core->owner);
 	if (owner == PyThread_get_thread_ident())
 		unlock(core);
 	else if (owner)
 		forget_other_threads(core);
+	if (!core->changing)
+		callables_finish(core->engine.callables);
 	Py_RETURN_NONE;
 }
 
@@ -410,6 +424,7 @@ void core_drop(struct core *core)
 static void interpreter_ends(PyObject *capsule)
 {
 	struct core *core = PyCapsule_GetPointer(capsule, key);
+	struct callables *callables;
 	struct hook *hook;
 
 	if (!core)
@@ -417,6 +432,9 @@ static void interpreter_ends(PyObject *capsule)
 	hook = core->hook;
 	core->hook = NULL;
 	core->started = false;
+	callables = core->engine.callables;
+	core->engine.callables = NULL;
+	callables_free(callables);
 	hook_free(hook);
 	engine_free(&core->engine);
 	drop_force(&core->force);
@@ -436,7 +454,8 @@ static int fill(struct core *core, PyObject *capsule)
 	core->force.defaults = Py_BuildValue("(iiii)", 0, 1, 0, 0);
 	if (!core->force.defaults)
 		return -1;
-	core->hook = hook_new(&core->engine);
+	core->engine.callables = callables_new(&core->engine);
+	core->hook = core->engine.callables ? hook_new(&core->engine) : NULL;
 	return core->hook ? watch_forks(capsule) : -1;
 }
 
@@ -757,6 +776,23 @@ PyObject *core_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 	Py_RETURN_NONE;
 }
 
+/* The same patterns. */
+static int look_up_anew(struct core *core)
+{
+	struct engine *engine = &core->engine;
+
+	if (!core->started) {
+		engine_forget(engine);
+		return 0;
+	}
+	if (callables_prepare(engine->callables, engine->table, &engine->patterns))
+		return -1;
+	callables_swap(engine->callables);
+	engine_forget(engine);
+	callables_set(engine->callables);
+	return hook_forget(core->hook);
+}
+
 PyObject *core_clear_cache(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
 	struct core *core = core_get();
@@ -765,8 +801,7 @@ PyObject *core_clear_cache(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none
 
 	if (!core || change_begin(core, &change))
 		return NULL;
-	engine_forget(&core->engine);
-	failed = core->started ? hook_forget(core->hook) : 0;
+	failed = look_up_anew(core);
 	change_end(core, &change);
 	if (failed)
 		return NULL;

@@ -6,6 +6,7 @@
  * A change is one step. All that can fail, or run Python code, comes first and changes
  * nothing; the rest runs no Python code, so that no signal handler, thread or fork comes
  * between. Changes wait for each other, and a fork waits for a change in another thread.
+ * C functions are looked up before the step, in which only pointers are swapped (resolve.h).
  */
 #ifndef CORE_CORE_H
 #define CORE_CORE_H

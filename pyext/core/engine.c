@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "errors.h"
 #include "hot.h"
+#include "resolve.h"
 #include "table.h"
 
 struct rule {
@@ -367,6 +368,8 @@ static struct verdict look(struct engine *engine, PyObject *code, PyObject *glob
 	if (verdict.site && engine->life)
 		sb_site_note_code(verdict.site, (uint64_t)(uintptr_t)code);
 	core_unlock(&engine->lock);
+	if (engine->callables && module)
+		callables_seen(engine->callables, module);
 	for (int i = 0; i < 3; i++)
 		Py_XDECREF(bytes[i]);
 	Py_XDECREF(qualname_object);
@@ -392,6 +395,31 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 	}
 	PyErr_Restore(type, value, traceback);
 	return verdict;
+}
+
+struct sb_site *engine_site(struct engine *engine, uint32_t generation, size_t index,
+			    const char *module, const char *qualname)
+{
+	struct sb_site *site = NULL;
+
+	core_lock(&engine->lock);
+	if (engine->patterns.specs && engine->generation == generation)
+		site = site_of(engine->table, module, qualname,
+			       &engine->patterns.rules[index]);
+	core_unlock(&engine->lock);
+	return site;
+}
+
+struct sb_site *engine_next_site(struct engine *engine,
+				 const struct engine_patterns *patterns, PyObject *table,
+				 size_t index, const char *module, const char *qualname)
+{
+	struct sb_site *site;
+
+	core_lock(&engine->lock);
+	site = site_of(table, module, qualname, &patterns->rules[index]);
+	core_unlock(&engine->lock);
+	return site;
 }
 
 void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)

@@ -34,6 +34,7 @@ struct engine {
 	PyObject *table; /* Table; NULL: not installed */
 	struct engine_patterns patterns;
 	struct mark_life *life; /* of the sites of @table */
+	struct callables *callables; /* as it is with C functions; may be NULL */
 };
 
 /* What leads to a quick way, for who has no time to ask an engine. */
@@ -81,6 +82,16 @@ void engine_free(struct engine *engine);
 struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *globals);
 /* Say that @code is delayed as @site says. -1 with an exception. */
 int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site);
+/*
+ * The site of a function in C that is called so and that the pattern @index matches. NULL:
+ * there is none, or the patterns are not those of @generation any more.
+ */
+struct sb_site *engine_site(struct engine *engine, uint32_t generation, size_t index,
+			    const char *module, const char *qualname);
+/* The same in patterns that are to be in force, with @table. */
+struct sb_site *engine_next_site(struct engine *engine,
+				 const struct engine_patterns *patterns, PyObject *table,
+				 size_t index, const char *module, const char *qualname);
 
 /*
  * Keep @way as that of @engine is, until this is called again or engine_free(). NULL:

@@ -9,6 +9,7 @@
 #include "native_sampler.h"
 #include "orphans.h"
 #include "plan.h"
+#include "resolve.h"
 #include "sampler.h"
 #include "session.h"
 #include "slow.h"
@@ -51,6 +52,12 @@ int is_session(PyTypeObject *type, PyObject *object)
 	struct module *state = state_of_type(type);
 
 	return state ? Py_IS_TYPE(object, state->session_type) : -1;
+}
+
+/* refused(): [(pattern, reason)] of C functions that were found and can't be slowed. */
+static PyObject *refused(PyObject *module, PyObject *Py_UNUSED(none))
+{
+	return callables_refused(core_of(module)->engine.callables);
 }
 
 static PyObject *overhead_ns(PyObject *module, PyObject *Py_UNUSED(none))
@@ -139,6 +146,7 @@ static PyMethodDef core_methods[] = {
 	{ "start", core_start, METH_VARARGS, NULL },
 	{ "stop", core_stop, METH_NOARGS, NULL },
 	{ "clear_cache", core_clear_cache, METH_NOARGS, NULL },
+	{ "refused", refused, METH_NOARGS, NULL },
 	{ "overhead_ns", overhead_ns, METH_NOARGS, NULL },
 	{ "qualname", qualname, METH_O, NULL },
 	{ "progress", (PyCFunction)(void (*)(void))progress, METH_VARARGS | METH_KEYWORDS,

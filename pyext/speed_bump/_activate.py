@@ -31,6 +31,9 @@ def activate() -> None:
             # An exception, SystemExit included, would not end site's run with status 2.
             os._exit(2)
         return
+    table = os.environ.get("SPEED_BUMP_TABLE")
+    if first and table:
+        atexit.register(control.write_refused, table)
     if first and not is_set("SPEED_BUMP_QUIET"):
         announce(config)
         atexit.register(summarize, os.getpid())
@@ -60,6 +63,7 @@ def summarize(pid: int) -> None:
     """Say what was slowed. A forked child that comes here is in its parent's summary."""
     if os.getpid() != pid:
         return
+    control.say_refused()
     stats = control.stats(children=True)
     if stats.calls:
         control.say(

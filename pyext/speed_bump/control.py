@@ -35,6 +35,8 @@ PROCESS_POINT = "speed_bump:process"
 
 # Of this copy of the module: a short delay was warned of.
 _warned = False
+# The same: C functions that were said not to be slowed.
+_refused: set[tuple[str, str]] = set()
 
 
 def install(config: Config | None = None) -> bool:
@@ -99,6 +101,19 @@ def write_layout(table_path: str) -> None:
         pass  # its experiment is over
 
 
+def write_refused(table_path: str) -> None:
+    """Leave word for the experiment which C functions could not be slowed, and why."""
+    refused = _core.refused()
+    if not refused:
+        return
+    path = f"{table_path}.refused.{os.getpid()}"
+    try:
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(f"{pattern}\t{reason}\n" for pattern, reason in refused)
+    except OSError:
+        pass  # its experiment is over
+
+
 def _install(config: Config, table: _core.Table) -> None:
     """All of it or, with an exception, nothing: what was in force then stays.
 
@@ -123,6 +138,7 @@ def _install(config: Config, table: _core.Table) -> None:
     _close(before)
     if before and not probes:
         _set_owner(None)
+    say_refused()
 
 
 def _set_owner(owner: str | None) -> None:
@@ -218,6 +234,16 @@ def _defaults(config: Config) -> tuple[int, int, int, int]:
     """What an entry says None for."""
     delay_ns = _achievable(config.delay_ns)
     return delay_ns, config.frequency, config.start_ns, config.end_ns or 0
+
+
+def say_refused() -> None:
+    """Say which C functions can't be slowed, each once."""
+    if os.environ.get("SPEED_BUMP_QUIET", "") not in ("", "0"):
+        return
+    for pattern, reason in _core.refused():
+        if (pattern, reason) not in _refused:
+            _refused.add((pattern, reason))
+            say(f"{pattern} can't be slowed: {reason}")
 
 
 def _entry(target: Target) -> _core.Entry:

@@ -361,3 +361,113 @@ print("right")
 """
     done = python(program)
     assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+
+
+def test_interrupts_with_a_c_function(python: Run) -> None:
+    program = (
+        STORM.replace("SECONDS", "10")
+        .replace("COUNT", "5_000")
+        .replace('Config(["__main__:plain"]', 'Config(["__main__:plain", "math:gcd"]')
+        .replace("    assert not is_slowed(other)\n", GCD)
+    )
+    done = python(program)
+    assert done.returncode == 0, done.stderr
+    interrupted, tried = map(int, done.stdout.split())
+    assert interrupted > tried / 20, "hardly any signal came in time"
+
+
+GCD = """
+    import math
+    assert not is_slowed(other)
+    found = lambda: sum(f.calls for f in speed_bump.stats().functions
+                        if f.name == "math:gcd")
+    before = found()
+    for _ in range(3): math.gcd(4, 6)
+    assert found() - before == 3 * installed, (found() - before, installed)
+"""
+
+
+# A search for C functions looks at properties; this one's fget runs Python code then.
+WITHIN = """
+import math, sys, types, speed_bump
+from speed_bump import Config
+deed = lambda: None
+class Within(property):
+    @property
+    def fget(self):
+        global deed
+        it, deed = deed, lambda: None
+        it()
+def calls(name):
+    return sum(f.calls for f in speed_bump.stats().functions if f.name == name)
+def counted(function, name):
+    before = calls(name)
+    for _ in range(3): function(4, 6)
+    return calls(name) - before
+def both():
+    return counted(math.gcd, "math:gcd"), counted(math.lcm, "math:lcm")
+def make():
+    module = types.ModuleType("within")
+    module.it = Within()
+    sys.modules["within"] = module
+gcd = Config(["within:*", "math:gcd"], delay_ns=0)
+lcm = Config(["within:*", "math:lcm"], delay_ns=0)
+said = []
+def refused(deed):
+    def within():
+        try: deed()
+        except RuntimeError as error: said.append(str(error))
+    return within
+"""
+
+
+def test_code_that_a_search_runs_is_refused_a_change(python: Run) -> None:
+    program = f"""{WITHIN}
+make()
+for change in (speed_bump.uninstall, lambda: speed_bump.install(lcm)):
+    deed = refused(change)
+    speed_bump.install(gcd)
+    assert said.pop() == "another start or stop is going on" and not said
+    assert both() == (3, 0), both()
+    # What was in force is so until all is looked up.
+    deed = lambda: said.append(both())
+    speed_bump.install(lcm)
+    assert said.pop() == (3, 0)
+    assert both() == (0, 3), both()
+speed_bump.uninstall()
+assert both() == (0, 0), both()
+"""
+    done = python(program)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0), done.stderr
+
+
+def test_code_that_the_search_of_an_import_runs_may_change_it(python: Run) -> None:
+    program = f"""{WITHIN}
+def uninstall():
+    speed_bump.uninstall()
+    said.append(both())
+def install():
+    speed_bump.install(lcm)
+    said.append(1)
+import os
+path = os.path.join(os.path.dirname(__file__), "within.py")
+with open(path, "w") as file: file.write("import __main__\\nit = __main__.Within()\\n")
+for _ in range(5):
+    speed_bump.install(gcd)
+    assert both() == (3, 0), both()
+    deed = uninstall
+    import within
+    del sys.modules["within"]
+    assert said.pop() == (0, 0) and both() == (0, 0), both()
+    speed_bump.install(gcd)
+    deed = install
+    import within
+    del sys.modules["within"]
+    assert said.pop() == 1 and both() == (0, 3), both()
+speed_bump.uninstall()
+assert both() == (0, 0), both()
+import _frozen_importlib
+assert type(_frozen_importlib._find_and_load).__name__ == "function"
+"""
+    done = python(program)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0), done.stderr

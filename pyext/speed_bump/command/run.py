@@ -113,6 +113,7 @@ def run_once(
     slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
     result = runner.run(slowed)
     sys.stderr.write(table.run_table(result, targets) + "\n")
+    say_refused(result)
     nobody = warn_if_nobody(runner, targets, result)
     write_json(output, table.run_json(options.command, result))
     if result.interrupted:
@@ -170,6 +171,8 @@ def _compared(
     except KeyboardInterrupt:
         comparison.interrupted = True
     tick.clear()
+    if comparison.pilot:
+        say_refused(comparison.pilot)
     if comparison.pilot and warn_if_nobody(runner, targets, comparison.pilot):
         return status or 1
     if not status or comparison.trials:
@@ -177,6 +180,12 @@ def _compared(
         print(comparison.text(), file=sys.stderr if json_on_stdout else None)
         write_json(output, comparison.json())
     return status or (INTERRUPTED if comparison.interrupted else 0)
+
+
+def say_refused(result: Result) -> None:
+    """Say which C functions could not be slowed, and why."""
+    for pattern, reason in result.refused:
+        say(f"{pattern} can't be slowed: {reason}")
 
 
 def warn_if_nobody(runner: Runner, targets: list[Target], result: Result) -> bool:

@@ -46,7 +46,8 @@ class Result:
     ``processes`` is how many Python processes had the delays in force, ``functions`` what
     was counted in all processes together, ``lost`` how many functions found no room to be
     counted, ``output`` what the program wrote where it was not shown. Of ``wall_ns`` its
-    first thread waited for a CPU ``wait_ns``.
+    first thread waited for a CPU ``wait_ns``. ``refused`` are the C functions that can't
+    be slowed: patterns with a reason each.
     """
 
     status: int
@@ -58,6 +59,7 @@ class Result:
     lost: int = 0
     output: bytes = b""
     wait_ns: int = 0
+    refused: tuple[tuple[str, str], ...] = ()
 
     def of(self, target: Target) -> list[FunctionStatistics]:
         """What was counted of the functions that ``target`` matched."""
@@ -275,6 +277,7 @@ class Runner:
             stats.lost,
             output,
             ended.wait_ns,
+            read_refused(f"{stem}.table"),
         )
 
     def write_targets(self, path: str, python: list[Slowed]) -> None:
@@ -297,6 +300,17 @@ class Runner:
             environ.pop(f"SPEED_BUMP_{name}", None)
         environ[NATIVE_OWNER] = str(os.getpid())
         return environ
+
+
+def read_refused(table_path: str) -> tuple[tuple[str, str], ...]:
+    """What the processes of a run left by ``control.write_refused()``, each once."""
+    found: dict[tuple[str, str], None] = {}
+    for path in sorted(glob.glob(f"{glob.escape(table_path)}.refused.*")):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for text in file:
+                pattern, _, reason = text.rstrip("\n").partition("\t")
+                found[pattern, reason] = None
+    return tuple(found)
 
 
 def line(slowed: Slowed) -> str:

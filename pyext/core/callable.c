@@ -1,0 +1,893 @@
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "callable.h"
+
+/* A pointer that is, or was, to lead to a thunk. */
+struct place {
+	struct place *next; /* in its bucket */
+	enum spot_kind kind;
+	PyObject *object; /* held */
+	void **where;
+	void *before;	  /* what was there */
+	void *with;	  /* what is there as long as it is in */
+	struct thunk *thunk;
+	unsigned int pass; /* in which it was last added */
+	bool in, changed, muted;
+	struct sb_site *any;
+	/* Of calls with a certain value of an argument. */
+	int argument;
+	struct thunk_entry *entries;
+	PyObject **selves; /* held; or NULL */
+	size_t count;
+	struct thunk_filter *filter;
+};
+
+static void *get(void *const *where)
+{
+	return __atomic_load_n(where, __ATOMIC_ACQUIRE);
+}
+
+static void put(void **where, void *with)
+{
+	__atomic_store_n(where, with, __ATOMIC_RELEASE);
+}
+
+/* ------------------------------------------------------------------- spots */
+
+PyObject *type_dict(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+	return PyType_GetDict(type);
+#else
+	return Py_XNewRef(type->tp_dict);
+#endif
+}
+
+PyObject *type_lookup(PyTypeObject *type, const char *name)
+{
+	PyObject *mro = Py_XNewRef(type->tp_mro), *found = NULL;
+
+	for (Py_ssize_t i = 0; mro && !found && i < PyTuple_GET_SIZE(mro); i++) {
+		PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+		PyObject *dict;
+
+		if (!PyType_Check(base))
+			continue;
+		dict = type_dict(base);
+		if (dict && PyDict_GetItemStringRef(dict, name, &found) < 0)
+			PyErr_Clear();
+		Py_XDECREF(dict);
+	}
+	Py_XDECREF(mro);
+	return found;
+}
+
+/* Other words than the text of an exception: @format as printf() has it. */
+static __attribute__((format(printf, 2, 3))) enum found refuse(char *reason,
+							       const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(reason, REASON_SIZE, format, args);
+	va_end(args);
+	return FOUND_REFUSED;
+}
+
+static enum found spot_at(struct spot *spot, enum spot_kind kind, void **where)
+{
+	spot->kind = kind;
+	spot->where = where;
+	return FOUND_SPOT;
+}
+
+/* Where calls don't go through the object, but through another one all the same. */
+static bool is_specialised(const PyCFunctionObject *function)
+{
+	static const char *const names[] = {
+#if PY_VERSION_HEX >= 0x030B0000
+		"len", "isinstance",
+#endif
+#if PY_VERSION_HEX >= 0x030E0000
+		"any", "all",
+#endif
+		NULL,
+	};
+	const char *module = NULL;
+
+	if (function->m_self && PyModule_Check(function->m_self))
+		module = PyModule_GetName(function->m_self);
+	if (!module)
+		PyErr_Clear();
+	if (!module || strcmp(module, "builtins") != 0)
+		return false;
+	for (int i = 0; names[i]; i++)
+		if (!strcmp(function->m_ml->ml_name, names[i]))
+			return true;
+	return false;
+}
+
+static enum found find_function(PyObject *object, struct spot *spot, char *reason)
+{
+	PyCFunctionObject *function = (PyCFunctionObject *)object;
+	const PyMethodDef *method = function->m_ml;
+
+	if (!strcmp(method->ml_name, "__new__"))
+		return refuse(reason, "a class calls its __new__ by itself: name __init__ or "
+				      "a method");
+	return spot_at(spot, is_specialised(function) ? SPOT_TWIN : SPOT_FUNCTION,
+		       (void **)(uintptr_t)&function->m_ml);
+}
+
+static enum found find_method(PyObject *object, struct spot *spot, char *reason)
+{
+	PyMethodDescrObject *method = (PyMethodDescrObject *)object;
+
+#if PY_VERSION_HEX >= 0x030B0000
+	if (PyDescr_TYPE(object) == &PyList_Type &&
+	    !strcmp(method->d_method->ml_name, "append"))
+		return refuse(reason, "list.append is done by an instruction of its own, "
+				      "without a call");
+#else
+	(void)reason;
+#endif
+	return spot_at(spot, SPOT_METHOD, (void **)(uintptr_t)&method->d_method);
+}
+
+static enum found find_getter(PyObject *object, struct spot *spot, char *reason)
+{
+	PyGetSetDescrObject *getset = (PyGetSetDescrObject *)object;
+
+	if (!getset->d_getset->get)
+		return refuse(reason, "it can't be read, only written");
+	return spot_at(spot, SPOT_GETTER, (void **)&getset->d_getset);
+}
+
+static void **slot_of(PyTypeObject *type, int offset)
+{
+	static const struct {
+		size_t begin, type;
+	} parts[] = {
+		{ offsetof(PyHeapTypeObject, as_sequence),
+		  offsetof(PyTypeObject, tp_as_sequence) },
+		{ offsetof(PyHeapTypeObject, as_mapping),
+		  offsetof(PyTypeObject, tp_as_mapping) },
+		{ offsetof(PyHeapTypeObject, as_number),
+		  offsetof(PyTypeObject, tp_as_number) },
+		{ offsetof(PyHeapTypeObject, as_async),
+		  offsetof(PyTypeObject, tp_as_async) },
+	};
+
+	if ((size_t)offset >= offsetof(PyHeapTypeObject, as_buffer))
+		return NULL;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		char *part;
+
+		if ((size_t)offset < parts[i].begin)
+			continue;
+		part = *(char **)((char *)type + parts[i].type);
+		return part ? (void **)(part + offset - parts[i].begin) : NULL;
+	}
+	return (void **)((char *)type + offset);
+}
+
+/* Whether it can be written to: what the kernel says, as the maps may change at any time. */
+static bool is_writable(void **where)
+{
+	void *value = get(where);
+	bool writable;
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC))
+		return false;
+	writable = write(ends[1], &value, sizeof(value)) == sizeof(value) &&
+		   read(ends[0], where, sizeof(value)) == sizeof(value);
+	close(ends[0]);
+	close(ends[1]);
+	return writable;
+}
+
+/* Those of which the interpreter does operators without a look at their slots. */
+static bool is_core_type(const PyTypeObject *type)
+{
+	const PyTypeObject *const types[] = {
+		&PyLong_Type,	&PyFloat_Type, &PyUnicode_Type, &PyBytes_Type,
+		&PyList_Type,	&PyTuple_Type, &PyDict_Type,	&PySet_Type,
+		&PyFrozenSet_Type, &PyBool_Type, &PyBaseObject_Type, &PyType_Type,
+		&PyComplex_Type, &PyRange_Type, &PySlice_Type,	&PyFunction_Type,
+		&PyModule_Type,	&PyGen_Type,
+	};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (type == types[i])
+			return true;
+	return false;
+}
+
+static int comparison_of(const char *name)
+{
+	static const char *const names[] = { [Py_LT] = "__lt__", [Py_LE] = "__le__",
+					     [Py_EQ] = "__eq__", [Py_NE] = "__ne__",
+					     [Py_GT] = "__gt__", [Py_GE] = "__ge__" };
+
+	for (int i = 0; i < 6; i++)
+		if (!strcmp(names[i], name))
+			return i;
+	return -1;
+}
+
+static enum found find_slot(PyObject *object, struct spot *spot, char *reason)
+{
+	PyWrapperDescrObject *wrapper = (PyWrapperDescrObject *)object;
+	PyTypeObject *type = PyDescr_TYPE(object);
+	int offset = wrapper->d_base->offset, comparison;
+	const char *name = wrapper->d_base->name;
+	void **where;
+
+	if (is_core_type(type))
+		return refuse(reason, "the interpreter does operators of %s by itself, without "
+				      "a call", type->tp_name);
+	if (!strcmp(name, "__getattribute__") || !strcmp(name, "__getattr__") ||
+	    !strcmp(name, "__setattr__") || !strcmp(name, "__delattr__"))
+		return refuse(reason, "the interpreter gets and sets attributes by itself, "
+				      "without a call");
+	if (!strcmp(name, "__del__"))
+		return refuse(reason, "it is called by the end of an object");
+	if (!strcmp(name, "__init__") && type->tp_vectorcall)
+		return refuse(reason, "objects of %s are made without it", type->tp_name);
+	if (!strcmp(name, "__call__") &&
+	    PyType_HasFeature(type, Py_TPFLAGS_HAVE_VECTORCALL))
+		return refuse(reason, "objects of %s are called by pointers of their own: name "
+				      "an object", type->tp_name);
+	where = slot_of(type, offset);
+	if (!where || (get(where) != wrapper->d_wrapped && !thunk_at(get(where))))
+		return refuse(reason, "another function is in the slot of %s", type->tp_name);
+	if (!is_writable(where))
+		return refuse(reason, "the slots of %s are in read-only memory",
+			      type->tp_name);
+	comparison = comparison_of(name);
+	if (comparison >= 0) {
+		spot->argument = 2;
+		spot->value = (uintptr_t)comparison;
+	}
+	return spot_at(spot, SPOT_SLOT, where);
+}
+
+static enum found find_object(PyObject *object, struct spot *spot, char *reason)
+{
+	PyTypeObject *type = Py_TYPE(object);
+	PyObject *call;
+	bool python;
+
+	if (!type->tp_call)
+		return refuse(reason, "it is of type %s and can't be called", type->tp_name);
+	call = type_lookup(type, "__call__");
+	python = !call || !Py_IS_TYPE(call, &PyWrapperDescr_Type);
+	Py_XDECREF(call);
+	if (python)
+		return FOUND_NOTHING;
+	if (PyType_HasFeature(type, Py_TPFLAGS_HAVE_VECTORCALL) &&
+	    type->tp_vectorcall_offset > 0) {
+		void **where = (void **)((char *)object + type->tp_vectorcall_offset);
+
+		if (get(where))
+			return spot_at(spot, SPOT_VECTORCALL, where);
+	}
+	if (!is_writable((void **)(uintptr_t)&type->tp_call))
+		return refuse(reason, "its type %s is in read-only memory", type->tp_name);
+	spot->argument = 0;
+	spot->value = (uintptr_t)object;
+	spot->self = object;
+	return spot_at(spot, SPOT_CALL, (void **)(uintptr_t)&type->tp_call);
+}
+
+/* The name of some method of @type: new; NULL: it has none. */
+static PyObject *some_method(PyTypeObject *type)
+{
+	PyObject *init = type_lookup(type, "__init__"), *dict, *copy, *key, *value;
+	PyObject *found = NULL;
+	Py_ssize_t i = 0;
+
+	if (init && !type->tp_vectorcall &&
+	    (PyFunction_Check(init) || (Py_IS_TYPE(init, &PyWrapperDescr_Type) &&
+				      PyDescr_TYPE(init) != &PyBaseObject_Type)))
+		found = PyUnicode_FromString("__init__");
+	dict = type_dict(type);
+	copy = dict ? PyDict_Copy(dict) : NULL;
+	while (!found && copy && PyDict_Next(copy, &i, &key, &value))
+		if (Py_IS_TYPE(value, &PyMethodDescr_Type))
+			found = Py_NewRef(key);
+	PyErr_Clear();
+	Py_XDECREF(copy);
+	Py_XDECREF(dict);
+	Py_XDECREF(init);
+	return found;
+}
+
+static enum found refuse_type(PyTypeObject *type, char *reason)
+{
+	const char *dot = strrchr(type->tp_name, '.');
+	const char *name = dot ? dot + 1 : type->tp_name;
+	PyObject *method = some_method(type);
+	const char *text = method ? PyUnicode_AsUTF8(method) : NULL;
+
+	if (text)
+		refuse(reason, "it is a class: name a method of it, such as %.60s.%.60s",
+		       name, text);
+	else
+		refuse(reason, "it is a class: name a method of it");
+	PyErr_Clear();
+	Py_XDECREF(method);
+	return FOUND_REFUSED;
+}
+
+enum found spot_find(PyObject *object, PyObject *self, struct spot *spot,
+		     char reason[REASON_SIZE])
+{
+	PyTypeObject *type = Py_TYPE(object);
+
+	*spot = (struct spot){ .object = object, .argument = self ? 0 : -1,
+			       .value = (uintptr_t)self, .self = self };
+	if (PyFunction_Check(object) || PyCode_Check(object))
+		return FOUND_NOTHING;
+	if (!thunks_exist())
+		return refuse(reason, "C functions can't be slowed on this processor");
+	if (PyType_Check(object))
+		return refuse_type((PyTypeObject *)object, reason);
+	if (PyCFunction_Check(object))
+		return find_function(object, spot, reason);
+	if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type)
+		return find_method(object, spot, reason);
+	if (type == &PyGetSetDescr_Type)
+		return find_getter(object, spot, reason);
+	if (type == &PyMemberDescr_Type)
+		return refuse(reason, "it is a member, which is read without a call");
+	if (type == &PyWrapperDescr_Type)
+		return find_slot(object, spot, reason);
+	if (!strcmp(type->tp_name, "method-wrapper"))
+		return refuse(reason, "it is an operator of an object: name that of its type");
+	return find_object(object, spot, reason);
+}
+
+/* -------------------------------------------------------------- definitions */
+
+/* Of what leads to a structure with the function in it. */
+static size_t definition_size(enum spot_kind kind)
+{
+	switch (kind) {
+	case SPOT_FUNCTION:
+	case SPOT_TWIN:
+	case SPOT_METHOD:
+		return sizeof(PyMethodDef);
+	case SPOT_GETTER:
+		return sizeof(PyGetSetDef);
+	default:
+		return 0;
+	}
+}
+
+static size_t function_offset(enum spot_kind kind)
+{
+	return kind == SPOT_GETTER ? offsetof(PyGetSetDef, get) :
+				     offsetof(PyMethodDef, ml_meth);
+}
+
+/* The function that @leads leads to. */
+static void *function_in(enum spot_kind kind, void *leads)
+{
+	void *function = leads;
+
+	if (definition_size(kind))
+		memcpy(&function, (char *)leads + function_offset(kind), sizeof(function));
+	return function;
+}
+
+/* ------------------------------------------------------------------- slots */
+
+/* Slots of @type, and of what inherited from it, that are @from. */
+static void replace_slots(PyTypeObject *type, int offset, void *from, void *to)
+{
+	void **where = slot_of(type, offset);
+	PyObject *subclasses;
+
+	if (where && get(where) == from && is_writable(where))
+		put(where, to);
+	/* Some names stand for two slots of one function, and a wrapper knows only one. */
+	for (size_t other = offsetof(PyHeapTypeObject, as_number);
+	     offset >= (int)offsetof(PyHeapTypeObject, as_number) &&
+	     other < offsetof(PyHeapTypeObject, as_buffer); other += sizeof(void *)) {
+		where = slot_of(type, (int)other);
+		if (where && get(where) == from && is_writable(where))
+			put(where, to);
+	}
+	subclasses = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+	if (!subclasses) {
+		PyErr_Clear();
+		return;
+	}
+	for (Py_ssize_t i = 0; i < PyList_GET_SIZE(subclasses); i++)
+		replace_slots((PyTypeObject *)PyList_GET_ITEM(subclasses, i), offset, from, to);
+	Py_DECREF(subclasses);
+}
+
+/*
+ * The wrappers of @type too, all of those of this function: where they differ the type would
+ * look for a method at each operation.
+ */
+static void replace_wrappers(PyTypeObject *type, void *from, void *to)
+{
+	PyObject *dict, *copy, *key, *value;
+	Py_ssize_t i = 0;
+
+	dict = type_dict(type);
+	copy = dict ? PyDict_Copy(dict) : NULL;
+	while (copy && PyDict_Next(copy, &i, &key, &value)) {
+		PyWrapperDescrObject *wrapper = (PyWrapperDescrObject *)value;
+
+		if (Py_IS_TYPE(value, &PyWrapperDescr_Type) && get(&wrapper->d_wrapped) == from)
+			put(&wrapper->d_wrapped, to);
+	}
+	PyErr_Clear();
+	Py_XDECREF(copy);
+	Py_XDECREF(dict);
+}
+
+static void replace_all_slots(struct place *place, void *from, void *to)
+{
+	PyWrapperDescrObject *wrapper = (PyWrapperDescrObject *)place->object;
+	PyTypeObject *type = PyDescr_TYPE(wrapper);
+
+	replace_wrappers(type, from, to);
+	replace_slots(type, wrapper->d_base->offset, from, to);
+}
+
+/* ------------------------------------------------------------------- twins */
+
+static PyObject *builtins_of(PyObject *object)
+{
+	return PyModule_GetDict(((PyCFunctionObject *)object)->m_self);
+}
+
+/* Put @with under the name of @object, if @from is there. */
+static void rename_twin(PyObject *object, PyObject *from, PyObject *with)
+{
+	const char *name = ((PyCFunctionObject *)object)->m_ml->ml_name;
+	PyObject *builtins = builtins_of(object), *there = NULL;
+
+	if (PyDict_GetItemStringRef(builtins, name, &there) < 0 ||
+	    (there == from && PyDict_SetItemString(builtins, name, with)))
+		PyErr_Clear();
+	Py_XDECREF(there);
+}
+
+/* ------------------------------------------------------------------ places */
+
+static struct place **bucket_of(struct places *places, void **where)
+{
+	return &places->buckets[((uintptr_t)where >> 3) % 256];
+}
+
+static struct place *place_at(struct places *places, void **where)
+{
+	struct place *place = *bucket_of(places, where);
+
+	while (place && place->where != where)
+		place = place->next;
+	return place;
+}
+
+void places_begin(struct places *places)
+{
+	places->pass++;
+}
+
+/* Say all of it anew. The end of an object may bring the collector here. */
+static void place_reset(struct place *place)
+{
+	PyObject **selves = place->selves;
+	size_t count = place->count;
+
+	place->any = NULL;
+	place->count = 0;
+	place->selves = NULL;
+	place->muted = false;
+	for (size_t i = 0; i < count; i++)
+		Py_XDECREF(selves[i]);
+	free(selves);
+}
+
+static int places_reserve(struct places *places)
+{
+	size_t room = places->room ? 2 * places->room : 64;
+	struct place **list;
+
+	if (places->count < places->room)
+		return 0;
+	list = realloc(places->list, room * sizeof(list[0]));
+	if (!list)
+		return -1;
+	places->list = list;
+	places->room = room;
+	return 0;
+}
+
+static struct place *place_new(struct places *places, const struct spot *spot, void *before,
+			       char *reason)
+{
+	struct place *place = calloc(1, sizeof(*place));
+	size_t size = definition_size(spot->kind);
+
+	if (!place || places_reserve(places)) {
+		refuse(reason, "out of memory");
+		goto fail;
+	}
+	place->kind = spot->kind;
+	place->where = spot->where;
+	place->before = before;
+	place->argument = -1;
+	place->thunk = thunk_take(function_in(spot->kind, before), spot->where);
+	if (!place->thunk) {
+		refuse(reason, "%d C functions are slowed already, more can't be", THUNKS);
+		goto fail;
+	}
+	place->with = size ? thunk_copy(place->thunk, before, size, function_offset(spot->kind)) :
+			     thunk_address(place->thunk);
+	if (!place->with) {
+		refuse(reason, "out of memory");
+		thunk_release(place->thunk);
+		goto fail;
+	}
+	place->object = Py_NewRef(spot->object);
+	place->next = *bucket_of(places, spot->where);
+	*bucket_of(places, spot->where) = place;
+	places->list[places->count++] = place;
+	return place;
+fail:
+	free(place);
+	return NULL;
+}
+
+static bool place_has(const struct place *place, const struct spot *spot)
+{
+	if (spot->argument < 0)
+		return place->any;
+	for (size_t i = 0; i < place->count; i++)
+		if (place->entries[i].value == spot->value)
+			return true;
+	return false;
+}
+
+enum added places_add(struct places *places, const struct spot *spot, struct place **place,
+		      char reason[REASON_SIZE])
+{
+	void *before = get(spot->where);
+	struct thunk *thunk;
+
+	*place = place_at(places, spot->where);
+	if (!*place) {
+		/* That of another place: of a method that this one is bound to, or inherited. */
+		thunk = thunk_at(function_in(spot->kind, before));
+		if (thunk && (load(&thunk->site) || load(&thunk->filter)) &&
+		    load(&thunk->interpreter) != (uintptr_t)PyInterpreterState_Get()) {
+			refuse(reason, "another interpreter of this process slows it");
+			return ADDED_REFUSED;
+		}
+		if (thunk)
+			before = definition_size(spot->kind) ?
+					 thunk_definition(thunk) :
+					 (void *)load(&thunk->function);
+		*place = place_new(places, spot, before, reason);
+		if (!*place)
+			return ADDED_REFUSED;
+	}
+	if ((*place)->pass != places->pass)
+		place_reset(*place);
+	(*place)->pass = places->pass;
+	return place_has(*place, spot) ? ADDED_BEFORE : ADDED;
+}
+
+void place_set(struct place *place, const struct spot *spot, struct sb_site *site)
+{
+	size_t count = place->count;
+	struct thunk_entry *entries;
+	PyObject **selves;
+
+	place->changed = true;
+	if (spot->argument < 0) {
+		place->any = site;
+		return;
+	}
+	entries = realloc(place->entries, (count + 1) * sizeof(entries[0]));
+	if (entries)
+		place->entries = entries;
+	selves = realloc(place->selves, (count + 1) * sizeof(PyObject *));
+	if (selves)
+		place->selves = selves;
+	if (!entries || !selves)
+		return;
+	place->argument = spot->argument;
+	entries[count] = (struct thunk_entry){ spot->value, site };
+	selves[count] = Py_XNewRef(spot->self);
+	place->count++;
+}
+
+/* Where threads run side by side one may be looking into it: until places_free(). */
+static void filter_drop(struct places *places, struct thunk_filter *filter)
+{
+	struct thunk_filter **old;
+
+	if (!filter)
+		return;
+#ifdef Py_GIL_DISABLED
+	old = realloc(places->old, (places->old_count + 1) * sizeof(old[0]));
+	if (old) {
+		places->old = old;
+		old[places->old_count++] = filter;
+	}
+#else
+	(void)places;
+	(void)old;
+	free(filter);
+#endif
+}
+
+static void place_publish(struct places *places, struct place *place)
+{
+	struct thunk_filter *before = place->filter;
+
+	place->changed = false;
+	place->filter = NULL;
+	if (place->count)
+		place->filter = thunk_filter_new((unsigned int)place->argument, place->any,
+						 place->entries, place->count);
+	thunk_set(place->thunk, place->count ? NULL : place->any, place->filter);
+	filter_drop(places, before);
+}
+
+static void place_in(struct place *place)
+{
+	PyCFunctionObject *function = (PyCFunctionObject *)place->object;
+	PyObject *twin;
+
+	place->in = true;
+	switch (place->kind) {
+	case SPOT_SLOT:
+		replace_all_slots(place, place->before, place->with);
+		break;
+	case SPOT_TWIN:
+		twin = PyCFunction_NewEx(place->with, function->m_self, function->m_module);
+		if (!twin) {
+			PyErr_Clear();
+			break;
+		}
+		rename_twin(place->object, place->object, twin);
+		Py_DECREF(twin);
+		break;
+	default:
+		put(place->where, place->with);
+	}
+}
+
+/* Put the object itself back, if it is its twin that is there. */
+static void twin_out(struct place *place)
+{
+	const char *name = ((PyCFunctionObject *)place->object)->m_ml->ml_name;
+	PyObject *there = NULL;
+
+	if (PyDict_GetItemStringRef(builtins_of(place->object), name, &there) < 0)
+		PyErr_Clear();
+	if (there && PyCFunction_CheckExact(there) &&
+	    (void *)((PyCFunctionObject *)there)->m_ml == place->with)
+		rename_twin(place->object, there, place->object);
+	Py_XDECREF(there);
+}
+
+static void place_out(struct place *place)
+{
+	place->in = false;
+	switch (place->kind) {
+	case SPOT_SLOT:
+		replace_all_slots(place, place->with, place->before);
+		break;
+	case SPOT_TWIN:
+		twin_out(place);
+		break;
+	default:
+		/* Somebody else may have put something there since. */
+		if (get(place->where) == place->with)
+			put(place->where, place->before);
+	}
+}
+
+static void place_free(struct places *places, struct place *place)
+{
+	struct place **link = bucket_of(places, place->where);
+
+	while (*link != place)
+		link = &(*link)->next;
+	*link = place->next;
+	place_reset(place);
+	thunk_release(place->thunk);
+	filter_drop(places, place->filter);
+	Py_DECREF(place->object);
+	free(place->entries);
+	free(place);
+}
+
+/* ---------------------------------------------------------- bound methods */
+
+/* Definitions by those that stand for them now. */
+struct changes {
+	size_t mask, count;
+	struct change {
+		void *from, *to;
+	} changes[];
+};
+
+static struct changes *changes_new(size_t most)
+{
+	size_t size = 8;
+	struct changes *changes;
+
+	while (size < 2 * most)
+		size *= 2;
+	changes = calloc(1, sizeof(*changes) + size * sizeof(changes->changes[0]));
+	if (changes)
+		changes->mask = size - 1;
+	return changes;
+}
+
+static struct change *change_of(struct changes *changes, void *from)
+{
+	size_t i = ((uintptr_t)from >> 4) & changes->mask;
+
+	while (changes->changes[i].from && changes->changes[i].from != from)
+		i = (i + 1) & changes->mask;
+	return &changes->changes[i];
+}
+
+static void changes_add(struct changes *changes, const struct place *place, bool in)
+{
+	if (!changes || place->kind != SPOT_METHOD)
+		return;
+	*change_of(changes, in ? place->before : place->with) = (struct change){
+		in ? place->before : place->with,
+		in ? place->with : place->before,
+	};
+	changes->count++;
+}
+
+/* A bound method keeps the definition that its descriptor had when it was made. */
+static void mend_bound(struct places *places, struct changes *changes)
+{
+	PyObject *objects = places->objects;
+
+	if (!changes || !changes->count)
+		return;
+	for (Py_ssize_t i = 0; objects && i < PyList_GET_SIZE(objects); i++) {
+		PyObject *object = PyList_GET_ITEM(objects, i);
+		void **where;
+		struct change *change;
+
+		if (!PyCFunction_Check(object))
+			continue;
+		where = (void **)(uintptr_t)&((PyCFunctionObject *)object)->m_ml;
+		change = change_of(changes, get(where));
+		if (change->from)
+			put(where, change->to);
+	}
+}
+
+static bool is_wanted(const struct places *places, const struct place *place, bool all)
+{
+	return (place->any || place->count) && !place->muted &&
+	       (!all || place->pass == places->pass);
+}
+
+/* Those that were taken out, from the list to an array of them; NULL: none, or no memory. */
+static struct place **unlist(struct places *places, size_t *count)
+{
+	struct place **out = calloc(places->count + 1, sizeof(struct place *));
+	size_t kept = 0;
+
+	*count = 0;
+	for (size_t i = 0; out && i < places->count; i++) {
+		struct place *place = places->list[i];
+
+		if (place->in)
+			places->list[kept++] = place;
+		else
+			out[(*count)++] = place;
+	}
+	if (out)
+		places->count = kept;
+	return out;
+}
+
+/* Among them are bound methods. An audit hook may run. */
+void places_look(struct places *places, bool all)
+{
+	bool needed = false;
+
+	for (size_t i = 0; i < places->count && !needed; i++) {
+		struct place *place = places->list[i];
+
+		needed = place->kind == SPOT_METHOD &&
+			 is_wanted(places, place, all) != place->in;
+	}
+	if (!needed || !places->get_objects)
+		return;
+	Py_XSETREF(places->objects, PyObject_CallNoArgs(places->get_objects));
+	if (!places->objects)
+		PyErr_Clear();
+	else if (!PyList_CheckExact(places->objects))
+		Py_CLEAR(places->objects);
+}
+
+void places_mute(struct places *places)
+{
+	for (size_t i = 0; i < places->count; i++) {
+		places->list[i]->muted = true;
+		thunk_set(places->list[i]->thunk, NULL, NULL);
+	}
+}
+
+void places_swap(struct places *places, bool all)
+{
+	struct changes *changes = changes_new(places->count);
+
+	for (size_t i = 0; i < places->count; i++) {
+		struct place *place = places->list[i];
+		bool wanted = is_wanted(places, place, all);
+
+		if (wanted && place->changed)
+			place_publish(places, place);
+		if (wanted == place->in)
+			continue;
+		changes_add(changes, place, wanted);
+		if (wanted)
+			place_in(place);
+		else
+			place_out(place);
+	}
+	mend_bound(places, changes);
+	free(changes);
+}
+
+/* The end of an object may run Python code, which may want to come here. */
+void places_tidy(struct places *places)
+{
+	struct place **out;
+	size_t count;
+
+	out = unlist(places, &count);
+	for (size_t i = 0; i < count; i++)
+		place_free(places, out[i]);
+	free(out);
+	Py_CLEAR(places->objects);
+}
+
+void places_end(struct places *places, bool all)
+{
+	places_look(places, all);
+	places_swap(places, all);
+	places_tidy(places);
+}
+
+void places_free(struct places *places)
+{
+	for (size_t i = 0; i < places->old_count; i++)
+		free(places->old[i]);
+	free(places->old);
+	places->old = NULL;
+	places->old_count = 0;
+	if (places->count)
+		return;
+	free(places->list);
+	places->list = NULL;
+	places->room = 0;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The thunks, 16 bytes each: the address of a struct thunk into a register that no
+ * argument is in, and on to what is common to all.
+ */
+#include <pyconfig.h>
+#include "thunks.h"
+
+#if defined(__x86_64__) && !defined(__ILP32__)
+
+#ifdef __CET__
+#include <cet.h>
+#else
+#define _CET_ENDBR
+#endif
+
+	.text
+	.balign	16
+	.globl	callable_thunks
+	.hidden	callable_thunks
+	.type	callable_thunks, @function
+callable_thunks:
+	.set	n, 0
+	.rept	THUNKS
+	.balign	16
+	.cfi_startproc
+	_CET_ENDBR
+	leaq	callable_pool + (n << THUNK_SHIFT)(%rip), %r11
+	jmp	enter
+	.cfi_endproc
+	.set	n, n + 1
+	.endr
+	.size	callable_thunks, . - callable_thunks
+
+	.balign	64
+	.type	enter, @function
+enter:
+	.cfi_startproc
+	movq	THUNK_HEAD(%r11), %rax
+	movq	(%rax), %rax
+	cmpq	THUNK_INTERPRETER(%r11), %rax
+	jne	more
+	movq	THUNK_CHANGES(%r11), %rax
+	movq	(%rax), %rax
+	cmpq	THUNK_QUIET(%r11), %rax
+	jne	more
+#ifdef Py_GIL_DISABLED
+	/* The line of the slot that is this thread's own. */
+	movq	site_line_offset@gottpoff(%rip), %rax
+	movq	%fs:(%rax), %rax
+	testq	%rax, %rax
+	jz	more
+	addq	THUNK_COUNTER(%r11), %rax
+#else
+	movq	THUNK_COUNTER(%r11), %rax
+#endif
+	incq	(%rax)
+	jmp	*THUNK_FUNCTION(%r11)
+more:
+	/* Seven of them align the stack to 16 bytes. */
+	pushq	%r11
+	.cfi_adjust_cfa_offset 8
+	pushq	%r9
+	.cfi_adjust_cfa_offset 8
+	pushq	%r8
+	.cfi_adjust_cfa_offset 8
+	pushq	%rcx
+	.cfi_adjust_cfa_offset 8
+	pushq	%rdx
+	.cfi_adjust_cfa_offset 8
+	pushq	%rsi
+	.cfi_adjust_cfa_offset 8
+	pushq	%rdi
+	.cfi_adjust_cfa_offset 8
+	movq	%r11, %rdi
+	movq	%rsp, %rsi
+	call	callable_hit
+	popq	%rdi
+	.cfi_adjust_cfa_offset -8
+	popq	%rsi
+	.cfi_adjust_cfa_offset -8
+	popq	%rdx
+	.cfi_adjust_cfa_offset -8
+	popq	%rcx
+	.cfi_adjust_cfa_offset -8
+	popq	%r8
+	.cfi_adjust_cfa_offset -8
+	popq	%r9
+	.cfi_adjust_cfa_offset -8
+	popq	%r11
+	.cfi_adjust_cfa_offset -8
+	jmp	*THUNK_FUNCTION(%r11)
+	.cfi_endproc
+	.size	enter, . - enter
+
+#elif defined(__aarch64__) && defined(__LP64__)
+
+/* hint 34 is bti c, which processors without it pass over. */
+	.text
+	.balign	16
+	.globl	callable_thunks
+	.hidden	callable_thunks
+	.type	callable_thunks, %function
+callable_thunks:
+	.set	n, 0
+	.rept	THUNKS
+	.balign	16
+	.cfi_startproc
+	hint	34
+	movz	x16, #n
+	b	enter
+	.cfi_endproc
+	.set	n, n + 1
+	.endr
+	.size	callable_thunks, . - callable_thunks
+
+	.balign	64
+	.type	enter, %function
+enter:
+	.cfi_startproc
+	adrp	x17, callable_pool
+	add	x17, x17, :lo12:callable_pool
+	add	x16, x17, x16, lsl #THUNK_SHIFT
+	ldr	x9, [x16, #THUNK_HEAD]
+	ldr	x9, [x9]
+	ldr	x10, [x16, #THUNK_INTERPRETER]
+	cmp	x9, x10
+	b.ne	more
+	ldr	x9, [x16, #THUNK_CHANGES]
+	ldr	x9, [x9]
+	/* The counter was written before this. */
+	ldar	x10, [x16]
+	cmp	x9, x10
+	b.ne	more
+	ldr	x9, [x16, #THUNK_COUNTER]
+#ifdef Py_GIL_DISABLED
+	/* The line of the slot that is this thread's own. */
+	adrp	x10, :gottprel:site_line_offset
+	ldr	x10, [x10, #:gottprel_lo12:site_line_offset]
+	mrs	x11, tpidr_el0
+	ldr	x10, [x11, x10]
+	cbz	x10, more
+	add	x9, x9, x10
+#endif
+	ldr	x10, [x9]
+	add	x10, x10, #1
+	str	x10, [x9]
+	ldr	x16, [x16, #THUNK_FUNCTION]
+	br	x16
+more:
+	stp	x29, x30, [sp, #-96]!
+	.cfi_adjust_cfa_offset 96
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	mov	x29, sp
+	stp	x0, x1, [sp, #16]
+	stp	x2, x3, [sp, #32]
+	stp	x4, x5, [sp, #48]
+	stp	x6, x7, [sp, #64]
+	stp	x8, x16, [sp, #80]
+	mov	x0, x16
+	add	x1, sp, #16
+	bl	callable_hit
+	ldp	x8, x16, [sp, #80]
+	ldp	x6, x7, [sp, #64]
+	ldp	x4, x5, [sp, #48]
+	ldp	x2, x3, [sp, #32]
+	ldp	x0, x1, [sp, #16]
+	ldp	x29, x30, [sp], #96
+	.cfi_restore x29
+	.cfi_restore x30
+	.cfi_adjust_cfa_offset -96
+	ldr	x16, [x16, #THUNK_FUNCTION]
+	br	x16
+	.cfi_endproc
+	.size	enter, . - enter
+
+#if THUNK_QUIET != 0
+#error "ldar has no offset"
+#endif
+
+#ifdef __ARM_FEATURE_BTI_DEFAULT
+	/* GNU_PROPERTY_AARCH64_FEATURE_1_AND: BTI. */
+	.pushsection .note.gnu.property, "a"
+	.balign	8
+	.long	4, 16, 5
+	.asciz	"GNU"
+	.long	0xc0000000, 4, 1, 0
+	.popsection
+#endif
+
+#endif
+
+#ifdef __linux__
+	.section .note.GNU-stack, "", %progbits
+#endif

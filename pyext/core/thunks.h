@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Thunks: functions that count and delay a call, and then jump to another function.
+ *
+ * A thunk leaves the argument registers and the stack as they were, so one pool serves
+ * functions of any signature that has no floating-point argument; no function that CPython
+ * calls by a pointer has one. Thunks are compiled in (thunks.S): no memory is ever both
+ * writable and executable.
+ *
+ * A thunk stays valid for the life of the process, since others may keep its address: Cython
+ * code keeps the C function of a method that it has called. One that is not in use jumps
+ * on, and is used again only for the same function.
+ */
+#ifndef CORE_THUNKS_H
+#define CORE_THUNKS_H
+
+#define THUNKS 8192
+
+/* The layout of struct thunk, for thunks.S. */
+#define THUNK_QUIET	  0
+#define THUNK_CHANGES	  8
+#define THUNK_HEAD	  16
+#define THUNK_INTERPRETER 24
+#define THUNK_COUNTER	  32
+#define THUNK_FUNCTION	  40
+#define THUNK_SHIFT	  6 /* of the size */
+
+#ifndef __ASSEMBLER__
+
+#include <stddef.h>
+
+#include "hot.h"
+
+/* Which site a call belongs to, by the value of one of its arguments. Immutable. */
+struct thunk_filter {
+	unsigned int argument; /* its number, from 0 */
+	struct sb_site *any;   /* of calls with no value of @entries; NULL: none */
+	size_t mask;
+	struct thunk_entry {
+		uintptr_t value;
+		struct sb_site *site; /* NULL: free */
+	} entries[];
+};
+
+/* As long as *@changes is @quiet and *@head is @interpreter a call is counted, no more. */
+struct thunk {
+	_Alignas(64) _Atomic uint64_t quiet; /* 0: never */
+	plan_word *_Atomic changes;
+	const uintptr_t *head; /* the interpreter that was made last */
+	_Atomic uintptr_t interpreter;
+	_Atomic uintptr_t counter; /* the hits of a slot; the slot where lines are used */
+	_Atomic uintptr_t function;
+	struct sb_site *_Atomic site; /* NULL: see @filter, or not in use */
+	struct thunk_filter *_Atomic filter;
+};
+
+/*
+ * A thunk that jumps to @function, for calls of this interpreter. The one that was last used
+ * at @where if there is one. NULL: the pool is used up, or this processor has no thunks.
+ */
+struct thunk *thunk_take(void *function, const void *where);
+/* Do no more than jump, until thunk_take() has it again. */
+void thunk_release(struct thunk *thunk);
+/*
+ * Count the calls of @site, or of those in @filter, which stays the caller's; the other is
+ * NULL. The caller sees to it that what was set before stays valid while calls use it.
+ */
+void thunk_set(struct thunk *thunk, struct sb_site *site, struct thunk_filter *filter);
+/* A new filter of @count entries; NULL: no memory. The caller frees it. */
+struct thunk_filter *thunk_filter_new(unsigned int argument, struct sb_site *any,
+				      const struct thunk_entry *entries, size_t count);
+/*
+ * A copy of the PyMethodDef or PyGetSetDef @definition, of @size bytes, that has the thunk in
+ * the place of its function, at @offset. It is never freed. NULL: no memory.
+ */
+void *thunk_copy(struct thunk *thunk, const void *definition, size_t size, size_t offset);
+/* What thunk_copy() last copied. */
+void *thunk_definition(const struct thunk *thunk);
+/* The address to call; and the thunk at an address, NULL: none is there. */
+void *thunk_address(const struct thunk *thunk);
+struct thunk *thunk_at(const void *address);
+/* Whether this processor has thunks. */
+bool thunks_exist(void);
+
+#endif
+#endif
