@@ -301,7 +301,11 @@ def _look(experiment: Experiment, live: Any) -> None:
     header["found"] = {"shares": found.candidates, "others": found.others}
     live.event(
         f"found {len(found.candidates)} functions that take time"
-        + (f" ({len(found.others)} more take less: name them with -t)" if found.others else "")
+        + (
+            f" ({len(found.others)} more take less: name them with -t)"
+            if found.others
+            else ""
+        )
     )
     live.event(
         f"a unit of work is {found.progress.text or 'what progress() says'}: {found.why} "
