@@ -139,15 +139,15 @@ static const struct {
 	AT(speed_bump_global, sessions, 40),
 	AT(speed_bump_global, reserved, 44),
 
-	/* Numbers that programs carry in them: direction, size, magic 0xf8, number. */
-	IS(SPEED_BUMP_IOC_QUERY, 0xc020f800u),
-	IS(SPEED_BUMP_IOC_ADD, 0xc020f801u),
-	IS(SPEED_BUMP_IOC_UPDATE, 0xc020f802u),
-	IS(SPEED_BUMP_IOC_REMOVE, 0xc020f803u),
-	IS(SPEED_BUMP_IOC_LIST, 0xc030f804u),
-	IS(SPEED_BUMP_IOC_STATS, 0xc020f805u),
-	IS(SPEED_BUMP_IOC_SESSION, 0xc010f806u),
-	IS(SPEED_BUMP_IOC_GLOBAL, 0xc030f807u),
+	/* Numbers that programs carry in them: direction, size, magic 0xd5, number. */
+	IS(SPEED_BUMP_IOC_QUERY, 0xc020d500u),
+	IS(SPEED_BUMP_IOC_ADD, 0xc020d501u),
+	IS(SPEED_BUMP_IOC_UPDATE, 0xc020d502u),
+	IS(SPEED_BUMP_IOC_REMOVE, 0xc020d503u),
+	IS(SPEED_BUMP_IOC_LIST, 0xc030d504u),
+	IS(SPEED_BUMP_IOC_STATS, 0xc020d505u),
+	IS(SPEED_BUMP_IOC_SESSION, 0xc010d506u),
+	IS(SPEED_BUMP_IOC_GLOBAL, 0xc030d507u),
 
 	IS(SPEED_BUMP_MAX_DELAY_NS, 10000000000ULL),
 };

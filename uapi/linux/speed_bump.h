@@ -38,8 +38,8 @@
 
 #define SPEED_BUMP_DEVICE_NAME	"speed_bump"
 
-/* Free in Documentation/userspace-api/ioctl/ioctl-number.rst up to 7.3. */
-#define SPEED_BUMP_IOC_MAGIC	0xF8
+/* Free in Documentation/userspace-api/ioctl/ioctl-number.rst of 7.3-rc7. */
+#define SPEED_BUMP_IOC_MAGIC	0xD5
 
 /* Limits that are part of the interface; QUERY returns those that vary. */
 #define SPEED_BUMP_MAX_DELAY_NS	10000000000ULL	/* ERANGE above */
