@@ -27,6 +27,8 @@
  * and offset, and one call did both under the uprobe's own lock.
  */
 #if KERNEL_BEFORE(6, 12)
+#define SB_DELAYS_HOLD_NO_LOCK	false
+
 struct uprobe {
 	struct inode *inode;
 	loff_t offset;
@@ -44,7 +46,7 @@ static inline struct uprobe *compat_uprobe_register(struct inode *inode, loff_t 
 		return ERR_PTR(-ENOMEM);
 	uprobe->inode = inode;
 	uprobe->offset = offset;
-	err = uprobe_register(inode, offset, uc);
+	err = uprobe_register_refctr(inode, offset, ref_ctr_offset, uc);
 	if (err) {
 		kfree(uprobe);
 		return ERR_PTR(err);
@@ -66,6 +68,8 @@ static inline void compat_uprobe_unregister_sync(void)
 #define uprobe_register compat_uprobe_register
 #define uprobe_unregister_nosync compat_uprobe_unregister_nosync
 #define uprobe_unregister_sync compat_uprobe_unregister_sync
+#else
+#define SB_DELAYS_HOLD_NO_LOCK	true
 #endif
 
 /*
