@@ -33,6 +33,9 @@
 #include "stats.h"
 #include "target.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 /* How long a sleep goes on without looking while it can't be woken by a signal. */
 #define NAP_NS	(10 * NSEC_PER_MSEC)
 
@@ -123,6 +126,7 @@ static noinline void delay(struct sb_target *target, u64 start, u64 ns, bool sle
 
 	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
 	sb_stats_count_delayed(&target->stats, ns, measured, cut);
+	trace_delay(target->id, ns, measured, cut);
 }
 
 /* A hit inside the scope.  @budget is the hit's, whose targets may be several. */

@@ -92,6 +92,78 @@ TEST_F(stop, debugger_that_interrupts)
 	EXPECT_EQ(worker_hear(0, NULL), 1);
 }
 
+/* Deadly signals that dump core are not turned into SIGKILL, as others are. */
+static void die_by(struct __test_metadata *_metadata, FIXTURE_DATA(stop) *self, int signal)
+{
+	__u64 start = sb_now();
+	int status;
+
+	ASSERT_EQ(kill(self->pid, signal), 0);
+	ASSERT_EQ(waitpid(self->pid, &status, 0), self->pid);
+	EXPECT_TRUE(WIFSIGNALED(status));
+	EXPECT_EQ(WTERMSIG(status), signal);
+	EXPECT_LT(sb_now() - start, QUICK_NS);
+	EXPECT_EQ(cuts(self->dev, self->target.id), 1);
+}
+
+TEST_F(stop, sigquit)
+{
+	die_by(_metadata, self, SIGQUIT);
+}
+
+TEST_F(stop, sigabrt)
+{
+	die_by(_metadata, self, SIGABRT);
+}
+
+TEST_F(stop, sigsegv_by_kill)
+{
+	die_by(_metadata, self, SIGSEGV);
+}
+
+/* Ctrl-Z */
+TEST_F(stop, sigtstp)
+{
+	__u64 start = sb_now();
+	int status;
+
+	ASSERT_EQ(kill(self->pid, SIGTSTP), 0);
+	ASSERT_EQ(waitpid(self->pid, &status, WUNTRACED), self->pid);
+	EXPECT_TRUE(WIFSTOPPED(status));
+	EXPECT_LT(sb_now() - start, QUICK_NS);
+	ASSERT_EQ(kill(self->pid, SIGCONT), 0);
+	EXPECT_EQ(worker_hear(0, NULL), 1);
+}
+
+/* Nor are they where a debugger is to see them first. */
+TEST_F(stop, sigterm_of_a_traced_process)
+{
+	__u64 start = sb_now();
+	int status;
+
+	ASSERT_EQ(ptrace(PTRACE_SEIZE, self->pid, NULL, NULL), 0);
+	ASSERT_EQ(kill(self->pid, SIGTERM), 0);
+	ASSERT_EQ(waitpid(self->pid, &status, 0), self->pid);
+	EXPECT_TRUE(WIFSTOPPED(status));
+	EXPECT_EQ(WSTOPSIG(status), SIGTERM);
+	EXPECT_LT(sb_now() - start, QUICK_NS);
+	ASSERT_EQ(ptrace(PTRACE_CONT, self->pid, NULL, SIGTERM), 0);
+	ASSERT_EQ(waitpid(self->pid, &status, 0), self->pid);
+	EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+/* What the program ignores, or handles, does not end a delay. */
+TEST_F(stop, not_sigchld)
+{
+	struct speed_bump_stats stats;
+
+	ASSERT_EQ(kill(self->pid, SIGCHLD), 0);
+	ASSERT_EQ(kill(self->pid, SIGWINCH), 0);
+	sb_sleep(SB_S / 2);
+	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
+	EXPECT_EQ(stats.hits, 0);
+}
+
 static int write_to(const char *dir, const char *name, const char *text)
 {
 	char path[128];
