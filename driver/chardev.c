@@ -23,6 +23,7 @@
 #include "compat.h"
 #include "guard.h"
 #include "main.h"
+#include "plan.h"
 #include "scope.h"
 #include "session.h"
 #include "stats.h"
@@ -44,6 +45,7 @@ static_assert(sizeof(struct speed_bump_info) == SPEED_BUMP_INFO_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_stats) == SPEED_BUMP_STATS_SIZE_VER1);
 static_assert(sizeof(struct speed_bump_session) == SPEED_BUMP_SESSION_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_global) == SPEED_BUMP_GLOBAL_SIZE_VER0);
+static_assert(sizeof(struct speed_bump_plan_request) == SPEED_BUMP_PLAN_REQUEST_SIZE_VER0);
 
 #define KNOWN_TARGET_FLAGS	(SPEED_BUMP_TARGET_PERSISTENT | SPEED_BUMP_TARGET_DISABLED | \
 				 SPEED_BUMP_TARGET_DEFAULT_DELAY | SPEED_BUMP_TARGET_SLEEP | \
@@ -116,7 +118,7 @@ static int ioctl_query(struct sb_session *session, void *arg)
 	q->features = sb_scope_features() | SPEED_BUMP_FEATURE_FREQUENCY |
 		      SPEED_BUMP_FEATURE_WINDOW | SPEED_BUMP_FEATURE_SLEEP |
 		      SPEED_BUMP_FEATURE_HISTOGRAM | SPEED_BUMP_FEATURE_RESET |
-		      SPEED_BUMP_FEATURE_REF_CTR;
+		      SPEED_BUMP_FEATURE_PLAN | SPEED_BUMP_FEATURE_REF_CTR;
 	if (SB_DELAYS_HOLD_NO_LOCK && READ_ONCE(sb_unprivileged))
 		q->features |= SPEED_BUMP_FEATURE_UNPRIVILEGED;
 	q->max_delay_ns = sb_budget_limit(session);
@@ -811,6 +813,93 @@ static int ioctl_global(struct sb_session *session, void *arg)
 	return 0;
 }
 
+/* --- PLAN --- */
+
+static void put_targets(struct sb_target **targets, u32 count)
+{
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		sb_target_put(targets[i]);
+	kvfree(targets);
+}
+
+static struct sb_target *own_target(struct sb_session *session, u64 id)
+{
+	struct sb_target *t = sb_target_find(id);
+
+	if (t && t->session != session) {
+		sb_target_put(t);
+		t = NULL;
+	}
+	return t;
+}
+
+/* The session's targets with the @count ids at @ids: an array for put_targets(). */
+static struct sb_target **find_targets(struct sb_session *session, u64 ids, u32 count)
+{
+	u64 __user *from = u64_to_user_ptr(ids);
+	struct sb_target **targets;
+	u64 id;
+	u32 i, k;
+	int err;
+
+	targets = kvcalloc(max(count, 1U), sizeof(*targets), USER_SIZED);
+	if (!targets)
+		return ERR_PTR(-ENOMEM);
+	for (i = 0; i < count; i++) {
+		err = batch_pause();
+		if (err)
+			goto fail;
+		err = -EFAULT;
+		if (get_user(id, from + i))
+			goto fail;
+		err = -EINVAL;
+		for (k = 0; k < i; k++)
+			if (targets[k]->id == id)
+				goto fail;
+		err = -ENOENT;
+		targets[i] = own_target(session, id);
+		if (!targets[i])
+			goto fail;
+	}
+	return targets;
+
+fail:
+	put_targets(targets, i);
+	return ERR_PTR(err);
+}
+
+static int ioctl_plan(struct sb_session *session, void *arg)
+{
+	struct speed_bump_plan_request *plan = arg;
+	struct sb_plan_targets of = {
+		.count = plan->count,
+		.unit_count = plan->unit_count,
+	};
+	int ret;
+
+	if (plan->reserved || plan->count > SPEED_BUMP_PLAN_TARGETS ||
+	    plan->unit_count > SPEED_BUMP_PLAN_TARGETS)
+		return -EINVAL;
+	of.targets = find_targets(session, plan->ids, plan->count);
+	if (IS_ERR(of.targets))
+		return PTR_ERR(of.targets);
+	of.units = find_targets(session, plan->units, plan->unit_count);
+	if (IS_ERR(of.units)) {
+		ret = PTR_ERR(of.units);
+		goto out;
+	}
+	ret = sb_plan_make(session, &of, &plan->size);
+	put_targets(of.units, of.unit_count);
+out:
+	put_targets(of.targets, of.count);
+	if (ret < 0)
+		return ret;
+	plan->fd = ret;
+	return 0;
+}
+
 /* --- the device --- */
 
 union argument {
@@ -819,6 +908,7 @@ union argument {
 	struct speed_bump_list list;
 	struct speed_bump_session session;
 	struct speed_bump_global global;
+	struct speed_bump_plan_request plan;
 };
 
 /*
@@ -841,6 +931,8 @@ static const struct command {
 	COMMAND(STATS, ioctl_stats, speed_bump_batch, SPEED_BUMP_BATCH_SIZE_VER0, true),
 	COMMAND(SESSION, ioctl_session, speed_bump_session, SPEED_BUMP_SESSION_SIZE_VER0, false),
 	COMMAND(GLOBAL, ioctl_global, speed_bump_global, SPEED_BUMP_GLOBAL_SIZE_VER0, false),
+	COMMAND(PLAN, ioctl_plan, speed_bump_plan_request,
+		SPEED_BUMP_PLAN_REQUEST_SIZE_VER0, false),
 #undef COMMAND
 };
 

@@ -9,6 +9,7 @@
 
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/coredump.h>
 #include <linux/slab.h>
@@ -175,6 +176,39 @@ static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, con
 
 #define copy_struct_to_user compat_copy_struct_to_user
 #endif
+
+/* 6.3: flags of a mapping are changed by functions. */
+#ifndef SB_HAS_VM_FLAGS_SET
+static inline void compat_vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags |= flags;
+}
+
+static inline void compat_vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags &= ~flags;
+}
+
+#define vm_flags_set compat_vm_flags_set
+#define vm_flags_clear compat_vm_flags_clear
+#endif
+
+/* 5.11: a page that is accounted as the kernel's can be mapped too. */
+#ifdef SB_HAS_MAPPED_KERNEL_PAGES
+#define GFP_USER_MAPPED	GFP_KERNEL_ACCOUNT
+#else
+#define GFP_USER_MAPPED	GFP_KERNEL
+#endif
+
+/* How long a task has waited for a CPU while it could run, ns; 0 where that is not known. */
+static inline u64 task_wait_ns(const struct task_struct *task)
+{
+#ifdef CONFIG_SCHED_INFO
+	return READ_ONCE(task->sched_info.run_delay);
+#else
+	return 0;
+#endif
+}
 
 /*
  * Newer kernels that prove their RCU lists ask for a lock here that they

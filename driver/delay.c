@@ -27,7 +27,9 @@
 #include <linux/wait.h>
 
 #include "budget.h"
+#include "compat.h"
 #include "delay.h"
+#include "plan.h"
 #include "policy.h"
 #include "session.h"
 #include "stats.h"
@@ -70,13 +72,30 @@ static bool delay_is_cut(const struct sb_target *target)
 					   has_default_signal());
 }
 
-/* Returns when @ns have passed since @start, or true when cut short before. */
+/*
+ * The clock of a spin, in which it gets CPU time: the monotonic one, less what the task has
+ * waited for a CPU.  It stands still while the task is preempted, and does not take a
+ * preemption between its two parts for time on the CPU.
+ */
+static u64 spin_clock(void)
+{
+	u64 waited, now;
+
+	do {
+		waited = task_wait_ns(current);
+		now = ktime_get_ns();
+	} while (unlikely(waited != task_wait_ns(current)));
+	return now - waited;
+}
+
+/* Returns when @ns have been spun since @start, or true when cut short before. */
 static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measured)
 {
 	bool cut = false;
 
+	start -= task_wait_ns(current);
 	for (;;) {
-		*measured = ktime_get_ns() - start;
+		*measured = spin_clock() - start;
 		if (*measured >= ns)
 			break;
 		cut = delay_is_cut(target);
@@ -119,7 +138,7 @@ static bool nap(struct sb_target *target, u64 start, u64 ns, u64 *measured)
 }
 
 /* Apart from the rest of a hit, which is to have a small stack frame. */
-static noinline void delay(struct sb_target *target, u64 start, u64 ns, bool sleep)
+static noinline u64 delay(struct sb_target *target, u64 start, u64 ns, bool sleep)
 {
 	u64 measured;
 	bool cut;
@@ -127,14 +146,40 @@ static noinline void delay(struct sb_target *target, u64 start, u64 ns, bool sle
 	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
 	sb_stats_count_delayed(&target->stats, ns, measured, cut);
 	trace_delay(target->id, ns, measured, cut);
+	return measured;
+}
+
+/* Does what @settings say.  Returns how long the delay was. */
+static __always_inline u64 obey(struct sb_target *target, const struct sb_settings *settings,
+				struct sb_budget *budget)
+{
+	u64 now = sb_settings_clock(settings);
+	enum sb_sum verdict = sb_settings_decide(settings, &target->turns, now);
+	u64 delivered_ns = 0;
+
+	if (verdict != SB_DELAYED)
+		sb_stats_count_skipped(&target->stats, verdict);
+	else if (!settings->delay_ns)
+		sb_stats_count_delayed(&target->stats, 0, 0, false);
+	else if (sb_budget_take(budget, target->session, settings->delay_ns))
+		delivered_ns = delay(target, now, settings->delay_ns, settings->sleep);
+	else
+		sb_stats_count_skipped(&target->stats, SB_SKIPPED_BUDGET);
+	return delivered_ns;
+}
+
+static noinline void planned_hit(struct sb_target *target, struct sb_settings *settings,
+				 struct sb_budget *budget)
+{
+	u64 number = sb_plan_begin(target, settings);
+
+	sb_plan_end(target, number, obey(target, settings, budget));
 }
 
 /* A hit inside the scope.  @budget is the hit's, whose targets may be several. */
 void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
 {
 	struct sb_settings settings;
-	enum sb_sum verdict;
-	u64 now;
 
 	if (!READ_ONCE(target->session->enabled)) {
 		sb_stats_count_skipped(&target->stats, SB_SKIPPED_DISABLED);
@@ -142,16 +187,10 @@ void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
 	}
 
 	sb_policy_read(&target->policy, &settings);
-	now = sb_settings_clock(&settings);
-	verdict = sb_settings_decide(&settings, &target->turns, now);
-	if (verdict != SB_DELAYED)
-		sb_stats_count_skipped(&target->stats, verdict);
-	else if (!settings.delay_ns)
-		sb_stats_count_delayed(&target->stats, 0, 0, false);
-	else if (sb_budget_take(budget, target->session, settings.delay_ns))
-		delay(target, now, settings.delay_ns, settings.sleep);
+	if (unlikely(settings.planned))
+		planned_hit(target, &settings, budget);
 	else
-		sb_stats_count_skipped(&target->stats, SB_SKIPPED_BUDGET);
+		obey(target, &settings, budget);
 }
 
 /* Lets those who sleep for @target look at its state. */

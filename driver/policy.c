@@ -54,6 +54,14 @@ void sb_policy_start(struct sb_policy *policy, u64 now)
 	write_sequnlock(&policy->lock);
 }
 
+/* From here on a plan rules: its hits see all that the caller wrote before. */
+void sb_policy_plan(struct sb_policy *policy)
+{
+	write_seqlock(&policy->lock);
+	policy->settings.planned = true;
+	write_sequnlock(&policy->lock);
+}
+
 void sb_policy_update(struct sb_policy *policy, atomic64_t *turns,
 		      const struct speed_bump_update *update, u64 now)
 {

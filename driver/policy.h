@@ -29,6 +29,7 @@
  * @every:	delay every Nth hit; at least 1
  * @enabled:	the target's own switch
  * @sleep:	give the CPU away
+ * @planned:	a plan says what is to be done: sb_plan_begin()
  */
 struct sb_settings {
 	u64 delay_ns;
@@ -37,6 +38,7 @@ struct sb_settings {
 	u32 every;
 	bool enabled;
 	bool sleep;
+	bool planned;
 };
 
 /**
@@ -55,6 +57,7 @@ struct sb_policy {
 void sb_policy_init(struct sb_policy *policy, const struct sb_settings *settings);
 void sb_policy_start(struct sb_policy *policy, u64 now);
 u64 sb_settings_show_time(u64 ns);
+void sb_policy_plan(struct sb_policy *policy);
 void sb_policy_update(struct sb_policy *policy, atomic64_t *turns,
 		      const struct speed_bump_update *update, u64 now);
 

@@ -12,6 +12,7 @@
 
 #include "compat.h"
 #include "main.h"
+#include "plan.h"
 #include "session.h"
 #include "target.h"
 #include "user.h"
@@ -85,6 +86,7 @@ static void session_free(struct kref *ref)
 {
 	struct sb_session *session = container_of(ref, struct sb_session, ref);
 
+	sb_plan_put(session->plan);
 	sb_user_put(session->user);
 	call_rcu(&session->rcu, session_free_rcu);	/* filters */
 }

@@ -9,6 +9,7 @@
 #include <linux/workqueue.h>
 
 struct cred;
+struct sb_plan;
 struct sb_user;
 
 /**
@@ -20,6 +21,7 @@ struct sb_user;
  * @user:	of whom are they, without CAP_PERFMON too; or NULL
  * @count:	targets in @targets; under the table's lock
  * @targets:	its targets; under the table's lock
+ * @plan:	the plan of its experiment, held, or NULL
  * @retire:	takes the breakpoints of @retiring away
  * @retiring:	targets that are out of the table; this and the next two under the lock
  *		of what retires
@@ -34,6 +36,7 @@ struct sb_session {
 	struct sb_user *user;
 	u32 count;
 	struct list_head targets;
+	struct sb_plan *plan;
 	struct work_struct retire;
 	struct list_head retiring;
 	u64 retire_put;

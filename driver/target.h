@@ -46,6 +46,8 @@ enum sb_target_state {
  *		whoever removes it
  * @sleepers:	tasks that sleep for it
  * @turns:	hits that were counted for the frequency
+ * @plan_place:	of a plan: its index among the targets + 1; 0: not among them
+ * @is_unit:	of a plan: each hit is a unit of work
  * @moves:	of the scope, when the filter was asked last; the renewing work's
  * @renewed:	in the renewing work's list
  * @ref:	the table's, and one of each reader
@@ -73,6 +75,8 @@ struct sb_target {
 	struct list_head node;
 	wait_queue_head_t sleepers;
 	atomic64_t turns;
+	u32 plan_place;
+	bool is_unit;
 	int moves;
 	struct list_head renewed;
 	struct kref ref;

@@ -5,6 +5,7 @@
  */
 #include <asm/unistd.h>
 #include <linux/fcntl.h>
+#include <linux/mman.h>
 #include <linux/speed_bump.h>
 
 #include "layout.h"
@@ -183,6 +184,42 @@ static int update_and_remove_work(long dev, const struct speed_bump_target *targ
 	       function(1) == 2;
 }
 
+/* A function of 32 bits counts into the memory that its program has mapped. */
+static int plan_counts_and_delays(long dev, struct speed_bump_target *target)
+{
+	struct speed_bump_plan_request request = {
+		.ids = (unsigned long)&target->id, .count = 1,
+		.units = (unsigned long)&target->id, .unit_count = 1,
+	};
+	unsigned long map[6] = { 0, 0, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 0 };
+	struct speed_bump_plan_target *to;
+	struct speed_bump_cell *cell;
+	struct speed_bump_plan *head;
+	int n = 0;
+	long at;
+
+	if (batch(dev, SPEED_BUMP_IOC_ADD, target, sizeof(*target)) ||
+	    syscall3(__NR_ioctl, dev, SPEED_BUMP_IOC_PLAN, (long)&request))
+		return 0;
+	map[1] = request.size;
+	map[4] = request.fd;
+	/* The old mmap takes its arguments from memory. */
+	at = syscall3(__NR_mmap, (long)map, 0, 0);
+	if (at < 0 && at > -4096)
+		return 0;
+	head = (struct speed_bump_plan *)at;
+	to = (struct speed_bump_plan_target *)(at + head->target);
+	cell = (struct speed_bump_cell *)(at + head->cells);
+	*(__u64 *)(at + head->schedule) = SPEED_BUMP_PLAN_ENTRY(0ULL, 2, 1ULL << 40);
+	to->arm = 40;
+	to->delay_ns[2] = DELAY_NS;
+	head->lease_ns = -1;
+	while (n < CALLS)
+		n = function(n);
+	return cell->calls == CALLS && cell->delivered >= CALLS * (__u64)DELAY_NS &&
+	       head->units == CALLS && head->number == 0;
+}
+
 void _start(void);
 
 void __attribute__((force_align_arg_pointer)) _start(void)
@@ -203,13 +240,14 @@ void __attribute__((force_align_arg_pointer)) _start(void)
 		print("1..0 # SKIP /dev/" SPEED_BUMP_DEVICE_NAME " can't be opened\n");
 		syscall3(__NR_exit, 4, 0, 0);
 	}
-	print("1..6\n");
+	print("1..7\n");
 	report("layout_is_that_of_64_bits", layout_is_that_of_64_bits());
 	report("query_works", query_works(dev));
 	report("pointer_above_32_bits_is_refused", pointer_above_32_bits_is_refused(dev));
 	report("target_counts_and_delays", target_counts_and_delays(dev, &target));
 	report("list_gives_it_back", list_gives_it_back(dev, &target));
 	report("update_and_remove_work", update_and_remove_work(dev, &target));
+	report("plan_counts_and_delays", plan_counts_and_delays(dev, &target));
 	syscall3(__NR_exit, !!failures, 0, 0);
 	__builtin_unreachable();
 }

@@ -175,6 +175,74 @@ TEST_F(delay, holds_the_cpu)
 	EXPECT_GE(cpu, 100 * 5 * SB_MS / 2);
 }
 
+/*
+ * The dose is CPU time: of two that share a CPU neither gets less for having waited for the
+ * other, and what is measured is what the scheduler says.
+ */
+#define SHARED_NS	(20 * SB_MS)
+#define SHARED_CALLS	60
+
+struct share {
+	__u64 cpu;
+	__u64 wall;
+};
+
+static struct share share_cpu(int ready, int go)
+{
+	struct share share;
+	cpu_set_t one;
+	char byte = 0;
+
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	if (sched_setaffinity(0, sizeof(one), &one) || write(ready, &byte, 1) != 1 ||
+	    read(go, &byte, 1) != 1)
+		_exit(1);
+	share.cpu = sb_cpu_time(getpid());
+	share.wall = sb_time_calls(SB_PLAIN, SHARED_CALLS);
+	share.cpu = sb_cpu_time(getpid()) - share.cpu;
+	return share;
+}
+
+TEST_F(delay, is_cpu_time)
+{
+	const __u64 asked = SHARED_NS * SHARED_CALLS;
+	int ready[2], go[2], result[2][2], i;
+	struct speed_bump_target targets[2];
+	struct speed_bump_stats stats;
+	struct share share;
+	pid_t pids[2];
+	char byte;
+
+	ASSERT_EQ(pipe(ready), 0);
+	ASSERT_EQ(pipe(go), 0);
+	for (i = 0; i < 2; i++) {
+		ASSERT_EQ(pipe(result[i]), 0);
+		pids[i] = fork();
+		if (!pids[i]) {
+			share = share_cpu(ready[1], go[0]);
+			_exit(write(result[i][1], &share, sizeof(share)) != sizeof(share));
+		}
+		targets[i] = sb_target(SB_PLAIN, SHARED_NS, SPEED_BUMP_SCOPE_TREE, pids[i]);
+		ASSERT_EQ(sb_add(self->dev, &targets[i]), 0);
+		ASSERT_EQ(read(ready[0], &byte, 1), 1);
+	}
+	ASSERT_EQ(write(go[1], "go", 2), 2);
+	for (i = 0; i < 2; i++) {
+		ASSERT_EQ(read(result[i][0], &share, sizeof(share)), sizeof(share));
+		ASSERT_EQ(waitpid(pids[i], NULL, 0), pids[i]);
+		ASSERT_EQ(sb_stats(self->dev, targets[i].id, &stats), 0);
+		ksft_print_msg("asked %lld ms: CPU %lld, measured %lld, wall %lld\n",
+			       asked / SB_MS, share.cpu / SB_MS, stats.measured_ns / SB_MS,
+			       share.wall / SB_MS);
+		EXPECT_GE(share.cpu, asked / 100 * 95);
+		EXPECT_GE(stats.measured_ns, asked);
+		EXPECT_LE(stats.measured_ns, share.cpu / 100 * 105);
+		/* They did share it. */
+		EXPECT_GE(share.wall, asked / 100 * 150);
+	}
+}
+
 TEST_F(delay, of_another_function_does_not_count)
 {
 	__u64 plain, other;

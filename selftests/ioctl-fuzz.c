@@ -34,7 +34,7 @@ enum { CALLED, FAILED, COLUMNS };
 
 /* What the workers tell, in memory that all share. */
 static struct {
-	__u64 calls[9][COLUMNS];
+	__u64 calls[10][COLUMNS];
 	__u64 commands[COLUMNS];
 	__u64 callers;
 	int faults;
@@ -265,6 +265,22 @@ static struct speed_bump_list some_list(void)
 	return list;
 }
 
+/* Half of them without targets: those succeed once in a session. */
+static struct speed_bump_plan_request some_plan(void)
+{
+	struct speed_bump_plan_request plan = { 0 };
+
+	if (once_in(2)) {
+		plan.count = below(4);
+		plan.ids = some_pointer(&ids[below(IDS - 4)]);
+	}
+	if (once_in(4)) {
+		plan.unit_count = once_in(16) ? 1 + below(SPEED_BUMP_PLAN_TARGETS) : below(3);
+		plan.units = some_pointer(&ids[below(IDS - 4)]);
+	}
+	return plan;
+}
+
 static size_t make_argument(unsigned int nr, void *to)
 {
 	memset(to, 0, 64);
@@ -284,6 +300,9 @@ static size_t make_argument(unsigned int nr, void *to)
 			.set = SPEED_BUMP_GLOBAL_SET_ENABLED * below(2), .enabled = below(2),
 		};
 		return sizeof(struct speed_bump_global);
+	case _IOC_NR(SPEED_BUMP_IOC_PLAN):
+		*(struct speed_bump_plan_request *)to = some_plan();
+		return sizeof(struct speed_bump_plan_request);
 	case _IOC_NR(SPEED_BUMP_IOC_ADD):
 	case _IOC_NR(SPEED_BUMP_IOC_UPDATE):
 	case _IOC_NR(SPEED_BUMP_IOC_REMOVE):
@@ -307,7 +326,7 @@ static void fault(const char *what, int number)
 static bool may_fail_with(int err)
 {
 	static const int known[] = {
-		EACCES, EBADF, E2BIG, EEXIST, EFAULT, EINVAL, EINTR, EIO, EMSGSIZE,
+		EACCES, EBADF, E2BIG, EEXIST, EFAULT, EINVAL, EINTR, EIO, EMFILE, EMSGSIZE,
 		EBUSY, ENAMETOOLONG, ENOENT, ENOEXEC, ENOMEM, ENOSPC, ENOTTY, EOPNOTSUPP, EPERM,
 		ERANGE, ESRCH,
 	};
@@ -356,7 +375,7 @@ static void remember_ids(const struct speed_bump_batch *batch)
 
 static void call(void)
 {
-	unsigned int nr = below(9), session = below(SESSIONS);
+	unsigned int nr = below(10), session = below(SESSIONS);
 	unsigned char copy[64], *arg, *guard;
 	int before = -1, ret, dev = sessions[session];
 	bool is_add = nr == _IOC_NR(SPEED_BUMP_IOC_ADD);

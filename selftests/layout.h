@@ -147,6 +147,49 @@ static const struct {
 	AT(speed_bump_global, sessions, 40),
 	AT(speed_bump_global, reserved, 44),
 
+	SIZE(speed_bump_plan_request, 40),
+	IS(SPEED_BUMP_PLAN_REQUEST_SIZE_VER0, 40),
+	AT(speed_bump_plan_request, ids, 0),
+	AT(speed_bump_plan_request, count, 8),
+	AT(speed_bump_plan_request, unit_count, 12),
+	AT(speed_bump_plan_request, units, 16),
+	AT(speed_bump_plan_request, size, 24),
+	AT(speed_bump_plan_request, fd, 32),
+	AT(speed_bump_plan_request, reserved, 36),
+
+	SIZE(speed_bump_plan, 192),
+	AT(speed_bump_plan, size, 0),
+	AT(speed_bump_plan, targets, 4),
+	AT(speed_bump_plan, schedule, 8),
+	AT(speed_bump_plan, ends, 12),
+	AT(speed_bump_plan, target, 16),
+	AT(speed_bump_plan, cells, 20),
+	AT(speed_bump_plan, number, 64),
+	AT(speed_bump_plan, changes, 72),
+	AT(speed_bump_plan, lease_ns, 80),
+	AT(speed_bump_plan, slot_units, 88),
+	AT(speed_bump_plan, units, 128),
+
+	SIZE(speed_bump_slot, 48),
+	AT(speed_bump_slot, tag, 0),
+	AT(speed_bump_slot, end_ns, 8),
+	AT(speed_bump_slot, units, 16),
+	AT(speed_bump_slot, cpu_ns, 24),
+	AT(speed_bump_slot, wait_ns, 32),
+	AT(speed_bump_slot, tid, 40),
+
+	SIZE(speed_bump_plan_target, 128),
+	AT(speed_bump_plan_target, arm, 0),
+	AT(speed_bump_plan_target, delay_ns, 8),
+	AT(speed_bump_plan_target, every, 64),
+
+	SIZE(speed_bump_cell, 16),
+	AT(speed_bump_cell, calls, 0),
+	AT(speed_bump_cell, delivered, 8),
+
+	/* The first entry of the second round, level 3, arms 0 and 47. */
+	IS(SPEED_BUMP_PLAN_ENTRY(4096ULL, 3, 0x800000000001ULL), 0x0203800000000001ULL),
+
 	/* Numbers that programs carry in them: direction, size, magic 0xd5, number. */
 	IS(SPEED_BUMP_IOC_QUERY, 0xc020d500u),
 	IS(SPEED_BUMP_IOC_ADD, 0xc020d501u),
@@ -156,6 +199,7 @@ static const struct {
 	IS(SPEED_BUMP_IOC_STATS, 0xc020d505u),
 	IS(SPEED_BUMP_IOC_SESSION, 0xc010d506u),
 	IS(SPEED_BUMP_IOC_GLOBAL, 0xc030d507u),
+	IS(SPEED_BUMP_IOC_PLAN, 0xc028d508u),
 
 	IS(SPEED_BUMP_MAX_DELAY_NS, 10000000000ULL),
 };

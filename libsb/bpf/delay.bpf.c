@@ -76,6 +76,35 @@ struct {
 	__array(values, struct tree_map);
 } sb_trees SEC(".maps");
 
+struct plan_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+};
+
+/* The session's plan, once it has one, of whatever size: its words. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct plan_map);
+} sb_plans SEC(".maps");
+
+/* What is known of a CPU's clocks: cpu_time(). */
+struct clock {
+	__s64 lag;
+	__u64 seen;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct clock);
+} sb_clocks SEC(".maps");
+
 const volatile __u32 cpu_count = 1;
 
 /*
@@ -335,6 +364,7 @@ static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
 
 /* How long a spin goes on before it lets the scheduler have a look. */
 #define SLICE_NS 1000000ULL
+#define MAX_DELAY_NS 10000000000ULL
 /* More than fit into a slice, and more slices than fit into the longest delay. */
 #define STEPS	 (1U << 20)
 #define SLICES	 (1U << 17)
@@ -377,13 +407,36 @@ static __always_inline bool has_to_stop(void)
 	return pending & SIGNAL_BIT(SIGSTOP);
 }
 
+/* How long the task has waited for a CPU while it could run. */
+static __always_inline __u64 task_wait(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!bpf_core_field_exists(task->sched_info.run_delay))
+		return 0;
+	return *(volatile unsigned long long *)&task->sched_info.run_delay;
+}
+
+/*
+ * The clock of a spin: the monotonic one, less the time for which the task waited for a CPU,
+ * as in driver/delay.c. A task that is preempted between its parts finds it too early.
+ */
+static __always_inline __u64 spin_clock(void)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	return now - task_wait();
+}
+
 /* Results of callbacks have to be 0 or 1 in the eyes of the verifier of 6.1. */
 static long spin_step(__u32 i, struct looping *looping)
 {
 	struct sb_bpf_control *control = get_control();
 	struct spin *spin = looping->spin;
 
-	spin->measured = bpf_ktime_get_ns() - spin->start;
+	spin->measured = spin_clock() - spin->start;
+	if ((__s64)spin->measured < 0)
+		spin->measured = 0;
 	if (spin->measured >= spin->slice_end)
 		return 1;
 	if (*(volatile __u32 *)&looping->slot->state != SB_BPF_LIVE || !control ||
@@ -444,7 +497,7 @@ __noinline int sb_spin(struct spin *spin, struct sb_bpf_slot *slot)
 	return 0;
 }
 
-/* --------------------------------------------------------------------- hits */
+/* --------------------------------------------------------------- statistics */
 
 static __always_inline struct sb_bpf_stats *stats_of(__u32 slot)
 {
@@ -466,12 +519,12 @@ static __always_inline void count_overshoot(struct sb_bpf_stats *stats, __u64 ns
 	}
 }
 
-/* A function of its own, and so a frame. */
-static __noinline int delay(__u64 ip, struct sb_bpf_slot *slot,
+/* A function of its own, and so a frame. Returns how long the delay was. */
+static __noinline __u64 delay(__u64 ip, struct sb_bpf_slot *slot,
 			    struct sb_bpf_stats *stats, __u64 ns)
 {
 	struct spin spin = {
-		.start = bpf_ktime_get_ns(),
+		.start = spin_clock(),
 		.ns = ns,
 		.slice_end = ns,
 		.ip = ip,
@@ -485,7 +538,7 @@ static __noinline int delay(__u64 ip, struct sb_bpf_slot *slot,
 	else if (spin.measured > ns)
 		count_overshoot(stats, spin.measured - ns);
 	__sync_fetch_and_add(&stats->delayed, 1);
-	return 0;
+	return spin.measured;
 }
 
 static __always_inline bool is_in_window(const struct sb_bpf_slot *slot)
@@ -498,12 +551,199 @@ static __always_inline bool is_in_window(const struct sb_bpf_slot *slot)
 	return now >= slot->start_ns && (!slot->end_ns || now < slot->end_ns);
 }
 
-static __always_inline bool takes_its_turn(struct sb_bpf_slot *slot)
+static __always_inline bool takes_its_turn(struct sb_bpf_slot *slot, __u32 every)
 {
-	__u32 every = slot->every;
-
 	return every <= 1 || !((__sync_fetch_and_add(&slot->turns, 1) + 1) % every);
 }
+
+/* --------------------------------------------------------------------- plan */
+
+/* What driver/plan.c does. NULL: there is no such word, or no plan. */
+static __noinline __u64 *plan_word(__u32 index)
+{
+	__u32 zero = 0;
+	void *plan = bpf_map_lookup_elem(&sb_plans, &zero);
+
+	return plan ? bpf_map_lookup_elem(plan, &index) : 0;
+}
+
+static __noinline __u64 plan_read(__u32 index)
+{
+	__u64 *word = plan_word(index);
+
+	return word ? *(volatile __u64 *)word : 0;
+}
+
+static __noinline int plan_write(__u32 index, __u64 value)
+{
+	__u64 *word = plan_word(index);
+
+	/* With all that was written before. */
+	if (word)
+		__sync_lock_test_and_set(word, value);
+	return 0;
+}
+
+/* Returns what was there. */
+static __noinline __u64 plan_add(__u32 index, __u64 amount)
+{
+	__u64 *word = plan_word(index);
+
+	return word ? __sync_fetch_and_add(word, amount) : 0;
+}
+
+/* Add to a word of a cell, or begin it anew for slot @number. */
+static __noinline int plan_count(__u32 index, __u64 number, __u64 amount)
+{
+	__u64 *word = plan_word(index), tag = number << 48, seen, before;
+
+	if (!word)
+		return 0;
+	seen = *(volatile __u64 *)word;
+	for (int i = 0; i < 8; i++) {
+		if (!((seen ^ tag) >> 48)) {
+			__sync_fetch_and_add(word, amount);
+			break;
+		}
+		before = __sync_val_compare_and_swap(word, seen, tag | amount);
+		if (before == seen)
+			break;
+		seen = before;
+	}
+	return 0;
+}
+
+/* The scheduler looks at a running task more often than that, also without a tick. */
+#define UPDATED_NS 2000000000LL
+
+/*
+ * CPU time of the running task, as in driver/plan.c. The scheduler adds to it at ticks and
+ * when tasks take turns. Its clock is behind the monotonic one by what the two are apart and
+ * by the time since then, so the least that was seen tells the former. Drifts and interrupts
+ * move that by less than a 64th of the time.
+ */
+static __noinline __u64 cpu_time(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 updated = *(volatile __u64 *)&task->se.exec_start, ns, now;
+	__s64 lag, least;
+	struct clock *clock;
+	__u32 zero = 0;
+
+	ns = *(volatile __u64 *)&task->se.sum_exec_runtime;
+	if (updated != *(volatile __u64 *)&task->se.exec_start) {
+		updated = *(volatile __u64 *)&task->se.exec_start;
+		ns = *(volatile __u64 *)&task->se.sum_exec_runtime;
+	}
+	clock = bpf_map_lookup_elem(&sb_clocks, &zero);
+	if (!clock)
+		return ns;
+	now = bpf_ktime_get_ns();
+	lag = now - updated;
+	least = clock->lag + ((now - clock->seen) >> 6);
+	if (!clock->seen || lag < least || lag - least > UPDATED_NS)
+		least = lag;
+	clock->lag = least;
+	clock->seen = now;
+	return ns + (lag - least);
+}
+
+static __noinline int end_slot(__u64 units)
+{
+	__u64 now = bpf_ktime_get_ns(), number = plan_add(SB_BPF_PLAN_NUMBER, 1);
+	__u32 at = SB_BPF_PLAN_ENDS + number % SB_BPF_PLAN_SLOTS * SB_BPF_PLAN_END_WORDS;
+
+	plan_add(SB_BPF_PLAN_CHANGES, 1);
+	plan_write(at, 0);
+	plan_write(at + 1, now);
+	plan_write(at + 2, units);
+	plan_write(at + 3, cpu_time());
+	plan_write(at + 4, task_wait());
+	plan_write(at + 5, (__u32)bpf_get_current_pid_tgid());
+	plan_write(at, number + 1);
+	return 0;
+}
+
+static __noinline int report_unit(void)
+{
+	__u64 units = plan_add(SB_BPF_PLAN_UNITS, 1) + 1;
+	__u64 length = plan_read(SB_BPF_PLAN_SLOT_UNITS);
+
+	if (length && !(units % length))
+		end_slot(units);
+	return 0;
+}
+
+static __always_inline __u32 plan_cell(__u32 index, __u64 number)
+{
+	return SB_BPF_PLAN_CELLS +
+	       (index * SB_BPF_PLAN_CELL_COUNT + number % SB_BPF_PLAN_CELL_COUNT) *
+		       SB_BPF_PLAN_CELL_WORDS;
+}
+
+/* What a hit is to do. */
+struct order {
+	__u64 number;
+	__u64 delay_ns;
+	__u32 every;
+	bool on;
+	bool late; /* after the lease */
+};
+
+static __noinline int take_order(__u32 index, struct order *order)
+{
+	__u32 target = SB_BPF_PLAN_TARGETS + index * SB_BPF_PLAN_TARGET_WORDS, arm, level;
+	__u64 entry, number = plan_read(SB_BPF_PLAN_NUMBER);
+
+	order->number = number;
+	plan_count(plan_cell(index, number), number, 1);
+	entry = plan_read(SB_BPF_PLAN_SCHEDULE + number % SB_BPF_PLAN_SLOTS);
+	arm = plan_read(target);
+	level = entry >> 48 & 0xff;
+	if (entry >> 56 != ((number / SB_BPF_PLAN_SLOTS + 1) & 0xff) ||
+	    arm >= SB_BPF_PLAN_ARMS || !(entry >> arm & 1) || level >= SB_BPF_PLAN_LEVELS)
+		return 0;
+	order->on = true;
+	order->delay_ns = plan_read(target + SB_BPF_PLAN_DELAY + level);
+	if (order->delay_ns > MAX_DELAY_NS)
+		order->delay_ns = MAX_DELAY_NS;
+	order->every = plan_read(target + SB_BPF_PLAN_EVERY + level / 2) >> level % 2 * 32;
+	order->late = bpf_ktime_get_ns() >= plan_read(SB_BPF_PLAN_LEASE);
+	return 0;
+}
+
+/* Does what the plan says; false: the target's own settings hold. */
+static __noinline int planned_hit(__u64 ip, struct sb_bpf_slot *slot,
+				  struct sb_bpf_stats *stats)
+{
+	struct order order = { 0 };
+	__u32 index = slot->plan & ~SB_BPF_PLAN_UNIT;
+	__u64 delivered;
+
+	if (slot->plan & SB_BPF_PLAN_UNIT)
+		report_unit();
+	if (!index--)
+		return 0;
+	take_order(index, &order);
+	if (!order.on) {
+		__sync_fetch_and_add(&stats->skipped_disabled, 1);
+	} else if (order.late) {
+		__sync_fetch_and_add(&stats->skipped_window, 1);
+	} else if (!takes_its_turn(slot, order.every)) {
+		__sync_fetch_and_add(&stats->skipped_frequency, 1);
+	} else if (!order.delay_ns) {
+		__sync_fetch_and_add(&stats->delayed, 1);
+	} else {
+		delivered = delay(ip, slot, stats, order.delay_ns);
+		/* Else the cell is another slot's by now. */
+		if (plan_read(SB_BPF_PLAN_NUMBER) - order.number < SB_BPF_PLAN_CELL_COUNT)
+			plan_count(plan_cell(index, order.number) + 1, order.number,
+				   delivered);
+	}
+	return 1;
+}
+
+/* --------------------------------------------------------------------- hits */
 
 /* The order of the questions is driver/policy.c's: the counts are the same. */
 SEC("uprobe.s")
@@ -523,6 +763,8 @@ int sb_hit(struct pt_regs *ctx)
 	stats = stats_of(index);
 	if (!stats)
 		return 0;
+	if (power->enabled && slot->plan && planned_hit(REGS_IP(ctx), slot, stats))
+		return 0;
 	if (!power->enabled || !slot->enabled) {
 		__sync_fetch_and_add(&stats->skipped_disabled, 1);
 		return 0;
@@ -531,7 +773,7 @@ int sb_hit(struct pt_regs *ctx)
 		__sync_fetch_and_add(&stats->skipped_window, 1);
 		return 0;
 	}
-	if (!takes_its_turn(slot)) {
+	if (!takes_its_turn(slot, slot->every)) {
 		__sync_fetch_and_add(&stats->skipped_frequency, 1);
 		return 0;
 	}

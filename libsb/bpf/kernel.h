@@ -28,8 +28,10 @@ typedef __u32 __wsum;
 
 /* enum bpf_map_type and flags of maps: part of the system call's interface. */
 #define BPF_MAP_TYPE_ARRAY	   2
+#define BPF_MAP_TYPE_PERCPU_ARRAY  6
 #define BPF_MAP_TYPE_ARRAY_OF_MAPS 12
 #define BPF_F_MMAPABLE		   (1U << 10)
+#define BPF_F_INNER_MAP		   (1U << 12)
 
 #define CORE __attribute__((preserve_access_index))
 
@@ -50,6 +52,15 @@ struct signal_struct {
 	struct sigpending shared_pending;
 } CORE;
 
+struct sched_entity {
+	__u64 exec_start;
+	__u64 sum_exec_runtime;
+} CORE;
+
+struct sched_info {
+	unsigned long long run_delay;
+} CORE;
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -59,6 +70,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct signal_struct *signal;
 	struct sigpending pending;
+	struct sched_entity se;
+	struct sched_info sched_info;
 } CORE;
 
 struct bpf_iter_meta;

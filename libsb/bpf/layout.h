@@ -7,7 +7,7 @@
 #define SB_BPF_LAYOUT_H
 
 /* Says that a map is of this layout; another version of the library leaves it alone. */
-#define SB_BPF_MAGIC 0x73625f6270663031ULL
+#define SB_BPF_MAGIC 0x73625f6270663032ULL
 
 #define SB_BPF_MAX_TREES  64
 #define SB_BPF_TREE_WORDS 65536 /* a bit for each pid that there can be (PID_MAX_LIMIT) */
@@ -99,7 +99,7 @@ struct sb_bpf_slot {
 	__u32 scope;
 	__u32 enabled;
 	__u32 level; /* of the cgroup in its hierarchy, 0 until somebody was seen in it */
-	__u32 link; /* which holds the breakpoint, counted from 0 in its session */
+	__u32 plan; /* SB_BPF_PLAN_UNIT, and the index in the plan + 1; 0: not planned */
 
 	__u64 turns; /* hits that were let through to be counted for @every */
 	__u64 id;
@@ -109,9 +109,39 @@ struct sb_bpf_slot {
 	__u32 label_at;
 	__u32 label_length;
 	__s32 scope_nr; /* pid or tid as it was given */
-	__u32 unused;
-	__u64 unused2;
+	__u32 link; /* which holds the breakpoint, counted from 0 in its session */
+	__u64 unused;
 } __attribute__((aligned(64)));
+
+#define SB_BPF_PLAN_UNIT (1U << 31)
+
+/*
+ * The memory of a plan, which is that of struct speed_bump_plan and what follows it: an
+ * array of words, so that a program looks up each by its index. Where the parts are, in
+ * words; bpf.c compares with linux/speed_bump.h.
+ */
+#define SB_BPF_PLAN_NUMBER	 8
+#define SB_BPF_PLAN_CHANGES	 9
+#define SB_BPF_PLAN_LEASE	 10
+#define SB_BPF_PLAN_SLOT_UNITS	 11
+#define SB_BPF_PLAN_UNITS	 16
+#define SB_BPF_PLAN_SLOTS	 4096
+#define SB_BPF_PLAN_SCHEDULE	 24
+#define SB_BPF_PLAN_END_WORDS	 6
+#define SB_BPF_PLAN_ENDS	 (SB_BPF_PLAN_SCHEDULE + SB_BPF_PLAN_SLOTS)
+#define SB_BPF_PLAN_MAX_TARGETS	 1024
+#define SB_BPF_PLAN_TARGET_WORDS 16
+#define SB_BPF_PLAN_TARGETS	 (SB_BPF_PLAN_ENDS + SB_BPF_PLAN_SLOTS * SB_BPF_PLAN_END_WORDS)
+#define SB_BPF_PLAN_CELL_COUNT	 256
+#define SB_BPF_PLAN_CELL_WORDS	 2
+/* Behind all the targets that there can be: its place is the same in every plan. */
+#define SB_BPF_PLAN_CELLS                                                               \
+	(SB_BPF_PLAN_TARGETS + SB_BPF_PLAN_MAX_TARGETS * SB_BPF_PLAN_TARGET_WORDS)
+#define SB_BPF_PLAN_ARMS	 48
+#define SB_BPF_PLAN_LEVELS	 7
+/* In a plan's target: the delays of levels, then how often, two to a word. */
+#define SB_BPF_PLAN_DELAY	 1
+#define SB_BPF_PLAN_EVERY	 8
 
 /*
  * What a target did on one CPU. Tasks that take turns on a CPU can be in the program at

@@ -295,8 +295,8 @@ SB_API uint64_t sb_spin_ticks_to_ns(uint64_t ticks);
 /** Nanoseconds in ticks. */
 SB_API uint64_t sb_spin_ns_to_ticks(uint64_t ns);
 /**
- * Hold the CPU for @p ns nanoseconds, and return the nanoseconds it took by the
- * same counter. 0 returns at once.
+ * Hold the CPU for @p ns nanoseconds of CPU time, and return what it was: time in which
+ * the thread was preempted is in neither. 0 returns at once.
  */
 SB_API uint64_t sb_spin_delay(uint64_t ns);
 /** Hold the CPU until sb_spin_ticks() reaches @p deadline; returns the last stamp. */
@@ -333,6 +333,7 @@ struct sb_site_table_options {
 			   *   process and its forks */
 	uint32_t capacity; /**< sites at most; 0 is 16384 */
 	bool enabled; /**< master switch at the start */
+	bool planned; /**< with a plan (see there); takes 20 MB more */
 };
 
 /**
@@ -596,6 +597,22 @@ SB_API int sb_session_set_targets_enabled(struct sb_session *session,
 					  bool enabled, struct sb_error *err);
 /** The session's own switch. Thread-safe, fast enough for every millisecond. */
 SB_API int sb_session_set_enabled(struct sb_session *session, bool enabled);
+/**
+ * Make the plan of an experiment, of which a session has one: memory that the kernel and
+ * any number of processes share, laid out as struct speed_bump_plan of the uapi header
+ * says, where also the rest of it is. What is on in which slot is drawn there ahead
+ * (sb_plan_use_memory()), and targets look it up at each hit.
+ * @param ids targets of the session that the plan rules, at most 1024: target i of the plan
+ *   is @p ids [i]. Their own delays and switches have no effect any more
+ * @param unit_ids targets each call of which is a unit of work; they may be among @p ids
+ * @return a descriptor for mmap(2), which the caller closes: the memory lives as long as
+ *   it, the session, or a mapping does. -1 with EEXIST (the session has a plan), ENOENT (no
+ *   such target of this session), EINVAL (too many, or one twice in a list), EOPNOTSUPP
+ *   (the module is older than plans), EMFILE, ENOMEM
+ */
+SB_API int sb_session_plan(struct sb_session *session, const uint64_t *ids, size_t count,
+			   const uint64_t *unit_ids, size_t unit_count,
+			   struct sb_error *err);
 
 /** Which targets sb_session_list() returns. */
 #define SB_LIST_SESSION	   (1U << 0) /**< of this session */
@@ -680,108 +697,103 @@ SB_API int sb_session_set_global_enabled(struct sb_session *session, bool enable
 SB_API int sb_session_set_default_delay(struct sb_session *session, uint64_t delay_ns,
 					struct sb_error *err);
 
-/* ---------------------------------------------------------------- windows */
+/* ------------------------------------------------------------------- plan */
 
 /**
- * An experiment inside a run: delays are switched while the program works, and what
- * it did is read off between two switches, without it taking part.
+ * An experiment inside a run. Time is cut into *slots* of a few units of work; which
+ * functions are delayed in which slot is written ahead, into memory that the program
+ * shares, and each hit looks it up there. So delays of all kinds of functions are
+ * switched at the ends of units, in all processes at once, without the one that wrote it
+ * having to be quick, or to be there: what is planned expires with the lease.
  *
- * A *window* is a span of time with certain switches set. It begins with a washout, in
- * which the program settles after the switching and nothing counts; then its length
- * runs, and what was counted in it is its result. Windows are planned one after the
- * other and then run in one call.
- *
- * Progress is the number of units of work done. Where a unit leaves a stamp (progress
- * points and functions) the time of a window is from the last unit before its begin to
- * the last before its end, so that a window has whole units; that is without bias as
- * long as the program has settled, since both ends are cut the same way.
+ * This object is the tool's side of it. Used by one thread at a time. This part of libsb
+ * is young and may still change.
  */
-struct sb_windows;
+struct sb_plan;
 
-/** What a switch does in a window. */
-enum sb_window_mode {
-	SB_WINDOW_OFF = 0, /**< counts */
-	SB_WINDOW_SPIN = 1, /**< delays as ever: holds the CPU */
-	SB_WINDOW_SLEEP = 2, /**< delays off the CPU; functions of a table only */
-};
+/** How long the lease should be renewed for, and how many slots can be planned ahead. */
+#define SB_PLAN_LEASE_NS 500000000U
+#define SB_PLAN_AHEAD	 3072U
+/** Arms of a plan and levels of a dose, at most. */
+#define SB_PLAN_ARMS   48
+#define SB_PLAN_LEVELS 7
+/** In place of an arm: never delayed. */
+#define SB_PLAN_NO_ARM UINT32_MAX
 
-/** What is known of a window. Times are ns. */
-enum sb_window_value {
-	SB_WINDOW_BEGIN_NS = 1, /**< CLOCK_MONOTONIC, after the washout */
-	SB_WINDOW_CLOCK_NS, /**< how long it was */
-	SB_WINDOW_TIME_NS, /**< the time of its units; as CLOCK_NS without stamps */
-	SB_WINDOW_UNITS, /**< units of work done */
-	SB_WINDOW_HITS, /**< of its switches, together */
-	SB_WINDOW_DELAYED,
-	SB_WINDOW_REQUESTED_NS,
-	SB_WINDOW_MEASURED_NS,
-	SB_WINDOW_RUN_DELAY_NS, /**< threads of the processes waited for a CPU so long */
-	SB_WINDOW_STALL_NS, /**< some task of the machine waited for a CPU (PSI) */
-	SB_WINDOW_STEAL_NS, /**< the hypervisor ran others; counted in clock ticks */
+/** How a slot ended. */
+struct sb_plan_slot {
+	uint64_t number; /**< from 0 */
+	uint64_t end_ns; /**< CLOCK_MONOTONIC; 0: the record is lost */
+	uint64_t units; /**< since the program began */
+	uint64_t cpu_ns; /**< of the thread that ended it: on a CPU, since it began */
+	uint64_t wait_ns; /**< and waiting for one */
+	uint32_t tid; /**< that thread; 0: not known, nor are its times */
+	uint32_t complete; /**< 0: counts of some function are missing */
 };
 
 /**
- * @param session for native targets; NULL: there are none. Table and session must
- *   outlive the result.
- * @return NULL with ENOMEM. Free with sb_windows_free(); the switches stay as they are.
+ * The plan of a table that was created with one. It must outlive the result.
+ * @return free with sb_plan_free(); NULL with EINVAL (the table has none), ENOMEM
  */
-SB_API struct sb_windows *sb_windows_new(struct sb_site_table *table,
-					 struct sb_session *session);
-SB_API void sb_windows_free(struct sb_windows *windows);
+SB_API struct sb_plan *sb_plan_new(struct sb_site_table *table, struct sb_error *err);
+SB_API void sb_plan_free(struct sb_plan *plan);
 /**
- * A switch of a function of the table, called yet or not; off at first. The same
- * number for the same name.
- * @return its number, or -1 with errno as sb_site_table_set_function_enabled()
+ * Have the plan in memory that the kernel shares (sb_session_plan()), before the program
+ * starts. @p fd is mapped, and can be closed. Processes of the program ask for it at the
+ * socket "PATH.plan" beside the table, where the caller has to give it to them.
  */
-SB_API int sb_windows_add_function(struct sb_windows *windows, const char *name);
-/** A switch of a native target, by its id. -1 with EINVAL (no session), ENOMEM. */
-SB_API int sb_windows_add_target(struct sb_windows *windows, uint64_t id);
-/** Units are those of a progress point; several sources add up. -1 as above. */
-SB_API int sb_windows_count_point(struct sb_windows *windows, const char *name);
-/** Units are the calls of a function of the table. */
-SB_API int sb_windows_count_function(struct sb_windows *windows, const char *name);
+SB_API int sb_plan_use_memory(struct sb_plan *plan, int fd, struct sb_error *err);
 /**
- * Units are the hits of a native target. They leave no stamp: a window is drawn out until
- * one is done, which is looked for some 32 times a unit and for up to four units.
+ * Rule a function of the table, called yet or not: it is not delayed but by the plan.
+ * @return its number, the same for the same name; -1 with errno as
+ *   sb_site_table_set_function_enabled()
  */
-SB_API int sb_windows_count_target(struct sb_windows *windows, uint64_t id);
-/** Have the run delay of a process, besides those that are in the table. */
-SB_API int sb_windows_add_process(struct sb_windows *windows, pid_t pid);
-
+SB_API int sb_plan_add_function(struct sb_plan *plan, const char *name);
+/** Rule the @p index th target of the plan of sb_session_plan(). -1 with ERANGE. */
+SB_API int sb_plan_add_target(struct sb_plan *plan, uint32_t index);
+/** How many functions and targets are ruled. */
+SB_API size_t sb_plan_functions(const struct sb_plan *plan);
+/** Units are those of a progress point. -1 as above. */
+SB_API int sb_plan_count_point(struct sb_plan *plan, const char *name);
+/** Units are the calls of a function of the table. -1 as above. */
+SB_API int sb_plan_count_function(struct sb_plan *plan, const char *name);
+/** Report units from here, for a program that can't. */
+SB_API void sb_plan_report(struct sb_plan *plan, uint64_t units);
+/** How many units a slot has; 0 (as at first): slots do not end. */
+SB_API void sb_plan_set_slot_units(struct sb_plan *plan, uint64_t units);
+/** Units reported so far. */
+SB_API uint64_t sb_plan_units(const struct sb_plan *plan);
+/** The number of the slot that runs. */
+SB_API uint64_t sb_plan_number(const struct sb_plan *plan);
 /**
- * Plan one more window.
- * @param washout_ns at least so long, and @p washout_units units, are waited before it
- * @param length_ns at least so long, and @p units units, it takes; for units it waits
- *   up to four times its length
- * @return 0, or -1 with ENOMEM
+ * What a function does where its arm is on, by level of dose; only while nothing is
+ * planned. @p delay_ns and @p every have @p levels entries; @p every may be NULL.
+ * @return 0, or -1 with ERANGE (no such function, arm or level, delay over SB_MAX_DELAY_NS)
  */
-SB_API int sb_windows_plan(struct sb_windows *windows, uint64_t washout_ns,
-			   unsigned int washout_units, uint64_t length_ns,
-			   unsigned int units);
+SB_API int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm,
+		       const uint64_t *delay_ns, const uint32_t *every, size_t levels);
 /**
- * Set a switch in the window planned last; its counters are in the result. Switches
- * that are not set are left as they are.
- * @param delay_ns of a hit
- * @param every delay each Nth hit; 0: as the site's policy says. Not of native targets
- * @return 0, or -1 with EINVAL (no such switch, no window, mode not possible), ERANGE
+ * Plan slots from @p first on: in each the arms of a mask are on, at a level.
+ * @return how many were planned: not those that have begun (less than two slots ahead),
+ *   nor those over SB_PLAN_AHEAD ahead. The slots that were not planned delay nothing
  */
-SB_API int sb_windows_set(struct sb_windows *windows, int number,
-			  enum sb_window_mode mode, uint64_t delay_ns, uint32_t every);
+SB_API size_t sb_plan_schedule(struct sb_plan *plan, uint64_t first,
+			       const uint64_t *masks, const uint8_t *levels,
+			       size_t count);
+/** Take back what is planned from two slots ahead on; the first number that is free. */
+SB_API uint64_t sb_plan_cancel(struct sb_plan *plan);
+/** Let delays be in force for @p ns from now; 0: no more. */
+SB_API void sb_plan_renew(struct sb_plan *plan, uint64_t ns);
 /**
- * Run what is planned; the plan is then empty, and the results are there until the
- * next run. Blocks as long as it takes. Whatever was switched on is off at the end.
- * @return 0, or -1 with errno of sb_session_set_delay() and the like
+ * Read slots that are over, in their order, each once.
+ * @param calls, delivered_ns @p room rows of sb_plan_functions() numbers each: what each
+ *   function did in the slot
+ * @return how many were read
  */
-SB_API int sb_windows_run(struct sb_windows *windows, struct sb_error *err);
-/** Forget what is planned, and the results. */
-SB_API void sb_windows_clear(struct sb_windows *windows);
-/** How many windows the last run made. */
-SB_API size_t sb_windows_done(const struct sb_windows *windows);
-/** 0 where there is no such window or value. */
-SB_API uint64_t sb_windows_value(const struct sb_windows *windows, size_t window,
-				 enum sb_window_value value);
-/** Units so far of all sources. Since the begin of the program, not of a window. */
-SB_API uint64_t sb_windows_units(struct sb_windows *windows);
+SB_API size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots,
+			   uint64_t *calls, uint64_t *delivered_ns, size_t room);
+/** Slots whose records, or of which counts, were lost since the plan was made. */
+SB_API uint64_t sb_plan_lost(const struct sb_plan *plan);
 
 /* ---------------------------------------------------------------- sampler */
 

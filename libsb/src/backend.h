@@ -73,6 +73,9 @@ struct sb_backend_ops {
 	int (*status)(struct sb_backend *backend, struct sb_status *status);
 	int (*set_global_enabled)(struct sb_backend *backend, bool enabled);
 	int (*set_default_delay)(struct sb_backend *backend, uint64_t delay_ns);
+	/* As sb_session_plan(): a descriptor, or -1. */
+	int (*plan)(struct sb_backend *backend, const uint64_t *ids, size_t count,
+		    const uint64_t *unit_ids, size_t unit_count);
 };
 
 /* Open the device; NULL as sb_session_open(). */

@@ -229,6 +229,10 @@ static int share(struct delay_bpf *skeleton, const struct sb_bpf_bank_options *o
 				 bpf_map__fd(first->maps.sb_control)) ||
 	       bpf_map__reuse_fd(skeleton->maps.sb_trees,
 				 bpf_map__fd(first->maps.sb_trees)) ||
+	       bpf_map__reuse_fd(skeleton->maps.sb_plans,
+				 bpf_map__fd(first->maps.sb_plans)) ||
+	       bpf_map__reuse_fd(skeleton->maps.sb_clocks,
+				 bpf_map__fd(first->maps.sb_clocks)) ||
 	       (opts->power_fd < 0 &&
 		bpf_map__reuse_fd(skeleton->maps.sb_switch,
 				  bpf_map__fd(first->maps.sb_switch)));
@@ -354,6 +358,14 @@ void sb_bpf_bank_unload(struct sb_bpf_bank_own *bank)
 int sb_bpf_bank_program(const struct sb_bpf_bank_own *bank)
 {
 	return bpf_program__fd(bank->skeleton->progs.sb_hit);
+}
+
+int sb_bpf_bank_set_plan(struct sb_bpf_bank_own *bank, int plan)
+{
+	uint32_t zero = 0;
+
+	return bpf_map_update_elem(bpf_map__fd(bank->skeleton->maps.sb_plans), &zero,
+				   &plan, BPF_ANY);
 }
 
 uint32_t sb_bpf_bank_control_id(const struct sb_bpf_bank_own *bank)

@@ -55,6 +55,8 @@ struct sb_bpf_bank_own *sb_bpf_bank_load(const struct sb_bpf_bank_options *opts,
 					 struct sb_error *err);
 void sb_bpf_bank_unload(struct sb_bpf_bank_own *bank);
 int sb_bpf_bank_program(const struct sb_bpf_bank_own *bank);
+/* Give the session, of which @bank is the first, its plan. 0, or -1 with errno. */
+int sb_bpf_bank_set_plan(struct sb_bpf_bank_own *bank, int plan);
 uint32_t sb_bpf_bank_control_id(const struct sb_bpf_bank_own *bank);
 
 /* Map the maps that @bank names, which may be another process'. 0, or -1 with errno. */

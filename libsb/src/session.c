@@ -154,9 +154,9 @@ static int explain_permission(struct sb_error *err, const char *label,
 	const char *what;
 
 	if (target->options.flags & SB_TARGET_PERSISTENT)
-		what = "a persistent target needs root or CAP_PERFMON";
+		what = "a persistent target needs root (CAP_SYS_ADMIN)";
 	else if (target->options.scope == SB_SCOPE_SYSTEM)
-		what = "a target for every process needs root or CAP_PERFMON: run as "
+		what = "a target for every process needs root (CAP_SYS_ADMIN): run as "
 		       "root "
 		       "or name a process of your own";
 	else
@@ -551,6 +551,33 @@ int sb_session_set_targets_enabled(struct sb_session *session, const uint64_t *i
 int sb_session_set_enabled(struct sb_session *session, bool enabled)
 {
 	return session->backend->ops->set_enabled(session->backend, enabled);
+}
+
+int sb_session_plan(struct sb_session *session, const uint64_t *ids, size_t count,
+		    const uint64_t *unit_ids, size_t unit_count, struct sb_error *err)
+{
+	int fd = session->backend->ops->plan(session->backend, ids, count, unit_ids,
+					     unit_count);
+
+	if (fd >= 0)
+		return fd;
+	switch (errno) {
+	case EEXIST:
+		return sb_error_set(err, EEXIST, "the session has a plan already");
+	case ENOENT:
+		return sb_error_set(err, ENOENT,
+				    "a target of the plan is none of this session");
+	case EINVAL:
+		return sb_error_set(err, EINVAL,
+				    "a plan has at most %u targets and as many units, and "
+				    "none twice",
+				    SPEED_BUMP_PLAN_TARGETS);
+	case EOPNOTSUPP:
+		return sb_error_set(err, EOPNOTSUPP,
+				    "the loaded module knows no plans: update it");
+	default:
+		return sb_error_set(err, errno, "can't make a plan: %s", strerror(errno));
+	}
 }
 
 struct sb_target_list *sb_session_list(struct sb_session *session, unsigned int which,

@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "options.h"
+#include "plan.h"
 #include "site_hit.h"
 #include "spin.h"
 
@@ -168,6 +169,8 @@ uint64_t site_adopt(struct sb_site *site, uint64_t where)
 	struct site_slot *slots = site->table->slots;
 
 	store(&site->due, 0);
+	/* A thread that the child has not got may have been about it. */
+	store(&site->ring_taking, 0);
 	mine |= index;
 	/* A fork leaves the code where it is. */
 	for (int i = 0; i < SB_SITE_CODES && index < site->table->capacity; i++)
@@ -222,45 +225,32 @@ static uint64_t sleep_until(uint64_t entry, uint64_t deadline)
 	return sb_clock_stamp();
 }
 
-static __attribute__((noinline)) void delay_hit(struct sb_site *site,
-						struct site_counters *counters,
-						uint64_t entry, uint64_t hit,
-						uint32_t state, uint64_t delay)
+void site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+		uint64_t hit, const struct site_order *order)
 {
 	struct sb_site_table *table = site->table;
 	bool concurrent = load(&table->concurrent);
-	uint32_t every = load(&site->function->every);
-	uint64_t start, end, now, ticks, credit;
+	uint64_t delay = order->delay_ns, now, ticks, credit, away = 0;
 
-	if (!every)
-		every = load(&site->every);
-	if (every > 1 && !is_due(site, hit, every, concurrent))
+	if (order->every > 1 && !is_due(site, hit, order->every, concurrent))
 		return;
 	/* Others can write to this memory; a slip of theirs is no hang of ours. */
 	if (delay > SB_MAX_DELAY_NS)
 		delay = SB_MAX_DELAY_NS;
 	if (!entry)
 		entry = sb_clock_stamp();
-	start = load(&site->start_ns);
-	end = load(&site->end_ns);
-	if (start || end) {
+	if (order->start_ns || order->end_ns) {
 		now = sb_clock_monotonic(entry);
-		if (now < start || (end && now >= end))
+		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
 			return;
 	}
 	credit = load(&table->overhead_ticks) + sb_clock.exit_ticks;
 	ticks = sb_clock_to_ticks(delay);
 	ticks = ticks > credit ? entry + ticks - credit : entry;
-	now = state == SITE_SLEEP ? sleep_until(entry, ticks) : sb_clock_spin(ticks);
+	now = order->sleeps ? sleep_until(entry, ticks) : sb_clock_spin_cpu(entry, ticks, &away);
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
-	add(&counters->measured_ns, sb_clock_to_ns(now - entry + credit), concurrent);
-}
-
-/* When a unit of work was done, for those who measure its time from outside. */
-static __attribute__((noinline)) void stamp(struct site_counters *counters)
-{
-	store(&counters->last_ns, sb_clock_monotonic(sb_clock_poll()));
+	add(&counters->measured_ns, sb_clock_to_ns(now - entry - away + credit), concurrent);
 }
 
 uint64_t site_count_atomic(struct sb_site *site, struct site_slot *slot,
@@ -274,7 +264,7 @@ uint64_t site_count_atomic(struct sb_site *site, struct site_slot *slot,
 
 static uint32_t state_of(const struct sb_site *site)
 {
-	uint32_t state = load(&site->function->state) & ~SITE_STAMP;
+	uint32_t state = load(&site->function->state);
 
 	if (state == SITE_OWN)
 		state = load(&site->target->state);
@@ -290,22 +280,38 @@ static uint64_t delay_of(const struct sb_site *site)
 	return delay ? delay - 1 : load(&site->delay_ns);
 }
 
+static uint32_t every_of(const struct sb_site *site)
+{
+	uint32_t every = load(&site->function->every);
+
+	return every ? every : load(&site->every);
+}
+
 void site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit)
 {
-	/* What is read after this is at least as new. */
-	uint64_t changes = atomic_load_explicit(site->changes, memory_order_acquire);
-	bool enabled = load(&site->table->header->enabled);
-	bool stamped = enabled && load(&site->function->state) & SITE_STAMP;
-	uint32_t state = enabled ? state_of(site) : SITE_OFF;
-	uint64_t delay = state == SITE_ON || state == SITE_SLEEP ? delay_of(site) : 0;
+	struct site_order order = { 0 };
+	uint64_t changes;
+	uint32_t state;
 
-	if (__builtin_expect(stamped, 0))
-		stamp(counters);
-	if (delay)
-		delay_hit(site, counters, entry, hit, state, delay);
-	else if (!stamped)
+	if (site->plan && load(&site->plan->flags)) {
+		plan_hit(site, counters, entry, hit);
+		return;
+	}
+	/* What is read after this is at least as new. */
+	changes = atomic_load_explicit(site->changes, memory_order_acquire);
+	state = load(&site->table->header->enabled) ? state_of(site) : SITE_OFF;
+	if (state == SITE_ON || state == SITE_SLEEP)
+		order.delay_ns = delay_of(site);
+	if (!order.delay_ns) {
 		store(&site->quiet, changes);
+		return;
+	}
+	order.start_ns = load(&site->start_ns);
+	order.end_ns = load(&site->end_ns);
+	order.every = every_of(site);
+	order.sleeps = state == SITE_SLEEP;
+	site_delay(site, counters, entry, hit, &order);
 }
 
 void sb_site_hit(struct sb_site *site, uint64_t entry)
@@ -433,9 +439,11 @@ static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind 
 	site->table = table;
 	site->kind = kind;
 	site->hash = hash;
-	site->changes = &table->header->changes;
+	site->changes = table->changes;
 	site->function = &function->control;
 	site->function_index = (uint32_t)(function - table->functions);
+	site->plan = table->planned ? &table->planned[site->function_index] : NULL;
+	site->ring_where = UINT64_MAX;
 	site->target_number = policy->target;
 	site->target = site_table_target(table, policy->target);
 	set_policy(site, policy);
@@ -528,6 +536,7 @@ int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)
 		return -1;
 	counters = stripe_of(site_slot_of(site));
 	add(&counters->hits, n, true);
-	stamp(counters);
+	if (site->plan && load(&site->plan->flags) & PLAN_UNIT)
+		plan_unit(table, n, true);
 	return 0;
 }

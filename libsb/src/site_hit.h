@@ -37,8 +37,22 @@ struct sb_site {
 	uint32_t target_number;
 	uint32_t hash;
 	enum sb_site_kind kind;
-	_Atomic uint64_t *changes; /* of the table */
+	plan_word *changes; /* of the table */
 	_Atomic uint64_t quiet; /* of @changes when there was nothing to do but to count */
+
+	/* NULL: the table has no plan. The ring is that of @ring_where, a value of @where. */
+	struct plan_function *plan;
+	struct plan_ring *ring;
+	_Atomic uint64_t ring_where;
+	_Atomic uint64_t ring_taking;
+};
+
+/* A delay that is due: of every @every th hit, from @start_ns to @end_ns. */
+struct site_order {
+	uint64_t delay_ns;
+	uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC; 0: no limit */
+	uint32_t every;
+	bool sleeps; /* off the CPU */
 };
 
 /* The line of a thread that has none of its own: line 0, of all of those. */
@@ -67,6 +81,11 @@ uint64_t site_count_atomic(struct sb_site *site, struct site_slot *slot,
 /* What a hit may do once it is counted. */
 void site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
+
+/* Delay it, if it is its turn. */
+void site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+		uint64_t hit, const struct site_order *order)
+	__attribute__((visibility("hidden"), noinline));
 
 static inline struct site_slot *site_slot_of(struct sb_site *site)
 {

@@ -16,6 +16,7 @@
 
 struct layout {
 	size_t targets, functions, names, slots, size;
+	size_t plan, planned, rings; /* 0 without a plan */
 	uint32_t function_count;
 };
 
@@ -24,7 +25,7 @@ static size_t align(size_t offset, size_t to)
 	return (offset + to - 1) / to * to;
 }
 
-static struct layout layout_of(uint32_t capacity)
+static struct layout layout_of(uint32_t capacity, bool planned)
 {
 	struct layout l = { .function_count = 16 };
 
@@ -39,12 +40,27 @@ static struct layout layout_of(uint32_t capacity)
 	l.slots = align(l.slots, sizeof(struct site_slot));
 	/* One more: where sites count that found no room. */
 	l.size = l.slots + ((size_t)capacity + 1) * sizeof(struct site_slot);
+	if (planned) {
+		l.plan = align(l.size, 4096);
+		l.planned = l.plan + plan_memory_size();
+		l.rings = l.planned + l.function_count * sizeof(struct plan_function);
+		l.size = l.rings + PLAN_RINGS * sizeof(struct plan_ring);
+	}
 	return l;
 }
 
-static struct sb_site_table *attach(void *map, uint32_t capacity)
+/* The plan in the table itself; changes are counted there then. */
+static void plan_view_of(struct sb_site_table *table, void *memory)
 {
-	struct layout l = layout_of(capacity);
+	if (!((struct speed_bump_plan *)memory)->size)
+		plan_memory_init(memory);
+	plan_view_open(&table->plan, memory, plan_memory_size());
+	table->changes = &PLAN_WORD(table->plan.head->changes);
+}
+
+static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned)
+{
+	struct layout l = layout_of(capacity, planned);
 	struct sb_site_table *table = calloc(1, sizeof(*table));
 
 	if (!table)
@@ -58,6 +74,12 @@ static struct sb_site_table *attach(void *map, uint32_t capacity)
 	table->function_mask = l.function_count - 1;
 	table->names_size = l.slots - l.names;
 	table->size = l.size;
+	table->changes = &table->header->changes;
+	if (planned) {
+		table->planned = (void *)((char *)map + l.planned);
+		table->rings = (void *)((char *)map + l.rings);
+		plan_view_of(table, (char *)map + l.plan);
+	}
 	/* Here and not in the first hit, which may be in a signal handler. */
 	sb_clock_prepare();
 	return table;
@@ -115,7 +137,7 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 			     SITE_MAX_CAPACITY, opts.capacity);
 		return NULL;
 	}
-	l = layout_of(opts.capacity);
+	l = layout_of(opts.capacity, opts.planned);
 	if (opts.path) {
 		map = make_file(opts.path, l.size, err);
 		if (map == MAP_FAILED)
@@ -129,7 +151,7 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 			return NULL;
 		}
 	}
-	table = attach(map, opts.capacity);
+	table = attach(map, opts.capacity, opts.planned);
 	if (!table) {
 		munmap(map, l.size);
 		if (opts.path)
@@ -140,11 +162,39 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 	table->header->capacity = opts.capacity;
 	table->header->slot_size = sizeof(struct site_slot);
 	table->header->size = l.size;
+	table->header->planned = opts.planned;
 	atomic_init(&table->header->enabled, opts.enabled);
 	atomic_init(&table->header->changes, 1);
 	atomic_init(&table->header->names_used, 1); /* offset 0 is no name */
 	atomic_store_explicit(&table->header->magic, SITE_MAGIC, memory_order_release);
 	return table;
+}
+
+static void use_plan(struct sb_site_table *table, struct plan_view view)
+{
+	table->plan = view;
+	table->changes = &PLAN_WORD(view.head->changes);
+}
+
+static int site_table_receive_plan(struct sb_site_table *table, const char *path)
+{
+	struct plan_view view;
+
+	if (!table->planned || plan_receive(&view, path))
+		return -1;
+	use_plan(table, view);
+	return 0;
+}
+
+int site_table_give_plan(struct sb_site_table *table, int fd)
+{
+	struct plan_view view;
+
+	if (plan_map(&view, fd))
+		return -1;
+	use_plan(table, view);
+	atomic_store_explicit(&table->header->plan_given, 1, memory_order_release);
+	return 0;
 }
 
 struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err)
@@ -179,18 +229,25 @@ struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err)
 	if (atomic_load_explicit(&header->magic, memory_order_acquire) != SITE_MAGIC)
 		fault = "not a site table";
 	else if (header->slot_size != sizeof(struct site_slot) || !capacity ||
-		 capacity > SITE_MAX_CAPACITY || header->size != layout_of(capacity).size)
+		 capacity > SITE_MAX_CAPACITY || header->planned > 1 ||
+		 header->size != layout_of(capacity, header->planned).size)
 		fault = "a site table of another layout, or damaged";
-	else if (size < layout_of(capacity).size)
+	else if (size < header->size)
 		fault = "a site table that has been cut off";
 	if (fault)
 		goto out;
-	table = attach(header, capacity);
+	table = attach(header, capacity, header->planned);
 	if (!table) {
 		rc = ENOMEM;
 		goto out;
 	}
 	table->size = size;
+	if (load_acquire(&header->plan_given) && site_table_receive_plan(table, path)) {
+		fault = "the plan of the experiment can't be had";
+		site_index_free(table);
+		free(table);
+		table = NULL;
+	}
 out:
 	close(fd);
 	if (table)
@@ -209,6 +266,7 @@ void sb_site_table_close(struct sb_site_table *table)
 	if (!table)
 		return;
 	site_index_free(table);
+	plan_view_close(&table->plan);
 	munmap(table->header, table->size);
 	free(table);
 }

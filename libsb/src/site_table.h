@@ -8,6 +8,8 @@
  *   functions  one entry per name: an open hash table, entries are never removed
  *   names      strings, given out from the front
  *   slots      one per site: what it does and what it counted
+ *   plan       where it was asked for: the memory of plan.h, what the plan has each
+ *              function do, and the rings
  *
  * Nothing in it is guarded by a lock. Room is given out by atomic addition, and
  * what was built in it becomes visible by one last atomic store; a process that is
@@ -24,8 +26,9 @@
 #include <string.h>
 
 #include "libsb.h"
+#include "plan.h"
 
-#define SITE_MAGIC	  UINT64_C(0x3242545f45544953) /* "SITE_TB2" */
+#define SITE_MAGIC	  UINT64_C(0x3342545f45544953) /* "SITE_TB3" */
 #define SITE_LINE	  64
 #define SITE_STRIPES	  7   /* with the first line a slot is 512 bytes */
 #define SITE_NAME_ROOM	  128 /* bytes per site, on average */
@@ -40,10 +43,8 @@ enum site_state {
 	SITE_SLEEP = 3, /* on, but off the CPU */
 };
 
-#define SITE_STAMP 16U /* with any state of a function: note when it was hit last */
-
 struct site_control {
-	_Atomic uint32_t state; /* enum site_state, and SITE_STAMP */
+	_Atomic uint32_t state; /* enum site_state */
 	_Atomic uint32_t every; /* 0: as the next one below says */
 	_Atomic uint64_t delay; /* ns + 1; 0: as the next one below says */
 };
@@ -53,6 +54,9 @@ struct site_header {
 	uint32_t capacity;
 	uint32_t slot_size;
 	uint64_t size; /* of the whole */
+	uint32_t planned; /* whether there is a plan behind the slots */
+	_Atomic uint32_t plan_given; /* its memory is another: plan_receive() */
+	_Atomic uint32_t rings_lost; /* sites that found no ring */
 
 	/* Read at each hit and written rarely: a line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
@@ -79,7 +83,7 @@ struct site_counters {
 	_Atomic uint64_t delayed;
 	_Atomic uint64_t requested_ns;
 	_Atomic uint64_t measured_ns;
-	_Atomic uint64_t last_ns; /* CLOCK_MONOTONIC of the last hit, where noted */
+	uint64_t reserved;
 };
 
 struct site_slot {
@@ -104,8 +108,14 @@ struct sb_site_table {
 	/* For each hit. */
 	struct site_slot *slots;
 	struct site_header *header;
+	plan_word *changes; /* of the header, or of a plan that the kernel shares */
 	_Atomic uint64_t overhead_ticks;
 	atomic_bool concurrent;
+
+	/* Where the table has a plan; else @planned is NULL. */
+	struct plan_view plan;
+	struct plan_function *planned; /* by the index of the function */
+	struct plan_ring *rings;
 
 	uint32_t capacity;
 	uint32_t function_mask;
@@ -125,6 +135,8 @@ struct site_function *site_table_function(struct sb_site_table *table, const cha
 					  bool create);
 /* The name of function @index, or NULL where there is none that is whole. */
 const char *site_table_name(const struct sb_site_table *table, uint32_t index);
+/* Have the plan of @table in the memory @fd from now on; before there are sites. */
+int site_table_give_plan(struct sb_site_table *table, int fd);
 /* Free what site.c holds for @table. */
 void site_index_free(struct sb_site_table *table);
 
@@ -149,18 +161,13 @@ static inline uint32_t site_slots_used(const struct sb_site_table *table)
 /* After each change of a control: a hit looks at them only then. */
 static inline void site_table_changed(struct sb_site_table *table)
 {
-	atomic_fetch_add_explicit(&table->header->changes, 1, memory_order_release);
+	atomic_fetch_add_explicit(table->changes, 1, memory_order_release);
 }
 
 static inline void site_control_set_state(struct site_control *control,
 					  enum site_state state)
 {
-	uint32_t before = atomic_load_explicit(&control->state, memory_order_relaxed);
-
-	while (!atomic_compare_exchange_weak_explicit(
-		&control->state, &before, (before & SITE_STAMP) | (uint32_t)state,
-		memory_order_release, memory_order_relaxed))
-		;
+	atomic_store_explicit(&control->state, (uint32_t)state, memory_order_release);
 }
 
 static inline struct site_control *site_table_target(struct sb_site_table *table,

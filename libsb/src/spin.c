@@ -16,6 +16,13 @@
 #define BASE_NS	  3000000U /* what a calibration takes */
 #define ROUNDS	  16	   /* and how often at most it is made longer */
 #define POLL_NS	  400U
+/* Two readings with a pause between them are closer, a context switch takes longer. */
+#define GAP_NS	  3000U
+/* Shorter than most preemptions, longer than most interrupts. */
+#define AWAY_NS	  20000U
+/* To ask the kernel for the CPU time takes up to a microsecond, twice. */
+#define LONG_NS	  50000U
+#define MAX_TURNS 64
 #define ANCHOR_NS 1000000000U
 #define MAX_TICKS ((uint64_t)INT64_MAX)
 
@@ -148,14 +155,58 @@ static void measure_overhead(void)
 		sb_clock.overhead_ns = 1;
 }
 
+static uint64_t thread_cpu_ns(void)
+{
+	struct timespec ts;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
+		return 0;
+	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
+{
+	uint64_t wanted = deadline - entry, gone = 0, lead, cpu_ns, used, now;
+
+	*away = 0;
+	if ((int64_t)wanted < (int64_t)sb_clock.long_ticks)
+		return sb_clock_spin_past(deadline, sb_clock_to_ticks(AWAY_NS), away);
+	lead = sb_clock_poll() - entry;
+	cpu_ns = thread_cpu_ns();
+	now = sb_clock_poll();
+	/* If the asking was preempted, none of that is known to be ours. */
+	if (now - entry - lead > sb_clock.gap_ticks) {
+		gone = now - entry - lead;
+		deadline += gone;
+	} else {
+		lead = now - entry;
+	}
+	now = sb_clock_spin_past(deadline, sb_clock.gap_ticks, &gone);
+	/* Nothing came between: the counter says it. Or the kernel does not tell. */
+	if (!gone || !cpu_ns) {
+		*away = gone;
+		return now;
+	}
+	for (int turn = 0; turn < MAX_TURNS; turn++) {
+		used = lead + sb_clock_to_ticks(thread_cpu_ns() - cpu_ns);
+		if (used >= wanted)
+			break;
+		now = sb_clock_poll();
+		sb_clock_spin_past(now + wanted - used, sb_clock.gap_ticks, &gone);
+	}
+	now = sb_clock_poll();
+	*away = now - entry > used ? now - entry - used : 0;
+	return now;
+}
+
 static __attribute__((noinline)) uint64_t delay(uint64_t ticks)
 {
-	uint64_t start = sb_clock_stamp();
+	uint64_t start = sb_clock_stamp(), away = 0, now;
 
 	if (ticks <= sb_clock.exit_ticks)
 		return sb_clock.exit_ticks;
-	return sb_clock_spin(start + ticks - sb_clock.exit_ticks) - start +
-	       sb_clock.exit_ticks;
+	now = sb_clock_spin_cpu(start, start + ticks - sb_clock.exit_ticks, &away);
+	return now - start - away + sb_clock.exit_ticks;
 }
 
 /*
@@ -204,6 +255,8 @@ static void calibrate(void)
 							       << SB_CLOCK_SHIFT;
 	}
 	sb_clock.poll_ticks = sb_clock_to_ticks(POLL_NS);
+	sb_clock.gap_ticks = sb_clock_to_ticks(GAP_NS);
+	sb_clock.long_ticks = sb_clock_to_ticks(LONG_NS);
 	sb_clock.anchor_ticks = sb_clock_to_ticks(ANCHOR_NS);
 	measure_overhead();
 	measure_exit();

@@ -31,6 +31,8 @@ struct sb_clock {
 	uint64_t ticks_per_ns; /* fixed point */
 	uint64_t exit_ticks;   /* from a deadline to the return of a spin, on average */
 	uint64_t poll_ticks;   /* from here to the deadline nothing but reading */
+	uint64_t gap_ticks;    /* two readings further apart had something between them */
+	uint64_t long_ticks;   /* from here on the kernel is asked for the CPU time */
 	uint64_t anchor_ticks; /* how long an anchor is good */
 	uint64_t overhead_ns;
 	/*
@@ -147,6 +149,37 @@ static inline uint64_t sb_clock_spin(uint64_t deadline)
 		now = sb_clock_poll();
 	return now;
 }
+
+/*
+ * The same, of time that the thread has the CPU: @deadline moves by each stretch in which
+ * it had not, and @away is what these add up to. A stretch is a jump of more than @gap
+ * between two readings of the counter.
+ */
+static inline uint64_t sb_clock_spin_past(uint64_t deadline, uint64_t gap, uint64_t *away)
+{
+	uint64_t last = sb_clock_poll(), now = last;
+
+	while ((int64_t)(deadline - now) > 0) {
+		if ((int64_t)(deadline - now) > (int64_t)sb_clock.poll_ticks)
+			sb_clock_relax();
+		now = sb_clock_poll();
+		/* A counter that was set back jumps, too. */
+		if (__builtin_expect(now - last > gap, 0)) {
+			deadline += now - last;
+			*away += now - last;
+		}
+		last = now;
+	}
+	return now;
+}
+
+/*
+ * Spin for CPU time from @entry to @deadline, as the kernel accounts for it: what the
+ * thread was preempted for is not in it, interrupts are. The last stamp, and in @away
+ * how much of the time since @entry was none of ours.
+ */
+uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
+	__attribute__((visibility("hidden")));
 
 /* CLOCK_MONOTONIC at a recent stamp, without a system call. Async-signal-safe. */
 static inline uint64_t sb_clock_monotonic(uint64_t ticks)

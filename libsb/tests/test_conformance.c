@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -26,6 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+
+#include <linux/speed_bump.h>
 
 #include "libsb.h"
 #include "served.h"
@@ -71,17 +74,23 @@ static struct sb_session *session_open(void)
 	return session;
 }
 
-static uint64_t add(struct sb_session *session, const struct sb_target_options *opts)
+static uint64_t add_symbol(struct sb_session *session, const char *symbol,
+			   const struct sb_target_options *opts)
 {
 	struct sb_batch *batch = sb_batch_new();
 	uint64_t id;
 
-	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", opts, err), 1);
+	assert_int_equal(sb_batch_add(batch, elf, symbol, opts, err), 1);
 	if (sb_session_add(session, batch, NULL, err))
 		fail_msg("%s", sb_error_message(err));
 	id = sb_batch_id(batch, 0);
 	sb_batch_free(batch);
 	return id;
+}
+
+static uint64_t add(struct sb_session *session, const struct sb_target_options *opts)
+{
+	return add_symbol(session, "fixture_plain", opts);
 }
 
 static uint64_t add_tree(struct sb_session *session, pid_t pid, uint64_t delay_ns)
@@ -1145,6 +1154,392 @@ static void backends_agree(void **state)
 	sb_session_close(bpf);
 }
 
+/* -------------------------------------------------------------------- plan */
+
+#define MICRO UINT64_C(1000)
+
+/* A session whose plan rules two functions; calls of a third are units. */
+struct planned {
+	struct sb_session *session;
+	uint64_t ids[2], unit_id;
+	unsigned long (*call[2])(unsigned long), (*unit)(unsigned long);
+	struct speed_bump_plan *head;
+	uint64_t *schedule;
+	struct speed_bump_slot *ends;
+	struct speed_bump_plan_target *targets;
+	struct speed_bump_cell *cells;
+	int fd;
+	size_t size;
+};
+
+static void planned_open(struct planned *p)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts),
+					  .delay_ns = 3 * SECOND,
+					  .scope = SB_SCOPE_TREE,
+					  .scope_id = getpid() };
+	void *handle = dlopen(library, RTLD_NOW);
+	char *at;
+
+	p->session = session_open();
+	p->ids[0] = add_symbol(p->session, "fixture_plain", &opts);
+	p->ids[1] = add_symbol(p->session, "fixture_second", &opts);
+	opts.delay_ns = 0;
+	p->unit_id = add_symbol(p->session, "fixture_nop", &opts);
+	p->call[0] = plain;
+	p->call[1] = dlsym(handle, "fixture_second");
+	p->unit = dlsym(handle, "fixture_nop");
+	assert_true(sb_session_features(p->session) & SPEED_BUMP_FEATURE_PLAN);
+	p->fd = sb_session_plan(p->session, p->ids, 2, &p->unit_id, 1, err);
+	if (p->fd < 0)
+		fail_msg("%s", sb_error_message(err));
+	/* The head says where the last of the memory begins, and how much that is. */
+	at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, p->fd, 0);
+	assert_ptr_not_equal(at, MAP_FAILED);
+	p->head = (void *)at;
+	assert_int_equal(p->head->targets, 2);
+	assert_int_equal(p->head->size, sizeof(*p->head));
+	p->size = p->head->cells + 2 * SPEED_BUMP_PLAN_CELLS * sizeof(*p->cells);
+	munmap(at, 4096);
+	at = mmap(NULL, p->size, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
+	assert_ptr_not_equal(at, MAP_FAILED);
+	p->head = (void *)at;
+	p->schedule = (void *)(at + p->head->schedule);
+	p->ends = (void *)(at + p->head->ends);
+	p->targets = (void *)(at + p->head->target);
+	p->cells = (void *)(at + p->head->cells);
+	p->head->lease_ns = UINT64_MAX;
+	p->targets[0].arm = 0;
+	p->targets[1].arm = SPEED_BUMP_PLAN_ARMS - 1;
+	dlclose(handle);
+}
+
+static void planned_close(struct planned *p)
+{
+	sb_session_close(p->session);
+	close(p->fd);
+	munmap(p->head, p->size);
+}
+
+static const struct speed_bump_cell *cell_of(const struct planned *p, int target,
+					     uint64_t number)
+{
+	return &p->cells[target * SPEED_BUMP_PLAN_CELLS + number % SPEED_BUMP_PLAN_CELLS];
+}
+
+static uint64_t counted(uint64_t word, uint64_t number)
+{
+	return word >> 48 == (number & 0xffff) ? word << 16 >> 16 : 0;
+}
+
+static void draw(const struct planned *p, uint64_t number, uint64_t level, uint64_t arms)
+{
+	p->schedule[number % SPEED_BUMP_PLAN_SLOTS] =
+		SPEED_BUMP_PLAN_ENTRY(number, level, arms);
+}
+
+static void call_times(unsigned long (*function)(unsigned long), unsigned int times)
+{
+	while (times--)
+		function(times);
+}
+
+/* Of the target with @id. */
+static uint64_t counter_of(struct sb_session *session, uint64_t id, enum sb_counter which)
+{
+	struct sb_target_list *list =
+		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	uint64_t value = UINT64_MAX;
+
+	assert_non_null(list);
+	for (size_t i = 0; i < sb_target_list_count(list); i++)
+		if (sb_target_list_id(list, i) == id)
+			value = sb_target_list_counter(list, i, which);
+	sb_target_list_free(list);
+	return value;
+}
+
+static void plan_is_obeyed_slot_by_slot(void **state)
+{
+	static const uint64_t arm[] = { 1, UINT64_C(1) << (SPEED_BUMP_PLAN_ARMS - 1) };
+	uint64_t seed = 88172645463325252, delivered[2] = { 0 }, asked[2] = { 0 };
+	unsigned int delayed[2] = { 0 }, skipped[2] = { 0 };
+	struct planned p;
+
+	(void)state;
+	planned_open(&p);
+	p.head->slot_units = 2;
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < (int)SPEED_BUMP_PLAN_LEVELS; i++)
+			p.targets[k].delay_ns[i] = (10 * k + i + 1) * MICRO;
+	/* More than the cells go back, and over the end of the schedule's ring. */
+	p.head->number = SPEED_BUMP_PLAN_SLOTS - 100;
+	for (uint64_t n = p.head->number, end = n + 400; n < end; n++) {
+		uint64_t level, arms;
+
+		seed = seed * 6364136223846793005 + 1442695040888963407;
+		level = (seed >> 33) % SPEED_BUMP_PLAN_LEVELS;
+		arms = (seed >> 40 & 1 ? arm[0] : 0) | (seed >> 41 & 1 ? arm[1] : 0);
+		draw(&p, n, level, arms);
+		p.unit(0);
+		for (int k = 0; k < 2; k++) {
+			unsigned int calls = (seed >> (45 + 4 * k)) % 5;
+			uint64_t ask = p.targets[k].delay_ns[level] * calls, got;
+
+			call_times(p.call[k], calls);
+			assert_int_equal(counted(cell_of(&p, k, n)->calls, n), calls);
+			got = counted(cell_of(&p, k, n)->delivered, n);
+			if (!(arms & arm[k])) {
+				assert_int_equal(got, 0);
+				skipped[k] += calls;
+				continue;
+			}
+			assert_true(got >= ask);
+			delivered[k] += got;
+			asked[k] += ask;
+			delayed[k] += calls;
+		}
+		assert_int_equal(p.head->number, n);
+		p.unit(0);
+		assert_int_equal(p.head->number, n + 1);
+		assert_int_equal(p.ends[n % SPEED_BUMP_PLAN_SLOTS].tag, n + 1);
+		assert_int_equal(p.ends[n % SPEED_BUMP_PLAN_SLOTS].units, p.head->units);
+		assert_int_equal(p.ends[n % SPEED_BUMP_PLAN_SLOTS].tid, gettid());
+		assert_true(p.ends[n % SPEED_BUMP_PLAN_SLOTS].end_ns <= now());
+	}
+	for (int k = 0; k < 2; k++) {
+		struct sb_session *s = p.session;
+		uint64_t id = p.ids[k];
+
+		assert_int_equal(counter_of(s, id, SB_COUNTER_DELAYED), delayed[k]);
+		assert_int_equal(counter_of(s, id, SB_COUNTER_SKIPPED_DISABLED),
+				 skipped[k]);
+		assert_int_equal(counter_of(s, id, SB_COUNTER_REQUESTED_NS), asked[k]);
+		assert_int_equal(counter_of(s, id, SB_COUNTER_MEASURED_NS), delivered[k]);
+	}
+	planned_close(&p);
+}
+
+static void plan_says_what_is_on(void **state)
+{
+	const uint64_t number = 3 * SPEED_BUMP_PLAN_SLOTS + 7;
+	struct planned p;
+
+	(void)state;
+	planned_open(&p);
+	p.targets[0].delay_ns[0] = 20 * MICRO;
+	p.targets[0].delay_ns[3] = 20 * MICRO;
+	p.targets[0].every[2] = 1000;
+	p.targets[0].every[3] = 3;
+	p.head->number = number;
+	/* Nothing is drawn, or for another round, a level that there is none of, no arm. */
+	p.call[0](0);
+	draw(&p, number - SPEED_BUMP_PLAN_SLOTS, 0, 1);
+	p.call[0](0);
+	draw(&p, number, SPEED_BUMP_PLAN_LEVELS, 1);
+	p.call[0](0);
+	draw(&p, number, 0, 1);
+	p.targets[0].arm = SPEED_BUMP_PLAN_NO_ARM;
+	p.call[0](0);
+	p.targets[0].arm = SPEED_BUMP_PLAN_ARMS;
+	p.call[0](0);
+	p.targets[0].arm = 0;
+	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_SKIPPED_DISABLED), 5);
+	/* The lease is over, or never began. */
+	p.head->lease_ns = now();
+	p.call[0](0);
+	p.head->lease_ns = 0;
+	p.call[0](0);
+	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_SKIPPED_WINDOW), 2);
+	p.head->lease_ns = now() + 3600 * SECOND;
+	p.call[0](0);
+	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_DELAYED), 1);
+	draw(&p, number, 3, 1);
+	call_times(p.call[0], 30);
+	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_DELAYED), 11);
+	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_SKIPPED_FREQUENCY), 20);
+	assert_int_equal(counted(cell_of(&p, 0, number)->calls, number), 38);
+	/* Nothing of it while the session is off. */
+	p.head->slot_units = 1;
+	assert_int_equal(sb_session_set_enabled(p.session, false), 0);
+	p.call[0](0);
+	p.unit(0);
+	assert_int_equal(sb_session_set_enabled(p.session, true), 0);
+	assert_int_equal(counted(cell_of(&p, 0, number)->calls, number), 38);
+	assert_int_equal(p.head->number, number);
+	p.unit(0);
+	assert_int_equal(p.head->number, number + 1);
+	assert_int_equal(p.head->changes, 2);
+	planned_close(&p);
+}
+
+static void plan_is_asked_for_once_and_rightly(void **state)
+{
+	struct sb_session *other = session_open();
+	uint64_t twice[2];
+	struct planned p;
+
+	(void)state;
+	planned_open(&p);
+	assert_int_equal(sb_session_plan(p.session, p.ids, 2, NULL, 0, err), -1);
+	assert_int_equal(sb_error_code(err), EEXIST);
+	assert_int_equal(sb_session_plan(other, p.ids, 2, NULL, 0, err), -1);
+	assert_int_equal(sb_error_code(err), ENOENT);
+	assert_int_equal(sb_session_plan(other, NULL, 0, p.ids, 1, err), -1);
+	assert_int_equal(sb_error_code(err), ENOENT);
+	twice[0] = twice[1] = add_tree(other, getpid(), 0);
+	assert_int_equal(sb_session_plan(other, twice, 2, NULL, 0, err), -1);
+	assert_int_equal(sb_error_code(err), EINVAL);
+	sb_session_close(other);
+	planned_close(&p);
+}
+
+static struct planned *common;
+
+static void *work_by_plan(void *arg)
+{
+	for (int i = 0; i < 1000; i++) {
+		call_times(common->call[0], 3);
+		common->unit(0);
+	}
+	return arg;
+}
+
+/* Four threads: each slot has its end, each call its slot. */
+static void plan_loses_nothing(void **state)
+{
+	uint64_t calls = 0, units = 0;
+	pthread_t threads[4];
+	struct planned p;
+
+	(void)state;
+	planned_open(&p);
+	common = &p;
+	p.head->slot_units = 20;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, work_by_plan, NULL);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(p.head->units, 4000);
+	assert_int_equal(p.head->number, 200);
+	for (uint64_t n = 0; n <= 200; n++)
+		calls += counted(cell_of(&p, 0, n)->calls, n);
+	assert_int_equal(calls, 12000);
+	/* And where each unit ends a slot. */
+	p.head->slot_units = 1;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, work_by_plan, NULL);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(p.head->number, 4200);
+	for (uint64_t n = 200; n < 4200; n++) {
+		const struct speed_bump_slot *end = &p.ends[n % SPEED_BUMP_PLAN_SLOTS];
+
+		assert_int_equal(end->tag, n + 1);
+		assert_int_not_equal(end->tid, 0);
+		units += end->units - 4000;
+	}
+	assert_int_equal(units, 4000 * 4001 / 2);
+	planned_close(&p);
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * SECOND + ts.tv_nsec;
+}
+
+static void burn(uint64_t ns)
+{
+	uint64_t end = cpu_ns() + ns;
+
+	while (cpu_ns() < end)
+		;
+}
+
+/* Ticks are milliseconds apart: what is known at them alone does not tell these apart. */
+static void slots_have_the_cpu_time_that_they_took(void **state)
+{
+	struct planned p;
+	int good = 0;
+
+	(void)state;
+	planned_open(&p);
+	p.head->slot_units = 1;
+	for (int i = 0; i < 300; i++) {
+		uint64_t cpu = cpu_ns(), got;
+
+		burn(i % 2 ? 2 * MS : MS / 2);
+		p.unit(0);
+		cpu = cpu_ns() - cpu;
+		if (i <= 200)
+			continue;
+		got = p.ends[i].cpu_ns - p.ends[i - 1].cpu_ns;
+		good += got > cpu * 7 / 10 && got < cpu * 13 / 10;
+	}
+	print_message("# %d of 99 slots have the CPU time that they took\n", good);
+	assert_true(good >= 70);
+	planned_close(&p);
+}
+
+/* Of two that share a CPU neither gets less for having waited for the other. */
+static void delay_is_cpu_time(void **state)
+{
+	struct sb_session *sessions[2];
+	struct { uint64_t cpu, wall; } done[2];
+	const uint64_t ns = 30 * MS;
+	const int calls = 40;
+	int result[2][2];
+	cpu_set_t one;
+
+	(void)state;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	shared->go = 0;
+	for (int i = 0; i < 2; i++) {
+		pid_t pid;
+
+		assert_int_equal(pipe(result[i]), 0);
+		pid = fork();
+		if (!pid) {
+			sched_setaffinity(0, sizeof(one), &one);
+			while (!atomic_load(&shared->go))
+				nap(MS);
+			done[i].cpu = cpu_ns();
+			done[i].wall = now();
+			call_times(plain, calls);
+			done[i].cpu = cpu_ns() - done[i].cpu;
+			done[i].wall = now() - done[i].wall;
+			_exit(write(result[i][1], &done[i], sizeof(done[i])) < 0);
+		}
+		sessions[i] = session_open();
+		add_tree(sessions[i], pid, ns);
+	}
+	atomic_store(&shared->go, 1);
+	for (int i = 0; i < 2; i++) {
+		uint64_t measured;
+
+		assert_int_equal(read(result[i][0], &done[i], sizeof(done[i])),
+				 sizeof(done[i]));
+		measured = counter(sessions[i], SB_COUNTER_MEASURED_NS);
+		print_message("# asked %" PRIu64 " ms: CPU %" PRIu64 ", measured %" PRIu64
+			      ", wall %" PRIu64 "\n",
+			      calls * ns / MS, done[i].cpu / MS, measured / MS,
+			      done[i].wall / MS);
+		assert_true(done[i].cpu >= calls * ns / 100 * 95);
+		assert_true(measured >= calls * ns);
+		assert_true(measured <= done[i].cpu / 100 * 105);
+		assert_true(done[i].wall >= calls * ns / 100 * 150);
+		close(result[i][0]);
+		close(result[i][1]);
+		sb_session_close(sessions[i]);
+	}
+	while (wait(NULL) > 0)
+		;
+}
+
 static int setup(void **state)
 {
 	const char *dir = getenv("FIXTURE_DIR");
@@ -1196,10 +1591,18 @@ int main(void)
 		cmocka_unit_test(owner_killed),
 		cmocka_unit_test(long_delay),
 		cmocka_unit_test(delays_at_once_on_one_cpu),
+		cmocka_unit_test(delay_is_cpu_time),
+		cmocka_unit_test(plan_is_obeyed_slot_by_slot),
+		cmocka_unit_test(plan_says_what_is_on),
+		cmocka_unit_test(plan_is_asked_for_once_and_rightly),
+		cmocka_unit_test(plan_loses_nothing),
+		cmocka_unit_test(slots_have_the_cpu_time_that_they_took),
 		cmocka_unit_test(backends_agree),
 		cmocka_unit_test(burnt_cpu_is_nobody_s_stall),
 	};
 
+	/* By hand: those whose name is like that alone. */
+	cmocka_set_test_filter(getenv("SB_TEST"));
 	err = sb_error_new();
 	if (!is_served(err, NULL))
 		return 0;

@@ -69,7 +69,7 @@ static const _Atomic uint64_t unknown = UINT64_MAX;
 
 static _Atomic uint64_t *changes_of(PyObject *table)
 {
-	return &table_get(table)->header->changes;
+	return table_get(table)->changes;
 }
 
 static void raise_to(_Atomic uint64_t *number, uint64_t least)

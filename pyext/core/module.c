@@ -8,12 +8,12 @@
 #include "native_sampler.h"
 #include "orphans.h"
 #include "overhead.h"
+#include "plan.h"
 #include "sampler.h"
 #include "session.h"
 #include "table.h"
 #include "targets.h"
 #include "types.h"
-#include "windows.h"
 
 /* Of one interpreter. */
 struct core {
@@ -373,7 +373,7 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 static int execute(PyObject *module)
 {
 	struct core *core = core_of(module);
-	PyType_Spec *const others[] = { &windows_spec, &sampler_spec,
+	PyType_Spec *const others[] = { &plan_spec, &sampler_spec,
 					&native_sampler_spec };
 	PyTypeObject *type;
 

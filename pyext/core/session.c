@@ -312,6 +312,40 @@ static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+/* plan(ids, unit_ids): a descriptor of the memory of a plan of these targets. */
+static PyObject *session_plan(PyObject *self, PyObject *args)
+{
+	uint64_t *ids = NULL, *units = NULL;
+	PyObject *id_list, *unit_list;
+	size_t count, unit_count;
+	struct sb_session *session = NULL;
+	struct sb_error *err;
+	int code, fd;
+
+	if (!PyArg_ParseTuple(args, "O!O!:plan", &PyList_Type, &id_list, &PyList_Type,
+			      &unit_list))
+		return NULL;
+	ids = read_ids(id_list, &count);
+	units = ids ? read_ids(unit_list, &unit_count) : NULL;
+	session = units ? session_hold(self) : NULL;
+	if (!session) {
+		free(ids);
+		free(units);
+		return NULL;
+	}
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS fd =
+		sb_session_plan(session, ids, count, units, unit_count, err);
+	code = errno;
+	Py_END_ALLOW_THREADS session_release(self);
+	free(ids);
+	free(units);
+	if (fd < 0)
+		return raise_os_error(err, code);
+	sb_error_free(err);
+	return PyLong_FromLong(fd);
+}
+
 /* (id, label, delay_ns, hits, delayed, requested_ns, measured_ns) */
 static PyObject *target_tuple(const struct sb_target_list *list, size_t i)
 {
@@ -426,6 +460,7 @@ static PyMethodDef session_methods[] = {
 	{ "close_after_fork", session_close_after_fork, METH_NOARGS, NULL },
 	{ "add", session_add, METH_VARARGS, NULL },
 	{ "remove", session_remove, METH_VARARGS, NULL },
+	{ "plan", session_plan, METH_VARARGS, NULL },
 	{ "set_targets_enabled", session_set_targets_enabled, METH_VARARGS, NULL },
 	{ "list", session_list, METH_NOARGS, NULL },
 	{ "offsets", session_offsets, METH_NOARGS, NULL },

@@ -85,25 +85,26 @@ static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites)
 	return wrap(type, shared);
 }
 
-/* Table(path=None, capacity=0, enabled=True): a new one. */
+/* Table(path=None, capacity=0, enabled=True, planned=False): a new one. */
 static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = { "path", "capacity", "enabled", NULL };
+	static char *names[] = { "path", "capacity", "enabled", "planned", NULL };
 	struct sb_site_table_options opts = { .sz = sizeof(opts) };
 	PyObject *given = Py_None, *path = NULL;
 	struct sb_site_table *table;
 	unsigned int capacity = 0;
 	struct sb_error *err;
-	int enabled = 1;
+	int enabled = 1, planned = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OIp:Table", names, &given,
-					 &capacity, &enabled))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OIpp:Table", names, &given,
+					 &capacity, &enabled, &planned))
 		return NULL;
 	if (given != Py_None && !PyUnicode_FSConverter(given, &path))
 		return NULL;
 	opts.path = path ? PyBytes_AS_STRING(path) : NULL;
 	opts.capacity = capacity;
 	opts.enabled = enabled;
+	opts.planned = planned;
 	err = sb_error_new();
 	table = sb_site_table_create(&opts, err);
 	Py_XDECREF(path);

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from speed_bump.experiment.command import main
+from speed_bump.command.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

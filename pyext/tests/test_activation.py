@@ -153,7 +153,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_children_are_slowed(method: str, tmp_path: Path) -> None:
     from speed_bump.config import parse_targets
-    from speed_bump.experiment.runner import Runner, Slowed
+    from speed_bump.experiment.program.runner import Runner, Slowed
 
     path = tmp_path / "program.py"
     path.write_text(SPAWNS.format(method=method))

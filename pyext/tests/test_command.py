@@ -170,7 +170,7 @@ def test_without_room_in_shared_memory(
     import errno
 
     from speed_bump import _core
-    from speed_bump.experiment import runner
+    from speed_bump.experiment.program import runner
 
     shared, other = tmp_path / "shared", tmp_path / "other"
     shared.mkdir()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import speed_bump
 from speed_bump import Config, ConfigError, load_config
-from speed_bump.experiment import progress
+from speed_bump.experiment.program import progress
 from speed_bump.process import start_ns
 
 NO_TIME = "is not a time such as 500, 10us or 1.5ms"

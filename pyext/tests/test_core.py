@@ -81,19 +81,17 @@ def test_what_is_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
         _core.start(object(), b"a:b\n", [(0, 0, 1, 0, 0, False)], 0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not a Table"):
         _core.Sampler(object())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a Table, and"):
-        _core.Windows(object())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a Table"):
+        _core.Plan(object())  # type: ignore[arg-type]
 
 
-def test_what_is_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = _core.Table()
-    monkeypatch.setattr(_core, "Session", object)
-    with pytest.raises(TypeError, match="a Session or None"):
-        _core.Windows(table, object())  # type: ignore[arg-type]
+def test_what_a_plan_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OSError, match="no plan"):
+        _core.Plan(_core.Table())
+    table = _core.Table(planned=True)
     # What it is made with may be rebound: the types are those that the module made.
     monkeypatch.delattr(_core, "Table")
-    _core.Windows(table)
-    _core.Sampler(table)
+    _core.Plan(table)
 
 
 def test_a_closed_table() -> None:

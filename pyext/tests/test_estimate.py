@@ -4,9 +4,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from speed_bump.experiment import design
-from speed_bump.experiment.design import Arm
-from speed_bump.experiment.estimate import (
+from speed_bump.experiment.runs import design
+from speed_bump.experiment.runs.design import Arm
+from speed_bump.experiment.runs.estimate import (
     Interval,
     estimate,
     judge,

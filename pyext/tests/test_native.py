@@ -270,7 +270,7 @@ def test_the_runner_slows_a_program_from_outside(
     fixture: tuple[str, ctypes.CDLL],
 ) -> None:
     from speed_bump.config import parse_targets
-    from speed_bump.experiment.runner import Runner, Slowed
+    from speed_bump.experiment.program.runner import Runner, Slowed
 
     path, _ = fixture
     (target,) = parse_targets(f"native:{path}:fixture_plain", "here")

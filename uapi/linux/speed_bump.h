@@ -133,8 +133,10 @@ struct speed_bump_batch {
 /**
  * struct speed_bump_target - a function to delay (entry of SPEED_BUMP_IOC_ADD)
  * @offset:	offset in the file of the instruction to stop at
- * @delay_ns:	delay of each delayed hit, at most SPEED_BUMP_MAX_DELAY_NS.  0
- *		is a target that only counts
+ * @delay_ns:	delay of each delayed hit, at most SPEED_BUMP_MAX_DELAY_NS: CPU time,
+ *		which stands still while the task waits for a CPU (where the kernel
+ *		has CONFIG_SCHED_INFO; else, and with SPEED_BUMP_TARGET_SLEEP, time that
+ *		passes).  0 is a target that only counts
  * @start_ns:	delay only from this long after ADD on (the end of the call: all
  *		targets of a batch begin at the same moment)
  * @duration_ns: and for this long; 0 is for ever
@@ -337,8 +339,9 @@ struct speed_bump_info {
  * @skipped_disabled: [out] hits not delayed because a switch was off
  * @cut:	[out] delays that ended early (killed, stopped, frozen, removed,
  *		unloaded); they count as delayed
- * @requested_ns: [out] sum of the delays asked for
- * @measured_ns: [out] sum of the delays as they were, by the clock
+ * @requested_ns: [out] sum of the delays asked for, CPU time
+ * @measured_ns: [out] sum of the delays as they were: the time for which they had a CPU
+ *		(those of SPEED_BUMP_TARGET_SLEEP: that passed)
  * @max_overshoot_ns: [out] the largest (measured - requested) of one hit
  * @overshoot:	[out] hits by overshoot: [0] is 0 to 1 ns, [i] is 2^i to
  *		2^(i+1)-1 ns, the last one everything above.  Delays that were cut
@@ -480,13 +483,14 @@ struct speed_bump_global {
  * @target:	offset of the targets
  * @cells:	offset of the cells: those of target i begin SPEED_BUMP_PLAN_CELLS * i on
  * @number:	the slot that runs, from 0
- * @changes:	counted up after each change of @number, and whenever a process may know
+ * @changes:	from 1; counted up after each change of @number, and whenever a process may know
  *		something that is not so any more
  * @lease_ns:	CLOCK_MONOTONIC; from then on nothing is delayed.  User space renews it
  * @slot_units:	units of work of a slot; 0: slots do not end
  * @units:	units that were reported so far.  The report that makes @units / @slot_units
- *		another number ends the slot: it writes the slot's end, then adds 1 to
- *		@number, then to @changes
+ *		another number ends the slot: it adds 1 to @number and so learns which slot
+ *		is its own to end, also where several reports end slots at once; adds 1 to
+ *		@changes; and writes that slot's end
  */
 struct speed_bump_plan {
 	__u32 size;
@@ -509,7 +513,10 @@ struct speed_bump_plan {
 
 /**
  * struct speed_bump_slot - how a slot ended
- * @tag:	number of the slot + 1, written last
+ * @tag:	number of the slot + 1, written last; 0 while the rest is being written.  A
+ *		reader looks at it before and after.  The end of a slot can come a little
+ *		later than the next @number, and not at all from a process that was killed
+ *		in between
  * @end_ns:	CLOCK_MONOTONIC
  * @units:	of the plan at the end
  * @cpu_ns:	time that the thread that reported the unit was on a CPU so far
@@ -547,8 +554,12 @@ struct speed_bump_plan_target {
  * @calls:	lowest 16 bits of the slot's number in the highest 16; hits below
  * @delivered:	likewise; the CPU time that its delays took, ns
  *
- * Each word is changed by compare and exchange: a hit whose slot's number is another one
- * begins it anew.
+ * Each word is changed by atomic operations: a hit whose slot's number is another one
+ * begins it anew.  A delay counts for the slot in which its hit came, if that is still one
+ * of the last SPEED_BUMP_PLAN_CELLS when it ends, else for none.
+ *
+ * Numbers come again after 65,536 slots, and a target that is not called leaves its cells as
+ * they are: a reader that has read a cell leaves a number in it that is not that slot's.
  */
 struct speed_bump_cell {
 	__aligned_u64 calls;
@@ -564,14 +575,20 @@ struct speed_bump_cell {
  *		they may be among @ids too
  * @size:	[out] bytes of the memory
  * @fd:		[out] a descriptor of the memory, close-on-exec, of no use but for mmap(2)
- *		with MAP_SHARED at offset 0.  It may be given to other processes
+ *		with MAP_SHARED, from offset 0 and not beyond the end.  It may be given to
+ *		other processes
  * @reserved:	zero
  *
  * A session has one plan; its targets follow it and their own delay, frequency, window and
- * switch have no effect as long as the session lives.  The memory lives as long as it
- * is mapped, open, or its session is.
+ * switch have no effect as long as the session lives.  A target that is a unit alone keeps
+ * its own.  One that is both reports the unit first, so that its hit belongs to the slot
+ * that begins.  While the session is switched off none of them is delayed or counted in the
+ * plan.  Statistics count a hit whose arm is off as skipped_disabled, one after the lease
+ * as skipped_window, one that it is not the turn of as skipped_frequency.
+ *
+ * The memory lives as long as it is mapped, open, or its session is.
  * Errors: EEXIST (there is a plan), ENOENT (no such target of this session), EINVAL
- * (more than SPEED_BUMP_PLAN_TARGETS), ENOMEM.
+ * (more than SPEED_BUMP_PLAN_TARGETS, or a target named twice in a list), ENOMEM, EMFILE.
  */
 struct speed_bump_plan_request {
 	__aligned_u64 ids;

@@ -7,24 +7,28 @@ Measured on a program whose answer is known, or on one that is given, as ``rank`
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from speed_bump import _core, native
-from speed_bump.config import Target, parse_targets
+from speed_bump.config import parse_targets
 from speed_bump.duration import human
-from speed_bump.experiment import judge, progress, rank, records, report, robust, show
-from speed_bump.experiment.estimate import Interval
-from speed_bump.experiment.live import Delay, Planned, Workload
+from speed_bump.experiment.fit.columns import base_time
+from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.verdict import verdict
+from speed_bump.experiment.program.environment import environment
+from speed_bump.experiment.program.progress import Progress
+from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.rank import Experiment, Options, RankError
-from speed_bump.experiment.records import SHAM, SOLO, SPIN, Pair, Writer
-from speed_bump.experiment.report import Ticker
-from speed_bump.experiment.runner import Runner, why_nobody_reported
+from speed_bump.experiment.record import Arm, Block, Delay, Record
+from speed_bump.experiment.show import table
+from speed_bump.experiment.slots.measure import empty
+from speed_bump.experiment.slots.plan import HOLDS, SHAM, one_at_a_time
 
 # One function and nothing beside it: every delay arrives.
 SERIAL = """\
@@ -38,7 +42,9 @@ while True:
     speed_bump.progress()
 """
 FUNCTION = "__main__:work"
-SHARE = 0.05
+# Of a slot: what the known answer is tried with, and the dose that times are said for.
+DOSE = 0.1
+USUAL_DOSE = 0.3
 # The criticality of the known answer may be off by so much: a unit is a little more than
 # the function.
 CLOSE = 0.03
@@ -46,10 +52,10 @@ SPINS = 200
 SPIN_LENGTHS_NS = (1_000, 10_000, 100_000)
 # For these is said what can be seen.
 TIMES_S = (10, 30, 60, 300)
-SHARES = (0.05, 0.1, 0.3)
-CALL_NS = 200_000_000
-LEAST_PAIRS = 20
-LEAST_UNITS = 5
+COUNTS = (1, 6, 13, 30)
+SLOTS = 200
+MIN_SLOTS = 40
+MIN_SHARE, MAX_STEAL = 0.3, 0.05
 
 
 @dataclass(frozen=True)
@@ -63,11 +69,12 @@ class Spin:
 
 @dataclass
 class Report:
-    """What was found. Shares are of the time of a unit of work; times ns or s.
+    """What was found. Times are ns or s.
 
-    ``noise`` is the standard error of one pair of windows that do not differ, each pair
-    taking ``pair_s``. ``known`` is the criticality of a function that has 1, None where
-    another program was measured. ``native`` is the backend, None: none serves, and
+    ``noise`` is the standard error that the criticality of a single function would have
+    after one second at a dose of 1. ``known`` is the criticality of a function that has
+    1, None where another program was measured. ``share`` is the part that the program
+    had of the CPU time that it wanted. ``native`` is the backend, None: none serves, and
     ``why_not`` says why.
     """
 
@@ -77,26 +84,32 @@ class Report:
     why_not: str = ""
     caveats: list[str] = field(default_factory=list)
     unit_ns: float = 0.0
-    window_ns: int = 0
-    pairs: int = 0
-    pair_s: float = 0.0
+    slot_units: int = 1
+    slots: int = 0
     noise: float = 0.0
     known: Interval | None = None
-    wait_share: float = 0.0
-    stall_share: float = 0.0
-    steal_share: float = 0.0
-    contended: str = ""
+    share: float = math.nan
+    steal: float = 0.0
 
-    def half(self, seconds: float, share: float = 1.0) -> float:
-        """Half the 95% interval after so long.
+    def half(self, seconds: float, functions: int = 1) -> float:
+        """Half the 95% interval of each function's criticality after so long.
 
-        Of the change of the time per unit, in parts of it; with ``share``, of the
-        criticality of one function at a delay of that share.
+        With N functions, one at a time, each is delayed in 1 of N + sqrt(N) holds, so
+        that its standard error grows with 1 + sqrt(N).
         """
-        if not self.pairs:
+        if not self.noise:
             return math.inf
-        count = max(seconds / self.pair_s, 2)
-        return robust.normal_quantile(0.975) * self.noise / math.sqrt(count) / share
+        wider = (1 + math.sqrt(functions)) / 2
+        return 1.96 * self.noise * wider / USUAL_DOSE / math.sqrt(seconds)
+
+    @property
+    def contended(self) -> str:
+        """Why nothing is to be trusted here; "" if it can be."""
+        if self.steal > MAX_STEAL:
+            return f"the hypervisor took {self.steal:.0%} of the time"
+        if self.share < MIN_SHARE:
+            return f"the program had {self.share:.0%} of the CPU time that it wanted"
+        return ""
 
     @property
     def is_right(self) -> bool:
@@ -119,8 +132,41 @@ def spins() -> list[Spin]:
     return found
 
 
+class _Blocks:
+    """Blocks of one function whose answer is known, and of a sham."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def next_block(self, record: Record) -> Block | None:
+        slot_ns = base_time(record)
+        arms = [SHAM]
+        if FUNCTION in record.functions:
+            calls = record.slots.calls[:, record.functions.index(FUNCTION)].mean()
+            each = Delay(max(int(DOSE * slot_ns / max(calls, 1)), 1))
+            arms = [Arm((FUNCTION,), ((each,),)), SHAM]
+        chance = (0.3,) * len(arms)
+        draw = np.random.default_rng((self._seed, len(record.blocks)))
+        masks, _ = one_at_a_time(draw, SLOTS, chance, HOLDS)
+        levels = np.zeros(SLOTS, np.uint8)
+        return Block("single", tuple(arms), masks, levels, chance, HOLDS, True, (DOSE,))
+
+
+class _Quiet:
+    """Says nothing."""
+
+    def now(self, text: str) -> None:
+        """Nothing."""
+
+    def event(self, text: str) -> None:
+        """Nothing."""
+
+    def known(self, record: Record, left_s: float) -> None:
+        """Nothing."""
+
+
 def check(
-    command: Sequence[str], unit: progress.Progress, seconds: float, seed: int
+    command: Sequence[str], unit: Progress, seconds: float, seed: int
 ) -> Report:
     """Find out, in about so long.
 
@@ -131,134 +177,58 @@ def check(
         RankError: the program can't be measured
         LaunchError: it can't be started
     """
-    found = Report(records.environment(), spins())
+    found = Report(environment(), spins())
     found.native = native.backend()
     try:
         found.caveats = native.caveats()
     except native.NativeError as error:
         found.why_not = str(error)
     runner = Runner(command or [sys.executable, "-c", SERIAL], show_output=False)
-    targets = [] if command else parse_targets(FUNCTION, "function")
-    survey = _Survey(runner, targets, unit, seconds, random.Random(seed))
+    # Something has to match; of another program nothing is delayed.
+    targets = parse_targets("*:*" if command else FUNCTION, "function")
+    record = Record({}, (), empty(0))
+    experiment = Experiment(
+        runner,
+        targets,
+        unit,
+        Options(seconds),
+        record,
+        _Blocks(seed),
+        _Quiet(),
+        lambda _: None,
+    )
     with runner:
-        shams, solo = survey.run()
-    _evaluate(found, survey, shams, solo)
+        experiment.run()
+    if experiment.failed:
+        raise experiment.failed
+    _evaluate(found, record)
     return found
 
 
-class _Survey:
-    """Pairs of windows that differ in nothing, or in a delay whose effect is known."""
-
-    def __init__(
-        self,
-        runner: Runner,
-        targets: Sequence[Target],
-        unit: progress.Progress,
-        seconds: float,
-        draw: random.Random,
-    ) -> None:
-        self._runner = runner
-        self._targets = targets
-        self._unit = unit
-        self._seconds = seconds
-        self._draw = draw
-        self.unit_ns = 0.0
-        self.window_ns = 0
-        self.took_s = 0.0
-        self._delay: tuple[Delay, ...] = ()
-
-    def run(self) -> tuple[list[Pair], list[Pair]]:
-        """Those without and those with a delay."""
-        options = Options(budget_s=max(self._seconds, 10.0))
-        experiment = Experiment(
-            self._runner, self._targets, self._unit, options, Writer({}, None), Ticker()
-        )
-        with Workload(self._runner, self._targets, self._unit) as program:
-            settled = experiment.settle(program)
-            experiment.tick.clear()
-            if self._targets and not program.processes:
-                raise RankError(why_nobody_reported(self._runner.command))
-            if settled:
-                self._look(program)
-            if not settled or not self.unit_ns:
-                raise RankError(
-                    "the program ended before it could be measured: it is too short "
-                    "for windows; 'speed-bump rank' repeats whole runs"
-                )
-            return self._measure(program)
-
-    def _look(self, program: Workload) -> None:
-        census = program.census(int(max(self._seconds / 20, 0.2) * 1e9), 0, 1)
-        if not census.units:
-            return
-        self.unit_ns = census.clock_ns / census.units
-        self.window_ns = rank.usual_window_ns(self.unit_ns, self._unit)
-        calls = census.calls.get(FUNCTION, 0) / census.units
-        if self._targets and calls:
-            delay_ns = max(int(SHARE * self.unit_ns / calls), 1)
-            self._delay = (Delay(FUNCTION, delay_ns),)
-
-    def _measure(self, program: Workload) -> tuple[list[Pair], list[Pair]]:
-        shams: list[Pair] = []
-        solo: list[Pair] = []
-        count = max(int(CALL_NS / (2.5 * self.window_ns)), 1)
-        begin = time.monotonic()
-        while time.monotonic() - begin < self._seconds and program.is_running():
-            plan = [self._planned(bool(self._delay) and i % 2 == 0) for i in range(count)]
-            for planned, (off, on) in zip(plan, program.measure(plan), strict=True):
-                delays = planned.delays
-                pair = Pair(
-                    0,
-                    1,
-                    SOLO if delays else SHAM,
-                    tuple(d.name for d in delays),
-                    tuple(d.delay_ns for d in delays),
-                    tuple(d.every for d in delays),
-                    SHARE if delays else 0.0,
-                    self.window_ns,
-                    SPIN,
-                    planned.on_first,
-                    off,
-                    on,
-                )
-                if pair.is_good:
-                    (solo if delays else shams).append(pair)
-        self.took_s = time.monotonic() - begin
-        return shams, solo
-
-    def _planned(self, delayed: bool) -> Planned:
-        length = self.window_ns
-        return Planned(
-            self._delay if delayed else (),
-            SPIN,
-            self._draw.random() < 0.5,
-            int(length * self._draw.uniform(0.9, 1.1)),
-            length // 4,
-            0,
-            LEAST_UNITS,
-            1,
-        )
-
-
-def _evaluate(
-    found: Report, survey: _Survey, shams: Sequence[Pair], solo: Sequence[Pair]
-) -> None:
-    pairs = [*shams, *solo]
-    if len(shams) < LEAST_PAIRS:
+def _evaluate(found: Report, record: Record) -> None:
+    slots = record.slots
+    quiet = slots.good & (slots.delivered_ns.sum(axis=1) == 0)
+    found.slots = int(slots.good.sum())
+    if quiet.sum() < MIN_SLOTS:
         raise RankError(
-            f"{len(shams)} pairs of windows are too few to tell anything: the program "
-            f"takes {human(survey.unit_ns)} for a unit of work; give more --budget"
+            f"{found.slots} slots of work are too few to tell anything: the program "
+            f"takes {human(record.unit_ns)} for a unit of work; give more --budget"
         )
-    changes = [p.change_ns / survey.unit_ns for p in shams]
-    interval = robust.trimmed_interval(changes)
-    found.noise = robust.standard_error(interval, len(changes)) * math.sqrt(len(changes))
-    found.pairs = len(shams)
-    found.pair_s = survey.took_s / len(pairs)
-    found.unit_ns = survey.unit_ns
-    found.window_ns = survey.window_ns
-    found.known = judge.criticality_of(solo) if solo else None
-    found.wait_share, found.stall_share, found.steal_share = judge.pressure(pairs)
-    found.contended = judge.contention(solo) or judge.contention(shams)
+    found.unit_ns = record.unit_ns
+    found.slot_units = record.slot_units
+    found.share = record.machine.share
+    found.steal = record.machine.steal
+    judged = verdict(record, final=False)
+    base = base_time(record)
+    seconds = float(np.nansum(slots.time_ns)) / 1e9
+    if FUNCTION in record.functions:
+        found.known = judged.of(FUNCTION).criticality
+    reference = found.known or judged.sham
+    if reference:
+        found.noise = reference.half / 1.96 * DOSE * math.sqrt(seconds)
+    else:
+        spread = float(np.std(slots.time_ns[quiet])) / base
+        found.noise = 2 * spread * math.sqrt(base / 1e9)
 
 
 # ------------------------------------------------------------------------ shown
@@ -272,21 +242,22 @@ def text(found: Report) -> str:
         ("machine", f"{where['cpu'] or where['machine']}, {where['cpus']} CPUs, "
          f"Linux {where['kernel']}, load {load}"),
         ("python", f"{where['python']}, functions caught by {where['hook']}"),
-        ("clock", f"{where['clock']}, {_core.clock_overhead_ns()} ns a reading; least "
-         f"delay {where['least_delay_ns']} ns"),
+        ("clock", f"{where['clock']}, {_core.clock_overhead_ns()} ns a reading; shortest "
+         f"delay {where['min_delay_ns']} ns"),
         *[("spin", line) for line in map(_spin, found.spins)],
         *_native_rows(found),
-        ("noise", f"{100 * found.noise:.2g}% of the time of a unit, of a pair of windows "
-         f"of {human(found.window_ns)}; a unit took {human(found.unit_ns)}"),
+        ("slots", f"{found.slots}, of {found.slot_units} unit"
+         f"{'s' * (found.slot_units != 1)} of {human(found.unit_ns)}"),
         ("contention", _contention(found)),
     ]  # fmt: skip
     if found.known:
         says = "right" if found.is_right else "WRONG: do not trust what is measured now"
+        c = found.known
         rows.append(
             (
                 "known answer",
-                f"1; measured, with delays of {SHARE:.0%}, "
-                f"{show.number(found.known, '.3f')}: {says}",
+                f"1; measured, with delays of {DOSE:.0%}, {c.value:.3f} "
+                f"[{c.low:.3f}, {c.high:.3f}]: {says}",
             )
         )
     seen = ""
@@ -294,23 +265,22 @@ def text(found: Report) -> str:
     for name, value in rows:
         lines.append(f"{name if name != seen else '':14}{value}")
         seen = name
-    heads = [("in", report.RIGHT), ("change of throughput", report.RIGHT)]
-    heads += [(f"criticality, {share:.0%} delay", report.RIGHT) for share in SHARES]
-    table = report.table(
+    heads = [("in", table.RIGHT)]
+    heads += [
+        (f"{n} function{'s' * (n != 1)}", table.RIGHT) for n in COUNTS
+    ]
+    shown = table.table(
         heads,
         [
-            [
-                f"{seconds} s",
-                f"± {100 * found.half(seconds):.2g}%",
-                *[f"± {found.half(seconds, share):.2g}" for share in SHARES],
-            ]
+            [f"{seconds} s", *[f"± {found.half(seconds, n):.2g}" for n in COUNTS]]
             for seconds in TIMES_S
         ],
     )
-    lines += ["", "Half a 95% interval, with one function measured:", table]
     lines += [
-        "With more functions each has its part of the time: the interval of one of four",
-        "is twice as wide. A run that finds more contention than this one sees less.",
+        "",
+        "Half a 95% interval of each function's criticality, on this program:",
+        shown,
+        "A run that finds more contention than this one sees less.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -333,15 +303,17 @@ def _native_rows(found: Report) -> list[tuple[str, str]]:
 
 
 def _contention(found: Report) -> str:
-    shares = (
-        f"the program waited for a CPU {found.wait_share:.1%} of the time, somebody "
-        f"{found.stall_share:.1%}; the hypervisor took {found.steal_share:.1%}"
+    if math.isnan(found.share):
+        return "not known: the kernel does not say how long threads wait for a CPU"
+    return (
+        f"{found.contended or 'none'} (the program had {found.share:.0%} of the CPU time "
+        f"that it wanted; the hypervisor took {found.steal:.1%})"
     )
-    return f"{found.contended or 'none'} ({shares})"
 
 
 def as_json(found: Report) -> dict[str, Any]:
     """For programs. Times are ns where it says so, else s."""
+    c = found.known
     return {
         "environment": found.environment,
         "clock_overhead_ns": _core.clock_overhead_ns(),
@@ -352,25 +324,18 @@ def as_json(found: Report) -> dict[str, Any]:
             "why_not": found.why_not,
         },
         "unit_ns": found.unit_ns,
-        "window_ns": found.window_ns,
-        "pairs": found.pairs,
-        "pair_s": found.pair_s,
+        "slot_units": found.slot_units,
+        "slots": found.slots,
         "noise": found.noise,
-        "known_answer": show.interval_json(found.known),
-        "pressure": {
-            "wait": found.wait_share,
-            "stall": found.stall_share,
-            "steal": found.steal_share,
-        },
+        "known_answer": asdict(c) if c else None,
+        "share": None if math.isnan(found.share) else found.share,
+        "steal": found.steal,
         "contended": found.contended,
         "good": found.is_good,
         "seen_in": [
             {
                 "seconds": seconds,
-                "change": found.half(seconds),
-                "criticality": {
-                    f"{share:g}": found.half(seconds, share) for share in SHARES
-                },
+                "half": {str(n): found.half(seconds, n) for n in COUNTS},
             }
             for seconds in TIMES_S
         ],

@@ -3,7 +3,8 @@
 
 A *slot* is one or a few units of work; which arms are delayed in it was drawn ahead. A
 *block* is a run of slots that were drawn together, with the same arms and doses; slots
-between two blocks are *rests*, in which nothing is delayed. Times are ns.
+between two blocks are *rests*, in which nothing is delayed, and so are the slots of a
+block of the stage "census", which has no arms. Times are ns.
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ class Block:
         one: at most one arm is on at a time; else each has a coin of its own
         doses: of each level the delay a slot that is aimed at, in parts of the undelayed
             slot, of an arm that is on
+        coins: so many of the last arms are functions that are called seldom: each has a
+            coin of its own in each slot, whatever ``one`` and ``holds`` say
+        stretches: of a pedestal, lengths in slots of its parts, from the highest pedestal
+            down; the first part begins with the slots in which buffers run empty
     """
 
     stage: str
@@ -73,6 +78,8 @@ class Block:
     holds: tuple[int, ...]
     one: bool
     doses: tuple[float, ...]
+    coins: int = 0
+    stretches: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """In slots."""

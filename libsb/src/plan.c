@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "plan.h"
+#include "site_hit.h"
+#include "spin.h"
+
+#define PAGE 4096U
+/* Off the CPU for less than this, a thread waited for nothing worth asking about. */
+#define UNEVENTFUL_NS 20000U
+
+
+/* ------------------------------------------------------------------- memory */
+
+static size_t schedule_offset(void)
+{
+	return PAGE;
+}
+
+static size_t ends_offset(void)
+{
+	return schedule_offset() + SPEED_BUMP_PLAN_SLOTS * sizeof(uint64_t);
+}
+
+size_t plan_memory_size(void)
+{
+	size_t size = ends_offset() +
+		      SPEED_BUMP_PLAN_SLOTS * sizeof(struct speed_bump_slot);
+
+	return (size + PAGE - 1) / PAGE * PAGE;
+}
+
+void plan_memory_init(void *memory)
+{
+	struct speed_bump_plan *head = memory;
+
+	head->size = sizeof(*head);
+	head->schedule = (uint32_t)schedule_offset();
+	head->ends = (uint32_t)ends_offset();
+	atomic_store(&PLAN_WORD(head->changes), 1);
+}
+
+int plan_view_open(struct plan_view *view, void *memory, size_t size)
+{
+	struct speed_bump_plan *head = memory;
+	size_t schedule = SPEED_BUMP_PLAN_SLOTS * sizeof(uint64_t);
+	size_t ends = SPEED_BUMP_PLAN_SLOTS * sizeof(struct speed_bump_slot);
+
+	if (size < sizeof(*head) || head->size < sizeof(*head) || head->schedule % 8 ||
+	    head->ends % 8 || head->schedule + schedule > size ||
+	    head->ends + ends > size) {
+		errno = EINVAL;
+		return -1;
+	}
+	view->head = head;
+	view->schedule = (void *)((char *)memory + head->schedule);
+	view->ends = (void *)((char *)memory + head->ends);
+	return 0;
+}
+
+/* Memory of the kernel has no size that fstat(2) tells: its head does. */
+static size_t size_in(const struct speed_bump_plan *head)
+{
+	size_t size = head->ends + SPEED_BUMP_PLAN_SLOTS * sizeof(struct speed_bump_slot);
+	size_t cells = head->cells + (size_t)head->targets * SPEED_BUMP_PLAN_CELLS *
+					     sizeof(struct speed_bump_cell);
+
+	size = size < cells ? cells : size;
+	return (size + PAGE - 1) / PAGE * PAGE;
+}
+
+int plan_map(struct plan_view *view, int fd)
+{
+	struct speed_bump_plan *head;
+	void *memory;
+	size_t size;
+
+	head = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	if (head == MAP_FAILED)
+		return -1;
+	size = size_in(head);
+	munmap(head, PAGE);
+	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		return -1;
+	if (plan_view_open(view, memory, size)) {
+		munmap(memory, size);
+		return -1;
+	}
+	view->size = size;
+	return 0;
+}
+
+void plan_view_close(struct plan_view *view)
+{
+	if (view->size)
+		munmap(view->head, view->size);
+	view->head = NULL;
+	view->size = 0;
+}
+
+/* A descriptor that the peer of @fd sends; -1 with errno. */
+static int receive_descriptor(int fd)
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	char byte;
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data,
+				  .msg_iovlen = 1,
+				  .msg_control = &control,
+				  .msg_controllen = sizeof(control) };
+	struct cmsghdr *part;
+	int received;
+
+	if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	part = CMSG_FIRSTHDR(&message);
+	if (!part || part->cmsg_type != SCM_RIGHTS) {
+		errno = EPROTO;
+		return -1;
+	}
+	memcpy(&received, CMSG_DATA(part), sizeof(received));
+	return received;
+}
+
+int plan_receive(struct plan_view *view, const char *path)
+{
+	const struct timeval patience = { .tv_sec = 2 };
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd, given = -1, failed = -1, saved;
+
+	if (strlen(path) + sizeof(".plan") > sizeof(address.sun_path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	strcpy(address.sun_path, path);
+	strcat(address.sun_path, ".plan");
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	/* A tool that hangs is no reason for the program to hang. */
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (!connect(fd, (struct sockaddr *)&address, sizeof(address)))
+		given = receive_descriptor(fd);
+	if (given >= 0)
+		failed = plan_map(view, given);
+	saved = errno;
+	if (given >= 0)
+		close(given);
+	close(fd);
+	errno = saved;
+	return failed;
+}
+
+/* -------------------------------------------------------------------- units */
+
+/* What the thread had when it last ended a slot. */
+static _Thread_local struct {
+	uint64_t clock_ns, cpu_ns, wait_ns;
+	uint32_t tid, generation;
+} reporter __attribute__((tls_model("initial-exec")));
+
+static uint64_t thread_cpu_ns(void)
+{
+	struct timespec ts;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
+		return 0;
+	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+}
+
+/* How long this thread was runnable and off the CPU, since it began; 0: not known. */
+static uint64_t thread_wait_ns(void)
+{
+	char text[96] = "";
+	unsigned long long cpu, wait;
+	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0 || sscanf(text, "%llu %llu", &cpu, &wait) != 2)
+		return 0;
+	return wait;
+}
+
+static void note_reporter(struct speed_bump_slot *end, uint64_t now_ns)
+{
+	uint64_t cpu_ns = thread_cpu_ns();
+	uint32_t generation = load(&site_generation);
+	int saved = errno;
+
+	if (!reporter.tid || reporter.generation != generation) {
+		reporter.tid = (uint32_t)syscall(SYS_gettid);
+		reporter.generation = generation;
+		reporter.wait_ns = thread_wait_ns();
+	} else if (now_ns - reporter.clock_ns >
+		   cpu_ns - reporter.cpu_ns + UNEVENTFUL_NS) {
+		reporter.wait_ns = thread_wait_ns();
+	}
+	reporter.clock_ns = now_ns;
+	reporter.cpu_ns = cpu_ns;
+	end->cpu_ns = cpu_ns;
+	end->wait_ns = reporter.wait_ns;
+	end->tid = reporter.tid;
+	errno = saved;
+}
+
+static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t units,
+					       bool worked)
+{
+	struct speed_bump_plan *head = view->head;
+	uint64_t now_ns = sb_clock_gettime(), number;
+	struct speed_bump_slot *end;
+
+	/* Of several threads that end slots at one moment each has one of its own. */
+	number = atomic_fetch_add_explicit(&PLAN_WORD(head->number), 1, memory_order_release);
+	atomic_fetch_add_explicit(&PLAN_WORD(head->changes), 1, memory_order_release);
+	end = &view->ends[number % SPEED_BUMP_PLAN_SLOTS];
+	atomic_store_explicit(&PLAN_WORD(end->tag), 0, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	end->end_ns = now_ns;
+	end->units = units;
+	end->cpu_ns = end->wait_ns = 0;
+	end->tid = 0;
+	if (worked)
+		note_reporter(end, now_ns);
+	atomic_store_explicit(&PLAN_WORD(end->tag), number + 1, memory_order_release);
+}
+
+void plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
+{
+	struct speed_bump_plan *head = table->plan.head;
+	uint64_t before = atomic_fetch_add_explicit(&PLAN_WORD(head->units), n,
+						    memory_order_relaxed);
+	uint64_t length = load(&PLAN_WORD(head->slot_units));
+
+	if (length && before / length != (before + n) / length)
+		end_slot(&table->plan, before + n, worked);
+}
+
+/* ---------------------------------------------------------------------- hit */
+
+/* A ring for the site as it is in this process; NULL: there is none left. */
+static struct plan_ring *take_ring(struct sb_site *site, uint64_t where)
+{
+	struct sb_site_table *table = site->table;
+	uint32_t pid = table->slots[(uint32_t)where].pid;
+
+	if ((uint32_t)where >= table->capacity)
+		return NULL;
+	for (uint32_t i = 0; i < PLAN_RINGS; i++) {
+		struct plan_ring *ring = &table->rings[i];
+		uint32_t free = 0;
+
+		if (load(&ring->pid) ||
+		    !atomic_compare_exchange_strong(&ring->pid, &free, UINT32_MAX))
+			continue;
+		ring->function = site->function_index;
+		ring->slot = (uint32_t)where;
+		store(&ring->head, 0);
+		store(&ring->current, 0);
+		atomic_store_explicit(&ring->pid, pid, memory_order_release);
+		return ring;
+	}
+	atomic_fetch_add_explicit(&table->header->rings_lost, 1, memory_order_relaxed);
+	return NULL;
+}
+
+static struct plan_ring *ring_of(struct sb_site *site)
+{
+	uint64_t where = atomic_load_explicit(&site->where, memory_order_acquire);
+	uint64_t none = 0;
+	struct plan_ring *ring;
+
+	if (atomic_load_explicit(&site->ring_where, memory_order_acquire) == where)
+		return site->ring;
+	/* Of threads that come first together one takes it; to the others it comes later. */
+	if (!atomic_compare_exchange_strong(&site->ring_taking, &none, 1))
+		return NULL;
+	ring = take_ring(site, where);
+	site->ring = ring;
+	atomic_store_explicit(&site->ring_where, where, memory_order_release);
+	store(&site->ring_taking, 0);
+	return ring;
+}
+
+static void counted(const struct site_slot *slot, struct plan_account *account)
+{
+	account->calls = account->delivered_ns = 0;
+	for (int i = 0; i < SITE_STRIPES; i++) {
+		account->calls += load(&slot->counters[i].hits);
+		account->delivered_ns += load(&slot->counters[i].measured_ns);
+	}
+}
+
+/* Close the account of the slot before, if @number is a new one. */
+static void turn_over(struct sb_site *site, uint64_t number)
+{
+	struct plan_ring *ring = ring_of(site);
+	struct plan_account *account;
+	uint64_t current, head;
+
+	if (!ring)
+		return;
+	current = load(&ring->current);
+	if (current == number + 1 || current & PLAN_LOCKED ||
+	    !atomic_compare_exchange_strong(&ring->current, &current,
+					    current | PLAN_LOCKED))
+		return;
+	head = load(&ring->head);
+	/* The first account is of what was counted before there was a ring. */
+	account = &ring->accounts[head % PLAN_RING_ENTRIES];
+	counted(&site->table->slots[ring->slot], account);
+	account->calls--; /* the hit that came here is in the new slot */
+	account->number = current ? current - 1 : UINT64_MAX;
+	atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+	atomic_store_explicit(&ring->current, number + 1, memory_order_release);
+}
+
+void plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+	      uint64_t hit)
+{
+	struct sb_site_table *table = site->table;
+	struct plan_function *plan = site->plan;
+	struct site_order order = { .end_ns = load(&PLAN_WORD(table->plan.head->lease_ns)) };
+	uint32_t flags = load(&plan->flags), arm, level;
+	uint64_t changes, number, planned;
+
+	if (flags & PLAN_UNIT)
+		plan_unit(table, 1, true);
+	/* What is read after this is at least as new. */
+	changes = atomic_load_explicit(site->changes, memory_order_acquire);
+	if (flags & PLAN_RULED) {
+		number = plan_number(&table->plan);
+		turn_over(site, number);
+		planned = plan_entry(&table->plan, number);
+		arm = load(&plan->arm);
+		level = (planned >> 48) & 0xff;
+		if (arm < SPEED_BUMP_PLAN_ARMS && planned >> arm & 1 &&
+		    level < SPEED_BUMP_PLAN_LEVELS && order.end_ns &&
+		    load(&table->header->enabled)) {
+			order.delay_ns = load(&plan->delay_ns[level]);
+			order.every = load(&plan->every[level]);
+		}
+	}
+	if (order.delay_ns)
+		site_delay(site, counters, entry, hit, &order);
+	else if (!(flags & PLAN_UNIT))
+		store(&site->quiet, changes);
+}

@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: MIT
+/* The tool's side of a plan: what is planned, and what was seen of it. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "plan.h"
+#include "site_hit.h"
+#include "spin.h"
+
+/* Of a slot so far ahead every hit reads what is planned now. */
+#define MARGIN 2U
+#define SLOTS  SPEED_BUMP_PLAN_SLOTS
+#define CELLS  SPEED_BUMP_PLAN_CELLS
+
+_Static_assert(SB_PLAN_ARMS == SPEED_BUMP_PLAN_ARMS, "part of the interface");
+_Static_assert(SB_PLAN_LEVELS == SPEED_BUMP_PLAN_LEVELS, "part of the interface");
+_Static_assert(SB_PLAN_AHEAD < SLOTS - MARGIN, "the ring has room");
+
+/* What was taken over of a ring so far. */
+struct drained {
+	uint64_t head;
+	uint64_t calls, delivered_ns;
+	bool begun; /* the account that others are the difference to is known */
+};
+
+/* A function of the table, or with @function NULL a native target. */
+struct ruled {
+	struct plan_function *function;
+	uint32_t index; /* of the function, or of the target in the plan */
+};
+
+/* What a function did in a slot that was not read yet. */
+struct done {
+	uint64_t calls, delivered_ns;
+};
+
+struct sb_plan {
+	struct sb_site_table *table;
+	struct ruled *ruled;
+	size_t ruled_count, ruled_room;
+	/* For each function of the table its number + 1. */
+	uint32_t *number_of_function;
+	struct drained drained[PLAN_RINGS];
+	/* By slot modulo SLOTS: @ruled_room entries each. */
+	struct done *done;
+	bool incomplete[SLOTS];
+	uint64_t next; /* the slot to be read next */
+	uint64_t planned; /* the first slot that nothing is planned for */
+	uint64_t lost;
+};
+
+struct sb_plan *sb_plan_new(struct sb_site_table *table, struct sb_error *err)
+{
+	struct sb_plan *plan;
+
+	if (!table->planned) {
+		sb_error_set(err, EINVAL, "the table has no plan");
+		return NULL;
+	}
+	plan = calloc(1, sizeof(*plan));
+	if (plan)
+		plan->number_of_function = calloc(table->function_mask + 1,
+						  sizeof(*plan->number_of_function));
+	if (!plan || !plan->number_of_function) {
+		free(plan);
+		sb_error_set(err, ENOMEM, "out of memory");
+		return NULL;
+	}
+	plan->table = table;
+	return plan;
+}
+
+void sb_plan_free(struct sb_plan *plan)
+{
+	if (!plan)
+		return;
+	sb_plan_renew(plan, 0);
+	free(plan->number_of_function);
+	free(plan->ruled);
+	free(plan->done);
+	free(plan);
+}
+
+int sb_plan_use_memory(struct sb_plan *plan, int fd, struct sb_error *err)
+{
+	if (!site_table_give_plan(plan->table, fd))
+		return 0;
+	return sb_error_set(err, errno, "the plan's memory can't be mapped: %s",
+			    strerror(errno));
+}
+
+/* ---------------------------------------------------------------- functions */
+
+/* Room for one more; what was done of the others is kept. */
+static int grow(struct sb_plan *plan)
+{
+	size_t more = plan->ruled_room ? 2 * plan->ruled_room : 32;
+	struct ruled *ruled;
+	struct done *done;
+
+	if (plan->ruled_count < plan->ruled_room)
+		return 0;
+	ruled = realloc(plan->ruled, more * sizeof(*ruled));
+	if (!ruled)
+		return -1;
+	plan->ruled = ruled;
+	done = calloc(SLOTS * more, sizeof(*done));
+	if (!done)
+		return -1;
+	for (size_t slot = 0; slot < SLOTS && plan->ruled_count; slot++)
+		memcpy(&done[slot * more], &plan->done[slot * plan->ruled_room],
+		       plan->ruled_count * sizeof(*done));
+	free(plan->done);
+	plan->done = done;
+	plan->ruled_room = more;
+	return 0;
+}
+
+static int rule(struct sb_plan *plan, struct ruled ruled)
+{
+	if (grow(plan))
+		return -1;
+	plan->ruled[plan->ruled_count] = ruled;
+	return (int)plan->ruled_count++;
+}
+
+static struct plan_function *function_named(struct sb_plan *plan, const char *name,
+					    uint32_t *index)
+{
+	struct site_function *function;
+	size_t length = strlen(name);
+
+	if (!length || length >= SITE_MAX_NAME) {
+		errno = length ? ENAMETOOLONG : EINVAL;
+		return NULL;
+	}
+	function = site_table_function(plan->table, name, true);
+	if (!function)
+		return NULL;
+	*index = (uint32_t)(function - plan->table->functions);
+	return &plan->table->planned[*index];
+}
+
+static void set_flag(struct sb_plan *plan, struct plan_function *function, uint32_t flag)
+{
+	atomic_fetch_or(&function->flags, flag);
+	site_table_changed(plan->table);
+}
+
+int sb_plan_add_function(struct sb_plan *plan, const char *name)
+{
+	struct plan_function *function;
+	uint32_t index;
+	int number;
+
+	function = function_named(plan, name, &index);
+	if (!function)
+		return -1;
+	if (plan->number_of_function[index])
+		return (int)plan->number_of_function[index] - 1;
+	number = rule(plan, (struct ruled){ .function = function, .index = index });
+	if (number < 0)
+		return -1;
+	plan->number_of_function[index] = (uint32_t)number + 1;
+	store(&function->arm, SB_PLAN_NO_ARM);
+	set_flag(plan, function, PLAN_RULED);
+	return number;
+}
+
+int sb_plan_add_target(struct sb_plan *plan, uint32_t index)
+{
+	struct speed_bump_plan *head = plan->table->plan.head;
+
+	if (index >= head->targets) {
+		errno = ERANGE;
+		return -1;
+	}
+	for (size_t i = 0; i < plan->ruled_count; i++)
+		if (!plan->ruled[i].function && plan->ruled[i].index == index)
+			return (int)i;
+	return rule(plan, (struct ruled){ .index = index });
+}
+
+size_t sb_plan_functions(const struct sb_plan *plan)
+{
+	return plan->ruled_count;
+}
+
+int sb_plan_count_point(struct sb_plan *plan, const char *name)
+{
+	return sb_plan_count_function(plan, name);
+}
+
+int sb_plan_count_function(struct sb_plan *plan, const char *name)
+{
+	struct plan_function *function;
+	uint32_t index;
+
+	function = function_named(plan, name, &index);
+	if (!function)
+		return -1;
+	set_flag(plan, function, PLAN_UNIT);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ planning */
+
+void sb_plan_report(struct sb_plan *plan, uint64_t units)
+{
+	plan_unit(plan->table, units, false);
+}
+
+void sb_plan_set_slot_units(struct sb_plan *plan, uint64_t units)
+{
+	atomic_store(&PLAN_WORD(plan->table->plan.head->slot_units), units);
+}
+
+uint64_t sb_plan_units(const struct sb_plan *plan)
+{
+	return atomic_load(&PLAN_WORD(plan->table->plan.head->units));
+}
+
+uint64_t sb_plan_number(const struct sb_plan *plan)
+{
+	return plan_number(&plan->table->plan);
+}
+
+void sb_plan_renew(struct sb_plan *plan, uint64_t ns)
+{
+	atomic_store(&PLAN_WORD(plan->table->plan.head->lease_ns),
+		     ns ? sb_clock_gettime() + ns : 0);
+}
+
+static struct plan_function *target_of(struct sb_plan *plan, const struct ruled *ruled)
+{
+	struct speed_bump_plan *head = plan->table->plan.head;
+
+	if (ruled->function)
+		return ruled->function;
+	return (struct plan_function *)((char *)head + head->target) + ruled->index;
+}
+
+int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm, const uint64_t *delay_ns,
+		const uint32_t *every, size_t levels)
+{
+	struct plan_function *function;
+
+	errno = ERANGE;
+	if (number < 0 || (size_t)number >= plan->ruled_count || levels > SB_PLAN_LEVELS ||
+	    (arm >= SB_PLAN_ARMS && arm != SB_PLAN_NO_ARM))
+		return -1;
+	for (size_t i = 0; i < levels; i++)
+		if (delay_ns[i] > SB_MAX_DELAY_NS)
+			return -1;
+	function = target_of(plan, &plan->ruled[number]);
+	for (size_t i = 0; i < SB_PLAN_LEVELS; i++) {
+		store(&function->delay_ns[i], i < levels ? delay_ns[i] : 0);
+		store(&function->every[i], i < levels && every ? every[i] : 0);
+	}
+	atomic_store(&function->arm, arm);
+	return 0;
+}
+
+static void write_entry(struct sb_plan *plan, uint64_t number, uint64_t entry)
+{
+	atomic_store_explicit(&PLAN_WORD(plan->table->plan.schedule[number % SLOTS]), entry,
+			      memory_order_release);
+}
+
+size_t sb_plan_schedule(struct sb_plan *plan, uint64_t first, const uint64_t *masks,
+			const uint8_t *levels, size_t count)
+{
+	uint64_t begin = sb_plan_number(plan) + MARGIN;
+	size_t done = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t number = first + i;
+
+		if (number < begin)
+			continue;
+		if (number >= begin + SB_PLAN_AHEAD)
+			break;
+		write_entry(plan, number,
+			    SPEED_BUMP_PLAN_ENTRY(number, (uint64_t)levels[i], masks[i]));
+		if (number >= plan->planned)
+			plan->planned = number + 1;
+		done = i + 1;
+	}
+	return done;
+}
+
+uint64_t sb_plan_cancel(struct sb_plan *plan)
+{
+	uint64_t first = sb_plan_number(plan) + MARGIN;
+
+	for (uint64_t number = first; number < plan->planned; number++)
+		write_entry(plan, number, 0);
+	plan->planned = first;
+	return first;
+}
+
+/* ------------------------------------------------------------------- reading */
+
+static struct done *done_in(struct sb_plan *plan, uint64_t slot, size_t number)
+{
+	return &plan->done[(slot % SLOTS) * plan->ruled_room + number];
+}
+
+/*
+ * What a site counted belongs to a slot. Where that was read already (a delay that was
+ * under way at its end), it goes to the next one.
+ */
+static void credit(struct sb_plan *plan, struct drained *drained, size_t number,
+		   const struct plan_account *account)
+{
+	uint64_t slot = account->number < plan->next ? plan->next : account->number;
+	struct done *done;
+
+	if (slot < plan->next + SLOTS) {
+		done = done_in(plan, slot, number);
+		done->calls += account->calls - drained->calls;
+		done->delivered_ns += account->delivered_ns - drained->delivered_ns;
+	}
+	drained->calls = account->calls;
+	drained->delivered_ns = account->delivered_ns;
+}
+
+static void counted(const struct site_slot *slot, struct plan_account *account)
+{
+	account->calls = account->delivered_ns = 0;
+	for (int i = 0; i < SITE_STRIPES; i++) {
+		account->calls += load(&slot->counters[i].hits);
+		account->delivered_ns += load(&slot->counters[i].measured_ns);
+	}
+}
+
+static bool is_dead(uint32_t pid)
+{
+	return kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
+/* Accounts were written over before they were read. */
+static void miss(struct sb_plan *plan, struct drained *drained,
+		 const struct plan_account *account)
+{
+	for (uint64_t slot = plan->next; slot <= account->number && slot < plan->next + SLOTS;
+	     slot++)
+		plan->incomplete[slot % SLOTS] = true;
+	drained->calls = account->calls;
+	drained->delivered_ns = account->delivered_ns;
+}
+
+/* Take over what the ring's site counted up to now; @last: its process is gone. */
+static void drain(struct sb_plan *plan, struct plan_ring *ring, struct drained *drained,
+		  size_t number, bool last)
+{
+	const struct site_slot *slot = &plan->table->slots[ring->slot];
+	struct plan_account account;
+	uint64_t head, current;
+	int tries = 0;
+
+	do {
+		head = load_acquire(&ring->head);
+		if (head - drained->head >= PLAN_RING_ENTRIES) {
+			drained->head = head - PLAN_RING_ENTRIES + 1;
+			miss(plan, drained,
+			     &ring->accounts[drained->head % PLAN_RING_ENTRIES]);
+			drained->head++;
+			drained->begun = true;
+		}
+		for (; drained->head < head; drained->head++) {
+			account = ring->accounts[drained->head % PLAN_RING_ENTRIES];
+			if (drained->begun)
+				credit(plan, drained, number, &account);
+			drained->calls = account.calls;
+			drained->delivered_ns = account.delivered_ns;
+			drained->begun = true;
+		}
+		current = load_acquire(&ring->current);
+		counted(slot, &account);
+		atomic_thread_fence(memory_order_acquire);
+	} while ((load(&ring->head) != head || load(&ring->current) != current) &&
+		 ++tries < 16);
+	/* In the middle of closing one: the next reading has it. */
+	if (last)
+		current &= ~PLAN_LOCKED;
+	if (tries == 16 || current & PLAN_LOCKED || !current || !drained->begun)
+		return;
+	account.number = current - 1;
+	/* Of a slot that runs there may be more to come. */
+	if (last || account.number < sb_plan_number(plan))
+		credit(plan, drained, number, &account);
+}
+
+static bool rings_are_short(const struct sb_plan *plan)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < PLAN_RINGS; i++)
+		used += load(&plan->table->rings[i].pid) != 0;
+	return used > PLAN_RINGS / 2;
+}
+
+static void drain_rings(struct sb_plan *plan)
+{
+	/*
+	 * Whether a process lives is asked only then: its number may be that of another
+	 * pid namespace.
+	 */
+	bool sweep = rings_are_short(plan);
+
+	for (size_t i = 0; i < PLAN_RINGS; i++) {
+		struct plan_ring *ring = &plan->table->rings[i];
+		uint32_t pid = load_acquire(&ring->pid), index = ring->function, slot, number;
+		bool dead;
+
+		if (!pid || pid == UINT32_MAX || index > plan->table->function_mask)
+			continue;
+		number = plan->number_of_function[index];
+		slot = *(volatile uint32_t *)&ring->slot;
+		if (!number || slot >= plan->table->capacity)
+			continue;
+		dead = sweep && is_dead(pid);
+		drain(plan, ring, &plan->drained[i], number - 1, dead);
+		if (dead) {
+			plan->drained[i] = (struct drained){ 0 };
+			atomic_store_explicit(&ring->pid, 0, memory_order_release);
+		}
+	}
+}
+
+static void drain_cells(struct sb_plan *plan, uint64_t end)
+{
+	struct speed_bump_plan *head = plan->table->plan.head;
+	struct speed_bump_cell *cells =
+		(void *)((char *)head + head->cells);
+
+	for (size_t n = 0; n < plan->ruled_count; n++) {
+		struct speed_bump_cell *own = cells + (size_t)plan->ruled[n].index * CELLS;
+
+		if (plan->ruled[n].function)
+			continue;
+		for (uint64_t slot = plan->next; slot < end; slot++) {
+			uint64_t calls = load(&PLAN_WORD(own[slot % CELLS].calls));
+			uint64_t ns = load(&PLAN_WORD(own[slot % CELLS].delivered));
+			struct done *done = done_in(plan, slot, n);
+
+			if (calls >> 48 == (slot & 0xffff))
+				done->calls = calls & 0xffffffffffff;
+			if (ns >> 48 == (slot & 0xffff))
+				done->delivered_ns = ns & 0xffffffffffff;
+		}
+	}
+}
+
+static bool has_targets(const struct sb_plan *plan)
+{
+	for (size_t n = 0; n < plan->ruled_count; n++)
+		if (!plan->ruled[n].function)
+			return true;
+	return false;
+}
+
+/* Those that nothing remembers any more. */
+static void skip(struct sb_plan *plan, uint64_t number)
+{
+	uint64_t keep = has_targets(plan) ? CELLS - 2 : SLOTS - 2;
+
+	if (number - plan->next <= keep)
+		return;
+	plan->lost += number - keep - plan->next;
+	for (uint64_t slot = plan->next; slot < number - keep && slot < plan->next + SLOTS;
+	     slot++) {
+		memset(done_in(plan, slot, 0), 0, plan->ruled_room * sizeof(struct done));
+		plan->incomplete[slot % SLOTS] = false;
+	}
+	plan->next = number - keep;
+}
+
+static bool read_end(const struct sb_plan *plan, uint64_t number,
+		     struct sb_plan_slot *slot)
+{
+	struct speed_bump_slot *end = &plan->table->plan.ends[number % SLOTS];
+
+	*slot = (struct sb_plan_slot){ .number = number, .complete = 1 };
+	if (load_acquire(&PLAN_WORD(end->tag)) != number + 1)
+		return false;
+	slot->end_ns = end->end_ns;
+	slot->units = end->units;
+	slot->cpu_ns = end->cpu_ns;
+	slot->wait_ns = end->wait_ns;
+	slot->tid = end->tid;
+	atomic_thread_fence(memory_order_acquire);
+	return load(&PLAN_WORD(end->tag)) == number + 1;
+}
+
+size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots, uint64_t *calls,
+		    uint64_t *delivered_ns, size_t room)
+{
+	uint64_t number = sb_plan_number(plan), end;
+	size_t count = 0, width = plan->ruled_count;
+
+	if (number - plan->next < MARGIN)
+		return 0;
+	if (plan->ruled_room)
+		skip(plan, number);
+	drain_rings(plan);
+	/* The slot just over may still be in use where a clock is looked at. */
+	end = number - 1;
+	if (end - plan->next > room)
+		end = plan->next + room;
+	drain_cells(plan, end);
+	for (; plan->next < end; plan->next++, count++) {
+		struct sb_plan_slot *slot = &slots[count];
+		bool *incomplete = &plan->incomplete[plan->next % SLOTS];
+
+		if (!read_end(plan, plan->next, slot)) {
+			/* Its thread is about to write it, or will never any more. */
+			if (number - plan->next < SLOTS / 2)
+				break;
+			slot->end_ns = 0;
+		}
+		slot->complete = !*incomplete && slot->end_ns;
+		plan->lost += !slot->complete;
+		*incomplete = false;
+		for (size_t n = 0; n < width; n++) {
+			struct done *done = done_in(plan, plan->next, n);
+
+			calls[count * width + n] = done->calls;
+			delivered_ns[count * width + n] = done->delivered_ns;
+			*done = (struct done){ 0 };
+		}
+	}
+	return count;
+}
+
+uint64_t sb_plan_lost(const struct sb_plan *plan)
+{
+	return plan->lost + load(&plan->table->header->rings_lost);
+}

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: MIT
+/* The plan of an experiment, on functions of the table. */
+#include "unit.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "plan.h"
+#include "site_table.h"
+#include "spin.h"
+
+#define ROOM 4096
+
+static char directory[] = "/tmp/sb-plan-XXXXXX";
+static char path[64];
+
+struct seen {
+	struct sb_plan_slot slots[ROOM];
+	uint64_t calls[ROOM * 8], delivered[ROOM * 8];
+	size_t count;
+};
+
+static int make_directory(void **state)
+{
+	(void)state;
+	if (!mkdtemp(directory))
+		return -1;
+	snprintf(path, sizeof(path), "%s/table", directory);
+	return 0;
+}
+
+static int remove_directory(void **state)
+{
+	(void)state;
+	unlink(path);
+	return rmdir(directory);
+}
+
+static struct sb_site_table *planned_table(const char *file)
+{
+	struct sb_site_table_options opts = { .sz = sizeof(opts), .path = file,
+					      .capacity = 256, .enabled = true,
+					      .planned = true };
+	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
+
+	assert_non_null(table);
+	return table;
+}
+
+static struct sb_site *site_of(struct sb_site_table *table, const char *name)
+{
+	struct sb_site *site = sb_site_get(table, name, NULL, NULL);
+
+	assert_non_null(site);
+	return site;
+}
+
+static struct sb_plan *plan_of(struct sb_site_table *table)
+{
+	struct sb_plan *plan = sb_plan_new(table, NULL);
+
+	assert_non_null(plan);
+	sb_plan_renew(plan, UINT64_C(60000000000));
+	return plan;
+}
+
+static void read_more(struct sb_plan *plan, struct seen *seen)
+{
+	size_t width = sb_plan_functions(plan);
+
+	seen->count += sb_plan_read(plan, &seen->slots[seen->count],
+				    &seen->calls[seen->count * width],
+				    &seen->delivered[seen->count * width],
+				    ROOM - seen->count);
+}
+
+/* Plan the same for slots from the next one that can be planned on. */
+static uint64_t plan_all(struct sb_plan *plan, uint64_t mask, size_t count)
+{
+	uint64_t *masks = calloc(count, sizeof(*masks));
+	uint8_t *levels = calloc(count, 1);
+	uint64_t first = sb_plan_number(plan) + 2;
+
+	for (size_t i = 0; i < count; i++)
+		masks[i] = mask;
+	assert_int_equal(sb_plan_schedule(plan, first, masks, levels, count), count);
+	free(masks);
+	free(levels);
+	return first;
+}
+
+static void slots_count_what_was_called_in_them(void **state)
+{
+	struct sb_site_table *table = planned_table(NULL);
+	struct sb_site *often = site_of(table, "m:often"), *seldom = site_of(table, "m:seldom");
+	struct sb_plan *plan = plan_of(table);
+	struct seen *seen = calloc(1, sizeof(*seen));
+
+	(void)state;
+	/* Calls before there is a plan are in no slot. */
+	sb_site_hit(often, 0);
+	assert_int_equal(sb_plan_add_function(plan, "m:often"), 0);
+	assert_int_equal(sb_plan_add_function(plan, "m:seldom"), 1);
+	assert_int_equal(sb_plan_add_function(plan, "m:often"), 0);
+	assert_int_equal(sb_plan_count_point(plan, "unit"), 0);
+	sb_plan_set_slot_units(plan, 2);
+	for (int slot = 0; slot < 300; slot++) {
+		for (int i = 0; i < slot % 7; i++)
+			sb_site_hit(often, 0);
+		if (slot % 50 == 3)
+			sb_site_hit(seldom, 0);
+		assert_int_equal(sb_progress_add(table, "unit", 1), 0);
+		assert_int_equal(sb_progress_add(table, "unit", 1), 0);
+		if (slot % 100 == 99)
+			read_more(plan, seen);
+	}
+	assert_int_equal(sb_plan_units(plan), 600);
+	assert_int_equal(sb_plan_number(plan), 300);
+	assert_int_equal(seen->count, 299);
+	for (size_t i = 0; i < seen->count; i++) {
+		assert_int_equal(seen->slots[i].number, i);
+		assert_int_equal(seen->slots[i].units, 2 * (i + 1));
+		assert_true(seen->slots[i].complete);
+		assert_true(!i || seen->slots[i].end_ns >= seen->slots[i - 1].end_ns);
+		assert_int_equal(seen->slots[i].tid, gettid());
+		assert_int_equal(seen->calls[2 * i], i % 7);
+		assert_int_equal(seen->calls[2 * i + 1], i % 50 == 3);
+		assert_int_equal(seen->delivered[2 * i], 0);
+	}
+	assert_int_equal(sb_plan_lost(plan), 0);
+	free(seen);
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+}
+
+static void only_arms_that_are_on_delay(void **state)
+{
+	const uint64_t delays[] = { 20000, 60000 };
+	struct sb_site_table *table = planned_table(NULL);
+	struct sb_site *site = site_of(table, "m:f"), *other = site_of(table, "m:g");
+	struct sb_plan *plan = plan_of(table);
+	struct seen *seen = calloc(1, sizeof(*seen));
+	uint64_t masks[64] = { 0 }, first;
+	uint8_t levels[64] = { 0 };
+
+	(void)state;
+	sb_plan_add_function(plan, "m:f");
+	sb_plan_add_function(plan, "m:g");
+	sb_plan_count_point(plan, "unit");
+	sb_plan_set_slot_units(plan, 1);
+	assert_int_equal(sb_plan_set(plan, 0, 5, delays, NULL, 2), 0);
+	assert_int_equal(sb_plan_set(plan, 1, SB_PLAN_NO_ARM, NULL, NULL, 0), 0);
+	assert_int_equal(sb_plan_set(plan, 2, 0, delays, NULL, 2), -1);
+	for (int i = 0; i < 64; i++) {
+		masks[i] = i % 3 == 1 ? 1 << 5 : 1 << 6;
+		levels[i] = i % 2;
+	}
+	first = sb_plan_number(plan) + 2;
+	assert_int_equal(sb_plan_schedule(plan, first, masks, levels, 64), 64);
+	for (int slot = 0; slot < 80; slot++) {
+		sb_site_hit(site, 0);
+		sb_site_hit(other, 0);
+		sb_progress_add(table, "unit", 1);
+	}
+	read_more(plan, seen);
+	for (size_t i = 0; i < seen->count; i++) {
+		size_t k = i - first;
+		bool on = i >= first && k < 64 && k % 3 == 1;
+
+		assert_int_equal(seen->calls[2 * i], 1);
+		assert_int_equal(seen->delivered[2 * i + 1], 0);
+		if (on)
+			assert_true(seen->delivered[2 * i] >= delays[k % 2] &&
+				    (k % 2 || seen->delivered[2 * i] < delays[1]));
+		else
+			assert_int_equal(seen->delivered[2 * i], 0);
+	}
+	free(seen);
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+}
+
+/* What is planned ends with the lease, and with the round of the ring. */
+static void plans_expire(void **state)
+{
+	const uint64_t delay = 20000;
+	struct sb_site_table *table = planned_table(NULL);
+	struct sb_site *site = site_of(table, "m:f");
+	struct sb_plan *plan = plan_of(table);
+	struct seen *seen = calloc(1, sizeof(*seen));
+	uint64_t total = 0;
+
+	(void)state;
+	sb_plan_add_function(plan, "m:f");
+	sb_plan_set(plan, 0, 0, &delay, NULL, 1);
+	sb_plan_count_point(plan, "unit");
+	sb_plan_set_slot_units(plan, 1);
+	sb_plan_renew(plan, 0);
+	plan_all(plan, 1, 100);
+	for (int slot = 0; slot < 50; slot++) {
+		sb_site_hit(site, 0);
+		sb_progress_add(table, "unit", 1);
+	}
+	read_more(plan, seen);
+	for (size_t i = 0; i < seen->count; i++)
+		total += seen->delivered[i];
+	assert_int_equal(total, 0);
+	/* In force again, then taken back. */
+	sb_plan_renew(plan, UINT64_C(60000000000));
+	sb_plan_cancel(plan);
+	for (int slot = 0; slot < 4; slot++)
+		sb_progress_add(table, "unit", 1);
+	seen->count = 0;
+	/* Once round the ring: what was planned for the same places is old. */
+	for (int slot = 0; slot < 2 * (int)SPEED_BUMP_PLAN_SLOTS; slot++) {
+		sb_site_hit(site, 0);
+		sb_progress_add(table, "unit", 1);
+		if (slot % 200 == 0) {
+			seen->count = 0;
+			read_more(plan, seen);
+			for (size_t i = 0; i < seen->count; i++)
+				total += seen->delivered[i];
+		}
+	}
+	assert_int_equal(total, 0);
+	assert_int_equal(sb_plan_lost(plan), 0);
+	free(seen);
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+}
+
+struct caller {
+	struct sb_site_table *table;
+	struct sb_site *site;
+	_Atomic bool stop;
+	uint64_t made;
+};
+
+static void *call(void *arg)
+{
+	struct caller *caller = arg;
+
+	while (!caller->stop) {
+		sb_site_hit(caller->site, 0);
+		caller->made++;
+	}
+	return NULL;
+}
+
+/* Nothing is lost, nothing is counted twice, whatever runs at the same moment. */
+static void threads_and_children_are_counted_once(void **state)
+{
+	enum { THREADS = 4, CHILDREN = 6, CALLS = 20000 };
+	struct sb_site_table *table = planned_table(path);
+	struct sb_site *site = site_of(table, "m:f");
+	struct sb_plan *plan = plan_of(table);
+	struct seen *seen = calloc(1, sizeof(*seen));
+	struct caller callers[THREADS] = { 0 };
+	pthread_t threads[THREADS];
+	uint64_t total = 0, made = 0;
+	int alive = CHILDREN;
+
+	(void)state;
+	sb_site_table_set_concurrent(table, true);
+	sb_plan_add_function(plan, "m:f");
+	sb_plan_count_point(plan, "unit");
+	sb_plan_set_slot_units(plan, 1);
+	sb_site_hit(site, 0);
+	sb_progress_add(table, "unit", 1);
+	for (int i = 0; i < CHILDREN; i++) {
+		pid_t pid = fork();
+
+		assert_true(pid >= 0);
+		if (!pid) {
+			for (int n = 0; n < CALLS; n++)
+				sb_site_hit(site, 0);
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < THREADS; i++) {
+		callers[i].table = table;
+		callers[i].site = site;
+		assert_int_equal(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
+	}
+	while (alive > 0 || sb_plan_number(plan) < 500) {
+		if (alive > 0 && waitpid(-1, NULL, WNOHANG) > 0)
+			alive--;
+		sb_progress_add(table, "unit", 1);
+		usleep(200);
+		if (seen->count < ROOM - 8)
+			read_more(plan, seen);
+		if (seen->count >= ROOM - 8)
+			for (; seen->count; total += seen->calls[--seen->count])
+				;
+	}
+	for (int i = 0; i < THREADS; i++) {
+		callers[i].stop = true;
+		pthread_join(threads[i], NULL);
+		made += callers[i].made;
+	}
+	for (int slot = 0; slot < 4; slot++)
+		sb_progress_add(table, "unit", 1);
+	read_more(plan, seen);
+	while (seen->count)
+		total += seen->calls[--seen->count];
+	/* The first hit came before there was an account to close. */
+	assert_int_equal(total, made + CHILDREN * CALLS + 1);
+	assert_int_equal(sb_plan_lost(plan), 0);
+	free(seen);
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+	unlink(path);
+}
+
+struct giver {
+	int socket, fd;
+};
+
+/* What the tool does: give the memory to each that asks. */
+static void *give(void *arg)
+{
+	struct giver *giver = arg;
+	char byte = 'p', room[CMSG_SPACE(sizeof(int))] = "";
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room,
+				  .msg_controllen = sizeof(room) };
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+	int peer = accept(giver->socket, NULL, NULL);
+
+	part->cmsg_level = SOL_SOCKET;
+	part->cmsg_type = SCM_RIGHTS;
+	part->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(part), &giver->fd, sizeof(int));
+	sendmsg(peer, &message, 0);
+	close(peer);
+	return NULL;
+}
+
+/* Memory that somebody else has made, as the kernel does, is had by its descriptor. */
+static void memory_of_others_is_asked_for(void **state)
+{
+	struct sb_site_table *table = planned_table(path), *theirs;
+	struct sb_plan *plan = plan_of(table);
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct giver giver = { .fd = memfd_create("plan", MFD_CLOEXEC) };
+	void *memory;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(ftruncate(giver.fd, (off_t)plan_memory_size()), 0);
+	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), -1); /* it is none */
+	memory = mmap(NULL, plan_memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED, giver.fd,
+		      0);
+	assert_true(memory != MAP_FAILED);
+	plan_memory_init(memory);
+	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), 0);
+	sb_plan_set_slot_units(plan, 1);
+	/* Without an answer a process is told so and not left with half a plan. */
+	assert_null(sb_site_table_open(path, NULL));
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s.plan", path);
+	giver.socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(giver.socket, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(giver.socket, 1), 0);
+	assert_int_equal(pthread_create(&thread, NULL, give, &giver), 0);
+	theirs = sb_site_table_open(path, NULL);
+	pthread_join(thread, NULL);
+	assert_non_null(theirs);
+	sb_plan_count_point(plan, "unit");
+	sb_progress_add(theirs, "unit", 3);
+	assert_int_equal(sb_plan_number(plan), 1);
+	assert_int_equal(((struct speed_bump_plan *)memory)->units, 3);
+	sb_site_table_close(theirs);
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+	munmap(memory, plan_memory_size());
+	close(giver.fd);
+	close(giver.socket);
+	unlink(address.sun_path);
+	unlink(path);
+}
+
+static void tables_without_a_plan_have_none(void **state)
+{
+	struct sb_site_table_options opts = { .sz = sizeof(opts), .capacity = 16 };
+	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
+
+	(void)state;
+	errno = 0;
+	assert_null(sb_plan_new(table, NULL));
+	assert_int_equal(errno, EINVAL);
+	sb_site_table_close(table);
+}
+
+/* What was too late to be read is said to be lost, and what follows is right. */
+static void late_readers_are_told(void **state)
+{
+	struct sb_site_table *table = planned_table(NULL);
+	struct sb_site *site = site_of(table, "m:f");
+	struct sb_plan *plan = plan_of(table);
+	struct seen *seen = calloc(1, sizeof(*seen));
+
+	(void)state;
+	sb_plan_add_function(plan, "m:f");
+	sb_plan_count_point(plan, "unit");
+	sb_plan_set_slot_units(plan, 1);
+	for (int slot = 0; slot < 600; slot++) {
+		sb_site_hit(site, 0);
+		sb_progress_add(table, "unit", 1);
+	}
+	read_more(plan, seen);
+	assert_int_equal(seen->count, 599);
+	assert_false(seen->slots[0].complete);
+	assert_true(sb_plan_lost(plan) > 300);
+	for (size_t i = 400; i < seen->count; i++) {
+		assert_true(seen->slots[i].complete);
+		assert_int_equal(seen->calls[i], 1);
+	}
+	free(seen);
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(slots_count_what_was_called_in_them),
+		cmocka_unit_test(only_arms_that_are_on_delay),
+		cmocka_unit_test(plans_expire),
+		cmocka_unit_test(threads_and_children_are_counted_once),
+		cmocka_unit_test(memory_of_others_is_asked_for),
+		cmocka_unit_test(tables_without_a_plan_have_none),
+		cmocka_unit_test(late_readers_are_told),
+	};
+
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "errors.h"
+#include "libsb.h"
+#include "plan.h"
+#include "table.h"
+#include "types.h"
+
+#define SLOTS_A_READING 1024
+
+/* Used by the one thread that drives an experiment; @busy refuses a second one. */
+struct plan_object {
+	PyObject_HEAD struct sb_plan *plan;
+	PyObject *table; /* held */
+	_Atomic int busy;
+};
+
+static struct plan_object *take(PyObject *object)
+{
+	struct plan_object *self = (struct plan_object *)object;
+
+	if (!atomic_exchange(&self->busy, 1))
+		return self;
+	PyErr_SetString(PyExc_RuntimeError, "another thread uses this plan");
+	return NULL;
+}
+
+static void put(struct plan_object *self)
+{
+	atomic_store(&self->busy, 0);
+}
+
+/* Plan(table) */
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = { "table", NULL };
+	struct plan_object *self;
+	struct sb_error *err;
+	PyObject *table;
+	int good;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Plan", names, &table))
+		return NULL;
+	good = is_table(type, table);
+	if (good <= 0) {
+		if (!good)
+			PyErr_SetString(PyExc_TypeError, "a Table");
+		return NULL;
+	}
+	if (table_hold(table))
+		return NULL;
+	self = (struct plan_object *)type->tp_alloc(type, 0);
+	if (!self) {
+		table_release(table);
+		return NULL;
+	}
+	self->table = Py_NewRef(table);
+	err = sb_error_new();
+	self->plan = sb_plan_new(table_get(table), err);
+	if (!self->plan) {
+		Py_DECREF(self);
+		return raise_os_error(err, errno);
+	}
+	sb_error_free(err);
+	return (PyObject *)self;
+}
+
+static void plan_dealloc(PyObject *object)
+{
+	struct plan_object *self = (struct plan_object *)object;
+	PyTypeObject *type = Py_TYPE(object);
+
+	sb_plan_free(self->plan);
+	if (self->table)
+		table_release(self->table);
+	Py_XDECREF(self->table);
+	type->tp_free(object);
+	Py_DECREF(type);
+}
+
+static PyObject *use_memory(PyObject *object, PyObject *arg)
+{
+	int fd = PyObject_AsFileDescriptor(arg), failed;
+	struct plan_object *self;
+	struct sb_error *err;
+
+	if (fd < 0)
+		return NULL;
+	self = take(object);
+	if (!self)
+		return NULL;
+	err = sb_error_new();
+	failed = sb_plan_use_memory(self->plan, fd, err);
+	put(self);
+	if (failed)
+		return raise_os_error(err, errno);
+	sb_error_free(err);
+	Py_RETURN_NONE;
+}
+
+static PyObject *numbered(PyObject *object, PyObject *name,
+			  int (*add)(struct sb_plan *plan, const char *name))
+{
+	const char *text = PyUnicode_AsUTF8(name);
+	struct plan_object *self;
+	int number;
+
+	if (!text)
+		return NULL;
+	self = take(object);
+	if (!self)
+		return NULL;
+	number = add(self->plan, text);
+	put(self);
+	return number < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(number);
+}
+
+static PyObject *add_function(PyObject *self, PyObject *name)
+{
+	return numbered(self, name, sb_plan_add_function);
+}
+
+static PyObject *count_point(PyObject *self, PyObject *name)
+{
+	return numbered(self, name, sb_plan_count_point);
+}
+
+static PyObject *count_function(PyObject *self, PyObject *name)
+{
+	return numbered(self, name, sb_plan_count_function);
+}
+
+static PyObject *add_target(PyObject *object, PyObject *index)
+{
+	unsigned long value = PyLong_AsUnsignedLong(index);
+	struct plan_object *self;
+	int number;
+
+	if (PyErr_Occurred())
+		return NULL;
+	self = take(object);
+	if (!self)
+		return NULL;
+	number = sb_plan_add_target(self->plan, (uint32_t)value);
+	put(self);
+	return number < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(number);
+}
+
+static PyObject *report(PyObject *object, PyObject *units)
+{
+	unsigned long long n = PyLong_AsUnsignedLongLong(units);
+
+	/* By whatever thread counts them, while another plans. */
+	if (n == (unsigned long long)-1 && PyErr_Occurred())
+		return NULL;
+	sb_plan_report(((struct plan_object *)object)->plan, n);
+	Py_RETURN_NONE;
+}
+
+static PyObject *set_slot_units(PyObject *object, PyObject *units)
+{
+	unsigned long long n = PyLong_AsUnsignedLongLong(units);
+	struct plan_object *self;
+
+	if (n == (unsigned long long)-1 && PyErr_Occurred())
+		return NULL;
+	self = take(object);
+	if (!self)
+		return NULL;
+	sb_plan_set_slot_units(self->plan, n);
+	put(self);
+	Py_RETURN_NONE;
+}
+
+/* A pair (delay_ns, every). */
+static int level_of(PyObject *pair, uint64_t *delay_ns, uint32_t *every)
+{
+	unsigned long long ns;
+
+	if (!PyTuple_Check(pair)) {
+		PyErr_SetString(PyExc_TypeError, "a level is a tuple");
+		return -1;
+	}
+	if (!PyArg_ParseTuple(pair, "KI", &ns, every))
+		return -1;
+	*delay_ns = ns;
+	return 0;
+}
+
+/* set(number, arm, [(delay_ns, every), ...]); arm -1: never delayed */
+static PyObject *set(PyObject *object, PyObject *args)
+{
+	uint64_t delay_ns[SB_PLAN_LEVELS];
+	uint32_t every[SB_PLAN_LEVELS];
+	struct plan_object *self;
+	PyObject *levels;
+	int number, arm, failed;
+	Py_ssize_t count;
+
+	if (!PyArg_ParseTuple(args, "iiO!:set", &number, &arm, &PyList_Type, &levels))
+		return NULL;
+	count = PyList_GET_SIZE(levels);
+	if (count > SB_PLAN_LEVELS)
+		return PyErr_Format(PyExc_ValueError, "at most %d levels", SB_PLAN_LEVELS);
+	for (Py_ssize_t i = 0; i < count; i++)
+		if (level_of(PyList_GET_ITEM(levels, i), &delay_ns[i], &every[i]))
+			return NULL;
+	self = take(object);
+	if (!self)
+		return NULL;
+	failed = sb_plan_set(self->plan, number, arm < 0 ? SB_PLAN_NO_ARM : (uint32_t)arm,
+			     delay_ns, every, (size_t)count);
+	put(self);
+	if (failed)
+		return PyErr_SetFromErrno(PyExc_OSError);
+	Py_RETURN_NONE;
+}
+
+/* schedule(first, masks, levels): bytes of uint64 and of uint8; how many were planned */
+static PyObject *schedule(PyObject *object, PyObject *args)
+{
+	unsigned long long first;
+	struct plan_object *self;
+	Py_buffer masks, levels;
+	size_t done = 0;
+
+	if (!PyArg_ParseTuple(args, "Ky*y*:schedule", &first, &masks, &levels))
+		return NULL;
+	self = take(object);
+	if (self && masks.len == levels.len * (Py_ssize_t)sizeof(uint64_t))
+		done = sb_plan_schedule(self->plan, first, masks.buf, levels.buf,
+					(size_t)levels.len);
+	else if (self)
+		PyErr_SetString(PyExc_ValueError, "a mask and a level for each slot");
+	if (self)
+		put(self);
+	PyBuffer_Release(&masks);
+	PyBuffer_Release(&levels);
+	return PyErr_Occurred() ? NULL : PyLong_FromSize_t(done);
+}
+
+static PyObject *cancel(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct plan_object *self = take(object);
+	uint64_t first;
+
+	if (!self)
+		return NULL;
+	first = sb_plan_cancel(self->plan);
+	put(self);
+	return PyLong_FromUnsignedLongLong(first);
+}
+
+static PyObject *renew(PyObject *object, PyObject *ns)
+{
+	unsigned long long value = PyLong_AsUnsignedLongLong(ns);
+
+	if (value == (unsigned long long)-1 && PyErr_Occurred())
+		return NULL;
+	sb_plan_renew(((struct plan_object *)object)->plan, value);
+	Py_RETURN_NONE;
+}
+
+/*
+ * read(): slots that are over, as the bytes of struct sb_plan_slot; and of each, for each
+ * function, the calls and the ns delivered, as bytes of uint64.
+ */
+static PyObject *read_slots(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct plan_object *self = take(object);
+	PyObject *slots, *calls, *delivered, *found = NULL;
+	size_t width, count;
+
+	if (!self)
+		return NULL;
+	width = sb_plan_functions(self->plan) * sizeof(uint64_t);
+	slots = PyBytes_FromStringAndSize(NULL, SLOTS_A_READING *
+							sizeof(struct sb_plan_slot));
+	calls = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
+	delivered = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
+	if (slots && calls && delivered) {
+		count = sb_plan_read(self->plan, (void *)PyBytes_AS_STRING(slots),
+				     (void *)PyBytes_AS_STRING(calls),
+				     (void *)PyBytes_AS_STRING(delivered),
+				     SLOTS_A_READING);
+		found = Py_BuildValue(
+			"(y#y#y#)", PyBytes_AS_STRING(slots),
+			(Py_ssize_t)(count * sizeof(struct sb_plan_slot)),
+			PyBytes_AS_STRING(calls), (Py_ssize_t)(count * width),
+			PyBytes_AS_STRING(delivered), (Py_ssize_t)(count * width));
+	}
+	put(self);
+	Py_XDECREF(slots);
+	Py_XDECREF(calls);
+	Py_XDECREF(delivered);
+	return found;
+}
+
+static PyMethodDef plan_methods[] = {
+	{ "use_memory", use_memory, METH_O, NULL },
+	{ "add_function", add_function, METH_O, NULL },
+	{ "add_target", add_target, METH_O, NULL },
+	{ "count_point", count_point, METH_O, NULL },
+	{ "count_function", count_function, METH_O, NULL },
+	{ "report", report, METH_O, NULL },
+	{ "set_slot_units", set_slot_units, METH_O, NULL },
+	{ "set", set, METH_VARARGS, NULL },
+	{ "schedule", schedule, METH_VARARGS, NULL },
+	{ "cancel", cancel, METH_NOARGS, NULL },
+	{ "renew", renew, METH_O, NULL },
+	{ "read", read_slots, METH_NOARGS, NULL },
+	{ NULL, NULL, 0, NULL },
+};
+
+static PyObject *get_units(PyObject *self, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(
+		sb_plan_units(((struct plan_object *)self)->plan));
+}
+
+static PyObject *get_number(PyObject *self, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(
+		sb_plan_number(((struct plan_object *)self)->plan));
+}
+
+static PyObject *get_lost(PyObject *self, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(
+		sb_plan_lost(((struct plan_object *)self)->plan));
+}
+
+static PyGetSetDef plan_getset[] = {
+	{ "units", get_units, NULL, NULL, NULL },
+	{ "number", get_number, NULL, NULL, NULL },
+	{ "lost", get_lost, NULL, NULL, NULL },
+	{ NULL, NULL, NULL, NULL, NULL },
+};
+
+static PyType_Slot plan_slots[] = {
+	{ Py_tp_new, plan_new },
+	{ Py_tp_dealloc, plan_dealloc },
+	{ Py_tp_methods, plan_methods },
+	{ Py_tp_getset, plan_getset },
+	{ 0, NULL },
+};
+
+PyType_Spec plan_spec = {
+	.name = "speed_bump._core.Plan",
+	.basicsize = sizeof(struct plan_object),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = plan_slots,
+};

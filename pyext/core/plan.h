@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CORE_PLAN_H
+#define CORE_PLAN_H
+
+#include "compat.h"
+
+/* Plan: the tool's side of an experiment's plan (libsb.h). */
+extern PyType_Spec plan_spec;
+
+#endif

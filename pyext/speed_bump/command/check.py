@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""The verb ``check``: what can be measured here, and how soon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from speed_bump.command.options import (
+    add_progress,
+    add_time,
+    budget,
+    say,
+    seed,
+    with_command,
+    write,
+)
+from speed_bump.config import ConfigError
+
+
+def add(commands: Any) -> None:
+    """Add the verb to the command line."""
+    parser = with_command(
+        commands,
+        "check",
+        help="what can be measured here, and how soon",
+        usage="speed-bump check [options] [-- CMD [ARG]...]",
+        description="Say how small an effect can be seen in what time on this machine, "
+        "whether clocks and delays are right and CPUs are free, and what slows native "
+        "functions here. Measured on a program whose answer is known, or on CMD, without "
+        "delays.",
+        epilog="exit status: 0 if results taken now are to be trusted, else 1",
+    )
+    what = parser.add_argument_group("a program to measure on")
+    add_progress(what)
+    add_time(parser, "8s", "measure about so long")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    # As with the others, but it may be missing.
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(perform=check)
+
+
+def check(options: argparse.Namespace) -> int:
+    """Whether this is a place to measure."""
+    from speed_bump.experiment import check as checking
+    from speed_bump.experiment.program import progress
+    from speed_bump.experiment.program.launch import forwarding_signals
+    from speed_bump.experiment.rank import RankError
+
+    command = options.program[options.program[:1] == ["--"] :]
+    try:
+        seconds = budget(options.budget)
+        unit = progress.read(options.progress, options.progress_regex)
+    except ConfigError as error:
+        options.parser.error(str(error))
+    if not command and unit.text:
+        options.parser.error("--progress is of a CMD: speed-bump check [options] -- CMD")
+    try:
+        with forwarding_signals():
+            found = checking.check(command, unit, seconds, seed(options))
+    except RankError as error:
+        sys.stderr.buffer.write(error.output)
+        say(str(error))
+        return error.status
+    if options.json:
+        write("-", json.dumps(checking.as_json(found), indent=2) + "\n")
+    else:
+        write("-", checking.text(found))
+    return 0 if found.is_good else 1

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+"""The command ``speed-bump``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from speed_bump.command import check, rank, report, run
+from speed_bump.command.options import INTERRUPTED, say
+from speed_bump.experiment.program.launch import LaunchError, Terminated
+from speed_bump.native import NativeError
+
+DESCRIPTION = "Find out which functions matter, by slowing them."
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="speed-bump", description=DESCRIPTION)
+    commands = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    for verb in (run, rank, report, check):
+        verb.add(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    options = parser().parse_args(argv)
+    if "command" in options:
+        if options.command[:1] == ["--"]:
+            del options.command[0]
+        if not options.command:
+            verb = options.verb
+            options.parser.error(f"no command to run: speed-bump {verb} [options] -- CMD")
+    try:
+        return int(options.perform(options))
+    except LaunchError as error:
+        say(str(error))
+        return error.status
+    except (NativeError, OSError) as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Terminated as error:
+        return error.status

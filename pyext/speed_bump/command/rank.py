@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: MIT
+"""The verbs ``rank`` and ``sweep``: which functions matter, and how they respond."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from speed_bump.command.options import (
+    INTERRUPTED,
+    PATTERNS,
+    add_progress,
+    add_targets,
+    add_time,
+    budget,
+    delay,
+    gather_checked,
+    new_file,
+    say,
+    seed,
+    with_command,
+    write,
+)
+from speed_bump.config import ConfigError, Target
+
+if TYPE_CHECKING:
+    from speed_bump.experiment.program.progress import Progress
+    from speed_bump.experiment.rank import Experiment, RankError, Stages
+    from speed_bump.experiment.record import Record
+
+SAVE_EVERY_S = 10.0
+
+RANK_EPILOG = (
+    PATTERNS
+    + """
+A unit of work is, in this order: what --progress or --progress-regex says, what the
+program says by speed_bump.progress(), a whole run.
+
+examples:
+  speed-bump rank -t 'app.*:*' --progress app.server:handle -- python -m app
+  speed-bump rank -t '__main__:*' --budget 2min -- python train.py
+  speed-bump rank -t 'app:*' --fail-if 'headroom(app:parse) > 0.1' -- python -m app
+
+exit status: 0; 1 if nothing could be measured; 2 for wrong usage; 3 if a --fail-if
+holds; 130 if interrupted; that of CMD if it fails.
+"""
+)
+
+
+def add(commands: Any) -> None:
+    """Add the verbs to the command line."""
+    parser = _measuring(
+        commands,
+        "rank",
+        help="find out which functions matter",
+        description="Find out which of the functions that match limit the throughput of "
+        "CMD, and what optimising each could gain at most.",
+        epilog=RANK_EPILOG,
+    )
+    parser.add_argument(
+        "-d", "--delay", metavar="DELAY", help="delay of a call (chosen for each)"
+    )
+    parser = _measuring(
+        commands,
+        "sweep",
+        help="the response of one function to delays of several lengths",
+        description="Measure how CMD responds to delays of several lengths in one "
+        "function, or in each of a few.",
+        epilog=PATTERNS,
+    )
+    parser.add_argument(
+        "--levels",
+        default="0.05,0.1,0.2,0.4,0.8",
+        metavar="LIST",
+        help="delays, in parts of the time of a slot, at most 7 (%(default)s)",
+    )
+
+
+def _measuring(commands: Any, name: str, **texts: str) -> Any:
+    """A verb that measures functions: its parser, with all that these have in common."""
+    parser = with_command(commands, name, **texts)
+    what = parser.add_argument_group("what to measure")
+    add_targets(what)
+    add_progress(what)
+    how = parser.add_argument_group("measuring")
+    add_time(how, "60s", "at most so long")
+    how.add_argument(
+        "--precision",
+        type=float,
+        default=0.05,
+        metavar="X",
+        help="half the interval of the criticality that is enough (0.05)",
+    )
+    how.add_argument(
+        "--max-slowdown",
+        default="20%",
+        metavar="X",
+        help="how much slower CMD may become while it is measured (20%%)",
+    )
+    how.add_argument(
+        "--let-finish",
+        action="store_true",
+        help="let CMD run to its end, undelayed, when all is measured",
+    )
+    how.add_argument("--show-output", action="store_true", help="CMD's output")
+    out = parser.add_argument_group("results")
+    out.add_argument("-o", "--output", metavar="FILE", help="keep the record in FILE")
+    out.add_argument(
+        "--json", metavar="FILE", help="the numbers for programs; - is stdout"
+    )
+    out.add_argument("--html", metavar="FILE", help="a page with all of it")
+    out.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="exit with 3 if it holds: 'headroom(mod:func) > 0.1', also criticality()",
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(perform=rank, levels=None, delay=None)
+    return parser
+
+
+# ----------------------------------------------------------------------- options
+
+
+def _slowdown(text: str) -> float:
+    number = text.strip()
+    try:
+        value = float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise ConfigError(f"--max-slowdown: {text!r} is not like 20%") from None
+    if not 0.001 <= value <= 0.9:
+        raise ConfigError("--max-slowdown: not between 0.1% and 90%")
+    return value
+
+
+def _levels(text: str | None) -> tuple[float, ...] | None:
+    from speed_bump.experiment.record import MAX_LEVELS
+
+    if text is None:
+        return None
+    try:
+        levels = tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError:
+        raise ConfigError(f"--levels: {text!r} is not a list of numbers") from None
+    if not levels or levels[0] <= 0 or levels[-1] > 100:
+        raise ConfigError("--levels: each is above 0 and at most 100")
+    if len(levels) > MAX_LEVELS:
+        raise ConfigError(f"--levels: at most {MAX_LEVELS}")
+    return levels
+
+
+def _check_units(unit: Progress, excludes: list[Target]) -> None:
+    """What is excluded is not seen, so that it can't be a unit of work either."""
+    from speed_bump import _core
+
+    for function in unit.functions:
+        for other in excludes:
+            if _core.glob_match(other.left, function.left) and _core.glob_match(
+                other.right, function.right
+            ):
+                raise ConfigError(
+                    f"--progress {function.pattern}: {other.pattern!r} takes it out; a "
+                    "unit of work must be seen"
+                )
+
+
+# ------------------------------------------------------------------------- rank
+
+
+def rank(options: argparse.Namespace) -> int:
+    """Measure; a table at the end."""
+    from speed_bump.command import conditions
+    from speed_bump.experiment import archive
+    from speed_bump.experiment.fit.verdict import verdict as judge
+    from speed_bump.experiment.program import progress
+    from speed_bump.experiment.program.launch import forwarding_signals
+    from speed_bump.experiment.program.runner import Runner
+    from speed_bump.experiment.rank import Experiment, Options, RankError
+    from speed_bump.experiment.record import Record
+    from speed_bump.experiment.show import text
+    from speed_bump.experiment.show.live import Live
+    from speed_bump.experiment.slots.measure import empty
+
+    targets, excludes = gather_checked(options)
+    try:
+        seconds = budget(options.budget)
+        unit = progress.read(options.progress, options.progress_regex)
+        wanted = [conditions.Condition(condition) for condition in options.fail_if]
+        if not 0.001 <= options.precision <= 1:
+            raise ConfigError("--precision: not between 0.001 and 1")
+        stages, drawn = _stages(options, seconds)
+        _check_units(unit, excludes)
+    except ConfigError as error:
+        options.parser.error(str(error))
+    path = options.output or new_file(options.verb)
+    record = Record(_header(options, seconds, drawn, unit), (), empty(0))
+    runner = Runner(
+        options.command,
+        excludes,
+        show_output=options.show_output,
+        to_stderr=options.json == "-",
+        again=True,
+    )
+    save = _Saving(path, archive.save)
+    live = Live()
+    how = Options(seconds, options.let_finish)
+    experiment = Experiment(
+        runner, targets, unit, how, record, stages, live, save.changed
+    )
+    failure: RankError | None = None
+    with ExitStack() as stack:
+        stack.callback(live.close)
+        stack.enter_context(forwarding_signals())
+        stack.enter_context(runner)
+        save.check()
+        try:
+            experiment.run()
+            failure = experiment.failed
+        except RankError as error:
+            failure = error
+        if experiment.too_short and not experiment.interrupted and not failure:
+            live.event("the program is too short for slots: measuring whole runs")
+            live.close()
+            return _whole_runs(options, experiment, runner, targets, drawn)
+    if failure:
+        sys.stderr.buffer.write(failure.output)
+        say(str(failure))
+    if not record.blocks:
+        save.forget()
+        if experiment.interrupted:
+            return INTERRUPTED
+        return failure.status if failure else _nothing(experiment)
+    save.now(record)
+    found = judge(record)
+    on_stdout = options.json != "-"
+    print(text.text(record, found), file=sys.stdout if on_stdout else sys.stderr)
+    say(f"the record is in {path}; show it again: speed-bump report {path} --html")
+    write(options.json, json.dumps(text.as_json(record, found), indent=2) + "\n")
+    if options.html:
+        from speed_bump.experiment.show import html
+
+        write(options.html, html.page(record, found))
+    status = conditions.status(wanted, found)
+    if failure:
+        return failure.status
+    return INTERRUPTED if experiment.interrupted else status
+
+
+def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
+    """What decides on blocks, and the seed that it draws from."""
+    from speed_bump import _core
+    from speed_bump.experiment.slots import stages, sweep
+
+    drawn = seed(options)
+    max_slowdown = _slowdown(options.max_slowdown)
+    levels = _levels(options.levels)
+    if levels is not None:
+        return sweep.Sweep(levels, options.precision, max_slowdown, drawn), drawn
+    each = delay(options.delay)
+    how = stages.Options(
+        budget_s=seconds,
+        precision=options.precision,
+        max_slowdown=max_slowdown,
+        min_delay_ns=max(_core.min_delay_ns(), 250),
+        fixed={} if each is None else collections.defaultdict(lambda: each),
+    )
+    return stages.Stages(how, drawn), drawn
+
+
+class _Saving:
+    """Keeps the record in its file while it grows."""
+
+    def __init__(self, path: str, save: Callable[[Record, str], None]) -> None:
+        self._path = path
+        self._save = save
+        self._due = 0.0
+        self._new = False
+
+    def check(self) -> None:
+        """Whether it can be written at all: known before the first minute.
+
+        Raises:
+            OSError: it can't
+        """
+        self._new = not os.path.exists(self._path)
+        with open(self._path, "ab"):
+            pass
+
+    def changed(self, record: Record) -> None:
+        """Save it, if that was not done for a while."""
+        import time
+
+        if record.blocks and time.monotonic() >= self._due:
+            began = time.monotonic()
+            self._save(record, self._path)
+            # A record of hours takes a while to be written.
+            took = time.monotonic() - began
+            self._due = time.monotonic() + max(SAVE_EVERY_S, 50 * took)
+
+    def now(self, record: Record) -> None:
+        """Save it."""
+        self._save(record, self._path)
+
+    def forget(self) -> None:
+        """There is nothing to keep."""
+        if self._new and os.path.exists(self._path):
+            os.unlink(self._path)
+
+
+def _whole_runs(
+    options: argparse.Namespace,
+    experiment: Experiment,
+    runner: Any,
+    targets: list[Target],
+    drawn: int,
+) -> int:
+    """A program that ends too soon: runs in turns, as many as the budget has room for."""
+    from speed_bump.command.run import compare_runs
+
+    return compare_runs(options, runner, targets, drawn, experiment.options.budget_s)
+
+
+def _nothing(experiment: Experiment) -> int:
+    say(
+        "nothing was measured: the budget of "
+        f"{experiment.options.budget_s:.0f} s was used up before the first delay"
+    )
+    return 1
+
+
+def _header(
+    options: argparse.Namespace, seconds: float, drawn: int, unit: Progress
+) -> dict[str, Any]:
+    from speed_bump import __version__
+    from speed_bump.experiment.program.environment import environment
+
+    return {
+        "version": __version__,
+        "verb": options.verb,
+        "command": options.command,
+        "targets": [*options.target, *(f"native:{t}" for t in options.native)],
+        "seed": drawn,
+        "budget_s": seconds,
+        "precision": options.precision,
+        "max_slowdown": options.max_slowdown,
+        "unit": unit.text,
+        "environment": environment(),
+    }

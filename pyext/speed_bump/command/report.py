@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""The verbs ``report`` and ``compare``: what records say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from speed_bump.command.options import newest, say, write
+from speed_bump.config import ConfigError
+
+if TYPE_CHECKING:
+    from speed_bump.experiment.fit.verdict import Verdict
+    from speed_bump.experiment.record import Record
+
+
+def add(commands: Any) -> None:
+    """Add the verbs to the command line."""
+    parser = commands.add_parser(
+        "report",
+        help="show what a record of rank or sweep says",
+        description="Estimate again from the slots in FILE, and show it.",
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", help="(the newest)")
+    form = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("text", "a table (this is usual)"),
+        ("md", "Markdown"),
+        ("csv", "for spreadsheets"),
+        ("json", "for programs"),
+        ("html", "a page that needs nothing else"),
+    ):
+        form.add_argument(
+            f"--{name}", dest="form", action="store_const", const=name, help=text
+        )
+    parser.add_argument("--all", action="store_true", help="every function in the table")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+    parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION")
+    parser.set_defaults(parser=parser, perform=report, form="text")
+    parser = commands.add_parser(
+        "compare",
+        help="what changed from one record of rank or sweep to another",
+        description="Estimate again from the slots in A and in B, and show which "
+        "functions matter more or less in B, and how sure that is.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs=2, help="A, and B")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+    parser.set_defaults(parser=parser, perform=compare)
+
+
+def report(options: argparse.Namespace) -> int:
+    """Show a record."""
+    from speed_bump.command import conditions
+    from speed_bump.experiment import archive
+    from speed_bump.experiment.fit.verdict import verdict as judge
+
+    try:
+        wanted = [conditions.Condition(text) for text in options.fail_if]
+    except ConfigError as error:
+        options.parser.error(str(error))
+    path = options.file or newest()
+    if path is None:
+        say("no FILE given, and there is none of an earlier 'speed-bump rank'")
+        return 1
+    try:
+        record = archive.load(path)
+    except archive.ArchiveError as error:
+        say(str(error))
+        return 1
+    found = judge(record)
+    write(options.output or "-", _form(options, record, found))
+    return conditions.status(wanted, found)
+
+
+def _form(options: argparse.Namespace, record: Record, found: Verdict) -> str:
+    from speed_bump.experiment.show import text
+
+    if options.form == "json":
+        return json.dumps(text.as_json(record, found), indent=2) + "\n"
+    if options.form == "csv":
+        return text.table_csv(found)
+    if options.form == "md":
+        return text.markdown(record, found) + "\n"
+    if options.form == "html":
+        from speed_bump.experiment.show import html
+
+        return html.page(record, found)
+    return text.text(record, found, None if options.all else text.MAX_ROWS) + "\n"
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Two records beside one another."""
+    from speed_bump.experiment import archive
+    from speed_bump.experiment.show import changes
+
+    try:
+        a, b = (archive.load(path) for path in options.files)
+    except archive.ArchiveError as error:
+        say(str(error))
+        return 1
+    found = changes.compare(a, b)
+    if options.json:
+        text = json.dumps(changes.as_json(found, options.files), indent=2) + "\n"
+    else:
+        text = changes.text(found)
+    write(options.output or "-", text)
+    return 0

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""The verb ``run``: a command with functions slowed, once or in turns with undelayed runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TextIO
+
+from speed_bump.command import options as reading
+from speed_bump.command.options import (
+    INTERRUPTED,
+    add_targets,
+    gather_checked,
+    say,
+    with_command,
+)
+from speed_bump.config import DEFAULT_DELAY_NS, ConfigError, Target
+from speed_bump.experiment.program.launch import forwarding_signals
+from speed_bump.experiment.program.runner import (
+    Result,
+    Runner,
+    Slowed,
+    why_nobody_reported,
+)
+from speed_bump.experiment.runs.comparison import Comparison, FailedRun
+from speed_bump.experiment.show import table
+from speed_bump.experiment.show.table import Ticker
+
+RUN_EPILOG = """\
+A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
+MODULE is a module's dotted name or its file. 'native:PATH:SYMBOL' is a native function.
+A DELAY is in ns or has a unit: 500, 10us, 1.5ms.
+
+examples:
+  speed-bump run -t '__main__:parse*' -d 10us -- python app.py
+  speed-bump run -t '__main__:parse' -t '__main__:render' --compare -- python app.py
+
+exit status: that of CMD if it fails, 2 for wrong usage, 1 if nothing could be slowed.
+"""
+
+
+MAX_BLOCKS = 1000
+
+
+def add(commands: Any) -> None:
+    """Add the verb to the command line."""
+    run = with_command(
+        commands,
+        "run",
+        help="run a command with functions slowed",
+        description="Run CMD with functions slowed, in every Python process it starts.",
+        epilog=RUN_EPILOG,
+    )
+    what = run.add_argument_group("what to slow")
+    add_targets(what)
+    what.add_argument(
+        "-d", "--delay", metavar="DELAY", help="of each call (1us; --compare: chosen)"
+    )
+    how = run.add_argument_group("measuring")
+    how.add_argument(
+        "--compare",
+        action="store_true",
+        help="alternate undelayed and delayed runs, for each target the effect",
+    )
+    how.add_argument("--runs", type=int, default=8, metavar="N", help="pairs of runs (8)")
+    how.add_argument("--seed", type=int, help="of the order of the runs")
+    how.add_argument(
+        "--show-output", action="store_true", help="CMD's output with --compare"
+    )
+    run.add_argument(
+        "--json",
+        metavar="FILE",
+        help="the numbers for programs; - is stdout, and CMD's goes to stderr",
+    )
+    run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.set_defaults(perform=run_command)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """The verb ``run``."""
+    if options.runs < 1:
+        options.parser.error("--runs: 1 or more")
+    targets, excludes = gather_checked(options)
+    try:
+        delay_ns = reading.delay(options.delay)
+    except ConfigError as error:
+        options.parser.error(str(error))
+    runner = Runner(
+        options.command,
+        excludes,
+        show_output=options.show_output or not options.compare,
+        to_stderr=options.json == "-",
+        again=options.compare,
+    )
+    measure = compare if options.compare else run_once
+    with forwarding_signals(), open_json(options.json) as output, runner:
+        return measure(options, runner, targets, delay_ns, output)
+
+
+def run_once(
+    options: argparse.Namespace,
+    runner: Runner,
+    targets: list[Target],
+    delay_ns: int | None,
+    output: TextIO | None,
+) -> int:
+    """Slow the command once; statistics at its end."""
+    default = DEFAULT_DELAY_NS if delay_ns is None else delay_ns
+    slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
+    result = runner.run(slowed)
+    sys.stderr.write(table.run_table(result, targets) + "\n")
+    nobody = warn_if_nobody(runner, targets, result)
+    write_json(output, table.run_json(options.command, result))
+    if result.interrupted:
+        return INTERRUPTED
+    return result.status or int(nobody)
+
+
+def compare(
+    options: argparse.Namespace,
+    runner: Runner,
+    targets: list[Target],
+    delay_ns: int | None,
+    output: TextIO | None,
+) -> int:
+    """Alternate undelayed and delayed runs; a table at the end."""
+    comparison = Comparison(options.command, options.runs, reading.seed(options))
+    return _compared(comparison, runner, targets, delay_ns, output, options.json == "-")
+
+
+def compare_runs(
+    options: argparse.Namespace,
+    runner: Runner,
+    targets: list[Target],
+    seed: int,
+    budget_s: float,
+) -> int:
+    """As many runs in turns as there is time for; a table at the end."""
+    comparison = Comparison(options.command, MAX_BLOCKS, seed)
+    comparison.until = time.monotonic() + budget_s
+    comparison.each = True
+    delay_ns = reading.delay(options.delay)
+    with open_json(options.json) as output:
+        return _compared(
+            comparison, runner, targets, delay_ns, output, options.json == "-"
+        )
+
+
+def _compared(
+    comparison: Comparison,
+    runner: Runner,
+    targets: list[Target],
+    delay_ns: int | None,
+    output: TextIO | None,
+    json_on_stdout: bool,
+) -> int:
+    tick = Ticker()
+    status = 0
+    try:
+        comparison.run(runner, targets, delay_ns, tick)
+    except FailedRun as failed:
+        tick.clear()
+        sys.stderr.buffer.write(failed.result.output)
+        say(str(failed))
+        status = failed.status
+    except KeyboardInterrupt:
+        comparison.interrupted = True
+    tick.clear()
+    if comparison.pilot and warn_if_nobody(runner, targets, comparison.pilot):
+        return status or 1
+    if not status or comparison.trials:
+        # With the numbers for programs on stdout, those for people go elsewhere.
+        print(comparison.text(), file=sys.stderr if json_on_stdout else None)
+        write_json(output, comparison.json())
+    return status or (INTERRUPTED if comparison.interrupted else 0)
+
+
+def warn_if_nobody(runner: Runner, targets: list[Target], result: Result) -> bool:
+    """Say so if there are only Python targets and no process had them in force."""
+    if result.processes or any(t.native for t in targets) or result.interrupted:
+        return False
+    say(why_nobody_reported(runner.command))
+    return True
+
+
+def open_json(path: str | None) -> AbstractContextManager[TextIO | None]:
+    """Where numbers for programs go, if anywhere: a file, or stdout for "-"."""
+    if path is None or path == "-":
+        return nullcontext(sys.stdout if path else None)
+    return open(path, "w", encoding="utf-8")
+
+
+def write_json(output: TextIO | None, value: dict[str, Any]) -> None:
+    """The numbers for programs, where they are wanted."""
+    if output:
+        output.write(json.dumps(value, indent=2) + "\n")

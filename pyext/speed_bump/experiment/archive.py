@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: MIT
+"""Records in files: a zip archive with the arrays (numpy's .npz) and one text, ``record.json``.
+
+A file is written anew, beside the old one, and takes its place when it is whole: what is
+known so far can be read at any time, and a tool that is killed leaves the last state.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from speed_bump.experiment.record import (
+    Arm,
+    Block,
+    Delay,
+    Machine,
+    Record,
+    SelfTime,
+    Slots,
+)
+
+FORMAT = 2
+TEXT = "record.json"
+
+
+class ArchiveError(Exception):
+    """A file is not one of ours, or damaged; the message says where and what to do."""
+
+
+def save(record: Record, path: str) -> None:
+    """Write a record, in the place of what was there.
+
+    Raises:
+        OSError: it can't be written
+    """
+    text = {
+        "format": FORMAT,
+        "header": record.header,
+        "functions": record.functions,
+        "unit_ns": record.unit_ns,
+        "slot_units": record.slot_units,
+        "self_times": {name: asdict(t) for name, t in record.self_times.items()},
+        "machine": asdict(record.machine),
+        "idle": record.idle,
+        "end": record.end,
+        "blocks": [_block_text(block) for block in record.blocks],
+    }
+    beside = f"{path}.{os.getpid()}.tmp"
+    try:
+        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+            file.writestr(TEXT, json.dumps(text))
+            for part in fields(Slots):
+                _put(file, f"slots/{part.name}", getattr(record.slots, part.name))
+            for number, block in enumerate(record.blocks):
+                _put(file, f"blocks/{number}/masks", block.masks)
+                _put(file, f"blocks/{number}/levels", block.levels)
+        os.replace(beside, path)
+    except BaseException:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise
+
+
+def _put(file: zipfile.ZipFile, name: str, array: Any) -> None:
+    data = io.BytesIO()
+    np.lib.format.write_array(data, np.ascontiguousarray(array), allow_pickle=False)
+    file.writestr(f"{name}.npy", data.getvalue())
+
+
+def _get(file: zipfile.ZipFile, name: str) -> Any:
+    data = io.BytesIO(file.read(f"{name}.npy"))
+    return np.lib.format.read_array(data, allow_pickle=False)
+
+
+def _block_text(block: Block) -> dict[str, Any]:
+    return {
+        "stage": block.stage,
+        "chance": block.chance,
+        "holds": block.holds,
+        "one": block.one,
+        "doses": block.doses,
+        "coins": block.coins,
+        "stretches": block.stretches,
+        "arms": [
+            {
+                "functions": arm.functions,
+                "delays": [[[d.delay_ns, d.every] for d in row] for row in arm.delays],
+            }
+            for arm in block.arms
+        ],
+    }
+
+
+def _block_of(text: dict[str, Any], masks: Any, levels: Any) -> Block:
+    arms = tuple(
+        Arm(
+            tuple(arm["functions"]),
+            tuple(tuple(Delay(*d) for d in row) for row in arm["delays"]),
+        )
+        for arm in text["arms"]
+    )
+    return Block(
+        text["stage"],
+        arms,
+        masks,
+        levels,
+        tuple(text["chance"]),
+        tuple(text["holds"]),
+        bool(text["one"]),
+        tuple(text["doses"]),
+        text["coins"],
+        tuple(text["stretches"]),
+    )
+
+
+def load(path: str) -> Record:
+    """Read a record.
+
+    Raises:
+        ArchiveError: it can't be read; says why and what to do
+    """
+    try:
+        with open(path, "rb") as start:
+            first = start.read(1)
+        if first == b"{":
+            raise ArchiveError(
+                f"{path}: a record of speed-bump 0.1 (pairs of windows), which this "
+                "version does not read: show it with the version that made it"
+            )
+        with zipfile.ZipFile(path) as file:
+            return _record_of(file, path)
+    except OSError as error:
+        raise ArchiveError(f"{path}: {error.strerror or error}") from None
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, EOFError) as error:
+        raise ArchiveError(
+            f"{path}: not a record of an experiment, or damaged ({error})"
+        ) from None
+
+
+def _record_of(file: zipfile.ZipFile, path: str) -> Record:
+    text = json.loads(file.read(TEXT))
+    if text["format"] != FORMAT:
+        raise ArchiveError(
+            f"{path}: a record of format {text['format']}, which this version does not "
+            "read: show it with the version that made it"
+        )
+    slots = Slots(**{p.name: _get(file, f"slots/{p.name}") for p in fields(Slots)})
+    blocks = [
+        _block_of(
+            block,
+            _get(file, f"blocks/{number}/masks"),
+            _get(file, f"blocks/{number}/levels"),
+        )
+        for number, block in enumerate(text["blocks"])
+    ]
+    return Record(
+        text["header"],
+        tuple(text["functions"]),
+        slots,
+        blocks,
+        text["unit_ns"],
+        text["slot_units"],
+        {name: SelfTime(**t) for name, t in text["self_times"].items()},
+        Machine(**text["machine"]),
+        tuple(text["idle"]),
+        text["end"],
+    )

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""What others on the machine do to the numbers, and where they make them worthless.
+
+With a share of a CPU, a delay of CPU time takes longer by the wall, and more so the less
+of a CPU there is. So the time of the threads that report units is split in that on a CPU,
+waiting for one, and blocked:
+
+    c = effect on CPU time + share x effect on blocked time
+
+which is what the wall would show had the program a CPU of its own, if it was blocked for
+another of its threads. For devices the share is 1. The verdict must hold for both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from speed_bump.experiment.fit.columns import SINGLE, Table, block_index
+from speed_bump.experiment.record import Floats, Record
+
+# With a larger share of a CPU the wall clock is good enough.
+ALONE = 0.95
+MIN_SHARE = 0.3
+MAX_STEAL = 0.05
+# Delivered CPU time over what was asked.
+DELIVERED = (0.9, 1.2)
+
+
+@dataclass
+class Contention:
+    """How times are to be read.
+
+    ``y`` is what is regressed, ``device`` the same if blocked time was for a device;
+    None: the time of the wall. ``refusal``: why no label can be given, "" if one can;
+    ``note`` qualifies every number.
+    """
+
+    share: float
+    y: Floats | None
+    device: Floats | None
+    refusal: str
+    help: str
+    note: str
+
+
+def contention(record: Record, table: Table) -> Contention:
+    """What the record says of it."""
+    machine = record.machine
+    share = machine.share
+    quiet = "run it when the machine has less to do"
+    if machine.steal > MAX_STEAL:
+        reason = (
+            f"the hypervisor took {machine.steal:.0%} of the CPU time; what that did to "
+            "delays can't be told"
+        )
+        return Contention(share, None, None, reason, "use a quieter host", "")
+    own = machine.threads
+    if math.isfinite(own) and own > 1.05 * machine.cpus:
+        note = (
+            f"on {machine.cpus} CPU{'s' * (machine.cpus != 1)}: {own:.1f} threads of the "
+            "program wanted one, it is its own rival"
+        )
+        return Contention(share, None, None, "", "", note)
+    if not math.isfinite(share) or share >= ALONE:
+        return Contention(share, None, None, "", "", "")
+    if share < MIN_SHARE:
+        reason = f"the program had only {share:.0%} of the CPU time that it wanted"
+        return Contention(share, None, None, reason, quiet, "")
+    usable = table.age >= 0
+    known = usable & np.isfinite(table.cpu) & np.isfinite(table.blocked)
+    if known.sum() < 0.9 * usable.sum():
+        reason = (
+            f"the program had {share:.0%} of the CPU time that it wanted, and how long "
+            "the threads that report units waited for a CPU is not known"
+        )
+        return Contention(share, None, None, reason, quiet, "")
+    note = f"with a CPU of its own (it had {share:.0%})"
+    return Contention(
+        share,
+        table.cpu + share * table.blocked,
+        table.cpu + table.blocked,
+        "",
+        "",
+        note,
+    )
+
+
+def delivered_ratio(record: Record) -> float:
+    """Delay delivered over delay asked, of all slots; NaN where nothing was asked."""
+    slots = record.slots
+    position = {name: k for k, name in enumerate(record.functions)}
+    block = block_index(record)
+    asked = given = 0.0
+    calls = np.nan_to_num(slots.calls)
+    delivered = np.nan_to_num(slots.delivered_ns)
+    for k in np.unique(block[block >= 0]):
+        plan = record.blocks[k]
+        if plan.stage not in SINGLE:
+            continue
+        rows = np.flatnonzero((block == k) & slots.good)
+        level = slots.level[rows]
+        for bit, arm in enumerate(plan.arms):
+            on = ((slots.mask[rows] >> np.uint64(bit)) & np.uint64(1)).astype(bool)
+            for name, delays in zip(arm.functions, arm.delays, strict=True):
+                at = position.get(name)
+                if at is None or not delays:
+                    continue
+                rate = np.array([delay.delay_ns / delay.every for delay in delays])
+                here = rate[np.minimum(level[on], len(rate) - 1)]
+                asked += float((calls[rows[on], at] * here).sum())
+                given += float(delivered[rows[on], at].sum())
+    return given / asked if asked > 0 else math.nan

@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: MIT
+"""What part of its delay each arm costs: a regression with errors by design.
+
+Slot times are regressed on what was delivered in the slot and in the one before. The
+noise is whitened by an autoregression and outliers are drawn in, which makes intervals
+narrow: Cochrane & Orcutt, JASA 44 (1949), Huber, Ann. Math. Stat. 35 (1964). That they
+are wide enough does not hang on that model of the noise: residuals stay as they are and
+the schedules are drawn again, in thought (Fisher, Design of Experiments, 1935; Bojinov,
+Simchi-Levi & Zhao, Management Science 69, 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from speed_bump.experiment.fit.columns import Column, Plan, Table
+from speed_bump.experiment.fit.interval import Interval, around, quantile
+from speed_bump.experiment.fit.noise import (
+    HUBER,
+    Drift,
+    autoregression,
+    deviation,
+    local_scale,
+    psi,
+    unwhitened,
+    whitened,
+)
+from speed_bump.experiment.record import Floats, Integers
+
+# Lags in slots; those in one bracket share a coefficient.
+AT_ONCE = ((0,),)
+SHORT = ((0,), (1,))
+LONG = ((0,), (1,), (2, 3), (4, 5, 6, 7))
+ORDER = 3
+# Slots between two knots of the drift; with rests the bill needs them further apart.
+SPACING = 60
+SPACING_RESTS = 300
+# Fewer rows than these are regressed on what is in the slot alone.
+FEW = 64
+# Slots over which what is on for long allows for noise of its own.
+SLOW = 80
+# A column that others explain but for this part has no coefficient.
+TOLERANCE = 1e-5
+
+
+@dataclass
+class Fit:
+    """Coefficients of a regression.
+
+    ``b`` and their covariance ``cov`` are of all columns: delays bin by bin, then others.
+    ``c`` are the sums over lags of each delay, ``model`` and ``design`` their standard
+    errors by the noise model and by the schedule; NaN where there is no answer.
+    ``residuals`` are whitened, of the ``rows``.
+    """
+
+    b: Floats
+    cov: Floats
+    c: Floats
+    c_cov: Floats
+    model: Floats
+    design: Floats
+    df: int
+    phi: tuple[float, ...]
+    rows: Integers
+    residuals: Floats
+    scale: Floats
+    delays: int
+    bins: tuple[tuple[int, ...], ...]
+    slow: Floats
+
+    @property
+    def se(self) -> Floats:
+        """The larger of the two standard errors."""
+        return np.fmax(self.model, self.design)
+
+    def other(self, k: int) -> tuple[float, float]:
+        """The coefficient of another column and its standard error.
+
+        The larger of that of the noise model and of one that allows for noise which is
+        correlated over ``SLOW`` slots: Newey & West, Econometrica 55 (1987).
+        """
+        at = self.delays * len(self.bins) + k
+        model = math.sqrt(max(float(self.cov[at, at]), 0.0))
+        return float(self.b[at]), max(model, float(self.slow[k]))
+
+
+def lagged(x: Floats, bins: Sequence[Sequence[int]]) -> Floats:
+    """Columns of delays, bin by bin."""
+    n, k = x.shape
+    out = np.zeros((n, k * len(bins)))
+    for place, lags in enumerate(bins):
+        for lag in lags:
+            if lag < n:
+                out[lag:, place * k : (place + 1) * k] += x[: n - lag]
+    return out
+
+
+def regress(
+    y: Floats,
+    x: Floats,
+    other: Floats,
+    table: Table,
+    plans: Sequence[Plan] | None = None,
+    bins: tuple[tuple[int, ...], ...] = SHORT,
+    order: int = ORDER,
+    spacing: float | None = None,
+) -> Fit | None:
+    """Slot times on delays and other columns; None where the rows are too few.
+
+    Args:
+        y: of each slot
+        x: delay delivered in it, a column an arm
+        other: columns that have no lags
+        table: which rows are usable, and of which run
+        plans: how the delays were drawn; None: only the noise model's errors
+        bins: lags of the delays
+        order: of the autoregression
+        spacing: slots between two knots of the drift
+    """
+    age = np.where(np.isfinite(y), table.age, -1)
+    count = int((age >= 0).sum())
+    bound = HUBER
+    if count < FEW:
+        bins, order, bound = AT_ONCE, min(order, 1), 3.0
+    if count < 16:
+        order = 0
+    last = bins[-1][-1]
+    while order and (age > order).sum() < 0.8 * count:
+        order -= 1
+    a = np.concatenate([lagged(x, bins), other], axis=1)
+    # What was delivered before a gap is not known.
+    rows = np.flatnonzero(age >= order + min(last, 1))
+    width = a.shape[1]
+    if spacing is None:
+        spacing = SPACING
+    if len(rows) < max(8, x.shape[1] + 5):
+        return None
+    norms = np.sqrt((a[rows] ** 2).mean(0))
+    alive = norms > 1e-9
+    wide = width > 200
+    phi: tuple[float, ...] = ()
+    scale = np.ones(len(rows))
+    live = np.flatnonzero(alive)
+    a = a[:, live] / norms[live]
+    everywhere = np.flatnonzero(age >= 0)
+    clean = Drift(table.run[everywhere], spacing, np.ones(len(everywhere)))
+    b = np.zeros(len(live))
+    passes = (3 if wide else 4) if order else 2
+    for step in range(passes):
+        weight = 1 / scale
+        aw = whitened(a, phi)[rows] * weight[:, None]
+        yw = whitened(y, phi)[rows] * weight
+        drift = Drift(table.run[rows], spacing, weight)
+        aw, r = drift.without(aw), drift.without(yw)
+        gram = aw.T @ aw
+        size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+        free = size > 1e-4 * np.sqrt(len(rows)) * np.median(weight)
+        gram = gram / size[:, None] / size[None, :]
+        gram[~free] = 0
+        gram[:, ~free] = 0
+        gram[~free, ~free] = 1
+        inverse = np.linalg.inv(gram + 1e-9 * np.eye(len(gram)))
+        inverse[~free] = 0
+        inverse[:, ~free] = 0
+        known = free & (np.diag(inverse) < 1 / TOLERANCE)
+        df = len(rows) - int(known.sum()) - drift.knots
+        if df < 3:
+            return None
+        inverse = inverse / size[:, None] / size[None, :]
+        few = len(rows) / df
+        b = inverse @ (aw.T @ r)
+        r = r - aw @ b
+        kappa = 1.0
+        for _ in range(8):
+            limit = bound * deviation(r) * math.sqrt(few)
+            if limit <= 0:
+                break
+            u = psi(r, limit)
+            kappa = max(float((np.abs(r) <= limit).mean()), 0.3)
+            change = inverse @ (aw.T @ u) / kappa
+            b += change
+            r = r - (aw @ change) - (u - drift.without(u)) / kappa
+        if step < passes - 1:
+            e = np.zeros(len(y))
+            e[everywhere] = _residual(y, a, b, everywhere, clean)
+            if order:
+                phi = autoregression(e, age, order)
+            # In whitened times, with the coefficients as they are now.
+            scale = local_scale(r * scale)
+    limit = bound * deviation(r) * math.sqrt(few)
+    u = psi(r, limit) if limit > 0 else r
+    kappa = max(float((np.abs(r) <= limit).mean()), 0.3) if limit > 0 else 1.0
+    variance = few * float((u * u).mean()) / kappa**2
+    full_b, full_inverse = np.zeros(width), np.zeros((width, width))
+    keep = live[known]
+    full_b[keep] = (b / norms[live])[known]
+    full_inverse[np.ix_(keep, keep)] = (
+        inverse / norms[live][:, None] / norms[live][None]
+    )[np.ix_(known, known)]
+    sums = _sums(x.shape[1], bins, width)
+    cov = full_inverse * variance
+    c = sums @ full_b
+    c_cov = sums @ cov @ sums.T
+    lost = np.setdiff1d(np.arange(width), keep)
+    answered = ~(np.abs(sums[:, lost]) > 0).any(1)
+    model = np.where(answered, np.sqrt(np.maximum(np.diag(c_cov), 0)), np.nan)
+    c = np.where(answered, c, np.nan)
+    # Of columns that are on for long.
+    begin = x.shape[1] * len(bins)
+    slow = np.zeros(other.shape[1])
+    for k in range(min(other.shape[1], 8)):
+        place = np.flatnonzero(keep == begin + k)
+        if len(place):
+            at = np.flatnonzero(known)[place[0]]
+            g = (aw @ inverse[:, at]) * u / kappa
+            slow[k] = _slow_error(g, age[rows]) / norms[begin + k]
+    design = np.full(len(c), np.nan)
+    if plans:
+        scores = np.zeros(len(y))
+        scores[rows] = u / kappa / scale
+        design = _by_design(
+            unwhitened(scores, phi), x, sums @ full_inverse, table.age, plans, bins
+        ) * math.sqrt(few)
+    return Fit(
+        full_b,
+        cov,
+        c,
+        c_cov,
+        model,
+        np.where(answered, design, np.nan),
+        df,
+        phi,
+        rows,
+        r,
+        scale,
+        x.shape[1],
+        bins,
+        slow * math.sqrt(few),
+    )
+
+
+def _slow_error(g: Floats, age: Integers) -> float:
+    """Of the sum of ``g``, where it is correlated over up to ``SLOW`` rows."""
+    if len(g) < 4 * SLOW:
+        return 0.0
+    total = float(g @ g)
+    for lag in range(1, SLOW):
+        same = age[lag:] >= lag
+        product = float((g[lag:] * g[:-lag])[same].sum())
+        total += 2 * (1 - lag / SLOW) * product
+    return math.sqrt(max(total, 0.0))
+
+
+def _residual(y: Floats, a: Floats, b: Floats, rows: Integers, clean: Drift) -> Floats:
+    """Of times that are not whitened, without what is slow."""
+    raw = y[rows] - a[rows] @ b
+    e = clean.without(raw)
+    limit = 5 * deviation(e)
+    if limit > 0:
+        # Lines through outliers would not be slow.
+        slow = raw - e
+        e = raw - slow - (psi(e, limit) - clean.without(psi(e, limit)))
+    return e
+
+
+def _sums(count: int, bins: Sequence[Sequence[int]], width: int) -> Floats:
+    """Rows that add up a delay's coefficients over its lags."""
+    sums = np.zeros((count, width))
+    for place, lags in enumerate(bins):
+        sums[np.arange(count), place * count + np.arange(count)] = len(lags)
+    return sums
+
+
+def together(holds: Sequence[int], apart: int) -> float:
+    """The chance that slots so far apart are in one hold (renewal theory)."""
+    lengths = np.asarray(holds, float)
+    return float(np.maximum(lengths - abs(apart), 0).mean() / lengths.mean())
+
+
+def _by_design(
+    v: Floats,
+    x: Floats,
+    weights: Floats,
+    age: Integers,
+    plans: Sequence[Plan],
+    bins: Sequence[Sequence[int]],
+) -> Floats:
+    """Standard errors of weighted sums of T_i = sum_t v_t x_it over schedules.
+
+    Args:
+        v: what a change of each slot's time is multiplied by
+        weights: a row for each answer, a column for each delay and bin
+    """
+    count = x.shape[1]
+    last = bins[-1][-1]
+    total = np.zeros(len(weights))
+    for plan in plans:
+        rows = plan.rows & (age >= 0)
+        if not rows.any():
+            continue
+        near = rows.copy()
+        for lag in range(1, last + 1):
+            near[lag:] |= rows[:-lag]
+        own = np.where(near, v, 0.0)
+        at = np.array(plan.columns)
+        squares = (x[rows][:, at] ** 2).mean(0)
+        chance = np.clip(plan.chance, 1e-6, 1)
+        delay = np.sqrt(squares / chance)
+        for coin in (False, True):
+            which = np.flatnonzero(plan.coin == coin)
+            if not len(which):
+                continue
+            holds = (1,) if coin else plan.holds
+            spread = _spread(own, bins, holds)
+            h = np.stack(
+                [weights[:, place * count + at[which]] for place in range(len(bins))]
+            )
+            h = h * delay[which]
+            p = chance[which]
+            if plan.alone and not coin:
+                mean = h @ p
+                middle = np.einsum("lij,mij,j->lmi", h, h, p, optimize=True)
+                middle -= np.einsum("li,mi->lmi", mean, mean)
+            else:
+                middle = np.einsum("lij,mij,j->lmi", h, h, p * (1 - p), optimize=True)
+            total += np.einsum("lm,lmi->i", spread, middle)
+    return np.sqrt(np.maximum(total, 0))
+
+
+def _spread(v: Floats, bins: Sequence[Sequence[int]], holds: Sequence[int]) -> Floats:
+    """Sums of v_t v_t+j times the chance of one hold, between bins of lags."""
+    last = bins[-1][-1]
+    reach = max(holds) + last
+    n = len(v)
+    product = [float(v[: n - j] @ v[j:]) if j < n else 0.0 for j in range(reach + 1)]
+    by_lag = np.zeros((last + 1, last + 1))
+    for one in range(last + 1):
+        for two in range(last + 1):
+            by_lag[one, two] = sum(
+                together(holds, j - one + two) * product[abs(j)]
+                for j in range(-reach, reach + 1)
+            )
+    pick = np.array([[float(lag in lags) for lags in bins] for lag in range(last + 1)])
+    return np.asarray(pick.T @ by_lag @ pick)
+
+
+@dataclass
+class Effect:
+    """Of one column: its criticality, and how it was found."""
+
+    column: Column
+    c: float
+    se: float
+    df: int
+    delayed: int
+
+    @property
+    def interval(self) -> Interval:
+        """Of 95%."""
+        return around(self.c, self.se, self.df)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an answer at all."""
+        return math.isfinite(self.c) and math.isfinite(self.se) and self.se > 0
+
+
+@dataclass
+class Effects:
+    """Of all columns of a table."""
+
+    table: Table
+    fit: Fit
+    effects: list[Effect]
+    cov: Floats
+
+    def of(self, functions: tuple[str, ...]) -> list[Effect]:
+        """At each dose, the least first."""
+        found = [e for e in self.effects if e.column.functions == functions and e.known]
+        return sorted(found, key=lambda e: (not e.column.apart, e.column.dose))
+
+    def bill(self, key: tuple[float, bool]) -> tuple[float, float] | None:
+        """What delays cost beyond the sum of their effects, of a slot, and its error."""
+        if key not in self.table.on:
+            return None
+        value, error = self.fit.other(self.table.on[key])
+        return (value, error) if error > 0 else None
+
+    def half(self, effect: Effect) -> float:
+        """Half of its interval."""
+        return quantile(effect.df) * effect.se
+
+
+def spacing_of(table: Table) -> float:
+    """How far apart the knots of the drift are."""
+    if not table.on:
+        return SPACING
+    return max(SPACING_RESTS, table.cycle)
+
+
+def effects(
+    table: Table | None,
+    y: Floats | None = None,
+    bins: tuple[tuple[int, ...], ...] = SHORT,
+) -> Effects | None:
+    """The effects of a table's columns; ``y`` other times than those of the wall."""
+    if table is None:
+        return None
+    fit = regress(
+        table.y if y is None else y,
+        table.x,
+        table.other,
+        table,
+        table.plans,
+        bins,
+        spacing=spacing_of(table),
+    )
+    if fit is None:
+        return None
+    ratio = np.fmax(1, np.nan_to_num(fit.design / np.maximum(fit.model, 1e-300), nan=1.0))
+    cov = fit.c_cov * ratio[:, None] * ratio[None, :]
+    found = [
+        Effect(column, float(fit.c[k]), float(fit.se[k]), fit.df, int(table.delayed[k]))
+        for k, column in enumerate(table.columns)
+    ]
+    return Effects(table, fit, found, cov)

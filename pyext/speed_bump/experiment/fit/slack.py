@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""How long a function may be delayed before that costs anything.
+
+A buffer averages: short delays see the slope at the mean delay. So the function stands on
+a pedestal of k steps and a step more is toggled. From the highest down: full, a buffer
+hides everything for long; emptied, it shows at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from speed_bump.experiment.fit.columns import Plan, Table, base_time, block_index
+from speed_bump.experiment.fit.effects import regress
+from speed_bump.experiment.fit.interval import Interval, quantile
+from speed_bump.experiment.fit.noise import ages
+from speed_bump.experiment.record import Block, Floats, Record
+
+
+@dataclass(frozen=True)
+class Slack:
+    """Of one function, ns a slot; ``over``: the top step did not arrive, it is more.
+
+    ``slopes`` are what arrives of a step on each pedestal, the lowest first, with their
+    standard ``errors``; ``step`` is in parts of the undelayed slot.
+    """
+
+    function: str
+    ns: Interval
+    over: bool
+    slopes: tuple[float, ...]
+    errors: tuple[float, ...]
+    step: float
+    df: int
+
+
+def slacks(record: Record) -> dict[str, Slack]:
+    """Of all functions that were on pedestals."""
+    found = {}
+    base = base_time(record)
+    index = block_index(record)
+    for k, block in enumerate(record.blocks):
+        if block.stage == "pedestal" and block.stretches and base > 0:
+            slack = _slack(record, index == k, block, base)
+            if slack is not None:
+                found[slack.function] = slack
+    return found
+
+
+def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | None:
+    names = [arm.functions[0] for arm in block.arms if arm.functions]
+    steps = len(block.stretches)
+    if not names or names[0] not in record.functions or steps < 2:
+        return None
+    slots = record.slots
+    rows = np.flatnonzero(mine)
+    heights = np.repeat(np.arange(steps)[::-1], block.stretches)[: len(rows)]
+    settle = max(block.stretches[0] - block.stretches[-1], 0)
+    if len(rows) < sum(block.stretches) // 2:
+        return None
+    at = record.functions.index(names[0])
+    delays = block.arms[0].delays[0]
+    on = (slots.mask[rows] & np.uint64(1)).astype(bool) & (slots.level[rows] == heights)
+    rate = np.array([0.0, *(delay.delay_ns / delay.every for delay in delays)])
+    under = rate[np.minimum(heights, len(rate) - 1)] * slots.calls[rows, at]
+    probe = np.where(on, slots.delivered_ns[rows, at] - under, 0.0) / base
+    x = probe[:, None] * (heights[:, None] == np.arange(steps))
+    stairs = (heights[:, None] >= np.arange(1, steps)).astype(float)
+    good = slots.good[rows] & (np.arange(len(rows)) >= settle)
+    age = ages(slots.number[rows], slots.run[rows], good)
+    reached = np.array([bool(((heights == h) & good).sum() >= 20) for h in range(steps)])
+    if reached.sum() < 2 or not reached[-1]:
+        return None
+    plans = [
+        Plan(
+            (heights == h) & good,
+            [h],
+            np.array([0.5]),
+            False,
+            np.array([False]),
+            block.holds,
+        )
+        for h in range(steps)
+        if reached[h]
+    ]
+    table = Table(
+        base,
+        np.where(good, slots.time_ns[rows] / base, 0.0),
+        np.zeros(0),
+        np.zeros(0),
+        age,
+        slots.run[rows],
+        [],
+        x,
+        np.zeros(0, int),
+        stairs,
+        {},
+        None,
+        plans,
+        0.0,
+    )
+    fit = regress(table.y, x, stairs, table, plans, spacing=10 * len(rows))
+    if fit is None:
+        return None
+    slope = np.where(np.isfinite(fit.c), fit.c, 1.0)
+    error = np.where(np.isfinite(fit.se), fit.se, 1.0)
+    steep = np.flatnonzero((slope > 0.5) & reached)
+    first = int(steep[0]) if len(steep) else steps - 1
+    step = float(np.mean(probe[on])) if on.any() else block.doses[0]
+    upto = slice(0, first + 1)
+    value = step * float((1 - np.clip(slope[upto], 0, 1)).sum())
+    half = math.hypot(
+        quantile(fit.df) * step * math.sqrt(float((error[upto] ** 2).sum())), step
+    )
+    ns = Interval(value * base, max(value - half, 0.0) * base, (value + half) * base)
+    return Slack(
+        names[0],
+        ns,
+        not len(steep),
+        tuple(float(v) for v in slope),
+        tuple(float(v) for v in error),
+        step,
+        fit.df,
+    )

@@ -1,0 +1,733 @@
+# SPDX-License-Identifier: MIT
+"""From numbers to words: labels, their reasons, and what would help."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from speed_bump.experiment.fit.bill import Bill, bills
+from speed_bump.experiment.fit.columns import (
+    GROUPS,
+    SINGLE,
+    Column,
+    base_time,
+    block_index,
+    table,
+    undelayed,
+)
+from speed_bump.experiment.fit.contention import (
+    DELIVERED,
+    Contention,
+    contention,
+    delivered_ratio,
+)
+from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
+from speed_bump.experiment.fit.effects import Effect, Effects, effects
+from speed_bump.experiment.fit.interval import (
+    THRESHOLD,
+    WHOLE,
+    WIDEST,
+    Interval,
+    around,
+    discoveries,
+    quantile,
+    upper_tail,
+)
+from speed_bump.experiment.fit.slack import Slack, slacks
+from speed_bump.experiment.fit.ties import Joint, joints
+from speed_bump.experiment.record import Record
+
+FALSE_DISCOVERIES = 0.05
+# A sham beyond so many standard errors says that something else than delays is at work.
+SHAM = 3.3
+# Two levels of dose differ if they do by so many standard errors, and by so much.
+BENDS = 3.3
+BENDS_BY = 0.1
+# Fewer slots than these in which a function was delayed say nothing.
+MIN_DELAYED = 4
+MIN_ROWS = 16
+# With whole data a serial function has a number above; one below may have slack.
+SERIAL = 0.85
+
+MATTERS, PARTLY, HIDDEN, INCONCLUSIVE = "matters", "partly", "hidden", "inconclusive"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is known of one function.
+
+    Args:
+        verdict: "matters", "partly", "hidden" or "inconclusive"
+        criticality: extra time over delay; None: the data support no number
+        headroom: at most this part of the time can be gained
+        shape: "linear", "hinge", "amplified", "negative" or "" where it is not known
+        slack_ns: how long a slot may be delayed by it at no cost
+        dose: delay delivered in a slot in which it was delayed, of the undelayed slot
+        delayed: slots in which it was delayed
+        p: the chance of such a number if it did not matter at all
+        false_discovery: the false discovery rate at which it would be called
+        reason: why this verdict, in plain words
+        help: the cheapest thing that would help; "" where nothing is needed
+        share: of the wall clock's time, threads in the function itself
+    """
+
+    name: str
+    verdict: str
+    criticality: Interval | None
+    headroom: Interval | None
+    shape: str
+    slack_ns: Interval | None
+    dose: float
+    delayed: int
+    p: float
+    false_discovery: float
+    reason: str
+    help: str
+    notes: tuple[str, ...] = ()
+    share: Interval | None = None
+
+
+@dataclass
+class Verdict:
+    """Of a whole experiment.
+
+    ``slowdown`` is the part of its throughput that the program lost to the delays at
+    most; ``cpu_share`` the share of the CPU time that its threads wanted.
+    """
+
+    findings: list[Finding]
+    bills: list[Bill] = field(default_factory=list)
+    sham: Interval | None = None
+    cpu_share: float = math.nan
+    delivered: float = math.nan
+    diagnostics: Diagnostics | None = None
+    joints: list[Joint] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    slot_ns: float = 0.0
+    slots: int = 0
+    slowdown: float = 0.0
+
+    def of(self, name: str) -> Finding:
+        """The finding of a function."""
+        return next(finding for finding in self.findings if finding.name == name)
+
+
+@dataclass
+class _Number:
+    """What the headline of a function is made of."""
+
+    c: float
+    se: float
+    df: int
+    dose: float
+    column: int
+    shape: str = ""
+    notes: list[str] = field(default_factory=list)
+    between: bool = False
+    small: bool = False
+    device: Interval | None = None
+
+    @property
+    def interval(self) -> Interval:
+        return around(self.c, self.se, self.df)
+
+
+def label_of(interval: Interval) -> str:
+    """What an interval alone says."""
+    if interval.high < THRESHOLD:
+        return HIDDEN
+    if interval.low > THRESHOLD:
+        return PARTLY if interval.high < WHOLE else MATTERS
+    return INCONCLUSIVE
+
+
+def verdict(record: Record, final: bool = True) -> Verdict:
+    """All that the record says.
+
+    Args:
+        final: the experiment is over: late effects, phases and ties are looked for too
+    """
+    base = base_time(record)
+    out = Verdict(
+        [], cpu_share=record.machine.share, slot_ns=base, slots=len(record.slots)
+    )
+    out.slowdown = slowdown(record)
+    out.delivered = delivered_ratio(record)
+    data = table(record, SINGLE)
+    found = effects(data)
+    numbers: dict[str, _Number] = {}
+    refusal, helps, note = "", "", ""
+    if data is not None and found is not None:
+        how = contention(record, data)
+        refusal, helps, note = how.refusal, how.help, how.note
+        device = None
+        if how.y is not None and not refusal:
+            found = effects(data, how.y) or found
+            device = effects(data, how.device)
+        out.bills = bills(found)
+        out.sham = _sham(found)
+        if final:
+            out.diagnostics = diagnose(found, how.y)
+            out.joints = joints(record)
+        refusal, helps = _refused(found, out, refusal, helps)
+        numbers = _numbers(record, found, device, out, how)
+        if not refusal:
+            refusal, helps = _bill_refuses(found, out)
+    hinges = slacks(record) if final or _has(record, "pedestal") else {}
+    grouped = _grouped(record)
+    spent = _elapsed(record)
+    names = [*record.functions, *(n for n in record.idle if n not in record.functions)]
+    tails = [
+        upper_tail(numbers[n].c / numbers[n].se, numbers[n].df) if n in numbers else 1.0
+        for n in names
+    ]
+    rates = discoveries(tails)
+    for name, p, rate in zip(names, tails, rates, strict=True):
+        out.findings.append(
+            _finding(
+                record,
+                name,
+                numbers.get(name),
+                hinges.get(name),
+                grouped.get(name),
+                p,
+                rate,
+                refusal,
+                helps,
+                note,
+                spent,
+                out,
+                found,
+            )
+        )
+    _warnings(record, out, refusal, note)
+    return out
+
+
+def slowdown(record: Record) -> float:
+    """The part of the throughput that delays cost at most, over the whole run."""
+    slots = record.slots
+    total = float(np.nansum(slots.time_ns))
+    given = float(np.nansum(slots.delivered_ns))
+    return min(given / total, 1.0) if total > 0 else 0.0
+
+
+def _has(record: Record, stage: str) -> bool:
+    return any(block.stage == stage for block in record.blocks)
+
+
+def _elapsed(record: Record) -> float:
+    """Seconds in all slots."""
+    return float(np.nansum(record.slots.time_ns)) / 1e9
+
+
+def _sham(found: Effects) -> Interval | None:
+    """All doses together: what the sham did."""
+    shams = found.of(())
+    if not shams:
+        return None
+    weights = [1 / effect.se**2 for effect in shams]
+    value = sum(w * e.c for w, e in zip(weights, shams, strict=True)) / sum(weights)
+    return around(value, 1 / math.sqrt(sum(weights)), shams[0].df)
+
+
+def _refused(found: Effects, out: Verdict, refusal: str, helps: str) -> tuple[str, str]:
+    """Reasons of section 6 of the design for no label at all."""
+    if refusal:
+        return refusal, helps
+    low, high = DELIVERED
+    if math.isfinite(out.delivered) and not low <= out.delivered <= high:
+        return (
+            f"delays took {out.delivered:.2f} times the CPU time that was asked",
+            "use longer delays or fewer functions: the delay of a call may be too short "
+            "for this machine",
+        )
+    if out.sham is not None:
+        error = out.sham.half / quantile(found.fit.df)
+        if error > 0 and abs(out.sham.value) > SHAM * error:
+            return (
+                f"the sham, which delays nothing, seems to cost {out.sham.value:.2f} of "
+                "a delay: something else than the delays is at work",
+                "run it again, and longer; a quieter machine if it stays so",
+            )
+    return "", ""
+
+
+def _sound(found: Effects, out: Verdict) -> set[tuple[float, bool]]:
+    """Doses of which nothing is known against them: those below the least alarm."""
+    alarmed = [(not bill.apart, bill.dose) for bill in out.bills if bill.alarm]
+    keys = {(column.dose, column.apart) for column in found.table.columns}
+    if not alarmed:
+        return keys
+    least = min(alarmed)
+    return {key for key in keys if (not key[1], key[0]) < least}
+
+
+def _bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
+    """After an alarm labels need a smaller dose at which all is as it should be."""
+    alarms = [bill for bill in out.bills if bill.alarm]
+    if not alarms:
+        return "", ""
+    worst = min(alarms, key=lambda bill: (not bill.apart, bill.dose))
+    sound = _sound(found, out)
+    used = -worst.cost.value
+    reason = (
+        f"nearly balanced: delays of {worst.dose:.2g} of a unit move the bottleneck "
+        f"(together they cost {used:.2g} of a unit less than their sum)"
+    )
+    helps = (
+        "run it for longer, so that smaller delays can be measured; what is slowest here "
+        "is so by less than that"
+    )
+    columns = found.table.columns
+    for name in {column.functions for column in columns if column.functions}:
+        pairs = found.of(name)
+        small = [e for e in pairs if (e.column.dose, e.column.apart) in sound]
+        large = [e for e in pairs if (e.column.dose, e.column.apart) not in sound]
+        if not small:
+            return reason, helps
+        for few in small:
+            for many in large:
+                apart = abs(few.c - many.c)
+                error = math.hypot(few.se, many.se)
+                if apart > 2.58 * error and apart > BENDS_BY:
+                    return (
+                        reason + f"; {name[0]} has another number at smaller delays",
+                        helps,
+                    )
+                if 2.58 * error > 0.5:
+                    return reason, helps
+    return "", ""
+
+
+def _numbers(
+    record: Record,
+    found: Effects,
+    device: Effects | None,
+    out: Verdict,
+    how: Contention,
+) -> dict[str, _Number]:
+    """The headline number of each function that has one."""
+    sound = _sound(found, out)
+    place = {column: k for k, column in enumerate(found.table.columns)}
+    numbers = {}
+    for column in found.table.columns:
+        name = column.functions[0] if len(column.functions) == 1 else None
+        if name is None or name in numbers:
+            continue
+        every = [e for e in found.of((name,)) if e.delayed >= MIN_DELAYED]
+        some = [e for e in every if (e.column.dose, e.column.apart) in sound]
+        if len(found.fit.rows) < MIN_ROWS or not every:
+            continue
+        number = _pooled(some or every, found, place)
+        late = out.diagnostics.late.get(number.column) if out.diagnostics else None
+        if late:
+            number = replace(number, c=late[0], se=late[1], df=late[2])
+            number.notes.append("part of its delay arrives after more than one slot")
+        if out.diagnostics and number.column in out.diagnostics.phases:
+            parts = ", ".join(f"{c:.2f}" for c in out.diagnostics.phases[number.column])
+            number.notes.append(f"it changed while it ran: {parts} by thirds of the run")
+        if device is not None:
+            other = device.effects[number.column]
+            if other.known:
+                number.device = other.interval
+        numbers[name] = number
+    return numbers
+
+
+def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Number:
+    """Doses together where they agree, the least where they don't."""
+
+    def of(effect: Effect, shape: str = "") -> _Number:
+        k = place[effect.column]
+        return _Number(effect.c, effect.se, effect.df, effect.column.dose, k, shape)
+
+    best = min(some, key=lambda e: e.se)
+    if len(some) == 1:
+        number = of(best)
+        number.between = _between(best)
+        return number
+    at = [place[e.column] for e in some]
+    cov = found.cov[np.ix_(at, at)]
+    low, high = some[0], some[-1]
+    apart = high.c - low.c
+    error = math.sqrt(max(cov[0, 0] + cov[-1, -1] - 2 * cov[0, -1], 1e-18))
+    if abs(apart) > BENDS * error and abs(apart) > BENDS_BY:
+        number = of(low, "hinge" if apart > 0 else "")
+        number.small = True
+        number.notes.append(
+            f"{high.c:.2f} of a delay of {high.column.dose:.2g} of a unit arrives, "
+            f"{low.c:.2f} of one of {low.column.dose:.2g}"
+        )
+        return number
+    if _between(high) and high.column.dose > 1.5 * low.column.dose:
+        # What is there of small delays decides, be it little.
+        number = of(low)
+        number.small = True
+        if low.interval.half > 0.3:
+            number = of(high)
+            number.between = True
+        return number
+    try:
+        weights = np.linalg.solve(cov, np.ones(len(at)))
+    except np.linalg.LinAlgError:
+        return of(best)
+    if not np.isfinite(weights).all() or weights.sum() <= 0:
+        return of(best)
+    weights /= weights.sum()
+    value = float(weights @ np.array([e.c for e in some]))
+    variance = float(weights @ cov @ weights)
+    number = of(best)
+    if 0 < variance <= best.se**2:
+        number.c, number.se = value, math.sqrt(variance)
+    return number
+
+
+def _between(effect: Effect) -> bool:
+    """Whether a part arrives that slack could be behind."""
+    interval = effect.interval
+    return interval.low > THRESHOLD and effect.c < SERIAL and interval.high < 1.0
+
+
+@dataclass
+class _Group:
+    """The last group that a function was screened in."""
+
+    members: int
+    total: Interval
+
+
+def _grouped(record: Record) -> dict[str, _Group]:
+    """By function: the smallest group that it was in, and what all of it costs."""
+    if not _has(record, "groups"):
+        return {}
+    found = effects(table(record, GROUPS))
+    groups: dict[str, _Group] = {}
+    if found is None:
+        return groups
+    for effect in sorted(found.effects, key=lambda e: -len(e.column.functions)):
+        members = len(effect.column.functions)
+        if members and effect.known:
+            total = around(effect.c * members, effect.se * members, effect.df)
+            groups.update(dict.fromkeys(effect.column.functions, _Group(members, total)))
+    return groups
+
+
+def _seconds(value: float) -> str:
+    """A time for people."""
+    if value < 100:
+        return f"{max(value, 1):.0f} s"
+    if value < 100 * 60:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.0f} h"
+
+
+def _more_time(interval: Interval, spent: float) -> str:
+    """How much longer until the interval leaves the thresholds."""
+    distance = abs(interval.value - THRESHOLD)
+    target = min(max(0.8 * distance, 0.04), WIDEST)
+    more = spent * ((interval.half / target) ** 2 - 1)
+    if more > 24 * 3600:
+        return "use longer delays or fewer functions: time alone would take days"
+    return f"run it for {_seconds(max(more, 0.1 * spent))} more, or with fewer functions"
+
+
+def _share(record: Record, name: str) -> Interval | None:
+    """The part of the time that is spent in the function itself."""
+    own = record.self_times.get(name)
+    if own is None or own.looks <= 0:
+        return None
+    # Wilson, JASA 22 (1927), at 1.96.
+    share, n, z = own.share, own.looks, 1.96
+    inside = min(max(share, 0.0), 1.0)
+    middle = (inside + z * z / (2 * n)) / (1 + z * z / n)
+    half = (
+        z * math.sqrt(inside * (1 - inside) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    )
+    if share > 1:
+        half = z * math.sqrt(share / n)
+        return Interval(share, max(share - half, 0.0), share + half)
+    return Interval(share, max(middle - half, 0.0), min(middle + half, 1.0))
+
+
+def _headroom(criticality: Interval | None, share: Interval | None) -> Interval | None:
+    """Criticality times the time in the function itself: errors add by their squares."""
+    if criticality is None or share is None:
+        return None
+    c = max(criticality.value, 0.0)
+    value = c * share.value
+    up = math.hypot(
+        (criticality.high - criticality.value) * share.value,
+        max(criticality.high, 0.0) * (share.high - share.value),
+    )
+    down = math.hypot(
+        (criticality.value - criticality.low) * share.value,
+        c * (share.value - share.low),
+    )
+    return Interval(min(value, 1.0), max(value - down, 0.0), min(value + up, 1.0))
+
+
+def _finding(
+    record: Record,
+    name: str,
+    number: _Number | None,
+    slack: Slack | None,
+    group: _Group | None,
+    p: float,
+    rate: float,
+    refusal: str,
+    helps: str,
+    note: str,
+    spent: float,
+    out: Verdict,
+    found: Effects | None,
+) -> Finding:
+    """The words for one function."""
+    share = _share(record, name)
+    empty = Finding(
+        name, INCONCLUSIVE, None, None, "", None, 0.0, 0, p, rate, "", "", (), share
+    )
+    if number is None:
+        reason, advice, label = _unmeasured(record, name, group, spent)
+        total = None
+        if group is not None and label == HIDDEN:
+            total = Interval(max(group.total.value, 0.0), 0.0, group.total.high)
+        return replace(
+            empty,
+            verdict=INCONCLUSIVE if refusal else label,
+            criticality=total,
+            headroom=_headroom(total, share),
+            reason=refusal or reason,
+            help=helps or advice if refusal else advice,
+        )
+    interval = number.interval
+    useful = interval.half <= WIDEST
+    assert found is not None
+    column = found.table.columns[number.column]
+    delayed = sum(e.delayed for e in found.effects if e.column.functions == (name,))
+    on = found.table.x[:, number.column]
+    dose = float(np.mean(on[on > 0])) if (on > 0).any() else column.dose
+    notes = list(number.notes)
+    if note:
+        notes.append(note)
+    for joint in out.joints:
+        if name in joint.functions and joint.kind != "serial":
+            other = joint.functions[joint.functions[0] == name]
+            if joint.kind == "parallel":
+                notes.append(
+                    f"in parallel with {other}: make both faster, or nothing is gained"
+                )
+            else:
+                notes.append(f"amplifies, and is amplified by, {other}")
+    shape = number.shape
+    slack_ns = None
+    if slack is not None and (slack.ns.low > 0 or slack.over):
+        slack_ns = slack.ns
+        shape = shape or "hinge"
+        if slack.over:
+            notes.append(
+                f"slack over {slack.step * len(slack.slopes):.2g} of a unit: even there "
+                "no more of a delay arrives"
+            )
+    if 0 < interval.low <= interval.value < SERIAL and not number.small:
+        # Of shorter delays less may arrive: the response bends upwards only.
+        interval = Interval(interval.value, 0.0, interval.high)
+    filled = replace(
+        empty,
+        criticality=interval if useful else None,
+        headroom=_headroom(interval, share) if useful else None,
+        dose=dose,
+        delayed=delayed,
+        slack_ns=slack_ns,
+        shape=shape,
+        notes=tuple(notes),
+    )
+    plain = number.interval
+    said = f"{plain.value:.2f} ± {plain.half:.2f} of its delay arrives"
+    if refusal:
+        # What is known to be wrong is no number.
+        return replace(
+            filled, criticality=None, headroom=None, reason=refusal, help=helps
+        )
+    label = label_of(plain)
+    advice = _more_time(interval, spent)
+    if not useful:
+        return replace(
+            filled,
+            reason=f"too noisy: ± {interval.half:.1f} after {delayed} delayed slots",
+            help=advice,
+        )
+    if number.device is not None:
+        labels = {label, label_of(number.device)}
+        if len(labels - {PARTLY}) > 1 or (len(labels) > 1 and INCONCLUSIVE in labels):
+            return replace(
+                filled,
+                reason=(
+                    f"{said} if the program was blocked for its own threads, "
+                    f"{number.device.value:.2f} ± {number.device.half:.2f} if it was for "
+                    "devices; which is not known"
+                ),
+                help="a quieter machine, where both are the same",
+            )
+    if number.between and label in (MATTERS, PARTLY):
+        if slack is not None and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
+            pass  # it stood on pedestals: there is none
+        else:
+            at_most = Interval(interval.value, 0.0, interval.high)
+            return replace(
+                filled,
+                criticality=at_most,
+                headroom=_headroom(at_most, share),
+                reason=(
+                    f"{said} of one of {number.dose:.2g} of a unit; whether shorter ones "
+                    "arrive or slack hides them is not known"
+                ),
+                help=_more_time(
+                    Interval(interval.value, interval.value - 0.3, interval.value + 0.3),
+                    spent,
+                ),
+            )
+    if label == INCONCLUSIVE:
+        return replace(
+            filled,
+            reason=f"{said}: above or below {THRESHOLD} is not certain",
+            help=advice,
+        )
+    if label != HIDDEN and rate > FALSE_DISCOVERIES:
+        return replace(
+            filled,
+            reason=f"{said}; among {len(record.functions)} functions that can be chance",
+            help=advice,
+        )
+    if label == HIDDEN and _late(out, number):
+        return replace(
+            filled,
+            reason=(
+                f"{said} at once, but delays together cost more than their effects add "
+                "up to: it may come later than is looked"
+            ),
+            help="a unit of work that is longer, so that late effects fall into it",
+        )
+    if interval.high < 0:
+        shape = shape or "negative"
+    elif interval.low > 1.1:
+        shape = shape or "amplified"
+    elif not shape and not number.between:
+        shape = "linear"
+    words = {
+        MATTERS: "delaying it costs throughput",
+        PARTLY: "part of a delay is hidden behind something else",
+        HIDDEN: "something else is always later",
+    }
+    return replace(
+        filled, verdict=label, shape=shape, reason=f"{said}: {words[label]}", help=""
+    )
+
+
+def _late(out: Verdict, number: _Number) -> bool:
+    """Whether the bill says that something arrives that no effect has."""
+    return any(
+        bill.late and bill.dose == number.dose and bill.cost.low > 0.1 * bill.delays
+        for bill in out.bills
+    )
+
+
+def _unmeasured(
+    record: Record, name: str, group: _Group | None, spent: float
+) -> tuple[str, str, str]:
+    """Reason, help and label of a function that has no number of its own."""
+    if name in record.idle or name not in record.functions:
+        return "it was never called", "a workload that calls it", INCONCLUSIVE
+    calls = record.slots.calls[:, record.functions.index(name)]
+    total = float(np.nansum(calls)) if len(calls) else 0.0
+    if total == 0:
+        return (
+            "it was never called while the experiment ran",
+            "a longer run",
+            INCONCLUSIVE,
+        )
+    if group is not None:
+        if group.total.high < THRESHOLD:
+            return (
+                f"all {group.members} functions of its group together cost "
+                f"{group.total.value:.2f} ± {group.total.half:.2f} of their delay",
+                "",
+                HIDDEN,
+            )
+        if group.total.high < 0.3:
+            return (
+                f"under {group.total.high:.2f}, by a test of a group of {group.members}",
+                f"name it as the target, or run for {_seconds(2 * spent)} more",
+                INCONCLUSIVE,
+            )
+        return (
+            f"only measured in a group of {group.members}, which together costs "
+            f"{group.total.value:.2f} ± {group.total.half:.2f} of a delay",
+            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a larger "
+            "--max-slowdown",
+            INCONCLUSIVE,
+        )
+    if len(record.slots) < MIN_ROWS:
+        return (
+            f"only {len(record.slots)} slots were seen",
+            "a longer run, or a unit of work that is shorter",
+            INCONCLUSIVE,
+        )
+    delayed = float(
+        np.nansum(record.slots.delivered_ns[:, record.functions.index(name)] > 0)
+    )
+    if delayed < MIN_DELAYED:
+        seldom = int((np.nan_to_num(calls) > 0).sum())
+        return (
+            f"it was called in {seldom} of {len(record.slots)} slots, and delayed in "
+            f"{delayed:.0f}",
+            f"run it for {_seconds(max(2 * spent, 10))} more, with fewer functions, or "
+            "with a larger --max-slowdown",
+            INCONCLUSIVE,
+        )
+    return (
+        "its delays can't be told from those of others yet",
+        f"run it for {_seconds(max(spent, 10))} more",
+        INCONCLUSIVE,
+    )
+
+
+def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
+    """What concerns all functions."""
+    if refusal:
+        out.warnings.append(f"no labels: {refusal}")
+    if note:
+        out.warnings.append(note)
+    for bill in out.bills:
+        if bill.alarm and not refusal:
+            out.warnings.append(
+                f"delays of {bill.dose:.2g} of a unit move the bottleneck; numbers are "
+                "of smaller ones"
+            )
+    slots = record.slots
+    lost = int((~slots.good).sum())
+    runs = len(np.unique(slots.run)) if len(slots) else 0
+    if lost > runs + 0.02 * len(slots):
+        out.warnings.append(f"{lost} of {len(slots)} slots are incomplete and left out")
+    if not math.isfinite(record.machine.share) and len(slots):
+        out.warnings.append("whether others took CPU time from the program is not known")
+    quiet = undelayed(record) & slots.good & (block_index(record) >= -1)
+    times = slots.time_ns[quiet]
+    if len(times) >= 60:
+        early, late = (
+            np.median(times[: len(times) // 3]),
+            np.median(times[-len(times) // 3 :]),
+        )
+        if early > 0 and not 2 / 3 < late / early < 1.5:
+            out.warnings.append(
+                f"the undelayed unit took {late / early:.2f} times as long at the end as "
+                "at the beginning"
+            )
+    if out.diagnostics is not None and out.diagnostics.whiteness < 1e-4:
+        out.warnings.append(
+            "the noise has a pattern that the model doesn't have; intervals rest on the "
+            "random order of delays alone"
+        )

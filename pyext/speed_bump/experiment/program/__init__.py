@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Starting the program under test, and watching it."""

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""How much CPU the threads of a program got, of what they wanted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+
+@dataclass
+class Reading:
+    """Sums since the program began, ns: of time on a CPU, and of waiting for one."""
+
+    run_ns: int = 0
+    wait_ns: int = 0
+
+
+class Machine:
+    """Adds up what the kernel says of each thread (``/proc/PID/task/TID/schedstat``).
+
+    Threads that ended since the last look keep what they had then.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was looked at yet."""
+        self._threads: dict[tuple[int, int], tuple[int, int]] = {}
+        self._steal = _steal_ticks()
+        self._begin = Reading()
+
+    def look(self, pids: Iterable[int]) -> Reading:
+        """See what the processes have now; all that was seen, together."""
+        for pid in pids:
+            with suppress(OSError):
+                for name in os.listdir(f"/proc/{pid}/task"):
+                    self._look_at(pid, int(name))
+        run = sum(run for run, _ in self._threads.values())
+        wait = sum(wait for _, wait in self._threads.values())
+        return Reading(run, wait)
+
+    def _look_at(self, pid: int, tid: int) -> None:
+        with suppress(OSError, ValueError):
+            with open(f"/proc/{pid}/task/{tid}/schedstat", "rb") as file:
+                run, wait, _ = file.read().split()
+            self._threads[pid, tid] = int(run), int(wait)
+
+    def steal(self) -> float:
+        """The part of the machine's time that the hypervisor took since it was made."""
+        now = _steal_ticks()
+        total = now[1] - self._steal[1]
+        return (now[0] - self._steal[0]) / total if total > 0 else 0.0
+
+
+def _steal_ticks() -> tuple[int, int]:
+    """Ticks that were stolen, and all ticks, of all CPUs."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(word) for word in file.readline().split()[1:]]
+    except (OSError, ValueError):
+        return 0, 0
+    return (ticks[7] if len(ticks) > 7 else 0), sum(ticks[:8])
+
+
+def descendants(pid: int) -> set[int]:
+    """The process and all that it has started, as far as they live."""
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        pid = waiting.pop()
+        if pid in found:
+            continue
+        found.add(pid)
+        with suppress(OSError):
+            for tid in os.listdir(f"/proc/{pid}/task"):
+                with (
+                    suppress(OSError),
+                    open(f"/proc/{pid}/task/{tid}/children", encoding="ascii") as file,
+                ):
+                    waiting += [int(word) for word in file.read().split()]
+    return found
+
+
+def cpus() -> int:
+    """How many CPUs this process, and so the program, may use."""
+    return len(os.sched_getaffinity(0))

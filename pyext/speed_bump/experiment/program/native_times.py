@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""Self time of the native candidates of one run of the program, by perf events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from speed_bump import _core
+
+
+@dataclass(frozen=True)
+class NativeTimes:
+    """How long threads were in native functions, of all of them together. Times are ns.
+
+    ``thread_ns`` is the time of all threads of the program, on a CPU or off it; of
+    ``unseen_ns`` of it is not known where they were. ``stacks`` were looked at; ``lost``
+    records were not seen. ``looks`` is the number of looks, apart from each other, that
+    the ``self_ns`` of a function is worth. ``refused`` says why functions are not in
+    them, "" if all are.
+    """
+
+    clock_ns: int = 0
+    thread_ns: int = 0
+    unseen_ns: int = 0
+    stacks: int = 0
+    lost: int = 0
+    self_ns: dict[str, int] = field(default_factory=dict)
+    looks: dict[str, int] = field(default_factory=dict)
+    refused: str = ""
+
+    def added(self, other: NativeTimes) -> NativeTimes:
+        """What two looks found together."""
+
+        def both(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+            return {name: a.get(name, 0) + b.get(name, 0) for name in {*a, *b}}
+
+        return NativeTimes(
+            self.clock_ns + other.clock_ns,
+            self.thread_ns + other.thread_ns,
+            self.unseen_ns + other.unseen_ns,
+            self.stacks + other.stacks,
+            self.lost + other.lost,
+            both(self.self_ns, other.self_ns),
+            both(self.looks, other.looks),
+            self.refused or other.refused,
+        )
+
+
+class NativeSampling:
+    """Looks at native functions while others look at those of Python.
+
+    Args:
+        places: of each function's name the file, and the offset that is in it
+    """
+
+    def __init__(self, places: Mapping[str, tuple[str, int]]) -> None:
+        """Where it can't be done, ``refused`` says why."""
+        self.refused = ""
+        self.times: NativeTimes | None = None
+        self._numbers: dict[str, int] = {}
+        self._sampler: _core.NativeSampler | None = None
+        try:
+            sampler = _core.NativeSampler()
+            for name, (path, offset) in places.items():
+                self._add(sampler, name, path, offset)
+        except OSError as error:
+            self._refuse(error)
+        else:
+            if self._numbers:
+                self._sampler = sampler
+
+    def _add(
+        self, sampler: _core.NativeSampler, name: str, path: str, offset: int
+    ) -> None:
+        try:
+            self._numbers[name] = sampler.add_function(path, offset)
+        except FileNotFoundError as error:
+            # Of the others it can be seen.
+            self.refused = self.refused or str(error.strerror)
+
+    def _refuse(self, error: OSError) -> None:
+        self.refused = error.strerror or str(error)
+        self._sampler = None
+
+    @contextmanager
+    def running(self, pids: Iterable[int], ns: int) -> Iterator[None]:
+        """Look for so long at the processes and their descendants, while inside.
+
+        Then ``times`` says what was seen.
+        """
+        self.times = NativeTimes(refused=self.refused)
+        if self._sampler is None:
+            yield
+            return
+        for pid in pids:
+            self._sampler.add_process(pid)
+        ended = threading.Event()
+        thread = threading.Thread(target=self._run, args=(self._sampler, ns, ended))
+        thread.start()
+        try:
+            yield
+            # Stacks are followed for a while yet. Up to 3.12 a join() that is interrupted
+            # takes the thread for ended, and the next one does not wait.
+            ended.wait()
+        except BaseException:
+            self._sampler.stop()
+            raise
+        finally:
+            thread.join()
+
+    def _run(self, sampler: _core.NativeSampler, ns: int, ended: threading.Event) -> None:
+        try:
+            own, clock_ns, cpu_ns, off_ns, unseen_ns, stacks, lost = sampler.run(ns)
+        except OSError as error:
+            self._refuse(error)
+            self.times = NativeTimes(refused=self.refused)
+        else:
+            self.times = NativeTimes(
+                clock_ns,
+                cpu_ns + off_ns,
+                unseen_ns,
+                stacks,
+                lost,
+                {name: own[n][0] for name, n in self._numbers.items()},
+                {name: own[n][1] for name, n in self._numbers.items()},
+                self.refused,
+            )
+        finally:
+            ended.set()

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: MIT
+"""A program while it runs, with a plan of delays in memory that it shares with us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import IO
+
+from speed_bump import _core, native
+from speed_bump.config import Config, Target
+from speed_bump.control import PROCESS_POINT
+from speed_bump.experiment.program import launch
+from speed_bump.experiment.program.giver import Giver
+from speed_bump.experiment.program.launch import Ended, Streams
+from speed_bump.experiment.program.machine import Machine, descendants
+from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
+from speed_bump.experiment.program.output import Watched
+from speed_bump.experiment.program.progress import Progress
+from speed_bump.experiment.program.runner import CAPACITY, Runner, Slowed
+
+SAMPLE_NS = 1_000_000
+SLICE_NS = 50_000_000
+# A program that ends when asked to needs no more than this.
+GRACE_S = 5.0
+STEP_S = 0.02
+
+
+@dataclass
+class Samples:
+    """What looking at the stacks found while nothing was delayed.
+
+    In ``ticks`` looks, ``python`` says how often a thread was in each function itself;
+    several may be in one. ``native`` is of native functions, None where there are none.
+    """
+
+    clock_ns: int = 0
+    ticks: int = 0
+    python: dict[str, int] = field(default_factory=dict)
+    native: NativeTimes | None = None
+    seen: bool = False
+
+
+class Workload:
+    """One run of the program, with all targets counting and none delayed until planned.
+
+    Use as a context manager: at its end the program is, too.
+
+    Args:
+        runner: where its files are and what it is told
+        targets: the candidates; native ones need the device
+        progress: what a unit of work is
+    """
+
+    def __init__(
+        self, runner: Runner, targets: Sequence[Target], progress: Progress
+    ) -> None:
+        """Nothing is started yet."""
+        self._runner = runner
+        self._targets = targets
+        self._progress = progress
+        self._stem = runner.next_stem()
+        self._python = [t for t in [*targets, *progress.functions] if not t.native]
+        self._kernel = [t for t in [*targets, *progress.targets] if t.native]
+        self._stack = ExitStack()
+        self._table = _core.Table(f"{self._stem}.table", CAPACITY, planned=True)
+        self.plan = _core.Plan(self._table)
+        self._probes = native.Probes(0) if self._kernel else None
+        self._sampler = _core.Sampler(self._table)
+        self._sampled: set[int] = set()
+        self._counted: set[str] = set()
+        # Of native functions the index in the kernel's plan, the id, and the file.
+        self._indices: dict[str, int] = {}
+        self._natives: dict[str, int] = {}
+        self._files: dict[str, str] = {}
+        self._native_sampling: NativeSampling | None = None
+        self._child: launch.Child | None = None
+        self._watched: Watched | None = None
+        self._output: IO[bytes] | None = None
+        self.machine = Machine()
+        self.ended: Ended | None = None
+        for name in progress.points:
+            self.plan.count_point(name)
+        for target in progress.functions:
+            if not set("*?[") & set(target.left + target.right):
+                self._count_function(f"{target.left}:{target.right}")
+
+    # ------------------------------------------------------------------ life
+
+    def __enter__(self) -> Workload:
+        """Start the program.
+
+        Raises:
+            NativeError: native functions can't be slowed
+        """
+        self._runner.write_targets(
+            f"{self._stem}.targets", [Slowed(t, 0) for t in self._python]
+        )
+        environ = self._runner.environ(self._stem)
+        stdin = self._runner.stdin()
+        if self._progress.regex:
+            self._watched = Watched(
+                self._progress.regex, self.plan.report, self._runner.show_output
+            )
+            streams = Streams(stdin, self._watched.stdout, self._watched.stdout)
+        elif self._runner.show_output:
+            streams = Streams(stdin, 2 if self._runner.to_stderr else None)
+        else:
+            self._output = tempfile.TemporaryFile()
+            streams = Streams(stdin, self._output.fileno(), self._output.fileno())
+        try:
+            _core.adopt_orphans(True)
+            self._child = launch.start(
+                self._runner.command, environ, streams, self._add_probes
+            )
+            self.pid = self._child.pid
+            if self._watched:
+                self._watched.start()
+        except BaseException:
+            self._clean()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """End the program and leave nothing behind."""
+        try:
+            self.plan.renew(0)
+            if self.ended is None and self._child:
+                self.stop()
+        finally:
+            self._clean()
+
+    def _clean(self) -> None:
+        if self._watched:
+            self._watched.close()
+        if self._output:
+            self._output.close()
+        self._stack.close()
+        if self._probes:
+            self._probes.close()
+        # The table is used by the plan, and closed with it.
+        self._runner.remove(self._stem)
+
+    def is_running(self) -> bool:
+        """Whether the program has not ended."""
+        return self.ended is None and self._child is not None and self._child.is_running()
+
+    def stop(self) -> Ended:
+        """Ask it to end, make it if it does not, and wait.
+
+        Raises:
+            LaunchError: it never ran
+        """
+        assert self._child is not None
+        if self.is_running():
+            self._child.signal(signal.SIGTERM)
+            if not wait_until(lambda: not self.is_running(), GRACE_S):
+                self._child.signal(signal.SIGKILL)
+        return self.wait()
+
+    def wait(self) -> Ended:
+        """Wait for its end; LaunchError: it never ran."""
+        if self.ended is None:
+            assert self._child is not None
+            child, self._child = self._child, None
+            try:
+                self.ended = child.wait()
+            finally:
+                end_orphans()
+            if self._watched:
+                self._watched.finish()
+        return self.ended
+
+    def output(self) -> bytes:
+        """What it wrote where that was not shown."""
+        if self._watched:
+            return self._watched.output()
+        if self._output is None:
+            return b""
+        self._output.seek(0)
+        return self._output.read()
+
+    # -------------------------------------------------------------- counting
+
+    def _add_probes(self, pid: int) -> None:
+        if not self._probes:
+            return
+        self._probes.scope_to(pid)
+        places = self._probes.add(
+            [native.from_target(t, Config(delay_ns=0)) for t in self._kernel]
+        )
+        units = []
+        for place, label, index in places:
+            target = self._kernel[index]
+            if target in self._progress.targets:
+                units.append(place)
+            else:
+                self._indices[label] = len(self._natives)
+                self._natives[label] = place
+                self._files[label] = target.left
+        fd = self._probes.session.plan(list(self._natives.values()), units)
+        self.plan.use_memory(fd)
+        giver = Giver(f"{self._stem}.table.plan", fd)
+        self._stack.callback(giver.close)
+
+    @property
+    def processes(self) -> int:
+        """How many Python processes reported in."""
+        return sum(
+            site[5]
+            for site in self._table.read()
+            if site[0] == _core.SB_SITE_PROGRESS and site[1] == PROCESS_POINT
+        )
+
+    def points(self) -> dict[str, int]:
+        """The units of each ``speed_bump.progress()`` point."""
+        found: dict[str, int] = {}
+        for kind, name, _, _, _, hits, *_ in self._table.read():
+            if kind == _core.SB_SITE_PROGRESS and name != PROCESS_POINT:
+                found[name] = found.get(name, 0) + hits
+        return found
+
+    def count(self, point: str) -> None:
+        """Units are those of this point, too."""
+        self.plan.count_point(point)
+
+    def _count_function(self, name: str) -> None:
+        self._counted.add(name)
+        self.plan.count_function(name)
+
+    def look(self) -> None:
+        """See whether functions were called since that units are counted by."""
+        if not self._progress.functions:
+            return
+        for kind, name, *_ in self._table.read():
+            if (
+                kind == _core.SB_SITE_FUNCTION
+                and name not in self._counted
+                and self._progress.is_counted(name)
+            ):
+                self._count_function(name)
+
+    def calls(self) -> dict[str, int]:
+        """The calls of each candidate so far, of those that were called."""
+        found: dict[str, int] = {}
+        first_progress = len([t for t in self._targets if not t.native])
+        for kind, name, _, target, _, hits, *_ in self._table.read():
+            if kind == _core.SB_SITE_FUNCTION and target < first_progress and hits:
+                found[name] = found.get(name, 0) + hits
+        if self._probes:
+            for f in self._probes.read():
+                if f.calls and f.name in self._natives:
+                    found[f.name] = found.get(f.name, 0) + f.calls
+        return found
+
+    def rule(self, name: str) -> int:
+        """Have the plan rule a candidate: its number there."""
+        if name in self._indices:
+            return self.plan.add_target(self._indices[name])
+        return self.plan.add_function(name)
+
+    def is_native(self, name: str) -> bool:
+        """Whether the kernel delays it."""
+        return name in self._natives
+
+    @property
+    def lost(self) -> int:
+        """How many functions found no room to be counted."""
+        return self._table.lost
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes of the program that are alive."""
+        found: set[int] = set()
+        for pid in {self.pid, *children()}:
+            found |= descendants(pid)
+        return found
+
+    def sample(self, ns: int, meanwhile: Callable[[], None]) -> Samples:
+        """Look at the stacks for so long, while nothing is delayed.
+
+        Args:
+            meanwhile: called every few hundredths of a second
+        """
+        self._find_stacks()
+        native = self._find_natives()
+        found = Samples()
+        pids = {self.pid, *children()}
+        with native.running(pids, ns) if native else nullcontext():
+            begin = time.monotonic_ns()
+            while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
+                looks, _, seen = self._sampler.run(min(left, SLICE_NS), SAMPLE_NS)
+                found.ticks += looks
+                for name, n in seen.items():
+                    found.python[name] = found.python.get(name, 0) + n
+                self._find_stacks()
+                meanwhile()
+            found.clock_ns = time.monotonic_ns() - begin
+        found.seen = bool(self._sampled)
+        found.native = native.times if native else None
+        return found
+
+    def _find_natives(self) -> NativeSampling | None:
+        """What looks at native candidates; None: there are none."""
+        if self._native_sampling is None and self._probes and self._natives:
+            offsets = self._probes.session.offsets()
+            self._native_sampling = NativeSampling(
+                {
+                    label: (self._files[label], offsets[place])
+                    for label, place in self._natives.items()
+                }
+            )
+        return self._native_sampling
+
+    def _find_stacks(self) -> None:
+        """Have the sampler look at processes that it does not know yet."""
+        layouts: dict[int, tuple[int, ...]] = {}
+        directory, stem = os.path.split(self._stem)
+        prefix = f"{stem}.table.layout."
+        for name in os.listdir(directory):
+            if name.startswith(prefix):
+                with open(os.path.join(directory, name), encoding="ascii") as file:
+                    words = tuple(int(word) for word in file.read().split())
+                if words:
+                    layouts[int(name.removeprefix(prefix))] = words
+        pids = {site[2] for site in self._table.read()} | set(layouts)
+        for pid in sorted(pids - self._sampled):
+            layout = _layout_of(pid, layouts)
+            if layout and self._sampler.add(pid, layout):
+                self._sampled.add(pid)
+
+
+def children() -> list[int]:
+    """The processes that are ours to wait for."""
+    found: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        with (
+            suppress(OSError),
+            open(f"/proc/self/task/{thread}/children", encoding="ascii") as file,
+        ):
+            found += [int(pid) for pid in file.read().split()]
+    return found
+
+
+def end_orphans() -> None:
+    """End what the program left running, when it has ended itself.
+
+    Workers that it would have ended had it not been asked to end; they are children of
+    ours since their parents are gone. Nothing else of ours is running.
+    """
+    for number, grace_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, GRACE_S)):
+        for pid in children():
+            with suppress(OSError):
+                os.kill(pid, number)
+        if wait_until(_reap_orphans, grace_s):
+            break
+    _core.adopt_orphans(False)
+
+
+def _reap_orphans() -> bool:
+    """Whether none is left."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return False
+        except ChildProcessError:
+            return True
+
+
+def _layout_of(pid: int, layouts: dict[int, tuple[int, ...]]) -> tuple[int, ...] | None:
+    """That of the process, or of the one that it was forked from."""
+    for _ in range(64):
+        if pid in layouts:
+            return layouts[pid]
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        if pid <= 1:
+            return None
+    return None
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came true in that time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(STEP_S)
+    return True

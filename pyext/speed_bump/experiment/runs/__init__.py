@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Whole runs of the program, in turns."""

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: MIT
+"""Undelayed and delayed runs in turns, and what the difference says of each target."""
+
+from __future__ import annotations
+
+import glob
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from speed_bump import _core
+from speed_bump.config import Target, parse_targets
+from speed_bump.duration import human
+from speed_bump.experiment.runs import design
+from speed_bump.experiment.show import table as report
+from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
+from speed_bump.experiment.runs.estimate import Estimate, Interval, estimate
+from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
+from speed_bump.experiment.program.runner import Result, Runner, Slowed
+
+# More functions than these would each have too few runs.
+MAX_IN_RUNS = 16
+MIN_BLOCKS = 2
+
+
+class FailedRun(Exception):
+    """The program failed; ``result`` is that run, ``status`` what to exit with."""
+
+    def __init__(self, which: str, result: Result, how: str = "") -> None:
+        """``which`` run it was, and how it failed if not by its status."""
+        super().__init__(f"{which} {how or f'failed with status {result.status}'}")
+        self.result = result
+        self.status = result.status or 1
+
+
+@dataclass
+class Comparison:
+    """An experiment: its parameters, and its results so far.
+
+    ``uncalled`` are targets that the pilot run did not call. ``unit`` is the progress
+    point in whose units times are given; None: times are of a whole run.
+    """
+
+    command: Sequence[str]
+    blocks: int
+    seed: int
+    arms: list[Arm] = field(default_factory=list)
+    uncalled: list[Target] = field(default_factory=list)
+    unit: str | None = None
+    trials: list[tuple[Trial, Result]] = field(default_factory=list)
+    interrupted: bool = False
+    pilot: Result | None = None
+    # Where functions, and not patterns, are asked for; and no run begins after that.
+    each: bool = False
+    until: float | None = None
+
+    def run(
+        self,
+        runner: Runner,
+        targets: Sequence[Target],
+        delay_ns: int | None,
+        tick: Ticker,
+    ) -> None:
+        """Make the runs. What is known stays in here whatever happens.
+
+        Args:
+            delay_ns: of targets that name none; None: chosen for each from the pilot run
+
+        Raises:
+            FailedRun: the program ended with a status other than 0, or made no progress
+                though it did in the pilot run
+        """
+        pilot = self._pilot(runner, targets, tick)
+        if self.interrupted:
+            return
+        self.unit = _unit(pilot.progress)
+        if self.each:
+            targets = _functions_of(pilot)
+        for target in targets:
+            counted = pilot
+            if _may_be_shadowed(target, pilot):
+                counted = self._pilot_run(runner, [target], tick)
+                if self.interrupted:
+                    return
+            calls = counted.calls(target)
+            if not calls:
+                self.uncalled.append(target)
+                continue
+            own = delay_ns if target.delay_ns is None else target.delay_ns
+            if own is None:
+                calls //= target.every or 1
+                own = design.choose_delay(calls, pilot.wall_ns)
+            self.arms.append(Arm(target, own))
+        if self.arms:
+            self._make_trials(runner, tick)
+
+    def _pilot(self, runner: Runner, targets: Sequence[Target], tick: Ticker) -> Result:
+        """One run without delays: it warms caches, and says what is called how often."""
+        self.pilot = self._pilot_run(runner, targets, tick)
+        return self.pilot
+
+    def _pilot_run(
+        self, runner: Runner, targets: Sequence[Target], tick: Ticker
+    ) -> Result:
+        tick.now("pilot run, no delays")
+        result = runner.run([Slowed(target, 0, on=False) for target in targets])
+        self.interrupted = result.interrupted
+        if result.status and not result.interrupted:
+            raise FailedRun("the pilot run, without delays,", result)
+        return result
+
+    def _make_trials(self, runner: Runner, tick: Ticker) -> None:
+        block = 1
+        for trial in design.plan(self.arms, self.blocks, self.seed):
+            if trial.block != block:
+                if self._is_over(trial):
+                    self.blocks = block
+                    return
+                block = trial.block
+                tick.event(f"{block - 1} of {self.blocks} blocks: {self.so_far()}")
+            tick.now(
+                f"run {trial.number} of {trial.total}: {trial.arm.short} | "
+                f"{self.so_far()}"
+            )
+            result = runner.run(self._slowed(trial.arm))
+            self.interrupted = result.interrupted
+            if result.interrupted:
+                return
+            which = (
+                f"run {trial.number} of {trial.total} ({trial.arm.name}, "
+                f"block {trial.block})"
+            )
+            if result.status:
+                raise FailedRun(which, result)
+            if self.unit and not result.progress.get(self.unit):
+                how = f"made no progress ({self.unit}); the pilot run did"
+                raise FailedRun(which, result, how)
+            self.trials.append((trial, result))
+
+    def _is_over(self, trial: Trial) -> bool:
+        """Whether there is no time for one more block; two are made in any case."""
+        if self.until is None or trial.block <= MIN_BLOCKS or self.pilot is None:
+            return False
+        block_s = (len(self.arms) + 1) * self.pilot.wall_ns / 1e9
+        return time.monotonic() + block_s > self.until
+
+    def _slowed(self, arm: Arm) -> list[Slowed]:
+        return [
+            Slowed(other.target, other.delay_ns, on=other is arm)
+            for other in self.arms
+            if other.target and (other is arm or other.target.native)
+        ]
+
+    def of(self, arm: Arm) -> Estimate:
+        """What the runs so far say of one arm."""
+        bases = self._times(BASELINE)
+        times = self._times(arm)
+        delays = {
+            trial.block: [
+                delay_ns / self._units(result)
+                for delay_ns in (
+                    result.requested_ns(arm.target),
+                    result.injected_ns(arm.target),
+                )
+            ]
+            for trial, result in self.trials
+            if trial.arm == arm and arm.target
+        }
+        blocks = [block for block in times if block in bases]
+        return estimate(
+            [bases[b] for b in blocks],
+            [times[b] for b in blocks],
+            [delays[b][0] for b in blocks],
+            [delays[b][1] for b in blocks],
+        )
+
+    def _times(self, arm: Arm) -> dict[int, float]:
+        """Time of each block's run of an arm, ns: of the run, or for a unit of work."""
+        return {
+            trial.block: result.wall_ns / self._units(result)
+            for trial, result in self.trials
+            if trial.arm == arm
+        }
+
+    def _units(self, result: Result) -> int:
+        return result.progress[self.unit] if self.unit else 1
+
+    def so_far(self) -> str:
+        """The estimates so far, in a line."""
+        parts = []
+        for arm in self.arms:
+            found = self.of(arm)
+            if found.criticality is None:
+                continue
+            number = f"{found.criticality.value:.2f}" if found.supported else "?"
+            parts.append(f"{arm.short} {number}")
+        return "criticality " + ", ".join(parts) if parts else "nothing known yet"
+
+    # ------------------------------------------------------------------ results
+
+    def text(self) -> str:
+        """For people."""
+        heads = [
+            ("target", LEFT),
+            ("delay", RIGHT),
+            ("calls", RIGHT),
+            ("injected", RIGHT),
+            ("time change [95%]", RIGHT),
+            ("criticality [95%]", RIGHT),
+            ("verdict", LEFT),
+        ]
+        rows = [self._row(arm) for arm in self.arms]
+        rows += [
+            [t.pattern, "-", "0", "-", "-", "-", "never called"] for t in self.uncalled
+        ]
+        lines = [self._summary(), "", report.table(heads, rows)]
+        if self.lost:
+            lines += ["", report.lost_text(self.lost)]
+        return "\n".join(lines)
+
+    @property
+    def lost(self) -> int:
+        """How many functions found no room to be counted, in the worst of the runs."""
+        results = [result for _, result in self.trials]
+        results += [self.pilot] if self.pilot else []
+        return max((result.lost for result in results), default=0)
+
+    def _row(self, arm: Arm) -> list[str]:
+        found = self.of(arm)
+        known = found.pairs > 0
+        shown = found.criticality if found.supported else None
+        return [
+            arm.short,
+            human(arm.delay_ns),
+            f"{self._calls(arm):,.0f}" if known else "-",
+            human(found.injected_ns) if known else "-",
+            report.percent(found.change_ns, found.base_ns) if found.change_ns else "-",
+            report.plain(shown) if shown else "-",
+            found.verdict,
+        ]
+
+    def _calls(self, arm: Arm) -> float:
+        """Mean calls: in a run, or for a unit of work."""
+        counts = [
+            result.calls(arm.target) / self._units(result)
+            for trial, result in self.trials
+            if trial.arm == arm and arm.target
+        ]
+        return sum(counts) / len(counts) if counts else 0.0
+
+    def _summary(self) -> str:
+        times = list(self._times(BASELINE).values())
+        base = human(sum(times) / len(times)) if times else "not known"
+        what = f"for a unit of {self.unit}" if self.unit else "a run"
+        stopped = ", stopped before the end" if self.interrupted else ""
+        return (
+            f"{len(self.trials)} runs in {self.blocks} blocks{stopped}, "
+            f"seed {self.seed}; undelayed {base} {what}"
+        )
+
+    def json(self) -> dict[str, Any]:
+        """For programs, the same numbers. Times are ns, of a run or for a unit."""
+        times = list(self._times(BASELINE).values())
+        return {
+            "format": 2,
+            "findings": [self._finding_of(arm) for arm in self.arms],
+            "command": list(self.command),
+            "blocks": self.blocks,
+            "seed": self.seed,
+            "interrupted": self.interrupted,
+            "unit": self.unit,
+            "baseline_ns": sum(times) / len(times) if times else None,
+            "targets": [self._json_of(arm) for arm in self.arms],
+            "lost": self.lost,
+            "never_called": [target.pattern for target in self.uncalled],
+            "trials": [_json_trial(trial, result) for trial, result in self.trials],
+        }
+
+    def _finding_of(self, arm: Arm) -> dict[str, Any]:
+        """As those of an experiment by slots, as far as whole runs tell."""
+        found = self.of(arm)
+        label = found.verdict if found.supported else "inconclusive"
+        return {
+            "name": arm.name,
+            "verdict": label,
+            "criticality": _json_interval(found.criticality) if found.supported else None,
+            "headroom": None,
+            "reason": f"{found.verdict}, by {found.pairs} pairs of whole runs",
+            "help": "" if found.supported else "more runs, or a program that runs longer",
+        }
+
+    def _json_of(self, arm: Arm) -> dict[str, Any]:
+        found = self.of(arm)
+        return {
+            "target": arm.name,
+            "delay_ns": arm.delay_ns,
+            "pairs": found.pairs,
+            "calls": self._calls(arm),
+            "requested_ns": found.requested_ns,
+            "injected_ns": found.injected_ns,
+            "change_ns": _json_interval(found.change_ns),
+            "criticality": _json_interval(found.criticality) if found.supported else None,
+            "verdict": found.verdict,
+        }
+
+
+def _functions_of(pilot: Result) -> list[Target]:
+    """A target for each function that was called.
+
+    Raises:
+        FailedRun: they are too many for whole runs
+    """
+    called = [f for f in pilot.functions if f.calls]
+    if len(called) > MAX_IN_RUNS:
+        raise FailedRun(
+            "the pilot run",
+            pilot,
+            f"called {len(called)} functions, too many to be measured in whole runs: "
+            f"name {MAX_IN_RUNS} at most, or measure a longer run of the program",
+        )
+    found = []
+    for f in called:
+        if f.target.startswith("native:"):
+            found += parse_targets(f"native:{f.name}", "function")
+            continue
+        left, _, right = f.name.rpartition(":")
+        found += parse_targets(f"{glob.escape(left)}:{glob.escape(right)}", "function")
+    return found
+
+
+def _may_be_shadowed(target: Target, pilot: Result) -> bool:
+    """Whether ``pilot`` counted for another target what matches this one too.
+
+    A call counts for the first target that matches. Of a function only the name is known
+    here, not the file that the module side may match.
+    """
+    return not target.native and any(
+        f.target != target.pattern
+        and not f.target.startswith("native:")
+        and _core.glob_match(target.right, f.name.rpartition(":")[2])
+        for f in pilot.functions
+    )
+
+
+def _unit(progress: dict[str, int]) -> str | None:
+    """The progress point to measure by: "default", else the one with most units."""
+    counted = {name: n for name, n in progress.items() if n}
+    if not counted or "default" in counted:
+        return "default" if counted else None
+    return max(sorted(counted), key=lambda name: counted[name])
+
+
+def _json_interval(interval: Interval | None) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    return {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
+def _json_trial(trial: Trial, result: Result) -> dict[str, Any]:
+    target = trial.arm.target
+    return {
+        "block": trial.block,
+        "arm": trial.arm.name,
+        "wall_ns": result.wall_ns,
+        "calls": result.calls(target) if target else 0,
+        "requested_ns": result.requested_ns(target) if target else 0,
+        "injected_ns": result.injected_ns(target) if target else 0,
+        "progress": result.progress,
+    }

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What people and programs are told of an experiment."""

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""What people and programs are told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from speed_bump.config import Target
+from speed_bump.duration import human
+from speed_bump.experiment.program.runner import Result
+from speed_bump.experiment.runs.estimate import Interval
+
+LEFT, RIGHT = "<", ">"
+
+
+def table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their heads, each head with LEFT or RIGHT."""
+    widths = [
+        max(len(row[i]) for row in [[h for h, _ in heads], *rows])
+        for i in range(len(heads))
+    ]
+    lines = [[head for head, _ in heads], *rows]
+    return "\n".join(
+        "  ".join(
+            f"{cell:{side}{width}}"
+            for cell, width, (_, side) in zip(line, widths, heads, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def run_table(result: Result, targets: Sequence[Target]) -> str:
+    """The statistics of one run, a line for each function that was called."""
+    heads = [
+        ("calls", RIGHT),
+        ("delayed", RIGHT),
+        ("injected", RIGHT),
+        ("function", LEFT),
+        ("target", LEFT),
+    ]
+    rows = [
+        [
+            f"{f.calls:,}",
+            f"{f.delayed:,}",
+            human(f.measured_ns),
+            os.path.basename(f.name) if f.target.startswith("native:") else f.name,
+            f.target,
+        ]
+        for f in result.functions
+        if f.calls
+    ]
+    silent = [t for t in targets if not result.calls(t)]
+    rows += [["0", "0", "0 ns", "-", t.pattern] for t in silent]
+    injected = sum(f.measured_ns for f in result.functions)
+    lines = [
+        table(heads, rows),
+        f"{human(injected)} injected in {human(result.wall_ns)}, "
+        f"{result.processes} Python process{'es' * (result.processes != 1)}",
+    ]
+    if result.lost:
+        lines.append(lost_text(result.lost))
+    lines += [f"progress {name}: {n:,}" for name, n in sorted(result.progress.items())]
+    return "\n".join(lines)
+
+
+def lost_text(lost: int) -> str:
+    """That ``lost`` functions are not counted."""
+    return f"{lost:,} functions are missing: more than the table holds"
+
+
+def run_json(command: Sequence[str], result: Result) -> dict[str, Any]:
+    """The same for programs. Times are ns."""
+    return {
+        "command": list(command),
+        "status": result.status,
+        "wall_ns": result.wall_ns,
+        "processes": result.processes,
+        "functions": [
+            {k: v for k, v in asdict(f).items() if k != "pid"} for f in result.functions
+        ],
+        "progress": result.progress,
+        "lost": result.lost,
+    }
+
+
+def percent(interval: Interval, of: float) -> str:
+    """A change with its interval, in percent of ``of``."""
+    low, high = (100 * x / of for x in (interval.low, interval.high))
+    return f"{100 * interval.value / of:+.1f}% [{low:+.1f}, {high:+.1f}]"
+
+
+def plain(interval: Interval) -> str:
+    """A number with its interval."""
+    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+class Ticker:
+    """What is going on, on stderr: one line that changes, or a line for each event."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """To ``stream``; None is stderr."""
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    def now(self, text: str) -> None:
+        """What is running; shown only where it can be wiped out again."""
+        if self._live:
+            width = shutil.get_terminal_size().columns - 1
+            self._write(f"\r\x1b[K{text[:width]}")
+
+    def event(self, text: str) -> None:
+        """What stays."""
+        self.clear()
+        self._write(f"speed-bump: {text}\n")
+
+    def clear(self) -> None:
+        """Leave the line empty for others."""
+        if self._live:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            pass

@@ -1,0 +1,574 @@
+# SPDX-License-Identifier: MIT
+"""A verdict as text, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from speed_bump.duration import human
+from speed_bump.experiment.fit.bill import Bill
+from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.verdict import (
+    HIDDEN,
+    INCONCLUSIVE,
+    MATTERS,
+    PARTLY,
+    Finding,
+    Verdict,
+)
+from speed_bump.experiment.record import Record
+from speed_bump.experiment.show.table import LEFT, RIGHT, table
+
+FORMAT = 2
+MAX_ROWS = 30
+# Prose is not wider than this, whatever the terminal is.
+PROSE = 80
+MIN_NAME = 16
+# More names than these are counted, not listed.
+MAX_NAMES = 3
+# Headroom below this is not worth the work, and says so.
+LITTLE = 0.01
+HEADS = ("function", "calls", "self", "criticality", "headroom", "verdict")
+
+
+# ------------------------------------------------------------------------ numbers
+
+
+def short(name: str) -> str:
+    """Of a native function's path the last part."""
+    return os.path.basename(name) if name.startswith("/") else name
+
+
+def squeezed(name: str, most: int) -> str:
+    """A name in so many columns, without its middle."""
+    if len(name) <= most:
+        return name
+    tail = (most - 1) * 2 // 3
+    return f"{name[: most - 1 - tail]}…{name[-tail:]}"
+
+
+def number(interval: Interval | None) -> str:
+    """With half its interval, or with what it is below."""
+    if interval is None:
+        return "-"
+    if interval.low == 0.0 and interval.high > 0 and interval.value < interval.high / 2:
+        return f"< {interval.high:.2f}"
+    if math.isinf(interval.half):
+        return f"{interval.value:.2f}"
+    return f"{interval.value:.2f} ± {interval.half:.2f}".replace("-0.00", "0.00")
+
+
+def percent(interval: Interval | None) -> str:
+    """The value alone, in percent."""
+    return "-" if interval is None else f"{100 * interval.value:.1f}%"
+
+
+def percent_between(interval: Interval) -> str:
+    """In percent, with its interval."""
+    low, high = 100 * interval.low, 100 * interval.high
+    return f"{percent(interval)} ({low:.1f} to {high:.1f})"
+
+
+def count(value: float) -> str:
+    """Calls in a unit."""
+    if not math.isfinite(value) or value == 0:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def calls_per_unit(record: Record) -> dict[str, float]:
+    """Of each function, on average over all slots."""
+    slots = record.slots
+    usable = slots.good & (slots.units > 0)
+    found = {}
+    for at, name in enumerate(record.functions):
+        calls = slots.calls[usable, at] if len(slots) else np.zeros(0)
+        known = np.isfinite(calls)
+        units = float(slots.units[usable][known].sum()) if len(slots) else 0.0
+        found[name] = float(calls[known].sum()) / units if units else 0.0
+    return found
+
+
+def seconds(record: Record) -> float:
+    """How long the experiment took."""
+    known = record.end.get("seconds")
+    if known is not None:
+        return float(known)
+    return float(np.nansum(record.slots.time_ns)) / 1e9
+
+
+def unit_ns(record: Record, verdict: Verdict) -> float:
+    """The undelayed time of a unit of work; 0 where it is not known."""
+    return record.unit_ns or verdict.slot_ns / max(record.slot_units, 1)
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Those with the most headroom first, then the most critical ones."""
+
+    def key(finding: Finding) -> tuple[float, float, str]:
+        headroom, c = finding.headroom, finding.criticality
+        return (
+            -round(headroom.value, 3) if headroom else 0.0,
+            -c.value if c else 9.0,
+            finding.name,
+        )
+
+    return sorted(findings, key=key)
+
+
+def command_of(record: Record) -> str:
+    """The command as one would type it."""
+    return shlex.join(record.header.get("command") or [])
+
+
+# -------------------------------------------------------------------------- words
+
+
+def listed(names: Sequence[str], most: int = MAX_NAMES) -> str:
+    """Names in a sentence; of many some, and how many more."""
+    some = [short(name) for name in names]
+    if len(some) > most + 1:
+        return f"{', '.join(some[:most])} and {len(some) - most} more"
+    if len(some) < 2:
+        return "".join(some)
+    return f"{', '.join(some[:-1])} and {some[-1]}"
+
+
+def title(record: Record, verdict: Verdict) -> list[str]:
+    """What was done, in two sentences."""
+    end = record.end
+    runs = end.get("runs", 1)
+    what = record.header.get("unit") or "unit of work"
+    units = record.slot_units
+    first = f"{seconds(record):.0f} s of {command_of(record) or 'the program'}"
+    if runs > 1:
+        first += f" in {runs} runs"
+    if end.get("interrupted"):
+        first += ", stopped before the end"
+    second = (
+        f"{verdict.slots:,} slots of {units} units"
+        if units > 1
+        else (f"{verdict.slots:,} slots of one unit")
+    )
+    took = unit_ns(record, verdict)
+    if took > 0:
+        second += f"; a unit ({what}) takes {human(took)} undelayed"
+    second += f"; delays cost at most {100 * verdict.slowdown:.1f}% of the throughput"
+    return [first, second]
+
+
+def shared_note(verdict: Verdict) -> str:
+    """What qualifies every number, such as the share of a CPU; "" if nothing does."""
+    noted = [set(f.notes) for f in verdict.findings if f.criticality is not None]
+    if not noted:
+        return ""
+    common = set.intersection(*noted)
+    for note in sorted(common):
+        if note.startswith(("with a CPU", "on ")):
+            return note
+    return ""
+
+
+def bill_text(bill: Bill, slot_ns: float) -> str:
+    """What a bill that does not add up says; "" of one that does."""
+    cost = bill.cost
+    first = (
+        f"the bill: delays of {bill.dose:.2g} of a slot ({human(bill.dose * slot_ns)}) "
+        f"together cost {abs(cost.value):.2g} ± {cost.half:.1g} of a slot "
+    )
+    if bill.alarm:
+        return (
+            f"{first}less than the sum of their effects: they used up slack and moved "
+            "the bottleneck"
+        )
+    if bill.late:
+        return (
+            f"{first}more than the sum of their effects: something arrives later than is "
+            "looked"
+        )
+    return ""
+
+
+def is_plain(finding: Finding, shared: str = "") -> bool:
+    """Whether the row says all that there is."""
+    notes = [note for note in finding.notes if note != shared]
+    return (
+        finding.verdict in (MATTERS, HIDDEN)
+        and finding.shape in ("", "linear")
+        and finding.slack_ns is None
+        and finding.criticality is not None
+        and not notes
+    )
+
+
+def besides(finding: Finding, shared: str = "") -> list[str]:
+    """What else is known: slack and notes."""
+    slack = finding.slack_ns
+    parts = []
+    if slack is not None:
+        parts.append(
+            f"slack {human(slack.value)} a slot "
+            f"({human(slack.low)} to {human(slack.high)})"
+        )
+    return parts + [note for note in finding.notes if note != shared]
+
+
+def why(finding: Finding, shared: str = "", is_short: bool = False) -> str:
+    """The reason, what else is known (unless ``is_short``), and what would help."""
+    first = finding.verdict + (f": {finding.reason}" if finding.reason else "")
+    parts = [first, *([] if is_short else besides(finding, shared))]
+    text = "; ".join(parts)
+    return f"{text}. What helps: {finding.help}" if finding.help else text
+
+
+def reasons(verdict: Verdict, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """Of rows that are not plain: which, and why; those with one reason together."""
+    shared = shared_note(verdict)
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for f in findings:
+        if not is_plain(f, shared):
+            groups.setdefault((f.verdict, f.reason, f.help), []).append(f)
+    lines = []
+    for group in groups.values():
+        names = [f.name for f in group]
+        if len(group) == 1:
+            lines.append((short(names[0]), why(group[0], shared)))
+            continue
+        all_of_them = len(group) == len(verdict.findings)
+        subject = f"all {len(names)} functions" if all_of_them else listed(names)
+        lines.append((subject, why(group[0], shared, is_short=True)))
+        more: dict[str, list[str]] = {}
+        for f in group:
+            if text := "; ".join(besides(f, shared)):
+                more.setdefault(text, []).append(f.name)
+        lines += [(listed(names), text) for text, names in more.items()]
+    return lines
+
+
+def remarks(record: Record, verdict: Verdict) -> list[str]:
+    """What concerns all rows: warnings, the bill, pairs of functions."""
+    lines = []
+    shared = shared_note(verdict)
+    if shared:
+        lines.append(f"all numbers: {shared}")
+    # What is the reason of a row already.
+    said = {f"no labels: {f.reason}" for f in verdict.findings} | {shared}
+    lines += [f"warning: {text}" for text in verdict.warnings if text not in said]
+    lines += filter(None, (bill_text(bill, verdict.slot_ns) for bill in verdict.bills))
+    kinds = {
+        "parallel": "in parallel: to make one faster gains nothing, both together do",
+        "amplifying": "each amplifies what the other costs",
+        "serial": "one after the other: gains add up",
+    }
+    for joint in verdict.joints:
+        names = " and ".join(short(name) for name in joint.functions)
+        lines.append(f"{names}: {kinds.get(joint.kind, joint.kind)}")
+    lost = record.end.get("lost", 0)
+    if lost:
+        lines.append(
+            f"warning: {lost:,} functions are missing: more than the table holds"
+        )
+    return lines
+
+
+def advice(verdict: Verdict) -> str:
+    """What to look at first, what it can gain at most, and what to leave alone."""
+    findings = ranked(verdict.findings)
+    shared = shared_note(verdict)
+    matter = [f for f in findings if f.verdict in (MATTERS, PARTLY)]
+    hidden = [f.name for f in findings if f.verdict == HIDDEN]
+    unknown = [f for f in findings if f.verdict == INCONCLUSIVE]
+    parts = []
+    if matter:
+        first = matter[0]
+        name = short(first.name)
+        how = f"{first.verdict}, {number(first.criticality)}"
+        how += f" {shared}" if shared else ""
+        if first.headroom is None:
+            parts.append(
+                f"Look first at {name} ({how}); its self time was not seen, so what it "
+                "can gain is not known."
+            )
+        elif first.headroom.high < LITTLE:
+            most = percent_between(first.headroom)
+            parts.append(
+                f"Nothing here can gain much: at most {most} of the time, in {name} "
+                f"({how})."
+            )
+        else:
+            most = percent_between(first.headroom)
+            parts.append(
+                f"Look first at {name} ({how}): making it faster gains at most {most} of "
+                "the time."
+            )
+    elif unknown:
+        parts.append("No function is known to matter yet.")
+        if unknown[0].help:
+            parts.append(f"What helps: {unknown[0].help}.")
+    elif hidden:
+        parts.append(
+            "None of these functions limits the program; something else does: name "
+            "others, or native ones."
+        )
+    if hidden:
+        parts.append(f"Not worth touching: {listed(hidden)}.")
+    if matter and unknown:
+        parts.append(f"Not known yet: {listed([f.name for f in unknown])}.")
+    return " ".join(parts)
+
+
+# --------------------------------------------------------------------------- text
+
+
+def cells(finding: Finding, calls: float) -> list[str]:
+    """A row of the table."""
+    return [
+        short(finding.name),
+        count(calls),
+        percent(finding.share),
+        number(finding.criticality),
+        percent(finding.headroom),
+        finding.verdict,
+    ]
+
+
+def rows(record: Record, verdict: Verdict) -> list[list[str]]:
+    """All rows, in the order of the table."""
+    calls = calls_per_unit(record)
+    return [cells(f, calls.get(f.name, 0.0)) for f in ranked(verdict.findings)]
+
+
+def columns() -> int | None:
+    """Of the terminal that stdout is; None: it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fitted(lines: list[list[str]], width: int | None) -> list[list[str]]:
+    """The rows with names that let the table be no wider."""
+    if width is None:
+        return lines
+    others = sum(
+        max(len(line[i]) for line in [list(HEADS), *lines]) for i in range(1, len(HEADS))
+    )
+    most = max(width - others - 2 * (len(HEADS) - 1), MIN_NAME)
+    return [[squeezed(line[0], most), *line[1:]] for line in lines]
+
+
+def wrapped(text: str, width: int, indent: str = "") -> str:
+    """Prose in lines."""
+    return textwrap.fill(
+        text,
+        min(width, PROSE),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def text(
+    record: Record,
+    verdict: Verdict,
+    max_rows: int | None = MAX_ROWS,
+    width: int | None = None,
+) -> str:
+    """For people at a terminal.
+
+    Args:
+        max_rows: of the table; None: all
+        width: of the terminal; None: that of stdout, names are whole if it is none
+    """
+    width = width or columns()
+    prose = width or PROSE
+    found = ranked(verdict.findings)
+    lines = rows(record, verdict)
+    shown = fitted(lines[:max_rows], width)
+    heads = list(zip(HEADS, (LEFT, RIGHT, RIGHT, RIGHT, RIGHT, LEFT), strict=True))
+    parts = [*(wrapped(line, prose, "  ") for line in title(record, verdict)), ""]
+    parts.append(table(heads, shown))
+    if len(shown) < len(lines):
+        parts.append(f"... and {len(lines) - len(shown)} more (speed-bump report --all)")
+    told = reasons(verdict, found[:max_rows])
+    if told:
+        parts.append("")
+        parts += [wrapped(f"{of}: {line}", prose, "    ") for of, line in told]
+    more = remarks(record, verdict)
+    if more:
+        parts += ["", *(wrapped(line, prose, "    ") for line in more)]
+    legend = (
+        "calls: in a unit. self: part of the time in the function itself. criticality: "
+        "the part of a delay that arrives, with its 95% interval. headroom: criticality "
+        "times self, at most what making the function faster can gain."
+    )
+    parts += ["", wrapped(legend, prose)]
+    last = advice(verdict)
+    if last:
+        parts += ["", wrapped(last, prose)]
+    return "\n".join(parts)
+
+
+def markdown(record: Record, verdict: Verdict) -> str:
+    """For a page or a pull request."""
+
+    def line(some: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in some) + " |"
+
+    parts = [
+        "; ".join(title(record, verdict)) + ".",
+        "",
+        line(HEADS),
+        "|---|--:|--:|--:|--:|---|",
+        *(line([f"`{row[0]}`", *row[1:]]) for row in rows(record, verdict)),
+    ]
+    told = [f"{of}: {words}" for of, words in reasons(verdict, ranked(verdict.findings))]
+    more = [*told, *remarks(record, verdict)]
+    if more:
+        parts += ["", *(f"- {words}" for words in more)]
+    last = advice(verdict)
+    return "\n".join([*parts, *(["", last] if last else [])])
+
+
+# --------------------------------------------------------------------- for programs
+
+CSV_COLUMNS = (
+    "function",
+    "verdict",
+    "criticality",
+    "criticality_low",
+    "criticality_high",
+    "headroom",
+    "headroom_low",
+    "headroom_high",
+    "self_share",
+    "shape",
+    "slack_ns",
+    "dose",
+    "delayed",
+    "reason",
+    "help",
+)
+
+
+def table_csv(verdict: Verdict) -> str:
+    """For spreadsheets. Times are ns."""
+
+    def three(interval: Interval | None) -> list[float | str]:
+        if interval is None:
+            return ["", "", ""]
+        return [interval.value, interval.low, interval.high]
+
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for f in ranked(verdict.findings):
+        writer.writerow(
+            [
+                f.name,
+                f.verdict,
+                *three(f.criticality),
+                *three(f.headroom),
+                f.share.value if f.share else "",
+                f.shape,
+                f.slack_ns.value if f.slack_ns else "",
+                f.dose,
+                f.delayed,
+                f.reason,
+                f.help,
+            ]
+        )
+    return file.getvalue()
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no infinity and no NaN."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
+    """For programs; None where there is none."""
+    if interval is None:
+        return None
+    return {key: finite(value) for key, value in asdict(interval).items()}
+
+
+def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
+    """For programs. Times are ns."""
+    calls = calls_per_unit(record)
+    diagnostics = verdict.diagnostics
+    return {
+        "format": FORMAT,
+        "command": record.header.get("command"),
+        "environment": record.header.get("environment"),
+        "seed": record.header.get("seed"),
+        "unit": record.header.get("unit"),
+        "unit_ns": finite(unit_ns(record, verdict)),
+        "slot_units": record.slot_units,
+        "slots": verdict.slots,
+        "seconds": seconds(record),
+        "slowdown": finite(verdict.slowdown),
+        "cpu_share": finite(verdict.cpu_share),
+        "delivered": finite(verdict.delivered),
+        "findings": [
+            _json_of(f, calls.get(f.name, 0.0)) for f in ranked(verdict.findings)
+        ],
+        "joints": [
+            {
+                "functions": list(joint.functions),
+                "kind": joint.kind,
+                "together": interval_json(joint.together),
+            }
+            for joint in verdict.joints
+        ],
+        "bill": [
+            {
+                "dose": bill.dose,
+                "apart": bill.apart,
+                "cost": interval_json(bill.cost),
+                "delays": finite(bill.delays),
+                "alarm": bool(bill.alarm),
+                "late": bool(bill.late),
+            }
+            for bill in verdict.bills
+        ],
+        "sham": interval_json(verdict.sham),
+        "diagnostics": {
+            "noise": finite(diagnostics.noise),
+            "autoregression": [float(part) for part in diagnostics.phi],
+            "whiteness": finite(diagnostics.whiteness),
+        }
+        if diagnostics
+        else None,
+        "warnings": list(verdict.warnings),
+        "advice": advice(verdict),
+        "end": record.end,
+    }
+
+
+def _json_of(f: Finding, calls: float) -> dict[str, Any]:
+    return {
+        "name": f.name,
+        "verdict": f.verdict,
+        "criticality": interval_json(f.criticality),
+        "headroom": interval_json(f.headroom),
+        "self_share": finite(f.share.value) if f.share else None,
+        "calls_per_unit": finite(calls),
+        "shape": f.shape,
+        "slack_ns": interval_json(f.slack_ns),
+        "dose": finite(f.dose),
+        "delayed": int(f.delayed),
+        "false_discovery_rate": finite(f.false_discovery),
+        "reason": f.reason,
+        "help": f.help,
+        "notes": list(f.notes),
+    }

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Experiments within one run of the program, slot by slot."""

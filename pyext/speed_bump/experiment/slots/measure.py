@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: MIT
+"""Blocks of slots, made on a program that runs: planned ahead, read behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from speed_bump.experiment.program.workload import Workload
+from speed_bump.experiment.record import Block, Slots
+
+# As struct sb_plan_slot in libsb.h.
+SLOT = np.dtype(
+    [
+        ("number", "<u8"),
+        ("end_ns", "<u8"),
+        ("units", "<u8"),
+        ("cpu_ns", "<u8"),
+        ("wait_ns", "<u8"),
+        ("tid", "<u4"),
+        ("complete", "<u4"),
+    ]
+)
+# Renewed this often, at the least; delays end by themselves without.
+LEASE_NS = 500_000_000
+# Sites remember 256 slots, of 2 ms at the least: read in time.
+PAUSE_S = 0.04
+# From here a slot can be planned with certainty that no hit has looked at it yet.
+AHEAD = 4
+# More threads than these that report units are not told apart.
+MAX_REPORTERS = 64
+
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass
+class _Seen:
+    """What was read at once: slots, and what each function did in each."""
+
+    slots: npt.NDArray[np.void]
+    calls: Words
+    delivered: Words
+
+
+@dataclass
+class Run:
+    """The slots of one run of the program.
+
+    Args:
+        program: it runs already
+        functions: what is ruled by the plan; more may be ruled later
+        number: which run it is, from 1
+    """
+
+    program: Workload
+    number: int
+    functions: list[str] = field(default_factory=list)
+    _seen: list[_Seen] = field(default_factory=list)
+    # Of slots that were planned: number, block, mask, level.
+    _planned: list[tuple[int, int, npt.NDArray[np.uint64], npt.NDArray[np.uint8]]] = (
+        field(default_factory=list)
+    )
+    # Slots of which it is not certain what was in force.
+    _doubtful: list[tuple[int, int]] = field(default_factory=list)
+
+    def rule(self, names: Sequence[str]) -> None:
+        """Have the plan rule functions; those that it rules already are passed over."""
+        for name in names:
+            if name in self.functions:
+                continue
+            number = self.program.rule(name)
+            if number != len(self.functions):
+                raise AssertionError("numbers of functions are given out in order")
+            self.functions.append(name)
+
+    def set_slot_units(self, units: int) -> None:
+        """How many units of work a slot is."""
+        self.program.plan.set_slot_units(units)
+
+    # ------------------------------------------------------------------ reading
+
+    def poll(self) -> int:
+        """Read what is over, and keep what is planned in force; how many were read."""
+        plan = self.program.plan
+        plan.renew(LEASE_NS)
+        width = len(self.functions)
+        count = 0
+        while True:
+            slots, calls, delivered = plan.read()
+            found = np.frombuffer(slots, SLOT)
+            if not len(found):
+                return count
+            shape = (len(found), width)
+            self._seen.append(
+                _Seen(
+                    found,
+                    np.frombuffer(calls, np.uint64).reshape(shape),
+                    np.frombuffer(delivered, np.uint64).reshape(shape),
+                )
+            )
+            count += len(found)
+
+    def forget(self) -> None:
+        """Drop the slots so far: they were of another length."""
+        self.poll()
+        self._seen.clear()
+
+    def trim(self, count: int) -> None:
+        """Keep the newest ``count`` slots, or a few more."""
+        while len(self._seen) > 1 and self.count() - len(self._seen[0].slots) >= count:
+            del self._seen[0]
+
+    @property
+    def reporters(self) -> int:
+        """How many threads ended slots so far."""
+        tids: set[int] = set()
+        for seen in self._seen:
+            tids |= set(np.unique(seen.slots["tid"]).tolist())
+        return len(tids - {0})
+
+    def count(self) -> int:
+        """Slots read so far."""
+        return sum(len(seen.slots) for seen in self._seen)
+
+    # ------------------------------------------------------------------- making
+
+    def rest(self, seconds: float, slots: int, is_over: Callable[[], bool]) -> None:
+        """Let slots pass with nothing delayed: so long and so many, at the least."""
+        until = time.monotonic() + seconds
+        wanted = self.count() + slots
+        while not is_over() and (time.monotonic() < until or self.count() < wanted):
+            self.poll()
+            time.sleep(PAUSE_S)
+
+    def make(self, block: Block, index: int, is_over: Callable[[], bool]) -> None:
+        """Make a block, which is the ``index`` th of the record; ends early if over."""
+        plan = self.program.plan
+        plan.cancel()
+        self._set_arms(block)
+        self.poll()
+        first = plan.number + AHEAD
+        done = self._schedule(block, 0, first)
+        self._planned.append((first, index, block.masks, block.levels))
+        while plan.number < first + len(block) and not is_over():
+            if done < len(block):
+                done += self._schedule(block, done, first)
+            self.poll()
+            time.sleep(PAUSE_S)
+        self.poll()
+        if plan.number < first + len(block):
+            # What was not made was not in force; a few slots may or may not have been.
+            free = plan.cancel()
+            self._doubtful.append((free - AHEAD, free + 1))
+            made = max(free - first, 0)
+            self._planned[-1] = (first, index, block.masks[:made], block.levels[:made])
+        # What is in force in no slot any more can be set anew.
+        until = plan.number + 2
+        limit = time.monotonic() + 0.25
+        while plan.number < until and time.monotonic() < limit and not is_over():
+            self.poll()
+            time.sleep(PAUSE_S / 4)
+
+    def _set_arms(self, block: Block) -> None:
+        arms = {
+            name: (bit, [(d.delay_ns, d.every) for d in delays])
+            for bit, arm in enumerate(block.arms)
+            for name, delays in zip(arm.functions, arm.delays, strict=True)
+        }
+        for number, name in enumerate(self.functions):
+            bit, levels = arms.get(name, (-1, []))
+            self.program.plan.set(number, bit, levels)
+
+    def _schedule(self, block: Block, done: int, first: int) -> int:
+        plan = self.program.plan
+        masks = np.ascontiguousarray(block.masks[done:], dtype=np.uint64)
+        levels = np.ascontiguousarray(block.levels[done:], dtype=np.uint8)
+        planned = plan.schedule(first + done, masks.data, levels.data)
+        passed = plan.number + AHEAD - 1
+        if passed > first + done:
+            self._doubtful.append((first + done, min(passed, first + done + planned)))
+        return planned
+
+    # ----------------------------------------------------------------- the record
+
+    def slots(self, names: Sequence[str]) -> Slots:
+        """All slots so far, with columns for the functions ``names``."""
+        raw = (
+            np.concatenate([seen.slots for seen in self._seen])
+            if self._seen
+            else np.zeros(0, SLOT)
+        )
+        n = len(raw)
+        number = raw["number"].astype(np.int64)
+        end = raw["end_ns"].astype(np.int64)
+        time_ns = np.full(n, np.nan)
+        units = np.zeros(n, np.int64)
+        if n > 1:
+            time_ns[1:] = np.diff(end)
+            units[1:] = np.diff(raw["units"].astype(np.int64))
+        good = raw["complete"].astype(bool)
+        if n:
+            good[0] = False
+            # The one after a record that is lost has no begin.
+            good[1:] &= (end[:-1] > 0) & (np.diff(number) == 1)
+        good &= (end > 0) & (units > 0) & (time_ns > 0)
+        block, mask, level = self._in_force(number, good)
+        cpu, wait = _reporters(raw)
+        return Slots(
+            number=number,
+            block=block,
+            run=np.full(n, self.number, np.int64),
+            end_ns=end,
+            time_ns=time_ns,
+            units=units,
+            mask=mask,
+            level=level,
+            good=good,
+            cpu_ns=cpu,
+            wait_ns=wait,
+            calls=self._columns(names, [seen.calls for seen in self._seen], n),
+            delivered_ns=self._columns(
+                names, [seen.delivered for seen in self._seen], n
+            ),
+        )
+
+    def _in_force(
+        self, number: npt.NDArray[np.int64], good: npt.NDArray[np.bool_]
+    ) -> tuple[
+        npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]
+    ]:
+        n = len(number)
+        block = np.full(n, -1, np.int64)
+        mask, level = np.zeros(n, np.uint64), np.zeros(n, np.uint8)
+        if not n:
+            return block, mask, level
+        base = int(number[0])
+        for first, index, masks, levels in self._planned:
+            low, high = max(first - base, 0), min(first - base + len(masks), n)
+            if low < high:
+                at = slice(low - (first - base), high - (first - base))
+                block[low:high] = index
+                mask[low:high] = masks[at]
+                level[low:high] = levels[at]
+        for low, high in self._doubtful:
+            good[max(low - base, 0) : max(high - base, 0)] = False
+        return block, mask, level
+
+    def _columns(
+        self, names: Sequence[str], parts: list[Words], n: int
+    ) -> npt.NDArray[np.float64]:
+        columns = np.zeros((n, len(names)))
+        where = [self.functions.index(name) for name in names if name in self.functions]
+        to = [k for k, name in enumerate(names) if name in self.functions]
+        at = 0
+        for part in parts:
+            # What was ruled later did nothing that was counted before.
+            known = [(w, t) for w, t in zip(where, to, strict=True) if w < part.shape[1]]
+            for w, t in known:
+                columns[at : at + len(part), t] = part[:, w]
+            at += len(part)
+        return columns
+
+
+def _reporters(
+    raw: npt.NDArray[np.void],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Of each slot the time on a CPU, and waiting for one, of the thread that reports.
+
+    A slot's end says what one thread had so far. With several threads each is interpolated
+    between the slots that it ended, and the mean of those that take part is given.
+    """
+    n = len(raw)
+    cpu, wait = np.full(n, np.nan), np.full(n, np.nan)
+    tids = [int(tid) for tid in np.unique(raw["tid"]) if tid]
+    if n < 2 or not tids or len(tids) > MAX_REPORTERS:
+        return cpu, wait
+    at = raw["end_ns"].astype(np.float64)
+    sums = np.zeros((2, n))
+    taking_part = np.zeros(n)
+    for tid in tids:
+        own = np.flatnonzero(raw["tid"] == tid)
+        if len(own) < 2:
+            continue
+        inside = slice(own[0] + 1, own[-1] + 1)
+        for k, name in enumerate(("cpu_ns", "wait_ns")):
+            so_far = np.interp(
+                at[own[0] : own[-1] + 1], at[own], raw[name][own].astype(np.float64)
+            )
+            sums[k, inside] += np.diff(so_far)
+        taking_part[inside] += 1
+    known = taking_part > 0
+    cpu[known] = sums[0, known] / taking_part[known]
+    wait[known] = sums[1, known] / taking_part[known]
+    return cpu, wait
+
+
+def together(parts: Sequence[Slots], width: int) -> Slots:
+    """The slots of several runs, one behind the other."""
+    if not parts:
+        parts = [empty(width)]
+    return Slots(
+        **{
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in Slots.__dataclass_fields__
+        }
+    )
+
+
+def empty(width: int) -> Slots:
+    """No slots, of ``width`` functions."""
+    whole = np.zeros(0, np.int64)
+    real = np.zeros(0)
+    return Slots(
+        number=whole,
+        block=whole,
+        run=whole,
+        end_ns=whole,
+        time_ns=real,
+        units=whole,
+        mask=np.zeros(0, np.uint64),
+        level=np.zeros(0, np.uint8),
+        good=np.zeros(0, np.bool_),
+        cpu_ns=real,
+        wait_ns=real,
+        calls=np.zeros((0, width)),
+        delivered_ns=np.zeros((0, width)),
+    )

@@ -1,0 +1,807 @@
+# SPDX-License-Identifier: MIT
+"""What to do next: which functions are delayed by how much in the slots to come.
+
+The engine runs a block's slots live, adds them to the record and asks again. What is
+drawn depends on the seed, on the index of the block and on what the record says.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from speed_bump.experiment.fit.bill import ALARM_LOOKING, bills
+from speed_bump.experiment.fit.columns import (
+    GROUPS,
+    SINGLE,
+    base_time,
+    table,
+)
+from speed_bump.experiment.fit.contention import contention
+from speed_bump.experiment.fit.effects import Effect, Effects, effects
+from speed_bump.experiment.fit.interval import THRESHOLD
+from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Delay, Record
+from speed_bump.experiment.slots.plan import (
+    HOLDS,
+    MAX_DELAY_NS,
+    PEDESTAL_HOLDS,
+    SHAM,
+    Levels,
+    Masks,
+    balanced,
+    chance_of_one,
+    delay_for,
+    each_on_its_own,
+    one_at_a_time,
+    pedestal,
+    rest,
+    taken_in_turn,
+)
+
+# Doses: small ones bend nothing, large ones show sooner.
+DOSES = (0.05, 0.1, 0.3)
+# More candidates are screened in groups.
+MAX_SINGLE = 24
+GROUP_COUNT = 16
+# Of each round of groups: the dose of a member, the part of the time, how many groups at
+# most go on, and into how many pieces each of them is split.
+ROUNDS = ((0.1, 0.35, 6, 4), (0.2, 0.25, 8, 1000))
+# A group whose members together cost less than this is done with.
+GROUP_DONE = 0.3
+MAX_LAST = 40
+# Fewer slots in all the time there is: columns that are balanced.
+FEW = 64
+# A function that is called in a smaller part of the slots has a coin of its own.
+RARE = 0.25
+MAX_RARE = 8
+RARE_DOSE = 1.0
+# Slots of a block and of the rest after it, where slots are long; s where they are short.
+BLOCK, REST = 120, 80
+BLOCKS_A_REST = 2
+# Of all slots those of blocks.
+BUSY_SHARE = BLOCKS_A_REST * BLOCK / (BLOCKS_A_REST * BLOCK + REST)
+BLOCK_S = 2.0
+MAX_BLOCK = 960
+# No answer is believed, and no dose changed, before so many slots and holds of each arm.
+MIN_SLOTS = 100
+MIN_HOLDS = 20
+# Parts of the budget after which the questions of second order are asked anyway.
+LEVELS_FROM = 0.6
+# Slots of each height of a pedestal, and before the highest one.
+PEDESTAL_SLOTS, PEDESTAL_SETTLE, PEDESTAL_STEPS = 80, 60, 6
+PEDESTAL_STEP = 0.15
+MIN_PEDESTAL_STEP = 0.05
+TIES_CHANCE = 0.25
+TIES_SLOTS = 640
+MIN_TIES = 240
+MAX_TIED = 6
+# A look may take this part of the time.
+LOOK_SHARE = 0.15
+LOOK_GROWTH = 1.12
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for.
+
+    Args:
+        budget_s: seconds from the first slot to the last
+        precision: half-width of the intervals at which an experiment is done
+        max_slowdown: the part of its throughput that the program may lose, on average
+            over the whole run
+        min_delay_ns: the shortest delay of a call
+        fixed: functions with a delay of a call that was given, ns
+    """
+
+    budget_s: float
+    precision: float = 0.05
+    max_slowdown: float = 0.2
+    min_delay_ns: int = 1000
+    fixed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def cap(self) -> float:
+        """Delay over undelayed time that keeps ``max_slowdown``."""
+        share = min(max(self.max_slowdown, 1e-4), 0.9)
+        return share / (1 - share)
+
+
+@dataclass
+class _State:
+    """What the newest record says of the program."""
+
+    slot_ns: float
+    calls: dict[str, float]
+    part: dict[str, float]
+    elapsed_s: float
+    left_s: float
+    given: float
+    slots: int
+
+    @property
+    def left_slots(self) -> float:
+        return self.left_s * 1e9 / max(self.slot_ns, 1.0)
+
+
+class Stages:
+    """An experiment's decisions, block by block.
+
+    Args:
+        options: what was asked for
+        seed: the same seed and the same record give the same block
+    """
+
+    def __init__(self, options: Options, seed: int) -> None:
+        """Begin."""
+        self.options = options
+        self.seed = seed
+        # For people: what is being done.
+        self.stage = "census"
+        self._queue: deque[Block] = deque()
+        self._since_rest = 0
+        self._effects: Effects | None = None
+        self._looked_at = 0
+        self._look_s = 0.0
+        self._look_end = 0.0
+        self._dose = self._first = 0.0
+        self._alarms = 0
+        self._apart = False
+        self._alarmed: list[float] = []
+        self._few: bool | None = None
+        self._round = 0
+        self._round_until = 0.0
+        self._whole = 0.0
+        self._groups: list[tuple[str, ...]] = []
+        self._singles: list[str] | None = None
+        self._pedestals: set[str] = set()
+        self._ties = 0
+        self._rare_from = 0
+
+    def next_block(self, record: Record) -> Block | None:
+        """What to run next; None: all is decided, or the time is up."""
+        state = self._now(record)
+        if state is None or state.left_s <= 0:
+            return None
+        if not self._queue:
+            self._decide(record, state)
+        if not self._queue:
+            return None
+        block = self._queue.popleft()
+        most = math.ceil(state.left_slots)
+        if len(block) > most and not block.stretches:
+            block = _cut(block, most)
+        if len(block) == 0:
+            return None
+        return block
+
+    @property
+    def dose(self) -> float:
+        """What single functions are delayed by now, in parts of the undelayed slot."""
+        return self._dose
+
+    # What is known
+
+    def _now(self, record: Record) -> _State | None:
+        slots = record.slots
+        base = base_time(record)
+        if len(slots) < 3 or base <= 0:
+            return None
+        elapsed = float(slots.end_ns[-1] - slots.end_ns[0] + slots.time_ns[0]) / 1e9
+        if not math.isfinite(elapsed):
+            elapsed = float(slots.end_ns[-1] - slots.end_ns[0]) / 1e9
+        recent = slots.calls[-4000:][slots.good[-4000:]]
+        if not len(recent):
+            recent = slots.calls[-4000:]
+        mean = np.nan_to_num(recent).mean(0)
+        part = (np.nan_to_num(recent) > 0).mean(0)
+        return _State(
+            base,
+            dict(zip(record.functions, (float(v) for v in mean), strict=True)),
+            dict(zip(record.functions, (float(v) for v in part), strict=True)),
+            elapsed,
+            self.options.budget_s - elapsed,
+            float(np.nansum(slots.delivered_ns)) / base,
+            len(slots),
+        )
+
+    def _draw(self, record: Record, more: int = 0) -> np.random.Generator:
+        """The generator of the block that comes next."""
+        index = len(record.blocks) + len(self._queue) + more
+        return np.random.default_rng((self.seed, index))
+
+    def _often(self, record: Record, state: _State) -> list[str]:
+        return [f for f in record.functions if state.part[f] >= RARE]
+
+    def _seldom(self, record: Record, state: _State) -> list[str]:
+        return [f for f in record.functions if 0 < state.part[f] < RARE]
+
+    def _look(self, record: Record, force: bool = False) -> bool:
+        """Fit anew, if there is enough that is new; looks must not take the time."""
+        slots = len(record.slots)
+        now = time.monotonic()
+        due = slots >= max(LOOK_GROWTH * self._looked_at, self._looked_at + 40)
+        due = due and now - self._look_end >= self._look_s * (1 / LOOK_SHARE - 1)
+        if self._effects is not None and not due and not force:
+            return False
+        begin = time.monotonic()
+        data = table(record, SINGLE)
+        y = contention(record, data).y if data is not None else None
+        self._effects = effects(data, y)
+        self._look_end = time.monotonic()
+        self._look_s = self._look_end - begin
+        self._looked_at = slots
+        return True
+
+    # Decisions
+
+    def _decide(self, record: Record, state: _State) -> None:
+        """Fill the queue; leave it empty: done."""
+        functions = [f for f in record.functions if state.calls[f] > 0]
+        if not functions:
+            # They may still come.
+            self._queue.append(rest(self._block_slots(state)))
+            return
+        if self._few is None:
+            self._few = state.slots + state.left_slots < FEW
+            self._first = self._first_dose(len(functions))
+            self._dose = self._first
+        if self._few:
+            self._few_slots(record, state, functions)
+            return
+        if self._singles is None:
+            often = self._often(record, state)
+            if len(often) > MAX_SINGLE and not self._screened(record, state, often):
+                return
+            if self._singles is None:
+                self._singles = often
+        self._single_stage(record, state)
+
+    def _first_dose(self, functions: int) -> float:
+        """The largest that keeps the slowdown, with some arms on in the blocks."""
+        on = functions * chance_of_one(functions + 1) * BUSY_SHARE
+        return float(f"{min(DOSES[-1], max(DOSES[0], 0.9 * self.options.cap / on)):.2g}")
+
+    def _block_slots(self, state: _State) -> int:
+        by_time = BLOCK_S * 1e9 / state.slot_ns
+        return int(min(max(BLOCK, by_time), MAX_BLOCK))
+
+    def _rest_slots(self, state: _State) -> int:
+        return max(REST, self._block_slots(state) * BLOCKS_A_REST // 3)
+
+    def _push(self, block: Block, state: _State) -> None:
+        """With a rest after every second block."""
+        self._queue.append(block)
+        self._since_rest += 1
+        if self._since_rest >= BLOCKS_A_REST:
+            self._queue.append(rest(self._rest_slots(state)))
+            self._since_rest = 0
+
+    def _thinned(
+        self, state: _State, chances: list[float], mean_dose: float
+    ) -> list[float]:
+        """Chances that keep the slowdown, of arms that cost so much while on."""
+        if not chances:
+            return chances
+        cost = mean_dose * BUSY_SHARE
+        if cost <= 0:
+            return chances
+        factor = min(1.0, 0.95 * self.options.cap / cost)
+        return [chance * factor for chance in chances]
+
+    def _drawn(
+        self,
+        draw: np.random.Generator,
+        count: int,
+        arms: list[Arm],
+        chances: list[float],
+        holds: tuple[int, ...],
+        levels: int,
+        state: _State,
+    ) -> tuple[Masks, Levels, list[float]]:
+        """One arm at a time, and no more than keeps the slowdown of the whole run."""
+        room = 0.97 * self.options.cap * (state.slots + count) - state.given
+        costs = np.array(
+            [[self._dose_of(arm, state, k) for k in range(levels)] for arm in arms]
+            + [[0.0] * levels]
+        )
+        for _ in range(10):
+            masks, hold = one_at_a_time(draw, count, chances, holds)
+            # The largest dose has been seen before.
+            level = np.minimum(draw.integers(0, 4, count + 1), levels - 1)[hold]
+            which = np.where(masks > 0, np.log2(np.maximum(masks, 1)).astype(int), -1)
+            if float(costs[which, level].sum()) <= room:
+                return masks, level.astype(np.uint8), chances
+            chances = [0.8 * chance for chance in chances]
+        return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
+
+    def _arm(
+        self, names: tuple[str, ...], doses: tuple[float, ...], state: _State
+    ) -> Arm:
+        """Functions with the delays that these doses take, of each of them."""
+        rows = []
+        for name in names:
+            given = self.options.fixed.get(name)
+            if given is not None:
+                least = max(self.options.min_delay_ns, 1)
+                delays = tuple(
+                    Delay(max(int(given), least))
+                    if index == 0
+                    else self._part(given, dose / doses[0])
+                    for index, dose in enumerate(doses)
+                )
+            else:
+                delays = tuple(
+                    delay_for(
+                        dose, state.slot_ns, state.calls[name], self.options.min_delay_ns
+                    )
+                    for dose in doses
+                )
+            rows.append(delays)
+        return Arm(names, tuple(rows))
+
+    def _part(self, given: int, share: float) -> Delay:
+        """A part of a delay that was given: shorter, or of fewer calls."""
+        wanted = given * share
+        least = max(self.options.min_delay_ns, 1)
+        if wanted >= least:
+            return Delay(int(min(wanted, MAX_DELAY_NS)))
+        return Delay(least, max(round(least / max(wanted, 1e-9)), 1))
+
+    def _dose_of(self, arm: Arm, state: _State, level: int = 0) -> float:
+        """What an arm really costs a slot while it is on."""
+        total = 0.0
+        for name, delays in zip(arm.functions, arm.delays, strict=True):
+            delay = delays[min(level, len(delays) - 1)]
+            total += delay.delay_ns / delay.every * state.calls[name] / state.slot_ns
+        return total
+
+    def _rare_arms(self, record: Record, state: _State, room: int) -> list[Arm]:
+        """Coins for functions that are called seldom, in turn where they are many."""
+        seldom = self._seldom(record, state)
+        count = min(len(seldom), MAX_RARE, room)
+        if count <= 0:
+            return []
+        some = [seldom[(self._rare_from + k) % len(seldom)] for k in range(count)]
+        self._rare_from += count
+        rate = sum(state.calls[name] for name in some)
+        dose = min(RARE_DOSE, 0.3 * self.options.cap / max(0.5 * rate, 1e-9))
+        if self._alarms:
+            dose /= 3
+        arms = []
+        for name in some:
+            each = max(state.calls[name] / max(state.part[name], 1e-9), 1.0)
+            given = self.options.fixed.get(name)
+            if given is not None:
+                delay = Delay(max(int(given), 1))
+            else:
+                delay = delay_for(dose, state.slot_ns, each, self.options.min_delay_ns)
+            arms.append(Arm((name,), ((delay,),)))
+        return arms
+
+    # Few slots
+
+    def _few_slots(self, record: Record, state: _State, functions: list[str]) -> None:
+        self.stage = "few"
+        draw = self._draw(record)
+        names = functions[: MAX_ARMS - 1]
+        count = len(names)
+        cap = 0.95 * self.options.cap
+        one = chance_of_one(count + 1)
+        nothing = 1 - (count + 1) * one
+        turn_dose = min(DOSES[-1], cap / (count * one))
+        all_dose = min(DOSES[-1], cap / (0.5 * count))
+        turn = math.sqrt(1 / one + 1 / nothing) / turn_dose
+        if 2 / all_dose <= turn:
+            arms = (SHAM, *(self._arm((name,), (all_dose,), state) for name in names))
+            masks = balanced(draw, len(arms))
+            chance, alone, dose = 0.5, False, all_dose
+        else:
+            arms = (SHAM, *(self._arm((name,), (turn_dose,), state) for name in names))
+            masks = taken_in_turn(draw, len(arms))
+            chance, alone, dose = 1 / len(masks), True, turn_dose
+        self._dose = dose
+        levels = np.zeros(len(masks), np.uint8)
+        self._queue.append(
+            Block("few", arms, masks, levels, (chance,) * len(arms), (1,), alone, (dose,))
+        )
+
+    # Groups
+
+    def _screened(self, record: Record, state: _State, often: list[str]) -> bool:
+        """Whether screening is over; else the queue has a block."""
+        self.stage = "groups"
+        if not self._groups:
+            draw = self._draw(record, 1000)
+            order = [often[k] for k in draw.permutation(len(often))]
+            self._split(order, GROUP_COUNT)
+            self._round_until = state.elapsed_s + ROUNDS[0][1] * state.left_s
+            self._whole = state.left_s
+        elif (
+            state.elapsed_s >= self._round_until or self._round_clear(record)
+        ) and not self._next_round(record, state):
+            return True
+        dose = ROUNDS[self._round][0]
+        arms = [SHAM, *(self._arm(group, (dose,), state) for group in self._groups)]
+        count = self._block_slots(state)
+        chances = [chance_of_one(len(arms))] * len(arms)
+        cost = sum(
+            c * self._dose_of(arm, state) for c, arm in zip(chances, arms, strict=True)
+        )
+        chances = self._thinned(state, chances, cost)
+        masks, levels, chances = self._drawn(
+            self._draw(record), count, arms, chances, HOLDS, 1, state
+        )
+        self._push(
+            Block(
+                "groups", tuple(arms), masks, levels, tuple(chances), HOLDS, True, (dose,)
+            ),
+            state,
+        )
+        return False
+
+    def _split(self, order: list[str], count: int) -> None:
+        parts = np.array_split(np.arange(len(order)), min(count, len(order)))
+        self._groups = [tuple(order[k] for k in part) for part in parts if len(part)]
+
+    def _group_effects(self, record: Record) -> dict[tuple[str, ...], Effect]:
+        found = effects(table(record, GROUPS))
+        return {e.column.functions: e for e in found.effects if e.known} if found else {}
+
+    def _round_clear(self, record: Record) -> bool:
+        """Whether every group is either done with or sure to go on."""
+        if len(record.slots) < max(1.3 * self._looked_at, self._looked_at + 200):
+            return False
+        self._looked_at = len(record.slots)
+        known = self._group_effects(record)
+        for group in self._groups:
+            effect = known.get(group)
+            if effect is None or effect.delayed < 2 * MIN_HOLDS:
+                return False
+            size = len(group)
+            if self._effects_half(effect) * size > THRESHOLD / 2:
+                return False
+        return True
+
+    @staticmethod
+    def _effects_half(effect: Effect) -> float:
+        return effect.interval.half
+
+    def _next_round(self, record: Record, state: _State) -> bool:
+        """Split the groups that may matter; False: single functions are left."""
+        known = self._group_effects(record)
+        most, pieces = ROUNDS[self._round][2:]
+        go = []
+        for group in self._groups:
+            effect = known.get(group)
+            if effect is None:
+                continue
+            total, error = effect.c * len(group), effect.se * len(group)
+            # With much data a small number is certain, and still below all that matters.
+            over = total + 1.64 * error > min(GROUP_DONE, THRESHOLD + 4 * error)
+            if over and total > 0.5 * error:
+                go.append((total, group))
+        go.sort(reverse=True)
+        chosen = [group for _, group in go[:most]]
+        self._round += 1
+        last = self._round >= len(ROUNDS)
+        self._looked_at = len(record.slots)
+        if not last:
+            smaller: list[tuple[str, ...]] = []
+            for group in chosen:
+                parts = np.array_split(np.arange(len(group)), min(pieces, len(group)))
+                smaller += [tuple(group[k] for k in part) for part in parts if len(part)]
+            if smaller and max(len(group) for group in smaller) > 1:
+                self._groups = smaller[:MAX_LAST]
+                self._round_until = state.elapsed_s + ROUNDS[self._round][1] * self._whole
+                return True
+        self._singles = [name for group in chosen for name in group][:MAX_LAST]
+        return False
+
+    # One at a time
+
+    def _single_stage(self, record: Record, state: _State) -> None:
+        self.stage = "single"
+        names = list(self._singles or [])
+        fresh = self._look(record) if state.slots >= MIN_SLOTS else False
+        found = self._effects
+        if found is not None:
+            if fresh:
+                self._heed_bill(found)
+                self._choose_dose(found, state, names)
+            wanted = [*names, *self._seldom(record, state)]
+            narrow = self._narrow(found, wanted)
+            late = state.elapsed_s > LEVELS_FROM * self.options.budget_s
+            late = late and self._clear(found, names)
+            if self._second_order(record, state, found, narrow, late):
+                return
+            if narrow and not self._alarms:
+                return
+            if narrow and self._settled(found, names):
+                return
+        self._one_block(record, state, names, (self._dose,), "single")
+
+    def _one_block(
+        self,
+        record: Record,
+        state: _State,
+        names: list[str],
+        doses: tuple[float, ...],
+        stage: str,
+    ) -> None:
+        names = names[: MAX_ARMS - 1]
+        arms = [SHAM, *(self._arm((name,), doses, state) for name in names)]
+        rare = self._rare_arms(record, state, MAX_ARMS - len(arms))
+        count = self._block_slots(state)
+        draw = self._draw(record)
+        chances = [chance_of_one(len(arms))] * len(arms)
+        holds: tuple[int, ...] = HOLDS
+        if self._apart:
+            # Long gaps, in which buffers fill up again.
+            chances = [0.06 / len(arms)] * len(arms)
+            holds = (1,)
+        cost = sum(
+            c * np.mean([self._dose_of(arm, state, k) for k in range(len(doses))])
+            for c, arm in zip(chances, arms, strict=True)
+        )
+        chances = self._thinned(state, chances, float(cost))
+        masks, levels, chances = self._drawn(
+            draw, count, arms, chances, holds, len(doses), state
+        )
+        masks = self._with_coins(draw, masks, len(arms), len(rare))
+        if not names:
+            stage = "rare"
+        self._push(
+            Block(
+                stage,
+                (*arms, *rare),
+                masks,
+                levels,
+                (*chances, *[0.5] * len(rare)),
+                holds,
+                True,
+                doses,
+                len(rare),
+            ),
+            state,
+        )
+
+    @staticmethod
+    def _with_coins(
+        draw: np.random.Generator, masks: Masks, first: int, count: int
+    ) -> Masks:
+        for bit in range(first, first + count):
+            on = (draw.random(len(masks)) < 0.5).astype(np.uint64)
+            masks = masks | np.left_shift(on, np.uint64(bit))
+        return masks
+
+    def _heed_bill(self, found: Effects) -> None:
+        """After an alarm smaller doses, then single holds far apart."""
+        for bill in bills(found, ALARM_LOOKING):
+            if (
+                bill.alarm
+                and bill.dose <= self._dose * 1.01
+                and bill.apart == self._apart
+            ):
+                self._alarmed.append(self._dose)
+                self._alarms += 1
+                if self._alarms == 1:
+                    self._dose = max(self._dose / 3, DOSES[0] / 2)
+                elif not self._apart:
+                    self._apart = True
+                    self._dose = min(self._dose, DOSES[0])
+                return
+
+    def _choose_dose(self, found: Effects, state: _State, names: list[str]) -> None:
+        """The least dose that reaches the precision in the time left."""
+        if self._alarms or not names:
+            return
+        first = self._first
+        at_first = [
+            e
+            for e in found.effects
+            if e.known and e.column.functions and e.column.dose < 1
+        ]
+        current = [
+            e for e in at_first if abs(e.column.dose - self._dose) < 0.01 * self._dose
+        ]
+        if not current or min(e.delayed for e in current) < MIN_HOLDS:
+            return
+        if self._dose < first:
+            return
+        busy = max(state.slots, 1)
+        left = 0.8 * (LEVELS_FROM + 0.2) * state.left_slots
+        for dose in DOSES:
+            if dose >= first:
+                break
+            worst = max(found.half(e) * e.column.dose for e in current)
+            if (
+                worst / dose * math.sqrt(busy / max(left, 1.0))
+                <= 0.8 * self.options.precision
+            ):
+                self._dose = dose
+                return
+
+    def _headline(self, found: Effects, name: str) -> Effect | None:
+        """The narrowest of a function that is still valid after alarms."""
+        some = [e for e in found.of((name,)) if not self._is_alarmed(e)]
+        return min(some, key=lambda e: e.se) if some else None
+
+    def _is_alarmed(self, effect: Effect) -> bool:
+        column = effect.column
+        if column.dose >= 1 or not self._alarmed:
+            return False
+        return (
+            not (column.apart and self._apart)
+            and column.dose >= min(self._alarmed) * 0.99
+        )
+
+    def _narrow(self, found: Effects, names: list[str]) -> bool:
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is None or effect.delayed < MIN_HOLDS / 2:
+                return False
+            if effect.column.dose < 1 and effect.delayed < MIN_HOLDS:
+                return False
+            if found.half(effect) > self.options.precision:
+                return False
+        return True
+
+    def _clear(self, found: Effects, names: list[str]) -> bool:
+        """Whether most labels would stay as they are."""
+        clear = 0
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is not None:
+                interval = effect.interval
+                clear += interval.high < THRESHOLD or interval.low > THRESHOLD
+        return clear >= 0.5 * len(names)
+
+    def _settled(self, found: Effects, names: list[str]) -> bool:
+        """After an alarm: whether the smaller dose has been seen for long enough."""
+        return all(
+            (e := self._headline(found, name)) is not None and e.delayed >= 2 * MIN_HOLDS
+            for name in names
+        )
+
+    # Questions of second order
+
+    def _between(self, found: Effects, names: list[str]) -> list[str]:
+        """Functions of which a part arrives; small doses have not told whether always."""
+        some = []
+        for name in names:
+            every = [e for e in found.of((name,)) if not self._is_alarmed(e)]
+            if not every:
+                continue
+            best = min(every, key=lambda e: e.se)
+            interval = best.interval
+            if not (interval.low > THRESHOLD and best.c < 0.9 and interval.half < 0.3):
+                continue
+            least = min(every, key=lambda e: e.column.dose)
+            told = least.column.dose < 0.6 * self._dose or self._dose <= DOSES[0] * 1.01
+            if told and found.half(least) <= max(2 * self.options.precision, 0.1):
+                continue
+            some.append(name)
+        return some
+
+    def _second_order(
+        self, record: Record, state: _State, found: Effects, narrow: bool, late: bool
+    ) -> bool:
+        """Levels, slack, ties; True: the queue has a block."""
+        names = list(self._singles or [])
+        if self._alarms or not (narrow or late):
+            return False
+        between = self._between(found, names)
+        if between and self._dose > DOSES[0] * 1.01:
+            self.stage = "levels"
+            doses = (self._dose, self._dose / 3)
+            self._one_block(record, state, between, doses, "levels")
+            return True
+        if narrow and self._pedestal(record, state, found, names):
+            return True
+        return self._tie(record, state, found, names)
+
+    def _pedestal(
+        self, record: Record, state: _State, found: Effects, names: list[str]
+    ) -> bool:
+        """Slack of functions in between, and of the busiest hidden ones."""
+        wanted = []
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is None or name in self._pedestals or name in self.options.fixed:
+                continue
+            own = record.self_times.get(name)
+            share = own.share if own is not None else 0.0
+            if THRESHOLD < effect.c < 0.85 and effect.interval.high < 1:
+                wanted.append((2.0 + share, name))
+            elif effect.interval.high < THRESHOLD and share > 0.02:
+                wanted.append((share, name))
+        for _, name in sorted(wanted, reverse=True):
+            count = PEDESTAL_SETTLE + PEDESTAL_SLOTS * PEDESTAL_STEPS
+            mean = (PEDESTAL_STEPS + 0) / 2
+            room = self.options.cap * (state.slots + count) - state.given
+            step = min(PEDESTAL_STEP, 0.95 * room / (mean * count))
+            longer = count * (1 + mean * step)
+            if step < MIN_PEDESTAL_STEP or longer > 0.95 * state.left_slots:
+                return False
+            self.stage = "pedestal"
+            self._pedestals.add(name)
+            doses = tuple(step * (k + 1) for k in range(PEDESTAL_STEPS))
+            masks, levels, parts = pedestal(
+                self._draw(record), PEDESTAL_STEPS, PEDESTAL_SLOTS, PEDESTAL_SETTLE
+            )
+            arm = self._arm((name,), doses, state)
+            self._queue.append(
+                Block(
+                    "pedestal",
+                    (arm,),
+                    masks,
+                    levels,
+                    (0.5,),
+                    PEDESTAL_HOLDS,
+                    False,
+                    doses,
+                    0,
+                    parts,
+                )
+            )
+            self._queue.append(rest(self._rest_slots(state)))
+            self._since_rest = 0
+            return True
+        return False
+
+    def _tie(
+        self, record: Record, state: _State, found: Effects, names: list[str]
+    ) -> bool:
+        """Those that matter all at once: do they matter together as they do alone?"""
+        strong = []
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is not None and effect.interval.low > THRESHOLD:
+                strong.append((effect.c, name))
+        strong.sort(reverse=True)
+        if len(strong) < 2 or self._ties >= TIES_SLOTS:
+            return False
+        tied = sorted(name for _, name in strong[:MAX_TIED])
+        count = max(MIN_TIES, self._block_slots(state))
+        room = self.options.cap * (state.slots + count) - state.given
+        dose = min(
+            max(self._dose, DOSES[-1]), 0.95 * room / (TIES_CHANCE * len(tied) * count)
+        )
+        longer = count * (1 + TIES_CHANCE * len(tied) * dose)
+        if dose < DOSES[1] or longer > state.left_slots:
+            return False
+        self.stage = "ties"
+        self._ties += count
+        dose = float(f"{dose:.2g}")
+        arms = tuple(self._arm((name,), (dose,), state) for name in tied)
+        chances = (TIES_CHANCE,) * len(arms)
+        masks = each_on_its_own(self._draw(record), count, chances, HOLDS)
+        levels = np.zeros(count, np.uint8)
+        self._queue.append(
+            Block("ties", arms, masks, levels, chances, HOLDS, False, (dose,))
+        )
+        self._queue.append(rest(self._rest_slots(state)))
+        self._since_rest = 0
+        return True
+
+
+def _cut(block: Block, count: int) -> Block:
+    """The beginning of a block."""
+    masks: Masks = block.masks[:count]
+    levels: Levels = block.levels[:count]
+    return Block(
+        block.stage,
+        block.arms,
+        masks,
+        levels,
+        block.chance,
+        block.holds,
+        block.one,
+        block.doses,
+        block.coins,
+    )

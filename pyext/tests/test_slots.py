@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: MIT
+"""Blocks of slots on programs that run: what was planned is what was delivered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from speed_bump.config import parse_targets
+from speed_bump.experiment.program.progress import Progress, read
+from speed_bump.experiment.program.runner import Runner
+from speed_bump.experiment.program.workload import Workload
+from speed_bump.experiment.record import Arm, Block, Delay
+from speed_bump.experiment.slots.measure import Run, together
+
+pytestmark = pytest.mark.ranks
+
+# Each unit calls f once, g three times, and never h.
+UNITS = """
+import speed_bump, time
+def f(): pass
+def g(): pass
+def h(): pass
+h()
+while True:
+    f()
+    for _ in range(3): g()
+    {more}
+    time.sleep(0.001)
+    speed_bump.progress()
+"""
+WORKERS = """
+import multiprocessing, speed_bump, time
+def f(): pass
+def work(n):
+    for _ in range(n): f()
+if __name__ == "__main__":
+    multiprocessing.set_start_method("{method}")
+    while True:
+        workers = [multiprocessing.Process(target=work, args=(50,)) for _ in range(3)]
+        for w in workers: w.start()
+        for w in workers: w.join()
+        speed_bump.progress()
+"""
+PATIENCE_S = 120
+
+
+@contextmanager
+def started(source, patterns, progress=None):
+    """A program at work."""
+    runner = Runner([sys.executable, "-c", source], show_output=False)
+    targets = [t for p in patterns for t in parse_targets(p, "test")]
+    progress = progress or Progress(("default",))
+    with runner, Workload(runner, targets, progress) as program:
+        yield program
+
+
+def wait(program, condition):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert program.is_running(), program.output()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def block(names, count, delay_ns, draw, chance=0.3):
+    arms = tuple(Arm((name,), ((Delay(delay_ns),),)) for name in names)
+    which = draw.integers(0, len(names) + 1, count).astype(np.uint64)
+    masks = np.where(which < len(names), np.uint64(1) << which, np.uint64(0))
+    return Block(
+        "single", arms, masks, np.zeros(count, np.uint8), (chance,) * len(names), (1,),
+        True, (0.1,),
+    )  # fmt: skip
+
+
+def in_arm(slots, bit):
+    return (slots.mask >> np.uint64(bit)) & np.uint64(1) > 0
+
+
+def test_slots_have_what_was_planned_for_them():
+    names = ["__main__:f", "__main__:g"]
+    with started(UNITS.format(more=""), ["__main__:[fgh]"]) as program:
+        wait(program, lambda: program.plan.units > 5)
+        assert set(program.calls()) >= {*names, "__main__:h"}
+        run = Run(program, 1)
+        run.rule(names)
+        run.set_slot_units(2)
+        run.rest(0.1, 20, lambda: False)
+        planned = block(names, 300, 200_000, np.random.default_rng(1))
+        run.make(planned, 0, lambda: False)
+        slots = run.slots(names)
+        lost = program.plan.lost
+    assert lost == 0
+    inside = slots.block == 0
+    assert inside.sum() == 300
+    assert (slots.mask[inside] == planned.masks).all()
+    assert (slots.mask[~inside] == 0).all()
+    # A unit that is under way as a slot ends belongs to it.
+    good = slots.good
+    assert good[1:].mean() > 0.95
+    assert (slots.units[good] == 2).all()
+    assert np.median(slots.calls[good], axis=0).tolist() == [2, 6]
+    for bit, calls in ((0, 2), (1, 6)):
+        on = inside & good & in_arm(slots, bit)
+        assert on.sum() > 50
+        delivered = slots.delivered_ns[on, bit]
+        assert np.median(delivered) == pytest.approx(calls * 200_000, rel=0.05)
+        # A hit may have looked at the plan just before the slot ended, never later.
+        off = good & ~in_arm(slots, bit)
+        assert (slots.delivered_ns[off, bit] > 0).mean() < 0.02
+    # Times are from one end to the next.
+    assert slots.time_ns[good].min() > 0
+    total = (slots.end_ns[-1] - slots.end_ns[0]) / 1e9
+    assert np.nansum(slots.time_ns) / 1e9 == pytest.approx(total, rel=1e-6)
+    on_cpu = slots.cpu_ns[good]
+    assert np.isfinite(on_cpu).all()
+    assert (on_cpu <= slots.time_ns[good] * 1.2 + 1e5).mean() > 0.9
+
+
+def test_delays_end_with_the_tool():
+    """A tool that is killed leaves the program at full speed within a second."""
+    source = (
+        "import sys, time\n"
+        f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
+        "import numpy as np, test_slots as t\n"
+        "from speed_bump.experiment.slots.measure import Run\n"
+        "with t.started(sys.argv[1], ['__main__:f']) as program:\n"
+        "    t.wait(program, lambda: program.plan.units > 5)\n"
+        "    run = Run(program, 1); run.rule(['__main__:f']); run.set_slot_units(1)\n"
+        "    b = t.block(['__main__:f'], 3000, 20_000_000, np.random.default_rng(1))\n"
+        "    b.masks[:] = 1\n"
+        "    print(program.pid, flush=True)\n"
+        "    run.make(b, 0, lambda: False)\n"
+    )
+    here, there = os.pipe()
+    more = f"import os; os.write({there}, b'u')"
+    tool = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", source, UNITS.format(more=more)],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, there, there)],
+    )
+    os.close(there)
+    try:
+        rates = []
+        end = time.monotonic() + PATIENCE_S
+        # Until units are slow, for a while: the delays are in force.
+        while time.monotonic() < end:
+            rates.append(_units(here, 0.5))
+            if len(rates) > 3 and rates[-1] < 60 and rates[-2] < 60:
+                break
+        assert 0 < rates[-1] < 60
+        os.kill(tool, signal.SIGKILL)
+        _units(here, 1.0)
+        fast = max(_units(here, 0.5) for _ in range(6))
+        assert fast > 2 * rates[-1]
+    finally:
+        os.waitpid(tool, 0)
+        os.close(here)
+
+
+def _units(fd, seconds):
+    """Units of work in that time."""
+    os.set_blocking(fd, False)
+    end, count = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        try:
+            count += len(os.read(fd, 1 << 16))
+        except BlockingIOError:
+            time.sleep(0.01)
+    return count
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_that_come_and_go_are_in_it_from_their_first_call(method):
+    name = "__mp_main__:f" if method == "spawn" else "__main__:f"
+    source = WORKERS.format(method=method)
+    if method == "spawn":
+        # It is imported by the children: a file it must be.
+        source = (
+            "import tempfile, runpy, os, sys\n"
+            "path = os.path.join(tempfile.mkdtemp(), 'workers.py')\n"
+            f"open(path, 'w').write({source!r})\n"
+            "sys.argv = [path]\n"
+            "os.execv(sys.executable, [sys.executable, path])\n"
+        )
+    with started(source, ["*:f"]) as program:
+        wait(program, lambda: program.plan.units > 1)
+        run = Run(program, 1)
+        run.rule([name])
+        run.set_slot_units(1)
+        run.rest(0, 12, lambda: False)
+        slots = run.slots([name])
+        lost = program.plan.lost
+    assert lost == 0
+    # Workers of one unit end before it does.
+    assert (slots.calls[slots.good][1:, 0] == 150).all()
+
+
+def test_a_run_that_ends_early_says_what_was_in_force():
+    with started(UNITS.format(more=""), ["__main__:f"]) as program:
+        wait(program, lambda: program.plan.units > 5)
+        run = Run(program, 1)
+        run.rule(["__main__:f"])
+        run.set_slot_units(1)
+        until = time.monotonic() + 0.5
+        planned = block(["__main__:f"], 100_000, 100_000, np.random.default_rng(1))
+        run.make(planned, 0, lambda: time.monotonic() > until)
+        run.rest(0.2, 30, lambda: False)
+        slots = run.slots(["__main__:f"])
+    assert (slots.block == 0).sum() > 20
+    assert (slots.block == -1).sum() > 10
+    bad = slots.good & (slots.mask == 0) & (slots.delivered_ns[:, 0] > 0)
+    assert bad.sum() <= 2
+    assert (slots.delivered_ns[slots.good & (slots.mask == 1), 0] > 0).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("more", "progress"),
+    [
+        ("f()", read(["__main__:f"], None)),
+        ("f()", read(["__main__:[f]"], None)),
+        ("speed_bump.progress('here', 2)", read(["here"], None)),
+        ("print('done', flush=True)", read([], "done")),
+    ],
+)
+def test_what_a_unit_may_be(more, progress):
+    with started(UNITS.format(more=more), ["__main__:g"], progress) as program:
+        program.look()
+        wait(program, lambda: program.look() or program.plan.units > 5)
+        run = Run(program, 1)
+        run.rule(["__main__:g"])
+        # f() is called twice in each turn, and here() is two units.
+        run.set_slot_units(1 if progress.regex else 2)
+        run.rest(0, 30, lambda: False)
+        slots = run.slots(["__main__:g"])
+        tids = run.reporters
+    calls = slots.calls[slots.good][:, 0]
+    assert np.median(calls) == 3
+    # Lines are counted by the tool: whose CPU time that takes is not known.
+    assert (tids == 0) == bool(progress.regex)
+    assert np.isnan(slots.cpu_ns).all() == bool(progress.regex)
+
+
+def test_runs_are_put_together():
+    def made(number, names):
+        with started(UNITS.format(more=""), ["__main__:[fg]"]) as program:
+            wait(program, lambda: program.plan.units > 5)
+            run = Run(program, number)
+            run.rule(names)
+            run.set_slot_units(1)
+            run.rest(0, 10, lambda: False)
+            return run
+
+    names = ["__main__:f", "__main__:g"]
+    runs = [made(1, names[:1]), made(2, names[::-1])]
+    slots = together([run.slots(names) for run in runs], 2)
+    first, second = (slots.good & (slots.run == n) for n in (1, 2))
+    assert first.any()
+    assert second.any()
+    assert np.median(slots.calls[first], axis=0).tolist() == [1, 0]
+    assert np.median(slots.calls[second], axis=0).tolist() == [1, 3]
+    assert not slots.good[np.flatnonzero(slots.run == 2)[0]]
