@@ -461,7 +461,7 @@ int sb_session_clear(struct sb_session *session, bool persistent, struct sb_erro
 		return sb_error_set(
 			err, errno,
 			"not allowed to remove persistent targets: run as root "
-			"or with CAP_PERFMON");
+			"or with CAP_SYS_ADMIN");
 	return sb_error_set(err, errno, "can't remove the targets: %s", strerror(errno));
 }
 

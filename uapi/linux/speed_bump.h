@@ -24,11 +24,16 @@
  * - Process ids are those of the pid namespace of the caller.
  * - An unknown command is ENOTTY.
  *
- * A session that was opened without CAP_PERFMON or CAP_SYS_ADMIN (where the
- * permissions of the device let that happen) can have targets of the scopes TREE
- * and THREAD on processes that its opener could attach a debugger to; EPERM else.
- * Tasks of the tree that are or become somebody else's are not delayed.  It sees
- * and changes its own targets only.
+ * CAP_SYS_ADMIN is for everything.  A session that was opened without it, with
+ * CAP_PERFMON, can have targets of the scopes TREE and THREAD on processes that its
+ * opener could attach a debugger to; EPERM else.  Tasks of the tree that are or become
+ * somebody else's are not delayed.  It sees and changes its own targets only.
+ *
+ * Without CAP_PERFMON the device can be opened where the permissions of its node and the
+ * module's parameter "unprivileged" let that happen: EPERM else, and EOPNOTSUPP on
+ * kernels that hold a lock while a task is delayed (before 6.12).  Such an unprivileged
+ * session is like one with CAP_PERFMON and besides has limits for each user, shows the
+ * kernel's leave for each process (mem_fd), and has files on local file systems alone.
  */
 #ifndef _UAPI_LINUX_SPEED_BUMP_H
 #define _UAPI_LINUX_SPEED_BUMP_H
@@ -65,8 +70,10 @@
 /**
  * struct speed_bump_query - what the module can do (SPEED_BUMP_IOC_QUERY)
  * @features:	[out] SPEED_BUMP_FEATURE_*
- * @max_delay_ns: [out] the longest delay that is taken
- * @max_targets: [out] how many targets there may be (module parameter)
+ * @max_delay_ns: [out] the longest delay that is taken, and the longest time that the
+ *		session's targets on one instruction delay a hit together
+ * @max_targets: [out] how many targets there may be (module parameter), or for an
+ *		unprivileged session how many of the user's
  * @max_batch:	[out] how many entries a call may have
  * @max_label:	[out] how many bytes a label may have
  * @reserved:	zero
@@ -165,7 +172,7 @@ struct speed_bump_batch {
  * file, offset outside of it or where no instruction can begin, unknown flag or
  * scope), ERANGE (delay), ESRCH (no
  * such process), EEXIST (same file, offset, scope and owner), ENOSPC
- * (max_targets, or what an unprivileged session may have), ENAMETOOLONG (label),
+ * (max_targets, or what an unprivileged user may have), ENAMETOOLONG (label),
  * EOPNOTSUPP (not done by this module, or an instruction that this kernel can't
  * probe), EBUSY (a target or tracer of the instruction names another counter), EIO (a
  * file that can't be mapped, as those of sysfs), EPERM, EINTR (the caller was killed).
