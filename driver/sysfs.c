@@ -95,16 +95,16 @@ static ssize_t stats(struct file *file, char *buf, loff_t pos, size_t count)
 		return -EPERM;
 	sb_stats_totals(&hits, &delay_ns);
 	len = scnprintf(text, sizeof(text),
-			  "enabled %d\n"
-			  "targets %u\n"
-			  "total_hits %llu\n"
-			  "total_delay_ns %llu\n"
-			  "persistent %u\n"
-			  "sessions %u\n"
-			  "max_targets %u\n",
-			  READ_ONCE(sb_persistent.enabled), sb_target_count(), hits, delay_ns,
-			  sb_target_count_of(&sb_persistent), sb_session_count(),
-			  READ_ONCE(sb_max_targets));
+			"enabled %d\n"
+			"targets %u\n"
+			"total_hits %llu\n"
+			"total_delay_ns %llu\n"
+			"persistent %u\n"
+			"sessions %u\n"
+			"max_targets %u\n",
+			READ_ONCE(sb_persistent.enabled), sb_target_count(), hits, delay_ns,
+			sb_target_count_of(&sb_persistent), sb_session_count(),
+			READ_ONCE(sb_max_targets));
 	return memory_read_from_buffer(buf, count, &pos, text, len);
 }
 

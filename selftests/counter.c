@@ -9,7 +9,12 @@
 #include "harness.h"
 
 /* In the file, not in memory that is all zero. */
-static volatile unsigned short semaphore __attribute__((used, section(".probes")));
+unsigned short semaphore __attribute__((section(".probes")));
+
+static unsigned short counter(void)
+{
+	return __atomic_load_n(&semaphore, __ATOMIC_SEQ_CST);
+}
 
 static __attribute__((noinline)) unsigned long probed(unsigned long n)
 {
@@ -54,20 +59,20 @@ TEST_F(counter, is_one_while_there_is_a_target)
 {
 	struct speed_bump_target second = self->target;
 
-	ASSERT_EQ(semaphore, 0);
+	ASSERT_EQ(counter(), 0);
 	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
-	EXPECT_EQ(semaphore, 1);
+	EXPECT_EQ(counter(), 1);
 	EXPECT_EQ(probed(1), 2);
 	EXPECT_EQ(sb_hits(self->dev, self->target.id), 1);
 	ASSERT_EQ(sb_add(self->other, &second), 0);
 	EXPECT_EQ(probed(1), 2);
 	EXPECT_EQ(sb_hits(self->other, second.id), 1);
 	ASSERT_EQ(sb_remove(self->dev, self->target.id), 0);
-	EXPECT_GT(semaphore, 0);
+	EXPECT_GT(counter(), 0);
 	EXPECT_EQ(probed(1), 2);
 	EXPECT_EQ(sb_hits(self->other, second.id), 2);
 	ASSERT_EQ(sb_remove(self->other, second.id), 0);
-	EXPECT_EQ(semaphore, 0);
+	EXPECT_EQ(counter(), 0);
 }
 
 TEST_F(counter, must_be_the_same_for_all_targets_of_an_instruction)
@@ -132,7 +137,7 @@ TEST_F(counter, other_tracers_are_at_the_same_probe)
 	EXPECT_EQ(trace_write("events/speed_bump_test/probe/enable", "1", 0), 0);
 	EXPECT_EQ(trace_write("events/speed_bump_test/probe/enable", "0", 0), 0);
 	EXPECT_EQ(sb_remove(self->dev, self->target.id), 0);
-	EXPECT_EQ(semaphore, 0);
+	EXPECT_EQ(counter(), 0);
 	EXPECT_EQ(trace_write("uprobe_events", "-:speed_bump_test/probe", O_APPEND), 0);
 }
 

@@ -566,7 +566,7 @@ static void fuse_serve(int fuse)
 		case FUSE_FORGET:
 			break;
 		default:
-			fuse_answer(fuse, in, NULL, 0, -ENOSYS);
+			fuse_answer(fuse, in, NULL, 0, -EOPNOTSUPP);
 		}
 	}
 }

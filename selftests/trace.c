@@ -38,6 +38,8 @@ static int write_to(const char *path, const char *text)
 	return ret;
 }
 
+#define FORMAT	" delay: target=%llu requested_ns=%llu measured_ns=%llu cut=%d"
+
 /* Events of @target in the trace: how many, and what they say together. */
 static int read_events(__u64 target, __u64 *requested, __u64 *measured, int *cut)
 {
@@ -51,8 +53,8 @@ static int read_events(__u64 target, __u64 *requested, __u64 *measured, int *cut
 	*cut = 0;
 	while (trace && fgets(line, sizeof(line), trace)) {
 		event = strstr(line, " delay: target=");
-		if (!event || sscanf(event, " delay: target=%llu requested_ns=%llu measured_ns=%llu cut=%d",
-				     &id, &asked, &took, &was_cut) != 4 || id != target)
+		if (!event || sscanf(event, FORMAT, &id, &asked, &took, &was_cut) != 4 ||
+		    id != target)
 			continue;
 		count++;
 		*requested += asked;

@@ -135,7 +135,7 @@ struct speed_bump_batch {
 #define SPEED_BUMP_TARGET_DISABLED	0x2U	/* counts, does not delay */
 #define SPEED_BUMP_TARGET_DEFAULT_DELAY	0x4U	/* delay_ns is 0: take the module's */
 #define SPEED_BUMP_TARGET_SLEEP		0x8U	/* give the CPU away */
-#define SPEED_BUMP_TARGET_MEM		0x10U	/* mem_fd is one; in struct speed_bump_target alone */
+#define SPEED_BUMP_TARGET_MEM		0x10U	/* ADD alone: mem_fd is there */
 
 /**
  * struct speed_bump_target - a function to delay (entry of SPEED_BUMP_IOC_ADD)
