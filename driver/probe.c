@@ -2,14 +2,12 @@
 /*
  * Breakpoints: the only file that calls uprobes.
  *
- * The targets on one instruction share one consumer, their site.  Its handler goes
- * through them, so that it knows what a hit has cost when it comes to the next.
- *
- * A probe that comes to a site, or leaves it, has the filters asked again.  The kernel
- * has uprobe_apply() for that and does not export it.  A second consumer that comes and
- * goes does the same: when it comes every memory that it wants gets the breakpoint, when
- * it goes those lose it that no consumer wants.  The kernel's locks make it wait for
- * filters that are running, and before 6.12 for handlers.
+ * The targets on one instruction share a site.  Its consumer's handler goes through them,
+ * so that it knows what a hit has cost when it comes to the next.  That consumer's filter
+ * asks for one of the targets, the founder; each other has a consumer of its own, which
+ * asks for the breakpoint and does nothing at a hit.  So a target comes and goes as
+ * everywhere with uprobes, with the kernel's locks, which make it wait for filters that are
+ * running, and before 6.12 for handlers.
  */
 #include <linux/err.h>
 #include <linux/hashtable.h>
@@ -30,7 +28,8 @@
 /**
  * struct sb_site - an instruction that has a breakpoint
  * @consumer:	what the uprobe calls
- * @probes:	the targets' parts; written under @lock, read under RCU
+ * @probes:	the targets' parts, the newest first; written under @lock, read under RCU
+ * @founder:	the probe that @consumer's filter asks for; written under @lock
  * @uprobe:	what @consumer is registered with, or NULL; under @lock
  * @inode:	the file
  * @offset:	of the instruction in @inode
@@ -44,6 +43,7 @@
 struct sb_site {
 	struct uprobe_consumer consumer;
 	struct list_head probes;
+	struct sb_probe *founder;
 	struct uprobe *uprobe;
 	struct inode *inode;
 	loff_t offset;
@@ -108,7 +108,8 @@ static int hit(struct uprobe_consumer *uc)
 	struct sb_site *site = container_of(uc, struct sb_site, consumer);
 	struct sb_budget budget = {};
 	struct sb_probe *probe;
-	bool stays = false;
+	/* There is none yet, or none any more: nothing is known. */
+	bool stays = list_empty(&site->probes);
 
 	list_for_each_entry_rcu(probe, &site->probes, node, true)
 		stays |= target_hit(probe_target(probe), &budget);
@@ -132,37 +133,42 @@ static bool probe_wants(struct sb_probe *probe, struct mm_struct *mm)
 static bool wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
 	struct sb_site *site = container_of(uc, struct sb_site, consumer);
-	struct sb_probe *probe;
-	bool wanted = false;
 
-	rcu_read_lock();
-	list_for_each_entry_rcu(probe, &site->probes, node) {
-		wanted = probe_wants(probe, mm);
-		if (wanted)
-			break;
-	}
-	rcu_read_unlock();
-	return wanted;
+	return probe_wants(READ_ONCE(site->founder), mm);
 }
 
 DEFINE_UPROBE_FILTER(wants)
 
-/* Hits are the site's; "stays" is all that can be said here. */
-static int hit_question(struct uprobe_consumer *uc)
+/* The site's handler says whether the breakpoint stays, when it knows the probe. */
+static int hit_own(struct uprobe_consumer *uc)
+{
+	struct sb_probe *probe = container_of(uc, struct sb_probe, own);
+
+	return READ_ONCE(probe->is_in) ? UPROBE_HANDLER_REMOVE : 0;
+}
+
+DEFINE_UPROBE_HANDLER(hit_own)
+
+static bool own_wants(struct uprobe_consumer *uc, struct mm_struct *mm)
+{
+	return probe_wants(container_of(uc, struct sb_probe, own), mm);
+}
+
+DEFINE_UPROBE_FILTER(own_wants)
+
+static int hit_again(struct uprobe_consumer *uc)
 {
 	return 0;
 }
 
-DEFINE_UPROBE_HANDLER(hit_question)
+DEFINE_UPROBE_HANDLER(hit_again)
 
-static bool question_wants(struct uprobe_consumer *uc, struct mm_struct *mm)
+static bool again_wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
-	struct sb_question *question = container_of(uc, struct sb_question, consumer);
-
-	return question->probe && probe_wants(question->probe, mm);
+	return probe_wants(container_of(uc, struct sb_probe, again), mm);
 }
 
-DEFINE_UPROBE_FILTER(question_wants)
+DEFINE_UPROBE_FILTER(again_wants)
 
 /* --- sites ---------------------------------------------------------------- */
 
@@ -223,53 +229,63 @@ static void site_put(struct sb_site *site)
 		kfree_rcu(site, rcu);
 }
 
-static int site_register(struct sb_site *site)
+/* Under the site's lock. */
+static int site_ask(struct sb_site *site, struct uprobe_consumer *uc, struct uprobe **uprobe)
 {
-	struct uprobe *uprobe;
+	struct uprobe *made = uprobe_register(site->inode, site->offset, site->ref_ctr_offset, uc);
 
-	uprobe = uprobe_register(site->inode, site->offset, site->ref_ctr_offset,
-				 &site->consumer);
-	if (IS_ERR(uprobe))
-		return PTR_ERR(uprobe);
-	site->uprobe = uprobe;
+	if (IS_ERR(made))
+		return PTR_ERR(made);
+	*uprobe = made;
 	return 0;
 }
 
-/* Under the site's lock.  @question must not be in use since the last sb_probe_sync(). */
-static int site_ask(struct sb_site *site, struct sb_question *question, struct sb_probe *probe)
+/* Under the site's lock.  What is seen of it by then is over, but before 6.12 alone. */
+static void site_ask_no_more(struct uprobe_consumer *uc, struct uprobe **uprobe)
 {
-	struct uprobe *uprobe;
+	if (*uprobe)
+		uprobe_unregister_nosync(*uprobe, uc);
+	*uprobe = NULL;
+}
 
-	question->consumer.handler = uprobe_hit_question;
-	question->consumer.filter = uprobe_question_wants;
-	question->probe = probe;
-	uprobe = uprobe_register(site->inode, site->offset, site->ref_ctr_offset,
-				 &question->consumer);
-	if (IS_ERR(uprobe))
-		return PTR_ERR(uprobe);
-	uprobe_unregister_nosync(uprobe, &question->consumer);
+/* Under the site's lock. */
+static int site_enter(struct sb_site *site, struct sb_probe *probe)
+{
+	int err;
+
+	if (site->uprobe) {
+		probe->own.handler = uprobe_hit_own;
+		probe->own.filter = uprobe_own_wants;
+		err = site_ask(site, &probe->own, &probe->uprobe);
+	} else {
+		site->founder = probe;
+		err = site_ask(site, &site->consumer, &site->uprobe);
+	}
+	if (err)
+		return err;
+	list_add_rcu(&probe->node, &site->probes);
+	WRITE_ONCE(probe->is_in, true);
 	return 0;
 }
 
-static void site_count_unarmed(struct sb_site *site)
+/* Under the site's lock. */
+static void site_leave(struct sb_site *site, struct sb_probe *probe)
 {
-	struct sb_probe *probe;
+	struct sb_probe *heir;
 
-	list_for_each_entry(probe, &site->probes, node)
-		sb_stats_count_event(&probe_target(probe)->stats, SB_UNARMED);
-}
-
-/*
- * The question could not be asked: there is no memory, or the file is shorter now.  The
- * one who leaves may not be seen any more, so everybody leaves for a moment.
- */
-static void site_register_anew(struct sb_site *site)
-{
-	site_count_unarmed(site);
-	uprobe_unregister_nosync(site->uprobe, &site->consumer);
-	site->uprobe = NULL;
-	sb_probe_sync();
-	site_register(site);
+	WRITE_ONCE(probe->is_in, false);
+	list_del_rcu(&probe->node);
+	if (list_empty(&site->probes)) {
+		site_close(site);
+		site_ask_no_more(&site->consumer, &site->uprobe);
+	} else if (probe == site->founder) {
+		/* Whose own consumer is not needed any more takes the breakpoints along. */
+		heir = list_first_entry(&site->probes, struct sb_probe, node);
+		WRITE_ONCE(site->founder, heir);
+		site_ask_no_more(&heir->own, &heir->uprobe);
+	} else {
+		site_ask_no_more(&probe->own, &probe->uprobe);
+	}
 }
 
 /* --- probes --------------------------------------------------------------- */
@@ -293,35 +309,6 @@ static int translate(int err, loff_t offset)
 		return err;
 	/* What else is wrong with the numbers has been found out before. */
 	return IS_ENABLED(CONFIG_X86) ? -EBUSY : -EOPNOTSUPP;
-}
-
-/* Under the site's lock. */
-static void site_leave(struct sb_site *site, struct sb_probe *probe)
-{
-	list_del_rcu(&probe->node);
-	probe->is_in = false;
-	if (list_empty(&site->probes)) {
-		site_close(site);
-		if (site->uprobe)
-			uprobe_unregister_nosync(site->uprobe, &site->consumer);
-		site->uprobe = NULL;
-	} else if (site->uprobe && site_ask(site, &probe->going, NULL)) {
-		site_register_anew(site);
-	}
-}
-
-/* Under the site's lock. */
-static int site_enter(struct sb_site *site, struct sb_probe *probe)
-{
-	int err;
-
-	list_add_tail_rcu(&probe->node, &site->probes);
-	probe->is_in = true;
-	probe->site = site;
-	err = site->uprobe ? site_ask(site, &probe->coming, probe) : site_register(site);
-	if (err)
-		site_leave(site, probe);
-	return err;
 }
 
 /**
@@ -355,8 +342,12 @@ int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset
 		err = -EBUSY;
 	else
 		err = translate(site_enter(site, probe), offset);
+	if (!err)
+		probe->site = site;
+	else if (list_empty(&site->probes))
+		site_close(site);
 	mutex_unlock(&site->lock);
-	if (!probe->site)
+	if (err)
 		site_put(site);
 	return err;
 }
@@ -383,15 +374,24 @@ void sb_probe_unregister(struct sb_probe *probe)
  * sb_probe_renew() - ask again whose memory is to have the breakpoint
  * @probe:	of a target that may be gone by now; not to be renewed again before
  *		sb_probe_sync()
+ *
+ * The kernel has uprobe_apply() for that and does not export it.  A second consumer that
+ * comes and goes does the same: when it comes every memory that it wants gets the
+ * breakpoint, when it goes those lose it that no consumer wants.
  */
 int sb_probe_renew(struct sb_probe *probe)
 {
 	struct sb_site *site = probe->site;
+	struct uprobe *uprobe = NULL;
 	int err = 0;
 
 	mutex_lock(&site->lock);
-	if (probe->is_in && site->uprobe)
-		err = site_ask(site, &probe->again, probe);
+	if (probe->is_in) {
+		probe->again.handler = uprobe_hit_again;
+		probe->again.filter = uprobe_again_wants;
+		err = site_ask(site, &probe->again, &uprobe);
+		site_ask_no_more(&probe->again, &uprobe);
+	}
 	mutex_unlock(&site->lock);
 	return err;
 }

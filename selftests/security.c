@@ -805,7 +805,7 @@ TEST_F(security, dying_targets_are_not_in_the_way_of_others)
 	ASSERT_GE(fd, 0);
 	ASSERT_EQ(sb_ioctl(self->root, SPEED_BUMP_IOC_QUERY, &query), 0);
 	ASSERT_EQ(sb_add(root, &slow), 0);
-	ASSERT_EQ(sb_param_set("max_targets", 32), 0);
+	ASSERT_EQ(sb_param_set("max_targets", 6), 0);
 	ASSERT_EQ(worker_tell(ROOTS, WORKER_CALL, SB_PLAIN, 1), 0);
 	ASSERT_EQ(sb_wait_busy(self->roots, cpu), 0);
 	adder = fork();
@@ -820,7 +820,7 @@ TEST_F(security, dying_targets_are_not_in_the_way_of_others)
 		}
 		_exit(0);
 	}
-	sb_sleep(3 * SB_S / 2);
+	sb_sleep(5 * SB_S / 2);
 	other = fork();
 	ASSERT_GE(other, 0);
 	if (!other) {
