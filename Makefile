@@ -5,7 +5,7 @@
 prefix ?= /usr/local
 
 .PHONY: all demo check check-all check-debug check-pythons check-sanitize check-packages \
-	build deb bench bench-rank install module help
+	build deb bench bench-rank bench-peers install module help
 
 all: build
 
@@ -22,11 +22,12 @@ help:
 	@echo '              RELEASES="12 13": these alone, as with check-packages'
 	@echo 'make bench    what a hit costs, beside the floor; then bench-rank'
 	@echo 'make bench-rank   how often rank is right (hours; RUNS=1: each program once)'
+	@echo 'make bench-peers  rank beside py-spy, Scalene, perf and Coz (hours; RUNS=1: once each)'
 	@echo 'make module   the kernel module for the running kernel'
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check check-all check-debug check-pythons check-sanitize build bench bench-rank:
+demo check check-all check-debug check-pythons check-sanitize build bench bench-rank bench-peers:
 	@build-aux/$@
 
 deb check-packages:

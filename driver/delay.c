@@ -168,12 +168,15 @@ static __always_inline u64 obey(struct sb_target *target, const struct sb_settin
 	return delivered_ns;
 }
 
-static noinline void planned_hit(struct sb_target *target, struct sb_settings *settings,
-				 struct sb_budget *budget)
+/* With a copy of its own: that of other hits stays in registers. */
+static noinline void planned_hit(struct sb_target *target, struct sb_budget *budget)
 {
-	u64 number = sb_plan_begin(target, settings);
+	struct sb_settings settings;
+	u64 number;
 
-	sb_plan_end(target, number, obey(target, settings, budget));
+	sb_policy_read(&target->policy, &settings);
+	number = sb_plan_begin(target, &settings);
+	sb_plan_end(target, number, obey(target, &settings, budget));
 }
 
 /* A hit inside the scope.  @budget is the hit's, whose targets may be several. */
@@ -188,7 +191,7 @@ void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
 
 	sb_policy_read(&target->policy, &settings);
 	if (unlikely(settings.planned))
-		planned_hit(target, &settings, budget);
+		planned_hit(target, budget);
 	else
 		obey(target, &settings, budget);
 }

@@ -266,29 +266,44 @@ enum whom {
 	CGROUP,
 };
 
+/* What a target is to its session's plan */
+enum part {
+	UNPLANNED,
+	PLANNED, /* ruled by it, its arm off */
+	UNIT,
+	LAST_UNIT, /* each ends a slot */
+};
+
 static const struct configuration {
 	const char *label;
 	enum whom whom;
 	uint64_t feature;
 	struct speed_bump_target target;
 	int session_off;
+	enum part part;
 } configurations[] = {
-	{ "driver, system", EVERYBODY, 0, { .scope = SPEED_BUMP_SCOPE_SYSTEM }, 0 },
-	{ "driver, tree", SELF, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0 },
+	{ "driver, system", EVERYBODY, 0, { .scope = SPEED_BUMP_SCOPE_SYSTEM }, 0, UNPLANNED },
+	{ "driver, tree", SELF, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0, UNPLANNED },
 	{ "driver, thread", SELF, SPEED_BUMP_FEATURE_SCOPE_THREAD,
-	  { .scope = SPEED_BUMP_SCOPE_THREAD }, 0 },
+	  { .scope = SPEED_BUMP_SCOPE_THREAD }, 0, UNPLANNED },
 	{ "driver, cgroup", CGROUP, SPEED_BUMP_FEATURE_SCOPE_CGROUP,
-	  { .scope = SPEED_BUMP_SCOPE_CGROUP }, 0 },
+	  { .scope = SPEED_BUMP_SCOPE_CGROUP }, 0, UNPLANNED },
 	{ "driver, tree, target off", SELF, 0,
-	  { .scope = SPEED_BUMP_SCOPE_TREE, .flags = SPEED_BUMP_TARGET_DISABLED }, 0 },
-	{ "driver, tree, session off", SELF, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 1 },
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .flags = SPEED_BUMP_TARGET_DISABLED }, 0, UNPLANNED },
+	{ "driver, tree, session off", SELF, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 1, UNPLANNED },
 	{ "driver, tree, every 2nd", SELF, SPEED_BUMP_FEATURE_FREQUENCY,
-	  { .scope = SPEED_BUMP_SCOPE_TREE, .every = 2 }, 0 },
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .every = 2 }, 0, UNPLANNED },
 	{ "driver, tree, in its window", SELF, SPEED_BUMP_FEATURE_WINDOW,
-	  { .scope = SPEED_BUMP_SCOPE_TREE, .duration_ns = 1000000000000 }, 0 },
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .duration_ns = 1000000000000 }, 0, UNPLANNED },
 	{ "driver, tree, before its window", SELF, SPEED_BUMP_FEATURE_WINDOW,
-	  { .scope = SPEED_BUMP_SCOPE_TREE, .start_ns = 1000000000000 }, 0 },
-	{ "driver, out of scope", CHILD, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0 },
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .start_ns = 1000000000000 }, 0, UNPLANNED },
+	{ "driver, tree, in a plan, off", SELF, SPEED_BUMP_FEATURE_PLAN,
+	  { .scope = SPEED_BUMP_SCOPE_TREE }, 0, PLANNED },
+	{ "driver, tree, unit of a plan", SELF, SPEED_BUMP_FEATURE_PLAN,
+	  { .scope = SPEED_BUMP_SCOPE_TREE }, 0, UNIT },
+	{ "driver, tree, unit, ends a slot", SELF, SPEED_BUMP_FEATURE_PLAN,
+	  { .scope = SPEED_BUMP_SCOPE_TREE }, 0, LAST_UNIT },
+	{ "driver, out of scope", CHILD, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0, UNPLANNED },
 };
 
 #define CONFIGURATIONS (sizeof(configurations) / sizeof(configurations[0]))
@@ -316,6 +331,22 @@ static int scope_id(enum whom whom)
 	}
 }
 
+static void make_plan(int dev, enum part part, uint64_t id)
+{
+	struct speed_bump_plan_request request = { .ids = (uintptr_t)&id };
+	struct speed_bump_plan *plan;
+
+	request.units = request.ids;
+	request.count = part == PLANNED;
+	request.unit_count = part != PLANNED;
+	if (ioctl(dev, SPEED_BUMP_IOC_PLAN, &request))
+		die("plan");
+	plan = mmap(NULL, request.size, PROT_READ | PROT_WRITE, MAP_SHARED, request.fd, 0);
+	if (plan == MAP_FAILED)
+		die("map a plan");
+	plan->slot_units = part == LAST_UNIT;
+}
+
 static void measure_configuration(const struct configuration *c, const struct function *function)
 {
 	struct speed_bump_session session = {
@@ -332,6 +363,8 @@ static void measure_configuration(const struct configuration *c, const struct fu
 	add(dev, &target, 1);
 	if (c->session_off && ioctl(dev, SPEED_BUMP_IOC_SESSION, &session))
 		die("session");
+	if (c->part)
+		make_plan(dev, c->part, target.id);
 	measure_call(function, c->label);
 }
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 from serve import FASTER
-from speed_bump.experiment import robust
+from speed_bump.experiment.runs.estimate import mean_interval
 
 SERVER = pathlib.Path(__file__).parent / "serve.py"
 PROGRESS = "http.server:SimpleHTTPRequestHandler.do_GET"
@@ -49,7 +49,7 @@ def rank(options: argparse.Namespace) -> dict[str, dict]:
             check=True,
         )
         text = pathlib.Path(f"{directory}/json").read_text("utf-8")
-    return {f["function"]: f for f in json.loads(text)["functions"]}
+    return {f["name"]: f for f in json.loads(text)["findings"]}
 
 
 def page_ns(faster: list[str], seconds: float) -> int:
@@ -71,7 +71,7 @@ def gain(name: str, options: argparse.Namespace, draw: random.Random):
         draw.shuffle(order)
         took = {tuple(faster): page_ns(faster, options.seconds) for faster in order}
         gains.append(1 - took[(name,)] / took[()])
-    return robust.trimmed_interval(gains)
+    return mean_interval(gains)
 
 
 def main() -> int:

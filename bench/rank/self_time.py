@@ -23,7 +23,7 @@ from contextlib import contextmanager
 
 from speed_bump import _core
 from speed_bump.duration import human
-from speed_bump.experiment import robust
+from speed_bump.experiment.runs.estimate import mean_interval
 
 TESTS = pathlib.Path(__file__).parents[2] / "build" / "libsb" / "tests"
 PROGRAM, FAR = TESTS / "sampled", TESTS / "libsbsampled.so"
@@ -155,7 +155,7 @@ def cost(pairs: int) -> None:
             random.shuffle(order)
             took = {looked: measure(looked) for looked in order}
             changes.append(took[True] / took[False] - 1)
-        change = robust.trimmed_interval(changes)
+        change = mean_interval(changes)
         print(
             f"{what}: {change.value:+.2%} [{change.low:+.2%}, {change.high:+.2%}] in "
             f"{pairs} pairs, {human(took[False] * 1e9)} unwatched",

@@ -1,88 +1,261 @@
 # SPDX-License-Identifier: MIT
-"""What is true of each of programs.py, by construction."""
+"""What is true of each program of programs.py and native.c, by construction.
+
+``truth.py [--native PATH] [--pairs N] [--seconds S] [PROGRAM]...`` measures it by
+definition, without speed-bump: whole runs with a small piece of CPU time in each call of
+one function, in pairs with runs without it, in random order. The change of the time of a
+unit, divided by what was added in a unit, is the criticality. Exit status 1 if the 95%
+interval lies outside of what is written here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+import json
+import math
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
 
-LINEAR, HINGE = "linear", "hinge"
+HERE = pathlib.Path(__file__).parent
+MATTERS, PARTLY, HIDDEN = "matters", "partly", "hidden"
+# What is added to a unit, in parts of it.
+SMALL = 0.05
+# By construction is by a clock and a scheduler.
+CLOSE = 0.03
+# Student's t, two-sided 95%, by degrees of freedom.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Of one function: the criticality, or a span where it depends on what can't be
-    controlled; the label; of a hinge the slack in µs, None: it is never used up."""
+    """Of one function: the criticality for a small delay, or a span where it depends on
+    what can't be controlled; the verdicts that are right; the slack in us, None: it is
+    never used up, or there is none; its calls in a unit."""
 
     low: float
     high: float
-    shape: str
+    verdicts: tuple[str, ...]
     slack_us: float | None = None
+    calls: float = 1
 
 
-SERIAL = Truth(1.0, 1.0, LINEAR)
+SERIAL = Truth(1, 1, (MATTERS,))
 
 
 def hidden(slack_us: float | None = None) -> Truth:
-    return Truth(0.0, 0.0, HINGE, slack_us)
+    return Truth(0, 0, (HIDDEN,), slack_us)
 
 
 @dataclass(frozen=True)
 class Program:
-    """Its functions, those with more headroom first; equals are in one tuple."""
+    """``unit_ms`` is the time of a unit; ``functions`` are in the order of headroom, and
+    the first one, or those of ``limits``, would be worth making faster: ``none`` if no
+    function alone gains anything."""
 
     name: str
+    unit_ms: float
     functions: dict[str, Truth]
-    order: tuple[tuple[str, ...], ...]
+    limits: tuple[str, ...] = ()
     # Two that matter, and what they are to one another: "serial" or "parallel".
     pair: tuple[str, str] | None = None
     tie: str = ""
+    native: bool = True
+    environ: dict[str, str] = field(default_factory=dict)
 
 
 PROGRAMS = (
     Program(
         "serial",
+        1.8,
         {"f": SERIAL, "g": SERIAL, "h": SERIAL},
-        (("f",), ("g",), ("h",)),
+        ("f",),
         pair=("f", "g"),
         tie="serial",
     ),
     Program(
-        "phases",
-        {"f_phase": SERIAL, "g_phase": SERIAL},
-        (("f_phase", "g_phase"),),
+        "rare",
+        2.08,
+        {"often": SERIAL, "seldom": Truth(1, 1, (MATTERS,), calls=0.02)},
+        ("often",),
     ),
-    Program("stages", {"record": SERIAL, "cpu": hidden(3000)}, (("record",), ("cpu",))),
-    Program("swapped", {"feed": SERIAL, "cpu": hidden(3000)}, (("feed",), ("cpu",))),
+    Program(
+        "phases",
+        0.9,
+        {
+            "f_phase": Truth(1, 1, (MATTERS,), calls=0.5),
+            "g_phase": Truth(1, 1, (MATTERS,), calls=0.5),
+        },
+        ("f_phase", "g_phase"),
+    ),
+    Program("stages", 5, {"record": SERIAL, "cpu": hidden(3000)}, ("record",)),
+    Program("swapped", 5, {"feed": SERIAL, "cpu": hidden(3000)}, ("feed",)),
+    Program(
+        "prefetch",
+        5,
+        {
+            "record": SERIAL,
+            "write_out": SERIAL,
+            "parse": hidden(3000),
+            "pack": hidden(3000),
+        },
+        ("record",),
+    ),
+    Program(
+        "half_speed",
+        5,
+        {"record": SERIAL, "write_out": SERIAL, "parse": hidden(), "pack": hidden()},
+        ("record",),
+        environ={"BENCH_MIDDLE": "1000"},
+    ),
+    Program(
+        "balanced_10",
+        10,
+        {"compute": SERIAL, "store": SERIAL, "decode": hidden(1000)},
+        ("compute", "store"),
+    ),
+    Program(
+        "balanced_20",
+        10,
+        {"compute": SERIAL, "store": SERIAL, "decode": hidden(2000)},
+        ("compute", "store"),
+    ),
+    Program(
+        "starved",
+        13,
+        {"decode": SERIAL, "compute": hidden(3000), "store": hidden(3000)},
+        ("decode",),
+    ),
+    Program("buffer_1", 5, {"use": SERIAL, "fill": hidden(1000)}, ("use",)),
+    Program("buffer_4", 5, {"use": SERIAL, "fill": hidden(1000)}, ("use",)),
+    Program("buffer_16", 5, {"use": SERIAL, "fill": hidden(1000)}, ("use",)),
     Program(
         "fork_join",
+        4,
         {"long_branch": SERIAL, "short_branch": hidden(2000)},
-        (("long_branch",), ("short_branch",)),
+        ("long_branch",),
     ),
     Program(
         "fork_join_equal",
-        {"left_branch": SERIAL, "right_branch": SERIAL},
-        (("left_branch", "right_branch"),),
+        3,
+        # The later one counts: a delay as short as their sleeps vary arrives in part.
+        {
+            "left_branch": Truth(0.8, 1, (MATTERS,)),
+            "right_branch": Truth(0.8, 1, (MATTERS,)),
+        },
+        ("none",),
         pair=("left_branch", "right_branch"),
         tie="parallel",
     ),
     Program(
         "barrier",
-        {"straggler": SERIAL, "quick": hidden(2000)},
-        (("straggler",), ("quick",)),
+        4,
+        {"straggler": SERIAL, "quick": hidden(2000), "quick_too": hidden(2000)},
+        ("straggler",),
     ),
-    Program(
-        "lock", {"inside": SERIAL, "outside": hidden(1000)}, (("inside",), ("outside",))
-    ),
-    Program("gil_holding", {"holding": SERIAL}, (("holding",),)),
+    Program("lock", 2, {"inside": SERIAL, "outside": hidden(1000)}, ("inside",)),
+    Program("gil_holding", 0.9, {"holding": SERIAL}, ("holding",), native=False),
     # Each delays itself, and the other only where that wakes in the middle of a delay.
     Program(
         "gil_releasing",
-        {"after_release": Truth(0.48, 0.58, LINEAR)},
-        (("after_release",),),
+        3.03,
+        {"after_release": Truth(0.48, 0.58, (PARTLY, MATTERS))},
+        ("after_release",),
+        native=False,
     ),
-    Program("tick", {"step": hidden(3000)}, (("step",),)),
-    Program("shams", {"record": SERIAL, "aside": hidden()}, (("record",), ("aside",))),
+    Program("tick", 4, {"step": hidden(3000)}, ("none",)),
+    # What a unit takes, 2 ms, and half of all time: 2 + T / 2 = T.
+    Program("amplified", 4, {"grow": Truth(2, 2, (MATTERS,))}, ("grow",)),
+    Program("backlog", 4, {"grow": Truth(2, 2, (MATTERS,))}, ("grow",)),
+    Program("shams", 3, {"record": SERIAL, "aside": hidden()}, ("record",)),
 )
 
-# Those that are in native.c too.
-NATIVE = ("serial", "stages", "fork_join", "lock", "tick")
+
+def by_name(names: list[str], native: bool) -> list[Program]:
+    """Those that are asked for, or all.
+
+    Raises:
+        ValueError: there is none of a name
+    """
+    known = [p for p in PROGRAMS if p.native or not native]
+    if unknown := set(names) - {p.name for p in known}:
+        raise ValueError(
+            f"no program {', '.join(sorted(unknown))}: "
+            + ", ".join(p.name for p in known)
+        )
+    return [p for p in known if not names or p.name in names]
+
+
+def command_of(program: Program, seconds: float, native: str | None) -> list[str]:
+    start = [native] if native else [sys.executable, str(HERE / "programs.py")]
+    return [*start, program.name, str(seconds)]
+
+
+def run_once(
+    program: Program, seconds: float, native: str | None, change: str = ""
+) -> float:
+    """The time of a unit, ms."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
+    done = subprocess.run(
+        command_of(program, seconds, native),
+        env={**environ, **program.environ, "BENCH_CHANGE": change},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    return 1000 * float(found["seconds"]) / float(found["units"])
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Mean and half of its 95% interval."""
+    n = len(values)
+    t = STUDENT[n - 2] if n - 2 < len(STUDENT) else 2.2
+    return statistics.mean(values), t * statistics.stdev(values) / math.sqrt(n)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program", nargs="*", metavar="PROGRAM")
+    parser.add_argument("--native", metavar="PATH", help="native.c, compiled")
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=3, help="of each run")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    status = 0
+    print(f"{'program':16} {'function':14} {'truth':>10} {'by definition':>16} unit, ms")
+    for program in by_name(options.program, bool(options.native)):
+        for name, truth in program.functions.items():
+            added = SMALL * program.unit_ms
+            change = f"{name}+{added / truth.calls:.6f}"
+            effects, units = [], []
+            for _ in range(options.pairs):
+                order = ["", change]
+                draw.shuffle(order)
+                took = {
+                    what: run_once(program, options.seconds, options.native, what)
+                    for what in order
+                }
+                effects.append((took[change] - took[""]) / added)
+                units.append(took[""])
+            mean, half = interval(effects)
+            wrong = mean - half > truth.high + CLOSE or mean + half < truth.low - CLOSE
+            status = status or int(wrong)
+            said = f"{truth.low:g}" + (
+                f" to {truth.high:g}" if truth.high > truth.low else ""
+            )
+            print(
+                f"{program.name:16} {name:14} {said:>10} {mean:7.2f} ± {half:.2f}"
+                f"{'  <-' if wrong else '    '} {statistics.median(units):.3f} "
+                f"({program.unit_ms:g})",
+                flush=True,
+            )
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -792,6 +792,11 @@ SB_API void sb_plan_renew(struct sb_plan *plan, uint64_t ns);
  */
 SB_API size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots,
 			   uint64_t *calls, uint64_t *delivered_ns, size_t room);
+/**
+ * How much longer than delivered the delays of a function took, ns, in all: their threads
+ * had been preempted. 0 for native targets, of which it is not known.
+ */
+SB_API uint64_t sb_plan_away_ns(const struct sb_plan *plan, int number);
 /** Slots whose records, or of which counts, were lost since the plan was made. */
 SB_API uint64_t sb_plan_lost(const struct sb_plan *plan);
 

@@ -537,6 +537,26 @@ size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots, uint64_t *
 	return count;
 }
 
+uint64_t sb_plan_away_ns(const struct sb_plan *plan, int number)
+{
+	const struct sb_site_table *table = plan->table;
+	uint64_t sum = 0;
+
+	if (number < 0 || (size_t)number >= plan->ruled_count ||
+	    !plan->ruled[number].function)
+		return 0;
+	for (uint32_t i = 0; i < site_slots_used(table); i++) {
+		const struct site_slot *slot = &table->slots[i];
+
+		if (*(const volatile uint32_t *)&slot->function !=
+		    plan->ruled[number].index)
+			continue;
+		for (int k = 0; k < SITE_STRIPES; k++)
+			sum += load(&slot->counters[k].away_ns);
+	}
+	return sum;
+}
+
 uint64_t sb_plan_lost(const struct sb_plan *plan)
 {
 	return plan->lost + load(&plan->table->header->rings_lost);

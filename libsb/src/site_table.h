@@ -83,7 +83,7 @@ struct site_counters {
 	_Atomic uint64_t delayed;
 	_Atomic uint64_t requested_ns;
 	_Atomic uint64_t measured_ns;
-	uint64_t reserved;
+	_Atomic uint64_t away_ns; /* that delays took longer: the thread had no CPU */
 };
 
 struct site_slot {

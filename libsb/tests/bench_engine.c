@@ -66,6 +66,53 @@ static double spin_cost(uint64_t ns)
 	return took[ROUNDS / 2];
 }
 
+/* A unit of work that ends a slot, and then a hit of each of some sites in the new one. */
+static void slots(struct sb_site_table *table, unsigned int functions)
+{
+	struct sb_site *sites[256];
+	struct sb_plan *plan = sb_plan_new(table, NULL);
+	double took[ROUNDS];
+	char name[32];
+
+	if (!plan)
+		return;
+	sb_plan_count_point(plan, "unit");
+	sb_plan_set_slot_units(plan, 1);
+	for (unsigned int i = 0; i < functions; i++) {
+		snprintf(name, sizeof(name), "module:f%u", i);
+		sites[i] = sb_site_get(table, name, NULL, NULL);
+		sb_plan_add_function(plan, name);
+	}
+	sb_progress_add(table, "unit", 1);
+	for (int i = 0; i < ROUNDS; i++) {
+		uint64_t start = now_ns();
+
+		for (int j = 0; j < 1000; j++)
+			sb_progress_add(table, "unit", 1);
+		took[i] = (double)(now_ns() - start) / 1000;
+	}
+	qsort(took, ROUNDS, sizeof(took[0]), by_value);
+	printf("a slot's end, %3u functions in the plan: %5.0f ns\n", functions,
+	       took[ROUNDS / 2]);
+	for (int i = 0; i < ROUNDS; i++) {
+		uint64_t spent = 0, start;
+
+		for (int j = 0; j < 20; j++) {
+			sb_progress_add(table, "unit", 1);
+			start = now_ns();
+			for (unsigned int k = 0; k < functions; k++)
+				sb_site_hit(sites[k], 0);
+			spent += now_ns() - start;
+		}
+		took[i] = (double)spent / 20 / functions;
+	}
+	qsort(took, ROUNDS, sizeof(took[0]), by_value);
+	printf("the first hit of a site in a slot:        %5.0f ns\n", took[ROUNDS / 2]);
+	printf("hit, in a plan and off:  %5.2f ns\n",
+	       cost(sb_site_hit, sites[0], false, 100000));
+	sb_plan_free(plan);
+}
+
 int main(void)
 {
 	static const uint64_t delays[] = {
@@ -115,6 +162,12 @@ int main(void)
 	sb_site_get(table, "module:function", &policy, NULL);
 	printf("hit of 1000 ns:          %5.0f ns\n",
 	       cost(sb_site_hit, site, false, 100));
+	sb_site_table_close(table);
+	opts.enabled = opts.planned = true;
+	table = sb_site_table_create(&opts, NULL);
+	if (!table)
+		return 1;
+	slots(table, 256);
 	sb_site_table_close(table);
 	return 0;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 
 #include "errors.h"
@@ -298,6 +299,23 @@ static PyObject *read_slots(PyObject *object, PyObject *Py_UNUSED(none))
 	return found;
 }
 
+/* away(number): ns that delays of a function took longer than delivered */
+static PyObject *away(PyObject *object, PyObject *arg)
+{
+	long number = PyLong_AsLong(arg);
+	struct plan_object *self;
+	uint64_t ns;
+
+	if (number == -1 && PyErr_Occurred())
+		return NULL;
+	self = take(object);
+	if (!self)
+		return NULL;
+	ns = sb_plan_away_ns(self->plan, number < INT_MAX ? (int)number : -1);
+	put(self);
+	return PyLong_FromUnsignedLongLong(ns);
+}
+
 static PyMethodDef plan_methods[] = {
 	{ "use_memory", use_memory, METH_O, NULL },
 	{ "add_function", add_function, METH_O, NULL },
@@ -310,6 +328,7 @@ static PyMethodDef plan_methods[] = {
 	{ "schedule", schedule, METH_VARARGS, NULL },
 	{ "cancel", cancel, METH_NOARGS, NULL },
 	{ "renew", renew, METH_O, NULL },
+	{ "away", away, METH_O, NULL },
 	{ "read", read_slots, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from speed_bump.experiment.fit.verdict import Verdict, verdict
 from speed_bump.experiment.record import Block, Machine, Record, SelfTime, Slots
+from speed_bump.experiment.slots.stages import Options
+from speed_bump.experiment.slots.stages import Stages as Decisions
 
 SERIES = np.array(json.loads((Path(__file__).parent / "unit_times.json").read_text()))
 SERIES = SERIES / np.median(SERIES)
@@ -247,6 +250,32 @@ def sham(draw: np.random.Generator) -> Weighted:
     return Weighted(draw, [1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
 
 
+class Shared(Program):
+    """0: the thread that reports units, 1: a helper beside it, 2: never waited for.
+
+    On two CPUs, shared fairly with ``others``; ``work`` is the helper's, of a unit.
+    """
+
+    def __init__(self, draw: np.random.Generator, others: int, work: float = 0.4) -> None:
+        super().__init__(draw, 3)
+        self.others, self.work = others, work
+        self.c = [1.0, 0.0, 0.0] if work < 1 else [0.0, 1.0, 0.0]
+        self.cpu: list[float] = []
+        self.wait: list[float] = []
+        self.shares: list[float] = []
+
+    def slot(self, d: np.ndarray, b: float) -> float:
+        main, side = b + float(d[0]), self.work + float(d[1])
+        count = self.others + (self.draw.random() < 0.3) * (self.others > 0)
+        both, one = min(1.0, 2 / (count + 2)), min(1.0, 2 / (count + 1))
+        blocked = max(side - main, 0.0) / one
+        took = min(main, side) / both + abs(main - side) / one
+        self.cpu.append(main)
+        self.wait.append(took - main - blocked)
+        self.shares.append(one)
+        return took
+
+
 PROGRAMS: dict[str, Callable[[np.random.Generator], Program]] = {
     "serial": Program,
     "sham": sham,
@@ -260,6 +289,9 @@ PROGRAMS: dict[str, Callable[[np.random.Generator], Program]] = {
     "amplified": Amplified,
     "rare": Rare,
     "phases": Phases,
+    "equal branches": equal_branches,
+    "nearly balanced": lambda draw: starved(draw, 0.1),
+    "parts": lambda draw: Weighted(draw, [1.0, 0.5, 0.3, 0.0, 0.0, 0.0]),
 }
 
 
@@ -319,9 +351,9 @@ class Run:
             self.delivered.append(d)
             if self.time_ns >= most_ns:
                 break
-        self._fill()
+        self.fill()
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         rows = np.array(self.rows)
         n = len(rows)
         full = np.full(n, np.nan)
@@ -340,6 +372,12 @@ class Run:
             calls=np.array(self.calls),
             delivered_ns=np.array(self.delivered),
         )
+        if isinstance(self.program, Shared):
+            slots, program = self.record.slots, self.program
+            slots.cpu_ns = np.array(program.cpu) * self.unit_ns
+            slots.wait_ns = np.array(program.wait) * self.unit_ns
+            share = float(np.mean(program.shares))
+            self.record.machine = Machine(share=share, threads=1.4, cpus=2)
 
 
 def empty(functions: int) -> Slots:
@@ -361,3 +399,55 @@ def empty(functions: int) -> Slots:
         table,
         table,
     )
+
+
+def experiment(
+    factory: Callable[[np.random.Generator], Program],
+    kind: str,
+    seed: int,
+    budget_s: float = 60.0,
+    unit_ns: float = UNIT_NS,
+    census: int = 70,
+    **options: float,
+) -> tuple[Run, Verdict]:
+    """A whole experiment, decided by ``Stages`` and judged."""
+    draw = np.random.default_rng(seed)
+    run = Run(factory(draw), kind, draw, unit_ns)
+    run.undelayed(census)
+    stages = Decisions(Options(budget_s, **options), seed)  # type: ignore[arg-type]
+    while (block := stages.next_block(run.record)) is not None:
+        run.run(block, budget_s * 1e9)
+    return run, verdict(run.record)
+
+
+def truth(
+    factory: Callable[[np.random.Generator], Program],
+    function: int,
+    kind: str,
+    dose: float = 0.05,
+    count: int = 3000,
+) -> float:
+    """By definition: delayed always by a little, or never; the others never."""
+    total = []
+    for on in (0.0, dose):
+        program = factory(np.random.default_rng(3))
+        noise = Noise(kind, np.random.default_rng(4), count)
+        d = np.zeros(program.functions)
+        times = []
+        for _ in range(count):
+            calls = program.calls()
+            program.at += 1
+            d[function] = on * calls[function]
+            times.append(program.slot(d.copy(), noise()))
+        given = on * (1.0 if not isinstance(program, Rare) or function else 1 / 50)
+        total.append((sum(times[200:]) / (count - 200), given))
+    return (total[1][0] - total[0][0]) / total[1][1]
+
+
+def wrong(label: str, c: float) -> bool:
+    """Whether a label contradicts the truth; near a threshold none does."""
+    if label == "hidden":
+        return c > 0.13
+    if label == "matters":
+        return c < 0.07
+    return label == "partly" and not 0.07 < c < 0.95

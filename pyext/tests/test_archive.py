@@ -23,9 +23,7 @@ from speed_bump.experiment.record import (
 
 def record():
     n, draw = 50, np.random.default_rng(1)
-    values = {
-        field.name: draw.integers(0, 100, n) for field in dataclasses.fields(Slots)
-    }
+    values = {field.name: draw.integers(0, 100, n) for field in dataclasses.fields(Slots)}
     values["calls"] = draw.random((n, 2))
     values["delivered_ns"] = draw.random((n, 2))
     values["cpu_ns"] = np.full(n, np.nan)
@@ -50,6 +48,7 @@ def record():
         3,
         {"m:f": SelfTime(0.5, 100)},
         Machine(0.5, 2.0, 2, 0.01),
+        {"m:f": 0.75},
         ("m:g",),
         {"interrupted": False},
     )
@@ -65,7 +64,16 @@ def test_what_is_read_is_what_was_saved(tmp_path):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
     np.testing.assert_array_equal(found.blocks[0].masks, saved.blocks[0].masks)
-    for name in ("stage", "arms", "chance", "holds", "one", "doses", "coins", "stretches"):
+    for name in (
+        "stage",
+        "arms",
+        "chance",
+        "holds",
+        "one",
+        "doses",
+        "coins",
+        "stretches",
+    ):
         assert getattr(found.blocks[0], name) == getattr(saved.blocks[0], name)
     for field in dataclasses.fields(Record):
         if field.name not in ("slots", "blocks"):
@@ -115,7 +123,9 @@ def test_damage_is_no_crash(tmp_path):
         damaged = bytearray(whole)
         for at in draw.integers(0, len(whole), 3):
             damaged[at] ^= int(draw.integers(1, 256))
-        path.write_bytes(bytes(damaged[: int(draw.integers(len(whole) // 2, len(whole) + 1))]))
+        path.write_bytes(
+            bytes(damaged[: int(draw.integers(len(whole) // 2, len(whole) + 1))])
+        )
         try:
             archive.load(str(path))
         except archive.ArchiveError as error:

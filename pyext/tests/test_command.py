@@ -64,7 +64,7 @@ def test_run(speed_bump: Command) -> None:
     )
     assert (done.returncode, done.stdout) == (0, "output\n")
     lines = [line.split() for line in done.stderr.splitlines()]
-    assert lines[0] == ["calls", "delayed", "injected", "function", "target"]
+    assert lines[0] == ["calls", "delayed", "delivered", "function", "target"]
     assert lines[1][:2] == ["40", "40"]
     assert lines[1][-2:] == ["__main__:work", "__main__:work"]
     assert lines[2] == ["0", "0", "0", "ns", "-", "__main__:idle"]
@@ -270,8 +270,7 @@ def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
 
 
 def is_busy(target: dict[str, Any]) -> bool:
-    busy: bool = target["injected_ns"] > 1.3 * target["requested_ns"]
-    assert busy == target["verdict"].startswith("inconclusive: the machine is busy")
+    busy: bool = target["verdict"].startswith("inconclusive: the machine is busy")
     return busy
 
 

@@ -48,7 +48,7 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
         self.stream = os.fdopen(slave, "w", encoding="utf-8")
         self._data = b""
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
@@ -168,6 +168,19 @@ def test_without_rich_there_are_lines(
         watcher.known(record, left)
     watcher.close()
     assert "functions decided" in terminal.text()
+
+
+def test_beside_the_output_of_the_program_there_are_lines(clock: Clock) -> None:
+    pytest.importorskip("rich")
+    terminal = Terminal()
+    watcher = live.Live(terminal.stream, is_plain=True)
+    for record, left in growing(20.0):
+        clock.now += 11.0
+        watcher.known(record, left)
+    watcher.close()
+    shown = terminal.text()
+    assert "functions decided" in shown
+    assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize("cost_s", [0.001, 0.1, 3.0])

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import json
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import sys

@@ -7,6 +7,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -72,8 +73,9 @@ def test_no_row_is_without_a_reason(known) -> None:
             if finding.verdict == "inconclusive":
                 some += 1
                 assert finding.reason and finding.help, (name, kind, finding)
-                assert finding.reason in shown
-                assert finding.help in shown
+                assert text.NUMBER_FIRST.sub("", finding.reason) in shown
+                words = re.split(text.TIME, finding.help)
+                assert words[0] in shown and words[-1] in shown
             for note in finding.notes:
                 assert note in shown
     assert some > 3
@@ -182,10 +184,48 @@ def test_a_bill_that_does_not_add_up_is_said_in_words() -> None:
     assert "less than the sum of their effects: they used up slack" in flat
 
 
-def test_hidden_in_a_group_has_an_upper_bound() -> None:
+def test_what_is_not_asked_is_said(known) -> None:
+    record, found = known["serial", "heavy"]
+    assert "before the work" not in text.text(record, found)
+    record.header["called_before_only"] = ["app:<module>", "app:read_settings", "app:main"]
+    flat = " ".join(text.text(record, found, width=80).split())
+    del record.header["called_before_only"]
+    assert "called only before the work began: app:read_settings and app:main" in flat
+
+
+def test_an_interval_with_one_end_is_said_by_that() -> None:
     assert text.number(Interval(0.01, 0.0, 0.08)) == "< 0.08"
     assert text.number(Interval(-0.001, -0.05, 0.048)) == "0.00 ± 0.05"
+    assert text.number(Interval(0.34, 0.0, 0.42)) == "< 0.42"
+    assert text.number(Interval(0.5, 0.2, 0.6)) == "0.20 to 0.60"
     assert text.number(None) == "-"
+
+
+def test_rows_that_differ_in_numbers_alone_are_explained_together(known) -> None:
+    _, found = known["serial", "heavy"]
+    said = "of its delay arrives: above or below 0.1 is not certain"
+    findings = [
+        replace(
+            f,
+            verdict="inconclusive",
+            reason=f"0.0{k} ± 0.10 {said}",
+            help=f"run it for {time} more, or with fewer functions",
+            notes=("it changed while it ran",) if k == 1 else (),
+        )
+        for k, (f, time) in enumerate(
+            zip(found.findings, ("3 min", "40 s", "90 s", "2 h"), strict=False)
+        )
+    ]
+    few = replace(found, findings=[*findings, *found.findings[4:]])
+    lines = text.reasons(few, text.ranked(few.findings))
+    assert len(lines) == 2
+    names, words = lines[0]
+    assert sorted(names.split(", ")) == ["m:f0", "m:f1", "m:f2", "m:f3"]
+    assert words == (
+        "inconclusive: above or below 0.1 is not certain. What helps: run it for 40 s to "
+        "2 h more, or with fewer functions"
+    )
+    assert lines[1] == ("m:f1", "it changed while it ran")
 
 
 def test_many_rows_are_cut_and_counted(known) -> None:
@@ -216,6 +256,21 @@ def test_json_is_valid_and_has_all(known) -> None:
                 assert set(row["criticality"]) == {"value", "low", "high"}
                 assert row["criticality"]["value"] == finding.criticality.value
             assert 0 < row["self_share"] < 1
+
+
+def test_what_is_not_finite_is_null_in_json(known) -> None:
+    record, found = known["tick", "heavy"]
+    first = replace(found.findings[0], slack_ns=Interval(1e6, 5e5, math.inf))
+    odd = replace(
+        found,
+        findings=[first, *found.findings[1:]],
+        cpu_share=math.nan,
+        slowdown=math.nan,
+    )
+    again = json.loads(json.dumps(text.as_json(record, odd), allow_nan=False))
+    assert again["cpu_share"] is None
+    row = next(f for f in again["findings"] if f["name"] == first.name)
+    assert row["slack_ns"] == {"value": 1e6, "low": 5e5, "high": None}
 
 
 def test_csv_has_a_line_for_each_function(known) -> None:
@@ -275,6 +330,11 @@ def test_a_program_that_is_faster_is_so_by_that_much() -> None:
     a, b = of_parts([1.0, 1.0], 1), of_parts([1.0, 1.0], 2)
     b.slots.time_ns *= 0.8
     b.slots.delivered_ns *= 0.8
+    # Of two units a slot now.
+    b.slots.units *= 2
+    b.slots.time_ns *= 2
+    b.slots.delivered_ns *= 2
+    b.slot_units = 2
     found = changes.compare(a, b)
     assert found.unit.low < 0.8 < found.unit.high
     assert found.unit.high - found.unit.low < 0.1

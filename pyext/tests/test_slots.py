@@ -122,6 +122,38 @@ def test_slots_have_what_was_planned_for_them():
     assert (on_cpu <= slots.time_ns[good] * 1.2 + 1e5).mean() > 0.9
 
 
+# A thread for each unit, as a server has it; or three that work beside one another.
+THREADS = """
+import speed_bump, threading, time
+def f():
+    time.sleep(0.002)
+    speed_bump.progress()
+def work():
+    while True:
+        f()
+if {beside}:
+    for _ in range(3):
+        threading.Thread(target=work, daemon=True).start()
+while True:
+    if {beside}:
+        time.sleep(1)
+    else:
+        thread = threading.Thread(target=f)
+        thread.start()
+        thread.join()
+"""
+
+
+@pytest.mark.parametrize(("beside", "count"), [(False, 1), (True, 3)])
+def test_threads_that_report_units_at_one_time_are_counted(beside, count):
+    with started(THREADS.format(beside=beside), ["__main__:f"]) as program:
+        wait(program, lambda: program.plan.units > 5)
+        run = Run(program, 1)
+        run.set_slot_units(1)
+        run.rest(0.1, 200, lambda: False)
+        assert run.reporters == count
+
+
 def test_delays_end_with_the_tool():
     """A tool that is killed leaves the program at full speed within a second."""
     source = (

@@ -95,13 +95,19 @@ def add_time(how: Any, budget: str, text: str) -> None:
 # ----------------------------------------------------------------------- reading
 
 
-def gather_checked(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
-    """``gather()``; what is wrong ends the program with a usage error."""
+def gather_checked(
+    options: argparse.Namespace, may_be_none: bool = False
+) -> tuple[list[Target], list[Target]]:
+    """``gather()``; what is wrong ends the program with a usage error.
+
+    Args:
+        may_be_none: without a target they are looked for
+    """
     try:
         targets, excludes = gather(options)
     except ConfigError as error:
         options.parser.error(str(error))
-    if not targets:
+    if not targets and not may_be_none:
         options.parser.error("nothing to slow: give -t PATTERN, --targets or --native")
     return targets, excludes
 

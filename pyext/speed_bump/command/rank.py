@@ -35,14 +35,19 @@ if TYPE_CHECKING:
     from speed_bump.experiment.record import Record
 
 SAVE_EVERY_S = 10.0
+# The program is looked at for at most so long, where nothing was named.
+LOOK_PART, LOOK_S = 0.25, 10.0
 
 RANK_EPILOG = (
     PATTERNS
     + """
 A unit of work is, in this order: what --progress or --progress-regex says, what the
-program says by speed_bump.progress(), a whole run.
+program says by speed_bump.progress(), without -t what was found, a whole run.
+
+Without -t the functions that take time are found by looking, and the unit of work too.
 
 examples:
+  speed-bump rank -- python train.py
   speed-bump rank -t 'app.*:*' --progress app.server:handle -- python -m app
   speed-bump rank -t '__main__:*' --budget 2min -- python train.py
   speed-bump rank -t 'app:*' --fail-if 'headroom(app:parse) > 0.1' -- python -m app
@@ -189,7 +194,7 @@ def rank(options: argparse.Namespace) -> int:
     from speed_bump.experiment.show.live import Live
     from speed_bump.experiment.slots.measure import empty
 
-    targets, excludes = gather_checked(options)
+    targets, excludes = gather_checked(options, may_be_none=options.verb == "rank")
     try:
         seconds = budget(options.budget)
         unit = progress.read(options.progress, options.progress_regex)
@@ -210,7 +215,8 @@ def rank(options: argparse.Namespace) -> int:
         again=True,
     )
     save = _Saving(path, archive.save)
-    live = Live()
+    # A table would be torn by the output of the program.
+    live = Live(is_plain=options.show_output)
     how = Options(seconds, options.let_finish)
     experiment = Experiment(
         runner, targets, unit, how, record, stages, live, save.changed
@@ -218,10 +224,13 @@ def rank(options: argparse.Namespace) -> int:
     failure: RankError | None = None
     with ExitStack() as stack:
         stack.callback(live.close)
+        stack.callback(save.tidy, record)
         stack.enter_context(forwarding_signals())
         stack.enter_context(runner)
         save.check()
         try:
+            if not targets:
+                _look(experiment, live)
             experiment.run()
             failure = experiment.failed
         except RankError as error:
@@ -234,7 +243,6 @@ def rank(options: argparse.Namespace) -> int:
         sys.stderr.buffer.write(failure.output)
         say(str(failure))
     if not record.blocks:
-        save.forget()
         if experiment.interrupted:
             return INTERRUPTED
         return failure.status if failure else _nothing(experiment)
@@ -275,6 +283,34 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
     return stages.Stages(how, drawn), drawn
 
 
+def _look(experiment: Experiment, live: Any) -> None:
+    """Find targets, and a unit of work where none was named."""
+    from speed_bump.experiment.aim import aim
+
+    found = aim(
+        experiment.runner,
+        experiment.progress,
+        LOOK_PART * experiment.options.budget_s + LOOK_S,
+        live.now,
+    )
+    experiment.targets = found.targets()
+    experiment.progress = found.progress
+    header = experiment.record.header
+    header["targets"] = [target.pattern for target in experiment.targets]
+    header["unit"] = found.progress.text or header["unit"]
+    header["found"] = {"shares": found.candidates, "others": found.others}
+    live.event(
+        f"found {len(found.candidates)} functions that take time"
+        + (f" ({len(found.others)} more take less: name them with -t)" if found.others else "")
+    )
+    live.event(
+        f"a unit of work is {found.progress.text or 'what progress() says'}: {found.why} "
+        "(--progress to change it)"
+        if found.progress.text or "progress()" in found.why
+        else found.why
+    )
+
+
 class _Saving:
     """Keeps the record in its file while it grows."""
 
@@ -309,9 +345,9 @@ class _Saving:
         """Save it."""
         self._save(record, self._path)
 
-    def forget(self) -> None:
-        """There is nothing to keep."""
-        if self._new and os.path.exists(self._path):
+    def tidy(self, record: Record) -> None:
+        """Leave no file in which nothing is."""
+        if self._new and not record.blocks and os.path.exists(self._path):
             os.unlink(self._path)
 
 

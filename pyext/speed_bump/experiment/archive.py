@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Records in files: a zip archive with the arrays (numpy's .npz) and one text, ``record.json``.
+"""Records in files: a zip archive of arrays (numpy's .npz) and a text, ``record.json``.
 
 A file is written anew, beside the old one, and takes its place when it is whole: what is
 known so far can be read at any time, and a tool that is killed leaves the last state.
@@ -48,6 +48,7 @@ def save(record: Record, path: str) -> None:
         "slot_units": record.slot_units,
         "self_times": {name: asdict(t) for name, t in record.self_times.items()},
         "machine": asdict(record.machine),
+        "shares": record.shares,
         "idle": record.idle,
         "end": record.end,
         "blocks": [_block_text(block) for block in record.blocks],
@@ -169,6 +170,7 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         text["slot_units"],
         {name: SelfTime(**t) for name, t in text["self_times"].items()},
         Machine(**text["machine"]),
+        text["shares"],
         tuple(text["idle"]),
         text["end"],
     )

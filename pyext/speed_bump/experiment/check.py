@@ -165,9 +165,7 @@ class _Quiet:
         """Nothing."""
 
 
-def check(
-    command: Sequence[str], unit: Progress, seconds: float, seed: int
-) -> Report:
+def check(command: Sequence[str], unit: Progress, seconds: float, seed: int) -> Report:
     """Find out, in about so long.
 
     Args:
@@ -266,9 +264,7 @@ def text(found: Report) -> str:
         lines.append(f"{name if name != seen else '':14}{value}")
         seen = name
     heads = [("in", table.RIGHT)]
-    heads += [
-        (f"{n} function{'s' * (n != 1)}", table.RIGHT) for n in COUNTS
-    ]
+    heads += [(f"{n} function{'s' * (n != 1)}", table.RIGHT) for n in COUNTS]
     shown = table.table(
         heads,
         [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The experiment on a program: by slots while it runs, or by whole runs where it is short."""
+"""The experiment on a program, by slots while it runs."""
 
 from __future__ import annotations
 
@@ -105,6 +105,8 @@ class Experiment:
     _done: list[Run] = field(default_factory=list)
     _before: dict[str, int] = field(default_factory=dict)
     _samples: Samples = field(default_factory=Samples)
+    _away: dict[int, dict[str, float]] = field(default_factory=dict)
+    _is_at_work: bool = False
     _begin: float = 0.0
     _last_census: float = 0.0
 
@@ -145,8 +147,11 @@ class Experiment:
         with Workload(self.runner, self.targets, self.progress) as program:
             try:
                 if self._settle(program):
+                    self._is_at_work = True
                     self._measure(program)
+                    self._take_over()
             finally:
+                self._is_at_work = False
                 self.processes = max(self.processes, program.processes)
                 self.lost = max(self.lost, program.lost)
             if program.is_running():
@@ -267,7 +272,7 @@ class Experiment:
         return lambda: self._is_over() or not program.is_running()
 
     def _rule_candidates(self, program: Workload, run: Run) -> None:
-        """Rule what is called by the work; what was called before it alone is not asked."""
+        """Rule what the work calls; what was called before it alone is not asked."""
         calls = program.calls()
         names = sorted(n for n in calls if calls[n] > self._before.get(n, 0))
         early = sorted(set(calls) - set(names) - set(self.record.functions))
@@ -322,6 +327,17 @@ class Experiment:
             machine.share = reading.run_ns / total
             machine.threads = total / max((time.monotonic() - self._begin) * 1e9, 1)
 
+    def _look_at_delays(self) -> None:
+        """How much of a CPU the threads of each function had while they were delayed."""
+        record = self.record
+        if self._done and self._is_at_work:
+            self._away[self.runs] = self._done[-1].away_ns()
+        delivered = np.nansum(record.slots.delivered_ns, axis=0)
+        for k, name in enumerate(record.functions):
+            away = [ns[name] for ns in self._away.values() if name in ns]
+            if away and delivered[k] > 0:
+                record.shares[name] = float(delivered[k] / (delivered[k] + sum(away)))
+
     def _take_over(self) -> None:
         """Bring the record up to date with what was read."""
         record = self.record
@@ -338,6 +354,7 @@ class Experiment:
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
         record.self_times = self_times(self._samples)
+        self._look_at_delays()
         if self._samples.native and self._samples.native.refused:
             record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)

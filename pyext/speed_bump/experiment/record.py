@@ -12,8 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# isort: off
+import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
 import numpy.typing as npt
+# isort: on
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -163,5 +166,6 @@ class Record:
     slot_units: int = 1
     self_times: dict[str, SelfTime] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
+    shares: dict[str, float] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
     end: dict[str, Any] = field(default_factory=dict)

@@ -14,16 +14,19 @@ another of its threads. For devices the share is 1. The verdict must hold for bo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from speed_bump.experiment.fit.columns import SINGLE, Table, block_index
+from speed_bump.experiment.fit.effects import Effects, effects
 from speed_bump.experiment.record import Floats, Record
 
 # With a larger share of a CPU the wall clock is good enough.
 ALONE = 0.95
 MIN_SHARE = 0.3
+# Shares are told apart by so many steps, each of which is a regression.
+STEPS = 20
 MAX_STEAL = 0.05
 # Delivered CPU time over what was asked.
 DELIVERED = (0.9, 1.2)
@@ -86,6 +89,41 @@ def contention(record: Record, table: Table) -> Contention:
         "",
         note,
     )
+
+
+def by_own_shares(
+    record: Record, table: Table, found: Effects
+) -> tuple[Effects, set[str]]:
+    """The effects, each read with the share of a CPU that its own delays had.
+
+    The mean share of all threads is not that of the one that is delayed: one that mostly
+    sleeps gets its CPU at once. A delay that took 1 / share of its CPU time lengthens, or
+    shortens, what others are blocked for by that much.
+
+    Returns:
+        also the functions of which the share is known
+    """
+    known: set[str] = set()
+    parts: dict[float, Effects] = {}
+    chosen = list(found.effects)
+    cov = found.cov.copy()
+    places: dict[float, list[int]] = {}
+    for k, column in enumerate(table.columns):
+        name = column.functions[0] if len(column.functions) == 1 else None
+        if name is None or name not in record.shares:
+            continue
+        share = round(record.shares[name] * STEPS) / STEPS
+        places.setdefault(share, []).append(k)
+        known.add(name)
+    for share, columns in places.items():
+        part = effects(table, table.cpu + share * table.blocked)
+        if part is None:
+            continue
+        parts[share] = part
+        for k in columns:
+            chosen[k] = part.effects[k]
+        cov[np.ix_(columns, columns)] = part.cov[np.ix_(columns, columns)]
+    return replace(found, effects=chosen, cov=cov), known
 
 
 def delivered_ratio(record: Record) -> float:

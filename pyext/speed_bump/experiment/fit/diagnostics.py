@@ -25,6 +25,8 @@ RATE = 0.01
 # With more arms the fits of late effects and of phases take too long.
 MAX_ARMS = 48
 PARTS = 3
+# Late effects that together are less change no verdict.
+LATE = 0.1
 
 
 @dataclass
@@ -87,8 +89,17 @@ def diagnose(effects: Effects, y: Floats | None = None) -> Diagnostics:
     if wide is not None and wide.bins == LONG:
         for k in real:
             at = [2 * wide.delays + k, 3 * wide.delays + k]
-            p = _chi(wide.b[at], wide.cov[np.ix_(at, at)])
-            if p < limit and math.isfinite(wide.c[k]) and math.isfinite(wide.se[k]):
+            # As wide as the design says, if that is wider.
+            ratio = max(
+                float(np.nan_to_num(wide.design[k] / wide.model[k], nan=1.0)), 1.0
+            )
+            p = _chi(wide.b[at], wide.cov[np.ix_(at, at)] * ratio**2)
+            if (
+                p < limit
+                and abs(2 * wide.b[at[0]] + 4 * wide.b[at[1]]) > LATE
+                and math.isfinite(wide.c[k])
+                and math.isfinite(wide.se[k])
+            ):
                 found.late[k] = (float(wide.c[k]), float(wide.se[k]), wide.df)
     thirds = _thirds(effects, times, spacing)
     if thirds:

@@ -43,6 +43,8 @@ SPACING_RESTS = 300
 FEW = 64
 # Slots over which what is on for long allows for noise of its own.
 SLOW = 80
+# A sham beyond so many standard errors says that something else than delays is at work.
+SHAM = 3.3
 # A column that others explain but for this part has no coefficient.
 TOLERANCE = 1e-5
 
@@ -422,9 +424,40 @@ def effects(
     if fit is None:
         return None
     ratio = np.fmax(1, np.nan_to_num(fit.design / np.maximum(fit.model, 1e-300), nan=1.0))
-    cov = fit.c_cov * ratio[:, None] * ratio[None, :]
+    c, c_cov = _without_sham(table, fit, ratio)
+    cov = c_cov * ratio[:, None] * ratio[None, :]
+    se = np.where(np.isfinite(fit.se), np.sqrt(np.maximum(np.diag(cov), 0)), np.nan)
     found = [
-        Effect(column, float(fit.c[k]), float(fit.se[k]), fit.df, int(table.delayed[k]))
+        Effect(column, float(c[k]), float(se[k]), fit.df, int(table.delayed[k]))
+        if column.functions
+        else Effect(column, float(fit.c[k]), float(fit.se[k]), fit.df, 0)
         for k, column in enumerate(table.columns)
     ]
     return Effects(table, fit, found, cov)
+
+
+def _without_sham(table: Table, fit: Fit, ratio: Floats) -> tuple[Floats, Floats]:
+    """The sums over lags, and their covariance, with the sham's coefficients at 0.
+
+    The sham is undelayed like the baseline, and belongs to it once it has passed its
+    test. Its own entries stay as they were.
+    """
+    own = np.array([not column.functions for column in table.columns])
+    sums = _sums(fit.delays, fit.bins, len(fit.b))
+    shams = np.flatnonzero(own & np.isfinite(fit.c) & (fit.se > 0))
+    if not len(shams) or (np.abs(fit.c[shams]) > SHAM * fit.se[shams]).any():
+        return fit.c, fit.c_cov
+    at = np.concatenate([shams + place * fit.delays for place in range(len(fit.bins))])
+    at = at[np.diag(fit.cov)[at] > 0]
+    inner = fit.cov[np.ix_(at, at)]
+    try:
+        gain = np.linalg.solve(inner, fit.cov[at]).T
+    except np.linalg.LinAlgError:
+        return fit.c, fit.c_cov
+    b = fit.b - gain @ fit.b[at]
+    cov = fit.cov - gain @ fit.cov[at]
+    c, c_cov = sums @ b, sums @ cov @ sums.T
+    keep = own | ~np.isfinite(fit.c)
+    c_cov[keep] = c_cov[:, keep] = 0
+    c_cov[np.ix_(keep, keep)] = fit.c_cov[np.ix_(keep, keep)]
+    return np.where(keep, fit.c, c), c_cov

@@ -30,6 +30,11 @@ class Interval:
         """Half its width."""
         return (self.high - self.low) / 2
 
+    def hull(self, other: Interval) -> Interval:
+        """Around this value, as wide as both."""
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return Interval(self.value, low, high)
+
 
 def around(value: float, error: float, df: float) -> Interval:
     """The t interval of an estimate with that standard error."""

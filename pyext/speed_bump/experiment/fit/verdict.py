@@ -21,11 +21,12 @@ from speed_bump.experiment.fit.columns import (
 from speed_bump.experiment.fit.contention import (
     DELIVERED,
     Contention,
+    by_own_shares,
     contention,
     delivered_ratio,
 )
 from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
-from speed_bump.experiment.fit.effects import Effect, Effects, effects
+from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
 from speed_bump.experiment.fit.interval import (
     THRESHOLD,
     WHOLE,
@@ -41,8 +42,10 @@ from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record
 
 FALSE_DISCOVERIES = 0.05
-# A sham beyond so many standard errors says that something else than delays is at work.
-SHAM = 3.3
+# Half an interval is never narrower: clocks, and what a delay does to caches.
+FINEST = 0.01
+# A mean share of a CPU is off by about this part of what others have.
+SHARE_ERROR = 0.06
 # Two levels of dose differ if they do by so many standard errors, and by so much.
 BENDS = 3.3
 BENDS_BY = 0.1
@@ -132,7 +135,9 @@ class _Number:
 
     @property
     def interval(self) -> Interval:
-        return around(self.c, self.se, self.df)
+        """Of 95%; never narrower than delays are exact."""
+        half = max(quantile(self.df) * self.se, FINEST)
+        return Interval(self.c, self.c - half, self.c + half)
 
 
 def label_of(interval: Interval) -> str:
@@ -163,9 +168,10 @@ def verdict(record: Record, final: bool = True) -> Verdict:
     if data is not None and found is not None:
         how = contention(record, data)
         refusal, helps, note = how.refusal, how.help, how.note
-        device = None
+        device, own = None, set[str]()
         if how.y is not None and not refusal:
             found = effects(data, how.y) or found
+            found, own = by_own_shares(record, data, found)
             device = effects(data, how.device)
         out.bills = bills(found)
         out.sham = _sham(found)
@@ -173,7 +179,7 @@ def verdict(record: Record, final: bool = True) -> Verdict:
             out.diagnostics = diagnose(found, how.y)
             out.joints = joints(record)
         refusal, helps = _refused(found, out, refusal, helps)
-        numbers = _numbers(record, found, device, out, how)
+        numbers = _numbers(record, found, device, out, how, own)
         if not refusal:
             refusal, helps = _bill_refuses(found, out)
     hinges = slacks(record) if final or _has(record, "pedestal") else {}
@@ -309,8 +315,13 @@ def _numbers(
     device: Effects | None,
     out: Verdict,
     how: Contention,
+    own: set[str],
 ) -> dict[str, _Number]:
-    """The headline number of each function that has one."""
+    """The headline number of each function that has one.
+
+    Args:
+        own: functions that are read with the share of a CPU of their own delays
+    """
     sound = _sound(found, out)
     place = {column: k for k, column in enumerate(found.table.columns)}
     numbers = {}
@@ -327,10 +338,16 @@ def _numbers(
         if late:
             number = replace(number, c=late[0], se=late[1], df=late[2])
             number.notes.append("part of its delay arrives after more than one slot")
+            # Found by looking for it: no ground for "partly" by itself.
+            late_interval = number.interval
+            number.between |= late_interval.low > THRESHOLD and late_interval.high < WHOLE
         if out.diagnostics and number.column in out.diagnostics.phases:
             parts = ", ".join(f"{c:.2f}" for c in out.diagnostics.phases[number.column])
             number.notes.append(f"it changed while it ran: {parts} by thirds of the run")
-        if device is not None:
+        if how.y is not None and name not in own:
+            off = SHARE_ERROR * (1 - how.share) * max(abs(number.c), 0.3)
+            number.se = math.hypot(number.se, off)
+        if device is not None and name not in own:
             other = device.effects[number.column]
             if other.known:
                 number.device = other.interval
@@ -561,8 +578,14 @@ def _finding(
             help=advice,
         )
     if number.device is not None:
-        labels = {label, label_of(number.device)}
-        if len(labels - {PARTLY}) > 1 or (len(labels) > 1 and INCONCLUSIVE in labels):
+        # Which share of a CPU is right is not known: the truth lies between the two.
+        label = label_of(plain.hull(number.device))
+        interval = interval.hull(number.device)
+        if useful:
+            headroom = _headroom(interval, share)
+            filled = replace(filled, criticality=interval, headroom=headroom)
+        apart = abs(plain.value - number.device.value)
+        if label == INCONCLUSIVE and apart > THRESHOLD:
             return replace(
                 filled,
                 reason=(
@@ -573,7 +596,8 @@ def _finding(
                 help="a quieter machine, where both are the same",
             )
     if number.between and label in (MATTERS, PARTLY):
-        if slack is not None and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
+        known = number.device is None  # what a rival does looks like slack used up
+        if known and slack and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
             pass  # it stood on pedestals: there is none
         else:
             at_most = Interval(interval.value, 0.0, interval.high)
@@ -666,8 +690,8 @@ def _unmeasured(
         return (
             f"only measured in a group of {group.members}, which together costs "
             f"{group.total.value:.2f} ± {group.total.half:.2f} of a delay",
-            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a larger "
-            "--max-slowdown",
+            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a "
+            "larger --max-slowdown",
             INCONCLUSIVE,
         )
     if len(record.slots) < MIN_ROWS:

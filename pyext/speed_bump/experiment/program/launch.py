@@ -77,11 +77,16 @@ def forwarding_signals() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: a shell's exit status, and its time from exec to end, ns."""
+    """How a program ended: a shell's exit status, and its time from exec to end, ns.
+
+    ``wait_ns`` of that its first thread was runnable and had no CPU; 0 where the kernel
+    does not say.
+    """
 
     status: int
     wall_ns: int
     interrupted: bool
+    wait_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class Child:
             LaunchError: there was no such program, or it could not be executed
             Terminated: a signal came while ``forwarding_signals``
         """
-        status, interrupted = _wait(self.pid)
+        status, interrupted, wait_ns = _wait(self.pid)
         wall_ns = time.monotonic_ns() - self._begin
         with os.fdopen(self._errors, "rb") as errors:
             code = errors.read()
@@ -127,7 +132,7 @@ class Child:
             raise Terminated(_forwarding.received)
         if code:
             raise LaunchError(self._command[0], int(code))
-        return Ended(status, wall_ns, interrupted)
+        return Ended(status, wall_ns, interrupted, wait_ns)
 
 
 def run(
@@ -215,25 +220,32 @@ def _execute(
         os._exit(127)
 
 
-def _wait(pid: int) -> tuple[int, bool]:
-    """Its exit status as a shell has it, and whether Ctrl-C was pressed.
+def _wait(pid: int) -> tuple[int, bool, int]:
+    """Its exit status as a shell has it, whether Ctrl-C was pressed, and its wait.
 
     Ctrl-C goes to the program too, which may end in its own way; a second one ends it.
     """
     interrupted = False
     while True:
         try:
-            status = os.waitstatus_to_exitcode(_reap(pid))
-            return (128 - status if status < 0 else status), interrupted
+            reaped, wait_ns = _reap(pid)
+            status = os.waitstatus_to_exitcode(reaped)
+            return (128 - status if status < 0 else status), interrupted, wait_ns
         except KeyboardInterrupt:
             if interrupted:
                 os.kill(pid, signal.SIGKILL)
             interrupted = True
 
 
-def _reap(pid: int) -> int:
-    """Its wait status; from then on no signal goes to its number."""
-    # While it is not reaped nobody else has the number.
+def _reap(pid: int) -> tuple[int, int]:
+    """Its wait status, and how long it waited for a CPU, ns.
+
+    From then on no signal goes to its number.
+    """
+    # While it is not reaped no other process has the number.
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     _forwarding.pid = 0
-    return os.waitpid(pid, 0)[1]
+    wait_ns = 0
+    with suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
+        wait_ns = int(file.read().split()[1])
+    return os.waitpid(pid, 0)[1], wait_ns

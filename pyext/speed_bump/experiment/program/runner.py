@@ -45,7 +45,8 @@ class Result:
 
     ``processes`` is how many Python processes had the delays in force, ``functions`` what
     was counted in all processes together, ``lost`` how many functions found no room to be
-    counted, ``output`` what the program wrote where it was not shown.
+    counted, ``output`` what the program wrote where it was not shown. Of ``wall_ns`` its
+    first thread waited for a CPU ``wait_ns``.
     """
 
     status: int
@@ -56,6 +57,7 @@ class Result:
     progress: dict[str, int]
     lost: int = 0
     output: bytes = b""
+    wait_ns: int = 0
 
     def of(self, target: Target) -> list[FunctionStatistics]:
         """What was counted of the functions that ``target`` matched."""
@@ -213,6 +215,13 @@ class Runner:
             table.close()
             self.remove(stem)
 
+    def borrow(self, other: Runner) -> None:
+        """Use the directory and the input of another, which goes on to own them."""
+        self.directory = other.directory
+        self._input = other._input
+        # Its files are told apart by their numbers.
+        self._runs = 1_000_000
+
     def next_stem(self) -> str:
         """Where the next run has its files: a path that ends in its number."""
         self._runs += 1
@@ -265,6 +274,7 @@ class Runner:
             progress,
             stats.lost,
             output,
+            ended.wait_ns,
         )
 
     def write_targets(self, path: str, python: list[Slowed]) -> None:

@@ -55,10 +55,15 @@ class Workload:
         runner: where its files are and what it is told
         targets: the candidates; native ones need the device
         progress: what a unit of work is
+        capacity: functions times processes that can be counted
     """
 
     def __init__(
-        self, runner: Runner, targets: Sequence[Target], progress: Progress
+        self,
+        runner: Runner,
+        targets: Sequence[Target],
+        progress: Progress,
+        capacity: int = CAPACITY,
     ) -> None:
         """Nothing is started yet."""
         self._runner = runner
@@ -68,7 +73,7 @@ class Workload:
         self._python = [t for t in [*targets, *progress.functions] if not t.native]
         self._kernel = [t for t in [*targets, *progress.targets] if t.native]
         self._stack = ExitStack()
-        self._table = _core.Table(f"{self._stem}.table", CAPACITY, planned=True)
+        self._table = _core.Table(f"{self._stem}.table", capacity, planned=True)
         self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
         self._sampler = _core.Sampler(self._table)
@@ -257,6 +262,14 @@ class Workload:
                 if f.calls and f.name in self._natives:
                     found[f.name] = found.get(f.name, 0) + f.calls
         return found
+
+    def calls_of_main(self) -> dict[str, int]:
+        """Of the process that was started alone, the calls of each Python candidate."""
+        return {
+            name: hits
+            for kind, name, pid, _, _, hits, *_ in self._table.read()
+            if kind == _core.SB_SITE_FUNCTION and pid == self.pid and hits
+        }
 
     def rule(self, name: str) -> int:
         """Have the plan rule a candidate: its number there."""

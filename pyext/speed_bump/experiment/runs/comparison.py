@@ -12,16 +12,18 @@ from typing import Any
 from speed_bump import _core
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
+from speed_bump.experiment.program.runner import Result, Runner, Slowed
 from speed_bump.experiment.runs import design
-from speed_bump.experiment.show import table as report
 from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
 from speed_bump.experiment.runs.estimate import Estimate, Interval, estimate
+from speed_bump.experiment.show import table as report
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
-from speed_bump.experiment.program.runner import Result, Runner, Slowed
 
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
 MIN_BLOCKS = 2
+# From this part of the time on it is said what the program waited for a CPU.
+WAIT_TOLD = 0.02
 
 
 class FailedRun(Exception):
@@ -173,12 +175,22 @@ class Comparison:
             [times[b] for b in blocks],
             [delays[b][0] for b in blocks],
             [delays[b][1] for b in blocks],
+            self.waited,
         )
 
+    @property
+    def waited(self) -> float:
+        """The part of their time that all runs so far waited for a CPU."""
+        wall = sum(result.wall_ns for _, result in self.trials)
+        return sum(result.wait_ns for _, result in self.trials) / wall if wall else 0.0
+
     def _times(self, arm: Arm) -> dict[int, float]:
-        """Time of each block's run of an arm, ns: of the run, or for a unit of work."""
+        """Time of each block's run of an arm, ns: of the run, or for a unit of work.
+
+        Without what it waited for a CPU: that others took it is no effect of a delay.
+        """
         return {
-            trial.block: result.wall_ns / self._units(result)
+            trial.block: (result.wall_ns - result.wait_ns) / self._units(result)
             for trial, result in self.trials
             if trial.arm == arm
         }
@@ -205,7 +217,7 @@ class Comparison:
             ("target", LEFT),
             ("delay", RIGHT),
             ("calls", RIGHT),
-            ("injected", RIGHT),
+            ("delivered", RIGHT),
             ("time change [95%]", RIGHT),
             ("criticality [95%]", RIGHT),
             ("verdict", LEFT),
@@ -257,6 +269,11 @@ class Comparison:
         return (
             f"{len(self.trials)} runs in {self.blocks} blocks{stopped}, "
             f"seed {self.seed}; undelayed {base} {what}"
+            + (
+                f", of which {self.waited:.0%} is left out: it waited for a CPU"
+                if self.waited > WAIT_TOLD
+                else ""
+            )
         )
 
     def json(self) -> dict[str, Any]:
@@ -363,6 +380,7 @@ def _json_trial(trial: Trial, result: Result) -> dict[str, Any]:
         "block": trial.block,
         "arm": trial.arm.name,
         "wall_ns": result.wall_ns,
+        "wait_ns": result.wait_ns,
         "calls": result.calls(target) if target else 0,
         "requested_ns": result.requested_ns(target) if target else 0,
         "injected_ns": result.injected_ns(target) if target else 0,

@@ -77,7 +77,8 @@ figure { margin: 0; min-width: 0; } .responses figure { background: var(--card);
 figcaption ul { margin: .3rem 0 0; padding-left: 1.1rem; font-size: .9rem; }
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
-svg.range { width: 110px; display: inline-block; }
+svg.range { width: 110px; margin-left: auto; }
+th.name { min-width: 16rem; }
 .axis { stroke: var(--line); } .guide { stroke: var(--soft); stroke-dasharray: 3 4; }
 .dot { fill: var(--matters); } .still { fill: var(--soft); }
 .curve { stroke: var(--matters); fill: none; stroke-width: 2; }
@@ -85,7 +86,7 @@ svg.range { width: 110px; display: inline-block; }
 ol.lanes { columns: 2; padding-left: 1.6rem; } ol.lanes li { break-inside: avoid; }
 @media (max-width: 640px) {
   .wide text { font-size: 24px; }
-  ol.lanes { columns: 1; }
+  ol.lanes { columns: 1; } svg.range { margin-left: 0; }
   table.cards, table.cards tbody, table.cards tr, table.cards td,
   table.cards th[scope=row] { display: block; width: 100%; text-align: left; }
   table.cards thead { position: absolute; clip-path: inset(50%); height: 1px;
@@ -93,7 +94,7 @@ ol.lanes { columns: 2; padding-left: 1.6rem; } ol.lanes li { break-inside: avoid
   table.cards tr { border: 1px solid var(--line); border-radius: 6px;
     margin: 0 0 .8rem; padding: .3rem .5rem; }
   table.cards td, table.cards th[scope=row] { border: 0; padding: .1rem 0;
-    white-space: normal; }
+    white-space: normal; min-width: 0; }
   table.cards td[data-head]::before { content: attr(data-head) ": ";
     color: var(--soft); }
 }
@@ -104,7 +105,7 @@ MAX_POINTS = 1500
 WIDE, TALL = 720, 260
 CLIP = 0.005
 NUMBERS = 5
-LEFT_MARGIN = 96
+LEFT_MARGIN = 116
 
 
 def page(record: Record, verdict: Verdict) -> str:
@@ -154,7 +155,7 @@ def _table(record: Record, verdict: Verdict) -> str:
     for finding in ranked(verdict.findings):
         name, *others = cells(finding, calls.get(finding.name, 0.0))
         row = [
-            "<th role='rowheader' scope='row' "
+            "<th role='rowheader' scope='row' class='name' "
             f"title='{escape(finding.name, quote=True)}'><code>{escape(name)}</code></th>"
         ]
         for head, cell in zip(HEADS[1:], others, strict=True):
@@ -282,6 +283,13 @@ def _svg(parts: Sequence[str], width: float, height: float, label: str, kind: st
     )
 
 
+def _part(percent: float) -> str:
+    """Percents for an axis."""
+    if percent == 0:
+        return "0"
+    return f"{percent:+,.0f}%" if abs(percent) >= 10 else f"{percent:+.2g}%"
+
+
 def _time(ns: float) -> str:
     """A time for an axis."""
     if ns == 0:
@@ -376,7 +384,7 @@ def response(
     ]
     if hinge is not None:
         slopes = ", ".join(
-            f"{slope:.2f} ± {2 * error:.2f}"
+            f"{slope:.2f} ± {2 * error:.2f}".replace("-0.00", "0.00")
             for slope, error in zip(hinge.slopes, hinge.errors, strict=True)
         )
         lines.append(
@@ -532,7 +540,7 @@ def _noise(record: Record, verdict: Verdict, found: Effects | None) -> str:
     rest = 100 * fit.residuals * fit.scale
     part = _few(len(rest))
     axes = _Axes((0.0, float(at[-1])), _bounds(rest), WIDE, TALL, LEFT_MARGIN, 40)
-    parts = axes.drawn(lambda s: f"{s:g} s", lambda v: f"{v:+.3g}%" if v else "0", 5, 4)
+    parts = axes.drawn(lambda s: f"{s:g} s", _part, 5, 4)
     path = "".join(
         f"M{axes.at_x(t) - 1.2:.1f} {axes.at_y(v) - 1.2:.1f}h2.4v2.4h-2.4z"
         for t, v in zip(at[part], rest[part], strict=True)

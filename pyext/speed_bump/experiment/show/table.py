@@ -39,7 +39,7 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
     heads = [
         ("calls", RIGHT),
         ("delayed", RIGHT),
-        ("injected", RIGHT),
+        ("delivered", RIGHT),
         ("function", LEFT),
         ("target", LEFT),
     ]
@@ -56,10 +56,10 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
     ]
     silent = [t for t in targets if not result.calls(t)]
     rows += [["0", "0", "0 ns", "-", t.pattern] for t in silent]
-    injected = sum(f.measured_ns for f in result.functions)
+    delivered = sum(f.measured_ns for f in result.functions)
     lines = [
         table(heads, rows),
-        f"{human(injected)} injected in {human(result.wall_ns)}, "
+        f"{human(delivered)} delivered in {human(result.wall_ns)}, "
         f"{result.processes} Python process{'es' * (result.processes != 1)}",
     ]
     if result.lost:

@@ -7,12 +7,13 @@ import csv
 import io
 import math
 import os
+import re
 import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,14 +61,17 @@ def squeezed(name: str, most: int) -> str:
 
 
 def number(interval: Interval | None) -> str:
-    """With half its interval, or with what it is below."""
+    """With half its interval; where that is not symmetric, its ends."""
     if interval is None:
         return "-"
-    if interval.low == 0.0 and interval.high > 0 and interval.value < interval.high / 2:
-        return f"< {interval.high:.2f}"
-    if math.isinf(interval.half):
-        return f"{interval.value:.2f}"
-    return f"{interval.value:.2f} ± {interval.half:.2f}".replace("-0.00", "0.00")
+    low, value, high = interval.low, interval.value, interval.high
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{value:.2f}"
+    if abs((high - value) - (value - low)) < 0.02 * (high - low) + 1e-9:
+        return f"{value:.2f} ± {interval.half:.2f}".replace("-0.00", "0.00")
+    if low == 0:
+        return f"< {high:.2f}"
+    return f"{low:.2f} to {high:.2f}"
 
 
 def percent(interval: Interval | None) -> str:
@@ -150,7 +154,7 @@ def title(record: Record, verdict: Verdict) -> list[str]:
     """What was done, in two sentences."""
     end = record.end
     runs = end.get("runs", 1)
-    what = record.header.get("unit") or "unit of work"
+    what = record.header.get("unit")
     units = record.slot_units
     first = f"{seconds(record):.0f} s of {command_of(record) or 'the program'}"
     if runs > 1:
@@ -163,8 +167,9 @@ def title(record: Record, verdict: Verdict) -> list[str]:
         else (f"{verdict.slots:,} slots of one unit")
     )
     took = unit_ns(record, verdict)
+    of = f" ({what})" if what else ""
     if took > 0:
-        second += f"; a unit ({what}) takes {human(took)} undelayed"
+        second += f"; a unit{of} takes {human(took)} undelayed"
     second += f"; delays cost at most {100 * verdict.slowdown:.1f}% of the throughput"
     return [first, second]
 
@@ -233,22 +238,59 @@ def why(finding: Finding, shared: str = "", is_short: bool = False) -> str:
     return f"{text}. What helps: {finding.help}" if finding.help else text
 
 
+@dataclass(frozen=True)
+class _Gist:
+    """What rows have in common that differ in their numbers alone."""
+
+    verdict: str
+    reason: str
+    help: str
+
+
+# A reason may begin with the number that is in the row already.
+NUMBER_FIRST = re.compile(r"^-?[\d.]+ ± [\d.]+ of its delay arrives[:;] ")
+TIME = re.compile(r"\b(\d+) (s|min|h)\b")
+UNITS = {"s": 1, "min": 60, "h": 3600}
+
+
+def _gist(finding: Finding) -> _Gist:
+    return _Gist(
+        finding.verdict,
+        NUMBER_FIRST.sub("", finding.reason),
+        TIME.sub("{}", finding.help, count=1),
+    )
+
+
+def _helps(findings: Sequence[Finding], gist: _Gist) -> str:
+    """What helps all of them: from the least time to the longest."""
+    times = sorted(
+        (int(match[1]) * UNITS[match[2]], match[0])
+        for f in findings
+        if (match := TIME.search(f.help))
+    )
+    if not times:
+        return gist.help
+    first, last = times[0][1], times[-1][1]
+    return gist.help.replace("{}", first if first == last else f"{first} to {last}", 1)
+
+
 def reasons(verdict: Verdict, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """Of rows that are not plain: which, and why; those with one reason together."""
     shared = shared_note(verdict)
-    groups: dict[tuple[str, ...], list[Finding]] = {}
+    groups: dict[_Gist, list[Finding]] = {}
     for f in findings:
         if not is_plain(f, shared):
-            groups.setdefault((f.verdict, f.reason, f.help), []).append(f)
+            groups.setdefault(_gist(f), []).append(f)
     lines = []
-    for group in groups.values():
-        names = [f.name for f in group]
+    for gist, group in groups.items():
         if len(group) == 1:
-            lines.append((short(names[0]), why(group[0], shared)))
+            lines.append((short(group[0].name), why(group[0], shared)))
             continue
+        names = [short(f.name) for f in group]
         all_of_them = len(group) == len(verdict.findings)
-        subject = f"all {len(names)} functions" if all_of_them else listed(names)
-        lines.append((subject, why(group[0], shared, is_short=True)))
+        subject = f"all {len(names)} functions" if all_of_them else ", ".join(names)
+        first = replace(group[0], reason=gist.reason, help=_helps(group, gist))
+        lines.append((subject, why(first, shared, is_short=True)))
         more: dict[str, list[str]] = {}
         for f in group:
             if text := "; ".join(besides(f, shared)):
@@ -270,11 +312,16 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     kinds = {
         "parallel": "in parallel: to make one faster gains nothing, both together do",
         "amplifying": "each amplifies what the other costs",
-        "serial": "one after the other: gains add up",
     }
     for joint in verdict.joints:
-        names = " and ".join(short(name) for name in joint.functions)
-        lines.append(f"{names}: {kinds.get(joint.kind, joint.kind)}")
+        # Those that are serial, as most are, add up as one would think.
+        if joint.kind in kinds:
+            names = " and ".join(short(name) for name in joint.functions)
+            lines.append(f"{names}: {kinds[joint.kind]}")
+    early = record.header.get("called_before_only") or []
+    early = [name for name in early if not name.endswith(":<module>")]
+    if early:
+        lines.append(f"not asked, called only before the work began: {listed(early)}")
     lost = record.end.get("lost", 0)
     if lost:
         lines.append(

@@ -116,11 +116,9 @@ class Run:
 
     @property
     def reporters(self) -> int:
-        """How many threads ended slots so far."""
-        tids: set[int] = set()
-        for seen in self._seen:
-            tids |= set(np.unique(seen.slots["tid"]).tolist())
-        return len(tids - {0})
+        """How many threads ended slots in turn, at most, so far."""
+        seen = [part.slots["tid"] for part in self._seen]
+        return _in_turn(np.concatenate(seen)) if seen else 0
 
     def count(self) -> int:
         """Slots read so far."""
@@ -184,6 +182,17 @@ class Run:
             self._doubtful.append((first + done, min(passed, first + done + planned)))
         return planned
 
+    def away_ns(self) -> dict[str, float]:
+        """By function, how much longer than delivered its delays took so far.
+
+        Native functions are not in it: the kernel does not say it of them.
+        """
+        return {
+            name: float(self.program.plan.away(number))
+            for number, name in enumerate(self.functions)
+            if not self.program.is_native(name)
+        }
+
     # ----------------------------------------------------------------- the record
 
     def slots(self, names: Sequence[str]) -> Slots:
@@ -222,16 +231,12 @@ class Run:
             cpu_ns=cpu,
             wait_ns=wait,
             calls=self._columns(names, [seen.calls for seen in self._seen], n),
-            delivered_ns=self._columns(
-                names, [seen.delivered for seen in self._seen], n
-            ),
+            delivered_ns=self._columns(names, [seen.delivered for seen in self._seen], n),
         )
 
     def _in_force(
         self, number: npt.NDArray[np.int64], good: npt.NDArray[np.bool_]
-    ) -> tuple[
-        npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]
-    ]:
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         n = len(number)
         block = np.full(n, -1, np.int64)
         mask, level = np.zeros(n, np.uint64), np.zeros(n, np.uint8)
@@ -265,12 +270,23 @@ class Run:
         return columns
 
 
+def _in_turn(tids: npt.NDArray[np.uint32]) -> int:
+    """How many took part at one time: a thread for each unit is one at a time."""
+    tids = tids[tids != 0]
+    change = np.zeros(len(tids) + 1, np.int64)
+    for tid in np.unique(tids):
+        own = np.flatnonzero(tids == tid)
+        change[own[0]] += 1
+        change[own[-1] + 1] -= 1
+    return int(np.max(np.cumsum(change)))
+
+
 def _reporters(
     raw: npt.NDArray[np.void],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Of each slot the time on a CPU, and waiting for one, of the thread that reports.
 
-    A slot's end says what one thread had so far. With several threads each is interpolated
+    A slot's end says what one thread had so far. Several threads are interpolated each
     between the slots that it ended, and the mean of those that take part is given.
     """
     n = len(raw)

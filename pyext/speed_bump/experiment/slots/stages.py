@@ -8,7 +8,6 @@ drawn depends on the seed, on the index of the block and on what the record says
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,6 +59,8 @@ FEW = 64
 RARE = 0.25
 MAX_RARE = 8
 RARE_DOSE = 1.0
+# The sham is on so much less often than an arm.
+SHAM_SHARE = 0.3
 # Slots of a block and of the rest after it, where slots are long; s where they are short.
 BLOCK, REST = 120, 80
 BLOCKS_A_REST = 2
@@ -79,8 +80,12 @@ MIN_PEDESTAL_STEP = 0.05
 TIES_CHANCE = 0.25
 TIES_SLOTS = 640
 MIN_TIES = 240
+# They may begin when intervals are narrower than this many times what was asked.
+TIES_PRECISION = 1.6
 MAX_TIED = 6
-# A look may take this part of the time.
+# A look takes about so many ns for each slot and column, and may take this part of the
+# time.
+LOOK_NS = 0.55
 LOOK_SHARE = 0.15
 LOOK_GROWTH = 1.12
 
@@ -95,7 +100,8 @@ class Options:
         max_slowdown: the part of its throughput that the program may lose, on average
             over the whole run
         min_delay_ns: the shortest delay of a call
-        fixed: functions with a delay of a call that was given, ns
+        fixed: functions with a delay of a call that was given, ns; one that is not there
+            has none (a defaultdict gives one to all)
     """
 
     budget_s: float
@@ -122,6 +128,7 @@ class _State:
     left_s: float
     given: float
     slots: int
+    seen: int
 
     @property
     def left_slots(self) -> float:
@@ -146,8 +153,12 @@ class Stages:
         self._since_rest = 0
         self._effects: Effects | None = None
         self._looked_at = 0
-        self._look_s = 0.0
-        self._look_end = 0.0
+        self._looked_s = 0.0
+        # The record may forget its oldest slots.
+        self._begin_ns: float | None = None
+        self._last_ns = -math.inf
+        self._seen = 0
+        self._asked: set[str] = set()
         self._dose = self._first = 0.0
         self._alarms = 0
         self._apart = False
@@ -191,9 +202,13 @@ class Stages:
         base = base_time(record)
         if len(slots) < 3 or base <= 0:
             return None
-        elapsed = float(slots.end_ns[-1] - slots.end_ns[0] + slots.time_ns[0]) / 1e9
-        if not math.isfinite(elapsed):
-            elapsed = float(slots.end_ns[-1] - slots.end_ns[0]) / 1e9
+        if self._begin_ns is None:
+            first = float(slots.time_ns[0])
+            first = first if math.isfinite(first) and slots.good[0] else base
+            self._begin_ns = float(slots.end_ns[0]) - first
+        elapsed = (float(slots.end_ns[-1]) - self._begin_ns) / 1e9
+        self._seen += int((slots.end_ns > self._last_ns).sum())
+        self._last_ns = float(slots.end_ns[-1])
         recent = slots.calls[-4000:][slots.good[-4000:]]
         if not len(recent):
             recent = slots.calls[-4000:]
@@ -207,6 +222,7 @@ class Stages:
             self.options.budget_s - elapsed,
             float(np.nansum(slots.delivered_ns)) / base,
             len(slots),
+            self._seen,
         )
 
     def _draw(self, record: Record, more: int = 0) -> np.random.Generator:
@@ -220,20 +236,22 @@ class Stages:
     def _seldom(self, record: Record, state: _State) -> list[str]:
         return [f for f in record.functions if 0 < state.part[f] < RARE]
 
-    def _look(self, record: Record, force: bool = False) -> bool:
-        """Fit anew, if there is enough that is new; looks must not take the time."""
-        slots = len(record.slots)
-        now = time.monotonic()
+    def _look(self, record: Record, state: _State) -> bool:
+        """Fit anew, if there is enough that is new; looks must not take the time.
+
+        How long one takes is foreseen and not measured, so that a seed reproduces.
+        """
+        slots = state.seen
+        width = 2 * min(len(record.functions), MAX_SINGLE + MAX_LAST) + 10
+        takes = LOOK_NS * state.slots * width * (0.15 * width + 400) / 1e9
         due = slots >= max(LOOK_GROWTH * self._looked_at, self._looked_at + 40)
-        due = due and now - self._look_end >= self._look_s * (1 / LOOK_SHARE - 1)
-        if self._effects is not None and not due and not force:
+        due = due and state.elapsed_s - self._looked_s >= takes / LOOK_SHARE
+        if self._effects is not None and not due:
             return False
-        begin = time.monotonic()
         data = table(record, SINGLE)
         y = contention(record, data).y if data is not None else None
         self._effects = effects(data, y)
-        self._look_end = time.monotonic()
-        self._look_s = self._look_end - begin
+        self._looked_s = state.elapsed_s
         self._looked_at = slots
         return True
 
@@ -259,16 +277,22 @@ class Stages:
                 return
             if self._singles is None:
                 self._singles = often
+            self._asked = set(often)
+        # Others may come while it runs.
+        for name in self._often(record, state):
+            if name not in self._asked and len(self._singles) < MAX_LAST:
+                self._singles.append(name)
+                self._asked.add(name)
         self._single_stage(record, state)
 
     def _first_dose(self, functions: int) -> float:
         """The largest that keeps the slowdown, with some arms on in the blocks."""
-        on = functions * chance_of_one(functions + 1) * BUSY_SHARE
+        on = functions * chance_of_one(functions) * BUSY_SHARE
         return float(f"{min(DOSES[-1], max(DOSES[0], 0.9 * self.options.cap / on)):.2g}")
 
     def _block_slots(self, state: _State) -> int:
         by_time = BLOCK_S * 1e9 / state.slot_ns
-        return int(min(max(BLOCK, by_time), MAX_BLOCK))
+        return int(min(max(BLOCK, by_time), MAX_BLOCK, math.ceil(state.left_slots)))
 
     def _rest_slots(self, state: _State) -> int:
         return max(REST, self._block_slots(state) * BLOCKS_A_REST // 3)
@@ -280,6 +304,12 @@ class Stages:
         if self._since_rest >= BLOCKS_A_REST:
             self._queue.append(rest(self._rest_slots(state)))
             self._since_rest = 0
+
+    @staticmethod
+    def _chances(arms: int) -> list[float]:
+        """Of the sham, which comes first and is baseline too, and of the others."""
+        each = chance_of_one(max(arms - 1, 1))
+        return [SHAM_SHARE * each, *[each] * (arms - 1)]
 
     def _thinned(
         self, state: _State, chances: list[float], mean_dose: float
@@ -319,13 +349,20 @@ class Stages:
             chances = [0.8 * chance for chance in chances]
         return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
 
+    def _given(self, name: str) -> int | None:
+        """The delay of a call that the user gave, ns."""
+        try:
+            return self.options.fixed[name]
+        except KeyError:
+            return None
+
     def _arm(
         self, names: tuple[str, ...], doses: tuple[float, ...], state: _State
     ) -> Arm:
         """Functions with the delays that these doses take, of each of them."""
         rows = []
         for name in names:
-            given = self.options.fixed.get(name)
+            given = self._given(name)
             if given is not None:
                 least = max(self.options.min_delay_ns, 1)
                 delays = tuple(
@@ -375,7 +412,7 @@ class Stages:
         arms = []
         for name in some:
             each = max(state.calls[name] / max(state.part[name], 1e-9), 1.0)
-            given = self.options.fixed.get(name)
+            given = self._given(name)
             if given is not None:
                 delay = Delay(max(int(given), 1))
             else:
@@ -422,13 +459,13 @@ class Stages:
             self._round_until = state.elapsed_s + ROUNDS[0][1] * state.left_s
             self._whole = state.left_s
         elif (
-            state.elapsed_s >= self._round_until or self._round_clear(record)
+            state.elapsed_s >= self._round_until or self._round_clear(record, state)
         ) and not self._next_round(record, state):
             return True
         dose = ROUNDS[self._round][0]
         arms = [SHAM, *(self._arm(group, (dose,), state) for group in self._groups)]
         count = self._block_slots(state)
-        chances = [chance_of_one(len(arms))] * len(arms)
+        chances = self._chances(len(arms))
         cost = sum(
             c * self._dose_of(arm, state) for c, arm in zip(chances, arms, strict=True)
         )
@@ -452,11 +489,11 @@ class Stages:
         found = effects(table(record, GROUPS))
         return {e.column.functions: e for e in found.effects if e.known} if found else {}
 
-    def _round_clear(self, record: Record) -> bool:
+    def _round_clear(self, record: Record, state: _State) -> bool:
         """Whether every group is either done with or sure to go on."""
-        if len(record.slots) < max(1.3 * self._looked_at, self._looked_at + 200):
+        if state.seen < max(1.3 * self._looked_at, self._looked_at + 200):
             return False
-        self._looked_at = len(record.slots)
+        self._looked_at = state.seen
         known = self._group_effects(record)
         for group in self._groups:
             effect = known.get(group)
@@ -489,7 +526,7 @@ class Stages:
         chosen = [group for _, group in go[:most]]
         self._round += 1
         last = self._round >= len(ROUNDS)
-        self._looked_at = len(record.slots)
+        self._looked_at = state.seen
         if not last:
             smaller: list[tuple[str, ...]] = []
             for group in chosen:
@@ -507,7 +544,7 @@ class Stages:
     def _single_stage(self, record: Record, state: _State) -> None:
         self.stage = "single"
         names = list(self._singles or [])
-        fresh = self._look(record) if state.slots >= MIN_SLOTS else False
+        fresh = self._look(record, state) if state.slots >= MIN_SLOTS else False
         found = self._effects
         if found is not None:
             if fresh:
@@ -538,7 +575,7 @@ class Stages:
         rare = self._rare_arms(record, state, MAX_ARMS - len(arms))
         count = self._block_slots(state)
         draw = self._draw(record)
-        chances = [chance_of_one(len(arms))] * len(arms)
+        chances = self._chances(len(arms))
         holds: tuple[int, ...] = HOLDS
         if self._apart:
             # Long gaps, in which buffers fill up again.
@@ -581,6 +618,9 @@ class Stages:
 
     def _heed_bill(self, found: Effects) -> None:
         """After an alarm smaller doses, then single holds far apart."""
+        names = self._singles or []
+        if names and all(self._given(name) is not None for name in names):
+            return
         for bill in bills(found, ALARM_LOOKING):
             if (
                 bill.alarm
@@ -703,7 +743,13 @@ class Stages:
             return True
         if narrow and self._pedestal(record, state, found, names):
             return True
-        return self._tie(record, state, found, names)
+        wide = max(
+            (found.half(e) for e in found.effects if e.column.functions), default=1
+        )
+        if not narrow and wide > TIES_PRECISION * self.options.precision:
+            return False
+        most = TIES_SLOTS if narrow else MIN_TIES
+        return self._ties < most and self._tie(record, state, found, names)
 
     def _pedestal(
         self, record: Record, state: _State, found: Effects, names: list[str]
@@ -712,7 +758,7 @@ class Stages:
         wanted = []
         for name in names:
             effect = self._headline(found, name)
-            if effect is None or name in self._pedestals or name in self.options.fixed:
+            if effect is None or name in self._pedestals or self._given(name) is not None:
                 continue
             own = record.self_times.get(name)
             share = own.share if own is not None else 0.0
@@ -722,10 +768,12 @@ class Stages:
                 wanted.append((share, name))
         for _, name in sorted(wanted, reverse=True):
             count = PEDESTAL_SETTLE + PEDESTAL_SLOTS * PEDESTAL_STEPS
-            mean = (PEDESTAL_STEPS + 0) / 2
+            # In steps: each height with half of the next one, the highest while settling.
+            total = PEDESTAL_SLOTS * PEDESTAL_STEPS**2 / 2
+            total += PEDESTAL_SETTLE * (PEDESTAL_STEPS - 0.5)
             room = self.options.cap * (state.slots + count) - state.given
-            step = min(PEDESTAL_STEP, 0.95 * room / (mean * count))
-            longer = count * (1 + mean * step)
+            step = min(PEDESTAL_STEP, 0.95 * room / total)
+            longer = count + total * step
             if step < MIN_PEDESTAL_STEP or longer > 0.95 * state.left_slots:
                 return False
             self.stage = "pedestal"
@@ -764,7 +812,7 @@ class Stages:
             if effect is not None and effect.interval.low > THRESHOLD:
                 strong.append((effect.c, name))
         strong.sort(reverse=True)
-        if len(strong) < 2 or self._ties >= TIES_SLOTS:
+        if len(strong) < 2:
             return False
         tied = sorted(name for _, name in strong[:MAX_TIED])
         count = max(MIN_TIES, self._block_slots(state))

@@ -74,7 +74,7 @@ class Sweep:
         draw = np.random.default_rng((self.seed, len(record.blocks)))
         chances = (chance,) * len(arms)
         masks, hold = one_at_a_time(draw, SLOTS, chances, HOLDS)
-        levels = draw.integers(0, len(self.levels), int(hold.max()) + 1)[hold]
+        levels = draw.integers(0, len(self.levels), int(np.max(hold)) + 1)[hold]
         return Block(
             "levels",
             tuple(arms),

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Running ``speed-bump rank`` on programs whose answer is known (bench/rank)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from speed_bump.experiment import archive
+
+BENCH = pathlib.Path(__file__).parents[2] / "bench" / "rank"
+# Seconds: on a busy machine the first is not enough.
+BUDGETS = (6, 20, 60)
+
+
+def command_line(*arguments):
+    return [sys.executable, "-m", "speed_bump", *arguments]
+
+
+def environment():
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
+    return {**environ, "XDG_STATE_HOME": "/nonexistent"}
+
+
+def speed_bump(*arguments, **options):
+    options = {"capture_output": True, "text": True, "timeout": 400, **options}
+    return subprocess.run(
+        command_line(*arguments), env=environment(), check=False, **options
+    )
+
+
+class Ranked:
+    """What ``rank`` said; measured again, longer, by another seed, till it ``fits``."""
+
+    def __init__(
+        self, tmp_path, targets, command, *more, verb="rank", fits, budgets=BUDGETS
+    ):
+        self.output = tmp_path / "record.speedbump"
+        numbers = tmp_path / "numbers.json"
+        for seed, self.budget in enumerate(budgets, 1):
+            self.done = speed_bump(
+                verb, *targets, "--budget", f"{self.budget}s", "--seed", str(seed),
+                "-o", str(self.output), "--json", str(numbers), *more, "--", *command,
+            )  # fmt: skip
+            if self.done.returncode == 0:
+                self.record = archive.load(str(self.output))
+                self.result = json.loads(numbers.read_text())
+                self.findings = {
+                    f["name"].rpartition(":")[2]: f for f in self.result["findings"]
+                }
+                if fits(self):
+                    return
+        assert self.done.returncode == 0, self.done.stderr
+        raise AssertionError((self.done.stdout, self.done.stderr))
+
+
+def python(*patterns):
+    """The options for functions of Python."""
+    return [word for pattern in patterns for word in ("-t", pattern)]
+
+
+def program(name, seconds=300):
+    """One of the programs of which the answer is known."""
+    return [sys.executable, str(BENCH / "programs.py"), name, str(seconds)]
+
+
+def says(**truth):
+    """That every label is the right one; and every finding has its words."""
+
+    def fits(ranked):
+        assert sorted(ranked.findings) == sorted(truth)
+        for f in ranked.findings.values():
+            assert f["reason"]
+            assert f["help"] or f["verdict"] != "inconclusive"
+        return all(ranked.findings[name]["verdict"] == truth[name] for name in truth)
+
+    return fits

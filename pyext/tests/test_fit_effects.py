@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: E402
+"""Intervals hold the truth as often as they say, whatever the noise is."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import time
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+import model
+from speed_bump.experiment.fit import columns, effects, noise
+from speed_bump.experiment.fit.bill import bills
+from speed_bump.experiment.fit.interval import quantile
+from speed_bump.experiment.record import Arm, Block, Delay, Record, Slots
+from speed_bump.experiment.slots import plan
+
+pytestmark = pytest.mark.ranks
+
+
+def block(run, draw, dose, count=240):
+    """One at a time, drawn anew."""
+    arms = (
+        plan.SHAM,
+        *(Arm((name,), ((Delay(int(dose * run.unit_ns)),),)) for name in run.names),
+    )
+    chances = (plan.chance_of_one(len(arms)),) * len(arms)
+    masks, _ = plan.one_at_a_time(draw, count, chances, plan.HOLDS)
+    levels = np.zeros(count, np.uint8)
+    return Block("single", arms, masks, levels, chances, plan.HOLDS, True, (dose,))
+
+
+def recorded(program, kind, seed, cycles=4, dose=0.3):
+    """A run of a program with rests of 80 slots after blocks of 240."""
+    draw = np.random.default_rng(seed)
+    run = model.Run(program(draw), kind, draw)
+    run.undelayed(70)
+    for _ in range(cycles):
+        run.run(block(run, draw, dose))
+        run.run(plan.rest(80))
+    return run
+
+
+def fitted(record):
+    found = effects.effects(columns.table(record))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", model.KINDS)
+def test_intervals_hold_the_truth(kind):
+    held = total = 0
+    bias = []
+    for seed in range(24):
+        run = recorded(model.sham, kind, seed)
+        found = fitted(run.record)
+        for effect in found.effects:
+            names = effect.column.functions
+            true = run.program.c[run.names.index(names[0])] if names else 0.0
+            held += abs(effect.c - true) < quantile(effect.df) * effect.se
+            bias.append(effect.c - true)
+            total += 1
+    # Of 168; 0.5% of sound 95% intervals would fail this.
+    assert held / total > 0.90
+    assert abs(np.mean(bias)) < 0.02
+
+
+def test_the_noise_model_makes_them_narrow():
+    """Slow noise of 25% does not cost more than the design says: 0.06 a minute."""
+    run = recorded(model.Program, "recorded", 1)
+    found = fitted(run.record)
+    halves = [found.half(effect) for effect in found.effects]
+    assert np.median(halves) < 0.09
+
+
+def test_the_bill_finds_slack_that_was_used_up():
+    def alarm(program, seed):
+        record = recorded(program, "heavy", seed).record
+        return any(bill.alarm for bill in bills(fitted(record)))
+
+    alarms = sum(alarm(lambda draw: model.starved(draw, 0.1), seed) for seed in range(6))
+    false = sum(alarm(model.Program, seed) for seed in range(12))
+    assert alarms >= 5
+    assert false <= 1
+
+
+def test_what_is_called_now_and_then_needs_its_calls():
+    """A slow slot is slow because of the call, not because of its delay."""
+    seen = []
+    for seed in range(6):
+        draw = np.random.default_rng(seed)
+        run = model.Run(model.Rare(draw), "heavy", draw)
+        run.undelayed(70)
+        for _ in range(4):
+            some = block(run, draw, 0.3)
+            rare = Arm((run.names[0],), ((Delay(int(run.unit_ns)),),))
+            masks, _ = plan.one_at_a_time(draw, 240, some.chance[:6], plan.HOLDS)
+            masks |= (draw.random(240) < 0.5).astype(np.uint64) << np.uint64(6)
+            arms = (plan.SHAM, *some.arms[2:], rare)
+            run.run(
+                dataclasses.replace(
+                    some, arms=arms, masks=masks, chance=(*some.chance[:6], 0.5), coins=1
+                )
+            )
+            run.run(plan.rest(80))
+        (effect,) = fitted(run.record).of((run.names[0],))
+        seen.append(abs(effect.c - 1) < quantile(effect.df) * effect.se)
+        assert effect.se < 0.2
+    assert sum(seen) >= 5
+
+
+def test_where_rows_begin_anew():
+    """After a jump of the number, in another run, after a slot that is not good."""
+    number = np.array([0, 1, 2, 5, 6, 7, 8, 9, 10, 11])
+    run = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+    usable = np.array([1, 1, 1, 1, 1, 1, 1, 0, 1, 1], bool)
+    found = noise.ages(number, run, usable)
+    assert found.tolist() == [0, 1, 2, 0, 1, 0, 1, -1, 0, 1]
+    whole = noise.whitened(np.arange(10.0), (0.5,))
+    assert whole[1:].tolist() == [k - 0.5 * (k - 1) for k in range(1, 10)]
+
+
+def test_runs_of_other_speed_and_lost_slots_change_no_answer():
+    """Runs of different speed, lost slots and jumps of the number change no answer."""
+    run = recorded(model.sham, "heavy", 3, cycles=6)
+    slots = run.record.slots
+    draw = np.random.default_rng(1)
+    slots.run = (np.arange(len(slots)) > len(slots) // 2).astype(np.int64)
+    slots.time_ns = slots.time_ns + slots.run * model.UNIT_NS
+    slots.good = draw.random(len(slots)) > 0.03
+    slots.time_ns[~slots.good] = np.where(draw.random(len(slots)) < 0.5, np.nan, 1e13)[
+        ~slots.good
+    ]
+    slots.number = slots.number + 1000 * np.cumsum(draw.random(len(slots)) < 0.01)
+    for effect in fitted(run.record).effects[1:]:
+        true = run.program.c[run.names.index(effect.column.functions[0])]
+        assert abs(effect.c - true) < 4 * effect.se
+        assert effect.se < 0.05
+
+
+def test_delivered_counts_and_not_what_was_asked():
+    draw = np.random.default_rng(5)
+    run = recorded(model.Program, "heavy", 5)
+    slots = run.record.slots
+    # Half of the delay went into each call.
+    short = slots.delivered_ns[:, 2] / 2
+    slots.time_ns = slots.time_ns - short
+    slots.delivered_ns[:, 2] -= short
+    assert draw is not None
+    (effect,) = fitted(run.record).of((run.names[2],))
+    assert abs(effect.c - 1) < 4 * effect.se
+
+
+def large(functions, count):
+    """A record of many short slots, without a program."""
+    draw = np.random.default_rng(0)
+    names = tuple(f"m:f{k}" for k in range(functions))
+    masks = np.zeros(count, np.uint64)
+    blocks, of = [], np.full(count, -1)
+    delivered = np.zeros((count, functions))
+    at, turn = 300, 0
+    parts = [names[k : k + 40] for k in range(0, functions, 40)]
+    while at < count:
+        part = parts[turn % len(parts)]
+        chances = (plan.chance_of_one(len(part) + 1),) * (len(part) + 1)
+        size = min(960, count - at)
+        some, _ = plan.one_at_a_time(draw, size, chances, plan.HOLDS)
+        arms = (plan.SHAM, *(Arm((name,), ((Delay(60_000),),)) for name in part))
+        blocks.append(
+            Block(
+                "single",
+                arms,
+                some,
+                np.zeros(size, np.uint8),
+                chances,
+                plan.HOLDS,
+                True,
+                (0.3,),
+            )
+        )
+        masks[at : at + size] = some
+        of[at : at + size] = len(blocks) - 1
+        for bit, name in enumerate(part, 1):
+            on = (some >> np.uint64(bit)) & np.uint64(1)
+            delivered[at : at + size, names.index(name)] = on * 600_000.0
+        at += size + 320
+        turn += 1
+    times = 2e6 * (1 + 0.03 * draw.standard_t(3, count)) + delivered.sum(1)
+    none = np.full(count, np.nan)
+    slots = Slots(
+        np.arange(count),
+        of,
+        np.zeros(count, np.int64),
+        np.cumsum(times).astype(np.int64),
+        times,
+        np.ones(count, np.int64),
+        masks,
+        np.zeros(count, np.uint8),
+        np.ones(count, bool),
+        none,
+        none,
+        np.full((count, functions), 10.0),
+        delivered,
+    )
+    return Record({}, names, slots, blocks, 2e6, 1)
+
+
+def test_a_look_is_fast_beside_what_it_is_of():
+    """Ten times the functions take much less than a hundred times as long."""
+
+    def took(functions):
+        record = large(functions, 6_000)
+        times = []
+        for _ in range(2):
+            begin = time.process_time()
+            found = fitted(record)
+            times.append(time.process_time() - begin)
+        assert abs(found.effects[1].c - 1) < 5 * found.effects[1].se
+        return min(times)
+
+    assert took(100) < 60 * took(10)
+
+
+def test_the_package_does_not_import_numpy():
+    """The program under test must not; only what fits the slots does."""
+    code = (
+        "import sys, speed_bump, speed_bump.native, speed_bump.config;"
+        "import speed_bump.__main__;"
+        "import speed_bump.experiment.fit.interval;"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: E402
+"""Words for numbers: right ones, and none where nothing is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+import model
+from speed_bump.experiment.fit import slack, ties
+from speed_bump.experiment.fit.contention import contention
+from speed_bump.experiment.fit.interval import (
+    THRESHOLD,
+    Interval,
+    chi_square_tail,
+    discoveries,
+    quantile,
+    upper_tail,
+)
+from speed_bump.experiment.fit.verdict import label_of, verdict
+from speed_bump.experiment.record import Arm, Block, Delay, Machine, Record, SelfTime
+from speed_bump.experiment.slots import plan
+from test_fit_effects import recorded
+
+pytestmark = pytest.mark.ranks
+
+
+def sound(found):
+    """What holds of every verdict."""
+    for finding in found.findings:
+        assert finding.reason
+        assert finding.verdict in ("matters", "partly", "hidden", "inconclusive")
+        if finding.verdict == "inconclusive":
+            assert finding.help
+        interval = finding.criticality
+        if interval is not None:
+            assert math.isfinite(interval.low) and math.isfinite(interval.high)
+            assert interval.low <= interval.value <= interval.high
+    return found
+
+
+def test_labels_of_intervals():
+    assert label_of(Interval(0.0, -0.05, 0.09)) == "hidden"
+    assert label_of(Interval(0.5, 0.4, 0.6)) == "partly"
+    assert label_of(Interval(1.0, 0.85, 1.15)) == "matters"
+    assert label_of(Interval(0.8, 0.6, 1.0)) == "matters"
+    assert label_of(Interval(0.1, 0.0, 0.2)) == "inconclusive"
+    assert THRESHOLD == 0.1
+
+
+def test_tails():
+    # Tables of Student's t and of chi-square.
+    assert quantile(10) == pytest.approx(2.228, abs=0.001)
+    assert upper_tail(2.228, 10) == pytest.approx(0.025, abs=0.0002)
+    assert upper_tail(-1.0, 10_000) == pytest.approx(0.8413, abs=0.0002)
+    assert chi_square_tail(5.991, 2) == pytest.approx(0.05, abs=0.003)
+    assert chi_square_tail(31.41, 20) == pytest.approx(0.05, abs=0.001)
+    assert discoveries([0.01, 0.04, 0.03, 0.5]) == pytest.approx(
+        [0.04, 0.16 / 3, 0.16 / 3, 0.5]
+    )
+
+
+def test_what_matters_and_what_is_hidden():
+    run = recorded(model.sham, "heavy", 1)
+    run.record.self_times["m:f2"] = SelfTime(0.3, 1000)
+    found = sound(verdict(run.record))
+    assert [finding.verdict for finding in found.findings] == [
+        "matters",
+        "hidden",
+        *["matters"] * 4,
+    ]
+    assert found.sham is not None and found.sham.low < 0 < found.sham.high
+    assert found.findings[1].false_discovery > 0.05 > found.findings[0].false_discovery
+    third = found.of("m:f2")
+    assert third.headroom.low < 0.3 * third.criticality.value < third.headroom.high
+    assert third.headroom.value == pytest.approx(0.3 * third.criticality.value)
+    assert 0.05 < found.slowdown < 0.2
+    assert 0.25 < third.dose < 0.35 and third.delayed > 20
+
+
+def test_an_amplified_function_has_its_late_effects_too():
+    held = 0
+    for seed in range(6):
+        found = sound(verdict(recorded(model.Amplified, "heavy", seed).record))
+        first = found.findings[0]
+        assert first.verdict == "matters" and first.shape == "amplified"
+        held += first.criticality.low < 2.5 < first.criticality.high
+    assert held >= 5
+
+
+def test_nearly_balanced_has_no_labels_and_no_numbers():
+    for seed in range(3):
+        run = recorded(lambda draw: model.starved(draw, 0.1), "heavy", seed)
+        found = sound(verdict(run.record))
+        for finding in found.findings:
+            assert finding.verdict == "inconclusive"
+            assert finding.criticality is None
+            assert "balanced" in finding.reason
+
+
+def test_part_of_a_large_delay_may_be_slack():
+    """The interval of a small delay reaches to 0, and there is no label."""
+    for seed in range(3):
+        run = recorded(lambda draw: model.Stages(draw, depth=1), "quiet", seed)
+        second = sound(verdict(run.record)).findings[1]
+        assert second.verdict in ("inconclusive", "hidden")
+        assert second.criticality.low <= 0
+
+
+def test_a_sham_that_costs_something_takes_labels_back():
+    run = recorded(model.Program, "heavy", 2)
+    slots = run.record.slots
+    on = (slots.mask & np.uint64(1)).astype(float)
+    slots.time_ns = slots.time_ns + on * 0.2 * model.UNIT_NS
+    found = sound(verdict(run.record))
+    assert {finding.verdict for finding in found.findings} == {"inconclusive"}
+    assert "sham" in found.findings[0].reason
+
+
+def test_delays_that_took_other_times_than_asked_take_labels_back():
+    run = recorded(model.Program, "heavy", 2)
+    slots = run.record.slots
+    slots.time_ns = slots.time_ns + 0.5 * slots.delivered_ns.sum(1)
+    slots.delivered_ns = 1.5 * slots.delivered_ns
+    found = sound(verdict(run.record))
+    assert {finding.verdict for finding in found.findings} == {"inconclusive"}
+    assert "1.50 times" in found.findings[0].reason
+
+
+@pytest.mark.parametrize(
+    "machine, word",
+    [
+        (Machine(share=0.5, threads=1.0, cpus=2), "waited"),
+        (Machine(share=0.2, threads=1.0, cpus=2), "20%"),
+        (Machine(share=1.0, threads=1.0, cpus=2, steal=0.1), "hypervisor"),
+    ],
+)
+def test_a_machine_that_others_use_is_refused_in_words(machine, word):
+    run = recorded(model.Program, "heavy", 2)
+    run.record.machine = machine
+    found = sound(verdict(run.record))
+    assert {finding.verdict for finding in found.findings} == {"inconclusive"}
+    assert word in found.findings[0].reason
+
+
+def test_its_own_rival():
+    run = recorded(model.Program, "heavy", 2)
+    run.record.machine = Machine(share=0.5, threads=4.0, cpus=2)
+    found = sound(verdict(run.record))
+    assert found.findings[0].verdict == "matters"
+    assert any("its own rival" in note for note in found.findings[0].notes)
+
+
+def test_cpu_time_instead_of_the_wall():
+    """A helper beside a thread that gets half a CPU is hidden; the thread matters."""
+    right = 0
+    for seed in range(4):
+        run, found = model.experiment(
+            lambda draw: model.Shared(draw, 3), "quiet", seed, budget_s=90
+        )
+        sound(found)
+        data = contention_of(run.record)
+        assert data.y is not None
+        labels = [finding.verdict for finding in found.findings]
+        assert labels[1] != "matters" and labels[2] == "hidden"
+        right += labels[0] == "matters"
+        assert any("of its own" in note for note in found.findings[0].notes)
+    assert right >= 3
+
+
+def contention_of(record):
+    from speed_bump.experiment.fit.columns import table
+
+    data = table(record)
+    assert data is not None
+    return contention(record, data)
+
+
+def on_pedestals(program, function, seed, step=0.15):
+    draw = np.random.default_rng(seed)
+    run = model.Run(program(draw), "quiet", draw)
+    run.undelayed(70)
+    doses = tuple(step * (k + 1) for k in range(6))
+    masks, levels, parts = plan.pedestal(draw, 6, 80, 60)
+    delays = tuple(Delay(int(dose * run.unit_ns)) for dose in doses)
+    arm = Arm((run.names[function],), (delays,))
+    run.run(
+        Block("pedestal", (arm,), masks, levels, (0.5,), (1, 2), False, doses, 0, parts)
+    )
+    return slack.slacks(run.record)[run.names[function]]
+
+
+@pytest.mark.parametrize(
+    "program, function, true",
+    [
+        (lambda draw: model.Stages(draw, depth=1), 1, 0.2),
+        (lambda draw: model.Stages(draw, depth=4), 1, 0.2),
+        (lambda draw: model.Stages(draw, depth=16), 1, 0.2),
+        (model.ForkJoin, 1, 0.3),
+        (model.Tick, 0, 0.4),
+    ],
+)
+def test_slack_by_pedestals(program, function, true):
+    found = [on_pedestals(program, function, seed) for seed in range(6)]
+    held = sum(s.ns.low <= true * model.UNIT_NS <= s.ns.high for s in found)
+    assert held >= 5
+    assert not any(s.over for s in found)
+
+
+def test_no_end_of_slack():
+    found = on_pedestals(model.sham, 1, 1)
+    assert found.over and found.ns.value > 0.7 * model.UNIT_NS
+
+
+def tied(program, seed):
+    draw = np.random.default_rng(seed)
+    run = model.Run(program(draw), "heavy", draw)
+    run.undelayed(70)
+    for _ in range(3):
+        arms = tuple(
+            Arm((name,), ((Delay(int(0.3 * run.unit_ns)),),)) for name in run.names
+        )
+        chances = (0.25,) * len(arms)
+        masks = plan.each_on_its_own(draw, 240, chances, plan.HOLDS)
+        levels = np.zeros(240, np.uint8)
+        run.run(Block("ties", arms, masks, levels, chances, plan.HOLDS, False, (0.3,)))
+        run.run(plan.rest(80))
+    return ties.joints(run.record)
+
+
+def test_equal_branches_are_tied_and_serial_ones_are_not():
+    found = false = 0
+    for seed in range(6):
+        kinds = {
+            joint.functions: joint.kind for joint in tied(model.equal_branches, seed)
+        }
+        found += kinds.pop(("m:f0", "m:f1"), "") == "parallel"
+        others = [*kinds.values(), *(joint.kind for joint in tied(model.Program, seed))]
+        false += sum(kind != "serial" for kind in others)
+    assert found >= 5
+    assert false <= 2
+
+
+def test_nothing_at_all():
+    record = Record({}, ("m:f", "m:g"), model.empty(2), idle=("m:h",))
+    found = sound(verdict(record))
+    assert [finding.verdict for finding in found.findings] == ["inconclusive"] * 3
+
+
+def test_little_is_little():
+    """Whatever is cut off, there is an answer or a reason, and no warning of numpy's."""
+    with np.errstate(all="raise", under="ignore"):
+        for count in (1, 2, 5, 9, 17, 40, 75, 90, 130):
+            draw = np.random.default_rng(count)
+            run = model.Run(model.Program(draw), "heavy", draw)
+            run.undelayed(min(count, 70))
+            if count > 70:
+                from test_fit_effects import block
+
+                run.run(block(run, draw, 0.3, count - 70))
+            for finding in sound(verdict(run.record)).findings:
+                assert not model.wrong(finding.verdict, 1.0)
+                if count < 75:
+                    assert finding.criticality is None
+
+
+def test_half_as_fast_from_the_middle_on():
+    held = total = 0
+    for seed in range(5):
+        run = recorded(model.Phases, "heavy", seed)
+        found = sound(verdict(run.record))
+        assert any("as long" in warning for warning in found.warnings)
+        for finding, true in zip(found.findings, run.program.c, strict=True):
+            assert not model.wrong(finding.verdict, true)
+            held += finding.criticality.low <= true <= finding.criticality.high
+            total += 1
+    assert held / total >= 0.85

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""The experiment on functions of C programs, which the kernel delays.
+
+The programs are bench/rank/native.c. SB_RANK_NATIVE is where they are.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from ranking import Ranked, says
+
+pytestmark = pytest.mark.ranks_native
+
+# Times so long that what a slow guest adds is short beside them.
+SCALE = "3"
+# Seconds.
+BUDGETS = (15, 40, 90)
+
+
+def options(*functions):
+    path = os.environ.get("SB_RANK_NATIVE")
+    if not path:
+        pytest.skip("SB_RANK_NATIVE is not set")
+    found = [word for name in functions for word in ("--native", f"{path}:{name}")]
+    return [*found, "--progress", f"{path}:unit_done"], path
+
+
+def share(f):
+    return f["self_share"]["value"]
+
+
+def test_functions_of_c_are_ranked(tmp_path):
+    targets, path = options("f", "g", "h")
+    right = says(f="matters", g="matters", h="matters")
+    ranked = Ranked(
+        tmp_path, targets, [path, "serial", SCALE], fits=right, budgets=BUDGETS
+    )
+    for name, f in ranked.findings.items():
+        assert f["name"] == f"{path}:{name}"
+        assert f["calls_per_unit"] == pytest.approx(1, abs=0.2)
+        assert 0.6 < f["criticality"]["value"] < 1.4
+    # Each slot has what the kernel counted in it.
+    slots = ranked.record.slots
+    assert (slots.calls[slots.good] == slots.units[slots.good][:, None]).mean() > 0.97
+    assert ranked.record.header["unit"] == f"call of native:{path}:unit_done"
+    # 900, 600 and 300 us, and nothing else.
+    f, g, h = (ranked.findings[name] for name in "fgh")
+    assert 0.3 < share(f) < 0.7
+    assert share(f) + share(g) + share(h) == pytest.approx(1, abs=0.25)
+    assert share(f) > share(h)
+    assert f["headroom"]["value"] == pytest.approx(
+        share(f) * f["criticality"]["value"], rel=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "truth"),
+    [
+        ("stages", {"record": "matters", "cpu": "hidden"}),
+        ("fork_join", {"long_branch": "matters", "short_branch": "hidden"}),
+    ],
+)
+def test_what_is_hidden_and_what_is_not(tmp_path, name, truth):
+    targets, path = options(*truth)
+    fits = says(**truth)
+    if "SPEED_BUMP_GUEST" in os.environ:
+        # CPUs that take turns are no place for two things at once: no wrong label.
+        opposite = {"matters": "hidden", "hidden": "matters"}
+
+        def fits(ranked):
+            return all(
+                f["verdict"] != opposite[truth[n]] for n, f in ranked.findings.items()
+            )
+
+    Ranked(tmp_path, targets, [path, name, SCALE], fits=fits, budgets=BUDGETS)

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: E402
+"""What is run next, until the answers are there: on programs that are known."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections import Counter
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+import model
+from speed_bump.experiment.fit.verdict import verdict
+from speed_bump.experiment.record import MAX_ARMS, MAX_LEVELS, Machine, Slots
+from speed_bump.experiment.slots import plan
+from speed_bump.experiment.slots.stages import Options, Stages
+from test_fit_verdict import sound
+
+pytestmark = pytest.mark.ranks
+
+
+def stages_of(record):
+    return Counter(block.stage for block in record.blocks)
+
+
+def well_formed(record):
+    for block in record.blocks:
+        assert len(block.masks) == len(block.levels) > 0
+        assert len(block.chance) == len(block.arms) <= MAX_ARMS
+        assert len(block.doses) <= MAX_LEVELS
+        assert not len(block.doses) or int(block.levels.max()) < len(block.doses)
+        assert int(block.masks.max()) < 1 << len(block.arms)
+        if block.one and not block.coins:
+            assert all(int(mask).bit_count() <= 1 for mask in block.masks)
+        for arm in block.arms:
+            assert len(arm.delays) == len(arm.functions)
+            for delays in arm.delays:
+                assert len(delays) in (1, len(block.doses))
+                for delay in delays:
+                    assert 0 < delay.delay_ns <= plan.MAX_DELAY_NS and delay.every >= 1
+
+
+# Programs, the functions that matter, the hidden ones, and how many of 4 x functions may
+# be without an answer.
+CASES = {
+    "serial": 6,
+    "sham": 8,
+    "stages": 10,
+    "stages4": 8,
+    "stages16": 8,
+    "starved": 16,
+    "fork_join": 10,
+    "lock": 8,
+    "tick": 2,
+    "amplified": 6,
+    "rare": 8,
+    "phases": 10,
+    "equal branches": 6,
+    "nearly balanced": 24,
+    "parts": 18,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_known_answers(name):
+    """Wrong labels nowhere, the truth in intervals, answers where they can be had."""
+    silent = bad = 0
+    held = []
+    known = [model.truth(model.PROGRAMS[name], k, "heavy", count=1500) for k in range(6)]
+    for seed in range(4):
+        run, found = model.experiment(model.PROGRAMS[name], "heavy", seed)
+        sound(found)
+        well_formed(run.record)
+        assert found.slowdown < 0.21
+        for finding, true in zip(found.findings, known, strict=True):
+            silent += finding.verdict == "inconclusive"
+            bad += model.wrong(finding.verdict, true)
+            interval = finding.criticality
+            if interval is not None:
+                held.append(interval.low - 0.03 <= true <= interval.high + 0.03)
+    assert bad == 0
+    assert silent <= CASES[name]
+    assert not held or np.mean(held) > 0.8
+
+
+def test_recorded_noise():
+    """That of a training loop, which hops between levels 25% apart."""
+    held = []
+    for seed in range(6):
+        run, found = model.experiment(model.sham, "recorded", seed)
+        for finding, true in zip(sound(found).findings, run.program.c, strict=True):
+            assert not model.wrong(finding.verdict, true)
+            if finding.criticality is not None:
+                held.append(finding.criticality.low <= true <= finding.criticality.high)
+                assert finding.criticality.half < 0.15
+    assert len(held) > 20
+    assert np.mean(held) > 0.85
+
+
+def test_a_seed_gives_the_same_plan():
+    """For the same record; and another seed another one."""
+
+    def first(seed):
+        draw = np.random.default_rng(1)
+        run = model.Run(model.Program(draw), "heavy", draw)
+        run.undelayed(70)
+        stages = Stages(Options(60), seed)
+        masks = []
+        for _ in range(3):
+            block = stages.next_block(run.record)
+            run.run(block)
+            masks.append(block.masks.tobytes())
+        return masks
+
+    assert first(1) == first(1)
+    assert first(1) != first(2)
+
+
+def test_it_ends_when_all_is_known_and_not_before():
+    run, found = model.experiment(model.Program, "quiet", 1, budget_s=600)
+    assert run.time_ns < 300e9
+    assert all(f.criticality.half <= 0.05 for f in found.findings)
+    run, found = model.experiment(model.Program, "heavy", 1, budget_s=20)
+    assert 15e9 < run.time_ns <= 22e9
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+def test_the_slowdown_is_bounded(share):
+    for kind in ("heavy", "recorded"):
+        run, found = model.experiment(
+            model.sham, kind, 1, budget_s=120, max_slowdown=share
+        )
+        assert found.slowdown <= 1.05 * share
+        # And made use of.
+        assert found.slowdown > min(share / 4, 0.05)
+        well_formed(run.record)
+
+
+def test_many_functions_are_screened_in_groups():
+    """Those that matter of 100, by groups; 2 ms a slot."""
+    c = np.zeros(100)
+    c[[3, 50, 77]] = (1.0, 1.0, 0.5)
+    run, found = model.experiment(
+        lambda draw: model.Weighted(draw, list(c)), "heavy", 1, 16.0, 2e6, census=300
+    )
+    assert stages_of(run.record)["groups"] and stages_of(run.record)["single"]
+    sound(found)
+    well_formed(run.record)
+    assert found.findings[3].verdict == found.findings[50].verdict == "matters"
+    assert found.findings[77].verdict in ("partly", "inconclusive")
+    assert found.findings[77].criticality is not None
+    for finding, true in zip(found.findings, c, strict=True):
+        assert not model.wrong(finding.verdict, true)
+    hidden = sum(finding.verdict == "hidden" for finding in found.findings)
+    assert hidden > 30
+
+
+def test_few_slots_are_balanced():
+    """Units of 2 s: a minute has 30 of them, two of which are the census."""
+    held = []
+    bad = 0
+    for seed in range(6):
+        run, found = model.experiment(
+            model.sham, "heavy", seed, 90.0, 2e9, census=3, max_slowdown=0.5
+        )
+        assert set(stages_of(run.record)) == {"few"}
+        for finding, true in zip(sound(found).findings, run.program.c, strict=True):
+            bad += model.wrong(finding.verdict, true)
+            if finding.criticality is not None:
+                held.append(finding.criticality.low <= true <= finding.criticality.high)
+    assert len(held) > 25 and np.mean(held) > 0.85
+    assert bad <= 1
+
+
+def test_balanced_columns():
+    draw = np.random.default_rng(1)
+    masks = plan.balanced(draw, 7)
+    on = (masks[:, None] >> np.arange(7, dtype=np.uint64)) & np.uint64(1)
+    assert (on.sum(0) == 8).all()
+    both = on.T.astype(int) @ on.astype(int)
+    assert (both[~np.eye(7, dtype=bool)] == 4).all()
+    turn = plan.taken_in_turn(draw, 6)
+    assert sorted(int(mask) for mask in turn if mask) == [1, 2, 4, 8, 16, 32]
+
+
+def test_holds_are_as_long_as_they_say():
+    draw = np.random.default_rng(1)
+    chances = (0.1,) * 5
+    masks, hold = plan.one_at_a_time(draw, 60_000, chances, plan.HOLDS)
+    for bit in range(5):
+        share = float(((masks >> np.uint64(bit)) & np.uint64(1)).mean())
+        assert 0.085 < share < 0.115
+    lengths = np.bincount(hold)[1:-1]
+    assert set(lengths) == {1, 2, 3}
+
+
+def test_delays_of_a_call():
+    assert plan.delay_for(0.3, 1e6, 10, 1000).delay_ns == 30_000
+    small = plan.delay_for(0.1, 1e6, 1000, 1000)
+    assert small.delay_ns >= 1000 and small.every >= 10
+    assert small.delay_ns / small.every == pytest.approx(100, rel=0.05)
+    assert plan.delay_for(0.3, 60e9, 1, 1000).delay_ns == plan.MAX_DELAY_NS
+
+
+def test_a_delay_that_was_given_is_the_one():
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw), "heavy", draw)
+    run.undelayed(70)
+    stages = Stages(Options(60, fixed={"m:f2": 4_000_000}), 1)
+    block = stages.next_block(run.record)
+    (arm,) = [arm for arm in block.arms if arm.functions == ("m:f2",)]
+    assert arm.delays[0][0].delay_ns == 4_000_000
+    assert any(arm.is_sham for arm in block.arms)
+
+
+def test_one_delay_for_all():
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw), "heavy", draw)
+    run.undelayed(70)
+    fixed = collections.defaultdict(lambda: 4_000_000)
+    block = Stages(Options(60, fixed=fixed), 1).next_block(run.record)
+    assert {arm.delays[0][0].delay_ns for arm in block.arms if arm.functions} == {
+        4_000_000
+    }
+
+
+def test_functions_that_come_later_are_asked_too():
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw, 4), "heavy", draw)
+    run.undelayed(70)
+    stages = Stages(Options(60), 1)
+    seen = set()
+    while True:
+        record = run.record
+        if run.time_ns < 20e9:
+            # The last one is not known yet.
+            slots = record.slots
+            few = dataclasses.replace(
+                slots,
+                calls=slots.calls[:, :3].copy(),
+                delivered_ns=slots.delivered_ns[:, :3].copy(),
+            )
+            record = dataclasses.replace(
+                record, slots=few, functions=record.functions[:3]
+            )
+        block = stages.next_block(record)
+        if block is None:
+            break
+        run.run(block, 60e9)
+        seen |= {name for arm in block.arms for name in arm.functions}
+    assert seen == set(run.names)
+    assert verdict(run.record).findings[3].verdict == "matters"
+
+
+def test_a_record_that_forgets_its_oldest_slots():
+    """The budget is kept and the answers come, with the newest 500 slots alone."""
+    draw = np.random.default_rng(1)
+    run = model.Run(model.sham(draw), "heavy", draw)
+    run.undelayed(70)
+    stages = Stages(Options(90, precision=0.001), 1)
+    while True:
+        newest = {
+            field.name: getattr(run.record.slots, field.name)[-500:]
+            for field in dataclasses.fields(run.record.slots)
+        }
+        record = dataclasses.replace(run.record, slots=Slots(**newest))
+        block = stages.next_block(record)
+        if block is None:
+            break
+        run.run(block)
+        assert run.time_ns < 100e9
+    assert run.time_ns > 85e9
+    labels = [finding.verdict for finding in verdict(record).findings]
+    assert labels.count("matters") >= 4 and labels[1] != "matters"
+
+
+def test_a_program_that_is_nearly_balanced_is_asked_with_smaller_delays():
+    run, _ = model.experiment(model.PROGRAMS["nearly balanced"], "heavy", 1)
+    doses = [block.doses[0] for block in run.record.blocks if block.stage == "single"]
+    assert min(doses) < 0.5 * max(doses)
+
+
+def test_slots_that_are_lost_and_a_program_that_comes_again():
+    """Gaps, new runs, bad slots, NaN: answers stay right and nothing is raised."""
+    with np.errstate(all="raise", under="ignore"):
+        for seed in range(5):
+            draw = np.random.default_rng(seed)
+            run = model.Run(model.sham(draw), "heavy", draw)
+            run.undelayed(65)
+            stages = Stages(Options(40), seed)
+            while True:
+                slots = run.record.slots
+                some = np.random.default_rng(seed)
+                count = len(slots)
+                slots.good = some.random(count) > (0.0, 0.02, 0.1, 0.3, 0.02)[seed]
+                slots.time_ns[~slots.good] = np.nan
+                slots.number = slots.number + 9 * np.cumsum(some.random(count) < 0.004)
+                slots.run = np.cumsum(some.random(count) < 0.003 * (seed % 2))
+                block = stages.next_block(run.record)
+                if block is None:
+                    break
+                run.run(block, 40e9)
+                if draw.random() < 0.3:
+                    run.undelayed(int(draw.integers(1, 60)))
+            run.record.machine = Machine()
+            for finding, true in zip(
+                sound(verdict(run.record)).findings, run.program.c, strict=True
+            ):
+                assert not model.wrong(finding.verdict, true)
+
+
+def test_functions_that_are_never_called():
+    """They may still come: the program rests, and a reason is given."""
+    draw = np.random.default_rng(1)
+    program = model.Program(draw, 2)
+    program.calls = lambda: np.zeros(2)
+    run = model.Run(program, "heavy", draw)
+    run.undelayed(70)
+    stages = Stages(Options(20), 1)
+    while (block := stages.next_block(run.record)) is not None:
+        assert not block.arms
+        run.run(block, 20e9)
+    for finding in sound(verdict(run.record)).findings:
+        assert "never called" in finding.reason
