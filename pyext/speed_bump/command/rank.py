@@ -94,7 +94,7 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
     add_targets(what)
     add_progress(what)
     how = parser.add_argument_group("measuring")
-    add_time(how, "60s", "at most so long")
+    add_time(how, "60s", "at most so long from the first unit of work on")
     how.add_argument(
         "--precision",
         type=float,
