@@ -80,6 +80,8 @@ class Comparison:
         self.unit = _unit(pilot.progress)
         if self.each:
             targets = _functions_of(pilot)
+            if not targets:
+                raise FailedRun("the pilot run", pilot, "called none of the targets")
         for target in targets:
             counted = pilot
             if _may_be_shadowed(target, pilot):
