@@ -207,7 +207,7 @@ def test_what_does_not_run_is_said_in_one_line(tmp_path):
         assert not (tmp_path / "x").exists()
     for arguments, text in (
         (["rank", "-t", "a:b"], "no command to run"),
-        (["rank", "--", "x"], "nothing to slow"),
+        (["sweep", "--", "x"], "nothing to slow"),
         (["rank", "-t", "a:b", "--budget", "soon", "--", "x"], "--budget"),
         (["rank", "-t", "a:b", "--max-slowdown", "much", "--", "x"], "--max-slowdown"),
         (["rank", "-t", "a:b", "--fail-if", "speed > 1", "--", "x"], "--fail-if"),
