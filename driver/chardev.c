@@ -4,7 +4,7 @@
  *
  * User memory is read and written here and nowhere else, and with no lock held.
  */
-#include <linux/capability.h>
+#include <linux/err.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/kdev_t.h>
@@ -18,8 +18,10 @@
 
 #include <linux/speed_bump.h>
 
+#include "budget.h"
 #include "chardev.h"
 #include "compat.h"
+#include "guard.h"
 #include "main.h"
 #include "plan.h"
 #include "scope.h"
@@ -35,18 +37,19 @@
 
 static_assert(sizeof(struct speed_bump_query) == SPEED_BUMP_QUERY_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_batch) == SPEED_BUMP_BATCH_SIZE_VER0);
-static_assert(sizeof(struct speed_bump_target) == SPEED_BUMP_TARGET_SIZE_VER0);
+static_assert(sizeof(struct speed_bump_target) == SPEED_BUMP_TARGET_SIZE_VER1);
 static_assert(sizeof(struct speed_bump_update) == SPEED_BUMP_UPDATE_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_remove) == SPEED_BUMP_REMOVE_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_list) == SPEED_BUMP_LIST_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_info) == SPEED_BUMP_INFO_SIZE_VER0);
-static_assert(sizeof(struct speed_bump_stats) == SPEED_BUMP_STATS_SIZE_VER0);
+static_assert(sizeof(struct speed_bump_stats) == SPEED_BUMP_STATS_SIZE_VER1);
 static_assert(sizeof(struct speed_bump_session) == SPEED_BUMP_SESSION_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_global) == SPEED_BUMP_GLOBAL_SIZE_VER0);
 static_assert(sizeof(struct speed_bump_plan_request) == SPEED_BUMP_PLAN_REQUEST_SIZE_VER0);
 
 #define KNOWN_TARGET_FLAGS	(SPEED_BUMP_TARGET_PERSISTENT | SPEED_BUMP_TARGET_DISABLED | \
-				 SPEED_BUMP_TARGET_DEFAULT_DELAY | SPEED_BUMP_TARGET_SLEEP)
+				 SPEED_BUMP_TARGET_DEFAULT_DELAY | SPEED_BUMP_TARGET_SLEEP | \
+				 SPEED_BUMP_TARGET_MEM)
 #define KNOWN_UPDATE_MASK	(SPEED_BUMP_UPDATE_DELAY | SPEED_BUMP_UPDATE_EVERY | \
 				 SPEED_BUMP_UPDATE_WINDOW | SPEED_BUMP_UPDATE_ENABLED)
 #define LIST_OWNERS		(SPEED_BUMP_LIST_SESSION | SPEED_BUMP_LIST_PERSISTENT | \
@@ -115,10 +118,12 @@ static int ioctl_query(struct sb_session *session, void *arg)
 	q->features = sb_scope_features() | SPEED_BUMP_FEATURE_FREQUENCY |
 		      SPEED_BUMP_FEATURE_WINDOW | SPEED_BUMP_FEATURE_SLEEP |
 		      SPEED_BUMP_FEATURE_HISTOGRAM | SPEED_BUMP_FEATURE_RESET |
-		      SPEED_BUMP_FEATURE_UNPRIVILEGED | SPEED_BUMP_FEATURE_PLAN;
-	q->max_delay_ns = SPEED_BUMP_MAX_DELAY_NS;
+		      SPEED_BUMP_FEATURE_PLAN | SPEED_BUMP_FEATURE_REF_CTR;
+	if (SB_DELAYS_HOLD_NO_LOCK && READ_ONCE(sb_unprivileged))
+		q->features |= SPEED_BUMP_FEATURE_UNPRIVILEGED;
+	q->max_delay_ns = sb_budget_limit(session);
 	q->max_targets = READ_ONCE(sb_max_targets);
-	if (session->opener)
+	if (session->user)
 		q->max_targets = min(q->max_targets, READ_ONCE(sb_max_unprivileged_targets));
 	q->max_batch = SPEED_BUMP_MAX_BATCH;
 	q->max_label = SPEED_BUMP_MAX_LABEL;
@@ -127,15 +132,17 @@ static int ioctl_query(struct sb_session *session, void *arg)
 
 /* --- ADD --- */
 
-static int target_check(const struct speed_bump_target *e)
+static int target_check(const struct sb_session *session, const struct speed_bump_target *e)
 {
-	if (e->reserved || (e->flags & ~KNOWN_TARGET_FLAGS))
+	if (e->reserved || e->reserved_end || (e->flags & ~KNOWN_TARGET_FLAGS))
+		return -EINVAL;
+	if (!(e->flags & SPEED_BUMP_TARGET_MEM) && e->mem_fd)
 		return -EINVAL;
 	if (e->scope < SPEED_BUMP_SCOPE_SYSTEM || e->scope > SPEED_BUMP_SCOPE_CGROUP)
 		return -EINVAL;
 	if ((e->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY) && e->delay_ns)
 		return -EINVAL;
-	if (e->delay_ns > SPEED_BUMP_MAX_DELAY_NS)
+	if (e->delay_ns > sb_budget_limit(session))
 		return -ERANGE;
 	if (!e->label_len && e->label)
 		return -EINVAL;
@@ -144,15 +151,19 @@ static int target_check(const struct speed_bump_target *e)
 	return 0;
 }
 
-static int file_check(struct file *file, u64 offset)
+static int file_check(const struct sb_session *session, struct file *file,
+		      const struct speed_bump_target *e)
 {
 	struct inode *inode = sb_target_inode(&file->f_path);
 
 	if (!(file->f_mode & FMODE_READ))
 		return -EACCES;
-	if (!S_ISREG(inode->i_mode) || offset >= i_size_read(inode))
+	if (!S_ISREG(inode->i_mode) || e->offset >= i_size_read(inode))
 		return -EINVAL;
-	return 0;
+	/* The counter is two bytes. */
+	if ((e->ref_ctr_offset & 1) || e->ref_ctr_offset >= i_size_read(inode))
+		return -EINVAL;
+	return session->user ? sb_guard_check_file(inode) : 0;
 }
 
 static char *label_read(const struct speed_bump_target *e)
@@ -172,11 +183,13 @@ static char *label_read(const struct speed_bump_target *e)
 }
 
 static struct sb_target *add_from_file(struct sb_session *session,
-				       const struct speed_bump_target *e, struct file *file)
+				       const struct speed_bump_target *e, struct file *file,
+				       struct file *mem)
 {
 	struct sb_target_config config = {
 		.path = &file->f_path,
 		.offset = e->offset,
+		.ref_ctr_offset = e->ref_ctr_offset,
 		.settings = {
 			.delay_ns = e->delay_ns,
 			.start_ns = e->start_ns,
@@ -187,16 +200,18 @@ static struct sb_target *add_from_file(struct sb_session *session,
 		},
 		.scope = e->scope,
 		.scope_id = e->scope_id,
+		.mem = mem,
 		.label_len = e->label_len,
 	};
 	struct sb_target *t;
 	int err;
 
-	err = file_check(file, e->offset);
+	err = file_check(session, file, e);
 	if (err)
 		return ERR_PTR(err);
 	if (e->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY)
-		config.settings.delay_ns = READ_ONCE(sb_default_delay_ns);
+		config.settings.delay_ns = min(READ_ONCE(sb_default_delay_ns),
+					       sb_budget_limit(session));
 	if (e->flags & SPEED_BUMP_TARGET_PERSISTENT) {
 		if (session->opener)
 			return ERR_PTR(-EPERM);
@@ -215,21 +230,30 @@ static struct sb_target *add_from_file(struct sb_session *session,
 static struct sb_target *add_entry(struct sb_session *session, const struct speed_bump_batch *b,
 				   u32 i)
 {
+	struct file *file, *mem = NULL;
 	struct speed_bump_target e;
 	struct sb_target *t;
-	struct file *file;
 	int err;
 
 	err = batch_read(b, i, &e, sizeof(e));
 	if (err)
 		return ERR_PTR(err);
-	err = target_check(&e);
+	err = target_check(session, &e);
 	if (err)
 		return ERR_PTR(err);
 	file = fget(e.fd);
 	if (!file)
 		return ERR_PTR(-EBADF);
-	t = add_from_file(session, &e, file);
+	if (e.flags & SPEED_BUMP_TARGET_MEM) {
+		mem = fget(e.mem_fd);
+		t = ERR_PTR(-EBADF);
+		if (!mem)
+			goto out;
+	}
+	t = add_from_file(session, &e, file, mem);
+	if (mem)
+		fput(mem);
+out:
 	fput(file);
 	return t;
 }
@@ -244,6 +268,9 @@ static int add_answer(const struct speed_bump_batch *b, u32 i, const struct sb_t
 		return -EFAULT;
 	return 0;
 }
+
+/* In place of how many targets there are: a killed caller has left them to others. */
+#define TAKEN_AWAY	U32_MAX
 
 static int add_all(struct sb_session *session, struct speed_bump_batch *b,
 		   struct sb_target **targets, u32 *made)
@@ -260,7 +287,11 @@ static int add_all(struct sb_session *session, struct speed_bump_batch *b,
 		if (IS_ERR(targets[i]) && !batch_is_best_effort(b))
 			break;
 	}
-	sb_target_register(targets, *made, batch_is_best_effort(b));
+	err = sb_target_register(targets, *made, batch_is_best_effort(b));
+	if (err == -EINTR)
+		*made = TAKEN_AWAY;
+	if (err)
+		return err;
 	for (i = 0; i < *made; i++) {
 		if (!IS_ERR(targets[i]))
 			continue;
@@ -294,6 +325,8 @@ static int ioctl_add(struct sb_session *session, void *arg)
 		return -ENOMEM;
 
 	err = add_all(session, b, targets, &made);
+	if (made == TAKEN_AWAY)
+		return err;
 	if (err)
 		sb_target_discard(targets, made);
 	else
@@ -309,7 +342,7 @@ struct change {
 	struct speed_bump_update to;
 };
 
-static int update_check(const struct speed_bump_update *e)
+static int update_check(const struct sb_session *session, const struct speed_bump_update *e)
 {
 	if (!e->mask || (e->mask & ~KNOWN_UPDATE_MASK))
 		return -EINVAL;
@@ -321,7 +354,7 @@ static int update_check(const struct speed_bump_update *e)
 		return -EINVAL;
 	if (e->enabled > !!(e->mask & SPEED_BUMP_UPDATE_ENABLED))
 		return -EINVAL;
-	if (e->delay_ns > SPEED_BUMP_MAX_DELAY_NS)
+	if (e->delay_ns > sb_budget_limit(session))
 		return -ERANGE;
 	return 0;
 }
@@ -335,7 +368,7 @@ static int update_prepare(struct sb_session *session, const struct speed_bump_ba
 	err = batch_read(b, i, &change->to, sizeof(change->to));
 	if (err)
 		return err;
-	err = update_check(&change->to);
+	err = update_check(session, &change->to);
 	if (err)
 		return err;
 	t = sb_target_find(change->to.id);
@@ -522,8 +555,8 @@ static void info_from_target(struct speed_bump_info *info, struct sb_target *t, 
 		.id = t->id,
 		.offset = t->offset,
 		.delay_ns = settings.delay_ns,
-		.start_ns = settings.start_ns,
-		.end_ns = settings.end_ns,
+		.start_ns = sb_settings_show_time(settings.start_ns),
+		.end_ns = sb_settings_show_time(settings.end_ns),
 		.ino = t->inode->i_ino,
 		.dev = huge_encode_dev(t->inode->i_sb->s_dev),
 		.every = settings.every,
@@ -935,10 +968,9 @@ static int device_open(struct inode *inode, struct file *file)
 {
 	struct sb_session *session;
 
-	/* Who gets so far without it was let in by the permissions of the node. */
-	session = sb_session_create(perfmon_capable());
-	if (!session)
-		return -ENOMEM;
+	session = sb_session_create();
+	if (IS_ERR(session))
+		return PTR_ERR(session);
 	file->private_data = session;
 	return 0;
 }

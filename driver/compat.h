@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The past.  Everything else is written for the newest kernel; this is the
- * only file that looks at a version.
+ * The past.  Everything else is written for the newest kernel.  What this one is like
+ * says "interfaces", by which Kbuild has tried; the versions here are those of the
+ * kernel's own releases.
  */
 #ifndef SB_COMPAT_H
 #define SB_COMPAT_H
@@ -14,11 +15,12 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/uprobes.h>
-#include <linux/version.h>
 
-#define KERNEL_BEFORE(major, minor) (KERNEL_VERSION(major, minor, 0) > LINUX_VERSION_CODE)
+#ifndef SB_HAS_UPROBES
+#error "what the kernel's interfaces look like could not be found out: see driver/interfaces"
+#endif
 
-#if !KERNEL_BEFORE(7, 2)
+#ifdef SB_HAS_EXEC_STATE
 #include <linux/sched/exec_state.h>
 #endif
 
@@ -27,7 +29,9 @@
  * which the second can be shared.  Before, a uprobe had to be named by inode
  * and offset, and one call did both under the uprobe's own lock.
  */
-#if KERNEL_BEFORE(6, 12)
+#ifndef SB_HAS_UPROBE_TWO_STEPS
+#define SB_DELAYS_HOLD_NO_LOCK	false
+
 struct uprobe {
 	struct inode *inode;
 	loff_t offset;
@@ -45,7 +49,7 @@ static inline struct uprobe *compat_uprobe_register(struct inode *inode, loff_t 
 		return ERR_PTR(-ENOMEM);
 	uprobe->inode = inode;
 	uprobe->offset = offset;
-	err = uprobe_register(inode, offset, uc);
+	err = uprobe_register_refctr(inode, offset, ref_ctr_offset, uc);
 	if (err) {
 		kfree(uprobe);
 		return ERR_PTR(err);
@@ -67,6 +71,8 @@ static inline void compat_uprobe_unregister_sync(void)
 #define uprobe_register compat_uprobe_register
 #define uprobe_unregister_nosync compat_uprobe_unregister_nosync
 #define uprobe_unregister_sync compat_uprobe_unregister_sync
+#else
+#define SB_DELAYS_HOLD_NO_LOCK	true
 #endif
 
 /*
@@ -75,7 +81,7 @@ static inline void compat_uprobe_unregister_sync(void)
  */
 
 /* 6.13: the handler got a word of data that it shares with the return handler. */
-#if !KERNEL_BEFORE(6, 13)
+#ifdef SB_HAS_UPROBE_HANDLER_DATA
 #define DEFINE_UPROBE_HANDLER(fn)							\
 static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)	\
 {											\
@@ -90,7 +96,7 @@ static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs)			\
 #endif
 
 /* 6.12: the filter is no longer told why it is asked. */
-#if !KERNEL_BEFORE(6, 12)
+#ifdef SB_HAS_UPROBE_FILTER_MM
 #define DEFINE_UPROBE_FILTER(fn)							\
 static bool uprobe_##fn(struct uprobe_consumer *uc, struct mm_struct *mm)			\
 {											\
@@ -106,7 +112,7 @@ static bool uprobe_##fn(struct uprobe_consumer *uc, enum uprobe_filter_ctx ctx,	
 #endif
 
 /* 6.16: sched_process_exit tells whether it is the last thread. */
-#if !KERNEL_BEFORE(6, 16)
+#ifdef SB_HAS_EXIT_GROUP_DEAD
 #define DEFINE_SCHED_PROCESS_EXIT(fn)							\
 static void trace_##fn(void *data, struct task_struct *task, bool group_dead)			\
 {											\
@@ -121,7 +127,7 @@ static void trace_##fn(void *data, struct task_struct *task)					\
 #endif
 
 /* 6.16: a binary attribute is const. */
-#if !KERNEL_BEFORE(6, 16)
+#ifdef SB_HAS_CONST_BIN_ATTRIBUTE
 #define DEFINE_BIN_ATTRIBUTE_READ(fn)							\
 static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
 			const struct bin_attribute *attr, char *buf, loff_t pos, size_t count)	\
@@ -138,7 +144,7 @@ static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
 #endif
 
 /* 7.2: who may be dumped (and debugged) is a matter of the task, not of its memory. */
-#if !KERNEL_BEFORE(7, 2)
+#ifdef SB_HAS_EXEC_STATE
 static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
 	struct task_exec_state *state = rcu_dereference(task->exec_state);
@@ -153,7 +159,7 @@ static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *
 #endif
 
 /* 6.13: copy_struct_to_user() */
-#if KERNEL_BEFORE(6, 13)
+#ifndef SB_HAS_COPY_STRUCT_TO_USER
 static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, const void *src,
 					     size_t ksize, bool *ignored_trailing)
 {
@@ -172,7 +178,7 @@ static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, con
 #endif
 
 /* 6.3: flags of a mapping are changed by functions. */
-#if KERNEL_BEFORE(6, 3)
+#ifndef SB_HAS_VM_FLAGS_SET
 static inline void compat_vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 {
 	vma->vm_flags |= flags;
@@ -188,10 +194,10 @@ static inline void compat_vm_flags_clear(struct vm_area_struct *vma, vm_flags_t 
 #endif
 
 /* 5.11: a page that is accounted as the kernel's can be mapped too. */
-#if KERNEL_BEFORE(5, 11)
-#define GFP_USER_MAPPED	GFP_KERNEL
-#else
+#ifdef SB_HAS_MAPPED_KERNEL_PAGES
 #define GFP_USER_MAPPED	GFP_KERNEL_ACCOUNT
+#else
+#define GFP_USER_MAPPED	GFP_KERNEL
 #endif
 
 /* How long a task has waited for a CPU while it could run, ns; 0 where that is not known. */

@@ -5,25 +5,28 @@
  *
  * A spinning task may be preempted and is, where the kernel leaves that to the
  * task, asked on every turn: on no preemption model does a delay hold up the
- * scheduler or RCU.
+ * scheduler or RCU, that of tasks included.
  *
- * A delay ends early when the task is to end (SIGKILL and every other deadly
- * signal is SIGKILL by the time it is pending here), when it is to stop (SIGSTOP,
- * a debugger that attaches, either freezer of cgroups, the freezer of suspend),
- * and when its target is removed, as unloading does with all of them.  Each of
- * these wants something of the task that can't be had in here and does not go
- * together with finishing on time.  A signal with a handler waits until the delay
- * is over: there is no way back into it.
+ * A delay ends early when the task is to end, when it is to stop (SIGSTOP, Ctrl-Z, a
+ * debugger that attaches, either freezer of cgroups, the freezer of suspend), and when
+ * its target is removed, as unloading does with all of them.  Each of these wants
+ * something of the task that can't be had in here and does not go together with
+ * finishing on time.  Most deadly signals are SIGKILL by the time they are pending here;
+ * not so those that dump core, nor those of a task that a debugger watches.  A signal
+ * with a handler waits until the delay is over: there is no way back into it.
  */
 #include <linux/freezer.h>
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
 #include <linux/processor.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/jobctl.h>
 #include <linux/sched/signal.h>
+#include <linux/signal.h>
 #include <linux/wait.h>
 
+#include "budget.h"
 #include "compat.h"
 #include "delay.h"
 #include "plan.h"
@@ -32,23 +35,41 @@
 #include "stats.h"
 #include "target.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 /* How long a sleep goes on without looking while it can't be woken by a signal. */
 #define NAP_NS	(10 * NSEC_PER_MSEC)
 
-/* Someone who does not hold the lock of the signals sees at worst old news. */
+/* The lock of the signals is not held: at worst this is old news. */
 static bool is_to_stop(void)
 {
 	return READ_ONCE(current->jobctl) & (JOBCTL_PENDING_MASK | JOBCTL_TRAP_FREEZE) ||
-	       sigismember(&current->pending.signal, SIGSTOP) ||
-	       sigismember(&current->signal->shared_pending.signal, SIGSTOP) ||
 	       freezing(current);
+}
+
+/* Is a signal pending that ends or stops the task?  Likewise. */
+static bool has_default_signal(void)
+{
+	const struct k_sigaction *actions = rcu_dereference_raw(current->sighand)->action;
+	sigset_t pending;
+	int sig;
+
+	sigorsets(&pending, &current->pending.signal, &current->signal->shared_pending.signal);
+	sigandnsets(&pending, &pending, &current->blocked);
+	for (sig = 1; sig <= _NSIG; sig++)
+		if (sigismember(&pending, sig) && !siginmask(sig, SIG_KERNEL_IGNORE_MASK) &&
+		    READ_ONCE(actions[sig - 1].sa.sa_handler) == SIG_DFL)
+			return true;
+	return false;
 }
 
 static bool delay_is_cut(const struct sb_target *target)
 {
 	if (READ_ONCE(target->state) == SB_TARGET_DYING)
 		return true;
-	return signal_pending(current) && (fatal_signal_pending(current) || is_to_stop());
+	return signal_pending(current) && (fatal_signal_pending(current) || is_to_stop() ||
+					   has_default_signal());
 }
 
 /*
@@ -80,7 +101,7 @@ static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measure
 		cut = delay_is_cut(target);
 		if (cut)
 			break;
-		cond_resched();
+		cond_resched_tasks_rcu_qs();
 		cpu_relax();
 	}
 	return cut;
@@ -124,39 +145,42 @@ static noinline u64 delay(struct sb_target *target, u64 start, u64 ns, bool slee
 
 	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
 	sb_stats_count_delayed(&target->stats, ns, measured, cut);
+	trace_delay(target->id, ns, measured, cut);
 	return measured;
 }
 
 /* Does what @settings say.  Returns how long the delay was. */
-static __always_inline u64 obey(struct sb_target *target, const struct sb_settings *settings)
+static __always_inline u64 obey(struct sb_target *target, const struct sb_settings *settings,
+				struct sb_budget *budget)
 {
 	u64 now = sb_settings_clock(settings);
 	enum sb_sum verdict = sb_settings_decide(settings, &target->turns, now);
-
 	u64 delivered_ns = 0;
 
 	if (verdict != SB_DELAYED)
 		sb_stats_count_skipped(&target->stats, verdict);
-	else if (settings->delay_ns)
+	else if (!settings->delay_ns)
+		sb_stats_count_delayed(&target->stats, 0, 0, false);
+	else if (sb_budget_take(budget, target->session, settings->delay_ns))
 		delivered_ns = delay(target, now, settings->delay_ns, settings->sleep);
 	else
-		sb_stats_count_delayed(&target->stats, 0, 0, false);
+		sb_stats_count_skipped(&target->stats, SB_SKIPPED_BUDGET);
 	return delivered_ns;
 }
 
 /* With a copy of its own: that of other hits stays in registers. */
-static noinline void planned_hit(struct sb_target *target)
+static noinline void planned_hit(struct sb_target *target, struct sb_budget *budget)
 {
 	struct sb_settings settings;
 	u64 number;
 
 	sb_policy_read(&target->policy, &settings);
 	number = sb_plan_begin(target, &settings);
-	sb_plan_end(target, number, obey(target, &settings));
+	sb_plan_end(target, number, obey(target, &settings, budget));
 }
 
-/* A hit inside the scope. */
-void sb_delay_hit(struct sb_target *target)
+/* A hit inside the scope.  @budget is the hit's, whose targets may be several. */
+void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
 {
 	struct sb_settings settings;
 
@@ -167,9 +191,9 @@ void sb_delay_hit(struct sb_target *target)
 
 	sb_policy_read(&target->policy, &settings);
 	if (unlikely(settings.planned))
-		planned_hit(target);
+		planned_hit(target, budget);
 	else
-		obey(target, &settings);
+		obey(target, &settings, budget);
 }
 
 /* Lets those who sleep for @target look at its state. */

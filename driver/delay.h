@@ -2,9 +2,10 @@
 #ifndef SB_DELAY_H
 #define SB_DELAY_H
 
+struct sb_budget;
 struct sb_target;
 
-void sb_delay_hit(struct sb_target *target);
+void sb_delay_hit(struct sb_target *target, struct sb_budget *budget);
 void sb_delay_wake(struct sb_target *target);
 
 #endif /* SB_DELAY_H */

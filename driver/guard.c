@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Whom the session of somebody without CAP_PERFMON may touch: the processes that
- * he could attach a debugger to.
+ * What the session of a user without CAP_SYS_ADMIN may touch: the processes that the user
+ * could attach a debugger to, and files that cannot hold up the kernel.
  *
- * ptrace_may_access() is not exported, so its rules stand here once more, for the
- * case that no capability helps: all user and group ids are the opener's, the
- * process is dumpable (not after a set-uid exec, not where it asked for that),
- * lives in the opener's user namespace and has no capability that the opener does
- * not have.  Security modules are not asked, for which nothing is exported
- * either: who may open the device is decided by the administrator.
+ * ptrace_may_access() is not exported, so its rules stand here once more, for the case
+ * that no capability helps: all user and group ids are the opener's, the process is
+ * dumpable (not after a set-uid exec, not where it asked for that), lives in the opener's
+ * user namespace and has no capability that the opener does not have.  Security modules
+ * are asked when the kernel opens /proc/PID/mem, which users without CAP_PERFMON have to
+ * show; what changes later they are not asked about.
  */
+#include <linux/blk_types.h>
 #include <linux/capability.h>
 #include <linux/cred.h>
+#include <linux/dcache.h>
+#include <linux/fs.h>
+#include <linux/kdev_t.h>
+#include <linux/magic.h>
+#include <linux/major.h>
 #include <linux/mm_types.h>
+#include <linux/pagemap.h>
+#include <linux/rbtree.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/string.h>
 #include <linux/uidgid.h>
 
 #include "compat.h"
@@ -61,4 +70,90 @@ bool sb_guard_allows_process(const struct cred *opener, struct task_struct *task
 	rcu_read_unlock();
 	mmput(mm);
 	return allows;
+}
+
+/**
+ * sb_guard_is_memory_of() - is a file the memory of a process, by the kernel's leave?
+ * @mem:	what the caller says is an open /proc/PID/mem, or NULL
+ * @task:	of the process
+ *
+ * The kernel opens it for whoever could attach a debugger, and asks Yama and the other
+ * security modules.  What the file points to is compared only.
+ */
+bool sb_guard_is_memory_of(const struct file *mem, struct task_struct *task)
+{
+	struct dentry *dentry;
+	struct mm_struct *mm;
+	bool is;
+
+	if (!mem || file_inode(mem)->i_sb->s_magic != PROC_SUPER_MAGIC)
+		return false;
+	/* In there names are the kernel's; "environ" takes less to be opened. */
+	dentry = mem->f_path.dentry;
+	if (dentry->d_name.len != 3 || memcmp(dentry->d_name.name, "mem", 3))
+		return false;
+	mm = get_task_mm(task);
+	if (!mm)
+		return false;
+	is = mem->private_data == mm;
+	mmput(mm);
+	return is;
+}
+
+/* File systems that answer from this machine, whoever mounted them. */
+static bool is_local(const struct super_block *sb)
+{
+	unsigned int major = sb->s_bdev ? MAJOR(sb->s_bdev->bd_dev) : 0;
+
+	/* What is behind those can be anything, as a file of FUSE. */
+	if (major == LOOP_MAJOR || major == NBD_MAJOR)
+		return false;
+	switch (sb->s_magic) {
+	case EXT4_SUPER_MAGIC:	/* 2 and 3 too */
+	case XFS_SUPER_MAGIC:
+	case BTRFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+	case SQUASHFS_MAGIC:
+	case EROFS_SUPER_MAGIC_V1:
+	case TMPFS_MAGIC:
+	case RAMFS_MAGIC:
+	case 0xca451a4e:	/* bcachefs */
+	case 0x2fc12fc1:	/* ZFS */
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Mappings that the kernel goes through at each registration, while nobody can fork. */
+#define MAX_MAPS	65536
+
+static bool has_few_maps(struct address_space *mapping)
+{
+	unsigned int count = 0;
+	struct rb_node *node;
+
+	i_mmap_lock_read(mapping);
+	for (node = rb_first_cached(&mapping->i_mmap); node && count <= MAX_MAPS;
+	     node = rb_next(node))
+		count++;
+	i_mmap_unlock_read(mapping);
+	return count <= MAX_MAPS;
+}
+
+/**
+ * sb_guard_check_file() - may there be a target of an unprivileged user in a file?
+ * @inode:	the file that really holds the code
+ *
+ * A registration reads it, and goes through its mappings, with a lock held that every
+ * fork wants.
+ *
+ * Return: 0; -EPERM: who knows when its file system answers; -ENOSPC: it is mapped too
+ * often.
+ */
+int sb_guard_check_file(struct inode *inode)
+{
+	if (!is_local(inode->i_sb))
+		return -EPERM;
+	return has_few_maps(inode->i_mapping) ? 0 : -ENOSPC;
 }

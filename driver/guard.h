@@ -5,10 +5,14 @@
 #include <linux/types.h>
 
 struct cred;
+struct file;
+struct inode;
 struct mm_struct;
 struct task_struct;
 
 bool sb_guard_allows(const struct cred *opener, struct task_struct *task, struct mm_struct *mm);
 bool sb_guard_allows_process(const struct cred *opener, struct task_struct *task);
+bool sb_guard_is_memory_of(const struct file *mem, struct task_struct *task);
+int sb_guard_check_file(struct inode *inode);
 
 #endif /* SB_GUARD_H */

@@ -161,8 +161,9 @@ static size_t put_fields(char *to, size_t room, struct sb_target *t)
 	n += scnprintf(to + n, room - n, " hits=%llu delayed=%llu total_delay_ns=%llu",
 		       stats.hits, stats.delayed, stats.measured_ns);
 	n += scnprintf(to + n, room - n, " enabled=%d every=%u start_ns=%llu end_ns=%llu sleep=%d",
-		       settings.enabled, settings.every, settings.start_ns, settings.end_ns,
-		       settings.sleep);
+		       settings.enabled, settings.every,
+		       sb_settings_show_time(settings.start_ns),
+		       sb_settings_show_time(settings.end_ns), settings.sleep);
 	n += scnprintf(to + n, room - n, " owner=%s id=%llu\n",
 		       t->session == &sb_persistent ? "module" : "session", t->id);
 	return n;

@@ -2,9 +2,13 @@
 /*
  * speed_bump: put a known delay into chosen functions of user programs.
  */
+#include <linux/kernel.h>
 #include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/printk.h>
 
 #include "chardev.h"
+#include "compat.h"
 #include "main.h"
 #include "scope.h"
 #include "sysfs.h"
@@ -17,7 +21,45 @@ MODULE_PARM_DESC(max_targets, "how many targets there may be (65536)");
 unsigned int sb_max_unprivileged_targets = 1024;
 module_param_named(max_unprivileged_targets, sb_max_unprivileged_targets, uint, 0644);
 MODULE_PARM_DESC(max_unprivileged_targets,
-		 "how many targets a session without CAP_PERFMON may have (1024)");
+		 "how many targets a user without capabilities may have (1024)");
+
+unsigned int sb_max_unprivileged_targets_per_file = 2048;
+module_param_named(max_unprivileged_targets_per_file, sb_max_unprivileged_targets_per_file, uint,
+		   0644);
+MODULE_PARM_DESC(max_unprivileged_targets_per_file,
+		 "how many targets users without capabilities may have in one file (2048)");
+
+unsigned int sb_unprivileged_budget_ms = 1000;
+module_param_named(unprivileged_budget_ms, sb_unprivileged_budget_ms, uint, 0644);
+MODULE_PARM_DESC(unprivileged_budget_ms,
+		 "how long the delays of users without capabilities may hold up one hit (1000)");
+
+/* A delay holds a lock of the uprobe before 6.12: no place for people with nothing in common. */
+static int unprivileged_set(const char *text, const struct kernel_param *param)
+{
+	bool value = true;
+	int err = text ? kstrtobool(text, &value) : 0;
+
+	if (err)
+		return err;
+	if (value && !SB_DELAYS_HOLD_NO_LOCK) {
+		pr_err("speed_bump: this kernel is too old for unprivileged=1\n");
+		return -EOPNOTSUPP;
+	}
+	return param_set_bool(text, param);
+}
+
+static const struct kernel_param_ops unprivileged_ops = {
+	.flags = KERNEL_PARAM_OPS_FL_NOARG,
+	.set = unprivileged_set,
+	.get = param_get_bool,
+};
+
+bool sb_unprivileged;
+module_param_cb(unprivileged, &unprivileged_ops, &sb_unprivileged, 0644);
+__MODULE_PARM_TYPE(unprivileged, "bool");
+MODULE_PARM_DESC(unprivileged,
+		 "may users without capabilities delay their own processes, where the device's permissions let them in (0)");
 
 u64 sb_default_delay_ns = 1000;
 

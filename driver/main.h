@@ -7,8 +7,17 @@
 /* Module parameter: how many targets there may be. */
 extern unsigned int sb_max_targets;
 
-/* Module parameter: how many of them an unprivileged session may have. */
+/* Module parameter: may the unprivileged open the device at all? */
+extern bool sb_unprivileged;
+
+/* Module parameter: how many of the targets an unprivileged user may have. */
 extern unsigned int sb_max_unprivileged_targets;
+
+/* Module parameter: how many the unprivileged may have together in one file. */
+extern unsigned int sb_max_unprivileged_targets_per_file;
+
+/* Module parameter: how long their delays of one hit may be together. */
+extern unsigned int sb_unprivileged_budget_ms;
 
 /* The delay of adds that name none. */
 extern u64 sb_default_delay_ns;

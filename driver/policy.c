@@ -2,7 +2,9 @@
 /*
  * What is done about a hit: how its settings change.
  */
+#include <linux/ktime.h>
 #include <linux/overflow.h>
+#include <linux/time_namespace.h>
 
 #include "policy.h"
 
@@ -22,6 +24,18 @@ static void set_window(struct sb_settings *settings, u64 now, u64 start_ns, u64 
 	settings->start_ns = add_times(now, start_ns);
 	if (duration_ns)
 		settings->end_ns = add_times(settings->start_ns, duration_ns);
+}
+
+/* A point in time as the caller's own clock shows it; 0 and "never" stay what they are. */
+u64 sb_settings_show_time(u64 ns)
+{
+	struct timespec64 ts;
+
+	if (!ns || ns > KTIME_MAX)
+		return ns;
+	ts = ns_to_timespec64(ns);
+	timens_add_monotonic(&ts);
+	return timespec64_to_ns(&ts);
 }
 
 /* The window in @settings counts from sb_policy_start(): start, then duration. */

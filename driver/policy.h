@@ -56,6 +56,7 @@ struct sb_policy {
 
 void sb_policy_init(struct sb_policy *policy, const struct sb_settings *settings);
 void sb_policy_start(struct sb_policy *policy, u64 now);
+u64 sb_settings_show_time(u64 ns);
 void sb_policy_plan(struct sb_policy *policy);
 void sb_policy_update(struct sb_policy *policy, atomic64_t *turns,
 		      const struct speed_bump_update *update, u64 now);

@@ -1,54 +1,161 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Breakpoints: the only file that calls uprobes.
+ *
+ * The targets on one instruction share a site.  Its consumer's handler goes through them,
+ * so that it knows what a hit has cost when it comes to the next.  That consumer's filter
+ * asks for one of the targets, the founder; each other has a consumer of its own, which
+ * asks for the breakpoint and does nothing at a hit.  So a target comes and goes as
+ * everywhere with uprobes, with the kernel's locks, which make it wait for filters that are
+ * running, and before 6.12 for handlers.
  */
+#include <linux/err.h>
+#include <linux/hashtable.h>
+#include <linux/mutex.h>
+#include <linux/rculist.h>
+#include <linux/refcount.h>
+#include <linux/slab.h>
+
+#include "budget.h"
 #include "compat.h"
 #include "delay.h"
 #include "probe.h"
 #include "scope.h"
 #include "session.h"
+#include "stats.h"
 #include "target.h"
 
-static struct sb_target *consumer_target(struct uprobe_consumer *uc)
+/**
+ * struct sb_site - an instruction that has a breakpoint
+ * @consumer:	what the uprobe calls
+ * @probes:	the targets' parts, the newest first; written under @lock, read under RCU
+ * @founder:	the probe that @consumer's filter asks for; written under @lock
+ * @uprobe:	what @consumer is registered with, or NULL; under @lock
+ * @inode:	the file
+ * @offset:	of the instruction in @inode
+ * @ref_ctr_offset: of the counter in @inode that says that there is a probe, or 0
+ * @lock:	who comes and goes.  Outside of the kernel's locks of uprobes
+ * @node:	in the table of sites; under the table's lock
+ * @closed:	the last probe has left it; under @lock
+ * @ref:	one of each probe that is or was in it
+ * @rcu:	for freeing
+ */
+struct sb_site {
+	struct uprobe_consumer consumer;
+	struct list_head probes;
+	struct sb_probe *founder;
+	struct uprobe *uprobe;
+	struct inode *inode;
+	loff_t offset;
+	loff_t ref_ctr_offset;
+	struct mutex lock;	/* who comes and goes */
+	struct hlist_node node;
+	bool closed;
+	refcount_t ref;
+	struct rcu_head rcu;
+};
+
+/* Protects the table of sites.  Innermost. */
+static DEFINE_MUTEX(sites_lock);
+static DEFINE_HASHTABLE(sites, 12);
+
+static struct sb_target *probe_target(struct sb_probe *probe)
 {
-	return container_of(uc, struct sb_target, probe.consumer);
+	return container_of(probe, struct sb_target, probe);
 }
 
-/*
- * Runs in the task that hit the breakpoint, may sleep.  A child inherits the
- * breakpoints of its parent without the filter being asked; where it turns out
- * not to be in the scope they are taken out of it at the first hit.
- */
-static int hit(struct uprobe_consumer *uc)
+/* --- what the kernel calls ------------------------------------------------ */
+
+/* Is the breakpoint to stay, for what the target knows of this task and its memory? */
+static bool target_hit(struct sb_target *target, struct sb_budget *budget)
 {
-	struct sb_target *target = consumer_target(uc);
 	const struct cred *opener = target->session->opener;
 
 	/* pairs with sb_target_publish() */
 	if (smp_load_acquire(&target->state) != SB_TARGET_LIVE)
-		return 0;
+		return true;
 
-	if (!sb_scope_has(target->scope, opener, current))
-		return sb_scope_wants(target->scope, opener, current->mm) ?
-		       0 : UPROBE_HANDLER_REMOVE;
+	if (!sb_scope_has(target->scope, opener, current)) {
+		bool refused = false, wants;
 
-	sb_delay_hit(target);
-	return 0;
+		wants = sb_scope_wants(target->scope, opener, current->mm, &refused);
+		if (refused)
+			sb_stats_count_event(&target->stats, SB_UNARMED);
+		return wants;
+	}
+
+	sb_delay_hit(target, budget);
+	return true;
+}
+
+static noinline int take_out(struct sb_site *site)
+{
+	struct sb_probe *probe;
+
+	list_for_each_entry_rcu(probe, &site->probes, node, true)
+		sb_stats_count_event(&probe_target(probe)->stats, SB_TAKEN_OUT);
+	return UPROBE_HANDLER_REMOVE;
+}
+
+/*
+ * Runs in the task that hit the breakpoint, may sleep.  What keeps the probes in being
+ * is what keeps the consumer: see sb_probe_sync().  A child inherits the breakpoints of
+ * its parent without the filter being asked; where it turns out that no user of its
+ * memory is in a scope they are taken out of it at the first hit.
+ */
+static int hit(struct uprobe_consumer *uc)
+{
+	struct sb_site *site = container_of(uc, struct sb_site, consumer);
+	struct sb_budget budget = {};
+	struct sb_probe *probe;
+	/* There is none yet, or none any more: nothing is known. */
+	bool stays = list_empty(&site->probes);
+
+	list_for_each_entry_rcu(probe, &site->probes, node, true)
+		stays |= target_hit(probe_target(probe), &budget);
+	return stays ? 0 : take_out(site);
 }
 
 DEFINE_UPROBE_HANDLER(hit)
 
+static bool probe_wants(struct sb_probe *probe, struct mm_struct *mm)
+{
+	struct sb_target *target = probe_target(probe);
+	bool refused = false, wants;
+
+	wants = sb_scope_wants(target->scope, target->session->opener, mm, &refused);
+	if (refused)
+		sb_stats_count_event(&target->stats, SB_UNARMED);
+	return wants;
+}
+
 /* Runs under the mmap_lock of @mm: no lock of ours may be taken. */
 static bool wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
-	struct sb_target *target = consumer_target(uc);
+	struct sb_site *site = container_of(uc, struct sb_site, consumer);
 
-	return sb_scope_wants(target->scope, target->session->opener, mm);
+	return probe_wants(READ_ONCE(site->founder), mm);
 }
 
 DEFINE_UPROBE_FILTER(wants)
 
-/* Hits are the target's own consumer's; "stays" is all that can be said here. */
+/* The site's handler says whether the breakpoint stays, when it knows the probe. */
+static int hit_own(struct uprobe_consumer *uc)
+{
+	struct sb_probe *probe = container_of(uc, struct sb_probe, own);
+
+	return READ_ONCE(probe->is_in) ? UPROBE_HANDLER_REMOVE : 0;
+}
+
+DEFINE_UPROBE_HANDLER(hit_own)
+
+static bool own_wants(struct uprobe_consumer *uc, struct mm_struct *mm)
+{
+	return probe_wants(container_of(uc, struct sb_probe, own), mm);
+}
+
+DEFINE_UPROBE_FILTER(own_wants)
+
 static int hit_again(struct uprobe_consumer *uc)
 {
 	return 0;
@@ -56,23 +163,152 @@ static int hit_again(struct uprobe_consumer *uc)
 
 DEFINE_UPROBE_HANDLER(hit_again)
 
-static bool wants_again(struct uprobe_consumer *uc, struct mm_struct *mm)
+static bool again_wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
-	struct sb_target *target = container_of(uc, struct sb_target, probe.again);
-
-	return sb_scope_wants(target->scope, target->session->opener, mm);
+	return probe_wants(container_of(uc, struct sb_probe, again), mm);
 }
 
-DEFINE_UPROBE_FILTER(wants_again)
+DEFINE_UPROBE_FILTER(again_wants)
+
+/* --- sites ---------------------------------------------------------------- */
+
+static unsigned long site_key(const struct inode *inode, loff_t offset)
+{
+	return (unsigned long)inode / L1_CACHE_BYTES + offset;
+}
+
+static struct sb_site *site_alloc(struct inode *inode, loff_t offset, loff_t ref_ctr_offset)
+{
+	struct sb_site *site = kzalloc(sizeof(*site), GFP_KERNEL_ACCOUNT);
+
+	if (!site)
+		return NULL;
+	site->consumer.handler = uprobe_hit;
+	site->consumer.filter = uprobe_wants;
+	INIT_LIST_HEAD(&site->probes);
+	site->inode = inode;
+	site->offset = offset;
+	site->ref_ctr_offset = ref_ctr_offset;
+	mutex_init(&site->lock);
+	refcount_set(&site->ref, 1);
+	return site;
+}
+
+static struct sb_site *site_get(struct inode *inode, loff_t offset, loff_t ref_ctr_offset)
+{
+	unsigned long key = site_key(inode, offset);
+	struct sb_site *site;
+
+	mutex_lock(&sites_lock);
+	hash_for_each_possible(sites, site, node, key) {
+		if (site->inode == inode && site->offset == offset) {
+			refcount_inc(&site->ref);
+			goto out;
+		}
+	}
+	site = site_alloc(inode, offset, ref_ctr_offset);
+	if (site)
+		hash_add(sites, &site->node, key);
+out:
+	mutex_unlock(&sites_lock);
+	return site;
+}
+
+/* Under the site's lock.  What comes later makes a new one. */
+static void site_close(struct sb_site *site)
+{
+	site->closed = true;
+	mutex_lock(&sites_lock);
+	hash_del(&site->node);
+	mutex_unlock(&sites_lock);
+}
+
+static void site_put(struct sb_site *site)
+{
+	if (refcount_dec_and_test(&site->ref))
+		kfree_rcu(site, rcu);
+}
+
+/* Under the site's lock. */
+static int site_ask(struct sb_site *site, struct uprobe_consumer *uc, struct uprobe **uprobe)
+{
+	struct uprobe *made = uprobe_register(site->inode, site->offset, site->ref_ctr_offset, uc);
+
+	if (IS_ERR(made))
+		return PTR_ERR(made);
+	*uprobe = made;
+	return 0;
+}
+
+/* Under the site's lock.  What is seen of it by then is over, but before 6.12 alone. */
+static void site_ask_no_more(struct uprobe_consumer *uc, struct uprobe **uprobe)
+{
+	if (*uprobe)
+		uprobe_unregister_nosync(*uprobe, uc);
+	*uprobe = NULL;
+}
+
+/* Under the site's lock. */
+static int site_enter(struct sb_site *site, struct sb_probe *probe)
+{
+	int err;
+
+	if (site->uprobe) {
+		probe->own.handler = uprobe_hit_own;
+		probe->own.filter = uprobe_own_wants;
+		err = site_ask(site, &probe->own, &probe->uprobe);
+	} else {
+		site->founder = probe;
+		err = site_ask(site, &site->consumer, &site->uprobe);
+	}
+	if (err)
+		return err;
+	list_add_rcu(&probe->node, &site->probes);
+	WRITE_ONCE(probe->is_in, true);
+	return 0;
+}
+
+/* Under the site's lock. */
+static void site_leave(struct sb_site *site, struct sb_probe *probe)
+{
+	struct sb_probe *heir;
+
+	WRITE_ONCE(probe->is_in, false);
+	list_del_rcu(&probe->node);
+	if (list_empty(&site->probes)) {
+		site_close(site);
+		site_ask_no_more(&site->consumer, &site->uprobe);
+	} else if (probe == site->founder) {
+		/* Whose own consumer is not needed any more takes the breakpoints along. */
+		heir = list_first_entry(&site->probes, struct sb_probe, node);
+		WRITE_ONCE(site->founder, heir);
+		site_ask_no_more(&heir->own, &heir->uprobe);
+	} else {
+		site_ask_no_more(&probe->own, &probe->uprobe);
+	}
+}
+
+/* --- probes --------------------------------------------------------------- */
+
+/* After sb_probe_unregister() and sb_probe_sync(). */
+void sb_probe_destroy(struct sb_probe *probe)
+{
+	if (probe->site)
+		site_put(probe->site);
+}
 
 /*
  * Does the architecture say that it can't do the instruction?  arm64 calls it
  * invalid, as the kernel does a place where no instruction can begin.
  */
-static bool is_refusal(int err, loff_t offset)
+static int translate(int err, loff_t offset)
 {
-	return err == -ENOTSUPP || err == -ENOEXEC ||
-	       (err == -EINVAL && IS_ALIGNED(offset, UPROBE_SWBP_INSN_SIZE));
+	if (err == -ENOTSUPP || err == -ENOEXEC)
+		return -EOPNOTSUPP;
+	if (err != -EINVAL || !IS_ALIGNED(offset, UPROBE_SWBP_INSN_SIZE))
+		return err;
+	/* What else is wrong with the numbers has been found out before. */
+	return IS_ENABLED(CONFIG_X86) ? -EBUSY : -EOPNOTSUPP;
 }
 
 /**
@@ -80,22 +316,40 @@ static bool is_refusal(int err, loff_t offset)
  * @probe:	part of a target that is set up otherwise
  * @inode:	the file
  * @offset:	of the instruction in it
+ * @ref_ctr_offset: of the counter of its probes in @inode, or 0
  *
  * The caller keeps @inode in being until sb_probe_sync() after
  * sb_probe_unregister().
  */
-int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset)
+int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset,
+		      loff_t ref_ctr_offset)
 {
-	struct uprobe *uprobe;
+	struct sb_site *site;
+	int err;
 
-	probe->consumer.handler = uprobe_hit;
-	probe->consumer.filter = uprobe_wants;
+	for (;;) {
+		site = site_get(inode, offset, ref_ctr_offset);
+		if (!site)
+			return -ENOMEM;
+		mutex_lock(&site->lock);
+		if (!site->closed)
+			break;
+		mutex_unlock(&site->lock);
+		site_put(site);
+	}
 
-	uprobe = uprobe_register(inode, offset, 0, &probe->consumer);
-	if (IS_ERR(uprobe))
-		return is_refusal(PTR_ERR(uprobe), offset) ? -EOPNOTSUPP : PTR_ERR(uprobe);
-	probe->uprobe = uprobe;
-	return 0;
+	if (site->ref_ctr_offset != ref_ctr_offset)
+		err = -EBUSY;
+	else
+		err = translate(site_enter(site, probe), offset);
+	if (!err)
+		probe->site = site;
+	else if (list_empty(&site->probes))
+		site_close(site);
+	mutex_unlock(&site->lock);
+	if (err)
+		site_put(site);
+	return err;
 }
 
 /**
@@ -106,33 +360,40 @@ int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset
  */
 void sb_probe_unregister(struct sb_probe *probe)
 {
-	if (probe->uprobe)
-		uprobe_unregister_nosync(probe->uprobe, &probe->consumer);
-	probe->uprobe = NULL;
+	struct sb_site *site = probe->site;
+
+	if (!site)
+		return;
+	mutex_lock(&site->lock);
+	if (probe->is_in)
+		site_leave(site, probe);
+	mutex_unlock(&site->lock);
 }
 
 /**
  * sb_probe_renew() - ask again whose memory is to have the breakpoint
- * @probe:	registered; not to be renewed again before sb_probe_sync()
- * @inode:	the file
- * @offset:	of the instruction in it
+ * @probe:	of a target that may be gone by now; not to be renewed again before
+ *		sb_probe_sync()
  *
- * The kernel has uprobe_apply() for that and keeps it to itself.  A second
- * consumer that comes and goes does the same: when it comes every memory that it
- * wants gets the breakpoint, when it goes those lose it that nobody wants.
+ * The kernel has uprobe_apply() for that and does not export it.  A second consumer that
+ * comes and goes does the same: when it comes every memory that it wants gets the
+ * breakpoint, when it goes those lose it that no consumer wants.
  */
-int sb_probe_renew(struct sb_probe *probe, struct inode *inode, loff_t offset)
+int sb_probe_renew(struct sb_probe *probe)
 {
-	struct uprobe *uprobe;
+	struct sb_site *site = probe->site;
+	struct uprobe *uprobe = NULL;
+	int err = 0;
 
-	probe->again.handler = uprobe_hit_again;
-	probe->again.filter = uprobe_wants_again;
-
-	uprobe = uprobe_register(inode, offset, 0, &probe->again);
-	if (IS_ERR(uprobe))
-		return PTR_ERR(uprobe);
-	uprobe_unregister_nosync(uprobe, &probe->again);
-	return 0;
+	mutex_lock(&site->lock);
+	if (probe->is_in) {
+		probe->again.handler = uprobe_hit_again;
+		probe->again.filter = uprobe_again_wants;
+		err = site_ask(site, &probe->again, &uprobe);
+		site_ask_no_more(&probe->again, &uprobe);
+	}
+	mutex_unlock(&site->lock);
+	return err;
 }
 
 /**

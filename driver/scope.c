@@ -24,6 +24,8 @@
 #include "compat.h"
 #include "guard.h"
 #include "scope.h"
+#include "session.h"
+#include "target.h"
 #include "tree.h"
 
 static struct sb_scope scope_system = { .type = SPEED_BUMP_SCOPE_SYSTEM };
@@ -216,9 +218,21 @@ static bool thread_wants(const struct sb_scope *scope, const struct mm_struct *m
 
 /* --- any ------------------------------------------------------------------ */
 
-static struct sb_scope *get_by_nr(u32 type, pid_t nr, const struct cred *opener)
+/* The kernel lets whom it asks open the memory: then its own rules have been asked, too. */
+static bool may_delay(const struct sb_session *session, struct task_struct *task,
+		      const struct file *mem)
+{
+	if (!session->opener)
+		return true;
+	return sb_guard_allows_process(session->opener, task) &&
+	       (!session->user || sb_guard_is_memory_of(mem, task));
+}
+
+static struct sb_scope *get_by_nr(const struct sb_session *session,
+				  const struct sb_target_config *config)
 {
 	struct sb_scope *scope = ERR_PTR(-ESRCH);
+	pid_t nr = config->scope_id;
 	struct task_struct *task;
 	struct pid *pid;
 	int err;
@@ -230,17 +244,17 @@ static struct sb_scope *get_by_nr(u32 type, pid_t nr, const struct cred *opener)
 	put_pid(pid);
 	if (!task)
 		return scope;
-	if (opener && !sb_guard_allows_process(opener, task)) {
+	if (!may_delay(session, task, config->mem)) {
 		scope = ERR_PTR(-EPERM);
 		goto out;
 	}
 
 	mutex_lock(&scopes_mutex);
-	if (type == SPEED_BUMP_SCOPE_THREAD) {
+	if (config->scope == SPEED_BUMP_SCOPE_THREAD) {
 		scope = thread_get(task);
 	} else {
 		err = trace_processes();
-		scope = err ? ERR_PTR(err) : sb_tree_get(task, !opener);
+		scope = err ? ERR_PTR(err) : sb_tree_get(task, !session->user);
 	}
 	mutex_unlock(&scopes_mutex);
 out:
@@ -262,15 +276,18 @@ static struct sb_scope *get_by_fd(int fd)
 
 /**
  * sb_scope_get() - a scope for a target
- * @type:	SPEED_BUMP_SCOPE_*
- * @id:		as in struct speed_bump_target
- * @opener:	who asks, if he may not do everything, or NULL
+ * @session:	the target's
+ * @config:	what it is to be
  *
  * Return: the scope, to be given back with sb_scope_put(), or an ERR_PTR.
  */
-struct sb_scope *sb_scope_get(u32 type, s32 id, const struct cred *opener)
+struct sb_scope *sb_scope_get(const struct sb_session *session,
+			      const struct sb_target_config *config)
 {
-	if (opener && type != SPEED_BUMP_SCOPE_TREE && type != SPEED_BUMP_SCOPE_THREAD)
+	u32 type = config->scope;
+	s32 id = config->scope_id;
+
+	if (session->opener && type != SPEED_BUMP_SCOPE_TREE && type != SPEED_BUMP_SCOPE_THREAD)
 		return ERR_PTR(-EPERM);
 
 	switch (type) {
@@ -278,7 +295,7 @@ struct sb_scope *sb_scope_get(u32 type, s32 id, const struct cred *opener)
 		return id ? ERR_PTR(-EINVAL) : &scope_system;
 	case SPEED_BUMP_SCOPE_TREE:
 	case SPEED_BUMP_SCOPE_THREAD:
-		return get_by_nr(type, id, opener);
+		return get_by_nr(session, config);
 	case SPEED_BUMP_SCOPE_CGROUP:
 		return get_by_fd(id);
 	default:
@@ -339,12 +356,17 @@ bool sb_scope_has_slow(const struct sb_scope *scope, const struct cred *opener,
 	return has;
 }
 
-/* Is @task, a user of @mm that need not be running yet, a reason for a breakpoint? */
-static bool wants_task(const struct sb_scope *scope, const struct cred *opener,
-		       struct mm_struct *mm, struct task_struct *task)
+/* Who asks, and what there is to say beside yes or no. */
+struct question {
+	const struct sb_scope *scope;
+	const struct cred *opener;
+	struct mm_struct *mm;
+	bool refused;
+};
+
+static bool scope_wants(const struct sb_scope *scope, struct mm_struct *mm,
+			struct task_struct *task)
 {
-	if (opener && !sb_guard_allows(opener, task, mm))
-		return false;
 	switch (scope->type) {
 	case SPEED_BUMP_SCOPE_SYSTEM:
 		return true;
@@ -357,29 +379,56 @@ static bool wants_task(const struct sb_scope *scope, const struct cred *opener,
 	}
 }
 
-#ifdef CONFIG_MEMCG
-static bool wants_mm(const struct sb_scope *scope, const struct cred *opener,
-		     struct mm_struct *mm)
+/* Is @task, a user of the memory that need not be running yet, a reason for a breakpoint? */
+static bool wants_task(struct question *q, struct task_struct *task)
 {
-	struct task_struct *owner = rcu_dereference(mm->owner);
-
-	return owner && wants_task(scope, opener, mm, owner);
+	if (!scope_wants(q->scope, q->mm, task))
+		return false;
+	if (!q->opener || sb_guard_allows(q->opener, task, q->mm))
+		return true;
+	q->refused = true;
+	return false;
 }
-#else
-static bool wants_mm(const struct sb_scope *scope, const struct cred *opener,
-		     struct mm_struct *mm)
+
+/* Is any of its users a reason? */
+static bool wants_any(struct question *q)
 {
 	struct task_struct *process, *thread;
 	bool found = false;
 
 	for_each_process_thread(process, thread) {
-		if (READ_ONCE(thread->mm) != mm || (thread->flags & PF_KTHREAD))
+		if (READ_ONCE(thread->mm) != q->mm || (thread->flags & PF_KTHREAD))
 			continue;
-		if (wants_task(scope, opener, mm, thread))
+		if (wants_task(q, thread))
 			return true;
 		found = true;
 	}
 	return !found;	/* a child that is not on the list yet: a guess, as in sb_tree_wants() */
+}
+
+/*
+ * Do other processes use the memory too, as after vfork()?  Who reads it from outside
+ * counts as one, so that the answer is "yes" now and then where it is not so.
+ */
+static bool is_shared(const struct mm_struct *mm, struct task_struct *task, int others)
+{
+	return atomic_read(&mm->mm_users) > get_nr_threads(task) + others;
+}
+
+#ifdef CONFIG_MEMCG
+static bool wants_mm(struct question *q)
+{
+	struct task_struct *owner = rcu_dereference(q->mm->owner);
+
+	if (!owner)
+		return false;
+	/* One user is the kernel, which asks. */
+	return wants_task(q, owner) || (is_shared(q->mm, owner, 1) && wants_any(q));
+}
+#else
+static bool wants_mm(struct question *q)
+{
+	return wants_any(q);
 }
 #endif
 
@@ -388,24 +437,28 @@ static bool wants_mm(const struct sb_scope *scope, const struct cred *opener,
  * @scope:	the target's
  * @opener:	of the target's session
  * @mm:		the memory
+ * @refused:	[out] set where it would be, if the opener might
  *
- * Called under mmap_lock.  An exec asks with @mm being that of current before
- * it has an owner to speak of; a registration asks about other processes.
+ * Called under mmap_lock, or by a hit.  An exec asks with @mm being that of current
+ * before it has an owner to speak of; a registration asks about other processes.  The
+ * memory of several processes is wanted if one of them is in the scope.
  */
 bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
-		    struct mm_struct *mm)
+		    struct mm_struct *mm, bool *refused)
 {
+	struct question q = { .scope = scope, .opener = opener, .mm = mm };
 	bool wants;
 
-	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
+	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM && !opener)
 		return true;
 
 	rcu_read_lock();
 	if (current->mm == mm)
-		wants = wants_task(scope, opener, mm, current);
+		wants = wants_task(&q, current) || (is_shared(mm, current, 0) && wants_any(&q));
 	else
-		wants = wants_mm(scope, opener, mm);
+		wants = wants_mm(&q);
 	rcu_read_unlock();
+	*refused = q.refused && !wants;
 	return wants;
 }
 

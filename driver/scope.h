@@ -15,6 +15,8 @@
 #include <linux/speed_bump.h>
 
 struct cred;
+struct sb_session;
+struct sb_target_config;
 
 /**
  * struct sb_scope - whom a target delays
@@ -49,13 +51,14 @@ int sb_scope_init(void);
 void sb_scope_exit(void);
 u64 sb_scope_features(void);
 
-struct sb_scope *sb_scope_get(u32 type, s32 id, const struct cred *opener);
+struct sb_scope *sb_scope_get(const struct sb_session *session,
+			      const struct sb_target_config *config);
 void sb_scope_put(struct sb_scope *scope);
 s32 sb_scope_id(const struct sb_scope *scope);
 bool sb_scope_has_slow(const struct sb_scope *scope, const struct cred *opener,
 		       struct task_struct *task);
 bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
-		    struct mm_struct *mm);
+		    struct mm_struct *mm, bool *refused);
 
 /**
  * sb_scope_has() - is a task to be delayed?

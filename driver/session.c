@@ -5,34 +5,81 @@
  * targets is out of use.
  */
 #include <linux/atomic.h>
+#include <linux/capability.h>
 #include <linux/cred.h>
+#include <linux/err.h>
 #include <linux/slab.h>
 
+#include "compat.h"
+#include "main.h"
 #include "plan.h"
 #include "session.h"
 #include "target.h"
+#include "user.h"
 
 static atomic_t open_sessions = ATOMIC_INIT(0);
 
 struct sb_session sb_persistent = {
 	.ref = KREF_INIT(1),
 	.targets = LIST_HEAD_INIT(sb_persistent.targets),
+	.retire = __WORK_INITIALIZER(sb_persistent.retire, sb_target_retire_work),
+	.retiring = LIST_HEAD_INIT(sb_persistent.retiring),
 };
 
-/* Of the calling task, who may do everything or has to be watched. */
-struct sb_session *sb_session_create(bool privileged)
+/* A try is no offence: it leaves nothing in the log of audit. */
+static bool can(int capability)
+{
+	return ns_capable_noaudit(&init_user_ns, capability);
+}
+
+static int session_set_opener(struct sb_session *session)
+{
+	bool is_admin = can(CAP_SYS_ADMIN);
+
+	if (is_admin)
+		return 0;
+	if (!can(CAP_PERFMON)) {
+		if (!SB_DELAYS_HOLD_NO_LOCK)
+			return -EOPNOTSUPP;
+		if (!READ_ONCE(sb_unprivileged))
+			return -EPERM;
+		session->user = sb_user_get(current_uid());
+		if (!session->user)
+			return -ENOMEM;
+	}
+	session->opener = get_current_cred();
+	return 0;
+}
+
+/* Of the calling task. */
+struct sb_session *sb_session_create(void)
 {
 	struct sb_session *session;
+	int err;
 
 	session = kzalloc(sizeof(*session), GFP_KERNEL_ACCOUNT);
 	if (!session)
-		return NULL;
+		return ERR_PTR(-ENOMEM);
+	err = session_set_opener(session);
+	if (err) {
+		kfree(session);
+		return ERR_PTR(err);
+	}
 	kref_init(&session->ref);
 	INIT_LIST_HEAD(&session->targets);
 	session->enabled = true;
-	session->opener = privileged ? NULL : get_current_cred();
+	INIT_WORK(&session->retire, sb_target_retire_work);
+	INIT_LIST_HEAD(&session->retiring);
 	atomic_inc(&open_sessions);
 	return session;
+}
+
+static void session_free_rcu(struct rcu_head *rcu)
+{
+	struct sb_session *session = container_of(rcu, struct sb_session, rcu);
+
+	put_cred(session->opener);
+	kfree(session);
 }
 
 static void session_free(struct kref *ref)
@@ -40,8 +87,8 @@ static void session_free(struct kref *ref)
 	struct sb_session *session = container_of(ref, struct sb_session, ref);
 
 	sb_plan_put(session->plan);
-	put_cred(session->opener);
-	kfree(session);
+	sb_user_put(session->user);
+	call_rcu(&session->rcu, session_free_rcu);	/* filters */
 }
 
 void sb_session_get(struct sb_session *session)

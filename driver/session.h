@@ -4,33 +4,50 @@
 
 #include <linux/kref.h>
 #include <linux/list.h>
+#include <linux/rcupdate.h>
 #include <linux/types.h>
+#include <linux/workqueue.h>
 
 struct cred;
 struct sb_plan;
+struct sb_user;
 
 /**
  * struct sb_session - an owner of targets: an open file, or the module itself
  * @ref:	the open file's and one of each target
  * @enabled:	the switch of its targets
- * @opener:	who opened it, if he may not do everything, or NULL
+ * @opener:	who opened it, with nothing but their own processes to delay; or NULL, with
+ *		CAP_SYS_ADMIN
+ * @user:	of whom are they, without CAP_PERFMON too; or NULL
  * @count:	targets in @targets; under the table's lock
  * @targets:	its targets; under the table's lock
  * @plan:	the plan of its experiment, held, or NULL
+ * @retire:	takes the breakpoints of @retiring away
+ * @retiring:	targets that are out of the table; this and the next two under the lock
+ *		of what retires
+ * @retire_put:	how often something was put there
+ * @retire_done: the last of these times of which nothing is left
+ * @rcu:	for freeing
  */
 struct sb_session {
 	struct kref ref;
 	bool enabled;
 	const struct cred *opener;
+	struct sb_user *user;
 	u32 count;
 	struct list_head targets;
 	struct sb_plan *plan;
+	struct work_struct retire;
+	struct list_head retiring;
+	u64 retire_put;
+	u64 retire_done;
+	struct rcu_head rcu;
 };
 
 /* Owns the persistent targets.  Its switch is the global one. */
 extern struct sb_session sb_persistent;
 
-struct sb_session *sb_session_create(bool privileged);
+struct sb_session *sb_session_create(void);
 void sb_session_close(struct sb_session *session);
 u32 sb_session_count(void);
 

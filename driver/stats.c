@@ -32,7 +32,8 @@ int sb_stats_init(struct sb_stats *stats)
 {
 	int cpu;
 
-	stats->counters = alloc_percpu_gfp(struct sb_counters, GFP_KERNEL_ACCOUNT);
+	stats->counters = alloc_percpu_gfp(struct sb_counters,
+					   GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!stats->counters)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu)
@@ -69,6 +70,19 @@ void sb_stats_count_skipped(struct sb_stats *stats, enum sb_sum why)
 	c->sums[why]++;
 	write_seqcount_end(&c->seq);
 	count_total(0);
+	preempt_enable();
+}
+
+/* What is no hit.  In any context but that of an interrupt. */
+void sb_stats_count_event(struct sb_stats *stats, enum sb_sum what)
+{
+	struct sb_counters *c;
+
+	preempt_disable();
+	c = this_cpu_ptr(stats->counters);
+	write_seqcount_begin(&c->seq);
+	c->sums[what]++;
+	write_seqcount_end(&c->seq);
 	preempt_enable();
 }
 
@@ -117,8 +131,11 @@ static void stats_from_sums(struct speed_bump_stats *out, const u64 *sums)
 	out->skipped_frequency = sums[SB_SKIPPED_FREQUENCY];
 	out->skipped_window = sums[SB_SKIPPED_WINDOW];
 	out->skipped_disabled = sums[SB_SKIPPED_DISABLED];
+	out->skipped_budget = sums[SB_SKIPPED_BUDGET];
 	out->hits = out->delayed + out->skipped_frequency + out->skipped_window +
-		    out->skipped_disabled;
+		    out->skipped_disabled + out->skipped_budget;
+	out->unarmed = sums[SB_UNARMED];
+	out->taken_out = sums[SB_TAKEN_OUT];
 	out->cut = sums[SB_CUT];
 	out->requested_ns = sums[SB_REQUESTED_NS];
 	out->measured_ns = sums[SB_MEASURED_NS];

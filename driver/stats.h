@@ -9,12 +9,15 @@
 
 #include <linux/speed_bump.h>
 
-/* What is summed up.  A hit is in one of the first four, once. */
+/* What is summed up.  A hit is in one of the first five, once. */
 enum sb_sum {
 	SB_DELAYED,
 	SB_SKIPPED_FREQUENCY,
 	SB_SKIPPED_WINDOW,
 	SB_SKIPPED_DISABLED,
+	SB_SKIPPED_BUDGET,
+	SB_UNARMED,
+	SB_TAKEN_OUT,
 	SB_CUT,
 	SB_REQUESTED_NS,
 	SB_MEASURED_NS,
@@ -29,7 +32,7 @@ enum sb_sum {
  * @sums:	since the target was made, by enum sb_sum
  *
  * Written only by tasks on that CPU with preemption off, so that plain
- * additions do.  264 bytes for each CPU that there can be: that is what a
+ * additions do.  288 bytes for each CPU that there can be: that is what a
  * target costs beside its own object, which is below a kilobyte.
  */
 struct sb_counters {
@@ -56,6 +59,7 @@ int sb_stats_init(struct sb_stats *stats);
 void sb_stats_destroy(struct sb_stats *stats);
 
 void sb_stats_count_skipped(struct sb_stats *stats, enum sb_sum why);
+void sb_stats_count_event(struct sb_stats *stats, enum sb_sum what);
 void sb_stats_count_delayed(struct sb_stats *stats, u64 requested_ns, u64 measured_ns, bool cut);
 
 void sb_stats_read(struct sb_stats *stats, struct speed_bump_stats *out, bool reset);

@@ -3,8 +3,8 @@
  * /sys/kernel/speed_bump: the module's own, persistent targets for shell scripts.
  *
  * Anybody may read the settings.  What is delayed and how often is for root, as
- * it is at the device.  To write takes the file's permission, which root has, and
- * CAP_PERFMON or CAP_SYS_ADMIN.
+ * it is at the device: to read it, and to write, takes the file's permission, which
+ * root has, and CAP_SYS_ADMIN.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -46,7 +46,7 @@ static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr, c
 static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attr,
 			     const char *buf, size_t count)
 {
-	if (!perfmon_capable())
+	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
 	if (sysfs_streq(buf, "0"))
 		WRITE_ONCE(sb_persistent.enabled, false);
@@ -68,7 +68,7 @@ static ssize_t default_delay_ns_store(struct kobject *kobj, struct kobj_attribut
 	u64 ns;
 	int err;
 
-	if (!perfmon_capable())
+	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
 	err = kstrtou64(buf, 10, &ns);
 	if (err)
@@ -79,23 +79,36 @@ static ssize_t default_delay_ns_store(struct kobject *kobj, struct kobj_attribut
 	return count;
 }
 
-static ssize_t stats_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+/* For those that could open the file with the permissions of a chmod, but are not root. */
+static bool was_opened_by_admin(const struct file *file)
+{
+	return file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN);
+}
+
+static ssize_t stats(struct file *file, char *buf, loff_t pos, size_t count)
 {
 	u64 hits, delay_ns;
+	char text[256];
+	int len;
 
+	if (!was_opened_by_admin(file))
+		return -EPERM;
 	sb_stats_totals(&hits, &delay_ns);
-	return sysfs_emit(buf,
-			  "enabled %d\n"
-			  "targets %u\n"
-			  "total_hits %llu\n"
-			  "total_delay_ns %llu\n"
-			  "persistent %u\n"
-			  "sessions %u\n"
-			  "max_targets %u\n",
-			  READ_ONCE(sb_persistent.enabled), sb_target_count(), hits, delay_ns,
-			  sb_target_count_of(&sb_persistent), sb_session_count(),
-			  READ_ONCE(sb_max_targets));
+	len = scnprintf(text, sizeof(text),
+			"enabled %d\n"
+			"targets %u\n"
+			"total_hits %llu\n"
+			"total_delay_ns %llu\n"
+			"persistent %u\n"
+			"sessions %u\n"
+			"max_targets %u\n",
+			READ_ONCE(sb_persistent.enabled), sb_target_count(), hits, delay_ns,
+			sb_target_count_of(&sb_persistent), sb_session_count(),
+			READ_ONCE(sb_max_targets));
+	return memory_read_from_buffer(buf, count, &pos, text, len);
 }
+
+DEFINE_BIN_ATTRIBUTE_READ(stats)
 
 /* --- targets --- */
 
@@ -179,10 +192,13 @@ static int place_find(struct place *place, const struct sb_command *command)
 static int add(const struct sb_command *command)
 {
 	struct sb_target_config config = { .settings = { .every = 1, .enabled = true } };
+	struct sb_target **targets, *t;
 	struct place place;
-	struct sb_target *t;
 	int err;
 
+	targets = kmalloc(sizeof(struct sb_target *), GFP_KERNEL_ACCOUNT);
+	if (!targets)
+		return -ENOMEM;
 	err = place_find(&place, command);
 	if (err)
 		goto out;
@@ -201,13 +217,19 @@ static int add(const struct sb_command *command)
 		goto out;
 	}
 	place.label = NULL;	/* the target's now */
-	sb_target_register(&t, 1, false);
-	if (IS_ERR(t))
-		err = PTR_ERR(t);
+	targets[0] = t;
+	err = sb_target_register(targets, 1, false);
+	if (err == -EINTR)
+		targets = NULL;	/* taken over */
+	else if (err)
+		sb_target_discard(targets, 1);
+	else if (IS_ERR(targets[0]))
+		err = PTR_ERR(targets[0]);
 	else
-		sb_target_publish(&t, 1);
+		sb_target_publish(targets, 1);
 out:
 	place_release(&place);
+	kfree(targets);
 	return err;
 }
 
@@ -301,7 +323,7 @@ static ssize_t targets_store(struct kobject *kobj, struct kobj_attribute *attr,
 	struct sb_command *command;
 	int err;
 
-	if (!perfmon_capable())
+	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
 	/* sysfs cuts what is longer, and would give the rest as another command. */
 	if (count >= PAGE_SIZE)
@@ -320,6 +342,8 @@ static ssize_t targets_store(struct kobject *kobj, struct kobj_attribute *attr,
 
 static ssize_t targets_list(struct file *file, char *buf, loff_t pos, size_t count)
 {
+	if (!was_opened_by_admin(file))
+		return -EPERM;
 	return sb_listing_read(file, buf, count, pos);
 }
 
@@ -329,13 +353,11 @@ DEFINE_BIN_ATTRIBUTE_READ(targets_list)
 
 static struct kobj_attribute enabled = __ATTR_RW(enabled);
 static struct kobj_attribute default_delay_ns = __ATTR_RW(default_delay_ns);
-static struct kobj_attribute stats = __ATTR_RO_MODE(stats, 0400);
 static struct kobj_attribute targets = __ATTR_WO(targets);
 
 static struct attribute *attributes[] = {
 	&enabled.attr,
 	&default_delay_ns.attr,
-	&stats.attr,
 	&targets.attr,
 	NULL
 };
@@ -345,6 +367,11 @@ static const struct attribute_group group = { .attrs = attributes };
 static const struct bin_attribute list = {
 	.attr = { .name = "targets_list", .mode = 0400 },
 	.read = bin_targets_list,
+};
+
+static const struct bin_attribute numbers = {
+	.attr = { .name = "stats", .mode = 0400 },
+	.read = bin_stats,
 };
 
 int sb_sysfs_init(void)
@@ -357,6 +384,8 @@ int sb_sysfs_init(void)
 	err = sysfs_create_group(directory, &group);
 	if (!err)
 		err = sysfs_create_bin_file(directory, &list);
+	if (!err)
+		err = sysfs_create_bin_file(directory, &numbers);
 	if (err)
 		kobject_put(directory);
 	return err;
@@ -365,6 +394,7 @@ int sb_sysfs_init(void)
 /* Waits for whoever is reading or writing. */
 void sb_sysfs_exit(void)
 {
+	sysfs_remove_bin_file(directory, &numbers);
 	sysfs_remove_bin_file(directory, &list);
 	sysfs_remove_group(directory, &group);
 	kobject_put(directory);

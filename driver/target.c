@@ -8,12 +8,15 @@
  * under the lock, takes it out of the table, and takes its breakpoint away
  * without a lock; a work item lets go of it when no handler can run any more.
  */
+#include <linux/atomic.h>
+#include <linux/completion.h>
 #include <linux/dcache.h>
 #include <linux/hashtable.h>
 #include <linux/jhash.h>
 #include <linux/ktime.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
+#include <linux/refcount.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
@@ -26,6 +29,7 @@
 #include "scope.h"
 #include "session.h"
 #include "target.h"
+#include "user.h"
 
 /*
  * Protects who is in the table: @by_id against other writers (readers go under
@@ -38,9 +42,8 @@ static DEFINE_XARRAY_FLAGS(by_id, XA_FLAGS_ACCOUNT);
 static DEFINE_HASHTABLE(by_key, 12);
 static u64 last_id;
 static u32 target_count;
-static u32 unprivileged_count;	/* of them */
 
-/* Targets that are made and not yet freed: those in the table and the dying. */
+/* Targets of the privileged that are made and not yet freed: in the table, and dying. */
 static atomic_t allocated = ATOMIC_INIT(0);
 
 /*
@@ -53,6 +56,21 @@ static u64 unused_put;
 static u64 unused_freed;
 static DECLARE_WAIT_QUEUE_HEAD(unused_wait);
 static struct workqueue_struct *unused_wq;
+
+/*
+ * For a task that is being killed the kernel neither puts breakpoints into the memory of
+ * others nor takes them out: it says "leaking uprobe" and they stay.  So works do it,
+ * which cannot be killed.  Each may wait for whatever the kernel waits for; the
+ * unprivileged can therefore fill up only queues of their own.
+ */
+static struct workqueue_struct *register_wq;
+static struct workqueue_struct *retire_wq;
+static struct workqueue_struct *users_register_wq;
+static struct workqueue_struct *users_retire_wq;
+
+/* Protects the lists of what retires, and who has waited for it.  Innermost. */
+static DEFINE_SPINLOCK(retire_lock);
+static DECLARE_WAIT_QUEUE_HEAD(retire_wait);
 
 /* The inode that mappings of the file have, which is below an overlay. */
 struct inode *sb_target_inode(const struct path *path)
@@ -76,16 +94,25 @@ static bool target_is_same(const struct sb_target *a, const struct sb_target *b)
 	       a->scope == b->scope && a->session == b->session;
 }
 
+static void target_unreserve(struct sb_session *session)
+{
+	if (session->user)
+		sb_user_uncharge(session->user);
+	else
+		atomic_dec(&allocated);
+}
+
 static void target_free(struct kref *ref)
 {
 	struct sb_target *t = container_of(ref, struct sb_target, ref);
 
+	sb_probe_destroy(&t->probe);
+	target_unreserve(t->session);
 	sb_scope_put(t->scope);
 	sb_session_put(t->session);
 	path_put(&t->path);
 	sb_stats_destroy(&t->stats);
 	kfree(t->label);
-	atomic_dec(&allocated);
 	kfree_rcu(t, rcu);
 }
 
@@ -118,59 +145,75 @@ static void free_unused(struct work_struct *work)
 
 static DECLARE_WORK(unused_work, free_unused);
 
-/*
- * For a task that is being killed the kernel neither puts breakpoints into the
- * memory of others nor takes them out: it says "leaking uprobe" and they stay.
- * Nobody kills a work.
- */
-static void run_unkillable(struct work_struct *work, work_func_t function)
+/* Takes the breakpoints away of what a session has put into its list. */
+void sb_target_retire_work(struct work_struct *work)
 {
-	INIT_WORK_ONSTACK(work, function);
-	queue_work(unused_wq, work);
-	flush_work(work);
-	destroy_work_on_stack(work);
-}
-
-struct unregistration {
-	struct work_struct work;
-	struct list_head *targets;
-};
-
-static void unregister_all(struct work_struct *work)
-{
-	struct unregistration *u = container_of(work, struct unregistration, work);
+	struct sb_session *session = container_of(work, struct sb_session, retire);
 	struct sb_target *t;
+	LIST_HEAD(list);
+	u64 put;
 
-	list_for_each_entry(t, u->targets, node) {
+	spin_lock(&retire_lock);
+	list_splice_init(&session->retiring, &list);
+	put = session->retire_put;
+	spin_unlock(&retire_lock);
+
+	list_for_each_entry(t, &list, node) {
 		sb_probe_unregister(&t->probe);
 		cond_resched();
 	}
+
+	spin_lock(&unused_lock);
+	list_splice_init(&list, &unused);
+	unused_put++;
+	spin_unlock(&unused_lock);
+	queue_work(unused_wq, &unused_work);
+
+	WRITE_ONCE(session->retire_done, put);
+	wake_up_all(&retire_wait);
+	sb_session_put(session);
 }
+
+enum wait {
+	WAIT_FOR_CERTAIN,
+	WAIT_IF_NOT_KILLED,
+};
 
 /*
  * Ends the delays of targets that are out of the table, then their breakpoints.
- * Waiting for their handlers is left to the work: it can take as long as the
+ * Waiting for their handlers is left to another work: it can take as long as the
  * delay of somebody else's target.
  */
-static void targets_retire(struct list_head *list)
+static void targets_retire(struct list_head *list, enum wait wait)
 {
-	struct unregistration u = { .targets = list };
+	struct sb_session *session;
 	struct sb_target *t;
+	u64 put;
 
 	if (list_empty(list))
 		return;
 
+	/* Any of their owners does. */
+	session = list_first_entry(list, struct sb_target, node)->session;
 	list_for_each_entry(t, list, node) {
 		WRITE_ONCE(t->state, SB_TARGET_DYING);
 		sb_delay_wake(t);
 	}
-	run_unkillable(&u.work, unregister_all);
 
-	spin_lock(&unused_lock);
-	list_splice_init(list, &unused);
-	unused_put++;
-	spin_unlock(&unused_lock);
-	queue_work(unused_wq, &unused_work);
+	sb_session_get(session);	/* ours, while we wait */
+	spin_lock(&retire_lock);
+	list_splice_tail_init(list, &session->retiring);
+	put = ++session->retire_put;
+	spin_unlock(&retire_lock);
+	sb_session_get(session);	/* the work's */
+	if (!queue_work(session->user ? users_retire_wq : retire_wq, &session->retire))
+		sb_session_put(session);
+
+	if (wait == WAIT_FOR_CERTAIN)
+		wait_event(retire_wait, READ_ONCE(session->retire_done) >= put);
+	else
+		(void)wait_event_killable(retire_wait, READ_ONCE(session->retire_done) >= put);
+	sb_session_put(session);
 }
 
 /*
@@ -182,7 +225,7 @@ static void targets_settle(void)
 {
 	u64 put = READ_ONCE(unused_put);
 
-	wait_event_timeout(unused_wait, READ_ONCE(unused_freed) >= put, HZ / 10);
+	(void)wait_event_killable_timeout(unused_wait, READ_ONCE(unused_freed) >= put, HZ / 10);
 }
 
 /*
@@ -204,7 +247,9 @@ static void renew_moved(struct work_struct *work)
 			continue;
 		}
 		t->moves = moves;
-		err = sb_probe_renew(&t->probe, t->inode, t->offset);
+		err = sb_probe_renew(&t->probe);
+		if (err)
+			sb_stats_count_event(&t->stats, SB_UNARMED);
 		if (err)
 			pr_warn_ratelimited("speed_bump: no breakpoint in those who moved: %d\n",
 					    err);
@@ -236,19 +281,8 @@ static void table_unlink(struct sb_target *t)
 	list_del(&t->node);
 	t->session->count--;
 	target_count--;
-	if (t->session->opener)
-		unprivileged_count--;
-}
-
-/* Half of the table is kept for the privileged. */
-static bool table_has_room(const struct sb_session *session)
-{
-	unsigned int max = READ_ONCE(sb_max_targets);
-
-	if (target_count >= max)
-		return false;
-	return !session->opener || (session->count < READ_ONCE(sb_max_unprivileged_targets) &&
-				    unprivileged_count < max / 2);
+	if (t->session->user)
+		sb_user_leave(t->session->user, t->inode);
 }
 
 static int table_insert(struct sb_target *t)
@@ -264,41 +298,65 @@ static int table_insert(struct sb_target *t)
 			goto out;
 		}
 	}
-	if (!table_has_room(t->session)) {
+	if (target_count >= READ_ONCE(sb_max_targets)) {
 		err = -ENOSPC;
 		goto out;
 	}
+	if (t->session->user) {
+		err = sb_user_enter(t->session->user, t->inode);
+		if (err)
+			goto out;
+	}
 	t->id = last_id + 1;
 	err = xa_insert(&by_id, t->id, t, GFP_KERNEL_ACCOUNT);
-	if (err)
+	if (err) {
+		if (t->session->user)
+			sb_user_leave(t->session->user, t->inode);
 		goto out;
+	}
 	last_id++;
 	hash_add(by_key, &t->key, hash);
 	list_add_tail(&t->node, &t->session->targets);
 	t->session->count++;
 	target_count++;
-	if (t->session->opener)
-		unprivileged_count++;
 out:
 	mutex_unlock(&table_lock);
 	return err;
 }
 
 /*
- * Targets that wait for the work to free them don't count against the limit,
- * but can't pile up beyond it either.
+ * Targets that are dying do not count against the limit of the table, but cannot pile up
+ * beyond it either.  Those of users count for their owner, so that nobody else waits.
  */
-static int target_reserve(void)
+static int target_try_reserve(struct sb_session *session)
 {
 	unsigned int max = READ_ONCE(sb_max_targets);
 
-	if (atomic_read(&allocated) >= 2 * (u64)max)
-		flush_work(&unused_work);
-	if (atomic_inc_return(&allocated) > 2 * (u64)max) {
-		atomic_dec(&allocated);
-		return -ENOSPC;
+	if (session->user)
+		return sb_user_charge(session->user);
+	if (atomic_inc_return(&allocated) <= 2 * (u64)max)
+		return 0;
+	atomic_dec(&allocated);
+	return -EAGAIN;
+}
+
+static int target_reserve(struct sb_session *session)
+{
+	u64 put, freed;
+	int err;
+
+	for (;;) {
+		freed = READ_ONCE(unused_freed);
+		put = READ_ONCE(unused_put);
+		err = target_try_reserve(session);
+		if (err != -EAGAIN)
+			return err;
+		if (freed == put)
+			return -ENOSPC;
+		err = wait_event_killable(unused_wait, READ_ONCE(unused_freed) != freed);
+		if (err)
+			return -EINTR;
 	}
-	return 0;
 }
 
 static struct sb_target *target_alloc(struct sb_session *session,
@@ -307,7 +365,7 @@ static struct sb_target *target_alloc(struct sb_session *session,
 	struct sb_target *t;
 	int err;
 
-	err = target_reserve();
+	err = target_reserve(session);
 	if (err)
 		return ERR_PTR(err);
 	t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
@@ -318,7 +376,7 @@ static struct sb_target *target_alloc(struct sb_session *session,
 	err = sb_stats_init(&t->stats);
 	if (err)
 		goto err_stats;
-	t->scope = sb_scope_get(config->scope, config->scope_id, session->opener);
+	t->scope = sb_scope_get(session, config);
 	if (IS_ERR(t->scope)) {
 		err = PTR_ERR(t->scope);
 		goto err_scope;
@@ -332,6 +390,7 @@ static struct sb_target *target_alloc(struct sb_session *session,
 	path_get(&t->path);
 	t->inode = sb_target_inode(&t->path);
 	t->offset = config->offset;
+	t->ref_ctr_offset = config->ref_ctr_offset;
 	t->moves = atomic_read(&t->scope->moves);
 	sb_session_get(session);
 	t->session = session;
@@ -342,7 +401,7 @@ err_scope:
 err_stats:
 	kfree(t);
 err_alloc:
-	atomic_dec(&allocated);
+	target_unreserve(session);
 	return ERR_PTR(err);
 }
 
@@ -373,18 +432,37 @@ struct sb_target *sb_target_add(struct sb_session *session, const struct sb_targ
 	return t;
 }
 
+enum registration_state {
+	REGISTRATION_RUNS,
+	REGISTRATION_DONE,
+	REGISTRATION_ABANDONED,	/* by a task that was killed */
+};
+
+/* A batch whose breakpoints a work makes, while a task waits or does not any more. */
 struct registration {
 	struct work_struct work;
-	struct task_struct *task;	/* who waits */
+	refcount_t ref;
+	atomic_t state;
+	struct completion done;
 	struct sb_target **targets;
 	u32 count;
 	bool best_effort;
-	struct list_head refused;
 };
 
-static void register_all(struct work_struct *work)
+static void registration_put(struct registration *r)
 {
-	struct registration *r = container_of(work, struct registration, work);
+	if (refcount_dec_and_test(&r->ref))
+		kfree(r);
+}
+
+static bool registration_is_abandoned(const struct registration *r)
+{
+	return atomic_read(&r->state) == REGISTRATION_ABANDONED;
+}
+
+static void register_all(struct registration *r)
+{
+	LIST_HEAD(refused);
 	struct sb_target *t;
 	u32 i;
 	int err;
@@ -394,39 +472,82 @@ static void register_all(struct work_struct *work)
 		if (IS_ERR(t))
 			continue;
 		cond_resched();
-		err = fatal_signal_pending(r->task) ? -EINTR :
-		      sb_probe_register(&t->probe, t->inode, t->offset);
+		err = registration_is_abandoned(r) ? -EINTR :
+		      sb_probe_register(&t->probe, t->inode, t->offset, t->ref_ctr_offset);
 		if (!err)
 			continue;
 		r->targets[i] = ERR_PTR(err);
 		mutex_lock(&table_lock);
 		table_unlink(t);
 		mutex_unlock(&table_lock);
-		list_add_tail(&t->node, &r->refused);
+		list_add_tail(&t->node, &refused);
 		if (!r->best_effort)
 			break;
 	}
+	targets_retire(&refused, WAIT_FOR_CERTAIN);
+}
+
+static void registration_work(struct work_struct *work)
+{
+	struct registration *r = container_of(work, struct registration, work);
+
+	register_all(r);
+	if (atomic_cmpxchg(&r->state, REGISTRATION_RUNS, REGISTRATION_DONE) ==
+	    REGISTRATION_ABANDONED) {
+		sb_target_discard(r->targets, r->count);
+		kvfree(r->targets);
+	}
+	complete(&r->done);
+	registration_put(r);
+}
+
+static struct sb_session *batch_session(struct sb_target **targets, u32 count)
+{
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		if (!IS_ERR(targets[i]))
+			return targets[i]->session;
+	return NULL;
 }
 
 /**
  * sb_target_register() - put the breakpoints of a batch into every process in its scopes
- * @targets:	what sb_target_add() returned; ERR_PTRs are passed over, and one takes the
- *		place of a target whose breakpoint can't be
+ * @targets:	what sb_target_add() returned, in memory of kvmalloc(); ERR_PTRs are passed
+ *		over, and one takes the place of a target whose breakpoint can't be
  * @count:	how many
  * @best_effort: go on after the first that can't be
+ *
+ * Return: 0, -ENOMEM, or -EINTR where the caller was killed: then the targets and the memory
+ * of @targets are not the caller's any more.
  */
-void sb_target_register(struct sb_target **targets, u32 count, bool best_effort)
+int sb_target_register(struct sb_target **targets, u32 count, bool best_effort)
 {
-	struct registration r = {
-		.task = current,
-		.targets = targets,
-		.count = count,
-		.best_effort = best_effort,
-		.refused = LIST_HEAD_INIT(r.refused),
-	};
+	struct sb_session *session = batch_session(targets, count);
+	struct registration *r;
 
-	run_unkillable(&r.work, register_all);
-	targets_retire(&r.refused);
+	if (!session)
+		return 0;
+	r = kzalloc(sizeof(*r), GFP_KERNEL_ACCOUNT);
+	if (!r)
+		return -ENOMEM;
+	INIT_WORK(&r->work, registration_work);
+	refcount_set(&r->ref, 2);
+	atomic_set(&r->state, REGISTRATION_RUNS);
+	init_completion(&r->done);
+	r->targets = targets;
+	r->count = count;
+	r->best_effort = best_effort;
+
+	queue_work(session->user ? users_register_wq : register_wq, &r->work);
+	if (wait_for_completion_killable(&r->done) &&
+	    atomic_cmpxchg(&r->state, REGISTRATION_RUNS, REGISTRATION_ABANDONED) ==
+	    REGISTRATION_RUNS) {
+		registration_put(r);
+		return -EINTR;
+	}
+	registration_put(r);
+	return 0;
 }
 
 /**
@@ -473,7 +594,7 @@ void sb_target_discard(struct sb_target **targets, u32 count)
 		list_add_tail(&targets[i]->node, &list);
 	}
 	mutex_unlock(&table_lock);
-	targets_retire(&list);
+	targets_retire(&list, WAIT_IF_NOT_KILLED);
 }
 
 /* May @session change it? */
@@ -511,7 +632,7 @@ static struct sb_target *target_claim(const struct sb_session *session, u64 id)
  * @best_effort: remove what can be removed
  * @failed:	[out] as in struct speed_bump_batch
  *
- * No breakpoint is left on return.
+ * No breakpoint is left on return, unless the caller was killed: then a moment later.
  */
 int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u32 count,
 		     bool best_effort, u32 *failed)
@@ -545,7 +666,7 @@ int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u3
 	mutex_unlock(&table_lock);
 
 	*failed = best_effort ? missing : first;
-	targets_retire(&list);
+	targets_retire(&list, WAIT_IF_NOT_KILLED);
 	targets_settle();
 	return first < count ? -ENOENT : 0;
 }
@@ -576,7 +697,9 @@ u32 sb_target_remove_if(struct sb_session *session,
 		count++;
 	}
 	mutex_unlock(&table_lock);
-	targets_retire(&list);
+	/* What the end of a process closes is gone when the process is. */
+	targets_retire(&list, current->flags & PF_EXITING ? WAIT_FOR_CERTAIN :
+							    WAIT_IF_NOT_KILLED);
 	targets_settle();
 	return count;
 }
@@ -649,18 +772,42 @@ u32 sb_target_count_of(const struct sb_session *session)
 	return READ_ONCE(session->count);
 }
 
-int sb_targets_init(void)
+static struct workqueue_struct **const queues[] = {
+	&register_wq, &users_register_wq, &retire_wq, &users_retire_wq, &unused_wq,
+};
+
+/* Those that put something into another come first. */
+static void destroy_queues(void)
 {
-	unused_wq = alloc_workqueue("speed_bump", WQ_UNBOUND, 0);
-	return unused_wq ? 0 : -ENOMEM;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(queues); i++)
+		if (*queues[i])
+			destroy_workqueue(*queues[i]);
 }
 
-/* Nobody adds any more. */
+int sb_targets_init(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(queues); i++) {
+		*queues[i] = alloc_workqueue("speed_bump", WQ_UNBOUND, 0);
+		if (!*queues[i]) {
+			destroy_queues();
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+/* Nobody adds any more; what was abandoned in the middle of an add may still be there. */
 void sb_targets_exit(void)
 {
+	flush_workqueue(register_wq);
+	flush_workqueue(users_register_wq);
 	sb_target_remove_all(&sb_persistent);
 	flush_workqueue(unused_wq);
-	synchronize_rcu();		/* who saw a scope in sb_cgroup_attach() */
-	destroy_workqueue(unused_wq);	/* runs what is queued */
+	synchronize_rcu();	/* readers of scopes in sb_cgroup_attach() */
+	destroy_queues();
 	xa_destroy(&by_id);
 }

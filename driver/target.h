@@ -9,11 +9,13 @@
 #include <linux/rcupdate.h>
 #include <linux/types.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 #include "policy.h"
 #include "probe.h"
 #include "stats.h"
 
+struct file;
 struct sb_scope;
 struct sb_session;
 
@@ -34,6 +36,7 @@ enum sb_target_state {
  * @id:		its name, never 0, never used again
  * @inode:	the file that really holds the code, below an overlay
  * @offset:	in @inode
+ * @ref_ctr_offset: of the counter of its probes in @inode, or 0
  * @path:	the file as it was given: keeps @inode and its mount in being
  * @label:	text for people, or NULL
  * @label_len:	its bytes
@@ -63,6 +66,7 @@ struct sb_target {
 	u64 id;
 	struct inode *inode;
 	loff_t offset;
+	loff_t ref_ctr_offset;
 	struct path path;
 	char *label;
 	u32 label_len;
@@ -83,19 +87,23 @@ struct sb_target {
  * struct sb_target_config - what sb_target_add() is to make
  * @path:	the file; the caller's reference is not taken over
  * @offset:	in the file
+ * @ref_ctr_offset: in the file, or 0
  * @settings:	what it does; the window counts from sb_target_publish(): when it
  *		is to start, and in place of the end how long it is
  * @scope:	SPEED_BUMP_SCOPE_*
  * @scope_id:	what @scope says
+ * @mem:	/proc/PID/mem of the process, which an unprivileged caller could open; or NULL
  * @label:	text, taken over by a target that is made, or NULL
  * @label_len:	its bytes
  */
 struct sb_target_config {
 	const struct path *path;
 	u64 offset;
+	u64 ref_ctr_offset;
 	struct sb_settings settings;
 	u32 scope;
 	s32 scope_id;
+	struct file *mem;
 	char *label;
 	u32 label_len;
 };
@@ -104,7 +112,7 @@ int sb_targets_init(void);
 void sb_targets_exit(void);
 
 struct sb_target *sb_target_add(struct sb_session *session, const struct sb_target_config *config);
-void sb_target_register(struct sb_target **targets, u32 count, bool best_effort);
+int sb_target_register(struct sb_target **targets, u32 count, bool best_effort);
 void sb_target_publish(struct sb_target **targets, u32 count);
 void sb_target_discard(struct sb_target **targets, u32 count);
 
@@ -122,6 +130,7 @@ bool sb_target_is_mutable(const struct sb_target *target, const struct sb_sessio
 bool sb_target_is_visible(const struct sb_target *target, const struct sb_session *session);
 
 void sb_targets_renew(void);
+void sb_target_retire_work(struct work_struct *work);
 
 u32 sb_target_count(void);
 u32 sb_target_count_of(const struct sb_session *session);

@@ -32,10 +32,10 @@ static const struct {
 	unsigned long cmd;
 	unsigned int size;
 } batches[] = {
-	{ "ADD", SPEED_BUMP_IOC_ADD, sizeof(struct speed_bump_target) },
+	{ "ADD", SPEED_BUMP_IOC_ADD, SPEED_BUMP_TARGET_SIZE_VER0 },
 	{ "UPDATE", SPEED_BUMP_IOC_UPDATE, sizeof(struct speed_bump_update) },
 	{ "REMOVE", SPEED_BUMP_IOC_REMOVE, sizeof(struct speed_bump_remove) },
-	{ "STATS", SPEED_BUMP_IOC_STATS, sizeof(struct speed_bump_stats) },
+	{ "STATS", SPEED_BUMP_IOC_STATS, SPEED_BUMP_STATS_SIZE_VER0 },
 };
 
 /* A session that has done nothing yet: what it may do once it may do. */
@@ -452,7 +452,7 @@ TEST_F(abi, target_reserved_must_be_zero)
 
 TEST_F(abi, target_unknown_flag_is_einval)
 {
-	self->target.flags = 1U << 4;
+	self->target.flags = 1U << 5;
 	EXPECT_EQ(sb_add(self->dev, &self->target), -EINVAL);
 	self->target.flags = 1U << 31;
 	EXPECT_EQ(sb_add(self->dev, &self->target), -EINVAL);
@@ -817,7 +817,7 @@ TEST_F(abi, update_features_agree_with_what_is_taken)
 
 TEST_F(abi, unknown_features_are_not_promised)
 {
-	EXPECT_EQ(sb_features(self->dev) & ~((SPEED_BUMP_FEATURE_PLAN << 1) - 1), 0);
+	EXPECT_EQ(sb_features(self->dev) & ~((SPEED_BUMP_FEATURE_REF_CTR << 1) - 1), 0);
 }
 
 /* --- all or nothing, best effort ----------------------------------------- */

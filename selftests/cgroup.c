@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Targets of a cgroup v2 subtree. */
 #include <linux/sched.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -222,6 +223,57 @@ TEST_F(cgroup, child_that_is_born_into_it)
 	ASSERT_GT(worker_hear(2, NULL), 0);
 	ASSERT_EQ(wait_for_breakpoint(2, pid), 0);
 	EXPECT_HITS(2, 7);
+}
+
+struct sharer {
+	const char *cgroup;
+	int moved;
+};
+
+static int share_memory(void *arg)
+{
+	struct sharer *sharer = arg;
+
+	sharer->moved = move(sharer->cgroup, getpid());
+	sb_call(SB_PLAIN, 3);
+	_exit(0);
+}
+
+/* The memory is that of a parent inside, whose calls must not be missed. */
+TEST_F(cgroup, vforked_child_that_leaves_does_not_take_the_breakpoint_along)
+{
+	struct sharer sharer = { 0 };
+	static char stack[65536] __attribute__((aligned(16)));
+	struct speed_bump_stats stats;
+	char elsewhere[96];
+	pid_t pid;
+
+	snprintf(elsewhere, sizeof(elsewhere), "%s-elsewhere", self->path);
+	ASSERT_EQ(mkdir(elsewhere, 0755), 0);
+	sharer.cgroup = elsewhere;
+
+	ASSERT_EQ(move(self->path, getpid()), 0);
+	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
+	sb_call(SB_PLAIN, 5);
+	EXPECT_EQ(sb_hits(self->dev, self->target.id), 5);
+	pid = clone(share_memory, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD,
+		    &sharer);
+	ASSERT_GT(pid, 0);
+	ASSERT_EQ(waitpid(pid, NULL, 0), pid);
+	rmdir(elsewhere);
+	ASSERT_EQ(sharer.moved, 0);
+	EXPECT_EQ(sb_hits(self->dev, self->target.id), 5);
+	EXPECT_EQ(sb_own_breakpoint(SB_PLAIN), 1);
+	sb_call(SB_PLAIN, 7);
+	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
+	EXPECT_EQ(stats.hits, 12);
+	EXPECT_EQ(stats.unarmed, 0);
+	EXPECT_EQ(stats.taken_out, 0);
+	ASSERT_EQ(move(CGROUP_ROOT, getpid()), 0);
+	sb_call(SB_PLAIN, 1);
+	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
+	EXPECT_EQ(stats.hits, 12);
+	EXPECT_EQ(stats.taken_out, 1);
 }
 
 TEST_F(cgroup, thread_of_a_threaded_one)

@@ -5,6 +5,8 @@
  * Times are compared within a test, with each other and with the delay asked
  * for: the machine may be an emulator that does other things beside.
  */
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
 
@@ -442,6 +444,55 @@ TEST_F(delay, under_way_keeps_its_length)
 	EXPECT_EQ(worker_call(0, SB_PLAIN, 1), 1);
 }
 
+/* An instruction that no kernel probes, mapped. */
+static int unprobeable_file(void)
+{
+#if defined(__x86_64__)
+	static const unsigned char code[] = { 0xf0, 0x48, 0xff, 0x07, 0xc3 }; /* lock incq */
+#else
+	static const unsigned char code[] = { 0x01, 0x00, 0x00, 0xd4 }; /* svc #0 */
+#endif
+	char path[] = "/tmp/speed_bump_delay.XXXXXX";
+	int fd = mkstemp(path);
+
+	if (fd < 0 || unlink(path) || ftruncate(fd, 4096) ||
+	    pwrite(fd, code, sizeof(code), 0) != sizeof(code) ||
+	    mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED)
+		return -1;
+	return fd;
+}
+
+/*
+ * The kernel takes a breakpoint back that it could not make, and waits for all handlers.
+ * The caller does not have to.
+ */
+TEST_F(delay, failing_add_can_be_killed_meanwhile)
+{
+	struct speed_bump_target bad = sb_own_target(SB_PLAIN, 0);
+	__u64 start;
+	pid_t pid;
+
+	bad.fd = unprobeable_file();
+	bad.offset = 0;
+	ASSERT_GE(bad.fd, 0);
+	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
+	start = sb_now();
+	pid = fork();
+	ASSERT_GE(pid, 0);
+	if (!pid)
+		_exit(sb_add(self->other, &bad) != -EOPNOTSUPP);
+	sb_sleep(SB_S / 2);
+	ASSERT_EQ(kill(pid, SIGKILL), 0);
+	ASSERT_EQ(waitpid(pid, NULL, 0), pid);
+	EXPECT_LT(sb_now() - start, QUICK_NS);
+	/* Its session has been left in order. */
+	bad = sb_own_target(SB_SECOND, 0);
+	EXPECT_EQ(sb_add(self->other, &bad), 0);
+	EXPECT_EQ(sb_call(SB_SECOND, 3), 3);
+	EXPECT_EQ(sb_hits(self->other, bad.id), 3);
+	EXPECT_LT(sb_now() - start, QUICK_NS);
+}
+
 static void on_signal(int signal)
 {
 	(void)signal;
@@ -538,6 +589,7 @@ static int reports(int log)
 			continue;
 		record[n] = 0;
 		if (strstr(record, "soft lockup") || strstr(record, "stall") ||
+		    strstr(record, "grace period number") ||
 		    strstr(record, "blocked for more than"))
 			found++;
 	}
@@ -554,6 +606,62 @@ static void spin_on_one_cpu(int dev, __u64 delay_ns, int calls)
 	sched_setaffinity(0, sizeof(one), &one);
 	if (!sb_add(dev, &target))
 		sb_call(SB_PLAIN, calls);
+}
+
+/* Has a function tracer of its own been made and unmade, for which RCU Tasks has to wait? */
+static int trace_and_end(void)
+{
+	static const char * const steps[][2] = {
+		{ "set_ftrace_filter", "schedule_hrtimeout" },
+		{ "current_tracer", "function" },
+		{ "current_tracer", "nop" },
+	};
+	const char *dir = "/sys/kernel/tracing/instances/speed_bump_test";
+	char path[128];
+	int fd, ret = 0;
+	unsigned int i;
+
+	if (mkdir(dir, 0755))
+		return -errno;
+	for (i = 0; i < SB_COUNT(steps) && !ret; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, steps[i][0]);
+		fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+		if (fd < 0 || write(fd, steps[i][1], strlen(steps[i][1])) < 0)
+			ret = -errno;
+		close(fd);
+	}
+	rmdir(dir);
+	return ret;
+}
+
+/* The end of a tracer frees what a task may be in: RCU Tasks waits until it is not. */
+TEST_F_TIMEOUT(watchdog, rcu_tasks_does_not_wait_for_a_delay, 120)
+{
+	struct speed_bump_target target = sb_own_target(SB_PLAIN, 9 * SB_S);
+	int status, ret;
+	__u64 cpu;
+	pid_t pid;
+
+	if (access("/sys/kernel/tracing/instances", W_OK))
+		SKIP(return, "no function tracer");
+	ASSERT_EQ(sb_add(self->dev, &target), 0);
+	pid = fork();
+	ASSERT_GE(pid, 0);
+	cpu = sb_cpu_time(pid);
+	if (!pid) {
+		sb_call(SB_PLAIN, 1);
+		_exit(0);
+	}
+	ASSERT_EQ(sb_wait_busy(pid, cpu), 0);
+	ret = trace_and_end();
+	EXPECT_EQ(waitpid(pid, &status, WNOHANG), 0)
+		TH_LOG("the tracer ended when the delay did");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	if (ret == -EINVAL || ret == -ENODEV)
+		SKIP(return, "no function tracer");
+	EXPECT_EQ(ret, 0);
+	EXPECT_EQ(reports(self->log), 0);
 }
 
 /*

@@ -39,8 +39,9 @@ static const struct {
 	AT(speed_bump_batch, failed, 20),
 	AT(speed_bump_batch, reserved, 24),
 
-	SIZE(speed_bump_target, 80),
+	SIZE(speed_bump_target, 96),
 	IS(SPEED_BUMP_TARGET_SIZE_VER0, 80),
+	IS(SPEED_BUMP_TARGET_SIZE_VER1, 96),
 	AT(speed_bump_target, offset, 0),
 	AT(speed_bump_target, delay_ns, 8),
 	AT(speed_bump_target, start_ns, 16),
@@ -55,6 +56,9 @@ static const struct {
 	AT(speed_bump_target, id, 64),
 	AT(speed_bump_target, error, 72),
 	AT(speed_bump_target, reserved, 76),
+	AT(speed_bump_target, ref_ctr_offset, 80),
+	AT(speed_bump_target, mem_fd, 88),
+	AT(speed_bump_target, reserved_end, 92),
 
 	SIZE(speed_bump_update, 48),
 	IS(SPEED_BUMP_UPDATE_SIZE_VER0, 48),
@@ -103,8 +107,9 @@ static const struct {
 	AT(speed_bump_info, owner, 80),
 	AT(speed_bump_info, reserved, 84),
 
-	SIZE(speed_bump_stats, 288),
+	SIZE(speed_bump_stats, 312),
 	IS(SPEED_BUMP_STATS_SIZE_VER0, 288),
+	IS(SPEED_BUMP_STATS_SIZE_VER1, 312),
 	AT(speed_bump_stats, id, 0),
 	AT(speed_bump_stats, generation, 8),
 	AT(speed_bump_stats, hits, 16),
@@ -119,6 +124,9 @@ static const struct {
 	AT(speed_bump_stats, overshoot, 88),
 	AT(speed_bump_stats, error, 280),
 	AT(speed_bump_stats, reserved, 284),
+	AT(speed_bump_stats, skipped_budget, 288),
+	AT(speed_bump_stats, unarmed, 296),
+	AT(speed_bump_stats, taken_out, 304),
 
 	SIZE(speed_bump_session, 16),
 	IS(SPEED_BUMP_SESSION_SIZE_VER0, 16),
@@ -182,16 +190,16 @@ static const struct {
 	/* The first entry of the second round, level 3, arms 0 and 47. */
 	IS(SPEED_BUMP_PLAN_ENTRY(4096ULL, 3, 0x800000000001ULL), 0x0203800000000001ULL),
 
-	/* Numbers that programs carry in them: direction, size, magic 0xf8, number. */
-	IS(SPEED_BUMP_IOC_QUERY, 0xc020f800u),
-	IS(SPEED_BUMP_IOC_ADD, 0xc020f801u),
-	IS(SPEED_BUMP_IOC_UPDATE, 0xc020f802u),
-	IS(SPEED_BUMP_IOC_REMOVE, 0xc020f803u),
-	IS(SPEED_BUMP_IOC_LIST, 0xc030f804u),
-	IS(SPEED_BUMP_IOC_STATS, 0xc020f805u),
-	IS(SPEED_BUMP_IOC_SESSION, 0xc010f806u),
-	IS(SPEED_BUMP_IOC_GLOBAL, 0xc030f807u),
-	IS(SPEED_BUMP_IOC_PLAN, 0xc028f808u),
+	/* Numbers that programs carry in them: direction, size, magic 0xd5, number. */
+	IS(SPEED_BUMP_IOC_QUERY, 0xc020d500u),
+	IS(SPEED_BUMP_IOC_ADD, 0xc020d501u),
+	IS(SPEED_BUMP_IOC_UPDATE, 0xc020d502u),
+	IS(SPEED_BUMP_IOC_REMOVE, 0xc020d503u),
+	IS(SPEED_BUMP_IOC_LIST, 0xc030d504u),
+	IS(SPEED_BUMP_IOC_STATS, 0xc020d505u),
+	IS(SPEED_BUMP_IOC_SESSION, 0xc010d506u),
+	IS(SPEED_BUMP_IOC_GLOBAL, 0xc030d507u),
+	IS(SPEED_BUMP_IOC_PLAN, 0xc028d508u),
 
 	IS(SPEED_BUMP_MAX_DELAY_NS, 10000000000ULL),
 };

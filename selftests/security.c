@@ -6,7 +6,10 @@
  * The test is root and acts through a session that user NOBODY has opened: what
  * counts is who opened it.
  */
-#include <dlfcn.h>
+#include <linux/capability.h>
+#include <linux/fuse.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "worker.h"
@@ -21,11 +24,116 @@ FIXTURE(security)
 {
 	int dev;	/* NOBODY's */
 	int root;
+	char parameter;	/* as it was */
 	mode_t mode;
 	pid_t mine;
 	pid_t roots;
 	struct speed_bump_target target;
 };
+
+static int copy_program(const char *from, const char *to, mode_t mode)
+{
+	char buffer[65536];
+	int in = open(from, O_RDONLY | O_CLOEXEC);
+	int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+	ssize_t n;
+
+	while ((n = read(in, buffer, sizeof(buffer))) > 0)
+		if (write(out, buffer, n) != n)
+			n = -1;
+	close(in);
+	fchmod(out, mode);
+	return n || close(out) ? -EIO : 0;
+}
+
+#define COPY_DIR	"SPEED_BUMP_SECURITY_DIR"
+
+static const char * const parts[] = { "security", "worker", "echo", "libsbfixture.so" };
+
+/*
+ * The unprivileged have no targets in files that are on other machines, or of FUSE, as the
+ * tree of the tests may be.  So they are made in a copy.
+ */
+static __attribute__((constructor)) void run_a_copy(int argc, char **argv)
+{
+	char dir[] = "/tmp/speed_bump_security.XXXXXX", to[128], from[PATH_MAX + 32];
+	char self[PATH_MAX] = "";
+	unsigned int i;
+
+	if (getenv(COPY_DIR) || argc < 1 || !mkdtemp(dir) || chmod(dir, 0755) ||
+	    readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+		return;
+	*strrchr(self, '/') = 0;
+	for (i = 0; i < SB_COUNT(parts); i++) {
+		snprintf(from, sizeof(from), "%s/%s", self, parts[i]);
+		snprintf(to, sizeof(to), "%s/%s", dir, parts[i]);
+		if (copy_program(from, to, 0755))
+			return;
+	}
+	setenv(COPY_DIR, dir, 1);
+	snprintf(to, sizeof(to), "%s/%s", dir, parts[0]);
+	execv(to, argv);
+}
+
+static pid_t first_process;
+
+static __attribute__((constructor)) void remember_process(void)
+{
+	first_process = getpid();
+}
+
+static __attribute__((destructor)) void remove_the_copy(void)
+{
+	const char *dir = getenv(COPY_DIR);
+	char path[128];
+	unsigned int i;
+
+	if (!dir || getpid() != first_process)
+		return;
+	for (i = 0; i < SB_COUNT(parts); i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, parts[i]);
+		unlink(path);
+	}
+	rmdir(dir);
+}
+
+#define PARAMETER	"/sys/module/speed_bump/parameters/unprivileged"
+
+static char read_parameter(void)
+{
+	int fd = open(PARAMETER, O_RDONLY | O_CLOEXEC);
+	char value = 0;
+
+	if (fd < 0 || read(fd, &value, 1) != 1)
+		value = 0;
+	close(fd);
+	return value;
+}
+
+/* A session of NOBODY's, with the device open to everybody for this moment. */
+static int open_nobodys(__u64 capabilities)
+{
+	struct stat st;
+	int dev;
+
+	if (stat(SB_DEVICE, &st) || chmod(SB_DEVICE, 0666))
+		return -errno;
+	dev = sb_open_with(NOBODY, capabilities);
+	chmod(SB_DEVICE, st.st_mode & 07777);
+	return dev;
+}
+
+/* A target of a process, with what shows that its memory may be seen. */
+static struct speed_bump_target target_of(pid_t pid)
+{
+	struct speed_bump_target target = sb_target(SB_PLAIN, 1000, SPEED_BUMP_SCOPE_TREE, pid);
+
+	target.mem_fd = sb_open_memory(pid);
+	target.flags = target.mem_fd < 0 ? 0 : SPEED_BUMP_TARGET_MEM;
+	if (target.mem_fd < 0)
+		target.mem_fd = 0;
+	return target;
+}
 
 FIXTURE_SETUP(security)
 {
@@ -41,19 +149,23 @@ FIXTURE_SETUP(security)
 	ASSERT_EQ(worker_do(MINE, WORKER_USER, NOBODY, WORKER_USER_PLAIN), 0);
 	self->root = sb_open();
 	ASSERT_GE(self->root, 0);
-	if (!(sb_features(self->root) & SPEED_BUMP_FEATURE_UNPRIVILEGED))
-		SKIP(return, "the module has nothing for the unprivileged");
+	self->parameter = read_parameter();
+	if (sb_param_write("unprivileged", "1") == -EOPNOTSUPP)
+		SKIP(return, "this kernel is too old for sessions of the unprivileged");
+	ASSERT_TRUE(sb_features(self->root) & SPEED_BUMP_FEATURE_UNPRIVILEGED);
 	ASSERT_EQ(stat(SB_DEVICE, &st), 0);
 	self->mode = st.st_mode & 07777;
-	ASSERT_EQ(chmod(SB_DEVICE, 0666), 0);
-	self->dev = sb_open_as(NOBODY);
-	ASSERT_EQ(chmod(SB_DEVICE, self->mode), 0);
+	self->dev = open_nobodys(0);
 	ASSERT_GE(self->dev, 0);
-	self->target = sb_target(SB_PLAIN, 1000, SPEED_BUMP_SCOPE_TREE, self->mine);
+	self->target = target_of(self->mine);
 }
 
 FIXTURE_TEARDOWN(security)
 {
+	sb_param_write("unprivileged", self->parameter == 'Y' ? "1" : "0");
+	sb_param_set("max_unprivileged_targets", 1024);
+	sb_param_set("max_unprivileged_targets_per_file", 2048);
+	sb_param_set("unprivileged_budget_ms", 1000);
 	close(self->dev);
 	close(self->root);
 	worker_end_all();
@@ -64,6 +176,72 @@ TEST_F(security, device_is_closed_to_others_at_first)
 {
 	EXPECT_EQ(self->mode, 0600);
 	EXPECT_EQ(sb_open_as(NOBODY), -EACCES);
+}
+
+TEST_F(security, unprivileged_use_is_off_at_first)
+{
+	EXPECT_EQ(self->parameter, 'N');
+	ASSERT_EQ(sb_param_write("unprivileged", "0"), 0);
+	EXPECT_FALSE(sb_features(self->root) & SPEED_BUMP_FEATURE_UNPRIVILEGED);
+	EXPECT_EQ(open_nobodys(0), -EPERM);
+}
+
+/* CAP_PERFMON is for one's own processes. */
+TEST_F(security, perfmon_is_for_own_processes)
+{
+	struct speed_bump_target target = self->target;
+	struct speed_bump_info info;
+	int dev;
+
+	ASSERT_EQ(sb_param_write("unprivileged", "0"), 0);
+	dev = open_nobodys(1ULL << CAP_PERFMON);
+	ASSERT_GE(dev, 0);
+	target.flags = 0;
+	target.mem_fd = 0;
+	ASSERT_EQ(sb_add(dev, &target), 0);
+	EXPECT_EQ(worker_call(MINE, SB_PLAIN, 5), 5);
+	EXPECT_EQ(sb_hits(dev, target.id), 5);
+	target.delay_ns = SPEED_BUMP_MAX_DELAY_NS;
+	target.offset = sb_offset(SB_SECOND);
+	EXPECT_EQ(sb_add(dev, &target), 0);
+	target.scope_id = self->roots;
+	EXPECT_EQ(sb_add(dev, &target), -EPERM);
+	target.scope_id = self->mine;
+	target.offset = sb_offset(SB_PUSH);
+	target.flags = SPEED_BUMP_TARGET_PERSISTENT;
+	EXPECT_EQ(sb_add(dev, &target), -EPERM);
+	target.flags = 0;
+	target.scope = SPEED_BUMP_SCOPE_SYSTEM;
+	target.scope_id = 0;
+	EXPECT_EQ(sb_add(dev, &target), -EPERM);
+	EXPECT_EQ(sb_list(dev, SPEED_BUMP_LIST_OTHERS, -1, &info, 1), -EPERM);
+	EXPECT_EQ(sb_switch_global(dev, 1), -EPERM);
+	close(dev);
+}
+
+/* The kernel has to have let the caller open the memory. */
+TEST_F(security, process_whose_memory_is_not_shown_is_refused)
+{
+	struct speed_bump_target target = self->target;
+	char path[64];
+
+	target.flags = 0;
+	EXPECT_EQ(sb_add(self->dev, &target), -EINVAL);
+	target.mem_fd = 0;
+	EXPECT_EQ(sb_add(self->dev, &target), -EPERM);
+	target.flags = SPEED_BUMP_TARGET_MEM;
+	target.mem_fd = -1;
+	EXPECT_EQ(sb_add(self->dev, &target), -EBADF);
+	target.mem_fd = sb_fixture_fd();
+	EXPECT_EQ(sb_add(self->dev, &target), -EPERM);
+	target.mem_fd = sb_open_memory(self->roots);
+	EXPECT_EQ(sb_add(self->dev, &target), -EPERM);
+	/* It takes less to open that. */
+	snprintf(path, sizeof(path), "/proc/%d/environ", self->mine);
+	target.mem_fd = open(path, O_RDONLY | O_CLOEXEC);
+	ASSERT_GE(target.mem_fd, 0);
+	EXPECT_EQ(sb_add(self->dev, &target), -EPERM);
+	EXPECT_EQ(sb_add(self->dev, &self->target), 0);
 }
 
 TEST_F(security, own_process)
@@ -101,7 +279,7 @@ TEST_F(security, cgroup_is_refused)
 
 TEST_F(security, persistent_target_is_refused)
 {
-	self->target.flags = SPEED_BUMP_TARGET_PERSISTENT;
+	self->target.flags |= SPEED_BUMP_TARGET_PERSISTENT;
 	EXPECT_EQ(sb_add(self->dev, &self->target), -EPERM);
 }
 
@@ -112,7 +290,9 @@ static bool is_refused(int dev, struct speed_bump_target target, pid_t pid)
 {
 	int tree, thread;
 
+	close(target.mem_fd);
 	target.scope_id = pid;
+	target.mem_fd = sb_open_memory(pid);
 	tree = sb_add(dev, &target);
 	target.scope = SPEED_BUMP_SCOPE_THREAD;
 	thread = sb_add(dev, &target);
@@ -162,27 +342,18 @@ TEST_F(security, process_in_another_user_namespace_is_refused)
 /* It was in the scope by right, and closes itself. */
 TEST_F(security, process_that_is_no_longer_dumpable_is_left_alone)
 {
+	struct speed_bump_stats stats;
+
 	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
 	EXPECT_EQ(worker_call(MINE, SB_PLAIN, 5), 5);
 	ASSERT_EQ(worker_do(MINE, WORKER_USER, NOBODY, WORKER_USER_UNDUMPABLE), 0);
 	EXPECT_EQ(worker_call(MINE, SB_PLAIN, 7), 7);
-	EXPECT_EQ(sb_hits(self->dev, self->target.id), 5);
+	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
+	EXPECT_EQ(stats.hits, 5);
+	/* Seven calls are missing, and one can know it. */
+	EXPECT_GT(stats.unarmed, 0);
+	EXPECT_EQ(stats.taken_out, 1);
 	EXPECT_EQ(worker_breakpoint(MINE, self->mine, SB_PLAIN), 0);
-}
-
-static int copy_program(const char *from, const char *to, mode_t mode)
-{
-	char buffer[65536];
-	int in = open(from, O_RDONLY | O_CLOEXEC);
-	int out = open(to, O_WRONLY | O_CREAT | O_EXCL, mode);
-	ssize_t n;
-
-	while ((n = read(in, buffer, sizeof(buffer))) > 0)
-		if (write(out, buffer, n) != n)
-			n = -1;
-	close(in);
-	fchmod(out, mode);
-	return n || close(out) ? -EIO : 0;
 }
 
 /* 1: @pid has a breakpoint at @site, which it has mapped; 0: the file's bytes. */
@@ -221,7 +392,7 @@ struct program {
 	int out;
 };
 
-/* NOBODY starts a copy of cat(1), which begins when @go is written to. */
+/* NOBODY starts a copy of the program "echo", which begins when @go is written to. */
 static int program_start(struct program *program, const char *path, int *go)
 {
 	int in[2], out[2], gate[2];
@@ -257,6 +428,29 @@ static int program_echo(struct program *program)
 	return byte == 'x' ? 0 : -EIO;
 }
 
+static const char *echo_program(void)
+{
+	static char path[128];
+
+	snprintf(path, sizeof(path), "%s/echo", getenv(COPY_DIR));
+	return path;
+}
+
+static __u64 offset_of_step(void)
+{
+	unsigned long long offset = 0;
+	char command[160];
+	FILE *out;
+
+	snprintf(command, sizeof(command), "%s where", echo_program());
+	out = popen(command, "re");
+	if (!out || fscanf(out, "%llu", &offset) != 1)
+		offset = 0;
+	if (out)
+		pclose(out);
+	return offset;
+}
+
 TEST_F(security, set_uid_program_is_left_alone)
 {
 	char dir[] = "/tmp/speed_bump_security.XXXXXX", path[64];
@@ -265,19 +459,23 @@ TEST_F(security, set_uid_program_is_left_alone)
 	struct sb_site site;
 	unsigned int i;
 
-	ASSERT_EQ(sb_site_of(dlsym(RTLD_NEXT, "read"), &site), 0);
 	ASSERT_NE(mkdtemp(dir), NULL);
 	ASSERT_EQ(chmod(dir, 0755), 0);
-	snprintf(path, sizeof(path), "%s/cat", dir);
+	snprintf(path, sizeof(path), "%s/echo", dir);
+	snprintf(site.path, sizeof(site.path), "%s", path);
+	site.offset = offset_of_step();
+	ASSERT_NE(site.offset, 0);
 	for (i = 0; i < SB_COUNT(modes); i++) {
 		struct program program = { 0 };
 		int go = -1;
 
-		ASSERT_EQ(copy_program("/bin/cat", path, modes[i]), 0);
+		ASSERT_EQ(copy_program(echo_program(), path, modes[i]), 0);
 		ASSERT_EQ(program_start(&program, path, &go), 0);
 		sb_sleep(300 * SB_MS);
 		target.scope_id = program.pid;
-		target.fd = open(site.path, O_RDONLY | O_CLOEXEC);
+		target.mem_fd = sb_open_memory(program.pid);
+		ASSERT_GE(target.mem_fd, 0);
+		target.fd = open(path, O_RDONLY | O_CLOEXEC);
 		target.offset = site.offset;
 		ASSERT_EQ(sb_add(self->dev, &target), 0);
 		ASSERT_EQ(write(go, "", 1), 1);
@@ -285,8 +483,7 @@ TEST_F(security, set_uid_program_is_left_alone)
 		EXPECT_EQ(program_echo(&program), 0);
 		EXPECT_EQ(breakpoint_at(program.pid, &site), modes[i] == 0755)
 			TH_LOG("mode %o", modes[i]);
-		/* One may be of the process before it is the program. */
-		EXPECT_EQ(sb_hits(self->dev, target.id) > 1, modes[i] == 0755)
+		EXPECT_EQ(sb_hits(self->dev, target.id), modes[i] == 0755 ? 2 : 0)
 			TH_LOG("mode %o", modes[i]);
 		ASSERT_EQ(sb_remove(self->dev, target.id), 0);
 		close(program.in);
@@ -314,6 +511,131 @@ TEST_F(security, file_that_is_not_open_for_reading_is_refused)
 	unlink(path);
 }
 
+/* A file system that answers everything but a read. */
+struct stubborn {
+	int fuse;
+	char dir[48];
+	char file[64];
+};
+
+static ssize_t fuse_answer(int fuse, const struct fuse_in_header *in, const void *body,
+			   size_t size, int error)
+{
+	char out[512] = "";
+	struct fuse_out_header header = {
+		.len = sizeof(header) + size, .error = error, .unique = in->unique,
+	};
+
+	memcpy(out, &header, sizeof(header));
+	if (size)
+		memcpy(out + sizeof(header), body, size);
+	return write(fuse, out, header.len);
+}
+
+static void fuse_serve(int fuse)
+{
+	static char request[1 << 20];
+	struct fuse_in_header *in = (void *)request;
+	struct fuse_attr file = { .ino = 2, .size = 8192, .mode = S_IFREG | 0755, .nlink = 1 };
+	struct fuse_attr root = { .ino = 1, .mode = S_IFDIR | 0755, .nlink = 2 };
+	struct fuse_init_out init = {
+		.major = 7, .minor = 31, .max_write = 65536, .max_readahead = 0,
+	};
+	struct fuse_entry_out entry = {
+		.nodeid = 2, .entry_valid = 3600, .attr_valid = 3600, .attr = file,
+	};
+	struct fuse_attr_out attr = { .attr_valid = 3600 };
+	struct fuse_open_out opened = { .fh = 1 };
+
+	while (read(fuse, request, sizeof(request)) > 0) {
+		switch (in->opcode) {
+		case FUSE_INIT:
+			fuse_answer(fuse, in, &init, sizeof(init), 0);
+			break;
+		case FUSE_LOOKUP:
+			fuse_answer(fuse, in, &entry, sizeof(entry), 0);
+			break;
+		case FUSE_GETATTR:
+			attr.attr = in->nodeid == 1 ? root : file;
+			fuse_answer(fuse, in, &attr, sizeof(attr), 0);
+			break;
+		case FUSE_OPEN:
+			fuse_answer(fuse, in, &opened, sizeof(opened), 0);
+			break;
+		case FUSE_READ:
+		case FUSE_FORGET:
+			break;
+		default:
+			fuse_answer(fuse, in, NULL, 0, -EOPNOTSUPP);
+		}
+	}
+}
+
+static int stubborn_start(struct stubborn *s)
+{
+	char options[96];
+	pid_t pid;
+
+	s->fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	if (s->fuse < 0)
+		return -errno;
+	snprintf(s->dir, sizeof(s->dir), "/tmp/speed_bump_fuse.XXXXXX");
+	if (!mkdtemp(s->dir))
+		return -errno;
+	snprintf(s->file, sizeof(s->file), "%s/file", s->dir);
+	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other",
+		 s->fuse);
+	if (mount("speed_bump_test", s->dir, "fuse", MS_NOSUID | MS_NODEV, options))
+		return -errno;
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		fuse_serve(s->fuse);
+		_exit(0);
+	}
+	return pid < 0 ? -errno : pid;
+}
+
+/*
+ * An add reads the instruction, with a lock held that every fork wants: a file that does
+ * not answer would stop them all.
+ */
+TEST_F(security, file_that_may_never_be_read_is_refused)
+{
+	struct speed_bump_target target = self->target;
+	struct stubborn s;
+	pid_t server, adder;
+	int status = 0, i;
+
+	server = stubborn_start(&s);
+	if (server < 0)
+		SKIP(return, "no FUSE");
+	target.fd = open(s.file, O_RDONLY | O_CLOEXEC);
+	ASSERT_GE(target.fd, 0);
+	target.offset = 0;
+	/* In the memory of a process of the scope, which the add has to look at. */
+	adder = fork();
+	ASSERT_GE(adder, 0);
+	if (!adder) {
+		/* To be NOBODY's takes a moment; what the session may is settled. */
+		if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, target.fd, 0) ==
+		    MAP_FAILED || worker_become_user(NOBODY, WORKER_USER_PLAIN))
+			_exit(1);
+		target.scope_id = getpid();
+		target.mem_fd = sb_open_memory(getpid());
+		_exit(sb_add(self->dev, &target) == -EPERM ? 77 : 2);
+	}
+	for (i = 0; i < 100 && waitpid(adder, &status, WNOHANG) != adder; i++)
+		sb_sleep(SB_S / 10);
+	EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		TH_LOG("status 0x%x after %d tenths of a second", status, i);
+	kill(adder, SIGKILL);
+	kill(server, SIGKILL);
+	close(s.fuse);
+	umount2(s.dir, MNT_DETACH);
+	rmdir(s.dir);
+}
+
 /* --- what is others' ------------------------------------------------------ */
 
 TEST_F(security, targets_of_others_are_not_shown)
@@ -322,7 +644,7 @@ TEST_F(security, targets_of_others_are_not_shown)
 	struct speed_bump_stats stats;
 	struct speed_bump_info info;
 
-	persistent.flags = SPEED_BUMP_TARGET_PERSISTENT;
+	persistent.flags |= SPEED_BUMP_TARGET_PERSISTENT;
 	ASSERT_EQ(sb_add(self->root, &others), 0);
 	ASSERT_EQ(sb_add(self->root, &persistent), 0);
 	EXPECT_EQ(sb_list(self->dev, SPEED_BUMP_LIST_SESSION, -1, &info, 1), 0);
@@ -343,7 +665,7 @@ TEST_F(security, targets_of_others_are_not_changed)
 	struct speed_bump_target others = self->target, persistent = self->target;
 	struct speed_bump_stats stats = { 0 };
 
-	persistent.flags = SPEED_BUMP_TARGET_PERSISTENT;
+	persistent.flags |= SPEED_BUMP_TARGET_PERSISTENT;
 	ASSERT_EQ(sb_add(self->root, &others), 0);
 	ASSERT_EQ(sb_add(self->root, &persistent), 0);
 	EXPECT_EQ(sb_set_delay(self->dev, others.id, 0), -ENOENT);
@@ -407,6 +729,145 @@ TEST_F(security, number_of_targets_is_limited)
 	EXPECT_EQ(targets[query.max_targets].error, ENOSPC);
 	EXPECT_EQ(sb_add(self->root, &targets[query.max_targets]), 0);
 	free(targets);
+}
+
+/* A file of its own, with an instruction at each offset. */
+static int file_with_code(unsigned int size)
+{
+	char path[] = "/tmp/speed_bump_security.XXXXXX";
+	int fd = mkstemp(path);
+
+	if (fd < 0 || unlink(path) || ftruncate(fd, size))
+		return -1;
+	return fd;
+}
+
+/* How many targets can be added at the offsets from @first on? */
+static int add_many(int dev, struct speed_bump_target target, int fd, unsigned int first,
+		    unsigned int count)
+{
+	unsigned int i;
+	int ret;
+
+	target.fd = fd;
+	for (i = 0; i < count; i++) {
+		target.offset = (first + i) * SB_TRAP_SIZE;
+		ret = sb_add(dev, &target);
+		if (ret)
+			return ret == -ENOSPC ? i : ret;
+	}
+	return count;
+}
+
+TEST_F(security, number_of_targets_is_limited_for_all_sessions_of_a_user)
+{
+	int fd = file_with_code(4096), second = open_nobodys(0);
+
+	ASSERT_GE(fd, 0);
+	ASSERT_GE(second, 0);
+	ASSERT_EQ(sb_param_set("max_unprivileged_targets", 40), 0);
+	EXPECT_EQ(add_many(self->dev, self->target, fd, 0, 30), 30);
+	EXPECT_EQ(add_many(second, self->target, fd, 30, 30), 10);
+	EXPECT_EQ(add_many(self->root, self->target, fd, 60, 30), 30);
+	ASSERT_EQ(sb_remove_all(self->dev, 0), 0);
+	EXPECT_EQ(add_many(second, self->target, fd, 100, 40), 30);
+	close(second);
+}
+
+/* Each makes it dearer to map the file, for everybody. */
+TEST_F(security, number_of_targets_is_limited_for_a_file)
+{
+	int fd = file_with_code(4096), another = file_with_code(4096);
+
+	ASSERT_GE(fd, 0);
+	ASSERT_GE(another, 0);
+	ASSERT_EQ(sb_param_set("max_unprivileged_targets_per_file", 20), 0);
+	EXPECT_EQ(add_many(self->dev, self->target, fd, 0, 30), 20);
+	EXPECT_EQ(add_many(self->dev, self->target, another, 0, 30), 20);
+	EXPECT_EQ(add_many(self->root, self->target, fd, 30, 30), 30);
+	ASSERT_EQ(sb_remove_all(self->dev, 0), 0);
+	EXPECT_EQ(add_many(self->dev, self->target, fd, 0, 10), 10);
+}
+
+/*
+ * Targets that are removed live on until the delays that are under way are over.  So long
+ * they are their owner's, and nobody waits for the owner.
+ */
+TEST_F(security, dying_targets_are_not_in_the_way_of_others)
+{
+	struct speed_bump_target slow = sb_target(SB_PLAIN, 9 * SB_S, SPEED_BUMP_SCOPE_TREE,
+						  self->roots), target;
+	struct speed_bump_query query = { 0 };
+	int fd = file_with_code(4096), root = sb_open(), status = -1, i;
+	__u64 cpu = sb_cpu_time(self->roots);
+	pid_t adder, other;
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(sb_ioctl(self->root, SPEED_BUMP_IOC_QUERY, &query), 0);
+	ASSERT_EQ(sb_add(root, &slow), 0);
+	ASSERT_EQ(sb_param_set("max_targets", 6), 0);
+	ASSERT_EQ(worker_tell(ROOTS, WORKER_CALL, SB_PLAIN, 1), 0);
+	ASSERT_EQ(sb_wait_busy(self->roots, cpu), 0);
+	adder = fork();
+	ASSERT_GE(adder, 0);
+	if (!adder) {
+		target = self->target;
+		target.fd = fd;
+		for (i = 0; i < 1000; i++) {
+			target.offset = i % 64 * SB_TRAP_SIZE;
+			if (sb_add(self->dev, &target) || sb_remove(self->dev, target.id))
+				break;
+		}
+		_exit(0);
+	}
+	sb_sleep(5 * SB_S / 2);
+	other = fork();
+	ASSERT_GE(other, 0);
+	if (!other) {
+		target = self->target;
+		target.fd = fd;
+		target.offset = 200 * SB_TRAP_SIZE;
+		_exit(-sb_add(self->root, &target));
+	}
+	for (i = 0; i < 30 && waitpid(other, &status, WNOHANG) != other; i++)
+		sb_sleep(SB_S / 10);
+	EXPECT_EQ(status, 0)
+		TH_LOG("root's add: status 0x%x", status);
+	kill(adder, SIGKILL);
+	ASSERT_EQ(waitpid(adder, NULL, 0), adder);
+	/* All that was quicker than the delay. */
+	EXPECT_EQ(sb_hits(root, slow.id), 0);
+	sb_param_set("max_targets", query.max_targets);
+	close(root);
+}
+
+/* A hit of somebody's is not to be held up for as long as root may hold it. */
+TEST_F(security, delays_are_limited)
+{
+	struct speed_bump_target second = self->target;
+	struct speed_bump_query query = { 0 };
+	struct speed_bump_stats stats, others;
+	int dev = open_nobodys(0);
+
+	ASSERT_GE(dev, 0);
+	ASSERT_EQ(sb_param_set("unprivileged_budget_ms", 200), 0);
+	ASSERT_EQ(sb_ioctl(self->dev, SPEED_BUMP_IOC_QUERY, &query), 0);
+	EXPECT_EQ(query.max_delay_ns, 200 * SB_MS);
+	self->target.delay_ns = 201 * SB_MS;
+	EXPECT_EQ(sb_add(self->dev, &self->target), -ERANGE);
+	self->target.delay_ns = 150 * SB_MS;
+	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
+	EXPECT_EQ(sb_set_delay(self->dev, self->target.id, SB_S), -ERANGE);
+	second.delay_ns = 100 * SB_MS;
+	ASSERT_EQ(sb_add(dev, &second), 0);
+	EXPECT_EQ(worker_call(MINE, SB_PLAIN, 2), 2);
+	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
+	ASSERT_EQ(sb_stats(dev, second.id, &others), 0);
+	EXPECT_EQ(stats.hits, 2);
+	EXPECT_EQ(others.hits, 2);
+	EXPECT_EQ(stats.delayed + others.delayed, 2);
+	EXPECT_EQ(stats.skipped_budget + others.skipped_budget, 2);
+	close(dev);
 }
 
 TEST_HARNESS_MAIN

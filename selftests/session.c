@@ -4,8 +4,14 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <sched.h>
+
 #include "worker.h"
 #include "harness.h"
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME	0x80
+#endif
 
 FIXTURE(session)
 {
@@ -381,6 +387,38 @@ static int file_of(unsigned char byte, size_t size)
 		fd = -1;
 	free(block);
 	return fd;
+}
+
+/* Points in time are on the clock that the reader has. */
+TEST_F(session, list_shows_times_of_the_readers_namespace)
+{
+	struct speed_bump_target target = sb_own_target(SB_PLAIN, 1000);
+	struct speed_bump_info info = { 0 };
+	int fd, status;
+	__u64 start;
+	pid_t pid;
+
+	target.start_ns = 100 * SB_S;
+	ASSERT_EQ(sb_add(self->dev, &target), 0);
+	ASSERT_EQ(sb_list(self->dev, SPEED_BUMP_LIST_SESSION, -1, &info, 1), 1);
+	start = info.start_ns;
+	if (unshare(CLONE_NEWTIME))
+		SKIP(return, "no time namespaces");
+	fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+	ASSERT_EQ(write(fd, "monotonic 5000 0\n", 17), 17);
+	close(fd);
+	pid = fork();
+	ASSERT_GE(pid, 0);
+	if (!pid) {
+		if (sb_list(self->dev, SPEED_BUMP_LIST_SESSION, -1, &info, 1) != 1)
+			_exit(1);
+		/* The window begins a hundred seconds after the add, here as there. */
+		if (info.start_ns != start + 5000 * SB_S || info.end_ns)
+			_exit(2);
+		_exit(info.start_ns < sb_now() || info.start_ns > sb_now() + 100 * SB_S ? 3 : 0);
+	}
+	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	EXPECT_EQ(status, 0);
 }
 
 TEST_F(session, list_goes_on_behind_the_last)

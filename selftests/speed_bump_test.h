@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -131,11 +132,55 @@ static inline int sb_open(void)
 	return dev < 0 ? -errno : dev;
 }
 
+/* --- parameters of the module --------------------------------------------- */
+
+static inline int sb_param_write(const char *name, const char *value)
+{
+	char path[128];
+	int fd, ret;
+
+	snprintf(path, sizeof(path), "/sys/module/speed_bump/parameters/%s", name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ret = write(fd, value, strlen(value)) < 0 ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+static inline int sb_param_set(const char *name, unsigned long value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%lu", value);
+	return sb_param_write(name, text);
+}
+
 /*
- * A session of another user, without capabilities.  The permissions of the device
- * have to allow that.
+ * A session of another user, without capabilities but those in @keep.  The permissions
+ * of the device have to allow that.
  */
-static inline int sb_open_as(uid_t uid)
+static inline int sb_become(uid_t uid, __u64 keep)
+{
+	struct {
+		__u32 version;
+		int pid;
+	} header = { .version = 0x20080522 };
+	struct {
+		__u32 effective, permitted, inheritable;
+	} data[2] = {
+		{ .effective = keep, .permitted = keep },
+		{ .effective = keep >> 32, .permitted = keep >> 32 },
+	};
+
+	if (keep && prctl(PR_SET_KEEPCAPS, 1))
+		return -errno;
+	if (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
+		return -errno;
+	return keep && syscall(SYS_capset, &header, data) ? -errno : 0;
+}
+
+static inline int sb_open_with(uid_t uid, __u64 keep)
 {
 	int ready[2], fd, ret, number = -1;
 	pid_t pid;
@@ -144,7 +189,7 @@ static inline int sb_open_as(uid_t uid)
 		return -errno;
 	pid = fork();
 	if (!pid) {
-		if (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
+		if (sb_become(uid, keep))
 			_exit(1);
 		number = sb_open();
 		if (write(ready[1], &number, sizeof(number)) == sizeof(number))
@@ -166,6 +211,11 @@ static inline int sb_open_as(uid_t uid)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	return ret;
+}
+
+static inline int sb_open_as(uid_t uid)
+{
+	return sb_open_with(uid, 0);
 }
 
 static inline int sb_ioctl(int dev, unsigned long cmd, void *arg)
@@ -331,6 +381,17 @@ static inline struct speed_bump_target sb_target(int function, __u64 delay_ns,
 	};
 }
 
+/* The memory of a process, by the kernel's leave; to be closed. */
+static inline int sb_open_memory(pid_t pid)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 /* A target on the calling process and what it forks. */
 static inline struct speed_bump_target sb_own_target(int function, __u64 delay_ns)
 {
@@ -394,7 +455,8 @@ static inline __u64 sb_hits(int dev, __u64 id)
 
 static inline __u64 sb_skipped(const struct speed_bump_stats *stats)
 {
-	return stats->skipped_frequency + stats->skipped_window + stats->skipped_disabled;
+	return stats->skipped_frequency + stats->skipped_window + stats->skipped_disabled +
+	       stats->skipped_budget;
 }
 
 static inline int sb_switch_session(int dev, unsigned int enabled)

@@ -92,6 +92,77 @@ TEST_F(stop, debugger_that_interrupts)
 	EXPECT_EQ(worker_hear(0, NULL), 1);
 }
 
+/* Deadly signals that dump core are not turned into SIGKILL, as others are. */
+static bool dies_by(int signal, pid_t pid, int dev, __u64 id)
+{
+	__u64 start = sb_now();
+	int status = 0;
+
+	if (kill(pid, signal) || waitpid(pid, &status, 0) != pid)
+		return false;
+	ksft_print_msg("status 0x%x after %lld ms\n", status, (sb_now() - start) / SB_MS);
+	return WIFSIGNALED(status) && WTERMSIG(status) == signal &&
+	       sb_now() - start < QUICK_NS && cuts(dev, id) == 1;
+}
+
+TEST_F(stop, sigquit)
+{
+	EXPECT_TRUE(dies_by(SIGQUIT, self->pid, self->dev, self->target.id));
+}
+
+TEST_F(stop, sigabrt)
+{
+	EXPECT_TRUE(dies_by(SIGABRT, self->pid, self->dev, self->target.id));
+}
+
+TEST_F(stop, sigsegv_by_kill)
+{
+	EXPECT_TRUE(dies_by(SIGSEGV, self->pid, self->dev, self->target.id));
+}
+
+/* Ctrl-Z */
+TEST_F(stop, sigtstp)
+{
+	__u64 start = sb_now();
+	int status;
+
+	ASSERT_EQ(kill(self->pid, SIGTSTP), 0);
+	ASSERT_EQ(waitpid(self->pid, &status, WUNTRACED), self->pid);
+	EXPECT_TRUE(WIFSTOPPED(status));
+	EXPECT_LT(sb_now() - start, QUICK_NS);
+	ASSERT_EQ(kill(self->pid, SIGCONT), 0);
+	EXPECT_EQ(worker_hear(0, NULL), 1);
+}
+
+/* Nor are they where a debugger is to see them first. */
+TEST_F(stop, sigterm_of_a_traced_process)
+{
+	__u64 start = sb_now();
+	int status;
+
+	ASSERT_EQ(ptrace(PTRACE_SEIZE, self->pid, NULL, NULL), 0);
+	ASSERT_EQ(kill(self->pid, SIGTERM), 0);
+	ASSERT_EQ(waitpid(self->pid, &status, 0), self->pid);
+	EXPECT_TRUE(WIFSTOPPED(status));
+	EXPECT_EQ(WSTOPSIG(status), SIGTERM);
+	EXPECT_LT(sb_now() - start, QUICK_NS);
+	ASSERT_EQ(ptrace(PTRACE_CONT, self->pid, NULL, SIGTERM), 0);
+	ASSERT_EQ(waitpid(self->pid, &status, 0), self->pid);
+	EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+/* What the program ignores, or handles, does not end a delay. */
+TEST_F(stop, not_sigchld)
+{
+	struct speed_bump_stats stats;
+
+	ASSERT_EQ(kill(self->pid, SIGCHLD), 0);
+	ASSERT_EQ(kill(self->pid, SIGWINCH), 0);
+	sb_sleep(SB_S / 2);
+	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
+	EXPECT_EQ(stats.hits, 0);
+}
+
 static int write_to(const char *dir, const char *name, const char *text)
 {
 	char path[128];

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -21,12 +22,12 @@
 	_Static_assert(sizeof(struct speed_bump_##type) == (size), "speed_bump_" #type)
 CHECK_SIZE(query, SPEED_BUMP_QUERY_SIZE_VER0);
 CHECK_SIZE(batch, SPEED_BUMP_BATCH_SIZE_VER0);
-CHECK_SIZE(target, SPEED_BUMP_TARGET_SIZE_VER0);
+CHECK_SIZE(target, SPEED_BUMP_TARGET_SIZE_VER1);
 CHECK_SIZE(update, SPEED_BUMP_UPDATE_SIZE_VER0);
 CHECK_SIZE(remove, SPEED_BUMP_REMOVE_SIZE_VER0);
 CHECK_SIZE(list, SPEED_BUMP_LIST_SIZE_VER0);
 CHECK_SIZE(info, SPEED_BUMP_INFO_SIZE_VER0);
-CHECK_SIZE(stats, SPEED_BUMP_STATS_SIZE_VER0);
+CHECK_SIZE(stats, SPEED_BUMP_STATS_SIZE_VER1);
 CHECK_SIZE(session, SPEED_BUMP_SESSION_SIZE_VER0);
 CHECK_SIZE(global, SPEED_BUMP_GLOBAL_SIZE_VER0);
 CHECK_SIZE(plan_request, SPEED_BUMP_PLAN_REQUEST_SIZE_VER0);
@@ -109,13 +110,45 @@ static void target_to_uapi(struct speed_bump_target *to, const struct sb_target 
 	};
 	if (to->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY)
 		to->delay_ns = 0;
-#ifdef SPEED_BUMP_FEATURE_REF_CTR
 	/* A module that does not know it can count calls of the probe all the same. */
 	if (features & SPEED_BUMP_FEATURE_REF_CTR)
 		to->ref_ctr_offset = from->ref_ctr_offset;
-#else
-	(void)features;
-#endif
+}
+
+/*
+ * Without privileges a session shows by the memory of a process that the kernel would let
+ * it debug that one. Where the memory cannot be opened the driver says what that means.
+ */
+static void show_memory(struct speed_bump_target *entry, const struct speed_bump_target *before)
+{
+	char path[32];
+	int fd;
+
+	if (entry->scope != SPEED_BUMP_SCOPE_TREE && entry->scope != SPEED_BUMP_SCOPE_THREAD)
+		return;
+	if (before && before->scope_id == entry->scope_id &&
+	    before->flags & SPEED_BUMP_TARGET_MEM) {
+		fd = before->mem_fd;
+	} else {
+		snprintf(path, sizeof(path), "/proc/%d/mem", entry->scope_id);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	}
+	if (fd < 0)
+		return;
+	entry->mem_fd = fd;
+	entry->flags |= SPEED_BUMP_TARGET_MEM;
+}
+
+static void close_memory(const struct speed_bump_target *entries, size_t count)
+{
+	int last = -1;
+
+	for (size_t i = 0; i < count; i++) {
+		if (!(entries[i].flags & SPEED_BUMP_TARGET_MEM) || entries[i].mem_fd == last)
+			continue;
+		last = entries[i].mem_fd;
+		close(last);
+	}
 }
 
 static int driver_add(struct sb_backend *backend, struct sb_target *targets, size_t count,
@@ -127,13 +160,17 @@ static int driver_add(struct sb_backend *backend, struct sb_target *targets, siz
 	*failed = 0;
 	if (!entries)
 		return -1;
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		target_to_uapi(&entries[i], &targets[i], backend->limits.features);
+		if (geteuid())
+			show_memory(&entries[i], i ? &entries[i - 1] : NULL);
+	}
 	ret = driver_batch(backend, SPEED_BUMP_IOC_ADD, entries, count, sizeof(*entries),
 			   failed);
 	if (!ret)
 		for (size_t i = 0; i < count; i++)
 			targets[i].id = entries[i].id;
+	close_memory(entries, count);
 	free(entries);
 	return ret;
 }

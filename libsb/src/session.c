@@ -159,9 +159,9 @@ static int explain_permission(struct sb_error *err, const char *label,
 	const char *what;
 
 	if (target->options.flags & SB_TARGET_PERSISTENT)
-		what = "a persistent target needs root or CAP_PERFMON";
+		what = "a persistent target needs root (CAP_SYS_ADMIN)";
 	else if (target->options.scope == SB_SCOPE_SYSTEM)
-		what = "a target for every process needs root or CAP_PERFMON: run as "
+		what = "a target for every process needs root (CAP_SYS_ADMIN): run as "
 		       "root "
 		       "or name a process of your own";
 	else
@@ -455,7 +455,7 @@ int sb_session_clear(struct sb_session *session, bool persistent, struct sb_erro
 		return sb_error_set(
 			err, errno,
 			"not allowed to remove persistent targets: run as root "
-			"or with CAP_PERFMON");
+			"or with CAP_SYS_ADMIN");
 	return sb_error_set(err, errno, "can't remove the targets: %s", strerror(errno));
 }
 

@@ -73,7 +73,7 @@ static int explain_setting(struct sb_error *err, const char *what)
 	if (errno == EPERM || errno == EACCES)
 		return sb_error_set(err, errno,
 				    "not allowed to set the %s: run as root or with "
-				    "CAP_PERFMON",
+				    "CAP_SYS_ADMIN",
 				    what);
 	return sb_error_set(err, errno, "can't set the %s: %s", what, strerror(errno));
 }

@@ -439,5 +439,6 @@ int main(void)
 		cmocka_unit_test(late_readers_are_told),
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -38,7 +38,7 @@ struct hook {
 	struct hook *next; /* that of another interpreter */
 	PyInterpreterState *interpreter;
 	struct engine *engine;
-	bool ready;		      /* hook_open() was called once */
+	bool ready;		      /* hook_open() has nothing more to prepare */
 	bool on;		      /* hook_watch_all() is in force */
 	bool placed;		      /* evaluate() is to tell of calls */
 	unsigned int passed;	      /* frames that came to evaluate() */
@@ -247,10 +247,14 @@ void hook_free(struct hook *hook)
 int hook_open(struct hook *hook)
 {
 #if PY_VERSION_HEX >= 0x030B0000
-	if (!hook->ready && subscript_prepare())
+	int ready = hook->ready ? 1 : subscript_prepare();
+
+	if (ready < 0)
 		return -1;
-#endif
+	hook->ready = ready;
+#else
 	hook->ready = true;
+#endif
 	return 0;
 }
 

@@ -6,6 +6,9 @@
  * are used up here, for functions of no other use. To set a function's version to 0 is
  * what CPython does where the function changes: an instruction that relies on it then
  * goes the general way, and the next version is a large one.
+ *
+ * CPython specialises no call while a tracer or another evaluator of frames is in place,
+ * so then no version can be used up. It is tried again at the next start of the hook.
  */
 #include <stdbool.h>
 
@@ -25,7 +28,7 @@ static const char source[] = "def function(): pass\n"
 			     "    make(work.__code__.replace(), globals())()\n"
 			     "    return f%d\n";
 
-/* A round: what version the last function has; 0 with an exception. */
+/* A round: what version the last function has; 0: none, maybe with an exception. */
 static unsigned int use_up(PyObject *globals)
 {
 	PyObject *round = PyDict_GetItemString(globals, "round"), *last;
@@ -36,13 +39,10 @@ static unsigned int use_up(PyObject *globals)
 		return 0;
 	version = ((PyFunctionObject *)last)->func_version;
 	Py_DECREF(last);
-	if (!version)
-		PyErr_SetString(PyExc_RuntimeError,
-				"this CPython does not tell of all calls of __getitem__, "
-				"and can't be made to");
 	return version;
 }
 
+/* 1: done; 0: not now; -1 with an exception. */
 static int use_all_up(void)
 {
 	PyObject *globals = PyDict_New(), *done;
@@ -62,7 +62,9 @@ static int use_all_up(void)
 	/* The functions and it hold each other. */
 	PyDict_Clear(globals);
 	Py_DECREF(globals);
-	return version ? 0 : -1;
+	if (PyErr_Occurred())
+		return -1;
+	return version > MAX_VERSION;
 }
 
 static void forget_version(PyTypeObject *type)
@@ -118,12 +120,16 @@ static int forget_versions(void)
 int subscript_prepare(void)
 {
 	static bool used_up; /* under the GIL, which all interpreters share */
+	int done;
 
 	/* What runs, not what this was compiled for. */
 	if (Py_Version >= 0x030B0400)
-		return 0;
-	if (!used_up && use_all_up())
-		return -1;
-	used_up = true;
-	return forget_versions();
+		return 1;
+	if (!used_up) {
+		done = use_all_up();
+		if (done <= 0)
+			return done;
+		used_up = true;
+	}
+	return forget_versions() ? -1 : 1;
 }

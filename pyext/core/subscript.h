@@ -12,7 +12,8 @@
 /*
  * From now on no such instruction specialises itself so in this process, nor in this
  * interpreter does one go on that has. Where CPython needs none of that nothing is done.
- * Once an interpreter. -1 with an exception.
+ * Once an interpreter. 1: done; 0: not now, since a tracer or another evaluator of frames
+ * is in place; -1 with an exception.
  */
 int subscript_prepare(void);
 

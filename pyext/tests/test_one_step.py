@@ -317,6 +317,7 @@ for n in range(1, 400):
         assert error.__context__ is None and error.__cause__ is None
     _core.stop()
     if _core.overhead_ns() > 0: break
+signal.setitimer(signal.ITIMER_REAL, 0)
 print(len(seen) > 10, sorted(set(seen)))
 """
     done = python(program)

@@ -197,7 +197,7 @@ def test_what_does_not_run_is_said_in_one_line(tmp_path):
         (["-t", "a:b", *where, "--", "/no/such/program"], 127, "No such file"),
         (["-t", "a:b", *where, "--", sys.executable, "-c", "exit(3)"], 3, "status 3"),
         (["-t", "a:b", "--budget", "2s", *where, "--", "sleep", "60"], 1, "no Python"),
-        (["-t", "a:b", *where, "--", sys.executable, "-c", "0"], 0, "never called"),
+        (["-t", "a:b", *where, "--", sys.executable, "-c", "0"], 1, "called none of"),
         (["-t", "a:b", "-o", "/no/such/dir/x", "--", "x"], 1, "No such file"),
     ):
         done = speed_bump("rank", *arguments)
@@ -207,7 +207,7 @@ def test_what_does_not_run_is_said_in_one_line(tmp_path):
         assert not (tmp_path / "x").exists()
     for arguments, text in (
         (["rank", "-t", "a:b"], "no command to run"),
-        (["rank", "--", "x"], "nothing to slow"),
+        (["sweep", "--", "x"], "nothing to slow"),
         (["rank", "-t", "a:b", "--budget", "soon", "--", "x"], "--budget"),
         (["rank", "-t", "a:b", "--max-slowdown", "much", "--", "x"], "--max-slowdown"),
         (["rank", "-t", "a:b", "--fail-if", "speed > 1", "--", "x"], "--fail-if"),

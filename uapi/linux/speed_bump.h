@@ -24,11 +24,16 @@
  * - Process ids are those of the pid namespace of the caller.
  * - An unknown command is ENOTTY.
  *
- * A session that was opened without CAP_PERFMON or CAP_SYS_ADMIN (where the
- * permissions of the device let that happen) can have targets of the scopes TREE
- * and THREAD on processes that its opener could attach a debugger to; EPERM else.
- * Tasks of the tree that are or become somebody else's are not delayed.  It sees
- * and changes its own targets only.
+ * CAP_SYS_ADMIN is for everything.  A session that was opened without it, with
+ * CAP_PERFMON, can have targets of the scopes TREE and THREAD on processes that its
+ * opener could attach a debugger to; EPERM else.  Tasks of the tree that are or become
+ * somebody else's are not delayed.  It sees and changes its own targets only.
+ *
+ * Without CAP_PERFMON the device can be opened where the permissions of its node and the
+ * module's parameter "unprivileged" let that happen: EPERM else, and EOPNOTSUPP on
+ * kernels that hold a lock while a task is delayed (before 6.12).  Such an unprivileged
+ * session is like one with CAP_PERFMON and besides has limits for each user, shows the
+ * kernel's leave for each process (mem_fd), and has files on local file systems alone.
  */
 #ifndef _UAPI_LINUX_SPEED_BUMP_H
 #define _UAPI_LINUX_SPEED_BUMP_H
@@ -38,8 +43,8 @@
 
 #define SPEED_BUMP_DEVICE_NAME	"speed_bump"
 
-/* Free in Documentation/userspace-api/ioctl/ioctl-number.rst up to 7.3. */
-#define SPEED_BUMP_IOC_MAGIC	0xF8
+/* Free in Documentation/userspace-api/ioctl/ioctl-number.rst of 7.3-rc7. */
+#define SPEED_BUMP_IOC_MAGIC	0xD5
 
 /* Limits that are part of the interface; QUERY returns those that vary. */
 #define SPEED_BUMP_MAX_DELAY_NS	10000000000ULL	/* ERANGE above */
@@ -60,12 +65,15 @@
 #define SPEED_BUMP_FEATURE_RESET		0x100ULL
 #define SPEED_BUMP_FEATURE_UNPRIVILEGED		0x200ULL
 #define SPEED_BUMP_FEATURE_PLAN			0x400ULL
+#define SPEED_BUMP_FEATURE_REF_CTR		0x800ULL
 
 /**
  * struct speed_bump_query - what the module can do (SPEED_BUMP_IOC_QUERY)
  * @features:	[out] SPEED_BUMP_FEATURE_*
- * @max_delay_ns: [out] the longest delay that is taken
- * @max_targets: [out] how many targets there may be (module parameter)
+ * @max_delay_ns: [out] the longest delay that is taken, and the longest time that the
+ *		session's targets on one instruction delay a hit together
+ * @max_targets: [out] how many targets there may be (module parameter), or for an
+ *		unprivileged session how many of the user's
  * @max_batch:	[out] how many entries a call may have
  * @max_label:	[out] how many bytes a label may have
  * @reserved:	zero
@@ -127,6 +135,7 @@ struct speed_bump_batch {
 #define SPEED_BUMP_TARGET_DISABLED	0x2U	/* counts, does not delay */
 #define SPEED_BUMP_TARGET_DEFAULT_DELAY	0x4U	/* delay_ns is 0: take the module's */
 #define SPEED_BUMP_TARGET_SLEEP		0x8U	/* give the CPU away */
+#define SPEED_BUMP_TARGET_MEM		0x10U	/* ADD alone: mem_fd is there */
 
 /**
  * struct speed_bump_target - a function to delay (entry of SPEED_BUMP_IOC_ADD)
@@ -150,14 +159,23 @@ struct speed_bump_batch {
  * @id:		[out] names the target in every other call; never 0, never reused
  * @error:	[out] 0 or a positive errno
  * @reserved:	zero
+ * @ref_ctr_offset: offset in the file of the two-byte counter that says that there is a
+ *		probe (the semaphore of a USDT probe), or 0.  The kernel adds one to it in
+ *		each memory that has the breakpoint.  All tracers of an instruction have to
+ *		name the same
+ * @mem_fd:	with SPEED_BUMP_TARGET_MEM an open /proc/PID/mem of process scope_id (of
+ *		that of thread scope_id), else 0.  An unprivileged session shows by it that
+ *		the kernel admits its opener to the process
+ * @reserved_end: zero
  *
  * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
  * file, offset outside of it or where no instruction can begin, unknown flag or
  * scope), ERANGE (delay), ESRCH (no
  * such process), EEXIST (same file, offset, scope and owner), ENOSPC
- * (max_targets, or what an unprivileged session may have), ENAMETOOLONG (label),
+ * (max_targets, or what an unprivileged user may have), ENAMETOOLONG (label),
  * EOPNOTSUPP (not done by this module, or an instruction that this kernel can't
- * probe), EIO (a file that can't be mapped, as those of sysfs), EPERM.
+ * probe), EBUSY (a target or tracer of the instruction names another counter), EIO (a
+ * file that can't be mapped, as those of sysfs), EPERM, EINTR (the caller was killed).
  */
 struct speed_bump_target {
 	__aligned_u64 offset;
@@ -174,9 +192,13 @@ struct speed_bump_target {
 	__aligned_u64 id;
 	__u32 error;
 	__u32 reserved;
+	__aligned_u64 ref_ctr_offset;
+	__s32 mem_fd;
+	__u32 reserved_end;
 };
 
-#define SPEED_BUMP_TARGET_SIZE_VER0	80
+#define SPEED_BUMP_TARGET_SIZE_VER0	80	/* up to @reserved */
+#define SPEED_BUMP_TARGET_SIZE_VER1	96
 
 /* speed_bump_update.mask: which fields of the entry to take over */
 #define SPEED_BUMP_UPDATE_DELAY		0x1U
@@ -333,6 +355,13 @@ struct speed_bump_info {
  *		are not among them
  * @error:	[out] 0 or a positive errno
  * @reserved:	zero
+ * @skipped_budget: [out] hits not delayed because the delay did not fit any more into what
+ *		a hit may take, with those of other targets on the instruction
+ * @unarmed:	[out] how often a breakpoint was wanted and there is none, or a hit was of
+ *		the scope and passed: the kernel could not put it there (no memory), or the
+ *		session's opener may not delay this process any more.  Not 0: calls are missing
+ * @taken_out:	[out] how often the breakpoint was taken out of a memory, at a hit, because
+ *		no process that uses it is in the scope
  *
  * hits is the sum of delayed and the skipped ones.  With delay_ns 0 a hit
  * counts as delayed by 0 ns, so that a target can serve as a counter.
@@ -357,9 +386,13 @@ struct speed_bump_stats {
 	__aligned_u64 overshoot[SPEED_BUMP_OVERSHOOT_BUCKETS];
 	__u32 error;
 	__u32 reserved;
+	__aligned_u64 skipped_budget;
+	__aligned_u64 unarmed;
+	__aligned_u64 taken_out;
 };
 
-#define SPEED_BUMP_STATS_SIZE_VER0	288
+#define SPEED_BUMP_STATS_SIZE_VER0	288	/* up to @reserved */
+#define SPEED_BUMP_STATS_SIZE_VER1	312
 
 /* speed_bump_session.set */
 #define SPEED_BUMP_SESSION_SET_ENABLED	0x1U

@@ -94,7 +94,7 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
     add_targets(what)
     add_progress(what)
     how = parser.add_argument_group("measuring")
-    add_time(how, "60s", "at most so long")
+    add_time(how, "60s", "at most so long from the first unit of work on")
     how.add_argument(
         "--precision",
         type=float,
@@ -301,7 +301,11 @@ def _look(experiment: Experiment, live: Any) -> None:
     header["found"] = {"shares": found.candidates, "others": found.others}
     live.event(
         f"found {len(found.candidates)} functions that take time"
-        + (f" ({len(found.others)} more take less: name them with -t)" if found.others else "")
+        + (
+            f" ({len(found.others)} more take less: name them with -t)"
+            if found.others
+            else ""
+        )
     )
     live.event(
         f"a unit of work is {found.progress.text or 'what progress() says'}: {found.why} "

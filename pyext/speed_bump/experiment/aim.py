@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What to measure where nothing was named: found by looking at a first run of the program.
+"""What to measure where nothing was named, found by looking at a run of the program.
 
 All of its Python functions are counted, and its stacks looked at, until it works at an
 even pace. Candidates are those that take time; the unit of work is what the program says,
@@ -141,7 +141,9 @@ def _look(program: Workload) -> _Window:
     main, calls = program.calls_of_main(), program.calls()
     samples = program.sample(int(WINDOW_S * 1e9), lambda: None)
     main_after, after = program.calls_of_main(), program.calls()
-    return _Window(_less(main_after, main), _less(after, calls), samples.python, samples.ticks)
+    return _Window(
+        _less(main_after, main), _less(after, calls), samples.python, samples.ticks
+    )
 
 
 def _less(after: dict[str, int], before: dict[str, int]) -> dict[str, int]:

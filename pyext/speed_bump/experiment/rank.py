@@ -72,7 +72,11 @@ class Watcher(Protocol):
 
 @dataclass
 class Options:
-    """How to measure: ``keep_running`` does not end the program when all is measured."""
+    """How to measure.
+
+    ``budget_s`` is from the first unit of work on; for that is waited as long at most.
+    ``keep_running`` does not end the program when all is measured.
+    """
 
     budget_s: float = 60.0
     keep_running: bool = False
@@ -108,6 +112,7 @@ class Experiment:
     _away: dict[int, dict[str, float]] = field(default_factory=dict)
     _is_at_work: bool = False
     _begin: float = 0.0
+    _deadline: float = 0.0
     _last_census: float = 0.0
 
     def run(self) -> None:
@@ -118,6 +123,7 @@ class Experiment:
             LaunchError, NativeError: of starting the program
         """
         self._begin = time.monotonic()
+        self._deadline = self._begin + self.options.budget_s
         try:
             while not self._is_over() and not self.failed and not self.too_short:
                 self._one_run()
@@ -137,7 +143,7 @@ class Experiment:
             raise self.failed
 
     def _left(self) -> float:
-        return self._begin + self.options.budget_s - time.monotonic()
+        return self._deadline - time.monotonic()
 
     def _is_over(self) -> bool:
         return self.decided or self.interrupted or self._left() <= 0
@@ -191,6 +197,8 @@ class Experiment:
             if units and not first:
                 first = time.monotonic()
             if first and (units > 10 or time.monotonic() > first + 1):
+                if not self._done:
+                    self._deadline = time.monotonic() + self.options.budget_s
                 return True
             self.watcher.now(
                 f"waiting for the first units of work | {human(self._left() * 1e9)} left"

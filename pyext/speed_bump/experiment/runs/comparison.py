@@ -12,10 +12,11 @@ from typing import Any
 from speed_bump import _core
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
+from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.program.runner import Result, Runner, Slowed
 from speed_bump.experiment.runs import design
 from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
-from speed_bump.experiment.runs.estimate import Estimate, Interval, estimate
+from speed_bump.experiment.runs.estimate import Estimate, estimate
 from speed_bump.experiment.show import table as report
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
 
@@ -79,6 +80,8 @@ class Comparison:
         self.unit = _unit(pilot.progress)
         if self.each:
             targets = _functions_of(pilot)
+            if not targets:
+                raise FailedRun("the pilot run", pilot, "called none of the targets")
         for target in targets:
             counted = pilot
             if _may_be_shadowed(target, pilot):

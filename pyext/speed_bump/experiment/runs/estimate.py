@@ -7,28 +7,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-CONFIDENCE = 0.95
-# A function is hidden where less than this part of its delay arrives, for certain, and
-# matters where more does.
-THRESHOLD = 0.2
+from speed_bump.experiment.fit.interval import (
+    THRESHOLD,
+    WIDEST,
+    Interval,
+    student_quantile,
+)
+
 # Half an interval is never asked to be narrower than this.
 FINEST = 0.05
-# A wider interval on either side says too little of a number to print it.
-WIDEST = 0.5
 # What the program waited for a CPU is taken off its time. Where that was a larger part
 # than this, what it then was blocked for had waited, too.
 BUSY = 0.5
 # Nobody makes more runs than these for one answer.
 MOST_PAIRS = 1000
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with its 95% confidence interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -50,39 +42,6 @@ class Estimate:
     criticality: Interval | None
     verdict: str
     supported: bool
-
-
-def student_quantile(df: int, p: float = (1 + CONFIDENCE) / 2) -> float:
-    """The ``p`` quantile of Student's t with ``df`` degrees of freedom, 0.5 < p < 1."""
-    low, high = 0.0, 1.0
-    while _student_two_sided(high, df) < 2 * p - 1:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        if _student_two_sided(middle, df) < 2 * p - 1:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _student_two_sided(t: float, df: int) -> float:
-    """P(-t < T < t), by the finite series for whole degrees of freedom.
-
-    Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
-    """
-    theta = math.atan(t / math.sqrt(df))
-    if df == 1:
-        return 2 * theta / math.pi
-    square = math.cos(theta) ** 2
-    term = math.cos(theta) if df % 2 else 1.0
-    total = term
-    for k in range(3 if df % 2 else 2, df - 1, 2):
-        term *= (k - 1) / k * square
-        total += term
-    if df % 2:
-        return 2 / math.pi * (theta + math.sin(theta) * total)
-    return math.sin(theta) * total
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

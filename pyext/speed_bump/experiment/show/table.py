@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 from speed_bump.config import Target
 from speed_bump.duration import human
+from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.program.runner import Result
-from speed_bump.experiment.runs.estimate import Interval
 
 LEFT, RIGHT = "<", ">"
 

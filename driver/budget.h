@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What a hit may cost, however many targets are on the instruction.  The kernel waits for
+ * hits, in places that have nothing to do with them: RCU, and the removal of any uprobe.
+ */
+#ifndef SB_BUDGET_H
+#define SB_BUDGET_H
+
+#include <linux/types.h>
+
+#include <linux/speed_bump.h>
+
+#include "main.h"
+#include "session.h"
+
+/**
+ * struct sb_budget - the delays of a hit so far
+ * @spent_ns:	of all targets
+ * @users_ns:	of those of the unprivileged
+ */
+struct sb_budget {
+	u64 spent_ns;
+	u64 users_ns;
+};
+
+/**
+ * sb_budget_limit() - how long the delays of a hit may be together
+ * @session:	whose targets
+ *
+ * Return: nanoseconds.
+ */
+static inline u64 sb_budget_limit(const struct sb_session *session)
+{
+	u64 limit = SPEED_BUMP_MAX_DELAY_NS;
+
+	if (session->user)
+		limit = min(limit, (u64)READ_ONCE(sb_unprivileged_budget_ms) * NSEC_PER_MSEC);
+	return limit;
+}
+
+/* False where a delay of @ns does not fit any more; then nothing is spent. */
+static inline bool sb_budget_take(struct sb_budget *budget, const struct sb_session *session,
+				  u64 ns)
+{
+	if (budget->spent_ns + ns > SPEED_BUMP_MAX_DELAY_NS)
+		return false;
+	if (session->user) {
+		if (budget->users_ns + ns > sb_budget_limit(session))
+			return false;
+		budget->users_ns += ns;
+	}
+	budget->spent_ns += ns;
+	return true;
+}
+
+#endif /* SB_BUDGET_H */

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * What users without capabilities have, and may have.
+ *
+ * A target costs memory until it is freed, which can be as long after its removal as
+ * the delays that are under way: so long it counts for its owner.  While it is in the
+ * table its file is dearer to map, for everybody, so that files are counted too.
+ */
+#include <linux/err.h>
+#include <linux/hashtable.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+
+#include "main.h"
+#include "user.h"
+
+/* How many targets of users are in a file. */
+struct users_file {
+	const struct inode *inode;
+	u32 count;
+	struct hlist_node node;
+};
+
+/* Protects what is here.  Innermost. */
+static DEFINE_SPINLOCK(users_lock);
+static DEFINE_HASHTABLE(users, 6);
+static DEFINE_HASHTABLE(files, 8);
+static u32 users_made;
+
+static struct sb_user *find_user(kuid_t uid)
+{
+	struct sb_user *user;
+
+	hash_for_each_possible(users, user, node, __kuid_val(uid))
+		if (uid_eq(user->uid, uid))
+			return user;
+	return NULL;
+}
+
+static struct users_file *find_file(const struct inode *inode)
+{
+	struct users_file *file;
+
+	hash_for_each_possible(files, file, node, (unsigned long)inode)
+		if (file->inode == inode)
+			return file;
+	return NULL;
+}
+
+/* Returns the user, to be given back with sb_user_put(), or NULL. */
+struct sb_user *sb_user_get(kuid_t uid)
+{
+	struct sb_user *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	struct sb_user *user;
+
+	if (!fresh)
+		return NULL;
+	spin_lock(&users_lock);
+	user = find_user(uid);
+	if (!user) {
+		user = fresh;
+		fresh = NULL;
+		user->uid = uid;
+		hash_add(users, &user->node, __kuid_val(uid));
+	}
+	user->ref++;
+	spin_unlock(&users_lock);
+	kfree(fresh);
+	return user;
+}
+
+void sb_user_put(struct sb_user *user)
+{
+	if (!user)
+		return;
+	spin_lock(&users_lock);
+	if (--user->ref)
+		user = NULL;
+	else
+		hash_del(&user->node);
+	spin_unlock(&users_lock);
+	kfree(user);
+}
+
+/**
+ * sb_user_charge() - a target is to be made
+ * @user:	whose
+ *
+ * Return: 0; -ENOSPC if there are as many as may be; -EAGAIN if there are not, but with
+ * those that are dying.
+ */
+int sb_user_charge(struct sb_user *user)
+{
+	u32 max = READ_ONCE(sb_max_unprivileged_targets), all = READ_ONCE(sb_max_targets) / 2;
+	int err = 0;
+
+	spin_lock(&users_lock);
+	if (user->live >= max)
+		err = -ENOSPC;
+	else if (user->made >= max)
+		err = -EAGAIN;
+	else if (users_made >= all)
+		err = user->made > user->live ? -EAGAIN : -ENOSPC;
+	if (!err) {
+		user->made++;
+		users_made++;
+	}
+	spin_unlock(&users_lock);
+	return err;
+}
+
+/* A target has been freed. */
+void sb_user_uncharge(struct sb_user *user)
+{
+	spin_lock(&users_lock);
+	user->made--;
+	users_made--;
+	spin_unlock(&users_lock);
+}
+
+/**
+ * sb_user_enter() - a target comes into the table
+ * @user:	whose
+ * @inode:	its file, which is held until sb_user_leave()
+ *
+ * Return: 0, -ENOSPC or -ENOMEM.
+ */
+int sb_user_enter(struct sb_user *user, const struct inode *inode)
+{
+	struct users_file *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	struct users_file *file;
+	int err = 0;
+
+	if (!fresh)
+		return -ENOMEM;
+	spin_lock(&users_lock);
+	file = find_file(inode);
+	if (!file) {
+		file = fresh;
+		fresh = NULL;
+		file->inode = inode;
+		hash_add(files, &file->node, (unsigned long)inode);
+	}
+	if (user->live >= READ_ONCE(sb_max_unprivileged_targets) ||
+	    file->count >= READ_ONCE(sb_max_unprivileged_targets_per_file)) {
+		err = -ENOSPC;
+	} else {
+		user->live++;
+		file->count++;
+	}
+	if (file->count)
+		file = NULL;
+	else
+		hash_del(&file->node);
+	spin_unlock(&users_lock);
+	kfree(file);
+	kfree(fresh);
+	return err;
+}
+
+/* A target leaves the table. */
+void sb_user_leave(struct sb_user *user, const struct inode *inode)
+{
+	struct users_file *file;
+
+	spin_lock(&users_lock);
+	user->live--;
+	file = find_file(inode);
+	if (--file->count)
+		file = NULL;
+	else
+		hash_del(&file->node);
+	spin_unlock(&users_lock);
+	kfree(file);
+}
