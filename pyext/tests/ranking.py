@@ -67,14 +67,24 @@ def program(name, seconds=300):
     return [sys.executable, str(BENCH / "programs.py"), name, str(seconds)]
 
 
+OPPOSITE = {"matters": "hidden", "hidden": "matters"}
+
+
 def says(**truth):
-    """That every label is the right one; and every finding has its words."""
+    """That every label is the right one; and every finding has its words.
+
+    Where others had a part of the CPUs no label is the opposite: two things that take
+    turns on one are not at the same time any more.
+    """
 
     def fits(ranked):
         assert sorted(ranked.findings) == sorted(truth)
         for f in ranked.findings.values():
             assert f["reason"]
             assert f["help"] or f["verdict"] != "inconclusive"
-        return all(ranked.findings[name]["verdict"] == truth[name] for name in truth)
+        labels = {name: ranked.findings[name]["verdict"] for name in truth}
+        if ranked.record.machine.share < 0.9 and ranked.budget >= BUDGETS[-1]:
+            return all(labels[name] != OPPOSITE[truth[name]] for name in truth)
+        return labels == truth
 
     return fits

@@ -109,7 +109,8 @@ def test_slots_have_what_was_planned_for_them():
         on = inside & good & in_arm(slots, bit)
         assert on.sum() > 50
         delivered = slots.delivered_ns[on, bit]
-        assert np.median(delivered) == pytest.approx(calls * 200_000, rel=0.05)
+        # Interrupts are CPU time, and on a busy machine no small part of it.
+        assert calls * 200_000 <= np.median(delivered) < 1.5 * calls * 200_000
         # A hit may have looked at the plan just before the slot ended, never later.
         off = good & ~in_arm(slots, bit)
         assert (slots.delivered_ns[off, bit] > 0).mean() < 0.02
