@@ -28,7 +28,7 @@ def options(*functions):
 
 
 def share(f):
-    return f["self_share"]["value"]
+    return f["self_share"]
 
 
 def test_functions_of_c_are_ranked(tmp_path):

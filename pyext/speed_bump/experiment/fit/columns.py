@@ -249,7 +249,7 @@ def _delays(
                     on = (masks[here] >> np.uint64(bit)) & np.uint64(1)
                     values = dose * (on.astype(float) * busy[here])
                 else:
-                    values = np.nan_to_num(delivered[np.ix_(here, where)]).sum(1) / base
+                    values = np.nan_to_num(delivered[here][:, where]).sum(1) / base
                 entries.append((k, here, values))
                 at.append(k)
                 chances.append(block.chance[bit] * (1.0 if coin else shares[index]))
