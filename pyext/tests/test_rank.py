@@ -17,7 +17,16 @@ import sys
 import time
 
 import pytest
-from ranking import Ranked, command_line, environment, program, python, says, speed_bump
+from ranking import (
+    Ranked,
+    command_line,
+    environment,
+    program,
+    python,
+    says,
+    says_with_cpus_of_its_own,
+    speed_bump,
+)
 from speed_bump.experiment import archive
 
 pytestmark = pytest.mark.ranks
@@ -74,7 +83,8 @@ def test_the_plan_was_kept(serial):
 )
 def test_what_is_hidden_and_what_is_not(tmp_path, name, truth):
     patterns = python(*(f"__main__:{function}" for function in truth))
-    Ranked(tmp_path, patterns, program(name), fits=says(**truth))
+    fits = says_with_cpus_of_its_own(**truth)
+    Ranked(tmp_path, patterns, program(name), fits=fits)
 
 
 def test_the_file_says_what_the_run_said(serial):
