@@ -93,6 +93,8 @@ def test_slots_have_what_was_planned_for_them():
         run.rest(0.1, 20, lambda: False)
         planned = block(names, 300, 200_000, np.random.default_rng(1))
         run.make(planned, 0, lambda: False)
+        # The last ones are read when others follow.
+        run.rest(0, 5, lambda: False)
         slots = run.slots(names)
         lost = program.plan.lost
     assert lost == 0
@@ -299,3 +301,30 @@ def test_runs_are_put_together():
     assert np.median(slots.calls[first], axis=0).tolist() == [1, 0]
     assert np.median(slots.calls[second], axis=0).tolist() == [1, 3]
     assert not slots.good[np.flatnonzero(slots.run == 2)[0]]
+
+
+def test_slots_that_were_lost_do_not_move_the_others():
+    """A tool that is too slow loses slots; of the others it still knows the plan."""
+    with started(UNITS.format(more=""), ["__main__:f"]) as program:
+        wait(program, lambda: program.plan.units > 5)
+        run = Run(program, 1)
+        run.rule(["__main__:f"])
+        run.set_slot_units(1)
+        run.rest(0, 10, lambda: False)
+        planned = block(["__main__:f"], 900, 100_000, np.random.default_rng(1))
+        looks = []
+
+        def slow():
+            looks.append(0)
+            if len(looks) == 4:
+                # What is read from here on has a gap before it.
+                run._seen.pop()
+            return False
+
+        run.make(planned, 0, slow)
+        run.rest(0, 10, lambda: False)
+        slots = run.slots(["__main__:f"])
+    assert (np.diff(slots.number) > 1).sum() == 1
+    on = slots.delivered_ns[:, 0] > 0
+    assert on[slots.good & (slots.mask == 1)].mean() > 0.95
+    assert on[slots.good & (slots.mask == 0)].mean() < 0.05

@@ -242,16 +242,16 @@ class Run:
         mask, level = np.zeros(n, np.uint64), np.zeros(n, np.uint8)
         if not n:
             return block, mask, level
-        base = int(number[0])
+        # Slots that were not read in time are missing from the numbers.
         for first, index, masks, levels in self._planned:
-            low, high = max(first - base, 0), min(first - base + len(masks), n)
-            if low < high:
-                at = slice(low - (first - base), high - (first - base))
-                block[low:high] = index
-                mask[low:high] = masks[at]
-                level[low:high] = levels[at]
-        for low, high in self._doubtful:
-            good[max(low - base, 0) : max(high - base, 0)] = False
+            low, high = np.searchsorted(number, (first, first + len(masks)))
+            at = number[low:high] - first
+            block[low:high] = index
+            mask[low:high] = masks[at]
+            level[low:high] = levels[at]
+        for begin, end in self._doubtful:
+            low, high = np.searchsorted(number, (begin, end))
+            good[low:high] = False
         return block, mask, level
 
     def _columns(
