@@ -175,15 +175,6 @@ static _Thread_local struct {
 	uint32_t tid, generation;
 } reporter __attribute__((tls_model("initial-exec")));
 
-static uint64_t thread_cpu_ns(void)
-{
-	struct timespec ts;
-
-	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
-		return 0;
-	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
-}
-
 /* How long this thread was runnable and off the CPU, since it began; 0: not known. */
 static uint64_t thread_wait_ns(void)
 {
@@ -203,7 +194,7 @@ static uint64_t thread_wait_ns(void)
 
 static void note_reporter(struct speed_bump_slot *end, uint64_t now_ns)
 {
-	uint64_t cpu_ns = thread_cpu_ns();
+	uint64_t cpu_ns = sb_clock_thread_cpu();
 	uint32_t generation = load(&sb_site_generation);
 	int saved = errno;
 
@@ -302,15 +293,6 @@ static struct plan_ring *ring_of(struct sb_site *site)
 	return ring;
 }
 
-static void counted(const struct site_slot *slot, struct plan_account *account)
-{
-	account->calls = account->delivered_ns = 0;
-	for (int i = 0; i < SITE_STRIPES; i++) {
-		account->calls += load(&slot->counters[i].hits);
-		account->delivered_ns += load(&slot->counters[i].measured_ns);
-	}
-}
-
 /* Close the account of the slot before, if @number is a new one. */
 static void turn_over(struct sb_site *site, uint64_t number)
 {
@@ -328,7 +310,7 @@ static void turn_over(struct sb_site *site, uint64_t number)
 	head = load(&ring->head);
 	/* The first account is of what was counted before there was a ring. */
 	account = &ring->accounts[head % PLAN_RING_ENTRIES];
-	counted(&site->table->slots[ring->slot], account);
+	site_counted(&site->table->slots[ring->slot], account);
 	account->calls--; /* the hit that came here is in the new slot */
 	account->number = current ? current - 1 : UINT64_MAX;
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release);

@@ -328,15 +328,6 @@ static void credit(struct sb_plan *plan, struct drained *drained, size_t number,
 	drained->delivered_ns = account->delivered_ns;
 }
 
-static void counted(const struct site_slot *slot, struct plan_account *account)
-{
-	account->calls = account->delivered_ns = 0;
-	for (int i = 0; i < SITE_STRIPES; i++) {
-		account->calls += load(&slot->counters[i].hits);
-		account->delivered_ns += load(&slot->counters[i].measured_ns);
-	}
-}
-
 static bool is_dead(uint32_t pid)
 {
 	return kill((pid_t)pid, 0) && errno == ESRCH;
@@ -380,7 +371,7 @@ static void drain(struct sb_plan *plan, struct plan_ring *ring, struct drained *
 			drained->begun = true;
 		}
 		current = load_acquire(&ring->current);
-		counted(slot, &account);
+		site_counted(slot, &account);
 		atomic_thread_fence(memory_order_acquire);
 	} while ((load(&ring->head) != head || load(&ring->current) != current) &&
 		 ++tries < 16);

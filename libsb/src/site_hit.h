@@ -83,6 +83,16 @@ uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
 void sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
 
+/* What was counted in a slot so far, by all lines together. */
+static inline void site_counted(const struct site_slot *slot, struct plan_account *account)
+{
+	account->calls = account->delivered_ns = 0;
+	for (int i = 0; i < SITE_STRIPES; i++) {
+		account->calls += load(&slot->counters[i].hits);
+		account->delivered_ns += load(&slot->counters[i].measured_ns);
+	}
+}
+
 /* Delay it, if it is its turn. */
 void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		uint64_t hit, const struct site_order *order)

@@ -155,15 +155,6 @@ static void measure_overhead(void)
 		sb_clock.overhead_ns = 1;
 }
 
-static uint64_t thread_cpu_ns(void)
-{
-	struct timespec ts;
-
-	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
-		return 0;
-	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
-}
-
 uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 {
 	uint64_t wanted = deadline - entry, gone = 0, lead, cpu_ns, used, now;
@@ -172,7 +163,7 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 	if ((int64_t)wanted < (int64_t)sb_clock.long_ticks)
 		return sb_clock_spin_past(deadline, sb_clock_to_ticks(AWAY_NS), away);
 	lead = sb_clock_poll() - entry;
-	cpu_ns = thread_cpu_ns();
+	cpu_ns = sb_clock_thread_cpu();
 	now = sb_clock_poll();
 	/* If the asking was preempted, none of that is known to be ours. */
 	if (now - entry - lead > sb_clock.gap_ticks) {
@@ -188,7 +179,7 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 		return now;
 	}
 	for (int turn = 0; turn < MAX_TURNS; turn++) {
-		used = lead + sb_clock_to_ticks(thread_cpu_ns() - cpu_ns);
+		used = lead + sb_clock_to_ticks(sb_clock_thread_cpu() - cpu_ns);
 		if (used >= wanted)
 			break;
 		now = sb_clock_poll();

@@ -61,6 +61,16 @@ static inline uint64_t sb_clock_gettime(void)
 	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
 }
 
+/* CPU time of this thread, ns; 0: the kernel does not tell. */
+static inline uint64_t sb_clock_thread_cpu(void)
+{
+	struct timespec ts;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
+		return 0;
+	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+}
+
 /* The counter, read whenever the CPU likes. For loops that end by its value. */
 static inline uint64_t sb_clock_poll(void)
 {
