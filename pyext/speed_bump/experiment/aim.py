@@ -176,7 +176,9 @@ def _steady(counts: dict[str, list[int]]) -> dict[str, list[int]]:
     pace = np.median(calls / means, axis=0)
     expected = means * pace
     off = np.abs(calls - expected)
-    even = (off <= np.maximum(UNEVEN * expected, UNEVEN_CALLS)).all(axis=1)
+    near = off <= np.maximum(UNEVEN * expected, UNEVEN_CALLS)
+    # A function that rests for a whole window has no pace, whatever others do.
+    even = (near & (calls > 0)).all(axis=1)
     return {name: often[name] for name, good in zip(often, even, strict=True) if good}
 
 
