@@ -474,6 +474,10 @@ static int attach_some(const struct adding *adding, const size_t *index, size_t 
 	free(offsets);
 	free(cookies);
 	free(counters);
+	if (fd < 0 && code == EACCES && !adding->bpf->kernel.has_multi)
+		sb_error_set(adding->bpf->backend.problem, code,
+			     "not allowed: before Linux 6.6 uprobes by BPF need root "
+			     "(CAP_SYS_ADMIN)");
 	errno = code;
 	return fd;
 }
