@@ -736,6 +736,13 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
                 f"delays of {bill.dose:.2g} of a unit move the bottleneck; numbers are "
                 "of smaller ones"
             )
+        if bill.doubt:
+            out.warnings.append(
+                f"one rest says that delays of {bill.dose:.2g} of a unit cost "
+                f"{abs(bill.cost.value):.2g} of a unit "
+                f"{'less' if bill.cost.value < 0 else 'more'} than their sum, the others "
+                "do not: others on the machine came or went"
+            )
     slots = record.slots
     lost = int((~slots.good).sum())
     runs = len(np.unique(slots.run)) if len(slots) else 0
