@@ -237,18 +237,16 @@ def test_the_package_does_not_import_numpy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_one_rest_in_which_others_came_is_no_alarm():
-    """Nor is the other way round; in a program that is balanced all rests say it."""
-
-    def found(seed, sign):
-        run = recorded(model.Program, "heavy", seed, cycles=6)
-        slots = run.record.slots
-        block = slots.block
-        rests = [k for k, b in enumerate(run.record.blocks) if b.stage == "census"]
-        busy = np.isin(block, rests[2:3])
-        slots.time_ns = slots.time_ns * np.where(busy, 1 + sign * 0.3, 1.0)
-        return bills(fitted(run.record))
-
-    for sign in (1, -1):
-        false = [bill for seed in range(6) for bill in found(seed, sign)]
-        assert sum(bill.alarm or bill.late for bill in false) <= 1
+def test_one_rest_in_which_others_were_gone_is_no_alarm():
+    """In a program that is balanced all rests say it."""
+    false = 0
+    for seed in range(5):
+        for cycles in (3, 4, 6):
+            run = recorded(model.Program, "heavy", seed, cycles)
+            slots = run.record.slots
+            rests = [k for k, b in enumerate(run.record.blocks) if b.stage == "census"]
+            busy = np.isin(slots.block, rests[1:2])
+            slots.time_ns = slots.time_ns * np.where(busy, 0.5, 1.0)
+            found = bills(fitted(run.record))
+            false += any(bill.alarm or bill.late for bill in found)
+    assert false <= 1
