@@ -24,7 +24,7 @@ from speed_bump.experiment.fit.interval import (
 from speed_bump.experiment.fit.verdict import label_of, verdict
 from speed_bump.experiment.record import Arm, Block, Delay, Machine, Record, SelfTime
 from speed_bump.experiment.slots import plan
-from test_fit_effects import recorded
+from test_fit_effects import block, recorded
 
 pytestmark = pytest.mark.ranks
 
@@ -303,6 +303,20 @@ def test_slack_by_pedestals(program, function, true):
     assert not any(s.over for s in found)
 
 
+class Knee(model.Program):
+    """1: half of a unit is hidden, then 0.4 of a delay arrives."""
+
+    def slot(self, d, b):
+        return b + 0.4 * max(float(d[1]) - 0.5, 0.0)
+
+
+def test_slack_ends_where_a_part_of_a_delay_arrives():
+    found = [on_pedestals(Knee, 1, seed) for seed in range(6)]
+    assert not any(s.over for s in found)
+    held = sum(s.ns.low <= 0.5 * model.UNIT_NS <= s.ns.high for s in found)
+    assert held >= 5
+
+
 def test_no_end_of_slack():
     found = on_pedestals(model.sham, 1, 1)
     assert found.over and found.ns.value > 0.7 * model.UNIT_NS
@@ -337,6 +351,39 @@ def test_equal_branches_are_tied_and_serial_ones_are_not():
     assert false <= 2
 
 
+class Eats(model.Program):
+    """1 has slack of 0.4, which delays of 0 use up: together they cost more."""
+
+    def slot(self, d, b):
+        return b + float(d[0]) + max(float(d[1]) - 0.25 + 0.8 * float(d[0]), 0.0)
+
+
+def test_slack_that_another_uses_up_is_no_amplification():
+    for seed in range(4):
+        kinds = [joint.kind for joint in tied(Eats, seed)]
+        assert "amplifying" not in kinds
+
+
+def test_a_producer_that_limits_is_found_at_the_smaller_dose():
+    """Delays of 0.3 use up the slack of the loop, those of 0.1 do not."""
+    right = 0
+    for seed in range(3):
+        draw = np.random.default_rng(seed)
+        run = model.Run(model.starved(draw), "quiet", draw)
+        run.undelayed(70)
+        for dose in (0.3, 0.1):
+            for _ in range(6):
+                run.run(block(run, draw, dose))
+                run.run(plan.rest(80))
+        found = sound(verdict(run.record))
+        assert not any(
+            model.wrong(f.verdict, c)
+            for f, c in zip(found.findings, run.program.c, strict=True)
+        )
+        right += sum(f.verdict != "inconclusive" for f in found.findings)
+    assert right >= 12
+
+
 def test_nothing_at_all():
     record = Record({}, ("m:f", "m:g"), model.empty(2), idle=("m:h",))
     found = sound(verdict(record))
@@ -351,8 +398,6 @@ def test_little_is_little():
             run = model.Run(model.Program(draw), "heavy", draw)
             run.undelayed(min(count, 70))
             if count > 70:
-                from test_fit_effects import block
-
                 run.run(block(run, draw, 0.3, count - 70))
             for finding in sound(verdict(run.record)).findings:
                 assert not model.wrong(finding.verdict, 1.0)

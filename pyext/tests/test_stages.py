@@ -100,6 +100,35 @@ def test_recorded_noise():
     assert np.mean(held) > 0.85
 
 
+def test_what_is_not_decided_is_delayed_more_often():
+    """In the second half of the budget; what is decided is not forgotten."""
+    part = []
+    for seed in range(3):
+        run, _ = model.experiment(
+            lambda draw: model.Weighted(draw, [1.0] * 11 + [0.06]),
+            "recorded",
+            seed,
+            40,
+        )
+        slots, half = run.record.slots, len(run.record.slots) * 2 // 3
+        delayed = (slots.delivered_ns[half:] > 0).sum(0)
+        part.append(delayed[11] / np.mean(delayed[:11]))
+        assert delayed[:11].min() > 0
+    assert np.mean(part) > 1.4
+
+
+def test_a_refusal_does_not_end_it():
+    """Others may be gone before the budget is."""
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw, 1), "quiet", draw)
+    run.undelayed(70)
+    run.record.machine = Machine(share=1.0, threads=1.0, cpus=2, steal=0.5)
+    stages = Stages(Options(30), 1)
+    while (block := stages.next_block(run.record)) is not None:
+        run.run(block, 30e9)
+    assert run.time_ns > 28e9
+
+
 def test_a_seed_gives_the_same_plan():
     """For the same record; and another seed another one."""
 

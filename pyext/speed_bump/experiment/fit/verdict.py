@@ -53,6 +53,9 @@ FALSE_DISCOVERIES = 0.05
 FINEST = 0.01
 # A share of a CPU is off by about this part of what others have.
 SHARE_ERROR = 0.1
+# Nothing, or all, of a delay arrives if it is certain to be below the one, or above the
+# other: with slack that is used up it is in between.
+PLAIN = (0.3, 0.6)
 # With delays that take more of a slot than this, by the wall, slack may be used up.
 LONG_DELAY = 0.6
 # Small delays tell if half of their interval is not more. They are shorter by so much.
@@ -389,7 +392,7 @@ def _bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
             for many in large:
                 apart = abs(few.c - many.c)
                 error = math.hypot(few.se, many.se)
-                if apart > 2.58 * error and apart > BENDS_BY:
+                if apart > 2.58 * error and apart > BENDS_BY and not _is_plain(few):
                     return (
                         reason + f"; {name[0]} has another number at smaller delays",
                         helps,
@@ -397,6 +400,17 @@ def _bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
                 if 2.58 * error > 0.5:
                     return reason, helps
     return "", ""
+
+
+def _is_plain(effect: Effect) -> bool:
+    """Whether nothing, or all, of a delay arrives.
+
+    Then that longer delays had another number is what slack does to them; something in
+    between is slack that the short ones use up, too.
+    """
+    far = 2.58 * effect.se
+    none, whole = PLAIN
+    return effect.c + far < none or (effect.c > SERIAL and effect.c - far > whole)
 
 
 def _numbers(
