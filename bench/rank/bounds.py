@@ -33,8 +33,8 @@ TRAIN = HERE.parent / "workloads" / "train.py"
 ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
 
 # By functions, s: a fifth of 197 s, 20 min and 42 min.
-MOST_S = {1: 39, 6: 240, 13: 504}
-MOST_OVERHEAD = 0.005
+MAX_S = {1: 39, 6: 240, 13: 504}
+MAX_OVERHEAD = 0.005
 FUNCTIONS, CRITICAL = 256, 4
 
 # Functions of one after the other, 50 ms of CPU time together.
@@ -108,7 +108,7 @@ def rank(verb: str, *arguments: str) -> dict:
 def speed(options: argparse.Namespace) -> bool:
     """How long until each of some serial functions is known to half of 0.05."""
     good = True
-    for count, most_s in MOST_S.items():
+    for count, most_s in MAX_S.items():
         found = rank(
             "rank", *("-t", "__main__:f*", "--budget", f"{1.2 * most_s:.0f}s"),
             *("--precision", "0.05", "--seed", str(options.seed)),
@@ -160,9 +160,9 @@ def overhead(options: argparse.Namespace) -> bool:
     print(
         f"overhead: {found.value:+.2%} [{found.low:+.2%}, {found.high:+.2%}] of "
         f"{options.steps} steps, {options.pairs} pairs of runs (bound "
-        f"{MOST_OVERHEAD:.1%})"
+        f"{MAX_OVERHEAD:.1%})"
     )
-    return found.low <= MOST_OVERHEAD
+    return found.low <= MAX_OVERHEAD
 
 
 def train_ns(watch: bool, steps: int) -> int:

@@ -116,6 +116,10 @@ class Run:
         """Keep the newest ``count`` slots, or a few more."""
         while len(self._seen) > 1 and self.count() - len(self._seen[0].slots) >= count:
             del self._seen[0]
+        if self._seen and self._planned:
+            first = int(self._seen[0].slots["number"][0])
+            self._planned = [p for p in self._planned if p[0] + len(p[2]) > first]
+            self._doubtful = [d for d in self._doubtful if d[1] > first]
 
     @property
     def reporters(self) -> int:
