@@ -228,7 +228,7 @@ def test_a_thread_that_others_made_late_is_no_bottleneck():
 
 
 def test_slack_that_a_small_share_of_a_cpu_uses_up():
-    """A delay of 0.3 takes 1.5 by the wall; what it costs beyond the slack says little."""
+    """A delay of 0.3 takes 1.5 by the wall; beyond the slack that says little."""
     for seed in range(3):
         run = recorded(model.sham, "heavy", seed)
         record, slots = run.record, run.record.slots

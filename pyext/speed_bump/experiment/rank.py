@@ -378,14 +378,13 @@ class Experiment:
             record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)
 
-
     @staticmethod
     def _kept(functions: int) -> int:
         """Slots that are kept, the newest."""
         return max(MAX_CELLS // max(functions, 1), MIN_KEPT)
 
     def _fold_blocks(self) -> None:
-        """Blocks whose slots are forgotten keep what they were for, not what they drew."""
+        """Forget what was drawn for slots that are forgotten."""
         record = self.record
         seen = record.slots.block[record.slots.block >= 0]
         if not len(seen):

@@ -60,8 +60,8 @@ PLAIN = (0.3, 0.6)
 LONG_DELAY = 0.6
 # Small delays tell if half of their interval is not more. They are shorter by so much.
 TOLD, SHORTER = 0.3, 3.0
-# What the sham seems to cost, others may be off by so many times; with more than the limit
-# no label stands.
+# What the sham seems to cost, others may be off by so many times; with more than the
+# limit no label stands.
 SHAM_TIMES, MAX_SHAM = 2.0, 0.5
 # Two levels of dose differ if they do by so many standard errors, and by so much.
 BENDS = 3.3
@@ -762,9 +762,7 @@ def _finding(
                 filled,
                 criticality=at_most,
                 headroom=_headroom(at_most, share),
-                reason=(
-                    f"{said} of one of {number.dose:.2g} of a unit; {because}"
-                ),
+                reason=(f"{said} of one of {number.dose:.2g} of a unit; {because}"),
                 help=QUIETER if number.starved else _shorter(number, spent),
             )
     if label == INCONCLUSIVE:
@@ -899,7 +897,7 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
     steal = record.machine.steal
     if steal > TOLD_STEAL and not refusal:
         out.warnings.append(
-            f"the hypervisor took {steal:.0%} of the CPU time: intervals are wider by that"
+            f"the hypervisor took {steal:.0%} of the CPU time: intervals are so much wider"
         )
     if _sham_costs(out) and not refusal:
         out.warnings.append(

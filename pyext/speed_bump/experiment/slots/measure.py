@@ -335,7 +335,7 @@ def _reporters(
 def _brief(
     raw: npt.NDArray[np.void], at: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.bool_]:
-    """Slots whose end is the first of its thread, which had no more than the slot took."""
+    """Slots ended by a thread for the first time, that had no more than they took."""
     first = np.zeros(len(raw), np.bool_)
     first[np.unique(raw["tid"], return_index=True)[1]] = True
     had = raw["cpu_ns"].astype(np.float64) + raw["wait_ns"]
