@@ -34,7 +34,7 @@ MIN_MEAN_SHARE = 0.3
 STEPS = 20
 # Of the machine's time: where the hypervisor takes more, no label stands. Below it all
 # intervals are wider by that part: a delay takes at most so much longer by the wall.
-# Cloud machines lose some percent on any day, so that a small limit would refuse them all.
+# Cloud machines lose some percent on any day; a small limit would refuse them all.
 MAX_STEAL, TOLD_STEAL = 0.3, 0.02
 # Delivered CPU time over what was asked.
 DELIVERED = (0.9, 1.2)

@@ -897,7 +897,7 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
     steal = record.machine.steal
     if steal > TOLD_STEAL and not refusal:
         out.warnings.append(
-            f"the hypervisor took {steal:.0%} of the CPU time: intervals are so much wider"
+            f"the hypervisor took {steal:.0%} of the CPU time: intervals are wider by it"
         )
     if _sham_costs(out) and not refusal:
         out.warnings.append(
