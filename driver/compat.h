@@ -143,7 +143,7 @@ static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
 }
 #endif
 
-/* 7.2: who may be dumped (and debugged) is a matter of the task, not of its memory. */
+/* 7.2: a task may be dumped (and debugged), or not, whatever its memory says. */
 #ifdef SB_HAS_EXEC_STATE
 static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
@@ -212,7 +212,7 @@ static inline u64 task_wait_ns(const struct task_struct *task)
 
 /*
  * Newer kernels that prove their RCU lists ask for a lock here that they
- * export to nobody.  All users are under RCU.
+ * do not export.  All users are under RCU.
  */
 #undef __for_each_thread
 #define __for_each_thread(signal, t)							\

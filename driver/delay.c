@@ -108,7 +108,7 @@ static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measure
 }
 
 /*
- * The same without the CPU.  A signal wakes who sleeps interruptibly.  One that
+ * The same without the CPU.  A signal wakes an interruptible sleep.  One that
  * waits for its handler would keep it awake: from then on only a deadly one does,
  * and the others are looked for now and then.
  */
@@ -196,7 +196,7 @@ void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
 		obey(target, &settings, budget);
 }
 
-/* Lets those who sleep for @target look at its state. */
+/* Has tasks that sleep for @target look at its state. */
 void sb_delay_wake(struct sb_target *target)
 {
 	wake_up_all(&target->sleepers);

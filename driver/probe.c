@@ -34,7 +34,7 @@
  * @inode:	the file
  * @offset:	of the instruction in @inode
  * @ref_ctr_offset: of the counter in @inode that says that there is a probe, or 0
- * @lock:	who comes and goes.  Outside of the kernel's locks of uprobes
+ * @lock:	which probes come and go.  Outside of the kernel's locks of uprobes
  * @node:	in the table of sites; under the table's lock
  * @closed:	the last probe has left it; under @lock
  * @ref:	one of each probe that is or was in it
@@ -48,7 +48,7 @@ struct sb_site {
 	struct inode *inode;
 	loff_t offset;
 	loff_t ref_ctr_offset;
-	struct mutex lock;	/* who comes and goes */
+	struct mutex lock;	/* which probes come and go */
 	struct hlist_node node;
 	bool closed;
 	refcount_t ref;
@@ -279,7 +279,7 @@ static void site_leave(struct sb_site *site, struct sb_probe *probe)
 		site_close(site);
 		site_ask_no_more(&site->consumer, &site->uprobe);
 	} else if (probe == site->founder) {
-		/* Whose own consumer is not needed any more takes the breakpoints along. */
+		/* The heir's own consumer goes: the site's asks for its breakpoints now. */
 		heir = list_first_entry(&site->probes, struct sb_probe, node);
 		WRITE_ONCE(site->founder, heir);
 		site_ask_no_more(&heir->own, &heir->uprobe);
@@ -371,7 +371,7 @@ void sb_probe_unregister(struct sb_probe *probe)
 }
 
 /**
- * sb_probe_renew() - ask again whose memory is to have the breakpoint
+ * sb_probe_renew() - ask again which memories are to have the breakpoint
  * @probe:	of a target that may be gone by now; not to be renewed again before
  *		sb_probe_sync()
  *
