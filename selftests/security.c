@@ -12,6 +12,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "copy.h"
 #include "worker.h"
 #include "harness.h"
 
@@ -31,70 +32,18 @@ FIXTURE(security)
 	struct speed_bump_target target;
 };
 
-static int copy_program(const char *from, const char *to, mode_t mode)
-{
-	char buffer[65536];
-	int in = open(from, O_RDONLY | O_CLOEXEC);
-	int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-	ssize_t n;
-
-	while ((n = read(in, buffer, sizeof(buffer))) > 0)
-		if (write(out, buffer, n) != n)
-			n = -1;
-	close(in);
-	fchmod(out, mode);
-	return n || close(out) ? -EIO : 0;
-}
-
-#define COPY_DIR	"SPEED_BUMP_SECURITY_DIR"
-
 static const char * const parts[] = { "security", "worker", "echo", "libsbfixture.so" };
 
-/*
- * The unprivileged have no targets in files that are on other machines, or of FUSE, as the
- * tree of the tests may be.  So they are made in a copy.
- */
+/* The unprivileged have no targets in a tree that is on another machine, or of FUSE. */
 static __attribute__((constructor)) void run_a_copy(int argc, char **argv)
 {
-	char dir[] = "/tmp/speed_bump_security.XXXXXX", to[128], from[PATH_MAX + 32];
-	char self[PATH_MAX] = "";
-	unsigned int i;
-
-	if (getenv(COPY_DIR) || argc < 1 || !mkdtemp(dir) || chmod(dir, 0755) ||
-	    readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-		return;
-	*strrchr(self, '/') = 0;
-	for (i = 0; i < SB_COUNT(parts); i++) {
-		snprintf(from, sizeof(from), "%s/%s", self, parts[i]);
-		snprintf(to, sizeof(to), "%s/%s", dir, parts[i]);
-		if (copy_program(from, to, 0755))
-			return;
-	}
-	setenv(COPY_DIR, dir, 1);
-	snprintf(to, sizeof(to), "%s/%s", dir, parts[0]);
-	execv(to, argv);
-}
-
-static pid_t first_process;
-
-static __attribute__((constructor)) void remember_process(void)
-{
-	first_process = getpid();
+	if (argc > 0)
+		copy_run(argv, parts, SB_COUNT(parts));
 }
 
 static __attribute__((destructor)) void remove_the_copy(void)
 {
-	const char *dir = getenv(COPY_DIR);
-	char path[128];
-	unsigned int i;
-
-	if (!dir || getpid() != first_process)
-		return;
-	for (i = 0; i < SB_COUNT(parts); i++) {
-		snprintf(path, sizeof(path), "%s/%s", dir, parts[i]);
-		unlink(path);
-	}
-	rmdir(dir);
+	copy_remove(parts, SB_COUNT(parts));
 }
 
 #define PARAMETER	"/sys/module/speed_bump/parameters/unprivileged"
