@@ -785,6 +785,54 @@ def test_run_says_what_cannot_be_less(sbctl: Sbctl, library: str, loop: str) -> 
     assert "for the breakpoint alone" not in done.stderr
 
 
+def run_stepped(
+    sbctl: Sbctl, library: str, loop: str, calls: int, *options: str
+) -> tuple[int, dict[str, Any]]:
+    """ns that the calls took, as the command saw it; the target."""
+    output = ("-j", f"{library}:fixture_step")
+    done = sbctl("run", *options, *output, "--", loop, "fixture_step", calls)
+    (target,) = json.loads(done.stderr)["targets"]
+    return int(done.stdout.split()[2]), target
+
+
+def test_run_is_net_of_the_breakpoint(sbctl: Sbctl, library: str, loop: str) -> None:
+    calls = 2_000
+    _, target = run_stepped(sbctl, library, loop, calls, "-d", "0")
+    cost = target["hit_cost_ns"]
+    delay = 4 * cost
+    net, gross = [], []
+    for _ in range(10):
+        took, target = run_stepped(sbctl, library, loop, calls, "-d", str(delay))
+        net.append(took)
+        assert target["delay_ns"] == delay
+        assert target["requested_ns"] == calls * delay
+        assert target["measured_ns"] >= target["requested_ns"]
+        took, target = run_stepped(
+            sbctl, library, loop, calls, "--gross", "-d", str(delay)
+        )
+        gross.append(took)
+        assert target["requested_ns"] == calls * delay
+        # What disturbs a run makes it longer.
+        if len(net) > 2 and min(gross) - min(net) > calls * cost // 2:
+            break
+    assert min(gross) - min(net) > calls * cost // 2, (cost, net, gross)
+
+
+def test_run_cannot_be_less_than_the_breakpoint(
+    sbctl: Sbctl, library: str, loop: str
+) -> None:
+    _, target = run_stepped(sbctl, library, loop, 100, "-d", "1")
+    assert (target["delay_ns"], target["requested_ns"]) == (1, 100)
+    assert target["measured_ns"] >= 100 * target["hit_cost_ns"] > 100
+
+
+def test_add_net(sbctl: Sbctl, library: str) -> None:
+    name = f"{library}:fixture_step"
+    assert sbctl("add", "--net", name, "5ms").stdout == f"added {name} 5ms\n"
+    (target,) = targets(sbctl)
+    assert 0 < target["delay_ns"] < 5_000_000
+
+
 # ------------------------------------------------------------ files, static probes
 
 
