@@ -10,6 +10,7 @@
 #include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/coredump.h>
 #include <linux/slab.h>
@@ -207,6 +208,22 @@ static inline u64 task_wait_ns(const struct task_struct *task)
 	return READ_ONCE(task->sched_info.run_delay);
 #else
 	return 0;
+#endif
+}
+
+/*
+ * A turn of a spin lets others run, and is a quiescent state of RCU Tasks.  Before 7.0
+ * cond_resched_tasks_rcu_qs() does more: it takes a reader of RCU Tasks Trace, which the
+ * handler of a uprobe is, for blocked, by a lock in that turn and another at the reader's
+ * end, behind the delay and not measured.
+ */
+static inline void spin_rest(void)
+{
+#ifdef rcu_tasks_classic_qs
+	rcu_tasks_classic_qs(current, false);
+	cond_resched();
+#else
+	cond_resched_tasks_rcu_qs();
 #endif
 }
 

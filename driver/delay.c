@@ -106,7 +106,7 @@ static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measure
 		cut = delay_is_cut(target);
 		if (cut)
 			break;
-		cond_resched_tasks_rcu_qs();
+		spin_rest();
 		cpu_relax();
 	}
 	return cut;

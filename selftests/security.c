@@ -585,6 +585,62 @@ TEST_F(security, file_that_may_never_be_read_is_refused)
 	rmdir(s.dir);
 }
 
+#define MANY_MAPS	40000	/* two processes may have so many each, not one twice */
+
+/* A process that has mapped @fd so often, and waits. */
+static pid_t start_mapper(int fd)
+{
+	int ready[2];
+	char byte = 0;
+	pid_t pid;
+
+	if (pipe(ready))
+		return -errno;
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (int i = 0; i < MANY_MAPS; i++)
+			if (mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED)
+				_exit(1);
+		if (write(ready[1], "", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(ready[1]);
+	if (pid > 0 && read(ready[0], &byte, 1) != 1)
+		pid = -EIO;
+	close(ready[0]);
+	return pid;
+}
+
+/* An add goes through all mappings of a file, with a lock held that every fork wants. */
+TEST_F(security, file_that_is_mapped_too_often_is_refused)
+{
+	char path[] = "/tmp/speed_bump_security.XXXXXX";
+	struct speed_bump_target target = self->target;
+	pid_t mappers[2];
+	int i;
+
+	target.fd = mkstemp(path);
+	ASSERT_GE(target.fd, 0);
+	ASSERT_EQ(unlink(path), 0);
+	ASSERT_EQ(ftruncate(target.fd, 4096), 0);
+	target.offset = 0;
+	mappers[0] = start_mapper(target.fd);
+	ASSERT_GT(mappers[0], 0);
+	EXPECT_EQ(sb_add(self->dev, &target), 0);
+	EXPECT_EQ(sb_remove(self->dev, target.id), 0);
+	mappers[1] = start_mapper(target.fd);
+	ASSERT_GT(mappers[1], 0);
+	EXPECT_EQ(sb_add(self->dev, &target), -ENOSPC);
+	for (i = 0; i < 2; i++) {
+		kill(mappers[i], SIGKILL);
+		EXPECT_EQ(waitpid(mappers[i], NULL, 0), mappers[i]);
+	}
+	EXPECT_EQ(sb_add(self->dev, &target), 0);
+	close(target.fd);
+}
+
 /* --- what is others' ------------------------------------------------------ */
 
 TEST_F(security, targets_of_others_are_not_shown)

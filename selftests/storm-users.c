@@ -63,16 +63,6 @@ static struct speed_bump_target own_target(void)
 	};
 }
 
-static void add_own(int dev)
-{
-	struct speed_bump_target target = own_target();
-
-	if (EXPECT_ERRNOS("a user's add", sb_add(dev, &target), ENOSPC, EEXIST, 0))
-		return;
-	own.ids[own.next++ % OWN] = target.id;
-	storm_did(STORM_USERS_ADDED, 1);
-}
-
 static void read_own(int dev)
 {
 	struct speed_bump_info infos[OWN];
@@ -88,6 +78,21 @@ static void read_own(int dev)
 				    stats.hits, stats.delayed, sb_skipped(&stats));
 		storm_did(STORM_USERS_HITS, stats.hits);
 	}
+}
+
+static void add_own(int dev)
+{
+	struct speed_bump_target target = own_target();
+
+	if (EXPECT_ERRNOS("a user's add", sb_add(dev, &target), ENOSPC, EEXIST, 0))
+		return;
+	own.ids[own.next++ % OWN] = target.id;
+	storm_did(STORM_USERS_ADDED, 1);
+	if (storm_pick(2))
+		return;
+	for (int i = 0; i < SB_FUNCTIONS; i++)
+		storm_call(sb_functions[i], storm_me, 1);
+	read_own(dev);
 }
 
 static void remove_own(int dev)
@@ -204,23 +209,23 @@ static void become_user(void)
 
 static void step(int dev)
 {
-	switch (storm_pick(10)) {
-	case 0 ... 2:
+	switch (storm_pick(16)) {
+	case 0 ... 5:
 		add_own(dev);
 		break;
-	case 3:
+	case 6 ... 7:
 		add_others(dev);
 		break;
-	case 4:
+	case 8 ... 9:
 		change_others(dev);
 		break;
-	case 5:
+	case 10 ... 11:
 		remove_own(dev);
 		break;
-	case 6:
+	case 12:
 		fork_own();
 		break;
-	case 7:
+	case 13:
 		storm_exec();
 		break;
 	default:
@@ -269,7 +274,7 @@ void storm_be_unprivileged(void)
 		use_sessions();
 	if (pid < 0)
 		return;
-	storm_rest(400000);
+	storm_rest(2000000);
 	kill(pid, signals[storm_pick(SB_COUNT(signals))]);
 	storm_did(STORM_KILLED, 1);
 	while (waitpid(pid, &status, 0) < 0)
