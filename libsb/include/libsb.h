@@ -774,6 +774,9 @@ enum sb_counter {
 	SB_COUNTER_MEASURED_NS,
 	SB_COUNTER_MAX_OVERSHOOT_NS,
 	SB_COUNTER_GENERATION,
+	SB_COUNTER_SKIPPED_BUDGET,
+	SB_COUNTER_UNARMED, /**< not 0: hits are missing. 0 of BPF, which can't know */
+	SB_COUNTER_TAKEN_OUT, /**< likewise 0 of BPF */
 };
 
 /** A counter of the @p i th target; 0 for an unknown counter. */

@@ -795,6 +795,32 @@ def run_stepped(
     return int(done.stdout.split()[2]), target
 
 
+# Its memory is nobody else's any more: what has no CAP_SYS_ADMIN may not delay it.
+CLOSES_ITSELF = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.fixture_second(1)
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+library.fixture_second(1)
+"""
+
+
+@of_the_module
+def test_calls_that_are_missing_are_said(sbctl: Sbctl, library: str) -> None:
+    target = ("-d", "1us", f"{library}:fixture_second")
+    command = ("--", sys.executable, "-c", CLOSES_ITSELF, library)
+    done = with_two_capabilities(sbctl.program, "run", "-j", *target, *command)
+    assert done.returncode == 0, done.stderr
+    (only,) = json.loads(done.stderr)["targets"]
+    assert only["hits"] == 1
+    assert only["unarmed"] > 0
+    done = with_two_capabilities(sbctl.program, "run", *target, *command)
+    assert "Calls are missing: " in done.stderr
+    done = sbctl("run", *target, *command)
+    assert "Calls are missing: " not in done.stderr
+    assert "UNARMED" in sbctl("list", "-v").stdout.split()
+
+
 def test_run_is_net_of_the_breakpoint(sbctl: Sbctl, library: str, loop: str) -> None:
     calls = 2_000
     _, target = run_stepped(sbctl, library, loop, calls, "-d", "0")
