@@ -121,6 +121,21 @@ FIXTURE_TEARDOWN(security)
 	sb_sweep();
 }
 
+/* Before 6.12 a lock of the uprobe is held through a delay. */
+TEST(unprivileged_use_is_refused_where_a_delay_holds_a_lock)
+{
+	char before = read_parameter();
+	int ret = sb_param_write("unprivileged", "1");
+
+	if (!ret) {
+		sb_param_write("unprivileged", before == 'Y' ? "1" : "0");
+		SKIP(return, "this kernel holds none");
+	}
+	EXPECT_EQ(ret, -EOPNOTSUPP);
+	EXPECT_EQ(read_parameter(), 'N');
+	EXPECT_EQ(open_nobodys(0), -EOPNOTSUPP);
+}
+
 TEST_F(security, device_is_closed_to_others_at_first)
 {
 	EXPECT_EQ(self->mode, 0600);
