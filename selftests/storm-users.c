@@ -192,6 +192,9 @@ static void change_others(int dev)
 
 /* --- the adversary ------------------------------------------------------------ */
 
+/* Of the user that this actor has made: how many steps it has done. */
+static unsigned int *steps;
+
 static void become_user(void)
 {
 	const struct rlimit none = { 0 };
@@ -247,8 +250,10 @@ static void use_sessions(void)
 		if (dev < 0)
 			EXPECT_ERRNOS("a user's open", dev, ENOENT, ENODEV, ENXIO, EACCES, EPERM,
 				      0);
-		while (dev >= 0 && !storm_paused() && storm_pick(60))
+		while (dev >= 0 && !storm_paused() && storm_pick(60)) {
 			step(dev);
+			__atomic_fetch_add(steps, 1, __ATOMIC_RELAXED);
+		}
 		if (dev >= 0)
 			close(dev);
 		storm_rest(3000);
@@ -267,14 +272,24 @@ static bool is_expected_death(int status)
 void storm_be_unprivileged(void)
 {
 	static const int signals[] = { SIGKILL, SIGQUIT, SIGABRT };
-	pid_t pid = storm_fork("a user");
-	int status;
+	unsigned int enough = storm_pick(40);
+	int status, patience = 10000;
+	pid_t pid;
 
+	if (!steps)
+		steps = mmap(NULL, sizeof(*steps), PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (steps == MAP_FAILED)
+		_exit(1);
+	*steps = 0;
+	pid = storm_fork("a user");
 	if (!pid)
 		use_sessions();
 	if (pid < 0)
 		return;
-	storm_rest(2000000);
+	while (__atomic_load_n(steps, __ATOMIC_RELAXED) < enough && storm_blows() && patience--)
+		usleep(1000);
+	storm_rest(20000);
 	kill(pid, signals[storm_pick(SB_COUNT(signals))]);
 	storm_did(STORM_KILLED, 1);
 	while (waitpid(pid, &status, 0) < 0)
