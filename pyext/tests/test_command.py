@@ -249,6 +249,7 @@ def compare(
     return found
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("with_progress", [False, True])
 def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
     program = STAGES.format(

@@ -15,6 +15,8 @@ from speed_bump.experiment.runs.estimate import (
     ratio_interval,
 )
 
+pytestmark = pytest.mark.one_python
+
 
 @pytest.mark.parametrize(
     # Any printed table of Student's t, column 0.975.

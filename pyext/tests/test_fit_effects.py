@@ -20,7 +20,7 @@ from speed_bump.experiment.fit.interval import quantile
 from speed_bump.experiment.record import Arm, Block, Delay, Record, Slots
 from speed_bump.experiment.slots import plan
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.one_python
 
 
 def block(run, draw, dose, count=240):

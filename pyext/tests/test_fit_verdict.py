@@ -26,7 +26,7 @@ from speed_bump.experiment.record import Arm, Block, Delay, Machine, Record, Sel
 from speed_bump.experiment.slots import plan
 from test_fit_effects import block, recorded
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.one_python
 
 
 def sound(found):

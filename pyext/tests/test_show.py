@@ -20,6 +20,8 @@ from speed_bump.experiment.fit.verdict import Verdict, verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import changes, text
 
+pytestmark = pytest.mark.one_python
+
 PROGRAMS = ("serial", "stages", "starved", "fork_join", "tick", "amplified", "rare")
 KINDS = ("heavy", "recorded")
 

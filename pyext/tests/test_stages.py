@@ -19,7 +19,7 @@ from speed_bump.experiment.slots import plan
 from speed_bump.experiment.slots.stages import Options, Stages
 from test_fit_verdict import sound
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.one_python
 
 
 def stages_of(record):
