@@ -6,7 +6,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+# isort: off
+import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
+# isort: on
 
 from speed_bump.experiment.fit.bill import Bill, bills
 from speed_bump.experiment.fit.columns import (
@@ -34,12 +37,17 @@ from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
 from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
 from speed_bump.experiment.fit.interval import (
     CONFIDENCE,
+    HIDDEN,
+    INCONCLUSIVE,
+    MATTERS,
+    PARTLY,
     THRESHOLD,
     WHOLE,
     WIDEST,
     Interval,
     around,
     discoveries,
+    label_of,
     normal_quantile,
     quantile,
     upper_tail,
@@ -47,6 +55,19 @@ from speed_bump.experiment.fit.interval import (
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record
+
+# The words, which are those of whole runs too, are had from here.
+__all__ = [
+    "HIDDEN",
+    "INCONCLUSIVE",
+    "MATTERS",
+    "PARTLY",
+    "Finding",
+    "Verdict",
+    "label_of",
+    "slowdown",
+    "verdict",
+]
 
 FALSE_DISCOVERIES = 0.05
 # Half an interval is never narrower: clocks, and what a delay does to caches.
@@ -71,8 +92,6 @@ MIN_DELAYED = 4
 MIN_ROWS = 16
 # With whole data a serial function has a number above; one below may have slack.
 SERIAL = 0.85
-
-MATTERS, PARTLY, HIDDEN, INCONCLUSIVE = "matters", "partly", "hidden", "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -165,15 +184,6 @@ class _Number:
         """Of 95%; never narrower than delays are exact."""
         half = max(quantile(self.df) * self.se, FINEST) + self.off
         return Interval(self.c, self.c - half - self.below, self.c + half)
-
-
-def label_of(interval: Interval) -> str:
-    """What an interval alone says."""
-    if interval.high < THRESHOLD:
-        return HIDDEN
-    if interval.low > THRESHOLD:
-        return PARTLY if interval.high < WHOLE else MATTERS
-    return INCONCLUSIVE
 
 
 def verdict(record: Record, final: bool = True) -> Verdict:
