@@ -22,8 +22,9 @@ from speed_bump.experiment.fit.columns import SINGLE, Table, block_index
 from speed_bump.experiment.fit.effects import Effects, effects
 from speed_bump.experiment.record import Floats, Record
 
-# With a larger share of a CPU the wall clock is good enough.
-ALONE = 0.95
+# With a larger share of a CPU the wall clock is good enough; where it is not known how
+# long threads waited for one, with a somewhat smaller one, too.
+ALONE, NEARLY_ALONE = 0.99, 0.95
 # With a smaller one, of a function's own delays or, where that is not known, of all
 # threads, the function has no label.
 MIN_SHARE = 0.1
@@ -109,6 +110,8 @@ def contention(record: Record, table: Table) -> Contention:
     waits = usable & np.isfinite(table.cpu) & np.isfinite(table.blocked)
     note = f"with a CPU of its own (it had {share:.0%})"
     if waits.sum() < 0.9 * usable.sum():
+        if share >= NEARLY_ALONE:
+            return Contention(share, None, None, "", "", "")
         return Contention(share, None, None, "", "", note, cpus=machine.cpus, scaled=True)
     rows = np.flatnonzero(waits)
     cpu = float(table.cpu[rows].sum())

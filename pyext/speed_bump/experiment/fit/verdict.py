@@ -339,6 +339,9 @@ def _qualify(
             _scale(number, how, share)
         elif how.y is not None:
             number.off += SHARE_ERROR * (1 - how.share) * max(abs(number.c), 0.3)
+            # What amplifies delays amplifies waiting for a CPU, too.
+            more = max(number.c - 1, 0.0)
+            number.off += (1 - how.share) * number.c * more
             if share is not None and share < MIN_SHARE:
                 number.refusal = (
                     f"its delays had only {share:.0%} of the CPU time that they wanted"
