@@ -210,8 +210,11 @@ static bool is_due(struct sb_site *site, uint64_t hit, uint32_t every, bool conc
 	return hit % every == 0;
 }
 
-/* Off the CPU for @ns: what a delay costs that takes no time from others. */
-static uint64_t sleep_until(uint64_t entry, uint64_t deadline)
+bool (*sb_site_look)(struct sb_site_table *table, void **kept);
+void (*sb_site_unkeep)(void *kept);
+
+/* Off the CPU from @entry to @deadline; not again after a signal if @once. */
+static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
 {
 	uint64_t ns = sb_clock_to_ns(deadline - entry);
 	struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000),
@@ -219,21 +222,60 @@ static uint64_t sleep_until(uint64_t entry, uint64_t deadline)
 	int saved = errno;
 
 	if ((int64_t)(deadline - entry) > 0)
-		while (nanosleep(&rest, &rest) && errno == EINTR)
+		while (nanosleep(&rest, &rest) && errno == EINTR && !once)
 			;
 	errno = saved;
 	return sb_clock_stamp();
 }
 
-void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+/* A delay, as it goes on. */
+struct progress {
+	uint64_t done; /* ticks */
+	uint64_t away; /* ticks that it took longer: the thread had no CPU */
+	bool ended;    /* before its time */
+	void *kept;    /* of sb_site_look() */
+};
+
+static void delay_once(uint64_t entry, uint64_t ticks, bool sleeps, bool once,
+		       struct progress *progress)
+{
+	uint64_t away = 0, now;
+
+	now = sleeps ? sleep_until(entry, entry + ticks, once) :
+		       sb_clock_spin_cpu(entry, entry + ticks, &away);
+	progress->done += now - entry - away;
+	progress->away += away;
+}
+
+/* What sb_site_look() takes is no part of the delay. */
+static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_t ticks,
+			    bool sleeps, struct progress *progress)
+{
+	uint64_t slice = sb_clock_to_ticks(SITE_SLICE_NS);
+
+	while (progress->done < ticks) {
+		uint64_t left = ticks - progress->done;
+
+		delay_once(entry, left < slice ? left : slice, sleeps, true, progress);
+		if (progress->done >= ticks)
+			break;
+		progress->ended = sb_site_look(table, &progress->kept);
+		if (progress->ended)
+			break;
+		entry = sb_clock_stamp();
+	}
+}
+
+bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		uint64_t hit, const struct site_order *order)
 {
 	struct sb_site_table *table = site->table;
 	bool concurrent = load(&table->concurrent);
-	uint64_t delay = order->delay_ns, now, ticks, credit, away = 0;
+	uint64_t delay = order->delay_ns, now, ticks, credit;
+	struct progress progress = { 0 };
 
 	if (order->every > 1 && !is_due(site, hit, order->every, concurrent))
-		return;
+		return false;
 	/* Others can write to this memory; a slip of theirs is no hang of ours. */
 	if (delay > SB_MAX_DELAY_NS)
 		delay = SB_MAX_DELAY_NS;
@@ -242,19 +284,25 @@ void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	if (order->start_ns || order->end_ns) {
 		now = sb_clock_monotonic(entry);
 		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
-			return;
+			return false;
 	}
 	credit = sb_clock.exit_ticks;
 	if (!site->direct)
 		credit += load(&table->overhead_ticks);
 	ticks = sb_clock_to_ticks(delay);
-	ticks = ticks > credit ? entry + ticks - credit : entry;
-	now = order->sleeps ? sleep_until(entry, ticks) : sb_clock_spin_cpu(entry, ticks, &away);
+	ticks = ticks > credit ? ticks - credit : 0;
+	if (delay > SITE_SLICE_NS && sb_site_look)
+		delay_in_slices(table, entry, ticks, order->sleeps, &progress);
+	else
+		delay_once(entry, ticks, order->sleeps, false, &progress);
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
-	add(&counters->measured_ns, sb_clock_to_ns(now - entry - away + credit), concurrent);
-	if (away)
-		add(&counters->away_ns, sb_clock_to_ns(away), concurrent);
+	add(&counters->measured_ns, sb_clock_to_ns(progress.done + credit), concurrent);
+	if (progress.away)
+		add(&counters->away_ns, sb_clock_to_ns(progress.away), concurrent);
+	if (progress.kept)
+		sb_site_unkeep(progress.kept);
+	return progress.ended;
 }
 
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
@@ -291,17 +339,15 @@ static uint32_t every_of(const struct sb_site *site)
 	return every ? every : load(&site->every);
 }
 
-void sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit)
 {
 	struct site_order order = { 0 };
 	uint64_t changes;
 	uint32_t state;
 
-	if (site->plan && load(&site->plan->flags)) {
-		sb_plan_hit(site, counters, entry, hit);
-		return;
-	}
+	if (site->plan && load(&site->plan->flags))
+		return sb_plan_hit(site, counters, entry, hit);
 	/* What is read after this is at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
 	state = load(&site->table->header->enabled) ? state_of(site) : SITE_OFF;
@@ -309,13 +355,13 @@ void sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint
 		order.delay_ns = delay_of(site);
 	if (!order.delay_ns) {
 		store(&site->quiet, changes);
-		return;
+		return false;
 	}
 	order.start_ns = load(&site->start_ns);
 	order.end_ns = load(&site->end_ns);
 	order.every = every_of(site);
 	order.sleeps = state == SITE_SLEEP;
-	sb_site_delay(site, counters, entry, hit, &order);
+	return sb_site_delay(site, counters, entry, hit, &order);
 }
 
 void sb_site_hit(struct sb_site *site, uint64_t entry)

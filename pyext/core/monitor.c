@@ -55,7 +55,8 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 		Py_RETURN_NONE;
 	if (!verdict.site || (resumes && !verdict.resume))
 		return Py_NewRef(hook->disable);
-	site_hit(verdict.site, 0);
+	if (site_hit(verdict.site, 0))
+		return NULL;
 	if (!resumes)
 		engine_allow_quick(hook->engine, code, known);
 	Py_RETURN_NONE;
@@ -74,7 +75,8 @@ static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *cod
 	counters = site_count_quick(load(&quick->slot), &hit);
 	if (__builtin_expect(!counters, 0))
 		return on_any(self, code, false);
-	sb_site_hit_rest(load(&quick->site), counters, 0, hit);
+	if (__builtin_expect(sb_site_hit_rest(load(&quick->site), counters, 0, hit), 0))
+		return NULL;
 	Py_RETURN_NONE;
 }
 

@@ -89,7 +89,7 @@ more:
 	.cfi_adjust_cfa_offset -8
 	popq	%r11
 	.cfi_adjust_cfa_offset -8
-	jmp	*THUNK_FUNCTION(%r11)
+	jmp	*%rax
 	.cfi_endproc
 	.size	enter, . - enter
 
@@ -161,6 +161,7 @@ more:
 	mov	x0, x16
 	add	x1, sp, #16
 	bl	callable_hit
+	mov	x17, x0
 	ldp	x8, x16, [sp, #80]
 	ldp	x6, x7, [sp, #64]
 	ldp	x4, x5, [sp, #48]
@@ -170,8 +171,7 @@ more:
 	.cfi_restore x29
 	.cfi_restore x30
 	.cfi_adjust_cfa_offset -96
-	ldr	x16, [x16, #THUNK_FUNCTION]
-	br	x16
+	br	x17
 	.cfi_endproc
 	.size	enter, . - enter
 
