@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "error.h"
@@ -127,9 +129,130 @@ static void add(_Atomic uint64_t *counter, uint64_t n, bool concurrent)
 		store(counter, load(counter) + n);
 }
 
+/* Once in each process that counts in @table. Async-signal-safe. */
+static void note_namespace(struct sb_site_table *table)
+{
+	_Atomic uint32_t *all = &table->header->pid_namespace;
+	uint32_t generation = load(&sb_site_generation), mine = SITE_NAMESPACES, before = 0;
+	struct stat file;
+
+	if (load(&table->namespace_noted) == generation)
+		return;
+	if (!stat("/proc/self/ns/pid", &file))
+		mine = (uint32_t)file.st_ino;
+	if (!atomic_compare_exchange_strong(all, &before, mine) && before != mine)
+		atomic_store(all, SITE_NAMESPACES);
+	store(&table->namespace_noted, generation);
+}
+
+static bool has_ended(uint32_t pid)
+{
+	int saved = errno;
+	bool ended = kill((pid_t)pid, 0) && errno == ESRCH;
+
+	errno = saved;
+	return ended;
+}
+
+/* Whether a plan has yet to read what a process counted there. */
+static bool has_ring(const struct sb_site_table *table, uint32_t index, uint32_t pid)
+{
+	for (uint32_t i = 0; table->rings && i < PLAN_RINGS; i++)
+		if (load(&table->rings[i].pid) == pid && table->rings[i].slot == index)
+			return true;
+	return false;
+}
+
+static void move(_Atomic uint64_t *from, _Atomic uint64_t *to)
+{
+	uint64_t n = atomic_exchange_explicit(from, 0, memory_order_relaxed);
+
+	if (n)
+		atomic_fetch_add_explicit(to, n, memory_order_relaxed);
+}
+
+static void move_counts(struct site_slot *from, struct site_slot *to)
+{
+	for (int i = 0; i < SITE_STRIPES; i++) {
+		move(&from->counters[i].hits, &to->counters[i].hits);
+		move(&from->counters[i].delayed, &to->counters[i].delayed);
+		move(&from->counters[i].requested_ns, &to->counters[i].requested_ns);
+		move(&from->counters[i].measured_ns, &to->counters[i].measured_ns);
+		move(&from->counters[i].away_ns, &to->counters[i].away_ns);
+	}
+}
+
 /*
- * Take a slot that is not given out: its index. Where the table is full it is the
- * one behind the last, which nobody reads: such a site delays and is not counted.
+ * Add what was counted in slot @index, which is this process's alone now, to the counts of
+ * processes that have ended. False: it stays what it is, or is the first to hold these.
+ */
+static bool empty_slot(struct sb_site_table *table, uint32_t index, uint32_t pid)
+{
+	struct site_slot *slot = &table->slots[index], *sum;
+	struct site_function *function;
+	uint32_t ended = 0;
+
+	/* Its process was killed before it counted. */
+	if (!load_acquire(&slot->kind))
+		return true;
+	if (slot->function > table->function_mask) {
+		store(&slot->pid, pid);
+		return false;
+	}
+	function = &table->functions[slot->function];
+	if (atomic_compare_exchange_strong(&function->ended, &ended, index + 1) ||
+	    ended == index + 1) {
+		for (int i = 0; i < SB_SITE_CODES; i++)
+			store(&slot->codes[i], 0);
+		store(&slot->pid, 0);
+		return false;
+	}
+	sum = &table->slots[ended - 1];
+	/* Of two targets with this function the first one's counts are kept so. */
+	if (ended > table->capacity || load_acquire(&sum->kind) != load(&slot->kind) ||
+	    sum->function != slot->function || sum->target != slot->target) {
+		store(&slot->pid, pid);
+		return false;
+	}
+	move_counts(slot, sum);
+	atomic_store_explicit(&slot->kind, 0, memory_order_release);
+	return true;
+}
+
+/* The slot of a process that has ended, for this one; the capacity: there is none. */
+static uint32_t reuse_slot(struct sb_site_table *table)
+{
+	_Atomic uint32_t *next = &table->header->reuse_next;
+	uint32_t mine = (uint32_t)getpid(), alive = mine, first = load(next);
+
+	if (load(&table->header->pid_namespace) == SITE_NAMESPACES)
+		return table->capacity;
+	for (uint32_t n = 0; n < table->capacity; n++) {
+		uint32_t index = (uint32_t)(((uint64_t)first + n) % table->capacity);
+		struct site_slot *slot = &table->slots[index];
+		uint32_t pid = load(&slot->pid);
+
+		/* Slots of one process lie together. */
+		if (!pid || pid == mine || pid == alive)
+			continue;
+		if (!has_ended(pid)) {
+			alive = pid;
+			continue;
+		}
+		if (has_ring(table, index, pid) ||
+		    !atomic_compare_exchange_strong(&slot->pid, &pid, mine) ||
+		    !empty_slot(table, index, pid))
+			continue;
+		store(next, index + 1);
+		return index;
+	}
+	return table->capacity;
+}
+
+/*
+ * Take a slot that is not given out, or one that is not needed any more: its index. Where
+ * the table is full it is the one behind the last, which nobody reads: such a site delays
+ * and is not counted.
  */
 static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)
 {
@@ -137,16 +260,22 @@ static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)
 	uint32_t index = atomic_load_explicit(used, memory_order_relaxed);
 	struct site_slot *slot;
 
+	note_namespace(table);
 	do {
 		if (index >= table->capacity) {
-			atomic_fetch_add_explicit(&table->header->lost, 1,
-						  memory_order_relaxed);
-			return table->capacity;
+			index = reuse_slot(table);
+			break;
 		}
 	} while (!atomic_compare_exchange_weak_explicit(
 		used, &index, index + 1, memory_order_relaxed, memory_order_relaxed));
+	if (index == table->capacity) {
+		if (!atomic_exchange(&table->functions[site->function_index].lost, 1))
+			atomic_fetch_add_explicit(&table->header->lost, 1,
+						  memory_order_relaxed);
+		return index;
+	}
 	slot = &table->slots[index];
-	slot->pid = (uint32_t)getpid();
+	store(&slot->pid, (uint32_t)getpid());
 	slot->function = site->function_index;
 	slot->target = site->target_number;
 	store(&slot->delay_ns, load(&site->delay_ns));
@@ -167,14 +296,20 @@ uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 	uint64_t mine = (uint64_t)load(&sb_site_generation) << 32;
 	uint32_t index = take_slot(site->table, site);
 	struct site_slot *slots = site->table->slots;
+	const struct site_slot *before = &slots[(uint32_t)where];
 
 	store(&site->due, 0);
 	/* A thread that the child has not got may have been about it. */
 	store(&site->ring_taking, 0);
 	mine |= index;
-	/* A fork leaves the code where it is. */
+	/*
+	 * A fork leaves the code where it is. A parent that has ended may have left the slot to
+	 * another function.
+	 */
 	for (int i = 0; i < SB_SITE_CODES && index < site->table->capacity; i++)
-		store(&slots[index].codes[i], load(&slots[(uint32_t)where].codes[i]));
+		store(&slots[index].codes[i],
+		      before->function == site->function_index ? load(&before->codes[i]) :
+								 0);
 	if (atomic_compare_exchange_strong_explicit(&site->where, &where, mine,
 						    memory_order_acq_rel,
 						    memory_order_acquire)) {

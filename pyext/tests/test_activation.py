@@ -183,6 +183,44 @@ def test_children_are_slowed(method: str, tmp_path: Path) -> None:
     assert result.calls(target) == 101
 
 
+# 40 functions in each of 600 children, four at a time: more than the table has room for.
+SERVER = """
+import os, speed_bump
+for i in range(40): exec(f"def f{i}(): pass")
+functions = [globals()[f"f{i}"] for i in range(40)]
+def serve():
+    running = set()
+    for _ in range(600):
+        if len(running) == 4: running.remove(os.wait()[0])
+        pid = os.fork()
+        if not pid:
+            for f in functions: f()
+            os._exit(0)
+        running.add(pid)
+    while running: running.remove(os.wait()[0])
+"""
+
+
+def test_a_server_that_forks_for_each_request(
+    python: Run, targets: Callable[[str], str]
+) -> None:
+    path = targets("__main__:f* delay=0\n")
+    done = python(SERVER + "serve()", SPEED_BUMP_TARGETS=path)
+    assert done.returncode == 0
+    assert "speed_bump: 24,000 calls, 0 of them delayed" in done.stderr
+    assert "no room" not in done.stderr
+
+
+def test_reset_where_children_have_ended(
+    python: Run, targets: Callable[[str], str]
+) -> None:
+    count = "sum(f.calls for f in speed_bump.stats(children=True).functions)"
+    twice = f"serve(); speed_bump.reset(); print({count}); serve(); print({count})"
+    path = targets("__main__:f* delay=0\n")
+    done = python(SERVER + twice, SPEED_BUMP_TARGETS=path)
+    assert (done.returncode, done.stdout) == (0, "0\n24000\n"), done.stderr
+
+
 def test_native_lines_without_a_device(
     python: Run, targets: Callable[[str], str]
 ) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A signal in the middle of a long delay: its handler runs, its exception ends the call."""
+"""A signal in the middle of a long delay: an exception of its handler ends the call."""
 
 from __future__ import annotations
 
