@@ -378,7 +378,8 @@ static void delay_once(uint64_t entry, uint64_t ticks, bool sleeps, bool once,
 
 	now = sleeps ? sleep_until(entry, entry + ticks, once) :
 		       sb_clock_spin_cpu(entry, entry + ticks, &away);
-	progress->done += now - entry - away;
+	/* Asleep it may have been set back. */
+	progress->done += sb_clock_is_back(entry, now) && !away ? ticks : now - entry - away;
 	progress->away += away;
 }
 
