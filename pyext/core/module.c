@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "hook.h"
 #include "hot.h"
+#include "layout.h"
 #include "native_sampler.h"
 #include "orphans.h"
 #include "plan.h"
@@ -198,6 +199,8 @@ static int execute(PyObject *module)
 					&native_sampler_spec };
 	PyTypeObject *type;
 
+	if (layout_check())
+		return -1;
 	state->core = core_get();
 	if (!state->core)
 		return -1;

@@ -46,7 +46,7 @@ enter:
 	jne	more
 #ifdef Py_GIL_DISABLED
 	/* The line of the slot that is this thread's own. */
-	movq	site_line_offset@gottpoff(%rip), %rax
+	movq	sb_site_line_offset@gottpoff(%rip), %rax
 	movq	%fs:(%rax), %rax
 	testq	%rax, %rax
 	jz	more
@@ -135,8 +135,8 @@ enter:
 	ldr	x9, [x16, #THUNK_COUNTER]
 #ifdef Py_GIL_DISABLED
 	/* The line of the slot that is this thread's own. */
-	adrp	x10, :gottprel:site_line_offset
-	ldr	x10, [x10, #:gottprel_lo12:site_line_offset]
+	adrp	x10, :gottprel:sb_site_line_offset
+	ldr	x10, [x10, #:gottprel_lo12:sb_site_line_offset]
 	mrs	x11, tpidr_el0
 	ldr	x10, [x11, x10]
 	cbz	x10, more

@@ -81,9 +81,7 @@ CALLS = [
 def test_an_exception_of_a_handler_ends_the_delay_and_the_call(
     python: Run, target: str, call: str, expected: str
 ) -> None:
-    program = PROGRAM.format(
-        handler="raise Stop", call=call, target=target, delay="10s"
-    )
+    program = PROGRAM.format(handler="raise Stop", call=call, target=target, delay="10s")
     done = python(program, SPEED_BUMP_QUIET="1")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{expected} 1 True\n"
@@ -118,9 +116,7 @@ def test_a_handler_that_returns_leaves_the_delay_as_long_as_it_is(python: Run) -
         "plain(); zlib.crc32(b'')",
     ],
 )
-def test_a_handler_may_change_what_is_in_force(
-    python: Run, call: str, deed: str
-) -> None:
+def test_a_handler_may_change_what_is_in_force(python: Run, call: str, deed: str) -> None:
     target = 'zlib:crc32 delay=400ms", "__main__:*'
     program = PROGRAM.format(handler=deed, call=call, target=target, delay="400ms")
     program = program.split("measured =")[0] + "print('good')\n"
