@@ -18,7 +18,8 @@ class FunctionStatistics:
 
     ``name`` is ``module:qualname`` or, of a native function, ``PATH:SYMBOL``; ``target``
     the text of the target that it matched; ``pid`` 0 where the kernel counts for a whole
-    process tree, and of processes that have ended, together, whose room is used again. ``delayed`` of the ``calls`` were delayed, by ``requested_ns`` as was
+    process tree, and of processes that have ended, together, where their room is used
+    again. ``delayed`` of the ``calls`` were delayed, by ``requested_ns`` as was
     asked and by ``measured_ns`` as it was.
     """
 
@@ -74,7 +75,7 @@ def baseline(table: _core.Table) -> dict[Key, Counts]:
 def _of_the_ended(
     sites: list[_core.Site], since: dict[Key, Counts] | None
 ) -> dict[Key, Counts]:
-    """``since``, where a process of it may have ended and its counts be those of pid 0."""
+    """``since``, where counts of processes that have ended may be those of pid 0 now."""
     if not since:
         return {}
     found = dict(since)
@@ -82,7 +83,9 @@ def _of_the_ended(
         ended = kind, name, 0, target
         if pid:
             counts = zip(
-                found.get(ended, (0, 0, 0, 0)), found.pop((kind, name, pid, target))
+                found.get(ended, (0, 0, 0, 0)),
+                found.pop((kind, name, pid, target)),
+                strict=True,
             )
             calls, delayed, requested, measured = (a + b for a, b in counts)
             found[ended] = calls, delayed, requested, measured
