@@ -185,7 +185,8 @@ debugger = pdb.Pdb(stdin=io.StringIO("step\\n" * 4), stdout=output, nosigint=Tru
 speed_bump.install(speed_bump.Config(["__main__:inner"], delay_ns=0))
 try: outer()
 except pdb.bdb.BdbQuit: pass
-print(*[l.partition("(")[2].partition(")")[0] for l in output.getvalue().splitlines() if l[0] == ">"])
+stops = [line for line in output.getvalue().splitlines() if line[0] == ">"]
+print(*[line.partition("(")[2].partition(")")[0] for line in stops])
 """
     stops = python(program).stdout.split()
     # The first, at set_trace() itself, is CPython's to give: see docs/python.md.
