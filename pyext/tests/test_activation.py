@@ -25,6 +25,29 @@ print("done", "speed_bump" in sys.modules)
 """
 
 
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="PEP 829 is new in 3.15")
+@pytest.mark.parametrize("is_set", [False, True])
+def test_an_entry_point_of_the_start_of_python(
+    python: Run, targets: Callable[[str], str], tmp_path: Path, is_set: bool
+) -> None:
+    """Where import lines of .pth files are not read any more; installed from 3.18 on."""
+    sources = Path(__file__).parents[1]
+    place = tmp_path / "packages"
+    place.mkdir()
+    for name in ("speed_bump.pth", "speed_bump.start", "_speed_bump_start.py"):
+        (place / name).write_bytes((sources / name).read_bytes())
+    program = f"import site, sys; site.addsitedir({str(place)!r}); " + (
+        "print(*[m in sys.modules for m in ('_speed_bump_start', 'speed_bump._activate')])"
+    )
+    path = targets("a:b\n")
+    # Nothing is said to the line of the .pth file that this environment has.
+    program = (
+        f"import os; os.environ['SPEED_BUMP_TARGETS'] = {path!r}\n" * is_set + program
+    )
+    done = python(program, SPEED_BUMP_QUIET="1")
+    assert (done.returncode, done.stdout) == (0, f"True {is_set}\n")
+
+
 def test_unset_does_nothing(python: Run) -> None:
     done = python(PROGRAM)
     assert (done.stdout, done.stderr, done.returncode) == ("done False\n", "", 0)

@@ -100,9 +100,8 @@ def test_another_version_is_lent_nothing(environ: dict[str, str], app: Path) -> 
         if not python or os.path.basename(python) == mine:
             continue
         # One of pyenv's shims may lead nowhere.
-        if not subprocess.run(
-            [python, "-c", ""], capture_output=True, check=False
-        ).returncode:
+        command = [python, "-c", ""]
+        if not subprocess.run(command, capture_output=True, check=False).returncode:
             break
     else:
         pytest.skip("no other version of Python is here")
