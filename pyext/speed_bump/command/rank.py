@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from speed_bump.command.options import (
     INTERRUPTED,
     PATTERNS,
+    add_inject,
     add_progress,
     add_targets,
     add_time,
@@ -97,6 +98,7 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
     add_progress(what)
     how = parser.add_argument_group("measuring")
     add_time(how, "60s", "at most so long from the first unit of work on")
+    add_inject(how)
     how.add_argument(
         "--precision",
         type=float,
@@ -216,6 +218,7 @@ def rank(options: argparse.Namespace) -> int:
         show_output=options.show_output,
         to_stderr=options.json == "-",
         again=True,
+        inject=options.inject,
     )
     save = _Saving(path, archive.save)
     # A table would be torn by the output of the program.

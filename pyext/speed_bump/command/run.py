@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from speed_bump.command import options as reading
 from speed_bump.command.options import (
     INTERRUPTED,
+    add_inject,
     add_targets,
     gather_checked,
     say,
@@ -61,6 +62,7 @@ def add(commands: Any) -> None:
     what.add_argument(
         "-d", "--delay", metavar="DELAY", help="of each call (1us; --compare: chosen)"
     )
+    add_inject(run)
     how = run.add_argument_group("measuring")
     how.add_argument(
         "--compare",
@@ -96,6 +98,7 @@ def run_command(options: argparse.Namespace) -> int:
         show_output=options.show_output or not options.compare,
         to_stderr=options.json == "-",
         again=options.compare,
+        inject=options.inject,
     )
     measure = compare if options.compare else run_once
     with forwarding_signals(), open_json(options.json) as output, runner:
