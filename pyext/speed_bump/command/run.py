@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TextIO
 
@@ -142,16 +143,21 @@ def compare_runs(
     targets: list[Target],
     seed: int,
     budget_s: float,
+    then: Callable[[Comparison], int],
 ) -> int:
-    """As many runs in turns as there is time for; a table at the end."""
+    """As many runs in turns as there is time for; a table at the end.
+
+    ``then`` has the results too, and gives the exit status if nothing failed.
+    """
     comparison = Comparison(options.command, MAX_BLOCKS, seed)
     comparison.until = time.monotonic() + budget_s
     comparison.each = True
     delay_ns = reading.delay(options.delay)
     with open_json(options.json) as output:
-        return _compared(
+        status = _compared(
             comparison, runner, targets, delay_ns, output, options.json == "-"
         )
+    return status or (then(comparison) if comparison.trials else 0)
 
 
 def _compared(
