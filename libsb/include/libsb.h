@@ -383,7 +383,9 @@ SB_API const char *sb_spin_clock_name(void);
  * A site is written by its own process only; after a fork the child gets sites of
  * its own under its own pid (sb_site_hit() sees to it; a fork is noticed by
  * pthread_atfork(3), so not that of a bare clone(2) or _Fork(3)). Slots of processes
- * that ended are kept with their counts, and are not given out again.
+ * that ended are kept with their counts. Where the table is full, and all processes are
+ * of one pid namespace, their counts are added up by function, under pid 0, and the slots
+ * are given out again.
  */
 struct sb_site_table;
 struct sb_site;
@@ -512,13 +514,16 @@ SB_API void sb_site_list_free(struct sb_site_list *list);
 /** How many there are. What the functions below return of an index that is not below it
  * is 0, or "". */
 SB_API size_t sb_site_list_count(const struct sb_site_list *list);
-/** How many sites are missing because the table was full; make a larger one. */
+/**
+ * How many functions are missing in some process because the table was full, each counted
+ * once; make a larger one.
+ */
 SB_API uint64_t sb_site_list_lost(const struct sb_site_list *list);
 /** A function or a progress point. */
 SB_API enum sb_site_kind sb_site_list_kind(const struct sb_site_list *list, size_t i);
 /** Its name, as it was given to sb_site_get() or sb_progress_add(). */
 SB_API const char *sb_site_list_name(const struct sb_site_list *list, size_t i);
-/** The process that it belongs to. */
+/** The process that it belongs to; 0: to those that ended, together. */
 SB_API pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i);
 /** The number of its target, as its policy had it. */
 SB_API uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i);

@@ -66,7 +66,7 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
 def test_xdist(counted: Counted) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     counted(
-        "raise SystemExit(start('pytest', '-n2', '-p', 'no:cacheprovider', '.').wait(300))",
+        "raise SystemExit(start('pytest', '-n2', '-pno:cacheprovider').wait(300))",
         "test_it:helper",
         60,
         test_it="""
