@@ -238,7 +238,7 @@ def rank(options: argparse.Namespace) -> int:
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
             live.close()
-            return _whole_runs(options, experiment, runner, targets, drawn)
+            return _whole_runs(options, experiment, runner, drawn)
     if failure:
         sys.stderr.buffer.write(failure.output)
         say(str(failure))
@@ -286,33 +286,27 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
 def _look(experiment: Experiment, live: Any) -> None:
     """Find targets, and a unit of work where none was named."""
     from speed_bump.experiment.aim import aim
+    from speed_bump.experiment.show import found as showing
 
+    budget_s = experiment.options.budget_s
     found = aim(
         experiment.runner,
         experiment.progress,
-        LOOK_PART * experiment.options.budget_s + LOOK_S,
+        LOOK_PART * budget_s + LOOK_S,
         live.now,
+        event=live.event,
+        budget_s=budget_s,
     )
     experiment.targets = found.targets()
     experiment.progress = found.progress
+    experiment.has_native = found.has_native
     header = experiment.record.header
     header["targets"] = [target.pattern for target in experiment.targets]
     header["unit"] = found.progress.text or header["unit"]
-    header["found"] = {"shares": found.candidates, "others": found.others}
-    live.event(
-        f"found {len(found.candidates)} functions that take time"
-        + (
-            f" ({len(found.others)} more take less: name them with -t)"
-            if found.others
-            else ""
-        )
-    )
-    live.event(
-        f"a unit of work is {found.progress.text or 'what progress() says'}: {found.why} "
-        "(--progress to change it)"
-        if found.progress.text or "progress()" in found.why
-        else found.why
-    )
+    header["found"] = found.as_json()
+    header["look"] = found.stacks.as_json()
+    for text in showing.lines(found):
+        live.event(text)
 
 
 class _Saving:
@@ -359,12 +353,12 @@ def _whole_runs(
     options: argparse.Namespace,
     experiment: Experiment,
     runner: Any,
-    targets: list[Target],
     drawn: int,
 ) -> int:
     """A program that ends too soon: runs in turns, as many as the budget has room for."""
     from speed_bump.command.run import compare_runs
 
+    targets = list(experiment.targets)
     return compare_runs(options, runner, targets, drawn, experiment.options.budget_s)
 
 

@@ -89,6 +89,7 @@ class Experiment:
     Args:
         stages: made when the candidates are known
         changed: called when the record has grown
+        has_native: C functions are among the targets by the names that they give
     """
 
     runner: Runner
@@ -106,6 +107,7 @@ class Experiment:
     runs: int = 0
     processes: int = 0
     lost: int = 0
+    has_native: bool = False
     _done: list[Run] = field(default_factory=list)
     _before: dict[str, int] = field(default_factory=dict)
     _samples: Samples = field(default_factory=Samples)
@@ -150,7 +152,9 @@ class Experiment:
 
     def _one_run(self) -> None:
         self.runs += 1
-        with Workload(self.runner, self.targets, self.progress) as program:
+        with Workload(
+            self.runner, self.targets, self.progress, calls=self.has_native
+        ) as program:
             try:
                 if self._settle(program):
                     self._is_at_work = True
