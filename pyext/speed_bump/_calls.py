@@ -25,6 +25,14 @@ OTHER_TYPES = (
     "nb_method",
     "ufunc",
 )
+# What is found under the name of a C function.
+CALLED = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    staticmethod,
+    classmethod,
+)
 FREE_TOOLS = (4, 3)
 
 
@@ -32,7 +40,8 @@ def start(table_path: str) -> bool:
     """Begin, in all threads; whether it could be done.
 
     Lines of ``TABLE.calls.PID`` are: address of a code object, offset of the instruction,
-    name of the function as a pattern has it.
+    name of the function as a pattern has it. An offset of -1: the code object itself is
+    the function's of that name.
     """
     has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     if sys.version_info < (3, 12) or not has_gil:
@@ -59,7 +68,13 @@ def _recorder(table_path: str) -> Callable[..., object]:
     ) -> object:
         if type(function) in python:
             return disable
-        name = name_of(function)
+        name, at = name_of(function), (id(code), offset)
+        if not name and type(function).__name__ == "_ArrayFunctionDispatcher":
+            # numpy's own, around a function that is called by the same name.
+            inner = getattr(function, "__wrapped__", None)
+            if type(inner) is types.FunctionType:
+                name = f"{inner.__globals__['__name__']}:{inner.__qualname__}"
+                at = id(inner.__code__), -1
         if name:
             pid = os.getpid()
             try:
@@ -69,7 +84,7 @@ def _recorder(table_path: str) -> Callable[..., object]:
                         os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
                         0o600,
                     )
-                os.write(files[pid], f"{id(code)} {offset} {name}\n".encode())
+                os.write(files[pid], f"{at[0]} {at[1]} {name}\n".encode())
             except (OSError, UnicodeError):
                 pass  # its experiment is over
         return disable
@@ -110,9 +125,6 @@ def _of_builtin(function: object) -> str:
 
 
 def _of_type(owner: type, name: str) -> str:
-    # Of a type that is reached by its name: torch._C._EngineBase, for one, is not.
-    if not _found(owner.__module__, owner.__qualname__):
-        return ""
     return _found(owner.__module__, f"{owner.__qualname__}.{name}")
 
 
@@ -132,4 +144,6 @@ def _found(module: object, qualname: object) -> str:
             found = next((vars(b)[part] for b in mro if part in vars(b)), None)
         if found is None:
             return ""
-    return f"{module}:{qualname}"
+    # A name may stand for something else: numpy:fft is no ufunc.
+    is_callable = isinstance(found, CALLED) or type(found).__name__ in OTHER_TYPES
+    return f"{module}:{qualname}" if is_callable else ""

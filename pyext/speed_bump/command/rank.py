@@ -300,6 +300,7 @@ def _look(experiment: Experiment, live: Any) -> None:
     experiment.targets = found.targets()
     experiment.progress = found.progress
     experiment.has_native = found.has_native
+    experiment.found = True
     header = experiment.record.header
     header["targets"] = [target.pattern for target in experiment.targets]
     header["unit"] = found.progress.text or header["unit"]

@@ -17,7 +17,7 @@ MIN_CANDIDATES, MAX_CANDIDATES = 8, 96
 # How much the time of what a function calls weighs beside its own when the best are taken.
 INNER_WEIGHT = 0.2
 # Called by specialised instructions of the interpreter, which no target reaches.
-NOT_HAD = frozenset({"builtins:len", "builtins:isinstance", "builtins:list.append"})
+NOT_HAD = frozenset({"builtins:list.append"})
 
 
 @dataclass

@@ -38,6 +38,9 @@ WAITS = {
 }
 WAITS.update(dict.fromkeys(_READS.get(_MACHINE, ()), "read"))
 
+# What ends when another thread, process or machine has done something.
+OTHERS = frozenset({"poll", "receive", "futex", "process", "read"})
+
 # Functions that do nothing but wait, of Python and of C. A glob in no place but the end.
 IDLE = (
     "time:sleep",
@@ -140,6 +143,11 @@ class Stack:
         return bool(self.frames) and is_ours(self.frames[-1])
 
     @property
+    def waits_for_others(self) -> bool:
+        """Whether it waits for what another thread, process or machine has not done yet."""
+        return self.waits in OTHERS and bool(self.waiting_in)
+
+    @property
     def waiting_in(self) -> str:
         """The function that waits; "" where the thread works.
 
@@ -215,7 +223,10 @@ def read(
     """
     found: dict[Stack, int] = {}
     for (pid, tid, state, code, offset, names), n in seen.items():
-        leaf = calls.get(pid, {}).get((code, offset), "")
+        known = calls.get(pid, {})
+        leaf = known.get((code, offset)) or known.get((code, -1), "")
+        if names and leaf == names[-1]:
+            leaf = ""
         waits = WAITS.get(state, "other") if state >= 0 else ""
         frames = (*names, leaf) if leaf else names
         stack = Stack(pid, tid, waits, frames, bool(leaf), pid == main)
@@ -260,5 +271,6 @@ class Leaves:
             self._at[pid] = self._at.get(pid, 0) + whole
             calls = self._calls.setdefault(pid, {})
             for line in data[:whole].splitlines():
+                # An offset of -1 is all of the code.
                 code, offset, name = line.split(b" ", 2)
                 calls[int(code), int(offset)] = name.decode(errors="replace")

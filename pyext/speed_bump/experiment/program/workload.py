@@ -22,7 +22,13 @@ from speed_bump.experiment.program.machine import Machine, descendants, lineage
 from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
 from speed_bump.experiment.program.output import Watched
 from speed_bump.experiment.program.progress import Progress
-from speed_bump.experiment.program.runner import CAPACITY, Runner, Slowed
+from speed_bump.experiment.program.runner import (
+    CAPACITY,
+    Runner,
+    Slowed,
+    modules_of,
+    read_refused,
+)
 from speed_bump.experiment.program.stacks import Leaves, Stacks
 
 SAMPLE_NS = 1_000_000
@@ -269,6 +275,18 @@ class Workload:
                     found[f.name] = found.get(f.name, 0) + f.calls
         return found
 
+    def imported(self) -> frozenset[str]:
+        """The Python modules that processes of the program have run."""
+        return modules_of(
+            name
+            for kind, name, _, _, _, hits, *_ in self._table.read()
+            if kind == _core.SB_SITE_FUNCTION and hits
+        )
+
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """C functions that can't be had, as processes that ended have said."""
+        return read_refused(f"{self._stem}.table")
+
     def calls_by_process(self) -> dict[int, dict[str, int]]:
         """Of each process the calls of each Python function that is counted."""
         found: dict[int, dict[str, int]] = {}
@@ -334,6 +352,9 @@ class Workload:
         seen = self.stacks(ns)
         found = {}
         for stack, n in seen.samples.items():
+            # Time that others take is not to be gained in here.
+            if stack.waits_for_others:
+                continue
             # A C function that is not asked for is time of what calls it.
             last = -1 if not stack.has_leaf or stack.frames[-1] in wanted else -2
             if len(stack.frames) >= -last:
