@@ -180,7 +180,9 @@ def _found(
     found.rates = rates
     found.shares, found.stacks = seen, stacks
     found.seconds, found.goes_on = looked.seconds, looked.goes_on
-    found.import_s, found.imported = looked.import_s, looked.imported
+    found.import_s = looked.import_s
+    longest = sorted(looked.imported.items(), key=lambda item: -item[1])
+    found.imported = ", ".join(name for name, _ in longest[:2])
     return found
 
 

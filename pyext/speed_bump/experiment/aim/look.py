@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from speed_bump.experiment.aim import frameworks
-from speed_bump.experiment.aim.unit import PARTS, in_parts, steady
+from speed_bump.experiment.aim.unit import PARTS, in_parts, steady, steady_in_runs
 from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
 
@@ -33,6 +33,7 @@ class Window:
     all: dict[str, int]
     stacks: Stacks
     points: dict[str, int] = field(default_factory=dict)
+    run: int = 1
 
     @property
     def imports(self) -> str:
@@ -56,7 +57,7 @@ class Looked:
     windows: list[Window] = field(default_factory=list)
     importing: Stacks = field(default_factory=Stacks)
     import_s: float = 0.0
-    imported: str = ""
+    imported: dict[str, float] = field(default_factory=dict)
     points: dict[str, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     processes: int = 0
@@ -83,38 +84,45 @@ class Looked:
                 found[name] = found.get(name, 0) + n
         return found
 
+    def of_runs(self) -> list[list[Window]]:
+        """The windows of each run."""
+        runs = sorted({w.run for w in self.windows})
+        return [[w for w in self.windows if w.run == run] for run in runs]
+
     def from_first(self, unit: str) -> list[Window]:
-        """The windows from the first one on in which a unit of work ended; "": all."""
-        for i, window in enumerate(self.windows):
-            if unit in window.all or unit in window.points:
+        """Of each run, from the first window on in which a unit of work ended; "": all."""
+        found: list[Window] = []
+        for windows in self.of_runs():
+            first = next(
+                (i for i, w in enumerate(windows) if unit in w.all or unit in w.points),
+                None,
+            )
+            if first is None:
+                found += windows if not unit else []
+            else:
                 # It may have begun in it.
-                return self.windows[i + 1 :] or self.windows[i:]
-        return self.windows
+                found += windows[first + 1 :] or windows[first:]
+        return found or self.windows
 
     def even(self, of_main: bool) -> tuple[dict[str, list[int]], list[Window]]:
         """The functions with an even pace lately, and the windows that they had it in.
 
-        Of a program that goes on the least time that shows one; else all of it.
+        Of a program that goes on the least time that shows one; else all of its runs.
         """
-        windows = self.windows
-        if not self.goes_on and self.runs == 1:
-            # It begins and it ends in one of them.
-            windows = windows[1:-1] if len(windows) > 2 * PARTS else windows
-        sizes = []
-        size = PARTS
-        while size <= len(windows):
-            sizes.append(size)
-            size *= 2
         if not self.goes_on:
-            sizes = [len(windows)] if len(windows) >= PARTS else []
-        for size in sizes:
-            used = windows[-size:]
-            if self.goes_on and sum(w.stacks.seconds for w in used) < MIN_S:
-                continue
-            each = [w.main if of_main else w.all for w in used]
-            found = steady(in_parts(each, PARTS))
-            if found:
-                return found, used
+            each = [
+                [w.main if of_main else w.all for w in run] for run in self.of_runs()
+            ]
+            return steady_in_runs(each), self.windows
+        size = PARTS
+        while size <= len(self.windows):
+            used = self.windows[-size:]
+            if sum(w.stacks.seconds for w in used) >= MIN_S:
+                calls = [w.main if of_main else w.all for w in used]
+                found = steady(in_parts(calls, PARTS))
+                if found:
+                    return found, used
+            size *= 2
         return {}, []
 
 
@@ -153,14 +161,14 @@ def watch(
         _note(looked, program, counts)
         points = {name: n for name, n in program.points().items() if n}
         window = Window(
-            *_news(counts, last, looked.main), stacks, _more(points, last_points)
+            *_news(counts, last, looked.main), stacks, _more(points, last_points), looked.runs
         )
         last, last_points = counts, points
         imports = window.imports
         if imports and time.monotonic() - begin < MAX_IMPORT_S:
             looked.importing.add(total([*(w.stacks for w in looked.windows), stacks]))
             looked.import_s += stacks.seconds
-            looked.imported = imports
+            looked.imported[imports] = looked.imported.get(imports, 0.0) + stacks.seconds
             looked.windows.clear()
             worked = 0.0
             now(f"waiting: the program is importing {imports}")

@@ -59,7 +59,7 @@ def shares(stacks: Stacks) -> Shares:
         waits = stack.waiting_in
         if waits:
             waiting[waits] = waiting.get(waits, 0) + n
-            outer = [name for name in stack.frames if not is_idle(name)]
+            outer = [n for n in stack.frames if not is_idle(n) and n != waits]
             if outer:
                 by = callers.setdefault(waits, {})
                 by[outer[-1]] = by.get(outer[-1], 0) + n

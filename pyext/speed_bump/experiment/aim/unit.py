@@ -16,6 +16,8 @@ PARTS = 8
 MIN_CALLS = 20
 # How far a part may be from the mean: in parts of it, and in calls.
 UNEVEN, UNEVEN_CALLS = 0.35, 1.5
+# A run that has ended is short: its parts may be fewer and more uneven.
+MIN_PARTS, MIN_SPAN, UNEVEN_RUN = 4, 0.3, 0.6
 # Functions whose calls are nearer than that have one pace.
 ALIKE = 1.15
 # What the functions of one pace take of the time that the program works, at the least.
@@ -72,6 +74,47 @@ def steady(counts: Mapping[str, list[int]]) -> dict[str, list[int]]:
     near = np.abs(calls - expected) <= np.maximum(UNEVEN * expected, UNEVEN_CALLS)
     even = near.all(axis=1) & ~resting
     return {name: often[name] for name, good in zip(often, even, strict=True) if good}
+
+
+def steady_in_runs(
+    runs: Sequence[Sequence[Mapping[str, int]]],
+) -> dict[str, list[int]]:
+    """The functions that are called at an even pace in runs that have ended.
+
+    Each begins and ends in a part of the run, and has one pace in most of that, and so in
+    most of the runs: their calls in each part of that, of all of these runs.
+    """
+    found: dict[str, list[int]] = {}
+    often: dict[str, int] = {}
+    for windows in runs:
+        for name in {name for window in windows for name in window}:
+            parts = _in_span([window.get(name, 0) for window in windows])
+            if parts:
+                often[name] = often.get(name, 0) + 1
+                found.setdefault(name, []).extend(parts)
+    return {n: parts for n, parts in found.items() if 2 * often[n] > len(runs)}
+
+
+def _in_span(calls: list[int]) -> list[int]:
+    """The calls in parts of the time that a function is in use, if that is long and even."""
+    active = [i for i, n in enumerate(calls) if n]
+    if sum(calls) < MIN_CALLS or active[-1] - active[0] < MIN_SPAN * len(calls):
+        return []
+    # The first and the last one are not whole.
+    span = calls[active[0] + 1 : active[-1]]
+    parts = min(PARTS, len(span))
+    if parts < MIN_PARTS:
+        return []
+    found = [
+        sum(span[i * len(span) // parts : (i + 1) * len(span) // parts])
+        for i in range(parts)
+    ]
+    sizes = np.diff([i * len(span) // parts for i in range(parts + 1)])
+    expected = sizes * (sum(span) / len(span))
+    off = np.abs(np.array(found) - expected)
+    near = off <= np.maximum(UNEVEN_RUN * expected, UNEVEN_CALLS)
+    # A pause in one of them is not the pace.
+    return found if min(found) > 0 and np.count_nonzero(~near) <= 1 else []
 
 
 def steadiest(

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from speed_bump.experiment.aim import Aim
 
 MAX_NAMED = 3
+# Lines of targets and of units in what people are shown.
+MAX_LINES, MAX_UNITS = 40, 12
 # What takes less of the time is not worth a word.
 MIN_WORTH = 0.02
 
@@ -51,8 +53,8 @@ def left_out(found: Aim) -> list[str]:
         said.append("waiting, which is no function's time: " + ", ".join(parts))
     if found.import_s >= 0.5:
         said.append(
-            f"imports took {found.import_s:.1f} s before that (of {found.imported} last), "
-            "and are in no unit of work"
+            f"imports took {found.import_s:.1f} s before that ({found.imported}), and are "
+            "in no unit of work"
         )
     return said
 
@@ -62,15 +64,20 @@ def table(found: Aim) -> str:
     names = [*found.candidates, *found.others]
     width = max((len(n) for n in names), default=0)
     text = ["what may be measured (-t), by its part of the time:"]
+    rest = len(names) - MAX_LINES
     text += [
         f"  {name:<{width}}  {found.shares.total[name]:6.1%} in all"
         f"  {found.shares.own.get(name, 0.0):6.1%} itself  {rate(found, name)}"
-        for name in names
+        for name in names[:MAX_LINES]
     ]
+    if rest > 0:
+        text.append(f"  and {rest} more (--json)")
     text += ["", "what may be a unit of work (--progress), with calls a second:"]
-    width = max((len(n) for n in found.units), default=0)
-    for name, calls in found.units.items():
-        text.append(f"  {name:<{width}}  {calls:10.4g}/s")
+    units = list(found.units.items())[:MAX_UNITS]
+    width = max((len(n) for n, _ in units), default=0)
+    text += [f"  {name:<{width}}  {calls:10.4g}/s" for name, calls in units]
+    if len(units) < len(found.units):
+        text.append(f"  and {len(found.units) - len(units)} more (--json)")
     if not found.units:
         text.append("  nothing is called at an even pace: a whole run")
     text += ["", f"rank would take: {unit_line(found)}", *left_out(found)]
