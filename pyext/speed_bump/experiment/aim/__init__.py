@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speed_bump.config import Target, parse_targets
-from speed_bump.experiment.aim import frameworks, unit
+from speed_bump.experiment.aim import frameworks, machine_code, unit
 from speed_bump.experiment.aim.look import Looked, watch
 from speed_bump.experiment.aim.shares import Shares, candidates, room, shares
 from speed_bump.experiment.program.progress import Progress
-from speed_bump.experiment.program.runner import Runner, why_nobody_reported
+from speed_bump.experiment.program.runner import (
+    Runner,
+    interpreter,
+    why_nobody_reported,
+)
 from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.rank import RankError
@@ -54,10 +59,17 @@ class Aim:
     import_s: float = 0.0
     imported: str = ""
     goes_on: bool = False
+    machine_code: str = ""
 
     def targets(self) -> list[Target]:
         """A target for each candidate, whatever characters its name has."""
-        return [exactly(name) for name in self.candidates]
+        path = self.machine_code
+        return [
+            machine_code.target_of(path, name.removeprefix(f"{path}:"))
+            if path
+            else exactly(name)
+            for name in self.candidates
+        ]
 
     @property
     def has_native(self) -> bool:
@@ -152,6 +164,9 @@ def aim(
                 if ended.interrupted:
                     raise KeyboardInterrupt
         if not looked.processes:
+            path = looked.executable or _file_of(runner.command)
+            if path:
+                return _of_machine_code(runner, path, progress, seconds, now, budget_s)
             raise RankError(why_nobody_reported(runner.command))
         if looked.goes_on or looked.seconds >= ENOUGH_S or looked.runs >= MAX_RUNS:
             break
@@ -159,6 +174,55 @@ def aim(
     found = _found(looked, progress, owner(runner.command), budget_s)
     if not found.candidates:
         raise RankError(_why_nothing(found.shares))
+    return found
+
+
+def _file_of(command: Sequence[str]) -> str:
+    """The executable that a command that has ended was; "" if it was none."""
+    path = os.path.realpath(shutil.which(command[0]) or "")
+    is_python = interpreter(command) is not None
+    return path if not is_python and machine_code.is_executable(path) else ""
+
+
+def _of_machine_code(
+    runner: Runner,
+    path: str,
+    progress: Progress,
+    seconds: float,
+    now: Callable[[str], None],
+    budget_s: float,
+) -> Aim:
+    """The same of a program in which no Python is."""
+    refused = machine_code.why_not()
+    if refused:
+        raise RankError(
+            f"{why_nobody_reported(runner.command)}; and native functions of "
+            f"{os.path.basename(path)} can't be had: {refused}"
+        )
+    seen = machine_code.look(runner, path, seconds, now)
+    if not seen.own:
+        raise RankError(
+            f"no function of {path} was seen to take time"
+            + (f" ({seen.refused})" if seen.refused else "")
+            + ": name functions with --native"
+        )
+    names = list(seen.own)
+    found = Aim(progress=progress, why="as it was named", rates=seen.rates)
+    found.machine_code = path
+    found.units = {one.name: one.rate for one in seen.steady}
+    if progress.is_open and seen.steady:
+        found.unit_name, found.why = seen.steady[0].name, seen.steady[0].why
+        symbol = found.unit_name.removeprefix(f"{path}:")
+        found.progress = Progress(targets=(machine_code.target_of(path, symbol),))
+        # One breakpoint can't be both.
+        names = [name for name in names if name != found.unit_name]
+    elif progress.is_open:
+        found.why = "no call of it is steady: a unit is a whole run"
+    most = room(budget_s)
+    found.candidates = {name: seen.own[name] for name in names[:most]}
+    found.others = {name: seen.own[name] for name in names[most:]}
+    found.shares = Shares(total=dict(seen.own), own=dict(seen.own))
+    found.seconds, found.goes_on = seen.seconds, seen.goes_on
     return found
 
 

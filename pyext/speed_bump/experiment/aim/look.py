@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from speed_bump.experiment.aim import frameworks
+from speed_bump.experiment.aim import frameworks, machine_code
 from speed_bump.experiment.aim.unit import PARTS, in_parts, steady, steady_in_runs
 from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
@@ -23,6 +24,8 @@ MIN_S = 2.0
 MAX_IMPORT_S = 900.0
 # After this time without a decision people are told what is known.
 NEWS_S = 4.0
+# A Python process has reported in by then.
+NO_PYTHON_S = 3.0
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Looked:
     main: int = 0
     runs: int = 0
     goes_on: bool = False
+    executable: str = ""
 
     @property
     def stacks(self) -> Stacks:
@@ -177,6 +181,11 @@ def watch(
             continue
         looked.windows.append(window)
         worked += stacks.seconds
+        if not looked.processes and time.monotonic() - begin > NO_PYTHON_S:
+            # There may be none to wait for.
+            looked.executable = executable(program.pid)
+            if looked.executable:
+                break
         looked.points = points or looked.points
         looked.goes_on = True
         if worked >= MIN_S and _is_enough(looked):
@@ -192,6 +201,16 @@ def watch(
             if worked >= NEWS_S:
                 tell("news", _so_far(looked))
     looked.goes_on = program.is_running()
+
+
+def executable(pid: int) -> str:
+    """The file that a process runs, if it is machine code and no Python; "" if not."""
+    try:
+        path = os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+    is_python = os.path.basename(path).startswith(("python", "pypy"))
+    return path if not is_python and machine_code.is_executable(path) else ""
 
 
 def _note(looked: Looked, program: Workload, counts: Mapping[int, object]) -> None:

@@ -371,16 +371,20 @@ class Workload:
         calls = self._leaves.of({stack[0] for stack in seen}) if self._leaves else {}
         return Stacks(ticks, seconds, stacks.read(seen, calls, self.pid))
 
+    def native_places(self) -> dict[str, tuple[str, int]]:
+        """Of each native candidate the file, and the offset that is in it."""
+        if not self._probes:
+            return {}
+        offsets = self._probes.session.offsets()
+        return {
+            label: (self._files[label], offsets[place])
+            for label, place in self._natives.items()
+        }
+
     def _find_natives(self) -> NativeSampling | None:
         """What looks at native candidates; None: there are none."""
         if self._native_sampling is None and self._probes and self._natives:
-            offsets = self._probes.session.offsets()
-            self._native_sampling = NativeSampling(
-                {
-                    label: (self._files[label], offsets[place])
-                    for label, place in self._natives.items()
-                }
-            )
+            self._native_sampling = NativeSampling(self.native_places())
         return self._native_sampling
 
     def _find_stacks(self) -> None:
