@@ -169,9 +169,10 @@ def _near(
     module: str, qualname: str, seen: Module, main: dict[str, Any], own: list[str]
 ) -> list[str]:
     if seen.exists:
-        near = difflib.get_close_matches(qualname, seen.names, MAX_NEAR, 0.6)
         last = qualname.rpartition(".")[2]
-        near += [n for n in seen.names if n.rpartition(".")[2] == last]
+        functions = [n for n, kind in seen.names.items() if kind != "type"]
+        near = [n for n in functions if n.rpartition(".")[2] == last]
+        near += _nearest(qualname, functions) or _nearest(qualname, list(seen.names))
         return [f"{module}:{n}" for n in dict.fromkeys(near)][:MAX_NEAR]
     found = []
     for other in _near_modules(module):
@@ -181,6 +182,13 @@ def _near(
         near = difflib.get_close_matches(qualname, names, 1, 0.6)
         found += [f"{other}:{n}" for n in near]
     return found[:MAX_NEAR]
+
+
+def _nearest(name: str, names: list[str]) -> list[str]:
+    """Those that are written much like it; not what is far behind the best of them."""
+    found = difflib.get_close_matches(name, names, MAX_NEAR, 0.6)
+    ratios = [difflib.SequenceMatcher(None, name, other).ratio() for other in found]
+    return [n for n, r in zip(found, ratios, strict=True) if r > max(ratios) - 0.15]
 
 
 def _near_modules(module: str) -> list[str]:

@@ -93,3 +93,77 @@ def test_rank_needs_no_option(tmp_path):
     assert said["verdict"] == "matters" or "of the CPU time" in said["reason"]
     assert "a unit of work is call of __main__:" in done.stderr
     assert "functions that take time" in done.stderr
+
+
+def test_imports_are_waited_for(tmp_path):
+    # As steady as can be, for longer than a look takes, and no work.
+    (tmp_path / "heavy.py").write_text(
+        "import time\n"
+        "def prepare():\n    return sum(range(20000))\n"
+        "end = time.monotonic() + 5\n"
+        "while time.monotonic() < end:\n    prepare()\n"
+    )
+    program = tmp_path / "app.py"
+    program.write_text("import heavy\n" + PROGRAM.format(more=""))
+    said = []
+    with Runner([sys.executable, str(program)], show_output=False) as runner:
+        found = aim(runner, Progress(), 20.0, said.append, event=said.append)
+    assert "waiting: the program is importing heavy" in said
+    assert "heavy:prepare" not in found.candidates
+    assert "heavy:prepare" not in found.units
+    assert found.import_s > 3
+    assert found.imported.startswith("heavy")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring says what is called")
+def test_c_functions_are_found_by_their_python_names():
+    found = look("""
+import json, re, zlib
+DATA = b"text of no great length " * 4000
+def unit():
+    zlib.compress(DATA)
+    re.compile("[a-f]+x").findall("abcdef" * 60)
+    "".join(str(n) for n in range(3000))
+while True:
+    unit()
+""")
+    assert {"zlib:compress", "re:Pattern.findall"} <= set(found.candidates)
+    assert found.has_native
+    assert {t.pattern for t in found.targets()} >= {"zlib:compress", "re:Pattern.findall"}
+    # Both take most of the time, and their caller calls them.
+    assert found.shares.own["zlib:compress"] > found.shares.own.get("__main__:unit", 0)
+    assert found.shares.total["__main__:unit"] >= found.shares.total["zlib:compress"]
+
+
+def test_a_short_program_is_run_again(tmp_path):
+    program = tmp_path / "app.py"
+    program.write_text("""
+import time
+def step():
+    return sum(range(40000))
+end = time.monotonic() + 1.2
+while time.monotonic() < end:
+    step()
+    time.sleep(0.01)
+""")
+    with Runner([sys.executable, str(program)], show_output=False) as runner:
+        found = aim(runner, Progress(), 20.0, lambda _: None)
+    assert found.unit_name == "__main__:step"
+    assert not found.goes_on
+
+
+def test_suggest(tmp_path):
+    numbers = tmp_path / "numbers.json"
+    command = ["--", sys.executable, "-c", PROGRAM.format(more="")]
+    done = speed_bump("suggest", "--json", str(numbers), *command)
+    assert done.returncode == 0, done.stderr
+    assert "__main__:render" in done.stdout
+    assert "rank would take: a unit of work is call of __main__:" in done.stdout
+    found = json.loads(numbers.read_text())
+    rates = {t["name"]: t["calls_per_s"] for t in found["targets"]}
+    assert 2 < rates["__main__:render"] / rates["__main__:parse"] < 4
+    assert {unit["name"] for unit in found["units"]} >= {"__main__:parse"}
+    assert "__main__:" in found["unit"]
+    done = speed_bump("suggest", "--", sys.executable, "-c", "exit(3)")
+    assert (done.returncode, "status 3" in done.stderr) == (3, True)
+    assert speed_bump("suggest").returncode == 2
