@@ -15,6 +15,7 @@ import types
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 # Types of C callables beside the interpreter's own that say their name.
 OTHER_TYPES = (
@@ -46,7 +47,7 @@ def start(table_path: str) -> bool:
     has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     if sys.version_info < (3, 12) or not has_gil:
         return False
-    monitoring = sys.monitoring
+    monitoring: Any = vars(sys)["monitoring"]
     for tool in FREE_TOOLS:
         if monitoring.get_tool(tool) is None:
             monitoring.use_tool_id(tool, "speed_bump calls")
@@ -59,7 +60,7 @@ def start(table_path: str) -> bool:
 
 
 def _recorder(table_path: str) -> Callable[..., object]:
-    disable = sys.monitoring.DISABLE
+    disable: object = vars(sys)["monitoring"].DISABLE
     files: dict[int, int] = {}
     python = (types.FunctionType, type)
 
@@ -93,7 +94,7 @@ def _recorder(table_path: str) -> Callable[..., object]:
 
 
 def name_of(function: object) -> str:
-    """``module:qualname`` by which a C function is found; "" for what has no such name."""
+    """``module:qualname`` by which a C function is found; "" if there is no such name."""
     kind = type(function)
     if kind is types.BuiltinFunctionType:
         return _of_builtin(function)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What is behind names that were never called: run by the interpreter of the program.
 
-Reads JSON, {"path": [directories], "main": what __main__ is, "names": [[module, qualname]]},
-and writes a list with an answer for each name:
+Reads JSON, {"path": [directories], "main": what __main__ is, "names": [[module,
+qualname]]}, and writes a list with an answer for each name:
 
     {"module": what it is, "is": what the name is, "reason": why it can't be slowed,
      "near": the nearest names, module:qualname, "seen": whether a run shows that the

@@ -115,7 +115,7 @@ def test_imports_are_waited_for(tmp_path):
     assert found.imported.startswith("heavy")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring says what is called")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="as sys.monitoring says it")
 def test_c_functions_are_found_by_their_python_names():
     found = look("""
 import json, re, zlib

@@ -118,7 +118,8 @@ def test_a_training_loop_with_torch(tmp_path):
     assert "importing torch" in done.stderr
     assert "__main__:train_step" in found
     # What is done in the import of torch is no work.
-    assert not [name for name in found if name.startswith(("re:", "ctypes:", "importlib"))]
+    imports = ("re:", "ctypes:", "importlib")
+    assert not [name for name in found if name.startswith(imports)]
 
 
 def test_a_web_server_under_load(tmp_path):

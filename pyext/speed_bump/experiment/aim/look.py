@@ -94,7 +94,7 @@ class Looked:
         return [[w for w in self.windows if w.run == run] for run in runs]
 
     def from_first(self, unit: str) -> list[Window]:
-        """Of each run, from the first window on in which a unit of work ended; "": all."""
+        """Of each run, from the first window on in which a unit ended; "": all."""
         found: list[Window] = []
         for windows in self.of_runs():
             first = next(
@@ -114,9 +114,7 @@ class Looked:
         Of a program that goes on the least time that shows one; else all of its runs.
         """
         if not self.goes_on:
-            each = [
-                [w.main if of_main else w.all for w in run] for run in self.of_runs()
-            ]
+            each = [[w.main if of_main else w.all for w in run] for run in self.of_runs()]
             return steady_in_runs(each), self.windows
         size = PARTS
         while size <= len(self.windows):
@@ -165,7 +163,10 @@ def watch(
         _note(looked, program, counts)
         points = {name: n for name, n in program.points().items() if n}
         window = Window(
-            *_news(counts, last, looked.main), stacks, _more(points, last_points), looked.runs
+            *_news(counts, last, looked.main),
+            stacks,
+            _more(points, last_points),
+            looked.runs,
         )
         last, last_points = counts, points
         imports = window.imports

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What to measure of a program in which there is no Python: functions of its executable."""
+"""What to measure of a program without Python: functions of its executable."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ WINDOW_S = 0.1
 MIN_S = 2.0
 MIN_SHARE = 0.002
 # Parts of names that units of work have.
-WHOLE = ("finish", "done", "commit", "handle", "request", "process", "frame", "step")
-WHOLE += ("iterat", "batch", "tick", "update", "render", "epoch", "transaction")
+WHOLE = (
+    *("finish", "done", "commit", "handle", "request", "process", "frame", "step"),
+    *("iterat", "batch", "tick", "update", "render", "epoch", "transaction"),
+)
 # Of the compiler, or called once.
 NEVER = frozenset(
     {"_init", "_fini", "_start", "main", "frame_dummy", "register_tm_clones"}
@@ -37,7 +39,7 @@ NEVER = frozenset(
 
 @dataclass
 class Seen:
-    """What was seen: parts of the time in functions themselves, rates, and what is steady.
+    """What was seen: parts of the time in functions themselves, rates, what is steady.
 
     Names are ``PATH:SYMBOL``. ``refused`` says why times are not known.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What takes the time of a program: candidates, and what no function is to be asked for."""
+"""What takes the time of a program: candidates, and what is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIN_SAMPLES = 2
 # Candidates that a minute can answer for, and bounds for other budgets.
 PER_MINUTE = 24
 MIN_CANDIDATES, MAX_CANDIDATES = 8, 96
-# How much the time of what a function calls weighs beside its own when the best are taken.
+# The weight of the time of what a function calls, beside its own, among candidates.
 INNER_WEIGHT = 0.2
 # Called by specialised instructions of the interpreter, which no target reaches.
 NOT_HAD = frozenset({"builtins:list.append"})

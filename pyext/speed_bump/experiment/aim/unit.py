@@ -96,7 +96,7 @@ def steady_in_runs(
 
 
 def _in_span(calls: list[int]) -> list[int]:
-    """The calls in parts of the time that a function is in use, if that is long and even."""
+    """The calls in parts of the time that it is in use, if that is long and even."""
     active = [i for i, n in enumerate(calls) if n]
     if sum(calls) < MIN_CALLS or active[-1] - active[0] < MIN_SPAN * len(calls):
         return []

@@ -86,6 +86,9 @@ _BEGINS = tuple(name[:-1] for name in IDLE if name.endswith("*"))
 # What sleeps in these waits for a pipe, a terminal or a disk.
 _READERS = ("posix:read", "_io:")
 
+# Modules whose functions wait by means of others of theirs.
+_WAITERS = ("threading:", "queue:", "multiprocessing.", "asyncio.")
+
 IMPORT_MODULES = ("_frozen_importlib", "_frozen_importlib_external", "importlib")
 
 
@@ -144,7 +147,7 @@ class Stack:
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether it waits for what another thread, process or machine has not done yet."""
+        """Whether it waits for another thread, process or machine."""
         return self.waits in OTHERS and bool(self.waiting_in)
 
     @property
@@ -163,7 +166,7 @@ class Stack:
         for name in reversed(self.frames[:-1] if self.has_leaf else self.frames):
             if is_idle(name):
                 return name
-            if not name.startswith(("threading:", "queue:", "multiprocessing.", "asyncio.")):
+            if not name.startswith(_WAITERS):
                 break
         if self.has_leaf or self.waits in ("disk", "read", "other"):
             return ""

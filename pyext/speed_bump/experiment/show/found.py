@@ -53,8 +53,8 @@ def left_out(found: Aim) -> list[str]:
         said.append("waiting, which is no function's time: " + ", ".join(parts))
     if found.import_s >= 0.5:
         said.append(
-            f"imports took {found.import_s:.1f} s before that ({found.imported}), and are "
-            "in no unit of work"
+            f"imports took {found.import_s:.1f} s before that ({found.imported}), and "
+            "are in no unit of work"
         )
     return said
 
