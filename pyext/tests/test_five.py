@@ -88,6 +88,10 @@ def ranked(tmp_path, *command):
     for f in found["findings"]:
         assert f["verdict"] != "inconclusive" or (f["reason"] and f["help"]), f
     assert "found " in done.stderr
+    # Those that take less time are named.
+    assert set(found["found"]["shares"]) | set(found["found"]["others"]) >= {
+        f["name"] for f in found["findings"]
+    }
     return done, {f["name"]: f for f in found["findings"]}
 
 

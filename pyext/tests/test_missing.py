@@ -129,6 +129,15 @@ while True:
     found = json.loads((tmp_path / "numbers").read_text())["findings"]
     assert [f["name"] for f in found] == ["__main__:work"]
     done = speed_bump(
+        "rank", "-t", "__main__:work", "--progress", "__main__:done", "--budget", "8s",
+        "-o", str(tmp_path / "x"), *command,
+    )  # fmt: skip
+    assert done.returncode == 1
+    doubt = "warning: no call of __main__:done was seen so far"
+    assert doubt in done.stderr
+    # When it is seen, and not at the end.
+    assert done.stderr.index(doubt) < done.stderr.index("was seen in 8 s")
+    done = speed_bump(
         "rank", "-t", "json:dmps", "--progress", "__main__:work",
         *arguments, str(tmp_path / "numbers"), *command,
     )  # fmt: skip

@@ -8,6 +8,7 @@ import collections
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -289,6 +290,7 @@ def _look(experiment: Experiment, live: Any) -> None:
     from speed_bump.experiment.show import found as showing
 
     budget_s = experiment.options.budget_s
+    begin = time.monotonic()
     found = aim(
         experiment.runner,
         experiment.progress,
@@ -301,6 +303,8 @@ def _look(experiment: Experiment, live: Any) -> None:
     experiment.progress = found.progress
     experiment.has_native = found.has_native
     experiment.found = True
+    # It takes as long again to come to its first unit.
+    experiment.patience_s = 3 * (time.monotonic() - begin)
     header = experiment.record.header
     header["targets"] = [target.pattern for target in experiment.targets]
     header["unit"] = found.progress.text or header["unit"]
@@ -331,8 +335,6 @@ class _Saving:
 
     def changed(self, record: Record) -> None:
         """Save it, if that was not done for a while."""
-        import time
-
         if record.blocks and time.monotonic() >= self._due:
             began = time.monotonic()
             self._save(record, self._path)

@@ -36,6 +36,9 @@ LATER_CENSUS_S = 0.6
 PAUSE_S = 0.05
 # A program that ended with fewer slots than these is measured by whole runs.
 MIN_SLOTS = 27
+# Without a unit of work for so long that is said; a program that is starved is, below this.
+DOUBT_S = 5.0
+DOUBTFUL_SHARE = 0.6
 # So that an experiment of days stays in memory: slots times functions that are kept.
 MAX_CELLS = 30_000_000
 
@@ -95,6 +98,7 @@ class Experiment:
         changed: called when the record has grown
         has_native: C functions are among the targets by the names that they give
         found: the targets were found, and not named
+        patience_s: the first unit of work is waited for so much longer than the budget
     """
 
     runner: Runner
@@ -114,7 +118,9 @@ class Experiment:
     lost: int = 0
     has_native: bool = False
     found: bool = False
+    patience_s: float = 0.0
     _asking: threading.Thread | None = None
+    _doubts: set[str] = field(default_factory=set)
     unit_ns: float = 0.0
     _done: list[Run] = field(default_factory=list)
     _before: dict[str, int] = field(default_factory=dict)
@@ -133,7 +139,7 @@ class Experiment:
             LaunchError, NativeError: of starting the program
         """
         self._begin = time.monotonic()
-        self._deadline = self._begin + self.options.budget_s
+        self._deadline = self._begin + self.options.budget_s + self.patience_s
         try:
             while not self._is_over() and not self.failed and not self.too_short:
                 self._one_run()
@@ -218,6 +224,12 @@ class Experiment:
             self.watcher.now(
                 f"waiting for the first units of work | {human(self._left() * 1e9)} left"
             )
+            if not first and time.monotonic() > self._begin + DOUBT_S:
+                self._doubt(
+                    "unit",
+                    f"no {self.progress.text or 'unit of work'} was seen so far "
+                    "(--progress says what one is)",
+                )
             time.sleep(PAUSE_S)
         if self._left() <= 0 and not first and not self._done:
             raise RankError(self._why_no_progress(program))
@@ -279,6 +291,14 @@ class Experiment:
             return
         if self.runs == 1:
             self._say_uncalled(program)
+        share = self.record.machine.share
+        if share < DOUBTFUL_SHARE:
+            self._doubt(
+                "share",
+                f"the program has {share:.0%} of the CPU time that it wants, as others use "
+                "this machine, or its own threads are more than the CPUs: answers take "
+                "longer",
+            )
         while not self._is_over() and program.is_running():
             if self._last_census + LATER_CENSUS_EVERY * self.options.budget_s < (
                 time.monotonic()
@@ -315,6 +335,12 @@ class Experiment:
         known = [name for name in names if name not in self.record.functions]
         self.record.functions = (*self.record.functions, *known)
         run.rule([name for name in self.record.functions if name in calls])
+
+    def _doubt(self, key: str, text: str) -> None:
+        """Say once what speaks against the run, when it is seen."""
+        if key not in self._doubts:
+            self._doubts.add(key)
+            self.watcher.event(f"warning: {text}")
 
     def _why_uncalled(self, program: Workload, early: Sequence[str]) -> dict[str, str]:
         """Of each target that was named and not called the likely reason."""
