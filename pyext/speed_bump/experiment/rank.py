@@ -36,7 +36,7 @@ LATER_CENSUS_S = 0.6
 PAUSE_S = 0.05
 # A program that ended with fewer slots than these is measured by whole runs.
 MIN_SLOTS = 27
-# Without a unit of work for so long that is said; a program that is starved is, below this.
+# What is said when it is seen: no unit of work for so long, less of the CPUs than this.
 DOUBT_S = 5.0
 DOUBTFUL_SHARE = 0.6
 # So that an experiment of days stays in memory: slots times functions that are kept.
@@ -295,8 +295,8 @@ class Experiment:
         if share < DOUBTFUL_SHARE:
             self._doubt(
                 "share",
-                f"the program has {share:.0%} of the CPU time that it wants, as others use "
-                "this machine, or its own threads are more than the CPUs: answers take "
+                f"the program has {share:.0%} of the CPU time that it wants: others use "
+                "this machine, or it has more threads than there are CPUs; answers take "
                 "longer",
             )
         while not self._is_over() and program.is_running():

@@ -72,6 +72,12 @@ class Aim:
         ]
 
     @property
+    def rate(self) -> float:
+        """Units of work a second; 0 where that is not known."""
+        point = f"progress point {self.unit_name!r}"
+        return self.units.get(self.unit_name) or self.units.get(point) or 0.0
+
+    @property
     def has_native(self) -> bool:
         """Whether C functions are among the candidates."""
         return bool(self.shares.native & set(self.candidates))
@@ -218,7 +224,7 @@ def _of_machine_code(
         names = [name for name in names if name != found.unit_name]
     elif progress.is_open:
         found.why = "no call of it is steady: a unit is a whole run"
-    most = room(budget_s)
+    most = room(budget_s, found.rate)
     found.candidates = {name: seen.own[name] for name in names[:most]}
     found.others = {name: seen.own[name] for name in names[most:]}
     found.shares = Shares(total=dict(seen.own), own=dict(seen.own))
@@ -238,7 +244,8 @@ def _found(
     called = looked.called()
     names = candidates(seen, called, is_own)
     rates = {name: called.get(name, 0) / max(looked.seconds, 1e-9) for name in names}
-    chosen, left = names[: room(budget_s)], names[room(budget_s) :]
+    most = room(budget_s, found.rate)
+    chosen, left = names[:most], names[most:]
     found.candidates = {name: seen.total[name] for name in chosen}
     found.others = {name: seen.total[name] for name in left}
     found.rates = rates

@@ -13,9 +13,12 @@ MIN_SHARE = 0.002
 MIN_SAMPLES = 2
 # Candidates that a minute can answer for, and bounds for other budgets.
 PER_MINUTE = 24
-MIN_CANDIDATES, MAX_CANDIDATES = 8, 96
-# The weight of the time of what a function calls, beside its own, among candidates.
-INNER_WEIGHT = 0.2
+MIN_CANDIDATES, MAX_CANDIDATES = 6, 96
+# The weight of the time of what a function calls, beside its own, among candidates: of
+# the program, and of libraries, in which much does nothing but call other things.
+INNER_WEIGHT, INNER_WEIGHT_OTHERS = 0.2, 0.02
+# Units of work that each candidate needs to be answered for.
+UNITS_EACH = 40
 # Called by specialised instructions of the interpreter, which no target reaches.
 NOT_HAD = frozenset({"builtins:list.append"})
 
@@ -99,7 +102,9 @@ def candidates(
 
     def worth(name: str) -> float:
         own, total = found.own.get(name, 0.0), found.total[name]
-        return (own + INNER_WEIGHT * (total - own)) * (1.5 if is_own(name) else 1.0)
+        if is_own(name):
+            return 1.5 * (own + INNER_WEIGHT * (total - own))
+        return own + INNER_WEIGHT_OTHERS * (total - own)
 
     names = [
         name
@@ -113,6 +118,13 @@ def candidates(
     return sorted(names, key=lambda name: (-worth(name), name))
 
 
-def room(budget_s: float) -> int:
-    """How many candidates can be answered for in a budget."""
-    return int(min(max(PER_MINUTE * budget_s / 60, MIN_CANDIDATES), MAX_CANDIDATES))
+def room(budget_s: float, rate: float) -> int:
+    """How many candidates can be answered for in a budget.
+
+    Args:
+        rate: of units of work, in a second; 0 where it is not known
+    """
+    most = PER_MINUTE * budget_s / 60
+    if rate:
+        most = min(most, budget_s * rate / UNITS_EACH)
+    return int(min(max(most, MIN_CANDIDATES), MAX_CANDIDATES))
