@@ -77,6 +77,11 @@ def test_nothing_to_look_at_is_said():
         look("exit(3)", 60.0)
 
 
+def is_starved(finding):
+    """Whether it is not known because others had the CPU."""
+    return any(text in finding["reason"] for text in ("of the CPU time", "of a CPU"))
+
+
 def test_rank_needs_no_option(tmp_path):
     numbers = tmp_path / "numbers.json"
     for budget in (8, 30, 90):
@@ -88,9 +93,9 @@ def test_rank_needs_no_option(tmp_path):
         found = {f["name"]: f for f in json.loads(numbers.read_text())["findings"]}
         said = found["__main__:parse"]
         # Where others leave it too little, that is the answer.
-        if said["verdict"] == "matters" or "of the CPU time" in said["reason"]:
+        if said["verdict"] == "matters" or is_starved(said):
             break
-    assert said["verdict"] == "matters" or "of the CPU time" in said["reason"]
+    assert said["verdict"] == "matters" or is_starved(said)
     assert "a unit of work is call of __main__:" in done.stderr
     assert "functions that take time" in done.stderr
 

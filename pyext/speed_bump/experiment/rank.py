@@ -224,7 +224,8 @@ class Experiment:
             self.watcher.now(
                 f"waiting for the first units of work | {human(self._left() * 1e9)} left"
             )
-            if not first and time.monotonic() > self._begin + DOUBT_S:
+            patience_s = DOUBT_S + self.patience_s
+            if not first and time.monotonic() > self._begin + patience_s:
                 self._doubt(
                     "unit",
                     f"no {self.progress.text or 'unit of work'} was seen so far "
