@@ -1,229 +1,215 @@
 # SPDX-License-Identifier: MIT
-"""The unit of work of each framework, found in a program that uses the real one.
-
-A framework that is not installed is skipped:
-
-    pip install torch aiohttp flask uvicorn gunicorn django hypercorn celery
-"""
+"""Servers, runners and debuggers as people run them: counts are exact, nothing hangs."""
 
 from __future__ import annotations
 
-import importlib.util
-import socket
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from speed_bump.experiment.aim import aim
-from speed_bump.experiment.aim.frameworks import FRAMEWORKS
-from speed_bump.experiment.program.progress import Progress
-from speed_bump.experiment.program.runner import Runner
+from speed_bump.config import parse_targets
+from speed_bump.experiment.program.runner import Runner, Slowed
 
-pytestmark = pytest.mark.ranks
+# What starts a server, asks it and ends it. Ports are those that the kernel gives.
+DRIVER = """
+import os, pathlib, signal, socket, subprocess, sys, time, urllib.request
 
-# Asks a server of the same program again and again, from a process of its own.
-VISITOR = """
-import http.client, os, signal, sys, time
-PORT = {port}
-def visit(parent):
-    while os.getppid() == parent:
-        try:
-            one = http.client.HTTPConnection("127.0.0.1", PORT, timeout=5)
-            one.request("GET", "/")
-            one.getresponse().read()
-            one.close()
-        except OSError:
-            time.sleep(0.05)
-def work():
-    return sum(range(20000))
-if __name__ == "__main__":
-    server = os.getpid()
-    if os.fork() == 0:
-        visit(server)
-        os._exit(0)
-"""
-ASGI = """
-async def app(scope, receive, send):
-    if scope["type"] != "http":
-        while (await receive())["type"] != "lifespan.shutdown":
-            await send({"type": "lifespan.startup.complete"})
-        return
-    work()
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"here"})
-"""
-WSGI = """
-def app(environ, start_response):
-    work()
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"here"]
-"""
-PROGRAMS = {
-    "torch": """
-import torch
-class Mine(torch.optim.SGD):
-    pass
-model = torch.nn.Linear(300, 300)
-optimizer = Mine(model.parameters(), lr=0.01)
-while True:
-    for _ in range(3):
-        loss = model(torch.ones(64, 300)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-""",
-    "Flask": """
-import flask
-app = flask.Flask("app")
-@app.route("/")
-def index():
-    return str(sum(range(20000)))
-client = app.test_client()
-while True:
-    client.get("/")
-""",
-    "Django": """
-import django
-from django.conf import settings
-from django.http import HttpResponse
-from django.urls import path
-def index(request):
-    return HttpResponse(str(sum(range(20000))))
-urlpatterns = [path("", index)]
-settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="x")
-django.setup()
-from django.test import Client
-client = Client()
-while True:
-    client.get("/")
-""",
-    "uvicorn": VISITOR
-    + ASGI
-    + """
-import uvicorn
-uvicorn.run(app, port=PORT, log_level="error")
-""",
-    "hypercorn": VISITOR
-    + ASGI
-    + """
-import asyncio
-from hypercorn.asyncio import serve
-from hypercorn.config import Config
-config = Config()
-config.bind = [f"127.0.0.1:{PORT}"]
-asyncio.run(serve(app, config))
-""",
-    "gunicorn": VISITOR
-    + WSGI
-    + """
-from gunicorn.app.base import BaseApplication
-class Server(BaseApplication):
-    def load_config(self):
-        self.cfg.set("bind", f"127.0.0.1:{PORT}")
-        self.cfg.set("worker_class", "{worker}")
-        self.cfg.set("loglevel", "critical")
-    def load(self):
-        return app
-Server().run()
-""",
-    "aiohttp": VISITOR
-    + """
-from aiohttp import web
-async def index(request):
-    work()
-    return web.Response(text="here")
-app = web.Application()
-app.router.add_get("/", index)
-web.run_app(app, host="127.0.0.1", port=PORT, print=None)
-""",
-    "Celery": """
-import threading, time
-from celery import Celery
-app = Celery("app", broker="memory://", backend="cache+memory://")
-app.conf.worker_hijack_root_logger = False
-@app.task
-def work():
-    return sum(range(20000))
-def ask():
-    while True:
-        work.delay()
-        time.sleep(0.005)
-threading.Thread(target=ask, daemon=True).start()
-app.Worker(pool="solo", loglevel="ERROR", without_gossip=True).start()
-""",
-    "pytest": """
-import pytest
-@pytest.mark.parametrize("n", range(1000))
-def test_one(n):
-    assert sum(range(20000 + n))
-if __name__ == "__main__":
-    raise SystemExit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
-""",
-}
-CASES = [(name, "") for name in PROGRAMS if name != "gunicorn"]
-CASES += [("gunicorn", "sync"), ("gunicorn", "gthread")]
-
-
-def unused_port():
+def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
 
+def ask(port):
+    # Answers once it is there.
+    for _ in range(1200):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as reply:
+                return reply.read().decode()
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("it does not answer")
 
-def look(path):
-    said = []
-    with Runner([sys.executable, str(path)], show_output=False) as runner:
-        return aim(runner, Progress(), 60.0, said.append, event=said.append), said
+def start(*arguments):
+    return subprocess.Popen([sys.executable, "-m", *map(str, arguments)])
 
+def end(server, number=signal.SIGTERM):
+    server.send_signal(number)
+    return server.wait(120)
+"""
 
-@pytest.mark.parametrize(("name", "worker"), CASES)
-def test_the_unit_is_that_of_the_framework(name, worker, tmp_path):
-    if importlib.util.find_spec(name.lower()) is None:
-        pytest.skip(f"{name} is not installed: pip install {name.lower()}")
-    source = PROGRAMS[name].replace("{worker}", worker)
-    program = tmp_path / "test_program.py"
-    program.write_text(source.replace("{port}", str(unused_port())))
-    found, said = look(program)
-    (unit,) = found.progress.functions
-    (framework,) = [f for f in FRAMEWORKS if f.name == name]
-    assert found.why == f"{framework.what}, as {name} is at work", said
-    # Units are counted: the rate is known, and is that of the work.
-    rate = found.units[found.unit_name]
-    assert rate > 1
-    assert unit.right.replace("[<]", "<").replace("[*]", "*") in found.unit_name
-    assert found.candidates
+Counted = Callable[..., None]
 
 
-def test_the_table_has_no_name_twice():
-    names = [framework.name for framework in FRAMEWORKS]
-    assert len(set(names)) == len(names) == 15
-    for framework in FRAMEWORKS:
-        assert framework.unit
-        assert all(":" in pattern for pattern in (*framework.unit, *framework.sign))
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Run a driver beside some files; the calls of a function in all processes."""
+    monkeypatch.chdir(tmp_path)
+    # A file that changes within a second is not to be taken for what it was.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+    def run(driver: str, target: str, calls: int, **files: str) -> None:
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        (tmp_path / "driver.py").write_text(DRIVER + driver)
+        (pattern,) = parse_targets(target, "here")
+        command = [sys.executable, "driver.py"]
+        with Runner(command, show_output=False) as runner:
+            result = runner.run([Slowed(pattern, 1000)])
+        assert result.status == 0, result.output.decode()
+        assert result.calls(pattern) == calls, result.output.decode()
+        assert result.lost == 0
+
+    return run
 
 
-def test_a_framework_that_has_begun_is_waited_for(tmp_path):
-    # What goes before is as steady as can be, and is no unit of work.
-    if importlib.util.find_spec("flask") is None:
-        pytest.skip("flask is not installed: pip install flask")
-    program = tmp_path / "program.py"
-    program.write_text("""
-import time, flask
-app = flask.Flask("app")
-@app.route("/")
-def index():
-    return str(sum(range(20000)))
-def warm_up():
-    return sum(range(200000))
-def load():
-    end = time.monotonic() + 6
-    while time.monotonic() < end:
-        warm_up()
-load()
-client = app.test_client()
-while True:
-    client.get("/")
-""")
-    found, said = look(program)
-    assert found.unit_name == "flask.app:Flask.wsgi_app", said
-    assert "__main__:warm_up" not in found.candidates
-    assert any("waiting for the first of Flask: a request" in text for text in said)
+def test_xdist(counted: Counted) -> None:
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    counted(
+        "raise SystemExit(start('pytest', '-n2', '-p', 'no:cacheprovider', '.').wait(300))",
+        "test_it:helper",
+        60,
+        test_it="""
+import pytest
+def helper(n): return n
+@pytest.mark.parametrize("i", range(6))
+def test_one(i):
+    assert [helper(n) for n in range(10)] == list(range(10))
+""",
+    )
+
+
+WSGI = """
+import os
+def work(): return str(os.getpid())
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [work().encode()]
+"""
+
+
+def test_gunicorn_with_its_application_loaded_before_it_forks(counted: Counted) -> None:
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
+    counted(
+        """
+port = free_port()
+server = start("gunicorn", "--preload", "-w2", f"-b127.0.0.1:{port}", "served:app")
+workers = {ask(port) for _ in range(40)}
+assert str(server.pid) not in workers
+raise SystemExit(end(server))
+""",
+        "served:work",
+        40,
+        served=WSGI,
+    )
+
+
+ASGI = """
+def work(): return "1"
+async def app(scope, receive, send):
+    if scope["type"] != "http": return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": work().encode()})
+"""
+
+
+def test_uvicorn_that_reloads(counted: Counted) -> None:
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+    counted(
+        """
+port = free_port()
+server = start("uvicorn", "--reload", "--port", port, "served:app")
+assert [ask(port) for _ in range(10)] == ["1"] * 10
+asked = 10
+path = pathlib.Path("served.py")
+path.write_text(path.read_text().replace('"1"', '"22"'))
+while ask(port) == "1":
+    asked += 1
+    time.sleep(0.05)
+asked += 1
+assert [ask(port) for _ in range(60 - asked)] == ["22"] * (60 - asked)
+end(server, signal.SIGINT)
+""",
+        "served:work",
+        60,
+        served=ASGI,
+    )
+
+
+def test_debugpy(counted: Counted) -> None:
+    pytest.importorskip("debugpy", reason="debugpy is not installed")
+    counted(
+        """
+raise SystemExit(start("debugpy", "--listen", free_port(), "program.py").wait(300))
+""",
+        "__main__:work",
+        300,
+        program="""
+import threading
+def work(): pass
+def often():
+    for _ in range(100): work()
+threads = [threading.Thread(target=often) for _ in range(2)]
+for thread in threads: thread.start()
+often()
+for thread in threads: thread.join()
+""",
+    )
+
+
+def test_gevent_with_the_standard_library_patched(counted: Counted) -> None:
+    pytest.importorskip("gevent", reason="gevent is not installed")
+    counted(
+        "raise SystemExit(subprocess.call([sys.executable, 'program.py']))",
+        "__main__:work",
+        500,
+        program="""
+from gevent import monkey
+monkey.patch_all()
+import threading, time
+from gevent.pool import Pool
+def work(): time.sleep(0)
+def often():
+    for _ in range(50): work()
+pool = Pool(5)
+for _ in range(5): pool.spawn(often)
+threads = [threading.Thread(target=often) for _ in range(5)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+pool.join()
+""",
+    )
+
+
+def test_celery_with_forked_workers(counted: Counted) -> None:
+    pytest.importorskip("celery", reason="celery is not installed")
+    counted(
+        """
+import tasks
+for name in ("queue", "control"): os.mkdir(name)
+worker = start("celery", "-A", "tasks", "worker", "-P", "prefork", "-c", "2",
+               "--without-gossip", "--without-mingle", "--without-heartbeat")
+for n in range(20): tasks.task.delay(n)
+for _ in range(3000):
+    done = pathlib.Path("done").read_text().split() if os.path.exists("done") else []
+    if len(done) == 20: break
+    time.sleep(0.1)
+end(worker)
+assert sorted(map(int, done)) == list(range(20)), done
+""",
+        "tasks:work",
+        20,
+        tasks="""
+import os
+from celery import Celery
+app = Celery("tasks", broker="filesystem://")
+app.conf.broker_transport_options = {
+    "data_folder_in": "queue", "data_folder_out": "queue", "control_folder": "control"}
+def work(n): return f"{n}\\n".encode()
+@app.task
+def task(n):
+    file = os.open("done", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, work(n))
+    os.close(file)
+""",
+    )
