@@ -11,7 +11,7 @@ from typing import Any
 
 from speed_bump import _core
 from speed_bump.config import Target
-from speed_bump.experiment.program.runner import interpreter
+from speed_bump.experiment.program.elsewhere import interpreter
 
 # To look for names takes no longer; a large library is imported for it.
 LOOK_S = 30.0

@@ -20,12 +20,9 @@ from speed_bump.config import Target, parse_targets
 from speed_bump.experiment.aim import frameworks, machine_code, unit
 from speed_bump.experiment.aim.look import Looked, watch
 from speed_bump.experiment.aim.shares import Shares, candidates, room, shares
+from speed_bump.experiment.program.elsewhere import interpreter
 from speed_bump.experiment.program.progress import Progress
-from speed_bump.experiment.program.runner import (
-    Runner,
-    interpreter,
-    why_nobody_reported,
-)
+from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.rank import RankError
