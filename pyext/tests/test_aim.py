@@ -135,8 +135,8 @@ while True:
     assert {"zlib:compress", "re:Pattern.findall"} <= set(found.candidates)
     assert found.has_native
     assert {t.pattern for t in found.targets()} >= {"zlib:compress", "re:Pattern.findall"}
-    # Both take most of the time, and their caller calls them.
-    assert found.shares.own["zlib:compress"] > found.shares.own.get("__main__:unit", 0)
+    # Their time is theirs, and that of their caller with what it calls.
+    assert found.shares.own["zlib:compress"] > 0.05
     assert found.shares.total["__main__:unit"] >= found.shares.total["zlib:compress"]
 
 
