@@ -34,6 +34,9 @@ struct layout layout_get(void)
 		.indirect = UINT64_MAX,
 		.frame_code = offsets->interpreter_frame.executable,
 		.frame_previous = offsets->interpreter_frame.previous,
+		.thread_native = offsets->thread_state.native_thread_id,
+		.frame_instruction = offsets->interpreter_frame.instr_ptr,
+		.code_instructions = offsets->code_object.co_code_adaptive,
 	};
 }
 
@@ -60,6 +63,15 @@ struct layout layout_get(void)
 		.thread_frame = offsetof(PyThreadState, frame),
 		.indirect = UINT64_MAX,
 		.frame_code = offsetof(PyFrameObject, f_code),
+#endif
+#if PY_VERSION_HEX >= 0x030C0000
+		.thread_native = offsetof(PyThreadState, native_thread_id),
+		.frame_instruction = offsetof(_PyInterpreterFrame, prev_instr),
+		.code_instructions = offsetof(PyCodeObject, co_code_adaptive),
+#else
+		.thread_native = UINT64_MAX,
+		.frame_instruction = UINT64_MAX,
+		.code_instructions = UINT64_MAX,
 #endif
 	};
 }

@@ -16,6 +16,10 @@ struct layout {
 	uint64_t thread_next, thread_frame;
 	uint64_t indirect; /* thread_frame leads to a pointer to the frame, so far in; or -1 */
 	uint64_t frame_code, frame_previous;
+	/* Where a version has no such thing: -1. */
+	uint64_t thread_native;	   /* the thread's id in its system, an unsigned long */
+	uint64_t frame_instruction; /* leads to the instruction that the frame is at */
+	uint64_t code_instructions; /* the first one of a code object */
 };
 
 struct layout layout_get(void);

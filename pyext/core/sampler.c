@@ -11,11 +11,14 @@
  * gave; so a rare sample is wrong, and no more.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "errors.h"
 #include "layout.h"
@@ -49,11 +52,36 @@ struct sampler_object {
 	_Atomic int busy;
 };
 
+/* What a thread is in, while it is in no call of the system, and where it is not known. */
+#define STATE_RUNNING (-1)
+#define STATE_UNKNOWN (-2)
+
+/* The file that says which call of the system a thread is in. */
+struct thread_file {
+	pid_t pid, tid;
+	int fd;
+};
+
+/*
+ * Whole stacks, as records of words: their number, pid, tid, state, code and offset of the
+ * instruction of the innermost frame, then the sites from the innermost frame out.
+ */
+struct stacks {
+	uint64_t *words;
+	size_t count, room;
+	struct thread_file *files;
+	size_t file_count;
+	int no_memory;
+};
+
+enum { WORD_COUNT, WORD_PID, WORD_TID, WORD_STATE, WORD_CODE, WORD_OFFSET, WORD_SITES };
+
 struct sampling {
 	struct code *codes; /* sorted */
 	size_t code_count;
 	uint64_t *samples; /* of each site of the list */
 	uint64_t ticks, stacks;
+	struct stacks *whole; /* NULL: only the innermost site of each stack counts */
 };
 
 static int remote(pid_t pid, uint64_t address, void *to, size_t size)
@@ -81,6 +109,111 @@ static int compare_codes(const void *a, const void *b)
 	return (x->address > y->address) - (x->address < y->address);
 }
 
+static int thread_file(struct stacks *stacks, pid_t pid, pid_t tid)
+{
+	struct thread_file *larger;
+	char path[64];
+
+	for (size_t i = 0; i < stacks->file_count; i++)
+		if (stacks->files[i].pid == pid && stacks->files[i].tid == tid)
+			return stacks->files[i].fd;
+	larger = realloc(stacks->files, (stacks->file_count + 1) * sizeof(*larger));
+	if (!larger)
+		return -1;
+	stacks->files = larger;
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tid);
+	larger[stacks->file_count] =
+		(struct thread_file){ pid, tid, open(path, O_RDONLY | O_CLOEXEC) };
+	return larger[stacks->file_count++].fd;
+}
+
+/* The number of the call of the system that a thread sleeps in, or a STATE_. */
+static int64_t thread_state(struct stacks *stacks, pid_t pid, pid_t tid)
+{
+	char text[128];
+	int fd = tid ? thread_file(stacks, pid, tid) : -1;
+	ssize_t size = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
+	long number;
+	char *end;
+
+	if (size <= 0)
+		return STATE_UNKNOWN;
+	text[size] = '\0';
+	if (!strncmp(text, "running", 7))
+		return STATE_RUNNING;
+	number = strtol(text, &end, 10);
+	return end == text || number < 0 ? STATE_UNKNOWN : number;
+}
+
+static void add_word(struct stacks *stacks, uint64_t word)
+{
+	if (stacks->count == stacks->room) {
+		size_t room = stacks->room ? 2 * stacks->room : 1 << 14;
+		uint64_t *larger = realloc(stacks->words, room * sizeof(*larger));
+
+		if (!larger) {
+			stacks->no_memory = 1;
+			return;
+		}
+		stacks->words = larger;
+		stacks->room = room;
+	}
+	stacks->words[stacks->count++] = word;
+}
+
+/* The whole stack of a thread that has one. */
+static void keep_thread(struct sampling *sampling, const struct process *process,
+			uint64_t thread)
+{
+	const struct layout *layout = &process->layout;
+	struct stacks *stacks = sampling->whole;
+	struct code key = { .pid = process->pid };
+	size_t begin = stacks->count;
+	pid_t tid = 0;
+	int failed = 0;
+	uint64_t frame;
+
+	if (layout->thread_native != UINT64_MAX)
+		tid = (pid_t)word_at(process->pid, thread + layout->thread_native, &failed);
+	frame = word_at(process->pid, thread + layout->thread_frame, &failed);
+	if (layout->indirect != UINT64_MAX && !failed)
+		frame = word_at(process->pid, frame + layout->indirect, &failed);
+	if (!frame || failed)
+		return;
+	for (int i = WORD_COUNT; i < WORD_SITES; i++)
+		add_word(stacks, 0);
+	for (int i = 0; i < MOST_FRAMES && frame && !failed && !stacks->no_memory; i++) {
+		const struct code *found;
+
+		key.address = word_at(process->pid, frame + layout->frame_code,
+				      &failed) &
+			      ~TAG_BITS;
+		found = bsearch(&key, sampling->codes, sampling->code_count, sizeof(key),
+				compare_codes);
+		if (i == 0 && layout->frame_instruction != UINT64_MAX && !failed) {
+			uint64_t at = word_at(process->pid,
+					      frame + layout->frame_instruction, &failed);
+
+			stacks->words[begin + WORD_CODE] = key.address;
+			stacks->words[begin + WORD_OFFSET] =
+				at - key.address - layout->code_instructions;
+		}
+		if (found)
+			add_word(stacks, found->site);
+		frame = word_at(process->pid, frame + layout->frame_previous, &failed);
+	}
+	if (stacks->no_memory) {
+		stacks->count = begin;
+		return;
+	}
+	stacks->words[begin + WORD_COUNT] = stacks->count - begin;
+	stacks->words[begin + WORD_PID] = (uint64_t)process->pid;
+	stacks->words[begin + WORD_TID] = (uint64_t)tid;
+	stacks->words[begin + WORD_STATE] =
+		(uint64_t)thread_state(stacks, process->pid, tid);
+	sampling->stacks++;
+}
+
 static void sample_thread(struct sampling *sampling, const struct process *process,
 			  uint64_t thread)
 {
@@ -89,6 +222,10 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 	int failed = 0;
 	uint64_t frame;
 
+	if (sampling->whole) {
+		keep_thread(sampling, process, thread);
+		return;
+	}
 	frame = word_at(process->pid, thread + layout->thread_frame, &failed);
 	if (layout->indirect != UINT64_MAX && !failed)
 		frame = word_at(process->pid, frame + layout->indirect, &failed);
@@ -286,16 +423,82 @@ static PyObject *by_name(const struct sampling *sampling, const struct sb_site_l
 	return names;
 }
 
-/* run(ns, interval_ns): (ticks, stacks, {name: samples}) */
-static PyObject *sampler_run(PyObject *object, PyObject *args)
+/* Of each site of @list its name, a tuple. */
+static PyObject *names_of(const struct sb_site_list *list)
+{
+	size_t count = sb_site_list_count(list);
+	PyObject *names = PyTuple_New((Py_ssize_t)count);
+
+	for (size_t i = 0; names && i < count; i++) {
+		PyObject *name = PyUnicode_DecodeFSDefault(sb_site_list_name(list, i));
+
+		if (name)
+			PyTuple_SET_ITEM(names, (Py_ssize_t)i, name);
+		else
+			Py_CLEAR(names);
+	}
+	return names;
+}
+
+/* A stack for people: (pid, tid, state, code, offset, names), the outermost first. */
+static PyObject *stack_of(const uint64_t *words, PyObject *names)
+{
+	Py_ssize_t depth = (Py_ssize_t)words[WORD_COUNT] - WORD_SITES;
+	PyObject *frames = PyTuple_New(depth);
+
+	for (Py_ssize_t i = 0; frames && i < depth; i++)
+		PyTuple_SET_ITEM(frames, depth - 1 - i,
+				 Py_NewRef(PyTuple_GET_ITEM(
+					 names, (Py_ssize_t)words[WORD_SITES + i])));
+	if (!frames)
+		return NULL;
+	return Py_BuildValue("(iiLKKN)", (int)words[WORD_PID], (int)words[WORD_TID],
+			     (long long)(int64_t)words[WORD_STATE],
+			     (unsigned long long)words[WORD_CODE],
+			     (unsigned long long)words[WORD_OFFSET], frames);
+}
+
+/* {stack: samples} */
+static PyObject *by_stack(const struct stacks *stacks, const struct sb_site_list *list)
+{
+	PyObject *names = names_of(list), *found = names ? PyDict_New() : NULL;
+
+	for (size_t at = 0; found && at < stacks->count;
+	     at += stacks->words[at + WORD_COUNT]) {
+		PyObject *key = stack_of(stacks->words + at, names), *before, *sum = NULL;
+
+		before = key ? PyDict_GetItemWithError(found, key) : NULL;
+		if (!PyErr_Occurred())
+			sum = PyLong_FromUnsignedLongLong(
+				1 + (before ? PyLong_AsUnsignedLongLong(before) : 0));
+		if (!sum || PyDict_SetItem(found, key, sum))
+			Py_CLEAR(found);
+		Py_XDECREF(sum);
+		Py_XDECREF(key);
+	}
+	Py_XDECREF(names);
+	return found;
+}
+
+static void stacks_end(struct stacks *stacks)
+{
+	for (size_t i = 0; i < stacks->file_count; i++)
+		if (stacks->files[i].fd >= 0)
+			close(stacks->files[i].fd);
+	free(stacks->files);
+	free(stacks->words);
+}
+
+/* What run() and stacks() do: (ticks, stacks, found). */
+static PyObject *look(PyObject *object, PyObject *args, struct stacks *whole)
 {
 	struct sampler_object *self = (struct sampler_object *)object;
-	struct sampling sampling = { 0 };
+	struct sampling sampling = { .whole = whole };
 	struct sb_site_list *list = NULL;
 	unsigned long long ns, interval_ns;
 	PyObject *found = NULL;
 
-	if (!PyArg_ParseTuple(args, "KK:run", &ns, &interval_ns))
+	if (!PyArg_ParseTuple(args, "KK", &ns, &interval_ns))
 		return NULL;
 	if (!interval_ns)
 		return PyErr_Format(PyExc_ValueError, "an interval of 0");
@@ -304,7 +507,8 @@ static PyObject *sampler_run(PyObject *object, PyObject *args)
 	list = sb_site_table_read(table_get(self->table));
 	if (list && !read_codes(&sampling, list)) {
 		Py_BEGIN_ALLOW_THREADS sample(self, &sampling, ns, interval_ns);
-		Py_END_ALLOW_THREADS found = by_name(&sampling, list);
+		Py_END_ALLOW_THREADS found = whole ? by_stack(whole, list) :
+						     by_name(&sampling, list);
 	} else {
 		PyErr_NoMemory();
 	}
@@ -316,6 +520,26 @@ static PyObject *sampler_run(PyObject *object, PyObject *args)
 		return NULL;
 	return Py_BuildValue("(KKN)", (unsigned long long)sampling.ticks,
 			     (unsigned long long)sampling.stacks, found);
+}
+
+/* run(ns, interval_ns): (ticks, stacks, {name: samples}) */
+static PyObject *sampler_run(PyObject *object, PyObject *args)
+{
+	return look(object, args, NULL);
+}
+
+/*
+ * stacks(ns, interval_ns): (ticks, stacks, {(pid, tid, state, code, offset, names):
+ * samples}). state: the number of the call of the system that the thread sleeps in, -1
+ * where it runs, or -2. code, offset: what the innermost frame executes.
+ */
+static PyObject *sampler_stacks(PyObject *object, PyObject *args)
+{
+	struct stacks whole = { 0 };
+	PyObject *found = look(object, args, &whole);
+
+	stacks_end(&whole);
+	return found;
 }
 
 PyObject *sampler_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
@@ -338,6 +562,7 @@ PyObject *sampler_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 static PyMethodDef sampler_methods[] = {
 	{ "add", sampler_add, METH_VARARGS, NULL },
 	{ "run", sampler_run, METH_VARARGS, NULL },
+	{ "stacks", sampler_stacks, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 

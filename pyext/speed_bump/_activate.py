@@ -34,6 +34,10 @@ def activate() -> None:
     table = os.environ.get("SPEED_BUMP_TABLE")
     if first and table:
         atexit.register(control.write_refused, table)
+        if is_set("SPEED_BUMP_CALLS"):
+            from speed_bump import _calls
+
+            _calls.start(table)
     if first and not is_set("SPEED_BUMP_QUIET"):
         announce(config)
         atexit.register(summarize, os.getpid())

@@ -26,6 +26,8 @@ Policy: TypeAlias = tuple[int, int, int, int, int, bool]
 Entry: TypeAlias = tuple[str, bytes, int | None, int | None, int | None, int | None, bool]
 # kind, name, pid, target, delay_ns, hits, delayed, requested_ns, measured_ns
 Site: TypeAlias = tuple[int, str, int, int, int, int, int, int, int]
+# pid, tid, state, code, offset, names from the outermost frame in
+Stack: TypeAlias = tuple[int, int, int, int, int, tuple[str, ...]]
 # path, symbol, delay_ns, every, start_ns, duration_ns
 NativeTarget: TypeAlias = tuple[str, str, int, int, int, int]
 # id, label, delay_ns, hits, delayed, requested_ns, measured_ns, unarmed
@@ -120,6 +122,9 @@ class Sampler:
     def __init__(self, table: Table) -> None: ...
     def add(self, pid: int, layout: tuple[int, ...], /) -> bool: ...
     def run(self, ns: int, interval_ns: int, /) -> tuple[int, int, dict[str, int]]: ...
+    def stacks(
+        self, ns: int, interval_ns: int, /
+    ) -> tuple[int, int, dict[Stack, int]]: ...
 
 # [(self_ns, looks)], clock_ns, cpu_ns, off_ns, unseen_ns, stacks, lost
 NativeTimes: TypeAlias = tuple[list[tuple[int, int]], int, int, int, int, int, int]

@@ -8,6 +8,7 @@ import collections
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -244,7 +245,7 @@ def rank(options: argparse.Namespace) -> int:
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
             live.close()
-            return _whole_runs(options, experiment, runner, targets, drawn, wanted)
+            return _whole_runs(options, experiment, runner, drawn, wanted)
     if failure:
         sys.stderr.buffer.write(failure.output)
         say(str(failure))
@@ -292,33 +293,31 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
 def _look(experiment: Experiment, live: Any) -> None:
     """Find targets, and a unit of work where none was named."""
     from speed_bump.experiment.aim import aim
+    from speed_bump.experiment.show import found as showing
 
+    budget_s = experiment.options.budget_s
+    begin = time.monotonic()
     found = aim(
         experiment.runner,
         experiment.progress,
-        LOOK_PART * experiment.options.budget_s + LOOK_S,
+        LOOK_PART * budget_s + LOOK_S,
         live.now,
+        event=live.event,
+        budget_s=budget_s,
     )
     experiment.targets = found.targets()
     experiment.progress = found.progress
+    experiment.has_native = found.has_native
+    experiment.found = True
+    # It takes as long again to come to its first unit.
+    experiment.patience_s = 3 * (time.monotonic() - begin)
     header = experiment.record.header
     header["targets"] = [target.pattern for target in experiment.targets]
     header["unit"] = found.progress.text or header["unit"]
-    header["found"] = {"shares": found.candidates, "others": found.others}
-    live.event(
-        f"found {len(found.candidates)} functions that take time"
-        + (
-            f" ({len(found.others)} more take less: name them with -t)"
-            if found.others
-            else ""
-        )
-    )
-    live.event(
-        f"a unit of work is {found.progress.text or 'what progress() says'}: {found.why} "
-        "(--progress to change it)"
-        if found.progress.text or "progress()" in found.why
-        else found.why
-    )
+    header["found"] = found.as_json()
+    header["look"] = found.stacks.as_json()
+    for text in showing.lines(found):
+        live.event(text)
 
 
 class _Saving:
@@ -342,8 +341,6 @@ class _Saving:
 
     def changed(self, record: Record) -> None:
         """Save it, if that was not done for a while."""
-        import time
-
         if record.blocks and time.monotonic() >= self._due:
             began = time.monotonic()
             self._save(record, self._path)
@@ -365,7 +362,6 @@ def _whole_runs(
     options: argparse.Namespace,
     experiment: Experiment,
     runner: Any,
-    targets: list[Target],
     drawn: int,
     wanted: list[Condition],
 ) -> int:
@@ -381,6 +377,7 @@ def _whole_runs(
             write(options.html, html.page(comparison.record(), found))
         return conditions.status(wanted, found)
 
+    targets = list(experiment.targets)
     budget_s = experiment.options.budget_s
     return compare_runs(options, runner, targets, drawn, budget_s, then)
 

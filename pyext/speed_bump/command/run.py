@@ -117,12 +117,12 @@ def run_once(
     slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
     result = runner.run(slowed)
     sys.stderr.write(table.run_table(result, targets) + "\n")
-    say_refused(result)
     nobody = warn_if_nobody(runner, targets, result)
+    none = nobody or not say_uncalled(runner, targets, result)
     write_json(output, table.run_json(options.command, result))
     if result.interrupted:
         return INTERRUPTED
-    return result.status or int(nobody)
+    return result.status or int(none)
 
 
 def compare(
@@ -195,6 +195,25 @@ def say_refused(result: Result) -> None:
     """Say which C functions could not be slowed, and why."""
     for pattern, reason in result.refused:
         say(f"{pattern} can't be slowed: {reason}")
+
+
+def say_uncalled(runner: Runner, targets: list[Target], result: Result) -> bool:
+    """Say why targets were not called; whether some were."""
+    from speed_bump.experiment import missing
+
+    silent = [t for t in targets if not result.calls(t)]
+    asked = {t.pattern for t in silent}
+    for pattern, reason in result.refused:
+        if pattern not in asked:
+            say(f"{pattern} can't be slowed: {reason}")
+    if not result.interrupted and (result.processes or any(t.native for t in silent)):
+        called = {f.name for f in result.functions if f.calls}
+        why = missing.reasons(
+            silent, runner.command, result.imported, result.refused, called
+        )
+        for line in missing.lines(why):
+            say(line)
+    return len(silent) < len(targets)
 
 
 def warn_if_nobody(runner: Runner, targets: list[Target], result: Result) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ import numpy as np
 
 from speed_bump.config import Target
 from speed_bump.duration import human
+from speed_bump.experiment import missing
 from speed_bump.experiment.program.machine import cpus
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
@@ -24,6 +26,8 @@ from speed_bump.experiment.slots.measure import Run, together
 SLOT_NS = 2_000_000
 CENSUS_PART = 0.06
 MIN_CENSUS_S, MAX_CENSUS_S = 0.6, 4.0
+# The same of each run after the first one.
+AGAIN_CENSUS_S, AGAIN_SLOTS = 0.2, 4
 # Slots of the first census, unless that takes this part of the budget.
 CENSUS_SLOTS = 64
 MAX_CENSUS_PART = 0.25
@@ -33,6 +37,9 @@ LATER_CENSUS_S = 0.6
 PAUSE_S = 0.05
 # A program that ended with fewer slots than these is measured by whole runs.
 MIN_SLOTS = 27
+# What is said when it is seen: no unit of work for so long, less of the CPUs than this.
+DOUBT_S = 5.0
+DOUBTFUL_SHARE = 0.6
 # So that an experiment of days stays in memory, and its record in its file: slots times
 # functions that are kept. Each new block puts all of them together anew.
 MAX_CELLS = 6_000_000
@@ -91,6 +98,9 @@ class Experiment:
     Args:
         stages: made when the candidates are known
         changed: called when the record has grown
+        has_native: C functions are among the targets by the names that they give
+        found: the targets were found, and not named
+        patience_s: the first unit of work is waited for so much longer than the budget
     """
 
     runner: Runner
@@ -108,6 +118,11 @@ class Experiment:
     runs: int = 0
     processes: int = 0
     lost: int = 0
+    has_native: bool = False
+    found: bool = False
+    patience_s: float = 0.0
+    _asking: threading.Thread | None = None
+    _doubts: set[str] = field(default_factory=set)
     unit_ns: float = 0.0
     _folded: int = 0
     _forgotten: int = 0
@@ -128,7 +143,7 @@ class Experiment:
             LaunchError, NativeError: of starting the program
         """
         self._begin = time.monotonic()
-        self._deadline = self._begin + self.options.budget_s
+        self._deadline = self._begin + self.options.budget_s + self.patience_s
         try:
             while not self._is_over() and not self.failed and not self.too_short:
                 self._one_run()
@@ -155,7 +170,9 @@ class Experiment:
 
     def _one_run(self) -> None:
         self.runs += 1
-        with Workload(self.runner, self.targets, self.progress) as program:
+        with Workload(
+            self.runner, self.targets, self.progress, calls=self.has_native
+        ) as program:
             try:
                 if self._settle(program):
                     self._is_at_work = True
@@ -165,6 +182,9 @@ class Experiment:
                 self._is_at_work = False
                 self.processes = max(self.processes, program.processes)
                 self.lost = max(self.lost, program.lost)
+                if self._asking:
+                    self._asking.join()
+                    self._asking = None
             if program.is_running():
                 if self.options.keep_running and not self.interrupted:
                     program.plan.renew(0)
@@ -209,6 +229,13 @@ class Experiment:
             self.watcher.now(
                 f"waiting for the first units of work | {human(self._left() * 1e9)} left"
             )
+            patience_s = DOUBT_S + self.patience_s
+            if not first and time.monotonic() > self._begin + patience_s:
+                self._doubt(
+                    "unit",
+                    f"no {self.progress.text or 'unit of work'} was seen so far "
+                    "(--progress says what one is)",
+                )
             time.sleep(PAUSE_S)
         if self._left() <= 0 and not first and not self._done:
             raise RankError(self._why_no_progress(program))
@@ -268,6 +295,16 @@ class Experiment:
         run.set_slot_units(units)
         if not self._first_census(program, run, units):
             return
+        if self.runs == 1:
+            self._say_uncalled(program)
+        share = self.record.machine.share
+        if share < DOUBTFUL_SHARE:
+            self._doubt(
+                "share",
+                f"the program has {share:.0%} of the CPU time that it wants: others use "
+                "this machine, or it has more threads than there are CPUs; answers take "
+                "longer",
+            )
         while not self._is_over() and program.is_running():
             if self._last_census + LATER_CENSUS_EVERY * self.options.budget_s < (
                 time.monotonic()
@@ -295,19 +332,57 @@ class Experiment:
         if not names and not self.record.functions:
             if not program.processes and not any(t.native for t in self.targets):
                 raise RankError(why_nobody_reported(self.runner.command))
+            why = self._why_uncalled(program, early)
             raise RankError(
-                "none of the targets was called while the program worked: see "
-                "'speed-bump run' for what patterns match"
+                "none of the targets was called while the program worked"
                 + (f" (called before: {', '.join(early[:3])})" if early else "")
+                + "".join(f"\nspeed-bump: {line}" for line in missing.lines(why))
             )
         known = [name for name in names if name not in self.record.functions]
         self.record.functions = (*self.record.functions, *known)
         run.rule([name for name in self.record.functions if name in calls])
 
+    def _doubt(self, key: str, text: str) -> None:
+        """Say once what speaks against the run, when it is seen."""
+        if key not in self._doubts:
+            self._doubts.add(key)
+            self.watcher.event(f"warning: {text}")
+
+    def _why_uncalled(self, program: Workload, early: Sequence[str]) -> dict[str, str]:
+        """Of each target that was named and not called the likely reason."""
+        called = {*self.record.functions, *early}
+        silent = [
+            t
+            for t in self.targets
+            if not any(missing.is_of(t, name) for name in called)
+            and not ("/" in t.left and called)
+        ]
+        return missing.reasons(
+            silent, self.runner.command, program.imported(), program.refused(), called
+        )
+
+    def _say_uncalled(self, program: Workload) -> None:
+        """Say which targets were not called, and why, while it is measured."""
+
+        def say() -> None:
+            found = self._why_uncalled(program, self.record.header["called_before_only"])
+            if found:
+                self.record.header["never_called"] = found
+            for line in missing.lines(found):
+                self.watcher.event(f"warning: {line}")
+
+        if not self.found:
+            # To ask the program's interpreter takes a while.
+            self._asking = threading.Thread(target=say, daemon=True)
+            self._asking.start()
+
     def _first_census(self, program: Workload, run: Run, units: int) -> bool:
         """See what is called how often and where time is spent; False: the end."""
         seconds = CENSUS_PART * self.options.budget_s
         seconds = min(max(seconds, MIN_CENSUS_S), MAX_CENSUS_S, max(self._left(), 0.1))
+        if self.runs > 1:
+            # A short program is measured in what a run has left.
+            seconds = AGAIN_CENSUS_S
         self.watcher.now("counting calls and looking at the stacks, nothing is delayed")
         self._census(program, run, seconds, 0)
         if self.runs == 1 and run.reporters > units:
@@ -318,7 +393,8 @@ class Experiment:
         self.record.slot_units = units
         until = time.monotonic() + MAX_CENSUS_PART * self.options.budget_s
         ended = self._ended(program)
-        run.rest(0, CENSUS_SLOTS, lambda: ended() or time.monotonic() > until)
+        slots = CENSUS_SLOTS if self.runs == 1 else AGAIN_SLOTS
+        run.rest(0, slots, lambda: ended() or time.monotonic() > until)
         return not ended()
 
     def _census(self, program: Workload, run: Run, seconds: float, slots: int) -> None:

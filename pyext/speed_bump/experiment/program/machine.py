@@ -81,6 +81,21 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def lineage(pid: int) -> list[int]:
+    """The process, the one that started it, and so on."""
+    found = [pid]
+    while len(found) < 64:
+        try:
+            with open(f"/proc/{found[-1]}/stat", "rb") as file:
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+        if parent <= 1:
+            break
+        found.append(parent)
+    return found
+
+
 def cpus() -> int:
     """How many CPUs this process, and so the program, may use."""
     return len(os.sched_getaffinity(0))

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import IO
@@ -27,6 +27,10 @@ from speed_bump.statistics import FunctionStatistics
 CAPACITY = 1 << 14
 # The files of a run are best in memory: what the program counts is never written back.
 SHARED_MEMORY = "/dev/shm"
+
+
+# Counted in each run, after its targets: which modules were imported.
+MODULES = "*:<module>"
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Result:
     was counted in all processes together, ``lost`` how many functions found no room to be
     counted, ``output`` what the program wrote where it was not shown. Of ``wall_ns`` its
     first thread waited for a CPU ``wait_ns``. ``refused`` are the C functions that can't
-    be slowed: patterns with a reason each.
+    be slowed: patterns with a reason each; ``imported`` the Python modules that were run.
     """
 
     status: int
@@ -59,6 +63,7 @@ class Result:
     output: bytes = b""
     wait_ns: int = 0
     refused: tuple[tuple[str, str], ...] = ()
+    imported: frozenset[str] = frozenset()
 
     def of(self, target: Target) -> list[FunctionStatistics]:
         """What was counted of the functions that ``target`` matched."""
@@ -269,18 +274,20 @@ class Runner:
         numbers = {n: s.target.pattern for n, s in enumerate(python)}
         counted = probes.read() if probes else []
         stats = statistics.read(table, numbers, None, counted)
+        functions = [f for f in stats.functions if f.target]
         progress = dict(stats.progress)
         return Result(
             ended.status,
             ended.wall_ns,
             ended.interrupted,
             progress.pop(PROCESS_POINT, 0),
-            _by_name([*stats.functions, *stats.native]),
+            _by_name([*functions, *stats.native]),
             progress,
             stats.lost,
             output,
             ended.wait_ns,
             read_refused(f"{stem}.table"),
+            modules_of(f.name for f in stats.functions if f.calls),
         )
 
     def write_targets(self, path: str, python: list[Slowed]) -> None:
@@ -288,6 +295,8 @@ class Runner:
         # Every process pays the same for start-up and hook, the baseline's too: what it
         # has in force is that nothing matches.
         lines = [line(s) for s in python] or ["!*:*"]
+        if python:
+            lines.append(f"{MODULES} delay=0")
         self._slows_python = bool(python)
         lines += [str(target) for target in self.excludes]
         with open(path, "wb") as file:
@@ -308,6 +317,13 @@ class Runner:
                 self._lent = elsewhere.lend(self.command, self.directory, self.inject)
             environ.update(self._lent)
         return environ
+
+
+def modules_of(functions: Iterable[str]) -> frozenset[str]:
+    """The modules whose bodies are among functions that were called."""
+    return frozenset(
+        name.removesuffix(":<module>") for name in functions if name.endswith(":<module>")
+    )
 
 
 def read_refused(table_path: str) -> tuple[tuple[str, str], ...]:

@@ -15,14 +15,21 @@ from typing import IO
 from speed_bump import _core, native
 from speed_bump.config import Config, Target
 from speed_bump.control import PROCESS_POINT
-from speed_bump.experiment.program import launch
+from speed_bump.experiment.program import launch, stacks
 from speed_bump.experiment.program.giver import Giver
 from speed_bump.experiment.program.launch import Ended, Streams
-from speed_bump.experiment.program.machine import Machine, descendants
+from speed_bump.experiment.program.machine import Machine, descendants, lineage
 from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
 from speed_bump.experiment.program.output import Watched
 from speed_bump.experiment.program.progress import Progress
-from speed_bump.experiment.program.runner import CAPACITY, Runner, Slowed
+from speed_bump.experiment.program.runner import (
+    CAPACITY,
+    Runner,
+    Slowed,
+    modules_of,
+    read_refused,
+)
+from speed_bump.experiment.program.stacks import Leaves, Stacks
 
 SAMPLE_NS = 1_000_000
 SLICE_NS = 50_000_000
@@ -56,6 +63,7 @@ class Workload:
         targets: the candidates; native ones need the device
         progress: what a unit of work is
         capacity: functions times processes that can be counted
+        calls: have the program say which C functions are called where
     """
 
     def __init__(
@@ -64,6 +72,8 @@ class Workload:
         targets: Sequence[Target],
         progress: Progress,
         capacity: int = CAPACITY,
+        *,
+        calls: bool = False,
     ) -> None:
         """Nothing is started yet."""
         self._runner = runner
@@ -78,6 +88,7 @@ class Workload:
         self._probes = native.Probes(0) if self._kernel else None
         self._sampler = _core.Sampler(self._table)
         self._sampled: set[int] = set()
+        self._leaves = Leaves(self._stem) if calls else None
         self._counted: set[str] = set()
         # Of native functions the index in the kernel's plan, the id, and the file.
         self._indices: dict[str, int] = {}
@@ -107,6 +118,7 @@ class Workload:
             f"{self._stem}.targets", [Slowed(t, 0) for t in self._python]
         )
         environ = self._runner.environ(self._stem)
+        environ["SPEED_BUMP_CALLS"] = "1" if self._leaves else ""
         stdin = self._runner.stdin()
         if self._progress.regex:
             self._watched = Watched(
@@ -263,13 +275,26 @@ class Workload:
                     found[f.name] = found.get(f.name, 0) + f.calls
         return found
 
-    def calls_of_main(self) -> dict[str, int]:
-        """Of the process that was started alone, the calls of each Python candidate."""
-        return {
-            name: hits
-            for kind, name, pid, _, _, hits, *_ in self._table.read()
-            if kind == _core.SB_SITE_FUNCTION and pid == self.pid and hits
-        }
+    def imported(self) -> frozenset[str]:
+        """The Python modules that processes of the program have run."""
+        return modules_of(
+            name
+            for kind, name, _, _, _, hits, *_ in self._table.read()
+            if kind == _core.SB_SITE_FUNCTION and hits
+        )
+
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """C functions that can't be had, as processes that ended have said."""
+        return read_refused(f"{self._stem}.table")
+
+    def calls_by_process(self) -> dict[int, dict[str, int]]:
+        """Of each process the calls of each Python function that is counted."""
+        found: dict[int, dict[str, int]] = {}
+        for kind, name, pid, _, _, hits, *_ in self._table.read():
+            if kind == _core.SB_SITE_FUNCTION and hits:
+                calls = found.setdefault(pid, {})
+                calls[name] = calls.get(name, 0) + hits
+        return found
 
     def rule(self, name: str) -> int:
         """Have the plan rule a candidate: its number there."""
@@ -307,7 +332,7 @@ class Workload:
         with native.running(pids, ns) if native else nullcontext():
             begin = time.monotonic_ns()
             while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
-                looks, _, seen = self._sampler.run(min(left, SLICE_NS), SAMPLE_NS)
+                looks, seen = self._innermost(min(left, SLICE_NS))
                 found.ticks += looks
                 for name, n in seen.items():
                     found.python[name] = found.python.get(name, 0) + n
@@ -318,16 +343,48 @@ class Workload:
         found.native = native.times if native else None
         return found
 
+    def _innermost(self, ns: int) -> tuple[int, dict[str, int]]:
+        """How often threads were in each function that is counted, itself."""
+        if not self._leaves:
+            ticks, _, found = self._sampler.run(ns, SAMPLE_NS)
+            return ticks, found
+        wanted = {f"{t.left}:{t.right}" for t in self._python}
+        seen = self.stacks(ns)
+        found = {}
+        for stack, n in seen.samples.items():
+            # Time that others take is not to be gained in here.
+            if stack.waits_for_others:
+                continue
+            # A C function that is not asked for is time of what calls it.
+            last = -1 if not stack.has_leaf or stack.frames[-1] in wanted else -2
+            if len(stack.frames) >= -last:
+                name = stack.frames[last]
+                found[name] = found.get(name, 0) + n
+        return seen.ticks, found
+
+    def stacks(self, ns: int, interval_ns: int = SAMPLE_NS) -> Stacks:
+        """Look at whole stacks for so long, of all functions that are counted."""
+        self._find_stacks()
+        begin = time.monotonic()
+        ticks, _, seen = self._sampler.stacks(ns, interval_ns)
+        seconds = time.monotonic() - begin
+        calls = self._leaves.of({stack[0] for stack in seen}) if self._leaves else {}
+        return Stacks(ticks, seconds, stacks.read(seen, calls, self.pid))
+
+    def native_places(self) -> dict[str, tuple[str, int]]:
+        """Of each native candidate the file, and the offset that is in it."""
+        if not self._probes:
+            return {}
+        offsets = self._probes.session.offsets()
+        return {
+            label: (self._files[label], offsets[place])
+            for label, place in self._natives.items()
+        }
+
     def _find_natives(self) -> NativeSampling | None:
         """What looks at native candidates; None: there are none."""
         if self._native_sampling is None and self._probes and self._natives:
-            offsets = self._probes.session.offsets()
-            self._native_sampling = NativeSampling(
-                {
-                    label: (self._files[label], offsets[place])
-                    for label, place in self._natives.items()
-                }
-            )
+            self._native_sampling = NativeSampling(self.native_places())
         return self._native_sampling
 
     def _find_stacks(self) -> None:
@@ -387,16 +444,9 @@ def _reap_orphans() -> bool:
 
 def _layout_of(pid: int, layouts: dict[int, tuple[int, ...]]) -> tuple[int, ...] | None:
     """That of the process, or of the one that it was forked from."""
-    for _ in range(64):
-        if pid in layouts:
-            return layouts[pid]
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return None
-        if pid <= 1:
-            return None
+    for one in lineage(pid):
+        if one in layouts:
+            return layouts[one]
     return None
 
 

@@ -597,6 +597,8 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         if diagnostics
         else None,
         "warnings": list(verdict.warnings),
+        "found": record.header.get("found"),
+        "never_called": record.header.get("never_called", {}),
         "advice": advice(verdict),
         "end": record.end,
     }

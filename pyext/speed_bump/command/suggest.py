@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""The verb ``suggest``: what may be measured, and what a unit of work may be."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from speed_bump.command.options import (
+    INTERRUPTED,
+    add_progress,
+    budget,
+    say,
+    with_command,
+    write,
+)
+from speed_bump.config import ConfigError
+
+EPILOG = """\
+CMD is run until it works at an even pace, and ended. Nothing is delayed.
+
+examples:
+  speed-bump suggest -- python train.py
+  speed-bump suggest --json - -- python -m app
+
+exit status: 0; 1 if nothing was found; 2 for wrong usage; that of CMD if it fails.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the verb to the command line."""
+    parser = with_command(
+        commands,
+        "suggest",
+        help="what rank would measure, and by what unit of work",
+        description="Look at CMD while it works: which functions take time, and which "
+        "calls may be units of work, with their rates.",
+        epilog=EPILOG,
+    )
+    add_progress(parser)
+    parser.add_argument(
+        "--budget",
+        default="20s",
+        metavar="TIME",
+        help="look for at most so long, from the end of its imports on (20s)",
+    )
+    parser.add_argument("--show-output", action="store_true", help="CMD's output")
+    parser.add_argument(
+        "--json", metavar="FILE", help="the numbers for programs; - is stdout"
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(perform=suggest)
+
+
+def suggest(options: argparse.Namespace) -> int:
+    """Look, and print what was found."""
+    from speed_bump.experiment.aim import aim
+    from speed_bump.experiment.program import progress
+    from speed_bump.experiment.program.launch import forwarding_signals
+    from speed_bump.experiment.program.runner import Runner
+    from speed_bump.experiment.rank import RankError
+    from speed_bump.experiment.show import found as showing
+    from speed_bump.experiment.show.live import Live
+
+    try:
+        seconds = budget(options.budget)
+        unit = progress.read(options.progress, options.progress_regex)
+    except ConfigError as error:
+        options.parser.error(str(error))
+    runner = Runner(
+        options.command,
+        show_output=options.show_output,
+        to_stderr=options.json == "-",
+        again=True,
+    )
+    live = Live(is_plain=options.show_output)
+    try:
+        with forwarding_signals(), runner:
+            found = aim(runner, unit, seconds, live.now, event=live.event)
+    except RankError as error:
+        live.close()
+        sys.stderr.buffer.write(error.output)
+        say(str(error))
+        return error.status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        live.close()
+    if options.json != "-":
+        print(showing.table(found))
+    write(options.json, json.dumps(showing.as_json(found), indent=2) + "\n")
+    return 0

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: MIT
+"""Looking at a run of a program: what is called, and where its threads are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from speed_bump.experiment.aim import frameworks, machine_code
+from speed_bump.experiment.aim.unit import PARTS, in_parts, steady, steady_in_runs
+from speed_bump.experiment.program.stacks import Stacks, total
+from speed_bump.experiment.program.workload import Workload
+
+WINDOW_S = 0.1
+# To read what was called takes at most this part of the time.
+MAX_COST = 0.2
+# A program imports while so many of the looks see it do so.
+IMPORTING = 0.25
+# What a program does for so long, at the least, before it is believed to go on so.
+MIN_S = 2.0
+# What is imported for longer than this is work.
+MAX_IMPORT_S = 900.0
+# After this time without a decision people are told what is known.
+NEWS_S = 4.0
+# A Python process has reported in by then.
+NO_PYTHON_S = 3.0
+
+
+@dataclass
+class Window:
+    """What was seen in one: calls in the main process and in all, and stacks."""
+
+    main: dict[str, int]
+    all: dict[str, int]
+    stacks: Stacks
+    points: dict[str, int] = field(default_factory=dict)
+    run: int = 1
+
+    @property
+    def imports(self) -> str:
+        """The package that is imported; "" where the program is at work."""
+        by_process: dict[int, int] = {}
+        names: dict[str, int] = {}
+        for stack, n in self.stacks.samples.items():
+            name = stack.imported
+            if name:
+                by_process[stack.pid] = by_process.get(stack.pid, 0) + n
+                names[name] = names.get(name, 0) + n
+        if max(by_process.values(), default=0) < IMPORTING * max(self.stacks.ticks, 1):
+            return ""
+        return max(names, key=lambda name: names[name])
+
+
+@dataclass
+class Looked:
+    """What was seen of the program at work, of one run or of several."""
+
+    windows: list[Window] = field(default_factory=list)
+    importing: Stacks = field(default_factory=Stacks)
+    import_s: float = 0.0
+    imported: dict[str, float] = field(default_factory=dict)
+    points: dict[str, int] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    processes: int = 0
+    pids: set[int] = field(default_factory=set)
+    main: int = 0
+    runs: int = 0
+    goes_on: bool = False
+    executable: str = ""
+
+    @property
+    def stacks(self) -> Stacks:
+        """Of all windows."""
+        return total(w.stacks for w in self.windows)
+
+    @property
+    def seconds(self) -> float:
+        """How long the program was seen at work."""
+        return sum(w.stacks.seconds for w in self.windows)
+
+    def called(self) -> dict[str, int]:
+        """The functions that were called while the program worked, and how often."""
+        found: dict[str, int] = {}
+        for w in self.windows:
+            for name, n in w.all.items():
+                found[name] = found.get(name, 0) + n
+        return found
+
+    def of_runs(self) -> list[list[Window]]:
+        """The windows of each run."""
+        runs = sorted({w.run for w in self.windows})
+        return [[w for w in self.windows if w.run == run] for run in runs]
+
+    def from_first(self, unit: str) -> list[Window]:
+        """Of each run, from the first window on in which a unit ended; "": all."""
+        found: list[Window] = []
+        for windows in self.of_runs():
+            first = next(
+                (i for i, w in enumerate(windows) if unit in w.all or unit in w.points),
+                None,
+            )
+            if first is None:
+                found += windows if not unit else []
+            else:
+                # It may have begun in it.
+                found += windows[first + 1 :] or windows[first:]
+        return found or self.windows
+
+    def even(self, of_main: bool) -> tuple[dict[str, list[int]], list[Window]]:
+        """The functions with an even pace lately, and the windows that they had it in.
+
+        Of a program that goes on the least time that shows one; else all of its runs.
+        """
+        if not self.goes_on:
+            each = [[w.main if of_main else w.all for w in run] for run in self.of_runs()]
+            return steady_in_runs(each), self.windows
+        size = PARTS
+        while size <= len(self.windows):
+            used = self.windows[-size:]
+            if sum(w.stacks.seconds for w in used) >= MIN_S:
+                calls = [w.main if of_main else w.all for w in used]
+                found = steady(in_parts(calls, PARTS))
+                if found:
+                    return found, used
+            size *= 2
+        return {}, []
+
+
+def watch(
+    program: Workload,
+    looked: Looked,
+    seconds: float,
+    now: Callable[[str], None],
+    event: Callable[[str], None],
+) -> None:
+    """Look at a run until it works at an even pace, at most so long after its imports.
+
+    Args:
+        now: is told what is going on
+        event: is told what is worth a line
+    """
+    begin = time.monotonic()
+    worked = 0.0
+    told: set[str] = set()
+    looked.runs += 1
+    last = program.calls_by_process()
+    last_points: dict[str, int] = {}
+
+    def tell(key: str, text: str) -> None:
+        if key not in told:
+            told.add(key)
+            event(text)
+
+    window_s = WINDOW_S
+    while program.is_running() and worked < seconds:
+        stacks = program.stacks(int(window_s * 1e9))
+        before = time.monotonic()
+        counts = program.calls_by_process()
+        # A large program is looked at less often.
+        window_s = max(WINDOW_S, (time.monotonic() - before) / MAX_COST)
+        _note(looked, program, counts)
+        points = {name: n for name, n in program.points().items() if n}
+        window = Window(
+            *_news(counts, last, looked.main),
+            stacks,
+            _more(points, last_points),
+            looked.runs,
+        )
+        last, last_points = counts, points
+        imports = window.imports
+        if imports and time.monotonic() - begin < MAX_IMPORT_S:
+            looked.importing.add(total([*(w.stacks for w in looked.windows), stacks]))
+            looked.import_s += stacks.seconds
+            looked.imported[imports] = looked.imported.get(imports, 0.0) + stacks.seconds
+            looked.windows.clear()
+            worked = 0.0
+            now(f"waiting: the program is importing {imports}")
+            if time.monotonic() - begin > 1.0:
+                tell("import", f"waiting: the program is importing {imports}")
+            continue
+        looked.windows.append(window)
+        worked += stacks.seconds
+        if not looked.processes and time.monotonic() - begin > NO_PYTHON_S:
+            # There may be none to wait for.
+            looked.executable = executable(program.pid)
+            if looked.executable:
+                break
+        looked.points = points or looked.points
+        looked.goes_on = True
+        if worked >= MIN_S and _is_enough(looked):
+            break
+        framework = frameworks.pending(looked.totals)
+        if framework and not frameworks.known(looked.totals):
+            text = f"waiting for the first of {framework.name}: {framework.what}"
+            now(text)
+            if worked >= NEWS_S:
+                tell("pending", text)
+        else:
+            now("looking at the program: what takes time, what is a unit of work")
+            if worked >= NEWS_S:
+                tell("news", _so_far(looked))
+    looked.goes_on = program.is_running()
+
+
+def executable(pid: int) -> str:
+    """The file that a process runs, if it is machine code and no Python; "" if not."""
+    try:
+        path = os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+    is_python = os.path.basename(path).startswith(("python", "pypy"))
+    return path if not is_python and machine_code.is_executable(path) else ""
+
+
+def _note(looked: Looked, program: Workload, counts: Mapping[int, object]) -> None:
+    looked.processes = max(looked.processes, program.processes)
+    looked.pids.update(counts)
+    looked.main = program.pid if program.pid in counts else next(iter(counts), 0)
+    looked.totals = {}
+    for calls in counts.values():
+        assert isinstance(calls, dict)
+        for name, n in calls.items():
+            looked.totals[name] = looked.totals.get(name, 0) + n
+
+
+def _news(
+    counts: Mapping[int, Mapping[str, int]],
+    last: Mapping[int, Mapping[str, int]],
+    main: int,
+) -> tuple[dict[str, int], dict[str, int]]:
+    """What was called since, by the main process and by all."""
+    of_main: dict[str, int] = {}
+    of_all: dict[str, int] = {}
+    for pid, calls in counts.items():
+        before = last.get(pid, {})
+        for name, n in _more(calls, before).items():
+            of_all[name] = of_all.get(name, 0) + n
+            if pid == main:
+                of_main[name] = n
+    return of_main, of_all
+
+
+def _more(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    return {
+        name: n - before.get(name, 0)
+        for name, n in after.items()
+        if n > before.get(name, 0)
+    }
+
+
+def _is_enough(looked: Looked) -> bool:
+    """Whether the program does the same thing again and again by now."""
+    if looked.points or frameworks.known(looked.called()):
+        return True
+    if frameworks.pending(looked.totals):
+        return False
+    return bool(looked.even(True)[0] or looked.even(False)[0])
+
+
+def _so_far(looked: Looked) -> str:
+    from speed_bump.experiment.aim.shares import shares
+
+    found = shares(looked.stacks)
+    if found.busy < 0.02:
+        waits = next(iter(found.waiting), "")
+        by = found.callers.get(waits, "")
+        return "the program does nothing but wait so far" + (
+            f" (in {waits}" + (f", called from {by})" if by else ")") if waits else ""
+        )
+    most = [f"{name} {share:.0%}" for name, share in list(found.own.items())[:3]]
+    return f"no call is steady so far; most time is in {', '.join(most)}"

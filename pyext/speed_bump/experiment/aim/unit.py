@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: MIT
+"""The call that is steadiest: a unit of work where nothing else says what one is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from speed_bump.experiment.program.stacks import Stacks, is_idle, is_import, is_ours
+
+# An even pace is the same in so many parts of the time.
+PARTS = 8
+# Fewer calls are no pace.
+MIN_CALLS = 20
+# How far a part may be from the mean: in parts of it, and in calls.
+UNEVEN, UNEVEN_CALLS = 0.35, 1.5
+# A run that has ended is short: its parts may be fewer and more uneven.
+MIN_PARTS, MIN_SPAN, UNEVEN_RUN = 4, 0.3, 0.6
+# Functions whose calls are nearer than that have one pace.
+ALIKE = 1.15
+# What the functions of one pace take of the time that the program works, at the least.
+MIN_COVER = 0.03
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A function that is called at an even pace: calls a second, and their deviation."""
+
+    name: str
+    rate: float
+    spread: float
+
+    @property
+    def why(self) -> str:
+        """For people."""
+        return (
+            f"its steadiest call, {self.rate:.3g} a second "
+            f"(give or take {self.spread:.0%})"
+        )
+
+
+def in_parts(windows: Sequence[Mapping[str, int]], parts: int) -> dict[str, list[int]]:
+    """The calls of each function in equal parts of the time; of the last ones, if odd."""
+    each = len(windows) // parts
+    if not each:
+        return {}
+    used = windows[len(windows) - each * parts :]
+    found: dict[str, list[int]] = {}
+    for i, window in enumerate(used):
+        for name, n in window.items():
+            found.setdefault(name, [0] * parts)[i // each] += n
+    return found
+
+
+def steady(counts: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """The functions that are called at an even pace.
+
+    What others take from the program makes it slower as a whole: the pace of a part is
+    that of the usual function in it, and calls are counted against that.
+    """
+    often = {name: c for name, c in counts.items() if sum(c) >= MIN_CALLS}
+    if not often:
+        return {}
+    calls = np.array(list(often.values()), float)
+    means = calls.mean(axis=1, keepdims=True)
+    # A function that rests for a whole part has no pace, whatever others do.
+    resting = (calls == 0).any(axis=1)
+    if resting.all():
+        return {}
+    pace = np.median((calls / means)[~resting], axis=0)
+    expected = means * pace
+    near = np.abs(calls - expected) <= np.maximum(UNEVEN * expected, UNEVEN_CALLS)
+    even = near.all(axis=1) & ~resting
+    return {name: often[name] for name, good in zip(often, even, strict=True) if good}
+
+
+def steady_in_runs(
+    runs: Sequence[Sequence[Mapping[str, int]]],
+) -> dict[str, list[int]]:
+    """The functions that are called at an even pace in runs that have ended.
+
+    Each begins and ends in a part of the run, and has one pace in most of that, and so in
+    most of the runs: their calls in each part of that, of all of these runs.
+    """
+    found: dict[str, list[int]] = {}
+    often: dict[str, int] = {}
+    for windows in runs:
+        for name in {name for window in windows for name in window}:
+            parts = _in_span([window.get(name, 0) for window in windows])
+            if parts:
+                often[name] = often.get(name, 0) + 1
+                found.setdefault(name, []).extend(parts)
+    return {n: parts for n, parts in found.items() if 2 * often[n] > len(runs)}
+
+
+def _in_span(calls: list[int]) -> list[int]:
+    """The calls in parts of the time that it is in use, if that is long and even."""
+    active = [i for i, n in enumerate(calls) if n]
+    if sum(calls) < MIN_CALLS or active[-1] - active[0] < MIN_SPAN * len(calls):
+        return []
+    # The first and the last one are not whole.
+    span = calls[active[0] + 1 : active[-1]]
+    parts = min(PARTS, len(span))
+    if parts < MIN_PARTS:
+        return []
+    found = [
+        sum(span[i * len(span) // parts : (i + 1) * len(span) // parts])
+        for i in range(parts)
+    ]
+    sizes = np.diff([i * len(span) // parts for i in range(parts + 1)])
+    expected = sizes * (sum(span) / len(span))
+    off = np.abs(np.array(found) - expected)
+    near = off <= np.maximum(UNEVEN_RUN * expected, UNEVEN_CALLS)
+    # A pause in one of them is not the pace.
+    return found if min(found) > 0 and np.count_nonzero(~near) <= 1 else []
+
+
+def steadiest(
+    even: Mapping[str, list[int]],
+    seconds: float,
+    stacks: Stacks,
+    is_own: Callable[[str], bool],
+    pids: Collection[int],
+) -> list[Steady]:
+    """Those of them that a unit of work may be, the best first.
+
+    The slowest pace is that of the outermost calls, if these take time. Of functions of
+    one pace those of the program itself come first, then what takes the most time.
+
+    Args:
+        seconds: in which the calls were counted
+        is_own: whether a function is of the program, and of no library
+        pids: the processes whose calls they are
+    """
+    groups: list[list[str]] = []
+    for name in sorted(even, key=lambda n: (sum(even[n]), n)):
+        if is_import(name) or is_ours(name) or "<genexpr>" in name:
+            continue
+        if not groups or sum(even[name]) > ALIKE * sum(even[groups[-1][0]]) + 1:
+            groups.append([])
+        groups[-1].append(name)
+    which = {name: i for i, names in enumerate(groups) for name in names}
+    cover = [0] * len(groups)
+    total: dict[str, int] = {}
+    depth: dict[str, int] = {}
+    busy = 0
+    for stack, n in stacks.samples.items():
+        if stack.pid not in pids or stack.waiting_in:
+            continue
+        busy += n
+        for i in {which[name] for name in stack.frames if name in which}:
+            cover[i] += n
+        for at, name in enumerate(stack.frames):
+            if name in which:
+                total[name] = total.get(name, 0) + n
+                depth.setdefault(name, at)
+    order = sorted(range(len(groups)), key=lambda i: (cover[i] < MIN_COVER * busy, i))
+
+    def worth(name: str) -> tuple[bool, bool, float, int, str]:
+        mine = total.get(name, 0)
+        # Of two that take the same time the outer one, whatever was seen by chance.
+        return is_idle(name), not is_own(name), -mine, depth.get(name, 1 << 20), name
+
+    return [
+        Steady(
+            name,
+            sum(even[name]) / seconds if seconds else 0.0,
+            float(np.std(even[name]) / max(np.mean(even[name]), 1e-9)),
+        )
+        for i in order
+        for name in sorted(groups[i], key=worth)
+    ]

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: MIT
+"""Stacks of the threads of a program, and what each of them was doing."""
+
+from __future__ import annotations
+
+import glob
+import platform
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from speed_bump.experiment.program.machine import lineage
+
+# What a thread is asleep in, by the number of the call on this machine.
+_CALLS = {
+    "x86_64": {
+        "poll": (7, 23, 232, 270, 271, 281, 441),
+        "receive": (43, 45, 47, 288, 299),
+        "sleep": (35, 230),
+        "futex": (202, 449),
+        "process": (61, 247),
+        "disk": (74, 75, 162, 277, 306),
+    },
+    "aarch64": {
+        "poll": (22, 72, 73, 441),
+        "receive": (202, 207, 212, 242, 243),
+        "sleep": (101, 115),
+        "futex": (98, 449),
+        "process": (95, 260),
+        "disk": (81, 82, 83, 84, 267),
+    },
+}
+_READS = {"x86_64": (0, 17, 19, 295), "aarch64": (63, 65, 67, 69)}
+_MACHINE = platform.machine()
+WAITS = {
+    number: text for text, all_ in _CALLS.get(_MACHINE, {}).items() for number in all_
+}
+WAITS.update(dict.fromkeys(_READS.get(_MACHINE, ()), "read"))
+
+# What ends when another thread, process or machine has done something.
+OTHERS = frozenset({"poll", "receive", "futex", "process", "read"})
+
+# Functions that do nothing but wait, of Python and of C. A glob in no place but the end.
+IDLE = (
+    "time:sleep",
+    "_thread:lock.acquire*",
+    "_thread:lock.__enter__",
+    "_thread:RLock.acquire*",
+    "_thread:allocate_lock*",
+    "_thread:_ThreadHandle.join",
+    "_queue:SimpleQueue.get",
+    "_multiprocessing:SemLock.*",
+    "select:*",
+    "_socket:socket.recv*",
+    "_socket:socket.accept",
+    "_socket:socket._accept",
+    "_socket:socket.connect",
+    "_ssl:_SSLSocket.read",
+    "_ssl:_SSLSocket.do_handshake",
+    "posix:wait*",
+    "posix:poll",
+    "_signal:sigwait*",
+    "_signal:pause",
+    "threading:Condition.wait*",
+    "threading:Event.wait",
+    "threading:Barrier.wait",
+    "threading:Semaphore.acquire",
+    "threading:Thread.join",
+    "threading:Thread._wait_for_tstate_lock",
+    "threading:_shutdown",
+    "queue:Queue.get",
+    "selectors:*",
+    "multiprocessing.connection:Connection._recv*",
+    "multiprocessing.connection:wait",
+    "multiprocessing.popen_fork:Popen.poll",
+    "multiprocessing.popen_fork:Popen.wait",
+    "concurrent.futures._base:Future.result",
+    "subprocess:Popen._wait",
+    "subprocess:Popen.wait",
+    "subprocess:Popen._try_wait",
+)
+_EXACT = frozenset(name for name in IDLE if not name.endswith("*"))
+_BEGINS = tuple(name[:-1] for name in IDLE if name.endswith("*"))
+
+# What sleeps in these waits for a pipe, a terminal or a disk.
+_READERS = ("posix:read", "_io:")
+
+# Modules whose functions wait by means of others of theirs.
+_WAITERS = ("threading:", "queue:", "multiprocessing.", "asyncio.")
+
+IMPORT_MODULES = ("_frozen_importlib", "_frozen_importlib_external", "importlib")
+
+
+def is_idle(name: str) -> bool:
+    """Whether a function does nothing but wait for something."""
+    return name in _EXACT or name.startswith(_BEGINS)
+
+
+def is_import(name: str) -> bool:
+    """Whether it belongs to the import system, or is the body of a module."""
+    module, _, qualname = name.rpartition(":")
+    return (
+        qualname == "<module>"
+        or module in IMPORT_MODULES
+        or module.startswith(("importlib.", "<frozen importlib"))
+    )
+
+
+def is_ours(name: str) -> bool:
+    """Whether it is of this package."""
+    return name.startswith(("speed_bump:", "speed_bump."))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where a thread was seen: ``frames`` from the outermost in.
+
+    The last of them is a C function by its Python name where ``has_leaf``. ``waits`` says
+    what it was asleep in, "" on a CPU or where that is not known. ``main`` is whether it
+    is of the process that was started.
+    """
+
+    pid: int
+    thread: int
+    waits: str
+    frames: tuple[str, ...]
+    has_leaf: bool = False
+    main: bool = True
+
+    @property
+    def imported(self) -> str:
+        """The package that is being imported; "" for none."""
+        inner: str = ""
+        for name in self.frames:
+            module, _, qualname = name.rpartition(":")
+            if qualname == "<module>" and module not in ("__main__", "__mp_main__"):
+                return module.partition(".")[0]
+            if module in IMPORT_MODULES[:2]:
+                inner = "a module"
+        return inner
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this package was at work."""
+        return bool(self.frames) and is_ours(self.frames[-1])
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether it waits for another thread, process or machine."""
+        return self.waits in OTHERS and bool(self.waiting_in)
+
+    @property
+    def waiting_in(self) -> str:
+        """The function that waits; "" where the thread works.
+
+        A C function that sleeps and is not one of those works: its own threads may do it.
+        """
+        if not self.waits or not self.frames:
+            return ""
+        last = self.frames[-1]
+        if is_idle(last):
+            return last
+        if self.has_leaf and self.waits == "read" and last.startswith(_READERS):
+            return last
+        for name in reversed(self.frames[:-1] if self.has_leaf else self.frames):
+            if is_idle(name):
+                return name
+            if not name.startswith(_WAITERS):
+                break
+        if self.has_leaf or self.waits in ("disk", "read", "other"):
+            return ""
+        return last
+
+
+@dataclass
+class Stacks:
+    """How often each stack was seen in ``ticks`` looks that took ``seconds``."""
+
+    ticks: int = 0
+    seconds: float = 0.0
+    samples: dict[Stack, int] = field(default_factory=dict)
+
+    def add(self, other: Stacks) -> None:
+        """Take over what was seen at another time."""
+        self.ticks += other.ticks
+        self.seconds += other.seconds
+        for stack, n in other.samples.items():
+            self.samples[stack] = self.samples.get(stack, 0) + n
+
+    def as_json(self, most: int = 4000) -> dict[str, Any]:
+        """For the record: see ``Record.header["look"]`` in docs/record.md."""
+        together: dict[tuple[bool, int, str, tuple[str, ...]], int] = {}
+        for stack, n in self.samples.items():
+            key = (stack.main, stack.thread, stack.waits, stack.frames)
+            together[key] = together.get(key, 0) + n
+        ordered = sorted(together.items(), key=lambda item: -item[1])[:most]
+        return {
+            "seconds": self.seconds,
+            "ticks": self.ticks,
+            "stacks": [
+                [main, thread, waits, list(frames), n]
+                for (main, thread, waits, frames), n in ordered
+            ],
+        }
+
+
+def total(windows: Iterable[Stacks]) -> Stacks:
+    """What several looks found together."""
+    found = Stacks()
+    for window in windows:
+        found.add(window)
+    return found
+
+
+def read(
+    seen: Mapping[tuple[int, int, int, int, int, tuple[str, ...]], int],
+    calls: Mapping[int, Mapping[tuple[int, int], str]],
+    main: int,
+) -> dict[Stack, int]:
+    """What ``Sampler.stacks()`` found.
+
+    Args:
+        calls: by process, the C function that an instruction of a code object calls
+        main: the process that was started
+    """
+    found: dict[Stack, int] = {}
+    for (pid, tid, state, code, offset, names), n in seen.items():
+        known = calls.get(pid, {})
+        leaf = known.get((code, offset)) or known.get((code, -1), "")
+        if names and leaf == names[-1]:
+            leaf = ""
+        waits = WAITS.get(state, "other") if state >= 0 else ""
+        frames = (*names, leaf) if leaf else names
+        stack = Stack(pid, tid, waits, frames, bool(leaf), pid == main)
+        found[stack] = found.get(stack, 0) + n
+    return found
+
+
+# Of a process: which C function an instruction, (code, offset), calls.
+Calls = dict[tuple[int, int], str]
+
+
+class Leaves:
+    """Which C functions are called where, as the processes of a run leave word of it.
+
+    A process that was forked has what the one it was forked from had.
+    """
+
+    def __init__(self, stem: str) -> None:
+        """``stem`` is where the run has its files."""
+        self._stem = stem
+        self._calls: dict[int, Calls] = {}
+        self._at: dict[int, int] = {}
+        self._views: dict[int, ChainMap[tuple[int, int], str]] = {}
+
+    def of(self, pids: Iterable[int]) -> dict[int, Mapping[tuple[int, int], str]]:
+        """What is known of these processes by now."""
+        self._read()
+        for pid in pids:
+            if pid not in self._views:
+                maps = [self._calls.setdefault(one, {}) for one in lineage(pid)]
+                self._views[pid] = ChainMap(*maps)
+        return dict(self._views)
+
+    def _read(self) -> None:
+        prefix = f"{self._stem}.table.calls."
+        for path in glob.glob(f"{glob.escape(prefix)}*"):
+            pid = int(path.removeprefix(prefix))
+            with open(path, "rb") as file:
+                file.seek(self._at.get(pid, 0))
+                data = file.read()
+            whole = data.rfind(b"\n") + 1
+            self._at[pid] = self._at.get(pid, 0) + whole
+            calls = self._calls.setdefault(pid, {})
+            for line in data[:whole].splitlines():
+                # An offset of -1 is all of the code.
+                code, offset, name = line.split(b" ", 2)
+                calls[int(code), int(offset)] = name.decode(errors="replace")

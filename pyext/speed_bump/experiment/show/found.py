@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""What was found by looking at a program, in lines for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from speed_bump.experiment.aim import Aim
+
+MAX_NAMED = 3
+# Lines of targets and of units in what people are shown.
+MAX_LINES, MAX_UNITS = 40, 12
+# What takes less of the time is not worth a word.
+MIN_WORTH = 0.02
+
+
+def lines(found: Aim) -> list[str]:
+    """What is measured, by what unit of work, and what no function is asked for."""
+    text = f"found {len(found.candidates)} functions that take time"
+    native = len(found.shares.native & set(found.candidates))
+    if native:
+        text += f", {native} of them written in C"
+    if found.others:
+        names = list(found.others)[:MAX_NAMED]
+        text += (
+            f"; {len(found.others)} more take less and are left out ({', '.join(names)}"
+            + (", ..." if len(found.others) > MAX_NAMED else "")
+            + "): name them with -t, or give a longer --budget"
+        )
+    return [text, unit_line(found), *left_out(found)]
+
+
+def unit_line(found: Aim) -> str:
+    """What a unit of work is, why, and how to change it."""
+    what = found.progress.text or (
+        "what progress() says" if "progress()" in found.why else ""
+    )
+    if not what:
+        return f"{found.why} (--progress to change it)"
+    return f"a unit of work is {what}: {found.why} (--progress to change it)"
+
+
+def left_out(found: Aim) -> list[str]:
+    """What takes time and is no candidate, as what it is."""
+    said = []
+    waiting = [(n, s) for n, s in found.shares.waiting.items() if s >= MIN_WORTH]
+    if waiting:
+        parts = []
+        for name, share in waiting[:MAX_NAMED]:
+            by = found.shares.callers.get(name)
+            parts.append(f"{name} {share:.0%}" + (f" (called from {by})" if by else ""))
+        said.append("waiting, which is no function's time: " + ", ".join(parts))
+    if found.import_s >= 0.5:
+        said.append(
+            f"imports took {found.import_s:.1f} s before that ({found.imported}), and "
+            "are in no unit of work"
+        )
+    return said
+
+
+def table(found: Aim) -> str:
+    """For ``suggest``: candidates and units with their rates."""
+    names = [*found.candidates, *found.others]
+    width = max((len(n) for n in names), default=0)
+    text = ["what may be measured (-t), by its part of the time:"]
+    rest = len(names) - MAX_LINES
+    text += [
+        f"  {name:<{width}}  {found.shares.total[name]:6.1%} in all"
+        f"  {found.shares.own.get(name, 0.0):6.1%} itself  {rate(found, name)}"
+        for name in names[:MAX_LINES]
+    ]
+    if rest > 0:
+        text.append(f"  and {rest} more (--json)")
+    text += ["", "what may be a unit of work (--progress), with calls a second:"]
+    units = list(found.units.items())[:MAX_UNITS]
+    width = max((len(n) for n, _ in units), default=0)
+    text += [f"  {name:<{width}}  {calls:10.4g}/s" for name, calls in units]
+    if len(units) < len(found.units):
+        text.append(f"  and {len(found.units) - len(units)} more (--json)")
+    if not found.units:
+        text.append("  nothing is called at an even pace: a whole run")
+    text += ["", f"rank would take: {unit_line(found)}", *left_out(found)]
+    return "\n".join(text)
+
+
+def rate(found: Aim, name: str) -> str:
+    """The calls of a function; those of C functions are not counted while looking."""
+    if name in found.shares.native:
+        return "written in C"
+    return f"{found.rates.get(name, 0.0):.4g} calls/s"
+
+
+def as_json(found: Aim) -> dict[str, Any]:
+    """For programs."""
+    names = [*found.candidates, *found.others]
+    return {
+        "targets": [
+            {
+                "name": name,
+                "share": found.shares.total[name],
+                "self": found.shares.own.get(name, 0.0),
+                "calls_per_s": (
+                    None if name in found.shares.native else found.rates.get(name, 0.0)
+                ),
+                "kind": "c" if name in found.shares.native else "python",
+                "chosen": name in found.candidates,
+            }
+            for name in names
+        ],
+        "units": [
+            {"name": name, "calls_per_s": calls} for name, calls in found.units.items()
+        ],
+        "unit": found.progress.text,
+        "why": found.why,
+        "waiting": found.shares.waiting,
+        "importing": found.shares.importing,
+        "import_s": found.import_s,
+        "seconds": found.seconds,
+    }

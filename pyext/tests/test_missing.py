@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""What is said of targets that are not called."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from ranking import speed_bump
+
+PROGRAM = """
+import json, zlib
+class Parser:
+    def __init__(self):
+        pass
+    def parse(self):
+        pass
+def work():
+    return json.dumps([1])
+def unused():
+    pass
+for _ in range(10):
+    work()
+    zlib.compress(b"a")
+Parser()
+"""
+
+
+@pytest.fixture
+def app(tmp_path):
+    path = tmp_path / "app.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def run(app, *patterns, more=()):
+    targets = [word for pattern in patterns for word in ("-t", pattern)]
+    return speed_bump("run", *targets, *more, "--", sys.executable, app)
+
+
+# Of each: whether it is a name that is called, and what is said.
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("json:dmps", "json has no 'dmps'; did you mean json:dumps"),
+        ("jsn:dumps", "there is no module 'jsn'; did you mean json:dumps?"),
+        ("__main__:wrok", "__main__ has no 'wrok'; did you mean __main__:work?"),
+        ("__main__:parse", "did you mean __main__:Parser.parse"),
+        ("json:dump", "json:dump was never called: it exists, and the program never"),
+        ("__main__:unused", "it exists, and the program never called it"),
+        ("tarfile:open", "tarfile was never imported by the program"),
+        ("collections:OrderedDict.move_to_en", "OrderedDict.move_to_end?"),
+        ("json:JSONEncoder", "name a method of it, such as JSONEncoder.__init__"),
+        ("nothing.*:*", "no Python module that matches was imported"),
+        ("__main__:x*", "no function that matches was called"),
+    ],
+)
+def test_why_a_target_was_not_called(app, pattern, text):
+    done = run(app, pattern)
+    assert text in done.stderr
+    # Nothing of what was named was called.
+    assert done.returncode == 1
+
+
+def test_one_that_is_called_is_enough(app):
+    done = run(app, "json:dumps", "json:dmps")
+    assert done.returncode == 0
+    assert "json:dmps was never called" in done.stderr
+    assert "json:dumps was never called" not in done.stderr
+
+
+def test_what_overlaps_is_one_target(app):
+    done = run(app, "zlib:compress", "zlib:comp*", "json:dumps", "js?n:dumps")
+    assert done.returncode == 0
+    assert "never called" not in done.stderr
+    # Both names are of one object.
+    done = run(app, "json.encoder:c_make_encoder.__call__", "_json:make_encoder.__call__")
+    assert "Traceback" not in done.stderr
+
+
+def test_what_cant_be_had_is_said_with_its_reason(app):
+    done = run(app, "builtins:list.append", "__main__:work")
+    assert done.returncode == 0
+    (line,) = [x for x in done.stderr.splitlines() if "list.append was never" in x]
+    assert "can't be had" in line
+
+
+def test_a_status_of_the_program_comes_first(tmp_path):
+    path = tmp_path / "app.py"
+    path.write_text("raise SystemExit(7)")
+    assert run(str(path), "json:dmps").returncode == 7
+
+
+def test_the_program_is_read_and_not_run_again(tmp_path):
+    path = tmp_path / "app.py"
+    path.write_text(
+        "import pathlib\n"
+        f"with open({str(tmp_path / 'runs')!r}, 'a') as file: file.write('x')\n"
+        "import helper\n"
+    )
+    (tmp_path / "helper.py").write_text(
+        f"with open({str(tmp_path / 'runs')!r}, 'a') as file: file.write('y')\n"
+        "def help(): pass\n"
+    )
+    done = run(str(path), "helper:hlp", "__main__:main")
+    assert "did you mean helper:help?" in done.stderr
+    assert (tmp_path / "runs").read_text() == "xy"
+
+
+@pytest.mark.ranks
+def test_rank_says_it_while_it_measures(tmp_path):
+    source = """
+import json, time
+def work():
+    return sum(range(20000))
+while True:
+    work()
+"""
+    arguments = ["--budget", "6s", "-o", str(tmp_path / "x"), "--json"]
+    command = ["--", sys.executable, "-c", source]
+    done = speed_bump(
+        "rank", "-t", "__main__:work", "-t", "json:dmps", "--progress", "__main__:work",
+        *arguments, str(tmp_path / "numbers"), *command,
+    )  # fmt: skip
+    # What is a target and the unit of work at the same time is no error, either.
+    assert done.returncode == 0, done.stderr
+    assert "json has no 'dmps'; did you mean json:dumps" in done.stderr
+    found = json.loads((tmp_path / "numbers").read_text())["findings"]
+    assert [f["name"] for f in found] == ["__main__:work"]
+    done = speed_bump(
+        "rank", "-t", "__main__:work", "--progress", "__main__:done", "--budget", "8s",
+        "-o", str(tmp_path / "x"), *command,
+    )  # fmt: skip
+    assert done.returncode == 1
+    doubt = "warning: no call of __main__:done was seen so far"
+    assert doubt in done.stderr
+    # When it is seen, and not at the end.
+    assert done.stderr.index(doubt) < done.stderr.index("was seen in 8 s")
+    done = speed_bump(
+        "rank", "-t", "json:dmps", "--progress", "__main__:work",
+        *arguments, str(tmp_path / "numbers"), *command,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "none of the targets was called" in done.stderr
+    assert "did you mean json:dumps" in done.stderr
