@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import IO
@@ -183,6 +183,16 @@ class Runner:
     _input: Input | None = field(init=False, default=None)
     _stack: ExitStack = field(init=False, default_factory=ExitStack)
 
+    @property
+    def attached(self) -> Mapping[int, str]:
+        """The ways into the processes that ran already; empty: it starts a program."""
+        return {}
+
+    @property
+    def text(self) -> str:
+        """For people: what it runs."""
+        return " ".join(self.command)
+
     def __enter__(self) -> Runner:
         """Make room for tables, in memory where there is enough."""
         with ExitStack() as stack:
@@ -251,16 +261,15 @@ class Runner:
             if probes:
                 add_native(probes, pid, kernel)
 
-        environ = self.environ(stem)
         stdin = self.stdin()
         if self.show_output:
             streams = Streams(stdin, 2 if self.to_stderr else None)
-            ended = launch.run(self.command, environ, streams, add_probes)
+            ended = self.start(stem, streams, add_probes).wait()
             output = b""
         else:
             with tempfile.TemporaryFile() as file:
                 streams = Streams(stdin, file.fileno(), file.fileno())
-                ended = launch.run(self.command, environ, streams, add_probes)
+                ended = self.start(stem, streams, add_probes).wait()
                 file.seek(0)
                 output = file.read()
         numbers = {n: s.target.pattern for n, s in enumerate(python)}
@@ -279,6 +288,12 @@ class Runner:
             ended.wait_ns,
             read_refused(f"{stem}.table"),
         )
+
+    def start(
+        self, stem: str, streams: Streams, before_exec: Callable[[int], None]
+    ) -> launch.Child:
+        """Start the program, its files being those of ``stem``, as ``launch.start()``."""
+        return launch.start(self.command, self.environ(stem), streams, before_exec)
 
     def write_targets(self, path: str, python: list[Slowed]) -> None:
         """Write the target file of a run."""
