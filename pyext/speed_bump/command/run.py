@@ -151,7 +151,7 @@ def run_once(
     say_refused(result)
     nobody = warn_if_nobody(runner, targets, result)
     write_json(output, table.run_json(options.command, result, runner.attached))
-    if runner.attached:
+    if runner.attached_to:
         say(f"was attached to {runner.text}, and has left")
         return 0
     if result.interrupted:

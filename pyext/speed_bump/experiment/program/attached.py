@@ -15,6 +15,7 @@ from speed_bump.experiment.program.launch import Child, Ended, Streams
 from speed_bump.experiment.program.processes import is_python
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.ways import (
+    BY,
     AttachError,
     Link,
     NotOffered,
@@ -24,8 +25,6 @@ from speed_bump.experiment.program.ways import (
 from speed_bump.link.visit import KEEPER
 
 WAYS: dict[str, Callable[[int], Link]] = {"socket": by_socket}
-# For people.
-BY = {"socket": "by its control socket", "kernel": "by the kernel alone"}
 # How soon the end of a program, or of our time with it, is seen.
 LOOK_S = 0.2
 
@@ -70,6 +69,11 @@ class AttachedRunner(Runner):
             AttachError: one of them can't be attached to; none is, then
         """
         return Attached(self, stem, before_exec)
+
+    @property
+    def attached_to(self) -> Sequence[int]:
+        """The processes."""
+        return self.pids
 
     @property
     def attached(self) -> Mapping[int, str]:
@@ -158,8 +162,10 @@ class Attached(Child):
         """Whether all of them run, and we are attached to them."""
         if self._ended:
             return False
-        ready = select.select(list(self._pidfds.values()), [], [], 0)[0]
-        return not ready and all(link.is_open() for link in self._links)
+        watched = select.poll()
+        for fd in self._pidfds.values():
+            watched.register(fd, select.POLLIN)
+        return not watched.poll(0) and all(link.is_open() for link in self._links)
 
     def end(self) -> None:
         """Leave them as they were."""

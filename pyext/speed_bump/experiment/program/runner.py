@@ -184,8 +184,13 @@ class Runner:
     _stack: ExitStack = field(init=False, default_factory=ExitStack)
 
     @property
+    def attached_to(self) -> Sequence[int]:
+        """The processes that run already; empty: it starts a program."""
+        return ()
+
+    @property
     def attached(self) -> Mapping[int, str]:
-        """The ways into the processes that ran already; empty: it starts a program."""
+        """The ways into them, as far as it was there."""
         return {}
 
     @property

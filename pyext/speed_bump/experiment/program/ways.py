@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -15,6 +16,13 @@ from speed_bump.link.message import Closed, MessageError
 
 # A program that can be attached to answers in this time.
 PATIENCE_S = 5.0
+# The ways, for people; a process that is not Python's is slowed by the kernel alone.
+BY = {
+    "socket": "by its control socket",
+    "remote": "by sys.remote_exec",
+    "debugger": "by a debugger",
+    "kernel": "by the kernel alone",
+}
 
 
 class AttachError(Exception):
@@ -69,14 +77,10 @@ class Link:
 
     def is_open(self) -> bool:
         """Whether the program is still the one that let us in."""
-        try:
-            return bool(
-                self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            )
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        # Until it is asked to, it says nothing.
+        watched = select.poll()
+        watched.register(self._connection, select.POLLIN)
+        return not watched.poll(0)
 
     def begin_to_leave(self) -> None:
         """Ask it to take everything out."""
