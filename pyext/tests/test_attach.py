@@ -498,8 +498,13 @@ while True:
         assert program.state() == before
         if done.returncode == 0:
             found = json.loads(numbers.read_text())
-            verdicts = {f["name"]: f["verdict"] for f in found["findings"]}
-            if verdicts == {"__main__:small": "matters", "__main__:large": "matters"}:
+            names = {f["name"] for f in found["findings"]}
+            assert names == {"__main__:small", "__main__:large"}
+            # Others may leave too little of the CPUs; that is said.
+            if all(
+                f["verdict"] == "matters" or "of the CPU time" in f["reason"]
+                for f in found["findings"]
+            ):
                 break
     else:
         raise AssertionError((done.stdout, done.stderr))
