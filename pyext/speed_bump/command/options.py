@@ -22,7 +22,7 @@ from speed_bump.config import (
 )
 
 INTERRUPTED = 130
-WAYS = ("socket",)
+WAYS = ("socket", "remote", "debugger")
 
 PATTERNS = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';

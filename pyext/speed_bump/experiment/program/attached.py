@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from speed_bump.experiment.program.inject import by_debugger, by_remote
 from speed_bump.experiment.program.launch import Child, Ended, Streams
 from speed_bump.experiment.program.processes import is_python
 from speed_bump.experiment.program.runner import Runner
@@ -24,13 +25,20 @@ from speed_bump.experiment.program.ways import (
 )
 from speed_bump.link.visit import KEEPER
 
-WAYS: dict[str, Callable[[int], Link]] = {"socket": by_socket}
+WAYS: dict[str, Callable[[int, str], Link]] = {
+    "socket": by_socket,
+    "remote": by_remote,
+    "debugger": by_debugger,
+}
 # How soon the end of a program, or of our time with it, is seen.
 LOOK_S = 0.2
 
 
-def enter(pid: int, way: str | None) -> Link:
+def enter(pid: int, way: str | None, directory: str) -> Link:
     """Into a process, by the way that is named or by the first that there is.
+
+    Args:
+        directory: for files that are shared with it meanwhile
 
     Raises:
         AttachError: no way leads in
@@ -39,7 +47,7 @@ def enter(pid: int, way: str | None) -> Link:
     refused: list[str] = []
     for name in [way] if way else WAYS:
         try:
-            return WAYS[name](pid)
+            return WAYS[name](pid, directory)
         except NotOffered as error:
             refused.append(str(error))
     raise AttachError("; ".join(refused))
@@ -123,7 +131,7 @@ class Attached(Child):
                 runner.served[pid] = "kernel"
                 continue
             self._hand_over(pid)
-            link = enter(pid, runner.way)
+            link = enter(pid, runner.way, runner.directory)
             self._links.append(link)
             runner.served[pid] = link.way
         for link in self._links:

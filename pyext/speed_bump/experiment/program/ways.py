@@ -138,7 +138,7 @@ class Link:
         )
 
 
-def by_socket(pid: int) -> Link:
+def by_socket(pid: int, _directory: str = "") -> Link:
     """The control socket of a program that was started with SPEED_BUMP_ATTACH=1.
 
     Raises:
@@ -161,7 +161,7 @@ def by_socket(pid: int) -> Link:
     except OSError as error:
         connection.close()
         raise AttachError(f"{path}: {error.strerror or error}") from None
-    there, uid = _peer(connection)
+    there, uid = peer(connection)
     if there != pid or uid not in (os.geteuid(), owner(pid)):
         connection.close()
         raise AttachError(f"{path} is that of process {there} of user {uid}, not {pid}")
