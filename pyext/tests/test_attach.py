@@ -268,8 +268,17 @@ while True:
 
 
 def test_a_program_that_ends_meanwhile(start: Start) -> None:
-    program = start(WATCH + "os.write(1, b'off')\nend = time.time() + 3\n"
-                    "while time.time() < end: work()")  # fmt: skip
+    program = start(
+        WATCH
+        + """
+os.write(1, b"off")
+while not speed_bump.is_installed():
+    time.sleep(0.01)
+end = time.time() + 1
+while time.time() < end:
+    work()
+"""
+    )
     done = run("run", "-t", "__main__:work", "--pid", str(program.pid), "--json", "-")
     assert done.returncode == 0
     assert json.loads(done.stdout)["functions"][0]["calls"] > 0

@@ -415,7 +415,6 @@ if $done
   if $handle
     set $enter = ((void *(*)(void *, const char *))dlsym)($handle, "speed_bump_enter")
     printf "speed-bump: entered %d\\n", ((int (*)(const char *))$enter)("{script}")
-    call (void)((int (*)(void *))dlclose)($handle)
   else
     printf "speed-bump: not loaded %s\\n", ((char *(*)(void))dlerror)()
   end

@@ -224,7 +224,8 @@ def _socket_path(pid: int) -> str | None:
     return None
 
 
-def _peer(connection: socket.socket) -> tuple[int, int]:
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """The pid and the uid of the other side."""
     size = struct.calcsize("iII")
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, uid, _ = struct.unpack("iII", found)
