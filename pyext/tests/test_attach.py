@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -519,3 +520,134 @@ while True:
         raise AssertionError((done.stdout, done.stderr))
     assert found["attached"] == [{"pid": program.pid, "way": "socket"}]
     assert "by its control socket" in done.stdout
+
+
+# ------------------------------------------------------- without a control socket
+
+with_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb")
+with_remote = pytest.mark.skipif(
+    sys.version_info < (3, 14), reason="sys.remote_exec is from 3.14 on"
+)
+
+
+def start_without_socket(start: Start, text: str) -> Running:
+    program = start(text, wait=False, SPEED_BUMP_ATTACH="0")
+    until(lambda: b"off" in program.output.read_bytes())
+    return program
+
+
+def run_by(way: str, program: Running) -> subprocess.CompletedProcess[str]:
+    """``run``; again where a machine without time for it makes it too slow."""
+    for _ in range(3):
+        done = run(
+            "run", "-t", "__main__:work", "-d", "20us", "--pid", str(program.pid),
+            "--for", "1s", "--attach", way, "--json", "-",
+        )  # fmt: skip
+        if done.returncode == 0 or "did not" not in done.stderr:
+            break
+    return done
+
+
+@pytest.mark.parametrize(
+    ("way", "shape"),
+    [
+        pytest.param("debugger", "busy", marks=with_gdb),
+        pytest.param("debugger", "joining a thread", marks=with_gdb),
+        pytest.param("debugger", "50 threads", marks=with_gdb),
+        pytest.param("debugger", "asyncio", marks=with_gdb),
+        pytest.param("remote", "busy", marks=with_remote),
+        pytest.param("remote", "asyncio", marks=with_remote),
+        pytest.param("remote", "importing", marks=with_remote),
+    ],
+)
+def test_other_ways_in(start: Start, way: str, shape: str) -> None:
+    text = WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES[shape]
+    program = start_without_socket(start, text)
+    before = program.state()
+    done = run_by(way, program)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["attached"] == [{"pid": program.pid, "way": way}]
+    assert result["functions"][0]["delayed"] > 0
+    program.says_soon(b"off")
+    until(lambda: program.state() == before)
+    said = set(program.output.read_bytes().split())
+    assert said == {b"on", b"off"}
+
+
+@with_remote
+def test_what_remote_did_not_reach_is_not_run_later(start: Start) -> None:
+    program = start_without_socket(
+        start, WATCH + "os.write(1, b'off\\n')\nos.read(0, 1)\nprint('done')"
+    )
+    done = run_by("remote", program)
+    assert done.returncode == 1
+    assert "did not come in" in done.stderr
+    assert program.process.poll() is None
+
+
+@with_gdb
+def test_a_program_that_is_traced_already(start: Start) -> None:
+    program = start_without_socket(start, BUSY)
+    gdb = subprocess.Popen(
+        ["gdb", "-nx", "-q", "-iex", "set auto-solib-add off", "-p", str(program.pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: ways.status_of(program.pid)["TracerPid"] != "0")
+        done = run_by("debugger", program)
+        assert done.returncode == 1
+        assert f"is traced already, by gdb {gdb.pid}" in done.stderr
+    finally:
+        gdb.communicate(b"detach\nquit\n")
+
+
+@with_gdb
+def test_an_interpreter_without_the_package_is_told(
+    start: Start, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    other = next(
+        (
+            path
+            for path in map(str, Path("/usr/bin").glob("python3.[0-9]*"))
+            if not path.endswith(("config", "dbg", "d"))
+            and path.partition("python")[2] != f"3.{sys.version_info[1]}"
+        ),
+        None,
+    )
+    if other is None:
+        pytest.skip("there is no other Python")
+    process = subprocess.Popen(
+        [other, "-I", "-c", "import time; time.sleep(1000)"], env=environ
+    )
+    try:
+        time.sleep(0.5)
+        done = run("run", "-t", "a:b", "--pid", str(process.pid), "--attach", "debugger")
+        assert done.returncode == 1
+        assert f"speed_bump is not installed in {other}" in done.stderr
+        assert f"{other} -m pip install" in done.stderr
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_ways_are_tried_in_turn(start: Start, environ: dict[str, str]) -> None:
+    program = start_without_socket(start, BUSY)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "speed_bump", "run", "-t", "a:b", "--pid",
+         str(program.pid), "--for", "1s"],
+        env=environ | {"PATH": "/nonexistent"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    said = process.communicate(timeout=300)[1]
+    if sys.version_info >= (3, 14):
+        assert "by sys.remote_exec" in said
+        return
+    assert process.returncode == 1
+    assert "no control socket" in said
+    assert "remote is from 3.14 on" in said
+    assert "install the package gdb" in said

@@ -363,6 +363,23 @@ def _text_of_interpreter(pid: int) -> list[tuple[int, int]]:
     return found
 
 
+def _waits_at(pid: int) -> tuple[int, int]:
+    """Where the main thread waits in the kernel, its instruction and stack; else 0."""
+    seen = set()
+    for _ in range(4):
+        try:
+            with open(f"/proc/{pid}/task/{pid}/syscall", encoding="ascii") as file:
+                words = file.read().split()
+        except OSError:
+            return 0, 0
+        # "running", or the number of the system call, its arguments, sp and pc.
+        if len(words) != 9:
+            return 0, 0
+        seen.add((int(words[8], 16), int(words[7], 16)))
+        time.sleep(0.03)
+    return seen.pop() if len(seen) == 1 else (0, 0)
+
+
 def _has_loader(path: str) -> bool:
     """Whether a program was linked to be loaded with libraries (it has PT_INTERP)."""
     with open(path, "rb") as file:
@@ -377,7 +394,11 @@ def _has_loader(path: str) -> bool:
 
 
 def _commands(
-    pid: int, extension: str, script: str, text: list[tuple[int, int]]
+    pid: int,
+    extension: str,
+    script: str,
+    text: list[tuple[int, int]],
+    waits_at: tuple[int, int],
 ) -> str:
     inside = " || ".join(f"($pc >= {a} && $pc < {b})" for a, b in text) or "0"
     if os.uname().machine == "x86_64":
@@ -386,9 +407,9 @@ def _commands(
         at_call = "*(unsigned int *)($pc - 4) == 0xd4000001"
     return f"""
 set $tries = 0
-set $same = 0
-set $last_pc = 0
-set $last_sp = 0
+set $same = 2
+set $last_pc = {waits_at[0]}
+set $last_sp = {waits_at[1]}
 set $done = 0
 while $tries < {TRIES} && !$done
   thread 1
@@ -411,6 +432,9 @@ while $tries < {TRIES} && !$done
   end
 end
 if $done
+  sharedlibrary libc
+  sharedlibrary libdl
+  sharedlibrary ld-
   set $handle = ((void *(*)(const char *, int))dlopen)("{extension}", 2)
   if $handle
     set $enter = ((void *(*)(void *, const char *))dlsym)($handle, "speed_bump_enter")
@@ -431,10 +455,11 @@ def _debug(
 ) -> None:
     commands = f"{script}.gdb"
     with open(commands, "w", encoding="utf-8") as file:
-        file.write(_commands(pid, extension, script, text))
+        file.write(_commands(pid, extension, script, text, _waits_at(pid)))
     settings = [
         "debuginfod enabled off",
         "auto-load off",
+        "auto-solib-add off",
         "pagination off",
         "confirm off",
         "unwindonsignal on",
