@@ -20,6 +20,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+import speed_bump
 from speed_bump import _core
 from speed_bump.experiment.program import ways
 from speed_bump.link import message, place
@@ -266,6 +267,22 @@ while True:
     # It has a socket of its own, after which it is the program that is attached to.
     leave(ways.by_socket(int(child)))
     os.kill(int(child), signal.SIGKILL)
+
+
+def test_from_python(start: Start) -> None:
+    program = start(BUSY)
+    with speed_bump.attach(program.pid, ["__main__:wor?"], "30us") as attached:
+        until(lambda: attached.stats().calls)
+        program.says_soon(b"on")
+        assert attached.ways == {program.pid: "socket"}
+    program.says_soon(b"off")
+    (work,) = attached.stats().functions
+    assert (work.name, work.target) == ("__main__:work", "__main__:wor?")
+    assert work.requested_ns == 30_000 * work.delayed > 0
+    with pytest.raises(speed_bump.AttachError, match="there is no process"):
+        speed_bump.attach(2**22 - 1, ["a:b"]).__enter__()
+    with pytest.raises(speed_bump.ConfigError):
+        speed_bump.attach(program.pid, ["a:b"], way="window")
 
 
 def test_a_program_that_ends_meanwhile(start: Start) -> None:
