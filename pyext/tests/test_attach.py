@@ -263,7 +263,9 @@ while True:
     assert json.loads(done.stdout)["functions"][0]["calls"] > 0, done
     program.says_soon(b"off")
     assert b"child" in program.output.read_bytes()
-    (child,) = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+    (child,) = (
+        Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+    )
     # It has a socket of its own, after which it is the program that is attached to.
     leave(ways.by_socket(int(child)))
     os.kill(int(child), signal.SIGKILL)
@@ -472,7 +474,8 @@ def test_names_and_trees(start: Start, tmp_path: Path) -> None:
     worker = tmp_path / "a worker.py"
     worker.write_text(BUSY)
     program = start(
-        WATCH + f"""
+        WATCH
+        + f"""
 import subprocess
 child = subprocess.Popen([sys.executable, {str(worker)!r}])
 _thread.start_new_thread(watch, ())

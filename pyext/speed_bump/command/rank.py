@@ -280,7 +280,9 @@ def _attached(
     if not has_processes(options):
         return None
     if unit.regex:
-        raise ConfigError("--progress-regex is of a CMD: its output is read from the start")
+        raise ConfigError(
+            "--progress-regex is of a CMD: its output is read from the start"
+        )
     from speed_bump.experiment.program.attached import AttachedRunner
     from speed_bump.experiment.program.processes import command_of
 

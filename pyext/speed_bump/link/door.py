@@ -13,7 +13,7 @@ import atexit
 import fcntl
 import os
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import _socket
 from speed_bump.link import place, visit
 
@@ -45,9 +45,7 @@ class _Door:
             fd = self.socket.fileno()
             fcntl.fcntl(fd, fcntl.F_SETOWN, self.pid)
             fcntl.fcntl(fd, fcntl.F_SETSIG, SIGNAL)
-            fcntl.fcntl(
-                fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | fcntl.FASYNC
-            )
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | fcntl.FASYNC)
             self.socket.listen(BACKLOG)
         except BaseException:
             self.socket.close()
@@ -90,7 +88,7 @@ def _knocked(_signal: int, _frame: object) -> None:
     door = _socket_of
     while door:
         try:
-            fd, _ = door.socket._accept()
+            fd, _ = door.socket._accept()  # type: ignore[attr-defined]
         except OSError:  # none is left
             return
         try:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import speed_bump
 from speed_bump import _core
@@ -123,11 +124,11 @@ def interpreter_of(pid: int) -> Interpreter:
     return _checked(pid, path, found)
 
 
-def _checked(pid: int, path: str, found: dict[str, object]) -> Interpreter:
-    version = tuple(found["version"])  # type: ignore[arg-type]
+def _checked(pid: int, path: str, found: dict[str, Any]) -> Interpreter:
+    version = tuple(int(part) for part in found["version"])
     package = found.get("package")
     if package:
-        theirs, file, extension = package  # type: ignore[misc]
+        theirs, file, extension = package
         if theirs != speed_bump.__version__:
             raise AttachError(
                 f"process {pid}: {path} has speed_bump {theirs}, and this is "
@@ -159,7 +160,7 @@ def _called_as(pid: int, exe: str, cwd: str, search: str) -> str:
         return exe
 
 
-def as_owner(pid: int) -> dict[str, object]:
+def as_owner(pid: int) -> dict[str, Any]:
     """For subprocess: a command of another user's is not run with our rights."""
     uid = owner(pid)
     if uid == os.geteuid():
@@ -283,7 +284,8 @@ def by_remote(pid: int, directory: str) -> Link:
 def _remote_exec(pid: int, found: Interpreter, script: str) -> None:
     code = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
     mine = sys.version_info[:2] == found.version[:2]
-    path, how = (sys.executable, {}) if mine else (found.path, as_owner(pid))
+    path = sys.executable if mine else found.path
+    how = {} if mine else as_owner(pid)
     done = subprocess.run(
         [path, "-I", "-S", "-c", code, str(pid), script],
         stdin=subprocess.DEVNULL,

@@ -195,7 +195,9 @@ def status_of(pid: int) -> Mapping[str, str]:
     """What /proc/PID/status says; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+            return dict(
+                line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line
+            )
     except OSError:
         return {}
 
