@@ -470,6 +470,22 @@ def test_usage(arguments: list[str], words: str) -> None:
     assert words in done.stderr
 
 
+def test_a_process_without_python() -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        done = run("run", "-t", "a:b", "--pid", str(process.pid))
+        assert done.returncode == 1
+        assert f"there is no CPython in process {process.pid}" in done.stderr
+    finally:
+        process.kill()
+    # It has ended, and nothing waited for it yet.
+    until(lambda: ways.status_of(process.pid).get("State", "").startswith("Z"))
+    done = run("run", "-t", "a:b", "--pid", str(process.pid))
+    assert done.returncode == 1
+    assert f"process {process.pid} has ended" in done.stderr
+    process.wait()
+
+
 def test_names_and_trees(start: Start, tmp_path: Path) -> None:
     worker = tmp_path / "a worker.py"
     worker.write_text(BUSY)
@@ -583,14 +599,14 @@ def run_by(way: str, program: Running) -> subprocess.CompletedProcess[str]:
 def test_other_ways_in(start: Start, way: str, shape: str) -> None:
     text = WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES[shape]
     program = start_without_socket(start, text)
-    before = program.state()
+    threads = program.state()[0]
     done = run_by(way, program)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["attached"] == [{"pid": program.pid, "way": way}]
     assert result["functions"][0]["delayed"] > 0
     program.says_soon(b"off")
-    until(lambda: program.state() == before)
+    until(lambda: program.state()[::2] == (threads, False))
     said = set(program.output.read_bytes().split())
     assert said == {b"on", b"off"}
 
@@ -598,7 +614,7 @@ def test_other_ways_in(start: Start, way: str, shape: str) -> None:
 @with_remote
 def test_what_remote_did_not_reach_is_not_run_later(start: Start) -> None:
     program = start_without_socket(
-        start, WATCH + "os.write(1, b'off\\n')\nos.read(0, 1)\nprint('done')"
+        start, WATCH + "os.write(1, b'off\\n')\nos.read(os.pipe()[0], 1)"
     )
     done = run_by("remote", program)
     assert done.returncode == 1

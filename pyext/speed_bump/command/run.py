@@ -149,7 +149,7 @@ def run_once(
     result = runner.run(slowed)
     sys.stderr.write(table.run_table(result, targets) + "\n")
     say_refused(result)
-    nobody = warn_if_nobody(runner, targets, result)
+    nobody = not runner.attached_to and warn_if_nobody(runner, targets, result)
     write_json(output, table.run_json(options.command, result, runner.attached))
     if runner.attached_to:
         say(f"was attached to {runner.text}, and has left")

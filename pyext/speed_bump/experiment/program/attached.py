@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from speed_bump.experiment.program.inject import by_debugger, by_remote
 from speed_bump.experiment.program.launch import Child, Ended, Streams
-from speed_bump.experiment.program.processes import is_python
-from speed_bump.experiment.program.runner import Runner
+from speed_bump.experiment.program.processes import command_of, is_python
+from speed_bump.experiment.program.runner import NO_PYTHON, Runner
 from speed_bump.experiment.program.ways import (
     BY,
     AttachError,
@@ -127,6 +127,8 @@ class Attached(Child):
         with open(f"{stem}.targets", "rb") as file:
             targets = file.read()
         for pid in runner.pids:
+            if not command_of(pid):
+                raise AttachError(f"process {pid} has ended, or is one of the kernel's")
             if not is_python(pid):
                 runner.served[pid] = "kernel"
                 continue
@@ -134,6 +136,11 @@ class Attached(Child):
             link = enter(pid, runner.way, runner.directory)
             self._links.append(link)
             runner.served[pid] = link.way
+        if not self._links and not targets.startswith(NO_PYTHON.encode()):
+            raise AttachError(
+                f"there is no CPython in process {self.pid}: only native functions can "
+                "be slowed there, with --native"
+            )
         for link in self._links:
             layout = link.attach(self._table, targets)
             with open(f"{self._table}.layout.{link.pid}", "w", encoding="ascii") as file:

@@ -26,6 +26,8 @@ from speed_bump.statistics import FunctionStatistics
 
 # Functions times processes. The file takes its room when it is made, 12 MB.
 CAPACITY = 1 << 14
+# The line of a target file without a Python target.
+NO_PYTHON = "!*:*"
 # The files of a run are best in memory: what the program counts is never written back.
 SHARED_MEMORY = "/dev/shm"
 
@@ -304,7 +306,7 @@ class Runner:
         """Write the target file of a run."""
         # Every process pays the same for start-up and hook, the baseline's too: what it
         # has in force is that nothing matches.
-        lines = [line(s) for s in python] or ["!*:*"]
+        lines = [line(s) for s in python] or [NO_PYTHON]
         lines += [str(target) for target in self.excludes]
         with open(path, "wb") as file:
             file.write(os.fsencode("".join(f"{text}\n" for text in lines)))
