@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from speed_bump.command import check, rank, report, run
 from speed_bump.command.options import INTERRUPTED, has_processes, say
+from speed_bump.experiment.program.elsewhere import NotInstalledError
 from speed_bump.experiment.program.launch import LaunchError, Terminated
 from speed_bump.experiment.program.ways import AttachError
 from speed_bump.native import NativeError
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LaunchError as error:
         say(str(error))
         return error.status
-    except (AttachError, NativeError, OSError) as error:
+    except (AttachError, NativeError, NotInstalledError, OSError) as error:
         say(str(error))
         return 1
     except KeyboardInterrupt:
