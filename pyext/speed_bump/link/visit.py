@@ -119,23 +119,34 @@ def _refuse(connection: _socket.socket, reason: str) -> None:
 
 def _serve(visit: _Visit) -> None:
     global _here  # noqa: PLW0603
+    last = b""
     try:
-        _converse(visit)
-    except (OSError, EOFError, MessageError) as error:
-        if isinstance(error, MessageError):
-            _refuse(visit.connection, str(error))
+        last = _converse(visit)
+    except MessageError as error:
+        last = message.pack(REFUSED, {"reason": str(error).encode()})
+    except (OSError, EOFError):
+        pass
     finally:
         try:
             if visit.table:
                 _take_out()
         finally:
             visit.table = ""
-            visit.connection.close()
             _here = None
             _lock.release()
+    # Whoever has this may attach again at once.
+    connection = visit.connection
+    try:
+        connection.settimeout(PATIENCE_S)
+        connection.sendall(last)
+    except OSError:
+        pass
+    finally:
+        connection.close()
 
 
-def _converse(visit: _Visit) -> None:
+def _converse(visit: _Visit) -> bytes:
+    """What is to be said last, when all is out."""
     connection = visit.connection
     connection.settimeout(PATIENCE_S)
     hello = {"version": version(), "pid": str(os.getpid()).encode()}
@@ -146,8 +157,8 @@ def _converse(visit: _Visit) -> None:
     try:
         _put_in(visit, said)
     except Exception as error:
-        _refuse(connection, str(error) or type(error).__name__)
-        return
+        reason = (str(error) or type(error).__name__).encode()
+        return message.pack(REFUSED, {"reason": reason})
     layout = " ".join(map(str, _core.layout())).encode()
     connection.sendall(message.pack(ATTACHED, {"layout": layout}))
     connection.settimeout(None)
@@ -155,11 +166,8 @@ def _converse(visit: _Visit) -> None:
     if kind != DETACH:
         raise MessageError("a tool that is attached can only detach")
     refused = _core.refused()
-    _take_out()
-    visit.table = ""
     text = "".join(f"{pattern}\t{reason}\n" for pattern, reason in refused)
-    connection.settimeout(PATIENCE_S)
-    connection.sendall(message.pack(DETACHED, {"refused": text.encode(errors="replace")}))
+    return message.pack(DETACHED, {"refused": text.encode(errors="replace")})
 
 
 def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
