@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: MIT
 """Inside a program that was started with SPEED_BUMP_ATTACH=1: where a tool may knock.
 
-A socket listens, and no thread waits at it: the kernel sends a signal when a tool connects
-(O_ASYNC), of which the handler lets it in. The signal is SIGURG: what sends it besides is
-next to nothing, and where a program takes our handler out its default is to be ignored,
-so that no knock can end a program.
+A socket listens, and no thread waits at it: the kernel sends a signal when a tool
+connects (O_ASYNC), and its handler lets the tool in. The signal is SIGURG: next to nothing
+else sends it, and where a program takes our handler out its default is to be ignored, so
+that no knock can end a program.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _socket
 import atexit
 import fcntl
 import os
 
-import _signal  # type: ignore[import-not-found]
-import _socket
 from speed_bump.link import place, visit
 
 SIGNAL = _signal.SIGURG
@@ -110,7 +110,7 @@ def _after_fork() -> None:
 
 
 def _close() -> None:
-    global _socket_of  # noqa: PLW0603
+    global _socket_of
     door, _socket_of = _socket_of, None
     if door:
         door.close()

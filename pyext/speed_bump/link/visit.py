@@ -7,11 +7,11 @@ word, or for its end, by SIGKILL too: then the program is as it was.
 
 from __future__ import annotations
 
+import _socket
+import _thread
 import os
 import struct
 
-import _socket
-import _thread
 from speed_bump import _core, config, control
 from speed_bump.link import message
 from speed_bump.link.message import (
