@@ -2,9 +2,9 @@
 """Inside a program that was started with SPEED_BUMP_ATTACH=1: where a tool may knock.
 
 A socket listens, and no thread waits at it: the kernel sends a signal when a tool
-connects (O_ASYNC), and its handler lets the tool in. The signal is SIGURG: next to nothing
-else sends it, and where a program takes our handler out its default is to be ignored, so
-that no knock can end a program.
+connects (O_ASYNC), and its handler lets the tool in. The signal is SIGURG: next to
+nothing else sends it, and where a program takes our handler out its default is to be
+ignored, so that no knock can end a program.
 """
 
 from __future__ import annotations
