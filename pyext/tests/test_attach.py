@@ -330,7 +330,7 @@ def test_what_can_not_be_attached_to_is_left_alone(
 
 def test_a_program_without_a_socket(start: Start) -> None:
     program = start(BUSY, wait=False, SPEED_BUMP_ATTACH="0")
-    until(lambda: program.output.read_bytes())
+    until(program.output.read_bytes)
     done = run("run", "-t", "a:b", "--pid", str(program.pid), "--attach", "socket")
     assert done.returncode == 1
     assert "SPEED_BUMP_ATTACH=1" in done.stderr
