@@ -6,5 +6,5 @@ import os
 
 def start() -> None:
     """Do what the environment says, if it says anything."""
-    if os.environ.get("SPEED_BUMP_TARGETS"):
+    if os.environ.get("SPEED_BUMP_TARGETS") or os.environ.get("SPEED_BUMP_ATTACH"):
         import speed_bump._activate  # noqa: F401

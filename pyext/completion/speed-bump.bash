@@ -79,6 +79,14 @@ _speed_bump() {
 	case $prev in
 	--targets | --json | -o | --output | --html) __speed_bump_files; return ;;
 	--native) __speed_bump_native; return ;;
+	--pid | --pid-tree)
+		mapfile -t COMPREPLY < <(compgen -W "$(ls /proc | grep -x '[0-9]*')" -- "$cur")
+		return
+		;;
+	--attach)
+		mapfile -t COMPREPLY < <(compgen -W 'socket remote debugger' -- "$cur")
+		return
+		;;
 	-*)
 		if __speed_bump_takes_value "$command" "$prev"; then
 			return

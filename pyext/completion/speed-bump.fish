@@ -36,6 +36,8 @@ end
 
 complete -c speed-bump -f
 complete -c speed-bump -n '__speed_bump_after --targets --json -o --output --html' -F
+complete -c speed-bump -n '__speed_bump_after --pid --pid-tree' -a '(__fish_complete_pids)'
+complete -c speed-bump -n '__speed_bump_after --attach' -a 'socket remote debugger'
 complete -c speed-bump -n '__speed_bump_after --native' -a '(__speed_bump_native)'
 complete -c speed-bump -n 'test -z "$(__speed_bump_command)"' -a '(__speed_bump_commands)'
 complete -c speed-bump -n 'string match -q -- "-*" (commandline -ct)' -a '(__speed_bump_options)'

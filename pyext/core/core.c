@@ -166,11 +166,12 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 	engine_set(&core->engine, table, &patterns);
 	callables_set(core->engine.callables);
 	core->started = true;
-#ifdef Py_GIL_DISABLED
-	/* Other threads looked functions up in the patterns before. */
+	/*
+	 * Other threads looked functions up in the patterns before, also where there is a
+	 * GIL: the hook is open since hook_watch_all(), and what came after may let it go.
+	 */
 	if (!less)
 		failed |= hook_forget(core->hook);
-#endif
 	return failed ? -1 : 0;
 }
 

@@ -40,6 +40,8 @@ from speed_bump.control import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from speed_bump import native as native
+    from speed_bump.attachment import AttachError as AttachError
+    from speed_bump.attachment import attach as attach
 
     clock_overhead_ns: int
     min_delay_ns: int
@@ -47,9 +49,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttachError",
     "Config",
     "ConfigError",
     "Target",
+    "attach",
     "clear_cache",
     "clock_overhead_ns",
     "get_clock_overhead_ns",
@@ -93,6 +97,11 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module("speed_bump.native")
+    # What it needs is much, and nothing that slows functions of this process needs it.
+    if name in ("attach", "AttachError"):
+        from speed_bump import attachment
+
+        return getattr(attachment, name)
     # Calibration takes milliseconds, and most programs that import us need none.
     if name == "clock_overhead_ns":
         return get_clock_overhead_ns()

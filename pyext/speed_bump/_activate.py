@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Run by speed_bump.pth in each Python process that has SPEED_BUMP_TARGETS set."""
+"""Run by speed_bump.pth in each Python process that the environment says something to.
+
+That is one that has SPEED_BUMP_TARGETS or SPEED_BUMP_ATTACH set.
+"""
 
 from __future__ import annotations
 
@@ -87,4 +90,17 @@ def ordinal(every: int) -> str:
     return f"{every}th " if every > 1 else ""
 
 
-activate()
+def let_attach() -> None:
+    """Have a socket for a tool that comes while the program runs."""
+    from speed_bump.link import door
+
+    try:
+        door.open_door()
+    except OSError as error:
+        control.say(f"SPEED_BUMP_ATTACH: nothing can attach to this program: {error}")
+
+
+if os.environ.get("SPEED_BUMP_TARGETS"):
+    activate()
+if is_set("SPEED_BUMP_ATTACH"):
+    let_attach()

@@ -88,6 +88,15 @@ def install_shared(config: Config, table_path: str | None) -> bool:
     return first
 
 
+def install_quietly(config: Config, table: _core.Table) -> None:
+    """Put delays into force in a program that others run: not a word is said there.
+
+    Native targets of ``config`` are none of this. As with ``install()`` otherwise.
+    """
+    entries = tuple(_entry(target, quiet=True) for target in config.targets)
+    _core.install(config, table, entries, (config.delay_ns, config.frequency, 0, 0), None)
+
+
 def write_layout(table_path: str) -> None:
     """Leave word for the experiment where its sampler finds the stacks of this process.
 
@@ -246,13 +255,14 @@ def say_refused() -> None:
             say(f"{pattern} can't be slowed: {reason}")
 
 
-def _entry(target: Target) -> _core.Entry:
+def _entry(target: Target, quiet: bool = False) -> _core.Entry:
     """A target as ``_core`` puts it into force."""
     text = str(target)
-    _warn_of_comprehension(target)
+    if not quiet:
+        _warn_of_comprehension(target)
     delay_ns = target.delay_ns
     if delay_ns is not None and not target.excludes:
-        delay_ns = _achievable(delay_ns)
+        delay_ns = _achievable(delay_ns, quiet)
     start_ns, end_ns = _window(target)
     return (
         text,
@@ -301,14 +311,14 @@ def in_force(config: Config) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _achievable(delay_ns: int) -> int:
+def _achievable(delay_ns: int, quiet: bool = False) -> int:
     if delay_ns == 0:  # counts and does not delay
         return 0
     least = _core.min_delay_ns()
     if delay_ns >= least:
         return delay_ns
     global _warned  # noqa: PLW0603
-    if not _warned:
+    if not _warned and not quiet:
         _warned = True
         every = -(-least // delay_ns)
         say(

@@ -7,9 +7,10 @@ import argparse
 from collections.abc import Sequence
 
 from speed_bump.command import check, rank, report, run, suggest
-from speed_bump.command.options import INTERRUPTED, say
+from speed_bump.command.options import INTERRUPTED, has_processes, say
 from speed_bump.experiment.program.elsewhere import NotInstalledError
 from speed_bump.experiment.program.launch import LaunchError, Terminated
+from speed_bump.experiment.program.ways import AttachError
 from speed_bump.native import NativeError
 
 DESCRIPTION = "Find out which functions matter, by slowing them."
@@ -30,15 +31,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "command" in options:
         if options.command[:1] == ["--"]:
             del options.command[0]
-        if not options.command:
+        attaches = has_processes(options)
+        if not options.command and not attaches:
             verb = options.verb
-            options.parser.error(f"no command to run: speed-bump {verb} [options] -- CMD")
+            options.parser.error(
+                f"no command to run: speed-bump {verb} [options] -- CMD, or --pid PID"
+            )
+        if options.command and attaches:
+            options.parser.error("a command to run, and processes that run: which?")
+        if options.attach and not attaches:
+            options.parser.error("--attach is of --pid, --pid-tree or --name")
     try:
         return int(options.perform(options))
     except LaunchError as error:
         say(str(error))
         return error.status
-    except (NativeError, NotInstalledError, OSError) as error:
+    except (AttachError, NativeError, NotInstalledError, OSError) as error:
         say(str(error))
         return 1
     except KeyboardInterrupt:

@@ -22,6 +22,7 @@ from speed_bump.config import (
 )
 
 INTERRUPTED = 130
+WAYS = ("socket", "remote", "debugger")
 
 PATTERNS = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
@@ -77,6 +78,70 @@ def add_inject(how: Any) -> None:
         action="store_true",
         help="lend speed_bump to CMD's Python, of the same version, if it has none",
     )
+
+
+def add_processes(parser: Any) -> None:
+    """The options that name processes instead of CMD."""
+    which = parser.add_argument_group("what runs already, instead of CMD")
+    which.add_argument(
+        "--pid", action="append", default=[], metavar="PID", help="attach to it"
+    )
+    which.add_argument(
+        "--pid-tree",
+        action="append",
+        default=[],
+        metavar="PID",
+        help="and to the Python processes below it",
+    )
+    which.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="attach to programs or scripts that are called so (a glob)",
+    )
+    which.add_argument(
+        "--attach",
+        choices=WAYS,
+        help="the way in (the first of these that there is)",
+    )
+
+
+def has_processes(options: argparse.Namespace) -> bool:
+    """Whether processes are named instead of CMD."""
+    return bool(options.pid or options.pid_tree or options.name)
+
+
+def processes(options: argparse.Namespace) -> list[int]:
+    """The processes that are named, each once.
+
+    Raises:
+        ConfigError: what is named is no process
+    """
+    from speed_bump.experiment.program import processes as running
+
+    found: list[int] = []
+    for text in options.pid:
+        found += [_pid("--pid", word) for word in text.split(",")]
+    for text in options.pid_tree:
+        for word in text.split(","):
+            found += running.tree(_pid("--pid-tree", word))
+    for pattern in options.name:
+        those = running.named(pattern)
+        if not those:
+            raise ConfigError(f"--name: no process is called {pattern!r}")
+        found += those
+    return list(dict.fromkeys(found))
+
+
+def _pid(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**22):
+        raise ConfigError(f"{option}: {text!r} is not the number of a process")
+    if not os.path.isdir(f"/proc/{text}"):
+        raise ConfigError(f"{option}: there is no process {text}")
+    if int(text) == os.getpid():
+        raise ConfigError(f"{option}: {text} is this very process")
+    return int(text)
 
 
 def add_progress(what: Any) -> None:
@@ -157,8 +222,8 @@ def delay(text: str | None) -> int | None:
     return delay_ns
 
 
-def budget(text: str) -> float:
-    """The time of --budget, s.
+def budget(text: str, option: str = "--budget") -> float:
+    """The time of --budget or another option, s.
 
     Raises:
         ConfigError: it is none
@@ -171,9 +236,9 @@ def budget(text: str) -> float:
         else:
             seconds = duration.parse(text) / 1e9
     except ValueError:
-        raise ConfigError(f"--budget: {text!r} is not a time such as 60s") from None
+        raise ConfigError(f"{option}: {text!r} is not a time such as 60s") from None
     if not 0.5 <= seconds <= 1e6:
-        raise ConfigError(f"--budget: {text!r} is not between 0.5 s and 12 days")
+        raise ConfigError(f"{option}: {text!r} is not between 0.5 s and 12 days")
     return seconds
 
 

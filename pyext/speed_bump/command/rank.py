@@ -17,13 +17,16 @@ from speed_bump.command.options import (
     INTERRUPTED,
     PATTERNS,
     add_inject,
+    add_processes,
     add_progress,
     add_targets,
     add_time,
     budget,
     delay,
     gather_checked,
+    has_processes,
     new_file,
+    processes,
     say,
     seed,
     with_command,
@@ -34,6 +37,7 @@ from speed_bump.config import ConfigError, Target
 if TYPE_CHECKING:
     from speed_bump.command.conditions import Condition
     from speed_bump.experiment.program.progress import Progress
+    from speed_bump.experiment.program.runner import Runner
     from speed_bump.experiment.rank import Experiment, RankError, Stages
     from speed_bump.experiment.record import Record
     from speed_bump.experiment.runs.comparison import Comparison
@@ -54,6 +58,7 @@ examples:
   speed-bump rank -- python train.py
   speed-bump rank -t 'app.*:*' --progress app.server:handle -- python -m app
   speed-bump rank -t '__main__:*' --budget 2min -- python train.py
+  speed-bump rank --pid 4711 --budget 2min
   speed-bump rank -t 'app:*' --fail-if 'headroom(app:parse) > 0.1' -- python -m app
 
 exit status: 0; 1 if nothing could be measured; 2 for wrong usage; 3 if a --fail-if
@@ -119,6 +124,7 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
         help="let CMD run to its end, undelayed, when all is measured",
     )
     how.add_argument("--show-output", action="store_true", help="CMD's output")
+    add_processes(parser)
     out = parser.add_argument_group("results")
     out.add_argument("-o", "--output", metavar="FILE", help="keep the record in FILE")
     out.add_argument(
@@ -209,11 +215,12 @@ def rank(options: argparse.Namespace) -> int:
             raise ConfigError("--precision: not between 0.001 and 1")
         stages, drawn = _stages(options, seconds)
         _check_units(unit, excludes)
+        attached = _attached(options, excludes, unit)
     except ConfigError as error:
         options.parser.error(str(error))
     path = options.output or new_file(options.verb)
     record = Record(_header(options, seconds, drawn, unit), (), empty(0))
-    runner = Runner(
+    runner = attached or Runner(
         options.command,
         excludes,
         show_output=options.show_output,
@@ -236,10 +243,14 @@ def rank(options: argparse.Namespace) -> int:
         stack.enter_context(runner)
         save.check()
         try:
-            if not targets:
+            # A program that goes on has no end that a whole run could be a unit to.
+            if not targets or (runner.attached_to and unit.is_open):
                 _look(experiment, live)
             experiment.run()
             failure = experiment.failed
+            record.header["attached"] = [
+                {"pid": pid, "way": way} for pid, way in runner.attached.items()
+            ]
         except RankError as error:
             failure = error
         if experiment.too_short and not experiment.interrupted and not failure:
@@ -267,6 +278,26 @@ def rank(options: argparse.Namespace) -> int:
     if failure:
         return failure.status
     return INTERRUPTED if experiment.interrupted else status
+
+
+def _attached(
+    options: argparse.Namespace, excludes: list[Target], unit: Progress
+) -> Runner | None:
+    """What attaches to processes; None: a command is to be run."""
+    if not has_processes(options):
+        return None
+    if unit.regex:
+        raise ConfigError(
+            "--progress-regex is of a CMD: its output is read from the start"
+        )
+    from speed_bump.experiment.program.attached import AttachedRunner
+    from speed_bump.experiment.program.processes import command_of
+
+    pids = processes(options)
+    options.command = command_of(pids[0])
+    return AttachedRunner(
+        options.command, excludes, show_output=False, pids=pids, way=options.attach
+    )
 
 
 def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
@@ -297,6 +328,7 @@ def _look(experiment: Experiment, live: Any) -> None:
 
     budget_s = experiment.options.budget_s
     begin = time.monotonic()
+    named = bool(experiment.targets)
     found = aim(
         experiment.runner,
         experiment.progress,
@@ -304,16 +336,21 @@ def _look(experiment: Experiment, live: Any) -> None:
         live.now,
         event=live.event,
         budget_s=budget_s,
+        named=named,
     )
-    experiment.targets = found.targets()
     experiment.progress = found.progress
     experiment.has_native = found.has_native
     experiment.found = True
     # It takes as long again to come to its first unit.
     experiment.patience_s = 3 * (time.monotonic() - begin)
     header = experiment.record.header
-    header["targets"] = [target.pattern for target in experiment.targets]
     header["unit"] = found.progress.text or header["unit"]
+    if named:
+        unit = found.progress.text or "what progress() says"
+        live.event(f"a unit of work is {unit}: {found.why} (--progress to change it)")
+        return
+    experiment.targets = found.targets()
+    header["targets"] = [target.pattern for target in experiment.targets]
     header["found"] = found.as_json()
     header["look"] = found.stacks.as_json()
     for text in showing.lines(found):

@@ -15,8 +15,10 @@ from speed_bump.command import options as reading
 from speed_bump.command.options import (
     INTERRUPTED,
     add_inject,
+    add_processes,
     add_targets,
     gather_checked,
+    has_processes,
     say,
     with_command,
 )
@@ -40,6 +42,7 @@ A DELAY is in ns or has a unit: 500, 10us, 1.5ms.
 examples:
   speed-bump run -t '__main__:parse*' -d 10us -- python app.py
   speed-bump run -t '__main__:parse' -t '__main__:render' --compare -- python app.py
+  speed-bump run -t 'app:parse' -d 10us --pid 4711 --for 30s
 
 exit status: that of CMD if it fails, 2 for wrong usage, 1 if nothing could be slowed.
 """
@@ -54,7 +57,8 @@ def add(commands: Any) -> None:
         commands,
         "run",
         help="run a command with functions slowed",
-        description="Run CMD with functions slowed, in every Python process it starts.",
+        description="Run CMD with functions slowed, in every Python process it starts; "
+        "or slow those of processes that run already, for a while.",
         epilog=RUN_EPILOG,
     )
     what = run.add_argument_group("what to slow")
@@ -74,6 +78,13 @@ def add(commands: Any) -> None:
     how.add_argument(
         "--show-output", action="store_true", help="CMD's output with --compare"
     )
+    add_processes(run)
+    run.add_argument(
+        "--for",
+        dest="seconds",
+        metavar="TIME",
+        help="with --pid: leave it after so long (till Ctrl-C)",
+    )
     run.add_argument(
         "--json",
         metavar="FILE",
@@ -90,9 +101,10 @@ def run_command(options: argparse.Namespace) -> int:
     targets, excludes = gather_checked(options)
     try:
         delay_ns = reading.delay(options.delay)
+        attached = _attached(options, excludes)
     except ConfigError as error:
         options.parser.error(str(error))
-    runner = Runner(
+    runner = attached or Runner(
         options.command,
         excludes,
         show_output=options.show_output or not options.compare,
@@ -103,6 +115,29 @@ def run_command(options: argparse.Namespace) -> int:
     measure = compare if options.compare else run_once
     with forwarding_signals(), open_json(options.json) as output, runner:
         return measure(options, runner, targets, delay_ns, output)
+
+
+def _attached(options: argparse.Namespace, excludes: list[Target]) -> Runner | None:
+    """What attaches to processes; None: a command is to be run."""
+    if not has_processes(options):
+        if options.seconds is not None:
+            raise ConfigError("--for is of --pid, --pid-tree or --name")
+        return None
+    if options.compare:
+        raise ConfigError("--compare runs a CMD again and again: use 'rank' with --pid")
+    from speed_bump.experiment.program.attached import AttachedRunner
+    from speed_bump.experiment.program.processes import command_of
+
+    seconds = options.seconds
+    pids = reading.processes(options)
+    options.command = command_of(pids[0])
+    return AttachedRunner(
+        options.command,
+        excludes,
+        pids=pids,
+        way=options.attach,
+        seconds=None if seconds is None else reading.budget(seconds, "--for"),
+    )
 
 
 def run_once(
@@ -117,9 +152,12 @@ def run_once(
     slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
     result = runner.run(slowed)
     sys.stderr.write(table.run_table(result, targets) + "\n")
-    nobody = warn_if_nobody(runner, targets, result)
+    nobody = not runner.attached_to and warn_if_nobody(runner, targets, result)
     none = nobody or not say_uncalled(runner, targets, result)
-    write_json(output, table.run_json(options.command, result))
+    write_json(output, table.run_json(options.command, result, runner.attached))
+    if runner.attached_to:
+        say(f"was attached to {runner.text}, and has left")
+        return 0 if result.interrupted else int(none)
     if result.interrupted:
         return INTERRUPTED
     return result.status or int(none)

@@ -199,6 +199,11 @@ class Experiment:
                     ended.status,
                     program.output(),
                 )
+            elif self.runner.attached_to and not self._is_over():
+                self.failed = RankError(
+                    f"{self.runner.text} has ended, or executed another program, before "
+                    "all was measured"
+                )
             elif not self._is_over() and (
                 sum(run.count() for run in self._done) + self._forgotten
                 < min(MIN_SLOTS * self.runs, MIN_KEPT)

@@ -134,6 +134,7 @@ def aim(
     *,
     event: Callable[[str], None] = lambda _: None,
     budget_s: float = 60.0,
+    named: bool = False,
 ) -> Aim:
     """Run the program until it works at an even pace, at most so long, and end it.
 
@@ -143,6 +144,7 @@ def aim(
         now: is told what is going on
         event: is told what is worth a line
         budget_s: the time that there will be to ask for the candidates
+        named: targets were named, and only the unit is looked for
 
     Raises:
         RankError: nothing was seen to measure; it says why
@@ -175,7 +177,7 @@ def aim(
             break
         now("the program is short: it is run again to be looked at")
     found = _found(looked, progress, owner(runner.command), budget_s)
-    if not found.candidates:
+    if not named and not found.candidates:
         raise RankError(_why_nothing(found.shares))
     return found
 

@@ -14,6 +14,9 @@ from types import FrameType
 
 # Ctrl-C goes to the program by itself, from the terminal; these are for us alone.
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# A program that ends when asked to needs no more than this.
+GRACE_S = 5.0
+STEP_S = 0.02
 
 
 class LaunchError(Exception):
@@ -113,9 +116,22 @@ class Child:
         done = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         return done is None
 
-    def signal(self, number: int) -> None:
-        """Send it a signal; before ``wait()`` only."""
-        os.kill(self.pid, number)
+    @property
+    def pids(self) -> set[int]:
+        """The processes that were not started by another of the program."""
+        return {self.pid}
+
+    def end(self) -> None:
+        """Ask it to end, make it if it does not; before ``wait()`` only."""
+        if not self.is_running():
+            return
+        os.kill(self.pid, signal.SIGTERM)
+        until = time.monotonic() + GRACE_S
+        while self.is_running():
+            if time.monotonic() >= until:
+                os.kill(self.pid, signal.SIGKILL)
+                return
+            time.sleep(STEP_S)
 
     def wait(self) -> Ended:
         """Wait for its end.
@@ -133,16 +149,6 @@ class Child:
         if code:
             raise LaunchError(self._command[0], int(code))
         return Ended(status, wall_ns, interrupted, wait_ns)
-
-
-def run(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    streams: Streams,
-    before_exec: Callable[[int], None],
-) -> Ended:
-    """Run ``command`` to its end: ``start()`` and ``wait()``."""
-    return start(command, environ, streams, before_exec).wait()
 
 
 def start(

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import IO
@@ -25,6 +25,8 @@ from speed_bump.statistics import FunctionStatistics
 
 # Functions times processes. The file takes its room when it is made, 12 MB.
 CAPACITY = 1 << 14
+# The line of a target file without a Python target.
+NO_PYTHON = "!*:*"
 # The files of a run are best in memory: what the program counts is never written back.
 SHARED_MEMORY = "/dev/shm"
 
@@ -191,6 +193,21 @@ class Runner:
     _input: Input | None = field(init=False, default=None)
     _stack: ExitStack = field(init=False, default_factory=ExitStack)
 
+    @property
+    def attached_to(self) -> Sequence[int]:
+        """The processes that run already; empty: it starts a program."""
+        return ()
+
+    @property
+    def attached(self) -> Mapping[int, str]:
+        """The ways into them, as far as it was there."""
+        return {}
+
+    @property
+    def text(self) -> str:
+        """For people: what it runs."""
+        return " ".join(self.command)
+
     def __enter__(self) -> Runner:
         """Make room for tables, in memory where there is enough."""
         with ExitStack() as stack:
@@ -259,16 +276,15 @@ class Runner:
             if probes:
                 add_native(probes, pid, kernel)
 
-        environ = self.environ(stem)
         stdin = self.stdin()
         if self.show_output:
             streams = Streams(stdin, 2 if self.to_stderr else None)
-            ended = launch.run(self.command, environ, streams, add_probes)
+            ended = self.start(stem, streams, add_probes).wait()
             output = b""
         else:
             with tempfile.TemporaryFile() as file:
                 streams = Streams(stdin, file.fileno(), file.fileno())
-                ended = launch.run(self.command, environ, streams, add_probes)
+                ended = self.start(stem, streams, add_probes).wait()
                 file.seek(0)
                 output = file.read()
         numbers = {n: s.target.pattern for n, s in enumerate(python)}
@@ -290,11 +306,28 @@ class Runner:
             modules_of(f.name for f in stats.functions if f.calls),
         )
 
+    def start(
+        self,
+        stem: str,
+        streams: Streams,
+        before_exec: Callable[[int], None],
+        *,
+        calls: bool = False,
+    ) -> launch.Child:
+        """Start the program, its files being those of ``stem``, as ``launch.start()``.
+
+        Args:
+            calls: it is to tell which C functions its functions call
+        """
+        environ = self.environ(stem)
+        environ["SPEED_BUMP_CALLS"] = "1" if calls else ""
+        return launch.start(self.command, environ, streams, before_exec)
+
     def write_targets(self, path: str, python: list[Slowed]) -> None:
         """Write the target file of a run."""
         # Every process pays the same for start-up and hook, the baseline's too: what it
         # has in force is that nothing matches.
-        lines = [line(s) for s in python] or ["!*:*"]
+        lines = [line(s) for s in python] or [NO_PYTHON]
         if python:
             lines.append(f"{MODULES} delay=0")
         self._slows_python = bool(python)

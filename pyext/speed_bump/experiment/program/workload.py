@@ -17,7 +17,7 @@ from speed_bump.config import Config, Target
 from speed_bump.control import PROCESS_POINT
 from speed_bump.experiment.program import launch, stacks
 from speed_bump.experiment.program.giver import Giver
-from speed_bump.experiment.program.launch import Ended, Streams
+from speed_bump.experiment.program.launch import GRACE_S, STEP_S, Ended, Streams
 from speed_bump.experiment.program.machine import Machine, descendants, lineage
 from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
 from speed_bump.experiment.program.output import Watched
@@ -33,9 +33,6 @@ from speed_bump.experiment.program.stacks import Leaves, Stacks
 
 SAMPLE_NS = 1_000_000
 SLICE_NS = 50_000_000
-# A program that ends when asked to needs no more than this.
-GRACE_S = 5.0
-STEP_S = 0.02
 
 
 @dataclass
@@ -96,6 +93,7 @@ class Workload:
         self._files: dict[str, str] = {}
         self._native_sampling: NativeSampling | None = None
         self._child: launch.Child | None = None
+        self._pids: set[int] = set()
         self._watched: Watched | None = None
         self._output: IO[bytes] | None = None
         self.machine = Machine()
@@ -117,8 +115,6 @@ class Workload:
         self._runner.write_targets(
             f"{self._stem}.targets", [Slowed(t, 0) for t in self._python]
         )
-        environ = self._runner.environ(self._stem)
-        environ["SPEED_BUMP_CALLS"] = "1" if self._leaves else ""
         stdin = self._runner.stdin()
         if self._progress.regex:
             self._watched = Watched(
@@ -132,10 +128,11 @@ class Workload:
             streams = Streams(stdin, self._output.fileno(), self._output.fileno())
         try:
             _core.adopt_orphans(True)
-            self._child = launch.start(
-                self._runner.command, environ, streams, self._add_probes
+            self._child = self._runner.start(
+                self._stem, streams, self._add_probes, calls=bool(self._leaves)
             )
             self.pid = self._child.pid
+            self._pids = self._child.pids
             if self._watched:
                 self._watched.start()
         except BaseException:
@@ -174,10 +171,7 @@ class Workload:
             LaunchError: it never ran
         """
         assert self._child is not None
-        if self.is_running():
-            self._child.signal(signal.SIGTERM)
-            if not wait_until(lambda: not self.is_running(), GRACE_S):
-                self._child.signal(signal.SIGKILL)
+        self._child.end()
         return self.wait()
 
     def wait(self) -> Ended:
@@ -315,7 +309,7 @@ class Workload:
     def pids(self) -> set[int]:
         """The processes of the program that are alive."""
         found: set[int] = set()
-        for pid in {self.pid, *children()}:
+        for pid in {*self._pids, *children()}:
             found |= descendants(pid)
         return found
 
@@ -328,7 +322,7 @@ class Workload:
         self._find_stacks()
         native = self._find_natives()
         found = Samples()
-        pids = {self.pid, *children()}
+        pids = {*self._pids, *children()}
         with native.running(pids, ns) if native else nullcontext():
             begin = time.monotonic_ns()
             while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():

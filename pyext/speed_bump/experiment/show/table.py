@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
@@ -73,10 +73,17 @@ def lost_text(lost: int) -> str:
     return f"{lost:,} functions are missing: more than the table holds"
 
 
-def run_json(command: Sequence[str], result: Result) -> dict[str, Any]:
-    """The same for programs. Times are ns."""
+def run_json(
+    command: Sequence[str], result: Result, attached: Mapping[int, str]
+) -> dict[str, Any]:
+    """The same for programs. Times are ns.
+
+    Args:
+        attached: the ways into the processes that ran already
+    """
     return {
         "command": list(command),
+        "attached": [{"pid": pid, "way": way} for pid, way in attached.items()],
         "status": result.status,
         "wall_ns": result.wall_ns,
         "processes": result.processes,

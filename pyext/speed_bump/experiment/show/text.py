@@ -29,6 +29,7 @@ from speed_bump.experiment.fit.verdict import (
     Finding,
     Verdict,
 )
+from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
@@ -157,6 +158,9 @@ def title(record: Record, verdict: Verdict) -> list[str]:
     what = record.header.get("unit")
     units = record.slot_units
     first = f"{seconds(record):.0f} s of {command_of(record) or 'the program'}"
+    if attached := record.header.get("attached"):
+        ways = [f"{a['pid']} ({BY.get(a['way'], a['way'])})" for a in attached]
+        first += f", process{'es' * (len(ways) > 1)} {listed(ways)}"
     if runs > 1:
         first += f" in {runs} runs"
     if end.get("interrupted"):
@@ -556,6 +560,7 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "command": record.header.get("command"),
+        "attached": record.header.get("attached") or [],
         "environment": record.header.get("environment"),
         "seed": record.header.get("seed"),
         "unit": record.header.get("unit"),

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+/*
+ * For a debugger, which has loaded this library into a program: run Python code there in
+ * a thread of its own. The thread that the debugger stopped may be anywhere; it is not to
+ * wait for the GIL, which it may hold itself.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compat.h"
+
+int speed_bump_enter(const char *path);
+
+/* What went wrong is for the tool, which waits; the program is not told. */
+static void run_file(const char *path)
+{
+	PyObject *globals = PyDict_New(), *done = NULL;
+	FILE *file = fopen(path, "re");
+
+	if (file && globals &&
+	    !PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()))
+		done = PyRun_File(file, path, Py_file_input, globals, globals);
+	if (!done)
+		PyErr_Clear();
+	Py_XDECREF(done);
+	Py_XDECREF(globals);
+	if (file)
+		fclose(file);
+}
+
+static void *enter(void *path)
+{
+	/* The interpreter may have ended since, or be about to: then this waits for ever. */
+	if (Py_IsInitialized()) {
+		PyGILState_STATE state = PyGILState_Ensure();
+
+		run_file(path);
+		PyGILState_Release(state);
+	}
+	free(path);
+	return NULL;
+}
+
+/*
+ * Have the Python file at @path run. 0, or an errno; returns at once. It takes no lock of
+ * the interpreter. Signals of the program are not for the thread.
+ */
+__attribute__((visibility("default"))) int speed_bump_enter(const char *path)
+{
+	char *copy = strdup(path);
+	sigset_t all, before;
+	pthread_t thread;
+	int code;
+
+	if (!copy)
+		return ENOMEM;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	code = pthread_create(&thread, NULL, enter, copy);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (code)
+		free(copy);
+	else
+		pthread_detach(thread);
+	return code;
+}

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT
+"""Programs that run already, in the place of one that is started."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+
+from speed_bump.experiment.program.inject import by_debugger, by_remote
+from speed_bump.experiment.program.launch import Child, Ended, Streams
+from speed_bump.experiment.program.processes import command_of, is_python
+from speed_bump.experiment.program.runner import NO_PYTHON, Runner
+from speed_bump.experiment.program.ways import (
+    BY,
+    AttachError,
+    Link,
+    NotOffered,
+    by_socket,
+    owner,
+)
+from speed_bump.link.visit import KEEPER
+
+WAYS: dict[str, Callable[[int, str], Link]] = {
+    "socket": by_socket,
+    "remote": by_remote,
+    "debugger": by_debugger,
+}
+# How soon the end of a program, or of our time with it, is seen.
+LOOK_S = 0.2
+
+
+def enter(pid: int, way: str | None, directory: str) -> Link:
+    """Into a process, by the way that is named or by the first that there is.
+
+    Args:
+        directory: for files that are shared with it meanwhile
+
+    Raises:
+        AttachError: no way leads in
+    """
+    owner(pid)
+    refused: list[str] = []
+    for name in [way] if way else WAYS:
+        try:
+            return WAYS[name](pid, directory)
+        except NotOffered as error:
+            refused.append(str(error))
+    raise AttachError("; ".join(refused))
+
+
+@dataclass
+class AttachedRunner(Runner):
+    """Processes to attach to instead of a program to start.
+
+    Args:
+        pids: of the processes, the first is the main one
+        way: the name of the way in; None: the first that there is
+        seconds: ``run()`` lasts so long; None: until Ctrl-C, or their end
+    """
+
+    pids: Sequence[int] = ()
+    way: str | None = None
+    seconds: float | None = None
+    served: dict[int, str] = field(default_factory=dict)
+
+    def start(
+        self,
+        stem: str,
+        streams: Streams,
+        before_exec: Callable[[int], None],
+        *,
+        calls: bool = False,
+    ) -> Child:
+        """Attach; ``stem`` as with a program that is started.
+
+        Args:
+            calls: of no effect: C functions are told from what is loaded when it starts
+
+        Raises:
+            AttachError: one of them can't be attached to; none is, then
+        """
+        return Attached(self, stem, before_exec)
+
+    @property
+    def attached_to(self) -> Sequence[int]:
+        """The processes."""
+        return self.pids
+
+    @property
+    def attached(self) -> Mapping[int, str]:
+        """The way into each."""
+        return self.served
+
+    @property
+    def text(self) -> str:
+        """For people: what it is attached to, and how."""
+        return ", ".join(f"process {pid} ({BY[way]})" for pid, way in self.served.items())
+
+
+class Attached(Child):
+    """Processes that we are attached to, for as long as they or we want."""
+
+    def __init__(
+        self, runner: AttachedRunner, stem: str, before_exec: Callable[[int], None]
+    ) -> None:
+        """Attach to all of them, or none."""
+        self.pid = runner.pids[0]
+        self._runner = runner
+        self._table = f"{stem}.table"
+        self._links: list[Link] = []
+        self._ended: Ended | None = None
+        self._stack = ExitStack()
+        self._begin = time.monotonic_ns()
+        try:
+            self._attach(stem, before_exec)
+        except BaseException:
+            self._detach()
+            raise
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that we are attached to."""
+        return set(self._runner.pids)
+
+    def _attach(self, stem: str, before_exec: Callable[[int], None]) -> None:
+        runner = self._runner
+        self._pidfds = {pid: self._pidfd(pid) for pid in runner.pids}
+        self._keep(self._table + KEEPER)
+        before_exec(self.pid)
+        with open(f"{stem}.targets", "rb") as file:
+            targets = file.read()
+        for pid in runner.pids:
+            if not command_of(pid):
+                raise AttachError(f"process {pid} has ended, or is one of the kernel's")
+            if not is_python(pid):
+                runner.served[pid] = "kernel"
+                continue
+            self._hand_over(pid)
+            link = enter(pid, runner.way, runner.directory)
+            self._links.append(link)
+            runner.served[pid] = link.way
+        if not self._links and not targets.startswith(NO_PYTHON.encode()):
+            raise AttachError(
+                f"there is no CPython in process {self.pid}: only native functions can "
+                "be slowed there, with --native"
+            )
+        for link in self._links:
+            layout = link.attach(self._table, targets)
+            with open(f"{self._table}.layout.{link.pid}", "w", encoding="ascii") as file:
+                file.write(" ".join(map(str, layout)))
+
+    def _pidfd(self, pid: int) -> int:
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            raise AttachError(f"there is no process {pid}") from None
+        self._stack.callback(os.close, fd)
+        return fd
+
+    def _keep(self, path: str) -> None:
+        """Listen where children that are forked meanwhile wait for our end."""
+        keeper = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._stack.callback(keeper.close)
+        keeper.bind(path)
+        # They wait in the queue: none of them is accepted.
+        keeper.listen(4096)
+
+    def _hand_over(self, pid: int) -> None:
+        """Let another user's process use our files. Root alone comes so far."""
+        uid = owner(pid)
+        if uid == os.geteuid():
+            return
+        for path in (self._runner.directory, self._table, self._table + KEEPER):
+            with suppress(OSError):
+                os.chown(path, uid, -1)
+
+    # ------------------------------------------------------------------- as a child
+
+    def is_running(self) -> bool:
+        """Whether all of them run, and we are attached to them."""
+        if self._ended:
+            return False
+        watched = select.poll()
+        for fd in self._pidfds.values():
+            watched.register(fd, select.POLLIN)
+        return not watched.poll(0) and all(link.is_open() for link in self._links)
+
+    def end(self) -> None:
+        """Leave them as they were."""
+        self._finish(False)
+
+    def wait(self) -> Ended:
+        """Wait for the end of one, of our time, or for Ctrl-C; then leave them."""
+        seconds = self._runner.seconds
+        interrupted = False
+        try:
+            until = None if seconds is None else time.monotonic() + seconds
+            while self.is_running() and (until is None or time.monotonic() < until):
+                left = LOOK_S if until is None else until - time.monotonic()
+                time.sleep(max(min(left, LOOK_S), 0))
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            self._finish(interrupted)
+        assert self._ended
+        return self._ended
+
+    def _finish(self, interrupted: bool) -> None:
+        if self._ended is None:
+            self._ended = Ended(0, time.monotonic_ns() - self._begin, interrupted)
+            self._detach()
+
+    def _detach(self) -> None:
+        for link in self._links:
+            link.begin_to_leave()
+        for link in self._links:
+            refused = link.leave()
+            if refused:
+                path = f"{self._table}.refused.{link.pid}"
+                with suppress(OSError), open(path, "w", encoding="utf-8") as file:
+                    file.write(refused)
+        self._links = []
+        self._stack.close()

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""Processes that run: which there are, and what they are."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from contextlib import suppress
+
+from speed_bump.experiment.program.machine import descendants
+
+
+def command_of(pid: int) -> list[str]:
+    """The words that a process was started with; empty if it has none."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in words[:-1]]
+
+
+def is_python(pid: int) -> bool:
+    """Whether a process has CPython in it. True if that is not to be known."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            files = {line.split(None, 5)[5] for line in file if line.count(b"/")}
+    except OSError:
+        return True
+    names = {os.path.basename(path).strip() for path in files}
+    return any(name.startswith((b"libpython3.", b"python3")) for name in names)
+
+
+def named(pattern: str) -> list[int]:
+    """The processes with a name that the glob matches, but not us.
+
+    A process is called as the kernel calls it, as its program, or as the script or module
+    that its interpreter runs.
+    """
+    ours = _ancestors(os.getpid())
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in ours:
+            pid = int(name)
+            if any(fnmatch.fnmatchcase(n, pattern) for n in _names(pid)):
+                found.append(pid)
+    return sorted(found)
+
+
+def tree(pid: int) -> list[int]:
+    """A process and the Python processes below it."""
+    below = sorted(descendants(pid) - {pid})
+    return [pid, *(p for p in below if is_python(p) and command_of(p))]
+
+
+def _names(pid: int) -> set[str]:
+    found: set[str] = set()
+    with suppress(OSError), open(f"/proc/{pid}/comm", "rb") as file:
+        found.add(os.fsdecode(file.read()).rstrip("\n"))
+    words = command_of(pid)
+    if words:
+        found.add(os.path.basename(words[0]))
+        found.add(_script(words[1:]))
+    return found - {""}
+
+
+def _script(words: list[str]) -> str:
+    """Of an interpreter's arguments the script, without its directory, or the module."""
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "-m":
+            return word
+        if word == "-c":
+            return ""
+        if not word.startswith("-") and before not in ("-W", "-X"):
+            return os.path.basename(word)
+    return ""
+
+
+def _ancestors(pid: int) -> set[int]:
+    found = set()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return found

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""The ways into a program that runs already, and what is said on them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+
+from speed_bump.link import message, place, visit
+from speed_bump.link.message import Closed, MessageError
+
+# A program that can be attached to answers in this time.
+PATIENCE_S = 5.0
+# The ways, for people; a process that is not Python's is slowed by the kernel alone.
+BY = {
+    "socket": "by its control socket",
+    "remote": "by sys.remote_exec",
+    "debugger": "by a debugger",
+    "kernel": "by the kernel alone",
+}
+
+
+class AttachError(Exception):
+    """It can't be attached to; the message says why and what to do."""
+
+
+class NotOffered(AttachError):
+    """This way does not lead into the program; another may."""
+
+
+class Link:
+    """A program that let us in. It has nothing in force yet.
+
+    Args:
+        pid: as we see it
+        way: how we came
+        connection: to ``visit`` there; owned from now on
+    """
+
+    def __init__(self, pid: int, way: str, connection: socket.socket) -> None:
+        """Hear what it says first.
+
+        Raises:
+            AttachError: it does not let us in
+        """
+        self.pid = pid
+        self.way = way
+        self._connection = connection
+        self._is_attached = False
+        connection.settimeout(PATIENCE_S)
+        try:
+            self._hear(message.HELLO)
+        except BaseException:
+            connection.close()
+            raise
+
+    def attach(self, table: str, targets: bytes) -> tuple[int, ...]:
+        """Put targets into force, counted in ``table``; where its stacks are.
+
+        Raises:
+            AttachError: it refuses
+        """
+        values = {
+            "version": visit.version(),
+            "table": os.fsencode(table),
+            "targets": targets,
+        }
+        self._say(message.pack(message.ATTACH, values))
+        layout = self._hear(message.ATTACHED)["layout"]
+        self._is_attached = True
+        return tuple(int(word) for word in layout.split())
+
+    def is_open(self) -> bool:
+        """Whether the program is still the one that let us in."""
+        # Until it is asked to, it says nothing.
+        watched = select.poll()
+        watched.register(self._connection, select.POLLIN)
+        return not watched.poll(0)
+
+    def begin_to_leave(self) -> None:
+        """Ask it to take everything out."""
+        if self._is_attached:
+            with suppress(AttachError):
+                self._say(message.pack(message.DETACH))
+
+    def leave(self) -> str:
+        """Wait until all is out: the C functions that it refused, a line each.
+
+        Without an answer the end of the connection is what it hears.
+        """
+        try:
+            if self._is_attached:
+                return self._hear(message.DETACHED)["refused"].decode(errors="replace")
+        except AttachError:
+            pass
+        finally:
+            self._is_attached = False
+            self._connection.close()
+        return ""
+
+    def _say(self, data: bytes) -> None:
+        try:
+            self._connection.sendall(data)
+        except OSError as error:
+            raise AttachError(f"process {self.pid}: {error.strerror or error}") from None
+
+    def _hear(self, expected: int) -> dict[str, bytes]:
+        try:
+            kind, said = message.receive(self._connection.recv)
+        except TimeoutError:
+            raise AttachError(self._why_silent()) from None
+        except Closed:
+            raise AttachError(f"process {self.pid} has ended, or is about to") from None
+        except (OSError, MessageError) as error:
+            raise AttachError(f"process {self.pid}: {error}") from None
+        if kind == message.REFUSED:
+            reason = said["reason"].decode(errors="replace")
+            raise AttachError(f"process {self.pid} refuses: {reason}")
+        if kind != expected:
+            raise AttachError(f"process {self.pid}: an answer that nothing asked for")
+        return said
+
+    def _why_silent(self) -> str:
+        text = f"process {self.pid} did not answer in {PATIENCE_S:.0f} s"
+        if _blocks_signal(self.pid):
+            return text + (
+                ": its threads block SIGURG, by which it would hear of us; nothing was "
+                "changed there (another way: --attach=remote or --attach=debugger)"
+            )
+        return text + (
+            ": its main thread was in C code, or stopped, all that time; nothing was "
+            "changed there; try again (or another way: --attach=debugger)"
+        )
+
+
+def by_socket(pid: int, _directory: str = "") -> Link:
+    """The control socket of a program that was started with SPEED_BUMP_ATTACH=1.
+
+    Raises:
+        NotOffered: it has none
+        AttachError: it does not let us in
+    """
+    path = _socket_path(pid)
+    if path is None:
+        raise NotOffered(
+            f"process {pid} has no control socket: start it with SPEED_BUMP_ATTACH=1 in "
+            "its environment, and speed_bump installed in its Python"
+        )
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(PATIENCE_S)
+    try:
+        connection.connect(path)
+    except (ConnectionRefusedError, FileNotFoundError):
+        connection.close()
+        raise NotOffered(f"process {pid} has closed its control socket") from None
+    except OSError as error:
+        connection.close()
+        raise AttachError(f"{path}: {error.strerror or error}") from None
+    there, uid = peer(connection)
+    if there != pid or uid not in (os.geteuid(), owner(pid)):
+        connection.close()
+        raise AttachError(f"{path} is that of process {there} of user {uid}, not {pid}")
+    return Link(pid, "socket", connection)
+
+
+def owner(pid: int) -> int:
+    """The user of a process.
+
+    Raises:
+        AttachError: there is no such process
+    """
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        raise AttachError(f"there is no process {pid}") from None
+
+
+def environ_of(pid: int) -> Mapping[str, str]:
+    """What a process was started with; empty if we may not know."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries if b"=" in entry)
+    return {name: value for name, _, value in pairs}
+
+
+def status_of(pid: int) -> Mapping[str, str]:
+    """What /proc/PID/status says; empty if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            return dict(
+                line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line
+            )
+    except OSError:
+        return {}
+
+
+def _socket_path(pid: int) -> str | None:
+    uid = owner(pid)
+    # Its number where it lives, which may be a container.
+    inside = int(status_of(pid).get("NSpid", str(pid)).split()[-1])
+    root = f"/proc/{pid}/root"
+    try:
+        space = place.namespace(pid)
+        if os.path.samefile(root, "/"):
+            root = ""
+    except OSError:
+        space, root = place.namespace(), ""
+    environs = [environ_of(pid), os.environ]
+    for environ in environs:
+        for directory in place.directories(uid, environ, root):
+            path = f"{directory}/{place.name(inside, space)}"
+            try:
+                place.check(directory, uid)
+                if os.path.lexists(path):
+                    return path
+            except OSError:
+                pass
+    return None
+
+
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """The pid and the uid of the other side."""
+    size = struct.calcsize("iII")
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, uid, _ = struct.unpack("iII", found)
+    return pid, uid
+
+
+def _blocks_signal(pid: int) -> bool:
+    """Whether no thread of a process takes the signal of a knock."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    bit = 1 << (signal.SIGURG - 1)
+    return all(int(status_of(int(t)).get("SigBlk", "0"), 16) & bit for t in tasks)

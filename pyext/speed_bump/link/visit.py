@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: MIT
+"""Inside a program: the tool is attached, puts delays into force and takes them out.
+
+A thread of its own does it, which is there while the tool is. It waits for the tool's
+word, or for its end, by SIGKILL too: then the program is as it was.
+"""
+
+from __future__ import annotations
+
+import _socket
+import _thread
+import os
+import struct
+
+from speed_bump import _core, config, control
+from speed_bump.link import message
+from speed_bump.link.message import (
+    ATTACH,
+    ATTACHED,
+    DETACH,
+    DETACHED,
+    HELLO,
+    REFUSED,
+    MessageError,
+)
+
+# What the tool has for each thing that it has to say.
+PATIENCE_S = 5.0
+# A forked child of a program that the tool is attached to waits for its end there.
+KEEPER = ".keeper"
+
+_lock = _thread.allocate_lock()
+_here: _Visit | None = None
+
+
+class _Visit:
+    """One tool, from its first word to its last."""
+
+    def __init__(self, connection: _socket.socket) -> None:
+        self.connection = connection
+        self.table = ""  # "": nothing is in force
+
+
+def version() -> bytes:
+    """What both sides must have in common."""
+    from speed_bump import __version__
+
+    return __version__.encode()
+
+
+def peer(connection: _socket.socket) -> tuple[int, int]:
+    """The pid and the uid of the other side."""
+    size = struct.calcsize("iII")
+    found = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, size)
+    pid, uid, _ = struct.unpack("iII", found)
+    return pid, uid
+
+
+def begin(connection: _socket.socket) -> str:
+    """Let a tool in, and return; "" or why not. Owns ``connection`` from then on."""
+    global _here  # noqa: PLW0603
+    reason = ""
+    _, uid = peer(connection)
+    if uid not in (0, os.geteuid()):
+        reason = f"user {uid} may not attach to a program of user {os.geteuid()}"
+    elif not _lock.acquire(False):
+        reason = "another tool is attached"
+    else:
+        _here = _Visit(connection)
+        try:
+            _thread.start_new_thread(_serve, (_here,))
+        except RuntimeError:
+            _here = None
+            _lock.release()
+            reason = "the program can't start a thread: it is about to end"
+    if reason:
+        _refuse(connection, reason)
+        connection.close()
+    return reason
+
+
+def call(path: str) -> None:
+    """Connect to a tool that waits there, and let it in. For code that it had us run."""
+    connection = _socket.socket(
+        _socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC
+    )
+    connection.settimeout(PATIENCE_S)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()  # it did not wait that long
+        return
+    begin(connection)
+
+
+def after_fork() -> None:
+    """In a forked child: the thread is not there, and the tool is its parent's."""
+    global _here, _lock  # noqa: PLW0603
+    visit, _here = _here, None
+    _lock = _thread.allocate_lock()
+    if visit is None:
+        return
+    visit.connection.close()
+    if visit.table:
+        _lock.acquire()
+        try:
+            _thread.start_new_thread(_wait_for_end, (visit.table,))
+        except RuntimeError:
+            _lock.release()
+
+
+def _refuse(connection: _socket.socket, reason: str) -> None:
+    try:
+        connection.settimeout(0.0)
+        connection.send(message.pack(REFUSED, {"reason": reason.encode()}))
+    except OSError:
+        pass
+
+
+def _serve(visit: _Visit) -> None:
+    global _here  # noqa: PLW0603
+    last = b""
+    try:
+        last = _converse(visit)
+    except MessageError as error:
+        last = message.pack(REFUSED, {"reason": str(error).encode()})
+    except (OSError, EOFError):
+        pass
+    finally:
+        try:
+            if visit.table:
+                _take_out()
+        finally:
+            visit.table = ""
+            _here = None
+            _lock.release()
+    # Whoever has this may attach again at once.
+    connection = visit.connection
+    try:
+        connection.settimeout(PATIENCE_S)
+        connection.sendall(last)
+    except OSError:
+        pass
+    finally:
+        connection.close()
+
+
+def _converse(visit: _Visit) -> bytes:
+    """What is to be said last, when all is out."""
+    connection = visit.connection
+    connection.settimeout(PATIENCE_S)
+    hello = {"version": version(), "pid": str(os.getpid()).encode()}
+    connection.sendall(message.pack(HELLO, hello))
+    kind, said = message.receive(connection.recv)
+    if kind != ATTACH:
+        raise MessageError("the first message is not to attach")
+    try:
+        _put_in(visit, said)
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).encode()
+        return message.pack(REFUSED, {"reason": reason})
+    layout = " ".join(map(str, _core.layout())).encode()
+    connection.sendall(message.pack(ATTACHED, {"layout": layout}))
+    connection.settimeout(None)
+    kind, said = message.receive(connection.recv)
+    if kind != DETACH:
+        raise MessageError("a tool that is attached can only detach")
+    refused = _core.refused()
+    text = "".join(f"{pattern}\t{reason}\n" for pattern, reason in refused)
+    return message.pack(DETACHED, {"refused": text.encode(errors="replace")})
+
+
+def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
+    if said["version"] != version():
+        raise RuntimeError(
+            f"the program has speed_bump {version().decode()}, and the tool is "
+            f"{said['version'].decode(errors='replace')}: install the same there"
+        )
+    if control.is_installed():
+        raise RuntimeError("delays are in force there already, by install() or otherwise")
+    path = os.fsdecode(said["table"])
+    targets = config.parse_targets(said["targets"], "attach")
+    table = _core.Table.open(path)
+    control.install_quietly(config.Config(targets), table)
+    # From here on it is to be taken out, whatever happens.
+    visit.table = path
+    table.share()
+    table.progress(control.PROCESS_POINT, 1)
+
+
+def _take_out() -> None:
+    """The program is as it was: no hook, and no memory of the tool's."""
+    # What is counted from now on, by slow() or progress(), is the program's own.
+    table = _core.Table(None, 1)
+    control.install_quietly(config.Config(), table)
+    control.uninstall()
+    table.share()
+
+
+def _wait_for_end(table: str) -> None:
+    """In a child that was forked while the tool was attached to its parent."""
+    connection = _socket.socket(
+        _socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC
+    )
+    try:
+        connection.connect(table + KEEPER)
+        while connection.recv(1):
+            pass
+    except OSError:
+        pass
+    finally:
+        connection.close()
+        try:
+            _take_out()
+        finally:
+            _lock.release()

@@ -1,0 +1,689 @@
+# SPDX-License-Identifier: MIT
+"""Attaching to programs that run already."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+import speed_bump
+from speed_bump import _core
+from speed_bump.experiment.program import ways
+from speed_bump.link import message, place
+
+# It says again and again whether something is in force in it.
+WATCH = """
+import os, sys, time, threading, _thread
+import speed_bump
+def work():
+    return sum(range(300))
+def watch():
+    while True:
+        time.sleep(0.02)
+        os.write(1, b"on\\n" if speed_bump.is_installed() else b"off\\n")
+"""
+BUSY = WATCH + "_thread.start_new_thread(watch, ())\nwhile True: work()\n"
+WORKING = "threading.Thread(target=lambda: [work() for _ in iter(int, 1)], daemon=True)"
+SHAPES = {
+    "busy": "while True: work()",
+    "in a lock": f"{WORKING}.start()\nthreading.Lock().acquire() and 0\n"
+    "lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "joining a thread": f"t = {WORKING}; t.start(); t.join()",
+    "reading": f"{WORKING}.start()\nos.read(os.pipe()[0], 1)",
+    "asleep": f"{WORKING}.start()\ntime.sleep(1000)",
+    "waiting for a child": f"{WORKING}.start()\n"
+    "import subprocess\nsubprocess.run(['sleep', '1000'])",
+    "50 threads": f"[{WORKING}.start() for _ in range(50)]\ntime.sleep(1000)",
+    "asyncio": """
+import asyncio
+async def main():
+    while True:
+        work()
+        await asyncio.sleep(0.001)
+asyncio.run(main())
+""",
+    "importing": """
+import importlib
+while True:
+    for name in ("json", "csv", "decimal", "ast", "dis", "inspect"):
+        importlib.reload(importlib.import_module(name))
+    work()
+""",
+    "forking": """
+while True:
+    work()
+    pid = os.fork()
+    if not pid:
+        work()
+        os._exit(0)
+    if os.waitpid(pid, 0)[1]:
+        os._exit(1)
+""",
+}
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+class Running:
+    """A program that runs, with a control socket unless ``variables`` say otherwise."""
+
+    def __init__(self, tmp_path: Path, text: str, environ: dict[str, str]) -> None:
+        path = tmp_path / "program.py"
+        path.write_text(textwrap.dedent(text))
+        self.output = tmp_path / "output"
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, str(path)], env=environ, stdout=file, stderr=file
+            )
+        self.pid = self.process.pid
+
+    def wait_for_socket(self) -> None:
+        until(lambda: ways._socket_path(self.pid))
+        # Its modules are imported, and it works.
+        until(lambda: b"off" in self.output.read_bytes())
+
+    def says(self, word: bytes) -> bool:
+        """Whether that is its latest word."""
+        return self.output.read_bytes().split()[-1:] == [word]
+
+    def says_soon(self, word: bytes) -> None:
+        """From now on it says so."""
+        size = self.output.stat().st_size + 8
+        until(lambda: self.output.stat().st_size > size and self.says(word))
+
+    def state(self) -> tuple[int, list[str], bool]:
+        """Threads, descriptors, and whether it has memory of a tool."""
+        where = Path(f"/proc/{self.pid}")
+        descriptors = [os.readlink(f) for f in (where / "fd").iterdir()]
+        maps = (where / "maps").read_text()
+        tables = "/speed-bump-" in maps and ".table" in maps
+        return len(list((where / "task").iterdir())), sorted(descriptors), tables
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Start]:
+    """Start a program and wait until it works."""
+    running: list[Running] = []
+
+    def begin(text: str, wait: bool = True, **variables: str) -> Running:
+        where = tmp_path / str(len(running))
+        where.mkdir()
+        runtime = {"XDG_RUNTIME_DIR": str(tmp_path), "SPEED_BUMP_ATTACH": "1"}
+        running.append(Running(where, text, environ | runtime | variables))
+        if wait:
+            running[-1].wait_for_socket()
+        return running[-1]
+
+    yield begin
+    for program in running:
+        program.process.kill()
+        program.process.wait()
+
+
+def tool(*arguments: str) -> subprocess.Popen[str]:
+    """The command ``speed-bump``."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "speed_bump", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    process = tool(*arguments)
+    out, err = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[str]:
+    """The path of a table, as the tool has one."""
+    with tempfile.TemporaryDirectory(prefix="speed-bump-") as directory:
+        path = f"{directory}/1.table"
+        with closing(_core.Table(path, 1 << 10)):
+            yield path
+
+
+def attach(program: Running, table: str, text: bytes) -> ways.Link:
+    link = ways.by_socket(program.pid)
+    link.attach(table, text)
+    return link
+
+
+def leave(link: ways.Link) -> None:
+    link.begin_to_leave()
+    link.leave()
+
+
+def test_a_run_slows_what_runs_already_and_leaves_it(start: Start) -> None:
+    program = start(BUSY)
+    before = program.state()
+    done = run(
+        "run", "-t", "__main__:work", "-d", "50us", "--pid", str(program.pid),
+        "--for", "1s", "--json", "-",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"process {program.pid} (by its control socket)" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["attached"] == [{"pid": program.pid, "way": "socket"}]
+    (work,) = result["functions"]
+    assert work["calls"] > 0
+    assert work["requested_ns"] == work["delayed"] * 50_000 > 0
+    program.says_soon(b"off")
+    assert program.state() == before
+
+
+def test_nothing_waits_before_a_tool_comes(start: Start) -> None:
+    program = start(WATCH + "watch()")
+    threads, descriptors, _ = program.state()
+    assert threads == 1
+    assert sum(name.startswith("socket:") for name in descriptors) == 1
+    (path,) = Path(ways._socket_path(program.pid) or "").parent.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_program_can_be_attached_to(start: Start, shape: str, table: str) -> None:
+    program = start(WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES[shape])
+    for _ in range(5):
+        with closing(_core.Table.open(table)) as counted:
+            before = sum(site[5] for site in counted.read() if site[0] == 1)
+            link = attach(program, table, b"__main__:work delay=2us\n")
+            until(
+                lambda: sum(site[5] for site in counted.read() if site[0] == 1) > before  # noqa: B023
+            )
+            leave(link)
+    program.says_soon(b"off")
+    assert program.process.poll() is None
+    if shape != "forking":
+        assert not program.state()[2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_tool_that_ends_leaves_nothing(start: Start, number: int) -> None:
+    program = start(BUSY)
+    before = program.state()
+    for round in range(3):
+        process = tool(
+            "run", "-t", "__main__:work", "-d", "1ms", "--pid", str(program.pid)
+        )
+        until(lambda: program.says(b"on"))
+        time.sleep(0.1 * round)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        program.says_soon(b"off")
+    until(lambda: program.state() == before)
+
+
+def test_children_forked_meanwhile_are_slowed_and_left_too(
+    start: Start, table: str
+) -> None:
+    program = start(
+        WATCH
+        + """
+while not speed_bump.is_installed():
+    os.write(1, b"off\\n")
+    time.sleep(0.01)
+if os.fork():
+    time.sleep(1000)
+os.write(1, b"child\\n")
+_thread.start_new_thread(watch, ())
+while True:
+    work()
+""",
+    )
+    done = run(
+        "run", "-t", "__main__:work", "-d", "1us", "--pid", str(program.pid),
+        "--for", "2s", "--json", "-",
+    )  # fmt: skip
+    assert json.loads(done.stdout)["functions"][0]["calls"] > 0, done
+    program.says_soon(b"off")
+    assert b"child" in program.output.read_bytes()
+    (child,) = (
+        Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+    )
+    # It has a socket of its own, after which it is the program that is attached to.
+    leave(ways.by_socket(int(child)))
+    os.kill(int(child), signal.SIGKILL)
+
+
+def test_from_python(start: Start) -> None:
+    program = start(BUSY)
+    with speed_bump.attach(program.pid, ["__main__:wor?"], "30us") as attached:
+        until(lambda: attached.stats().calls > 0)
+        program.says_soon(b"on")
+        assert attached.ways == {program.pid: "socket"}
+    program.says_soon(b"off")
+    (work,) = attached.stats().functions
+    assert (work.name, work.target) == ("__main__:work", "__main__:wor?")
+    assert work.requested_ns == 30_000 * work.delayed > 0
+    with pytest.raises(speed_bump.AttachError, match="there is no process"):
+        speed_bump.attach(2**22 - 1, ["a:b"]).__enter__()
+    with pytest.raises(speed_bump.ConfigError):
+        speed_bump.attach(program.pid, ["a:b"], way="window")
+
+
+def test_a_program_that_ends_meanwhile(start: Start) -> None:
+    program = start(
+        WATCH
+        + """
+os.write(1, b"off")
+while not speed_bump.is_installed():
+    time.sleep(0.01)
+end = time.time() + 1
+while time.time() < end:
+    work()
+"""
+    )
+    done = run("run", "-t", "__main__:work", "--pid", str(program.pid), "--json", "-")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["functions"][0]["calls"] > 0
+    assert program.process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sum(range(10**12))", "its main thread was in C code"),
+        (
+            "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGURG])\n"
+            "time.sleep(1000)",
+            "block SIGURG",
+        ),
+    ],
+)
+def test_what_can_not_be_attached_to_is_left_alone(
+    start: Start, text: str, words: str
+) -> None:
+    program = start(WATCH + "os.write(1, b'off\\n')\n" + text)
+    before = program.state()
+    done = run("run", "-t", "a:b", "--pid", str(program.pid), "--attach", "socket")
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert program.process.poll() is None
+    assert program.state()[0] == before[0]
+
+
+def test_a_program_without_a_socket(start: Start) -> None:
+    program = start(BUSY, wait=False, SPEED_BUMP_ATTACH="0")
+    until(program.output.read_bytes)
+    done = run("run", "-t", "a:b", "--pid", str(program.pid), "--attach", "socket")
+    assert done.returncode == 1
+    assert "SPEED_BUMP_ATTACH=1" in done.stderr
+
+
+def test_only_one_tool_at_a_time(start: Start, table: str) -> None:
+    program = start(BUSY)
+    link = attach(program, table, b"__main__:work delay=2us\n")
+    with pytest.raises(ways.AttachError, match="another tool is attached"):
+        ways.by_socket(program.pid)
+    leave(link)
+    until(lambda: program.state()[0] == 2)
+    leave(attach(program, table, b"__main__:work\n"))
+
+
+def test_what_the_program_slows_itself_stays(start: Start, table: str) -> None:
+    program = start(
+        WATCH + "os.write(1, b'off\\n')\n"
+        "speed_bump.install(speed_bump.Config(['__main__:work']))\nwatch()\n"
+    )
+    until(lambda: program.says(b"on"))
+    with pytest.raises(ways.AttachError, match="in force there already"):
+        attach(program, table, b"__main__:work\n")
+    program.says_soon(b"on")
+
+
+def connect(program: Running) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(30)
+    connection.connect(ways._socket_path(program.pid) or "")
+    return connection
+
+
+def test_damaged_messages_and_floods_change_nothing(start: Start, table: str) -> None:
+    program = start(BUSY)
+    before = program.state()
+    good = message.pack(
+        message.ATTACH, {"version": b"x", "table": table.encode(), "targets": b"a:b"}
+    )
+    for data in (b"\0" * 500, good[:-1], good + b"x", good[:4] + b"\xff\xff" + good[6:]):
+        with connect(program) as connection:
+            assert message.receive(connection.recv)[0] == message.HELLO
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionResetError):  # it did not read all of it
+                while connection.recv(1 << 12):
+                    pass
+    many = []
+    for _ in range(100):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.setblocking(False)
+        connection.connect_ex(ways._socket_path(program.pid) or "")
+        many.append(connection)
+    for connection in many:
+        connection.close()
+    program.says_soon(b"off")
+    until(lambda: program.state() == before)
+    assert b"Traceback" not in program.output.read_bytes()
+    # The door is open still.
+    leave(attach(program, table, b"__main__:work delay=2us\n"))
+
+
+def test_messages_are_read_back_or_refused() -> None:
+    rng = random.Random(1)
+    values = {"version": b"1", "table": b"/t", "targets": b"a:b\n" * 20}
+    good = message.pack(message.ATTACH, values)
+
+    def read(data: bytes) -> tuple[int, dict[str, bytes]]:
+        rest = [data]
+
+        def take(size: int) -> bytes:
+            # As a socket does it: what is there, at most so much.
+            part, rest[0] = rest[0][: min(size, 7)], rest[0][min(size, 7) :]
+            return part
+
+        return message.receive(take)
+
+    assert read(good) == (message.ATTACH, values)
+    for cut in range(len(good)):
+        with pytest.raises(message.Closed):
+            read(good[:cut])
+    for _ in range(20_000):
+        data = bytearray(good)
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        try:
+            kind, said = read(bytes(data))
+        except (message.MessageError, message.Closed):
+            continue
+        # Only values may differ in what is taken.
+        assert message.pack(kind, said) == bytes(data)
+    with pytest.raises(message.MessageError, match="too long"):
+        read(struct.pack("<4sHHI", message.MAGIC, message.VERSION, 2, 1 << 30))
+    with pytest.raises(message.MessageError, match="protocol 9"):
+        read(struct.pack("<4sHHI", message.MAGIC, 9, 2, 0))
+
+
+def test_sockets_of_dead_programs_are_removed(tmp_path: Path) -> None:
+    directory = place.make(os.geteuid(), {"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert directory == str(tmp_path / "speed-bump")
+    space = place.namespace()
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    dead = tmp_path / "speed-bump" / place.name(process.pid, space)
+    alive = tmp_path / "speed-bump" / place.name(os.getpid(), space)
+    elsewhere = tmp_path / "speed-bump" / place.name(process.pid, space + 1)
+    for path in (dead, alive, elsewhere):
+        path.touch()
+    place.sweep(directory, space)
+    assert [path.exists() for path in (dead, alive, elsewhere)] == [False, True, True]
+
+
+def test_a_directory_of_others_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "speed-bump").mkdir(0o755)
+    os.chmod(tmp_path / "speed-bump", 0o755)
+    with pytest.raises(PermissionError):
+        place.check(str(tmp_path / "speed-bump"), os.geteuid())
+    found = place.make(os.geteuid(), {"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert found != str(tmp_path / "speed-bump")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--pid", "0"], "not the number of a process"),
+        (["--pid", str(2**22 - 1)], "there is no process"),
+        (["--name", "no such program"], "no process is called"),
+        (["--attach", "socket"], "no command to run"),
+        (["--pid", "1", "--", "true"], "which?"),
+        (["--for", "3s", "--", "true"], "--for is of --pid"),
+        (["--pid", "1", "--compare"], "--compare runs a CMD"),
+    ],
+)
+def test_usage(arguments: list[str], words: str) -> None:
+    done = run("run", "-t", "a:b", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_a_process_without_python() -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        done = run("run", "-t", "a:b", "--pid", str(process.pid))
+        assert done.returncode == 1
+        assert f"there is no CPython in process {process.pid}" in done.stderr
+    finally:
+        process.kill()
+    # It has ended, and nothing waited for it yet.
+    until(lambda: ways.status_of(process.pid).get("State", "").startswith("Z"))
+    done = run("run", "-t", "a:b", "--pid", str(process.pid))
+    assert done.returncode == 1
+    assert f"process {process.pid} has ended" in done.stderr
+    process.wait()
+
+
+def test_names_and_trees(start: Start, tmp_path: Path) -> None:
+    worker = tmp_path / "a worker.py"
+    worker.write_text(BUSY)
+    program = start(
+        WATCH
+        + f"""
+import subprocess
+child = subprocess.Popen([sys.executable, {str(worker)!r}])
+_thread.start_new_thread(watch, ())
+while True:
+    work()
+"""
+    )
+    children = Path(f"/proc/{program.pid}/task/{program.pid}/children")
+    until(children.read_text)
+    child = int(children.read_text())
+    until(lambda: ways._socket_path(child))
+    names = ["--name", "a w*r.py", "--pid", str(program.pid)]
+    try:
+        for chosen in (["--pid-tree", str(program.pid)], names):
+            done = run(
+                "run", "-t", "__main__:work", *chosen, "--for", "1s", "--json", "-"
+            )
+            assert done.returncode == 0, done.stderr
+            result = json.loads(done.stdout)
+            assert {a["pid"] for a in result["attached"]} == {program.pid, child}
+            assert result["processes"] == 2
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.ranks
+def test_rank_of_what_runs_already(start: Start, tmp_path: Path) -> None:
+    program = start(
+        WATCH
+        + """
+def small():
+    return sum(range(3000))
+def large():
+    return sum(range(9000))
+_thread.start_new_thread(watch, ())
+while True:
+    small()
+    large()
+"""
+    )
+    before = program.state()
+    for budget in ("6s", "20s", "60s"):
+        numbers = tmp_path / "numbers.json"
+        done = run(
+            "rank", "-t", "__main__:small", "-t", "__main__:large", "--pid",
+            str(program.pid), "--budget", budget, "--json", str(numbers),
+            "-o", str(tmp_path / "record"),
+        )  # fmt: skip
+        program.says_soon(b"off")
+        assert program.state() == before
+        if done.returncode == 0:
+            found = json.loads(numbers.read_text())
+            names = {f["name"] for f in found["findings"]}
+            assert names == {"__main__:small", "__main__:large"}
+            # Others may leave too little of the CPUs; that is said.
+            if all(
+                f["verdict"] == "matters" or "of the CPU time" in f["reason"]
+                for f in found["findings"]
+            ):
+                break
+    else:
+        raise AssertionError((done.stdout, done.stderr))
+    assert found["attached"] == [{"pid": program.pid, "way": "socket"}]
+    assert "by its control socket" in done.stdout
+
+
+# ------------------------------------------------------- without a control socket
+
+with_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb")
+with_remote = pytest.mark.skipif(
+    sys.version_info < (3, 14), reason="sys.remote_exec is from 3.14 on"
+)
+
+
+def start_without_socket(start: Start, text: str) -> Running:
+    program = start(text, wait=False, SPEED_BUMP_ATTACH="0")
+    until(lambda: b"off" in program.output.read_bytes())
+    return program
+
+
+def run_by(way: str, program: Running) -> subprocess.CompletedProcess[str]:
+    """``run``; again where a machine without time for it makes it too slow."""
+    for _ in range(3):
+        done = run(
+            "run", "-t", "__main__:work", "-d", "20us", "--pid", str(program.pid),
+            "--for", "1s", "--attach", way, "--json", "-",
+        )  # fmt: skip
+        if done.returncode == 0 or "did not" not in done.stderr:
+            break
+    return done
+
+
+@pytest.mark.parametrize(
+    ("way", "shape"),
+    [
+        pytest.param("debugger", "busy", marks=with_gdb),
+        pytest.param("debugger", "joining a thread", marks=with_gdb),
+        pytest.param("debugger", "50 threads", marks=with_gdb),
+        pytest.param("debugger", "asyncio", marks=with_gdb),
+        pytest.param("remote", "busy", marks=with_remote),
+        pytest.param("remote", "asyncio", marks=with_remote),
+        pytest.param("remote", "importing", marks=with_remote),
+    ],
+)
+def test_other_ways_in(start: Start, way: str, shape: str) -> None:
+    text = WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES[shape]
+    program = start_without_socket(start, text)
+    threads = program.state()[0]
+    done = run_by(way, program)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["attached"] == [{"pid": program.pid, "way": way}]
+    assert result["functions"][0]["delayed"] > 0
+    program.says_soon(b"off")
+    until(lambda: program.state()[::2] == (threads, False))
+    said = set(program.output.read_bytes().split())
+    assert said == {b"on", b"off"}
+
+
+@with_remote
+def test_what_remote_did_not_reach_is_not_run_later(start: Start) -> None:
+    program = start_without_socket(
+        start, WATCH + "os.write(1, b'off\\n')\nos.read(os.pipe()[0], 1)"
+    )
+    done = run_by("remote", program)
+    assert done.returncode == 1
+    assert "did not come in" in done.stderr
+    assert program.process.poll() is None
+
+
+@with_gdb
+def test_a_program_that_is_traced_already(start: Start) -> None:
+    program = start_without_socket(start, BUSY)
+    gdb = subprocess.Popen(
+        ["gdb", "-nx", "-q", "-iex", "set auto-solib-add off", "-p", str(program.pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: ways.status_of(program.pid)["TracerPid"] != "0")
+        done = run_by("debugger", program)
+        assert done.returncode == 1
+        assert f"is traced already, by gdb {gdb.pid}" in done.stderr
+    finally:
+        gdb.communicate(b"detach\nquit\n")
+
+
+@with_gdb
+def test_an_interpreter_without_the_package_is_told(
+    start: Start, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    other = next(
+        (
+            path
+            for path in map(str, Path("/usr/bin").glob("python3.[0-9]*"))
+            if not path.endswith(("config", "dbg", "d"))
+            and path.partition("python")[2] != f"3.{sys.version_info[1]}"
+        ),
+        None,
+    )
+    if other is None:
+        pytest.skip("there is no other Python")
+    process = subprocess.Popen(
+        [other, "-I", "-c", "import time; time.sleep(1000)"], env=environ
+    )
+    try:
+        time.sleep(0.5)
+        done = run("run", "-t", "a:b", "--pid", str(process.pid), "--attach", "debugger")
+        assert done.returncode == 1
+        assert f"speed_bump is not installed in {other}" in done.stderr
+        assert f"{other} -m pip install" in done.stderr
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_ways_are_tried_in_turn(start: Start, environ: dict[str, str]) -> None:
+    program = start_without_socket(start, BUSY)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "speed_bump", "run", "-t", "a:b", "--pid",
+         str(program.pid), "--for", "1s"],
+        env=environ | {"PATH": "/nonexistent"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    said = process.communicate(timeout=300)[1]
+    if sys.version_info >= (3, 14):
+        assert "by sys.remote_exec" in said
+        return
+    assert process.returncode == 1
+    assert "no control socket" in said
+    assert "remote is from 3.14 on" in said
+    assert "install the package gdb" in said
