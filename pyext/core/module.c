@@ -13,6 +13,7 @@
 #include "sampler.h"
 #include "session.h"
 #include "slow.h"
+#include "stacks.h"
 #include "table.h"
 #include "targets.h"
 #include "types.h"
@@ -188,7 +189,7 @@ static int execute(PyObject *module)
 {
 	struct module *state = state_of(module);
 	PyType_Spec *const others[] = { &slow_spec, &plan_spec, &sampler_spec,
-					&native_sampler_spec };
+					&native_sampler_spec, &stacks_spec };
 	PyTypeObject *type;
 
 	state->core = core_get();

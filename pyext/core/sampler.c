@@ -14,12 +14,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <time.h>
 
 #include "errors.h"
 #include "layout.h"
 #include "libsb.h"
+#include "remote.h"
 #include "sampler.h"
 #include "table.h"
 #include "types.h"
@@ -56,22 +56,6 @@ struct sampling {
 	uint64_t ticks, stacks;
 };
 
-static int remote(pid_t pid, uint64_t address, void *to, size_t size)
-{
-	struct iovec here = { to, size }, there = { (void *)(uintptr_t)address, size };
-
-	return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size ? 0 : -1;
-}
-
-static uint64_t word_at(pid_t pid, uint64_t address, int *failed)
-{
-	uint64_t word = 0;
-
-	if (!address || remote(pid, address, &word, sizeof(word)))
-		*failed = 1;
-	return word;
-}
-
 static int compare_codes(const void *a, const void *b)
 {
 	const struct code *x = a, *y = b;
@@ -89,13 +73,13 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 	int failed = 0;
 	uint64_t frame;
 
-	frame = word_at(process->pid, thread + layout->thread_frame, &failed);
+	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
 	if (layout->indirect != UINT64_MAX && !failed)
-		frame = word_at(process->pid, frame + layout->indirect, &failed);
+		frame = remote_word(process->pid, frame + layout->indirect, &failed);
 	for (int i = 0; i < MOST_FRAMES && frame && !failed; i++) {
 		const struct code *found;
 
-		key.address = word_at(process->pid, frame + layout->frame_code,
+		key.address = remote_word(process->pid, frame + layout->frame_code,
 				      &failed) &
 			      ~TAG_BITS;
 		found = bsearch(&key, sampling->codes, sampling->code_count, sizeof(key),
@@ -104,7 +88,7 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 			sampling->samples[found->site]++;
 			break;
 		}
-		frame = word_at(process->pid, frame + layout->frame_previous, &failed);
+		frame = remote_word(process->pid, frame + layout->frame_previous, &failed);
 	}
 	sampling->stacks++;
 }
@@ -116,18 +100,18 @@ static void sample_process(struct sampling *sampling, struct process *process)
 	int failed = 0, threads = 0;
 
 	process->looked++;
-	interpreter = word_at(process->pid, layout->head, &failed);
+	interpreter = remote_word(process->pid, layout->head, &failed);
 	while (interpreter && !failed && threads < MOST_THREADS) {
-		thread = word_at(process->pid, interpreter + layout->interpreter_threads,
+		thread = remote_word(process->pid, interpreter + layout->interpreter_threads,
 				 &failed);
 		while (thread && !failed && threads++ < MOST_THREADS) {
 			sample_thread(sampling, process, thread);
-			thread = word_at(process->pid, thread + layout->thread_next,
+			thread = remote_word(process->pid, thread + layout->thread_next,
 					 &failed);
 		}
 		if (failed)
 			break;
-		interpreter = word_at(process->pid,
+		interpreter = remote_word(process->pid,
 				      interpreter + layout->interpreter_next, &failed);
 	}
 	process->failed += failed && !threads;
@@ -223,7 +207,7 @@ static PyObject *sampler_add(PyObject *object, PyObject *args)
 			PyTuple_GET_ITEM(layout, (Py_ssize_t)i));
 	if (PyErr_Occurred())
 		return NULL;
-	if (!word_at(pid, process.layout.head, &failed) || failed)
+	if (!remote_word(pid, process.layout.head, &failed) || failed)
 		Py_RETURN_FALSE;
 	if (take(self))
 		return NULL;
