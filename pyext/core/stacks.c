@@ -799,8 +799,9 @@ static PyObject *decoded(const char *text)
 
 static PyObject *code_tuple(const struct code *code)
 {
-	return Py_BuildValue("(iNNNiy#)", (int)code->pid, decoded(code->site),
+	return Py_BuildValue("(iNNNiOy#)", (int)code->pid, decoded(code->site),
 			     decoded(code->name), decoded(code->file), code->first_line,
+			     code->bytes ? Py_True : Py_False,
 			     code->lines ? (const char *)code->lines : "",
 			     (Py_ssize_t)code->lines_size);
 }

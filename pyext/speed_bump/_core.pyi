@@ -121,6 +121,20 @@ class Sampler:
     def add(self, pid: int, layout: tuple[int, ...], /) -> bool: ...
     def run(self, ns: int, interval_ns: int, /) -> tuple[int, int, dict[str, int]]: ...
 
+# pid, name of the target, qualname, file, first line, has columns, table of lines
+StackCode: TypeAlias = tuple[int, str | None, str | None, str | None, int, bool, bytes]
+# pid, tid, wait, offset of the instruction, looks, codes from the innermost
+Stack: TypeAlias = tuple[int, int, int, int, int, tuple[int, ...]]
+# pid, tid, looks, run_ns, wait_ns
+StackThread: TypeAlias = tuple[int, int, int, int, int]
+
+@final
+class Stacks:
+    def __init__(self, table: Table) -> None: ...
+    def add(self, pid: int, layout: tuple[int, ...], /) -> bool: ...
+    def run(self, ns: int, interval_ns: int, /) -> tuple[int, int, int]: ...
+    def read(self) -> tuple[list[StackCode], list[Stack], list[StackThread]]: ...
+
 # [(self_ns, looks)], clock_ns, cpu_ns, off_ns, unseen_ns, stacks, lost
 NativeTimes: TypeAlias = tuple[list[tuple[int, int]], int, int, int, int, int, int]
 

@@ -15,9 +15,11 @@ from typing import IO
 from speed_bump import _core, native
 from speed_bump.config import Config, Target
 from speed_bump.control import PROCESS_POINT
+from speed_bump.experiment.account import Looks
 from speed_bump.experiment.program import launch
 from speed_bump.experiment.program.giver import Giver
 from speed_bump.experiment.program.launch import Ended, Streams
+from speed_bump.experiment.program.looks import Looking
 from speed_bump.experiment.program.machine import Machine, descendants
 from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
 from speed_bump.experiment.program.output import Watched
@@ -77,6 +79,7 @@ class Workload:
         self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
         self._sampler = _core.Sampler(self._table)
+        self._looking = Looking(self._table)
         self._sampled: set[int] = set()
         self._counted: set[str] = set()
         # Of native functions the index in the kernel's plan, the id, and the file.
@@ -304,7 +307,10 @@ class Workload:
         native = self._find_natives()
         found = Samples()
         pids = {self.pid, *children()}
-        with native.running(pids, ns) if native else nullcontext():
+        with (
+            self._looking.running(ns),
+            native.running(pids, ns) if native else nullcontext(),
+        ):
             begin = time.monotonic_ns()
             while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
                 looks, _, seen = self._sampler.run(min(left, SLICE_NS), SAMPLE_NS)
@@ -317,6 +323,10 @@ class Workload:
         found.seen = bool(self._sampled)
         found.native = native.times if native else None
         return found
+
+    def looks(self) -> Looks:
+        """What was seen of whole stacks, in all of ``sample()`` together."""
+        return self._looking.looks()
 
     def _find_natives(self) -> NativeSampling | None:
         """What looks at native candidates; None: there are none."""
@@ -346,6 +356,7 @@ class Workload:
             layout = _layout_of(pid, layouts)
             if layout and self._sampler.add(pid, layout):
                 self._sampled.add(pid)
+                self._looking.add(pid, layout)
 
 
 def children() -> list[int]:

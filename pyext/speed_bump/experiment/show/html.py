@@ -27,7 +27,6 @@ from speed_bump.experiment.fit.verdict import (
 from speed_bump.experiment.record import Block, Record
 from speed_bump.experiment.show.text import (
     HEADS,
-    advice,
     bill_text,
     calls_per_unit,
     cells,
@@ -36,6 +35,7 @@ from speed_bump.experiment.show.text import (
     number,
     ranked,
     remarks,
+    sentence,
     shared_note,
     short,
     title,
@@ -122,7 +122,7 @@ def page(record: Record, verdict: Verdict) -> str:
         f"<style>{STYLE}</style></head><body><main>",
         "<h1>Which functions matter</h1>",
         f"<p class='soft'>{'<br>'.join(map(escape, title(record, verdict)))}</p>",
-        f"<p class='lead'>{escape(advice(verdict))}</p>",
+        f"<p class='lead'>{escape(sentence(record, verdict))}</p>",
         _remarks(record, verdict),
         _table(record, verdict),
         _responses(record, verdict, found),
