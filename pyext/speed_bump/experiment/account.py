@@ -124,10 +124,10 @@ class Looks:
         for at, row in stacks:
             if not 0 <= at < len(threads) or any(not 0 <= f < len(frames) for f in row):
                 raise ValueError("a stack of frames that are not there")
-        return cls(
-            frames, threads, stacks, *(text[k] for k in ("ticks", "lost", "cpu_ns")),
-            text["clock_ns"],
-        )  # fmt: skip
+        ticks, lost, cpu_ns, clock_ns = (
+            text[k] for k in ("ticks", "lost", "cpu_ns", "clock_ns")
+        )
+        return cls(frames, threads, stacks, ticks, lost, cpu_ns, clock_ns)
 
 
 def together(parts: Iterable[Looks]) -> Looks:
@@ -275,7 +275,7 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
         what = IMPORTS if is_import(frames) else ASKED if names else NOT_ASKED
         add(CPU_WAIT, "", lack)
         add(what, names[-1] if names else shown(leaf), n - lack)
-        mine[""] += n  # type: ignore[assignment]
+        mine[""] += n
     if not total:
         return None
     rows = [
