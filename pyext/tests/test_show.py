@@ -137,7 +137,9 @@ def test_the_last_sentence_says_what_to_do(known) -> None:
                 kind,
             )
             assert f"gains at most {100 * first.headroom.value:.1f}%" in flat
-        assert ("Not worth touching" in flat) == bool(hidden)
+        assert ("not worth touching" in flat) == bool(hidden)
+        # One sentence, whose dots are those of numbers and names.
+        assert flat.endswith(".") and ". " not in flat
 
 
 def test_where_all_is_hidden_something_else_limits_the_program() -> None:

@@ -57,7 +57,7 @@ PAGE_STYLE = (
 .flame { position: relative; border: 1px solid var(--line); margin: .6rem 0; }
 .flame a { position: absolute; height: 23px; padding: 0; overflow: hidden;
   color: var(--ink); background-color: var(--on-unasked); text-decoration: none;
-  font: 13px/22px ui-monospace, monospace; word-break: break-all;
+  font: 13px/22px ui-monospace, monospace; word-break: break-all; text-indent: 2px;
   border: solid var(--line); border-width: 0 1px 1px 0; }
 .flame a.matters { background-color: var(--on-matters); font-weight: 400; }
 .flame a.partly { background-color: var(--on-partly); }
@@ -70,6 +70,7 @@ PAGE_STYLE = (
 .flame a:hover { text-decoration: underline; }
 .flame a:focus-visible { outline: 3px solid var(--ink); outline-offset: -3px;
   z-index: 1; }
+a[href="#behind-flame"] { color: var(--soft); }
 .key { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem;
   font-size: .9rem; margin: .4rem 0; }
 .key i { display: inline-block; width: 1.1em; height: 1.1em; vertical-align: -.2em;
@@ -195,10 +196,18 @@ def boxes(found: Flame) -> list[Box]:
 
 
 def label(frame: Frame) -> str:
-    """What stands in a frame."""
+    """The name of a frame for people."""
     if frame.kind == WAIT:
         return f"asleep: {frame.name}"
     return words.short(shown(frame))
+
+
+def inscription(frame: Frame) -> str:
+    """What stands in a frame: there is room for the end of a name, or less."""
+    module, _, name = frame.name.rpartition(":")
+    if frame.kind != PYTHON or name == "<module>" or not module:
+        return label(frame)
+    return name
 
 
 def says(found: Flame, node: Node) -> str:
@@ -239,7 +248,7 @@ def section(found: Flame, response: Callable[[str], str]) -> str:
         node = box.node
         kind = found.verdict(node) + (" asleep" if node.asleep else "")
         text = escape(says(found, node), quote=True)
-        inside = escape(label(node.frame)) if box.width >= MIN_LABEL else ""
+        inside = escape(inscription(node.frame)) if box.width >= MIN_LABEL else ""
         links.append(
             f"<a href='#{keys[node.frame]}' class='{kind}' style='left:{_pct(box.left)};"
             f"width:{_pct(box.width)};top:{ROW * box.row}px' title='{text}' "
@@ -368,7 +377,7 @@ def svg(record: Record, verdict: Verdict, found: Flame) -> str:
     height = foot + 18 * (2 + max(len(lines) for lines in notes.values()))
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDE} {height}' "
-        f"width='{WIDE}' height='{height}'><title>speed-bump: "
+        f"width='100%' style='max-width:{WIDE}px'><title>speed-bump: "
         f"{escape(words.command_of(record))}</title><style>{SVG_STYLE}</style>"
         "<defs><pattern id='asleep' width='8' height='8' patternUnits='userSpaceOnUse' "
         "patternTransform='rotate(45)'><path d='M0 0V8'/></pattern></defs>"
@@ -396,7 +405,7 @@ def svg(record: Record, verdict: Verdict, found: Flame) -> str:
         y = top + ROW * box.row
         shape = f"x='{left:.2f}' y='{y}' width='{width:.2f}' height='{ROW - 1}'"
         letters = int((width - 6) / LETTER)
-        inside = _cut(label(node.frame), letters) if letters >= 3 else ""
+        inside = _cut(inscription(node.frame), letters) if letters >= 3 else ""
         parts.append(
             f"<a href='#{keys[node.frame]}'><title>{escape(says(found, node))}</title>"
             f"<rect class='{found.verdict(node)}' {shape}/>"
