@@ -33,6 +33,8 @@ CUT_OFF = """
   for (const e of document.querySelectorAll('main *')) {
     const head = e.closest('thead');
     if (head && getComputedStyle(head).position === 'absolute') continue;
+    const detail = e.closest('.detail');
+    if (detail && !detail.offsetHeight) continue; // not shown yet
     const box = e.getBoundingClientRect();
     const what = `${e.tagName} ${e.textContent.trim().slice(0, 60)}`;
     if (box.width && (box.right > wide + 1 || box.left < -1))

@@ -95,7 +95,7 @@ def test_a_record_without_delays_says_why_it_says_nothing() -> None:
     shown = text.text(record, verdict(record), width=80)
     flat = " ".join(shown.split())
     assert "m:never: inconclusive: it was never called" in flat
-    assert "No function is known to matter yet. What helps:" in flat
+    assert "No function is known to matter yet; what helps:" in flat
 
 
 def test_rows_are_ranked_by_headroom() -> None:
