@@ -219,12 +219,13 @@ def test_what_the_source_calls_has_its_whole_name(tmp_path: Path) -> None:
         "    @property\n"
         "    def b(self):\n"
         "        doze(1); own()\n"
-        "        np.linalg.svd(np.eye(3))\n"
+        "        np.linalg.svd(np.eye(3)).real.sum(b[1].c())\n"
         "        return [os.path.exists(x) for x in self.sock.recv(1)]\n"
     )
     source = looks.read_source(str(path))
     assert set(source.by_end.values()) == {
-        "time.sleep", "numpy.linalg.svd", "numpy.eye", "os.path.exists", "self.sock.recv"
+        "time.sleep", "numpy.linalg.svd", "numpy.eye", "os.path.exists", "self.sock.recv",
+        "numpy.linalg.svd().real.sum", "b[].c"
     }  # fmt: skip
     assert source.called_in(7) == "time.sleep"
     assert source.called_in(8) == ""

@@ -20,6 +20,8 @@ INTERVAL_NS = 4_000_000
 SLICE_NS = 100_000_000
 # A larger file is not searched for the name of what is called.
 MAX_SOURCE = 2_000_000
+# Of a longer chain of attributes the last one is kept.
+MAX_NAME = 60
 
 
 class Looking:
@@ -280,12 +282,18 @@ def read_source(path: str) -> Source:
 
 
 def _dotted(node: ast.expr) -> str:
-    """``a.b.c`` of an expression; "" where it is more than names."""
+    """``a.b().c`` of an expression; "" where it has no name at its end."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
         left = _dotted(node.value)
-        return f"{left}.{node.attr}" if left else f"….{node.attr}"
+        return f"{left or '…'}.{node.attr}" if len(left) < MAX_NAME else f"….{node.attr}"
+    if isinstance(node, ast.Call):
+        left = _dotted(node.func)
+        return f"{left}()" if left else ""
+    if isinstance(node, ast.Subscript):
+        left = _dotted(node.value)
+        return f"{left}[]" if left else ""
     return ""
 
 
