@@ -5,7 +5,8 @@
  * nothing for it and do not stop. Equal stacks of a thread are counted as one.
  *
  * What is read may change meanwhile. A thread that is off the CPU is asked again after its
- * stack was read; a stack that ends in memory that can't be read is dropped and counted.
+ * stack was read. A stack must end in the frame in which the thread's stacks end, or twice
+ * in the same one; else it was torn. It is read again, and dropped and counted at last.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +36,7 @@
 #define MAX_LINES   (1 << 20) /* bytes of a table of lines */
 /* A look is followed by a pause of so many times what it took, at the least. */
 #define REST	     50
-#define TRIES	     2
+#define TRIES	     4
 #define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
 #define LAYOUT_WORDS (sizeof(struct layout) / sizeof(uint64_t))
 #define NOWHERE	     (-1)
@@ -84,6 +85,7 @@ struct thread {
 	pid_t pid, tid;
 	uint64_t looks, run_ns, wait_ns;
 	uint64_t last_run, last_wait;
+	uint64_t bottom; /* the address of its outermost frame */
 	bool fresh; /* what it said last is of this run() */
 };
 
@@ -431,25 +433,31 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
 }
 
-static void count_thread(struct stacks_object *self, pid_t pid, pid_t tid)
+/* What is known of a thread; NULL: there is no memory. */
+static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t tid)
+{
+	struct thread *thread;
+
+	for (size_t i = 0; i < self->thread_count; i++) {
+		if (self->threads[i].pid == pid && self->threads[i].tid == tid)
+			return &self->threads[i];
+	}
+	if (more_room((void **)&self->threads, &self->thread_room, self->thread_count, 1,
+		      sizeof(*thread)))
+		return NULL;
+	thread = &self->threads[self->thread_count++];
+	*thread = (struct thread){ .pid = pid, .tid = tid };
+	return thread;
+}
+
+static void count_thread(struct thread *thread)
 {
 	unsigned long long run, wait;
-	struct thread *thread = NULL;
 	char path[64], text[128];
 
-	for (size_t i = 0; i < self->thread_count && !thread; i++) {
-		if (self->threads[i].pid == pid && self->threads[i].tid == tid)
-			thread = &self->threads[i];
-	}
-	if (!thread) {
-		if (more_room((void **)&self->threads, &self->thread_room,
-			      self->thread_count, 1, sizeof(*thread)))
-			return;
-		thread = &self->threads[self->thread_count++];
-		*thread = (struct thread){ .pid = pid, .tid = tid };
-	}
 	thread->looks++;
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)pid, (int)tid);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)thread->pid,
+		 (int)thread->tid);
 	if (read_file(path, text, sizeof(text)) <= 0 ||
 	    sscanf(text, "%llu %llu", &run, &wait) != 2)
 		return;
@@ -487,9 +495,10 @@ static int offset_in(const struct process *process, const struct code *code,
 	return (int)(instruction - begin);
 }
 
-/* Whether all of it could be read. */
+/* Whether all of it could be read; @bottom is the outermost frame. */
 static bool read_stack(struct stacks_object *self, const struct process *process,
-		       uint64_t thread, struct stack *seen, uint32_t *frames)
+		       uint64_t thread, struct stack *seen, uint32_t *frames,
+		       uint64_t *bottom)
 {
 	const struct layout *layout = &process->layout;
 	unsigned char bytes[256];
@@ -502,6 +511,7 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
 		span = ends[i] + 8 > span ? ends[i] + 8 : span;
+	*bottom = 0;
 	seen->depth = 0;
 	seen->offset = NOWHERE;
 	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
@@ -514,6 +524,7 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 
 		if (remote_read(process->pid, frame, bytes, span))
 			return false;
+		*bottom = frame;
 		memcpy(&address, bytes + layout->frame_code, sizeof(address));
 		memcpy(&frame, bytes + layout->frame_previous, sizeof(frame));
 		index = code_at(self, process, address & ~TAG_BITS);
@@ -546,14 +557,21 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	uint32_t frames[MAX_FRAMES];
 	struct stack seen = { .pid = process->pid };
 	char before[256], after[256];
+	uint64_t bottom = 0, other = UINT64_MAX;
+	struct thread *known;
 	bool whole = false;
 
 	seen.tid = id_of_thread(process, thread);
 	if (!seen.tid || !look_at_wait(seen.pid, seen.tid, before, sizeof(before)))
 		return;
+	known = find_thread(self, seen.pid, seen.tid);
+	if (!known)
+		return;
 	for (int i = 0; i < TRIES; i++) {
 		seen.wait = wait_of(seen.pid, before, gil, process->layout.gil_size);
-		whole = read_stack(self, process, thread, &seen, frames);
+		whole = read_stack(self, process, thread, &seen, frames, &bottom) &&
+			(bottom == known->bottom || bottom == other);
+		other = bottom;
 		if (seen.wait == RUNNING && whole)
 			break;
 		if (!look_at_wait(seen.pid, seen.tid, after, sizeof(after)))
@@ -562,11 +580,13 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 			break;
 		memcpy(before, after, sizeof(before));
 	}
-	count_thread(self, seen.pid, seen.tid);
-	if (whole)
-		count_stack(self, &seen, frames);
-	else
+	count_thread(known);
+	if (!whole) {
 		self->lost++;
+		return;
+	}
+	known->bottom = bottom;
+	count_stack(self, &seen, frames);
 }
 
 static void look_at_process(struct stacks_object *self, const struct process *process)
