@@ -8,6 +8,7 @@
  * stack was read. A stack must end in the frame in which the thread's stacks end, or twice
  * in the same one; else it was torn. It is read again, and dropped and counted at last.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -35,13 +36,13 @@
 #define MAX_TEXT    4096
 #define MAX_LINES   (1 << 20) /* bytes of a table of lines */
 /* A look is followed by a pause of so many times what it took, at the least. */
-#define REST	     50
+#define REST	     30
 #define TRIES	     4
 #define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
 #define LAYOUT_WORDS (sizeof(struct layout) / sizeof(uint64_t))
 #define NOWHERE	     (-1)
 
-/* As WAITS in experiment/program/stacks.py. */
+/* As WAITS in experiment/account.py. */
 enum wait {
 	RUNNING,
 	SLEEP,
@@ -53,9 +54,11 @@ enum wait {
 	DEVICE,
 	TERMINAL,
 	CHILD,
+	SIGNAL,
 	KERNEL,
 };
 
+/* One that is not of Python has no layout: its head is 0. */
 struct process {
 	pid_t pid;
 	struct layout layout;
@@ -178,8 +181,13 @@ static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *
 	case SYS_accept:
 	case SYS_accept4:
 	case SYS_connect:
-	case SYS_rt_sigtimedwait:
 		return POLL;
+	case SYS_rt_sigtimedwait:
+	case SYS_rt_sigsuspend:
+#ifdef SYS_pause
+	case SYS_pause:
+#endif
+		return SIGNAL;
 	case SYS_futex:
 #ifdef SYS_futex_waitv
 	case SYS_futex_waitv:
@@ -395,7 +403,8 @@ static bool same_stack(const struct stacks_object *self, const struct stack *a,
 {
 	return a->hash == b->hash && a->pid == b->pid && a->tid == b->tid &&
 	       a->wait == b->wait && a->offset == b->offset && a->depth == b->depth &&
-	       !memcmp(&self->frames[a->first], frames, a->depth * sizeof(*frames));
+	       (!a->depth ||
+		!memcmp(&self->frames[a->first], frames, a->depth * sizeof(*frames)));
 }
 
 static void count_stack(struct stacks_object *self, struct stack *seen,
@@ -427,7 +436,9 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 	}
 	seen->first = self->frame_count;
 	seen->looks = 1;
-	memcpy(&self->frames[self->frame_count], frames, seen->depth * sizeof(*frames));
+	if (seen->depth)
+		memcpy(&self->frames[self->frame_count], frames,
+		       seen->depth * sizeof(*frames));
 	self->frame_count += seen->depth;
 	self->stacks[self->stack_count++] = *seen;
 	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
@@ -589,12 +600,44 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	count_stack(self, &seen, frames);
 }
 
+/* Of a process that is not of Python: what its threads wait for is known, no more. */
+static void look_at_tasks(struct stacks_object *self, pid_t pid)
+{
+	struct stack seen = { .pid = pid, .offset = NOWHERE };
+	struct thread *known;
+	struct dirent *entry;
+	int threads = 0;
+	char text[256];
+	DIR *tasks;
+
+	snprintf(text, sizeof(text), "/proc/%d/task", (int)pid);
+	tasks = opendir(text);
+	while (tasks && threads < MAX_THREADS && (entry = readdir(tasks))) {
+		seen.tid = atoi(entry->d_name);
+		if (!seen.tid || !look_at_wait(pid, seen.tid, text, sizeof(text)))
+			continue;
+		known = find_thread(self, pid, seen.tid);
+		if (!known)
+			break;
+		threads++;
+		seen.wait = wait_of(pid, text, 0, 0);
+		count_thread(known);
+		count_stack(self, &seen, NULL);
+	}
+	if (tasks)
+		closedir(tasks);
+}
+
 static void look_at_process(struct stacks_object *self, const struct process *process)
 {
 	const struct layout *layout = &process->layout;
 	uint64_t interpreter, thread, gil;
 	int failed = 0, threads = 0;
 
+	if (!layout->head) {
+		look_at_tasks(self, process->pid);
+		return;
+	}
 	interpreter = remote_word(process->pid, layout->head, &failed);
 	while (interpreter && !failed && threads < MAX_THREADS) {
 		gil = layout->gil;
@@ -746,7 +789,10 @@ static int take_turn(struct stacks_object *self)
 	return -1;
 }
 
-/* add(pid, layout): look at this process too; whether its memory can be read. */
+/*
+ * add(pid, layout): look at this process too; whether its memory can be read. With None for
+ * the layout it is one that is not of Python.
+ */
 static PyObject *stacks_add(PyObject *object, PyObject *args)
 {
 	struct stacks_object *self = (struct stacks_object *)object;
@@ -755,19 +801,22 @@ static PyObject *stacks_add(PyObject *object, PyObject *args)
 	PyObject *layout;
 	int failed = 0;
 
-	if (!PyArg_ParseTuple(args, "iO!:add", &process.pid, &PyTuple_Type, &layout))
+	if (!PyArg_ParseTuple(args, "iO:add", &process.pid, &layout))
 		return NULL;
-	if ((size_t)PyTuple_GET_SIZE(layout) != LAYOUT_WORDS)
-		return PyErr_Format(PyExc_ValueError, "not a layout");
-	for (size_t i = 0; i < LAYOUT_WORDS; i++)
-		words[i] = PyLong_AsUnsignedLongLong(
-			PyTuple_GET_ITEM(layout, (Py_ssize_t)i));
-	if (PyErr_Occurred())
-		return NULL;
-	if (!process.layout.text_kind)
-		return PyErr_Format(PyExc_ValueError, "not a layout");
-	if (!remote_word(process.pid, process.layout.head, &failed) || failed)
-		Py_RETURN_FALSE;
+	if (!Py_IsNone(layout)) {
+		if (!PyTuple_Check(layout) ||
+		    (size_t)PyTuple_GET_SIZE(layout) != LAYOUT_WORDS)
+			return PyErr_Format(PyExc_ValueError, "not a layout");
+		for (size_t i = 0; i < LAYOUT_WORDS; i++)
+			words[i] = PyLong_AsUnsignedLongLong(
+				PyTuple_GET_ITEM(layout, (Py_ssize_t)i));
+		if (PyErr_Occurred())
+			return NULL;
+		if (!process.layout.text_kind || !process.layout.head)
+			return PyErr_Format(PyExc_ValueError, "not a layout");
+		if (!remote_word(process.pid, process.layout.head, &failed) || failed)
+			Py_RETURN_FALSE;
+	}
 	if (take_turn(self))
 		return NULL;
 	larger = realloc(self->processes,

@@ -173,7 +173,7 @@ def test_each_thread_is_one_of_the_kernels(seen: Looks) -> None:
         assert thread.looks > 0.9 * seen.ticks
         assert 0 <= thread.wait <= 1
     assert seen.lost < 0.1 * sum(seen.stacks.values())
-    # By far: it is a fiftieth that the pauses aim at.
+    # By far: it is a thirtieth that the pauses aim at.
     assert 0 < seen.cpu_ns < 0.2 * seen.clock_ns
 
 
@@ -243,3 +243,43 @@ def test_a_file_is_a_module_of_the_packages_that_it_lies_in(tmp_path: Path) -> N
     assert looks.module_of(str(folder / "c.py")) == "a.b.c"
     assert looks.module_of(str(folder / "__init__.py")) == "a.b"
     assert looks.module_of("<frozen importlib._bootstrap>") == "importlib._bootstrap"
+
+
+def test_a_program_that_is_not_of_python_is_known_by_what_it_waits_for(
+    tmp_path: Path,
+) -> None:
+    program = subprocess.Popen(
+        ["sh", "-c", "while :; do :; done & sleep 1000 & wait"], start_new_session=True
+    )
+    try:
+        looking = looks.Looking(_core.Table(tmp_path / "table", 16))
+        end = time.monotonic() + 60
+        pids: list[int] = []
+        while len(pids) < 2 and time.monotonic() < end:
+            path = Path(f"/proc/{program.pid}/task/{program.pid}/children")
+            pids = [int(pid) for pid in path.read_text().split()]
+        # So that the second is what it is to become.
+        while not Path(f"/proc/{pids[1]}/comm").read_text().startswith("sleep"):
+            time.sleep(0.01)
+        for pid in (program.pid, *pids):
+            looking.add(pid, None)
+        while True:
+            with looking.running(10**9):
+                time.sleep(0.5)
+            found = looking.looks()
+            if found.ticks > 20 or time.monotonic() > end:
+                break
+    finally:
+        os.killpg(program.pid, 9)
+        program.wait(60)
+    waits: dict[int, Counter[str]] = {}
+    for (at, row), n in found.stacks.items():
+        kind = found.frames[row[0]].name if row else ""
+        waits.setdefault(found.threads[at].pid, Counter())[kind] += n
+    # Shells wait for their children in more ways than one.
+    assert waits[program.pid].most_common(1)[0][0] in ("child process", "signal")
+    assert waits[pids[0]].most_common(1)[0][0] == ""
+    assert waits[pids[1]].most_common(1)[0][0] == "sleep"
+    # The shell started it, and nothing says which thread reports units.
+    found.mark(set(), program.pid)
+    assert [t.pid for t in found.threads if t.reports] == [program.pid]

@@ -25,6 +25,7 @@ WAITS = (
     "device",
     "terminal",
     "child process",
+    "signal",
     "kernel",
 )
 CPU_WAIT = "a CPU"
@@ -91,14 +92,14 @@ class Looks:
         """Say which threads report units; where none is known it is that of ``main``."""
         for thread in self.threads:
             thread.reports = thread.tid in tids
-        if not any(thread.reports for thread in self.threads):
-            for thread in self.threads:
-                thread.reports = thread.tid == thread.pid == main
-        if not any(thread.reports for thread in self.threads) and self.threads:
-            # A shell started the program.
-            first = min(t.pid for t in self.threads)
-            for thread in self.threads:
-                thread.reports = thread.tid == thread.pid == first
+        if any(thread.reports for thread in self.threads):
+            return
+        # A shell may have started the program.
+        with_stacks = {self.threads[at].pid for (at, row) in self.stacks if len(row) > 1}
+        pids = with_stacks or {thread.pid for thread in self.threads}
+        first = main if main in pids else min(pids, default=0)
+        for thread in self.threads:
+            thread.reports = thread.tid == thread.pid == first
 
     def as_json(self) -> dict[str, Any]:
         """For an archive."""
@@ -169,10 +170,11 @@ class Row:
     @property
     def is_wait(self) -> bool:
         """Whether nothing is computed in it."""
-        return self.what not in (ASKED, NOT_ASKED, IMPORTS)
+        return self.what not in (ASKED, NOT_ASKED, IMPORTS, NATIVE)
 
 
 ASKED, NOT_ASKED, IMPORTS = "functions above", "other functions", "import"
+NATIVE = "native code"
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
         total += n
         frames = [looks.frames[f] for f in row]
         names = [name for name in (asked_name(f, asked) for f in frames) if name]
-        leaf = frames[-1] if frames else Frame(PYTHON, "code that is not Python")
+        leaf = frames[-1] if frames else Frame(C, NATIVE)
         mine = own.setdefault(names[-1], Counter()) if names else Counter()
         if leaf.kind == WAIT:
             add(leaf.name, via(frames), n)
@@ -273,8 +275,10 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
             continue
         lack = n * thread.wait
         what = IMPORTS if is_import(frames) else ASKED if names else NOT_ASKED
+        what = what if frames else NATIVE
         add(CPU_WAIT, "", lack)
-        add(what, names[-1] if names else shown(leaf), n - lack)
+        part = names[-1] if names else shown(leaf)
+        add(what, part if frames else "", n - lack)
         mine[""] += n
     if not total:
         return None
@@ -300,9 +304,9 @@ def _others(looks: Looks) -> list[tuple[str, int, float]]:
     runs: dict[int, Counter[str]] = {}
     for (at, row), n in looks.stacks.items():
         frames = [looks.frames[f] for f in row]
-        if looks.threads[at].reports or not frames:
+        if looks.threads[at].reports:
             continue
-        awake[at] += n * (frames[-1].kind != WAIT)
+        awake[at] += n * (not frames or frames[-1].kind != WAIT)
         runs.setdefault(at, Counter())[_body(frames)] += n
     found: dict[str, tuple[int, float]] = {}
     for at, seen in runs.items():
@@ -332,4 +336,4 @@ def _body(frames: list[Frame]) -> str:
     for frame in python:
         if not frame.name.startswith(STARTING) and not frame.name.endswith(":<module>"):
             return frame.name
-    return python[-1].name if python else "code that is not Python"
+    return python[-1].name if python else NATIVE

@@ -15,7 +15,7 @@ from speed_bump.experiment.account import PYTHON as PYTHON_KIND
 from speed_bump.experiment.account import WAIT, WAITS, C, Frame, Looks, Thread
 
 # So often at most; seldom where there are many threads, so that the looking takes no more
-# than a fiftieth of a CPU while it lasts (core/stacks.c).
+# than a thirtieth of a CPU while it lasts (core/stacks.c).
 INTERVAL_NS = 4_000_000
 SLICE_NS = 100_000_000
 # A larger file is not searched for the name of what is called.
@@ -30,14 +30,17 @@ class Looking:
     def __init__(self, table: _core.Table) -> None:
         """Of no process yet."""
         self._stacks = _core.Stacks(table)
-        self._waiting: list[tuple[int, tuple[int, ...]]] = []
+        self._waiting: list[tuple[int, tuple[int, ...] | None]] = []
+        self._known: set[int] = set()
         self._totals = (0, 0, 0)
         self._clock_ns = 0
         self._sources: dict[str, Source] = {}
 
-    def add(self, pid: int, layout: tuple[int, ...]) -> None:
-        """Look at this process, too."""
-        self._waiting.append((pid, layout))
+    def add(self, pid: int, layout: tuple[int, ...] | None) -> None:
+        """Look at this process, too; one that is not of Python has no layout."""
+        if pid not in self._known:
+            self._known.add(pid)
+            self._waiting.append((pid, layout))
 
     @contextmanager
     def running(self, ns: int) -> Iterator[None]:

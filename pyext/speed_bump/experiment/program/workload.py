@@ -307,6 +307,8 @@ class Workload:
         native = self._find_natives()
         found = Samples()
         pids = {self.pid, *children()}
+        for pid in self.pids - self._sampled:
+            self._looking.add(pid, None)
         with (
             self._looking.running(ns),
             native.running(pids, ns) if native else nullcontext(),

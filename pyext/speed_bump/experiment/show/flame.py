@@ -9,6 +9,7 @@ from html import escape
 
 from speed_bump.duration import human
 from speed_bump.experiment.account import (
+    NATIVE,
     PYTHON,
     WAIT,
     C,
@@ -41,6 +42,7 @@ MEANING = {
     INCONCLUSIVE: "not known: asked, without an answer",
     NOT_ASKED: "not known: not asked",
 }
+NATIVE_CODE = Frame(C, NATIVE)
 # How Python starts a program: below all that it does.
 STARTING = ("runpy:", "importlib._bootstrap:")
 
@@ -165,7 +167,7 @@ def trimmed(frames: list[Frame]) -> list[Frame]:
     first = 0
     while first < len(frames) - 1 and frames[first].name.startswith(STARTING):
         first += 1
-    return frames[first:] if frames else [Frame(C, "code that is not Python")]
+    return frames[first:] if frames else [NATIVE_CODE]
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ def label(frame: Frame) -> str:
     """The name of a frame for people."""
     if frame.kind == WAIT:
         return f"asleep: {frame.name}"
-    return words.short(shown(frame))
+    return NATIVE if frame == NATIVE_CODE else words.short(shown(frame))
 
 
 def inscription(frame: Frame) -> str:

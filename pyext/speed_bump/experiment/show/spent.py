@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from speed_bump.experiment.account import Account, Row, account
+from speed_bump.experiment.account import CPU_WAIT, Account, Row, account
 from speed_bump.experiment.fit.verdict import Verdict
 from speed_bump.experiment.record import Record
 
@@ -36,8 +36,10 @@ def word(row: Row) -> str:
 def mostly(row: Row) -> str:
     """What a row is made of."""
     named = [(name, share) for name, share in row.parts if name][:MAX_PARTS]
-    if not named:
+    if row.what == CPU_WAIT:
         return "other programs, and its own threads, had the CPUs"
+    if not named:
+        return ""
     if len(named) == 1 or named[0][1] > 0.9 * row.share:
         return named[0][0]
     more = len([name for name, _ in row.parts if name]) - len(named)
