@@ -17,6 +17,8 @@ from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import export, html
 
+pytestmark = pytest.mark.one_python
+
 needs_browser = pytest.mark.skipif(
     browser.path() is None,
     reason="no Chromium is installed (build-aux/setup browser installs Debian's)",
