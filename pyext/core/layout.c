@@ -19,14 +19,14 @@
 #include "layout.h"
 
 /* What a flag or a number of a string's state is in the word that begins there. */
-#define STATE_MASK(part, all_ones)                                                           \
-	({                                                                                   \
-		PyASCIIObject text_ = { 0 };                                                 \
-		uint64_t word_;                                                              \
-                                                                                             \
-		text_.state.part = (all_ones);                                               \
-		memcpy(&word_, &text_.state, sizeof(word_));                                 \
-		word_;                                                                       \
+#define STATE_MASK(part, all_ones)                           \
+	({                                                   \
+		PyASCIIObject text_ = { 0 };                 \
+		uint64_t word_;                              \
+                                                             \
+		text_.state.part = (all_ones);               \
+		memcpy(&word_, &text_.state, sizeof(word_)); \
+		word_;                                       \
 	})
 
 /* How the insides of objects lie, which no patch release of CPython changes. */

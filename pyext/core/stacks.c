@@ -360,7 +360,8 @@ static void read_code(struct code *code, const struct layout *layout)
 	if (layout->code_copies != UINT64_MAX)
 		code->copies = remote_word(pid, at + layout->code_copies, &failed);
 	code->bytes = layout->code_bytes == UINT64_MAX ? 0 : at + layout->code_bytes;
-	if (failed || !code->file) {
+	/* 3.12 has code of that file where C calls into Python. */
+	if (failed || !code->file || !strcmp(code->file, "<shim>")) {
 		free(code->name);
 		code->name = NULL;
 		return;
