@@ -17,13 +17,14 @@ struct layout {
 	uint64_t indirect; /* thread_frame leads to a pointer to the frame, so far in; or -1 */
 	uint64_t frame_code, frame_previous;
 	/* Below here for stacks.c alone. */
-	uint64_t frame_instruction; /* a pointer into the code; an index where code_bytes is -1 */
+	/* A pointer into the code; an index where code_bytes is -1. */
+	uint64_t frame_instruction;
 	uint64_t frame_copy; /* which thread's copy of the bytecode it is in; or -1 */
 	/* The thread's id to the kernel; thread_pthread says where it is in what
 	 * thread_id points to, where the thread's state does not have it; or -1. */
 	uint64_t thread_id, thread_pthread;
-	/* The GIL: its address, or (gil_indirect) where an interpreter points to it; size 0:
-	 * there is none. */
+	/* The GIL: its address, or (gil_indirect) where an interpreter points to it;
+	 * size 0: there is none. */
 	uint64_t gil, gil_indirect, gil_size;
 	uint64_t code_type; /* the address of the type */
 	uint64_t object_type;

@@ -4,9 +4,10 @@
  * sampler.c does, and what each thread waits for, as /proc says it. The processes do
  * nothing for it and do not stop. Equal stacks of a thread are counted as one.
  *
- * What is read may change meanwhile. A thread that is off the CPU is asked again after its
- * stack was read. A stack must end in the frame in which the thread's stacks end, or twice
- * in the same one; else it was torn. It is read again, and dropped and counted at last.
+ * What is read may change meanwhile. A thread that is off the CPU is asked again after
+ * its stack was read. A stack must end in the frame in which the thread's stacks end, or
+ * twice in the same one; else it was torn. It is read again, and dropped and counted at
+ * last.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -542,7 +543,7 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 		index = code_at(self, process, address & ~TAG_BITS);
 		if (index < 0)
 			return false;
-		/* The interpreter has frames of its own, between those of C and Python. */
+		/* The interpreter has frames of its own, between those of Python. */
 		if (!self->codes[index].name)
 			continue;
 		if (!seen->depth)
@@ -791,8 +792,8 @@ static int take_turn(struct stacks_object *self)
 }
 
 /*
- * add(pid, layout): look at this process too; whether its memory can be read. With None for
- * the layout it is one that is not of Python.
+ * add(pid, layout): look at this process too; whether its memory can be read. With None
+ * for the layout it is one that is not of Python.
  */
 static PyObject *stacks_add(PyObject *object, PyObject *args)
 {
