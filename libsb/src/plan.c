@@ -317,7 +317,7 @@ static void turn_over(struct sb_site *site, uint64_t number)
 	atomic_store_explicit(&ring->current, number + 1, memory_order_release);
 }
 
-void sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	      uint64_t hit)
 {
 	struct sb_site_table *table = site->table;
@@ -344,7 +344,8 @@ void sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t 
 		}
 	}
 	if (order.delay_ns)
-		sb_site_delay(site, counters, entry, hit, &order);
-	else if (!(flags & PLAN_UNIT))
+		return sb_site_delay(site, counters, entry, hit, &order);
+	if (!(flags & PLAN_UNIT))
 		store(&site->quiet, changes);
+	return false;
 }

@@ -100,7 +100,7 @@ void sb_plan_view_close(struct plan_view *view);
  */
 void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked);
 /* A hit of a site whose function is in the plan; @hit says which it was. */
-void sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	      uint64_t hit);
 
 /* The entry of the schedule for slot @number; 0: there is none. */

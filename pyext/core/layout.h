@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Where this interpreter keeps which code its threads run, for a reader in another
- * process (sampler.c, stacks.c). From 3.13 on the interpreter says it; before, the compiler works it out
- * from CPython's own headers.
+ * process (sampler.c, stacks.c). From 3.13 on the interpreter says it; before, the
+ * compiler works it out from CPython's own headers.
  */
 #ifndef CORE_LAYOUT_H
 #define CORE_LAYOUT_H
@@ -28,7 +28,7 @@ struct layout {
 	uint64_t gil, gil_indirect, gil_size;
 	uint64_t code_type; /* the address of the type */
 	uint64_t object_type;
-	uint64_t code_filename, code_name, code_has_qualname, code_first_line;
+	uint64_t code_filename, code_name, code_first_line;
 	uint64_t code_linetable, code_bytes, code_copies;
 	uint64_t bytes_size, bytes_data;
 	uint64_t text_length, text_state, text_ascii, text_kind, text_is_ascii,
@@ -36,5 +36,10 @@ struct layout {
 };
 
 struct layout layout_get(void);
+/*
+ * Compare it with what the API says of the interpreter that runs, which may be of another
+ * patch release than the headers. -1 with ImportError: it is not so.
+ */
+int layout_check(void);
 
 #endif

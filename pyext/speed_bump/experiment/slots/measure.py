@@ -116,6 +116,10 @@ class Run:
         """Keep the newest ``count`` slots, or a few more."""
         while len(self._seen) > 1 and self.count() - len(self._seen[0].slots) >= count:
             del self._seen[0]
+        if self._seen and self._planned:
+            first = int(self._seen[0].slots["number"][0])
+            self._planned = [p for p in self._planned if p[0] + len(p[2]) > first]
+            self._doubtful = [d for d in self._doubtful if d[1] > first]
 
     @property
     def reporters(self) -> int:
@@ -337,7 +341,7 @@ def _reporters(
 def _brief(
     raw: npt.NDArray[np.void], at: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.bool_]:
-    """Slots whose end is the first of its thread, which had no more than the slot took."""
+    """Slots ended by a thread for the first time, that had no more than they took."""
     first = np.zeros(len(raw), np.bool_)
     first[np.unique(raw["tid"], return_index=True)[1]] = True
     had = raw["cpu_ns"].astype(np.float64) + raw["wait_ns"]
