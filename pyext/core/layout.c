@@ -4,11 +4,14 @@
 #include <Python.h>
 #include <fcntl.h>
 #include <frameobject.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <internal/pycore_gil.h>
 #include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>
 #if PY_VERSION_HEX >= 0x030B0000
@@ -17,14 +20,39 @@
 
 #include "layout.h"
 
+/* What a flag or a number of a string's state is in the word that begins there. */
+#define STATE_MASK(part, all_ones)                           \
+	({                                                   \
+		PyASCIIObject text_ = { 0 };                 \
+		uint64_t word_;                              \
+                                                             \
+		text_.state.part = (all_ones);               \
+		memcpy(&word_, &text_.state, sizeof(word_)); \
+		word_;                                       \
+	})
+
+/* How the insides of objects lie, which no patch release of CPython changes. */
+static void add_objects(struct layout *layout)
+{
+	layout->code_type = (uint64_t)(uintptr_t)&PyCode_Type;
+	layout->object_type = offsetof(PyObject, ob_type);
+	layout->bytes_size = offsetof(PyVarObject, ob_size);
+	layout->bytes_data = offsetof(PyBytesObject, ob_sval);
+	layout->text_length = offsetof(PyASCIIObject, length);
+	layout->text_state = offsetof(PyASCIIObject, state);
+	layout->text_is_ascii = STATE_MASK(ascii, 1);
+	layout->text_kind = STATE_MASK(kind, 7);
+	layout->text_ascii = sizeof(PyASCIIObject);
+	layout->text_compact = sizeof(PyCompactUnicodeObject);
+}
+
 #if PY_VERSION_HEX >= 0x030D0000
 
 /* As the interpreter itself says it: it may be of another patch release than its headers. */
 struct layout layout_get(void)
 {
 	const struct _Py_DebugOffsets *offsets = &_PyRuntime.debug_offsets;
-
-	return (struct layout){
+	struct layout layout = {
 		.head = (uint64_t)(uintptr_t)&_PyRuntime +
 			offsets->runtime_state.interpreters_head,
 		.interpreter_next = offsets->interpreter_state.next,
@@ -34,17 +62,53 @@ struct layout layout_get(void)
 		.indirect = UINT64_MAX,
 		.frame_code = offsets->interpreter_frame.executable,
 		.frame_previous = offsets->interpreter_frame.previous,
-		.thread_native = offsets->thread_state.native_thread_id,
 		.frame_instruction = offsets->interpreter_frame.instr_ptr,
-		.code_instructions = offsets->code_object.co_code_adaptive,
+		.frame_copy = UINT64_MAX,
+		.thread_id = offsets->thread_state.native_thread_id,
+		.thread_pthread = UINT64_MAX,
+		.code_filename = offsets->code_object.filename,
+		.code_name = offsets->code_object.qualname,
+		.code_first_line = offsets->code_object.firstlineno,
+		.code_linetable = offsets->code_object.linetable,
+		.code_bytes = offsets->code_object.co_code_adaptive,
+		.code_copies = UINT64_MAX,
 	};
+
+#ifndef Py_GIL_DISABLED
+	layout.gil = offsets->interpreter_state.ceval_gil;
+	layout.gil_indirect = 1;
+	layout.gil_size = sizeof(struct _gil_runtime_state);
+#elif PY_VERSION_HEX >= 0x030E0000
+	layout.frame_copy = offsets->interpreter_frame.tlbc_index;
+	layout.code_copies = offsets->code_object.co_tlbc;
+#endif
+	add_objects(&layout);
+	return layout;
 }
 
 #else
 
+#if PY_VERSION_HEX < 0x030B0000
+
+/* How far into what pthread_self() points to the C library has the id of the thread. */
+static uint64_t find_id(void)
+{
+	const uint32_t *words = (const uint32_t *)pthread_self();
+	uint32_t tid = (uint32_t)syscall(SYS_gettid);
+
+	/* The same in each thread; a pthread is larger than this. */
+	for (uint64_t i = 4; i < 256; i++) {
+		if (words[i] == tid)
+			return i * sizeof(*words);
+	}
+	return UINT64_MAX;
+}
+
+#endif
+
 struct layout layout_get(void)
 {
-	return (struct layout){
+	struct layout layout = {
 		.head = (uint64_t)(uintptr_t)&_PyRuntime.interpreters.head,
 		.interpreter_next = offsetof(PyInterpreterState, next),
 		.thread_next = offsetof(PyThreadState, next),
@@ -64,16 +128,35 @@ struct layout layout_get(void)
 		.indirect = UINT64_MAX,
 		.frame_code = offsetof(PyFrameObject, f_code),
 #endif
-#if PY_VERSION_HEX >= 0x030C0000
-		.thread_native = offsetof(PyThreadState, native_thread_id),
+		.frame_copy = UINT64_MAX,
+#if PY_VERSION_HEX >= 0x030B0000
 		.frame_instruction = offsetof(_PyInterpreterFrame, prev_instr),
-		.code_instructions = offsetof(PyCodeObject, co_code_adaptive),
+		.thread_id = offsetof(PyThreadState, native_thread_id),
+		.thread_pthread = UINT64_MAX,
+		.code_name = offsetof(PyCodeObject, co_qualname),
+		.code_bytes = offsetof(PyCodeObject, co_code_adaptive),
 #else
-		.thread_native = UINT64_MAX,
-		.frame_instruction = UINT64_MAX,
-		.code_instructions = UINT64_MAX,
+		.frame_instruction = offsetof(PyFrameObject, f_lasti),
+		.thread_id = offsetof(PyThreadState, thread_id),
+		.thread_pthread = find_id(),
+		.code_name = offsetof(PyCodeObject, co_name),
+		.code_bytes = UINT64_MAX,
 #endif
+#if PY_VERSION_HEX >= 0x030C0000
+		.gil = offsetof(PyInterpreterState, ceval.gil),
+		.gil_indirect = 1,
+#else
+		.gil = (uint64_t)(uintptr_t)&_PyRuntime.ceval.gil,
+#endif
+		.gil_size = sizeof(struct _gil_runtime_state),
+		.code_filename = offsetof(PyCodeObject, co_filename),
+		.code_first_line = offsetof(PyCodeObject, co_firstlineno),
+		.code_linetable = offsetof(PyCodeObject, co_linetable),
+		.code_copies = UINT64_MAX,
 	};
+
+	add_objects(&layout);
+	return layout;
 }
 
 #endif

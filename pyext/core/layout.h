@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Where this interpreter keeps which code its threads run, for a reader in another
- * process (sampler.c). From 3.13 on the interpreter says it; before, the compiler works it out
- * from CPython's own headers.
+ * process (sampler.c, stacks.c). From 3.13 on the interpreter says it; before, the
+ * compiler works it out from CPython's own headers.
  */
 #ifndef CORE_LAYOUT_H
 #define CORE_LAYOUT_H
@@ -16,10 +16,23 @@ struct layout {
 	uint64_t thread_next, thread_frame;
 	uint64_t indirect; /* thread_frame leads to a pointer to the frame, so far in; or -1 */
 	uint64_t frame_code, frame_previous;
-	/* Where a version has no such thing: -1. */
-	uint64_t thread_native;	   /* the thread's id in its system, an unsigned long */
-	uint64_t frame_instruction; /* leads to the instruction that the frame is at */
-	uint64_t code_instructions; /* the first one of a code object */
+	/* Below here for stacks.c alone. */
+	/* A pointer into the code; an index where code_bytes is -1. */
+	uint64_t frame_instruction;
+	uint64_t frame_copy; /* which thread's copy of the bytecode it is in; or -1 */
+	/* The thread's id to the kernel; thread_pthread says where it is in what
+	 * thread_id points to, where the thread's state does not have it; or -1. */
+	uint64_t thread_id, thread_pthread;
+	/* The GIL: its address, or (gil_indirect) where an interpreter points to it;
+	 * size 0: there is none. */
+	uint64_t gil, gil_indirect, gil_size;
+	uint64_t code_type; /* the address of the type */
+	uint64_t object_type;
+	uint64_t code_filename, code_name, code_first_line;
+	uint64_t code_linetable, code_bytes, code_copies;
+	uint64_t bytes_size, bytes_data;
+	uint64_t text_length, text_state, text_ascii, text_kind, text_is_ascii,
+		text_compact; /* text_ascii, text_compact: where the characters begin */
 };
 
 struct layout layout_get(void);

@@ -15,6 +15,7 @@
 #include "session.h"
 #include "signals.h"
 #include "slow.h"
+#include "stacks.h"
 #include "table.h"
 #include "targets.h"
 #include "types.h"
@@ -196,7 +197,7 @@ static int execute(PyObject *module)
 {
 	struct module *state = state_of(module);
 	PyType_Spec *const others[] = { &slow_spec, &plan_spec, &sampler_spec,
-					&native_sampler_spec };
+					&native_sampler_spec, &stacks_spec };
 	PyTypeObject *type;
 
 	if (layout_check())

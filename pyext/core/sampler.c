@@ -16,13 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "errors.h"
 #include "layout.h"
 #include "libsb.h"
+#include "remote.h"
 #include "sampler.h"
 #include "table.h"
 #include "types.h"
@@ -83,22 +83,6 @@ struct sampling {
 	uint64_t ticks, stacks;
 	struct stacks *whole; /* NULL: only the innermost site of each stack counts */
 };
-
-static int remote(pid_t pid, uint64_t address, void *to, size_t size)
-{
-	struct iovec here = { to, size }, there = { (void *)(uintptr_t)address, size };
-
-	return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size ? 0 : -1;
-}
-
-static uint64_t word_at(pid_t pid, uint64_t address, int *failed)
-{
-	uint64_t word = 0;
-
-	if (!address || remote(pid, address, &word, sizeof(word)))
-		*failed = 1;
-	return word;
-}
 
 static int compare_codes(const void *a, const void *b)
 {
@@ -173,11 +157,11 @@ static void keep_thread(struct sampling *sampling, const struct process *process
 	int failed = 0;
 	uint64_t frame;
 
-	if (layout->thread_native != UINT64_MAX)
-		tid = (pid_t)word_at(process->pid, thread + layout->thread_native, &failed);
-	frame = word_at(process->pid, thread + layout->thread_frame, &failed);
+	if (layout->thread_pthread == UINT64_MAX)
+		tid = (pid_t)remote_word(process->pid, thread + layout->thread_id, &failed);
+	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
 	if (layout->indirect != UINT64_MAX && !failed)
-		frame = word_at(process->pid, frame + layout->indirect, &failed);
+		frame = remote_word(process->pid, frame + layout->indirect, &failed);
 	if (!frame || failed)
 		return;
 	for (int i = WORD_COUNT; i < WORD_SITES; i++)
@@ -185,22 +169,22 @@ static void keep_thread(struct sampling *sampling, const struct process *process
 	for (int i = 0; i < MOST_FRAMES && frame && !failed && !stacks->no_memory; i++) {
 		const struct code *found;
 
-		key.address = word_at(process->pid, frame + layout->frame_code,
+		key.address = remote_word(process->pid, frame + layout->frame_code,
 				      &failed) &
 			      ~TAG_BITS;
 		found = bsearch(&key, sampling->codes, sampling->code_count, sizeof(key),
 				compare_codes);
-		if (i == 0 && layout->frame_instruction != UINT64_MAX && !failed) {
-			uint64_t at = word_at(process->pid,
+		if (i == 0 && layout->code_bytes != UINT64_MAX && !failed) {
+			uint64_t at = remote_word(process->pid,
 					      frame + layout->frame_instruction, &failed);
 
 			stacks->words[begin + WORD_CODE] = key.address;
 			stacks->words[begin + WORD_OFFSET] =
-				at - key.address - layout->code_instructions;
+				at - key.address - layout->code_bytes;
 		}
 		if (found)
 			add_word(stacks, found->site);
-		frame = word_at(process->pid, frame + layout->frame_previous, &failed);
+		frame = remote_word(process->pid, frame + layout->frame_previous, &failed);
 	}
 	if (stacks->no_memory) {
 		stacks->count = begin;
@@ -226,13 +210,13 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 		keep_thread(sampling, process, thread);
 		return;
 	}
-	frame = word_at(process->pid, thread + layout->thread_frame, &failed);
+	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
 	if (layout->indirect != UINT64_MAX && !failed)
-		frame = word_at(process->pid, frame + layout->indirect, &failed);
+		frame = remote_word(process->pid, frame + layout->indirect, &failed);
 	for (int i = 0; i < MOST_FRAMES && frame && !failed; i++) {
 		const struct code *found;
 
-		key.address = word_at(process->pid, frame + layout->frame_code,
+		key.address = remote_word(process->pid, frame + layout->frame_code,
 				      &failed) &
 			      ~TAG_BITS;
 		found = bsearch(&key, sampling->codes, sampling->code_count, sizeof(key),
@@ -241,7 +225,7 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 			sampling->samples[found->site]++;
 			break;
 		}
-		frame = word_at(process->pid, frame + layout->frame_previous, &failed);
+		frame = remote_word(process->pid, frame + layout->frame_previous, &failed);
 	}
 	sampling->stacks++;
 }
@@ -253,18 +237,18 @@ static void sample_process(struct sampling *sampling, struct process *process)
 	int failed = 0, threads = 0;
 
 	process->looked++;
-	interpreter = word_at(process->pid, layout->head, &failed);
+	interpreter = remote_word(process->pid, layout->head, &failed);
 	while (interpreter && !failed && threads < MOST_THREADS) {
-		thread = word_at(process->pid, interpreter + layout->interpreter_threads,
+		thread = remote_word(process->pid, interpreter + layout->interpreter_threads,
 				 &failed);
 		while (thread && !failed && threads++ < MOST_THREADS) {
 			sample_thread(sampling, process, thread);
-			thread = word_at(process->pid, thread + layout->thread_next,
+			thread = remote_word(process->pid, thread + layout->thread_next,
 					 &failed);
 		}
 		if (failed)
 			break;
-		interpreter = word_at(process->pid,
+		interpreter = remote_word(process->pid,
 				      interpreter + layout->interpreter_next, &failed);
 	}
 	process->failed += failed && !threads;
@@ -360,7 +344,7 @@ static PyObject *sampler_add(PyObject *object, PyObject *args)
 			PyTuple_GET_ITEM(layout, (Py_ssize_t)i));
 	if (PyErr_Occurred())
 		return NULL;
-	if (!word_at(pid, process.layout.head, &failed) || failed)
+	if (!remote_word(pid, process.layout.head, &failed) || failed)
 		Py_RETURN_FALSE;
 	if (take(self))
 		return NULL;

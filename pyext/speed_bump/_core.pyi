@@ -27,7 +27,7 @@ Entry: TypeAlias = tuple[str, bytes, int | None, int | None, int | None, int | N
 # kind, name, pid, target, delay_ns, hits, delayed, requested_ns, measured_ns
 Site: TypeAlias = tuple[int, str, int, int, int, int, int, int, int]
 # pid, tid, state, code, offset, names from the outermost frame in
-Stack: TypeAlias = tuple[int, int, int, int, int, tuple[str, ...]]
+NamedStack: TypeAlias = tuple[int, int, int, int, int, tuple[str, ...]]
 # path, symbol, delay_ns, every, start_ns, duration_ns
 NativeTarget: TypeAlias = tuple[str, str, int, int, int, int]
 # id, label, delay_ns, hits, delayed, requested_ns, measured_ns, unarmed
@@ -124,7 +124,21 @@ class Sampler:
     def run(self, ns: int, interval_ns: int, /) -> tuple[int, int, dict[str, int]]: ...
     def stacks(
         self, ns: int, interval_ns: int, /
-    ) -> tuple[int, int, dict[Stack, int]]: ...
+    ) -> tuple[int, int, dict[NamedStack, int]]: ...
+
+# pid, name of the target, qualname, file, first line, has columns, table of lines
+StackCode: TypeAlias = tuple[int, str | None, str | None, str | None, int, bool, bytes]
+# pid, tid, wait, offset of the instruction, looks, codes from the innermost
+Stack: TypeAlias = tuple[int, int, int, int, int, tuple[int, ...]]
+# pid, tid, looks, run_ns, wait_ns
+StackThread: TypeAlias = tuple[int, int, int, int, int]
+
+@final
+class Stacks:
+    def __init__(self, table: Table) -> None: ...
+    def add(self, pid: int, layout: tuple[int, ...] | None, /) -> bool: ...
+    def run(self, ns: int, interval_ns: int, /) -> tuple[int, int, int]: ...
+    def read(self) -> tuple[list[StackCode], list[Stack], list[StackThread]]: ...
 
 # [(self_ns, looks)], clock_ns, cpu_ns, off_ns, unseen_ns, stacks, lost
 NativeTimes: TypeAlias = tuple[list[tuple[int, int]], int, int, int, int, int, int]

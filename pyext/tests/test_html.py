@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import browser
 import experiments
 import numpy as np
 import pytest
+from speed_bump.experiment.account import Frame, Looks, Thread
 from speed_bump.experiment.fit.verdict import verdict
-from speed_bump.experiment.show import html
+from speed_bump.experiment.record import Record
+from speed_bump.experiment.show import export, html
 
 pytestmark = pytest.mark.one_python
 
@@ -32,6 +35,8 @@ CUT_OFF = """
   for (const e of document.querySelectorAll('main *')) {
     const head = e.closest('thead');
     if (head && getComputedStyle(head).position === 'absolute') continue;
+    const detail = e.closest('.detail');
+    if (detail && !detail.offsetHeight) continue; // not shown yet
     const box = e.getBoundingClientRect();
     const what = `${e.tagName} ${e.textContent.trim().slice(0, 60)}`;
     if (box.width && (box.right > wide + 1 || box.left < -1))
@@ -68,7 +73,7 @@ FAINT = """
     return 'rgb(255, 255, 255)';
   };
   const wrong = [];
-  const all = 'h1, h2, h3, p, li, th, td, span, text, code';
+  const all = 'h1, h2, h3, p, li, th, td, span, text, code, a';
   for (const e of document.querySelectorAll(all)) {
     if (!e.textContent.trim()) continue;
     const style = getComputedStyle(e);
@@ -80,6 +85,32 @@ FAINT = """
   return wrong;
 })()
 """
+
+
+def with_looks(record: Record) -> Record:
+    """The same with stacks, deep ones and narrow ones."""
+    main = Frame("python", "__main__:main", "/a/long/path/to/a/program.py", 3)
+    asleep = [Frame("c", "time.sleep"), Frame("wait", "sleep")]
+    names = [Frame("python", name, "/app.py", 9) for name in NAMES[:3]]
+    record.looks = Looks(
+        threads=[Thread(7, 7, 1000, 10**9, 10**8, True), Thread(7, 8, 1000, 0, 0)],
+        ticks=1000,
+        cpu_ns=10**7,
+        clock_ns=10**9,
+    )
+    deep = [Frame("python", f"app:level_{k}") for k in range(40)]
+    for at, frames, n in (
+        (0, [main, names[0], *asleep], 500),
+        (0, [main, names[1]], 300),
+        (0, [main, names[2], Frame("c", "json.loads")], 100),
+        (0, [main, *deep], 70),
+        *((0, [main, Frame("python", f"app:small_{k}")], 3) for k in range(10)),
+        (1, [Frame("python", "app:pool"), Frame("wait", "lock")], 1000),
+    ):
+        known = record.looks.frames
+        known += [f for f in frames if f not in known]
+        record.looks.stacks[at, tuple(known.index(f) for f in frames)] = n
+    return record
 
 
 NAMES = ("app.train:step", LONG, "app.data:load", "/usr/lib/libz.so.1:deflate")
@@ -97,6 +128,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             # Now and again all of it takes ten times as long, for hours.
             record.slots.time_ns[::7] *= 11
             record.slots.end_ns = (np.cumsum(record.slots.time_ns) * 300).astype(np.int64)
+        if name == "starved":
+            with_looks(record)
         found[name] = folder / f"{name}.html"
         found[name].write_text(html.page(record, verdict(record)), encoding="utf-8")
     return found
@@ -157,10 +190,85 @@ def test_the_page_says_what_the_verdict_says(
     assert heads
 
 
+@needs_browser
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("how", ["mouse", "keys"])
+def test_a_frame_shows_its_interval_and_response(
+    pages: dict[str, Path], window: browser.Browser, how: str, width: int
+) -> None:
+    record = with_looks(experiments.renamed(experiments.run("starved"), NAMES))
+    found = {f.name: f for f in verdict(record).findings}
+    window.open(pages["starved"], width, 800, "light")
+    shown = "[...document.querySelectorAll('.detail')].filter(e => e.offsetHeight)"
+    assert window.evaluate(f"{shown}.length") == 0
+    finding = found[NAMES[0]]
+    frame = "[...document.querySelectorAll('.flame a')].find(a => a.ariaLabel."
+    frame += f"startsWith('{NAMES[0]}: 50.0% of the time'))"
+    assert window.evaluate(f"{frame}.classList.contains('{finding.verdict}')")
+    if how == "mouse":
+        x, y = window.evaluate(
+            f"(() => {{ {frame}.scrollIntoView({{block: 'center'}}); const b = {frame}."
+            "getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            window.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=x,
+                y=y,
+                button="left",
+                clickCount=1,
+            )
+    else:
+        # As Tab would.
+        window.evaluate(f"{frame}.focus()")
+        assert window.evaluate(f"document.activeElement === {frame}")
+        for kind in ("keyDown", "keyUp"):
+            window.call(
+                "Input.dispatchKeyEvent",
+                type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13,
+            )  # fmt: skip
+    end = time.monotonic() + browser.PATIENCE_S
+    while window.evaluate(f"{shown}.length") != 1 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert window.evaluate(f"{shown}.length") == 1
+    text = window.evaluate(f"{shown}[0].innerText")
+    assert NAMES[0] in text
+    assert f"{finding.verdict}: criticality" in text
+    assert f"{finding.criticality.value:.2f} ± {finding.criticality.half:.2f}" in text
+    assert window.evaluate(f"{shown}[0].querySelectorAll('svg.response').length") == 1
+    assert window.evaluate(CUT_OFF % width) == []
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_picture_alone_can_be_looked_at(
+    tmp_path: Path, window: browser.Browser, scheme: str
+) -> None:
+    record = with_looks(experiments.renamed(experiments.run("starved"), NAMES))
+    file = tmp_path / "unit.svg"
+    file.write_bytes(export.flamegraph(record, verdict(record), str(file)))
+    window.open(file, 1280, 800, scheme)
+    assert window.complaints() == []
+    fill = window.evaluate("getComputedStyle(document.querySelector('.paper')).fill")
+    is_dark = max(map(int, re.findall(r"\d+", fill)[:3])) < 128
+    assert is_dark == (scheme == "dark")
+    texts = window.evaluate(
+        "[...document.querySelectorAll('a')].map(a => { const r = a.querySelector("
+        "'rect').getBoundingClientRect(), t = a.querySelector('text'); return t ? "
+        "t.getBoundingClientRect().right - r.right : 0 })"
+    )
+    assert len(texts) > 40
+    assert max(texts) <= 1
+    window.evaluate("location.hash = document.querySelectorAll('a')[2].href.baseVal")
+    shown = "[...document.querySelectorAll('.detail')].filter(e => e.getBBox().height)"
+    assert window.evaluate(f"{shown}.length") == 1
+
+
 def test_the_page_needs_nothing_else(pages: dict[str, Path]) -> None:
     for page in pages.values():
         text = page.read_text(encoding="utf-8")
-        assert not re.search(r"(?:src|href)=['\"](?!data:)", text)
+        assert not re.search(r"(?:src|href)=['\"](?!data:|#)", text)
         assert "url(" not in text
         assert "@import" not in text
         assert "<script>" not in text

@@ -97,7 +97,7 @@ def test_a_record_without_delays_says_why_it_says_nothing() -> None:
     shown = text.text(record, verdict(record), width=80)
     flat = " ".join(shown.split())
     assert "m:never: inconclusive: it was never called" in flat
-    assert "No function is known to matter yet. What helps:" in flat
+    assert "No function is known to matter yet; what helps:" in flat
 
 
 def test_rows_are_ranked_by_headroom() -> None:
@@ -139,7 +139,9 @@ def test_the_last_sentence_says_what_to_do(known) -> None:
                 kind,
             )
             assert f"gains at most {100 * first.headroom.value:.1f}%" in flat
-        assert ("Not worth touching" in flat) == bool(hidden)
+        assert ("not worth touching" in flat) == bool(hidden)
+        # One sentence, whose dots are those of numbers and names.
+        assert flat.endswith(".") and ". " not in flat
 
 
 def test_where_all_is_hidden_something_else_limits_the_program() -> None:

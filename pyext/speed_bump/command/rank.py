@@ -132,6 +132,11 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
     )
     out.add_argument("--html", metavar="FILE", help="a page with all of it")
     out.add_argument(
+        "--flamegraph",
+        metavar="FILE",
+        help="where a unit's time goes: .svg, .json (speedscope) or .pb.gz (pprof)",
+    )
+    out.add_argument(
         "--fail-if",
         action="append",
         default=[],
@@ -202,7 +207,7 @@ def rank(options: argparse.Namespace) -> int:
     from speed_bump.experiment.program.runner import Runner
     from speed_bump.experiment.rank import Experiment, Options, RankError
     from speed_bump.experiment.record import Record
-    from speed_bump.experiment.show import text
+    from speed_bump.experiment.show import export, text
     from speed_bump.experiment.show.live import Live
     from speed_bump.experiment.slots.measure import empty
 
@@ -216,7 +221,9 @@ def rank(options: argparse.Namespace) -> int:
         stages, drawn = _stages(options, seconds)
         _check_units(unit, excludes)
         attached = _attached(options, excludes, unit)
-    except ConfigError as error:
+        if options.flamegraph:
+            export.check(options.flamegraph)
+    except (ConfigError, export.ExportError) as error:
         options.parser.error(str(error))
     path = options.output or new_file(options.verb)
     record = Record(_header(options, seconds, drawn, unit), (), empty(0))
@@ -274,6 +281,10 @@ def rank(options: argparse.Namespace) -> int:
         from speed_bump.experiment.show import html
 
         write(options.html, html.page(record, found))
+    if options.flamegraph:
+        refused = _flamegraph(record, found, options.flamegraph)
+        if refused:
+            say(refused)
     status = conditions.status(wanted, found)
     if failure:
         return failure.status
@@ -298,6 +309,19 @@ def _attached(
     return AttachedRunner(
         options.command, excludes, show_output=False, pids=pids, way=options.attach
     )
+
+
+def _flamegraph(record: Record, found: Any, path: str) -> str:
+    """Write it; why there is none."""
+    from speed_bump.experiment.show import export
+
+    try:
+        data = export.flamegraph(record, found, path)
+    except export.ExportError as error:
+        return str(error)
+    with open(path, "wb") as file:
+        file.write(data)
+    return ""
 
 
 def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:

@@ -34,6 +34,11 @@ def add(commands: Any) -> None:
         form.add_argument(
             f"--{name}", dest="form", action="store_const", const=name, help=text
         )
+    form.add_argument(
+        "--flamegraph",
+        metavar="FILE",
+        help="where a unit's time goes: .svg, .json (speedscope) or .pb.gz (pprof)",
+    )
     parser.add_argument("--all", action="store_true", help="every function in the table")
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
     parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION")
@@ -55,10 +60,13 @@ def report(options: argparse.Namespace) -> int:
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
     from speed_bump.experiment.fit.verdict import verdict as judge
+    from speed_bump.experiment.show import export
 
     try:
         wanted = [conditions.Condition(text) for text in options.fail_if]
-    except ConfigError as error:
+        if options.flamegraph:
+            export.check(options.flamegraph)
+    except (ConfigError, export.ExportError) as error:
         options.parser.error(str(error))
     path = options.file or newest()
     if path is None:
@@ -70,7 +78,16 @@ def report(options: argparse.Namespace) -> int:
         say(str(error))
         return 1
     found = judge(record)
-    write(options.output or "-", _form(options, record, found))
+    if options.flamegraph:
+        try:
+            data = export.flamegraph(record, found, options.flamegraph)
+        except export.ExportError as error:
+            say(str(error))
+            return 1
+        with open(options.flamegraph, "wb") as file:
+            file.write(data)
+    else:
+        write(options.output or "-", _form(options, record, found))
     return conditions.status(wanted, found)
 
 

@@ -19,6 +19,7 @@ import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
 # isort: on
 
+from speed_bump.experiment.account import Looks
 from speed_bump.experiment.record import (
     Arm,
     Block,
@@ -31,6 +32,8 @@ from speed_bump.experiment.record import (
 
 FORMAT = 2
 TEXT = "record.json"
+# Records of 1.0 and before have none.
+LOOKS = "looks.json"
 
 
 class ArchiveError(Exception):
@@ -60,6 +63,8 @@ def save(record: Record, path: str) -> None:
     try:
         with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
             file.writestr(TEXT, json.dumps(text))
+            if record.looks is not None:
+                file.writestr(LOOKS, json.dumps(record.looks.as_json()))
             for part in fields(Slots):
                 _put(file, f"slots/{part.name}", getattr(record.slots, part.name))
             for number, block in enumerate(record.blocks):
@@ -176,4 +181,5 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         text["shares"],
         tuple(text["idle"]),
         text["end"],
+        Looks.of_json(json.loads(file.read(LOOKS))) if LOOKS in file.namelist() else None,
     )

@@ -15,6 +15,8 @@ import numpy as np
 from speed_bump.config import Target
 from speed_bump.duration import human
 from speed_bump.experiment import missing
+from speed_bump.experiment.account import Looks
+from speed_bump.experiment.account import together as looks_together
 from speed_bump.experiment.program.machine import cpus
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
@@ -129,6 +131,7 @@ class Experiment:
     _done: list[Run] = field(default_factory=list)
     _before: dict[str, int] = field(default_factory=dict)
     _samples: Samples = field(default_factory=Samples)
+    _looks: dict[int, Looks] = field(default_factory=dict)
     _away: dict[int, dict[str, float]] = field(default_factory=dict)
     _is_at_work: bool = False
     _begin: float = 0.0
@@ -410,8 +413,15 @@ class Experiment:
         self._last_census = time.monotonic()
         self._samples = _added(self._samples, found)
         run.rest(0, slots, self._ended(program))
+        self._take_looks(program, run)
         self._rule_candidates(program, run)
         self._look_at_machine(program)
+
+    def _take_looks(self, program: Workload, run: Run) -> None:
+        looks = program.looks()
+        looks.mark(run.tids, program.pid)
+        self._looks[self.runs] = looks
+        self.record.looks = looks_together(self._looks.values())
 
     def _look_at_machine(self, program: Workload) -> None:
         machine = self.record.machine

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from speed_bump.experiment.account import Looks
+
 # isort: off
 import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
@@ -155,7 +157,8 @@ class Record:
     ``header`` says what was run, where and how (JSON). ``functions`` are in the order of
     the columns of the slots. ``unit_ns`` and ``slot_units`` are the undelayed time of a
     unit and the units of a slot. ``self_times`` is by function; a function that could not
-    be seen is not in it. ``idle`` are candidates that were never called.
+    be seen is not in it. ``idle`` are candidates that were never called. ``looks`` are at
+    whole stacks; None where there were none.
     """
 
     header: dict[str, Any]
@@ -169,3 +172,4 @@ class Record:
     shares: dict[str, float] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
     end: dict[str, Any] = field(default_factory=dict)
+    looks: Looks | None = None

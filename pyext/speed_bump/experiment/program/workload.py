@@ -15,9 +15,11 @@ from typing import IO
 from speed_bump import _core, native
 from speed_bump.config import Config, Target
 from speed_bump.control import PROCESS_POINT
+from speed_bump.experiment.account import Looks
 from speed_bump.experiment.program import launch, stacks
 from speed_bump.experiment.program.giver import Giver
 from speed_bump.experiment.program.launch import GRACE_S, STEP_S, Ended, Streams
+from speed_bump.experiment.program.looks import Looking
 from speed_bump.experiment.program.machine import Machine, descendants, lineage
 from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
 from speed_bump.experiment.program.output import Watched
@@ -84,6 +86,7 @@ class Workload:
         self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
         self._sampler = _core.Sampler(self._table)
+        self._looking = Looking(self._table)
         self._sampled: set[int] = set()
         self._leaves = Leaves(self._stem) if calls else None
         self._counted: set[str] = set()
@@ -323,7 +326,12 @@ class Workload:
         native = self._find_natives()
         found = Samples()
         pids = {*self._pids, *children()}
-        with native.running(pids, ns) if native else nullcontext():
+        for pid in self.pids - self._sampled:
+            self._looking.add(pid, None)
+        with (
+            self._looking.running(ns),
+            native.running(pids, ns) if native else nullcontext(),
+        ):
             begin = time.monotonic_ns()
             while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
                 looks, seen = self._innermost(min(left, SLICE_NS))
@@ -375,6 +383,10 @@ class Workload:
             for label, place in self._natives.items()
         }
 
+    def looks(self) -> Looks:
+        """What was seen of whole stacks, in all of ``sample()`` together."""
+        return self._looking.looks()
+
     def _find_natives(self) -> NativeSampling | None:
         """What looks at native candidates; None: there are none."""
         if self._native_sampling is None and self._probes and self._natives:
@@ -397,6 +409,7 @@ class Workload:
             layout = _layout_of(pid, layouts)
             if layout and self._sampler.add(pid, layout):
                 self._sampled.add(pid)
+                self._looking.add(pid, layout)
 
 
 def children() -> list[int]:

@@ -25,9 +25,9 @@ from speed_bump.experiment.fit.verdict import (
     Verdict,
 )
 from speed_bump.experiment.record import Block, Record
+from speed_bump.experiment.show import flame, spent
 from speed_bump.experiment.show.text import (
     HEADS,
-    advice,
     bill_text,
     calls_per_unit,
     cells,
@@ -36,6 +36,7 @@ from speed_bump.experiment.show.text import (
     number,
     ranked,
     remarks,
+    sentence,
     shared_note,
     short,
     title,
@@ -119,11 +120,12 @@ def page(record: Record, verdict: Verdict) -> str:
         f"<title>speed-bump: {escape(command)}</title>",
         # Without it a browser asks for one.
         "<link rel='icon' href='data:,'>",
-        f"<style>{STYLE}</style></head><body><main>",
+        f"<style>{STYLE}{flame.PAGE_STYLE}</style></head><body><main>",
         "<h1>Which functions matter</h1>",
         f"<p class='soft'>{'<br>'.join(map(escape, title(record, verdict)))}</p>",
-        f"<p class='lead'>{escape(advice(verdict))}</p>",
+        f"<p class='lead'>{escape(sentence(record, verdict))}</p>",
         _remarks(record, verdict),
+        _flame(record, verdict, found),
         _table(record, verdict),
         _responses(record, verdict, found),
         _timeline(record, verdict),
@@ -133,6 +135,47 @@ def page(record: Record, verdict: Verdict) -> str:
         "</main></body></html>\n",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _flame(record: Record, verdict: Verdict, found: Effects | None) -> str:
+    picture = flame.flame(record, verdict)
+    account = spent.of(record, verdict)
+    if picture is None or account is None:
+        return ""
+    hinges = slacks(record)
+    base = base_time(record)
+
+    def figure(name: str) -> str:
+        some = found.of((name,)) if found and name else []
+        hinge = hinges.get(name)
+        if not (some or hinge) or base <= 0:
+            return ""
+        return response(picture.findings[name], some, hinge, base)
+
+    heads = "".join(
+        f"<th role='columnheader' scope='col'{'' if k == 1 else ' class=left'}>"
+        f"{escape(head)}</th>"
+        for k, head in enumerate(spent.HEADS)
+    )
+    rows = "".join(
+        f"<tr role='row'><th role='rowheader' scope='row'>{escape(what)}</th>"
+        f"<td role='cell' data-head='{spent.HEADS[1]}'>{part}</td>"
+        f"<td role='cell' class='left' data-head='{spent.HEADS[2]}'>{escape(mostly)}</td>"
+        "</tr>"
+        for what, part, mostly in spent.rows(account)
+    )
+    notes = [spent.how(record, account), spent.apart(account)]
+    return (
+        flame.section(picture, figure)
+        + "<table role='table' class='cards'><thead role='rowgroup'>"
+        f"<tr role='row'>{heads}</tr></thead>"
+        f"<tbody role='rowgroup'>{rows}</tbody></table>"
+        + "".join(
+            f"<p class='soft'>{escape(note[0].upper() + note[1:])}.</p>"
+            for note in notes
+            if note
+        )
+    )
 
 
 def _remarks(record: Record, verdict: Verdict) -> str:

@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 
 from speed_bump.duration import human
+from speed_bump.experiment.account import Account
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
-    INCONCLUSIVE,
     MATTERS,
-    PARTLY,
     Finding,
     Verdict,
 )
 from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Record
+from speed_bump.experiment.show import spent
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
 FORMAT = 2
@@ -40,8 +40,6 @@ PROSE = 80
 MIN_NAME = 16
 # More names than these are counted, not listed.
 MAX_NAMES = 3
-# Headroom below this is not worth the work, and says so.
-LITTLE = 0.01
 HEADS = ("function", "calls", "self", "criticality", "headroom", "verdict")
 
 
@@ -334,52 +332,6 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     return lines
 
 
-def advice(verdict: Verdict) -> str:
-    """What to look at first, what it can gain at most, and what to leave alone."""
-    findings = ranked(verdict.findings)
-    shared = shared_note(verdict)
-    matter = [f for f in findings if f.verdict in (MATTERS, PARTLY)]
-    hidden = [f.name for f in findings if f.verdict == HIDDEN]
-    unknown = [f for f in findings if f.verdict == INCONCLUSIVE]
-    parts = []
-    if matter:
-        first = matter[0]
-        name = short(first.name)
-        how = f"{first.verdict}, {number(first.criticality)}"
-        how += f" {shared}" if shared else ""
-        if first.headroom is None:
-            parts.append(
-                f"Look first at {name} ({how}); its self time was not seen, so what it "
-                "can gain is not known."
-            )
-        elif first.headroom.high < LITTLE:
-            most = percent_between(first.headroom)
-            parts.append(
-                f"Nothing here can gain much: at most {most} of the time, in {name} "
-                f"({how})."
-            )
-        else:
-            most = percent_between(first.headroom)
-            parts.append(
-                f"Look first at {name} ({how}): making it faster gains at most {most} of "
-                "the time."
-            )
-    elif unknown:
-        parts.append("No function is known to matter yet.")
-        if unknown[0].help:
-            parts.append(f"What helps: {unknown[0].help}.")
-    elif hidden:
-        parts.append(
-            "None of these functions limits the program; something else does: name "
-            "others, or native ones."
-        )
-    if hidden:
-        parts.append(f"Not worth touching: {listed(hidden)}.")
-    if matter and unknown:
-        parts.append(f"Not known yet: {listed([f.name for f in unknown])}.")
-    return " ".join(parts)
-
-
 # --------------------------------------------------------------------------- text
 
 
@@ -428,6 +380,13 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
     )
 
 
+def sentence(record: Record, verdict: Verdict) -> str:
+    """What to look at first, what it can gain at most, and what to leave alone."""
+    from speed_bump.experiment.show import sentence as module
+
+    return module.sentence(record, verdict)
+
+
 def text(
     record: Record,
     verdict: Verdict,
@@ -457,16 +416,36 @@ def text(
     more = remarks(record, verdict)
     if more:
         parts += ["", *(wrapped(line, prose, "    ") for line in more)]
+    account = spent.of(record, verdict)
+    if account:
+        parts += ["", *_spent(record, account, width)]
     legend = (
         "calls: in a unit. self: part of the time in the function itself. criticality: "
         "the part of a delay that arrives, with its 95% interval. headroom: criticality "
         "times self, at most what making the function faster can gain."
     )
     parts += ["", wrapped(legend, prose)]
-    last = advice(verdict)
+    last = sentence(record, verdict)
     if last:
         parts += ["", wrapped(last, prose)]
     return "\n".join(parts)
+
+
+def _spent(record: Record, account: Account, width: int | None) -> list[str]:
+    """Where the time goes, below the table of functions."""
+    lines = spent.rows(account)
+    if width is not None:
+        used = sum(max(len(line[i]) for line in [spent.HEADS, *lines]) for i in (0, 1))
+        most = max(width - used - 4, MIN_NAME)
+        lines = [[*line[:2], squeezed(line[2], most)] for line in lines]
+    heads = list(zip(spent.HEADS, (LEFT, RIGHT, LEFT), strict=True))
+    apart = spent.apart(account)
+    prose = width or PROSE
+    return [
+        table(heads, lines),
+        wrapped(f"({spent.how(record, account)})", prose, " "),
+        *([wrapped(apart, prose, "    ")] if apart else []),
+    ]
 
 
 def markdown(record: Record, verdict: Verdict) -> str:
@@ -486,7 +465,16 @@ def markdown(record: Record, verdict: Verdict) -> str:
     more = [*told, *remarks(record, verdict)]
     if more:
         parts += ["", *(f"- {words}" for words in more)]
-    last = advice(verdict)
+    account = spent.of(record, verdict)
+    if account:
+        parts += [
+            "",
+            line(spent.HEADS),
+            "|---|--:|---|",
+            *(line([row[0], row[1], f"`{row[2]}`" if row[2] else ""])
+              for row in spent.rows(account)),
+        ]  # fmt: skip
+    last = sentence(record, verdict)
     return "\n".join([*parts, *(["", last] if last else [])])
 
 
@@ -604,7 +592,8 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "warnings": list(verdict.warnings),
         "found": record.header.get("found"),
         "never_called": record.header.get("never_called", {}),
-        "advice": advice(verdict),
+        "account": spent.as_json(spent.of(record, verdict)),
+        "advice": sentence(record, verdict),
         "end": record.end,
     }
 

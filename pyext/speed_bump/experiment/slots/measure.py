@@ -127,6 +127,12 @@ class Run:
         seen = [part.slots["tid"] for part in self._seen]
         return _in_turn(np.concatenate(seen)) if seen else 0
 
+    @property
+    def tids(self) -> set[int]:
+        """The threads that ended slots so far."""
+        found = {int(tid) for part in self._seen for tid in np.unique(part.slots["tid"])}
+        return found - {0}
+
     def count(self) -> int:
         """Slots read so far."""
         return sum(len(seen.slots) for seen in self._seen)

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* The memory of another process, as process_vm_readv(2) reads it. */
+#ifndef CORE_REMOTE_H
+#define CORE_REMOTE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* All of @size bytes; -1: they can't be read. */
+int remote_read(pid_t pid, uint64_t address, void *to, size_t size);
+/* Sets @failed, and is 0, where it can't be read. */
+uint64_t remote_word(pid_t pid, uint64_t address, int *failed);
+
+#endif

@@ -1,0 +1,962 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Whole stacks of the Python threads of other processes, read out of their memory as
+ * sampler.c does, and what each thread waits for, as /proc says it. The processes do
+ * nothing for it and do not stop. Equal stacks of a thread are counted as one.
+ *
+ * What is read may change meanwhile. A thread that is off the CPU is asked again after
+ * its stack was read. A stack must end in the frame in which the thread's stacks end, or
+ * twice in the same one; else it was torn. It is read again, and dropped and counted at
+ * last.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "errors.h"
+#include "layout.h"
+#include "libsb.h"
+#include "remote.h"
+#include "stacks.h"
+#include "table.h"
+#include "types.h"
+
+#define MAX_THREADS 256
+#define MAX_FRAMES  256
+#define MAX_STACKS  (1 << 16)
+#define MAX_CODES   (1 << 16)
+#define MAX_TEXT    4096
+#define MAX_LINES   (1 << 20) /* bytes of a table of lines */
+/* A look is followed by a pause of so many times what it took, at the least. */
+#define REST	     30
+#define TRIES	     4
+#define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
+#define LAYOUT_WORDS (sizeof(struct layout) / sizeof(uint64_t))
+#define NOWHERE	     (-1)
+
+/* As WAITS in experiment/account.py. */
+enum wait {
+	RUNNING,
+	SLEEP,
+	POLL,
+	LOCK,
+	GIL,
+	DISK,
+	PIPE,
+	DEVICE,
+	TERMINAL,
+	CHILD,
+	SIGNAL,
+	KERNEL,
+};
+
+/* One that is not of Python has no layout: its head is 0. */
+struct process {
+	pid_t pid;
+	struct layout layout;
+};
+
+/* A code object. One that turned out to be something else has no @name. */
+struct code {
+	pid_t pid;
+	uint64_t address, bytes, copies;
+	char *site; /* the name of the target that it is, or NULL */
+	char *name, *file;
+	int first_line;
+	unsigned char *lines;
+	size_t lines_size;
+};
+
+struct stack {
+	pid_t pid, tid;
+	enum wait wait;
+	int offset; /* of the innermost frame's instruction, in bytes; or NOWHERE */
+	size_t first, depth; /* in frames[] */
+	uint64_t looks, hash;
+};
+
+/* What the scheduler said of a thread while it was looked at. */
+struct thread {
+	pid_t pid, tid;
+	uint64_t looks, run_ns, wait_ns;
+	uint64_t last_run, last_wait;
+	uint64_t bottom; /* the address of its outermost frame */
+	bool fresh; /* what it said last is of this run() */
+};
+
+struct stacks_object {
+	PyObject_HEAD PyObject *table; /* held */
+	struct process *processes;
+	size_t process_count;
+	struct code *codes;
+	size_t code_count, code_room;
+	struct stack *stacks;
+	size_t stack_count, stack_room;
+	uint32_t *frames; /* indices of codes, innermost first */
+	size_t frame_count, frame_room;
+	struct thread *threads;
+	size_t thread_count, thread_room;
+	/* Open addressing: an index and 1, or 0. */
+	uint32_t *by_address, *by_stack;
+	uint64_t ticks, lost, cpu_ns;
+	bool no_memory;
+	_Atomic int busy;
+};
+
+/* ---------------------------------------------------------------- what it waits for */
+
+/* -1: there is no such file any more. */
+static ssize_t read_file(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got = -1;
+
+	if (fd >= 0) {
+		got = read(fd, text, size - 1);
+		close(fd);
+	}
+	text[got > 0 ? got : 0] = '\0';
+	return got;
+}
+
+static enum wait wait_for_file(pid_t pid, unsigned long long fd)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%llu", (int)pid, fd);
+	if (stat(path, &st))
+		return KERNEL;
+	if (S_ISFIFO(st.st_mode))
+		return PIPE;
+	if (S_ISSOCK(st.st_mode))
+		return POLL;
+	if (!S_ISCHR(st.st_mode))
+		return DISK;
+	/* Terminals: 4 and 5, and pseudo-terminals, 136 to 143 (devices.txt). */
+	if (major(st.st_rdev) == 4 || major(st.st_rdev) == 5 ||
+	    (major(st.st_rdev) >= 136 && major(st.st_rdev) <= 143))
+		return TERMINAL;
+	return DEVICE;
+}
+
+static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *args,
+			      uint64_t gil, uint64_t gil_size)
+{
+	switch (number) {
+	case SYS_nanosleep:
+	case SYS_clock_nanosleep:
+		return SLEEP;
+#ifdef SYS_select
+	case SYS_select:
+#endif
+	case SYS_pselect6:
+		/* As time.sleep() of 3.10 does it. */
+		return args[0] ? POLL : SLEEP;
+#ifdef SYS_poll
+	case SYS_poll:
+#endif
+#ifdef SYS_epoll_wait
+	case SYS_epoll_wait:
+#endif
+	case SYS_ppoll:
+	case SYS_epoll_pwait:
+#ifdef SYS_epoll_pwait2
+	case SYS_epoll_pwait2:
+#endif
+	case SYS_recvfrom:
+	case SYS_recvmsg:
+	case SYS_recvmmsg:
+	case SYS_sendto:
+	case SYS_sendmsg:
+	case SYS_sendmmsg:
+	case SYS_accept:
+	case SYS_accept4:
+	case SYS_connect:
+		return POLL;
+	case SYS_rt_sigtimedwait:
+	case SYS_rt_sigsuspend:
+#ifdef SYS_pause
+	case SYS_pause:
+#endif
+		return SIGNAL;
+	case SYS_futex:
+#ifdef SYS_futex_waitv
+	case SYS_futex_waitv:
+#endif
+	case SYS_semtimedop:
+	case SYS_flock:
+	case SYS_fcntl:
+		return gil && args[0] - gil < gil_size ? GIL : LOCK;
+	case SYS_wait4:
+	case SYS_waitid:
+		return CHILD;
+	case SYS_read:
+	case SYS_readv:
+	case SYS_pread64:
+	case SYS_preadv:
+	case SYS_write:
+	case SYS_writev:
+	case SYS_pwrite64:
+	case SYS_pwritev:
+	case SYS_ioctl:
+	case SYS_sendfile:
+	case SYS_copy_file_range:
+	case SYS_splice:
+		return wait_for_file(pid, args[0]);
+	case SYS_fsync:
+	case SYS_fdatasync:
+	case SYS_sync:
+	case SYS_syncfs:
+	case SYS_sync_file_range:
+	case SYS_msync:
+	case SYS_madvise:
+	case SYS_openat:
+	case SYS_getdents64:
+	case SYS_newfstatat:
+	case SYS_statx:
+	case SYS_unlinkat:
+	case SYS_renameat2:
+	case SYS_ftruncate:
+	case SYS_fallocate:
+	case SYS_io_getevents:
+	case SYS_io_uring_enter:
+#ifdef SYS_open
+	case SYS_open:
+	case SYS_stat:
+	case SYS_unlink:
+	case SYS_rename:
+#endif
+		return DISK;
+	default:
+		return KERNEL;
+	}
+}
+
+/* Whether the thread is there. @text says where it is in the kernel, as it was read. */
+static bool look_at_wait(pid_t pid, pid_t tid, char *text, size_t size)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
+	return read_file(path, text, size) > 0;
+}
+
+static enum wait wait_of(pid_t pid, const char *text, uint64_t gil, uint64_t gil_size)
+{
+	unsigned long long args[2] = { 0 };
+	long number;
+
+	if (!strncmp(text, "running", 7) ||
+	    sscanf(text, "%ld %llx %llx", &number, &args[0], &args[1]) < 1)
+		return RUNNING;
+	/* Off the CPU outside of a call: a page is read in. */
+	return number < 0 ? DISK : wait_of_call(pid, number, args, gil, gil_size);
+}
+
+/* ------------------------------------------------------------------ what is kept */
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+	hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+	return hash ^ hash >> 29;
+}
+
+/* Room for one more of @count in *@array; -1: there is no memory. */
+static int more_room(void **array, size_t *room, size_t count, size_t more, size_t size)
+{
+	size_t wanted = *room ? *room : 64;
+	void *larger;
+
+	if (count + more <= *room)
+		return 0;
+	while (wanted < count + more)
+		wanted *= 2;
+	larger = realloc(*array, wanted * size);
+	if (!larger)
+		return -1;
+	*array = larger;
+	*room = wanted;
+	return 0;
+}
+
+/* A string of the process, as UTF-8; NULL: it is none. */
+static char *read_text(pid_t pid, const struct layout *layout, uint64_t address)
+{
+	int failed = 0;
+	uint64_t length = remote_word(pid, address + layout->text_length, &failed);
+	uint64_t state = remote_word(pid, address + layout->text_state, &failed);
+	uint64_t begin, size = 0, kind = state & layout->text_kind;
+	unsigned char wide[MAX_TEXT];
+	char *text, *end;
+
+	/* Of a field of three bits, which may lie anywhere, the number. */
+	kind /= layout->text_kind & -layout->text_kind;
+	begin = address + ((state & layout->text_is_ascii) ? layout->text_ascii :
+							     layout->text_compact);
+	if (failed || length > MAX_TEXT / 4 || (kind != 1 && kind != 2 && kind != 4) ||
+	    remote_read(pid, begin, wide, length * kind))
+		return NULL;
+	text = end = malloc(length * 4 + 1);
+	for (uint64_t i = 0; text && i < length; i++) {
+		uint32_t c = wide[i];
+
+		if (kind == 2)
+			c = (uint32_t)wide[2 * i] | (uint32_t)wide[2 * i + 1] << 8;
+		else if (kind == 4)
+			memcpy(&c, wide + 4 * i, sizeof(c));
+		if (c < 0x80) {
+			*end++ = (char)c;
+			continue;
+		}
+		size = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+		*end++ = (char)(((0xff << (7 - size)) & 0xff) | c >> (6 * size));
+		while (size--)
+			*end++ = (char)(0x80 | ((c >> (6 * size)) & 0x3f));
+	}
+	if (text)
+		*end = '\0';
+	return text;
+}
+
+static void read_lines(struct code *code, const struct layout *layout, uint64_t address)
+{
+	int failed = 0;
+	uint64_t size = remote_word(code->pid, address + layout->bytes_size, &failed);
+
+	if (failed || size > MAX_LINES)
+		return;
+	code->lines = malloc(size + 1);
+	if (!code->lines)
+		return;
+	if (remote_read(code->pid, address + layout->bytes_data, code->lines, size))
+		size = 0;
+	code->lines_size = size;
+}
+
+static void read_code(struct code *code, const struct layout *layout)
+{
+	pid_t pid = code->pid;
+	uint64_t at = code->address, lines;
+	int failed = 0;
+
+	if (remote_word(pid, at + layout->object_type, &failed) != layout->code_type ||
+	    failed)
+		return;
+	code->name = read_text(pid, layout,
+			       remote_word(pid, at + layout->code_name, &failed));
+	code->file = read_text(pid, layout,
+			       remote_word(pid, at + layout->code_filename, &failed));
+	lines = remote_word(pid, at + layout->code_linetable, &failed);
+	code->first_line = (int)remote_word(pid, at + layout->code_first_line, &failed);
+	if (layout->code_copies != UINT64_MAX)
+		code->copies = remote_word(pid, at + layout->code_copies, &failed);
+	code->bytes = layout->code_bytes == UINT64_MAX ? 0 : at + layout->code_bytes;
+	/* 3.12 has code of that file where C calls into Python. */
+	if (failed || !code->file || !strcmp(code->file, "<shim>")) {
+		free(code->name);
+		code->name = NULL;
+		return;
+	}
+	read_lines(code, layout, lines);
+}
+
+/* The index of a code object; -1: there is no room. */
+static ssize_t code_at(struct stacks_object *self, const struct process *process,
+		       uint64_t address)
+{
+	uint64_t slot = mix(mix(0, (uint64_t)process->pid), address);
+	struct code *code;
+
+	for (;; slot++) {
+		uint32_t index = self->by_address[slot % (2 * MAX_CODES)];
+
+		if (!index)
+			break;
+		code = &self->codes[index - 1];
+		if (code->pid == process->pid && code->address == address)
+			return index - 1;
+	}
+	if (self->code_count == MAX_CODES)
+		return -1;
+	if (more_room((void **)&self->codes, &self->code_room, self->code_count, 1,
+		      sizeof(*self->codes))) {
+		self->no_memory = true;
+		return -1;
+	}
+	code = &self->codes[self->code_count++];
+	*code = (struct code){ .pid = process->pid, .address = address };
+	self->by_address[slot % (2 * MAX_CODES)] = (uint32_t)self->code_count;
+	read_code(code, &process->layout);
+	return (ssize_t)self->code_count - 1;
+}
+
+static bool same_stack(const struct stacks_object *self, const struct stack *a,
+		       const struct stack *b, const uint32_t *frames)
+{
+	return a->hash == b->hash && a->pid == b->pid && a->tid == b->tid &&
+	       a->wait == b->wait && a->offset == b->offset && a->depth == b->depth &&
+	       (!a->depth ||
+		!memcmp(&self->frames[a->first], frames, a->depth * sizeof(*frames)));
+}
+
+static void count_stack(struct stacks_object *self, struct stack *seen,
+			const uint32_t *frames)
+{
+	uint64_t slot;
+
+	seen->hash = mix(mix(mix((uint64_t)seen->pid, (uint64_t)seen->tid), seen->wait),
+			 (uint64_t)seen->offset);
+	for (size_t i = 0; i < seen->depth; i++)
+		seen->hash = mix(seen->hash, frames[i]);
+	for (slot = seen->hash;; slot++) {
+		uint32_t index = self->by_stack[slot % (2 * MAX_STACKS)];
+
+		if (!index)
+			break;
+		if (same_stack(self, &self->stacks[index - 1], seen, frames)) {
+			self->stacks[index - 1].looks++;
+			return;
+		}
+	}
+	if (self->stack_count == MAX_STACKS ||
+	    more_room((void **)&self->stacks, &self->stack_room, self->stack_count, 1,
+		      sizeof(*self->stacks)) ||
+	    more_room((void **)&self->frames, &self->frame_room, self->frame_count,
+		      seen->depth, sizeof(*self->frames))) {
+		self->lost++;
+		return;
+	}
+	seen->first = self->frame_count;
+	seen->looks = 1;
+	if (seen->depth)
+		memcpy(&self->frames[self->frame_count], frames,
+		       seen->depth * sizeof(*frames));
+	self->frame_count += seen->depth;
+	self->stacks[self->stack_count++] = *seen;
+	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
+}
+
+/* What is known of a thread; NULL: there is no memory. */
+static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t tid)
+{
+	struct thread *thread;
+
+	for (size_t i = 0; i < self->thread_count; i++) {
+		if (self->threads[i].pid == pid && self->threads[i].tid == tid)
+			return &self->threads[i];
+	}
+	if (more_room((void **)&self->threads, &self->thread_room, self->thread_count, 1,
+		      sizeof(*thread)))
+		return NULL;
+	thread = &self->threads[self->thread_count++];
+	*thread = (struct thread){ .pid = pid, .tid = tid };
+	return thread;
+}
+
+static void count_thread(struct thread *thread)
+{
+	unsigned long long run, wait;
+	char path[64], text[128];
+
+	thread->looks++;
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)thread->pid,
+		 (int)thread->tid);
+	if (read_file(path, text, sizeof(text)) <= 0 ||
+	    sscanf(text, "%llu %llu", &run, &wait) != 2)
+		return;
+	if (thread->fresh) {
+		thread->run_ns += run - thread->last_run;
+		thread->wait_ns += wait - thread->last_wait;
+	}
+	thread->last_run = run;
+	thread->last_wait = wait;
+	thread->fresh = true;
+}
+
+/* ---------------------------------------------------------------------- looking */
+
+/* How far into the code the innermost frame is, bytes; NOWHERE: that is not known. */
+static int offset_in(const struct process *process, const struct code *code,
+		     const unsigned char *frame)
+{
+	const struct layout *layout = &process->layout;
+	uint64_t instruction, begin = code->bytes;
+	int32_t copy = 0;
+	int failed = 0;
+
+	memcpy(&instruction, frame + layout->frame_instruction, sizeof(instruction));
+	if (!begin) /* 3.10 counts instructions. */
+		return (int32_t)instruction < 0 ? NOWHERE : 2 * (int32_t)instruction;
+	if (layout->frame_copy != UINT64_MAX) {
+		memcpy(&copy, frame + layout->frame_copy, sizeof(copy));
+		if (copy > 0 && code->copies)
+			begin = remote_word(process->pid, code->copies + 8 + 8 * copy,
+					    &failed);
+	}
+	if (failed || instruction < begin || instruction - begin > INT32_MAX)
+		return NOWHERE;
+	return (int)(instruction - begin);
+}
+
+/* Whether all of it could be read; @bottom is the outermost frame. */
+static bool read_stack(struct stacks_object *self, const struct process *process,
+		       uint64_t thread, struct stack *seen, uint32_t *frames,
+		       uint64_t *bottom)
+{
+	const struct layout *layout = &process->layout;
+	unsigned char bytes[256];
+	uint64_t frame, span = 0, address;
+	int failed = 0;
+	const uint64_t ends[] = { layout->frame_code, layout->frame_previous,
+				  layout->frame_instruction,
+				  layout->frame_copy == UINT64_MAX ? 0 :
+								     layout->frame_copy };
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		span = ends[i] + 8 > span ? ends[i] + 8 : span;
+	*bottom = 0;
+	seen->depth = 0;
+	seen->offset = NOWHERE;
+	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
+	if (layout->indirect != UINT64_MAX && !failed)
+		frame = remote_word(process->pid, frame + layout->indirect, &failed);
+	if (failed || span > sizeof(bytes))
+		return false;
+	for (int i = 0; frame && i < MAX_FRAMES; i++) {
+		ssize_t index;
+
+		if (remote_read(process->pid, frame, bytes, span))
+			return false;
+		*bottom = frame;
+		memcpy(&address, bytes + layout->frame_code, sizeof(address));
+		memcpy(&frame, bytes + layout->frame_previous, sizeof(frame));
+		index = code_at(self, process, address & ~TAG_BITS);
+		if (index < 0)
+			return false;
+		/* The interpreter has frames of its own, between those of Python. */
+		if (!self->codes[index].name)
+			continue;
+		if (!seen->depth)
+			seen->offset = offset_in(process, &self->codes[index], bytes);
+		frames[seen->depth++] = (uint32_t)index;
+	}
+	return true;
+}
+
+static pid_t id_of_thread(const struct process *process, uint64_t thread)
+{
+	const struct layout *layout = &process->layout;
+	int failed = 0;
+	uint64_t id = remote_word(process->pid, thread + layout->thread_id, &failed);
+
+	if (layout->thread_pthread != UINT64_MAX && !failed)
+		id = remote_word(process->pid, id + layout->thread_pthread, &failed);
+	return failed ? 0 : (pid_t)(uint32_t)id;
+}
+
+static void look_at_thread(struct stacks_object *self, const struct process *process,
+			   uint64_t thread, uint64_t gil)
+{
+	uint32_t frames[MAX_FRAMES];
+	struct stack seen = { .pid = process->pid };
+	char before[256], after[256];
+	uint64_t bottom = 0, other = UINT64_MAX;
+	struct thread *known;
+	bool whole = false;
+
+	seen.tid = id_of_thread(process, thread);
+	if (!seen.tid || !look_at_wait(seen.pid, seen.tid, before, sizeof(before)))
+		return;
+	known = find_thread(self, seen.pid, seen.tid);
+	if (!known)
+		return;
+	for (int i = 0; i < TRIES; i++) {
+		seen.wait = wait_of(seen.pid, before, gil, process->layout.gil_size);
+		whole = read_stack(self, process, thread, &seen, frames, &bottom) &&
+			(bottom == known->bottom || bottom == other);
+		other = bottom;
+		if (seen.wait == RUNNING && whole)
+			break;
+		if (!look_at_wait(seen.pid, seen.tid, after, sizeof(after)))
+			return;
+		if (whole && !strcmp(before, after))
+			break;
+		memcpy(before, after, sizeof(before));
+	}
+	count_thread(known);
+	if (!whole) {
+		self->lost++;
+		return;
+	}
+	known->bottom = bottom;
+	count_stack(self, &seen, frames);
+}
+
+/* Of a process that is not of Python: what its threads wait for is known, no more. */
+static void look_at_tasks(struct stacks_object *self, pid_t pid)
+{
+	struct stack seen = { .pid = pid, .offset = NOWHERE };
+	struct thread *known;
+	struct dirent *entry;
+	int threads = 0;
+	char text[256];
+	DIR *tasks;
+
+	snprintf(text, sizeof(text), "/proc/%d/task", (int)pid);
+	tasks = opendir(text);
+	while (tasks && threads < MAX_THREADS && (entry = readdir(tasks))) {
+		seen.tid = atoi(entry->d_name);
+		if (!seen.tid || !look_at_wait(pid, seen.tid, text, sizeof(text)))
+			continue;
+		known = find_thread(self, pid, seen.tid);
+		if (!known)
+			break;
+		threads++;
+		seen.wait = wait_of(pid, text, 0, 0);
+		count_thread(known);
+		count_stack(self, &seen, NULL);
+	}
+	if (tasks)
+		closedir(tasks);
+}
+
+static void look_at_process(struct stacks_object *self, const struct process *process)
+{
+	const struct layout *layout = &process->layout;
+	uint64_t interpreter, thread, gil;
+	int failed = 0, threads = 0;
+
+	if (!layout->head) {
+		look_at_tasks(self, process->pid);
+		return;
+	}
+	interpreter = remote_word(process->pid, layout->head, &failed);
+	while (interpreter && !failed && threads < MAX_THREADS) {
+		gil = layout->gil;
+		if (layout->gil_indirect)
+			gil = remote_word(process->pid, interpreter + gil, &failed);
+		thread = remote_word(process->pid,
+				     interpreter + layout->interpreter_threads, &failed);
+		while (thread && !failed && threads++ < MAX_THREADS) {
+			look_at_thread(self, process, thread, gil);
+			thread = remote_word(process->pid, thread + layout->thread_next,
+					     &failed);
+		}
+		if (failed)
+			break;
+		interpreter = remote_word(process->pid,
+					  interpreter + layout->interpreter_next,
+					  &failed);
+	}
+}
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
+{
+	uint64_t begin_cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), cpu = begin_cpu, after;
+	uint64_t next = now_ns(CLOCK_MONOTONIC), end = next + ns, took = 0, clock, pause;
+
+	for (size_t i = 0; i < self->thread_count; i++)
+		self->threads[i].fresh = false;
+	for (;;) {
+		/* Not in lockstep with what the program does each few milliseconds. */
+		pause = interval_ns > REST * took ? interval_ns : REST * took;
+		next += pause / 2 + (uint64_t)rand() % pause;
+		clock = now_ns(CLOCK_MONOTONIC);
+		if (next < clock)
+			next = clock + pause / 4;
+		if (next >= end)
+			next = end;
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME,
+				&(struct timespec){ (time_t)(next / 1000000000),
+						    (long)(next % 1000000000) },
+				NULL);
+		if (next >= end)
+			break;
+		for (size_t i = 0; i < self->process_count; i++)
+			look_at_process(self, &self->processes[i]);
+		self->ticks++;
+		after = now_ns(CLOCK_THREAD_CPUTIME_ID);
+		took = after - cpu;
+		cpu = after;
+	}
+	self->cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - begin_cpu;
+}
+
+/* Code that is a target has the name that it has there. */
+static void name_codes(struct stacks_object *self, const struct sb_site_list *list)
+{
+	for (size_t i = 0; i < sb_site_list_count(list); i++) {
+		for (unsigned int j = 0; j < SB_SITE_CODES; j++) {
+			uint64_t address = sb_site_list_code(list, i, j);
+			pid_t pid = sb_site_list_pid(list, i);
+			uint64_t slot = mix(mix(0, (uint64_t)pid), address);
+			uint32_t index;
+
+			if (!address)
+				continue;
+			for (; (index = self->by_address[slot % (2 * MAX_CODES)]);
+			     slot++) {
+				struct code *code = &self->codes[index - 1];
+
+				if (code->pid != pid || code->address != address)
+					continue;
+				if (!code->site)
+					code->site = strdup(sb_site_list_name(list, i));
+				break;
+			}
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------ Python */
+
+/* Stacks(table) */
+static PyObject *stacks_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = { "table", NULL };
+	struct stacks_object *self;
+	PyObject *table;
+	int good;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Stacks", names, &table))
+		return NULL;
+	good = is_table(type, table);
+	if (good <= 0)
+		return good ? NULL : PyErr_Format(PyExc_TypeError, "not a Table");
+	if (table_hold(table))
+		return NULL;
+	self = (struct stacks_object *)type->tp_alloc(type, 0);
+	if (!self) {
+		table_release(table);
+		return NULL;
+	}
+	self->table = Py_NewRef(table);
+	self->by_address = calloc(2 * MAX_CODES, sizeof(*self->by_address));
+	self->by_stack = calloc(2 * MAX_STACKS, sizeof(*self->by_stack));
+	if (!self->by_address || !self->by_stack) {
+		Py_DECREF(self);
+		return PyErr_NoMemory();
+	}
+	return (PyObject *)self;
+}
+
+static void stacks_dealloc(PyObject *object)
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	PyTypeObject *type = Py_TYPE(object);
+
+	if (self->table)
+		table_release(self->table);
+	Py_XDECREF(self->table);
+	for (size_t i = 0; i < self->code_count; i++) {
+		free(self->codes[i].site);
+		free(self->codes[i].name);
+		free(self->codes[i].file);
+		free(self->codes[i].lines);
+	}
+	free(self->processes);
+	free(self->codes);
+	free(self->stacks);
+	free(self->frames);
+	free(self->threads);
+	free(self->by_address);
+	free(self->by_stack);
+	type->tp_free(object);
+	Py_DECREF(type);
+}
+
+static int take_turn(struct stacks_object *self)
+{
+	if (!atomic_exchange(&self->busy, 1))
+		return 0;
+	PyErr_SetString(PyExc_RuntimeError, "another thread uses these stacks");
+	return -1;
+}
+
+/*
+ * add(pid, layout): look at this process too; whether its memory can be read. With None
+ * for the layout it is one that is not of Python.
+ */
+static PyObject *stacks_add(PyObject *object, PyObject *args)
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	struct process process = { 0 }, *larger;
+	uint64_t *words = (uint64_t *)&process.layout;
+	PyObject *layout;
+	int failed = 0;
+
+	if (!PyArg_ParseTuple(args, "iO:add", &process.pid, &layout))
+		return NULL;
+	if (!Py_IsNone(layout)) {
+		if (!PyTuple_Check(layout) ||
+		    (size_t)PyTuple_GET_SIZE(layout) != LAYOUT_WORDS)
+			return PyErr_Format(PyExc_ValueError, "not a layout");
+		for (size_t i = 0; i < LAYOUT_WORDS; i++)
+			words[i] = PyLong_AsUnsignedLongLong(
+				PyTuple_GET_ITEM(layout, (Py_ssize_t)i));
+		if (PyErr_Occurred())
+			return NULL;
+		if (!process.layout.text_kind || !process.layout.head)
+			return PyErr_Format(PyExc_ValueError, "not a layout");
+		if (!remote_word(process.pid, process.layout.head, &failed) || failed)
+			Py_RETURN_FALSE;
+	}
+	if (take_turn(self))
+		return NULL;
+	larger = realloc(self->processes,
+			 (self->process_count + 1) * sizeof(*self->processes));
+	if (larger) {
+		self->processes = larger;
+		self->processes[self->process_count++] = process;
+	}
+	atomic_store(&self->busy, 0);
+	if (!larger)
+		return PyErr_NoMemory();
+	Py_RETURN_TRUE;
+}
+
+/* run(ns, interval_ns): (ticks, lost, cpu_ns), all so far. */
+static PyObject *stacks_run(PyObject *object, PyObject *args)
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	unsigned long long ns, interval_ns;
+	struct sb_site_list *list;
+
+	if (!PyArg_ParseTuple(args, "KK:run", &ns, &interval_ns))
+		return NULL;
+	if (!interval_ns)
+		return PyErr_Format(PyExc_ValueError, "an interval of 0");
+	if (take_turn(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	look(self, ns, interval_ns);
+	list = sb_site_table_read(table_get(self->table));
+	if (list)
+		name_codes(self, list);
+	sb_site_list_free(list);
+	Py_END_ALLOW_THREADS
+	atomic_store(&self->busy, 0);
+	if (self->no_memory)
+		return PyErr_NoMemory();
+	return Py_BuildValue("(KKK)", (unsigned long long)self->ticks,
+			     (unsigned long long)self->lost,
+			     (unsigned long long)self->cpu_ns);
+}
+
+static PyObject *decoded(const char *text)
+{
+	if (!text)
+		return Py_NewRef(Py_None);
+	return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static PyObject *code_tuple(const struct code *code)
+{
+	return Py_BuildValue("(iNNNiOy#)", (int)code->pid, decoded(code->site),
+			     decoded(code->name), decoded(code->file), code->first_line,
+			     code->bytes ? Py_True : Py_False,
+			     code->lines ? (const char *)code->lines : "",
+			     (Py_ssize_t)code->lines_size);
+}
+
+static PyObject *stack_tuple(const struct stacks_object *self, const struct stack *stack)
+{
+	PyObject *frames = PyTuple_New((Py_ssize_t)stack->depth);
+
+	for (size_t i = 0; frames && i < stack->depth; i++) {
+		PyObject *index =
+			PyLong_FromUnsignedLong(self->frames[stack->first + i]);
+
+		if (index)
+			PyTuple_SET_ITEM(frames, (Py_ssize_t)i, index);
+		else
+			Py_CLEAR(frames);
+	}
+	if (!frames)
+		return NULL;
+	return Py_BuildValue("(iiiiKN)", (int)stack->pid, (int)stack->tid,
+			     (int)stack->wait, stack->offset,
+			     (unsigned long long)stack->looks, frames);
+}
+
+static PyObject *thread_tuple(const struct thread *thread)
+{
+	return Py_BuildValue("(iiKKK)", (int)thread->pid, (int)thread->tid,
+			     (unsigned long long)thread->looks,
+			     (unsigned long long)thread->run_ns,
+			     (unsigned long long)thread->wait_ns);
+}
+
+/* Appends @item, which it takes over, to *@list. */
+static void append(PyObject **list, PyObject *item)
+{
+	if (*list && (!item || PyList_Append(*list, item)))
+		Py_CLEAR(*list);
+	Py_XDECREF(item);
+}
+
+/* read(): (codes, stacks, threads), all so far. */
+static PyObject *stacks_read(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	PyObject *codes, *stacks, *threads;
+
+	if (take_turn(self))
+		return NULL;
+	codes = PyList_New(0);
+	stacks = PyList_New(0);
+	threads = PyList_New(0);
+	for (size_t i = 0; codes && i < self->code_count; i++)
+		append(&codes, code_tuple(&self->codes[i]));
+	for (size_t i = 0; stacks && i < self->stack_count; i++)
+		append(&stacks, stack_tuple(self, &self->stacks[i]));
+	for (size_t i = 0; threads && i < self->thread_count; i++)
+		append(&threads, thread_tuple(&self->threads[i]));
+	atomic_store(&self->busy, 0);
+	if (!codes || !stacks || !threads) {
+		Py_XDECREF(codes);
+		Py_XDECREF(stacks);
+		Py_XDECREF(threads);
+		return NULL;
+	}
+	return Py_BuildValue("(NNN)", codes, stacks, threads);
+}
+
+static PyMethodDef stacks_methods[] = {
+	{ "add", stacks_add, METH_VARARGS, NULL },
+	{ "run", stacks_run, METH_VARARGS, NULL },
+	{ "read", stacks_read, METH_NOARGS, NULL },
+	{ NULL, NULL, 0, NULL },
+};
+
+static PyType_Slot stacks_slots[] = {
+	{ Py_tp_new, stacks_new },
+	{ Py_tp_dealloc, stacks_dealloc },
+	{ Py_tp_methods, stacks_methods },
+	{ 0, NULL },
+};
+
+PyType_Spec stacks_spec = {
+	.name = "speed_bump._core.Stacks",
+	.basicsize = sizeof(struct stacks_object),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = stacks_slots,
+};

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: MIT
+"""Where all of the time of a unit of work goes, from looks at whole stacks.
+
+The threads that report units are accounted to the unit; what others do meanwhile, workers
+that wait for work among them, stands apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+PYTHON, C, WAIT = "python", "c", "wait"
+# What a thread is asleep in, in the order of the extension (core/stacks.c).
+WAITS = (
+    "",
+    "sleep",
+    "poll and recv",
+    "lock",
+    "the GIL",
+    "disk",
+    "pipe",
+    "device",
+    "terminal",
+    "child process",
+    "signal",
+    "kernel",
+)
+CPU_WAIT = "a CPU"
+# Frames below this one are how a module is imported.
+IMPORT = "_find_and_load"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A place in a stack.
+
+    Args:
+        kind: "python"; "c", a callable as the source names it; "wait", what for
+        name: of Python ``module:qualname``, as targets are named
+        file: of the code, "" where there is none
+        line: its first
+    """
+
+    kind: str
+    name: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass
+class Thread:
+    """A thread that was looked at ``looks`` times.
+
+    ``run_ns`` and ``wait_ns`` are its time on a CPU, and waiting for one, meanwhile.
+    """
+
+    pid: int
+    tid: int
+    looks: int = 0
+    run_ns: int = 0
+    wait_ns: int = 0
+    reports: bool = False
+
+    @property
+    def wait(self) -> float:
+        """The part of the time that it wanted a CPU in which it had none."""
+        wanted = self.run_ns + self.wait_ns
+        return self.wait_ns / wanted if wanted else 0.0
+
+
+@dataclass
+class Looks:
+    """What was seen while nothing was delayed.
+
+    ``stacks`` has, by thread and frames from the outermost (both indices), how many looks
+    found the thread so. ``lost`` stacks could not be read. The looking itself took
+    ``cpu_ns`` of the tool, and nothing of the program, in ``clock_ns``.
+    """
+
+    frames: list[Frame] = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
+    stacks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    ticks: int = 0
+    lost: int = 0
+    cpu_ns: int = 0
+    clock_ns: int = 0
+
+    def mark(self, tids: Collection[int], main: int) -> None:
+        """Say which threads report units; where none is known it is that of ``main``."""
+        for thread in self.threads:
+            thread.reports = thread.tid in tids
+        if any(thread.reports for thread in self.threads):
+            return
+        # A shell may have started the program.
+        with_stacks = {self.threads[at].pid for (at, row) in self.stacks if len(row) > 1}
+        pids = with_stacks or {thread.pid for thread in self.threads}
+        first = main if main in pids else min(pids, default=0)
+        for thread in self.threads:
+            thread.reports = thread.tid == thread.pid == first
+
+    def as_json(self) -> dict[str, Any]:
+        """For an archive."""
+        return {
+            "frames": [[f.kind, f.name, f.file, f.line] for f in self.frames],
+            "threads": [
+                [t.pid, t.tid, t.looks, t.run_ns, t.wait_ns, t.reports]
+                for t in self.threads
+            ],
+            "stacks": [[at, frames, n] for (at, frames), n in self.stacks.items()],
+            "ticks": self.ticks,
+            "lost": self.lost,
+            "cpu_ns": self.cpu_ns,
+            "clock_ns": self.clock_ns,
+        }
+
+    @classmethod
+    def of_json(cls, text: dict[str, Any]) -> Looks:
+        """From an archive; ValueError, KeyError or TypeError: it is damaged."""
+        frames = [Frame(*row) for row in text["frames"]]
+        threads = [Thread(*row) for row in text["threads"]]
+        stacks = {(at, tuple(row)): n for at, row, n in text["stacks"]}
+        for at, row in stacks:
+            if not 0 <= at < len(threads) or any(not 0 <= f < len(frames) for f in row):
+                raise ValueError("a stack of frames that are not there")
+        ticks, lost, cpu_ns, clock_ns = (
+            text[k] for k in ("ticks", "lost", "cpu_ns", "clock_ns")
+        )
+        return cls(frames, threads, stacks, ticks, lost, cpu_ns, clock_ns)
+
+
+def together(parts: Iterable[Looks]) -> Looks:
+    """What was seen in several runs."""
+    found = Looks()
+    known: dict[Frame, int] = {}
+    for part in parts:
+        first = len(found.threads)
+        found.threads += part.threads
+        places = [known.setdefault(f, len(known)) for f in part.frames]
+        for (at, row), n in part.stacks.items():
+            found.stacks[first + at, tuple(places[f] for f in row)] = n
+        found.ticks += part.ticks
+        found.lost += part.lost
+        found.cpu_ns += part.cpu_ns
+        found.clock_ns += part.clock_ns
+    found.frames = list(known)
+    return found
+
+
+# --------------------------------------------------------------------- the account
+
+
+@dataclass(frozen=True)
+class Row:
+    """A part of the unit's time.
+
+    Args:
+        what: "asked": in functions of the table, on a CPU; "not asked": in others;
+            "import"; or what is waited for
+        share: of the unit's time
+        parts: what it is made of by name, the largest first, each with its share
+    """
+
+    what: str
+    share: float
+    parts: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def is_wait(self) -> bool:
+        """Whether nothing is computed in it."""
+        return self.what not in (ASKED, NOT_ASKED, IMPORTS, NATIVE)
+
+
+ASKED, NOT_ASKED, IMPORTS = "functions above", "other functions", "import"
+NATIVE = "native code"
+
+
+@dataclass(frozen=True)
+class Own:
+    """The time that is a function's own: on a CPU, and asleep by what is waited in."""
+
+    cpu: float = 0.0
+    asleep: float = 0.0
+    waits: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass
+class Account:
+    """Of the unit: ``rows`` that add up to 1, the largest first.
+
+    ``own`` is by function that was asked. ``threads`` report units; ``others`` says what
+    else there was, by the function that a thread runs: how many threads, and the part of
+    their time in which they did not sleep. ``looks`` were had of the first.
+    """
+
+    rows: list[Row]
+    own: dict[str, Own]
+    threads: int
+    looks: int
+    others: list[tuple[str, int, float]]
+
+    @property
+    def waiting(self) -> list[Row]:
+        """What is waited for, but for a CPU."""
+        return [row for row in self.rows if row.is_wait and row.what != CPU_WAIT]
+
+
+def asked_name(frame: Frame, asked: Collection[str]) -> str:
+    """The function of the table that a frame is; "" for none."""
+    if frame.kind == PYTHON and frame.name in asked:
+        return frame.name
+    if frame.kind == C:
+        module, _, name = frame.name.partition(".")
+        while name:
+            if f"{module}:{name}" in asked:
+                return f"{module}:{name}"
+            head, _, name = name.partition(".")
+            module = f"{module}.{head}"
+        if f"builtins:{frame.name}" in asked:
+            return f"builtins:{frame.name}"
+    return ""
+
+
+def is_import(frames: Iterable[Frame]) -> bool:
+    """Whether a stack is that of an import."""
+    return any(f.kind == PYTHON and f.name.endswith(f":{IMPORT}") for f in frames)
+
+
+def shown(frame: Frame) -> str:
+    """A frame's name for people."""
+    return f"{frame.name}()" if frame.kind == C else frame.name
+
+
+def via(frames: Iterable[Frame]) -> str:
+    """In what a thread waits, and from where it was called."""
+    callable_, caller = "", ""
+    for frame in frames:
+        if frame.kind == PYTHON:
+            callable_, caller = "", frame.name
+        elif frame.kind == C:
+            callable_ = frame.name
+    if not caller:
+        return ""
+    return f"{callable_}, called from {caller}" if callable_ else f"in {caller}"
+
+
+def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
+    """Where the time goes of the threads that report units; None: that was not seen."""
+    if looks is None:
+        return None
+    total = 0.0
+    sums: Counter[str] = Counter()
+    parts: dict[str, Counter[str]] = {}
+    own: dict[str, Counter[str]] = {}
+
+    def add(what: str, part: str, n: float) -> None:
+        if n:
+            sums[what] += n  # type: ignore[assignment]
+            parts.setdefault(what, Counter())[part] += n  # type: ignore[assignment]
+
+    for (at, row), n in looks.stacks.items():
+        thread = looks.threads[at]
+        if not thread.reports:
+            continue
+        total += n
+        frames = [looks.frames[f] for f in row]
+        names = [name for name in (asked_name(f, asked) for f in frames) if name]
+        leaf = frames[-1] if frames else Frame(C, NATIVE)
+        mine = own.setdefault(names[-1], Counter()) if names else Counter()
+        if leaf.kind == WAIT:
+            add(leaf.name, via(frames), n)
+            mine[via(frames)] += n
+            continue
+        lack = n * thread.wait
+        what = IMPORTS if is_import(frames) else ASKED if names else NOT_ASKED
+        what = what if frames else NATIVE
+        add(CPU_WAIT, "", lack)
+        part = names[-1] if names else shown(leaf)
+        add(what, part if frames else "", n - lack)
+        mine[""] += n
+    if not total:
+        return None
+    rows = [
+        Row(what, n / total, tuple((k, v / total) for k, v in parts[what].most_common()))
+        for what, n in sums.most_common()
+    ]
+    owned = {
+        name: Own(
+            seen[""] / total,
+            (sum(seen.values()) - seen[""]) / total,
+            tuple((k, v / total) for k, v in seen.most_common() if k),
+        )
+        for name, seen in own.items()
+    }
+    reporting = sum(thread.reports for thread in looks.threads)
+    return Account(rows, owned, reporting, round(total), _others(looks))
+
+
+def _others(looks: Looks) -> list[tuple[str, int, float]]:
+    """What threads did that report no units, by the function that each runs."""
+    awake: Counter[int] = Counter()
+    runs: dict[int, Counter[str]] = {}
+    for (at, row), n in looks.stacks.items():
+        frames = [looks.frames[f] for f in row]
+        if looks.threads[at].reports:
+            continue
+        awake[at] += n * (not frames or frames[-1].kind != WAIT)
+        runs.setdefault(at, Counter())[_body(frames)] += n
+    found: dict[str, tuple[int, float]] = {}
+    for at, seen in runs.items():
+        name = seen.most_common(1)[0][0]
+        count, sum_awake = found.get(name, (0, 0.0))
+        part = awake[at] / max(sum(seen.values()), 1)
+        found[name] = count + 1, sum_awake + part
+    rows = [(name, count, total / count) for name, (count, total) in found.items()]
+    return sorted(rows, key=lambda row: (-row[1] * row[2], row[0]))
+
+
+# How Python starts threads and processes.
+STARTING = (
+    "threading:Thread.", "multiprocessing.process:", "multiprocessing.popen",
+    "multiprocessing.context:", "multiprocessing.spawn:", "runpy:", "importlib",
+)  # fmt: skip
+
+
+def _body(frames: list[Frame]) -> str:
+    """Of a stack the function that the thread is there for."""
+    python = [f for f in frames if f.kind == PYTHON]
+    forked = [
+        k for k, f in enumerate(python) if f.name.startswith("multiprocessing.process:")
+    ]
+    # A child by fork has its parent's frames below its own.
+    python = python[forked[-1] :] if forked else python
+    for frame in python:
+        if not frame.name.startswith(STARTING) and not frame.name.endswith(":<module>"):
+            return frame.name
+    return python[-1].name if python else NATIVE

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: MIT
+"""Looks at the whole stacks of a program that runs, while nothing is delayed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from speed_bump import _core
+from speed_bump.experiment.account import PYTHON as PYTHON_KIND
+from speed_bump.experiment.account import WAIT, WAITS, C, Frame, Looks, Thread
+
+# So often at most; seldom where there are many threads, so that the looking takes no more
+# than a thirtieth of a CPU while it lasts (core/stacks.c).
+INTERVAL_NS = 4_000_000
+SLICE_NS = 100_000_000
+# A larger file is not searched for the name of what is called.
+MAX_SOURCE = 2_000_000
+# Of a longer chain of attributes the last one is kept.
+MAX_NAME = 60
+
+
+class Looking:
+    """Looks at processes that are added while it looks. One thread uses it."""
+
+    def __init__(self, table: _core.Table) -> None:
+        """Of no process yet."""
+        self._stacks = _core.Stacks(table)
+        self._waiting: list[tuple[int, tuple[int, ...] | None]] = []
+        self._known: set[int] = set()
+        self._totals = (0, 0, 0)
+        self._clock_ns = 0
+        self._sources: dict[str, Source] = {}
+
+    def add(self, pid: int, layout: tuple[int, ...] | None) -> None:
+        """Look at this process, too; one that is not of Python has no layout."""
+        if pid not in self._known:
+            self._known.add(pid)
+            self._waiting.append((pid, layout))
+
+    @contextmanager
+    def running(self, ns: int) -> Iterator[None]:
+        """Look for so long at the most, while inside."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._run, args=(ns, ended))
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _run(self, ns: int, ended: threading.Event) -> None:
+        while ns > 0 and not ended.is_set():
+            while self._waiting:
+                self._stacks.add(*self._waiting.pop())
+            part = min(ns, SLICE_NS)
+            self._totals = self._stacks.run(part, INTERVAL_NS)
+            self._clock_ns += part
+            ns -= part
+
+    def looks(self) -> Looks:
+        """All that was seen so far."""
+        codes, stacks, threads = self._stacks.read()
+        named = _Names(codes, stacks, self._sources)
+        found = Looks(threads=[Thread(*row) for row in threads])
+        at = {(t.pid, t.tid): k for k, t in enumerate(found.threads)}
+        known: dict[Frame, int] = {}
+        for pid, tid, wait, offset, n, row in stacks:
+            frames = [named.frames[k] for k in reversed(row)]
+            called = named.called(row[0], offset, bool(wait)) if row else ""
+            if called:
+                frames.append(Frame(C, called))
+            if wait:
+                frames.append(Frame(WAIT, WAITS[wait]))
+            key = at[pid, tid], tuple(known.setdefault(f, len(known)) for f in frames)
+            found.stacks[key] = found.stacks.get(key, 0) + n
+        found.frames = list(known)
+        found.ticks, found.lost, found.cpu_ns = self._totals
+        found.clock_ns = self._clock_ns
+        return found
+
+
+class _Names:
+    """What code objects, and what they call, are called."""
+
+    def __init__(
+        self,
+        codes: list[_core.StackCode],
+        stacks: list[_core.Stack],
+        sources: dict[str, Source],
+    ) -> None:
+        self._codes = codes
+        self._sources = sources
+        # What targets are known by tells what the module of a file is called.
+        self._modules = {
+            (code[0], code[3]): code[1].rpartition(":")[0]
+            for code in codes
+            if code[1] and code[3]
+        }
+        for stack in stacks:
+            self._find_main(stack)
+        self.frames = [self._frame(code) for code in codes]
+
+    def _find_main(self, stack: _core.Stack) -> None:
+        for index in reversed(stack[5]):
+            pid, _, name, file, *_ = self._codes[index]
+            if "runpy" in (file or ""):
+                continue
+            if name == "<module>" and file:
+                self._modules.setdefault((pid, file), "__main__")
+            return
+
+    def _frame(self, code: _core.StackCode) -> Frame:
+        pid, site, name, file, line, is_new, _ = code
+        if not name or not file:
+            return Frame(PYTHON_KIND, "?")
+        if site:
+            return Frame(PYTHON_KIND, site, file, line)
+        if not is_new:
+            name = self._source(file).qualname(line, name)
+        module = self._modules.get((pid, file)) or module_of(file)
+        return Frame(PYTHON_KIND, f"{module}:{name}", file, line)
+
+    def _source(self, file: str) -> Source:
+        if file not in self._sources:
+            self._sources[file] = read_source(file)
+        return self._sources[file]
+
+    def called(self, index: int, offset: int, waits: bool) -> str:
+        """What is called there that is not Python; "": nothing, or not known."""
+        _, _, _, file, line, is_new, lines = self._codes[index]
+        if offset < 0 or not file:
+            return ""
+        if is_new:
+            place = position(lines, line, offset)
+            return self._source(file).called(place) if place else ""
+        # 3.10 knows the line alone: what waits there is the call; what computes may
+        # be anything.
+        if not waits:
+            return ""
+        return self._source(file).called_in(line_of(lines, line, offset))
+
+
+def module_of(path: str) -> str:
+    """The dotted name of a file's module, as far as the file system says it."""
+    if path.startswith("<"):
+        return path.strip("<>").removeprefix("frozen ")
+    folder, name = os.path.split(path)
+    parts = [name.removesuffix(".py")]
+    while os.path.exists(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    return ".".join(parts)
+
+
+# ----------------------------------------------------------------- tables of lines
+
+
+def position(table: bytes, first_line: int, offset: int) -> tuple[int, int] | None:
+    """Line and column (bytes) where the expression ends that an instruction is of.
+
+    ``table`` is ``co_linetable`` of CPython 3.11 and later (its locations.md).
+    """
+    at, line, address = 0, first_line, 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = table[at]
+            at += 1
+            value |= (byte & 63) << shift
+            shift += 6
+            if not byte & 64:
+                return value
+
+    def signed() -> int:
+        value = varint()
+        return -(value >> 1) if value & 1 else value >> 1
+
+    with suppress(IndexError):
+        while True:
+            head = table[at]
+            at += 1
+            kind, end_line, end = head >> 3 & 15, -1, -1
+            if kind < 10:
+                end_line, end = line, (kind << 3 | table[at] >> 4 & 7) + (table[at] & 15)
+                at += 1
+            elif kind < 13:
+                line += kind - 10
+                end_line, end = line, table[at + 1]
+                at += 2
+            elif kind < 15:
+                line += signed()
+                if kind == 14:
+                    end_line = line + varint()
+                    varint()
+                    end = varint() - 1
+            address += 2 * ((head & 7) + 1)
+            if offset < address:
+                return (end_line, end) if end >= 0 else None
+    return None
+
+
+def line_of(table: bytes, first_line: int, offset: int) -> int:
+    """The line of an instruction, -1 for none, by ``co_linetable`` of CPython 3.10."""
+    line, address = first_line, 0
+    for size, delta in zip(table[::2], table[1::2], strict=False):
+        is_none = delta == 128
+        if not is_none:
+            line += delta - 256 if delta > 127 else delta
+        address += size
+        if offset < address:
+            return -1 if is_none else line
+    return -1
+
+
+# ------------------------------------------------------------------------ sources
+
+
+@dataclass
+class Source:
+    """What a file calls where, and what its functions are called."""
+
+    by_end: dict[tuple[int, int], str] = field(default_factory=dict)
+    by_line: dict[int, set[str]] = field(default_factory=dict)
+    functions: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    def called(self, end: tuple[int, int]) -> str:
+        """By the call that ends at this line and column."""
+        return self.by_end.get(end, "")
+
+    def called_in(self, line: int) -> str:
+        """By the only call of a line; "" if there are more."""
+        names = self.by_line.get(line, set())
+        return next(iter(names)) if len(names) == 1 else ""
+
+    def qualname(self, line: int, name: str) -> str:
+        """Of the function that begins there; where that is not known, its name."""
+        return self.functions.get((line, name), name)
+
+
+def read_source(path: str) -> Source:
+    """Of a file; of one that can't be read or understood nothing."""
+    found = Source()
+    try:
+        if os.path.getsize(path) > MAX_SOURCE:
+            return found
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return found
+    imported: dict[str, str] = {}
+    defined: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                whole = name.name if name.asname else name.name.partition(".")[0]
+                imported[name.asname or whole] = whole
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for name in node.names:
+                imported[name.asname or name.name] = f"{node.module}.{name.name}"
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(node.name)
+    _read_functions(tree, "", found)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or node.end_lineno is None:
+            continue
+        text = _dotted(node.func)
+        root, _, rest = text.partition(".")
+        if not text or (root in defined and root not in imported):
+            continue
+        if root in imported:
+            text = imported[root] + (f".{rest}" if rest else "")
+        found.by_end[node.end_lineno, node.end_col_offset or 0] = text
+        found.by_line.setdefault(node.lineno, set()).add(text)
+    return found
+
+
+def _dotted(node: ast.expr) -> str:
+    """``a.b().c`` of an expression; "" where it has no name at its end."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        left = _dotted(node.value)
+        return f"{left or '…'}.{node.attr}" if len(left) < MAX_NAME else f"….{node.attr}"
+    if isinstance(node, ast.Call):
+        left = _dotted(node.func)
+        return f"{left}()" if left else ""
+    if isinstance(node, ast.Subscript):
+        left = _dotted(node.value)
+        return f"{left}[]" if left else ""
+    return ""
+
+
+def _read_functions(node: ast.AST, above: str, found: Source) -> None:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{above}{child.name}"
+            first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
+            if isinstance(child, ast.ClassDef):
+                _read_functions(child, f"{name}.", found)
+            else:
+                found.functions[first, child.name] = name
+                _read_functions(child, f"{name}.<locals>.", found)
+        else:
+            _read_functions(child, above, found)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""The sentence that ends a report: what to do first, and what is not worth touching."""
+
+from __future__ import annotations
+
+from speed_bump.experiment.account import Account, Own
+from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.verdict import (
+    HIDDEN,
+    INCONCLUSIVE,
+    MATTERS,
+    PARTLY,
+    Finding,
+    Verdict,
+)
+from speed_bump.experiment.record import Record
+from speed_bump.experiment.show import spent
+from speed_bump.experiment.show import text as words
+
+# Headroom below this is not worth the work, and says so.
+LITTLE = 0.01
+# Code that can gain no more than this is not worth it where the rest is waiting.
+LITTLE_BESIDE_WAITING = 0.05
+# A function that waits for so much of its own time is one that waits.
+MOSTLY = 0.5
+
+
+def sentence(record: Record, verdict: Verdict) -> str:
+    """What to do first, what it can gain at most, and what to leave alone."""
+    found = words.ranked(verdict.findings)
+    account = spent.of(record, verdict)
+    matter = [f for f in found if f.verdict in (MATTERS, PARTLY)]
+    hidden = [f.name for f in found if f.verdict == HIDDEN]
+    unknown = [f for f in found if f.verdict == INCONCLUSIVE]
+    parts = []
+    nothing = _nothing(found, account)
+    if nothing:
+        parts.append(nothing)
+    elif matter:
+        parts.append(_first(matter, account, words.shared_note(verdict)))
+    elif unknown:
+        parts.append("No function is known to matter yet")
+        if unknown[0].help:
+            parts.append(f"what helps: {unknown[0].help}")
+    elif hidden:
+        parts.append(
+            "None of these functions limits the program; something else does: "
+            + (_waits(account) or "name others, or native ones")
+        )
+    if hidden:
+        parts.append(f"not worth touching: {words.listed(hidden)}")
+    if (matter or nothing) and unknown:
+        parts.append(f"not known yet: {words.listed([f.name for f in unknown])}")
+    text = "; ".join(parts)
+    return f"{text}." if text else ""
+
+
+def _own(account: Account | None, name: str) -> Own:
+    return (account.own.get(name) if account else None) or Own()
+
+
+def _asleep(own: Own) -> float:
+    """The part of a function's own time in which it waits."""
+    total = own.cpu + own.asleep
+    return own.asleep / total if total else 0.0
+
+
+def computing(finding: Finding, account: Account | None) -> Interval | None:
+    """Of the headroom what faster code can gain: what is not waiting."""
+    if finding.headroom is None:
+        return None
+    part = 1.0 - _asleep(_own(account, finding.name))
+    h = finding.headroom
+    return Interval(h.value * part, h.low * part, h.high * part)
+
+
+def _waits(account: Account | None) -> str:
+    """What the unit mostly waits for, and where; "" if it does not."""
+    rows = account.waiting if account else []
+    if not rows or sum(row.share for row in rows) < 0.1:
+        return ""
+    row = rows[0]
+    where = row.parts[0][0] if row.parts else ""
+    return f"{100 * row.share:.0f}% of a unit is waiting ({row.what})" + (
+        f", {where if where.startswith('in ') else f'in {where}'}" if where else ""
+    )
+
+
+def _nothing(found: list[Finding], account: Account | None) -> str:
+    """Of a unit that is nearly all waiting, that it is; "" of another."""
+    waits = _waits(account)
+    if not account or not waits:
+        return ""
+    asleep = sum(row.share for row in account.waiting)
+    if asleep < MOSTLY:
+        return ""
+    gains = [c for f in found if f.verdict != HIDDEN and (c := computing(f, account))]
+    # What no number is known of can gain no more than all that is not waiting.
+    unknown = any(f.headroom is None and f.verdict != HIDDEN for f in found)
+    most = max((gain.high for gain in gains), default=0.0)
+    most = max(most, (1 - asleep)) if unknown or not gains else most
+    if most >= LITTLE_BESIDE_WAITING:
+        return ""
+    return (
+        f"Nothing here is worth optimising: {waits}, and faster code gains at most "
+        f"{spent.part(most)} of the time"
+    )
+
+
+def _first(matter: list[Finding], account: Account | None, shared: str) -> str:
+    first = matter[0]
+    how = f"{first.verdict}, {words.number(first.criticality)}"
+    how += f" {shared}" if shared else ""
+    name = words.short(first.name)
+    if first.headroom is None:
+        return (
+            f"Look first at {name} ({how}); its self time was not seen, so what it can "
+            "gain is not known"
+        )
+    most = words.percent_between(first.headroom)
+    if first.headroom.high < LITTLE:
+        return (
+            f"Nothing here can gain much: at most {most} of the time, in {name} ({how})"
+        )
+    own = _own(account, first.name)
+    if _asleep(own) < MOSTLY:
+        return (
+            f"Look first at {name} ({how}): making it faster gains at most {most} of the "
+            "time"
+        )
+    where = own.waits[0][0].partition(", called from")[0] if own.waits else ""
+    where = "" if where.startswith("in ") else f" in {where}"
+    text = (
+        f"Look first at {name} ({how}): {100 * _asleep(own):.0f}% of its own time is "
+        f"waiting{where}, so that a shorter wait gains at most {most} of the time"
+    )
+    code = computing(first, account)
+    if code:
+        text += f", and faster code {words.percent_between(code)}"
+    return text

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""Where a unit's time goes, as rows for people and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from speed_bump.experiment.account import CPU_WAIT, Account, Row, account
+from speed_bump.experiment.fit.verdict import Verdict
+from speed_bump.experiment.record import Record
+
+HEADS = ("where a unit's time goes", "part", "mostly")
+# A row below this is one of the rest.
+MIN_SHARE = 0.002
+MAX_PARTS = 2
+MAX_OTHERS = 3
+
+
+def of(record: Record, verdict: Verdict) -> Account | None:
+    """The account of a record; None where no stacks were seen."""
+    return account(record.looks, {f.name for f in verdict.findings})
+
+
+def part(share: float) -> str:
+    """In percent."""
+    return "< 0.1%" if 0 < share < 0.001 else f"{100 * share:.1f}%"
+
+
+def word(row: Row) -> str:
+    """What a row is about."""
+    if row.is_wait:
+        return f"waiting: {row.what}"
+    return f"computing: {row.what}"
+
+
+def mostly(row: Row) -> str:
+    """What a row is made of."""
+    named = [(name, share) for name, share in row.parts if name][:MAX_PARTS]
+    if row.what == CPU_WAIT:
+        return "other programs, and its own threads, had the CPUs"
+    if not named:
+        return ""
+    if len(named) == 1 or named[0][1] > 0.9 * row.share:
+        return named[0][0]
+    more = len([name for name, _ in row.parts if name]) - len(named)
+    text = "; ".join(f"{part(share)} {name}" for name, share in named)
+    return f"{text}; {more} more" if more else text
+
+
+def rows(found: Account) -> list[list[str]]:
+    """The rows of a table, that add up to the whole."""
+    large = [row for row in found.rows if row.share >= MIN_SHARE]
+    lines = [[word(row), part(row.share), mostly(row)] for row in large]
+    rest = sum(row.share for row in found.rows) - sum(row.share for row in large)
+    if rest > 0:
+        lines.append(["all else", part(rest), ""])
+    return lines
+
+
+def apart(found: Account) -> str:
+    """What threads do that report no units; "" if there are none."""
+    if not found.others:
+        return ""
+    words = [
+        (f"{count} of " if count > 1 else "") + f"{name} ({_busy(awake)})"
+        for name, count, awake in found.others
+    ]
+    more = sum(count for _, count, _ in found.others[MAX_OTHERS:])
+    text = ", ".join(words[:MAX_OTHERS]) + (f" and {more} more" if more else "")
+    return f"apart from the unit, other threads: {text}"
+
+
+def _busy(awake: float) -> str:
+    if awake < 0.02:
+        return "asleep"
+    return f"awake {100 * awake:.0f}% of the time"
+
+
+def how(record: Record, found: Account) -> str:
+    """How it is known, and what the looking cost."""
+    looks = record.looks
+    assert looks is not None
+    whose = "the thread" if found.threads == 1 else f"the {found.threads} threads"
+    said = "reports" if found.threads == 1 else "report"
+    cost = looks.cpu_ns / max(looks.clock_ns, 1)
+    total = float(record.end.get("seconds") or 0.0) * 1e9
+    text = (
+        f"of {whose} that {said} units, from {found.looks:,} looks at the stacks while "
+        f"nothing was delayed; looking took {100 * cost:.1f}% of a CPU meanwhile"
+    )
+    if total > looks.clock_ns:
+        text += f", {100 * looks.cpu_ns / total:.2f}% of the whole time"
+    missed = looks.lost / max(looks.lost + sum(looks.stacks.values()), 1)
+    if missed > 0.01:
+        text += f"; {100 * missed:.0f}% of the stacks could not be read"
+    return text
+
+
+def as_json(found: Account | None) -> dict[str, Any] | None:
+    """For programs. Shares are of the unit's time."""
+    if found is None:
+        return None
+    return {
+        "rows": [
+            {
+                "what": row.what,
+                "waits": row.is_wait,
+                "share": row.share,
+                "parts": [
+                    {"name": name, "share": share} for name, share in row.parts[:10]
+                ],
+            }
+            for row in found.rows
+        ],
+        "functions": {
+            name: {"computing": own.cpu, "asleep": own.asleep}
+            for name, own in found.own.items()
+        },
+        "threads": found.threads,
+        "looks": found.looks,
+        "other_threads": [
+            {"function": name, "threads": count, "awake": awake}
+            for name, count, awake in found.others
+        ],
+    }

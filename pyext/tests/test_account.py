@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: MIT
+"""The whole of a unit's time: what is waited for, and what that means for the answer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import experiments
+import pytest
+import ranking
+from speed_bump.experiment import archive
+from speed_bump.experiment.account import (
+    PYTHON,
+    WAIT,
+    C,
+    Frame,
+    Looks,
+    Thread,
+    account,
+    together,
+)
+from speed_bump.experiment.fit.verdict import verdict
+from speed_bump.experiment.record import Record
+from speed_bump.experiment.show import export, flame, text
+
+MAIN = Frame(PYTHON, "__main__:main", "/app.py", 3)
+DEVICE = Frame(PYTHON, "m:device", "/m.py", 7)
+SLEEP = Frame(C, "time.sleep")
+ASLEEP = Frame(WAIT, "sleep")
+PARSE = Frame(PYTHON, "m:parse", "/m.py", 20)
+LOADS = Frame(C, "json.loads")
+FIND = Frame(PYTHON, "importlib._bootstrap:_find_and_load", "<frozen importlib>", 1)
+POOL = Frame(PYTHON, "concurrent.futures.thread:_worker", "/t.py", 1)
+LOCK = Frame(WAIT, "lock")
+
+
+def looks_of(*rows: tuple[int, list[Frame], int]) -> Looks:
+    """Of two threads: 0 reports units, for half of what it wants it waits for a CPU."""
+    found = Looks(threads=[Thread(10, 10, 0, 5, 5), Thread(10, 11, 0, 1, 0)])
+    for at, frames, n in rows:
+        for frame in frames:
+            if frame not in found.frames:
+                found.frames.append(frame)
+        found.stacks[at, tuple(found.frames.index(f) for f in frames)] = n
+        found.threads[at].looks += n
+    found.ticks, found.cpu_ns, found.clock_ns = 100, 10**7, 10**9
+    found.mark({10}, 10)
+    return found
+
+
+WAITING = looks_of(
+    (0, [MAIN, DEVICE, SLEEP, ASLEEP], 90),
+    (0, [MAIN, PARSE, LOADS], 4),
+    (0, [MAIN], 2),
+    (0, [MAIN, FIND, FIND], 4),
+    (1, [POOL, LOCK], 100),
+)
+
+
+def test_all_of_the_time_is_in_the_account_and_that_of_others_is_not() -> None:
+    found = account(WAITING, {"m:device", "m:parse"})
+    assert found
+    assert sum(row.share for row in found.rows) == pytest.approx(1)
+    shares = {row.what: row.share for row in found.rows}
+    assert shares == pytest.approx(
+        {
+            "sleep": 0.9,
+            "a CPU": 0.05,
+            "functions above": 0.02,
+            "import": 0.02,
+            "other functions": 0.01,
+        }
+    )
+    assert found.rows[0].parts == (("time.sleep, called from m:device", 0.9),)
+    assert found.own["m:device"].asleep == 0.9
+    assert found.own["m:parse"].cpu == 0.04
+    assert found.threads == 1
+    assert found.others == [("concurrent.futures.thread:_worker", 1, 0.0)]
+
+
+def test_a_function_of_c_is_asked_by_its_own_name() -> None:
+    found = account(WAITING, {"json:loads", "time:sleep"})
+    assert found
+    assert found.own["json:loads"].cpu == 0.04
+    assert found.own["time:sleep"].asleep == 0.9
+
+
+def test_the_threads_that_report_units_are_the_unit() -> None:
+    looks = looks_of((0, [MAIN], 1), (1, [POOL], 1))
+    looks.mark({11}, 10)
+    assert [t.reports for t in looks.threads] == [False, True]
+    # Where nothing says which, it is the main thread of the program.
+    looks.mark(set(), 10)
+    assert [t.reports for t in looks.threads] == [True, False]
+    looks.mark(set(), 9)
+    assert [t.reports for t in looks.threads] == [True, False]
+
+
+def test_runs_are_put_together() -> None:
+    one, two = looks_of((0, [MAIN], 3)), looks_of((0, [PARSE, MAIN], 4))
+    both = together([one, two])
+    named = {
+        (at, tuple(both.frames[f] for f in row)): n
+        for (at, row), n in both.stacks.items()
+    }
+    assert named == {(0, (MAIN,)): 3, (2, (PARSE, MAIN)): 4}
+    assert both.ticks == 200
+    assert [t.reports for t in both.threads] == [True, False, True, False]
+
+
+def serial(looks: Looks) -> Record:
+    """A record in which functions matter, with stacks."""
+    record = experiments.renamed(experiments.run("serial"), ["m:device", "m:parse"])
+    record.looks = looks
+    return record
+
+
+def last_of(record: Record) -> str:
+    shown = text.text(record, verdict(record), width=80)
+    return " ".join(shown.split("\n\n")[-1].split())
+
+
+def test_nothing_is_worth_optimising_where_all_is_waiting() -> None:
+    record = serial(WAITING)
+    # What faster code can gain is what is not asleep of a function's own time.
+    for own in record.self_times.values():
+        own.share = 0.9
+    for name in set(record.self_times) - {"m:device"}:
+        record.self_times[name].share = 0.02
+    last = last_of(record)
+    assert last.startswith(
+        "Nothing here is worth optimising: 90% of a unit is waiting (sleep), in "
+        "time.sleep, called from m:device, and faster code gains at most "
+    ), last
+    assert last.count(".  ") == 0
+    assert last.endswith(".")
+
+
+def test_a_function_that_waits_is_told_from_one_that_computes() -> None:
+    waits = looks_of((0, [MAIN, DEVICE, SLEEP, ASLEEP], 30), (0, [MAIN, PARSE], 70))
+    record = serial(waits)
+    for name, own in record.self_times.items():
+        own.share = 0.6 if name == "m:device" else 0.1
+    last = last_of(record)
+    assert last.startswith("Look first at m:device (matters")
+    assert "100% of its own time is waiting in time.sleep" in last
+    assert "a shorter wait gains at most" in last
+    record.looks = looks_of((0, [MAIN, DEVICE], 30), (0, [MAIN, PARSE], 70))
+    assert "making it faster gains at most" in last_of(record)
+
+
+def test_the_report_has_the_account(tmp_path: Path) -> None:
+    record = serial(WAITING)
+    found = verdict(record)
+    shown = text.text(record, found, width=80)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert re.search(
+        r"^waiting: sleep +90\.0%  time\.sleep, called from m:dev", shown, re.M
+    )
+    assert "from 100 looks" in shown
+    assert "concurrent.futures.thread:_worker (asleep)" in shown
+    assert "| waiting: sleep | 90.0% |" in text.markdown(record, found)
+    numbers = text.as_json(record, found)["account"]
+    assert sum(row["share"] for row in numbers["rows"]) == pytest.approx(1)
+    json.dumps(numbers, allow_nan=False)
+    path = str(tmp_path / "record")
+    archive.save(record, path)
+    assert text.text(archive.load(path), found, width=80) == shown
+    record.looks = None
+    archive.save(record, path)
+    assert archive.load(path).looks is None
+    assert text.as_json(record, found)["account"] is None
+    assert "waiting:" not in text.text(record, found)
+
+
+# ------------------------------------------------------------------------ the picture
+
+
+def test_colours_are_those_of_the_function_that_the_time_is_part_of() -> None:
+    record = serial(WAITING)
+    drawn = flame.flame(record, verdict(record))
+    assert drawn
+    by_name = {box.node.frame.name: box for box in flame.boxes(drawn)}
+    kinds = {name: drawn.verdict(box.node) for name, box in by_name.items()}
+    assert kinds["m:device"] == kinds["time.sleep"] == kinds["sleep"] == "matters"
+    assert kinds["__main__:main"] == "unasked"
+    assert by_name["m:device"].width == by_name["sleep"].width == 0.9
+    assert by_name["sleep"].row == 4
+    assert by_name["sleep"].node.asleep
+    assert by_name["m:device"].node.asleep
+    assert not by_name["m:parse"].node.asleep
+    assert "lock" not in by_name
+    # No frame is wider than what it stands under, and none stands on another.
+    boxes = flame.boxes(drawn)
+    for box in boxes:
+        inside = [
+            b for b in boxes
+            if b.row == box.row + 1 and box.left - 1e-9 <= b.left < box.left + box.width
+        ]  # fmt: skip
+        assert sum(b.width for b in inside) <= box.width + 1e-9
+
+
+def test_the_picture_alone_is_xml_with_words_for_each_frame() -> None:
+    record = serial(WAITING)
+    data = export.flamegraph(record, verdict(record), "x.svg")
+    root = ElementTree.fromstring(data)
+    space = "{http://www.w3.org/2000/svg}"
+    titles = [a.findtext(f"{space}title") for a in root.iter(f"{space}a")]
+    assert any(t and t.startswith("m:device: 90.0% of the time") for t in titles)
+    assert any("matters as part of m:device" in (t or "") for t in titles)
+    ids = {e.get("id") for e in root.iter()}
+    assert all((a.get("href") or "")[1:] in ids for a in root.iter(f"{space}a"))
+
+
+def test_speedscope_has_what_its_format_asks_for() -> None:
+    record = serial(WAITING)
+    found = json.loads(export.flamegraph(record, verdict(record), "x.json"))
+    assert found["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    frames = found["shared"]["frames"]
+    unit, other = found["profiles"]
+    for profile in (unit, other):
+        assert profile["type"] == "sampled"
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert sum(profile["weights"]) == pytest.approx(profile["endValue"])
+        assert all(0 <= f < len(frames) for row in profile["samples"] for f in row)
+    stacks = {
+        tuple(frames[f]["name"] for f in row): weight / unit["endValue"]
+        for row, weight in zip(unit["samples"], unit["weights"], strict=True)
+    }
+    whole = ("__main__:main", "m:device", "time.sleep()", "asleep: sleep")
+    assert stacks[whole] == pytest.approx(0.9)
+    assert {"name": "m:device", "file": "/m.py", "line": 7} in frames
+
+
+def fields(data: bytes) -> dict[int, list[Any]]:
+    """A message of protocol buffers: of each field its values, by the wire format."""
+    found: dict[int, list[Any]] = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        value: Any
+        if key & 7 == 0:
+            value = varint()
+        else:
+            assert key & 7 == 2
+            size = varint()
+            value, at = data[at : at + size], at + size
+        found.setdefault(key >> 3, []).append(value)
+    return found
+
+
+def numbers(data: bytes) -> list[int]:
+    # As the one field of a message each.
+    out, value, shift = [], 0, 0
+    for byte in data:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            out.append(value)
+            value = shift = 0
+    return out
+
+
+def test_pprof_has_what_its_format_asks_for() -> None:
+    record = serial(WAITING)
+    found = verdict(record)
+    whole = fields(gzip.decompress(export.flamegraph(record, found, "x.pb.gz")))
+    strings = [part.decode() for part in whole[6]]
+    assert strings[0] == ""
+    kind = fields(whole[1][0])
+    assert strings[kind[1][0]], strings[kind[2][0]] == ("time of a unit", "nanoseconds")
+    functions = {}
+    for part in map(fields, whole[5]):
+        functions[part[1][0]] = (strings[part[2][0]], strings[part.get(4, [0])[0]])
+    places = {}
+    for part in map(fields, whole[4]):
+        places[part[1][0]] = functions[fields(part[4][0])[1][0]]
+    assert 0 not in places
+    unit_ns = text.unit_ns(record, found)
+    seen = {}
+    for part in map(fields, whole[2]):
+        names = tuple(places[k][0] for k in numbers(part[1][0]))
+        labels = {
+            strings[label[1][0]]: strings[label[2][0]] for label in map(fields, part[3])
+        }
+        seen[names] = (numbers(part[2][0])[0] / unit_ns, labels)
+    # The innermost first.
+    share, labels = seen["asleep: sleep", "time.sleep()", "m:device", "__main__:main"]
+    assert share == pytest.approx(0.9, rel=1e-3)
+    assert labels == {"thread": "a unit of work", "verdict": "matters"}
+    assert seen["asleep: lock", POOL.name][1]["thread"] == "thread 11"
+    assert ("m:device", "/m.py") in functions.values()
+
+
+def test_a_record_without_stacks_has_no_picture(tmp_path: Path) -> None:
+    record = experiments.run("serial", budget_s=5)
+    with pytest.raises(export.ExportError, match="no stacks"):
+        export.flamegraph(record, verdict(record), "x.svg")
+    path = str(tmp_path / "record")
+    archive.save(record, path)
+    done = ranking.speed_bump("report", path, "--flamegraph", str(tmp_path / "x.svg"))
+    assert done.returncode == 1
+    assert "no stacks" in done.stderr
+    assert not (tmp_path / "x.svg").exists()
+    done = ranking.speed_bump("report", path, "--flamegraph", str(tmp_path / "x.png"))
+    assert done.returncode == 2
+    assert ".svg, .json (speedscope) or .pb.gz (pprof)" in done.stderr
+
+
+# ------------------------------------------------------------------- a real program
+
+PROGRAM = """
+import threading, time
+def device():
+    time.sleep(0.02)
+def note(n):
+    return sum(range(n))
+idle = threading.Event()
+threading.Thread(target=idle.wait, daemon=True).start()
+while True:
+    device()
+    note(2000)
+"""
+
+
+def test_a_program_that_waits_for_its_device_is_told_so(tmp_path: Path) -> None:
+    """The example of the issue: nothing is worth optimising, it is all in time.sleep."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    svg = tmp_path / "unit.svg"
+
+    def fits(ranked: ranking.Ranked) -> bool:
+        return ranked.result["advice"].startswith("Nothing here is worth optimising")
+
+    ranked = ranking.Ranked(
+        tmp_path,
+        ranking.python("__main__:device", "__main__:note"),
+        [sys.executable, str(path)],
+        *("--progress", "__main__:note", "--flamegraph", str(svg)),
+        fits=fits,
+    )
+    advice, found = ranked.result["advice"], ranked.result["account"]
+    assert re.search(
+        r"9\d% of a unit is waiting \(sleep\), in time\.sleep, called from "
+        r"__main__:device, and faster code gains at most",
+        advice,
+    ), advice
+    assert found["rows"][0]["what"] == "sleep"
+    assert found["functions"]["__main__:device"]["asleep"] > 0.8
+    assert found["threads"] == 1
+    others = [(o["function"], o["awake"] < 0.1) for o in found["other_threads"]]
+    assert others == [("threading:Event.wait", True)]
+    assert sum(row["share"] for row in found["rows"]) == pytest.approx(1)
+    assert "looks at the stacks while" in " ".join(ranked.done.stdout.split())
+    assert b"asleep: sleep" in svg.read_bytes()
+    # From the file, later.
+    for name in ("again.svg", "again.json", "again.pb.gz"):
+        done = ranking.speed_bump(
+            "report", str(ranked.output), "--flamegraph", str(tmp_path / name)
+        )
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again.svg").read_bytes() == svg.read_bytes()
+    done = ranking.speed_bump("compare", str(ranked.output), str(ranked.output))
+    assert done.returncode == 0, done.stderr
+    protoc = subprocess.run(
+        ["sh", "-c", "command -v protoc"], capture_output=True, check=False
+    )
+    if protoc.returncode == 0:
+        data = gzip.decompress((tmp_path / "again.pb.gz").read_bytes())
+        subprocess.run(["protoc", "--decode_raw"], input=data, check=True)

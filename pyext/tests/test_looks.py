@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: MIT
+"""Whole stacks of a program, and what its threads wait for, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import types
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from speed_bump import _core
+from speed_bump.experiment.account import PYTHON, WAIT, C, Looks
+from speed_bump.experiment.program import looks
+
+PROGRAM = """
+import os, queue, select, socket, sys, threading, time, zlib
+from time import sleep as doze
+from speed_bump import _core
+
+pipe, _ = os.pipe()
+left, right = socket.socketpair()
+lock = threading.Lock()
+lock.acquire()
+
+class Naps:
+    def sleeping(self):
+        def inner():
+            while True:
+                time.sleep(1000)
+        inner()
+
+def renamed():
+    doze(1000)
+
+def reading():
+    os.read(pipe, 1)
+
+def receiving():
+    left.recv(1)
+
+def polling():
+    select.select([left], [], [])
+
+def locked():
+    lock.acquire()
+
+def child():
+    os.waitpid(-1, 0)
+
+def packing():
+    data = bytes(10_000_000)
+    while True:
+        zlib.compress(data)
+
+def counting():
+    n = 0
+    while True:
+        n += 1
+
+def counting_too():
+    n = 0
+    while True:
+        n += 1
+
+pid = os.fork()
+if not pid:
+    time.sleep(1000)
+for body in (Naps().sleeping, renamed, reading, receiving, polling, locked, child,
+             packing, counting, counting_too):
+    threading.Thread(target=body, daemon=True).start()
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(" ".join(map(str, _core.layout())))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+def wörk():
+    try:
+        sys.stdin.read()
+    finally:
+        os.kill(pid, 9)
+wörk()
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Looks:
+    """A program with threads of every kind, until each was seen often."""
+    folder = tmp_path_factory.mktemp("looks")
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    layout = folder / "layout"
+    table = _core.Table(folder / "table", 16)
+    program = subprocess.Popen(
+        [sys.executable, str(folder / "program.py"), str(layout)],
+        stdin=subprocess.PIPE,
+    )
+    try:
+        end = time.monotonic() + 60
+        while not layout.exists() and time.monotonic() < end:
+            assert program.poll() is None
+            time.sleep(0.02)
+        looking = looks.Looking(table)
+        looking.add(program.pid, tuple(map(int, layout.read_text().split())))
+        while True:
+            with looking.running(10**9):
+                time.sleep(1)
+            found = looking.looks()
+            if found.ticks > 100 or time.monotonic() > end:
+                return found
+    finally:
+        assert program.stdin
+        program.stdin.close()
+        program.wait(60)
+
+
+def stacks_of(seen: Looks, function: str) -> Counter[tuple[tuple[str, str], ...]]:
+    """What is below a function of the program, with how often it was seen."""
+    found: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for (_, row), n in seen.stacks.items():
+        frames = [(seen.frames[f].kind, seen.frames[f].name) for f in row]
+        name = (PYTHON, f"__main__:{function}")
+        if name in frames:
+            found[tuple(frames[frames.index(name) + 1 :])] += n
+    return found
+
+
+@pytest.mark.parametrize(
+    ("function", "called", "wait"),
+    [
+        ("Naps.sleeping.<locals>.inner", "time.sleep", "sleep"),
+        ("renamed", "time.sleep", "sleep"),
+        ("reading", "os.read", "pipe"),
+        ("receiving", "left.recv", "poll and recv"),
+        ("polling", "select.select", "poll and recv"),
+        ("locked", "lock.acquire", "lock"),
+        ("child", "os.waitpid", "child process"),
+        ("wörk", "sys.stdin.read", "pipe"),
+    ],
+)
+def test_a_thread_that_sleeps_is_known_by_what_it_waits_for(
+    seen: Looks, function: str, called: str, wait: str
+) -> None:
+    found = stacks_of(seen, function)
+    usual, n = found.most_common(1)[0]
+    # What is in between is Python's own, as that decodes what stdin reads.
+    assert usual[0] == (C, called) or usual[-2:] == ((C, called), (WAIT, wait)), found
+    assert usual[-1] == (WAIT, wait), found
+    assert n > 0.9 * seen.ticks
+
+
+def test_a_thread_that_computes_is_not_asleep_but_for_the_gil(seen: Looks) -> None:
+    packing = stacks_of(seen, "packing")
+    often = sum(n for stack, n in packing.items() if (WAIT, "sleep") not in stack)
+    assert often == sum(packing.values()) > 0.9 * seen.ticks
+    if sys.version_info >= (3, 11):
+        assert packing[(C, "zlib.compress"),] > 0.5 * seen.ticks, packing
+    for name in ("counting", "counting_too"):
+        found = stacks_of(seen, name)
+        kinds = {stack[-1] for stack in found if stack}
+        assert kinds <= {(WAIT, "the GIL")}, found
+        gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+        # Two take turns.
+        assert (((WAIT, "the GIL"),) in found) == gil, found
+        assert found[()] > 0.1 * seen.ticks, found
+
+
+def test_each_thread_is_one_of_the_kernels(seen: Looks) -> None:
+    assert len({t.tid for t in seen.threads}) == 11
+    for thread in seen.threads:
+        assert thread.looks > 0.9 * seen.ticks
+        assert 0 <= thread.wait <= 1
+    assert seen.lost < 0.1 * sum(seen.stacks.values())
+    # By far: it is a thirtieth that the pauses aim at.
+    assert 0 < seen.cpu_ns < 0.2 * seen.clock_ns
+
+
+def codes_of(code: types.CodeType) -> list[types.CodeType]:
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return [code, *(found for c in inner for found in codes_of(c))]
+
+
+def test_places_in_code_are_where_the_interpreter_says() -> None:
+    checked = 0
+    for module in (json.decoder, shutil, subprocess):
+        path = Path(str(module.__file__))
+        source = path.read_text(encoding="utf-8")
+        for code in codes_of(compile(source, str(path), "exec")):
+            table, first = code.co_linetable, code.co_firstlineno
+            if sys.version_info < (3, 11):
+                lines = {at: line for a, b, line in code.co_lines() for at in range(a, b)}
+                for at, line in lines.items():
+                    assert looks.line_of(table, first, at) == (line or -1)
+                    checked += 1
+                continue
+            for k, (_, end, _, column) in enumerate(code.co_positions()):
+                expected = None if column is None else (end, column)
+                assert looks.position(table, first, 2 * k) == expected
+                checked += 1
+    assert checked > 10_000
+
+
+def test_a_damaged_table_of_lines_is_no_failure() -> None:
+    for table in (b"", b"\xff", b"\xf0\x7f\x7f", bytes(range(256))):
+        for at in range(0, 600, 2):
+            looks.position(table, 1, at)
+            looks.line_of(table, 1, at)
+
+
+def test_what_the_source_calls_has_its_whole_name(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        "import os.path, numpy as np\n"
+        "from time import sleep as doze\n"
+        "def own(): pass\n"
+        "class A:\n"
+        "    @property\n"
+        "    def b(self):\n"
+        "        doze(1); own()\n"
+        "        np.linalg.svd(np.eye(3)).real.sum(b[1].c())\n"
+        "        return [os.path.exists(x) for x in self.sock.recv(1)]\n"
+    )
+    source = looks.read_source(str(path))
+    assert set(source.by_end.values()) == {
+        "time.sleep", "numpy.linalg.svd", "numpy.eye", "os.path.exists", "self.sock.recv",
+        "numpy.linalg.svd().real.sum", "b[].c"
+    }  # fmt: skip
+    assert source.called_in(7) == "time.sleep"
+    assert source.called_in(8) == ""
+    assert source.qualname(5, "b") == "A.b"
+    assert looks.read_source(os.fspath(tmp_path / "none.py")).called((1, 1)) == ""
+    path.write_text("def broken(:\n")
+    assert looks.read_source(str(path)).by_end == {}
+
+
+def test_a_file_is_a_module_of_the_packages_that_it_lies_in(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    for where in (tmp_path / "a", folder):
+        (where / "__init__.py").touch()
+    assert looks.module_of(str(folder / "c.py")) == "a.b.c"
+    assert looks.module_of(str(folder / "__init__.py")) == "a.b"
+    assert looks.module_of("<frozen importlib._bootstrap>") == "importlib._bootstrap"
+
+
+def test_a_program_that_is_not_of_python_is_known_by_what_it_waits_for(
+    tmp_path: Path,
+) -> None:
+    program = subprocess.Popen(
+        ["sh", "-c", "while :; do :; done & sleep 1000 & wait"], start_new_session=True
+    )
+    try:
+        looking = looks.Looking(_core.Table(tmp_path / "table", 16))
+        end = time.monotonic() + 60
+        pids: list[int] = []
+        while len(pids) < 2 and time.monotonic() < end:
+            path = Path(f"/proc/{program.pid}/task/{program.pid}/children")
+            pids = [int(pid) for pid in path.read_text().split()]
+        # So that the second is what it is to become.
+        while not Path(f"/proc/{pids[1]}/comm").read_text().startswith("sleep"):
+            time.sleep(0.01)
+        for pid in (program.pid, *pids):
+            looking.add(pid, None)
+        while True:
+            with looking.running(10**9):
+                time.sleep(0.5)
+            found = looking.looks()
+            if found.ticks > 20 or time.monotonic() > end:
+                break
+    finally:
+        os.killpg(program.pid, 9)
+        program.wait(60)
+    waits: dict[int, Counter[str]] = {}
+    for (at, row), n in found.stacks.items():
+        kind = found.frames[row[0]].name if row else ""
+        waits.setdefault(found.threads[at].pid, Counter())[kind] += n
+    # Shells wait for their children in more ways than one.
+    assert waits[program.pid].most_common(1)[0][0] in ("child process", "signal")
+    assert waits[pids[0]].most_common(1)[0][0] == ""
+    assert waits[pids[1]].most_common(1)[0][0] == "sleep"
+    # The shell started it, and nothing says which thread reports units.
+    found.mark(set(), program.pid)
+    assert [t.pid for t in found.threads if t.reports] == [program.pid]
