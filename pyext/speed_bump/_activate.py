@@ -33,6 +33,9 @@ def activate() -> None:
         return
     table = os.environ.get("SPEED_BUMP_TABLE")
     if first and table:
+        from speed_bump import waits
+
+        waits.watch()
         atexit.register(control.write_refused, table)
     if first and not is_set("SPEED_BUMP_QUIET"):
         announce(config)

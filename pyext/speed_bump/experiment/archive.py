@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.record import (
     Arm,
     Block,
@@ -28,6 +29,8 @@ from speed_bump.experiment.record import (
 
 FORMAT = 2
 TEXT = "record.json"
+# The arrays of ranks, where a record has them.
+OF_RANKS = ("time_ns", "waited_ns", "delivered_ns", "calls")
 
 
 class ArchiveError(Exception):
@@ -52,6 +55,7 @@ def save(record: Record, path: str) -> None:
         "idle": record.idle,
         "end": record.end,
         "blocks": [_block_text(block) for block in record.blocks],
+        "ranks": [asdict(rank) for rank in record.ranks.who] if record.ranks else [],
     }
     beside = f"{path}.{os.getpid()}.tmp"
     try:
@@ -59,6 +63,8 @@ def save(record: Record, path: str) -> None:
             file.writestr(TEXT, json.dumps(text))
             for part in fields(Slots):
                 _put(file, f"slots/{part.name}", getattr(record.slots, part.name))
+            for name in OF_RANKS if record.ranks else ():
+                _put(file, f"ranks/{name}", getattr(record.ranks, name))
             for number, block in enumerate(record.blocks):
                 _put(file, f"blocks/{number}/masks", block.masks)
                 _put(file, f"blocks/{number}/levels", block.levels)
@@ -173,4 +179,12 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         text["shares"],
         tuple(text["idle"]),
         text["end"],
+        _ranks_of(file, text.get("ranks") or []),
     )
+
+
+def _ranks_of(file: zipfile.ZipFile, who: list[dict[str, Any]]) -> Ranks | None:
+    if not who:
+        return None
+    arrays = {name: _get(file, f"ranks/{name}") for name in OF_RANKS}
+    return Ranks([Rank(**rank) for rank in who], **arrays)

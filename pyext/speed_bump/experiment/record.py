@@ -10,13 +10,16 @@ block of the stage "census", which has no arms. Times are ns.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # isort: off
 import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
 import numpy.typing as npt
 # isort: on
+
+if TYPE_CHECKING:
+    from speed_bump.experiment.cluster.ranks import Ranks
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -155,7 +158,9 @@ class Record:
     ``header`` says what was run, where and how (JSON). ``functions`` are in the order of
     the columns of the slots. ``unit_ns`` and ``slot_units`` are the undelayed time of a
     unit and the units of a slot. ``self_times`` is by function; a function that could not
-    be seen is not in it. ``idle`` are candidates that were never called.
+    be seen is not in it. ``idle`` are candidates that were never called. ``ranks`` is of a
+    job of several processes that each count units of their own: the slots are then means
+    over them. None: units are those of all processes together.
     """
 
     header: dict[str, Any]
@@ -169,3 +174,4 @@ class Record:
     shares: dict[str, float] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
     end: dict[str, Any] = field(default_factory=dict)
+    ranks: Ranks | None = None
