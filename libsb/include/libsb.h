@@ -914,6 +914,11 @@ SB_API size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots,
 SB_API size_t sb_plan_ranks(const struct sb_plan *plan, struct sb_plan_rank *ranks,
 			    size_t room);
 /**
+ * The rank that the launcher of this process has given it, as its environment is now; its
+ * index, units and number are 0. 0, or -1 with ENOENT: none.
+ */
+SB_API int sb_plan_rank_look(struct sb_plan_rank *rank);
+/**
  * From now on each rank counts its own units and is in the slot that they say: the same
  * on all ranks after the same units. sb_plan_number() is that of the rank that is
  * furthest; sb_plan_read() reads nothing any more. Not for native targets, which know one

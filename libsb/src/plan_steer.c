@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "error.h"
 #include "launcher.h"
@@ -636,6 +637,23 @@ void sb_plan_set_pace(struct sb_plan *plan, uint64_t first_unit, uint64_t slot_u
 	store(&ranks->by_attempt, by_attempt);
 	atomic_store(&ranks->epoch, epoch + 2);
 	site_table_changed(plan->table);
+}
+
+int sb_plan_rank_look(struct sb_plan_rank *rank)
+{
+	struct launched launched = sb_launcher_look();
+
+	*rank = (struct sb_plan_rank){
+		.pid = (uint32_t)getpid(),
+		.rank = launched.rank,
+		.world = launched.world,
+		.local = launched.local,
+		.node = launched.node,
+		.attempt = launched.attempt < 0 ? 0 : launched.attempt,
+		.launcher = sb_launcher_name(launched.launcher),
+	};
+	errno = ENOENT;
+	return launched.rank < 0 ? -1 : 0;
 }
 
 size_t sb_plan_ranks(const struct sb_plan *plan, struct sb_plan_rank *found, size_t room)

@@ -77,7 +77,7 @@ _speed_bump() {
 	done
 
 	case $prev in
-	--targets | --json | -o | --output | --html) __speed_bump_files; return ;;
+	--targets | --json | -o | --output | --html | --run | --dir) __speed_bump_files; return ;;
 	--native) __speed_bump_native; return ;;
 	-*)
 		if __speed_bump_takes_value "$command" "$prev"; then

@@ -35,7 +35,7 @@ function __speed_bump_after
 end
 
 complete -c speed-bump -f
-complete -c speed-bump -n '__speed_bump_after --targets --json -o --output --html' -F
+complete -c speed-bump -n '__speed_bump_after --targets --json -o --output --html --run --dir' -F
 complete -c speed-bump -n '__speed_bump_after --native' -a '(__speed_bump_native)'
 complete -c speed-bump -n 'test -z "$(__speed_bump_command)"' -a '(__speed_bump_commands)'
 complete -c speed-bump -n 'string match -q -- "-*" (commandline -ct)' -a '(__speed_bump_options)'

@@ -178,6 +178,7 @@ static PyMethodDef core_methods[] = {
 		  "speed-bump then measures time per unit instead of the time of the\n"
 		  "whole program. name tells several kinds of work apart. Costs next to\n"
 		  "nothing where no slowdown is installed. ValueError: n is negative.") },
+	{ "launched", plan_launched, METH_NOARGS, NULL },
 	{ "waited", waited, METH_O, NULL },
 	{ "spin_delay_ns", spin_delay_ns, METH_O,
 	  PyDoc_STR("spin_delay_ns($module, ns, /)\n--\n\n"

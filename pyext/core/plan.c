@@ -284,6 +284,26 @@ static PyObject *away(PyObject *object, PyObject *arg)
 /* Ranks that are looked at; a plan has no more. */
 #define MAX_RANKS 256
 
+static PyObject *rank_tuple(const struct sb_plan_rank *r)
+{
+	PyObject *number = r->begun ? PyLong_FromUnsignedLongLong(r->number) :
+				      Py_NewRef(Py_None);
+
+	if (!number)
+		return NULL;
+	return Py_BuildValue("(IIiiiiisKN)", r->index, r->pid, r->rank, r->world, r->local,
+			     r->node, r->attempt, r->launcher,
+			     (unsigned long long)r->units, number);
+}
+
+PyObject *plan_launched(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct sb_plan_rank rank;
+
+	sb_plan_rank_look(&rank);
+	return rank_tuple(&rank);
+}
+
 /*
  * ranks(): (index, pid, rank, world, local, node, attempt, launcher, units, number) each;
  * what is not known is -1, and the number None before the first slot.
@@ -292,7 +312,7 @@ static PyObject *get_ranks(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct plan_object *self = take(object);
 	struct sb_plan_rank found[MAX_RANKS];
-	PyObject *ranks, *entry, *number;
+	PyObject *ranks, *entry;
 	size_t count;
 
 	if (!self)
@@ -301,15 +321,7 @@ static PyObject *get_ranks(PyObject *object, PyObject *Py_UNUSED(none))
 	put(self);
 	ranks = PyList_New(0);
 	for (size_t i = 0; ranks && i < count; i++) {
-		const struct sb_plan_rank *r = &found[i];
-
-		number = r->begun ? PyLong_FromUnsignedLongLong(r->number) :
-				    Py_NewRef(Py_None);
-		entry = number ? Py_BuildValue("(IIiiiiisKN)", r->index, r->pid, r->rank,
-					       r->world, r->local, r->node, r->attempt,
-					       r->launcher, (unsigned long long)r->units,
-					       number) :
-				 NULL;
+		entry = rank_tuple(&found[i]);
 		if (!entry || PyList_Append(ranks, entry))
 			Py_CLEAR(ranks);
 		Py_XDECREF(entry);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """How long a rank waits for others: the collectives of torch.distributed, timed.
 
-Where the host waits, its rank is told so (``_core.waited()``): in the blocking collectives
+Where the host waits, its rank is told so (``_core.waited()``): in blocking collectives
 and in ``Work.wait()``. A collective that is only started, with ``async_op=True``, returns
-at once and counts for nothing until somebody waits for it. What waits in C++, as the
+at once and counts for next to nothing until it is waited for. What waits in C++, as the
 reducer of DistributedDataParallel does, and what a device waits for, is not seen here.
 """
 
@@ -98,7 +98,7 @@ class _Finder:
         """That of whoever finds it, with ``exec_module()`` followed by ours."""
         if name != MODULE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         import importlib.util
 
         spec = importlib.util.find_spec(name)
@@ -123,4 +123,4 @@ def watch() -> None:
     if module is not None:
         _time_all(module)
     else:
-        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder())

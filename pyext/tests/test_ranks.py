@@ -119,6 +119,18 @@ def test_the_rank_that_is_waited_for():
     assert len(show.places_table(found, ["m:f"]).splitlines()) == 5
 
 
+def test_of_two_ranks_one_is_last_in_most_steps_and_limits_nothing():
+    of = job(np.random.default_rng(6))
+    two = ranks.Ranks(
+        of.who[:2], of.time_ns[:, :2], of.waited_ns[:, :2],
+        of.delivered_ns[:, :2], of.calls[:, :2],
+    )  # fmt: skip
+    two.waited_ns[: len(two.waited_ns) * 6 // 10, 0] = 0
+    found = found_places(two)
+    assert max(place.last for place in found.places) > 0.55
+    assert found.limiting is None
+
+
 def test_without_waits_there_are_no_places():
     of = job(np.random.default_rng(3))
     of.waited_ns[:] = np.nan

@@ -158,9 +158,9 @@ class Record:
     ``header`` says what was run, where and how (JSON). ``functions`` are in the order of
     the columns of the slots. ``unit_ns`` and ``slot_units`` are the undelayed time of a
     unit and the units of a slot. ``self_times`` is by function; a function that could not
-    be seen is not in it. ``idle`` are candidates that were never called. ``ranks`` is of a
-    job of several processes that each count units of their own: the slots are then means
-    over them. None: units are those of all processes together.
+    be seen is not in it. ``idle`` are candidates that were never called. ``ranks`` is of
+    a job of several processes that each count units of their own: the slots are then
+    means over them. None: units are those of all processes together.
     """
 
     header: dict[str, Any]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Where it is: function by rank, who waits for whom.
 
-The own work of a rank is its step without the time that it waited for others. Regressed on
-the delays that the rank itself had it says, function by function, what is in its own
-critical path: there is no maximum over ranks in between, so that all ranks are measured in
-the same steps. Who waits says without any delay which rank the others wait for.
+The own work of a rank is its step without the time that it waited for others. Regressed
+on the delays that the rank itself had it says, function by function, what is in its own
+critical path: there is no maximum over ranks in between, so that all ranks are measured
+in the same steps. Waits say without any delay which rank the others wait for.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from speed_bump.experiment.record import Floats, Integers, Record
 # Fewer steps than these in which a function was delayed say nothing of it.
 MIN_DELAYED = 8
 MIN_STEPS = 24
-# A rank is waited for where it is last in more than this part of the steps.
+# A rank is waited for where it is last in more than this part of the steps, and others
+# wait longer than it does itself by this part of a step.
 OFTEN = 0.5
+LATE = 0.05
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,18 @@ class Places:
     def limiting(self) -> Place | None:
         """The one that the others wait for in most steps; None: there is no such."""
         late = max(self.places, key=lambda place: place.last, default=None)
-        return late if late and late.last > OFTEN and len(self.places) > 1 else None
+        if late is None or late.last <= OFTEN or len(self.places) < 2:
+            return None
+        longer = self._wait_without(late) - late.wait_ns
+        return late if longer > LATE * self.step_ns else None
 
     @property
     def others_wait_ns(self) -> float:
         """How long the others wait for the one that limits, at the median."""
-        limiting = self.limiting
-        waits = [p.wait_ns for p in self.places if p is not limiting]
+        return self._wait_without(self.limiting)
+
+    def _wait_without(self, one: Place | None) -> float:
+        waits = [place.wait_ns for place in self.places if place is not one]
         return float(np.median(waits)) if waits else 0.0
 
 
@@ -188,9 +195,7 @@ def _alike(group: Sequence[Place]) -> bool:
 
 def _joined(group: Sequence[Place]) -> Place:
     ranks = tuple(rank for place in group for rank in place.ranks)
-    cells = tuple(
-        _mean(column) for column in zip(*(p.cells for p in group), strict=True)
-    )
+    cells = tuple(_mean(column) for column in zip(*(p.cells for p in group), strict=True))
     return Place(
         ranks,
         float(np.mean([p.own_ns for p in group])),

@@ -43,10 +43,10 @@ class Rank:
 class Ranks:
     """What was seen of each rank: arrays with a row a slot and a column a rank.
 
-    ``time_ns`` is the time of the rank's own step, by its own clock, ``waited_ns`` of that
-    in collectives, for others; both are NaN where the rank had no such slot, ``waited_ns``
-    everywhere if waits were not seen. ``delivered_ns`` and ``calls`` have a third dimension
-    of the functions of the record.
+    ``time_ns`` is the time of the rank's own step, by its own clock, ``waited_ns`` of
+    that in collectives, for others; both are NaN where the rank had no such slot,
+    ``waited_ns`` everywhere if waits were not seen. ``delivered_ns`` and ``calls`` have a
+    third dimension of the functions of the record.
     """
 
     who: list[Rank]
@@ -111,7 +111,7 @@ def advanced(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> list[_c
 
 
 def is_job(found: Sequence[_core.Rank]) -> bool:
-    """Whether units are to be counted by rank: several processes report, or have peers."""
+    """Whether units are counted by rank: several processes report, or have peers."""
     return len(found) > 1 or any(world > 1 for _, _, _, world, *_ in found)
 
 
@@ -126,8 +126,9 @@ def merge(who: Sequence[Rank], parts: Sequence[Step], behind: int) -> Merged:
     ends = [int(part.number[-1]) if len(part.number) else -1 for part in parts]
     # What the slower ranks are not through with yet is left for later.
     last = min((end for end in ends if end + behind >= max(ends)), default=-1)
-    numbers = np.unique(np.concatenate([p.number for p in parts] or [np.zeros(0)]))
-    numbers = numbers[numbers <= last].astype(np.int64)
+    none = np.zeros(0, np.int64)
+    numbers = np.unique(np.concatenate([none, *(part.number for part in parts)]))
+    numbers = numbers[numbers <= last]
     n, count = len(numbers), len(parts)
     shape = (n, count)
     time, waited = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -151,14 +152,14 @@ def merge(who: Sequence[Rank], parts: Sequence[Step], behind: int) -> Merged:
         due[at[0] : at[-1] + 1, r] = True
     known = np.isfinite(time)
     ranks = Ranks(list(who), time, waited, delivered, calls)
-    callers = (calls > 0).any(axis=0) if n else np.zeros((count, width), bool)
+    callers = np.asarray((calls > 0).any(axis=0))
     return Merged(
         numbers,
         _mean(time, known),
         np.rint(np.nan_to_num(_mean(units, np.isfinite(units)))).astype(np.int64),
         np.nan_to_num(np.nanmax(end, axis=1) if count else end.sum(1)).astype(np.int64),
         # A slot that one of the ranks lacks has not the mean of the others.
-        due.any(axis=1) & (good | ~due).all(axis=1),
+        np.asarray(due.any(axis=1) & (good | ~due).all(axis=1)),
         _mean(cpu, np.isfinite(cpu)),
         _mean(wait, np.isfinite(wait)),
         _of_callers(calls, callers),
@@ -217,7 +218,8 @@ def told(who: Sequence[Rank]) -> str:
     if not launchers or any(rank.rank < 0 for rank in who):
         pids = [str(rank.pid) for rank in who]
         more = f" and {len(pids) - MAX_LISTED} more" if len(pids) > MAX_LISTED else ""
-        return f"{len(who)} processes that work in step ({', '.join(pids[:MAX_LISTED])}{more})"
+        some = ", ".join(pids[:MAX_LISTED])
+        return f"{len(who)} processes that work in step ({some}{more})"
     numbers = sorted({rank.rank for rank in who})
     world = max(rank.world for rank in who)
     of = f" of {world}" if world > len(numbers) else ""

@@ -82,9 +82,9 @@ def waiting(found: Places) -> str:
         )
     wait = found.others_wait_ns
     return (
-        f"rank {named(limiting.ranks)} limits: it is last in {100 * limiting.last:.1f}% of "
-        f"the steps, and the others wait {human(wait)} of {human(step)} for it; a delay "
-        "elsewhere arrives only beyond that slack"
+        f"rank {named(limiting.ranks)} limits: it is last in {100 * limiting.last:.1f}% "
+        f"of the steps, and the others wait {human(wait)} of {human(step)} for it; a "
+        "delay elsewhere arrives only beyond that slack"
     )
 
 
