@@ -38,10 +38,15 @@ static inline u64 sb_budget_limit(const struct sb_session *session)
 	return limit;
 }
 
-/* False where a delay of @ns does not fit any more; then nothing is spent. */
+/*
+ * False where a delay of @ns does not fit any more; then nothing is spent.  @budget is NULL
+ * where there is no other target on the instruction.
+ */
 static inline bool sb_budget_take(struct sb_budget *budget, const struct sb_session *session,
 				  u64 ns)
 {
+	if (!budget)
+		return ns <= sb_budget_limit(session);
 	if (budget->spent_ns + ns > SPEED_BUMP_MAX_DELAY_NS)
 		return false;
 	if (session->user) {

@@ -4,12 +4,12 @@
  *
  * A hit asks in which cgroup its task is at that moment.  The breakpoint has to
  * be there for that: a filter is asked about a process when a target is
- * registered, when the process maps the file and when it calls exec().  Who comes
- * into the cgroup with the file mapped already is asked about by nobody.  The
- * kernel tells of those, the target asks again (sb_targets_renew()), and some ten
- * milliseconds after the move they have their breakpoint; later only while a
- * delay is under way somewhere, for its length at most.  Who leaves has it until
- * his first hit, which passes and takes it out.
+ * registered, when the process maps the file and when it calls exec().  No filter
+ * is asked about a process that comes into the cgroup with the file mapped already.
+ * A tracepoint tells of it, the target asks again (sb_targets_renew()), and some ten
+ * milliseconds after the move the process has its breakpoint; later only while a
+ * delay is under way somewhere, for its length at most.  A process that leaves keeps
+ * it until its first hit, which passes and takes it out.
  */
 #include <linux/cgroup.h>
 #include <linux/err.h>
@@ -89,7 +89,7 @@ static void free_cgroup_scope(struct rcu_head *rcu)
 	kfree(scope);
 }
 
-/* Under the scopes' mutex.  Nobody uses it any more. */
+/* Under the scopes' mutex.  Nothing uses it any more. */
 void sb_cgroup_drop(struct sb_scope *scope)
 {
 	list_del_rcu(&scope->node);
@@ -165,7 +165,7 @@ void sb_cgroup_fork(struct task_struct *parent, struct task_struct *child)
 	rcu_read_unlock();
 }
 
-/* Somebody has been moved to @cgroup. */
+/* A task has been moved to @cgroup. */
 void sb_cgroup_attach(struct cgroup *cgroup)
 {
 	struct sb_scope *scope;

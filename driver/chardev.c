@@ -32,7 +32,7 @@
 /* Of those for local use: a fixed one lets a device node load the module. */
 #define SB_MINOR	248
 
-/* Whoever asks for more than there is hears of it by ENOMEM, and the log does not. */
+/* A request for more memory than there is gets ENOMEM, and no page of the log. */
 #define USER_SIZED	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
 
 static_assert(sizeof(struct speed_bump_query) == SPEED_BUMP_QUERY_SIZE_VER0);
@@ -769,7 +769,7 @@ static int ioctl_session(struct sb_session *session, void *arg)
 	return 0;
 }
 
-/* What those see who may see nothing of others. */
+/* What a session sees that may see nothing of others. */
 static int global_of_session(struct sb_session *session, struct speed_bump_global *g)
 {
 	if (g->set)

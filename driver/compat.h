@@ -10,6 +10,7 @@
 #include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/coredump.h>
 #include <linux/slab.h>
@@ -143,7 +144,7 @@ static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
 }
 #endif
 
-/* 7.2: who may be dumped (and debugged) is a matter of the task, not of its memory. */
+/* 7.2: a task may be dumped (and debugged), or not, whatever its memory says. */
 #ifdef SB_HAS_EXEC_STATE
 static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
@@ -211,8 +212,24 @@ static inline u64 task_wait_ns(const struct task_struct *task)
 }
 
 /*
+ * A turn of a spin lets others run, and is a quiescent state of RCU Tasks.  Before 7.0
+ * cond_resched_tasks_rcu_qs() does more: it takes a reader of RCU Tasks Trace, which the
+ * handler of a uprobe is, for blocked, by a lock in that turn and another at the reader's
+ * end, behind the delay and not measured.
+ */
+static inline void spin_rest(void)
+{
+#ifdef rcu_tasks_classic_qs
+	rcu_tasks_classic_qs(current, false);
+	cond_resched();
+#else
+	cond_resched_tasks_rcu_qs();
+#endif
+}
+
+/*
  * Newer kernels that prove their RCU lists ask for a lock here that they
- * export to nobody.  All users are under RCU.
+ * do not export.  All users are under RCU.
  */
 #undef __for_each_thread
 #define __for_each_thread(signal, t)							\

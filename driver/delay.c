@@ -64,12 +64,17 @@ static bool has_default_signal(void)
 	return false;
 }
 
+/* Apart from the turns of a spin, which are to be short. */
+static noinline bool signal_cuts(void)
+{
+	return fatal_signal_pending(current) || is_to_stop() || has_default_signal();
+}
+
 static bool delay_is_cut(const struct sb_target *target)
 {
 	if (READ_ONCE(target->state) == SB_TARGET_DYING)
 		return true;
-	return signal_pending(current) && (fatal_signal_pending(current) || is_to_stop() ||
-					   has_default_signal());
+	return signal_pending(current) && signal_cuts();
 }
 
 /*
@@ -101,14 +106,14 @@ static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measure
 		cut = delay_is_cut(target);
 		if (cut)
 			break;
-		cond_resched_tasks_rcu_qs();
+		spin_rest();
 		cpu_relax();
 	}
 	return cut;
 }
 
 /*
- * The same without the CPU.  A signal wakes who sleeps interruptibly.  One that
+ * The same without the CPU.  A signal wakes an interruptible sleep.  One that
  * waits for its handler would keep it awake: from then on only a deadly one does,
  * and the others are looked for now and then.
  */
@@ -179,7 +184,7 @@ static noinline void planned_hit(struct sb_target *target, struct sb_budget *bud
 	sb_plan_end(target, number, obey(target, &settings, budget));
 }
 
-/* A hit inside the scope.  @budget is the hit's, whose targets may be several. */
+/* A hit inside the scope.  @budget is the hit's, or NULL where no other target shares it. */
 void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
 {
 	struct sb_settings settings;
@@ -196,7 +201,7 @@ void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
 		obey(target, &settings, budget);
 }
 
-/* Lets those who sleep for @target look at its state. */
+/* Has tasks that sleep for @target look at its state. */
 void sb_delay_wake(struct sb_target *target)
 {
 	wake_up_all(&target->sleepers);

@@ -405,7 +405,7 @@ static int find_version(struct elf *elf)
 /*
  * Functions whose code is in this file.  What stands for an indirect function
  * (STT_GNU_IFUNC) is the code that chooses it, once, when it is linked: that is
- * not what anybody means by its name.
+ * not what is meant by its name.
  */
 static bool is_function(const struct elf64_sym *symbol)
 {

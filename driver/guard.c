@@ -38,12 +38,12 @@ static bool is_same_user(const struct cred *opener, const struct cred *cred)
 
 /**
  * sb_guard_allows() - may a task be delayed, or memory have a breakpoint?
- * @opener:	who opened the session
- * @task:	whom it is about
+ * @opener:	of the session
+ * @task:	the task in question
  * @mm:		its memory
  *
- * Asked at every hit and by every filter, so that it holds also for who changes
- * later what he is.  Under RCU.
+ * Asked at every hit and by every filter, so that it holds also for a process that
+ * changes its user later.  Under RCU.
  */
 bool sb_guard_allows(const struct cred *opener, struct task_struct *task, struct mm_struct *mm)
 {
@@ -77,7 +77,7 @@ bool sb_guard_allows_process(const struct cred *opener, struct task_struct *task
  * @mem:	what the caller says is an open /proc/PID/mem, or NULL
  * @task:	of the process
  *
- * The kernel opens it for whoever could attach a debugger, and asks Yama and the other
+ * The kernel opens it for a task that could attach a debugger, and asks Yama and the other
  * security modules.  What the file points to is compared only.
  */
 bool sb_guard_is_memory_of(const struct file *mem, struct task_struct *task)
@@ -100,7 +100,7 @@ bool sb_guard_is_memory_of(const struct file *mem, struct task_struct *task)
 	return is;
 }
 
-/* File systems that answer from this machine, whoever mounted them. */
+/* File systems that answer from this machine, however they were mounted. */
 static bool is_local(const struct super_block *sb)
 {
 	unsigned int major = sb->s_bdev ? MAJOR(sb->s_bdev->bd_dev) : 0;
@@ -125,7 +125,7 @@ static bool is_local(const struct super_block *sb)
 	}
 }
 
-/* Mappings that the kernel goes through at each registration, while nobody can fork. */
+/* Mappings that the kernel goes through at each registration, while every fork waits. */
 #define MAX_MAPS	65536
 
 static bool has_few_maps(struct address_space *mapping)
@@ -148,7 +148,7 @@ static bool has_few_maps(struct address_space *mapping)
  * A registration reads it, and goes through its mappings, with a lock held that every
  * fork wants.
  *
- * Return: 0; -EPERM: who knows when its file system answers; -ENOSPC: it is mapped too
+ * Return: 0; -EPERM: its file system may never answer; -ENOSPC: it is mapped too
  * often.
  */
 int sb_guard_check_file(struct inode *inode)

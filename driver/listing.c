@@ -10,10 +10,10 @@
  * and a read ends with a whole line, unless that is longer than what was asked
  * for: what is left of such a line is kept.
  *
- * Nobody tells when a reader is through, so that the one unheard of for the
- * longest time is forgotten when a place is needed.  Should it come back, or
- * should somebody read at a place where they have not been, the lines before it
- * are made again and counted.
+ * There is no sign that a reader is through, so that the one that has not read for
+ * the longest time is forgotten when a place is needed.  Should it come back, or
+ * should a read begin at a place where none has ended, the lines before it are made
+ * again and counted.
  */
 #include <linux/fs.h>
 #include <linux/mm.h>
@@ -35,8 +35,8 @@
 #define MAX_FIELDS	512
 
 /**
- * struct reader - where somebody is in the list
- * @file:	who; only compared
+ * struct reader - how far an open file has been read
+ * @file:	the open file; only compared
  * @last_seen:	when, in reads; 0 for a free place
  * @pos:	bytes they have
  * @after:	id of the last target they have all of, or are in
@@ -56,7 +56,7 @@ struct reader {
 	size_t room;
 };
 
-/* Protects the readers that nobody serves right now.  Innermost. */
+/* Protects the readers that are not being served.  Innermost. */
 static DEFINE_SPINLOCK(readers_lock);
 static struct reader readers[MAX_READERS];
 static u64 reads;
@@ -246,7 +246,7 @@ static int read_lines(struct reader *r, char *buf, size_t count, loff_t skip, si
 
 /**
  * sb_listing_read() - the list from an offset on
- * @file:	who reads, to know them again
+ * @file:	the open file, by which the reader is known again
  * @buf:	where to
  * @count:	its bytes
  * @pos:	the offset
@@ -270,7 +270,7 @@ ssize_t sb_listing_read(const struct file *file, char *buf, size_t count, loff_t
 	return done;
 }
 
-/* Nobody reads any more. */
+/* There are no readers any more. */
 void sb_listing_exit(void)
 {
 	unsigned int i;

@@ -76,7 +76,7 @@ static int __init speed_bump_init(void)
 	err = sb_sysfs_init();
 	if (err)
 		goto err_sysfs;
-	/* Last: a session that somebody has opened can't be taken back. */
+	/* Last: a session that is open can't be taken back. */
 	err = sb_chardev_init();
 	if (err)
 		goto err_chardev;

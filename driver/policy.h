@@ -72,7 +72,7 @@ static inline void sb_policy_read(struct sb_policy *policy, struct sb_settings *
 }
 
 /**
- * sb_settings_clock() - when a hit happens, for those who want to know
+ * sb_settings_clock() - when a hit happens, where that is asked
  * @settings:	of its target
  *
  * To read the clock is the dearest part of a hit.

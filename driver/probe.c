@@ -34,7 +34,7 @@
  * @inode:	the file
  * @offset:	of the instruction in @inode
  * @ref_ctr_offset: of the counter in @inode that says that there is a probe, or 0
- * @lock:	who comes and goes.  Outside of the kernel's locks of uprobes
+ * @lock:	which probes come and go.  Outside of the kernel's locks of uprobes
  * @node:	in the table of sites; under the table's lock
  * @closed:	the last probe has left it; under @lock
  * @ref:	one of each probe that is or was in it
@@ -48,7 +48,7 @@ struct sb_site {
 	struct inode *inode;
 	loff_t offset;
 	loff_t ref_ctr_offset;
-	struct mutex lock;	/* who comes and goes */
+	struct mutex lock;	/* which probes come and go */
 	struct hlist_node node;
 	bool closed;
 	refcount_t ref;
@@ -66,23 +66,25 @@ static struct sb_target *probe_target(struct sb_probe *probe)
 
 /* --- what the kernel calls ------------------------------------------------ */
 
-/* Is the breakpoint to stay, for what the target knows of this task and its memory? */
-static bool target_hit(struct sb_target *target, struct sb_budget *budget)
+static noinline bool target_wants(struct sb_target *target, struct mm_struct *mm)
 {
-	const struct cred *opener = target->session->opener;
+	bool refused = false, wants;
 
+	wants = sb_scope_wants(target->scope, target->session->opener, mm, &refused);
+	if (refused)
+		sb_stats_count_event(&target->stats, SB_UNARMED);
+	return wants;
+}
+
+/* Is the breakpoint to stay, for what the target knows of this task and its memory? */
+static __always_inline bool target_hit(struct sb_target *target, struct sb_budget *budget)
+{
 	/* pairs with sb_target_publish() */
 	if (smp_load_acquire(&target->state) != SB_TARGET_LIVE)
 		return true;
 
-	if (!sb_scope_has(target->scope, opener, current)) {
-		bool refused = false, wants;
-
-		wants = sb_scope_wants(target->scope, opener, current->mm, &refused);
-		if (refused)
-			sb_stats_count_event(&target->stats, SB_UNARMED);
-		return wants;
-	}
+	if (!sb_scope_has(target->scope, target->session->opener, current))
+		return target_wants(target, current->mm);
 
 	sb_delay_hit(target, budget);
 	return true;
@@ -97,15 +99,9 @@ static noinline int take_out(struct sb_site *site)
 	return UPROBE_HANDLER_REMOVE;
 }
 
-/*
- * Runs in the task that hit the breakpoint, may sleep.  What keeps the probes in being
- * is what keeps the consumer: see sb_probe_sync().  A child inherits the breakpoints of
- * its parent without the filter being asked; where it turns out that no user of its
- * memory is in a scope they are taken out of it at the first hit.
- */
-static int hit(struct uprobe_consumer *uc)
+/* What hit() does where the probes are not one. */
+static noinline int hit_all(struct sb_site *site)
 {
-	struct sb_site *site = container_of(uc, struct sb_site, consumer);
 	struct sb_budget budget = {};
 	struct sb_probe *probe;
 	/* There is none yet, or none any more: nothing is known. */
@@ -116,17 +112,29 @@ static int hit(struct uprobe_consumer *uc)
 	return stays ? 0 : take_out(site);
 }
 
+/*
+ * Runs in the task that hit the breakpoint, may sleep.  What keeps the probes in being
+ * is what keeps the consumer: see sb_probe_sync().  A child inherits the breakpoints of
+ * its parent without the filter being asked; where it turns out that no user of its
+ * memory is in a scope they are taken out of it at the first hit.
+ */
+static int hit(struct uprobe_consumer *uc)
+{
+	struct sb_site *site = container_of(uc, struct sb_site, consumer);
+	struct list_head *first = READ_ONCE(site->probes.next);
+
+	/* Mostly there is one, and no budget to be shared: that is a matter of few registers. */
+	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes))
+		return hit_all(site);
+	return target_hit(probe_target(list_entry(first, struct sb_probe, node)), NULL) ?
+	       0 : take_out(site);
+}
+
 DEFINE_UPROBE_HANDLER(hit)
 
 static bool probe_wants(struct sb_probe *probe, struct mm_struct *mm)
 {
-	struct sb_target *target = probe_target(probe);
-	bool refused = false, wants;
-
-	wants = sb_scope_wants(target->scope, target->session->opener, mm, &refused);
-	if (refused)
-		sb_stats_count_event(&target->stats, SB_UNARMED);
-	return wants;
+	return target_wants(probe_target(probe), mm);
 }
 
 /* Runs under the mmap_lock of @mm: no lock of ours may be taken. */
@@ -279,7 +287,7 @@ static void site_leave(struct sb_site *site, struct sb_probe *probe)
 		site_close(site);
 		site_ask_no_more(&site->consumer, &site->uprobe);
 	} else if (probe == site->founder) {
-		/* Whose own consumer is not needed any more takes the breakpoints along. */
+		/* The heir's own consumer goes: the site's asks for its breakpoints now. */
 		heir = list_first_entry(&site->probes, struct sb_probe, node);
 		WRITE_ONCE(site->founder, heir);
 		site_ask_no_more(&heir->own, &heir->uprobe);
@@ -371,7 +379,7 @@ void sb_probe_unregister(struct sb_probe *probe)
 }
 
 /**
- * sb_probe_renew() - ask again whose memory is to have the breakpoint
+ * sb_probe_renew() - ask again which memories are to have the breakpoint
  * @probe:	of a target that may be gone by now; not to be renewed again before
  *		sb_probe_sync()
  *

@@ -154,7 +154,7 @@ static struct list_head *thread_list(const struct pid *pid)
 }
 
 /*
- * The struct pid is held: the number may be given to somebody else, the object
+ * The struct pid is held: the number may be given to another task, the object
  * is not.  A thread that calls exec() takes over the leader's, and with that a
  * scope that names the leader.
  */
@@ -218,7 +218,7 @@ static bool thread_wants(const struct sb_scope *scope, const struct mm_struct *m
 
 /* --- any ------------------------------------------------------------------ */
 
-/* The kernel lets whom it asks open the memory: then its own rules have been asked, too. */
+/* Where the kernel let the caller open the memory its own rules have been asked, too. */
 static bool may_delay(const struct sb_session *session, struct task_struct *task,
 		      const struct file *mem)
 {
@@ -356,7 +356,7 @@ bool sb_scope_has_slow(const struct sb_scope *scope, const struct cred *opener,
 	return has;
 }
 
-/* Who asks, and what there is to say beside yes or no. */
+/* For which opener, and what there is to say beside yes or no. */
 struct question {
 	const struct sb_scope *scope;
 	const struct cred *opener;
@@ -407,7 +407,7 @@ static bool wants_any(struct question *q)
 }
 
 /*
- * Do other processes use the memory too, as after vfork()?  Who reads it from outside
+ * Do other processes use the memory too, as after vfork()?  A task that reads it from outside
  * counts as one, so that the answer is "yes" now and then where it is not so.
  */
 static bool is_shared(const struct mm_struct *mm, struct task_struct *task, int others)

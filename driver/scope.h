@@ -19,7 +19,7 @@ struct sb_session;
 struct sb_target_config;
 
 /**
- * struct sb_scope - whom a target delays
+ * struct sb_scope - which tasks a target delays
  * @type:	SPEED_BUMP_SCOPE_*
  * @ref:	one of each target
  * @pid:	tree: the process it begins with; thread: the thread; held
@@ -28,7 +28,7 @@ struct sb_target_config;
  * @lock:	tree: writers of @members.  Innermost
  * @scanning:	tree: it is being built
  * @cgroup:	cgroup: the top of the subtree; held
- * @moves:	cgroup: how often somebody may have come in whose memory has no
+ * @moves:	cgroup: how often a task may have come in whose memory has no
  *		breakpoint
  * @node:	in the list of those of its type; written under the scopes' mutex,
  *		read under RCU
@@ -64,7 +64,7 @@ bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
  * sb_scope_has() - is a task to be delayed?
  * @scope:	the target's
  * @opener:	of the target's session
- * @task:	who is running
+ * @task:	the running task
  */
 static inline bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
 				struct task_struct *task)

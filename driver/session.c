@@ -101,7 +101,7 @@ void sb_session_put(struct sb_session *session)
 	kref_put(&session->ref, session_free);
 }
 
-/* Nobody else can add to the session any more: its file is gone. */
+/* Nothing is added to the session any more: its file is gone. */
 void sb_session_close(struct sb_session *session)
 {
 	sb_target_remove_all(session);

@@ -16,9 +16,9 @@ struct sb_user;
  * struct sb_session - an owner of targets: an open file, or the module itself
  * @ref:	the open file's and one of each target
  * @enabled:	the switch of its targets
- * @opener:	who opened it, with nothing but their own processes to delay; or NULL, with
- *		CAP_SYS_ADMIN
- * @user:	of whom are they, without CAP_PERFMON too; or NULL
+ * @opener:	the credentials that it was opened with, which may delay processes of their
+ *		own only; or NULL, with CAP_SYS_ADMIN
+ * @user:	the user that it counts for, where the opener has no CAP_PERFMON; or NULL
  * @count:	targets in @targets; under the table's lock
  * @targets:	its targets; under the table's lock
  * @plan:	the plan of its experiment, held, or NULL

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Statistics: per-CPU counters that nobody stops to read.
+ * Statistics: per-CPU counters, which go on while they are read.
  *
  * A reader sees a hit with all that is counted of it or does not see it at all,
  * though not all CPUs at the same moment.

@@ -164,7 +164,7 @@ static void place_release(struct place *place)
 }
 
 /*
- * Finds the file and the function in it, with the rights of who writes.  Without
+ * Finds the file and the function in it, with the rights of the writer.  Without
  * them @place has the label only.
  */
 static int place_find(struct place *place, const struct sb_command *command)
@@ -391,7 +391,7 @@ int sb_sysfs_init(void)
 	return err;
 }
 
-/* Waits for whoever is reading or writing. */
+/* Waits for reads and writes that are under way. */
 void sb_sysfs_exit(void)
 {
 	sysfs_remove_bin_file(directory, &numbers);

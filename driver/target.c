@@ -2,9 +2,9 @@
 /*
  * The table of targets.
  *
- * Life of a target: it is put into the table ADDING, so that nobody adds the
- * same twice, gets its breakpoint, and when the whole batch has come that far
- * becomes LIVE.  From then on readers see it.  Whoever removes it claims it
+ * Life of a target: it is put into the table ADDING, so that the same is not
+ * added twice, gets its breakpoint, and when the whole batch has come that far
+ * becomes LIVE.  From then on readers see it.  A removal claims it
  * under the lock, takes it out of the table, and takes its breakpoint away
  * without a lock; a work item lets go of it when no handler can run any more.
  */
@@ -32,7 +32,7 @@
 #include "user.h"
 
 /*
- * Protects who is in the table: @by_id against other writers (readers go under
+ * Protects what is in the table: @by_id against other writers (readers go under
  * RCU), @by_key, the counts, each session's list, and the step from one state
  * to the next.  Never held while uprobes or user memory are touched.  Nothing
  * but what allocates is taken inside.
@@ -68,7 +68,7 @@ static struct workqueue_struct *retire_wq;
 static struct workqueue_struct *users_register_wq;
 static struct workqueue_struct *users_retire_wq;
 
-/* Protects the lists of what retires, and who has waited for it.  Innermost. */
+/* Protects the lists of what retires, and of what waits for it.  Innermost. */
 static DEFINE_SPINLOCK(retire_lock);
 static DECLARE_WAIT_QUEUE_HEAD(retire_wait);
 
@@ -182,7 +182,7 @@ enum wait {
 /*
  * Ends the delays of targets that are out of the table, then their breakpoints.
  * Waiting for their handlers is left to another work: it can take as long as the
- * delay of somebody else's target.
+ * delay of another session's target.
  */
 static void targets_retire(struct list_head *list, enum wait wait)
 {
@@ -217,9 +217,9 @@ static void targets_retire(struct list_head *list, enum wait wait)
 }
 
 /*
- * Give the work the time that it takes when nobody is in a long delay, so that
- * whoever removed a target can unmount its file system next.  No promise: with
- * such a delay under way nobody waits for its end.
+ * Give the work the time that it takes when no task is in a long delay, so that
+ * the file system of a removed target can be unmounted next.  No promise: with
+ * such a delay under way its end is not waited for.
  */
 static void targets_settle(void)
 {
@@ -266,7 +266,7 @@ static void renew_moved(struct work_struct *work)
 
 static DECLARE_WORK(renew_work, renew_moved);
 
-/* Somebody has moved into a cgroup.  Any context. */
+/* A task has moved into a cgroup.  Any context. */
 void sb_targets_renew(void)
 {
 	queue_work(unused_wq, &renew_work);
@@ -326,7 +326,7 @@ out:
 
 /*
  * Targets that are dying do not count against the limit of the table, but cannot pile up
- * beyond it either.  Those of users count for their owner, so that nobody else waits.
+ * beyond it either.  Those of users count for their owner, so that others do not wait.
  */
 static int target_try_reserve(struct sb_session *session)
 {
@@ -406,7 +406,7 @@ err_alloc:
 }
 
 /**
- * sb_target_add() - make a target that nobody sees yet, without a breakpoint
+ * sb_target_add() - make a target that is not seen yet, without a breakpoint
  * @session:	its owner
  * @config:	what it is to be
  *
@@ -625,7 +625,7 @@ static struct sb_target *target_claim(const struct sb_session *session, u64 id)
 
 /**
  * sb_target_remove() - remove a batch of targets
- * @session:	who asks
+ * @session:	the one that asks
  * @ids:	the targets
  * @errors:	[out] an errno for each
  * @count:	how many
@@ -800,7 +800,7 @@ int sb_targets_init(void)
 	return 0;
 }
 
-/* Nobody adds any more; what was abandoned in the middle of an add may still be there. */
+/* Nothing is added any more; what was abandoned in the middle of an add may still be there. */
 void sb_targets_exit(void)
 {
 	flush_workqueue(register_wq);

@@ -31,7 +31,7 @@ enum sb_target_state {
  * @state:	enum sb_target_state
  * @policy:	what it does
  * @session:	the owner; held
- * @scope:	whom it delays; held
+ * @scope:	which tasks it delays; held
  * @stats:	statistics
  * @id:		its name, never 0, never used again
  * @inode:	the file that really holds the code, below an overlay
@@ -40,10 +40,9 @@ enum sb_target_state {
  * @path:	the file as it was given: keeps @inode and its mount in being
  * @label:	text for people, or NULL
  * @label_len:	its bytes
- * @claimed:	somebody is about to remove it; under the table's lock
+ * @claimed:	it is about to be removed; under the table's lock
  * @key:	in the table by what it is; under the table's lock
- * @node:	in its owner's list under the table's lock, later in a list of
- *		whoever removes it
+ * @node:	in its owner's list under the table's lock, later in a removal's
  * @sleepers:	tasks that sleep for it
  * @turns:	hits that were counted for the frequency
  * @plan_place:	of a plan: its index among the targets + 1; 0: not among them

@@ -15,12 +15,12 @@
  *          before the child does, but after it is on the list of tasks.
  *   exit   A dead process is dropped.  Its number is given back later than
  *          that, when all its threads are through with do_exit(), so a bit
- *          never stands for somebody else.
+ *          never stands for another process.
  *
- * How it is built: "the root, its descendants of this moment, and whoever they
+ * How it is built: "the root, its descendants of this moment, and what they
  * fork".  The tree is put where the probes see it, then the root is inserted,
- * then the list of tasks is walked forward, inserting whoever has a member
- * among its ancestors.  Nobody is lost meanwhile:
+ * then the list of tasks is walked forward, inserting each process that has a
+ * member among its ancestors.  None is lost meanwhile:
  *
  *   - A member forks.  Either the probe sees the parent's bit, or the child was
  *     on the list before that bit was set (a full barrier on both sides: child
@@ -35,7 +35,7 @@
  *     Any thread's: the last two may pass each other, so that the children go
  *     to the reaper before the process is seen to be dead.
  *   - A dead process is walked through, not inserted.  If it dies just then:
- *     whoever inserts sets the bit, then looks at signal->live again; the exit
+ *     the insertion sets the bit, then looks at signal->live again; the exit
  *     probe looks at the bit after signal->live has dropped.  One of them sees
  *     the other, and both clear the bit under the lock.  The lock was taken
  *     while the number was the process's own, so a bit that is set for the next
@@ -143,7 +143,7 @@ void sb_tree_fork(const struct task_struct *parent, const struct task_struct *ch
 {
 	struct sb_scope *tree;
 
-	/* The child is on the list of tasks; only now look who is a member. */
+	/* The child is on the list of tasks; only now look for members. */
 	smp_mb();
 
 	rcu_read_lock();
@@ -198,7 +198,7 @@ static struct sb_scope *tree_alloc(struct pid *root)
 	return tree;
 }
 
-/* Under the scopes' mutex.  Nobody uses it any more. */
+/* Under the scopes' mutex.  Nothing uses it any more. */
 void sb_tree_drop(struct sb_scope *tree)
 {
 	list_del_rcu(&tree->node);

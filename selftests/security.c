@@ -12,6 +12,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "copy.h"
 #include "worker.h"
 #include "harness.h"
 
@@ -31,70 +32,18 @@ FIXTURE(security)
 	struct speed_bump_target target;
 };
 
-static int copy_program(const char *from, const char *to, mode_t mode)
-{
-	char buffer[65536];
-	int in = open(from, O_RDONLY | O_CLOEXEC);
-	int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-	ssize_t n;
-
-	while ((n = read(in, buffer, sizeof(buffer))) > 0)
-		if (write(out, buffer, n) != n)
-			n = -1;
-	close(in);
-	fchmod(out, mode);
-	return n || close(out) ? -EIO : 0;
-}
-
-#define COPY_DIR	"SPEED_BUMP_SECURITY_DIR"
-
 static const char * const parts[] = { "security", "worker", "echo", "libsbfixture.so" };
 
-/*
- * The unprivileged have no targets in files that are on other machines, or of FUSE, as the
- * tree of the tests may be.  So they are made in a copy.
- */
+/* The unprivileged have no targets in a tree that is on another machine, or of FUSE. */
 static __attribute__((constructor)) void run_a_copy(int argc, char **argv)
 {
-	char dir[] = "/tmp/speed_bump_security.XXXXXX", to[128], from[PATH_MAX + 32];
-	char self[PATH_MAX] = "";
-	unsigned int i;
-
-	if (getenv(COPY_DIR) || argc < 1 || !mkdtemp(dir) || chmod(dir, 0755) ||
-	    readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-		return;
-	*strrchr(self, '/') = 0;
-	for (i = 0; i < SB_COUNT(parts); i++) {
-		snprintf(from, sizeof(from), "%s/%s", self, parts[i]);
-		snprintf(to, sizeof(to), "%s/%s", dir, parts[i]);
-		if (copy_program(from, to, 0755))
-			return;
-	}
-	setenv(COPY_DIR, dir, 1);
-	snprintf(to, sizeof(to), "%s/%s", dir, parts[0]);
-	execv(to, argv);
-}
-
-static pid_t first_process;
-
-static __attribute__((constructor)) void remember_process(void)
-{
-	first_process = getpid();
+	if (argc > 0)
+		copy_run(argv, parts, SB_COUNT(parts));
 }
 
 static __attribute__((destructor)) void remove_the_copy(void)
 {
-	const char *dir = getenv(COPY_DIR);
-	char path[128];
-	unsigned int i;
-
-	if (!dir || getpid() != first_process)
-		return;
-	for (i = 0; i < SB_COUNT(parts); i++) {
-		snprintf(path, sizeof(path), "%s/%s", dir, parts[i]);
-		unlink(path);
-	}
-	rmdir(dir);
+	copy_remove(parts, SB_COUNT(parts));
 }
 
 #define PARAMETER	"/sys/module/speed_bump/parameters/unprivileged"
@@ -170,6 +119,21 @@ FIXTURE_TEARDOWN(security)
 	close(self->root);
 	worker_end_all();
 	sb_sweep();
+}
+
+/* Before 6.12 a lock of the uprobe is held through a delay. */
+TEST(unprivileged_use_is_refused_where_a_delay_holds_a_lock)
+{
+	char before = read_parameter();
+	int ret = sb_param_write("unprivileged", "1");
+
+	if (!ret) {
+		sb_param_write("unprivileged", before == 'Y' ? "1" : "0");
+		SKIP(return, "this kernel holds none");
+	}
+	EXPECT_EQ(ret, -EOPNOTSUPP);
+	EXPECT_EQ(read_parameter(), 'N');
+	EXPECT_EQ(open_nobodys(0), -EOPNOTSUPP);
 }
 
 TEST_F(security, device_is_closed_to_others_at_first)
@@ -634,6 +598,62 @@ TEST_F(security, file_that_may_never_be_read_is_refused)
 	close(s.fuse);
 	umount2(s.dir, MNT_DETACH);
 	rmdir(s.dir);
+}
+
+#define MANY_MAPS	40000	/* two processes may have so many each, not one twice */
+
+/* A process that has mapped @fd so often, and waits. */
+static pid_t start_mapper(int fd)
+{
+	int ready[2];
+	char byte = 0;
+	pid_t pid;
+
+	if (pipe(ready))
+		return -errno;
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (int i = 0; i < MANY_MAPS; i++)
+			if (mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED)
+				_exit(1);
+		if (write(ready[1], "", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(ready[1]);
+	if (pid > 0 && read(ready[0], &byte, 1) != 1)
+		pid = -EIO;
+	close(ready[0]);
+	return pid;
+}
+
+/* An add goes through all mappings of a file, with a lock held that every fork wants. */
+TEST_F(security, file_that_is_mapped_too_often_is_refused)
+{
+	char path[] = "/tmp/speed_bump_security.XXXXXX";
+	struct speed_bump_target target = self->target;
+	pid_t mappers[2];
+	int i;
+
+	target.fd = mkstemp(path);
+	ASSERT_GE(target.fd, 0);
+	ASSERT_EQ(unlink(path), 0);
+	ASSERT_EQ(ftruncate(target.fd, 4096), 0);
+	target.offset = 0;
+	mappers[0] = start_mapper(target.fd);
+	ASSERT_GT(mappers[0], 0);
+	EXPECT_EQ(sb_add(self->dev, &target), 0);
+	EXPECT_EQ(sb_remove(self->dev, target.id), 0);
+	mappers[1] = start_mapper(target.fd);
+	ASSERT_GT(mappers[1], 0);
+	EXPECT_EQ(sb_add(self->dev, &target), -ENOSPC);
+	for (i = 0; i < 2; i++) {
+		kill(mappers[i], SIGKILL);
+		EXPECT_EQ(waitpid(mappers[i], NULL, 0), mappers[i]);
+	}
+	EXPECT_EQ(sb_add(self->dev, &target), 0);
+	close(target.fd);
 }
 
 /* --- what is others' ------------------------------------------------------ */

@@ -47,6 +47,13 @@ void storm_take_signals(void);
 /* Two threads that call until the end.  A survivor's are @number and the one after. */
 void storm_be_called(int number);
 
+/* --- calls: storm-sessions.c --------------------------------------------------- */
+
+/* Returns @ret, and tells of an error that the call may not have.  @allowed ends with 0. */
+int storm_expect(const char *what, int ret, const int *allowed);
+
+#define EXPECT_ERRNOS(what, ret, ...) storm_expect(what, ret, (const int []){ __VA_ARGS__ })
+
 /* --- steps, to be done again and again ------------------------------------ */
 
 /* storm-sessions.c */
@@ -64,6 +71,14 @@ void storm_found_family(void);
 void storm_exec(void);
 void storm_map(void);
 void storm_move_survivors(void);
+
+/* storm-users.c */
+void storm_be_unprivileged(void);
+
+/* Lets users without capabilities in, until storm_shut_out_users(). */
+bool storm_let_in_users(void);
+void storm_let_in_users_again(void);
+void storm_shut_out_users(void);
 
 void storm_make_cgroups(void);
 void storm_remove_cgroups(void);

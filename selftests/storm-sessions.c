@@ -20,8 +20,7 @@ static void inject(bool on)
 		storm_fault(STORM_IDLE, "%s: make-it-fail: %s", storm_me, strerror(errno));
 }
 
-/* Counts the errors that a call may have, and tells of others. */
-static int expect(const char *what, int ret, const int *allowed)
+int storm_expect(const char *what, int ret, const int *allowed)
 {
 	if (!ret)
 		return 0;
@@ -35,8 +34,6 @@ static int expect(const char *what, int ret, const int *allowed)
 	storm_fault(STORM_ODD_ERRNO, "%s: %s: %s", storm_me, what, strerror(-ret));
 	return ret;
 }
-
-#define EXPECT_ERRNOS(what, ret, ...) expect(what, ret, (const int []){ __VA_ARGS__ })
 
 static int injected(int dev, unsigned long cmd, void *arg)
 {

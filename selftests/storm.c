@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "copy.h"
 #include "storm-actors.h"
 
 #define MODULE		"speed_bump"
@@ -30,6 +31,7 @@ static const char * const fault_names[STORM_FAULTS] = {
 	[STORM_ODD_ERRNO] = "calls fail only as they may",
 	[STORM_ODD_ANSWER] = "what is read makes sense",
 	[STORM_ODD_COUNT] = "every hit is counted once",
+	[STORM_ALLOWED] = "the unprivileged do only what they may",
 	[STORM_ODD_DEATH] = "nobody dies who was not killed",
 	[STORM_STUCK] = "nobody is stuck",
 	[STORM_IDLE] = "everybody had a turn",
@@ -60,6 +62,9 @@ static const char * const deed_names[STORM_DEEDS] = {
 	[STORM_UNLOADS] = "module reloads",
 	[STORM_REFUSALS] = "unloads refused",
 	[STORM_NO_MEMORY] = "allocations failed",
+	[STORM_USERS_ADDED] = "targets of the unprivileged",
+	[STORM_USERS_HITS] = "hits of those",
+	[STORM_USERS_REFUSED] = "calls of the unprivileged refused",
 };
 
 static unsigned int patience_s = PATIENCE_S;
@@ -72,9 +77,24 @@ char storm_library[PATH_MAX], storm_program[PATH_MAX + 16];
 unsigned int storm_lifetime;
 int storm_cgroups;
 bool storm_injects;
+static bool has_users;
 
 const char *storm_me = "storm";
 __thread int storm_fault_fd = -1;
+
+static const char * const parts[] = { "storm", "storm-exec", "libsbfixture.so" };
+
+/* The unprivileged have no targets in a tree that is on another machine, or of FUSE. */
+static __attribute__((constructor)) void run_a_copy(int argc, char **argv)
+{
+	if (argc > 0)
+		copy_run(argv, parts, SB_COUNT(parts));
+}
+
+static __attribute__((destructor)) void remove_the_copy(void)
+{
+	copy_remove(parts, SB_COUNT(parts));
+}
 
 /* --- the processes of the storm, seen from outside --------------------------- */
 
@@ -222,6 +242,8 @@ static void reload(void)
 			storm_fault(STORM_LEFT_MODULE, "loading: %s", strerror(-ret));
 		else
 			storm_did(STORM_UNLOADS, 1);
+		if (has_users)
+			storm_let_in_users_again();
 	}
 	__atomic_store_n(&board->pause, 0, __ATOMIC_RELEASE);
 	for (ret = 10 + storm_pick(100); ret && storm_blows(); ret--)
@@ -264,6 +286,11 @@ static bool has_cgroups(void)
 	return storm_cgroups;
 }
 
+static bool lets_in_users(void)
+{
+	return has_users;
+}
+
 static const struct actor actors[] = {
 	{ "a session", storm_use_session, 2, always },
 	{ "a killer of sessions", storm_kill_session, 1, always },
@@ -277,6 +304,7 @@ static const struct actor actors[] = {
 	{ "an exec'er", storm_exec, 1, always },
 	{ "a mapper", storm_map, 1, always },
 	{ "a mover", storm_move_survivors, 1, has_cgroups },
+	{ "an adversary", storm_be_unprivileged, 2, lets_in_users },
 	{ "a loader of modules", reload, 1, can_reload },
 };
 
@@ -410,6 +438,10 @@ static bool is_needless(enum storm_deed deed)
 		return !can_reload();
 	case STORM_NO_MEMORY:
 		return !storm_injects;
+	case STORM_USERS_ADDED:
+	case STORM_USERS_HITS:
+	case STORM_USERS_REFUSED:
+		return !has_users;
 	default:
 		return false;
 	}
@@ -613,6 +645,9 @@ int main(void)
 	find_files();
 	require_calm();
 	storm_make_cgroups();
+	has_users = getenv(COPY_DIR) && storm_let_in_users();
+	if (!has_users)
+		ksft_print_msg("this kernel is too old for sessions of the unprivileged\n");
 	storm_injects = faults && *faults && !access("/proc/self/make-it-fail", W_OK);
 	if (faults && *faults && !storm_injects)
 		ksft_print_msg("this kernel injects no faults\n");
@@ -632,6 +667,8 @@ int main(void)
 	start();
 	blow(duration);
 	calm_down();
+	if (has_users)
+		storm_shut_out_users();
 	ask_survivors("after the storm");
 	look_for_targets();
 	look_for_breakpoints("after the storm");

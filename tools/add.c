@@ -46,6 +46,9 @@ static void print_help(void)
 	     "  -e, --every=N      delay every Nth call only\n"
 	     "      --start=TIME   delay only from this long after now\n"
 	     "      --duration=TIME  and for this long\n"
+	     "      --net          take the cost of the breakpoint off the delay, so that a call "
+	     "takes\n"
+	     "                     as much longer in all; 'sbctl list' shows what is left\n"
 	     "      --off          count calls, do not delay\n"
 	     "      --unsafe       take SYMBOL+0x10 and @0xOFFSET where no instruction "
 	     "begins, too;\n"
@@ -99,6 +102,9 @@ static int parse_option(struct config *config, int c, char **argv)
 		return parse_duration("add", optarg, &config->options.start_ns);
 	case 'd':
 		return parse_duration("add", optarg, &config->options.duration_ns);
+	case 'n':
+		config->options.flags |= SB_TARGET_NET;
+		return 0;
 	case 'o':
 		config->options.flags |= SB_TARGET_DISABLED;
 		return 0;
@@ -125,6 +131,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 		{ "every", required_argument, NULL, 'e' },
 		{ "start", required_argument, NULL, 's' },
 		{ "duration", required_argument, NULL, 'd' },
+		{ "net", no_argument, NULL, 'n' },
 		{ "off", no_argument, NULL, 'o' },
 		{ "unsafe", no_argument, NULL, 'u' },
 		{ "file", required_argument, NULL, 'f' },

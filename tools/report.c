@@ -18,6 +18,9 @@ static const struct {
 	{ SB_COUNTER_SKIPPED_FREQUENCY, "skipped_frequency" },
 	{ SB_COUNTER_SKIPPED_WINDOW, "skipped_window" },
 	{ SB_COUNTER_SKIPPED_DISABLED, "skipped_disabled" },
+	{ SB_COUNTER_SKIPPED_BUDGET, "skipped_budget" },
+	{ SB_COUNTER_UNARMED, "unarmed" },
+	{ SB_COUNTER_TAKEN_OUT, "taken_out" },
 	{ SB_COUNTER_CUT, "cut" },
 	{ SB_COUNTER_REQUESTED_NS, "requested_ns" },
 	{ SB_COUNTER_MEASURED_NS, "measured_ns" },
@@ -142,8 +145,8 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 					     ">ADDED", "TARGET", NULL };
 	static const char *const verbose[] = { ">ID",	  ">DELAY", ">EVERY", "SCOPE",
 					       "STATE",	  "OWNER",  "HIT",    ">COST",
-					       ">HITS",	  ">DELAYED", ">ADDED", "TARGET",
-					       NULL };
+					       ">UNARMED", ">HITS", ">DELAYED", ">ADDED",
+					       "TARGET",  NULL };
 	struct table *table = table_new(hits ? verbose : plain);
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
@@ -160,8 +163,11 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 		scope_cell(table, list, i);
 		state_cell(table, on, sb_target_list_file(list, i));
 		table_text(table, "%s", owner_name(sb_target_list_owner(list, i)));
-		if (hits)
+		if (hits) {
 			hit_cells(table, hits, i);
+			table_count(table,
+				    sb_target_list_counter(list, i, SB_COUNTER_UNARMED));
+		}
 		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_HITS));
 		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_DELAYED));
 		table_duration(table,
@@ -179,7 +185,7 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 					       ">MEASURED", ">COST",	"TARGET",
 					       NULL };
 	struct table *table = table_new(columns);
-	uint64_t dear = 0;
+	uint64_t dear = 0, unarmed = 0;
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
 		uint64_t cost = hits->hit[i].cost_ns;
@@ -196,6 +202,7 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 		else
 			table_text(table, "-");
 		table_text(table, "%s", sb_target_list_label(list, i));
+		unarmed += sb_target_list_counter(list, i, SB_COUNTER_UNARMED);
 		if (calls && cost > sb_target_list_delay_ns(list, i) && cost > dear)
 			dear = cost;
 	}
@@ -208,6 +215,12 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 			"is the sum),\nmore than the delay: less than that can't be had.\n",
 			short_duration(dear, text));
 	}
+	if (unarmed)
+		fprintf(out,
+			"\nCalls are missing: %" PRIu64 " times a breakpoint was wanted and there "
+			"was none, as the\nprocess may not be delayed any more, or the kernel had "
+			"no memory for it.\n",
+			unarmed);
 	table_free(table);
 }
 

@@ -30,7 +30,7 @@ struct config {
 	bool has_delay;
 	uint64_t delay_ns;
 	const char *output;
-	bool json, quiet, unsafe;
+	bool json, quiet, unsafe, gross;
 };
 
 static void print_help(void)
@@ -50,6 +50,9 @@ static void print_help(void)
 	     "Options:\n"
 	     "  -d, --delay=DELAY   of targets that name none (else the module's default "
 	     "delay)\n"
+	     "      --gross         the delay alone is as long as that; else the cost of the "
+	     "breakpoint\n"
+	     "                      is taken off it, and a call takes so much longer in all\n"
 	     "  -T, --targets=FILE  targets from a file, one a line; '-' is standard "
 	     "input\n"
 	     "      --unsafe        take targets where no instruction begins, too; the "
@@ -85,6 +88,9 @@ static int parse_option(struct config *config, int c, char **argv)
 	case 'u':
 		config->unsafe = true;
 		return 0;
+	case 'g':
+		config->gross = true;
+		return 0;
 	default:
 		return bad_option("run", argv, c);
 	}
@@ -99,6 +105,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 		{ "json", no_argument, NULL, 'j' },
 		{ "quiet", no_argument, NULL, 'q' },
 		{ "unsafe", no_argument, NULL, 'u' },
+		{ "gross", no_argument, NULL, 'g' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -300,6 +307,7 @@ static void print_json(FILE *out, const struct config *config,
 	json_close_array(&json);
 	json_number(&json, "exit_status", exit_status(status));
 	json_number(&json, "elapsed_ns", elapsed_ns);
+	json_bool(&json, "net", !config->gross);
 	report_json(&json, list, NULL, hits);
 	json_close_object(&json);
 	json_end(&json);
@@ -384,6 +392,7 @@ static int add_targets(const struct config *config, struct sb_session *session, 
 			     .scope = SB_SCOPE_TREE,
 			     .scope_id = pid,
 			     .flags = (config->has_delay ? 0 : SB_TARGET_DEFAULT_DELAY) |
+				      (config->gross ? 0 : SB_TARGET_NET) |
 				      (config->unsafe ? SB_TARGET_UNSAFE : 0) },
 	};
 	int ret = request.batch ? 0 : fail("out of memory");

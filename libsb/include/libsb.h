@@ -550,6 +550,15 @@ enum sb_scope {
 #define SB_TARGET_PERSISTENT	(1U << 0) /**< belongs to the module, not the session */
 #define SB_TARGET_DISABLED	(1U << 1) /**< counts, does not delay */
 #define SB_TARGET_DEFAULT_DELAY (1U << 2) /**< take the module's default delay */
+/**
+ * The delay is net: what a hit costs by itself (sb_session_hit_cost_ns()) is taken off it, so
+ * that it is all that a delayed call takes longer. A delay that is shorter than that can't be
+ * had: of it nothing is left, and SB_COUNTER_MEASURED_NS, which has the cost in it, is above
+ * SB_COUNTER_REQUESTED_NS. A delay of 0 stays one. What a session lists of its own is as it
+ * was asked for; others see what is left. Where an experiment compares with the same target
+ * at a delay of 0, which costs as much, this is not wanted.
+ */
+#define SB_TARGET_NET (1U << 30)
 /** Take "sym+0x10" and "@0xOFFSET" as they are: see sb_elf_find_unsafe(). */
 #define SB_TARGET_UNSAFE	(1U << 31)
 
@@ -765,6 +774,9 @@ enum sb_counter {
 	SB_COUNTER_MEASURED_NS,
 	SB_COUNTER_MAX_OVERSHOOT_NS,
 	SB_COUNTER_GENERATION,
+	SB_COUNTER_SKIPPED_BUDGET,
+	SB_COUNTER_UNARMED, /**< not 0: hits are missing. 0 of BPF, which can't know */
+	SB_COUNTER_TAKEN_OUT, /**< likewise 0 of BPF */
 };
 
 /** A counter of the @p i th target; 0 for an unknown counter. */

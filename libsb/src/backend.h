@@ -29,6 +29,9 @@ struct sb_target {
 	struct sb_target_options options;
 	enum sb_symbol_kind kind;
 	uint64_t id; /* 0 until it was added */
+	/* Of a net delay while a backend has it, see net.h: taken off, and the cost of a hit. */
+	bool is_net;
+	uint64_t net_ns, net_cost_ns;
 };
 
 #define SB_CHANGE_DELAY	  (1U << 0)

@@ -264,6 +264,9 @@ static void stats_from_uapi(struct sb_target_info *to,
 	to->counters[SB_COUNTER_MEASURED_NS] = from->measured_ns;
 	to->counters[SB_COUNTER_MAX_OVERSHOOT_NS] = from->max_overshoot_ns;
 	to->counters[SB_COUNTER_GENERATION] = from->generation;
+	to->counters[SB_COUNTER_SKIPPED_BUDGET] = from->skipped_budget;
+	to->counters[SB_COUNTER_UNARMED] = from->unarmed;
+	to->counters[SB_COUNTER_TAKEN_OUT] = from->taken_out;
 }
 
 static int append_page(struct sb_target_list *list, const struct speed_bump_info *infos,

@@ -99,11 +99,24 @@ enum sb_boundary {
 enum sb_boundary sb_elf_boundary(const struct sb_elf *elf, uint64_t offset,
 				 uint64_t *before, uint64_t *after);
 
-/*
- * Whether the function @name is in the debugging information and has no code of its own
- * because it was inlined wherever it is called.
- */
-bool sb_elf_is_inlined(const struct sb_elf *elf, const char *name);
+enum sb_inlined_state {
+	SB_INLINED_UNKNOWN, /* there is no debugging information that would tell */
+	SB_INLINED_NO,
+	SB_INLINED_YES, /* wherever it is called, for there is no symbol of it */
+};
+
+#define SB_INLINED_CALLERS 3
+
+/* What the debugging information says of a function that has no symbol. */
+struct sb_inlined {
+	enum sb_inlined_state state;
+	size_t caller_count; /* functions whose code has its own */
+	char *callers[SB_INLINED_CALLERS]; /* the first of them */
+};
+
+/* Look for the function @name, which is none of the symbols. sb_inlined_free() after it. */
+void sb_elf_inlined(const struct sb_elf *elf, const char *name, struct sb_inlined *inlined);
+void sb_inlined_free(struct sb_inlined *inlined);
 
 /* Where separate debug files and the loader's cache are; variables for the tests. */
 extern const char *sb_elf_debug_root __attribute__((visibility("hidden")));

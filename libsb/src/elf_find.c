@@ -582,8 +582,11 @@ static void find_near(struct sb_elf *elf, const char *text, struct near near[NEA
 	}
 }
 
-/* Why a name that should be there may be missing; "" where nothing is known. */
-static void explain_absence(const struct sb_elf *elf, char *buf, size_t size)
+/*
+ * Why a name that should be there may be missing; "" where nothing is known. @is_unknown:
+ * whether it was inlined is not known.
+ */
+static void explain_absence(const struct sb_elf *elf, bool is_unknown, char *buf, size_t size)
 {
 	buf[0] = '\0';
 	if (elf->damaged_table)
@@ -601,25 +604,46 @@ static void explain_absence(const struct sb_elf *elf, char *buf, size_t size)
 		snprintf(buf, size,
 			 " (the file is stripped; its debug symbols, if installed, are "
 			 "looked at too)");
+	else if (is_unknown)
+		snprintf(buf, size,
+			 " (if it was inlined, debugging information would tell: build with "
+			 "-g, or install the file's debug symbols)");
+}
+
+/* Takes what is in @inlined. */
+static int explain_inlined(const struct sb_elf *elf, const char *text,
+			   struct sb_inlined *inlined, struct sb_error *err)
+{
+	size_t count = inlined->caller_count, shown = 0;
+	char into[256] = "", more[32] = "";
+
+	for (; shown < count && shown < SB_INLINED_CALLERS; shown++)
+		snprintf(into + strlen(into), sizeof(into) - strlen(into), "%s%.64s",
+			 shown ? ", " : " into ", inlined->callers[shown]);
+	if (shown < count)
+		snprintf(more, sizeof(more), " and %zu more", count - shown);
+	sb_inlined_free(inlined);
+	return sb_error_set(err, ENOENT,
+			    "%s: '%s' has no code of its own, it was inlined%s%s%s: name a "
+			    "function that calls it, or build it with "
+			    "__attribute__((noinline))",
+			    elf->path, text, count ? "" : " wherever it is called", into, more);
 }
 
 static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
 {
 	const char *why = sb_elf_describe(elf, text), *colon = lone_colon(text);
 	struct near near[NEAR + 1] = { 0 };
+	struct sb_inlined inlined;
 	char absence[256];
 	int ret;
 
 	if (why)
 		return sb_error_set(err, ENOENT, "%s: '%s' %s", elf->path, text, why);
-	if (sb_elf_is_inlined(elf, text))
-		return sb_error_set(
-			err, ENOENT,
-			"%s: '%s' has no code of its own, it was inlined wherever it is "
-			"called: name a function that calls it, or build it with "
-			"__attribute__((noinline))",
-			elf->path, text);
-	explain_absence(elf, absence, sizeof(absence));
+	sb_elf_inlined(elf, text, &inlined);
+	if (inlined.state == SB_INLINED_YES)
+		return explain_inlined(elf, text, &inlined, err);
+	explain_absence(elf, inlined.state == SB_INLINED_UNKNOWN, absence, sizeof(absence));
 	if (colon && !strchr(text, '(') && !sb_elf_usdt_count(elf))
 		return sb_error_set(err, ENOENT,
 				    "%s: no function '%s' of a file '%.*s', and the file has "
@@ -735,7 +759,7 @@ static int find(struct sb_elf *elf, const char *text, bool checked,
 		if (!places->count) {
 			char absence[256];
 
-			explain_absence(elf, absence, sizeof(absence));
+			explain_absence(elf, false, absence, sizeof(absence));
 			return sb_error_set(err, ENOENT, "%s: no function matches '%s'%s",
 					    elf->path, text, absence);
 		}

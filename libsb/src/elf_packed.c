@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "elf_packed.h"
@@ -46,7 +48,6 @@ uint32_t sb_crc32_file(int fd)
 /* lzma_ret */
 #define LZMA_OK		 0
 #define LZMA_MEMLIMIT	 6
-#define LZMA_BUF_ERROR	 10
 
 /*
  * liblzma is found at run time, as the demangler is: it is on each Debian system, and the
@@ -64,38 +65,79 @@ static void find_decode(void)
 		*(void **)&decode = dlsym(library, "lzma_stream_buffer_decode");
 }
 
+#define XZ_FOOTER  12
+#define XZ_SMALLEST 32 /* a header, an index and a footer */
+
+/* A number of seven bits a byte at *@at, which goes on behind it. False: there is none. */
+static bool read_number(const uint8_t *bytes, size_t end, size_t *at, uint64_t *number)
+{
+	*number = 0;
+	for (unsigned int shift = 0; shift < 63 && *at < end; shift += 7) {
+		*number |= (uint64_t)(bytes[*at] & 0x7f) << shift;
+		if (!(bytes[(*at)++] & 0x80))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * How large it is unpacked, as the index at its end says (the .xz file format, 2.1.2 and 4):
+ * the decoder does not tell apart a lack of room and a lack of input. False: it is damaged.
+ */
+static bool unpacked_size(const uint8_t *bytes, size_t size, uint64_t *unpacked)
+{
+	uint64_t index, records, packed, one;
+	const uint8_t *footer;
+	size_t at;
+
+	*unpacked = 0;
+	if (size < XZ_SMALLEST || memcmp(bytes + size - 2, "YZ", 2))
+		return false;
+	footer = bytes + size - XZ_FOOTER;
+	index = (uint64_t)(footer[4] | footer[5] << 8 | footer[6] << 16 |
+			   (uint32_t)footer[7] << 24);
+	index = (index + 1) * 4;
+	if (index > size - 2 * XZ_FOOTER)
+		return false;
+	at = size - XZ_FOOTER - (size_t)index;
+	if (bytes[at++] || !read_number(bytes, size - XZ_FOOTER, &at, &records))
+		return false;
+	for (uint64_t i = 0; i < records; i++) {
+		if (!read_number(bytes, size - XZ_FOOTER, &at, &packed) ||
+		    !read_number(bytes, size - XZ_FOOTER, &at, &one))
+			return false;
+		*unpacked = one > MOST_UNPACKED ? MOST_UNPACKED + 1 : *unpacked + one;
+		if (*unpacked > MOST_UNPACKED)
+			break;
+	}
+	return true;
+}
+
 void *sb_unpack_xz(const void *packed, size_t packed_size, size_t *size,
 		   const char **problem)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	size_t room = packed_size < 1024 ? 16384 : packed_size * 8;
-	int ret = LZMA_BUF_ERROR;
-	uint8_t *out = NULL;
+	uint64_t memory = MOST_MEMORY, room;
+	size_t in_at = 0;
+	uint8_t *out;
+	int ret;
 
 	pthread_once(&once, find_decode);
 	*problem = "its packed symbols (.gnu_debugdata) can't be read: install liblzma5";
 	if (!decode)
 		return NULL;
 	*problem = "its packed symbols (.gnu_debugdata) are damaged";
-	/* The whole of it must have room. */
-	while (ret == LZMA_BUF_ERROR && room <= MOST_UNPACKED) {
-		uint64_t memory = MOST_MEMORY;
-		size_t in_at = 0;
-
-		free(out);
-		out = malloc(room);
-		if (!out)
-			return NULL;
-		*size = 0;
-		ret = decode(&memory, 0, NULL, packed, &in_at, packed_size, out, size,
-			     room);
-		room *= 4;
-	}
+	if (!unpacked_size(packed, packed_size, &room))
+		return NULL;
+	out = room <= MOST_UNPACKED ? malloc(room + 1) : NULL;
+	*size = 0;
+	ret = out ? decode(&memory, 0, NULL, packed, &in_at, packed_size, out, size, room) :
+		    LZMA_MEMLIMIT;
 	if (ret == LZMA_OK) {
 		*problem = NULL;
 		return out;
 	}
-	if (ret == LZMA_MEMLIMIT || ret == LZMA_BUF_ERROR)
+	if (ret == LZMA_MEMLIMIT)
 		*problem = "its packed symbols (.gnu_debugdata) are too large to unpack";
 	free(out);
 	return NULL;

@@ -29,13 +29,18 @@ static const uint32_t emulated_code[] = { 0x14000001, 0xd65f03c0 }; /* b .+4; re
 static const uint32_t stepped_code[] = { 0xaa0003e0, 0xd65f03c0 }; /* mov x0, x0; ret */
 #endif
 
-enum sb_hit_kind sb_elf_hit_kind(const struct sb_elf *elf, uint64_t offset)
+enum sb_hit_kind sb_hit_kind_at(int fd, uint64_t offset)
 {
 	unsigned char code[SB_INSN_MAX_LENGTH] = { 0 };
-	ssize_t n = pread(sb_elf_fd(elf), code, sizeof(code), (off_t)offset);
+	ssize_t n = pread(fd, code, sizeof(code), (off_t)offset);
 
 	return n > 0 && sb_insn_is_emulated(code, (size_t)n) ? SB_HIT_EMULATED :
 							       SB_HIT_STEPPED;
+}
+
+enum sb_hit_kind sb_elf_hit_kind(const struct sb_elf *elf, uint64_t offset)
+{
+	return sb_hit_kind_at(sb_elf_fd(elf), offset);
 }
 
 /* The quickest of some rounds: what disturbs a call only makes it longer. */

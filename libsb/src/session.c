@@ -11,9 +11,8 @@
 
 #include "batch.h"
 #include "error.h"
+#include "net.h"
 #include "options.h"
-#include "session.h"
-#include "target_list.h"
 
 #define BACKEND_VARIABLE "SPEED_BUMP_BACKEND"
 
@@ -119,6 +118,7 @@ void sb_session_close(struct sb_session *session)
 	if (!session)
 		return;
 	session->backend->ops->close(session->backend);
+	free(session->net);
 	free(session);
 }
 
@@ -315,6 +315,8 @@ int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *f
 	struct sb_backend *backend = session->backend;
 	size_t at = 0;
 
+	if (sb_net_take_off(session, batch->targets, batch->count, err))
+		return -1;
 	if (backend->problem)
 		sb_error_set(backend->problem, 0, "%s", "");
 	for (size_t done = 0, n; done < batch->count; done += n) {
@@ -327,9 +329,11 @@ int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *f
 			*failed = at;
 		at = errno;
 		take_back(session, batch, done);
+		sb_net_put_back(session, batch->targets, batch->count);
 		errno = at;
 		return -1;
 	}
+	sb_net_put_back(session, batch->targets, batch->count);
 	return 0;
 }
 
@@ -499,10 +503,17 @@ static int update(struct sb_session *session, const uint64_t *ids, size_t count,
 			code = errno;
 			goto out;
 		}
+	} else if (what->mask & SB_CHANGE_DELAY && session->net_count) {
+		before = read_list(session, SB_LIST_SESSION, -1, err);
+		if (!before) {
+			code = errno;
+			goto out;
+		}
 	}
 	for (size_t i = 0; i < count; i++) {
 		changes[i] = *what;
 		changes[i].id = ids[i];
+		sb_net_change(session, &changes[i]);
 	}
 	for (size_t done = 0, n; done < count; done += n) {
 		n = chunk(session, done, count);
@@ -514,6 +525,8 @@ static int update(struct sb_session *session, const uint64_t *ids, size_t count,
 			change_back(session, changes, done, before);
 		break;
 	}
+	for (size_t i = 0; !code && what->mask & SB_CHANGE_DELAY && i < count; i++)
+		sb_net_changed(session, ids[i], what->delay_ns, before);
 out:
 	sb_target_list_free(before);
 	free(changes);
@@ -689,6 +702,8 @@ struct sb_target_list *sb_session_list(struct sb_session *session, unsigned int 
 		return NULL;
 	}
 	list = read_list(session, which & all, elf ? sb_elf_fd(elf) : -1, err);
+	if (list)
+		sb_net_show(session, list);
 	if (list && which & SB_LIST_FILES)
 		check_files(session, which & all, list);
 	return list;

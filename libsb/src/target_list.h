@@ -4,7 +4,7 @@
 
 #include "libsb.h"
 
-#define SB_COUNTERS (SB_COUNTER_GENERATION + 1)
+#define SB_COUNTERS (SB_COUNTER_TAKEN_OUT + 1)
 
 struct sb_target_info {
 	uint64_t id;

@@ -22,6 +22,11 @@ __attribute__((noinline)) unsigned long statics_first(unsigned long n)
 	return n;
 }
 
+__attribute__((noinline)) unsigned long statics_third(unsigned long n)
+{
+	return statics_inlined(n) ^ 1;
+}
+
 /* What <sys/sdt.h> makes for a program that asks whether somebody looks. */
 __attribute__((section(".probes"), used)) unsigned short statics_semaphore;
 

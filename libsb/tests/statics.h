@@ -4,6 +4,7 @@
 
 unsigned long statics_first(unsigned long n);
 unsigned long statics_second(unsigned long n);
+unsigned long statics_third(unsigned long n);
 unsigned long statics_count(void);
 
 /* A static probe without arguments, as <sys/sdt.h> makes them. */

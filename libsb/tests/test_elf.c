@@ -964,6 +964,15 @@ static void reads_packed_symbols(void **state)
 	place_of(elf, "fixture_plain");
 	not_found(elf, "fixture_static", ENOENT, "packed symbols (.gnu_debugdata) are damaged");
 	sb_elf_close(elf);
+
+	/* What ends too early needs no more room to unpack. */
+	assert_int_equal(truncate(junk, (off_t)size / 2), 0);
+	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
+	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
+			 0);
+	elf = opened(copy);
+	not_found(elf, "fixture_static", ENOENT, "packed symbols (.gnu_debugdata) are damaged");
+	sb_elf_close(elf);
 }
 
 static void break_names(Elf64_Sym *symbol, const char *name)
@@ -974,13 +983,20 @@ static void break_names(Elf64_Sym *symbol, const char *name)
 
 static void says_what_is_missing(void **state)
 {
-	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	struct sb_elf *elf = opened(getenv("SB_STATICS")), *other;
 	size_t size;
 	char *bytes;
 
 	(void)state;
 #ifdef HAVE_LIBDW
-	not_found(elf, "statics_inlined", ENOENT, "it was inlined wherever it is called");
+	not_found(elf, "statics_inlined", ENOENT, "it was inlined into statics_");
+	assert_says(err, "statics_first");
+	assert_says(err, "statics_third");
+	/* In a file without that information the message says what would tell. */
+	assert_int_equal(run("objcopy --strip-debug '%s' '%s'", getenv("SB_STATICS"), copy), 0);
+	other = opened(copy);
+	not_found(other, "statics_inlined", ENOENT, "debugging information would tell");
+	sb_elf_close(other);
 #endif
 	sb_elf_close(elf);
 	bytes = read_file(fixture, &size);

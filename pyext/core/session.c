@@ -346,19 +346,20 @@ static PyObject *session_plan(PyObject *self, PyObject *args)
 	return PyLong_FromLong(fd);
 }
 
-/* (id, label, delay_ns, hits, delayed, requested_ns, measured_ns) */
+/* (id, label, delay_ns, hits, delayed, requested_ns, measured_ns, unarmed) */
 static PyObject *target_tuple(const struct sb_target_list *list, size_t i)
 {
 	enum sb_counter counters[] = { SB_COUNTER_HITS, SB_COUNTER_DELAYED,
-				       SB_COUNTER_REQUESTED_NS, SB_COUNTER_MEASURED_NS };
-	unsigned long long value[4];
+				       SB_COUNTER_REQUESTED_NS, SB_COUNTER_MEASURED_NS,
+				       SB_COUNTER_UNARMED };
+	unsigned long long value[5];
 
-	for (size_t c = 0; c < 4; c++)
+	for (size_t c = 0; c < 5; c++)
 		value[c] = sb_target_list_counter(list, i, counters[c]);
-	return Py_BuildValue("(KNKKKKK)", (unsigned long long)sb_target_list_id(list, i),
+	return Py_BuildValue("(KNKKKKKK)", (unsigned long long)sb_target_list_id(list, i),
 			     PyUnicode_DecodeFSDefault(sb_target_list_label(list, i)),
 			     (unsigned long long)sb_target_list_delay_ns(list, i),
-			     value[0], value[1], value[2], value[3]);
+			     value[0], value[1], value[2], value[3], value[4]);
 }
 
 /* The session's own targets; NULL with an exception. The caller frees them. */

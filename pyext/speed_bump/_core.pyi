@@ -28,8 +28,8 @@ Entry: TypeAlias = tuple[str, bytes, int | None, int | None, int | None, int | N
 Site: TypeAlias = tuple[int, str, int, int, int, int, int, int, int]
 # path, symbol, delay_ns, every, start_ns, duration_ns
 NativeTarget: TypeAlias = tuple[str, str, int, int, int, int]
-# id, label, delay_ns, hits, delayed, requested_ns, measured_ns
-NativeSite: TypeAlias = tuple[int, str, int, int, int, int, int]
+# id, label, delay_ns, hits, delayed, requested_ns, measured_ns, unarmed
+NativeSite: TypeAlias = tuple[int, str, int, int, int, int, int, int]
 
 HOOK: str
 MAX_DELAY_NS: int

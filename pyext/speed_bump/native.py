@@ -128,6 +128,7 @@ class Probes:
         self._owner = os.getpid()
         self._pid = pid
         self._targets: dict[int, str] = {}
+        self._unarmed: set[int] = set()
         try:
             self._session = _core.Session()
         except OSError as error:
@@ -185,7 +186,8 @@ class Probes:
             raise _native_error(error) from None
 
     def read(self) -> list[FunctionStatistics]:
-        """What was counted, a line for each place."""
+        """What was counted, a line for each place; says once where calls are missing."""
+        from speed_bump.control import say
         from speed_bump.statistics import FunctionStatistics
 
         if not self.is_ours:
@@ -194,9 +196,17 @@ class Probes:
             sites = self._session.list()
         except OSError as error:
             raise _native_error(error) from None
+        for place, label, *_, unarmed in sites:
+            if unarmed and place not in self._unarmed:
+                self._unarmed.add(place)
+                say(
+                    f"{label}: calls are missing: {unarmed} times a breakpoint was "
+                    "wanted and there was none, as the process may not be delayed any "
+                    "more, or the kernel had no memory for it"
+                )
         return [
             FunctionStatistics(label, self._targets.get(place, label), 0, *counters)
-            for place, label, _, *counters in sites
+            for place, label, _, *counters, _ in sites
         ]
 
     def close(self) -> None:

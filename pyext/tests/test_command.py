@@ -249,6 +249,7 @@ def compare(
     return found
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("with_progress", [False, True])
 def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
     program = STAGES.format(
@@ -270,7 +271,7 @@ def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
 
 
 def is_busy(target: dict[str, Any]) -> bool:
-    busy: bool = target["verdict"].startswith("inconclusive: the machine is busy")
+    busy: bool = target["reason"].startswith("the machine is busy")
     return busy
 
 
@@ -286,6 +287,13 @@ def check_what_was_done(found: dict[str, Any], runs: int, with_progress: bool) -
         assert target["requested_ns"] * units == 0.2e9
         assert target["injected_ns"] >= target["requested_ns"]
     assert found["never_called"] == ["__main__:never"]
+    # The keys and words of an experiment by slots.
+    for finding in found["findings"]:
+        assert finding["verdict"] in ("matters", "partly", "hidden", "inconclusive")
+        assert finding["reason"] and bool(finding["help"]) == (
+            finding["verdict"] == "inconclusive"
+        )
+        assert {"notes", "slack_ns", "shape", "dose", "self_share"} <= set(finding)
 
 
 def is_right(serial: dict[str, Any], hidden: dict[str, Any]) -> bool:

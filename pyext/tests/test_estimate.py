@@ -15,6 +15,8 @@ from speed_bump.experiment.runs.estimate import (
     ratio_interval,
 )
 
+pytestmark = pytest.mark.one_python
+
 
 @pytest.mark.parametrize(
     # Any printed table of Student's t, column 0.975.
@@ -60,15 +62,17 @@ def test_the_interval_covers_what_it_says() -> None:
 
 
 def test_verdicts() -> None:
-    assert judge(Interval(1.0, 0.9, 1.1), 8) == ("matters", True)
-    assert judge(Interval(0.0, -0.05, 0.05), 8) == ("hidden", True)
-    verdict, supported = judge(Interval(0.4, -0.1, 0.9), 8)
-    assert verdict.startswith("inconclusive: needs about ")
-    assert not supported
-    verdict, supported = judge(Interval(3.0, 0.5, 5.5), 8)
-    assert verdict.startswith("inconclusive: needs about ")
-    verdict, supported = judge(Interval(0.4, -100, 100), 8)
-    assert verdict == "inconclusive: the delay is lost in the noise, use a longer one"
+    """The words of an experiment by slots, each with its reason."""
+    assert judge(Interval(1.0, 0.9, 1.1), 8)[0] == "matters"
+    assert judge(Interval(0.5, 0.4, 0.6), 8)[0] == "partly"
+    assert judge(Interval(0.0, -0.05, 0.05), 8)[0] == "hidden"
+    for wide in (Interval(0.4, -0.1, 0.9), Interval(3.0, 0.5, 5.5)):
+        label, reason, helps = judge(wide, 8)
+        assert label == "inconclusive" and "±" in reason
+        assert helps.startswith("needs about ")
+    label, reason, helps = judge(Interval(0.4, -100, 100), 8)
+    assert (label, reason) == ("inconclusive", "the delay is lost in the noise")
+    assert helps == "use a longer one"
 
 
 def test_more_pairs_shrinks_the_interval_as_needed() -> None:
@@ -85,7 +89,7 @@ def test_one_pair_says_nothing() -> None:
 def test_nothing_injected_says_nothing() -> None:
     found = estimate([1.0, 2.0], [2.0, 1.0], [0.0, 0.0], [0.0, 0.0])
     assert found.criticality is None
-    assert found.verdict == "no delay was delivered"
+    assert found.said.startswith("inconclusive: no delay was delivered; ")
 
 
 def test_where_others_had_the_cpu_nothing_is_said() -> None:
@@ -93,8 +97,9 @@ def test_where_others_had_the_cpu_nothing_is_said() -> None:
     delayed = [b + 10 for b in base]
     injected = [10.0] * 4
     found = estimate(base, delayed, injected, injected, waited=0.6)
-    assert found.verdict == (
-        "inconclusive: the machine is busy, the program waited 60% of its time"
+    assert found.said == (
+        "inconclusive: the machine is busy, the program waited 60% of its time; "
+        "run it when the machine has less to do"
     )
     assert not found.supported
     assert estimate(base, delayed, injected, injected, waited=0.4).supported
@@ -117,5 +122,5 @@ def test_plan_is_in_random_blocks_and_repeatable() -> None:
 def test_chosen_delay() -> None:
     assert design.choose_delay(1000, 1_000_000_000) == 250_000
     assert design.choose_delay(3, 1_000_000_000) == 83_000_000
-    assert design.choose_delay(10**9, 1_000_000_000) == design.LEAST_DELAY_NS
-    assert design.choose_delay(1, 10**12) == design.MOST_DELAY_NS
+    assert design.choose_delay(10**9, 1_000_000_000) == design.MIN_DELAY_NS
+    assert design.choose_delay(1, 10**12) == design.MAX_DELAY_NS

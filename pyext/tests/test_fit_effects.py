@@ -20,7 +20,7 @@ from speed_bump.experiment.fit.interval import quantile
 from speed_bump.experiment.record import Arm, Block, Delay, Record, Slots
 from speed_bump.experiment.slots import plan
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.one_python
 
 
 def block(run, draw, dose, count=240):
@@ -235,3 +235,18 @@ def test_the_package_does_not_import_numpy():
         "sys.exit('numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_one_rest_in_which_others_were_gone_is_no_alarm():
+    """In a program that is balanced all rests say it."""
+    false = 0
+    for seed in range(5):
+        for cycles in (3, 4, 6):
+            run = recorded(model.Program, "heavy", seed, cycles)
+            slots = run.record.slots
+            rests = [k for k, b in enumerate(run.record.blocks) if b.stage == "census"]
+            busy = np.isin(slots.block, rests[1:2])
+            slots.time_ns = slots.time_ns * np.where(busy, 0.5, 1.0)
+            found = bills(fitted(run.record))
+            false += any(bill.alarm or bill.late for bill in found)
+    assert false <= 1

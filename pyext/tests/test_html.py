@@ -14,6 +14,8 @@ import pytest
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.show import html
 
+pytestmark = pytest.mark.one_python
+
 needs_browser = pytest.mark.skipif(
     browser.path() is None,
     reason="no Chromium is installed (build-aux/setup browser installs Debian's)",

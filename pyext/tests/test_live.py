@@ -23,6 +23,8 @@ from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import live
 from speed_bump.experiment.slots.stages import Options, Stages
 
+pytestmark = pytest.mark.one_python
+
 COLUMNS, LINES = 80, 24
 
 

@@ -103,6 +103,7 @@ def burn():
         sum(range(100_000))
 
 
+@pytest.mark.one_python
 def test_others_make_an_answer_wider_and_not_wrong(tmp_path):
     context = multiprocessing.get_context("fork")
     count = len(os.sched_getaffinity(0)) + 1
@@ -129,6 +130,7 @@ def test_others_make_an_answer_wider_and_not_wrong(tmp_path):
     assert "CPU" in ranked.done.stdout
 
 
+@pytest.mark.one_python
 def test_a_sweep_has_all_levels(tmp_path):
     def fits(ranked):
         slots = ranked.record.slots
@@ -152,6 +154,7 @@ def test_a_sweep_has_all_levels(tmp_path):
     assert ranked.record.header["verb"] == "sweep"
 
 
+@pytest.mark.one_python
 def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     source = SLOW.format(imports="sys", seconds=0, progress="").replace(
         "while time.monotonic() < end:", "for _ in range(300):"
@@ -171,6 +174,7 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     assert list(tmp_path.iterdir()) == [numbers]
 
 
+@pytest.mark.one_python
 def test_an_interrupt_ends_with_what_is_known(tmp_path):
     output = tmp_path / "record"
     process = subprocess.Popen(
@@ -201,6 +205,7 @@ def test_an_interrupt_ends_with_what_is_known(tmp_path):
     assert archive.load(str(output)).end["interrupted"]
 
 
+@pytest.mark.one_python
 def test_what_does_not_run_is_said_in_one_line(tmp_path):
     where = ["-o", str(tmp_path / "x")]
     for arguments, status, text in (

@@ -157,6 +157,22 @@ def test_threads_that_report_units_at_one_time_are_counted(beside, count):
         assert run.reporters == count
 
 
+def test_threads_that_live_for_one_unit_have_their_time_known():
+    """What each had on a CPU, and waited for one: nearly nothing, and not unknown."""
+    with started(THREADS.format(beside=False), ["__main__:f"]) as program:
+        wait(program, lambda: program.plan.units > 5)
+        run = Run(program, 1)
+        run.set_slot_units(1)
+        run.rest(0.1, 200, lambda: False)
+        slots = run.slots(["__main__:f"])
+    known = slots.good & np.isfinite(slots.cpu_ns) & np.isfinite(slots.wait_ns)
+    assert known.sum() > 0.9 * slots.good.sum()
+    took = slots.time_ns[known]
+    assert ((slots.cpu_ns + slots.wait_ns)[known] <= took + 1).all()
+    # It sleeps for 2 ms; its own time is what is left of it at most.
+    assert np.median(slots.cpu_ns[known] / took) < 0.5
+
+
 def test_delays_end_with_the_tool():
     """A tool that is killed leaves the program at full speed within a second."""
     source = (

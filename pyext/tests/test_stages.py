@@ -19,7 +19,7 @@ from speed_bump.experiment.slots import plan
 from speed_bump.experiment.slots.stages import Options, Stages
 from test_fit_verdict import sound
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.one_python
 
 
 def stages_of(record):
@@ -98,6 +98,33 @@ def test_recorded_noise():
                 assert finding.criticality.half < 0.15
     assert len(held) > 20
     assert np.mean(held) > 0.85
+
+
+def test_what_is_not_decided_is_delayed_more_often():
+    """In the second half of the budget; what is decided is not forgotten."""
+    found = []
+    for seed in range(4):
+        run, _ = model.experiment(
+            lambda draw: model.Weighted(draw, [1.0] * 11 + [0.06]), "recorded", seed, 40
+        )
+        singles = [block for block in run.record.blocks if block.stage == "single"]
+        last = dict(zip((a.functions for a in singles[-1].arms), singles[-1].chance, strict=True))
+        others = [last[(name,)] for name in run.names[:11]]
+        assert min(others) > 0
+        found.append(last[(run.names[11],)] / np.mean(others))
+    assert max(found) > 1.4
+
+
+def test_a_refusal_does_not_end_it():
+    """Others may be gone before the budget is."""
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw, 1), "quiet", draw)
+    run.undelayed(70)
+    run.record.machine = Machine(share=1.0, threads=1.0, cpus=2, steal=0.5)
+    stages = Stages(Options(30), 1)
+    while (block := stages.next_block(run.record)) is not None:
+        run.run(block, 30e9)
+    assert run.time_ns > 28e9
 
 
 def test_a_seed_gives_the_same_plan():

@@ -762,7 +762,7 @@ def test_nobody_may_not(sbctl: Sbctl) -> None:
 def test_list_verbose(sbctl: Sbctl, library: str) -> None:
     sbctl("add", f"{library}:fixture_step", f"{library}:fixture_push", "1us")
     text = sbctl("list", "-v").stdout
-    assert {"HIT", "COST"} <= set(text.splitlines()[0].split())
+    assert {"HIT", "COST", "UNARMED"} <= set(text.splitlines()[0].split())
     found = {
         target["target"].rpartition(":")[2]: target
         for target in sbctl.json("list", "-v")["targets"]
@@ -783,6 +783,79 @@ def test_run_says_what_cannot_be_less(sbctl: Sbctl, library: str, loop: str) -> 
     assert "less than that can't be had" in done.stderr
     done = sbctl("run", "-d", "5ms", f"{library}:fixture_step", *command)
     assert "for the breakpoint alone" not in done.stderr
+
+
+def run_stepped(
+    sbctl: Sbctl, library: str, loop: str, calls: int, *options: str
+) -> tuple[int, dict[str, Any]]:
+    """ns that the calls took, as the command saw it; the target."""
+    output = ("-j", f"{library}:fixture_step")
+    done = sbctl("run", *options, *output, "--", loop, "fixture_step", calls)
+    (target,) = json.loads(done.stderr)["targets"]
+    return int(done.stdout.split()[2]), target
+
+
+# Its memory is nobody else's any more: what has no CAP_SYS_ADMIN may not delay it.
+CLOSES_ITSELF = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.fixture_second(1)
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+library.fixture_second(1)
+"""
+
+
+@of_the_module
+def test_calls_that_are_missing_are_said(sbctl: Sbctl, library: str) -> None:
+    target = ("-d", "1us", f"{library}:fixture_second")
+    command = ("--", sys.executable, "-c", CLOSES_ITSELF, library)
+    done = with_two_capabilities(sbctl.program, "run", "-j", *target, *command)
+    assert done.returncode == 0, done.stderr
+    (only,) = json.loads(done.stderr)["targets"]
+    assert only["hits"] == 1
+    assert only["unarmed"] > 0
+    done = with_two_capabilities(sbctl.program, "run", *target, *command)
+    assert "Calls are missing: " in done.stderr
+    done = sbctl("run", *target, *command)
+    assert "Calls are missing: " not in done.stderr
+
+
+def test_run_is_net_of_the_breakpoint(sbctl: Sbctl, library: str, loop: str) -> None:
+    calls = 2_000
+    _, target = run_stepped(sbctl, library, loop, calls, "-d", "0")
+    cost = target["hit_cost_ns"]
+    delay = 4 * cost
+    net, gross = [], []
+    for _ in range(10):
+        took, target = run_stepped(sbctl, library, loop, calls, "-d", str(delay))
+        net.append(took)
+        assert target["delay_ns"] == delay
+        assert target["requested_ns"] == calls * delay
+        assert target["measured_ns"] >= target["requested_ns"]
+        took, target = run_stepped(
+            sbctl, library, loop, calls, "--gross", "-d", str(delay)
+        )
+        gross.append(took)
+        assert target["requested_ns"] == calls * delay
+        # What disturbs a run makes it longer.
+        if len(net) > 2 and min(gross) - min(net) > calls * cost // 2:
+            break
+    assert min(gross) - min(net) > calls * cost // 2, (cost, net, gross)
+
+
+def test_run_cannot_be_less_than_the_breakpoint(
+    sbctl: Sbctl, library: str, loop: str
+) -> None:
+    _, target = run_stepped(sbctl, library, loop, 100, "-d", "1")
+    assert (target["delay_ns"], target["requested_ns"]) == (1, 100)
+    assert target["measured_ns"] >= 100 * target["hit_cost_ns"] > 100
+
+
+def test_add_net(sbctl: Sbctl, library: str) -> None:
+    name = f"{library}:fixture_step"
+    assert sbctl("add", "--net", name, "5ms").stdout == f"added {name} 5ms\n"
+    (target,) = targets(sbctl)
+    assert 0 < target["delay_ns"] < 5_000_000
 
 
 # ------------------------------------------------------------ files, static probes

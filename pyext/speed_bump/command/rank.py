@@ -369,10 +369,21 @@ def _whole_runs(
 
 
 def _nothing(experiment: Experiment) -> int:
-    say(
+    from speed_bump.duration import human
+    from speed_bump.experiment.rank import MIN_SLOTS
+
+    text = (
         "nothing was measured: the budget of "
         f"{experiment.options.budget_s:.0f} s was used up before the first delay"
     )
+    if experiment.unit_ns:
+        # As many with delays as without.
+        need_s = 2 * MIN_SLOTS * experiment.unit_ns / 1e9
+        text += (
+            f"; a unit of work takes {human(experiment.unit_ns)}: give --budget "
+            f"{need_s:.0f}s or more, or name a shorter unit with --progress"
+        )
+    say(text)
     return 1
 
 

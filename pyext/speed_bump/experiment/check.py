@@ -19,6 +19,7 @@ from speed_bump import _core, native
 from speed_bump.config import parse_targets
 from speed_bump.duration import human
 from speed_bump.experiment.fit.columns import base_time
+from speed_bump.experiment.fit.contention import MAX_STEAL, MIN_MEAN_SHARE
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.program.environment import environment
@@ -55,7 +56,6 @@ TIMES_S = (10, 30, 60, 300)
 COUNTS = (1, 6, 13, 30)
 SLOTS = 200
 MIN_SLOTS = 40
-MIN_SHARE, MAX_STEAL = 0.3, 0.05
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Report:
         """Why nothing is to be trusted here; "" if it can be."""
         if self.steal > MAX_STEAL:
             return f"the hypervisor took {self.steal:.0%} of the time"
-        if self.share < MIN_SHARE:
+        if self.share < MIN_MEAN_SHARE:
             return f"the program had {self.share:.0%} of the CPU time that it wanted"
         return ""
 

@@ -108,6 +108,7 @@ class Experiment:
     runs: int = 0
     processes: int = 0
     lost: int = 0
+    unit_ns: float = 0.0
     _done: list[Run] = field(default_factory=list)
     _before: dict[str, int] = field(default_factory=dict)
     _samples: Samples = field(default_factory=Samples)
@@ -254,6 +255,7 @@ class Experiment:
         unit_ns = self._unit_ns(program)
         if math.isnan(unit_ns):
             return
+        self.unit_ns = unit_ns
         run = Run(program, self.runs)
         unit_ns *= self._tell_ranks(program, run, reported)
         self._before = before

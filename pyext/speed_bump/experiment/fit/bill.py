@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speed_bump.experiment.fit.effects import Effects
+from speed_bump.experiment.fit.effects import MIN_CYCLES, Effects
 from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.record import Floats
 
 # Standard errors below 0 at which the bill is false: 1% of sound ones are. While looking
 # again and again it takes more.
@@ -21,6 +22,8 @@ ALARM = 2.58
 ALARM_LOOKING = 3.3
 # A bill below this part of the delays in a block changes no verdict.
 SMALL = 0.03
+# Without any one of the cycles so much of what is required must be left.
+WITHOUT_ONE = 0.5
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Bill:
 
     ``cost`` and ``delays``, the mean of what was delivered in a slot, are in parts of the
     undelayed slot; ``alarm``: slack was used up; ``late``: delays cost more than arrives
-    in the slot and in the one after it.
+    in the slot and in the one after it; ``doubt``: one cycle of blocks and a rest alone
+    says so, and it is not believed.
     """
 
     dose: float
@@ -38,6 +42,7 @@ class Bill:
     delays: float
     alarm: bool
     late: bool
+    doubt: bool = False
 
 
 def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
@@ -53,15 +58,31 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
             continue
         value, error = bill
         delays = float(np.mean(total[rows]))
-        matters = abs(value) > SMALL * delays
+        matters = abs(value) > SMALL * delays and abs(value) > alarm * error
+        alone = matters and _by_one(
+            value, alarm * error, effects.fit.parts[table.on[key]]
+        )
         found.append(
             Bill(
                 key[0],
                 key[1],
                 around(value, error, effects.fit.df),
                 delays,
-                matters and value < -alarm * error,
-                matters and value > alarm * error,
+                matters and not alone and value < 0,
+                matters and not alone and value > 0,
+                alone,
             )
         )
     return found
+
+
+def _by_one(value: float, required: float, parts: Floats) -> bool:
+    """Whether one cycle alone makes the bill false: others on the machine came or went.
+
+    What is left without a cycle is found in one step (the infinitesimal jackknife).
+    """
+    if len(parts) < MIN_CYCLES:
+        return False
+    count = len(parts)
+    left = value - parts * count / (count - 1)
+    return bool((np.sign(value) * left < WITHOUT_ONE * required).any())

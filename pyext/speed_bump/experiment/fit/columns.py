@@ -74,6 +74,8 @@ class Table:
     settling: int | None
     plans: list[Plan]
     cycle: float
+    # Of each row how many rests began before it: with the blocks in between a cycle.
+    cycles: Integers | None = None
 
     @property
     def rows(self) -> int:
@@ -163,6 +165,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
         record, part, block, busy, usable, quiet, settling, columns
     )
     rest_starts = np.flatnonzero(resting[1:] & ~resting[:-1])
+    cycles = np.searchsorted(rest_starts, index, side="left")
     cycle = float(np.median(np.diff(rest_starts))) if len(rest_starts) >= 2 else 0.0
     return Table(
         base,
@@ -179,6 +182,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
         settle_at,
         plans,
         cycle,
+        cycles,
     )
 
 

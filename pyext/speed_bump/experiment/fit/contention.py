@@ -24,12 +24,21 @@ from speed_bump.experiment.record import Floats, Record
 
 # With a larger share of a CPU the wall clock is good enough.
 ALONE = 0.95
-MIN_SHARE = 0.3
+# With a smaller one, of a function's own delays or, where that is not known, of all
+# threads, the function has no label.
+MIN_SHARE = 0.1
+# The same where waiting for a CPU is not known. And a thread that reports units and has
+# less is late for whatever it may wait for.
+MIN_MEAN_SHARE = 0.3
 # Shares are told apart by so many steps, each of which is a regression.
 STEPS = 20
-MAX_STEAL = 0.05
+# Of the machine's time: where the hypervisor takes more, no label stands. Below it all
+# intervals are wider by that part: a delay takes at most so much longer by the wall. Cloud
+# machines lose some percent on any day, so that a small limit would refuse them all.
+MAX_STEAL, TOLD_STEAL = 0.3, 0.02
 # Delivered CPU time over what was asked.
 DELIVERED = (0.9, 1.2)
+QUIETER = "run it when the machine has less to do"
 
 
 @dataclass
@@ -38,7 +47,9 @@ class Contention:
 
     ``y`` is what is regressed, ``device`` the same if blocked time was for a device;
     None: the time of the wall. ``refusal``: why no label can be given, "" if one can;
-    ``note`` qualifies every number.
+    ``note`` qualifies every number. ``scaled``: there are others on the machine, and how
+    long threads waited is not known: what delays cost by the wall is times their share.
+    ``reporter`` is the share of a CPU of the threads that report units.
     """
 
     share: float
@@ -47,13 +58,35 @@ class Contention:
     refusal: str
     help: str
     note: str
+    cpus: int = 1
+    scaled: bool = False
+    reporter: float = math.nan
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the thread that reports units had so little of a CPU that it is last."""
+        return self.reporter < MIN_MEAN_SHARE
+
+    def rivalry(self, share: float | None) -> float:
+        """What a delay may cost because it takes a CPU from a thread of the program.
+
+        With n threads that want one of m CPUs a delay of CPU time takes 1 / m of it, by
+        the wall, from each of the others; that is no time that the function is waited for.
+        Of a thread that does not report units it looks as if it was.
+
+        Args:
+            share: that the delays had of a CPU; None: it is not known
+        """
+        if self.y is None and not self.scaled:
+            return 0.0
+        some = [self.share, 1 / (1 + 1 / self.cpus)] if share is None else [share]
+        return max(min(s / self.cpus, 1 - s) for s in some)
 
 
 def contention(record: Record, table: Table) -> Contention:
     """What the record says of it."""
     machine = record.machine
     share = machine.share
-    quiet = "run it when the machine has less to do"
     if machine.steal > MAX_STEAL:
         reason = (
             f"the hypervisor took {machine.steal:.0%} of the CPU time; what that did to "
@@ -69,18 +102,20 @@ def contention(record: Record, table: Table) -> Contention:
         return Contention(share, None, None, "", "", note)
     if not math.isfinite(share) or share >= ALONE:
         return Contention(share, None, None, "", "", "")
-    if share < MIN_SHARE:
-        reason = f"the program had only {share:.0%} of the CPU time that it wanted"
-        return Contention(share, None, None, reason, quiet, "")
+    known = [record.shares[name] for name in record.functions if name in record.shares]
+    if max(known, default=share) < MIN_SHARE:
+        return Contention(share, None, None, had_only(share), QUIETER, "")
     usable = table.age >= 0
-    known = usable & np.isfinite(table.cpu) & np.isfinite(table.blocked)
-    if known.sum() < 0.9 * usable.sum():
-        reason = (
-            f"the program had {share:.0%} of the CPU time that it wanted, and how long "
-            "the threads that report units waited for a CPU is not known"
-        )
-        return Contention(share, None, None, reason, quiet, "")
+    waits = usable & np.isfinite(table.cpu) & np.isfinite(table.blocked)
     note = f"with a CPU of its own (it had {share:.0%})"
+    if waits.sum() < 0.9 * usable.sum():
+        return Contention(
+            share, None, None, "", "", note, cpus=machine.cpus, scaled=True
+        )
+    rows = np.flatnonzero(waits)
+    cpu = float(table.cpu[rows].sum())
+    waited = float((table.y - table.cpu - table.blocked)[rows].sum())
+    wanted = cpu + max(waited, 0.0)
     return Contention(
         share,
         table.cpu + share * table.blocked,
@@ -88,7 +123,14 @@ def contention(record: Record, table: Table) -> Contention:
         "",
         "",
         note,
+        machine.cpus,
+        reporter=cpu / wanted if wanted > 0 else math.nan,
     )
+
+
+def had_only(share: float) -> str:
+    """Why there is no label where the program had too little of a CPU."""
+    return f"the program had only {share:.0%} of the CPU time that it wanted"
 
 
 def by_own_shares(
@@ -126,12 +168,16 @@ def by_own_shares(
     return replace(found, effects=chosen, cov=cov), known
 
 
-def delivered_ratio(record: Record) -> float:
-    """Delay delivered over delay asked, of all slots; NaN where nothing was asked."""
+def delivered_ratios(record: Record) -> dict[str, float]:
+    """By function, delay delivered over delay asked; "" is of all of them together.
+
+    Where nothing was asked of a function it is not in it.
+    """
     slots = record.slots
     position = {name: k for k, name in enumerate(record.functions)}
     block = block_index(record)
-    asked = given = 0.0
+    asked = np.zeros(len(position))
+    given = np.zeros(len(position))
     calls = np.nan_to_num(slots.calls)
     delivered = np.nan_to_num(slots.delivered_ns)
     for k in np.unique(block[block >= 0]):
@@ -148,6 +194,9 @@ def delivered_ratio(record: Record) -> float:
                     continue
                 rate = np.array([delay.delay_ns / delay.every for delay in delays])
                 here = rate[np.minimum(level[on], len(rate) - 1)]
-                asked += float((calls[rows[on], at] * here).sum())
-                given += float(delivered[rows[on], at].sum())
-    return given / asked if asked > 0 else math.nan
+                asked[at] += float((calls[rows[on], at] * here).sum())
+                given[at] += float(delivered[rows[on], at].sum())
+    ratios = {name: given[k] / asked[k] for name, k in position.items() if asked[k] > 0}
+    if asked.sum() > 0:
+        ratios[""] = float(given.sum() / asked.sum())
+    return ratios

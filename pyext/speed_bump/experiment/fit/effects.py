@@ -43,6 +43,8 @@ SPACING_RESTS = 300
 FEW = 64
 # Slots over which what is on for long allows for noise of its own.
 SLOW = 80
+# Fewer cycles of blocks and rests than these have no error of their own.
+MIN_CYCLES = 4
 # A sham beyond so many standard errors says that something else than delays is at work.
 SHAM = 3.3
 # A column that others explain but for this part has no coefficient.
@@ -73,6 +75,8 @@ class Fit:
     delays: int
     bins: tuple[tuple[int, ...], ...]
     slow: Floats
+    # Of each other column what each cycle added to its coefficient; empty: not known.
+    parts: list[Floats]
 
     @property
     def se(self) -> Floats:
@@ -82,8 +86,9 @@ class Fit:
     def other(self, k: int) -> tuple[float, float]:
         """The coefficient of another column and its standard error.
 
-        The larger of that of the noise model and of one that allows for noise which is
-        correlated over ``SLOW`` slots: Newey & West, Econometrica 55 (1987).
+        The largest of that of the noise model, of one that allows for noise which is
+        correlated over ``SLOW`` slots (Newey & West, Econometrica 55, 1987), and of one
+        by cycles of blocks and a rest (Liang & Zeger, Biometrika 73, 1986).
         """
         at = self.delays * len(self.bins) + k
         model = math.sqrt(max(float(self.cov[at, at]), 0.0))
@@ -214,12 +219,18 @@ def regress(
     # Of columns that are on for long.
     begin = x.shape[1] * len(bins)
     slow = np.zeros(other.shape[1])
+    parts: list[Floats] = []
     for k in range(min(other.shape[1], 8)):
         place = np.flatnonzero(keep == begin + k)
         if len(place):
             at = np.flatnonzero(known)[place[0]]
             g = (aw @ inverse[:, at]) * u / kappa
             slow[k] = _slow_error(g, age[rows]) / norms[begin + k]
+            by_cycle = _by_cycle(g, table, rows) / norms[begin + k]
+            parts.append(by_cycle * math.sqrt(few))
+            slow[k] = max(slow[k], _cycle_error(by_cycle))
+        else:
+            parts.append(np.zeros(0))
     design = np.full(len(c), np.nan)
     if plans:
         scores = np.zeros(len(y))
@@ -242,7 +253,24 @@ def regress(
         x.shape[1],
         bins,
         slow * math.sqrt(few),
+        parts,
     )
+
+
+def _by_cycle(g: Floats, table: Table, rows: Integers) -> Floats:
+    """Sums over cycles of blocks and a rest."""
+    if table.cycles is None:
+        return np.zeros(0)
+    _, cycle = np.unique(table.cycles[rows], return_inverse=True)
+    return np.asarray(np.bincount(cycle, g), float)
+
+
+def _cycle_error(sums: Floats) -> float:
+    """Of a coefficient to which each cycle added so much."""
+    count = len(sums)
+    if count < MIN_CYCLES:
+        return 0.0
+    return math.sqrt(float(sums @ sums) * count / (count - 1))
 
 
 def _slow_error(g: Floats, age: Integers) -> float:

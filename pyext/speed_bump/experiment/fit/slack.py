@@ -20,6 +20,10 @@ from speed_bump.experiment.fit.noise import ages
 from speed_bump.experiment.record import Block, Floats, Record
 
 
+# A slope that is the end of the slack, though not all of a delay arrives there.
+MIN_STEEP, SURE = 0.2, 3.3
+
+
 @dataclass(frozen=True)
 class Slack:
     """Of one function, ns a slot; ``over``: the top step did not arrive, it is more.
@@ -48,6 +52,15 @@ def slacks(record: Record) -> dict[str, Slack]:
             if slack is not None:
                 found[slack.function] = slack
     return found
+
+
+def _steepest(slope: Floats, error: Floats, reached: Floats) -> float:
+    """What arrives of a step beyond the slack.
+
+    All of it, or less where that is beyond chance: of two that are delayed in turn a half.
+    """
+    sure = reached & (slope > SURE * error) & (slope > MIN_STEEP)
+    return float(np.clip(slope[sure].max(), 0.0, 1.0)) if sure.any() else 1.0
 
 
 def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | None:
@@ -107,11 +120,12 @@ def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | N
         return None
     slope = np.where(np.isfinite(fit.c), fit.c, 1.0)
     error = np.where(np.isfinite(fit.se), fit.se, 1.0)
-    steep = np.flatnonzero((slope > 0.5) & reached)
+    most = _steepest(slope, error, reached)
+    steep = np.flatnonzero((slope > most / 2) & reached)
     first = int(steep[0]) if len(steep) else steps - 1
     step = float(np.mean(probe[on])) if on.any() else block.doses[0]
     upto = slice(0, first + 1)
-    value = step * float((1 - np.clip(slope[upto], 0, 1)).sum())
+    value = step * float((1 - np.clip(slope[upto] / most, 0, 1)).sum())
     half = math.hypot(
         quantile(fit.df) * step * math.sqrt(float((error[upto] ** 2).sum())), step
     )

@@ -19,7 +19,12 @@ from speed_bump.experiment.record import Record
 
 # A product with a smaller t is left out again.
 KEEP = 3.3
+# Of a function with slack less than this arrives. Another one that uses the slack up, or
+# gives more of it, makes a product that says nothing of the two.
+WHOLE = 0.85
 MAX_TIED = 6
+# With less of a CPU two that are delayed at once are rivals for it.
+MIN_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,9 @@ class Joint:
 
 
 def joints(record: Record) -> list[Joint]:
-    """Of all pairs that were delayed together."""
+    """Of all pairs that were delayed together, where they had enough of a CPU."""
+    if record.machine.share < MIN_SHARE:
+        return []
     found = effects(table(record, {"ties"}))
     if found is None:
         return []
@@ -104,6 +111,8 @@ def joints(record: Record) -> list[Joint]:
             continue
         if (i, j) in couples:
             kind = "parallel" if value < 0 else "amplifying"
+            if value > 0 and min(fit.c[i], fit.c[j]) < WHOLE:
+                continue
         elif error < 0.15:
             kind = "serial"
         else:

@@ -20,20 +20,27 @@ from speed_bump.experiment.fit.columns import (
 )
 from speed_bump.experiment.fit.contention import (
     DELIVERED,
+    MIN_MEAN_SHARE,
+    MIN_SHARE,
+    QUIETER,
+    TOLD_STEAL,
     Contention,
     by_own_shares,
     contention,
-    delivered_ratio,
+    delivered_ratios,
+    had_only,
 )
 from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
 from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
 from speed_bump.experiment.fit.interval import (
+    CONFIDENCE,
     THRESHOLD,
     WHOLE,
     WIDEST,
     Interval,
     around,
     discoveries,
+    normal_quantile,
     quantile,
     upper_tail,
 )
@@ -44,8 +51,18 @@ from speed_bump.experiment.record import Record
 FALSE_DISCOVERIES = 0.05
 # Half an interval is never narrower: clocks, and what a delay does to caches.
 FINEST = 0.01
-# A mean share of a CPU is off by about this part of what others have.
-SHARE_ERROR = 0.06
+# A share of a CPU is off by about this part of what others have.
+SHARE_ERROR = 0.1
+# Nothing, or all, of a delay arrives if it is certain to be below the one, or above the
+# other: with slack that is used up it is in between.
+PLAIN = (0.3, 0.6)
+# With delays that take more of a slot than this, by the wall, slack may be used up.
+LONG_DELAY = 0.6
+# Small delays tell if half of their interval is not more. They are shorter by so much.
+TOLD, SHORTER = 0.3, 3.0
+# What the sham seems to cost, others may be off by so many times; with more than the limit
+# no label stands.
+SHAM_TIMES, MAX_SHAM = 2.0, 0.5
 # Two levels of dose differ if they do by so many standard errors, and by so much.
 BENDS = 3.3
 BENDS_BY = 0.1
@@ -98,7 +115,8 @@ class Verdict:
     """Of a whole experiment.
 
     ``slowdown`` is the part of its throughput that the program lost to the delays at
-    most; ``cpu_share`` the share of the CPU time that its threads wanted.
+    most; ``cpu_share`` the share of the CPU time that its threads wanted; ``shared``:
+    others on the machine had so much of it that it had to be taken into account.
     """
 
     findings: list[Finding]
@@ -112,6 +130,7 @@ class Verdict:
     slot_ns: float = 0.0
     slots: int = 0
     slowdown: float = 0.0
+    shared: bool = False
 
     def of(self, name: str) -> Finding:
         """The finding of a function."""
@@ -132,12 +151,20 @@ class _Number:
     between: bool = False
     small: bool = False
     device: Interval | None = None
+    # By how much more the number may be off, and below it alone.
+    off: float = 0.0
+    below: float = 0.0
+    # Why with more of a CPU it may be hidden; "": the CPU that it had was enough.
+    starved: str = ""
+    # Why this function has no label, and what would help; "": it has.
+    refusal: str = ""
+    help: str = ""
 
     @property
     def interval(self) -> Interval:
         """Of 95%; never narrower than delays are exact."""
-        half = max(quantile(self.df) * self.se, FINEST)
-        return Interval(self.c, self.c - half, self.c + half)
+        half = max(quantile(self.df) * self.se, FINEST) + self.off
+        return Interval(self.c, self.c - half - self.below, self.c + half)
 
 
 def label_of(interval: Interval) -> str:
@@ -160,7 +187,8 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         [], cpu_share=record.machine.share, slot_ns=base, slots=len(record.slots)
     )
     out.slowdown = slowdown(record)
-    out.delivered = delivered_ratio(record)
+    ratios = delivered_ratios(record)
+    out.delivered = ratios.get("", math.nan)
     data = table(record, SINGLE)
     found = effects(data)
     numbers: dict[str, _Number] = {}
@@ -168,18 +196,20 @@ def verdict(record: Record, final: bool = True) -> Verdict:
     if data is not None and found is not None:
         how = contention(record, data)
         refusal, helps, note = how.refusal, how.help, how.note
+        out.shared = how.y is not None or how.scaled
         device, own = None, set[str]()
         if how.y is not None and not refusal:
             found = effects(data, how.y) or found
-            found, own = by_own_shares(record, data, found)
             device = effects(data, how.device)
+            found, own = by_own_shares(record, data, found)
         out.bills = bills(found)
         out.sham = _sham(found)
         if final:
             out.diagnostics = diagnose(found, how.y)
             out.joints = joints(record)
-        refusal, helps = _refused(found, out, refusal, helps)
+        refusal, helps = _refused(out, refusal, helps)
         numbers = _numbers(record, found, device, out, how, own)
+        _qualify(record, numbers, out, how, own, ratios)
         if not refusal:
             refusal, helps = _bill_refuses(found, out)
     hinges = slacks(record) if final or _has(record, "pedestal") else {}
@@ -244,26 +274,85 @@ def _sham(found: Effects) -> Interval | None:
     return around(value, 1 / math.sqrt(sum(weights)), shams[0].df)
 
 
-def _refused(found: Effects, out: Verdict, refusal: str, helps: str) -> tuple[str, str]:
-    """Reasons of section 6 of the design for no label at all."""
+def _refused(out: Verdict, refusal: str, helps: str) -> tuple[str, str]:
+    """Reasons for no label at all."""
     if refusal:
         return refusal, helps
-    low, high = DELIVERED
-    if math.isfinite(out.delivered) and not low <= out.delivered <= high:
+    if SHAM_TIMES * _sham_costs(out) > MAX_SHAM:
         return (
-            f"delays took {out.delivered:.2f} times the CPU time that was asked",
-            "use longer delays or fewer functions: the delay of a call may be too short "
-            "for this machine",
+            f"{_sham_says(out)}: something else than the delays is at work",
+            "run it again, and longer; a quieter machine if it stays so",
         )
-    if out.sham is not None:
-        error = out.sham.half / quantile(found.fit.df)
-        if error > 0 and abs(out.sham.value) > SHAM * error:
-            return (
-                f"the sham, which delays nothing, seems to cost {out.sham.value:.2f} of "
-                "a delay: something else than the delays is at work",
-                "run it again, and longer; a quieter machine if it stays so",
-            )
     return "", ""
+
+
+def _sham_costs(out: Verdict) -> float:
+    """What the sham seems to cost, of a delay; 0 where that can be chance."""
+    if out.sham is None:
+        return 0.0
+    error = out.sham.half / normal_quantile((1 + CONFIDENCE) / 2)
+    return abs(out.sham.value) if abs(out.sham.value) > SHAM * error > 0 else 0.0
+
+
+def _sham_says(out: Verdict) -> str:
+    value = out.sham.value if out.sham else 0.0
+    return f"the sham, which delays nothing, seems to cost {value:.2f} of a delay"
+
+
+def _qualify(
+    record: Record,
+    numbers: dict[str, _Number],
+    out: Verdict,
+    how: Contention,
+    own: set[str],
+    ratios: dict[str, float],
+) -> None:
+    """What makes numbers less certain than the regression says, function by function."""
+    sham = SHAM_TIMES * _sham_costs(out)
+    steal = record.machine.steal
+    low, high = DELIVERED
+    for name, number in numbers.items():
+        number.off += sham
+        if steal > TOLD_STEAL:
+            number.off += steal * max(abs(number.c), THRESHOLD)
+        ratio = ratios.get(name, 1.0)
+        if math.isfinite(ratio) and not low <= ratio <= high:
+            number.refusal = (
+                f"its delays took {ratio:.2f} times the CPU time that was asked"
+            )
+            number.help = (
+                "use longer delays or fewer functions: the delay of a call may be too "
+                "short for this machine"
+            )
+        share = record.shares.get(name)
+        if how.scaled:
+            _scale(number, how, share)
+        elif how.y is not None:
+            number.off += SHARE_ERROR * (1 - how.share) * max(abs(number.c), 0.3)
+            if share is not None and share < MIN_SHARE:
+                number.refusal = (
+                    f"its delays had only {share:.0%} of the CPU time that they wanted"
+                )
+                number.help = QUIETER
+
+
+def _scale(number: _Number, how: Contention, share: float | None) -> None:
+    """Of the wall's time: a delay with a share of a CPU takes 1 / share as long."""
+    part = share if share is not None else how.share
+    if part < MIN_MEAN_SHARE:
+        number.refusal = (
+            had_only(part) + ", and how long the threads that report units waited for a "
+            "CPU is not known"
+        )
+        number.help = QUIETER
+        return
+    # Others took time from the thread that is waited for, or from another one.
+    rivalry = min(how.rivalry(share), max(number.c, 0.0))
+    _starved(number, part, number.c, how)
+    apart = (1 - part) * abs(number.c) / 2
+    number.c -= apart
+    number.off += apart
+    number.below = rivalry
 
 
 def _sound(found: Effects, out: Verdict) -> set[tuple[float, bool]]:
@@ -303,7 +392,7 @@ def _bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
             for many in large:
                 apart = abs(few.c - many.c)
                 error = math.hypot(few.se, many.se)
-                if apart > 2.58 * error and apart > BENDS_BY:
+                if apart > 2.58 * error and apart > BENDS_BY and not _is_plain(few):
                     return (
                         reason + f"; {name[0]} has another number at smaller delays",
                         helps,
@@ -311,6 +400,17 @@ def _bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
                 if 2.58 * error > 0.5:
                     return reason, helps
     return "", ""
+
+
+def _is_plain(effect: Effect) -> bool:
+    """Whether nothing, or all, of a delay arrives.
+
+    Then that longer delays had another number is what slack does to them; something in
+    between is slack that the short ones use up, too.
+    """
+    far = 2.58 * effect.se
+    none, whole = PLAIN
+    return effect.c + far < none or (effect.c > SERIAL and effect.c - far > whole)
 
 
 def _numbers(
@@ -346,17 +446,47 @@ def _numbers(
             late_interval = number.interval
             number.between |= late_interval.low > THRESHOLD and late_interval.high < WHOLE
         if out.diagnostics and number.column in out.diagnostics.phases:
-            parts = ", ".join(f"{c:.2f}" for c in out.diagnostics.phases[number.column])
+            thirds = out.diagnostics.phases[number.column]
+            parts = ", ".join(f"{c:.2f}" for c in thirds)
             number.notes.append(f"it changed while it ran: {parts} by thirds of the run")
-        if how.y is not None and name not in own:
-            off = SHARE_ERROR * (1 - how.share) * max(abs(number.c), 0.3)
-            number.se = math.hypot(number.se, off)
-        if device is not None and name not in own:
+            # What moves is known no better than by how much it moves.
+            spread = float(np.std(thirds, ddof=1)) / math.sqrt(len(thirds))
+            number.se = math.hypot(number.se, spread)
+        if device is not None:
             other = device.effects[number.column]
+            share = record.shares[name] if name in own else None
+            part = how.share if share is None else share
             if other.known:
-                number.device = other.interval
+                # Of what is blocked for a function's delays a part may be their rivalry.
+                blocked = (other.c - number.c) / max(1 - part, 0.05)
+                costs = max(part * blocked, 0.0)
+                number.below = min(how.rivalry(share), costs)
+                _starved(number, part, costs, how)
+                if name not in own:
+                    number.device = other.interval
         numbers[name] = number
     return numbers
+
+
+def _starved(number: _Number, part: float, costs: float, how: Contention) -> None:
+    """Whether what costs here may be hidden on a machine that has nothing else to do.
+
+    With a small share of a CPU a delay takes long by the wall, and uses up slack. And a
+    thread that has waited for its CPU waits for no other one.
+
+    Args:
+        costs: the part of the number that is in blocked time
+    """
+    blocked = costs > 0.5 * max(number.c, THRESHOLD)
+    long = number.dose / part
+    if blocked and long > LONG_DELAY:
+        number.starved = f"it took {long:.2g} of a unit with the CPU that it had"
+    elif not blocked and how.is_late:
+        number.starved = (
+            f"with {how.reporter:.0%} of a CPU the thread that reports units is late for "
+            "all that it may wait for"
+        )
+    number.between |= bool(number.starved) and number.interval.low > THRESHOLD
 
 
 def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Number:
@@ -388,7 +518,7 @@ def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Nu
         # What is there of small delays decides, be it little.
         number = of(low)
         number.small = True
-        if low.interval.half > 0.3:
+        if low.interval.half > TOLD:
             number = of(high)
             number.between = True
         return number
@@ -444,6 +574,13 @@ def _seconds(value: float) -> str:
     if value < 100 * 60:
         return f"{value / 60:.0f} min"
     return f"{value / 3600:.0f} h"
+
+
+def _shorter(number: _Number, spent: float) -> str:
+    """How much longer until shorter delays are known well enough."""
+    half = SHORTER * number.interval.half
+    more = spent * min(max((half / TOLD) ** 2 - 1, 0.3), 1000.0)
+    return f"run it for {_seconds(more)} more, for shorter delays"
 
 
 def _more_time(interval: Interval, spent: float) -> str:
@@ -574,6 +711,14 @@ def _finding(
         return replace(
             filled, criticality=None, headroom=None, reason=refusal, help=helps
         )
+    if number.refusal:
+        return replace(
+            filled,
+            criticality=None,
+            headroom=None,
+            reason=number.refusal,
+            help=number.help,
+        )
     label = label_of(plain)
     advice = _more_time(interval, spent)
     if not useful:
@@ -601,23 +746,26 @@ def _finding(
                 help="a quieter machine, where both are the same",
             )
     if number.between and label in (MATTERS, PARTLY):
-        known = number.device is None  # what a rival does looks like slack used up
+        known = not out.shared  # what a rival does looks like slack used up
         if known and slack and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
             pass  # it stood on pedestals: there is none
         else:
-            at_most = Interval(interval.value, 0.0, interval.high)
+            most = max(interval.high, 1.0) if out.shared else interval.high
+            at_most = Interval(interval.value, 0.0, most)
+            because = number.starved or "whether shorter ones arrive"
+            because += (
+                ": what a CPU of its own would change is not known"
+                if number.starved
+                else " or slack hides them is not known"
+            )
             return replace(
                 filled,
                 criticality=at_most,
                 headroom=_headroom(at_most, share),
                 reason=(
-                    f"{said} of one of {number.dose:.2g} of a unit; whether shorter ones "
-                    "arrive or slack hides them is not known"
+                    f"{said} of one of {number.dose:.2g} of a unit; {because}"
                 ),
-                help=_more_time(
-                    Interval(interval.value, interval.value - 0.3, interval.value + 0.3),
-                    spent,
-                ),
+                help=QUIETER if number.starved else _shorter(number, spent),
             )
     if label == INCONCLUSIVE:
         return replace(
@@ -736,11 +884,27 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
                 f"delays of {bill.dose:.2g} of a unit move the bottleneck; numbers are "
                 "of smaller ones"
             )
+        if bill.doubt:
+            out.warnings.append(
+                f"one rest says that delays of {bill.dose:.2g} of a unit cost "
+                f"{abs(bill.cost.value):.2g} of a unit "
+                f"{'less' if bill.cost.value < 0 else 'more'} than their sum, the others "
+                "do not: others on the machine came or went"
+            )
     slots = record.slots
     lost = int((~slots.good).sum())
     runs = len(np.unique(slots.run)) if len(slots) else 0
     if lost > runs + 0.02 * len(slots):
         out.warnings.append(f"{lost} of {len(slots)} slots are incomplete and left out")
+    steal = record.machine.steal
+    if steal > TOLD_STEAL and not refusal:
+        out.warnings.append(
+            f"the hypervisor took {steal:.0%} of the CPU time: intervals are wider by that"
+        )
+    if _sham_costs(out) and not refusal:
+        out.warnings.append(
+            f"{_sham_says(out)}: intervals are wider by {SHAM_TIMES:.0f} times that"
+        )
     if not math.isfinite(record.machine.share) and len(slots):
         out.warnings.append("whether others took CPU time from the program is not known")
     quiet = undelayed(record) & slots.good & (block_index(record) >= -1)

@@ -13,16 +13,20 @@ from speed_bump import _core
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
 from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.verdict import Finding
 from speed_bump.experiment.program.runner import Result, Runner, Slowed
 from speed_bump.experiment.runs import design
 from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
 from speed_bump.experiment.runs.estimate import Estimate, estimate
 from speed_bump.experiment.show import table as report
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
+from speed_bump.experiment.show.text import finding_json
 
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
 MIN_BLOCKS = 2
+# Half an interval of a change that is wider, in parts of the time, says nothing.
+MAX_CHANGE = 0.5
 # From this part of the time on it is said what the program waited for a CPU.
 WAIT_TOLD = 0.02
 
@@ -245,14 +249,16 @@ class Comparison:
         found = self.of(arm)
         known = found.pairs > 0
         shown = found.criticality if found.supported else None
+        change = found.change_ns
+        says = change is not None and change.half < MAX_CHANGE * found.base_ns
         return [
             arm.short,
             human(arm.delay_ns),
             f"{self._calls(arm):,.0f}" if known else "-",
             human(found.injected_ns) if known else "-",
-            report.percent(found.change_ns, found.base_ns) if found.change_ns else "-",
+            report.percent(change, found.base_ns) if change and says else "-",
             report.plain(shown) if shown else "-",
-            found.verdict,
+            found.said,
         ]
 
     def _calls(self, arm: Arm) -> float:
@@ -284,7 +290,10 @@ class Comparison:
         times = list(self._times(BASELINE).values())
         return {
             "format": 2,
-            "findings": [self._finding_of(arm) for arm in self.arms],
+            "findings": [
+                finding_json(self.finding(arm), self._calls(arm))
+                for arm in self.arms
+            ],
             "command": list(self.command),
             "blocks": self.blocks,
             "seed": self.seed,
@@ -297,18 +306,25 @@ class Comparison:
             "trials": [_json_trial(trial, result) for trial, result in self.trials],
         }
 
-    def _finding_of(self, arm: Arm) -> dict[str, Any]:
+    def finding(self, arm: Arm) -> Finding:
         """As those of an experiment by slots, as far as whole runs tell."""
         found = self.of(arm)
-        label = found.verdict if found.supported else "inconclusive"
-        return {
-            "name": arm.name,
-            "verdict": label,
-            "criticality": _json_interval(found.criticality) if found.supported else None,
-            "headroom": None,
-            "reason": f"{found.verdict}, by {found.pairs} pairs of whole runs",
-            "help": "" if found.supported else "more runs, or a program that runs longer",
-        }
+        shown = found.criticality if found.supported else None
+        return Finding(
+            name=arm.name,
+            verdict=found.verdict,
+            criticality=shown,
+            headroom=None,
+            shape="",
+            slack_ns=None,
+            dose=found.injected_ns / found.base_ns if found.base_ns else 0.0,
+            delayed=found.pairs,
+            p=1.0,
+            false_discovery=1.0,
+            reason=found.reason,
+            help=found.help,
+            notes=(f"by {found.pairs} pairs of whole runs",),
+        )
 
     def _json_of(self, arm: Arm) -> dict[str, Any]:
         found = self.of(arm)
@@ -322,6 +338,8 @@ class Comparison:
             "change_ns": _json_interval(found.change_ns),
             "criticality": _json_interval(found.criticality) if found.supported else None,
             "verdict": found.verdict,
+            "reason": found.reason,
+            "help": found.help,
         }
 
 

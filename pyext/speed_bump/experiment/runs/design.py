@@ -20,8 +20,8 @@ from speed_bump.config import Target
 # The delays of a target together, as a share of the undelayed time.
 SHARE = 0.25
 # Shorter delays are not chosen: the error of a hook of a few ns would be a large part.
-LEAST_DELAY_NS = 250
-MOST_DELAY_NS = 1_000_000_000
+MIN_DELAY_NS = 250
+MAX_DELAY_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -76,5 +76,5 @@ def choose_delay(calls: int, wall_ns: int) -> int:
     becomes another one. Rounded to two digits.
     """
     delay_ns = SHARE * wall_ns / max(calls, 1)
-    delay_ns = min(max(delay_ns, LEAST_DELAY_NS), MOST_DELAY_NS)
+    delay_ns = min(max(delay_ns, MIN_DELAY_NS), MAX_DELAY_NS)
     return int(float(f"{delay_ns:.1e}"))

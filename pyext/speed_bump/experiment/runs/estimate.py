@@ -13,14 +13,16 @@ from speed_bump.experiment.fit.interval import (
     Interval,
     student_quantile,
 )
+from speed_bump.experiment.fit.verdict import HIDDEN, INCONCLUSIVE, label_of
 
 # Half an interval is never asked to be narrower than this.
 FINEST = 0.05
 # What the program waited for a CPU is taken off its time. Where that was a larger part
 # than this, what it then was blocked for had waited, too.
 BUSY = 0.5
-# Nobody makes more runs than these for one answer.
-MOST_PAIRS = 1000
+# More runs than these are too many for one answer.
+MAX_PAIRS = 1000
+QUIETER = "run it when the machine has less to do"
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,9 @@ class Estimate:
     ``requested_ns`` is the delay asked for, ``injected_ns`` the delay delivered,
     ``change_ns`` what the time of the program changed by, ``criticality`` that divided by
     the delay delivered; None: there are no two pairs yet, or nothing was delivered.
-    ``verdict`` is for people; ``supported`` says whether the data support a number for
-    the criticality.
+    ``verdict`` is one of those of an experiment by slots, with its ``reason`` and with
+    what would ``help``; ``supported`` says whether the data support a number for the
+    criticality.
     """
 
     pairs: int
@@ -41,7 +44,16 @@ class Estimate:
     change_ns: Interval | None
     criticality: Interval | None
     verdict: str
+    reason: str
+    help: str
     supported: bool
+
+    @property
+    def said(self) -> str:
+        """The verdict for people: of one that is open what is missing, too."""
+        if self.verdict != INCONCLUSIVE:
+            return self.verdict
+        return f"{INCONCLUSIVE}: {self.reason}; {self.help}"
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
@@ -91,42 +103,54 @@ def estimate(
     )
 
     def found(
-        change: Interval | None, ratio: Interval | None, verdict: str, supported: bool
+        change: Interval | None,
+        ratio: Interval | None,
+        verdict: str,
+        reason: str,
+        helps: str,
     ) -> Estimate:
+        supported = verdict != INCONCLUSIVE
         return Estimate(
-            pairs, mean_base, asked, delivered, change, ratio, verdict, supported
+            *(pairs, mean_base, asked, delivered, change, ratio),
+            *(verdict, reason, helps, supported),
         )
 
     if pairs < 2:
-        return found(None, None, "too few runs", False)
+        runs = f"{pairs} pair{'s' * (pairs != 1)} of runs are too few"
+        return found(None, None, INCONCLUSIVE, runs, "more time, or a shorter run")
     changes = [d - b for b, d in zip(base, delayed, strict=True)]
     change = mean_interval(changes)
     if delivered <= 0:
-        return found(change, None, "no delay was delivered", False)
+        return found(
+            change,
+            None,
+            INCONCLUSIVE,
+            "no delay was delivered",
+            "a longer delay, or targets that the program calls",
+        )
     ratio = ratio_interval(changes, injected)
     if waited > BUSY:
-        return found(change, ratio, too_busy(waited), False)
+        reason = f"the machine is busy, the program waited {waited:.0%} of its time"
+        return found(change, ratio, INCONCLUSIVE, reason, QUIETER)
     return found(change, ratio, *judge(ratio, pairs))
 
 
-def too_busy(waited: float) -> str:
-    """The verdict where others had most of the CPU time."""
-    return (
-        f"inconclusive: the machine is busy, the program waited {waited:.0%} of its time"
-    )
-
-
-def judge(criticality: Interval, pairs: int) -> tuple[str, bool]:
-    """A verdict in words, and whether the data support a number."""
-    precise = (criticality.high - criticality.low) / 2 <= WIDEST
-    if precise and criticality.low > THRESHOLD:
-        return "matters", True
-    if precise and criticality.high < THRESHOLD:
-        return "hidden", True
+def judge(criticality: Interval, pairs: int) -> tuple[str, str, str]:
+    """A verdict, its reason, and what would help."""
+    half = criticality.half
+    says = f"{criticality.value:.2f} ± {half:.2f} of its delay arrives"
+    label = label_of(criticality) if half <= WIDEST else INCONCLUSIVE
+    if label == HIDDEN:
+        return label, f"{says}: something else is always later", ""
+    if label != INCONCLUSIVE:
+        return label, f"{says}: delaying it costs throughput", ""
     more = more_pairs(criticality, pairs)
-    if more > MOST_PAIRS:
-        return "inconclusive: the delay is lost in the noise, use a longer one", False
-    return f"inconclusive: needs about {more} more run{'s' * (more != 1)}", False
+    if more > MAX_PAIRS:
+        return label, "the delay is lost in the noise", "use a longer one"
+    reason = f"too noisy: ± {half:.1f} after {pairs} pairs of runs"
+    if half <= WIDEST:
+        reason = f"{says}: above or below {THRESHOLD} is not certain"
+    return label, reason, f"needs about {more} more run{'s' * (more != 1)}"
 
 
 def more_pairs(criticality: Interval, pairs: int) -> int:
@@ -142,7 +166,7 @@ def more_pairs(criticality: Interval, pairs: int) -> int:
     def decides(count: int) -> bool:
         return student_quantile(count - 1) * error / math.sqrt(count) < distance
 
-    return max(_first(decides, pairs + 1, pairs + MOST_PAIRS + 1) - pairs, 1)
+    return max(_first(decides, pairs + 1, pairs + MAX_PAIRS + 1) - pairs, 1)
 
 
 def _first(true_from: Callable[[int], bool], low: int, most: int) -> int:

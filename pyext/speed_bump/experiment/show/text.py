@@ -583,7 +583,7 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "cpu_share": finite(verdict.cpu_share),
         "delivered": finite(verdict.delivered),
         "findings": [
-            _json_of(f, calls.get(f.name, 0.0)) for f in ranked(verdict.findings)
+            finding_json(f, calls.get(f.name, 0.0)) for f in ranked(verdict.findings)
         ],
         "joints": [
             {
@@ -621,7 +621,8 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _json_of(f: Finding, calls: float) -> dict[str, Any]:
+def finding_json(f: Finding, calls: float) -> dict[str, Any]:
+    """Of one function; ``calls`` are those in a unit."""
     return {
         "name": f.name,
         "verdict": f.verdict,

@@ -38,6 +38,9 @@ AHEAD = 4
 BEHIND = 16
 # More threads than these that report units are not told apart.
 MAX_REPORTERS = 64
+# So many of the slots are ended by threads that began in them where threads are for one
+# request each.
+BRIEF_PART = 0.8
 
 Words = npt.NDArray[np.uint64]
 
@@ -364,14 +367,25 @@ def _reporters(
     """Of each slot the time on a CPU, and waiting for one, of the thread that reports.
 
     A slot's end says what one thread had so far. Several threads are interpolated each
-    between the slots that it ended, and the mean of those that take part is given.
+    between the slots that it ended, and the mean of those that take part is given. A
+    thread that began in the slot that it ended, as those of servers that live for one
+    request, had in that slot all that it had.
     """
     n = len(raw)
     cpu, wait = np.full(n, np.nan), np.full(n, np.nan)
-    tids = [int(tid) for tid in np.unique(raw["tid"]) if tid]
-    if n < 2 or not tids or len(tids) > MAX_REPORTERS:
+    if n < 2:
         return cpu, wait
     at = raw["end_ns"].astype(np.float64)
+    brief = _brief(raw, at)
+    known = brief & (raw["tid"] != 0)
+    # If most slots are ended so, others belong to threads that are as brief.
+    if known.sum() >= BRIEF_PART * (n - 1):
+        cpu[known] = raw["cpu_ns"][known]
+        wait[known] = raw["wait_ns"][known]
+        return cpu, wait
+    tids = [int(tid) for tid in np.unique(raw["tid"]) if tid]
+    if not tids or len(tids) > MAX_REPORTERS:
+        return cpu, wait
     sums = np.zeros((2, n))
     taking_part = np.zeros(n)
     for tid in tids:
@@ -389,6 +403,18 @@ def _reporters(
     cpu[known] = sums[0, known] / taking_part[known]
     wait[known] = sums[1, known] / taking_part[known]
     return cpu, wait
+
+
+def _brief(
+    raw: npt.NDArray[np.void], at: npt.NDArray[np.float64]
+) -> npt.NDArray[np.bool_]:
+    """Slots whose end is the first of its thread, which had no more than the slot took."""
+    first = np.zeros(len(raw), np.bool_)
+    first[np.unique(raw["tid"], return_index=True)[1]] = True
+    had = raw["cpu_ns"].astype(np.float64) + raw["wait_ns"]
+    first[1:] &= had[1:] <= np.diff(at)
+    first[0] = False
+    return np.asarray(first)
 
 
 def together(parts: Sequence[Slots], width: int) -> Slots:

@@ -73,6 +73,10 @@ MIN_SLOTS = 100
 MIN_HOLDS = 20
 # Parts of the budget after which the questions of second order are asked anyway.
 LEVELS_FROM = 0.6
+# From this part of the budget on, functions that are decided, or whose headroom is below
+# a hundredth, are delayed less often: so many times.
+WEIGHTS_FROM = 0.4
+DECIDED, SMALL_HEADROOM, LITTLE = 0.4, 0.6, 0.01
 # Slots of each height of a pedestal, and before the highest one.
 PEDESTAL_SLOTS, PEDESTAL_SETTLE, PEDESTAL_STEPS = 80, 60, 6
 PEDESTAL_STEP = 0.15
@@ -172,6 +176,8 @@ class Stages:
         self._pedestals: set[str] = set()
         self._ties = 0
         self._rare_from = 0
+        self._is_refused = False
+        self._weights: dict[str, float] = {}
 
     def next_block(self, record: Record) -> Block | None:
         """What to run next; None: all is decided, or the time is up."""
@@ -249,8 +255,9 @@ class Stages:
         if self._effects is not None and not due:
             return False
         data = table(record, SINGLE)
-        y = contention(record, data).y if data is not None else None
-        self._effects = effects(data, y)
+        how = contention(record, data) if data is not None else None
+        self._effects = effects(data, how.y if how else None)
+        self._is_refused = bool(how and how.refusal)
         self._looked_s = state.elapsed_s
         self._looked_at = slots
         return True
@@ -554,11 +561,13 @@ class Stages:
             narrow = self._narrow(found, wanted)
             late = state.elapsed_s > LEVELS_FROM * self.options.budget_s
             late = late and self._clear(found, names)
+            late = late or self._only_slack(found, names)
+            if fresh and state.elapsed_s > WEIGHTS_FROM * self.options.budget_s:
+                self._weigh(record, found, names)
             if self._second_order(record, state, found, narrow, late):
                 return
-            if narrow and not self._alarms:
-                return
-            if narrow and self._settled(found, names):
+            is_done = narrow and not self._is_refused
+            if is_done and (not self._alarms or self._settled(found, names)):
                 return
         self._one_block(record, state, names, (self._dose,), "single")
 
@@ -576,6 +585,12 @@ class Stages:
         count = self._block_slots(state)
         draw = self._draw(record)
         chances = self._chances(len(arms))
+        if self._weights:
+            weights = np.array([self._weights.get(name, 1.0) for name in names])
+            weights *= len(weights) / weights.sum()
+            chances[1:] = [
+                float(c * w) for c, w in zip(chances[1:], weights, strict=True)
+            ]
         holds: tuple[int, ...] = HOLDS
         if self._apart:
             # Long gaps, in which buffers fill up again.
@@ -700,6 +715,35 @@ class Stages:
                 interval = effect.interval
                 clear += interval.high < THRESHOLD or interval.low > THRESHOLD
         return clear >= 0.5 * len(names)
+
+    def _weigh(self, record: Record, found: Effects, names: list[str]) -> None:
+        """Have what is left of the time go where it decides: where headroom may be."""
+        self._weights = {}
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is None:
+                continue
+            interval = effect.interval
+            far = 2 * interval.half
+            is_sure = effect.c - far > THRESHOLD or effect.c + far < THRESHOLD
+            own = record.self_times.get(name)
+            most = max(interval.high, 0.0) * own.share if own and own.looks else 1.0
+            self._weights[name] = (
+                DECIDED if is_sure else SMALL_HEADROOM if most < LITTLE else 1.0
+            )
+
+    def _only_slack(self, found: Effects, names: list[str]) -> bool:
+        """Whether shorter delays are all that is left to ask."""
+        between = set(self._between(found, names))
+        for name in names:
+            effect = self._headline(found, name)
+            if effect is None or effect.delayed < MIN_HOLDS:
+                return False
+            interval = effect.interval
+            is_clear = interval.low > THRESHOLD or interval.high < THRESHOLD
+            if not is_clear or interval.half > 0.2:
+                return False
+        return bool(between)
 
     def _settled(self, found: Effects, names: list[str]) -> bool:
         """After an alarm: whether the smaller dose has been seen for long enough."""
