@@ -2,6 +2,7 @@
 """Jobs of several ranks on one node: whose units they are, and which rank limits."""
 
 import importlib.util
+import os
 import pathlib
 import sys
 
@@ -173,6 +174,25 @@ def test_slots_of_ranks_are_means_and_never_sums():
     holes.number[10:] += 1
     late = ranks.merge(who, [steps(0, 21, 10, [1, 1]), holes], 16)
     assert list(np.flatnonzero(~late.good)) == [10]
+
+
+def process(pid, units, rank=-1, world=-1):
+    """An entry of ``Plan.ranks()``; its index is its process."""
+    return (pid, pid, rank, world, rank, 0, 0, "srun" if world > 1 else "", units, None)
+
+
+def test_processes_are_ranks_where_they_work_in_step():
+    mine, other, gone = os.getpid(), os.getppid(), 2**22 + 1
+    before = [process(mine, 5), process(other, 5)]
+    assert ranks.is_job(before, [process(mine, 25), process(other, 24)])
+    # One alone, and one beside another that reports no more.
+    assert not ranks.is_job(before, [process(mine, 25), process(other, 5)])
+    # Workers that take what comes, and those that live for one task.
+    assert not ranks.is_job(before, [process(mine, 25), process(other, 10)])
+    short = [process(mine, 25), process(other, 25), process(gone, 1)]
+    assert not ranks.is_job(before, short)
+    # A launcher says it, even where one of the ranks alone reports.
+    assert ranks.is_job([], [process(mine, 25, 0, 4)])
 
 
 def test_ranks_are_told():

@@ -290,8 +290,9 @@ class Experiment:
         Args:
             reported: the ranks as they were a while ago
         """
-        at_work = cluster.advanced(reported, program.plan.ranks())
-        run.by_rank = cluster.is_job(at_work)
+        now = program.plan.ranks()
+        at_work = cluster.advanced(reported, now)
+        run.by_rank = cluster.is_job(reported, now)
         if not run.by_rank:
             return 1
         if any(map(program.is_native, program.calls())):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ import numpy.typing as npt
 from speed_bump import _core
 from speed_bump.experiment.record import Floats, Integers
 
+# Processes that work in step do as much as one another, but for this part.
+ALIKE = 0.8
 # More names than these are counted, not listed.
 MAX_LISTED = 8
 
@@ -110,9 +113,21 @@ def advanced(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> list[_c
     return [rank for rank in now if rank[8] > units.get(rank[0], 0)]
 
 
-def is_job(found: Sequence[_core.Rank]) -> bool:
-    """Whether units are counted by rank: several processes report, or have peers."""
-    return len(found) > 1 or any(world > 1 for _, _, _, world, *_ in found)
+def is_job(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> bool:
+    """Whether units are to be counted by rank.
+
+    The processes that reported in between have peers by their launcher; or several did,
+    none has ended, and each as often as the others. Else they are no ranks but, such as
+    workers that live for one task or take what comes, hands that share one work.
+    """
+    at_work = advanced(before, now)
+    if any(rank[3] > 1 for rank in at_work):
+        return True
+    if len(at_work) < 2 or any(not os.path.exists(f"/proc/{rank[1]}") for rank in now):
+        return False
+    units = {rank[0]: rank[8] for rank in before}
+    done = [rank[8] - units.get(rank[0], 0) for rank in at_work]
+    return min(done) >= ALIKE * max(done) - 1
 
 
 def merge(who: Sequence[Rank], parts: Sequence[Step], behind: int) -> Merged:

@@ -48,9 +48,10 @@ def where(job: Job, effect: Effect) -> str:
     inside = [p for p, cell in known if cell is not None and cell.low > THRESHOLD]
     if not inside:
         return "hidden everywhere" if all(c.high < WIDEST for c in cells) else "not known"
-    mean = sum(cell.value for cell in cells) / len(cells)
-    if len(inside) == len(job.places.places) and agree(cells):
-        words = f"own work {mean:.1f} on all {len(inside)}"
+    if len(inside) == len(job.places.places):
+        least, most = min(c.value for c in cells), max(c.value for c in cells)
+        number = f"{least:.2f}" if agree(cells) else f"{least:.2f} to {most:.2f}"
+        words = f"own work {number} on all {len(inside)}"
     else:
         some = ranks.named([rank for place in inside for rank in place.ranks])
         words = f"own work of rank {some}"
