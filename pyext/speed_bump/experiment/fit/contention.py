@@ -109,7 +109,9 @@ def contention(record: Record, table: Table) -> Contention:
     waits = usable & np.isfinite(table.cpu) & np.isfinite(table.blocked)
     note = f"with a CPU of its own (it had {share:.0%})"
     if waits.sum() < 0.9 * usable.sum():
-        return Contention(share, None, None, "", "", note, cpus=machine.cpus, scaled=True)
+        return Contention(
+            share, None, None, "", "", note, cpus=machine.cpus, scaled=True
+        )
     rows = np.flatnonzero(waits)
     cpu = float(table.cpu[rows].sum())
     waited = float((table.y - table.cpu - table.blocked)[rows].sum())

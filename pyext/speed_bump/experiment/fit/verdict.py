@@ -762,7 +762,9 @@ def _finding(
                 filled,
                 criticality=at_most,
                 headroom=_headroom(at_most, share),
-                reason=(f"{said} of one of {number.dose:.2g} of a unit; {because}"),
+                reason=(
+                    f"{said} of one of {number.dose:.2g} of a unit; {because}"
+                ),
                 help=QUIETER if number.starved else _shorter(number, spent),
             )
     if label == INCONCLUSIVE:

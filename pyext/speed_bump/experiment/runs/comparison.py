@@ -291,7 +291,8 @@ class Comparison:
         return {
             "format": 2,
             "findings": [
-                finding_json(self.finding(arm), self._calls(arm)) for arm in self.arms
+                finding_json(self.finding(arm), self._calls(arm))
+                for arm in self.arms
             ],
             "command": list(self.command),
             "blocks": self.blocks,
