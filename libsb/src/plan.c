@@ -340,7 +340,7 @@ static uint64_t slot_here(struct sb_site_table *table, uint32_t *index)
 	return load_acquire(&rank->number);
 }
 
-void sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	      uint64_t hit)
 {
 	struct sb_site_table *table = site->table;
@@ -367,7 +367,8 @@ void sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t 
 		}
 	}
 	if (order.delay_ns)
-		sb_site_delay(site, counters, entry, hit, &order);
-	else if (!(flags & PLAN_UNIT))
+		return sb_site_delay(site, counters, entry, hit, &order);
+	if (!(flags & PLAN_UNIT))
 		store(&site->quiet, changes);
+	return false;
 }

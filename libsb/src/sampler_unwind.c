@@ -7,6 +7,7 @@
 #include <elfutils/libdwfl.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,17 +268,47 @@ struct image *sb_image_of(pid_t pid)
 	return image;
 }
 
+/*
+ * Where the file of a mapping is: as its process sees it, which may be in a container, for
+ * as long as that lives. @path has room for it all.
+ */
+static int path_of(const struct image *image, const struct mapping *mapping, char *path,
+		   size_t size)
+{
+	int length;
+
+	if (image->pid) {
+		length = snprintf(path, size, "/proc/%d/root%s", (int)image->pid,
+				  mapping->path);
+		if ((size_t)length < size && !access(path, F_OK))
+			return 0;
+	}
+	length = snprintf(path, size, "%s", mapping->path);
+	return (size_t)length < size ? 0 : -1;
+}
+
+static int open_mapped(const struct image *image, const struct mapping *mapping)
+{
+	char path[PATH_MAX];
+
+	if (path_of(image, mapping, path, sizeof(path)))
+		return -1;
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 /* What is mapped last at an address is what is there. */
 static struct code *code_at(struct image *image, uint64_t address)
 {
 	for (size_t i = image->count; i--;) {
 		struct code *code = &image->codes[i];
+		char path[PATH_MAX];
 		struct stat st;
 
 		if (address < code->mapping->start || address >= code->mapping->end)
 			continue;
 		if (!code->known && code->mapping->path[0] == '/' &&
-		    !stat(code->mapping->path, &st)) {
+		    !path_of(image, code->mapping, path, sizeof(path)) &&
+		    !stat(path, &st)) {
 			code->dev = st.st_dev;
 			code->ino = st.st_ino;
 		}
@@ -319,7 +350,7 @@ static const unsigned char *text_at(struct image *image, uint64_t address, size_
 	mapping = code->mapping;
 	length = mapping->end - mapping->start;
 	if (!code->text_known && mapping->path[0] == '/') {
-		fd = open(mapping->path, O_RDONLY | O_CLOEXEC);
+		fd = open_mapped(image, mapping);
 		text = fd < 0 ? MAP_FAILED :
 				mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd,
 				     (off_t)mapping->offset);
@@ -463,7 +494,7 @@ static bool bias_of(int fd, const struct mapping *mapping, uint64_t *bias)
 	return false;
 }
 
-static void report(Dwfl *dwfl, const struct mapping *mapping)
+static void report(Dwfl *dwfl, const struct image *image, const struct mapping *mapping)
 {
 	bool vdso = !strcmp(mapping->path, VDSO);
 	uint64_t bias;
@@ -471,7 +502,7 @@ static void report(Dwfl *dwfl, const struct mapping *mapping)
 
 	if (!vdso && mapping->path[0] != '/')
 		return;
-	fd = vdso ? open_vdso() : open(mapping->path, O_RDONLY | O_CLOEXEC);
+	fd = vdso ? open_vdso() : open_mapped(image, mapping);
 	if (fd < 0)
 		return;
 	if (!bias_of(fd, mapping, &bias) ||
@@ -600,7 +631,7 @@ static Dwfl *open_dwfl(struct image *image)
 		return NULL;
 	dwfl_report_begin(dwfl);
 	for (size_t i = image->count; i--;)
-		report(dwfl, image->codes[i].mapping);
+		report(dwfl, image, image->codes[i].mapping);
 	if (dwfl_report_end(dwfl, NULL, NULL) ||
 	    !dwfl_attach_state(dwfl, NULL, 1, &thread_callbacks, &image->walk)) {
 		dwfl_end(dwfl);

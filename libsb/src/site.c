@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "error.h"
@@ -127,9 +129,130 @@ static void add(_Atomic uint64_t *counter, uint64_t n, bool concurrent)
 		store(counter, load(counter) + n);
 }
 
+/* Once in each process that counts in @table. Async-signal-safe. */
+static void note_namespace(struct sb_site_table *table)
+{
+	_Atomic uint32_t *all = &table->header->pid_namespace;
+	uint32_t generation = load(&sb_site_generation), mine = SITE_NAMESPACES, before = 0;
+	struct stat file;
+
+	if (load(&table->namespace_noted) == generation)
+		return;
+	if (!stat("/proc/self/ns/pid", &file))
+		mine = (uint32_t)file.st_ino;
+	if (!atomic_compare_exchange_strong(all, &before, mine) && before != mine)
+		atomic_store(all, SITE_NAMESPACES);
+	store(&table->namespace_noted, generation);
+}
+
+static bool has_ended(uint32_t pid)
+{
+	int saved = errno;
+	bool ended = kill((pid_t)pid, 0) && errno == ESRCH;
+
+	errno = saved;
+	return ended;
+}
+
+/* Whether a plan has yet to read what a process counted there. */
+static bool has_ring(const struct sb_site_table *table, uint32_t index, uint32_t pid)
+{
+	for (uint32_t i = 0; table->rings && i < PLAN_RINGS; i++)
+		if (load(&table->rings[i].pid) == pid && table->rings[i].slot == index)
+			return true;
+	return false;
+}
+
+static void move(_Atomic uint64_t *from, _Atomic uint64_t *to)
+{
+	uint64_t n = atomic_exchange_explicit(from, 0, memory_order_relaxed);
+
+	if (n)
+		atomic_fetch_add_explicit(to, n, memory_order_relaxed);
+}
+
+static void move_counts(struct site_slot *from, struct site_slot *to)
+{
+	for (int i = 0; i < SITE_STRIPES; i++) {
+		move(&from->counters[i].hits, &to->counters[i].hits);
+		move(&from->counters[i].delayed, &to->counters[i].delayed);
+		move(&from->counters[i].requested_ns, &to->counters[i].requested_ns);
+		move(&from->counters[i].measured_ns, &to->counters[i].measured_ns);
+		move(&from->counters[i].away_ns, &to->counters[i].away_ns);
+	}
+}
+
 /*
- * Take a slot that is not given out: its index. Where the table is full it is the
- * one behind the last, which nobody reads: such a site delays and is not counted.
+ * Add what was counted in slot @index, which is this process's alone now, to the counts of
+ * processes that have ended. False: it stays what it is, or is the first to hold these.
+ */
+static bool empty_slot(struct sb_site_table *table, uint32_t index, uint32_t pid)
+{
+	struct site_slot *slot = &table->slots[index], *sum;
+	struct site_function *function;
+	uint32_t ended = 0;
+
+	/* Its process was killed before it counted. */
+	if (!load_acquire(&slot->kind))
+		return true;
+	if (slot->function > table->function_mask) {
+		store(&slot->pid, pid);
+		return false;
+	}
+	function = &table->functions[slot->function];
+	if (atomic_compare_exchange_strong(&function->ended, &ended, index + 1) ||
+	    ended == index + 1) {
+		for (int i = 0; i < SB_SITE_CODES; i++)
+			store(&slot->codes[i], 0);
+		store(&slot->pid, 0);
+		return false;
+	}
+	sum = &table->slots[ended - 1];
+	/* Of two targets with this function the first one's counts are kept so. */
+	if (ended > table->capacity || load_acquire(&sum->kind) != load(&slot->kind) ||
+	    sum->function != slot->function || sum->target != slot->target) {
+		store(&slot->pid, pid);
+		return false;
+	}
+	move_counts(slot, sum);
+	atomic_store_explicit(&slot->kind, 0, memory_order_release);
+	return true;
+}
+
+/* The slot of a process that has ended, for this one; the capacity: there is none. */
+static uint32_t reuse_slot(struct sb_site_table *table)
+{
+	_Atomic uint32_t *next = &table->header->reuse_next;
+	uint32_t mine = (uint32_t)getpid(), alive = mine, first = load(next);
+
+	if (load(&table->header->pid_namespace) == SITE_NAMESPACES)
+		return table->capacity;
+	for (uint32_t n = 0; n < table->capacity; n++) {
+		uint32_t index = (uint32_t)(((uint64_t)first + n) % table->capacity);
+		struct site_slot *slot = &table->slots[index];
+		uint32_t pid = load(&slot->pid);
+
+		/* Slots of one process lie together. */
+		if (!pid || pid == mine || pid == alive)
+			continue;
+		if (!has_ended(pid)) {
+			alive = pid;
+			continue;
+		}
+		if (has_ring(table, index, pid) ||
+		    !atomic_compare_exchange_strong(&slot->pid, &pid, mine) ||
+		    !empty_slot(table, index, pid))
+			continue;
+		store(next, index + 1);
+		return index;
+	}
+	return table->capacity;
+}
+
+/*
+ * Take a slot that is not given out, or one that is not needed any more: its index. Where
+ * the table is full it is the one behind the last, which nobody reads: such a site delays
+ * and is not counted.
  */
 static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)
 {
@@ -137,16 +260,22 @@ static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)
 	uint32_t index = atomic_load_explicit(used, memory_order_relaxed);
 	struct site_slot *slot;
 
+	note_namespace(table);
 	do {
 		if (index >= table->capacity) {
-			atomic_fetch_add_explicit(&table->header->lost, 1,
-						  memory_order_relaxed);
-			return table->capacity;
+			index = reuse_slot(table);
+			break;
 		}
 	} while (!atomic_compare_exchange_weak_explicit(
 		used, &index, index + 1, memory_order_relaxed, memory_order_relaxed));
+	if (index == table->capacity) {
+		if (!atomic_exchange(&table->functions[site->function_index].lost, 1))
+			atomic_fetch_add_explicit(&table->header->lost, 1,
+						  memory_order_relaxed);
+		return index;
+	}
 	slot = &table->slots[index];
-	slot->pid = (uint32_t)getpid();
+	store(&slot->pid, (uint32_t)getpid());
 	slot->function = site->function_index;
 	slot->target = site->target_number;
 	store(&slot->delay_ns, load(&site->delay_ns));
@@ -167,14 +296,20 @@ uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 	uint64_t mine = (uint64_t)load(&sb_site_generation) << 32;
 	uint32_t index = take_slot(site->table, site);
 	struct site_slot *slots = site->table->slots;
+	const struct site_slot *before = &slots[(uint32_t)where];
 
 	store(&site->due, 0);
 	/* A thread that the child has not got may have been about it. */
 	store(&site->ring_taking, 0);
 	mine |= index;
-	/* A fork leaves the code where it is. */
+	/*
+	 * A fork leaves the code where it is. A parent that has ended may have left the slot to
+	 * another function.
+	 */
 	for (int i = 0; i < SB_SITE_CODES && index < site->table->capacity; i++)
-		store(&slots[index].codes[i], load(&slots[(uint32_t)where].codes[i]));
+		store(&slots[index].codes[i],
+		      before->function == site->function_index ? load(&before->codes[i]) :
+								 0);
 	if (atomic_compare_exchange_strong_explicit(&site->where, &where, mine,
 						    memory_order_acq_rel,
 						    memory_order_acquire)) {
@@ -210,8 +345,11 @@ static bool is_due(struct sb_site *site, uint64_t hit, uint32_t every, bool conc
 	return hit % every == 0;
 }
 
-/* Off the CPU for @ns: what a delay costs that takes no time from others. */
-static uint64_t sleep_until(uint64_t entry, uint64_t deadline)
+bool (*sb_site_look)(struct sb_site_table *table, void **kept);
+void (*sb_site_unkeep)(void *kept);
+
+/* Off the CPU from @entry to @deadline; not again after a signal if @once. */
+static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
 {
 	uint64_t ns = sb_clock_to_ns(deadline - entry);
 	struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000),
@@ -219,21 +357,61 @@ static uint64_t sleep_until(uint64_t entry, uint64_t deadline)
 	int saved = errno;
 
 	if ((int64_t)(deadline - entry) > 0)
-		while (nanosleep(&rest, &rest) && errno == EINTR)
+		while (nanosleep(&rest, &rest) && errno == EINTR && !once)
 			;
 	errno = saved;
 	return sb_clock_stamp();
 }
 
-void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+/* A delay, as it goes on. */
+struct progress {
+	uint64_t done; /* ticks */
+	uint64_t away; /* ticks that it took longer: the thread had no CPU */
+	bool ended;    /* before its time */
+	void *kept;    /* of sb_site_look() */
+};
+
+static void delay_once(uint64_t entry, uint64_t ticks, bool sleeps, bool once,
+		       struct progress *progress)
+{
+	uint64_t away = 0, now;
+
+	now = sleeps ? sleep_until(entry, entry + ticks, once) :
+		       sb_clock_spin_cpu(entry, entry + ticks, &away);
+	/* Asleep it may have been set back. */
+	progress->done += sb_clock_is_back(entry, now) && !away ? ticks : now - entry - away;
+	progress->away += away;
+}
+
+/* What sb_site_look() takes is no part of the delay. */
+static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_t ticks,
+			    bool sleeps, struct progress *progress)
+{
+	uint64_t slice = sb_clock_to_ticks(SITE_SLICE_NS);
+
+	while (progress->done < ticks) {
+		uint64_t left = ticks - progress->done;
+
+		delay_once(entry, left < slice ? left : slice, sleeps, true, progress);
+		if (progress->done >= ticks)
+			break;
+		progress->ended = sb_site_look(table, &progress->kept);
+		if (progress->ended)
+			break;
+		entry = sb_clock_stamp();
+	}
+}
+
+bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		uint64_t hit, const struct site_order *order)
 {
 	struct sb_site_table *table = site->table;
 	bool concurrent = load(&table->concurrent);
-	uint64_t delay = order->delay_ns, now, ticks, credit, away = 0;
+	uint64_t delay = order->delay_ns, now, ticks, credit;
+	struct progress progress = { 0 };
 
 	if (order->every > 1 && !is_due(site, hit, order->every, concurrent))
-		return;
+		return false;
 	/* Others can write to this memory; a slip of theirs is no hang of ours. */
 	if (delay > SB_MAX_DELAY_NS)
 		delay = SB_MAX_DELAY_NS;
@@ -242,19 +420,25 @@ void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	if (order->start_ns || order->end_ns) {
 		now = sb_clock_monotonic(entry);
 		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
-			return;
+			return false;
 	}
 	credit = sb_clock.exit_ticks;
 	if (!site->direct)
 		credit += load(&table->overhead_ticks);
 	ticks = sb_clock_to_ticks(delay);
-	ticks = ticks > credit ? entry + ticks - credit : entry;
-	now = order->sleeps ? sleep_until(entry, ticks) : sb_clock_spin_cpu(entry, ticks, &away);
+	ticks = ticks > credit ? ticks - credit : 0;
+	if (delay > SITE_SLICE_NS && sb_site_look)
+		delay_in_slices(table, entry, ticks, order->sleeps, &progress);
+	else
+		delay_once(entry, ticks, order->sleeps, false, &progress);
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
-	add(&counters->measured_ns, sb_clock_to_ns(now - entry - away + credit), concurrent);
-	if (away)
-		add(&counters->away_ns, sb_clock_to_ns(away), concurrent);
+	add(&counters->measured_ns, sb_clock_to_ns(progress.done + credit), concurrent);
+	if (progress.away)
+		add(&counters->away_ns, sb_clock_to_ns(progress.away), concurrent);
+	if (progress.kept)
+		sb_site_unkeep(progress.kept);
+	return progress.ended;
 }
 
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
@@ -291,17 +475,15 @@ static uint32_t every_of(const struct sb_site *site)
 	return every ? every : load(&site->every);
 }
 
-void sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit)
 {
 	struct site_order order = { 0 };
 	uint64_t changes;
 	uint32_t state;
 
-	if (site->plan && load(&site->plan->flags)) {
-		sb_plan_hit(site, counters, entry, hit);
-		return;
-	}
+	if (site->plan && load(&site->plan->flags))
+		return sb_plan_hit(site, counters, entry, hit);
 	/* What is read after this is at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
 	state = load(&site->table->header->enabled) ? state_of(site) : SITE_OFF;
@@ -309,13 +491,13 @@ void sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint
 		order.delay_ns = delay_of(site);
 	if (!order.delay_ns) {
 		store(&site->quiet, changes);
-		return;
+		return false;
 	}
 	order.start_ns = load(&site->start_ns);
 	order.end_ns = load(&site->end_ns);
 	order.every = every_of(site);
 	order.sleeps = state == SITE_SLEEP;
-	sb_site_delay(site, counters, entry, hit, &order);
+	return sb_site_delay(site, counters, entry, hit, &order);
 }
 
 void sb_site_hit(struct sb_site *site, uint64_t entry)

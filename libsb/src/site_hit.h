@@ -79,8 +79,23 @@ uint32_t sb_site_take_line(void) __attribute__((visibility("hidden"), noinline, 
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
 			   struct site_counters **counters)
 	__attribute__((visibility("hidden"), noinline));
-/* What a hit may do once it is counted. */
-void sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+/*
+ * What a runtime does in a delay of more than SITE_SLICE_NS, each time that so much of it
+ * is over. NULL, as at first: nothing. Whether the delay is to end at once. It may let
+ * @table go, but for the delay itself: what keeps it goes into *@kept, NULL in the first
+ * call of a delay, and to sb_site_unkeep() at the end if it is not NULL.
+ */
+extern bool (*sb_site_look)(struct sb_site_table *table, void **kept)
+	__attribute__((visibility("hidden")));
+extern void (*sb_site_unkeep)(void *kept) __attribute__((visibility("hidden")));
+
+#define SITE_SLICE_NS 10000000U
+
+/*
+ * What a hit may do once it is counted. Whether sb_site_look() has ended a delay; @site
+ * may be gone if sb_site_look is not NULL.
+ */
+bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
 
 /* What was counted in a slot so far, by all lines together. */
@@ -93,8 +108,8 @@ static inline void site_counted(const struct site_slot *slot, struct plan_accoun
 	}
 }
 
-/* Delay it, if it is its turn. */
-void sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+/* Delay it, if it is its turn. As sb_site_hit_rest(). */
+bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		uint64_t hit, const struct site_order *order)
 	__attribute__((visibility("hidden"), noinline));
 
@@ -149,15 +164,15 @@ static inline __attribute__((always_inline)) bool site_is_quiet(const struct sb_
 	return __builtin_expect(load(site->changes) == load(&site->quiet), 1);
 }
 
-static inline __attribute__((always_inline)) void site_hit(struct sb_site *site,
+/* As sb_site_hit_rest(). */
+static inline __attribute__((always_inline)) bool site_hit(struct sb_site *site,
 							   uint64_t entry)
 {
 	struct site_slot *slot = site_slot_of(site);
 	struct site_counters *counters = &slot->counters[0];
 	uint64_t hit = site_count(site, slot, &counters);
 
-	if (!site_is_quiet(site))
-		sb_site_hit_rest(site, counters, entry, hit);
+	return !site_is_quiet(site) && sb_site_hit_rest(site, counters, entry, hit);
 }
 
 /*

@@ -35,6 +35,8 @@
 #define SITE_MAX_CAPACITY (1U << 20)
 #define SITE_MAX_NAME	  32768 /* bytes, with the NUL */
 
+#define SITE_NAMESPACES UINT32_MAX
+
 /* Switches set from outside, which come before a site's own policy. */
 enum site_state {
 	SITE_OWN = 0, /* as the next one below says */
@@ -57,6 +59,11 @@ struct site_header {
 	uint32_t planned; /* whether there is a plan behind the slots */
 	_Atomic uint32_t plan_given; /* its memory is another: sb_plan_receive() */
 	_Atomic uint32_t rings_lost; /* sites that found no ring */
+	/*
+	 * The pid namespace of all processes that count: the inode of its file; 0: of none
+	 * so far; SITE_NAMESPACES: of several, so that no pid says whether a process lives.
+	 */
+	_Atomic uint32_t pid_namespace;
 
 	/* Read at each hit and written rarely: a line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
@@ -67,14 +74,20 @@ struct site_header {
 	_Atomic uint64_t changes;
 
 	_Alignas(SITE_LINE) _Atomic uint32_t slots_used;
-	_Atomic uint32_t lost; /* sites that found no room */
+	_Atomic uint32_t lost; /* functions that found no room in some process */
 	_Atomic uint64_t names_used;
+	_Atomic uint32_t reuse_next; /* where to look for a slot that can be used again */
 };
 
 struct site_function {
 	_Atomic uint64_t name; /* hash << 32 | offset in names; 0: free */
 	struct site_control control;
-	uint64_t reserved;
+	/*
+	 * 1 and the slot that has the counts of processes that have ended, whose slots are
+	 * used again; 0: none is.
+	 */
+	_Atomic uint32_t ended;
+	_Atomic uint32_t lost; /* whether it is counted in the header's @lost */
 };
 
 /* What one thread, or some of them, counted. */
@@ -88,7 +101,7 @@ struct site_counters {
 
 struct site_slot {
 	_Alignas(SITE_LINE) _Atomic uint32_t kind; /* enum sb_site_kind, written last */
-	uint32_t pid;
+	_Atomic uint32_t pid; /* 0: of processes that have ended */
 	uint32_t function;
 	uint32_t target;
 	_Atomic uint64_t delay_ns; /* the site's own */
@@ -134,6 +147,7 @@ struct sb_site_table {
 	size_t size;
 	struct site_control none; /* control of targets that have none */
 
+	_Atomic uint32_t namespace_noted; /* the generation that note_namespace() was in */
 	struct site_index *_Atomic index;
 	struct sb_site_table *next; /* in the list of those with an index */
 };

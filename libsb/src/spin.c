@@ -157,12 +157,18 @@ static void measure_overhead(void)
 
 uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 {
-	uint64_t wanted = deadline - entry, gone = 0, lead, cpu_ns, used, now;
+	uint64_t wanted = deadline - entry, gone = 0, back = 0, lead, cpu_ns, used, now;
 
 	*away = 0;
 	if ((int64_t)wanted < (int64_t)sb_clock.long_ticks)
-		return sb_clock_spin_past(deadline, sb_clock_to_ticks(AWAY_NS), away);
-	lead = sb_clock_poll() - entry;
+		return sb_clock_spin_past(entry, deadline, sb_clock_to_ticks(AWAY_NS), away);
+	now = sb_clock_poll();
+	if (sb_clock_is_back(entry, now)) {
+		back = entry - now;
+		entry = now;
+		deadline -= back;
+	}
+	lead = now - entry;
 	cpu_ns = sb_clock_thread_cpu();
 	now = sb_clock_poll();
 	/* If the asking was preempted, none of that is known to be ours. */
@@ -172,10 +178,10 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 	} else {
 		lead = now - entry;
 	}
-	now = sb_clock_spin_past(deadline, sb_clock.gap_ticks, &gone);
+	now = sb_clock_spin_past(now, deadline, sb_clock.gap_ticks, &gone);
 	/* Nothing came between: the counter says it. Or the kernel does not tell. */
 	if (!gone || !cpu_ns) {
-		*away = gone;
+		*away = gone - back;
 		return now;
 	}
 	for (int turn = 0; turn < MAX_TURNS; turn++) {
@@ -183,10 +189,11 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 		if (used >= wanted)
 			break;
 		now = sb_clock_poll();
-		sb_clock_spin_past(now + wanted - used, sb_clock.gap_ticks, &gone);
+		sb_clock_spin_past(now, now + wanted - used, sb_clock.gap_ticks, &gone);
 	}
 	now = sb_clock_poll();
-	*away = now - entry > used ? now - entry - used : 0;
+	/* A counter that was set back meanwhile makes that a large number. */
+	*away = (now - entry > used ? now - entry - used : 0) - back;
 	return now;
 }
 

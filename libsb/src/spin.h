@@ -139,13 +139,22 @@ static inline void sb_clock_relax(void)
 }
 
 /*
+ * Whether the counter was set back between two readings, as by a suspend, a migration to
+ * another machine or CRIU. Readings next to each other may change places.
+ */
+static inline bool sb_clock_is_back(uint64_t before, uint64_t now)
+{
+	return (int64_t)(before - now) > (int64_t)sb_clock.gap_ticks;
+}
+
+/*
  * Until the counter reaches @deadline; the last stamp. Stamps compare by their
  * difference, so a deadline may be up to 2^63 ticks away and one that has passed
  * has passed.
  */
 static inline uint64_t sb_clock_spin(uint64_t deadline)
 {
-	uint64_t now = sb_clock_poll();
+	uint64_t last = sb_clock_poll(), now = last;
 
 	/*
 	 * A pause leaves the core to its sibling and saves power, but nobody knows
@@ -154,6 +163,9 @@ static inline uint64_t sb_clock_spin(uint64_t deadline)
 	while ((int64_t)(deadline - now) > (int64_t)sb_clock.poll_ticks) {
 		sb_clock_relax();
 		now = sb_clock_poll();
+		if (__builtin_expect(sb_clock_is_back(last, now), 0))
+			deadline -= last - now;
+		last = now;
 	}
 	while ((int64_t)(deadline - now) > 0)
 		now = sb_clock_poll();
@@ -163,12 +175,17 @@ static inline uint64_t sb_clock_spin(uint64_t deadline)
 /*
  * The same, of time that the thread has the CPU: @deadline moves by each stretch in which
  * it had not, and @away is what these add up to. A stretch is a jump of more than @gap
- * between two readings of the counter.
+ * between two readings of the counter, the first of which was @entry.
  */
-static inline uint64_t sb_clock_spin_past(uint64_t deadline, uint64_t gap, uint64_t *away)
+static inline uint64_t sb_clock_spin_past(uint64_t entry, uint64_t deadline, uint64_t gap,
+					  uint64_t *away)
 {
 	uint64_t last = sb_clock_poll(), now = last;
 
+	if (__builtin_expect(sb_clock_is_back(entry, now), 0)) {
+		deadline += now - entry;
+		*away += now - entry;
+	}
 	while ((int64_t)(deadline - now) > 0) {
 		if ((int64_t)(deadline - now) > (int64_t)sb_clock.poll_ticks)
 			sb_clock_relax();
@@ -194,10 +211,13 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 /* CLOCK_MONOTONIC at a recent stamp, without a system call. Async-signal-safe. */
 static inline uint64_t sb_clock_monotonic(uint64_t ticks)
 {
+	uint64_t left;
+
 	if (sb_clock.kind == SB_CLOCK_GETTIME)
 		return ticks;
-	if ((int64_t)(ticks - atomic_load_explicit(&sb_clock.anchor_due,
-						   memory_order_relaxed)) >= 0)
+	left = atomic_load_explicit(&sb_clock.anchor_due, memory_order_relaxed) - ticks;
+	/* It is due, or the counter was set back since. */
+	if (left - 1 >= sb_clock.anchor_ticks + sb_clock.gap_ticks)
 		sb_clock_set_anchor();
 	return sb_clock_to_ns(ticks) +
 	       atomic_load_explicit(&sb_clock.anchor, memory_order_relaxed);

@@ -3,10 +3,13 @@
 #include "unit.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -210,6 +213,56 @@ static void shares_are_those_of_the_work(void **state)
 	assert_in_range(sb_sampler_looks(sums.sampler, 0), 2, most_looks(&sums, TICK_NS));
 	assert_in_range(sb_sampler_looks(sums.sampler, 1), 2, most_looks(&sums, TICK_NS));
 	sb_sampler_free(sums.sampler);
+}
+
+/* As in a container: where its files are is known to the program alone. */
+static void start_elsewhere(const char *what, char *directory)
+{
+	char copy[64], from[PATH_MAX];
+	int gate[2], status = 0;
+
+	assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
+	assert_non_null(mkdtemp(directory));
+	snprintf(copy, sizeof(copy), "%s/sampled", directory);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		setpgid(0, 0);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		snprintf(from, sizeof(from), "%s", program);
+		*strrchr(from, '/') = '\0';
+		if (unshare(CLONE_NEWNS) || mount("", "/", NULL, MS_PRIVATE | MS_REC, NULL) ||
+		    mount(from, directory, NULL, MS_BIND, NULL))
+			status = errno;
+		else
+			execl(copy, copy, what, NULL);
+		_exit(write(gate[1], &status, sizeof(status)) < 0);
+	}
+	close(gate[1]);
+	if (read(gate[0], &status, sizeof(status)) > 0)
+		print_message("mount: %s\n", strerror(status));
+	close(gate[0]);
+	if (status) {
+		rmdir(directory);
+		skip();
+	}
+	usleep(20000);
+}
+
+static void a_program_with_a_root_of_its_own(void **state)
+{
+	char directory[] = "/tmp/sb-sampled-XXXXXX";
+	struct sb_sampler *sampler = new_sampler();
+	int two = add(sampler, "two");
+
+	(void)state;
+	start_elsewhere("ratio", directory);
+	/* Here it is empty. */
+	for (int i = 0; i < MOST_RUNS && !sb_sampler_self_ns(sampler, two); i++)
+		run(sampler);
+	rmdir(directory);
+	assert_true(sb_sampler_self_ns(sampler, two) > 0);
+	sb_sampler_free(sampler);
 }
 
 /* It is not on the stack while it works. */
@@ -558,6 +611,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(shares_are_those_of_the_work, end_child),
+		cmocka_unit_test_teardown(a_program_with_a_root_of_its_own, end_child),
 		cmocka_unit_test_teardown(a_function_that_leaves_by_a_jump, end_child),
 		cmocka_unit_test_teardown(a_jump_out_of_another_file, end_child),
 		cmocka_unit_test_teardown(innermost_target_counts, end_child),

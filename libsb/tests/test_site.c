@@ -587,6 +587,75 @@ static void a_child_counts_for_itself(void **state)
 	sb_site_table_close(table);
 }
 
+static struct sb_site *other_site;
+
+static void brief_child(struct sb_site_table *table)
+{
+	hit(inherited_site, 3);
+	hit(other_site, 2);
+	/* From 0, whatever the slot was used for before. */
+	if (counts_of(table, "m:f", getpid()).hits != 3 ||
+	    counts_of(table, "m:g", getpid()).hits != 2)
+		_exit(1);
+	/* One that the parent has not. */
+	if (!site_of(table, "m:h", 0))
+		_exit(2);
+	hit(site_of(table, "m:h", 0), 1);
+}
+
+static void slots_of_dead_children_are_used_again(void **state)
+{
+	struct sb_site_table *table = table_of(NULL, 8, true);
+	struct sb_site_list *list;
+
+	(void)state;
+	inherited_site = site_of(table, "m:f", 0);
+	other_site = site_of(table, "m:g", 0);
+	hit(inherited_site, 1);
+	for (int i = 0; i < 100; i++) {
+		in_child(brief_child, table);
+		assert_int_equal(counts_of(table, "m:f", 0).hits, 1 + 3 * (i + 1));
+		assert_int_equal(counts_of(table, "m:g", 0).hits, 2 * (i + 1));
+		assert_int_equal(counts_of(table, "m:h", 0).hits, i + 1);
+	}
+	assert_int_equal(counts_of(table, "m:f", getpid()).hits, 1);
+	list = sb_site_table_read(table);
+	assert_int_equal(sb_site_list_lost(list), 0);
+	sb_site_list_free(list);
+	sb_site_table_close(table);
+}
+
+/* What found no room is counted in functions, however many processes found none. */
+static void a_lost_function_is_counted_once(void **state)
+{
+	struct sb_site_table *table = table_of(NULL, 2, true);
+	struct sb_site_list *list;
+	pid_t children[5];
+	int line[2];
+
+	(void)state;
+	inherited_site = site_of(table, "m:f", 0);
+	other_site = site_of(table, "m:g", 0);
+	assert_int_equal(pipe(line), 0);
+	for (int i = 0; i < 5; i++) {
+		children[i] = fork();
+		if (children[i])
+			continue;
+		close(line[1]);
+		hit(inherited_site, 3);
+		hit(other_site, 3);
+		_exit((int)read(line[0], &(char){ 0 }, 1));
+	}
+	close(line[1]);
+	for (int i = 0; i < 5; i++)
+		waitpid(children[i], NULL, 0);
+	close(line[0]);
+	list = sb_site_table_read(table);
+	assert_int_equal(sb_site_list_lost(list), 2);
+	sb_site_list_free(list);
+	sb_site_table_close(table);
+}
+
 static void crowded_child(struct sb_site_table *table)
 {
 	struct sb_site_list *list;
@@ -1100,6 +1169,8 @@ int main(void)
 		cmocka_unit_test(is_ruled_from_outside),
 		cmocka_unit_test(a_child_counts_for_itself),
 		cmocka_unit_test(a_child_without_room_still_delays),
+		cmocka_unit_test(slots_of_dead_children_are_used_again),
+		cmocka_unit_test(a_lost_function_is_counted_once),
 		cmocka_unit_test(threads_count_exactly),
 		cmocka_unit_test(names_do_not_collide),
 		cmocka_unit_test(processes_allocate_together),

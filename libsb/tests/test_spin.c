@@ -297,6 +297,45 @@ static void follows_the_monotonic_clock(void **state)
 	}
 }
 
+#define JUMP_NS UINT64_C(30000000000)
+
+/* As if the counter had been set back between two readings, the first of which is @entry. */
+static void outlives_a_counter_that_is_set_back(void **state)
+{
+	static const uint64_t delays_ns[] = { 1000, 1000000, 20000000 };
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(delays_ns); i++) {
+		uint64_t ticks = sb_spin_ns_to_ticks(delays_ns[i]), away, end;
+		uint64_t begin = sb_clock_gettime();
+		uint64_t entry = sb_spin_ticks() + sb_spin_ns_to_ticks(JUMP_NS);
+
+		end = sb_clock_spin_cpu(entry, entry + ticks, &away);
+		assert_true(sb_clock_gettime() - begin >= delays_ns[i]);
+		assert_true(sb_clock_gettime() - begin < JUMP_NS);
+		/* And it is counted as what it was. */
+		assert_true(sb_spin_ticks_to_ns(end - entry - away) >= delays_ns[i]);
+		assert_true(sb_spin_ticks_to_ns(end - entry - away) < JUMP_NS);
+	}
+}
+
+/* The time of day of a counter that was ahead is looked up again. */
+static void finds_the_time_after_it_was_set_back(void **state)
+{
+	uint64_t ahead = sb_spin_ticks() + sb_spin_ns_to_ticks(JUMP_NS);
+	uint64_t begin, found;
+
+	(void)state;
+	if (sb_clock.kind == SB_CLOCK_GETTIME)
+		skip();
+	/* Looked up when the counter was so far ahead. */
+	atomic_store(&sb_clock.anchor, atomic_load(&sb_clock.anchor) - JUMP_NS);
+	atomic_store(&sb_clock.anchor_due, ahead);
+	begin = sb_clock_gettime();
+	found = sb_clock_monotonic(sb_spin_ticks());
+	assert_true(found + JUMP_NS / 2 > begin && found < begin + JUMP_NS / 2);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -310,6 +349,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(spins_until),
 		cmocka_unit_test(knows_its_cost),
 		cmocka_unit_test(follows_the_monotonic_clock),
+		cmocka_unit_test(outlives_a_counter_that_is_set_back),
+		cmocka_unit_test(finds_the_time_after_it_was_set_back),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], DELAYS))

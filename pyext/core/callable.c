@@ -515,6 +515,23 @@ static int places_reserve(struct places *places)
 	return 0;
 }
 
+/* Whether what is at @spot says by -1, not by NULL, that there is an exception. */
+static bool fails_negative(const struct spot *spot)
+{
+	static const char *const names[] = { "__init__",     "__len__",	     "__hash__",
+					     "__bool__",     "__contains__", "__setitem__",
+					     "__delitem__",  "__set__",	     "__delete__" };
+	const char *name;
+
+	if (spot->kind != SPOT_SLOT)
+		return false;
+	name = ((PyWrapperDescrObject *)spot->object)->d_base->name;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(names[i], name))
+			return true;
+	return false;
+}
+
 static struct place *place_new(struct places *places, const struct spot *spot, void *before,
 			       char *reason)
 {
@@ -534,6 +551,7 @@ static struct place *place_new(struct places *places, const struct spot *spot, v
 		refuse(reason, "%d C functions are slowed already, more can't be", THUNKS);
 		goto fail;
 	}
+	thunk_set_failure(place->thunk, fails_negative(spot));
 	place->with = size ? thunk_copy(place->thunk, before, size, function_offset(spot->kind)) :
 			     thunk_address(place->thunk);
 	if (!place->with) {

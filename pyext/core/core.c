@@ -114,12 +114,28 @@ static int close_hook(struct core *core)
 }
 
 /*
+ * Whether with some of @patterns taken out a function may match that did not: one that was
+ * excluded, or delayed when it starts alone.
+ */
+static bool is_subtle(const struct engine_patterns *patterns)
+{
+	for (size_t i = 0; patterns->specs && i < sb_specs_count(patterns->specs); i++) {
+		const struct sb_spec *spec = sb_specs_get(patterns->specs, i);
+
+		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE)
+			return true;
+	}
+	return patterns->resumes;
+}
+
+/*
  * Let the engine and the hook do what @text and @policies say. With an exception nothing
  * has changed; if @insist, all has but what failed in the hook.
  */
 static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_t length,
 		 PyObject *policies, int64_t overhead, bool insist)
 {
+	bool less = insist && !is_subtle(&core->engine.patterns);
 	struct engine_patterns patterns;
 	struct sb_site_table *sites;
 	int failed;
@@ -131,7 +147,8 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 		return -1;
 	}
 	failed = engine_prepare(&core->engine) || hook_open(core->hook) ||
-		 hook_watch_all(core->hook, patterns.resumes) || hook_forget(core->hook) ||
+		 hook_watch_all(core->hook, patterns.resumes) ||
+		 (!less && hook_forget(core->hook)) ||
 		 callables_prepare(core->engine.callables, table, &patterns);
 	if (failed && !insist) {
 		if (!core->started && !core->measuring)
@@ -151,7 +168,8 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 	core->started = true;
 #ifdef Py_GIL_DISABLED
 	/* Other threads looked functions up in the patterns before. */
-	failed |= hook_forget(core->hook);
+	if (!less)
+		failed |= hook_forget(core->hook);
 #endif
 	return failed ? -1 : 0;
 }

@@ -82,8 +82,11 @@ static enum kind kind_of(const frame_t *frame)
 #endif
 }
 
-/* Not an exception thrown in, which for a generator not started yet is its end. */
-static inline void on_call(struct engine *engine, frame_t *frame)
+/*
+ * Not an exception thrown in, which for a generator not started yet is its end. Whether
+ * there is one now: that of a signal handler, in a long delay.
+ */
+static inline bool on_call(struct engine *engine, frame_t *frame)
 {
 	PyObject *code = (PyObject *)frame->f_code;
 	struct verdict verdict;
@@ -92,10 +95,11 @@ static inline void on_call(struct engine *engine, frame_t *frame)
 	if (!engine_known(engine, code, &verdict))
 		verdict = engine_look(engine, code, frame->f_globals);
 	if (!verdict.site)
-		return;
+		return false;
 	kind = kind_of(frame);
 	if (kind == START || (kind == RESUMPTION && verdict.resume))
-		site_hit(verdict.site, 0);
+		return site_hit(verdict.site, 0);
+	return false;
 }
 
 #if PY_VERSION_HEX >= 0x030B0000
@@ -169,7 +173,7 @@ static PyObject *evaluate(PyThreadState *thread, frame_t *frame, int throwing)
 		return _PyEval_EvalFrameDefault(thread, frame, throwing);
 	hook->passed++;
 	if (!throwing && hook->placed)
-		on_call(hook->engine, frame);
+		throwing = on_call(hook->engine, frame);
 	return hook->below(thread, frame, throwing);
 }
 

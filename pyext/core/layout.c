@@ -2,8 +2,12 @@
 #define Py_BUILD_CORE 1
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <fcntl.h>
 #include <frameobject.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>
@@ -61,3 +65,157 @@ struct layout layout_get(void)
 }
 
 #endif
+
+/* ----------------------------------------------------------------- is it so here? */
+
+#define MAX_STEPS  10000 /* of a list */
+#define MAX_FRAMES 8	 /* between two of Python code */
+#define TRIES	   20	 /* threads come and go */
+
+/* Words of memory that may not be there: the kernel looks. */
+struct reader {
+	int pipe[2];
+};
+
+static uint64_t word_at(const struct reader *reader, uint64_t address)
+{
+	uint64_t word;
+
+	if (!address ||
+	    write(reader->pipe[1], (const void *)(uintptr_t)address, sizeof(word)) !=
+		    sizeof(word) ||
+	    read(reader->pipe[0], &word, sizeof(word)) != sizeof(word))
+		return 0;
+	return word;
+}
+
+/* Whether @wanted is in the list that begins with @first. */
+static bool is_listed(const struct reader *reader, uint64_t first, uint64_t next,
+		      const void *wanted)
+{
+	for (int i = 0; first && i < MAX_STEPS; i++) {
+		if (first == (uintptr_t)wanted)
+			return true;
+		first = word_at(reader, first + next);
+	}
+	return false;
+}
+
+/* A frame's code; from 3.14 on its last bits are flags. */
+static bool has_code(const struct reader *reader, const struct layout *layout,
+		     uint64_t frame, const void *code)
+{
+	uint64_t word = word_at(reader, frame + layout->frame_code);
+
+#if PY_VERSION_HEX >= 0x030E0000
+	word &= ~(uint64_t)3;
+#endif
+	return word == (uintptr_t)code;
+}
+
+/* What evaluate.c looks at besides. */
+static bool frame_is_as_compiled(uint64_t address, PyFrameObject *object)
+{
+	bool same = true;
+#if PY_VERSION_HEX < 0x030B0000
+	same = ((PyFrameObject *)(uintptr_t)address)->f_globals == PyEval_GetGlobals();
+	(void)object;
+#elif PY_VERSION_HEX < 0x030C0000
+	const struct _PyInterpreterFrame *frame = (void *)(uintptr_t)address;
+
+	same = frame->f_globals == PyEval_GetGlobals() &&
+	       _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT) ==
+		       PyFrame_GetLasti(object);
+#else
+	(void)address;
+	(void)object;
+#endif
+	return same;
+}
+
+/* NULL: all is where it should be; else what is not. */
+static const char *find_fault(const struct reader *reader, const struct layout *layout)
+{
+	PyThreadState *thread = PyThreadState_Get();
+	PyInterpreterState *interpreter = PyThreadState_GetInterpreter(thread);
+	PyFrameObject *object, *back;
+	PyCodeObject *code;
+	const char *fault = NULL;
+	uint64_t frame;
+
+	if (!is_listed(reader, word_at(reader, layout->head), layout->interpreter_next,
+		       interpreter))
+		return "interpreters";
+	if (!is_listed(reader,
+		       word_at(reader, (uintptr_t)interpreter + layout->interpreter_threads),
+		       layout->thread_next, thread))
+		return "threads";
+	object = PyThreadState_GetFrame(thread);
+	if (!object)
+		return NULL;
+	code = PyFrame_GetCode(object);
+	frame = word_at(reader, (uintptr_t)thread + layout->thread_frame);
+	if (layout->indirect != UINT64_MAX)
+		frame = word_at(reader, frame + layout->indirect);
+	if (!has_code(reader, layout, frame, code) || !frame_is_as_compiled(frame, object))
+		fault = "frames";
+	Py_DECREF(code);
+	back = fault ? NULL : PyFrame_GetBack(object);
+	Py_DECREF(object);
+	if (!back)
+		return fault;
+	code = PyFrame_GetCode(back);
+	fault = "callers";
+	/* Between them may be one for a function in C that called. */
+	for (int i = 0; fault && i < MAX_FRAMES; i++) {
+		frame = word_at(reader, frame + layout->frame_previous);
+		if (has_code(reader, layout, frame, code))
+			fault = NULL;
+	}
+	Py_DECREF(code);
+	Py_DECREF(back);
+	return fault;
+}
+
+/* From 3.13 on the interpreter says where things are, if this is how it says it. */
+static bool says_where(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+	const struct _Py_DebugOffsets *offsets = &_PyRuntime.debug_offsets;
+
+	return !memcmp(offsets->cookie, "xdebugpy", sizeof(offsets->cookie)) &&
+	       offsets->version >> 16 == PY_VERSION_HEX >> 16;
+#else
+	return true;
+#endif
+}
+
+int layout_check(void)
+{
+	struct layout layout;
+	struct reader reader;
+	const char *fault = "offsets";
+	char version[32];
+
+	if (says_where()) {
+		layout = layout_get();
+		if (pipe2(reader.pipe, O_CLOEXEC)) {
+			PyErr_SetFromErrno(PyExc_OSError);
+			return -1;
+		}
+		for (int i = 0; fault && i < TRIES; i++)
+			fault = find_fault(&reader, &layout);
+		close(reader.pipe[0]);
+		close(reader.pipe[1]);
+	}
+	if (!fault)
+		return 0;
+	PyOS_snprintf(version, sizeof(version), "%.*s", (int)strcspn(Py_GetVersion(), " "),
+		      Py_GetVersion());
+	PyErr_Format(PyExc_ImportError,
+		     "speed_bump was compiled for CPython %s; this one, %s, has its %s "
+		     "elsewhere: compile it here (pip install --force-reinstall --no-deps "
+		     "--no-cache-dir --no-binary :all: speed-bump)",
+		     PY_VERSION, version, fault);
+	return -1;
+}

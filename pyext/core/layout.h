@@ -19,5 +19,10 @@ struct layout {
 };
 
 struct layout layout_get(void);
+/*
+ * Compare it with what the API says of the interpreter that runs, which may be of another
+ * patch release than the headers. -1 with ImportError: it is not so.
+ */
+int layout_check(void);
 
 #endif

@@ -6,12 +6,14 @@
 #include "errors.h"
 #include "hook.h"
 #include "hot.h"
+#include "layout.h"
 #include "native_sampler.h"
 #include "orphans.h"
 #include "plan.h"
 #include "resolve.h"
 #include "sampler.h"
 #include "session.h"
+#include "signals.h"
 #include "slow.h"
 #include "table.h"
 #include "targets.h"
@@ -120,6 +122,7 @@ static PyObject *waited(PyObject *module, PyObject *arg)
 static PyObject *spin_delay_ns(PyObject *Py_UNUSED(module), PyObject *arg)
 {
 	long long ns = PyLong_AsLongLong(arg);
+	uint64_t left, took = 0;
 
 	if (ns == -1 && PyErr_Occurred())
 		return NULL;
@@ -127,7 +130,12 @@ static PyObject *spin_delay_ns(PyObject *Py_UNUSED(module), PyObject *arg)
 		PyErr_SetString(PyExc_ValueError, "a delay is 0 to 10 s");
 		return NULL;
 	}
-	return PyLong_FromUnsignedLongLong(sb_spin_delay((uint64_t)ns));
+	for (left = (uint64_t)ns; left > SITE_SLICE_NS; left -= SITE_SLICE_NS) {
+		took += sb_spin_delay(SITE_SLICE_NS);
+		if (PyErr_CheckSignals())
+			return NULL;
+	}
+	return PyLong_FromUnsignedLongLong(took + sb_spin_delay(left));
 }
 
 static PyObject *clock_overhead_ns(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
@@ -183,8 +191,8 @@ static PyMethodDef core_methods[] = {
 	{ "spin_delay_ns", spin_delay_ns, METH_O,
 	  PyDoc_STR("spin_delay_ns($module, ns, /)\n--\n\n"
 		    "Hold the CPU and the GIL for ns nanoseconds.\n\n"
-		    "Returns the nanoseconds it took. ValueError: negative or over 10 "
-		    "s.") },
+		    "Returns the nanoseconds it took. Of over 10 ms it runs the handlers "
+		    "of\nsignals meanwhile. ValueError: negative or over 10 s.") },
 	{ "clock_overhead_ns", clock_overhead_ns, METH_NOARGS, NULL },
 	{ "min_delay_ns", min_delay_ns, METH_NOARGS, NULL },
 	{ "clock_name", clock_name, METH_NOARGS, NULL },
@@ -215,10 +223,13 @@ static int execute(PyObject *module)
 					&native_sampler_spec };
 	PyTypeObject *type;
 
+	if (layout_check())
+		return -1;
 	state->core = core_get();
 	if (!state->core)
 		return -1;
 	core_hold(state->core);
+	signals_prepare();
 	state->table_type = add_type(module, &table_spec);
 	state->session_type = state->table_type ? add_type(module, &session_spec) : NULL;
 	if (!state->session_type)

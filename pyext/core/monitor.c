@@ -29,6 +29,7 @@ struct hook {
 	PyObject *disable;    /* sys.monitoring.DISABLE */
 	struct hook_object *start, *resume;
 	long start_event, resume_event;
+	_Atomic bool disabled; /* something is switched off, since hook_forget() */
 };
 
 static PyObject *refuse(void)
@@ -53,9 +54,12 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 		verdict = engine_look(hook->engine, code, PyEval_GetGlobals());
 	if (verdict.unknown)
 		Py_RETURN_NONE;
-	if (!verdict.site || (resumes && !verdict.resume))
+	if (!verdict.site || (resumes && !verdict.resume)) {
+		atomic_store_explicit(&hook->disabled, true, memory_order_relaxed);
 		return Py_NewRef(hook->disable);
-	site_hit(verdict.site, 0);
+	}
+	if (site_hit(verdict.site, 0))
+		return NULL;
 	if (!resumes)
 		engine_allow_quick(hook->engine, code, known);
 	Py_RETURN_NONE;
@@ -74,7 +78,8 @@ static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *cod
 	counters = site_count_quick(load(&quick->slot), &hit);
 	if (__builtin_expect(!counters, 0))
 		return on_any(self, code, false);
-	sb_site_hit_rest(load(&quick->site), counters, 0, hit);
+	if (__builtin_expect(sb_site_hit_rest(load(&quick->site), counters, 0, hit), 0))
+		return NULL;
 	Py_RETURN_NONE;
 }
 
@@ -357,8 +362,11 @@ int hook_watch_all(struct hook *hook, int resumes)
 	return set_events(hook, hook->start_event | (resumes ? hook->resume_event : 0));
 }
 
+/* It tells other tools anew, too. */
 int hook_forget(struct hook *hook)
 {
+	if (!atomic_exchange(&hook->disabled, false))
+		return 0;
 	return ignore(PyObject_CallMethod(hook->monitoring, "restart_events", NULL));
 }
 

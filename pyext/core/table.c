@@ -12,6 +12,7 @@
 struct shared {
 	struct sb_site_table *sites;
 	_Atomic unsigned int users;
+	struct shared *next, **link; /* in @all */
 };
 
 struct table_object {
@@ -21,14 +22,45 @@ struct table_object {
 
 /* What share() gave to the process; counts as a user. */
 static struct shared *given;
-static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shared *all;
+static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER; /* of both; held over a fork */
 
 static void drop(struct shared *shared)
 {
-	if (!shared || atomic_fetch_sub(&shared->users, 1) > 1)
+	bool last;
+
+	if (!shared)
+		return;
+	pthread_mutex_lock(&given_lock);
+	last = atomic_fetch_sub(&shared->users, 1) == 1;
+	if (last) {
+		*shared->link = shared->next;
+		if (shared->next)
+			shared->next->link = shared->link;
+	}
+	pthread_mutex_unlock(&given_lock);
+	if (!last)
 		return;
 	sb_site_table_close(shared->sites);
 	free(shared);
+}
+
+void *table_keep(struct sb_site_table *sites)
+{
+	struct shared *shared;
+
+	pthread_mutex_lock(&given_lock);
+	for (shared = all; shared && shared->sites != sites; shared = shared->next)
+		;
+	if (shared)
+		atomic_fetch_add(&shared->users, 1);
+	pthread_mutex_unlock(&given_lock);
+	return shared;
+}
+
+void table_unkeep(void *kept)
+{
+	drop(kept);
 }
 
 struct sb_site_table *table_get(PyObject *self)
@@ -71,9 +103,26 @@ static PyObject *wrap(PyTypeObject *type, struct shared *shared)
 	return (PyObject *)self;
 }
 
+static void lock_given(void)
+{
+	pthread_mutex_lock(&given_lock);
+}
+
+static void unlock_given(void)
+{
+	pthread_mutex_unlock(&given_lock);
+}
+
+/* No child is to find it held by a thread that it hasn't got. */
+static void watch_forks(void)
+{
+	pthread_atfork(lock_given, unlock_given, unlock_given);
+}
+
 /* Takes @sites over. */
 static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct shared *shared = calloc(1, sizeof(*shared));
 
 	if (!shared) {
@@ -82,6 +131,14 @@ static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites)
 	}
 	shared->sites = sites;
 	shared->users = 1;
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&given_lock);
+	shared->next = all;
+	shared->link = &all;
+	if (all)
+		all->link = &shared->next;
+	all = shared;
+	pthread_mutex_unlock(&given_lock);
 	return wrap(type, shared);
 }
 
@@ -131,32 +188,14 @@ static PyObject *table_open(PyObject *type, PyObject *given)
 	return table_wrap((PyTypeObject *)type, table);
 }
 
-static void lock_given(void)
-{
-	pthread_mutex_lock(&given_lock);
-}
-
-static void unlock_given(void)
-{
-	pthread_mutex_unlock(&given_lock);
-}
-
-/* No child is to find it held by a thread that it hasn't got. */
-static void watch_forks(void)
-{
-	pthread_atfork(lock_given, unlock_given, unlock_given);
-}
-
 /* share(): give it to the other interpreters of this process, in place of another. */
 static PyObject *table_share(PyObject *self, PyObject *Py_UNUSED(none))
 {
 	struct table_object *object = (struct table_object *)self;
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct shared *before;
 
 	if (table_hold(self))
 		return NULL;
-	pthread_once(&once, watch_forks);
 	atomic_fetch_add(&object->shared->users, 1);
 	pthread_mutex_lock(&given_lock);
 	before = given;

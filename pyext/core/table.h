@@ -18,5 +18,11 @@ struct sb_site_table *table_get(PyObject *self);
  */
 int table_hold(PyObject *self);
 void table_release(PyObject *self);
+/*
+ * Keep what is behind a Table from going, closed or not, until table_unkeep(). NULL: @sites
+ * is not that of a Table.
+ */
+void *table_keep(struct sb_site_table *sites);
+void table_unkeep(void *kept);
 
 #endif

@@ -46,7 +46,7 @@ enter:
 	jne	more
 #ifdef Py_GIL_DISABLED
 	/* The line of the slot that is this thread's own. */
-	movq	site_line_offset@gottpoff(%rip), %rax
+	movq	sb_site_line_offset@gottpoff(%rip), %rax
 	movq	%fs:(%rax), %rax
 	testq	%rax, %rax
 	jz	more
@@ -89,7 +89,7 @@ more:
 	.cfi_adjust_cfa_offset -8
 	popq	%r11
 	.cfi_adjust_cfa_offset -8
-	jmp	*THUNK_FUNCTION(%r11)
+	jmp	*%rax
 	.cfi_endproc
 	.size	enter, . - enter
 
@@ -135,8 +135,8 @@ enter:
 	ldr	x9, [x16, #THUNK_COUNTER]
 #ifdef Py_GIL_DISABLED
 	/* The line of the slot that is this thread's own. */
-	adrp	x10, :gottprel:site_line_offset
-	ldr	x10, [x10, #:gottprel_lo12:site_line_offset]
+	adrp	x10, :gottprel:sb_site_line_offset
+	ldr	x10, [x10, #:gottprel_lo12:sb_site_line_offset]
 	mrs	x11, tpidr_el0
 	ldr	x10, [x11, x10]
 	cbz	x10, more
@@ -161,6 +161,7 @@ more:
 	mov	x0, x16
 	add	x1, sp, #16
 	bl	callable_hit
+	mov	x17, x0
 	ldp	x8, x16, [sp, #80]
 	ldp	x6, x7, [sp, #64]
 	ldp	x4, x5, [sp, #48]
@@ -170,8 +171,7 @@ more:
 	.cfi_restore x29
 	.cfi_restore x30
 	.cfi_adjust_cfa_offset -96
-	ldr	x16, [x16, #THUNK_FUNCTION]
-	br	x16
+	br	x17
 	.cfi_endproc
 	.size	enter, . - enter
 

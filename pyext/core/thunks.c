@@ -37,6 +37,7 @@ static struct use {
 	const void *definition; /* that @copy is of */
 	void *copy;
 	bool used;
+	_Atomic bool fails_negative;
 } uses[THUNKS];
 
 static uint32_t buckets[BUCKETS]; /* the index, and 1 */
@@ -61,8 +62,19 @@ static void watch_forks(void)
 	pthread_atfork(lock_pool, unlock_pool, unlock_pool);
 }
 
-void callable_hit(struct thunk *thunk, const uintptr_t *arguments)
+/* Returns what to jump to. */
+const void *callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 	__attribute__((visibility("hidden")));
+
+static PyObject *fail(void)
+{
+	return NULL;
+}
+
+static Py_ssize_t fail_negative(void)
+{
+	return -1;
+}
 
 static struct sb_site *filter_find(const struct thunk_filter *filter, uintptr_t value)
 {
@@ -97,21 +109,27 @@ static void allow_quick(struct thunk *thunk, struct sb_site *site, uint64_t know
 }
 
 /* A call that may be more than a count; @arguments: those in registers. */
-void callable_hit(struct thunk *thunk, const uintptr_t *arguments)
+const void *callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 {
 	struct thunk_filter *filter = load_acquire(&thunk->filter);
 	struct sb_site *site = load_acquire(&thunk->site);
+	const void *function = (const void *)load(&thunk->function);
 	uint64_t known;
 
 	if (filter)
 		site = filter_find(filter, arguments[filter->argument]);
 	/* Objects of static types are the same in all interpreters of some versions. */
 	if (!site || (uintptr_t)PyInterpreterState_Get() != load(&thunk->interpreter))
-		return;
+		return function;
 	known = load_acquire(site->changes);
-	site_hit(site, 0);
-	if (!filter && load(&site->quiet) == known)
+	if (site_hit(site, 0))
+		return load(&uses[thunk - callable_pool].fails_negative) ?
+			       (const void *)(uintptr_t)fail_negative :
+			       (const void *)(uintptr_t)fail;
+	/* A signal handler may have let the site go. */
+	if (!filter && load_acquire(&thunk->site) == site && load(&site->quiet) == known)
 		allow_quick(thunk, site, known);
+	return function;
 }
 
 static uint32_t *bucket_of(const void *function)
@@ -179,6 +197,11 @@ void thunk_set(struct thunk *thunk, struct sb_site *site, struct thunk_filter *f
 	atomic_store(&thunk->quiet, 0);
 	/* Those of before are in a table that may go. */
 	store(&thunk->changes, &no_changes);
+}
+
+void thunk_set_failure(struct thunk *thunk, bool negative)
+{
+	store(&uses[thunk - callable_pool].fails_negative, negative);
 }
 
 void thunk_release(struct thunk *thunk)

@@ -76,6 +76,11 @@ struct thunk_filter *thunk_filter_new(unsigned int argument, struct sb_site *any
 void *thunk_copy(struct thunk *thunk, const void *definition, size_t size, size_t offset);
 /* What thunk_copy() last copied. */
 void *thunk_definition(const struct thunk *thunk);
+/*
+ * What the function returns where there is an exception: NULL, as at first, or -1. An
+ * exception of a signal handler in a long delay is returned so.
+ */
+void thunk_set_failure(struct thunk *thunk, bool negative);
 /* The address to call; and the thunk at an address, NULL: none is there. */
 void *thunk_address(const struct thunk *thunk);
 struct thunk *thunk_at(const void *address);

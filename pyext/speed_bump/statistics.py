@@ -18,7 +18,8 @@ class FunctionStatistics:
 
     ``name`` is ``module:qualname`` or, of a native function, ``PATH:SYMBOL``; ``target``
     the text of the target that it matched; ``pid`` 0 where the kernel counts for a whole
-    process tree. ``delayed`` of the ``calls`` were delayed, by ``requested_ns`` as was
+    process tree, and of processes that have ended, together, where their room is used
+    again. ``delayed`` of the ``calls`` were delayed, by ``requested_ns`` as was
     asked and by ``measured_ns`` as it was.
     """
 
@@ -35,8 +36,8 @@ class FunctionStatistics:
 class Statistics:
     """All functions that matched, the native ones apart, and the progress points.
 
-    ``lost`` is how many functions found no room to be counted; they were not delayed,
-    but in a child that was forked.
+    ``lost`` is how many functions found no room to be counted in some process, each once;
+    they were not delayed, but in a child that was forked.
     """
 
     functions: tuple[FunctionStatistics, ...] = ()
@@ -71,6 +72,26 @@ def baseline(table: _core.Table) -> dict[Key, Counts]:
     return {site[:4]: site[5:] for site in table.read()}
 
 
+def _of_the_ended(
+    sites: list[_core.Site], since: dict[Key, Counts] | None
+) -> dict[Key, Counts]:
+    """``since``, where counts of processes that have ended may be those of pid 0 now."""
+    if not since:
+        return {}
+    found = dict(since)
+    for kind, name, pid, target in since.keys() - {site[:4] for site in sites}:
+        ended = kind, name, 0, target
+        if pid:
+            counts = zip(
+                found.get(ended, (0, 0, 0, 0)),
+                found.pop((kind, name, pid, target)),
+                strict=True,
+            )
+            calls, delayed, requested, measured = (a + b for a, b in counts)
+            found[ended] = calls, delayed, requested, measured
+    return found
+
+
 def read(
     table: _core.Table | None,
     targets: dict[int, str],
@@ -85,12 +106,14 @@ def read(
     """
     functions: list[FunctionStatistics] = []
     progress: dict[str, int] = {}
-    for site in table.read() if table else []:
+    sites = table.read() if table else []
+    since = _of_the_ended(sites, since)
+    for site in sites:
         kind, name, its_pid, target = site[:4]
         if pid is not None and its_pid != pid:
             continue
         calls, delayed, requested, measured = site[5:]
-        before = since.get(site[:4]) if since else None
+        before = since.get(site[:4])
         if before:
             calls -= before[0]
             delayed -= before[1]

@@ -25,6 +25,29 @@ print("done", "speed_bump" in sys.modules)
 """
 
 
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="PEP 829 is new in 3.15")
+@pytest.mark.parametrize("is_set", [False, True])
+def test_an_entry_point_of_the_start_of_python(
+    python: Run, targets: Callable[[str], str], tmp_path: Path, is_set: bool
+) -> None:
+    """Where import lines of .pth files are not read any more; installed from 3.18 on."""
+    sources = Path(__file__).parents[1]
+    place = tmp_path / "packages"
+    place.mkdir()
+    for name in ("speed_bump.pth", "speed_bump.start", "_speed_bump_start.py"):
+        (place / name).write_bytes((sources / name).read_bytes())
+    program = f"import site, sys; site.addsitedir({str(place)!r}); " + (
+        "print(*[m in sys.modules for m in ('_speed_bump_start', 'speed_bump._activate')])"
+    )
+    path = targets("a:b\n")
+    # Nothing is said to the line of the .pth file that this environment has.
+    program = (
+        f"import os; os.environ['SPEED_BUMP_TARGETS'] = {path!r}\n" * is_set + program
+    )
+    done = python(program, SPEED_BUMP_QUIET="1")
+    assert (done.returncode, done.stdout) == (0, f"True {is_set}\n")
+
+
 def test_unset_does_nothing(python: Run) -> None:
     done = python(PROGRAM)
     assert (done.stdout, done.stderr, done.returncode) == ("done False\n", "", 0)
@@ -181,6 +204,44 @@ def test_children_are_slowed(method: str, tmp_path: Path) -> None:
         result = runner.run([Slowed(target, 1000)])
     assert result.status == 0, result.output
     assert result.calls(target) == 101
+
+
+# 40 functions in each of 600 children, four at a time: more than the table has room for.
+SERVER = """
+import os, speed_bump
+for i in range(40): exec(f"def f{i}(): pass")
+functions = [globals()[f"f{i}"] for i in range(40)]
+def serve():
+    running = set()
+    for _ in range(600):
+        if len(running) == 4: running.remove(os.wait()[0])
+        pid = os.fork()
+        if not pid:
+            for f in functions: f()
+            os._exit(0)
+        running.add(pid)
+    while running: running.remove(os.wait()[0])
+"""
+
+
+def test_a_server_that_forks_for_each_request(
+    python: Run, targets: Callable[[str], str]
+) -> None:
+    path = targets("__main__:f* delay=0\n")
+    done = python(SERVER + "serve()", SPEED_BUMP_TARGETS=path)
+    assert done.returncode == 0
+    assert "speed_bump: 24,000 calls, 0 of them delayed" in done.stderr
+    assert "no room" not in done.stderr
+
+
+def test_reset_where_children_have_ended(
+    python: Run, targets: Callable[[str], str]
+) -> None:
+    count = "sum(f.calls for f in speed_bump.stats(children=True).functions)"
+    twice = f"serve(); speed_bump.reset(); print({count}); serve(); print({count})"
+    path = targets("__main__:f* delay=0\n")
+    done = python(SERVER + twice, SPEED_BUMP_TARGETS=path)
+    assert (done.returncode, done.stdout) == (0, "0\n24000\n"), done.stderr
 
 
 def test_native_lines_without_a_device(

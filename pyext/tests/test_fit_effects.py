@@ -237,6 +237,19 @@ def test_the_package_does_not_import_numpy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize("first", ["archive", "fit.verdict", "record"])
+def test_numpy_has_no_threads_of_its_own(first):
+    """They would take the CPUs that the program wants."""
+    code = (
+        f"import os, speed_bump.experiment.{first}\n"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "1"
+
+
 def test_one_rest_in_which_others_were_gone_is_no_alarm():
     """In a program that is balanced all rests say it."""
     false = 0

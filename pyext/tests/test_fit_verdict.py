@@ -175,6 +175,18 @@ def test_others_on_the_machine_where_waits_are_not_known():
     assert interval.low < 0.8 and interval.high > 1.0
 
 
+def test_a_few_slots_whose_waits_are_not_known():
+    """They are gaps, and not the end of all that is known."""
+    run = recorded(model.sham, "heavy", 2)
+    record, slots = run.record, run.record.slots
+    record.machine = Machine(share=0.8, threads=1.0, cpus=2)
+    slots.cpu_ns, slots.wait_ns = slots.time_ns.copy(), np.zeros(len(slots))
+    for lost in range(40, len(slots), 41):
+        slots.cpu_ns[lost] = np.nan
+    labels = [finding.verdict for finding in sound(verdict(record)).findings]
+    assert labels[0] == "matters" and labels[1] == "hidden"
+
+
 def test_own_shares_tell_where_the_mean_one_is_that_of_others():
     """A program that mostly sleeps waits for a CPU, and its delays do not."""
     run = recorded(model.sham, "heavy", 2)
@@ -216,7 +228,7 @@ def test_a_thread_that_others_made_late_is_no_bottleneck():
 
 
 def test_slack_that_a_small_share_of_a_cpu_uses_up():
-    """A delay of 0.3 takes 1.5 by the wall; what it costs beyond the slack says little."""
+    """A delay of 0.3 takes 1.5 by the wall; beyond the slack that says little."""
     for seed in range(3):
         run = recorded(model.sham, "heavy", seed)
         record, slots = run.record, run.record.slots

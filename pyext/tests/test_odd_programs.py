@@ -14,6 +14,16 @@ import pytest
 np = pytest.importorskip("numpy")
 
 import model
+from speed_bump.config import parse_targets
+from speed_bump.experiment import archive
+from speed_bump.experiment import rank as ranking
+from speed_bump.experiment.fit.verdict import verdict
+from speed_bump.experiment.program.progress import Progress
+from speed_bump.experiment.program.runner import Runner
+from speed_bump.experiment.record import Record
+from speed_bump.experiment.slots import stages
+from speed_bump.experiment.slots.measure import empty
+from speed_bump.experiment.slots.stages import Options, Stages
 
 pytestmark = pytest.mark.ranks
 PATIENCE_S = 240
@@ -82,6 +92,63 @@ def test_a_right_answer_or_a_reason(source, tmp_path):
     c = finding["criticality"]
     # A hook and its call take time, too, of which no function's delay knows.
     assert c is None or c["low"] - 0.1 <= 1 <= c["high"] + 0.1
+
+
+class Silent:
+    """A watcher that looks away."""
+
+    def now(self, text):
+        pass
+
+    def event(self, text):
+        pass
+
+    def known(self, record, left_s):
+        pass
+
+
+WORKS = """
+import speed_bump, time
+def f():
+    end = time.thread_time() + 0.001
+    while time.thread_time() < end: pass
+while True:
+    f()
+    speed_bump.progress()
+"""
+
+
+def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch):
+    """Slots that are forgotten take their plan with them; what is left is judged."""
+    monkeypatch.setattr(ranking, "MAX_CELLS", 100)
+    monkeypatch.setattr(ranking, "MIN_KEPT", 100)
+    monkeypatch.setattr(stages, "MAX_BLOCK", stages.BLOCK)
+    record = Record({}, (), empty(0))
+    runner = Runner([sys.executable, "-c", WORKS], show_output=False)
+    sizes, path = [], str(tmp_path / "record")
+
+    def changed(record):
+        sizes.append(len(record.slots))
+
+    with runner:
+        experiment = ranking.Experiment(
+            runner,
+            parse_targets("__main__:f", "test"),
+            Progress(("default",)),
+            ranking.Options(12),
+            record,
+            Stages(Options(12, precision=0.001), 1),
+            Silent(),
+            changed,
+        )
+        experiment.run()
+    assert len(record.blocks) > 2 and max(sizes) < 600
+    drawn = [len(block) for block in record.blocks]
+    first = int(record.slots.block[record.slots.block >= 0].min())
+    assert first > 0 and not any(drawn[:first]) and all(drawn[first:])
+    archive.save(record, path)
+    (finding,) = verdict(archive.load(path)).findings
+    assert finding.reason and not model.wrong(finding.verdict, 1.0)
 
 
 def test_a_unit_that_takes_long_is_said_to(tmp_path):

@@ -159,10 +159,10 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     source = SLOW.format(imports="sys", seconds=0, progress="").replace(
         "while time.monotonic() < end:", "for _ in range(300):"
     )
-    numbers = tmp_path / "numbers.json"
+    numbers, page = tmp_path / "numbers.json", tmp_path / "page.html"
     done = speed_bump(
         "rank", "-t", "__main__:[fg]", "--budget", "8s", "--json", str(numbers), "-o",
-        str(tmp_path / "x"), "--", sys.executable, "-c", source,
+        str(tmp_path / "x"), "--html", str(page), "--", sys.executable, "-c", source,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "whole runs" in done.stderr
@@ -171,7 +171,10 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     assert all(f["reason"] for f in found["findings"])
     assert len(found["trials"]) >= 6
     assert [t["calls"] for t in found["targets"]] == [300, 300]
-    assert list(tmp_path.iterdir()) == [numbers]
+    # The keys of an experiment by slots, and its page.
+    assert {"unit_ns", "warnings", "advice", "joints", "bill", "end"} <= set(found)
+    assert "__main__:f" in page.read_text()
+    assert sorted(tmp_path.iterdir()) == [numbers, page]
 
 
 @pytest.mark.one_python

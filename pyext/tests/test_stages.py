@@ -108,7 +108,9 @@ def test_what_is_not_decided_is_delayed_more_often():
             lambda draw: model.Weighted(draw, [1.0] * 11 + [0.06]), "recorded", seed, 40
         )
         singles = [block for block in run.record.blocks if block.stage == "single"]
-        last = dict(zip((a.functions for a in singles[-1].arms), singles[-1].chance, strict=True))
+        last = dict(
+            zip((a.functions for a in singles[-1].arms), singles[-1].chance, strict=True)
+        )
         others = [last[(name,)] for name in run.names[:11]]
         assert min(others) > 0
         found.append(last[(run.names[11],)] / np.mean(others))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from speed_bump.command import check, member, rank, report, run
 from speed_bump.command.options import INTERRUPTED, say
+from speed_bump.experiment.program.elsewhere import NotInstalledError
 from speed_bump.experiment.program.launch import LaunchError, Terminated
 from speed_bump.native import NativeError
 
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LaunchError as error:
         say(str(error))
         return error.status
-    except (NativeError, OSError) as error:
+    except (NativeError, NotInstalledError, OSError) as error:
         say(str(error))
         return 1
     except KeyboardInterrupt:

@@ -70,6 +70,15 @@ def add_targets(what: Any) -> None:
     )
 
 
+def add_inject(how: Any) -> None:
+    """The option that lends the package to another interpreter."""
+    how.add_argument(
+        "--inject",
+        action="store_true",
+        help="lend speed_bump to CMD's Python, of the same version, if it has none",
+    )
+
+
 def add_progress(what: Any) -> None:
     """The options that say what a unit of work is."""
     what.add_argument(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from speed_bump.command.options import (
     INTERRUPTED,
     PATTERNS,
+    add_inject,
     add_progress,
     add_targets,
     add_time,
@@ -30,9 +31,11 @@ from speed_bump.command.options import (
 from speed_bump.config import ConfigError, Target
 
 if TYPE_CHECKING:
+    from speed_bump.command.conditions import Condition
     from speed_bump.experiment.program.progress import Progress
     from speed_bump.experiment.rank import Experiment, RankError, Stages
     from speed_bump.experiment.record import Record
+    from speed_bump.experiment.runs.comparison import Comparison
 
 SAVE_EVERY_S = 10.0
 # The program is looked at for at most so long, where nothing was named.
@@ -95,6 +98,7 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
     add_progress(what)
     how = parser.add_argument_group("measuring")
     add_time(how, "60s", "at most so long from the first unit of work on")
+    add_inject(how)
     how.add_argument(
         "--precision",
         type=float,
@@ -182,6 +186,7 @@ def _check_units(unit: Progress, excludes: list[Target]) -> None:
 
 def rank(options: argparse.Namespace) -> int:
     """Measure; a table at the end."""
+    import speed_bump.experiment.algebra  # noqa: F401 (before all that uses numpy)
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
     from speed_bump.experiment.fit.verdict import verdict as judge
@@ -213,6 +218,7 @@ def rank(options: argparse.Namespace) -> int:
         show_output=options.show_output,
         to_stderr=options.json == "-",
         again=True,
+        inject=options.inject,
     )
     save = _Saving(path, archive.save)
     # A table would be torn by the output of the program.
@@ -238,7 +244,7 @@ def rank(options: argparse.Namespace) -> int:
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
             live.close()
-            return _whole_runs(options, experiment, runner, targets, drawn)
+            return _whole_runs(options, experiment, runner, targets, drawn, wanted)
     if failure:
         sys.stderr.buffer.write(failure.output)
         say(str(failure))
@@ -361,11 +367,22 @@ def _whole_runs(
     runner: Any,
     targets: list[Target],
     drawn: int,
+    wanted: list[Condition],
 ) -> int:
     """A program that ends too soon: runs in turns, as many as the budget has room for."""
+    from speed_bump.command import conditions
     from speed_bump.command.run import compare_runs
 
-    return compare_runs(options, runner, targets, drawn, experiment.options.budget_s)
+    def then(comparison: Comparison) -> int:
+        found = comparison.verdict()
+        if options.html:
+            from speed_bump.experiment.show import html
+
+            write(options.html, html.page(comparison.record(), found))
+        return conditions.status(wanted, found)
+
+    budget_s = experiment.options.budget_s
+    return compare_runs(options, runner, targets, drawn, budget_s, then)
 
 
 def _nothing(experiment: Experiment) -> int:

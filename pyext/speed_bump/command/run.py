@@ -7,12 +7,14 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TextIO
 
 from speed_bump.command import options as reading
 from speed_bump.command.options import (
     INTERRUPTED,
+    add_inject,
     add_targets,
     gather_checked,
     say,
@@ -60,6 +62,7 @@ def add(commands: Any) -> None:
     what.add_argument(
         "-d", "--delay", metavar="DELAY", help="of each call (1us; --compare: chosen)"
     )
+    add_inject(run)
     how = run.add_argument_group("measuring")
     how.add_argument(
         "--compare",
@@ -95,6 +98,7 @@ def run_command(options: argparse.Namespace) -> int:
         show_output=options.show_output or not options.compare,
         to_stderr=options.json == "-",
         again=options.compare,
+        inject=options.inject,
     )
     measure = compare if options.compare else run_once
     with forwarding_signals(), open_json(options.json) as output, runner:
@@ -139,16 +143,21 @@ def compare_runs(
     targets: list[Target],
     seed: int,
     budget_s: float,
+    then: Callable[[Comparison], int],
 ) -> int:
-    """As many runs in turns as there is time for; a table at the end."""
+    """As many runs in turns as there is time for; a table at the end.
+
+    ``then`` has the results too, and gives the exit status if nothing failed.
+    """
     comparison = Comparison(options.command, MAX_BLOCKS, seed)
     comparison.until = time.monotonic() + budget_s
     comparison.each = True
     delay_ns = reading.delay(options.delay)
     with open_json(options.json) as output:
-        return _compared(
+        status = _compared(
             comparison, runner, targets, delay_ns, output, options.json == "-"
         )
+    return status or (then(comparison) if comparison.trials else 0)
 
 
 def _compared(

@@ -14,7 +14,10 @@ import zipfile
 from dataclasses import asdict, fields
 from typing import Any
 
+# isort: off
+import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
+# isort: on
 
 from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.record import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -30,12 +30,14 @@ MIN_CENSUS_S, MAX_CENSUS_S = 0.6, 4.0
 CENSUS_SLOTS = 64
 MAX_CENSUS_PART = 0.25
 LATER_CENSUS_EVERY = 0.2
+MIN_KEPT = 2000
 LATER_CENSUS_S = 0.6
 PAUSE_S = 0.05
 # A program that ended with fewer slots than these is measured by whole runs.
 MIN_SLOTS = 27
-# So that an experiment of days stays in memory: slots times functions that are kept.
-MAX_CELLS = 30_000_000
+# So that an experiment of days stays in memory, and its record in its file: slots times
+# functions that are kept. Each new block puts all of them together anew.
+MAX_CELLS = 6_000_000
 
 
 class RankError(Exception):
@@ -109,6 +111,8 @@ class Experiment:
     processes: int = 0
     lost: int = 0
     unit_ns: float = 0.0
+    _folded: int = 0
+    _forgotten: int = 0
     _done: list[Run] = field(default_factory=list)
     _before: dict[str, int] = field(default_factory=dict)
     _samples: Samples = field(default_factory=Samples)
@@ -177,8 +181,9 @@ class Experiment:
                     ended.status,
                     program.output(),
                 )
-            elif not self._is_over() and sum(run.count() for run in self._done) < (
-                MIN_SLOTS * self.runs
+            elif not self._is_over() and (
+                sum(run.count() for run in self._done) + self._forgotten
+                < min(MIN_SLOTS * self.runs, MIN_KEPT)
             ):
                 self.too_short = True
 
@@ -382,9 +387,13 @@ class Experiment:
         record = self.record
         names = record.functions
         if self._done:
-            self._done[-1].trim(MAX_CELLS // max(len(names), 1))
+            kept = self._kept(len(names))
+            self._done[-1].trim(kept)
+            while sum(run.count() for run in self._done[1:]) >= kept:
+                self._forgotten += self._done.pop(0).count()
         parts = [run.slots(names) for run in self._done]
         record.slots = together(parts, len(names))
+        self._fold_blocks()
         record.ranks = cluster.appended(
             [run.ranks(names) for run in self._done], list(map(len, parts))
         )
@@ -406,6 +415,24 @@ class Experiment:
         if self._samples.native and self._samples.native.refused:
             record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)
+
+    @staticmethod
+    def _kept(functions: int) -> int:
+        """Slots that are kept, the newest."""
+        return max(MAX_CELLS // max(functions, 1), MIN_KEPT)
+
+    def _fold_blocks(self) -> None:
+        """Forget what was drawn for slots that are forgotten."""
+        record = self.record
+        seen = record.slots.block[record.slots.block >= 0]
+        if not len(seen):
+            return
+        for k in range(self._folded, int(seen.min())):
+            block = record.blocks[k]
+            record.blocks[k] = replace(
+                block, masks=block.masks[:0].copy(), levels=block.levels[:0].copy()
+            )
+            self._folded = k + 1
 
 
 def _added(a: Samples, b: Samples) -> Samples:

@@ -33,8 +33,8 @@ MIN_MEAN_SHARE = 0.3
 # Shares are told apart by so many steps, each of which is a regression.
 STEPS = 20
 # Of the machine's time: where the hypervisor takes more, no label stands. Below it all
-# intervals are wider by that part: a delay takes at most so much longer by the wall. Cloud
-# machines lose some percent on any day, so that a small limit would refuse them all.
+# intervals are wider by that part: a delay takes at most so much longer by the wall.
+# Cloud machines lose some percent on any day; a small limit would refuse them all.
 MAX_STEAL, TOLD_STEAL = 0.3, 0.02
 # Delivered CPU time over what was asked.
 DELIVERED = (0.9, 1.2)
@@ -64,14 +64,14 @@ class Contention:
 
     @property
     def is_late(self) -> bool:
-        """Whether the thread that reports units had so little of a CPU that it is last."""
+        """Whether the thread that reports units had too little of a CPU."""
         return self.reporter < MIN_MEAN_SHARE
 
     def rivalry(self, share: float | None) -> float:
         """What a delay may cost because it takes a CPU from a thread of the program.
 
         With n threads that want one of m CPUs a delay of CPU time takes 1 / m of it, by
-        the wall, from each of the others; that is no time that the function is waited for.
+        the wall, from each of the others; that is no time that it is waited for.
         Of a thread that does not report units it looks as if it was.
 
         Args:
@@ -109,9 +109,7 @@ def contention(record: Record, table: Table) -> Contention:
     waits = usable & np.isfinite(table.cpu) & np.isfinite(table.blocked)
     note = f"with a CPU of its own (it had {share:.0%})"
     if waits.sum() < 0.9 * usable.sum():
-        return Contention(
-            share, None, None, "", "", note, cpus=machine.cpus, scaled=True
-        )
+        return Contention(share, None, None, "", "", note, cpus=machine.cpus, scaled=True)
     rows = np.flatnonzero(waits)
     cpu = float(table.cpu[rows].sum())
     waited = float((table.y - table.cpu - table.blocked)[rows].sum())

@@ -128,7 +128,8 @@ def regress(
         order: of the autoregression
         spacing: slots between two knots of the drift
     """
-    age = np.where(np.isfinite(y), table.age, -1)
+    age = _without_gaps(y, table.age)
+    y = np.where(age >= 0, y, 0.0)
     count = int((age >= 0).sum())
     bound = HUBER
     if count < FEW:
@@ -271,6 +272,16 @@ def _cycle_error(sums: Floats) -> float:
     if count < MIN_CYCLES:
         return 0.0
     return math.sqrt(float(sums @ sums) * count / (count - 1))
+
+
+def _without_gaps(y: Floats, age: Integers) -> Integers:
+    """The age of each row, where rows of which the time is not known are gaps."""
+    known = np.isfinite(y)
+    if known.all():
+        return age
+    index = np.arange(len(y))
+    gap = np.maximum.accumulate(np.where(known, -1, index))
+    return np.where(known, np.minimum(age, index - gap - 1), -1)
 
 
 def _slow_error(g: Floats, age: Integers) -> float:

@@ -17,6 +17,9 @@ WHOLE = 0.9
 WIDEST = 0.5
 
 
+MATTERS, PARTLY, HIDDEN, INCONCLUSIVE = "matters", "partly", "hidden", "inconclusive"
+
+
 @dataclass(frozen=True)
 class Interval:
     """An estimate with its 95% confidence interval."""
@@ -34,6 +37,15 @@ class Interval:
         """Around this value, as wide as both."""
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Interval(self.value, low, high)
+
+
+def label_of(interval: Interval) -> str:
+    """What an interval alone says."""
+    if interval.high < THRESHOLD:
+        return HIDDEN
+    if interval.low > THRESHOLD:
+        return PARTLY if interval.high < WHOLE else MATTERS
+    return INCONCLUSIVE
 
 
 def around(value: float, error: float, df: float) -> Interval:

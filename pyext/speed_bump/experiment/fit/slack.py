@@ -16,9 +16,8 @@ import numpy as np
 from speed_bump.experiment.fit.columns import Plan, Table, base_time, block_index
 from speed_bump.experiment.fit.effects import regress
 from speed_bump.experiment.fit.interval import Interval, quantile
-from speed_bump.experiment.fit.noise import ages
+from speed_bump.experiment.fit.noise import Booleans, ages
 from speed_bump.experiment.record import Block, Floats, Record
-
 
 # A slope that is the end of the slack, though not all of a delay arrives there.
 MIN_STEEP, SURE = 0.2, 3.3
@@ -54,10 +53,10 @@ def slacks(record: Record) -> dict[str, Slack]:
     return found
 
 
-def _steepest(slope: Floats, error: Floats, reached: Floats) -> float:
+def _steepest(slope: Floats, error: Floats, reached: Booleans) -> float:
     """What arrives of a step beyond the slack.
 
-    All of it, or less where that is beyond chance: of two that are delayed in turn a half.
+    All of it, or less where that is beyond chance: of two that take turns a half.
     """
     sure = reached & (slope > SURE * error) & (slope > MIN_STEEP)
     return float(np.clip(slope[sure].max(), 0.0, 1.0)) if sure.any() else 1.0

@@ -6,7 +6,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+# isort: off
+import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
+# isort: on
 
 from speed_bump.experiment.fit.bill import Bill, bills
 from speed_bump.experiment.fit.columns import (
@@ -34,12 +37,17 @@ from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
 from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
 from speed_bump.experiment.fit.interval import (
     CONFIDENCE,
+    HIDDEN,
+    INCONCLUSIVE,
+    MATTERS,
+    PARTLY,
     THRESHOLD,
     WHOLE,
     WIDEST,
     Interval,
     around,
     discoveries,
+    label_of,
     normal_quantile,
     quantile,
     upper_tail,
@@ -47,6 +55,19 @@ from speed_bump.experiment.fit.interval import (
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record
+
+# The words, which are those of whole runs too, are had from here.
+__all__ = [
+    "HIDDEN",
+    "INCONCLUSIVE",
+    "MATTERS",
+    "PARTLY",
+    "Finding",
+    "Verdict",
+    "label_of",
+    "slowdown",
+    "verdict",
+]
 
 FALSE_DISCOVERIES = 0.05
 # Half an interval is never narrower: clocks, and what a delay does to caches.
@@ -60,8 +81,8 @@ PLAIN = (0.3, 0.6)
 LONG_DELAY = 0.6
 # Small delays tell if half of their interval is not more. They are shorter by so much.
 TOLD, SHORTER = 0.3, 3.0
-# What the sham seems to cost, others may be off by so many times; with more than the limit
-# no label stands.
+# What the sham seems to cost, others may be off by so many times; with more than the
+# limit no label stands.
 SHAM_TIMES, MAX_SHAM = 2.0, 0.5
 # Two levels of dose differ if they do by so many standard errors, and by so much.
 BENDS = 3.3
@@ -71,8 +92,6 @@ MIN_DELAYED = 4
 MIN_ROWS = 16
 # With whole data a serial function has a number above; one below may have slack.
 SERIAL = 0.85
-
-MATTERS, PARTLY, HIDDEN, INCONCLUSIVE = "matters", "partly", "hidden", "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -165,15 +184,6 @@ class _Number:
         """Of 95%; never narrower than delays are exact."""
         half = max(quantile(self.df) * self.se, FINEST) + self.off
         return Interval(self.c, self.c - half - self.below, self.c + half)
-
-
-def label_of(interval: Interval) -> str:
-    """What an interval alone says."""
-    if interval.high < THRESHOLD:
-        return HIDDEN
-    if interval.low > THRESHOLD:
-        return PARTLY if interval.high < WHOLE else MATTERS
-    return INCONCLUSIVE
 
 
 def verdict(record: Record, final: bool = True) -> Verdict:
@@ -762,9 +772,7 @@ def _finding(
                 filled,
                 criticality=at_most,
                 headroom=_headroom(at_most, share),
-                reason=(
-                    f"{said} of one of {number.dose:.2g} of a unit; {because}"
-                ),
+                reason=(f"{said} of one of {number.dose:.2g} of a unit; {because}"),
                 help=QUIETER if number.starved else _shorter(number, spent),
             )
     if label == INCONCLUSIVE:
@@ -899,7 +907,7 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
     steal = record.machine.steal
     if steal > TOLD_STEAL and not refusal:
         out.warnings.append(
-            f"the hypervisor took {steal:.0%} of the CPU time: intervals are wider by that"
+            f"the hypervisor took {steal:.0%} of the CPU time: intervals are wider by it"
         )
     if _sham_costs(out) and not refusal:
         out.warnings.append(

@@ -7,7 +7,6 @@ import errno
 import glob
 import os
 import select
-import shutil
 import stat
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import IO
 from speed_bump import _core, native, statistics
 from speed_bump.config import Config, Target
 from speed_bump.control import NATIVE_OWNER, PROCESS_POINT
-from speed_bump.experiment.program import launch
+from speed_bump.experiment.program import elsewhere, launch
 from speed_bump.experiment.program.launch import Streams
 from speed_bump.statistics import FunctionStatistics
 
@@ -171,6 +170,7 @@ class Runner:
         show_output: the program writes where we do; else its output is in the results
         to_stderr: what is shown of its stdout goes to stderr
         again: it will run more than once, and is to read the same each time
+        inject: lend this package to its Python, if that has none
     """
 
     command: Sequence[str]
@@ -178,8 +178,11 @@ class Runner:
     show_output: bool = True
     to_stderr: bool = False
     again: bool = False
+    inject: bool = False
     directory: str = field(init=False, default="")
     _runs: int = field(init=False, default=0)
+    _slows_python: bool = field(init=False, default=False)
+    _lent: dict[str, str] | None = field(init=False, default=None)
     _input: Input | None = field(init=False, default=None)
     _stack: ExitStack = field(init=False, default_factory=ExitStack)
 
@@ -285,6 +288,7 @@ class Runner:
         # Every process pays the same for start-up and hook, the baseline's too: what it
         # has in force is that nothing matches.
         lines = [line(s) for s in python] or ["!*:*"]
+        self._slows_python = bool(python)
         lines += [str(target) for target in self.excludes]
         with open(path, "wb") as file:
             file.write(os.fsencode("".join(f"{text}\n" for text in lines)))
@@ -299,6 +303,10 @@ class Runner:
         for name in ("DELAY_NS", "FREQUENCY", "START_MS", "DURATION_MS"):
             environ.pop(f"SPEED_BUMP_{name}", None)
         environ[NATIVE_OWNER] = str(os.getpid())
+        if self._slows_python:
+            if self._lent is None:
+                self._lent = elsewhere.lend(self.command, self.directory, self.inject)
+            environ.update(self._lent)
         return environ
 
 
@@ -362,7 +370,7 @@ def _by_name(functions: list[FunctionStatistics]) -> tuple[FunctionStatistics, .
 
 def why_nobody_reported(command: Sequence[str]) -> str:
     """Why no Python process had the delays in force, and what to do."""
-    python = interpreter(command)
+    python = elsewhere.interpreter(command)
     if python is None:
         return (
             "no Python process reported in: the command started none, or speed_bump is "
@@ -374,33 +382,9 @@ def why_nobody_reported(command: Sequence[str]) -> str:
     if done.returncode:
         return (
             f"no Python process reported in: speed_bump is not installed in {python}; "
-            f"install it there: {python} -m pip install PATH-TO-SPEED-BUMP"
+            f"install it there: {elsewhere.install_command(python)}"
         )
     return (
         f"no Python process reported in, though speed_bump is installed in {python}: was "
         "it started with -S or -I, or without its environment?"
     )
-
-
-def interpreter(command: Sequence[str]) -> str | None:
-    """The Python that ``command`` starts, by name or first line; None: who knows."""
-    path = shutil.which(command[0])
-    if path is None:
-        return None
-    if _is_python(path):
-        return path
-    try:
-        with open(path, "rb") as file:
-            first = file.readline(512)
-    except OSError:
-        return None
-    words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
-    if words and os.path.basename(words[0]) == "env":
-        words = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
-    found = shutil.which(words[0]) if words else None
-    return found if found and _is_python(found) else None
-
-
-def _is_python(path: str) -> bool:
-    name = os.path.basename(path)
-    return name.startswith(("python", "pypy"))

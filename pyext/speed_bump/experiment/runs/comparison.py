@@ -7,20 +7,23 @@ import glob
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speed_bump import _core
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
 from speed_bump.experiment.fit.interval import Interval
-from speed_bump.experiment.fit.verdict import Finding
 from speed_bump.experiment.program.runner import Result, Runner, Slowed
 from speed_bump.experiment.runs import design
 from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
 from speed_bump.experiment.runs.estimate import Estimate, estimate
 from speed_bump.experiment.show import table as report
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
-from speed_bump.experiment.show.text import finding_json
+
+# numpy is for those that ask for numbers, not for each run of a program.
+if TYPE_CHECKING:
+    from speed_bump.experiment.fit.verdict import Finding, Verdict
+    from speed_bump.experiment.record import Record
 
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
@@ -288,11 +291,13 @@ class Comparison:
     def json(self) -> dict[str, Any]:
         """For programs, the same numbers. Times are ns, of a run or for a unit."""
         times = list(self._times(BASELINE).values())
+        from speed_bump.experiment.show.text import as_json, finding_json
+
+        record, found = self.record(), self.verdict()
         return {
-            "format": 2,
+            **as_json(record, found),
             "findings": [
-                finding_json(self.finding(arm), self._calls(arm))
-                for arm in self.arms
+                finding_json(self.finding(arm), self._calls(arm)) for arm in self.arms
             ],
             "command": list(self.command),
             "blocks": self.blocks,
@@ -308,6 +313,8 @@ class Comparison:
 
     def finding(self, arm: Arm) -> Finding:
         """As those of an experiment by slots, as far as whole runs tell."""
+        from speed_bump.experiment.fit.verdict import Finding
+
         found = self.of(arm)
         shown = found.criticality if found.supported else None
         return Finding(
@@ -325,6 +332,48 @@ class Comparison:
             help=found.help,
             notes=(f"by {found.pairs} pairs of whole runs",),
         )
+
+    def verdict(self) -> Verdict:
+        """As that of an experiment by slots."""
+        from speed_bump.experiment.fit.verdict import Verdict
+
+        times = list(self._times(BASELINE).values())
+        found = Verdict([self.finding(arm) for arm in self.arms])
+        found.slot_ns = sum(times) / len(times) if times else 0.0
+        if self.waited > WAIT_TOLD:
+            found.warnings.append(
+                f"the program waited {self.waited:.0%} of its time for a CPU; that is "
+                "left out"
+            )
+        if self.lost:
+            found.warnings.append(report.lost_text(self.lost))
+        return found
+
+    def record(self) -> Record:
+        """What an experiment by slots has beside its slots."""
+        from speed_bump.experiment.program.environment import environment
+        from speed_bump.experiment.record import Record
+        from speed_bump.experiment.slots.measure import empty
+
+        results = [result for _, result in self.trials]
+        record = Record(
+            {
+                "command": list(self.command),
+                "environment": environment(),
+                "seed": self.seed,
+                "unit": self.unit or "a run",
+            },
+            tuple(arm.name for arm in self.arms),
+            empty(len(self.arms)),
+            unit_ns=self.verdict().slot_ns,
+            idle=tuple(target.pattern for target in self.uncalled),
+        )
+        record.end = {
+            "interrupted": self.interrupted,
+            "runs": len(results),
+            "seconds": sum(result.wall_ns for result in results) / 1e9,
+        }
+        return record
 
     def _json_of(self, arm: Arm) -> dict[str, Any]:
         found = self.of(arm)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from speed_bump.experiment.fit.interval import (
+    HIDDEN,
+    INCONCLUSIVE,
     THRESHOLD,
     WIDEST,
     Interval,
+    label_of,
     student_quantile,
 )
-from speed_bump.experiment.fit.verdict import HIDDEN, INCONCLUSIVE, label_of
 
 # Half an interval is never asked to be narrower than this.
 FINEST = 0.05

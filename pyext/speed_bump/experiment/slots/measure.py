@@ -145,6 +145,11 @@ class Run:
         for seen in self._parts():
             while len(seen) > 1 and _length(seen) - len(seen[0].slots) >= count:
                 del seen[0]
+        begins = [int(s[0].slots["number"][0]) for s in self._parts() if s]
+        if begins and self._planned:
+            first = min(begins)
+            self._planned = [p for p in self._planned if p[0] + len(p[2]) > first]
+            self._doubtful = [d for d in self._doubtful if d[1] > first]
 
     def _parts(self) -> list[list[_Seen]]:
         """What was read, of all processes together or of each rank."""
@@ -408,7 +413,7 @@ def _reporters(
 def _brief(
     raw: npt.NDArray[np.void], at: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.bool_]:
-    """Slots whose end is the first of its thread, which had no more than the slot took."""
+    """Slots ended by a thread for the first time, that had no more than they took."""
     first = np.zeros(len(raw), np.bool_)
     first[np.unique(raw["tid"], return_index=True)[1]] = True
     had = raw["cpu_ns"].astype(np.float64) + raw["wait_ns"]

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+"""Where CPython keeps what is read from its memory is compared with what it says."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from conftest import Run
+
+# The interpreter's own table of offsets, made wrong before the import.
+MOVED = """
+import ctypes
+start = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+assert ctypes.string_at(start, 8) == b"xdebugpy"
+memory = (ctypes.c_uint64 * 16).from_address(start)
+memory[{index}] += {by}
+try:
+    import speed_bump
+except ImportError as error:
+    print(error)
+"""
+VERSION, INTERPRETERS, THREADS = 1, 5, 9
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="it has no table of offsets")
+@pytest.mark.parametrize(
+    ("index", "by", "what"),
+    [
+        (VERSION, 1 << 16, "offsets"),
+        (INTERPRETERS, 64, "interpreters"),
+        (THREADS, 16, "threads"),
+    ],
+)
+def test_an_interpreter_with_another_layout_is_refused(
+    python: Run, index: int, by: int, what: str
+) -> None:
+    done = python(MOVED.format(index=index, by=by))
+    assert done.returncode == 0, done.stderr
+    assert "speed_bump was compiled for CPython" in done.stdout
+    assert f"has its {what} elsewhere: compile it here (pip install" in done.stdout
