@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speed_bump.experiment.cluster import rows as files
-from speed_bump.experiment.cluster.places import Places, places
+from speed_bump.experiment.cluster.places import Places, places, widened
 from speed_bump.experiment.cluster.plan import ATTEMPT, CENSUS
 from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.fit.columns import Table
@@ -70,6 +70,7 @@ class Job:
     problems: list[str] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     places: Places | None = None
+    shares: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -134,9 +135,7 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
             time[here, r], waited[here, r] = part.time_ns, part.waited_ns
             delivered[here, r], calls[here, r] = 0, 0
             for k, name in enumerate(part.functions):
-                # By the wall a delay took longer than its CPU time.
-                took = part.delivered_ns[:, k] / max(part.shares[k], 0.05)
-                delivered[here, r, at[name]] = took
+                delivered[here, r, at[name]] = part.delivered_ns[:, k]
                 calls[here, r, at[name]] = part.calls[:, k]
     ranks = Ranks([c.rank for c in columns], time, waited, delivered, calls)
     # The ranks of one attempt are those that have steps of it.
@@ -147,7 +146,15 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
         due[mine] = np.isfinite(time[mine]).any(axis=0)
     good = due.any(axis=1) & (np.isfinite(time) | ~due).all(axis=1)
     world = max(c.rank.world for c in columns)
-    return Job(tuple(names), number, ranks, good, max(world, 0), seed)
+    job = Job(tuple(names), number, ranks, good, max(world, 0), seed)
+    for name in names:
+        told = [
+            column.parts[-1].shares[column.parts[-1].functions.index(name)]
+            for column in columns
+            if name in column.parts[-1].functions
+        ]
+        job.shares[name] = float(np.mean(told)) if told else 1.0
+    return job
 
 
 # ---------------------------------------------------------------------- what is wrong
@@ -221,7 +228,9 @@ def _problems(columns: Sequence[_Column], job: Job) -> list[str]:
 
 def _measure(job: Job) -> None:
     ranks, good = job.ranks, job.good
-    job.places = places(job.functions, ranks, job.number, job.number // ATTEMPT, good)
+    job.places = places(
+        job.functions, ranks, job.number, job.number // ATTEMPT, good, job.shares
+    )
     time, count = _means(job)
     if not good.any():
         return
@@ -230,7 +239,10 @@ def _measure(job: Job) -> None:
     x = _of_callers(ranks.delivered_ns, ranks)
     calls = _of_callers(ranks.calls, ranks)
     known = np.flatnonzero(((x > 0) & good[:, None]).sum(axis=0) >= MIN_DELAYED)
-    intervals = _regressed(job, time, x[:, known])
+    intervals = [
+        interval and widened(interval, job.shares[job.functions[k]])
+        for k, interval in zip(known, _regressed(job, time, x[:, known]), strict=True)
+    ]
     for k, name in enumerate(job.functions):
         on = good & (x[:, k] > 0)
         place = np.flatnonzero(known == k)

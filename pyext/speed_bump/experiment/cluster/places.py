@@ -114,9 +114,13 @@ def places(
     for r, rank in enumerate(ranks.who):
         usable = good & np.isfinite(waited[:, r]) & np.isfinite(ranks.time_ns[:, r])
         own = ranks.time_ns[:, r] - waited[:, r]
-        # By the wall a delay took longer than its CPU time.
-        took = ranks.delivered_ns[:, r] / np.maximum(share, 0.05)
-        cells = _cells(own, took, ages(number, run, usable), run)
+        found_cells = _cells(
+            own, ranks.delivered_ns[:, r], ages(number, run, usable), run
+        )
+        cells = tuple(
+            cell and widened(cell, part)
+            for cell, part in zip(found_cells, share, strict=True)
+        )
         quiet = usable & ~(np.nan_to_num(ranks.delivered_ns[:, r]) > 0).any(axis=1)
         seen = quiet if quiet.sum() >= MIN_STEPS else usable
         found.append(
@@ -130,6 +134,17 @@ def places(
         )
     step = float(np.median(np.nanmean(ranks.time_ns[rows], axis=1)))
     return Places(tuple(functions), tuple(found), step)
+
+
+def widened(found: Interval, share: float) -> Interval:
+    """An interval of what arrives by the wall, where delays had a share of a CPU.
+
+    By the wall a delay took between its CPU time and that over the share: it is the mean
+    of delays most of which had a CPU of their own and some of which had none for long.
+    """
+    low = min(found.low, found.low * share)
+    high = max(found.high, found.high * share)
+    return Interval(found.value * share**0.5, low, high)
 
 
 def _cells(
