@@ -848,6 +848,19 @@ struct sb_plan_slot {
 	uint64_t wait_ns; /**< and waiting for one */
 	uint32_t tid; /**< that thread; 0: not known, nor are its times */
 	uint32_t complete; /**< 0: counts of some function are missing */
+	uint64_t waited_ns; /**< of a rank: for others, since its process began */
+};
+
+/** A process that reports units of work. What is not known is -1. */
+struct sb_plan_rank {
+	uint32_t index; /**< for sb_plan_read_rank() */
+	uint32_t pid;
+	int32_t rank, world, local, node;
+	int32_t attempt; /**< how often the rank was started before */
+	int32_t begun; /**< 0: it is in no slot yet */
+	const char *launcher; /**< for people, static; "" where it has none */
+	uint64_t units; /**< reported so far */
+	uint64_t number; /**< of the slot that it is in */
 };
 
 /**
@@ -911,6 +924,44 @@ SB_API void sb_plan_renew(struct sb_plan *plan, uint64_t ns);
  */
 SB_API size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots,
 			   uint64_t *calls, uint64_t *delivered_ns, size_t room);
+/**
+ * The processes that reported units so far, in the order in which they came.
+ * @return how many are in @p ranks, at most @p room
+ */
+SB_API size_t sb_plan_ranks(const struct sb_plan *plan, struct sb_plan_rank *ranks,
+			    size_t room);
+/**
+ * The rank that the launcher of this process has given it, as its environment is now; its
+ * index, units and number are 0. 0, or -1 with ENOENT: none.
+ */
+SB_API int sb_plan_rank_look(struct sb_plan_rank *rank);
+/**
+ * From now on each rank counts its own units and is in the slot that they say: the same
+ * on all ranks after the same units. sb_plan_number() is that of the rank that is
+ * furthest; sb_plan_read() reads nothing any more. Not for native targets, which know one
+ * number. Called again, what was planned must be cancelled before.
+ * @param first_unit of each rank, with which slots begin; ranks that come later begin in
+ *   the slot of the others. No rank should have reported it yet
+ * @param by_attempt slots begin with the first unit of each process, and those of attempt
+ *   a have the numbers from a << 20 on
+ */
+SB_API void sb_plan_set_pace(struct sb_plan *plan, uint64_t first_unit,
+			     uint64_t slot_units, int by_attempt);
+/** As sb_plan_number(), of the rank that is last and still keeps up with the others. */
+SB_API uint64_t sb_plan_slowest(const struct sb_plan *plan);
+/**
+ * As sb_plan_read(), slots of the @p index th rank and of the processes that work for it.
+ * Numbers that are missing are of slots that it did not have.
+ * @param last its process is gone: its last slot is read too
+ */
+SB_API size_t sb_plan_read_rank(struct sb_plan *plan, uint32_t index, int last,
+				struct sb_plan_slot *slots, uint64_t *calls,
+				uint64_t *delivered_ns, size_t room);
+/**
+ * In a process of the program: @p ns of its time was waiting for other ranks.
+ * @return 0, or -1 with errno: EINVAL (the table has no plan), ENOSPC
+ */
+SB_API int sb_plan_waited(struct sb_site_table *table, uint64_t ns);
 /**
  * How much longer than delivered the delays of a function took, ns, in all: their threads
  * had been preempted. 0 for native targets, of which it is not known.

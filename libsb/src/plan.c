@@ -192,7 +192,7 @@ static uint64_t thread_wait_ns(void)
 	return wait;
 }
 
-static void note_reporter(struct speed_bump_slot *end, uint64_t now_ns)
+void sb_plan_note_reporter(uint64_t now_ns, uint64_t *cpu, uint64_t *wait, uint32_t *tid)
 {
 	uint64_t cpu_ns = sb_clock_thread_cpu();
 	uint32_t generation = load(&sb_site_generation);
@@ -208,9 +208,9 @@ static void note_reporter(struct speed_bump_slot *end, uint64_t now_ns)
 	}
 	reporter.clock_ns = now_ns;
 	reporter.cpu_ns = cpu_ns;
-	end->cpu_ns = cpu_ns;
-	end->wait_ns = reporter.wait_ns;
-	end->tid = reporter.tid;
+	*cpu = cpu_ns;
+	*wait = reporter.wait_ns;
+	*tid = reporter.tid;
 	errno = saved;
 }
 
@@ -218,8 +218,9 @@ static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t 
 					       bool worked)
 {
 	struct speed_bump_plan *head = view->head;
-	uint64_t now_ns = sb_clock_gettime(), number;
+	uint64_t now_ns = sb_clock_gettime(), number, cpu_ns = 0, wait_ns = 0;
 	struct speed_bump_slot *end;
+	uint32_t tid = 0;
 
 	/* Of several threads that end slots at one moment each has one of its own. */
 	number = atomic_fetch_add_explicit(&PLAN_WORD(head->number), 1, memory_order_release);
@@ -229,10 +230,11 @@ static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t 
 	atomic_thread_fence(memory_order_release);
 	end->end_ns = now_ns;
 	end->units = units;
-	end->cpu_ns = end->wait_ns = 0;
-	end->tid = 0;
 	if (worked)
-		note_reporter(end, now_ns);
+		sb_plan_note_reporter(now_ns, &cpu_ns, &wait_ns, &tid);
+	end->cpu_ns = cpu_ns;
+	end->wait_ns = wait_ns;
+	end->tid = tid;
 	atomic_store_explicit(&PLAN_WORD(end->tag), number + 1, memory_order_release);
 }
 
@@ -242,7 +244,12 @@ void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
 	uint64_t before = atomic_fetch_add_explicit(&PLAN_WORD(head->units), n,
 						    memory_order_relaxed);
 	uint64_t length = load(&PLAN_WORD(head->slot_units));
+	struct plan_rank *rank = worked ? sb_plan_own_rank(table) : NULL;
 
+	if (rank)
+		sb_plan_rank_unit(table, rank, n);
+	if (load(&table->ranks->epoch))
+		return;
 	if (length && before / length != (before + n) / length)
 		end_slot(&table->plan, before + n, worked);
 }
@@ -266,6 +273,7 @@ static struct plan_ring *take_ring(struct sb_site *site, uint64_t where)
 			continue;
 		ring->function = site->function_index;
 		ring->slot = (uint32_t)where;
+		store(&ring->rank, 0);
 		store(&ring->head, 0);
 		store(&ring->current, 0);
 		atomic_store_explicit(&ring->pid, pid, memory_order_release);
@@ -294,7 +302,7 @@ static struct plan_ring *ring_of(struct sb_site *site)
 }
 
 /* Close the account of the slot before, if @number is a new one. */
-static void turn_over(struct sb_site *site, uint64_t number)
+static void turn_over(struct sb_site *site, uint64_t number, uint32_t rank)
 {
 	struct plan_ring *ring = ring_of(site);
 	struct plan_account *account;
@@ -302,6 +310,7 @@ static void turn_over(struct sb_site *site, uint64_t number)
 
 	if (!ring)
 		return;
+	store(&ring->rank, rank);
 	current = load(&ring->current);
 	if (current == number + 1 || current & PLAN_LOCKED ||
 	    !atomic_compare_exchange_strong(&ring->current, &current,
@@ -317,22 +326,36 @@ static void turn_over(struct sb_site *site, uint64_t number)
 	atomic_store_explicit(&ring->current, number + 1, memory_order_release);
 }
 
+/* The slot that this process is in, and in *@index whose it is as a ring has it. */
+static uint64_t slot_here(struct sb_site_table *table, uint32_t *index)
+{
+	struct plan_rank *rank;
+
+	if (!load(&table->ranks->epoch))
+		return plan_number(&table->plan);
+	rank = sb_plan_rank_here(table);
+	if (!rank)
+		return plan_number(&table->plan);
+	*index = (uint32_t)(rank - table->ranks->ranks) + 1;
+	return load_acquire(&rank->number);
+}
+
 bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	      uint64_t hit)
 {
 	struct sb_site_table *table = site->table;
 	struct plan_function *plan = site->plan;
 	struct site_order order = { .end_ns = load(&PLAN_WORD(table->plan.head->lease_ns)) };
-	uint32_t flags = load(&plan->flags), arm, level;
+	uint32_t flags = load(&plan->flags), arm, level, rank = 0;
 	uint64_t changes, number, planned;
 
 	if (flags & PLAN_UNIT)
 		sb_plan_unit(table, 1, true);
 	/* What is read after this is at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
-	if (flags & PLAN_RULED) {
-		number = plan_number(&table->plan);
-		turn_over(site, number);
+	number = flags & PLAN_RULED ? slot_here(table, &rank) : PLAN_NO_SLOT;
+	if (number != PLAN_NO_SLOT) {
+		turn_over(site, number, rank);
 		planned = plan_entry(&table->plan, number);
 		arm = load(&plan->arm);
 		level = (planned >> 48) & 0xff;

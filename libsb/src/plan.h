@@ -54,7 +54,7 @@ struct plan_ring {
 	_Alignas(64) _Atomic uint32_t pid; /* 0: free, or given back */
 	uint32_t function;
 	uint32_t slot; /* of the site table: where its counters are */
-	uint32_t reserved;
+	_Atomic uint32_t rank; /* whose process it is: index of the rank + 1; 0: of none */
 	_Atomic uint64_t head; /* accounts closed so far */
 	/*
 	 * Number + 1 of the slot that what was counted since belongs to; 0: none.
@@ -73,6 +73,66 @@ struct plan_view {
 	uint64_t *schedule;
 	struct speed_bump_slot *ends;
 	size_t size; /* of memory that is mapped apart; 0: in the table */
+};
+
+/*
+ * Ranks: the processes that report units of work, each of which counts its own.
+ *
+ * A job of several processes that work in step has one plan, and each process is in the
+ * slot that its own units say: slot k is the same step on all of them, though one may be
+ * through with it a little before another. Processes that a rank starts, such as those
+ * that load its data, are in the slot of that rank.
+ *
+ * Slots are by rank from the first *epoch* on, which the tool begins when it has seen that
+ * several processes report. Before that, and without it, units are pooled.
+ */
+#define PLAN_RANKS	256U
+#define PLAN_RANK_ENDS	256U
+/* A rank that is behind by more has not the pace of the others: it joins them anew. */
+#define PLAN_RANK_BEHIND 16U
+/* Numbers of slots of one attempt, where attempts are told apart by them. */
+#define PLAN_ATTEMPT_SLOTS (UINT64_C(1) << 20)
+/* No slot has begun. */
+#define PLAN_NO_SLOT UINT64_MAX
+
+struct plan_rank_end {
+	uint64_t tag; /* number of the slot + 1, written last */
+	uint64_t end_ns;
+	uint64_t units; /* of the rank */
+	uint64_t cpu_ns, wait_ns; /* as struct speed_bump_slot */
+	uint64_t waited_ns; /* for other ranks, since the process began */
+	uint32_t tid;
+	uint32_t reserved;
+	uint64_t reserved_end;
+};
+
+/* From which unit on slots are how long, and the number of the first one. */
+struct plan_pace {
+	uint64_t epoch; /* 0: none */
+	uint64_t first_unit, first_number, slot_units;
+};
+
+struct plan_rank {
+	_Alignas(64) _Atomic uint32_t pid; /* 0: free, written last */
+	uint32_t launcher;
+	int32_t rank, world, local, node, attempt;
+	uint32_t reserved;
+	uint64_t joined; /* the epoch then */
+	_Atomic uint64_t number; /* of the slot that runs; PLAN_NO_SLOT */
+	struct plan_pace pace; /* its own process's alone */
+
+	_Alignas(64) _Atomic uint64_t units;
+	_Atomic uint64_t waited_ns;
+
+	struct plan_rank_end ends[PLAN_RANK_ENDS];
+};
+
+struct plan_ranks {
+	_Atomic uint64_t epoch; /* 0: units are pooled; odd while the pace is written */
+	_Atomic uint64_t first_unit, first_number, slot_units;
+	_Atomic uint32_t by_attempt; /* each attempt has numbers of its own */
+	_Atomic uint32_t used; /* changes when a rank joins */
+	_Alignas(64) struct plan_rank ranks[PLAN_RANKS];
 };
 
 struct sb_site_table;
@@ -99,6 +159,17 @@ void sb_plan_view_close(struct plan_view *view);
  * work, and how long it had a CPU belongs to the slot.
  */
 void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked);
+/* What the thread that ends a slot had so far; 0 of what is not known. */
+void sb_plan_note_reporter(uint64_t now_ns, uint64_t *cpu_ns, uint64_t *wait_ns,
+			   uint32_t *tid);
+/*
+ * The rank that this process is, which it is from its first unit on. NULL: there is no room.
+ */
+struct plan_rank *sb_plan_own_rank(struct sb_site_table *table);
+/* The one that it works for, which may be its parent; NULL: none. */
+struct plan_rank *sb_plan_rank_here(struct sb_site_table *table);
+/* Count @n units of @rank; ends its slot where it is full. */
+void sb_plan_rank_unit(struct sb_site_table *table, struct plan_rank *rank, uint64_t n);
 /* A hit of a site whose function is in the plan; @hit says which it was. */
 bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	      uint64_t hit);

@@ -4,8 +4,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "error.h"
+#include "launcher.h"
 #include "plan.h"
 #include "site_hit.h"
 #include "spin.h"
@@ -37,6 +39,15 @@ struct done {
 	uint64_t calls, delivered_ns;
 };
 
+/* Slots of all processes together, or of one rank, while they are read. */
+struct reading {
+	size_t size; /* slots that are remembered, a power of two */
+	/* By slot modulo @size: ruled_room entries each. */
+	struct done *done;
+	bool *incomplete;
+	uint64_t next; /* the slot to be read next */
+};
+
 struct sb_plan {
 	struct sb_site_table *table;
 	struct ruled *ruled;
@@ -44,10 +55,8 @@ struct sb_plan {
 	/* For each function of the table its number + 1. */
 	uint32_t *number_of_function;
 	struct drained drained[PLAN_RINGS];
-	/* By slot modulo SLOTS: @ruled_room entries each. */
-	struct done *done;
-	bool incomplete[SLOTS];
-	uint64_t next; /* the slot to be read next */
+	struct reading pooled;
+	struct reading *ranks[PLAN_RANKS];
 	uint64_t planned; /* the first slot that nothing is planned for */
 	uint64_t lost;
 };
@@ -61,16 +70,29 @@ struct sb_plan *sb_plan_new(struct sb_site_table *table, struct sb_error *err)
 		return NULL;
 	}
 	plan = calloc(1, sizeof(*plan));
-	if (plan)
+	if (plan) {
 		plan->number_of_function = calloc(table->function_mask + 1,
 						  sizeof(*plan->number_of_function));
-	if (!plan || !plan->number_of_function) {
+		plan->pooled.size = SLOTS;
+		plan->pooled.incomplete = calloc(SLOTS, sizeof(bool));
+	}
+	if (!plan || !plan->number_of_function || !plan->pooled.incomplete) {
+		if (plan) {
+			free(plan->number_of_function);
+			free(plan->pooled.incomplete);
+		}
 		free(plan);
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
 	plan->table = table;
 	return plan;
+}
+
+static void close_reading(struct reading *reading)
+{
+	free(reading->done);
+	free(reading->incomplete);
 }
 
 void sb_plan_free(struct sb_plan *plan)
@@ -80,7 +102,12 @@ void sb_plan_free(struct sb_plan *plan)
 	sb_plan_renew(plan, 0);
 	free(plan->number_of_function);
 	free(plan->ruled);
-	free(plan->done);
+	close_reading(&plan->pooled);
+	for (size_t i = 0; i < PLAN_RANKS; i++) {
+		if (plan->ranks[i])
+			close_reading(plan->ranks[i]);
+		free(plan->ranks[i]);
+	}
 	free(plan);
 }
 
@@ -94,12 +121,27 @@ int sb_plan_use_memory(struct sb_plan *plan, int fd, struct sb_error *err)
 
 /* ---------------------------------------------------------------- functions */
 
-/* Room for one more; what was done of the others is kept. */
+/* Room for @more functions in each slot; what was done of the others is kept. */
+static int widen(const struct sb_plan *plan, struct reading *reading, size_t more)
+{
+	struct done *done = calloc(reading->size * more, sizeof(*done));
+
+	if (!done)
+		return -1;
+	for (size_t slot = 0; slot < reading->size && plan->ruled_count && reading->done;
+	     slot++)
+		memcpy(&done[slot * more], &reading->done[slot * plan->ruled_room],
+		       plan->ruled_count * sizeof(*done));
+	free(reading->done);
+	reading->done = done;
+	return 0;
+}
+
+/* Room for one more function. */
 static int grow(struct sb_plan *plan)
 {
 	size_t more = plan->ruled_room ? 2 * plan->ruled_room : 32;
 	struct ruled *ruled;
-	struct done *done;
 
 	if (plan->ruled_count < plan->ruled_room)
 		return 0;
@@ -107,14 +149,11 @@ static int grow(struct sb_plan *plan)
 	if (!ruled)
 		return -1;
 	plan->ruled = ruled;
-	done = calloc(SLOTS * more, sizeof(*done));
-	if (!done)
+	if (widen(plan, &plan->pooled, more))
 		return -1;
-	for (size_t slot = 0; slot < SLOTS && plan->ruled_count; slot++)
-		memcpy(&done[slot * more], &plan->done[slot * plan->ruled_room],
-		       plan->ruled_count * sizeof(*done));
-	free(plan->done);
-	plan->done = done;
+	for (size_t i = 0; i < PLAN_RANKS; i++)
+		if (plan->ranks[i] && widen(plan, plan->ranks[i], more))
+			return -1;
 	plan->ruled_room = more;
 	return 0;
 }
@@ -304,23 +343,24 @@ uint64_t sb_plan_cancel(struct sb_plan *plan)
 
 /* ------------------------------------------------------------------- reading */
 
-static struct done *done_in(struct sb_plan *plan, uint64_t slot, size_t number)
+static struct done *done_in(const struct sb_plan *plan, struct reading *reading,
+			    uint64_t slot, size_t number)
 {
-	return &plan->done[(slot % SLOTS) * plan->ruled_room + number];
+	return &reading->done[(slot % reading->size) * plan->ruled_room + number];
 }
 
 /*
  * What a site counted belongs to a slot. Where that was read already (a delay that was
  * under way at its end), it goes to the next one.
  */
-static void credit(struct sb_plan *plan, struct drained *drained, size_t number,
-		   const struct plan_account *account)
+static void credit(struct sb_plan *plan, struct reading *reading, struct drained *drained,
+		   size_t number, const struct plan_account *account)
 {
-	uint64_t slot = account->number < plan->next ? plan->next : account->number;
+	uint64_t slot = account->number < reading->next ? reading->next : account->number;
 	struct done *done;
 
-	if (slot < plan->next + SLOTS) {
-		done = done_in(plan, slot, number);
+	if (slot < reading->next + reading->size) {
+		done = done_in(plan, reading, slot, number);
 		done->calls += account->calls - drained->calls;
 		done->delivered_ns += account->delivered_ns - drained->delivered_ns;
 	}
@@ -334,19 +374,22 @@ static bool is_dead(uint32_t pid)
 }
 
 /* Accounts were written over before they were read. */
-static void miss(struct sb_plan *plan, struct drained *drained,
+static void miss(struct reading *reading, struct drained *drained,
 		 const struct plan_account *account)
 {
-	for (uint64_t slot = plan->next; slot <= account->number && slot < plan->next + SLOTS;
-	     slot++)
-		plan->incomplete[slot % SLOTS] = true;
+	for (uint64_t slot = reading->next;
+	     slot <= account->number && slot < reading->next + reading->size; slot++)
+		reading->incomplete[slot % reading->size] = true;
 	drained->calls = account->calls;
 	drained->delivered_ns = account->delivered_ns;
 }
 
-/* Take over what the ring's site counted up to now; @last: its process is gone. */
-static void drain(struct sb_plan *plan, struct plan_ring *ring, struct drained *drained,
-		  size_t number, bool last)
+/*
+ * Take over what the ring's site counted up to now. Slots before @over are over; @last: its
+ * process is gone.
+ */
+static void drain(struct sb_plan *plan, struct reading *reading, uint64_t over,
+		  struct plan_ring *ring, struct drained *drained, size_t number, bool last)
 {
 	const struct site_slot *slot = &plan->table->slots[ring->slot];
 	struct plan_account account;
@@ -357,7 +400,7 @@ static void drain(struct sb_plan *plan, struct plan_ring *ring, struct drained *
 		head = load_acquire(&ring->head);
 		if (head - drained->head >= PLAN_RING_ENTRIES) {
 			drained->head = head - PLAN_RING_ENTRIES + 1;
-			miss(plan, drained,
+			miss(reading, drained,
 			     &ring->accounts[drained->head % PLAN_RING_ENTRIES]);
 			drained->head++;
 			drained->begun = true;
@@ -365,7 +408,7 @@ static void drain(struct sb_plan *plan, struct plan_ring *ring, struct drained *
 		for (; drained->head < head; drained->head++) {
 			account = ring->accounts[drained->head % PLAN_RING_ENTRIES];
 			if (drained->begun)
-				credit(plan, drained, number, &account);
+				credit(plan, reading, drained, number, &account);
 			drained->calls = account.calls;
 			drained->delivered_ns = account.delivered_ns;
 			drained->begun = true;
@@ -382,8 +425,8 @@ static void drain(struct sb_plan *plan, struct plan_ring *ring, struct drained *
 		return;
 	account.number = current - 1;
 	/* Of a slot that runs there may be more to come. */
-	if (last || account.number < sb_plan_number(plan))
-		credit(plan, drained, number, &account);
+	if (last || account.number < over)
+		credit(plan, reading, drained, number, &account);
 }
 
 static bool rings_are_short(const struct sb_plan *plan)
@@ -393,6 +436,23 @@ static bool rings_are_short(const struct sb_plan *plan)
 	for (size_t i = 0; i < PLAN_RINGS; i++)
 		used += load(&plan->table->rings[i].pid) != 0;
 	return used > PLAN_RINGS / 2;
+}
+
+/* Where what @ring has belongs, and in *@over which slots are over; NULL: nowhere. */
+static struct reading *reading_of(struct sb_plan *plan, const struct plan_ring *ring,
+				  uint64_t *over)
+{
+	struct plan_ranks *ranks = plan->table->ranks;
+	uint32_t index;
+
+	*over = sb_plan_number(plan);
+	if (!load(&ranks->epoch))
+		return &plan->pooled;
+	index = load(&ring->rank);
+	if (!index || index > PLAN_RANKS || !plan->ranks[index - 1])
+		return NULL;
+	*over = load_acquire(&ranks->ranks[index - 1].number);
+	return *over == PLAN_NO_SLOT ? NULL : plan->ranks[index - 1];
 }
 
 static void drain_rings(struct sb_plan *plan)
@@ -406,6 +466,8 @@ static void drain_rings(struct sb_plan *plan)
 	for (size_t i = 0; i < PLAN_RINGS; i++) {
 		struct plan_ring *ring = &plan->table->rings[i];
 		uint32_t pid = load_acquire(&ring->pid), index = ring->function, slot, number;
+		struct reading *reading;
+		uint64_t over;
 		bool dead;
 
 		if (!pid || pid == UINT32_MAX || index > plan->table->function_mask)
@@ -415,7 +477,9 @@ static void drain_rings(struct sb_plan *plan)
 		if (!number || slot >= plan->table->capacity)
 			continue;
 		dead = sweep && is_dead(pid);
-		drain(plan, ring, &plan->drained[i], number - 1, dead);
+		reading = reading_of(plan, ring, &over);
+		if (reading)
+			drain(plan, reading, over, ring, &plan->drained[i], number - 1, dead);
 		if (dead) {
 			plan->drained[i] = (struct drained){ 0 };
 			atomic_store_explicit(&ring->pid, 0, memory_order_release);
@@ -447,9 +511,9 @@ static void drain_cells(struct sb_plan *plan, uint64_t end)
 
 		if (plan->ruled[n].function)
 			continue;
-		for (uint64_t slot = plan->next; slot < end; slot++) {
+		for (uint64_t slot = plan->pooled.next; slot < end; slot++) {
 			struct speed_bump_cell *cell = &own[slot % CELLS];
-			struct done *done = done_in(plan, slot, n);
+			struct done *done = done_in(plan, &plan->pooled, slot, n);
 
 			done->calls += take_cell(&PLAN_WORD(cell->calls), slot);
 			done->delivered_ns += take_cell(&PLAN_WORD(cell->delivered), slot);
@@ -465,20 +529,43 @@ static bool has_targets(const struct sb_plan *plan)
 	return false;
 }
 
-/* Those that nothing remembers any more. */
+/* Those before @next are not remembered any more. */
+static void forget(struct sb_plan *plan, struct reading *reading, uint64_t next)
+{
+	uint64_t end = reading->next + reading->size;
+
+	if (plan->ruled_room)
+		for (uint64_t slot = reading->next; slot < next && slot < end; slot++) {
+			memset(done_in(plan, reading, slot, 0), 0,
+			       plan->ruled_room * sizeof(struct done));
+			reading->incomplete[slot % reading->size] = false;
+		}
+	reading->next = next;
+}
+
 static void skip(struct sb_plan *plan, uint64_t number)
 {
 	uint64_t keep = has_targets(plan) ? CELLS - 2 : SLOTS - 2;
 
-	if (number - plan->next <= keep)
+	if (number - plan->pooled.next <= keep)
 		return;
-	plan->lost += number - keep - plan->next;
-	for (uint64_t slot = plan->next; slot < number - keep && slot < plan->next + SLOTS;
-	     slot++) {
-		memset(done_in(plan, slot, 0), 0, plan->ruled_room * sizeof(struct done));
-		plan->incomplete[slot % SLOTS] = false;
+	plan->lost += number - keep - plan->pooled.next;
+	forget(plan, &plan->pooled, number - keep);
+}
+
+/* What the functions did in the slot that is read next, which is then behind it. */
+static void take_done(struct sb_plan *plan, struct reading *reading, uint64_t *calls,
+		      uint64_t *delivered_ns)
+{
+	reading->incomplete[reading->next % reading->size] = false;
+	for (size_t n = 0; n < plan->ruled_count; n++) {
+		struct done *done = done_in(plan, reading, reading->next, n);
+
+		calls[n] = done->calls;
+		delivered_ns[n] = done->delivered_ns;
+		*done = (struct done){ 0 };
 	}
-	plan->next = number - keep;
+	reading->next++;
 }
 
 static bool read_end(const struct sb_plan *plan, uint64_t number,
@@ -503,37 +590,200 @@ size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots, uint64_t *
 {
 	uint64_t number = sb_plan_number(plan), end;
 	size_t count = 0, width = plan->ruled_count;
+	struct reading *reading = &plan->pooled;
 
-	if (number - plan->next < MARGIN)
+	if (number - reading->next < MARGIN || load(&plan->table->ranks->epoch))
 		return 0;
 	if (plan->ruled_room)
 		skip(plan, number);
 	drain_rings(plan);
 	/* The slot just over may still be in use where a clock is looked at. */
 	end = number - 1;
-	if (end - plan->next > room)
-		end = plan->next + room;
+	if (end - reading->next > room)
+		end = reading->next + room;
 	drain_cells(plan, end);
-	for (; plan->next < end; plan->next++, count++) {
+	for (; reading->next < end; count++) {
 		struct sb_plan_slot *slot = &slots[count];
-		bool *incomplete = &plan->incomplete[plan->next % SLOTS];
 
-		if (!read_end(plan, plan->next, slot)) {
+		if (!read_end(plan, reading->next, slot)) {
 			/* Its thread is about to write it, or will never any more. */
-			if (number - plan->next < SLOTS / 2)
+			if (number - reading->next < SLOTS / 2)
 				break;
 			slot->end_ns = 0;
 		}
-		slot->complete = !*incomplete && slot->end_ns;
+		slot->complete = !reading->incomplete[reading->next % SLOTS] && slot->end_ns;
 		plan->lost += !slot->complete;
-		*incomplete = false;
-		for (size_t n = 0; n < width; n++) {
-			struct done *done = done_in(plan, plan->next, n);
+		take_done(plan, reading, &calls[count * width], &delivered_ns[count * width]);
+	}
+	return count;
+}
 
-			calls[count * width + n] = done->calls;
-			delivered_ns[count * width + n] = done->delivered_ns;
-			*done = (struct done){ 0 };
+/* --------------------------------------------------------------------- ranks */
+
+/* So many slots of a rank are remembered. */
+#define RANK_SLOTS 1024U
+
+void sb_plan_set_pace(struct sb_plan *plan, uint64_t first_unit, uint64_t slot_units,
+		      int by_attempt)
+{
+	struct plan_ranks *ranks = plan->table->ranks;
+	uint64_t epoch = load(&ranks->epoch);
+
+	/* What was planned by the epoch before is not for this one. */
+	atomic_store(&ranks->epoch, epoch + 1);
+	store(&ranks->first_unit, first_unit);
+	store(&ranks->first_number, by_attempt ? 0 : sb_plan_number(plan) + PLAN_RANK_BEHIND);
+	store(&ranks->slot_units, slot_units);
+	store(&ranks->by_attempt, by_attempt);
+	atomic_store(&ranks->epoch, epoch + 2);
+	site_table_changed(plan->table);
+}
+
+int sb_plan_rank_look(struct sb_plan_rank *rank)
+{
+	struct launched launched = sb_launcher_look();
+
+	*rank = (struct sb_plan_rank){
+		.pid = (uint32_t)getpid(),
+		.rank = launched.rank,
+		.world = launched.world,
+		.local = launched.local,
+		.node = launched.node,
+		.attempt = launched.attempt < 0 ? 0 : launched.attempt,
+		.launcher = sb_launcher_name(launched.launcher),
+	};
+	errno = ENOENT;
+	return launched.rank < 0 ? -1 : 0;
+}
+
+size_t sb_plan_ranks(const struct sb_plan *plan, struct sb_plan_rank *found, size_t room)
+{
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < PLAN_RANKS && count < room; i++) {
+		struct plan_rank *rank = &plan->table->ranks->ranks[i];
+		uint32_t pid = load_acquire(&rank->pid);
+		uint64_t number;
+
+		if (!pid || pid == UINT32_MAX)
+			continue;
+		number = load_acquire(&rank->number);
+		found[count++] = (struct sb_plan_rank){
+			.index = i,
+			.pid = pid,
+			.rank = rank->rank,
+			.world = rank->world,
+			.local = rank->local,
+			.node = rank->node,
+			.attempt = rank->attempt,
+			.begun = number != PLAN_NO_SLOT,
+			.launcher = sb_launcher_name(rank->launcher),
+			.units = load(&rank->units),
+			.number = number,
+		};
+	}
+	return count;
+}
+
+uint64_t sb_plan_slowest(const struct sb_plan *plan)
+{
+	const struct plan_ranks *ranks = plan->table->ranks;
+	uint64_t number = sb_plan_number(plan), least = number;
+
+	if (!load(&ranks->epoch))
+		return number;
+	for (uint32_t i = 0; i < PLAN_RANKS; i++) {
+		uint64_t its = load(&ranks->ranks[i].number);
+
+		/* One that is further behind works no more, or joins anew with its next unit. */
+		if (load(&ranks->ranks[i].pid) && its < least &&
+		    its + PLAN_RANK_BEHIND >= number)
+			least = its;
+	}
+	return least;
+}
+
+static struct reading *open_rank(struct sb_plan *plan, uint32_t index, uint64_t number)
+{
+	struct reading *reading = plan->ranks[index];
+
+	if (!reading) {
+		reading = calloc(1, sizeof(*reading));
+		if (!reading)
+			return NULL;
+		reading->size = RANK_SLOTS;
+		reading->incomplete = calloc(RANK_SLOTS, sizeof(bool));
+		if (!reading->incomplete ||
+		    (plan->ruled_room && widen(plan, reading, plan->ruled_room))) {
+			close_reading(reading);
+			free(reading);
+			return NULL;
 		}
+		/* What it has of before is of no slot; its ends go back so far. */
+		reading->next = number < PLAN_RANK_ENDS ? 0 : number - PLAN_RANK_ENDS + 1;
+		plan->ranks[index] = reading;
+	}
+	if (number - reading->next >= PLAN_RANK_ENDS) {
+		uint64_t next = number - PLAN_RANK_ENDS + 1;
+
+		forget(plan, reading, next);
+	}
+	return reading;
+}
+
+static bool read_rank_end(const struct plan_rank *rank, uint64_t number,
+			  struct sb_plan_slot *slot)
+{
+	const struct plan_rank_end *end = &rank->ends[number % PLAN_RANK_ENDS];
+
+	if (load_acquire(&PLAN_WORD(end->tag)) != number + 1)
+		return false;
+	*slot = (struct sb_plan_slot){
+		.number = number,
+		.end_ns = end->end_ns,
+		.units = end->units,
+		.cpu_ns = end->cpu_ns,
+		.wait_ns = end->wait_ns,
+		.tid = end->tid,
+		.waited_ns = end->waited_ns,
+	};
+	atomic_thread_fence(memory_order_acquire);
+	return load(&PLAN_WORD(end->tag)) == number + 1;
+}
+
+size_t sb_plan_read_rank(struct sb_plan *plan, uint32_t index, int last,
+			 struct sb_plan_slot *slots, uint64_t *calls,
+			 uint64_t *delivered_ns, size_t room)
+{
+	size_t count = 0, width = plan->ruled_count;
+	struct plan_rank *rank;
+	struct reading *reading;
+	uint64_t number, end;
+
+	if (index >= PLAN_RANKS)
+		return 0;
+	rank = &plan->table->ranks->ranks[index];
+	number = load_acquire(&rank->number);
+	if (!load(&rank->pid) || number == PLAN_NO_SLOT)
+		return 0;
+	reading = open_rank(plan, index, number);
+	if (!reading)
+		return 0;
+	drain_rings(plan);
+	/* The processes that work for it may be in the slot just over. */
+	end = last ? number : number - 1;
+	while (reading->next < end && count < room) {
+		bool incomplete = reading->incomplete[reading->next % RANK_SLOTS];
+
+		/* Written before the number of the next: what is not there was skipped. */
+		if (!read_rank_end(rank, reading->next, &slots[count])) {
+			forget(plan, reading, reading->next + 1);
+			continue;
+		}
+		slots[count].complete = !incomplete;
+		plan->lost += incomplete;
+		take_done(plan, reading, &calls[count * width], &delivered_ns[count * width]);
+		count++;
 	}
 	return count;
 }

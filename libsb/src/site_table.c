@@ -16,7 +16,7 @@
 
 struct layout {
 	size_t targets, functions, names, slots, size;
-	size_t plan, planned, rings; /* 0 without a plan */
+	size_t plan, planned, rings, ranks; /* 0 without a plan */
 	uint32_t function_count;
 };
 
@@ -44,7 +44,8 @@ static struct layout layout_of(uint32_t capacity, bool planned)
 		l.plan = align(l.size, 4096);
 		l.planned = l.plan + sb_plan_memory_size();
 		l.rings = l.planned + l.function_count * sizeof(struct plan_function);
-		l.size = l.rings + PLAN_RINGS * sizeof(struct plan_ring);
+		l.ranks = l.rings + PLAN_RINGS * sizeof(struct plan_ring);
+		l.size = l.ranks + sizeof(struct plan_ranks);
 	}
 	return l;
 }
@@ -78,6 +79,7 @@ static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned)
 	if (planned) {
 		table->planned = (void *)((char *)map + l.planned);
 		table->rings = (void *)((char *)map + l.rings);
+		table->ranks = (void *)((char *)map + l.ranks);
 		plan_view_of(table, (char *)map + l.plan);
 	}
 	/* Here and not in the first hit, which may be in a signal handler. */

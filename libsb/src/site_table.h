@@ -9,7 +9,7 @@
  *   names      strings, given out from the front
  *   slots      one per site: what it does and what it counted
  *   plan       where it was asked for: the memory of plan.h, what the plan has each
- *              function do, and the rings
+ *              function do, the rings, and the ranks
  *
  * Nothing in it is guarded by a lock. Room is given out by atomic addition, and
  * what was built in it becomes visible by one last atomic store; a process that is
@@ -129,6 +129,14 @@ struct sb_site_table {
 	struct plan_view plan;
 	struct plan_function *planned; /* by the index of the function */
 	struct plan_ring *rings;
+	struct plan_ranks *ranks;
+	/*
+	 * The rank that this process works for, or NULL. @rank_known says of when: the
+	 * generation in the upper half, how many ranks there were in the lower.
+	 */
+	struct plan_rank *_Atomic rank;
+	_Atomic uint64_t rank_known;
+	_Atomic uint32_t rank_own; /* the generation in which it is @rank itself */
 
 	uint32_t capacity;
 	uint32_t function_mask;

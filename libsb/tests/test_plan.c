@@ -319,6 +319,185 @@ static void threads_and_children_are_counted_once(void **state)
 	unlink(path);
 }
 
+/* ------------------------------------------------------------------- ranks */
+
+enum { RANKS = 2, STEPS = 120, HELPED = 40, HELPER_CALLS = 3 };
+
+/* A job that works in step: rank r calls r + 1 times in a step. Never returns. */
+static void be_a_rank(struct sb_site_table *table, struct sb_site *site, int rank,
+		      pthread_barrier_t *barrier)
+{
+	char text[8];
+
+	snprintf(text, sizeof(text), "%d", rank);
+	setenv("RANK", text, 1);
+	setenv("WORLD_SIZE", "2", 1);
+	sb_progress_add(table, "unit", 1);
+	pthread_barrier_wait(barrier);
+	/* The tool sets the pace in between. */
+	pthread_barrier_wait(barrier);
+	for (int step = 0; step < STEPS; step++) {
+		for (int i = 0; i <= rank; i++)
+			sb_site_hit(site, 0);
+		/* A worker that the rank starts, such as one that loads its data. */
+		if (rank == 1 && step == HELPED && !fork()) {
+			for (int i = 0; i < HELPER_CALLS; i++)
+				sb_site_hit(site, 0);
+			_exit(0);
+		}
+		if (rank == 1 && step == HELPED)
+			wait(NULL);
+		pthread_barrier_wait(barrier);
+		/* One is through with its step long before the other. */
+		if (rank == 1)
+			usleep(500);
+		sb_progress_add(table, "unit", 1);
+	}
+	_exit(0);
+}
+
+static pthread_barrier_t *shared_barrier(unsigned int count)
+{
+	pthread_barrier_t *barrier = mmap(NULL, sizeof(*barrier), PROT_READ | PROT_WRITE,
+					  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_barrierattr_t how;
+
+	assert_true(barrier != MAP_FAILED);
+	pthread_barrierattr_init(&how);
+	pthread_barrierattr_setpshared(&how, PTHREAD_PROCESS_SHARED);
+	assert_int_equal(pthread_barrier_init(barrier, &how, count), 0);
+	return barrier;
+}
+
+static void check_rank(struct sb_plan *plan, const struct sb_plan_rank *rank, uint64_t first)
+{
+	struct seen *seen = calloc(1, sizeof(*seen));
+
+	seen->count = sb_plan_read_rank(plan, rank->index, 1, seen->slots, seen->calls,
+					seen->delivered, ROOM);
+	assert_int_equal(rank->world, RANKS);
+	assert_int_equal(rank->units, STEPS + 1);
+	assert_true(seen->count >= STEPS - 2);
+	for (size_t i = 0; i < seen->count; i++) {
+		uint64_t number = seen->slots[i].number;
+		uint64_t step = seen->slots[i].units - 2;
+		uint64_t calls = (uint64_t)rank->rank + 1;
+		bool on = number >= first && number % 2;
+
+		assert_true(seen->slots[i].complete);
+		assert_true(!i || number == seen->slots[i - 1].number + 1);
+		if (rank->rank == 1 && step == HELPED)
+			calls += HELPER_CALLS;
+		/* The account of the first slot begins with its first call. */
+		assert_true(seen->calls[i] == calls || (!i && seen->calls[i] < calls));
+		assert_true(!i || (seen->delivered[i] > 0) == on);
+	}
+	free(seen);
+}
+
+static void each_rank_is_in_the_slot_that_its_own_units_say(void **state)
+{
+	const uint64_t delay = 20000;
+	struct sb_site_table *table = planned_table(path);
+	struct sb_site *site = site_of(table, "m:f");
+	struct sb_plan *plan = plan_of(table);
+	pthread_barrier_t *barrier = shared_barrier(RANKS + 1);
+	struct sb_plan_rank ranks[8];
+	uint64_t masks[256] = { 0 }, first;
+	uint8_t levels[256] = { 0 };
+
+	(void)state;
+	sb_plan_add_function(plan, "m:f");
+	sb_plan_set(plan, 0, 0, &delay, NULL, 1);
+	sb_plan_count_point(plan, "unit");
+	for (int rank = 0; rank < RANKS; rank++) {
+		pid_t pid = fork();
+
+		assert_true(pid >= 0);
+		if (!pid)
+			be_a_rank(table, site, rank, barrier);
+	}
+	pthread_barrier_wait(barrier);
+	assert_int_equal(sb_plan_ranks(plan, ranks, 8), RANKS);
+	sb_plan_set_pace(plan, 1, 1, 0);
+	first = sb_plan_number(plan) + 20;
+	for (uint64_t i = 0; i < 256; i++)
+		masks[i] = (first + i) % 2;
+	assert_int_equal(sb_plan_schedule(plan, first, masks, levels, 256), 256);
+	pthread_barrier_wait(barrier);
+	for (int step = 0; step < STEPS; step++)
+		pthread_barrier_wait(barrier);
+	for (int rank = 0; rank < RANKS; rank++)
+		assert_true(wait(NULL) > 0);
+	assert_int_equal(sb_plan_ranks(plan, ranks, 8), RANKS);
+	for (int i = 0; i < RANKS; i++)
+		check_rank(plan, &ranks[i], first);
+	assert_int_equal(sb_plan_slowest(plan), sb_plan_number(plan));
+	assert_int_equal(sb_plan_lost(plan), 0);
+	munmap(barrier, sizeof(*barrier));
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+	unlink(path);
+}
+
+/* The variables of a launcher that are set, and what they say. */
+static const struct launched_case {
+	const char *set[12];
+	const char *launcher;
+	int32_t rank, world, node, attempt;
+} cases[] = {
+	{ { "RANK", "3", "WORLD_SIZE", "8", "GROUP_RANK", "1", "TORCHELASTIC_RUN_ID", "x",
+	    "TORCHELASTIC_RESTART_COUNT", "2" },
+	  "torchrun", 3, 8, 1, 2 },
+	/* The innermost one comes first. */
+	{ { "RANK", "3", "WORLD_SIZE", "8", "TORCHELASTIC_RUN_ID", "x", "SLURM_PROCID", "1",
+	    "SLURM_NTASKS", "2" },
+	  "torchrun", 3, 8, -1, 0 },
+	{ { "OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "4", "SLURM_PROCID", "0" },
+	  "mpirun", 1, 4, -1, 0 },
+	{ { "SLURM_PROCID", "5", "SLURM_NTASKS", "6", "SLURM_NODEID", "1" },
+	  "srun", 5, 6, 1, 0 },
+	{ { "RANK", "0", "WORLD_SIZE", "2", "NODE_RANK", "1" },
+	  "its environment", 0, 2, 1, 0 },
+	{ { "JOB_COMPLETION_INDEX", "2" }, "Kubernetes", 2, -1, 2, 0 },
+	{ { "RANK", "one" }, "", -1, -1, -1, 0 },
+};
+
+static void ranks_are_told_by_their_launchers(void **state)
+{
+	struct sb_plan_rank rank;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct launched_case *c = &cases[i];
+		struct sb_site_table *table = planned_table(path);
+		struct sb_plan *plan = plan_of(table);
+		int status;
+		pid_t pid;
+
+		sb_plan_count_point(plan, "unit");
+		pid = fork();
+		assert_true(pid >= 0);
+		if (!pid) {
+			for (int k = 0; c->set[k]; k += 2)
+				setenv(c->set[k], c->set[k + 1], 1);
+			_exit(sb_progress_add(table, "unit", 1));
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+		assert_int_equal(sb_plan_ranks(plan, &rank, 1), 1);
+		assert_string_equal(rank.launcher, c->launcher);
+		assert_int_equal(rank.pid, pid);
+		assert_int_equal(rank.rank, c->rank);
+		assert_int_equal(rank.world, c->world);
+		assert_int_equal(rank.node, c->node);
+		assert_int_equal(rank.attempt, c->attempt);
+		sb_plan_free(plan);
+		sb_site_table_close(table);
+		unlink(path);
+	}
+}
+
 struct giver {
 	int socket, fd;
 };
@@ -433,6 +612,8 @@ int main(void)
 		cmocka_unit_test(slots_count_what_was_called_in_them),
 		cmocka_unit_test(only_arms_that_are_on_delay),
 		cmocka_unit_test(plans_expire),
+		cmocka_unit_test(each_rank_is_in_the_slot_that_its_own_units_say),
+		cmocka_unit_test(ranks_are_told_by_their_launchers),
 		cmocka_unit_test(threads_and_children_are_counted_once),
 		cmocka_unit_test(memory_of_others_is_asked_for),
 		cmocka_unit_test(tables_without_a_plan_have_none),

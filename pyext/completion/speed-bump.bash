@@ -77,7 +77,10 @@ _speed_bump() {
 	done
 
 	case $prev in
-	--targets | --json | -o | --output | --html | --flamegraph) __speed_bump_files; return ;;
+	--targets | --json | -o | --output | --html | --flamegraph | --run | --dir)
+		__speed_bump_files
+		return
+		;;
 	--native) __speed_bump_native; return ;;
 	--pid | --pid-tree)
 		mapfile -t COMPREPLY < <(compgen -W "$(ls /proc | grep -x '[0-9]*')" -- "$cur")

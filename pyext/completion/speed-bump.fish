@@ -35,7 +35,7 @@ function __speed_bump_after
 end
 
 complete -c speed-bump -f
-complete -c speed-bump -n '__speed_bump_after --targets --json -o --output --html --flamegraph' -F
+complete -c speed-bump -n '__speed_bump_after --targets --json -o --output --html --flamegraph --run --dir' -F
 complete -c speed-bump -n '__speed_bump_after --pid --pid-tree' -a '(__fish_complete_pids)'
 complete -c speed-bump -n '__speed_bump_after --attach' -a 'socket remote debugger'
 complete -c speed-bump -n '__speed_bump_after --native' -a '(__speed_bump_native)'

@@ -98,6 +98,28 @@ static PyObject *progress(PyObject *module, PyObject *args, PyObject *kwargs)
 	Py_RETURN_NONE;
 }
 
+/* waited(ns): of this process's time, for other ranks */
+static PyObject *waited(PyObject *module, PyObject *arg)
+{
+	unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
+	PyObject *table;
+
+	if (ns == (unsigned long long)-1 && PyErr_Occurred())
+		return NULL;
+	table = engine_table(&core_of(module)->engine);
+	if (!table)
+		Py_RETURN_NONE;
+	/* That there is no experiment is no failure of the program. */
+	if (!table_hold(table)) {
+		sb_plan_waited(table_get(table), ns);
+		table_release(table);
+	}
+	Py_DECREF(table);
+	if (PyErr_Occurred())
+		return NULL;
+	Py_RETURN_NONE;
+}
+
 static PyObject *spin_delay_ns(PyObject *Py_UNUSED(module), PyObject *arg)
 {
 	long long ns = PyLong_AsLongLong(arg);
@@ -165,6 +187,8 @@ static PyMethodDef core_methods[] = {
 		  "speed-bump then measures time per unit instead of the time of the\n"
 		  "whole program. name tells several kinds of work apart. Costs next to\n"
 		  "nothing where no slowdown is installed. ValueError: n is negative.") },
+	{ "launched", plan_launched, METH_NOARGS, NULL },
+	{ "waited", waited, METH_O, NULL },
 	{ "spin_delay_ns", spin_delay_ns, METH_O,
 	  PyDoc_STR("spin_delay_ns($module, ns, /)\n--\n\n"
 		    "Hold the CPU and the GIL for ns nanoseconds.\n\n"

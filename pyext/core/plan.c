@@ -264,41 +264,6 @@ static PyObject *renew(PyObject *object, PyObject *ns)
 	Py_RETURN_NONE;
 }
 
-/*
- * read(): slots that are over, as the bytes of struct sb_plan_slot; and of each, for each
- * function, the calls and the ns delivered, as bytes of uint64.
- */
-static PyObject *read_slots(PyObject *object, PyObject *Py_UNUSED(none))
-{
-	struct plan_object *self = take(object);
-	PyObject *slots, *calls, *delivered, *found = NULL;
-	size_t width, count;
-
-	if (!self)
-		return NULL;
-	width = sb_plan_functions(self->plan) * sizeof(uint64_t);
-	slots = PyBytes_FromStringAndSize(NULL, SLOTS_A_READING *
-							sizeof(struct sb_plan_slot));
-	calls = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
-	delivered = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
-	if (slots && calls && delivered) {
-		count = sb_plan_read(self->plan, (void *)PyBytes_AS_STRING(slots),
-				     (void *)PyBytes_AS_STRING(calls),
-				     (void *)PyBytes_AS_STRING(delivered),
-				     SLOTS_A_READING);
-		found = Py_BuildValue(
-			"(y#y#y#)", PyBytes_AS_STRING(slots),
-			(Py_ssize_t)(count * sizeof(struct sb_plan_slot)),
-			PyBytes_AS_STRING(calls), (Py_ssize_t)(count * width),
-			PyBytes_AS_STRING(delivered), (Py_ssize_t)(count * width));
-	}
-	put(self);
-	Py_XDECREF(slots);
-	Py_XDECREF(calls);
-	Py_XDECREF(delivered);
-	return found;
-}
-
 /* away(number): ns that delays of a function took longer than delivered */
 static PyObject *away(PyObject *object, PyObject *arg)
 {
@@ -316,6 +281,139 @@ static PyObject *away(PyObject *object, PyObject *arg)
 	return PyLong_FromUnsignedLongLong(ns);
 }
 
+/* Ranks that are looked at; a plan has no more. */
+#define MAX_RANKS 256
+
+static PyObject *rank_tuple(const struct sb_plan_rank *r)
+{
+	PyObject *number = r->begun ? PyLong_FromUnsignedLongLong(r->number) :
+				      Py_NewRef(Py_None);
+
+	if (!number)
+		return NULL;
+	return Py_BuildValue("(IIiiiiisKN)", r->index, r->pid, r->rank, r->world, r->local,
+			     r->node, r->attempt, r->launcher,
+			     (unsigned long long)r->units, number);
+}
+
+PyObject *plan_launched(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct sb_plan_rank rank;
+
+	sb_plan_rank_look(&rank);
+	return rank_tuple(&rank);
+}
+
+/*
+ * ranks(): (index, pid, rank, world, local, node, attempt, launcher, units, number) each;
+ * what is not known is -1, and the number None before the first slot.
+ */
+static PyObject *get_ranks(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct plan_object *self = take(object);
+	struct sb_plan_rank found[MAX_RANKS];
+	PyObject *ranks, *entry;
+	size_t count;
+
+	if (!self)
+		return NULL;
+	count = sb_plan_ranks(self->plan, found, MAX_RANKS);
+	put(self);
+	ranks = PyList_New(0);
+	for (size_t i = 0; ranks && i < count; i++) {
+		entry = rank_tuple(&found[i]);
+		if (!entry || PyList_Append(ranks, entry))
+			Py_CLEAR(ranks);
+		Py_XDECREF(entry);
+	}
+	return ranks;
+}
+
+/* set_pace(first_unit, slot_units, by_attempt) */
+static PyObject *set_pace(PyObject *object, PyObject *args)
+{
+	unsigned long long first_unit, slot_units;
+	struct plan_object *self;
+	int by_attempt;
+
+	if (!PyArg_ParseTuple(args, "KKp:set_pace", &first_unit, &slot_units, &by_attempt))
+		return NULL;
+	self = take(object);
+	if (!self)
+		return NULL;
+	sb_plan_set_pace(self->plan, first_unit, slot_units, by_attempt);
+	put(self);
+	Py_RETURN_NONE;
+}
+
+/* Where slots are read from: a rank; -1: all processes together. */
+struct source {
+	int index, last;
+};
+
+static size_t read_from(struct plan_object *self, struct source from, PyObject *slots,
+			PyObject *calls, PyObject *delivered)
+{
+	void *into = PyBytes_AS_STRING(slots);
+	uint64_t *calls_into = (void *)PyBytes_AS_STRING(calls);
+	uint64_t *delivered_into = (void *)PyBytes_AS_STRING(delivered);
+
+	if (from.index < 0)
+		return sb_plan_read(self->plan, into, calls_into, delivered_into,
+				    SLOTS_A_READING);
+	return sb_plan_read_rank(self->plan, (uint32_t)from.index, from.last, into,
+				 calls_into, delivered_into, SLOTS_A_READING);
+}
+
+static PyObject *read_bytes(PyObject *object, struct source from)
+{
+	struct plan_object *self = take(object);
+	PyObject *slots, *calls, *delivered, *found = NULL;
+	size_t width, count;
+
+	if (!self)
+		return NULL;
+	width = sb_plan_functions(self->plan) * sizeof(uint64_t);
+	slots = PyBytes_FromStringAndSize(NULL, SLOTS_A_READING *
+							sizeof(struct sb_plan_slot));
+	calls = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
+	delivered = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
+	if (slots && calls && delivered) {
+		count = read_from(self, from, slots, calls, delivered);
+		found = Py_BuildValue(
+			"(y#y#y#)", PyBytes_AS_STRING(slots),
+			(Py_ssize_t)(count * sizeof(struct sb_plan_slot)),
+			PyBytes_AS_STRING(calls), (Py_ssize_t)(count * width),
+			PyBytes_AS_STRING(delivered), (Py_ssize_t)(count * width));
+	}
+	put(self);
+	Py_XDECREF(slots);
+	Py_XDECREF(calls);
+	Py_XDECREF(delivered);
+	return found;
+}
+
+/*
+ * read(): slots that are over, as the bytes of struct sb_plan_slot; and of each, for each
+ * function, the calls and the ns delivered, as bytes of uint64.
+ */
+static PyObject *read_slots(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	return read_bytes(object, (struct source){ .index = -1 });
+}
+
+/* read_rank(index, last): the same of a rank; @last: its process is gone */
+static PyObject *read_rank(PyObject *object, PyObject *args)
+{
+	struct source from = { 0 };
+
+	if (!PyArg_ParseTuple(args, "ip:read_rank", &from.index, &from.last))
+		return NULL;
+	if (from.index < 0 || from.index >= MAX_RANKS)
+		return PyErr_Format(PyExc_IndexError, "no rank %d", from.index);
+	return read_bytes(object, from);
+}
+
 static PyMethodDef plan_methods[] = {
 	{ "use_memory", use_memory, METH_O, NULL },
 	{ "add_function", add_function, METH_O, NULL },
@@ -330,6 +428,9 @@ static PyMethodDef plan_methods[] = {
 	{ "renew", renew, METH_O, NULL },
 	{ "away", away, METH_O, NULL },
 	{ "read", read_slots, METH_NOARGS, NULL },
+	{ "ranks", get_ranks, METH_NOARGS, NULL },
+	{ "set_pace", set_pace, METH_VARARGS, NULL },
+	{ "read_rank", read_rank, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 
@@ -345,6 +446,12 @@ static PyObject *get_number(PyObject *self, void *Py_UNUSED(closure))
 		sb_plan_number(((struct plan_object *)self)->plan));
 }
 
+static PyObject *get_slowest(PyObject *self, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(
+		sb_plan_slowest(((struct plan_object *)self)->plan));
+}
+
 static PyObject *get_lost(PyObject *self, void *Py_UNUSED(closure))
 {
 	return PyLong_FromUnsignedLongLong(
@@ -354,6 +461,7 @@ static PyObject *get_lost(PyObject *self, void *Py_UNUSED(closure))
 static PyGetSetDef plan_getset[] = {
 	{ "units", get_units, NULL, NULL, NULL },
 	{ "number", get_number, NULL, NULL, NULL },
+	{ "slowest", get_slowest, NULL, NULL, NULL },
 	{ "lost", get_lost, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

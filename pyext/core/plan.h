@@ -6,5 +6,7 @@
 
 /* Plan: the tool's side of an experiment's plan (libsb.h). */
 extern PyType_Spec plan_spec;
+/* launched(): this process as its launcher has it, as an entry of Plan.ranks() */
+PyObject *plan_launched(PyObject *module, PyObject *none);
 
 #endif

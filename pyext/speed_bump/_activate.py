@@ -36,6 +36,9 @@ def activate() -> None:
         return
     table = os.environ.get("SPEED_BUMP_TABLE")
     if first and table:
+        from speed_bump import waits
+
+        waits.watch()
         atexit.register(control.write_refused, table)
         if is_set("SPEED_BUMP_CALLS"):
             from speed_bump import _calls

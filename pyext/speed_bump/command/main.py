@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from speed_bump.command import check, rank, report, run, suggest
+from speed_bump.command import check, member, rank, report, run, suggest
 from speed_bump.command.options import INTERRUPTED, has_processes, say
 from speed_bump.experiment.program.elsewhere import NotInstalledError
 from speed_bump.experiment.program.launch import LaunchError, Terminated
@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="speed-bump", description=DESCRIPTION)
     commands = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for verb in (run, rank, suggest, report, check):
+    for verb in (run, rank, suggest, member, report, check):
         verb.add(commands)
     return top
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from speed_bump.command.options import newest, say, write
@@ -19,8 +20,9 @@ def add(commands: Any) -> None:
     """Add the verbs to the command line."""
     parser = commands.add_parser(
         "report",
-        help="show what a record of rank or sweep says",
-        description="Estimate again from the slots in FILE, and show it.",
+        help="show what a record of rank or sweep, or a run of members, says",
+        description="Estimate again from the slots in FILE, or from what the members of "
+        "a run left in the directory FILE, and show it.",
     )
     parser.add_argument("file", metavar="FILE", nargs="?", help="(the newest)")
     form = parser.add_mutually_exclusive_group()
@@ -69,6 +71,8 @@ def report(options: argparse.Namespace) -> int:
     except (ConfigError, export.ExportError) as error:
         options.parser.error(str(error))
     path = options.file or newest()
+    if path is not None and os.path.isdir(path):
+        return _job(options, path)
     if path is None:
         say("no FILE given, and there is none of an earlier 'speed-bump rank'")
         return 1
@@ -89,6 +93,26 @@ def report(options: argparse.Namespace) -> int:
     else:
         write(options.output or "-", _form(options, record, found))
     return conditions.status(wanted, found)
+
+
+def _job(options: argparse.Namespace, path: str) -> int:
+    """What the members of a run left in its directory."""
+    from speed_bump.experiment.cluster import join
+    from speed_bump.experiment.show import job as show
+
+    if options.form not in ("text", "json") or options.fail_if:
+        options.parser.error("of the directory of a run: --text or --json")
+    try:
+        found = join.load(path)
+    except join.JobError as error:
+        say(str(error))
+        return 1
+    if options.form == "json":
+        text = json.dumps(show.as_json(found), indent=2)
+    else:
+        text = show.as_text(found)
+    write(options.output or "-", f"{text}\n")
+    return 0
 
 
 def _form(options: argparse.Namespace, record: Record, found: Verdict) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 # isort: on
 
 from speed_bump.experiment.account import Looks
+from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.record import (
     Arm,
     Block,
@@ -34,6 +35,8 @@ FORMAT = 2
 TEXT = "record.json"
 # Records of 1.0 and before have none.
 LOOKS = "looks.json"
+# The arrays of ranks, where a record has them.
+OF_RANKS = ("time_ns", "waited_ns", "delivered_ns", "calls")
 
 
 class ArchiveError(Exception):
@@ -58,6 +61,7 @@ def save(record: Record, path: str) -> None:
         "idle": record.idle,
         "end": record.end,
         "blocks": [_block_text(block) for block in record.blocks],
+        "ranks": [asdict(rank) for rank in record.ranks.who] if record.ranks else [],
     }
     beside = f"{path}.{os.getpid()}.tmp"
     try:
@@ -67,6 +71,8 @@ def save(record: Record, path: str) -> None:
                 file.writestr(LOOKS, json.dumps(record.looks.as_json()))
             for part in fields(Slots):
                 _put(file, f"slots/{part.name}", getattr(record.slots, part.name))
+            for name in OF_RANKS if record.ranks else ():
+                _put(file, f"ranks/{name}", getattr(record.ranks, name))
             for number, block in enumerate(record.blocks):
                 _put(file, f"blocks/{number}/masks", block.masks)
                 _put(file, f"blocks/{number}/levels", block.levels)
@@ -182,4 +188,12 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         tuple(text["idle"]),
         text["end"],
         Looks.of_json(json.loads(file.read(LOOKS))) if LOOKS in file.namelist() else None,
+        _ranks_of(file, text.get("ranks") or []),
     )
+
+
+def _ranks_of(file: zipfile.ZipFile, who: list[dict[str, Any]]) -> Ranks | None:
+    if not who:
+        return None
+    arrays = {name: _get(file, f"ranks/{name}") for name in OF_RANKS}
+    return Ranks([Rank(**rank) for rank in who], **arrays)

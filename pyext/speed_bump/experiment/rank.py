@@ -12,11 +12,13 @@ from typing import Protocol
 
 import numpy as np
 
+from speed_bump import _core
 from speed_bump.config import Target
 from speed_bump.duration import human
 from speed_bump.experiment import missing
 from speed_bump.experiment.account import Looks
 from speed_bump.experiment.account import together as looks_together
+from speed_bump.experiment.cluster import ranks as cluster
 from speed_bump.experiment.program.machine import cpus
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
@@ -289,11 +291,13 @@ class Experiment:
 
     def _measure(self, program: Workload) -> None:
         before = program.calls()
+        reported = program.plan.ranks()
         unit_ns = self._unit_ns(program)
         if math.isnan(unit_ns):
             return
         self.unit_ns = unit_ns
         run = Run(program, self.runs)
+        unit_ns *= self._tell_ranks(program, run, reported)
         self._before = before
         self._done.append(run)
         self._rule_candidates(program, run)
@@ -328,12 +332,37 @@ class Experiment:
             run.make(block, len(self.record.blocks) - 1, self._ended(program))
             self._look_at_machine(program)
 
+    def _tell_ranks(
+        self, program: Workload, run: Run, reported: Sequence[_core.Rank]
+    ) -> int:
+        """Have units counted by rank where there are several; how many there are.
+
+        Args:
+            reported: the ranks as they were a while ago
+        """
+        now = program.plan.ranks()
+        at_work = cluster.advanced(reported, now)
+        run.by_rank = cluster.is_job(reported, now)
+        if not run.by_rank:
+            return 1
+        if any(map(program.is_native, program.calls())):
+            # The kernel knows one number of a slot, not one for each rank.
+            self.watcher.event(
+                "native functions are left out: they can't be measured by rank yet"
+            )
+        if self.runs == 1:
+            text = cluster.told(cluster.who(at_work))
+            self.watcher.event(f"{text}; each counts its own units")
+        return len(at_work)
+
     def _ended(self, program: Workload) -> Callable[[], bool]:
         return lambda: self._is_over() or not program.is_running()
 
     def _rule_candidates(self, program: Workload, run: Run) -> None:
         """Rule what the work calls; what was called before it alone is not asked."""
         calls = program.calls()
+        if run.by_rank:
+            calls = {n: c for n, c in calls.items() if not program.is_native(n)}
         names = sorted(n for n in calls if calls[n] > self._before.get(n, 0))
         early = sorted(set(calls) - set(names) - set(self.record.functions))
         self.record.header["called_before_only"] = early
@@ -453,8 +482,12 @@ class Experiment:
             self._done[-1].trim(kept)
             while sum(run.count() for run in self._done[1:]) >= kept:
                 self._forgotten += self._done.pop(0).count()
-        record.slots = together([run.slots(names) for run in self._done], len(names))
+        parts = [run.slots(names) for run in self._done]
+        record.slots = together(parts, len(names))
         self._fold_blocks()
+        record.ranks = cluster.appended(
+            [run.ranks(names) for run in self._done], list(map(len, parts))
+        )
         slots = record.slots
         undelayed = slots.good & (slots.mask == 0)
         if undelayed.any():
@@ -464,6 +497,11 @@ class Experiment:
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
         record.self_times = self_times(self._samples)
+        if record.ranks:
+            for name, count in zip(names, record.ranks.callers(), strict=True):
+                if name in record.self_times:
+                    # Of a rank, as the delays are.
+                    record.self_times[name].share /= max(int(count), 1)
         self._look_at_delays()
         if self._samples.native and self._samples.native.refused:
             record.header["self_time_refused"] = self._samples.native.refused

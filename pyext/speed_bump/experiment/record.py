@@ -10,7 +10,7 @@ block of the stage "census", which has no arms. Times are ns.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speed_bump.experiment.account import Looks
 
@@ -19,6 +19,9 @@ import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
 import numpy.typing as npt
 # isort: on
+
+if TYPE_CHECKING:
+    from speed_bump.experiment.cluster.ranks import Ranks
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -158,7 +161,9 @@ class Record:
     the columns of the slots. ``unit_ns`` and ``slot_units`` are the undelayed time of a
     unit and the units of a slot. ``self_times`` is by function; a function that could not
     be seen is not in it. ``idle`` are candidates that were never called. ``looks`` are at
-    whole stacks; None where there were none.
+    whole stacks; None where there were none. ``ranks`` is of a job of several processes
+    that each count units of their own: the slots are then means over them; None: units
+    are those of all processes together.
     """
 
     header: dict[str, Any]
@@ -173,3 +178,4 @@ class Record:
     idle: tuple[str, ...] = ()
     end: dict[str, Any] = field(default_factory=dict)
     looks: Looks | None = None
+    ranks: Ranks | None = None

@@ -20,6 +20,8 @@ import numpy as np
 
 from speed_bump.duration import human
 from speed_bump.experiment.account import Account
+from speed_bump.experiment.cluster import places
+from speed_bump.experiment.cluster.ranks import told as told_ranks
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import (
@@ -30,7 +32,7 @@ from speed_bump.experiment.fit.verdict import (
 )
 from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.show import spent
+from speed_bump.experiment.show import ranks, spent
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
 FORMAT = 2
@@ -173,7 +175,9 @@ def title(record: Record, verdict: Verdict) -> list[str]:
     if took > 0:
         second += f"; a unit{of} takes {human(took)} undelayed"
     second += f"; delays cost at most {100 * verdict.slowdown:.1f}% of the throughput"
-    return [first, second]
+    if record.ranks is None:
+        return [first, second]
+    return [first, second, f"{told_ranks(record.ranks.who)}: the mean over them"]
 
 
 def shared_note(verdict: Verdict) -> str:
@@ -409,6 +413,12 @@ def text(
     parts.append(table(heads, shown))
     if len(shown) < len(lines):
         parts.append(f"... and {len(lines) - len(shown)} more (speed-bump report --all)")
+    where = places.of_record(record)
+    if where is not None:
+        parts += ["", ranks.places_table(where, [f.name for f in found])]
+        parts += ["", wrapped(ranks.waiting(where), prose)]
+    elif record.ranks is not None:
+        parts += ["", wrapped(ranks.NO_WAITS, prose)]
     told = reasons(verdict, found[:max_rows])
     if told:
         parts.append("")
@@ -425,6 +435,8 @@ def text(
         "times self, at most what making the function faster can gain."
     )
     parts += ["", wrapped(legend, prose)]
+    if where is not None:
+        parts += [wrapped(ranks.LEGEND, prose)]
     last = sentence(record, verdict)
     if last:
         parts += ["", wrapped(last, prose)]
@@ -463,6 +475,9 @@ def markdown(record: Record, verdict: Verdict) -> str:
     ]
     told = [f"{of}: {words}" for of, words in reasons(verdict, ranked(verdict.findings))]
     more = [*told, *remarks(record, verdict)]
+    where = places.of_record(record)
+    if where is not None:
+        more.append(ranks.waiting(where))
     if more:
         parts += ["", *(f"- {words}" for words in more)]
     account = spent.of(record, verdict)
@@ -595,6 +610,9 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "account": spent.as_json(spent.of(record, verdict)),
         "advice": sentence(record, verdict),
         "end": record.end,
+        "job": ranks.as_json(places.of_record(record), record.ranks.who)
+        if record.ranks
+        else None,
     }
 
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from speed_bump.experiment.cluster import ranks as cluster
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.record import Block, Slots
 
@@ -23,6 +25,7 @@ SLOT = np.dtype(
         ("wait_ns", "<u8"),
         ("tid", "<u4"),
         ("complete", "<u4"),
+        ("waited_ns", "<u8"),
     ]
 )
 # Renewed this often, at the least; delays end by themselves without.
@@ -31,6 +34,8 @@ LEASE_NS = 500_000_000
 PAUSE_S = 0.04
 # From here a slot can be planned with certainty that no hit has looked at it yet.
 AHEAD = 4
+# A rank that is further behind takes part no more (PLAN_RANK_BEHIND of libsb).
+BEHIND = 16
 # More threads than these that report units are not told apart.
 MAX_REPORTERS = 64
 # So many of the slots are ended by threads that began in them where threads are for one
@@ -62,6 +67,9 @@ class Run:
     program: Workload
     number: int
     functions: list[str] = field(default_factory=list)
+    by_rank: bool = False
+    _of_rank: dict[int, list[_Seen]] = field(default_factory=dict)
+    _who: dict[int, cluster.Rank] = field(default_factory=dict)
     _seen: list[_Seen] = field(default_factory=list)
     # Of slots that were planned: number, block, mask, level.
     _planned: list[tuple[int, int, npt.NDArray[np.uint64], npt.NDArray[np.uint8]]] = (
@@ -81,8 +89,12 @@ class Run:
             self.functions.append(name)
 
     def set_slot_units(self, units: int) -> None:
-        """How many units of work a slot is."""
-        self.program.plan.set_slot_units(units)
+        """How many units of work a slot is; with ``by_rank`` of those of each rank."""
+        if not self.by_rank:
+            self.program.plan.set_slot_units(units)
+            return
+        reported = [rank[8] for rank in self.program.plan.ranks()]
+        self.program.plan.set_pace(max(reported, default=0) + 1, units, False)
 
     # ------------------------------------------------------------------ reading
 
@@ -90,15 +102,30 @@ class Run:
         """Read what is over, and keep what is planned in force; how many were read."""
         plan = self.program.plan
         plan.renew(LEASE_NS)
+        if not self.by_rank:
+            return self._read(plan.read, self._seen)
+        before = self.count()
+        found = plan.ranks()
+        for rank, who in zip(found, cluster.who(found), strict=True):
+            index, number = rank[0], rank[9]
+            if number is not None:
+                self._who[index] = who
+                seen = self._of_rank.setdefault(index, [])
+                self._read(partial(plan.read_rank, index, False), seen)
+        return self.count() - before
+
+    def _read(
+        self, read: Callable[[], tuple[bytes, bytes, bytes]], seen: list[_Seen]
+    ) -> int:
         width = len(self.functions)
         count = 0
         while True:
-            slots, calls, delivered = plan.read()
+            slots, calls, delivered = read()
             found = np.frombuffer(slots, SLOT)
             if not len(found):
                 return count
             shape = (len(found), width)
-            self._seen.append(
+            seen.append(
                 _Seen(
                     found,
                     np.frombuffer(calls, np.uint64).reshape(shape),
@@ -111,21 +138,31 @@ class Run:
         """Drop the slots so far: they were of another length."""
         self.poll()
         self._seen.clear()
+        self._of_rank.clear()
 
     def trim(self, count: int) -> None:
         """Keep the newest ``count`` slots, or a few more."""
-        while len(self._seen) > 1 and self.count() - len(self._seen[0].slots) >= count:
-            del self._seen[0]
-        if self._seen and self._planned:
-            first = int(self._seen[0].slots["number"][0])
+        for seen in self._parts():
+            while len(seen) > 1 and _length(seen) - len(seen[0].slots) >= count:
+                del seen[0]
+        begins = [int(s[0].slots["number"][0]) for s in self._parts() if s]
+        if begins and self._planned:
+            first = min(begins)
             self._planned = [p for p in self._planned if p[0] + len(p[2]) > first]
             self._doubtful = [d for d in self._doubtful if d[1] > first]
+
+    def _parts(self) -> list[list[_Seen]]:
+        """What was read, of all processes together or of each rank."""
+        return list(self._of_rank.values()) if self.by_rank else [self._seen]
 
     @property
     def reporters(self) -> int:
         """How many threads ended slots in turn, at most, so far."""
-        seen = [part.slots["tid"] for part in self._seen]
-        return _in_turn(np.concatenate(seen)) if seen else 0
+        found = 0
+        for part in self._parts():
+            tids = [seen.slots["tid"] for seen in part]
+            found = max(found, _in_turn(np.concatenate(tids)) if tids else 0)
+        return found
 
     @property
     def tids(self) -> set[int]:
@@ -135,7 +172,7 @@ class Run:
 
     def count(self) -> int:
         """Slots read so far."""
-        return sum(len(seen.slots) for seen in self._seen)
+        return max(map(_length, self._parts()), default=0)
 
     # ------------------------------------------------------------------- making
 
@@ -156,13 +193,13 @@ class Run:
         first = plan.number + AHEAD
         done = self._schedule(block, 0, first)
         self._planned.append((first, index, block.masks, block.levels))
-        while plan.number < first + len(block) and not is_over():
+        while plan.slowest < first + len(block) and not is_over():
             if done < len(block):
                 done += self._schedule(block, done, first)
             self.poll()
             time.sleep(PAUSE_S)
         self.poll()
-        if plan.number < first + len(block):
+        if plan.slowest < first + len(block):
             # What was not made was not in force; a few slots may or may not have been.
             free = plan.cancel()
             self._doubtful.append((free - AHEAD, free + 1))
@@ -171,7 +208,7 @@ class Run:
         # What is in force in no slot any more can be set anew.
         until = plan.number + 2
         limit = time.monotonic() + 0.25
-        while plan.number < until and time.monotonic() < limit and not is_over():
+        while plan.slowest < until and time.monotonic() < limit and not is_over():
             self.poll()
             time.sleep(PAUSE_S / 4)
 
@@ -210,31 +247,23 @@ class Run:
 
     def slots(self, names: Sequence[str]) -> Slots:
         """All slots so far, with columns for the functions ``names``."""
-        raw = (
-            np.concatenate([seen.slots for seen in self._seen])
-            if self._seen
-            else np.zeros(0, SLOT)
-        )
-        n = len(raw)
-        number = raw["number"].astype(np.int64)
-        end = raw["end_ns"].astype(np.int64)
-        time_ns = np.full(n, np.nan)
-        units = np.zeros(n, np.int64)
-        if n > 1:
-            time_ns[1:] = np.diff(end)
-            units[1:] = np.diff(raw["units"].astype(np.int64))
-        good = raw["complete"].astype(bool)
-        if n:
-            good[0] = False
-            # The one after a record that is lost has no begin.
-            good[1:] &= (end[:-1] > 0) & (np.diff(number) == 1)
-        good &= (end > 0) & (units > 0) & (time_ns > 0)
+        if self.by_rank:
+            found = self._merged(names)
+            number, good = found.number, found.good
+            time_ns, units, end = found.time_ns, found.units, found.end_ns
+            cpu, wait = found.cpu_ns, found.wait_ns
+            calls, delivered = found.calls, found.delivered_ns
+        else:
+            step = self._step(self._seen, names)
+            number, good = step.number, step.good
+            time_ns, units, end = step.time_ns, step.units, step.end_ns
+            cpu, wait = step.cpu_ns, step.wait_ns
+            calls, delivered = step.calls, step.delivered_ns
         block, mask, level = self._in_force(number, good)
-        cpu, wait = _reporters(raw)
         return Slots(
             number=number,
             block=block,
-            run=np.full(n, self.number, np.int64),
+            run=np.full(len(number), self.number, np.int64),
             end_ns=end,
             time_ns=time_ns,
             units=units,
@@ -243,8 +272,53 @@ class Run:
             good=good,
             cpu_ns=cpu,
             wait_ns=wait,
-            calls=self._columns(names, [seen.calls for seen in self._seen], n),
-            delivered_ns=self._columns(names, [seen.delivered for seen in self._seen], n),
+            calls=calls,
+            delivered_ns=delivered,
+        )
+
+    def ranks(self, names: Sequence[str]) -> cluster.Ranks | None:
+        """What each rank did, with rows as ``slots()``; None: units are pooled."""
+        return self._merged(names).ranks if self.by_rank else None
+
+    def _merged(self, names: Sequence[str]) -> cluster.Merged:
+        order = sorted(self._of_rank, key=lambda k: (self._who[k].rank, k))
+        return cluster.merge(
+            [self._who[k] for k in order],
+            [self._step(self._of_rank[k], names) for k in order],
+            BEHIND,
+        )
+
+    def _step(self, seen: list[_Seen], names: Sequence[str]) -> cluster.Step:
+        """What was read of all processes together, or of one rank."""
+        raw = np.concatenate([s.slots for s in seen]) if seen else np.zeros(0, SLOT)
+        n = len(raw)
+        number = raw["number"].astype(np.int64)
+        end = raw["end_ns"].astype(np.int64)
+        time_ns, waited = np.full(n, np.nan), np.full(n, np.nan)
+        units = np.zeros(n, np.int64)
+        good = raw["complete"].astype(bool)
+        if n:
+            time_ns[1:] = np.diff(end)
+            waited[1:] = np.diff(raw["waited_ns"].astype(np.int64))
+            units[1:] = np.diff(raw["units"].astype(np.int64))
+            good[0] = False
+            # The one after a record that is lost has no begin.
+            good[1:] &= (end[:-1] > 0) & (np.diff(number) == 1)
+        good &= (end > 0) & (units > 0) & (time_ns > 0)
+        if n and not raw["waited_ns"].any():
+            waited[:] = np.nan
+        cpu, wait = _reporters(raw)
+        return cluster.Step(
+            number,
+            time_ns,
+            waited,
+            units,
+            end,
+            good,
+            cpu,
+            wait,
+            self._columns(names, [s.calls for s in seen], n),
+            self._columns(names, [s.delivered for s in seen], n),
         )
 
     def _in_force(
@@ -281,6 +355,10 @@ class Run:
                 columns[at : at + len(part), t] = part[:, w]
             at += len(part)
         return columns
+
+
+def _length(seen: Sequence[_Seen]) -> int:
+    return sum(len(part.slots) for part in seen)
 
 
 def _in_turn(tids: npt.NDArray[np.uint32]) -> int:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""A job of several ranks that work in step, of which the answer is known.
+
+Each step of a rank loads, computes, and waits for all others. Work is sleeping, so that
+ranks that share CPUs do not hinder each other. A unit of work is a step (``--progress
+__main__:step``).
+
+    balanced    all ranks do the same: load and forward matter, 1 each
+    straggler   rank 1 takes 20 ms more: load and forward matter there alone
+    prefetch    load runs ahead in a thread of its own: hidden, forward matters
+
+With torchrun the ranks meet in an all_reduce of gloo; with --spawn N they are processes
+of multiprocessing that meet at a barrier.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+KINDS = ("balanced", "straggler", "prefetch")
+MORE_S = 0.020
+
+
+def load(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def forward(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+class Loader:
+    """Loads two steps ahead."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ready: queue.Queue[None] = queue.Queue(2)
+        self._seconds = seconds
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            load(self._seconds)
+            self._ready.put(None)
+
+    def take(self) -> None:
+        self._ready.get()
+
+
+def step(kind: str, rank: int, loader: Loader | None, meet: Callable[[], None]) -> None:
+    if loader:
+        loader.take()
+    else:
+        load(0.006)
+    forward(0.012 + MORE_S * (kind == "straggler" and rank == 1))
+    meet()
+
+
+def work(kind: str, rank: int, steps: int, meet: Callable[[], None]) -> None:
+    loader = Loader(0.002) if kind == "prefetch" else None
+    for _ in range(steps):
+        step(kind, rank, loader, meet)
+
+
+def by_torch(kind: str, steps: int) -> None:
+    import torch
+    import torch.distributed
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    gradient = torch.ones(8)
+
+    def meet() -> None:
+        torch.distributed.all_reduce(gradient)
+
+    work(kind, torch.distributed.get_rank(), steps, meet)
+    torch.distributed.destroy_process_group()
+
+
+def by_spawn(kind: str, steps: int, count: int) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(count)
+    ranks = [
+        context.Process(target=work, args=(kind, rank, steps, barrier.wait))
+        for rank in range(count)
+    ]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--spawn", type=int, default=0, metavar="N")
+    args = parser.parse_args()
+    if args.spawn or "RANK" not in os.environ:
+        by_spawn(args.kind, args.steps, args.spawn or 2)
+    else:
+        by_torch(args.kind, args.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""The verb ``member``: in front of the program, on every rank of a job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+from typing import Any
+
+from speed_bump.command.options import (
+    PATTERNS,
+    add_progress,
+    add_targets,
+    delay,
+    gather_checked,
+    say,
+    with_command,
+)
+from speed_bump.config import ConfigError
+
+MEMBER_EPILOG = (
+    PATTERNS
+    + """
+The same words in front of the program on every rank, whatever starts the ranks; DIR is
+one directory for all of them. When the job is over: speed-bump report DIR.
+
+examples:
+  srun -N 8 speed-bump member --run ~/runs/1 -t 'train:*' -- python train.py
+  mpirun -n 16 speed-bump member --run ~/runs/1 -t 'train:*' -- python train.py
+  torchrun --nproc-per-node 8 --no-python speed-bump member --dir ~/runs/1 \\
+      -t 'train:*' --progress train:step -- python train.py
+
+exit status: that of CMD; 1 if the set-up is wrong; 2 for wrong usage.
+"""
+)
+
+
+def add(commands: Any) -> None:
+    """Add the verb to the command line."""
+    parser = with_command(
+        commands,
+        "member",
+        help="measure a job of many ranks: in front of the program on each of them",
+        description="Run CMD as one rank of a job whose functions are slowed in the same "
+        "steps on all ranks. What each rank does is written to DIR.",
+        epilog=MEMBER_EPILOG,
+    )
+    what = parser.add_argument_group("what to measure")
+    add_targets(what)
+    add_progress(what)
+    how = parser.add_argument_group("measuring")
+    # torchrun takes --run for a part of its own --run-path, wherever it is.
+    how.add_argument(
+        "--run",
+        "--dir",
+        dest="run",
+        required=True,
+        metavar="DIR",
+        help="of the run, the same for all ranks (with torchrun: --dir)",
+    )
+    how.add_argument("--seed", type=int, default=1, help="the same for all ranks (1)")
+    how.add_argument(
+        "-d", "--delay", metavar="DELAY", help="delay of a call (chosen for each)"
+    )
+    how.add_argument(
+        "--dose",
+        type=float,
+        default=0.1,
+        metavar="X",
+        help="delay of a function in a step, in parts of the step (0.1)",
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(perform=member)
+
+
+def member(options: argparse.Namespace) -> int:
+    """Join the run, and become the program."""
+    from speed_bump import __version__
+    from speed_bump.experiment.cluster import node
+    from speed_bump.experiment.cluster.plan import Setup
+    from speed_bump.experiment.program import progress
+    from speed_bump.experiment.program.runner import Slowed, line
+
+    targets, excludes = gather_checked(options)
+    try:
+        unit = progress.read(options.progress, options.progress_regex)
+        delay_ns = delay(options.delay) or 0
+        if not 0.001 <= options.dose <= 1:
+            raise ConfigError("--dose: not between 0.001 and 1")
+        if any(target.native for target in [*targets, *unit.targets]):
+            raise ConfigError("native functions can't be measured by rank yet")
+        if unit.regex:
+            raise ConfigError("--progress-regex: lines of output are of no rank")
+        points = unit.points
+        for function in unit.functions:
+            if set("*?[") & set(function.pattern):
+                raise ConfigError("--progress: name one function, without globs")
+            points = (*points, f"{function.left}:{function.right}")
+    except ConfigError as error:
+        options.parser.error(str(error))
+    setup = Setup(
+        options.seed,
+        tuple(target.pattern for target in targets),
+        points or ("default",),
+        delay_ns,
+        options.dose,
+        __version__,
+    )
+    lines = [line(Slowed(t, 0)) for t in [*targets, *unit.functions]]
+    lines += [str(target) for target in excludes]
+    who = _who()
+    try:
+        told = node.join(os.path.abspath(options.run), setup, lines)
+    except node.MemberError as error:
+        say(f"{who}: {error}")
+        return 1
+    say(f"{who}; the run is in {options.run}")
+    return _become(options.command, told, who)
+
+
+def _who() -> str:
+    """Such as "rank 3 of 64, node n7, by srun"."""
+    from speed_bump import _core
+    from speed_bump.experiment.cluster.ranks import who
+
+    (rank,) = who([_core.launched()])
+    host = platform.node()
+    if rank.rank < 0:
+        return f"process {rank.pid}, node {host}, of a rank that it will know later"
+    of = f" of {rank.world}" if rank.world > 0 else ""
+    return f"rank {rank.rank}{of}, node {host}, by {rank.launcher}"
+
+
+def _become(command: list[str], told: dict[str, str], who: str) -> int:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
+    environ.update(told)
+    if shutil.which(command[0]) is None:
+        say(f"{who}: {command[0]}: no such program")
+        return 127
+    try:
+        os.execvpe(command[0], command, environ)
+    except OSError as error:
+        say(f"{who}: {command[0]}: {error.strerror}")
+        return 126

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: MIT
+"""The rows of all nodes of a run, joined by step: what is missing, and the effects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from speed_bump.experiment.cluster import rows as files
+from speed_bump.experiment.cluster.places import Places, places, widened
+from speed_bump.experiment.cluster.plan import ATTEMPT, CENSUS
+from speed_bump.experiment.cluster.ranks import Rank, Ranks
+from speed_bump.experiment.fit.columns import Table
+from speed_bump.experiment.fit.effects import regress
+from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.fit.noise import ages
+from speed_bump.experiment.record import Floats, Integers
+
+# A delay after the collective arrives in the next step.
+LAGS = ((0,), (1,), (2,))
+MIN_STEPS = 24
+MIN_DELAYED = 8
+# Less of a CPU than this while delays are on is said.
+CROWDED = 0.9
+# A rank that has fewer than this part of the steps of the others is named.
+SHORT = 0.9
+
+
+class JobError(Exception):
+    """There is nothing to report; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What part of a function's delay on all ranks the step of the job pays.
+
+    ``criticality`` is None where the steps say nothing of it; ``calls`` are in a step and
+    ``delay_ns`` is what was delivered in one, both of a rank that calls it; ``ranks`` is
+    on how many it is called.
+    """
+
+    name: str
+    criticality: Interval | None
+    calls: float
+    delay_ns: float
+    delayed: int
+    ranks: int
+
+
+@dataclass
+class Job:
+    """All that the files of a run say.
+
+    ``world`` is 0 where no launcher told it. ``problems`` are lines for people, each of
+    which names ranks and nodes.
+    """
+
+    functions: tuple[str, ...]
+    number: Integers
+    ranks: Ranks
+    good: npt.NDArray[np.bool_]
+    world: int
+    seed: int
+    step_ns: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    places: Places | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Column:
+    """The rows of one rank."""
+
+    rank: Rank
+    setup: dict[str, Any]
+    parts: list[files.Rows] = field(default_factory=list)
+
+
+def load(directory: str) -> Job:
+    """Read all files of a run.
+
+    Raises:
+        JobError: there are none, or none of them can be read
+    """
+    found = files.files(directory)
+    if not found:
+        raise JobError(
+            f"{directory}: no rows of a run: 'speed-bump member --run {directory}' goes "
+            "in front of the program on every rank"
+        )
+    columns: dict[tuple[int, Any], _Column] = {}
+    problems = []
+    for path in found:
+        try:
+            for part in files.read(path):
+                rank = part.rank
+                key = (rank.rank, () if rank.rank >= 0 else (rank.host, rank.pid))
+                column = columns.setdefault(key, _Column(rank, part.setup))
+                column.parts.append(part)
+        except (OSError, ValueError) as error:
+            problems.append(str(error))
+    if not columns:
+        raise JobError(
+            problems[0]
+            if problems
+            else f"{directory}: no rank has finished a step: what is a step? (--progress)"
+        )
+    order = [columns[key] for key in sorted(columns, key=str)]
+    order.sort(key=lambda column: column.rank.rank)
+    seed = Counter(c.setup["seed"] for c in order).most_common(1)[0][0]
+    alike = [c for c in order if c.setup["seed"] == seed]
+    job = _joined(alike, seed)
+    job.problems = problems + _problems(order, job)
+    _measure(job)
+    return job
+
+
+def _joined(columns: Sequence[_Column], seed: int) -> Job:
+    names = sorted({name for c in columns for p in c.parts for name in p.functions})
+    at = {name: k for k, name in enumerate(names)}
+    number = np.unique(np.concatenate([p.number for c in columns for p in c.parts]))
+    shape = (len(number), len(columns))
+    time, waited = np.full(shape, np.nan), np.full(shape, np.nan)
+    delivered = np.full((*shape, len(names)), np.nan, np.float32)
+    calls = np.full((*shape, len(names)), np.nan, np.float32)
+    for r, column in enumerate(columns):
+        for part in column.parts:
+            here = np.searchsorted(number, part.number)
+            time[here, r], waited[here, r] = part.time_ns, part.waited_ns
+            delivered[here, r], calls[here, r] = 0, 0
+            for k, name in enumerate(part.functions):
+                delivered[here, r, at[name]] = part.delivered_ns[:, k]
+                calls[here, r, at[name]] = part.calls[:, k]
+    ranks = Ranks([c.rank for c in columns], time, waited, delivered, calls)
+    # The ranks of one attempt are those that have steps of it.
+    attempt = number // ATTEMPT
+    due = np.zeros(shape, bool)
+    for one in np.unique(attempt):
+        mine = attempt == one
+        due[mine] = np.isfinite(time[mine]).any(axis=0)
+    good = due.any(axis=1) & (np.isfinite(time) | ~due).all(axis=1)
+    world = max(c.rank.world for c in columns)
+    job = Job(tuple(names), number, ranks, good, max(world, 0), seed)
+    for name in names:
+        told = [
+            column.parts[-1].shares[column.parts[-1].functions.index(name)]
+            for column in columns
+            if name in column.parts[-1].functions
+        ]
+        job.shares[name] = float(np.mean(told)) if told else 1.0
+    return job
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+
+def _where(rank: Rank) -> str:
+    return f"{rank.name} on {rank.host}" if rank.host else rank.name
+
+
+def _problems(columns: Sequence[_Column], job: Job) -> list[str]:
+    found = []
+    seen = {column.rank.rank for column in columns}
+    missing = sorted(set(range(job.world)) - seen)
+    if missing:
+        some = ", ".join(map(str, missing[:8]))
+        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        found.append(
+            f"rank {some}{more} of {job.world} left nothing here: is 'speed-bump member' "
+            "in front of the program there, is speed-bump installed on that node, and is "
+            "the directory shared with it?"
+        )
+    for key, words in (
+        ("seed", "--seed"),
+        ("key", "other targets, --progress, --delay or --dose"),
+        ("version", "speed-bump"),
+    ):
+        usual = Counter(c.setup[key] for c in columns).most_common(1)[0][0]
+        for column in columns:
+            value = column.setup[key]
+            if value == usual:
+                continue
+            if key == "key":
+                found.append(f"{_where(column.rank)} was given {words} than the others")
+            else:
+                more = "; its steps are left out" if key == "seed" else ""
+                found.append(
+                    f"{_where(column.rank)} has {words} {value}, the others {usual}{more}"
+                )
+    steps = {
+        id(c): sum(int(np.isfinite(p.time_ns).sum()) for p in c.parts) for c in columns
+    }
+    most = max(steps.values())
+    for column in columns:
+        count = steps[id(column)]
+        if count < SHORT * most:
+            found.append(
+                f"{_where(column.rank)} has {count:,} steps, others {most:,}: it ended "
+                "early, began late, or counts other steps"
+            )
+        if not any(part.functions for part in column.parts):
+            found.append(f"{_where(column.rank)}: none of the targets was called there")
+        if len({(p.rank.attempt, p.rank.pid, p.rank.host) for p in column.parts}) > len(
+            {p.rank.attempt for p in column.parts}
+        ):
+            found.append(f"{_where(column.rank)}: two processes have this rank")
+    shares = [share for c in columns for p in c.parts[-1:] for share in p.shares]
+    if shares and min(shares) < CROWDED:
+        found.append(
+            f"while they were delayed functions had {100 * min(shares):.0f}% of a CPU: "
+            "ranks share cores, with one another or with other programs, so that a delay "
+            "takes longer than it should and also delays others; all ± are wider for it"
+        )
+    attempts = sorted({p.rank.attempt for c in columns for p in c.parts})
+    if len(attempts) > 1:
+        found.append(f"the job was started {len(attempts)} times (attempts {attempts})")
+    return found
+
+
+# ------------------------------------------------------------------------ the effects
+
+
+def _measure(job: Job) -> None:
+    ranks, good = job.ranks, job.good
+    job.places = places(
+        job.functions, ranks, job.number, job.number // ATTEMPT, good, job.shares
+    )
+    time, count = _means(job)
+    if not good.any():
+        return
+    quiet = good & ~(np.nan_to_num(ranks.delivered_ns) > 0).any(axis=(1, 2))
+    job.step_ns = float(np.median(time[quiet if quiet.sum() > 8 else good]))
+    x = _of_callers(ranks.delivered_ns, ranks)
+    calls = _of_callers(ranks.calls, ranks)
+    known = np.flatnonzero(((x > 0) & good[:, None]).sum(axis=0) >= MIN_DELAYED)
+    intervals = [
+        interval and widened(interval, job.shares[job.functions[k]])
+        for k, interval in zip(known, _regressed(job, time, x[:, known]), strict=True)
+    ]
+    for k, name in enumerate(job.functions):
+        on = good & (x[:, k] > 0)
+        place = np.flatnonzero(known == k)
+        job.effects.append(
+            Effect(
+                name,
+                intervals[place[0]] if len(place) else None,
+                float(calls[good, k].mean()),
+                float(x[on, k].mean()) if on.any() else 0.0,
+                int(on.sum()),
+                int(count[k]),
+            )
+        )
+
+
+def _means(job: Job) -> tuple[Floats, Integers]:
+    """The mean time of a step over ranks; on how many ranks each function is called."""
+    known = np.isfinite(job.ranks.time_ns)
+    total = np.where(known, job.ranks.time_ns, 0).sum(axis=1)
+    mean = np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nan)
+    return mean, job.ranks.callers()
+
+
+def _of_callers(values: npt.NDArray[np.float32], ranks: Ranks) -> Floats:
+    callers = np.asarray((ranks.calls > 0).any(axis=0))
+    known = np.isfinite(values) & callers[None]
+    total = np.where(known, values, 0).sum(axis=1, dtype=np.float64)
+    return np.asarray(total / np.maximum(known.sum(axis=1), 1))
+
+
+def _regressed(job: Job, time: Floats, x: Floats) -> list[Interval | None]:
+    usable = job.good & (job.number % ATTEMPT >= CENSUS // 2)
+    if usable.sum() < MIN_STEPS or not x.shape[1]:
+        return [None] * x.shape[1]
+    base = float(np.median(time[usable]))
+    run = (job.number // ATTEMPT).astype(np.int64)
+    y = np.where(usable, time, np.nan) / base
+    n = len(y)
+    nothing = np.zeros((n, 0))
+    table = Table(
+        base, y, y, y, ages(job.number, run, usable), run, [], x / base,
+        np.zeros(0, np.int64), nothing, {}, None, [], 0.0,
+    )  # fmt: skip
+    fit = regress(y, table.x, nothing, table, None, LAGS)
+    if fit is None:
+        return [None] * x.shape[1]
+    return [
+        around(float(c), float(se), fit.df) if np.isfinite(c) and se > 0 else None
+        for c, se in zip(fit.c, fit.model, strict=True)
+    ]

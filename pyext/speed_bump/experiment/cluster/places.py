@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: MIT
+"""Where it is: function by rank, who waits for whom.
+
+The own work of a rank is its step without the time that it waited for others. Regressed
+on the delays that the rank itself had it says, function by function, what is in its own
+critical path: there is no maximum over ranks in between, so that all ranks are measured
+in the same steps. Waits say without any delay which rank the others wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from speed_bump.experiment.cluster.ranks import Rank, Ranks
+from speed_bump.experiment.fit.columns import Table
+from speed_bump.experiment.fit.effects import AT_ONCE, regress
+from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.fit.noise import ages
+from speed_bump.experiment.record import Floats, Integers, Record
+
+# Fewer steps than these in which a function was delayed say nothing of it.
+MIN_DELAYED = 8
+MIN_STEPS = 24
+# A rank is waited for where it is last in more than this part of the steps, and others
+# wait longer than it does itself by this part of a step.
+OFTEN = 0.5
+LATE = 0.05
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank, or several that are alike.
+
+    Args:
+        own_ns: median of its own work in a step
+        wait_ns: median of its waiting in a step
+        last: the part of the steps in which it waited least
+        cells: of each function the part of a delay that arrives in its own work; None
+            where that is not known
+    """
+
+    ranks: tuple[Rank, ...]
+    own_ns: float
+    wait_ns: float
+    last: float
+    cells: tuple[Interval | None, ...]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Of all ranks, in their order; ``step_ns`` is the median of a step."""
+
+    functions: tuple[str, ...]
+    places: tuple[Place, ...]
+    step_ns: float
+
+    @property
+    def limiting(self) -> Place | None:
+        """The one that the others wait for in most steps; None: there is no such."""
+        late = max(self.places, key=lambda place: place.last, default=None)
+        if late is None or late.last <= OFTEN or len(self.places) < 2:
+            return None
+        longer = self._wait_without(late) - late.wait_ns
+        return late if longer > LATE * self.step_ns else None
+
+    @property
+    def others_wait_ns(self) -> float:
+        """How long the others wait for the one that limits, at the median."""
+        return self._wait_without(self.limiting)
+
+    def _wait_without(self, one: Place | None) -> float:
+        waits = [place.wait_ns for place in self.places if place is not one]
+        return float(np.median(waits)) if waits else 0.0
+
+
+def of_record(record: Record) -> Places | None:
+    """What a record of ``rank`` says; None: no ranks, or their waits were not seen."""
+    if record.ranks is None or not len(record.slots):
+        return None
+    slots = record.slots
+    return places(
+        record.functions, record.ranks, slots.number, slots.run, slots.good, record.shares
+    )
+
+
+def places(
+    functions: Sequence[str],
+    ranks: Ranks,
+    number: Integers,
+    run: Integers,
+    good: npt.NDArray[np.bool_],
+    shares: Mapping[str, float] | None = None,
+) -> Places | None:
+    """Own work of each rank on its own delays; None: waits were not seen.
+
+    Args:
+        number, run: of each row, by which gaps are seen
+        good: rows in which nothing is missing
+        shares: of a CPU that a function had while it was delayed, where it is not all
+    """
+    share = np.array([(shares or {}).get(name, 1.0) for name in functions])
+    waited = ranks.waited_ns
+    if not np.isfinite(waited[good]).any():
+        return None
+    rows = good & np.isfinite(waited).all(axis=1)
+    if rows.sum() < MIN_STEPS:
+        return None
+    least = np.argmin(np.where(np.isfinite(waited), waited, np.inf), axis=1)
+    found = []
+    for r, rank in enumerate(ranks.who):
+        usable = good & np.isfinite(waited[:, r]) & np.isfinite(ranks.time_ns[:, r])
+        own = ranks.time_ns[:, r] - waited[:, r]
+        found_cells = _cells(
+            own, ranks.delivered_ns[:, r], ages(number, run, usable), run
+        )
+        cells = tuple(
+            cell and widened(cell, part)
+            for cell, part in zip(found_cells, share, strict=True)
+        )
+        quiet = usable & ~(np.nan_to_num(ranks.delivered_ns[:, r]) > 0).any(axis=1)
+        seen = quiet if quiet.sum() >= MIN_STEPS else usable
+        found.append(
+            Place(
+                (rank,),
+                float(np.median(own[seen])) if seen.any() else float("nan"),
+                float(np.median(waited[seen, r])) if seen.any() else float("nan"),
+                float((least[rows] == r).mean()),
+                cells,
+            )
+        )
+    step = float(np.median(np.nanmean(ranks.time_ns[rows], axis=1)))
+    return Places(tuple(functions), tuple(found), step)
+
+
+def widened(found: Interval, share: float) -> Interval:
+    """An interval of what arrives by the wall, where delays had a share of a CPU.
+
+    By the wall a delay took between its CPU time and that over the share: it is the mean
+    of delays most of which had a CPU of their own and some of which had none for long.
+    """
+    low = min(found.low, found.low * share)
+    high = max(found.high, found.high * share)
+    return Interval(found.value * share**0.5, low, high)
+
+
+def _cells(
+    own: Floats, delivered: npt.NDArray[np.floating], age: Integers, run: Integers
+) -> tuple[Interval | None, ...]:
+    usable = age >= 0
+    width = delivered.shape[1]
+    cells: list[Interval | None] = [None] * width
+    base = float(np.median(own[usable])) if usable.any() else 0.0
+    x = np.nan_to_num(delivered.astype(np.float64))
+    known = np.flatnonzero(((x > 0) & usable[:, None]).sum(axis=0) >= MIN_DELAYED)
+    if base <= 0 or not len(known):
+        return tuple(cells)
+    n = len(own)
+    y = np.where(usable, own, np.nan) / base
+    nothing = np.zeros((n, 0))
+    table = Table(
+        base, y, y, y, age, run, [], x[:, known] / base, np.zeros(0, np.int64), nothing,
+        {}, None, [], 0.0,
+    )  # fmt: skip
+    fit = regress(y, table.x, nothing, table, None, AT_ONCE)
+    if fit is None:
+        return tuple(cells)
+    for k, at in enumerate(known):
+        if np.isfinite(fit.c[k]) and fit.model[k] > 0:
+            cells[at] = around(float(fit.c[k]), float(fit.model[k]), fit.df)
+    return tuple(cells)
+
+
+def agree(cells: Sequence[Interval | None]) -> bool:
+    """Whether all that are known overlap in one value."""
+    known = [cell for cell in cells if cell is not None]
+    return not known or max(c.low for c in known) <= min(c.high for c in known)
+
+
+def merged(found: Places, most: int) -> Places:
+    """With ranks that are alike in one place, so that there are ``most``, or a few more.
+
+    The one that limits stays apart.
+    """
+    if len(found.places) <= most:
+        return found
+    limiting = found.limiting
+    groups: list[list[Place]] = []
+    for place in found.places:
+        for group in groups:
+            alike = [*group, place]
+            if place is not limiting and group[0] is not limiting and _alike(alike):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return Places(found.functions, tuple(map(_joined, groups)), found.step_ns)
+
+
+def _alike(group: Sequence[Place]) -> bool:
+    own = [place.own_ns for place in group]
+    if max(own) > 1.1 * min(own):
+        return False
+    columns = zip(*(place.cells for place in group), strict=True)
+    return all(agree(column) for column in columns)
+
+
+def _joined(group: Sequence[Place]) -> Place:
+    ranks = tuple(rank for place in group for rank in place.ranks)
+    cells = tuple(_mean(column) for column in zip(*(p.cells for p in group), strict=True))
+    return Place(
+        ranks,
+        float(np.mean([p.own_ns for p in group])),
+        float(np.mean([p.wait_ns for p in group])),
+        float(np.sum([p.last for p in group])),
+        cells,
+    )
+
+
+def _mean(cells: Sequence[Interval | None]) -> Interval | None:
+    """Of ranks that agree: weighted by their precision."""
+    known = [cell for cell in cells if cell is not None and cell.half > 0]
+    if not known:
+        return None
+    weights = np.array([1 / cell.half**2 for cell in known])
+    value = float((weights * [cell.value for cell in known]).sum() / weights.sum())
+    half = float(1 / np.sqrt(weights.sum()))
+    return Interval(value, value - half, value + half)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""Files of rows: what the ranks of one node did, step by step, as its helper writes it.
+
+A file is a row of chunks, each of some steps of one rank: the length of the chunk as four
+bytes, then zlib: a line of JSON that says whose it is, then columns of integers. A file
+whose end is cut off, as by a kill, is good up to there. Times are in units of ``quantum``
+ns, so that a row of 16 functions takes under 20 bytes.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from speed_bump.experiment.cluster.ranks import Rank
+
+SUFFIX = ".rows"
+FORMAT = 1
+# A step has so many quanta, or up to twice as many.
+PARTS = 4096
+MAX_CHUNK = 1 << 26
+
+
+@dataclass
+class Rows:
+    """Consecutive steps of one rank; NaN of a time is one that is not known.
+
+    Args:
+        setup: the seed, the key and the version of what the member was told
+        functions: of the columns of ``delivered_ns`` and ``calls``
+        shares: of a CPU that each function had while it was delayed
+    """
+
+    rank: Rank
+    setup: dict[str, Any]
+    functions: tuple[str, ...]
+    shares: tuple[float, ...]
+    number: npt.NDArray[np.int64]
+    time_ns: npt.NDArray[np.float64]
+    waited_ns: npt.NDArray[np.float64]
+    delivered_ns: npt.NDArray[np.float64]
+    calls: npt.NDArray[np.float64]
+
+
+def write(file: IO[bytes], rows: Rows) -> None:
+    """Append them as a chunk."""
+    typical = np.nanmedian(rows.time_ns) if np.isfinite(rows.time_ns).any() else 1e6
+    quantum = max(int(typical) // PARTS, 1)
+    head = {
+        "format": FORMAT,
+        "rank": asdict(rows.rank),
+        "setup": rows.setup,
+        "functions": rows.functions,
+        "shares": [round(share, 4) for share in rows.shares],
+        "count": len(rows.number),
+        "first": int(rows.number[0]) if len(rows.number) else 0,
+        "quantum": quantum,
+        "waits": bool(np.isfinite(rows.waited_ns).any()),
+    }
+    # Calls vary seldom: their differences are zeros.
+    calls = np.diff(rows.calls, axis=0, prepend=0.0)
+    columns = [np.diff(rows.number, prepend=rows.number[:1]), *calls.T]
+    columns += [
+        np.nan_to_num(np.rint(times / quantum), nan=-1)
+        for times in (rows.time_ns, rows.waited_ns, *rows.delivered_ns.T)
+    ]
+    matrix = np.stack(columns).astype("<i4")
+    # Bytes of one significance lie together: the upper ones are mostly zeros.
+    data = matrix.view(np.uint8).reshape(len(columns), -1, 4).transpose(0, 2, 1).tobytes()
+    packed = zlib.compress(json.dumps(head).encode() + b"\n" + data, 9)
+    file.write(struct.pack("<I", len(packed)) + packed)
+
+
+def _read_chunk(packed: bytes) -> Rows:
+    line, _, data = zlib.decompress(packed).partition(b"\n")
+    head = json.loads(line)
+    if head["format"] != FORMAT:
+        raise ValueError(f"rows of format {head['format']}")
+    n, width = head["count"], len(head["functions"])
+    bytes_ = np.frombuffer(data, np.uint8).reshape(3 + 2 * width, 4, n)
+    matrix = np.ascontiguousarray(bytes_.transpose(0, 2, 1)).view("<i4")[..., 0]
+    times = matrix[1 + width :].astype(np.float64)
+    times = np.where(times < 0, np.nan, times * head["quantum"])
+    return Rows(
+        Rank(**head["rank"]),
+        head["setup"],
+        tuple(head["functions"]),
+        tuple(head["shares"]),
+        head["first"] + np.cumsum(matrix[0], dtype=np.int64),
+        times[0],
+        times[1] if head["waits"] else np.full(n, np.nan),
+        times[2:].T,
+        np.cumsum(matrix[1 : 1 + width], axis=1, dtype=np.int64).T.astype(np.float64),
+    )
+
+
+def read(path: str) -> Iterator[Rows]:
+    """All chunks that are whole.
+
+    Raises:
+        ValueError: it is no such file
+    """
+    with open(path, "rb") as file:
+        while True:
+            size = file.read(4)
+            if len(size) < 4:
+                return
+            (length,) = struct.unpack("<I", size)
+            if length > MAX_CHUNK:
+                raise ValueError(f"{path}: not rows of a run, or damaged")
+            packed = file.read(length)
+            if len(packed) < length:
+                return
+            try:
+                yield _read_chunk(packed)
+            except (zlib.error, KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{path}: not rows of a run ({error})") from None
+
+
+def files(directory: str) -> Sequence[str]:
+    """Those of a run, each of one node."""
+    return sorted(glob.glob(os.path.join(glob.escape(directory), f"*{SUFFIX}")))

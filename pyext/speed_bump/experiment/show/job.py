@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""What ``report DIR`` says of a job of many ranks, as text and JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from speed_bump.duration import human
+from speed_bump.experiment.cluster.join import Effect, Job
+from speed_bump.experiment.cluster.places import agree
+from speed_bump.experiment.cluster.ranks import told
+from speed_bump.experiment.fit.interval import THRESHOLD, WIDEST
+from speed_bump.experiment.fit.verdict import INCONCLUSIVE, label_of
+from speed_bump.experiment.show import ranks, text
+from speed_bump.experiment.show.table import LEFT, RIGHT, table
+
+HEADS = (
+    ("function", LEFT),
+    ("calls", RIGHT),
+    ("delay", RIGHT),
+    ("all ranks", RIGHT),
+    ("verdict", LEFT),
+    ("where", LEFT),
+)
+LEGEND = (
+    "calls, delay: in a step, the delay where it is on. all ranks: the part of a delay "
+    "on all ranks at once that the step pays, with its 95% interval."
+)
+
+
+def verdict(effect: Effect) -> str:
+    """The label of a function."""
+    interval = effect.criticality
+    if interval is None or interval.half > WIDEST:
+        return INCONCLUSIVE
+    return label_of(interval)
+
+
+def where(job: Job, effect: Effect) -> str:
+    """In whose own work its delays are, and on which of them the step pays for them."""
+    if job.places is None:
+        return f"called on {effect.ranks} of {len(job.ranks.who)}"
+    k = job.functions.index(effect.name)
+    known = [(place, place.cells[k]) for place in job.places.places]
+    cells = [cell for _, cell in known if cell is not None]
+    if not cells:
+        return "not known"
+    inside = [p for p, cell in known if cell is not None and cell.low > THRESHOLD]
+    if not inside:
+        return "hidden everywhere" if all(c.high < WIDEST for c in cells) else "not known"
+    if len(inside) == len(job.places.places):
+        least, most = min(c.value for c in cells), max(c.value for c in cells)
+        number = f"{least:.2f}" if agree(cells) else f"{least:.2f} to {most:.2f}"
+        words = f"own work {number} on all {len(inside)}"
+    else:
+        some = ranks.named([rank for place in inside for rank in place.ranks])
+        words = f"own work of rank {some}"
+    limiting = job.places.limiting
+    if limiting is not None and limiting in inside:
+        words += f"; arrives on rank {ranks.named(limiting.ranks)}"
+    return words
+
+
+def as_text(job: Job) -> str:
+    """For people at a terminal."""
+    width = text.columns() or text.PROSE
+    parts = [
+        text.wrapped(
+            f"{told(job.ranks.who)}; {int(job.good.sum()):,} steps that all have; a "
+            f"step takes {human(job.step_ns)} undelayed; seed {job.seed}",
+            width,
+            "  ",
+        )
+    ]
+    parts += [text.wrapped(f"warning: {line}", width, "    ") for line in job.problems]
+    lines = [
+        [
+            effect.name,
+            text.count(effect.calls),
+            human(effect.delay_ns),
+            text.number(effect.criticality),
+            verdict(effect),
+            where(job, effect),
+        ]
+        for effect in ordered(job)
+    ]
+    parts += ["", table(HEADS, lines)]
+    if job.places is not None:
+        names = [effect.name for effect in ordered(job)]
+        parts += ["", ranks.places_table(job.places, names)]
+        parts += ["", text.wrapped(ranks.waiting(job.places), width)]
+    else:
+        parts += ["", text.wrapped(ranks.NO_WAITS, width)]
+    parts += ["", text.wrapped(LEGEND, width)]
+    if job.places is not None:
+        parts.append(text.wrapped(ranks.LEGEND, width))
+    return "\n".join(parts)
+
+
+def ordered(job: Job) -> list[Effect]:
+    """The most critical first."""
+    return sorted(
+        job.effects,
+        key=lambda e: (-e.criticality.value if e.criticality else 9.0, e.name),
+    )
+
+
+def as_json(job: Job) -> dict[str, Any]:
+    """For programs. Times are ns."""
+    return {
+        "format": 1,
+        "seed": job.seed,
+        "world": job.world,
+        "steps": int(job.good.sum()),
+        "step_ns": job.step_ns,
+        "problems": job.problems,
+        "findings": [
+            {
+                "name": effect.name,
+                "verdict": verdict(effect),
+                "criticality": text.interval_json(effect.criticality),
+                "calls_per_step": effect.calls,
+                "delay_ns": effect.delay_ns,
+                "delayed": effect.delayed,
+                "where": where(job, effect),
+                "ranks": effect.ranks,
+            }
+            for effect in ordered(job)
+        ],
+        "job": ranks.as_json(job.places, job.ranks.who),
+    }

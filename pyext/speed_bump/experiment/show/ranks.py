@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""The ranks of a job, as text and JSON: who they are, function by rank, who waits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from speed_bump.duration import human
+from speed_bump.experiment.cluster.places import Places, merged
+from speed_bump.experiment.cluster.ranks import Rank
+from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.show.table import LEFT, RIGHT, table
+
+MAX_PLACES = 10
+MAX_FUNCTIONS = 6
+# Where a job has ranks and no place is known.
+NO_WAITS = (
+    "on which ranks: not known, as no wait for others was seen; it is seen in the "
+    "collectives of torch.distributed in which the host waits"
+)
+LEGEND = (
+    "own work: of a step, without waiting for others. last in: the part of the steps in "
+    "which others waited for it. Columns of functions: the part of a delay that arrives "
+    "in the own work of that rank."
+)
+
+
+def named(ranks: Sequence[Rank]) -> str:
+    """Such as "1", "0, 2", or "62 others"."""
+    if len(ranks) > 4:
+        return f"{len(ranks)} others"
+    return ", ".join(str(r.rank) if r.rank >= 0 else str(r.pid) for r in ranks)
+
+
+def _number(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{interval.value:.2f} ± {interval.half:.2f}"
+
+
+def _time(ns: float) -> str:
+    return human(ns) if math.isfinite(ns) else "-"
+
+
+def places_table(found: Places, names: Sequence[str]) -> str:
+    """The second part of the table.
+
+    Args:
+        names: the functions to show, the most interesting first
+    """
+    few = merged(found, MAX_PLACES)
+    at = [few.functions.index(name) for name in names if name in few.functions]
+    at = at[:MAX_FUNCTIONS]
+    heads = [("rank", LEFT), ("own work", RIGHT), ("waits", RIGHT), ("last in", RIGHT)]
+    heads += [(few.functions[k].rpartition(":")[2], RIGHT) for k in at]
+    rows = [
+        [
+            named(place.ranks),
+            _time(place.own_ns),
+            _time(place.wait_ns),
+            f"{100 * place.last:.1f}%",
+            *(_number(place.cells[k]) for k in at),
+        ]
+        for place in few.places
+    ]
+    return table(heads, rows)
+
+
+def waiting(found: Places) -> str:
+    """Who the others wait for, in a sentence."""
+    limiting = found.limiting
+    step = found.step_ns
+    if limiting is None:
+        most = max((place.last for place in found.places), default=0.0)
+        waits = [p.wait_ns for p in found.places if math.isfinite(p.wait_ns)]
+        mean = sum(waits) / max(len(waits), 1)
+        part = 100 * mean / step if step else 0.0
+        return (
+            f"no rank limits: none is last in more than {100 * most:.0f}% of the steps; "
+            f"ranks wait {human(mean)} of {human(step)} ({part:.1f}%) for others"
+        )
+    wait = found.others_wait_ns
+    return (
+        f"rank {named(limiting.ranks)} limits: it is last in {100 * limiting.last:.1f}% "
+        f"of the steps, and the others wait {human(wait)} of {human(step)} for it; a "
+        "delay elsewhere arrives only beyond that slack"
+    )
+
+
+def as_json(found: Places | None, who: Sequence[Rank]) -> dict[str, Any]:
+    """For programs; ``places`` is None where waits were not seen."""
+    limiting = found.limiting if found else None
+    return {
+        "ranks": [asdict(rank) for rank in who],
+        "places": found
+        and [
+            {
+                "ranks": [rank.rank for rank in place.ranks],
+                "own_ns": place.own_ns,
+                "wait_ns": place.wait_ns,
+                "last": place.last,
+                "functions": {
+                    name: cell and asdict(cell)
+                    for name, cell in zip(found.functions, place.cells, strict=True)
+                },
+            }
+            for place in found.places
+        ],
+        "limiting": [rank.rank for rank in limiting.ranks] if limiting else None,
+    }

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""How long a rank waits for others: the collectives of torch.distributed, timed.
+
+Where the host waits, its rank is told so (``_core.waited()``): in blocking collectives
+and in ``Work.wait()``. A collective that is only started, with ``async_op=True``, returns
+at once and counts for next to nothing until it is waited for. What waits in C++, as the
+reducer of DistributedDataParallel does, and what a device waits for, is not seen here.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+
+from speed_bump import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+MODULE = "torch.distributed.distributed_c10d"
+FUNCTIONS = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "batch_isend_irecv",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+)
+
+
+class _Inside(threading.local):
+    """Whether this thread is in a collective already: one may be made of others."""
+
+    depth = 0
+
+
+_inside = _Inside()
+
+
+def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose time counts as waiting."""
+
+    @functools.wraps(function)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        if _inside.depth:
+            return function(*args, **kwargs)
+        _inside.depth = 1
+        begin = time.perf_counter_ns()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _inside.depth = 0
+            _core.waited(time.perf_counter_ns() - begin)
+
+    return wait
+
+
+def _time_all(module: ModuleType) -> None:
+    for name in FUNCTIONS:
+        function = getattr(module, name, None)
+        if function is not None:
+            setattr(module, name, timed(function))
+    work = getattr(module, "Work", None)
+    if work is not None:
+        work.wait = timed(work.wait)
+
+
+class _Finder:
+    """Has the module timed when the program imports it, before others take its names."""
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """That of whoever finds it, with ``exec_module()`` followed by ours."""
+        if name != MODULE:
+            return None
+        sys.meta_path.remove(self)
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            try:
+                _time_all(module)
+            except Exception:  # the program is not to fail of it
+                return
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def watch() -> None:
+    """Time the collectives of this process from now on."""
+    module = sys.modules.get(MODULE)
+    if module is not None:
+        _time_all(module)
+    else:
+        sys.meta_path.insert(0, _Finder())
