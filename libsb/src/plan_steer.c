@@ -350,6 +350,22 @@ static struct done *done_in(const struct sb_plan *plan, struct reading *reading,
 }
 
 /*
+ * How much more was counted than was taken over. Less: a hit that was counted when its site
+ * was read, and not yet in an account of its slot; the account leaves it out, though it was
+ * taken over with the slot before.
+ */
+static uint64_t more(uint64_t counted, uint64_t taken)
+{
+	return counted > taken ? counted - taken : 0;
+}
+
+static void take_up(struct drained *drained, const struct plan_account *account)
+{
+	drained->calls += more(account->calls, drained->calls);
+	drained->delivered_ns += more(account->delivered_ns, drained->delivered_ns);
+}
+
+/*
  * What a site counted belongs to a slot. Where that was read already (a delay that was
  * under way at its end), it goes to the next one.
  */
@@ -361,11 +377,10 @@ static void credit(struct sb_plan *plan, struct reading *reading, struct drained
 
 	if (slot < reading->next + reading->size) {
 		done = done_in(plan, reading, slot, number);
-		done->calls += account->calls - drained->calls;
-		done->delivered_ns += account->delivered_ns - drained->delivered_ns;
+		done->calls += more(account->calls, drained->calls);
+		done->delivered_ns += more(account->delivered_ns, drained->delivered_ns);
 	}
-	drained->calls = account->calls;
-	drained->delivered_ns = account->delivered_ns;
+	take_up(drained, account);
 }
 
 static bool is_dead(uint32_t pid)
@@ -380,8 +395,7 @@ static void miss(struct reading *reading, struct drained *drained,
 	for (uint64_t slot = reading->next;
 	     slot <= account->number && slot < reading->next + reading->size; slot++)
 		reading->incomplete[slot % reading->size] = true;
-	drained->calls = account->calls;
-	drained->delivered_ns = account->delivered_ns;
+	take_up(drained, account);
 }
 
 /*
@@ -409,8 +423,8 @@ static void drain(struct sb_plan *plan, struct reading *reading, uint64_t over,
 			account = ring->accounts[drained->head % PLAN_RING_ENTRIES];
 			if (drained->begun)
 				credit(plan, reading, drained, number, &account);
-			drained->calls = account.calls;
-			drained->delivered_ns = account.delivered_ns;
+			else
+				take_up(drained, &account);
 			drained->begun = true;
 		}
 		current = load_acquire(&ring->current);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "plan.h"
+#include "site_hit.h"
 #include "site_table.h"
 #include "spin.h"
 
@@ -135,6 +136,41 @@ static void slots_count_what_was_called_in_them(void **state)
 		assert_int_equal(seen->delivered[2 * i], 0);
 	}
 	assert_int_equal(sb_plan_lost(plan), 0);
+	free(seen);
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+}
+
+/* A thread may be stopped between the count of a hit and the account of its slot. */
+static void a_hit_that_is_half_counted_is_counted_once(void **state)
+{
+	struct sb_site_table *table = planned_table(NULL);
+	struct sb_site *site = site_of(table, "m:f");
+	struct sb_plan *plan = plan_of(table);
+	struct seen *seen = calloc(1, sizeof(*seen));
+	struct site_counters *counters;
+
+	(void)state;
+	sb_plan_add_function(plan, "m:f");
+	sb_plan_count_point(plan, "unit");
+	sb_plan_set_slot_units(plan, 1);
+	sb_site_hit(site, 0);
+	sb_progress_add(table, "unit", 1);
+	sb_site_hit(site, 0);
+	sb_progress_add(table, "unit", 1);
+	/* The first hit of the third slot, as it is seen meanwhile. */
+	counters = site_slot_of(site)->counters;
+	atomic_fetch_add(&counters->hits, 1);
+	sb_progress_add(table, "unit", 1);
+	read_more(plan, seen);
+	atomic_fetch_sub(&counters->hits, 1);
+	sb_site_hit(site, 0);
+	for (int slot = 0; slot < 3; slot++)
+		sb_progress_add(table, "unit", 1);
+	read_more(plan, seen);
+	assert_true(seen->count >= 5);
+	for (size_t i = 0; i < seen->count; i++)
+		assert_true(seen->calls[i] <= 2);
 	free(seen);
 	sb_plan_free(plan);
 	sb_site_table_close(table);
@@ -610,6 +646,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(slots_count_what_was_called_in_them),
+		cmocka_unit_test(a_hit_that_is_half_counted_is_counted_once),
 		cmocka_unit_test(only_arms_that_are_on_delay),
 		cmocka_unit_test(plans_expire),
 		cmocka_unit_test(each_rank_is_in_the_slot_that_its_own_units_say),
