@@ -118,6 +118,14 @@ class Running:
         tables = "/speed-bump-" in maps and ".table" in maps
         return len(list((where / "task").iterdir())), sorted(descriptors), tables
 
+    def settled(self) -> int:
+        """How many threads it has when it has started all of them."""
+        seen = [-1, 0]
+        while len(set(seen[-5:])) > 1:
+            time.sleep(0.1)
+            seen.append(self.state()[0])
+        return seen[-1]
+
 
 Start = Callable[..., Running]
 
@@ -599,7 +607,7 @@ def run_by(way: str, program: Running) -> subprocess.CompletedProcess[str]:
 def test_other_ways_in(start: Start, way: str, shape: str) -> None:
     text = WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES[shape]
     program = start_without_socket(start, text)
-    threads = program.state()[0]
+    threads = program.settled()
     done = run_by(way, program)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

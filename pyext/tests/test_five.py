@@ -107,8 +107,9 @@ def test_a_training_loop_in_small(tmp_path):
     says_unit(done, "call of __main__:record: its steadiest call")
     assert "pygments.lexer:RegexLexer.get_tokens_unprocessed" in found
     # The device is waited for, in time.sleep: that is no function's time.
-    assert "waiting, which is no function's time" in done.stderr
+    # Before 3.12 the interpreter does not say which C function it is in.
     if sys.version_info >= (3, 12):
+        assert "waiting, which is no function's time" in done.stderr
         assert "time:sleep" in done.stderr
     assert "time:sleep" not in found
 

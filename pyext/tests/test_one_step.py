@@ -320,9 +320,13 @@ for n in range(1, 400):
 signal.setitimer(signal.ITIMER_REAL, 0)
 print(len(seen) > 10, sorted(set(seen)))
 """
-    done = python(program)
-    # 3.10 imports a module at the first start, and a callback of that may be interrupted.
-    assert "SystemError" not in done.stderr
+    # 3.10 imports a module at the first start, and a callback of that may be interrupted:
+    # it goes on then, and what is measured is so at the first try.
+    for _ in range(5):
+        done = python(program)
+        assert "SystemError" not in done.stderr
+        if "Exception ignored in: <function _get_module_lock" not in done.stderr:
+            break
     assert (done.stdout, done.returncode) == ("True ['Interrupt']\n", 0), done.stderr
 
 

@@ -31,15 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "command" in options:
         if options.command[:1] == ["--"]:
             del options.command[0]
-        attaches = has_processes(options)
+        can_attach = "pid" in options
+        attaches = can_attach and has_processes(options)
         if not options.command and not attaches:
-            verb = options.verb
             options.parser.error(
-                f"no command to run: speed-bump {verb} [options] -- CMD, or --pid PID"
+                f"no command to run: speed-bump {options.verb} [options] -- CMD"
+                + (", or --pid PID" if can_attach else "")
             )
         if options.command and attaches:
             options.parser.error("a command to run, and processes that run: which?")
-        if options.attach and not attaches:
+        if can_attach and options.attach and not attaches:
             options.parser.error("--attach is of --pid, --pid-tree or --name")
     try:
         return int(options.perform(options))
