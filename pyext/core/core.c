@@ -146,11 +146,17 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 		engine_drop(&patterns);
 		return -1;
 	}
+	/*
+	 * The hook is open from hook_watch_all() on, and threads that run meanwhile look
+	 * functions up in the patterns of before.
+	 */
+	hook_keep(core->hook, 1);
 	failed = engine_prepare(&core->engine) || hook_open(core->hook) ||
 		 hook_watch_all(core->hook, patterns.resumes) ||
 		 (!less && hook_forget(core->hook)) ||
 		 callables_prepare(core->engine.callables, table, &patterns);
 	if (failed && !insist) {
+		hook_keep(core->hook, 0);
 		if (!core->started && !core->measuring)
 			close_hook(core);
 		table_release(table);
@@ -166,12 +172,12 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 	engine_set(&core->engine, table, &patterns);
 	callables_set(core->engine.callables);
 	core->started = true;
-	/*
-	 * Other threads looked functions up in the patterns before, also where there is a
-	 * GIL: the hook is open since hook_watch_all(), and what came after may let it go.
-	 */
+	hook_keep(core->hook, 0);
+#ifdef Py_GIL_DISABLED
+	/* Other threads may be between the look and its answer. */
 	if (!less)
 		failed |= hook_forget(core->hook);
+#endif
 	return failed ? -1 : 0;
 }
 

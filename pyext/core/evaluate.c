@@ -282,6 +282,10 @@ int hook_forget(struct hook *Py_UNUSED(hook))
 	return 0;
 }
 
+void hook_keep(struct hook *Py_UNUSED(hook), int Py_UNUSED(on))
+{
+}
+
 int hook_close(struct hook *hook)
 {
 	hook->on = false;

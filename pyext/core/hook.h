@@ -30,6 +30,8 @@ int hook_watch_one(struct hook *hook, PyObject *function, int on);
 int hook_watch_all(struct hook *hook, int resumes);
 /* The marks on code objects went stale: tell again of what was found not to match. */
 int hook_forget(struct hook *hook);
+/* While @on what is found not to match is told of all the same: patterns are changing. */
+void hook_keep(struct hook *hook, int on);
 /*
  * Tell of nothing more, leave no trace. When it returns no thread is in the hook any
  * more, nor in a delay. -1 with an exception: all but what that says is done.

@@ -30,6 +30,7 @@ struct hook {
 	struct hook_object *start, *resume;
 	long start_event, resume_event;
 	_Atomic bool disabled; /* something is switched off, since hook_forget() */
+	_Atomic bool keeps;    /* nothing is switched off now */
 };
 
 static PyObject *refuse(void)
@@ -55,6 +56,8 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 	if (verdict.unknown)
 		Py_RETURN_NONE;
 	if (!verdict.site || (resumes && !verdict.resume)) {
+		if (load(&hook->keeps))
+			Py_RETURN_NONE;
 		atomic_store_explicit(&hook->disabled, true, memory_order_relaxed);
 		return Py_NewRef(hook->disable);
 	}
@@ -368,6 +371,11 @@ int hook_forget(struct hook *hook)
 	if (!atomic_exchange(&hook->disabled, false))
 		return 0;
 	return ignore(PyObject_CallMethod(hook->monitoring, "restart_events", NULL));
+}
+
+void hook_keep(struct hook *hook, int on)
+{
+	atomic_store_explicit(&hook->keeps, on, memory_order_relaxed);
 }
 
 /*
