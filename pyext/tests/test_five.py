@@ -145,7 +145,7 @@ def test_a_numpy_script_that_ends(tmp_path):
         assert [name for name in found if "standard_normal" in name]
 
 
-@pytest.mark.needs_device
+# Not in guests, whose emulated CPUs make other functions dear.
 def test_a_native_program_with_threads(tmp_path):
     if not native.is_available():
         pytest.skip("native functions can't be had here")
