@@ -75,9 +75,13 @@ static uint64_t measure(struct sb_backend *backend, int fd, char *code, uint64_t
 
 	*(void **)&function = code + offset;
 	without = time_calls(function);
+	if (backend->problem)
+		sb_error_set(backend->problem, 0, "%s", "");
 	if (backend->ops->add(backend, &target, 1, &failed)) {
+		bool is_known = backend->problem && sb_error_code(backend->problem) == errno;
+
 		sb_error_set(err, errno, "the cost of a hit can't be measured: %s",
-			     strerror(errno));
+			     is_known ? sb_error_message(backend->problem) : strerror(errno));
 		return 0;
 	}
 	with = time_calls(function);
