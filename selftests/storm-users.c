@@ -129,6 +129,7 @@ static void must_fail(const char *what, int ret, const int *allowed)
 
 #define MUST_FAIL(what, ret, ...) must_fail(what, ret, (const int []){ __VA_ARGS__ })
 
+/* Where there is no room, that may be seen first. */
 static void add_others(int dev)
 {
 	struct speed_bump_target target = own_target();
@@ -136,25 +137,28 @@ static void add_others(int dev)
 	switch (storm_pick(5)) {
 	case 0:
 		target.scope_id = board->survivors[storm_pick(STORM_SURVIVORS)];
-		MUST_FAIL("a target of root's process", sb_add(dev, &target), EPERM, ESRCH, 0);
+		MUST_FAIL("a target of root's process", sb_add(dev, &target), EPERM, ESRCH,
+			  ENOSPC, 0);
 		break;
 	case 1:
 		target.scope_id = 1;
-		MUST_FAIL("a target of init", sb_add(dev, &target), EPERM, ESRCH, 0);
+		MUST_FAIL("a target of init", sb_add(dev, &target), EPERM, ESRCH, ENOSPC, 0);
 		break;
 	case 2:
 		target.scope = SPEED_BUMP_SCOPE_SYSTEM;
 		target.scope_id = 0;
-		MUST_FAIL("a target for everything", sb_add(dev, &target), EPERM, 0);
+		MUST_FAIL("a target for everything", sb_add(dev, &target), EPERM,
+			  ENOSPC, 0);
 		break;
 	case 3:
 		target.flags |= SPEED_BUMP_TARGET_PERSISTENT;
-		MUST_FAIL("a persistent target", sb_add(dev, &target), EPERM, 0);
+		MUST_FAIL("a persistent target", sb_add(dev, &target), EPERM, ENOSPC, 0);
 		break;
 	default:
 		target.flags = 0;
 		target.mem_fd = 0;
-		MUST_FAIL("a target without its memory", sb_add(dev, &target), EPERM, 0);
+		MUST_FAIL("a target without its memory", sb_add(dev, &target), EPERM,
+			  ENOSPC, 0);
 	}
 }
 
