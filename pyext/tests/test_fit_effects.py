@@ -70,6 +70,19 @@ def test_intervals_hold_the_truth(kind):
     assert abs(np.mean(bias)) < 0.02
 
 
+def test_a_program_that_is_stopped_for_a_second_now_and_then():
+    """Units of a second among even ones: least squares alone is off by several."""
+    run = recorded(model.Program, "recorded", 1)
+    slots, draw = run.record.slots, np.random.default_rng(2)
+    # Slots hold what their own delays cost, and next to no noise.
+    slots.time_ns[:] = run.unit_ns + slots.delivered_ns.sum(axis=1)
+    slots.time_ns[:] += draw.normal(0, 1e-4 * run.unit_ns, len(slots))
+    slots.time_ns[40::150] += 150 * run.unit_ns
+    for effect in fitted(run.record).effects:
+        if effect.column.functions:
+            assert abs(effect.c - 1) < 0.02
+
+
 def test_the_noise_model_makes_them_narrow():
     """Slow noise of 25% does not cost more than the design says: 0.06 a minute."""
     run = recorded(model.Program, "recorded", 1)
