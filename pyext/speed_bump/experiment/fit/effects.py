@@ -47,8 +47,8 @@ SLOW = 80
 MIN_CYCLES = 4
 # A sham beyond so many standard errors says that something else than delays is at work.
 SHAM = 3.3
-# Outliers are drawn in, from step to step by more: small steps would not arrive from least
-# squares, which units of a second among such of 3 ms throw far off. It ends where a
+# Outliers are drawn in, from step to step by more: small steps would not arrive from
+# least squares, which units of a second among such of 3 ms throw far off. It ends where a
 # coefficient moves by less than a part of its error.
 SHRINKS, SMALL, MAX_DRAWN = 0.5, 0.05, 100
 # A column that others explain but for this part has no coefficient.
