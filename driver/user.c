@@ -4,7 +4,7 @@
  *
  * A target costs memory until it is freed, which can be as long after its removal as
  * the delays that are under way: so long it counts for its owner.  While it is in the
- * table its file is dearer to map, for every process, so that files are counted too.
+ * table its file costs more to map, for every process, so that files are counted too.
  */
 #include <linux/err.h>
 #include <linux/hashtable.h>

@@ -42,8 +42,8 @@ uint32_t sb_crc32_file(int fd)
 
 /* ---------------------------------------------------------------------- xz */
 
-#define MOST_MEMORY   (UINT64_C(256) << 20) /* that the decoder takes */
-#define MOST_UNPACKED (UINT64_C(256) << 20)
+#define MAX_MEMORY   (UINT64_C(256) << 20) /* that the decoder takes */
+#define MAX_UNPACKED (UINT64_C(256) << 20)
 
 /* lzma_ret */
 #define LZMA_OK		 0
@@ -106,8 +106,8 @@ static bool unpacked_size(const uint8_t *bytes, size_t size, uint64_t *unpacked)
 		if (!read_number(bytes, size - XZ_FOOTER, &at, &packed) ||
 		    !read_number(bytes, size - XZ_FOOTER, &at, &one))
 			return false;
-		*unpacked = one > MOST_UNPACKED ? MOST_UNPACKED + 1 : *unpacked + one;
-		if (*unpacked > MOST_UNPACKED)
+		*unpacked = one > MAX_UNPACKED ? MAX_UNPACKED + 1 : *unpacked + one;
+		if (*unpacked > MAX_UNPACKED)
 			break;
 	}
 	return true;
@@ -117,7 +117,7 @@ void *sb_unpack_xz(const void *packed, size_t packed_size, size_t *size,
 		   const char **problem)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	uint64_t memory = MOST_MEMORY, room;
+	uint64_t memory = MAX_MEMORY, room;
 	size_t in_at = 0;
 	uint8_t *out;
 	int ret;
@@ -129,7 +129,7 @@ void *sb_unpack_xz(const void *packed, size_t packed_size, size_t *size,
 	*problem = "its packed symbols (.gnu_debugdata) are damaged";
 	if (!unpacked_size(packed, packed_size, &room))
 		return NULL;
-	out = room <= MOST_UNPACKED ? malloc(room + 1) : NULL;
+	out = room <= MAX_UNPACKED ? malloc(room + 1) : NULL;
 	*size = 0;
 	ret = out ? decode(&memory, 0, NULL, packed, &in_at, packed_size, out, size, room) :
 		    LZMA_MEMLIMIT;

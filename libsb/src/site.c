@@ -251,7 +251,7 @@ static uint32_t reuse_slot(struct sb_site_table *table)
 
 /*
  * Take a slot that is not given out, or one that is not needed any more: its index. Where
- * the table is full it is the one behind the last, which nobody reads: such a site delays
+ * the table is full it is the one behind the last, which is never read: such a site delays
  * and is not counted.
  */
 static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)

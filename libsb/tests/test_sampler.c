@@ -19,7 +19,7 @@
 #include "sampler.h"
 
 #define RUN_NS	    UINT64_C(400000000)
-#define MOST_RUNS   20
+#define MAX_RUNS    20
 #define TICK_NS	    1000000
 #define NAP_NS	    20000000 /* sampled.c's */
 #define MOST_GROWTH 50000 /* KiB */
@@ -156,7 +156,7 @@ static bool is_about(double a, double b)
  */
 static void assert_of(struct sums *sums, claim holds, const char *text)
 {
-	for (int i = 0; i < MOST_RUNS; i++) {
+	for (int i = 0; i < MAX_RUNS; i++) {
 		run(sums->sampler);
 		for (int f = 0; f < 2; f++)
 			sums->self[f] += (double)sb_sampler_self_ns(sums->sampler, f);
@@ -258,7 +258,7 @@ static void a_program_with_a_root_of_its_own(void **state)
 	(void)state;
 	start_elsewhere("ratio", directory);
 	/* Here it is empty. */
-	for (int i = 0; i < MOST_RUNS && !sb_sampler_self_ns(sampler, two); i++)
+	for (int i = 0; i < MAX_RUNS && !sb_sampler_self_ns(sampler, two); i++)
 		run(sampler);
 	rmdir(directory);
 	assert_true(sb_sampler_self_ns(sampler, two) > 0);

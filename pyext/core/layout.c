@@ -285,6 +285,20 @@ static bool says_where(void)
 #endif
 }
 
+int layout_read(PyObject *tuple, struct layout *layout)
+{
+	uint64_t *words = (uint64_t *)layout;
+
+	if (!PyTuple_Check(tuple) || (size_t)PyTuple_GET_SIZE(tuple) != LAYOUT_WORDS) {
+		PyErr_SetString(PyExc_ValueError, "not a layout");
+		return -1;
+	}
+	for (size_t i = 0; i < LAYOUT_WORDS; i++)
+		words[i] = PyLong_AsUnsignedLongLong(
+			PyTuple_GET_ITEM(tuple, (Py_ssize_t)i));
+	return PyErr_Occurred() ? -1 : 0;
+}
+
 int layout_check(void)
 {
 	struct layout layout;

@@ -7,6 +7,8 @@
 #ifndef CORE_LAYOUT_H
 #define CORE_LAYOUT_H
 
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
 #include <stdint.h>
 
 struct layout {
@@ -16,8 +18,7 @@ struct layout {
 	uint64_t thread_next, thread_frame;
 	uint64_t indirect; /* thread_frame leads to a pointer to the frame, so far in; or -1 */
 	uint64_t frame_code, frame_previous;
-	/* Below here for stacks.c alone. */
-	/* A pointer into the code; an index where code_bytes is -1. */
+	/* Of whole stacks, from here on. A pointer into the code; an index where code_bytes is -1. */
 	uint64_t frame_instruction;
 	uint64_t frame_copy; /* which thread's copy of the bytecode it is in; or -1 */
 	/* The thread's id to the kernel; thread_pthread says where it is in what
@@ -35,7 +36,12 @@ struct layout {
 		text_compact; /* text_ascii, text_compact: where the characters begin */
 };
 
+/* All of it is words: as a tuple it goes from process to process. */
+#define LAYOUT_WORDS (sizeof(struct layout) / sizeof(uint64_t))
+
 struct layout layout_get(void);
+/* What such a tuple says; -1 with ValueError, or what its items raise: it is none. */
+int layout_read(PyObject *tuple, struct layout *layout);
 /*
  * Compare it with what the API says of the interpreter that runs, which may be of another
  * patch release than the headers. -1 with ImportError: it is not so.

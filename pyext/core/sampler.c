@@ -27,9 +27,8 @@
 #include "table.h"
 #include "types.h"
 
-#define MOST_THREADS 256
-#define MOST_FRAMES  256
-#define LAYOUT_WORDS (sizeof(struct layout) / sizeof(uint64_t))
+#define MAX_THREADS 256
+#define MAX_FRAMES  256
 #define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
 
 struct process {
@@ -145,13 +144,36 @@ static void add_word(struct stacks *stacks, uint64_t word)
 	stacks->words[stacks->count++] = word;
 }
 
+/* The frame that a thread is in; 0: in none. */
+static uint64_t innermost(const struct process *process, uint64_t thread, int *failed)
+{
+	const struct layout *layout = &process->layout;
+	uint64_t frame = remote_word(process->pid, thread + layout->thread_frame, failed);
+
+	if (layout->indirect != UINT64_MAX && !*failed)
+		frame = remote_word(process->pid, frame + layout->indirect, failed);
+	return frame;
+}
+
+/* The code of a frame, its address in @key; NULL: it is of no function that is looked for. */
+static const struct code *code_of(const struct sampling *sampling,
+				  const struct process *process, uint64_t frame,
+				  struct code *key, int *failed)
+{
+	key->pid = process->pid;
+	key->address = remote_word(process->pid, frame + process->layout.frame_code, failed) &
+		       ~TAG_BITS;
+	return bsearch(key, sampling->codes, sampling->code_count, sizeof(*key),
+		       compare_codes);
+}
+
 /* The whole stack of a thread that has one. */
 static void keep_thread(struct sampling *sampling, const struct process *process,
 			uint64_t thread)
 {
 	const struct layout *layout = &process->layout;
 	struct stacks *stacks = sampling->whole;
-	struct code key = { .pid = process->pid };
+	struct code key;
 	size_t begin = stacks->count;
 	pid_t tid = 0;
 	int failed = 0;
@@ -159,21 +181,14 @@ static void keep_thread(struct sampling *sampling, const struct process *process
 
 	if (layout->thread_pthread == UINT64_MAX)
 		tid = (pid_t)remote_word(process->pid, thread + layout->thread_id, &failed);
-	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
-	if (layout->indirect != UINT64_MAX && !failed)
-		frame = remote_word(process->pid, frame + layout->indirect, &failed);
+	frame = innermost(process, thread, &failed);
 	if (!frame || failed)
 		return;
 	for (int i = WORD_COUNT; i < WORD_SITES; i++)
 		add_word(stacks, 0);
-	for (int i = 0; i < MOST_FRAMES && frame && !failed && !stacks->no_memory; i++) {
-		const struct code *found;
+	for (int i = 0; i < MAX_FRAMES && frame && !failed && !stacks->no_memory; i++) {
+		const struct code *found = code_of(sampling, process, frame, &key, &failed);
 
-		key.address = remote_word(process->pid, frame + layout->frame_code,
-				      &failed) &
-			      ~TAG_BITS;
-		found = bsearch(&key, sampling->codes, sampling->code_count, sizeof(key),
-				compare_codes);
 		if (i == 0 && layout->code_bytes != UINT64_MAX && !failed) {
 			uint64_t at = remote_word(process->pid,
 					      frame + layout->frame_instruction, &failed);
@@ -202,7 +217,7 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 			  uint64_t thread)
 {
 	const struct layout *layout = &process->layout;
-	struct code key = { .pid = process->pid };
+	struct code key;
 	int failed = 0;
 	uint64_t frame;
 
@@ -210,17 +225,10 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 		keep_thread(sampling, process, thread);
 		return;
 	}
-	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
-	if (layout->indirect != UINT64_MAX && !failed)
-		frame = remote_word(process->pid, frame + layout->indirect, &failed);
-	for (int i = 0; i < MOST_FRAMES && frame && !failed; i++) {
-		const struct code *found;
+	frame = innermost(process, thread, &failed);
+	for (int i = 0; i < MAX_FRAMES && frame && !failed; i++) {
+		const struct code *found = code_of(sampling, process, frame, &key, &failed);
 
-		key.address = remote_word(process->pid, frame + layout->frame_code,
-				      &failed) &
-			      ~TAG_BITS;
-		found = bsearch(&key, sampling->codes, sampling->code_count, sizeof(key),
-				compare_codes);
 		if (found) {
 			sampling->samples[found->site]++;
 			break;
@@ -238,10 +246,10 @@ static void sample_process(struct sampling *sampling, struct process *process)
 
 	process->looked++;
 	interpreter = remote_word(process->pid, layout->head, &failed);
-	while (interpreter && !failed && threads < MOST_THREADS) {
+	while (interpreter && !failed && threads < MAX_THREADS) {
 		thread = remote_word(process->pid, interpreter + layout->interpreter_threads,
 				 &failed);
-		while (thread && !failed && threads++ < MOST_THREADS) {
+		while (thread && !failed && threads++ < MAX_THREADS) {
 			sample_thread(sampling, process, thread);
 			thread = remote_word(process->pid, thread + layout->thread_next,
 					 &failed);
@@ -330,20 +338,14 @@ static PyObject *sampler_add(PyObject *object, PyObject *args)
 {
 	struct sampler_object *self = (struct sampler_object *)object;
 	struct process process = { 0 }, *larger;
-	uint64_t *words = (uint64_t *)&process.layout;
 	PyObject *layout;
 	int pid, failed = 0;
 
 	if (!PyArg_ParseTuple(args, "iO!:add", &pid, &PyTuple_Type, &layout))
 		return NULL;
-	if ((size_t)PyTuple_GET_SIZE(layout) != LAYOUT_WORDS)
-		return PyErr_Format(PyExc_ValueError, "not a layout");
-	process.pid = pid;
-	for (size_t i = 0; i < LAYOUT_WORDS; i++)
-		words[i] = PyLong_AsUnsignedLongLong(
-			PyTuple_GET_ITEM(layout, (Py_ssize_t)i));
-	if (PyErr_Occurred())
+	if (layout_read(layout, &process.layout))
 		return NULL;
+	process.pid = pid;
 	if (!remote_word(pid, process.layout.head, &failed) || failed)
 		Py_RETURN_FALSE;
 	if (take(self))

@@ -40,7 +40,6 @@
 #define REST	     30
 #define TRIES	     4
 #define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
-#define LAYOUT_WORDS (sizeof(struct layout) / sizeof(uint64_t))
 #define NOWHERE	     (-1)
 
 /* As WAITS in experiment/account.py. */
@@ -799,20 +798,13 @@ static PyObject *stacks_add(PyObject *object, PyObject *args)
 {
 	struct stacks_object *self = (struct stacks_object *)object;
 	struct process process = { 0 }, *larger;
-	uint64_t *words = (uint64_t *)&process.layout;
 	PyObject *layout;
 	int failed = 0;
 
 	if (!PyArg_ParseTuple(args, "iO:add", &process.pid, &layout))
 		return NULL;
 	if (!Py_IsNone(layout)) {
-		if (!PyTuple_Check(layout) ||
-		    (size_t)PyTuple_GET_SIZE(layout) != LAYOUT_WORDS)
-			return PyErr_Format(PyExc_ValueError, "not a layout");
-		for (size_t i = 0; i < LAYOUT_WORDS; i++)
-			words[i] = PyLong_AsUnsignedLongLong(
-				PyTuple_GET_ITEM(layout, (Py_ssize_t)i));
-		if (PyErr_Occurred())
+		if (layout_read(layout, &process.layout))
 			return NULL;
 		if (!process.layout.text_kind || !process.layout.head)
 			return PyErr_Format(PyExc_ValueError, "not a layout");

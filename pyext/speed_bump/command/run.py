@@ -152,8 +152,8 @@ def run_once(
     slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
     result = runner.run(slowed)
     sys.stderr.write(table.run_table(result, targets) + "\n")
-    nobody = not runner.attached_to and warn_if_nobody(runner, targets, result)
-    none = nobody or not say_uncalled(runner, targets, result)
+    missing = not runner.attached_to and warn_if_nobody(runner, targets, result)
+    none = missing or not say_uncalled(runner, targets, result)
     write_json(output, table.run_json(options.command, result, runner.attached))
     if runner.attached_to:
         say(f"was attached to {runner.text}, and has left")

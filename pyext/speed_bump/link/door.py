@@ -52,7 +52,7 @@ class _Door:
             raise
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Refuse all that come from now on."""
         self.socket.close()
         if os.getpid() == self.pid:
             try:

@@ -83,7 +83,7 @@ def join(run: str, setup: Setup, lines: list[str]) -> dict[str, str]:
         where = room(run)
         os.makedirs(where, mode=0o700, exist_ok=True)
         if os.stat(where).st_uid != os.getuid():
-            raise MemberError(f"{where} is somebody else's")
+            raise MemberError(f"{where} belongs to another user")
         with _locked(f"{where}.lock"):
             ready = os.path.join(where, READY)
             if not os.path.exists(ready):
