@@ -114,6 +114,13 @@ def test_unknown_option(sbctl: Sbctl, command: str) -> None:
         (["run", "a:b"], "no command"),
         (["run", "a:b", "--"], "no command"),
         (["run", "true"], "'true' is not PATH:SYMBOL"),
+        (["run", "a:b", "--pid=0"], "'0' is not a process id"),
+        (["run", "a:b", "--pid=1,x"], "'x' is not a process id"),
+        (["run", "a:b", "--pid=1", "--", "true"], "which?"),
+        (["run", "a:b", "--for=1s", "--", "true"], "--for is of --pid"),
+        (["run", "a:b", "--pid=1", "--for=x"], "'x' is not a duration"),
+        (["run", "--pid=1"], "no target"),
+        (["run", "--pid=1,2", "--targets=-"], "can't be read twice"),
         (["run", "a:b", "-d", "x", "--", "true"], "'x' is not a duration"),
     ],
 )
