@@ -2,6 +2,7 @@
 /* speed_bump._core: libsb for Python, and the hook into the interpreter. */
 #include <errno.h>
 
+#include "control.h"
 #include "core.h"
 #include "errors.h"
 #include "hook.h"
@@ -221,7 +222,8 @@ static int execute(PyObject *module)
 {
 	struct module *state = state_of(module);
 	PyType_Spec *const others[] = { &slow_spec, &plan_spec, &sampler_spec,
-					&native_sampler_spec, &stacks_spec };
+					&native_sampler_spec, &stacks_spec,
+					&control_spec };
 	PyTypeObject *type;
 
 	if (layout_check())
@@ -244,6 +246,7 @@ static int execute(PyObject *module)
 	if (PyModule_AddStringConstant(module, "HOOK", hook_name) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_SYSTEM) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_TREE) ||
+	    PyModule_AddIntMacro(module, SB_CONTROL_NATIVE) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_PYTHON) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_PYTHON_EXCLUDE) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_NATIVE) ||

@@ -180,7 +180,7 @@ def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
         raise RuntimeError("delays are in force there already, by install() or otherwise")
     path = os.fsdecode(said["table"])
     targets = config.parse_targets(said["targets"], "attach")
-    table = _core.Table.open(path)
+    table = _core.Table.open(path, "attach")
     control.install_quietly(config.Config(targets), table)
     # From here on it is to be taken out, whatever happens.
     visit.table = path
@@ -191,7 +191,7 @@ def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
 def _take_out() -> None:
     """The program is as it was: no hook, and no memory of the tool's."""
     # What is counted from now on, by slow() or progress(), is the program's own.
-    table = _core.Table(None, 1)
+    table = _core.Table(None, 1, label=None)
     control.install_quietly(config.Config(), table)
     control.uninstall()
     table.share()
