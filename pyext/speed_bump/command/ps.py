@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from speed_bump import duration
@@ -85,28 +86,31 @@ def ps(options: argparse.Namespace) -> int:
     except ConfigError as error:
         options.parser.error(str(error))
     with Looker() as looker:
-        while True:
-            found = looker.look()
-            if options.json:
-                value = as_json(found, pids)
-                text = json.dumps(value, indent=None if options.watch else 2) + "\n"
-                if options.json == "-":
-                    sys.stdout.write(text)
-                else:
-                    with open(
-                        options.json, "a" if options.watch else "w", encoding="utf-8"
-                    ) as file:
-                        file.write(text)
-            else:
-                clear = CLEAR if options.watch and sys.stdout.isatty() else ""
-                sys.stdout.write(clear + as_text(found, pids) + "\n")
-            sys.stdout.flush()
-            if not options.watch:
-                return 0
-            try:
+        if not options.watch:
+            _show(options, looker.look(), pids)
+            return 0
+        with suppress(KeyboardInterrupt):
+            while True:
+                _show(options, looker.look(), pids)
                 time.sleep(seconds)
-            except KeyboardInterrupt:
-                return 0
+    return 0
+
+
+def _show(options: argparse.Namespace, found: Overview, pids: set[int] | None) -> None:
+    if not options.json:
+        clear = CLEAR if options.watch and sys.stdout.isatty() else ""
+        sys.stdout.write(clear + as_text(found, pids) + "\n")
+        sys.stdout.flush()
+        return
+    value = as_json(found, pids)
+    text = json.dumps(value, indent=None if options.watch else 2) + "\n"
+    if options.json == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        mode = "a" if options.watch else "w"
+        with open(options.json, mode, encoding="utf-8") as file:
+            file.write(text)
 
 
 def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
