@@ -99,6 +99,18 @@ class Program:
         threads = len(list((where / "task").iterdir()))
         return threads, sorted(descriptors), "/many-" in maps and ".table" in maps
 
+    def settled(self) -> tuple[int, list[str], bool]:
+        """Its state, once that was the same for a second; or whatever it is in the end."""
+        end = time.monotonic() + PATIENCE_S
+        found = self.state()
+        since = time.monotonic()
+        while time.monotonic() < min(since + 1, end):
+            time.sleep(0.1)
+            now = self.state()
+            if now != found:
+                found, since = now, time.monotonic()
+        return found
+
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -128,8 +140,8 @@ def run_shape(shape: str, text: str, way: str, times: int) -> str:
             if way == "socket":
                 assert wait_for(lambda: socket_path(program.pid)), "no socket"
             if shape == "50 threads":
-                assert wait_for(lambda: program.state()[0] > 50), "no 50 threads"
-            before = program.state()
+                assert wait_for(lambda: program.state()[0] > 50, 300), "no 50 threads"
+            before = program.settled()
             path = f"{directory}/1.table"
             with closing(_core.Table(path, 1 << 10)) as table:
                 for _ in range(times):
