@@ -100,7 +100,7 @@ class Program:
         return threads, sorted(descriptors), "/many-" in maps and ".table" in maps
 
     def settled(self) -> tuple[int, list[str], bool]:
-        """Its state, once that was the same for a second; or whatever it is in the end."""
+        """Its state, once that was the same for a second."""
         end = time.monotonic() + PATIENCE_S
         found = self.state()
         since = time.monotonic()
