@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "pyext/tests"))
@@ -94,7 +94,10 @@ class Program:
     def state(self) -> tuple[int, list[str], bool]:
         """Threads, descriptors, and whether it has memory of ours."""
         where = Path(f"/proc/{self.pid}")
-        descriptors = [os.readlink(f) for f in (where / "fd").iterdir()]
+        descriptors = []
+        for file in (where / "fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                descriptors.append(os.readlink(file))
         maps = (where / "maps").read_text()
         threads = len(list((where / "task").iterdir()))
         return threads, sorted(descriptors), "/many-" in maps and ".table" in maps
