@@ -174,9 +174,9 @@ struct sb_site_table *sb_site_table_copy(int fd)
 	}
 	/* The plan is behind all that is read. */
 	table = sb_site_table_create(
-		&(struct sb_site_table_options){ .sz = sizeof(
-							 struct sb_site_table_options),
-						 .capacity = header.capacity },
+		&(struct sb_site_table_options){
+			.sz = sizeof(struct sb_site_table_options),
+			.capacity = header.capacity },
 		NULL);
 	if (!table)
 		return NULL;
