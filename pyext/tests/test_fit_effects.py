@@ -276,3 +276,31 @@ def test_one_rest_in_which_others_were_gone_is_no_alarm():
             found = bills(fitted(run.record))
             false += any(bill.alarm or bill.late for bill in found)
     assert false <= 1
+
+
+def test_delays_that_hide_make_nothing_faster_than_it_is():
+    """Others on the machine left while there were blocks, and came back in each rest."""
+    for seed in range(3):
+        run = recorded(lambda draw: model.Weighted(draw, [0.0] * 6), "quiet", seed, 5)
+        slots = run.record.slots
+        busy = [k for k, b in enumerate(run.record.blocks) if b.arms]
+        faster = np.where(np.isin(slots.block, busy), 0.9, 1.0)
+        slots.time_ns = slots.time_ns * faster
+        (bill,) = bills(fitted(run.record))
+        assert bill.beyond and not bill.alarm
+
+
+def test_slots_in_which_stacks_are_looked_at_are_no_rests():
+    """What looking costs the program is not what delays cost less than their sum."""
+    for seed in range(3):
+        draw = np.random.default_rng(seed)
+        run = model.Run(model.Program(draw), "quiet", draw)
+        for _ in range(6):
+            run.undelayed(60)
+            run.run(block(run, draw, 0.3))
+            run.run(plan.rest(80))
+        slots = run.record.slots
+        slots.time_ns = slots.time_ns * np.where(slots.block < 0, 1.15, 1.0)
+        for bill in bills(fitted(run.record)):
+            assert not bill.alarm
+            assert abs(bill.cost.value) < 0.03
