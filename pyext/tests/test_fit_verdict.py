@@ -251,6 +251,42 @@ def test_a_function_whose_delays_went_wrong_is_no_others_fault():
     assert labels[1] == "inconclusive" and labels.count("matters") == 5
 
 
+def test_slots_in_which_no_delay_was_in_force():
+    """Delays end where the tool has no CPU for long: that is no other CPU time."""
+    run = recorded(model.Program, "heavy", 2)
+    slots = run.record.slots
+    gone = (slots.number >= 300) & (slots.number < 420)
+    slots.time_ns = slots.time_ns - np.where(gone, slots.delivered_ns.sum(1), 0)
+    slots.delivered_ns[gone] = 0
+    found = sound(verdict(run.record))
+    assert [finding.verdict for finding in found.findings] == ["matters"] * 6
+    assert found.delivered == pytest.approx(1, abs=0.01)
+    assert any("no delay was in force" in warning for warning in found.warnings)
+
+
+def test_what_does_not_matter_is_tied_to_nothing():
+    """Whatever a product of delays says; 1 is too noisy to have an answer."""
+    run = recorded(model.equal_branches, "heavy", 3)
+    draw = np.random.default_rng(3)
+    for _ in range(3):
+        arms = tuple(
+            Arm((name,), ((Delay(int(0.3 * run.unit_ns)),),)) for name in run.names
+        )
+        chances = (0.25,) * len(arms)
+        masks = plan.each_on_its_own(draw, 240, chances, plan.HOLDS)
+        levels = np.zeros(240, np.uint8)
+        run.run(Block("ties", arms, masks, levels, chances, plan.HOLDS, False, (0.3,)))
+        run.run(plan.rest(80))
+    names = {joint.functions: joint.kind for joint in verdict(run.record).joints}
+    assert names["m:f0", "m:f1"] == "parallel"
+    slots = run.record.slots
+    # As calls that took two times the CPU time asked: it has no number.
+    slots.delivered_ns[:, 1] *= 2
+    found = sound(verdict(run.record))
+    assert found.findings[1].verdict == "inconclusive"
+    assert not any("m:f1" in joint.functions for joint in found.joints)
+
+
 def test_its_own_rival():
     run = recorded(model.Program, "heavy", 2)
     run.record.machine = Machine(share=0.5, threads=4.0, cpus=2)

@@ -18,7 +18,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from speed_bump.experiment.fit.columns import SINGLE, Table, block_index
+from speed_bump.experiment.fit.columns import (
+    GROUPS,
+    SINGLE,
+    Table,
+    block_index,
+    table,
+)
 from speed_bump.experiment.fit.effects import Effects, effects
 from speed_bump.experiment.record import Floats, Record
 
@@ -129,6 +135,18 @@ def contention(record: Record, table: Table) -> Contention:
     )
 
 
+def of_groups(record: Record) -> Effects | None:
+    """The effects of groups of functions; None: there are none yet.
+
+    A delay in another process takes a CPU from the thread that reports units where there
+    are too few: by the wall every group would cost something, and none stand out.
+    """
+    data = table(record, GROUPS)
+    if data is None:
+        return None
+    return effects(data, contention(record, data).y)
+
+
 def had_only(share: float) -> str:
     """Why there is no label where the program had too little of a CPU."""
     return f"the program had only {share:.0%} of the CPU time that it wanted"
@@ -169,18 +187,31 @@ def by_own_shares(
     return replace(found, effects=chosen, cov=cov), known
 
 
-def delivered_ratios(record: Record) -> dict[str, float]:
-    """By function, delay delivered over delay asked; "" is of all of them together.
+@dataclass
+class Delivered:
+    """What the program did with the delays that were planned.
 
-    Where nothing was asked of a function it is not in it.
+    ``ratios``: by function, delay delivered over delay asked, where any was in force; ""
+    is of all of them together. ``lapsed``: slots in which a function was called and its
+    delay was not in force at all, of ``planned`` ones. Delays end by themselves where
+    the tool has no CPU for half a second. Such slots are undelayed ones, and no harm.
     """
+
+    ratios: dict[str, float]
+    lapsed: int
+    planned: int
+
+
+def delivered(record: Record) -> Delivered:
+    """Of all blocks in which single functions were delayed."""
     slots = record.slots
     position = {name: k for k, name in enumerate(record.functions)}
     block = block_index(record)
     asked = np.zeros(len(position))
     given = np.zeros(len(position))
     calls = np.nan_to_num(slots.calls)
-    delivered = np.nan_to_num(slots.delivered_ns)
+    took = np.nan_to_num(slots.delivered_ns)
+    lapsed = planned = 0
     for k in np.unique(block[block >= 0]):
         plan = record.blocks[k]
         if plan.stage not in SINGLE:
@@ -193,11 +224,16 @@ def delivered_ratios(record: Record) -> dict[str, float]:
                 at = position.get(name)
                 if at is None or not delays:
                     continue
-                rate = np.array([delay.delay_ns / delay.every for delay in delays])
-                here = rate[np.minimum(level[on], len(rate) - 1)]
-                asked[at] += float((calls[rows[on], at] * here).sum())
-                given[at] += float(delivered[rows[on], at].sum())
+                of = np.minimum(level[on], len(delays) - 1)
+                rate = np.array([delay.delay_ns / delay.every for delay in delays])[of]
+                every = np.array([delay.every for delay in delays])[of]
+                own, ours = calls[rows[on], at], took[rows[on], at]
+                due = own >= every
+                none = due & (ours <= 0)
+                lapsed, planned = lapsed + int(none.sum()), planned + int(due.sum())
+                asked[at] += float((own * rate)[~none].sum())
+                given[at] += float(ours.sum())
     ratios = {name: given[k] / asked[k] for name, k in position.items() if asked[k] > 0}
     if asked.sum() > 0:
         ratios[""] = float(given.sum() / asked.sum())
-    return ratios
+    return Delivered(ratios, lapsed, planned)

@@ -13,7 +13,6 @@ import numpy as np
 
 from speed_bump.experiment.fit.bill import Bill, bills
 from speed_bump.experiment.fit.columns import (
-    GROUPS,
     SINGLE,
     Column,
     base_time,
@@ -30,8 +29,9 @@ from speed_bump.experiment.fit.contention import (
     Contention,
     by_own_shares,
     contention,
-    delivered_ratios,
+    delivered,
     had_only,
+    of_groups,
 )
 from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
 from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
@@ -84,6 +84,8 @@ TOLD, SHORTER = 0.3, 3.0
 # What the sham seems to cost, others may be off by so many times; with more than the
 # limit no label stands.
 SHAM_TIMES, MAX_SHAM = 2.0, 0.5
+# In a larger part of the slots no delay was in force: that is told.
+MAX_LAPSED = 0.02
 # Two levels of dose differ if they do by so many standard errors, and by so much.
 BENDS = 3.3
 BENDS_BY = 0.1
@@ -197,8 +199,8 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         [], cpu_share=record.machine.share, slot_ns=base, slots=len(record.slots)
     )
     out.slowdown = slowdown(record)
-    ratios = delivered_ratios(record)
-    out.delivered = ratios.get("", math.nan)
+    took = delivered(record)
+    out.delivered = took.ratios.get("", math.nan)
     data = table(record, SINGLE)
     found = effects(data)
     numbers: dict[str, _Number] = {}
@@ -219,7 +221,8 @@ def verdict(record: Record, final: bool = True) -> Verdict:
             out.joints = joints(record)
         refusal, helps = _refused(out, refusal, helps)
         numbers = _numbers(record, found, device, out, how, own)
-        _qualify(record, numbers, out, how, own, ratios)
+        _qualify(record, numbers, out, how, own, took.ratios)
+        out.joints = [j for j in out.joints if _both_matter(j, numbers)]
         if not refusal:
             refusal, helps = _bill_refuses(found, out)
     hinges = slacks(record) if final or _has(record, "pedestal") else {}
@@ -250,6 +253,12 @@ def verdict(record: Record, final: bool = True) -> Verdict:
             )
         )
     _warnings(record, out, refusal, note)
+    if took.lapsed > MAX_LAPSED * took.planned:
+        out.warnings.append(
+            f"in {took.lapsed} of {took.planned} slots no delay was in force: this tool "
+            "had no CPU for half a second, or the program was stopped; they count as "
+            "undelayed"
+        )
     return out
 
 
@@ -366,6 +375,18 @@ def _scale(number: _Number, how: Contention, share: float | None) -> None:
     number.c -= apart
     number.off += apart
     number.below = rivalry
+
+
+def _both_matter(joint: Joint, numbers: dict[str, _Number]) -> bool:
+    """What is not known to matter alone has nothing to be tied to another one by."""
+    some = [numbers.get(name) for name in joint.functions]
+    return all(
+        n is not None
+        and not n.refusal
+        and n.interval.half <= WIDEST
+        and n.interval.low > THRESHOLD
+        for n in some
+    )
 
 
 def _sound(found: Effects, out: Verdict) -> set[tuple[float, bool]]:
@@ -568,7 +589,7 @@ def _grouped(record: Record) -> dict[str, _Group]:
     """By function: the smallest group that it was in, and what all of it costs."""
     if not _has(record, "groups"):
         return {}
-    found = effects(table(record, GROUPS))
+    found = of_groups(record)
     groups: dict[str, _Group] = {}
     if found is None:
         return groups
@@ -665,7 +686,8 @@ def _finding(
         reason, advice, label = _unmeasured(record, name, group, spent)
         total = None
         if group is not None and label == HIDDEN:
-            total = Interval(max(group.total.value, 0.0), 0.0, group.total.high)
+            value = max(group.total.value, 0.0)
+            total = Interval(value, 0.0, max(group.total.high, value))
         return replace(
             empty,
             verdict=INCONCLUSIVE if refusal else label,
@@ -901,6 +923,12 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
                 f"{abs(bill.cost.value):.2g} of a unit "
                 f"{'less' if bill.cost.value < 0 else 'more'} than their sum, the others "
                 "do not: others on the machine came or went"
+            )
+        if bill.beyond:
+            out.warnings.append(
+                f"beside delays of {bill.dose:.2g} of a unit the program was "
+                f"{-bill.cost.value:.2g} of a unit faster than without, which is more "
+                "than they cost: others on the machine came or went"
             )
     slots = record.slots
     lost = int((~slots.good).sum())
