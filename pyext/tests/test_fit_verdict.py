@@ -92,6 +92,21 @@ def test_an_amplified_function_has_its_late_effects_too():
     assert held >= 5
 
 
+@pytest.mark.parametrize(
+    ("computes", "words"), [(True, "computes for longer"), (False, "others wait")]
+)
+def test_where_more_than_a_delay_arrives(computes, words):
+    """In the thread that reports units, or in others that wait for the same."""
+    run = recorded(lambda draw: model.Weighted(draw, [1.5, 0.0, 1.0]), "heavy", 1)
+    slots = run.record.slots
+    once = slots.delivered_ns @ np.array([1.5 if computes else 1.0, 0.0, 1.0])
+    slots.cpu_ns = 0.8 * run.unit_ns + once
+    slots.wait_ns = np.zeros(len(slots))
+    first, _, third = sound(verdict(run.record)).findings
+    assert first.shape == "amplified" and words in first.reason
+    assert "by more than" not in third.reason
+
+
 def test_nearly_balanced_has_no_labels_and_no_numbers():
     for seed in range(3):
         run = recorded(lambda draw: model.starved(draw, 0.1), "heavy", seed)

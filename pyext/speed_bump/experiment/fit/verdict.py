@@ -15,6 +15,7 @@ from speed_bump.experiment.fit.bill import Bill, bills
 from speed_bump.experiment.fit.columns import (
     SINGLE,
     Column,
+    Table,
     base_time,
     block_index,
     table,
@@ -94,6 +95,8 @@ MIN_DELAYED = 4
 MIN_ROWS = 16
 # With whole data a serial function has a number above; one below may have slack.
 SERIAL = 0.85
+# Above it more arrives than was delivered.
+AMPLIFIED = 1.1
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,8 @@ class _Number:
     below: float = 0.0
     # Why with more of a CPU it may be hidden; "": the CPU that it had was enough.
     starved: str = ""
+    # Where more than the delay arrives; "": it does not, or that is not known.
+    more: str = ""
     # Why this function has no label, and what would help; "": it has.
     refusal: str = ""
     help: str = ""
@@ -223,6 +228,8 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         numbers = _numbers(record, found, device, out, how, own)
         _qualify(record, numbers, out, how, own, took.ratios)
         out.joints = [j for j in out.joints if _both_matter(j, numbers)]
+        if final:
+            _explain_more(data, numbers)
         if not refusal:
             refusal, helps = _bill_refuses(found, out)
     hinges = slacks(record) if final or _has(record, "pedestal") else {}
@@ -375,6 +382,27 @@ def _scale(number: _Number, how: Contention, share: float | None) -> None:
     number.c -= apart
     number.off += apart
     number.below = rivalry
+
+
+def _explain_more(data: Table, numbers: dict[str, _Number]) -> None:
+    """Where more than a delay arrives: in which part of the time it does.
+
+    A slower server has a queue that is shorter, and each answer wakes a visitor that has
+    gone to sleep: the server itself computes for longer then. With a lock it waits.
+    """
+    some = [number for number in numbers.values() if number.interval.low > AMPLIFIED]
+    usable = data.age >= 0
+    if not some or np.isfinite(data.cpu[usable]).sum() < 0.9 * usable.sum():
+        return
+    found = effects(data, data.cpu)
+    for number in some:
+        if found is None or not found.effects[number.column].known:
+            continue
+        computes = found.effects[number.column].interval
+        if computes.low > 1.0 and computes.value > (1 + number.c) / 2:
+            number.more = "the thread that reports units computes for longer after it"
+        elif computes.high < number.interval.low:
+            number.more = "others wait for the same"
 
 
 def _both_matter(joint: Joint, numbers: dict[str, _Number]) -> bool:
@@ -823,7 +851,7 @@ def _finding(
         )
     if interval.high < 0:
         shape = shape or "negative"
-    elif interval.low > 1.1:
+    elif interval.low > AMPLIFIED:
         shape = shape or "amplified"
     elif not shape and not number.between:
         shape = "linear"
@@ -832,8 +860,11 @@ def _finding(
         PARTLY: "part of a delay is hidden behind something else",
         HIDDEN: "something else is always later",
     }
+    because = words[label]
+    if shape == "amplified" and number.more:
+        because += f", by more than the delay: {number.more}"
     return replace(
-        filled, verdict=label, shape=shape, reason=f"{said}: {words[label]}", help=""
+        filled, verdict=label, shape=shape, reason=f"{said}: {because}", help=""
     )
 
 
