@@ -242,6 +242,47 @@ def test_a_thread_that_others_made_late_is_no_bottleneck():
         assert "late" in found.findings[0].reason
 
 
+class Hurried(model.Shared):
+    """0: in the thread that reports, half a unit. In most slots others take its CPU.
+
+    It waits for a device that takes a unit and goes on meanwhile; or sleeps after 0.
+    """
+
+    def __init__(self, draw, hides, always=False):
+        super().__init__(draw, 0)
+        self.functions, self.hides, self.always = 2, hides, always
+        self.c = [0.0, 1.0] if hides else [1.0, 0.0]
+
+    def slot(self, d, b):
+        share = 0.35 if self.always or self.draw.random() < 0.7 else 1.0
+        main = 0.5 * b + float(d[0])
+        self.cpu.append(main)
+        self.wait.append(main / share - main)
+        self.shares.append(share)
+        if self.hides:
+            return max(main / share, 1.0 + float(d[1]))
+        return main / share + 0.5 * b
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_a_thread_that_is_late_now_and_then_is_no_bottleneck(always):
+    """It has 40% of a CPU, and with all of it would wait for something else."""
+    for seed in range(3):
+        run = recorded(lambda draw: Hurried(draw, True, always), "quiet", seed)
+        run.record.shares = {"m:f0": 0.4, "m:f1": 1.0}
+        found = sound(verdict(run.record))
+        assert found.findings[0].verdict not in ("matters", "partly")
+
+
+def test_a_thread_that_is_blocked_as_long_is_not_late():
+    """Of 40% of a CPU alone nothing follows: it sleeps as long where it had all of it."""
+    for seed in range(3):
+        run = recorded(lambda draw: Hurried(draw, False), "quiet", seed)
+        run.record.shares = dict.fromkeys(run.names, 0.4)
+        labels = [f.verdict for f in sound(verdict(run.record)).findings]
+        assert labels[0] == "matters"
+
+
 def test_slack_that_a_small_share_of_a_cpu_uses_up():
     """A delay of 0.3 takes 1.5 by the wall; beyond the slack that says little."""
     for seed in range(3):

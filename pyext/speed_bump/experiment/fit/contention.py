@@ -26,6 +26,8 @@ from speed_bump.experiment.fit.columns import (
     table,
 )
 from speed_bump.experiment.fit.effects import Effects, effects
+from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.fit.noise import Booleans
 from speed_bump.experiment.record import Floats, Record
 
 # With a larger share of a CPU the wall clock is good enough; where it is not known how
@@ -34,9 +36,16 @@ ALONE, NEARLY_ALONE = 0.99, 0.95
 # With a smaller one, of a function's own delays or, where that is not known, of all
 # threads, the function has no label.
 MIN_SHARE = 0.1
-# The same where waiting for a CPU is not known. And a thread that reports units and has
-# less is late for whatever it may wait for.
+# The same where waiting for a CPU is not known.
 MIN_MEAN_SHARE = 0.3
+# A thread that reports units and has less may be late for what it waits for, unless it is
+# known to be blocked as long in slots in which it got its CPU at once: this part of a unit
+# more is no more than that.
+LATE_SHARE, AS_LONG = 0.5, 0.05
+# In a slot of which it waited for a smaller part it got its CPU at once.
+AT_ONCE = 0.02
+# So often it is compared, over the time of the experiment, or it is not known.
+COMPARED, MIN_COMPARED = 20, 8
 # Shares are told apart by so many steps, each of which is a regression.
 STEPS = 20
 # Of the machine's time: where the hypervisor takes more, no label stands. Below it all
@@ -56,7 +65,8 @@ class Contention:
     None: the time of the wall. ``refusal``: why no label can be given, "" if one can;
     ``note`` qualifies every number. ``scaled``: there are others on the machine, and how
     long threads waited is not known: what delays cost by the wall is times their share.
-    ``reporter`` is the share of a CPU of the threads that report units.
+    ``reporter`` is the share of a CPU of the threads that report units, ``hurried`` how
+    much less of a unit they are blocked where they waited for one; None: not known.
     """
 
     share: float
@@ -68,11 +78,18 @@ class Contention:
     cpus: int = 1
     scaled: bool = False
     reporter: float = math.nan
+    hurried: Interval | None = None
 
     @property
     def is_late(self) -> bool:
-        """Whether the thread that reports units had too little of a CPU."""
-        return self.reporter < MIN_MEAN_SHARE
+        """Whether the thread that reports units may be late for what it waits for.
+
+        Then it is not blocked, and all that it does seems to matter. Others take its CPU
+        now and then: where they did not it was blocked for longer, or it is not late.
+        """
+        if not self.reporter < LATE_SHARE:
+            return False
+        return self.hurried is None or self.hurried.high >= AS_LONG
 
     def rivalry(self, share: float | None) -> float:
         """What a delay may cost because it takes a CPU from a thread of the program.
@@ -132,7 +149,30 @@ def contention(record: Record, table: Table) -> Contention:
         note,
         machine.cpus,
         reporter=cpu / wanted if wanted > 0 else math.nan,
+        hurried=_hurried(table, waits),
     )
+
+
+def _hurried(table: Table, rows: Booleans) -> Interval | None:
+    """How much longer the reporting thread is blocked where it got its CPU at once.
+
+    In slots in which nothing is delayed, among neighbours: what is slow is in both.
+    """
+    still = np.flatnonzero(rows & ~(table.x > 0).any(1))
+    if len(still) < 2 * COMPARED:
+        return None
+    blocked = table.blocked[still]
+    blocked = np.clip(blocked, *np.quantile(blocked, (0.02, 0.98)))
+    at_once = (table.y - table.cpu - table.blocked)[still] <= AT_ONCE
+    found = []
+    for part in np.array_split(np.arange(len(still)), COMPARED):
+        now, later = part[at_once[part]], part[~at_once[part]]
+        if len(now) >= 2 and len(later) >= 2:
+            found.append(float(blocked[now].mean() - blocked[later].mean()))
+    if len(found) < MIN_COMPARED:
+        return None
+    error = float(np.std(found, ddof=1)) / math.sqrt(len(found))
+    return around(float(np.mean(found)), error, len(found) - 1)
 
 
 def of_groups(record: Record) -> Effects | None:
