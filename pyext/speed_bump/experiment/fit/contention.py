@@ -38,9 +38,8 @@ ALONE, NEARLY_ALONE = 0.99, 0.95
 MIN_SHARE = 0.1
 # The same where waiting for a CPU is not known.
 MIN_MEAN_SHARE = 0.3
-# A thread that reports units and has less may be late for what it waits for, unless it is
-# known to be blocked as long in slots in which it got its CPU at once: this part of a unit
-# more is no more than that.
+# A thread that reports units and has less may be late for what it waits for, unless it
+# is known to be blocked no longer where it got its CPU at once: by this part of a unit.
 LATE_SHARE, AS_LONG = 0.5, 0.05
 # In a slot of which it waited for a smaller part it got its CPU at once.
 AT_ONCE = 0.02

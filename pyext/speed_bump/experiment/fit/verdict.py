@@ -53,6 +53,7 @@ from speed_bump.experiment.fit.interval import (
     quantile,
     upper_tail,
 )
+from speed_bump.experiment.fit.randomisation import p_values
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record
@@ -240,6 +241,14 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         upper_tail(numbers[n].c / numbers[n].se, numbers[n].df) if n in numbers else 1.0
         for n in names
     ]
+    if data is not None and found is not None and final:
+        block = block_index(record)[len(record.slots) - len(data.y) :]
+        y = data.y if how.y is None else how.y
+        ranks = p_values(y, data, found.fit, block)
+        tails = [
+            ranks.get(numbers[n].column, tail) if n in numbers else tail
+            for n, tail in zip(names, tails, strict=True)
+        ]
     rates = discoveries(tails)
     for name, p, rate in zip(names, tails, rates, strict=True):
         out.findings.append(
