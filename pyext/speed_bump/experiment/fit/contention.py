@@ -36,10 +36,11 @@ ALONE, NEARLY_ALONE = 0.99, 0.95
 # With a smaller one, of a function's own delays or, where that is not known, of all
 # threads, the function has no label.
 MIN_SHARE = 0.1
-# The same where waiting for a CPU is not known.
+# The same where waiting for a CPU is not known. And a thread that reports units and never
+# got its CPU at once, may be late for what it waits for.
 MIN_MEAN_SHARE = 0.3
-# A thread that reports units and has less may be late for what it waits for, unless it
-# is known to be blocked no longer where it got its CPU at once: by this part of a unit.
+# One that did now and then may be late below this share, unless it was blocked no longer
+# then: by this part of a unit.
 LATE_SHARE, AS_LONG = 0.5, 0.05
 # In a slot of which it waited for a smaller part it got its CPU at once.
 AT_ONCE = 0.02
@@ -85,10 +86,12 @@ class Contention:
 
         Then it is not blocked, and all that it does seems to matter. Others take its CPU
         now and then: where they did not it was blocked for longer, or it is not late.
+        Where they always do, as in units longer than a scheduler's slice, its share alone
+        says it.
         """
-        if not self.reporter < LATE_SHARE:
-            return False
-        return self.hurried is None or self.hurried.high >= AS_LONG
+        if self.hurried is None:
+            return self.reporter < MIN_MEAN_SHARE
+        return self.reporter < LATE_SHARE and self.hurried.high >= AS_LONG
 
     def rivalry(self, share: float | None) -> float:
         """What a delay may cost because it takes a CPU from a thread of the program.
