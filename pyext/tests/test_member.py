@@ -239,9 +239,8 @@ def some_rows(rank, n=1000, seed=7, functions=16, late=0.0, world=4, host="n1"):
     )  # fmt: skip
 
 
-def job_of_four(directory, late=None, groups=(), n=1500):
+def job_of_four(directory, late=None, groups=(), n=1500, names=("m:f0", "m:f1")):
     """Four ranks on two nodes that meet in each step: f0 is in it, f1 is hidden."""
-    names = ("m:f0", "m:f1")
     draw = np.random.default_rng(3)
     number = np.arange(n)
     if groups:
@@ -300,7 +299,9 @@ def test_what_limits_is_said_with_how_to_confirm_it(tmp_path):
     job_of_four(tmp_path, late=2)
     text = " ".join(report(tmp_path).split())
     assert "rank 2 limits: it is last in 100.0% of the steps" in text
-    told = re.search(r"m:f0 on rank 2 alone: ([\d.]+) of it, on all others ([\d.]+);", text)
+    told = re.search(
+        r"m:f0 on rank 2 alone: ([\d.]+) of it, on all others ([\d.]+);", text
+    )
     assert float(told[1]) == pytest.approx(1, abs=0.1)
     assert float(told[2]) == pytest.approx(0, abs=0.1)
     assert "--confirm 2" in text

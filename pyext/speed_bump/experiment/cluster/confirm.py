@@ -2,8 +2,8 @@
 """Whether it is these ranks: delays on them alone, and on all others.
 
 A delay on all but a group is what a faster group would be: if the step does not pay for
-it, then it pays for the group alone, and making a function faster *there* gains as much as
-making it faster on all ranks.
+it, then it pays for the group alone, and making a function faster *there* gains as much
+as making it faster on all ranks.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ class Confirmed:
             return False
         pairs = ((self.alone, self.expected.alone), (self.without, self.expected.without))
         return any(
-            found is not None
-            and not found.low - FAR <= number <= found.high + FAR
+            found is not None and not found.low - FAR <= number <= found.high + FAR
             for found, number in pairs
         )
 

@@ -144,8 +144,8 @@ def conclusions(job: Job) -> list[str]:
         if not there and all(f.gain and f.gain.half < WIDEST for f in some):
             lines.append(f"rank {group}: to be faster there alone gains nothing")
         lines += [
-            f"rank {group}: {found.name} is not what waits and own work had led to expect;"
-            " ranks that share cores, or more than one collective in a step, do that"
+            f"rank {group}: {found.name} is not what waits and own work had led to "
+            "expect; ranks that share cores, or more than one collective in a step, do that"
             for found in some
             if found.differs
         ]
