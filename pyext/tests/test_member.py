@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """``speed-bump member`` on every rank, and ``report DIR`` of what they left."""
 
+import importlib.util
 import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +29,7 @@ for step in range(int(sys.argv[1])):
     print(step, flush=True)
 """
 NODE = platform.node()
+HAVE_MPI = bool(shutil.which("mpirun") and importlib.util.find_spec("mpi4py"))
 
 
 def start(run, rank, steps, *more, world=2):
@@ -188,6 +191,29 @@ def test_what_a_straggler_would_gain_by_torchrun(tmp_path):
         ):  # fmt: skip
             return
     raise AssertionError(found["confirmed"])
+
+
+@pytest.mark.skipif(not HAVE_MPI, reason="Open MPI or mpi4py is not installed")
+@pytest.mark.one_python
+def test_waits_in_mpi_by_mpirun(tmp_path):
+    done = subprocess.run(
+        [
+            "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2",
+            *command_line("member"), "--run", str(tmp_path / "run"),
+            "-t", "__main__:load", "-t", "__main__:forward",
+            "--progress", "__main__:step", "--dose", "0.2", "--",
+            sys.executable, str(WORKLOAD), "straggler", "--steps", "200",
+        ],
+        env=environment(), capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"rank 1 of 2, node {NODE}, by mpirun" in done.stderr
+    found = written(tmp_path / "run")
+    assert found["job"]["limiting"] == [1]
+    first, late = found["job"]["places"]
+    assert first["wait_ns"] > 10e6
+    assert late["wait_ns"] < first["wait_ns"] / 2
+    assert late["own_ns"] > first["own_ns"] + 10e6
 
 
 @pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")

@@ -162,8 +162,11 @@ def _who() -> str:
 
 
 def _become(command: list[str], told: dict[str, str], who: str) -> int:
+    from speed_bump import waits
+
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
     environ.update(told)
+    environ.update(waits.preloaded(environ))
     if shutil.which(command[0]) is None:
         say(f"{who}: {command[0]}: no such program")
         return 127

@@ -145,7 +145,7 @@ def conclusions(job: Job) -> list[str]:
             lines.append(f"rank {group}: to be faster there alone gains nothing")
         lines += [
             f"rank {group}: {found.name} is not what waits and own work had led to "
-            "expect; ranks that share cores, or more than one collective in a step, do that"
+            "expect; ranks that share cores, or several collectives in a step, do that"
             for found in some
             if found.differs
         ]

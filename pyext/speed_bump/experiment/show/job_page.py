@@ -139,10 +139,9 @@ def _confirmed(job: Job) -> str:
     lines = "".join(f"<li>{escape(line)}</li>" for line in table.conclusions(job))
     return (
         "<h2>Confirmed</h2><p class='soft'>The part of a delay that the step pays: on "
-        "all ranks, on these ranks only, on all but these, beside what waits and own work "
-        "had led to expect. Gain: of a function that is made faster on these ranks alone.</p>"
-        + _table(heads, rows)
-        + (f"<ul>{lines}</ul>" if lines else "")
+        "all ranks, on these only, on all but these, beside what waits and own work had "
+        "led to expect. Gain: of a function that is made faster on these ranks alone."
+        "</p>" + _table(heads, rows) + (f"<ul>{lines}</ul>" if lines else "")
     )
 
 
@@ -201,7 +200,7 @@ def _places(job: Job, found: Places) -> str:
         for place in few.places
     ]
     return (
-        "<h2>Function by rank</h2><p class='soft'>The part of a delay that arrives in the "
-        "own work of the rank. Last in: the part of the steps in which others waited for "
-        "it.</p>" + _table(heads, rows)
+        "<h2>Function by rank</h2><p class='soft'>The part of a delay that arrives "
+        "in the own work of the rank. Last in: the part of the steps in which others "
+        "waited for it.</p>" + _table(heads, rows)
     )
