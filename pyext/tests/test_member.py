@@ -15,7 +15,7 @@ import time
 import numpy as np
 import pytest
 from ranking import command_line, environment
-from speed_bump.experiment.cluster import join, node, plan, rows
+from speed_bump.experiment.cluster import join, node, places, plan, rows
 from speed_bump.experiment.cluster.ranks import Rank
 from test_ranks import HAVE_TORCH, WORKLOAD
 
@@ -357,6 +357,34 @@ def test_rows_are_few_bytes_and_read_as_they_were(tmp_path):
     path.write_bytes(b"no rows at all")
     with pytest.raises(ValueError, match="not rows of a run"):
         list(rows.read(str(path)))
+
+
+def test_of_many_ranks_the_table_has_few_lines(tmp_path):
+    draw = np.random.default_rng(11)
+    names, n, ranks = ("m:f0", "m:f1"), 300, 256
+    masks = plan.masks(7, names, 0, n)
+    on = np.stack([(masks >> np.uint64(k) & np.uint64(1)) > 0 for k in range(2)], 1)
+    delivered = on * 2e6
+    parts = []
+    for rank in range(ranks):
+        own = draw.normal(20e6, 0.2e6, n) + delivered[:, 0] + (rank == 77) * 8e6
+        step = 29e6 + delivered[:, 0]
+        parts.append(rows.Rows(
+            Rank(rank, ranks, rank % 8, rank // 8, 0, "srun", 10 + rank, f"n{rank // 8}"),
+            {"seed": 7, "key": "k", "version": "0.1.0"}, names, (1.0, 1.0),
+            np.arange(n), step, step - own, delivered, np.ones((n, 2)),
+        ))  # fmt: skip
+    for first in range(0, ranks, 8):
+        save(tmp_path, f"n{first}", *parts[first : first + 8])
+    job = join.load(str(tmp_path))
+    few = places.merged(job.places, 10).places
+    assert [len(place.ranks) for place in few] == [255, 1]
+    text = report(tmp_path)
+    assert re.search(
+        r"own work (1.0|0.9)\d on all 256; arrives on rank 77", " ".join(text.split())
+    )
+    assert "hidden everywhere" in text
+    assert len(text.splitlines()) < 30
 
 
 def test_join_says_who_is_missing_short_or_of_another_seed(tmp_path):

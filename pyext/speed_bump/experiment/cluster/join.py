@@ -137,6 +137,8 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
             for k, name in enumerate(part.functions):
                 delivered[here, r, at[name]] = part.delivered_ns[:, k]
                 calls[here, r, at[name]] = part.calls[:, k]
+            # They are kept once.
+            part.delivered_ns = part.calls = np.zeros((0, len(part.functions)))
     ranks = Ranks([c.rank for c in columns], time, waited, delivered, calls)
     # The ranks of one attempt are those that have steps of it.
     attempt = number // ATTEMPT

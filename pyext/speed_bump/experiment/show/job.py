@@ -57,12 +57,20 @@ def where(job: Job, effect: Effect) -> str:
     cells = [cell for _, cell in known if cell is not None]
     if not cells:
         return "not known"
-    inside = [p for p, cell in known if cell is not None and cell.low > THRESHOLD]
+    wider = job.places.wider
+    inside = [
+        place
+        for place, cell in known
+        if cell is not None and cell.value - wider * cell.half > THRESHOLD
+    ]
     if not inside:
-        return "hidden everywhere" if all(c.high < WIDEST for c in cells) else "not known"
+        most = max(cell.value + wider * cell.half for cell in cells)
+        return "hidden everywhere" if most < WIDEST else "not known"
     if len(inside) == len(job.places.places):
         least, most = min(c.value for c in cells), max(c.value for c in cells)
-        number = f"{least:.2f}" if agree(cells) else f"{least:.2f} to {most:.2f}"
+        mean = sum(c.value for c in cells) / len(cells)
+        is_one = agree(cells, wider)
+        number = f"{mean:.2f}" if is_one else f"{least:.2f} to {most:.2f}"
         words = f"own work {number} on all {len(inside)}"
     else:
         some = ranks.named([rank for place in inside for rank in place.ranks])
