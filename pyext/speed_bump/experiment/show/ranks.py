@@ -19,7 +19,7 @@ MAX_FUNCTIONS = 6
 # Where a job has ranks and no place is known.
 NO_WAITS = (
     "on which ranks: not known, as no wait for others was seen; it is seen in the "
-    "collectives of torch.distributed in which the host waits"
+    "collectives of torch.distributed and of MPI in which the host waits"
 )
 LEGEND = (
     "own work: of a step, without waiting for others. last in: the part of the steps in "
