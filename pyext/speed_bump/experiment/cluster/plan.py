@@ -50,7 +50,8 @@ def _drawn(seed: int, name: str, first: int, count: int) -> npt.NDArray[np.uint8
         for k in range(begin, end)
     ]
     drawn = np.frombuffer(b"".join(digests), np.uint8)
-    return drawn[np.arange(first, first + count) // BLOCK - begin * DIGEST]
+    block = np.arange(first, first + count) // BLOCK - begin * DIGEST
+    return np.asarray(drawn[block], np.uint8)
 
 
 def _is_census(first: int, count: int) -> npt.NDArray[np.bool_]:
