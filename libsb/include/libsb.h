@@ -1007,6 +1007,14 @@ SB_API uint64_t sb_plan_number(const struct sb_plan *plan);
 SB_API int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm,
 		       const uint64_t *delay_ns, const uint32_t *every, size_t levels);
 /**
+ * On the @p index th rank the arm of each function is @p first_arm later than
+ * sb_plan_set() says, so that it can be delayed there in other slots than elsewhere. 0 of
+ * a rank that joins.
+ * @return 0, or -1 with ERANGE (no such rank, or none of its arms would be left)
+ */
+SB_API int sb_plan_set_rank_arms(struct sb_plan *plan, uint32_t index,
+				 uint32_t first_arm);
+/**
  * Plan slots from @p first on: in each the arms of a mask are on, at a level.
  * @return how many were planned: not those that have begun (less than two slots ahead),
  *   nor those over SB_PLAN_AHEAD ahead. The slots that were not planned delay nothing
