@@ -747,3 +747,82 @@ interpreters.destroy(inner)
 print(count()["datetime:timedelta.__neg__"])
 """)
     assert done.stdout == "10 True\n11\n", done.stderr
+
+
+# ------------------------------------------------------------------ self time
+
+INSIDE = """
+import functools, threading, time, zlib
+import speed_bump
+from speed_bump import _core
+
+data = bytes(range(256)) * 40000
+cached = functools.lru_cache(zlib.crc32)
+other = functools.lru_cache(zlib.adler32)
+speed_bump.install(speed_bump.Config(PATTERNS, delay_ns=0))
+table = _core.state()[1]
+done = threading.Event()
+def key(one):
+    return zlib.crc32(data)
+def work():
+    while not done.is_set():
+        WORK
+thread = threading.Thread(target=work)
+thread.start()
+sampler = _core.Sampler(table)
+assert sampler.add(__import__("os").getpid(), _core.layout())
+def seen(ns=300_000_000):
+    _, stacks, found = sampler.run(ns, 1_000_000)
+    return {name: n / max(stacks / threading.active_count(), 1) for name, n in found.items()}
+before = seen(50_000_000)
+table.watched = True
+time.sleep(0.1)
+during = seen()
+deep = sampler.stacks(50_000_000, 1_000_000)[2]
+table.watched = False
+time.sleep(0.1)
+after = seen(50_000_000)
+done.set()
+thread.join()
+print([before, during, after, sorted({key[5] for key in deep})])
+"""
+
+
+def inside(python: Run, patterns: list[str], work: str) -> list[Any]:
+    done = python(INSIDE.replace("PATTERNS", repr(patterns)).replace("WORK", work))
+    assert done.returncode == 0, done.stderr
+    return list(eval(done.stdout))
+
+
+def test_the_time_of_c_functions_is_seen_from_outside(python: Run) -> None:
+    before, during, after, deep = inside(
+        python,
+        ["zlib:crc32", "builtins:sorted", "__main__:key", "__main__:work"],
+        "sorted((1, 2, 3), key=key)",
+    )
+    # While nothing looks C functions leave no word: what calls them has the time.
+    assert "zlib:crc32" not in {**before, **after}
+    assert before["__main__:key"] > 0.5
+    # Where it is the innermost, and not where it calls Python code that is a target.
+    assert during["zlib:crc32"] > 0.5
+    assert during["zlib:crc32"] > 3 * sum(
+        during.get(name, 0) for name in ("builtins:sorted", "__main__:key")
+    )
+    whole = ("__main__:work", "builtins:sorted", "__main__:key", "zlib:crc32")
+    assert whole in deep
+
+
+def test_a_c_function_has_the_time_of_what_it_calls(python: Run) -> None:
+    _, during, _, _ = inside(
+        python, ["builtins:sorted", "__main__:work"], "sorted((1, 2, 3), key=key)"
+    )
+    assert during["builtins:sorted"] > 5 * during.get("__main__:work", 0)
+
+
+def test_the_time_of_one_object_of_many(python: Run) -> None:
+    _, during, _, _ = inside(
+        python,
+        ["__main__:cached", "__main__:work"],
+        "cached(data); cached.cache_clear(); other(data)",
+    )
+    assert during["__main__:cached"] > 0.5
