@@ -16,7 +16,7 @@ import speed_bump
 from conftest import Run
 from speed_bump import Config, _core
 
-CALLS = 500
+CALLS = 10_000
 DELAY_NS = 1_000
 
 # pattern, what to do before, and an expression with one call of the target
@@ -58,7 +58,7 @@ KINDS: list[tuple[str, str, str]] = [
     ("builtins:int.bit_length", "a = 10", "a.bit_length()"),
     (
         "_socket:socket.recv",
-        "import socket; a, b = socket.socketpair(); b.send(bytes(9999))",
+        "import socket; a, b = socket.socketpair(); b.send(bytes(99999))",
         "a.recv(1)",
     ),
     (
@@ -249,6 +249,8 @@ def resolve(pattern: str) -> Any:
     ("pattern", "setup", "expression"), KINDS, ids=[f"{k[0]} {k[2]}" for k in KINDS]
 )
 def test_each_kind(pattern: str, setup: str, expression: str) -> None:
+    # A call of the system each, with the timer's slack.
+    calls = CALLS // 20 if pattern == "time:sleep" else CALLS
     made = Made(setup, expression)
     warm = made.loop()
     warm(100)
@@ -257,16 +259,16 @@ def test_each_kind(pattern: str, setup: str, expression: str) -> None:
     references = sys.getrefcount(target)
 
     install(pattern)
-    assert calls_of(pattern, lambda: warm(CALLS)) == CALLS
+    assert calls_of(pattern, lambda: warm(calls)) == calls
     cold = made.loop()
-    assert calls_of(pattern, lambda: cold(CALLS)) == CALLS
+    assert calls_of(pattern, lambda: cold(calls)) == calls
     after = eval(expression, made.module.__dict__)
     assert (type(after), reasons()) == (type(before), {})
 
     speed_bump.uninstall()
     total = counted(pattern)
-    warm(CALLS)
-    made.loop()(CALLS)
+    warm(calls)
+    made.loop()(calls)
     assert counted(pattern) == total
     del before, after
     assert sys.getrefcount(target) == references
@@ -278,16 +280,16 @@ def test_each_kind(pattern: str, setup: str, expression: str) -> None:
     def timed() -> None:
         nonlocal took
         start = time.perf_counter_ns()
-        warm(CALLS)
+        warm(calls)
         took = time.perf_counter_ns() - start
 
-    assert calls_of(pattern, timed) == CALLS
+    assert calls_of(pattern, timed) == calls
     (function,) = (f for f in speed_bump.stats().functions if f.calls)
     speed_bump.uninstall()
     assert function.delayed == function.calls
     assert function.requested_ns == function.calls * DELAY_NS
     assert function.measured_ns >= function.requested_ns
-    assert took >= CALLS * DELAY_NS
+    assert took >= calls * DELAY_NS
 
 
 # ------------------------------------------------------------- many at once
