@@ -59,7 +59,7 @@ def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"here"]
 """
-# All but the file of the engine is missing: what it imports can be anything, and is called.
+# The file of the engine is real; what it imports is not there, and can be anything.
 ENGINE = """
 import importlib.abc, importlib.machinery, importlib.util, os, sys, types
 REAL = ("vllm.v1.engine.core", "sglang.srt.managers.scheduler")

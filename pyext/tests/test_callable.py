@@ -775,7 +775,8 @@ sampler = _core.Sampler(table)
 assert sampler.add(__import__("os").getpid(), _core.layout())
 def seen(ns=300_000_000):
     _, stacks, found = sampler.run(ns, 1_000_000)
-    return {name: n / max(stacks / threading.active_count(), 1) for name, n in found.items()}
+    looks = max(stacks / threading.active_count(), 1)
+    return {name: n / looks for name, n in found.items()}
 before = seen(50_000_000)
 table.watched = True
 time.sleep(0.1)

@@ -17,7 +17,7 @@ jit = getattr(sys, "_jit", None)
 if jit and jit.is_enabled():
     print(*sys.version_info[:3])
 """
-SAID = {
+SAID: dict[tuple[int, ...], str] = {
     (3, 14): "its JIT has corrupted local variables of functions that are monitored "
     "(cpython issue 156319)",
     (3, 15): "what it compiled is thrown away when delays begin, and made again: units "
