@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether the interpreter of a program compiles what it runs, and what that means here."""
+"""Whether the interpreter of a program compiles what it runs, and what that means."""
 
 from __future__ import annotations
 
