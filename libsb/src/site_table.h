@@ -67,6 +67,7 @@ struct site_header {
 
 	/* Read at each hit and written rarely: a line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
+	_Atomic uint32_t watched; /* somebody wants to see which functions threads are in */
 	/*
 	 * Counted up after each change of this and the controls, and whenever else what
 	 * some process knows of a site may be wrong from then on, as after a fork.
@@ -211,7 +212,7 @@ static inline uint32_t site_slots_used(const struct sb_site_table *table)
 	return used < table->capacity ? used : table->capacity;
 }
 
-/* After each change of a control: a hit looks at them only then. */
+/* After each change of a control or of @watched: a hit looks at them only then. */
 static inline void site_table_changed(struct sb_site_table *table)
 {
 	atomic_fetch_add_explicit(table->changes, 1, memory_order_release);

@@ -18,6 +18,7 @@
 #include <internal/pycore_frame.h>
 #endif
 
+#include "inside.h"
 #include "layout.h"
 
 /* What a flag or a number of a string's state is in the word that begins there. */
@@ -44,6 +45,7 @@ static void add_objects(struct layout *layout)
 	layout->text_kind = STATE_MASK(kind, 7);
 	layout->text_ascii = sizeof(PyASCIIObject);
 	layout->text_compact = sizeof(PyCompactUnicodeObject);
+	layout->inside = inside_address();
 }
 
 #if PY_VERSION_HEX >= 0x030D0000

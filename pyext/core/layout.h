@@ -34,6 +34,7 @@ struct layout {
 	uint64_t bytes_size, bytes_data;
 	uint64_t text_length, text_state, text_ascii, text_kind, text_is_ascii,
 		text_compact; /* text_ascii, text_compact: where the characters begin */
+	uint64_t inside; /* the address of the words of inside.h */
 };
 
 /* All of it is words: as a tuple it goes from process to process. */

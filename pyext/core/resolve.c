@@ -446,6 +446,8 @@ static void take(struct callables *callables, struct name *name, const char *mod
 		return;
 	/* What a hook of Python's functions costs is not to be taken off its delays. */
 	site->direct = true;
+	/* As inside_call() has it. */
+	sb_site_note_code(site, (uintptr_t)site);
 	place_set(place, &spot, site);
 	mute_inner(callables, object, qualname);
 }

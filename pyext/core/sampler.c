@@ -4,7 +4,7 @@
  * read out of its memory, from here: the workload does nothing for it and does not stop.
  * A tick counts for the innermost function on the stack that is in the site table, so
  * that a function has its own time and that of what it calls, less that of the functions
- * there that are in the table themselves.
+ * there that are in the table themselves. C functions leave word of themselves (inside.h).
  *
  * What is read may change meanwhile. A pointer that led astray ends that stack, and what
  * is found counts only where it is the address of a code object that the workload itself
@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "errors.h"
+#include "inside.h"
 #include "layout.h"
 #include "libsb.h"
 #include "remote.h"
@@ -35,6 +36,7 @@ struct process {
 	pid_t pid;
 	struct layout layout;
 	uint64_t looked, failed;
+	struct inside_words inside; /* C functions that its threads are in at this tick */
 };
 
 /* A code object of a process, and the site it is. */
@@ -167,12 +169,34 @@ static const struct code *code_of(const struct sampling *sampling,
 		       compare_codes);
 }
 
+/*
+ * The C function that a frame calls, if it is looked for; NULL: it is not, or there are no
+ * more. @record: the innermost one that was not asked for yet.
+ */
+static const struct code *inner_code(const struct sampling *sampling,
+				     const struct process *process, uint64_t frame,
+				     struct inside_record *record)
+{
+	const struct code *found = NULL;
+	struct code key = { .pid = process->pid };
+
+	for (int i = 0; i < MAX_FRAMES && frame && record->frame == frame && !found; i++) {
+		key.address = record->site;
+		found = bsearch(&key, sampling->codes, sampling->code_count, sizeof(key),
+				compare_codes);
+		inside_next(process->pid, record);
+	}
+	return found;
+}
+
 /* The whole stack of a thread that has one. */
 static void keep_thread(struct sampling *sampling, const struct process *process,
 			uint64_t thread)
 {
 	const struct layout *layout = &process->layout;
 	struct stacks *stacks = sampling->whole;
+	struct inside_record record;
+	const struct code *inner;
 	struct code key;
 	size_t begin = stacks->count;
 	pid_t tid = 0;
@@ -184,6 +208,7 @@ static void keep_thread(struct sampling *sampling, const struct process *process
 	frame = innermost(process, thread, &failed);
 	if (!frame || failed)
 		return;
+	inside_first(process->pid, &process->inside, thread, &record);
 	for (int i = WORD_COUNT; i < WORD_SITES; i++)
 		add_word(stacks, 0);
 	for (int i = 0; i < MAX_FRAMES && frame && !failed && !stacks->no_memory; i++) {
@@ -197,6 +222,8 @@ static void keep_thread(struct sampling *sampling, const struct process *process
 			stacks->words[begin + WORD_OFFSET] =
 				at - key.address - layout->code_bytes;
 		}
+		while ((inner = inner_code(sampling, process, frame, &record)))
+			add_word(stacks, inner->site);
 		if (found)
 			add_word(stacks, found->site);
 		frame = remote_word(process->pid, frame + layout->frame_previous, &failed);
@@ -217,6 +244,7 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 			  uint64_t thread)
 {
 	const struct layout *layout = &process->layout;
+	struct inside_record record;
 	struct code key;
 	int failed = 0;
 	uint64_t frame;
@@ -226,9 +254,12 @@ static void sample_thread(struct sampling *sampling, const struct process *proce
 		return;
 	}
 	frame = innermost(process, thread, &failed);
+	inside_first(process->pid, &process->inside, thread, &record);
 	for (int i = 0; i < MAX_FRAMES && frame && !failed; i++) {
-		const struct code *found = code_of(sampling, process, frame, &key, &failed);
+		const struct code *found = inner_code(sampling, process, frame, &record);
 
+		if (!found)
+			found = code_of(sampling, process, frame, &key, &failed);
 		if (found) {
 			sampling->samples[found->site]++;
 			break;
@@ -245,6 +276,7 @@ static void sample_process(struct sampling *sampling, struct process *process)
 	int failed = 0, threads = 0;
 
 	process->looked++;
+	inside_look(process->pid, layout->inside, &process->inside);
 	interpreter = remote_word(process->pid, layout->head, &failed);
 	while (interpreter && !failed && threads < MAX_THREADS) {
 		thread = remote_word(process->pid, interpreter + layout->interpreter_threads,

@@ -380,6 +380,31 @@ static int table_set_enabled(PyObject *self, PyObject *value, void *Py_UNUSED(cl
 	return 0;
 }
 
+static PyObject *table_get_watched(PyObject *self, void *Py_UNUSED(closure))
+{
+	bool watched;
+
+	if (table_hold(self))
+		return NULL;
+	watched = load(&table_get(self)->header->watched);
+	table_release(self);
+	return PyBool_FromLong(watched);
+}
+
+static int table_set_watched(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+	int on = value ? PyObject_IsTrue(value) : -1;
+
+	if (!value)
+		PyErr_SetString(PyExc_AttributeError, "watched can't be deleted");
+	if (on < 0 || table_hold(self))
+		return -1;
+	atomic_store(&table_get(self)->header->watched, (uint32_t)on);
+	site_table_changed(table_get(self));
+	table_release(self);
+	return 0;
+}
+
 static PyMethodDef table_methods[] = {
 	{ "open", table_open, METH_VARARGS | METH_CLASS, NULL },
 	{ "of_process", table_of_process, METH_NOARGS | METH_CLASS, NULL },
@@ -418,6 +443,7 @@ static PyObject *table_get_overhead_ns(PyObject *self, void *Py_UNUSED(closure))
 static PyGetSetDef table_getset[] = {
 	{ "lost", table_get_lost, NULL, NULL, NULL },
 	{ "enabled", table_get_enabled, table_set_enabled, NULL, NULL },
+	{ "watched", table_get_watched, table_set_watched, NULL, NULL },
 	{ "overhead_ns", table_get_overhead_ns, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

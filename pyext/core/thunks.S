@@ -43,18 +43,47 @@ enter:
 	movq	THUNK_CHANGES(%r11), %rax
 	movq	(%rax), %rax
 	cmpq	THUNK_QUIET(%r11), %rax
-	jne	more
+	jne	filtered
+	movq	THUNK_COUNTER(%r11), %r10
+count:
 #ifdef Py_GIL_DISABLED
 	/* The line of the slot that is this thread's own. */
 	movq	sb_site_line_offset@gottpoff(%rip), %rax
 	movq	%fs:(%rax), %rax
 	testq	%rax, %rax
 	jz	more
-	addq	THUNK_COUNTER(%r11), %rax
+	incq	(%r10, %rax)
 #else
-	movq	THUNK_COUNTER(%r11), %rax
+	incq	(%r10)
 #endif
-	incq	(%rax)
+	jmp	*THUNK_FUNCTION(%r11)
+filtered:
+	/* As filter_find(), for the first argument and the first cell. */
+	movq	THUNK_FILTER(%r11), %r10
+	testq	%r10, %r10
+	jz	more
+	cmpl	$0, FILTER_ARGUMENT(%r10)
+	jne	more
+	movq	%rdi, %rax
+	shrq	$4, %rax
+	xorq	%rdi, %rax
+	andq	FILTER_MASK(%r10), %rax
+	shlq	$CELL_SHIFT, %rax
+	leaq	FILTER_CELLS(%r10, %rax), %rax
+	cmpq	%rdi, CELL_VALUE(%rax)
+	jne	other
+	movq	CELL_CHANGES(%rax), %r10
+	movq	(%r10), %r10
+	cmpq	CELL_QUIET(%rax), %r10
+	jne	more
+	movq	CELL_COUNTER(%rax), %r10
+	jmp	count
+other:
+	/* Of an object that is not looked for, if the cell is free. */
+	cmpq	$0, CELL_VALUE(%rax)
+	jne	more
+	cmpq	$0, FILTER_ANY(%r10)
+	jne	more
 	jmp	*THUNK_FUNCTION(%r11)
 more:
 	/* Seven of them align the stack to 16 bytes. */
@@ -75,6 +104,9 @@ more:
 	movq	%r11, %rdi
 	movq	%rsp, %rsi
 	call	callable_hit
+	testq	%rdx, %rdx
+	jnz	done
+	.cfi_remember_state
 	popq	%rdi
 	.cfi_adjust_cfa_offset -8
 	popq	%rsi
@@ -90,6 +122,11 @@ more:
 	popq	%r11
 	.cfi_adjust_cfa_offset -8
 	jmp	*%rax
+done:
+	.cfi_restore_state
+	addq	$56, %rsp
+	.cfi_adjust_cfa_offset -56
+	ret
 	.cfi_endproc
 	.size	enter, . - enter
 
@@ -131,8 +168,9 @@ enter:
 	/* The counter was written before this. */
 	ldar	x10, [x16]
 	cmp	x9, x10
-	b.ne	more
+	b.ne	filtered
 	ldr	x9, [x16, #THUNK_COUNTER]
+count:
 #ifdef Py_GIL_DISABLED
 	/* The line of the slot that is this thread's own. */
 	adrp	x10, :gottprel:sb_site_line_offset
@@ -145,6 +183,35 @@ enter:
 	ldr	x10, [x9]
 	add	x10, x10, #1
 	str	x10, [x9]
+	ldr	x16, [x16, #THUNK_FUNCTION]
+	br	x16
+filtered:
+	/* As filter_find(), for the first argument and the first cell. */
+	ldr	x10, [x16, #THUNK_FILTER]
+	cbz	x10, more
+	ldr	w9, [x10, #FILTER_ARGUMENT]
+	cbnz	w9, more
+	ldr	x9, [x10, #FILTER_MASK]
+	eor	x11, x0, x0, lsr #4
+	and	x9, x9, x11
+	add	x11, x10, x9, lsl #CELL_SHIFT
+	add	x11, x11, #FILTER_CELLS
+	ldr	x9, [x11, #CELL_VALUE]
+	cmp	x9, x0
+	b.ne	other
+	ldr	x9, [x11, #CELL_CHANGES]
+	ldr	x9, [x9]
+	/* The counter was written before this. */
+	ldar	x12, [x11]
+	cmp	x9, x12
+	b.ne	more
+	ldr	x9, [x11, #CELL_COUNTER]
+	b	count
+other:
+	/* Of an object that is not looked for, if the cell is free. */
+	cbnz	x9, more
+	ldr	x10, [x10, #FILTER_ANY]
+	cbnz	x10, more
 	ldr	x16, [x16, #THUNK_FUNCTION]
 	br	x16
 more:
@@ -161,6 +228,8 @@ more:
 	mov	x0, x16
 	add	x1, sp, #16
 	bl	callable_hit
+	cbnz	x1, done
+	.cfi_remember_state
 	mov	x17, x0
 	ldp	x8, x16, [sp, #80]
 	ldp	x6, x7, [sp, #64]
@@ -172,10 +241,17 @@ more:
 	.cfi_restore x30
 	.cfi_adjust_cfa_offset -96
 	br	x17
+done:
+	.cfi_restore_state
+	ldp	x29, x30, [sp], #96
+	.cfi_restore x29
+	.cfi_restore x30
+	.cfi_adjust_cfa_offset -96
+	ret
 	.cfi_endproc
 	.size	enter, . - enter
 
-#if THUNK_QUIET != 0
+#if THUNK_QUIET != 0 || CELL_QUIET != 0
 #error "ldar has no offset"
 #endif
 

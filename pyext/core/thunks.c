@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "inside.h"
 #include "layout.h"
 #include "thunks.h"
 
@@ -13,7 +15,21 @@ CHECK_OFFSET(head, THUNK_HEAD);
 CHECK_OFFSET(interpreter, THUNK_INTERPRETER);
 CHECK_OFFSET(counter, THUNK_COUNTER);
 CHECK_OFFSET(function, THUNK_FUNCTION);
+CHECK_OFFSET(filter, THUNK_FILTER);
 _Static_assert(sizeof(struct thunk) == 1 << THUNK_SHIFT, "thunks.S reckons with it");
+#define CHECK_FILTER(member, offset) \
+	_Static_assert(offsetof(struct thunk_filter, member) == (offset), "thunks.S has it there")
+CHECK_FILTER(argument, FILTER_ARGUMENT);
+CHECK_FILTER(any, FILTER_ANY);
+CHECK_FILTER(mask, FILTER_MASK);
+CHECK_FILTER(cells, FILTER_CELLS);
+#define CHECK_CELL(member, offset) \
+	_Static_assert(offsetof(struct thunk_cell, member) == (offset), "thunks.S has it there")
+CHECK_CELL(quiet, CELL_QUIET);
+CHECK_CELL(changes, CELL_CHANGES);
+CHECK_CELL(counter, CELL_COUNTER);
+CHECK_CELL(value, CELL_VALUE);
+_Static_assert(sizeof(struct thunk_cell) == 1 << CELL_SHIFT, "thunks.S reckons with it");
 _Static_assert(offsetof(struct site_counters, hits) == 0, "thunks.S counts there");
 
 #define THUNK_CODE 16 /* bytes */
@@ -62,8 +78,13 @@ static void watch_forks(void)
 	pthread_atfork(lock_pool, unlock_pool, unlock_pool);
 }
 
-/* Returns what to jump to. */
-const void *callable_hit(struct thunk *thunk, const uintptr_t *arguments)
+/* What to jump to; where the function was called already, what it returned. */
+struct done {
+	uintptr_t value;
+	uintptr_t called;
+};
+
+struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 	__attribute__((visibility("hidden")));
 
 static PyObject *fail(void)
@@ -76,28 +97,49 @@ static Py_ssize_t fail_negative(void)
 	return -1;
 }
 
-static struct sb_site *filter_find(const struct thunk_filter *filter, uintptr_t value)
+static size_t filter_home(const struct thunk_filter *filter, uintptr_t value)
 {
-	size_t i = (value >> 4 ^ value) & filter->mask;
-
-	for (; filter->entries[i].site; i = (i + 1) & filter->mask)
-		if (filter->entries[i].value == value)
-			return filter->entries[i].site;
-	return filter->any;
+	return (value >> 4 ^ value) & filter->mask; /* as in thunks.S */
 }
 
-/* Let the next calls be counted without callable_hit(), if that is all there is to do. */
-static void allow_quick(struct thunk *thunk, struct sb_site *site, uint64_t known)
+/* NULL: it has none. */
+static struct thunk_cell *filter_find(struct thunk_filter *filter, uintptr_t value)
+{
+	size_t i = filter_home(filter, value);
+
+	for (; filter->cells[i].site; i = (i + 1) & filter->mask)
+		if (filter->cells[i].value == value)
+			return &filter->cells[i];
+	return NULL;
+}
+
+/*
+ * Where the next calls are to be counted without callable_hit(), if that is all there is to
+ * do; 0: it is not.
+ */
+static uintptr_t quick_counter(const struct thunk *thunk, struct sb_site *site)
 {
 	PyInterpreterState *head = PyInterpreterState_Head();
-	uintptr_t counter = (uintptr_t)site_slot_quick(site);
+	uintptr_t counter;
 
+	if (load(&site->table->header->watched))
+		return 0;
+	counter = (uintptr_t)site_slot_quick(site);
 	if (!counter || (uintptr_t)head != load(&thunk->interpreter) ||
 	    PyInterpreterState_Next(head))
-		return;
+		return 0;
 #ifndef Py_GIL_DISABLED
 	counter += offsetof(struct site_slot, counters);
 #endif
+	return counter;
+}
+
+static void allow_quick(struct thunk *thunk, struct sb_site *site, uint64_t known)
+{
+	uintptr_t counter = quick_counter(thunk, site);
+
+	if (!counter)
+		return;
 	store(&thunk->changes, site->changes);
 	store(&thunk->counter, counter);
 	atomic_store(&thunk->quiet, known);
@@ -108,28 +150,59 @@ static void allow_quick(struct thunk *thunk, struct sb_site *site, uint64_t know
 	}
 }
 
+static void allow_quick_cell(struct thunk *thunk, struct thunk_cell *cell, uint64_t known)
+{
+	uintptr_t counter = quick_counter(thunk, cell->site);
+
+	if (!counter)
+		return;
+	store(&cell->counter, counter);
+	store(&cell->changes, cell->site->changes);
+	atomic_store(&cell->quiet, known);
+}
+
+static struct done jump_to(const void *function)
+{
+	return (struct done){ .value = (uintptr_t)function };
+}
+
 /* A call that may be more than a count; @arguments: those in registers. */
-const void *callable_hit(struct thunk *thunk, const uintptr_t *arguments)
+struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 {
 	struct thunk_filter *filter = load_acquire(&thunk->filter);
 	struct sb_site *site = load_acquire(&thunk->site);
 	const void *function = (const void *)load(&thunk->function);
+	struct thunk_cell *cell = NULL;
 	uint64_t known;
 
-	if (filter)
-		site = filter_find(filter, arguments[filter->argument]);
+	if (filter) {
+		cell = filter_find(filter, arguments[filter->argument]);
+		site = cell ? cell->site : filter->any;
+	}
 	/* Objects of static types are the same in all interpreters of some versions. */
 	if (!site || (uintptr_t)PyInterpreterState_Get() != load(&thunk->interpreter))
-		return function;
+		return jump_to(function);
 	known = load_acquire(site->changes);
 	if (site_hit(site, 0))
-		return load(&uses[thunk - callable_pool].fails_negative) ?
-			       (const void *)(uintptr_t)fail_negative :
-			       (const void *)(uintptr_t)fail;
-	/* A signal handler may have let the site go. */
-	if (!filter && load_acquire(&thunk->site) == site && load(&site->quiet) == known)
+		return jump_to(load(&uses[thunk - callable_pool].fails_negative) ?
+				       (const void *)(uintptr_t)fail_negative :
+				       (const void *)(uintptr_t)fail);
+	/* A signal handler may have let the site go, and the filter. */
+	if (load_acquire(&thunk->filter) != filter)
+		return jump_to(function);
+	if (cell)
+		cell = filter_find(filter, arguments[filter->argument]);
+	if ((cell ? cell->site : filter ? filter->any : load_acquire(&thunk->site)) != site)
+		return jump_to(function);
+	if (load(&site->table->header->watched))
+		return (struct done){ inside_call((uintptr_t)site, function, arguments), 1 };
+	if (load(&site->quiet) != known)
+		return jump_to(function);
+	if (cell)
+		allow_quick_cell(thunk, cell, known);
+	else if (!filter)
 		allow_quick(thunk, site, known);
-	return function;
+	return jump_to(function);
 }
 
 static uint32_t *bucket_of(const void *function)
@@ -215,24 +288,29 @@ void thunk_release(struct thunk *thunk)
 struct thunk_filter *thunk_filter_new(unsigned int argument, struct sb_site *any,
 				      const struct thunk_entry *entries, size_t count)
 {
-	size_t size = 4;
+	size_t size = 4, bytes;
 	struct thunk_filter *filter;
 
 	while (size < 2 * count)
 		size *= 2;
-	filter = calloc(1, sizeof(*filter) + size * sizeof(filter->entries[0]));
+	bytes = sizeof(*filter) + size * sizeof(filter->cells[0]);
+	filter = aligned_alloc(_Alignof(struct thunk_filter), bytes);
 	if (!filter)
 		return NULL;
+	memset(filter, 0, bytes);
 	filter->argument = argument;
 	filter->any = any;
 	filter->mask = size - 1;
 	for (size_t n = 0; n < count; n++) {
-		size_t i = (entries[n].value >> 4 ^ entries[n].value) & filter->mask;
+		size_t i = filter_home(filter, entries[n].value);
 
-		while (filter->entries[i].site)
+		while (filter->cells[i].site)
 			i = (i + 1) & filter->mask;
-		filter->entries[i] = entries[n];
+		filter->cells[i].value = entries[n].value;
+		filter->cells[i].site = entries[n].site;
 	}
+	for (size_t i = 0; i < size; i++)
+		store(&filter->cells[i].changes, &no_changes);
 	return filter;
 }
 

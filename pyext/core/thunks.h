@@ -23,7 +23,19 @@
 #define THUNK_INTERPRETER 24
 #define THUNK_COUNTER	  32
 #define THUNK_FUNCTION	  40
+#define THUNK_FILTER	  56
 #define THUNK_SHIFT	  6 /* of the size */
+
+/* The layout of struct thunk_filter and of its cells. */
+#define FILTER_ARGUMENT 0
+#define FILTER_ANY	8
+#define FILTER_MASK	16
+#define FILTER_CELLS	64
+#define CELL_QUIET	0
+#define CELL_CHANGES	8
+#define CELL_COUNTER	16
+#define CELL_VALUE	24
+#define CELL_SHIFT	6
 
 #ifndef __ASSEMBLER__
 
@@ -31,15 +43,28 @@
 
 #include "hot.h"
 
-/* Which site a call belongs to, by the value of one of its arguments. Immutable. */
+/* The site of calls with a certain value of an argument. */
+struct thunk_entry {
+	uintptr_t value;
+	struct sb_site *site;
+};
+
+/*
+ * Which site a call belongs to, by the value of one of its arguments: an open hash table.
+ * Immutable, but for what is as in struct thunk, for calls with the value of a cell. A cell
+ * that is not where its hash says is passed over by thunks.S.
+ */
 struct thunk_filter {
 	unsigned int argument; /* its number, from 0 */
-	struct sb_site *any;   /* of calls with no value of @entries; NULL: none */
+	struct sb_site *any;   /* of calls with no value of @cells; NULL: none */
 	size_t mask;
-	struct thunk_entry {
-		uintptr_t value;
+	struct thunk_cell {
+		_Alignas(64) _Atomic uint64_t quiet;
+		plan_word *_Atomic changes;
+		_Atomic uintptr_t counter;
+		uintptr_t value;      /* 0: free */
 		struct sb_site *site; /* NULL: free */
-	} entries[];
+	} cells[];
 };
 
 /* As long as *@changes is @quiet and *@head is @interpreter a call is counted, no more. */

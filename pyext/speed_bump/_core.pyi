@@ -52,6 +52,7 @@ SB_SPEC_KIND_PYTHON_EXCLUDE: int
 @final
 class Table:
     enabled: bool
+    watched: bool
     @property
     def lost(self) -> int: ...
     @property

@@ -154,9 +154,14 @@ def explain(module: str, qualname: str, main: dict[str, Any], own: list[str]) ->
     }
     if answer["is"] == "type":
         prefix = f"{qualname}."
-        methods = [n for n in seen.names if n.startswith(prefix)]
+        methods = [
+            n
+            for n, kind in seen.names.items()
+            if n.startswith(prefix) and kind == "function"
+        ]
         first = [f"{prefix}__init__", f"{prefix}__call__", f"{prefix}forward"]
-        ordered = [n for n in first if n in methods] or methods
+        ordered = [n for n in first if n in methods]
+        ordered += [n for n in methods if not n.endswith("__")]
         answer["near"] = [f"{module}:{n}" for n in ordered[:MAX_NEAR]]
     elif answer["is"] == "absent":
         answer["near"] = _near(module, qualname, seen, main, own)

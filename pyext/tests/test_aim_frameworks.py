@@ -3,7 +3,9 @@
 
 A framework that is not installed is skipped:
 
-    pip install torch aiohttp flask uvicorn gunicorn django hypercorn celery
+    pip install torch aiohttp flask uvicorn gunicorn django hypercorn celery \\
+        lightning transformers accelerate ray
+    pip install --no-deps vllm sglang
 """
 
 from __future__ import annotations
@@ -57,7 +59,162 @@ def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"here"]
 """
+# The file of the engine is real; what it imports is not there, and can be anything.
+ENGINE = """
+import importlib.abc, importlib.machinery, importlib.util, os, sys, types
+REAL = ("vllm.v1.engine.core", "sglang.srt.managers.scheduler")
+class Any:
+    def __init__(self, *args, **more):
+        pass
+    def __call__(self, *args, **more):
+        is_decorated = len(args) == 1 and isinstance(args[0], (type, types.FunctionType))
+        return args[0] if is_decorated else Any()
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Any()
+    def __getitem__(self, key):
+        return Any()
+    def __mro_entries__(self, bases):
+        return ()
+    def __or__(self, other):
+        return Any()
+    __ror__ = __add__ = __radd__ = __or__
+    def __iter__(self):
+        return iter(())
+    def __enter__(self):
+        return self
+    def __exit__(self, *info):
+        return None
+    def __bool__(self):
+        return False
+    def __gt__(self, other):
+        return False
+    __lt__ = __ge__ = __le__ = __gt__
+class Module(types.ModuleType):
+    __path__ = []
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Any()
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if name in REAL:
+            spec = importlib.machinery.PathFinder.find_spec(top)
+            parent = os.path.dirname(spec.submodule_search_locations[0])
+            path = os.path.join(parent, *name.split(".")) + ".py"
+            return importlib.util.spec_from_file_location(name, path)
+        if top in sys.stdlib_module_names or top == "speed_bump":
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+    def create_module(self, spec):
+        return Module(spec.name)
+    def exec_module(self, module):
+        pass
+sys.meta_path.insert(0, Finder())
+def work(*args, **more):
+    sum(range(20000))
+    return Any()
+"""
 PROGRAMS = {
+    # Both are made for a GPU; what is real is the engine's own file.
+    "vLLM": ENGINE
+    + """
+import queue
+from vllm.v1.engine.core import EngineCore
+class Engine(EngineCore):
+    def __init__(self):
+        self.scheduler = Any()
+        self.scheduler.has_requests = lambda: True
+        self.scheduler.update_from_output = lambda *args: {}
+        self.aborts_queue = queue.Queue()
+        self.model_executor = Any()
+        self.model_executor.execute_model = work
+    def __getattr__(self, name):
+        return Any()
+engine = Engine()
+while True:
+    engine.step()
+""",
+    "SGLang": ENGINE
+    + """
+from sglang.srt.managers.scheduler import Scheduler
+class Engine(Scheduler):
+    def __init__(self):
+        self.forward_ct = self.processed_tokens_counter = 0
+        self.forward_sleep_time = self.scripted_scheduler_hook = None
+        self.tp_worker = Any()
+        self.tp_worker.forward_batch_embedding = lambda batch: (work(), False)
+    def __getattr__(self, name):
+        return Any()
+engine = Engine()
+while True:
+    engine.run_batch(Any())
+""",
+    "Lightning": """
+import logging, warnings
+warnings.simplefilter("ignore")
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+import torch, lightning
+torch.set_num_threads(1)
+class Mine(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(100, 100)
+    def training_step(self, batch, index):
+        return self.layer(batch[0]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+data = torch.utils.data.TensorDataset(torch.ones(6400, 100))
+lightning.Trainer(
+    max_epochs=10000, accelerator="cpu", logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False,
+).fit(Mine(), torch.utils.data.DataLoader(data, batch_size=64))
+""",
+    "Hugging Face Trainer": """
+import tempfile, torch, transformers
+torch.set_num_threads(1)
+config = transformers.BertConfig(
+    vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=64, max_position_embeddings=32,
+)
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, i):
+        return {"input_ids": torch.full((16,), i % 100), "labels": torch.tensor(i % 2)}
+with tempfile.TemporaryDirectory() as place:
+    arguments = transformers.TrainingArguments(
+        place, max_steps=100000, report_to=[], save_strategy="no",
+        logging_strategy="no", disable_tqdm=True, use_cpu=True,
+    )
+    model = transformers.BertForSequenceClassification(config)
+    transformers.Trainer(model, arguments, train_dataset=Data()).train()
+""",
+    "Accelerate": """
+import accelerate, torch
+torch.set_num_threads(1)
+accelerator = accelerate.Accelerator(cpu=True)
+model = torch.nn.Sequential(torch.nn.Linear(100, 100), torch.nn.Linear(100, 100))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.utils.data.DataLoader(torch.ones(6400, 100), batch_size=64)
+model, optimizer, data = accelerator.prepare(model, optimizer, data)
+while True:
+    for batch in data:
+        optimizer.zero_grad()
+        accelerator.backward(model(batch).square().mean())
+        optimizer.step()
+""",
+    "Ray": """
+import ray
+ray.init(num_cpus=1, include_dashboard=False, configure_logging=False)
+@ray.remote
+def work(n):
+    return sum(range(n))
+while True:
+    ray.get([work.remote(20000) for _ in range(4)])
+""",
     "torch": """
 import torch
 class Mine(torch.optim.SGD):
@@ -159,6 +316,8 @@ if __name__ == "__main__":
     raise SystemExit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
 """,
 }
+# What is installed by another name than the framework's.
+PACKAGES = {"Hugging Face Trainer": "transformers"}
 CASES = [(name, "") for name in PROGRAMS if name != "gunicorn"]
 CASES += [("gunicorn", "sync"), ("gunicorn", "gthread")]
 
@@ -177,8 +336,9 @@ def look(path):
 
 @pytest.mark.parametrize(("name", "worker"), CASES)
 def test_the_unit_is_that_of_the_framework(name, worker, tmp_path):
-    if importlib.util.find_spec(name.lower()) is None:
-        pytest.skip(f"{name} is not installed: pip install {name.lower()}")
+    package = PACKAGES.get(name, name.lower())
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{name} is not installed: pip install {package}")
     source = PROGRAMS[name].replace("{worker}", worker)
     program = tmp_path / "test_program.py"
     program.write_text(source.replace("{port}", str(unused_port())))

@@ -22,6 +22,7 @@ from speed_bump.experiment.fit.columns import base_time
 from speed_bump.experiment.fit.contention import MAX_STEAL, MIN_MEAN_SHARE
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import verdict
+from speed_bump.experiment.program import jit
 from speed_bump.experiment.program.environment import environment
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
@@ -74,8 +75,8 @@ class Report:
     ``noise`` is the standard error that the criticality of a single function would have
     after one second at a dose of 1. ``known`` is the criticality of a function that has
     1, None where another program was measured. ``share`` is the part that the program
-    had of the CPU time that it wanted. ``native`` is the backend, None: none serves, and
-    ``why_not`` says why.
+    had of the CPU time that it wanted. ``jit`` is a warning, where the interpreter's is
+    on. ``native`` is the backend, None: none serves, and ``why_not`` says why.
     """
 
     environment: dict[str, Any]
@@ -90,6 +91,7 @@ class Report:
     known: Interval | None = None
     share: float = math.nan
     steal: float = 0.0
+    jit: str = ""
 
     def half(self, seconds: float, functions: int = 1) -> float:
         """Half the 95% interval of each function's criticality after so long.
@@ -175,7 +177,7 @@ def check(command: Sequence[str], unit: Progress, seconds: float, seed: int) -> 
         RankError: the program can't be measured
         LaunchError: it can't be started
     """
-    found = Report(environment(), spins())
+    found = Report(environment(), spins(), jit=jit.warning(command))
     found.native = native.backend()
     try:
         found.caveats = native.caveats()
@@ -240,6 +242,7 @@ def text(found: Report) -> str:
         ("machine", f"{where['cpu'] or where['machine']}, {where['cpus']} CPUs, "
          f"Linux {where['kernel']}, load {load}"),
         ("python", f"{where['python']}, functions caught by {where['hook']}"),
+        *([("jit", found.jit)] if found.jit else []),
         ("clock", f"{where['clock']}, {_core.clock_overhead_ns()} ns a reading; shortest "
          f"delay {where['min_delay_ns']} ns"),
         *[("spin", line) for line in map(_spin, found.spins)],
@@ -327,6 +330,7 @@ def as_json(found: Report) -> dict[str, Any]:
         "share": None if math.isnan(found.share) else found.share,
         "steal": found.steal,
         "contended": found.contended,
+        "jit": found.jit,
         "good": found.is_good,
         "seen_in": [
             {

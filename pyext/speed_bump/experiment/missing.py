@@ -18,6 +18,8 @@ LOOK_S = 30.0
 # These are imported where functions are compiled that are then called no more.
 COMPILING = ("torch._inductor.compile_fx", "torch._dynamo.convert_frame")
 MAX_SAID = 20
+# A reason that begins so is that of a C function, or of a class, that was refused.
+REFUSED = "it can't be had: "
 # Names that were called, of which it is seen whether a target is one of them.
 MAX_OTHERS = 200
 
@@ -53,7 +55,7 @@ def reasons(
         if (answer and answer["same"] in same) or any(is_of(target, n) for n in called):
             continue
         if pattern in said:
-            found[pattern] = f"it can't be had: {said[pattern]}"
+            found[pattern] = f"{REFUSED}{said[pattern]}"
         elif target.native:
             found[pattern] = "the program never called it (or runs another file)"
         elif _is_glob(target):
@@ -65,7 +67,12 @@ def reasons(
 
 def lines(found: Mapping[str, str]) -> list[str]:
     """For people."""
-    said = [f"{pattern} was never called: {text}" for pattern, text in found.items()]
+    said = [
+        f"{pattern} can't be had: {text.removeprefix(REFUSED)}"
+        if text.startswith(REFUSED)
+        else f"{pattern} was never called: {text}"
+        for pattern, text in found.items()
+    ]
     if len(said) > MAX_SAID:
         more = len(said) - MAX_SAID
         said[MAX_SAID:] = [f"{more} more targets were never called"]
@@ -116,12 +123,12 @@ def _of_name(
     if answer["is"] == "absent":
         return f"{left} has no {target.right!r}{hint}"
     if answer["is"] == "type":
-        what = f": name a method of it, such as {near[0]}" if near else ""
+        what = f": name a method of it, such as {near[0]}" if near else ": name a method"
         return f"it is a type{what}"
     if answer["is"].startswith("="):
         return f"it is imported from elsewhere; name it {answer['is'][1:]}"
     if answer["reason"]:
-        return f"it can't be had: {answer['reason']}"
+        return f"{REFUSED}{answer['reason']}"
     if answer["compiled"]:
         return "it is compiled, and what is compiled is called no more in Python"
     if not ran and answer["seen"] and imported:

@@ -19,6 +19,7 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.account import Looks
 from speed_bump.experiment.account import together as looks_together
 from speed_bump.experiment.cluster import ranks as cluster
+from speed_bump.experiment.program import jit
 from speed_bump.experiment.program.machine import cpus
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
@@ -179,6 +180,7 @@ class Experiment:
             self.runner, self.targets, self.progress, calls=self.has_native
         ) as program:
             try:
+                self._look_at_jit()
                 if self._settle(program):
                     self._is_at_work = True
                     self._measure(program)
@@ -397,6 +399,11 @@ class Experiment:
         return missing.reasons(
             silent, self.runner.command, program.imported(), program.refused(), called
         )
+
+    def _look_at_jit(self) -> None:
+        if self.runs == 1 and (text := jit.warning(self.runner.command)):
+            self.record.header["jit"] = text
+            self._doubt("jit", text)
 
     def _say_uncalled(self, program: Workload) -> None:
         """Say which targets were not called, and why, while it is measured."""

@@ -34,7 +34,6 @@ FRAMEWORKS = (
         (
             "vllm.v1.engine.core:EngineCore.step_with_batch_queue",
             "vllm.v1.engine.core:EngineCore.step",
-            "vllm.engine.llm_engine:LLMEngine.step",
         ),
         ("vllm.v1.engine.core:EngineCore.__init__",),
     ),
@@ -64,6 +63,13 @@ FRAMEWORKS = (
         "a step of the optimizer",
         ("accelerate.optimizer:AcceleratedOptimizer.step",),
         ("accelerate.optimizer:AcceleratedOptimizer.__init__",),
+    ),
+    Framework(
+        "Ray",
+        "a task",
+        # By the process that executes it: those of actors that have methods in turn, too.
+        ("ray._private.worker:Worker.record_task_log_start",),
+        ("ray._private.worker:init",),
     ),
     Framework(
         "torch",
@@ -123,12 +129,6 @@ FRAMEWORKS = (
         "a task",
         ("celery.app.trace:build_tracer.<locals>.trace_task",),
         ("celery.apps.worker:Worker.on_start",),
-    ),
-    Framework(
-        "Ray",
-        "a task",
-        ("ray._private.function_manager:FunctionActorManager.get_execution_info",),
-        ("ray._private.worker:init",),
     ),
     Framework("pytest", "a test", ("_pytest.runner:runtestprotocol",)),
 )

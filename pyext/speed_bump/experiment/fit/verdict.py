@@ -951,6 +951,8 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
         out.warnings.append(f"no labels: {refusal}")
     if note:
         out.warnings.append(note)
+    if record.header.get("jit"):
+        out.warnings.append(record.header["jit"])
     for bill in out.bills:
         if bill.alarm and not refusal:
             out.warnings.append(

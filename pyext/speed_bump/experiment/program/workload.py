@@ -83,6 +83,8 @@ class Workload:
         self._kernel = [t for t in [*targets, *progress.targets] if t.native]
         self._stack = ExitStack()
         self._table = _core.Table(f"{self._stem}.table", capacity, planned=True)
+        # C functions leave word of themselves until sample() has looked.
+        self._table.watched = True
         self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
         self._sampler = _core.Sampler(self._table)
@@ -322,6 +324,13 @@ class Workload:
         Args:
             meanwhile: called every few hundredths of a second
         """
+        self._table.watched = True
+        try:
+            return self._sample(ns, meanwhile)
+        finally:
+            self._table.watched = False
+
+    def _sample(self, ns: int, meanwhile: Callable[[], None]) -> Samples:
         self._find_stacks()
         native = self._find_natives()
         found = Samples()

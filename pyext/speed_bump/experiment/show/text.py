@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from speed_bump.duration import human
+from speed_bump.experiment import missing
 from speed_bump.experiment.account import Account
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.cluster.ranks import told as told_ranks
@@ -305,6 +306,11 @@ def reasons(verdict: Verdict, findings: Sequence[Finding]) -> list[tuple[str, st
     return lines
 
 
+def never_called(record: Record) -> list[str]:
+    """Targets that were named and not called, with the reason."""
+    return missing.lines(record.header.get("never_called") or {})
+
+
 def remarks(record: Record, verdict: Verdict) -> list[str]:
     """What concerns all rows: warnings, the bill, pairs of functions."""
     lines = []
@@ -328,6 +334,7 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     early = [name for name in early if not name.endswith(":<module>")]
     if early:
         lines.append(f"not asked, called only before the work began: {listed(early)}")
+    lines += [f"not asked: {line}" for line in never_called(record)]
     lost = record.end.get("lost", 0)
     if lost:
         lines.append(

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""Whether the interpreter of a program compiles what it runs, and what that means."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from speed_bump.experiment.program.elsewhere import TIMEOUT_S, interpreter
+
+# (3, 14) of an interpreter whose JIT is on; nothing where there is none, or it is off.
+QUESTION = """
+import sys
+jit = getattr(sys, "_jit", None)
+if jit and jit.is_enabled():
+    print(*sys.version_info[:3])
+"""
+SAID: dict[tuple[int, ...], str] = {
+    (3, 14): "its JIT has corrupted local variables of functions that are monitored "
+    "(cpython issue 156319)",
+    (3, 15): "what it compiled is thrown away when delays begin, and made again: units "
+    "that come first take longer",
+}
+OTHERS = "delays were not tried with its JIT"
+
+
+def warning(command: Sequence[str], environ: dict[str, str] | None = None) -> str:
+    """A sentence about the JIT of the Python that ``command`` starts; "": none is on."""
+    version = _version(command, environ)
+    if not version:
+        return ""
+    name = ".".join(map(str, version))
+    return (
+        f"the JIT of CPython {name} is on: {SAID.get(version[:2], OTHERS)}; "
+        "PYTHON_JIT=0 turns it off"
+    )
+
+
+def _version(command: Sequence[str], environ: dict[str, str] | None) -> tuple[int, ...]:
+    python = interpreter(command) if command else sys.executable
+    if python is None:
+        return ()
+    if environ is None and os.path.abspath(python) == os.path.abspath(sys.executable):
+        # As it is here, it is there.
+        jit = vars(sys).get("_jit")
+        return tuple(sys.version_info[:3]) if jit and jit.is_enabled() else ()
+    try:
+        done = subprocess.run(
+            [python, "-S", "-c", QUESTION],
+            capture_output=True,
+            check=True,
+            timeout=TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            env=environ,
+        )
+        return tuple(int(word) for word in done.stdout.split())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ()
