@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Whole stacks of the Python threads of other processes, read out of their memory as
- * sampler.c does, and what each thread waits for, as /proc says it. The processes do
- * nothing for it and do not stop. Equal stacks of a thread are counted as one.
+ * Whole stacks of the Python threads of other processes, read out of their memory, and
+ * what each thread waits for, as /proc says it. The processes do nothing for it and do
+ * not stop. Equal stacks of a thread are counted as one. Self time, the account of a unit
+ * and the candidates of an experiment are all made of these.
  *
  * What is read may change meanwhile. A thread that is off the CPU is asked again after
  * its stack was read. A stack must end in the frame in which the thread's stacks end, or
@@ -37,10 +38,14 @@
 #define MAX_TEXT    4096
 #define MAX_LINES   (1 << 20) /* bytes of a table of lines */
 /* A look is followed by a pause of so many times what it took, at the least. */
-#define REST	     30
+#define REST	     20
+/* Files of threads that are kept open. */
+#define MAX_OPEN     256
+#define CLOSED	     (-1)
 #define TRIES	     4
 #define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
 #define NOWHERE	     (-1)
+#define GONE	     UINT64_MAX /* the address of code that was freed */
 
 /* As WAITS in experiment/account.py. */
 enum wait {
@@ -69,6 +74,7 @@ struct code {
 	pid_t pid;
 	uint64_t address, bytes, copies;
 	char *site; /* the name of the target that it is, or NULL */
+	bool listed; /* it is a target by the list that was read last */
 	char *name, *file;
 	int first_line;
 	unsigned char *lines;
@@ -90,6 +96,7 @@ struct thread {
 	uint64_t last_run, last_wait;
 	uint64_t bottom; /* the address of its outermost frame */
 	bool fresh; /* what it said last is of this run() */
+	int syscall, schedstat; /* its files, or CLOSED */
 };
 
 struct stacks_object {
@@ -104,6 +111,7 @@ struct stacks_object {
 	size_t frame_count, frame_room;
 	struct thread *threads;
 	size_t thread_count, thread_room;
+	int open; /* files of threads */
 	/* Open addressing: an index and 1, or 0. */
 	uint32_t *by_address, *by_stack;
 	uint64_t ticks, lost, cpu_ns;
@@ -113,15 +121,38 @@ struct stacks_object {
 
 /* ---------------------------------------------------------------- what it waits for */
 
-/* -1: there is no such file any more. */
-static ssize_t read_file(const char *path, char *text, size_t size)
+/*
+ * What a file of a thread says now; -1: the thread is gone. *@kept is the open file. One
+ * of a thread that is gone says nothing, so that another with its number is no trap.
+ */
+static ssize_t read_file(struct stacks_object *self, const struct thread *thread,
+			 int *kept, const char *name, char *text, size_t size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char path[64];
 	ssize_t got = -1;
 
-	if (fd >= 0) {
-		got = read(fd, text, size - 1);
-		close(fd);
+	for (int i = 0; i < 2 && got <= 0; i++) {
+		bool was_kept = *kept != CLOSED;
+		int fd = *kept;
+
+		if (!was_kept) {
+			snprintf(path, sizeof(path), "/proc/%d/task/%d/%s",
+				 (int)thread->pid, (int)thread->tid, name);
+			fd = open(path, O_RDONLY | O_CLOEXEC);
+			if (fd < 0)
+				break;
+		}
+		got = pread(fd, text, size - 1, 0);
+		if (got > 0 && !was_kept && self->open < MAX_OPEN) {
+			self->open++;
+			*kept = fd;
+		} else if (got <= 0 || !was_kept) {
+			close(fd);
+			self->open -= was_kept;
+			*kept = CLOSED;
+		}
+		if (!was_kept)
+			break;
 	}
 	text[got > 0 ? got : 0] = '\0';
 	return got;
@@ -242,12 +273,10 @@ static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *
 }
 
 /* Whether the thread is there. @text says where it is in the kernel, as it was read. */
-static bool look_at_wait(pid_t pid, pid_t tid, char *text, size_t size)
+static bool look_at_wait(struct stacks_object *self, struct thread *thread, char *text,
+			 size_t size)
 {
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
-	return read_file(path, text, size) > 0;
+	return read_file(self, thread, &thread->syscall, "syscall", text, size) > 0;
 }
 
 static enum wait wait_of(pid_t pid, const char *text, uint64_t gil, uint64_t gil_size)
@@ -369,22 +398,29 @@ static void read_code(struct code *code, const struct layout *layout)
 	read_lines(code, layout, lines);
 }
 
+/* Where a code object is in by_address, or is to be. */
+static uint32_t *slot_of_code(struct stacks_object *self, pid_t pid, uint64_t address)
+{
+	uint64_t slot = mix(mix(0, (uint64_t)pid), address);
+	uint32_t *index;
+
+	for (;; slot++) {
+		index = &self->by_address[slot % (2 * MAX_CODES)];
+		if (!*index || (self->codes[*index - 1].pid == pid &&
+				self->codes[*index - 1].address == address))
+			return index;
+	}
+}
+
 /* The index of a code object; -1: there is no room. */
 static ssize_t code_at(struct stacks_object *self, const struct process *process,
 		       uint64_t address)
 {
-	uint64_t slot = mix(mix(0, (uint64_t)process->pid), address);
+	uint32_t *slot = slot_of_code(self, process->pid, address);
 	struct code *code;
 
-	for (;; slot++) {
-		uint32_t index = self->by_address[slot % (2 * MAX_CODES)];
-
-		if (!index)
-			break;
-		code = &self->codes[index - 1];
-		if (code->pid == process->pid && code->address == address)
-			return index - 1;
-	}
+	if (*slot)
+		return *slot - 1;
 	if (self->code_count == MAX_CODES)
 		return -1;
 	if (more_room((void **)&self->codes, &self->code_room, self->code_count, 1,
@@ -394,7 +430,7 @@ static ssize_t code_at(struct stacks_object *self, const struct process *process
 	}
 	code = &self->codes[self->code_count++];
 	*code = (struct code){ .pid = process->pid, .address = address };
-	self->by_address[slot % (2 * MAX_CODES)] = (uint32_t)self->code_count;
+	*slot = (uint32_t)self->code_count;
 	read_code(code, &process->layout);
 	return (ssize_t)self->code_count - 1;
 }
@@ -458,19 +494,20 @@ static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t t
 		      sizeof(*thread)))
 		return NULL;
 	thread = &self->threads[self->thread_count++];
-	*thread = (struct thread){ .pid = pid, .tid = tid };
+	*thread = (struct thread){
+		.pid = pid, .tid = tid, .syscall = CLOSED, .schedstat = CLOSED
+	};
 	return thread;
 }
 
-static void count_thread(struct thread *thread)
+static void count_thread(struct stacks_object *self, struct thread *thread)
 {
 	unsigned long long run, wait;
-	char path[64], text[128];
+	char text[128];
 
 	thread->looks++;
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)thread->pid,
-		 (int)thread->tid);
-	if (read_file(path, text, sizeof(text)) <= 0 ||
+	if (read_file(self, thread, &thread->schedstat, "schedstat", text,
+		      sizeof(text)) <= 0 ||
 	    sscanf(text, "%llu %llu", &run, &wait) != 2)
 		return;
 	if (thread->fresh) {
@@ -574,10 +611,8 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	bool whole = false;
 
 	seen.tid = id_of_thread(process, thread);
-	if (!seen.tid || !look_at_wait(seen.pid, seen.tid, before, sizeof(before)))
-		return;
-	known = find_thread(self, seen.pid, seen.tid);
-	if (!known)
+	known = seen.tid ? find_thread(self, seen.pid, seen.tid) : NULL;
+	if (!known || !look_at_wait(self, known, before, sizeof(before)))
 		return;
 	for (int i = 0; i < TRIES; i++) {
 		seen.wait = wait_of(seen.pid, before, gil, process->layout.gil_size);
@@ -586,13 +621,13 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 		other = bottom;
 		if (seen.wait == RUNNING && whole)
 			break;
-		if (!look_at_wait(seen.pid, seen.tid, after, sizeof(after)))
+		if (!look_at_wait(self, known, after, sizeof(after)))
 			return;
 		if (whole && !strcmp(before, after))
 			break;
 		memcpy(before, after, sizeof(before));
 	}
-	count_thread(known);
+	count_thread(self, known);
 	if (!whole) {
 		self->lost++;
 		return;
@@ -615,14 +650,16 @@ static void look_at_tasks(struct stacks_object *self, pid_t pid)
 	tasks = opendir(text);
 	while (tasks && threads < MAX_THREADS && (entry = readdir(tasks))) {
 		seen.tid = atoi(entry->d_name);
-		if (!seen.tid || !look_at_wait(pid, seen.tid, text, sizeof(text)))
+		if (!seen.tid)
 			continue;
 		known = find_thread(self, pid, seen.tid);
 		if (!known)
 			break;
+		if (!look_at_wait(self, known, text, sizeof(text)))
+			continue;
 		threads++;
 		seen.wait = wait_of(pid, text, 0, 0);
-		count_thread(known);
+		count_thread(self, known);
 		count_stack(self, &seen, NULL);
 	}
 	if (tasks)
@@ -699,30 +736,41 @@ static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 	self->cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - begin_cpu;
 }
 
-/* Code that is a target has the name that it has there. */
+static void forget_stacks(struct stacks_object *self)
+{
+	self->stack_count = self->frame_count = 0;
+	memset(self->by_stack, 0, 2 * MAX_STACKS * sizeof(*self->by_stack));
+}
+
+/*
+ * Code that is a target has the name that it has there. Code that was one and is no more,
+ * or is another, has gone: what is seen at its address next is read anew.
+ */
 static void name_codes(struct stacks_object *self, const struct sb_site_list *list)
 {
+	for (size_t i = 0; i < self->code_count; i++)
+		self->codes[i].listed = false;
 	for (size_t i = 0; i < sb_site_list_count(list); i++) {
 		for (unsigned int j = 0; j < SB_SITE_CODES; j++) {
 			uint64_t address = sb_site_list_code(list, i, j);
-			pid_t pid = sb_site_list_pid(list, i);
-			uint64_t slot = mix(mix(0, (uint64_t)pid), address);
+			struct code *code;
 			uint32_t index;
 
 			if (!address)
 				continue;
-			for (; (index = self->by_address[slot % (2 * MAX_CODES)]);
-			     slot++) {
-				struct code *code = &self->codes[index - 1];
-
-				if (code->pid != pid || code->address != address)
-					continue;
-				if (!code->site)
-					code->site = strdup(sb_site_list_name(list, i));
-				break;
-			}
+			index = *slot_of_code(self, sb_site_list_pid(list, i), address);
+			if (!index)
+				continue;
+			code = &self->codes[index - 1];
+			if (!code->site)
+				code->site = strdup(sb_site_list_name(list, i));
+			code->listed = code->site &&
+				       !strcmp(code->site, sb_site_list_name(list, i));
 		}
 	}
+	for (size_t i = 0; i < self->code_count; i++)
+		if (self->codes[i].site && !self->codes[i].listed)
+			self->codes[i].address = GONE;
 }
 
 /* ------------------------------------------------------------------------ Python */
@@ -770,6 +818,12 @@ static void stacks_dealloc(PyObject *object)
 		free(self->codes[i].name);
 		free(self->codes[i].file);
 		free(self->codes[i].lines);
+	}
+	for (size_t i = 0; i < self->thread_count; i++) {
+		if (self->threads[i].syscall != CLOSED)
+			close(self->threads[i].syscall);
+		if (self->threads[i].schedstat != CLOSED)
+			close(self->threads[i].schedstat);
 	}
 	free(self->processes);
 	free(self->codes);
@@ -862,7 +916,8 @@ static PyObject *decoded(const char *text)
 
 static PyObject *code_tuple(const struct code *code)
 {
-	return Py_BuildValue("(iNNNiOy#)", (int)code->pid, decoded(code->site),
+	return Py_BuildValue("(iKNNNiOy#)", (int)code->pid,
+			     (unsigned long long)code->address, decoded(code->site),
 			     decoded(code->name), decoded(code->file), code->first_line,
 			     code->bytes ? Py_True : Py_False,
 			     code->lines ? (const char *)code->lines : "",
@@ -905,36 +960,69 @@ static void append(PyObject **list, PyObject *item)
 	Py_XDECREF(item);
 }
 
-/* read(): (codes, stacks, threads), all so far. */
+/* take(): the stacks since it was called last. */
+static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	PyObject *stacks;
+
+	if (take_turn(self))
+		return NULL;
+	stacks = PyList_New(0);
+	for (size_t i = 0; stacks && i < self->stack_count; i++)
+		append(&stacks, stack_tuple(self, &self->stacks[i]));
+	if (stacks)
+		forget_stacks(self);
+	atomic_store(&self->busy, 0);
+	return stacks;
+}
+
+/* targets(): of each code its address, and the name of the target that it is, or None. */
+static PyObject *stacks_targets(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	PyObject *targets;
+
+	if (take_turn(self))
+		return NULL;
+	targets = PyList_New(0);
+	for (size_t i = 0; targets && i < self->code_count; i++)
+		append(&targets, Py_BuildValue("(KN)",
+					       (unsigned long long)self->codes[i].address,
+					       decoded(self->codes[i].site)));
+	atomic_store(&self->busy, 0);
+	return targets;
+}
+
+/* read(): (codes, threads), all so far. */
 static PyObject *stacks_read(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct stacks_object *self = (struct stacks_object *)object;
-	PyObject *codes, *stacks, *threads;
+	PyObject *codes, *threads;
 
 	if (take_turn(self))
 		return NULL;
 	codes = PyList_New(0);
-	stacks = PyList_New(0);
 	threads = PyList_New(0);
 	for (size_t i = 0; codes && i < self->code_count; i++)
 		append(&codes, code_tuple(&self->codes[i]));
-	for (size_t i = 0; stacks && i < self->stack_count; i++)
-		append(&stacks, stack_tuple(self, &self->stacks[i]));
 	for (size_t i = 0; threads && i < self->thread_count; i++)
-		append(&threads, thread_tuple(&self->threads[i]));
+		if (self->threads[i].looks)
+			append(&threads, thread_tuple(&self->threads[i]));
 	atomic_store(&self->busy, 0);
-	if (!codes || !stacks || !threads) {
+	if (!codes || !threads) {
 		Py_XDECREF(codes);
-		Py_XDECREF(stacks);
 		Py_XDECREF(threads);
 		return NULL;
 	}
-	return Py_BuildValue("(NNN)", codes, stacks, threads);
+	return Py_BuildValue("(NN)", codes, threads);
 }
 
 static PyMethodDef stacks_methods[] = {
 	{ "add", stacks_add, METH_VARARGS, NULL },
 	{ "run", stacks_run, METH_VARARGS, NULL },
+	{ "take", stacks_take, METH_NOARGS, NULL },
+	{ "targets", stacks_targets, METH_NOARGS, NULL },
 	{ "read", stacks_read, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };

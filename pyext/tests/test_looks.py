@@ -105,8 +105,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Looks:
         looking = looks.Looking(table)
         looking.add(program.pid, tuple(map(int, layout.read_text().split())))
         while True:
-            with looking.running(10**9):
-                time.sleep(1)
+            looking.look(10**9)
             found = looking.looks()
             if found.ticks > 100 or time.monotonic() > end:
                 return found
@@ -173,7 +172,7 @@ def test_each_thread_is_one_of_the_kernels(seen: Looks) -> None:
         assert thread.looks > 0.9 * seen.ticks
         assert 0 <= thread.wait <= 1
     assert seen.lost < 0.1 * sum(seen.stacks.values())
-    # By far: it is a thirtieth that the pauses aim at.
+    # By far: it is a twentieth that the pauses aim at.
     assert 0 < seen.cpu_ns < 0.2 * seen.clock_ns
 
 
@@ -264,8 +263,7 @@ def test_a_program_that_is_not_of_python_is_known_by_what_it_waits_for(
         for pid in (program.pid, *pids):
             looking.add(pid, None)
         while True:
-            with looking.running(10**9):
-                time.sleep(0.5)
+            looking.look(5 * 10**8)
             found = looking.looks()
             if found.ticks > 20 or time.monotonic() > end:
                 break

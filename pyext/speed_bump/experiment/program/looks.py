@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import ast
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from speed_bump import _core
@@ -15,57 +15,68 @@ from speed_bump.experiment.account import PYTHON as PYTHON_KIND
 from speed_bump.experiment.account import WAIT, WAITS, C, Frame, Looks, Thread
 
 # So often at most; seldom where there are many threads, so that the looking takes no more
-# than a thirtieth of a CPU while it lasts (core/stacks.c).
-INTERVAL_NS = 4_000_000
-SLICE_NS = 100_000_000
+# than a twentieth of a CPU while it lasts (core/stacks.c).
+INTERVAL_NS = 1_000_000
 # A larger file is not searched for the name of what is called.
 MAX_SOURCE = 2_000_000
 # Of a longer chain of attributes the last one is kept.
 MAX_NAME = 60
 
 
+@dataclass
+class Look:
+    """What one look found: ``ticks`` times, in so many ``seconds``.
+
+    ``stacks`` are those of the extension. Of the code that a number in them stands for,
+    ``targets`` has the address, and the name of the target that it is, or None.
+    """
+
+    ticks: int
+    seconds: float
+    stacks: list[_core.Stack]
+    targets: list[tuple[int, str | None]]
+
+
 class Looking:
-    """Looks at processes that are added while it looks. One thread uses it."""
+    """Looks at processes that are added, and keeps what it saw. One thread uses it."""
 
     def __init__(self, table: _core.Table) -> None:
         """Of no process yet."""
         self._stacks = _core.Stacks(table)
-        self._waiting: list[tuple[int, tuple[int, ...] | None]] = []
         self._known: set[int] = set()
+        self._seen: Counter[tuple[int, int, int, int, tuple[int, ...]]] = Counter()
         self._totals = (0, 0, 0)
         self._clock_ns = 0
         self._sources: dict[str, Source] = {}
 
-    def add(self, pid: int, layout: tuple[int, ...] | None) -> None:
-        """Look at this process, too; one that is not of Python has no layout."""
+    def add(self, pid: int, layout: tuple[int, ...] | None) -> bool:
+        """Look at this process, too; one that is not of Python has no layout.
+
+        Returns:
+            whether its memory can be read
+        """
         if pid not in self._known:
+            if not self._stacks.add(pid, layout):
+                return False
             self._known.add(pid)
-            self._waiting.append((pid, layout))
+        return True
 
-    @contextmanager
-    def running(self, ns: int) -> Iterator[None]:
-        """Look for so long at the most, while inside."""
-        ended = threading.Event()
-        thread = threading.Thread(target=self._run, args=(ns, ended))
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-    def _run(self, ns: int, ended: threading.Event) -> None:
-        while ns > 0 and not ended.is_set():
-            while self._waiting:
-                self._stacks.add(*self._waiting.pop())
-            part = min(ns, SLICE_NS)
-            self._totals = self._stacks.run(part, INTERVAL_NS)
-            self._clock_ns += part
-            ns -= part
+    def look(self, ns: int, interval_ns: int = INTERVAL_NS) -> Look:
+        """Look for so long."""
+        before, begin = self._totals[0], time.monotonic_ns()
+        self._totals = self._stacks.run(ns, interval_ns)
+        took = time.monotonic_ns() - begin
+        self._clock_ns += took
+        stacks = self._stacks.take()
+        for pid, tid, wait, offset, n, row in stacks:
+            self._seen[pid, tid, wait, offset, row] += n
+        ticks = self._totals[0] - before
+        return Look(ticks, took / 1e9, stacks, self._stacks.targets())
 
     def looks(self) -> Looks:
         """All that was seen so far."""
-        codes, stacks, threads = self._stacks.read()
+        codes, threads = self._stacks.read()
+        stacks = [(*key[:4], n, key[4]) for key, n in self._seen.items()]
         named = _Names(codes, stacks, self._sources)
         found = Looks(threads=[Thread(*row) for row in threads])
         at = {(t.pid, t.tid): k for k, t in enumerate(found.threads)}
@@ -98,9 +109,9 @@ class _Names:
         self._sources = sources
         # What targets are known by tells what the module of a file is called.
         self._modules = {
-            (code[0], code[3]): code[1].rpartition(":")[0]
+            (code[0], code[4]): code[2].rpartition(":")[0]
             for code in codes
-            if code[1] and code[3]
+            if code[2] and code[4]
         }
         for stack in stacks:
             self._find_main(stack)
@@ -108,7 +119,7 @@ class _Names:
 
     def _find_main(self, stack: _core.Stack) -> None:
         for index in reversed(stack[5]):
-            pid, _, name, file, *_ = self._codes[index]
+            pid, _, _, name, file, *_ = self._codes[index]
             if "runpy" in (file or ""):
                 continue
             if name == "<module>" and file:
@@ -116,7 +127,7 @@ class _Names:
             return
 
     def _frame(self, code: _core.StackCode) -> Frame:
-        pid, site, name, file, line, is_new, _ = code
+        pid, _, site, name, file, line, is_new, _ = code
         if not name or not file:
             return Frame(PYTHON_KIND, "?")
         if site:
@@ -133,7 +144,7 @@ class _Names:
 
     def called(self, index: int, offset: int, waits: bool) -> str:
         """What is called there that is not Python; "": nothing, or not known."""
-        _, _, _, file, line, is_new, lines = self._codes[index]
+        _, _, _, _, file, line, is_new, lines = self._codes[index]
         if offset < 0 or not file:
             return ""
         if is_new:

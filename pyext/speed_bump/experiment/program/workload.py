@@ -33,7 +33,6 @@ from speed_bump.experiment.program.runner import (
 )
 from speed_bump.experiment.program.stacks import Leaves, Stacks
 
-SAMPLE_NS = 1_000_000
 SLICE_NS = 50_000_000
 
 
@@ -85,7 +84,6 @@ class Workload:
         self._table = _core.Table(f"{self._stem}.table", capacity, planned=True)
         self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
-        self._sampler = _core.Sampler(self._table)
         self._looking = Looking(self._table)
         self._sampled: set[int] = set()
         self._leaves = Leaves(self._stem) if calls else None
@@ -328,10 +326,7 @@ class Workload:
         pids = {*self._pids, *children()}
         for pid in self.pids - self._sampled:
             self._looking.add(pid, None)
-        with (
-            self._looking.running(ns),
-            native.running(pids, ns) if native else nullcontext(),
-        ):
+        with native.running(pids, ns) if native else nullcontext():
             begin = time.monotonic_ns()
             while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
                 looks, seen = self._innermost(min(left, SLICE_NS))
@@ -347,15 +342,12 @@ class Workload:
 
     def _innermost(self, ns: int) -> tuple[int, dict[str, int]]:
         """How often threads were in each function that is counted, itself."""
-        if not self._leaves:
-            ticks, _, found = self._sampler.run(ns, SAMPLE_NS)
-            return ticks, found
         wanted = {f"{t.left}:{t.right}" for t in self._python}
         seen = self.stacks(ns)
-        found = {}
+        found: dict[str, int] = {}
         for stack, n in seen.samples.items():
             # Time that others take is not to be gained in here.
-            if stack.waits_for_others:
+            if self._leaves and stack.waits_for_others:
                 continue
             # A C function that is not asked for is time of what calls it.
             last = -1 if not stack.has_leaf or stack.frames[-1] in wanted else -2
@@ -364,14 +356,12 @@ class Workload:
                 found[name] = found.get(name, 0) + n
         return seen.ticks, found
 
-    def stacks(self, ns: int, interval_ns: int = SAMPLE_NS) -> Stacks:
+    def stacks(self, ns: int) -> Stacks:
         """Look at whole stacks for so long, of all functions that are counted."""
         self._find_stacks()
-        begin = time.monotonic()
-        ticks, _, seen = self._sampler.stacks(ns, interval_ns)
-        seconds = time.monotonic() - begin
-        calls = self._leaves.of({stack[0] for stack in seen}) if self._leaves else {}
-        return Stacks(ticks, seconds, stacks.read(seen, calls, self.pid))
+        look = self._looking.look(ns)
+        pids = {stack[0] for stack in look.stacks}
+        return stacks.read(look, self._leaves.of(pids) if self._leaves else {}, self.pid)
 
     def native_places(self) -> dict[str, tuple[str, int]]:
         """Of each native candidate the file, and the offset that is in it."""
@@ -384,7 +374,7 @@ class Workload:
         }
 
     def looks(self) -> Looks:
-        """What was seen of whole stacks, in all of ``sample()`` together."""
+        """What was seen of whole stacks, in all looks together."""
         return self._looking.looks()
 
     def _find_natives(self) -> NativeSampling | None:
@@ -407,9 +397,8 @@ class Workload:
         pids = {site[2] for site in self._table.read()} | set(layouts)
         for pid in sorted(pids - self._sampled):
             layout = _layout_of(pid, layouts)
-            if layout and self._sampler.add(pid, layout):
+            if layout and self._looking.add(pid, layout):
                 self._sampled.add(pid)
-                self._looking.add(pid, layout)
 
 
 def children() -> list[int]:
