@@ -846,7 +846,7 @@ static int take_turn(struct stacks_object *self)
 
 /*
  * add(pid, layout): look at this process too; whether its memory can be read. With None
- * for the layout it is one that is not of Python.
+ * for the layout it is one that is not of Python, or not yet: that can be said later.
  */
 static PyObject *stacks_add(PyObject *object, PyObject *args)
 {
@@ -854,6 +854,7 @@ static PyObject *stacks_add(PyObject *object, PyObject *args)
 	struct process process = { 0 }, *larger;
 	PyObject *layout;
 	int failed = 0;
+	size_t at;
 
 	if (!PyArg_ParseTuple(args, "iO:add", &process.pid, &layout))
 		return NULL;
@@ -867,11 +868,16 @@ static PyObject *stacks_add(PyObject *object, PyObject *args)
 	}
 	if (take_turn(self))
 		return NULL;
-	larger = realloc(self->processes,
-			 (self->process_count + 1) * sizeof(*self->processes));
+	for (at = 0; at < self->process_count; at++)
+		if (self->processes[at].pid == process.pid)
+			break;
+	larger = self->processes;
+	if (at == self->process_count)
+		larger = realloc(larger, (at + 1) * sizeof(*larger));
 	if (larger) {
 		self->processes = larger;
-		self->processes[self->process_count++] = process;
+		self->processes[at] = process;
+		self->process_count += at == self->process_count;
 	}
 	atomic_store(&self->busy, 0);
 	if (!larger)

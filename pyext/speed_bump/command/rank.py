@@ -262,6 +262,7 @@ def rank(options: argparse.Namespace) -> int:
             failure = error
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
+            experiment.look_at_a_whole_run()
             live.close()
             return _whole_runs(options, experiment, runner, drawn, wanted)
     if failure:
@@ -436,11 +437,13 @@ def _whole_runs(
             from speed_bump.experiment.show import html
 
             write(options.html, html.page(comparison.record(), found))
+        if options.flamegraph:
+            refused = _flamegraph(comparison.record(), found, options.flamegraph)
+            if refused:
+                say(refused)
         return conditions.status(wanted, found)
 
-    targets = list(experiment.targets)
-    budget_s = experiment.options.budget_s
-    return compare_runs(options, runner, targets, drawn, budget_s, then)
+    return compare_runs(options, runner, experiment, drawn, then)
 
 
 def _nothing(experiment: Experiment) -> int:

@@ -43,22 +43,23 @@ class Looking:
     def __init__(self, table: _core.Table) -> None:
         """Of no process yet."""
         self._stacks = _core.Stacks(table)
-        self._known: set[int] = set()
+        self._known: dict[int, tuple[int, ...] | None] = {}
         self._seen: Counter[tuple[int, int, int, int, tuple[int, ...]]] = Counter()
         self._totals = (0, 0, 0)
         self._clock_ns = 0
         self._sources: dict[str, Source] = {}
 
     def add(self, pid: int, layout: tuple[int, ...] | None) -> bool:
-        """Look at this process, too; one that is not of Python has no layout.
+        """Look at this process, too; one that is not of Python has no layout, or
+        none yet.
 
         Returns:
             whether its memory can be read
         """
-        if pid not in self._known:
+        if self._known.get(pid) is None and not (layout is None and pid in self._known):
             if not self._stacks.add(pid, layout):
                 return False
-            self._known.add(pid)
+            self._known[pid] = layout
         return True
 
     def look(self, ns: int, interval_ns: int = INTERVAL_NS) -> Look:

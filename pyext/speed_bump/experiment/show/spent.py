@@ -9,11 +9,20 @@ from speed_bump.experiment.account import CPU_WAIT, Account, Row, account
 from speed_bump.experiment.fit.verdict import Verdict
 from speed_bump.experiment.record import Record
 
-HEADS = ("where a unit's time goes", "part", "mostly")
 # A row below this is one of the rest.
 MIN_SHARE = 0.002
 MAX_PARTS = 2
 MAX_OTHERS = 3
+
+
+def whole(record: Record) -> str:
+    """What the time is of."""
+    return "run" if record.header.get("whole_runs") else "unit"
+
+
+def heads(record: Record) -> tuple[str, str, str]:
+    """Of the columns of ``rows()``."""
+    return f"where a {whole(record)}'s time goes", "part", "mostly"
 
 
 def of(record: Record, verdict: Verdict) -> Account | None:
@@ -84,11 +93,15 @@ def how(record: Record, found: Account) -> str:
     said = "reports" if found.threads == 1 else "report"
     cost = looks.cpu_ns / max(looks.clock_ns, 1)
     total = float(record.end.get("seconds") or 0.0) * 1e9
+    if whole(record) == "run":
+        whose, said = "the main thread", ""
+    else:
+        said = f" that {said} units"
     text = (
-        f"of {whose} that {said} units, from {found.looks:,} looks at the stacks while "
+        f"of {whose}{said}, from {found.looks:,} looks at the stacks while "
         f"nothing was delayed; looking took {100 * cost:.1f}% of a CPU meanwhile"
     )
-    if total > looks.clock_ns:
+    if total > looks.clock_ns and whole(record) == "unit":
         text += f", {100 * looks.cpu_ns / total:.2f}% of the whole time"
     missed = looks.lost / max(looks.lost + sum(looks.stacks.values()), 1)
     if missed > 0.01:
