@@ -292,8 +292,10 @@ static PyObject *symbol(PyObject *object, PyObject *args)
 		return NULL;
 	}
 	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS
 	if (!open_file(self, PyBytes_AS_STRING(path), err))
 		found = symbol_of(self->elf, offset);
+	Py_END_ALLOW_THREADS
 	sb_error_free(err);
 	Py_DECREF(path);
 	if (found) {

@@ -99,6 +99,12 @@ struct thread {
 	int syscall, schedstat; /* its files, or CLOSED */
 };
 
+/* A stack was seen, CLOCK_MONOTONIC. */
+struct moment {
+	uint64_t ns;
+	uint32_t stack;
+};
+
 struct stacks_object {
 	PyObject_HEAD PyObject *table; /* held */
 	struct process *processes;
@@ -114,6 +120,10 @@ struct stacks_object {
 	int open; /* files of threads */
 	/* Open addressing: an index and 1, or 0. */
 	uint32_t *by_address, *by_stack;
+	/* When each stack was seen, where that is kept. */
+	struct moment *moments;
+	size_t moment_count, moment_room;
+	bool keeps_moments;
 	uint64_t ticks, lost, cpu_ns;
 	bool no_memory;
 	_Atomic int busy;
@@ -444,6 +454,24 @@ static bool same_stack(const struct stacks_object *self, const struct stack *a,
 		!memcmp(&self->frames[a->first], frames, a->depth * sizeof(*frames)));
 }
 
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void note_moment(struct stacks_object *self, uint32_t stack)
+{
+	if (!self->keeps_moments ||
+	    more_room((void **)&self->moments, &self->moment_room, self->moment_count, 1,
+		      sizeof(*self->moments)))
+		return;
+	self->moments[self->moment_count++] =
+		(struct moment){ now_ns(CLOCK_MONOTONIC), stack };
+}
+
 static void count_stack(struct stacks_object *self, struct stack *seen,
 			const uint32_t *frames)
 {
@@ -460,6 +488,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 			break;
 		if (same_stack(self, &self->stacks[index - 1], seen, frames)) {
 			self->stacks[index - 1].looks++;
+			note_moment(self, index - 1);
 			return;
 		}
 	}
@@ -479,6 +508,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 	self->frame_count += seen->depth;
 	self->stacks[self->stack_count++] = *seen;
 	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
+	note_moment(self, (uint32_t)self->stack_count - 1);
 }
 
 /* What is known of a thread; NULL: there is no memory. */
@@ -696,14 +726,6 @@ static void look_at_process(struct stacks_object *self, const struct process *pr
 	}
 }
 
-static uint64_t now_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 {
 	uint64_t begin_cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), cpu = begin_cpu, after;
@@ -738,7 +760,7 @@ static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 
 static void forget_stacks(struct stacks_object *self)
 {
-	self->stack_count = self->frame_count = 0;
+	self->stack_count = self->frame_count = self->moment_count = 0;
 	memset(self->by_stack, 0, 2 * MAX_STACKS * sizeof(*self->by_stack));
 }
 
@@ -830,6 +852,7 @@ static void stacks_dealloc(PyObject *object)
 	free(self->stacks);
 	free(self->frames);
 	free(self->threads);
+	free(self->moments);
 	free(self->by_address);
 	free(self->by_stack);
 	type->tp_free(object);
@@ -966,21 +989,47 @@ static void append(PyObject **list, PyObject *item)
 	Py_XDECREF(item);
 }
 
-/* take(): the stacks since it was called last. */
+/* keep_moments(keep): take() says also when each stack was seen, from now on. */
+static PyObject *stacks_keep_moments(PyObject *object, PyObject *arg)
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	int keep = PyObject_IsTrue(arg);
+
+	if (keep < 0 || take_turn(self))
+		return NULL;
+	self->keeps_moments = keep;
+	atomic_store(&self->busy, 0);
+	Py_RETURN_NONE;
+}
+
+/*
+ * take(): the stacks since it was called last, and when they were seen: times in ns
+ * (CLOCK_MONOTONIC), each with the index of a stack.
+ */
 static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct stacks_object *self = (struct stacks_object *)object;
-	PyObject *stacks;
+	PyObject *stacks, *moments;
 
 	if (take_turn(self))
 		return NULL;
 	stacks = PyList_New(0);
+	moments = PyList_New(0);
 	for (size_t i = 0; stacks && i < self->stack_count; i++)
 		append(&stacks, stack_tuple(self, &self->stacks[i]));
-	if (stacks)
+	for (size_t i = 0; moments && i < self->moment_count; i++)
+		append(&moments,
+		       Py_BuildValue("(Kk)", (unsigned long long)self->moments[i].ns,
+				     (unsigned long)self->moments[i].stack));
+	if (stacks && moments)
 		forget_stacks(self);
 	atomic_store(&self->busy, 0);
-	return stacks;
+	if (!stacks || !moments) {
+		Py_XDECREF(stacks);
+		Py_XDECREF(moments);
+		return NULL;
+	}
+	return Py_BuildValue("(NN)", stacks, moments);
 }
 
 /* targets(): of each code its address, and the name of the target that it is, or None. */
@@ -1027,6 +1076,7 @@ static PyObject *stacks_read(PyObject *object, PyObject *Py_UNUSED(none))
 static PyMethodDef stacks_methods[] = {
 	{ "add", stacks_add, METH_VARARGS, NULL },
 	{ "run", stacks_run, METH_VARARGS, NULL },
+	{ "keep_moments", stacks_keep_moments, METH_O, NULL },
 	{ "take", stacks_take, METH_NOARGS, NULL },
 	{ "targets", stacks_targets, METH_NOARGS, NULL },
 	{ "read", stacks_read, METH_NOARGS, NULL },

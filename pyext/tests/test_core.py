@@ -362,9 +362,7 @@ print(calls() - before)
 
 
 @pytest.mark.parametrize("change", ["", "again", "retarget"])
-def test_stacks_do_not_take_one_function_for_another(
-    change: str, python: Run
-) -> None:
+def test_stacks_do_not_take_one_function_for_another(change: str, python: Run) -> None:
     """A function's code goes, and another's comes to be where it was."""
     program = """
 import gc, sys, threading, speed_bump
@@ -379,7 +377,7 @@ def sample():
     assert stacks.add(__import__("os").getpid(), _core.layout())
     stacks.run(50_000_000, 500_000)
     names = stacks.targets()
-    return {names[code][1] for stack in stacks.take() for code in stack[5]} - {None}
+    return {names[code][1] for stack in stacks.take()[0] for code in stack[5]} - {None}
 def seen(function):
     stop = []
     thread = threading.Thread(target=function, args=(stop,))

@@ -201,6 +201,7 @@ def rank(options: argparse.Namespace) -> int:
     import speed_bump.experiment.algebra  # noqa: F401 (before all that uses numpy)
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
+    from speed_bump.experiment.aim import machine_code
     from speed_bump.experiment.fit.verdict import verdict as judge
     from speed_bump.experiment.program import progress
     from speed_bump.experiment.program.launch import forwarding_signals
@@ -272,6 +273,8 @@ def rank(options: argparse.Namespace) -> int:
         if experiment.interrupted:
             return INTERRUPTED
         return failure.status if failure else _nothing(experiment)
+    if not any(target.native for target in experiment.targets):
+        record.header["native_refused"] = machine_code.why_not()
     save.now(record)
     found = judge(record)
     on_stdout = options.json != "-"

@@ -421,19 +421,18 @@ class Experiment:
                 f"none of the functions was called in the last {units:,} units of work: "
                 "nothing is learnt of them meanwhile",
             )
+        taken = sum(own.share for own in record.self_times.values())
         spent = account(record.looks, record.functions)
-        if spent is None or spent.looks < MIN_LOOKS:
+        if taken >= IDLE_SHARE or spent is None or spent.looks < MIN_LOOKS:
             return
         most = spent.rows[0]
-        taken = sum(own.cpu + own.asleep for own in spent.own.values())
-        if taken < IDLE_SHARE:
-            where = most.parts[0][0] if most.parts else ""
-            self._doubt(
-                "share of all",
-                f"all of the functions together take {taken:.1%} of a unit's time: "
-                f"{most.share:.0%} is {'waiting: ' if most.is_wait else ''}{most.what}"
-                + (f" ({where})" if where else ""),
-            )
+        where = most.parts[0][0] if most.parts else ""
+        self._doubt(
+            "share of all",
+            f"all of the functions together take {taken:.1%} of the time: "
+            f"{most.share:.0%} of a unit is {'waiting: ' if most.is_wait else ''}{most.what}"
+            + (f" ({where})" if where else ""),
+        )
 
     def _why_uncalled(self, program: Workload, early: Sequence[str]) -> dict[str, str]:
         """Of each target that was named and not called the likely reason."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from speed_bump import _core
 from speed_bump.experiment.account import PYTHON as PYTHON_KIND
 from speed_bump.experiment.account import WAIT, WAITS, C, Frame, Looks, Thread
+from speed_bump.experiment.program.native_frames import Key, NativeFrames
 
 # So often at most; seldom where there are many threads, so that the looking takes no more
 # than a twentieth of a CPU while it lasts (core/stacks.c).
@@ -44,10 +45,18 @@ class Looking:
         """Of no process yet."""
         self._stacks = _core.Stacks(table)
         self._known: dict[int, tuple[int, ...] | None] = {}
-        self._seen: Counter[tuple[int, int, int, int, tuple[int, ...]]] = Counter()
+        self._seen: Counter[Key] = Counter()
         self._totals = (0, 0, 0)
         self._clock_ns = 0
         self._sources: dict[str, Source] = {}
+        self._moments: dict[int, list[tuple[int, Key]]] | None = None
+        self.native = NativeFrames()
+
+    def note_moments(self, on: bool) -> dict[int, list[tuple[int, Key]]]:
+        """Note from now on when each stack is seen, or not; what was noted so far."""
+        noted, self._moments = self._moments or {}, {} if on else None
+        self._stacks.keep_moments(on)
+        return noted
 
     def add(self, pid: int, layout: tuple[int, ...] | None) -> bool:
         """Look at this process, too; one that is not of Python has no layout, or
@@ -68,9 +77,14 @@ class Looking:
         self._totals = self._stacks.run(ns, interval_ns)
         took = time.monotonic_ns() - begin
         self._clock_ns += took
-        stacks = self._stacks.take()
+        stacks, moments = self._stacks.take()
         for pid, tid, wait, offset, n, row in stacks:
             self._seen[pid, tid, wait, offset, row] += n
+        if self._moments is not None:
+            for time_ns, index in moments:
+                pid, tid, wait, offset, _, row = stacks[index]
+                key = pid, tid, wait, offset, row
+                self._moments.setdefault(tid, []).append((time_ns, key))
         ticks = self._totals[0] - before
         return Look(ticks, took / 1e9, stacks, self._stacks.targets())
 
@@ -87,10 +101,13 @@ class Looking:
             called = named.called(row[0], offset, bool(wait)) if row else ""
             if called:
                 frames.append(Frame(C, called))
-            if wait:
-                frames.append(Frame(WAIT, WAITS[wait]))
-            key = at[pid, tid], tuple(known.setdefault(f, len(known)) for f in frames)
-            found.stacks[key] = found.stacks.get(key, 0) + n
+            asleep = [Frame(WAIT, WAITS[wait])] if wait else []
+            for below, part in self.native.below((pid, tid, wait, offset, row)):
+                # The callable itself has its Python name.
+                inner = below[1:] if called else below
+                whole = [*frames, *inner, *asleep]
+                key = at[pid, tid], tuple(known.setdefault(f, len(known)) for f in whole)
+                found.stacks[key] = found.stacks.get(key, 0) + n * part
         found.frames = list(known)
         found.ticks, found.lost, found.cpu_ns = self._totals
         found.clock_ns = self._clock_ns

@@ -18,8 +18,8 @@ OTHERS = frozenset(
     ("poll and recv", "lock", "the GIL", "pipe", "device", "terminal", "child process")
 )
 # Waits of one that reads or writes a file, and of one in a call that is not known.
-READS = frozenset(("disk", "pipe", "device", "terminal"))
-NOT_KNOWN = READS | {"kernel"}
+READS = frozenset(("disk", "pipe", "device", "terminal", "poll and recv"))
+NOT_KNOWN = frozenset(("disk", "pipe", "device", "terminal", "kernel"))
 
 # Functions that do nothing but wait, of Python and of C. A glob in no place but the end.
 IDLE = (

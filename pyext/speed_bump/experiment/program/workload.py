@@ -7,8 +7,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -34,6 +34,8 @@ from speed_bump.experiment.program.runner import (
 from speed_bump.experiment.program.stacks import Leaves, Stacks
 
 SLICE_NS = 50_000_000
+# So long is looked at native frames below those of Python.
+BELOW_NS = 1_000_000_000
 
 
 @dataclass
@@ -93,6 +95,8 @@ class Workload:
         self._natives: dict[str, int] = {}
         self._files: dict[str, str] = {}
         self._native_sampling: NativeSampling | None = None
+        self._below_ns = BELOW_NS
+        self.native_refused = ""
         self._child: launch.Child | None = None
         self._pids: set[int] = set()
         self._watched: Watched | None = None
@@ -326,7 +330,7 @@ class Workload:
         pids = {*self._pids, *children()}
         for pid in self.pids - self._sampled:
             self._looking.add(pid, None)
-        with native.running(pids, ns) if native else nullcontext():
+        with self._native_looks(native, pids, ns):
             begin = time.monotonic_ns()
             while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
                 looks, seen = self._innermost(min(left, SLICE_NS))
@@ -339,6 +343,33 @@ class Workload:
         found.seen = bool(self._sampled)
         found.native = native.times if native else None
         return found
+
+    @contextmanager
+    def _native_looks(
+        self, native: NativeSampling | None, pids: Iterable[int], ns: int
+    ) -> Iterator[None]:
+        """Look at native functions, while inside, and for a while at all native frames.
+
+        Where perf events are refused there are none, and nothing is different.
+        """
+        # Stacks are followed for as long again.
+        below_ns = min(ns // 2, self._below_ns)
+        below = native or (NativeSampling({}) if below_ns else None)
+        if below is None or not below_ns:
+            with native.running(pids, ns) if native else nullcontext():
+                yield
+            return
+        self._below_ns -= below_ns
+        self._looking.note_moments(True)
+        try:
+            with below.running(pids, ns if native else below_ns, keep=True):
+                yield
+        finally:
+            moments = self._looking.note_moments(False)
+        self.native_refused = below.refused
+        if below.refused and not native:
+            self._below_ns = 0
+        self._looking.native.add(below.stacks(), moments, below.symbol)
 
     def _innermost(self, ns: int) -> tuple[int, dict[str, int]]:
         """How often threads were in each function that is counted, itself."""

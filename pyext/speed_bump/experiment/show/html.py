@@ -165,7 +165,11 @@ def _flame(record: Record, verdict: Verdict, found: Effects | None) -> str:
         "</tr>"
         for what, part, mostly in spent.rows(account)
     )
-    notes = [spent.how(record, account), spent.apart(account)]
+    notes = [
+        spent.how(record, account),
+        spent.apart(account),
+        spent.native(record, verdict),
+    ]
     return (
         flame.section(picture, figure)
         + "<table role='table' class='cards'><thead role='rowgroup'>"

@@ -86,9 +86,7 @@ def _waits(record: Record, account: Account | None) -> str:
     )
 
 
-def _nothing(
-    record: Record, found: list[Finding], account: Account | None
-) -> str:
+def _nothing(record: Record, found: list[Finding], account: Account | None) -> str:
     """Of a unit that is nearly all waiting, that it is; "" of another."""
     waits = _waits(record, account)
     if not account or not waits:

@@ -3,9 +3,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from speed_bump.experiment.account import CPU_WAIT, Account, Row, account
+import speed_bump
+from speed_bump.experiment.account import (
+    CPU_WAIT,
+    MACHINE,
+    WAIT,
+    Account,
+    Frame,
+    Row,
+    account,
+    asked_name,
+)
 from speed_bump.experiment.fit.verdict import Verdict
 from speed_bump.experiment.record import Record
 
@@ -13,6 +24,9 @@ from speed_bump.experiment.record import Record
 MIN_SHARE = 0.002
 MAX_PARTS = 2
 MAX_OTHERS = 3
+MAX_NATIVE = 5
+# This package at work.
+OWN = os.path.dirname(speed_bump.__file__)
 
 
 def whole(record: Record) -> str:
@@ -83,6 +97,41 @@ def _busy(awake: float) -> str:
     if awake < 0.02:
         return "asleep"
     return f"awake {100 * awake:.0f}% of the time"
+
+
+def native(record: Record, verdict: Verdict) -> str:
+    """The native functions that take time and were not asked, and how to ask them."""
+    looks, asked = record.looks, {f.name for f in verdict.findings}
+    if looks is None:
+        return ""
+    total = 0.0
+    shares: dict[Frame, float] = {}
+    for (at, row), n in looks.stacks.items():
+        if not looks.threads[at].reports:
+            continue
+        total += n
+        frames = [looks.frames[f] for f in row]
+        if frames and frames[-1].kind == WAIT:
+            continue
+        for frame in {f for f in frames if f.kind == MACHINE and ":" in f.name}:
+            shares[frame] = shares.get(frame, 0.0) + n
+    named = [
+        (frame, n / total)
+        for frame, n in sorted(shares.items(), key=lambda item: -item[1])
+        if n / total >= MIN_SHARE
+        and not asked_name(frame, asked)
+        and not frame.file.startswith(OWN)
+    ]
+    if not named:
+        return ""
+    refused = record.header.get("native_refused")
+    text = ", ".join(f"{part(share)} {frame.name}" for frame, share in named[:MAX_NATIVE])
+    more = f" and {len(named) - MAX_NATIVE} more" if len(named) > MAX_NATIVE else ""
+    return f"native functions in there, with what they call: {text}{more}; " + (
+        f"they can't be asked for: {refused}"
+        if refused
+        else f"ask for one with --native '{named[0][0].file}:SYMBOL'"
+    )
 
 
 def how(record: Record, found: Account) -> str:

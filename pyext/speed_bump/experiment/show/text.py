@@ -455,13 +455,13 @@ def account_lines(record: Record, verdict: Verdict, width: int | None) -> list[s
         most = max(width - used - 4, MIN_NAME)
         lines = [[*line[:2], squeezed(line[2], most)] for line in lines]
     heads = list(zip(titles, (LEFT, RIGHT, LEFT), strict=True))
-    apart = spent.apart(account)
+    apart, inside = spent.apart(account), spent.native(record, verdict)
     prose = width or PROSE
     return [
         "",
         table(heads, lines),
         wrapped(f"({spent.how(record, account)})", prose, " "),
-        *([wrapped(apart, prose, "    ")] if apart else []),
+        *(wrapped(line, prose, "    ") for line in (apart, inside) if line),
     ]
 
 
