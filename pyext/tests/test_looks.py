@@ -342,10 +342,12 @@ while True:
 
 
 @pytest.mark.one_python
-def test_native_frames_stand_below_those_of_python() -> None:
+def test_native_frames_stand_below_those_of_python(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PACKING)
     progress = parse_targets("__main__:pack", "unit")
     with (
-        Runner([sys.executable, "-c", PACKING], show_output=False) as runner,
+        Runner([sys.executable, str(path)], show_output=False) as runner,
         Workload(
             runner,
             parse_targets("__main__:nap", "x"),
