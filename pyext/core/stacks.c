@@ -85,6 +85,7 @@ struct stack {
 	pid_t pid, tid;
 	enum wait wait;
 	int offset; /* of the innermost frame's instruction, in bytes; or NOWHERE */
+	uint64_t ns; /* when it was begun to be read, CLOCK_MONOTONIC */
 	size_t first, depth; /* in frames[] */
 	uint64_t looks, hash;
 };
@@ -462,14 +463,14 @@ static uint64_t now_ns(clockid_t clock)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static void note_moment(struct stacks_object *self, uint32_t stack)
+static void note_moment(struct stacks_object *self, uint64_t ns, uint32_t stack)
 {
 	if (!self->keeps_moments ||
 	    more_room((void **)&self->moments, &self->moment_room, self->moment_count, 1,
 		      sizeof(*self->moments)))
 		return;
 	self->moments[self->moment_count++] =
-		(struct moment){ now_ns(CLOCK_MONOTONIC), stack };
+		(struct moment){ ns, stack };
 }
 
 static void count_stack(struct stacks_object *self, struct stack *seen,
@@ -488,7 +489,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 			break;
 		if (same_stack(self, &self->stacks[index - 1], seen, frames)) {
 			self->stacks[index - 1].looks++;
-			note_moment(self, index - 1);
+			note_moment(self, seen->ns, index - 1);
 			return;
 		}
 	}
@@ -508,7 +509,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 	self->frame_count += seen->depth;
 	self->stacks[self->stack_count++] = *seen;
 	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
-	note_moment(self, (uint32_t)self->stack_count - 1);
+	note_moment(self, seen->ns, (uint32_t)self->stack_count - 1);
 }
 
 /* What is known of a thread; NULL: there is no memory. */
@@ -645,6 +646,8 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	if (!known || !look_at_wait(self, known, before, sizeof(before)))
 		return;
 	for (int i = 0; i < TRIES; i++) {
+		/* The looker may be off its CPU for long before it counts what it saw. */
+		seen.ns = now_ns(CLOCK_MONOTONIC);
 		seen.wait = wait_of(seen.pid, before, gil, process->layout.gil_size);
 		whole = read_stack(self, process, thread, &seen, frames, &bottom) &&
 			(bottom == known->bottom || bottom == other);
@@ -688,6 +691,7 @@ static void look_at_tasks(struct stacks_object *self, pid_t pid)
 		if (!look_at_wait(self, known, text, sizeof(text)))
 			continue;
 		threads++;
+		seen.ns = now_ns(CLOCK_MONOTONIC);
 		seen.wait = wait_of(pid, text, 0, 0);
 		count_thread(self, known);
 		count_stack(self, &seen, NULL);

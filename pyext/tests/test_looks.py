@@ -370,9 +370,16 @@ def test_native_frames_stand_below_those_of_python(tmp_path: Path) -> None:
     assert any(name.endswith(":deflate") for name in names), packing
     # The callable has its Python name, once; what sleeps is the last of its stack.
     assert not [name for name in names if name.endswith(":zlib_compress")]
-    napping = stacks_of(found, "nap")
-    inside = {name for stack in napping for kind, name in stack if kind == MACHINE}
-    assert not [name for name in inside if "deflate" in name], napping
+
+    # A look may be late by some time on a machine that is busy: most are not.
+    def deflating(function: str) -> float:
+        return sum(
+            n
+            for stack, n in stacks_of(found, function).items()
+            if any(kind == MACHINE and name.endswith(":deflate") for kind, name in stack)
+        )
+
+    assert deflating("nap") < 0.5 * deflating("pack")
     # All of the looks are there, whatever stands below.
     looked = sum(thread.looks for thread in found.threads)
     assert sum(found.stacks.values()) == pytest.approx(looked, rel=0.1)
