@@ -430,7 +430,9 @@ class Experiment:
         self._doubt(
             "share of all",
             f"all of the functions together take {taken:.1%} of the time: "
-            f"{most.share:.0%} of a unit is {'waiting: ' if most.is_wait else ''}{most.what}"
+            f"{most.share:.0%} of a unit is "
+            + ("waiting: " if most.is_wait else "")
+            + most.what
             + (f" ({where})" if where else ""),
         )
 
