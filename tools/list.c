@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "backend.h"
+#include "functions.h"
 #include "message.h"
 #include "report.h"
 #include "sbctl.h"
@@ -21,7 +22,9 @@ static void print_help(void)
 	     "inside the\n"
 	     "scope (HITS), how often it was delayed, and the time that was added. A target "
 	     "whose\n"
-	     "file was replaced or is gone is marked so.\n"
+	     "file was replaced or is gone is marked so. Python functions that are slowed "
+	     "are counted;\n"
+	     "with --json they are listed too.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -P, --persistent  leave out the targets of sessions, such as those of "
@@ -70,8 +73,8 @@ static int parse_config(int argc, char **argv, struct config *config)
 	return GO_ON;
 }
 
-static void print_json(const struct sb_target_list *list, const struct hits *hits,
-		       bool enabled)
+static void print_json(const struct config *config, const struct sb_target_list *list,
+		       const struct hits *hits, bool enabled)
 {
 	struct json json;
 
@@ -79,6 +82,8 @@ static void print_json(const struct sb_target_list *list, const struct hits *hit
 	json_open_object(&json, NULL);
 	json_bool(&json, "enabled", enabled);
 	report_json(&json, list, NULL, hits);
+	if (config->which == LIST_ALL)
+		functions_json(&json);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -108,11 +113,13 @@ int list_main(int argc, char **argv)
 	if (!status)
 		ret = fail_with(err);
 	else if (config.json)
-		print_json(list, hits, sb_status_enabled(status));
+		print_json(&config, list, hits, sb_status_enabled(status));
 	else if (sb_target_list_count(list))
 		report_targets(stdout, list, NULL, hits, sb_status_enabled(status));
 	else
 		puts("no targets");
+	if (status && !config.json && config.which == LIST_ALL)
+		functions_note();
 	ret = status ? EXIT_SUCCESS : ret;
 	hits_free(&measured);
 	sb_status_free(status);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "backend.h"
+#include "functions.h"
 #include "message.h"
 #include "request.h"
 #include "sbctl.h"
@@ -23,6 +24,10 @@ static void print_help(void)
 	     "Remove persistent targets, all that are named or none. SYMBOL may be a "
 	     "glob. A delay\n"
 	     "that is under way is cut short. 'sbctl clear' removes every target.\n"
+	     "\n"
+	     "python:MODULE:FUNCTION is a Python function that is slowed: it is switched "
+	     "off, and has\n"
+	     "its own delay again.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -p, --pid=N  only the target of process N\n"
@@ -86,21 +91,29 @@ static int remove_selected(struct sb_session *session, const struct selection *s
 int remove_main(int argc, char **argv)
 {
 	struct selection selection = { 0 };
+	struct functions functions = { 0 };
 	struct config config = { 0 };
-	struct sb_session *session;
+	struct sb_session *session = NULL;
 	struct sb_error *err;
 	int ret = parse_config(argc, argv, &config);
 
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = backend_open(err);
-	ret = session ? 0 : fail_with(err);
+	ret = functions_select(&functions, config.targets, &config.target_count,
+			       config.pid, err);
+	if (!ret && config.target_count) {
+		session = backend_open(err);
+		ret = session ? 0 : fail_with(err);
+	}
 	for (int i = 0; i < config.target_count && !ret; i++)
 		ret = select_targets(session, config.targets[i], config.pid, &selection,
 				     err);
-	if (!ret)
+	if (!ret && config.target_count)
 		ret = remove_selected(session, &selection, err);
+	if (!ret)
+		ret = functions_remove(&functions, err);
+	functions_free(&functions);
 	selection_free(&selection);
 	sb_session_close(session);
 	sb_error_free(err);

@@ -14,6 +14,7 @@
 #include "message.h"
 #include "report.h"
 #include "request.h"
+#include "running.h"
 #include "sbctl.h"
 
 /* As a shell has them. */
@@ -31,17 +32,24 @@ struct config {
 	uint64_t delay_ns;
 	const char *output;
 	bool json, quiet, unsafe, gross;
+	struct running running; /* in the place of a command */
+	uint64_t for_ns;	/* 0: until it is interrupted */
 };
 
 static void print_help(void)
 {
 	puts("Usage: sbctl run [OPTION]... [TARGET]... -- COMMAND [ARGUMENT]...\n"
+	     "       sbctl run --pid=PID [--for=TIME] [OPTION]... [TARGET]...\n"
 	     "\n"
 	     "Run a command with delays that concern it and its descendants only and are "
 	     "gone when\n"
 	     "it ends. If a target is not valid nothing is run. At the end what each "
 	     "target did is\n"
 	     "printed on standard error. The exit status is that of the command.\n"
+	     "\n"
+	     "Or slow processes that run already, and their descendants, for a while: "
+	     "until Ctrl-C,\n"
+	     "or their end. They are left as they were, also where sbctl is killed.\n"
 	     "\n"
 	     "TARGET is PATH:SYMBOL as for 'sbctl add', with options of its own if "
 	     "quoted:\n"
@@ -61,10 +69,15 @@ static void print_help(void)
 	     "  -o, --output=FILE   put the statistics there\n"
 	     "  -j, --json          as JSON\n"
 	     "  -q, --quiet         no statistics\n"
+	     "  -p, --pid=PID       slow this process; may be given again, or as PID,PID\n"
+	     "      --pid-tree=PID  the same: those below it are slowed in any case\n"
+	     "      --name=GLOB     slow programs, or scripts, that are called so\n"
+	     "      --for=TIME      leave them after so long\n"
 	     "  -h, --help          print this help and exit\n"
 	     "\n"
-	     "Example:\n"
-	     "  sbctl run -d 10us libc.so.6:malloc -- ls -l /");
+	     "Examples:\n"
+	     "  sbctl run -d 10us libc.so.6:malloc -- ls -l /\n"
+	     "  sbctl run -d 10us --pid=4711 --for=30s libc.so.6:malloc");
 }
 
 static int parse_option(struct config *config, int c, char **argv)
@@ -91,6 +104,12 @@ static int parse_option(struct config *config, int c, char **argv)
 	case 'g':
 		config->gross = true;
 		return 0;
+	case 'p':
+		return running_add(&config->running, optarg);
+	case 'n':
+		return running_add_named(&config->running, optarg);
+	case 'f':
+		return parse_duration("run", optarg, &config->for_ns);
 	default:
 		return bad_option("run", argv, c);
 	}
@@ -106,6 +125,10 @@ static int parse_config(int argc, char **argv, struct config *config)
 		{ "quiet", no_argument, NULL, 'q' },
 		{ "unsafe", no_argument, NULL, 'u' },
 		{ "gross", no_argument, NULL, 'g' },
+		{ "pid", required_argument, NULL, 'p' },
+		{ "pid-tree", required_argument, NULL, 'p' },
+		{ "name", required_argument, NULL, 'n' },
+		{ "for", required_argument, NULL, 'f' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -118,7 +141,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 	config->files = calloc(argc, sizeof(*config->files));
 	if (!config->files)
 		return fail("out of memory");
-	while ((c = getopt_long(end, argv, ":d:T:o:jqh", options, NULL)) != -1) {
+	while ((c = getopt_long(end, argv, ":d:T:o:p:jqh", options, NULL)) != -1) {
 		if (c == 'h') {
 			print_help();
 			return 0;
@@ -138,7 +161,15 @@ static int parse_config(int argc, char **argv, struct config *config)
 				config->targets[i]);
 	if (!config->target_count && !config->file_count)
 		return usage_error("run", "no target is named");
-	if (!*config->command)
+	if (*config->command && config->running.count)
+		return usage_error("run", "a command, and processes that run: which?");
+	for (int i = 0; i < config->file_count; i++)
+		if (config->running.count > 1 && !strcmp(config->files[i], "-"))
+			return usage_error("run", "standard input can't be read twice, "
+						  "for several processes");
+	if (config->for_ns && !config->running.count)
+		return usage_error("run", "--for is of --pid or --name");
+	if (!*config->command && !config->running.count)
 		return usage_error("run", "no command: it comes after '--'");
 	return GO_ON;
 }
@@ -301,11 +332,18 @@ static void print_json(FILE *out, const struct config *config,
 
 	json_begin(&json, out);
 	json_open_object(&json, NULL);
-	json_open_array(&json, "command");
-	for (char **word = config->command; *word; word++)
-		json_string(&json, NULL, *word);
-	json_close_array(&json);
-	json_number(&json, "exit_status", exit_status(status));
+	if (config->running.count) {
+		json_open_array(&json, "processes");
+		for (size_t i = 0; i < config->running.count; i++)
+			json_number(&json, NULL, (uint64_t)config->running.pids[i]);
+		json_close_array(&json);
+	} else {
+		json_open_array(&json, "command");
+		for (char **word = config->command; *word; word++)
+			json_string(&json, NULL, *word);
+		json_close_array(&json);
+		json_number(&json, "exit_status", exit_status(status));
+	}
 	json_number(&json, "elapsed_ns", elapsed_ns);
 	json_bool(&json, "net", !config->gross);
 	report_json(&json, list, NULL, hits);
@@ -340,9 +378,9 @@ static int print_statistics(FILE *out, const struct config *config,
 	}
 	hits_free(&hits);
 	if (!any_hit(list))
-		note("no target was hit: does the command use this very file, and call "
-		     "the "
-		     "function?");
+		note("no target was hit: does the %s use this very file, and call the "
+		     "function?",
+		     config->running.count ? "process" : "command");
 	sb_target_list_free(list);
 	return 0;
 }
@@ -381,8 +419,9 @@ static int output_close(struct output *output, const char *path, bool keep)
 	return 0;
 }
 
-static int add_targets(const struct config *config, struct sb_session *session, pid_t pid,
-		       struct sb_error *err)
+/* Those of the process tree below each of @pids. */
+static int add_targets(const struct config *config, struct sb_session *session,
+		       const pid_t *pids, size_t pid_count, struct sb_error *err)
 {
 	struct request request = {
 		.batch = sb_batch_new(),
@@ -390,17 +429,19 @@ static int add_targets(const struct config *config, struct sb_session *session, 
 		.options = { .sz = sizeof(request.options),
 			     .delay_ns = config->delay_ns,
 			     .scope = SB_SCOPE_TREE,
-			     .scope_id = pid,
 			     .flags = (config->has_delay ? 0 : SB_TARGET_DEFAULT_DELAY) |
 				      (config->gross ? 0 : SB_TARGET_NET) |
 				      (config->unsafe ? SB_TARGET_UNSAFE : 0) },
 	};
 	int ret = request.batch ? 0 : fail("out of memory");
 
-	for (int i = 0; i < config->target_count && !ret; i++)
-		ret = request_text(&request, config->targets[i], err);
-	for (int i = 0; i < config->file_count && !ret; i++)
-		ret = request_file(&request, config->files[i], err);
+	for (size_t n = 0; n < pid_count && !ret; n++) {
+		request.options.scope_id = pids[n];
+		for (int i = 0; i < config->target_count && !ret; i++)
+			ret = request_text(&request, config->targets[i], err);
+		for (int i = 0; i < config->file_count && !ret; i++)
+			ret = request_file(&request, config->files[i], err);
+	}
 	if (!ret && sb_session_add(session, request.batch, NULL, err))
 		ret = fail_with(err);
 	if (!ret && !config->quiet)
@@ -417,6 +458,23 @@ static uint64_t now_ns(void)
 	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
 }
 
+/* Overwrite what is in the file that was named, and say what the targets did. */
+static int put_statistics(const struct config *config, struct output *output,
+			  struct sb_session *session, int status, uint64_t elapsed_ns,
+			  struct sb_error *err)
+{
+	int ret = 0;
+
+	if (config->quiet)
+		return 0;
+	if (config->output && !output->made && ftruncate(fileno(output->file), 0) &&
+	    errno != EINVAL)
+		ret = fail("%s: %s", config->output, strerror(errno));
+	if (print_statistics(output->file, config, session, status, elapsed_ns, err))
+		ret = EXIT_FAILURE;
+	return ret;
+}
+
 /* Set up, run and wait. *@ran says whether the command was run. */
 static int run(const struct config *config, struct child *child, struct output *output,
 	       const sigset_t *mask, bool *ran, struct sb_error *err)
@@ -427,7 +485,7 @@ static int run(const struct config *config, struct child *child, struct output *
 
 	if (!session)
 		return fail_with(err);
-	ret = add_targets(config, session, child->pid, err);
+	ret = add_targets(config, session, &child->pid, 1, err);
 	start = now_ns();
 	if (!ret) {
 		forward_signals(mask);
@@ -437,27 +495,71 @@ static int run(const struct config *config, struct child *child, struct output *
 		*ran = true;
 		status = child_wait(child);
 		ret = exit_status(status);
-		if (!config->quiet) {
-			if (config->output && output->made == false &&
-			    ftruncate(fileno(output->file), 0) && errno != EINVAL)
-				ret = fail("%s: %s", config->output, strerror(errno));
-			if (print_statistics(output->file, config, session, status,
-					     now_ns() - start, err) &&
-			    !ret)
-				ret = EXIT_FAILURE;
-		}
+		if (put_statistics(config, output, session, status, now_ns() - start,
+				   err) &&
+		    !ret)
+			ret = EXIT_FAILURE;
 	}
 	sb_session_close(session);
 	return ret;
 }
 
-int run_main(int argc, char **argv)
+/* The same with processes that run already. */
+static int run_attached(struct config *config, struct output *output, bool *ran,
+			struct sb_error *err)
+{
+	struct sb_session *session;
+	uint64_t start;
+	sigset_t ends;
+	int ret = running_open(&config->running);
+
+	if (ret)
+		return ret;
+	session = backend_open(err);
+	if (!session)
+		return fail_with(err);
+	/* From here on each of them ends with the statistics. */
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGHUP);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	ret = add_targets(config, session, config->running.pids, config->running.count,
+			  err);
+	start = now_ns();
+	if (!ret) {
+		*ran = true;
+		if (running_wait(&config->running, config->for_ns, &ends))
+			ret = fail("can't wait: %s", strerror(errno));
+		sb_session_set_enabled(session, false);
+		if (put_statistics(config, output, session, 0, now_ns() - start, err))
+			ret = EXIT_FAILURE;
+	}
+	sb_session_close(session);
+	return ret;
+}
+
+/* A command, from its start to its end. */
+static int run_command(const struct config *config, struct output *output, bool *ran,
+		       struct sb_error *err)
 {
 	struct child child = { .go = -1, .result = -1 };
+	sigset_t mask;
+	int ret;
+
+	hold_signals(&mask);
+	ret = child_start(&child, config->command, &mask);
+	if (!ret)
+		ret = run(config, &child, output, &mask, ran, err);
+	child_end(&child);
+	return ret;
+}
+
+int run_main(int argc, char **argv)
+{
 	struct output output = { 0 };
 	struct config config = { 0 };
 	bool ran = false;
-	sigset_t mask;
 	int ret = parse_config(argc, argv, &config);
 
 	if (ret == GO_ON) {
@@ -465,16 +567,15 @@ int run_main(int argc, char **argv)
 
 		ret = output_open(&output, config.output);
 		if (!ret) {
-			hold_signals(&mask);
-			ret = child_start(&child, config.command, &mask);
-			if (!ret)
-				ret = run(&config, &child, &output, &mask, &ran, err);
-			child_end(&child);
+			ret = config.running.count ?
+				      run_attached(&config, &output, &ran, err) :
+				      run_command(&config, &output, &ran, err);
 			if (output_close(&output, config.output, ran) && !ret)
 				ret = EXIT_FAILURE;
 		}
 		sb_error_free(err);
 	}
+	running_free(&config.running);
 	free(config.files);
 	return ret;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "backend.h"
+#include "functions.h"
 #include "message.h"
 #include "request.h"
 #include "sbctl.h"
@@ -28,6 +29,8 @@ static void print_help(void)
 	     "may be a\n"
 	     "glob. What else was said when a target was added, its process among it, "
 	     "stays.\n"
+	     "\n"
+	     "python:MODULE:FUNCTION is a Python function that is slowed.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -p, --pid=N    only the target of process N\n"
@@ -128,21 +131,31 @@ static int update_selected(struct sb_session *session, const struct config *conf
 int update_main(int argc, char **argv)
 {
 	struct selection selection = { 0 };
+	struct functions functions = { 0 };
 	struct config config = { 0 };
-	struct sb_session *session;
+	struct sb_session *session = NULL;
 	struct sb_error *err;
 	int ret = parse_config(argc, argv, &config);
 
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	session = backend_open(err);
-	ret = session ? 0 : fail_with(err);
+	ret = functions_select(&functions, config.targets, &config.target_count,
+			       config.pid, err);
+	if (!ret && functions.count && config.every)
+		ret = usage_error("update", "--every can't be changed of Python functions");
+	if (!ret && config.target_count) {
+		session = backend_open(err);
+		ret = session ? 0 : fail_with(err);
+	}
 	for (int i = 0; i < config.target_count && !ret; i++)
 		ret = select_targets(session, config.targets[i], config.pid, &selection,
 				     err);
-	if (!ret)
+	if (!ret && config.target_count)
 		ret = update_selected(session, &config, &selection, err);
+	if (!ret && functions.count)
+		ret = functions_delay(&functions, config.delay_ns, err);
+	functions_free(&functions);
 	selection_free(&selection);
 	sb_session_close(session);
 	sb_error_free(err);

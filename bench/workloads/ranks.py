@@ -9,7 +9,8 @@ __main__:step``).
     straggler   rank 1 takes 20 ms more: load and forward matter there alone
     prefetch    load runs ahead in a thread of its own: hidden, forward matters
 
-With torchrun the ranks meet in an all_reduce of gloo; with --spawn N they are processes
+With torchrun the ranks meet in an all_reduce of gloo, with mpirun and srun in one of MPI
+(mpi4py); with --spawn N they are processes
 of multiprocessing that meet at a barrier.
 """
 
@@ -23,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 
+MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 KINDS = ("balanced", "straggler", "prefetch")
 MORE_S = 0.020
 
@@ -82,6 +84,13 @@ def by_torch(kind: str, steps: int) -> None:
     torch.distributed.destroy_process_group()
 
 
+def by_mpi(kind: str, steps: int) -> None:
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    work(kind, world.Get_rank(), steps, lambda: world.allreduce(1.0))
+
+
 def by_spawn(kind: str, steps: int, count: int) -> None:
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(count)
@@ -101,10 +110,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--spawn", type=int, default=0, metavar="N")
     args = parser.parse_args()
-    if args.spawn or "RANK" not in os.environ:
-        by_spawn(args.kind, args.steps, args.spawn or 2)
-    else:
+    if args.spawn:
+        by_spawn(args.kind, args.steps, args.spawn)
+    elif any(name in os.environ for name in MPI_RANKS):
+        by_mpi(args.kind, args.steps)
+    elif "RANK" in os.environ:
         by_torch(args.kind, args.steps)
+    else:
+        by_spawn(args.kind, args.steps, 2)
 
 
 if __name__ == "__main__":

@@ -398,6 +398,8 @@ struct sb_site_table_options {
 	uint32_t capacity; /**< sites at most; 0 is 16384 */
 	bool enabled; /**< master switch at the start */
 	bool planned; /**< with a plan (see there); takes 20 MB more */
+	bool visible; /**< without a path: sb_site_table_show() can show it; takes a
+		       *   descriptor */
 };
 
 /**
@@ -411,6 +413,19 @@ sb_site_table_create(const struct sb_site_table_options *opts, struct sb_error *
 SB_API struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err);
 /** Unmap; sites got from it must not be used any more. The file stays. */
 SB_API void sb_site_table_close(struct sb_site_table *table);
+/**
+ * Say that this process delays what the table says: from now on sb_control_read() finds it,
+ * in all processes that may trace this one, until sb_site_table_hide() was called as often,
+ * or the process ends in whatever way. Takes a descriptor, which forked children have too;
+ * a program that closes it is not found any more.
+ * @param label for people: how it came into force, such as "environment"; a line of at
+ *   most 63 bytes
+ * @return 0, or -1 with EOPNOTSUPP (a table that is not visible), EINVAL (label), EMFILE,
+ *   ENOMEM
+ */
+SB_API int sb_site_table_show(struct sb_site_table *table, const char *label);
+/** Take back one sb_site_table_show(). */
+SB_API void sb_site_table_hide(struct sb_site_table *table);
 /** The master switch, effective in all processes at their next hit. Thread-safe. */
 SB_API void sb_site_table_set_enabled(struct sb_site_table *table, bool enabled);
 /** Whether the master switch is on. */
@@ -529,6 +544,8 @@ SB_API pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i);
 SB_API uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i);
 /** The delay in force, ns: its function's, its target's, or its own. */
 SB_API uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i);
+/** Whether the switches of the table, its function and its target are on. */
+SB_API bool sb_site_list_enabled(const struct sb_site_list *list, size_t i);
 /** The @p n th noted address of its code, 0 where there is none. */
 SB_API uint64_t sb_site_list_code(const struct sb_site_list *list, size_t i,
 				  unsigned int n);
@@ -816,6 +833,91 @@ SB_API int sb_session_set_global_enabled(struct sb_session *session, bool enable
 SB_API int sb_session_set_default_delay(struct sb_session *session, uint64_t delay_ns,
 					struct sb_error *err);
 
+/* ---------------------------------------------------------------- control */
+
+/**
+ * All that is slowed here, by whatever came to do it, and the switches of it: functions of
+ * language runtimes in every process that shows its table (sb_site_table_show()), and the
+ * native targets of a session's backend. Nothing keeps a register: the kernel is asked which
+ * processes show a table, so what a process had is gone with it, and tables of processes
+ * that the caller may not trace (ptrace(2), PTRACE_MODE_READ) are not found.
+ *
+ * A snapshot, whose switches act on what is there then.
+ */
+struct sb_control;
+
+enum sb_control_kind {
+	SB_CONTROL_FUNCTION = 1, /**< of a language runtime */
+	SB_CONTROL_NATIVE = 2,
+};
+
+/**
+ * Look around.
+ * @param session its backend is asked for native targets, and changes them; it must outlive
+ *   the result. NULL: none is looked for
+ * @return free with sb_control_free(); NULL with ENOMEM, errno of opendir("/proc"), or of
+ *   sb_session_list()
+ */
+SB_API struct sb_control *sb_control_read(struct sb_session *session,
+					  struct sb_error *err);
+SB_API void sb_control_free(struct sb_control *control);
+/** How many processes show a table. */
+SB_API size_t sb_control_process_count(const struct sb_control *control);
+/** The @p p th, by its number in the caller's pid namespace; 0 behind the last. */
+SB_API pid_t sb_control_process_pid(const struct sb_control *control, size_t p);
+/** How its table came into force, as it says itself; "" behind the last. */
+SB_API const char *sb_control_process_label(const struct sb_control *control, size_t p);
+/**
+ * A number that processes have in common whose functions are switched together, as after a
+ * fork; 0 behind the last.
+ */
+SB_API uint64_t sb_control_process_group(const struct sb_control *control, size_t p);
+/** Functions that were called since, and native targets. What the functions below return
+ * of an index that is not below it is 0, false, or "". */
+SB_API size_t sb_control_count(const struct sb_control *control);
+/** What kind it is. */
+SB_API enum sb_control_kind sb_control_kind(const struct sb_control *control, size_t i);
+/** "module:qualname", or the label of a native target. */
+SB_API const char *sb_control_name(const struct sb_control *control, size_t i);
+/** The process; of a native target the root of its tree, or the thread; 0: all. */
+SB_API pid_t sb_control_pid(const struct sb_control *control, size_t i);
+/** As sb_control_process_label(); of a native target "persistent" or "session". */
+SB_API const char *sb_control_label(const struct sb_control *control, size_t i);
+/** The delay in force, ns; of functions that an experiment rules what it says besides. */
+SB_API uint64_t sb_control_delay_ns(const struct sb_control *control, size_t i);
+/** Every how many calls one is delayed; 0: not known. */
+SB_API uint32_t sb_control_every(const struct sb_control *control, size_t i);
+/** Whether it is on, all switches above it too. */
+SB_API bool sb_control_enabled(const struct sb_control *control, size_t i);
+/**
+ * Whether an experiment rules it, or it is of another session: then it can't be changed.
+ */
+SB_API bool sb_control_is_ruled(const struct sb_control *control, size_t i);
+/** Calls. */
+SB_API uint64_t sb_control_hits(const struct sb_control *control, size_t i);
+/** Calls that were delayed. */
+SB_API uint64_t sb_control_delayed(const struct sb_control *control, size_t i);
+/** Sum of the delays as they were, ns. */
+SB_API uint64_t sb_control_measured_ns(const struct sb_control *control, size_t i);
+
+/**
+ * Switch those of @p which, which are indices, on or off. A function is switched in all
+ * processes of its group, and as long as its table is in force.
+ * @return 0, or -1 with EBUSY (it is ruled), ERANGE (index, or delay over SB_MAX_DELAY_NS),
+ *   ESRCH (it is not there any more), EACCES or EPERM. Those before it are switched then
+ */
+SB_API int sb_control_set_enabled(struct sb_control *control, const size_t *which,
+				  size_t count, bool enabled, struct sb_error *err);
+/** The same with their delay. */
+SB_API int sb_control_set_delay(struct sb_control *control, const size_t *which,
+				size_t count, uint64_t delay_ns, struct sb_error *err);
+/**
+ * Remove those that are native, likewise; functions are switched off, and have their own delay
+ * again.
+ */
+SB_API int sb_control_remove(struct sb_control *control, const size_t *which,
+			     size_t count, struct sb_error *err);
+
 /* ------------------------------------------------------------------- plan */
 
 /**
@@ -904,6 +1006,14 @@ SB_API uint64_t sb_plan_number(const struct sb_plan *plan);
  */
 SB_API int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm,
 		       const uint64_t *delay_ns, const uint32_t *every, size_t levels);
+/**
+ * On the @p index th rank the arm of each function is @p first_arm later than
+ * sb_plan_set() says, so that it can be delayed there in other slots than elsewhere. 0 of
+ * a rank that joins.
+ * @return 0, or -1 with ERANGE (no such rank, or none of its arms would be left)
+ */
+SB_API int sb_plan_set_rank_arms(struct sb_plan *plan, uint32_t index,
+				 uint32_t first_arm);
 /**
  * Plan slots from @p first on: in each the arms of a mask are on, at a level.
  * @return how many were planned: not those that have begun (less than two slots ahead),

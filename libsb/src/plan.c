@@ -358,6 +358,8 @@ bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t 
 		turn_over(site, number, rank);
 		planned = plan_entry(&table->plan, number);
 		arm = load(&plan->arm);
+		if (rank && arm < SPEED_BUMP_PLAN_ARMS)
+			arm += load(&table->ranks->ranks[rank - 1].first_arm);
 		level = (planned >> 48) & 0xff;
 		if (arm < SPEED_BUMP_PLAN_ARMS && planned >> arm & 1 &&
 		    level < SPEED_BUMP_PLAN_LEVELS && order.end_ns &&

@@ -116,7 +116,7 @@ struct plan_rank {
 	_Alignas(64) _Atomic uint32_t pid; /* 0: free, written last */
 	uint32_t launcher;
 	int32_t rank, world, local, node, attempt;
-	uint32_t reserved;
+	_Atomic uint32_t first_arm; /* its functions' arms are so many later */
 	uint64_t joined; /* the epoch then */
 	_Atomic uint64_t number; /* of the slot that runs; PLAN_NO_SLOT */
 	struct plan_pace pace; /* its own process's alone */

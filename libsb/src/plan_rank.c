@@ -129,6 +129,7 @@ static struct plan_rank *take_rank(struct plan_ranks *ranks)
 		rank->attempt = launched.attempt >= 0 ? launched.attempt : attempt;
 		rank->joined = load_acquire(&ranks->epoch);
 		memset(&rank->pace, 0, sizeof(rank->pace));
+		store(&rank->first_arm, 0);
 		store(&rank->number, PLAN_NO_SLOT);
 		store(&rank->units, 0);
 		store(&rank->waited_ns, 0);

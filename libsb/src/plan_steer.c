@@ -303,6 +303,16 @@ int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm, const uint64_t *
 	return 0;
 }
 
+int sb_plan_set_rank_arms(struct sb_plan *plan, uint32_t index, uint32_t first_arm)
+{
+	if (index >= PLAN_RANKS || first_arm >= SB_PLAN_ARMS) {
+		errno = ERANGE;
+		return -1;
+	}
+	store(&plan->table->ranks->ranks[index].first_arm, first_arm);
+	return 0;
+}
+
 static void write_entry(struct sb_plan *plan, uint64_t number, uint64_t entry)
 {
 	atomic_store_explicit(&PLAN_WORD(plan->table->plan.schedule[number % SLOTS]), entry,

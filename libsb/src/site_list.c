@@ -10,6 +10,7 @@ struct entry {
 	pid_t pid;
 	uint32_t target;
 	char *name;
+	bool enabled;
 	uint64_t delay_ns, hits, delayed, requested_ns, measured_ns;
 	uint64_t codes[SB_SITE_CODES];
 };
@@ -32,6 +33,16 @@ static uint64_t effective_delay(struct sb_site_table *table, struct site_slot *s
 	return delay ? delay - 1 : load(&slot->delay_ns);
 }
 
+static bool is_enabled(struct sb_site_table *table, struct site_slot *slot,
+		       uint32_t function)
+{
+	uint32_t state = load(&table->functions[function].control.state);
+
+	if (state == SITE_OWN)
+		state = load(&site_table_target(table, slot->target)->state);
+	return load(&table->header->enabled) && state != SITE_OFF;
+}
+
 /* False where the slot holds no site, or nothing that can be trusted. */
 static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
 		      struct entry *entry)
@@ -47,6 +58,7 @@ static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
 	entry->pid = (pid_t)slot->pid;
 	entry->target = slot->target;
 	entry->delay_ns = effective_delay(table, slot, function);
+	entry->enabled = is_enabled(table, slot, function);
 	for (int i = 0; i < SB_SITE_CODES; i++)
 		entry->codes[i] = load(&slot->codes[i]);
 	for (int i = 0; i < SITE_STRIPES; i++) {
@@ -123,6 +135,11 @@ uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i)
 uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i)
 {
 	return i < list->count ? list->entries[i].delay_ns : 0;
+}
+
+bool sb_site_list_enabled(const struct sb_site_list *list, size_t i)
+{
+	return i < list->count && list->entries[i].enabled;
 }
 
 uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i)

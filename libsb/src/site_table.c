@@ -14,20 +14,14 @@
 
 #define DEFAULT_CAPACITY 16384U
 
-struct layout {
-	size_t targets, functions, names, slots, size;
-	size_t plan, planned, rings, ranks; /* 0 without a plan */
-	uint32_t function_count;
-};
-
 static size_t align(size_t offset, size_t to)
 {
 	return (offset + to - 1) / to * to;
 }
 
-static struct layout layout_of(uint32_t capacity, bool planned)
+struct site_layout sb_site_layout(uint32_t capacity, bool planned)
 {
-	struct layout l = { .function_count = 16 };
+	struct site_layout l = { .function_count = 16 };
 
 	/* At most half full, or the table of names gets slow. */
 	while (l.function_count < 2 * capacity)
@@ -61,11 +55,13 @@ static void plan_view_of(struct sb_site_table *table, void *memory)
 
 static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned)
 {
-	struct layout l = layout_of(capacity, planned);
+	struct site_layout l = sb_site_layout(capacity, planned);
 	struct sb_site_table *table = calloc(1, sizeof(*table));
 
 	if (!table)
 		return NULL;
+	table->fd = -1;
+	table->shown_fd = -1;
 	table->header = map;
 	table->targets = (void *)((char *)map + l.targets);
 	table->functions = (void *)((char *)map + l.functions);
@@ -122,12 +118,21 @@ static void *make_file(const char *path, size_t size, struct sb_error *err)
 	return map;
 }
 
+static uint64_t inode_of(int fd)
+{
+	struct stat file;
+
+	return fd < 0 || fstat(fd, &file) ? 0 : file.st_ino;
+}
+
 struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *given,
 					   struct sb_error *err)
 {
 	struct sb_site_table_options opts;
 	struct sb_site_table *table;
-	struct layout l;
+	struct site_layout l;
+	char *path = NULL;
+	int fd = -1;
 	void *map;
 
 	if (sb_options_copy(&opts, sizeof(opts), given, err))
@@ -139,28 +144,41 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 			     SITE_MAX_CAPACITY, opts.capacity);
 		return NULL;
 	}
-	l = layout_of(opts.capacity, opts.planned);
+	l = sb_site_layout(opts.capacity, opts.planned);
 	if (opts.path) {
 		map = make_file(opts.path, l.size, err);
 		if (map == MAP_FAILED)
 			return NULL;
 	} else {
+		/* Where there is no such memory the table is not to be seen, and that is all. */
+		fd = opts.visible ? sb_shown_memory(l.size) : -1;
 		map = mmap(NULL, l.size, PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+			   MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd,
+			   0);
 		if (map == MAP_FAILED) {
+			if (fd >= 0)
+				close(fd);
 			sb_error_set(err, ENOMEM, "no memory for a table of %zu bytes",
 				     l.size);
 			return NULL;
 		}
 	}
 	table = attach(map, opts.capacity, opts.planned);
-	if (!table) {
+	if (table && opts.path)
+		path = realpath(opts.path, NULL);
+	if (!table || (opts.path && !path)) {
+		free(table);
 		munmap(map, l.size);
+		if (fd >= 0)
+			close(fd);
 		if (opts.path)
 			unlink(opts.path);
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
+	table->path = path;
+	table->fd = fd;
+	table->fd_inode = inode_of(fd);
 	table->header->capacity = opts.capacity;
 	table->header->slot_size = sizeof(struct site_slot);
 	table->header->size = l.size;
@@ -199,7 +217,8 @@ int sb_site_table_give_plan(struct sb_site_table *table, int fd)
 	return 0;
 }
 
-struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err)
+struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_be_planned,
+					    struct sb_error *err)
 {
 	struct sb_site_table *table = NULL;
 	struct site_header *header = MAP_FAILED;
@@ -207,14 +226,8 @@ struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err)
 	uint32_t capacity = 0;
 	struct stat st;
 	size_t size = 0;
-	int fd, rc = 0;
+	int rc = 0;
 
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0) {
-		rc = errno;
-		sb_error_set(err, rc, "%s: %s", path, strerror(rc));
-		return NULL;
-	}
 	if (fstat(fd, &st))
 		rc = errno;
 	else if (!S_ISREG(st.st_mode) || (size_t)st.st_size < sizeof(*header))
@@ -231,8 +244,8 @@ struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err)
 	if (atomic_load_explicit(&header->magic, memory_order_acquire) != SITE_MAGIC)
 		fault = "not a site table";
 	else if (header->slot_size != sizeof(struct site_slot) || !capacity ||
-		 capacity > SITE_MAX_CAPACITY || header->planned > 1 ||
-		 header->size != layout_of(capacity, header->planned).size)
+		 capacity > SITE_MAX_CAPACITY || header->planned > may_be_planned ||
+		 header->size != sb_site_layout(capacity, header->planned).size)
 		fault = "a site table of another layout, or damaged";
 	else if (size < header->size)
 		fault = "a site table that has been cut off";
@@ -251,7 +264,6 @@ struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err)
 		table = NULL;
 	}
 out:
-	close(fd);
 	if (table)
 		return table;
 	if (header != MAP_FAILED)
@@ -263,10 +275,31 @@ out:
 	return NULL;
 }
 
+struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err)
+{
+	struct sb_site_table *table;
+	int fd = open(path, O_RDWR | O_CLOEXEC), code = errno;
+
+	if (fd < 0) {
+		sb_error_set(err, code, "%s: %s", path, strerror(code));
+		return NULL;
+	}
+	table = sb_site_table_open_fd(fd, path, true, err);
+	code = errno;
+	close(fd);
+	if (table)
+		table->path = realpath(path, NULL);
+	errno = code;
+	return table;
+}
+
 void sb_site_table_close(struct sb_site_table *table)
 {
 	if (!table)
 		return;
+	sb_shown_close(table->shown_fd, table->shown_inode);
+	sb_shown_close(table->fd, table->fd_inode);
+	free(table->path);
 	sb_site_index_free(table);
 	sb_plan_view_close(&table->plan);
 	munmap(table->header, table->size);

@@ -147,6 +147,17 @@ struct sb_site_table {
 	size_t size;
 	struct site_control none; /* control of targets that have none */
 
+	/*
+	 * How others can have the memory: @path, or @fd, which is -1 where there is none; their
+	 * inodes are checked, as a program may close what it does not know. See shown.c.
+	 */
+	char *path;
+	int fd;
+	uint64_t fd_inode;
+	int shown_fd; /* -1: not shown */
+	uint64_t shown_inode;
+	unsigned int shown; /* how often */
+
 	_Atomic uint32_t namespace_noted; /* the generation that note_namespace() was in */
 	struct site_index *_Atomic index;
 	struct sb_site_table *next; /* in the list of those with an index */
@@ -159,6 +170,26 @@ struct site_function *sb_site_table_function(struct sb_site_table *table, const 
 const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index);
 /* Have the plan of @table in the memory @fd from now on; before there are sites. */
 int sb_site_table_give_plan(struct sb_site_table *table, int fd);
+/* The table in the file @fd, which the caller closes; @path is for @err. */
+struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_be_planned,
+					    struct sb_error *err);
+/* Of a table with @capacity sites: where its parts lie. */
+struct site_layout {
+	size_t targets, functions, names, slots, size;
+	size_t plan, planned, rings, ranks; /* 0 without a plan */
+	uint32_t function_count;
+};
+struct site_layout sb_site_layout(uint32_t capacity, bool planned);
+/*
+ * A copy of the part of the table in the file @fd that sb_site_table_read() reads, which is
+ * all that may be done with it. The file is not mapped, so that none can harm by making it
+ * shorter. NULL with errno; EINVAL: it is none.
+ */
+struct sb_site_table *sb_site_table_copy(int fd);
+/* Memory for others to have, of @size bytes; -1 with errno. */
+int sb_shown_memory(size_t size);
+/* Close @fd, if it still is what has @inode. Keeps errno. */
+void sb_shown_close(int fd, uint64_t inode);
 /* Free what site.c holds for @table. */
 void sb_site_index_free(struct sb_site_table *table);
 

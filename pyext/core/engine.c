@@ -102,8 +102,10 @@ void engine_show(struct engine *engine, struct engine_way *way)
 static void drop_table(PyObject *table, struct mark_life *life)
 {
 	mark_life_end(life);
-	if (table)
+	if (table) {
+		table_hide(table);
 		table_release(table);
+	}
 	Py_XDECREF(table);
 }
 
@@ -233,6 +235,7 @@ void engine_set(struct engine *engine, PyObject *table, struct engine_patterns *
 	/* Without memory for it no code is noted. */
 	if (table_before != table)
 		engine->life = mark_life_new();
+	table_show(table);
 	show_table(engine, table_before);
 	core_unlock(&engine->lock);
 	*patterns = (struct engine_patterns){ 0 };

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* speed_bump._core: libsb for Python, and the hook into the interpreter. */
+#include <dlfcn.h>
 #include <errno.h>
 
+#include "control.h"
 #include "core.h"
 #include "errors.h"
 #include "hook.h"
@@ -119,6 +121,38 @@ static PyObject *waited(PyObject *module, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
+/* Of the process, for threads that MPI has; held till it ends. */
+static struct sb_site_table *_Atomic waiting_table;
+
+static void note_mpi_wait(uint64_t ns)
+{
+	struct sb_site_table *table = atomic_load(&waiting_table);
+
+	if (table)
+		sb_plan_waited(table, ns);
+}
+
+/* watch_mpi(): whether core/mpi_waits.c is loaded; from now on its waits count */
+static PyObject *watch_mpi(PyObject *module, PyObject *Py_UNUSED(none))
+{
+	_Atomic(void (*)(uint64_t)) *listener = dlsym(RTLD_DEFAULT, "speed_bump_mpi_waited");
+	PyObject *table;
+
+	if (!listener)
+		Py_RETURN_FALSE;
+	table = engine_table(&core_of(module)->engine);
+	if (!table)
+		Py_RETURN_FALSE;
+	if (table_hold(table)) {
+		Py_DECREF(table);
+		return NULL;
+	}
+	/* The reference and the hold stay: MPI may call from any thread, at any time. */
+	atomic_store(&waiting_table, table_get(table));
+	atomic_store(listener, note_mpi_wait);
+	Py_RETURN_TRUE;
+}
+
 static PyObject *spin_delay_ns(PyObject *Py_UNUSED(module), PyObject *arg)
 {
 	long long ns = PyLong_AsLongLong(arg);
@@ -188,6 +222,7 @@ static PyMethodDef core_methods[] = {
 		  "nothing where no slowdown is installed. ValueError: n is negative.") },
 	{ "launched", plan_launched, METH_NOARGS, NULL },
 	{ "waited", waited, METH_O, NULL },
+	{ "watch_mpi", watch_mpi, METH_NOARGS, NULL },
 	{ "spin_delay_ns", spin_delay_ns, METH_O,
 	  PyDoc_STR("spin_delay_ns($module, ns, /)\n--\n\n"
 		    "Hold the CPU and the GIL for ns nanoseconds.\n\n"
@@ -219,8 +254,8 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 static int execute(PyObject *module)
 {
 	struct module *state = state_of(module);
-	PyType_Spec *const others[] = { &slow_spec, &plan_spec,
-					&native_sampler_spec, &stacks_spec };
+	PyType_Spec *const others[] = { &slow_spec, &plan_spec, &native_sampler_spec,
+					&stacks_spec, &control_spec };
 	PyTypeObject *type;
 
 	if (layout_check())
@@ -243,6 +278,7 @@ static int execute(PyObject *module)
 	if (PyModule_AddStringConstant(module, "HOOK", hook_name) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_SYSTEM) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_TREE) ||
+	    PyModule_AddIntMacro(module, SB_CONTROL_NATIVE) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_PYTHON) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_PYTHON_EXCLUDE) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_NATIVE) ||

@@ -346,6 +346,25 @@ static PyObject *set_pace(PyObject *object, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+/* set_rank_arms(index, first_arm) */
+static PyObject *set_rank_arms(PyObject *object, PyObject *args)
+{
+	unsigned int index, first_arm;
+	struct plan_object *self;
+	int failed;
+
+	if (!PyArg_ParseTuple(args, "II:set_rank_arms", &index, &first_arm))
+		return NULL;
+	self = take(object);
+	if (!self)
+		return NULL;
+	failed = sb_plan_set_rank_arms(self->plan, index, first_arm);
+	put(self);
+	if (failed)
+		return PyErr_SetFromErrno(PyExc_OSError);
+	Py_RETURN_NONE;
+}
+
 /* Where slots are read from: a rank; -1: all processes together. */
 struct source {
 	int index, last;
@@ -430,6 +449,7 @@ static PyMethodDef plan_methods[] = {
 	{ "read", read_slots, METH_NOARGS, NULL },
 	{ "ranks", get_ranks, METH_NOARGS, NULL },
 	{ "set_pace", set_pace, METH_VARARGS, NULL },
+	{ "set_rank_arms", set_rank_arms, METH_VARARGS, NULL },
 	{ "read_rank", read_rank, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };

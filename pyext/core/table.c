@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "errors.h"
 #include "hot.h"
@@ -11,6 +12,7 @@
 /* A table as all interpreters of the process have it, under GILs of their own. */
 struct shared {
 	struct sb_site_table *sites;
+	char *label; /* how it is in force, for those who look */
 	_Atomic unsigned int users;
 	struct shared *next, **link; /* in @all */
 };
@@ -42,7 +44,27 @@ static void drop(struct shared *shared)
 	if (!last)
 		return;
 	sb_site_table_close(shared->sites);
+	free(shared->label);
 	free(shared);
+}
+
+void table_show(PyObject *self)
+{
+	struct shared *shared = ((struct table_object *)self)->shared;
+
+	pthread_mutex_lock(&given_lock);
+	/* Where it can't be shown it is in force all the same. */
+	sb_site_table_show(shared->sites, shared->label);
+	pthread_mutex_unlock(&given_lock);
+}
+
+void table_hide(PyObject *self)
+{
+	struct shared *shared = ((struct table_object *)self)->shared;
+
+	pthread_mutex_lock(&given_lock);
+	sb_site_table_hide(shared->sites);
+	pthread_mutex_unlock(&given_lock);
 }
 
 void *table_keep(struct sb_site_table *sites)
@@ -120,12 +142,16 @@ static void watch_forks(void)
 }
 
 /* Takes @sites over. */
-static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites)
+static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites,
+			    const char *label)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct shared *shared = calloc(1, sizeof(*shared));
 
-	if (!shared) {
+	if (shared)
+		shared->label = strdup(label);
+	if (!shared || !shared->label) {
+		free(shared);
 		sb_site_table_close(sites);
 		return PyErr_NoMemory();
 	}
@@ -142,19 +168,24 @@ static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites)
 	return wrap(type, shared);
 }
 
-/* Table(path=None, capacity=0, enabled=True, planned=False): a new one. */
+/*
+ * Table(path=None, capacity=0, enabled=True, planned=False, label="program"): a new one.
+ * @label of None: it is not shown while it is in force.
+ */
 static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = { "path", "capacity", "enabled", "planned", NULL };
+	static char *names[] = { "path",    "capacity", "enabled",
+				 "planned", "label",	NULL };
 	struct sb_site_table_options opts = { .sz = sizeof(opts) };
 	PyObject *given = Py_None, *path = NULL;
+	const char *label = "program";
 	struct sb_site_table *table;
 	unsigned int capacity = 0;
 	struct sb_error *err;
 	int enabled = 1, planned = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OIpp:Table", names, &given,
-					 &capacity, &enabled, &planned))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OIppz:Table", names, &given,
+					 &capacity, &enabled, &planned, &label))
 		return NULL;
 	if (given != Py_None && !PyUnicode_FSConverter(given, &path))
 		return NULL;
@@ -162,22 +193,25 @@ static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	opts.capacity = capacity;
 	opts.enabled = enabled;
 	opts.planned = planned;
+	opts.visible = label && !path;
 	err = sb_error_new();
 	table = sb_site_table_create(&opts, err);
 	Py_XDECREF(path);
 	if (!table)
 		return raise_os_error(err, errno);
 	sb_error_free(err);
-	return table_wrap(type, table);
+	return table_wrap(type, table, label ? label : "");
 }
 
-static PyObject *table_open(PyObject *type, PyObject *given)
+/* open(path, label="experiment") */
+static PyObject *table_open(PyObject *type, PyObject *args)
 {
+	const char *label = "experiment";
 	struct sb_site_table *table;
 	struct sb_error *err;
 	PyObject *path;
 
-	if (!PyUnicode_FSConverter(given, &path))
+	if (!PyArg_ParseTuple(args, "O&|s:open", PyUnicode_FSConverter, &path, &label))
 		return NULL;
 	err = sb_error_new();
 	table = sb_site_table_open(PyBytes_AS_STRING(path), err);
@@ -185,7 +219,7 @@ static PyObject *table_open(PyObject *type, PyObject *given)
 	if (!table)
 		return raise_os_error(err, errno);
 	sb_error_free(err);
-	return table_wrap((PyTypeObject *)type, table);
+	return table_wrap((PyTypeObject *)type, table, label);
 }
 
 /* share(): give it to the other interpreters of this process, in place of another. */
@@ -347,7 +381,7 @@ static int table_set_enabled(PyObject *self, PyObject *value, void *Py_UNUSED(cl
 }
 
 static PyMethodDef table_methods[] = {
-	{ "open", table_open, METH_O | METH_CLASS, NULL },
+	{ "open", table_open, METH_VARARGS | METH_CLASS, NULL },
 	{ "of_process", table_of_process, METH_NOARGS | METH_CLASS, NULL },
 	{ "share", table_share, METH_NOARGS, NULL },
 	{ "close", table_close, METH_NOARGS, NULL },

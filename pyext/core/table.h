@@ -18,6 +18,9 @@ struct sb_site_table *table_get(PyObject *self);
  */
 int table_hold(PyObject *self);
 void table_release(PyObject *self);
+/* While it is in force: have others see it (sb_site_table_show()). It is held. */
+void table_show(PyObject *self);
+void table_hide(PyObject *self);
 /*
  * Keep what is behind a Table from going, closed or not, until table_unkeep(). NULL: @sites
  * is not that of a Table.

@@ -78,7 +78,11 @@ def install_shared(config: Config, table_path: str | None) -> bool:
     table = _core.Table.of_process()
     first = table is None
     if table is None:
-        table = _core.Table.open(table_path) if table_path else _core.Table()
+        table = (
+            _core.Table.open(table_path)
+            if table_path
+            else _core.Table(label="environment")
+        )
     _install(config, table)
     if first:
         table.share()

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""How long a rank waits for others: the collectives of torch.distributed, timed.
+"""How long a rank waits for others: torch.distributed's and MPI's collectives, timed.
 
 Where the host waits, its rank is told so (``_core.waited()``): in blocking collectives
 and in ``Work.wait()``. A collective that is only started, with ``async_op=True``, returns
 at once and counts for next to nothing until it is waited for. What waits in C++, as the
 reducer of DistributedDataParallel does, and what a device waits for, is not seen here.
+
+MPI is timed between it and what calls it, natively or by mpi4py: by a library that is
+loaded before it (``preloaded()``, core/mpi_waits.c).
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 import time
@@ -18,11 +22,12 @@ from speed_bump import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
+LIBRARY = "mpi_waits.so"
 MODULE = "torch.distributed.distributed_c10d"
 FUNCTIONS = (
     "all_gather",
@@ -117,8 +122,18 @@ class _Finder:
         return spec
 
 
+def preloaded(environ: Mapping[str, str]) -> dict[str, str]:
+    """What has a program load the library before MPI; empty where there is none."""
+    library = os.path.join(os.path.dirname(_core.__file__), LIBRARY)
+    if not os.path.exists(library):
+        return {}
+    before = environ.get("LD_PRELOAD", "")
+    return {"LD_PRELOAD": f"{before}:{library}".lstrip(":")}
+
+
 def watch() -> None:
     """Time the collectives of this process from now on."""
+    _core.watch_mpi()
     module = sys.modules.get(MODULE)
     if module is not None:
         _time_all(module)

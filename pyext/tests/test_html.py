@@ -12,10 +12,12 @@ import browser
 import experiments
 import numpy as np
 import pytest
+import test_member
 from speed_bump.experiment.account import Frame, Looks, Thread
+from speed_bump.experiment.cluster import join
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.show import export, html
+from speed_bump.experiment.show import export, html, job_page
 
 pytestmark = pytest.mark.one_python
 
@@ -132,6 +134,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             with_looks(record)
         found[name] = folder / f"{name}.html"
         found[name].write_text(html.page(record, verdict(record)), encoding="utf-8")
+    # Jobs of many ranks: a rank that limits, confirmed, and one with too many to show.
+    for name, groups in (("job", ()), ("confirmed", ("2", "0-1"))):
+        run = folder / name
+        run.mkdir()
+        test_member.job_of_four(run, late=2, groups=groups, names=("m:f0", LONG))
+        found[name] = folder / f"{name}.html"
+        found[name].write_text(job_page.page(join.load(str(run))), encoding="utf-8")
     return found
 
 
@@ -188,6 +197,31 @@ def test_the_page_says_what_the_verdict_says(
         "[...t.querySelectorAll('tbody tr')].every(r => r.cells[0].scope === 'row'))"
     )
     assert heads
+
+
+@needs_browser
+def test_the_page_of_a_job_says_who_waits_for_whom(
+    pages: dict[str, Path], window: browser.Browser
+) -> None:
+    window.open(pages["confirmed"], 1280, 800, "light")
+    text = " ".join(window.evaluate("document.body.innerText").split())
+    assert "Rank 2 limits" in text
+    assert "rank 2: of each millisecond that m:f0 is made faster there alone" in text
+    (bars,) = window.evaluate(
+        "[...document.querySelectorAll('svg[role=img]')].map(e => e.ariaLabel)"
+    )
+    waits = [float(ms) for ms in re.findall(r"waits ([\d.]+) ms", bars)]
+    assert len(waits) == 3
+    assert min(waits) > 5
+    assert re.search(r"rank 2 works 30[\d.]* ms and waits \d+ us", bars)
+    # As long as the numbers say, one bar behind the other.
+    widths = window.evaluate(
+        "[...document.querySelectorAll('figure rect')].map(e => "
+        "e.getBoundingClientRect().width)"
+    )
+    assert widths[4] > 1.3 * widths[0]
+    assert widths[1] > 10 * widths[5]
+    assert window.evaluate("document.querySelectorAll('script').length") == 0
 
 
 @needs_browser

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
 """``speed-bump member`` on every rank, and ``report DIR`` of what they left."""
 
+import importlib.util
 import json
 import os
 import platform
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +15,7 @@ import time
 import numpy as np
 import pytest
 from ranking import command_line, environment
-from speed_bump.experiment.cluster import join, node, plan, rows
+from speed_bump.experiment.cluster import join, node, places, plan, rows
 from speed_bump.experiment.cluster.ranks import Rank
 from test_ranks import HAVE_TORCH, WORKLOAD
 
@@ -26,6 +29,7 @@ for step in range(int(sys.argv[1])):
     print(step, flush=True)
 """
 NODE = platform.node()
+HAVE_MPI = bool(shutil.which("mpirun") and importlib.util.find_spec("mpi4py"))
 
 
 def start(run, rank, steps, *more, world=2):
@@ -120,21 +124,102 @@ def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
     assert len(errors.splitlines()) == 1
 
 
-@pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")
-@pytest.mark.parametrize("kind", ["straggler", "prefetch"])
-def test_known_answers_by_torchrun(tmp_path, kind):
+def test_groups_to_confirm_are_delayed_apart(tmp_path):
+    members = [start(tmp_path, rank, 160, "--confirm", "1") for rank in (0, 1)]
+    for member in members:
+        assert member.wait(timeout=120) == 0
+        member.communicate()
+    found = written(tmp_path)
+    assert {one["ranks"] for one in found["confirmed"]} == {"1"}
+    (path,) = rows.files(str(tmp_path))
+    parts = list(rows.read(path))
+    planned = plan.confirming(1, ["__main__:work"], 1, 0, plan.ATTEMPT // 1000)
+    for rank, arm in ((0, 0), (1, plan.arms_of_group(1))):
+        mine = [part for part in parts if part.rank.rank == rank]
+        number = np.concatenate([part.number for part in mine])
+        delivered = np.concatenate([part.delivered_ns for part in mine])[:, -1] > 0
+        on = (planned[number] >> np.uint64(arm) & np.uint64(1)) > 0
+        assert delivered.any()
+        assert not (delivered & ~on).any()
+        # But for the first steps of which a busy helper was late to plan.
+        assert delivered.sum() > on.sum() / 3
+
+
+def test_groups_that_are_none_are_refused(tmp_path):
+    for wrong, words in (
+        (("one",), "'one' is no list of ranks, such as 3 or 0,4-7"),
+        (("0-3", "2"), "a rank is in two groups"),
+    ):
+        more = [word for group in wrong for word in ("--confirm", group)]
+        member = start(tmp_path, 0, 1, *more)
+        _, errors = member.communicate(timeout=60)
+        assert member.returncode == 2
+        assert words in errors
+
+
+def by_torchrun(run, kind, steps, *more):
     done = subprocess.run(
         [
             sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-            "--no-python", *command_line("member"), "--dir", str(tmp_path / "run"),
+            "--no-python", *command_line("member"), "--dir", str(run),
             "-t", "__main__:load", "-t", "__main__:forward",
-            "--progress", "__main__:step", "--dose", "0.2", "--",
-            sys.executable, str(WORKLOAD), kind, "--steps", "400",
+            "--progress", "__main__:step", "--dose", "0.2", *more, "--",
+            sys.executable, str(WORKLOAD), kind, "--steps", str(steps),
         ],
         env=environment(), capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    return written(run)
+
+
+@pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")
+@pytest.mark.one_python
+def test_what_a_straggler_would_gain_by_torchrun(tmp_path):
+    # Others on the machine make it wider: measured again, by another seed.
+    for seed in ("1", "2", "3"):
+        found = by_torchrun(
+            tmp_path / seed, "straggler", 400, "--confirm", "1", "--seed", seed
+        )
+        assert sorted(one["name"] for one in found["confirmed"]) == [
+            "__main__:forward", "__main__:load"
+        ]  # fmt: skip
+        if all(
+            one["only"] and one["all_but"] and one["gain"]
+            and one["gain"]["low"] > 0.1
+            and one["only"]["value"] > one["all_but"]["value"] + 0.4
+            for one in found["confirmed"]
+        ):  # fmt: skip
+            return
+    raise AssertionError(found["confirmed"])
+
+
+@pytest.mark.skipif(not HAVE_MPI, reason="Open MPI or mpi4py is not installed")
+@pytest.mark.one_python
+def test_waits_in_mpi_by_mpirun(tmp_path):
+    done = subprocess.run(
+        [
+            "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2",
+            *command_line("member"), "--run", str(tmp_path / "run"),
+            "-t", "__main__:load", "-t", "__main__:forward",
+            "--progress", "__main__:step", "--dose", "0.2", "--",
+            sys.executable, str(WORKLOAD), "straggler", "--steps", "200",
+        ],
+        env=environment(), capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"rank 1 of 2, node {NODE}, by mpirun" in done.stderr
     found = written(tmp_path / "run")
+    assert found["job"]["limiting"] == [1]
+    first, late = found["job"]["places"]
+    assert first["wait_ns"] > 10e6
+    assert late["wait_ns"] < first["wait_ns"] / 2
+    assert late["own_ns"] > first["own_ns"] + 10e6
+
+
+@pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")
+@pytest.mark.parametrize("kind", ["straggler", "prefetch"])
+def test_known_answers_by_torchrun(tmp_path, kind):
+    found = by_torchrun(tmp_path / "run", kind, 400)
     # 399 of them, but for those in which counts were missed on a busy machine.
     assert found["steps"] > 200
     first, second = found["job"]["places"]
@@ -180,6 +265,74 @@ def some_rows(rank, n=1000, seed=7, functions=16, late=0.0, world=4, host="n1"):
     )  # fmt: skip
 
 
+def job_of_four(directory, late=None, groups=(), n=1500, names=("m:f0", "m:f1")):
+    """Four ranks on two nodes that meet in each step: f0 is in it, f1 is hidden."""
+    draw = np.random.default_rng(3)
+    number = np.arange(n)
+    if groups:
+        masks = plan.confirming(7, names, len(groups), 0, n)
+    else:
+        masks = plan.masks(7, names, 0, n)
+    delivered = np.zeros((4, n, 2))
+    for rank in range(4):
+        inside = [k for k, group in enumerate(groups, 1) if rank in plan.ranks_of(group)]
+        first = inside[0] * plan.arms_of_group(len(groups)) if inside else 0
+        for k in range(2):
+            on = (masks >> np.uint64(first + k) & np.uint64(1)) > 0
+            delivered[rank, :, k] = on * 2e6
+    own = draw.normal(20e6, 0.1e6, (4, n)) + delivered[:, :, 0]
+    if late is not None:
+        own[late] += 10e6
+    step = own.max(axis=0) + 0.2e6
+    for rank in range(4):
+        part = rows.Rows(
+            Rank(rank, 4, rank % 2, rank // 2, 0, "srun", 10 + rank, f"n{rank // 2}"),
+            {"seed": 7, "key": "k", "version": "0.1.0", "groups": groups}, names,
+            (1.0, 1.0), number, step, step - own[rank], delivered[rank],
+            np.ones((n, 2)),
+        )  # fmt: skip
+        save(directory, f"n{rank}", part)
+
+
+def test_confirmation_says_what_a_faster_group_gains(tmp_path):
+    job_of_four(tmp_path, late=2, groups=("2", "0-1"))
+    found = {(c.name, c.group): c for c in join.load(str(tmp_path)).confirmed}
+    straggler, others = found["m:f0", "2"], found["m:f0", "0-1"]
+    assert straggler.everywhere.value == pytest.approx(1, abs=0.1)
+    assert straggler.alone.value == pytest.approx(1, abs=0.1)
+    assert straggler.without.value == pytest.approx(0, abs=0.1)
+    assert straggler.gain.value == pytest.approx(1, abs=0.1)
+    assert straggler.expected.alone == pytest.approx(1, abs=0.1)
+    assert straggler.expected.without == pytest.approx(0, abs=0.1)
+    assert others.alone.value == pytest.approx(0, abs=0.1)
+    assert others.gain.value == pytest.approx(0, abs=0.1)
+    assert not any(c.differs for c in found.values())
+    assert found["m:f1", "2"].gain.value == pytest.approx(0, abs=0.1)
+    text = report(tmp_path)
+    assert "rank 2: of each millisecond that m:f0 is made faster there alone" in text
+    assert "rank 0-1: to be faster there alone gains nothing" in text
+
+
+def test_where_ranks_are_alike_none_of_them_gains_alone(tmp_path):
+    job_of_four(tmp_path, groups=("2",))
+    (found,) = [c for c in join.load(str(tmp_path)).confirmed if c.name == "m:f0"]
+    assert found.alone.value == pytest.approx(1, abs=0.15)
+    assert found.without.value == pytest.approx(1, abs=0.15)
+    assert found.gain.value == pytest.approx(0, abs=0.15)
+
+
+def test_what_limits_is_said_with_how_to_confirm_it(tmp_path):
+    job_of_four(tmp_path, late=2)
+    text = " ".join(report(tmp_path).split())
+    assert "rank 2 limits: it is last in 100.0% of the steps" in text
+    told = re.search(
+        r"m:f0 on rank 2 alone: ([\d.]+) of it, on all others ([\d.]+);", text
+    )
+    assert float(told[1]) == pytest.approx(1, abs=0.1)
+    assert float(told[2]) == pytest.approx(0, abs=0.1)
+    assert "--confirm 2" in text
+
+
 def save(directory, name, *parts):
     with open(directory / f"{name}.rows", "wb") as file:
         for part in parts:
@@ -204,6 +357,34 @@ def test_rows_are_few_bytes_and_read_as_they_were(tmp_path):
     path.write_bytes(b"no rows at all")
     with pytest.raises(ValueError, match="not rows of a run"):
         list(rows.read(str(path)))
+
+
+def test_of_many_ranks_the_table_has_few_lines(tmp_path):
+    draw = np.random.default_rng(11)
+    names, n, ranks = ("m:f0", "m:f1"), 300, 256
+    masks = plan.masks(7, names, 0, n)
+    on = np.stack([(masks >> np.uint64(k) & np.uint64(1)) > 0 for k in range(2)], 1)
+    delivered = on * 2e6
+    parts = []
+    for rank in range(ranks):
+        own = draw.normal(20e6, 0.2e6, n) + delivered[:, 0] + (rank == 77) * 8e6
+        step = 29e6 + delivered[:, 0]
+        parts.append(rows.Rows(
+            Rank(rank, ranks, rank % 8, rank // 8, 0, "srun", 10 + rank, f"n{rank // 8}"),
+            {"seed": 7, "key": "k", "version": "0.1.0"}, names, (1.0, 1.0),
+            np.arange(n), step, step - own, delivered, np.ones((n, 2)),
+        ))  # fmt: skip
+    for first in range(0, ranks, 8):
+        save(tmp_path, f"n{first}", *parts[first : first + 8])
+    job = join.load(str(tmp_path))
+    few = places.merged(job.places, 10).places
+    assert [len(place.ranks) for place in few] == [255, 1]
+    text = report(tmp_path)
+    assert re.search(
+        r"own work (1.0|0.9)\d on all 256; arrives on rank 77", " ".join(text.split())
+    )
+    assert "hidden everywhere" in text
+    assert len(text.splitlines()) < 30
 
 
 def test_join_says_who_is_missing_short_or_of_another_seed(tmp_path):

@@ -95,7 +95,7 @@ _sbctl() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	-p | --pid)
+	-p | --pid | --pid-tree)
 		mapfile -t COMPREPLY < <(compgen -W "$(ps -eo pid= 2> /dev/null)" -- "$cur")
 		return
 		;;

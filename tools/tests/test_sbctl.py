@@ -7,6 +7,8 @@ import json
 import os
 import re
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,13 @@ def test_unknown_option(sbctl: Sbctl, command: str) -> None:
         (["run", "a:b"], "no command"),
         (["run", "a:b", "--"], "no command"),
         (["run", "true"], "'true' is not PATH:SYMBOL"),
+        (["run", "a:b", "--pid=0"], "'0' is not a process id"),
+        (["run", "a:b", "--pid=1,x"], "'x' is not a process id"),
+        (["run", "a:b", "--pid=1", "--", "true"], "which?"),
+        (["run", "a:b", "--for=1s", "--", "true"], "--for is of --pid"),
+        (["run", "a:b", "--pid=1", "--for=x"], "'x' is not a duration"),
+        (["run", "--pid=1"], "no target"),
+        (["run", "--pid=1,2", "--targets=-"], "can't be read twice"),
         (["run", "a:b", "-d", "x", "--", "true"], "'x' is not a duration"),
     ],
 )
@@ -477,3 +486,51 @@ def test_doctor_json(sbctl: Sbctl) -> None:
         assert check["detail"] in text
     assert found["module"]["summary"] in text
     assert all(advice in text for advice in found["module"]["advice"])
+
+
+# ------------------------------------------------------------- Python functions
+
+PROGRAM = """
+import time, speed_bump
+def work():
+    return 1
+speed_bump.install(speed_bump.Config(["__main__:work"], 10_000))
+while True:
+    work()
+    print(speed_bump.stats().functions[0].delayed, flush=True)
+    time.sleep(0.01)
+"""
+
+
+def test_python_functions_are_steered(sbctl: Sbctl) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP")}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as program:
+        try:
+            assert program.stdout
+            assert program.stdout.readline()
+            named = ("python:__main__:w*", f"--pid={program.pid}")
+            of = f"python:__main__:work of process {program.pid}"
+            assert sbctl("disable", *named).stdout == f"disabled {of}\n"
+            # What was on its way, and then no more.
+            delayed = [int(program.stdout.readline()) for _ in range(400)]
+            assert delayed[-1] == delayed[-2]
+            assert sbctl("update", *named, "1ms").stdout == f"updated {of} 1ms\n"
+            assert sbctl("enable", *named).stdout == f"enabled {of}\n"
+            # What it printed before may be waiting still.
+            end = time.monotonic() + 60
+            while int(program.stdout.readline()) <= delayed[-1]:
+                assert time.monotonic() < end
+            assert sbctl("remove", *named).stdout == f"switched off {of}\n"
+            line = sbctl.misused("update", "--every=3", *named)
+            assert line.startswith("--every can't be changed of Python functions")
+            assert "is not slowed in process" in sbctl.fails(
+                "disable", "python:a:b", f"--pid={program.pid}"
+            )
+        finally:
+            program.kill()
+    assert "is not slowed in process" in sbctl.fails("enable", *named)

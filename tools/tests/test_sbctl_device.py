@@ -499,6 +499,126 @@ def test_run_reaches_descendants_only(sbctl: Sbctl, library: str, loop: str) -> 
     assert target["hits"] == target["delayed"] == 35
 
 
+# ------------------------------------------------------------ what runs already
+
+
+class Busy:
+    """fixture-loop, for as long as it is wanted."""
+
+    def __init__(self, loop: str) -> None:
+        self.process = subprocess.Popen(
+            [loop, "fixture_second", "1000000000000"], stdout=subprocess.DEVNULL
+        )
+        self.pid = self.process.pid
+
+    def __enter__(self) -> Busy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def attached(sbctl: Sbctl, *args: object) -> subprocess.Popen[str]:
+    """``sbctl run`` of what runs already, when its first hit is counted."""
+    process = subprocess.Popen(
+        [sbctl.program, "run", "--json", *map(str, args)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 60
+    # Not of the function of its own that it measures the breakpoint with.
+    while not any(t["hits"] for t in targets(sbctl) if "fixture" in t["target"]):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return process
+
+
+def test_run_slows_what_runs_already(sbctl: Sbctl, library: str, loop: str) -> None:
+    with Busy(loop) as one, Busy(loop) as other:
+        done = sbctl(
+            "run", "--json", "-d", "200us", "--gross", f"--pid={one.pid}", "--for=1s",
+            f"{library}:fixture_second",
+        )  # fmt: skip
+        said = json.loads(done.stderr)
+        assert said["processes"] == [one.pid]
+        assert said["elapsed_ns"] >= 1_000_000_000
+        (target,) = said["targets"]
+        assert target["pid"] == one.pid
+        # A call that was under way may not be counted as delayed yet.
+        assert 0 < target["hits"] - 1 <= target["delayed"] <= target["hits"]
+        # Of the time that it ran it can't have been delayed more often.
+        assert target["hits"] * 200_000 <= said["elapsed_ns"] + 200_000
+        assert targets(sbctl) == []
+        assert one.process.poll() is other.process.poll() is None
+
+
+def test_run_slows_several_and_none_twice(sbctl: Sbctl, library: str, loop: str) -> None:
+    with subprocess.Popen(
+        ["sh", "-c", f"'{loop}' fixture_second 1000000000000 & echo $!; wait"],
+        stdout=subprocess.PIPE, text=True,
+    ) as shell, Busy(loop) as other:  # fmt: skip
+        assert shell.stdout
+        child = int(shell.stdout.readline())
+        try:
+            done = sbctl(
+                "run", "--json", "-d", "100us", f"--pid={shell.pid},{child}",
+                f"--pid-tree={other.pid}", "--for=500ms", f"{library}:fixture_second",
+            )  # fmt: skip
+            said = json.loads(done.stderr)
+            assert sorted(said["processes"]) == sorted([shell.pid, other.pid])
+            assert [target["hits"] > 0 for target in said["targets"]] == [True, True]
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_run_by_name(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) -> None:
+    program = tmp_path / "a loop of ours"
+    shutil.copy(loop, program)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(Path(library).parent)}
+    with subprocess.Popen(
+        [program, "fixture_second", "1000000000000"],
+        stdout=subprocess.DEVNULL, env=environment,
+    ) as busy:  # fmt: skip
+        try:
+            done = sbctl(
+                "run", "--json", "--name=a lo*ours", "--for=500ms",
+                f"{library}:fixture_second",
+            )  # fmt: skip
+            assert json.loads(done.stderr)["processes"] == [busy.pid]
+        finally:
+            busy.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_run_leaves_what_it_slowed(
+    sbctl: Sbctl, library: str, loop: str, number: int
+) -> None:
+    with Busy(loop) as busy:
+        run = attached(
+            sbctl, "-d", "1ms", f"--pid={busy.pid}", f"{library}:fixture_second"
+        )
+        run.send_signal(number)
+        said = run.communicate(timeout=60)[1]
+        if number != signal.SIGKILL:
+            assert run.returncode == 0
+            assert json.loads(said)["targets"][0]["delayed"] > 0
+        end = time.monotonic() + 60
+        while targets(sbctl):
+            assert time.monotonic() < end
+        assert busy.process.poll() is None
+
+
+def test_run_ends_with_what_it_slowed(sbctl: Sbctl, library: str, loop: str) -> None:
+    with Busy(loop) as busy:
+        run = attached(sbctl, f"--pid={busy.pid}", f"{library}:fixture_second")
+        busy.process.kill()
+        said = run.communicate(timeout=60)[1]
+        assert run.returncode == 0
+        assert json.loads(said)["targets"][0]["hits"] > 0
+
+
 def test_run_json_output(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) -> None:
     output = tmp_path / "stats.json"
     output.write_text("what was there before, and more of it than is written " * 100)
@@ -1054,3 +1174,27 @@ def test_two_capabilities_are_enough_to_run(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stderr)["targets"]
     assert sorted(target["hits"] for target in found) == [0, 7]
+
+
+def test_list_has_python_functions_too(sbctl: Sbctl, library: str) -> None:
+    program = (
+        "import json, time, speed_bump\n"
+        "speed_bump.install(speed_bump.Config(['json:dumps']))\n"
+        "json.dumps([])\nprint(flush=True)\ntime.sleep(1000)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as slowed:
+        try:
+            assert slowed.stdout
+            slowed.stdout.readline()
+            found = [
+                function
+                for function in sbctl.json("list")["functions"]
+                if function["pid"] == slowed.pid
+            ]
+            assert [(f["name"], f["hits"]) for f in found] == [("json:dumps", 1)]
+            assert "speed-bump ps" in sbctl("list").stderr
+            assert sbctl("list", "--persistent").stderr == ""
+        finally:
+            slowed.kill()

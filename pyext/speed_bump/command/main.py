@@ -6,7 +6,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from speed_bump.command import check, member, rank, report, run, suggest
+from speed_bump.command import (
+    check,
+    member,
+    ps,
+    rank,
+    report,
+    run,
+    steer,
+    suggest,
+    top,
+)
 from speed_bump.command.options import INTERRUPTED, has_processes, say
 from speed_bump.experiment.program.elsewhere import NotInstalledError
 from speed_bump.experiment.program.launch import LaunchError, Terminated
@@ -18,11 +28,11 @@ DESCRIPTION = "Find out which functions matter, by slowing them."
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="speed-bump", description=DESCRIPTION)
-    commands = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for verb in (run, rank, suggest, member, report, check):
+    line = argparse.ArgumentParser(prog="speed-bump", description=DESCRIPTION)
+    commands = line.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    for verb in (run, rank, suggest, member, report, check, ps, steer, top):
         verb.add(commands)
-    return top
+    return line
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -71,6 +71,14 @@ def add(commands: Any) -> None:
         metavar="X",
         help="delay of a function in a step, in parts of the step (0.1)",
     )
+    how.add_argument(
+        "--confirm",
+        action="append",
+        default=[],
+        metavar="RANKS",
+        help="delay one function at a time: on these ranks alone (such as 3 or 0,4-7), "
+        "on all others, on all; up to 5 times",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(perform=member)
 
@@ -93,6 +101,7 @@ def member(options: argparse.Namespace) -> int:
             raise ConfigError("native functions can't be measured by rank yet")
         if unit.regex:
             raise ConfigError("--progress-regex: lines of output are of no rank")
+        _check_groups(options.confirm)
         points = unit.points
         for function in unit.functions:
             if set("*?[") & set(function.pattern):
@@ -107,6 +116,7 @@ def member(options: argparse.Namespace) -> int:
         delay_ns,
         options.dose,
         __version__,
+        tuple(options.confirm),
     )
     lines = [line(Slowed(t, 0)) for t in [*targets, *unit.functions]]
     lines += [str(target) for target in excludes]
@@ -118,6 +128,24 @@ def member(options: argparse.Namespace) -> int:
         return 1
     say(f"{who}; the run is in {options.run}")
     return _become(options.command, told, who)
+
+
+def _check_groups(texts: list[str]) -> None:
+    from speed_bump.experiment.cluster.plan import MAX_GROUPS, ranks_of
+
+    if len(texts) > MAX_GROUPS:
+        raise ConfigError(f"--confirm: more than {MAX_GROUPS} groups")
+    known: set[int] = set()
+    for text in texts:
+        try:
+            ranks = ranks_of(text)
+        except ValueError:
+            raise ConfigError(
+                f"--confirm: '{text}' is no list of ranks, such as 3 or 0,4-7"
+            ) from None
+        if ranks & known:
+            raise ConfigError("--confirm: a rank is in two groups")
+        known |= ranks
 
 
 def _who() -> str:
@@ -134,8 +162,11 @@ def _who() -> str:
 
 
 def _become(command: list[str], told: dict[str, str], who: str) -> int:
+    from speed_bump import waits
+
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
     environ.update(told)
+    environ.update(waits.preloaded(environ))
     if shutil.which(command[0]) is None:
         say(f"{who}: {command[0]}: no such program")
         return 127

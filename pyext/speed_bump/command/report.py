@@ -100,8 +100,8 @@ def _job(options: argparse.Namespace, path: str) -> int:
     from speed_bump.experiment.cluster import join
     from speed_bump.experiment.show import job as show
 
-    if options.form not in ("text", "json") or options.fail_if:
-        options.parser.error("of the directory of a run: --text or --json")
+    if options.form not in ("text", "json", "html") or options.fail_if:
+        options.parser.error("of the directory of a run: --text, --json or --html")
     try:
         found = join.load(path)
     except join.JobError as error:
@@ -109,6 +109,10 @@ def _job(options: argparse.Namespace, path: str) -> int:
         return 1
     if options.form == "json":
         text = json.dumps(show.as_json(found), indent=2)
+    elif options.form == "html":
+        from speed_bump.experiment.show import job_page
+
+        text = job_page.page(found)
     else:
         text = show.as_text(found)
     write(options.output or "-", f"{text}\n")

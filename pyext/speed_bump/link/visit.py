@@ -11,6 +11,7 @@ import _socket
 import _thread
 import os
 import struct
+import sys
 
 from speed_bump import _core, config, control
 from speed_bump.link import message
@@ -26,6 +27,9 @@ from speed_bump.link.message import (
 
 # What the tool has for each thing that it has to say.
 PATIENCE_S = 5.0
+# How soon a thread has to give the GIL away while it is our turn, s. Of many threads that
+# want it each comes before us, whenever we have let it go.
+HURRY_S = 0.0005
 # A forked child of a program that the tool is attached to waits for its end there.
 KEEPER = ".keeper"
 
@@ -117,6 +121,20 @@ def _refuse(connection: _socket.socket, reason: str) -> None:
         pass
 
 
+class _Hurry:
+    """While inside, threads take turns sooner."""
+
+    def __enter__(self) -> None:
+        self.before = sys.getswitchinterval()
+        if self.before > HURRY_S:
+            sys.setswitchinterval(HURRY_S)
+
+    def __exit__(self, *exc_info: object) -> None:
+        # Unless the program has set it meanwhile; it is kept in whole microseconds.
+        if self.before > HURRY_S and abs(sys.getswitchinterval() - HURRY_S) < 1e-5:
+            sys.setswitchinterval(self.before)
+
+
 def _serve(visit: _Visit) -> None:
     global _here  # noqa: PLW0603
     last = b""
@@ -129,7 +147,8 @@ def _serve(visit: _Visit) -> None:
     finally:
         try:
             if visit.table:
-                _take_out()
+                with _Hurry():
+                    _take_out()
         finally:
             visit.table = ""
             _here = None
@@ -147,6 +166,22 @@ def _serve(visit: _Visit) -> None:
 
 def _converse(visit: _Visit) -> bytes:
     """What is to be said last, when all is out."""
+    with _Hurry():
+        refused = _begin(visit)
+    if refused:
+        return refused
+    connection = visit.connection
+    connection.settimeout(None)
+    kind, _ = message.receive(connection.recv)
+    if kind != DETACH:
+        raise MessageError("a tool that is attached can only detach")
+    refusals = _core.refused()
+    text = "".join(f"{pattern}\t{reason}\n" for pattern, reason in refusals)
+    return message.pack(DETACHED, {"refused": text.encode(errors="replace")})
+
+
+def _begin(visit: _Visit) -> bytes:
+    """Hear what is wanted, and do it; b"", or the refusal that is to be said last."""
     connection = visit.connection
     connection.settimeout(PATIENCE_S)
     hello = {"version": version(), "pid": str(os.getpid()).encode()}
@@ -161,13 +196,7 @@ def _converse(visit: _Visit) -> bytes:
         return message.pack(REFUSED, {"reason": reason})
     layout = " ".join(map(str, _core.layout())).encode()
     connection.sendall(message.pack(ATTACHED, {"layout": layout}))
-    connection.settimeout(None)
-    kind, said = message.receive(connection.recv)
-    if kind != DETACH:
-        raise MessageError("a tool that is attached can only detach")
-    refused = _core.refused()
-    text = "".join(f"{pattern}\t{reason}\n" for pattern, reason in refused)
-    return message.pack(DETACHED, {"refused": text.encode(errors="replace")})
+    return b""
 
 
 def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
@@ -180,7 +209,7 @@ def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
         raise RuntimeError("delays are in force there already, by install() or otherwise")
     path = os.fsdecode(said["table"])
     targets = config.parse_targets(said["targets"], "attach")
-    table = _core.Table.open(path)
+    table = _core.Table.open(path, "attach")
     control.install_quietly(config.Config(targets), table)
     # From here on it is to be taken out, whatever happens.
     visit.table = path
@@ -191,7 +220,7 @@ def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
 def _take_out() -> None:
     """The program is as it was: no hook, and no memory of the tool's."""
     # What is counted from now on, by slow() or progress(), is the program's own.
-    table = _core.Table(None, 1)
+    table = _core.Table(None, 1, label=None)
     control.install_quietly(config.Config(), table)
     control.uninstall()
     table.share()

@@ -11,20 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from speed_bump.experiment.cluster import confirm, steps
 from speed_bump.experiment.cluster import rows as files
+from speed_bump.experiment.cluster.confirm import Confirmed, Expected
 from speed_bump.experiment.cluster.places import Places, places, widened
-from speed_bump.experiment.cluster.plan import ATTEMPT, CENSUS
+from speed_bump.experiment.cluster.plan import ATTEMPT
 from speed_bump.experiment.cluster.ranks import Rank, Ranks
-from speed_bump.experiment.fit.columns import Table
-from speed_bump.experiment.fit.effects import regress
 from speed_bump.experiment.fit.interval import Interval, around
-from speed_bump.experiment.fit.noise import ages
 from speed_bump.experiment.record import Floats, Integers
 
-# A delay after the collective arrives in the next step.
-LAGS = ((0,), (1,), (2,))
-MIN_STEPS = 24
-MIN_DELAYED = 8
 # Less of a CPU than this while delays are on is said.
 CROWDED = 0.9
 # A rank that has fewer than this part of the steps of the others is named.
@@ -71,6 +66,11 @@ class Job:
     effects: list[Effect] = field(default_factory=list)
     places: Places | None = None
     shares: dict[str, float] = field(default_factory=dict)
+    # Of a run of --confirm.
+    groups: tuple[str, ...] = ()
+    confirmed: list[Confirmed] = field(default_factory=list)
+    # Of the rank that limits, what delays on it alone and on all others should cost.
+    expected: dict[str, Expected] = field(default_factory=dict)
 
 
 @dataclass
@@ -137,6 +137,8 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
             for k, name in enumerate(part.functions):
                 delivered[here, r, at[name]] = part.delivered_ns[:, k]
                 calls[here, r, at[name]] = part.calls[:, k]
+            # They are kept once.
+            part.delivered_ns = part.calls = np.zeros((0, len(part.functions)))
     ranks = Ranks([c.rank for c in columns], time, waited, delivered, calls)
     # The ranks of one attempt are those that have steps of it.
     attempt = number // ATTEMPT
@@ -147,6 +149,7 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
     good = due.any(axis=1) & (np.isfinite(time) | ~due).all(axis=1)
     world = max(c.rank.world for c in columns)
     job = Job(tuple(names), number, ranks, good, max(world, 0), seed)
+    job.groups = tuple(columns[0].setup.get("groups", ()))
     for name in names:
         told = [
             column.parts[-1].shares[column.parts[-1].functions.index(name)]
@@ -193,12 +196,12 @@ def _problems(columns: Sequence[_Column], job: Job) -> list[str]:
                 found.append(
                     f"{_where(column.rank)} has {words} {value}, the others {usual}{more}"
                 )
-    steps = {
+    finished = {
         id(c): sum(int(np.isfinite(p.time_ns).sum()) for p in c.parts) for c in columns
     }
-    most = max(steps.values())
+    most = max(finished.values())
     for column in columns:
-        count = steps[id(column)]
+        count = finished[id(column)]
         if count < SHORT * most:
             found.append(
                 f"{_where(column.rank)} has {count:,} steps, others {most:,}: it ended "
@@ -238,24 +241,36 @@ def _measure(job: Job) -> None:
     job.step_ns = float(np.median(time[quiet if quiet.sum() > 8 else good]))
     x = _of_callers(ranks.delivered_ns, ranks)
     calls = _of_callers(ranks.calls, ranks)
-    known = np.flatnonzero(((x > 0) & good[:, None]).sum(axis=0) >= MIN_DELAYED)
-    intervals = [
-        interval and widened(interval, job.shares[job.functions[k]])
-        for k, interval in zip(known, _regressed(job, time, x[:, known]), strict=True)
-    ]
+    share = [job.shares[name] for name in job.functions]
+    if job.groups:
+        job.confirmed = confirm.confirmed(
+            job.functions, ranks, job.places, job.number, good, time, job.groups, share
+        )
+        everywhere = {one.name: one.everywhere for one in job.confirmed}
+        intervals = [everywhere[name] for name in job.functions]
+    else:
+        intervals = _regressed(job, time, x)
     for k, name in enumerate(job.functions):
         on = good & (x[:, k] > 0)
-        place = np.flatnonzero(known == k)
         job.effects.append(
             Effect(
                 name,
-                intervals[place[0]] if len(place) else None,
+                intervals[k],
                 float(calls[good, k].mean()),
                 float(x[on, k].mean()) if on.any() else 0.0,
                 int(on.sum()),
                 int(count[k]),
             )
         )
+    limiting = job.places.limiting if job.places else None
+    if limiting is not None:
+        inside = np.array([rank in limiting.ranks for rank in ranks.who])
+        for effect in job.effects:
+            found = confirm.expected(
+                job.places, ranks, good, inside, effect.name, effect.delay_ns
+            )
+            if found is not None:
+                job.expected[effect.name] = found
 
 
 def _means(job: Job) -> tuple[Floats, Integers]:
@@ -274,22 +289,14 @@ def _of_callers(values: npt.NDArray[np.float32], ranks: Ranks) -> Floats:
 
 
 def _regressed(job: Job, time: Floats, x: Floats) -> list[Interval | None]:
-    usable = job.good & (job.number % ATTEMPT >= CENSUS // 2)
-    if usable.sum() < MIN_STEPS or not x.shape[1]:
-        return [None] * x.shape[1]
-    base = float(np.median(time[usable]))
-    run = (job.number // ATTEMPT).astype(np.int64)
-    y = np.where(usable, time, np.nan) / base
-    n = len(y)
-    nothing = np.zeros((n, 0))
-    table = Table(
-        base, y, y, y, ages(job.number, run, usable), run, [], x / base,
-        np.zeros(0, np.int64), nothing, {}, None, [], 0.0,
-    )  # fmt: skip
-    fit = regress(y, table.x, nothing, table, None, LAGS)
+    found: list[Interval | None] = [None] * x.shape[1]
+    delayed = ((x > 0) & job.good[:, None]).sum(axis=0)
+    known = np.flatnonzero(delayed >= steps.MIN_DELAYED)
+    fit = steps.fit(job.number, job.good, time, x[:, known])
     if fit is None:
-        return [None] * x.shape[1]
-    return [
-        around(float(c), float(se), fit.df) if np.isfinite(c) and se > 0 else None
-        for c, se in zip(fit.c, fit.model, strict=True)
-    ]
+        return found
+    for k, c, se in zip(known, fit.c, fit.model, strict=True):
+        if np.isfinite(c) and se > 0:
+            share = job.shares[job.functions[k]]
+            found[k] = widened(around(float(c), float(se), fit.df), share)
+    return found

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import IO, Any
 
-from speed_bump.experiment.cluster.plan import CENSUS, Setup
+from speed_bump.experiment.cluster.plan import CENSUS, Setup, arms_of_group, ranks_of
 
 SHARED_MEMORY = "/dev/shm"
 # A helper that was held up for less does not let the delays end.
@@ -212,6 +212,8 @@ class Helper:
         self._flushed = time.monotonic()
         self._asked_to_end = False
         self._delivered: dict[str, float] = {}
+        self._groups = [ranks_of(text) for text in setup.groups]
+        self._grouped: set[int] = set()
 
     def run(self) -> None:
         """Until no member is left."""
@@ -256,6 +258,7 @@ class Helper:
     def work(self) -> None:
         """One round."""
         self._plan.renew(LEASE_NS)
+        self._group()
         self._rule()
         self._schedule()
         self._read(last=False)
@@ -267,9 +270,21 @@ class Helper:
 
     # ------------------------------------------------------------------ planning
 
+    def _group(self) -> None:
+        """Give ranks of a group that is to be confirmed arms of their own."""
+        if not self._groups:
+            return
+        for index, _, rank, *_ in self._plan.ranks():
+            if index in self._grouped:
+                continue
+            for k, group in enumerate(self._groups, 1):
+                if rank in group:
+                    first = k * arms_of_group(len(self._groups))
+                    self._plan.set_rank_arms(index, first)
+            self._grouped.add(index)
+
     def _rule(self) -> None:
         from speed_bump import _core
-        from speed_bump.experiment.record import MAX_ARMS
 
         # Those of --progress alone are not delayed; they are the last targets.
         first_progress = len(self._setup.targets)
@@ -278,7 +293,8 @@ class Helper:
             for site in self._table.read()
             if site[0] == _core.SB_SITE_FUNCTION and site[3] < first_progress and site[5]
         }
-        new = sorted(names - set(self._functions))[: MAX_ARMS - len(self._functions)]
+        room = arms_of_group(len(self._groups))
+        new = sorted(names - set(self._functions))[: room - len(self._functions)]
         if not new:
             return
         self._read(last=False)
@@ -291,7 +307,7 @@ class Helper:
     def _schedule(self) -> None:
         import numpy as np
 
-        from speed_bump.experiment.cluster.plan import ATTEMPT, masks
+        from speed_bump.experiment.cluster.plan import ATTEMPT, confirming, masks
 
         now = self._plan.number
         first = max(self._planned, now + 2)
@@ -300,7 +316,12 @@ class Helper:
             self._choose_doses()
         if count < AHEAD // 4 or len(self._doses) < len(self._functions):
             return
-        found = masks(self._setup.seed, self._functions, first, count)
+        if self._groups:
+            found = confirming(
+                self._setup.seed, self._functions, len(self._groups), first, count
+            )
+        else:
+            found = masks(self._setup.seed, self._functions, first, count)
         levels = np.zeros(count, np.uint8)
         self._planned = first + self._plan.schedule(first, found.data, levels.data)
 
@@ -406,6 +427,7 @@ class Helper:
                 "seed": self._setup.seed,
                 "key": self._setup.key,
                 "version": self._setup.version,
+                "groups": self._setup.groups,
             },
             tuple(self._functions),
             self._shares(),

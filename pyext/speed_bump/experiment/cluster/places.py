@@ -18,7 +18,13 @@ import numpy.typing as npt
 from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.fit.columns import Table
 from speed_bump.experiment.fit.effects import AT_ONCE, regress
-from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.fit.interval import (
+    CONFIDENCE,
+    Interval,
+    around,
+    normal_quantile,
+    quantile,
+)
 from speed_bump.experiment.fit.noise import ages
 from speed_bump.experiment.record import Floats, Integers, Record
 
@@ -29,6 +35,10 @@ MIN_STEPS = 24
 # wait longer than it does itself by this part of a step.
 OFTEN = 0.5
 LATE = 0.05
+# Ranks in one place differ by less than this factor in their own work.
+ALIKE = 1.1
+# Of more ranks than these some would be apart by chance alone.
+FEW = 4
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,17 @@ class Places:
             return None
         longer = self._wait_without(late) - late.wait_ns
         return late if longer > LATE * self.step_ns else None
+
+    @property
+    def wider(self) -> float:
+        """By how much intervals are wider that hold of all ranks and functions at once.
+
+        Bonferroni's, as of many cells some are outside of their own 95% interval.
+        """
+        cells = len(self.places) * len(self.functions)
+        if len(self.places) <= FEW or not cells:
+            return 1.0
+        return normal_quantile(1 - (1 - CONFIDENCE) / 2 / cells) / quantile(1_000)
 
     @property
     def others_wait_ns(self) -> float:
@@ -174,10 +195,12 @@ def _cells(
     return tuple(cells)
 
 
-def agree(cells: Sequence[Interval | None]) -> bool:
-    """Whether all that are known overlap in one value."""
+def agree(cells: Sequence[Interval | None], wider: float = 1.0) -> bool:
+    """Whether all that are known, so much wider, overlap in one value."""
     known = [cell for cell in cells if cell is not None]
-    return not known or max(c.low for c in known) <= min(c.high for c in known)
+    return not known or max(c.value - wider * c.half for c in known) <= min(
+        c.value + wider * c.half for c in known
+    )
 
 
 def merged(found: Places, most: int) -> Places:
@@ -188,24 +211,48 @@ def merged(found: Places, most: int) -> Places:
     if len(found.places) <= most:
         return found
     limiting = found.limiting
-    groups: list[list[Place]] = []
+    wider = found.wider
+    groups: list[_Group] = []
     for place in found.places:
+        low, high = _ends(place, wider)
         for group in groups:
-            alike = [*group, place]
-            if place is not limiting and group[0] is not limiting and _alike(alike):
-                group.append(place)
+            apart = place is limiting or group.places[0] is limiting
+            if not apart and group.take(place, low, high):
                 break
         else:
-            groups.append([place])
-    return Places(found.functions, tuple(map(_joined, groups)), found.step_ns)
+            groups.append(_Group([place], low, high, place.own_ns, place.own_ns))
+    joined = tuple(_joined(group.places) for group in groups)
+    return Places(found.functions, joined, found.step_ns)
 
 
-def _alike(group: Sequence[Place]) -> bool:
-    own = [place.own_ns for place in group]
-    if max(own) > 1.1 * min(own):
-        return False
-    columns = zip(*(place.cells for place in group), strict=True)
-    return all(agree(column) for column in columns)
+def _ends(place: Place, wider: float) -> tuple[Floats, Floats]:
+    """Of all intervals, so much wider; those that are not known have none."""
+    cells = place.cells
+    value = np.array([cell.value if cell else 0.0 for cell in cells])
+    half = np.array([cell.half * wider if cell else np.inf for cell in cells])
+    return value - half, value + half
+
+
+@dataclass
+class _Group:
+    """Ranks that are alike: all of their intervals have a value in common."""
+
+    places: list[Place]
+    low: Floats
+    high: Floats
+    least_ns: float
+    most_ns: float
+
+    def take(self, place: Place, low: Floats, high: Floats) -> bool:
+        """Whether it belongs here; then it does."""
+        low, high = np.maximum(self.low, low), np.minimum(self.high, high)
+        least = min(self.least_ns, place.own_ns)
+        most = max(self.most_ns, place.own_ns)
+        if most > ALIKE * least or (low > high).any():
+            return False
+        self.places.append(place)
+        self.low, self.high, self.least_ns, self.most_ns = low, high, least, most
+        return True
 
 
 def _joined(group: Sequence[Place]) -> Place:

@@ -3,6 +3,9 @@
 
 In block b (two steps) a function is on or off on all ranks, by a generator that is keyed
 by (seed, b, function): no rank has to ask another.
+
+Where groups of ranks are to be confirmed one function at a time is on, as delays on
+different ranks eat each other's slack: on all ranks, only on a group, or on all but it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from speed_bump.experiment.record import MAX_ARMS
+
 # Steps of a block, and the part of the blocks in which a function is on.
 BLOCK = 2
 CHANCE = 0.25
@@ -24,15 +29,18 @@ CENSUS = 40
 ATTEMPT = 1 << 20
 # Blocks for which one digest is good.
 DIGEST = 64
+# Of the blocks of a confirmation those in which nothing is on.
+QUIET = 0.2
+# Groups that are confirmed in one run, at most.
+MAX_GROUPS = 5
 # Of doses and steps are taken the nearest of these, so that ranks agree.
 GRID = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
-def is_on(seed: int, name: str, first: int, count: int) -> npt.NDArray[np.bool_]:
-    """Of steps from ``first`` on, whether the function is delayed in them."""
-    last = first + count
+def _drawn(seed: int, name: str, first: int, count: int) -> npt.NDArray[np.uint8]:
+    """Of each step a number below 256, the same for all steps of a block."""
     begin = first // BLOCK // DIGEST
-    end = (last - 1) // BLOCK // DIGEST + 1 if count else begin
+    end = (first + count - 1) // BLOCK // DIGEST + 1 if count else begin
     digests = [
         hashlib.blake2b(
             name.encode(errors="surrogateescape"),
@@ -42,9 +50,18 @@ def is_on(seed: int, name: str, first: int, count: int) -> npt.NDArray[np.bool_]
         for k in range(begin, end)
     ]
     drawn = np.frombuffer(b"".join(digests), np.uint8)
-    block = np.arange(first, last) // BLOCK - begin * DIGEST
-    census = np.arange(first, last) % ATTEMPT < CENSUS
-    return np.asarray((drawn[block] < 256 * CHANCE) & ~census)
+    block = np.arange(first, first + count) // BLOCK - begin * DIGEST
+    return np.asarray(drawn[block], np.uint8)
+
+
+def _is_census(first: int, count: int) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.arange(first, first + count) % ATTEMPT < CENSUS)
+
+
+def is_on(seed: int, name: str, first: int, count: int) -> npt.NDArray[np.bool_]:
+    """Of steps from ``first`` on, whether the function is delayed in them."""
+    on = _drawn(seed, name, first, count) < 256 * CHANCE
+    return np.asarray(on & ~_is_census(first, count))
 
 
 def masks(
@@ -56,6 +73,63 @@ def masks(
         on = is_on(seed, name, first, count)
         found |= on.astype(np.uint64) << np.uint64(arm)
     return found
+
+
+def arms_of_group(groups: int) -> int:
+    """Arms of the ranks of each group, and of those that are in none."""
+    return MAX_ARMS // (groups + 1)
+
+
+def patterns(groups: int) -> npt.NDArray[np.bool_]:
+    """Where a function may be on: a row a way, a column a group.
+
+    The first column is of ranks in no group, the first row is on all ranks. Then come,
+    for each group, it alone and all but it.
+    """
+    alone = np.eye(groups + 1, dtype=bool)[1:]
+    both = np.stack([alone, ~alone], axis=1).reshape(-1, groups + 1)
+    return np.concatenate([np.ones((1, groups + 1), bool), both])
+
+
+def confirming(
+    seed: int, names: Sequence[str], groups: int, first: int, count: int
+) -> npt.NDArray[np.uint64]:
+    """As ``masks()``, one function at a time, in one of ``patterns()``.
+
+    The arms of group k are ``k * arms_of_group()`` later than those of ranks in none.
+    """
+    best = np.full(count, -1, np.int16)
+    chosen = np.full(count, -1)
+    # In an order that is that of all nodes.
+    for arm in sorted(range(len(names)), key=names.__getitem__):
+        bid = _drawn(seed, names[arm], first, count).astype(np.int16)
+        higher = bid > best
+        best[higher], chosen[higher] = bid[higher], arm
+    ways = patterns(groups)
+    drawn = _drawn(seed, "\0where", first, count) / 256
+    way = np.floor((drawn - QUIET) / (1 - QUIET) * len(ways)).astype(int)
+    quiet = (way < 0) | (chosen < 0) | _is_census(first, count)
+    found = np.zeros(count, np.uint64)
+    for group in range(groups + 1):
+        on = ways[np.maximum(way, 0), group] & ~quiet
+        arm = np.maximum(chosen, 0) + group * arms_of_group(groups)
+        found |= on.astype(np.uint64) << arm.astype(np.uint64)
+    return found
+
+
+def ranks_of(text: str) -> frozenset[int]:
+    """Such as "1" or "0,4-7".
+
+    Raises:
+        ValueError: it is not such a list
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        found |= set(range(int(low), int(high if dash else low) + 1))
+    if not found or min(found) < 0:
+        raise ValueError(text)
+    return frozenset(found)
 
 
 def rounded(value: float) -> float:
@@ -79,9 +153,11 @@ class Setup:
     delay_ns: int
     dose: float
     version: str
+    # Ranks of which it is to be confirmed that it is they, as ``ranks_of()`` reads them.
+    groups: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Differs where anything differs."""
-        text = repr((self.targets, self.progress, self.delay_ns, self.dose))
-        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        told = (self.targets, self.progress, self.delay_ns, self.dose, self.groups)
+        return hashlib.blake2b(repr(told).encode(), digest_size=6).hexdigest()

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from speed_bump import _core, native, statistics
+from speed_bump import _core, native, statistics, waits
 from speed_bump.config import Config, Target
 from speed_bump.control import NATIVE_OWNER, PROCESS_POINT
 from speed_bump.experiment.program import elsewhere, launch
@@ -29,6 +29,8 @@ CAPACITY = 1 << 14
 NO_PYTHON = "!*:*"
 # The files of a run are best in memory: what the program counts is never written back.
 SHARED_MEMORY = "/dev/shm"
+# What starts ranks that may wait in MPI.
+MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
 
 
 # Counted in each run, after its targets: which modules were imported.
@@ -340,6 +342,8 @@ class Runner:
         environ = dict(os.environ)
         environ["SPEED_BUMP_TARGETS"] = f"{stem}.targets"
         environ["SPEED_BUMP_TABLE"] = f"{stem}.table"
+        if os.path.basename(self.command[0]) in MPI_LAUNCHERS:
+            environ.update(waits.preloaded(environ))
         environ["SPEED_BUMP_QUIET"] = "1"
         # What a run slows is what it was told, whoever started it.
         for name in ("DELAY_NS", "FREQUENCY", "START_MS", "DURATION_MS"):

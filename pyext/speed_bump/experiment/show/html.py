@@ -245,16 +245,17 @@ def _colour(finding: Finding) -> str:
 
 
 def _range(finding: Finding) -> str:
-    """A small picture of the interval; the numbers stand beside it."""
     interval = finding.criticality
-    if interval is None:
-        return ""
+    return span(interval, _colour(finding)) if interval else ""
+
+
+def span(interval: Interval, colour: str) -> str:
+    """A small picture of an interval; the numbers stand beside it."""
     low, high = -0.2, 1.2
 
     def at(value: float) -> float:
         return 4 + (min(max(value, low), high) - low) / (high - low) * 102
 
-    colour = _colour(finding)
     return (
         "<svg class='range' viewBox='0 0 110 12' aria-hidden='true'>"
         f"<line class='axis' x1='{at(0):.1f}' x2='{at(0):.1f}' y1='0' y2='12'/>"

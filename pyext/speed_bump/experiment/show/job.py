@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from speed_bump.duration import human
+from speed_bump.experiment.cluster.confirm import Confirmed
 from speed_bump.experiment.cluster.join import Effect, Job
 from speed_bump.experiment.cluster.places import agree
 from speed_bump.experiment.cluster.ranks import told
@@ -14,6 +16,16 @@ from speed_bump.experiment.fit.verdict import INCONCLUSIVE, label_of
 from speed_bump.experiment.show import ranks, text
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
+CONFIRM_HEADS = (
+    ("function", LEFT),
+    ("ranks", LEFT),
+    ("all", RIGHT),
+    ("only they", RIGHT),
+    ("expected", RIGHT),
+    ("all but they", RIGHT),
+    ("expected", RIGHT),
+    ("gain", RIGHT),
+)
 HEADS = (
     ("function", LEFT),
     ("calls", RIGHT),
@@ -45,12 +57,20 @@ def where(job: Job, effect: Effect) -> str:
     cells = [cell for _, cell in known if cell is not None]
     if not cells:
         return "not known"
-    inside = [p for p, cell in known if cell is not None and cell.low > THRESHOLD]
+    wider = job.places.wider
+    inside = [
+        place
+        for place, cell in known
+        if cell is not None and cell.value - wider * cell.half > THRESHOLD
+    ]
     if not inside:
-        return "hidden everywhere" if all(c.high < WIDEST for c in cells) else "not known"
+        most = max(cell.value + wider * cell.half for cell in cells)
+        return "hidden everywhere" if most < WIDEST else "not known"
     if len(inside) == len(job.places.places):
         least, most = min(c.value for c in cells), max(c.value for c in cells)
-        number = f"{least:.2f}" if agree(cells) else f"{least:.2f} to {most:.2f}"
+        mean = sum(c.value for c in cells) / len(cells)
+        is_one = agree(cells, wider)
+        number = f"{mean:.2f}" if is_one else f"{least:.2f} to {most:.2f}"
         words = f"own work {number} on all {len(inside)}"
     else:
         some = ranks.named([rank for place in inside for rank in place.ranks])
@@ -85,16 +105,74 @@ def as_text(job: Job) -> str:
         for effect in ordered(job)
     ]
     parts += ["", table(HEADS, lines)]
+    if job.confirmed:
+        parts += ["", table(CONFIRM_HEADS, [confirmed_cells(c) for c in job.confirmed])]
+        parts += ["", *(text.wrapped(line, width) for line in conclusions(job))]
     if job.places is not None:
         names = [effect.name for effect in ordered(job)]
         parts += ["", ranks.places_table(job.places, names)]
         parts += ["", text.wrapped(ranks.waiting(job.places), width)]
+        parts += [text.wrapped(line, width) for line in expectation(job)]
     else:
         parts += ["", text.wrapped(ranks.NO_WAITS, width)]
     parts += ["", text.wrapped(LEGEND, width)]
     if job.places is not None:
         parts.append(text.wrapped(ranks.LEGEND, width))
     return "\n".join(parts)
+
+
+def confirmed_cells(found: Confirmed) -> list[str]:
+    """A line of the table of a confirmation."""
+    told = found.expected
+    return [
+        found.name,
+        found.group,
+        text.number(found.everywhere),
+        text.number(found.alone),
+        "-" if told is None else f"{told.alone:.2f}",
+        text.number(found.without),
+        "-" if told is None else f"{told.without:.2f}",
+        text.number(found.gain),
+    ]
+
+
+def conclusions(job: Job) -> list[str]:
+    """What a confirmation says, group by group."""
+    lines = []
+    for group in job.groups:
+        some = [found for found in job.confirmed if found.group == group]
+        there = [f for f in some if f.gain and f.gain.low > THRESHOLD]
+        for found in there:
+            assert found.gain is not None
+            lines.append(
+                f"rank {group}: of each millisecond that {found.name} is made faster "
+                f"there alone the step gains {text.number(found.gain)} ms, up to "
+                f"{human(found.delay_ns)}"
+            )
+        if not there and all(f.gain and f.gain.half < WIDEST for f in some):
+            lines.append(f"rank {group}: to be faster there alone gains nothing")
+        lines += [
+            f"rank {group}: {found.name} is not what waits and own work had led to "
+            "expect; ranks that share cores, or several collectives in a step, do that"
+            for found in some
+            if found.differs
+        ]
+    return lines
+
+
+def expectation(job: Job) -> list[str]:
+    """What a confirmation of the rank that limits should find, and how to have one."""
+    limiting = job.places.limiting if job.places else None
+    if limiting is None or not job.expected or job.groups:
+        return []
+    some = [effect.name for effect in ordered(job) if effect.name in job.expected]
+    name, rank = some[0], ranks.named(limiting.ranks)
+    told = job.expected[name]
+    return [
+        f"expected of a delay in {name} on rank {rank} alone: {told.alone:.2f} of it, on "
+        f"all others {told.without:.2f}; to see it, run the same with another directory "
+        f"and --confirm {ranks.option(limiting.ranks)}"
+    ]
 
 
 def ordered(job: Job) -> list[Effect]:
@@ -127,5 +205,19 @@ def as_json(job: Job) -> dict[str, Any]:
             }
             for effect in ordered(job)
         ],
+        "confirmed": [
+            {
+                "name": found.name,
+                "ranks": found.group,
+                "all": text.interval_json(found.everywhere),
+                "only": text.interval_json(found.alone),
+                "all_but": text.interval_json(found.without),
+                "gain": text.interval_json(found.gain),
+                "delay_ns": found.delay_ns,
+                "expected": found.expected and asdict(found.expected),
+            }
+            for found in job.confirmed
+        ],
+        "expected": {name: asdict(told) for name, told in job.expected.items()},
         "job": ranks.as_json(job.places, job.ranks.who),
     }

@@ -19,7 +19,7 @@ MAX_FUNCTIONS = 6
 # Where a job has ranks and no place is known.
 NO_WAITS = (
     "on which ranks: not known, as no wait for others was seen; it is seen in the "
-    "collectives of torch.distributed in which the host waits"
+    "collectives of torch.distributed and of MPI in which the host waits"
 )
 LEGEND = (
     "own work: of a step, without waiting for others. last in: the part of the steps in "
@@ -35,8 +35,21 @@ def named(ranks: Sequence[Rank]) -> str:
     return ", ".join(str(r.rank) if r.rank >= 0 else str(r.pid) for r in ranks)
 
 
+def option(ranks: Sequence[Rank]) -> str:
+    """As --confirm has them: "1" or "0-3,6"."""
+    parts: list[list[int]] = []
+    for number in sorted(rank.rank for rank in ranks):
+        if parts and parts[-1][1] + 1 == number:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
 def _number(interval: Interval | None) -> str:
-    return "-" if interval is None else f"{interval.value:.2f} ± {interval.half:.2f}"
+    if interval is None:
+        return "-"
+    return f"{interval.value:.2f} ± {interval.half:.2f}".replace("-0.00", "0.00")
 
 
 def _time(ns: float) -> str:

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: MIT
+"""The verb ``ps``: what is slowed on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from speed_bump import duration
+from speed_bump.command import options as reading
+from speed_bump.config import ConfigError
+from speed_bump.overview import Looker, Overview, Process, Slowed, printable
+
+EPILOG = """\
+Every process is shown that has delays in force, by its environment, its own install(),
+an attached tool or an experiment, and that we may look at: our own, or all as root; with
+the functions that it called since. Native targets need the module, or BPF.
+
+examples:
+  speed-bump ps
+  speed-bump ps --pid 4711 --watch
+  speed-bump set 'json:*' off --pid 4711
+
+exit status: 0; 2 for wrong usage.
+"""
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def add(commands: Any) -> None:
+    """Add the verb to the command line."""
+    parser = commands.add_parser(
+        "ps",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="speed-bump ps [options]",
+        help="show what is slowed on this machine",
+        description="Show all that is slowed on this machine: processes, their "
+        "functions, native targets; delays and calls.",
+        epilog=EPILOG,
+    )
+    parser.set_defaults(parser=parser)
+    add_pids(parser)
+    parser.add_argument("--watch", action="store_true", help="again and again")
+    parser.add_argument(
+        "--interval", default="1s", metavar="TIME", help="of --watch (1s)"
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="the numbers for programs; - is stdout; with --watch a line each time",
+    )
+    parser.set_defaults(perform=ps)
+
+
+def add_pids(parser: Any) -> None:
+    """The option that names one process of several."""
+    parser.add_argument(
+        "--pid",
+        dest="only",
+        action="append",
+        default=[],
+        metavar="PID",
+        help="of this process alone",
+    )
+
+
+def read_pids(options: argparse.Namespace) -> set[int] | None:
+    """The processes that are named; None: all. Ends with status 2 if one is no number."""
+    pids: set[int] = set()
+    for text in options.only:
+        for word in text.split(","):
+            if not word.isdigit() or not int(word):
+                options.parser.error(f"--pid: {word!r} is not the number of a process")
+            pids.add(int(word))
+    return pids or None
+
+
+def ps(options: argparse.Namespace) -> int:
+    """Show it, once or again and again."""
+    pids = read_pids(options)
+    try:
+        seconds = reading.budget(options.interval, "--interval")
+    except ConfigError as error:
+        options.parser.error(str(error))
+    with Looker() as looker:
+        if not options.watch:
+            _show(options, looker.look(), pids)
+            return 0
+        with suppress(KeyboardInterrupt):
+            while True:
+                _show(options, looker.look(), pids)
+                time.sleep(seconds)
+    return 0
+
+
+def _show(options: argparse.Namespace, found: Overview, pids: set[int] | None) -> None:
+    if not options.json:
+        clear = CLEAR if options.watch and sys.stdout.isatty() else ""
+        sys.stdout.write(clear + as_text(found, pids) + "\n")
+        sys.stdout.flush()
+        return
+    value = as_json(found, pids)
+    text = json.dumps(value, indent=None if options.watch else 2) + "\n"
+    if options.json == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        mode = "a" if options.watch else "w"
+        with open(options.json, mode, encoding="utf-8") as file:
+            file.write(text)
+
+
+def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
+    """For programs; times are ns."""
+    return {
+        "processes": [
+            {
+                "pid": process.pid,
+                "label": process.label,
+                "group": process.group,
+                "command": process.command,
+            }
+            for process in found.processes
+            if pids is None or process.pid in pids
+        ],
+        "targets": [
+            {
+                "kind": "native" if target.is_native else "python",
+                "name": target.name,
+                "pid": target.pid or None,
+                "label": target.label,
+                "delay_ns": target.delay_ns,
+                "every": target.every or None,
+                "enabled": target.enabled,
+                "ruled": target.is_ruled,
+                "calls": target.calls,
+                "delayed": target.delayed,
+                "delivered_ns": target.delivered_ns,
+            }
+            for target in found.targets
+            if pids is None or target.pid in pids
+        ],
+        "native_problem": found.native_problem or None,
+    }
+
+
+def as_text(found: Overview, pids: set[int] | None) -> str:
+    """For people."""
+    blocks = []
+    for process in found.processes:
+        if pids is None or process.pid in pids:
+            mine = [
+                target
+                for target in found.targets
+                if not target.is_native and target.pid == process.pid
+            ]
+            blocks.append([_heading(process), *_table(mine)])
+    natives = [
+        target
+        for target in found.targets
+        if target.is_native and (pids is None or target.pid in pids)
+    ]
+    if natives:
+        blocks.append(["native targets", *_table(natives, scopes=True)])
+    lines = ["\n".join(block) for block in blocks]
+    if not lines:
+        lines = ["Nothing is slowed" + (" there." if pids else " that we may see.")]
+    if found.native_problem:
+        lines.append(f"(native targets are not seen: {found.native_problem})")
+    return "\n\n".join(lines)
+
+
+def _heading(process: Process) -> str:
+    together = f", {process.label}" if process.label else ""
+    return f"process {process.pid}{together}: {process.command}"
+
+
+def state_of(target: Slowed) -> str:
+    """On, off, or ruled by something else."""
+    if target.is_ruled and not target.is_native:
+        return "ruled"
+    return "on" if target.enabled else "off"
+
+
+def _table(targets: list[Slowed], scopes: bool = False) -> list[str]:
+    counted = sum(target.is_counted_only for target in targets)
+    targets = [target for target in targets if not target.is_counted_only]
+    more = [f"  and {counted} that are only counted"] if counted else []
+    if not targets:
+        return more or ["  no function that matches was called yet"]
+    rows = [["DELAY", "STATE", "CALLS", "DELAYED", "DELIVERED", "TARGET"]]
+    for target in targets:
+        every = f" /{target.every}" if target.every > 1 else ""
+        rows.append(
+            [
+                duration.human(target.delay_ns) + every,
+                state_of(target),
+                f"{target.calls:,}",
+                f"{target.delayed:,}",
+                duration.human(target.delivered_ns),
+                printable(target.name),
+            ]
+        )
+    if scopes:
+        column = ["OF", *(f"{t.label} {t.pid or 'all'}" for t in targets)]
+        rows = [[*row[:-1], of, row[-1]] for row, of in zip(rows, column, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  "
+        + "  ".join(
+            cell if n == len(row) - 1 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return table + more

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""The verb ``set``: other delays, or none, in what is slowed while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from speed_bump import duration
+from speed_bump.command.options import say
+from speed_bump.command.ps import add_pids, read_pids, state_of
+from speed_bump.overview import Looker, Overview, Slowed
+
+EPILOG = """\
+A TARGET is a name that 'speed-bump ps' shows, or a glob; a SETTING is delay=DELAY, on,
+off, or remove (of a native target; a Python function is switched off and has its own
+delay again). Forked processes have their functions in common with their parent, and are
+set with it. What an experiment rules, or the session of another process, is not changed.
+
+examples:
+  speed-bump set 'json:dumps' delay=50us
+  speed-bump set 'app.*:*' off --pid 4711
+  speed-bump set '/usr/lib/*/libc.so.6:malloc' delay=2us on
+
+exit status: 0; 1 if there is no such target, or one can't be set; 2 for wrong usage.
+"""
+SETTING = re.compile(r"delay=.*|on|off|remove")
+
+
+def add(commands: Any) -> None:
+    """Add the verb to the command line."""
+    parser = commands.add_parser(
+        "set",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="speed-bump set TARGET... SETTING... [options]",
+        help="change what is slowed while it runs",
+        description="Change the delays that are in force, or switch them off and on, "
+        "in programs that run.",
+        epilog=EPILOG,
+    )
+    parser.set_defaults(parser=parser)
+    parser.add_argument("words", nargs="+", metavar="TARGET", help=argparse.SUPPRESS)
+    add_pids(parser)
+    parser.set_defaults(perform=set_targets)
+
+
+def set_targets(options: argparse.Namespace) -> int:
+    """Do what is asked to all that are named, or say why not."""
+    pids = read_pids(options)
+    settings = [word for word in options.words if SETTING.fullmatch(word)]
+    patterns = [word for word in options.words if word not in settings]
+    if not settings:
+        options.parser.error("no SETTING: delay=DELAY, on, off or remove")
+    if not patterns:
+        options.parser.error("no TARGET is named")
+    delays = {word: _delay(options, word) for word in settings if "=" in word}
+    with Looker() as looker:
+        found = looker.look()
+        chosen = _choose(found, patterns, pids)
+        if chosen is None:
+            if found.native_problem:
+                say(f"native targets are not seen: {found.native_problem}")
+            return 1
+        for word in settings:
+            if word == "remove":
+                found.remove(chosen)
+            elif word in delays:
+                found.set_delay(chosen, delays[word])
+            else:
+                found.set_enabled(chosen, word == "on")
+        _show(looker.look(), chosen)
+    return 0
+
+
+def _delay(options: argparse.Namespace, word: str) -> int:
+    try:
+        return duration.parse(word.removeprefix("delay="))
+    except ValueError as error:
+        options.parser.error(str(error))
+        raise
+
+
+def _choose(
+    found: Overview, patterns: list[str], pids: set[int] | None
+) -> list[Slowed] | None:
+    """All that are named; None, and it is said, where one pattern names none."""
+    chosen: dict[int, Slowed] = {}
+    for pattern in patterns:
+        matching = [
+            target for target in found.find(pattern) if pids is None or target.pid in pids
+        ]
+        if not matching:
+            where = f" in process {', '.join(map(str, sorted(pids)))}" if pids else ""
+            say(f"nothing that is slowed{where} is called {pattern} (speed-bump ps)")
+            return None
+        chosen |= {target.index: target for target in matching}
+    return list(chosen.values())
+
+
+def _show(found: Overview, chosen: list[Slowed]) -> None:
+    wanted = {target.key for target in chosen}
+    for target in found.targets:
+        if target.key in wanted:
+            of = f" of process {target.pid}" if target.pid else ""
+            print(
+                f"{target.name}{of}: {duration.human(target.delay_ns)}, "
+                f"{state_of(target)}"
+            )

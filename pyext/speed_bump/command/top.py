@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""The verb ``top``: what is slowed, live, with a switch for each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from speed_bump.command import options as reading
+from speed_bump.command.options import say
+from speed_bump.command.ps import add_pids, read_pids
+from speed_bump.config import ConfigError
+
+EPILOG = """\
+Keys: Space switches the target under the cursor off and on, + and - double and halve its
+delay, s sorts by the next column, q ends. What an experiment rules is shown only.
+Needs textual: pip install 'speed-bump[top]', or Debian's python3-textual.
+
+exit status: 0; 1 if it can't be shown; 2 for wrong usage.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the verb to the command line."""
+    parser = commands.add_parser(
+        "top",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="speed-bump top [options]",
+        help="watch what is slowed, and switch it",
+        description="A live table of all that is slowed on this machine: rates, the "
+        "share of time that is delay, and a switch for each.",
+        epilog=EPILOG,
+    )
+    parser.set_defaults(parser=parser)
+    add_pids(parser)
+    parser.add_argument(
+        "--interval", default="1s", metavar="TIME", help="between two looks (1s)"
+    )
+    parser.set_defaults(perform=top)
+
+
+def top(options: argparse.Namespace) -> int:
+    """Show it until it is left."""
+    pids = read_pids(options)
+    try:
+        seconds = reading.budget(options.interval, "--interval")
+    except ConfigError as error:
+        options.parser.error(str(error))
+    try:
+        import textual  # noqa: F401
+    except ImportError:
+        say("top needs textual: pip install 'speed-bump[top]' (or 'textual')")
+        return 1
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        say("top needs a terminal: 'speed-bump ps --watch' does not")
+        return 1
+    from speed_bump.overview import Looker
+    from speed_bump.switchboard import Switchboard
+
+    with Looker() as looker:
+        Switchboard(looker, pids, seconds).run()
+    return 0

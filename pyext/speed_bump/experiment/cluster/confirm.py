@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Whether it is these ranks: delays on them alone, and on all others.
+
+A delay on all but a group is what a faster group would be: if the step does not pay for
+it, then it pays for the group alone, and making a function faster *there* gains as much
+as making it faster on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from speed_bump.experiment.cluster import steps
+from speed_bump.experiment.cluster.places import Places, widened
+from speed_bump.experiment.cluster.plan import patterns, ranks_of
+from speed_bump.experiment.cluster.ranks import Ranks
+from speed_bump.experiment.fit.effects import Fit
+from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.record import Floats, Integers
+
+# Fewer undelayed steps than these predict nothing.
+MIN_QUIET = 12
+# An experiment is said to differ from what was expected by more than this, beyond its ±.
+FAR = 0.1
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What waits and own work say of a delay on the group alone, and on all but it."""
+
+    alone: float
+    without: float
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A function and a group: the part of a delay that the step pays, by where it is.
+
+    ``gain``: of a saving on the group alone what the step gains, that is ``everywhere``
+    less ``without``. None: the steps do not say. ``delay_ns`` is that in a step.
+    """
+
+    name: str
+    group: str
+    everywhere: Interval | None
+    alone: Interval | None
+    without: Interval | None
+    gain: Interval | None
+    delay_ns: float
+    expected: Expected | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the experiment is not what waits and own work had said."""
+        if self.expected is None:
+            return False
+        pairs = ((self.alone, self.expected.alone), (self.without, self.expected.without))
+        return any(
+            found is not None and not found.low - FAR <= number <= found.high + FAR
+            for found, number in pairs
+        )
+
+
+def members(ranks: Ranks, group: str) -> npt.NDArray[np.bool_]:
+    """Of each rank whether it is in the group."""
+    inside = ranks_of(group)
+    return np.array([rank.rank in inside for rank in ranks.who], bool)
+
+
+def expected(
+    places: Places | None,
+    ranks: Ranks,
+    good: npt.NDArray[np.bool_],
+    inside: npt.NDArray[np.bool_],
+    name: str,
+    delay_ns: float,
+) -> Expected | None:
+    """From the own work of undelayed steps, in which the slowest rank ends the step."""
+    if places is None or not inside.any() or inside.all() or delay_ns <= 0:
+        return None
+    k = places.functions.index(name)
+    cells = [place.cells[k] for place in places.places]
+    own = ranks.time_ns - ranks.waited_ns
+    quiet = good & ~(np.nan_to_num(ranks.delivered_ns) > 0).any(axis=(1, 2))
+    quiet &= np.isfinite(own).all(axis=1)
+    if quiet.sum() < MIN_QUIET or any(cell is None for cell in cells):
+        return None
+    own = own[quiet]
+    added = delay_ns * np.array([cell.value for cell in cells if cell is not None])
+
+    def paid(where: npt.NDArray[np.bool_]) -> float:
+        later = (own + added * where).max(axis=1) - own.max(axis=1)
+        return float(later.mean() / delay_ns)
+
+    return Expected(paid(inside), paid(~inside))
+
+
+def confirmed(
+    functions: Sequence[str],
+    ranks: Ranks,
+    places: Places | None,
+    number: Integers,
+    good: npt.NDArray[np.bool_],
+    time: Floats,
+    groups: Sequence[str],
+    shares: Sequence[float],
+) -> list[Confirmed]:
+    """All functions by all groups of a run of ``--confirm``.
+
+    Args:
+        time: of each step, ns; the mean over ranks
+        shares: of a CPU that each function had while it was delayed
+    """
+    inside = np.stack([members(ranks, group) for group in groups])
+    # Column 0 is of ranks in no group.
+    classes = np.concatenate([~inside.any(axis=0, keepdims=True), inside])
+    ways = patterns(len(groups))
+    delivered = np.nan_to_num(ranks.delivered_ns).astype(float)
+    calls = np.asarray((np.nan_to_num(ranks.calls) > 0).any(axis=0))
+    columns: list[Floats] = []
+    mixed = (delivered > 0).any(axis=1).sum(axis=1) > 1
+    for k in range(len(functions)):
+        callers = classes & calls[None, :, k]
+        there = callers.any(axis=1)
+        on = np.stack([(delivered[:, mine, k] > 0).any(axis=1) for mine in callers], 1)
+        matched = np.zeros(len(on), bool)
+        for way in ways:
+            seen = way & there
+            is_way = (on == seen).all(axis=1) & seen.any() & ~matched
+            matched |= is_way
+            where = (callers & way[:, None]).any(axis=0)
+            mean = delivered[:, where, k].mean(axis=1) if where.any() else 0.0
+            columns.append(np.where(is_way, mean, 0.0))
+        # A rank that did not do as the others.
+        mixed |= on.any(axis=1) & ~matched
+    x = np.stack(columns, axis=1)
+    usable = good & ~mixed
+    enough = ((x > 0) & usable[:, None]).sum(axis=0) >= steps.MIN_DELAYED
+    at = np.flatnonzero(enough)
+    fit = steps.fit(number, usable, time, x[:, at]) if len(at) else None
+    place = {int(column): row for row, column in enumerate(at)} if fit else {}
+    found = []
+    for k, name in enumerate(functions):
+        first = k * len(ways)
+        delays = x[:, first : first + len(ways)]
+        delay_ns = float(delays[delays > 0].mean()) if (delays > 0).any() else 0.0
+        for g, group in enumerate(groups):
+            everywhere = place.get(first)
+            alone = place.get(first + 1 + 2 * g)
+            without = place.get(first + 2 + 2 * g)
+            found.append(
+                Confirmed(
+                    name,
+                    group,
+                    _of(fit, everywhere, None, shares[k]),
+                    _of(fit, alone, None, shares[k]),
+                    _of(fit, without, None, shares[k]),
+                    _of(fit, everywhere, without, shares[k]) if without is not None
+                    else None,
+                    delay_ns,
+                    expected(places, ranks, good, inside[g], name, delay_ns),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _of(
+    fit: Fit | None, plus: int | None, less: int | None, share: float
+) -> Interval | None:
+    """The coefficient, or the difference of two of them."""
+    if fit is None or plus is None:
+        return None
+    value, variance = float(fit.c[plus]), float(fit.c_cov[plus, plus])
+    if less is not None:
+        value -= float(fit.c[less])
+        variance += float(fit.c_cov[less, less]) - 2 * float(fit.c_cov[plus, less])
+    if not np.isfinite(value) or not variance > 0:
+        return None
+    return widened(around(value, variance**0.5, fit.df), share)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""All that is slowed on this machine, whatever came to do it, and its switches.
+
+What libsb's ``sb_control`` has: Python functions in every process that has some in force
+and that we may look at, and native targets of the module or BPF.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from speed_bump import _core
+
+Key = tuple[bool, int, str, str]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process with delays in force.
+
+    ``label`` says by what: "environment", "program" (its own ``install()`` or
+    ``slow()``), "attach" or "experiment". Functions of processes with the same ``group``
+    are switched together.
+    """
+
+    pid: int
+    label: str
+    group: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """A function that was called since, or a native target.
+
+    ``pid`` is 0 where all processes are concerned; ``every`` where it is not known.
+    ``is_ruled``: an experiment has it, or the session of another process, which alone can
+    change it.
+    """
+
+    index: int
+    is_native: bool
+    name: str
+    pid: int
+    label: str
+    delay_ns: int
+    every: int
+    enabled: bool
+    is_ruled: bool
+    calls: int
+    delayed: int
+    delivered_ns: int
+
+    @property
+    def is_counted_only(self) -> bool:
+        """Whether it has no delay, and never had one."""
+        return not self.delay_ns and not self.delayed
+
+    @property
+    def key(self) -> Key:
+        """What it is again when one looks the next time."""
+        return self.is_native, self.pid, self.name, self.label
+
+
+class Overview:
+    """All there is, as it was at one moment, and the switches."""
+
+    def __init__(self, control: _core.Control, native_problem: str) -> None:
+        """``native_problem``: why native targets are not among it; "" if they are."""
+        self._control = control
+        self.native_problem = native_problem
+        self.processes = sorted(
+            (
+                Process(pid, label, group, command_of(pid))
+                for pid, label, group in control.processes()
+            ),
+            key=lambda process: process.pid,
+        )
+        self.targets = sorted(
+            (_slowed(n, target) for n, target in enumerate(control.targets())),
+            key=lambda target: (target.is_native, target.pid, target.name),
+        )
+
+    def find(self, pattern: str, pid: int | None = None) -> list[Slowed]:
+        """The targets with a name that the glob matches, in that process or in all."""
+        pattern = pattern.removeprefix("native:")
+        return [
+            target
+            for target in self.targets
+            if pid in (None, target.pid) and _core.glob_match(pattern, target.name)
+        ]
+
+    def set_enabled(self, targets: Iterable[Slowed], enabled: bool) -> None:
+        """Switch them on or off.
+
+        Raises:
+            OSError: one is ruled (EBUSY), or gone, or another user's
+        """
+        self._control.set_enabled([target.index for target in targets], enabled)
+
+    def set_delay(self, targets: Iterable[Slowed], delay_ns: int) -> None:
+        """Give them another delay, ns; OSError likewise."""
+        self._control.set_delay([target.index for target in targets], delay_ns)
+
+    def remove(self, targets: Iterable[Slowed]) -> None:
+        """Remove those that are native; switch functions off. OSError likewise."""
+        self._control.remove([target.index for target in targets])
+
+
+def _slowed(index: int, target: _core.ControlTarget) -> Slowed:
+    kind, name, pid, label, delay_ns, every, enabled, ruled, calls, *delayed = target
+    is_native = kind == _core.SB_CONTROL_NATIVE
+    return Slowed(
+        index,
+        is_native,
+        name,
+        pid,
+        label,
+        delay_ns,
+        every,
+        enabled,
+        ruled,
+        calls,
+        *delayed,
+    )
+
+
+class Looker:
+    """Looks again and again. Close it in the end."""
+
+    def __init__(self) -> None:
+        """Ask what serves native targets, which may be nothing."""
+        self._session: _core.Session | None = None
+        self._problem = ""
+        try:
+            self._session = _core.Session()
+        except OSError as error:
+            self._problem = error.strerror or str(error)
+
+    def look(self) -> Overview:
+        """All there is now.
+
+        Raises:
+            OSError: it can't be looked at
+        """
+        return Overview(_core.Control(self._session), self._problem)
+
+    def close(self) -> None:
+        """Let the session go."""
+        if self._session:
+            self._session.close()
+
+    def __enter__(self) -> Looker:
+        """Nothing more."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def command_of(pid: int) -> str:
+    """What a process was started with, for people; "" if it is gone."""
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+        return printable(" ".join(words))
+    return ""
+
+
+def printable(text: str) -> str:
+    """Without what a terminal takes for an order."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def rates(
+    before: Sequence[Slowed], now: Sequence[Slowed], seconds: float
+) -> dict[Key, tuple[float, float]]:
+    """Of each target its calls a second, and the share of time that was delay."""
+    old = {target.key: target for target in before}
+    found = {}
+    for target in now:
+        was = old.get(target.key)
+        calls = target.calls - was.calls if was else 0
+        delivered = target.delivered_ns - was.delivered_ns if was else 0
+        # Counted from 0 again, by another table.
+        if min(calls, delivered) < 0:
+            calls = delivered = 0
+        found[target.key] = calls / seconds, delivered / 1e9 / seconds
+    return found

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""A live table of all that is slowed, with keys that switch it.
+
+By textual, as memray's live mode is: it keeps the terminal, and its own tests drive an
+application without one.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.widgets import DataTable, Footer, Header, Static
+
+from speed_bump import duration
+from speed_bump.command.ps import state_of
+from speed_bump.overview import Key, Looker, Overview, Slowed, printable, rates
+
+COLUMNS = ("PID", "STATE", "DELAY", "CALLS/S", "SHARE", "CALLS", "DELIVERED", "TARGET")
+# What each is sorted by: the target, its calls a second, its share.
+ORDERS = ("SHARE", "CALLS/S", "TARGET")
+MAX_DELAY_NS = 10_000_000_000
+
+
+class Switchboard(App[None]):
+    """The application.
+
+    Args:
+        looker: sees what there is
+        pids: shows these processes alone; None: all
+        seconds: between two looks
+    """
+
+    TITLE = "speed-bump"
+    BINDINGS: ClassVar[list[Any]] = [
+        ("space", "switch", "On/off"),
+        ("plus,equals_sign", "longer", "Delay x2"),
+        ("minus", "shorter", "Delay /2"),
+        ("s", "sort", "Sort"),
+        ("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, looker: Looker, pids: set[int] | None, seconds: float) -> None:
+        """Nothing is looked at yet."""
+        super().__init__()
+        self._looker = looker
+        self._pids = pids
+        self._seconds = seconds
+        self._order = 0
+        self._now: Overview | None = None
+        self._shown: list[Slowed] = []
+        self._at = 0.0
+        self._rates: dict[Key, tuple[float, float]] = {}
+
+    def compose(self) -> ComposeResult:
+        """A table between two bars, and a line for what could not be done."""
+        yield Header()
+        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield Static("", id="message")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        self.query_one(DataTable).add_columns(*COLUMNS)
+        self.look()
+        self.set_interval(self._seconds, self.look)
+
+    def look(self) -> None:
+        """Look once, and show it."""
+        before, then = self._now, self._at
+        self._now, self._at = self._looker.look(), time.monotonic()
+        if before:
+            elapsed = max(self._at - then, 1e-9)
+            self._rates = rates(before.targets, self._now.targets, elapsed)
+        self._show()
+
+    def _show(self) -> None:
+        assert self._now
+        table = self.query_one(DataTable)
+        at = self._chosen()
+        self._shown = [
+            t
+            for t in self._now.targets
+            if not t.is_counted_only and (self._pids is None or t.pid in self._pids)
+        ]
+        self._shown.sort(key=self._rank)
+        table.clear()
+        for target in self._shown:
+            table.add_row(*self._row(target))
+        keys = [target.key for target in self._shown]
+        if at and at.key in keys:
+            table.move_cursor(row=keys.index(at.key))
+        count = len({process.pid for process in self._now.processes})
+        self.sub_title = (
+            f"{len(self._shown)} targets, {count} processes, by {ORDERS[self._order]}"
+        )
+
+    def _rank(self, target: Slowed) -> tuple[float, bool, int, str]:
+        calls, share = self._rates.get(target.key, (0.0, 0.0))
+        first = (-share, -calls, 0.0)[self._order]
+        return first, target.is_native, target.pid, target.name
+
+    def _row(self, target: Slowed) -> list[Text]:
+        calls, share = self._rates.get(target.key, (0.0, 0.0))
+        cells = (
+            str(target.pid or "all"),
+            state_of(target),
+            duration.human(target.delay_ns),
+            f"{calls:,.0f}",
+            f"{share:.1%}",
+            f"{target.calls:,}",
+            duration.human(target.delivered_ns),
+        )
+        style = "" if target.enabled else "dim"
+        # A name is text, whatever brackets are in it.
+        return [
+            *(Text(cell, style=style, justify="right") for cell in cells),
+            Text(printable(target.name), style=style),
+        ]
+
+    def _chosen(self) -> Slowed | None:
+        row = self.query_one(DataTable).cursor_row
+        return self._shown[row] if 0 <= row < len(self._shown) else None
+
+    def _change(self, change: str, target: Slowed, *values: Any) -> None:
+        assert self._now
+        message = ""
+        try:
+            getattr(self._now, change)([target], *values)
+        except OSError as error:
+            message = error.strerror or str(error)
+        self.query_one("#message", Static).update(Text(message))
+        self.look()
+
+    def action_switch(self) -> None:
+        """Switch what the cursor is on."""
+        target = self._chosen()
+        if target:
+            self._change("set_enabled", target, not target.enabled)
+
+    def action_longer(self) -> None:
+        """Twice its delay."""
+        target = self._chosen()
+        if target:
+            delay_ns = min(max(2 * target.delay_ns, 1000), MAX_DELAY_NS)
+            self._change("set_delay", target, delay_ns)
+
+    def action_shorter(self) -> None:
+        """Half of its delay."""
+        target = self._chosen()
+        if target:
+            self._change("set_delay", target, target.delay_ns // 2)
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        self._order = (self._order + 1) % len(ORDERS)
+        self._show()
