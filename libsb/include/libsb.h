@@ -1153,6 +1153,34 @@ SB_API uint64_t sb_sampler_self_ns(const struct sb_sampler *sampler, int number)
  * time is worth: for its error, as if so many threw a coin. Long stays are few looks.
  */
 SB_API uint64_t sb_sampler_looks(const struct sb_sampler *sampler, int number);
+/**
+ * Keep the stacks of the next runs as well: of all code, not of the functions that were
+ * added alone. They are there until the next run.
+ */
+SB_API void sb_sampler_keep_stacks(struct sb_sampler *sampler, bool keep);
+/** How many stacks of the last run are kept. */
+SB_API size_t sb_sampler_stack_count(const struct sb_sampler *sampler);
+
+/** What is known of a stack. */
+enum sb_stack_value {
+	SB_STACK_TID = 1, /**< the thread's id to the kernel */
+	SB_STACK_TIME_NS, /**< when it stood there first, CLOCK_MONOTONIC */
+	SB_STACK_NS, /**< how long it stood there; of one on a CPU what a look is worth */
+	SB_STACK_OFF_CPU, /**< 1: it was off the CPU */
+	SB_STACK_DEPTH, /**< its frames */
+};
+
+/** 0 where there is no such stack or value. */
+SB_API uint64_t sb_sampler_stack(const struct sb_sampler *sampler, size_t index,
+				 enum sb_stack_value value);
+/**
+ * The file that a frame's code is of, as the process mapped it, and where it is in there.
+ * @param frame 0 is the innermost
+ * @param offset is set; that of a caller is inside of its call
+ * @return lives until the next run; NULL: there is no such frame, or no file has its code
+ */
+SB_API const char *sb_sampler_frame(const struct sb_sampler *sampler, size_t index,
+				    size_t frame, uint64_t *offset);
 /** 0 where there is no such value. */
 SB_API uint64_t sb_sampler_value(const struct sb_sampler *sampler,
 				 enum sb_sampler_value value);

@@ -41,6 +41,18 @@ struct sb_sampler {
 	size_t pid_count;
 	uint64_t values[SB_SAMPLER_LOST + 1];
 	atomic_bool stopped;
+	bool keeps;
+	struct kept kept;
+	struct kept_stack *stacks;
+	size_t stack_count, stack_room;
+};
+
+/* A stack that is kept: @depth frames from @first on. */
+struct kept_stack {
+	pid_t tid;
+	bool off_cpu;
+	uint64_t time_ns, ns;
+	size_t first, depth;
 };
 
 enum thread_state { UNKNOWN, NEW, ON, OFF, GONE };
@@ -68,7 +80,8 @@ struct thread {
 struct place {
 	struct stack *stack;
 	struct image *image; /* held */
-	uint64_t ns;
+	pid_t tid;
+	uint64_t time_ns, ns;
 	bool tick;
 };
 
@@ -100,6 +113,14 @@ struct sb_sampler *sb_sampler_new(struct sb_error *err)
 	return NULL;
 }
 
+static void forget_stacks(struct sb_sampler *sampler)
+{
+	sb_kept_clear(&sampler->kept);
+	free(sampler->stacks);
+	sampler->stacks = NULL;
+	sampler->stack_count = sampler->stack_room = 0;
+}
+
 void sb_sampler_free(struct sb_sampler *sampler)
 {
 	if (!sampler)
@@ -108,6 +129,7 @@ void sb_sampler_free(struct sb_sampler *sampler)
 	free(sampler->self_ns);
 	free(sampler->looks);
 	free(sampler->pids);
+	forget_stacks(sampler);
 	free(sampler);
 }
 
@@ -544,7 +566,8 @@ static uint64_t within(const struct run *run, uint64_t begin, uint64_t end)
 }
 
 static void add_place(struct run *run, struct places *places, struct stack *stack,
-		      struct image *image, uint64_t ns, bool tick)
+		      struct image *image, pid_t tid, uint64_t time_ns, uint64_t ns,
+		      bool tick)
 {
 	if (places->count == places->room) {
 		size_t room = places->room ? 2 * places->room : 256;
@@ -558,7 +581,12 @@ static void add_place(struct run *run, struct places *places, struct stack *stac
 		places->room = room;
 	}
 	places->list[places->count++] =
-		(struct place){ stack, image ? sb_image_ref(image) : NULL, ns, tick };
+		(struct place){ .stack = stack,
+				.image = image ? sb_image_ref(image) : NULL,
+				.tid = tid,
+				.time_ns = time_ns,
+				.ns = ns,
+				.tick = tick };
 }
 
 /* The thread was off the CPU from when it left it until now. */
@@ -571,15 +599,16 @@ static void was_off(struct run *run, struct thread *thread, uint64_t now_ns)
 		ns = within(run, thread->since_ns, now_ns);
 		run->off_ns += ns;
 		if (ns && thread->left)
-			add_place(run, &run->places, thread->left, thread->left_image, ns,
-				  false);
+			add_place(run, &run->places, thread->left, thread->left_image,
+				  thread->tid, thread->since_ns, ns, false);
 	} else if (thread->state == UNKNOWN) {
 		ns = within(run, run->begin_ns, now_ns);
 		process = process_of(run, thread->pid);
 		if (ns && process)
 			add_place(run, &run->initial,
 				  thread->initial_ns < now_ns ? thread->initial : NULL,
-				  process->image, ns, false);
+				  process->image, thread->tid, run->begin_ns, ns,
+				  false);
 	}
 }
 
@@ -610,7 +639,8 @@ static void take_sample(struct run *run, struct thread *thread, const struct eve
 	if (event->time_ns < run->begin_ns || event->time_ns >= run->end_ns)
 		return;
 	thread->ticked = true;
-	add_place(run, &run->places, event->stack, process->image, 0, true);
+	add_place(run, &run->places, event->stack, process->image, event->tid,
+		  event->time_ns, 0, true);
 }
 
 static void take_fork(struct run *run, const struct event *event)
@@ -737,15 +767,54 @@ static void shares_free(struct shares *shares)
 	free(shares->squares);
 }
 
+/* Its frames are those from @first on. */
+static void keep_stack(struct run *run, const struct place *place, size_t first)
+{
+	struct sb_sampler *sampler = run->sampler;
+
+	if (sampler->stack_count == sampler->stack_room) {
+		size_t room = sampler->stack_room ? 2 * sampler->stack_room : 256;
+		void *larger = realloc(sampler->stacks, room * sizeof(*sampler->stacks));
+
+		if (!larger) {
+			run->failed = true;
+			return;
+		}
+		sampler->stacks = larger;
+		sampler->stack_room = room;
+	}
+	sampler->stacks[sampler->stack_count++] = (struct kept_stack){
+		.tid = place->tid,
+		.off_cpu = !place->tick,
+		.time_ns = place->time_ns,
+		.ns = place->ns,
+		.first = first,
+		.depth = sampler->kept.count - first,
+	};
+}
+
+/* What a look at a thread on a CPU is worth is known at the end. */
+static void weigh_stacks(struct sb_sampler *sampler, double ns)
+{
+	for (size_t i = 0; i < sampler->stack_count; i++)
+		if (!sampler->stacks[i].off_cpu)
+			sampler->stacks[i].ns = (uint64_t)ns;
+}
+
 static void share_place(struct run *run, const struct place *place, struct shares *shares,
 			double weight)
 {
+	struct kept *kept = run->sampler->keeps ? &run->sampler->kept : NULL;
+	size_t first = kept ? kept->count : 0;
 	int found = UNWOUND_NOT;
 
 	if (place->tick && !place->stack)
 		found = UNWOUND_NOBODY; /* it ends, and is in the kernel for good */
 	else if (place->stack && place->image)
-		found = sb_image_unwind(place->image, run->sampler->functions, place->stack);
+		found = sb_image_unwind(place->image, run->sampler->functions, place->stack,
+					kept);
+	if (kept && kept->count > first)
+		keep_stack(run, place, first);
 	shares->all += weight;
 	if (found >= 0) {
 		shares->of[found] += weight;
@@ -835,6 +904,7 @@ static int estimate(struct run *run, uint64_t period_ns)
 	unknown = share_out(&sums, &on, (double)run->cpu_ns, count) +
 		  share_out(&sums, &off, (double)run->off_ns, count) +
 		  share_out(&sums, &initial, initial_ns, count);
+	weigh_stacks(sampler, on.all > 0 ? (double)run->cpu_ns / on.all : 0);
 	set_self(sampler, &sums, count, clock_ns,
 		 i < clock_ns / period_ns ? i : clock_ns / period_ns);
 	values[SB_SAMPLER_CLOCK_NS] = clock_ns;
@@ -939,6 +1009,7 @@ int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err
 	int failed, code;
 
 	memset(sampler->values, 0, sizeof(sampler->values));
+	forget_stacks(sampler);
 	for (int i = 0; i < sb_functions_count(sampler->functions); i++)
 		sampler->self_ns[i] = sampler->looks[i] = 0;
 	/* An event for each thread and CPU may be more than a shell allows. */
@@ -967,6 +1038,52 @@ int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err
 void sb_sampler_stop(struct sb_sampler *sampler)
 {
 	sampler->stopped = true;
+}
+
+void sb_sampler_keep_stacks(struct sb_sampler *sampler, bool keep)
+{
+	sampler->keeps = keep;
+}
+
+size_t sb_sampler_stack_count(const struct sb_sampler *sampler)
+{
+	return sampler->stack_count;
+}
+
+uint64_t sb_sampler_stack(const struct sb_sampler *sampler, size_t index,
+			  enum sb_stack_value value)
+{
+	const struct kept_stack *stack;
+
+	if (index >= sampler->stack_count)
+		return 0;
+	stack = &sampler->stacks[index];
+	switch (value) {
+	case SB_STACK_TID:
+		return (uint64_t)stack->tid;
+	case SB_STACK_TIME_NS:
+		return stack->time_ns;
+	case SB_STACK_NS:
+		return stack->ns;
+	case SB_STACK_OFF_CPU:
+		return stack->off_cpu;
+	case SB_STACK_DEPTH:
+		return stack->depth;
+	default:
+		return 0;
+	}
+}
+
+const char *sb_sampler_frame(const struct sb_sampler *sampler, size_t index, size_t frame,
+			     uint64_t *offset)
+{
+	const struct kept_frame *kept;
+
+	if (index >= sampler->stack_count || frame >= sampler->stacks[index].depth)
+		return NULL;
+	kept = &sampler->kept.frames[sampler->stacks[index].first + frame];
+	*offset = kept->offset;
+	return kept->path;
 }
 
 uint64_t sb_sampler_self_ns(const struct sb_sampler *sampler, int number)

@@ -120,8 +120,27 @@ struct image *sb_image_of(pid_t pid);
 #define UNWOUND_NOBODY	(-1) /* no function of ours is on it */
 #define UNWOUND_NOT	(-2) /* it could not be followed to its end */
 
-/* The innermost function on the stack: its number, or UNWOUND_. */
+/* Where a frame's code is in its file; @path NULL: it is of none. */
+struct kept_frame {
+	const char *path; /* of the list that it was kept with */
+	uint64_t offset;
+};
+
+/* Frames of stacks, and the paths of their files, each once. */
+struct kept {
+	struct kept_frame *frames;
+	size_t count, room;
+	char **paths;
+	size_t path_count;
+};
+
+void sb_kept_clear(struct kept *kept);
+
+/*
+ * The innermost function on the stack: its number, or UNWOUND_. All frames, to the
+ * outermost, are added to @kept, unless that is NULL.
+ */
 int sb_image_unwind(struct image *image, const struct functions *functions,
-		 const struct stack *stack);
+		 const struct stack *stack, struct kept *kept);
 
 #endif

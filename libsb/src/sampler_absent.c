@@ -66,3 +66,34 @@ uint64_t sb_sampler_value(const struct sb_sampler *sampler, enum sb_sampler_valu
 	(void)value;
 	return 0;
 }
+
+void sb_sampler_keep_stacks(struct sb_sampler *sampler, bool keep)
+{
+	(void)sampler;
+	(void)keep;
+}
+
+size_t sb_sampler_stack_count(const struct sb_sampler *sampler)
+{
+	(void)sampler;
+	return 0;
+}
+
+uint64_t sb_sampler_stack(const struct sb_sampler *sampler, size_t index,
+			  enum sb_stack_value value)
+{
+	(void)sampler;
+	(void)index;
+	(void)value;
+	return 0;
+}
+
+const char *sb_sampler_frame(const struct sb_sampler *sampler, size_t index, size_t frame,
+			     uint64_t *offset)
+{
+	(void)sampler;
+	(void)index;
+	(void)frame;
+	(void)offset;
+	return NULL;
+}

@@ -60,6 +60,7 @@ struct walk {
 	struct image *image;
 	const struct functions *functions;
 	const struct stack *stack;
+	struct kept *kept;
 	int found, frames;
 };
 
@@ -588,6 +589,51 @@ static bool get_thread(Dwfl *dwfl, pid_t tid, void *arg, void **thread)
 	return true;
 }
 
+void sb_kept_clear(struct kept *kept)
+{
+	for (size_t i = 0; i < kept->path_count; i++)
+		free(kept->paths[i]);
+	free(kept->paths);
+	free(kept->frames);
+	*kept = (struct kept){ 0 };
+}
+
+/* NULL: there is no memory. */
+static const char *kept_path(struct kept *kept, const char *path)
+{
+	char **larger;
+
+	for (size_t i = kept->path_count; i--;)
+		if (!strcmp(kept->paths[i], path))
+			return kept->paths[i];
+	larger = realloc(kept->paths, (kept->path_count + 1) * sizeof(*larger));
+	if (!larger)
+		return NULL;
+	kept->paths = larger;
+	larger[kept->path_count] = strdup(path);
+	return larger[kept->path_count] ? larger[kept->path_count++] : NULL;
+}
+
+static void keep_frame(struct kept *kept, const struct code *code, uint64_t pc)
+{
+	struct kept_frame frame = { NULL, pc };
+
+	if (code && code->mapping->path[0] == '/') {
+		frame.path = kept_path(kept, code->mapping->path);
+		frame.offset = pc - code->mapping->start + code->mapping->offset;
+	}
+	if (kept->count == kept->room) {
+		size_t room = kept->room ? 2 * kept->room : 1024;
+		void *larger = realloc(kept->frames, room * sizeof(frame));
+
+		if (!larger)
+			return;
+		kept->frames = larger;
+		kept->room = room;
+	}
+	kept->frames[kept->count++] = frame;
+}
+
 static int see_frame(Dwfl_Frame *frame, void *arg)
 {
 	struct walk *walk = arg;
@@ -598,18 +644,19 @@ static int see_frame(Dwfl_Frame *frame, void *arg)
 	if (!dwfl_frame_pc(frame, &pc, &activation) || walk->frames++ >= MOST_FRAMES)
 		return DWARF_CB_ABORT;
 	if (!activation) {
-		walk->found = function_called(walk->image, walk->functions, pc);
-		if (walk->found >= 0)
-			return DWARF_CB_ABORT;
+		if (walk->found < 0)
+			walk->found = function_called(walk->image, walk->functions, pc);
 		/* A return address may be behind the caller's last instruction. */
 		pc--;
 	}
 	code = code_at(walk->image, pc);
-	if (!code)
-		return DWARF_CB_OK;
-	walk->found = function_at(walk->functions, code,
-				  pc - code->mapping->start + code->mapping->offset);
-	return walk->found < 0 ? DWARF_CB_OK : DWARF_CB_ABORT;
+	if (walk->kept)
+		keep_frame(walk->kept, code, pc);
+	if (code && walk->found < 0)
+		walk->found =
+			function_at(walk->functions, code,
+				    pc - code->mapping->start + code->mapping->offset);
+	return walk->found < 0 || walk->kept ? DWARF_CB_OK : DWARF_CB_ABORT;
 }
 
 static Dwfl *open_dwfl(struct image *image)
@@ -641,9 +688,9 @@ static Dwfl *open_dwfl(struct image *image)
 }
 
 int sb_image_unwind(struct image *image, const struct functions *functions,
-		 const struct stack *stack)
+		 const struct stack *stack, struct kept *kept)
 {
-	struct walk walk = { image, functions, stack, UNWOUND_NOBODY, 0 };
+	struct walk walk = { image, functions, stack, kept, UNWOUND_NOBODY, 0 };
 	int result;
 
 	if (!image->dwfl && !image->dwfl_failed) {

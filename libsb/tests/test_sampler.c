@@ -215,6 +215,70 @@ static void shares_are_those_of_the_work(void **state)
 	sb_sampler_free(sums.sampler);
 }
 
+/* Of @all the time of the stacks that are kept, that with code of the program there, ns. */
+static double kept_in(const struct sb_sampler *sampler, uint64_t begin, uint64_t end,
+		      double *all)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < sb_sampler_stack_count(sampler); i++) {
+		double ns = (double)sb_sampler_stack(sampler, i, SB_STACK_NS);
+		size_t depth = sb_sampler_stack(sampler, i, SB_STACK_DEPTH);
+
+		assert_int_equal(sb_sampler_stack(sampler, i, SB_STACK_TID), child);
+		assert_true(depth > 0);
+		*all += ns;
+		for (size_t k = 0; k < depth; k++) {
+			uint64_t offset = 0;
+			const char *path = sb_sampler_frame(sampler, i, k, &offset);
+
+			if (path && !strcmp(path, program) && offset >= begin &&
+			    offset < end) {
+				sum += ns;
+				break;
+			}
+		}
+		assert_null(sb_sampler_frame(sampler, i, depth, &(uint64_t){ 0 }));
+	}
+	return sum;
+}
+
+static void whole_stacks_are_kept(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	double two = 0, all = 0;
+	uint64_t begin = 0, end = 0;
+	struct sb_elf *elf = sb_elf_open(program, err);
+
+	(void)state;
+	assert_non_null(elf);
+	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++) {
+		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
+
+		if (strcmp(sb_symbol_name(symbol), "two"))
+			continue;
+		begin = sb_symbol_offset(symbol);
+		end = begin + sb_symbol_size(symbol);
+	}
+	sb_elf_close(elf);
+	assert_true(end > begin);
+	start("ratio");
+	sb_sampler_keep_stacks(sampler, true);
+	/* No function was added. Others may leave a run no more than a few looks. */
+	for (int i = 0; i < MAX_RUNS; i++) {
+		run(sampler);
+		two += kept_in(sampler, begin, end, &all);
+		if (is_about(two, 0.67 * all))
+			break;
+	}
+	assert_true(is_about(two, 0.67 * all));
+	sb_sampler_keep_stacks(sampler, false);
+	run(sampler);
+	assert_int_equal(sb_sampler_stack_count(sampler), 0);
+	assert_int_equal(sb_sampler_stack(sampler, 0, SB_STACK_DEPTH), 0);
+	sb_sampler_free(sampler);
+}
+
 /* As in a container: where its files are is known to the program alone. */
 static void start_elsewhere(const char *what, char *directory)
 {
@@ -611,6 +675,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(shares_are_those_of_the_work, end_child),
+		cmocka_unit_test_teardown(whole_stacks_are_kept, end_child),
 		cmocka_unit_test_teardown(a_program_with_a_root_of_its_own, end_child),
 		cmocka_unit_test_teardown(a_function_that_leaves_by_a_jump, end_child),
 		cmocka_unit_test_teardown(a_jump_out_of_another_file, end_child),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which C functions the threads of a process are in, for a reader in another process: the
- * self time of C functions (sampler.c). A thread has a word, which leads to a record of the
+ * self time of C functions (stacks.c). A thread has a word, which leads to a record of the
  * innermost call; the record is on the thread's own stack and leads to the next one out.
  *
  * A record counts only while its frame is on the thread's stack of Python frames: one that

@@ -330,3 +330,20 @@ int layout_check(void)
 		     PY_VERSION, version, fault);
 	return -1;
 }
+
+PyObject *layout_tuple(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	struct layout layout = layout_get();
+	const uint64_t *words = (const uint64_t *)&layout;
+	PyObject *tuple = PyTuple_New(LAYOUT_WORDS);
+
+	for (size_t i = 0; tuple && i < LAYOUT_WORDS; i++) {
+		PyObject *word = PyLong_FromUnsignedLongLong(words[i]);
+
+		if (word)
+			PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, word);
+		else
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Where this interpreter keeps which code its threads run, for a reader in another
- * process (sampler.c, stacks.c). From 3.13 on the interpreter says it; before, the
+ * process (stacks.c). From 3.13 on the interpreter says it; before, the
  * compiler works it out from CPython's own headers.
  */
 #ifndef CORE_LAYOUT_H
@@ -41,6 +41,8 @@ struct layout {
 #define LAYOUT_WORDS (sizeof(struct layout) / sizeof(uint64_t))
 
 struct layout layout_get(void);
+/* layout(): of this interpreter, a tuple for Stacks.add(). */
+PyObject *layout_tuple(PyObject *module, PyObject *none);
 /* What such a tuple says; -1 with ValueError, or what its items raise: it is none. */
 int layout_read(PyObject *tuple, struct layout *layout);
 /*

@@ -13,7 +13,6 @@
 #include "orphans.h"
 #include "plan.h"
 #include "resolve.h"
-#include "sampler.h"
 #include "session.h"
 #include "signals.h"
 #include "slow.h"
@@ -237,7 +236,7 @@ static PyMethodDef core_methods[] = {
 	{ "parse_duration", targets_parse_duration, METH_O, NULL },
 	{ "format_duration", targets_format_duration, METH_O, NULL },
 	{ "adopt_orphans", adopt_orphans, METH_O, NULL },
-	{ "layout", sampler_layout, METH_NOARGS, NULL },
+	{ "layout", layout_tuple, METH_NOARGS, NULL },
 	{ "diagnose", session_diagnose, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
@@ -255,9 +254,8 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 static int execute(PyObject *module)
 {
 	struct module *state = state_of(module);
-	PyType_Spec *const others[] = { &slow_spec, &plan_spec, &sampler_spec,
-					&native_sampler_spec, &stacks_spec,
-					&control_spec };
+	PyType_Spec *const others[] = { &slow_spec, &plan_spec, &native_sampler_spec,
+					&stacks_spec, &control_spec };
 	PyTypeObject *type;
 
 	if (layout_check())

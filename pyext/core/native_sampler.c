@@ -181,7 +181,138 @@ static PyObject *stop(PyObject *object, PyObject *Py_UNUSED(none))
 	Py_RETURN_NONE;
 }
 
+/* keep_stacks(keep): the next runs keep whole stacks, too. */
+static PyObject *keep_stacks(PyObject *object, PyObject *arg)
+{
+	struct native_sampler *self = (struct native_sampler *)object;
+	int keep = PyObject_IsTrue(arg);
+
+	if (keep < 0 || take(self))
+		return NULL;
+	sb_sampler_keep_stacks(self->sampler, keep);
+	atomic_store(&self->busy, 0);
+	Py_RETURN_NONE;
+}
+
+/* ((path, offset)...) of a stack, from the innermost frame. */
+static PyObject *frames_of(const struct native_sampler *self, size_t index)
+{
+	size_t depth = sb_sampler_stack(self->sampler, index, SB_STACK_DEPTH);
+	PyObject *frames = PyTuple_New((Py_ssize_t)depth);
+
+	for (size_t i = 0; frames && i < depth; i++) {
+		uint64_t offset = 0;
+		const char *text = sb_sampler_frame(self->sampler, index, i, &offset);
+		PyObject *path = PyUnicode_DecodeFSDefault(text ? text : ""), *frame;
+
+		if (path)
+			PyUnicode_InternInPlace(&path);
+		frame = path ? Py_BuildValue("(NK)", path, (unsigned long long)offset) :
+			       NULL;
+		if (frame)
+			PyTuple_SET_ITEM(frames, (Py_ssize_t)i, frame);
+		else
+			Py_CLEAR(frames);
+	}
+	return frames;
+}
+
+/* stacks(): [(tid, time_ns, ns, off_cpu, ((path, offset)...))] of the last run */
+static PyObject *stacks(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct native_sampler *self = (struct native_sampler *)object;
+	PyObject *found;
+
+	if (take(self))
+		return NULL;
+	found = PyList_New(0);
+	for (size_t i = 0; found && i < sb_sampler_stack_count(self->sampler); i++) {
+		const struct sb_sampler *sampler = self->sampler;
+		PyObject *frames = frames_of(self, i), *row = NULL;
+
+		if (frames)
+			row = Py_BuildValue(
+				"(iKKON)",
+				(int)sb_sampler_stack(sampler, i, SB_STACK_TID),
+				(unsigned long long)sb_sampler_stack(sampler, i,
+								     SB_STACK_TIME_NS),
+				(unsigned long long)sb_sampler_stack(sampler, i,
+								     SB_STACK_NS),
+				sb_sampler_stack(sampler, i, SB_STACK_OFF_CPU) ? Py_True :
+										 Py_False,
+				frames);
+		if (!row || PyList_Append(found, row))
+			Py_CLEAR(found);
+		Py_XDECREF(row);
+	}
+	atomic_store(&self->busy, 0);
+	return found;
+}
+
+/* The symbol whose code is at @offset; NULL: there is none. */
+static const struct sb_symbol *symbol_of(const struct sb_elf *elf, uint64_t offset)
+{
+	size_t low = 0, high = sb_elf_symbol_count(elf);
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (sb_symbol_offset(sb_elf_symbol(elf, middle)) <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	/* Some are in others. */
+	for (size_t i = low; i-- && low - i < 16;) {
+		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
+
+		if (offset - sb_symbol_offset(symbol) < sb_symbol_size(symbol))
+			return symbol;
+	}
+	return NULL;
+}
+
+/*
+ * symbol(path, offset): (name, demangled or None, begin), or None. One file is kept open:
+ * ask for all of a file in a row.
+ */
+static PyObject *symbol(PyObject *object, PyObject *args)
+{
+	struct native_sampler *self = (struct native_sampler *)object;
+	const struct sb_symbol *found = NULL;
+	unsigned long long offset;
+	PyObject *path, *result;
+	const char *demangled;
+	struct sb_error *err;
+
+	if (!PyArg_ParseTuple(args, "O&K:symbol", PyUnicode_FSConverter, &path, &offset))
+		return NULL;
+	if (take(self)) {
+		Py_DECREF(path);
+		return NULL;
+	}
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS
+	if (!open_file(self, PyBytes_AS_STRING(path), err))
+		found = symbol_of(self->elf, offset);
+	Py_END_ALLOW_THREADS
+	sb_error_free(err);
+	Py_DECREF(path);
+	if (found) {
+		demangled = sb_symbol_demangled(found);
+		result = Py_BuildValue("(szK)", sb_symbol_name(found), demangled,
+				       (unsigned long long)sb_symbol_offset(found));
+	} else {
+		result = Py_NewRef(Py_None);
+	}
+	atomic_store(&self->busy, 0);
+	return result;
+}
+
 static PyMethodDef native_sampler_methods[] = {
+	{ "keep_stacks", keep_stacks, METH_O, NULL },
+	{ "stacks", stacks, METH_NOARGS, NULL },
+	{ "symbol", symbol, METH_VARARGS, NULL },
 	{ "add_function", add_function, METH_VARARGS, NULL },
 	{ "add_process", add_process, METH_O, NULL },
 	{ "run", run, METH_O, NULL },

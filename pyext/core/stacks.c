@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Whole stacks of the Python threads of other processes, read out of their memory as
- * sampler.c does, and what each thread waits for, as /proc says it. The processes do
- * nothing for it and do not stop. Equal stacks of a thread are counted as one.
+ * Whole stacks of the Python threads of other processes, read out of their memory, and
+ * what each thread waits for, as /proc says it. The processes do nothing for it and do
+ * not stop; C functions that are targets leave word of themselves meanwhile (inside.h). Equal stacks of a thread are counted as one. Self time, the account of a unit
+ * and the candidates of an experiment are all made of these.
  *
  * What is read may change meanwhile. A thread that is off the CPU is asked again after
  * its stack was read. A stack must end in the frame in which the thread's stacks end, or
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 #include "errors.h"
+#include "inside.h"
 #include "layout.h"
 #include "libsb.h"
 #include "remote.h"
@@ -37,10 +39,14 @@
 #define MAX_TEXT    4096
 #define MAX_LINES   (1 << 20) /* bytes of a table of lines */
 /* A look is followed by a pause of so many times what it took, at the least. */
-#define REST	     30
+#define REST	     20
+/* Files of threads that are kept open. */
+#define MAX_OPEN     256
+#define CLOSED	     (-1)
 #define TRIES	     4
 #define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
 #define NOWHERE	     (-1)
+#define GONE	     UINT64_MAX /* the address of code that was freed */
 
 /* As WAITS in experiment/account.py. */
 enum wait {
@@ -62,13 +68,19 @@ enum wait {
 struct process {
 	pid_t pid;
 	struct layout layout;
+	struct inside_words inside; /* C functions that its threads are in, at this look */
 };
 
-/* A code object. One that turned out to be something else has no @name. */
+/*
+ * A code object; one that turned out to be something else has no @name. Or a C function,
+ * which has nothing but what its site has noted in the place of an address.
+ */
 struct code {
 	pid_t pid;
+	bool is_c;
 	uint64_t address, bytes, copies;
 	char *site; /* the name of the target that it is, or NULL */
+	bool listed; /* it is a target by the list that was read last */
 	char *name, *file;
 	int first_line;
 	unsigned char *lines;
@@ -78,7 +90,8 @@ struct code {
 struct stack {
 	pid_t pid, tid;
 	enum wait wait;
-	int offset; /* of the innermost frame's instruction, in bytes; or NOWHERE */
+	int offset; /* of the innermost frame's instruction (Python's), in bytes; or NOWHERE */
+	uint64_t ns; /* when it was begun to be read, CLOCK_MONOTONIC */
 	size_t first, depth; /* in frames[] */
 	uint64_t looks, hash;
 };
@@ -90,6 +103,13 @@ struct thread {
 	uint64_t last_run, last_wait;
 	uint64_t bottom; /* the address of its outermost frame */
 	bool fresh; /* what it said last is of this run() */
+	int syscall, schedstat; /* its files, or CLOSED */
+};
+
+/* A stack was seen, CLOCK_MONOTONIC. */
+struct moment {
+	uint64_t ns;
+	uint32_t stack;
 };
 
 struct stacks_object {
@@ -104,8 +124,13 @@ struct stacks_object {
 	size_t frame_count, frame_room;
 	struct thread *threads;
 	size_t thread_count, thread_room;
+	int open; /* files of threads */
 	/* Open addressing: an index and 1, or 0. */
 	uint32_t *by_address, *by_stack;
+	/* When each stack was seen, where that is kept. */
+	struct moment *moments;
+	size_t moment_count, moment_room;
+	bool keeps_moments;
 	uint64_t ticks, lost, cpu_ns;
 	bool no_memory;
 	_Atomic int busy;
@@ -113,15 +138,38 @@ struct stacks_object {
 
 /* ---------------------------------------------------------------- what it waits for */
 
-/* -1: there is no such file any more. */
-static ssize_t read_file(const char *path, char *text, size_t size)
+/*
+ * What a file of a thread says now; -1: the thread is gone. *@kept is the open file. One
+ * of a thread that is gone says nothing, so that another with its number is no trap.
+ */
+static ssize_t read_file(struct stacks_object *self, const struct thread *thread,
+			 int *kept, const char *name, char *text, size_t size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char path[64];
 	ssize_t got = -1;
 
-	if (fd >= 0) {
-		got = read(fd, text, size - 1);
-		close(fd);
+	for (int i = 0; i < 2 && got <= 0; i++) {
+		bool was_kept = *kept != CLOSED;
+		int fd = *kept;
+
+		if (!was_kept) {
+			snprintf(path, sizeof(path), "/proc/%d/task/%d/%s",
+				 (int)thread->pid, (int)thread->tid, name);
+			fd = open(path, O_RDONLY | O_CLOEXEC);
+			if (fd < 0)
+				break;
+		}
+		got = pread(fd, text, size - 1, 0);
+		if (got > 0 && !was_kept && self->open < MAX_OPEN) {
+			self->open++;
+			*kept = fd;
+		} else if (got <= 0 || !was_kept) {
+			close(fd);
+			self->open -= was_kept;
+			*kept = CLOSED;
+		}
+		if (!was_kept)
+			break;
 	}
 	text[got > 0 ? got : 0] = '\0';
 	return got;
@@ -242,12 +290,10 @@ static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *
 }
 
 /* Whether the thread is there. @text says where it is in the kernel, as it was read. */
-static bool look_at_wait(pid_t pid, pid_t tid, char *text, size_t size)
+static bool look_at_wait(struct stacks_object *self, struct thread *thread, char *text,
+			 size_t size)
 {
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
-	return read_file(path, text, size) > 0;
+	return read_file(self, thread, &thread->syscall, "syscall", text, size) > 0;
 }
 
 static enum wait wait_of(pid_t pid, const char *text, uint64_t gil, uint64_t gil_size)
@@ -369,22 +415,29 @@ static void read_code(struct code *code, const struct layout *layout)
 	read_lines(code, layout, lines);
 }
 
-/* The index of a code object; -1: there is no room. */
-static ssize_t code_at(struct stacks_object *self, const struct process *process,
-		       uint64_t address)
+/* Where a code object is in by_address, or is to be. */
+static uint32_t *slot_of_code(struct stacks_object *self, pid_t pid, uint64_t address)
 {
-	uint64_t slot = mix(mix(0, (uint64_t)process->pid), address);
-	struct code *code;
+	uint64_t slot = mix(mix(0, (uint64_t)pid), address);
+	uint32_t *index;
 
 	for (;; slot++) {
-		uint32_t index = self->by_address[slot % (2 * MAX_CODES)];
-
-		if (!index)
-			break;
-		code = &self->codes[index - 1];
-		if (code->pid == process->pid && code->address == address)
-			return index - 1;
+		index = &self->by_address[slot % (2 * MAX_CODES)];
+		if (!*index || (self->codes[*index - 1].pid == pid &&
+				self->codes[*index - 1].address == address))
+			return index;
 	}
+}
+
+/* The index of a code object, or of a C function; -1: there is no room. */
+static ssize_t code_at(struct stacks_object *self, const struct process *process,
+		       uint64_t address, bool is_c)
+{
+	uint32_t *slot = slot_of_code(self, process->pid, address);
+	struct code *code;
+
+	if (*slot)
+		return *slot - 1;
 	if (self->code_count == MAX_CODES)
 		return -1;
 	if (more_room((void **)&self->codes, &self->code_room, self->code_count, 1,
@@ -393,9 +446,10 @@ static ssize_t code_at(struct stacks_object *self, const struct process *process
 		return -1;
 	}
 	code = &self->codes[self->code_count++];
-	*code = (struct code){ .pid = process->pid, .address = address };
-	self->by_address[slot % (2 * MAX_CODES)] = (uint32_t)self->code_count;
-	read_code(code, &process->layout);
+	*code = (struct code){ .pid = process->pid, .address = address, .is_c = is_c };
+	*slot = (uint32_t)self->code_count;
+	if (!is_c)
+		read_code(code, &process->layout);
 	return (ssize_t)self->code_count - 1;
 }
 
@@ -406,6 +460,24 @@ static bool same_stack(const struct stacks_object *self, const struct stack *a,
 	       a->wait == b->wait && a->offset == b->offset && a->depth == b->depth &&
 	       (!a->depth ||
 		!memcmp(&self->frames[a->first], frames, a->depth * sizeof(*frames)));
+}
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void note_moment(struct stacks_object *self, uint64_t ns, uint32_t stack)
+{
+	if (!self->keeps_moments ||
+	    more_room((void **)&self->moments, &self->moment_room, self->moment_count, 1,
+		      sizeof(*self->moments)))
+		return;
+	self->moments[self->moment_count++] =
+		(struct moment){ ns, stack };
 }
 
 static void count_stack(struct stacks_object *self, struct stack *seen,
@@ -424,6 +496,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 			break;
 		if (same_stack(self, &self->stacks[index - 1], seen, frames)) {
 			self->stacks[index - 1].looks++;
+			note_moment(self, seen->ns, index - 1);
 			return;
 		}
 	}
@@ -443,6 +516,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 	self->frame_count += seen->depth;
 	self->stacks[self->stack_count++] = *seen;
 	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
+	note_moment(self, seen->ns, (uint32_t)self->stack_count - 1);
 }
 
 /* What is known of a thread; NULL: there is no memory. */
@@ -458,19 +532,20 @@ static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t t
 		      sizeof(*thread)))
 		return NULL;
 	thread = &self->threads[self->thread_count++];
-	*thread = (struct thread){ .pid = pid, .tid = tid };
+	*thread = (struct thread){
+		.pid = pid, .tid = tid, .syscall = CLOSED, .schedstat = CLOSED
+	};
 	return thread;
 }
 
-static void count_thread(struct thread *thread)
+static void count_thread(struct stacks_object *self, struct thread *thread)
 {
 	unsigned long long run, wait;
-	char path[64], text[128];
+	char text[128];
 
 	thread->looks++;
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)thread->pid,
-		 (int)thread->tid);
-	if (read_file(path, text, sizeof(text)) <= 0 ||
+	if (read_file(self, thread, &thread->schedstat, "schedstat", text,
+		      sizeof(text)) <= 0 ||
 	    sscanf(text, "%llu %llu", &run, &wait) != 2)
 		return;
 	if (thread->fresh) {
@@ -507,6 +582,24 @@ static int offset_in(const struct process *process, const struct code *code,
 	return (int)(instruction - begin);
 }
 
+/*
+ * The C functions that a frame of Python is in, by @record and those further out. -1: there
+ * is no room, or they are no stack.
+ */
+static int add_inner(struct stacks_object *self, const struct process *process,
+		     uint64_t frame, struct inside_record *record, struct stack *seen,
+		     uint32_t *frames)
+{
+	for (; record->frame == frame; inside_next(process->pid, record)) {
+		ssize_t index = code_at(self, process, record->site, true);
+
+		if (index < 0 || seen->depth == MAX_FRAMES)
+			return -1;
+		frames[seen->depth++] = (uint32_t)index;
+	}
+	return 0;
+}
+
 /* Whether all of it could be read; @bottom is the outermost frame. */
 static bool read_stack(struct stacks_object *self, const struct process *process,
 		       uint64_t thread, struct stack *seen, uint32_t *frames,
@@ -515,6 +608,8 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 	const struct layout *layout = &process->layout;
 	unsigned char bytes[256];
 	uint64_t frame, span = 0, address;
+	struct inside_record record;
+	bool innermost = true;
 	int failed = 0;
 	const uint64_t ends[] = { layout->frame_code, layout->frame_previous,
 				  layout->frame_instruction,
@@ -531,22 +626,27 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 		frame = remote_word(process->pid, frame + layout->indirect, &failed);
 	if (failed || span > sizeof(bytes))
 		return false;
+	inside_first(process->pid, &process->inside, thread, &record);
 	for (int i = 0; frame && i < MAX_FRAMES; i++) {
 		ssize_t index;
 
-		if (remote_read(process->pid, frame, bytes, span))
+		if (remote_read(process->pid, frame, bytes, span) ||
+		    add_inner(self, process, frame, &record, seen, frames))
 			return false;
 		*bottom = frame;
 		memcpy(&address, bytes + layout->frame_code, sizeof(address));
 		memcpy(&frame, bytes + layout->frame_previous, sizeof(frame));
-		index = code_at(self, process, address & ~TAG_BITS);
+		index = code_at(self, process, address & ~TAG_BITS, false);
 		if (index < 0)
 			return false;
 		/* The interpreter has frames of its own, between those of Python. */
 		if (!self->codes[index].name)
 			continue;
-		if (!seen->depth)
+		if (seen->depth == MAX_FRAMES)
+			return false;
+		if (innermost)
 			seen->offset = offset_in(process, &self->codes[index], bytes);
+		innermost = false;
 		frames[seen->depth++] = (uint32_t)index;
 	}
 	return true;
@@ -574,25 +674,25 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	bool whole = false;
 
 	seen.tid = id_of_thread(process, thread);
-	if (!seen.tid || !look_at_wait(seen.pid, seen.tid, before, sizeof(before)))
-		return;
-	known = find_thread(self, seen.pid, seen.tid);
-	if (!known)
+	known = seen.tid ? find_thread(self, seen.pid, seen.tid) : NULL;
+	if (!known || !look_at_wait(self, known, before, sizeof(before)))
 		return;
 	for (int i = 0; i < TRIES; i++) {
+		/* The looker may be off its CPU for long before it counts what it saw. */
+		seen.ns = now_ns(CLOCK_MONOTONIC);
 		seen.wait = wait_of(seen.pid, before, gil, process->layout.gil_size);
 		whole = read_stack(self, process, thread, &seen, frames, &bottom) &&
 			(bottom == known->bottom || bottom == other);
 		other = bottom;
 		if (seen.wait == RUNNING && whole)
 			break;
-		if (!look_at_wait(seen.pid, seen.tid, after, sizeof(after)))
+		if (!look_at_wait(self, known, after, sizeof(after)))
 			return;
 		if (whole && !strcmp(before, after))
 			break;
 		memcpy(before, after, sizeof(before));
 	}
-	count_thread(known);
+	count_thread(self, known);
 	if (!whole) {
 		self->lost++;
 		return;
@@ -615,21 +715,24 @@ static void look_at_tasks(struct stacks_object *self, pid_t pid)
 	tasks = opendir(text);
 	while (tasks && threads < MAX_THREADS && (entry = readdir(tasks))) {
 		seen.tid = atoi(entry->d_name);
-		if (!seen.tid || !look_at_wait(pid, seen.tid, text, sizeof(text)))
+		if (!seen.tid)
 			continue;
 		known = find_thread(self, pid, seen.tid);
 		if (!known)
 			break;
+		if (!look_at_wait(self, known, text, sizeof(text)))
+			continue;
 		threads++;
+		seen.ns = now_ns(CLOCK_MONOTONIC);
 		seen.wait = wait_of(pid, text, 0, 0);
-		count_thread(known);
+		count_thread(self, known);
 		count_stack(self, &seen, NULL);
 	}
 	if (tasks)
 		closedir(tasks);
 }
 
-static void look_at_process(struct stacks_object *self, const struct process *process)
+static void look_at_process(struct stacks_object *self, struct process *process)
 {
 	const struct layout *layout = &process->layout;
 	uint64_t interpreter, thread, gil;
@@ -639,6 +742,7 @@ static void look_at_process(struct stacks_object *self, const struct process *pr
 		look_at_tasks(self, process->pid);
 		return;
 	}
+	inside_look(process->pid, layout->inside, &process->inside);
 	interpreter = remote_word(process->pid, layout->head, &failed);
 	while (interpreter && !failed && threads < MAX_THREADS) {
 		gil = layout->gil;
@@ -657,14 +761,6 @@ static void look_at_process(struct stacks_object *self, const struct process *pr
 					  interpreter + layout->interpreter_next,
 					  &failed);
 	}
-}
-
-static uint64_t now_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
@@ -699,30 +795,41 @@ static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 	self->cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - begin_cpu;
 }
 
-/* Code that is a target has the name that it has there. */
+static void forget_stacks(struct stacks_object *self)
+{
+	self->stack_count = self->frame_count = self->moment_count = 0;
+	memset(self->by_stack, 0, 2 * MAX_STACKS * sizeof(*self->by_stack));
+}
+
+/*
+ * Code that is a target has the name that it has there. Code that was one and is no more,
+ * or is another, has gone: what is seen at its address next is read anew.
+ */
 static void name_codes(struct stacks_object *self, const struct sb_site_list *list)
 {
+	for (size_t i = 0; i < self->code_count; i++)
+		self->codes[i].listed = false;
 	for (size_t i = 0; i < sb_site_list_count(list); i++) {
 		for (unsigned int j = 0; j < SB_SITE_CODES; j++) {
 			uint64_t address = sb_site_list_code(list, i, j);
-			pid_t pid = sb_site_list_pid(list, i);
-			uint64_t slot = mix(mix(0, (uint64_t)pid), address);
+			struct code *code;
 			uint32_t index;
 
 			if (!address)
 				continue;
-			for (; (index = self->by_address[slot % (2 * MAX_CODES)]);
-			     slot++) {
-				struct code *code = &self->codes[index - 1];
-
-				if (code->pid != pid || code->address != address)
-					continue;
-				if (!code->site)
-					code->site = strdup(sb_site_list_name(list, i));
-				break;
-			}
+			index = *slot_of_code(self, sb_site_list_pid(list, i), address);
+			if (!index)
+				continue;
+			code = &self->codes[index - 1];
+			if (!code->site)
+				code->site = strdup(sb_site_list_name(list, i));
+			code->listed = code->site &&
+				       !strcmp(code->site, sb_site_list_name(list, i));
 		}
 	}
+	for (size_t i = 0; i < self->code_count; i++)
+		if (self->codes[i].site && !self->codes[i].listed)
+			self->codes[i].address = GONE;
 }
 
 /* ------------------------------------------------------------------------ Python */
@@ -771,11 +878,18 @@ static void stacks_dealloc(PyObject *object)
 		free(self->codes[i].file);
 		free(self->codes[i].lines);
 	}
+	for (size_t i = 0; i < self->thread_count; i++) {
+		if (self->threads[i].syscall != CLOSED)
+			close(self->threads[i].syscall);
+		if (self->threads[i].schedstat != CLOSED)
+			close(self->threads[i].schedstat);
+	}
 	free(self->processes);
 	free(self->codes);
 	free(self->stacks);
 	free(self->frames);
 	free(self->threads);
+	free(self->moments);
 	free(self->by_address);
 	free(self->by_stack);
 	type->tp_free(object);
@@ -792,7 +906,7 @@ static int take_turn(struct stacks_object *self)
 
 /*
  * add(pid, layout): look at this process too; whether its memory can be read. With None
- * for the layout it is one that is not of Python.
+ * for the layout it is one that is not of Python, or not yet: that can be said later.
  */
 static PyObject *stacks_add(PyObject *object, PyObject *args)
 {
@@ -800,6 +914,7 @@ static PyObject *stacks_add(PyObject *object, PyObject *args)
 	struct process process = { 0 }, *larger;
 	PyObject *layout;
 	int failed = 0;
+	size_t at;
 
 	if (!PyArg_ParseTuple(args, "iO:add", &process.pid, &layout))
 		return NULL;
@@ -813,11 +928,16 @@ static PyObject *stacks_add(PyObject *object, PyObject *args)
 	}
 	if (take_turn(self))
 		return NULL;
-	larger = realloc(self->processes,
-			 (self->process_count + 1) * sizeof(*self->processes));
+	for (at = 0; at < self->process_count; at++)
+		if (self->processes[at].pid == process.pid)
+			break;
+	larger = self->processes;
+	if (at == self->process_count)
+		larger = realloc(larger, (at + 1) * sizeof(*larger));
 	if (larger) {
 		self->processes = larger;
-		self->processes[self->process_count++] = process;
+		self->processes[at] = process;
+		self->process_count += at == self->process_count;
 	}
 	atomic_store(&self->busy, 0);
 	if (!larger)
@@ -862,7 +982,8 @@ static PyObject *decoded(const char *text)
 
 static PyObject *code_tuple(const struct code *code)
 {
-	return Py_BuildValue("(iNNNiOy#)", (int)code->pid, decoded(code->site),
+	return Py_BuildValue("(iKNNNiOy#)", (int)code->pid,
+			     (unsigned long long)code->address, decoded(code->site),
 			     decoded(code->name), decoded(code->file), code->first_line,
 			     code->bytes ? Py_True : Py_False,
 			     code->lines ? (const char *)code->lines : "",
@@ -905,36 +1026,102 @@ static void append(PyObject **list, PyObject *item)
 	Py_XDECREF(item);
 }
 
-/* read(): (codes, stacks, threads), all so far. */
+/* keep_moments(keep): take() says also when each stack was seen, from now on. */
+static PyObject *stacks_keep_moments(PyObject *object, PyObject *arg)
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	int keep = PyObject_IsTrue(arg);
+
+	if (keep < 0 || take_turn(self))
+		return NULL;
+	self->keeps_moments = keep;
+	atomic_store(&self->busy, 0);
+	Py_RETURN_NONE;
+}
+
+/*
+ * take(): the stacks since it was called last, and when they were seen: times in ns
+ * (CLOCK_MONOTONIC), each with the index of a stack.
+ */
+static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	PyObject *stacks, *moments;
+
+	if (take_turn(self))
+		return NULL;
+	stacks = PyList_New(0);
+	moments = PyList_New(0);
+	for (size_t i = 0; stacks && i < self->stack_count; i++)
+		append(&stacks, stack_tuple(self, &self->stacks[i]));
+	for (size_t i = 0; moments && i < self->moment_count; i++)
+		append(&moments,
+		       Py_BuildValue("(Kk)", (unsigned long long)self->moments[i].ns,
+				     (unsigned long)self->moments[i].stack));
+	if (stacks && moments)
+		forget_stacks(self);
+	atomic_store(&self->busy, 0);
+	if (!stacks || !moments) {
+		Py_XDECREF(stacks);
+		Py_XDECREF(moments);
+		return NULL;
+	}
+	return Py_BuildValue("(NN)", stacks, moments);
+}
+
+/*
+ * targets(): of each code its address, 0 for a C function's, and the name of the target
+ * that it is, or None.
+ */
+static PyObject *stacks_targets(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	PyObject *targets;
+
+	if (take_turn(self))
+		return NULL;
+	targets = PyList_New(0);
+	for (size_t i = 0; targets && i < self->code_count; i++)
+		append(&targets,
+		       Py_BuildValue("(KN)",
+				     self->codes[i].is_c ?
+					     0ULL :
+					     (unsigned long long)self->codes[i].address,
+				     decoded(self->codes[i].site)));
+	atomic_store(&self->busy, 0);
+	return targets;
+}
+
+/* read(): (codes, threads), all so far. */
 static PyObject *stacks_read(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct stacks_object *self = (struct stacks_object *)object;
-	PyObject *codes, *stacks, *threads;
+	PyObject *codes, *threads;
 
 	if (take_turn(self))
 		return NULL;
 	codes = PyList_New(0);
-	stacks = PyList_New(0);
 	threads = PyList_New(0);
 	for (size_t i = 0; codes && i < self->code_count; i++)
 		append(&codes, code_tuple(&self->codes[i]));
-	for (size_t i = 0; stacks && i < self->stack_count; i++)
-		append(&stacks, stack_tuple(self, &self->stacks[i]));
 	for (size_t i = 0; threads && i < self->thread_count; i++)
-		append(&threads, thread_tuple(&self->threads[i]));
+		if (self->threads[i].looks)
+			append(&threads, thread_tuple(&self->threads[i]));
 	atomic_store(&self->busy, 0);
-	if (!codes || !stacks || !threads) {
+	if (!codes || !threads) {
 		Py_XDECREF(codes);
-		Py_XDECREF(stacks);
 		Py_XDECREF(threads);
 		return NULL;
 	}
-	return Py_BuildValue("(NNN)", codes, stacks, threads);
+	return Py_BuildValue("(NN)", codes, threads);
 }
 
 static PyMethodDef stacks_methods[] = {
 	{ "add", stacks_add, METH_VARARGS, NULL },
 	{ "run", stacks_run, METH_VARARGS, NULL },
+	{ "keep_moments", stacks_keep_moments, METH_O, NULL },
+	{ "take", stacks_take, METH_NOARGS, NULL },
+	{ "targets", stacks_targets, METH_NOARGS, NULL },
 	{ "read", stacks_read, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };

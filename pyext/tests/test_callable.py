@@ -771,23 +771,34 @@ def work():
         WORK
 thread = threading.Thread(target=work)
 thread.start()
-sampler = _core.Sampler(table)
-assert sampler.add(__import__("os").getpid(), _core.layout())
+stacks = _core.Stacks(table)
+assert stacks.add(__import__("os").getpid(), _core.layout())
+def targets(ns):
+    # Of each stack the targets, innermost first, and how often it was seen.
+    ticks = stacks.run(ns, 1_000_000)[0]
+    rows, names = stacks.take()[0], stacks.targets()
+    return ticks, [([names[k][1] for k in row if names[k][1]], n) for *_, n, row in rows]
+done_before = 0
 def seen(ns=300_000_000):
-    _, stacks, found = sampler.run(ns, 1_000_000)
-    looks = max(stacks / threading.active_count(), 1)
+    global done_before
+    ticks, rows = targets(ns)
+    found = {}
+    for names, n in rows:
+        if names:
+            found[names[0]] = found.get(names[0], 0) + n
+    looks, done_before = max(ticks - done_before, 1), ticks
     return {name: n / looks for name, n in found.items()}
 before = seen(50_000_000)
 table.watched = True
 time.sleep(0.1)
 during = seen()
-deep = sampler.stacks(50_000_000, 1_000_000)[2]
+done_before, deep = targets(50_000_000)
 table.watched = False
 time.sleep(0.1)
 after = seen(50_000_000)
 done.set()
 thread.join()
-print([before, during, after, sorted({key[5] for key in deep})])
+print([before, during, after, sorted({tuple(reversed(names)) for names, _ in deep})])
 """
 
 

@@ -199,6 +199,19 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     # The keys of an experiment by slots, and its page.
     assert {"unit_ns", "warnings", "advice", "joints", "bill", "end"} <= set(found)
     assert "__main__:f" in page.read_text()
+    # Where the time of a whole run goes: it has no unit of work.
+    account = found["account"]
+    assert sum(row["share"] for row in account["rows"]) == pytest.approx(1)
+    own = account["functions"]["__main__:f"]
+    assert own["computing"] + own["asleep"] > 0.05
+    assert "where a run's time goes" in done.stdout
+    assert "class='flame'" in page.read_text()
+    for f in found["findings"]:
+        assert f["self_share"] > 0.01
+        assert f["headroom"] or f["criticality"] is None
+    # One last sentence, and nothing below it.
+    last = " ".join(done.stdout.rstrip().split("\n\n")[-1].split())
+    assert last == found["advice"] and last.endswith(".")
     assert sorted(tmp_path.iterdir()) == [numbers, page]
 
 

@@ -201,6 +201,7 @@ def rank(options: argparse.Namespace) -> int:
     import speed_bump.experiment.algebra  # noqa: F401 (before all that uses numpy)
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
+    from speed_bump.experiment.aim import machine_code
     from speed_bump.experiment.fit.verdict import verdict as judge
     from speed_bump.experiment.program import progress
     from speed_bump.experiment.program.launch import forwarding_signals
@@ -262,6 +263,7 @@ def rank(options: argparse.Namespace) -> int:
             failure = error
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
+            experiment.look_at_a_whole_run()
             live.close()
             return _whole_runs(options, experiment, runner, drawn, wanted)
     if failure:
@@ -271,6 +273,8 @@ def rank(options: argparse.Namespace) -> int:
         if experiment.interrupted:
             return INTERRUPTED
         return failure.status if failure else _nothing(experiment)
+    if not any(target.native for target in experiment.targets):
+        record.header["native_refused"] = machine_code.why_not()
     save.now(record)
     found = judge(record)
     on_stdout = options.json != "-"
@@ -436,11 +440,13 @@ def _whole_runs(
             from speed_bump.experiment.show import html
 
             write(options.html, html.page(comparison.record(), found))
+        if options.flamegraph:
+            refused = _flamegraph(comparison.record(), found, options.flamegraph)
+            if refused:
+                say(refused)
         return conditions.status(wanted, found)
 
-    targets = list(experiment.targets)
-    budget_s = experiment.options.budget_s
-    return compare_runs(options, runner, targets, drawn, budget_s, then)
+    return compare_runs(options, runner, experiment, drawn, then)
 
 
 def _nothing(experiment: Experiment) -> int:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from speed_bump.command import options as reading
 from speed_bump.command.options import (
@@ -33,6 +33,9 @@ from speed_bump.experiment.program.runner import (
 from speed_bump.experiment.runs.comparison import Comparison, FailedRun
 from speed_bump.experiment.show import table
 from speed_bump.experiment.show.table import Ticker
+
+if TYPE_CHECKING:
+    from speed_bump.experiment.rank import Experiment
 
 RUN_EPILOG = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
@@ -178,17 +181,19 @@ def compare(
 def compare_runs(
     options: argparse.Namespace,
     runner: Runner,
-    targets: list[Target],
+    experiment: Experiment,
     seed: int,
-    budget_s: float,
     then: Callable[[Comparison], int],
 ) -> int:
     """As many runs in turns as there is time for; a table at the end.
 
     ``then`` has the results too, and gives the exit status if nothing failed.
     """
+    targets = list(experiment.targets)
     comparison = Comparison(options.command, MAX_BLOCKS, seed)
-    comparison.until = time.monotonic() + budget_s
+    comparison.looks = experiment.record.looks
+    comparison.self_times = experiment.record.self_times
+    comparison.until = time.monotonic() + experiment.options.budget_s
     comparison.each = True
     delay_ns = reading.delay(options.delay)
     with open_json(options.json) as output:

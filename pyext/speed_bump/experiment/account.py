@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-PYTHON, C, WAIT = "python", "c", "wait"
+PYTHON, C, MACHINE, WAIT = "python", "c", "native", "wait"
 # What a thread is asleep in, in the order of the extension (core/stacks.c).
 WAITS = (
     "",
@@ -38,8 +38,10 @@ class Frame:
     """A place in a stack.
 
     Args:
-        kind: "python"; "c", a callable as the source names it; "wait", what for
-        name: of Python ``module:qualname``, as targets are named
+        kind: "python"; "c", a callable as the source names it; "native", what that
+            calls, or machine code without Python; "wait", what for
+        name: of Python ``module:qualname``, as targets are named; of native code
+            ``file:symbol``, or the file alone
         file: of the code, "" where there is none
         line: its first
     """
@@ -76,13 +78,14 @@ class Looks:
     """What was seen while nothing was delayed.
 
     ``stacks`` has, by thread and frames from the outermost (both indices), how many looks
-    found the thread so. ``lost`` stacks could not be read. The looking itself took
+    found the thread so: of native frames, which are looked at
+    apart, parts of looks. ``lost`` stacks could not be read. The looking itself took
     ``cpu_ns`` of the tool, and nothing of the program, in ``clock_ns``.
     """
 
     frames: list[Frame] = field(default_factory=list)
     threads: list[Thread] = field(default_factory=list)
-    stacks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    stacks: dict[tuple[int, tuple[int, ...]], float] = field(default_factory=dict)
     ticks: int = 0
     lost: int = 0
     cpu_ns: int = 0
@@ -211,6 +214,9 @@ def asked_name(frame: Frame, asked: Collection[str]) -> str:
     """The function of the table that a frame is; "" for none."""
     if frame.kind == PYTHON and frame.name in asked:
         return frame.name
+    if frame.kind == MACHINE:
+        path = f"{frame.file}:{frame.name.partition(':')[2]}"
+        return path if path in asked else ""
     if frame.kind == C:
         module, _, name = frame.name.partition(".")
         while name:
@@ -267,19 +273,20 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
         total += n
         frames = [looks.frames[f] for f in row]
         names = [name for name in (asked_name(f, asked) for f in frames) if name]
+        frames = [f for f in frames if f.kind != MACHINE]
         leaf = frames[-1] if frames else Frame(C, NATIVE)
         mine = own.setdefault(names[-1], Counter()) if names else Counter()
         if leaf.kind == WAIT:
             add(leaf.name, via(frames), n)
-            mine[via(frames)] += n
+            mine[via(frames)] += n  # type: ignore[assignment]
             continue
         lack = n * thread.wait
         what = IMPORTS if is_import(frames) else ASKED if names else NOT_ASKED
-        what = what if frames else NATIVE
+        what = what if frames or names else NATIVE
         add(CPU_WAIT, "", lack)
         part = names[-1] if names else shown(leaf)
-        add(what, part if frames else "", n - lack)
-        mine[""] += n
+        add(what, part if what != NATIVE else "", n - lack)
+        mine[""] += n  # type: ignore[assignment]
     if not total:
         return None
     rows = [
@@ -303,11 +310,11 @@ def _others(looks: Looks) -> list[tuple[str, int, float]]:
     awake: Counter[int] = Counter()
     runs: dict[int, Counter[str]] = {}
     for (at, row), n in looks.stacks.items():
-        frames = [looks.frames[f] for f in row]
+        frames = [looks.frames[f] for f in row if looks.frames[f].kind != MACHINE]
         if looks.threads[at].reports:
             continue
-        awake[at] += n * (not frames or frames[-1].kind != WAIT)
-        runs.setdefault(at, Counter())[_body(frames)] += n
+        awake[at] += n * (not frames or frames[-1].kind != WAIT)  # type: ignore[assignment]
+        runs.setdefault(at, Counter())[_body(frames)] += n  # type: ignore[assignment]
     found: dict[str, tuple[int, float]] = {}
     for at, seen in runs.items():
         name = seen.most_common(1)[0][0]

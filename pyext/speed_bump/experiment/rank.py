@@ -16,7 +16,7 @@ from speed_bump import _core
 from speed_bump.config import Target
 from speed_bump.duration import human
 from speed_bump.experiment import missing
-from speed_bump.experiment.account import Looks
+from speed_bump.experiment.account import Looks, account
 from speed_bump.experiment.account import together as looks_together
 from speed_bump.experiment.cluster import ranks as cluster
 from speed_bump.experiment.program import jit
@@ -45,6 +45,11 @@ MIN_SLOTS = 27
 # What is said when it is seen: no unit of work for so long, less of the CPUs than this.
 DOUBT_S = 5.0
 DOUBTFUL_SHARE = 0.6
+# Nor any function called in so many slots, or less of a unit's time in all of them, where
+# it was looked at so often.
+IDLE_SLOTS, IDLE_SHARE, MIN_LOOKS = 64, 0.01, 300
+# How long a look at a part of a whole run is.
+LOOK_NS = 250_000_000
 # So that an experiment of days stays in memory, and its record in its file: slots times
 # functions that are kept. Each new block puts all of them together anew.
 MAX_CELLS = 6_000_000
@@ -167,6 +172,25 @@ class Experiment:
             }
         if self.failed and not len(self.record.slots):
             raise self.failed
+
+    def look_at_a_whole_run(self) -> None:
+        """One more run, undelayed, from its start to its end: where its time goes.
+
+        Raises:
+            LaunchError, NativeError: of starting the program
+        """
+        seen = Samples()
+        with Workload(
+            self.runner, self.targets, Progress(), calls=self.has_native
+        ) as program:
+            while program.is_running():
+                self.watcher.now("looking at a whole run, nothing is delayed")
+                seen = _added(seen, program.sample(LOOK_NS, lambda: None))
+            looks = program.looks()
+            self.interrupted = self.interrupted or program.wait().interrupted
+            looks.mark((), program.pid)
+        self.record.looks = looks
+        self.record.self_times = self_times(seen)
 
     def _left(self) -> float:
         return self._deadline - time.monotonic()
@@ -311,20 +335,13 @@ class Experiment:
             return
         if self.runs == 1:
             self._say_uncalled(program)
-        share = self.record.machine.share
-        if share < DOUBTFUL_SHARE:
-            self._doubt(
-                "share",
-                f"the program has {share:.0%} of the CPU time that it wants: others use "
-                "this machine, or it has more threads than there are CPUs; answers take "
-                "longer",
-            )
         while not self._is_over() and program.is_running():
             if self._last_census + LATER_CENSUS_EVERY * self.options.budget_s < (
                 time.monotonic()
             ):
                 self._census(program, run, LATER_CENSUS_S, 8)
             self._take_over()
+            self._say_doubts()
             self.watcher.known(self.record, self._left())
             block = self.stages.next_block(self.record)
             if block is None:
@@ -386,6 +403,40 @@ class Experiment:
         if key not in self._doubts:
             self._doubts.add(key)
             self.watcher.event(f"warning: {text}")
+
+    def _say_doubts(self) -> None:
+        """What speaks against the run by now; each is said once."""
+        record = self.record
+        share = record.machine.share
+        if share < DOUBTFUL_SHARE:
+            self._doubt(
+                "share",
+                f"the program has {share:.0%} of the CPU time that it wants: others use "
+                "this machine, or it has more threads than there are CPUs; answers take "
+                "longer",
+            )
+        lately = record.slots.calls[record.slots.good][-IDLE_SLOTS:]
+        if len(lately) == IDLE_SLOTS and record.functions and not lately.any():
+            units = IDLE_SLOTS * record.slot_units
+            self._doubt(
+                "idle",
+                f"none of the functions was called in the last {units:,} units of work: "
+                "nothing is learnt of them meanwhile",
+            )
+        taken = sum(own.share for own in record.self_times.values())
+        spent = account(record.looks, record.functions)
+        if taken >= IDLE_SHARE or spent is None or spent.looks < MIN_LOOKS:
+            return
+        most = spent.rows[0]
+        where = most.parts[0][0] if most.parts else ""
+        self._doubt(
+            "share of all",
+            f"all of the functions together take {taken:.1%} of the time: "
+            f"{most.share:.0%} of a unit is "
+            + ("waiting: " if most.is_wait else "")
+            + most.what
+            + (f" ({where})" if where else ""),
+        )
 
     def _why_uncalled(self, program: Workload, early: Sequence[str]) -> dict[str, str]:
         """Of each target that was named and not called the likely reason."""

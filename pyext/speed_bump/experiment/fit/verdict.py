@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 # isort: off
@@ -56,7 +57,7 @@ from speed_bump.experiment.fit.interval import (
 from speed_bump.experiment.fit.randomisation import p_values
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.ties import Joint, joints
-from speed_bump.experiment.record import Record
+from speed_bump.experiment.record import Record, SelfTime
 
 # The words, which are those of whole runs too, are had from here.
 __all__ = [
@@ -664,9 +665,9 @@ def _more_time(interval: Interval, spent: float) -> str:
     return f"run it for {_seconds(max(more, 0.1 * spent))} more, or with fewer functions"
 
 
-def _share(record: Record, name: str) -> Interval | None:
+def _share(times: Mapping[str, SelfTime], name: str) -> Interval | None:
     """The part of the time that is spent in the function itself."""
-    own = record.self_times.get(name)
+    own = times.get(name)
     if own is None or own.looks <= 0:
         return None
     # Wilson, JASA 22 (1927), at 1.96.
@@ -699,6 +700,14 @@ def _headroom(criticality: Interval | None, share: Interval | None) -> Interval 
     return Interval(min(value, 1.0), max(value - down, 0.0), min(value + up, 1.0))
 
 
+def self_and_headroom(
+    times: Mapping[str, SelfTime], name: str, criticality: Interval | None
+) -> tuple[Interval | None, Interval | None]:
+    """The part of the time in a function itself, and what making it faster can gain."""
+    share = _share(times, name)
+    return share, _headroom(criticality, share)
+
+
 def _finding(
     record: Record,
     name: str,
@@ -715,7 +724,7 @@ def _finding(
     found: Effects | None,
 ) -> Finding:
     """The words for one function."""
-    share = _share(record, name)
+    share = _share(record.self_times, name)
     empty = Finding(
         name, INCONCLUSIVE, None, None, "", None, 0.0, 0, p, rate, "", "", (), share
     )

@@ -5,80 +5,111 @@ from __future__ import annotations
 
 import ast
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from speed_bump import _core
 from speed_bump.experiment.account import PYTHON as PYTHON_KIND
 from speed_bump.experiment.account import WAIT, WAITS, C, Frame, Looks, Thread
+from speed_bump.experiment.program.native_frames import Key, NativeFrames
 
 # So often at most; seldom where there are many threads, so that the looking takes no more
-# than a thirtieth of a CPU while it lasts (core/stacks.c).
-INTERVAL_NS = 4_000_000
-SLICE_NS = 100_000_000
+# than a twentieth of a CPU while it lasts (core/stacks.c).
+INTERVAL_NS = 1_000_000
 # A larger file is not searched for the name of what is called.
 MAX_SOURCE = 2_000_000
 # Of a longer chain of attributes the last one is kept.
 MAX_NAME = 60
 
 
+@dataclass
+class Look:
+    """What one look found: ``ticks`` times, in so many ``seconds``.
+
+    ``stacks`` are those of the extension. Of the code that a number in them stands for,
+    ``targets`` has the address, 0 for a C function's, and the name of the target that it
+    is, or None.
+    """
+
+    ticks: int
+    seconds: float
+    stacks: list[_core.Stack]
+    targets: list[tuple[int, str | None]]
+
+
 class Looking:
-    """Looks at processes that are added while it looks. One thread uses it."""
+    """Looks at processes that are added, and keeps what it saw. One thread uses it."""
 
     def __init__(self, table: _core.Table) -> None:
         """Of no process yet."""
         self._stacks = _core.Stacks(table)
-        self._waiting: list[tuple[int, tuple[int, ...] | None]] = []
-        self._known: set[int] = set()
+        self._known: dict[int, tuple[int, ...] | None] = {}
+        self._seen: Counter[Key] = Counter()
         self._totals = (0, 0, 0)
         self._clock_ns = 0
         self._sources: dict[str, Source] = {}
+        self._moments: dict[int, list[tuple[int, Key]]] | None = None
+        self.native = NativeFrames()
 
-    def add(self, pid: int, layout: tuple[int, ...] | None) -> None:
-        """Look at this process, too; one that is not of Python has no layout."""
-        if pid not in self._known:
-            self._known.add(pid)
-            self._waiting.append((pid, layout))
+    def note_moments(self, on: bool) -> dict[int, list[tuple[int, Key]]]:
+        """Note from now on when each stack is seen, or not; what was noted so far."""
+        noted, self._moments = self._moments or {}, {} if on else None
+        self._stacks.keep_moments(on)
+        return noted
 
-    @contextmanager
-    def running(self, ns: int) -> Iterator[None]:
-        """Look for so long at the most, while inside."""
-        ended = threading.Event()
-        thread = threading.Thread(target=self._run, args=(ns, ended))
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def add(self, pid: int, layout: tuple[int, ...] | None) -> bool:
+        """Look at this process, too; one that is not of Python has no layout, or
+        none yet.
 
-    def _run(self, ns: int, ended: threading.Event) -> None:
-        while ns > 0 and not ended.is_set():
-            while self._waiting:
-                self._stacks.add(*self._waiting.pop())
-            part = min(ns, SLICE_NS)
-            self._totals = self._stacks.run(part, INTERVAL_NS)
-            self._clock_ns += part
-            ns -= part
+        Returns:
+            whether its memory can be read
+        """
+        if self._known.get(pid) is None and not (layout is None and pid in self._known):
+            if not self._stacks.add(pid, layout):
+                return False
+            self._known[pid] = layout
+        return True
+
+    def look(self, ns: int, interval_ns: int = INTERVAL_NS) -> Look:
+        """Look for so long."""
+        before, begin = self._totals[0], time.monotonic_ns()
+        self._totals = self._stacks.run(ns, interval_ns)
+        took = time.monotonic_ns() - begin
+        self._clock_ns += took
+        stacks, moments = self._stacks.take()
+        for pid, tid, wait, offset, n, row in stacks:
+            self._seen[pid, tid, wait, offset, row] += n
+        if self._moments is not None:
+            for time_ns, index in moments:
+                pid, tid, wait, offset, _, row = stacks[index]
+                key = pid, tid, wait, offset, row
+                self._moments.setdefault(tid, []).append((time_ns, key))
+        ticks = self._totals[0] - before
+        return Look(ticks, took / 1e9, stacks, self._stacks.targets())
 
     def looks(self) -> Looks:
         """All that was seen so far."""
-        codes, stacks, threads = self._stacks.read()
+        codes, threads = self._stacks.read()
+        stacks = [(*key[:4], n, key[4]) for key, n in self._seen.items()]
         named = _Names(codes, stacks, self._sources)
         found = Looks(threads=[Thread(*row) for row in threads])
         at = {(t.pid, t.tid): k for k, t in enumerate(found.threads)}
         known: dict[Frame, int] = {}
         for pid, tid, wait, offset, n, row in stacks:
-            frames = [named.frames[k] for k in reversed(row)]
-            called = named.called(row[0], offset, bool(wait)) if row else ""
+            frames = [frame for k in reversed(row) if (frame := named.frames[k])]
+            in_c = bool(frames) and frames[-1].kind == C
+            called = named.called(row[0], offset, bool(wait)) if row and not in_c else ""
             if called:
                 frames.append(Frame(C, called))
-            if wait:
-                frames.append(Frame(WAIT, WAITS[wait]))
-            key = at[pid, tid], tuple(known.setdefault(f, len(known)) for f in frames)
-            found.stacks[key] = found.stacks.get(key, 0) + n
+            asleep = [Frame(WAIT, WAITS[wait])] if wait else []
+            for below, part in self.native.below((pid, tid, wait, offset, row)):
+                # The callable itself has its Python name.
+                inner = below[1:] if called or in_c else below
+                whole = [*frames, *inner, *asleep]
+                key = at[pid, tid], tuple(known.setdefault(f, len(known)) for f in whole)
+                found.stacks[key] = found.stacks.get(key, 0) + n * part
         found.frames = list(known)
         found.ticks, found.lost, found.cpu_ns = self._totals
         found.clock_ns = self._clock_ns
@@ -98,9 +129,9 @@ class _Names:
         self._sources = sources
         # What targets are known by tells what the module of a file is called.
         self._modules = {
-            (code[0], code[3]): code[1].rpartition(":")[0]
+            (code[0], code[4]): code[2].rpartition(":")[0]
             for code in codes
-            if code[1] and code[3]
+            if code[2] and code[4]
         }
         for stack in stacks:
             self._find_main(stack)
@@ -108,15 +139,18 @@ class _Names:
 
     def _find_main(self, stack: _core.Stack) -> None:
         for index in reversed(stack[5]):
-            pid, _, name, file, *_ = self._codes[index]
+            pid, _, _, name, file, *_ = self._codes[index]
             if "runpy" in (file or ""):
                 continue
             if name == "<module>" and file:
                 self._modules.setdefault((pid, file), "__main__")
             return
 
-    def _frame(self, code: _core.StackCode) -> Frame:
-        pid, site, name, file, line, is_new, _ = code
+    def _frame(self, code: _core.StackCode) -> Frame | None:
+        pid, _, site, name, file, line, is_new, _ = code
+        if name is None:
+            # A C function; of one that is no target any more nothing is known.
+            return Frame(C, site.replace(":", ".")) if site else None
         if not name or not file:
             return Frame(PYTHON_KIND, "?")
         if site:
@@ -133,7 +167,7 @@ class _Names:
 
     def called(self, index: int, offset: int, waits: bool) -> str:
         """What is called there that is not Python; "": nothing, or not known."""
-        _, _, _, file, line, is_new, lines = self._codes[index]
+        _, _, _, _, file, line, is_new, lines = self._codes[index]
         if offset < 0 or not file:
             return ""
         if is_new:

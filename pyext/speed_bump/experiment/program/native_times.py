@@ -69,7 +69,7 @@ class NativeSampling:
         except OSError as error:
             self._refuse(error)
         else:
-            if self._numbers:
+            if self._numbers or not places:
                 self._sampler = sampler
 
     def _add(
@@ -85,16 +85,28 @@ class NativeSampling:
         self.refused = error.strerror or str(error)
         self._sampler = None
 
+    def stacks(self) -> list[_core.NativeStack]:
+        """Whole stacks of the last look, where they were kept."""
+        return self._sampler.stacks() if self._sampler else []
+
+    def symbol(self, path: str, offset: int) -> tuple[str, str | None, int] | None:
+        """As ``NativeSampler.symbol``."""
+        assert self._sampler is not None
+        return self._sampler.symbol(path, offset)
+
     @contextmanager
-    def running(self, pids: Iterable[int], ns: int) -> Iterator[None]:
+    def running(
+        self, pids: Iterable[int], ns: int, *, keep: bool = False
+    ) -> Iterator[None]:
         """Look for so long at the processes and their descendants, while inside.
 
-        Then ``times`` says what was seen.
+        Then ``times`` says what was seen, and ``stacks()`` too, if they are to be kept.
         """
         self.times = NativeTimes(refused=self.refused)
         if self._sampler is None:
             yield
             return
+        self._sampler.keep_stacks(keep)
         for pid in pids:
             self._sampler.add_process(pid)
         ended = threading.Event()

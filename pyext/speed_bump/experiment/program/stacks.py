@@ -4,42 +4,22 @@
 from __future__ import annotations
 
 import glob
-import platform
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from speed_bump.experiment.account import WAITS
+from speed_bump.experiment.program.looks import Look
 from speed_bump.experiment.program.machine import lineage
 
-# What a thread is asleep in, by the number of the call on this machine.
-_CALLS = {
-    "x86_64": {
-        "poll": (7, 23, 232, 270, 271, 281, 441),
-        "receive": (43, 45, 47, 288, 299),
-        "sleep": (35, 230),
-        "futex": (202, 449),
-        "process": (61, 247),
-        "disk": (74, 75, 162, 277, 306),
-    },
-    "aarch64": {
-        "poll": (22, 72, 73, 441),
-        "receive": (202, 207, 212, 242, 243),
-        "sleep": (101, 115),
-        "futex": (98, 449),
-        "process": (95, 260),
-        "disk": (81, 82, 83, 84, 267),
-    },
-}
-_READS = {"x86_64": (0, 17, 19, 295), "aarch64": (63, 65, 67, 69)}
-_MACHINE = platform.machine()
-WAITS = {
-    number: text for text, all_ in _CALLS.get(_MACHINE, {}).items() for number in all_
-}
-WAITS.update(dict.fromkeys(_READS.get(_MACHINE, ()), "read"))
-
 # What ends when another thread, process or machine has done something.
-OTHERS = frozenset({"poll", "receive", "futex", "process", "read"})
+OTHERS = frozenset(
+    ("poll and recv", "lock", "the GIL", "pipe", "device", "terminal", "child process")
+)
+# Waits of one that reads or writes a file, and of one in a call that is not known.
+READS = frozenset(("disk", "pipe", "device", "terminal", "poll and recv"))
+NOT_KNOWN = frozenset(("disk", "pipe", "device", "terminal", "kernel"))
 
 # Functions that do nothing but wait, of Python and of C. A glob in no place but the end.
 IDLE = (
@@ -161,14 +141,14 @@ class Stack:
         last = self.frames[-1]
         if is_idle(last):
             return last
-        if self.has_leaf and self.waits == "read" and last.startswith(_READERS):
+        if self.has_leaf and self.waits in READS and last.startswith(_READERS):
             return last
         for name in reversed(self.frames[:-1] if self.has_leaf else self.frames):
             if is_idle(name):
                 return name
             if not name.startswith(_WAITERS):
                 break
-        if self.has_leaf or self.waits in ("disk", "read", "other"):
+        if self.has_leaf or self.waits in NOT_KNOWN:
             return ""
         return last
 
@@ -214,27 +194,30 @@ def total(windows: Iterable[Stacks]) -> Stacks:
 
 
 def read(
-    seen: Mapping[tuple[int, int, int, int, int, tuple[str, ...]], int],
-    calls: Mapping[int, Mapping[tuple[int, int], str]],
-    main: int,
-) -> dict[Stack, int]:
-    """What ``Sampler.stacks()`` found.
+    look: Look, calls: Mapping[int, Mapping[tuple[int, int], str]], main: int
+) -> Stacks:
+    """What a look found of targets.
 
     Args:
         calls: by process, the C function that an instruction of a code object calls
         main: the process that was started
     """
     found: dict[Stack, int] = {}
-    for (pid, tid, state, code, offset, names), n in seen.items():
-        known = calls.get(pid, {})
+    targets = look.targets
+    for pid, tid, wait, offset, n, row in look.stacks:
+        if not row:
+            continue
+        names = tuple(name for k in reversed(row) if (name := targets[k][1]))
+        # The innermost of Python: what is called is known by its instruction.
+        inner = next((k for k in row if targets[k][0]), row[0])
+        known, code = calls.get(pid, {}), targets[inner][0]
         leaf = known.get((code, offset)) or known.get((code, -1), "")
         if names and leaf == names[-1]:
             leaf = ""
-        waits = WAITS.get(state, "other") if state >= 0 else ""
         frames = (*names, leaf) if leaf else names
-        stack = Stack(pid, tid, waits, frames, bool(leaf), pid == main)
+        stack = Stack(pid, tid, WAITS[wait], frames, bool(leaf), pid == main)
         found[stack] = found.get(stack, 0) + n
-    return found
+    return Stacks(look.ticks, look.seconds, found)
 
 
 # Of a process: which C function an instruction, (code, offset), calls.

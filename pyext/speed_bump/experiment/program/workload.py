@@ -7,8 +7,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -33,8 +33,9 @@ from speed_bump.experiment.program.runner import (
 )
 from speed_bump.experiment.program.stacks import Leaves, Stacks
 
-SAMPLE_NS = 1_000_000
 SLICE_NS = 50_000_000
+# So long is looked at native frames below those of Python.
+BELOW_NS = 1_000_000_000
 
 
 @dataclass
@@ -87,7 +88,6 @@ class Workload:
         self._table.watched = True
         self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
-        self._sampler = _core.Sampler(self._table)
         self._looking = Looking(self._table)
         self._sampled: set[int] = set()
         self._leaves = Leaves(self._stem) if calls else None
@@ -97,6 +97,8 @@ class Workload:
         self._natives: dict[str, int] = {}
         self._files: dict[str, str] = {}
         self._native_sampling: NativeSampling | None = None
+        self._below_ns = BELOW_NS
+        self.native_refused = ""
         self._child: launch.Child | None = None
         self._pids: set[int] = set()
         self._watched: Watched | None = None
@@ -337,10 +339,7 @@ class Workload:
         pids = {*self._pids, *children()}
         for pid in self.pids - self._sampled:
             self._looking.add(pid, None)
-        with (
-            self._looking.running(ns),
-            native.running(pids, ns) if native else nullcontext(),
-        ):
+        with self._native_looks(native, pids, ns):
             begin = time.monotonic_ns()
             while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
                 looks, seen = self._innermost(min(left, SLICE_NS))
@@ -354,17 +353,41 @@ class Workload:
         found.native = native.times if native else None
         return found
 
+    @contextmanager
+    def _native_looks(
+        self, native: NativeSampling | None, pids: Iterable[int], ns: int
+    ) -> Iterator[None]:
+        """Look at native functions, while inside, and for a while at all native frames.
+
+        Where perf events are refused there are none, and nothing is different.
+        """
+        # Stacks are followed for as long again.
+        below_ns = min(ns // 2, self._below_ns)
+        below = native or (NativeSampling({}) if below_ns else None)
+        if below is None or not below_ns:
+            with native.running(pids, ns) if native else nullcontext():
+                yield
+            return
+        self._below_ns -= below_ns
+        self._looking.note_moments(True)
+        try:
+            with below.running(pids, ns if native else below_ns, keep=True):
+                yield
+        finally:
+            moments = self._looking.note_moments(False)
+        self.native_refused = below.refused
+        if below.refused and not native:
+            self._below_ns = 0
+        self._looking.native.add(below.stacks(), moments, below.symbol)
+
     def _innermost(self, ns: int) -> tuple[int, dict[str, int]]:
         """How often threads were in each function that is counted, itself."""
-        if not self._leaves:
-            ticks, _, found = self._sampler.run(ns, SAMPLE_NS)
-            return ticks, found
         wanted = {f"{t.left}:{t.right}" for t in self._python}
         seen = self.stacks(ns)
-        found = {}
+        found: dict[str, int] = {}
         for stack, n in seen.samples.items():
             # Time that others take is not to be gained in here.
-            if stack.waits_for_others:
+            if self._leaves and stack.waits_for_others:
                 continue
             # A C function that is not asked for is time of what calls it.
             last = -1 if not stack.has_leaf or stack.frames[-1] in wanted else -2
@@ -373,14 +396,12 @@ class Workload:
                 found[name] = found.get(name, 0) + n
         return seen.ticks, found
 
-    def stacks(self, ns: int, interval_ns: int = SAMPLE_NS) -> Stacks:
+    def stacks(self, ns: int) -> Stacks:
         """Look at whole stacks for so long, of all functions that are counted."""
         self._find_stacks()
-        begin = time.monotonic()
-        ticks, _, seen = self._sampler.stacks(ns, interval_ns)
-        seconds = time.monotonic() - begin
-        calls = self._leaves.of({stack[0] for stack in seen}) if self._leaves else {}
-        return Stacks(ticks, seconds, stacks.read(seen, calls, self.pid))
+        look = self._looking.look(ns)
+        pids = {stack[0] for stack in look.stacks}
+        return stacks.read(look, self._leaves.of(pids) if self._leaves else {}, self.pid)
 
     def native_places(self) -> dict[str, tuple[str, int]]:
         """Of each native candidate the file, and the offset that is in it."""
@@ -393,7 +414,7 @@ class Workload:
         }
 
     def looks(self) -> Looks:
-        """What was seen of whole stacks, in all of ``sample()`` together."""
+        """What was seen of whole stacks, in all looks together."""
         return self._looking.looks()
 
     def _find_natives(self) -> NativeSampling | None:
@@ -416,9 +437,8 @@ class Workload:
         pids = {site[2] for site in self._table.read()} | set(layouts)
         for pid in sorted(pids - self._sampled):
             layout = _layout_of(pid, layouts)
-            if layout and self._sampler.add(pid, layout):
+            if layout and self._looking.add(pid, layout):
                 self._sampled.add(pid)
-                self._looking.add(pid, layout)
 
 
 def children() -> list[int]:

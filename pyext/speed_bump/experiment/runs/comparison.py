@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from speed_bump import _core
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
+from speed_bump.experiment.account import Looks
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.program.runner import Result, Runner, Slowed
 from speed_bump.experiment.runs import design
@@ -23,7 +24,7 @@ from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
 # numpy is for those that ask for numbers, not for each run of a program.
 if TYPE_CHECKING:
     from speed_bump.experiment.fit.verdict import Finding, Verdict
-    from speed_bump.experiment.record import Record
+    from speed_bump.experiment.record import Record, SelfTime
 
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
@@ -32,6 +33,8 @@ MIN_BLOCKS = 2
 MAX_CHANGE = 0.5
 # From this part of the time on it is said what the program waited for a CPU.
 WAIT_TOLD = 0.02
+# From this one on while it is measured, too.
+DOUBTFUL_WAIT = 0.3
 
 
 class FailedRun(Exception):
@@ -64,6 +67,10 @@ class Comparison:
     # Where functions, and not patterns, are asked for; and no run begins after that.
     each: bool = False
     until: float | None = None
+    doubted: bool = False
+    # Of a whole run without delays, where that was looked at.
+    looks: Looks | None = None
+    self_times: dict[str, SelfTime] = field(default_factory=dict)
 
     def run(
         self,
@@ -130,6 +137,7 @@ class Comparison:
                     self.blocks = block
                     return
                 block = trial.block
+                self._doubt(tick)
                 tick.event(f"{block - 1} of {self.blocks} blocks: {self.so_far()}")
             tick.now(
                 f"run {trial.number} of {trial.total}: {trial.arm.short} | "
@@ -149,6 +157,15 @@ class Comparison:
                 how = f"made no progress ({self.unit}); the pilot run did"
                 raise FailedRun(which, result, how)
             self.trials.append((trial, result))
+
+    def _doubt(self, tick: Ticker) -> None:
+        """Say once, when it is seen, that others use the machine."""
+        if self.waited > DOUBTFUL_WAIT and not self.doubted:
+            self.doubted = True
+            tick.event(
+                f"warning: the program waited {self.waited:.0%} of its time for a CPU so "
+                "far: others use this machine; answers take longer"
+            )
 
     def _is_over(self, trial: Trial) -> bool:
         """Whether there is no time for one more block; two are made in any case."""
@@ -239,6 +256,12 @@ class Comparison:
         lines = [self._summary(), "", report.table(heads, rows)]
         if self.lost:
             lines += ["", report.lost_text(self.lost)]
+        if self.looks:
+            from speed_bump.experiment.show import text
+
+            record, found, width = self.record(), self.verdict(), text.columns()
+            lines += text.account_lines(record, found, width)
+            lines += text.last_lines(record, found, width)
         return "\n".join(lines)
 
     @property
@@ -313,15 +336,19 @@ class Comparison:
 
     def finding(self, arm: Arm) -> Finding:
         """As those of an experiment by slots, as far as whole runs tell."""
-        from speed_bump.experiment.fit.verdict import Finding
+        from speed_bump.experiment.fit.verdict import Finding, self_and_headroom
 
         found = self.of(arm)
         shown = found.criticality if found.supported else None
+        share, headroom = self_and_headroom(
+            self.self_times, arm.name.removeprefix("native:"), shown
+        )
         return Finding(
             name=arm.name,
             verdict=found.verdict,
             criticality=shown,
-            headroom=None,
+            headroom=headroom,
+            share=share,
             shape="",
             slack_ns=None,
             dose=found.injected_ns / found.base_ns if found.base_ns else 0.0,
@@ -362,11 +389,14 @@ class Comparison:
                 "environment": environment(),
                 "seed": self.seed,
                 "unit": self.unit or "a run",
+                "whole_runs": True,
             },
             tuple(arm.name for arm in self.arms),
             empty(len(self.arms)),
             unit_ns=self.verdict().slot_ns,
             idle=tuple(target.pattern for target in self.uncalled),
+            looks=self.looks,
+            self_times=self.self_times,
         )
         record.end = {
             "interrupted": self.interrupted,

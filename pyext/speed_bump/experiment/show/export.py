@@ -65,7 +65,7 @@ def _unit_ns(record: Record, verdict: Verdict) -> float:
 
 def _of_threads(looks: Looks) -> dict[str, list[tuple[list[Frame], float]]]:
     """Stacks with their part of the time: of the unit, and of each other thread."""
-    found: dict[str, list[tuple[list[Frame], int]]] = {}
+    found: dict[str, list[tuple[list[Frame], float]]] = {}
     for (at, row), n in looks.stacks.items():
         thread = looks.threads[at]
         name = "a unit of work" if thread.reports else f"thread {thread.tid}"

@@ -155,7 +155,7 @@ def flame(record: Record, verdict: Verdict) -> Flame | None:
     return Flame(root, findings, words.unit_ns(record, verdict))
 
 
-def stacks_of_unit(looks: Looks) -> Iterator[tuple[list[Frame], int]]:
+def stacks_of_unit(looks: Looks) -> Iterator[tuple[list[Frame], float]]:
     """The stacks of threads that report units, from the outermost frame."""
     for (at, row), n in looks.stacks.items():
         if looks.threads[at].reports:

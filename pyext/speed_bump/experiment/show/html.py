@@ -152,19 +152,24 @@ def _flame(record: Record, verdict: Verdict, found: Effects | None) -> str:
             return ""
         return response(picture.findings[name], some, hinge, base)
 
+    titles = spent.heads(record)
     heads = "".join(
         f"<th role='columnheader' scope='col'{'' if k == 1 else ' class=left'}>"
         f"{escape(head)}</th>"
-        for k, head in enumerate(spent.HEADS)
+        for k, head in enumerate(titles)
     )
     rows = "".join(
         f"<tr role='row'><th role='rowheader' scope='row'>{escape(what)}</th>"
-        f"<td role='cell' data-head='{spent.HEADS[1]}'>{part}</td>"
-        f"<td role='cell' class='left' data-head='{spent.HEADS[2]}'>{escape(mostly)}</td>"
+        f"<td role='cell' data-head='{titles[1]}'>{part}</td>"
+        f"<td role='cell' class='left' data-head='{titles[2]}'>{escape(mostly)}</td>"
         "</tr>"
         for what, part, mostly in spent.rows(account)
     )
-    notes = [spent.how(record, account), spent.apart(account)]
+    notes = [
+        spent.how(record, account),
+        spent.apart(account),
+        spent.native(record, verdict),
+    ]
     return (
         flame.section(picture, figure)
         + "<table role='table' class='cards'><thead role='rowgroup'>"

@@ -33,7 +33,7 @@ def sentence(record: Record, verdict: Verdict) -> str:
     hidden = [f.name for f in found if f.verdict == HIDDEN]
     unknown = [f for f in found if f.verdict == INCONCLUSIVE]
     parts = []
-    nothing = _nothing(found, account)
+    nothing = _nothing(record, found, account)
     if nothing:
         parts.append(nothing)
     elif matter:
@@ -45,7 +45,7 @@ def sentence(record: Record, verdict: Verdict) -> str:
     elif hidden:
         parts.append(
             "None of these functions limits the program; something else does: "
-            + (_waits(account) or "name others, or native ones")
+            + (_waits(record, account) or "name others, or native ones")
         )
     if hidden:
         parts.append(f"not worth touching: {words.listed(hidden)}")
@@ -74,21 +74,21 @@ def computing(finding: Finding, account: Account | None) -> Interval | None:
     return Interval(h.value * part, h.low * part, h.high * part)
 
 
-def _waits(account: Account | None) -> str:
-    """What the unit mostly waits for, and where; "" if it does not."""
+def _waits(record: Record, account: Account | None) -> str:
+    """What is mostly waited for, and where; "" if nothing is."""
     rows = account.waiting if account else []
     if not rows or sum(row.share for row in rows) < 0.1:
         return ""
-    row = rows[0]
+    row, whole = rows[0], spent.whole(record)
     where = row.parts[0][0] if row.parts else ""
-    return f"{100 * row.share:.0f}% of a unit is waiting ({row.what})" + (
+    return f"{100 * row.share:.0f}% of a {whole} is waiting ({row.what})" + (
         f", {where if where.startswith('in ') else f'in {where}'}" if where else ""
     )
 
 
-def _nothing(found: list[Finding], account: Account | None) -> str:
+def _nothing(record: Record, found: list[Finding], account: Account | None) -> str:
     """Of a unit that is nearly all waiting, that it is; "" of another."""
-    waits = _waits(account)
+    waits = _waits(record, account)
     if not account or not waits:
         return ""
     asleep = sum(row.share for row in account.waiting)

@@ -3,17 +3,40 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from speed_bump.experiment.account import CPU_WAIT, Account, Row, account
+import speed_bump
+from speed_bump.experiment.account import (
+    CPU_WAIT,
+    MACHINE,
+    WAIT,
+    Account,
+    Frame,
+    Row,
+    account,
+    asked_name,
+)
 from speed_bump.experiment.fit.verdict import Verdict
 from speed_bump.experiment.record import Record
 
-HEADS = ("where a unit's time goes", "part", "mostly")
 # A row below this is one of the rest.
 MIN_SHARE = 0.002
 MAX_PARTS = 2
 MAX_OTHERS = 3
+MAX_NATIVE = 5
+# This package at work.
+OWN = os.path.dirname(speed_bump.__file__)
+
+
+def whole(record: Record) -> str:
+    """What the time is of."""
+    return "run" if record.header.get("whole_runs") else "unit"
+
+
+def heads(record: Record) -> tuple[str, str, str]:
+    """Of the columns of ``rows()``."""
+    return f"where a {whole(record)}'s time goes", "part", "mostly"
 
 
 def of(record: Record, verdict: Verdict) -> Account | None:
@@ -76,6 +99,41 @@ def _busy(awake: float) -> str:
     return f"awake {100 * awake:.0f}% of the time"
 
 
+def native(record: Record, verdict: Verdict) -> str:
+    """The native functions that take time and were not asked, and how to ask them."""
+    looks, asked = record.looks, {f.name for f in verdict.findings}
+    if looks is None:
+        return ""
+    total = 0.0
+    shares: dict[Frame, float] = {}
+    for (at, row), n in looks.stacks.items():
+        if not looks.threads[at].reports:
+            continue
+        total += n
+        frames = [looks.frames[f] for f in row]
+        if frames and frames[-1].kind == WAIT:
+            continue
+        for frame in {f for f in frames if f.kind == MACHINE and ":" in f.name}:
+            shares[frame] = shares.get(frame, 0.0) + n
+    named = [
+        (frame, n / total)
+        for frame, n in sorted(shares.items(), key=lambda item: -item[1])
+        if n / total >= MIN_SHARE
+        and not asked_name(frame, asked)
+        and not frame.file.startswith(OWN)
+    ]
+    if not named:
+        return ""
+    refused = record.header.get("native_refused")
+    text = ", ".join(f"{part(share)} {frame.name}" for frame, share in named[:MAX_NATIVE])
+    more = f" and {len(named) - MAX_NATIVE} more" if len(named) > MAX_NATIVE else ""
+    return f"native functions in there, with what they call: {text}{more}; " + (
+        f"they can't be asked for: {refused}"
+        if refused
+        else f"ask for one with --native '{named[0][0].file}:SYMBOL'"
+    )
+
+
 def how(record: Record, found: Account) -> str:
     """How it is known, and what the looking cost."""
     looks = record.looks
@@ -84,11 +142,15 @@ def how(record: Record, found: Account) -> str:
     said = "reports" if found.threads == 1 else "report"
     cost = looks.cpu_ns / max(looks.clock_ns, 1)
     total = float(record.end.get("seconds") or 0.0) * 1e9
+    if whole(record) == "run":
+        whose, said = "the main thread", ""
+    else:
+        said = f" that {said} units"
     text = (
-        f"of {whose} that {said} units, from {found.looks:,} looks at the stacks while "
+        f"of {whose}{said}, from {found.looks:,} looks at the stacks while "
         f"nothing was delayed; looking took {100 * cost:.1f}% of a CPU meanwhile"
     )
-    if total > looks.clock_ns:
+    if total > looks.clock_ns and whole(record) == "unit":
         text += f", {100 * looks.cpu_ns / total:.2f}% of the whole time"
     missed = looks.lost / max(looks.lost + sum(looks.stacks.values()), 1)
     if missed > 0.01:

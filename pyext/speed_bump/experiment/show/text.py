@@ -20,7 +20,6 @@ import numpy as np
 
 from speed_bump.duration import human
 from speed_bump.experiment import missing
-from speed_bump.experiment.account import Account
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.cluster.ranks import told as told_ranks
 from speed_bump.experiment.fit.bill import Bill
@@ -433,9 +432,7 @@ def text(
     more = remarks(record, verdict)
     if more:
         parts += ["", *(wrapped(line, prose, "    ") for line in more)]
-    account = spent.of(record, verdict)
-    if account:
-        parts += ["", *_spent(record, account, width)]
+    parts += account_lines(record, verdict, width)
     legend = (
         "calls: in a unit. self: part of the time in the function itself. criticality: "
         "the part of a delay that arrives, with its 95% interval. headroom: criticality "
@@ -444,26 +441,34 @@ def text(
     parts += ["", wrapped(legend, prose)]
     if where is not None:
         parts += [wrapped(ranks.LEGEND, prose)]
+    return "\n".join([*parts, *last_lines(record, verdict, width)])
+
+
+def last_lines(record: Record, verdict: Verdict, width: int | None) -> list[str]:
+    """The sentence that ends a report."""
     last = sentence(record, verdict)
-    if last:
-        parts += ["", wrapped(last, prose)]
-    return "\n".join(parts)
+    return ["", wrapped(last, width or PROSE)] if last else []
 
 
-def _spent(record: Record, account: Account, width: int | None) -> list[str]:
+def account_lines(record: Record, verdict: Verdict, width: int | None) -> list[str]:
     """Where the time goes, below the table of functions."""
+    account = spent.of(record, verdict)
+    if account is None:
+        return []
     lines = spent.rows(account)
+    titles = spent.heads(record)
     if width is not None:
-        used = sum(max(len(line[i]) for line in [spent.HEADS, *lines]) for i in (0, 1))
+        used = sum(max(len(line[i]) for line in [titles, *lines]) for i in (0, 1))
         most = max(width - used - 4, MIN_NAME)
         lines = [[*line[:2], squeezed(line[2], most)] for line in lines]
-    heads = list(zip(spent.HEADS, (LEFT, RIGHT, LEFT), strict=True))
-    apart = spent.apart(account)
+    heads = list(zip(titles, (LEFT, RIGHT, LEFT), strict=True))
+    apart, inside = spent.apart(account), spent.native(record, verdict)
     prose = width or PROSE
     return [
+        "",
         table(heads, lines),
         wrapped(f"({spent.how(record, account)})", prose, " "),
-        *([wrapped(apart, prose, "    ")] if apart else []),
+        *(wrapped(line, prose, "    ") for line in (apart, inside) if line),
     ]
 
 
@@ -491,7 +496,7 @@ def markdown(record: Record, verdict: Verdict) -> str:
     if account:
         parts += [
             "",
-            line(spent.HEADS),
+            line(spent.heads(record)),
             "|---|--:|---|",
             *(line([row[0], row[1], f"`{row[2]}`" if row[2] else ""])
               for row in spent.rows(account)),

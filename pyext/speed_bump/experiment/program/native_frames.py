@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""Native frames below those of Python: both were looked at, and are put together.
+
+The kernel takes native stacks where perf events are allowed. Of each the same thread's
+Python stack is the one that was seen at the time that is nearest.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from speed_bump import _core
+from speed_bump.experiment.account import MACHINE, Frame
+
+# Between two places of Python a look that is farther away says nothing of a native stack.
+NEAR_NS = 2_000_000
+# Frames of one stack that are shown, from the outermost.
+MAX_FRAMES = 32
+# The interpreter's own files.
+INTERPRETER = ("python", "libpython")
+# pid, tid, wait, offset of the instruction, codes from the innermost
+Key = tuple[int, int, int, int, tuple[int, ...]]
+# When the stack of a thread was seen, in the order of time.
+Moments = Mapping[int, Sequence[tuple[int, Key]]]
+Frames = tuple[Frame, ...]
+Asked = tuple[str, int]
+
+
+class NativeFrames:
+    """What is native below each stack of Python, in parts of the time there."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._by_key: dict[Key, Counter[Frames]] = {}
+        self._by_place: dict[tuple[object, ...], Counter[Frames]] = {}
+
+    def add(
+        self,
+        stacks: Iterable[_core.NativeStack],
+        moments: Moments,
+        symbol: Callable[[str, int], tuple[str, str | None, int] | None],
+    ) -> None:
+        """Take what was seen at one time.
+
+        Args:
+            moments: of each thread
+            symbol: as ``NativeSampler.symbol``
+        """
+        matched = []
+        for tid, time_ns, ns, off_cpu, rows in stacks:
+            key = _nearest(moments.get(tid, ()), time_ns, ns if off_cpu else 0)
+            own = _own(rows, bool(key and key[4]))
+            if key is not None and own is not None:
+                matched.append((key, own, ns))
+        places = {row for _, rows, _ in matched for row in rows}
+        # One file is kept open: all of it in a row.
+        names = {row: _frame(row, symbol) for row in sorted(places)}
+        for key, rows, ns in matched:
+            frames: list[Frame] = []
+            for row in reversed(rows):
+                if not frames or frames[-1] != names[row]:
+                    frames.append(names[row])
+            found = tuple(frames[:MAX_FRAMES])
+            self._by_key.setdefault(key, Counter())[found] += ns
+            self._by_place.setdefault(_place(key), Counter())[found] += ns
+
+    def below(self, key: Key) -> list[tuple[Frames, float]]:
+        """What is below a stack, from the outermost, with parts that add up to 1."""
+        seen = self._by_key.get(key) or self._by_place.get(_place(key))
+        if not seen:
+            return [((), 1.0)]
+        if key[4]:
+            # A place calls one function: others were seen a moment before or after it.
+            callee = _usual_first(self._by_place[_place(key)])
+            seen = Counter({f: ns for f, ns in seen.items() if not f or f[0] == callee})
+        total = seen.total()
+        if not total:
+            return [((), 1.0)]
+        return [(frames, ns / total) for frames, ns in seen.items()]
+
+
+def _usual_first(seen: Counter[Frames]) -> Frame | None:
+    firsts: Counter[Frame] = Counter()
+    for frames, ns in seen.items():
+        if frames:
+            firsts[frames[0]] += ns
+    return firsts.most_common(1)[0][0] if firsts else None
+
+
+def _place(key: Key) -> tuple[object, ...]:
+    """What a thread is in, wherever that was called from."""
+    pid, tid, wait, offset, row = key
+    return (pid, wait, offset, row[0]) if row else (pid, tid, wait)
+
+
+def _nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> Key | None:
+    """The stack that was seen while the native one stood; else the one at that time.
+
+    Args:
+        off_ns: so long it stood off the CPU
+    """
+    at = bisect_left(moments, time_ns, key=lambda moment: moment[0])
+    before = moments[at - 1] if at else None
+    after = moments[at] if at < len(moments) else None
+    if after and after[0] <= time_ns + off_ns:
+        return after[1]
+    if before and after and _place(before[1]) == _place(after[1]):
+        return after[1]
+    near = [m for m in (before, after) if m and abs(m[0] - time_ns) <= NEAR_NS]
+    return min(near, key=lambda m: abs(m[0] - time_ns))[1] if near else None
+
+
+def _own(rows: Sequence[Asked], is_python: bool) -> tuple[Asked, ...] | None:
+    """The frames that are inside of the interpreter's innermost one.
+
+    None: the stack was not followed so far.
+    """
+    if not is_python:
+        return tuple(rows)
+    for k, (path, _) in enumerate(rows):
+        if os.path.basename(path).startswith(INTERPRETER):
+            return tuple(rows[:k])
+    return None
+
+
+def _frame(
+    place: Asked, symbol: Callable[[str, int], tuple[str, str | None, int] | None]
+) -> Frame:
+    path, offset = place
+    file = os.path.basename(path)
+    found = symbol(path, offset) if path else None
+    if found is None:
+        return Frame(MACHINE, file or "code without a file", path)
+    return Frame(MACHINE, f"{file}:{found[1] or found[0]}", path)
