@@ -222,9 +222,10 @@ def test_ray_with_a_worker(counted: Counted) -> None:
 import ray, tasks
 # Its sockets' paths have to be short.
 import tempfile
-with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as place:
+place = tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True)
+with place:
     ray.init(num_cpus=1, include_dashboard=False, object_store_memory=100_000_000,
-             log_to_driver=False, _temp_dir=place)
+             log_to_driver=False, _temp_dir=place.name)
     @ray.remote
     def task(n): return tasks.work(n), os.getpid()
     @ray.remote
