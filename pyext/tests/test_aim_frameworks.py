@@ -18,7 +18,7 @@ from speed_bump.experiment.aim.frameworks import FRAMEWORKS
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.one_python
 
 # Asks a server of the same program again and again, from a process of its own.
 VISITOR = """

@@ -17,7 +17,7 @@ import pytest
 from ranking import speed_bump
 from speed_bump import native
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.one_python
 
 ROOT = pathlib.Path(__file__).parents[2]
 WORKLOADS = ROOT / "bench" / "workloads"

@@ -25,7 +25,7 @@ from speed_bump.experiment.slots import stages
 from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.stages import Options, Stages
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.one_python
 PATIENCE_S = 240
 
 # Ten units and more in a microsecond or two.

@@ -84,7 +84,7 @@ def test_the_plan_was_kept(serial):
 def test_what_is_hidden_and_what_is_not(tmp_path, name, truth):
     patterns = python(*(f"__main__:{function}" for function in truth))
     fits = says_with_cpus_of_its_own(**truth)
-    Ranked(tmp_path, patterns, program(name), fits=fits)
+    Ranked(tmp_path, patterns, program(name), fits=fits, budgets=(6, 25))
 
 
 def test_the_file_says_what_the_run_said(serial):
