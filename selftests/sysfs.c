@@ -734,6 +734,7 @@ static void disturb(int fd, unsigned int count)
 	int devs[2] = { sb_open(), sb_open() }, copy, i;
 	char path[64];
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	copy = open(path, O_RDONLY | O_CLOEXEC);
 	for (i = 0; ; i = !i) {
