@@ -9,6 +9,12 @@ counts. A third process packs old receipts the whole time; no request waits for 
 
 By construction each function of the server delays a request by what it is delayed (with
 visitors that ask again at once), and none of the packer's does: ``SERVER``, ``PACKER``.
+It delays it by more. On two CPUs that nothing else used a request had 85 us of CPU time
+more in ``read_order``, in blocks of 100 drawn at random: by the wall it took 1.11 +- 0.08
+of that longer, and the server's thread computed 1.17 +- 0.05 of it longer. With 30 us it
+was 1.27 +- 0.23 and 1.30 +- 0.13. The server does not sleep any more then (0.03 times a
+request before) and its visitors do; that to wake one takes CPU time is the likely reason.
+With all CPUs taken by its own processes the packer's functions may cost something too.
 Needs aiohttp. ``--seconds S`` ends it after so long and prints requests and latencies.
 """
 

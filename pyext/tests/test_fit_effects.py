@@ -14,7 +14,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 import model
-from speed_bump.experiment.fit import columns, effects, noise
+from speed_bump.experiment.fit import columns, effects, noise, randomisation
 from speed_bump.experiment.fit.bill import bills
 from speed_bump.experiment.fit.interval import quantile
 from speed_bump.experiment.record import Arm, Block, Delay, Record, Slots
@@ -276,3 +276,67 @@ def test_one_rest_in_which_others_were_gone_is_no_alarm():
             found = bills(fitted(run.record))
             false += any(bill.alarm or bill.late for bill in found)
     assert false <= 1
+
+
+def test_delays_that_hide_make_nothing_faster_than_it_is():
+    """Others on the machine left while there were blocks, and came back in each rest."""
+    for seed in range(3):
+        run = recorded(lambda draw: model.Weighted(draw, [0.0] * 6), "quiet", seed, 5)
+        slots = run.record.slots
+        busy = [k for k, b in enumerate(run.record.blocks) if b.arms]
+        faster = np.where(np.isin(slots.block, busy), 0.9, 1.0)
+        slots.time_ns = slots.time_ns * faster
+        (bill,) = bills(fitted(run.record))
+        assert bill.beyond and not bill.alarm
+
+
+def test_slots_in_which_stacks_are_looked_at_are_no_rests():
+    """What looking costs the program is not what delays cost less than their sum."""
+    for seed in range(3):
+        draw = np.random.default_rng(seed)
+        run = model.Run(model.Program(draw), "quiet", draw)
+        for _ in range(6):
+            run.undelayed(60)
+            run.run(block(run, draw, 0.3))
+            run.run(plan.rest(80))
+        slots = run.record.slots
+        slots.time_ns = slots.time_ns * np.where(slots.block < 0, 1.15, 1.0)
+        for bill in bills(fitted(run.record)):
+            assert not bill.alarm
+            assert abs(bill.cost.value) < 0.03
+
+
+def test_few_slots_are_judged_by_schedules_drawn_again():
+    """Of what does not matter one in twenty is below 0.05; heavy tails, 64 slots."""
+    low = total = 0
+    strong = []
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        run = model.Run(model.Weighted(draw, [1.0, 0.0, 0.0, 0.0]), "heavy", draw, 2e9)
+        run.undelayed(3)
+        arms = (
+            plan.SHAM,
+            *(Arm((name,), ((Delay(int(0.2 * run.unit_ns)),),)) for name in run.names),
+        )
+        for _ in range(4):
+            masks = plan.balanced(draw, len(arms))
+            levels = np.zeros(len(masks), np.uint8)
+            chance = (0.5,) * len(arms)
+            run.run(Block("few", arms, masks, levels, chance, (1,), False, (0.2,)))
+        data = columns.table(run.record)
+        fit = effects.effects(data).fit
+        block_of = columns.block_index(run.record)
+        found = randomisation.p_values(data.y, data, fit, block_of)
+        named = {data.columns[k].functions[0]: p for k, p in found.items()}
+        strong.append(named.pop("m:f0"))
+        low += sum(p <= 0.05 for p in named.values())
+        total += len(named)
+    assert max(strong) < 0.01
+    assert total == 120
+    # Binomial: 15 and more of 120 come once in a thousand times.
+    assert low < 15
+    many = recorded(model.Program, "heavy", 1)
+    table = columns.table(many.record)
+    fit = effects.effects(table).fit
+    block_of = columns.block_index(many.record)
+    assert randomisation.p_values(table.y, table, fit, block_of) == {}

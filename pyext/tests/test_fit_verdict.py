@@ -92,6 +92,21 @@ def test_an_amplified_function_has_its_late_effects_too():
     assert held >= 5
 
 
+@pytest.mark.parametrize(
+    ("computes", "words"), [(True, "computes for longer"), (False, "others wait")]
+)
+def test_where_more_than_a_delay_arrives(computes, words):
+    """In the thread that reports units, or in others that wait for the same."""
+    run = recorded(lambda draw: model.Weighted(draw, [1.5, 0.0, 1.0]), "heavy", 1)
+    slots = run.record.slots
+    once = slots.delivered_ns @ np.array([1.5 if computes else 1.0, 0.0, 1.0])
+    slots.cpu_ns = 0.8 * run.unit_ns + once
+    slots.wait_ns = np.zeros(len(slots))
+    first, _, third = sound(verdict(run.record)).findings
+    assert first.shape == "amplified" and words in first.reason
+    assert "by more than" not in third.reason
+
+
 def test_nearly_balanced_has_no_labels_and_no_numbers():
     for seed in range(3):
         run = recorded(lambda draw: model.starved(draw, 0.1), "heavy", seed)
@@ -227,6 +242,46 @@ def test_a_thread_that_others_made_late_is_no_bottleneck():
         assert "late" in found.findings[0].reason
 
 
+class Hurried(model.Shared):
+    """0: in the thread that reports, half a unit. In most slots others take its CPU.
+
+    It waits for a device that takes a unit and goes on meanwhile; or sleeps after 0.
+    """
+
+    def __init__(self, draw, hides):
+        super().__init__(draw, 0)
+        self.functions, self.hides = 2, hides
+        self.c = [0.0, 1.0] if hides else [1.0, 0.0]
+
+    def slot(self, d, b):
+        share = 0.35 if self.draw.random() < 0.7 else 1.0
+        main = 0.5 * b + float(d[0])
+        self.cpu.append(main)
+        self.wait.append(main / share - main)
+        self.shares.append(share)
+        if self.hides:
+            return max(main / share, 1.0 + float(d[1]))
+        return main / share + 0.5 * b
+
+
+def test_a_thread_that_is_late_now_and_then_is_no_bottleneck():
+    """It has 40% of a CPU, and with all of it would wait for something else."""
+    for seed in range(3):
+        run = recorded(lambda draw: Hurried(draw, True), "quiet", seed)
+        run.record.shares = {"m:f0": 0.4, "m:f1": 1.0}
+        found = sound(verdict(run.record))
+        assert found.findings[0].verdict not in ("matters", "partly")
+
+
+def test_a_thread_that_is_blocked_as_long_is_not_late():
+    """Of 40% of a CPU alone nothing follows: it sleeps as long where it had all of it."""
+    for seed in range(3):
+        run = recorded(lambda draw: Hurried(draw, False), "quiet", seed)
+        run.record.shares = dict.fromkeys(run.names, 0.4)
+        labels = [f.verdict for f in sound(verdict(run.record)).findings]
+        assert labels[0] == "matters"
+
+
 def test_slack_that_a_small_share_of_a_cpu_uses_up():
     """A delay of 0.3 takes 1.5 by the wall; beyond the slack that says little."""
     for seed in range(3):
@@ -249,6 +304,42 @@ def test_a_function_whose_delays_went_wrong_is_no_others_fault():
     slots.delivered_ns[:, 1] = 1.5 * slots.delivered_ns[:, 1]
     labels = [finding.verdict for finding in sound(verdict(run.record)).findings]
     assert labels[1] == "inconclusive" and labels.count("matters") == 5
+
+
+def test_slots_in_which_no_delay_was_in_force():
+    """Delays end where the tool has no CPU for long: that is no other CPU time."""
+    run = recorded(model.Program, "heavy", 2)
+    slots = run.record.slots
+    gone = (slots.number >= 300) & (slots.number < 420)
+    slots.time_ns = slots.time_ns - np.where(gone, slots.delivered_ns.sum(1), 0)
+    slots.delivered_ns[gone] = 0
+    found = sound(verdict(run.record))
+    assert [finding.verdict for finding in found.findings] == ["matters"] * 6
+    assert found.delivered == pytest.approx(1, abs=0.01)
+    assert any("no delay was in force" in warning for warning in found.warnings)
+
+
+def test_what_does_not_matter_is_tied_to_nothing():
+    """Whatever a product of delays says; 1 is too noisy to have an answer."""
+    run = recorded(model.equal_branches, "heavy", 3)
+    draw = np.random.default_rng(3)
+    for _ in range(3):
+        arms = tuple(
+            Arm((name,), ((Delay(int(0.3 * run.unit_ns)),),)) for name in run.names
+        )
+        chances = (0.25,) * len(arms)
+        masks = plan.each_on_its_own(draw, 240, chances, plan.HOLDS)
+        levels = np.zeros(240, np.uint8)
+        run.run(Block("ties", arms, masks, levels, chances, plan.HOLDS, False, (0.3,)))
+        run.run(plan.rest(80))
+    names = {joint.functions: joint.kind for joint in verdict(run.record).joints}
+    assert names["m:f0", "m:f1"] == "parallel"
+    slots = run.record.slots
+    # As calls that took two times the CPU time asked: it has no number.
+    slots.delivered_ns[:, 1] *= 2
+    found = sound(verdict(run.record))
+    assert found.findings[1].verdict == "inconclusive"
+    assert not any("m:f1" in joint.functions for joint in found.joints)
 
 
 def test_its_own_rival():

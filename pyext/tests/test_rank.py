@@ -104,6 +104,31 @@ def burn():
 
 
 @pytest.mark.one_python
+def test_a_program_that_is_half_as_fast_from_the_middle_on(tmp_path):
+    """An answer that is right in both halves, or a reason; the change is said."""
+    truth = {"record": 1, "write_out": 1, "parse": 0, "pack": 0}
+    right = {"record": "matters", "write_out": "matters", "parse": "hidden"}
+    right["pack"] = "hidden"
+
+    def fits(ranked):
+        said = list(ranked.result["warnings"])
+        for name, f in ranked.findings.items():
+            assert f["verdict"] in (right[name], "inconclusive"), f
+            assert f["reason"]
+            if (c := f["criticality"]) is not None:
+                # One interval of twenty does not hold the truth: not by much.
+                assert c["low"] - 0.1 <= truth[name] <= c["high"] + 0.1, f
+            said += f["notes"]
+        answered = sum(f["verdict"] == right[n] for n, f in ranked.findings.items())
+        told = any("as long at the end" in w or "it changed" in w for w in said)
+        return (answered >= 2 and told) or ranked.is_last
+
+    command = ["env", "BENCH_MIDDLE=4", *program("half_speed")]
+    patterns = python(*(f"__main__:{name}" for name in truth))
+    Ranked(tmp_path, patterns, command, fits=fits, budgets=(8, 16))
+
+
+@pytest.mark.one_python
 def test_others_make_an_answer_wider_and_not_wrong(tmp_path):
     context = multiprocessing.get_context("fork")
     count = len(os.sched_getaffinity(0)) + 1

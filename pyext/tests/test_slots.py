@@ -253,6 +253,83 @@ def test_processes_that_come_and_go_are_in_it_from_their_first_call(method):
     assert (slots.calls[slots.good][1:, 0] == 150).all()
 
 
+# In each unit every thread of every worker calls f so many times, and when all are done
+# the unit is reported; then a tenth of the workers end and as many are begun.
+CROWD = """
+import os, threading, speed_bump
+PROCESSES, THREADS, CALLS = {processes}, {threads}, {calls}
+def f(): pass
+def work(go, done):
+    both = threading.Barrier(THREADS + 1)
+    def calls():
+        while True:
+            both.wait()
+            for _ in range(CALLS): f()
+            both.wait()
+    for _ in range(THREADS):
+        threading.Thread(target=calls, daemon=True).start()
+    while os.read(go, 1) == b"g":
+        both.wait()
+        both.wait()
+        os.write(done, b"d")
+    os._exit(0)
+here, done = os.pipe()
+def begin():
+    go, signal = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(signal)
+        # What others wait at must end with the parent, not with this child.
+        for _, other in workers: os.close(other)
+        work(go, done)
+    os.close(go)
+    workers.append((pid, signal))
+workers = []
+while True:
+    while len(workers) < PROCESSES: begin()
+    for _, signal in workers: os.write(signal, b"g")
+    left = PROCESSES
+    while left: left -= len(os.read(here, left))
+    speed_bump.progress()
+    for pid, signal in workers[: PROCESSES // 10]:
+        os.write(signal, b"q")
+        os.close(signal)
+        os.waitpid(pid, 0)
+    del workers[: PROCESSES // 10]
+"""
+# 200 of them, with 5 threads each, take a minute or two on two CPUs.
+PROCESSES = int(os.environ.get("SB_PROCESSES") or 20)
+
+
+@pytest.mark.one_python
+def test_many_processes_and_threads_under_one_plan():
+    """Nothing is lost and nothing counted twice, of workers that come and go, too."""
+    threads, calls, delay_ns = 5, 4, 50_000
+    each = PROCESSES * threads * calls
+    source = CROWD.format(processes=PROCESSES, threads=threads, calls=calls)
+    with started(source, ["__main__:f"]) as program:
+        wait(program, lambda: program.plan.units > 2)
+        run = Run(program, 1)
+        run.rule(["__main__:f"])
+        run.set_slot_units(1)
+        run.rest(0, 3, lambda: False)
+        planned = block(["__main__:f"], 30, delay_ns, np.random.default_rng(2))
+        run.make(planned, 0, lambda: False)
+        run.rest(0, 3, lambda: False)
+        slots = run.slots(["__main__:f"])
+        lost = program.plan.lost
+    assert lost == 0
+    inside = np.flatnonzero(slots.block == 0)
+    assert len(inside) == 30
+    assert slots.good[1:].all()
+    # The first slot after ruling began before it.
+    assert (slots.calls[inside, 0] == each).all()
+    on = in_arm(slots, 0)[inside]
+    assert on.sum() >= 5
+    assert (slots.delivered_ns[inside[~on], 0] == 0).all()
+    assert (slots.delivered_ns[inside[on], 0] >= each * delay_ns).all()
+
+
 def test_a_run_that_ends_early_says_what_was_in_force():
     with started(UNITS.format(more=""), ["__main__:f"]) as program:
         wait(program, lambda: program.plan.units > 5)

@@ -187,6 +187,37 @@ def test_many_functions_are_screened_in_groups():
     assert hidden > 30
 
 
+class Crowd(model.Shared):
+    """Three of 100 are in the thread that reports units, the others in a process beside
+    it, on CPUs that others want too: each delay there takes a CPU from the thread."""
+
+    def __init__(self, draw):
+        super().__init__(draw, 1)
+        self.functions = 100
+        self.c = [0.0] * 100
+        for critical in (3, 50, 77):
+            self.c[critical] = 1.0
+
+    def slot(self, d, b):
+        own = float(d @ np.array(self.c))
+        main = b + own
+        waited = 0.4 * self.draw.exponential() + 0.6 * (float(d.sum()) - own)
+        self.cpu.append(main)
+        self.wait.append(waited)
+        self.shares.append(0.7)
+        return main + waited
+
+
+def test_groups_are_told_apart_on_a_machine_that_others_use():
+    """By the wall each group costs something, and chance decides which are split."""
+    for seed in (1, 2):
+        run, found = model.experiment(Crowd, "heavy", seed, 16.0, 2e6, census=300)
+        labels = [finding.verdict for finding in sound(found).findings]
+        assert [labels[k] for k in (3, 50, 77)] == ["matters"] * 3
+        for finding, true in zip(found.findings, run.program.c, strict=True):
+            assert not model.wrong(finding.verdict, true)
+
+
 def test_few_slots_are_balanced():
     """Units of 2 s: a minute has 30 of them, two of which are the census."""
     held = []

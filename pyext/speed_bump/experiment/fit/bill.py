@@ -8,6 +8,7 @@ was used up.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,8 +33,9 @@ class Bill:
 
     ``cost`` and ``delays``, the mean of what was delivered in a slot, are in parts of the
     undelayed slot; ``alarm``: slack was used up; ``late``: delays cost more than arrives
-    in the slot and in the one after it; ``doubt``: one cycle of blocks and a rest alone
-    says so, and it is not believed.
+    in the slot and in the one after it. It is not believed where one cycle of blocks and
+    a rest alone says so, ``doubt``; or where more slack was used up than effects were
+    measured, ``beyond``: delays that hide can't make a program faster than it is.
     """
 
     dose: float
@@ -43,6 +45,7 @@ class Bill:
     alarm: bool
     late: bool
     doubt: bool = False
+    beyond: bool = False
 
 
 def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
@@ -51,6 +54,9 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
     table = effects.table
     real = [k for k, column in enumerate(table.columns) if column.functions]
     total = table.x[:, real].sum(1)
+    known = [k for k in real if effects.effects[k].known]
+    c = np.array([effects.effects[k].c for k in known])
+    se = np.array([effects.effects[k].se for k in known])
     for key in sorted(table.on, reverse=True):
         bill = effects.bill(key)
         rows = (table.other[:, table.on[key]] > 0) & (table.age >= 0)
@@ -62,6 +68,13 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
         alone = matters and _by_one(
             value, alarm * error, effects.fit.parts[table.on[key]]
         )
+        mean = table.x[rows][:, known].mean(0)
+        # What effects add up to, at most.
+        most = float(mean @ np.maximum(c, 0)) + alarm * math.sqrt(
+            float(np.sum((mean * se) ** 2))
+        )
+        beyond = value < 0 and -value - alarm * error > most
+        alone = alone or (matters and beyond)
         found.append(
             Bill(
                 key[0],
@@ -70,7 +83,8 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
                 delays,
                 matters and not alone and value < 0,
                 matters and not alone and value > 0,
-                alone,
+                alone and not beyond,
+                matters and beyond,
             )
         )
     return found

@@ -22,6 +22,8 @@ STEADY = 0.05
 MAX_CALLS = 48
 # More slots than these, divided by functions, are not looked at: the newest serve.
 MAX_CELLS = 24_000_000
+# Planned rests that are enough to compare blocks with.
+MIN_RESTS = 4
 # Single holds that are on in a smaller part of the slots are apart enough for buffers to
 # fill up again in between.
 APART = 0.08
@@ -297,6 +299,13 @@ def _others(
         if on and (settling & usable).sum() >= 4:
             settle_at = len(parts)
             parts.append(settling.astype(float))
+        # Before the first block, and now and then, stacks are looked at, and that costs
+        # the program something, too: blocks are compared with planned rests, if there are
+        # enough of them.
+        looked = quiet & (block < 0)
+        rests = np.unique(block[quiet & ~looked])
+        if on and looked.sum() >= 4 and len(rests) >= MIN_RESTS:
+            parts.append(((block < 0) & ~busy).astype(float))
     units = record.slots.units[part].astype(float)
     if usable.any() and np.ptp(units[usable]) > 0:
         parts.append(units / units[usable].mean() - 1)

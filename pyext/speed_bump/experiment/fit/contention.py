@@ -18,8 +18,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from speed_bump.experiment.fit.columns import SINGLE, Table, block_index
+from speed_bump.experiment.fit.columns import (
+    GROUPS,
+    SINGLE,
+    Table,
+    block_index,
+    table,
+)
 from speed_bump.experiment.fit.effects import Effects, effects
+from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.fit.noise import Booleans
 from speed_bump.experiment.record import Floats, Record
 
 # With a larger share of a CPU the wall clock is good enough; where it is not known how
@@ -28,9 +36,16 @@ ALONE, NEARLY_ALONE = 0.99, 0.95
 # With a smaller one, of a function's own delays or, where that is not known, of all
 # threads, the function has no label.
 MIN_SHARE = 0.1
-# The same where waiting for a CPU is not known. And a thread that reports units and has
-# less is late for whatever it may wait for.
+# The same where waiting for a CPU is not known. And a thread that reports units and never
+# got its CPU at once, may be late for what it waits for.
 MIN_MEAN_SHARE = 0.3
+# One that did now and then may be late below this share, unless it was blocked no longer
+# then: by this part of a unit.
+LATE_SHARE, AS_LONG = 0.5, 0.05
+# In a slot of which it waited for a smaller part it got its CPU at once.
+AT_ONCE = 0.02
+# So often it is compared, over the time of the experiment, or it is not known.
+COMPARED, MIN_COMPARED = 20, 8
 # Shares are told apart by so many steps, each of which is a regression.
 STEPS = 20
 # Of the machine's time: where the hypervisor takes more, no label stands. Below it all
@@ -50,7 +65,8 @@ class Contention:
     None: the time of the wall. ``refusal``: why no label can be given, "" if one can;
     ``note`` qualifies every number. ``scaled``: there are others on the machine, and how
     long threads waited is not known: what delays cost by the wall is times their share.
-    ``reporter`` is the share of a CPU of the threads that report units.
+    ``reporter`` is the share of a CPU of the threads that report units, ``hurried`` how
+    much less of a unit they are blocked where they waited for one; None: not known.
     """
 
     share: float
@@ -62,11 +78,20 @@ class Contention:
     cpus: int = 1
     scaled: bool = False
     reporter: float = math.nan
+    hurried: Interval | None = None
 
     @property
     def is_late(self) -> bool:
-        """Whether the thread that reports units had too little of a CPU."""
-        return self.reporter < MIN_MEAN_SHARE
+        """Whether the thread that reports units may be late for what it waits for.
+
+        Then it is not blocked, and all that it does seems to matter. Others take its CPU
+        now and then: where they did not it was blocked for longer, or it is not late.
+        Where they always do, as in units longer than a scheduler's slice, its share alone
+        says it.
+        """
+        if self.hurried is None:
+            return self.reporter < MIN_MEAN_SHARE
+        return self.reporter < LATE_SHARE and self.hurried.high >= AS_LONG
 
     def rivalry(self, share: float | None) -> float:
         """What a delay may cost because it takes a CPU from a thread of the program.
@@ -126,7 +151,42 @@ def contention(record: Record, table: Table) -> Contention:
         note,
         machine.cpus,
         reporter=cpu / wanted if wanted > 0 else math.nan,
+        hurried=_hurried(table, waits),
     )
+
+
+def _hurried(table: Table, rows: Booleans) -> Interval | None:
+    """How much longer the reporting thread is blocked where it got its CPU at once.
+
+    In slots in which nothing is delayed, among neighbours: what is slow is in both.
+    """
+    still = np.flatnonzero(rows & ~(table.x > 0).any(1))
+    if len(still) < 2 * COMPARED:
+        return None
+    blocked = table.blocked[still]
+    blocked = np.clip(blocked, *np.quantile(blocked, (0.02, 0.98)))
+    at_once = (table.y - table.cpu - table.blocked)[still] <= AT_ONCE
+    found = []
+    for part in np.array_split(np.arange(len(still)), COMPARED):
+        now, later = part[at_once[part]], part[~at_once[part]]
+        if len(now) >= 2 and len(later) >= 2:
+            found.append(float(blocked[now].mean() - blocked[later].mean()))
+    if len(found) < MIN_COMPARED:
+        return None
+    error = float(np.std(found, ddof=1)) / math.sqrt(len(found))
+    return around(float(np.mean(found)), error, len(found) - 1)
+
+
+def of_groups(record: Record) -> Effects | None:
+    """The effects of groups of functions; None: there are none yet.
+
+    A delay in another process takes a CPU from the thread that reports units where there
+    are too few: by the wall every group would cost something, and none stand out.
+    """
+    data = table(record, GROUPS)
+    if data is None:
+        return None
+    return effects(data, contention(record, data).y)
 
 
 def had_only(share: float) -> str:
@@ -169,18 +229,31 @@ def by_own_shares(
     return replace(found, effects=chosen, cov=cov), known
 
 
-def delivered_ratios(record: Record) -> dict[str, float]:
-    """By function, delay delivered over delay asked; "" is of all of them together.
+@dataclass
+class Delivered:
+    """What the program did with the delays that were planned.
 
-    Where nothing was asked of a function it is not in it.
+    ``ratios``: by function, delay delivered over delay asked, where any was in force; ""
+    is of all of them together. ``lapsed``: slots in which a function was called and its
+    delay was not in force at all, of ``planned`` ones. Delays end by themselves where
+    the tool has no CPU for half a second. Such slots are undelayed ones, and no harm.
     """
+
+    ratios: dict[str, float]
+    lapsed: int
+    planned: int
+
+
+def delivered(record: Record) -> Delivered:
+    """Of all blocks in which single functions were delayed."""
     slots = record.slots
     position = {name: k for k, name in enumerate(record.functions)}
     block = block_index(record)
     asked = np.zeros(len(position))
     given = np.zeros(len(position))
     calls = np.nan_to_num(slots.calls)
-    delivered = np.nan_to_num(slots.delivered_ns)
+    took = np.nan_to_num(slots.delivered_ns)
+    lapsed = planned = 0
     for k in np.unique(block[block >= 0]):
         plan = record.blocks[k]
         if plan.stage not in SINGLE:
@@ -193,11 +266,16 @@ def delivered_ratios(record: Record) -> dict[str, float]:
                 at = position.get(name)
                 if at is None or not delays:
                     continue
-                rate = np.array([delay.delay_ns / delay.every for delay in delays])
-                here = rate[np.minimum(level[on], len(rate) - 1)]
-                asked[at] += float((calls[rows[on], at] * here).sum())
-                given[at] += float(delivered[rows[on], at].sum())
+                of = np.minimum(level[on], len(delays) - 1)
+                rate = np.array([delay.delay_ns / delay.every for delay in delays])[of]
+                every = np.array([delay.every for delay in delays])[of]
+                own, ours = calls[rows[on], at], took[rows[on], at]
+                due = own >= every
+                none = due & (ours <= 0)
+                lapsed, planned = lapsed + int(none.sum()), planned + int(due.sum())
+                asked[at] += float((own * rate)[~none].sum())
+                given[at] += float(ours.sum())
     ratios = {name: given[k] / asked[k] for name, k in position.items() if asked[k] > 0}
     if asked.sum() > 0:
         ratios[""] = float(given.sum() / asked.sum())
-    return ratios
+    return Delivered(ratios, lapsed, planned)

@@ -35,6 +35,8 @@ from speed_bump.experiment.record import Floats, Integers
 AT_ONCE = ((0,),)
 SHORT = ((0,), (1,))
 LONG = ((0,), (1,), (2, 3), (4, 5, 6, 7))
+# In 62 records whose residuals had a pattern (Ljung & Box, below 1e-4) an order of 8 left
+# it there, and made intervals wider by 4% in the median, up to three times.
 ORDER = 3
 # Slots between two knots of the drift; with rests the bill needs them further apart.
 SPACING = 60

@@ -13,9 +13,9 @@ import numpy as np
 
 from speed_bump.experiment.fit.bill import Bill, bills
 from speed_bump.experiment.fit.columns import (
-    GROUPS,
     SINGLE,
     Column,
+    Table,
     base_time,
     block_index,
     table,
@@ -30,8 +30,9 @@ from speed_bump.experiment.fit.contention import (
     Contention,
     by_own_shares,
     contention,
-    delivered_ratios,
+    delivered,
     had_only,
+    of_groups,
 )
 from speed_bump.experiment.fit.diagnostics import Diagnostics, diagnose
 from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
@@ -52,6 +53,7 @@ from speed_bump.experiment.fit.interval import (
     quantile,
     upper_tail,
 )
+from speed_bump.experiment.fit.randomisation import p_values
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record
@@ -84,6 +86,8 @@ TOLD, SHORTER = 0.3, 3.0
 # What the sham seems to cost, others may be off by so many times; with more than the
 # limit no label stands.
 SHAM_TIMES, MAX_SHAM = 2.0, 0.5
+# In a larger part of the slots no delay was in force: that is told.
+MAX_LAPSED = 0.02
 # Two levels of dose differ if they do by so many standard errors, and by so much.
 BENDS = 3.3
 BENDS_BY = 0.1
@@ -92,6 +96,8 @@ MIN_DELAYED = 4
 MIN_ROWS = 16
 # With whole data a serial function has a number above; one below may have slack.
 SERIAL = 0.85
+# Above it more arrives than was delivered.
+AMPLIFIED = 1.1
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,8 @@ class _Number:
     below: float = 0.0
     # Why with more of a CPU it may be hidden; "": the CPU that it had was enough.
     starved: str = ""
+    # Where more than the delay arrives; "": it does not, or that is not known.
+    more: str = ""
     # Why this function has no label, and what would help; "": it has.
     refusal: str = ""
     help: str = ""
@@ -197,8 +205,8 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         [], cpu_share=record.machine.share, slot_ns=base, slots=len(record.slots)
     )
     out.slowdown = slowdown(record)
-    ratios = delivered_ratios(record)
-    out.delivered = ratios.get("", math.nan)
+    took = delivered(record)
+    out.delivered = took.ratios.get("", math.nan)
     data = table(record, SINGLE)
     found = effects(data)
     numbers: dict[str, _Number] = {}
@@ -219,7 +227,10 @@ def verdict(record: Record, final: bool = True) -> Verdict:
             out.joints = joints(record)
         refusal, helps = _refused(out, refusal, helps)
         numbers = _numbers(record, found, device, out, how, own)
-        _qualify(record, numbers, out, how, own, ratios)
+        _qualify(record, numbers, out, how, own, took.ratios)
+        out.joints = [j for j in out.joints if _both_matter(j, numbers)]
+        if final:
+            _explain_more(data, numbers)
         if not refusal:
             refusal, helps = _bill_refuses(found, out)
     hinges = slacks(record) if final or _has(record, "pedestal") else {}
@@ -230,6 +241,14 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         upper_tail(numbers[n].c / numbers[n].se, numbers[n].df) if n in numbers else 1.0
         for n in names
     ]
+    if data is not None and found is not None and final:
+        block = block_index(record)[len(record.slots) - len(data.y) :]
+        y = data.y if how.y is None else how.y
+        ranks = p_values(y, data, found.fit, block)
+        tails = [
+            ranks.get(numbers[n].column, tail) if n in numbers else tail
+            for n, tail in zip(names, tails, strict=True)
+        ]
     rates = discoveries(tails)
     for name, p, rate in zip(names, tails, rates, strict=True):
         out.findings.append(
@@ -250,6 +269,12 @@ def verdict(record: Record, final: bool = True) -> Verdict:
             )
         )
     _warnings(record, out, refusal, note)
+    if took.lapsed > MAX_LAPSED * took.planned:
+        out.warnings.append(
+            f"in {took.lapsed} of {took.planned} slots no delay was in force: this tool "
+            "had no CPU for half a second, or the program was stopped; they count as "
+            "undelayed"
+        )
     return out
 
 
@@ -366,6 +391,39 @@ def _scale(number: _Number, how: Contention, share: float | None) -> None:
     number.c -= apart
     number.off += apart
     number.below = rivalry
+
+
+def _explain_more(data: Table, numbers: dict[str, _Number]) -> None:
+    """Where more than a delay arrives: in which part of the time it does.
+
+    A slower server has a queue that is shorter, and each answer wakes a visitor that has
+    gone to sleep: the server itself computes for longer then. With a lock it waits.
+    """
+    some = [number for number in numbers.values() if number.interval.low > AMPLIFIED]
+    usable = data.age >= 0
+    if not some or np.isfinite(data.cpu[usable]).sum() < 0.9 * usable.sum():
+        return
+    found = effects(data, data.cpu)
+    for number in some:
+        if found is None or not found.effects[number.column].known:
+            continue
+        computes = found.effects[number.column].interval
+        if computes.low > 1.0 and computes.value > (1 + number.c) / 2:
+            number.more = "the thread that reports units computes for longer after it"
+        elif computes.high < number.interval.low:
+            number.more = "others wait for the same"
+
+
+def _both_matter(joint: Joint, numbers: dict[str, _Number]) -> bool:
+    """What is not known to matter alone has nothing to be tied to another one by."""
+    some = [numbers.get(name) for name in joint.functions]
+    return all(
+        n is not None
+        and not n.refusal
+        and n.interval.half <= WIDEST
+        and n.interval.low > THRESHOLD
+        for n in some
+    )
 
 
 def _sound(found: Effects, out: Verdict) -> set[tuple[float, bool]]:
@@ -568,7 +626,7 @@ def _grouped(record: Record) -> dict[str, _Group]:
     """By function: the smallest group that it was in, and what all of it costs."""
     if not _has(record, "groups"):
         return {}
-    found = effects(table(record, GROUPS))
+    found = of_groups(record)
     groups: dict[str, _Group] = {}
     if found is None:
         return groups
@@ -665,7 +723,8 @@ def _finding(
         reason, advice, label = _unmeasured(record, name, group, spent)
         total = None
         if group is not None and label == HIDDEN:
-            total = Interval(max(group.total.value, 0.0), 0.0, group.total.high)
+            value = max(group.total.value, 0.0)
+            total = Interval(value, 0.0, max(group.total.high, value))
         return replace(
             empty,
             verdict=INCONCLUSIVE if refusal else label,
@@ -801,7 +860,7 @@ def _finding(
         )
     if interval.high < 0:
         shape = shape or "negative"
-    elif interval.low > 1.1:
+    elif interval.low > AMPLIFIED:
         shape = shape or "amplified"
     elif not shape and not number.between:
         shape = "linear"
@@ -810,8 +869,11 @@ def _finding(
         PARTLY: "part of a delay is hidden behind something else",
         HIDDEN: "something else is always later",
     }
+    because = words[label]
+    if shape == "amplified" and number.more:
+        because += f", by more than the delay: {number.more}"
     return replace(
-        filled, verdict=label, shape=shape, reason=f"{said}: {words[label]}", help=""
+        filled, verdict=label, shape=shape, reason=f"{said}: {because}", help=""
     )
 
 
@@ -901,6 +963,12 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
                 f"{abs(bill.cost.value):.2g} of a unit "
                 f"{'less' if bill.cost.value < 0 else 'more'} than their sum, the others "
                 "do not: others on the machine came or went"
+            )
+        if bill.beyond:
+            out.warnings.append(
+                f"beside delays of {bill.dose:.2g} of a unit the program was "
+                f"{-bill.cost.value:.2g} of a unit faster than without, which is more "
+                "than they cost: others on the machine came or went"
             )
     slots = record.slots
     lost = int((~slots.good).sum())

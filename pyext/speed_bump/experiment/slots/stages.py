@@ -16,12 +16,11 @@ import numpy as np
 
 from speed_bump.experiment.fit.bill import ALARM_LOOKING, bills
 from speed_bump.experiment.fit.columns import (
-    GROUPS,
     SINGLE,
     base_time,
     table,
 )
-from speed_bump.experiment.fit.contention import contention
+from speed_bump.experiment.fit.contention import contention, of_groups
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.interval import THRESHOLD
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Delay, Record
@@ -493,7 +492,7 @@ class Stages:
         self._groups = [tuple(order[k] for k in part) for part in parts if len(part)]
 
     def _group_effects(self, record: Record) -> dict[tuple[str, ...], Effect]:
-        found = effects(table(record, GROUPS))
+        found = of_groups(record)
         return {e.column.functions: e for e in found.effects if e.known} if found else {}
 
     def _round_clear(self, record: Record, state: _State) -> bool:
