@@ -279,11 +279,14 @@ static void whole_stacks_are_kept(void **state)
 	sb_sampler_free(sampler);
 }
 
-/* As in a container: where its files are is known to the program alone. */
-static void start_elsewhere(const char *what, char *directory)
+/*
+ * A container: the program sees its files at places of its own, and itself as process 1.
+ */
+static void start_in_container(const char *what, char *directory)
 {
 	char copy[64], from[PATH_MAX];
 	int gate[2], status = 0;
+	pid_t inner = 0;
 
 	assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
 	assert_non_null(mkdtemp(directory));
@@ -295,16 +298,24 @@ static void start_elsewhere(const char *what, char *directory)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		snprintf(from, sizeof(from), "%s", program);
 		*strrchr(from, '/') = '\0';
-		if (unshare(CLONE_NEWNS) || mount("", "/", NULL, MS_PRIVATE | MS_REC, NULL) ||
-		    mount(from, directory, NULL, MS_BIND, NULL))
+		if (unshare(CLONE_NEWNS | CLONE_NEWPID) ||
+		    mount("", "/", NULL, MS_PRIVATE | MS_REC, NULL) ||
+		    mount(from, directory, NULL, MS_BIND, NULL) || (inner = fork()) < 0)
 			status = errno;
-		else
-			execl(copy, copy, what, NULL);
-		_exit(write(gate[1], &status, sizeof(status)) < 0);
+		if (!status && !inner) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			if (getpid() == 1)
+				execl(copy, copy, what, NULL);
+			status = errno;
+		}
+		if (status)
+			_exit(write(gate[1], &status, sizeof(status)) < 0);
+		close(gate[1]);
+		_exit(waitpid(inner, NULL, 0) < 0);
 	}
 	close(gate[1]);
 	if (read(gate[0], &status, sizeof(status)) > 0)
-		print_message("mount: %s\n", strerror(status));
+		print_message("a container: %s\n", strerror(status));
 	close(gate[0]);
 	if (status) {
 		rmdir(directory);
@@ -313,14 +324,14 @@ static void start_elsewhere(const char *what, char *directory)
 	usleep(20000);
 }
 
-static void a_program_with_a_root_of_its_own(void **state)
+static void a_program_in_a_container(void **state)
 {
 	char directory[] = "/tmp/sb-sampled-XXXXXX";
 	struct sb_sampler *sampler = new_sampler();
 	int two = add(sampler, "two");
 
 	(void)state;
-	start_elsewhere("ratio", directory);
+	start_in_container("ratio", directory);
 	/* Here it is empty. */
 	for (int i = 0; i < MAX_RUNS && !sb_sampler_self_ns(sampler, two); i++)
 		run(sampler);
@@ -676,7 +687,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(shares_are_those_of_the_work, end_child),
 		cmocka_unit_test_teardown(whole_stacks_are_kept, end_child),
-		cmocka_unit_test_teardown(a_program_with_a_root_of_its_own, end_child),
+		cmocka_unit_test_teardown(a_program_in_a_container, end_child),
 		cmocka_unit_test_teardown(a_function_that_leaves_by_a_jump, end_child),
 		cmocka_unit_test_teardown(a_jump_out_of_another_file, end_child),
 		cmocka_unit_test_teardown(innermost_target_counts, end_child),
@@ -700,5 +711,6 @@ int main(void)
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
+	cmocka_set_test_filter(getenv("SB_TEST"));
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

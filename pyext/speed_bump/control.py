@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+# For the extension: a signal's handler may raise anywhere in install(), and an import
+# that is interrupted tells of that on stderr.
+import gc  # noqa: F401
 import os
 import sys
 

@@ -317,11 +317,10 @@ def grown():
     return resident_kb() - before
 speed_bump.install(speed_bump.Config(["made:never"], delay_ns=0))
 # The interpreter itself keeps some, the less the longer it runs.
-print(min(grown() for _ in range(6)))
+print(any(grown() < 10_000 * 50 // 1024 for _ in range(6)))
 """
     done = python(program)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 10_000 * 50 // 1024
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_an_error_is_caught_as_what_its_number_says(tmp_path: Path) -> None:

@@ -213,3 +213,32 @@ def task(n):
     os.close(file)
 """,
     )
+
+
+def test_ray_with_a_worker(counted: Counted) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    counted(
+        """
+import ray, tasks
+# Its sockets' paths have to be short.
+import tempfile
+place = tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True)
+with place:
+    ray.init(num_cpus=1, include_dashboard=False, object_store_memory=100_000_000,
+             log_to_driver=False, _temp_dir=place.name)
+    @ray.remote
+    def task(n): return tasks.work(n), os.getpid()
+    @ray.remote
+    class Actor:
+        def ask(self, n): return tasks.work(n), os.getpid()
+    done = ray.get([task.remote(n) for n in range(20)])
+    actor = Actor.options(num_cpus=0).remote()
+    done += ray.get([actor.ask.remote(n) for n in range(20, 30)])
+    ray.shutdown()
+assert [n for n, _ in done] == [2 * n for n in range(30)], done
+assert len({pid for _, pid in done} - {os.getpid()}) == 2, done
+""",
+        "tasks:work",
+        30,
+        tasks="def work(n): return 2 * n\n",
+    )
