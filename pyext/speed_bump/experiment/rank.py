@@ -423,6 +423,10 @@ class Experiment:
                 f"none of the functions was called in the last {units:,} units of work: "
                 "nothing is learnt of them meanwhile",
             )
+        if record.header.get("native_refused") and any(
+            name.startswith("/") for name in record.functions
+        ):
+            return
         taken = sum(own.share for own in record.self_times.values())
         spent = account(record.looks, record.functions)
         if taken >= IDLE_SHARE or spent is None or spent.looks < MIN_LOOKS:

@@ -55,6 +55,7 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
     real = [k for k, column in enumerate(table.columns) if column.functions]
     total = table.x[:, real].sum(1)
     known = [k for k in real if effects.effects[k].known]
+    unknown = [k for k in real if k not in known]
     c = np.array([effects.effects[k].c for k in known])
     se = np.array([effects.effects[k].se for k in known])
     for key in sorted(table.on, reverse=True):
@@ -69,10 +70,9 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
             value, alarm * error, effects.fit.parts[table.on[key]]
         )
         mean = table.x[rows][:, known].mean(0)
-        # What effects add up to, at most.
-        most = float(mean @ np.maximum(c, 0)) + alarm * math.sqrt(
-            float(np.sum((mean * se) ** 2))
-        )
+        # What effects add up to, at most: one that is not known may be whole.
+        most = float(mean @ np.maximum(c, 0) + table.x[rows][:, unknown].mean(0).sum())
+        most += alarm * math.sqrt(float(np.sum((mean * se) ** 2)))
         beyond = value < 0 and -value - alarm * error > most
         alone = alone or (matters and beyond)
         found.append(

@@ -28,7 +28,7 @@ from speed_bump.experiment.fit.columns import (
 from speed_bump.experiment.fit.effects import Effects, effects
 from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.fit.noise import Booleans
-from speed_bump.experiment.record import Floats, Record
+from speed_bump.experiment.record import Block, Floats, Integers, Record
 
 # With a larger share of a CPU the wall clock is good enough; where it is not known how
 # long threads waited for one, with a somewhat smaller one, too.
@@ -237,11 +237,37 @@ class Delivered:
     is of all of them together. ``lapsed``: slots in which a function was called and its
     delay was not in force at all, of ``planned`` ones. Delays end by themselves where
     the tool has no CPU for half a second. Such slots are undelayed ones, and no harm.
+    They come several at a time: a single one may have its delay in the account of the
+    next.
     """
 
     ratios: dict[str, float]
     lapsed: int
     planned: int
+
+
+def _without_a_delay(record: Record, plan: Block, rows: Integers) -> Booleans:
+    """Which of a block's slots are of two or more in turn that were to have a delay, and
+    had none.
+    """
+    slots = record.slots
+    calls = np.nan_to_num(slots.calls[rows])
+    took = np.nan_to_num(slots.delivered_ns[rows]).sum(axis=1)
+    due = np.zeros(len(rows), bool)
+    position = {name: k for k, name in enumerate(record.functions)}
+    for bit, arm in enumerate(plan.arms):
+        on = ((slots.mask[rows] >> np.uint64(bit)) & np.uint64(1)).astype(bool)
+        for name, delays in zip(arm.functions, arm.delays, strict=True):
+            if name in position and delays:
+                every = min(delay.every for delay in delays)
+                due |= on & (calls[:, position[name]] >= every)
+    at = np.flatnonzero(due)
+    none = took[at] <= 0
+    twice = none[1:] & none[:-1]
+    lost = np.zeros(len(rows), bool)
+    lost[at[1:]] |= twice
+    lost[at[:-1]] |= twice
+    return lost
 
 
 def delivered(record: Record) -> Delivered:
@@ -260,6 +286,7 @@ def delivered(record: Record) -> Delivered:
             continue
         rows = np.flatnonzero((block == k) & slots.good)
         level = slots.level[rows]
+        lost = _without_a_delay(record, plan, rows)
         for bit, arm in enumerate(plan.arms):
             on = ((slots.mask[rows] >> np.uint64(bit)) & np.uint64(1)).astype(bool)
             for name, delays in zip(arm.functions, arm.delays, strict=True):
@@ -271,7 +298,7 @@ def delivered(record: Record) -> Delivered:
                 every = np.array([delay.every for delay in delays])[of]
                 own, ours = calls[rows[on], at], took[rows[on], at]
                 due = own >= every
-                none = due & (ours <= 0)
+                none = due & (ours <= 0) & lost[on]
                 lapsed, planned = lapsed + int(none.sum()), planned + int(due.sum())
                 asked[at] += float((own * rate)[~none].sum())
                 given[at] += float(ours.sum())

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """The chance of a number if a function did not matter, where slots are few.
 
-With fewer than a hundred slots no quantile of Student's t is to be trusted with the tails
-of real noise. The times of slots stay as they are, the delays of one function are drawn
-again in each block, and the rank of what was seen among those is the p value: Fisher, The
-Design of Experiments (1935). What others cost is taken off both sides before (Freedman &
-Lane, Journal of Business & Economic Statistics 1, 1983).
+With few slots no quantile of Student's t is to be trusted with the tails of real noise.
+The times of slots stay as they are, the delays of one function are drawn again in each
+block, and the rank of what was seen among those is the p value: Fisher, The Design of
+Experiments (1935). A delay that is held for some slots counts as one of each: noise is
+whitened before. What others cost is taken off both sides before (Freedman & Lane,
+Journal of Business & Economic Statistics 1, 1983).
 """
 
 from __future__ import annotations
@@ -13,25 +14,30 @@ from __future__ import annotations
 import numpy as np
 
 from speed_bump.experiment.fit.columns import Table
-from speed_bump.experiment.fit.effects import Fit
+from speed_bump.experiment.fit.effects import FEW, Fit
 from speed_bump.experiment.fit.noise import HUBER, deviation, psi, whitened
 from speed_bump.experiment.record import Floats, Integers
 
-# With more slots a number is as normal as it has to be.
-MAX_SLOTS = 100
 SCHEDULES = 999
+# What comes first among them says no less.
+FLOOR = 1 / (SCHEDULES + 1)
 
 
 def p_values(y: Floats, table: Table, fit: Fit, block: Integers) -> dict[int, float]:
     """By column of delays, of functions; empty where slots are many.
 
+    With more slots a number is as normal as it has to be, and has more than the slot of
+    the delay in it.
+
     Args:
         y: what was regressed
         block: of each row
     """
-    rows = np.flatnonzero((table.age >= len(fit.phi)) & np.isfinite(y))
-    if not len(rows) or (table.age >= 0).sum() >= MAX_SLOTS:
+    rows = np.intersect1d(fit.rows, np.flatnonzero(table.age >= len(fit.phi)))
+    if not len(rows) or (table.age >= 0).sum() >= FEW:
         return {}
+    # Of the rows none has a gap behind it.
+    y = np.nan_to_num(y)
     # The same schedules for the same record: a report says the same again.
     draw = np.random.default_rng(len(rows))
     real = [k for k, column in enumerate(table.columns) if column.functions]

@@ -54,7 +54,7 @@ from speed_bump.experiment.fit.interval import (
     quantile,
     upper_tail,
 )
-from speed_bump.experiment.fit.randomisation import p_values
+from speed_bump.experiment.fit.randomisation import FLOOR, p_values
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record, SelfTime
@@ -246,9 +246,13 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         block = block_index(record)[len(record.slots) - len(data.y) :]
         y = data.y if how.y is None else how.y
         ranks = p_values(y, data, found.fit, block)
-        tails = [
+        ranked = [
             ranks.get(numbers[n].column, tail) if n in numbers else tail
             for n, tail in zip(names, tails, strict=True)
+        ]
+        tails = [
+            rank if rank > FLOOR else min(rank, tail)
+            for rank, tail in zip(ranked, tails, strict=True)
         ]
     rates = discoveries(tails)
     for name, p, rate in zip(names, tails, rates, strict=True):
@@ -404,14 +408,16 @@ def _explain_more(data: Table, numbers: dict[str, _Number]) -> None:
     usable = data.age >= 0
     if not some or np.isfinite(data.cpu[usable]).sum() < 0.9 * usable.sum():
         return
-    found = effects(data, data.cpu)
+    found, blocked = effects(data, data.cpu), effects(data, data.blocked)
     for number in some:
         if found is None or not found.effects[number.column].known:
             continue
         computes = found.effects[number.column].interval
         if computes.low > 1.0 and computes.value > (1 + number.c) / 2:
             number.more = "the thread that reports units computes for longer after it"
-        elif computes.high < number.interval.low:
+            continue
+        waits = blocked and blocked.effects[number.column]
+        if waits and waits.known and waits.interval.low > (number.c - 1) / 2:
             number.more = "others wait for the same"
 
 

@@ -116,14 +116,12 @@ def _nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> K
 def _own(rows: Sequence[Asked], is_python: bool) -> tuple[Asked, ...] | None:
     """The frames that are inside of the interpreter's innermost one.
 
-    None: the stack was not followed so far.
+    All of them where there is none; None: the stack was not followed so far.
     """
-    if not is_python:
-        return tuple(rows)
     for k, (path, _) in enumerate(rows):
         if os.path.basename(path).startswith(INTERPRETER):
             return tuple(rows[:k])
-    return None
+    return None if is_python else tuple(rows)
 
 
 def _frame(

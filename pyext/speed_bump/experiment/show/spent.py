@@ -41,7 +41,12 @@ def heads(record: Record) -> tuple[str, str, str]:
 
 def of(record: Record, verdict: Verdict) -> Account | None:
     """The account of a record; None where no stacks were seen."""
-    return account(record.looks, {f.name for f in verdict.findings})
+    return account(record.looks, _asked(verdict))
+
+
+def _asked(verdict: Verdict) -> set[str]:
+    """The functions of a report, as an account names them."""
+    return {f.name.removeprefix("native:") for f in verdict.findings}
 
 
 def part(share: float) -> str:
@@ -101,7 +106,7 @@ def _busy(awake: float) -> str:
 
 def native(record: Record, verdict: Verdict) -> str:
     """The native functions that take time and were not asked, and how to ask them."""
-    looks, asked = record.looks, {f.name for f in verdict.findings}
+    looks, asked = record.looks, _asked(verdict)
     if looks is None:
         return ""
     total = 0.0
