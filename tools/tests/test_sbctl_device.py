@@ -1114,12 +1114,12 @@ def test_examples_work(sbctl: Sbctl, tmp_path: Path) -> None:
     """
     (tmp_path / "sbctl").symlink_to(sbctl.program)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    lines = examples(sbctl)
+    here = f"--pid={os.getpid()} --for=1s"
+    lines = [x.replace("--pid=4711 --for=30s", here) for x in examples(sbctl)]
     assert len(lines) > 8
     for line in lines:
         if "add" in line:
             sbctl("clear")
-        line = line.replace("--pid=4711 --for=30s", f"--pid={os.getpid()} --for=1s")
         done = subprocess.run(
             ["sh", "-c", line],
             env=environment,
