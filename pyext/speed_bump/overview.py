@@ -7,12 +7,11 @@ and that we may look at, and native targets of the module or BPF.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from speed_bump import _core
+from speed_bump.process import command_of
 
 Key = tuple[bool, int, str, str]
 
@@ -74,7 +73,7 @@ class Overview:
         self.native_problem = native_problem
         self.processes = sorted(
             (
-                Process(pid, label, group, command_of(pid))
+                Process(pid, label, group, printable(" ".join(command_of(pid))))
                 for pid, label, group in control.processes()
             ),
             key=lambda process: process.pid,
@@ -160,14 +159,6 @@ class Looker:
     def __exit__(self, *exc_info: object) -> None:
         """Close it."""
         self.close()
-
-
-def command_of(pid: int) -> str:
-    """What a process was started with, for people; "" if it is gone."""
-    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
-        return printable(" ".join(words))
-    return ""
 
 
 def printable(text: str) -> str:

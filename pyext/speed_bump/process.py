@@ -1,10 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""When this process began."""
+"""What /proc says of a process: when this one began, what one was started with."""
 
 from __future__ import annotations
 
 import os
 import time
+
+
+def command_of(pid: int) -> list[str]:
+    """The words that a process was started with, or its title; empty if it has none."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            # A title that a program gave itself ends in no NUL, or in many.
+            text = file.read().rstrip(b"\0")
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in text.split(b"\0")] if text else []
 
 
 def start_ns() -> int:

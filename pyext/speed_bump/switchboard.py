@@ -51,8 +51,13 @@ class Switchboard(App[None]):
         self._order = 0
         self._now: Overview | None = None
         self._shown: list[Slowed] = []
+        # From what rates are counted, and when that was.
+        self._before: Overview | None = None
         self._at = 0.0
         self._rates: dict[Key, tuple[float, float]] = {}
+        # Why the last change was refused, and why the last look was.
+        self._refused = ""
+        self._unseen = ""
 
     def compose(self) -> ComposeResult:
         """A table between two bars, and a line for what could not be done."""
@@ -68,16 +73,30 @@ class Switchboard(App[None]):
         self.set_interval(self._seconds, self.look)
 
     def look(self) -> None:
-        """Look once, and show it."""
-        before, then = self._now, self._at
-        self._now, self._at = self._looker.look(), time.monotonic()
-        if before:
-            elapsed = max(self._at - then, 1e-9)
-            self._rates = rates(before.targets, self._now.targets, elapsed)
-        self._show()
+        """Look once, and show it; the old table stays, and why, where that fails."""
+        self._unseen = ""
+        try:
+            self._now = self._looker.look()
+        except OSError as error:
+            self._unseen = error.strerror or str(error)
+        else:
+            self._count_rates(self._now)
+            self._show()
+        message = "; ".join(filter(None, (self._refused, self._unseen)))
+        self.query_one("#message", Static).update(Text(message))
+
+    def _count_rates(self, now: Overview) -> None:
+        """Keep the old ones for a while: of the milliseconds after a key they jump."""
+        elapsed = time.monotonic() - self._at
+        if self._before and elapsed < self._seconds / 2:
+            return
+        if self._before:
+            self._rates = rates(self._before.targets, now.targets, elapsed)
+        self._before, self._at = now, self._at + elapsed
 
     def _show(self) -> None:
-        assert self._now
+        if not self._now:
+            return
         table = self.query_one(DataTable)
         at = self._chosen()
         self._shown = [
@@ -126,12 +145,11 @@ class Switchboard(App[None]):
 
     def _change(self, change: str, target: Slowed, *values: Any) -> None:
         assert self._now
-        message = ""
+        self._refused = ""
         try:
             getattr(self._now, change)([target], *values)
         except OSError as error:
-            message = error.strerror or str(error)
-        self.query_one("#message", Static).update(Text(message))
+            self._refused = error.strerror or str(error)
         self.look()
 
     def action_switch(self) -> None:

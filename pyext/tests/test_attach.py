@@ -23,7 +23,7 @@ import pytest
 import speed_bump
 from speed_bump import _core
 from speed_bump.experiment.program import ways
-from speed_bump.link import message, place
+from speed_bump.link import message, place, visit
 
 # It says again and again whether something is in force in it.
 WATCH = """
@@ -237,6 +237,18 @@ def test_a_tool_that_ends_leaves_nothing(start: Start, number: int) -> None:
         process.communicate(timeout=60)
         program.says_soon(b"off")
     until(lambda: program.state() == before)
+
+
+def test_a_child_that_is_forked_in_a_hurry_is_not_in_one() -> None:
+    before = sys.getswitchinterval()
+    with visit._Hurry():
+        hurried = sys.getswitchinterval()
+        pid = os.fork()
+        if not pid:
+            visit.after_fork()
+            os._exit(int(sys.getswitchinterval() != before))
+    assert os.waitpid(pid, 0)[1] == 0
+    assert hurried < before == sys.getswitchinterval()
 
 
 def test_children_forked_meanwhile_are_slowed_and_left_too(

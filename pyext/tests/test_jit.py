@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -33,6 +34,10 @@ def speed_bump(*words: str, on: str) -> str:
 def test_no_jit_is_no_warning() -> None:
     assert jit.warning([sys.executable], environ("0")) == ""
     assert jit.warning(["cat"], environ("1")) == ""
+    # No command is none of ours.
+    assert jit.warning([], environ("1")) == ""
+    # Of a process of the kernel's, or another user's, nothing is known.
+    assert jit.warning_of_process(2) == ""
 
 
 @pytest.mark.skipif(has_jit, reason="this interpreter has a JIT")
@@ -48,6 +53,21 @@ def test_a_jit_that_is_on_is_named() -> None:
     found = jit.warning([sys.executable], environ("1"))
     assert found.startswith("the JIT of CPython 3.")
     assert ("156319" in found) == (sys.version_info[:2] == (3, 14))
+
+
+@needs_jit
+@pytest.mark.parametrize("on", ["0", "1"])
+def test_a_process_is_asked_in_its_own_environment(on: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environ(on)
+    ) as program:
+        assert program.stdin
+        # Till it is through with exec.
+        while os.readlink(f"/proc/{program.pid}/exe") != os.path.realpath(sys.executable):
+            time.sleep(0.01)
+        found = jit.warning_of_process(program.pid)
+        assert found == jit.warning([sys.executable], environ(on))
+        program.stdin.close()
 
 
 @needs_jit

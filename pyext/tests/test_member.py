@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """``speed-bump member`` on every rank, and ``report DIR`` of what they left."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -17,6 +18,8 @@ import pytest
 from ranking import command_line, environment
 from speed_bump.experiment.cluster import join, node, places, plan, rows
 from speed_bump.experiment.cluster.ranks import Rank
+from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.show import job as showing
 from test_ranks import HAVE_TORCH, WORKLOAD
 
 PROGRAM = """
@@ -311,6 +314,76 @@ def test_confirmation_says_what_a_faster_group_gains(tmp_path):
     text = report(tmp_path)
     assert "rank 2: of each millisecond that m:f0 is made faster there alone" in text
     assert "rank 0-1: to be faster there alone gains nothing" in text
+
+
+def test_a_gain_that_is_not_known_is_not_called_nothing(tmp_path):
+    job_of_four(tmp_path, late=2, groups=("0-1",), n=200)
+    found = join.load(str(tmp_path))
+    assert showing.conclusions(found) == [
+        "rank 0-1: to be faster there alone gains nothing"
+    ]
+    wide = Interval(0.5, 0.05, 0.95)
+    found.confirmed = [dataclasses.replace(found.confirmed[0], gain=wide)]
+    assert showing.conclusions(found) == [
+        "rank 0-1: whether it gains to be faster there alone is not known (m:f0 0.50 ± "
+        "0.45); more steps tell"
+    ]
+
+
+def test_to_confirm_what_was_never_called_is_said(tmp_path):
+    part, none = some_rows(0, world=1), np.zeros((1000, 0))
+    part.setup["groups"] = ("0",)
+    part.functions, part.shares, part.delivered_ns, part.calls = (), (), none, none
+    save(tmp_path, "n1", part)
+    assert "none of the targets was called there" in report(tmp_path)
+
+
+def test_groups_that_are_no_part_of_the_ranks_are_said(tmp_path):
+    job_of_four(tmp_path, groups=("9", "0-3", "2,7"), n=120)
+    problems = join.load(str(tmp_path)).problems
+    assert "--confirm 9: no such rank" in problems
+    assert "--confirm 2,7: no rank 7" in problems
+    assert "--confirm 0-3: these are all ranks; it is for a part of them" in problems
+    assert len([line for line in problems if "--confirm" in line]) == 3
+
+
+def test_functions_for_which_there_is_no_arm_are_counted(tmp_path):
+    program = """
+import time
+import speed_bump
+for k in range(26):
+    exec(f"def f{k}(): pass")
+for step in range(60):
+    for k in range(26):
+        globals()[f"f{k}"]()
+    time.sleep(0.01)
+    speed_bump.progress()
+"""
+    done = subprocess.run(
+        command_line(
+            "member", "--run", str(tmp_path), "-t", "__main__:f*", "--confirm", "1",
+            "--", sys.executable, "-c", program,
+        ),
+        env={**environment(), "RANK": "0", "WORLD_SIZE": "1"}, capture_output=True,
+        text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    problems = written(tmp_path)["problems"]
+    assert "2 functions were called and not delayed: at most 24 with 1 group" in problems
+
+
+def test_ranks_without_a_number_are_not_to_be_confirmed(tmp_path):
+    job_of_four(tmp_path, late=2)
+    with_number = join.load(str(tmp_path))
+    assert "--confirm 2" in " ".join(showing.expectation(with_number))
+    for rank in range(4):
+        path = tmp_path / f"n{rank}.rows"
+        (part,) = rows.read(str(path))
+        part.rank = Rank(pid=10 + rank, host=part.rank.host)
+        save(tmp_path, f"n{rank}", part)
+    (line,) = showing.expectation(join.load(str(tmp_path)))
+    assert "on rank 12 alone" in line
+    assert "--confirm" not in line
 
 
 def test_where_ranks_are_alike_none_of_them_gains_alone(tmp_path):

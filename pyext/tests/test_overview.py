@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 import speed_bump
 from speed_bump import native
 from speed_bump.overview import Looker
+from speed_bump.process import command_of
 
 WORKING = """
 import time
@@ -230,6 +233,62 @@ def test_an_experiment_is_seen(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.one_python
+def test_a_glob_passes_over_what_is_ruled_or_only_counted(
+    start: Start, tmp_path: Path
+) -> None:
+    program = start(INSTALLED.replace("'__main__:rest'", "'__main__:rest delay=0'"))
+    until(lambda: len(seen(program.pid)) == 2)
+
+    def delays(pid: int) -> dict[str, int]:
+        return {name[9:]: found["delay_ns"] for name, found in seen(pid).items()}
+
+    mine = ("--pid", str(program.pid))
+    done = command("set", "__main__:*", "delay=30us", *mine)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
+    assert delays(program.pid) == {"work": 30_000, "rest": 0}
+    done = command("set", "__main__:r*", "delay=30us", *mine)
+    assert done.returncode == 1
+    assert "__main__:r*; 1 are only counted" in done.stderr
+    assert command("set", "__main__:rest", "delay=30us", *mine).returncode == 0
+    assert delays(program.pid) == {"work": 30_000, "rest": 30_000}
+
+    path = tmp_path / "app.py"
+    path.write_text(WORKING + "speed_bump.progress()\n" + FOR_EVER)
+    with subprocess.Popen(
+        [sys.executable, "-m", "speed_bump", "rank", "-t", "__main__:work",
+         "--progress", "__main__:rest", "--budget", "300s", "-o", str(tmp_path / "r"),
+         "--", sys.executable, str(path)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as tool:  # fmt: skip
+        try:
+
+            def ruled() -> list[int]:
+                with Looker() as looker:
+                    found = looker.look()
+                pids = {p.pid for p in found.processes if str(path) in p.command}
+                return [
+                    t.pid
+                    for t in found.targets
+                    if t.pid in pids and t.is_ruled and not t.is_counted_only
+                ]
+
+            until(ruled)
+            both = (*mine, "--pid", str(ruled()[0]))
+            done = command("set", "__main__:*", "delay=40us", *both)
+            assert done.returncode == 0, done.stderr
+            assert "rules it: __main__:work" in done.stderr
+            assert len(done.stdout.splitlines()) == 2
+            assert delays(program.pid) == {"work": 40_000, "rest": 40_000}
+            # Named whole it is refused, and what was set before is shown.
+            done = command("set", "__main__:work", "delay=50us", *both)
+            assert done.returncode == 1
+            assert "is ruled by an experiment" in done.stderr
+            assert f"__main__:work of process {program.pid}: " in done.stdout
+        finally:
+            tool.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.one_python
 def test_an_attached_program_is_seen(start: Start, tmp_path: Path) -> None:
     program = start(
         WORKING + FOR_EVER, SPEED_BUMP_ATTACH="1", XDG_RUNTIME_DIR=str(tmp_path)
@@ -239,6 +298,34 @@ def test_an_attached_program_is_seen(start: Start, tmp_path: Path) -> None:
         assert label_of(program.pid) == "attach"
         until(lambda: seen(program.pid).get("__main__:work"))
     until(lambda: label_of(program.pid) is None)
+
+
+TITLED = """
+import ctypes, sys
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, end = (int(fields[n - 3]) for n in (48, 49))
+ctypes.memset(start, {filling}, end - start)
+ctypes.memmove(start, b"my title", 8)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.one_python
+@pytest.mark.parametrize("filling", [0, ord("x")])
+def test_a_title_has_all_of_its_words(filling: int) -> None:
+    # Over a page long, so that the kernel cuts it off before its NUL.
+    with subprocess.Popen(
+        [sys.executable, "-c", TITLED.format(filling=filling), "x" * 10_000],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as program:  # fmt: skip
+        assert program.stdout
+        assert program.stdin
+        program.stdout.readline()
+        (title,) = command_of(program.pid)
+        assert title.rstrip("x") == "my title"
+        program.stdin.close()
+    assert command_of(program.pid) == []
 
 
 @pytest.mark.one_python
@@ -326,15 +413,32 @@ def test_top_shows_and_switches(start: Start) -> None:
                 end = time.monotonic() + 60
                 while not await show_rates():
                     assert time.monotonic() < end
+                # Those of a moment jump: they stay for half of the time between looks.
+                app._seconds, app._rates = 600, {(False, program.pid, name, ""): (7, 0)}
+                await pilot.press("plus", "minus")
+                assert list(app._rates.values()) == [(7, 0)]
+
+                def message() -> str:
+                    return str(app.query_one("#message", Static).render())
+
+                # It is gone, and the table does not know it yet.
+                shown = app._chosen()
+                assert shown
                 program.kill()
                 program.wait()
-                await pilot.press("space")
-                message = app.query_one("#message", Static)
-                end = time.monotonic() + 60
-                while table.row_count:
-                    assert time.monotonic() < end
-                    await pilot.pause(0.1)
-                assert message is not None
+                app._change("set_enabled", shown, False)
+                assert "No such process" in message()
+                assert table.row_count == 0
+                # Nothing can be opened any more: what was shown stays, with the reason.
+                limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+                try:
+                    app.look()
+                    assert os.strerror(errno.EMFILE) in message()
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                app.look()
+                assert os.strerror(errno.EMFILE) not in message()
                 await pilot.press("q")
 
     asyncio.run(drive())

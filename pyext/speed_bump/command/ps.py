@@ -25,7 +25,7 @@ examples:
   speed-bump ps --pid 4711 --watch
   speed-bump set 'json:*' off --pid 4711
 
-exit status: 0; 2 for wrong usage.
+exit status: 0; 1 if it can't be seen; 2 for wrong usage.
 """
 CLEAR = "\x1b[H\x1b[2J"
 

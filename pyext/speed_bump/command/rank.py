@@ -201,7 +201,6 @@ def rank(options: argparse.Namespace) -> int:
     import speed_bump.experiment.algebra  # noqa: F401 (before all that uses numpy)
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
-    from speed_bump.experiment.aim import machine_code
     from speed_bump.experiment.fit.verdict import verdict as judge
     from speed_bump.experiment.program import progress
     from speed_bump.experiment.program.launch import forwarding_signals
@@ -265,6 +264,9 @@ def rank(options: argparse.Namespace) -> int:
             live.event("the program is too short for slots: measuring whole runs")
             experiment.look_at_a_whole_run()
             live.close()
+            if experiment.interrupted:
+                return INTERRUPTED
+            _say_of_machine_code(experiment)
             return _whole_runs(options, experiment, runner, drawn, wanted)
     if failure:
         sys.stderr.buffer.write(failure.output)
@@ -273,8 +275,7 @@ def rank(options: argparse.Namespace) -> int:
         if experiment.interrupted:
             return INTERRUPTED
         return failure.status if failure else _nothing(experiment)
-    if not any(target.native for target in experiment.targets):
-        record.header["native_refused"] = machine_code.why_not()
+    _say_of_machine_code(experiment)
     save.now(record)
     found = judge(record)
     on_stdout = options.json != "-"
@@ -306,13 +307,21 @@ def _attached(
             "--progress-regex is of a CMD: its output is read from the start"
         )
     from speed_bump.experiment.program.attached import AttachedRunner
-    from speed_bump.experiment.program.processes import command_of
+    from speed_bump.process import command_of
 
     pids = processes(options)
     options.command = command_of(pids[0])
     return AttachedRunner(
         options.command, excludes, show_output=False, pids=pids, way=options.attach
     )
+
+
+def _say_of_machine_code(experiment: Experiment) -> None:
+    """Why native functions are not among those that were measured, for the report."""
+    from speed_bump.experiment.aim import machine_code
+
+    if not any(target.native for target in experiment.targets):
+        experiment.record.header["native_refused"] = machine_code.why_not()
 
 
 def _flamegraph(record: Record, found: Any, path: str) -> str:

@@ -129,7 +129,7 @@ def _attached(options: argparse.Namespace, excludes: list[Target]) -> Runner | N
     if options.compare:
         raise ConfigError("--compare runs a CMD again and again: use 'rank' with --pid")
     from speed_bump.experiment.program.attached import AttachedRunner
-    from speed_bump.experiment.program.processes import command_of
+    from speed_bump.process import command_of
 
     seconds = options.seconds
     pids = reading.processes(options)
@@ -193,6 +193,7 @@ def compare_runs(
     comparison = Comparison(options.command, MAX_BLOCKS, seed)
     comparison.looks = experiment.record.looks
     comparison.self_times = experiment.record.self_times
+    comparison.header = experiment.record.header
     comparison.until = time.monotonic() + experiment.options.budget_s
     comparison.each = True
     delay_ns = reading.delay(options.delay)

@@ -17,6 +17,8 @@ A TARGET is a name that 'speed-bump ps' shows, or a glob; a SETTING is delay=DEL
 off, or remove (of a native target; a Python function is switched off and has its own
 delay again). Forked processes have their functions in common with their parent, and are
 set with it. What an experiment rules, or the session of another process, is not changed.
+A glob passes over that, and over functions that are only counted, as they have no delay:
+name one of these whole.
 
 examples:
   speed-bump set 'json:dumps' delay=50us
@@ -25,6 +27,8 @@ examples:
 
 exit status: 0; 1 if there is no such target, or one can't be set; 2 for wrong usage.
 """
+# Targets that are left out and named.
+MAX_TOLD = 4
 SETTING = re.compile(r"delay=.*|on|off|remove")
 
 
@@ -62,15 +66,21 @@ def set_targets(options: argparse.Namespace) -> int:
             if found.native_problem:
                 say(f"native targets are not seen: {found.native_problem}")
             return 1
-        for word in settings:
-            if word == "remove":
-                found.remove(chosen)
-            elif word in delays:
-                found.set_delay(chosen, delays[word])
-            else:
-                found.set_enabled(chosen, word == "on")
+        status = 0
+        try:
+            for word in settings:
+                if word == "remove":
+                    found.remove(chosen)
+                elif word in delays:
+                    found.set_delay(chosen, delays[word])
+                else:
+                    found.set_enabled(chosen, word == "on")
+        except OSError as error:
+            say(str(error))
+            status = 1
+        # Some may have been set before one was refused.
         _show(looker.look(), chosen)
-    return 0
+    return status
 
 
 def _delay(options: argparse.Namespace, word: str) -> int:
@@ -90,12 +100,31 @@ def _choose(
         matching = [
             target for target in found.find(pattern) if pids is None or target.pid in pids
         ]
-        if not matching:
+        slowed = [t for t in matching if not t.is_counted_only or _is_name(pattern, t)]
+        if not slowed:
             where = f" in process {', '.join(map(str, sorted(pids)))}" if pids else ""
-            say(f"nothing that is slowed{where} is called {pattern} (speed-bump ps)")
+            counted = f"; {len(matching)} are only counted" if matching else ""
+            say(
+                f"nothing that is slowed{where} is called {pattern}{counted} "
+                "(speed-bump ps)"
+            )
             return None
-        chosen |= {target.index: target for target in matching}
+        free = [t for t in slowed if not t.is_ruled or _is_name(pattern, t)]
+        # Where it names nothing else, what refuses the change says why.
+        chosen |= {target.index: target for target in free or slowed}
+        ruled = sorted({t.name for t in slowed if t not in free})
+        if free and ruled:
+            more = f" and {len(ruled) - MAX_TOLD} more" if ruled[MAX_TOLD:] else ""
+            say(
+                f"{pattern}: left out, as an experiment or another process rules it: "
+                f"{', '.join(ruled[:MAX_TOLD])}{more}"
+            )
     return list(chosen.values())
+
+
+def _is_name(pattern: str, target: Slowed) -> bool:
+    """Whether it is the whole name, and not a glob that matches it."""
+    return pattern.removeprefix("native:") == target.name
 
 
 def _show(found: Overview, chosen: list[Slowed]) -> None:

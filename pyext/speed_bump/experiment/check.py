@@ -177,7 +177,7 @@ def check(command: Sequence[str], unit: Progress, seconds: float, seed: int) -> 
         RankError: the program can't be measured
         LaunchError: it can't be started
     """
-    found = Report(environment(), spins(), jit=jit.warning(command))
+    found = Report(environment(), spins(), jit=jit.warning(command or [sys.executable]))
     found.native = native.backend()
     try:
         found.caveats = native.caveats()

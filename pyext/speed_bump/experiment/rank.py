@@ -456,7 +456,14 @@ class Experiment:
         )
 
     def _look_at_jit(self) -> None:
-        if self.runs == 1 and (text := jit.warning(self.runner.command)):
+        if self.runs > 1:
+            return
+        if pids := self.runner.attached_to:
+            found = map(jit.warning_of_process, pids)
+            text = next(filter(None, found), "")
+        else:
+            text = jit.warning(self.runner.command)
+        if text:
             self.record.header["jit"] = text
             self._doubt("jit", text)
 

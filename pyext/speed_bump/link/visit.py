@@ -35,6 +35,8 @@ KEEPER = ".keeper"
 
 _lock = _thread.allocate_lock()
 _here: _Visit | None = None
+# What the switch interval was before it was our turn, s; None: it is not our turn.
+_unhurried: float | None = None
 
 
 class _Visit:
@@ -102,6 +104,8 @@ def after_fork() -> None:
     global _here, _lock  # noqa: PLW0603
     visit, _here = _here, None
     _lock = _thread.allocate_lock()
+    # The thread whose turn it was is not there to end it.
+    _calm_down()
     if visit is None:
         return
     visit.connection.close()
@@ -125,14 +129,23 @@ class _Hurry:
     """While inside, threads take turns sooner."""
 
     def __enter__(self) -> None:
-        self.before = sys.getswitchinterval()
-        if self.before > HURRY_S:
+        global _unhurried  # noqa: PLW0603
+        before = sys.getswitchinterval()
+        if before > HURRY_S:
+            _unhurried = before
             sys.setswitchinterval(HURRY_S)
 
     def __exit__(self, *exc_info: object) -> None:
-        # Unless the program has set it meanwhile; it is kept in whole microseconds.
-        if self.before > HURRY_S and abs(sys.getswitchinterval() - HURRY_S) < 1e-5:
-            sys.setswitchinterval(self.before)
+        _calm_down()
+
+
+def _calm_down() -> None:
+    """Threads take turns as before."""
+    global _unhurried
+    before, _unhurried = _unhurried, None
+    # Unless the program has set it meanwhile; it is kept in whole microseconds.
+    if before is not None and abs(sys.getswitchinterval() - HURRY_S) < 1e-5:
+        sys.setswitchinterval(before)
 
 
 def _serve(visit: _Visit) -> None:
@@ -166,8 +179,7 @@ def _serve(visit: _Visit) -> None:
 
 def _converse(visit: _Visit) -> bytes:
     """What is to be said last, when all is out."""
-    with _Hurry():
-        refused = _begin(visit)
+    refused = _begin(visit)
     if refused:
         return refused
     connection = visit.connection
@@ -189,13 +201,15 @@ def _begin(visit: _Visit) -> bytes:
     kind, said = message.receive(connection.recv)
     if kind != ATTACH:
         raise MessageError("the first message is not to attach")
-    try:
-        _put_in(visit, said)
-    except Exception as error:
-        reason = (str(error) or type(error).__name__).encode()
-        return message.pack(REFUSED, {"reason": reason})
-    layout = " ".join(map(str, _core.layout())).encode()
-    connection.sendall(message.pack(ATTACHED, {"layout": layout}))
+    # Not before: the tool may take its time.
+    with _Hurry():
+        try:
+            _put_in(visit, said)
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).encode()
+            return message.pack(REFUSED, {"reason": reason})
+        layout = " ".join(map(str, _core.layout())).encode()
+        connection.sendall(message.pack(ATTACHED, {"layout": layout}))
     return b""
 
 

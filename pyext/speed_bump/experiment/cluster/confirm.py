@@ -115,6 +115,8 @@ def confirmed(
         time: of each step, ns; the mean over ranks
         shares: of a CPU that each function had while it was delayed
     """
+    if not functions:
+        return []
     inside = np.stack([members(ranks, group) for group in groups])
     # Column 0 is of ranks in no group.
     classes = np.concatenate([~inside.any(axis=0, keepdims=True), inside])

@@ -15,7 +15,7 @@ from speed_bump.experiment.cluster import confirm, steps
 from speed_bump.experiment.cluster import rows as files
 from speed_bump.experiment.cluster.confirm import Confirmed, Expected
 from speed_bump.experiment.cluster.places import Places, places, widened
-from speed_bump.experiment.cluster.plan import ATTEMPT
+from speed_bump.experiment.cluster.plan import ATTEMPT, arms_of_group, ranks_of
 from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.record import Floats, Integers
@@ -213,6 +213,15 @@ def _problems(columns: Sequence[_Column], job: Job) -> list[str]:
             {p.rank.attempt for p in column.parts}
         ):
             found.append(f"{_where(column.rank)}: two processes have this rank")
+    found += _unknown_groups(job, seen)
+    without = max(c.parts[-1].setup.get("without_arm", 0) for c in columns)
+    if without:
+        groups = len(job.groups)
+        of = f" with {groups} group{'s' if groups > 1 else ''}" if groups else ""
+        found.append(
+            f"{without} functions were called and not delayed: at most "
+            f"{arms_of_group(groups)}{of}"
+        )
     shares = [share for c in columns for p in c.parts[-1:] for share in p.shares]
     if shares and min(shares) < CROWDED:
         found.append(
@@ -223,6 +232,29 @@ def _problems(columns: Sequence[_Column], job: Job) -> list[str]:
     attempts = sorted({p.rank.attempt for c in columns for p in c.parts})
     if len(attempts) > 1:
         found.append(f"the job was started {len(attempts)} times (attempts {attempts})")
+    return found
+
+
+def _unknown_groups(job: Job, seen: set[int]) -> list[str]:
+    """Groups of --confirm that are no part of the ranks.
+
+    Of ranks that left nothing it is said elsewhere.
+    """
+    found = []
+    ranks = seen | set(range(job.world))
+    for group in job.groups:
+        inside = ranks_of(group)
+        strange = sorted(inside - ranks)
+        if strange == sorted(inside):
+            found.append(f"--confirm {group}: no such rank")
+        elif strange:
+            some = ", ".join(map(str, strange[:8]))
+            more = f" and {len(strange) - 8} more" if len(strange) > 8 else ""
+            found.append(f"--confirm {group}: no rank {some}{more}")
+        if inside >= ranks:
+            found.append(
+                f"--confirm {group}: these are all ranks; it is for a part of them"
+            )
     return found
 
 

@@ -206,6 +206,8 @@ class Helper:
         path = os.path.join(run, f"{self._host}-{os.getpid()}.rows")
         self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115
         self._functions: list[str] = []
+        # Functions that were called, and for which there is no arm.
+        self._without_arm = 0
         self._planned = 0
         self._doses: dict[str, int] = {}
         self._pending: dict[int, _Pending] = {}
@@ -294,7 +296,9 @@ class Helper:
             if site[0] == _core.SB_SITE_FUNCTION and site[3] < first_progress and site[5]
         }
         room = arms_of_group(len(self._groups))
-        new = sorted(names - set(self._functions))[: room - len(self._functions)]
+        missing = sorted(names - set(self._functions))
+        new = missing[: room - len(self._functions)]
+        self._without_arm = len(missing) - len(new)
         if not new:
             return
         self._read(last=False)
@@ -428,6 +432,7 @@ class Helper:
                 "key": self._setup.key,
                 "version": self._setup.version,
                 "groups": self._setup.groups,
+                "without_arm": self._without_arm,
             },
             tuple(self._functions),
             self._shares(),

@@ -35,7 +35,8 @@ class Rows:
     """Consecutive steps of one rank; NaN of a time is one that is not known.
 
     Args:
-        setup: the seed, the key and the version of what the member was told
+        setup: the seed, the key, the version and the groups of what the member was told,
+            and how many functions found no arm so far
         functions: of the columns of ``delivered_ns`` and ``calls``
         shares: of a CPU that each function had while it was delayed
     """

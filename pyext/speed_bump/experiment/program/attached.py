@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from speed_bump.experiment.program.inject import by_debugger, by_remote
 from speed_bump.experiment.program.launch import Child, Ended, Streams
-from speed_bump.experiment.program.processes import command_of, is_python
+from speed_bump.experiment.program.processes import is_python
 from speed_bump.experiment.program.runner import NO_PYTHON, Runner
 from speed_bump.experiment.program.ways import (
     BY,
@@ -24,6 +24,7 @@ from speed_bump.experiment.program.ways import (
     owner,
 )
 from speed_bump.link.visit import KEEPER
+from speed_bump.process import command_of
 
 WAYS: dict[str, Callable[[int, str], Link]] = {
     "socket": by_socket,

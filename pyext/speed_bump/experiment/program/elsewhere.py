@@ -57,7 +57,7 @@ def interpreter(command: Sequence[str]) -> str | None:
     path = shutil.which(command[0])
     if path is None:
         return None
-    if _is_python(path):
+    if is_python(path):
         return path
     try:
         with open(path, "rb") as file:
@@ -68,10 +68,11 @@ def interpreter(command: Sequence[str]) -> str | None:
     if words and os.path.basename(words[0]) == "env":
         words = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
     found = shutil.which(words[0]) if words else None
-    return found if found and _is_python(found) else None
+    return found if found and is_python(found) else None
 
 
-def _is_python(path: str) -> bool:
+def is_python(path: str) -> bool:
+    """Whether a program is called as interpreters are."""
     name = os.path.basename(path)
     return name.startswith(("python", "pypy"))
 

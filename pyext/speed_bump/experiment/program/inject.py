@@ -23,7 +23,6 @@ from typing import Any
 
 import speed_bump
 from speed_bump import _core
-from speed_bump.experiment.program.processes import command_of
 from speed_bump.experiment.program.ways import (
     PATIENCE_S,
     AttachError,
@@ -34,6 +33,7 @@ from speed_bump.experiment.program.ways import (
     peer,
     status_of,
 )
+from speed_bump.process import command_of
 
 # What the interpreter of the program says of itself.
 PROBE = """

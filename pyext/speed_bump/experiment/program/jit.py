@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from speed_bump.experiment.program.elsewhere import TIMEOUT_S, interpreter
+from speed_bump.experiment.program.elsewhere import TIMEOUT_S, interpreter, is_python
+from speed_bump.experiment.program.ways import environ_of
 
 # (3, 14) of an interpreter whose JIT is on; nothing where there is none, or it is off.
 QUESTION = """
@@ -26,9 +27,32 @@ SAID: dict[tuple[int, ...], str] = {
 OTHERS = "delays were not tried with its JIT"
 
 
-def warning(command: Sequence[str], environ: dict[str, str] | None = None) -> str:
+def warning(command: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
     """A sentence about the JIT of the Python that ``command`` starts; "": none is on."""
-    version = _version(command, environ)
+    python = interpreter(command) if command else None
+    return _sentence(_version(python, environ)) if python else ""
+
+
+def warning_of_process(pid: int) -> str:
+    """The same of a process that runs; "" too where that is not to be known.
+
+    Its interpreter is asked in its environment: that of another user, whose word root
+    would execute, is not.
+    """
+    try:
+        path = os.readlink(f"/proc/{pid}/exe")
+        # In a container another file may have that name.
+        is_seen = os.path.samefile(path, f"/proc/{pid}/exe")
+        is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return ""
+    environ = environ_of(pid)
+    if not (is_seen and is_ours and is_python(path) and environ):
+        return ""
+    return _sentence(_version(path, environ))
+
+
+def _sentence(version: tuple[int, ...]) -> str:
     if not version:
         return ""
     name = ".".join(map(str, version))
@@ -38,10 +62,7 @@ def warning(command: Sequence[str], environ: dict[str, str] | None = None) -> st
     )
 
 
-def _version(command: Sequence[str], environ: dict[str, str] | None) -> tuple[int, ...]:
-    python = interpreter(command) if command else sys.executable
-    if python is None:
-        return ()
+def _version(python: str, environ: Mapping[str, str] | None) -> tuple[int, ...]:
     if environ is None and os.path.abspath(python) == os.path.abspath(sys.executable):
         # As it is here, it is there.
         jit = vars(sys).get("_jit")

@@ -8,16 +8,7 @@ import os
 from contextlib import suppress
 
 from speed_bump.experiment.program.machine import descendants
-
-
-def command_of(pid: int) -> list[str]:
-    """The words that a process was started with; empty if it has none."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return []
-    return [os.fsdecode(word) for word in words[:-1]]
+from speed_bump.process import command_of
 
 
 def is_python(pid: int) -> bool:

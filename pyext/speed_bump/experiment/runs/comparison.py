@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from speed_bump.experiment.fit.verdict import Finding, Verdict
     from speed_bump.experiment.record import Record, SelfTime
 
+# Of the experiment by slots, where there was one, what its header says for reports.
+FOUND_BEFORE = ("jit", "native_refused")
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
 MIN_BLOCKS = 2
@@ -71,6 +73,8 @@ class Comparison:
     # Of a whole run without delays, where that was looked at.
     looks: Looks | None = None
     self_times: dict[str, SelfTime] = field(default_factory=dict)
+    # What an experiment by slots, which the program was too short for, has found out.
+    header: dict[str, Any] = field(default_factory=dict)
 
     def run(
         self,
@@ -367,6 +371,8 @@ class Comparison:
         times = list(self._times(BASELINE).values())
         found = Verdict([self.finding(arm) for arm in self.arms])
         found.slot_ns = sum(times) / len(times) if times else 0.0
+        if self.header.get("jit"):
+            found.warnings.append(self.header["jit"])
         if self.waited > WAIT_TOLD:
             found.warnings.append(
                 f"the program waited {self.waited:.0%} of its time for a CPU; that is "
@@ -390,6 +396,7 @@ class Comparison:
                 "seed": self.seed,
                 "unit": self.unit or "a run",
                 "whole_runs": True,
+                **{key: self.header[key] for key in FOUND_BEFORE if key in self.header},
             },
             tuple(arm.name for arm in self.arms),
             empty(len(self.arms)),

@@ -16,6 +16,8 @@ from speed_bump.experiment.fit.verdict import INCONCLUSIVE, label_of
 from speed_bump.experiment.show import ranks, text
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
+# Functions of which a conclusion names its gain.
+MAX_TOLD = 4
 CONFIRM_HEADS = (
     ("function", LEFT),
     ("ranks", LEFT),
@@ -149,8 +151,18 @@ def conclusions(job: Job) -> list[str]:
                 f"there alone the step gains {text.number(found.gain)} ms, up to "
                 f"{human(found.delay_ns)}"
             )
-        if not there and all(f.gain and f.gain.half < WIDEST for f in some):
+        unknown = [f for f in some if not f.gain or f.gain.high >= THRESHOLD]
+        if some and not unknown:
             lines.append(f"rank {group}: to be faster there alone gains nothing")
+        elif not there and unknown:
+            most = ", ".join(
+                f"{f.name} {text.number(f.gain)}" for f in unknown[:MAX_TOLD]
+            )
+            more = f" and {len(unknown) - MAX_TOLD} more" if unknown[MAX_TOLD:] else ""
+            lines.append(
+                f"rank {group}: whether it gains to be faster there alone is not known "
+                f"({most}{more}); more steps tell"
+            )
         lines += [
             f"rank {group}: {found.name} is not what waits and own work had led to "
             "expect; ranks that share cores, or several collectives in a step, do that"
@@ -168,11 +180,17 @@ def expectation(job: Job) -> list[str]:
     some = [effect.name for effect in ordered(job) if effect.name in job.expected]
     name, rank = some[0], ranks.named(limiting.ranks)
     told = job.expected[name]
-    return [
+    line = (
         f"expected of a delay in {name} on rank {rank} alone: {told.alone:.2f} of it, on "
-        f"all others {told.without:.2f}; to see it, run the same with another directory "
-        f"and --confirm {ranks.option(limiting.ranks)}"
-    ]
+        f"all others {told.without:.2f}"
+    )
+    # Those without a number can't be named in another run.
+    if all(r.rank >= 0 for r in limiting.ranks):
+        line += (
+            "; to see it, run the same with another directory and --confirm "
+            f"{ranks.option(limiting.ranks)}"
+        )
+    return [line]
 
 
 def ordered(job: Job) -> list[Effect]:
