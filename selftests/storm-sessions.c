@@ -231,6 +231,9 @@ static void update(int dev)
 			.enabled = storm_pick(4) > 0,
 			.mask = SPEED_BUMP_UPDATE_DELAY | SPEED_BUMP_UPDATE_ENABLED,
 		};
+		/* Of those that were added longer ago few are left. */
+		if (!i && own_next && storm_pick(2))
+			entries[i].id = own_ids[(own_next - 1) % OWN_IDS];
 		if (board->features & SPEED_BUMP_FEATURE_FREQUENCY && storm_pick(2)) {
 			entries[i].mask |= SPEED_BUMP_UPDATE_EVERY;
 			entries[i].every = storm_pick(4);

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from speed_bump.experiment.record import Record, SelfTime
 
 # Of the experiment by slots, where there was one, what its header says for reports.
-FOUND_BEFORE = ("jit", "native_refused")
+FOUND_BEFORE = ("found", "jit", "native_refused")
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
 MIN_BLOCKS = 2
