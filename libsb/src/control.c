@@ -63,19 +63,22 @@ static void *one_more(void *array, size_t count, size_t size)
 /* ------------------------------------------------------------------ from outside */
 
 /*
- * Open the regular file @path, which another process names: none that opening does
- * something to. -1 with errno.
+ * Open the regular file @path of at least @size bytes, which another process names: none
+ * that opening or reading does something to, or that lets wait. Those of /proc say that
+ * they have no bytes. -1 with errno.
  */
-static int open_regular(const char *path, int flags, struct stat *file)
+static int open_regular(int directory, const char *path, int flags, size_t size,
+			struct stat *file)
 {
-	int place = open(path, O_PATH | O_CLOEXEC), fd = -1, code = EINVAL;
+	int place = openat(directory, path, O_PATH | O_CLOEXEC), fd = -1, code = EINVAL;
 	char self[64];
 
 	if (place < 0)
 		return -1;
-	if (!fstat(place, file) && S_ISREG(file->st_mode)) {
+	if (!fstat(place, file) && S_ISREG(file->st_mode) &&
+	    (uint64_t)file->st_size >= size) {
 		snprintf(self, sizeof(self), "/proc/self/fd/%d", place);
-		fd = open(self, flags | O_CLOEXEC);
+		fd = open(self, flags | O_CLOEXEC | O_NONBLOCK);
 		code = errno;
 	}
 	close(place);
@@ -162,11 +165,17 @@ struct sb_site_table *sb_site_table_copy(int fd)
 	struct stat st;
 	uint32_t used;
 
+	if (fstat(fd, &st))
+		return NULL;
+	if ((uint64_t)st.st_size < sizeof(header)) {
+		errno = EINVAL;
+		return NULL;
+	}
 	if (!read_all(fd, &header, sizeof(header), 0))
 		return NULL;
 	if (load(&header.magic) != SITE_MAGIC || !header.capacity ||
 	    header.slot_size != sizeof(struct site_slot) || header.planned > 1 ||
-	    header.capacity > SITE_MAX_CAPACITY || fstat(fd, &st) ||
+	    header.capacity > SITE_MAX_CAPACITY ||
 	    header.size != sb_site_layout(header.capacity, header.planned).size ||
 	    (uint64_t)st.st_size < header.size) {
 		errno = EINVAL;
@@ -199,7 +208,8 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 {
 	struct shown_table *more;
 	struct stat file;
-	int fd = open_regular(where, O_RDONLY, &file);
+	int fd = open_regular(AT_FDCWD, where, O_RDONLY, sizeof(struct site_header),
+			      &file);
 
 	if (fd < 0)
 		return -1;
@@ -231,11 +241,11 @@ static void add_process(struct sb_control *control, int directory, const char *n
 	struct stat file, owner;
 	uint64_t inode;
 	long table = -1;
-	int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_regular(directory, name, O_RDONLY, 1, &file);
 
 	if (fd < 0)
 		return;
-	if (!fstat(fd, &file) && S_ISREG(file.st_mode) && !fstat(directory, &owner) &&
+	if (!fstat(directory, &owner) &&
 	    read_shown(fd, pid, &process, where, sizeof(where), &inode))
 		table = find_table(control, where, inode, &owner);
 	close(fd);
@@ -332,7 +342,9 @@ static int read_table(struct sb_control *control, size_t index)
 	struct sb_site_list *list = NULL;
 	struct sb_site_table *table;
 	struct stat file;
-	int fd = open_regular(shown->where, O_RDONLY, &file), ret = 0;
+	int fd = open_regular(AT_FDCWD, shown->where, O_RDONLY,
+			      sizeof(struct site_header), &file);
+	int ret = 0;
 
 	if (fd < 0)
 		return 0;
@@ -542,7 +554,9 @@ static struct sb_site_table *open_table(const struct shown_table *shown,
 {
 	struct sb_site_table *table = NULL;
 	struct stat file;
-	int fd = open_regular(shown->where, O_RDWR, &file), seals, code;
+	int fd = open_regular(AT_FDCWD, shown->where, O_RDWR,
+			      sizeof(struct site_header), &file);
+	int seals, code;
 
 	if (fd < 0) {
 		code = errno == ENOENT ? ESRCH : errno;

@@ -322,6 +322,9 @@ static void liars_are_not_believed(void **state)
 		"1 x\npath /dev/null\n",
 		"1 x\npath /nonexistent\n",
 		"2 x\npath /etc/passwd\n",
+		/* To read it would wait for the kernel's next message. */
+		"1 x\npath /proc/kmsg\n",
+		"1 x\npath /proc/self/status\n",
 		"1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\npath /\n",
 	};
 
