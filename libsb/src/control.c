@@ -130,7 +130,8 @@ static bool read_shown(int fd, pid_t pid, struct process *process, char *where,
 	*inode = 0;
 	if (sscanf(line, "fd %d %" SCNu64 "%n", &number, inode, &used) == 2 &&
 	    !line[used])
-		return (size_t)snprintf(where, size, "/proc/%d/fd/%d", pid, number) <
+		return *inode &&
+		       (size_t)snprintf(where, size, "/proc/%d/fd/%d", pid, number) <
 		       size;
 	return !strncmp(line, "path /", 6) &&
 	       (size_t)snprintf(where, size, "/proc/%d/root%s", pid, line + 5) < size;
@@ -202,9 +203,12 @@ struct sb_site_table *sb_site_table_copy(int fd)
 	return NULL;
 }
 
-/* The index of the table at @where, which is added if it is new; -1: it is none. */
+/*
+ * The index of the table at @where, which is added if it is new; -1: it is none. @inode is
+ * 0 where it is a path; @shown is the file that says so, of the process of @owner.
+ */
 static long find_table(struct sb_control *control, const char *where, uint64_t inode,
-		       const struct stat *owner)
+		       const struct stat *shown, const struct stat *owner)
 {
 	struct shown_table *more;
 	struct stat file;
@@ -214,9 +218,12 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 	if (fd < 0)
 		return -1;
 	close(fd);
-	/* A number of a descriptor may be another's by now, and a path lead anywhere. */
-	if (inode ? file.st_ino != inode :
-		    file.st_uid != owner->st_uid && file.st_uid != geteuid())
+	/*
+	 * A number of a descriptor may be another's by now, and a path lead anywhere. All
+	 * files in memory are of one device, that of @shown.
+	 */
+	if (file.st_uid != owner->st_uid ||
+	    (inode && (file.st_ino != inode || file.st_dev != shown->st_dev)))
 		return -1;
 	for (size_t i = 0; i < control->table_count; i++)
 		if (control->tables[i].device == file.st_dev &&
@@ -247,7 +254,7 @@ static void add_process(struct sb_control *control, int directory, const char *n
 		return;
 	if (!fstat(directory, &owner) &&
 	    read_shown(fd, pid, &process, where, sizeof(where), &inode))
-		table = find_table(control, where, inode, &owner);
+		table = find_table(control, where, inode, &file, &owner);
 	close(fd);
 	if (table < 0)
 		return;

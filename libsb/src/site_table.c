@@ -125,20 +125,12 @@ static void *make_file(const char *path, size_t size, struct sb_error *err)
 	return map;
 }
 
-static uint64_t inode_of(int fd)
-{
-	struct stat file;
-
-	return fd < 0 || fstat(fd, &file) ? 0 : file.st_ino;
-}
-
 struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *given,
 					   struct sb_error *err)
 {
 	struct sb_site_table_options opts;
 	struct sb_site_table *table;
 	struct site_layout l;
-	char *path = NULL;
 	int fd = -1;
 	void *map;
 
@@ -171,10 +163,7 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 		}
 	}
 	table = attach(map, opts.capacity, opts.planned);
-	if (table && opts.path)
-		path = realpath(opts.path, NULL);
-	if (!table || (opts.path && !path)) {
-		free(table);
+	if (!table) {
 		munmap(map, l.size);
 		if (fd >= 0)
 			close(fd);
@@ -183,9 +172,11 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
-	table->path = path;
+	/* Without it the table can't be shown, and that is all. */
+	if (opts.path)
+		table->path = realpath(opts.path, NULL);
 	table->fd = fd;
-	table->fd_inode = inode_of(fd);
+	table->fd_file = sb_shown_file(fd);
 	table->header->capacity = opts.capacity;
 	table->header->slot_size = sizeof(struct site_slot);
 	table->header->size = l.size;
@@ -306,8 +297,8 @@ void sb_site_table_close(struct sb_site_table *table)
 {
 	if (!table)
 		return;
-	sb_shown_close(table->shown_fd, table->shown_inode);
-	sb_shown_close(table->fd, table->fd_inode);
+	sb_shown_close(table->shown_fd, table->shown_file);
+	sb_shown_close(table->fd, table->fd_file);
 	free(table->path);
 	sb_site_index_free(table);
 	sb_plan_view_close(&table->plan);
