@@ -20,11 +20,11 @@ struct process {
 	pid_t inside; /* as it sees itself */
 	char label[SHOWN_MAX_LABEL + 1];
 	size_t table; /* its index */
+	char *where; /* it is there */
 };
 
 /* A table, shown by one process or by several. */
 struct shown_table {
-	char *where; /* it was opened there */
 	dev_t device;
 	ino_t inode;
 	bool planned;
@@ -51,6 +51,8 @@ struct sb_control {
 	struct entry *entries;
 	size_t count;
 };
+
+#define NO_MEMORY (-2L)
 
 /* Room for one more behind @count; NULL: there is no memory, and what is there stays. */
 static void *one_more(void *array, size_t count, size_t size)
@@ -204,8 +206,8 @@ struct sb_site_table *sb_site_table_copy(int fd)
 }
 
 /*
- * The index of the table at @where, which is added if it is new; -1: it is none. @inode is
- * 0 where it is a path; @shown is the file that says so, of the process of @owner.
+ * The index of the table at @where, which is added if it is new; -1: it is none; or
+ * NO_MEMORY. @inode is 0 where it is a path; @shown is the file that says so, of the process of @owner.
  */
 static long find_table(struct sb_control *control, const char *where, uint64_t inode,
 		       const struct stat *shown, const struct stat *owner)
@@ -231,16 +233,45 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 			return (long)i;
 	more = one_more(control->tables, control->table_count, sizeof(*more));
 	if (!more)
-		return -1;
+		return NO_MEMORY;
 	control->tables = more;
 	more += control->table_count;
-	*more = (struct shown_table){ .where = strdup(where),
-				      .device = file.st_dev,
-				      .inode = file.st_ino };
-	return more->where ? (long)control->table_count++ : -1;
+	*more = (struct shown_table){ .device = file.st_dev, .inode = file.st_ino };
+	return (long)control->table_count++;
 }
 
-static void add_process(struct sb_control *control, int directory, const char *name,
+/*
+ * Open table @index by a process that still has it, by any of those that show it: the first
+ * may have ended. *@where: there, or where it was sought. -1 with errno.
+ */
+static int open_shown(const struct sb_control *control, size_t index, int flags,
+		      struct stat *file, const char **where)
+{
+	const struct shown_table *shown = &control->tables[index];
+	int fd, code = ESRCH;
+
+	for (size_t i = 0; i < control->process_count; i++) {
+		if (control->processes[i].table != index)
+			continue;
+		*where = control->processes[i].where;
+		fd = open_regular(AT_FDCWD, *where, flags, sizeof(struct site_header),
+				  file);
+		if (fd < 0) {
+			/* Closed, or ended, or another file. */
+			if (errno != ENOENT && errno != EINVAL)
+				code = errno;
+			continue;
+		}
+		if (file->st_ino == shown->inode && file->st_dev == shown->device)
+			return fd;
+		close(fd);
+	}
+	errno = code;
+	return -1;
+}
+
+/* 0, or -1 with ENOMEM. */
+static int add_process(struct sb_control *control, int directory, const char *name,
 			pid_t pid)
 {
 	struct process process = { .pid = pid }, *more;
@@ -251,41 +282,50 @@ static void add_process(struct sb_control *control, int directory, const char *n
 	int fd = open_regular(directory, name, O_RDONLY, 1, &file);
 
 	if (fd < 0)
-		return;
+		return 0;
 	if (!fstat(directory, &owner) &&
 	    read_shown(fd, pid, &process, where, sizeof(where), &inode))
 		table = find_table(control, where, inode, &file, &owner);
 	close(fd);
+	if (table == NO_MEMORY)
+		return sb_error_set(NULL, ENOMEM, "out of memory");
 	if (table < 0)
-		return;
+		return 0;
 	process.table = (size_t)table;
 	process.inside = pid_inside(pid);
 	more = one_more(control->processes, control->process_count, sizeof(*more));
-	if (!more)
-		return;
-	control->processes = more;
+	if (more) {
+		control->processes = more;
+		process.where = strdup(where);
+	}
+	if (!process.where)
+		return sb_error_set(NULL, ENOMEM, "out of memory");
 	more[control->process_count++] = process;
+	return 0;
 }
 
-static void look_into(struct sb_control *control, pid_t pid)
+/* 0, or -1 with ENOMEM. */
+static int look_into(struct sb_control *control, pid_t pid)
 {
 	static const char shown[] = "/memfd:" SHOWN_NAME " ";
 	struct dirent *entry;
 	char path[64], to[64];
 	DIR *directory;
+	int ret = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 	directory = opendir(path);
-	while (directory && (entry = readdir(directory))) {
+	while (directory && !ret && (entry = readdir(directory))) {
 		ssize_t length = readlinkat(dirfd(directory), entry->d_name, to,
 					    sizeof(to));
 
 		if (length >= (ssize_t)strlen(shown) &&
 		    !memcmp(to, shown, strlen(shown)))
-			add_process(control, dirfd(directory), entry->d_name, pid);
+			ret = add_process(control, dirfd(directory), entry->d_name, pid);
 	}
 	if (directory)
 		closedir(directory);
+	return ret;
 }
 
 /* ---------------------------------------------------------------------- entries */
@@ -348,19 +388,17 @@ static int read_table(struct sb_control *control, size_t index)
 	struct shown_table *shown = &control->tables[index];
 	struct sb_site_list *list = NULL;
 	struct sb_site_table *table;
+	const char *where;
 	struct stat file;
-	int fd = open_regular(AT_FDCWD, shown->where, O_RDONLY,
-			      sizeof(struct site_header), &file);
-	int ret = 0;
+	int fd = open_shown(control, index, O_RDONLY, &file, &where), ret, code;
 
 	if (fd < 0)
 		return 0;
-	table = file.st_ino == shown->inode && file.st_dev == shown->device ?
-			sb_site_table_copy(fd) :
-			NULL;
+	table = sb_site_table_copy(fd);
+	code = errno;
 	close(fd);
 	if (!table)
-		return errno == ENOMEM ? -1 : 0;
+		return code == ENOMEM ? -1 : 0;
 	shown->planned = table->header->planned;
 	list = sb_site_table_read(table);
 	ret = list ? add_sites(control, index, list) : -1;
@@ -422,9 +460,9 @@ struct sb_control *sb_control_read(struct sb_session *session, struct sb_error *
 		return NULL;
 	}
 	control->session = session;
-	while ((entry = readdir(proc)))
+	while (!ret && (entry = readdir(proc)))
 		if (*entry->d_name >= '1' && *entry->d_name <= '9')
-			look_into(control, (pid_t)atoi(entry->d_name));
+			ret = look_into(control, (pid_t)atoi(entry->d_name));
 	closedir(proc);
 	for (size_t i = 0; i < control->table_count && !ret; i++)
 		ret = read_table(control, i);
@@ -444,8 +482,8 @@ void sb_control_free(struct sb_control *control)
 {
 	if (!control)
 		return;
-	for (size_t i = 0; i < control->table_count; i++)
-		free(control->tables[i].where);
+	for (size_t i = 0; i < control->process_count; i++)
+		free(control->processes[i].where);
 	for (size_t i = 0; i < control->count; i++)
 		free(control->entries[i].name);
 	free(control->tables);
@@ -556,28 +594,27 @@ struct change {
 };
 
 /* The table of a function, to write in; NULL with errno. */
-static struct sb_site_table *open_table(const struct shown_table *shown,
+static struct sb_site_table *open_table(const struct sb_control *control, size_t index,
 					struct sb_error *err)
 {
 	struct sb_site_table *table = NULL;
+	const char *where = "";
 	struct stat file;
-	int fd = open_regular(AT_FDCWD, shown->where, O_RDWR,
-			      sizeof(struct site_header), &file);
-	int seals, code;
+	int fd = open_shown(control, index, O_RDWR, &file, &where), seals, code;
 
 	if (fd < 0) {
-		code = errno == ENOENT ? ESRCH : errno;
-		sb_error_set(err, code, "%s: %s", shown->where, strerror(code));
+		code = errno;
+		sb_error_set(err, code, "%s: %s", where,
+			     code == ESRCH ? "it is not there any more" :
+					     strerror(code));
 		return NULL;
 	}
 	seals = fcntl(fd, F_GET_SEALS);
-	if (file.st_ino != shown->inode || file.st_dev != shown->device)
-		sb_error_set(err, ESRCH, "%s: it is not there any more", shown->where);
-	else if (file.st_uid != geteuid() && (seals < 0 || !(seals & F_SEAL_SHRINK)))
+	if (file.st_uid != geteuid() && (seals < 0 || !(seals & F_SEAL_SHRINK)))
 		/* Made shorter meanwhile it would end us. */
-		sb_error_set(err, EPERM, "%s: a table of another user", shown->where);
+		sb_error_set(err, EPERM, "%s: a table of another user", where);
 	else
-		table = sb_site_table_open_fd(fd, shown->where, false, err);
+		table = sb_site_table_open_fd(fd, where, false, err);
 	code = errno;
 	close(fd);
 	errno = code;
@@ -588,7 +625,7 @@ static int change_function(struct sb_control *control, const struct entry *entry
 			   const struct change *change, struct sb_error *err)
 {
 	size_t index = control->processes[entry->process].table;
-	struct sb_site_table *table = open_table(&control->tables[index], err);
+	struct sb_site_table *table = open_table(control, index, err);
 	int ret = 0, code;
 
 	if (!table)

@@ -188,6 +188,45 @@ static void a_child_is_seen_until_it_is_dead(void **state)
 	sb_site_table_close(table);
 }
 
+static void the_rest_of_a_tree_is_switched_once_its_first_is_gone(void **state)
+{
+	struct sb_site_table *table = make_table(NULL, false);
+	struct sb_site *site = make_site(table, "m:f");
+	struct sb_control *control;
+	pid_t first, second;
+	size_t which;
+
+	(void)state;
+	assert_int_equal(sb_site_table_show(table, "tree"), 0);
+	first = start_child(site, 1);
+	second = start_child(site, 1);
+	/* Here it is not shown any more: the table is found by way of the children. */
+	sb_site_table_hide(table);
+	control = look();
+	assert_int_equal(shown_by(getpid(), NULL), 0);
+	/* Whichever of them was seen first. */
+	which = (size_t)find(control, second, "m:f");
+	if (sb_control_process_pid(control, 0) == second) {
+		pid_t other = first;
+
+		which = (size_t)find(control, first, "m:f");
+		first = second;
+		second = other;
+	}
+	assert_true(which < sb_control_count(control));
+	kill(first, SIGKILL);
+	waitpid(first, NULL, 0);
+	assert_int_equal(sb_control_set_delay(control, &which, 1, 3000, NULL), 0);
+	sb_control_free(control);
+	control = look();
+	which = (size_t)find(control, second, "m:f");
+	assert_int_equal(sb_control_delay_ns(control, which), 3000);
+	sb_control_free(control);
+	kill(second, SIGKILL);
+	waitpid(second, NULL, 0);
+	sb_site_table_close(table);
+}
+
 /* What a hit is asked to delay now. */
 static uint64_t asked_for(struct sb_site_table *table, struct sb_site *site)
 {
@@ -458,6 +497,7 @@ int main(void)
 		cmocka_unit_test(a_table_is_found_while_it_is_shown),
 		cmocka_unit_test(labels_and_tables_that_can_not_be_shown),
 		cmocka_unit_test(a_child_is_seen_until_it_is_dead),
+		cmocka_unit_test(the_rest_of_a_tree_is_switched_once_its_first_is_gone),
 		cmocka_unit_test(functions_are_switched_from_outside),
 		cmocka_unit_test(a_table_in_a_file_is_as_good),
 		cmocka_unit_test(what_an_experiment_rules_is_left_alone),
