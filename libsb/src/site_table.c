@@ -394,14 +394,16 @@ struct site_function *sb_site_table_function(struct sb_site_table *table, const 
 
 const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index)
 {
-	uint64_t offset;
+	uint64_t offset, room;
 
 	if (index > table->function_mask)
 		return NULL;
 	offset = (uint32_t)atomic_load_explicit(&table->functions[index].name,
 						memory_order_acquire);
-	if (!offset || offset >= table->names_size ||
-	    !memchr(table->names + offset, '\0', table->names_size - offset))
+	if (!offset || offset >= table->names_size)
+		return NULL;
+	room = table->names_size - offset;
+	if (!memchr(table->names + offset, '\0', room < SITE_MAX_NAME ? room : SITE_MAX_NAME))
 		return NULL;
 	return table->names + offset;
 }
