@@ -823,8 +823,9 @@ static void name_codes(struct stacks_object *self, const struct sb_site_list *li
 			code = &self->codes[index - 1];
 			if (!code->site)
 				code->site = strdup(sb_site_list_name(list, i));
-			code->listed = code->site &&
-				       !strcmp(code->site, sb_site_list_name(list, i));
+			/* An older row may have the name of what was there before. */
+			if (code->site && !strcmp(code->site, sb_site_list_name(list, i)))
+				code->listed = true;
 		}
 	}
 	for (size_t i = 0; i < self->code_count; i++)
