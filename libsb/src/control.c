@@ -660,8 +660,9 @@ static int change_native(struct sb_control *control, const struct entry *entry,
 	}
 }
 
-static int change_all(struct sb_control *control, const size_t *which, size_t count,
-		      const struct change *change, struct sb_error *err)
+/* Whether all of them can be asked for; nothing is changed. */
+static int check_all(const struct sb_control *control, const size_t *which, size_t count,
+		     const struct change *change, struct sb_error *err)
 {
 	if (change->kind == CHANGE_DELAY && change->delay_ns > SB_MAX_DELAY_NS)
 		return sb_error_set(err, ERANGE, "a delay over the limit of 10s");
@@ -681,12 +682,35 @@ static int change_all(struct sb_control *control, const size_t *which, size_t co
 			return sb_error_set(err, EBUSY,
 					    "%s of process %d is ruled by an experiment",
 					    entry->name, entry->pid);
-		if (entry->kind == SB_CONTROL_FUNCTION ?
-			    change_function(control, entry, change, err) :
-			    change_native(control, entry, change, err))
-			return -1;
 	}
 	return 0;
+}
+
+static int change_all(struct sb_control *control, const size_t *which, size_t count,
+		      const struct change *change, struct sb_error *err)
+{
+	size_t changed = 0;
+	int failed = 0;
+
+	if (check_all(control, which, count, change, err))
+		return -1;
+	for (size_t i = 0; i < count; i++) {
+		const struct entry *entry = &control->entries[which[i]];
+		/* The first failure is said. */
+		struct sb_error *said = failed ? NULL : err;
+
+		if (entry->kind == SB_CONTROL_FUNCTION ?
+			    !change_function(control, entry, change, said) :
+			    !change_native(control, entry, change, said))
+			changed++;
+		else if (errno != ESRCH && !failed)
+			failed = errno;
+	}
+	/* What has ended is slowed no more: that is a failure if nothing else was asked for. */
+	if (!failed && count && !changed)
+		failed = ESRCH;
+	errno = failed;
+	return failed ? -1 : 0;
 }
 
 int sb_control_set_enabled(struct sb_control *control, const size_t *which, size_t count,

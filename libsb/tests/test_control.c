@@ -330,6 +330,36 @@ static void what_an_experiment_rules_is_left_alone(void **state)
 	sb_site_table_close(table);
 }
 
+static void one_that_is_gone_or_ruled_does_not_leave_the_others_half_done(void **state)
+{
+	struct sb_site_table *gone = make_table(NULL, false);
+	struct sb_site_table *table = make_table(NULL, false);
+	struct sb_site_table *ruled = make_table(NULL, true);
+	struct sb_control *control;
+	size_t which[2];
+
+	(void)state;
+	sb_site_hit(make_site(gone, "m:gone"), 0);
+	sb_site_hit(make_site(table, "m:f"), 0);
+	sb_site_hit(make_site(ruled, "m:ruled"), 0);
+	assert_int_equal(sb_site_table_show(gone, "x"), 0);
+	assert_int_equal(sb_site_table_show(table, "x"), 0);
+	assert_int_equal(sb_site_table_show(ruled, "x"), 0);
+	control = look();
+	which[0] = (size_t)find(control, getpid(), "m:f");
+	which[1] = (size_t)find(control, getpid(), "m:ruled");
+	assert_fails(sb_control_set_delay(control, which, 2, 3000, NULL), EBUSY);
+	assert_int_equal(asked_for(table, make_site(table, "m:f")), 1000);
+	which[1] = which[0];
+	which[0] = (size_t)find(control, getpid(), "m:gone");
+	sb_site_table_close(gone);
+	assert_int_equal(sb_control_set_delay(control, which, 2, 3000, NULL), 0);
+	assert_int_equal(asked_for(table, make_site(table, "m:f")), 3000);
+	sb_control_free(control);
+	sb_site_table_close(ruled);
+	sb_site_table_close(table);
+}
+
 /* A process that says @text of its table, as long as it is open. */
 static int claim(const char *text, size_t length)
 {
@@ -501,6 +531,7 @@ int main(void)
 		cmocka_unit_test(functions_are_switched_from_outside),
 		cmocka_unit_test(a_table_in_a_file_is_as_good),
 		cmocka_unit_test(what_an_experiment_rules_is_left_alone),
+		cmocka_unit_test(one_that_is_gone_or_ruled_does_not_leave_the_others_half_done),
 		cmocka_unit_test(liars_are_not_believed),
 		cmocka_unit_test(damage_is_no_crash),
 		cmocka_unit_test(a_descriptor_of_the_program_is_not_closed),
