@@ -60,10 +60,16 @@ void functions_free(struct functions *functions)
 
 static void say(const struct functions *functions, const char *done, const char *behind)
 {
-	for (size_t n = 0; n < functions->count; n++)
-		printf("%s " PREFIX "%s of process %d%s\n", done,
-		       sb_control_name(functions->control, functions->which[n]),
+	for (size_t n = 0; n < functions->count; n++) {
+		char *name = strdup(
+			sb_control_name(functions->control, functions->which[n]));
+
+		if (!name)
+			exit(fail("out of memory"));
+		printf("%s " PREFIX "%s of process %d%s\n", done, printable(name),
 		       sb_control_pid(functions->control, functions->which[n]), behind);
+		free(name);
+	}
 }
 
 int functions_enable(struct functions *functions, bool on, struct sb_error *err)
