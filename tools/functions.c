@@ -60,10 +60,16 @@ void functions_free(struct functions *functions)
 
 static void say(const struct functions *functions, const char *done, const char *behind)
 {
-	for (size_t n = 0; n < functions->count; n++)
-		printf("%s " PREFIX "%s of process %d%s\n", done,
-		       sb_control_name(functions->control, functions->which[n]),
+	for (size_t n = 0; n < functions->count; n++) {
+		char *name = strdup(
+			sb_control_name(functions->control, functions->which[n]));
+
+		if (!name)
+			exit(fail("out of memory"));
+		printf("%s " PREFIX "%s of process %d%s\n", done, printable(name),
 		       sb_control_pid(functions->control, functions->which[n]), behind);
+		free(name);
+	}
 }
 
 int functions_enable(struct functions *functions, bool on, struct sb_error *err)
@@ -103,12 +109,14 @@ void functions_note(void)
 	struct sb_control *control = sb_control_read(NULL, NULL);
 	size_t count = control ? sb_control_count(control) : 0;
 	size_t processes = 0;
-	pid_t before = 0;
 
-	/* Those of one process lie together. */
+	/* Those of several processes may lie mixed, in the table that they share. */
 	for (size_t i = 0; i < count; i++) {
-		processes += sb_control_pid(control, i) != before;
-		before = sb_control_pid(control, i);
+		size_t j = 0;
+
+		while (sb_control_pid(control, j) != sb_control_pid(control, i))
+			j++;
+		processes += j == i;
 	}
 	if (count)
 		note("%zu Python function%s of %zu process%s besides: 'speed-bump ps' shows "

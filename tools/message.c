@@ -30,9 +30,56 @@ int fail(const char *fmt, ...)
 	return EXIT_FAILURE;
 }
 
+/* How long the character at @at is; 0: it is none of UTF-8 that may be shown. */
+static size_t shown_length(const unsigned char *at)
+{
+	size_t length = *at < 0x80 ? 1 :
+			*at < 0xc2 ? 0 :
+			*at < 0xe0 ? 2 :
+			*at < 0xf0 ? 3 :
+			*at < 0xf5 ? 4 :
+				     0;
+
+	/* 0x80 to 0x9f are controls, too. */
+	if (*at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0))
+		return 0;
+	for (size_t i = 1; i < length; i++)
+		if ((at[i] & 0xc0) != 0x80)
+			return 0;
+	return length;
+}
+
+char *printable(char *text)
+{
+	for (char *at = text; *at;) {
+		size_t length = shown_length((const unsigned char *)at);
+
+		if (!length)
+			*at = '?';
+		at += length ? length : 1;
+	}
+	return text;
+}
+
 int fail_with(const struct sb_error *err)
 {
-	return fail("%s", sb_error_message(err));
+	char *text = strdup(sb_error_message(err));
+	int ret;
+
+	if (!text)
+		return fail("out of memory");
+	/* Lines stay lines. */
+	for (char *line = text, *end; line; line = end) {
+		end = strchr(line, '\n');
+		if (end)
+			*end = '\0';
+		printable(line);
+		if (end)
+			*end++ = '\n';
+	}
+	ret = fail("%s", text);
+	free(text);
+	return ret;
 }
 
 void note(const char *fmt, ...)

@@ -20,5 +20,10 @@ int too_many_arguments(const char *command, const char *argument);
 
 /* An sb_error_new() that ends the program where there is no memory. */
 struct sb_error *new_error(void);
+/*
+ * Make @text fit to be shown: what would steer the terminal, and what is no UTF-8, is '?'.
+ * Names and labels come from other processes. Returns @text.
+ */
+char *printable(char *text);
 
 #endif

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -64,9 +63,7 @@ void table_text(struct table *table, const char *fmt, ...)
 	va_end(args);
 	need(text);
 	/* A file name can hold anything, a row must stay a row. */
-	for (char *at = text; *at; at++)
-		if (iscntrl((unsigned char)*at))
-			*at = '?';
+	printable(text);
 	if (table->count == table->room) {
 		table->room = table->room ? table->room * 2 : 64;
 		table->cells = need(

@@ -903,8 +903,9 @@ SB_API uint64_t sb_control_measured_ns(const struct sb_control *control, size_t 
 /**
  * Switch those of @p which, which are indices, on or off. A function is switched in all
  * processes of its group, and as long as its table is in force.
- * @return 0, or -1 with EBUSY (it is ruled), ERANGE (index, or delay over SB_MAX_DELAY_NS),
- *   ESRCH (it is not there any more), EACCES or EPERM. Those before it are switched then
+ * @return 0, or -1 with EBUSY (one is ruled) or ERANGE (index, or delay over
+ *   SB_MAX_DELAY_NS): then none is switched. Or with what the first met that could not be
+ *   switched, such as EACCES or EPERM; all others are. ESRCH if none is there any more
  */
 SB_API int sb_control_set_enabled(struct sb_control *control, const size_t *which,
 				  size_t count, bool enabled, struct sb_error *err);

@@ -20,11 +20,11 @@ struct process {
 	pid_t inside; /* as it sees itself */
 	char label[SHOWN_MAX_LABEL + 1];
 	size_t table; /* its index */
+	char *where; /* it is there */
 };
 
 /* A table, shown by one process or by several. */
 struct shown_table {
-	char *where; /* it was opened there */
 	dev_t device;
 	ino_t inode;
 	bool planned;
@@ -52,6 +52,8 @@ struct sb_control {
 	size_t count;
 };
 
+#define NO_MEMORY (-2L)
+
 /* Room for one more behind @count; NULL: there is no memory, and what is there stays. */
 static void *one_more(void *array, size_t count, size_t size)
 {
@@ -63,19 +65,22 @@ static void *one_more(void *array, size_t count, size_t size)
 /* ------------------------------------------------------------------ from outside */
 
 /*
- * Open the regular file @path, which another process names: none that opening does
- * something to. -1 with errno.
+ * Open the regular file @path of at least @size bytes, which another process names: none
+ * that opening or reading does something to, or that lets wait. Those of /proc say that
+ * they have no bytes. -1 with errno.
  */
-static int open_regular(const char *path, int flags, struct stat *file)
+static int open_regular(int directory, const char *path, int flags, size_t size,
+			struct stat *file)
 {
-	int place = open(path, O_PATH | O_CLOEXEC), fd = -1, code = EINVAL;
+	int place = openat(directory, path, O_PATH | O_CLOEXEC), fd = -1, code = EINVAL;
 	char self[64];
 
 	if (place < 0)
 		return -1;
-	if (!fstat(place, file) && S_ISREG(file->st_mode)) {
+	if (!fstat(place, file) && S_ISREG(file->st_mode) &&
+	    (uint64_t)file->st_size >= size) {
 		snprintf(self, sizeof(self), "/proc/self/fd/%d", place);
-		fd = open(self, flags | O_CLOEXEC);
+		fd = open(self, flags | O_CLOEXEC | O_NONBLOCK);
 		code = errno;
 	}
 	close(place);
@@ -127,7 +132,8 @@ static bool read_shown(int fd, pid_t pid, struct process *process, char *where,
 	*inode = 0;
 	if (sscanf(line, "fd %d %" SCNu64 "%n", &number, inode, &used) == 2 &&
 	    !line[used])
-		return (size_t)snprintf(where, size, "/proc/%d/fd/%d", pid, number) <
+		return *inode &&
+		       (size_t)snprintf(where, size, "/proc/%d/fd/%d", pid, number) <
 		       size;
 	return !strncmp(line, "path /", 6) &&
 	       (size_t)snprintf(where, size, "/proc/%d/root%s", pid, line + 5) < size;
@@ -162,11 +168,17 @@ struct sb_site_table *sb_site_table_copy(int fd)
 	struct stat st;
 	uint32_t used;
 
+	if (fstat(fd, &st))
+		return NULL;
+	if ((uint64_t)st.st_size < sizeof(header)) {
+		errno = EINVAL;
+		return NULL;
+	}
 	if (!read_all(fd, &header, sizeof(header), 0))
 		return NULL;
 	if (load(&header.magic) != SITE_MAGIC || !header.capacity ||
 	    header.slot_size != sizeof(struct site_slot) || header.planned > 1 ||
-	    header.capacity > SITE_MAX_CAPACITY || fstat(fd, &st) ||
+	    header.capacity > SITE_MAX_CAPACITY ||
 	    header.size != sb_site_layout(header.capacity, header.planned).size ||
 	    (uint64_t)st.st_size < header.size) {
 		errno = EINVAL;
@@ -193,20 +205,27 @@ struct sb_site_table *sb_site_table_copy(int fd)
 	return NULL;
 }
 
-/* The index of the table at @where, which is added if it is new; -1: it is none. */
+/*
+ * The index of the table at @where, which is added if it is new; -1: it is none; or
+ * NO_MEMORY. @inode is 0 where it is a path; @shown is the file that says so, of the process of @owner.
+ */
 static long find_table(struct sb_control *control, const char *where, uint64_t inode,
-		       const struct stat *owner)
+		       const struct stat *shown, const struct stat *owner)
 {
 	struct shown_table *more;
 	struct stat file;
-	int fd = open_regular(where, O_RDONLY, &file);
+	int fd = open_regular(AT_FDCWD, where, O_RDONLY, sizeof(struct site_header),
+			      &file);
 
 	if (fd < 0)
 		return -1;
 	close(fd);
-	/* A number of a descriptor may be another's by now, and a path lead anywhere. */
-	if (inode ? file.st_ino != inode :
-		    file.st_uid != owner->st_uid && file.st_uid != geteuid())
+	/*
+	 * A number of a descriptor may be another's by now, and a path lead anywhere. All
+	 * files in memory are of one device, that of @shown.
+	 */
+	if (file.st_uid != owner->st_uid ||
+	    (inode && (file.st_ino != inode || file.st_dev != shown->st_dev)))
 		return -1;
 	for (size_t i = 0; i < control->table_count; i++)
 		if (control->tables[i].device == file.st_dev &&
@@ -214,16 +233,45 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 			return (long)i;
 	more = one_more(control->tables, control->table_count, sizeof(*more));
 	if (!more)
-		return -1;
+		return NO_MEMORY;
 	control->tables = more;
 	more += control->table_count;
-	*more = (struct shown_table){ .where = strdup(where),
-				      .device = file.st_dev,
-				      .inode = file.st_ino };
-	return more->where ? (long)control->table_count++ : -1;
+	*more = (struct shown_table){ .device = file.st_dev, .inode = file.st_ino };
+	return (long)control->table_count++;
 }
 
-static void add_process(struct sb_control *control, int directory, const char *name,
+/*
+ * Open table @index by a process that still has it, by any of those that show it: the first
+ * may have ended. *@where: there, or where it was sought. -1 with errno.
+ */
+static int open_shown(const struct sb_control *control, size_t index, int flags,
+		      struct stat *file, const char **where)
+{
+	const struct shown_table *shown = &control->tables[index];
+	int fd, code = ESRCH;
+
+	for (size_t i = 0; i < control->process_count; i++) {
+		if (control->processes[i].table != index)
+			continue;
+		*where = control->processes[i].where;
+		fd = open_regular(AT_FDCWD, *where, flags, sizeof(struct site_header),
+				  file);
+		if (fd < 0) {
+			/* Closed, or ended, or another file. */
+			if (errno != ENOENT && errno != EINVAL)
+				code = errno;
+			continue;
+		}
+		if (file->st_ino == shown->inode && file->st_dev == shown->device)
+			return fd;
+		close(fd);
+	}
+	errno = code;
+	return -1;
+}
+
+/* 0, or -1 with ENOMEM. */
+static int add_process(struct sb_control *control, int directory, const char *name,
 			pid_t pid)
 {
 	struct process process = { .pid = pid }, *more;
@@ -231,44 +279,53 @@ static void add_process(struct sb_control *control, int directory, const char *n
 	struct stat file, owner;
 	uint64_t inode;
 	long table = -1;
-	int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_regular(directory, name, O_RDONLY, 1, &file);
 
 	if (fd < 0)
-		return;
-	if (!fstat(fd, &file) && S_ISREG(file.st_mode) && !fstat(directory, &owner) &&
+		return 0;
+	if (!fstat(directory, &owner) &&
 	    read_shown(fd, pid, &process, where, sizeof(where), &inode))
-		table = find_table(control, where, inode, &owner);
+		table = find_table(control, where, inode, &file, &owner);
 	close(fd);
+	if (table == NO_MEMORY)
+		return sb_error_set(NULL, ENOMEM, "out of memory");
 	if (table < 0)
-		return;
+		return 0;
 	process.table = (size_t)table;
 	process.inside = pid_inside(pid);
 	more = one_more(control->processes, control->process_count, sizeof(*more));
-	if (!more)
-		return;
-	control->processes = more;
+	if (more) {
+		control->processes = more;
+		process.where = strdup(where);
+	}
+	if (!process.where)
+		return sb_error_set(NULL, ENOMEM, "out of memory");
 	more[control->process_count++] = process;
+	return 0;
 }
 
-static void look_into(struct sb_control *control, pid_t pid)
+/* 0, or -1 with ENOMEM. */
+static int look_into(struct sb_control *control, pid_t pid)
 {
 	static const char shown[] = "/memfd:" SHOWN_NAME " ";
 	struct dirent *entry;
 	char path[64], to[64];
 	DIR *directory;
+	int ret = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 	directory = opendir(path);
-	while (directory && (entry = readdir(directory))) {
+	while (directory && !ret && (entry = readdir(directory))) {
 		ssize_t length = readlinkat(dirfd(directory), entry->d_name, to,
 					    sizeof(to));
 
 		if (length >= (ssize_t)strlen(shown) &&
 		    !memcmp(to, shown, strlen(shown)))
-			add_process(control, dirfd(directory), entry->d_name, pid);
+			ret = add_process(control, dirfd(directory), entry->d_name, pid);
 	}
 	if (directory)
 		closedir(directory);
+	return ret;
 }
 
 /* ---------------------------------------------------------------------- entries */
@@ -331,17 +388,17 @@ static int read_table(struct sb_control *control, size_t index)
 	struct shown_table *shown = &control->tables[index];
 	struct sb_site_list *list = NULL;
 	struct sb_site_table *table;
+	const char *where;
 	struct stat file;
-	int fd = open_regular(shown->where, O_RDONLY, &file), ret = 0;
+	int fd = open_shown(control, index, O_RDONLY, &file, &where), ret, code;
 
 	if (fd < 0)
 		return 0;
-	table = file.st_ino == shown->inode && file.st_dev == shown->device ?
-			sb_site_table_copy(fd) :
-			NULL;
+	table = sb_site_table_copy(fd);
+	code = errno;
 	close(fd);
 	if (!table)
-		return errno == ENOMEM ? -1 : 0;
+		return code == ENOMEM ? -1 : 0;
 	shown->planned = table->header->planned;
 	list = sb_site_table_read(table);
 	ret = list ? add_sites(control, index, list) : -1;
@@ -403,9 +460,9 @@ struct sb_control *sb_control_read(struct sb_session *session, struct sb_error *
 		return NULL;
 	}
 	control->session = session;
-	while ((entry = readdir(proc)))
+	while (!ret && (entry = readdir(proc)))
 		if (*entry->d_name >= '1' && *entry->d_name <= '9')
-			look_into(control, (pid_t)atoi(entry->d_name));
+			ret = look_into(control, (pid_t)atoi(entry->d_name));
 	closedir(proc);
 	for (size_t i = 0; i < control->table_count && !ret; i++)
 		ret = read_table(control, i);
@@ -425,8 +482,8 @@ void sb_control_free(struct sb_control *control)
 {
 	if (!control)
 		return;
-	for (size_t i = 0; i < control->table_count; i++)
-		free(control->tables[i].where);
+	for (size_t i = 0; i < control->process_count; i++)
+		free(control->processes[i].where);
 	for (size_t i = 0; i < control->count; i++)
 		free(control->entries[i].name);
 	free(control->tables);
@@ -537,26 +594,27 @@ struct change {
 };
 
 /* The table of a function, to write in; NULL with errno. */
-static struct sb_site_table *open_table(const struct shown_table *shown,
+static struct sb_site_table *open_table(const struct sb_control *control, size_t index,
 					struct sb_error *err)
 {
 	struct sb_site_table *table = NULL;
+	const char *where = "";
 	struct stat file;
-	int fd = open_regular(shown->where, O_RDWR, &file), seals, code;
+	int fd = open_shown(control, index, O_RDWR, &file, &where), seals, code;
 
 	if (fd < 0) {
-		code = errno == ENOENT ? ESRCH : errno;
-		sb_error_set(err, code, "%s: %s", shown->where, strerror(code));
+		code = errno;
+		sb_error_set(err, code, "%s: %s", where,
+			     code == ESRCH ? "it is not there any more" :
+					     strerror(code));
 		return NULL;
 	}
 	seals = fcntl(fd, F_GET_SEALS);
-	if (file.st_ino != shown->inode || file.st_dev != shown->device)
-		sb_error_set(err, ESRCH, "%s: it is not there any more", shown->where);
-	else if (file.st_uid != geteuid() && (seals < 0 || !(seals & F_SEAL_SHRINK)))
+	if (file.st_uid != geteuid() && (seals < 0 || !(seals & F_SEAL_SHRINK)))
 		/* Made shorter meanwhile it would end us. */
-		sb_error_set(err, EPERM, "%s: a table of another user", shown->where);
+		sb_error_set(err, EPERM, "%s: a table of another user", where);
 	else
-		table = sb_site_table_open_fd(fd, shown->where, false, err);
+		table = sb_site_table_open_fd(fd, where, false, err);
 	code = errno;
 	close(fd);
 	errno = code;
@@ -567,7 +625,7 @@ static int change_function(struct sb_control *control, const struct entry *entry
 			   const struct change *change, struct sb_error *err)
 {
 	size_t index = control->processes[entry->process].table;
-	struct sb_site_table *table = open_table(&control->tables[index], err);
+	struct sb_site_table *table = open_table(control, index, err);
 	int ret = 0, code;
 
 	if (!table)
@@ -602,8 +660,9 @@ static int change_native(struct sb_control *control, const struct entry *entry,
 	}
 }
 
-static int change_all(struct sb_control *control, const size_t *which, size_t count,
-		      const struct change *change, struct sb_error *err)
+/* Whether all of them can be asked for; nothing is changed. */
+static int check_all(const struct sb_control *control, const size_t *which, size_t count,
+		     const struct change *change, struct sb_error *err)
 {
 	if (change->kind == CHANGE_DELAY && change->delay_ns > SB_MAX_DELAY_NS)
 		return sb_error_set(err, ERANGE, "a delay over the limit of 10s");
@@ -623,12 +682,35 @@ static int change_all(struct sb_control *control, const size_t *which, size_t co
 			return sb_error_set(err, EBUSY,
 					    "%s of process %d is ruled by an experiment",
 					    entry->name, entry->pid);
-		if (entry->kind == SB_CONTROL_FUNCTION ?
-			    change_function(control, entry, change, err) :
-			    change_native(control, entry, change, err))
-			return -1;
 	}
 	return 0;
+}
+
+static int change_all(struct sb_control *control, const size_t *which, size_t count,
+		      const struct change *change, struct sb_error *err)
+{
+	size_t changed = 0;
+	int failed = 0;
+
+	if (check_all(control, which, count, change, err))
+		return -1;
+	for (size_t i = 0; i < count; i++) {
+		const struct entry *entry = &control->entries[which[i]];
+		/* The first failure is said. */
+		struct sb_error *said = failed ? NULL : err;
+
+		if (entry->kind == SB_CONTROL_FUNCTION ?
+			    !change_function(control, entry, change, said) :
+			    !change_native(control, entry, change, said))
+			changed++;
+		else if (errno != ESRCH && !failed)
+			failed = errno;
+	}
+	/* What has ended is slowed no more: that is a failure if nothing else was asked for. */
+	if (!failed && count && !changed)
+		failed = ESRCH;
+	errno = failed;
+	return failed ? -1 : 0;
 }
 
 int sb_control_set_enabled(struct sb_control *control, const size_t *which, size_t count,

@@ -56,16 +56,23 @@ int sb_plan_view_open(struct plan_view *view, void *memory, size_t size)
 	struct speed_bump_plan *head = memory;
 	size_t schedule = SPEED_BUMP_PLAN_SLOTS * sizeof(uint64_t);
 	size_t ends = SPEED_BUMP_PLAN_SLOTS * sizeof(struct speed_bump_slot);
+	uint32_t schedule_at, ends_at;
 
-	if (size < sizeof(*head) || head->size < sizeof(*head) || head->schedule % 8 ||
-	    head->ends % 8 || head->schedule + schedule > size ||
-	    head->ends + ends > size) {
+	if (size < sizeof(*head) || head->size < sizeof(*head)) {
+		errno = EINVAL;
+		return -1;
+	}
+	/* Once: another process may write there. */
+	schedule_at = *(volatile uint32_t *)&head->schedule;
+	ends_at = *(volatile uint32_t *)&head->ends;
+	if (schedule_at % 8 || ends_at % 8 || schedule_at + schedule > size ||
+	    ends_at + ends > size) {
 		errno = EINVAL;
 		return -1;
 	}
 	view->head = head;
-	view->schedule = (void *)((char *)memory + head->schedule);
-	view->ends = (void *)((char *)memory + head->ends);
+	view->schedule = (void *)((char *)memory + schedule_at);
+	view->ends = (void *)((char *)memory + ends_at);
 	return 0;
 }
 

@@ -29,18 +29,27 @@ int sb_shown_memory(size_t size)
 	return -1;
 }
 
-static bool is_still(int fd, uint64_t inode)
+struct shown_file sb_shown_file(int fd)
 {
 	struct stat file;
 
-	return fd >= 0 && !fstat(fd, &file) && file.st_ino == inode;
+	if (fd < 0 || fstat(fd, &file))
+		return (struct shown_file){ 0 };
+	return (struct shown_file){ .device = file.st_dev, .inode = file.st_ino };
 }
 
-void sb_shown_close(int fd, uint64_t inode)
+static bool is_still(int fd, struct shown_file was)
+{
+	struct shown_file now = sb_shown_file(fd);
+
+	return now.inode && now.inode == was.inode && now.device == was.device;
+}
+
+void sb_shown_close(int fd, struct shown_file was)
 {
 	int code = errno;
 
-	if (is_still(fd, inode))
+	if (is_still(fd, was))
 		close(fd);
 	errno = code;
 }
@@ -49,9 +58,9 @@ void sb_shown_close(int fd, uint64_t inode)
 static int describe(const struct sb_site_table *table, const char *label, char *text,
 		    size_t size)
 {
-	if (is_still(table->fd, table->fd_inode))
+	if (is_still(table->fd, table->fd_file))
 		return snprintf(text, size, SHOWN_VERSION "%s\nfd %d %" PRIu64 "\n",
-				label, table->fd, table->fd_inode);
+				label, table->fd, table->fd_file.inode);
 	if (table->path && !strchr(table->path, '\n'))
 		return snprintf(text, size, SHOWN_VERSION "%s\npath %s\n", label,
 				table->path);
@@ -61,7 +70,6 @@ static int describe(const struct sb_site_table *table, const char *label, char *
 int sb_site_table_show(struct sb_site_table *table, const char *label)
 {
 	char text[SHOWN_MAX];
-	struct stat file;
 	int length, fd;
 
 	if (strlen(label) > SHOWN_MAX_LABEL || strchr(label, '\n'))
@@ -76,12 +84,12 @@ int sb_site_table_show(struct sb_site_table *table, const char *label)
 	fd = memfd_create(SHOWN_NAME, MFD_CLOEXEC);
 	if (fd < 0)
 		return -1;
-	if (write(fd, text, (size_t)length) != length || fstat(fd, &file)) {
+	if (write(fd, text, (size_t)length) != length) {
 		close(fd);
 		return sb_error_set(NULL, ENOMEM, "out of memory");
 	}
 	table->shown_fd = fd;
-	table->shown_inode = file.st_ino;
+	table->shown_file = sb_shown_file(fd);
 	table->shown = 1;
 	return 0;
 }
@@ -90,6 +98,6 @@ void sb_site_table_hide(struct sb_site_table *table)
 {
 	if (!table->shown || --table->shown)
 		return;
-	sb_shown_close(table->shown_fd, table->shown_inode);
+	sb_shown_close(table->shown_fd, table->shown_file);
 	table->shown_fd = -1;
 }

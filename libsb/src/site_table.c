@@ -45,14 +45,17 @@ struct site_layout sb_site_layout(uint32_t capacity, bool planned)
 }
 
 /* The plan in the table itself; changes are counted there then. */
-static void plan_view_of(struct sb_site_table *table, void *memory)
+static int plan_view_of(struct sb_site_table *table, void *memory)
 {
 	if (!((struct speed_bump_plan *)memory)->size)
 		sb_plan_memory_init(memory);
-	sb_plan_view_open(&table->plan, memory, sb_plan_memory_size());
+	if (sb_plan_view_open(&table->plan, memory, sb_plan_memory_size()))
+		return -1;
 	table->changes = &PLAN_WORD(table->plan.head->changes);
+	return 0;
 }
 
+/* NULL with ENOMEM, or EINVAL where the plan is damaged; @map stays. */
 static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned)
 {
 	struct site_layout l = sb_site_layout(capacity, planned);
@@ -76,7 +79,11 @@ static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned)
 		table->planned = (void *)((char *)map + l.planned);
 		table->rings = (void *)((char *)map + l.rings);
 		table->ranks = (void *)((char *)map + l.ranks);
-		plan_view_of(table, (char *)map + l.plan);
+		if (plan_view_of(table, (char *)map + l.plan)) {
+			free(table);
+			errno = EINVAL;
+			return NULL;
+		}
 	}
 	/* Here and not in the first hit, which may be in a signal handler. */
 	sb_clock_prepare();
@@ -118,20 +125,12 @@ static void *make_file(const char *path, size_t size, struct sb_error *err)
 	return map;
 }
 
-static uint64_t inode_of(int fd)
-{
-	struct stat file;
-
-	return fd < 0 || fstat(fd, &file) ? 0 : file.st_ino;
-}
-
 struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *given,
 					   struct sb_error *err)
 {
 	struct sb_site_table_options opts;
 	struct sb_site_table *table;
 	struct site_layout l;
-	char *path = NULL;
 	int fd = -1;
 	void *map;
 
@@ -164,10 +163,7 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 		}
 	}
 	table = attach(map, opts.capacity, opts.planned);
-	if (table && opts.path)
-		path = realpath(opts.path, NULL);
-	if (!table || (opts.path && !path)) {
-		free(table);
+	if (!table) {
 		munmap(map, l.size);
 		if (fd >= 0)
 			close(fd);
@@ -176,9 +172,11 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
-	table->path = path;
+	/* Without it the table can't be shown, and that is all. */
+	if (opts.path)
+		table->path = realpath(opts.path, NULL);
 	table->fd = fd;
-	table->fd_inode = inode_of(fd);
+	table->fd_file = sb_shown_file(fd);
 	table->header->capacity = opts.capacity;
 	table->header->slot_size = sizeof(struct site_slot);
 	table->header->size = l.size;
@@ -221,9 +219,8 @@ struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_b
 					    struct sb_error *err)
 {
 	struct sb_site_table *table = NULL;
-	struct site_header *header = MAP_FAILED;
+	struct site_header *header = MAP_FAILED, said;
 	const char *fault = NULL;
-	uint32_t capacity = 0;
 	struct stat st;
 	size_t size = 0;
 	int rc = 0;
@@ -240,20 +237,23 @@ struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_b
 		rc = errno;
 		goto out;
 	}
-	capacity = header->capacity;
-	if (atomic_load_explicit(&header->magic, memory_order_acquire) != SITE_MAGIC)
+	if (atomic_load_explicit(&header->magic, memory_order_acquire) != SITE_MAGIC) {
 		fault = "not a site table";
-	else if (header->slot_size != sizeof(struct site_slot) || !capacity ||
-		 capacity > SITE_MAX_CAPACITY || header->planned > may_be_planned ||
-		 header->size != sb_site_layout(capacity, header->planned).size)
+		goto out;
+	}
+	/* Once: another process may write there between the check and the use. */
+	if (pread(fd, &said, sizeof(said), 0) != (ssize_t)sizeof(said) ||
+	    said.slot_size != sizeof(struct site_slot) || !said.capacity ||
+	    said.capacity > SITE_MAX_CAPACITY || said.planned > may_be_planned ||
+	    said.size != sb_site_layout(said.capacity, said.planned).size)
 		fault = "a site table of another layout, or damaged";
-	else if (size < header->size)
+	else if (size < said.size)
 		fault = "a site table that has been cut off";
 	if (fault)
 		goto out;
-	table = attach(header, capacity, header->planned);
+	table = attach(header, said.capacity, said.planned);
 	if (!table) {
-		rc = ENOMEM;
+		rc = errno;
 		goto out;
 	}
 	table->size = size;
@@ -297,8 +297,8 @@ void sb_site_table_close(struct sb_site_table *table)
 {
 	if (!table)
 		return;
-	sb_shown_close(table->shown_fd, table->shown_inode);
-	sb_shown_close(table->fd, table->fd_inode);
+	sb_shown_close(table->shown_fd, table->shown_file);
+	sb_shown_close(table->fd, table->fd_file);
 	free(table->path);
 	sb_site_index_free(table);
 	sb_plan_view_close(&table->plan);
@@ -394,14 +394,16 @@ struct site_function *sb_site_table_function(struct sb_site_table *table, const 
 
 const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index)
 {
-	uint64_t offset;
+	uint64_t offset, room;
 
 	if (index > table->function_mask)
 		return NULL;
 	offset = (uint32_t)atomic_load_explicit(&table->functions[index].name,
 						memory_order_acquire);
-	if (!offset || offset >= table->names_size ||
-	    !memchr(table->names + offset, '\0', table->names_size - offset))
+	if (!offset || offset >= table->names_size)
+		return NULL;
+	room = table->names_size - offset;
+	if (!memchr(table->names + offset, '\0', room < SITE_MAX_NAME ? room : SITE_MAX_NAME))
 		return NULL;
 	return table->names + offset;
 }

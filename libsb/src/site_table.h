@@ -115,6 +115,11 @@ _Static_assert(sizeof(struct site_header) == 192, "part of the file format");
 _Static_assert(sizeof(struct site_function) == 32, "part of the file format");
 _Static_assert(sizeof(struct site_slot) == 512, "part of the file format");
 
+/* Which file a descriptor was; @inode is 0: none. */
+struct shown_file {
+	uint64_t device, inode;
+};
+
 /* Sites of this process by name, kind and target; see site.c. */
 struct site_index;
 
@@ -149,14 +154,14 @@ struct sb_site_table {
 	struct site_control none; /* control of targets that have none */
 
 	/*
-	 * How others can have the memory: @path, or @fd, which is -1 where there is none; their
-	 * inodes are checked, as a program may close what it does not know. See shown.c.
+	 * How others can have the memory: @path, or @fd, which is -1 where there is none;
+	 * which file it is is checked, as a program may close what it does not know. See shown.c.
 	 */
 	char *path;
 	int fd;
-	uint64_t fd_inode;
+	struct shown_file fd_file;
 	int shown_fd; /* -1: not shown */
-	uint64_t shown_inode;
+	struct shown_file shown_file;
 	unsigned int shown; /* how often */
 
 	_Atomic uint32_t namespace_noted; /* the generation that note_namespace() was in */
@@ -189,8 +194,10 @@ struct site_layout sb_site_layout(uint32_t capacity, bool planned);
 struct sb_site_table *sb_site_table_copy(int fd);
 /* Memory for others to have, of @size bytes; -1 with errno. */
 int sb_shown_memory(size_t size);
-/* Close @fd, if it still is what has @inode. Keeps errno. */
-void sb_shown_close(int fd, uint64_t inode);
+/* Which file @fd is; 0 if it is none. */
+struct shown_file sb_shown_file(int fd);
+/* Close @fd, if it still is the file that it was. Keeps errno. */
+void sb_shown_close(int fd, struct shown_file was);
 /* Free what site.c holds for @table. */
 void sb_site_index_free(struct sb_site_table *table);
 

@@ -188,6 +188,45 @@ static void a_child_is_seen_until_it_is_dead(void **state)
 	sb_site_table_close(table);
 }
 
+static void the_rest_of_a_tree_is_switched_once_its_first_is_gone(void **state)
+{
+	struct sb_site_table *table = make_table(NULL, false);
+	struct sb_site *site = make_site(table, "m:f");
+	struct sb_control *control;
+	pid_t first, second;
+	size_t which;
+
+	(void)state;
+	assert_int_equal(sb_site_table_show(table, "tree"), 0);
+	first = start_child(site, 1);
+	second = start_child(site, 1);
+	/* Here it is not shown any more: the table is found by way of the children. */
+	sb_site_table_hide(table);
+	control = look();
+	assert_int_equal(shown_by(getpid(), NULL), 0);
+	/* Whichever of them was seen first. */
+	which = (size_t)find(control, second, "m:f");
+	if (sb_control_process_pid(control, 0) == second) {
+		pid_t other = first;
+
+		which = (size_t)find(control, first, "m:f");
+		first = second;
+		second = other;
+	}
+	assert_true(which < sb_control_count(control));
+	kill(first, SIGKILL);
+	waitpid(first, NULL, 0);
+	assert_int_equal(sb_control_set_delay(control, &which, 1, 3000, NULL), 0);
+	sb_control_free(control);
+	control = look();
+	which = (size_t)find(control, second, "m:f");
+	assert_int_equal(sb_control_delay_ns(control, which), 3000);
+	sb_control_free(control);
+	kill(second, SIGKILL);
+	waitpid(second, NULL, 0);
+	sb_site_table_close(table);
+}
+
 /* What a hit is asked to delay now. */
 static uint64_t asked_for(struct sb_site_table *table, struct sb_site *site)
 {
@@ -291,6 +330,36 @@ static void what_an_experiment_rules_is_left_alone(void **state)
 	sb_site_table_close(table);
 }
 
+static void one_that_is_gone_or_ruled_does_not_leave_the_others_half_done(void **state)
+{
+	struct sb_site_table *gone = make_table(NULL, false);
+	struct sb_site_table *table = make_table(NULL, false);
+	struct sb_site_table *ruled = make_table(NULL, true);
+	struct sb_control *control;
+	size_t which[2];
+
+	(void)state;
+	sb_site_hit(make_site(gone, "m:gone"), 0);
+	sb_site_hit(make_site(table, "m:f"), 0);
+	sb_site_hit(make_site(ruled, "m:ruled"), 0);
+	assert_int_equal(sb_site_table_show(gone, "x"), 0);
+	assert_int_equal(sb_site_table_show(table, "x"), 0);
+	assert_int_equal(sb_site_table_show(ruled, "x"), 0);
+	control = look();
+	which[0] = (size_t)find(control, getpid(), "m:f");
+	which[1] = (size_t)find(control, getpid(), "m:ruled");
+	assert_fails(sb_control_set_delay(control, which, 2, 3000, NULL), EBUSY);
+	assert_int_equal(asked_for(table, make_site(table, "m:f")), 1000);
+	which[1] = which[0];
+	which[0] = (size_t)find(control, getpid(), "m:gone");
+	sb_site_table_close(gone);
+	assert_int_equal(sb_control_set_delay(control, which, 2, 3000, NULL), 0);
+	assert_int_equal(asked_for(table, make_site(table, "m:f")), 3000);
+	sb_control_free(control);
+	sb_site_table_close(ruled);
+	sb_site_table_close(table);
+}
+
 /* A process that says @text of its table, as long as it is open. */
 static int claim(const char *text, size_t length)
 {
@@ -322,6 +391,9 @@ static void liars_are_not_believed(void **state)
 		"1 x\npath /dev/null\n",
 		"1 x\npath /nonexistent\n",
 		"2 x\npath /etc/passwd\n",
+		/* To read it would wait for the kernel's next message. */
+		"1 x\npath /proc/kmsg\n",
+		"1 x\npath /proc/self/status\n",
 		"1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\npath /\n",
 	};
 
@@ -455,9 +527,11 @@ int main(void)
 		cmocka_unit_test(a_table_is_found_while_it_is_shown),
 		cmocka_unit_test(labels_and_tables_that_can_not_be_shown),
 		cmocka_unit_test(a_child_is_seen_until_it_is_dead),
+		cmocka_unit_test(the_rest_of_a_tree_is_switched_once_its_first_is_gone),
 		cmocka_unit_test(functions_are_switched_from_outside),
 		cmocka_unit_test(a_table_in_a_file_is_as_good),
 		cmocka_unit_test(what_an_experiment_rules_is_left_alone),
+		cmocka_unit_test(one_that_is_gone_or_ruled_does_not_leave_the_others_half_done),
 		cmocka_unit_test(liars_are_not_believed),
 		cmocka_unit_test(damage_is_no_crash),
 		cmocka_unit_test(a_descriptor_of_the_program_is_not_closed),

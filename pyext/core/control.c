@@ -183,8 +183,10 @@ static PyObject *change(PyObject *object, PyObject *indices, const struct order 
 	}
 	err = sb_error_new();
 	/* It is only read: what changes is in the tables of the programs. */
+	Py_BEGIN_ALLOW_THREADS
 	failed = order->change(self->control, which, count, order, err);
 	code = errno;
+	Py_END_ALLOW_THREADS
 	if (self->session)
 		session_release(self->session);
 	free(which);

@@ -22,6 +22,7 @@ _Static_assert(sizeof(words) == sizeof(struct inside_words), "they are read so")
 
 static _Thread_local struct word *mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t ends; /* of threads that have a word */
+static bool have_key;
 static struct layout here;
 
 static void give_back(void *word)
@@ -30,6 +31,13 @@ static void give_back(void *word)
 
 	atomic_store(&given->record, 0);
 	atomic_store(&given->thread, 0);
+}
+
+/* Of a thread that ends; a destructor after this one may call functions. */
+static void thread_ends(void *word)
+{
+	mine = NULL;
+	give_back(word);
 }
 
 /* Of the threads that there were, this one alone is in the child. */
@@ -43,23 +51,29 @@ static void after_fork(void)
 static void begin(void)
 {
 	here = layout_get();
-	if (!pthread_key_create(&ends, give_back))
+	have_key = !pthread_key_create(&ends, thread_ends);
+	if (have_key)
 		pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* A word for this thread; NULL: all are in use. */
+/* A word for this thread; NULL: all are in use, or it could not be given back. */
 static struct word *take(uint64_t thread)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, begin);
-	for (uint64_t i = 0; i < INSIDE_THREADS; i++) {
+	for (uint64_t i = 0; have_key && i < INSIDE_THREADS; i++) {
 		uint64_t free = 0, count = i;
 
-		if (!atomic_compare_exchange_strong(&words.words[i].thread, &free, thread))
+		/* Where all are in use, to look disturbs none. */
+		if (atomic_load_explicit(&words.words[i].thread, memory_order_relaxed) ||
+		    !atomic_compare_exchange_strong(&words.words[i].thread, &free, thread))
 			continue;
+		if (pthread_setspecific(ends, &words.words[i])) {
+			give_back(&words.words[i]);
+			return NULL;
+		}
 		mine = &words.words[i];
-		pthread_setspecific(ends, mine);
 		/* Those before it were counted by the threads that took them, or are now. */
 		while (count <= i &&
 		       !atomic_compare_exchange_weak(&words.count, &count, i + 1))
@@ -114,6 +128,7 @@ uintptr_t inside_call(uint64_t site, const void *function,
 	atomic_store_explicit(&word->record, (uintptr_t)&record, memory_order_release);
 	result = call(function, arguments);
 	/* The function may have forked, or let another greenlet run on this thread. */
+	atomic_store_explicit(&word->thread, (uintptr_t)thread, memory_order_relaxed);
 	atomic_store_explicit(&word->record, record.outer, memory_order_release);
 	return result;
 }

@@ -140,9 +140,10 @@ struct stacks_object {
 
 /*
  * What a file of a thread says now; -1: the thread is gone. *@kept is the open file. One
- * of a thread that is gone says nothing, so that another with its number is no trap.
+ * of a thread that is gone says nothing; then what was counted of it is no start for
+ * another with its number.
  */
-static ssize_t read_file(struct stacks_object *self, const struct thread *thread,
+static ssize_t read_file(struct stacks_object *self, struct thread *thread,
 			 int *kept, const char *name, char *text, size_t size)
 {
 	char path[64];
@@ -166,6 +167,7 @@ static ssize_t read_file(struct stacks_object *self, const struct thread *thread
 		} else if (got <= 0 || !was_kept) {
 			close(fd);
 			self->open -= was_kept;
+			thread->fresh = thread->fresh && !was_kept;
 			*kept = CLOSED;
 		}
 		if (!was_kept)
@@ -763,13 +765,35 @@ static void look_at_process(struct stacks_object *self, struct process *process)
 	}
 }
 
+static void close_file(struct stacks_object *self, int *kept)
+{
+	if (*kept == CLOSED)
+		return;
+	close(*kept);
+	self->open--;
+	*kept = CLOSED;
+}
+
+/* Those of threads that were not seen last time, so that the room is for those that are. */
+static void close_idle(struct stacks_object *self)
+{
+	for (size_t i = 0; i < self->thread_count; i++) {
+		struct thread *thread = &self->threads[i];
+
+		if (!thread->fresh) {
+			close_file(self, &thread->syscall);
+			close_file(self, &thread->schedstat);
+		}
+		thread->fresh = false;
+	}
+}
+
 static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 {
 	uint64_t begin_cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), cpu = begin_cpu, after;
 	uint64_t next = now_ns(CLOCK_MONOTONIC), end = next + ns, took = 0, clock, pause;
 
-	for (size_t i = 0; i < self->thread_count; i++)
-		self->threads[i].fresh = false;
+	close_idle(self);
 	for (;;) {
 		/* Not in lockstep with what the program does each few milliseconds. */
 		pause = interval_ns > REST * took ? interval_ns : REST * took;
@@ -823,8 +847,9 @@ static void name_codes(struct stacks_object *self, const struct sb_site_list *li
 			code = &self->codes[index - 1];
 			if (!code->site)
 				code->site = strdup(sb_site_list_name(list, i));
-			code->listed = code->site &&
-				       !strcmp(code->site, sb_site_list_name(list, i));
+			/* An older row may have the name of what was there before. */
+			if (code->site && !strcmp(code->site, sb_site_list_name(list, i)))
+				code->listed = true;
 		}
 	}
 	for (size_t i = 0; i < self->code_count; i++)

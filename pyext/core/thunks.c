@@ -169,18 +169,25 @@ static struct done jump_to(const void *function)
 /* A call that may be more than a count; @arguments: those in registers. */
 struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 {
-	struct thunk_filter *filter = load_acquire(&thunk->filter);
-	struct sb_site *site = load_acquire(&thunk->site);
 	const void *function = (const void *)load(&thunk->function);
+	struct thunk_filter *filter;
 	struct thunk_cell *cell = NULL;
+	struct sb_site *site;
 	uint64_t known;
 
+	/*
+	 * Objects of static types are the same in all interpreters of some versions. What
+	 * the filter is of another one may be freed meanwhile.
+	 */
+	if ((uintptr_t)PyInterpreterState_Get() != load(&thunk->interpreter))
+		return jump_to(function);
+	filter = load_acquire(&thunk->filter);
+	site = load_acquire(&thunk->site);
 	if (filter) {
 		cell = filter_find(filter, arguments[filter->argument]);
 		site = cell ? cell->site : filter->any;
 	}
-	/* Objects of static types are the same in all interpreters of some versions. */
-	if (!site || (uintptr_t)PyInterpreterState_Get() != load(&thunk->interpreter))
+	if (!site)
 		return jump_to(function);
 	known = load_acquire(site->changes);
 	if (site_hit(site, 0))
