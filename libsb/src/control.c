@@ -593,20 +593,22 @@ struct change {
 	uint64_t delay_ns;
 };
 
-/* The table of a function, to write in; NULL with errno. */
-static struct sb_site_table *open_table(const struct sb_control *control, size_t index,
-					struct sb_error *err)
+/* The table of @process, to write in; NULL with errno. */
+static struct sb_site_table *open_table(const struct sb_control *control,
+					const struct process *process, struct sb_error *err)
 {
 	struct sb_site_table *table = NULL;
 	const char *where = "";
 	struct stat file;
-	int fd = open_shown(control, index, O_RDWR, &file, &where), seals, code;
+	int fd = open_shown(control, process->table, O_RDWR, &file, &where), seals, code;
 
+	if (fd < 0 && errno == ESRCH) {
+		sb_error_set(err, ESRCH, "process %d has ended, or has no delays any more",
+			     process->pid);
+		return NULL;
+	}
 	if (fd < 0) {
-		code = errno;
-		sb_error_set(err, code, "%s: %s", where,
-			     code == ESRCH ? "it is not there any more" :
-					     strerror(code));
+		sb_error_set(err, errno, "%s: %s", where, strerror(errno));
 		return NULL;
 	}
 	seals = fcntl(fd, F_GET_SEALS);
@@ -624,8 +626,8 @@ static struct sb_site_table *open_table(const struct sb_control *control, size_t
 static int change_function(struct sb_control *control, const struct entry *entry,
 			   const struct change *change, struct sb_error *err)
 {
-	size_t index = control->processes[entry->process].table;
-	struct sb_site_table *table = open_table(control, index, err);
+	struct sb_site_table *table =
+		open_table(control, &control->processes[entry->process], err);
 	int ret = 0, code;
 
 	if (!table)

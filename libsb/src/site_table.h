@@ -67,7 +67,7 @@ struct site_header {
 
 	/* Read at each hit and written rarely: a line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
-	_Atomic uint32_t watched; /* somebody wants to see which functions threads are in */
+	_Atomic uint32_t watched; /* C functions are to leave word of themselves */
 	/*
 	 * Counted up after each change of this and the controls, and whenever else what
 	 * some process knows of a site may be wrong from then on, as after a fork.

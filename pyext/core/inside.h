@@ -24,7 +24,7 @@ struct inside_record {
 };
 
 struct inside_word {
-	uint64_t thread; /* the address of its state; 0: nobody's */
+	uint64_t thread; /* the address of its state; 0: the word is free */
 	uint64_t record; /* the address of the innermost record, or 0 */
 };
 

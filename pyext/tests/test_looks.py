@@ -328,6 +328,13 @@ def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
     other = (1, 7, 0, 20, (3, 5, 2))
     assert dict(found.below(other)) == dict(found.below(pack))
     assert found.below((1, 7, 0, 22, (3, 2))) == [((), 1.0)]
+    # A function that can't be followed has not what ran a moment before it.
+    solve: native_frames.Key = (1, 7, 0, 30, (3, 2))
+    moments = {7: [(1_000, solve), (9_000, solve)]}
+    blas = (7, 5_000, 9_900, False, (("/blas.so", 2),))
+    late = (7, 1_500, 100, False, ((libz, 6), (zlib, 5), (py, 1)))
+    found.add([blas, late], moments, symbol)
+    assert dict(found.below(solve))[()] == pytest.approx(0.99)
 
 
 PACKING = """
@@ -368,8 +375,14 @@ def test_native_frames_stand_below_those_of_python(tmp_path: Path) -> None:
         if not names and program.native_refused:
             pytest.skip(program.native_refused)
     assert any(name.endswith(":deflate") for name in names), packing
-    # The callable has its Python name, once; what sleeps is the last of its stack.
-    assert not [name for name in names if name.endswith(":zlib_compress")]
+    # The callable has its Python name, once. At a place that calls nothing, as the entry
+    # of the function, it is seen by a look that is late.
+    twice = sum(
+        n
+        for stack, n in packing.items()
+        if any(name.endswith(":zlib_compress") for _, name in stack)
+    )
+    assert twice < 0.05 * packing.total()
 
     # A look may be late by some time on a machine that is busy: most are not.
     def deflating(function: str) -> float:

@@ -49,12 +49,14 @@ class NativeFrames:
             moments: of each thread
             symbol: as ``NativeSampler.symbol``
         """
-        matched = []
+        matched, loose = [], []
         for tid, time_ns, ns, off_cpu, rows in stacks:
             key = _nearest(moments.get(tid, ()), time_ns, ns if off_cpu else 0)
             own = _own(rows, bool(key and key[4]))
             if key is not None and own is not None:
                 matched.append((key, own, ns))
+            elif key is not None and rows:
+                loose.append((key, rows[0][0], ns))
         places = {row for _, rows, _ in matched for row in rows}
         # One file is kept open: all of it in a row.
         names = {row: _frame(row, symbol) for row in sorted(places)}
@@ -66,6 +68,13 @@ class NativeFrames:
             found = tuple(frames[:MAX_FRAMES])
             self._by_key.setdefault(key, Counter())[found] += ns
             self._by_place.setdefault(_place(key), Counter())[found] += ns
+        # Of code that can't be followed, as that of a BLAS, nothing is known; where the
+        # file was followed at other times it is as it was then.
+        for key, file, ns in loose:
+            there = self._by_place.setdefault(_place(key), Counter())
+            if not any(frame.file == file for seen in there for frame in seen):
+                self._by_key.setdefault(key, Counter())[()] += ns
+                there[()] += ns
 
     def below(self, key: Key) -> list[tuple[Frames, float]]:
         """What is below a stack, from the outermost, with parts that add up to 1."""
