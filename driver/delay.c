@@ -77,35 +77,46 @@ static bool delay_is_cut(const struct sb_target *target)
 	return signal_pending(current) && signal_cuts();
 }
 
-/*
- * The clock of a spin, in which it gets CPU time: the monotonic one, less what the task has
- * waited for a CPU.  It stands still while the task is preempted, and does not take a
- * preemption between its two parts for time on the CPU.
- */
-static u64 spin_clock(void)
+/* A moment of a task: when, and how long it has waited for a CPU by then. */
+struct moment {
+	u64 ns;
+	u64 waited_ns;
+};
+
+/* Between the two parts the task was not preempted. */
+static struct moment moment_now(void)
 {
-	u64 waited, now;
+	struct moment now;
 
 	do {
-		waited = task_wait_ns(current);
-		now = ktime_get_ns();
-	} while (unlikely(waited != task_wait_ns(current)));
-	return now - waited;
+		now.waited_ns = task_wait_ns(current);
+		now.ns = ktime_get_ns();
+	} while (unlikely(now.waited_ns != task_wait_ns(current)));
+	return now;
 }
 
-/* Returns when @ns have been spun since @start, or true when cut short before. */
+/*
+ * Returns when @ns have been spun since @start, or true when cut short before.
+ *
+ * What is spun is CPU time: a turn in which the task waited for a CPU does not count.  How
+ * long it waited is not taken off: the clock of the scheduler goes at a pace of its own.
+ */
 static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measured)
 {
+	struct moment now, last = { .ns = start, .waited_ns = task_wait_ns(current) };
 	bool cut = false;
 
-	start -= task_wait_ns(current);
+	*measured = 0;
 	for (;;) {
-		*measured = spin_clock() - start;
+		now = moment_now();
+		if (likely(now.waited_ns == last.waited_ns))
+			*measured += now.ns - last.ns;
 		if (*measured >= ns)
 			break;
 		cut = delay_is_cut(target);
 		if (cut)
 			break;
+		last = now;
 		spin_rest();
 		cpu_relax();
 	}

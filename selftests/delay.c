@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/timex.h>
 #include <sys/utsname.h>
 
 #include "worker.h"
@@ -241,6 +242,95 @@ TEST_F(delay, is_cpu_time)
 		/* They did share it. */
 		EXPECT_GE(share.wall, asked / 100 * 150);
 	}
+}
+
+/*
+ * So it is while the monotonic clock, which is steered, and that of the scheduler, which is
+ * not, go at different paces: neither is a delay over too soon, nor is what is measured of
+ * it less than what was asked for.
+ */
+#define STEERED_NS	(200 * SB_US)
+#define STEERED_CALLS	1500
+#define USUAL_TICK	10000
+
+static void steer_clock(long tick)
+{
+	struct timex change = { .modes = ADJ_TICK, .tick = tick };
+
+	if (adjtimex(&change) < 0)
+		ksft_print_msg("the clock can't be steered: %s\n", strerror(errno));
+}
+
+static void call_steered(void)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	if (sched_setaffinity(0, sizeof(one), &one))
+		_exit(1);
+	sb_call(SB_PLAIN, STEERED_CALLS);
+	_exit(0);
+}
+
+FIXTURE(steered)
+{
+	int dev;
+};
+
+FIXTURE_VARIANT(steered)
+{
+	long tick;
+};
+
+FIXTURE_VARIANT_ADD(steered, slower)
+{
+	.tick = USUAL_TICK * 9 / 10,
+};
+
+FIXTURE_VARIANT_ADD(steered, faster)
+{
+	.tick = USUAL_TICK * 11 / 10,
+};
+
+FIXTURE_SETUP(steered)
+{
+	self->dev = sb_open();
+	ASSERT_GE(self->dev, 0);
+	steer_clock(variant->tick);
+}
+
+FIXTURE_TEARDOWN(steered)
+{
+	steer_clock(USUAL_TICK);
+	close(self->dev);
+}
+
+TEST_F(steered, delays_are_whole)
+{
+	const __u64 asked = 2 * STEERED_CALLS * STEERED_NS;
+	struct speed_bump_target target = sb_own_target(SB_PLAIN, STEERED_NS);
+	struct speed_bump_stats stats;
+	int i, status;
+
+	ASSERT_EQ(sb_add(self->dev, &target), 0);
+	for (i = 0; i < 2; i++) {
+		pid_t pid = fork();
+
+		ASSERT_GE(pid, 0);
+		if (!pid)
+			call_steered();
+	}
+	for (i = 0; i < 2; i++) {
+		ASSERT_GT(wait(&status), 0);
+		EXPECT_EQ(status, 0);
+	}
+	ASSERT_EQ(sb_stats(self->dev, target.id, &stats), 0);
+	ksft_print_msg("asked %lld us, measured %lld, at most %lld over\n", asked / SB_US,
+		       stats.measured_ns / SB_US, stats.max_overshoot_ns / SB_US);
+	EXPECT_EQ(stats.delayed, 2 * STEERED_CALLS);
+	EXPECT_GE(stats.measured_ns, asked);
+	EXPECT_LE(stats.max_overshoot_ns, stats.measured_ns - asked);
 }
 
 TEST_F(delay, of_another_function_does_not_count)

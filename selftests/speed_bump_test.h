@@ -32,6 +32,7 @@
 #include "fixture/fixture.h"
 
 #define SB_DEVICE	"/dev/" SPEED_BUMP_DEVICE_NAME
+#define SB_US		1000ULL
 #define SB_MS		1000000ULL
 #define SB_S		1000000000ULL
 #define SB_COUNT(array)	(sizeof(array) / sizeof((array)[0]))
