@@ -534,24 +534,6 @@ TEST_F(delay, under_way_keeps_its_length)
 	EXPECT_EQ(worker_call(0, SB_PLAIN, 1), 1);
 }
 
-/* An instruction that no kernel probes, mapped. */
-static int unprobeable_file(void)
-{
-#if defined(__x86_64__)
-	static const unsigned char code[] = { 0xf0, 0x48, 0xff, 0x07, 0xc3 }; /* lock incq */
-#else
-	static const unsigned char code[] = { 0x01, 0x00, 0x00, 0xd4 }; /* svc #0 */
-#endif
-	char path[] = "/tmp/speed_bump_delay.XXXXXX";
-	int fd = mkstemp(path);
-
-	if (fd < 0 || unlink(path) || ftruncate(fd, 4096) ||
-	    pwrite(fd, code, sizeof(code), 0) != sizeof(code) ||
-	    mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED)
-		return -1;
-	return fd;
-}
-
 /*
  * The kernel takes a breakpoint back that it could not make, and waits for all handlers.
  * The caller does not have to.
@@ -562,9 +544,10 @@ TEST_F(delay, failing_add_can_be_killed_meanwhile)
 	__u64 start;
 	pid_t pid;
 
-	bad.fd = unprobeable_file();
+	bad.fd = sb_unprobeable_file();
 	bad.offset = 0;
 	ASSERT_GE(bad.fd, 0);
+	ASSERT_EQ(sb_map_code(bad.fd), 0);
 	ASSERT_EQ(enter(self->dev, &self->target, self->pid), 0);
 	start = sb_now();
 	pid = fork();

@@ -8,6 +8,7 @@
  */
 #include <linux/capability.h>
 #include <linux/fuse.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -859,6 +860,114 @@ TEST_F(security, dying_targets_are_not_in_the_way_of_others)
 	EXPECT_EQ(sb_hits(root, slow.id), 0);
 	sb_param_set("max_targets", query.max_targets);
 	close(root);
+}
+
+/* More than a queue of the kernel has places for (WQ_DFL_ACTIVE). */
+#define STUCK_ADDS	1100
+
+static struct stuck {
+	struct speed_bump_target target;
+	int dev;
+	atomic_int begun;
+	atomic_int ended;
+} *stuck;
+
+static void *add_and_be_stuck(void *unused)
+{
+	struct speed_bump_target target = stuck->target;
+
+	target.offset = 4 * stuck->begun++;
+	sb_add(stuck->dev, &target);
+	stuck->ended++;
+	return unused;
+}
+
+static void be_stuck(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int i;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 64 << 10);
+	for (i = 0; i < STUCK_ADDS; i++)
+		if (pthread_create(&thread, &attr, add_and_be_stuck, NULL))
+			_exit(1);
+	pause();
+}
+
+/* A process of NOBODY's that maps @fd as code; to be killed. */
+static pid_t start_owner(int fd)
+{
+	int ready[2];
+	char byte = 0;
+	pid_t pid;
+
+	if (pipe(ready))
+		return -errno;
+	pid = fork();
+	if (!pid) {
+		if (sb_become(NOBODY, 0) || sb_map_code(fd) ||
+		    prctl(PR_SET_DUMPABLE, 1) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
+		    write(ready[1], "", 1) != 1)
+			_exit(1);
+		pause();
+	}
+	close(ready[1]);
+	if (pid > 0 && read(ready[0], &byte, 1) != 1)
+		pid = -EIO;
+	close(ready[0]);
+	return pid;
+}
+
+/*
+ * An add that fails waits for all delays that are under way, and so many at once fill the
+ * queue that adds wait in: that of the unprivileged.
+ */
+TEST_F(security, stuck_adds_are_not_in_the_way_of_the_privileged)
+{
+	struct speed_bump_target slow = sb_target(SB_PLAIN, 9 * SB_S, SPEED_BUMP_SCOPE_TREE,
+						  self->roots), target;
+	int root = sb_open(), fd = sb_unprobeable_file(), i;
+	__u64 cpu = sb_cpu_time(self->roots);
+	pid_t owner, adders;
+	bool all_stuck;
+
+	ASSERT_GE(fd, 0);
+	stuck = mmap(NULL, sizeof(*stuck), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		     -1, 0);
+	ASSERT_NE(stuck, MAP_FAILED);
+	owner = start_owner(fd);
+	ASSERT_GT(owner, 0);
+	stuck->dev = self->dev;
+	stuck->target = target_of(owner);
+	stuck->target.fd = fd;
+	ASSERT_EQ(sb_param_set("max_unprivileged_targets", 2 * STUCK_ADDS), 0);
+	ASSERT_EQ(sb_add(root, &slow), 0);
+	ASSERT_EQ(worker_tell(ROOTS, WORKER_CALL, SB_PLAIN, 1), 0);
+	ASSERT_EQ(sb_wait_busy(self->roots, cpu), 0);
+	adders = fork();
+	ASSERT_GE(adders, 0);
+	if (!adders)
+		be_stuck();
+	for (i = 0; i < 50 && stuck->begun < STUCK_ADDS; i++)
+		sb_sleep(SB_S / 10);
+	all_stuck = stuck->begun == STUCK_ADDS && !stuck->ended;
+	target = sb_target(SB_SECOND, 0, SPEED_BUMP_SCOPE_TREE, self->roots);
+	EXPECT_EQ(sb_add(root, &target), 0);
+	/* It was not the end of the delay that let it through. */
+	if (all_stuck)
+		EXPECT_EQ(stuck->ended, 0);
+	kill(adders, SIGKILL);
+	ASSERT_EQ(waitpid(adders, NULL, 0), adders);
+	kill(owner, SIGKILL);
+	ASSERT_EQ(waitpid(owner, NULL, 0), owner);
+	munmap(stuck, sizeof(*stuck));
+	close(fd);
+	close(root);
+	if (!all_stuck)
+		SKIP(return, "this machine is too slow to have so many at once");
 }
 
 /* A hit of somebody's is not to be held up for as long as root may hold it. */

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -397,6 +398,34 @@ static inline int sb_open_memory(pid_t pid)
 static inline struct speed_bump_target sb_own_target(int function, __u64 delay_ns)
 {
 	return sb_target(function, delay_ns, SPEED_BUMP_SCOPE_TREE, getpid());
+}
+
+/* Of 4 bytes, on each architecture. */
+#define SB_UNPROBEABLE	2048
+
+/* A file of so many instructions that no kernel probes, or -1 with errno. */
+static inline int sb_unprobeable_file(void)
+{
+#if defined(__x86_64__)
+	static const unsigned char code[] = { 0xf0, 0x48, 0xff, 0x07 }; /* lock incq (%rdi) */
+#else
+	static const unsigned char code[] = { 0x01, 0x00, 0x00, 0xd4 }; /* svc #0 */
+#endif
+	char path[] = "/tmp/speed_bump_test.XXXXXX", all[4 * SB_UNPROBEABLE];
+	int fd = mkstemp(path), i;
+
+	for (i = 0; i < SB_UNPROBEABLE; i++)
+		memcpy(all + 4 * i, code, sizeof(code));
+	if (fd < 0 || unlink(path) || write(fd, all, sizeof(all)) != sizeof(all))
+		return -1;
+	return fd;
+}
+
+static inline int sb_map_code(int fd)
+{
+	void *code = mmap(NULL, 4 * SB_UNPROBEABLE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+
+	return code == MAP_FAILED ? -errno : 0;
 }
 
 static inline int sb_add(int dev, struct speed_bump_target *target)
