@@ -855,8 +855,8 @@ enum sb_control_kind {
  * Look around.
  * @param session its backend is asked for native targets, and changes them; it must outlive
  *   the result. NULL: none is looked for
- * @return free with sb_control_free(); NULL with ENOMEM, errno of opendir("/proc"), or of
- *   sb_session_list()
+ * @return free with sb_control_free(); NULL with ENOMEM, EMFILE, ENFILE, errno of
+ *   opendir("/proc"), or of sb_session_list()
  */
 SB_API struct sb_control *sb_control_read(struct sb_session *session,
 					  struct sb_error *err);
@@ -872,6 +872,12 @@ SB_API const char *sb_control_process_label(const struct sb_control *control, si
  * fork; 0 behind the last.
  */
 SB_API uint64_t sb_control_process_group(const struct sb_control *control, size_t p);
+/**
+ * Of how many processes something was left out, as they show more than can be honest: more
+ * than 64 tables or 16 MB of functions in one process, 4,096 tables or 256 MB in all. What
+ * they show besides is there.
+ */
+SB_API size_t sb_control_left_out(const struct sb_control *control);
 /** Functions that were called since, and native targets. What the functions below return
  * of an index that is not below it is 0, false, or "". */
 SB_API size_t sb_control_count(const struct sb_control *control);

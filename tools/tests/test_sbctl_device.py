@@ -1202,5 +1202,29 @@ def test_list_has_python_functions_too(sbctl: Sbctl, library: str) -> None:
             assert [(f["name"], f["hits"]) for f in found] == [("json:dumps", 1)]
             assert "speed-bump ps" in sbctl("list").stderr
             assert sbctl("list", "--persistent").stderr == ""
+            # Where they can't be read that is said: there is never an empty list of them.
+            said = [few_descriptors(sbctl, n, slowed.pid) for n in range(3, 40)]
+            assert said[-1] == ""
+            assert any("what is slowed can't be read" in line for line in said)
         finally:
             slowed.kill()
+
+
+def few_descriptors(sbctl: Sbctl, limit: int, pid: int) -> str:
+    """Why the functions can't be listed with so many descriptors; "" if they are."""
+    done = subprocess.run(
+        ["prlimit", f"--nofile={limit}", sbctl.program, "list", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not done.returncode:
+        found = json.loads(done.stdout)
+        assert pid in [function["pid"] for function in found["functions"]]
+        assert found["functions_left_out"] == 0
+        assert done.stderr == ""
+        return ""
+    assert done.stdout == ""
+    # The loader itself may fail, with 127.
+    assert done.returncode == 127 or done.stderr.startswith("sbctl: ")
+    return done.stderr
