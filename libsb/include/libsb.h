@@ -1174,7 +1174,9 @@ enum sb_stack_value {
 	SB_STACK_TIME_NS, /**< when it stood there first, CLOCK_MONOTONIC */
 	SB_STACK_NS, /**< how long it stood there; of one on a CPU what a look is worth */
 	SB_STACK_OFF_CPU, /**< 1: it was off the CPU */
-	SB_STACK_DEPTH, /**< its frames */
+	SB_STACK_DEPTH, /**< its frames that are known, from the innermost */
+	SB_STACK_WHOLE, /**< 1: these are all; 0: it could not be followed to its end, as
+			 *   code there does not say who called it */
 };
 
 /** 0 where there is no such stack or value. */

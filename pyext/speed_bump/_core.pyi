@@ -165,7 +165,7 @@ class Stacks:
 NativeTimes: TypeAlias = tuple[list[tuple[int, int]], int, int, int, int, int, int]
 
 # tid, time_ns, ns, off the CPU, (file, offset) of the frames from the innermost
-NativeStack: TypeAlias = tuple[int, int, int, bool, tuple[tuple[str, int], ...]]
+NativeStack: TypeAlias = tuple[int, int, int, bool, bool, tuple[tuple[str, int], ...]]
 
 @final
 class NativeSampler:
