@@ -398,13 +398,16 @@ struct sb_site_table_options {
 	uint32_t capacity; /**< sites at most; 0 is 16384 */
 	bool enabled; /**< master switch at the start */
 	bool planned; /**< with a plan (see there); takes 20 MB more */
-	bool visible; /**< without a path: sb_site_table_show() can show it; takes a
-		       *   descriptor */
+	uint16_t unused; /**< not looked at */
+	uint64_t flags; /**< SB_SITE_TABLE_* */
 };
+
+/** Without a path: sb_site_table_show() can show it. Takes a descriptor. */
+#define SB_SITE_TABLE_VISIBLE UINT64_C(1)
 
 /**
  * A new table. NULL with EEXIST, ENOSPC, EACCES, ENOMEM, EINVAL (capacity over
- * 1,048,576). A file is readable and writable by its owner only and takes about 700
+ * 1,048,576, or an unknown flag). A file is readable and writable by its owner only and takes about 700
  * bytes a site. Close with _close().
  */
 SB_API struct sb_site_table *
@@ -473,6 +476,7 @@ struct sb_site_policy {
 	uint32_t every; /**< delay every Nth hit; 0 and 1 both delay each */
 	uint32_t target; /**< the caller's number for the pattern */
 	bool disabled; /**< counts, does not delay */
+	uint8_t unused[7]; /**< not looked at */
 };
 
 /**
@@ -651,6 +655,7 @@ struct sb_session_options {
 	const char *device; /**< of the driver, which alone is tried; NULL:
 			     *   /dev/speed_bump, and BPF where it is not there */
 	enum sb_backend_choice backend;
+	uint32_t unused; /**< not looked at */
 };
 
 /**

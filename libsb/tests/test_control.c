@@ -36,7 +36,8 @@ static struct sb_site_table *make_table(const char *path, bool planned)
 					      .capacity = 64,
 					      .enabled = true,
 					      .planned = planned,
-					      .visible = !path };
+					      .flags = path ? 0 :
+							      SB_SITE_TABLE_VISIBLE };
 	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
 
 	assert_non_null(table);
@@ -142,6 +143,43 @@ static void labels_and_tables_that_can_not_be_shown(void **state)
 	assert_fails(sb_site_table_show(table, longer), EINVAL);
 	assert_fails(sb_site_table_show(table, "two\nlines"), EINVAL);
 	sb_site_table_close(table);
+}
+
+/* Of a caller that was compiled before there were flags. */
+static void older_options_are_read_as_they_are(void **state)
+{
+	struct older {
+		size_t sz;
+		const char *path;
+		uint32_t capacity;
+		bool enabled;
+		bool planned;
+	};
+	union {
+		struct older older;
+		struct sb_site_table_options options;
+		unsigned char bytes[256];
+	} given;
+	struct sb_site_table *table;
+	struct sb_error *err = sb_error_new();
+
+	(void)state;
+	/* What is behind its members is whatever was on the stack, the padding too. */
+	memset(&given, 0xff, sizeof(given));
+	given.older.sz = sizeof(struct older);
+	given.older.path = NULL;
+	given.older.capacity = 16;
+	given.older.enabled = false;
+	given.older.planned = false;
+	table = sb_site_table_create(&given.options, err);
+	if (!table)
+		fail_msg("%s", sb_error_message(err));
+	assert_fails(sb_site_table_show(table, "x"), EOPNOTSUPP);
+	sb_site_table_close(table);
+	given.options.sz = sizeof(given.options);
+	assert_null_with(sb_site_table_create(&given.options, err), EINVAL);
+	assert_says(err, "no flag");
+	sb_error_free(err);
 }
 
 /* A child hits @site @n times, says so, and waits to be killed. */
@@ -475,7 +513,7 @@ static struct sb_site_table *make_lie(const pid_t *pids, size_t count)
 {
 	struct sb_site_table_options opts = { .sz = sizeof(opts),
 					      .capacity = LIES,
-					      .visible = true };
+					      .flags = SB_SITE_TABLE_VISIBLE };
 	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
 
 	assert_non_null(table);
@@ -702,6 +740,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_table_is_found_while_it_is_shown),
 		cmocka_unit_test(labels_and_tables_that_can_not_be_shown),
+		cmocka_unit_test(older_options_are_read_as_they_are),
 		cmocka_unit_test(a_child_is_seen_until_it_is_dead),
 		cmocka_unit_test(the_rest_of_a_tree_is_switched_once_its_first_is_gone),
 		cmocka_unit_test(functions_are_switched_from_outside),

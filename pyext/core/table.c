@@ -193,7 +193,7 @@ static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	opts.capacity = capacity;
 	opts.enabled = enabled;
 	opts.planned = planned;
-	opts.visible = label && !path;
+	opts.flags = label && !path ? SB_SITE_TABLE_VISIBLE : 0;
 	err = sb_error_new();
 	table = sb_site_table_create(&opts, err);
 	Py_XDECREF(path);
