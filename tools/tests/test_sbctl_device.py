@@ -612,6 +612,27 @@ def test_run_leaves_what_it_slowed(
         assert busy.process.poll() is None
 
 
+def test_run_of_a_process_leaves_ignored_signals_ignored(
+    sbctl: Sbctl, library: str, loop: str
+) -> None:
+    """As nohup and the background of a shell have them ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Busy(loop) as busy:
+            run = attached(sbctl, f"--pid={busy.pid}", f"{library}:fixture_second")
+            run.send_signal(signal.SIGINT)
+            status = Path(f"/proc/{run.pid}/status").read_text()
+            blocked = int(re.findall(r"SigBlk:\s*(\w+)", status)[0], 16)
+            assert not blocked & 1 << signal.SIGINT - 1
+            assert blocked & 1 << signal.SIGTERM - 1
+            assert run.poll() is None
+            run.terminate()
+            assert json.loads(run.communicate(timeout=60)[1])["targets"][0]["hits"] > 0
+            assert run.returncode == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_run_ends_with_what_it_slowed(sbctl: Sbctl, library: str, loop: str) -> None:
     with Busy(loop) as busy:
         run = attached(sbctl, f"--pid={busy.pid}", f"{library}:fixture_second")
