@@ -847,13 +847,17 @@ SB_API int sb_session_set_default_delay(struct sb_session *session, uint64_t del
  * processes show a table, so what a process had is gone with it, and tables of processes
  * that the caller may not trace (ptrace(2), PTRACE_MODE_READ) are not found.
  *
- * A snapshot, whose switches act on what is there then.
+ * A snapshot, whose switches act on what is there then. Processes and targets are numbered
+ * from 0, in no order; the numbers are those of this snapshot. Text that is returned lives as
+ * long as it does. Not to be used by several threads at once.
  */
 struct sb_control;
 
+/** What a target is. */
+
 enum sb_control_kind {
 	SB_CONTROL_FUNCTION = 1, /**< of a language runtime */
-	SB_CONTROL_NATIVE = 2,
+	SB_CONTROL_NATIVE = 2, /**< of the kernel module, or BPF */
 };
 
 /**
@@ -866,7 +870,7 @@ enum sb_control_kind {
 SB_API struct sb_control *sb_control_read(struct sb_session *session,
 					  struct sb_error *err);
 SB_API void sb_control_free(struct sb_control *control);
-/** How many processes show a table. */
+/** How many processes show a table; one that shows several counts as often. */
 SB_API size_t sb_control_process_count(const struct sb_control *control);
 /** The @p p th, by its number in the caller's pid namespace; 0 behind the last. */
 SB_API pid_t sb_control_process_pid(const struct sb_control *control, size_t p);
@@ -883,8 +887,10 @@ SB_API uint64_t sb_control_process_group(const struct sb_control *control, size_
  * they show besides is there.
  */
 SB_API size_t sb_control_left_out(const struct sb_control *control);
-/** Functions that were called since, and native targets. What the functions below return
- * of an index that is not below it is 0, false, or "". */
+/**
+ * How many targets there are: functions that were called since their table was shown, and
+ * native targets. Of an index that is not below it the functions below return 0, false, or "".
+ */
 SB_API size_t sb_control_count(const struct sb_control *control);
 /** What kind it is. */
 SB_API enum sb_control_kind sb_control_kind(const struct sb_control *control, size_t i);
@@ -904,7 +910,7 @@ SB_API bool sb_control_enabled(const struct sb_control *control, size_t i);
  * Whether an experiment rules it, or it is of another session: then it can't be changed.
  */
 SB_API bool sb_control_is_ruled(const struct sb_control *control, size_t i);
-/** Calls. */
+/** Calls; of a function those in this process. */
 SB_API uint64_t sb_control_hits(const struct sb_control *control, size_t i);
 /** Calls that were delayed. */
 SB_API uint64_t sb_control_delayed(const struct sb_control *control, size_t i);
@@ -916,7 +922,9 @@ SB_API uint64_t sb_control_measured_ns(const struct sb_control *control, size_t 
  * processes of its group, and as long as its table is in force.
  * @return 0, or -1 with EBUSY (one is ruled) or ERANGE (index, or delay over
  *   SB_MAX_DELAY_NS): then none is switched. Or with what the first met that could not be
- *   switched, such as EACCES or EPERM; all others are. ESRCH if none is there any more
+ *   switched, such as EACCES or EPERM (another user's), ENOSPC (no room for the name in its
+ *   table), or what sb_session_set_delay() fails with; all others are. ESRCH if none is there
+ *   any more
  */
 SB_API int sb_control_set_enabled(struct sb_control *control, const size_t *which,
 				  size_t count, bool enabled, struct sb_error *err);

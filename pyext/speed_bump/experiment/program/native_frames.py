@@ -122,9 +122,7 @@ def _nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> K
     return min(near, key=lambda m: abs(m[0] - time_ns))[1] if near else None
 
 
-def _own(
-    rows: Sequence[Asked], whole: bool, is_python: bool
-) -> tuple[Asked, ...] | None:
+def _own(rows: Sequence[Asked], whole: bool, is_python: bool) -> tuple[Asked, ...] | None:
     """The frames that are inside of the interpreter's innermost one.
 
     All of them in a thread that has none; None: the stack was not followed so far.
