@@ -104,10 +104,11 @@ int functions_remove(struct functions *functions, struct sb_error *err)
 	return 0;
 }
 
-void functions_note(void)
+int functions_note(struct sb_error *err)
 {
-	struct sb_control *control = sb_control_read(NULL, NULL);
+	struct sb_control *control = sb_control_read(NULL, err);
 	size_t count = control ? sb_control_count(control) : 0;
+	size_t left_out = control ? sb_control_left_out(control) : 0;
 	size_t processes = 0;
 
 	/* Those of several processes may lie mixed, in the table that they share. */
@@ -122,15 +123,19 @@ void functions_note(void)
 		note("%zu Python function%s of %zu process%s besides: 'speed-bump ps' shows "
 		     "them",
 		     count, count == 1 ? "" : "s", processes, processes == 1 ? "" : "es");
+	if (left_out)
+		note("%zu process%s too many Python functions, some of which are left out",
+		     left_out, left_out == 1 ? " shows" : "es show");
+	if (!control)
+		return fail_with(err);
 	sb_control_free(control);
+	return EXIT_SUCCESS;
 }
 
-void functions_json(struct json *json)
+void functions_json(struct json *json, const struct sb_control *control)
 {
-	struct sb_control *control = sb_control_read(NULL, NULL);
-
 	json_open_array(json, "functions");
-	for (size_t i = 0; control && i < sb_control_count(control); i++) {
+	for (size_t i = 0; i < sb_control_count(control); i++) {
 		json_open_object(json, NULL);
 		json_string(json, "name", sb_control_name(control, i));
 		json_number(json, "pid", (uint64_t)sb_control_pid(control, i));
@@ -144,5 +149,5 @@ void functions_json(struct json *json)
 		json_close_object(json);
 	}
 	json_close_array(json);
-	sb_control_free(control);
+	json_number(json, "functions_left_out", sb_control_left_out(control));
 }

@@ -29,9 +29,12 @@ int functions_enable(struct functions *functions, bool on, struct sb_error *err)
 int functions_delay(struct functions *functions, uint64_t delay_ns, struct sb_error *err);
 int functions_remove(struct functions *functions, struct sb_error *err);
 
-/* A note of how many there are, and in how many processes; nothing where there are none. */
-void functions_note(void);
-/* "functions": [...] */
-void functions_json(struct json *json);
+/*
+ * A note of how many there are, and in how many processes; nothing where there are none.
+ * 0, or the exit status after a message.
+ */
+int functions_note(struct sb_error *err);
+/* "functions": [...], and of how many processes some are left out. */
+void functions_json(struct json *json, const struct sb_control *control);
 
 #endif

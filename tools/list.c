@@ -73,8 +73,9 @@ static int parse_config(int argc, char **argv, struct config *config)
 	return GO_ON;
 }
 
-static void print_json(const struct config *config, const struct sb_target_list *list,
-		       const struct hits *hits, bool enabled)
+static void print_json(const struct sb_target_list *list,
+		       const struct hits *hits, const struct sb_control *control,
+		       bool enabled)
 {
 	struct json json;
 
@@ -82,8 +83,8 @@ static void print_json(const struct config *config, const struct sb_target_list 
 	json_open_object(&json, NULL);
 	json_bool(&json, "enabled", enabled);
 	report_json(&json, list, NULL, hits);
-	if (config->which == LIST_ALL)
-		functions_json(&json);
+	if (control)
+		functions_json(&json, control);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -93,14 +94,17 @@ int list_main(int argc, char **argv)
 	struct config config = { 0 };
 	struct hits measured = { 0 }, *hits = NULL;
 	struct sb_target_list *list = NULL;
+	struct sb_control *control = NULL;
 	struct sb_status *status = NULL;
 	struct sb_session *session;
+	bool all;
 	struct sb_error *err;
 	int ret = parse_config(argc, argv, &config);
 
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
+	all = config.which == LIST_ALL;
 	session = backend_open(err);
 	if (session)
 		list = sb_session_list(session, config.which | SB_LIST_FILES, NULL, err);
@@ -110,17 +114,20 @@ int list_main(int argc, char **argv)
 		hits = &measured;
 		hits_measure(hits, session, list);
 	}
-	if (!status)
+	if (status && config.json && all)
+		control = sb_control_read(NULL, err);
+	ret = EXIT_SUCCESS;
+	if (!status || (config.json && all && !control))
 		ret = fail_with(err);
 	else if (config.json)
-		print_json(&config, list, hits, sb_status_enabled(status));
+		print_json(list, hits, control, sb_status_enabled(status));
 	else if (sb_target_list_count(list))
 		report_targets(stdout, list, NULL, hits, sb_status_enabled(status));
 	else
 		puts("no targets");
-	if (status && !config.json && config.which == LIST_ALL)
-		functions_note();
-	ret = status ? EXIT_SUCCESS : ret;
+	if (status && !config.json && all)
+		ret = functions_note(err);
+	sb_control_free(control);
 	hits_free(&measured);
 	sb_status_free(status);
 	sb_target_list_free(list);

@@ -504,6 +504,18 @@ static int run(const struct config *config, struct child *child, struct output *
 	return ret;
 }
 
+/*
+ * What was ignored when we were started, as nohup(1) and a shell's background have it, stays
+ * so: blocked it would wait for us, and end us.
+ */
+static void add_unless_ignored(sigset_t *set, int signal)
+{
+	struct sigaction action;
+
+	if (!sigaction(signal, NULL, &action) && action.sa_handler != SIG_IGN)
+		sigaddset(set, signal);
+}
+
 /* The same with processes that run already. */
 static int run_attached(struct config *config, struct output *output, bool *ran,
 			struct sb_error *err)
@@ -520,9 +532,9 @@ static int run_attached(struct config *config, struct output *output, bool *ran,
 		return fail_with(err);
 	/* From here on each of them ends with the statistics. */
 	sigemptyset(&ends);
-	sigaddset(&ends, SIGINT);
-	sigaddset(&ends, SIGTERM);
-	sigaddset(&ends, SIGHUP);
+	add_unless_ignored(&ends, SIGINT);
+	add_unless_ignored(&ends, SIGTERM);
+	add_unless_ignored(&ends, SIGHUP);
 	sigprocmask(SIG_BLOCK, &ends, NULL);
 	ret = add_targets(config, session, config->running.pids, config->running.count,
 			  err);

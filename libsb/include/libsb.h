@@ -398,13 +398,16 @@ struct sb_site_table_options {
 	uint32_t capacity; /**< sites at most; 0 is 16384 */
 	bool enabled; /**< master switch at the start */
 	bool planned; /**< with a plan (see there); takes 20 MB more */
-	bool visible; /**< without a path: sb_site_table_show() can show it; takes a
-		       *   descriptor */
+	uint16_t unused; /**< not looked at */
+	uint64_t flags; /**< SB_SITE_TABLE_* */
 };
+
+/** Without a path: sb_site_table_show() can show it. Takes a descriptor. */
+#define SB_SITE_TABLE_VISIBLE UINT64_C(1)
 
 /**
  * A new table. NULL with EEXIST, ENOSPC, EACCES, ENOMEM, EINVAL (capacity over
- * 1,048,576). A file is readable and writable by its owner only and takes about 700
+ * 1,048,576, or an unknown flag). A file is readable and writable by its owner only and takes about 700
  * bytes a site. Close with _close().
  */
 SB_API struct sb_site_table *
@@ -473,6 +476,7 @@ struct sb_site_policy {
 	uint32_t every; /**< delay every Nth hit; 0 and 1 both delay each */
 	uint32_t target; /**< the caller's number for the pattern */
 	bool disabled; /**< counts, does not delay */
+	uint8_t unused[7]; /**< not looked at */
 };
 
 /**
@@ -651,6 +655,7 @@ struct sb_session_options {
 	const char *device; /**< of the driver, which alone is tried; NULL:
 			     *   /dev/speed_bump, and BPF where it is not there */
 	enum sb_backend_choice backend;
+	uint32_t unused; /**< not looked at */
 };
 
 /**
@@ -842,26 +847,30 @@ SB_API int sb_session_set_default_delay(struct sb_session *session, uint64_t del
  * processes show a table, so what a process had is gone with it, and tables of processes
  * that the caller may not trace (ptrace(2), PTRACE_MODE_READ) are not found.
  *
- * A snapshot, whose switches act on what is there then.
+ * A snapshot, whose switches act on what is there then. Processes and targets are numbered
+ * from 0, in no order; the numbers are those of this snapshot. Text that is returned lives as
+ * long as it does. Not to be used by several threads at once.
  */
 struct sb_control;
 
+/** What a target is. */
+
 enum sb_control_kind {
 	SB_CONTROL_FUNCTION = 1, /**< of a language runtime */
-	SB_CONTROL_NATIVE = 2,
+	SB_CONTROL_NATIVE = 2, /**< of the kernel module, or BPF */
 };
 
 /**
  * Look around.
  * @param session its backend is asked for native targets, and changes them; it must outlive
  *   the result. NULL: none is looked for
- * @return free with sb_control_free(); NULL with ENOMEM, errno of opendir("/proc"), or of
- *   sb_session_list()
+ * @return free with sb_control_free(); NULL with ENOMEM, EMFILE, ENFILE, errno of
+ *   opendir("/proc"), or of sb_session_list()
  */
 SB_API struct sb_control *sb_control_read(struct sb_session *session,
 					  struct sb_error *err);
 SB_API void sb_control_free(struct sb_control *control);
-/** How many processes show a table. */
+/** How many processes show a table; one that shows several counts as often. */
 SB_API size_t sb_control_process_count(const struct sb_control *control);
 /** The @p p th, by its number in the caller's pid namespace; 0 behind the last. */
 SB_API pid_t sb_control_process_pid(const struct sb_control *control, size_t p);
@@ -872,8 +881,16 @@ SB_API const char *sb_control_process_label(const struct sb_control *control, si
  * fork; 0 behind the last.
  */
 SB_API uint64_t sb_control_process_group(const struct sb_control *control, size_t p);
-/** Functions that were called since, and native targets. What the functions below return
- * of an index that is not below it is 0, false, or "". */
+/**
+ * Of how many processes something was left out, as they show more than can be honest: more
+ * than 64 tables or 16 MB of functions in one process, 4,096 tables or 256 MB in all. What
+ * they show besides is there.
+ */
+SB_API size_t sb_control_left_out(const struct sb_control *control);
+/**
+ * How many targets there are: functions that were called since their table was shown, and
+ * native targets. Of an index that is not below it the functions below return 0, false, or "".
+ */
 SB_API size_t sb_control_count(const struct sb_control *control);
 /** What kind it is. */
 SB_API enum sb_control_kind sb_control_kind(const struct sb_control *control, size_t i);
@@ -893,7 +910,7 @@ SB_API bool sb_control_enabled(const struct sb_control *control, size_t i);
  * Whether an experiment rules it, or it is of another session: then it can't be changed.
  */
 SB_API bool sb_control_is_ruled(const struct sb_control *control, size_t i);
-/** Calls. */
+/** Calls; of a function those in this process. */
 SB_API uint64_t sb_control_hits(const struct sb_control *control, size_t i);
 /** Calls that were delayed. */
 SB_API uint64_t sb_control_delayed(const struct sb_control *control, size_t i);
@@ -905,7 +922,9 @@ SB_API uint64_t sb_control_measured_ns(const struct sb_control *control, size_t 
  * processes of its group, and as long as its table is in force.
  * @return 0, or -1 with EBUSY (one is ruled) or ERANGE (index, or delay over
  *   SB_MAX_DELAY_NS): then none is switched. Or with what the first met that could not be
- *   switched, such as EACCES or EPERM; all others are. ESRCH if none is there any more
+ *   switched, such as EACCES or EPERM (another user's), ENOSPC (no room for the name in its
+ *   table), or what sb_session_set_delay() fails with; all others are. ESRCH if none is there
+ *   any more
  */
 SB_API int sb_control_set_enabled(struct sb_control *control, const size_t *which,
 				  size_t count, bool enabled, struct sb_error *err);
@@ -1168,7 +1187,9 @@ enum sb_stack_value {
 	SB_STACK_TIME_NS, /**< when it stood there first, CLOCK_MONOTONIC */
 	SB_STACK_NS, /**< how long it stood there; of one on a CPU what a look is worth */
 	SB_STACK_OFF_CPU, /**< 1: it was off the CPU */
-	SB_STACK_DEPTH, /**< its frames */
+	SB_STACK_DEPTH, /**< its frames that are known, from the innermost */
+	SB_STACK_WHOLE, /**< 1: these are all; 0: it could not be followed to its end, as
+			 *   code there does not say who called it */
 };
 
 /** 0 where there is no such stack or value. */

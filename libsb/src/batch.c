@@ -15,6 +15,8 @@
 #include "error.h"
 #include "options.h"
 
+SB_OPTIONS_END_WITH(struct sb_target_options, flags);
+
 struct sb_batch *sb_batch_new(void)
 {
 	return calloc(1, sizeof(struct sb_batch));

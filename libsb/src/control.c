@@ -14,6 +14,29 @@
 #include "site_hit.h"
 #include "site_table.h"
 
+/*
+ * How much is read of tables, and kept: what other processes say of their size is not to be
+ * believed, and a table of a million sites may name each by 32 KB. What is beyond that is left
+ * out (sb_control_left_out()).
+ *
+ * A process has a table for each of its interpreters, and one for each attached tool.
+ * The tables that the Python package makes have 16,384 sites, which are 11 MB; of one with a
+ * quarter of a million all is read. To keep a function takes 112 bytes and its name, so that
+ * of one process 65,536 are kept with names of 128 bytes. Of all together it is sixteen times
+ * that: a reader needs less than 1 GB, whatever others do.
+ */
+#define MAX_SHOWN_BY_ONE 64
+#define MAX_SHOWN	 4096
+#define MAX_READ_OF_ONE	 (UINT64_C(256) << 20)
+#define MAX_READ	 (UINT64_C(4096) << 20)
+#define MAX_KEPT_OF_ONE	 (UINT64_C(16) << 20)
+#define MAX_KEPT	 (UINT64_C(256) << 20)
+
+/* What may be read and kept still, bytes. */
+struct room {
+	uint64_t read, kept;
+};
+
 /* A process that shows a table. */
 struct process {
 	pid_t pid; /* as we see it */
@@ -21,6 +44,9 @@ struct process {
 	char label[SHOWN_MAX_LABEL + 1];
 	size_t table; /* its index */
 	char *where; /* it is there */
+	size_t first; /* index of the first with this @pid, which has the next two for all */
+	struct room room;
+	bool cut; /* something was left out */
 };
 
 /* A table, shown by one process or by several. */
@@ -50,9 +76,20 @@ struct sb_control {
 	size_t table_count;
 	struct entry *entries;
 	size_t count;
+	struct room room;
+	size_t unseen; /* processes of which nothing is in @processes, as there are too many */
 };
 
-#define NO_MEMORY (-2L)
+#define FAILED (-2L)
+
+/*
+ * Whether @code says that we lack something, rather than that a process has ended or may not
+ * be looked at: what is not seen for that would be taken for nothing.
+ */
+static bool is_ours(int code)
+{
+	return code == ENOMEM || code == EMFILE || code == ENFILE;
+}
 
 /* Room for one more behind @count; NULL: there is no memory, and what is there stays. */
 static void *one_more(void *array, size_t count, size_t size)
@@ -159,15 +196,16 @@ static pid_t pid_inside(pid_t pid)
 	return inside;
 }
 
-struct sb_site_table *sb_site_table_copy(int fd)
+struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut)
 {
 	struct sb_site_table *table = NULL;
 	struct site_header header;
 	struct site_layout l;
-	uint64_t names;
+	uint64_t names, fixed;
 	struct stat st;
 	uint32_t used;
 
+	*cut = false;
 	if (fstat(fd, &st))
 		return NULL;
 	if ((uint64_t)st.st_size < sizeof(header)) {
@@ -184,6 +222,15 @@ struct sb_site_table *sb_site_table_copy(int fd)
 		errno = EINVAL;
 		return NULL;
 	}
+	l = sb_site_layout(header.capacity, false);
+	names = load(&header.names_used);
+	names = names < l.slots - l.names ? names : l.slots - l.names;
+	fixed = l.names - l.targets + names;
+	if (*room < fixed + sizeof(struct site_slot)) {
+		*cut = true;
+		errno = E2BIG;
+		return NULL;
+	}
 	/* The plan is behind all that is read. */
 	table = sb_site_table_create(
 		&(struct sb_site_table_options){
@@ -192,11 +239,14 @@ struct sb_site_table *sb_site_table_copy(int fd)
 		NULL);
 	if (!table)
 		return NULL;
-	l = sb_site_layout(header.capacity, false);
 	memcpy(table->header, &header, sizeof(header));
-	names = load(&header.names_used);
-	names = names < l.slots - l.names ? names : l.slots - l.names;
 	used = site_slots_used(table);
+	if (used > (*room - fixed) / sizeof(struct site_slot)) {
+		*cut = true;
+		used = (uint32_t)((*room - fixed) / sizeof(struct site_slot));
+		atomic_store(&table->header->slots_used, used);
+	}
+	*room -= fixed + used * sizeof(struct site_slot);
 	if (read_all(fd, table->targets, l.names - l.targets, l.targets) &&
 	    read_all(fd, table->names, names, l.names) &&
 	    read_all(fd, table->slots, used * sizeof(struct site_slot), l.slots))
@@ -207,7 +257,7 @@ struct sb_site_table *sb_site_table_copy(int fd)
 
 /*
  * The index of the table at @where, which is added if it is new; -1: it is none; or
- * NO_MEMORY. @inode is 0 where it is a path; @shown is the file that says so, of the process of @owner.
+ * FAILED, with errno. @inode is 0 where it is a path; @shown is the file that says so, of the process of @owner.
  */
 static long find_table(struct sb_control *control, const char *where, uint64_t inode,
 		       const struct stat *shown, const struct stat *owner)
@@ -218,7 +268,7 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 			      &file);
 
 	if (fd < 0)
-		return -1;
+		return is_ours(errno) ? FAILED : -1;
 	close(fd);
 	/*
 	 * A number of a descriptor may be another's by now, and a path lead anywhere. All
@@ -233,7 +283,7 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 			return (long)i;
 	more = one_more(control->tables, control->table_count, sizeof(*more));
 	if (!more)
-		return NO_MEMORY;
+		return FAILED;
 	control->tables = more;
 	more += control->table_count;
 	*more = (struct shown_table){ .device = file.st_dev, .inode = file.st_ino };
@@ -242,10 +292,10 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 
 /*
  * Open table @index by a process that still has it, by any of those that show it: the first
- * may have ended. *@where: there, or where it was sought. -1 with errno.
+ * may have ended. *@by: that, or the last that was tried. -1 with errno.
  */
 static int open_shown(const struct sb_control *control, size_t index, int flags,
-		      struct stat *file, const char **where)
+		      struct stat *file, const struct process **by)
 {
 	const struct shown_table *shown = &control->tables[index];
 	int fd, code = ESRCH;
@@ -253,9 +303,9 @@ static int open_shown(const struct sb_control *control, size_t index, int flags,
 	for (size_t i = 0; i < control->process_count; i++) {
 		if (control->processes[i].table != index)
 			continue;
-		*where = control->processes[i].where;
-		fd = open_regular(AT_FDCWD, *where, flags, sizeof(struct site_header),
-				  file);
+		*by = &control->processes[i];
+		fd = open_regular(AT_FDCWD, (*by)->where, flags,
+				  sizeof(struct site_header), file);
 		if (fd < 0) {
 			/* Closed, or ended, or another file. */
 			if (errno != ENOENT && errno != EINVAL)
@@ -270,7 +320,7 @@ static int open_shown(const struct sb_control *control, size_t index, int flags,
 	return -1;
 }
 
-/* 0, or -1 with ENOMEM. */
+/* 0, or -1 with errno. */
 static int add_process(struct sb_control *control, int directory, const char *name,
 			pid_t pid)
 {
@@ -279,18 +329,18 @@ static int add_process(struct sb_control *control, int directory, const char *na
 	struct stat file, owner;
 	uint64_t inode;
 	long table = -1;
-	int fd = open_regular(directory, name, O_RDONLY, 1, &file);
+	int fd = open_regular(directory, name, O_RDONLY, 1, &file), code;
 
 	if (fd < 0)
-		return 0;
+		return is_ours(errno) ? -1 : 0;
 	if (!fstat(directory, &owner) &&
 	    read_shown(fd, pid, &process, where, sizeof(where), &inode))
 		table = find_table(control, where, inode, &file, &owner);
+	code = errno;
 	close(fd);
-	if (table == NO_MEMORY)
-		return sb_error_set(NULL, ENOMEM, "out of memory");
+	errno = code;
 	if (table < 0)
-		return 0;
+		return table == FAILED ? -1 : 0;
 	process.table = (size_t)table;
 	process.inside = pid_inside(pid);
 	more = one_more(control->processes, control->process_count, sizeof(*more));
@@ -304,27 +354,44 @@ static int add_process(struct sb_control *control, int directory, const char *na
 	return 0;
 }
 
-/* 0, or -1 with ENOMEM. */
+/* 0, or -1 with errno. */
 static int look_into(struct sb_control *control, pid_t pid)
 {
 	static const char shown[] = "/memfd:" SHOWN_NAME " ";
+	size_t first = control->process_count;
 	struct dirent *entry;
 	char path[64], to[64];
 	DIR *directory;
-	int ret = 0;
+	bool cut = false;
+	int ret, code;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 	directory = opendir(path);
-	while (directory && !ret && (entry = readdir(directory))) {
+	ret = !directory && is_ours(errno) ? -1 : 0;
+	while (directory && !ret && !cut && (entry = readdir(directory))) {
 		ssize_t length = readlinkat(dirfd(directory), entry->d_name, to,
 					    sizeof(to));
 
-		if (length >= (ssize_t)strlen(shown) &&
-		    !memcmp(to, shown, strlen(shown)))
+		if (length < (ssize_t)strlen(shown) || memcmp(to, shown, strlen(shown)))
+			continue;
+		cut = control->process_count == MAX_SHOWN ||
+		      control->process_count - first == MAX_SHOWN_BY_ONE;
+		if (!cut)
 			ret = add_process(control, dirfd(directory), entry->d_name, pid);
 	}
+	code = errno;
 	if (directory)
 		closedir(directory);
+	for (size_t i = first; i < control->process_count; i++)
+		control->processes[i].first = first;
+	if (control->process_count > first) {
+		control->processes[first].cut = cut;
+		control->processes[first].room.read = MAX_READ_OF_ONE;
+		control->processes[first].room.kept = MAX_KEPT_OF_ONE;
+	} else {
+		control->unseen += cut;
+	}
+	errno = code;
 	return ret;
 }
 
@@ -355,56 +422,93 @@ static const struct process *process_of(const struct sb_control *control, size_t
 	return NULL;
 }
 
-static int add_sites(struct sb_control *control, size_t index,
-		     const struct sb_site_list *list)
+/* Take @n off both of what is left; false: they have less. */
+static bool take_room(uint64_t *one, uint64_t *all, uint64_t n)
 {
-	for (size_t i = 0; i < sb_site_list_count(list); i++) {
-		const struct process *process;
-		struct entry *entry;
+	if (n > *one || n > *all)
+		return false;
+	*one -= n;
+	*all -= n;
+	return true;
+}
 
-		/* What processes counted that have ended is not what is slowed now. */
-		process = process_of(control, index, sb_site_list_pid(list, i));
-		if (!process || sb_site_list_kind(list, i) != SB_SITE_FUNCTION)
-			continue;
-		entry = add_entry(control, sb_site_list_name(list, i));
-		if (!entry)
-			return -1;
-		entry->kind = SB_CONTROL_FUNCTION;
-		entry->process = (size_t)(process - control->processes);
-		entry->pid = process->pid;
-		entry->delay_ns = sb_site_list_delay_ns(list, i);
-		entry->enabled = sb_site_list_enabled(list, i);
-		entry->hits = sb_site_list_hits(list, i);
-		entry->delayed = sb_site_list_delayed(list, i);
-		entry->measured_ns = sb_site_list_measured_ns(list, i);
-		entry->ruled = control->tables[index].planned;
+struct adding {
+	struct sb_control *control;
+	size_t table;
+};
+
+/* 0, or -1 with ENOMEM. */
+static int add_site(void *context, const struct site_seen *seen)
+{
+	struct adding *adding = context;
+	struct sb_control *control = adding->control;
+	const struct process *process;
+	struct process *first;
+	struct entry *entry;
+
+	/* What processes counted that have ended is not what is slowed now. */
+	process = process_of(control, adding->table, seen->pid);
+	if (!process || seen->kind != SB_SITE_FUNCTION)
+		return 0;
+	first = &control->processes[process->first];
+	if (!take_room(&first->room.kept, &control->room.kept,
+		       sizeof(*entry) + strlen(seen->name) + 1)) {
+		first->cut = true;
+		return 0;
 	}
+	entry = add_entry(control, seen->name);
+	if (!entry)
+		return -1;
+	entry->kind = SB_CONTROL_FUNCTION;
+	entry->process = (size_t)(process - control->processes);
+	entry->pid = process->pid;
+	entry->delay_ns = seen->delay_ns;
+	entry->enabled = seen->enabled;
+	entry->hits = seen->hits;
+	entry->delayed = seen->delayed;
+	entry->measured_ns = seen->measured_ns;
+	entry->ruled = control->tables[adding->table].planned;
 	return 0;
+}
+
+/* Note that something was left out of all that show table @index. */
+static void mark_cut(struct sb_control *control, size_t index)
+{
+	for (size_t i = 0; i < control->process_count; i++)
+		if (control->processes[i].table == index)
+			control->processes[control->processes[i].first].cut = true;
 }
 
 /* A table that is gone meanwhile, or is none, has no functions. */
 static int read_table(struct sb_control *control, size_t index)
 {
 	struct shown_table *shown = &control->tables[index];
-	struct sb_site_list *list = NULL;
+	struct adding adding = { .control = control, .table = index };
+	const struct process *by;
 	struct sb_site_table *table;
-	const char *where;
+	uint64_t room, left, *one;
 	struct stat file;
-	int fd = open_shown(control, index, O_RDONLY, &file, &where), ret, code;
+	int fd = open_shown(control, index, O_RDONLY, &file, &by), ret, code;
+	bool cut;
 
 	if (fd < 0)
-		return 0;
-	table = sb_site_table_copy(fd);
+		return is_ours(errno) ? -1 : 0;
+	one = &control->processes[by->first].room.read;
+	room = *one < control->room.read ? *one : control->room.read;
+	left = room;
+	table = sb_site_table_copy(fd, &left, &cut);
 	code = errno;
 	close(fd);
+	take_room(one, &control->room.read, room - left);
+	if (cut)
+		mark_cut(control, index);
+	errno = code;
 	if (!table)
 		return code == ENOMEM ? -1 : 0;
 	shown->planned = table->header->planned;
-	list = sb_site_table_read(table);
-	ret = list ? add_sites(control, index, list) : -1;
-	sb_site_list_free(list);
+	ret = sb_site_table_each(table, add_site, &adding);
 	sb_site_table_close(table);
-	return ret;
+	return ret ? sb_error_set(NULL, ENOMEM, "out of memory") : 0;
 }
 
 static int read_natives(struct sb_control *control, struct sb_error *err)
@@ -451,7 +555,7 @@ struct sb_control *sb_control_read(struct sb_session *session, struct sb_error *
 	struct sb_control *control = calloc(1, sizeof(*control));
 	DIR *proc = control ? opendir("/proc") : NULL;
 	struct dirent *entry;
-	int ret = 0;
+	int ret = 0, code;
 
 	if (!proc) {
 		ret = errno;
@@ -460,14 +564,18 @@ struct sb_control *sb_control_read(struct sb_session *session, struct sb_error *
 		return NULL;
 	}
 	control->session = session;
+	control->room = (struct room){ .read = MAX_READ, .kept = MAX_KEPT };
 	while (!ret && (entry = readdir(proc)))
 		if (*entry->d_name >= '1' && *entry->d_name <= '9')
 			ret = look_into(control, (pid_t)atoi(entry->d_name));
+	code = errno;
 	closedir(proc);
+	errno = code;
 	for (size_t i = 0; i < control->table_count && !ret; i++)
 		ret = read_table(control, i);
 	if (ret)
-		sb_error_set(err, ENOMEM, "out of memory");
+		sb_error_set(err, errno, "what is slowed can't be read: %s",
+			     strerror(errno));
 	else if (session)
 		ret = read_natives(control, err);
 	if (!ret)
@@ -510,6 +618,15 @@ const char *sb_control_process_label(const struct sb_control *control, size_t p)
 uint64_t sb_control_process_group(const struct sb_control *control, size_t p)
 {
 	return p < control->process_count ? control->processes[p].table + 1 : 0;
+}
+
+size_t sb_control_left_out(const struct sb_control *control)
+{
+	size_t count = control->unseen;
+
+	for (size_t i = 0; i < control->process_count; i++)
+		count += control->processes[i].cut;
+	return count;
 }
 
 size_t sb_control_count(const struct sb_control *control)
@@ -598,9 +715,9 @@ static struct sb_site_table *open_table(const struct sb_control *control,
 					const struct process *process, struct sb_error *err)
 {
 	struct sb_site_table *table = NULL;
-	const char *where = "";
+	const struct process *by = process;
 	struct stat file;
-	int fd = open_shown(control, process->table, O_RDWR, &file, &where), seals, code;
+	int fd = open_shown(control, process->table, O_RDWR, &file, &by), seals, code;
 
 	if (fd < 0 && errno == ESRCH) {
 		sb_error_set(err, ESRCH, "process %d has ended, or has no delays any more",
@@ -608,15 +725,15 @@ static struct sb_site_table *open_table(const struct sb_control *control,
 		return NULL;
 	}
 	if (fd < 0) {
-		sb_error_set(err, errno, "%s: %s", where, strerror(errno));
+		sb_error_set(err, errno, "%s: %s", by->where, strerror(errno));
 		return NULL;
 	}
 	seals = fcntl(fd, F_GET_SEALS);
 	if (file.st_uid != geteuid() && (seals < 0 || !(seals & F_SEAL_SHRINK)))
 		/* Made shorter meanwhile it would end us. */
-		sb_error_set(err, EPERM, "%s: a table of another user", where);
+		sb_error_set(err, EPERM, "%s: a table of another user", by->where);
 	else
-		table = sb_site_table_open_fd(fd, where, false, err);
+		table = sb_site_table_open_fd(fd, by->where, false, err);
 	code = errno;
 	close(fd);
 	errno = code;

@@ -3,9 +3,20 @@
 #define SB_OPTIONS_H
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "error.h"
+
+/*
+ * That nothing is behind the last member of an option structure: a new one would lie in what
+ * was padding, where callers that don't know of it have garbage within their size.
+ */
+#define SB_OPTIONS_END_WITH(type, member)                          \
+	_Static_assert(offsetof(type, member) +                    \
+				       sizeof(((type *)0)->member) \
+			       == sizeof(type),                    \
+		       "padding at the end of " #type)
 
 /*
  * Copy an option structure of a caller that was compiled against another version

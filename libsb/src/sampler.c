@@ -50,7 +50,7 @@ struct sb_sampler {
 /* A stack that is kept: @depth frames from @first on. */
 struct kept_stack {
 	pid_t tid;
-	bool off_cpu;
+	bool off_cpu, whole;
 	uint64_t time_ns, ns;
 	size_t first, depth;
 };
@@ -786,6 +786,7 @@ static void keep_stack(struct run *run, const struct place *place, size_t first)
 	sampler->stacks[sampler->stack_count++] = (struct kept_stack){
 		.tid = place->tid,
 		.off_cpu = !place->tick,
+		.whole = sampler->kept.whole,
 		.time_ns = place->time_ns,
 		.ns = place->ns,
 		.first = first,
@@ -1069,6 +1070,8 @@ uint64_t sb_sampler_stack(const struct sb_sampler *sampler, size_t index,
 		return stack->off_cpu;
 	case SB_STACK_DEPTH:
 		return stack->depth;
+	case SB_STACK_WHOLE:
+		return stack->whole;
 	default:
 		return 0;
 	}

@@ -130,6 +130,7 @@ struct kept_frame {
 struct kept {
 	struct kept_frame *frames;
 	size_t count, room;
+	bool whole; /* the last of them is the outermost of its stack */
 	char **paths;
 	size_t path_count;
 };
@@ -137,8 +138,8 @@ struct kept {
 void sb_kept_clear(struct kept *kept);
 
 /*
- * The innermost function on the stack: its number, or UNWOUND_. All frames, to the
- * outermost, are added to @kept, unless that is NULL.
+ * The innermost function on the stack: its number, or UNWOUND_. The frames are added to
+ * @kept, unless that is NULL: to the outermost, or as far as they are known.
  */
 int sb_image_unwind(struct image *image, const struct functions *functions,
 		 const struct stack *stack, struct kept *kept);

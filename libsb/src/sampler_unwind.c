@@ -61,7 +61,10 @@ struct walk {
 	const struct functions *functions;
 	const struct stack *stack;
 	struct kept *kept;
-	int found, frames;
+	int found;
+	bool to_end; /* even where the function was found */
+	size_t frames, found_at;
+	uint64_t pcs[MOST_FRAMES];
 };
 
 /* ---------------------------------------------------------------- functions */
@@ -641,7 +644,7 @@ static int see_frame(Dwfl_Frame *frame, void *arg)
 	bool activation;
 	Dwarf_Addr pc;
 
-	if (!dwfl_frame_pc(frame, &pc, &activation) || walk->frames++ >= MOST_FRAMES)
+	if (walk->frames == MOST_FRAMES || !dwfl_frame_pc(frame, &pc, &activation))
 		return DWARF_CB_ABORT;
 	if (!activation) {
 		if (walk->found < 0)
@@ -649,6 +652,7 @@ static int see_frame(Dwfl_Frame *frame, void *arg)
 		/* A return address may be behind the caller's last instruction. */
 		pc--;
 	}
+	walk->pcs[walk->frames++] = pc;
 	code = code_at(walk->image, pc);
 	if (walk->kept)
 		keep_frame(walk->kept, code, pc);
@@ -656,7 +660,52 @@ static int see_frame(Dwfl_Frame *frame, void *arg)
 		walk->found =
 			function_at(walk->functions, code,
 				    pc - code->mapping->start + code->mapping->offset);
-	return walk->found < 0 || walk->kept ? DWARF_CB_OK : DWARF_CB_ABORT;
+	if (walk->found < 0)
+		walk->found_at = walk->frames;
+	return walk->found < 0 || walk->to_end ? DWARF_CB_OK : DWARF_CB_ABORT;
+}
+
+/* Whether .eh_frame or .debug_frame says where the caller of what is at @pc is. */
+static bool has_rule(Dwfl *dwfl, uint64_t pc)
+{
+	Dwfl_Module *module = dwfl_addrmodule(dwfl, pc);
+	Dwarf_Frame *frame = NULL;
+	Dwarf_CFI *rules;
+	Dwarf_Addr bias;
+
+	rules = module ? dwfl_module_eh_cfi(module, &bias) : NULL;
+	if (rules && !dwarf_cfi_addrframe(rules, pc - bias, &frame)) {
+		free(frame);
+		return true;
+	}
+	rules = module ? dwfl_module_dwarf_cfi(module, &bias) : NULL;
+	if (rules && !dwarf_cfi_addrframe(rules, pc - bias, &frame)) {
+		free(frame);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * How many of the frames are known. Where there is no rule libdw takes the frame pointer's
+ * word for the caller, which may be anything there: the frames from then on are guesses.
+ */
+static size_t known_frames(const struct walk *walk)
+{
+	size_t known = 0;
+
+	while (known < walk->frames)
+		if (!has_rule(walk->image->dwfl, walk->pcs[known++]))
+			break;
+	return known;
+}
+
+static int follow(struct image *image, struct walk *walk)
+{
+	walk->found = UNWOUND_NOBODY;
+	walk->frames = walk->found_at = 0;
+	image->walk = walk;
+	return dwfl_getthread_frames(image->dwfl, 1, see_frame, walk);
 }
 
 static Dwfl *open_dwfl(struct image *image)
@@ -690,7 +739,12 @@ static Dwfl *open_dwfl(struct image *image)
 int sb_image_unwind(struct image *image, const struct functions *functions,
 		 const struct stack *stack, struct kept *kept)
 {
-	struct walk walk = { image, functions, stack, kept, UNWOUND_NOBODY, 0 };
+	struct walk walk = { .image = image,
+			     .functions = functions,
+			     .stack = stack,
+			     .kept = kept,
+			     .to_end = kept };
+	size_t first = kept ? kept->count : 0, known;
 	int result;
 
 	if (!image->dwfl && !image->dwfl_failed) {
@@ -699,9 +753,21 @@ int sb_image_unwind(struct image *image, const struct functions *functions,
 	}
 	if (!image->dwfl)
 		return UNWOUND_NOT;
-	image->walk = &walk;
-	result = dwfl_getthread_frames(image->dwfl, 1, see_frame, &walk);
-	if (walk.found >= 0)
+	result = follow(image, &walk);
+	if (kept)
+		kept->whole = !result;
+	if (!result)
 		return walk.found;
-	return result ? UNWOUND_NOT : UNWOUND_NOBODY;
+	/* The innermost needs no rule. */
+	known = kept || walk.found_at != 0 ? known_frames(&walk) : walk.frames;
+	if (walk.found >= 0 && walk.found_at >= known && !kept) {
+		/* Guesses that come to the end of the stack are as good as rules. */
+		walk.to_end = true;
+		result = follow(image, &walk);
+	}
+	if (kept && kept->count > first + known)
+		kept->count = first + known;
+	if (walk.found >= 0 && (!result || walk.found_at < known))
+		return walk.found;
+	return UNWOUND_NOT;
 }

@@ -14,6 +14,8 @@
 #include "net.h"
 #include "options.h"
 
+SB_OPTIONS_END_WITH(struct sb_session_options, unused);
+
 #define BACKEND_VARIABLE "SPEED_BUMP_BACKEND"
 
 static int choose(const struct sb_session_options *options, enum sb_backend_choice *choice,

@@ -13,6 +13,8 @@
 #include "site_hit.h"
 #include "spin.h"
 
+SB_OPTIONS_END_WITH(struct sb_site_policy, unused);
+
 /*
  * Sites by name: open addressing, at most half full. A search takes no lock, so
  * what a larger one replaces stays until the table is closed.

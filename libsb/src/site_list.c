@@ -5,20 +5,10 @@
 
 #include "site_table.h"
 
-struct entry {
-	enum sb_site_kind kind;
-	pid_t pid;
-	uint32_t target;
-	char *name;
-	bool enabled;
-	uint64_t delay_ns, hits, delayed, requested_ns, measured_ns;
-	uint64_t codes[SB_SITE_CODES];
-};
-
 struct sb_site_list {
-	size_t count;
+	size_t count, room;
 	uint64_t lost;
-	struct entry entries[];
+	struct site_seen entries[]; /* their names are ours */
 };
 
 #define load(object) atomic_load_explicit(object, memory_order_relaxed)
@@ -45,7 +35,7 @@ static bool is_enabled(struct sb_site_table *table, struct site_slot *slot,
 
 /* False where the slot holds no site, or nothing that can be trusted. */
 static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
-		      struct entry *entry)
+		      struct site_seen *seen)
 {
 	uint32_t kind = atomic_load_explicit(&slot->kind, memory_order_acquire);
 	uint32_t function =
@@ -54,21 +44,53 @@ static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
 
 	if (!name || (kind != SB_SITE_FUNCTION && kind != SB_SITE_PROGRESS))
 		return false;
-	entry->kind = kind;
-	entry->pid = (pid_t)slot->pid;
-	entry->target = slot->target;
-	entry->delay_ns = effective_delay(table, slot, function);
-	entry->enabled = is_enabled(table, slot, function);
+	*seen = (struct site_seen){
+		.kind = kind,
+		.pid = (pid_t)slot->pid,
+		.target = slot->target,
+		.name = name,
+		.delay_ns = effective_delay(table, slot, function),
+		.enabled = is_enabled(table, slot, function),
+	};
 	for (int i = 0; i < SB_SITE_CODES; i++)
-		entry->codes[i] = load(&slot->codes[i]);
+		seen->codes[i] = load(&slot->codes[i]);
 	for (int i = 0; i < SITE_STRIPES; i++) {
-		entry->hits += load(&slot->counters[i].hits);
-		entry->delayed += load(&slot->counters[i].delayed);
-		entry->requested_ns += load(&slot->counters[i].requested_ns);
-		entry->measured_ns += load(&slot->counters[i].measured_ns);
+		seen->hits += load(&slot->counters[i].hits);
+		seen->delayed += load(&slot->counters[i].delayed);
+		seen->requested_ns += load(&slot->counters[i].requested_ns);
+		seen->measured_ns += load(&slot->counters[i].measured_ns);
 	}
-	entry->name = strdup(name);
-	return entry->name;
+	return true;
+}
+
+int sb_site_table_each(struct sb_site_table *table,
+		       int (*take)(void *context, const struct site_seen *seen),
+		       void *context)
+{
+	uint32_t used = site_slots_used(table);
+	struct site_seen seen;
+	int ret = 0;
+
+	for (uint32_t i = 0; i < used && !ret; i++)
+		if (read_slot(table, &table->slots[i], &seen))
+			ret = take(context, &seen);
+	return ret;
+}
+
+static int append(void *context, const struct site_seen *seen)
+{
+	struct sb_site_list *list = context;
+	char *name;
+
+	/* More sites have come since. */
+	if (list->count == list->room)
+		return 1;
+	name = strdup(seen->name);
+	if (!name)
+		return -1;
+	list->entries[list->count] = *seen;
+	list->entries[list->count++].name = name;
+	return 0;
 }
 
 struct sb_site_list *sb_site_table_read(struct sb_site_table *table)
@@ -79,18 +101,13 @@ struct sb_site_list *sb_site_table_read(struct sb_site_table *table)
 	list = calloc(1, sizeof(*list) + used * sizeof(list->entries[0]));
 	if (!list)
 		return NULL;
+	list->room = used;
 	list->lost = load(&table->header->lost);
-	for (uint32_t i = 0; i < used; i++) {
-		errno = 0;
-		if (read_slot(table, &table->slots[i], &list->entries[list->count])) {
-			list->count++;
-		} else if (errno == ENOMEM) {
-			sb_site_list_free(list);
-			errno = ENOMEM;
-			return NULL;
-		}
-	}
-	return list;
+	if (sb_site_table_each(table, append, list) >= 0)
+		return list;
+	sb_site_list_free(list);
+	errno = ENOMEM;
+	return NULL;
 }
 
 void sb_site_list_free(struct sb_site_list *list)
@@ -98,7 +115,7 @@ void sb_site_list_free(struct sb_site_list *list)
 	if (!list)
 		return;
 	for (size_t i = 0; i < list->count; i++)
-		free(list->entries[i].name);
+		free((char *)list->entries[i].name);
 	free(list);
 }
 

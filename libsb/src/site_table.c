@@ -14,6 +14,8 @@
 
 #define DEFAULT_CAPACITY 16384U
 
+SB_OPTIONS_END_WITH(struct sb_site_table_options, flags);
+
 static size_t align(size_t offset, size_t to)
 {
 	return (offset + to - 1) / to * to;
@@ -143,6 +145,11 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 			     SITE_MAX_CAPACITY, opts.capacity);
 		return NULL;
 	}
+	if (opts.flags & ~SB_SITE_TABLE_VISIBLE) {
+		sb_error_set(err, EINVAL, "a table has no flag 0x%llx",
+			     (unsigned long long)opts.flags);
+		return NULL;
+	}
 	l = sb_site_layout(opts.capacity, opts.planned);
 	if (opts.path) {
 		map = make_file(opts.path, l.size, err);
@@ -150,7 +157,8 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 			return NULL;
 	} else {
 		/* Where there is no such memory the table is not to be seen, and that is all. */
-		fd = opts.visible ? sb_shown_memory(l.size) : -1;
+		if (opts.flags & SB_SITE_TABLE_VISIBLE)
+			fd = sb_shown_memory(l.size);
 		map = mmap(NULL, l.size, PROT_READ | PROT_WRITE,
 			   MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd,
 			   0);

@@ -186,12 +186,28 @@ struct site_layout {
 	uint32_t function_count;
 };
 struct site_layout sb_site_layout(uint32_t capacity, bool planned);
+/* A site as sb_site_table_each() finds it. */
+struct site_seen {
+	enum sb_site_kind kind;
+	pid_t pid;
+	uint32_t target;
+	const char *name; /* in the table */
+	bool enabled;
+	uint64_t delay_ns, hits, delayed, requested_ns, measured_ns;
+	uint64_t codes[SB_SITE_CODES];
+};
+/* Give each site of @table to @take until that returns other than 0; returns that. */
+int sb_site_table_each(struct sb_site_table *table,
+		       int (*take)(void *context, const struct site_seen *seen),
+		       void *context);
 /*
- * A copy of the part of the table in the file @fd that sb_site_table_read() reads, which is
+ * A copy of the part of the table in the file @fd that sb_site_table_each() reads, which is
  * all that may be done with it. The file is not mapped, so that none can harm by making it
- * shorter. NULL with errno; EINVAL: it is none.
+ * shorter. No more than *@room bytes are read, which are taken off it; *@cut says whether
+ * sites were left out for that. NULL with errno; EINVAL: it is none; E2BIG: there is no
+ * room for any site.
  */
-struct sb_site_table *sb_site_table_copy(int fd);
+struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut);
 /* Memory for others to have, of @size bytes; -1 with errno. */
 int sb_shown_memory(size_t size);
 /* Which file @fd is; 0 if it is none. */

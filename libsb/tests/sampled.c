@@ -99,6 +99,50 @@ static void far_jumps(void)
 	}
 }
 
+#if defined(__x86_64__)
+/*
+ * Code without unwind tables, as in a BLAS, which has the frame pointer for what it likes:
+ * here for a place where decoy() seems to have called.
+ */
+__asm__(".text\n"
+	".globl lost\n"
+	".type lost, @function\n"
+	"lost:\n"
+	"push %rbp\n"
+	"push $1\n"
+	"lea decoy+1(%rip), %rax\n"
+	"push %rax\n"
+	"push $0\n"
+	"mov %rsp, %rbp\n"
+	"mov $100000, %ecx\n"
+	"1: dec %ecx\n"
+	"jnz 1b\n"
+	"add $24, %rsp\n"
+	"pop %rbp\n"
+	"ret\n"
+	".size lost, . - lost\n");
+#else
+void TARGET lost(void)
+{
+	work(1);
+}
+#endif
+void lost(void);
+
+void TARGET decoy(void)
+{
+	work(1);
+	__asm__ volatile("");
+}
+
+static void lose(void)
+{
+	for (;;) {
+		lost();
+		one();
+	}
+}
+
 static void jumps(void)
 {
 	for (;;) {
@@ -258,6 +302,7 @@ int main(int argc, char **argv)
 		{ "children", children }, { "naps", naps },	{ "asleep", asleep },
 		{ "pingpong", pingpong }, { "jumps", jumps },
 		{ "far_jumps", far_jumps }, { "remaps", remaps },
+		{ "lose", lose },
 	};
 
 	for (size_t i = 0; argc == 2 && i < sizeof(programs) / sizeof(*programs); i++)

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +36,8 @@ static struct sb_site_table *make_table(const char *path, bool planned)
 					      .capacity = 64,
 					      .enabled = true,
 					      .planned = planned,
-					      .visible = !path };
+					      .flags = path ? 0 :
+							      SB_SITE_TABLE_VISIBLE };
 	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
 
 	assert_non_null(table);
@@ -142,6 +145,43 @@ static void labels_and_tables_that_can_not_be_shown(void **state)
 	sb_site_table_close(table);
 }
 
+/* Of a caller that was compiled before there were flags. */
+static void older_options_are_read_as_they_are(void **state)
+{
+	struct older {
+		size_t sz;
+		const char *path;
+		uint32_t capacity;
+		bool enabled;
+		bool planned;
+	};
+	union {
+		struct older older;
+		struct sb_site_table_options options;
+		unsigned char bytes[256];
+	} given;
+	struct sb_site_table *table;
+	struct sb_error *err = sb_error_new();
+
+	(void)state;
+	/* What is behind its members is whatever was on the stack, the padding too. */
+	memset(&given, 0xff, sizeof(given));
+	given.older.sz = sizeof(struct older);
+	given.older.path = NULL;
+	given.older.capacity = 16;
+	given.older.enabled = false;
+	given.older.planned = false;
+	table = sb_site_table_create(&given.options, err);
+	if (!table)
+		fail_msg("%s", sb_error_message(err));
+	assert_fails(sb_site_table_show(table, "x"), EOPNOTSUPP);
+	sb_site_table_close(table);
+	given.options.sz = sizeof(given.options);
+	assert_null_with(sb_site_table_create(&given.options, err), EINVAL);
+	assert_says(err, "no flag");
+	sb_error_free(err);
+}
+
 /* A child hits @site @n times, says so, and waits to be killed. */
 static pid_t start_child(struct sb_site *site, int n)
 {
@@ -152,6 +192,8 @@ static pid_t start_child(struct sb_site *site, int n)
 	assert_int_equal(pipe(said), 0);
 	pid = fork();
 	if (!pid) {
+		/* Where the test fails none is there to kill it. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (int i = 0; i < n; i++)
 			sb_site_hit(site, 0);
 		if (write(said[1], "", 1) != 1)
@@ -440,6 +482,8 @@ static void damage_is_no_crash(void **state)
 	for (int round = 0; round < 5000; round++) {
 		struct sb_site_list *list;
 		struct sb_site_table *copy;
+		uint64_t room = 64 << 20;
+		bool cut;
 
 		for (int n = rand_r(&seed) % 4 + 1; n; n--) {
 			size_t part = rand_r(&seed) % 3;
@@ -450,7 +494,7 @@ static void damage_is_no_crash(void **state)
 
 			memory[at] = (char)rand_r(&seed);
 		}
-		copy = sb_site_table_copy(table->fd);
+		copy = sb_site_table_copy(table->fd, &room, &cut);
 		list = copy ? sb_site_table_read(copy) : NULL;
 		sb_site_list_free(list);
 		sb_site_table_close(copy);
@@ -460,6 +504,140 @@ static void damage_is_no_crash(void **state)
 	memcpy(memory, good, table->size);
 	free(good);
 	sb_site_table_close(table);
+}
+
+#define LIES 16384
+
+/* A table with sites of @pids in turn, each with the longest name that there can be. */
+static struct sb_site_table *make_lie(const pid_t *pids, size_t count)
+{
+	struct sb_site_table_options opts = { .sz = sizeof(opts),
+					      .capacity = LIES,
+					      .flags = SB_SITE_TABLE_VISIBLE };
+	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
+
+	assert_non_null(table);
+	memset(table->names + 1, 'x', SITE_MAX_NAME - 1);
+	atomic_store(&table->header->names_used, SITE_MAX_NAME + 1);
+	atomic_store(&table->functions[0].name, 1);
+	for (size_t i = 0; i < LIES; i++) {
+		table->slots[i].pid = (uint32_t)pids[i % count];
+		atomic_store(&table->slots[i].kind, SB_SITE_FUNCTION);
+	}
+	atomic_store(&table->header->slots_used, LIES);
+	return table;
+}
+
+/* The bytes of names that are kept of process @pid, or of all (0). */
+static uint64_t kept_of(const struct sb_control *control, pid_t pid)
+{
+	uint64_t kept = 0;
+
+	for (size_t i = 0; i < sb_control_count(control); i++)
+		if (!pid || sb_control_pid(control, i) == pid)
+			kept += strlen(sb_control_name(control, i)) + 1;
+	return kept;
+}
+
+static void a_lie_of_one_process_is_cut_and_said(void **state)
+{
+	const pid_t self = getpid();
+	struct sb_site_table *honest = make_table(NULL, false);
+	struct sb_site_table *lie = make_lie(&self, 1);
+	struct sb_control *control = look();
+	size_t before = sb_control_left_out(control);
+	pid_t child;
+
+	(void)state;
+	sb_control_free(control);
+	assert_int_equal(sb_site_table_show(honest, "honest"), 0);
+	child = start_child(make_site(honest, "m:f"), 1);
+	assert_int_equal(sb_site_table_show(lie, "lie"), 0);
+	control = look();
+	assert_true(kept_of(control, self) > 8 << 20);
+	assert_true(kept_of(control, self) <= 16 << 20);
+	assert_int_equal(sb_control_left_out(control), before + 1);
+	assert_true(find(control, child, "m:f") >= 0);
+	sb_control_free(control);
+	sb_site_table_close(lie);
+	control = look();
+	assert_int_equal(sb_control_left_out(control), before);
+	sb_control_free(control);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	sb_site_table_close(honest);
+}
+
+static void lies_of_many_processes_are_cut_too(void **state)
+{
+	const pid_t self = getpid();
+	struct sb_site_table *other = make_table(NULL, false);
+	struct sb_site_table *lie = make_lie(&self, 1);
+	struct sb_site *site = make_site(other, "m:f");
+	struct sb_control *control;
+	pid_t children[24];
+
+	(void)state;
+	assert_int_equal(sb_site_table_show(lie, "lie"), 0);
+	for (size_t i = 0; i < COUNT_OF(children); i++)
+		children[i] = start_child(site, 0);
+	for (size_t i = 0; i < LIES; i++)
+		lie->slots[i].pid = (uint32_t)children[i % COUNT_OF(children)];
+	control = look();
+	assert_true(kept_of(control, 0) > 128 << 20);
+	assert_true(kept_of(control, 0) <= 256 << 20);
+	assert_true(sb_control_left_out(control) >= COUNT_OF(children));
+	sb_control_free(control);
+	for (size_t i = 0; i < COUNT_OF(children); i++) {
+		kill(children[i], SIGKILL);
+		waitpid(children[i], NULL, 0);
+	}
+	sb_site_table_close(lie);
+	sb_site_table_close(other);
+}
+
+static void a_process_shows_so_many_tables_and_no_more(void **state)
+{
+	struct sb_site_table *tables[70];
+	struct sb_control *control;
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(tables); i++) {
+		tables[i] = make_table(NULL, false);
+		assert_int_equal(sb_site_table_show(tables[i], "x"), 0);
+	}
+	assert_int_equal(shown_by(getpid(), NULL), 64);
+	control = look();
+	assert_true(sb_control_left_out(control) >= 1);
+	sb_control_free(control);
+	for (size_t i = 0; i < COUNT_OF(tables); i++)
+		sb_site_table_close(tables[i]);
+}
+
+static void a_table_is_copied_as_far_as_there_is_room(void **state)
+{
+	const pid_t self = getpid();
+	struct sb_site_table *lie = make_lie(&self, 1), *copy;
+	uint64_t room = 8 << 20;
+	bool cut;
+
+	(void)state;
+	copy = sb_site_table_copy(lie->fd, &room, &cut);
+	assert_non_null(copy);
+	assert_true(cut);
+	assert_true(room < sizeof(struct site_slot));
+	assert_in_range(site_slots_used(copy), 1, LIES - 1);
+	sb_site_table_close(copy);
+	room = 4096;
+	assert_null_with(sb_site_table_copy(lie->fd, &room, &cut), E2BIG);
+	assert_true(cut);
+	room = 64 << 20;
+	copy = sb_site_table_copy(lie->fd, &room, &cut);
+	assert_non_null(copy);
+	assert_false(cut);
+	assert_int_equal(site_slots_used(copy), LIES);
+	sb_site_table_close(copy);
+	sb_site_table_close(lie);
 }
 
 static void a_descriptor_of_the_program_is_not_closed(void **state)
@@ -485,6 +663,42 @@ static void a_descriptor_of_the_program_is_not_closed(void **state)
 	assert_int_equal(fcntl(shown, F_GETFD), 0);
 	close(fd);
 	close(shown);
+}
+
+static void without_descriptors_it_fails_and_does_not_see_less(void **state)
+{
+	struct sb_site_table *table = make_table(NULL, false);
+	struct rlimit limit, few;
+	size_t failed = 0, seen = 0;
+	int next;
+
+	(void)state;
+	sb_site_hit(make_site(table, "m:f"), 0);
+	assert_int_equal(sb_site_table_show(table, "x"), 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	next = dup(0);
+	close(next);
+	for (int more = 0; more < 8; more++) {
+		struct sb_control *control;
+
+		few = limit;
+		few.rlim_cur = (rlim_t)(next + more);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+		errno = 0;
+		control = sb_control_read(NULL, NULL);
+		if (control) {
+			seen++;
+			assert_true(find(control, getpid(), "m:f") >= 0);
+		} else {
+			failed++;
+			assert_int_equal(errno, EMFILE);
+		}
+		sb_control_free(control);
+	}
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_true(failed >= 3);
+	assert_true(seen > 0);
+	sb_site_table_close(table);
 }
 
 static void another_user_sees_nothing(void **state)
@@ -526,6 +740,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_table_is_found_while_it_is_shown),
 		cmocka_unit_test(labels_and_tables_that_can_not_be_shown),
+		cmocka_unit_test(older_options_are_read_as_they_are),
 		cmocka_unit_test(a_child_is_seen_until_it_is_dead),
 		cmocka_unit_test(the_rest_of_a_tree_is_switched_once_its_first_is_gone),
 		cmocka_unit_test(functions_are_switched_from_outside),
@@ -534,7 +749,12 @@ int main(void)
 		cmocka_unit_test(one_that_is_gone_or_ruled_does_not_leave_the_others_half_done),
 		cmocka_unit_test(liars_are_not_believed),
 		cmocka_unit_test(damage_is_no_crash),
+		cmocka_unit_test(a_lie_of_one_process_is_cut_and_said),
+		cmocka_unit_test(lies_of_many_processes_are_cut_too),
+		cmocka_unit_test(a_process_shows_so_many_tables_and_no_more),
+		cmocka_unit_test(a_table_is_copied_as_far_as_there_is_room),
 		cmocka_unit_test(a_descriptor_of_the_program_is_not_closed),
+		cmocka_unit_test(without_descriptors_it_fails_and_does_not_see_less),
 		cmocka_unit_test(another_user_sees_nothing),
 	};
 

@@ -279,6 +279,46 @@ static void whole_stacks_are_kept(void **state)
 	sb_sampler_free(sampler);
 }
 
+#if defined(__x86_64__)
+static bool no_decoy(const struct sums *sums)
+{
+	return sums->self[0] == 0 && sums->self[1] > 0 && sums->unseen > 0;
+}
+
+static bool seen_inside(const struct sums *sums)
+{
+	return sums->self[0] > 0 && sums->self[1] > 0;
+}
+
+/* Of code that does not say who called it the function itself is known, and no caller. */
+static void callers_are_not_guessed(void **state)
+{
+	struct sums sums = watch("lose", "decoy", "one");
+	size_t cut = 0;
+
+	(void)state;
+	assert_of(&sums, no_decoy, "time of what can't be followed as unseen");
+	sb_sampler_keep_stacks(sums.sampler, true);
+	for (int i = 0; i < MAX_RUNS && !cut; i++) {
+		run(sums.sampler);
+		assert_int_equal(sb_sampler_self_ns(sums.sampler, 0), 0);
+		for (size_t k = 0; k < sb_sampler_stack_count(sums.sampler); k++) {
+			if (sb_sampler_stack(sums.sampler, k, SB_STACK_WHOLE))
+				continue;
+			assert_int_equal(
+				sb_sampler_stack(sums.sampler, k, SB_STACK_DEPTH), 1);
+			cut++;
+		}
+	}
+	assert_true(cut > 0);
+	sb_sampler_free(sums.sampler);
+	end_child(NULL);
+	sums = watch("lose", "lost", "one");
+	assert_of(&sums, seen_inside, "a function without unwind tables itself");
+	sb_sampler_free(sums.sampler);
+}
+#endif
+
 /*
  * A container: the program sees its files at places of its own, and itself as process 1.
  */
@@ -687,6 +727,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(shares_are_those_of_the_work, end_child),
 		cmocka_unit_test_teardown(whole_stacks_are_kept, end_child),
+#if defined(__x86_64__)
+		cmocka_unit_test_teardown(callers_are_not_guessed, end_child),
+#endif
 		cmocka_unit_test_teardown(a_program_in_a_container, end_child),
 		cmocka_unit_test_teardown(a_function_that_leaves_by_a_jump, end_child),
 		cmocka_unit_test_teardown(a_jump_out_of_another_file, end_child),

@@ -111,6 +111,12 @@ static PyObject *control_processes(PyObject *object, PyObject *Py_UNUSED(none))
 	return list_of(control, sb_control_process_count(control), process_tuple);
 }
 
+static PyObject *control_left_out(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	return PyLong_FromSize_t(
+		sb_control_left_out(((struct control_object *)object)->control));
+}
+
 static PyObject *control_targets(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	const struct sb_control *control = ((struct control_object *)object)->control;
@@ -230,6 +236,7 @@ static PyObject *control_remove(PyObject *self, PyObject *indices)
 
 static PyMethodDef control_methods[] = {
 	{ "processes", control_processes, METH_NOARGS, NULL },
+	{ "left_out", control_left_out, METH_NOARGS, NULL },
 	{ "targets", control_targets, METH_NOARGS, NULL },
 	{ "set_enabled", control_set_enabled, METH_VARARGS, NULL },
 	{ "set_delay", control_set_delay, METH_VARARGS, NULL },

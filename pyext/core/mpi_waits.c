@@ -6,14 +6,17 @@
  * place of the first. This one needs no header of MPI, as it has to work with each of
  * them: arguments are integers and pointers everywhere, and go through as words. More
  * words are passed on than a function has; those are not looked at.
+ *
+ * Where there is no PMPI_X, as in a part of MPI that some library brings along, the next MPI_X
+ * is called, which would have been without us.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -36,12 +39,28 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* @name as the object that @caller is in finds it, which may be alone in having MPI. */
+static bool is_ours(const void *found)
+{
+	static const char here;
+	Dl_info info, ours;
+
+	return dladdr(found, &info) && dladdr(&here, &ours) &&
+	       info.dli_fbase == ours.dli_fbase;
+}
+
+/*
+ * @name as all of the program finds it behind us; else as the object that @caller is in
+ * does, which may be alone in having MPI.
+ */
 static void *find(const char *name, const void *caller)
 {
-	void *found = dlsym(RTLD_DEFAULT, name), *object;
+	void *found = dlsym(RTLD_NEXT, name), *object;
 	Dl_info info;
 
+	if (!found)
+		found = dlsym(RTLD_DEFAULT, name);
+	if (found && is_ours(found))
+		found = NULL;
 	if (found || !dladdr(caller, &info))
 		return found;
 	object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
@@ -49,19 +68,30 @@ static void *find(const char *name, const void *caller)
 		return NULL;
 	found = dlsym(object, name);
 	dlclose(object);
-	return found;
+	return found && !is_ours(found) ? found : NULL;
 }
 
+/* @name is that of PMPI; without the P it is the function's own. */
 static function real(_Atomic(function) *known, const char *name, const void *caller)
 {
 	function found = atomic_load_explicit(known, memory_order_relaxed);
+	static atomic_flag said = ATOMIC_FLAG_INIT;
 
 	if (found)
 		return found;
 	found = (function)find(name, caller);
 	if (!found) {
-		fprintf(stderr, "speed-bump: this MPI has no %s\n", name);
-		abort();
+		found = (function)find(name + 1, caller);
+		if (found && !atomic_flag_test_and_set(&said))
+			fprintf(stderr,
+				"speed-bump: this MPI has no %s: %s is called in its "
+				"place\n",
+				name, name + 1);
+	}
+	if (!found) {
+		/* As the loader would, had we not been there. */
+		fprintf(stderr, "speed-bump: undefined symbol: %s\n", name + 1);
+		_exit(127);
 	}
 	atomic_store_explicit(known, found, memory_order_relaxed);
 	return found;

@@ -217,7 +217,7 @@ static PyObject *frames_of(const struct native_sampler *self, size_t index)
 	return frames;
 }
 
-/* stacks(): [(tid, time_ns, ns, off_cpu, ((path, offset)...))] of the last run */
+/* stacks(): [(tid, time_ns, ns, off_cpu, whole, ((path, offset)...))] of the last run */
 static PyObject *stacks(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct native_sampler *self = (struct native_sampler *)object;
@@ -232,7 +232,7 @@ static PyObject *stacks(PyObject *object, PyObject *Py_UNUSED(none))
 
 		if (frames)
 			row = Py_BuildValue(
-				"(iKKON)",
+				"(iKKOON)",
 				(int)sb_sampler_stack(sampler, i, SB_STACK_TID),
 				(unsigned long long)sb_sampler_stack(sampler, i,
 								     SB_STACK_TIME_NS),
@@ -240,6 +240,8 @@ static PyObject *stacks(PyObject *object, PyObject *Py_UNUSED(none))
 								     SB_STACK_NS),
 				sb_sampler_stack(sampler, i, SB_STACK_OFF_CPU) ? Py_True :
 										 Py_False,
+				sb_sampler_stack(sampler, i, SB_STACK_WHOLE) ? Py_True :
+									       Py_False,
 				frames);
 		if (!row || PyList_Append(found, row))
 			Py_CLEAR(found);

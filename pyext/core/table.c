@@ -12,7 +12,7 @@
 /* A table as all interpreters of the process have it, under GILs of their own. */
 struct shared {
 	struct sb_site_table *sites;
-	char *label; /* how it is in force, for those who look */
+	char *label; /* how it is in force, for those who look; NULL: it is not shown */
 	_Atomic unsigned int users;
 	struct shared *next, **link; /* in @all */
 };
@@ -52,6 +52,8 @@ void table_show(PyObject *self)
 {
 	struct shared *shared = ((struct table_object *)self)->shared;
 
+	if (!shared->label)
+		return;
 	pthread_mutex_lock(&given_lock);
 	/* Where it can't be shown it is in force all the same. */
 	sb_site_table_show(shared->sites, shared->label);
@@ -62,6 +64,8 @@ void table_hide(PyObject *self)
 {
 	struct shared *shared = ((struct table_object *)self)->shared;
 
+	if (!shared->label)
+		return;
 	pthread_mutex_lock(&given_lock);
 	sb_site_table_hide(shared->sites);
 	pthread_mutex_unlock(&given_lock);
@@ -148,9 +152,9 @@ static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites,
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct shared *shared = calloc(1, sizeof(*shared));
 
-	if (shared)
+	if (shared && label)
 		shared->label = strdup(label);
-	if (!shared || !shared->label) {
+	if (!shared || (label && !shared->label)) {
 		free(shared);
 		sb_site_table_close(sites);
 		return PyErr_NoMemory();
@@ -193,17 +197,17 @@ static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	opts.capacity = capacity;
 	opts.enabled = enabled;
 	opts.planned = planned;
-	opts.visible = label && !path;
+	opts.flags = label && !path ? SB_SITE_TABLE_VISIBLE : 0;
 	err = sb_error_new();
 	table = sb_site_table_create(&opts, err);
 	Py_XDECREF(path);
 	if (!table)
 		return raise_os_error(err, errno);
 	sb_error_free(err);
-	return table_wrap(type, table, label ? label : "");
+	return table_wrap(type, table, label);
 }
 
-/* open(path, label="experiment") */
+/* open(path, label="experiment"): that of a file; @label as of a new one. */
 static PyObject *table_open(PyObject *type, PyObject *args)
 {
 	const char *label = "experiment";
@@ -211,7 +215,7 @@ static PyObject *table_open(PyObject *type, PyObject *args)
 	struct sb_error *err;
 	PyObject *path;
 
-	if (!PyArg_ParseTuple(args, "O&|s:open", PyUnicode_FSConverter, &path, &label))
+	if (!PyArg_ParseTuple(args, "O&|z:open", PyUnicode_FSConverter, &path, &label))
 		return NULL;
 	err = sb_error_new();
 	table = sb_site_table_open(PyBytes_AS_STRING(path), err);

@@ -62,6 +62,8 @@ filtered:
 	movq	THUNK_FILTER(%r11), %r10
 	testq	%r10, %r10
 	jz	more
+	testb	$FILTER_ELSEWHERE, %r10b
+	jnz	more
 	cmpl	$0, FILTER_ARGUMENT(%r10)
 	jne	more
 	movq	%rdi, %rax
@@ -189,6 +191,7 @@ filtered:
 	/* As filter_find(), for the first argument and the first cell. */
 	ldr	x10, [x16, #THUNK_FILTER]
 	cbz	x10, more
+	tbnz	x10, #0, more
 	ldr	w9, [x10, #FILTER_ARGUMENT]
 	cbnz	w9, more
 	ldr	x9, [x10, #FILTER_MASK]
@@ -253,6 +256,9 @@ done:
 
 #if THUNK_QUIET != 0 || CELL_QUIET != 0
 #error "ldar has no offset"
+#endif
+#if FILTER_ELSEWHERE != 1
+#error "tbnz looks at the first bit"
 #endif
 
 #ifdef __ARM_FEATURE_BTI_DEFAULT

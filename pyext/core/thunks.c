@@ -97,6 +97,12 @@ static Py_ssize_t fail_negative(void)
 	return -1;
 }
 
+static struct thunk_filter *filter_of(const struct thunk *thunk)
+{
+	return (struct thunk_filter *)(load_acquire(&thunk->filter) &
+				       ~(uintptr_t)FILTER_ELSEWHERE);
+}
+
 static size_t filter_home(const struct thunk_filter *filter, uintptr_t value)
 {
 	return (value >> 4 ^ value) & filter->mask; /* as in thunks.S */
@@ -181,7 +187,7 @@ struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 	 */
 	if ((uintptr_t)PyInterpreterState_Get() != load(&thunk->interpreter))
 		return jump_to(function);
-	filter = load_acquire(&thunk->filter);
+	filter = filter_of(thunk);
 	site = load_acquire(&thunk->site);
 	if (filter) {
 		cell = filter_find(filter, arguments[filter->argument]);
@@ -195,7 +201,7 @@ struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 				       (const void *)(uintptr_t)fail_negative :
 				       (const void *)(uintptr_t)fail);
 	/* A signal handler may have let the site go, and the filter. */
-	if (load_acquire(&thunk->filter) != filter)
+	if (filter_of(thunk) != filter)
 		return jump_to(function);
 	if (cell)
 		cell = filter_find(filter, arguments[filter->argument]);
@@ -272,7 +278,11 @@ struct thunk *thunk_take(void *function, const void *where)
 
 void thunk_set(struct thunk *thunk, struct sb_site *site, struct thunk_filter *filter)
 {
-	atomic_store(&thunk->filter, filter);
+	uintptr_t word = (uintptr_t)filter;
+
+	if (filter && load(&thunk->interpreter) != (uintptr_t)PyInterpreterState_Main())
+		word |= FILTER_ELSEWHERE;
+	atomic_store(&thunk->filter, word);
 	atomic_store(&thunk->site, site);
 	atomic_store(&thunk->quiet, 0);
 	/* Those of before are in a table that may go. */

@@ -31,6 +31,12 @@
 #define FILTER_ANY	8
 #define FILTER_MASK	16
 #define FILTER_CELLS	64
+/*
+ * In the address of a filter: of an interpreter that is not the main one. Where several are,
+ * the one that was made last is the head of their list whichever it is that calls, and under a
+ * GIL of its own it may free the filter meanwhile. Where the main one is the head it is alone.
+ */
+#define FILTER_ELSEWHERE 1
 #define CELL_QUIET	0
 #define CELL_CHANGES	8
 #define CELL_COUNTER	16
@@ -76,7 +82,7 @@ struct thunk {
 	_Atomic uintptr_t counter; /* the hits of a slot; the slot where lines are used */
 	_Atomic uintptr_t function;
 	struct sb_site *_Atomic site; /* NULL: see @filter, or not in use */
-	struct thunk_filter *_Atomic filter;
+	_Atomic uintptr_t filter; /* a struct thunk_filter, and FILTER_ELSEWHERE or not */
 };
 
 /*

@@ -71,6 +71,7 @@ class Overview:
         """``native_problem``: why native targets are not among it; "" if they are."""
         self._control = control
         self.native_problem = native_problem
+        self.left_out = control.left_out()
         self.processes = sorted(
             (
                 Process(pid, label, group, printable(" ".join(command_of(pid))))
@@ -82,6 +83,24 @@ class Overview:
             (_slowed(n, target) for n, target in enumerate(control.targets())),
             key=lambda target: (target.is_native, target.pid, target.name),
         )
+
+    @property
+    def problems(self) -> list[str]:
+        """What is not among it and why, a line each."""
+        lines = []
+        if self.native_problem:
+            lines.append(f"native targets are not seen: {self.native_problem}")
+        if self.cut:
+            lines.append(self.cut)
+        return lines
+
+    @property
+    def cut(self) -> str:
+        """That functions were left out, as processes show too many; "" if none was."""
+        if not self.left_out:
+            return ""
+        shows = "process shows" if self.left_out == 1 else "processes show"
+        return f"{self.left_out} {shows} too many functions: some are left out"
 
     def find(self, pattern: str, pid: int | None = None) -> list[Slowed]:
         """The targets with a name that the glob matches, in that process or in all."""

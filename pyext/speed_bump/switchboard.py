@@ -82,7 +82,8 @@ class Switchboard(App[None]):
         else:
             self._count_rates(self._now)
             self._show()
-        message = "; ".join(filter(None, (self._refused, self._unseen)))
+        cut = self._now.cut if self._now else ""
+        message = "; ".join(filter(None, (self._refused, self._unseen, cut)))
         self.query_one("#message", Static).update(Text(message))
 
     def _count_rates(self, now: Overview) -> None:

@@ -199,3 +199,44 @@ print("kept")
 """
     done = python(program)
     assert (done.stdout, done.returncode) == ("kept\n", 0), done.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="all are under one GIL")
+def test_what_one_lets_go_is_not_read_by_another(python: Run) -> None:
+    """Slots of static types are those of all interpreters, and so are their thunks."""
+    program = f"""{PRELUDE}
+import os, weakref
+# Threads are interrupted by each other, wherever they are.
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+proxied = lambda x: x
+proxy, called, done = weakref.proxy(proxied), 0, False
+def call():
+    global called
+    while not done:
+        for _ in range(1000): proxy(1)
+        called += 1000
+thread = threading.Thread(target=call, daemon=True)
+thread.start()
+i = make(True)
+run(i, '''
+import sys, time, types, weakref, speed_bump
+many = sys.modules["many"] = types.ModuleType("many")
+names = ["f%d" % n for n in range(200)]
+kept = [(lambda x: x) for _ in names]
+for name, function in zip(names, kept): setattr(many, name, weakref.proxy(function))
+config = speed_bump.Config(["many:" + name for name in names], delay_ns=0)
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    speed_bump.install(config)
+    many.f7(1)
+found = {{f.name: f.calls for f in speed_bump.stats().functions}}
+assert found["many:f7"] >= 1, found
+''')
+done = True
+thread.join()
+assert called
+print("alive")
+"""
+    # What is freed is gone from the address space at once.
+    done = python(program, MALLOC_MMAP_THRESHOLD_="4096")
+    assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr

@@ -303,14 +303,14 @@ def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
         return (found, None, 0) if found else None
 
     seen = [
-        (7, 1_500, 300, False, ((libz, 9), (libz, 6), (zlib, 5), (py, 1), (py, 2))),
-        (7, 1_600, 100, False, ((libz, 6), (zlib, 5), (py, 1))),
-        (7, 49_000_000, 2_000_000, True, (("/libc.so", 1), (py, 3), (py, 1))),
+        (7, 1_500, 300, False, True, ((libz, 9), (libz, 6), (zlib, 5), (py, 1), (py, 2))),
+        (7, 1_600, 100, False, False, ((libz, 6), (zlib, 5), (py, 1))),
+        (7, 49_000_000, 2_000_000, True, True, (("/libc.so", 1), (py, 3), (py, 1))),
         # Between two places, and far from both; and one that was not followed.
-        (7, 25_000_000, 900, False, ((libz, 6), (zlib, 5), (py, 1))),
-        (7, 1_700, 900, False, ((libz, 6),)),
+        (7, 25_000_000, 900, False, True, ((libz, 6), (zlib, 5), (py, 1))),
+        (7, 1_700, 900, False, False, ((libz, 6),)),
         # Of a thread that was never looked at.
-        (8, 1_500, 300, False, ((libz, 6), (py, 1))),
+        (8, 1_500, 300, False, True, ((libz, 6), (py, 1))),
     ]
     found = native_frames.NativeFrames()
     found.add(seen, moments, symbol)
@@ -331,10 +331,26 @@ def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
     # A function that can't be followed has not what ran a moment before it.
     solve: native_frames.Key = (1, 7, 0, 30, (3, 2))
     moments = {7: [(1_000, solve), (9_000, solve)]}
-    blas = (7, 5_000, 9_900, False, (("/blas.so", 2),))
-    late = (7, 1_500, 100, False, ((libz, 6), (zlib, 5), (py, 1)))
+    blas = (7, 5_000, 9_900, False, False, (("/blas.so", 2),))
+    late = (7, 1_500, 100, False, True, ((libz, 6), (zlib, 5), (py, 1)))
     found.add([blas, late], moments, symbol)
     assert dict(found.below(solve))[()] == pytest.approx(0.99)
+
+
+def test_native_stacks_of_which_the_callers_are_not_known_are_left_out() -> None:
+    """In a thread without Python nothing else says where a stack ends."""
+    native: native_frames.Key = (1, 9, 0, 0, ())
+    moments = {9: [(1_000, native), (9_000, native)]}
+    whole = (9, 2_000, 100, False, True, (("/a.so", 1), ("/a.so", 2)))
+    cut = (9, 3_000, 300, False, False, (("/b.so", 3),))
+
+    def symbol(path: str, offset: int) -> tuple[str, str | None, int] | None:
+        return f"f{offset}", None, 0
+
+    found = native_frames.NativeFrames()
+    found.add([whole, cut], moments, symbol)
+    below = {tuple(f.name for f in frames): part for frames, part in found.below(native)}
+    assert below == pytest.approx({("a.so:f2", "a.so:f1"): 0.25, (): 0.75})
 
 
 PACKING = """

@@ -16,6 +16,7 @@ import time
 import numpy as np
 import pytest
 from ranking import command_line, environment
+from speed_bump import waits
 from speed_bump.experiment.cluster import join, node, places, plan, rows
 from speed_bump.experiment.cluster.ranks import Rank
 from speed_bump.experiment.fit.interval import Interval
@@ -217,6 +218,67 @@ def test_waits_in_mpi_by_mpirun(tmp_path):
     assert first["wait_ns"] > 10e6
     assert late["wait_ns"] < first["wait_ns"] / 2
     assert late["own_ns"] > first["own_ns"] + 10e6
+
+
+PART_OF_MPI = """
+int PMPI_Barrier(int x) { return x + 1; }
+int MPI_Barrier(int x) { return PMPI_Barrier(x); }
+int MPI_Send(int x) { return x + 2; }
+int MPI_Recv(int x) { return x + 3; }
+"""
+CALLER = """
+int MPI_Barrier(int), MPI_Send(int), MPI_Recv(int), MPI_Bcast(int);
+int all(void) { return MPI_Barrier(10) + MPI_Send(100) + MPI_Recv(1000) + MPI_Send(1); }
+int absent(void) { return MPI_Bcast(1); }
+"""
+PROGRAM_OF_MPI = """
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+static int count;
+static void told(uint64_t ns) { count++; }
+int main(int argc, char **argv)
+{
+	void *caller = dlopen(argv[1], RTLD_NOW | (argc > 3 ? RTLD_GLOBAL : RTLD_LOCAL));
+	void (**listener)(uint64_t) = dlsym(RTLD_DEFAULT, "speed_bump_mpi_waited");
+
+	*listener = told;
+	int sum = ((int (*)(void))dlsym(caller, argv[2]))();
+	printf("%d %d\\n", sum, count);
+}
+"""
+
+
+def test_an_mpi_without_the_profiling_interface_works(tmp_path):
+    """Whole or in part, and where but one object of the program has it."""
+    (tmp_path / "mpi.c").write_text(PART_OF_MPI)
+    (tmp_path / "caller.c").write_text(CALLER)
+    (tmp_path / "main.c").write_text(PROGRAM_OF_MPI)
+    shared = ["cc", "-shared", "-fPIC", f"-L{tmp_path}", f"-Wl,-rpath,{tmp_path}"]
+    caller, program = str(tmp_path / "caller.so"), str(tmp_path / "main")
+    for command in (
+        [*shared, str(tmp_path / "mpi.c"), "-o", str(tmp_path / "libpart.so")],
+        [*shared, str(tmp_path / "caller.c"), "-o", caller, "-lpart"],
+        ["cc", str(tmp_path / "main.c"), "-o", program, "-ldl"],
+    ):
+        subprocess.run(command, check=True)
+    environ = environment() | waits.preloaded({})
+    for more in [], ["global"]:
+        done = subprocess.run(
+            [program, caller, "all", *more],
+            env=environ, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (0, "1119 4\n"), done.stderr
+        # Once, not of each function nor at each call.
+        assert done.stderr == (
+            "speed-bump: this MPI has no PMPI_Send: MPI_Send is called in its place\n"
+        )
+    done = subprocess.run(
+        [program, caller, "absent"],
+        env=environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 127
+    assert done.stderr == "speed-bump: undefined symbol: MPI_Bcast\n"
 
 
 @pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")

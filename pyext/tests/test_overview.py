@@ -136,6 +136,82 @@ def test_what_is_slowed_is_seen_and_switched(start: Start) -> None:
     assert seen(program.pid)["__main__:work"]["enabled"] is False, done.stderr
 
 
+UNSHOWN = """
+import sys, time
+from speed_bump import _core, control
+from speed_bump.config import Config
+def work(): pass
+table = _core.Table(*eval(sys.argv[1]))
+if len(sys.argv) > 2:
+    table = _core.Table.open(*eval(sys.argv[2]))
+control._install(Config(["__main__:work"], 1000), table)
+work()
+print(flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "opened", "label"),
+    [
+        ("('{path}', 16, True, False, None)", "", None),
+        ("(None, 16, True, False, None)", "", None),
+        ("('{path}', 16)", "('{path}', None)", None),
+        ("('{path}', 16, True, False, 'named')", "", "named"),
+        ("('{path}', 16)", "('{path}',)", "experiment"),
+    ],
+)
+def test_a_table_without_a_label_is_not_shown(
+    tmp_path: Path,
+    environ: dict[str, str],
+    made: str,
+    opened: str,
+    label: str | None,
+) -> None:
+    path = str(tmp_path / "table")
+    arguments = [text.format(path=path) for text in (made, opened) if text]
+    with subprocess.Popen(
+        [sys.executable, "-c", UNSHOWN, *arguments],
+        stdout=subprocess.PIPE, env=environ,
+    ) as program:  # fmt: skip
+        try:
+            assert program.stdout
+            assert program.stdout.readline()
+            assert label_of(program.pid) == label
+        finally:
+            program.kill()
+
+
+LYING = """
+import os, sys, time
+for _ in range(70):
+    shown = os.memfd_create("speed-bump-shown")
+    os.write(shown, f"1 x\\npath {sys.argv[1]}\\n".encode())
+print(flush=True)
+time.sleep(1000)
+"""
+
+
+def test_what_is_left_out_of_a_process_that_shows_too_much_is_said(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    path = tmp_path / "shown"
+    path.write_bytes(bytes(4096))
+    with subprocess.Popen(
+        [sys.executable, "-c", LYING, str(path)], stdout=subprocess.PIPE, env=environ
+    ) as program:
+        try:
+            assert program.stdout
+            assert program.stdout.readline()
+            # Processes of other tests on this machine may lie as well.
+            assert json.loads(command("ps", "--json", "-").stdout)["left_out"] >= 1
+            assert "too many functions: some are left out" in command("ps").stdout
+            done = command("set", "no:such", "off")
+            assert "too many functions: some are left out" in done.stderr
+        finally:
+            program.kill()
+
+
 def test_a_program_that_is_killed_is_not_seen(start: Start) -> None:
     program = start(INSTALLED)
     until(lambda: label_of(program.pid))

@@ -194,3 +194,26 @@ def test_device() -> None:
     for name in files:
         assert re.search(rf"^{name} \(0", page, re.M), name
         assert re.search(rf"\b{name}\b", sysfs), name
+
+
+def test_the_register_is_described_as_a_whole() -> None:
+    """In docs/interface.md, with the bounds that control.c has."""
+    text = (ROOT / "docs/interface.md").read_text("utf-8")
+    names = {name for name in public_functions() if name.startswith("sb_control_")}
+    names |= {"sb_site_table_show", "sb_site_table_hide"}
+    assert len(names) > 20
+    assert set(re.findall(r"`(sb_control_\w+|sb_site_table_\w+)\(\)`", text)) == names
+    control = (ROOT / "libsb/src/control.c").read_text("utf-8")
+    bounds = {
+        name: int(number)
+        for name, number in re.findall(
+            r"^#define (MAX_\w+)\s+(?:\(UINT64_C\()?(\d+)", control, re.M
+        )
+    }
+    flat = re.sub(r"\s+", " ", text)
+    assert (
+        f"{bounds['MAX_SHOWN_BY_ONE']} tables, {bounds['MAX_READ_OF_ONE']} MB of them "
+        f"and {bounds['MAX_KEPT_OF_ONE']} MB of functions of one process; "
+        f"{bounds['MAX_SHOWN']:,} tables, {bounds['MAX_READ'] // 1024} GB and "
+        f"{bounds['MAX_KEPT']} MB of all"
+    ) in flat

@@ -612,6 +612,27 @@ def test_run_leaves_what_it_slowed(
         assert busy.process.poll() is None
 
 
+def test_run_of_a_process_leaves_ignored_signals_ignored(
+    sbctl: Sbctl, library: str, loop: str
+) -> None:
+    """As nohup and the background of a shell have them ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Busy(loop) as busy:
+            run = attached(sbctl, f"--pid={busy.pid}", f"{library}:fixture_second")
+            run.send_signal(signal.SIGINT)
+            status = Path(f"/proc/{run.pid}/status").read_text()
+            blocked = int(re.findall(r"SigBlk:\s*(\w+)", status)[0], 16)
+            assert not blocked & 1 << signal.SIGINT - 1
+            assert blocked & 1 << signal.SIGTERM - 1
+            assert run.poll() is None
+            run.terminate()
+            assert json.loads(run.communicate(timeout=60)[1])["targets"][0]["hits"] > 0
+            assert run.returncode == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_run_ends_with_what_it_slowed(sbctl: Sbctl, library: str, loop: str) -> None:
     with Busy(loop) as busy:
         run = attached(sbctl, f"--pid={busy.pid}", f"{library}:fixture_second")
@@ -1202,5 +1223,29 @@ def test_list_has_python_functions_too(sbctl: Sbctl, library: str) -> None:
             assert [(f["name"], f["hits"]) for f in found] == [("json:dumps", 1)]
             assert "speed-bump ps" in sbctl("list").stderr
             assert sbctl("list", "--persistent").stderr == ""
+            # Where they can't be read that is said: there is never an empty list of them.
+            said = [few_descriptors(sbctl, n, slowed.pid) for n in range(3, 40)]
+            assert said[-1] == ""
+            assert any("what is slowed can't be read" in line for line in said)
         finally:
             slowed.kill()
+
+
+def few_descriptors(sbctl: Sbctl, limit: int, pid: int) -> str:
+    """Why the functions can't be listed with so many descriptors; "" if they are."""
+    done = subprocess.run(
+        ["prlimit", f"--nofile={limit}", sbctl.program, "list", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not done.returncode:
+        found = json.loads(done.stdout)
+        assert pid in [function["pid"] for function in found["functions"]]
+        assert found["functions_left_out"] == 0
+        assert done.stderr == ""
+        return ""
+    assert done.stdout == ""
+    # The loader itself may fail, with 127.
+    assert done.returncode == 127 or done.stderr.startswith("sbctl: ")
+    return done.stderr

@@ -144,6 +144,7 @@ def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
             if pids is None or target.pid in pids
         ],
         "native_problem": found.native_problem or None,
+        "left_out": found.left_out,
     }
 
 
@@ -168,8 +169,7 @@ def as_text(found: Overview, pids: set[int] | None) -> str:
     lines = ["\n".join(block) for block in blocks]
     if not lines:
         lines = ["Nothing is slowed" + (" there." if pids else " that we may see.")]
-    if found.native_problem:
-        lines.append(f"(native targets are not seen: {found.native_problem})")
+    lines += [f"({problem})" for problem in found.problems]
     return "\n\n".join(lines)
 
 

@@ -63,8 +63,8 @@ def set_targets(options: argparse.Namespace) -> int:
         found = looker.look()
         chosen = _choose(found, patterns, pids)
         if chosen is None:
-            if found.native_problem:
-                say(f"native targets are not seen: {found.native_problem}")
+            for problem in found.problems:
+                say(problem)
             return 1
         status = 0
         try:

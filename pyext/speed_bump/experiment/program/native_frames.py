@@ -50,9 +50,9 @@ class NativeFrames:
             symbol: as ``NativeSampler.symbol``
         """
         matched, loose = [], []
-        for tid, time_ns, ns, off_cpu, rows in stacks:
+        for tid, time_ns, ns, off_cpu, whole, rows in stacks:
             key = _nearest(moments.get(tid, ()), time_ns, ns if off_cpu else 0)
-            own = _own(rows, bool(key and key[4]))
+            own = _own(rows, whole, bool(key and key[4]))
             if key is not None and own is not None:
                 matched.append((key, own, ns))
             elif key is not None and rows:
@@ -68,7 +68,7 @@ class NativeFrames:
             found = tuple(frames[:MAX_FRAMES])
             self._by_key.setdefault(key, Counter())[found] += ns
             self._by_place.setdefault(_place(key), Counter())[found] += ns
-        # Of code that can't be followed, as that of a BLAS, nothing is known; where the
+        # Of code that can't be followed, as that of a BLAS, no caller is known; where the
         # file was followed at other times it is as it was then.
         for key, file, ns in loose:
             there = self._by_place.setdefault(_place(key), Counter())
@@ -122,15 +122,15 @@ def _nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> K
     return min(near, key=lambda m: abs(m[0] - time_ns))[1] if near else None
 
 
-def _own(rows: Sequence[Asked], is_python: bool) -> tuple[Asked, ...] | None:
+def _own(rows: Sequence[Asked], whole: bool, is_python: bool) -> tuple[Asked, ...] | None:
     """The frames that are inside of the interpreter's innermost one.
 
-    All of them where there is none; None: the stack was not followed so far.
+    All of them in a thread that has none; None: the stack was not followed so far.
     """
     for k, (path, _) in enumerate(rows):
         if os.path.basename(path).startswith(INTERPRETER):
             return tuple(rows[:k])
-    return None if is_python else tuple(rows)
+    return tuple(rows) if whole and not is_python else None
 
 
 def _frame(
