@@ -359,7 +359,7 @@ bool (*sb_site_look)(struct sb_site_table *table, void **kept);
 void (*sb_site_unkeep)(void *kept);
 void *(*sb_site_leave)(struct sb_site_table *table, void **kept);
 void (*sb_site_return)(void *left);
-bool (*sb_site_is_thread)(const char *glob);
+bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, void **kept);
 
 /* Off the CPU from @entry to @deadline; not again after a signal if @once. */
 static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
@@ -431,7 +431,7 @@ static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_
 	}
 }
 
-static bool is_thread(const struct sb_site *site)
+static bool is_thread(const struct sb_site *site, void **kept)
 {
 	const char *glob = load_acquire(&site->thread);
 	char name[16] = ""; /* of prctl() */
@@ -439,20 +439,29 @@ static bool is_thread(const struct sb_site *site)
 	if (!glob)
 		return true;
 	if (sb_site_is_thread)
-		return sb_site_is_thread(glob);
+		return sb_site_is_thread(site->table, glob, kept);
 	prctl(PR_GET_NAME, name);
 	return sb_glob_match(glob, name);
 }
 
 /* Whether the thread is one that @site delays and, of its calls in those, it is the turn. */
-static __attribute__((noinline)) bool is_in_scope(struct sb_site *site, uint32_t every)
+static __attribute__((noinline)) bool is_in_scope(struct sb_site *site, uint32_t every,
+						  void **kept)
 {
 	uint64_t hit;
 
-	if (!is_thread(site))
+	if (!is_thread(site, kept))
 		return false;
 	hit = atomic_fetch_add_explicit(&site->scoped, 1, memory_order_relaxed) + 1;
 	return every <= 1 || hit % every == 0;
+}
+
+/* Not delayed after all. */
+static bool pass(const struct progress *progress)
+{
+	if (progress->kept)
+		sb_site_unkeep(progress->kept);
+	return false;
 }
 
 bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
@@ -468,8 +477,8 @@ bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	if (__builtin_expect(kinds & SITE_THREAD, 0)) {
 		if (!entry)
 			entry = sb_clock_stamp();
-		if (!is_in_scope(site, order->every))
-			return false;
+		if (!is_in_scope(site, order->every, &progress.kept))
+			return pass(&progress);
 	} else if (order->every > 1 && !is_due(site, hit, order->every, concurrent)) {
 		return false;
 	}
@@ -481,7 +490,7 @@ bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	if (order->start_ns || order->end_ns) {
 		now = sb_clock_monotonic(entry);
 		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
-			return false;
+			return pass(&progress);
 	}
 	if (__builtin_expect(kinds & SITE_DIST, 0))
 		delay = sb_draw(delay, (enum sb_delay_dist)((kinds & SITE_DIST) >>

@@ -109,10 +109,11 @@ extern void *(*sb_site_leave)(struct sb_site_table *table, void **kept)
 	__attribute__((visibility("hidden")));
 extern void (*sb_site_return)(void *left) __attribute__((visibility("hidden")));
 /*
- * Whether the name of this thread, as the runtime has it, matches a glob. NULL, as at first:
- * the name is that of the kernel.
+ * Whether the name of this thread, as the runtime has it, matches a glob. It may keep @table
+ * as sb_site_look() does. NULL, as at first: the name is that of the kernel.
  */
-extern bool (*sb_site_is_thread)(const char *glob) __attribute__((visibility("hidden")));
+extern bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, void **kept)
+	__attribute__((visibility("hidden")));
 
 #define SITE_SLICE_NS 10000000U
 

@@ -34,6 +34,10 @@ def activate() -> None:
             # An exception, SystemExit included, would not end site's run with status 2.
             os._exit(2)
         return
+    seed = control.seed_in_force()
+    if first and seed is not None:
+        # What this program starts draws from it too, but other delays.
+        os.environ[control.SEED] = f"{seed}:{os.getpid()}"
     table = os.environ.get("SPEED_BUMP_TABLE")
     if first and table:
         from speed_bump import waits
