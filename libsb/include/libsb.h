@@ -502,8 +502,8 @@ struct sb_site_policy {
 	uint32_t target; /**< the caller's number for the pattern */
 	bool disabled; /**< counts, does not delay */
 	/**
-	 * Delay calls of threads alone whose names match this glob, and of these every Nth;
-	 * NULL: of all. It is copied.
+	 * Count and delay hits of threads alone whose names match this glob; NULL: of all.
+	 * It is copied.
 	 */
 	const char *thread;
 	double sigma; /**< of SB_DELAY_LOGNORMAL: over 0, at most SB_MAX_SIGMA */

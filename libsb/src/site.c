@@ -431,39 +431,6 @@ static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_
 	}
 }
 
-static bool is_thread(const struct sb_site *site, void **kept)
-{
-	const char *glob = load_acquire(&site->thread);
-	char name[16] = ""; /* of prctl() */
-
-	if (!glob)
-		return true;
-	if (sb_site_is_thread)
-		return sb_site_is_thread(site->table, glob, kept);
-	prctl(PR_GET_NAME, name);
-	return sb_glob_match(glob, name);
-}
-
-/* Whether the thread is one that @site delays and, of its calls in those, it is the turn. */
-static __attribute__((noinline)) bool is_in_scope(struct sb_site *site, uint32_t every,
-						  void **kept)
-{
-	uint64_t hit;
-
-	if (!is_thread(site, kept))
-		return false;
-	hit = atomic_fetch_add_explicit(&site->scoped, 1, memory_order_relaxed) + 1;
-	return every <= 1 || hit % every == 0;
-}
-
-/* Not delayed after all. */
-static bool pass(const struct progress *progress)
-{
-	if (progress->kept)
-		sb_site_unkeep(progress->kept);
-	return false;
-}
-
 bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		uint64_t hit, const struct site_order *order)
 {
@@ -474,14 +441,10 @@ bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	enum sb_delay_mode mode = (enum sb_delay_mode)(kinds & SITE_MODE);
 	struct progress progress = { 0 };
 
-	if (__builtin_expect(kinds & SITE_THREAD, 0)) {
-		if (!entry)
-			entry = sb_clock_stamp();
-		if (!is_in_scope(site, order->every, &progress.kept))
-			return pass(&progress);
-	} else if (order->every > 1 && !is_due(site, hit, order->every, concurrent)) {
+	/* Of threads in scope, @hit is the number of all of them together. */
+	if (order->every > 1 &&
+	    !is_due(site, hit, order->every, concurrent || kinds & SITE_THREAD))
 		return false;
-	}
 	/* Others can write to this memory; a slip of theirs is no hang of ours. */
 	if (delay > SB_MAX_DELAY_NS)
 		delay = SB_MAX_DELAY_NS;
@@ -490,7 +453,7 @@ bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	if (order->start_ns || order->end_ns) {
 		now = sb_clock_monotonic(entry);
 		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
-			return pass(&progress);
+			return false;
 	}
 	if (__builtin_expect(kinds & SITE_DIST, 0))
 		delay = sb_draw(delay, (enum sb_delay_dist)((kinds & SITE_DIST) >>
@@ -549,8 +512,61 @@ static uint32_t every_of(const struct sb_site *site)
 	return every ? every : load(&site->every);
 }
 
+static bool is_thread(const struct sb_site *site, void **kept)
+{
+	const char *glob = load_acquire(&site->thread);
+	char name[16] = ""; /* of prctl() */
+
+	if (!glob)
+		return true;
+	if (sb_site_is_thread)
+		return sb_site_is_thread(site->table, glob, kept);
+	prctl(PR_GET_NAME, name);
+	return sb_glob_match(glob, name);
+}
+
+static bool hit_any(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+		    uint64_t hit);
+
+/* A hit of a site that is of some threads alone: in others it is none. */
+static __attribute__((noinline)) bool hit_scoped(struct sb_site *site,
+						 struct site_counters *counters,
+						 uint64_t entry)
+{
+	bool ended = false;
+	void *kept = NULL;
+	uint64_t hit;
+
+	if (!entry)
+		entry = sb_clock_stamp();
+	if (is_thread(site, &kept)) {
+		hit = atomic_fetch_add_explicit(&site->scoped, 1, memory_order_relaxed) + 1;
+		ended = hit_any(site, counters, entry, hit);
+	} else {
+		add(&counters->hits, UINT64_MAX, load(&site->table->concurrent));
+	}
+	if (kept)
+		sb_site_unkeep(kept);
+	return ended;
+}
+
 bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit)
+{
+	if (__builtin_expect(load(&site->kinds) & SITE_THREAD, 0))
+		return hit_scoped(site, counters, entry);
+	return hit_any(site, counters, entry, hit);
+}
+
+/* A site that is of some threads alone never is: the next hit may be another thread's. */
+void sb_site_be_quiet(struct sb_site *site, uint64_t changes)
+{
+	if (!(load(&site->kinds) & SITE_THREAD))
+		store(&site->quiet, changes);
+}
+
+static bool hit_any(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+		    uint64_t hit)
 {
 	struct site_order order = { 0 };
 	uint64_t changes;
@@ -564,7 +580,7 @@ bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint
 	if (state == SITE_ON)
 		order.delay_ns = delay_of(site);
 	if (!order.delay_ns) {
-		store(&site->quiet, changes);
+		sb_site_be_quiet(site, changes);
 		return false;
 	}
 	order.start_ns = load(&site->start_ns);

@@ -39,6 +39,8 @@ struct sb_site {
 	enum sb_site_kind kind;
 	plan_word *changes; /* of the table */
 	_Atomic uint64_t quiet; /* of @changes when there was nothing to do but to count */
+	/* What is rare. 0: its delays spin, are all of one length, in whatever thread. */
+	_Atomic uint32_t kinds;
 
 	/* NULL: the table has no plan. The ring is that of @ring_where, a value of @where. */
 	struct plan_function *plan;
@@ -47,8 +49,6 @@ struct sb_site {
 	_Atomic uint64_t ring_taking;
 	bool direct; /* its hits come by no hook: no overhead is taken off its delays */
 
-	/* What is rare. 0: its delays spin, are all of one length, in whatever thread. */
-	_Atomic uint32_t kinds;
 	_Atomic uint64_t scoped; /* hits of threads that match @thread */
 	const char *_Atomic thread; /* the table's */
 	_Atomic double sigma;
@@ -123,6 +123,10 @@ extern bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, 
  */
 bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
+
+/* Until the table's count of changes is not @changes any more a hit is no more than a count. */
+void sb_site_be_quiet(struct sb_site *site, uint64_t changes)
+	__attribute__((visibility("hidden")));
 
 /* What was counted in a slot so far, by all lines together. */
 static inline void site_counted(const struct site_slot *slot, struct plan_account *account)

@@ -287,16 +287,24 @@ static void a_thread_is_a_scope(void **state)
 	/* The site has a copy. */
 	glob[0] = 'x';
 	sb_site_hit(site, 0);
-	assert_int_equal(counts_of(table).delayed, 0);
+	assert_int_equal(counts_of(table).hits, 0);
 	assert_int_equal(pthread_create(&thread, NULL, hit_as, site), 0);
 	pthread_join(thread, NULL);
-	assert_int_equal(counts_of(table).hits, 10);
-	/* Every 2nd of the six of its own. */
+	assert_int_equal(counts_of(table).hits, 6);
 	assert_int_equal(counts_of(table).delayed, 3);
+	/* Also while nothing is delayed. */
+	sb_site_table_set_enabled(table, false);
+	assert_int_equal(pthread_create(&thread, NULL, hit_as, site), 0);
+	pthread_join(thread, NULL);
+	sb_site_hit(site, 0);
+	assert_int_equal(counts_of(table).hits, 12);
+	assert_int_equal(counts_of(table).delayed, 3);
+	sb_site_table_set_enabled(table, true);
 	policy.thread = NULL;
 	policy.every = 1;
 	sb_site_get(table, "m:f", &policy, NULL);
 	sb_site_hit(site, 0);
+	assert_int_equal(counts_of(table).hits, 13);
 	assert_int_equal(counts_of(table).delayed, 4);
 	sb_site_table_close(table);
 }

@@ -115,7 +115,8 @@ def test_a_signal_ends_it(python: Run, mode: str, target: str, call: str) -> Non
 def test_what_happens_while_it_waits(python: Run) -> None:
     """The same generator elsewhere, a fork, other delays, the end of the program."""
     done = python(
-        "import gc, os, threading, time, speed_bump\n"
+        "import gc, os, threading, time, warnings, speed_bump\n"
+        "warnings.simplefilter('ignore')  # a fork beside threads\n"
         "def steps():\n"
         "    while True: yield\n"
         "def work(): pass\n"
@@ -214,9 +215,11 @@ NAMED = """
 import _thread, threading, time, speed_bump
 def work(): pass
 def slowed():
-    before = speed_bump.stats().delayed
+    before = speed_bump.stats()
     work()
-    return speed_bump.stats().delayed - before
+    after = speed_bump.stats()
+    assert after.calls - before.calls >= after.delayed - before.delayed
+    return after.delayed - before.delayed
 def in_thread(function, **options):
     found = []
     thread = threading.Thread(target=lambda: found.append(function()), **options)
@@ -361,7 +364,7 @@ def test_the_tool_has_them_too(tmp_path: Path, environ: dict[str, str]) -> None:
             check=True,
         )
         (f,) = json.loads((tmp_path / "found.json").read_text())["functions"]
-        assert (f["calls"], f["delayed"]) == (100, 50)
+        assert (f["calls"], f["delayed"]) == (50, 50)
         # A sleep is never shorter.
         assert f["measured_ns"] >= f["requested_ns"]
         return f["requested_ns"], f["delayed"], done.stderr
