@@ -821,6 +821,8 @@ SB_API uint64_t sb_target_list_offset(const struct sb_target_list *list, size_t 
 SB_API uint64_t sb_target_list_delay_ns(const struct sb_target_list *list, size_t i);
 /** Every how many hits one is delayed, at least 1. */
 SB_API uint32_t sb_target_list_every(const struct sb_target_list *list, size_t i);
+/** What a task does in its delays: SB_DELAY_SPIN or SB_DELAY_SLEEP. */
+SB_API enum sb_delay_mode sb_target_list_mode(const struct sb_target_list *list, size_t i);
 /** Whether the target's own switch is on. */
 SB_API bool sb_target_list_enabled(const struct sb_target_list *list, size_t i);
 /** Whom it delays. */

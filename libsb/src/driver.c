@@ -248,6 +248,7 @@ static void info_from_uapi(struct sb_target_info *to, const struct speed_bump_in
 		.scope = from->scope,
 		.scope_id = from->scope_id,
 		.enabled = !(from->flags & SPEED_BUMP_TARGET_DISABLED),
+		.sleeps = from->flags & SPEED_BUMP_TARGET_SLEEP,
 		.owner = from->owner,
 	};
 }
