@@ -7,8 +7,8 @@ from typing_extensions import Buffer, Self
 
 from speed_bump.native import Probes
 
-# kind, left, right, delay_ns, every, start_ns, duration_ns, resume, pid, line, mode, dist,
-# sigma, thread
+# kind, left, right, delay_ns, every, start_ns, duration_ns, resume, pid, line, mode,
+# dist, sigma, thread
 ParsedTarget: TypeAlias = tuple[
     int,
     str,

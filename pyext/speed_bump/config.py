@@ -311,7 +311,8 @@ def _read_seed(environ: Mapping[str, str]) -> int | None:
         return None
     number, _, pid = text.partition(":")
     if not all(
-        word.isascii() and word.isdigit() and len(word) < 21 for word in (number, pid or "0")
+        word.isascii() and word.isdigit() and len(word) < 21
+        for word in (number, pid or "0")
     ):
         raise ConfigError(f"SPEED_BUMP_SEED: {text!r} is not a whole number")
     if int(number) > MOST_SEED:

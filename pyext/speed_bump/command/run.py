@@ -77,7 +77,9 @@ def add(commands: Any) -> None:
         help="alternate undelayed and delayed runs, for each target the effect",
     )
     how.add_argument("--runs", type=int, default=8, metavar="N", help="pairs of runs (8)")
-    how.add_argument("--seed", type=int, help="of the order of the runs, and of delays that are drawn")
+    how.add_argument(
+        "--seed", type=int, help="of the order of the runs, and of delays that are drawn"
+    )
     how.add_argument(
         "--show-output", action="store_true", help="CMD's output with --compare"
     )

@@ -181,8 +181,8 @@ class Runner:
         again: it will run more than once, and is to read the same each time
         inject: lend this package to its Python, if that has none
 
-    Delays that are drawn follow from ``seed``, to be set before a run; None: from one that
-    the program draws.
+    Delays that are drawn follow from ``seed``, to be set before a run; None: from one
+    that the program draws.
     """
 
     command: Sequence[str]

@@ -35,9 +35,7 @@ def table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> st
 
 
 # Where some targets do not spin.
-SLEPT = (
-    "delivered is CPU time; of targets with mode=sleep or mode=wait the time that it lasted"
-)
+SLEPT = "delivered is CPU time; with mode=sleep or wait the time that it lasted"
 
 
 def run_table(result: Result, targets: Sequence[Target]) -> str:
