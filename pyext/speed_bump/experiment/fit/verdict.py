@@ -358,7 +358,7 @@ def _qualify(
         ratio = ratios.get(name, 1.0)
         if math.isfinite(ratio) and not low <= ratio <= high:
             number.refusal = (
-                f"its delays took {ratio:.2f} times the CPU time that was asked"
+                f"its delays took {ratio:.2f} times what was asked"
             )
             number.help = (
                 "use longer delays or fewer functions: the delay of a call may be too "
