@@ -59,7 +59,7 @@ static bool matches(struct sb_site_table *table, const char *glob, void **kept)
 	PyObject *state = PyThreadState_GetDict();
 	PyObject *thread = item(state, key), *name;
 	const char *text = NULL;
-	bool found = false;
+	bool found;
 
 	/*
 	 * To look may run the garbage collector in some versions, and wait for another thread
@@ -82,9 +82,8 @@ static bool matches(struct sb_site_table *table, const char *glob, void **kept)
 		text = PyUnicode_AsUTF8(name);
 	else if (!thread && is_main())
 		text = "MainThread";
-	if (text)
-		found = sb_glob_match(glob, text);
 	PyErr_Clear();
+	found = sb_glob_match(glob, text ? text : "");
 	Py_XDECREF(name);
 	Py_XDECREF(thread);
 	return found;

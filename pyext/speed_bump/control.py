@@ -41,8 +41,6 @@ PROCESS_POINT = "speed_bump:process"
 
 # Of this copy of the module: a short delay was warned of.
 _warned = False
-# The same: the seed of the delays that are drawn; None: none was.
-_seed: int | None = None
 # The same: C functions that were said not to be slowed.
 _refused: set[tuple[str, str]] = set()
 
@@ -266,21 +264,16 @@ def seed(targets: Iterable[Target], given: int | None) -> int | None:
     Returns:
         the seed, if it is another now and some of ``targets`` are drawn; else None
     """
-    global _seed  # noqa: PLW0603
     if all(target.dist == "fixed" for target in targets):
         return None
+    before = _core.seed()
+    # The same once more would draw the same delays once more, in another interpreter too.
+    if before is not None and given in (None, before):
+        return None
     if given is None:
-        if _seed is not None:
-            return None
         given = int.from_bytes(os.urandom(4), "little")
-    _seed = given
-    _core.seed(given)
+    _core.set_seed(given)
     return given
-
-
-def seed_in_force() -> int | None:
-    """What the delays of this process that are drawn follow from; None: none is."""
-    return _seed
 
 
 def _seed_aloud(targets: Iterable[Target], given: int | None) -> None:

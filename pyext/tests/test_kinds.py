@@ -69,12 +69,12 @@ thread.start()
 for target, call in CALLS.items():
     with speed_bump.slow(f"{target} mode={MODE}", "40ms"):
         before = time.thread_time_ns()
-        whole = sum(stood(call) >= 40_000_000 for _ in range(3))
+        still = all(stood(call) >= 40_000_000 for _ in range(ROUNDS))
         cpu = time.thread_time_ns() - before
     name = target.split()[0]
     (f,) = [f for f in speed_bump.stats().functions if f.target.startswith(name)]
-    print(target, f.delayed, f.measured_ns >= f.requested_ns, cpu < f.measured_ns / 2,
-          whole == 3, sep="|")
+    print(target, f.delayed > 0, f.measured_ns >= f.requested_ns, cpu < f.measured_ns / 2,
+          still, sep="|")
 done = True
 thread.join()
 """
@@ -85,16 +85,19 @@ HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 @pytest.mark.parametrize("mode", ["spin", "sleep", "wait"])
 def test_a_delay_keeps_or_gives_away(python: Run, mode: str) -> None:
     """Each hook: at starts, at resumptions, in functions, methods, operators, getters."""
-    done = python(f"MODE = {mode!r}\n" + STOOD)
+    stands = mode != "wait" and HAS_GIL
+    # On a busy machine it may stand still for other reasons, but not in all of them.
+    rounds = 3 if stands else 30
+    done = python(f"MODE, ROUNDS = {mode!r}, {rounds}\n" + STOOD)
     assert done.stderr == ""
     rows = [line.split("|") for line in done.stdout.splitlines()]
     assert len(rows) == 8
     for target, delayed, whole, off_cpu, stood in rows:
-        assert delayed == "3", target
+        assert delayed == "True", target
         assert off_cpu == str(mode != "spin"), target
         # A sleep is never shorter; a spin may be, by a reading of the clock.
         assert whole == "True" or mode == "spin", target
-        assert stood == str(mode != "wait") or not HAS_GIL, target
+        assert stood == str(stands), target
 
 
 @pytest.mark.parametrize("mode", ["sleep", "wait"])
@@ -246,6 +249,7 @@ def bare():
 with speed_bump.slow("__main__:work thread=worker*", "1us"):
     print(slowed(), in_thread(slowed, name="worker-1"), in_thread(slowed, name="x"))
     print(in_thread(renamed), bare())
+    with speed_bump.slow("__main__:work thread=*", "1us"): print(bare())
     thread = Named(); thread.start(); thread.join()
 with speed_bump.slow("__main__:work thread=MainThread every=2", "1us"):
     print([slowed() + in_thread(slowed) for _ in range(4)])
@@ -264,6 +268,7 @@ def test_a_thread_is_a_scope(python: Run) -> None:
     assert done.stdout.splitlines() == [
         "0 1 0",
         "[0, 1, 0, 1] 0",
+        "1",
         "1",
         "[0, 1, 0, 1]",
         "1",
