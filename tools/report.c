@@ -129,9 +129,11 @@ static void hit_cells(struct table *table, const struct hits *hits, size_t i)
 
 /* ------------------------------------------------------------------- tables */
 
-static void state_cell(struct table *table, bool on, enum sb_file_state file)
+static void state_cell(struct table *table, bool on, enum sb_delay_mode mode,
+		       enum sb_file_state file)
 {
-	table_text(table, "%s%s", on ? "on" : "off",
+	table_text(table, "%s%s%s", on ? "on" : "off",
+		   mode == SB_DELAY_SLEEP ? ", sleeps" : "",
 		   file == SB_FILE_REPLACED ? ", replaced" :
 		   file == SB_FILE_GONE	    ? ", gone" :
 					      "");
@@ -161,7 +163,8 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 		table_duration(table, sb_target_list_delay_ns(list, i));
 		table_text(table, "%" PRIu32, sb_target_list_every(list, i));
 		scope_cell(table, list, i);
-		state_cell(table, on, sb_target_list_file(list, i));
+		state_cell(table, on, sb_target_list_mode(list, i),
+			   sb_target_list_file(list, i));
 		table_text(table, "%s", owner_name(sb_target_list_owner(list, i)));
 		if (hits) {
 			hit_cells(table, hits, i);
@@ -255,6 +258,9 @@ void report_json(struct json *json, const struct sb_target_list *list,
 		json_number(json, "offset", sb_target_list_offset(list, i));
 		json_number(json, "delay_ns", sb_target_list_delay_ns(list, i));
 		json_number(json, "every", sb_target_list_every(list, i));
+		json_string(json, "mode",
+			    sb_target_list_mode(list, i) == SB_DELAY_SLEEP ? "sleep" :
+									     "spin");
 		json_string(json, "scope", scope_name(scope));
 		if (sb_target_list_scope_id(list, i))
 			json_number(json, "pid", sb_target_list_scope_id(list, i));

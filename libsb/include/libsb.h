@@ -222,8 +222,9 @@ SB_API uint64_t sb_places_semaphore(const struct sb_places *places, size_t index
  *   MODULE:QUALNAME [OPTION...]        Python pattern (dialect SB_SPEC_FILE)
  *   !MODULE:QUALNAME                   exclusion (dialect SB_SPEC_FILE)
  *
- * Options: delay=DURATION every=N start=DURATION duration=DURATION, resume=0|1
- * (Python), pid=N (native); behind a native target also a bare DURATION, the delay.
+ * Options: delay=DURATION every=N start=DURATION duration=DURATION mode=spin|sleep,
+ * resume=0|1 mode=wait dist=fixed|exp|uniform|lognormal(SIGMA) thread=GLOB (Python), pid=N
+ * (native); behind a native target also a bare DURATION, the delay.
  * The last ':' that leaves both sides non-empty separates (in a native target the
  * last that is no part of a "::"); white space around is ignored; "#" begins a
  * comment at the start of a line or after white space. A native target may carry
@@ -249,6 +250,27 @@ enum sb_spec_kind {
 #define SB_SPEC_DURATION (1U << 3)
 #define SB_SPEC_RESUME	 (1U << 4)
 #define SB_SPEC_PID	 (1U << 5)
+#define SB_SPEC_MODE	 (1U << 6)
+#define SB_SPEC_DIST	 (1U << 7)
+#define SB_SPEC_THREAD	 (1U << 8)
+
+/** What a thread does in a delay. */
+enum sb_delay_mode {
+	SB_DELAY_SPIN = 0, /**< has the CPU: the delay is CPU time */
+	SB_DELAY_SLEEP = 1, /**< gives the CPU away, no lock: the delay is wall-clock time */
+	SB_DELAY_WAIT = 2, /**< the same, and gives the runtime's global lock away */
+};
+
+/** How the delays of a target are distributed around their mean, the delay asked for. */
+enum sb_delay_dist {
+	SB_DELAY_FIXED = 0, /**< each is the mean */
+	SB_DELAY_EXP = 1, /**< exponential */
+	SB_DELAY_UNIFORM = 2, /**< from 0 to twice the mean */
+	SB_DELAY_LOGNORMAL = 3, /**< the logarithm is normal, of a given deviation */
+};
+
+/** The largest deviation of SB_DELAY_LOGNORMAL. */
+#define SB_MAX_SIGMA 4
 
 /**
  * Read one target.
@@ -273,6 +295,12 @@ SB_API uint64_t sb_spec_start_ns(const struct sb_spec *spec);
 SB_API uint64_t sb_spec_duration_ns(const struct sb_spec *spec);
 SB_API bool sb_spec_resume(const struct sb_spec *spec);
 SB_API pid_t sb_spec_pid(const struct sb_spec *spec);
+SB_API enum sb_delay_mode sb_spec_mode(const struct sb_spec *spec);
+SB_API enum sb_delay_dist sb_spec_dist(const struct sb_spec *spec);
+/** The deviation of SB_DELAY_LOGNORMAL; 0 for all others. */
+SB_API double sb_spec_sigma(const struct sb_spec *spec);
+/** The glob that names of threads are to match; NULL: none is named. The spec's. */
+SB_API const char *sb_spec_thread(const struct sb_spec *spec);
 /** The line of the file it was read from, from 1; 0 if not from a file. */
 SB_API unsigned int sb_spec_line(const struct sb_spec *spec);
 
@@ -477,14 +505,30 @@ struct sb_site_policy {
 	uint32_t target; /**< the caller's number for the pattern */
 	bool disabled; /**< counts, does not delay */
 	uint8_t unused[7]; /**< not looked at */
+	/**
+	 * Count and delay hits of threads alone whose names match this glob; NULL: of all.
+	 * It is copied.
+	 */
+	const char *thread;
+	double sigma; /**< of SB_DELAY_LOGNORMAL: over 0, at most SB_MAX_SIGMA */
+	enum sb_delay_mode mode; /**< SB_DELAY_WAIT sleeps where no runtime is known here */
+	enum sb_delay_dist dist; /**< a delay that is drawn is at most SB_MAX_DELAY_NS */
 };
+
+/**
+ * Have the delays that are drawn (sb_site_policy.dist) follow from @p seed in all threads of
+ * this process and of those that it forks from now on: each thread draws numbers of its own,
+ * by the order in which threads first draw, and so does each child, by the order of forks.
+ * Without it the seed is 0. Thread-safe.
+ */
+SB_API void sb_site_seed(uint64_t seed);
 
 /**
  * The site @p name ("module:qualname") of this process; the same site for the same
  * name and target, with @p policy from now on. It belongs to the table and lives as
  * long. @p policy may be NULL: count only. NULL with ENOSPC (table full), ENOMEM,
- * EINVAL (no name), ENAMETOOLONG (name of 32 KiB), ERANGE (delay over
- * SB_MAX_DELAY_NS). Thread-safe.
+ * EINVAL (no name, no such mode or distribution), ENAMETOOLONG (name of 32 KiB), ERANGE
+ * (delay over SB_MAX_DELAY_NS). Thread-safe.
  */
 SB_API struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
 				   const struct sb_site_policy *policy,
@@ -559,7 +603,10 @@ SB_API uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i);
 SB_API uint64_t sb_site_list_delayed(const struct sb_site_list *list, size_t i);
 /** Sum of the delays asked for, ns. */
 SB_API uint64_t sb_site_list_requested_ns(const struct sb_site_list *list, size_t i);
-/** Sum of the delays as they were (hook included), ns. */
+/**
+ * Sum of the delays as they were (hook included), ns: CPU time of a delay that spins, else
+ * the time that it lasted.
+ */
 SB_API uint64_t sb_site_list_measured_ns(const struct sb_site_list *list, size_t i);
 
 /* ----------------------------------------------------------------- target */
@@ -576,6 +623,7 @@ enum sb_scope {
 #define SB_TARGET_PERSISTENT	(1U << 0) /**< belongs to the module, not the session */
 #define SB_TARGET_DISABLED	(1U << 1) /**< counts, does not delay */
 #define SB_TARGET_DEFAULT_DELAY (1U << 2) /**< take the module's default delay */
+#define SB_TARGET_SLEEP		(1U << 3) /**< give the CPU away (SB_DELAY_SLEEP) */
 /**
  * The delay is net: what a hit costs by itself (sb_session_hit_cost_ns()) is taken off it, so
  * that it is all that a delayed call takes longer. A delay that is shorter than that can't be
@@ -778,6 +826,8 @@ SB_API uint64_t sb_target_list_offset(const struct sb_target_list *list, size_t 
 SB_API uint64_t sb_target_list_delay_ns(const struct sb_target_list *list, size_t i);
 /** Every how many hits one is delayed, at least 1. */
 SB_API uint32_t sb_target_list_every(const struct sb_target_list *list, size_t i);
+/** What a task does in its delays: SB_DELAY_SPIN or SB_DELAY_SLEEP. */
+SB_API enum sb_delay_mode sb_target_list_mode(const struct sb_target_list *list, size_t i);
 /** Whether the target's own switch is on. */
 SB_API bool sb_target_list_enabled(const struct sb_target_list *list, size_t i);
 /** Whom it delays. */

@@ -330,6 +330,10 @@ int sb_batch_add_spec(struct sb_batch *batch, const struct sb_spec *spec,
 		options.delay_ns = sb_spec_delay_ns(spec);
 		options.flags &= ~SB_TARGET_DEFAULT_DELAY;
 	}
+	if (given & SB_SPEC_MODE)
+		options.flags &= ~SB_TARGET_SLEEP;
+	if (sb_spec_mode(spec) == SB_DELAY_SLEEP)
+		options.flags |= SB_TARGET_SLEEP;
 	if (given & SB_SPEC_EVERY)
 		options.every = sb_spec_every(spec);
 	if (given & SB_SPEC_START)

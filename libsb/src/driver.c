@@ -43,6 +43,7 @@ CHECK_SAME(SB_TARGET_DEFAULT_DELAY, SPEED_BUMP_TARGET_DEFAULT_DELAY);
 CHECK_SAME(SB_LIST_SESSION, SPEED_BUMP_LIST_SESSION);
 CHECK_SAME(SB_LIST_PERSISTENT, SPEED_BUMP_LIST_PERSISTENT);
 CHECK_SAME(SB_LIST_OTHERS, SPEED_BUMP_LIST_OTHERS);
+CHECK_SAME(SB_TARGET_SLEEP, SPEED_BUMP_TARGET_SLEEP);
 _Static_assert(SB_MAX_DELAY_NS == SPEED_BUMP_MAX_DELAY_NS, "SB_MAX_DELAY_NS");
 
 /* Entries that a LIST or STATS call asks for. */
@@ -247,6 +248,7 @@ static void info_from_uapi(struct sb_target_info *to, const struct speed_bump_in
 		.scope = from->scope,
 		.scope_id = from->scope_id,
 		.enabled = !(from->flags & SPEED_BUMP_TARGET_DISABLED),
+		.sleeps = from->flags & SPEED_BUMP_TARGET_SLEEP,
 		.owner = from->owner,
 	};
 }

@@ -378,6 +378,6 @@ bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t 
 	if (order.delay_ns)
 		return sb_site_delay(site, counters, entry, hit, &order);
 	if (!(flags & PLAN_UNIT))
-		store(&site->quiet, changes);
+		sb_site_be_quiet(site, changes);
 	return false;
 }

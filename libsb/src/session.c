@@ -311,13 +311,37 @@ static void take_back(struct sb_session *session, struct sb_batch *batch, size_t
 	free(ids);
 }
 
+/* Whether what serves the session can have each target sleep that is to; else which one. */
+static int check_modes(const struct sb_session *session, const struct sb_batch *batch,
+		       size_t *failed, struct sb_error *err)
+{
+	const struct sb_backend *backend = session->backend;
+	bool bpf = !strcmp(backend->ops->name, "bpf");
+
+	if (backend->limits.features & SPEED_BUMP_FEATURE_SLEEP)
+		return 0;
+	for (size_t i = 0; i < batch->count; i++) {
+		if (!(batch->targets[i].options.flags & SB_TARGET_SLEEP))
+			continue;
+		if (failed)
+			*failed = i;
+		return sb_error_set(err, EOPNOTSUPP,
+				    "%s: %s can't sleep in a delay (mode=sleep): %s",
+				    batch->targets[i].label,
+				    bpf ? "BPF" : "the loaded module",
+				    bpf ? "load the module, or leave it out" : "update it");
+	}
+	return 0;
+}
+
 int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *failed,
 		   struct sb_error *err)
 {
 	struct sb_backend *backend = session->backend;
 	size_t at = 0;
 
-	if (sb_net_take_off(session, batch->targets, batch->count, err))
+	if (check_modes(session, batch, failed, err) ||
+	    sb_net_take_off(session, batch->targets, batch->count, err))
 		return -1;
 	if (backend->problem)
 		sb_error_set(backend->problem, 0, "%s", "");

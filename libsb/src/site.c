@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "draw.h"
 #include "error.h"
 #include "options.h"
 #include "plan.h"
@@ -23,6 +25,12 @@ struct site_index {
 	struct site_index *older;
 	size_t mask, used;
 	struct sb_site *_Atomic sites[];
+};
+
+/* A glob of names of threads. */
+struct site_glob {
+	struct site_glob *next;
+	char text[];
 };
 
 /* Guards the list of tables and the additions to their indices; held over a fork. */
@@ -99,6 +107,7 @@ static void thread_lines_after_fork(void)
 static void before_fork(void)
 {
 	pthread_mutex_lock(&index_lock);
+	sb_draw_before_fork();
 }
 
 static void after_fork_parent(void)
@@ -109,6 +118,7 @@ static void after_fork_parent(void)
 static void after_fork_child(void)
 {
 	thread_lines_after_fork();
+	sb_draw_after_fork();
 	store(&sb_site_generation, load(&sb_site_generation) + 1);
 	/* What was known of slots is not true here. To count it up for all costs them little. */
 	for (struct sb_site_table *table = tables; table; table = table->next)
@@ -349,6 +359,9 @@ static bool is_due(struct sb_site *site, uint64_t hit, uint32_t every, bool conc
 
 bool (*sb_site_look)(struct sb_site_table *table, void **kept);
 void (*sb_site_unkeep)(void *kept);
+void *(*sb_site_leave)(struct sb_site_table *table, void **kept);
+void (*sb_site_return)(void *left);
+bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, void **kept);
 
 /* Off the CPU from @entry to @deadline; not again after a signal if @once. */
 static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
@@ -365,6 +378,18 @@ static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
 	return sb_clock_stamp();
 }
 
+/* The same without the runtime's lock. The delay is over before that is had again. */
+static uint64_t wait_until(struct sb_site_table *table, uint64_t entry, uint64_t deadline,
+			   bool once, void **kept)
+{
+	void *left = sb_site_leave ? sb_site_leave(table, kept) : NULL;
+	uint64_t now = sleep_until(entry, deadline, once);
+
+	if (left)
+		sb_site_return(left);
+	return now;
+}
+
 /* A delay, as it goes on. */
 struct progress {
 	uint64_t done; /* ticks */
@@ -373,13 +398,17 @@ struct progress {
 	void *kept;    /* of sb_site_look() */
 };
 
-static void delay_once(uint64_t entry, uint64_t ticks, bool sleeps, bool once,
-		       struct progress *progress)
+static void delay_once(struct sb_site_table *table, uint64_t entry, uint64_t ticks,
+		       enum sb_delay_mode mode, bool once, struct progress *progress)
 {
 	uint64_t away = 0, now;
 
-	now = sleeps ? sleep_until(entry, entry + ticks, once) :
-		       sb_clock_spin_cpu(entry, entry + ticks, &away);
+	if (__builtin_expect(mode == SB_DELAY_SPIN, 1))
+		now = sb_clock_spin_cpu(entry, entry + ticks, &away);
+	else if (mode == SB_DELAY_SLEEP)
+		now = sleep_until(entry, entry + ticks, once);
+	else
+		now = wait_until(table, entry, entry + ticks, once, &progress->kept);
 	/* Asleep it may have been set back. */
 	progress->done += sb_clock_is_back(entry, now) && !away ? ticks : now - entry - away;
 	progress->away += away;
@@ -387,14 +416,14 @@ static void delay_once(uint64_t entry, uint64_t ticks, bool sleeps, bool once,
 
 /* What sb_site_look() takes is no part of the delay. */
 static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_t ticks,
-			    bool sleeps, struct progress *progress)
+			    enum sb_delay_mode mode, struct progress *progress)
 {
-	uint64_t slice = sb_clock_to_ticks(SITE_SLICE_NS);
+	uint64_t slice = mode == SB_DELAY_WAIT ? ticks : sb_clock_to_ticks(SITE_SLICE_NS);
 
 	while (progress->done < ticks) {
 		uint64_t left = ticks - progress->done;
 
-		delay_once(entry, left < slice ? left : slice, sleeps, true, progress);
+		delay_once(table, entry, left < slice ? left : slice, mode, true, progress);
 		if (progress->done >= ticks)
 			break;
 		progress->ended = sb_site_look(table, &progress->kept);
@@ -410,9 +439,13 @@ bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	struct sb_site_table *table = site->table;
 	bool concurrent = load(&table->concurrent);
 	uint64_t delay = order->delay_ns, now, ticks, credit;
+	uint32_t kinds = load(&site->kinds);
+	enum sb_delay_mode mode = (enum sb_delay_mode)(kinds & SITE_MODE);
 	struct progress progress = { 0 };
 
-	if (order->every > 1 && !is_due(site, hit, order->every, concurrent))
+	/* Of threads in scope, @hit is the number of all of them together. */
+	if (order->every > 1 &&
+	    !is_due(site, hit, order->every, concurrent || kinds & SITE_THREAD))
 		return false;
 	/* Others can write to this memory; a slip of theirs is no hang of ours. */
 	if (delay > SB_MAX_DELAY_NS)
@@ -424,15 +457,19 @@ bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
 			return false;
 	}
+	if (__builtin_expect(kinds & SITE_DIST, 0))
+		delay = sb_draw(delay, (enum sb_delay_dist)((kinds & SITE_DIST) >>
+							    SITE_DIST_SHIFT),
+				load(&site->sigma));
 	credit = sb_clock.exit_ticks;
 	if (!site->direct)
 		credit += load(&table->overhead_ticks);
 	ticks = sb_clock_to_ticks(delay);
 	ticks = ticks > credit ? ticks - credit : 0;
 	if (delay > SITE_SLICE_NS && sb_site_look)
-		delay_in_slices(table, entry, ticks, order->sleeps, &progress);
+		delay_in_slices(table, entry, ticks, mode, &progress);
 	else
-		delay_once(entry, ticks, order->sleeps, false, &progress);
+		delay_once(table, entry, ticks, mode, false, &progress);
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
 	add(&counters->measured_ns, sb_clock_to_ns(progress.done + credit), concurrent);
@@ -477,8 +514,61 @@ static uint32_t every_of(const struct sb_site *site)
 	return every ? every : load(&site->every);
 }
 
+static bool is_thread(const struct sb_site *site, void **kept)
+{
+	const char *glob = load_acquire(&site->thread);
+	char name[16] = ""; /* of prctl() */
+
+	if (!glob)
+		return true;
+	if (sb_site_is_thread)
+		return sb_site_is_thread(site->table, glob, kept);
+	prctl(PR_GET_NAME, name);
+	return sb_glob_match(glob, name);
+}
+
+static bool hit_any(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+		    uint64_t hit);
+
+/* A hit of a site that is of some threads alone: in others it is none. */
+static __attribute__((noinline)) bool hit_scoped(struct sb_site *site,
+						 struct site_counters *counters,
+						 uint64_t entry)
+{
+	bool ended = false;
+	void *kept = NULL;
+	uint64_t hit;
+
+	if (!entry)
+		entry = sb_clock_stamp();
+	if (is_thread(site, &kept)) {
+		hit = atomic_fetch_add_explicit(&site->scoped, 1, memory_order_relaxed) + 1;
+		ended = hit_any(site, counters, entry, hit);
+	} else {
+		add(&counters->hits, UINT64_MAX, load(&site->table->concurrent));
+	}
+	if (kept)
+		sb_site_unkeep(kept);
+	return ended;
+}
+
 bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit)
+{
+	if (__builtin_expect(load(&site->kinds) & SITE_THREAD, 0))
+		return hit_scoped(site, counters, entry);
+	return hit_any(site, counters, entry, hit);
+}
+
+/* A site that is of some threads alone never is: the next hit may be another thread's. */
+void sb_site_be_quiet(struct sb_site *site, uint64_t changes)
+{
+	if (!(load(&site->kinds) & SITE_THREAD))
+		store(&site->quiet, changes);
+}
+
+static bool hit_any(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+		    uint64_t hit)
 {
 	struct site_order order = { 0 };
 	uint64_t changes;
@@ -489,16 +579,15 @@ bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint
 	/* What is read after this is at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
 	state = load(&site->table->header->enabled) ? state_of(site) : SITE_OFF;
-	if (state == SITE_ON || state == SITE_SLEEP)
+	if (state == SITE_ON)
 		order.delay_ns = delay_of(site);
 	if (!order.delay_ns) {
-		store(&site->quiet, changes);
+		sb_site_be_quiet(site, changes);
 		return false;
 	}
 	order.start_ns = load(&site->start_ns);
 	order.end_ns = load(&site->end_ns);
 	order.every = every_of(site);
-	order.sleeps = state == SITE_SLEEP;
 	return sb_site_delay(site, counters, entry, hit, &order);
 }
 
@@ -583,7 +672,13 @@ void sb_site_index_free(struct sb_site_table *table)
 {
 	struct site_index *index = load(&table->index), *older;
 
+	struct site_glob *glob;
+
 	unlist(table);
+	while ((glob = table->globs)) {
+		table->globs = glob->next;
+		free(glob);
+	}
 	for (size_t i = 0; index && i <= index->mask; i++)
 		free(load(&index->sites[i]));
 	for (; index; index = older) {
@@ -594,11 +689,50 @@ void sb_site_index_free(struct sb_site_table *table)
 
 /* ---------------------------------------------------------------------- get */
 
-static void set_policy(struct sb_site *site, const struct sb_site_policy *policy)
+/* The copy of @text that @table keeps, as long as it lives: a hit may be using any of them. */
+static const char *keep_glob(struct sb_site_table *table, const char *text)
+{
+	size_t size = strlen(text) + 1;
+	struct site_glob *glob;
+
+	for (glob = table->globs; glob; glob = glob->next)
+		if (!strcmp(glob->text, text))
+			return glob->text;
+	glob = malloc(sizeof(*glob) + size);
+	if (!glob)
+		return NULL;
+	memcpy(glob->text, text, size);
+	glob->next = table->globs;
+	table->globs = glob;
+	return glob->text;
+}
+
+/* -1: no memory. */
+static int set_kinds(struct sb_site *site, const struct sb_site_policy *policy)
+{
+	const char *thread = NULL;
+
+	if (policy->thread) {
+		thread = keep_glob(site->table, policy->thread);
+		if (!thread)
+			return -1;
+	}
+	store(&site->sigma, policy->sigma);
+	atomic_store_explicit(&site->thread, thread, memory_order_release);
+	store(&site->scoped, 0);
+	store(&site->kinds, (uint32_t)policy->mode |
+				    (uint32_t)policy->dist << SITE_DIST_SHIFT |
+				    (thread ? SITE_THREAD : 0));
+	return 0;
+}
+
+static int set_policy(struct sb_site *site, const struct sb_site_policy *policy)
 {
 	struct sb_site_table *table = site->table;
 	uint64_t where = load(&site->where);
 
+	if (set_kinds(site, policy))
+		return -1;
 	store(&site->delay_ns, policy->delay_ns);
 	store(&site->start_ns, policy->start_ns);
 	store(&site->end_ns, policy->end_ns);
@@ -608,6 +742,7 @@ static void set_policy(struct sb_site *site, const struct sb_site_policy *policy
 	/* For those who read the table; not into the slot of the parent process. */
 	if (where >> 32 == load(&sb_site_generation))
 		store(&table->slots[(uint32_t)where].delay_ns, policy->delay_ns);
+	return 0;
 }
 
 static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind kind,
@@ -634,7 +769,10 @@ static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind 
 	site->ring_where = UINT64_MAX;
 	site->target_number = policy->target;
 	site->target = site_table_target(table, policy->target);
-	set_policy(site, policy);
+	if (set_policy(site, policy)) {
+		free(site);
+		return NULL;
+	}
 	index = take_slot(table, site);
 	if (index == table->capacity) {
 		free(site);
@@ -666,8 +804,10 @@ static struct sb_site *get(struct sb_site_table *table, enum sb_site_kind kind,
 	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&index_lock);
 	site = search(table, kind, name, policy->target, hash);
-	if (site) {
-		set_policy(site, policy);
+	if (site && set_policy(site, policy)) {
+		rc = ENOMEM;
+		site = NULL;
+	} else if (site) {
 		site_table_changed(table);
 	} else {
 		site = make_site(table, kind, name, hash, policy);
@@ -694,6 +834,13 @@ struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
 		return NULL;
 	if (policy.delay_ns > SB_MAX_DELAY_NS) {
 		sb_error_set(err, ERANGE, "%s: the delay is over 10 s", name);
+		return NULL;
+	}
+	if ((unsigned int)policy.mode > SB_DELAY_WAIT ||
+	    (unsigned int)policy.dist > SB_DELAY_LOGNORMAL ||
+	    (policy.dist == SB_DELAY_LOGNORMAL &&
+	     !(policy.sigma > 0 && policy.sigma <= SB_MAX_SIGMA))) {
+		sb_error_set(err, EINVAL, "%s: there is no such kind of delay", name);
 		return NULL;
 	}
 	return get(table, SB_SITE_FUNCTION, name, &policy, err);

@@ -39,6 +39,8 @@ struct sb_site {
 	enum sb_site_kind kind;
 	plan_word *changes; /* of the table */
 	_Atomic uint64_t quiet; /* of @changes when there was nothing to do but to count */
+	/* What is rare. 0: its delays spin, are all of one length, in whatever thread. */
+	_Atomic uint32_t kinds;
 
 	/* NULL: the table has no plan. The ring is that of @ring_where, a value of @where. */
 	struct plan_function *plan;
@@ -46,14 +48,23 @@ struct sb_site {
 	_Atomic uint64_t ring_where;
 	_Atomic uint64_t ring_taking;
 	bool direct; /* its hits come by no hook: no overhead is taken off its delays */
+
+	_Atomic uint64_t scoped; /* hits of threads that match @thread */
+	const char *_Atomic thread; /* the table's */
+	_Atomic double sigma;
 };
+
+/* In sb_site.kinds: enum sb_delay_mode and enum sb_delay_dist, and whether @thread is set. */
+#define SITE_MODE	0x3U
+#define SITE_DIST	0xf0U
+#define SITE_DIST_SHIFT 4
+#define SITE_THREAD	0x100U
 
 /* A delay that is due: of every @every th hit, from @start_ns to @end_ns. */
 struct site_order {
 	uint64_t delay_ns;
 	uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC; 0: no limit */
 	uint32_t every;
-	bool sleeps; /* off the CPU */
 };
 
 /* The line of a thread that has none of its own: line 0, of all of those. */
@@ -89,6 +100,21 @@ extern bool (*sb_site_look)(struct sb_site_table *table, void **kept)
 	__attribute__((visibility("hidden")));
 extern void (*sb_site_unkeep)(void *kept) __attribute__((visibility("hidden")));
 
+/*
+ * What a runtime does around a delay of SB_DELAY_WAIT: give its lock away, and take it
+ * again. NULL, as at first: it has none. The first keeps @table as sb_site_look() does; NULL
+ * of it says that the lock stays where it is, and the second is not called then.
+ */
+extern void *(*sb_site_leave)(struct sb_site_table *table, void **kept)
+	__attribute__((visibility("hidden")));
+extern void (*sb_site_return)(void *left) __attribute__((visibility("hidden")));
+/*
+ * Whether the name of this thread, as the runtime has it, matches a glob. It may keep @table
+ * as sb_site_look() does. NULL, as at first: the name is that of the kernel.
+ */
+extern bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, void **kept)
+	__attribute__((visibility("hidden")));
+
 #define SITE_SLICE_NS 10000000U
 
 /*
@@ -97,6 +123,10 @@ extern void (*sb_site_unkeep)(void *kept) __attribute__((visibility("hidden")));
  */
 bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
+
+/* Until the table's count of changes is not @changes any more a hit is no more than a count. */
+void sb_site_be_quiet(struct sb_site *site, uint64_t changes)
+	__attribute__((visibility("hidden")));
 
 /* What was counted in a slot so far, by all lines together. */
 static inline void site_counted(const struct site_slot *slot, struct plan_account *account)

@@ -42,7 +42,6 @@ enum site_state {
 	SITE_OWN = 0, /* as the next one below says */
 	SITE_ON = 1,
 	SITE_OFF = 2,
-	SITE_SLEEP = 3, /* on, but off the CPU */
 };
 
 struct site_control {
@@ -122,6 +121,7 @@ struct shown_file {
 
 /* Sites of this process by name, kind and target; see site.c. */
 struct site_index;
+struct site_glob;
 
 struct sb_site_table {
 	/* For each hit. */
@@ -167,6 +167,7 @@ struct sb_site_table {
 	_Atomic uint32_t namespace_noted; /* the generation that note_namespace() was in */
 	struct site_index *_Atomic index;
 	struct sb_site_table *next; /* in the list of those with an index */
+	struct site_glob *globs; /* that its sites have, or had */
 };
 
 /* The entry of @name in @table; NULL with ENOSPC, or if !@create with ENOENT. */

@@ -19,6 +19,10 @@ struct sb_spec {
 	uint64_t delay_ns, start_ns, duration_ns;
 	uint32_t every;
 	bool resume;
+	enum sb_delay_mode mode;
+	enum sb_delay_dist dist;
+	uint32_t micro_sigma;
+	char *thread;
 	pid_t pid;
 	unsigned int line;
 };
@@ -171,6 +175,97 @@ static int set_pid(struct sb_spec *spec, const char *value, struct slice word,
 	return 0;
 }
 
+/* The index of @value in @names, or -1. */
+static int which(const char *value, const char *const *names)
+{
+	for (int i = 0; names[i]; i++)
+		if (!strcmp(value, names[i]))
+			return i;
+	return -1;
+}
+
+static int set_mode(struct sb_spec *spec, const char *value, struct slice word,
+		    struct sb_error *err)
+{
+	static const char *const names[] = { [SB_DELAY_SPIN] = "spin",
+					     [SB_DELAY_SLEEP] = "sleep",
+					     [SB_DELAY_WAIT] = "wait", NULL };
+	int mode = which(value, names);
+
+	if (mode < 0)
+		return sb_error_set(err, EINVAL, "'%.*s': write mode=spin, sleep or wait",
+				    SLICE(word));
+	if (mode == SB_DELAY_WAIT && spec->kind == SB_SPEC_KIND_NATIVE)
+		return sb_error_set(err, EINVAL,
+				    "'%.*s': the kernel can't give Python's GIL away: a "
+				    "native target takes mode=sleep",
+				    SLICE(word));
+	spec->mode = (enum sb_delay_mode)mode;
+	return 0;
+}
+
+/* "0.5)": a decimal number in millionths; -1: it is none, or not over 0 to SB_MAX_SIGMA. */
+static int64_t parse_sigma(const char *at)
+{
+	int64_t n = 0, unit = 1000000;
+	bool digits = false;
+
+	for (; *at >= '0' && *at <= '9' && n <= 100; at++, digits = true)
+		n = n * 10 + (*at - '0');
+	n *= unit;
+	if (*at == '.')
+		for (at++; *at >= '0' && *at <= '9' && unit > 1; at++, digits = true) {
+			unit /= 10;
+			n += (*at - '0') * unit;
+		}
+	if (!digits || strcmp(at, ")") != 0 || !n || n > SB_MAX_SIGMA * INT64_C(1000000))
+		return -1;
+	return n;
+}
+
+static int set_dist(struct sb_spec *spec, const char *value, struct slice word,
+		    struct sb_error *err)
+{
+	static const char lognormal[] = "lognormal";
+	static const char *const names[] = { [SB_DELAY_FIXED] = "fixed",
+					     [SB_DELAY_EXP] = "exp",
+					     [SB_DELAY_UNIFORM] = "uniform", NULL };
+	int dist = which(value, names);
+	size_t n = strlen(lognormal);
+	int64_t sigma;
+
+	if (dist >= 0) {
+		spec->dist = (enum sb_delay_dist)dist;
+		return 0;
+	}
+	if (strncmp(value, lognormal, n) != 0)
+		return sb_error_set(err, EINVAL,
+				    "'%.*s': write dist=fixed, exp, uniform or "
+				    "lognormal(SIGMA)",
+				    SLICE(word));
+	sigma = value[n] == '(' ? parse_sigma(value + n + 1) : -1;
+	if (sigma < 0)
+		return sb_error_set(err, EINVAL,
+				    "'%.*s': write lognormal(SIGMA), a number over 0 and at "
+				    "most %d with at most 6 decimals",
+				    SLICE(word), SB_MAX_SIGMA);
+	spec->dist = SB_DELAY_LOGNORMAL;
+	spec->micro_sigma = (uint32_t)sigma;
+	return 0;
+}
+
+static int set_thread(struct sb_spec *spec, const char *value, struct slice word,
+		      struct sb_error *err)
+{
+	if (!*value)
+		return sb_error_set(err, EINVAL,
+				    "'%.*s': a name of threads is missing, such as worker* "
+				    "('?' stands for a blank)",
+				    SLICE(word));
+	spec->thread = strdup(value);
+	return spec->thread ? 0 : sb_error_set(err, ENOMEM, "out of memory");
+}
+
 #define PYTHON (1U << SB_SPEC_KIND_PYTHON)
 #define NATIVE (1U << SB_SPEC_KIND_NATIVE)
 
@@ -187,6 +282,9 @@ static const struct option {
 	{ "duration", SB_SPEC_DURATION, PYTHON | NATIVE, set_duration },
 	{ "resume", SB_SPEC_RESUME, PYTHON, set_resume },
 	{ "pid", SB_SPEC_PID, NATIVE, set_pid },
+	{ "mode", SB_SPEC_MODE, PYTHON | NATIVE, set_mode },
+	{ "dist", SB_SPEC_DIST, PYTHON, set_dist },
+	{ "thread", SB_SPEC_THREAD, PYTHON, set_thread },
 };
 
 #define OPTIONS (sizeof(options) / sizeof(options[0]))
@@ -205,7 +303,7 @@ static size_t option_name(struct slice word)
 
 static int no_option(struct slice word, enum sb_spec_kind kind, struct sb_error *err)
 {
-	char names[64] = "";
+	char names[96] = "";
 
 	for (size_t i = 0; i < OPTIONS; i++) {
 		if (!(options[i].kinds & 1U << kind))
@@ -495,6 +593,7 @@ void sb_spec_free(struct sb_spec *spec)
 		return;
 	free(spec->left);
 	free(spec->right);
+	free(spec->thread);
 	free(spec);
 }
 
@@ -546,6 +645,26 @@ bool sb_spec_resume(const struct sb_spec *spec)
 pid_t sb_spec_pid(const struct sb_spec *spec)
 {
 	return spec->pid;
+}
+
+enum sb_delay_mode sb_spec_mode(const struct sb_spec *spec)
+{
+	return spec->mode;
+}
+
+enum sb_delay_dist sb_spec_dist(const struct sb_spec *spec)
+{
+	return spec->dist;
+}
+
+double sb_spec_sigma(const struct sb_spec *spec)
+{
+	return spec->micro_sigma / 1e6;
+}
+
+const char *sb_spec_thread(const struct sb_spec *spec)
+{
+	return spec->thread;
 }
 
 unsigned int sb_spec_line(const struct sb_spec *spec)

@@ -78,6 +78,11 @@ uint32_t sb_target_list_every(const struct sb_target_list *list, size_t i)
 	return i < list->count ? list->infos[i].every : 0;
 }
 
+enum sb_delay_mode sb_target_list_mode(const struct sb_target_list *list, size_t i)
+{
+	return i < list->count && list->infos[i].sleeps ? SB_DELAY_SLEEP : SB_DELAY_SPIN;
+}
+
 bool sb_target_list_enabled(const struct sb_target_list *list, size_t i)
 {
 	return i < list->count && list->infos[i].enabled;

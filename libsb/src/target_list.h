@@ -15,6 +15,7 @@ struct sb_target_info {
 	enum sb_scope scope;
 	pid_t scope_id;
 	bool enabled;
+	bool sleeps;
 	unsigned int owner;
 	enum sb_file_state file;
 	uint64_t counters[SB_COUNTERS];

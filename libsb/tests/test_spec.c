@@ -105,6 +105,21 @@ static void takes_options(void **state)
 	assert_int_equal(sb_spec_delay_ns(spec), 0);
 	sb_spec_free(spec);
 
+	spec = parsed("*:f mode=wait dist=lognormal(0.25) thread=worker*", SB_SPEC_FILE);
+	assert_int_equal(sb_spec_given(spec),
+			 SB_SPEC_MODE | SB_SPEC_DIST | SB_SPEC_THREAD);
+	assert_int_equal(sb_spec_mode(spec), SB_DELAY_WAIT);
+	assert_int_equal(sb_spec_dist(spec), SB_DELAY_LOGNORMAL);
+	assert_true(sb_spec_sigma(spec) == 0.25);
+	assert_string_equal(sb_spec_thread(spec), "worker*");
+	sb_spec_free(spec);
+
+	spec = parsed("/l.so:f mode=sleep", SB_SPEC_NATIVE);
+	assert_int_equal(sb_spec_mode(spec), SB_DELAY_SLEEP);
+	assert_int_equal(sb_spec_dist(spec), SB_DELAY_FIXED);
+	assert_null(sb_spec_thread(spec));
+	sb_spec_free(spec);
+
 	spec = parsed("*:f resume=0", SB_SPEC_FILE);
 	assert_int_equal(sb_spec_given(spec), SB_SPEC_RESUME);
 	assert_false(sb_spec_resume(spec));
@@ -145,10 +160,10 @@ static void refuses(void **state)
 		{ SB_SPEC_NATIVE, "libc.so.6", EINVAL, "PATH:SYMBOL" },
 		{ SB_SPEC_FILE, "*:f frobnicate=3", EINVAL,
 		  "'frobnicate=3' is not an option (delay, every, start, duration, "
-		  "resume)" },
+		  "resume, mode, dist, thread)" },
 		{ SB_SPEC_NATIVE, "l:f frobnicate=3", EINVAL,
 		  "'frobnicate=3' is not an option (delay, every, start, duration, "
-		  "pid)" },
+		  "pid, mode)" },
 		{ SB_SPEC_FILE, "*:f Delay=3", EINVAL, "'Delay=3' is not an option" },
 		{ SB_SPEC_FILE, "*:f pid=3", EINVAL, "native targets only" },
 		{ SB_SPEC_NATIVE, "l:f resume=1", EINVAL, "Python targets only" },
@@ -161,6 +176,25 @@ static void refuses(void **state)
 		{ SB_SPEC_FILE, "*:f every=4294967296", EINVAL, "4294967295" },
 		{ SB_SPEC_FILE, "*:f every=-1", EINVAL, "'-1'" },
 		{ SB_SPEC_FILE, "*:f resume=2", EINVAL, "resume=0 or resume=1" },
+		{ SB_SPEC_FILE, "*:f mode=nap", EINVAL,
+		  "'mode=nap': write mode=spin, sleep or wait" },
+		{ SB_SPEC_FILE, "*:f mode=", EINVAL, "mode=spin, sleep or wait" },
+		{ SB_SPEC_NATIVE, "l:f mode=wait", EINVAL, "takes mode=sleep" },
+		{ SB_SPEC_FILE, "*:f dist=normal", EINVAL,
+		  "write dist=fixed, exp, uniform or lognormal(SIGMA)" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal", EINVAL, "lognormal(SIGMA)" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal(-1)", EINVAL, "over 0" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal(0.0)", EINVAL, "over 0" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal()", EINVAL, "over 0" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal(.)", EINVAL, "over 0" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal(1", EINVAL, "over 0" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal(4.000001)", EINVAL, "at most 4" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal(99999999999)", EINVAL, "at most 4" },
+		{ SB_SPEC_FILE, "*:f dist=lognormal(0.1234567)", EINVAL, "6 decimals" },
+		{ SB_SPEC_FILE, "*:f dist=exp(1)", EINVAL, "'dist=exp(1)'" },
+		{ SB_SPEC_NATIVE, "l:f dist=exp", EINVAL, "Python targets only" },
+		{ SB_SPEC_FILE, "*:f thread=", EINVAL, "a name of threads is missing" },
+		{ SB_SPEC_NATIVE, "l:f thread=w*", EINVAL, "Python targets only" },
 		{ SB_SPEC_NATIVE, "l:f pid=0", EINVAL, "not a process id" },
 		{ SB_SPEC_NATIVE, "l:f pid=2147483648", EINVAL, "not a process id" },
 		{ SB_SPEC_NATIVE, "l:f 10parsecs", EINVAL,
@@ -235,7 +269,7 @@ static void names_the_line(void **state)
 	assert_string_equal(
 		sb_error_message(err),
 		"targets.txt:4: 'frobnicate=3' is not an option (delay, every, "
-		"start, duration, resume)");
+		"start, duration, resume, mode, dist, thread)");
 	assert_null_with(sb_specs_parse(nul, sizeof(nul) - 1, "t", SB_SPEC_FILE, err),
 			 EINVAL);
 	assert_says(err, "t:2: not text: byte 0x00 at column 3");

@@ -26,6 +26,12 @@ static inline int PyDict_GetItemStringRef(PyObject *dict, const char *key,
 	return *result != NULL;
 }
 
+static inline int PyDict_GetItemRef(PyObject *dict, PyObject *key, PyObject **result)
+{
+	*result = Py_XNewRef(PyDict_GetItemWithError(dict, key));
+	return *result ? 1 : PyErr_Occurred() ? -1 : 0;
+}
+
 static inline int PyModule_Add(PyObject *module, const char *name, PyObject *value)
 {
 	int failed = PyModule_AddObjectRef(module, name, value);

@@ -195,6 +195,15 @@ static struct rule *read_rules(PyObject *policies, size_t count)
 	return rules;
 }
 
+/* What no configuration says for all targets is in the text alone. */
+static void set_kind(struct sb_site_policy *policy, const struct sb_spec *spec)
+{
+	policy->mode = sb_spec_mode(spec);
+	policy->dist = sb_spec_dist(spec);
+	policy->sigma = sb_spec_sigma(spec);
+	policy->thread = sb_spec_thread(spec);
+}
+
 int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t length,
 		PyObject *policies)
 {
@@ -216,8 +225,10 @@ int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t l
 		engine_drop(patterns);
 		return -1;
 	}
-	for (size_t i = 0; i < sb_specs_count(patterns->specs); i++)
+	for (size_t i = 0; i < sb_specs_count(patterns->specs); i++) {
+		set_kind(&patterns->rules[i].policy, sb_specs_get(patterns->specs, i));
 		patterns->resumes |= patterns->rules[i].resume;
+	}
 	return 0;
 }
 

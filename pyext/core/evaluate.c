@@ -83,6 +83,26 @@ static enum kind kind_of(const frame_t *frame)
 }
 
 /*
+ * A frame that another thread may try to evaluate meanwhile: in 3.10 that of a generator
+ * does not say yet that it is under way, which it does before this in 3.11.
+ */
+static inline bool hit(struct sb_site *site, frame_t *frame)
+{
+#if PY_VERSION_HEX < 0x030B0000
+	PyFrameState before = frame->f_state;
+	bool ended;
+
+	frame->f_state = FRAME_EXECUTING;
+	ended = site_hit(site, 0);
+	frame->f_state = before;
+	return ended;
+#else
+	(void)frame;
+	return site_hit(site, 0);
+#endif
+}
+
+/*
  * Not an exception thrown in, which for a generator not started yet is its end. Whether
  * there is one now: that of a signal handler, in a long delay.
  */
@@ -98,7 +118,7 @@ static inline bool on_call(struct engine *engine, frame_t *frame)
 		return false;
 	kind = kind_of(frame);
 	if (kind == START || (kind == RESUMPTION && verdict.resume))
-		return site_hit(verdict.site, 0);
+		return hit(verdict.site, frame);
 	return false;
 }
 

@@ -9,6 +9,7 @@
 #include "hook.h"
 #include "hot.h"
 #include "layout.h"
+#include "leave.h"
 #include "native_sampler.h"
 #include "orphans.h"
 #include "plan.h"
@@ -19,6 +20,7 @@
 #include "stacks.h"
 #include "table.h"
 #include "targets.h"
+#include "thread.h"
 #include "types.h"
 
 /* Of one copy of the module: what is in force is the interpreter's (core.h). */
@@ -97,6 +99,31 @@ static PyObject *progress(PyObject *module, PyObject *args, PyObject *kwargs)
 	if (PyErr_Occurred())
 		return NULL;
 	Py_RETURN_NONE;
+}
+
+/* Of all interpreters of the process. */
+static _Atomic uint64_t seed_given;
+static atomic_bool is_seeded;
+
+/* set_seed(number): of the delays that are drawn in this process from now on */
+static PyObject *set_seed(PyObject *Py_UNUSED(module), PyObject *arg)
+{
+	unsigned long long number = PyLong_AsUnsignedLongLong(arg);
+
+	if (number == (unsigned long long)-1 && PyErr_Occurred())
+		return NULL;
+	sb_site_seed(number);
+	atomic_store(&seed_given, number);
+	atomic_store(&is_seeded, true);
+	Py_RETURN_NONE;
+}
+
+/* seed(): the number of set_seed(), in any interpreter; None: there was none */
+static PyObject *seed(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+	if (!atomic_load(&is_seeded))
+		Py_RETURN_NONE;
+	return PyLong_FromUnsignedLongLong(atomic_load(&seed_given));
 }
 
 /* waited(ns): of this process's time, for other ranks */
@@ -223,6 +250,8 @@ static PyMethodDef core_methods[] = {
 	{ "launched", plan_launched, METH_NOARGS, NULL },
 	{ "waited", waited, METH_O, NULL },
 	{ "watch_mpi", watch_mpi, METH_NOARGS, NULL },
+	{ "set_seed", set_seed, METH_O, NULL },
+	{ "seed", seed, METH_NOARGS, NULL },
 	{ "spin_delay_ns", spin_delay_ns, METH_O,
 	  PyDoc_STR("spin_delay_ns($module, ns, /)\n--\n\n"
 		    "Hold the CPU and the GIL for ns nanoseconds.\n\n"
@@ -265,6 +294,8 @@ static int execute(PyObject *module)
 		return -1;
 	core_hold(state->core);
 	signals_prepare();
+	leave_prepare();
+	thread_prepare();
 	state->table_type = add_type(module, &table_spec);
 	state->session_type = state->table_type ? add_type(module, &session_spec) : NULL;
 	if (!state->session_type)

@@ -112,7 +112,7 @@ static void session_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* Put the places of (path, symbol, delay_ns, every, start_ns, duration_ns) in. */
+/* Put the places of (path, symbol, delay_ns, every, start_ns, duration_ns, sleeps) in. */
 static int batch_put(struct sb_batch *batch, PyObject *target,
 		     const struct sb_target_options *common)
 {
@@ -122,15 +122,17 @@ static int batch_put(struct sb_batch *batch, PyObject *target,
 	struct sb_elf *elf;
 	const char *symbol;
 	PyObject *path;
-	int code, places = -1;
+	int code, sleeps, places = -1;
 
 	if (!PyTuple_Check(target)) {
 		PyErr_SetString(PyExc_TypeError, "a target is a tuple");
 		return -1;
 	}
-	if (!PyArg_ParseTuple(target, "O&sKIKK", PyUnicode_FSConverter, &path, &symbol,
-			      &delay_ns, &opts.every, &start_ns, &duration_ns))
+	if (!PyArg_ParseTuple(target, "O&sKIKKp", PyUnicode_FSConverter, &path, &symbol,
+			      &delay_ns, &opts.every, &start_ns, &duration_ns, &sleeps))
 		return -1;
+	if (sleeps)
+		opts.flags |= SB_TARGET_SLEEP;
 	opts.delay_ns = delay_ns;
 	opts.start_ns = start_ns;
 	opts.duration_ns = duration_ns;

@@ -12,10 +12,15 @@ static PyObject *option(const struct sb_spec *spec, unsigned int bit, uint64_t v
 	return PyLong_FromUnsignedLongLong(value);
 }
 
-/* (kind, left, right, delay_ns, every, start_ns, duration_ns, resume, pid, line) */
+/*
+ * (kind, left, right, delay_ns, every, start_ns, duration_ns, resume, pid, line, mode, dist,
+ * sigma, thread)
+ */
 static PyObject *target_tuple(const struct sb_spec *spec)
 {
-	return Py_BuildValue("(iNNNNNNNNI)", (int)sb_spec_get_kind(spec),
+	const char *thread = sb_spec_thread(spec);
+
+	return Py_BuildValue("(iNNNNNNNNIiidN)", (int)sb_spec_get_kind(spec),
 			     PyUnicode_DecodeFSDefault(sb_spec_left(spec)),
 			     PyUnicode_DecodeFSDefault(sb_spec_right(spec)),
 			     option(spec, SB_SPEC_DELAY, sb_spec_delay_ns(spec)),
@@ -24,7 +29,9 @@ static PyObject *target_tuple(const struct sb_spec *spec)
 			     option(spec, SB_SPEC_DURATION, sb_spec_duration_ns(spec)),
 			     option(spec, SB_SPEC_RESUME, sb_spec_resume(spec)),
 			     option(spec, SB_SPEC_PID, (uint64_t)sb_spec_pid(spec)),
-			     sb_spec_line(spec));
+			     sb_spec_line(spec), (int)sb_spec_mode(spec),
+			     (int)sb_spec_dist(spec), sb_spec_sigma(spec),
+			     thread ? PyUnicode_DecodeFSDefault(thread) : Py_NewRef(Py_None));
 }
 
 PyObject *targets_parse(PyObject *Py_UNUSED(module), PyObject *args)

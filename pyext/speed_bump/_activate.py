@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 
-from speed_bump import control, duration
+from speed_bump import _core, control, duration
 from speed_bump.config import Config, load_config
 
 
@@ -34,6 +34,10 @@ def activate() -> None:
             # An exception, SystemExit included, would not end site's run with status 2.
             os._exit(2)
         return
+    seed = _core.seed()
+    if first and seed is not None:
+        # What this program starts draws from it too, but other delays.
+        os.environ[control.SEED] = f"{seed}:{os.getpid()}"
     table = os.environ.get("SPEED_BUMP_TABLE")
     if first and table:
         from speed_bump import waits

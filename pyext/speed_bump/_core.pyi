@@ -7,7 +7,8 @@ from typing_extensions import Buffer, Self
 
 from speed_bump.native import Probes
 
-# kind, left, right, delay_ns, every, start_ns, duration_ns, resume, pid, line
+# kind, left, right, delay_ns, every, start_ns, duration_ns, resume, pid, line, mode,
+# dist, sigma, thread
 ParsedTarget: TypeAlias = tuple[
     int,
     str,
@@ -19,6 +20,10 @@ ParsedTarget: TypeAlias = tuple[
     int | None,
     int | None,
     int,
+    int,
+    int,
+    float,
+    str | None,
 ]
 # number, delay_ns, every, start_ns, end_ns, resume
 Policy: TypeAlias = tuple[int, int, int, int, int, bool]
@@ -26,8 +31,8 @@ Policy: TypeAlias = tuple[int, int, int, int, int, bool]
 Entry: TypeAlias = tuple[str, bytes, int | None, int | None, int | None, int | None, bool]
 # kind, name, pid, target, delay_ns, hits, delayed, requested_ns, measured_ns
 Site: TypeAlias = tuple[int, str, int, int, int, int, int, int, int]
-# path, symbol, delay_ns, every, start_ns, duration_ns
-NativeTarget: TypeAlias = tuple[str, str, int, int, int, int]
+# path, symbol, delay_ns, every, start_ns, duration_ns, sleeps
+NativeTarget: TypeAlias = tuple[str, str, int, int, int, int, bool]
 # id, label, delay_ns, hits, delayed, requested_ns, measured_ns, unarmed
 NativeSite: TypeAlias = tuple[int, str, int, int, int, int, int, int]
 
@@ -208,6 +213,8 @@ def qualname(code: CodeType, /) -> str: ...
 def refused() -> list[tuple[str, str]]: ...
 def overhead_ns() -> int: ...
 def progress(name: str = "default", n: int = 1) -> None: ...
+def set_seed(number: int, /) -> None: ...
+def seed() -> int | None: ...
 def spin_delay_ns(ns: int, /) -> int: ...
 def clock_overhead_ns() -> int: ...
 def min_delay_ns() -> int: ...

@@ -33,6 +33,7 @@ class attach:
         targets: patterns as in a target file, of Python functions
         delay: of each call, ns or a text such as "10us", where a pattern has none
         way: "socket", "remote" or "debugger"; None: the first of them that there is
+        seed: of delays that are drawn (``dist=``); None: a new one in each process
 
     Raises:
         ConfigError: a pattern, the delay or the way is wrong
@@ -45,13 +46,14 @@ class attach:
         targets: Iterable[str | Target],
         delay: int | str = "1us",
         way: str | None = None,
+        seed: int | None = None,
     ) -> None:
         """Read the targets; nothing is touched yet."""
         try:
             delay_ns = duration.parse(delay) if isinstance(delay, str) else delay
         except ValueError as error:
             raise ConfigError(f"delay: {error}") from None
-        self._config = Config(targets, delay_ns)
+        self._config = Config(targets, delay_ns, seed=seed)
         if any(target.native for target in self._config.targets):
             raise ConfigError("targets: of Python functions; native.probe() has a pid")
         if way not in (None, "socket", "remote", "debugger"):
@@ -67,6 +69,7 @@ class attach:
             pids=[pids] if isinstance(pids, int) else list(pids),
             way=way,
         )
+        self._runner.seed = seed
         self._stack = ExitStack()
         self._table: _core.Table | None = None
 

@@ -17,6 +17,10 @@ DEFAULT_DELAY_NS = 1000
 # The last moment that the clocks of the kernel and of Python can say.
 LAST_NS = 2**63 - 1
 MOST_FREQUENCY = 2**32 - 1
+MOST_SEED = 2**64 - 1
+# By the numbers of libsb.h.
+MODES = ("spin", "sleep", "wait")
+DISTS = ("fixed", "exp", "uniform", "lognormal")
 # 31 years: with the time since boot before, that is.
 MOST_MS = 10**12
 
@@ -29,21 +33,27 @@ class Target:
     """One target: a pattern for Python functions, an exclusion, or a native function.
 
     ``delay_ns``, ``every``, ``start_ns`` and ``duration_ns`` (ns, the start since that of
-    the process) are None where the text does not name them. ``line`` is the line in its
-    file, 0 if it does not come from one.
+    the process) are None where the text does not name them, and so is ``thread``, a glob
+    of names of threads. ``mode`` is one of ``MODES``, ``dist`` one of ``DISTS``, with
+    ``sigma`` for the last of them, else 0. ``line`` is the line in its file, 0 if it does
+    not come from one.
     """
 
     __slots__ = (
         "delay_ns",
+        "dist",
         "duration_ns",
         "every",
         "excludes",
         "left",
         "line",
+        "mode",
         "native",
         "resume",
         "right",
+        "sigma",
         "start_ns",
+        "thread",
     )
 
     def __init__(self, parsed: _core.ParsedTarget) -> None:
@@ -59,12 +69,30 @@ class Target:
         self.duration_ns = parsed[6]
         self.resume = bool(parsed[7])
         self.line = parsed[9]
+        self.mode = MODES[parsed[10]]
+        self.dist = DISTS[parsed[11]]
+        self.sigma = parsed[12]
+        self.thread = parsed[13]
 
     @property
     def pattern(self) -> str:
         """The text without its options, such as ``json.*:dumps``."""
         prefix = "native:" if self.native else "!" if self.excludes else ""
         return f"{prefix}{self.left}:{self.right}"
+
+    @property
+    def manner(self) -> str:
+        """The options that say how it is delayed, not how much, with blanks before."""
+        text = " resume=1" if self.resume else ""
+        if self.mode != "spin":
+            text += f" mode={self.mode}"
+        if self.dist == "lognormal":
+            text += f" dist=lognormal({f'{self.sigma:.6f}'.rstrip('0').rstrip('.')})"
+        elif self.dist != "fixed":
+            text += f" dist={self.dist}"
+        if self.thread is not None:
+            text += f" thread={self.thread}"
+        return text
 
     def __str__(self) -> str:
         """The whole text, which ``parse_targets`` reads back."""
@@ -77,9 +105,7 @@ class Target:
             text += f" start={_core.format_duration(self.start_ns)}"
         if self.duration_ns is not None:
             text += f" duration={_core.format_duration(self.duration_ns)}"
-        if self.resume:
-            text += " resume=1"
-        return text
+        return text + self.manner
 
     def __repr__(self) -> str:
         """For people who debug."""
@@ -110,12 +136,22 @@ class Config:
         start_ns: no delays before, ns as ``time.monotonic_ns()`` counts; 0: no limit
         end_ns: no delays from then on; None: no limit
         enabled: False makes ``install()`` do nothing
+        seed: of the delays that are drawn (``dist=``), 0 to 2**64 - 1; None: that of
+            before, or a new one, which is said
 
     Raises:
         ConfigError: a target can't be read, or a number is out of range
     """
 
-    __slots__ = ("delay_ns", "enabled", "end_ns", "frequency", "start_ns", "targets")
+    __slots__ = (
+        "delay_ns",
+        "enabled",
+        "end_ns",
+        "frequency",
+        "seed",
+        "start_ns",
+        "targets",
+    )
 
     enabled: bool
     targets: tuple[Target, ...]
@@ -123,6 +159,7 @@ class Config:
     frequency: int
     start_ns: int
     end_ns: int | None
+    seed: int | None
 
     def __init__(
         self,
@@ -132,6 +169,7 @@ class Config:
         start_ns: int = 0,
         end_ns: int | None = None,
         enabled: bool = True,
+        seed: int | None = None,
     ) -> None:
         """Check and keep."""
         if isinstance(targets, str):
@@ -150,9 +188,18 @@ class Config:
             raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: over {LAST_NS}")
         if start_ns < 0 or (end_ns is not None and end_ns < start_ns):
             raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: not a span of time")
-        values = (enabled, tuple(found), delay_ns, frequency, start_ns, end_ns)
-        names = ("enabled", "targets", "delay_ns", "frequency", "start_ns", "end_ns")
-        for name, value in zip(names, values, strict=True):
+        if seed is not None and not 0 <= seed <= MOST_SEED:
+            raise ConfigError(f"seed: {seed} is not 0 to {MOST_SEED}")
+        values = {
+            "enabled": enabled,
+            "targets": tuple(found),
+            "delay_ns": delay_ns,
+            "frequency": frequency,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "seed": seed,
+        }
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -171,7 +218,8 @@ class Config:
         return (
             f"Config(targets={lines!r}, delay_ns={self.delay_ns}, "
             f"frequency={self.frequency}, start_ns={self.start_ns}, "
-            f"end_ns={self.end_ns}, enabled={self.enabled})"
+            f"end_ns={self.end_ns}, enabled={self.enabled}"
+            + (")" if self.seed is None else f", seed={self.seed})")
         )
 
     def __eq__(self, other: object) -> bool:
@@ -223,8 +271,8 @@ def load_config(environ: Mapping[str, str] | None = None) -> Config:
     """Read the configuration from the environment.
 
     ``SPEED_BUMP_TARGETS``, ``SPEED_BUMP_DELAY_NS``, ``SPEED_BUMP_FREQUENCY``,
-    ``SPEED_BUMP_START_MS`` and ``SPEED_BUMP_DURATION_MS``. Where the first is unset or
-    empty the result is not enabled.
+    ``SPEED_BUMP_START_MS``, ``SPEED_BUMP_DURATION_MS`` and ``SPEED_BUMP_SEED``. Where the
+    first is unset or empty the result is not enabled.
 
     Raises:
         ConfigError: naming the variable and, in a file, the line
@@ -247,7 +295,31 @@ def load_config(environ: Mapping[str, str] | None = None) -> Config:
         start_ns=origin + start if start else 0,
         end_ns=origin + start + duration if duration else None,
         enabled=bool(path),
+        seed=_read_seed(environ),
     )
+
+
+def seed_here(seed: int) -> int:
+    """That of this process, where several are given one: not the same in each."""
+    return (seed + os.getpid() * 0x9E3779B97F4A7C15) & MOST_SEED
+
+
+def _read_seed(environ: Mapping[str, str]) -> int | None:
+    """Of "SEED" or, in what a process of that number started, "SEED:PID"."""
+    text = environ.get("SPEED_BUMP_SEED", "").strip()
+    if not text:
+        return None
+    number, _, pid = text.partition(":")
+    if not all(
+        word.isascii() and word.isdigit() and len(word) < 21
+        for word in (number, pid or "0")
+    ):
+        raise ConfigError(f"SPEED_BUMP_SEED: {text!r} is not a whole number")
+    if int(number) > MOST_SEED:
+        raise ConfigError(f"SPEED_BUMP_SEED: {number} is not 0 to {MOST_SEED}")
+    if not pid or int(pid) == os.getpid():
+        return int(number)
+    return seed_here(int(number))
 
 
 def _read_delay(environ: Mapping[str, str]) -> int:

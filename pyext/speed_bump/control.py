@@ -21,7 +21,7 @@ from speed_bump.config import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, TypeVar
 
     from speed_bump import native
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 # Set for the descendants of a process that holds the native targets of its whole tree.
 NATIVE_OWNER = "SPEED_BUMP_NATIVE_OWNER"
+
+# What the delays that are drawn follow from, and the process that it was given to.
+SEED = "SPEED_BUMP_SEED"
 
 # In the table of an experiment: a process has the delays in force.
 PROCESS_POINT = "speed_bump:process"
@@ -101,6 +104,7 @@ def install_quietly(config: Config, table: _core.Table) -> None:
     Native targets of ``config`` are none of this. As with ``install()`` otherwise.
     """
     entries = tuple(_entry(target, quiet=True) for target in config.targets)
+    seed(config.targets, config.seed)
     _core.install(config, table, entries, (config.delay_ns, config.frequency, 0, 0), None)
 
 
@@ -140,6 +144,7 @@ def _install(config: Config, table: _core.Table) -> None:
     entries = tuple(_entry(target) for target in config.targets if not target.native)
     defaults = _defaults(config)
     probes = _open_native(config)
+    _seed_aloud(config.targets, config.seed)
     owner = os.environ.get(NATIVE_OWNER)
     try:
         if probes:
@@ -197,6 +202,7 @@ def get_config() -> Config | None:
         config.frequency,
         config.start_ns,
         config.end_ns,
+        seed=getattr(config, "seed", None),
     )
 
 
@@ -250,6 +256,30 @@ def _defaults(config: Config) -> tuple[int, int, int, int]:
     """What an entry says None for."""
     delay_ns = _achievable(config.delay_ns)
     return delay_ns, config.frequency, config.start_ns, config.end_ns or 0
+
+
+def seed(targets: Iterable[Target], given: int | None) -> int | None:
+    """Begin to draw delays from ``given``; from a new number if there is none so far.
+
+    Returns:
+        the seed, if it is another now and some of ``targets`` are drawn; else None
+    """
+    if all(target.dist == "fixed" for target in targets):
+        return None
+    before = _core.seed()
+    # The same once more would draw the same delays once more, in another interpreter too.
+    if before is not None and given in (None, before):
+        return None
+    if given is None:
+        given = int.from_bytes(os.urandom(4), "little")
+    _core.set_seed(given)
+    return given
+
+
+def _seed_aloud(targets: Iterable[Target], given: int | None) -> None:
+    drawn = seed(targets, given)
+    if drawn is not None and os.environ.get("SPEED_BUMP_QUIET", "") in ("", "0"):
+        say(f"delays are drawn from the seed {drawn} ({SEED}={drawn} draws them again)")
 
 
 def say_refused() -> None:
@@ -411,6 +441,7 @@ class slow(_core.Slow):
         self._target = targets[0]
         if self._target.delay_ns is None:
             self._target.delay_ns = delay_ns
+        _seed_aloud(targets, None)
         super().__init__(
             None if self._target.native else _entry(self._target), _core.Table
         )

@@ -109,7 +109,8 @@ def from_target(target: Target, config: Config) -> _core.NativeTarget:
     else:
         start_ns = target.start_ns or 0
         duration_ns = target.duration_ns or 0
-    return target.left, target.right, delay_ns, every, start_ns, duration_ns
+    sleeps = target.mode == "sleep"
+    return target.left, target.right, delay_ns, every, start_ns, duration_ns, sleeps
 
 
 class Probes:
@@ -241,7 +242,7 @@ class probe:
     ) -> None:
         """Note what to do; nothing is slowed yet."""
         _check_delay(delay_ns)
-        self._target = (os.fspath(binary_path), symbol, delay_ns, 1, 0, 0)
+        self._target = (os.fspath(binary_path), symbol, delay_ns, 1, 0, 0, False)
         self._pid = pid
         self._probes: list[Probes] = []
 
@@ -315,7 +316,7 @@ def add_probe(
             raise NativeError(errno.EEXIST, f"{path}:{symbol} is slowed already")
         probes = _shared.sessions.get(pid) or Probes(pid)
         try:
-            places = probes.add([(path, symbol, delay_ns, 1, 0, 0)])
+            places = probes.add([(path, symbol, delay_ns, 1, 0, 0, False)])
         except BaseException:
             if pid not in _shared.sessions:
                 probes.close()

@@ -283,6 +283,16 @@ while True:
     os.kill(int(child), signal.SIGKILL)
 
 
+def test_delays_are_drawn_there(start: Start) -> None:
+    program = start(BUSY)
+    targets = ["__main__:work mode=sleep dist=uniform"]
+    with speed_bump.attach(program.pid, targets, "30us", seed=7) as attached:
+        until(lambda: attached.stats().delayed > 1)
+    (work,) = attached.stats().functions
+    assert work.delayed * 60_000 > work.requested_ns != work.delayed * 30_000
+    assert work.measured_ns > work.requested_ns
+
+
 def test_from_python(start: Start) -> None:
     program = start(BUSY)
     with speed_bump.attach(program.pid, ["__main__:wor?"], "30us") as attached:
@@ -379,9 +389,8 @@ def connect(program: Running) -> socket.socket:
 def test_damaged_messages_and_floods_change_nothing(start: Start, table: str) -> None:
     program = start(BUSY)
     before = program.state()
-    good = message.pack(
-        message.ATTACH, {"version": b"x", "table": table.encode(), "targets": b"a:b"}
-    )
+    values = {"table": table.encode(), "targets": b"a:b", "seed": b"1"}
+    good = message.pack(message.ATTACH, {"version": b"x", **values})
     for data in (b"\0" * 500, good[:-1], good + b"x", good[:4] + b"\xff\xff" + good[6:]):
         with connect(program) as connection:
             assert message.receive(connection.recv)[0] == message.HELLO
@@ -461,7 +470,7 @@ def test_the_socket_of_another_process_is_not_believed(
 
 def test_messages_are_read_back_or_refused() -> None:
     rng = random.Random(1)
-    values = {"version": b"1", "table": b"/t", "targets": b"a:b\n" * 20}
+    values = {"version": b"1", "table": b"/t", "targets": b"a:b\n" * 20, "seed": b""}
     good = message.pack(message.ATTACH, values)
 
     def read(data: bytes) -> tuple[int, dict[str, bytes]]:

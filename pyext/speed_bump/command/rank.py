@@ -235,6 +235,7 @@ def rank(options: argparse.Namespace) -> int:
         again=True,
         inject=options.inject,
     )
+    runner.seed = drawn
     save = _Saving(path, archive.save)
     # A table would be torn by the output of the program.
     live = Live(is_plain=options.show_output)

@@ -77,7 +77,9 @@ def add(commands: Any) -> None:
         help="alternate undelayed and delayed runs, for each target the effect",
     )
     how.add_argument("--runs", type=int, default=8, metavar="N", help="pairs of runs (8)")
-    how.add_argument("--seed", type=int, help="of the order of the runs")
+    how.add_argument(
+        "--seed", type=int, help="of the order of the runs, and of delays that are drawn"
+    )
     how.add_argument(
         "--show-output", action="store_true", help="CMD's output with --compare"
     )
@@ -115,6 +117,10 @@ def run_command(options: argparse.Namespace) -> int:
         again=options.compare,
         inject=options.inject,
     )
+    if options.compare or any(target.dist != "fixed" for target in targets):
+        options.seed = runner.seed = reading.seed(options)
+        if not options.compare:
+            say(f"delays are drawn from the seed {runner.seed} (--seed)")
     measure = compare if options.compare else run_once
     with forwarding_signals(), open_json(options.json) as output, runner:
         return measure(options, runner, targets, delay_ns, output)

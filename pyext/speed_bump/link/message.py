@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAGIC = b"SBLK"
-VERSION = 1
+VERSION = 2
 HEAD = struct.Struct("<4sHHI")
 # Targets by the thousand fit; a peer can't make the other side take much memory.
 MAX_BODY = 1 << 22
@@ -25,7 +25,7 @@ MAX_BODY = 1 << 22
 HELLO, ATTACH, ATTACHED, REFUSED, DETACH, DETACHED = range(1, 7)
 FIELDS: dict[int, tuple[str, ...]] = {
     HELLO: ("version", "pid"),
-    ATTACH: ("version", "table", "targets"),
+    ATTACH: ("version", "table", "targets", "seed"),
     ATTACHED: ("layout",),
     REFUSED: ("reason",),
     DETACH: (),

@@ -224,7 +224,8 @@ def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
     path = os.fsdecode(said["table"])
     targets = config.parse_targets(said["targets"], "attach")
     table = _core.Table.open(path, "attach")
-    control.install_quietly(config.Config(targets), table)
+    seed = config.seed_here(int(said["seed"])) if said["seed"] else None
+    control.install_quietly(config.Config(targets, seed=seed), table)
     # From here on it is to be taken out, whatever happens.
     visit.table = path
     table.share()

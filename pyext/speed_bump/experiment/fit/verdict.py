@@ -357,9 +357,7 @@ def _qualify(
             number.off += steal * max(abs(number.c), THRESHOLD)
         ratio = ratios.get(name, 1.0)
         if math.isfinite(ratio) and not low <= ratio <= high:
-            number.refusal = (
-                f"its delays took {ratio:.2f} times the CPU time that was asked"
-            )
+            number.refusal = f"its delays took {ratio:.2f} times what was asked"
             number.help = (
                 "use longer delays or fewer functions: the delay of a call may be too "
                 "short for this machine"

@@ -151,7 +151,7 @@ class Attached(Child):
                 "be slowed there, with --native"
             )
         for link in self._links:
-            layout = link.attach(self._table, targets)
+            layout = link.attach(self._table, targets, runner.seed)
             with open(f"{self._table}.layout.{link.pid}", "w", encoding="ascii") as file:
                 file.write(" ".join(map(str, layout)))
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from speed_bump import _core, native, statistics, waits
-from speed_bump.config import Config, Target
-from speed_bump.control import NATIVE_OWNER, PROCESS_POINT
+from speed_bump.config import MOST_SEED, Config, Target
+from speed_bump.control import NATIVE_OWNER, PROCESS_POINT, SEED
 from speed_bump.experiment.program import elsewhere, launch
 from speed_bump.experiment.program.launch import Streams
 from speed_bump.statistics import FunctionStatistics
@@ -180,6 +180,9 @@ class Runner:
         to_stderr: what is shown of its stdout goes to stderr
         again: it will run more than once, and is to read the same each time
         inject: lend this package to its Python, if that has none
+
+    Delays that are drawn follow from ``seed``, to be set before a run; None: from one
+    that the program draws.
     """
 
     command: Sequence[str]
@@ -188,6 +191,7 @@ class Runner:
     to_stderr: bool = False
     again: bool = False
     inject: bool = False
+    seed: int | None = field(init=False, default=None)
     directory: str = field(init=False, default="")
     _runs: int = field(init=False, default=0)
     _slows_python: bool = field(init=False, default=False)
@@ -346,8 +350,10 @@ class Runner:
             environ.update(waits.preloaded(environ))
         environ["SPEED_BUMP_QUIET"] = "1"
         # What a run slows is what it was told, whoever started it.
-        for name in ("DELAY_NS", "FREQUENCY", "START_MS", "DURATION_MS"):
+        for name in ("DELAY_NS", "FREQUENCY", "START_MS", "DURATION_MS", "SEED"):
             environ.pop(f"SPEED_BUMP_{name}", None)
+        if self.seed is not None:
+            environ[SEED] = str(self.seed & MOST_SEED)
         environ[NATIVE_OWNER] = str(os.getpid())
         if self._slows_python:
             if self._lent is None:
@@ -385,7 +391,7 @@ def line(slowed: Slowed) -> str:
         text += f" start={_core.format_duration(target.start_ns)}"
     if target.duration_ns is not None:
         text += f" duration={_core.format_duration(target.duration_ns)}"
-    return text + (" resume=1" if target.resume else "")
+    return text + target.manner
 
 
 def add_native(probes: native.Probes, pid: int, kernel: list[Slowed]) -> None:

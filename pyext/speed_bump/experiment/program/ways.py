@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 
+from speed_bump.config import MOST_SEED
 from speed_bump.link import message, place, visit
 from speed_bump.link.message import Closed, MessageError
 
@@ -59,8 +60,13 @@ class Link:
             connection.close()
             raise
 
-    def attach(self, table: str, targets: bytes) -> tuple[int, ...]:
+    def attach(
+        self, table: str, targets: bytes, seed: int | None = None
+    ) -> tuple[int, ...]:
         """Put targets into force, counted in ``table``; where its stacks are.
+
+        Args:
+            seed: of delays that are drawn; None: a new one
 
         Raises:
             AttachError: it refuses
@@ -69,6 +75,7 @@ class Link:
             "version": visit.version(),
             "table": os.fsencode(table),
             "targets": targets,
+            "seed": b"" if seed is None else str(seed & MOST_SEED).encode(),
         }
         self._say(message.pack(message.ATTACH, values))
         layout = self._hear(message.ATTACHED)["layout"]

@@ -34,6 +34,10 @@ def table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> st
     )
 
 
+# Where some targets do not spin.
+SLEPT = "delivered is CPU time; with mode=sleep or wait the time that it lasted"
+
+
 def run_table(result: Result, targets: Sequence[Target]) -> str:
     """The statistics of one run, a line for each function that was called."""
     heads = [
@@ -62,6 +66,8 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
         f"{human(delivered)} delivered in {human(result.wall_ns)}, "
         f"{result.processes} Python process{'es' * (result.processes != 1)}",
     ]
+    if any(target.mode != "spin" for target in targets):
+        lines.append(SLEPT)
     if result.lost:
         lines.append(lost_text(result.lost))
     lines += [f"progress {name}: {n:,}" for name, n in sorted(result.progress.items())]

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "hot.h"
+#include "table.h"
+#include "thread.h"
+
+/* In the dictionary of a thread state: its Thread, once that was found. */
+static const char key[] = "speed_bump.thread";
+
+/* A new reference, or NULL; no exception is left. */
+static PyObject *item(PyObject *dict, const char *name)
+{
+	PyObject *found = NULL;
+
+	if (!dict || !PyDict_Check(dict))
+		return NULL;
+	if (PyDict_GetItemStringRef(dict, name, &found) < 0)
+		PyErr_Clear();
+	return found;
+}
+
+/* threading._active[threading.get_ident()]: new; NULL: it has none, or none yet. */
+static PyObject *find_thread(void)
+{
+	PyObject *module = item(PyImport_GetModuleDict(), "threading"), *active, *ident;
+	PyObject *thread = NULL;
+
+	active = module && PyModule_Check(module) ? item(PyModule_GetDict(module), "_active") :
+						    NULL;
+	ident = active ? PyLong_FromUnsignedLong(PyThread_get_thread_ident()) : NULL;
+	if (ident && PyDict_Check(active) && PyDict_GetItemRef(active, ident, &thread) < 0)
+		PyErr_Clear();
+	Py_XDECREF(ident);
+	Py_XDECREF(active);
+	Py_XDECREF(module);
+	return thread;
+}
+
+/* The name: new; NULL: it has none. A Thread keeps it in a field, which any thread may set. */
+static PyObject *find_name(PyObject *thread)
+{
+	PyObject *fields = PyObject_GenericGetDict(thread, NULL);
+	PyObject *name = item(fields, "_name");
+
+	PyErr_Clear();
+	Py_XDECREF(fields);
+	return name;
+}
+
+static bool is_main(void)
+{
+	return syscall(SYS_gettid) == getpid();
+}
+
+static bool matches(struct sb_site_table *table, const char *glob, void **kept)
+{
+	PyObject *state = PyThreadState_GetDict();
+	PyObject *thread = item(state, key), *name;
+	const char *text = NULL;
+	bool found;
+
+	/*
+	 * To look may run the garbage collector in some versions, and wait for another thread
+	 * without a GIL: either may let the site go.
+	 */
+#ifdef Py_GIL_DISABLED
+	*kept = table_keep(table);
+#else
+	if (!thread)
+		*kept = table_keep(table);
+#endif
+	if (!thread) {
+		thread = find_thread();
+		if (thread && state && PyDict_SetItemString(state, key, thread))
+			PyErr_Clear();
+	}
+	name = thread ? find_name(thread) : NULL;
+	/* Before threading is imported the main thread has the name that it has then. */
+	if (name && PyUnicode_Check(name))
+		text = PyUnicode_AsUTF8(name);
+	else if (!thread && is_main())
+		text = "MainThread";
+	PyErr_Clear();
+	found = sb_glob_match(glob, text ? text : "");
+	Py_XDECREF(name);
+	Py_XDECREF(thread);
+	return found;
+}
+
+/* A C function may be called with an exception set. */
+static bool is_thread(struct sb_site_table *table, const char *glob, void **kept)
+{
+	PyObject *type, *value, *traceback;
+	bool found;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	found = matches(table, glob, kept);
+	PyErr_Restore(type, value, traceback);
+	return found;
+}
+
+void thread_prepare(void)
+{
+	sb_site_is_thread = is_thread;
+}
