@@ -15,7 +15,7 @@
 #include "site_hit.h"
 #include "spin.h"
 
-SB_OPTIONS_END_WITH(struct sb_site_policy, unused);
+SB_OPTIONS_END_WITH(struct sb_site_policy, dist);
 
 /*
  * Sites by name: open addressing, at most half full. A search takes no lock, so
