@@ -456,6 +456,26 @@ PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none
 	return result;
 }
 
+/* hit_cost_ns(): of a hit of the kind that costs more; OSError: it can't be had. */
+static PyObject *session_hit_cost_ns(PyObject *self, PyObject *Py_UNUSED(none))
+{
+	struct sb_session *session = session_hold(self);
+	struct sb_error *err;
+	uint64_t ns;
+	int code;
+
+	if (!session)
+		return NULL;
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS ns = sb_session_hit_cost_ns(session, SB_HIT_STEPPED, err);
+	code = errno;
+	Py_END_ALLOW_THREADS session_release(self);
+	if (!ns)
+		return raise_os_error(err, code);
+	sb_error_free(err);
+	return PyLong_FromUnsignedLongLong(ns);
+}
+
 static PyMethodDef session_methods[] = {
 	{ "close", session_close, METH_NOARGS, NULL },
 	{ "close_after_fork", session_close_after_fork, METH_NOARGS, NULL },
@@ -465,6 +485,7 @@ static PyMethodDef session_methods[] = {
 	{ "set_targets_enabled", session_set_targets_enabled, METH_VARARGS, NULL },
 	{ "list", session_list, METH_NOARGS, NULL },
 	{ "offsets", session_offsets, METH_NOARGS, NULL },
+	{ "hit_cost_ns", session_hit_cost_ns, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 

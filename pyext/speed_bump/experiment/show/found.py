@@ -21,6 +21,9 @@ def lines(found: Aim) -> list[str]:
     native = len(found.shares.native & set(found.candidates))
     if native:
         text += f", {native} of them written in C"
+    machine = len(found.shares.machine & set(found.candidates))
+    if machine:
+        text += f", {machine} of them native"
     if found.others:
         names = list(found.others)[:MAX_NAMED]
         text += (
@@ -28,7 +31,7 @@ def lines(found: Aim) -> list[str]:
             + (", ..." if len(found.others) > MAX_NAMED else "")
             + "): name them with -t, or give a longer --budget"
         )
-    return [text, unit_line(found), *left_out(found)]
+    return [text, unit_line(found), *left_out(found), *_left_out_native(found)]
 
 
 def unit_line(found: Aim) -> str:
@@ -81,7 +84,26 @@ def table(found: Aim) -> str:
     if not found.units:
         text.append("  nothing is called at an even pace: a whole run")
     text += ["", f"rank would take: {unit_line(found)}", *left_out(found)]
+    text += _left_out_native(found)
     return "\n".join(text)
+
+
+def _left_out_native(found: Aim) -> list[str]:
+    """Native functions that take time and are no candidates, by the reason."""
+    if found.native_refused:
+        return [f"native functions are no candidates: {found.native_refused}"]
+    left = list(found.left_out.items())
+    if not left:
+        return []
+    text = "; ".join(f"{short(name)} ({why})" for name, why in left[:MAX_NAMED])
+    more = f"; and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
+    return [f"native functions that take time and are left out: {text}{more}"]
+
+
+def short(name: str) -> str:
+    """A native function for people: of its file the name alone."""
+    path, _, _ = name.partition(":")
+    return name[path.rfind("/") + 1 :]
 
 
 def rate(found: Aim, name: str) -> str:
@@ -89,6 +111,13 @@ def rate(found: Aim, name: str) -> str:
     if name in found.shares.native:
         return "written in C"
     return f"{found.rates.get(name, 0.0):.4g} calls/s"
+
+
+def kind(found: Aim, name: str) -> str:
+    """Of which kind a function is."""
+    if name in found.shares.machine or found.machine_code:
+        return "native"
+    return "c" if name in found.shares.native else "python"
 
 
 def as_json(found: Aim) -> dict[str, Any]:
@@ -103,7 +132,7 @@ def as_json(found: Aim) -> dict[str, Any]:
                 "calls_per_s": (
                     None if name in found.shares.native else found.rates.get(name, 0.0)
                 ),
-                "kind": "c" if name in found.shares.native else "python",
+                "kind": kind(found, name),
                 "chosen": name in found.candidates,
             }
             for name in names
@@ -114,6 +143,8 @@ def as_json(found: Aim) -> dict[str, Any]:
         "unit": found.progress.text,
         "why": found.why,
         "waiting": found.shares.waiting,
+        "native_left_out": found.left_out,
+        "native_refused": found.native_refused,
         "importing": found.shares.importing,
         "import_s": found.import_s,
         "seconds": found.seconds,
