@@ -52,7 +52,7 @@ class Aim:
     the unit was found; ``units`` are all that may be one, with calls a second.
     ``natives`` are the targets of those that are native functions of a Python program,
     ``left_out`` says of other native functions why they are no candidates, and
-    ``native_refused`` why there are none at all.
+    ``native_refused`` why there are none at all; ``readable`` has their mangled names.
     """
 
     candidates: dict[str, float] = field(default_factory=dict)
@@ -72,6 +72,7 @@ class Aim:
     natives: dict[str, Target] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     native_refused: str = ""
+    readable: dict[str, str] = field(default_factory=dict)
 
     def targets(self) -> list[Target]:
         """A target for each candidate, whatever characters its name has."""
@@ -110,6 +111,7 @@ class Aim:
             "native": sorted(self.shares.native & set(names)),
             "machine": sorted(self.shares.machine & set(names)),
             "native_left_out": self.left_out,
+            "readable": self.readable,
             "unit": self.progress.text,
             "units": self.units,
             "rates": self.rates,
@@ -298,6 +300,11 @@ def _found(
     seen.machine = frozenset(one.name for one in more)
     found.natives = {one.name: one.target for one in more}
     found.left_out, found.native_refused = native.left_out, native.refused
+    found.readable = {
+        one.key[1]: readable
+        for one in native.asked.values()
+        if (readable := native.weighed.readable[one.key]) != one.key[1]
+    }
     names = by_worth([*names, *found.natives], seen, is_own)
     most = room(budget_s, found.rate)
     chosen, left = names[:most], names[most:]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from speed_bump.experiment.aim import frameworks, machine_code
+from speed_bump.experiment.aim import frameworks, machine_code, natives
 from speed_bump.experiment.aim.unit import PARTS, in_parts, steady, steady_in_runs
 from speed_bump.experiment.program.native_looks import NativeSeen
 from speed_bump.experiment.program.stacks import Stacks, total
@@ -212,7 +212,7 @@ def watch(
             now("looking at the program: what takes time, what is a unit of work")
             if worked >= NEWS_S:
                 tell("news", _so_far(looked))
-    looked.native.add(program.end_native_looks())
+    looked.native.add(program.end_native_looks(natives.is_asked_of))
     looked.goes_on = program.is_running()
 
 

@@ -7,29 +7,34 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import speed_bump
 from speed_bump import native
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
+from speed_bump.experiment import symbols
 from speed_bump.experiment.aim.shares import MIN_SAMPLES, MIN_SHARE, worth
 from speed_bump.experiment.program.native_frames import INTERPRETER
 from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, Place
+from speed_bump.experiment.symbols import base, short
 
 # More of them are not counted: those that take the most time are.
 MAX_COUNTED = 40
 # Breakpoints may take this part of what delays may, of a thread's time. They are there
 # all of the time, and delays are not.
 HIT_PART = 0.25
+# What breakpoints in one function take of it and is too little to count.
+LITTLE = 0.001
 # Of a hit, where it can't be measured.
 HIT_NS = 3000
 # So long calls are counted, while hot functions are among them, and without; and up to so
 # long where one that takes time was not called yet.
 HOT_S, COUNT_S, MAX_COUNT_S = 0.15, 0.5, 1.5
-# Two functions that are on the same stacks, but for this part, are one question.
-ALIKE = 0.85
+# Two native functions that are on the same stacks, in this part of the looks, are one
+# question. Which C function was called when is known less exactly.
+ALIKE, OF_LEAF = 0.85, 0.7
 # The loader, and libraries whose functions everything calls.
 EVERYWHERE = (
     *("libc.so", "libc-", "ld-linux", "ld-musl", "libpthread", "libdl.", "librt."),
@@ -37,10 +42,16 @@ EVERYWHERE = (
     *("linux-vdso", "[vdso]", "libasan", "libtsan", "libubsan"),
 )
 # The same wherever they were compiled into.
-ALLOCATES = frozenset(
-    ("malloc", "calloc", "realloc", "free", "memalign", "posix_memalign")
-    + ("aligned_alloc", "memcpy", "memmove", "memset", "memcmp", "operator new")
-    + ("operator new[]", "operator delete", "operator delete[]")
+ALLOCATES = {
+    *("malloc", "calloc", "realloc", "free", "memalign", "posix_memalign"),
+    *("aligned_alloc", "memcpy", "memmove", "memset", "memcmp"),
+    *("operator new", "operator new[]", "operator delete", "operator delete[]"),
+}
+# What does nothing but wait for other threads, on a CPU: of OpenBLAS, libgomp, LLVM's
+# and Intel's OpenMP.
+WAITS = re.compile(
+    r"exec_blas_async_wait|blas_thread_server|gomp_\w*(wait|barrier)\w*|gomp_thread_start"
+    r"|__kmp_\w*(wait|barrier)\w*"
 )
 # Parts of a function that the compiler put elsewhere.
 PART = re.compile(r"\.(cold|part)\b")
@@ -80,10 +91,19 @@ class Weighed:
         """What its answer may be worth."""
         return worth(self.own.get(key, 0.0), self.total[key], False)
 
-    def alike(self, a: set[int], b: set[int]) -> bool:
+    def alike(self, a: Key, b: Key) -> bool:
         """Whether two are on the same looks, nearly."""
-        both = sum(self.ns[i] for i in a & b)
-        return both >= ALIKE * sum(self.ns[i] for i in a | b) > 0
+        a_on, b_on = self.on[a], self.on[b]
+        return self._time(a_on & b_on) >= ALIKE * self._time(a_on | b_on)
+
+    def is_leaf(self, key: Key, leaf: str) -> bool:
+        """Whether it is nearly all of a C function's time, and nothing else."""
+        on, leaf_on = self.on[key], self.leaves.get(leaf, set())
+        both, mine = self._time(on & leaf_on), self._time(on)
+        return both >= OF_LEAF * mine and mine >= OF_LEAF * self._time(leaf_on)
+
+    def _time(self, looks: set[int]) -> int:
+        return sum(self.ns[i] for i in looks)
 
 
 @dataclass
@@ -104,22 +124,33 @@ class Native:
 
 @dataclass
 class Natives:
-    """What was found: ``asked`` by name, and of what is left out the reason."""
+    """What was found: ``asked`` by name, and of what is left out the reason and share."""
 
     asked: dict[str, Native] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    left_share: dict[str, float] = field(default_factory=dict)
     weighed: Weighed = field(default_factory=Weighed)
     refused: str = ""
 
 
+def is_asked_of(path: str) -> bool:
+    """Whether functions of a file are asked for: it is none that everything uses."""
+    file = os.path.basename(path)
+    return (
+        path.startswith("/")
+        and not file.startswith((*INTERPRETER, *EVERYWHERE))
+        and not path.startswith(OWN)
+    )
+
+
 def is_sensible(place: Place) -> bool:
     """Whether a delay in it is in one function, and not in all that there is."""
-    file = os.path.basename(place.path)
-    if not place.symbol or file.startswith((*INTERPRETER, *EVERYWHERE)):
-        return False
-    if place.path.startswith(OWN) or not place.path.startswith("/"):
-        return False
-    return base(place.readable) not in ALLOCATES and not PART.search(place.symbol)
+    return bool(place.symbol) and not (
+        not is_asked_of(place.path)
+        or base(place.readable) in ALLOCATES
+        or PART.search(place.symbol)
+        or WAITS.fullmatch(place.symbol)
+    )
 
 
 def inner(look: NativeLook) -> tuple[Place, ...]:
@@ -144,6 +175,8 @@ def weigh(seen: NativeSeen) -> Weighed:
         if stack and stack.has_leaf:
             found.leaves.setdefault(stack.frames[-1], set()).add(at)
         places = inner(look)
+        if any(WAITS.fullmatch(place.symbol) for place in places):
+            continue
         for place in set(places):
             if not is_sensible(place):
                 continue
@@ -161,56 +194,18 @@ def weigh(seen: NativeSeen) -> Weighed:
     return found
 
 
-# --------------------------------------------------------------------------- names
+# -------------------------------------------------------------------------- counting
 
 
-def base(readable: str) -> str:
-    """A demangled name without parameters and return type, as far as that is plain."""
-    depth, start, at = 0, 0, 0
-    operator = readable.find("operator")
-    while at < len(readable):
-        char = readable[at]
-        if at == operator:
-            # operator(), operator<, operator new[]
-            end = readable.find("(", at + len("operator()"))
-            return readable[start : end if end >= 0 else len(readable)]
-        if readable.startswith("(anonymous namespace)", at):
-            at += len("(anonymous namespace)")
-            continue
-        if char == "(" and not depth:
-            return readable[start:at]
-        if char in "<([{":
-            depth += 1
-        elif char in ">)]}":
-            depth -= 1
-        elif char == " " and not depth:
-            start = at + 1
-        at += 1
-    return readable[start:]
-
-
-def _forms(symbol: str, readable: str) -> list[str]:
-    """What may be asked for, the most readable first; each must be tried."""
-    found = [base(readable), readable, symbol] if readable != symbol else [symbol]
-    # Not what a pattern would read as something else.
-    return [
-        form
-        for form in dict.fromkeys(found)
-        if form and not re.search(r"[][*?#]|(?<!:):(?!:)|^\s|\s$| \w+=|^[@+-]", form)
-    ]
-
-
-def _target(path: str, form: str) -> Target | None:
+def _target(key: Key) -> Target | None:
+    """What asks for it, by the name that its file has; None: no pattern can."""
+    path, symbol = key
     try:
-        found = parse_targets(f"native:{path}:{form}", "found")
+        found = parse_targets(f"native:{path}:{symbol}", "found")
     except ValueError:
         return None
-    if len(found) == 1 and (found[0].left, found[0].right) == (path, form):
-        return found[0]
-    return None
-
-
-# -------------------------------------------------------------------------- counting
+    plain = len(found) == 1 and (found[0].left, found[0].right) == key
+    return found[0] if plain and not set("*?[") & set(symbol) else None
 
 
 class _Counting:
@@ -220,28 +215,24 @@ class _Counting:
         self.probes = native.Probes(pid)
         self.natives: dict[int, Native] = {}
 
-    def add(self, keys: Iterable[Key], readable: Mapping[Key, str]) -> list[Key]:
+    def add(self, keys: Iterable[Key]) -> list[Key]:
         """Put them in; which can't be had, or can't be told from others."""
-        forms = {}
-        for key in keys:
-            pairs = [(f, _target(key[0], f)) for f in _forms(key[1], readable[key])]
-            forms[key] = [target for _, target in pairs if target]
-        while True:
-            now = [(key, left.pop(0)) for key, left in forms.items() if left]
-            if not now:
-                return list(forms)
-            for key in self._try(now):
-                del forms[key]
+        wanted = sorted(keys)
+        had = set(
+            self._try([(key, target) for key in wanted if (target := _target(key))])
+        )
+        return [key for key in wanted if key not in had]
 
     def _try(self, wanted: list[tuple[Key, Target]]) -> list[Key]:
         """Which of them are in: each file is read once, if all is well."""
         asked = [(target.left, target.right, 0, 1, 0, 0) for _, target in wanted]
         try:
-            places = self.probes.add(asked)
-        except (native.NativeError, OSError):
+            places = self.probes.add(asked) if asked else []
+        except native.NativeError:
             if len(wanted) == 1:
                 return []
-            return [key for one in wanted for key in self._try([one])]
+            half = len(wanted) // 2
+            return [*self._try(wanted[:half]), *self._try(wanted[half:])]
         count = Counter(index for _, _, index in places)
         found, ambiguous = [], []
         for place, label, index in places:
@@ -285,9 +276,10 @@ def count(
         found.refused = str(error)
         return found
     try:
-        for key in counting.add(keys, weighed.readable):
-            name = f"{key[0]}:{weighed.readable[key]}"
+        for key in counting.add(keys):
+            name = f"{key[0]}:{key[1]}"
             found.left_out[name] = "it can't be had, or its file has several of the name"
+            found.left_share[name] = weighed.total[key]
         _count(counting, found, is_running, max_slowdown)
     finally:
         counting.probes.close()
@@ -320,23 +312,25 @@ def _count(
     taken = 0.0
     for one in left:
         one.rate = rates[one.name]
+        found.left_share[one.name] = weighed.total[one.key]
         cost = one.rate * hit_ns / 1e9
         if not one.rate:
             found.left_out[one.name] = "not called while its calls were counted"
-        elif taken + cost > most:
+        elif cost > LITTLE and taken + cost > most:
             found.left_out[one.name] = _too_often(one.rate, hit_ns, cost)
         else:
             taken += cost
             found.asked[one.name] = one
     for one in hot:
+        found.left_share[one.name] = weighed.total[one.key]
         cost = rates[one.name] * hit_ns / 1e9
         found.left_out[one.name] = _too_often(rates[one.name], hit_ns, cost)
 
 
 def _too_often(rate: float, hit_ns: int, cost: float) -> str:
     return (
-        f"called {rate:,.0f} times a second or more: breakpoints of {human(hit_ns)} take "
-        f"{cost:.0%} of the time"
+        f"called {rate:,.0f} times a second: {human(hit_ns)} for each breakpoint are "
+        f"{cost:.1%} of the time, too much beside the others"
     )
 
 
@@ -348,16 +342,17 @@ def _rates(
     is_running: Callable[[], bool],
 ) -> dict[str, float]:
     """Calls a second of each."""
+    names = [one.name for one in natives]
     before, begin = counting.read(), time.monotonic()
-    while is_running():
+    calls: dict[str, int] = {}
+    took = 0.0
+    # Once more when it has ended.
+    goes_on = True
+    while goes_on and (took < seconds or (took < most_s and not all(calls.values()))):
+        goes_on = is_running()
         time.sleep(0.02)
         now, took = counting.read(), time.monotonic() - begin
-        calls = {one.name: now.get(one.name, 0) - before.get(one.name, 0) for one in natives}
-        if took >= most_s or (took >= seconds and all(calls.values())):
-            break
-    else:
-        now, took = counting.read(), time.monotonic() - begin
-        calls = {one.name: now.get(one.name, 0) - before.get(one.name, 0) for one in natives}
+        calls = {n: now.get(n, 0) - before.get(n, 0) for n in names}
     return {name: n / max(took, 1e-9) for name, n in calls.items()}
 
 
@@ -371,19 +366,18 @@ def choose(found: Natives, callables: Collection[str]) -> list[Native]:
         callables: C functions that are candidates, by their Python names
     """
     weighed = found.weighed
+    symbols.know({key[1]: readable for key, readable in weighed.readable.items()})
     kept: list[Native] = []
     for one in found.asked.values():
-        on = weighed.on[one.key]
-        same = next(
-            (
-                name
-                for name in callables
-                if weighed.alike(on, weighed.leaves.get(name, set()))
-            ),
-            "",
-        ) or next((k.name for k in kept if weighed.alike(on, weighed.on[k.key])), "")
+        leaves = (name for name in callables if weighed.is_leaf(one.key, name))
+        others = (k.name for k in kept if weighed.alike(one.key, k.key))
+        same = next(leaves, "") or next(others, "")
         if same:
-            found.left_out[one.name] = f"nearly all of {same}: the same question"
+            text = f"nearly all of {short(same)}: the same question"
+            found.left_out[one.name] = text
+            found.left_share[one.name] = weighed.total[one.key]
         else:
             kept.append(one)
+    ordered = sorted(found.left_out, key=lambda name: -found.left_share[name])
+    found.left_out = {name: found.left_out[name] for name in ordered}
     return kept

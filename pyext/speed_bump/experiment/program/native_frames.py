@@ -141,4 +141,8 @@ def _frame(
     found = symbol(path, offset) if path else None
     if found is None:
         return Frame(MACHINE, file or "code without a file", path)
-    return Frame(MACHINE, f"{file}:{found[1] or found[0]}", path)
+    # What the compiler moved out of the way is of the function.
+    name = found[0].partition(".cold")[0]
+    readable = (found[1] or found[0]).partition(" [clone .cold")[0].partition(".cold")[0]
+    mangled = name if name != readable else ""
+    return Frame(MACHINE, f"{file}:{readable}", path, symbol=mangled)

@@ -39,8 +39,8 @@ class Place:
 class NativeLook:
     """Where a thread was for ``ns``: ``places`` from the innermost.
 
-    ``stack`` is that of Python above it; None: the thread runs none. ``sleeps`` is whether
-    it was not on a CPU, and did not wait for one; None: that is not known.
+    ``stack`` is that of Python above it; None: the thread runs none. ``sleeps`` is
+    whether it was not on a CPU, and did not wait for one; None: that is not known.
     """
 
     tid: int
@@ -68,8 +68,7 @@ class NativeSeen:
 @dataclass
 class _Round:
     clock_ns: int
-    # tid, when, how long, off the CPU, from the innermost
-    rows: list[tuple[int, int, int, bool, tuple[Place, ...]]]
+    stacks: list[_core.NativeStack]
 
 
 class NativeLooks:
@@ -119,31 +118,31 @@ class NativeLooks:
             sampler.add_process(pid)
         clock_ns = sampler.run(ROUND_NS)[1]
         stacks = sampler.stacks()
-        # One file is kept open: all of it in a row.
-        wanted = sorted({row for stack in stacks for row in stack[4]})
-        places = {row: _place(sampler, *row) for row in wanted}
-        found = [
-            (tid, time_ns, ns, off, tuple(places[row] for row in rows))
-            for tid, time_ns, ns, off, rows in stacks
-        ]
         if forgets == self._forgets:
-            self._rounds.append(_Round(clock_ns, found))
+            self._rounds.append(_Round(clock_ns, stacks))
 
     def seen(
-        self, moments: Moments, stack_of: Callable[[Key], Stack | None]
+        self,
+        moments: Moments,
+        stack_of: Callable[[Key], Stack | None],
+        is_wanted: Callable[[str], bool],
     ) -> NativeSeen:
         """All of it, when it has stopped.
 
         Args:
             moments: of each thread that Python's stacks were looked at of
             stack_of: the names of a stack
+            is_wanted: whether functions of a file are asked for; those of others have
+                no names
         """
         found = NativeSeen(refused=self.refused)
         stacks: dict[Key, Stack | None] = {}
         of_python = {tid for tid, seen in moments.items() if any(k[4] for _, k in seen)}
+        places_of = self._places(is_wanted)
         for one in self._rounds:
             found.clock_ns += one.clock_ns
-            for tid, time_ns, ns, off, places in one.rows:
+            for tid, time_ns, ns, off, rows in one.stacks:
+                places = tuple(places_of[row] for row in rows)
                 key = nearest(moments.get(tid, ()), time_ns, ns if off else 0)
                 if tid not in of_python:
                     sleeps = False if not off else bool(key[2]) if key else None
@@ -156,7 +155,24 @@ class NativeLooks:
                     found.looks.append(NativeLook(tid, ns, places, stacks[key], sleeps))
         return found
 
+    def _places(self, is_wanted: Callable[[str], bool]) -> dict[tuple[str, int], Place]:
+        """What is at each place that was seen."""
+        rows = {row for one in self._rounds for stack in one.stacks for row in stack[4]}
+        if not rows:
+            return {}
+        sampler = _core.NativeSampler()
+        # One file is kept open, and some are large: all of it in a row.
+        return {
+            row: _place(sampler, *row) if is_wanted(row[0]) else Place(row[0])
+            for row in sorted(rows)
+        }
+
 
 def _place(sampler: _core.NativeSampler, path: str, offset: int) -> Place:
     found = sampler.symbol(path, offset) if path else None
-    return Place(path, found[0], found[1] or found[0]) if found else Place(path)
+    if not found:
+        return Place(path)
+    # What the compiler moved out of the way is of the function.
+    name, readable = found[0].partition(".cold")[0], found[1] or found[0]
+    readable = readable.partition(" [clone .cold")[0].partition(".cold")[0]
+    return Place(path, name, readable)

@@ -419,8 +419,12 @@ class Workload:
         if self._native_looks_of:
             self._native_looks_of.forget()
 
-    def end_native_looks(self) -> NativeSeen:
-        """What was seen since the beginning of native looks, each with its stack."""
+    def end_native_looks(self, is_wanted: Callable[[str], bool]) -> NativeSeen:
+        """What was seen since the beginning of native looks, each with its stack.
+
+        Args:
+            is_wanted: whether functions of a file are asked for, and have names
+        """
         native, self._native_looks_of = self._native_looks_of, None
         if native is None:
             return NativeSeen()
@@ -432,7 +436,7 @@ class Workload:
         def named(key: Key) -> Stack | None:
             return stacks.stack_of(key, targets, calls, self.pid)
 
-        return native.seen(moments, named)
+        return native.seen(moments, named, is_wanted)
 
     def native_places(self) -> dict[str, tuple[str, int]]:
         """Of each native candidate the file, and the offset that is in it."""

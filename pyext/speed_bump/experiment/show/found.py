@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from speed_bump.experiment.symbols import base, known, short
+
 if TYPE_CHECKING:
     from speed_bump.experiment.aim import Aim
 
@@ -25,7 +27,7 @@ def lines(found: Aim) -> list[str]:
     if machine:
         text += f", {machine} of them native"
     if found.others:
-        names = list(found.others)[:MAX_NAMED]
+        names = [short(name) for name in found.others][:MAX_NAMED]
         text += (
             f"; {len(found.others)} more take less and are left out ({', '.join(names)}"
             + (", ..." if len(found.others) > MAX_NAMED else "")
@@ -65,17 +67,14 @@ def left_out(found: Aim) -> list[str]:
 def table(found: Aim) -> str:
     """For ``suggest``: candidates and units with their rates."""
     names = [*found.candidates, *found.others]
-    width = max((len(n) for n in names), default=0)
-    text = ["what may be measured (-t), by its part of the time:"]
-    rest = len(names) - MAX_LINES
-    text += [
-        f"  {name:<{width}}  {found.shares.total[name]:6.1%} in all"
-        f"  {found.shares.own.get(name, 0.0):6.1%} itself  {rate(found, name)}"
-        for name in names[:MAX_LINES]
-    ]
-    if rest > 0:
-        text.append(f"  and {rest} more (--json)")
-    text += ["", "what may be a unit of work (--progress), with calls a second:"]
+    text: list[str] = []
+    for is_native, option in ((False, "-t"), (True, "--native")):
+        some = [name for name in names if (kind(found, name) == "native") == is_native]
+        if some:
+            what = "native functions that" if is_native else "what"
+            text += [f"{what} may be measured ({option}), by its part of the time:"]
+            text += [*_rows(found, some), ""]
+    text += ["what may be a unit of work (--progress), with calls a second:"]
     units = list(found.units.items())[:MAX_UNITS]
     width = max((len(n) for n, _ in units), default=0)
     text += [f"  {name:<{width}}  {calls:10.4g}/s" for name, calls in units]
@@ -100,10 +99,32 @@ def _left_out_native(found: Aim) -> list[str]:
     return [f"native functions that take time and are left out: {text}{more}"]
 
 
-def short(name: str) -> str:
-    """A native function for people: of its file the name alone."""
-    path, _, _ = name.partition(":")
-    return name[path.rfind("/") + 1 :]
+def _rows(found: Aim, names: list[str]) -> list[str]:
+    """A line for each of these targets, as it is asked for."""
+    patterns = {name: asked_by(found, name) for name in names[:MAX_LINES]}
+    width = max(map(len, patterns.values()), default=0)
+    text = [
+        f"  {pattern:<{width}}  {found.shares.total[name]:6.1%} in all"
+        f"  {found.shares.own.get(name, 0.0):6.1%} itself  {rate(found, name)}"
+        + (f"  {means}" if (means := readable(name)) else "")
+        for name, pattern in patterns.items()
+    ]
+    if len(names) > MAX_LINES:
+        text.append(f"  and {len(names) - MAX_LINES} more (--json)")
+    return text
+
+
+def readable(name: str) -> str:
+    """What a native function's mangled name means; "" for another."""
+    symbol = name.partition(":")[2]
+    means = known(symbol) if name.startswith("/") else symbol
+    return base(means) if means != symbol else ""
+
+
+def asked_by(found: Aim, name: str) -> str:
+    """The pattern that names a function, and no other."""
+    target = found.natives.get(name)
+    return f"{target.left}:{target.right}" if target else name
 
 
 def rate(found: Aim, name: str) -> str:
