@@ -166,7 +166,7 @@ def test_the_report_has_the_account(tmp_path: Path) -> None:
         r"^waiting: sleep +90\.0%  time\.sleep, called from m:dev", shown, re.M
     )
     assert "from 100 looks" in shown
-    assert "concurrent.futures.thread:_worker (asleep)" in shown
+    assert "concurrent.futures.thread:_worker (waiting: lock)" in " ".join(shown.split())
     assert "| waiting: sleep | 90.0% |" in text.markdown(record, found)
     numbers = text.as_json(record, found)["account"]
     assert sum(row["share"] for row in numbers["rows"]) == pytest.approx(1)

@@ -40,8 +40,13 @@ LATER_CENSUS_EVERY = 0.2
 MIN_KEPT = 2000
 LATER_CENSUS_S = 0.6
 PAUSE_S = 0.05
-# A program that ended with fewer slots than these is measured by whole runs.
+# Fewer slots, in all, tell nothing.
 MIN_SLOTS = 27
+# A program with fewer units than these, in slots, or of which fewer slots in a run are
+# measured, when it is known, is measured by whole runs.
+MIN_RUN_SLOTS, MIN_MADE_SLOTS = 24, 8
+# So many units of work are its beginning, the first time and then.
+FIRST_UNITS, AGAIN_UNITS = 10, 2
 # What is said when it is seen: no unit of work for so long, less of the CPUs than this.
 DOUBT_S = 5.0
 DOUBTFUL_SHARE = 0.6
@@ -235,11 +240,18 @@ class Experiment:
                     f"{self.runner.text} has ended, or executed another program, before "
                     "all was measured"
                 )
-            elif not self._is_over() and (
-                sum(run.count() for run in self._done) + self._forgotten
-                < min(MIN_SLOTS * self.runs, MIN_KEPT)
-            ):
-                self.too_short = True
+            elif not self._is_over():
+                self.too_short = self._is_too_short(program.plan.units)
+
+    def _is_too_short(self, units: int) -> bool:
+        """Whether a run that has ended by itself has too few slots to be worth them.
+
+        The first one goes by while it is looked at; the others carry on its design.
+        """
+        made = [run.count() for run in self._done[1:]]
+        if made and sum(made) < MIN_MADE_SLOTS * (self.runs - 1) and not self._forgotten:
+            return True
+        return not self._done or units < MIN_RUN_SLOTS * max(self.record.slot_units, 1)
 
     # -------------------------------------------------------------- the beginning
 
@@ -258,7 +270,8 @@ class Experiment:
             units = program.plan.units
             if units and not first:
                 first = time.monotonic()
-            if first and (units > 10 or time.monotonic() > first + 1):
+            beginning = AGAIN_UNITS if self._done else FIRST_UNITS
+            if first and (units > beginning or time.monotonic() > first + 1):
                 if not self._done:
                     self._deadline = time.monotonic() + self.options.budget_s
                 return True
@@ -272,7 +285,8 @@ class Experiment:
                     f"no {self.progress.text or 'unit of work'} was seen so far "
                     "(--progress says what one is)",
                 )
-            time.sleep(PAUSE_S)
+            # A run that is short is not waited away.
+            time.sleep(PAUSE_S / 5 if self._done else PAUSE_S)
         if self._left() <= 0 and not first and not self._done:
             raise RankError(self._why_no_progress(program))
         return False
@@ -318,7 +332,7 @@ class Experiment:
     def _measure(self, program: Workload) -> None:
         before = program.calls()
         reported = program.plan.ranks()
-        unit_ns = self._unit_ns(program)
+        unit_ns = self.unit_ns or self._unit_ns(program)
         if math.isnan(unit_ns):
             return
         self.unit_ns = unit_ns
@@ -487,10 +501,12 @@ class Experiment:
         seconds = CENSUS_PART * self.options.budget_s
         seconds = min(max(seconds, MIN_CENSUS_S), MAX_CENSUS_S, max(self._left(), 0.1))
         if self.runs > 1:
-            # A short program is measured in what a run has left.
-            seconds = AGAIN_CENSUS_S
+            # A short program is measured in what a run has left: the look is made up of
+            # those at the beginnings of several.
+            missing_s = seconds - self._samples.clock_ns / 1e9
+            seconds = min(max(missing_s, 0.0), AGAIN_CENSUS_S)
         self.watcher.now("counting calls and looking at the stacks, nothing is delayed")
-        self._census(program, run, seconds, 0)
+        self._census(program, run, seconds, AGAIN_SLOTS if self.runs > 1 else 0)
         if self.runs == 1 and run.reporters > units:
             # Units that overlap must fall mostly in a slot and its successor.
             units = run.reporters
@@ -499,19 +515,21 @@ class Experiment:
         self.record.slot_units = units
         until = time.monotonic() + MAX_CENSUS_PART * self.options.budget_s
         ended = self._ended(program)
-        slots = CENSUS_SLOTS if self.runs == 1 else AGAIN_SLOTS
-        run.rest(0, slots, lambda: ended() or time.monotonic() > until)
+        if self.runs == 1:
+            run.rest(0, CENSUS_SLOTS, lambda: ended() or time.monotonic() > until)
         return not ended()
 
     def _census(self, program: Workload, run: Run, seconds: float, slots: int) -> None:
         def meanwhile() -> None:
             run.poll()
 
-        found = program.sample(int(seconds * 1e9), meanwhile)
-        self._last_census = time.monotonic()
-        self._samples = _added(self._samples, found)
+        if seconds:
+            found = program.sample(int(seconds * 1e9), meanwhile)
+            self._last_census = time.monotonic()
+            self._samples = _added(self._samples, found)
         run.rest(0, slots, self._ended(program))
-        self._take_looks(program, run)
+        if seconds:
+            self._take_looks(program, run)
         self._rule_candidates(program, run)
         self._look_at_machine(program)
 

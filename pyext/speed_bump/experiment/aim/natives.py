@@ -29,9 +29,9 @@ HIT_PART = 0.25
 LITTLE = 0.001
 # Of a hit, where it can't be measured.
 HIT_NS = 3000
-# So long calls are counted, while hot functions are among them, and without; and up to so
-# long where one that takes time was not called yet.
-HOT_S, COUNT_S, MAX_COUNT_S = 0.15, 0.5, 1.5
+# So long calls are counted: until it is known that they are not too many, usually, where
+# a function that takes time was not called yet, and anew because others are left out.
+HOT_S, COUNT_S, UNCALLED_S, MAX_COUNT_S = 0.15, 0.5, 1.5, 4.0
 # Two native functions that are on the same stacks, in this part of the looks, are one
 # question. Which C function was called when is known less exactly.
 ALIKE, OF_LEAF = 0.85, 0.7
@@ -212,6 +212,7 @@ class _Counting:
     """Breakpoints in a program that runs, for as long as calls are counted."""
 
     def __init__(self, pid: int) -> None:
+        self._pid = pid
         self.probes = native.Probes(pid)
         self.natives: dict[int, Native] = {}
 
@@ -246,9 +247,15 @@ class _Counting:
             self.probes.remove(ambiguous)
         return found
 
-    def remove(self, natives: Collection[Native]) -> None:
-        ids = [place for place, one in self.natives.items() if one in natives]
-        self.probes.remove(ids)
+    def leave(self, natives: Collection[Native]) -> None:
+        """Take these out. By BPF a breakpoint is there for as long as one of those is
+        that it was added with: so all are, and the others are added anew.
+        """
+        self.probes.close()
+        keys = [one.key for one in self.natives.values() if one not in natives]
+        self.natives.clear()
+        self.probes = native.Probes(self._pid)
+        self.add(keys)
 
     def read(self) -> dict[str, int]:
         names = {one.name for one in self.natives.values()}
@@ -301,14 +308,8 @@ def _count(
     left = sorted(
         counting.natives.values(), key=lambda one: (-weighed.worth(one.key), one.name)
     )
-    rates = _rates(counting, left, HOT_S, HOT_S, is_running)
-    hot = [one for one in left if rates[one.name] * hit_ns / 1e9 > most]
-    if hot:
-        # While they are counted all is slower.
-        counting.remove(hot)
-        left = [one for one in left if one not in hot]
-    if left and is_running():
-        rates |= _rates(counting, left, COUNT_S, MAX_COUNT_S, is_running)
+    rates, hot = _rates(counting, left, most * 1e9 / hit_ns, is_running)
+    left = [one for one in left if one not in hot]
     taken = 0.0
     for one in left:
         one.rate = rates[one.name]
@@ -337,23 +338,37 @@ def _too_often(rate: float, hit_ns: int, cost: float) -> str:
 def _rates(
     counting: _Counting,
     natives: list[Native],
-    seconds: float,
-    most_s: float,
+    most: float,
     is_running: Callable[[], bool],
-) -> dict[str, float]:
-    """Calls a second of each."""
-    names = [one.name for one in natives]
-    before, begin = counting.read(), time.monotonic()
-    calls: dict[str, int] = {}
-    took = 0.0
+) -> tuple[dict[str, float], list[Native]]:
+    """Calls a second of each, and those that are called more often than ``most``.
+
+    While these are counted all is slower: they are taken out as soon as that is seen, and
+    the others are counted anew.
+    """
+    rates = {one.name: 0.0 for one in natives}
+    left, hot = list(natives), []
+    end = time.monotonic() + MAX_COUNT_S
     # Once more when it has ended.
     goes_on = True
-    while goes_on and (took < seconds or (took < most_s and not all(calls.values()))):
-        goes_on = is_running()
-        time.sleep(0.02)
-        now, took = counting.read(), time.monotonic() - begin
-        calls = {n: now.get(n, 0) - before.get(n, 0) for n in names}
-    return {name: n / max(took, 1e-9) for name, n in calls.items()}
+    while left and goes_on:
+        before, begin = counting.read(), time.monotonic()
+        often: list[Native] = []
+        while goes_on and not often:
+            goes_on = is_running()
+            time.sleep(0.02)
+            now, took = counting.read(), time.monotonic() - begin
+            calls = {n.name: now.get(n.name, 0) - before.get(n.name, 0) for n in left}
+            if took >= HOT_S:
+                often = [n for n in left if calls[n.name] > most * took]
+            rates |= {name: n / took for name, n in calls.items()}
+            is_known = took >= (COUNT_S if all(calls.values()) else UNCALLED_S)
+            goes_on = goes_on and not is_known and begin + took < end
+        if often:
+            counting.leave(often)
+        hot += often
+        left = [one for one in left if one not in often]
+    return rates, hot
 
 
 # --------------------------------------------------------------- beside the others
