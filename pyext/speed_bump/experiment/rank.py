@@ -38,7 +38,7 @@ CENSUS_SLOTS = 64
 MAX_CENSUS_PART = 0.25
 LATER_CENSUS_EVERY = 0.2
 MIN_KEPT = 2000
-LATER_CENSUS_S = 0.6
+LATER_CENSUS_S, LATER_CENSUS_AFTER_S = 0.6, 3.0
 PAUSE_S = 0.05
 # Fewer slots, in all, tell nothing.
 MIN_SLOTS = 27
@@ -147,6 +147,7 @@ class Experiment:
     _looks: dict[int, Looks] = field(default_factory=dict)
     _away: dict[int, dict[str, float]] = field(default_factory=dict)
     _is_at_work: bool = False
+    _ahead: tuple[Block | None, int] = (None, 0)
     _begin: float = 0.0
     _deadline: float = 0.0
     _last_census: float = 0.0
@@ -242,6 +243,9 @@ class Experiment:
                 )
             elif not self._is_over():
                 self.too_short = self._is_too_short(program.plan.units)
+                if not self.too_short:
+                    # The next run may be over before that is thought out.
+                    self._ahead = self._next_block(), len(self.record.functions)
 
     def _is_too_short(self, units: int) -> bool:
         """Whether a run that has ended by itself has too few slots to be worth them.
@@ -330,7 +334,7 @@ class Experiment:
     # ----------------------------------------------------------------- measuring
 
     def _measure(self, program: Workload) -> None:
-        before = program.calls()
+        before, began = program.calls(), time.monotonic()
         reported = program.plan.ranks()
         unit_ns = self.unit_ns or self._unit_ns(program)
         if math.isnan(unit_ns):
@@ -350,20 +354,30 @@ class Experiment:
         if self.runs == 1:
             self._say_uncalled(program)
         while not self._is_over() and program.is_running():
-            if self._last_census + LATER_CENSUS_EVERY * self.options.budget_s < (
-                time.monotonic()
-            ):
+            # A run that is short has no time for more looks.
+            last = max(self._last_census, began + LATER_CENSUS_AFTER_S)
+            if last + LATER_CENSUS_EVERY * self.options.budget_s < time.monotonic():
                 self._census(program, run, LATER_CENSUS_S, 8)
-            self._take_over()
-            self._say_doubts()
-            self.watcher.known(self.record, self._left())
-            block = self.stages.next_block(self.record)
+            block = self._block_ahead() or self._next_block()
             if block is None:
-                self.decided = True
                 return
             self.record.blocks.append(block)
             run.make(block, len(self.record.blocks) - 1, self._ended(program))
             self._look_at_machine(program)
+
+    def _next_block(self) -> Block | None:
+        """What is to be measured next; None: all is decided."""
+        self._take_over()
+        self._say_doubts()
+        self.watcher.known(self.record, self._left())
+        block = self.stages.next_block(self.record)
+        self.decided = block is None
+        return block
+
+    def _block_ahead(self) -> Block | None:
+        """What was thought out between two runs, if it is of all the functions."""
+        (block, functions), self._ahead = self._ahead, (None, 0)
+        return block if functions == len(self.record.functions) else None
 
     def _tell_ranks(
         self, program: Workload, run: Run, reported: Sequence[_core.Rank]
