@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ranking import Ranked
 from speed_bump import native
+from speed_bump.config import parse_targets
 from speed_bump.experiment.account import MACHINE, Frame, account, asked_name
 from speed_bump.experiment.aim import Aim, aim, natives
 from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, Place
@@ -140,6 +141,21 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
 
 @pytest.mark.one_python
 @pytest.mark.needs_device
+def test_a_native_function_that_is_the_unit_is_no_candidate(library: str) -> None:
+    # By another name than that of its symbol.
+    unit = parse_targets(f"native:{library}:app::work", "unit")
+    said: list[str] = []
+    with Runner(command(library), show_output=False) as runner:
+        found = aim(runner, Progress(targets=tuple(unit)), 20.0, said.append)
+    if found.native_refused:
+        pytest.skip(found.native_refused)
+    name = f"{library}:{WORK}"
+    assert name not in found.candidates
+    assert found.left_out[name] == "its calls are the units of work"
+
+
+@pytest.mark.one_python
+@pytest.mark.needs_device
 def test_where_no_probe_can_be_had_that_is_said(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +247,7 @@ def test_what_is_nearly_all_of_a_c_function_is_the_same_question() -> None:
     for place in (DEFLATE, SLOW):
         key = place.path, place.symbol
         name = ":".join(key)
-        (target,) = natives.parse_targets(f"native:{name}", "test")
+        (target,) = parse_targets(f"native:{name}", "test")
         found.asked[name] = natives.Native(name, target, key, 10.0)
     kept = [one.name for one in natives.choose(found, ["zlib:compress"])]
     assert kept == ["/lib/libz.so.1:longest_match"]

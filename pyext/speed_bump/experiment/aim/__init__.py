@@ -187,7 +187,7 @@ def aim(
         with Workload(looking, everything, progress, LARGE, calls=True) as program:
             watch(program, looked, seconds, now, event, native=looks_at_native)
             if looked.processes and program.is_running():
-                seen = _count(program, looked, now, max_slowdown)
+                seen = _count(program, looked, progress, now, max_slowdown)
             if not program.is_running():
                 ended = program.wait()
                 if ended.status and not ended.interrupted:
@@ -208,7 +208,7 @@ def aim(
         now("the program is short: it is run again to be looked at")
     if seen is None and looks_at_native and looked.native.looks:
         with Workload(looking, everything, progress, LARGE, calls=True) as program:
-            seen = _count(program, looked, now, max_slowdown)
+            seen = _count(program, looked, progress, now, max_slowdown)
     found = _found(looked, progress, owner(runner.command), budget_s, seen or Natives())
     found.native_refused = refused or found.native_refused
     if not named and not found.candidates:
@@ -217,14 +217,20 @@ def aim(
 
 
 def _count(
-    program: Workload, looked: Looked, now: Callable[[str], None], max_slowdown: float
+    program: Workload,
+    looked: Looked,
+    progress: Progress,
+    now: Callable[[str], None],
+    max_slowdown: float,
 ) -> Natives:
     """Which of the native functions that were seen can be asked for."""
     if looked.native.refused:
         return Natives(refused=looked.native.refused)
     now("counting the native functions that take time")
     weighed = natives.weigh(looked.native)
-    return natives.count(program.pid, weighed, program.is_running, max_slowdown)
+    return natives.count(
+        program.pid, weighed, program.is_running, max_slowdown, progress.targets
+    )
 
 
 def _file_of(command: Sequence[str]) -> str:

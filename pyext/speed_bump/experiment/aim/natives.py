@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import speed_bump
@@ -247,6 +247,15 @@ class _Counting:
             self.probes.remove(ambiguous)
         return found
 
+    def drop(self, places: Collection[tuple[str, int]]) -> list[Native]:
+        """Let go of what is at these places; what that was."""
+        offsets = self.probes.session.offsets()
+        return [
+            self.natives.pop(place)
+            for place, one in list(self.natives.items())
+            if (one.key[0], offsets[place]) in places
+        ]
+
     def leave(self, natives: Collection[Native]) -> None:
         """Take these out. By BPF a breakpoint is there for as long as one of those is
         that it was added with: so all are, and the others are added anew.
@@ -262,16 +271,34 @@ class _Counting:
         return {f.name: f.calls for f in self.probes.read() if f.name in names}
 
 
+def _places_of(targets: Sequence[Target]) -> set[tuple[str, int]]:
+    """Where these are: files, and offsets in them."""
+    if not targets:
+        return set()
+    probes = native.Probes(os.getpid())
+    try:
+        asked = [(t.left, t.right, 0, 1, 0, 0) for t in targets]
+        places = probes.add(asked, enabled=False)
+        offsets = probes.session.offsets()
+        return {(label.partition(":")[0], offsets[place]) for place, label, _ in places}
+    except native.NativeError:
+        return set()  # to ask for them says why
+    finally:
+        probes.close()
+
+
 def count(
     pid: int,
     weighed: Weighed,
     is_running: Callable[[], bool],
     max_slowdown: float,
+    units: Sequence[Target] = (),
 ) -> Natives:
     """Which can be asked for: see how often each is called in a program that runs.
 
     Args:
         max_slowdown: how much slower the program may become, as a part
+        units: native functions whose calls are the units of work
     """
     found = Natives(weighed=weighed)
     keys = weighed.names()[:MAX_COUNTED]
@@ -287,6 +314,9 @@ def count(
             name = f"{key[0]}:{key[1]}"
             found.left_out[name] = "it can't be had, or its file has several of the name"
             found.left_share[name] = weighed.total[key]
+        for one in counting.drop(_places_of(units)):
+            found.left_out[one.name] = "its calls are the units of work"
+            found.left_share[one.name] = weighed.total[one.key]
         _count(counting, found, is_running, max_slowdown)
     finally:
         counting.probes.close()
