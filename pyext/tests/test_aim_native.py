@@ -219,6 +219,8 @@ def test_what_native_time_is_and_whose() -> None:
         (pack, 200, (COPY, SLOW, DEFLATE, ZLIB, PYTHON)),
         (pack, 100, (NEW, DEFLATE, ZLIB, PYTHON)),
         (stack("m:<module>", leaf=False), 100, (SLOW, PYTHON)),
+        # On a CPU it is on its way to sleep, or back.
+        (stack("m:get", "_queue:SimpleQueue.get"), 100, (DEFLATE, PYTHON)),
         (None, 50, (SLOW, Place("/lib/libgomp.so.1", "GOMP_parallel", "GOMP_parallel"))),
         (None, 50, (COPY, Place("/b.so", "blas_thread_server", "blas_thread_server"))),
     )

@@ -18,6 +18,7 @@ from speed_bump.experiment import symbols
 from speed_bump.experiment.aim.shares import MIN_SAMPLES, MIN_SHARE, worth
 from speed_bump.experiment.program.native_frames import INTERPRETER
 from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, Place
+from speed_bump.experiment.program.stacks import Stack, is_idle
 from speed_bump.experiment.symbols import base, short
 
 # More of them are not counted: those that take the most time are.
@@ -161,6 +162,12 @@ def inner(look: NativeLook) -> tuple[Place, ...]:
     return look.places
 
 
+def _is_no_work(stack: Stack) -> bool:
+    """Whether it imports, waits or is of this package: what is below it does, too."""
+    waits = bool(stack.frames) and is_idle(stack.frames[-1])
+    return waits or bool(stack.imported) or stack.is_ours
+
+
 def weigh(seen: NativeSeen) -> Weighed:
     """Sum up what was seen. Time asleep is nobody's, as that of imports and ours."""
     found = Weighed()
@@ -168,7 +175,7 @@ def weigh(seen: NativeSeen) -> Weighed:
     own: Counter[Key] = Counter()
     for look in seen.looks:
         stack = look.stack
-        if look.sleeps is not False or (stack and (stack.imported or stack.is_ours)):
+        if look.sleeps is not False or (stack and _is_no_work(stack)):
             continue
         at = len(found.ns)
         found.ns.append(look.ns)
