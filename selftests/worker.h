@@ -259,6 +259,17 @@ static inline void worker_hello(int worker)
 	worker_say(worker, getpid(), 0);
 }
 
+/* The test's ends of all pipes: when the test is gone there is nothing more to read. */
+static inline void worker_leave_to_test(void)
+{
+	int worker;
+
+	for (worker = 0; worker < WORKERS; worker++) {
+		close(worker_fd(worker, WORKER_TELL));
+		close(worker_fd(worker, WORKER_HEAR));
+	}
+}
+
 static inline void worker_main(int worker)
 {
 	struct worker_command command;
@@ -266,6 +277,7 @@ static inline void worker_main(int worker)
 	__u64 start;
 	pid_t pid;
 
+	worker_leave_to_test();
 	worker_hello(worker);
 	while (!worker_transfer(worker_fd(worker, WORKER_GET), &command, sizeof(command),
 				false)) {
