@@ -112,9 +112,35 @@ static void session_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
+/* The file of the last target: that of the next one is mostly the same, and may be large. */
+struct last_file {
+	char *path;
+	struct sb_elf *elf;
+};
+
+static void last_file_close(struct last_file *last)
+{
+	sb_elf_close(last->elf);
+	free(last->path);
+	*last = (struct last_file){ 0 };
+}
+
+/* NULL with errno and @err. */
+static struct sb_elf *last_file_open(struct last_file *last, const char *path,
+				     struct sb_error *err)
+{
+	if (last->elf && !strcmp(last->path, path))
+		return last->elf;
+	last_file_close(last);
+	last->path = strdup(path);
+	if (last->path)
+		last->elf = sb_elf_open(path, err);
+	return last->elf;
+}
+
 /* Put the places of (path, symbol, delay_ns, every, start_ns, duration_ns, sleeps) in. */
 static int batch_put(struct sb_batch *batch, PyObject *target,
-		     const struct sb_target_options *common)
+		     const struct sb_target_options *common, struct last_file *last)
 {
 	unsigned long long delay_ns, start_ns, duration_ns;
 	struct sb_target_options opts = *common;
@@ -137,11 +163,10 @@ static int batch_put(struct sb_batch *batch, PyObject *target,
 	opts.start_ns = start_ns;
 	opts.duration_ns = duration_ns;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS elf = sb_elf_open(PyBytes_AS_STRING(path), err);
+	Py_BEGIN_ALLOW_THREADS elf = last_file_open(last, PyBytes_AS_STRING(path), err);
 	if (elf)
 		places = sb_batch_add(batch, elf, symbol, &opts, err);
 	code = errno;
-	sb_elf_close(elf);
 	Py_END_ALLOW_THREADS Py_DECREF(path);
 	if (places < 0) {
 		raise_os_error(err, code);
@@ -187,6 +212,7 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 	PyObject *given, *targets, *result = NULL;
 	struct sb_session *session;
 	struct sb_batch *batch = NULL;
+	struct last_file last = { 0 };
 	int scope, enabled, code, failed;
 	struct sb_error *err;
 	int *places = NULL;
@@ -209,7 +235,8 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 		goto out;
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {
-		places[i] = batch_put(batch, PyTuple_GET_ITEM(targets, i), &opts);
+		places[i] =
+			batch_put(batch, PyTuple_GET_ITEM(targets, i), &opts, &last);
 		if (places[i] < 0)
 			goto out;
 	}
@@ -227,6 +254,7 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 	sb_error_free(err);
 	result = added(batch, places, count);
 out:
+	last_file_close(&last);
 	sb_batch_free(batch);
 	free(places);
 	Py_DECREF(targets);
@@ -458,6 +486,26 @@ PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none
 	return result;
 }
 
+/* hit_cost_ns(): of a hit of the kind that costs more; OSError: it can't be had. */
+static PyObject *session_hit_cost_ns(PyObject *self, PyObject *Py_UNUSED(none))
+{
+	struct sb_session *session = session_hold(self);
+	struct sb_error *err;
+	uint64_t ns;
+	int code;
+
+	if (!session)
+		return NULL;
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS ns = sb_session_hit_cost_ns(session, SB_HIT_STEPPED, err);
+	code = errno;
+	Py_END_ALLOW_THREADS session_release(self);
+	if (!ns)
+		return raise_os_error(err, code);
+	sb_error_free(err);
+	return PyLong_FromUnsignedLongLong(ns);
+}
+
 static PyMethodDef session_methods[] = {
 	{ "close", session_close, METH_NOARGS, NULL },
 	{ "close_after_fork", session_close_after_fork, METH_NOARGS, NULL },
@@ -467,6 +515,7 @@ static PyMethodDef session_methods[] = {
 	{ "set_targets_enabled", session_set_targets_enabled, METH_VARARGS, NULL },
 	{ "list", session_list, METH_NOARGS, NULL },
 	{ "offsets", session_offsets, METH_NOARGS, NULL },
+	{ "hit_cost_ns", session_hit_cost_ns, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -40,6 +40,8 @@
 #define MAX_LINES   (1 << 20) /* bytes of a table of lines */
 /* A look is followed by a pause of so many times what it took, at the least. */
 #define REST	     20
+/* Threads of a Python process that are not Python's are looked at each so many times. */
+#define OTHERS_EVERY 8
 /* Files of threads that are kept open. */
 #define MAX_OPEN     256
 #define CLOSED	     (-1)
@@ -102,6 +104,7 @@ struct thread {
 	uint64_t looks, run_ns, wait_ns;
 	uint64_t last_run, last_wait;
 	uint64_t bottom; /* the address of its outermost frame */
+	uint64_t of_python; /* the tick in which the interpreter had it last */
 	bool fresh; /* what it said last is of this run() */
 	int syscall, schedstat; /* its files, or CLOSED */
 };
@@ -677,7 +680,10 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 
 	seen.tid = id_of_thread(process, thread);
 	known = seen.tid ? find_thread(self, seen.pid, seen.tid) : NULL;
-	if (!known || !look_at_wait(self, known, before, sizeof(before)))
+	if (!known)
+		return;
+	known->of_python = self->ticks + 1;
+	if (!look_at_wait(self, known, before, sizeof(before)))
 		return;
 	for (int i = 0; i < TRIES; i++) {
 		/* The looker may be off its CPU for long before it counts what it saw. */
@@ -703,7 +709,10 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	count_stack(self, &seen, frames);
 }
 
-/* Of a process that is not of Python: what its threads wait for is known, no more. */
+/*
+ * Of a process that is not of Python, or of the threads of one that the interpreter does
+ * not know, as those of a native pool: what they wait for is known, no more.
+ */
 static void look_at_tasks(struct stacks_object *self, pid_t pid)
 {
 	struct stack seen = { .pid = pid, .offset = NOWHERE };
@@ -722,7 +731,8 @@ static void look_at_tasks(struct stacks_object *self, pid_t pid)
 		known = find_thread(self, pid, seen.tid);
 		if (!known)
 			break;
-		if (!look_at_wait(self, known, text, sizeof(text)))
+		if (known->of_python == self->ticks + 1 ||
+		    !look_at_wait(self, known, text, sizeof(text)))
 			continue;
 		threads++;
 		seen.ns = now_ns(CLOCK_MONOTONIC);
@@ -763,6 +773,8 @@ static void look_at_process(struct stacks_object *self, struct process *process)
 					  interpreter + layout->interpreter_next,
 					  &failed);
 	}
+	if (!failed && self->ticks % OTHERS_EVERY == 0)
+		look_at_tasks(self, process->pid);
 }
 
 static void close_file(struct stacks_object *self, int *kept)

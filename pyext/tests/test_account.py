@@ -22,6 +22,7 @@ from speed_bump.experiment.account import (
     C,
     Frame,
     Looks,
+    Others,
     Thread,
     account,
     together,
@@ -82,7 +83,7 @@ def test_all_of_the_time_is_in_the_account_and_that_of_others_is_not() -> None:
     assert found.own["m:device"].asleep == 0.9
     assert found.own["m:parse"].cpu == 0.04
     assert found.threads == 1
-    assert found.others == [("concurrent.futures.thread:_worker", 1, 0.0)]
+    assert found.others == [Others("concurrent.futures.thread:_worker", 1, 0.0, "lock")]
 
 
 def test_a_function_of_c_is_asked_by_its_own_name() -> None:
@@ -165,7 +166,7 @@ def test_the_report_has_the_account(tmp_path: Path) -> None:
         r"^waiting: sleep +90\.0%  time\.sleep, called from m:dev", shown, re.M
     )
     assert "from 100 looks" in shown
-    assert "concurrent.futures.thread:_worker (asleep)" in shown
+    assert "concurrent.futures.thread:_worker (waiting: lock)" in " ".join(shown.split())
     assert "| waiting: sleep | 90.0% |" in text.markdown(record, found)
     numbers = text.as_json(record, found)["account"]
     assert sum(row["share"] for row in numbers["rows"]) == pytest.approx(1)

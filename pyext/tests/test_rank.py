@@ -215,6 +215,40 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     assert sorted(tmp_path.iterdir()) == [numbers, page]
 
 
+FEW_UNITS = """
+import time
+def f():
+    end = time.process_time() + 0.004
+    while time.process_time() < end:
+        pass
+def unit():
+    f()
+    time.sleep(0.01)
+for _ in range(40):
+    unit()
+"""
+
+
+@pytest.mark.one_python
+def test_a_program_of_few_units_carries_its_slots_over_runs(tmp_path):
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--progress", "__main__:unit", "--budget", "10s",
+        "-o", str(tmp_path / "x"), "--", sys.executable, "-c", FEW_UNITS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # In whole runs two of them would be one slot each.
+    assert "whole runs" not in done.stderr
+    record = archive.load(str(tmp_path / "x"))
+    slots = record.slots
+    assert record.end["runs"] >= 3
+    delayed = {int(run) for run in slots.run[slots.mask != 0]}
+    assert len(delayed) >= 2
+    # The first run goes by while it is looked at; of the later ones most is made use of.
+    later = slots.run > 1
+    assert (slots.block[later] >= 0).mean() > 0.3
+    assert len(slots) > 20 * (record.end["runs"] - 1)
+
+
 @pytest.mark.one_python
 def test_an_interrupt_ends_with_what_is_known(tmp_path):
     output = tmp_path / "record"

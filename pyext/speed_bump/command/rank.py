@@ -253,7 +253,7 @@ def rank(options: argparse.Namespace) -> int:
         try:
             # A program that goes on has no end that a whole run could be a unit to.
             if not targets or (runner.attached_to and unit.is_open):
-                _look(experiment, live)
+                _look(experiment, live, _slowdown(options.max_slowdown))
             experiment.run()
             failure = experiment.failed
             record.header["attached"] = [
@@ -359,7 +359,7 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
     return stages.Stages(how, drawn), drawn
 
 
-def _look(experiment: Experiment, live: Any) -> None:
+def _look(experiment: Experiment, live: Any, max_slowdown: float) -> None:
     """Find targets, and a unit of work where none was named."""
     from speed_bump.experiment.aim import aim
     from speed_bump.experiment.show import found as showing
@@ -374,6 +374,7 @@ def _look(experiment: Experiment, live: Any) -> None:
         live.now,
         event=live.event,
         budget_s=budget_s,
+        max_slowdown=max_slowdown,
         named=named,
     )
     experiment.progress = found.progress

@@ -10,6 +10,7 @@ from typing import Any
 
 from speed_bump.command.options import (
     INTERRUPTED,
+    add_inject,
     add_progress,
     budget,
     say,
@@ -46,6 +47,7 @@ def add(commands: Any) -> None:
         metavar="TIME",
         help="look for at most so long, from the end of its imports on (20s)",
     )
+    add_inject(parser)
     parser.add_argument("--show-output", action="store_true", help="CMD's output")
     parser.add_argument(
         "--json", metavar="FILE", help="the numbers for programs; - is stdout"
@@ -74,6 +76,7 @@ def suggest(options: argparse.Namespace) -> int:
         show_output=options.show_output,
         to_stderr=options.json == "-",
         again=True,
+        inject=options.inject,
     )
     live = Live(is_plain=options.show_output)
     try:

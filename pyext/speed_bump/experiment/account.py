@@ -44,12 +44,14 @@ class Frame:
             ``file:symbol``, or the file alone
         file: of the code, "" where there is none
         line: its first
+        symbol: of native code whose name is demangled the one that its file has
     """
 
     kind: str
     name: str
     file: str = ""
     line: int = 0
+    symbol: str = ""
 
 
 @dataclass
@@ -107,7 +109,10 @@ class Looks:
     def as_json(self) -> dict[str, Any]:
         """For an archive."""
         return {
-            "frames": [[f.kind, f.name, f.file, f.line] for f in self.frames],
+            "frames": [
+                [f.kind, f.name, f.file, f.line] + [f.symbol] * bool(f.symbol)
+                for f in self.frames
+            ],
             "threads": [
                 [t.pid, t.tid, t.looks, t.run_ns, t.wait_ns, t.reports]
                 for t in self.threads
@@ -189,20 +194,36 @@ class Own:
     waits: tuple[tuple[str, float], ...] = ()
 
 
+@dataclass(frozen=True)
+class Others:
+    """Threads that report no units, by the function that each runs.
+
+    Args:
+        name: of the function; of a thread without Python its outermost native one
+        threads: how many of them
+        awake: the part of their time in which they did not sleep
+        waits: what they were asleep in for the most part, "" for nothing
+    """
+
+    name: str
+    threads: int
+    awake: float
+    waits: str = ""
+
+
 @dataclass
 class Account:
     """Of the unit: ``rows`` that add up to 1, the largest first.
 
     ``own`` is by function that was asked. ``threads`` report units; ``others`` says what
-    else there was, by the function that a thread runs: how many threads, and the part of
-    their time in which they did not sleep. ``looks`` were had of the first.
+    else there was. ``looks`` were had of the first.
     """
 
     rows: list[Row]
     own: dict[str, Own]
     threads: int
     looks: int
-    others: list[tuple[str, int, float]]
+    others: list[Others]
 
     @property
     def waiting(self) -> list[Row]:
@@ -215,8 +236,11 @@ def asked_name(frame: Frame, asked: Collection[str]) -> str:
     if frame.kind == PYTHON and frame.name in asked:
         return frame.name
     if frame.kind == MACHINE:
-        path = f"{frame.file}:{frame.name.partition(':')[2]}"
-        return path if path in asked else ""
+        # A target has the name that it was asked by, mangled or not.
+        for symbol in (frame.name.partition(":")[2], frame.symbol):
+            if symbol and f"{frame.file}:{symbol}" in asked:
+                return f"{frame.file}:{symbol}"
+        return ""
     if frame.kind == C:
         module, _, name = frame.name.partition(".")
         while name:
@@ -305,24 +329,30 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
     return Account(rows, owned, reporting, round(total), _others(looks))
 
 
-def _others(looks: Looks) -> list[tuple[str, int, float]]:
+def _others(looks: Looks) -> list[Others]:
     """What threads did that report no units, by the function that each runs."""
-    awake: Counter[int] = Counter()
+    asleep: dict[int, Counter[str]] = {}
     runs: dict[int, Counter[str]] = {}
     for (at, row), n in looks.stacks.items():
-        frames = [looks.frames[f] for f in row if looks.frames[f].kind != MACHINE]
         if looks.threads[at].reports:
             continue
-        awake[at] += n * (not frames or frames[-1].kind != WAIT)  # type: ignore[assignment]
+        frames = [looks.frames[f] for f in row]
+        waits = frames[-1].name if frames and frames[-1].kind == WAIT else ""
+        asleep.setdefault(at, Counter())[waits] += n  # type: ignore[assignment]
         runs.setdefault(at, Counter())[_body(frames)] += n  # type: ignore[assignment]
-    found: dict[str, tuple[int, float]] = {}
+    alike: dict[str, list[Counter[str]]] = {}
     for at, seen in runs.items():
-        name = seen.most_common(1)[0][0]
-        count, sum_awake = found.get(name, (0, 0.0))
-        part = awake[at] / max(sum(seen.values()), 1)
-        found[name] = count + 1, sum_awake + part
-    rows = [(name, count, total / count) for name, (count, total) in found.items()]
-    return sorted(rows, key=lambda row: (-row[1] * row[2], row[0]))
+        # A native thread's function is known of some of the looks alone.
+        named = Counter({name: n for name, n in seen.items() if name != NATIVE}) or seen
+        alike.setdefault(named.most_common(1)[0][0], []).append(asleep[at])
+    found = []
+    for name, threads in alike.items():
+        awake = sum(seen[""] / max(seen.total(), 1) for seen in threads) / len(threads)
+        waited: Counter[str] = sum(threads, Counter())
+        waited.pop("", None)
+        most = waited.most_common(1)[0][0] if waited else ""
+        found.append(Others(name, len(threads), awake, most))
+    return sorted(found, key=lambda one: (-one.threads * one.awake, one.name))
 
 
 # How Python starts threads and processes.
@@ -343,4 +373,17 @@ def _body(frames: list[Frame]) -> str:
     for frame in python:
         if not frame.name.startswith(STARTING) and not frame.name.endswith(":<module>"):
             return frame.name
-    return python[-1].name if python else NATIVE
+    return python[-1].name if python else _native_body(frames)
+
+
+# The C library's, below which a thread begins.
+BEGINNING = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl")
+
+
+def _native_body(frames: list[Frame]) -> str:
+    """Of a stack without Python the outermost function that is of no C library."""
+    for frame in frames:
+        is_named = frame.kind == MACHINE and ":" in frame.name
+        if is_named and not frame.name.startswith(BEGINNING):
+            return frame.name
+    return NATIVE

@@ -19,6 +19,7 @@ import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
 # isort: on
 
+from speed_bump.experiment import symbols
 from speed_bump.experiment.account import Looks
 from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.record import (
@@ -175,6 +176,8 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         )
         for number, block in enumerate(text["blocks"])
     ]
+    found = text["header"].get("found") or {}
+    symbols.know({str(k): str(v) for k, v in dict(found.get("readable", {})).items()})
     return Record(
         text["header"],
         tuple(text["functions"]),

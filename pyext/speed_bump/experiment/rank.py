@@ -38,10 +38,15 @@ CENSUS_SLOTS = 64
 MAX_CENSUS_PART = 0.25
 LATER_CENSUS_EVERY = 0.2
 MIN_KEPT = 2000
-LATER_CENSUS_S = 0.6
+LATER_CENSUS_S, LATER_CENSUS_AFTER_S = 0.6, 3.0
 PAUSE_S = 0.05
-# A program that ended with fewer slots than these is measured by whole runs.
+# Fewer slots, in all, tell nothing.
 MIN_SLOTS = 27
+# A program with fewer units than these, in slots, or of which fewer slots in a run are
+# measured, when it is known, is measured by whole runs.
+MIN_RUN_SLOTS, MIN_MADE_SLOTS = 24, 8
+# So many units of work are its beginning, the first time and then.
+FIRST_UNITS, AGAIN_UNITS = 10, 2
 # What is said when it is seen: no unit of work for so long, less of the CPUs than this.
 DOUBT_S = 5.0
 DOUBTFUL_SHARE = 0.6
@@ -142,6 +147,7 @@ class Experiment:
     _looks: dict[int, Looks] = field(default_factory=dict)
     _away: dict[int, dict[str, float]] = field(default_factory=dict)
     _is_at_work: bool = False
+    _ahead: tuple[Block | None, int] = (None, 0)
     _begin: float = 0.0
     _deadline: float = 0.0
     _last_census: float = 0.0
@@ -235,11 +241,21 @@ class Experiment:
                     f"{self.runner.text} has ended, or executed another program, before "
                     "all was measured"
                 )
-            elif not self._is_over() and (
-                sum(run.count() for run in self._done) + self._forgotten
-                < min(MIN_SLOTS * self.runs, MIN_KEPT)
-            ):
-                self.too_short = True
+            elif not self._is_over():
+                self.too_short = self._is_too_short(program.plan.units)
+                if not self.too_short:
+                    # The next run may be over before that is thought out.
+                    self._ahead = self._next_block(), len(self.record.functions)
+
+    def _is_too_short(self, units: int) -> bool:
+        """Whether a run that has ended by itself has too few slots to be worth them.
+
+        The first one goes by while it is looked at; the others carry on its design.
+        """
+        made = [run.count() for run in self._done[1:]]
+        if made and sum(made) < MIN_MADE_SLOTS * (self.runs - 1) and not self._forgotten:
+            return True
+        return not self._done or units < MIN_RUN_SLOTS * max(self.record.slot_units, 1)
 
     # -------------------------------------------------------------- the beginning
 
@@ -258,7 +274,8 @@ class Experiment:
             units = program.plan.units
             if units and not first:
                 first = time.monotonic()
-            if first and (units > 10 or time.monotonic() > first + 1):
+            beginning = AGAIN_UNITS if self._done else FIRST_UNITS
+            if first and (units > beginning or time.monotonic() > first + 1):
                 if not self._done:
                     self._deadline = time.monotonic() + self.options.budget_s
                 return True
@@ -272,7 +289,8 @@ class Experiment:
                     f"no {self.progress.text or 'unit of work'} was seen so far "
                     "(--progress says what one is)",
                 )
-            time.sleep(PAUSE_S)
+            # A run that is short is not waited away.
+            time.sleep(PAUSE_S / 5 if self._done else PAUSE_S)
         if self._left() <= 0 and not first and not self._done:
             raise RankError(self._why_no_progress(program))
         return False
@@ -316,9 +334,9 @@ class Experiment:
     # ----------------------------------------------------------------- measuring
 
     def _measure(self, program: Workload) -> None:
-        before = program.calls()
+        before, began = program.calls(), time.monotonic()
         reported = program.plan.ranks()
-        unit_ns = self._unit_ns(program)
+        unit_ns = self.unit_ns or self._unit_ns(program)
         if math.isnan(unit_ns):
             return
         self.unit_ns = unit_ns
@@ -336,20 +354,30 @@ class Experiment:
         if self.runs == 1:
             self._say_uncalled(program)
         while not self._is_over() and program.is_running():
-            if self._last_census + LATER_CENSUS_EVERY * self.options.budget_s < (
-                time.monotonic()
-            ):
+            # A run that is short has no time for more looks.
+            last = max(self._last_census, began + LATER_CENSUS_AFTER_S)
+            if last + LATER_CENSUS_EVERY * self.options.budget_s < time.monotonic():
                 self._census(program, run, LATER_CENSUS_S, 8)
-            self._take_over()
-            self._say_doubts()
-            self.watcher.known(self.record, self._left())
-            block = self.stages.next_block(self.record)
+            block = self._block_ahead() or self._next_block()
             if block is None:
-                self.decided = True
                 return
             self.record.blocks.append(block)
             run.make(block, len(self.record.blocks) - 1, self._ended(program))
             self._look_at_machine(program)
+
+    def _next_block(self) -> Block | None:
+        """What is to be measured next; None: all is decided."""
+        self._take_over()
+        self._say_doubts()
+        self.watcher.known(self.record, self._left())
+        block = self.stages.next_block(self.record)
+        self.decided = block is None
+        return block
+
+    def _block_ahead(self) -> Block | None:
+        """What was thought out between two runs, if it is of all the functions."""
+        (block, functions), self._ahead = self._ahead, (None, 0)
+        return block if functions == len(self.record.functions) else None
 
     def _tell_ranks(
         self, program: Workload, run: Run, reported: Sequence[_core.Rank]
@@ -487,10 +515,12 @@ class Experiment:
         seconds = CENSUS_PART * self.options.budget_s
         seconds = min(max(seconds, MIN_CENSUS_S), MAX_CENSUS_S, max(self._left(), 0.1))
         if self.runs > 1:
-            # A short program is measured in what a run has left.
-            seconds = AGAIN_CENSUS_S
+            # A short program is measured in what a run has left: the look is made up of
+            # those at the beginnings of several.
+            missing_s = seconds - self._samples.clock_ns / 1e9
+            seconds = min(max(missing_s, 0.0), AGAIN_CENSUS_S)
         self.watcher.now("counting calls and looking at the stacks, nothing is delayed")
-        self._census(program, run, seconds, 0)
+        self._census(program, run, seconds, AGAIN_SLOTS if self.runs > 1 else 0)
         if self.runs == 1 and run.reporters > units:
             # Units that overlap must fall mostly in a slot and its successor.
             units = run.reporters
@@ -499,19 +529,21 @@ class Experiment:
         self.record.slot_units = units
         until = time.monotonic() + MAX_CENSUS_PART * self.options.budget_s
         ended = self._ended(program)
-        slots = CENSUS_SLOTS if self.runs == 1 else AGAIN_SLOTS
-        run.rest(0, slots, lambda: ended() or time.monotonic() > until)
+        if self.runs == 1:
+            run.rest(0, CENSUS_SLOTS, lambda: ended() or time.monotonic() > until)
         return not ended()
 
     def _census(self, program: Workload, run: Run, seconds: float, slots: int) -> None:
         def meanwhile() -> None:
             run.poll()
 
-        found = program.sample(int(seconds * 1e9), meanwhile)
-        self._last_census = time.monotonic()
-        self._samples = _added(self._samples, found)
+        if seconds:
+            found = program.sample(int(seconds * 1e9), meanwhile)
+            self._last_census = time.monotonic()
+            self._samples = _added(self._samples, found)
         run.rest(0, slots, self._ended(program))
-        self._take_looks(program, run)
+        if seconds:
+            self._take_looks(program, run)
         self._rule_candidates(program, run)
         self._look_at_machine(program)
 

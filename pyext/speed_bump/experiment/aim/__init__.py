@@ -17,9 +17,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speed_bump.config import Target, parse_targets
-from speed_bump.experiment.aim import frameworks, machine_code, unit
+from speed_bump.experiment.aim import frameworks, machine_code, natives, unit
 from speed_bump.experiment.aim.look import Looked, watch
-from speed_bump.experiment.aim.shares import Shares, candidates, room, shares
+from speed_bump.experiment.aim.natives import Natives
+from speed_bump.experiment.aim.shares import (
+    Shares,
+    by_worth,
+    candidates,
+    room,
+    shares,
+)
 from speed_bump.experiment.program.elsewhere import interpreter
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
@@ -32,6 +39,8 @@ LARGE = 1 << 16
 # A short program is run so often at the most, until it was seen at work for so long.
 MAX_RUNS = 8
 ENOUGH_S = 1.5
+# Directories of what is installed, that may be below the program's own.
+LIBRARIES = {"site-packages", "dist-packages"}
 
 
 @dataclass
@@ -41,6 +50,9 @@ class Aim:
     ``candidates`` are the functions to be asked for, by their part of the time with what
     they call, the best first; ``others`` take time too and are left out. ``why`` says how
     the unit was found; ``units`` are all that may be one, with calls a second.
+    ``natives`` are the targets of those that are native functions of a Python program,
+    ``left_out`` says of other native functions why they are no candidates, and
+    ``native_refused`` why there are none at all; ``readable`` has their mangled names.
     """
 
     candidates: dict[str, float] = field(default_factory=dict)
@@ -57,6 +69,10 @@ class Aim:
     imported: str = ""
     goes_on: bool = False
     machine_code: str = ""
+    natives: dict[str, Target] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    native_refused: str = ""
+    readable: dict[str, str] = field(default_factory=dict)
 
     def targets(self) -> list[Target]:
         """A target for each candidate, whatever characters its name has."""
@@ -64,7 +80,7 @@ class Aim:
         return [
             machine_code.target_of(path, name.removeprefix(f"{path}:"))
             if path
-            else exactly(name)
+            else self.natives.get(name) or exactly(name)
             for name in self.candidates
         ]
 
@@ -93,6 +109,9 @@ class Aim:
             "imported": self.imported,
             "speed_bump": self.shares.ours,
             "native": sorted(self.shares.native & set(names)),
+            "machine": sorted(self.shares.machine & set(names)),
+            "native_left_out": self.left_out,
+            "readable": self.readable,
             "unit": self.progress.text,
             "units": self.units,
             "rates": self.rates,
@@ -115,6 +134,10 @@ def owner(command: Sequence[str]) -> Callable[[str], bool]:
     known: dict[str, bool] = {"__main__": True, "__mp_main__": True}
 
     def is_own(name: str) -> bool:
+        if name.startswith("/"):
+            return not LIBRARIES & set(name.split("/")) and any(
+                name.startswith(f"{place}/") for place in places
+            )
         top = name.rpartition(":")[0].partition(".")[0]
         if top not in known:
             paths = [os.path.join(place, top) for place in places]
@@ -134,6 +157,7 @@ def aim(
     *,
     event: Callable[[str], None] = lambda _: None,
     budget_s: float = 60.0,
+    max_slowdown: float = 0.2,
     named: bool = False,
 ) -> Aim:
     """Run the program until it works at an even pace, at most so long, and end it.
@@ -144,6 +168,7 @@ def aim(
         now: is told what is going on
         event: is told what is worth a line
         budget_s: the time that there will be to ask for the candidates
+        max_slowdown: how much slower it may become while that is done, as a part
         named: targets were named, and only the unit is looked for
 
     Raises:
@@ -154,10 +179,15 @@ def aim(
     looking = replace(runner, excludes=[*runner.excludes, *genexpr])
     looking.borrow(runner)
     looked = Looked()
+    refused = "" if named else machine_code.why_not()
+    looks_at_native = not named and not refused
+    seen: Natives | None = None
     while True:
         everything = parse_targets("*:*", "found")
         with Workload(looking, everything, progress, LARGE, calls=True) as program:
-            watch(program, looked, seconds, now, event)
+            watch(program, looked, seconds, now, event, native=looks_at_native)
+            if looked.processes and program.is_running():
+                seen = _count(program, looked, progress, now, max_slowdown)
             if not program.is_running():
                 ended = program.wait()
                 if ended.status and not ended.interrupted:
@@ -176,10 +206,31 @@ def aim(
         if looked.goes_on or looked.seconds >= ENOUGH_S or looked.runs >= MAX_RUNS:
             break
         now("the program is short: it is run again to be looked at")
-    found = _found(looked, progress, owner(runner.command), budget_s)
+    if seen is None and looks_at_native and looked.native.looks:
+        with Workload(looking, everything, progress, LARGE, calls=True) as program:
+            seen = _count(program, looked, progress, now, max_slowdown)
+    found = _found(looked, progress, owner(runner.command), budget_s, seen or Natives())
+    found.native_refused = refused or found.native_refused
     if not named and not found.candidates:
         raise RankError(_why_nothing(found.shares))
     return found
+
+
+def _count(
+    program: Workload,
+    looked: Looked,
+    progress: Progress,
+    now: Callable[[str], None],
+    max_slowdown: float,
+) -> Natives:
+    """Which of the native functions that were seen can be asked for."""
+    if looked.native.refused:
+        return Natives(refused=looked.native.refused)
+    now("counting the native functions that take time")
+    weighed = natives.weigh(looked.native)
+    return natives.count(
+        program.pid, weighed, program.is_running, max_slowdown, progress.targets
+    )
 
 
 def _file_of(command: Sequence[str]) -> str:
@@ -232,7 +283,11 @@ def _of_machine_code(
 
 
 def _found(
-    looked: Looked, progress: Progress, is_own: Callable[[str], bool], budget_s: float
+    looked: Looked,
+    progress: Progress,
+    is_own: Callable[[str], bool],
+    budget_s: float,
+    native: Natives,
 ) -> Aim:
     found = Aim(progress=progress, why="as it was named")
     _choose_unit(found, looked, is_own)
@@ -243,6 +298,20 @@ def _found(
     called = looked.called()
     names = candidates(seen, called, is_own)
     rates = {name: called.get(name, 0) / max(looked.seconds, 1e-9) for name in names}
+    more = natives.choose(native, [name for name in names if name in seen.native])
+    for one in more:
+        seen.total[one.name] = native.weighed.total[one.key]
+        seen.own[one.name] = native.weighed.own.get(one.key, 0.0)
+        rates[one.name] = one.rate
+    seen.machine = frozenset(one.name for one in more)
+    found.natives = {one.name: one.target for one in more}
+    found.left_out, found.native_refused = native.left_out, native.refused
+    found.readable = {
+        one.key[1]: readable
+        for one in native.asked.values()
+        if (readable := native.weighed.readable[one.key]) != one.key[1]
+    }
+    names = by_worth([*names, *found.natives], seen, is_own)
     most = room(budget_s, found.rate)
     chosen, left = names[:most], names[most:]
     found.candidates = {name: seen.total[name] for name in chosen}

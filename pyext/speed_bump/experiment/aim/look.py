@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from speed_bump.experiment.aim import frameworks, machine_code
+from speed_bump.experiment.aim import frameworks, machine_code, natives
 from speed_bump.experiment.aim.unit import PARTS, in_parts, steady, steady_in_runs
+from speed_bump.experiment.program.native_looks import NativeSeen
 from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
 
@@ -24,6 +25,8 @@ MIN_S = 2.0
 MAX_IMPORT_S = 900.0
 # After this time without a decision people are told what is known.
 NEWS_S = 4.0
+# So long it has worked before its native stacks are looked at.
+SETTLED_S = 0.4
 # A Python process has reported in by then.
 NO_PYTHON_S = 3.0
 
@@ -69,6 +72,7 @@ class Looked:
     runs: int = 0
     goes_on: bool = False
     executable: str = ""
+    native: NativeSeen = field(default_factory=NativeSeen)
 
     @property
     def stacks(self) -> Stacks:
@@ -134,10 +138,13 @@ def watch(
     seconds: float,
     now: Callable[[str], None],
     event: Callable[[str], None],
+    *,
+    native: bool = False,
 ) -> None:
     """Look at a run until it works at an even pace, at most so long after its imports.
 
     Args:
+        native: look at native stacks, too
         now: is told what is going on
         event: is told what is worth a line
     """
@@ -175,6 +182,7 @@ def watch(
             looked.import_s += stacks.seconds
             looked.imported[imports] = looked.imported.get(imports, 0.0) + stacks.seconds
             looked.windows.clear()
+            program.forget_native_looks()
             worked = 0.0
             now(f"waiting: the program is importing {imports}")
             if time.monotonic() - begin > 1.0:
@@ -189,6 +197,9 @@ def watch(
                 break
         looked.points = points or looked.points
         looked.goes_on = True
+        if native and looked.processes and (worked >= SETTLED_S or looked.runs > 1):
+            program.begin_native_looks()
+            native = False
         if worked >= MIN_S and _is_enough(looked):
             break
         framework = frameworks.pending(looked.totals)
@@ -201,6 +212,7 @@ def watch(
             now("looking at the program: what takes time, what is a unit of work")
             if worked >= NEWS_S:
                 tell("news", _so_far(looked))
+    looked.native.add(program.end_native_looks(natives.is_asked_of))
     looked.goes_on = program.is_running()
 
 

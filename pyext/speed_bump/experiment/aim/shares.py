@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from speed_bump.experiment.program.stacks import Stacks, is_idle, is_import, is_ours
@@ -29,7 +29,8 @@ class Shares:
 
     ``total`` is of functions with what they call, ``own`` without; waiting is in neither.
     ``waiting`` is by what waits, ``callers`` says what called that most. ``native`` are
-    those of ``total`` that are C functions by their Python names.
+    those of ``total`` that are C functions by their Python names, ``machine`` those that
+    are native functions, ``PATH:SYMBOL``.
     """
 
     total: dict[str, float] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Shares:
     waiting: dict[str, float] = field(default_factory=dict)
     callers: dict[str, str] = field(default_factory=dict)
     native: frozenset[str] = frozenset()
+    machine: frozenset[str] = frozenset()
     importing: float = 0.0
     ours: float = 0.0
     samples: dict[str, int] = field(default_factory=dict)
@@ -90,6 +92,19 @@ def shares(stacks: Stacks) -> Shares:
     return found
 
 
+def worth(own: float, total: float, is_own: bool) -> float:
+    """What the answer for a function may be worth: a part of the time, weighed.
+
+    Args:
+        own: its part of the time, by itself
+        total: the same with what it calls
+        is_own: it is of the program, and of no library
+    """
+    if is_own:
+        return 1.5 * (own + INNER_WEIGHT * (total - own))
+    return own + INNER_WEIGHT_OTHERS * (total - own)
+
+
 def candidates(
     found: Shares, called: Collection[str], is_own: Callable[[str], bool]
 ) -> list[str]:
@@ -99,13 +114,6 @@ def candidates(
         called: Python functions that were called while the program worked
         is_own: whether a function is of the program, and of no library
     """
-
-    def worth(name: str) -> float:
-        own, total = found.own.get(name, 0.0), found.total[name]
-        if is_own(name):
-            return 1.5 * (own + INNER_WEIGHT * (total - own))
-        return own + INNER_WEIGHT_OTHERS * (total - own)
-
     names = [
         name
         for name, share in found.total.items()
@@ -115,7 +123,18 @@ def candidates(
         and not (is_import(name) or is_ours(name) or is_idle(name))
         and name not in NOT_HAD
     ]
-    return sorted(names, key=lambda name: (-worth(name), name))
+    return by_worth(names, found, is_own)
+
+
+def by_worth(
+    names: Iterable[str], found: Shares, is_own: Callable[[str], bool]
+) -> list[str]:
+    """In the order of what their answers may be worth."""
+
+    def of(name: str) -> float:
+        return worth(found.own.get(name, 0.0), found.total[name], is_own(name))
+
+    return sorted(names, key=lambda name: (-of(name), name))
 
 
 def room(budget_s: float, rate: float) -> int:

@@ -59,6 +59,10 @@ class Looking:
         self._stacks.keep_moments(on)
         return noted
 
+    def targets(self) -> list[tuple[int, str | None]]:
+        """As ``Look.targets``, of all that was seen so far."""
+        return self._stacks.targets()
+
     def add(self, pid: int, layout: tuple[int, ...] | None) -> bool:
         """Look at this process, too; one that is not of Python has no layout, or
         none yet.

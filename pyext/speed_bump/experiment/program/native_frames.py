@@ -51,7 +51,7 @@ class NativeFrames:
         """
         matched, loose = [], []
         for tid, time_ns, ns, off_cpu, whole, rows in stacks:
-            key = _nearest(moments.get(tid, ()), time_ns, ns if off_cpu else 0)
+            key = nearest(moments.get(tid, ()), time_ns, ns if off_cpu else 0)
             own = _own(rows, whole, bool(key and key[4]))
             if key is not None and own is not None:
                 matched.append((key, own, ns))
@@ -105,7 +105,7 @@ def _place(key: Key) -> tuple[object, ...]:
     return (pid, wait, offset, row[0]) if row else (pid, tid, wait)
 
 
-def _nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> Key | None:
+def nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> Key | None:
     """The stack that was seen while the native one stood; else the one at that time.
 
     Args:
@@ -141,4 +141,8 @@ def _frame(
     found = symbol(path, offset) if path else None
     if found is None:
         return Frame(MACHINE, file or "code without a file", path)
-    return Frame(MACHINE, f"{file}:{found[1] or found[0]}", path)
+    # What the compiler moved out of the way is of the function.
+    name = found[0].partition(".cold")[0]
+    readable = (found[1] or found[0]).partition(" [clone .cold")[0].partition(".cold")[0]
+    mangled = name if name != readable else ""
+    return Frame(MACHINE, f"{file}:{readable}", path, symbol=mangled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import glob
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,21 +203,38 @@ def read(
         main: the process that was started
     """
     found: dict[Stack, int] = {}
-    targets = look.targets
     for pid, tid, wait, offset, n, row in look.stacks:
-        if not row:
-            continue
-        names = tuple(name for k in reversed(row) if (name := targets[k][1]))
-        # The innermost of Python: what is called is known by its instruction.
-        inner = next((k for k in row if targets[k][0]), row[0])
-        known, code = calls.get(pid, {}), targets[inner][0]
-        leaf = known.get((code, offset)) or known.get((code, -1), "")
-        if names and leaf == names[-1]:
-            leaf = ""
-        frames = (*names, leaf) if leaf else names
-        stack = Stack(pid, tid, WAITS[wait], frames, bool(leaf), pid == main)
-        found[stack] = found.get(stack, 0) + n
+        stack = stack_of((pid, tid, wait, offset, row), look.targets, calls, main)
+        if stack:
+            found[stack] = found.get(stack, 0) + n
     return Stacks(look.ticks, look.seconds, found)
+
+
+def stack_of(
+    key: tuple[int, int, int, int, tuple[int, ...]],
+    targets: Sequence[tuple[int, str | None]],
+    calls: Mapping[int, Mapping[tuple[int, int], str]],
+    main: int,
+) -> Stack | None:
+    """What a stack is in names; None: it has no frame of Python.
+
+    Args:
+        key: as ``native_frames.Key``
+        targets: as ``Look.targets``
+        calls, main: as for ``read()``
+    """
+    pid, tid, wait, offset, row = key
+    if not row:
+        return None
+    names = tuple(name for k in reversed(row) if (name := targets[k][1]))
+    # The innermost of Python: what is called is known by its instruction.
+    inner = next((k for k in row if targets[k][0]), row[0])
+    known, code = calls.get(pid, {}), targets[inner][0]
+    leaf = known.get((code, offset)) or known.get((code, -1), "")
+    if names and leaf == names[-1]:
+        leaf = ""
+    frames = (*names, leaf) if leaf else names
+    return Stack(pid, tid, WAITS[wait], frames, bool(leaf), pid == main)
 
 
 # Of a process: which C function an instruction, (code, offset), calls.

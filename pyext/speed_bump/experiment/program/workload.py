@@ -21,6 +21,8 @@ from speed_bump.experiment.program.giver import Giver
 from speed_bump.experiment.program.launch import GRACE_S, STEP_S, Ended, Streams
 from speed_bump.experiment.program.looks import Looking
 from speed_bump.experiment.program.machine import Machine, descendants, lineage
+from speed_bump.experiment.program.native_frames import Key
+from speed_bump.experiment.program.native_looks import NativeLooks, NativeSeen
 from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
 from speed_bump.experiment.program.output import Watched
 from speed_bump.experiment.program.progress import Progress
@@ -31,7 +33,7 @@ from speed_bump.experiment.program.runner import (
     modules_of,
     read_refused,
 )
-from speed_bump.experiment.program.stacks import Leaves, Stacks
+from speed_bump.experiment.program.stacks import Leaves, Stack, Stacks
 
 SLICE_NS = 50_000_000
 # So long is looked at native frames below those of Python.
@@ -98,6 +100,7 @@ class Workload:
         self._files: dict[str, str] = {}
         self._native_sampling: NativeSampling | None = None
         self._below_ns = BELOW_NS
+        self._native_looks_of: NativeLooks | None = None
         self.native_refused = ""
         self._child: launch.Child | None = None
         self._pids: set[int] = set()
@@ -157,6 +160,8 @@ class Workload:
             self._clean()
 
     def _clean(self) -> None:
+        if self._native_looks_of:
+            self._native_looks_of.stop()
         if self._watched:
             self._watched.close()
         if self._output:
@@ -402,6 +407,36 @@ class Workload:
         look = self._looking.look(ns)
         pids = {stack[0] for stack in look.stacks}
         return stacks.read(look, self._leaves.of(pids) if self._leaves else {}, self.pid)
+
+    def begin_native_looks(self) -> None:
+        """Look at native stacks, too, each time that ``stacks()`` looks, until told."""
+        self._looking.note_moments(True)
+        self._native_looks_of = NativeLooks(lambda: {*self._pids, *children()})
+        self._native_looks_of.start()
+
+    def forget_native_looks(self) -> None:
+        """What was seen so far was not yet the work."""
+        if self._native_looks_of:
+            self._native_looks_of.forget()
+
+    def end_native_looks(self, is_wanted: Callable[[str], bool]) -> NativeSeen:
+        """What was seen since the beginning of native looks, each with its stack.
+
+        Args:
+            is_wanted: whether functions of a file are asked for, and have names
+        """
+        native, self._native_looks_of = self._native_looks_of, None
+        if native is None:
+            return NativeSeen()
+        native.stop()
+        moments = self._looking.note_moments(False)
+        calls = self._leaves.of(self._sampled) if self._leaves else {}
+        targets = self._looking.targets()
+
+        def named(key: Key) -> Stack | None:
+            return stacks.stack_of(key, targets, calls, self.pid)
+
+        return native.seen(moments, named, is_wanted)
 
     def native_places(self) -> dict[str, tuple[str, int]]:
         """Of each native candidate the file, and the offset that is in it."""

@@ -37,11 +37,11 @@ from speed_bump.experiment.show.text import (
     number,
     percent,
     ranked,
-    short,
     squeezed,
     unit_ns,
     wrapped,
 )
+from speed_bump.experiment.symbols import short
 
 MORE, LESS, ALIKE = "more critical", "less critical", "alike"
 # A difference of two criticalities below this is of no consequence.

@@ -28,6 +28,7 @@ from speed_bump.experiment.fit.verdict import (
 )
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import text as words
+from speed_bump.experiment.symbols import short
 
 # What is narrower is not drawn.
 MIN_SHARE = 0.002
@@ -201,7 +202,7 @@ def label(frame: Frame) -> str:
     """The name of a frame for people."""
     if frame.kind == WAIT:
         return f"asleep: {frame.name}"
-    return NATIVE if frame == NATIVE_CODE else words.short(shown(frame))
+    return NATIVE if frame == NATIVE_CODE else short(shown(frame))
 
 
 def inscription(frame: Frame) -> str:
@@ -222,7 +223,7 @@ def says(found: Flame, node: Node) -> str:
     interval = words.number(finding.criticality)
     known = verdict if verdict != INCONCLUSIVE else "not known whether it matters"
     own = asked_name(node.frame, found.findings) == node.owner
-    of = "" if own else f" as part of {words.short(node.owner)}"
+    of = "" if own else f" as part of {short(node.owner)}"
     return f"{text}; {known}{of}" + (f", {interval}" if interval != "-" else "")
 
 
@@ -309,7 +310,7 @@ def facts(found: Flame, frame: Frame) -> list[str]:
         for owner in owners:
             finding = found.findings[owner]
             lines.append(
-                f"measured as part of {words.short(owner)}: {finding.verdict}, "
+                f"measured as part of {short(owner)}: {finding.verdict}, "
                 f"criticality {words.number(finding.criticality)}"
             )
     elif nodes and nodes[0] is not found.root:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from speed_bump.experiment.symbols import base, known, short
+
 if TYPE_CHECKING:
     from speed_bump.experiment.aim import Aim
 
@@ -21,14 +23,17 @@ def lines(found: Aim) -> list[str]:
     native = len(found.shares.native & set(found.candidates))
     if native:
         text += f", {native} of them written in C"
+    machine = len(found.shares.machine & set(found.candidates))
+    if machine:
+        text += f", {machine} of them native"
     if found.others:
-        names = list(found.others)[:MAX_NAMED]
+        names = [short(name) for name in found.others][:MAX_NAMED]
         text += (
             f"; {len(found.others)} more take less and are left out ({', '.join(names)}"
             + (", ..." if len(found.others) > MAX_NAMED else "")
             + "): name them with -t, or give a longer --budget"
         )
-    return [text, unit_line(found), *left_out(found)]
+    return [text, unit_line(found), *left_out(found), *_left_out_native(found)]
 
 
 def unit_line(found: Aim) -> str:
@@ -62,17 +67,14 @@ def left_out(found: Aim) -> list[str]:
 def table(found: Aim) -> str:
     """For ``suggest``: candidates and units with their rates."""
     names = [*found.candidates, *found.others]
-    width = max((len(n) for n in names), default=0)
-    text = ["what may be measured (-t), by its part of the time:"]
-    rest = len(names) - MAX_LINES
-    text += [
-        f"  {name:<{width}}  {found.shares.total[name]:6.1%} in all"
-        f"  {found.shares.own.get(name, 0.0):6.1%} itself  {rate(found, name)}"
-        for name in names[:MAX_LINES]
-    ]
-    if rest > 0:
-        text.append(f"  and {rest} more (--json)")
-    text += ["", "what may be a unit of work (--progress), with calls a second:"]
+    text: list[str] = []
+    for is_native, option in ((False, "-t"), (True, "--native")):
+        some = [name for name in names if (kind(found, name) == "native") == is_native]
+        if some:
+            what = "native functions that" if is_native else "what"
+            text += [f"{what} may be measured ({option}), by its part of the time:"]
+            text += [*_rows(found, some), ""]
+    text += ["what may be a unit of work (--progress), with calls a second:"]
     units = list(found.units.items())[:MAX_UNITS]
     width = max((len(n) for n, _ in units), default=0)
     text += [f"  {name:<{width}}  {calls:10.4g}/s" for name, calls in units]
@@ -81,7 +83,48 @@ def table(found: Aim) -> str:
     if not found.units:
         text.append("  nothing is called at an even pace: a whole run")
     text += ["", f"rank would take: {unit_line(found)}", *left_out(found)]
+    text += _left_out_native(found)
     return "\n".join(text)
+
+
+def _left_out_native(found: Aim) -> list[str]:
+    """Native functions that take time and are no candidates, by the reason."""
+    if found.native_refused:
+        return [f"native functions are no candidates: {found.native_refused}"]
+    left = list(found.left_out.items())
+    if not left:
+        return []
+    text = "; ".join(f"{short(name)} ({why})" for name, why in left[:MAX_NAMED])
+    more = f"; and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
+    return [f"native functions that take time and are left out: {text}{more}"]
+
+
+def _rows(found: Aim, names: list[str]) -> list[str]:
+    """A line for each of these targets, as it is asked for."""
+    patterns = {name: asked_by(found, name) for name in names[:MAX_LINES]}
+    width = max(map(len, patterns.values()), default=0)
+    text = [
+        f"  {pattern:<{width}}  {found.shares.total[name]:6.1%} in all"
+        f"  {found.shares.own.get(name, 0.0):6.1%} itself  {rate(found, name)}"
+        + (f"  {means}" if (means := readable(name)) else "")
+        for name, pattern in patterns.items()
+    ]
+    if len(names) > MAX_LINES:
+        text.append(f"  and {len(names) - MAX_LINES} more (--json)")
+    return text
+
+
+def readable(name: str) -> str:
+    """What a native function's mangled name means; "" for another."""
+    symbol = name.partition(":")[2]
+    means = known(symbol) if name.startswith("/") else symbol
+    return base(means) if means != symbol else ""
+
+
+def asked_by(found: Aim, name: str) -> str:
+    """The pattern that names a function, and no other."""
+    target = found.natives.get(name)
+    return f"{target.left}:{target.right}" if target else name
 
 
 def rate(found: Aim, name: str) -> str:
@@ -89,6 +132,13 @@ def rate(found: Aim, name: str) -> str:
     if name in found.shares.native:
         return "written in C"
     return f"{found.rates.get(name, 0.0):.4g} calls/s"
+
+
+def kind(found: Aim, name: str) -> str:
+    """Of which kind a function is."""
+    if name in found.shares.machine or found.machine_code:
+        return "native"
+    return "c" if name in found.shares.native else "python"
 
 
 def as_json(found: Aim) -> dict[str, Any]:
@@ -103,7 +153,7 @@ def as_json(found: Aim) -> dict[str, Any]:
                 "calls_per_s": (
                     None if name in found.shares.native else found.rates.get(name, 0.0)
                 ),
-                "kind": "c" if name in found.shares.native else "python",
+                "kind": kind(found, name),
                 "chosen": name in found.candidates,
             }
             for name in names
@@ -114,6 +164,8 @@ def as_json(found: Aim) -> dict[str, Any]:
         "unit": found.progress.text,
         "why": found.why,
         "waiting": found.shares.waiting,
+        "native_left_out": found.left_out,
+        "native_refused": found.native_refused,
         "importing": found.shares.importing,
         "import_s": found.import_s,
         "seconds": found.seconds,

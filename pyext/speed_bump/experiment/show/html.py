@@ -38,10 +38,10 @@ from speed_bump.experiment.show.text import (
     remarks,
     sentence,
     shared_note,
-    short,
     title,
     why,
 )
+from speed_bump.experiment.symbols import short
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6573; --line: #d5dae2;

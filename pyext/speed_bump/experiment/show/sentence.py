@@ -16,6 +16,7 @@ from speed_bump.experiment.fit.verdict import (
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import spent
 from speed_bump.experiment.show import text as words
+from speed_bump.experiment.symbols import short
 
 # Headroom below this is not worth the work, and says so.
 LITTLE = 0.01
@@ -111,7 +112,7 @@ def _first(matter: list[Finding], account: Account | None, shared: str) -> str:
     first = matter[0]
     how = f"{first.verdict}, {words.number(first.criticality)}"
     how += f" {shared}" if shared else ""
-    name = words.short(first.name)
+    name = short(first.name)
     if first.headroom is None:
         return (
             f"Look first at {name} ({how}); its self time was not seen, so what it can "

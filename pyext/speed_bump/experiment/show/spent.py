@@ -13,12 +13,14 @@ from speed_bump.experiment.account import (
     WAIT,
     Account,
     Frame,
+    Others,
     Row,
     account,
     asked_name,
 )
 from speed_bump.experiment.fit.verdict import Verdict
 from speed_bump.experiment.record import Record
+from speed_bump.experiment.symbols import short
 
 # A row below this is one of the rest.
 MIN_SHARE = 0.002
@@ -63,7 +65,7 @@ def word(row: Row) -> str:
 
 def mostly(row: Row) -> str:
     """What a row is made of."""
-    named = [(name, share) for name, share in row.parts if name][:MAX_PARTS]
+    named = [(short(name), share) for name, share in row.parts if name][:MAX_PARTS]
     if row.what == CPU_WAIT:
         return "other programs, and its own threads, had the CPUs"
     if not named:
@@ -90,18 +92,20 @@ def apart(found: Account) -> str:
     if not found.others:
         return ""
     words = [
-        (f"{count} of " if count > 1 else "") + f"{name} ({_busy(awake)})"
-        for name, count, awake in found.others
+        (f"{one.threads} of " if one.threads > 1 else "") + f"{one.name} ({_busy(one)})"
+        for one in found.others
     ]
-    more = sum(count for _, count, _ in found.others[MAX_OTHERS:])
+    more = sum(one.threads for one in found.others[MAX_OTHERS:])
     text = ", ".join(words[:MAX_OTHERS]) + (f" and {more} more" if more else "")
     return f"apart from the unit, other threads: {text}"
 
 
-def _busy(awake: float) -> str:
-    if awake < 0.02:
-        return "asleep"
-    return f"awake {100 * awake:.0f}% of the time"
+def _busy(one: Others) -> str:
+    waits = f"waiting: {one.waits}" if one.waits else ""
+    if one.awake < 0.02:
+        return waits or "asleep"
+    text = f"awake {100 * one.awake:.0f}% of the time"
+    return f"{text}, else {waits}" if waits and one.awake < 0.98 else text
 
 
 def native(record: Record, verdict: Verdict) -> str:
@@ -186,7 +190,12 @@ def as_json(found: Account | None) -> dict[str, Any] | None:
         "threads": found.threads,
         "looks": found.looks,
         "other_threads": [
-            {"function": name, "threads": count, "awake": awake}
-            for name, count, awake in found.others
+            {
+                "function": one.name,
+                "threads": one.threads,
+                "awake": one.awake,
+                "waits": one.waits,
+            }
+            for one in found.others
         ],
     }

@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import re
 import shlex
 import shutil
@@ -34,6 +33,7 @@ from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import ranks, spent
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
+from speed_bump.experiment.symbols import short
 
 FORMAT = 2
 MAX_ROWS = 30
@@ -46,11 +46,6 @@ HEADS = ("function", "calls", "self", "criticality", "headroom", "verdict")
 
 
 # ------------------------------------------------------------------------ numbers
-
-
-def short(name: str) -> str:
-    """Of a native function's path the last part."""
-    return os.path.basename(name) if name.startswith("/") else name
 
 
 def squeezed(name: str, most: int) -> str:

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""Names of functions for people: of native ones the file, and what is demangled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+# A longer name is shown without its parameters.
+MAX_WHOLE = 60
+# What mangled names are, demangled, of those that were met: a fact of the name alone.
+_readable: dict[str, str] = {}
+
+
+def know(readable: Mapping[str, str]) -> None:
+    """Take over what names mean; those that are no other demangled are passed over."""
+    _readable.update((name, text) for name, text in readable.items() if name != text)
+
+
+def known(symbol: str) -> str:
+    """A name demangled, where it is known what it means; else as it is."""
+    return _readable.get(symbol, symbol)
+
+
+def short(name: str) -> str:
+    """Of a native function's path the last part, and of a long name no parameters."""
+    if not name.startswith("/"):
+        return name
+    path, colon, symbol = name.partition(":")
+    symbol = known(symbol)
+    if len(symbol) > MAX_WHOLE:
+        symbol = base(symbol)
+    return f"{os.path.basename(path)}{colon}{symbol}"
+
+
+def base(readable: str) -> str:
+    """A demangled name without parameters and return type, as far as that is plain."""
+    anonymous = "(anonymous namespace)"
+    depth, start, at = 0, 0, 0
+    operator = readable.find("operator")
+    while at < len(readable):
+        char = readable[at]
+        if at == operator and not depth:
+            # operator(), operator<, operator new[]
+            end = readable.find("(", at + len("operator()"))
+            return readable[start : end if end >= 0 else len(readable)]
+        if readable.startswith(anonymous, at):
+            at += len(anonymous)
+            continue
+        if char == "(" and not depth:
+            return readable[start:at]
+        if char in "<([{":
+            depth += 1
+        elif char in ">)]}" and readable[at - 1 : at] != "-":
+            depth -= 1
+        elif char == " " and not depth:
+            start = at + 1
+        at += 1
+    return readable[start:]
