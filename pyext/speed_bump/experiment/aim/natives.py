@@ -233,7 +233,7 @@ class _Counting:
 
     def _try(self, wanted: list[tuple[Key, Target]]) -> list[Key]:
         """Which of them are in: each file is read once, if all is well."""
-        asked = [(target.left, target.right, 0, 1, 0, 0) for _, target in wanted]
+        asked = [(target.left, target.right, 0, 1, 0, 0, False) for _, target in wanted]
         try:
             places = self.probes.add(asked) if asked else []
         except native.NativeError:
@@ -284,7 +284,7 @@ def _places_of(targets: Sequence[Target]) -> set[tuple[str, int]]:
         return set()
     probes = native.Probes(os.getpid())
     try:
-        asked = [(t.left, t.right, 0, 1, 0, 0) for t in targets]
+        asked = [(t.left, t.right, 0, 1, 0, 0, False) for t in targets]
         places = probes.add(asked, enabled=False)
         offsets = probes.session.offsets()
         return {(label.partition(":")[0], offsets[place]) for place, label, _ in places}
