@@ -332,7 +332,7 @@ def test_a_session_in_many_threads(fixture: tuple[str, ctypes.CDLL]) -> None:
     rounds, tree = [0] * 4, native._core.SB_SCOPE_TREE
 
     def work(index: int) -> None:
-        target = (path, "fixture_plain", 1000 + index, 1, 0, 0)
+        target = (path, "fixture_plain", 1000 + index, 1, 0, 0, False)
         try:
             while True:
                 try:
