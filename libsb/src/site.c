@@ -470,6 +470,9 @@ bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 		delay_in_slices(table, entry, ticks, mode, &progress);
 	else
 		delay_once(table, entry, ticks, mode, false, &progress);
+	/* In a wait others may have come. */
+	if (mode == SB_DELAY_WAIT)
+		concurrent = load(&table->concurrent);
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
 	add(&counters->measured_ns, sb_clock_to_ns(progress.done + credit), concurrent);

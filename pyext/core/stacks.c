@@ -773,7 +773,8 @@ static void look_at_process(struct stacks_object *self, struct process *process)
 					  interpreter + layout->interpreter_next,
 					  &failed);
 	}
-	if (!failed && self->ticks % OTHERS_EVERY == 0)
+	/* Of more threads some were not come to, which would be taken for others. */
+	if (!failed && threads < MAX_THREADS && self->ticks % OTHERS_EVERY == 0)
 		look_at_tasks(self, process->pid);
 }
 

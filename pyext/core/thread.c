@@ -24,7 +24,8 @@ static PyObject *item(PyObject *dict, const char *name)
 /* threading._active[threading.get_ident()]: new; NULL: it has none, or none yet. */
 static PyObject *find_thread(void)
 {
-	PyObject *module = item(PyImport_GetModuleDict(), "threading"), *active, *ident;
+	/* Where the interpreter ends it may have none any more. */
+	PyObject *module = item(PySys_GetObject("modules"), "threading"), *active, *ident;
 	PyObject *thread = NULL;
 
 	active = module && PyModule_Check(module) ? item(PyModule_GetDict(module), "_active") :

@@ -125,11 +125,11 @@ def test_what_happens_while_it_waits(python: Run) -> None:
         "    while True: yield\n"
         "def work(): pass\n"
         "generator = steps()\n"
+        "def calls(): return sum(f.calls for f in speed_bump.stats().functions)\n"
         "def during(call, then):\n"
-        "    go = threading.Event()\n"
-        "    def run(): go.set(); call()\n"
-        "    thread = threading.Thread(target=run)\n"
-        "    thread.start(); go.wait(); time.sleep(0.1)\n"
+        "    before, thread = calls(), threading.Thread(target=call)\n"
+        "    thread.start()\n"
+        "    while calls() == before: time.sleep(0.01)\n"
         "    then()\n"
         "    thread.join()\n"
         "def again():\n"
@@ -143,12 +143,12 @@ def test_what_happens_while_it_waits(python: Run) -> None:
         "    speed_bump.uninstall()\n"
         "    speed_bump.install(speed_bump.Config(['a:b']))\n"
         "    gc.collect()\n"
-        "with speed_bump.slow('__main__:steps resume=1 mode=wait', '700ms'):\n"
+        "with speed_bump.slow('__main__:steps resume=1 mode=wait', '2s'):\n"
         "    during(lambda: next(generator), again)\n"
         "    during(lambda: next(generator), again)\n"
-        "with speed_bump.slow('__main__:work mode=wait', '500ms'):\n"
+        "with speed_bump.slow('__main__:work mode=wait', '2s'):\n"
         "    during(work, fork)\n"
-        "speed_bump.install(speed_bump.Config(['__main__:work mode=wait delay=500ms']))\n"
+        "speed_bump.install(speed_bump.Config(['__main__:work mode=wait delay=2s']))\n"
         "during(work, change)\n"
         "print([f.name for f in speed_bump.stats().functions])\n"
         "speed_bump.install(speed_bump.Config(['__main__:work mode=wait delay=10s']))\n"
@@ -381,6 +381,23 @@ def test_the_tool_has_them_too(tmp_path: Path, environ: dict[str, str]) -> None:
     assert "the time that it lasted" in said
     assert run("11")[0] == first
     assert run("12")[0] != first
+
+
+def test_a_scope_where_the_interpreter_ends(python: Run) -> None:
+    """The name of a thread is asked for when there are no modules any more."""
+    done = python(
+        "import codecs, sys, zlib, speed_bump\n"
+        "class Late:\n"
+        "    def __init__(self): self.work = zlib.crc32\n"
+        "    def __del__(self): self.work(b'')\n"
+        "def search(name, late=Late()): return None\n"
+        "codecs.register(search)\n"
+        "speed_bump.install(speed_bump.Config(['zlib:crc32 thread=Main*'], 1000))\n"
+        "zlib.crc32(b'')\n"
+        "print(speed_bump.stats().delayed)\n"
+        "del search\n"
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 
 
 @pytest.mark.needs_device

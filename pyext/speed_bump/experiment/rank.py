@@ -45,8 +45,10 @@ MIN_SLOTS = 27
 # A program with fewer units than these, in slots, or of which fewer slots in a run are
 # measured, when it is known, is measured by whole runs.
 MIN_RUN_SLOTS, MIN_MADE_SLOTS = 24, 8
+# Fewer slots are too few for stages to begin with: they take that for the end.
+MIN_KNOWN_SLOTS = 3
 # So many units of work are its beginning, the first time and then.
-FIRST_UNITS, AGAIN_UNITS = 10, 2
+FIRST_UNITS, AGAIN_UNITS = 10, 5
 # What is said when it is seen: no unit of work for so long, less of the CPUs than this.
 DOUBT_S = 5.0
 DOUBTFUL_SHARE = 0.6
@@ -244,16 +246,24 @@ class Experiment:
             elif not self._is_over():
                 self.too_short = self._is_too_short(program.plan.units)
                 if not self.too_short:
-                    # The next run may be over before that is thought out.
-                    self._ahead = self._next_block(), len(self.record.functions)
+                    self._think_ahead()
+
+    def _think_ahead(self) -> None:
+        """The next run may be over before its first block is thought out."""
+        self._take_over()
+        if len(self.record.slots) >= MIN_KNOWN_SLOTS:
+            self._ahead = self._next_block(), len(self.record.functions)
 
     def _is_too_short(self, units: int) -> bool:
         """Whether a run that has ended by itself has too few slots to be worth them.
 
         The first one goes by while it is looked at; the others carry on its design.
         """
-        made = [run.count() for run in self._done[1:]]
-        if made and sum(made) < MIN_MADE_SLOTS * (self.runs - 1) and not self._forgotten:
+        made = [run.count() for run in self._done]
+        # One run that ends early, among long ones, is no reason.
+        if self._forgotten or sum(made) >= MIN_RUN_SLOTS * self.runs:
+            return False
+        if made[1:] and sum(made[1:]) < MIN_MADE_SLOTS * (self.runs - 1):
             return True
         return not self._done or units < MIN_RUN_SLOTS * max(self.record.slot_units, 1)
 
@@ -358,6 +368,9 @@ class Experiment:
             last = max(self._last_census, began + LATER_CENSUS_AFTER_S)
             if last + LATER_CENSUS_EVERY * self.options.budget_s < time.monotonic():
                 self._census(program, run, LATER_CENSUS_S, 8)
+            if self.runs > 1:
+                # Of a short run there is no later look at what is called.
+                self._rule_candidates(program, run)
             block = self._block_ahead() or self._next_block()
             if block is None:
                 return
@@ -389,7 +402,10 @@ class Experiment:
         """
         now = program.plan.ranks()
         at_work = cluster.advanced(reported, now)
-        run.by_rank = cluster.is_job(reported, now)
+        # A later run is of the same job, and the ranks were looked at just now.
+        run.by_rank = (
+            self._done[0].by_rank if self._done else cluster.is_job(reported, now)
+        )
         if not run.by_rank:
             return 1
         if any(map(program.is_native, program.calls())):

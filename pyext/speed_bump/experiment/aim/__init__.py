@@ -208,7 +208,7 @@ def aim(
         now("the program is short: it is run again to be looked at")
     if seen is None and looks_at_native and looked.native.looks:
         with Workload(looking, everything, progress, LARGE, calls=True) as program:
-            seen = _count(program, looked, progress, now, max_slowdown)
+            seen = _count(program, looked, progress, now, max_slowdown, looked.import_s)
     found = _found(looked, progress, owner(runner.command), budget_s, seen or Natives())
     found.native_refused = refused or found.native_refused
     if not named and not found.candidates:
@@ -222,6 +222,7 @@ def _count(
     progress: Progress,
     now: Callable[[str], None],
     max_slowdown: float,
+    import_s: float = 0.0,
 ) -> Natives:
     """Which of the native functions that were seen can be asked for."""
     if looked.native.refused:
@@ -229,7 +230,12 @@ def _count(
     now("counting the native functions that take time")
     weighed = natives.weigh(looked.native)
     return natives.count(
-        program.pid, weighed, program.is_running, max_slowdown, progress.targets
+        program.pid,
+        weighed,
+        program.is_running,
+        max_slowdown,
+        progress.targets,
+        import_s,
     )
 
 

@@ -300,12 +300,14 @@ def count(
     is_running: Callable[[], bool],
     max_slowdown: float,
     units: Sequence[Target] = (),
+    import_s: float = 0.0,
 ) -> Natives:
     """Which can be asked for: see how often each is called in a program that runs.
 
     Args:
         max_slowdown: how much slower the program may become, as a part
         units: native functions whose calls are the units of work
+        import_s: the program has just been started, and imports take so long
     """
     found = Natives(weighed=weighed)
     keys = weighed.names()[:MAX_COUNTED]
@@ -316,18 +318,35 @@ def count(
     except native.NativeError as error:
         found.refused = str(error)
         return found
+    began = time.monotonic()
     try:
+        # Before any breakpoint is there, as to read files may take long.
+        places = _places_of(units)
         for key in counting.add(keys):
             name = f"{key[0]}:{key[1]}"
             found.left_out[name] = "it can't be had, or its file has several of the name"
             found.left_share[name] = weighed.total[key]
-        for one in counting.drop(_places_of(units)):
+        for one in counting.drop(places):
             found.left_out[one.name] = "its calls are the units of work"
             found.left_share[one.name] = weighed.total[one.key]
+        if import_s:
+            _await_work(counting, is_running, began + import_s)
         _count(counting, found, is_running, max_slowdown)
+    except OSError as error:
+        return Natives(weighed=weighed, refused=str(error))
     finally:
         counting.probes.close()
     return found
+
+
+def _await_work(
+    counting: _Counting, is_running: Callable[[], bool], imported: float
+) -> None:
+    """Wait for imports to be over, and for a first call after them."""
+    while is_running() and time.monotonic() < imported + MAX_COUNT_S:
+        if time.monotonic() >= imported and any(counting.read().values()):
+            return
+        time.sleep(0.02)
 
 
 def _count(
@@ -402,7 +421,9 @@ def _rates(
             is_known = took >= (COUNT_S if all(calls.values()) else UNCALLED_S)
             goes_on = goes_on and not is_known and begin + took < end
         if often:
+            leaves = time.monotonic()
             counting.leave(often)
+            end += time.monotonic() - leaves
         hot += often
         left = [one for one in left if one not in often]
     return rates, hot
