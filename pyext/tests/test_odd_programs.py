@@ -121,7 +121,8 @@ while True:
 def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch):
     """Slots that are forgotten take their plan with them; what is left is judged."""
     monkeypatch.setattr(ranking, "MAX_CELLS", 100)
-    monkeypatch.setattr(ranking, "MIN_KEPT", 100)
+    # More than go by while a block is thought out, on a machine that is busy.
+    monkeypatch.setattr(ranking, "MIN_KEPT", 1000)
     monkeypatch.setattr(stages, "MAX_BLOCK", stages.BLOCK)
     record = Record({}, (), empty(0))
     runner = Runner([sys.executable, "-c", WORKS], show_output=False)
@@ -142,7 +143,7 @@ def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch
             changed,
         )
         experiment.run()
-    assert len(record.blocks) > 2 and max(sizes) < 600
+    assert len(record.blocks) > 2 and max(sizes) < 3000
     drawn = [len(block) for block in record.blocks]
     first = int(record.slots.block[record.slots.block >= 0].min())
     assert first > 0 and not any(drawn[:first]) and all(drawn[first:])
