@@ -47,6 +47,8 @@ MIN_SLOTS = 27
 MIN_RUN_SLOTS, MIN_MADE_SLOTS = 24, 8
 # Fewer slots are too few for stages to begin with: they take that for the end.
 MIN_KNOWN_SLOTS = 3
+# A whole run is looked at so often, in more runs than one if need be.
+WHOLE_LOOKS, MAX_WHOLE_RUNS = 500, 5
 # So many units of work are its beginning, the first time and then.
 FIRST_UNITS, AGAIN_UNITS = 10, 5
 # What is said when it is seen: no unit of work for so long, less of the CPUs than this.
@@ -184,20 +186,26 @@ class Experiment:
     def look_at_a_whole_run(self) -> None:
         """One more run, undelayed, from its start to its end: where its time goes.
 
+        A run that is over at once is looked at more than once.
+
         Raises:
             LaunchError, NativeError: of starting the program
         """
-        seen = Samples()
-        with Workload(
-            self.runner, self.targets, Progress(), calls=self.has_native
-        ) as program:
-            while program.is_running():
-                self.watcher.now("looking at a whole run, nothing is delayed")
-                seen = _added(seen, program.sample(LOOK_NS, lambda: None))
-            looks = program.looks()
-            self.interrupted = self.interrupted or program.wait().interrupted
-            looks.mark((), program.pid)
-        self.record.looks = looks
+        seen, whole = Samples(), list[Looks]()
+        while seen.ticks < WHOLE_LOOKS and len(whole) < MAX_WHOLE_RUNS:
+            with Workload(
+                self.runner, self.targets, Progress(), calls=self.has_native
+            ) as program:
+                while program.is_running():
+                    self.watcher.now("looking at a whole run, nothing is delayed")
+                    seen = _added(seen, program.sample(LOOK_NS, lambda: None))
+                looks = program.looks()
+                self.interrupted = self.interrupted or program.wait().interrupted
+                looks.mark((), program.pid)
+            whole.append(looks)
+            if self.interrupted:
+                break
+        self.record.looks = looks_together(whole)
         self.record.self_times = self_times(seen)
 
     def _left(self) -> float:
