@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,41 +13,13 @@ static void print_help(void)
 {
 	puts("Usage: sbctl doctor [OPTION]\n"
 	     "\n"
-	     "Check whether the module can be used on this machine and, if not, say why "
-	     "and what to\n"
-	     "do, and whether BPF can serve in its place. Nothing is changed. The exit "
-	     "status is 0\n"
-	     "if native functions can be delayed and 1 if not.\n"
+	     "Check whether the module can be used on this machine and, if not, say why and what to\n"
+	     "do, and whether BPF can take its place. Nothing is changed. The exit status is 0 if\n"
+	     "native functions can be delayed and 1 if not.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -j, --json  print JSON\n"
 	     "  -h, --help  print this help and exit");
-}
-
-static int parse_config(int argc, char **argv, bool *json)
-{
-	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, ":jh", options, NULL)) != -1) {
-		switch (c) {
-		case 'j':
-			*json = true;
-			break;
-		case 'h':
-			print_help();
-			return 0;
-		default:
-			return bad_option("doctor", argv, c);
-		}
-	}
-	if (optind < argc)
-		return too_many_arguments("doctor", argv[optind]);
-	return GO_ON;
 }
 
 static void print_check(bool passed, int width, const char *name, const char *detail)
@@ -219,7 +190,7 @@ int doctor_main(int argc, char **argv)
 	struct findings findings = { 0 };
 	struct sb_error *err;
 	bool json = false;
-	int ret = parse_config(argc, argv, &json);
+	int ret = parse_no_arguments(argc, argv, print_help, &json);
 
 	if (ret != GO_ON)
 		return ret;

@@ -122,6 +122,29 @@ int too_many_arguments(const char *command, const char *argument)
 	return usage_error(command, "'%s' is one argument too many", argument);
 }
 
+int parse_no_arguments(int argc, char **argv, void (*print_help)(void), bool *json)
+{
+	static const struct option options[] = {
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, json ? ":jh" : ":h", options + !json, NULL)) != -1) {
+		if (c == 'h') {
+			print_help();
+			return 0;
+		}
+		if (c != 'j')
+			return bad_option(argv[0], argv, c);
+		*json = true;
+	}
+	if (optind < argc)
+		return too_many_arguments(argv[0], argv[optind]);
+	return GO_ON;
+}
+
 struct sb_error *new_error(void)
 {
 	struct sb_error *err = sb_error_new();

@@ -18,6 +18,12 @@ int bad_option(const char *command, char **argv, int c);
 /* Where arguments are left over. Returns EXIT_USAGE. */
 int too_many_arguments(const char *command, const char *argument);
 
+/*
+ * The arguments of a command that takes none, and no option but --help and, unless @json is
+ * NULL, --json. GO_ON, or the exit status.
+ */
+int parse_no_arguments(int argc, char **argv, void (*print_help)(void), bool *json);
+
 /* An sb_error_new() that ends the program where there is no memory. */
 struct sb_error *new_error(void);
 /*

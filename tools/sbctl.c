@@ -27,7 +27,7 @@ static const struct command commands[] = {
 	{ "symbols", "list the functions of a file", symbols_main },
 	{ "load", "load the module", load_main },
 	{ "unload", "unload it", unload_main },
-	{ "doctor", "say what serves, or why nothing can", doctor_main },
+	{ "doctor", "say which backend works, or why none does", doctor_main },
 	{ "help", "print this help, or that of a command", help_main },
 };
 
@@ -44,10 +44,8 @@ static void print_help(void)
 	     "Options:\n"
 	     "  -h, --help          print this help and exit\n"
 	     "  -V, --version       print the version and exit\n"
-	     "      --backend=NAME  what serves, in every command: driver (the module), bpf "
-	     "(needs\n"
-	     "                      none), or auto (bpf where the module is not loaded; "
-	     "default)\n"
+	     "      --backend=NAME  backend, in every command: driver (the module), bpf (needs no\n"
+	     "                      module), or auto (the default: bpf where no module is loaded)\n"
 	     "\n"
 	     "'sbctl COMMAND --help' tells more about a command, sbctl(1) about "
 	     "everything.");

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,47 +9,16 @@
 #include "sbctl.h"
 #include "table.h"
 
-struct config {
-	bool json;
-};
-
 static void print_help(void)
 {
 	puts("Usage: sbctl status [OPTION]...\n"
 	     "\n"
-	     "Show the settings and the totals of the module, or of what serves in its "
-	     "place (BPF),\n"
-	     "and what that does not guarantee.\n"
+	     "Show the settings and the totals of the backend (the module, or BPF in its place),\n"
+	     "and what the backend does not guarantee.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -j, --json  print JSON\n"
 	     "  -h, --help  print this help and exit");
-}
-
-static int parse_config(int argc, char **argv, struct config *config)
-{
-	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, ":jh", options, NULL)) != -1) {
-		switch (c) {
-		case 'j':
-			config->json = true;
-			break;
-		case 'h':
-			print_help();
-			return 0;
-		default:
-			return bad_option("status", argv, c);
-		}
-	}
-	if (optind < argc)
-		return too_many_arguments("status", argv[optind]);
-	return GO_ON;
 }
 
 static void print_json(const struct sb_session *session, const struct sb_status *status)
@@ -100,11 +68,11 @@ static void print_text(const struct sb_session *session, const struct sb_status 
 
 int status_main(int argc, char **argv)
 {
-	struct config config = { 0 };
 	struct sb_status *status = NULL;
 	struct sb_session *session;
 	struct sb_error *err;
-	int ret = parse_config(argc, argv, &config);
+	bool json = false;
+	int ret = parse_no_arguments(argc, argv, print_help, &json);
 
 	if (ret != GO_ON)
 		return ret;
@@ -114,7 +82,7 @@ int status_main(int argc, char **argv)
 		status = sb_session_status(session, err);
 	if (!status)
 		ret = fail_with(err);
-	else if (config.json)
+	else if (json)
 		print_json(session, status);
 	else
 		print_text(session, status);

@@ -14,7 +14,7 @@
 struct config {
 	const char *path;
 	const char *glob;
-	bool verbose, json, usdt;
+	bool verbose, json, usdt, lines;
 };
 
 static void print_help(void)
@@ -30,6 +30,9 @@ static void print_help(void)
 	     "Options:\n"
 	     "  -u, --usdt     list its static probes instead, PROVIDER:NAME; GLOB matches "
 	     "that\n"
+	     "  -l, --lines    list the source lines that have code instead, FILE:LINE, by its "
+	     "debug\n"
+	     "                 data; GLOB is one over names of files, or FILE:LINE\n"
 	     "  -v, --verbose  offset, size, kind, version, file and demangled name too, how "
 	     "far\n"
 	     "                 behind its entry the breakpoint goes where that is the same "
@@ -38,7 +41,9 @@ static void print_help(void)
 	     "at\n"
 	     "                 each call: 'emulated', or 'stepped', which is dear ('sbctl "
 	     "list -v'\n"
-	     "                 measures both)\n"
+	     "                 measures both); of lines each place where one begins, the "
+	     "function, and\n"
+	     "                 what was inlined there\n"
 	     "  -j, --json     print JSON\n"
 	     "  -h, --help     print this help and exit");
 }
@@ -47,6 +52,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 {
 	static const struct option options[] = {
 		{ "usdt", no_argument, NULL, 'u' },
+		{ "lines", no_argument, NULL, 'l' },
 		{ "verbose", no_argument, NULL, 'v' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
@@ -54,10 +60,13 @@ static int parse_config(int argc, char **argv, struct config *config)
 	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, ":uvjh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":ulvjh", options, NULL)) != -1) {
 		switch (c) {
 		case 'u':
 			config->usdt = true;
+			break;
+		case 'l':
+			config->lines = true;
 			break;
 		case 'v':
 			config->verbose = true;
@@ -72,6 +81,8 @@ static int parse_config(int argc, char **argv, struct config *config)
 			return bad_option("symbols", argv, c);
 		}
 	}
+	if (config->usdt && config->lines)
+		return usage_error("symbols", "only one of --usdt and --lines");
 	if (optind == argc)
 		return usage_error("symbols", "no file is named");
 	if (optind + 2 < argc)
@@ -269,6 +280,82 @@ static size_t print_usdt(struct sb_elf *elf, const struct config *config)
 	return count;
 }
 
+/* ------------------------------------------------------------------- lines */
+
+static void line_row(struct table *table, const struct sb_elf *elf,
+		     const struct sb_places *places, size_t i)
+{
+	const char *function = sb_places_function(places, i);
+	const char *inlined = sb_places_inlined(places, i);
+
+	table_text(table, "0x%" PRIx64, sb_places_offset(places, i));
+	table_text(table, "%s", hit_name(sb_elf_hit_kind(elf, sb_places_offset(places, i))));
+	table_text(table, "%s", sb_places_name(places, i));
+	table_text(table, inlined ? "%s inlined into %s" : "%s%s", inlined ? inlined : "",
+		   function ? function : "-");
+}
+
+static void line_json(struct json *json, const struct sb_elf *elf,
+		      const struct sb_places *places, size_t i)
+{
+	json_open_object(json, NULL);
+	json_string(json, "line", sb_places_line(places, i));
+	json_string(json, "name", sb_places_name(places, i));
+	json_string(json, "function", sb_places_function(places, i));
+	json_string(json, "inlined", sb_places_inlined(places, i));
+	json_number(json, "offset", sb_places_offset(places, i));
+	json_string(json, "hit", hit_name(sb_elf_hit_kind(elf, sb_places_offset(places, i))));
+	json_close_object(json);
+}
+
+/* Of several places of a line one is enough, if not more is asked for. */
+static void print_lines(const struct sb_elf *elf, const struct sb_places *places,
+			const struct config *config)
+{
+	static const char *const columns[] = { ">OFFSET", "HIT", "NAME", "FUNCTION", NULL };
+	struct table *table = table_new(columns);
+	const char *last = "";
+	struct json json;
+
+	json_begin(&json, stdout);
+	if (config->json) {
+		json_open_object(&json, NULL);
+		json_string(&json, "path", sb_elf_path(elf));
+		json_string(&json, "build_id", sb_elf_build_id(elf));
+		json_open_array(&json, "lines");
+	}
+	for (size_t i = 0; i < sb_places_count(places); i++) {
+		const char *line = sb_places_line(places, i);
+
+		if (config->json)
+			line_json(&json, elf, places, i);
+		else if (config->verbose)
+			line_row(table, elf, places, i);
+		else if (strcmp(line, last) != 0)
+			puts(line);
+		last = line;
+	}
+	if (config->json) {
+		json_close_array(&json);
+		json_close_object(&json);
+		json_end(&json);
+	} else if (config->verbose) {
+		table_print(table, stdout);
+	}
+	table_free(table);
+}
+
+static int list_lines(struct sb_elf *elf, const struct config *config, struct sb_error *err)
+{
+	struct sb_places *places = sb_elf_lines(elf, config->glob, err);
+
+	if (!places)
+		return fail_with(err);
+	print_lines(elf, places, config);
+	sb_places_free(places);
+	return EXIT_SUCCESS;
+}
+
 int symbols_main(int argc, char **argv)
 {
 	struct config config = { 0 };
@@ -282,6 +369,8 @@ int symbols_main(int argc, char **argv)
 	elf = sb_elf_open(config.path, err);
 	if (!elf)
 		ret = fail_with(err);
+	else if (config.lines)
+		ret = list_lines(elf, &config, err);
 	else if (config.usdt ? print_usdt(elf, &config) : print_symbols(elf, &config))
 		ret = EXIT_SUCCESS;
 	else if (config.usdt && sb_elf_usdt_count(elf))

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,29 +16,10 @@ static void print_help(void)
 	     "  -h, --help  print this help and exit");
 }
 
-static int parse_config(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (c != 'h')
-			return bad_option("unload", argv, c);
-		print_help();
-		return 0;
-	}
-	if (optind < argc)
-		return too_many_arguments("unload", argv[optind]);
-	return GO_ON;
-}
-
 int unload_main(int argc, char **argv)
 {
 	struct sb_error *err;
-	int ret = parse_config(argc, argv);
+	int ret = parse_no_arguments(argc, argv, print_help, NULL);
 
 	if (ret != GO_ON)
 		return ret;

@@ -23,13 +23,11 @@ static void print_help(void)
 {
 	puts("Usage: sbctl watch [OPTION]...\n"
 	     "\n"
-	     "Show what each target does a second: calls, delayed calls, and the time "
-	     "added. On a\n"
-	     "terminal the table is redrawn, else one follows the other. Ctrl-C ends "
-	     "it.\n"
+	     "Show what each target does in a second: calls, delayed calls, and the time added. On\n"
+	     "a terminal the table is redrawn; otherwise a new one is printed. Ctrl-C ends it.\n"
 	     "\n"
 	     "Options:\n"
-	     "  -n, --interval=TIME  between two tables (1s)\n"
+	     "  -n, --interval=TIME  time between two tables (1s)\n"
 	     "  -c, --count=N        end after N tables\n"
 	     "  -j, --json           print JSON, an object for each interval\n"
 	     "  -h, --help           print this help and exit");

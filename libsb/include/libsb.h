@@ -89,6 +89,7 @@ enum sb_symbol_kind {
 	SB_SYMBOL_FUNCTION = 1, /**< STT_FUNC with code in this file */
 	SB_SYMBOL_IFUNC = 2, /**< STT_GNU_IFUNC: its entry is the resolver */
 	SB_SYMBOL_USDT = 3, /**< a static probe; of places only, not of symbols */
+	SB_SYMBOL_LINE = 4, /**< the beginning of a source line; likewise */
 };
 
 /**
@@ -187,16 +188,24 @@ struct sb_places;
  * with the same offset are one place, functions with the same name are several. Globs
  * pass over the parts of functions that the compiler put elsewhere ("f.cold"), unless
  * they name them.
+ *
+ * "util.c:42" is a line of a source file, by the debug data of the file or of its debug
+ * file: every place where a statement on that line begins, in inlined copies too. The file
+ * is named by its path or the end of it, with so much that it is one file's alone. Where
+ * there are several places, "util.c:42@function" are those in that function's code, and
+ * "util.c:42@function+0x10" or "util.c:42@0x1234" (an offset in the file) is one.
  * @return the places, free with sb_places_free(); NULL with ENOENT (no such
- *   symbol: the message names near ones), EINVAL (malformed, the offset is not in
- *   executable code, or no instruction begins there: the message names the nearest that
- *   do), ENOMEM
+ *   symbol, or no code on that line: the message names near ones), EINVAL (malformed, the
+ *   offset is not in executable code, or no instruction begins there: the message names the
+ *   nearest that do; or several source files are meant), ENODATA (a line, and no debug
+ *   data: the message says what to do), ENOSYS (a line, and libsb was built without libdw),
+ *   ENOMEM
  */
 SB_API struct sb_places *sb_elf_find(struct sb_elf *elf, const char *text,
 				     struct sb_error *err);
 /**
  * The same, but whether an instruction begins at "sym+0x10" and "@0xOFFSET" is not looked
- * at: a breakpoint in the middle of one crashes every program that comes by.
+ * at: a breakpoint in the middle of one crashes every program that runs through it.
  */
 SB_API struct sb_places *sb_elf_find_unsafe(struct sb_elf *elf, const char *text,
 					    struct sb_error *err);
@@ -204,12 +213,31 @@ SB_API void sb_places_free(struct sb_places *places);
 SB_API size_t sb_places_count(const struct sb_places *places);
 /** Offset in the file of the @p index th place. */
 SB_API uint64_t sb_places_offset(const struct sb_places *places, size_t index);
-/** Its name for people: the symbol, "sym+0x10" or "@0x1234". */
+/** Its name for people: the symbol, "sym+0x10", "@0x1234", or "util.c:42@function". */
 SB_API const char *sb_places_name(const struct sb_places *places, size_t index);
 /** SB_SYMBOL_IFUNC: the code there only chooses the function, once a process. */
 SB_API enum sb_symbol_kind sb_places_kind(const struct sb_places *places, size_t index);
 /** As sb_usdt_semaphore() of a static probe, else 0. */
 SB_API uint64_t sb_places_semaphore(const struct sb_places *places, size_t index);
+
+/**
+ * The places of all lines that @p glob matches: a glob over names of source files, paths or
+ * their ends ("util.c", "src/util.c"), and behind a ':' one over numbers ("util.c:4*"). In the
+ * order of files, lines and offsets. Reads all debug data of the file.
+ * @return free with sb_places_free(); NULL with ENOENT (nothing matches), ENODATA, ENOSYS,
+ *   ENOMEM
+ */
+SB_API struct sb_places *sb_elf_lines(struct sb_elf *elf, const char *glob,
+				      struct sb_error *err);
+/** The line of the @p index th place alone, "util.c:42"; NULL: it is not of a line. */
+SB_API const char *sb_places_line(const struct sb_places *places, size_t index);
+/** The function whose code is there, demangled; NULL: no symbol says so, or no line. */
+SB_API const char *sb_places_function(const struct sb_places *places, size_t index);
+/**
+ * The functions that were inlined there, from the one that the line is of: "leaf, middle".
+ * NULL: the line is of sb_places_function() itself.
+ */
+SB_API const char *sb_places_inlined(const struct sb_places *places, size_t index);
 
 /* ------------------------------------------------------------------- spec */
 
@@ -223,7 +251,7 @@ SB_API uint64_t sb_places_semaphore(const struct sb_places *places, size_t index
  *   !MODULE:QUALNAME                   exclusion (dialect SB_SPEC_FILE)
  *
  * Options: delay=DURATION every=N start=DURATION duration=DURATION mode=spin|sleep,
- * resume=0|1 mode=wait dist=fixed|exp|uniform|lognormal(SIGMA) thread=GLOB (Python), pid=N
+ * delay=NUMBER% resume=0|1 mode=wait dist=fixed|exp|uniform|lognormal(SIGMA) thread=GLOB (Python), pid=N
  * (native); behind a native target also a bare DURATION, the delay.
  * The last ':' that leaves both sides non-empty separates (in a native target the
  * last that is no part of a "::"); white space around is ignored; "#" begins a
@@ -269,6 +297,9 @@ enum sb_delay_dist {
 	SB_DELAY_LOGNORMAL = 3, /**< the logarithm is normal, of a given deviation */
 };
 
+/** The largest delay that is a part of a duration, in percent of it. */
+#define SB_MAX_DELAY_PERCENT 10000
+
 /** The largest deviation of SB_DELAY_LOGNORMAL. */
 #define SB_MAX_SIGMA 4
 
@@ -297,6 +328,8 @@ SB_API bool sb_spec_resume(const struct sb_spec *spec);
 SB_API pid_t sb_spec_pid(const struct sb_spec *spec);
 SB_API enum sb_delay_mode sb_spec_mode(const struct sb_spec *spec);
 SB_API enum sb_delay_dist sb_spec_dist(const struct sb_spec *spec);
+/** A delay that is a part of the duration of each call, in millionths; 0: it is none. */
+SB_API uint32_t sb_spec_delay_ppm(const struct sb_spec *spec);
 /** The deviation of SB_DELAY_LOGNORMAL; 0 for all others. */
 SB_API double sb_spec_sigma(const struct sb_spec *spec);
 /** The glob that names of threads are to match; NULL: none is named. The spec's. */
@@ -513,6 +546,12 @@ struct sb_site_policy {
 	double sigma; /**< of SB_DELAY_LOGNORMAL: over 0, at most SB_MAX_SIGMA */
 	enum sb_delay_mode mode; /**< SB_DELAY_WAIT sleeps where no runtime is known here */
 	enum sb_delay_dist dist; /**< a delay that is drawn is at most SB_MAX_DELAY_NS */
+	/**
+	 * In place of delay_ns, which is 0 then: millionths of the duration of each delayed
+	 * call, at its end. 0: none. A hit of sb_site_hit() has no end, and is not delayed.
+	 */
+	uint32_t delay_ppm;
+	uint32_t zero; /**< must be 0 */
 };
 
 /**
@@ -527,7 +566,7 @@ SB_API void sb_site_seed(uint64_t seed);
  * The site @p name ("module:qualname") of this process; the same site for the same
  * name and target, with @p policy from now on. It belongs to the table and lives as
  * long. @p policy may be NULL: count only. NULL with ENOSPC (table full), ENOMEM,
- * EINVAL (no name, no such mode or distribution), ENAMETOOLONG (name of 32 KiB), ERANGE
+ * EINVAL (no name, no such mode or distribution, both delays), ENAMETOOLONG (name of 32 KiB), ERANGE
  * (delay over SB_MAX_DELAY_NS). Thread-safe.
  */
 SB_API struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
@@ -685,7 +724,7 @@ SB_API uint64_t sb_batch_id(const struct sb_batch *batch, size_t index);
  */
 struct sb_session;
 
-/** What serves a session. */
+/** The backend of a session. */
 enum sb_backend_choice {
 	/** What the variable SPEED_BUMP_BACKEND says ("driver", "bpf", "auto"); else the
 	 * driver where its device can be opened, else BPF */
@@ -715,7 +754,7 @@ struct sb_session_options {
 SB_API struct sb_session *sb_session_open(const struct sb_session_options *opts,
 					  struct sb_error *err);
 SB_API void sb_session_close(struct sb_session *session);
-/** What serves it: "driver" or "bpf". */
+/** The backend in use: "driver" or "bpf". */
 SB_API const char *sb_session_backend(const struct sb_session *session);
 /**
  * What the driver guarantees and this backend does not: the @p index th sentence for
@@ -1212,7 +1251,8 @@ SB_API int sb_sampler_add_process(struct sb_sampler *sampler, pid_t pid);
  */
 SB_API int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err);
 /**
- * Have the run that is under way, or else the next, end at once with what it has so far.
+ * Have the run that is under way, or else the next, end with what it has so far: at once,
+ * but for the stacks that it has seen, which are followed for at most 100 ms.
  * Thread-safe, and for a signal handler.
  */
 SB_API void sb_sampler_stop(struct sb_sampler *sampler);

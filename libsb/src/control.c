@@ -257,7 +257,8 @@ struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut)
 
 /*
  * The index of the table at @where, which is added if it is new; -1: it is none; or
- * FAILED, with errno. @inode is 0 where it is a path; @shown is the file that says so, of the process of @owner.
+ * FAILED, with errno. @inode is 0 where it is a path; @shown is the file that says so, of
+ * the process of @owner.
  */
 static long find_table(struct sb_control *control, const char *where, uint64_t inode,
 		       const struct stat *shown, const struct stat *owner)

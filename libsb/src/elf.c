@@ -10,6 +10,7 @@
 #include "demangle.h"
 #include "elf_entry.h"
 #include "elf_file.h"
+#include "elf_line.h"
 #include "elf_packed.h"
 #include "error.h"
 
@@ -619,8 +620,14 @@ static bool open_by_link(struct sb_elf *elf)
 		if (good)
 			return true;
 	}
+	free(elf->debug_link);
 	elf->debug_link = strdup(name);
 	return false;
+}
+
+bool sb_elf_open_debug_file(struct sb_elf *elf)
+{
+	return elf->debug_handle || open_by_build_id(elf) || open_by_link(elf);
 }
 
 /* The packed one inside the file, with the functions that .dynsym lacks. */
@@ -864,6 +871,7 @@ void sb_elf_close(struct sb_elf *elf)
 	free(elf->symbols);
 	free(elf->by_name);
 	sb_landings_free(elf->landings);
+	sb_elf_close_dwarf(elf);
 	free_segments(&elf->code);
 	free_segments(&elf->loads);
 	free(elf->debug_link);

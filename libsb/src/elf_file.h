@@ -49,6 +49,7 @@ struct sb_elf {
 	char *debug_link;	     /* the name of the debug file that is missing */
 	void *handle, *debug_handle; /* Elf *; names point into them */
 	void *debug_memory;	     /* unpacked, where the debug file is in the file */
+	void *dwarf;		     /* Dwarf *, when lines were asked for */
 	int debug_fd;
 	struct segments code, loads; /* what is executed, and all */
 	uint64_t frames, frames_size; /* offset and size of .eh_frame_hdr */
@@ -69,6 +70,12 @@ struct sb_elf {
 char *sb_elf_locate(const char *name, struct sb_error *err);
 /* Whether the file begins as an ELF file of this machine does. */
 bool sb_elf_is_ours(const char *path);
+
+/*
+ * Have the separate debug file open, where there is one, also where the file has symbols
+ * enough of its own.
+ */
+bool sb_elf_open_debug_file(struct sb_elf *elf);
 
 /* What else @name is in the file: "imported, …", "a variable, …"; or NULL. */
 const char *sb_elf_describe(struct sb_elf *elf, const char *name);

@@ -8,64 +8,10 @@
 
 #include "demangle.h"
 #include "elf_file.h"
+#include "elf_places.h"
 #include "error.h"
 #include "glob_match.h"
-
-struct place {
-	uint64_t offset;
-	uint64_t semaphore; /* offset of a static probe's reference counter, or 0 */
-	char *name;
-	enum sb_symbol_kind kind;
-};
-
-struct sb_places {
-	size_t count, room;
-	struct place *list;
-};
-
-static int add_place(struct sb_places *places, uint64_t offset, const char *name,
-		     enum sb_symbol_kind kind)
-{
-	if (places->count == places->room) {
-		size_t room = places->room ? 2 * places->room : 8;
-		struct place *list = reallocarray(places->list, room, sizeof(list[0]));
-
-		if (!list)
-			return -1;
-		places->list = list;
-		places->room = room;
-	}
-	places->list[places->count] =
-		(struct place){ .offset = offset, .name = strdup(name), .kind = kind };
-	if (!places->list[places->count].name)
-		return -1;
-	places->count++;
-	return 0;
-}
-
-static int by_offset(const void *left, const void *right)
-{
-	const struct place *a = left, *b = right;
-
-	if (a->offset != b->offset)
-		return a->offset < b->offset ? -1 : 1;
-	return strcmp(a->name, b->name);
-}
-
-static void sort_places(struct sb_places *places)
-{
-	size_t kept = 0;
-
-	if (!places->count)
-		return;
-	qsort(places->list, places->count, sizeof(places->list[0]), by_offset);
-	for (size_t i = 1; i < places->count; i++)
-		if (places->list[i].offset == places->list[kept].offset)
-			free(places->list[i].name);
-		else
-			places->list[++kept] = places->list[i];
-	places->count = kept + 1;
-}
+#include "near.h"
 
 /* ------------------------------------------------------------------ by name */
 
@@ -124,10 +70,10 @@ static int add_symbol_place(struct sb_elf *elf, struct sb_places *places,
 		is_ambiguous |= elf->by_name[i]->offset != symbol->offset &&
 				elf->by_name[i]->file;
 	if (!symbol->file || !is_ambiguous)
-		return add_place(places, symbol->offset, name, symbol->kind);
+		return sb_places_add(places, symbol->offset, name, symbol->kind);
 	if (asprintf(&full, "%s:%s", symbol->file, name) < 0)
 		return -1;
-	rc = add_place(places, symbol->offset, full, symbol->kind);
+	rc = sb_places_add(places, symbol->offset, full, symbol->kind);
 	free(full);
 	return rc;
 }
@@ -173,7 +119,7 @@ static int find_versioned(struct sb_elf *elf, const char *text, struct sb_places
 
 		if (symbol->version && !strcmp(symbol->version, version) &&
 		    (at[1] != '@' || symbol->is_default))
-			rc = add_place(places, symbol->offset, text, symbol->kind);
+			rc = sb_places_add(places, symbol->offset, text, symbol->kind);
 	}
 	free(name);
 	return rc;
@@ -223,7 +169,7 @@ static int find_demangled(struct sb_elf *elf, const char *text, struct sb_places
 		    (!sb_demangled_base(readable, &base, &length) ||
 		     strlen(text) != length || memcmp(base, text, length)))
 			continue;
-		if (add_place(places, symbol->offset, readable, symbol->kind))
+		if (sb_places_add(places, symbol->offset, readable, symbol->kind))
 			return -1;
 	}
 	return 0;
@@ -274,7 +220,7 @@ static int find_glob(struct sb_elf *elf, const char *text, struct sb_places *pla
 				continue;
 			full = strndup(base, length);
 			if (full && sb_glob_match(text, full))
-				rc = add_place(places, symbol->offset, demangled,
+				rc = sb_places_add(places, symbol->offset, demangled,
 					       symbol->kind);
 			free(full);
 			continue;
@@ -312,7 +258,7 @@ static int find_offset(struct sb_elf *elf, const char *text, struct sb_places *p
 				    "%s: the offset 0x%" PRIx64
 				    " is not in executable code",
 				    elf->path, offset);
-	return add_place(places, offset, text, SB_SYMBOL_FUNCTION)
+	return sb_places_add(places, offset, text, SB_SYMBOL_FUNCTION)
 		       ? sb_error_set(err, ENOMEM, "out of memory")
 		       : 0;
 }
@@ -364,7 +310,7 @@ static int find_of_file(struct sb_elf *elf, const char *file, const char *name,
 			continue;
 		if (asprintf(&full, "%s:%s", symbol->file, symbol->name) < 0)
 			return -1;
-		rc = add_place(places, symbol->offset, full, symbol->kind);
+		rc = sb_places_add(places, symbol->offset, full, symbol->kind);
 		free(full);
 		if (rc)
 			return -1;
@@ -385,7 +331,7 @@ static int find_usdt(struct sb_elf *elf, const char *provider, const char *name,
 			continue;
 		if (asprintf(&full, "%s:%s", usdt->provider, usdt->name) < 0)
 			return -1;
-		rc = add_place(places, usdt->offset, full, SB_SYMBOL_USDT);
+		rc = sb_places_add(places, usdt->offset, full, SB_SYMBOL_USDT);
 		free(full);
 		if (rc)
 			return -1;
@@ -462,71 +408,6 @@ static int find_inside(struct sb_elf *elf, const char *text, struct sb_places *p
 
 /* --------------------------------------------------------------- near names */
 
-#define NEAR	3   /* names in a message */
-#define LONGEST 128 /* names that are compared */
-
-/* How many characters to change, or @limit + 1 where it is more than @limit. */
-static unsigned int distance(const char *a, size_t a_length, const char *b,
-			     size_t b_length, unsigned int limit)
-{
-	unsigned int rows[3][LONGEST + 1];
-	unsigned int *before = rows[0], *last = rows[1], *row = rows[2], *swap;
-
-	if (a_length > LONGEST || b_length > LONGEST ||
-	    (a_length > b_length ? a_length - b_length : b_length - a_length) > limit)
-		return limit + 1;
-	for (unsigned int j = 0; j <= b_length; j++)
-		last[j] = j;
-	for (unsigned int i = 1; i <= a_length; i++) {
-		unsigned int least = row[0] = i;
-
-		for (unsigned int j = 1; j <= b_length; j++) {
-			bool same = tolower((unsigned char)a[i - 1]) ==
-				    tolower((unsigned char)b[j - 1]);
-
-			row[j] = last[j - 1] + !same;
-			/* Two that changed places are one mistake. */
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
-			    a[i - 2] == b[j - 1] && before[j - 2] + 1 < row[j])
-				row[j] = before[j - 2] + 1;
-			if (last[j] + 1 < row[j])
-				row[j] = last[j] + 1;
-			if (row[j - 1] + 1 < row[j])
-				row[j] = row[j - 1] + 1;
-			if (row[j] < least)
-				least = row[j];
-		}
-		if (least > limit)
-			return limit + 1;
-		swap = before;
-		before = last;
-		last = row;
-		row = swap;
-	}
-	return last[b_length];
-}
-
-struct near {
-	char *name;
-	unsigned int distance;
-};
-
-static void keep_nearest(struct near near[NEAR], const char *name, size_t length,
-			 unsigned int d)
-{
-	for (int i = 0; i < NEAR; i++) {
-		if (near[i].name && strlen(near[i].name) == length &&
-		    !memcmp(near[i].name, name, length))
-			return;
-		if (near[i].name && near[i].distance <= d)
-			continue;
-		free(near[NEAR - 1].name);
-		memmove(&near[i + 1], &near[i], (size_t)(NEAR - 1 - i) * sizeof(near[0]));
-		near[i] = (struct near){ strndup(name, length), d };
-		return;
-	}
-}
-
 /* What a person would write for a symbol: its name, bare where it is mangled. */
 static void readable_name(const struct sb_symbol *symbol, bool whole, const char **name,
 			  size_t *length)
@@ -556,7 +437,7 @@ static void last_part(const char **name, size_t *length)
 static void find_near(struct sb_elf *elf, const char *text, struct near near[NEAR])
 {
 	size_t length = strlen(text);
-	unsigned int limit = length < 4 ? 1 : length < 12 ? 2 : (unsigned int)length / 4;
+	unsigned int limit = sb_near_limit(length);
 	bool is_scoped = strstr(text, "::"), whole = strchr(text, '(');
 
 	for (size_t i = 0; i < elf->symbol_count; i++) {
@@ -572,13 +453,13 @@ static void find_near(struct sb_elf *elf, const char *text, struct near near[NEA
 		/* Without the namespaces that were not written either. */
 		if (!is_scoped && name != elf->symbols[i].name)
 			last_part(&part, &part_length);
-		d = distance(text, length, part, part_length, limit);
+		d = sb_near_distance(text, length, part, part_length, limit);
 		/* What only lacks its beginning or its end is near as well. */
 		if (d > limit && length >= 4 && part_length > length &&
 		    memmem(part, part_length, text, length))
 			d = limit;
 		if (d <= limit)
-			keep_nearest(near, name, its_length, d);
+			sb_near_keep(near, name, its_length, d);
 	}
 }
 
@@ -633,10 +514,9 @@ static int explain_inlined(const struct sb_elf *elf, const char *text,
 static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
 {
 	const char *why = sb_elf_describe(elf, text), *colon = lone_colon(text);
-	struct near near[NEAR + 1] = { 0 };
+	struct near near[NEAR] = { 0 };
+	char absence[256], nearest[640];
 	struct sb_inlined inlined;
-	char absence[256];
-	int ret;
 
 	if (why)
 		return sb_error_set(err, ENOENT, "%s: '%s' %s", elf->path, text, why);
@@ -661,15 +541,9 @@ static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
 			"its debug symbols, or give an offset: @0x...",
 			elf->path, text, elf->stripped ? "" : absence);
 	find_near(elf, text, near);
-	ret = sb_error_set(err, ENOENT, "%s: no function '%s'%s%s%s%s%s%s%s%s",
-			    elf->path, text, near[0].name ? "; did you mean " : "",
-			    near[0].name ? near[0].name : "", near[1].name ? " or " : "",
-			    near[1].name ? near[1].name : "", near[2].name ? " or " : "",
-			    near[2].name ? near[2].name : "", near[0].name ? "?" : "",
+	sb_near_write(near, nearest, sizeof(nearest));
+	return sb_error_set(err, ENOENT, "%s: no function '%s'%s%s", elf->path, text, nearest,
 			    absence);
-	for (int i = 0; i < NEAR; i++)
-		free(near[i].name);
-	return ret;
 }
 
 /* --------------------------------------------------------------------- find */
@@ -690,8 +564,19 @@ static int check_boundary(struct sb_elf *elf, const char *text, const struct pla
 	static const char unsafe[] = "(--unsafe takes it all the same)";
 	const char *plus = text[0] == '@' ? NULL : strrchr(text, '+');
 	uint64_t before = 0, after = 0, base = 0;
+	enum sb_boundary boundary = sb_elf_boundary(elf, place->offset, &before, &after);
 
-	switch (sb_elf_boundary(elf, place->offset, &before, &after)) {
+	/* That an instruction begins there the line table says, if it is of this file. */
+	if (place->kind == SB_SYMBOL_LINE && boundary == SB_BOUNDARY_INSIDE)
+		return sb_error_set(
+			err, EINVAL,
+			"%s: '%s' begins at @0x%" PRIx64 ", says the debug data, but that is in "
+			"the middle of an instruction: install the debug symbols of this very "
+			"build %s",
+			elf->path, text, place->offset, unsafe);
+	if (place->kind == SB_SYMBOL_LINE)
+		return 0;
+	switch (boundary) {
 	case SB_BOUNDARY_GOOD:
 		return 0;
 	case SB_BOUNDARY_NO_START:
@@ -735,11 +620,20 @@ static int find(struct sb_elf *elf, const char *text, bool checked,
 		struct sb_places *places, struct sb_error *err)
 {
 	bool is_inside = false;
+	const char *where;
+	unsigned int number;
+	size_t length;
 
 	if (!*text)
 		return sb_error_set(err, EINVAL, "%s: an empty symbol", elf->path);
 	if (text[0] == '@')
 		return find_offset(elf, text, places, err) ||
+				       (checked &&
+					check_boundaries(elf, text, places, err)) ?
+			       -1 :
+			       0;
+	if (sb_line_parse(text, &length, &number, &where))
+		return sb_places_add_line(places, elf, text, err) ||
 				       (checked &&
 					check_boundaries(elf, text, places, err)) ?
 			       -1 :
@@ -766,7 +660,7 @@ static int find(struct sb_elf *elf, const char *text, bool checked,
 	}
 	if (!places->count)
 		return not_found(elf, text, err);
-	sort_places(places);
+	sb_places_sort(places);
 	if (!is_inside)
 		choose_entries(elf, places);
 	return 0;
@@ -800,39 +694,4 @@ struct sb_places *sb_elf_find_unsafe(struct sb_elf *elf, const char *text,
 				     struct sb_error *err)
 {
 	return find_places(elf, text, false, err);
-}
-
-void sb_places_free(struct sb_places *places)
-{
-	if (!places)
-		return;
-	for (size_t i = 0; i < places->count; i++)
-		free(places->list[i].name);
-	free(places->list);
-	free(places);
-}
-
-size_t sb_places_count(const struct sb_places *places)
-{
-	return places->count;
-}
-
-uint64_t sb_places_offset(const struct sb_places *places, size_t index)
-{
-	return places->list[index].offset;
-}
-
-const char *sb_places_name(const struct sb_places *places, size_t index)
-{
-	return places->list[index].name;
-}
-
-enum sb_symbol_kind sb_places_kind(const struct sb_places *places, size_t index)
-{
-	return places->list[index].kind;
-}
-
-uint64_t sb_places_semaphore(const struct sb_places *places, size_t index)
-{
-	return places->list[index].semaphore;
 }

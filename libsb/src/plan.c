@@ -347,8 +347,8 @@ static uint64_t slot_here(struct sb_site_table *table, uint32_t *index)
 	return load_acquire(&rank->number);
 }
 
-bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-	      uint64_t hit)
+enum site_outcome sb_plan_hit(struct sb_site *site, struct site_counters *counters,
+			      uint64_t entry, uint64_t hit)
 {
 	struct sb_site_table *table = site->table;
 	struct plan_function *plan = site->plan;
@@ -379,5 +379,5 @@ bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t 
 		return sb_site_delay(site, counters, entry, hit, &order);
 	if (!(flags & PLAN_UNIT))
 		sb_site_be_quiet(site, changes);
-	return false;
+	return SITE_DONE;
 }

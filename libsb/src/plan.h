@@ -170,9 +170,6 @@ struct plan_rank *sb_plan_own_rank(struct sb_site_table *table);
 struct plan_rank *sb_plan_rank_here(struct sb_site_table *table);
 /* Count @n units of @rank; ends its slot where it is full. */
 void sb_plan_rank_unit(struct sb_site_table *table, struct plan_rank *rank, uint64_t n);
-/* A hit of a site whose function is in the plan; @hit says which it was. */
-bool sb_plan_hit(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-	      uint64_t hit);
 
 /* The entry of the schedule for slot @number; 0: there is none. */
 static inline uint64_t plan_entry(const struct plan_view *view, uint64_t number)

@@ -29,6 +29,7 @@
 #define MOST_SWITCH_STACKS 2000 /* a second */
 #define RATE_NS		   20000000
 #define DRAIN_MS	   50
+#define STOPPED_NS	   100000000 /* stacks are followed, when it was stopped */
 #define JITTER_NS	   100000000
 #define MOST_ROUNDS	   8
 #define SAME_SWITCH_NS	   1000000
@@ -880,6 +881,7 @@ static int estimate(struct run *run, uint64_t period_ns)
 	uint64_t until = sb_sampler_now() + clock_ns;
 	struct shares on, off, initial, sums;
 	double unknown, initial_ns = 0;
+	bool is_stopped = false;
 	size_t i;
 
 	if (shares_init(&on, count) | shares_init(&off, count) |
@@ -894,9 +896,14 @@ static int estimate(struct run *run, uint64_t period_ns)
 	}
 	/* As many as there is time for; in random order those are as good as all. */
 	shuffle(&run->places);
-	for (i = 0; i < run->places.count && !sampler->stopped; i++) {
+	for (i = 0; i < run->places.count; i++) {
 		const struct place *place = &run->places.list[i];
 
+		if (sampler->stopped && !is_stopped) {
+			is_stopped = true;
+			if (until > sb_sampler_now() + STOPPED_NS)
+				until = sb_sampler_now() + STOPPED_NS;
+		}
 		if (i % 16 == 0 && sb_sampler_now() >= until)
 			break;
 		share_place(run, place, place->tick ? &on : &off,

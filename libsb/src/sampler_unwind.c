@@ -19,7 +19,7 @@
 
 #include "sampler.h"
 
-#define MOST_FRAMES 1024
+#define MAX_FRAMES 1024
 #define VDSO	    "[vdso]"
 
 /* Code of a function, by its file and the offsets there. */
@@ -64,7 +64,7 @@ struct walk {
 	int found;
 	bool to_end; /* even where the function was found */
 	size_t frames, found_at;
-	uint64_t pcs[MOST_FRAMES];
+	uint64_t pcs[MAX_FRAMES];
 };
 
 /* ---------------------------------------------------------------- functions */
@@ -644,7 +644,7 @@ static int see_frame(Dwfl_Frame *frame, void *arg)
 	bool activation;
 	Dwarf_Addr pc;
 
-	if (walk->frames == MOST_FRAMES || !dwfl_frame_pc(frame, &pc, &activation))
+	if (walk->frames == MAX_FRAMES || !dwfl_frame_pc(frame, &pc, &activation))
 		return DWARF_CB_ABORT;
 	if (!activation) {
 		if (walk->found < 0)
@@ -665,25 +665,30 @@ static int see_frame(Dwfl_Frame *frame, void *arg)
 	return walk->found < 0 || walk->to_end ? DWARF_CB_OK : DWARF_CB_ABORT;
 }
 
+static bool covers(Dwarf_CFI *rules, Dwarf_Addr address)
+{
+	Dwarf_Frame *frame = NULL;
+
+	if (!rules || dwarf_cfi_addrframe(rules, address, &frame))
+		return false;
+	free(frame);
+	return true;
+}
+
 /* Whether .eh_frame or .debug_frame says where the caller of what is at @pc is. */
 static bool has_rule(Dwfl *dwfl, uint64_t pc)
 {
 	Dwfl_Module *module = dwfl_addrmodule(dwfl, pc);
-	Dwarf_Frame *frame = NULL;
 	Dwarf_CFI *rules;
-	Dwarf_Addr bias;
+	Dwarf_Addr bias = 0;
 
-	rules = module ? dwfl_module_eh_cfi(module, &bias) : NULL;
-	if (rules && !dwarf_cfi_addrframe(rules, pc - bias, &frame)) {
-		free(frame);
+	if (!module)
+		return false;
+	rules = dwfl_module_eh_cfi(module, &bias);
+	if (covers(rules, pc - bias))
 		return true;
-	}
-	rules = module ? dwfl_module_dwarf_cfi(module, &bias) : NULL;
-	if (rules && !dwarf_cfi_addrframe(rules, pc - bias, &frame)) {
-		free(frame);
-		return true;
-	}
-	return false;
+	rules = dwfl_module_dwarf_cfi(module, &bias);
+	return covers(rules, pc - bias);
 }
 
 /*

@@ -15,7 +15,7 @@
 #include "site_hit.h"
 #include "spin.h"
 
-SB_OPTIONS_END_WITH(struct sb_site_policy, dist);
+SB_OPTIONS_END_WITH(struct sb_site_policy, zero);
 
 /*
  * Sites by name: open addressing, at most half full. A search takes no lock, so
@@ -363,6 +363,22 @@ void *(*sb_site_leave)(struct sb_site_table *table, void **kept);
 void (*sb_site_return)(void *left);
 bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, void **kept);
 
+bool sb_site_locks;
+_Atomic uint64_t sb_site_held;
+_Thread_local uint64_t sb_site_apart __attribute__((tls_model("initial-exec")));
+
+/* A delay took so much, from when site_delayed() was @before on. */
+static void note_delay(uint64_t before, uint64_t ticks, enum sb_delay_mode mode)
+{
+	if (!sb_site_locks)
+		sb_site_apart += ticks;
+	else if (mode != SB_DELAY_WAIT)
+		atomic_fetch_add_explicit(&sb_site_held, ticks, memory_order_relaxed);
+	else
+		/* What others had of delays meanwhile was none of this thread's time. */
+		sb_site_apart = before + ticks - load(&sb_site_held);
+}
+
 /* Off the CPU from @entry to @deadline; not again after a signal if @once. */
 static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
 {
@@ -378,25 +394,29 @@ static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
 	return sb_clock_stamp();
 }
 
-/* The same without the runtime's lock. The delay is over before that is had again. */
-static uint64_t wait_until(struct sb_site_table *table, uint64_t entry, uint64_t deadline,
-			   bool once, void **kept)
-{
-	void *left = sb_site_leave ? sb_site_leave(table, kept) : NULL;
-	uint64_t now = sleep_until(entry, deadline, once);
-
-	if (left)
-		sb_site_return(left);
-	return now;
-}
-
 /* A delay, as it goes on. */
 struct progress {
 	uint64_t done; /* ticks */
 	uint64_t away; /* ticks that it took longer: the thread had no CPU */
+	uint64_t back; /* ticks after it: the thread had no lock */
 	bool ended;    /* before its time */
 	void *kept;    /* of sb_site_look() */
 };
+
+/* The same without the runtime's lock. The delay is over before that is had again. */
+static uint64_t wait_until(struct sb_site_table *table, uint64_t entry, uint64_t deadline,
+			   bool once, struct progress *progress)
+{
+	void *left = sb_site_leave ? sb_site_leave(table, &progress->kept) : NULL;
+	uint64_t now = sleep_until(entry, deadline, once), back;
+
+	if (left) {
+		sb_site_return(left);
+		back = sb_clock_stamp();
+		progress->back += sb_clock_is_back(now, back) ? 0 : back - now;
+	}
+	return now;
+}
 
 static void delay_once(struct sb_site_table *table, uint64_t entry, uint64_t ticks,
 		       enum sb_delay_mode mode, bool once, struct progress *progress)
@@ -408,7 +428,7 @@ static void delay_once(struct sb_site_table *table, uint64_t entry, uint64_t tic
 	else if (mode == SB_DELAY_SLEEP)
 		now = sleep_until(entry, entry + ticks, once);
 	else
-		now = wait_until(table, entry, entry + ticks, once, &progress->kept);
+		now = wait_until(table, entry, entry + ticks, once, progress);
 	/* Asleep it may have been set back. */
 	progress->done += sb_clock_is_back(entry, now) && !away ? ticks : now - entry - away;
 	progress->away += away;
@@ -433,43 +453,38 @@ static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_
 	}
 }
 
-bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-		uint64_t hit, const struct site_order *order)
+/*
+ * Delay from @entry on by @delay, or what is drawn around it; @overhead is what the hook takes
+ * besides, in ticks. @patient as in sb_site_end(). Whether it was ended.
+ */
+static inline __attribute__((always_inline)) bool
+deliver(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+	uint64_t delay, uint64_t overhead, bool patient)
 {
 	struct sb_site_table *table = site->table;
 	bool concurrent = load(&table->concurrent);
-	uint64_t delay = order->delay_ns, now, ticks, credit;
+	uint64_t ticks, credit = sb_clock.exit_ticks + overhead;
 	uint32_t kinds = load(&site->kinds);
 	enum sb_delay_mode mode = (enum sb_delay_mode)(kinds & SITE_MODE);
+	uint64_t before = site_delayed();
 	struct progress progress = { 0 };
 
-	/* Of threads in scope, @hit is the number of all of them together. */
-	if (order->every > 1 &&
-	    !is_due(site, hit, order->every, concurrent || kinds & SITE_THREAD))
-		return false;
+	if (patient && mode == SB_DELAY_WAIT)
+		mode = SB_DELAY_SLEEP;
 	/* Others can write to this memory; a slip of theirs is no hang of ours. */
 	if (delay > SB_MAX_DELAY_NS)
 		delay = SB_MAX_DELAY_NS;
-	if (!entry)
-		entry = sb_clock_stamp();
-	if (order->start_ns || order->end_ns) {
-		now = sb_clock_monotonic(entry);
-		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
-			return false;
-	}
 	if (__builtin_expect(kinds & SITE_DIST, 0))
 		delay = sb_draw(delay, (enum sb_delay_dist)((kinds & SITE_DIST) >>
 							    SITE_DIST_SHIFT),
 				load(&site->sigma));
-	credit = sb_clock.exit_ticks;
-	if (!site->direct)
-		credit += load(&table->overhead_ticks);
 	ticks = sb_clock_to_ticks(delay);
 	ticks = ticks > credit ? ticks - credit : 0;
-	if (delay > SITE_SLICE_NS && sb_site_look)
+	if (delay > SITE_SLICE_NS && sb_site_look && !patient)
 		delay_in_slices(table, entry, ticks, mode, &progress);
 	else
 		delay_once(table, entry, ticks, mode, false, &progress);
+	note_delay(before, progress.done + progress.away + progress.back + credit, mode);
 	/* In a wait others may have come. */
 	if (mode == SB_DELAY_WAIT)
 		concurrent = load(&table->concurrent);
@@ -481,6 +496,44 @@ bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_
 	if (progress.kept)
 		sb_site_unkeep(progress.kept);
 	return progress.ended;
+}
+
+bool sb_site_deliver(struct sb_site *site, uint64_t entry, uint64_t delay,
+		     uint64_t overhead, bool patient)
+{
+	struct site_slot *slot = site_slot_of(site);
+
+	return deliver(site,
+		       load(&site->table->concurrent) ? stripe_of(slot) :
+							&slot->counters[0],
+		       entry, delay, overhead, patient);
+}
+
+enum site_outcome sb_site_delay(struct sb_site *site, struct site_counters *counters,
+				uint64_t entry, uint64_t hit,
+				const struct site_order *order)
+{
+	struct sb_site_table *table = site->table;
+	uint64_t now;
+
+	/* Of threads in scope, @hit is the number of all of them together. */
+	if (order->every > 1 &&
+	    !is_due(site, hit, order->every,
+		    load(&table->concurrent) || load(&site->kinds) & SITE_THREAD))
+		return SITE_DONE;
+	if (!entry && !order->at_end)
+		entry = sb_clock_stamp();
+	if (order->start_ns || order->end_ns) {
+		now = sb_clock_monotonic(entry ? entry : sb_clock_stamp());
+		if (now < order->start_ns || (order->end_ns && now >= order->end_ns))
+			return SITE_DONE;
+	}
+	if (order->at_end)
+		return SITE_OPEN;
+	return deliver(site, counters, entry, order->delay_ns,
+		       site->direct ? 0 : load(&table->overhead_ticks), false) ?
+		       SITE_ENDED :
+		       SITE_DONE;
 }
 
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
@@ -510,6 +563,19 @@ static uint64_t delay_of(const struct sb_site *site)
 	return delay ? delay - 1 : load(&site->delay_ns);
 }
 
+/* What is set from outside is a time. */
+static bool is_at_end(const struct sb_site *site)
+{
+	return load(&site->ppm) && !load(&site->function->delay) &&
+	       !load(&site->target->delay);
+}
+
+bool sb_site_is_at_end(const struct sb_site *site)
+{
+	return load(&site->table->header->enabled) && state_of(site) != SITE_OFF &&
+	       is_at_end(site);
+}
+
 static uint32_t every_of(const struct sb_site *site)
 {
 	uint32_t every = load(&site->function->every);
@@ -530,15 +596,14 @@ static bool is_thread(const struct sb_site *site, void **kept)
 	return sb_glob_match(glob, name);
 }
 
-static bool hit_any(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-		    uint64_t hit);
+static enum site_outcome hit_any(struct sb_site *site, struct site_counters *counters,
+				 uint64_t entry, uint64_t hit);
 
 /* A hit of a site that is of some threads alone: in others it is none. */
-static __attribute__((noinline)) bool hit_scoped(struct sb_site *site,
-						 struct site_counters *counters,
-						 uint64_t entry)
+static __attribute__((noinline)) enum site_outcome
+hit_scoped(struct sb_site *site, struct site_counters *counters, uint64_t entry)
 {
-	bool ended = false;
+	enum site_outcome outcome = SITE_DONE;
 	void *kept = NULL;
 	uint64_t hit;
 
@@ -546,17 +611,17 @@ static __attribute__((noinline)) bool hit_scoped(struct sb_site *site,
 		entry = sb_clock_stamp();
 	if (is_thread(site, &kept)) {
 		hit = atomic_fetch_add_explicit(&site->scoped, 1, memory_order_relaxed) + 1;
-		ended = hit_any(site, counters, entry, hit);
+		outcome = hit_any(site, counters, entry, hit);
 	} else {
 		add(&counters->hits, UINT64_MAX, load(&site->table->concurrent));
 	}
 	if (kept)
 		sb_site_unkeep(kept);
-	return ended;
+	return outcome;
 }
 
-bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-		   uint64_t hit)
+enum site_outcome sb_site_hit_rest(struct sb_site *site, struct site_counters *counters,
+				   uint64_t entry, uint64_t hit)
 {
 	if (__builtin_expect(load(&site->kinds) & SITE_THREAD, 0))
 		return hit_scoped(site, counters, entry);
@@ -570,8 +635,8 @@ void sb_site_be_quiet(struct sb_site *site, uint64_t changes)
 		store(&site->quiet, changes);
 }
 
-static bool hit_any(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-		    uint64_t hit)
+static enum site_outcome hit_any(struct sb_site *site, struct site_counters *counters,
+				 uint64_t entry, uint64_t hit)
 {
 	struct site_order order = { 0 };
 	uint64_t changes;
@@ -582,11 +647,13 @@ static bool hit_any(struct sb_site *site, struct site_counters *counters, uint64
 	/* What is read after this is at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
 	state = load(&site->table->header->enabled) ? state_of(site) : SITE_OFF;
-	if (state == SITE_ON)
+	if (state == SITE_ON) {
 		order.delay_ns = delay_of(site);
-	if (!order.delay_ns) {
+		order.at_end = is_at_end(site);
+	}
+	if (!order.delay_ns && !order.at_end) {
 		sb_site_be_quiet(site, changes);
-		return false;
+		return SITE_DONE;
 	}
 	order.start_ns = load(&site->start_ns);
 	order.end_ns = load(&site->end_ns);
@@ -737,6 +804,7 @@ static int set_policy(struct sb_site *site, const struct sb_site_policy *policy)
 	if (set_kinds(site, policy))
 		return -1;
 	store(&site->delay_ns, policy->delay_ns);
+	store(&site->ppm, policy->delay_ppm);
 	store(&site->start_ns, policy->start_ns);
 	store(&site->end_ns, policy->end_ns);
 	store(&site->every, policy->every);
@@ -837,6 +905,11 @@ struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
 		return NULL;
 	if (policy.delay_ns > SB_MAX_DELAY_NS) {
 		sb_error_set(err, ERANGE, "%s: the delay is over 10 s", name);
+		return NULL;
+	}
+	if (policy.zero || (policy.delay_ppm && policy.delay_ns) ||
+	    policy.delay_ppm > SB_MAX_DELAY_PERCENT * 10000U) {
+		sb_error_set(err, EINVAL, "%s: there is no such delay", name);
 		return NULL;
 	}
 	if ((unsigned int)policy.mode > SB_DELAY_WAIT ||

@@ -49,6 +49,8 @@ struct sb_site {
 	_Atomic uint64_t ring_taking;
 	bool direct; /* its hits come by no hook: no overhead is taken off its delays */
 
+	_Atomic uint32_t ppm; /* not 0: the delay is a part of the call's duration */
+
 	_Atomic uint64_t scoped; /* hits of threads that match @thread */
 	const char *_Atomic thread; /* the table's */
 	_Atomic double sigma;
@@ -60,9 +62,17 @@ struct sb_site {
 #define SITE_DIST_SHIFT 4
 #define SITE_THREAD	0x100U
 
+/* What a hit has come to. */
+enum site_outcome {
+	SITE_DONE = 0,
+	SITE_ENDED, /* sb_site_look() has ended a delay */
+	SITE_OPEN,  /* no delay so far: sb_site_begin() and sb_site_end() are to be called */
+};
+
 /* A delay that is due: of every @every th hit, from @start_ns to @end_ns. */
 struct site_order {
 	uint64_t delay_ns;
+	bool at_end; /* the delay is a part of the call's duration */
 	uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC; 0: no limit */
 	uint32_t every;
 };
@@ -118,10 +128,10 @@ extern bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, 
 #define SITE_SLICE_NS 10000000U
 
 /*
- * What a hit may do once it is counted. Whether sb_site_look() has ended a delay; @site
- * may be gone if sb_site_look is not NULL.
+ * What a hit may do once it is counted. @site may be gone then, where sb_site_look or
+ * sb_site_is_thread is not NULL.
  */
-bool sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
+enum site_outcome sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
 
 /* Until the table's count of changes is not @changes any more a hit is no more than a count. */
@@ -139,9 +149,66 @@ static inline void site_counted(const struct site_slot *slot, struct plan_accoun
 }
 
 /* Delay it, if it is its turn. As sb_site_hit_rest(). */
-bool sb_site_delay(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-		uint64_t hit, const struct site_order *order)
+enum site_outcome sb_site_delay(struct sb_site *site, struct site_counters *counters,
+				uint64_t entry, uint64_t hit,
+				const struct site_order *order)
 	__attribute__((visibility("hidden"), noinline));
+
+/* As sb_site_hit_rest(), of a function that a plan rules or whose calls are its units. */
+enum site_outcome sb_plan_hit(struct sb_site *site, struct site_counters *counters,
+			      uint64_t entry, uint64_t hit)
+	__attribute__((visibility("hidden")));
+
+/*
+ * Whether threads wait for each other's delays, but for those of SB_DELAY_WAIT, as they do
+ * where a runtime has one lock. False, as at first: they don't.
+ */
+extern bool sb_site_locks __attribute__((visibility("hidden")));
+
+/*
+ * In ticks, with their hooks, what all delays took that others waited for, and what those of
+ * this thread took besides, modulo 2^64. By as much as the sum of both grows in a call of this
+ * thread, the call took longer for delays: those inside it, and those of other threads, of
+ * which each may well have been waited for. (Where a thread does something else meanwhile, as
+ * in a read of a file, that is too much, by at most the part of all time that goes into
+ * delays; else delays that are parts of durations would feed on each other without end.)
+ */
+extern _Atomic uint64_t sb_site_held __attribute__((visibility("hidden")));
+extern _Thread_local uint64_t sb_site_apart
+	__attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+static inline uint64_t site_delayed(void)
+{
+	return load(&sb_site_held) + sb_site_apart;
+}
+
+/* A call that is timed, of the thread that runs it. */
+struct site_call {
+	uint64_t begin;	    /* a stamp */
+	uint64_t delayed;   /* site_delayed() then */
+	uint64_t covered;   /* see sb_site_end() */
+};
+
+/* Whether it is on, and its delay a part of the duration. */
+bool sb_site_is_at_end(const struct sb_site *site) __attribute__((visibility("hidden")));
+/* From here on @call is timed: what its hook does comes before this. */
+void sb_site_begin(struct sb_site *site, struct site_call *call)
+	__attribute__((visibility("hidden")));
+/*
+ * The end of a call, in its thread: delay it by the site's part of its duration. That is the
+ * time since sb_site_begin(), less site_delayed() since. Where calls of the same target are
+ * inside each other each part of that time is delayed for once, at the end of the innermost.
+ * @patient: no sb_site_look(), nor sb_site_leave(). Whether sb_site_look() has ended it.
+ */
+bool sb_site_end(struct sb_site *site, const struct site_call *call, bool patient)
+	__attribute__((visibility("hidden")));
+/* Delay it from @entry on by @delay; the rest as in sb_site_end(). */
+bool sb_site_deliver(struct sb_site *site, uint64_t entry, uint64_t delay,
+		     uint64_t overhead, bool patient)
+	__attribute__((visibility("hidden")));
+/* What timing costs a call, for this process; @timed_ns of @ns are between its two stamps. */
+void sb_site_table_set_call_overhead(struct sb_site_table *table, uint64_t ns,
+				     uint64_t timed_ns) __attribute__((visibility("hidden")));
 
 static inline struct site_slot *site_slot_of(struct sb_site *site)
 {
@@ -195,14 +262,15 @@ static inline __attribute__((always_inline)) bool site_is_quiet(const struct sb_
 }
 
 /* As sb_site_hit_rest(). */
-static inline __attribute__((always_inline)) bool site_hit(struct sb_site *site,
-							   uint64_t entry)
+static inline __attribute__((always_inline)) enum site_outcome
+site_hit(struct sb_site *site, uint64_t entry)
 {
 	struct site_slot *slot = site_slot_of(site);
 	struct site_counters *counters = &slot->counters[0];
 	uint64_t hit = site_count(site, slot, &counters);
 
-	return !site_is_quiet(site) && sb_site_hit_rest(site, counters, entry, hit);
+	return site_is_quiet(site) ? SITE_DONE :
+				     sb_site_hit_rest(site, counters, entry, hit);
 }
 
 /*

@@ -130,6 +130,8 @@ struct sb_site_table {
 	plan_word *changes; /* of the header, or of a plan that the kernel shares */
 	_Atomic uint64_t overhead_ticks;
 	atomic_bool concurrent;
+	/* Of a call that is timed: what both ends take of it, and of that what is timed too. */
+	_Atomic uint64_t call_overhead_ticks, call_timed_ticks;
 
 	/* Where the table has a plan; else @planned is NULL. */
 	struct plan_view plan;

@@ -17,6 +17,7 @@ struct sb_spec {
 	char *right;
 	unsigned int given;
 	uint64_t delay_ns, start_ns, duration_ns;
+	uint32_t delay_ppm;
 	uint32_t every;
 	bool resume;
 	enum sb_delay_mode mode;
@@ -94,9 +95,56 @@ static int no_duration(struct slice word, const char *value, int code,
 			    SLICE(word), value);
 }
 
+/*
+ * A decimal number over 0 and at most @max in units of 1 / @unit, at the beginning of a text;
+ * digits behind the last place that counts are not looked at. *@end is what comes after it.
+ * -1: it is none.
+ */
+static int64_t decimal(const char *at, int64_t max, int64_t unit, const char **end)
+{
+	bool digits = false;
+	int64_t n = 0;
+
+	for (; *at >= '0' && *at <= '9' && n <= max; at++, digits = true)
+		n = n * 10 + (*at - '0');
+	max *= unit;
+	n *= unit;
+	if (*at == '.')
+		for (at++; *at >= '0' && *at <= '9' && unit > 1; at++, digits = true) {
+			unit /= 10;
+			n += (*at - '0') * unit;
+		}
+	*end = at;
+	return digits && n && n <= max ? n : -1;
+}
+
+/* "5%": of the duration of each call. */
+static int set_part(struct sb_spec *spec, const char *value, struct slice word,
+		    struct sb_error *err)
+{
+	const char *end;
+	int64_t n = decimal(value, SB_MAX_DELAY_PERCENT, 10000, &end);
+
+	if (spec->kind == SB_SPEC_KIND_NATIVE)
+		return sb_error_set(err, EINVAL,
+				    "'%.*s': a percentage is of Python functions only, the "
+				    "end of a native one is not seen: write a duration such "
+				    "as 10us",
+				    SLICE(word));
+	if (n < 0 || strcmp(end, "%") != 0)
+		return sb_error_set(err, EINVAL,
+				    "'%.*s': '%s' is not a percentage over 0 and at most "
+				    "%d%% with at most 4 decimals",
+				    SLICE(word), value, SB_MAX_DELAY_PERCENT);
+	spec->delay_ppm = (uint32_t)n;
+	return 0;
+}
+
 static int set_delay(struct sb_spec *spec, const char *value, struct slice word,
 		     struct sb_error *err)
 {
+	if (strchr(value, '%'))
+		return set_part(spec, value, word, err);
 	if (sb_duration_parse(value, &spec->delay_ns))
 		return no_duration(word, value, errno, err);
 	if (spec->delay_ns > SB_MAX_DELAY_NS)
@@ -204,23 +252,12 @@ static int set_mode(struct sb_spec *spec, const char *value, struct slice word,
 	return 0;
 }
 
-/* "0.5)": a decimal number in millionths; -1: it is none, or not over 0 to SB_MAX_SIGMA. */
+/* "0.5)": in millionths; -1: it is no number over 0 to SB_MAX_SIGMA. */
 static int64_t parse_sigma(const char *at)
 {
-	int64_t n = 0, unit = 1000000;
-	bool digits = false;
+	int64_t n = decimal(at, SB_MAX_SIGMA, 1000000, &at);
 
-	for (; *at >= '0' && *at <= '9' && n <= 100; at++, digits = true)
-		n = n * 10 + (*at - '0');
-	n *= unit;
-	if (*at == '.')
-		for (at++; *at >= '0' && *at <= '9' && unit > 1; at++, digits = true) {
-			unit /= 10;
-			n += (*at - '0') * unit;
-		}
-	if (!digits || strcmp(at, ")") != 0 || !n || n > SB_MAX_SIGMA * INT64_C(1000000))
-		return -1;
-	return n;
+	return strcmp(at, ")") == 0 ? n : -1;
 }
 
 static int set_dist(struct sb_spec *spec, const char *value, struct slice word,
@@ -475,6 +512,22 @@ static int take_kind(struct sb_spec *spec, struct slice *text,
 	return 0;
 }
 
+/* A percentage is measured wherever the function runs. */
+static int check_part(const struct sb_spec *spec, struct sb_error *err)
+{
+	if (spec->delay_ppm && spec->given & SB_SPEC_RESUME && !spec->resume)
+		return sb_error_set(err, EINVAL,
+				    "'resume=0': a percentage is of each resumption too; "
+				    "leave resume= out");
+	/* Digits in place of a name. */
+	if (spec->delay_ppm && !spec->right[strspn(spec->right, "0123456789")])
+		return sb_error_set(err, EINVAL,
+				    "'%s:%s': a line has no duration that a percentage is "
+				    "of: write a time such as delay=10us",
+				    spec->left, spec->right);
+	return 0;
+}
+
 static int fill(struct sb_spec *spec, struct slice text, enum sb_spec_dialect dialect,
 		struct sb_error *err)
 {
@@ -492,7 +545,7 @@ static int fill(struct sb_spec *spec, struct slice text, enum sb_spec_dialect di
 					    "'%.*s': an exclusion takes no options",
 					    SLICE(word));
 	}
-	return set_sides(spec, text, err);
+	return set_sides(spec, text, err) || check_part(spec, err) ? -1 : 0;
 }
 
 /* --------------------------------------------------------------------- text */
@@ -620,6 +673,11 @@ unsigned int sb_spec_given(const struct sb_spec *spec)
 uint64_t sb_spec_delay_ns(const struct sb_spec *spec)
 {
 	return spec->delay_ns;
+}
+
+uint32_t sb_spec_delay_ppm(const struct sb_spec *spec)
+{
+	return spec->delay_ppm;
 }
 
 uint32_t sb_spec_every(const struct sb_spec *spec)

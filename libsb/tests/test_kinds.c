@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* Delays that sleep, that are drawn, and that are of some threads alone. */
+/*
+ * Delays that sleep, that are drawn, that are of some threads alone, and that are parts of
+ * durations.
+ */
 #include "unit.h"
 
 #include <math.h>
@@ -309,9 +312,136 @@ static void a_thread_is_a_scope(void **state)
 	sb_site_table_close(table);
 }
 
+/* ------------------------------------------------------- parts of durations */
+
+#define PPM 500000 /* half */
+
+static uint64_t now_ns(void)
+{
+	return sb_spin_ticks_to_ns(sb_spin_ticks());
+}
+
+static enum site_outcome hit(struct sb_site *site)
+{
+	struct site_counters *counters = &site_slot_of(site)->counters[0];
+
+	return sb_site_hit_rest(site, counters, 0, site_count(site, site_slot_of(site),
+							      &counters));
+}
+
+static uint64_t requested(struct sb_site *site)
+{
+	return load(&site_slot_of(site)->counters[0].requested_ns);
+}
+
+/* Of calls, but for calls inside them. */
+static uint64_t spent;
+
+/* Calls inside each other, @depth of them, each of which has a millisecond of its own. */
+static void call(struct sb_site *site, int depth)
+{
+	struct site_call timed;
+	uint64_t begin;
+
+	assert_int_equal(hit(site), SITE_OPEN);
+	sb_site_begin(site, &timed);
+	begin = now_ns();
+	sb_spin_delay(1000000);
+	spent += now_ns() - begin;
+	if (depth > 1)
+		call(site, depth - 1);
+	assert_false(sb_site_end(site, &timed, false));
+}
+
+static void a_part_of_each_duration(void **state)
+{
+	const struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ppm = PPM };
+	struct sb_site *site;
+	struct sb_site_table *table = table_with(&policy, &site);
+	struct counts counts;
+
+	(void)state;
+	spent = 0;
+	for (int i = 0; i < 3; i++)
+		call(site, 1);
+	call(site, 10);
+	counts = counts_of(table);
+	assert_int_equal(counts.hits, 13);
+	assert_int_equal(counts.delayed, 13);
+	/* No part of a part; that of ten in each other would be 5.5 times as much. */
+	assert_in_range(counts.requested, spent / 2 - 1000, spent);
+	/* A hit that has no end is not delayed. */
+	sb_site_hit(site, 0);
+	assert_int_equal(counts_of(table).delayed, 13);
+	/* From outside it has a time. */
+	assert_int_equal(sb_site_table_set_target_delay(table, 0, 5000), 0);
+	assert_int_equal(hit(site), SITE_DONE);
+	assert_int_equal(counts_of(table).requested, counts.requested + 5000);
+	assert_int_equal(sb_site_table_set_target_delay(table, 0, 0), 0);
+	assert_int_equal(hit(site), SITE_DONE);
+	assert_int_equal(counts_of(table).requested, counts.requested + 5000);
+	sb_site_table_close(table);
+}
+
+static void *hit_it(void *site)
+{
+	sb_site_hit(site, 0);
+	return NULL;
+}
+
+static void delays_are_no_duration(void **state)
+{
+	const struct sb_site_policy part = { .sz = sizeof(part), .delay_ppm = PPM };
+	struct sb_site_policy other = { .sz = sizeof(other), .delay_ns = 40000000,
+					.target = 1 };
+	struct sb_site_table_options opts = { .sz = sizeof(opts), .capacity = 8,
+					      .enabled = true };
+	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
+	struct sb_site *site = sb_site_get(table, "m:f", &part, NULL);
+	uint64_t before, begin, asked;
+	struct site_call timed;
+	pthread_t thread;
+
+	(void)state;
+	for (int i = 0; i < 12; i++) {
+		bool locks = i / 3 % 2, elsewhere = i / 6;
+		enum sb_delay_mode mode = (enum sb_delay_mode)(i % 3);
+
+		other.mode = mode;
+		sb_site_get(table, "m:g", &other, NULL);
+		sb_site_locks = locks;
+		before = requested(site);
+		begin = now_ns();
+		assert_int_equal(hit(site), SITE_OPEN);
+		sb_site_begin(site, &timed);
+		if (elsewhere) {
+			assert_int_equal(pthread_create(&thread, NULL, hit_it,
+							sb_site_get(table, "m:g", &other,
+								    NULL)),
+					 0);
+			pthread_join(thread, NULL);
+		} else {
+			sb_site_hit(sb_site_get(table, "m:g", &other, NULL), 0);
+		}
+		begin = now_ns() - begin;
+		sb_site_end(site, &timed, false);
+		asked = requested(site) - before;
+		/* Of another thread it is time that passes, but where it has the lock. */
+		if (elsewhere && (!locks || mode == SB_DELAY_WAIT))
+			assert_in_range(asked, 20000000, begin);
+		else
+			assert_in_range(asked, 0, (begin - 39000000) / 2);
+	}
+	sb_site_locks = false;
+	sb_site_table_close(table);
+}
+
 static void refuses_what_is_no_kind(void **state)
 {
 	const struct sb_site_policy cases[] = {
+		{ .delay_ppm = 1, .delay_ns = 1 },
+		{ .delay_ppm = SB_MAX_DELAY_PERCENT * 10000 + 1 },
+		{ .zero = 1 },
 		{ .mode = (enum sb_delay_mode)3 },
 		{ .dist = (enum sb_delay_dist)4 },
 		{ .dist = SB_DELAY_LOGNORMAL },
@@ -341,6 +471,8 @@ int main(void)
 		cmocka_unit_test(a_sleep_is_no_cpu_time),
 		cmocka_unit_test(requested_adds_up_what_was_drawn),
 		cmocka_unit_test(a_thread_is_a_scope),
+		cmocka_unit_test(a_part_of_each_duration),
+		cmocka_unit_test(delays_are_no_duration),
 		cmocka_unit_test(refuses_what_is_no_kind),
 	};
 

@@ -120,6 +120,16 @@ static void takes_options(void **state)
 	assert_null(sb_spec_thread(spec));
 	sb_spec_free(spec);
 
+	spec = parsed("*:f delay=0.0001% every=2", SB_SPEC_FILE);
+	assert_int_equal(sb_spec_given(spec), SB_SPEC_DELAY | SB_SPEC_EVERY);
+	assert_int_equal(sb_spec_delay_ppm(spec), 1);
+	assert_int_equal(sb_spec_delay_ns(spec), 0);
+	sb_spec_free(spec);
+
+	spec = parsed("*:f resume=1 delay=10000%", SB_SPEC_FILE);
+	assert_int_equal(sb_spec_delay_ppm(spec), 100000000);
+	sb_spec_free(spec);
+
 	spec = parsed("*:f resume=0", SB_SPEC_FILE);
 	assert_int_equal(sb_spec_given(spec), SB_SPEC_RESUME);
 	assert_false(sb_spec_resume(spec));
@@ -169,6 +179,20 @@ static void refuses(void **state)
 		{ SB_SPEC_NATIVE, "l:f resume=1", EINVAL, "Python targets only" },
 		{ SB_SPEC_FILE, "*:f delay=", EINVAL, "not a duration" },
 		{ SB_SPEC_FILE, "*:f delay=10parsecs", EINVAL, "'10parsecs'" },
+		{ SB_SPEC_FILE, "*:f delay=%", EINVAL, "'%' is not a percentage over 0" },
+		{ SB_SPEC_FILE, "*:f delay=.%", EINVAL, "not a percentage" },
+		{ SB_SPEC_FILE, "*:f delay=-5%", EINVAL, "not a percentage" },
+		{ SB_SPEC_FILE, "*:f delay=0.0%", EINVAL, "not a percentage over 0" },
+		{ SB_SPEC_FILE, "*:f delay=10000.0001%", EINVAL, "at most 10000%" },
+		{ SB_SPEC_FILE, "*:f delay=99999999999999999999%", EINVAL, "10000%" },
+		{ SB_SPEC_FILE, "*:f delay=0.00001%", EINVAL, "4 decimals" },
+		{ SB_SPEC_FILE, "*:f delay=5%%", EINVAL, "not a percentage" },
+		{ SB_SPEC_FILE, "*:f delay=5%us", EINVAL, "not a percentage" },
+		{ SB_SPEC_FILE, "*:f resume=0 delay=5%", EINVAL, "leave resume= out" },
+		{ SB_SPEC_NATIVE, "l:f delay=5%", EINVAL,
+		  "'delay=5%': a percentage is of Python functions only" },
+		{ SB_SPEC_NATIVE, "l:f 5%", EINVAL, "of Python functions only" },
+		{ SB_SPEC_FILE, "native:l:f delay=5%", EINVAL, "such as 10us" },
 		{ SB_SPEC_FILE, "*:f delay=1us delay=1us", EINVAL, "twice" },
 		{ SB_SPEC_FILE, "*:f delay=10.1s", ERANGE, "at most 10s" },
 		{ SB_SPEC_FILE, "*:f start=99999999999999s", ERANGE, "too long" },

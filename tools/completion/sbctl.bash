@@ -25,11 +25,15 @@ __sbctl_libraries() {
 	PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | awk 'NR > 1 { print $1 }' | sort -u
 }
 
-# Targets: PATH or the name of a library, then PATH:SYMBOL.
+# Targets: PATH or the name of a library, then PATH:SYMBOL or PATH:FILE:LINE.
 __sbctl_targets() {
 	local path=${cur%:*}
 
-	if [[ $cur == *:* ]]; then
+	if [[ $cur == *:*[^:]:* && $cur != *::* ]]; then
+		path=${cur%%:*}
+		mapfile -t COMPREPLY < <(sbctl symbols --lines "$path" "${cur#*:}*" 2> /dev/null |
+			sed "s|^|$path:|" | grep -F -- "$cur")
+	elif [[ $cur == *:* ]]; then
 		mapfile -t COMPREPLY < <(sbctl symbols "$path" "${cur##*:}*" 2> /dev/null |
 			sed "s|^|$path:|")
 	else

@@ -40,7 +40,11 @@ end
 
 function __sbctl_targets
     set -l token (commandline -ct)
-    if string match -q '*:*' -- $token
+    if string match -qr '^[^:]+:[^:]+:[^:]*$' -- $token
+        set -l file (string replace -r ':.*' '' -- $token)
+        sbctl symbols --lines $file (string replace -r '^[^:]*:' '' -- $token)'*' 2>/dev/null |
+            string replace -r '^' "$file:" | string match -- "$token*"
+    else if string match -q '*:*' -- $token
         set -l file (string replace -r ':[^:]*$' '' -- $token)
         sbctl symbols $file (string replace -r '.*:' '' -- $token)'*' 2>/dev/null |
             string replace -r '^' "$file:"

@@ -57,6 +57,20 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+def lines_program() -> str:
+    """A program of which it is known where its lines begin, and how often."""
+    built = Path(os.environ["FIXTURE_DIR"]).parents[1] / "libsb/tests/lines"
+    return os.environ.get("SB_LINES", str(built))
+
+
+def line_of(source: str, mark: str) -> int:
+    """The number of the line with a mark, in a source file of that program."""
+    root = Path(__file__).resolve().parents[2]
+    lines = (root / "libsb/tests" / source).read_text().splitlines()
+    (number,) = (n for n, line in enumerate(lines, 1) if f"MARK {mark} */" in line)
+    return number
+
+
 def with_two_capabilities(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", _WITH_TWO_CAPABILITIES, *map(str, args)],

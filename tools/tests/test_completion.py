@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Sbctl
+from conftest import Sbctl, line_of, lines_program
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = {
@@ -144,6 +144,19 @@ def test_libraries(complete: Complete) -> None:
 def test_symbols(complete: Complete, library: str) -> None:
     assert complete(f"sbctl add {library}:fixture_pl") == [f"{library}:fixture_plain"]
     assert "libc.so.6:malloc" in complete("sbctl run libc.so.6:mallo")
+
+
+def test_lines(complete: Complete) -> None:
+    """Behind the name of a source file its lines, so far as that names one file alone."""
+    program = lines_program()
+    line = line_of("lines.c", "end")
+    for command in ("sbctl add", "speed-bump run --native"):
+        offered = complete(f"{command} {program}:lines.c:{line // 10}")
+        assert f"{program}:lines.c:{line}" in offered
+        assert all(word.startswith(f"{program}:lines.c:{line // 10}") for word in offered)
+        one = complete(f"{command} {program}:lines_one/unit.c:")
+        assert f"{program}:lines_one/unit.c:{line_of('lines_one/unit.c', 'one')}" in one
+        assert complete(f"{command} {program}:unit.c:") == []
 
 
 def test_commands_of_speed_bump(complete: Complete) -> None:

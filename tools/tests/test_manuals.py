@@ -121,6 +121,7 @@ def test_versions_agree() -> None:
     assert f'PACKAGE_VERSION="{version}"' in (ROOT / "dkms.conf").read_text()
     assert f'MODULE_VERSION("{version}");' in (ROOT / "driver/main.c").read_text()
     assert (ROOT / "debian/changelog").read_text().startswith(f"speed-bump ({version}) ")
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"version: '{version}', soversion" in (ROOT / "libsb/meson.build").read_text()
 
 
@@ -185,7 +186,7 @@ def test_device() -> None:
     assert parameters
     assert all(re.search(rf"^{name}$", page, re.M) for name in parameters)
     files = re.findall(
-        r"^\| `(\w+)` \| 0", (ROOT / "docs/interface.md").read_text(), re.M
+        r"^\| `(\w+)` \| 0", (ROOT / "docs/reference/interface.md").read_text(), re.M
     )
     sysfs = (ROOT / "driver/sysfs.c").read_text() + (
         ROOT / "driver/listing.c"
@@ -197,8 +198,8 @@ def test_device() -> None:
 
 
 def test_the_register_is_described_as_a_whole() -> None:
-    """In docs/interface.md, with the bounds that control.c has."""
-    text = (ROOT / "docs/interface.md").read_text("utf-8")
+    """In docs/reference/interface.md, with the bounds that control.c has."""
+    text = (ROOT / "docs/reference/interface.md").read_text("utf-8")
     names = {name for name in public_functions() if name.startswith("sb_control_")}
     names |= {"sb_site_table_show", "sb_site_table_hide"}
     assert len(names) > 20

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import DEVICE, Sbctl
+from conftest import DEVICE, Sbctl, line_of, lines_program
 
 COMMANDS = [
     "add",
@@ -119,7 +119,7 @@ def test_unknown_option(sbctl: Sbctl, command: str) -> None:
         (["run", "a:b", "--pid=0"], "'0' is not a process id"),
         (["run", "a:b", "--pid=1,x"], "'x' is not a process id"),
         (["run", "a:b", "--pid=1", "--", "true"], "which?"),
-        (["run", "a:b", "--for=1s", "--", "true"], "--for is of --pid"),
+        (["run", "a:b", "--for=1s", "--", "true"], "--for needs --pid"),
         (["run", "a:b", "--pid=1", "--for=x"], "'x' is not a duration"),
         (["run", "--pid=1"], "no target"),
         (["run", "--pid=1,2", "--targets=-"], "can't be read twice"),
@@ -429,6 +429,28 @@ def test_symbols_usdt(sbctl: Sbctl, library: str, statics: str) -> None:
 def test_symbols_file(sbctl: Sbctl, statics: str) -> None:
     found = sbctl.json("symbols", statics, "helper")["symbols"]
     assert {symbol["file"] for symbol in found} == {"statics.c", "statics_too.c"}
+
+
+def test_symbols_lines(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
+    program, inlined = lines_program(), line_of("lines.c", "inlined")
+    listed = sbctl("symbols", "--lines", program, "lines.c").stdout.splitlines()
+    assert f"lines.c:{inlined}" in listed
+    assert f"lines.c:{line_of('lines.c', 'none')}" not in listed
+    assert len(listed) == len(set(listed))
+    found = sbctl.json("symbols", "-l", program, f"lines.c:{inlined}")["lines"]
+    assert {place["function"] for place in found} == {"lines_once", "lines_loop"}
+    assert [place["inlined"] for place in found] == ["inlined", "inlined"]
+    assert {place["line"] for place in found} == {f"lines.c:{inlined}"}
+    said = sbctl("symbols", "-lv", program, f"lines.c:{inlined}").stdout.splitlines()
+    assert said[0].split() == ["OFFSET", "HIT", "NAME", "FUNCTION"]
+    assert said[1].endswith("inlined inlined into lines_once")
+    assert "no line with code matches 'x.c'" in sbctl.fails(
+        "symbols", "-l", program, "x.c"
+    )
+    assert "only one of" in sbctl.misused("symbols", "-l", "-u", program)
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    assert "compile it with -g" in sbctl.fails("symbols", "--lines", stripped)
 
 
 def test_symbols_hit(sbctl: Sbctl, library: str) -> None:

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SB_NEAR_H
+#define SB_NEAR_H
+
+#include <stddef.h>
+
+#define NEAR 3 /* names in a message */
+
+struct near {
+	char *name;
+	unsigned int distance;
+};
+
+/* How far off a name may be that somebody means who wrote one of this length. */
+unsigned int sb_near_limit(size_t length);
+/*
+ * How many characters to change, of either case; @limit + 1 where it is more than @limit.
+ */
+unsigned int sb_near_distance(const char *a, size_t a_length, const char *b,
+			      size_t b_length, unsigned int limit);
+/* Keep a name where it is one of the nearest so far; @near begins as zero. */
+void sb_near_keep(struct near near[NEAR], const char *name, size_t length,
+		  unsigned int d);
+/* Write "; did you mean A or B?", or nothing, and free the names. */
+void sb_near_write(struct near near[NEAR], char *buf, size_t size);
+
+#endif
