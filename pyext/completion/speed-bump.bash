@@ -35,7 +35,7 @@ __speed_bump_libraries() {
 	PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | awk 'NR > 1 { print $1 }' | sort -u
 }
 
-# PATH or the name of a library, then PATH:SYMBOL; sbctl knows the symbols.
+# PATH or the name of a library, then PATH:SYMBOL or PATH:FILE:LINE; sbctl knows them.
 __speed_bump_native() {
 	local i head=${cur%"${cur##*:}"}
 
@@ -45,8 +45,13 @@ __speed_bump_native() {
 		compopt -o nospace -o filenames
 		return
 	fi
-	mapfile -t COMPREPLY < <(sbctl symbols "${cur%:*}" "${cur##*:}*" 2> /dev/null |
-		sed "s|^|${cur%:*}:|")
+	if [[ $cur == *:*[^:]:* && $cur != *::* ]]; then
+		mapfile -t COMPREPLY < <(sbctl symbols --lines "${cur%%:*}" "${cur#*:}*" 2> /dev/null |
+			sed "s|^|${cur%%:*}:|" | grep -F -- "$cur")
+	else
+		mapfile -t COMPREPLY < <(sbctl symbols "${cur%:*}" "${cur##*:}*" 2> /dev/null |
+			sed "s|^|${cur%:*}:|")
+	fi
 	# The shell splits words at ':' and wants only what comes behind it.
 	[[ $COMP_WORDBREAKS == *:* ]] || return 0
 	for i in "${!COMPREPLY[@]}"; do

@@ -32,6 +32,13 @@ static inline int PyDict_GetItemRef(PyObject *dict, PyObject *key, PyObject **re
 	return *result ? 1 : PyErr_Occurred() ? -1 : 0;
 }
 
+static inline int PyWeakref_GetRef(PyObject *reference, PyObject **object)
+{
+	*object = PyWeakref_GetObject(reference);
+	*object = *object == Py_None ? NULL : Py_XNewRef(*object);
+	return *object ? 1 : PyErr_Occurred() ? -1 : 0;
+}
+
 static inline int PyModule_Add(PyObject *module, const char *name, PyObject *value)
 {
 	int failed = PyModule_AddObjectRef(module, name, value);

@@ -113,6 +113,18 @@ static int close_hook(struct core *core)
 	return -1;
 }
 
+/* Be told of what the patterns need that stay in force. An exception is under way. */
+static void watch_again(struct core *core)
+{
+	const struct engine_patterns *patterns = &core->engine.patterns;
+	PyObject *type, *value, *traceback;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	if (hook_watch_all(core->hook, patterns->resumes, patterns->ends))
+		PyErr_Clear();
+	PyErr_Restore(type, value, traceback);
+}
+
 /*
  * Whether with some of @patterns taken out a function may match that did not: one that was
  * excluded, or delayed when it starts alone.
@@ -135,13 +147,15 @@ static bool is_subtle(const struct engine_patterns *patterns)
 static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_t length,
 		 PyObject *policies, int64_t overhead, bool insist)
 {
-	bool less = insist && !is_subtle(&core->engine.patterns);
 	struct engine_patterns patterns;
+	bool less;
 	struct sb_site_table *sites;
 	int failed;
 
 	if (engine_read(&patterns, text, length, policies))
 		return -1;
+	/* Ends that were of no interest may be of some now. */
+	less = insist && !is_subtle(&core->engine.patterns) && !patterns.ends;
 	if (table_hold(table)) {
 		engine_drop(&patterns);
 		return -1;
@@ -152,13 +166,15 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 	 */
 	hook_keep(core->hook, 1);
 	failed = engine_prepare(&core->engine) || hook_open(core->hook) ||
-		 hook_watch_all(core->hook, patterns.resumes) ||
+		 hook_watch_all(core->hook, patterns.resumes, patterns.ends) ||
 		 (!less && hook_forget(core->hook)) ||
 		 callables_prepare(core->engine.callables, table, &patterns);
 	if (failed && !insist) {
 		hook_keep(core->hook, 0);
 		if (!core->started && !core->measuring)
 			close_hook(core);
+		else if (core->started)
+			watch_again(core);
 		table_release(table);
 		engine_drop(&patterns);
 		return -1;
@@ -168,15 +184,25 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 	sb_site_table_set_concurrent(sites, true);
 #endif
 	sb_site_table_set_overhead_ns(sites, (uint64_t)overhead);
+	sb_site_table_set_call_overhead(sites, core->call_overhead.ns,
+					core->call_overhead.timed_ns);
 	callables_swap(core->engine.callables);
 	engine_set(&core->engine, table, &patterns);
 	callables_set(core->engine.callables);
 	core->started = true;
+	/* Others may be at a site of a table that goes. */
+	hook_settle(core->hook);
 	hook_keep(core->hook, 0);
+	if (engine_has_lines(&core->engine))
+		hook_see_running(core->hook);
 #ifdef Py_GIL_DISABLED
 	/* Other threads may be between the look and its answer. */
-	if (!less)
-		failed |= hook_forget(core->hook);
+	if (!less && !failed && hook_forget(core->hook)) {
+		if (insist)
+			failed = -1;
+		else
+			PyErr_Clear(); /* all is in force but that */
+	}
 #endif
 	return failed ? -1 : 0;
 }
@@ -189,8 +215,10 @@ static int end(struct core *core)
 	callables_swap(core->engine.callables);
 	engine_clear(&core->engine);
 	callables_set(core->engine.callables);
-	if (core->measuring)
+	if (core->measuring) {
+		hook_settle(core->hook);
 		return failed;
+	}
 	return close_hook(core) || failed ? -1 : 0;
 }
 
@@ -298,28 +326,64 @@ static int put_into_force(struct core *core, struct force *next, bool insist)
 /* ------------------------------------------------------------------------ overhead */
 
 /*
- * Once an interpreter. It runs Python code, in which a signal handler may change what is
+ * Each once an interpreter. It runs Python code, in which a signal handler may change what is
  * in force: nothing of that has been looked at yet. -1 with an exception.
  */
-static int measure(struct core *core, bool concurrent)
+static int measure(struct core *core, bool concurrent, bool ends)
 {
-	int64_t overhead = -1;
+	struct overhead found;
+	int failed;
+	bool start;
 
 	lock(core);
-	if (core->overhead_ns >= 0 || core->measuring || core->changing || !core->hook) {
+	start = core->overhead_ns < 0;
+	ends = ends && !core->call_measured;
+	if ((!start && !ends) || core->measuring || core->changing || !core->hook) {
 		unlock(core);
 		return 0;
 	}
 	core->measuring = true;
-	if (!engine_prepare(&core->engine) && !hook_open(core->hook))
-		overhead = overhead_measure(&core->engine, core->hook, concurrent);
-	if (overhead >= 0)
-		core->overhead_ns = overhead;
+	failed = engine_prepare(&core->engine) || hook_open(core->hook) ? -1 : 0;
+	if (!failed && start) {
+		failed = overhead_measure(&core->engine, core->hook, concurrent, false,
+					  &found);
+		if (!failed)
+			core->overhead_ns = (int64_t)found.ns;
+	}
+	if (!failed && ends) {
+		failed = overhead_measure(&core->engine, core->hook, concurrent, true,
+					  &core->call_overhead);
+		core->call_measured = !failed;
+	}
 	core->measuring = false;
 	if (!core->started && close_hook(core))
-		overhead = -1;
+		failed = -1;
 	unlock(core);
-	return overhead < 0 ? -1 : 0;
+	return failed;
+}
+
+static bool has_percent(const char *text, size_t length)
+{
+	return memchr(text, '%', length);
+}
+
+/* Whether an entry's delay may be at its ends. One that is not costs a measurement. */
+static bool may_have_ends(PyObject *entry)
+{
+	PyObject *line = PyTuple_CheckExact(entry) && PyTuple_GET_SIZE(entry) == ENTRY_SIZE ?
+				 PyTuple_GET_ITEM(entry, 1) :
+				 NULL;
+
+	return line && PyBytes_CheckExact(line) &&
+	       has_percent(PyBytes_AS_STRING(line), (size_t)PyBytes_GET_SIZE(line));
+}
+
+static bool some_have_ends(PyObject *entries)
+{
+	for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++)
+		if (may_have_ends(PyTuple_GET_ITEM(entries, i)))
+			return true;
+	return false;
 }
 
 static bool is_concurrent(PyObject *table)
@@ -389,6 +453,7 @@ static PyObject *after_fork_in_child(PyObject *capsule, PyObject *Py_UNUSED(none
 	if (!core)
 		return NULL;
 	engine_after_fork(&core->engine);
+	hook_after_fork(core->hook);
 	callables_after_fork(core->engine.callables);
 	owner = atomic_load(&core->owner);
 	if (owner == PyThread_get_thread_ident())
@@ -557,7 +622,8 @@ PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args)
 		return PyErr_Format(PyExc_TypeError, "not a Table");
 	if (PyTuple_GET_SIZE(defaults) != 4)
 		return PyErr_Format(PyExc_ValueError, "defaults: four of them");
-	if (measure(core, is_concurrent(table)) || change_begin(core, &change))
+	if (measure(core, is_concurrent(table), some_have_ends(entries)) ||
+	    change_begin(core, &change))
 		return NULL;
 	next = (struct force){
 		.config = config,
@@ -619,7 +685,8 @@ int core_enter_slow(PyObject *entry, PyObject *table_type)
 		if (!fresh)
 			return -1;
 	}
-	if (measure(core, is_concurrent(fresh ? fresh : core->force.table)) ||
+	if (measure(core, is_concurrent(fresh ? fresh : core->force.table),
+		    may_have_ends(entry)) ||
 	    change_begin(core, &change)) {
 		Py_XDECREF(fresh);
 		return -1;
@@ -769,9 +836,15 @@ PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *args)
 		return NULL;
 	if (!table_is(table))
 		return PyErr_Format(PyExc_TypeError, "not a Table");
-	if (count == 4 && PyTuple_GET_ITEM(args, 3) == Py_None &&
-	    measure(core, is_concurrent(table)))
-		return NULL;
+	if (count == 4 && PyTuple_GET_ITEM(args, 3) == Py_None) {
+		PyObject *text = PyTuple_GET_ITEM(args, 1);
+
+		if (measure(core, is_concurrent(table),
+			    PyBytes_Check(text) &&
+				    has_percent(PyBytes_AS_STRING(text),
+						(size_t)PyBytes_GET_SIZE(text))))
+			return NULL;
+	}
 	/* Held, so that nothing that runs on the way can close it. */
 	if (table_hold(table))
 		return NULL;

@@ -13,6 +13,7 @@
 
 #include "engine.h"
 #include "hook.h"
+#include "overhead.h"
 
 /* What is in force as Python has it. NULL is None. */
 struct force {
@@ -35,6 +36,8 @@ struct core {
 	bool started; /* the engine and the hook are at work */
 	struct force force;
 	int64_t overhead_ns; /* -1: not measured yet */
+	struct overhead call_overhead; /* of calls that are delayed at their ends */
+	bool call_measured;
 	PyObject *kept; /* dict: what the Python side of the package keeps here */
 
 	/* One change at a time. */

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,7 @@
 struct rule {
 	struct sb_site_policy policy;
 	bool resume;
+	int line; /* 0: of functions */
 };
 
 /* Of all interpreters together. */
@@ -43,6 +46,7 @@ static struct engine_patterns exchange(struct engine *engine, struct engine_patt
 
 	engine_forget(engine);
 	engine->patterns = with;
+	store(&engine->lines, with.lines);
 	return before;
 }
 
@@ -202,6 +206,10 @@ static void set_kind(struct sb_site_policy *policy, const struct sb_spec *spec)
 	policy->dist = sb_spec_dist(spec);
 	policy->sigma = sb_spec_sigma(spec);
 	policy->thread = sb_spec_thread(spec);
+	policy->delay_ppm = sb_spec_delay_ppm(spec);
+	/* Else it is that of all targets. */
+	if (policy->delay_ppm)
+		policy->delay_ns = 0;
 }
 
 int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t length,
@@ -226,8 +234,17 @@ int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t l
 		return -1;
 	}
 	for (size_t i = 0; i < sb_specs_count(patterns->specs); i++) {
-		set_kind(&patterns->rules[i].policy, sb_specs_get(patterns->specs, i));
-		patterns->resumes |= patterns->rules[i].resume;
+		struct rule *rule = &patterns->rules[i];
+		bool ends;
+
+		set_kind(&rule->policy, sb_specs_get(patterns->specs, i));
+		rule->line = engine_line_of(sb_specs_get(patterns->specs, i));
+		ends = rule->policy.delay_ppm;
+		/* A generator that has started goes on with a line when it is resumed. */
+		patterns->resumes |= (rule->resume && !ends) || rule->line;
+		patterns->lines |= rule->line > 0;
+		patterns->ends |= ends;
+		rule->resume |= ends;
 	}
 	return 0;
 }
@@ -350,6 +367,7 @@ static int note(struct engine *engine, PyObject *code, struct verdict verdict,
 	atomic_thread_fence(memory_order_release);
 	mark_set_site(mark, code, verdict.site, verdict.site ? life : NULL);
 	atomic_store_explicit(&mark->resume, verdict.resume, memory_order_relaxed);
+	atomic_store_explicit(&mark->ends, verdict.ends, memory_order_relaxed);
 	atomic_store_explicit(&mark->generation, engine->generation,
 			      memory_order_release);
 	return 0;
@@ -375,6 +393,7 @@ static struct verdict look(struct engine *engine, PyObject *code, PyObject *glob
 		verdict.site = site_of(engine->table, module ? module : file, qualname,
 				       &engine->patterns.rules[found]);
 		verdict.resume = engine->patterns.rules[found].resume;
+		verdict.ends = verdict.site && engine->patterns.rules[found].policy.delay_ppm;
 		verdict.unknown = !verdict.site && errno == ENOMEM;
 	}
 	if (!verdict.unknown && note(engine, code, verdict, engine->life))
@@ -409,6 +428,160 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 	}
 	PyErr_Restore(type, value, traceback);
 	return verdict;
+}
+
+/* ------------------------------------------------------------------- lines */
+
+int engine_line_of(const struct sb_spec *spec)
+{
+	const char *text = sb_spec_right(spec), *at = text;
+	long line;
+
+	if (sb_spec_get_kind(spec) == SB_SPEC_KIND_NATIVE)
+		return 0;
+	while (*at >= '0' && *at <= '9')
+		at++;
+	if (at == text || *at)
+		return 0;
+	errno = 0;
+	line = strtol(text, NULL, 10);
+	return errno || line > INT_MAX ? 0 : (int)line;
+}
+
+/* The left side is that of functions, or the end of the file's path. */
+static bool is_left(const char *glob, const char *module, const char *file)
+{
+	if (module && (sb_glob_match(glob, module) || (!strcmp(module, "__mp_main__") &&
+						       sb_glob_match(glob, "__main__"))))
+		return true;
+	for (const char *at = file; at; at = strchr(at, '/'), at = at ? at + 1 : NULL)
+		if (sb_glob_match(glob, at))
+			return true;
+	return false;
+}
+
+/* Under the lock: the rule that a line is delayed by; NULL: none. */
+static const struct rule *line_rule(const struct engine_patterns *patterns,
+				    const char *module, const char *file, int line)
+{
+	const struct rule *found = NULL;
+
+	for (size_t i = 0; i < sb_specs_count(patterns->specs); i++) {
+		const struct sb_spec *spec = sb_specs_get(patterns->specs, i);
+
+		if (patterns->rules[i].line != line ||
+		    !is_left(sb_spec_left(spec), module, file))
+			continue;
+		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE)
+			return NULL;
+		found = found ? found : &patterns->rules[i];
+	}
+	return found;
+}
+
+static bool has_line(const struct engine_lines *found, int line)
+{
+	for (size_t i = 0; i < found->count; i++)
+		if (found->list[i].line == line)
+			return true;
+	return false;
+}
+
+static void add_line(struct engine *engine, const char *module, const char *file, int line,
+		     struct engine_lines *found)
+{
+	const struct rule *rule;
+	struct engine_line *list;
+	struct sb_site *site = NULL;
+	char name[16];
+
+	core_lock(&engine->lock);
+	rule = engine->patterns.lines && engine->generation == found->generation ?
+		       line_rule(&engine->patterns, module, file, line) :
+		       NULL;
+	snprintf(name, sizeof(name), "%d", line);
+	if (rule)
+		site = site_of(engine->table, module ? module : file, name, rule);
+	core_unlock(&engine->lock);
+	list = site ? reallocarray(found->list, found->count + 1, sizeof(*list)) : NULL;
+	if (!list)
+		return;
+	found->list = list;
+	list[found->count++] = (struct engine_line){ .line = line, .site = site };
+}
+
+/* Whether the patterns have lines of such a file. */
+static bool may_have_lines(struct engine *engine, const char *module, const char *file)
+{
+	const struct engine_patterns *patterns = &engine->patterns;
+	bool may = false;
+
+	core_lock(&engine->lock);
+	for (size_t i = 0; patterns->lines && !may && i < sb_specs_count(patterns->specs); i++)
+		may = patterns->rules[i].line &&
+		      is_left(sb_spec_left(sb_specs_get(patterns->specs, i)), module, file);
+	core_unlock(&engine->lock);
+	return may;
+}
+
+/*
+ * The first line of a function, "def", is run by what is around it. Whatever of the body is
+ * on it is not told of, but for what loops there, as in a generator expression.
+ */
+static bool is_head(PyObject *code, long line)
+{
+	const PyCodeObject *its = (PyCodeObject *)code;
+
+	return its->co_flags & CO_OPTIMIZED && line == its->co_firstlineno;
+}
+
+/* What co_lines() says: tuples of (begin, end, line or None). */
+static void read_lines(struct engine *engine, PyObject *code, const char *module,
+		       const char *file, struct engine_lines *found)
+{
+	PyObject *ranges = PyObject_CallMethod(code, "co_lines", NULL);
+	PyObject *iterator = ranges ? PyObject_GetIter(ranges) : NULL, *range;
+	long last = 0;
+
+	while (iterator && (range = PyIter_Next(iterator))) {
+		PyObject *number = PyTuple_Check(range) && PyTuple_GET_SIZE(range) == 3 ?
+					   PyTuple_GET_ITEM(range, 2) :
+					   Py_None;
+		long line = PyLong_Check(number) ? PyLong_AsLong(number) : 0;
+
+		if (line > 0 && line <= INT_MAX && line != last && !is_head(code, line) &&
+		    !has_line(found, (int)line))
+			add_line(engine, module, file, (int)line, found);
+		last = line;
+		Py_DECREF(range);
+	}
+	Py_XDECREF(iterator);
+	Py_XDECREF(ranges);
+}
+
+void engine_find_lines(struct engine *engine, PyObject *code, PyObject *globals,
+		       struct engine_lines *found)
+{
+	PyObject *bytes[2] = { NULL, NULL }, *module_object;
+	PyObject *type, *value, *traceback;
+	const char *module, *file;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	*found = (struct engine_lines){ .generation = load(&engine->generation) };
+	module_object = module_name(globals);
+	module = text_of(module_object, &bytes[0]);
+	file = text_of(((PyCodeObject *)code)->co_filename, &bytes[1]);
+	/* What dataclasses and attrs make up has lines that are not the module's. */
+	if (file && (!strcmp(file, "<string>") || !strncmp(file, "<attrs", strlen("<attrs"))) &&
+	    module && strcmp(module, "__main__"))
+		module = NULL;
+	if ((module || file) && may_have_lines(engine, module, file))
+		read_lines(engine, code, module, file, found);
+	PyErr_Clear();
+	Py_XDECREF(bytes[0]);
+	Py_XDECREF(bytes[1]);
+	Py_XDECREF(module_object);
+	PyErr_Restore(type, value, traceback);
 }
 
 struct sb_site *engine_site(struct engine *engine, uint32_t generation, size_t index,
@@ -461,12 +634,12 @@ void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)
 	core_unlock(&engine->lock);
 }
 
-int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site)
+int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site, bool ends)
 {
 	int failed;
 
 	core_lock(&engine->lock);
-	failed = note(engine, code, (struct verdict){ .site = site }, NULL);
+	failed = note(engine, code, (struct verdict){ .site = site, .ends = ends }, NULL);
 	core_unlock(&engine->lock);
 	if (failed)
 		PyErr_NoMemory();

@@ -17,7 +17,9 @@ struct engine_patterns {
 	struct sb_specs *specs;
 	struct sb_patterns *patterns;
 	struct rule *rules; /* one for each of specs */
-	bool resumes;	    /* some rule has resume */
+	bool resumes;	    /* resumptions have to be told of, but for those of @ends */
+	bool ends;	    /* some rule delays at ends; it has resume */
+	bool lines;	    /* some rule is of a line */
 };
 
 /*
@@ -33,6 +35,7 @@ struct engine {
 	core_mutex lock; /* of what follows, and of writing into marks */
 	PyObject *table; /* Table; NULL: not installed */
 	struct engine_patterns patterns;
+	_Atomic bool lines; /* some of them are of lines */
 	struct mark_life *life; /* of the sites of @table */
 	struct callables *callables; /* as it is with C functions; may be NULL */
 };
@@ -47,6 +50,7 @@ struct engine_way {
 struct verdict {
 	struct sb_site *site; /* NULL: no pattern matches */
 	bool resume;	      /* delay resumptions too */
+	bool ends;	      /* delay at the end, by a part of the duration */
 	bool unknown;	      /* it could not be found out now: look again, at the next call */
 };
 
@@ -80,8 +84,31 @@ void engine_free(struct engine *engine);
 
 /* First sight of @code, called with @globals (may be NULL). */
 struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *globals);
-/* Say that @code is delayed as @site says. -1 with an exception. */
-int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site);
+/* Say that @code is delayed as @site says, or at its @ends. -1 with an exception. */
+int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site, bool ends);
+/* The line that a spec of Python means, by digits in place of a name; 0: a function. */
+int engine_line_of(const struct sb_spec *spec);
+static inline bool engine_has_lines(struct engine *engine)
+{
+	return load(&engine->lines);
+}
+
+/* Lines of a code object that are targets. */
+struct engine_line {
+	int line;
+	struct sb_site *site;
+};
+
+struct engine_lines {
+	struct engine_line *list; /* of malloc(3) */
+	size_t count;
+	uint32_t generation; /* of the patterns */
+};
+
+/* Find them; none where that can't be done. */
+void engine_find_lines(struct engine *engine, PyObject *code, PyObject *globals,
+		       struct engine_lines *found);
+
 /*
  * The site of a function in C that is called so and that the pattern @index matches. NULL:
  * there is none, or the patterns are not those of @generation any more.
@@ -121,6 +148,7 @@ engine_known(struct engine *engine, PyObject *code, struct verdict *verdict)
 		return false;
 	verdict->site = atomic_load_explicit(&mark->site, memory_order_relaxed);
 	verdict->resume = atomic_load_explicit(&mark->resume, memory_order_relaxed);
+	verdict->ends = atomic_load_explicit(&mark->ends, memory_order_relaxed);
 	verdict->unknown = false;
 #ifdef Py_GIL_DISABLED
 	atomic_thread_fence(memory_order_acquire);

@@ -9,7 +9,7 @@
  * too: the standard library at work takes 1.34 times its time so in 3.10 and 1.58 in 3.11,
  * 1.01 and 1.03 this way. In 3.11 the interpreter then calls itself for each Python
  * function, as 3.10 does anyway, and so a recursion of tens of thousands needs a larger C
- * stack (bench/python/hooks.py measures both; docs/python.md has its table).
+ * stack (bench/python/hooks.py measures both; docs/reference/python.md has its table).
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -86,40 +86,102 @@ static enum kind kind_of(const frame_t *frame)
  * A frame that another thread may try to evaluate meanwhile: in 3.10 that of a generator
  * does not say yet that it is under way, which it does before this in 3.11.
  */
-static inline bool hit(struct sb_site *site, frame_t *frame)
+static inline enum site_outcome hit(struct sb_site *site, frame_t *frame)
 {
 #if PY_VERSION_HEX < 0x030B0000
 	PyFrameState before = frame->f_state;
-	bool ended;
+	enum site_outcome outcome;
 
 	frame->f_state = FRAME_EXECUTING;
-	ended = site_hit(site, 0);
+	outcome = site_hit(site, 0);
 	frame->f_state = before;
-	return ended;
+	return outcome;
 #else
 	(void)frame;
 	return site_hit(site, 0);
 #endif
 }
 
+/* A call that is timed from here to its end. */
+struct timed {
+	struct site_call call;
+	PyObject *code; /* held */
+	uint32_t generation; /* of the patterns that it was found in */
+};
+
 /*
- * Not an exception thrown in, which for a generator not started yet is its end. Whether
- * there is one now: that of a signal handler, in a long delay.
+ * Where it is delayed at its start, not an exception thrown in, which for a generator not
+ * started yet is its end; where it is at its end, that too. The site is still there if it says
+ * SITE_OPEN, and @timed is filled in.
  */
-static inline bool on_call(struct engine *engine, frame_t *frame)
+static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, int throwing,
+					struct timed *timed)
 {
 	PyObject *code = (PyObject *)frame->f_code;
+	PyObject *type = NULL, *value = NULL, *traceback = NULL;
+	uint32_t generation = engine->generation;
+	enum site_outcome outcome;
 	struct verdict verdict;
 	enum kind kind;
 
-	if (!engine_known(engine, code, &verdict))
+	if (!engine_known(engine, code, &verdict)) {
+		if (throwing)
+			return SITE_DONE;
 		verdict = engine_look(engine, code, frame->f_globals);
-	if (!verdict.site)
-		return false;
+	}
+	if (!verdict.site || (throwing && !verdict.ends))
+		return SITE_DONE;
 	kind = kind_of(frame);
-	if (kind == START || (kind == RESUMPTION && verdict.resume))
-		return hit(verdict.site, frame);
-	return false;
+	if (kind == CREATION && !throwing)
+		return SITE_DONE;
+	if (kind == RESUMPTION && !verdict.resume)
+		return SITE_DONE;
+	/* In a hit with an exception set no name of a thread is asked for. */
+	if (throwing)
+		PyErr_Fetch(&type, &value, &traceback);
+	outcome = hit(verdict.site, frame);
+	if (throwing && outcome == SITE_ENDED) {
+		/* Another exception is set. */
+		Py_XDECREF(type);
+		Py_XDECREF(value);
+		Py_XDECREF(traceback);
+	} else if (throwing) {
+		PyErr_Restore(type, value, traceback);
+	}
+	if (__builtin_expect(outcome != SITE_OPEN, 1))
+		return outcome;
+	/* To look, or what a hit did, may have changed what is in force. */
+	if (!verdict.ends || engine->generation != generation)
+		return SITE_DONE;
+	timed->generation = generation;
+	timed->code = Py_NewRef(code);
+	sb_site_begin(verdict.site, &timed->call);
+	return SITE_OPEN;
+}
+
+/*
+ * The end of a call that is timed. Whether an exception of a signal handler is set now, in
+ * place of what was. @suspended: a generator, which may be resumed elsewhere at once.
+ */
+static bool end_call(struct engine *engine, const struct timed *timed, bool suspended)
+{
+	PyObject *type, *value, *traceback;
+	struct verdict verdict;
+	bool ended;
+
+	if (engine->generation != timed->generation ||
+	    !engine_known(engine, timed->code, &verdict) || !verdict.ends)
+		return false;
+	PyErr_Fetch(&type, &value, &traceback);
+	ended = sb_site_end(verdict.site, &timed->call, suspended);
+	if (ended) {
+		Py_XDECREF(type);
+		Py_XDECREF(value);
+		Py_XDECREF(traceback);
+	} else {
+		PyErr_Restore(type, value, traceback);
+	}
+	return ended;
 }
 
 #if PY_VERSION_HEX >= 0x030B0000
@@ -181,19 +243,52 @@ static __attribute__((noinline, cold)) PyObject *refuse_frame(void)
 	return NULL;
 }
 
-static PyObject *evaluate(PyThreadState *thread, frame_t *frame, int throwing)
+static inline struct hook *hook_of(PyThreadState *thread)
 {
 	struct hook *hook = hooks;
 
-	if (__builtin_expect(!has_stack(), 0))
-		return refuse_frame();
 	if (!hook || hook->interpreter != thread->interp)
 		hook = find_hook(thread->interp);
+	return hook;
+}
+
+#define GENERATOR (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
+
+/* A frame whose end is to be seen. The interpreter, and so the hook, may end meanwhile. */
+static __attribute__((noinline)) PyObject *evaluate_timed(struct hook *hook,
+							  PyThreadState *thread,
+							  frame_t *frame, int throwing,
+							  const struct timed *timed)
+{
+	bool suspends = ((PyCodeObject *)timed->code)->co_flags & GENERATOR;
+	PyObject *result = hook->below(thread, frame, throwing);
+
+	hook = hook_of(thread);
+	if (hook && hook->placed && end_call(hook->engine, timed, suspends && result))
+		Py_CLEAR(result);
+	Py_DECREF(timed->code);
+	return result;
+}
+
+static PyObject *evaluate(PyThreadState *thread, frame_t *frame, int throwing)
+{
+	enum site_outcome outcome;
+	struct timed timed;
+	struct hook *hook;
+
+	if (__builtin_expect(!has_stack(), 0))
+		return refuse_frame();
+	hook = hook_of(thread);
 	if (!hook)
 		return _PyEval_EvalFrameDefault(thread, frame, throwing);
 	hook->passed++;
-	if (!throwing && hook->placed)
-		throwing = on_call(hook->engine, frame);
+	if (!hook->placed)
+		return hook->below(thread, frame, throwing);
+	outcome = on_call(hook->engine, frame, throwing, &timed);
+	if (__builtin_expect(outcome == SITE_OPEN, 0))
+		return evaluate_timed(hook, thread, frame, throwing, &timed);
+	if (__builtin_expect(outcome == SITE_ENDED, 0))
+		throwing = 1;
 	return hook->below(thread, frame, throwing);
 }
 
@@ -282,7 +377,8 @@ int hook_open(struct hook *hook)
 	return 0;
 }
 
-int hook_watch_one(struct hook *hook, PyObject *Py_UNUSED(function), int on)
+int hook_watch_one(struct hook *hook, PyObject *Py_UNUSED(function), int on,
+		   int Py_UNUSED(ends))
 {
 	if (on)
 		return place(hook);
@@ -291,7 +387,7 @@ int hook_watch_one(struct hook *hook, PyObject *Py_UNUSED(function), int on)
 	return 0;
 }
 
-int hook_watch_all(struct hook *hook, int Py_UNUSED(resumes))
+int hook_watch_all(struct hook *hook, int Py_UNUSED(resumes), int Py_UNUSED(ends))
 {
 	hook->on = true;
 	return place(hook);
@@ -302,8 +398,21 @@ int hook_forget(struct hook *Py_UNUSED(hook))
 	return 0;
 }
 
+void hook_after_fork(struct hook *Py_UNUSED(hook))
+{
+}
+
 void hook_keep(struct hook *Py_UNUSED(hook), int Py_UNUSED(on))
 {
+}
+
+void hook_settle(struct hook *Py_UNUSED(hook))
+{
+}
+
+void hook_see_running(struct hook *Py_UNUSED(hook))
+{
+	/* Here lines are no targets. */
 }
 
 int hook_close(struct hook *hook)

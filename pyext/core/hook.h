@@ -24,17 +24,30 @@ void hook_free(struct hook *hook);
  * exception.
  */
 int hook_open(struct hook *hook);
-/* Tell of the calls of @function alone, in this thread, or no more. */
-int hook_watch_one(struct hook *hook, PyObject *function, int on);
-/* Tell of every call in every thread, and of resumptions if @resumes. */
-int hook_watch_all(struct hook *hook, int resumes);
+/* Tell of the calls of @function alone, in this thread, and their @ends, or no more. */
+int hook_watch_one(struct hook *hook, PyObject *function, int on, int ends);
+/*
+ * Tell of every call in every thread, and of resumptions if @resumes; with @ends, of the ends
+ * of those whose delays are there.
+ */
+int hook_watch_all(struct hook *hook, int resumes, int ends);
 /* The marks on code objects went stale: tell again of what was found not to match. */
 int hook_forget(struct hook *hook);
+/* In a forked child. */
+void hook_after_fork(struct hook *hook);
 /* While @on what is found not to match is told of all the same: patterns are changing. */
 void hook_keep(struct hook *hook, int on);
+/* Lines are targets: look at the functions that are being run, in all threads. */
+void hook_see_running(struct hook *hook);
 /*
- * Tell of nothing more, leave no trace. When it returns no thread is in the hook any
- * more, nor in a delay. -1 with an exception: all but what that says is done.
+ * When it returns no thread uses what it found in the engine before. One that gave the
+ * interpreter away in a delay (leave.h, signals.h) is still in the hook: it keeps its table,
+ * and looks all else up anew. No exception is left.
+ */
+void hook_settle(struct hook *hook);
+/*
+ * Tell of nothing more, leave no trace. It is settled then, as hook_settle() says. -1 with
+ * an exception: all but what that says is done.
  */
 int hook_close(struct hook *hook);
 

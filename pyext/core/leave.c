@@ -20,4 +20,7 @@ void leave_prepare(void)
 {
 	sb_site_return = come_back;
 	sb_site_leave = leave;
+#ifndef Py_GIL_DISABLED
+	sb_site_locks = true;
+#endif
 }

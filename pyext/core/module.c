@@ -6,6 +6,7 @@
 #include "control.h"
 #include "core.h"
 #include "errors.h"
+#include "files.h"
 #include "hook.h"
 #include "hot.h"
 #include "layout.h"
@@ -71,6 +72,15 @@ static PyObject *overhead_ns(PyObject *module, PyObject *Py_UNUSED(none))
 	struct core *core = core_of(module);
 
 	return PyLong_FromLongLong(core->overhead_ns < 0 ? 0 : core->overhead_ns);
+}
+
+/* (ns, ns of it that are timed) of a call that is delayed at its end; 0: not measured. */
+static PyObject *call_overhead_ns(PyObject *module, PyObject *Py_UNUSED(none))
+{
+	const struct overhead *overhead = &core_of(module)->call_overhead;
+
+	return Py_BuildValue("(KK)", (unsigned long long)overhead->ns,
+			     (unsigned long long)overhead->timed_ns);
 }
 
 /* progress(name="default", n=1) */
@@ -239,6 +249,7 @@ static PyMethodDef core_methods[] = {
 	{ "clear_cache", core_clear_cache, METH_NOARGS, NULL },
 	{ "refused", refused, METH_NOARGS, NULL },
 	{ "overhead_ns", overhead_ns, METH_NOARGS, NULL },
+	{ "call_overhead_ns", call_overhead_ns, METH_NOARGS, NULL },
 	{ "qualname", qualname, METH_O, NULL },
 	{ "progress", (PyCFunction)(void (*)(void))progress, METH_VARARGS | METH_KEYWORDS,
 	  PyDoc_STR(
@@ -265,6 +276,8 @@ static PyMethodDef core_methods[] = {
 	{ "parse_duration", targets_parse_duration, METH_O, NULL },
 	{ "format_duration", targets_format_duration, METH_O, NULL },
 	{ "adopt_orphans", adopt_orphans, METH_O, NULL },
+	{ "keep_files", keep_files, METH_O, NULL },
+	{ "places_of", places_of, METH_VARARGS, NULL },
 	{ "layout", layout_tuple, METH_NOARGS, NULL },
 	{ "diagnose", session_diagnose, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },

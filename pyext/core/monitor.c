@@ -2,17 +2,30 @@
 /*
  * CPython 3.12 and later: sys.monitoring (PEP 669). A function that matches nothing is
  * switched off at the first sight (DISABLE) and costs nothing from then on.
+ *
+ * Ends of calls are told of for the code objects alone whose delays are there, but for ends
+ * by an exception, and exceptions thrown into a generator: to 3.14 these are told of for all
+ * code or none.
  */
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "calls.h"
 #include "hook.h"
 #include "hot.h"
+#include "line.h"
 
 const char hook_name[] = "monitoring";
 
 /* From Python's documentation of sys.monitoring: ids 0 to 5 are for tools. */
 #define TOOL_IDS 6
+
+/* What is told of; each has a callback. */
+enum event { START, RESUME, RETURN, YIELD, UNWIND, THROW, LINE, EVENTS };
+
+static const char *const event_names[EVENTS] = { "PY_START", "PY_RESUME", "PY_RETURN",
+						 "PY_YIELD", "PY_UNWIND", "PY_THROW",
+						 "LINE" };
 
 /* A callback. Those of an interpreter live as long as its hook: threads may be in them. */
 struct hook_object {
@@ -27,10 +40,16 @@ struct hook {
 	PyObject *name;	      /* that of our tool: this very object, nobody else's */
 	PyObject *monitoring; /* sys.monitoring; NULL: not looked for yet */
 	PyObject *disable;    /* sys.monitoring.DISABLE */
-	struct hook_object *start, *resume;
-	long start_event, resume_event;
+	struct hook_object *callbacks[EVENTS];
+	long events[EVENTS];
+	long told; /* of all code: what hook_watch_all() asked for last */
+	struct lines lines;
 	_Atomic bool disabled; /* something is switched off, since hook_forget() */
 	_Atomic bool keeps;    /* nothing is switched off now */
+	_Atomic uint32_t opened; /* how often: a mark's @watched is of one of these */
+	core_mutex lock;	 /* of @watched */
+	PyObject *watched;	 /* list of weak references: code whose ends are told of */
+	Py_ssize_t crowded;	 /* so long a list is looked through for what is gone */
 };
 
 static PyObject *refuse(void)
@@ -39,51 +58,237 @@ static PyObject *refuse(void)
 	return NULL;
 }
 
+/* That of the code that an event is about: a callback has none of its own. */
+static inline const void *current_frame(void)
+{
+#if PY_VERSION_HEX < 0x030D0000
+	return _PyThreadState_UncheckedGet()->cframe->current_frame;
+#else
+	return PyThreadState_GetUnchecked()->current_frame;
+#endif
+}
+
+static int ignore(PyObject *result)
+{
+	Py_XDECREF(result);
+	return result ? 0 : -1;
+}
+
+/* At this place of its code nothing is a target: it is not told of any more. */
+static PyObject *switch_off(struct hook *hook)
+{
+	if (load(&hook->keeps))
+		Py_RETURN_NONE;
+	atomic_store_explicit(&hook->disabled, true, memory_order_relaxed);
+	return Py_NewRef(hook->disable);
+}
+
+/* Under the lock. Without what is gone, if there is so much that it is worth it. */
+static int note_watched(struct hook *hook, PyObject *code)
+{
+	PyObject *reference, *fresh = NULL, *object;
+	int failed;
+
+	if (!hook->watched)
+		hook->watched = PyList_New(0);
+	if (hook->watched && PyList_GET_SIZE(hook->watched) >= hook->crowded)
+		fresh = PyList_New(0);
+	for (Py_ssize_t i = 0; fresh && i < PyList_GET_SIZE(hook->watched); i++) {
+		reference = PyList_GET_ITEM(hook->watched, i);
+		if (PyWeakref_GetRef(reference, &object) <= 0)
+			continue;
+		Py_DECREF(object);
+		if (PyList_Append(fresh, reference))
+			Py_CLEAR(fresh);
+	}
+	if (fresh) {
+		hook->crowded = 2 * PyList_GET_SIZE(fresh) + 64;
+		Py_SETREF(hook->watched, fresh);
+	}
+	PyErr_Clear();
+	reference = PyWeakref_NewRef(code, NULL);
+	failed = !hook->watched || !reference || PyList_Append(hook->watched, reference);
+	Py_XDECREF(reference);
+	return failed ? -1 : 0;
+}
+
+/* The local events of @code. -1 with an exception. */
+static int set_local(struct hook *hook, PyObject *code, long events)
+{
+	PyObject *done = PyObject_CallMethod(hook->monitoring, "set_local_events", "iOl",
+					     hook->tool, code, events);
+
+	Py_XDECREF(done);
+	return done ? 0 : -1;
+}
+
+/* Those that are set for @code, such as of lines. -1 with an exception. */
+static long get_local(struct hook *hook, PyObject *code)
+{
+	PyObject *events = PyObject_CallMethod(hook->monitoring, "get_local_events", "iO",
+					       hook->tool, code);
+	long value = events ? PyLong_AsLong(events) : -1;
+
+	Py_XDECREF(events);
+	return value;
+}
+
+/*
+ * Be told of the ends of @code, too. Without a GIL all threads are stopped for it: what was
+ * known of the patterns may not be so after it. False: it can't be had now.
+ */
+static __attribute__((noinline, cold)) bool watch_ends(struct hook *hook, PyObject *code)
+{
+	const long *event = hook->events;
+	uint32_t opened = atomic_load(&hook->opened);
+	struct mark *mark;
+	long events;
+	int failed;
+
+	core_lock(&hook->lock);
+	failed = note_watched(hook, code);
+	core_unlock(&hook->lock);
+	events = failed ? -1 : get_local(hook, code);
+	if (events < 0 || set_local(hook, code,
+				    events | event[RESUME] | event[RETURN] | event[YIELD])) {
+		/* No memory; or somebody has freed our tool id. */
+		PyErr_Clear();
+		return false;
+	}
+	mark = mark_find(&hook->engine->marks, code);
+	if (mark)
+		atomic_store(&mark->watched, opened);
+	return mark;
+}
+
+static inline bool is_watched(struct hook *hook, PyObject *code)
+{
+	const struct mark *mark = mark_find(&hook->engine->marks, code);
+
+	return mark && load(&mark->watched) == load(&hook->opened);
+}
+
+/*
+ * What a hit has come to, of a call that was found in the patterns of @generation. If those
+ * are still in force the site is there.
+ */
+static inline PyObject *answer(struct hook *hook, struct sb_site *site,
+			       enum site_outcome outcome, uint32_t generation)
+{
+	struct timed_call *timed;
+
+	/* One that was left there, whose end nobody told of. */
+	if (outcome != SITE_OPEN && __builtin_expect(calls_here.used > 0, 0)) {
+		timed = calls_find(current_frame());
+		if (timed)
+			calls_remove(timed);
+	}
+	if (__builtin_expect(outcome == SITE_ENDED, 0))
+		return NULL;
+	if (outcome == SITE_OPEN && load(&hook->engine->generation) == generation) {
+		timed = calls_add(current_frame(), generation);
+		if (timed)
+			sb_site_begin(site, &timed->call);
+	}
+	Py_RETURN_NONE;
+}
+
+/*
+ * The LINE events of @code, besides what else of it is told of: this very tool may ask for
+ * more.
+ */
+static int watch_lines(struct hook *hook, PyObject *code, bool on)
+{
+	long before = get_local(hook, code);
+	long events = on ? before | hook->events[LINE] : before & ~hook->events[LINE];
+
+	if (before < 0)
+		return -1;
+	return events == before ? 0 : set_local(hook, code, events);
+}
+
+/* No exception is left, nor one lost. */
+static void see_lines(struct hook *hook, PyObject *code, PyObject *globals)
+{
+	PyObject *raised;
+
+	if (!lines_see(&hook->lines, hook->engine, code, globals))
+		return;
+	raised = PyErr_GetRaisedException();
+	if (watch_lines(hook, code, true))
+		PyErr_Clear();
+	PyErr_SetRaisedException(raised);
+}
+
+static void unwatch_code(PyObject *code, void *arg)
+{
+	if (watch_lines(arg, code, false))
+		PyErr_Clear();
+}
+
 /* All that a start, or a resumption, may need. */
 static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code,
-						  bool resumes)
+						  enum event event)
 {
 	struct hook *hook = ((struct hook_object *)self)->hook;
+	enum site_outcome outcome;
 	struct verdict verdict;
+	uint32_t generation;
 	uint64_t known;
+	bool is_known;
 
 	if (!hook)
 		Py_RETURN_NONE;
-	known = load_acquire(load(&hook->start->way.changes));
-	/* The callee's frame is the current one: this callback has none of its own. */
-	if (!engine_known(hook->engine, code, &verdict))
+	known = load_acquire(load(&hook->callbacks[START]->way.changes));
+	generation = load_acquire(&hook->engine->generation);
+	/* The callee's frame is the current one. */
+	is_known = engine_known(hook->engine, code, &verdict);
+	if (!is_known)
 		verdict = engine_look(hook->engine, code, PyEval_GetGlobals());
+	/* That of a function with no site may have been known without a look. */
+	if (engine_has_lines(hook->engine) && (!is_known || !verdict.site))
+		see_lines(hook, code, PyEval_GetGlobals());
+	/* To set events may let others run, who change what is in force. */
+	if (engine_has_lines(hook->engine) && !verdict.unknown &&
+	    !engine_known(hook->engine, code, &verdict))
+		Py_RETURN_NONE;
+	if (!verdict.unknown && verdict.ends && !is_watched(hook, code) &&
+	    (!watch_ends(hook, code) || !engine_known(hook->engine, code, &verdict)))
+		Py_RETURN_NONE;
 	if (verdict.unknown)
 		Py_RETURN_NONE;
-	if (!verdict.site || (resumes && !verdict.resume)) {
-		if (load(&hook->keeps))
-			Py_RETURN_NONE;
-		atomic_store_explicit(&hook->disabled, true, memory_order_relaxed);
-		return Py_NewRef(hook->disable);
-	}
-	if (site_hit(verdict.site, 0))
-		return NULL;
-	if (!resumes)
+	/* That an exception is thrown in can't be switched off, and begins no other delay. */
+	if (event == THROW && (!verdict.ends || !verdict.resume))
+		Py_RETURN_NONE;
+	if (!verdict.site || (event != START && !verdict.resume))
+		return switch_off(hook);
+	outcome = site_hit(verdict.site, 0);
+	if (event == START && outcome != SITE_ENDED)
 		engine_allow_quick(hook->engine, code, known);
-	Py_RETURN_NONE;
+	return answer(hook, verdict.site, outcome, generation);
 }
 
 /* A start that is more than a count. */
 static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *code,
 						   struct quick *quick)
 {
+	struct hook *hook = ((struct hook_object *)self)->hook;
 	struct engine_way *way = &((struct hook_object *)self)->way;
 	struct site_counters *counters;
+	struct sb_site *site;
+	uint32_t generation;
 	uint64_t hit;
 
+	if (__builtin_expect(!hook, 0))
+		Py_RETURN_NONE;
+	generation = load_acquire(&hook->engine->generation);
 	if (load_acquire(&quick->known) != load_acquire(load(&way->changes)))
-		return on_any(self, code, false);
+		return on_any(self, code, START);
 	counters = site_count_quick(load(&quick->slot), &hit);
 	if (__builtin_expect(!counters, 0))
-		return on_any(self, code, false);
-	if (__builtin_expect(sb_site_hit_rest(load(&quick->site), counters, 0, hit), 0))
-		return NULL;
-	Py_RETURN_NONE;
+		return on_any(self, code, START);
+	site = load(&quick->site);
+	return answer(hook, site, sb_site_hit_rest(site, counters, 0, hit), generation);
 }
 
 /*
@@ -102,11 +307,11 @@ static PyObject *on_start(PyObject *self, PyObject *const *args, size_t nargsf,
 		return refuse();
 	quick = mark_quick(&way->marks, args[0]);
 	if (__builtin_expect(!quick, 0))
-		return on_any(self, args[0], false);
+		return on_any(self, args[0], START);
 	if (__builtin_expect(load_acquire(&quick->quiet) != load_acquire(load(&way->changes)), 0))
 		return on_more(self, args[0], quick);
 	if (__builtin_expect(!site_count_quick(load(&quick->slot), &hit), 0))
-		return on_any(self, args[0], false);
+		return on_any(self, args[0], START);
 	Py_RETURN_NONE;
 }
 
@@ -115,7 +320,118 @@ static PyObject *on_resume(PyObject *self, PyObject *const *args, size_t nargsf,
 {
 	if (PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]))
 		return refuse();
-	return on_any(self, args[0], true);
+	return on_any(self, args[0], RESUME);
+}
+
+/* An end that nothing was begun for: the call is not delayed, or the code is none of ours. */
+static __attribute__((noinline)) PyObject *on_other_end(struct hook *hook, PyObject *code)
+{
+	struct verdict verdict;
+
+	if (!hook || !engine_known(hook->engine, code, &verdict) || verdict.ends)
+		Py_RETURN_NONE;
+	return switch_off(hook);
+}
+
+/*
+ * A call that is timed ends, or a generator is suspended. @patient: it may be resumed
+ * elsewhere at once, in what a signal handler runs and by whoever has the GIL.
+ */
+static inline PyObject *end(PyObject *self, PyObject *code, struct timed_call *timed,
+			    bool patient)
+{
+	struct hook *hook = ((struct hook_object *)self)->hook;
+	uint32_t generation = timed->generation;
+	struct site_call call = timed->call;
+	struct verdict verdict;
+
+	calls_remove(timed);
+	/* A code object of one generation has one site. */
+	if (!hook || load_acquire(&hook->engine->generation) != generation ||
+	    !engine_known(hook->engine, code, &verdict) || !verdict.ends)
+		Py_RETURN_NONE;
+	if (__builtin_expect(sb_site_end(verdict.site, &call, patient), 0))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static inline struct timed_call *current_call(void)
+{
+	return calls_here.used ? calls_find(current_frame()) : NULL;
+}
+
+/* With (code, instruction_offset, value). */
+static PyObject *on_return(PyObject *self, PyObject *const *args, size_t nargsf,
+			   PyObject *Py_UNUSED(names))
+{
+	struct timed_call *timed;
+
+	if (__builtin_expect(PyVectorcall_NARGS(nargsf) != 3 || !PyCode_Check(args[0]), 0))
+		return refuse();
+	timed = current_call();
+	if (!timed)
+		return on_other_end(((struct hook_object *)self)->hook, args[0]);
+	return end(self, args[0], timed, false);
+}
+
+static PyObject *on_yield(PyObject *self, PyObject *const *args, size_t nargsf,
+			  PyObject *Py_UNUSED(names))
+{
+	struct timed_call *timed;
+
+	if (PyVectorcall_NARGS(nargsf) != 3 || !PyCode_Check(args[0]))
+		return refuse();
+	timed = current_call();
+	if (!timed)
+		return on_other_end(((struct hook_object *)self)->hook, args[0]);
+	return end(self, args[0], timed, true);
+}
+
+/* Of all code. The exception is put aside meanwhile. */
+static PyObject *on_unwind(PyObject *self, PyObject *const *args, size_t nargsf,
+			   PyObject *Py_UNUSED(names))
+{
+	struct timed_call *timed = current_call();
+
+	if (PyVectorcall_NARGS(nargsf) != 3 || !PyCode_Check(args[0]))
+		return refuse();
+	if (!timed)
+		Py_RETURN_NONE;
+	return end(self, args[0], timed, false);
+}
+
+/* Of all code. It goes on in a generator. */
+static PyObject *on_throw(PyObject *self, PyObject *const *args, size_t nargsf,
+			  PyObject *Py_UNUSED(names))
+{
+	if (PyVectorcall_NARGS(nargsf) != 3 || !PyCode_Check(args[0]))
+		return refuse();
+	return on_any(self, args[0], THROW);
+}
+
+/* (code, line_number): a line begins of a code object that has some that are targets. */
+static PyObject *on_line(PyObject *self, PyObject *const *args, size_t nargsf,
+			 PyObject *Py_UNUSED(names))
+{
+	struct hook *hook = ((struct hook_object *)self)->hook;
+	struct sb_site *site;
+	bool stale;
+
+	if (PyVectorcall_NARGS(nargsf) != 2 || !PyCode_Check(args[0]) ||
+	    !PyLong_Check(args[1]))
+		return refuse();
+	if (!hook)
+		Py_RETURN_NONE;
+	site = lines_site(&hook->lines, hook->engine, args[0], args[1], &stale);
+	if (stale) {
+		see_lines(hook, args[0], PyEval_GetGlobals());
+		site = lines_site(&hook->lines, hook->engine, args[0], args[1], &stale);
+	}
+	if (!site)
+		return switch_off(hook);
+	if (site_hit(site, 0) == SITE_ENDED)
+		return NULL;
+	Py_RETURN_NONE;
 }
 
 static PyObject *on_nothing(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args),
@@ -177,11 +493,13 @@ static void drop_callback(struct hook_object *object)
 /* Undo find_monitoring(). */
 static void lose_monitoring(struct hook *hook)
 {
-	if (hook->start)
+	if (hook->callbacks[START])
 		engine_show(hook->engine, NULL);
-	drop_callback(hook->start);
-	drop_callback(hook->resume);
-	hook->start = hook->resume = NULL;
+	for (int i = 0; i < EVENTS; i++) {
+		drop_callback(hook->callbacks[i]);
+		hook->callbacks[i] = NULL;
+	}
+	Py_CLEAR(hook->watched);
 	Py_CLEAR(hook->disable);
 	Py_CLEAR(hook->name);
 	Py_CLEAR(hook->monitoring);
@@ -200,18 +518,26 @@ static int get_event(PyObject *events, const char *name, long *event)
 
 static int make_callbacks(struct hook *hook)
 {
+	static const vectorcallfunc functions[EVENTS] = {
+		[START] = on_start, [RESUME] = on_resume, [RETURN] = on_return,
+		[YIELD] = on_yield, [UNWIND] = on_unwind, [THROW] = on_throw,
+		[LINE] = on_line,
+	};
 	PyTypeObject *type;
+	int failed = 0;
 
 	/* Not of the module: a callback is unknown to the collector, and the module holds it. */
 	type = (PyTypeObject *)PyType_FromSpec(&hook_spec);
 	if (!type)
 		return -1;
-	hook->start = new_callback(hook, type, on_start);
-	hook->resume = new_callback(hook, type, on_resume);
+	for (int i = 0; i < EVENTS && !failed; i++) {
+		hook->callbacks[i] = new_callback(hook, type, functions[i]);
+		failed = !hook->callbacks[i];
+	}
 	Py_DECREF(type);
-	if (!hook->start || !hook->resume)
+	if (failed)
 		return -1;
-	engine_show(hook->engine, &hook->start->way);
+	engine_show(hook->engine, &hook->callbacks[START]->way);
 	return 0;
 }
 
@@ -230,10 +556,10 @@ static int find_monitoring(struct hook *hook)
 	hook->name = PyUnicode_FromString("speed_bump");
 	hook->disable = PyObject_GetAttrString(hook->monitoring, "DISABLE");
 	events = PyObject_GetAttrString(hook->monitoring, "events");
-	failed = !hook->name || !hook->disable || !events ||
-		 get_event(events, "PY_START", &hook->start_event) ||
-		 get_event(events, "PY_RESUME", &hook->resume_event) ||
-		 make_callbacks(hook);
+	failed = !hook->name || !hook->disable || !events;
+	for (int i = 0; i < EVENTS && !failed; i++)
+		failed = get_event(events, event_names[i], &hook->events[i]);
+	failed = failed || make_callbacks(hook);
 	Py_XDECREF(events);
 	if (failed)
 		lose_monitoring(hook);
@@ -284,12 +610,6 @@ static int is_ours(struct hook *hook)
 	return ours;
 }
 
-static int ignore(PyObject *result)
-{
-	Py_XDECREF(result);
-	return result ? 0 : -1;
-}
-
 static int set_callback(struct hook *hook, long event, PyObject *callback)
 {
 	return ignore(PyObject_CallMethod(hook->monitoring, "register_callback", "ilO",
@@ -329,21 +649,26 @@ struct hook *hook_new(struct engine *engine)
 /* By now sys.monitoring may be gone; what is registered there does nothing any more. */
 void hook_free(struct hook *hook)
 {
-	if (hook)
+	if (hook) {
 		lose_monitoring(hook);
+		lines_free(lines_take(&hook->lines));
+	}
 	free(hook);
 }
 
 int hook_open(struct hook *hook)
 {
-	int ours = is_ours(hook);
+	int ours = is_ours(hook), failed = 0;
 
 	if (ours)
 		return ours < 0 ? -1 : 0;
 	if (find_monitoring(hook) || claim_tool(hook))
 		return -1;
-	if (set_callback(hook, hook->start_event, (PyObject *)hook->start) ||
-	    set_callback(hook, hook->resume_event, (PyObject *)hook->resume)) {
+	atomic_fetch_add(&hook->opened, 1);
+	for (int i = 0; i < EVENTS && !failed; i++)
+		failed = set_callback(hook, hook->events[i],
+				      (PyObject *)hook->callbacks[i]);
+	if (failed) {
 		PyObject *raised = PyErr_GetRaisedException();
 
 		hook_close(hook);
@@ -353,16 +678,59 @@ int hook_open(struct hook *hook)
 	return 0;
 }
 
-int hook_watch_one(struct hook *hook, PyObject *function, int on)
+int hook_watch_one(struct hook *hook, PyObject *function, int on, int ends)
 {
-	return ignore(PyObject_CallMethod(hook->monitoring, "set_local_events", "iOl",
-					  hook->tool, PyFunction_GET_CODE(function),
-					  on ? hook->start_event : 0L));
+	long events = on ? hook->events[START] | (ends ? hook->events[RETURN] : 0) : 0;
+
+	return set_local(hook, PyFunction_GET_CODE(function), events);
 }
 
-int hook_watch_all(struct hook *hook, int resumes)
+int hook_watch_all(struct hook *hook, int resumes, int ends)
 {
-	return set_events(hook, hook->start_event | (resumes ? hook->resume_event : 0));
+	const long *event = hook->events;
+
+	hook->told = event[START] | (resumes ? event[RESUME] : 0) |
+		     (ends ? event[UNWIND] | event[THROW] : 0);
+	return set_events(hook, hook->told);
+}
+
+/*
+ * To set events, the same ones too, stops all threads for a moment, which none does within a
+ * callback. An exception may be under way already.
+ */
+void hook_settle(struct hook *hook)
+{
+#ifdef Py_GIL_DISABLED
+	PyObject *raised = PyErr_GetRaisedException();
+
+	if (set_events(hook, hook->told))
+		PyErr_Clear();
+	PyErr_SetRaisedException(raised);
+#else
+	(void)hook;
+#endif
+}
+
+/* Be told of nothing of single code objects any more. */
+static int unwatch(struct hook *hook)
+{
+	PyObject *watched, *code;
+	int failed = 0;
+
+	core_lock(&hook->lock);
+	watched = hook->watched;
+	hook->watched = NULL;
+	hook->crowded = 0;
+	core_unlock(&hook->lock);
+	for (Py_ssize_t i = 0; watched && i < PyList_GET_SIZE(watched) && !failed; i++) {
+		failed = PyWeakref_GetRef(PyList_GET_ITEM(watched, i), &code);
+		if (failed <= 0)
+			continue;
+		failed = set_local(hook, code, 0);
+		Py_DECREF(code);
+	}
+	Py_XDECREF(watched);
+	return failed;
 }
 
 /* It tells other tools anew, too. */
@@ -373,6 +741,59 @@ int hook_forget(struct hook *hook)
 	return ignore(PyObject_CallMethod(hook->monitoring, "restart_events", NULL));
 }
 
+void hook_after_fork(struct hook *hook)
+{
+	if (hook)
+		core_lock_renew(&hook->lock);
+}
+
+/* Takes @frame, which may be NULL: a thread may run no Python code. */
+static void see_frames(struct hook *hook, PyFrameObject *frame)
+{
+	while (frame) {
+		PyFrameObject *back = PyFrame_GetBack(frame);
+		PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+		PyObject *globals = PyFrame_GetGlobals(frame);
+
+		see_lines(hook, code, globals);
+		Py_XDECREF(globals);
+		Py_DECREF(code);
+		Py_DECREF(frame);
+		frame = back;
+	}
+}
+
+#ifdef Py_GIL_DISABLED
+
+/*
+ * Other threads run meanwhile, and their frames may be gone at any moment: of theirs a line is
+ * seen when the function is called, or resumed, next.
+ */
+static void see_threads(struct hook *hook)
+{
+	see_frames(hook, PyThreadState_GetFrame(PyThreadState_Get()));
+}
+
+#else
+
+static void see_threads(struct hook *hook)
+{
+	PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+
+	for (; thread; thread = PyThreadState_Next(thread))
+		see_frames(hook, PyThreadState_GetFrame(thread));
+}
+
+#endif
+
+void hook_see_running(struct hook *hook)
+{
+	PyObject *raised = PyErr_GetRaisedException();
+
+	see_threads(hook);
+	PyErr_SetRaisedException(raised);
+}
+
 void hook_keep(struct hook *hook, int on)
 {
 	atomic_store_explicit(&hook->keeps, on, memory_order_relaxed);
@@ -380,23 +801,31 @@ void hook_keep(struct hook *hook, int on)
 
 /*
  * Without a GIL: once the callbacks are not registered none is entered any more, and
- * set_events() stops all threads for a moment, which no thread does within a callback.
+ * set_events() stops all threads for a moment, as hook_settle() does.
  */
 int hook_close(struct hook *hook)
 {
 	int ours = is_ours(hook);
+	struct line_table *lines;
 	PyObject *first = NULL;
 
 	if (ours < 0)
 		return -1;
 	if (ours > 0) {
-		go_on(&first, set_callback(hook, hook->start_event, Py_None));
-		go_on(&first, set_callback(hook, hook->resume_event, Py_None));
+		for (int i = 0; i < EVENTS; i++)
+			go_on(&first, set_callback(hook, hook->events[i], Py_None));
+		lines_each(&hook->lines, unwatch_code, hook);
+	}
+	/* A thread that has found it is not stopped before it is done with it. */
+	lines = lines_take(&hook->lines);
+	if (ours > 0) {
 		go_on(&first, set_events(hook, 0));
+		go_on(&first, unwatch(hook));
 		go_on(&first, ignore(PyObject_CallMethod(hook->monitoring, "free_tool_id",
 							 "i", hook->tool)));
 	}
 	hook->tool = -1;
+	lines_free(lines);
 	if (!first)
 		return 0;
 	PyErr_SetRaisedException(first);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "errors.h"
+#include "files.h"
 #include "libsb.h"
 #include "native_sampler.h"
 
@@ -55,7 +56,7 @@ static void native_sampler_dealloc(PyObject *object)
 	PyTypeObject *type = Py_TYPE(object);
 
 	sb_sampler_free(self->sampler);
-	sb_elf_close(self->elf);
+	file_give(self->elf);
 	free(self->path);
 	type->tp_free(object);
 	Py_DECREF(type);
@@ -68,10 +69,10 @@ static int open_file(struct native_sampler *self, const char *path, struct sb_er
 	if (self->path && !strcmp(self->path, path))
 		return 0;
 	copy = strdup(path);
-	sb_elf_close(self->elf);
+	file_give(self->elf);
 	free(self->path);
 	self->path = NULL;
-	self->elf = copy ? sb_elf_open(path, err) : NULL;
+	self->elf = copy ? file_take(path, err) : NULL;
 	if (!self->elf) {
 		free(copy);
 		return -1;

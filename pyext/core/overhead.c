@@ -3,6 +3,9 @@
  * The hook's own cost is what a delayed call takes longer than a bare one, less the
  * delay that was asked for. Both kinds take turns, so that a change of the CPU's speed
  * meets both, and the lower quartile of each stands for it: interrupts only ever add.
+ *
+ * Of a call that is delayed at its end a delay of ten times its duration is asked for, which
+ * is that of the hook between its stamps and of next to nothing else.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 #define ROUNDS	 48
 #define CALLS	 48 /* in one round, of each kind */
 #define DELAY_NS 400
+#define DELAY_PPM 10000000
 
 /* Called from Python code, as what it stands for is; a call from C is another thing. */
 static const char source[] = "def function(): pass\n"
@@ -52,24 +56,35 @@ static int compare(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static uint64_t lower_quartile_ns(uint64_t *ticks)
+static uint64_t lower_quartile(uint64_t *values)
 {
-	qsort(ticks, ROUNDS, sizeof(*ticks), compare);
-	return sb_spin_ticks_to_ns(ticks[ROUNDS / 4]);
+	qsort(values, ROUNDS, sizeof(*values), compare);
+	return values[ROUNDS / 4];
+}
+
+/* ns that were asked for so far. */
+static uint64_t requested_at(struct sb_site *site)
+{
+	const struct site_slot *slot = site_slot_of(site);
+	uint64_t sum = 0;
+
+	for (int i = 0; i < SITE_STRIPES; i++)
+		sum += load(&slot->counters[i].requested_ns);
+	return sum;
 }
 
 /* A round with the hook; 0 with an exception, and then the hook is off all the same. */
-static uint64_t time_hooked(struct hook *hook, PyObject *function, PyObject *call)
+static uint64_t time_hooked(struct hook *hook, PyObject *function, PyObject *call, bool ends)
 {
 	PyObject *type, *value, *traceback;
 	uint64_t ticks;
 
-	if (hook_watch_one(hook, function, 1))
+	if (hook_watch_one(hook, function, 1, ends))
 		return 0;
 	ticks = time_calls(call);
 	/* A signal handler may have raised an exception in it. */
 	PyErr_Fetch(&type, &value, &traceback);
-	if (!hook_watch_one(hook, function, 0)) {
+	if (!hook_watch_one(hook, function, 0, 0)) {
 		PyErr_Restore(type, value, traceback);
 		return ticks;
 	}
@@ -80,35 +95,48 @@ static uint64_t time_hooked(struct hook *hook, PyObject *function, PyObject *cal
 	return 0;
 }
 
-static int64_t measure(struct hook *hook, PyObject *function, PyObject *call)
+static int measure(struct hook *hook, PyObject *function, PyObject *call,
+		   struct sb_site *site, bool ends, struct overhead *found)
 {
-	uint64_t bare[ROUNDS], hooked[ROUNDS];
+	uint64_t bare[ROUNDS], hooked[ROUNDS], requested[ROUNDS], before;
 	int64_t extra;
 
 	for (int i = 0; i < ROUNDS; i++) {
 		bare[i] = time_calls(call);
 		if (!bare[i])
 			return -1;
-		hooked[i] = time_hooked(hook, function, call);
+		before = requested_at(site);
+		hooked[i] = time_hooked(hook, function, call, ends);
 		if (!hooked[i])
 			return -1;
+		requested[i] = requested_at(site) - before;
+		bare[i] = sb_spin_ticks_to_ns(bare[i]);
+		hooked[i] = sb_spin_ticks_to_ns(hooked[i]);
+		/* What is left has the cost of the hook alone. */
+		hooked[i] -= requested[i] < hooked[i] ? requested[i] : hooked[i];
 	}
-	extra = (int64_t)(lower_quartile_ns(hooked) - lower_quartile_ns(bare));
-	extra = extra / CALLS - DELAY_NS;
-	return extra > 0 ? extra : 0;
+	extra = (int64_t)(lower_quartile(hooked) - lower_quartile(bare)) / CALLS;
+	found->ns = extra > 0 ? (uint64_t)extra : 0;
+	found->timed_ns = 0;
+	if (ends)
+		found->timed_ns = lower_quartile(requested) / CALLS * 1000000 / DELAY_PPM;
+	return 0;
 }
 
-int64_t overhead_measure(struct engine *engine, struct hook *hook, bool concurrent)
+int overhead_measure(struct engine *engine, struct hook *hook, bool concurrent, bool ends,
+		     struct overhead *found)
 {
 	struct sb_site_table_options opts = { .sz = sizeof(opts),
 					      .capacity = 1,
 					      .enabled = true };
-	struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ns = DELAY_NS };
+	struct sb_site_policy policy = { .sz = sizeof(policy),
+					 .delay_ns = ends ? 0 : DELAY_NS,
+					 .delay_ppm = ends ? DELAY_PPM : 0 };
 	struct sb_error *err = sb_error_new();
 	struct sb_site_table *table;
 	struct sb_site *site = NULL;
 	PyObject *functions, *function;
-	int64_t extra = -1;
+	int failed = -1;
 
 	table = sb_site_table_create(&opts, err);
 	if (table)
@@ -123,13 +151,14 @@ int64_t overhead_measure(struct engine *engine, struct hook *hook, bool concurre
 	functions = make_functions();
 	if (functions) {
 		function = PyDict_GetItemString(functions, "function");
-		if (!engine_tell(engine, PyFunction_GET_CODE(function), site))
-			extra = measure(hook, function,
-					PyDict_GetItemString(functions, "call"));
+		if (!engine_tell(engine, PyFunction_GET_CODE(function), site, ends))
+			failed = measure(hook, function,
+					 PyDict_GetItemString(functions, "call"), site,
+					 ends, found);
 	}
 	Py_XDECREF(functions);
 	/* The traceback of an exception keeps them, and a mark leads into the table. */
 	engine_forget(engine);
 	sb_site_table_close(table);
-	return extra;
+	return failed;
 }

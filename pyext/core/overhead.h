@@ -5,11 +5,18 @@
 #include "engine.h"
 #include "hook.h"
 
+/* What the hook costs a delayed call apart from its spin. */
+struct overhead {
+	uint64_t ns;
+	uint64_t timed_ns; /* what of it is in the duration, where that is measured */
+};
+
 /*
- * What the hook costs a delayed call apart from its spin, ns, measured here and now in
- * about two milliseconds. @concurrent: as the table that it is for, which then counts by
+ * Measure it here and now, in about two milliseconds: of a call that is delayed at its start,
+ * or at its @ends. @concurrent: as the table that it is for, which then counts by
  * dearer means. hook_open() comes before. -1 with an exception.
  */
-int64_t overhead_measure(struct engine *engine, struct hook *hook, bool concurrent);
+int overhead_measure(struct engine *engine, struct hook *hook, bool concurrent, bool ends,
+		     struct overhead *found);
 
 #endif

@@ -15,6 +15,7 @@
 struct name {
 	char *left, *right;
 	bool exclude;
+	bool at_end;	/* its delay is a part of the duration */
 	bool left_literal, literal; /* of the left side; of both */
 	bool done;
 };
@@ -333,10 +334,11 @@ static int name_init(struct name *name, const struct sb_spec *spec)
 	if (!name->left || !name->right)
 		return -1;
 	name->exclude = kind == SB_SPEC_KIND_PYTHON_EXCLUDE;
+	name->at_end = sb_spec_delay_ppm(spec);
 	name->left_literal = is_literal(name->left);
 	name->literal = name->left_literal && is_literal(name->right);
 	/* Every module there is: then only Python's functions. */
-	name->done = kind == SB_SPEC_KIND_NATIVE || name->exclude ||
+	name->done = kind == SB_SPEC_KIND_NATIVE || name->exclude || engine_line_of(spec) ||
 		     !name->left[strspn(name->left, "*")] || strchr(name->left, '/') ||
 		     strchr(name->right, '<');
 	return 0;
@@ -362,17 +364,19 @@ static struct name *names_read(const struct sb_specs *specs, size_t *count)
 
 /* ------------------------------------------------------------------ searching */
 
+/* Of @qualname; NULL: of all that @name matches. */
 static void note_refused(struct callables *callables, const struct name *name,
 			 const char *qualname, const char *reason)
 {
-	const char *dot = strrchr(qualname, '.');
+	const char *dot = qualname ? strrchr(qualname, '.') : NULL;
 	PyObject *item;
 
 	/* A glob means functions; that it matches special methods is by the way. */
 	if (PyList_GET_SIZE(callables->refused) >= MAX_REFUSED ||
-	    (!name->literal && !strncmp(dot ? dot + 1 : qualname, "__", 2)))
+	    (!name->literal && qualname &&
+	     !strncmp(dot ? dot + 1 : qualname, "__", 2)))
 		return;
-	if (name->literal)
+	if (name->literal || !qualname)
 		item = Py_BuildValue("(Ns)",
 				     PyUnicode_FromFormat("%s:%s", name->left, name->right),
 				     reason);
@@ -400,7 +404,7 @@ static void mute_inner(struct callables *callables, PyObject *object, const char
 		text = text_of(its);
 		if (text && !strcmp(text, qualname) && callables->muted &&
 		    !PyList_Append(callables->muted, code) && !callables->next)
-			engine_tell(callables->engine, code, NULL);
+			engine_tell(callables->engine, code, NULL, false);
 	}
 	PyErr_Clear();
 	Py_XDECREF(its);
@@ -424,6 +428,15 @@ static void take(struct callables *callables, struct name *name, const char *mod
 		return;
 	case FOUND_SPOT:
 		break;
+	}
+	if (name->at_end) {
+		note_refused(callables, name, NULL,
+			     name->literal ?
+				     "the end of a function in C is not seen, so its delay "
+				     "is no percentage: write a time, such as delay=10us" :
+				     "functions in C are left out, as their ends are not "
+				     "seen: write a time for them, such as delay=10us");
+		return;
 	}
 	switch (places_add(&callables->places, &spot, &place, reason)) {
 	case ADDED_BEFORE:
@@ -877,7 +890,7 @@ void callables_set(struct callables *callables)
 	engine = callables->engine;
 	callables->generation = engine->generation;
 	for (Py_ssize_t i = 0; engine->table && i < PyList_GET_SIZE(callables->muted); i++)
-		if (engine_tell(engine, PyList_GET_ITEM(callables->muted, i), NULL))
+		if (engine_tell(engine, PyList_GET_ITEM(callables->muted, i), NULL, false))
 			PyErr_Clear();
 }
 

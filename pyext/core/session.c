@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "errors.h"
+#include "files.h"
 #include "libsb.h"
 #include "session.h"
 
@@ -120,7 +121,7 @@ struct last_file {
 
 static void last_file_close(struct last_file *last)
 {
-	sb_elf_close(last->elf);
+	file_give(last->elf);
 	free(last->path);
 	*last = (struct last_file){ 0 };
 }
@@ -134,7 +135,7 @@ static struct sb_elf *last_file_open(struct last_file *last, const char *path,
 	last_file_close(last);
 	last->path = strdup(path);
 	if (last->path)
-		last->elf = sb_elf_open(path, err);
+		last->elf = file_take(path, err);
 	return last->elf;
 }
 

@@ -14,16 +14,17 @@ static PyObject *option(const struct sb_spec *spec, unsigned int bit, uint64_t v
 
 /*
  * (kind, left, right, delay_ns, every, start_ns, duration_ns, resume, pid, line, mode, dist,
- * sigma, thread)
+ * sigma, thread, delay_ppm)
  */
 static PyObject *target_tuple(const struct sb_spec *spec)
 {
 	const char *thread = sb_spec_thread(spec);
+	uint32_t ppm = sb_spec_delay_ppm(spec);
 
-	return Py_BuildValue("(iNNNNNNNNIiidN)", (int)sb_spec_get_kind(spec),
+	return Py_BuildValue("(iNNNNNNNNIiidNI)", (int)sb_spec_get_kind(spec),
 			     PyUnicode_DecodeFSDefault(sb_spec_left(spec)),
 			     PyUnicode_DecodeFSDefault(sb_spec_right(spec)),
-			     option(spec, SB_SPEC_DELAY, sb_spec_delay_ns(spec)),
+			     option(spec, ppm ? 0 : SB_SPEC_DELAY, sb_spec_delay_ns(spec)),
 			     option(spec, SB_SPEC_EVERY, sb_spec_every(spec)),
 			     option(spec, SB_SPEC_START, sb_spec_start_ns(spec)),
 			     option(spec, SB_SPEC_DURATION, sb_spec_duration_ns(spec)),
@@ -31,7 +32,8 @@ static PyObject *target_tuple(const struct sb_spec *spec)
 			     option(spec, SB_SPEC_PID, (uint64_t)sb_spec_pid(spec)),
 			     sb_spec_line(spec), (int)sb_spec_mode(spec),
 			     (int)sb_spec_dist(spec), sb_spec_sigma(spec),
-			     thread ? PyUnicode_DecodeFSDefault(thread) : Py_NewRef(Py_None));
+			     thread ? PyUnicode_DecodeFSDefault(thread) : Py_NewRef(Py_None),
+			     (unsigned int)ppm);
 }
 
 PyObject *targets_parse(PyObject *Py_UNUSED(module), PyObject *args)

@@ -55,24 +55,34 @@ static bool is_main(void)
 	return syscall(SYS_gettid) == getpid();
 }
 
+/*
+ * Whether to look may let the site go: it may wait for another thread without a GIL, and
+ * until 3.12 run the garbage collector, which a thread's first call does to have a dictionary.
+ */
+static bool may_lose_it(void)
+{
+#ifdef Py_GIL_DISABLED
+	return true;
+#elif PY_VERSION_HEX < 0x030C0000
+	return !PyThreadState_Get()->dict;
+#else
+	return false;
+#endif
+}
+
 static bool matches(struct sb_site_table *table, const char *glob, void **kept)
 {
-	PyObject *state = PyThreadState_GetDict();
-	PyObject *thread = item(state, key), *name;
+	PyObject *state, *thread, *name;
 	const char *text = NULL;
 	bool found;
 
-	/*
-	 * To look may run the garbage collector in some versions, and wait for another thread
-	 * without a GIL: either may let the site go.
-	 */
-#ifdef Py_GIL_DISABLED
-	*kept = table_keep(table);
-#else
-	if (!thread)
+	if (may_lose_it())
 		*kept = table_keep(table);
-#endif
+	state = PyThreadState_GetDict();
+	thread = item(state, key);
 	if (!thread) {
+		if (!*kept)
+			*kept = table_keep(table);
 		thread = find_thread();
 		if (thread && state && PyDict_SetItemString(state, key, thread))
 			PyErr_Clear();

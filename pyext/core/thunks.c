@@ -196,7 +196,7 @@ struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 	if (!site)
 		return jump_to(function);
 	known = load_acquire(site->changes);
-	if (site_hit(site, 0))
+	if (site_hit(site, 0) == SITE_ENDED)
 		return jump_to(load(&uses[thunk - callable_pool].fails_negative) ?
 				       (const void *)(uintptr_t)fail_negative :
 				       (const void *)(uintptr_t)fail);

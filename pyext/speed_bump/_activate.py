@@ -64,13 +64,22 @@ def announce(config: Config) -> None:
 
 def delays(config: Config) -> str:
     """The delays that are in force, such as "20.0 us each 5th call"."""
-    found = control.in_force(config) or [(config.delay_ns, config.frequency)]
-    least, most = found[0][0], found[-1][0]
-    text = duration.human(least)
-    if most != least:
-        text += f" to {duration.human(most)}"
+    found = control.in_force(config)
+    parts = {(t.delay, t.every) for t in config.targets if t.delay_ppm}
+    if not found and not parts:
+        found = [(config.delay_ns, config.frequency)]
+    texts = []
+    if found:
+        least, most = found[0][0], found[-1][0]
+        texts = [duration.human(least)]
+        if most != least:
+            texts[0] += f" to {duration.human(most)}"
+    if parts:
+        texts.append(f"{' or '.join(sorted({str(part) for part, _ in parts}))} of")
     every = {frequency for _, frequency in found}
-    return f"{text} each {ordinal(every.pop()) if len(every) == 1 else ''}call"
+    every |= {config.frequency if each is None else each for _, each in parts}
+    each = f"each {ordinal(every.pop()) if len(every) == 1 else ''}call"
+    return f"{' and '.join(texts)} {each}"
 
 
 def summarize(pid: int) -> None:
@@ -84,12 +93,11 @@ def summarize(pid: int) -> None:
             f"{stats.calls:,} calls, {stats.delayed:,} of them delayed, by "
             f"{duration.human(stats.injected_ns)} in all (process {pid})"
         )
-    else:
+    elif not stats.lost:
         control.say(f"no call matched a target (process {pid})")
     if stats.lost:
-        control.say(
-            f"{stats.lost:,} functions found no room to be counted (process {pid})"
-        )
+        functions = f"{stats.lost:,} function{'s' * (stats.lost != 1)}"
+        control.say(f"{functions} found no room to be counted (process {pid})")
 
 
 def ordinal(every: int) -> str:

@@ -55,7 +55,9 @@ class attach:
             raise ConfigError(f"delay: {error}") from None
         self._config = Config(targets, delay_ns, seed=seed)
         if any(target.native for target in self._config.targets):
-            raise ConfigError("targets: of Python functions; native.probe() has a pid")
+            raise ConfigError(
+                "targets: Python functions only; for native ones, native.probe(pid=...)"
+            )
         if way not in (None, "socket", "remote", "debugger"):
             raise ConfigError(f"way: {way!r} is not socket, remote or debugger")
         self._slowed = [

@@ -17,7 +17,7 @@ DEFAULT_DELAY_NS = 1000
 # The last moment that the clocks of the kernel and of Python can say.
 LAST_NS = 2**63 - 1
 MOST_FREQUENCY = 2**32 - 1
-MOST_SEED = 2**64 - 1
+MAX_SEED = 2**64 - 1
 # By the numbers of libsb.h.
 MODES = ("spin", "sleep", "wait")
 DISTS = ("fixed", "exp", "uniform", "lognormal")
@@ -30,17 +30,19 @@ class ConfigError(ValueError):
 
 
 class Target:
-    """One target: a pattern for Python functions, an exclusion, or a native function.
+    """One target: a pattern for Python functions, a line, an exclusion, or a native one.
 
     ``delay_ns``, ``every``, ``start_ns`` and ``duration_ns`` (ns, the start since that of
     the process) are None where the text does not name them, and so is ``thread``, a glob
-    of names of threads. ``mode`` is one of ``MODES``, ``dist`` one of ``DISTS``, with
-    ``sigma`` for the last of them, else 0. ``line`` is the line in its file, 0 if it does
-    not come from one.
+    of names of threads. ``delay_ppm`` is not 0 where the delay is a part of the duration
+    of each call, in millionths, and ``delay_ns`` is None then. ``mode`` is one of
+    ``MODES``, ``dist`` one of ``DISTS``, with ``sigma`` for the last of them, else 0.
+    ``line`` is the line in its file, 0 if it does not come from one.
     """
 
     __slots__ = (
         "delay_ns",
+        "delay_ppm",
         "dist",
         "duration_ns",
         "every",
@@ -73,12 +75,29 @@ class Target:
         self.dist = DISTS[parsed[11]]
         self.sigma = parsed[12]
         self.thread = parsed[13]
+        self.delay_ppm = parsed[14]
 
     @property
     def pattern(self) -> str:
         """The text without its options, such as ``json.*:dumps``."""
         prefix = "native:" if self.native else "!" if self.excludes else ""
         return f"{prefix}{self.left}:{self.right}"
+
+    @property
+    def delay(self) -> str | None:
+        """The delay as it is written, such as ``10us`` or ``5%``; None: none is named."""
+        if self.delay_ppm:
+            return f"{f'{self.delay_ppm / 10_000:.4f}'.rstrip('0').rstrip('.')}%"
+        if self.delay_ns is None:
+            return None
+        return _core.format_duration(self.delay_ns)
+
+    @property
+    def source_line(self) -> int:
+        """The line of a Python file that is meant; 0: functions are, or native code."""
+        right = self.right
+        is_number = right.isascii() and right.isdigit() and len(right) < 10
+        return int(right) if is_number and not self.native else 0
 
     @property
     def manner(self) -> str:
@@ -97,8 +116,8 @@ class Target:
     def __str__(self) -> str:
         """The whole text, which ``parse_targets`` reads back."""
         text = self.pattern
-        if self.delay_ns is not None:
-            text += f" delay={_core.format_duration(self.delay_ns)}"
+        if self.delay is not None:
+            text += f" delay={self.delay}"
         if self.every is not None:
             text += f" every={self.every}"
         if self.start_ns is not None:
@@ -188,8 +207,8 @@ class Config:
             raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: over {LAST_NS}")
         if start_ns < 0 or (end_ns is not None and end_ns < start_ns):
             raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: not a span of time")
-        if seed is not None and not 0 <= seed <= MOST_SEED:
-            raise ConfigError(f"seed: {seed} is not 0 to {MOST_SEED}")
+        if seed is not None and not 0 <= seed <= MAX_SEED:
+            raise ConfigError(f"seed: {seed} is not 0 to {MAX_SEED}")
         values = {
             "enabled": enabled,
             "targets": tuple(found),
@@ -248,9 +267,14 @@ def parse_targets(text: str | bytes, name: str) -> list[Target]:
     """
     data = text if isinstance(text, bytes) else os.fsencode(text)
     try:
-        return [Target(parsed) for parsed in _core.parse_targets(data, name)]
+        targets = [Target(parsed) for parsed in _core.parse_targets(data, name)]
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    for target in targets:
+        if target.source_line and target.resume:
+            at = f"{name}:{target.line}: " if target.line else f"{name}: "
+            raise ConfigError(f"{at}{target.pattern}: a line is not resumed (resume=1)")
+    return targets
 
 
 def read_targets(path: str) -> list[Target]:
@@ -301,7 +325,7 @@ def load_config(environ: Mapping[str, str] | None = None) -> Config:
 
 def seed_here(seed: int) -> int:
     """That of this process, where several are given one: not the same in each."""
-    return (seed + os.getpid() * 0x9E3779B97F4A7C15) & MOST_SEED
+    return (seed + os.getpid() * 0x9E3779B97F4A7C15) & MAX_SEED
 
 
 def _read_seed(environ: Mapping[str, str]) -> int | None:
@@ -315,8 +339,8 @@ def _read_seed(environ: Mapping[str, str]) -> int | None:
         for word in (number, pid or "0")
     ):
         raise ConfigError(f"SPEED_BUMP_SEED: {text!r} is not a whole number")
-    if int(number) > MOST_SEED:
-        raise ConfigError(f"SPEED_BUMP_SEED: {number} is not 0 to {MOST_SEED}")
+    if int(number) > MAX_SEED:
+        raise ConfigError(f"SPEED_BUMP_SEED: {number} is not 0 to {MAX_SEED}")
     if not pid or int(pid) == os.getpid():
         return int(number)
     return seed_here(int(number))
@@ -329,7 +353,8 @@ def _read_delay(environ: Mapping[str, str]) -> int:
     try:
         delay_ns = _core.parse_duration(text)
     except ValueError as error:
-        raise ConfigError(f"SPEED_BUMP_DELAY_NS: {error}") from None
+        hint = f"; write delay={text} into the target file" if "%" in text else ""
+        raise ConfigError(f"SPEED_BUMP_DELAY_NS: {error}{hint}") from None
     if delay_ns > _core.MAX_DELAY_NS:
         raise ConfigError(f"SPEED_BUMP_DELAY_NS: {text} is over 10 s")
     return delay_ns

@@ -295,6 +295,10 @@ def say_refused() -> None:
 def _entry(target: Target, quiet: bool = False) -> _core.Entry:
     """A target as ``_core`` puts it into force."""
     text = str(target)
+    if target.source_line:
+        from speed_bump import lines
+
+        lines.check_here(target)
     if not quiet:
         _warn_of_comprehension(target)
     delay_ns = target.delay_ns
@@ -336,11 +340,31 @@ def _window(target: Target) -> tuple[int | None, int | None]:
     return min(start_ns, LAST_NS), min(end_ns, LAST_NS)
 
 
+def with_delay(target: Target, delay: int | str) -> Target:
+    """The target with ``delay`` if it names none: ns, or as a pattern has it."""
+    if isinstance(delay, str) and delay.strip().endswith("%"):
+        if target.delay is not None or target.excludes:
+            return target
+        return parse_targets(f"{target} delay={delay.strip()}", "delay")[0]
+    try:
+        delay_ns = _core.parse_duration(delay) if isinstance(delay, str) else delay
+    except ValueError as error:
+        raise ConfigError(f"delay: {error}") from None
+    if not 0 <= delay_ns <= _core.MAX_DELAY_NS:
+        raise ConfigError(f"delay: {delay_ns} ns is not between 0 and 10 s")
+    if target.delay is None:
+        target.delay_ns = delay_ns
+    return target
+
+
 def in_force(config: Config) -> list[tuple[int, int]]:
-    """(delay in ns, every) of the targets, each once: as they are, not as was asked."""
+    """(delay in ns, every) of the targets, each once: as they are, not as was asked.
+
+    Without those whose delays are parts of durations.
+    """
     found = set()
     for target in config.targets:
-        if target.excludes:
+        if target.excludes or target.delay_ppm:
             continue
         delay_ns = config.delay_ns if target.delay_ns is None else target.delay_ns
         every = config.frequency if target.every is None else target.every
@@ -408,6 +432,8 @@ class slow(_core.Slow):
     >>> [f.calls for f in stats().functions if f.requested_ns == 2_000]
     [1]
 
+    Around a block, or a function::
+
         with speed_bump.slow("json.*:*", "10us"):
             serve()
 
@@ -420,7 +446,7 @@ class slow(_core.Slow):
 
     Args:
         pattern: a line as in a target file; its own options come before ``delay``
-        delay: ns, or a text with a unit such as "10us"
+        delay: ns, or a text with a unit such as "10us", or "5%" of each call's duration
 
     Raises:
         ConfigError: the pattern or the delay is wrong
@@ -429,18 +455,10 @@ class slow(_core.Slow):
 
     def __init__(self, pattern: str, delay: int | str) -> None:
         """Read the pattern; nothing is slowed yet."""
-        try:
-            delay_ns = _core.parse_duration(delay) if isinstance(delay, str) else delay
-        except ValueError as error:
-            raise ConfigError(f"delay: {error}") from None
-        if not 0 <= delay_ns <= _core.MAX_DELAY_NS:
-            raise ConfigError(f"delay: {delay_ns} ns is not between 0 and 10 s")
         targets = parse_targets(pattern, "pattern")
         if len(targets) != 1:
             raise ConfigError(f"pattern: {pattern!r} is not one target")
-        self._target = targets[0]
-        if self._target.delay_ns is None:
-            self._target.delay_ns = delay_ns
+        self._target = with_delay(targets[0], delay)
         _seed_aloud(targets, None)
         super().__init__(
             None if self._target.native else _entry(self._target), _core.Table

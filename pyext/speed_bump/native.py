@@ -5,10 +5,11 @@
         serve()
 
 A binary is a path, or a bare library or program name, looked up as the loader would. A
-symbol may be versioned, a glob, a demangled C++ or Rust name, ``sym+0x10`` or
-``@0xOFFSET``; every match is slowed. A probe is in force the moment it is made and gone
-when it is taken out, or when this process ends in whatever way. A child that is forked
-is slowed with its parent, but the probes stay the parent's: they end with it.
+symbol may be versioned, a glob, a demangled C++ or Rust name, ``sym+0x10``,
+``@0xOFFSET``, or a source line, ``util.c:42``; every match is slowed. A probe is in force
+the moment it is made and gone when it is taken out, or when this process ends in whatever
+way. A child that is forked is slowed with its parent, but the probes stay the parent's:
+they end with it.
 
 The module serves where it is loaded, else BPF does (Linux 6.1 or later, as root);
 ``SPEED_BUMP_BACKEND`` can be set to ``driver`` or ``bpf``.
@@ -225,7 +226,7 @@ class probe:
 
     Args:
         binary_path: the executable or library
-        symbol: the function
+        symbol: the function, or a line
         delay_ns: delay of each call, ns, at most 10 s
         pid: slow this process and its descendants; None is the current process
 

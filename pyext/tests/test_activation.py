@@ -234,6 +234,26 @@ def test_a_server_that_forks_for_each_request(
     assert "no room" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("short", "counted"), [(0, []), (1, ["3 calls, 0 of them delayed"])]
+)
+def test_functions_that_were_not_counted_are_said(
+    python: Run, targets: Callable[[str], str], short: int, counted: list[str]
+) -> None:
+    """Names of over 32 KiB have no room; each function is one, however often called."""
+    done = python(
+        f"names = ['f' * n for n in (33_000, 34_000)] + ['f'] * {short}\n"
+        "exec(''.join(f'def {name}(): pass\\n' for name in names))\n"
+        "for name in names * 3: globals()[name]()\n",
+        SPEED_BUMP_TARGETS=targets("__main__:f* delay=0\n"),
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line.removeprefix("speed_bump: ") for line in done.stderr.splitlines()[1:]]
+    *others, lost = said
+    assert [line.partition(", by")[0] for line in others] == counted
+    assert lost.startswith("2 functions found no room to be counted")
+
+
 def test_reset_where_children_have_ended(
     python: Run, targets: Callable[[str], str]
 ) -> None:

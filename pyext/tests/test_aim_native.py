@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ranking import Ranked
-from speed_bump import native
+from speed_bump import _core, native
 from speed_bump.config import parse_targets
 from speed_bump.experiment.account import MACHINE, Frame, account, asked_name
 from speed_bump.experiment.aim import Aim, aim, natives
@@ -20,6 +20,7 @@ from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, P
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.stacks import Stack
+from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.show import found as showing
 from speed_bump.experiment.symbols import base, short
 
@@ -114,11 +115,12 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
         found = look(library)
         if found.native_refused:
             pytest.skip(found.native_refused)
-        if f"{library}:piece" in found.candidates and found.left_out:
+        # Of C++ too, and of a thread that runs no Python.
+        wanted = {f"{library}:{WORK}", f"{library}:piece"}
+        if wanted <= set(found.candidates) and len(found.left_out) > 1:
             break
-    # Of C++ too, and of a thread that runs no Python.
-    assert {f"{library}:{WORK}", f"{library}:piece"} <= set(found.candidates)
-    assert found.shares.own[f"{library}:{WORK}"] > 0.2
+    assert wanted <= set(found.candidates), found.left_out
+    assert found.shares.own[f"{library}:{WORK}"] > 0.05
     assert "__main__:unit" in found.candidates
     assert all(name.startswith("/") for name in found.natives)
     # What can be asked for, and a name that can be read.
@@ -133,7 +135,10 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
     # A breakpoint costs more than the bound there; and one never entered again.
     reasons = {short(name): why for name, why in found.left_out.items()}
     assert "a second" in reasons["libapp.so:app::often(int)"]
-    assert "not called" in reasons["libapp.so:app::pool(void*)"]
+    # What it calls is nearly all of it, if looks have shown that first.
+    same = "nearly all of libapp.so:piece: the same question"
+    pool = reasons["libapp.so:app::pool(void*)"]
+    assert "not called" in pool or pool == same
     said = "\n".join(showing.lines(found))
     assert "of them native" in said
     assert "left out: " in said
@@ -144,13 +149,17 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
 def test_a_native_function_that_is_the_unit_is_no_candidate(library: str) -> None:
     # By another name than that of its symbol.
     unit = parse_targets(f"native:{library}:app::work", "unit")
-    said: list[str] = []
-    with Runner(command(library), show_output=False) as runner:
-        found = aim(runner, Progress(targets=tuple(unit)), 20.0, said.append)
-    if found.native_refused:
-        pytest.skip(found.native_refused)
     name = f"{library}:{WORK}"
-    assert name not in found.candidates
+    for _ in range(4):
+        said: list[str] = []
+        with Runner(command(library), show_output=False) as runner:
+            found = aim(runner, Progress(targets=tuple(unit)), 20.0, said.append)
+        if found.native_refused:
+            pytest.skip(found.native_refused)
+        assert name not in found.candidates
+        # Where looks are few, one may have none there.
+        if name in found.left_out:
+            break
     assert found.left_out[name] == "its calls are the units of work"
 
 
@@ -228,12 +237,24 @@ def test_what_native_time_is_and_whose() -> None:
     seen.clock_ns = 1000
     found = natives.weigh(seen)
     keys = {place.symbol: (place.path, place.symbol) for place in (DEFLATE, SLOW, ZLIB)}
-    # Time in what everything calls is that of its caller; imports and sleep are nobody's.
+    # Time in what everything calls is that of its caller; imports and sleep do not count.
     assert found.total[keys["deflate"]] == pytest.approx(0.6)
     assert found.own[keys["deflate"]] == pytest.approx(0.4)
     assert found.own[keys["longest_match"]] == pytest.approx(0.25)
     assert keys["zlib_compress"] not in found.own
     assert not {"memcpy", "_Znwm", "blas_thread_server"} & {k[1] for k in found.total}
+
+
+def test_what_is_below_a_call_that_waits_is_no_candidate() -> None:
+    acquire = Place("/lib/_multiprocessing.so", "acquire_impl", "acquire_impl")
+    waits = stack("m:put", "_multiprocessing:SemLock.acquire")
+    seen = look_at(
+        # A look on its way to sleep, late: the caller was seen a moment before.
+        (stack("m:put", leaf=False), 50, (acquire, PYTHON)),
+        (stack("__main__:unit", leaf=False), 50, (DEFLATE, PYTHON)),
+    )
+    seen.add(look_at((waits, 400, (acquire, PYTHON)), sleeps=True))
+    assert [key[1] for key in natives.weigh(seen).total] == ["deflate"]
 
 
 def test_what_is_nearly_all_of_a_c_function_is_the_same_question() -> None:
@@ -245,19 +266,85 @@ def test_what_is_nearly_all_of_a_c_function_is_the_same_question() -> None:
             (stack("__main__:unit", leaf=False), 300, (NEW, PYTHON)),
         )
     )
+    deflate, slow = ((one.path, one.symbol) for one in (DEFLATE, SLOW))
+    assert weighed.is_leaf(deflate, "zlib:compress")
+    assert not weighed.is_leaf(slow, "zlib:compress")
+    assert not weighed.is_leaf(deflate, "zlib:crc32")
+    assert not weighed.alike(deflate, slow)
+
+
+def test_what_can_be_asked_is_known_before_any_breakpoint(library: str) -> None:
+    app = Place(library, WORK, "app::work(int)")
+    gone = Place(library, "no_such_function", "no_such_function")
+    other = Place(library, "piece", "piece")
+    unit = parse_targets(f"native:{library}:app::often", "unit")
+    often = Place(library, OFTEN, "app::often(int)")
+    weighed = natives.weigh(
+        look_at(
+            (stack("m:f", "lib:work"), 300, (app,)),
+            (stack("m:f", "lib:work"), 300, (app,)),
+            (stack("m:g", leaf=False), 200, (gone, PYTHON)),
+            (stack("m:g", leaf=False), 200, (gone, PYTHON)),
+            (stack("m:h", leaf=False), 100, (other, PYTHON)),
+            (stack("m:h", leaf=False), 100, (other, PYTHON)),
+            (stack("m:h", leaf=False), 50, (often, PYTHON)),
+            (stack("m:h", leaf=False), 50, (often, PYTHON)),
+        )
+    )
     found = natives.Natives(weighed=weighed)
-    for place in (DEFLATE, SLOW):
-        key = place.path, place.symbol
-        name = ":".join(key)
-        (target,) = parse_targets(f"native:{name}", "test")
-        found.asked[name] = natives.Native(name, target, key, 10.0)
-    kept = [one.name for one in natives.choose(found, ["zlib:compress"])]
-    assert kept == ["/lib/libz.so.1:longest_match"]
-    assert found.left_out == {
-        "/lib/libz.so.1:deflate": "nearly all of zlib:compress: the same question"
+    wanted = natives.askable(found, unit, ["lib:work"])
+    # A C function by its Python name is the same question, and takes no breakpoint.
+    assert [key for key, _ in wanted] == [(library, "piece")]
+    assert found.reasons() == {
+        f"{library}:{WORK}": "nearly all of lib:work: the same question",
+        f"{library}:no_such_function": (
+            "it can't be had, or its file has several of the name"
+        ),
+        f"{library}:{OFTEN}": "its calls are the units of work",
     }
-    # Where no callable is one, the functions themselves are.
-    assert len(natives.choose(found, [])) == 2
+
+
+def test_files_are_kept_until_they_change(tmp_path: Path, library: str) -> None:
+    copy, later = tmp_path / "lib.so", tmp_path / "later.so"
+    shutil.copy(library, copy)
+    (tmp_path / "later.c").write_text("int other(void) { return 1; }\n")
+    build = ["cc", "-shared", "-fPIC", "-o", later, tmp_path / "later.c"]
+    subprocess.run(build, check=True)
+    _core.keep_files(True)
+    try:
+        (offset,) = _core.places_of(copy, "piece")
+        sampler = _core.NativeSampler()
+        # Two may read one file at a time.
+        assert sampler.symbol(str(copy), offset) == ("piece", "piece", offset)
+        assert _core.places_of(copy, "piece") == [offset]
+        later.replace(copy)
+        assert len(_core.places_of(copy, "other")) == 1
+        with pytest.raises(OSError, match="piece"):
+            _core.places_of(copy, "piece")
+    finally:
+        _core.keep_files(False)
+
+
+@pytest.mark.one_python
+def test_what_is_kept_of_stacks_is_of_the_looks_that_are(library: str) -> None:
+    with Runner(command(library), show_output=False) as runner:
+        everything = parse_targets("*:*", "found")
+        with Workload(runner, everything, Progress(), calls=True) as program:
+            while not program.stacks(50_000_000).samples:
+                assert program.is_running()
+            program.begin_native_looks(natives.is_asked_of)
+            looks = program._native_looks_of
+            assert looks
+            # As while it imports: again and again that was not the work.
+            for _ in range(30):
+                since = looks.since_ns
+                program.stacks(50_000_000)
+                program.forget_native_looks()
+            if looks.refused:
+                pytest.skip(looks.refused)
+            moments = program._looking.note_moments(False)
+    assert moments
+    assert min(seen[0][0] for seen in moments.values()) >= since
 
 
 def test_a_frame_is_asked_by_either_of_its_names() -> None:
@@ -283,3 +370,24 @@ def test_a_frame_is_asked_by_either_of_its_names() -> None:
 )
 def test_a_name_without_its_parameters(readable: str, bare: str) -> None:
     assert base(readable) == bare
+
+
+@pytest.mark.parametrize(
+    ("symbol", "shown"),
+    [
+        (
+            "std::vector<std::pair<int, long>, std::allocator<std::pair<int, long> > >"
+            "::_M_realloc_insert<int>(int*)",
+            "std::vector<...>::_M_realloc_insert<...>",
+        ),
+        ("app::f(std::map<int, std::basic_string<char, std::traits<char> > >)", "app::f"),
+        ("std::vector<int>::at(int)", "std::vector<int>::at(int)"),
+        (
+            "std::basic_ostream<char, std::char_traits<char> >& std::operator<< "
+            "<std::char_traits<char> >(std::basic_ostream<char, int>&, char const*)",
+            "std::operator<< <std::char_traits<char> >",
+        ),
+    ],
+)
+def test_a_long_name_fits_into_a_table(symbol: str, shown: str) -> None:
+    assert short(f"/lib/libapp.so:{symbol}") == f"libapp.so:{shown}"

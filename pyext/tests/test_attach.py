@@ -535,8 +535,8 @@ def test_a_directory_of_others_is_not_used(tmp_path: Path) -> None:
         (["--name", "no such program"], "no process is called"),
         (["--attach", "socket"], "no command to run"),
         (["--pid", "1", "--", "true"], "which?"),
-        (["--for", "3s", "--", "true"], "--for is of --pid"),
-        (["--pid", "1", "--compare"], "--compare runs a CMD"),
+        (["--for", "3s", "--", "true"], "--for needs --pid"),
+        (["--pid", "1", "--compare"], "--compare runs CMD"),
     ],
 )
 def test_usage(arguments: list[str], words: str) -> None:

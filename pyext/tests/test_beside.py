@@ -189,7 +189,7 @@ stops = [line for line in output.getvalue().splitlines() if line[0] == ">"]
 print(*[line.partition("(")[2].partition(")")[0] for line in stops])
 """
     stops = python(program).stdout.split()
-    # The first, at set_trace() itself, is CPython's to give: see docs/python.md.
+    # The first, at set_trace() itself, is CPython's (docs/reference/python.md).
     assert stops[stops[0] == "6" :][:3] == ["7", "3", "4"]
 
 

@@ -30,11 +30,11 @@ def blocks(page: str) -> list[str]:
 
 @pytest.mark.skipif(not DOCS.exists(), reason="the tests are not in the tree")
 def test_python_md(python: Run) -> None:
-    texts = blocks("python.md")
+    texts = blocks("reference/python.md")
     assert len(texts) >= 3
     for text in texts:
         if "native" in text:
-            compile(text, "python.md", "exec")
+            compile(text, "reference/python.md", "exec")
             continue
         done = python(text)
         assert done.returncode == 0, done.stderr

@@ -79,6 +79,38 @@ def test_one(i):
     )
 
 
+def test_pytest_that_imports_anew(counted: Counted) -> None:
+    """By reload(), by monkeypatch, and by pytester, which puts sys.modules back."""
+    counted(
+        "raise SystemExit(start('pytest', '-pno:cacheprovider').wait(300))",
+        "worked:work",
+        8,
+        worked="def work(n): return n\n",
+        test_it="""
+import importlib, sys
+import speed_bump, worked
+pytest_plugins = "pytester"
+def test_reload():
+    for n in range(5):
+        importlib.reload(worked)
+        assert worked.work(n) == n
+def test_purged(monkeypatch):
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("worked", "speed_bump"):
+            monkeypatch.delitem(sys.modules, name)
+    import speed_bump as other_speed_bump, worked as other_worked
+    assert other_worked is not worked and other_speed_bump is not speed_bump
+    assert other_worked.work(1) == worked.work(1) and other_speed_bump.is_installed()
+def test_inside(pytester):
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("worked", "speed_bump"):
+            del sys.modules[name]
+    pytester.makepyfile("import speed_bump, worked\\ndef test(): worked.work(1)")
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+""",
+    )
+
+
 WSGI = """
 import os
 def work(): return str(os.getpid())

@@ -400,6 +400,38 @@ def test_a_scope_where_the_interpreter_ends(python: Run) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="no collector there")
+def test_a_scope_whose_table_goes_while_it_is_looked_up(python: Run) -> None:
+    """To look up a thread's name at its first call may run the garbage collector."""
+    done = python(
+        "import _thread, gc, time, speed_bump\n"
+        "class Ends:\n"
+        "    def __del__(self):\n"
+        "        speed_bump.install(speed_bump.Config(['a:b']))\n"
+        "        ended.append(len(began))\n"
+        "def work(): began.append(1); done.append(1)\n"
+        "ended, began, done, held = [], [], [], []\n"
+        "gc.disable()\n"
+        "for i in range(20):\n"
+        "    config = speed_bump.Config(['__main__:work thread=a* delay=1us'])\n"
+        "    speed_bump.install(config)\n"
+        "    work()  # where it is seen first other objects are made\n"
+        "    del began[:], done[i:]\n"
+        "    one = Ends(); one.self = one; del one\n"
+        "    held += [{} for _ in range(100)]  # no dictionary is at hand\n"
+        "    count, most, _ = gc.get_threshold()\n"
+        "    gc.set_threshold(1)\n"
+        "    gc.enable()\n"
+        "    _thread.start_new_thread(work, ())\n"
+        "    while len(done) <= i: time.sleep(0.001)\n"
+        "    gc.disable()\n"
+        "    gc.set_threshold(count, most)\n"
+        "print(sorted(set(ended)), len(done))\n"
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "[0] 20\n"
+
+
 @pytest.mark.needs_device
 @pytest.mark.one_python
 def test_a_native_target_sleeps_or_is_refused(python: Run) -> None:

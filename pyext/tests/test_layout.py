@@ -39,3 +39,28 @@ def test_an_interpreter_with_another_layout_is_refused(
     assert done.returncode == 0, done.stderr
     assert "speed_bump was compiled for CPython" in done.stdout
     assert f"has its {what} elsewhere: compile it here (pip install" in done.stdout
+
+
+# The first word there that is this interpreter is the head of the list of all.
+LOST = """
+import ctypes
+api = ctypes.pythonapi
+api.PyInterpreterState_Get.restype = ctypes.c_void_p
+mine = api.PyInterpreterState_Get()
+memory = (ctypes.c_uint64 * 512).in_dll(api, "_PyRuntime")
+head = next(i for i in range(512) if memory[i] == mine)
+memory[head] = 0
+try:
+    import speed_bump
+except ImportError as error:
+    print(error)
+finally:
+    memory[head] = mine
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="it says itself where things are")
+def test_an_interpreter_that_is_not_where_its_headers_say(python: Run) -> None:
+    done = python(LOST)
+    assert done.returncode == 0, done.stderr
+    assert "has its interpreters elsewhere: compile it here" in done.stdout

@@ -27,16 +27,15 @@ def add(commands: Any) -> None:
         "check",
         help="what can be measured here, and how soon",
         usage="speed-bump check [options] [-- CMD [ARG]...]",
-        description="Say how small an effect can be seen in what time on this machine, "
+        description="Say how small an effect can be seen here and in what time, "
         "whether clocks and delays are right and CPUs are free, and what slows native "
-        "functions here. Measured on a program whose answer is known, or on CMD, without "
-        "delays.",
+        "functions here. The program measured has a known answer, or is CMD, undelayed.",
         epilog="exit status: 0 if results taken now are to be trusted, else 1",
     )
     what = parser.add_argument_group("a program to measure on")
     add_progress(what)
     add_time(parser, "8s", "measure about so long")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     # As with the others, but it may be missing.
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(perform=check)

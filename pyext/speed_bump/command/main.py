@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command and attaches:
             options.parser.error("a command to run, and processes that run: which?")
         if can_attach and options.attach and not attaches:
-            options.parser.error("--attach is of --pid, --pid-tree or --name")
+            options.parser.error("--attach needs --pid, --pid-tree or --name")
     try:
         return int(options.perform(options))
     except LaunchError as error:

@@ -58,18 +58,20 @@ def add(commands: Any) -> None:
         dest="run",
         required=True,
         metavar="DIR",
-        help="of the run, the same for all ranks (with torchrun: --dir)",
+        help="directory of the run, the same for all ranks (with torchrun: --dir)",
     )
-    how.add_argument("--seed", type=int, default=1, help="the same for all ranks (1)")
     how.add_argument(
-        "-d", "--delay", metavar="DELAY", help="delay of a call (chosen for each)"
+        "--seed", type=int, default=1, help="seed, the same for all ranks (1)"
+    )
+    how.add_argument(
+        "-d", "--delay", metavar="DELAY", help="delay of a call (default: chosen)"
     )
     how.add_argument(
         "--dose",
         type=float,
         default=0.1,
         metavar="X",
-        help="delay of a function in a step, in parts of the step (0.1)",
+        help="delay of a function in a step, as a fraction of the step (0.1)",
     )
     how.add_argument(
         "--confirm",
@@ -100,7 +102,9 @@ def member(options: argparse.Namespace) -> int:
         if any(target.native for target in [*targets, *unit.targets]):
             raise ConfigError("native functions can't be measured by rank yet")
         if unit.regex:
-            raise ConfigError("--progress-regex: lines of output are of no rank")
+            raise ConfigError(
+                "--progress-regex: lines of output can't be told apart by rank"
+            )
         _check_groups(options.confirm)
         points = unit.points
         for function in unit.functions:

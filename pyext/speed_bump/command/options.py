@@ -10,9 +10,10 @@ import random
 import re
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from speed_bump import duration
+from speed_bump import duration, lines
 from speed_bump.config import (
     Config,
     ConfigError,
@@ -20,13 +21,15 @@ from speed_bump.config import (
     parse_targets,
     read_targets,
 )
+from speed_bump.experiment.missing import main_of
 
 INTERRUPTED = 130
 WAYS = ("socket", "remote", "debugger")
 
 PATTERNS = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
-MODULE is a module's dotted name or its file. 'native:PATH:SYMBOL' is a native function.
+MODULE is a module's dotted name or its file. 'app.py:42' is a line (CPython 3.12).
+'native:PATH:SYMBOL' is a native function, 'native:PATH:file.c:42' a line of one.
 """
 
 
@@ -61,13 +64,13 @@ def with_command(commands: Any, name: str, **texts: str) -> Any:
 def add_targets(what: Any) -> None:
     """The options that name functions."""
     what.add_argument("-t", "--target", action="append", default=[], metavar="PATTERN")
-    what.add_argument("--targets", metavar="FILE", help="a pattern a line")
+    what.add_argument("--targets", metavar="FILE", help="file with one pattern a line")
     what.add_argument(
         "--native",
         action="append",
         default=[],
         metavar="PATH:SYMBOL",
-        help="a native function (as root, or by the kernel module)",
+        help="a native function or line (as root, or by the kernel module)",
     )
 
 
@@ -82,28 +85,28 @@ def add_inject(how: Any) -> None:
 
 def add_processes(parser: Any) -> None:
     """The options that name processes instead of CMD."""
-    which = parser.add_argument_group("what runs already, instead of CMD")
+    which = parser.add_argument_group("running processes, instead of CMD")
     which.add_argument(
-        "--pid", action="append", default=[], metavar="PID", help="attach to it"
+        "--pid", action="append", default=[], metavar="PID", help="attach to this process"
     )
     which.add_argument(
         "--pid-tree",
         action="append",
         default=[],
         metavar="PID",
-        help="and to the Python processes below it",
+        help="attach to it and to the Python processes below it",
     )
     which.add_argument(
         "--name",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="attach to programs or scripts that are called so (a glob)",
+        help="attach to programs or scripts of this name (a glob)",
     )
     which.add_argument(
         "--attach",
         choices=WAYS,
-        help="the way in (the first of these that there is)",
+        help="how to attach (default: the first of these that works)",
     )
 
 
@@ -140,7 +143,7 @@ def _pid(option: str, text: str) -> int:
     if not os.path.isdir(f"/proc/{text}"):
         raise ConfigError(f"{option}: there is no process {text}")
     if int(text) == os.getpid():
-        raise ConfigError(f"{option}: {text} is this very process")
+        raise ConfigError(f"{option}: {text} is speed-bump itself")
     return int(text)
 
 
@@ -154,7 +157,9 @@ def add_progress(what: Any) -> None:
         help="a unit of work: a point of progress(), MODULE:FUNCTION or PATH:SYMBOL",
     )
     what.add_argument(
-        "--progress-regex", metavar="REGEX", help="a unit of work is a line of output"
+        "--progress-regex",
+        metavar="REGEX",
+        help="a unit of work: a line of output that matches",
     )
 
 
@@ -163,24 +168,31 @@ def add_time(how: Any, budget: str, text: str) -> None:
     how.add_argument(
         "--budget", default=budget, metavar="TIME", help=f"{text} ({budget})"
     )
-    how.add_argument("--seed", type=int, help="of all random choices")
+    how.add_argument("--seed", type=int, help="seed of all random choices")
 
 
 # ----------------------------------------------------------------------- reading
 
 
 def gather_checked(
-    options: argparse.Namespace, may_be_none: bool = False
+    options: argparse.Namespace, may_be_none: bool = False, parts: bool = False
 ) -> tuple[list[Target], list[Target]]:
     """``gather()``; what is wrong ends the program with a usage error.
 
     Args:
         may_be_none: without a target they are looked for
+        parts: delays may be parts of durations
     """
     try:
         targets, excludes = gather(options)
     except ConfigError as error:
         options.parser.error(str(error))
+    for target in targets:
+        if target.delay_ppm and not parts:
+            options.parser.error(
+                f"{target.pattern}: delay={target.delay} is for 'run' without --compare; "
+                "here a delay is a time such as 10us"
+            )
     if not targets and not may_be_none:
         options.parser.error("nothing to slow: give -t PATTERN, --targets or --native")
     return targets, excludes
@@ -203,7 +215,33 @@ def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
     for target in found:
         if not target.excludes and targets.setdefault(target.pattern, target) != target:
             raise ConfigError(f"{target.pattern}: given twice, with different options")
+    _check_lines(targets.values(), getattr(options, "command", None) or [])
     return list(targets.values()), [target for target in found if target.excludes]
+
+
+def is_part(text: str | None) -> bool:
+    """Whether -d is a part of the duration of each call, such as "5%"."""
+    return text is not None and text.strip().endswith("%")
+
+
+def with_part(target: Target, text: str) -> Target:
+    """The target with such a -d where it names no delay.
+
+    Raises:
+        ConfigError: it is none, or the target is native
+    """
+    if target.delay is not None:
+        return target
+    return parse_targets(f"{target} delay={text.strip()}", "-d")[0]
+
+
+def _check_lines(targets: Iterable[Target], command: Sequence[str]) -> None:
+    """So far as it can be seen before the command runs."""
+    wanted = [target for target in targets if target.source_line]
+    if wanted:
+        words = command[1:] if command[:1] == ["--"] else command
+        main, directories = main_of(words)
+        lines.check(wanted, [], directories, main.get("path"))
 
 
 def delay(text: str | None) -> int | None:

@@ -17,8 +17,8 @@ from speed_bump.overview import Looker, Overview, Process, Slowed, printable
 
 EPILOG = """\
 Every process is shown that has delays in force, by its environment, its own install(),
-an attached tool or an experiment, and that we may look at: our own, or all as root; with
-the functions that it called since. Native targets need the module, or BPF.
+an attached tool or an experiment, with the functions that it has called since: your own
+processes, or all as root. Native targets need the module, or BPF.
 
 examples:
   speed-bump ps
@@ -43,14 +43,19 @@ def add(commands: Any) -> None:
     )
     parser.set_defaults(parser=parser)
     add_pids(parser)
-    parser.add_argument("--watch", action="store_true", help="again and again")
     parser.add_argument(
-        "--interval", default="1s", metavar="TIME", help="of --watch (1s)"
+        "--watch", action="store_true", help="print it again at each interval"
+    )
+    parser.add_argument(
+        "--interval",
+        default="1s",
+        metavar="TIME",
+        help="time between two tables of --watch (1s)",
     )
     parser.add_argument(
         "--json",
         metavar="FILE",
-        help="the numbers for programs; - is stdout; with --watch a line each time",
+        help="write JSON; - is stdout; with --watch, one line each time",
     )
     parser.set_defaults(perform=ps)
 
@@ -63,7 +68,7 @@ def add_pids(parser: Any) -> None:
         action="append",
         default=[],
         metavar="PID",
-        help="of this process alone",
+        help="this process alone",
     )
 
 

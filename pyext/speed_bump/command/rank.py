@@ -36,6 +36,7 @@ from speed_bump.config import ConfigError, Target
 
 if TYPE_CHECKING:
     from speed_bump.command.conditions import Condition
+    from speed_bump.experiment.aim import Aim
     from speed_bump.experiment.program.progress import Progress
     from speed_bump.experiment.program.runner import Runner
     from speed_bump.experiment.rank import Experiment, RankError, Stages
@@ -49,10 +50,10 @@ LOOK_PART, LOOK_S = 0.25, 10.0
 RANK_EPILOG = (
     PATTERNS
     + """
-A unit of work is, in this order: what --progress or --progress-regex says, what the
-program says by speed_bump.progress(), without -t what was found, a whole run.
+The unit of work is the first of these: what --progress or --progress-regex names, calls
+of speed_bump.progress() in the program, without -t what was found by looking, a run.
 
-Without -t the functions that take time are found by looking, and the unit of work too.
+Without -t both the functions that take time and the unit of work are found by looking.
 
 examples:
   speed-bump rank -- python train.py
@@ -78,7 +79,7 @@ def add(commands: Any) -> None:
         epilog=RANK_EPILOG,
     )
     parser.add_argument(
-        "-d", "--delay", metavar="DELAY", help="delay of a call (chosen for each)"
+        "-d", "--delay", metavar="DELAY", help="delay of a call (default: chosen)"
     )
     parser = _measuring(
         commands,
@@ -92,7 +93,7 @@ def add(commands: Any) -> None:
         "--levels",
         default="0.05,0.1,0.2,0.4,0.8",
         metavar="LIST",
-        help="delays, in parts of the time of a slot, at most 7 (%(default)s)",
+        help="delays as fractions of a slot's time, at most 7 (%(default)s)",
     )
 
 
@@ -103,14 +104,14 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
     add_targets(what)
     add_progress(what)
     how = parser.add_argument_group("measuring")
-    add_time(how, "60s", "at most so long from the first unit of work on")
+    add_time(how, "60s", "longest time, from the first unit of work on")
     add_inject(how)
     how.add_argument(
         "--precision",
         type=float,
         default=0.05,
         metavar="X",
-        help="half the interval of the criticality that is enough (0.05)",
+        help="half-width of criticality's interval that is enough (0.05)",
     )
     how.add_argument(
         "--max-slowdown",
@@ -121,27 +122,25 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
     how.add_argument(
         "--let-finish",
         action="store_true",
-        help="let CMD run to its end, undelayed, when all is measured",
+        help="let CMD run to its end, undelayed, after the experiment",
     )
-    how.add_argument("--show-output", action="store_true", help="CMD's output")
+    how.add_argument("--show-output", action="store_true", help="show CMD's output")
     add_processes(parser)
     out = parser.add_argument_group("results")
     out.add_argument("-o", "--output", metavar="FILE", help="keep the record in FILE")
-    out.add_argument(
-        "--json", metavar="FILE", help="the numbers for programs; - is stdout"
-    )
-    out.add_argument("--html", metavar="FILE", help="a page with all of it")
+    out.add_argument("--json", metavar="FILE", help="write JSON; - is stdout")
+    out.add_argument("--html", metavar="FILE", help="write a page with everything")
     out.add_argument(
         "--flamegraph",
         metavar="FILE",
-        help="where a unit's time goes: .svg, .json (speedscope) or .pb.gz (pprof)",
+        help="write where a unit's time goes: .svg, .json (speedscope), .pb.gz (pprof)",
     )
     out.add_argument(
         "--fail-if",
         action="append",
         default=[],
         metavar="CONDITION",
-        help="exit with 3 if it holds: 'headroom(mod:func) > 0.1', also criticality()",
+        help="exit with 3 if 'headroom(mod:func) > 0.1' holds; or criticality()",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(perform=rank, levels=None, delay=None)
@@ -199,6 +198,7 @@ def _check_units(unit: Progress, excludes: list[Target]) -> None:
 def rank(options: argparse.Namespace) -> int:
     """Measure; a table at the end."""
     import speed_bump.experiment.algebra  # noqa: F401 (before all that uses numpy)
+    from speed_bump import _core
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
     from speed_bump.experiment.fit.verdict import verdict as judge
@@ -246,6 +246,9 @@ def rank(options: argparse.Namespace) -> int:
     failure: RankError | None = None
     with ExitStack() as stack:
         stack.callback(live.close)
+        # Runs ask for the same functions again and again.
+        _core.keep_files(True)
+        stack.callback(_core.keep_files, False)
         stack.callback(save.tidy, record)
         stack.enter_context(forwarding_signals())
         stack.enter_context(runner)
@@ -367,12 +370,20 @@ def _look(experiment: Experiment, live: Any, max_slowdown: float) -> None:
     budget_s = experiment.options.budget_s
     begin = time.monotonic()
     named = bool(experiment.targets)
+
+    def first(found: Aim) -> None:
+        texts = [showing.unit_line(found)] if named else showing.first_lines(found)
+        for text in texts:
+            live.event(text)
+        experiment.doubt_share(found.cpu_share)
+
     found = aim(
         experiment.runner,
         experiment.progress,
         LOOK_PART * budget_s + LOOK_S,
         live.now,
         event=live.event,
+        first=first,
         budget_s=budget_s,
         max_slowdown=max_slowdown,
         named=named,
@@ -385,8 +396,6 @@ def _look(experiment: Experiment, live: Any, max_slowdown: float) -> None:
     header = experiment.record.header
     header["unit"] = found.progress.text or header["unit"]
     if named:
-        unit = found.progress.text or "what progress() says"
-        live.event(f"a unit of work is {unit}: {found.why} (--progress to change it)")
         return
     experiment.targets = found.targets()
     header["targets"] = [target.pattern for target in experiment.targets]

@@ -24,14 +24,19 @@ def add(commands: Any) -> None:
         description="Estimate again from the slots in FILE, or from what the members of "
         "a run left in the directory FILE, and show it.",
     )
-    parser.add_argument("file", metavar="FILE", nargs="?", help="(the newest)")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="a record, or the directory of a run (the newest)",
+    )
     form = parser.add_mutually_exclusive_group()
     for name, text in (
-        ("text", "a table (this is usual)"),
+        ("text", "a table (default)"),
         ("md", "Markdown"),
-        ("csv", "for spreadsheets"),
-        ("json", "for programs"),
-        ("html", "a page that needs nothing else"),
+        ("csv", "CSV"),
+        ("json", "JSON"),
+        ("html", "a page in one file"),
     ):
         form.add_argument(
             f"--{name}", dest="form", action="store_const", const=name, help=text
@@ -39,10 +44,12 @@ def add(commands: Any) -> None:
     form.add_argument(
         "--flamegraph",
         metavar="FILE",
-        help="where a unit's time goes: .svg, .json (speedscope) or .pb.gz (pprof)",
+        help="write where a unit's time goes: .svg, .json (speedscope), .pb.gz (pprof)",
     )
-    parser.add_argument("--all", action="store_true", help="every function in the table")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+    parser.add_argument(
+        "--all", action="store_true", help="show every function in the table"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE")
     parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION")
     parser.set_defaults(parser=parser, perform=report, form="text")
     parser = commands.add_parser(
@@ -52,8 +59,8 @@ def add(commands: Any) -> None:
         "functions matter more or less in B, and how sure that is.",
     )
     parser.add_argument("files", metavar="FILE", nargs=2, help="A, and B")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE")
     parser.set_defaults(parser=parser, perform=compare)
 
 

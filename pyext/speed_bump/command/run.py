@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 RUN_EPILOG = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
 MODULE is a module's dotted name or its file. 'native:PATH:SYMBOL' is a native function.
-A DELAY is in ns or has a unit: 500, 10us, 1.5ms.
+A DELAY is in ns or has a unit: 500, 10us, 1.5ms; or it is a part of the duration of each
+call of a Python function, at its end: 5%.
 
 examples:
   speed-bump run -t '__main__:parse*' -d 10us -- python app.py
+  speed-bump run -t '__main__:parse' -d 5% -- python app.py
   speed-bump run -t '__main__:parse' -t '__main__:render' --compare -- python app.py
   speed-bump run -t 'app:parse' -d 10us --pid 4711 --for 30s
 
@@ -61,39 +63,42 @@ def add(commands: Any) -> None:
         "run",
         help="run a command with functions slowed",
         description="Run CMD with functions slowed, in every Python process it starts; "
-        "or slow those of processes that run already, for a while.",
+        "or slow functions of running processes for a while.",
         epilog=RUN_EPILOG,
     )
     what = run.add_argument_group("what to slow")
     add_targets(what)
     what.add_argument(
-        "-d", "--delay", metavar="DELAY", help="of each call (1us; --compare: chosen)"
+        "-d",
+        "--delay",
+        metavar="DELAY",
+        help="delay of a call (1us; with --compare: chosen)",
     )
     add_inject(run)
     how = run.add_argument_group("measuring")
     how.add_argument(
         "--compare",
         action="store_true",
-        help="alternate undelayed and delayed runs, for each target the effect",
+        help="alternate undelayed and delayed runs, show each target's effect",
     )
     how.add_argument("--runs", type=int, default=8, metavar="N", help="pairs of runs (8)")
     how.add_argument(
-        "--seed", type=int, help="of the order of the runs, and of delays that are drawn"
+        "--seed", type=int, help="seed of the order of runs and of random delays"
     )
     how.add_argument(
-        "--show-output", action="store_true", help="CMD's output with --compare"
+        "--show-output", action="store_true", help="show CMD's output with --compare"
     )
     add_processes(run)
     run.add_argument(
         "--for",
         dest="seconds",
         metavar="TIME",
-        help="with --pid: leave it after so long (till Ctrl-C)",
+        help="with --pid: leave it after this time (default: at Ctrl-C)",
     )
     run.add_argument(
         "--json",
         metavar="FILE",
-        help="the numbers for programs; - is stdout, and CMD's goes to stderr",
+        help="write JSON; - is stdout, and CMD's output goes to stderr",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     run.set_defaults(perform=run_command)
@@ -103,9 +108,13 @@ def run_command(options: argparse.Namespace) -> int:
     """The verb ``run``."""
     if options.runs < 1:
         options.parser.error("--runs: 1 or more")
-    targets, excludes = gather_checked(options)
+    targets, excludes = gather_checked(options, parts=not options.compare)
+    delay_ns = None
     try:
-        delay_ns = reading.delay(options.delay)
+        if not options.compare and reading.is_part(options.delay):
+            targets = [reading.with_part(target, options.delay) for target in targets]
+        else:
+            delay_ns = reading.delay(options.delay)
         attached = _attached(options, excludes)
     except ConfigError as error:
         options.parser.error(str(error))
@@ -130,10 +139,10 @@ def _attached(options: argparse.Namespace, excludes: list[Target]) -> Runner | N
     """What attaches to processes; None: a command is to be run."""
     if not has_processes(options):
         if options.seconds is not None:
-            raise ConfigError("--for is of --pid, --pid-tree or --name")
+            raise ConfigError("--for needs --pid, --pid-tree or --name")
         return None
     if options.compare:
-        raise ConfigError("--compare runs a CMD again and again: use 'rank' with --pid")
+        raise ConfigError("--compare runs CMD several times: use 'rank' with --pid")
     from speed_bump.experiment.program.attached import AttachedRunner
     from speed_bump.process import command_of
 
@@ -165,7 +174,7 @@ def run_once(
     none = missing or not say_uncalled(runner, targets, result)
     write_json(output, table.run_json(options.command, result, runner.attached))
     if runner.attached_to:
-        say(f"was attached to {runner.text}, and has left")
+        say(f"detached from {runner.text}")
         return 0 if result.interrupted else int(none)
     if result.interrupted:
         return INTERRUPTED

@@ -15,10 +15,9 @@ from speed_bump.overview import Looker, Overview, Slowed
 EPILOG = """\
 A TARGET is a name that 'speed-bump ps' shows, or a glob; a SETTING is delay=DELAY, on,
 off, or remove (of a native target; a Python function is switched off and has its own
-delay again). Forked processes have their functions in common with their parent, and are
-set with it. What an experiment rules, or the session of another process, is not changed.
-A glob passes over that, and over functions that are only counted, as they have no delay:
-name one of these whole.
+delay again). Forked processes share their functions' settings with their parent. Targets
+of an experiment, or of another process's session, are not changed. A glob passes over
+these, and over functions that are only counted: name such a function in full.
 
 examples:
   speed-bump set 'json:dumps' delay=50us
@@ -40,7 +39,7 @@ def add(commands: Any) -> None:
         usage="speed-bump set TARGET... SETTING... [options]",
         help="change what is slowed while it runs",
         description="Change the delays that are in force, or switch them off and on, "
-        "in programs that run.",
+        "in running programs.",
         epilog=EPILOG,
     )
     parser.set_defaults(parser=parser)

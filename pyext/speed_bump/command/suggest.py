@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     parser = with_command(
         commands,
         "suggest",
-        help="what rank would measure, and by what unit of work",
+        help="say what rank would measure, and by which unit of work",
         description="Look at CMD while it works: which functions take time, and which "
         "calls may be units of work, with their rates.",
         epilog=EPILOG,
@@ -45,19 +45,18 @@ def add(commands: Any) -> None:
         "--budget",
         default="20s",
         metavar="TIME",
-        help="look for at most so long, from the end of its imports on (20s)",
+        help="longest time to look, from the end of its imports on (20s)",
     )
     add_inject(parser)
-    parser.add_argument("--show-output", action="store_true", help="CMD's output")
-    parser.add_argument(
-        "--json", metavar="FILE", help="the numbers for programs; - is stdout"
-    )
+    parser.add_argument("--show-output", action="store_true", help="show CMD's output")
+    parser.add_argument("--json", metavar="FILE", help="write JSON; - is stdout")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(perform=suggest)
 
 
 def suggest(options: argparse.Namespace) -> int:
     """Look, and print what was found."""
+    from speed_bump import _core
     from speed_bump.experiment.aim import aim
     from speed_bump.experiment.program import progress
     from speed_bump.experiment.program.launch import forwarding_signals
@@ -79,6 +78,7 @@ def suggest(options: argparse.Namespace) -> int:
         inject=options.inject,
     )
     live = Live(is_plain=options.show_output)
+    _core.keep_files(True)
     try:
         with forwarding_signals(), runner:
             found = aim(runner, unit, seconds, live.now, event=live.event)
@@ -91,6 +91,7 @@ def suggest(options: argparse.Namespace) -> int:
         return INTERRUPTED
     finally:
         live.close()
+        _core.keep_files(False)
     if options.json != "-":
         print(showing.table(found))
     write(options.json, json.dumps(showing.as_json(found), indent=2) + "\n")

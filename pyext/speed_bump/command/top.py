@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     parser.set_defaults(parser=parser)
     add_pids(parser)
     parser.add_argument(
-        "--interval", default="1s", metavar="TIME", help="between two looks (1s)"
+        "--interval", default="1s", metavar="TIME", help="time between two looks (1s)"
     )
     parser.set_defaults(perform=top)
 

@@ -42,7 +42,8 @@ def reasons(
     """
     said = dict(refused)
     found: dict[str, str] = {}
-    literal = [t for t in targets if not t.native and not _is_glob(t)]
+    named = [t for t in targets if not t.native and not t.source_line]
+    literal = [t for t in named if not _is_glob(t)]
     open_ = [t for t in literal if t.pattern not in said]
     names = [(t.left, t.right) for t in open_]
     others = [(left, right) for left, _, right in (n.rpartition(":") for n in called)]
@@ -58,6 +59,9 @@ def reasons(
             found[pattern] = f"{REFUSED}{said[pattern]}"
         elif target.native:
             found[pattern] = "the program never called it (or runs another file)"
+        elif target.source_line:
+            found[pattern] = "no such line began: the program did not come there, or its "
+            found[pattern] += "file or module is called otherwise"
         elif _is_glob(target):
             found[pattern] = _of_glob(target, imported)
         else:
@@ -82,6 +86,9 @@ def lines(found: Mapping[str, str]) -> list[str]:
 def is_of(target: Target, name: str) -> bool:
     """Whether the target means a function, ``module:qualname``, too."""
     left, _, right = name.rpartition(":")
+    if target.source_line and ("/" in target.left or target.left.endswith(".py")):
+        # By a path; the name has the module.
+        return target.right == right
     return (
         not target.native
         and _core.glob_match(target.left, left)
@@ -146,7 +153,7 @@ def _ask(
     python = interpreter(command)
     if not names or python is None:
         return [None] * len(names)
-    main, path = _main_of(command)
+    main, path = main_of(command)
     asked = {
         "path": path,
         "main": main,
@@ -168,7 +175,7 @@ def _ask(
     return list(answers)
 
 
-def _main_of(command: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def main_of(command: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """What ``__main__`` is, and where the program's own modules are."""
     words = list(command[1:])
     here = os.getcwd()

@@ -253,14 +253,9 @@ class Experiment:
                 )
             elif not self._is_over():
                 self.too_short = self._is_too_short(program.plan.units)
-                if not self.too_short:
-                    self._think_ahead()
-
-    def _think_ahead(self) -> None:
-        """The next run may be over before its first block is thought out."""
-        self._take_over()
-        if len(self.record.slots) >= MIN_KNOWN_SLOTS:
-            self._ahead = self._next_block(), len(self.record.functions)
+                if not self.too_short and len(self.record.slots) >= MIN_KNOWN_SLOTS:
+                    # The next run may be over before that is thought out.
+                    self._ahead = self._next_block(), len(self.record.functions)
 
     def _is_too_short(self, units: int) -> bool:
         """Whether a run that has ended by itself has too few slots to be worth them.
@@ -301,7 +296,8 @@ class Experiment:
                 f"waiting for the first units of work | {human(self._left() * 1e9)} left"
             )
             patience_s = DOUBT_S + self.patience_s
-            if not first and time.monotonic() > self._begin + patience_s:
+            late = time.monotonic() > self._begin + patience_s
+            if late and not first and not self._done:
                 self._doubt(
                     "unit",
                     f"no {self.progress.text or 'unit of work'} was seen so far "
@@ -456,10 +452,8 @@ class Experiment:
             self._doubts.add(key)
             self.watcher.event(f"warning: {text}")
 
-    def _say_doubts(self) -> None:
-        """What speaks against the run by now; each is said once."""
-        record = self.record
-        share = record.machine.share
+    def doubt_share(self, share: float) -> None:
+        """Say once if the program has too little of the CPU time that it wants."""
         if share < DOUBTFUL_SHARE:
             self._doubt(
                 "share",
@@ -467,6 +461,11 @@ class Experiment:
                 "this machine, or it has more threads than there are CPUs; answers take "
                 "longer",
             )
+
+    def _say_doubts(self) -> None:
+        """What speaks against the run by now; each is said once."""
+        record = self.record
+        self.doubt_share(record.machine.share)
         lately = record.slots.calls[record.slots.good][-IDLE_SLOTS:]
         if len(lately) == IDLE_SLOTS and record.functions and not lately.any():
             units = IDLE_SLOTS * record.slot_units

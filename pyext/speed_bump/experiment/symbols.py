@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
-# A longer name is shown without its parameters.
+# What a name ends with that is of a line, and of one of its places in native code.
+LINE = re.compile(r"[^:]:\d+(@.*)?$")
+# A longer name is shown without its parameters, and then without what templates are of.
 MAX_WHOLE = 60
 # What mangled names are, demangled, of those that were met: a fact of the name alone.
 _readable: dict[str, str] = {}
@@ -22,6 +25,20 @@ def known(symbol: str) -> str:
     return _readable.get(symbol, symbol)
 
 
+def of_whole(symbol: str, demangled: str | None) -> tuple[str, str]:
+    """The name and the readable one of a function, if a symbol is of a part of it that
+    the compiler moved out of the way (``.cold``); else of the symbol itself.
+    """
+    readable = (demangled or symbol).partition(" [clone .cold")[0]
+    return symbol.partition(".cold")[0], readable.partition(".cold")[0]
+
+
+def is_line(name: str) -> bool:
+    """Whether a target's name is that of a line: ``app:42``, ``/path:util.c:42@main``."""
+    text = name.partition(":")[2] if name.startswith("/") else name
+    return LINE.search(text) is not None
+
+
 def short(name: str) -> str:
     """Of a native function's path the last part, and of a long name no parameters."""
     if not name.startswith("/"):
@@ -30,7 +47,24 @@ def short(name: str) -> str:
     symbol = known(symbol)
     if len(symbol) > MAX_WHOLE:
         symbol = base(symbol)
+    if len(symbol) > MAX_WHOLE:
+        symbol = plain(symbol)
     return f"{os.path.basename(path)}{colon}{symbol}"
+
+
+def plain(readable: str) -> str:
+    """A demangled name with ``<...>`` for each list of what a template is of."""
+    found, depth = "", 0
+    for at, char in enumerate(readable):
+        is_operator = readable.endswith(("operator", "operator<", "operator-"), 0, at)
+        if char == "<" and not is_operator:
+            found += "" if depth else "<...>"
+            depth += 1
+        elif char == ">" and depth and readable[at - 1] != "-":
+            depth -= 1
+        elif not depth:
+            found += char
+    return found
 
 
 def base(readable: str) -> str:

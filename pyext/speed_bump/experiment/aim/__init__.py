@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speed_bump.config import Target, parse_targets
-from speed_bump.experiment.aim import frameworks, machine_code, natives, unit
+from speed_bump.experiment import symbols
+from speed_bump.experiment.aim import frameworks, machine_code, natives
 from speed_bump.experiment.aim.look import Looked, watch
 from speed_bump.experiment.aim.natives import Natives
 from speed_bump.experiment.aim.shares import (
@@ -30,7 +31,7 @@ from speed_bump.experiment.aim.shares import (
 from speed_bump.experiment.program.elsewhere import interpreter
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
-from speed_bump.experiment.program.stacks import Stacks, total
+from speed_bump.experiment.program.stacks import Stacks
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.rank import RankError
 
@@ -50,6 +51,7 @@ class Aim:
     ``candidates`` are the functions to be asked for, by their part of the time with what
     they call, the best first; ``others`` take time too and are left out. ``why`` says how
     the unit was found; ``units`` are all that may be one, with calls a second.
+    ``cpu_share`` is the part of the CPU time that it had of what it wanted.
     ``natives`` are the targets of those that are native functions of a Python program,
     ``left_out`` says of other native functions why they are no candidates, and
     ``native_refused`` why there are none at all; ``readable`` has their mangled names.
@@ -69,6 +71,7 @@ class Aim:
     imported: str = ""
     goes_on: bool = False
     machine_code: str = ""
+    cpu_share: float = 1.0
     natives: dict[str, Target] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     native_refused: str = ""
@@ -156,6 +159,7 @@ def aim(
     now: Callable[[str], None],
     *,
     event: Callable[[str], None] = lambda _: None,
+    first: Callable[[Aim], None] = lambda _: None,
     budget_s: float = 60.0,
     max_slowdown: float = 0.2,
     named: bool = False,
@@ -167,6 +171,8 @@ def aim(
         seconds: at most so long after its imports
         now: is told what is going on
         event: is told what is worth a line
+        first: is told the unit and what is waited for, as soon as that is known; which
+            functions are candidates may take some seconds more
         budget_s: the time that there will be to ask for the candidates
         max_slowdown: how much slower it may become while that is done, as a part
         named: targets were named, and only the unit is looked for
@@ -181,39 +187,63 @@ def aim(
     looked = Looked()
     refused = "" if named else machine_code.why_not()
     looks_at_native = not named and not refused
+    is_own = owner(runner.command)
     seen: Natives | None = None
-    while True:
+    found: Aim | None = None
+    names: list[str] = []
+    while found is None:
         everything = parse_targets("*:*", "found")
         with Workload(looking, everything, progress, LARGE, calls=True) as program:
-            watch(program, looked, seconds, now, event, native=looks_at_native)
-            if looked.processes and program.is_running():
-                seen = _count(program, looked, progress, now, max_slowdown)
-            if not program.is_running():
-                ended = program.wait()
-                if ended.status and not ended.interrupted:
-                    raise RankError(
-                        f"the program failed with status {ended.status}",
-                        ended.status,
-                        program.output(),
-                    )
-                if ended.interrupted:
-                    raise KeyboardInterrupt
-        if not looked.processes:
-            path = looked.executable or _file_of(runner.command)
-            if path:
-                return _of_machine_code(runner, path, progress, seconds, now, budget_s)
-            raise RankError(why_nobody_reported(runner.command))
-        if looked.goes_on or looked.seconds >= ENOUGH_S or looked.runs >= MAX_RUNS:
-            break
-        now("the program is short: it is run again to be looked at")
+            watch(program, looked, seconds, now, event, is_own, native=looks_at_native)
+            _check_end(program)
+            if not looked.processes:
+                # Of a program that has ended, or is machine code: it is run otherwise.
+                break
+            if looked.is_enough(ENOUGH_S, MAX_RUNS):
+                found, names = _found(looked, progress, is_own)
+                first(found)
+            looked.native.add(program.end_native_looks())
+            if found and program.is_running():
+                callables = [name for name in names if name in found.shares.native]
+                seen = _count(program, looked, progress, now, max_slowdown, callables)
+                if not (seen.asked or seen.refused or program.is_running()):
+                    seen = None  # it ended meanwhile, so that nothing could be counted
+            _check_end(program)
+        if not found:
+            now("the program is short: it is run again to be looked at")
+    if found is None:
+        path = looked.executable or _file_of(runner.command)
+        if path:
+            return _of_machine_code(runner, path, progress, seconds, now, first, budget_s)
+        raise RankError(why_nobody_reported(runner.command))
     if seen is None and looks_at_native and looked.native.looks:
+        callables = [name for name in names if name in found.shares.native]
         with Workload(looking, everything, progress, LARGE, calls=True) as program:
-            seen = _count(program, looked, progress, now, max_slowdown, looked.import_s)
-    found = _found(looked, progress, owner(runner.command), budget_s, seen or Natives())
+            seen = _count(
+                program, looked, progress, now, max_slowdown, callables, looked.import_s
+            )
+    _choose(found, names, seen or Natives(), is_own, budget_s)
     found.native_refused = refused or found.native_refused
     if not named and not found.candidates:
         raise RankError(_why_nothing(found.shares))
     return found
+
+
+def _check_end(program: Workload) -> None:
+    """If it has ended, see how.
+
+    Raises:
+        RankError: it failed
+        KeyboardInterrupt: it was interrupted
+    """
+    if program.is_running():
+        return
+    ended = program.wait()
+    if ended.interrupted:
+        raise KeyboardInterrupt
+    if ended.status:
+        text = f"the program failed with status {ended.status}"
+        raise RankError(text, ended.status, program.output())
 
 
 def _count(
@@ -222,19 +252,20 @@ def _count(
     progress: Progress,
     now: Callable[[str], None],
     max_slowdown: float,
+    callables: Sequence[str],
     import_s: float = 0.0,
 ) -> Natives:
     """Which of the native functions that were seen can be asked for."""
     if looked.native.refused:
         return Natives(refused=looked.native.refused)
     now("counting the native functions that take time")
-    weighed = natives.weigh(looked.native)
     return natives.count(
         program.pid,
-        weighed,
+        natives.weigh(looked.native),
         program.is_running,
         max_slowdown,
         progress.targets,
+        callables,
         import_s,
     )
 
@@ -252,6 +283,7 @@ def _of_machine_code(
     progress: Progress,
     seconds: float,
     now: Callable[[str], None],
+    first: Callable[[Aim], None],
     budget_s: float,
 ) -> Aim:
     """The same of a program in which no Python is."""
@@ -270,7 +302,8 @@ def _of_machine_code(
         )
     names = list(seen.own)
     found = Aim(progress=progress, why="as it was named", rates=seen.rates)
-    found.machine_code = path
+    found.machine_code, found.readable = path, seen.readable
+    symbols.know(seen.readable)
     found.units = {one.name: one.rate for one in seen.steady}
     if progress.is_open and seen.steady:
         found.unit_name, found.why = seen.steady[0].name, seen.steady[0].why
@@ -285,33 +318,48 @@ def _of_machine_code(
     found.others = {name: seen.own[name] for name in names[most:]}
     found.shares = Shares(total=dict(seen.own), own=dict(seen.own))
     found.seconds, found.goes_on = seen.seconds, seen.goes_on
+    first(found)
     return found
 
 
 def _found(
-    looked: Looked,
-    progress: Progress,
-    is_own: Callable[[str], bool],
-    budget_s: float,
-    native: Natives,
-) -> Aim:
+    looked: Looked, progress: Progress, is_own: Callable[[str], bool]
+) -> tuple[Aim, list[str]]:
+    """The unit and where time goes, and which functions but native ones take it."""
     found = Aim(progress=progress, why="as it was named")
     _choose_unit(found, looked, is_own)
     # What is done before the first unit of work is in none.
     looked.windows = looked.from_first(found.unit_name)
-    stacks = looked.stacks
-    seen = shares(stacks)
     called = looked.called()
-    names = candidates(seen, called, is_own)
-    rates = {name: called.get(name, 0) / max(looked.seconds, 1e-9) for name in names}
-    more = natives.choose(native, [name for name in names if name in seen.native])
-    for one in more:
-        seen.total[one.name] = native.weighed.total[one.key]
-        seen.own[one.name] = native.weighed.own.get(one.key, 0.0)
-        rates[one.name] = one.rate
-    seen.machine = frozenset(one.name for one in more)
-    found.natives = {one.name: one.target for one in more}
-    found.left_out, found.native_refused = native.left_out, native.refused
+    found.stacks = looked.stacks
+    found.shares = shares(found.stacks)
+    names = candidates(found.shares, called, is_own)
+    seconds = max(looked.seconds, 1e-9)
+    found.rates = {name: called.get(name, 0) / seconds for name in names}
+    found.seconds, found.goes_on = looked.seconds, looked.goes_on
+    found.cpu_share = looked.cpu_share
+    found.import_s = looked.import_s
+    longest = sorted(looked.imported.items(), key=lambda item: -item[1])
+    found.imported = ", ".join(name for name, _ in longest[:2])
+    return found, names
+
+
+def _choose(
+    found: Aim,
+    names: Sequence[str],
+    native: Natives,
+    is_own: Callable[[str], bool],
+    budget_s: float,
+) -> None:
+    """Take the best of them and of native functions."""
+    seen = found.shares
+    for name, one in native.asked.items():
+        seen.total[name] = native.weighed.total[one.key]
+        seen.own[name] = native.weighed.own.get(one.key, 0.0)
+        found.rates[name] = one.rate
+    seen.machine = frozenset(native.asked)
+    found.natives = {name: one.target for name, one in native.asked.items()}
+    found.left_out, found.native_refused = native.reasons(), native.refused
     found.readable = {
         one.key[1]: readable
         for one in native.asked.values()
@@ -322,27 +370,12 @@ def _found(
     chosen, left = names[:most], names[most:]
     found.candidates = {name: seen.total[name] for name in chosen}
     found.others = {name: seen.total[name] for name in left}
-    found.rates = rates
-    found.shares, found.stacks = seen, stacks
-    found.seconds, found.goes_on = looked.seconds, looked.goes_on
-    found.import_s = looked.import_s
-    longest = sorted(looked.imported.items(), key=lambda item: -item[1])
-    found.imported = ", ".join(name for name, _ in longest[:2])
-    return found
 
 
 def _choose_unit(found: Aim, looked: Looked, is_own: Callable[[str], bool]) -> None:
     """See what a unit of work may be; where that was not said, what it is."""
     called = looked.called()
-    of_main = True
-    even, windows = looked.even(True)
-    if not even:
-        of_main = False
-        even, windows = looked.even(False)
-    seconds = sum(w.stacks.seconds for w in windows)
-    pids = {looked.main} if of_main else looked.pids
-    stacks = total(w.stacks for w in windows)
-    steady = unit.steadiest(even, seconds, stacks, is_own, pids)
+    steady, _ = looked.steadiest(is_own)
     known = frameworks.known(called)
     for name, n in looked.points.items():
         found.units[f"progress point {name!r}"] = n / max(looked.seconds, 1e-9)

@@ -5,11 +5,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from speed_bump.experiment.aim import frameworks, machine_code, natives
-from speed_bump.experiment.aim.unit import PARTS, in_parts, steady, steady_in_runs
+from speed_bump.experiment.aim.unit import (
+    MIN_AGAIN,
+    PARTS,
+    Steady,
+    in_parts,
+    outgrown,
+    steadiest,
+    steady,
+    steady_in_runs,
+)
+from speed_bump.experiment.program.machine import Reading
 from speed_bump.experiment.program.native_looks import NativeSeen
 from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
@@ -23,7 +33,8 @@ IMPORTING = 0.25
 MIN_S = 2.0
 # What is imported for longer than this is work.
 MAX_IMPORT_S = 900.0
-# After this time without a decision people are told what is known.
+# After this time without a decision people are told what is known. So long is waited for
+# a function that calls the steadiest one to be seen often enough.
 NEWS_S = 4.0
 # So long it has worked before its native stacks are looked at.
 SETTLED_S = 0.4
@@ -71,6 +82,7 @@ class Looked:
     main: int = 0
     runs: int = 0
     goes_on: bool = False
+    cpu_share: float = 1.0
     executable: str = ""
     native: NativeSeen = field(default_factory=NativeSeen)
 
@@ -84,13 +96,13 @@ class Looked:
         """How long the program was seen at work."""
         return sum(w.stacks.seconds for w in self.windows)
 
+    def is_enough(self, seconds: float, runs: int) -> bool:
+        """Whether it was seen at work for so long, or in so many runs."""
+        return self.goes_on or self.seconds >= seconds or self.runs >= runs
+
     def called(self) -> dict[str, int]:
         """The functions that were called while the program worked, and how often."""
-        found: dict[str, int] = {}
-        for w in self.windows:
-            for name, n in w.all.items():
-                found[name] = found.get(name, 0) + n
-        return found
+        return together(window.all for window in self.windows)
 
     def of_runs(self) -> list[list[Window]]:
         """The windows of each run."""
@@ -112,14 +124,19 @@ class Looked:
                 found += windows[first + 1 :] or windows[first:]
         return found or self.windows
 
-    def even(self, of_main: bool) -> tuple[dict[str, list[int]], list[Window]]:
+    def _paces(
+        self, of_main: bool
+    ) -> Iterator[tuple[dict[str, list[int]], list[Window]]]:
         """The functions with an even pace lately, and the windows that they had it in.
 
-        Of a program that goes on the least time that shows one; else all of its runs.
+        Of a program that goes on for longer and longer times; else of all of its runs.
         """
         if not self.goes_on:
             each = [[w.main if of_main else w.all for w in run] for run in self.of_runs()]
-            return steady_in_runs(each), self.windows
+            found = steady_in_runs(each)
+            if found:
+                yield found, self.windows
+            return
         size = PARTS
         while size <= len(self.windows):
             used = self.windows[-size:]
@@ -127,9 +144,38 @@ class Looked:
                 calls = [w.main if of_main else w.all for w in used]
                 found = steady(in_parts(calls, PARTS))
                 if found:
-                    return found, used
-            size *= 2
-        return {}, []
+                    yield found, used
+            size += max(size // 3 // PARTS, 1) * PARTS
+
+    def steadiest(self, is_own: Callable[[str], bool]) -> tuple[list[Steady], bool]:
+        """What a unit of work may be by its even pace, the best first: by the least time
+        that shows one that no better one calls; whether there is such a time.
+        """
+        first: list[Steady] = []
+        for of_main in (True, False):
+            pids = {self.main} if of_main else self.pids
+            for even, windows in self._paces(of_main):
+                stacks = total(w.stacks for w in windows)
+                found = steadiest(even, stacks.seconds, stacks, is_own, pids)
+                if not found:
+                    continue
+                first = first or found
+                # A slower pace, or one that has just begun, shows after this one.
+                recent = windows[len(windows) // 2 :]
+                calls = together(w.all for w in recent)
+                stacks = total(w.stacks for w in recent)
+                if not self.goes_on or not outgrown(found, calls, stacks, is_own):
+                    return found, of_main or not self._main_works(is_own)
+            if first:
+                break
+        return first, False
+
+    def _main_works(self, is_own: Callable[[str], bool]) -> bool:
+        """Whether the main process calls functions of the program again and again: too
+        seldom to show a pace yet.
+        """
+        recent = together(w.main for w in self.windows[-len(self.windows) // 2 :])
+        return any(n >= MIN_AGAIN and is_own(name) for name, n in recent.items())
 
 
 def watch(
@@ -138,22 +184,25 @@ def watch(
     seconds: float,
     now: Callable[[str], None],
     event: Callable[[str], None],
+    is_own: Callable[[str], bool],
     *,
     native: bool = False,
 ) -> None:
     """Look at a run until it works at an even pace, at most so long after its imports.
 
     Args:
-        native: look at native stacks, too
+        is_own: whether a function is of the program, and of no library
+        native: look at native stacks, too; it is for the caller to end that
         now: is told what is going on
         event: is told what is worth a line
     """
     begin = time.monotonic()
-    worked = 0.0
+    worked = due = 0.0
     told: set[str] = set()
     looked.runs += 1
     last = program.calls_by_process()
     last_points: dict[str, int] = {}
+    cpu: Reading | None = None
 
     def tell(key: str, text: str) -> None:
         if key not in told:
@@ -182,6 +231,7 @@ def watch(
             looked.import_s += stacks.seconds
             looked.imported[imports] = looked.imported.get(imports, 0.0) + stacks.seconds
             looked.windows.clear()
+            cpu = None
             program.forget_native_looks()
             worked = 0.0
             now(f"waiting: the program is importing {imports}")
@@ -190,6 +240,7 @@ def watch(
             continue
         looked.windows.append(window)
         worked += stacks.seconds
+        cpu = cpu or program.machine.look(program.pids)
         if not looked.processes and time.monotonic() - begin > NO_PYTHON_S:
             # There may be none to wait for.
             looked.executable = executable(program.pid)
@@ -198,10 +249,14 @@ def watch(
         looked.points = points or looked.points
         looked.goes_on = True
         if native and looked.processes and (worked >= SETTLED_S or looked.runs > 1):
-            program.begin_native_looks()
+            program.begin_native_looks(natives.is_asked_of)
             native = False
-        if worked >= MIN_S and _is_enough(looked):
-            break
+        asked = time.monotonic()
+        if worked >= MIN_S and asked >= due:
+            if _is_enough(looked, is_own, worked):
+                break
+            # The longer it looks, the longer that takes; calls of meanwhile are counted.
+            due = time.monotonic() + (time.monotonic() - asked) / MAX_COST
         framework = frameworks.pending(looked.totals)
         if framework and not frameworks.known(looked.totals):
             text = f"waiting for the first of {framework.name}: {framework.what}"
@@ -212,8 +267,9 @@ def watch(
             now("looking at the program: what takes time, what is a unit of work")
             if worked >= NEWS_S:
                 tell("news", _so_far(looked))
-    looked.native.add(program.end_native_looks(natives.is_asked_of))
     looked.goes_on = program.is_running()
+    if cpu:
+        looked.cpu_share = program.machine.look(program.pids).share(cpu)
 
 
 def executable(pid: int) -> str:
@@ -262,13 +318,23 @@ def _more(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]
     }
 
 
-def _is_enough(looked: Looked) -> bool:
+def together(calls: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The calls of several windows."""
+    found: dict[str, int] = {}
+    for some in calls:
+        for name, n in some.items():
+            found[name] = found.get(name, 0) + n
+    return found
+
+
+def _is_enough(looked: Looked, is_own: Callable[[str], bool], worked: float) -> bool:
     """Whether the program does the same thing again and again by now."""
     if looked.points or frameworks.known(looked.called()):
         return True
     if frameworks.pending(looked.totals):
         return False
-    return bool(looked.even(True)[0] or looked.even(False)[0])
+    found, is_settled = looked.steadiest(is_own)
+    return bool(found) and (is_settled or worked >= NEWS_S)
 
 
 def _so_far(looked: Looked) -> str:

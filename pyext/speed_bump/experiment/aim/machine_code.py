@@ -19,9 +19,11 @@ from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.workload import Workload
 
 # A breakpoint costs a microsecond: what is called more often is no unit of work, and is
-# not counted for longer than it takes to see it.
+# not counted for longer than it takes to see it: so long after the last function that is
+# new, and so long in all.
 MAX_RATE = 2000.0
-COUNT_S = 1.0
+COUNT_S, MAX_COUNT_S = 0.5, 3.0
+STEP_S = 0.05
 WINDOW_S = 0.1
 MIN_S = 2.0
 MIN_SHARE = 0.002
@@ -41,7 +43,8 @@ NEVER = frozenset(
 class Seen:
     """What was seen: parts of the time in functions themselves, rates, what is steady.
 
-    Names are ``PATH:SYMBOL``. ``refused`` says why times are not known.
+    Names are ``PATH:SYMBOL``. ``refused`` says why times are not known; ``readable`` has
+    mangled names that no pattern can have otherwise.
     """
 
     own: dict[str, float] = field(default_factory=dict)
@@ -50,6 +53,7 @@ class Seen:
     seconds: float = 0.0
     refused: str = ""
     goes_on: bool = False
+    readable: dict[str, str] = field(default_factory=dict)
 
 
 def is_executable(path: str) -> bool:
@@ -69,7 +73,7 @@ def target_of(path: str, symbol: str) -> Target:
 
 
 def _readable(path: str) -> dict[int, str]:
-    """Of offsets in a file the demangled names there, where a pattern can have them."""
+    """Of offsets in a file the demangled names there."""
     probes = native.Probes(os.getpid())
     try:
         target = parse_targets(f"native:{path}:*::*", "found")[0]
@@ -80,12 +84,12 @@ def _readable(path: str) -> dict[int, str]:
         return {}  # there is no C++ and no Rust in it
     finally:
         probes.close()
-    return {
-        offsets[place]: label
-        for place, label, _ in places
-        # Not what a pattern would read as something else.
-        if not re.search(r"[][*?]|(?<!:):(?!:)", label.removeprefix(f"{path}:"))
-    }
+    return {offsets[place]: label for place, label, _ in places}
+
+
+def _is_pattern(symbol: str) -> bool:
+    """Whether a pattern of this text is that name, and would not be read otherwise."""
+    return not re.search(r"[][*?]|(?<!:):(?!:)", symbol)
 
 
 def look(
@@ -102,21 +106,43 @@ def look(
     now(f"counting the functions of {os.path.basename(path)}")
     everything = parse_targets(f"native:{path}:*", "found")
     with Workload(runner, everything, Progress()) as program:
-        _wait(program, COUNT_S)
-        counted = program.calls()
+        counted, seconds_counted = _count(program)
         mangled = program.native_places()
-    readable = _readable(path)
-    places, calls = {}, {}
+    names = _readable(path)
+    places, calls, readable = {}, {}, {}
     for name, (file, offset) in mangled.items():
-        if counted.get(name) and name.removeprefix(f"{path}:") not in NEVER:
-            text = readable.get(offset, name)
-            places[text] = file, offset
-            calls[text] = counted[name]
-    few = [name for name, n in calls.items() if n <= MAX_RATE * COUNT_S]
-    hot = {name: n / COUNT_S for name, n in calls.items() if name not in few}
+        symbol = name.removeprefix(f"{path}:")
+        if not counted.get(name) or symbol in NEVER:
+            continue
+        text = names.get(offset, name)
+        if not _is_pattern(text.removeprefix(f"{path}:")):
+            readable[symbol] = text.removeprefix(f"{path}:")
+            text = name
+        places[text] = file, offset
+        calls[text] = counted[name]
+    few = [name for name, n in calls.items() if n <= MAX_RATE * seconds_counted]
+    hot = {name: n / seconds_counted for name, n in calls.items() if name not in few}
     now("looking at the program: what takes time, what is a unit of work")
     with Workload(runner, _targets(path, few), Progress()) as program:
-        return _look(program, places, hot, seconds)
+        found = _look(program, places, hot, seconds)
+    found.readable = readable
+    return found
+
+
+def _count(program: Workload) -> tuple[dict[str, int], float]:
+    """The calls of each function in the first seconds, until no more of them are new."""
+    begin = last = time.monotonic()
+    counted: dict[str, int] = {}
+    while program.is_running():
+        _wait(program, STEP_S)
+        now = time.monotonic()
+        known, counted = len(counted), program.calls()
+        if len(counted) > known:
+            last = now
+        if now > begin + MAX_COUNT_S or (counted and now > last + COUNT_S):
+            break
+    # Of what ends at once no rate is known.
+    return counted, max(time.monotonic() - begin, COUNT_S)
 
 
 def _targets(path: str, names: Iterable[str]) -> list[Target]:
@@ -141,14 +167,14 @@ def _look(
     begin = time.monotonic()
     _wait(program, WINDOW_S)
     last = program.calls()
-    with sampling.running({program.pid}, int(min(seconds, 2 * MIN_S) * 1e9)):
+    with sampling.running({program.pid}, int(min(seconds, MIN_S) * 1e9)):
         while program.is_running() and time.monotonic() < begin + seconds:
             _wait(program, WINDOW_S)
             calls = program.calls()
             windows.append({n: c - last.get(n, 0) for n, c in calls.items()})
             last = calls
             size = len(windows) // PARTS * PARTS
-            if time.monotonic() > begin + 2 * MIN_S and size:
+            if time.monotonic() > begin + MIN_S and size:
                 found.steady = _steadiest(windows[-size:])
                 if found.steady:
                     break

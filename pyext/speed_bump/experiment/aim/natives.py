@@ -7,11 +7,11 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import speed_bump
-from speed_bump import native
+from speed_bump import _core, native
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
 from speed_bump.experiment import symbols
@@ -133,6 +133,16 @@ class Natives:
     weighed: Weighed = field(default_factory=Weighed)
     refused: str = ""
 
+    def leave_out(self, name: str, key: Key, why: str) -> None:
+        """It takes time, and is not asked for."""
+        self.left_out[name] = why
+        self.left_share[name] = self.weighed.total[key]
+
+    def reasons(self) -> dict[str, str]:
+        """Why those are left out that are, the largest share first."""
+        ordered = sorted(self.left_out, key=lambda name: -self.left_share[name])
+        return {name: self.left_out[name] for name in ordered}
+
 
 def is_asked_of(path: str) -> bool:
     """Whether functions of a file are asked for: it is none that everything uses."""
@@ -163,18 +173,26 @@ def inner(look: NativeLook) -> tuple[Place, ...]:
 
 
 def _is_no_work(stack: Stack) -> bool:
-    """Whether it imports, waits or is of this package: what is below it does, too."""
-    waits = bool(stack.frames) and is_idle(stack.frames[-1])
-    return waits or bool(stack.imported) or stack.is_ours
+    """Whether it imports or is of this package: what is below it does, too."""
+    return bool(stack.imported) or stack.is_ours
 
 
 def weigh(seen: NativeSeen) -> Weighed:
-    """Sum up what was seen. Time asleep is nobody's, as that of imports and ours."""
+    """Sum up what was seen. Time asleep, in imports and in this package is left out.
+
+    So is a function that is mostly seen below a call that waits: a look on its way to
+    sleep may be taken for one below another stack.
+    """
     found = Weighed()
     total: Counter[Key] = Counter()
     own: Counter[Key] = Counter()
+    waits: Counter[Key] = Counter()
     for look in seen.looks:
         stack = look.stack
+        if stack and stack.frames and is_idle(stack.frames[-1]):
+            for place in set(filter(is_sensible, inner(look))):
+                waits[place.path, place.symbol] += look.ns
+            continue
         if look.sleeps is not False or (stack and _is_no_work(stack)):
             continue
         at = len(found.ns)
@@ -191,11 +209,12 @@ def weigh(seen: NativeSeen) -> Weighed:
             total[key] += look.ns
             found.readable[key] = place.readable
             found.on.setdefault(key, set()).add(at)
-        # Of code that is nobody's the time is that of what called it.
+        # Time in code that belongs to no candidate is that of what called it.
         named = next((p for p in places if is_sensible(p)), None)
         if named:
             own[named.path, named.symbol] += look.ns
     clock = max(seen.clock_ns, 1)
+    total = Counter({key: ns for key, ns in total.items() if ns >= waits[key]})
     found.total = {key: ns / clock for key, ns in total.most_common()}
     found.own = {key: ns / clock for key, ns in own.most_common()}
     return found
@@ -215,6 +234,14 @@ def _target(key: Key) -> Target | None:
     return found[0] if plain and not set("*?[") & set(symbol) else None
 
 
+def _offsets(target: Target) -> list[int]:
+    """Where it is in its file; none: it can't be had, and to ask for it says why."""
+    try:
+        return _core.places_of(target.left, target.right)
+    except OSError:
+        return []
+
+
 class _Counting:
     """Breakpoints in a program that runs, for as long as calls are counted."""
 
@@ -223,75 +250,66 @@ class _Counting:
         self.probes = native.Probes(pid)
         self.natives: dict[int, Native] = {}
 
-    def add(self, keys: Iterable[Key]) -> list[Key]:
-        """Put them in; which can't be had, or can't be told from others."""
-        wanted = sorted(keys)
-        had = set(
-            self._try([(key, target) for key in wanted if (target := _target(key))])
-        )
-        return [key for key in wanted if key not in had]
-
-    def _try(self, wanted: list[tuple[Key, Target]]) -> list[Key]:
-        """Which of them are in: each file is read once, if all is well."""
-        asked = [(target.left, target.right, 0, 1, 0, 0, False) for _, target in wanted]
+    def add(self, wanted: Sequence[tuple[Key, Target]]) -> None:
+        """Put those in that the kernel can have, all at once: they slow the program."""
+        asked = [(t.left, t.right, 0, 1, 0, 0, False) for _, t in wanted]
         try:
             places = self.probes.add(asked) if asked else []
         except native.NativeError:
-            if len(wanted) == 1:
-                return []
             half = len(wanted) // 2
-            return [*self._try(wanted[:half]), *self._try(wanted[half:])]
-        count = Counter(index for _, _, index in places)
-        found, ambiguous = [], []
+            if half:
+                self.add(wanted[:half])
+                self.add(wanted[half:])
+            return
         for place, label, index in places:
             key, target = wanted[index]
-            if count[index] == 1:
-                self.natives[place] = Native(label, target, key)
-                found.append(key)
-            else:
-                ambiguous.append(place)
-        if ambiguous:
-            self.probes.remove(ambiguous)
-        return found
-
-    def drop(self, places: Collection[tuple[str, int]]) -> list[Native]:
-        """Let go of what is at these places; what that was."""
-        offsets = self.probes.session.offsets()
-        return [
-            self.natives.pop(place)
-            for place, one in list(self.natives.items())
-            if (one.key[0], offsets[place]) in places
-        ]
+            self.natives[place] = Native(label, target, key)
 
     def leave(self, natives: Collection[Native]) -> None:
         """Take these out. By BPF a breakpoint is there for as long as one of those is
         that it was added with: so all are, and the others are added anew.
         """
         self.probes.close()
-        keys = [one.key for one in self.natives.values() if one not in natives]
+        kept = [(n.key, n.target) for n in self.natives.values() if n not in natives]
         self.natives.clear()
         self.probes = native.Probes(self._pid)
-        self.add(keys)
+        self.add(kept)
 
     def read(self) -> dict[str, int]:
         names = {one.name for one in self.natives.values()}
         return {f.name: f.calls for f in self.probes.read() if f.name in names}
 
 
-def _places_of(targets: Sequence[Target]) -> set[tuple[str, int]]:
-    """Where these are: files, and offsets in them."""
-    if not targets:
-        return set()
-    probes = native.Probes(os.getpid())
-    try:
-        asked = [(t.left, t.right, 0, 1, 0, 0, False) for t in targets]
-        places = probes.add(asked, enabled=False)
-        offsets = probes.session.offsets()
-        return {(label.partition(":")[0], offsets[place]) for place, label, _ in places}
-    except native.NativeError:
-        return set()  # to ask for them says why
-    finally:
-        probes.close()
+def askable(
+    found: Natives, units: Sequence[Target], callables: Collection[str]
+) -> list[tuple[Key, Target]]:
+    """Those that are worth a breakpoint; the reasons of the others are noted."""
+    weighed = found.weighed
+    taken = {(t.left, offset) for t in units for offset in _offsets(t)}
+    wanted: list[tuple[Key, Target]] = []
+    for key in weighed.names():
+        if len(wanted) == MAX_COUNTED:
+            break
+        name = f"{key[0]}:{key[1]}"
+        of = next((leaf for leaf in callables if weighed.is_leaf(key, leaf)), "")
+        if of:
+            found.leave_out(name, key, _same_as(of))
+            continue
+        # Each file is read once, and before any breakpoint is there.
+        target = _target(key)
+        offsets = _offsets(target) if target else []
+        if not target or len(offsets) != 1:
+            why = "it can't be had, or its file has several of the name"
+            found.leave_out(name, key, why)
+        elif (key[0], offsets[0]) in taken:
+            found.leave_out(name, key, "its calls are the units of work")
+        else:
+            wanted.append((key, target))
+    return wanted
+
+
+def _same_as(name: str) -> str:
+    return f"nearly all of {short(name)}: the same question"
 
 
 def count(
@@ -300,6 +318,7 @@ def count(
     is_running: Callable[[], bool],
     max_slowdown: float,
     units: Sequence[Target] = (),
+    callables: Collection[str] = (),
     import_s: float = 0.0,
 ) -> Natives:
     """Which can be asked for: see how often each is called in a program that runs.
@@ -307,28 +326,26 @@ def count(
     Args:
         max_slowdown: how much slower the program may become, as a part
         units: native functions whose calls are the units of work
+        callables: C functions that are candidates, by their Python names
         import_s: the program has just been started, and imports take so long
     """
     found = Natives(weighed=weighed)
-    keys = weighed.names()[:MAX_COUNTED]
-    if not keys:
+    symbols.know({key[1]: readable for key, readable in weighed.readable.items()})
+    began = time.monotonic()
+    wanted = askable(found, units, callables)
+    if not wanted:
         return found
     try:
         counting = _Counting(pid)
     except native.NativeError as error:
-        found.refused = str(error)
-        return found
-    began = time.monotonic()
+        return Natives(weighed=weighed, refused=str(error))
     try:
-        # Before any breakpoint is there, as to read files may take long.
-        places = _places_of(units)
-        for key in counting.add(keys):
-            name = f"{key[0]}:{key[1]}"
-            found.left_out[name] = "it can't be had, or its file has several of the name"
-            found.left_share[name] = weighed.total[key]
-        for one in counting.drop(places):
-            found.left_out[one.name] = "its calls are the units of work"
-            found.left_share[one.name] = weighed.total[one.key]
+        counting.add(wanted)
+        had = {one.key for one in counting.natives.values()}
+        for key, target in wanted:
+            if key not in had:
+                name = f"{target.left}:{target.right}"
+                found.leave_out(name, key, "the kernel can have no breakpoint there")
         if import_s:
             _await_work(counting, is_running, began + import_s)
         _count(counting, found, is_running, max_slowdown)
@@ -369,19 +386,24 @@ def _count(
     taken = 0.0
     for one in left:
         one.rate = rates[one.name]
-        found.left_share[one.name] = weighed.total[one.key]
         cost = one.rate * hit_ns / 1e9
-        if not one.rate:
-            found.left_out[one.name] = "not called while its calls were counted"
+        # Of two that are one question the one that is worth more, if it can be asked.
+        same = next(
+            (n for n in found.asked.values() if weighed.alike(one.key, n.key)), None
+        )
+        if same:
+            found.leave_out(one.name, one.key, _same_as(same.name))
+        elif not one.rate:
+            why = "not called while its calls were counted"
+            found.leave_out(one.name, one.key, why)
         elif cost > LITTLE and taken + cost > most:
-            found.left_out[one.name] = _too_often(one.rate, hit_ns, cost)
+            found.leave_out(one.name, one.key, _too_often(one.rate, hit_ns, cost))
         else:
             taken += cost
             found.asked[one.name] = one
     for one in hot:
-        found.left_share[one.name] = weighed.total[one.key]
         cost = rates[one.name] * hit_ns / 1e9
-        found.left_out[one.name] = _too_often(rates[one.name], hit_ns, cost)
+        found.leave_out(one.name, one.key, _too_often(rates[one.name], hit_ns, cost))
 
 
 def _too_often(rate: float, hit_ns: int, cost: float) -> str:
@@ -427,30 +449,3 @@ def _rates(
         hot += often
         left = [one for one in left if one not in often]
     return rates, hot
-
-
-# --------------------------------------------------------------- beside the others
-
-
-def choose(found: Natives, callables: Collection[str]) -> list[Native]:
-    """Those that are questions of their own; the reasons of the others are noted.
-
-    Args:
-        callables: C functions that are candidates, by their Python names
-    """
-    weighed = found.weighed
-    symbols.know({key[1]: readable for key, readable in weighed.readable.items()})
-    kept: list[Native] = []
-    for one in found.asked.values():
-        leaves = (name for name in callables if weighed.is_leaf(one.key, name))
-        others = (k.name for k in kept if weighed.alike(one.key, k.key))
-        same = next(leaves, "") or next(others, "")
-        if same:
-            text = f"nearly all of {short(same)}: the same question"
-            found.left_out[one.name] = text
-            found.left_share[one.name] = weighed.total[one.key]
-        else:
-            kept.append(one)
-    ordered = sorted(found.left_out, key=lambda name: -found.left_share[name])
-    found.left_out = {name: found.left_out[name] for name in ordered}
-    return kept

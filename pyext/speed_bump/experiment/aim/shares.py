@@ -21,6 +21,17 @@ INNER_WEIGHT, INNER_WEIGHT_OTHERS = 0.2, 0.02
 UNITS_EACH = 40
 # Called by specialised instructions of the interpreter, which no target reaches.
 NOT_HAD = frozenset({"builtins:list.append"})
+# What a thread or a process is for as long as it lives: each is called once in it.
+STARTS = frozenset(
+    {
+        *("threading:Thread._bootstrap", "threading:Thread._bootstrap_inner"),
+        *("threading:Thread.run", "concurrent.futures.thread:_worker"),
+        *("concurrent.futures.process:_process_worker", "multiprocessing.pool:worker"),
+        "multiprocessing.process:BaseProcess._bootstrap",
+        *("multiprocessing.process:BaseProcess.run", "multiprocessing.spawn:_main"),
+        *("asyncio.runners:run", "asyncio.base_events:BaseEventLoop.run_forever"),
+    }
+)
 
 
 @dataclass
@@ -81,7 +92,7 @@ def shares(stacks: Stacks) -> Shares:
     ticks = max(stacks.ticks, 1)
 
     def parts(counts: dict[str, int]) -> dict[str, float]:
-        ordered = sorted(counts.items(), key=lambda item: -item[1])
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return {name: n / ticks for name, n in ordered}
 
     found.total, found.own, found.waiting = parts(total), parts(own), parts(waiting)
@@ -121,7 +132,7 @@ def candidates(
         and found.samples[name] >= MIN_SAMPLES
         and (name in called or name in found.native)
         and not (is_import(name) or is_ours(name) or is_idle(name))
-        and name not in NOT_HAD
+        and name not in NOT_HAD | STARTS
     ]
     return by_worth(names, found, is_own)
 

@@ -14,6 +14,8 @@ from speed_bump.experiment.program.stacks import Stacks, is_idle, is_import, is_
 PARTS = 8
 # Fewer calls are no pace.
 MIN_CALLS = 20
+# A function that is called so often, in a part of the time, is called again and again.
+MIN_AGAIN = 3
 # How far a part may be from the mean: in parts of it, and in calls.
 UNEVEN, UNEVEN_CALLS = 0.35, 1.5
 # A run that has ended is short: its parts may be fewer and more uneven.
@@ -73,7 +75,27 @@ def steady(counts: Mapping[str, list[int]]) -> dict[str, list[int]]:
     expected = means * pace
     near = np.abs(calls - expected) <= np.maximum(UNEVEN * expected, UNEVEN_CALLS)
     even = near.all(axis=1) & ~resting
-    return {name: often[name] for name, good in zip(often, even, strict=True) if good}
+    found = {name: often[name] for name, good in zip(often, even, strict=True) if good}
+    return found | _beside(found, counts)
+
+
+def _beside(
+    found: Mapping[str, list[int]], counts: Mapping[str, list[int]]
+) -> dict[str, list[int]]:
+    """Functions that are called whenever one of these is: they have its pace, too, though
+    they may have missed it by a call.
+    """
+    if not found:
+        return {}
+    seldom = min(map(sum, found.values())) * ALIKE
+    paces = np.array(list(found.values()))
+    return {
+        name: parts
+        for name, parts in counts.items()
+        if name not in found
+        and MIN_CALLS - 2 <= sum(parts) <= seldom
+        and (np.abs(paces - np.array(parts)) <= 1).all(axis=1).any()
+    }
 
 
 def steady_in_runs(
@@ -172,3 +194,39 @@ def steadiest(
         for i in order
         for name in sorted(groups[i], key=worth)
     ]
+
+
+def outgrown(
+    found: Sequence[Steady],
+    calls: Mapping[str, int],
+    stacks: Stacks,
+    is_own: Callable[[str], bool],
+) -> str:
+    """A function of the program that calls the best one, again and again, and is none of
+    those that were found: it has just begun, or is too slow to show a pace yet. "" if
+    there is none.
+
+    Args:
+        calls: of a time that is short
+        stacks: in that time
+    """
+    names = {one.name for one in found}
+    below: dict[str, int] = {}
+    seen = 0
+    for stack, n in stacks.samples.items():
+        if found[0].name not in stack.frames:
+            continue
+        seen += n
+        for outer in set(stack.frames[: stack.frames.index(found[0].name)]) - names:
+            below[outer] = below.get(outer, 0) + n
+    return next(
+        (
+            outer
+            for outer, n in below.items()
+            if 2 * n > seen
+            and calls.get(outer, 0) >= MIN_AGAIN
+            and is_own(outer)
+            and not (is_idle(outer) or is_import(outer) or is_ours(outer))
+        ),
+        "",
+    )

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import IO, Any
 
-from speed_bump.config import MOST_SEED
+from speed_bump.config import MAX_SEED
 from speed_bump.experiment.cluster.plan import CENSUS, Setup, arms_of_group, ranks_of
 
 SHARED_MEMORY = "/dev/shm"
@@ -98,7 +98,7 @@ def join(run: str, setup: Setup, lines: list[str]) -> dict[str, str]:
         "SPEED_BUMP_TABLE": os.path.join(where, "table"),
         "SPEED_BUMP_QUIET": "1",
         # Of no process: each rank draws delays of its own.
-        "SPEED_BUMP_SEED": f"{setup.seed & MOST_SEED}:0",
+        "SPEED_BUMP_SEED": f"{setup.seed & MAX_SEED}:0",
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import os
 import time
+from bisect import bisect_left
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -58,6 +59,13 @@ class Looking:
         noted, self._moments = self._moments or {}, {} if on else None
         self._stacks.keep_moments(on)
         return noted
+
+    def forget_moments(self, before_ns: int) -> None:
+        """Stacks that were seen earlier than that are not asked for any more."""
+        for tid, seen in list((self._moments or {}).items()):
+            del seen[: bisect_left(seen, before_ns, key=lambda moment: moment[0])]
+            if not seen and self._moments:
+                del self._moments[tid]
 
     def targets(self) -> list[tuple[int, str | None]]:
         """As ``Look.targets``, of all that was seen so far."""

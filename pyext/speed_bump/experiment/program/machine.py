@@ -16,6 +16,11 @@ class Reading:
     run_ns: int = 0
     wait_ns: int = 0
 
+    def share(self, before: Reading) -> float:
+        """The part of the CPU time that was had, of what was wanted since ``before``."""
+        run, wait = self.run_ns - before.run_ns, self.wait_ns - before.wait_ns
+        return run / (run + wait) if run + wait else 1.0
+
 
 class Machine:
     """Adds up what the kernel says of each thread (``/proc/PID/task/TID/schedstat``).

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from speed_bump import _core
+from speed_bump.experiment import symbols
 from speed_bump.experiment.account import MACHINE, Frame
 
 # Between two places of Python a look that is farther away says nothing of a native stack.
@@ -141,8 +142,6 @@ def _frame(
     found = symbol(path, offset) if path else None
     if found is None:
         return Frame(MACHINE, file or "code without a file", path)
-    # What the compiler moved out of the way is of the function.
-    name = found[0].partition(".cold")[0]
-    readable = (found[1] or found[0]).partition(" [clone .cold")[0].partition(".cold")[0]
+    name, readable = symbols.of_whole(found[0], found[1])
     mangled = name if name != readable else ""
     return Frame(MACHINE, f"{file}:{readable}", path, symbol=mangled)

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from speed_bump import _core
+from speed_bump.experiment import symbols
 from speed_bump.experiment.program.native_frames import Key, Moments, nearest
 from speed_bump.experiment.program.stacks import Stack
 
@@ -18,6 +20,7 @@ ROUND_NS = 500_000_000
 MAX_ROUNDS = 6
 # From the third one on a program is looked at for a part of the time.
 ROUNDS_AT_ONCE, PAUSE_S = 3, 1.0
+STEP_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class NativeSeen:
 
 @dataclass
 class _Round:
+    begin_ns: int
     clock_ns: int
     stacks: list[_core.NativeStack]
 
@@ -74,18 +78,35 @@ class _Round:
 class NativeLooks:
     """Looks in a thread of its own, again and again, until it is stopped.
 
+    What is at the places that were seen is looked up there, too, between two looks: to
+    read the symbols of a large library takes a while.
+
     Args:
         pids: of the processes that are looked at, with their descendants
+        is_wanted: whether functions of a file are asked for; those of others have no
+            names
     """
 
-    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+    def __init__(
+        self, pids: Callable[[], Iterable[int]], is_wanted: Callable[[str], bool]
+    ) -> None:
         """Nothing is looked at yet."""
         self._pids = pids
+        self._is_wanted = is_wanted
         self._rounds: deque[_Round] = deque(maxlen=MAX_ROUNDS)
+        self._places: dict[tuple[str, int], Place] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._sampler: _core.NativeSampler | None = None
+        self._begin_ns = 0
         self._forgets = 0
         self.refused = ""
+
+    @property
+    def since_ns(self) -> int:
+        """When the first look began that is kept, or the one that goes on; monotonic."""
+        first = next(iter(self._rounds.copy()), None)
+        return first.begin_ns if first else self._begin_ns
 
     def start(self) -> None:
         """Begin."""
@@ -97,18 +118,25 @@ class NativeLooks:
         self._rounds.clear()
 
     def stop(self) -> None:
-        """End; what is being looked at is finished first."""
+        """End; what was seen by now is kept."""
         self._over.set()
-        self._thread.join()
+        while self._thread.is_alive():
+            # It may be between two looks, and begin another one yet.
+            if self._sampler:
+                self._sampler.stop()
+            self._thread.join(STEP_S)
 
     def _run(self) -> None:
         try:
-            sampler = _core.NativeSampler()
+            self._sampler = sampler = _core.NativeSampler()
             sampler.keep_stacks(True)
             while not self._over.is_set():
+                began = time.monotonic()
                 self._one_round(sampler)
                 if len(self._rounds) >= ROUNDS_AT_ONCE:
-                    self._over.wait(PAUSE_S)
+                    # What was looked up has had its part of that.
+                    took = time.monotonic() - began - ROUND_NS / 1e9
+                    self._over.wait(max(PAUSE_S - took, 0.0))
         except OSError as error:
             self.refused = error.strerror or str(error)
 
@@ -116,33 +144,43 @@ class NativeLooks:
         forgets = self._forgets
         for pid in self._pids():
             sampler.add_process(pid)
+        self._begin_ns = begin_ns = time.monotonic_ns()
         clock_ns = sampler.run(ROUND_NS)[1]
         stacks = sampler.stacks()
         if forgets == self._forgets:
-            self._rounds.append(_Round(clock_ns, stacks))
+            self._look_up(sampler, stacks)
+        # To look up takes a while, too.
+        if forgets == self._forgets:
+            self._rounds.append(_Round(begin_ns, clock_ns, stacks))
+
+    def _look_up(
+        self, sampler: _core.NativeSampler, stacks: list[_core.NativeStack]
+    ) -> None:
+        """See what is at each place that is new."""
+        rows = {row for stack in stacks for row in stack[5]} - self._places.keys()
+        # One file is kept open, and some are large: all of it in a row.
+        for row in sorted(rows):
+            wanted = self._is_wanted(row[0])
+            self._places[row] = _place(sampler, *row) if wanted else Place(row[0])
 
     def seen(
         self,
         moments: Moments,
         stack_of: Callable[[Key], Stack | None],
-        is_wanted: Callable[[str], bool],
     ) -> NativeSeen:
         """All of it, when it has stopped.
 
         Args:
             moments: of each thread that Python's stacks were looked at of
             stack_of: the names of a stack
-            is_wanted: whether functions of a file are asked for; those of others have
-                no names
         """
         found = NativeSeen(refused=self.refused)
         stacks: dict[Key, Stack | None] = {}
         of_python = {tid for tid, seen in moments.items() if any(k[4] for _, k in seen)}
-        places_of = self._places(is_wanted)
         for one in self._rounds:
             found.clock_ns += one.clock_ns
             for tid, time_ns, ns, off, _, rows in one.stacks:
-                places = tuple(places_of[row] for row in rows)
+                places = tuple(self._places[row] for row in rows)
                 key = nearest(moments.get(tid, ()), time_ns, ns if off else 0)
                 if tid not in of_python:
                     sleeps = False if not off else bool(key[2]) if key else None
@@ -155,24 +193,9 @@ class NativeLooks:
                     found.looks.append(NativeLook(tid, ns, places, stacks[key], sleeps))
         return found
 
-    def _places(self, is_wanted: Callable[[str], bool]) -> dict[tuple[str, int], Place]:
-        """What is at each place that was seen."""
-        rows = {row for one in self._rounds for stack in one.stacks for row in stack[5]}
-        if not rows:
-            return {}
-        sampler = _core.NativeSampler()
-        # One file is kept open, and some are large: all of it in a row.
-        return {
-            row: _place(sampler, *row) if is_wanted(row[0]) else Place(row[0])
-            for row in sorted(rows)
-        }
-
 
 def _place(sampler: _core.NativeSampler, path: str, offset: int) -> Place:
     found = sampler.symbol(path, offset) if path else None
     if not found:
         return Place(path)
-    # What the compiler moved out of the way is of the function.
-    name, readable = found[0].partition(".cold")[0], found[1] or found[0]
-    readable = readable.partition(" [clone .cold")[0].partition(".cold")[0]
-    return Place(path, name, readable)
+    return Place(path, *symbols.of_whole(found[0], found[1]))

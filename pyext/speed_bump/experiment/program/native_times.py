@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from speed_bump import _core
+from speed_bump.experiment import symbols
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ class NativeSampling:
     def _add(
         self, sampler: _core.NativeSampler, name: str, path: str, offset: int
     ) -> None:
+        if symbols.is_line(name):
+            # What is seen is the time of all of its function.
+            self.refused = self.refused or "a line has no self time: ask for its function"
+            return
         try:
             self._numbers[name] = sampler.add_function(path, offset)
         except FileNotFoundError as error:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from speed_bump import _core, native, statistics, waits
-from speed_bump.config import MOST_SEED, Config, Target
+from speed_bump.config import MAX_SEED, Config, Target
 from speed_bump.control import NATIVE_OWNER, PROCESS_POINT, SEED
 from speed_bump.experiment.program import elsewhere, launch
 from speed_bump.experiment.program.launch import Streams
@@ -39,7 +39,10 @@ MODULES = "*:<module>"
 
 @dataclass(frozen=True)
 class Slowed:
-    """A target for one run, and the delay of a call, ns; ``on`` False: it only counts."""
+    """A target for one run, and the delay of a call, ns; ``on`` False: it only counts.
+
+    Of one whose delay is a part of the duration, ``delay_ns`` means nothing.
+    """
 
     target: Target
     delay_ns: int
@@ -353,7 +356,7 @@ class Runner:
         for name in ("DELAY_NS", "FREQUENCY", "START_MS", "DURATION_MS", "SEED"):
             environ.pop(f"SPEED_BUMP_{name}", None)
         if self.seed is not None:
-            environ[SEED] = str(self.seed & MOST_SEED)
+            environ[SEED] = str(self.seed & MAX_SEED)
         environ[NATIVE_OWNER] = str(os.getpid())
         if self._slows_python:
             if self._lent is None:
@@ -382,9 +385,9 @@ def read_refused(table_path: str) -> tuple[tuple[str, str], ...]:
 
 def line(slowed: Slowed) -> str:
     """The line of a target file for one run. Which delay is settled here."""
-    delay_ns = slowed.delay_ns if slowed.on else 0
     target = slowed.target
-    text = f"{target.pattern} delay={_core.format_duration(delay_ns)}"
+    delay = target.delay if target.delay_ppm else _core.format_duration(slowed.delay_ns)
+    text = f"{target.pattern} delay={delay if slowed.on else 0}"
     if target.every is not None:
         text += f" every={target.every}"
     if target.start_ns is not None:

@@ -169,7 +169,7 @@ class Stacks:
             self.samples[stack] = self.samples.get(stack, 0) + n
 
     def as_json(self, most: int = 4000) -> dict[str, Any]:
-        """For the record: see ``Record.header["look"]`` in docs/record.md."""
+        """For the record: see ``Record.header["look"]``."""
         together: dict[tuple[bool, int, str, tuple[str, ...]], int] = {}
         for stack, n in self.samples.items():
             key = (stack.main, stack.thread, stack.waits, stack.frames)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 
-from speed_bump.config import MOST_SEED
+from speed_bump.config import MAX_SEED
 from speed_bump.link import message, place, visit
 from speed_bump.link.message import Closed, MessageError
 
@@ -75,7 +75,7 @@ class Link:
             "version": visit.version(),
             "table": os.fsencode(table),
             "targets": targets,
-            "seed": b"" if seed is None else str(seed & MOST_SEED).encode(),
+            "seed": b"" if seed is None else str(seed & MAX_SEED).encode(),
         }
         self._say(message.pack(message.ATTACH, values))
         layout = self._hear(message.ATTACHED)["layout"]
@@ -129,7 +129,7 @@ class Link:
             reason = said["reason"].decode(errors="replace")
             raise AttachError(f"process {self.pid} refuses: {reason}")
         if kind != expected:
-            raise AttachError(f"process {self.pid}: an answer that nothing asked for")
+            raise AttachError(f"process {self.pid}: an unexpected answer")
         return said
 
     def _why_silent(self) -> str:

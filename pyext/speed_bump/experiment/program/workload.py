@@ -405,13 +405,19 @@ class Workload:
         """Look at whole stacks for so long, of all functions that are counted."""
         self._find_stacks()
         look = self._looking.look(ns)
+        if self._native_looks_of:
+            self._looking.forget_moments(self._native_looks_of.since_ns)
         pids = {stack[0] for stack in look.stacks}
         return stacks.read(look, self._leaves.of(pids) if self._leaves else {}, self.pid)
 
-    def begin_native_looks(self) -> None:
-        """Look at native stacks, too, each time that ``stacks()`` looks, until told."""
+    def begin_native_looks(self, is_wanted: Callable[[str], bool]) -> None:
+        """Look at native stacks, too, each time that ``stacks()`` looks, until told.
+
+        Args:
+            is_wanted: whether functions of a file are asked for, and have names
+        """
         self._looking.note_moments(True)
-        self._native_looks_of = NativeLooks(lambda: {*self._pids, *children()})
+        self._native_looks_of = NativeLooks(lambda: {*self._pids, *children()}, is_wanted)
         self._native_looks_of.start()
 
     def forget_native_looks(self) -> None:
@@ -419,12 +425,8 @@ class Workload:
         if self._native_looks_of:
             self._native_looks_of.forget()
 
-    def end_native_looks(self, is_wanted: Callable[[str], bool]) -> NativeSeen:
-        """What was seen since the beginning of native looks, each with its stack.
-
-        Args:
-            is_wanted: whether functions of a file are asked for, and have names
-        """
+    def end_native_looks(self) -> NativeSeen:
+        """What was seen since the beginning of native looks, each with its stack."""
         native, self._native_looks_of = self._native_looks_of, None
         if native is None:
             return NativeSeen()
@@ -436,7 +438,7 @@ class Workload:
         def named(key: Key) -> Stack | None:
             return stacks.stack_of(key, targets, calls, self.pid)
 
-        return native.seen(moments, named, is_wanted)
+        return native.seen(moments, named)
 
     def native_places(self) -> dict[str, tuple[str, int]]:
         """Of each native candidate the file, and the offset that is in it."""

@@ -17,8 +17,13 @@ MAX_LINES, MAX_UNITS = 40, 12
 MIN_WORTH = 0.02
 
 
+def first_lines(found: Aim) -> list[str]:
+    """The unit of work, and what no function is asked for; known before the functions."""
+    return [unit_line(found), *left_out(found)]
+
+
 def lines(found: Aim) -> list[str]:
-    """What is measured, by what unit of work, and what no function is asked for."""
+    """What is measured, and which native functions are not."""
     text = f"found {len(found.candidates)} functions that take time"
     native = len(found.shares.native & set(found.candidates))
     if native:
@@ -33,7 +38,7 @@ def lines(found: Aim) -> list[str]:
             + (", ..." if len(found.others) > MAX_NAMED else "")
             + "): name them with -t, or give a longer --budget"
         )
-    return [text, unit_line(found), *left_out(found), *_left_out_native(found)]
+    return [text, *_left_out_native(found)]
 
 
 def unit_line(found: Aim) -> str:

@@ -16,7 +16,7 @@ from speed_bump.experiment.fit.verdict import (
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import spent
 from speed_bump.experiment.show import text as words
-from speed_bump.experiment.symbols import short
+from speed_bump.experiment.symbols import is_line, short
 
 # Headroom below this is not worth the work, and says so.
 LITTLE = 0.01
@@ -113,6 +113,11 @@ def _first(matter: list[Finding], account: Account | None, shared: str) -> str:
     how = f"{first.verdict}, {words.number(first.criticality)}"
     how += f" {shared}" if shared else ""
     name = short(first.name)
+    if first.headroom is None and is_line(first.name):
+        return (
+            f"Look first at {name} ({how}); a line has no self time of its own: ask for "
+            "its function to know what it can gain"
+        )
     if first.headroom is None:
         return (
             f"Look first at {name} ({how}); its self time was not seen, so what it can "

@@ -126,7 +126,7 @@ def native(record: Record, verdict: Verdict) -> str:
             shares[frame] = shares.get(frame, 0.0) + n
     named = [
         (frame, n / total)
-        for frame, n in sorted(shares.items(), key=lambda item: -item[1])
+        for frame, n in sorted(shares.items(), key=lambda item: (-item[1], item[0].name))
         if n / total >= MIN_SHARE
         and not asked_name(frame, asked)
         and not frame.file.startswith(OWN)

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "calls.h"
+
+#define FIRST_SIZE 64
+
+static struct timed_call none;
+_Thread_local struct calls calls_here = { .entries = &none };
+
+static pthread_key_t key;
+static bool have_key;
+
+/* The thread ends; it may run Python code even after this. */
+static void forget(void *unused)
+{
+	(void)unused;
+	if (calls_here.entries != &none)
+		free(calls_here.entries);
+	calls_here = (struct calls){ .entries = &none };
+}
+
+static void make_key(void)
+{
+	have_key = !pthread_key_create(&key, forget);
+}
+
+/* Whoever unloads this library takes forget() away. */
+static __attribute__((destructor)) void delete_key(void)
+{
+	if (have_key)
+		pthread_key_delete(key);
+}
+
+/* The one of @frame, or the free one where it belongs. */
+static struct timed_call *place_of(const struct calls *calls, const void *frame)
+{
+	size_t i = calls_place(frame) & calls->mask;
+
+	while (calls->entries[i].frame && calls->entries[i].frame != frame)
+		i = (i + 1) & calls->mask;
+	return &calls->entries[i];
+}
+
+/* Without those of other patterns, whose ends will not be told of. False: no memory. */
+static __attribute__((noinline, cold)) bool grow(uint32_t generation)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	const struct calls old = calls_here;
+	size_t live = 0, size = FIRST_SIZE;
+	struct calls fresh = { 0 };
+
+	pthread_once(&once, make_key);
+	for (size_t i = 0; i <= old.mask; i++)
+		live += old.entries[i].frame && old.entries[i].generation == generation;
+	while (size < live * 4)
+		size *= 2;
+	fresh.entries = have_key ? calloc(size, sizeof(*fresh.entries)) : NULL;
+	if (!fresh.entries)
+		return false;
+	fresh.mask = size - 1;
+	for (size_t i = 0; i <= old.mask; i++) {
+		const struct timed_call *entry = &old.entries[i];
+
+		if (!entry->frame || entry->generation != generation)
+			continue;
+		*place_of(&fresh, entry->frame) = *entry;
+		fresh.used++;
+	}
+	if (pthread_setspecific(key, fresh.entries)) {
+		free(fresh.entries);
+		return false;
+	}
+	calls_here = fresh;
+	if (old.entries != &none)
+		free(old.entries);
+	return true;
+}
+
+struct timed_call *calls_add(const void *frame, uint32_t generation)
+{
+	struct timed_call *entry;
+
+	if (calls_here.used >= (calls_here.mask + 1) / 2 && !grow(generation))
+		return NULL;
+	entry = place_of(&calls_here, frame);
+	calls_here.used += !entry->frame;
+	entry->frame = frame;
+	entry->generation = generation;
+	return entry;
+}
+
+/* What comes after it is found without it: each goes to the gap that it was put off by. */
+void calls_remove(struct timed_call *entry)
+{
+	struct timed_call *entries = calls_here.entries;
+	size_t mask = calls_here.mask, gap = (size_t)(entry - entries), i = gap;
+
+	calls_here.used--;
+	for (;;) {
+		entries[gap].frame = NULL;
+		do {
+			i = (i + 1) & mask;
+			if (!entries[i].frame)
+				return;
+		} while (((i - calls_place(entries[i].frame)) & mask) < ((i - gap) & mask));
+		entries[gap] = entries[i];
+		gap = i;
+	}
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls that are timed, of each thread by the frames that run them. A frame is known by its
+ * address: that of a call, or of a generator's resumption, is the same from its start to its
+ * end, and no other frame's meanwhile. Not a stack: a greenlet leaves frames and comes back.
+ *
+ * A call whose end is never told of, as when patterns change, stays until its frame's place
+ * is another call's, or there is no room.
+ */
+#ifndef CORE_CALLS_H
+#define CORE_CALLS_H
+
+#include "hot.h"
+
+struct timed_call {
+	const void *frame; /* NULL: free */
+	uint32_t generation; /* of the patterns that it was found in */
+	struct site_call call;
+};
+
+/* Open addressing, at most half full. */
+struct calls {
+	struct timed_call *entries;
+	size_t mask, used;
+};
+
+extern _Thread_local struct calls calls_here
+	__attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+static inline size_t calls_place(const void *frame)
+{
+	return (size_t)(((uintptr_t)frame >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+/* NULL: no call of that frame is timed. */
+static inline struct timed_call *calls_find(const void *frame)
+{
+	const struct calls *calls = &calls_here;
+	size_t i = calls_place(frame) & calls->mask;
+
+	while (calls->entries[i].frame != frame) {
+		if (!calls->entries[i].frame)
+			return NULL;
+		i = (i + 1) & calls->mask;
+	}
+	return &calls->entries[i];
+}
+
+/* That of @frame, which may be one that was left there. NULL: no memory. */
+struct timed_call *calls_add(const void *frame, uint32_t generation);
+/* Take out what calls_find() found; what it found before is elsewhere then. */
+void calls_remove(struct timed_call *entry);
+
+#endif
