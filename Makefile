@@ -5,7 +5,7 @@
 prefix ?= /usr/local
 
 .PHONY: all demo check check-all check-debug check-pythons check-sanitize check-torture check-packages \
-	build deb bench bench-rank bench-peers install module help
+	build docs deb bench bench-rank bench-peers install module help
 
 all: build
 
@@ -19,6 +19,7 @@ help:
 	@echo 'make check-torture   CPython'\''s own tests with the hook in force'
 	@echo 'make check-packages  the packages in fresh systems of Debian 12, 13 and unstable'
 	@echo 'make build    libsb, sbctl and the unit tests in build/'
+	@echo 'make docs     the documentation as a site with search, in build/docs/html'
 	@echo 'make deb      Debian packages for 12, 13 and unstable in build/deb/'
 	@echo '              RELEASES="12 13": these alone, as with check-packages'
 	@echo 'make bench    what a hit costs, beside the floor; then bench-rank'
@@ -28,7 +29,7 @@ help:
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check check-all check-debug check-pythons check-sanitize check-torture build bench bench-rank bench-peers:
+demo check check-all check-debug check-pythons check-sanitize check-torture build docs bench bench-rank bench-peers:
 	@build-aux/$@
 
 deb check-packages:

@@ -188,15 +188,22 @@ struct share {
 	__u64 wall;
 };
 
-static struct share share_cpu(int ready, int go)
+/* Every process that calls it has the same one. */
+static int stay_on_one_cpu(void)
 {
-	struct share share;
 	cpu_set_t one;
-	char byte = 0;
 
 	CPU_ZERO(&one);
 	CPU_SET(0, &one);
-	if (sched_setaffinity(0, sizeof(one), &one) || write(ready, &byte, 1) != 1 ||
+	return sched_setaffinity(0, sizeof(one), &one);
+}
+
+static struct share share_cpu(int ready, int go)
+{
+	struct share share;
+	char byte = 0;
+
+	if (stay_on_one_cpu() || write(ready, &byte, 1) != 1 ||
 	    read(go, &byte, 1) != 1)
 		_exit(1);
 	share.cpu = sb_cpu_time(getpid());
@@ -263,11 +270,7 @@ static void steer_clock(long tick)
 
 static void call_steered(void)
 {
-	cpu_set_t one;
-
-	CPU_ZERO(&one);
-	CPU_SET(0, &one);
-	if (sched_setaffinity(0, sizeof(one), &one))
+	if (stay_on_one_cpu())
 		_exit(1);
 	sb_call(SB_PLAIN, STEERED_CALLS);
 	_exit(0);
@@ -672,11 +675,8 @@ static int reports(int log)
 static void spin_on_one_cpu(int dev, __u64 delay_ns, int calls)
 {
 	struct speed_bump_target target = sb_own_target(SB_PLAIN, delay_ns);
-	cpu_set_t one;
 
-	CPU_ZERO(&one);
-	CPU_SET(0, &one);
-	sched_setaffinity(0, sizeof(one), &one);
+	stay_on_one_cpu();
 	if (!sb_add(dev, &target))
 		sb_call(SB_PLAIN, calls);
 }

@@ -322,7 +322,7 @@ static void fault(const char *what, int number)
 		ksft_print_msg("%s (%d)\n", what, number);
 }
 
-/* Each is in docs/interface.md. */
+/* Each is in docs/reference/interface.md. */
 static bool may_fail_with(int err)
 {
 	static const int known[] = {

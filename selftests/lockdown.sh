@@ -3,7 +3,7 @@
 # shellcheck source-path=SCRIPTDIR
 #
 # Under kernel lockdown: an unsigned module is not loaded, and one that is loaded does what
-# it does (docs/security.md). There is no way back but a reboot, which is why this runs in a
+# it does (docs/explanation/security.md). There is no way back but a reboot, which is why this runs in a
 # guest alone, as the last there.
 set -u
 # shellcheck source=tap.sh

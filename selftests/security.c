@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What somebody can do whom the device's permissions let in and who has no
- * capability: what docs/security.md says.
+ * capability: what docs/explanation/security.md says.
  *
  * The test is root and acts through a session that user NOBODY has opened: what
  * counts is who opened it.
@@ -603,8 +603,16 @@ TEST_F(security, file_that_may_never_be_read_is_refused)
 
 #define MANY_MAPS	40000	/* two processes may have so many each, not one twice */
 
-/* A process that has mapped @fd so often, and waits. */
-static pid_t start_mapper(int fd)
+static int map_many(int fd)
+{
+	for (int i = 0; i < MANY_MAPS; i++)
+		if (mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED)
+			return -errno;
+	return 0;
+}
+
+/* A process that has done @prepare with @fd, and waits to be killed. */
+static pid_t start_prepared(int (*prepare)(int fd), int fd)
 {
 	int ready[2];
 	char byte = 0;
@@ -614,11 +622,9 @@ static pid_t start_mapper(int fd)
 		return -errno;
 	pid = fork();
 	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (int i = 0; i < MANY_MAPS; i++)
-			if (mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED)
-				_exit(1);
-		if (write(ready[1], "", 1) == 1)
+		/* Last: a process that becomes another user's loses it. */
+		if (!prepare(fd) && !prctl(PR_SET_PDEATHSIG, SIGKILL) &&
+		    write(ready[1], "", 1) == 1)
 			pause();
 		_exit(1);
 	}
@@ -642,11 +648,11 @@ TEST_F(security, file_that_is_mapped_too_often_is_refused)
 	ASSERT_EQ(unlink(path), 0);
 	ASSERT_EQ(ftruncate(target.fd, 4096), 0);
 	target.offset = 0;
-	mappers[0] = start_mapper(target.fd);
+	mappers[0] = start_prepared(map_many, target.fd);
 	ASSERT_GT(mappers[0], 0);
 	EXPECT_EQ(sb_add(self->dev, &target), 0);
 	EXPECT_EQ(sb_remove(self->dev, target.id), 0);
-	mappers[1] = start_mapper(target.fd);
+	mappers[1] = start_prepared(map_many, target.fd);
 	ASSERT_GT(mappers[1], 0);
 	EXPECT_EQ(sb_add(self->dev, &target), -ENOSPC);
 	for (i = 0; i < 2; i++) {
@@ -897,28 +903,12 @@ static void be_stuck(void)
 	pause();
 }
 
-/* A process of NOBODY's that maps @fd as code; to be killed. */
-static pid_t start_owner(int fd)
+/* NOBODY's, with @fd for code. */
+static int become_owner(int fd)
 {
-	int ready[2];
-	char byte = 0;
-	pid_t pid;
-
-	if (pipe(ready))
-		return -errno;
-	pid = fork();
-	if (!pid) {
-		if (sb_become(NOBODY, 0) || sb_map_code(fd) ||
-		    prctl(PR_SET_DUMPABLE, 1) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
-		    write(ready[1], "", 1) != 1)
-			_exit(1);
-		pause();
-	}
-	close(ready[1]);
-	if (pid > 0 && read(ready[0], &byte, 1) != 1)
-		pid = -EIO;
-	close(ready[0]);
-	return pid;
+	if (sb_become(NOBODY, 0) || sb_map_code(fd))
+		return -1;
+	return prctl(PR_SET_DUMPABLE, 1);
 }
 
 /*
@@ -938,7 +928,7 @@ TEST_F(security, stuck_adds_are_not_in_the_way_of_the_privileged)
 	stuck = mmap(NULL, sizeof(*stuck), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		     -1, 0);
 	ASSERT_NE(stuck, MAP_FAILED);
-	owner = start_owner(fd);
+	owner = start_prepared(become_owner, fd);
 	ASSERT_GT(owner, 0);
 	stuck->dev = self->dev;
 	stuck->target = target_of(owner);

@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 
 #include "storm-actors.h"
 
@@ -268,6 +269,58 @@ void storm_exec(void)
 	storm_rest(10000);
 }
 
+/* Where a function is that mremap() has moved, and what it is in the file. */
+static unsigned char *moved_to;
+static __u64 moved_offset;
+
+static unsigned char *trapped_at(const ucontext_t *context)
+{
+#ifdef __x86_64__
+	return (unsigned char *)context->uc_mcontext.gregs[REG_RIP] - SB_TRAP_SIZE;
+#else
+	return (unsigned char *)context->uc_mcontext.pc;
+#endif
+}
+
+/* Whether a breakpoint of uprobes stands there, which the file has not. */
+static bool is_breakpoint(const unsigned char *at)
+{
+#ifdef __x86_64__
+	static const unsigned char breakpoint[SB_TRAP_SIZE] = { 0xcc };
+#else
+	static const unsigned char breakpoint[SB_TRAP_SIZE] = { 0xa0, 0x00, 0x20, 0xd4 };
+#endif
+	unsigned char file[SB_TRAP_SIZE];
+
+	return !memcmp(at, breakpoint, sizeof(breakpoint)) &&
+	       pread(sb_fixture_fd(), file, sizeof(file), moved_offset) == sizeof(file) &&
+	       memcmp(at, file, sizeof(file));
+}
+
+/*
+ * The kernel lists the mappings of a file once when a uprobe goes, then visits each. One that
+ * mremap() moves in between keeps its breakpoint, whosever uprobe it was, and who comes there
+ * when the uprobe is gone gets a SIGTRAP: there the page is read anew, and it goes on. Of any
+ * other it dies.
+ */
+static void pass_over_leftover(int number, siginfo_t *info, void *context)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	unsigned char *at = trapped_at(context);
+
+	if (moved_to && at == moved_to && info->si_code > 0 && info->si_code != TRAP_TRACE &&
+	    is_breakpoint(at) &&
+	    !madvise(at - (uintptr_t)at % page, page, MADV_DONTNEED)) {
+#ifdef __x86_64__
+		((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] = (uintptr_t)at;
+#endif
+		storm_did(STORM_LEFTOVERS, 1);
+		return;
+	}
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
 /* Calls a function where the file is mapped a second time. */
 static void call_mapped(char *memory, unsigned int function, size_t page)
 {
@@ -279,11 +332,13 @@ static void call_mapped(char *memory, unsigned int function, size_t page)
 
 void storm_map(void)
 {
+	struct sigaction action = { .sa_sigaction = pass_over_leftover, .sa_flags = SA_SIGINFO };
 	size_t page = sysconf(_SC_PAGESIZE), size = 2 * page;
 	unsigned int function = storm_pick(SB_FUNCTIONS);
 	char *room, *memory;
 	pid_t pid;
 
+	sigaction(SIGTRAP, &action, NULL);
 	room = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	memory = mmap(NULL, size, PROT_READ | PROT_EXEC, MAP_PRIVATE, sb_fixture_fd(),
 		      storm_offsets[function] / page * page);
@@ -293,6 +348,8 @@ void storm_map(void)
 	memory = mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, room);
 	if (memory == MAP_FAILED)
 		_exit(1);
+	moved_offset = storm_offsets[function];
+	moved_to = (unsigned char *)memory + moved_offset % page;
 	call_mapped(memory, function, page);
 	if (!mprotect(memory, size, PROT_READ | PROT_WRITE | PROT_EXEC) &&
 	    !mprotect(memory, size, PROT_READ | PROT_EXEC))
@@ -309,6 +366,7 @@ void storm_map(void)
 	/* The page is read anew. */
 	if (!madvise(memory, size, MADV_DONTNEED))
 		storm_did(STORM_MAPS, 1);
+	moved_to = NULL;
 	munmap(memory, size);
 	storm_rest(5000);
 }

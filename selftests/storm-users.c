@@ -2,7 +2,7 @@
 /*
  * The storm: users without capabilities, whom the module's parameter and the device's
  * permissions let in.  They delay themselves as long as they may, with more targets than
- * fit, and try all that docs/security.md says they may not.
+ * fit, and try all that docs/explanation/security.md says they may not.
  */
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -58,6 +58,7 @@ static const char * const deed_names[STORM_DEEDS] = {
 	[STORM_EXECS] = "execs",
 	[STORM_LOADS] = "libraries loaded",
 	[STORM_MAPS] = "mappings",
+	[STORM_LEFTOVERS] = "breakpoints that the kernel left where code was moved",
 	[STORM_MOVES] = "moves between cgroups",
 	[STORM_UNLOADS] = "module reloads",
 	[STORM_REFUSALS] = "unloads refused",
@@ -427,6 +428,7 @@ static bool is_needless(enum storm_deed deed)
 	switch (deed) {
 	case STORM_ADD_FAILED:
 	case STORM_REFUSALS:
+	case STORM_LEFTOVERS:
 		return true;
 	case STORM_COUNTED:
 		return !has_tree();
@@ -615,6 +617,11 @@ static void look_for_idlers(void)
 		if (!board->deeds[i] && !is_needless(i))
 			storm_fault(STORM_IDLE, "no %s", deed_names[i]);
 	}
+	/* The kernel does so once in some thousand times. */
+	if (board->deeds[STORM_LEFTOVERS] > 2 + board->deeds[STORM_MAPS] / 100)
+		storm_fault(STORM_LEFT_BREAKPOINT, "%llu of %llu moved mappings",
+			    (unsigned long long)board->deeds[STORM_LEFTOVERS],
+			    (unsigned long long)board->deeds[STORM_MAPS]);
 }
 
 static void report(void)
