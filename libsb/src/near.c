@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Names that somebody may have meant. */
+/* Names that may have been meant. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@ struct near {
 	unsigned int distance;
 };
 
-/* How far off a name may be that somebody means who wrote one of this length. */
+/* The distance up to which a name may have been meant by one of this length. */
 unsigned int sb_near_limit(size_t length);
 /*
  * How many characters to change, of either case; @limit + 1 where it is more than @limit.

@@ -47,15 +47,6 @@ static int tear_down(void **state)
 	return system(command);
 }
 
-static struct sb_elf *opened(const char *path)
-{
-	struct sb_elf *elf = sb_elf_open(path, err);
-
-	if (!elf)
-		fail_msg("%s", sb_error_message(err));
-	return elf;
-}
-
 /* The one place of @text; the test fails where there is none or are several. */
 static uint64_t place_of(struct sb_elf *elf, const char *text)
 {
@@ -83,15 +74,6 @@ static size_t count_of(struct sb_elf *elf, const char *text)
 	return count;
 }
 
-static void not_found(struct sb_elf *elf, const char *text, int code, const char *says)
-{
-	errno = 0;
-	if (sb_elf_find(elf, text, err))
-		fail_msg("'%s' is found", text);
-	assert_int_equal(errno, code);
-	assert_says(err, says);
-}
-
 static uint64_t instruction_length(struct sb_elf *elf, uint64_t offset)
 {
 	unsigned char code[SB_INSN_MAX_LENGTH];
@@ -117,7 +99,7 @@ static const struct sb_symbol *symbol_of(struct sb_elf *elf, const char *name,
 
 static void lists_the_functions(void **state)
 {
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 	const struct sb_symbol *symbol;
 	uint64_t last = 0;
 
@@ -166,7 +148,7 @@ static void offsets_are_those_of_the_code(void **state)
 	static const char *const functions[] = { "fixture_plain", "fixture_push",
 						 "fixture_step", "fixture_second" };
 	void *library = dlopen(fixture, RTLD_NOW);
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 
 	(void)state;
 	assert_non_null(library);
@@ -190,7 +172,7 @@ static void offsets_are_those_of_the_code(void **state)
 
 static void finds_by_name(void **state)
 {
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 	uint64_t plain = place_of(elf, "fixture_plain+0"), version_2, second;
 	struct sb_places *places;
 	char text[64];
@@ -202,8 +184,8 @@ static void finds_by_name(void **state)
 	assert_int_equal(place_of(elf, "fixture_versioned@SBFIX_2"), version_2);
 	assert_int_equal(place_of(elf, "fixture_versioned@@SBFIX_2"), version_2);
 	assert_true(place_of(elf, "fixture_versioned@SBFIX_1") != version_2);
-	not_found(elf, "fixture_versioned@@SBFIX_1", ENOENT, "no function");
-	not_found(elf, "fixture_versioned@SBFIX_3", ENOENT, "no function");
+	assert_not_found(elf, "fixture_versioned@@SBFIX_1", ENOENT, "no function", err);
+	assert_not_found(elf, "fixture_versioned@SBFIX_3", ENOENT, "no function", err);
 
 	assert_int_equal(place_of(elf, "fixture_plain+0"), plain);
 	second = plain + instruction_length(elf, plain);
@@ -211,19 +193,21 @@ static void finds_by_name(void **state)
 	assert_int_equal(place_of(elf, text), second);
 	snprintf(text, sizeof(text), "fixture_plain+%ju", (uintmax_t)(second - plain));
 	assert_int_equal(place_of(elf, text), second);
-	not_found(elf, "fixture_plain+100000", EINVAL, "not in 'fixture_plain'");
+	assert_not_found(elf, "fixture_plain+100000", EINVAL,
+			 "not in 'fixture_plain'", err);
 	snprintf(text, sizeof(text), "fixture_plain+%ju",
 		 (uintmax_t)sb_symbol_size(symbol_of(elf, "fixture_plain", NULL)));
-	not_found(elf, text, EINVAL, "not in 'fixture_plain'");
-	not_found(elf, "nothing_here+1", ENOENT, "no function");
+	assert_not_found(elf, text, EINVAL, "not in 'fixture_plain'", err);
+	assert_not_found(elf, "nothing_here+1", ENOENT, "no function", err);
 	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)plain);
 	assert_int_equal(place_of(elf, text), plain);
-	not_found(elf, "@0x10", EINVAL, "not in executable code");
-	not_found(elf, "@0xffffffffffffffff", EINVAL, "not in executable code");
-	not_found(elf, "@0x1ffffffffffffffff", EINVAL, "not @0xOFFSET");
-	not_found(elf, "@", EINVAL, "not @0xOFFSET");
-	not_found(elf, "@0x10 ", EINVAL, "not @0xOFFSET");
-	not_found(elf, "", EINVAL, "empty");
+	assert_not_found(elf, "@0x10", EINVAL, "not in executable code", err);
+	assert_not_found(elf, "@0xffffffffffffffff", EINVAL,
+			 "not in executable code", err);
+	assert_not_found(elf, "@0x1ffffffffffffffff", EINVAL, "not @0xOFFSET", err);
+	assert_not_found(elf, "@", EINVAL, "not @0xOFFSET", err);
+	assert_not_found(elf, "@0x10 ", EINVAL, "not @0xOFFSET", err);
+	assert_not_found(elf, "", EINVAL, "empty", err);
 
 	places = sb_elf_find(elf, "fixture_ifunc", err);
 	assert_int_equal(sb_places_kind(places, 0), SB_SYMBOL_IFUNC);
@@ -234,7 +218,7 @@ static void finds_by_name(void **state)
 
 static void finds_by_glob(void **state)
 {
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 	struct sb_places *places = sb_elf_find(elf, "fixture_*", err);
 	uint64_t old = place_of(elf, "fixture_versioned@SBFIX_1");
 
@@ -252,33 +236,36 @@ static void finds_by_glob(void **state)
 	/* The older version is as hidden from a glob as from the plain name. */
 	assert_int_equal(place_of(elf, "fixture_versione?"),
 			 place_of(elf, "fixture_versioned"));
-	not_found(elf, "no*thing", ENOENT, "no function matches 'no*thing'");
+	assert_not_found(elf, "no*thing", ENOENT, "no function matches 'no*thing'", err);
 	sb_elf_close(elf);
 }
 
 static void says_what_is_wrong(void **state)
 {
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 
 	(void)state;
-	not_found(elf, "fixture_plian", ENOENT, "did you mean fixture_plain");
-	not_found(elf, "FIXTURE_NOP", ENOENT, "did you mean fixture_nop");
-	not_found(elf, "call_static", ENOENT, "did you mean fixture_call_static?");
-	not_found(elf, "fixture_variable", ENOENT, "is a variable, not a function");
-	not_found(elf, "zzzzzzzz", ENOENT, "no function 'zzzzzzzz'");
+	assert_not_found(elf, "fixture_plian", ENOENT, "did you mean fixture_plain", err);
+	assert_not_found(elf, "FIXTURE_NOP", ENOENT, "did you mean fixture_nop", err);
+	assert_not_found(elf, "call_static", ENOENT,
+			 "did you mean fixture_call_static?", err);
+	assert_not_found(elf, "fixture_variable", ENOENT,
+			 "is a variable, not a function", err);
+	assert_not_found(elf, "zzzzzzzz", ENOENT, "no function 'zzzzzzzz'", err);
 	assert_null(strstr(sb_error_message(err), "did you mean"));
 	sb_elf_close(elf);
 
 	/* An import, for which the program has a PLT entry and no code. */
-	elf = opened(loop);
+	elf = elf_opened(loop, err);
 	place_of(elf, "main");
-	not_found(elf, "fixture_plain", ENOENT, "its code is in another file");
+	assert_not_found(elf, "fixture_plain", ENOENT,
+			 "its code is in another file", err);
 	sb_elf_close(elf);
 }
 
 static void finds_demangled_names(void **state)
 {
-	struct sb_elf *elf = opened(names);
+	struct sb_elf *elf = elf_opened(names, err);
 	struct sb_places *places;
 	char text[64];
 	uint64_t offset = place_of(elf, "_ZN2ns5Class6methodEi");
@@ -311,14 +298,14 @@ static void finds_demangled_names(void **state)
 	places = sb_elf_find(elf, "ns::Class::method(int)", err);
 	assert_string_equal(sb_places_name(places, 0), "ns::Class::method(int)");
 	sb_places_free(places);
-	not_found(elf, "ns::Class", ENOENT, "no function");
+	assert_not_found(elf, "ns::Class", ENOENT, "no function", err);
 	sb_elf_close(elf);
 }
 
 /* Parts of a function are run in calls of it: they are no targets of their own. */
 static void globs_pass_over_parts(void **state)
 {
-	struct sb_elf *elf = opened(names);
+	struct sb_elf *elf = elf_opened(names, err);
 
 	(void)state;
 	assert_int_equal(count_of(elf, "plain_n*"), 2);
@@ -332,19 +319,23 @@ static void globs_pass_over_parts(void **state)
 
 static void suggests_readable_names(void **state)
 {
-	struct sb_elf *elf = opened(names);
+	struct sb_elf *elf = elf_opened(names, err);
 
 	(void)state;
-	not_found(elf, "mycrate::calibrat", ENOENT, "did you mean mycrate::calibrate?");
-	not_found(elf, "calibrtae", ENOENT, "did you mean mycrate::calibrate?");
-	not_found(elf, "core::fmt::wriet", ENOENT, "did you mean core::fmt::write?");
+	assert_not_found(elf, "mycrate::calibrat", ENOENT,
+			 "did you mean mycrate::calibrate?", err);
+	assert_not_found(elf, "calibrtae", ENOENT,
+			 "did you mean mycrate::calibrate?", err);
+	assert_not_found(elf, "core::fmt::wriet", ENOENT,
+			 "did you mean core::fmt::write?", err);
 	if (!strcmp(sb_symbol_demangled(symbol_of(elf, "_ZN2ns5Class6methodEi", NULL)),
 		    "ns::Class::method(int)")) {
-		not_found(elf, "ns::Class::methd", ENOENT,
-			  "did you mean ns::Class::method?");
-		not_found(elf, "methodd", ENOENT, "did you mean ns::Class::method?");
-		not_found(elf, "ns::Class::method(long)", ENOENT,
-			  "did you mean ns::Class::method(int)");
+		assert_not_found(elf, "ns::Class::methd", ENOENT,
+			  "did you mean ns::Class::method?", err);
+		assert_not_found(elf, "methodd", ENOENT,
+				 "did you mean ns::Class::method?", err);
+		assert_not_found(elf, "ns::Class::method(long)", ENOENT,
+			  "did you mean ns::Class::method(int)", err);
 	}
 	assert_null(strstr(sb_error_message(err), "_Z"));
 	sb_elf_close(elf);
@@ -362,7 +353,7 @@ static void *ask_for_names(void *arg)
 
 static void demangled_leaves_the_symbol_alone(void **state)
 {
-	struct sb_elf *elf = opened(names);
+	struct sb_elf *elf = elf_opened(names, err);
 	size_t size = sb_elf_symbol_count(elf) * sizeof(*elf->symbols);
 	void *before = malloc(size);
 	pthread_t threads[2];
@@ -502,7 +493,7 @@ static void copy_file(const char *from, const char *to)
 
 static void looks_up_bare_names(void **state)
 {
-	struct sb_elf *elf = opened("libc.so.6");
+	struct sb_elf *elf = elf_opened("libc.so.6", err);
 	char path[128], real[PATH_MAX];
 	Dl_info info;
 
@@ -513,7 +504,7 @@ static void looks_up_bare_names(void **state)
 	place_of(elf, "malloc");
 	sb_elf_close(elf);
 
-	elf = opened("sh");
+	elf = elf_opened("sh", err);
 	assert_non_null(strchr(sb_elf_path(elf), '/'));
 	sb_elf_close(elf);
 
@@ -521,12 +512,12 @@ static void looks_up_bare_names(void **state)
 	snprintf(path, sizeof(path), "%s/libc.so.6", directory);
 	setenv("LD_LIBRARY_PATH", directory, 1);
 	assert_int_equal(symlink("/dev/null", path), 0);
-	elf = opened("libc.so.6");
+	elf = elf_opened("libc.so.6", err);
 	assert_memory_not_equal(sb_elf_path(elf), directory, strlen(directory));
 	sb_elf_close(elf);
 	unlink(path);
 	copy_file(fixture, path);
-	elf = opened("libc.so.6");
+	elf = elf_opened("libc.so.6", err);
 	assert_string_equal(sb_elf_path(elf), path);
 	sb_elf_close(elf);
 	unlink(path);
@@ -584,7 +575,7 @@ static void reads_the_loaders_cache(void **state)
 		skip();
 	assert_null_with(sb_elf_open("libsbfixture.so", err), ENOENT);
 	sb_elf_loader_cache = cache;
-	elf = opened("libsbfixture.so");
+	elf = elf_opened("libsbfixture.so", err);
 	assert_string_equal(sb_elf_path(elf), library);
 	sb_elf_close(elf);
 	assert_null_with(sb_elf_open("libsbfixture", err), ENOENT);
@@ -707,11 +698,11 @@ static void passes_over_what_is_not_mapped(void **state)
 	each_symbol(bytes, misplace);
 	write_copy(bytes, size);
 	free(bytes);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	place_of(elf, "fixture_plain");
-	not_found(elf, "fixture_second", ENOENT, "no function");
-	not_found(elf, "fixture_nop", ENOENT, "no function");
-	not_found(elf, "fixture_step", ENOENT, "no function");
+	assert_not_found(elf, "fixture_second", ENOENT, "no function", err);
+	assert_not_found(elf, "fixture_nop", ENOENT, "no function", err);
+	assert_not_found(elf, "fixture_step", ENOENT, "no function", err);
 	sb_elf_close(elf);
 }
 
@@ -742,8 +733,9 @@ static void an_import_with_an_address_is_none(void **state)
 	each_symbol(bytes, give_address);
 	write_copy(bytes, size);
 	free(bytes);
-	elf = opened(copy);
-	not_found(elf, "fixture_plain", ENOENT, "its code is in another file");
+	elf = elf_opened(copy, err);
+	assert_not_found(elf, "fixture_plain", ENOENT,
+			 "its code is in another file", err);
 	sb_elf_close(elf);
 }
 
@@ -763,7 +755,7 @@ static void addresses_are_not_offsets(void **state)
 	char *bytes = read_file(fixture, &size);
 	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
 	Elf64_Phdr *segments = (Elf64_Phdr *)(bytes + header->e_phoff);
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 	uint64_t offset = place_of(elf, "fixture_plain");
 
 	(void)state;
@@ -773,7 +765,7 @@ static void addresses_are_not_offsets(void **state)
 	each_symbol(bytes, shift_symbol);
 	write_copy(bytes, size);
 	free(bytes);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	assert_int_equal(place_of(elf, "fixture_plain"), offset);
 	sb_elf_close(elf);
 }
@@ -838,7 +830,7 @@ static void survives_damage(void **state)
 
 static void reads_separate_debug_files(void **state)
 {
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 	uint64_t local = place_of(elf, "fixture_static");
 	char root[64], file[256];
 	const char *id = sb_elf_build_id(elf);
@@ -857,13 +849,13 @@ static void reads_separate_debug_files(void **state)
 
 	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
 	sb_elf_debug_root = root;
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	place_of(elf, "fixture_plain");
-	not_found(elf, "fixture_static", ENOENT, "stripped");
+	assert_not_found(elf, "fixture_static", ENOENT, "stripped", err);
 	sb_elf_close(elf);
 
 	assert_int_equal(run("objcopy --only-keep-debug '%s' '%s'", fixture, file), 0);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	assert_int_equal(place_of(elf, "fixture_static"), local);
 	assert_int_equal(place_of(elf, "fixture_versioned"),
 			 place_of(elf, "fixture_versioned@SBFIX_2"));
@@ -871,9 +863,9 @@ static void reads_separate_debug_files(void **state)
 
 	/* One of another build is not believed. */
 	assert_int_equal(run("objcopy --only-keep-debug '%s' '%s'", names, file), 0);
-	elf = opened(copy);
-	not_found(elf, "fixture_static", ENOENT, "stripped");
-	not_found(elf, "plain_name", ENOENT, "no function");
+	elf = elf_opened(copy, err);
+	assert_not_found(elf, "fixture_static", ENOENT, "stripped", err);
+	assert_not_found(elf, "plain_name", ENOENT, "no function", err);
 	sb_elf_close(elf);
 	sb_elf_debug_root = "/usr/lib/debug";
 }
@@ -881,7 +873,7 @@ static void reads_separate_debug_files(void **state)
 /* A file may say where its symbols are by a name and a checksum alone. */
 static void reads_debug_links(void **state)
 {
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 	uint64_t local = place_of(elf, "fixture_static");
 	char debug[128], file[256];
 
@@ -896,7 +888,7 @@ static void reads_debug_links(void **state)
 		    fixture),
 		0);
 	assert_int_equal(run("objcopy --add-gnu-debuglink='%s' '%s'", debug, copy), 0);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	assert_int_equal(place_of(elf, "fixture_static"), local);
 	sb_elf_close(elf);
 
@@ -904,7 +896,7 @@ static void reads_debug_links(void **state)
 	snprintf(file, sizeof(file), "%s/.debug", directory);
 	assert_int_equal(mkdir(file, 0755), 0);
 	assert_int_equal(run("mv '%s' '%s'", debug, file), 0);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	assert_int_equal(place_of(elf, "fixture_static"), local);
 	sb_elf_close(elf);
 	snprintf(debug, sizeof(debug), "%s/.debug/linked.debug", directory);
@@ -912,15 +904,16 @@ static void reads_debug_links(void **state)
 	assert_int_equal(run("mkdir -p '%1$s' && mv '%2$s' '%1$s'", file, debug), 0);
 	snprintf(file, sizeof(file), "%s/root", directory);
 	sb_elf_debug_root = file;
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	assert_int_equal(place_of(elf, "fixture_static"), local);
 	sb_elf_close(elf);
 
 	/* One that was changed since is not believed, and its name is told. */
 	snprintf(debug, sizeof(debug), "%s/root%s/linked.debug", directory, directory);
 	assert_int_equal(run("printf x >>'%s' # %s", debug, ""), 0);
-	elf = opened(copy);
-	not_found(elf, "fixture_static", ENOENT, "its debug file linked.debug");
+	elf = elf_opened(copy, err);
+	assert_not_found(elf, "fixture_static", ENOENT,
+			 "its debug file linked.debug", err);
 	sb_elf_close(elf);
 	sb_elf_debug_root = "/usr/lib/debug";
 }
@@ -928,7 +921,7 @@ static void reads_debug_links(void **state)
 /* Fedora packs the symbols of static functions into the file itself. */
 static void reads_packed_symbols(void **state)
 {
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 	uint64_t local = place_of(elf, "fixture_static");
 	char packed[128], junk[128];
 	size_t size;
@@ -946,7 +939,7 @@ static void reads_packed_symbols(void **state)
 	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
 	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
 			 0);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	assert_int_equal(place_of(elf, "fixture_static"), local);
 	place_of(elf, "fixture_plain");
 	sb_elf_close(elf);
@@ -960,9 +953,10 @@ static void reads_packed_symbols(void **state)
 	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
 	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
 			 0);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	place_of(elf, "fixture_plain");
-	not_found(elf, "fixture_static", ENOENT, "packed symbols (.gnu_debugdata) are damaged");
+	assert_not_found(elf, "fixture_static", ENOENT,
+			 "packed symbols (.gnu_debugdata) are damaged", err);
 	sb_elf_close(elf);
 
 	/* What ends too early needs no more room to unpack. */
@@ -970,8 +964,9 @@ static void reads_packed_symbols(void **state)
 	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
 	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
 			 0);
-	elf = opened(copy);
-	not_found(elf, "fixture_static", ENOENT, "packed symbols (.gnu_debugdata) are damaged");
+	elf = elf_opened(copy, err);
+	assert_not_found(elf, "fixture_static", ENOENT,
+			 "packed symbols (.gnu_debugdata) are damaged", err);
 	sb_elf_close(elf);
 }
 
@@ -983,19 +978,21 @@ static void break_names(Elf64_Sym *symbol, const char *name)
 
 static void says_what_is_missing(void **state)
 {
-	struct sb_elf *elf = opened(getenv("SB_STATICS")), *other;
+	struct sb_elf *elf = elf_opened(getenv("SB_STATICS"), err), *other;
 	size_t size;
 	char *bytes;
 
 	(void)state;
 #ifdef HAVE_LIBDW
-	not_found(elf, "statics_inlined", ENOENT, "it was inlined into statics_");
+	assert_not_found(elf, "statics_inlined", ENOENT,
+			 "it was inlined into statics_", err);
 	assert_says(err, "statics_first");
 	assert_says(err, "statics_third");
 	/* In a file without that information the message says what would tell. */
 	assert_int_equal(run("objcopy --strip-debug '%s' '%s'", getenv("SB_STATICS"), copy), 0);
-	other = opened(copy);
-	not_found(other, "statics_inlined", ENOENT, "debugging information would tell");
+	other = elf_opened(copy, err);
+	assert_not_found(other, "statics_inlined", ENOENT,
+			 "debugging information would tell", err);
 	sb_elf_close(other);
 #endif
 	sb_elf_close(elf);
@@ -1003,8 +1000,8 @@ static void says_what_is_missing(void **state)
 	each_symbol(bytes, break_names);
 	write_copy(bytes, size);
 	free(bytes);
-	elf = opened(copy);
-	not_found(elf, "fixture_step", ENOENT, "its symbol table is damaged");
+	elf = elf_opened(copy, err);
+	assert_not_found(elf, "fixture_step", ENOENT, "its symbol table is damaged", err);
 	sb_elf_close(elf);
 }
 
@@ -1012,7 +1009,7 @@ static void says_what_is_missing(void **state)
 
 static void static_functions_of_one_name(void **state)
 {
-	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	struct sb_elf *elf = elf_opened(getenv("SB_STATICS"), err);
 	uint64_t first = place_of(elf, "statics.c:helper");
 	uint64_t second = place_of(elf, "statics_too.c:helper");
 	struct sb_places *places;
@@ -1030,7 +1027,8 @@ static void static_functions_of_one_name(void **state)
 	sb_places_free(places);
 	assert_int_equal(count_of(elf, "statics*.c:help*"), 2);
 	assert_int_equal(place_of(elf, "statics.c:helper+0"), place_of(elf, "statics.c:helper+0x0"));
-	not_found(elf, "statics.c:statics_second", ENOENT, "no static probe and no function");
+	assert_not_found(elf, "statics.c:statics_second", ENOENT,
+			 "no static probe and no function", err);
 	assert_string_equal(sb_symbol_file(symbol_of(elf, "helper", NULL)),
 			    sb_symbol_offset(symbol_of(elf, "helper", NULL)) == first ?
 				    "statics.c" :
@@ -1041,7 +1039,7 @@ static void static_functions_of_one_name(void **state)
 
 static void finds_static_probes(void **state)
 {
-	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	struct sb_elf *elf = elf_opened(getenv("SB_STATICS"), err);
 	struct sb_places *places = sb_elf_find(elf, "statics:entry", err);
 	const struct sb_symbol *first = symbol_of(elf, "statics_first", NULL);
 	unsigned char code[4];
@@ -1069,11 +1067,11 @@ static void finds_static_probes(void **state)
 	sb_places_free(places);
 	assert_int_equal(count_of(elf, "statics:exit"), 2);
 	assert_int_equal(count_of(elf, "stat*:e*"), 3);
-	not_found(elf, "statics:nothing", ENOENT, "no static probe");
+	assert_not_found(elf, "statics:nothing", ENOENT, "no static probe", err);
 	sb_elf_close(elf);
-	elf = opened(fixture);
+	elf = elf_opened(fixture, err);
 	assert_int_equal(sb_elf_usdt_count(elf), 0);
-	not_found(elf, "statics:entry", ENOENT, "has no static probes");
+	assert_not_found(elf, "statics:entry", ENOENT, "has no static probes", err);
 	sb_elf_close(elf);
 }
 
@@ -1094,7 +1092,7 @@ static void shift_base(char *bytes)
 /* Notes have addresses as they were linked; prelink(8) moves the rest. */
 static void static_probes_of_a_file_that_was_moved(void **state)
 {
-	struct sb_elf *elf = opened(getenv("SB_STATICS"));
+	struct sb_elf *elf = elf_opened(getenv("SB_STATICS"), err);
 	uint64_t entry = place_of(elf, "statics:entry");
 	uint64_t semaphore = sb_usdt_semaphore(sb_elf_usdt(elf, 0));
 	size_t size;
@@ -1105,7 +1103,7 @@ static void static_probes_of_a_file_that_was_moved(void **state)
 	shift_base(bytes);
 	write_copy(bytes, size);
 	free(bytes);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	assert_int_equal(place_of(elf, "statics:entry"), entry);
 	assert_int_equal(sb_usdt_semaphore(sb_elf_usdt(elf, 0)), semaphore);
 	sb_elf_close(elf);
@@ -1172,7 +1170,7 @@ static double time_to_open(unsigned int segments)
 	free(bytes);
 	for (int i = 0; i < 3; i++) {
 		clock_t start = clock();
-		struct sb_elf *elf = opened(copy);
+		struct sb_elf *elf = elf_opened(copy, err);
 		struct sb_places *places = sb_elf_find(elf, "func*", err);
 		double took;
 
@@ -1201,7 +1199,7 @@ static void many_segments(void **state)
 /* A place in the middle of an instruction is refused, and the nearest good ones are named. */
 static void refuses_the_middle_of_an_instruction(void **state)
 {
-	struct sb_elf *elf = opened(getenv("SB_ENTRIES"));
+	struct sb_elf *elf = elf_opened(getenv("SB_ENTRIES"), err);
 #ifdef __x86_64__
 	static const unsigned int lengths[] = { 1, 10, 5, 4, 8, 1, 1 };
 	const char *name = "entry_lengths";
@@ -1227,13 +1225,13 @@ static void refuses_the_middle_of_an_instruction(void **state)
 			snprintf(says, sizeof(says),
 				 "instructions begin at %s+0x%x and %s+0x%x", name, at,
 				 name, at + lengths[i]);
-			not_found(elf, text, EINVAL, says);
+			assert_not_found(elf, text, EINVAL, says, err);
 			snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + k);
 			snprintf(says, sizeof(says),
 				 "instructions begin at @0x%jx and @0x%jx",
 				 (uintmax_t)entry + at,
 				 (uintmax_t)entry + at + lengths[i]);
-			not_found(elf, text, EINVAL, says);
+			assert_not_found(elf, text, EINVAL, says, err);
 			places = sb_elf_find_unsafe(elf, text, err);
 			assert_non_null(places);
 			assert_int_equal(sb_places_offset(places, 0), entry + k);
@@ -1242,8 +1240,8 @@ static void refuses_the_middle_of_an_instruction(void **state)
 	}
 #ifdef __x86_64__
 	place_of(elf, "entry_data+2");
-	not_found(elf, "entry_data+4", EINVAL, "is not known");
-	not_found(elf, "entry_data+5", EINVAL, "is not known");
+	assert_not_found(elf, "entry_data+4", EINVAL, "is not known", err);
+	assert_not_found(elf, "entry_data+5", EINVAL, "is not known", err);
 #endif
 	sb_elf_close(elf);
 }
@@ -1261,7 +1259,7 @@ static void without_unwind_table(char *bytes)
 /* In a stripped file the unwind table says where functions begin. */
 static void counts_from_the_unwind_table(void **state)
 {
-	struct sb_elf *elf = opened(fixture);
+	struct sb_elf *elf = elf_opened(fixture, err);
 	uint64_t entry = place_of(elf, "fixture_static+0");
 	uint64_t length = instruction_length(elf, entry);
 	char text[64];
@@ -1272,23 +1270,24 @@ static void counts_from_the_unwind_table(void **state)
 	sb_elf_close(elf);
 	if (run("strip -o '%s' '%s'", copy, fixture))
 		skip();
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry);
 	assert_int_equal(place_of(elf, text), entry);
 	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)(entry + length));
 	assert_int_equal(place_of(elf, text), entry + length);
 	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + 1);
 	if (length > 1)
-		not_found(elf, text, EINVAL, "in the middle of an instruction");
+		assert_not_found(elf, text, EINVAL,
+				 "in the middle of an instruction", err);
 	sb_elf_close(elf);
 #ifdef __x86_64__
 	bytes = read_file(copy, &size);
 	without_unwind_table(bytes);
 	write_copy(bytes, size);
 	free(bytes);
-	elf = opened(copy);
+	elf = elf_opened(copy, err);
 	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry);
-	not_found(elf, text, EINVAL, "neither symbols nor unwind tables");
+	assert_not_found(elf, text, EINVAL, "neither symbols nor unwind tables", err);
 	sb_elf_close(elf);
 #else
 	(void)size;
@@ -1378,7 +1377,7 @@ static void cheapest_entry(void **state)
 #endif
 		{ "entry_push", 0 },
 	};
-	struct sb_elf *elf = opened(getenv("SB_ENTRIES"));
+	struct sb_elf *elf = elf_opened(getenv("SB_ENTRIES"), err);
 
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(entries); i++) {

@@ -71,15 +71,6 @@ static const char *text_of(const char *source, const char *mark, const char *mor
 	return text;
 }
 
-static struct sb_elf *opened(const char *path)
-{
-	struct sb_elf *elf = sb_elf_open(path, err);
-
-	if (!elf)
-		fail_msg("%s", sb_error_message(err));
-	return elf;
-}
-
 static struct sb_places *found(struct sb_elf *elf, const char *text, size_t count)
 {
 	struct sb_places *places = sb_elf_find(elf, text, err);
@@ -91,15 +82,6 @@ static struct sb_places *found(struct sb_elf *elf, const char *text, size_t coun
 	for (size_t i = 0; i < count; i++)
 		assert_int_equal(sb_places_kind(places, i), SB_SYMBOL_LINE);
 	return places;
-}
-
-static void not_found(struct sb_elf *elf, const char *text, int code, const char *says)
-{
-	errno = 0;
-	if (sb_elf_find(elf, text, err))
-		fail_msg("'%s' is found", text);
-	assert_int_equal(errno, code);
-	assert_says(err, says);
 }
 
 static bool is_in(struct sb_elf *elf, const char *function, uint64_t offset)
@@ -116,7 +98,7 @@ static bool is_in(struct sb_elf *elf, const char *function, uint64_t offset)
 
 static void a_line_begins_in_its_function(void **state)
 {
-	struct sb_elf *elf = opened(program);
+	struct sb_elf *elf = elf_opened(program, err);
 	/* It goes on behind the call that was inlined, and is begun once. */
 	struct sb_places *places = found(elf, text_of("lines.c", "body", ""), 1);
 
@@ -133,7 +115,7 @@ static void a_line_begins_in_its_function(void **state)
 static void inlined_copies_are_named(void **state)
 {
 	static const char *const functions[] = { "lines_once", "lines_loop" };
-	struct sb_elf *elf = opened(program);
+	struct sb_elf *elf = elf_opened(program, err);
 	struct sb_places *places = found(elf, text_of("lines.c", "inlined", ""), 2);
 
 	(void)state;
@@ -150,15 +132,15 @@ static void inlined_copies_are_named(void **state)
 	}
 	sb_places_free(places);
 	sb_places_free(found(elf, text_of("lines.c", "inlined", "@lines_once"), 1));
-	not_found(elf, text_of("lines.c", "inlined", "@main"), ENOENT,
-		  "does not begin in 'main'; it does at lines_once+0x");
+	assert_not_found(elf, text_of("lines.c", "inlined", "@main"), ENOENT,
+		  "does not begin in 'main'; it does at lines_once+0x", err);
 	sb_elf_close(elf);
 }
 
 /* The header of a loop is begun where it is entered and where it comes around. */
 static void a_place_is_found_by_its_name(void **state)
 {
-	struct sb_elf *elf = opened(program);
+	struct sb_elf *elf = elf_opened(program, err);
 	struct sb_places *both = found(elf, text_of("lines.c", "header", ""), 2), *one;
 
 	(void)state;
@@ -182,15 +164,15 @@ static void a_place_is_found_by_its_name(void **state)
 
 static void files_are_told_apart(void **state)
 {
-	struct sb_elf *elf = opened(program);
+	struct sb_elf *elf = elf_opened(program, err);
 	struct sb_places *places;
 	char path[4200];
 
 	(void)state;
 	snprintf(path, sizeof(path), "unit.c:%u", line_of("lines_one/unit.c", "one"));
-	not_found(elf, path, EINVAL,
+	assert_not_found(elf, path, EINVAL,
 		  "2 source files are called 'unit.c': name one by more of its path: "
-		  "lines_one/unit.c, lines_two/unit.c");
+		  "lines_one/unit.c, lines_two/unit.c", err);
 	places = found(elf, text_of("lines_one/unit.c", "one", ""), 1);
 	assert_true(is_in(elf, "one", sb_places_offset(places, 0)));
 	sb_places_free(places);
@@ -202,31 +184,32 @@ static void files_are_told_apart(void **state)
 		 text_of("lines_one/unit.c", "one", ""));
 	sb_places_free(found(elf, path, 1));
 	snprintf(path, sizeof(path), "one/unit.c:%u", line_of("lines_one/unit.c", "one"));
-	not_found(elf, path, ENOENT, "did you mean lines_one/unit.c or lines_two/unit.c?");
+	assert_not_found(elf, path, ENOENT,
+			 "did you mean lines_one/unit.c or lines_two/unit.c?", err);
 	sb_elf_close(elf);
 }
 
 static void says_which_lines_there_are(void **state)
 {
-	struct sb_elf *elf = opened(program);
+	struct sb_elf *elf = elf_opened(program, err);
 	unsigned int none = line_of("lines.c", "none");
 	char says[64];
 
 	(void)state;
 	snprintf(says, sizeof(says), "the nearest that do are %u and %u", none - 1, none + 1);
-	not_found(elf, text_of("lines.c", "none", ""), ENOENT, says);
-	not_found(elf, "lines.c:1", ENOENT, "the nearest that does is");
-	not_found(elf, "lnies.c:1", ENOENT, "did you mean lines.c?");
-	not_found(elf, "lines.c:0", EINVAL, "counted from 1");
-	not_found(elf, "lines.c:4294967338", EINVAL, "counted from 1");
+	assert_not_found(elf, text_of("lines.c", "none", ""), ENOENT, says, err);
+	assert_not_found(elf, "lines.c:1", ENOENT, "the nearest that does is", err);
+	assert_not_found(elf, "lnies.c:1", ENOENT, "did you mean lines.c?", err);
+	assert_not_found(elf, "lines.c:0", EINVAL, "counted from 1", err);
+	assert_not_found(elf, "lines.c:4294967338", EINVAL, "counted from 1", err);
 	/* What has the same form and is none. */
-	not_found(elf, "lines.c:7x", ENOENT, "no function '7x'");
+	assert_not_found(elf, "lines.c:7x", ENOENT, "no function '7x'", err);
 	sb_elf_close(elf);
 }
 
 static void lists_lines(void **state)
 {
-	struct sb_elf *elf = opened(program);
+	struct sb_elf *elf = elf_opened(program, err);
 	struct sb_places *places = sb_elf_lines(elf, "unit.c", err);
 	bool one = false, two = false;
 
@@ -263,18 +246,19 @@ static void lines_of_a_debug_file(void **state)
 				     i ? "--strip-all" : "--strip-debug", debug, program,
 				     copy),
 				 0);
-		elf = opened(copy);
+		elf = elf_opened(copy, err);
 		sb_places_free(found(elf, text_of("lines.c", "inlined", ""), 2));
 		sb_elf_close(elf);
 	}
 	unlink(debug);
-	elf = opened(copy);
-	not_found(elf, "lines.c:1", ENODATA, "its debug file copy.debug is not installed");
+	elf = elf_opened(copy, err);
+	assert_not_found(elf, "lines.c:1", ENODATA,
+			 "its debug file copy.debug is not installed", err);
 	sb_elf_close(elf);
 	assert_int_equal(run("objcopy --strip-debug '%s' '%s'", program, copy), 0);
-	elf = opened(copy);
-	not_found(elf, "lines.c:1", ENODATA,
-		  "it has no source lines: compile it with -g, or install its debug symbols");
+	elf = elf_opened(copy, err);
+	assert_not_found(elf, "lines.c:1", ENODATA,
+		  "it has no source lines: compile it with -g, or install its debug symbols", err);
 	assert_null_with(sb_elf_lines(elf, "*", err), ENODATA);
 	sb_elf_close(elf);
 }
@@ -284,7 +268,7 @@ static void lines_of_a_debug_file(void **state)
 static void refuses_the_middle_of_an_instruction(void **state)
 {
 	static const unsigned char movabs[] = { 0x48, 0xb8 }; /* ten bytes */
-	struct sb_elf *elf = opened(program);
+	struct sb_elf *elf = elf_opened(program, err);
 	const char *text = text_of("lines_one/unit.c", "one", "");
 	struct sb_places *places = found(elf, text, 1);
 	uint64_t offset = sb_places_offset(places, 0), entry = 0;
@@ -301,8 +285,8 @@ static void refuses_the_middle_of_an_instruction(void **state)
 	fd = open(copy, O_WRONLY);
 	assert_int_equal(pwrite(fd, movabs, sizeof(movabs), (off_t)entry), sizeof(movabs));
 	close(fd);
-	elf = opened(copy);
-	not_found(elf, text, EINVAL, "in the middle of an instruction");
+	elf = elf_opened(copy, err);
+	assert_not_found(elf, text, EINVAL, "in the middle of an instruction", err);
 	places = sb_elf_find_unsafe(elf, text, err);
 	assert_int_equal(sb_places_offset(places, 0), offset);
 	sb_places_free(places);

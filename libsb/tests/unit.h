@@ -37,4 +37,24 @@ static inline void assert_says(const struct sb_error *err, const char *part)
 		fail_msg("\"%s\" does not say \"%s\"", sb_error_message(err), part);
 }
 
+static inline struct sb_elf *elf_opened(const char *path, struct sb_error *err)
+{
+	struct sb_elf *elf = sb_elf_open(path, err);
+
+	if (!elf)
+		fail_msg("%s", sb_error_message(err));
+	return elf;
+}
+
+/* That @text is refused with @code, and that the message says @says. */
+static inline void assert_not_found(struct sb_elf *elf, const char *text, int code,
+				    const char *says, struct sb_error *err)
+{
+	errno = 0;
+	if (sb_elf_find(elf, text, err))
+		fail_msg("'%s' is found", text);
+	assert_int_equal(errno, code);
+	assert_says(err, says);
+}
+
 #endif

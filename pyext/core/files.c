@@ -50,7 +50,7 @@ static bool is_same(const struct kept *kept)
 	       now.st_mtim.tv_nsec == old->st_mtim.tv_nsec;
 }
 
-/* Of those that nobody has the one of that name; NULL: there is none. */
+/* The one of that name that is not in use; NULL: there is none. */
 static struct kept *find(const char *name)
 {
 	for (size_t i = 0; i < MAX_KEPT; i++) {

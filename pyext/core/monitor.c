@@ -151,7 +151,7 @@ static __attribute__((noinline, cold)) bool watch_ends(struct hook *hook, PyObje
 	events = failed ? -1 : get_local(hook, code);
 	if (events < 0 || set_local(hook, code,
 				    events | event[RESUME] | event[RETURN] | event[YIELD])) {
-		/* No memory; or somebody has freed our tool id. */
+		/* No memory, or the tool id was freed elsewhere. */
 		PyErr_Clear();
 		return false;
 	}
@@ -177,7 +177,7 @@ static inline PyObject *answer(struct hook *hook, struct sb_site *site,
 {
 	struct timed_call *timed;
 
-	/* One that was left there, whose end nobody told of. */
+	/* An entry of a call whose end was not reported. */
 	if (outcome != SITE_OPEN && __builtin_expect(calls_here.used > 0, 0)) {
 		timed = calls_find(current_frame());
 		if (timed)
@@ -246,12 +246,12 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 	if (!is_known)
 		verdict = engine_look(hook->engine, code, PyEval_GetGlobals());
 	/* That of a function with no site may have been known without a look. */
-	if (engine_has_lines(hook->engine) && (!is_known || !verdict.site))
+	if (engine_has_lines(hook->engine) && (!is_known || !verdict.site)) {
 		see_lines(hook, code, PyEval_GetGlobals());
-	/* To set events may let others run, who change what is in force. */
-	if (engine_has_lines(hook->engine) && !verdict.unknown &&
-	    !engine_known(hook->engine, code, &verdict))
-		Py_RETURN_NONE;
+		/* To set events may let others run, who change what is in force. */
+		if (!verdict.unknown && !engine_known(hook->engine, code, &verdict))
+			Py_RETURN_NONE;
+	}
 	if (!verdict.unknown && verdict.ends && !is_watched(hook, code) &&
 	    (!watch_ends(hook, code) || !engine_known(hook->engine, code, &verdict)))
 		Py_RETURN_NONE;
@@ -335,7 +335,7 @@ static __attribute__((noinline)) PyObject *on_other_end(struct hook *hook, PyObj
 
 /*
  * A call that is timed ends, or a generator is suspended. @patient: it may be resumed
- * elsewhere at once, in what a signal handler runs and by whoever has the GIL.
+ * elsewhere at once, by a signal handler or by another thread.
  */
 static inline PyObject *end(PyObject *self, PyObject *code, struct timed_call *timed,
 			    bool patient)

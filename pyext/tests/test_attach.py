@@ -113,7 +113,11 @@ class Running:
     def state(self) -> tuple[int, list[str], bool]:
         """Threads, descriptors, and whether it has memory of a tool."""
         where = Path(f"/proc/{self.pid}")
-        descriptors = [os.readlink(f) for f in (where / "fd").iterdir()]
+        descriptors = []
+        for file in (where / "fd").iterdir():
+            # What it opens and closes all the time may be gone when it is read.
+            with suppress(FileNotFoundError):
+                descriptors.append(os.readlink(file))
         maps = (where / "maps").read_text()
         tables = "/speed-bump-" in maps and ".table" in maps
         return len(list((where / "task").iterdir())), sorted(descriptors), tables
