@@ -512,34 +512,61 @@ static int add_line(struct unit *unit, const struct candidate *candidate)
 	return 0;
 }
 
-/* Whether what goes on behind an inlined call has begun elsewhere in its function. */
-static bool has_begun(const struct unit *unit, const struct candidate *candidate)
+/* Where a line begins in a function. */
+struct beginning {
+	size_t scope, file;
+	unsigned int line;
+};
+
+static int by_scope_and_line(const void *a, const void *b)
+{
+	const struct beginning *one = a, *other = b;
+
+	if (one->scope != other->scope)
+		return one->scope < other->scope ? -1 : 1;
+	if (one->file != other->file)
+		return one->file < other->file ? -1 : 1;
+	return one->line < other->line ? -1 : one->line > other->line;
+}
+
+static struct beginning beginning_of(const struct unit *unit,
+				     const struct candidate *candidate)
 {
 	const struct row *row = &unit->rows[candidate->row];
 
-	for (size_t i = 0; i < unit->candidate_count; i++) {
-		const struct candidate *other = &unit->candidates[i];
-
-		if (other->scope == candidate->scope && !other->goes_on &&
-		    unit->rows[other->row].line == row->line &&
-		    unit->rows[other->row].file == row->file && !continues(unit, other))
-			return true;
-	}
-	return false;
+	return (struct beginning){ candidate->scope, row->file, row->line };
 }
 
+/*
+ * Of a line that goes on behind an inlined call there is no second place, if it has begun
+ * elsewhere in the same function.
+ */
 static int add_lines(struct unit *unit)
 {
+	struct beginning *begun = calloc(unit->candidate_count + 1, sizeof(begun[0]));
+	size_t count = 0;
+	int status = 0;
+
+	if (!begun)
+		return -1;
 	for (size_t i = 0; i < unit->candidate_count; i++) {
 		const struct candidate *candidate = &unit->candidates[i];
 
-		if (continues(unit, candidate) ||
-		    (candidate->goes_on && has_begun(unit, candidate)))
-			continue;
-		if (add_line(unit, candidate))
-			return -1;
+		if (!candidate->goes_on && !continues(unit, candidate))
+			begun[count++] = beginning_of(unit, candidate);
 	}
-	return 0;
+	qsort(begun, count, sizeof(begun[0]), by_scope_and_line);
+	for (size_t i = 0; !status && i < unit->candidate_count; i++) {
+		const struct candidate *candidate = &unit->candidates[i];
+		struct beginning its = beginning_of(unit, candidate);
+
+		if (!continues(unit, candidate) &&
+		    !(candidate->goes_on &&
+		      bsearch(&its, begun, count, sizeof(begun[0]), by_scope_and_line)))
+			status = add_line(unit, candidate);
+	}
+	free(begun);
+	return status;
 }
 
 /* --------------------------------------------------------------------- units */

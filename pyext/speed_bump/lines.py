@@ -80,7 +80,8 @@ def check(
         found = {path for path in files if f"/{path}".endswith(f"/{wanted}")}
         if main and (left == "__main__" or f"/{main}".endswith(f"/{wanted}")):
             found.add(main)
-        if not found:
+        # A module has one place. The end of a path may be another file's too.
+        if not found and not is_path:
             found = {os.path.join(directory, wanted) for directory in directories}
         there = [path for path in found if os.path.isfile(path)]
         # Of several it is not known which is meant.

@@ -327,6 +327,24 @@ def test_run_with_lines(tmp_path: Path) -> None:
     assert re.search(r"\b6 ", told.stderr), told.stderr
 
 
+@from_312
+def test_a_path_may_be_the_end_of_one_that_is_imported_later(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "utils.py").write_text("pass\n")
+    (tmp_path / "package/utils.py").write_text(SOURCE)
+    script = tmp_path / "script.py"
+    script.write_text("from package import utils\nprint(utils.loop(6))\n")
+    body = line_of("body")
+    done = run(script, "run", "-t", f"utils.py:{body}", "-d", "1us")
+    assert done.returncode == 0, done.stderr
+    row = next(text for text in done.stderr.splitlines() if f"utils.py:{body}" in text)
+    assert row.split()[:2] == ["6", "6"]
+    # A module is where it is.
+    done = run(script, "run", "-t", f"utils:{body}")
+    assert done.returncode == 2
+    assert f"no statement begins on line {body}" in done.stderr
+
+
 # ------------------------------------------------------------------------- native
 
 
