@@ -6,7 +6,7 @@
  * be there for that: a filter is asked about a process when a target is
  * registered, when the process maps the file and when it calls exec().  No filter
  * is asked about a process that comes into the cgroup with the file mapped already.
- * A tracepoint tells of it, the target asks again (sb_targets_renew()), and some ten
+ * A tracepoint tells of it, the target asks again (bump_targets_renew()), and some ten
  * milliseconds after the move the process has its breakpoint; later only while a
  * delay is under way somewhere, for its length at most.  A process that leaves keeps
  * it until its first hit, which passes and takes it out.
@@ -44,9 +44,9 @@ static struct cgroup *cgroup_from_fd(int fd)
 	return ERR_PTR(-EINVAL);
 }
 
-static struct sb_scope *scope_of(struct cgroup *cgroup)
+static struct bump_scope *scope_of(struct cgroup *cgroup)
 {
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 
 	list_for_each_entry(scope, &cgroups, node) {
 		if (scope->cgroup == cgroup) {
@@ -69,10 +69,10 @@ static struct sb_scope *scope_of(struct cgroup *cgroup)
 }
 
 /* Under the scopes' mutex. */
-struct sb_scope *sb_cgroup_get(int fd)
+struct bump_scope *bump_cgroup_get(int fd)
 {
 	struct cgroup *cgroup = cgroup_from_fd(fd);
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 
 	if (IS_ERR(cgroup))
 		return ERR_CAST(cgroup);
@@ -83,14 +83,14 @@ struct sb_scope *sb_cgroup_get(int fd)
 
 static void free_cgroup_scope(struct rcu_head *rcu)
 {
-	struct sb_scope *scope = container_of(rcu, struct sb_scope, rcu);
+	struct bump_scope *scope = container_of(rcu, struct bump_scope, rcu);
 
 	cgroup_put(scope->cgroup);
 	kfree(scope);
 }
 
 /* Under the scopes' mutex.  Nothing uses it any more. */
-void sb_cgroup_drop(struct sb_scope *scope)
+void bump_cgroup_drop(struct bump_scope *scope)
 {
 	list_del_rcu(&scope->node);
 	cgroup_count--;
@@ -98,13 +98,13 @@ void sb_cgroup_drop(struct sb_scope *scope)
 }
 
 /* Under RCU. */
-static bool is_inside(const struct sb_scope *scope, struct task_struct *task)
+static bool is_inside(const struct bump_scope *scope, struct task_struct *task)
 {
 	return cgroup_is_descendant(task_dfl_cgroup(task), scope->cgroup);
 }
 
 /* Is @task, which is running, to be delayed? */
-bool sb_cgroup_has(const struct sb_scope *scope, struct task_struct *task)
+bool bump_cgroup_has(const struct bump_scope *scope, struct task_struct *task)
 {
 	bool has;
 
@@ -115,7 +115,7 @@ bool sb_cgroup_has(const struct sb_scope *scope, struct task_struct *task)
 }
 
 /* In a threaded cgroup the threads of a process can be apart. */
-static bool has_a_thread_of(const struct sb_scope *scope, struct task_struct *task)
+static bool has_a_thread_of(const struct bump_scope *scope, struct task_struct *task)
 {
 	struct task_struct *thread;
 
@@ -135,7 +135,7 @@ static bool has_a_thread_of(const struct sb_scope *scope, struct task_struct *ta
  * until it is put into its own.  The answer is a guess until then, which the
  * first hit corrects.  Under RCU.
  */
-bool sb_cgroup_wants(const struct sb_scope *scope, struct task_struct *task)
+bool bump_cgroup_wants(const struct bump_scope *scope, struct task_struct *task)
 {
 	struct pid *pid = READ_ONCE(task->thread_pid);
 
@@ -148,9 +148,9 @@ bool sb_cgroup_wants(const struct sb_scope *scope, struct task_struct *task)
 }
 
 /* A process was forked: into another cgroup than its parent's, maybe (clone3()). */
-void sb_cgroup_fork(struct task_struct *parent, struct task_struct *child)
+void bump_cgroup_fork(struct task_struct *parent, struct task_struct *child)
 {
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 	bool found = false;
 
 	rcu_read_lock();
@@ -161,14 +161,14 @@ void sb_cgroup_fork(struct task_struct *parent, struct task_struct *child)
 		}
 	}
 	if (found)
-		sb_targets_renew();
+		bump_targets_renew();
 	rcu_read_unlock();
 }
 
 /* A task has been moved to @cgroup. */
-void sb_cgroup_attach(struct cgroup *cgroup)
+void bump_cgroup_attach(struct cgroup *cgroup)
 {
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 	bool found = false;
 
 	rcu_read_lock();
@@ -180,6 +180,6 @@ void sb_cgroup_attach(struct cgroup *cgroup)
 	}
 	/* In here, where the last of the targets can't go unnoticed. */
 	if (found)
-		sb_targets_renew();
+		bump_targets_renew();
 	rcu_read_unlock();
 }

@@ -67,7 +67,7 @@ static int parse_number(const struct rest *word, u64 max, u64 *number)
 }
 
 /* PATH:SYMBOL, split at the last colon.  The symbol ends at a blank. */
-static int parse_place(struct sb_command *command, struct rest *rest)
+static int parse_place(struct bump_command *command, struct rest *rest)
 {
 	struct rest symbol;
 	const char *colon;
@@ -85,7 +85,7 @@ static int parse_place(struct sb_command *command, struct rest *rest)
 			break;
 	if (symbol.at == symbol.end)
 		return -EINVAL;
-	if (path_len > SB_COMMAND_MAX_PATH || rest_length(&symbol) > SB_COMMAND_MAX_SYMBOL)
+	if (path_len > BUMP_COMMAND_MAX_PATH || rest_length(&symbol) > BUMP_COMMAND_MAX_SYMBOL)
 		return -ENAMETOOLONG;
 
 	memcpy(command->path, rest->at, path_len);
@@ -96,13 +96,13 @@ static int parse_place(struct sb_command *command, struct rest *rest)
 	return 0;
 }
 
-static int parse_delay(struct sb_command *command, const struct rest *word)
+static int parse_delay(struct bump_command *command, const struct rest *word)
 {
 	command->has_delay = true;
 	return parse_number(word, SPEED_BUMP_MAX_DELAY_NS, &command->delay_ns);
 }
 
-static int parse_pid(struct sb_command *command, const struct rest *word)
+static int parse_pid(struct bump_command *command, const struct rest *word)
 {
 	static const char key[] = "pid=";
 	struct rest value = *word;
@@ -117,13 +117,13 @@ static int parse_pid(struct sb_command *command, const struct rest *word)
 	return 0;
 }
 
-static int parse_options(struct sb_command *command, struct rest *rest)
+static int parse_options(struct bump_command *command, struct rest *rest)
 {
 	struct rest word;
 	int err;
 
 	take_word(rest, &word);
-	if (command->verb != SB_COMMAND_REMOVE && word.at < word.end && *word.at != 'p') {
+	if (command->verb != BUMP_COMMAND_REMOVE && word.at < word.end && *word.at != 'p') {
 		err = parse_delay(command, &word);
 		if (err)
 			return err;
@@ -137,20 +137,20 @@ static int parse_options(struct sb_command *command, struct rest *rest)
 	}
 	if (word.at < word.end)
 		return -EINVAL;
-	if (command->verb == SB_COMMAND_UPDATE && !command->has_delay)
+	if (command->verb == BUMP_COMMAND_UPDATE && !command->has_delay)
 		return -EINVAL;
 	return 0;
 }
 
 /**
- * sb_command_parse() - understand a command
+ * bump_command_parse() - understand a command
  * @command:	[out] what it says; of no use on failure
  * @text:	the command, with or without a newline at its end
  * @len:	its bytes
  *
  * Return: 0, EINVAL (malformed), ENAMETOOLONG (path or symbol) or ERANGE (delay).
  */
-int sb_command_parse(struct sb_command *command, const char *text, size_t len)
+int bump_command_parse(struct bump_command *command, const char *text, size_t len)
 {
 	struct rest rest = { text, text + len };
 	int err;
@@ -165,15 +165,15 @@ int sb_command_parse(struct sb_command *command, const char *text, size_t len)
 
 	switch (*rest.at++) {
 	case '+':
-		command->verb = SB_COMMAND_ADD;
+		command->verb = BUMP_COMMAND_ADD;
 		break;
 	case '=':
-		command->verb = SB_COMMAND_UPDATE;
+		command->verb = BUMP_COMMAND_UPDATE;
 		break;
 	case '-':
-		command->verb = SB_COMMAND_REMOVE;
+		command->verb = BUMP_COMMAND_REMOVE;
 		if (rest_length(&rest) == 1 && *rest.at == '*') {
-			command->verb = SB_COMMAND_REMOVE_ALL;
+			command->verb = BUMP_COMMAND_REMOVE_ALL;
 			return 0;
 		}
 		break;

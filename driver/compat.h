@@ -4,8 +4,8 @@
  * says "interfaces", by which Kbuild has tried; the versions here are those of the
  * kernel's own releases.
  */
-#ifndef SB_COMPAT_H
-#define SB_COMPAT_H
+#ifndef BUMP_COMPAT_H
+#define BUMP_COMPAT_H
 
 #include <linux/err.h>
 #include <linux/fs.h>
@@ -17,11 +17,11 @@
 #include <linux/uaccess.h>
 #include <linux/uprobes.h>
 
-#ifndef SB_HAS_UPROBES
+#ifndef BUMP_HAS_UPROBES
 #error "what the kernel's interfaces look like could not be found out: see driver/interfaces"
 #endif
 
-#ifdef SB_HAS_EXEC_STATE
+#ifdef BUMP_HAS_EXEC_STATE
 #include <linux/sched/exec_state.h>
 #endif
 
@@ -30,8 +30,8 @@
  * which the second can be shared.  Before, a uprobe had to be named by inode
  * and offset, and one call did both under the uprobe's own lock.
  */
-#ifndef SB_HAS_UPROBE_TWO_STEPS
-#define SB_DELAYS_HOLD_NO_LOCK	false
+#ifndef BUMP_HAS_UPROBE_TWO_STEPS
+#define BUMP_DELAYS_HOLD_NO_LOCK	false
 
 struct uprobe {
 	struct inode *inode;
@@ -73,7 +73,7 @@ static inline void compat_uprobe_unregister_sync(void)
 #define uprobe_unregister_nosync compat_uprobe_unregister_nosync
 #define uprobe_unregister_sync compat_uprobe_unregister_sync
 #else
-#define SB_DELAYS_HOLD_NO_LOCK	true
+#define BUMP_DELAYS_HOLD_NO_LOCK	true
 #endif
 
 /*
@@ -82,7 +82,7 @@ static inline void compat_uprobe_unregister_sync(void)
  */
 
 /* 6.13: the handler got a word of data that it shares with the return handler. */
-#ifdef SB_HAS_UPROBE_HANDLER_DATA
+#ifdef BUMP_HAS_UPROBE_HANDLER_DATA
 #define DEFINE_UPROBE_HANDLER(fn)							\
 static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)	\
 {											\
@@ -97,7 +97,7 @@ static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs)			\
 #endif
 
 /* 6.12: the filter is no longer told why it is asked. */
-#ifdef SB_HAS_UPROBE_FILTER_MM
+#ifdef BUMP_HAS_UPROBE_FILTER_MM
 #define DEFINE_UPROBE_FILTER(fn)							\
 static bool uprobe_##fn(struct uprobe_consumer *uc, struct mm_struct *mm)			\
 {											\
@@ -113,7 +113,7 @@ static bool uprobe_##fn(struct uprobe_consumer *uc, enum uprobe_filter_ctx ctx,	
 #endif
 
 /* 6.16: sched_process_exit tells whether it is the last thread. */
-#ifdef SB_HAS_EXIT_GROUP_DEAD
+#ifdef BUMP_HAS_EXIT_GROUP_DEAD
 #define DEFINE_SCHED_PROCESS_EXIT(fn)							\
 static void trace_##fn(void *data, struct task_struct *task, bool group_dead)			\
 {											\
@@ -128,7 +128,7 @@ static void trace_##fn(void *data, struct task_struct *task)					\
 #endif
 
 /* 6.16: a binary attribute is const. */
-#ifdef SB_HAS_CONST_BIN_ATTRIBUTE
+#ifdef BUMP_HAS_CONST_BIN_ATTRIBUTE
 #define DEFINE_BIN_ATTRIBUTE_READ(fn)							\
 static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
 			const struct bin_attribute *attr, char *buf, loff_t pos, size_t count)	\
@@ -145,7 +145,7 @@ static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
 #endif
 
 /* 7.2: a task may be dumped (and debugged), or not, whatever its memory says. */
-#ifdef SB_HAS_EXEC_STATE
+#ifdef BUMP_HAS_EXEC_STATE
 static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
 	struct task_exec_state *state = rcu_dereference(task->exec_state);
@@ -160,7 +160,7 @@ static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *
 #endif
 
 /* 6.13: copy_struct_to_user() */
-#ifndef SB_HAS_COPY_STRUCT_TO_USER
+#ifndef BUMP_HAS_COPY_STRUCT_TO_USER
 static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, const void *src,
 					     size_t ksize, bool *ignored_trailing)
 {
@@ -179,7 +179,7 @@ static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, con
 #endif
 
 /* 6.3: flags of a mapping are changed by functions. */
-#ifndef SB_HAS_VM_FLAGS_SET
+#ifndef BUMP_HAS_VM_FLAGS_SET
 static inline void compat_vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 {
 	vma->vm_flags |= flags;
@@ -195,7 +195,7 @@ static inline void compat_vm_flags_clear(struct vm_area_struct *vma, vm_flags_t 
 #endif
 
 /* 5.11: a page that is accounted as the kernel's can be mapped too. */
-#ifdef SB_HAS_MAPPED_KERNEL_PAGES
+#ifdef BUMP_HAS_MAPPED_KERNEL_PAGES
 #define GFP_USER_MAPPED	GFP_KERNEL_ACCOUNT
 #else
 #define GFP_USER_MAPPED	GFP_KERNEL
@@ -235,4 +235,4 @@ static inline void spin_rest(void)
 #define __for_each_thread(signal, t)							\
 	list_for_each_entry_rcu(t, &(signal)->thread_head, thread_node)
 
-#endif /* SB_COMPAT_H */
+#endif /* BUMP_COMPAT_H */

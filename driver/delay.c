@@ -70,9 +70,9 @@ static noinline bool signal_cuts(void)
 	return fatal_signal_pending(current) || is_to_stop() || has_default_signal();
 }
 
-static bool delay_is_cut(const struct sb_target *target)
+static bool delay_is_cut(const struct bump_target *target)
 {
-	if (READ_ONCE(target->state) == SB_TARGET_DYING)
+	if (READ_ONCE(target->state) == BUMP_TARGET_DYING)
 		return true;
 	return signal_pending(current) && signal_cuts();
 }
@@ -101,7 +101,7 @@ static struct moment moment_now(void)
  * What is spun is CPU time: a turn in which the task waited for a CPU does not count.  How
  * long it waited is not taken off: the clock of the scheduler goes at a pace of its own.
  */
-static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measured)
+static bool spin(const struct bump_target *target, u64 start, u64 ns, u64 *measured)
 {
 	struct moment now, last = { .ns = start, .waited_ns = task_wait_ns(current) };
 	bool cut = false;
@@ -128,7 +128,7 @@ static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measure
  * waits for its handler would keep it awake: from then on only a deadly one does,
  * and the others are looked for now and then.
  */
-static bool nap(struct sb_target *target, u64 start, u64 ns, u64 *measured)
+static bool nap(struct bump_target *target, u64 start, u64 ns, u64 *measured)
 {
 	bool cut = false, signalled;
 	DEFINE_WAIT(wait);
@@ -154,58 +154,59 @@ static bool nap(struct sb_target *target, u64 start, u64 ns, u64 *measured)
 }
 
 /* Apart from the rest of a hit, which is to have a small stack frame. */
-static noinline u64 delay(struct sb_target *target, u64 start, u64 ns, bool sleep)
+static noinline u64 delay(struct bump_target *target, u64 start, u64 ns, bool sleep)
 {
 	u64 measured;
 	bool cut;
 
 	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
-	sb_stats_count_delayed(&target->stats, ns, measured, cut);
+	bump_stats_count_delayed(&target->stats, ns, measured, cut);
 	trace_delay(target->id, ns, measured, cut);
 	return measured;
 }
 
 /* Does what @settings say.  Returns how long the delay was. */
-static __always_inline u64 obey(struct sb_target *target, const struct sb_settings *settings,
-				struct sb_budget *budget)
+static __always_inline u64 obey(struct bump_target *target,
+				const struct bump_settings *settings,
+				struct bump_budget *budget)
 {
-	u64 now = sb_settings_clock(settings);
-	enum sb_sum verdict = sb_settings_decide(settings, &target->turns, now);
+	u64 now = bump_settings_clock(settings);
+	enum bump_sum verdict = bump_settings_decide(settings, &target->turns, now);
 	u64 delivered_ns = 0;
 
-	if (verdict != SB_DELAYED)
-		sb_stats_count_skipped(&target->stats, verdict);
+	if (verdict != BUMP_DELAYED)
+		bump_stats_count_skipped(&target->stats, verdict);
 	else if (!settings->delay_ns)
-		sb_stats_count_delayed(&target->stats, 0, 0, false);
-	else if (sb_budget_take(budget, target->session, settings->delay_ns))
+		bump_stats_count_delayed(&target->stats, 0, 0, false);
+	else if (bump_budget_take(budget, target->session, settings->delay_ns))
 		delivered_ns = delay(target, now, settings->delay_ns, settings->sleep);
 	else
-		sb_stats_count_skipped(&target->stats, SB_SKIPPED_BUDGET);
+		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_BUDGET);
 	return delivered_ns;
 }
 
 /* With a copy of its own: that of other hits stays in registers. */
-static noinline void planned_hit(struct sb_target *target, struct sb_budget *budget)
+static noinline void planned_hit(struct bump_target *target, struct bump_budget *budget)
 {
-	struct sb_settings settings;
+	struct bump_settings settings;
 	u64 number;
 
-	sb_policy_read(&target->policy, &settings);
-	number = sb_plan_begin(target, &settings);
-	sb_plan_end(target, number, obey(target, &settings, budget));
+	bump_policy_read(&target->policy, &settings);
+	number = bump_plan_begin(target, &settings);
+	bump_plan_end(target, number, obey(target, &settings, budget));
 }
 
 /* A hit inside the scope.  @budget is the hit's, or NULL where no other target shares it. */
-void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
+void bump_delay_hit(struct bump_target *target, struct bump_budget *budget)
 {
-	struct sb_settings settings;
+	struct bump_settings settings;
 
 	if (!READ_ONCE(target->session->enabled)) {
-		sb_stats_count_skipped(&target->stats, SB_SKIPPED_DISABLED);
+		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_DISABLED);
 		return;
 	}
 
-	sb_policy_read(&target->policy, &settings);
+	bump_policy_read(&target->policy, &settings);
 	if (unlikely(settings.planned))
 		planned_hit(target, budget);
 	else
@@ -213,7 +214,7 @@ void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
 }
 
 /* Has tasks that sleep for @target look at its state. */
-void sb_delay_wake(struct sb_target *target)
+void bump_delay_wake(struct bump_target *target)
 {
 	wake_up_all(&target->sleepers);
 }

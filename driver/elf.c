@@ -97,7 +97,7 @@ struct elf {
 		struct elf64_shdr shdrs[32];
 		struct elf64_sym symbols[64];
 	} chunk;
-	char text[SB_ELF_MAX_SYMBOL + 4];
+	char text[BUMP_ELF_MAX_SYMBOL + 4];
 };
 
 /* Is [offset, offset + size) inside of a whole of so many bytes? */
@@ -570,7 +570,7 @@ static int find(struct elf *elf, const char *symbol)
 }
 
 /**
- * sb_elf_find() - where a file has a function
+ * bump_elf_find() - where a file has a function
  * @file:	a regular file, open for reading
  * @symbol:	NAME, NAME@VERSION or NAME@@VERSION, as the file has it
  * @offset:	[out] of the first instruction, in the file
@@ -580,14 +580,14 @@ static int find(struct elf *elf, const char *symbol)
  *
  * Return: 0, ENOENT (no such function with code in this file), ENOEXEC (not an
  * ELF program or library of this machine, or a damaged one), ENAMETOOLONG
- * (above SB_ELF_MAX_SYMBOL), EINTR (killed), or what reading gave.
+ * (above BUMP_ELF_MAX_SYMBOL), EINTR (killed), or what reading gave.
  */
-int sb_elf_find(struct file *file, const char *symbol, u64 *offset)
+int bump_elf_find(struct file *file, const char *symbol, u64 *offset)
 {
 	struct elf *elf;
 	int err;
 
-	if (strlen(symbol) > SB_ELF_MAX_SYMBOL)
+	if (strlen(symbol) > BUMP_ELF_MAX_SYMBOL)
 		return -ENAMETOOLONG;
 	elf = kzalloc(sizeof(*elf), GFP_KERNEL);
 	if (!elf)

@@ -37,7 +37,7 @@ static bool is_same_user(const struct cred *opener, const struct cred *cred)
 }
 
 /**
- * sb_guard_allows() - may a task be delayed, or memory have a breakpoint?
+ * bump_guard_allows() - may a task be delayed, or memory have a breakpoint?
  * @opener:	of the session
  * @task:	the task in question
  * @mm:		its memory
@@ -45,7 +45,8 @@ static bool is_same_user(const struct cred *opener, const struct cred *cred)
  * Asked at every hit and by every filter, so that it holds also for a process that
  * changes its user later.  Under RCU.
  */
-bool sb_guard_allows(const struct cred *opener, struct task_struct *task, struct mm_struct *mm)
+bool bump_guard_allows(const struct cred *opener, struct task_struct *task,
+		       struct mm_struct *mm)
 {
 	const struct cred *cred = __task_cred(task);
 
@@ -55,7 +56,7 @@ bool sb_guard_allows(const struct cred *opener, struct task_struct *task, struct
 }
 
 /* May all threads of the process of @task? */
-bool sb_guard_allows_process(const struct cred *opener, struct task_struct *task)
+bool bump_guard_allows_process(const struct cred *opener, struct task_struct *task)
 {
 	struct mm_struct *mm = get_task_mm(task);
 	struct task_struct *thread;
@@ -64,23 +65,23 @@ bool sb_guard_allows_process(const struct cred *opener, struct task_struct *task
 	if (!mm)
 		return false;
 	rcu_read_lock();
-	allows = sb_guard_allows(opener, task, mm);
+	allows = bump_guard_allows(opener, task, mm);
 	for_each_thread(task, thread)
-		allows = allows && sb_guard_allows(opener, thread, mm);
+		allows = allows && bump_guard_allows(opener, thread, mm);
 	rcu_read_unlock();
 	mmput(mm);
 	return allows;
 }
 
 /**
- * sb_guard_is_memory_of() - is a file the memory of a process, by the kernel's leave?
+ * bump_guard_is_memory_of() - is a file the memory of a process, by the kernel's leave?
  * @mem:	what the caller says is an open /proc/PID/mem, or NULL
  * @task:	of the process
  *
  * The kernel opens it for a task that could attach a debugger, and asks Yama and the other
  * security modules.  What the file points to is compared only.
  */
-bool sb_guard_is_memory_of(const struct file *mem, struct task_struct *task)
+bool bump_guard_is_memory_of(const struct file *mem, struct task_struct *task)
 {
 	struct dentry *dentry;
 	struct mm_struct *mm;
@@ -142,7 +143,7 @@ static bool has_few_maps(struct address_space *mapping)
 }
 
 /**
- * sb_guard_check_file() - may there be a target of an unprivileged user in a file?
+ * bump_guard_check_file() - may there be a target of an unprivileged user in a file?
  * @inode:	the file that really holds the code
  *
  * A registration reads it, and goes through its mappings, with a lock held that every
@@ -151,7 +152,7 @@ static bool has_few_maps(struct address_space *mapping)
  * Return: 0; -EPERM: its file system may never answer; -ENOSPC: it is mapped too
  * often.
  */
-int sb_guard_check_file(struct inode *inode)
+int bump_guard_check_file(struct inode *inode)
 {
 	if (!is_local(inode->i_sb))
 		return -EPERM;

@@ -110,7 +110,7 @@ static void reader_keep(const struct reader *r)
 }
 
 /* So that a line is a line and a field a field: as in /proc/mounts. */
-static size_t put_label(char *to, const struct sb_target *t)
+static size_t put_label(char *to, const struct bump_target *t)
 {
 	size_t n = 0;
 	u32 i;
@@ -132,9 +132,9 @@ static size_t put_label(char *to, const struct sb_target *t)
 	return n;
 }
 
-static size_t put_scope(char *to, size_t room, const struct sb_scope *scope)
+static size_t put_scope(char *to, size_t room, const struct bump_scope *scope)
 {
-	s32 id = sb_scope_id(scope);
+	s32 id = bump_scope_id(scope);
 
 	switch (scope->type) {
 	case SPEED_BUMP_SCOPE_TREE:
@@ -148,28 +148,28 @@ static size_t put_scope(char *to, size_t room, const struct sb_scope *scope)
 	}
 }
 
-static size_t put_fields(char *to, size_t room, struct sb_target *t)
+static size_t put_fields(char *to, size_t room, struct bump_target *t)
 {
 	struct speed_bump_stats stats = {};
-	struct sb_settings settings;
+	struct bump_settings settings;
 	size_t n;
 
-	sb_policy_read(&t->policy, &settings);
-	sb_stats_read(&t->stats, &stats, false);
+	bump_policy_read(&t->policy, &settings);
+	bump_stats_read(&t->stats, &stats, false);
 	n = scnprintf(to, room, " delay_ns=%llu", settings.delay_ns);
 	n += put_scope(to + n, room - n, t->scope);
 	n += scnprintf(to + n, room - n, " hits=%llu delayed=%llu total_delay_ns=%llu",
 		       stats.hits, stats.delayed, stats.measured_ns);
 	n += scnprintf(to + n, room - n, " enabled=%d every=%u start_ns=%llu end_ns=%llu sleep=%d",
 		       settings.enabled, settings.every,
-		       sb_settings_show_time(settings.start_ns),
-		       sb_settings_show_time(settings.end_ns), settings.sleep);
+		       bump_settings_show_time(settings.start_ns),
+		       bump_settings_show_time(settings.end_ns), settings.sleep);
 	n += scnprintf(to + n, room - n, " owner=%s id=%llu\n",
-		       t->session == &sb_persistent ? "module" : "session", t->id);
+		       t->session == &bump_persistent ? "module" : "session", t->id);
 	return n;
 }
 
-static int reader_begin_line(struct reader *r, struct sb_target *t)
+static int reader_begin_line(struct reader *r, struct bump_target *t)
 {
 	size_t room = 4 * (size_t)t->label_len + MAX_FIELDS;
 
@@ -190,7 +190,7 @@ static int reader_begin_line(struct reader *r, struct sb_target *t)
 /* False at the end of the list. */
 static int reader_next_line(struct reader *r, bool *found)
 {
-	struct sb_target *t = sb_target_next(r->after);
+	struct bump_target *t = bump_target_next(r->after);
 	int err;
 
 	*found = t;
@@ -199,7 +199,7 @@ static int reader_next_line(struct reader *r, bool *found)
 	err = reader_begin_line(r, t);
 	if (!err)
 		r->after = t->id;
-	sb_target_put(t);
+	bump_target_put(t);
 	return err;
 }
 
@@ -245,7 +245,7 @@ static int read_lines(struct reader *r, char *buf, size_t count, loff_t skip, si
 }
 
 /**
- * sb_listing_read() - the list from an offset on
+ * bump_listing_read() - the list from an offset on
  * @file:	the open file, by which the reader is known again
  * @buf:	where to
  * @count:	its bytes
@@ -253,7 +253,7 @@ static int read_lines(struct reader *r, char *buf, size_t count, loff_t skip, si
  *
  * Return: how many bytes, 0 at the end, or an error.
  */
-ssize_t sb_listing_read(const struct file *file, char *buf, size_t count, loff_t pos)
+ssize_t bump_listing_read(const struct file *file, char *buf, size_t count, loff_t pos)
 {
 	struct reader r;
 	size_t done = 0;
@@ -271,7 +271,7 @@ ssize_t sb_listing_read(const struct file *file, char *buf, size_t count, loff_t
 }
 
 /* There are no readers any more. */
-void sb_listing_exit(void)
+void bump_listing_exit(void)
 {
 	unsigned int i;
 

@@ -46,7 +46,7 @@
 #define TRIES	8
 
 /**
- * struct sb_plan - the memory and where everything is in it
+ * struct bump_plan - the memory and where everything is in it
  * @ref:	the session's and the file's, which a mapping holds
  * @size:	bytes, whole pages
  * @head:	the memory
@@ -55,7 +55,7 @@
  * @targets:	in it
  * @cells:	in it
  */
-struct sb_plan {
+struct bump_plan {
 	struct kref ref;
 	size_t size;
 	struct speed_bump_plan *head;
@@ -67,13 +67,13 @@ struct sb_plan {
 
 static void plan_free(struct kref *ref)
 {
-	struct sb_plan *plan = container_of(ref, struct sb_plan, ref);
+	struct bump_plan *plan = container_of(ref, struct bump_plan, ref);
 
 	vfree(plan->head);
 	kfree(plan);
 }
 
-void sb_plan_put(struct sb_plan *plan)
+void bump_plan_put(struct bump_plan *plan)
 {
 	if (plan)
 		kref_put(&plan->ref, plan_free);
@@ -89,9 +89,9 @@ static u32 take(size_t *end, size_t bytes)
 	return at;
 }
 
-static struct sb_plan *plan_alloc(u32 count)
+static struct bump_plan *plan_alloc(u32 count)
 {
-	struct sb_plan *plan = kzalloc(sizeof(*plan), GFP_KERNEL_ACCOUNT);
+	struct bump_plan *plan = kzalloc(sizeof(*plan), GFP_KERNEL_ACCOUNT);
 	u32 schedule, ends, targets, cells;
 	struct speed_bump_plan *head;
 	size_t size = 0;
@@ -130,7 +130,7 @@ static struct sb_plan *plan_alloc(u32 count)
 
 static vm_fault_t plan_fault(struct vm_fault *vmf)
 {
-	struct sb_plan *plan = vmf->vma->vm_private_data;
+	struct bump_plan *plan = vmf->vma->vm_private_data;
 	struct page *page;
 
 	if (vmf->pgoff >= plan->size >> PAGE_SHIFT)
@@ -147,7 +147,7 @@ static const struct vm_operations_struct plan_vm_ops = {
 
 static int plan_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	struct sb_plan *plan = file->private_data;
+	struct bump_plan *plan = file->private_data;
 
 	if (!(vma->vm_flags & VM_SHARED) || vma->vm_pgoff ||
 	    vma->vm_end - vma->vm_start > plan->size)
@@ -163,7 +163,7 @@ static int plan_mmap(struct file *file, struct vm_area_struct *vma)
 
 static int plan_release(struct inode *inode, struct file *file)
 {
-	sb_plan_put(file->private_data);
+	bump_plan_put(file->private_data);
 	return 0;
 }
 
@@ -174,7 +174,7 @@ static const struct file_operations plan_fops = {
 	.llseek = noop_llseek,
 };
 
-static void rule(const struct sb_plan_targets *of)
+static void rule(const struct bump_plan_targets *of)
 {
 	u32 i;
 
@@ -183,22 +183,23 @@ static void rule(const struct sb_plan_targets *of)
 	for (i = 0; i < of->unit_count; i++)
 		of->units[i]->is_unit = true;
 	for (i = 0; i < of->count; i++)
-		sb_policy_plan(&of->targets[i]->policy);
+		bump_policy_plan(&of->targets[i]->policy);
 	for (i = 0; i < of->unit_count; i++)
-		sb_policy_plan(&of->units[i]->policy);
+		bump_policy_plan(&of->units[i]->policy);
 }
 
 /**
- * sb_plan_make() - give a session a plan
+ * bump_plan_make() - give a session a plan
  * @session:	which has none yet
  * @of:		its targets, none twice in a list
  * @size:	[out] bytes of the memory
  *
  * Return: a descriptor of the memory, or a negative errno.
  */
-int sb_plan_make(struct sb_session *session, const struct sb_plan_targets *of, u64 *size)
+int bump_plan_make(struct bump_session *session, const struct bump_plan_targets *of,
+		   u64 *size)
 {
-	struct sb_plan *plan;
+	struct bump_plan *plan;
 	struct file *file;
 	int fd;
 
@@ -214,13 +215,13 @@ int sb_plan_make(struct sb_session *session, const struct sb_plan_targets *of, u
 	file = anon_inode_getfile("[speed_bump_plan]", &plan_fops, plan, O_RDWR);
 	if (IS_ERR(file)) {
 		put_unused_fd(fd);
-		sb_plan_put(plan);
+		bump_plan_put(plan);
 		return PTR_ERR(file);
 	}
 	kref_get(&plan->ref);	/* the session's; the first is the file's */
 	if (cmpxchg(&session->plan, NULL, plan)) {
 		put_unused_fd(fd);
-		sb_plan_put(plan);
+		bump_plan_put(plan);
 		fput(file);
 		return -EEXIST;
 	}
@@ -287,7 +288,7 @@ static u64 cpu_time(void)
 	return ns;
 }
 
-static void end_slot(struct sb_plan *plan, u64 units)
+static void end_slot(struct bump_plan *plan, u64 units)
 {
 	struct speed_bump_plan *head = plan->head;
 	u64 now = ktime_get_ns(), cpu_ns = cpu_time(), number;
@@ -306,7 +307,7 @@ static void end_slot(struct sb_plan *plan, u64 units)
 	smp_store_release(&end->tag, number + 1);	/* pairs with user space */
 }
 
-static void report_unit(struct sb_plan *plan)
+static void report_unit(struct bump_plan *plan)
 {
 	u64 units = atomic64_inc_return((atomic64_t *)&plan->head->units), rest;
 	u64 length = READ_ONCE(plan->head->slot_units);
@@ -342,13 +343,13 @@ static void count(__u64 *word, u64 number, u64 amount)
 	}
 }
 
-static struct speed_bump_cell *cell_of(const struct sb_plan *plan, u32 index, u64 number)
+static struct speed_bump_cell *cell_of(const struct bump_plan *plan, u32 index, u64 number)
 {
 	return &plan->cells[(size_t)index * CELLS + number % CELLS];
 }
 
 /* Switched off, and the clock need not be read for that. */
-static void be_off(struct sb_settings *settings)
+static void be_off(struct bump_settings *settings)
 {
 	settings->enabled = false;
 	settings->delay_ns = 0;
@@ -356,7 +357,7 @@ static void be_off(struct sb_settings *settings)
 	settings->end_ns = 0;
 }
 
-static void be_on(struct sb_settings *settings, const struct sb_plan *plan,
+static void be_on(struct bump_settings *settings, const struct bump_plan *plan,
 		  const struct speed_bump_plan_target *to, u32 level)
 {
 	u64 lease_ns = READ_ONCE(plan->head->lease_ns);
@@ -369,15 +370,15 @@ static void be_on(struct sb_settings *settings, const struct sb_plan *plan,
 }
 
 /**
- * sb_plan_begin() - a hit of a planned target
+ * bump_plan_begin() - a hit of a planned target
  * @target:	the target
  * @settings:	its own.  [out] what the plan says in their place
  *
- * Return: the slot, for sb_plan_end().
+ * Return: the slot, for bump_plan_end().
  */
-u64 sb_plan_begin(struct sb_target *target, struct sb_settings *settings)
+u64 bump_plan_begin(struct bump_target *target, struct bump_settings *settings)
 {
-	struct sb_plan *plan = target->session->plan;
+	struct bump_plan *plan = target->session->plan;
 	u32 index = target->plan_place - 1, arm, level;
 	const struct speed_bump_plan_target *to;
 	u64 number, entry;
@@ -403,14 +404,14 @@ u64 sb_plan_begin(struct sb_target *target, struct sb_settings *settings)
 }
 
 /**
- * sb_plan_end() - the delay of a hit is over
+ * bump_plan_end() - the delay of a hit is over
  * @target:	the target
- * @number:	as sb_plan_begin() returned it
+ * @number:	as bump_plan_begin() returned it
  * @delivered_ns: how long the delay was; 0: there was none
  */
-void sb_plan_end(struct sb_target *target, u64 number, u64 delivered_ns)
+void bump_plan_end(struct bump_target *target, u64 number, u64 delivered_ns)
 {
-	struct sb_plan *plan = target->session->plan;
+	struct bump_plan *plan = target->session->plan;
 
 	if (!target->plan_place || !delivered_ns)
 		return;

@@ -76,13 +76,13 @@ static bool process_is_dead(const struct task_struct *task)
 	return atomic_read(&task->signal->live) == 0;
 }
 
-static bool tree_has(const struct sb_scope *tree, const struct task_struct *task)
+static bool tree_has(const struct bump_scope *tree, const struct task_struct *task)
 {
 	return test_bit(task->tgid, tree->members);
 }
 
 /* False if the process of @task is dead. */
-static bool tree_insert(struct sb_scope *tree, const struct task_struct *task)
+static bool tree_insert(struct bump_scope *tree, const struct task_struct *task)
 {
 	bool alive;
 
@@ -99,7 +99,7 @@ static bool tree_insert(struct sb_scope *tree, const struct task_struct *task)
 	return alive;
 }
 
-static void tree_drop(struct sb_scope *tree, const struct task_struct *task)
+static void tree_drop(struct bump_scope *tree, const struct task_struct *task)
 {
 	raw_spin_lock(&tree->lock);
 	clear_bit(task->tgid, tree->members);
@@ -107,7 +107,7 @@ static void tree_drop(struct sb_scope *tree, const struct task_struct *task)
 }
 
 /* Is @task a member or below one?  Under RCU. */
-static bool tree_is_above(const struct sb_scope *tree, const struct task_struct *task)
+static bool tree_is_above(const struct bump_scope *tree, const struct task_struct *task)
 {
 	while (task != &init_task) {
 		if (tree_has(tree, task))
@@ -118,7 +118,7 @@ static bool tree_is_above(const struct sb_scope *tree, const struct task_struct 
 }
 
 /* Under RCU. */
-static void tree_insert_children(struct sb_scope *tree, const struct task_struct *parent)
+static void tree_insert_children(struct bump_scope *tree, const struct task_struct *parent)
 {
 	struct task_struct *task;
 
@@ -127,7 +127,7 @@ static void tree_insert_children(struct sb_scope *tree, const struct task_struct
 			tree_insert(tree, task);
 }
 
-static void tree_build(struct sb_scope *tree)
+static void tree_build(struct bump_scope *tree)
 {
 	struct task_struct *task;
 
@@ -139,9 +139,9 @@ static void tree_build(struct sb_scope *tree)
 }
 
 /* A process was forked. */
-void sb_tree_fork(const struct task_struct *parent, const struct task_struct *child)
+void bump_tree_fork(const struct task_struct *parent, const struct task_struct *child)
 {
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	/* The child is on the list of tasks; only now look for members. */
 	smp_mb();
@@ -154,10 +154,10 @@ void sb_tree_fork(const struct task_struct *parent, const struct task_struct *ch
 }
 
 /* A thread exits. */
-void sb_tree_exit(const struct task_struct *task)
+void bump_tree_exit(const struct task_struct *task)
 {
 	bool dead = process_is_dead(task);
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	rcu_read_lock();
 	list_for_each_entry_rcu(tree, &trees, node) {
@@ -171,16 +171,16 @@ void sb_tree_exit(const struct task_struct *task)
 
 static void tree_free(struct rcu_head *rcu)
 {
-	struct sb_scope *tree = container_of(rcu, struct sb_scope, rcu);
+	struct bump_scope *tree = container_of(rcu, struct bump_scope, rcu);
 
 	put_pid(tree->pid);
 	vfree(tree->members);
 	kfree(tree);
 }
 
-static struct sb_scope *tree_alloc(struct pid *root)
+static struct bump_scope *tree_alloc(struct pid *root)
 {
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	tree = kzalloc(sizeof(*tree), GFP_KERNEL_ACCOUNT);
 	if (!tree)
@@ -199,17 +199,17 @@ static struct sb_scope *tree_alloc(struct pid *root)
 }
 
 /* Under the scopes' mutex.  Nothing uses it any more. */
-void sb_tree_drop(struct sb_scope *tree)
+void bump_tree_drop(struct bump_scope *tree)
 {
 	list_del_rcu(&tree->node);
 	tree_count--;
 	call_rcu(&tree->rcu, tree_free);
 }
 
-static struct sb_scope *tree_create(struct pid *root, const struct task_struct *task,
-				    unsigned int max)
+static struct bump_scope *tree_create(struct pid *root, const struct task_struct *task,
+				      unsigned int max)
 {
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	if (tree_count >= max)
 		return ERR_PTR(-ENOSPC);
@@ -220,10 +220,10 @@ static struct sb_scope *tree_create(struct pid *root, const struct task_struct *
 	tree->scanning = true;
 	tree_count++;
 	list_add_rcu(&tree->node, &trees);
-	smp_mb();	/* pairs with the one in sb_tree_fork() and with signal->live */
+	smp_mb();	/* pairs with the one in bump_tree_fork() and with signal->live */
 
 	if (!tree_insert(tree, task)) {
-		sb_tree_drop(tree);
+		bump_tree_drop(tree);
 		return ERR_PTR(-ESRCH);
 	}
 	tree_build(tree);
@@ -231,10 +231,10 @@ static struct sb_scope *tree_create(struct pid *root, const struct task_struct *
 	return tree;
 }
 
-static struct sb_scope *tree_get(struct pid *root, const struct task_struct *task,
-				 unsigned int max)
+static struct bump_scope *tree_get(struct pid *root, const struct task_struct *task,
+				   unsigned int max)
 {
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	list_for_each_entry(tree, &trees, node) {
 		if (tree->pid != root)
@@ -251,9 +251,9 @@ static struct sb_scope *tree_get(struct pid *root, const struct task_struct *tas
  * The tree of the process of @task, itself or one of its threads.  Half of those
  * that there can be are kept for the privileged.  Under the scopes' mutex.
  */
-struct sb_scope *sb_tree_get(struct task_struct *task, bool privileged)
+struct bump_scope *bump_tree_get(struct task_struct *task, bool privileged)
 {
-	struct sb_scope *tree = ERR_PTR(-ESRCH);
+	struct bump_scope *tree = ERR_PTR(-ESRCH);
 	struct pid *root = get_task_pid(task, PIDTYPE_TGID);
 
 	if (root)
@@ -263,7 +263,7 @@ struct sb_scope *sb_tree_get(struct task_struct *task, bool privileged)
 }
 
 /* For LIST: 0 where the process is dead or not visible to the caller. */
-s32 sb_tree_id(const struct sb_scope *tree)
+s32 bump_tree_id(const struct bump_scope *tree)
 {
 	struct task_struct *task;
 	s32 id = 0;
@@ -284,7 +284,7 @@ s32 sb_tree_id(const struct sb_scope *tree)
  * From when its own pid leads to it real_parent is right, and does for the time
  * until the fork probe.  Under RCU.
  */
-bool sb_tree_wants(const struct sb_scope *tree, const struct task_struct *task)
+bool bump_tree_wants(const struct bump_scope *tree, const struct task_struct *task)
 {
 	struct pid *pid = READ_ONCE(task->thread_pid);
 
