@@ -6,7 +6,6 @@
  * that they are the same.
  */
 #include <linux/err.h>
-#include <linux/hash.h>
 #include <linux/mm_types.h>
 #include <linux/mutex.h>
 #include <linux/pid_namespace.h>
@@ -26,17 +25,13 @@
 #include "scope.h"
 #include "session.h"
 #include "target.h"
+#include "thread.h"
 #include "tree.h"
 
 static struct bump_scope scope_system = { .type = SPEED_BUMP_SCOPE_SYSTEM };
 
 /* Serialises getting and dropping scopes, and the tracepoints.  Outermost. */
 static DEFINE_MUTEX(scopes_mutex);
-
-#define THREAD_LISTS	1024
-
-/* Threads that are scopes, by the address of their struct pid. */
-static struct list_head threads[THREAD_LISTS];
 
 /* --- what tells of processes ---------------------------------------------- */
 
@@ -146,76 +141,6 @@ static void find_tracepoint(struct tracepoint *tp, void *data)
 		tp_attach = tp;
 }
 
-/* --- threads -------------------------------------------------------------- */
-
-static struct list_head *thread_list(const struct pid *pid)
-{
-	return &threads[hash_ptr(pid, ilog2(THREAD_LISTS))];
-}
-
-/*
- * The struct pid is held: the number may be given to another task, the object
- * is not.  A thread that calls exec() takes over the leader's, and with that a
- * scope that names the leader.
- */
-static struct bump_scope *thread_get(struct task_struct *task)
-{
-	struct pid *pid = get_task_pid(task, PIDTYPE_PID);
-	struct bump_scope *scope;
-
-	if (!pid || (READ_ONCE(task->flags) & PF_EXITING)) {
-		scope = ERR_PTR(-ESRCH);
-		goto out;
-	}
-	list_for_each_entry(scope, thread_list(pid), node) {
-		if (scope->pid == pid) {
-			refcount_inc(&scope->ref);
-			goto out;
-		}
-	}
-	scope = kzalloc(sizeof(*scope), GFP_KERNEL_ACCOUNT);
-	if (!scope) {
-		scope = ERR_PTR(-ENOMEM);
-		goto out;
-	}
-	scope->type = SPEED_BUMP_SCOPE_THREAD;
-	refcount_set(&scope->ref, 1);
-	scope->pid = get_pid(pid);
-	list_add(&scope->node, thread_list(pid));
-out:
-	put_pid(pid);
-	return scope;
-}
-
-static void thread_drop(struct bump_scope *scope)
-{
-	list_del(&scope->node);
-	put_pid(scope->pid);
-	kfree_rcu(scope, rcu);
-}
-
-/* For LIST: 0 where the thread is dead or not visible to the caller. */
-static s32 thread_id(const struct bump_scope *scope)
-{
-	struct task_struct *task;
-	s32 id = 0;
-
-	rcu_read_lock();
-	task = pid_task(scope->pid, PIDTYPE_PID);
-	if (task && !(READ_ONCE(task->flags) & PF_EXITING))
-		id = pid_vnr(scope->pid);
-	rcu_read_unlock();
-	return id;
-}
-
-/* Under RCU. */
-static bool thread_wants(const struct bump_scope *scope, const struct mm_struct *mm)
-{
-	struct task_struct *task = pid_task(scope->pid, PIDTYPE_PID);
-
-	return task && READ_ONCE(task->mm) == mm;
-}
-
 /* --- any ------------------------------------------------------------------ */
 
 /* Where the kernel let the caller open the memory its own rules have been asked, too. */
@@ -251,7 +176,7 @@ static struct bump_scope *get_by_nr(const struct bump_session *session,
 
 	mutex_lock(&scopes_mutex);
 	if (config->scope == SPEED_BUMP_SCOPE_THREAD) {
-		scope = thread_get(task);
+		scope = bump_thread_get(task);
 	} else {
 		err = trace_processes();
 		scope = err ? ERR_PTR(err) : bump_tree_get(task, !session->user);
@@ -312,7 +237,7 @@ void bump_scope_put(struct bump_scope *scope)
 	if (scope->type == SPEED_BUMP_SCOPE_TREE)
 		bump_tree_drop(scope);
 	else if (scope->type == SPEED_BUMP_SCOPE_THREAD)
-		thread_drop(scope);
+		bump_thread_drop(scope);
 	else
 		bump_cgroup_drop(scope);
 	mutex_unlock(&scopes_mutex);
@@ -324,7 +249,7 @@ s32 bump_scope_id(const struct bump_scope *scope)
 	if (scope->type == SPEED_BUMP_SCOPE_TREE)
 		return bump_tree_id(scope);
 	if (scope->type == SPEED_BUMP_SCOPE_THREAD)
-		return thread_id(scope);
+		return bump_thread_id(scope);
 	return 0;
 }
 
@@ -336,7 +261,7 @@ static bool has_task(const struct bump_scope *scope, struct task_struct *task)
 	case SPEED_BUMP_SCOPE_TREE:
 		return test_bit(task->tgid, scope->members);
 	case SPEED_BUMP_SCOPE_THREAD:
-		return task_pid(task) == scope->pid;
+		return bump_thread_has(scope, task);
 	default:
 		return bump_cgroup_has(scope, task);
 	}
@@ -373,7 +298,7 @@ static bool scope_wants(const struct bump_scope *scope, struct mm_struct *mm,
 	case SPEED_BUMP_SCOPE_TREE:
 		return bump_tree_wants(scope, task);
 	case SPEED_BUMP_SCOPE_THREAD:
-		return thread_wants(scope, mm);
+		return bump_thread_wants(scope, mm);
 	default:
 		return bump_cgroup_wants(scope, task);
 	}
@@ -465,10 +390,7 @@ bool bump_scope_wants(const struct bump_scope *scope, const struct cred *opener,
 
 int bump_scope_init(void)
 {
-	unsigned int i;
-
-	for (i = 0; i < THREAD_LISTS; i++)
-		INIT_LIST_HEAD(&threads[i]);
+	bump_thread_init();
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
 	return 0;
 }
