@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What a hit may cost, however many targets are on the instruction.  The kernel waits for
- * hits, in places that have nothing to do with them: RCU, and the removal of any uprobe.
+ * The limit on the delays of a hit, however many targets share the instruction.
+ * Unrelated parts of the kernel wait for hits to end: RCU, and the removal of any uprobe.
  */
 #ifndef BUMP_BUDGET_H
 #define BUMP_BUDGET_H
@@ -16,7 +16,7 @@
 /**
  * struct bump_budget - the delays of a hit so far
  * @spent_ns:	of all targets
- * @users_ns:	of those of the unprivileged
+ * @users_ns:	of the targets of unprivileged sessions
  */
 struct bump_budget {
 	u64 spent_ns;
@@ -24,8 +24,8 @@ struct bump_budget {
 };
 
 /**
- * bump_budget_limit() - how long the delays of a hit may be together
- * @session:	whose targets
+ * bump_budget_limit() - the limit on the sum of a hit's delays
+ * @session:	the owner of the targets
  *
  * Return: nanoseconds.
  */
@@ -40,8 +40,8 @@ static inline u64 bump_budget_limit(const struct bump_session *session)
 }
 
 /*
- * False where a delay of @ns does not fit any more; then nothing is spent.  @budget is NULL
- * where there is no other target on the instruction.
+ * Returns false and spends nothing if a delay of @ns no longer fits.  @budget is NULL if
+ * there is no other target on the instruction.
  */
 static inline bool bump_budget_take(struct bump_budget *budget,
 				    const struct bump_session *session, u64 ns)

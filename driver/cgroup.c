@@ -2,14 +2,14 @@
 /*
  * Cgroup v2 subtrees.
  *
- * A hit asks in which cgroup its task is at that moment.  The breakpoint has to
- * be there for that: a filter is asked about a process when a target is
- * registered, when the process maps the file and when it calls exec().  No filter
- * is asked about a process that comes into the cgroup with the file mapped already.
- * A tracepoint tells of it, the target asks again (bump_targets_renew()), and some ten
- * milliseconds after the move the process has its breakpoint; later only while a
- * delay is under way somewhere, for its length at most.  A process that leaves keeps
- * it until its first hit, which passes and takes it out.
+ * A hit checks which cgroup its task is in at that moment.  That requires the breakpoint:
+ * a filter is called for a process when a target is registered, when the process maps the
+ * file and when it calls exec().  No filter is called for a process that moves into the
+ * cgroup with the file already mapped.  A tracepoint reports the move, the filters are
+ * called again (bump_targets_renew()), and some ten milliseconds after the move the
+ * process has its breakpoint; it takes longer only while a delay is in progress
+ * somewhere, by the length of that delay at most.  A process that leaves keeps the
+ * breakpoint until its first hit, which is not delayed and removes it.
  */
 #include <linux/cgroup.h>
 #include <linux/err.h>
@@ -22,7 +22,7 @@
 #include "compat.h"
 #include "target.h"
 
-/* Each fork and each move on the machine looks at every cgroup that is a scope. */
+/* Every fork and every move on the machine goes through all cgroups that are scopes. */
 #define MAX_CGROUPS	1024
 
 /* Written under the scopes' mutex, read under RCU. */
@@ -36,7 +36,7 @@ static struct cgroup *cgroup_from_fd(int fd)
 
 	if (!IS_ERR(cgroup))
 		return cgroup;
-	/* It says EBADF of what is open and something else, too. */
+	/* EBADF is also returned for an open file that is not a cgroup directory. */
 	file = fget_raw(fd);
 	if (!file)
 		return ERR_PTR(-EBADF);
@@ -114,7 +114,7 @@ bool bump_cgroup_has(const struct bump_scope *scope, struct task_struct *task)
 	return has;
 }
 
-/* In a threaded cgroup the threads of a process can be apart. */
+/* In a threaded cgroup the threads of a process can be in different cgroups. */
 static bool has_a_thread_of(const struct bump_scope *scope, struct task_struct *task)
 {
 	struct task_struct *thread;
@@ -130,10 +130,10 @@ static bool has_a_thread_of(const struct bump_scope *scope, struct task_struct *
 }
 
 /*
- * Is @task, which need not be running yet, a reason for a breakpoint?  A child is
- * first a copy of its parent, whose pid it shows, then in the uppermost cgroup
- * until it is put into its own.  The answer is a guess until then, which the
- * first hit corrects.  Under RCU.
+ * Does @task, which may not be running yet, need the breakpoint?  A child is at first a
+ * copy of its parent, with the parent's pid, and then in the root cgroup until it is
+ * moved into its own.  Until then the result is a guess, which the first hit corrects.
+ * Under RCU.
  */
 bool bump_cgroup_wants(const struct bump_scope *scope, struct task_struct *task)
 {
@@ -147,7 +147,7 @@ bool bump_cgroup_wants(const struct bump_scope *scope, struct task_struct *task)
 	       is_inside(scope, rcu_dereference(task->real_parent));
 }
 
-/* A process was forked: into another cgroup than its parent's, maybe (clone3()). */
+/* A process was forked, possibly into another cgroup than its parent's (clone3()). */
 void bump_cgroup_fork(struct task_struct *parent, struct task_struct *child)
 {
 	struct bump_scope *scope;
@@ -178,7 +178,7 @@ void bump_cgroup_attach(struct cgroup *cgroup)
 			found = true;
 		}
 	}
-	/* In here, where the last of the targets can't go unnoticed. */
+	/* Within the RCU section, which bump_targets_exit() waits for. */
 	if (found)
 		bump_targets_renew();
 	rcu_read_unlock();

@@ -29,10 +29,16 @@
 #include "stats.h"
 #include "target.h"
 
-/* Of those for local use: a fixed one lets a device node load the module. */
+/*
+ * From the range for local use.  With a fixed minor, opening the device node loads the
+ * module.
+ */
 #define BUMP_MINOR	248
 
-/* A request for more memory than there is gets ENOMEM, and no page of the log. */
+/*
+ * A request for more memory than is available fails with ENOMEM, without a warning in the
+ * log.
+ */
 #define USER_SIZED	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
 
 static_assert(sizeof(struct speed_bump_query) == SPEED_BUMP_QUERY_SIZE_VER0);
@@ -100,7 +106,7 @@ static int batch_read(const struct speed_bump_batch *b, u32 i, void *entry, size
 	return copy_struct_from_user(entry, size, batch_entry(b, i), b->entry_size);
 }
 
-/* Between two entries: may the call go on? */
+/* Between two entries: reschedules, and returns -EINTR if the task is being killed. */
 static int batch_pause(void)
 {
 	cond_resched();
@@ -269,7 +275,7 @@ static int add_answer(const struct speed_bump_batch *b, u32 i, const struct bump
 	return 0;
 }
 
-/* In place of how many targets there are: a killed caller has left them to others. */
+/* Instead of the number of targets: the caller was killed and no longer owns them. */
 #define TAKEN_AWAY	U32_MAX
 
 static int add_all(struct bump_session *session, struct speed_bump_batch *b,
@@ -463,7 +469,7 @@ static int remove_read(const struct speed_bump_batch *b, u64 *ids, u32 *index)
 		if (e.reserved)
 			return -EINVAL;
 		to = batch_entry(b, i);
-		/* Now, while nothing has happened yet. */
+		/* Written first, while nothing is removed yet. */
 		if (put_user(0, &to->error))
 			return -EFAULT;
 		ids[i] = e.id;
@@ -686,7 +692,7 @@ static struct bump_target *stats_target(struct bump_session *session, u64 id, bo
 	return t;
 }
 
-/* With @only_check nothing is read or reset, but whatever can fail is tried. */
+/* With @only_check everything that can fail is tried, but nothing is read or reset. */
 static int stats_entry(struct bump_session *session, const struct speed_bump_batch *b, u32 i,
 		       bool only_check)
 {
@@ -743,7 +749,7 @@ static int ioctl_stats(struct bump_session *session, void *arg)
 			  SPEED_BUMP_STATS_SIZE_VER0);
 	if (err)
 		return err;
-	/* Nothing is reset where something is in the way of the rest. */
+	/* All or nothing: if an entry fails, none is reset. */
 	if ((b->flags & SPEED_BUMP_BATCH_RESET) && !batch_is_best_effort(b)) {
 		err = stats_all(session, b, true);
 		if (err)
@@ -770,7 +776,7 @@ static int ioctl_session(struct bump_session *session, void *arg)
 	return 0;
 }
 
-/* What a session sees that may see nothing of others. */
+/* For a session that must not see anything of other sessions. */
 static int global_of_session(struct bump_session *session, struct speed_bump_global *g)
 {
 	if (g->set)
@@ -913,8 +919,8 @@ union argument {
 };
 
 /*
- * What the argument of each command is.  That of a batch goes back to the
- * caller whatever comes out, for it says which entry failed.
+ * The argument of each command.  A batch is copied back to the caller on failure, too,
+ * because it says which entry failed.
  */
 static const struct command {
 	int (*run)(struct bump_session *session, void *arg);

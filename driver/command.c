@@ -13,7 +13,7 @@
 
 #include "command.h"
 
-/* What is left of the text. */
+/* The rest of the text. */
 struct rest {
 	const char *at;
 	const char *end;
@@ -34,7 +34,7 @@ static size_t rest_length(const struct rest *rest)
 	return rest->end - rest->at;
 }
 
-/* Takes what comes up to a blank; @word is empty at the end of the text. */
+/* Takes the next word, up to a blank; @word is empty at the end of the text. */
 static void take_word(struct rest *rest, struct rest *word)
 {
 	while (rest->at < rest->end && is_blank(*rest->at))
@@ -57,7 +57,7 @@ static int parse_number(const struct rest *word, u64 max, u64 *number)
 		if (!is_digit(*p))
 			return -EINVAL;
 	for (p = word->at; p < word->end; p++) {
-		/* No overflow: @max is far from that of the type. */
+		/* Cannot overflow: @max is far below the maximum of the type. */
 		n = n * 10 + (*p - '0');
 		if (n > max)
 			return -ERANGE;
@@ -143,8 +143,8 @@ static int parse_options(struct bump_command *command, struct rest *rest)
 }
 
 /**
- * bump_command_parse() - understand a command
- * @command:	[out] what it says; of no use on failure
+ * bump_command_parse() - parse a command
+ * @command:	[out] the parsed command; undefined on failure
  * @text:	the command, with or without a newline at its end
  * @len:	its bytes
  *
@@ -158,7 +158,7 @@ int bump_command_parse(struct bump_command *command, const char *text, size_t le
 	memset(command, 0, sizeof(*command));
 	if (len && text[len - 1] == '\n')
 		rest.end--;
-	/* One command a write, and nothing that a path can't have. */
+	/* One command for each write, and no NUL, which a path can't contain. */
 	if (rest.at == rest.end || memchr(rest.at, '\n', rest_length(&rest)) ||
 	    memchr(rest.at, '\0', rest_length(&rest)))
 		return -EINVAL;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The delay, in the context of the task that hit the breakpoint: a spin, or a
- * sleep where the target asks for that.
+ * sleep if the target requests that.
  *
- * A spinning task may be preempted and is, where the kernel leaves that to the
- * task, asked on every turn: on no preemption model does a delay hold up the
- * scheduler or RCU, that of tasks included.
+ * A spinning task can be preempted, and reschedules on every turn where the preemption
+ * model requires that: on no preemption model does a delay hold up the scheduler or RCU,
+ * RCU Tasks included.
  *
- * A delay ends early when the task is to end, when it is to stop (SIGSTOP, Ctrl-Z, a
+ * A delay ends early when the task is to exit, when it is to stop (SIGSTOP, Ctrl-Z, a
  * debugger that attaches, either freezer of cgroups, the freezer of suspend), and when
- * its target is removed, as unloading does with all of them.  Each of these wants
- * something of the task that can't be had in here and does not go together with
- * finishing on time.  Most deadly signals are SIGKILL by the time they are pending here;
- * not so those that dump core, nor those of a task that a debugger watches.  A signal
- * with a handler waits until the delay is over: there is no way back into it.
+ * its target is removed, as unloading does with all of them.  Each of these requires the
+ * task to leave the handler before the delay is over.  Most fatal signals are SIGKILL by
+ * the time they are pending here; signals that dump core, and signals of a traced task,
+ * are not.  A signal with a handler waits until the delay is over: a delay can't be
+ * resumed after the handler.
  */
 #include <linux/freezer.h>
 #include <linux/hrtimer.h>
@@ -38,17 +38,17 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-/* How long a sleep goes on without looking while it can't be woken by a signal. */
+/* Interval of the checks for signals in a sleep that only a fatal signal ends. */
 #define NAP_NS	(10 * NSEC_PER_MSEC)
 
-/* The lock of the signals is not held: at worst this is old news. */
+/* siglock is not held: the result can be out of date. */
 static bool is_to_stop(void)
 {
 	return READ_ONCE(current->jobctl) & (JOBCTL_PENDING_MASK | JOBCTL_TRAP_FREEZE) ||
 	       freezing(current);
 }
 
-/* Is a signal pending that ends or stops the task?  Likewise. */
+/* Is a signal pending that ends or stops the task?  siglock is not held here, either. */
 static bool has_default_signal(void)
 {
 	const struct k_sigaction *actions = rcu_dereference_raw(current->sighand)->action;
@@ -64,7 +64,7 @@ static bool has_default_signal(void)
 	return false;
 }
 
-/* Apart from the turns of a spin, which are to be short. */
+/* Not inlined, to keep the turns of a spin short. */
 static noinline bool signal_cuts(void)
 {
 	return fatal_signal_pending(current) || is_to_stop() || has_default_signal();
@@ -77,13 +77,13 @@ static bool delay_is_cut(const struct bump_target *target)
 	return signal_pending(current) && signal_cuts();
 }
 
-/* A moment of a task: when, and how long it has waited for a CPU by then. */
+/* A point in time, and how long the task has waited for a CPU until then. */
 struct moment {
 	u64 ns;
 	u64 waited_ns;
 };
 
-/* Between the two parts the task was not preempted. */
+/* The task was not preempted between the two reads. */
 static struct moment moment_now(void)
 {
 	struct moment now;
@@ -96,10 +96,10 @@ static struct moment moment_now(void)
 }
 
 /*
- * Returns when @ns have been spun since @start, or true when cut short before.
+ * Spins for @ns from @start on.  Returns true if the spin was cut short.
  *
- * What is spun is CPU time: a turn in which the task waited for a CPU does not count.  How
- * long it waited is not taken off: the clock of the scheduler goes at a pace of its own.
+ * @ns is CPU time: a turn in which the task waited for a CPU is not counted.  The waiting
+ * time itself is not subtracted, because the scheduler's clock runs at a different rate.
  */
 static bool spin(const struct bump_target *target, u64 start, u64 ns, u64 *measured)
 {
@@ -124,9 +124,9 @@ static bool spin(const struct bump_target *target, u64 start, u64 ns, u64 *measu
 }
 
 /*
- * The same without the CPU.  A signal wakes an interruptible sleep.  One that
- * waits for its handler would keep it awake: from then on only a deadly one does,
- * and the others are looked for now and then.
+ * The same as a sleep.  A signal wakes an interruptible sleep, and while it waits for its
+ * handler, it would prevent any further sleep: from then on only a fatal signal wakes the
+ * task, and other signals are checked for every NAP_NS.
  */
 static bool nap(struct bump_target *target, u64 start, u64 ns, u64 *measured)
 {
@@ -153,7 +153,7 @@ static bool nap(struct bump_target *target, u64 start, u64 ns, u64 *measured)
 	return cut;
 }
 
-/* Apart from the rest of a hit, which is to have a small stack frame. */
+/* Not inlined, to keep the stack frame of a hit small. */
 static noinline u64 delay(struct bump_target *target, u64 start, u64 ns, bool sleep)
 {
 	u64 measured;
@@ -165,7 +165,7 @@ static noinline u64 delay(struct bump_target *target, u64 start, u64 ns, bool sl
 	return measured;
 }
 
-/* Does what @settings say.  Returns how long the delay was. */
+/* Applies @settings to a hit.  Returns the length of the delay, ns. */
 static __always_inline u64 obey(struct bump_target *target,
 				const struct bump_settings *settings,
 				struct bump_budget *budget)
@@ -185,7 +185,7 @@ static __always_inline u64 obey(struct bump_target *target,
 	return delivered_ns;
 }
 
-/* With a copy of its own: that of other hits stays in registers. */
+/* Has its own copy of the settings, so that the copy of other hits stays in registers. */
 static noinline void planned_hit(struct bump_target *target, struct bump_budget *budget)
 {
 	struct bump_settings settings;
@@ -196,7 +196,10 @@ static noinline void planned_hit(struct bump_target *target, struct bump_budget 
 	bump_plan_end(target, number, obey(target, &settings, budget));
 }
 
-/* A hit inside the scope.  @budget is the hit's, or NULL where no other target shares it. */
+/*
+ * Handles a hit in the scope.  @budget is the hit's, or NULL if no other target shares
+ * it.
+ */
 void bump_delay_hit(struct bump_target *target, struct bump_budget *budget)
 {
 	struct bump_settings settings;
@@ -213,7 +216,7 @@ void bump_delay_hit(struct bump_target *target, struct bump_budget *budget)
 		obey(target, &settings, budget);
 }
 
-/* Has tasks that sleep for @target look at its state. */
+/* Wakes the tasks that sleep for @target, so that they check its state. */
 void bump_delay_wake(struct bump_target *target)
 {
 	wake_up_all(&target->sleepers);

@@ -34,7 +34,7 @@ module_param_named(unprivileged_budget_ms, bump_unprivileged_budget_ms, uint, 06
 MODULE_PARM_DESC(unprivileged_budget_ms,
 		 "how long the delays of users without capabilities may hold up one hit (1000)");
 
-/* A delay holds a lock of the uprobe before 6.12: no place for people with nothing in common. */
+/* Before 6.12 a delay holds a lock of the uprobe, which unrelated users would share. */
 static int unprivileged_set(const char *text, const struct kernel_param *param)
 {
 	bool value = true;
@@ -76,7 +76,9 @@ static int __init speed_bump_init(void)
 	err = bump_sysfs_init();
 	if (err)
 		goto err_sysfs;
-	/* Last: a session that is open can't be taken back. */
+	/*
+	 * Last: from here on sessions can be open, and an open session can't be undone.
+	 */
 	err = bump_chardev_init();
 	if (err)
 		goto err_chardev;

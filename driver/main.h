@@ -7,16 +7,16 @@
 /* Module parameter: how many targets there may be. */
 extern unsigned int bump_max_targets;
 
-/* Module parameter: may the unprivileged open the device at all? */
+/* Module parameter: whether users without capabilities may open the device. */
 extern bool bump_unprivileged;
 
-/* Module parameter: how many of the targets an unprivileged user may have. */
+/* Module parameter: the limit on the targets of each of these users. */
 extern unsigned int bump_max_unprivileged_targets;
 
-/* Module parameter: how many the unprivileged may have together in one file. */
+/* Module parameter: the limit on the targets of all of these users in one file. */
 extern unsigned int bump_max_unprivileged_targets_per_file;
 
-/* Module parameter: how long their delays of one hit may be together. */
+/* Module parameter: the limit on the sum of their delays of one hit. */
 extern unsigned int bump_unprivileged_budget_ms;
 
 /* The delay of adds that name none. */

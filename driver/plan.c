@@ -3,10 +3,10 @@
  * The plan of an experiment: memory that is shared with user space, in which each hit of
  * a planned target looks up whether it is to be delayed, and counts what it did.
  *
- * Any process that has the memory may write anything there at any moment, so nothing that
- * is read there is used for more than it was checked for: offsets are the module's own
- * constants, indices are bounded, delays are those that any target may have, and no loop
- * goes on for as long as the memory says.
+ * Any process that has the memory may write anything there at any moment, so a value read
+ * from it is used only as far as it was checked: offsets are constants of the module,
+ * indices are bounded, delays are limited as for any target, and no loop depends on the
+ * memory for its length.
  */
 #include <linux/anon_inodes.h>
 #include <linux/atomic.h>
@@ -42,11 +42,11 @@
 #define TAG_SHIFT	48
 #define AMOUNT_MASK	GENMASK_ULL(TAG_SHIFT - 1, 0)
 
-/* Attempts to begin a cell anew: each fails only where another task has changed it. */
+/* Attempts to reset a word of a cell: each fails only if another task has changed it. */
 #define TRIES	8
 
 /**
- * struct bump_plan - the memory and where everything is in it
+ * struct bump_plan - the memory and the positions of its parts
  * @ref:	the session's and the file's, which a mapping holds
  * @size:	bytes, whole pages
  * @head:	the memory
@@ -189,8 +189,8 @@ static void rule(const struct bump_plan_targets *of)
 }
 
 /**
- * bump_plan_make() - give a session a plan
- * @session:	which has none yet
+ * bump_plan_make() - create the plan of a session
+ * @session:	a session without a plan
  * @of:		its targets, none twice in a list
  * @size:	[out] bytes of the memory
  *
@@ -233,9 +233,9 @@ int bump_plan_make(struct bump_session *session, const struct bump_plan_targets 
 /* --- units, slots --- */
 
 /**
- * struct lag - what is known of the scheduler's clock of a CPU
- * @least_ns:	the least that it was seen behind local_clock()
- * @seen_ns:	when it was looked at; 0: never
+ * struct lag - the lag of the scheduler's clock of a CPU
+ * @least_ns:	the smallest lag behind local_clock() seen
+ * @seen_ns:	time of the last reading; 0: never
  */
 struct lag {
 	s64 least_ns;
@@ -244,10 +244,10 @@ struct lag {
 
 static DEFINE_PER_CPU(struct lag, lags);
 
-/* The scheduler looks at a running task more often than that, also without a tick. */
+/* The scheduler updates a running task more often than that, also without a tick. */
 #define UPDATED_NS	(2 * (s64)NSEC_PER_SEC)
 
-/* Interrupts are none of the task's time, where the kernel says so. */
+/* Time in interrupts, where the kernel does not charge it to the task. */
 static u64 interrupt_ns(void)
 {
 	const u64 *stat = kcpustat_this_cpu->cpustat;
@@ -261,11 +261,12 @@ static u64 interrupt_ns(void)
 }
 
 /*
- * CPU time of the running task.  The scheduler adds to it at ticks and when tasks take
- * turns, and what brings it up to date is not exported: the time since then is added here.
- * The scheduler's clock is behind by a constant and by that time, so the least that is seen
- * tells the constant, and only differences matter.  Should it be no constant (interrupts
- * that are accounted for in another way), the least follows by a 64th of the time.
+ * CPU time of the running task.  The scheduler updates it at ticks and at context
+ * switches, and its function for an update is not exported: the time since the last
+ * update is added here.  The scheduler's clock lags by a constant and by that time, so
+ * the smallest lag seen is the constant, and only differences matter.  In case it is not
+ * constant (interrupts that are accounted for in another way), the smallest lag is raised
+ * by a 64th of the time that passes.
  */
 static u64 cpu_time(void)
 {
@@ -298,7 +299,7 @@ static void end_slot(struct bump_plan *plan, u64 units)
 	atomic64_fetch_inc_release((atomic64_t *)&head->changes);
 	end = &plan->ends[number % SLOTS];
 	WRITE_ONCE(end->tag, 0);
-	smp_wmb();	/* no reader takes what follows for what was there */
+	smp_wmb();	/* the new values are not taken for the old slot's */
 	WRITE_ONCE(end->end_ns, now);
 	WRITE_ONCE(end->units, units);
 	WRITE_ONCE(end->cpu_ns, cpu_ns);
@@ -322,8 +323,8 @@ static void report_unit(struct bump_plan *plan)
 /* --- hits --- */
 
 /*
- * Adds to a word of a cell, or begins it anew for slot @number.  A word that changes its
- * slot between two instructions here is 256 slots further: then it gets a hit too many.
+ * Adds to a word of a cell, or resets it for slot @number.  A word that changes its slot
+ * between two instructions here is 256 slots further, and then counts a hit too many.
  */
 static void count(__u64 *word, u64 number, u64 amount)
 {
@@ -348,7 +349,7 @@ static struct speed_bump_cell *cell_of(const struct bump_plan *plan, u32 index, 
 	return &plan->cells[(size_t)index * CELLS + number % CELLS];
 }
 
-/* Switched off, and the clock need not be read for that. */
+/* Switches the hit off, without a need to read the clock. */
 static void be_off(struct bump_settings *settings)
 {
 	settings->enabled = false;
@@ -372,7 +373,7 @@ static void be_on(struct bump_settings *settings, const struct bump_plan *plan,
 /**
  * bump_plan_begin() - a hit of a planned target
  * @target:	the target
- * @settings:	its own.  [out] what the plan says in their place
+ * @settings:	its own.  [out] those of the plan, which replace them
  *
  * Return: the slot, for bump_plan_end().
  */
@@ -415,7 +416,7 @@ void bump_plan_end(struct bump_target *target, u64 number, u64 delivered_ns)
 
 	if (!target->plan_place || !delivered_ns)
 		return;
-	/* Else the cell is another slot's by now. */
+	/* Otherwise the cell belongs to another slot by now. */
 	if (READ_ONCE(plan->head->number) - number < CELLS)
 		count(&cell_of(plan, target->plan_place - 1, number)->delivered, number,
 		      delivered_ns);

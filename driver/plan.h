@@ -10,10 +10,10 @@ struct bump_settings;
 struct bump_target;
 
 /**
- * struct bump_plan_targets - what a plan rules
+ * struct bump_plan_targets - the targets of a plan
  * @targets:	targets of the session; the caller's references are not taken over
  * @count:	how many
- * @units:	those each hit of which is a unit of work
+ * @units:	targets of which each hit is a unit of work
  * @unit_count:	how many
  */
 struct bump_plan_targets {

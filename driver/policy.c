@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What is done about a hit: how its settings change.
+ * The settings of a target: how they are changed.
  */
 #include <linux/ktime.h>
 #include <linux/overflow.h>
@@ -26,7 +26,9 @@ static void set_window(struct bump_settings *settings, u64 now, u64 start_ns, u6
 		settings->end_ns = add_times(settings->start_ns, duration_ns);
 }
 
-/* A point in time as the caller's own clock shows it; 0 and "never" stay what they are. */
+/*
+ * Converts a point in time to the caller's time namespace; 0 and "never" are unchanged.
+ */
 u64 bump_settings_show_time(u64 ns)
 {
 	struct timespec64 ts;
@@ -38,7 +40,7 @@ u64 bump_settings_show_time(u64 ns)
 	return timespec64_to_ns(&ts);
 }
 
-/* The window in @settings counts from bump_policy_start(): start, then duration. */
+/* The window in @settings is relative to bump_policy_start(): start, then duration. */
 void bump_policy_init(struct bump_policy *policy, const struct bump_settings *settings)
 {
 	seqlock_init(&policy->lock);
@@ -54,7 +56,7 @@ void bump_policy_start(struct bump_policy *policy, u64 now)
 	write_sequnlock(&policy->lock);
 }
 
-/* From here on a plan rules: its hits see all that the caller wrote before. */
+/* From here on the plan decides: its hits see everything that the caller wrote before. */
 void bump_policy_plan(struct bump_policy *policy)
 {
 	write_seqlock(&policy->lock);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What is done about a hit: its settings, and the decision by them.  What every hit
- * runs is in line.
+ * The settings of a target, and the decision about a hit.  The code that every hit runs
+ * is inline.
  *
- * A hit that a switch or the window keeps from being delayed does not take a
- * turn: of those that are left the Nth, the 2Nth and so on are delayed, exactly,
- * on whatever CPUs they come.  The turns are counted in one place for that
- * reason, and only where there is something to count (every > 1).
+ * A hit that is not delayed because of a switch or the window does not take a turn: of
+ * the other hits exactly the Nth, the 2Nth and so on are delayed, on any CPUs.  The turns
+ * are counted in one place for that reason, and only if needed (every > 1).
  */
 #ifndef BUMP_POLICY_H
 #define BUMP_POLICY_H
@@ -22,14 +21,14 @@
 #include "stats.h"
 
 /**
- * struct bump_settings - what is to be done about a hit
+ * struct bump_settings - the settings of a target
  * @delay_ns:	delay of each delayed hit
  * @start_ns:	when delays begin, CLOCK_MONOTONIC; 0: no window
  * @end_ns:	when they end, CLOCK_MONOTONIC; 0: never
  * @every:	delay every Nth hit; at least 1
  * @enabled:	the target's own switch
- * @sleep:	give the CPU away
- * @planned:	a plan says what is to be done: bump_plan_begin()
+ * @sleep:	sleep instead of spinning
+ * @planned:	a plan decides: bump_plan_begin()
  */
 struct bump_settings {
 	u64 delay_ns;
@@ -43,11 +42,11 @@ struct bump_settings {
 
 /**
  * struct bump_policy - settings that change while they are used
- * @lock:	writers; a reader takes a copy and looks whether it is one piece.
+ * @lock:	writers; a reader takes a copy and checks that it is consistent.
  *		Innermost
  * @settings:	those in force
  *
- * A hit decides by one copy: it sees all of an update or nothing of it.
+ * A hit uses one copy: it sees all of an update or none of it.
  */
 struct bump_policy {
 	seqlock_t lock;
@@ -72,10 +71,10 @@ static inline void bump_policy_read(struct bump_policy *policy, struct bump_sett
 }
 
 /**
- * bump_settings_clock() - when a hit happens, where that is asked
+ * bump_settings_clock() - the time of a hit, if it is needed
  * @settings:	of its target
  *
- * To read the clock is the dearest part of a hit.
+ * Reading the clock is the most expensive part of a hit.
  *
  * Return: CLOCK_MONOTONIC, or 0 where neither a window nor a delay needs it.
  */
@@ -103,9 +102,9 @@ static inline bool bump_settings_take_turn(const struct bump_settings *settings,
 }
 
 /**
- * bump_settings_decide() - what becomes of a hit
+ * bump_settings_decide() - decide about a hit
  * @settings:	of its target
- * @turns:	hits that were let through to be counted for the frequency
+ * @turns:	number of hits that took a turn
  * @now:	bump_settings_clock()
  *
  * Return: BUMP_DELAYED or one of the BUMP_SKIPPED_*.

@@ -2,12 +2,12 @@
 /*
  * Breakpoints: the only file that calls uprobes.
  *
- * The targets on one instruction share a site.  Its consumer's handler goes through them,
- * so that it knows what a hit has cost when it comes to the next.  That consumer's filter
- * asks for one of the targets, the founder; each other has a consumer of its own, which
- * asks for the breakpoint and does nothing at a hit.  So a target comes and goes as
- * everywhere with uprobes, with the kernel's locks, which make it wait for filters that are
- * running, and before 6.12 for handlers.
+ * The targets on one instruction share a site.  The handler of the site's consumer goes
+ * through them, so that for each target the cost of the hit so far is known.  The filter
+ * of that consumer stands for one of the targets, the founder; each other target has a
+ * consumer of its own, which requests the breakpoint and does nothing at a hit.  So a
+ * target is added and removed like any consumer of a uprobe, under the kernel's locks,
+ * and waits for running filters, and before 6.12 for running handlers.
  */
 #include <linux/err.h>
 #include <linux/hashtable.h>
@@ -29,14 +29,14 @@
  * struct bump_site - an instruction that has a breakpoint
  * @consumer:	what the uprobe calls
  * @probes:	the targets' parts, the newest first; written under @lock, read under RCU
- * @founder:	the probe that @consumer's filter asks for; written under @lock
+ * @founder:	the probe that @consumer's filter stands for; written under @lock
  * @uprobe:	what @consumer is registered with, or NULL; under @lock
  * @inode:	the file
  * @offset:	of the instruction in @inode
  * @ref_ctr_offset: of the counter in @inode that says that there is a probe, or 0
- * @lock:	which probes come and go.  Outside of the kernel's locks of uprobes
+ * @lock:	adding and removing of probes.  Outside of the kernel's locks of uprobes
  * @node:	in the table of sites; under the table's lock
- * @closed:	the last probe has left it; under @lock
+ * @closed:	its last probe has been removed; under @lock
  * @ref:	one of each probe that is or was in it
  * @rcu:	for freeing
  */
@@ -48,7 +48,7 @@ struct bump_site {
 	struct inode *inode;
 	loff_t offset;
 	loff_t ref_ctr_offset;
-	struct mutex lock;	/* which probes come and go */
+	struct mutex lock;	/* adding and removing of probes */
 	struct hlist_node node;
 	bool closed;
 	refcount_t ref;
@@ -76,7 +76,7 @@ static noinline bool target_wants(struct bump_target *target, struct mm_struct *
 	return wants;
 }
 
-/* Is the breakpoint to stay, for what the target knows of this task and its memory? */
+/* Returns whether the target needs the breakpoint in the memory of this task. */
 static __always_inline bool target_hit(struct bump_target *target, struct bump_budget *budget)
 {
 	/* pairs with bump_target_publish() */
@@ -99,12 +99,12 @@ static noinline int take_out(struct bump_site *site)
 	return UPROBE_HANDLER_REMOVE;
 }
 
-/* What hit() does where the probes are not one. */
+/* hit() for a site with no probe or with several. */
 static noinline int hit_all(struct bump_site *site)
 {
 	struct bump_budget budget = {};
 	struct bump_probe *probe;
-	/* There is none yet, or none any more: nothing is known. */
+	/* Without a probe, not yet or no longer, the breakpoint stays. */
 	bool stays = list_empty(&site->probes);
 
 	list_for_each_entry_rcu(probe, &site->probes, node, true)
@@ -113,17 +113,17 @@ static noinline int hit_all(struct bump_site *site)
 }
 
 /*
- * Runs in the task that hit the breakpoint, may sleep.  What keeps the probes in being
- * is what keeps the consumer: see bump_probe_sync().  A child inherits the breakpoints of
- * its parent without the filter being asked; where it turns out that no user of its
- * memory is in a scope they are taken out of it at the first hit.
+ * Runs in the task that hit the breakpoint, may sleep.  The probes live as long as the
+ * consumer: see bump_probe_sync().  A child inherits the breakpoints of its parent
+ * without a call of the filter; if no user of its memory is in a scope, they are removed
+ * from it at the first hit.
  */
 static int hit(struct uprobe_consumer *uc)
 {
 	struct bump_site *site = container_of(uc, struct bump_site, consumer);
 	struct list_head *first = READ_ONCE(site->probes.next);
 
-	/* Mostly there is one, and no budget to be shared: that is a matter of few registers. */
+	/* Usually there is one probe and no shared budget, which needs few registers. */
 	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes))
 		return hit_all(site);
 	return target_hit(probe_target(list_entry(first, struct bump_probe, node)), NULL) ?
@@ -137,7 +137,7 @@ static bool probe_wants(struct bump_probe *probe, struct mm_struct *mm)
 	return target_wants(probe_target(probe), mm);
 }
 
-/* Runs under the mmap_lock of @mm: no lock of ours may be taken. */
+/* The filter runs under the mmap_lock of @mm: take no lock of the module here. */
 static bool wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
 	struct bump_site *site = container_of(uc, struct bump_site, consumer);
@@ -147,7 +147,10 @@ static bool wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 
 DEFINE_UPROBE_FILTER(wants)
 
-/* The site's handler says whether the breakpoint stays, when it knows the probe. */
+/*
+ * Once the probe is in the site's list, the site's handler decides whether the breakpoint
+ * stays.
+ */
 static int hit_own(struct uprobe_consumer *uc)
 {
 	struct bump_probe *probe = container_of(uc, struct bump_probe, own);
@@ -222,7 +225,7 @@ out:
 	return site;
 }
 
-/* Under the site's lock.  What comes later makes a new one. */
+/* Under the site's lock.  A later registration makes a new site. */
 static void site_close(struct bump_site *site)
 {
 	site->closed = true;
@@ -248,7 +251,7 @@ static int site_ask(struct bump_site *site, struct uprobe_consumer *uc, struct u
 	return 0;
 }
 
-/* Under the site's lock.  What is seen of it by then is over, but before 6.12 alone. */
+/* Under the site's lock.  Only before 6.12 does it wait for running handlers. */
 static void site_ask_no_more(struct uprobe_consumer *uc, struct uprobe **uprobe)
 {
 	if (*uprobe)
@@ -287,7 +290,10 @@ static void site_leave(struct bump_site *site, struct bump_probe *probe)
 		site_close(site);
 		site_ask_no_more(&site->consumer, &site->uprobe);
 	} else if (probe == site->founder) {
-		/* The heir's own consumer goes: the site's asks for its breakpoints now. */
+		/*
+		 * The heir's own consumer is removed: the site's now requests its
+		 * breakpoints.
+		 */
 		heir = list_first_entry(&site->probes, struct bump_probe, node);
 		WRITE_ONCE(site->founder, heir);
 		site_ask_no_more(&heir->own, &heir->uprobe);
@@ -306,8 +312,9 @@ void bump_probe_destroy(struct bump_probe *probe)
 }
 
 /*
- * Does the architecture say that it can't do the instruction?  arm64 calls it
- * invalid, as the kernel does a place where no instruction can begin.
+ * Translates the errno for an instruction that the architecture can't probe.  arm64
+ * returns EINVAL for it, as the kernel does for an offset at which no instruction can
+ * begin.
  */
 static int translate(int err, loff_t offset)
 {
@@ -315,19 +322,18 @@ static int translate(int err, loff_t offset)
 		return -EOPNOTSUPP;
 	if (err != -EINVAL || !IS_ALIGNED(offset, UPROBE_SWBP_INSN_SIZE))
 		return err;
-	/* What else is wrong with the numbers has been found out before. */
+	/* Other reasons for EINVAL were ruled out before. */
 	return IS_ENABLED(CONFIG_X86) ? -EBUSY : -EOPNOTSUPP;
 }
 
 /**
  * bump_probe_register() - put the breakpoint into every process in the scope
- * @probe:	part of a target that is set up otherwise
+ * @probe:	part of a target whose other parts are set up
  * @inode:	the file
  * @offset:	of the instruction in it
  * @ref_ctr_offset: of the counter of its probes in @inode, or 0
  *
- * The caller keeps @inode in being until bump_probe_sync() after
- * bump_probe_unregister().
+ * The caller holds @inode until bump_probe_sync() after bump_probe_unregister().
  */
 int bump_probe_register(struct bump_probe *probe, struct inode *inode, loff_t offset,
 			loff_t ref_ctr_offset)
@@ -379,13 +385,14 @@ void bump_probe_unregister(struct bump_probe *probe)
 }
 
 /**
- * bump_probe_renew() - ask again which memories are to have the breakpoint
- * @probe:	of a target that may be gone by now; not to be renewed again before
+ * bump_probe_renew() - call the filter again for every process that maps the file
+ * @probe:	of a target that may have been removed; not to be renewed again before
  *		bump_probe_sync()
  *
- * The kernel has uprobe_apply() for that and does not export it.  A second consumer that
- * comes and goes does the same: when it comes every memory that it wants gets the
- * breakpoint, when it goes those lose it that no consumer wants.
+ * The kernel's uprobe_apply() does that and is not exported.  Registering and
+ * unregistering a second consumer has the same effect: the first puts the breakpoint into
+ * every mm that its filter accepts, the second removes it from those that no consumer's
+ * filter accepts.
  */
 int bump_probe_renew(struct bump_probe *probe)
 {
@@ -407,8 +414,8 @@ int bump_probe_renew(struct bump_probe *probe)
 /**
  * bump_probe_sync() - wait until no handler of an unregistered probe runs
  *
- * One wait is enough for any number of probes.  It can take as long as the
- * longest delay of a target that is not even concerned.
+ * One wait is enough for any number of probes.  It can take as long as the longest delay
+ * of any target, related or not.
  */
 void bump_probe_sync(void)
 {

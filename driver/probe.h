@@ -13,9 +13,10 @@ struct bump_site;
  * @site:	the breakpoint, held; NULL before bump_probe_register()
  * @is_in:	it is in the site's list; written under its lock
  * @node:	in the site's list; written under its lock, read under RCU
- * @own:	asks for the breakpoint where the site's consumer does so for another probe
+ * @own:	requests the breakpoint while the site's consumer does so for another
+ *		probe
  * @uprobe:	what @own is registered with, or NULL; under the site's lock
- * @again:	comes and goes in bump_probe_renew()
+ * @again:	registered only during bump_probe_renew()
  */
 struct bump_probe {
 	struct bump_site *site;

@@ -2,8 +2,8 @@
 /*
  * Scopes: everything, a process tree, one thread, or a cgroup subtree.
  *
- * Targets that name the same share one scope object, by which the table knows
- * that they are the same.
+ * Targets with the same scope share one object, whose address identifies the scope in the
+ * table.
  */
 #include <linux/err.h>
 #include <linux/mm_types.h>
@@ -33,7 +33,7 @@ static struct bump_scope scope_system = { .type = SPEED_BUMP_SCOPE_SYSTEM };
 /* Serialises getting and dropping scopes, and the tracepoints.  Outermost. */
 static DEFINE_MUTEX(scopes_mutex);
 
-/* --- what tells of processes ---------------------------------------------- */
+/* --- tracepoints ---------------------------------------------------------- */
 
 static struct tracepoint *tp_fork;
 static struct tracepoint *tp_exit;
@@ -57,9 +57,9 @@ static void thread_exits(struct task_struct *task)
 DEFINE_SCHED_PROCESS_EXIT(thread_exits)
 
 /*
- * The probes come with the first tree or cgroup and stay: putting them in and
- * out patches the kernel's text on every CPU, and with no scope they find an
- * empty list.
+ * The probes are registered with the first tree or cgroup and stay registered: each
+ * change patches the kernel's text on every CPU, and without a scope they find an empty
+ * list.
  */
 static int trace_processes(void)
 {
@@ -143,7 +143,7 @@ static void find_tracepoint(struct tracepoint *tp, void *data)
 
 /* --- any ------------------------------------------------------------------ */
 
-/* Where the kernel let the caller open the memory its own rules have been asked, too. */
+/* The kernel applied its own rules, too, when the caller opened @mem. */
 static bool may_delay(const struct bump_session *session, struct task_struct *task,
 		      const struct file *mem)
 {
@@ -202,7 +202,7 @@ static struct bump_scope *get_by_fd(int fd)
 /**
  * bump_scope_get() - a scope for a target
  * @session:	the target's
- * @config:	what it is to be
+ * @config:	the target's configuration
  *
  * Return: the scope, to be given back with bump_scope_put(), or an ERR_PTR.
  */
@@ -267,7 +267,7 @@ static bool has_task(const struct bump_scope *scope, struct task_struct *task)
 	}
 }
 
-/* bump_scope_has() where it is more than a look. */
+/* bump_scope_has() where a single test is not enough. */
 bool bump_scope_has_slow(const struct bump_scope *scope, const struct cred *opener,
 			 struct task_struct *task)
 {
@@ -281,7 +281,7 @@ bool bump_scope_has_slow(const struct bump_scope *scope, const struct cred *open
 	return has;
 }
 
-/* For which opener, and what there is to say beside yes or no. */
+/* The arguments of a filter, and its second result. */
 struct question {
 	const struct bump_scope *scope;
 	const struct cred *opener;
@@ -304,7 +304,7 @@ static bool scope_wants(const struct bump_scope *scope, struct mm_struct *mm,
 	}
 }
 
-/* Is @task, a user of the memory that need not be running yet, a reason for a breakpoint? */
+/* Does @task, a user of the memory that may not be running yet, need the breakpoint? */
 static bool wants_task(struct question *q, struct task_struct *task)
 {
 	if (!scope_wants(q->scope, q->mm, task))
@@ -315,7 +315,7 @@ static bool wants_task(struct question *q, struct task_struct *task)
 	return false;
 }
 
-/* Is any of its users a reason? */
+/* Does any user of the memory need the breakpoint? */
 static bool wants_any(struct question *q)
 {
 	struct task_struct *process, *thread;
@@ -333,8 +333,8 @@ static bool wants_any(struct question *q)
 }
 
 /*
- * Do other processes use the memory too, as after vfork()?  A task that reads it from outside
- * counts as one, so that the answer is "yes" now and then where it is not so.
+ * Do other processes use the memory too, as after vfork()?  A task that reads it from
+ * outside is counted, too, so the result can be true without such a process.
  */
 static bool is_shared(const struct mm_struct *mm, struct task_struct *task, int others)
 {
@@ -348,7 +348,7 @@ static bool wants_mm(struct question *q)
 
 	if (!owner)
 		return false;
-	/* One user is the kernel, which asks. */
+	/* One user is the kernel, for this call. */
 	return wants_task(q, owner) || (is_shared(q->mm, owner, 1) && wants_any(q));
 }
 #else
@@ -359,15 +359,15 @@ static bool wants_mm(struct question *q)
 #endif
 
 /**
- * bump_scope_wants() - is the breakpoint to be in a process' memory?
+ * bump_scope_wants() - does the memory of a process need the breakpoint?
  * @scope:	the target's
  * @opener:	of the target's session
  * @mm:		the memory
- * @refused:	[out] set where it would be, if the opener might
+ * @refused:	[out] set if it does and the opener may not delay the process
  *
- * Called under mmap_lock, or by a hit.  An exec asks with @mm being that of current
- * before it has an owner to speak of; a registration asks about other processes.  The
- * memory of several processes is wanted if one of them is in the scope.
+ * Called under mmap_lock, or by a hit.  In an exec @mm is that of current, and has no
+ * valid owner yet; in a registration it is that of another process.  Memory that several
+ * processes share needs the breakpoint if one of them is in the scope.
  */
 bool bump_scope_wants(const struct bump_scope *scope, const struct cred *opener,
 		      struct mm_struct *mm, bool *refused)

@@ -21,14 +21,14 @@ struct bump_target_config;
 /**
  * struct bump_scope - which tasks a target delays
  * @type:	SPEED_BUMP_SCOPE_*
- * @ref:	one of each target
+ * @ref:	one for each target
  * @pid:	tree: the process it begins with; thread: the thread; held
  * @members:	tree: a bit for each process in it, by its number in the initial
  *		namespace
  * @lock:	tree: writers of @members.  Innermost
  * @scanning:	tree: it is being built
  * @cgroup:	cgroup: the top of the subtree; held
- * @moves:	cgroup: how often a task may have come in whose memory has no
+ * @moves:	cgroup: number of moves into it of tasks whose memory may have no
  *		breakpoint
  * @node:	in the list of those of its type; written under the scopes' mutex,
  *		read under RCU

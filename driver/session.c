@@ -26,7 +26,7 @@ struct bump_session bump_persistent = {
 	.retiring = LIST_HEAD_INIT(bump_persistent.retiring),
 };
 
-/* A try is no offence: it leaves nothing in the log of audit. */
+/* A missing capability is not an offence here: it is not reported to audit. */
 static bool can(int capability)
 {
 	return ns_capable_noaudit(&init_user_ns, capability);
@@ -51,7 +51,7 @@ static int session_set_opener(struct bump_session *session)
 	return 0;
 }
 
-/* Of the calling task. */
+/* The session belongs to the calling task. */
 struct bump_session *bump_session_create(void)
 {
 	struct bump_session *session;
@@ -101,7 +101,7 @@ void bump_session_put(struct bump_session *session)
 	kref_put(&session->ref, session_free);
 }
 
-/* Nothing is added to the session any more: its file is gone. */
+/* Its file is released: no target can be added any more. */
 void bump_session_close(struct bump_session *session)
 {
 	bump_target_remove_all(session);

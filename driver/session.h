@@ -16,17 +16,17 @@ struct bump_user;
  * struct bump_session - an owner of targets: an open file, or the module itself
  * @ref:	the open file's and one of each target
  * @enabled:	the switch of its targets
- * @opener:	the credentials that it was opened with, which may delay processes of their
- *		own only; or NULL, with CAP_SYS_ADMIN
- * @user:	the user that it counts for, where the opener has no CAP_PERFMON; or NULL
+ * @opener:	the credentials that it was opened with, for which it may delay their own
+ *		processes only; or NULL, with CAP_SYS_ADMIN
+ * @user:	the user that its targets are charged to, if the opener has no
+ *		CAP_PERFMON; or NULL
  * @count:	targets in @targets; under the table's lock
  * @targets:	its targets; under the table's lock
  * @plan:	the plan of its experiment, held, or NULL
- * @retire:	takes the breakpoints of @retiring away
- * @retiring:	targets that are out of the table; this and the next two under the lock
- *		of what retires
- * @retire_put:	how often something was put there
- * @retire_done: the last of these times of which nothing is left
+ * @retire:	removes the breakpoints of @retiring
+ * @retiring:	targets that are out of the table; this and the next two under retire_lock
+ * @retire_put:	number of times that targets were put there
+ * @retire_done: the last of these times whose targets are all done
  * @rcu:	for freeing
  */
 struct bump_session {

@@ -5,12 +5,11 @@
  * A reader sees a hit with all that is counted of it or does not see it at all,
  * though not all CPUs at the same moment.
  *
- * A reset leaves the counters alone, which only their CPU may write, and
- * remembers their sums.  Whatever runs meanwhile, each hit is told by exactly
- * one reset, or is in the statistics that are left after the last: what the
- * resets returned adds up to what was counted.  The one exception is the largest
- * overshoot, in which a hit that ends in the moment of the reset can be missing;
- * the histogram has it.
+ * A reset leaves the counters alone, which only their CPU may write, and remembers their
+ * sums.  Whatever runs meanwhile, each hit is reported by exactly one reset, or by the
+ * statistics after the last one: the results of the resets add up to what was counted.
+ * The one exception is the largest overshoot, in which a hit that ends in the moment of
+ * the reset can be missing; the histogram has it.
  */
 #include <linux/atomic.h>
 #include <linux/cpumask.h>
@@ -25,7 +24,7 @@ struct totals {
 	u64 delay_ns;
 };
 
-/* Since the module was loaded: a target that goes takes nothing along. */
+/* Since the module was loaded: removing a target subtracts nothing. */
 static DEFINE_PER_CPU(struct totals, totals);
 
 int bump_stats_init(struct bump_stats *stats)
@@ -73,7 +72,7 @@ void bump_stats_count_skipped(struct bump_stats *stats, enum bump_sum why)
 	preempt_enable();
 }
 
-/* What is no hit.  In any context but that of an interrupt. */
+/* Counts an event that is not a hit.  In any context but that of an interrupt. */
 void bump_stats_count_event(struct bump_stats *stats, enum bump_sum what)
 {
 	struct bump_counters *c;
@@ -160,7 +159,7 @@ void bump_stats_read(struct bump_stats *stats, struct speed_bump_stats *out, boo
 		struct bump_counters *c = per_cpu_ptr(stats->counters, cpu);
 
 		max_ns = add_up_cpu(c, sums);
-		/* A larger one that has come just now stays. */
+		/* A larger one that was stored meanwhile stays. */
 		if (reset)
 			cmpxchg(&c->max_overshoot_ns, max_ns, 0);
 		out->max_overshoot_ns = max(out->max_overshoot_ns, max_ns);

@@ -9,7 +9,7 @@
 
 #include <linux/speed_bump.h>
 
-/* What is summed up.  A hit is in one of the first five, once. */
+/* The sums.  A hit is counted in exactly one of the first five. */
 enum bump_sum {
 	BUMP_DELAYED,
 	BUMP_SKIPPED_FREQUENCY,
@@ -26,14 +26,14 @@ enum bump_sum {
 };
 
 /**
- * struct bump_counters - what a target did on one CPU
+ * struct bump_counters - the counters of a target on one CPU
  * @seq:	odd while a hit is being counted
  * @max_overshoot_ns: the largest since the last reset
  * @sums:	since the target was made, by enum bump_sum
  *
- * Written only by tasks on that CPU with preemption off, so that plain
- * additions do.  288 bytes for each CPU that there can be: that is what a
- * target costs beside its own object, which is below a kilobyte.
+ * Written only by tasks on that CPU with preemption off, so plain additions are enough.
+ * They take 288 bytes for each possible CPU, beside the target's own object, which is
+ * below a kilobyte.
  */
 struct bump_counters {
 	seqcount_t seq;
@@ -43,9 +43,9 @@ struct bump_counters {
 
 /**
  * struct bump_stats - the statistics of a target
- * @counters:	what they are made of
+ * @counters:	the counters of each CPU
  * @lock:	resets.  Innermost
- * @generation:	how many there were; under @lock
+ * @generation:	number of resets; under @lock
  * @base:	the sums as they were at the last one; under @lock
  */
 struct bump_stats {

@@ -2,9 +2,9 @@
 /*
  * /sys/kernel/speed_bump: the module's own, persistent targets for shell scripts.
  *
- * Anybody may read the settings.  What is delayed and how often is for root, as
- * it is at the device: to read it, and to write, takes the file's permission, which
- * root has, and CAP_SYS_ADMIN.
+ * All users may read the settings.  Targets and counts are for root, as on the device:
+ * reading them, and any write, requires the file's permission, which root has, and
+ * CAP_SYS_ADMIN.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -79,7 +79,7 @@ static ssize_t default_delay_ns_store(struct kobject *kobj, struct kobj_attribut
 	return count;
 }
 
-/* For those that could open the file with the permissions of a chmod, but are not root. */
+/* After a chmod, users other than root can open the file. */
 static bool was_opened_by_admin(const struct file *file)
 {
 	return file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN);
@@ -112,7 +112,7 @@ DEFINE_BIN_ATTRIBUTE_READ(stats)
 
 /* --- targets --- */
 
-/* A place in a file, and what its targets may be called. */
+/* A place in a file, and the label of its targets. */
 struct place {
 	struct file *file;	/* NULL: only the label is known */
 	u64 offset;
@@ -120,8 +120,8 @@ struct place {
 };
 
 /*
- * What makes up its contents as it is read is no program.  To read such a file of
- * sysfs in a write to one would also take locks of that kind inside of each other.
+ * A file whose contents are generated when it is read is not a program.  Reading such a
+ * file of sysfs in a write to another would also nest locks of the same kind.
  */
 static bool can_be_program(const struct file *file)
 {
@@ -143,8 +143,8 @@ static struct file *file_open_if_program(const char *path, int flags)
 }
 
 /*
- * Opening a FIFO or a device does things, and takes locks under which others read
- * sysfs: so first only the path is.
+ * Opening a FIFO or a device has side effects, and takes locks under which sysfs is read
+ * elsewhere: so at first only the path is opened.
  */
 static struct file *file_open(const char *path)
 {
@@ -164,8 +164,8 @@ static void place_release(struct place *place)
 }
 
 /*
- * Finds the file and the function in it, with the rights of the writer.  Without
- * them @place has the label only.
+ * Finds the file and the function in it, with the permissions of the writer.  On failure
+ * @place has the label only.
  */
 static int place_find(struct place *place, const struct bump_command *command)
 {
@@ -240,7 +240,7 @@ struct selection {
 };
 
 /*
- * At that place, or called so: a target may be in a file that has been replaced
+ * At that place, or with that label: a target may be in a file that has been replaced
  * since, or be one of several functions of that name.
  */
 static bool is_selected(const struct bump_target *t, const void *arg)
@@ -325,7 +325,7 @@ static ssize_t targets_store(struct kobject *kobj, struct kobj_attribute *attr,
 
 	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
-	/* sysfs cuts what is longer, and would give the rest as another command. */
+	/* sysfs splits a longer write, and would pass the rest as another command. */
 	if (count >= PAGE_SIZE)
 		return -ENAMETOOLONG;
 	command = kmalloc(sizeof(*command), GFP_KERNEL);

@@ -2,11 +2,11 @@
 /*
  * The table of targets.
  *
- * Life of a target: it is put into the table ADDING, so that the same is not
- * added twice, gets its breakpoint, and when the whole batch has come that far
- * becomes LIVE.  From then on readers see it.  A removal claims it
- * under the lock, takes it out of the table, and takes its breakpoint away
- * without a lock; a work item lets go of it when no handler can run any more.
+ * Life of a target: it is put into the table as ADDING, so that the same target is not
+ * added twice, gets its breakpoint, and becomes LIVE when the whole batch has its
+ * breakpoints.  From then on readers see it.  A removal claims it under the lock, takes
+ * it out of the table, and removes its breakpoint without a lock; a work item drops it
+ * when no handler can run any more.
  */
 #include <linux/atomic.h>
 #include <linux/completion.h>
@@ -32,10 +32,10 @@
 #include "user.h"
 
 /*
- * Protects what is in the table: @by_id against other writers (readers go under
- * RCU), @by_key, the counts, each session's list, and the step from one state
- * to the next.  Never held while uprobes or user memory are touched.  Nothing
- * but what allocates is taken inside.
+ * Protects what is in the table: @by_id against other writers (readers go under RCU),
+ * @by_key, the counts, each session's list, and the step from one state to the next.
+ * Never held while uprobes or user memory are accessed.  Only locks of allocations and
+ * innermost locks are taken inside.
  */
 static DEFINE_MUTEX(table_lock);
 static DEFINE_XARRAY_FLAGS(by_id, XA_FLAGS_ACCOUNT);
@@ -43,12 +43,12 @@ static DEFINE_HASHTABLE(by_key, 12);
 static u64 last_id;
 static u32 target_count;
 
-/* Targets of the privileged that are made and not yet freed: in the table, and dying. */
+/* Targets of privileged sessions that are not freed yet: in the table, and dying. */
 static atomic_t allocated = ATOMIC_INIT(0);
 
 /*
- * Protects @unused and the number of times that something was put there; what
- * was put there up to the @unused_freed th time has been let go of.  Innermost.
+ * Protects @unused and @unused_put, the number of times that targets were put there; the
+ * targets of the first @unused_freed times have been dropped.  Innermost.
  */
 static DEFINE_SPINLOCK(unused_lock);
 static LIST_HEAD(unused);
@@ -58,21 +58,21 @@ static DECLARE_WAIT_QUEUE_HEAD(unused_wait);
 static struct workqueue_struct *unused_wq;
 
 /*
- * For a task that is being killed the kernel neither puts breakpoints into the memory of
- * others nor takes them out: it says "leaking uprobe" and they stay.  So works do it,
- * which cannot be killed.  Each may wait for whatever the kernel waits for; the
- * unprivileged can therefore fill up only queues of their own.
+ * In a task that is being killed the kernel neither puts breakpoints into the memory of
+ * other processes nor removes them: it logs "leaking uprobe" and they stay.  So work
+ * items do it, which cannot be killed.  Each can block for as long as the kernel does;
+ * unprivileged sessions have queues of their own, so that they can fill up only those.
  */
 static struct workqueue_struct *register_wq;
 static struct workqueue_struct *retire_wq;
 static struct workqueue_struct *users_register_wq;
 static struct workqueue_struct *users_retire_wq;
 
-/* Protects the lists of what retires, and of what waits for it.  Innermost. */
+/* Protects the lists of retiring targets, and their counts.  Innermost. */
 static DEFINE_SPINLOCK(retire_lock);
 static DECLARE_WAIT_QUEUE_HEAD(retire_wait);
 
-/* The inode that mappings of the file have, which is below an overlay. */
+/* The inode of the file's mappings, which is the one below an overlay. */
 struct inode *bump_target_inode(const struct path *path)
 {
 	return d_real_inode(path->dentry);
@@ -145,7 +145,7 @@ static void free_unused(struct work_struct *work)
 
 static DECLARE_WORK(unused_work, free_unused);
 
-/* Takes the breakpoints away of what a session has put into its list. */
+/* Removes the breakpoints of the targets in a session's list of retiring targets. */
 void bump_target_retire_work(struct work_struct *work)
 {
 	struct bump_session *session = container_of(work, struct bump_session, retire);
@@ -180,9 +180,9 @@ enum wait {
 };
 
 /*
- * Ends the delays of targets that are out of the table, then their breakpoints.
- * Waiting for their handlers is left to another work: it can take as long as the
- * delay of another session's target.
+ * Ends the delays of targets that are out of the table, then removes their breakpoints.
+ * Another work item waits for their handlers, which can take as long as the delay of
+ * another session's target.
  */
 static void targets_retire(struct list_head *list, enum wait wait)
 {
@@ -193,19 +193,19 @@ static void targets_retire(struct list_head *list, enum wait wait)
 	if (list_empty(list))
 		return;
 
-	/* Any of their owners does. */
+	/* Any of their owners will do. */
 	session = list_first_entry(list, struct bump_target, node)->session;
 	list_for_each_entry(t, list, node) {
 		WRITE_ONCE(t->state, BUMP_TARGET_DYING);
 		bump_delay_wake(t);
 	}
 
-	bump_session_get(session);	/* ours, while we wait */
+	bump_session_get(session);	/* for the wait below */
 	spin_lock(&retire_lock);
 	list_splice_tail_init(list, &session->retiring);
 	put = ++session->retire_put;
 	spin_unlock(&retire_lock);
-	bump_session_get(session);	/* the work's */
+	bump_session_get(session);	/* the work item's */
 	if (!queue_work(session->user ? users_retire_wq : retire_wq, &session->retire))
 		bump_session_put(session);
 
@@ -217,9 +217,9 @@ static void targets_retire(struct list_head *list, enum wait wait)
 }
 
 /*
- * Give the work the time that it takes when no task is in a long delay, so that
- * the file system of a removed target can be unmounted next.  No promise: with
- * such a delay under way its end is not waited for.
+ * Waits for as long as the work takes when no task is in a long delay, so that the file
+ * system of a removed target can be unmounted next.  There is no guarantee: the end of a
+ * long delay is not waited for.
  */
 static void targets_settle(void)
 {
@@ -229,8 +229,8 @@ static void targets_settle(void)
 }
 
 /*
- * Puts breakpoints where they have come to be wanted.  A target that is just
- * being added or removed is not found here: publishing it asks for another turn.
+ * Puts breakpoints into processes that have moved into a scope.  A target that is just
+ * being added or removed is not found here: publishing it queues this work again.
  */
 static void renew_moved(struct work_struct *work)
 {
@@ -325,8 +325,9 @@ out:
 }
 
 /*
- * Targets that are dying do not count against the limit of the table, but cannot pile up
- * beyond it either.  Those of users count for their owner, so that others do not wait.
+ * Targets that are dying do not count against the limit of the table, but there can't be
+ * more of them than that limit.  Those of unprivileged users are charged to their owner,
+ * so that other users do not wait.
  */
 static int target_try_reserve(struct bump_session *session)
 {
@@ -408,9 +409,9 @@ err_alloc:
 /**
  * bump_target_add() - make a target that is not seen yet, without a breakpoint
  * @session:	its owner
- * @config:	what it is to be
+ * @config:	its configuration
  *
- * Return: the target, to be given to bump_target_register() and then to
+ * Return: the target, to be passed to bump_target_register() and then to
  * bump_target_publish(), or to bump_target_discard(); or an ERR_PTR.
  */
 struct bump_target *bump_target_add(struct bump_session *session,
@@ -439,7 +440,9 @@ enum registration_state {
 	REGISTRATION_ABANDONED,	/* by a task that was killed */
 };
 
-/* A batch whose breakpoints a work makes, while a task waits or does not any more. */
+/*
+ * A batch whose breakpoints a work item inserts, while a task waits or no longer waits.
+ */
 struct registration {
 	struct work_struct work;
 	refcount_t ref;
@@ -514,13 +517,13 @@ static struct bump_session *batch_session(struct bump_target **targets, u32 coun
 
 /**
  * bump_target_register() - put the breakpoints of a batch into every process in its scopes
- * @targets:	what bump_target_add() returned, in memory of kvmalloc(); ERR_PTRs are passed
- *		over, and one takes the place of a target whose breakpoint can't be
+ * @targets:	what bump_target_add() returned, in memory of kvmalloc(); ERR_PTRs are
+ *		skipped, and one replaces a target whose breakpoint can't be inserted
  * @count:	how many
- * @best_effort: go on after the first that can't be
+ * @best_effort: go on after the first that fails
  *
- * Return: 0, -ENOMEM, or -EINTR where the caller was killed: then the targets and the memory
- * of @targets are not the caller's any more.
+ * Return: 0, -ENOMEM, or -EINTR if the caller was killed: then the targets and the memory
+ * of @targets no longer belong to the caller.
  */
 int bump_target_register(struct bump_target **targets, u32 count, bool best_effort)
 {
@@ -552,8 +555,8 @@ int bump_target_register(struct bump_target **targets, u32 count, bool best_effo
 }
 
 /**
- * bump_target_publish() - let a batch begin
- * @targets:	what bump_target_register() left; ERR_PTRs are passed over
+ * bump_target_publish() - make a batch LIVE
+ * @targets:	the result of bump_target_register(); ERR_PTRs are skipped
  * @count:	how many
  */
 void bump_target_publish(struct bump_target **targets, u32 count)
@@ -579,7 +582,7 @@ void bump_target_publish(struct bump_target **targets, u32 count)
 
 /**
  * bump_target_discard() - undo bump_target_add()
- * @targets:	what it returned; ERR_PTRs are passed over
+ * @targets:	its results; ERR_PTRs are skipped
  * @count:	how many
  */
 void bump_target_discard(struct bump_target **targets, u32 count)
@@ -606,7 +609,7 @@ bool bump_target_is_mutable(const struct bump_target *target,
 	       (target->session == &bump_persistent && !session->opener);
 }
 
-/* May @session know of it? */
+/* May @session see it? */
 bool bump_target_is_visible(const struct bump_target *target,
 			    const struct bump_session *session)
 {
@@ -629,7 +632,7 @@ static struct bump_target *target_claim(const struct bump_session *session, u64 
 
 /**
  * bump_target_remove() - remove a batch of targets
- * @session:	the one that asks
+ * @session:	the session of the caller
  * @ids:	the targets
  * @errors:	[out] an errno for each
  * @count:	how many
@@ -693,7 +696,7 @@ u32 bump_target_remove_if(struct bump_session *session,
 
 	mutex_lock(&table_lock);
 	list_for_each_entry_safe(t, next, &session->targets, node) {
-		/* Another thread's ADD has yet to hear of it. */
+		/* A target that is not LIVE belongs to another thread's ADD. */
 		if (t->state != BUMP_TARGET_LIVE || !wanted(t, arg))
 			continue;
 		table_unlink(t);
@@ -701,7 +704,10 @@ u32 bump_target_remove_if(struct bump_session *session,
 		count++;
 	}
 	mutex_unlock(&table_lock);
-	/* What the end of a process closes is gone when the process is. */
+	/*
+	 * When the exit of a process closes the session, the breakpoints go before the
+	 * process.
+	 */
 	targets_retire(&list, current->flags & PF_EXITING ? WAIT_FOR_CERTAIN :
 							    WAIT_IF_NOT_KILLED);
 	targets_settle();
@@ -781,7 +787,7 @@ static struct workqueue_struct **const queues[] = {
 	&register_wq, &users_register_wq, &retire_wq, &users_retire_wq, &unused_wq,
 };
 
-/* Those that put something into another come first. */
+/* A queue whose work queues work on another comes first. */
 static void destroy_queues(void)
 {
 	unsigned int i;
@@ -805,7 +811,10 @@ int bump_targets_init(void)
 	return 0;
 }
 
-/* Nothing is added any more; what was abandoned in the middle of an add may still be there. */
+/*
+ * No target is added any more; batches that were abandoned in the middle of an add may
+ * remain.
+ */
 void bump_targets_exit(void)
 {
 	flush_workqueue(register_wq);

@@ -20,39 +20,39 @@ struct bump_scope;
 struct bump_session;
 
 enum bump_target_state {
-	BUMP_TARGET_ADDING,	/* may hit already; passes */
+	BUMP_TARGET_ADDING,	/* hits are possible, and not delayed */
 	BUMP_TARGET_LIVE,
-	BUMP_TARGET_DYING,	/* leaves delays, passes */
+	BUMP_TARGET_DYING,	/* delays end early, hits are not delayed */
 };
 
 /**
  * struct bump_target - a function to delay
  * @probe:	its breakpoint
  * @state:	enum bump_target_state
- * @policy:	what it does
+ * @policy:	its settings
  * @session:	the owner; held
  * @scope:	which tasks it delays; held
  * @stats:	statistics
- * @id:		its name, never 0, never used again
+ * @id:		never 0, never used again
  * @inode:	the file that really holds the code, below an overlay
  * @offset:	in @inode
  * @ref_ctr_offset: of the counter of its probes in @inode, or 0
- * @path:	the file as it was given: keeps @inode and its mount in being
+ * @path:	the file as it was given; holds @inode and its mount
  * @label:	text for people, or NULL
  * @label_len:	its bytes
  * @claimed:	it is about to be removed; under the table's lock
- * @key:	in the table by what it is; under the table's lock
+ * @key:	in the table by identity; under the table's lock
  * @node:	in its owner's list under the table's lock, later in a removal's
  * @sleepers:	tasks that sleep for it
  * @turns:	hits that were counted for the frequency
  * @plan_place:	of a plan: its index among the targets + 1; 0: not among them
  * @is_unit:	of a plan: each hit is a unit of work
- * @moves:	of the scope, when the filter was asked last; the renewing work's
+ * @moves:	of the scope, when the filter was last called; for the renewing work
  * @renewed:	in the renewing work's list
  * @ref:	the table's, and one of each reader
  * @rcu:	for freeing after readers of the table
  *
- * What every hit reads comes first and is only written by an update.
+ * The members that every hit reads come first and are written only by an update.
  */
 struct bump_target {
 	struct bump_probe probe;
@@ -83,16 +83,16 @@ struct bump_target {
 };
 
 /**
- * struct bump_target_config - what bump_target_add() is to make
+ * struct bump_target_config - the arguments of bump_target_add()
  * @path:	the file; the caller's reference is not taken over
  * @offset:	in the file
  * @ref_ctr_offset: in the file, or 0
  * @settings:	what it does; the window counts from bump_target_publish(): when it
  *		is to start, and in place of the end how long it is
  * @scope:	SPEED_BUMP_SCOPE_*
- * @scope_id:	what @scope says
+ * @scope_id:	its meaning depends on @scope
  * @mem:	/proc/PID/mem of the process, which an unprivileged caller could open; or NULL
- * @label:	text, taken over by a target that is made, or NULL
+ * @label:	text, which a new target takes over, or NULL
  * @label_len:	its bytes
  */
 struct bump_target_config {

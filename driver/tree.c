@@ -2,10 +2,10 @@
 /*
  * Process trees.
  *
- * A tree is a set of processes, kept as a bitmap of their process numbers in
- * the initial namespace: asking it is one bit, and joining it allocates
- * nothing, so it can't fail in the middle of a fork.  Targets that name the
- * same root while its tree lives share the tree.
+ * A tree is a set of processes, kept as a bitmap of their process numbers in the initial
+ * namespace: a test is one bit, and an insertion allocates nothing, so it can't fail in
+ * the middle of a fork.  Targets that name the same root while its tree lives share the
+ * tree.
  *
  * How a tree stays right.  Call a process dead from when its last thread has
  * given up signal->live; a thread does so on its way to the sched_process_exit
@@ -28,26 +28,25 @@
  *     its tail, so the walk, which is at the parent or before it, will get to
  *     the child and find its parent.  It is the same for a child whose probe
  *     came before the tree was there to be seen.
- *   - A process between the root and a descendant exits, and the descendant's
- *     way to the root is cut when its children are given to a reaper.  The exit
- *     probe runs before that.  While a tree is being built it inserts the
- *     children of every exiting thread's process that has a member above it.
- *     Any thread's: the last two may pass each other, so that the children go
- *     to the reaper before the process is seen to be dead.
- *   - A dead process is walked through, not inserted.  If it dies just then:
- *     the insertion sets the bit, then looks at signal->live again; the exit
- *     probe looks at the bit after signal->live has dropped.  One of them sees
- *     the other, and both clear the bit under the lock.  The lock was taken
- *     while the number was the process's own, so a bit that is set for the next
- *     to have it comes later.
+ *   - A process between the root and a descendant exits, and the descendant's way to the
+ *     root is cut when its children are given to a reaper.  The exit probe runs before
+ *     that.  While a tree is being built it inserts the children of every exiting
+ *     thread's process that has a member above it.  Of every thread: the last two can
+ *     exit at the same time, so that the children are given to the reaper before the
+ *     process is seen to be dead.
+ *   - A dead process is walked through, not inserted.  If it dies just then: the
+ *     insertion sets the bit, then looks at signal->live again; the exit probe looks at
+ *     the bit after signal->live has dropped.  One of them sees the other, and both clear
+ *     the bit under the lock.  The lock was taken while the number was the process's own,
+ *     so the bit of the next process with that number is set later.
  *
- * A thread that was past its exit probe before the tree could be seen, and has
- * yet to give its children away, is still an ancestor or no longer; the moment
- * of creation may be put on either side of its end.
+ * A thread that was past its exit probe before the tree could be seen, and has yet to
+ * give its children away, may or may not count as an ancestor: the tree can be taken to
+ * be created before its end or after it.
  *
- * Ancestors are read without a lock.  A task's real_parent is not freed before
- * the task has another one, and a task that we reached under RCU stays in
- * memory with what it pointed to when it was unhashed.
+ * Ancestors are read without a lock.  A task's real_parent is not freed before the task
+ * has another one, and a task that was reached under RCU stays in memory with what it
+ * pointed to when it was unhashed.
  */
 #include <linux/err.h>
 #include <linux/pid_namespace.h>
@@ -62,8 +61,8 @@
 #include "tree.h"
 
 /*
- * Each fork and exit on the machine looks at every tree, and each holds a bit
- * for every process number there can be.
+ * Every fork and exit on the machine goes through all trees, and each tree holds a bit
+ * for every possible process number.
  */
 #define MAX_TREES	1024
 
@@ -248,8 +247,8 @@ static struct bump_scope *tree_get(struct pid *root, const struct task_struct *t
 }
 
 /*
- * The tree of the process of @task, itself or one of its threads.  Half of those
- * that there can be are kept for the privileged.  Under the scopes' mutex.
+ * The tree of the process of @task, itself or one of its threads.  Half of MAX_TREES are
+ * reserved for privileged sessions.  Under the scopes' mutex.
  */
 struct bump_scope *bump_tree_get(struct task_struct *task, bool privileged)
 {
@@ -277,12 +276,11 @@ s32 bump_tree_id(const struct bump_scope *tree)
 }
 
 /*
- * Is @task, which need not be running yet, in the scope?  A child can be asked
- * about at any point of its making.  First it is a copy of its parent's
- * task_struct, so that its pid leads to the parent, and real_parent says
- * nothing.  The answer is a guess then, "yes", which the first hit corrects.
- * From when its own pid leads to it real_parent is right, and does for the time
- * until the fork probe.  Under RCU.
+ * Is @task, which need not be running yet, in the scope?  The filter can be called for a
+ * child at any point of its creation.  At first the child is a copy of its parent's
+ * task_struct: its pid leads to the parent, and real_parent is not valid.  The result is
+ * then a guess, true, which the first hit corrects.  As soon as its own pid leads to it,
+ * real_parent is valid, and is enough until the fork probe runs.  Under RCU.
  */
 bool bump_tree_wants(const struct bump_scope *tree, const struct task_struct *task)
 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What users without capabilities have, and may have.
+ * Limits on the targets of users without capabilities.
  *
- * A target costs memory until it is freed, which can be as long after its removal as
- * the delays that are under way: so long it counts for its owner.  While it is in the
- * table its file costs more to map, for every process, so that files are counted too.
+ * A target takes memory until it is freed, which can be as long after its removal as the
+ * delays in progress take: until then it is charged to its owner.  While it is in the
+ * table its file costs more to map, for every process, so targets are counted for each
+ * file, too.
  */
 #include <linux/err.h>
 #include <linux/hashtable.h>
@@ -21,7 +22,7 @@ struct users_file {
 	struct hlist_node node;
 };
 
-/* Protects what is here.  Innermost. */
+/* Protects all data of this file.  Innermost. */
 static DEFINE_SPINLOCK(users_lock);
 static DEFINE_HASHTABLE(users, 6);
 static DEFINE_HASHTABLE(files, 8);
@@ -83,11 +84,11 @@ void bump_user_put(struct bump_user *user)
 }
 
 /**
- * bump_user_charge() - a target is to be made
- * @user:	whose
+ * bump_user_charge() - charge a target that is to be allocated
+ * @user:	its owner
  *
- * Return: 0; -ENOSPC if there are as many as may be; -EAGAIN if there are not, but with
- * those that are dying.
+ * Return: 0; -ENOSPC at the limit; -EAGAIN if the limit is reached only with targets that
+ * are dying.
  */
 int bump_user_charge(struct bump_user *user)
 {
@@ -120,8 +121,8 @@ void bump_user_uncharge(struct bump_user *user)
 }
 
 /**
- * bump_user_enter() - a target comes into the table
- * @user:	whose
+ * bump_user_enter() - a target is put into the table
+ * @user:	its owner
  * @inode:	its file, which is held until bump_user_leave()
  *
  * Return: 0, -ENOSPC or -ENOMEM.

@@ -9,7 +9,7 @@
 struct inode;
 
 /**
- * struct bump_user - a user without capabilities, over all of their sessions
+ * struct bump_user - a user without capabilities, over all sessions
  * @uid:	in the initial user namespace
  * @ref:	one of each session
  * @live:	targets in the table
