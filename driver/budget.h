@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What a hit may cost, however many targets are on the instruction.  The kernel waits for
- * hits, in places that have nothing to do with them: RCU, and the removal of any uprobe.
+ * The limit on the delays of a hit, however many targets share the instruction.
+ * Unrelated parts of the kernel wait for hits to end: RCU, and the removal of any uprobe.
  */
-#ifndef SB_BUDGET_H
-#define SB_BUDGET_H
+#ifndef BUMP_BUDGET_H
+#define BUMP_BUDGET_H
 
 #include <linux/types.h>
 
@@ -14,43 +14,44 @@
 #include "session.h"
 
 /**
- * struct sb_budget - the delays of a hit so far
+ * struct bump_budget - the delays of a hit so far
  * @spent_ns:	of all targets
- * @users_ns:	of those of the unprivileged
+ * @users_ns:	of the targets of unprivileged sessions
  */
-struct sb_budget {
+struct bump_budget {
 	u64 spent_ns;
 	u64 users_ns;
 };
 
 /**
- * sb_budget_limit() - how long the delays of a hit may be together
- * @session:	whose targets
+ * bump_budget_limit() - the limit on the sum of a hit's delays
+ * @session:	the owner of the targets
  *
  * Return: nanoseconds.
  */
-static inline u64 sb_budget_limit(const struct sb_session *session)
+static inline u64 bump_budget_limit(const struct bump_session *session)
 {
 	u64 limit = SPEED_BUMP_MAX_DELAY_NS;
 
 	if (session->user)
-		limit = min(limit, (u64)READ_ONCE(sb_unprivileged_budget_ms) * NSEC_PER_MSEC);
+		limit = min(limit,
+			    (u64)READ_ONCE(bump_unprivileged_budget_ms) * NSEC_PER_MSEC);
 	return limit;
 }
 
 /*
- * False where a delay of @ns does not fit any more; then nothing is spent.  @budget is NULL
- * where there is no other target on the instruction.
+ * Returns false and spends nothing if a delay of @ns no longer fits.  @budget is NULL if
+ * there is no other target on the instruction.
  */
-static inline bool sb_budget_take(struct sb_budget *budget, const struct sb_session *session,
-				  u64 ns)
+static inline bool bump_budget_take(struct bump_budget *budget,
+				    const struct bump_session *session, u64 ns)
 {
 	if (!budget)
-		return ns <= sb_budget_limit(session);
+		return ns <= bump_budget_limit(session);
 	if (budget->spent_ns + ns > SPEED_BUMP_MAX_DELAY_NS)
 		return false;
 	if (session->user) {
-		if (budget->users_ns + ns > sb_budget_limit(session))
+		if (budget->users_ns + ns > bump_budget_limit(session))
 			return false;
 		budget->users_ns += ns;
 	}
@@ -58,4 +59,4 @@ static inline bool sb_budget_take(struct sb_budget *budget, const struct sb_sess
 	return true;
 }
 
-#endif /* SB_BUDGET_H */
+#endif /* BUMP_BUDGET_H */

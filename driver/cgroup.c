@@ -2,14 +2,14 @@
 /*
  * Cgroup v2 subtrees.
  *
- * A hit asks in which cgroup its task is at that moment.  The breakpoint has to
- * be there for that: a filter is asked about a process when a target is
- * registered, when the process maps the file and when it calls exec().  No filter
- * is asked about a process that comes into the cgroup with the file mapped already.
- * A tracepoint tells of it, the target asks again (sb_targets_renew()), and some ten
- * milliseconds after the move the process has its breakpoint; later only while a
- * delay is under way somewhere, for its length at most.  A process that leaves keeps
- * it until its first hit, which passes and takes it out.
+ * A hit checks which cgroup its task is in at that moment.  That requires the breakpoint:
+ * a filter is called for a process when a target is registered, when the process maps the
+ * file and when it calls exec().  No filter is called for a process that moves into the
+ * cgroup with the file already mapped.  A tracepoint reports the move, the filters are
+ * called again (bump_targets_renew()), and some ten milliseconds after the move the
+ * process has its breakpoint; it takes longer only while a delay is in progress
+ * somewhere, by the length of that delay at most.  A process that leaves keeps the
+ * breakpoint until its first hit, which is not delayed and removes it.
  */
 #include <linux/cgroup.h>
 #include <linux/err.h>
@@ -22,7 +22,7 @@
 #include "compat.h"
 #include "target.h"
 
-/* Each fork and each move on the machine looks at every cgroup that is a scope. */
+/* Every fork and every move on the machine goes through all cgroups that are scopes. */
 #define MAX_CGROUPS	1024
 
 /* Written under the scopes' mutex, read under RCU. */
@@ -36,7 +36,7 @@ static struct cgroup *cgroup_from_fd(int fd)
 
 	if (!IS_ERR(cgroup))
 		return cgroup;
-	/* It says EBADF of what is open and something else, too. */
+	/* EBADF is also returned for an open file that is not a cgroup directory. */
 	file = fget_raw(fd);
 	if (!file)
 		return ERR_PTR(-EBADF);
@@ -44,9 +44,9 @@ static struct cgroup *cgroup_from_fd(int fd)
 	return ERR_PTR(-EINVAL);
 }
 
-static struct sb_scope *scope_of(struct cgroup *cgroup)
+static struct bump_scope *scope_of(struct cgroup *cgroup)
 {
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 
 	list_for_each_entry(scope, &cgroups, node) {
 		if (scope->cgroup == cgroup) {
@@ -69,10 +69,10 @@ static struct sb_scope *scope_of(struct cgroup *cgroup)
 }
 
 /* Under the scopes' mutex. */
-struct sb_scope *sb_cgroup_get(int fd)
+struct bump_scope *bump_cgroup_get(int fd)
 {
 	struct cgroup *cgroup = cgroup_from_fd(fd);
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 
 	if (IS_ERR(cgroup))
 		return ERR_CAST(cgroup);
@@ -83,14 +83,14 @@ struct sb_scope *sb_cgroup_get(int fd)
 
 static void free_cgroup_scope(struct rcu_head *rcu)
 {
-	struct sb_scope *scope = container_of(rcu, struct sb_scope, rcu);
+	struct bump_scope *scope = container_of(rcu, struct bump_scope, rcu);
 
 	cgroup_put(scope->cgroup);
 	kfree(scope);
 }
 
 /* Under the scopes' mutex.  Nothing uses it any more. */
-void sb_cgroup_drop(struct sb_scope *scope)
+void bump_cgroup_drop(struct bump_scope *scope)
 {
 	list_del_rcu(&scope->node);
 	cgroup_count--;
@@ -98,13 +98,13 @@ void sb_cgroup_drop(struct sb_scope *scope)
 }
 
 /* Under RCU. */
-static bool is_inside(const struct sb_scope *scope, struct task_struct *task)
+static bool is_inside(const struct bump_scope *scope, struct task_struct *task)
 {
 	return cgroup_is_descendant(task_dfl_cgroup(task), scope->cgroup);
 }
 
 /* Is @task, which is running, to be delayed? */
-bool sb_cgroup_has(const struct sb_scope *scope, struct task_struct *task)
+bool bump_cgroup_has(const struct bump_scope *scope, struct task_struct *task)
 {
 	bool has;
 
@@ -114,8 +114,8 @@ bool sb_cgroup_has(const struct sb_scope *scope, struct task_struct *task)
 	return has;
 }
 
-/* In a threaded cgroup the threads of a process can be apart. */
-static bool has_a_thread_of(const struct sb_scope *scope, struct task_struct *task)
+/* In a threaded cgroup the threads of a process can be in different cgroups. */
+static bool has_a_thread_of(const struct bump_scope *scope, struct task_struct *task)
 {
 	struct task_struct *thread;
 
@@ -130,12 +130,12 @@ static bool has_a_thread_of(const struct sb_scope *scope, struct task_struct *ta
 }
 
 /*
- * Is @task, which need not be running yet, a reason for a breakpoint?  A child is
- * first a copy of its parent, whose pid it shows, then in the uppermost cgroup
- * until it is put into its own.  The answer is a guess until then, which the
- * first hit corrects.  Under RCU.
+ * Does @task, which may not be running yet, need the breakpoint?  A child is at first a
+ * copy of its parent, with the parent's pid, and then in the root cgroup until it is
+ * moved into its own.  Until then the result is a guess, which the first hit corrects.
+ * Under RCU.
  */
-bool sb_cgroup_wants(const struct sb_scope *scope, struct task_struct *task)
+bool bump_cgroup_wants(const struct bump_scope *scope, struct task_struct *task)
 {
 	struct pid *pid = READ_ONCE(task->thread_pid);
 
@@ -147,10 +147,10 @@ bool sb_cgroup_wants(const struct sb_scope *scope, struct task_struct *task)
 	       is_inside(scope, rcu_dereference(task->real_parent));
 }
 
-/* A process was forked: into another cgroup than its parent's, maybe (clone3()). */
-void sb_cgroup_fork(struct task_struct *parent, struct task_struct *child)
+/* A process was forked, possibly into another cgroup than its parent's (clone3()). */
+void bump_cgroup_fork(struct task_struct *parent, struct task_struct *child)
 {
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 	bool found = false;
 
 	rcu_read_lock();
@@ -161,14 +161,14 @@ void sb_cgroup_fork(struct task_struct *parent, struct task_struct *child)
 		}
 	}
 	if (found)
-		sb_targets_renew();
+		bump_targets_renew();
 	rcu_read_unlock();
 }
 
 /* A task has been moved to @cgroup. */
-void sb_cgroup_attach(struct cgroup *cgroup)
+void bump_cgroup_attach(struct cgroup *cgroup)
 {
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 	bool found = false;
 
 	rcu_read_lock();
@@ -178,8 +178,8 @@ void sb_cgroup_attach(struct cgroup *cgroup)
 			found = true;
 		}
 	}
-	/* In here, where the last of the targets can't go unnoticed. */
+	/* Within the RCU section, which bump_targets_exit() waits for. */
 	if (found)
-		sb_targets_renew();
+		bump_targets_renew();
 	rcu_read_unlock();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_CGROUP_H
-#define SB_CGROUP_H
+#ifndef BUMP_CGROUP_H
+#define BUMP_CGROUP_H
 
 #include <linux/err.h>
 #include <linux/sched.h>
@@ -8,36 +8,36 @@
 #include "scope.h"
 
 #ifdef CONFIG_CGROUPS
-struct sb_scope *sb_cgroup_get(int fd);
-void sb_cgroup_drop(struct sb_scope *scope);
-bool sb_cgroup_has(const struct sb_scope *scope, struct task_struct *task);
-bool sb_cgroup_wants(const struct sb_scope *scope, struct task_struct *task);
+struct bump_scope *bump_cgroup_get(int fd);
+void bump_cgroup_drop(struct bump_scope *scope);
+bool bump_cgroup_has(const struct bump_scope *scope, struct task_struct *task);
+bool bump_cgroup_wants(const struct bump_scope *scope, struct task_struct *task);
 
-void sb_cgroup_fork(struct task_struct *parent, struct task_struct *child);
-void sb_cgroup_attach(struct cgroup *cgroup);
+void bump_cgroup_fork(struct task_struct *parent, struct task_struct *child);
+void bump_cgroup_attach(struct cgroup *cgroup);
 #else
-static inline struct sb_scope *sb_cgroup_get(int fd)
+static inline struct bump_scope *bump_cgroup_get(int fd)
 {
 	return ERR_PTR(-EOPNOTSUPP);
 }
 
-static inline void sb_cgroup_drop(struct sb_scope *scope)
+static inline void bump_cgroup_drop(struct bump_scope *scope)
 {
 }
 
-static inline bool sb_cgroup_has(const struct sb_scope *scope, struct task_struct *task)
-{
-	return false;
-}
-
-static inline bool sb_cgroup_wants(const struct sb_scope *scope, struct task_struct *task)
+static inline bool bump_cgroup_has(const struct bump_scope *scope, struct task_struct *task)
 {
 	return false;
 }
 
-static inline void sb_cgroup_fork(struct task_struct *parent, struct task_struct *child)
+static inline bool bump_cgroup_wants(const struct bump_scope *scope, struct task_struct *task)
+{
+	return false;
+}
+
+static inline void bump_cgroup_fork(struct task_struct *parent, struct task_struct *child)
 {
 }
 #endif
 
-#endif /* SB_CGROUP_H */
+#endif /* BUMP_CGROUP_H */

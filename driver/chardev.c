@@ -29,10 +29,16 @@
 #include "stats.h"
 #include "target.h"
 
-/* Of those for local use: a fixed one lets a device node load the module. */
-#define SB_MINOR	248
+/*
+ * From the range for local use.  With a fixed minor, opening the device node loads the
+ * module.
+ */
+#define BUMP_MINOR	248
 
-/* A request for more memory than there is gets ENOMEM, and no page of the log. */
+/*
+ * A request for more memory than is available fails with ENOMEM, without a warning in the
+ * log.
+ */
 #define USER_SIZED	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
 
 static_assert(sizeof(struct speed_bump_query) == SPEED_BUMP_QUERY_SIZE_VER0);
@@ -100,7 +106,7 @@ static int batch_read(const struct speed_bump_batch *b, u32 i, void *entry, size
 	return copy_struct_from_user(entry, size, batch_entry(b, i), b->entry_size);
 }
 
-/* Between two entries: may the call go on? */
+/* Between two entries: reschedules, and returns -EINTR if the task is being killed. */
 static int batch_pause(void)
 {
 	cond_resched();
@@ -109,22 +115,22 @@ static int batch_pause(void)
 
 /* --- QUERY --- */
 
-static int ioctl_query(struct sb_session *session, void *arg)
+static int ioctl_query(struct bump_session *session, void *arg)
 {
 	struct speed_bump_query *q = arg;
 
 	if (q->reserved)
 		return -EINVAL;
-	q->features = sb_scope_features() | SPEED_BUMP_FEATURE_FREQUENCY |
+	q->features = bump_scope_features() | SPEED_BUMP_FEATURE_FREQUENCY |
 		      SPEED_BUMP_FEATURE_WINDOW | SPEED_BUMP_FEATURE_SLEEP |
 		      SPEED_BUMP_FEATURE_HISTOGRAM | SPEED_BUMP_FEATURE_RESET |
 		      SPEED_BUMP_FEATURE_PLAN | SPEED_BUMP_FEATURE_REF_CTR;
-	if (SB_DELAYS_HOLD_NO_LOCK && READ_ONCE(sb_unprivileged))
+	if (BUMP_DELAYS_HOLD_NO_LOCK && READ_ONCE(bump_unprivileged))
 		q->features |= SPEED_BUMP_FEATURE_UNPRIVILEGED;
-	q->max_delay_ns = sb_budget_limit(session);
-	q->max_targets = READ_ONCE(sb_max_targets);
+	q->max_delay_ns = bump_budget_limit(session);
+	q->max_targets = READ_ONCE(bump_max_targets);
 	if (session->user)
-		q->max_targets = min(q->max_targets, READ_ONCE(sb_max_unprivileged_targets));
+		q->max_targets = min(q->max_targets, READ_ONCE(bump_max_unprivileged_targets));
 	q->max_batch = SPEED_BUMP_MAX_BATCH;
 	q->max_label = SPEED_BUMP_MAX_LABEL;
 	return 0;
@@ -132,7 +138,7 @@ static int ioctl_query(struct sb_session *session, void *arg)
 
 /* --- ADD --- */
 
-static int target_check(const struct sb_session *session, const struct speed_bump_target *e)
+static int target_check(const struct bump_session *session, const struct speed_bump_target *e)
 {
 	if (e->reserved || e->reserved_end || (e->flags & ~KNOWN_TARGET_FLAGS))
 		return -EINVAL;
@@ -142,7 +148,7 @@ static int target_check(const struct sb_session *session, const struct speed_bum
 		return -EINVAL;
 	if ((e->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY) && e->delay_ns)
 		return -EINVAL;
-	if (e->delay_ns > sb_budget_limit(session))
+	if (e->delay_ns > bump_budget_limit(session))
 		return -ERANGE;
 	if (!e->label_len && e->label)
 		return -EINVAL;
@@ -151,10 +157,10 @@ static int target_check(const struct sb_session *session, const struct speed_bum
 	return 0;
 }
 
-static int file_check(const struct sb_session *session, struct file *file,
+static int file_check(const struct bump_session *session, struct file *file,
 		      const struct speed_bump_target *e)
 {
-	struct inode *inode = sb_target_inode(&file->f_path);
+	struct inode *inode = bump_target_inode(&file->f_path);
 
 	if (!(file->f_mode & FMODE_READ))
 		return -EACCES;
@@ -163,7 +169,7 @@ static int file_check(const struct sb_session *session, struct file *file,
 	/* The counter is two bytes. */
 	if ((e->ref_ctr_offset & 1) || e->ref_ctr_offset >= i_size_read(inode))
 		return -EINVAL;
-	return session->user ? sb_guard_check_file(inode) : 0;
+	return session->user ? bump_guard_check_file(inode) : 0;
 }
 
 static char *label_read(const struct speed_bump_target *e)
@@ -182,11 +188,11 @@ static char *label_read(const struct speed_bump_target *e)
 	return label;
 }
 
-static struct sb_target *add_from_file(struct sb_session *session,
-				       const struct speed_bump_target *e, struct file *file,
-				       struct file *mem)
+static struct bump_target *add_from_file(struct bump_session *session,
+					 const struct speed_bump_target *e, struct file *file,
+					 struct file *mem)
 {
-	struct sb_target_config config = {
+	struct bump_target_config config = {
 		.path = &file->f_path,
 		.offset = e->offset,
 		.ref_ctr_offset = e->ref_ctr_offset,
@@ -203,36 +209,36 @@ static struct sb_target *add_from_file(struct sb_session *session,
 		.mem = mem,
 		.label_len = e->label_len,
 	};
-	struct sb_target *t;
+	struct bump_target *t;
 	int err;
 
 	err = file_check(session, file, e);
 	if (err)
 		return ERR_PTR(err);
 	if (e->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY)
-		config.settings.delay_ns = min(READ_ONCE(sb_default_delay_ns),
-					       sb_budget_limit(session));
+		config.settings.delay_ns = min(READ_ONCE(bump_default_delay_ns),
+					       bump_budget_limit(session));
 	if (e->flags & SPEED_BUMP_TARGET_PERSISTENT) {
 		if (session->opener)
 			return ERR_PTR(-EPERM);
-		session = &sb_persistent;
+		session = &bump_persistent;
 	}
 
 	config.label = label_read(e);
 	if (IS_ERR(config.label))
 		return ERR_CAST(config.label);
-	t = sb_target_add(session, &config);
+	t = bump_target_add(session, &config);
 	if (IS_ERR(t))
 		kfree(config.label);
 	return t;
 }
 
-static struct sb_target *add_entry(struct sb_session *session, const struct speed_bump_batch *b,
-				   u32 i)
+static struct bump_target *add_entry(struct bump_session *session,
+				     const struct speed_bump_batch *b, u32 i)
 {
 	struct file *file, *mem = NULL;
 	struct speed_bump_target e;
-	struct sb_target *t;
+	struct bump_target *t;
 	int err;
 
 	err = batch_read(b, i, &e, sizeof(e));
@@ -258,7 +264,7 @@ out:
 	return t;
 }
 
-static int add_answer(const struct speed_bump_batch *b, u32 i, const struct sb_target *t)
+static int add_answer(const struct speed_bump_batch *b, u32 i, const struct bump_target *t)
 {
 	struct speed_bump_target __user *e = batch_entry(b, i);
 	u64 id = IS_ERR(t) ? 0 : t->id;
@@ -269,11 +275,11 @@ static int add_answer(const struct speed_bump_batch *b, u32 i, const struct sb_t
 	return 0;
 }
 
-/* In place of how many targets there are: a killed caller has left them to others. */
+/* Instead of the number of targets: the caller was killed and no longer owns them. */
 #define TAKEN_AWAY	U32_MAX
 
-static int add_all(struct sb_session *session, struct speed_bump_batch *b,
-		   struct sb_target **targets, u32 *made)
+static int add_all(struct bump_session *session, struct speed_bump_batch *b,
+		   struct bump_target **targets, u32 *made)
 {
 	u32 i;
 	int err;
@@ -287,7 +293,7 @@ static int add_all(struct sb_session *session, struct speed_bump_batch *b,
 		if (IS_ERR(targets[i]) && !batch_is_best_effort(b))
 			break;
 	}
-	err = sb_target_register(targets, *made, batch_is_best_effort(b));
+	err = bump_target_register(targets, *made, batch_is_best_effort(b));
 	if (err == -EINTR)
 		*made = TAKEN_AWAY;
 	if (err)
@@ -310,10 +316,10 @@ static int add_all(struct sb_session *session, struct speed_bump_batch *b,
 	return 0;
 }
 
-static int ioctl_add(struct sb_session *session, void *arg)
+static int ioctl_add(struct bump_session *session, void *arg)
 {
 	struct speed_bump_batch *b = arg;
-	struct sb_target **targets;
+	struct bump_target **targets;
 	u32 made = 0;
 	int err;
 
@@ -328,9 +334,9 @@ static int ioctl_add(struct sb_session *session, void *arg)
 	if (made == TAKEN_AWAY)
 		return err;
 	if (err)
-		sb_target_discard(targets, made);
+		bump_target_discard(targets, made);
 	else
-		sb_target_publish(targets, made);
+		bump_target_publish(targets, made);
 	kvfree(targets);
 	return err;
 }
@@ -338,11 +344,11 @@ static int ioctl_add(struct sb_session *session, void *arg)
 /* --- UPDATE --- */
 
 struct change {
-	struct sb_target *target;
+	struct bump_target *target;
 	struct speed_bump_update to;
 };
 
-static int update_check(const struct sb_session *session, const struct speed_bump_update *e)
+static int update_check(const struct bump_session *session, const struct speed_bump_update *e)
 {
 	if (!e->mask || (e->mask & ~KNOWN_UPDATE_MASK))
 		return -EINVAL;
@@ -354,15 +360,15 @@ static int update_check(const struct sb_session *session, const struct speed_bum
 		return -EINVAL;
 	if (e->enabled > !!(e->mask & SPEED_BUMP_UPDATE_ENABLED))
 		return -EINVAL;
-	if (e->delay_ns > sb_budget_limit(session))
+	if (e->delay_ns > bump_budget_limit(session))
 		return -ERANGE;
 	return 0;
 }
 
-static int update_prepare(struct sb_session *session, const struct speed_bump_batch *b, u32 i,
-			  struct change *change)
+static int update_prepare(struct bump_session *session, const struct speed_bump_batch *b,
+			  u32 i, struct change *change)
 {
-	struct sb_target *t;
+	struct bump_target *t;
 	int err;
 
 	err = batch_read(b, i, &change->to, sizeof(change->to));
@@ -371,11 +377,11 @@ static int update_prepare(struct sb_session *session, const struct speed_bump_ba
 	err = update_check(session, &change->to);
 	if (err)
 		return err;
-	t = sb_target_find(change->to.id);
+	t = bump_target_find(change->to.id);
 	if (!t)
 		return -ENOENT;
-	if (!sb_target_is_mutable(t, session)) {
-		sb_target_put(t);
+	if (!bump_target_is_mutable(t, session)) {
+		bump_target_put(t);
 		return -ENOENT;
 	}
 	change->target = t;
@@ -389,7 +395,7 @@ static int update_answer(const struct speed_bump_batch *b, u32 i, int err)
 	return put_user((u32)-err, &e->error);
 }
 
-static int update_prepare_all(struct sb_session *session, struct speed_bump_batch *b,
+static int update_prepare_all(struct bump_session *session, struct speed_bump_batch *b,
 			      struct change *changes)
 {
 	int err;
@@ -413,11 +419,11 @@ static int update_prepare_all(struct sb_session *session, struct speed_bump_batc
 	return 0;
 }
 
-static int ioctl_update(struct sb_session *session, void *arg)
+static int ioctl_update(struct bump_session *session, void *arg)
 {
 	struct speed_bump_batch *b = arg;
 	struct change *changes;
-	struct sb_target *t;
+	struct bump_target *t;
 	u64 now;
 	int err;
 	u32 i;
@@ -436,8 +442,8 @@ static int ioctl_update(struct sb_session *session, void *arg)
 		if (!t)
 			continue;
 		if (!err)
-			sb_policy_update(&t->policy, &t->turns, &changes[i].to, now);
-		sb_target_put(t);
+			bump_policy_update(&t->policy, &t->turns, &changes[i].to, now);
+		bump_target_put(t);
 	}
 	kvfree(changes);
 	return err;
@@ -463,7 +469,7 @@ static int remove_read(const struct speed_bump_batch *b, u64 *ids, u32 *index)
 		if (e.reserved)
 			return -EINVAL;
 		to = batch_entry(b, i);
-		/* Now, while nothing has happened yet. */
+		/* Written first, while nothing is removed yet. */
 		if (put_user(0, &to->error))
 			return -EFAULT;
 		ids[i] = e.id;
@@ -484,7 +490,7 @@ static int remove_answer(const struct speed_bump_batch *b, const u32 *errors)
 	return 0;
 }
 
-static int remove_some(struct sb_session *session, struct speed_bump_batch *b, u64 *ids,
+static int remove_some(struct bump_session *session, struct speed_bump_batch *b, u64 *ids,
 		       u32 *errors)
 {
 	u32 index = 0;
@@ -495,12 +501,12 @@ static int remove_some(struct sb_session *session, struct speed_bump_batch *b, u
 		b->failed = index;
 		return err;
 	}
-	err = sb_target_remove(session, ids, errors, b->count, batch_is_best_effort(b),
-			       &b->failed);
+	err = bump_target_remove(session, ids, errors, b->count, batch_is_best_effort(b),
+				 &b->failed);
 	return remove_answer(b, errors) ?: err;
 }
 
-static int ioctl_remove(struct sb_session *session, void *arg)
+static int ioctl_remove(struct bump_session *session, void *arg)
 {
 	struct speed_bump_batch *b = arg;
 	u32 *errors;
@@ -516,8 +522,8 @@ static int ioctl_remove(struct sb_session *session, void *arg)
 			return -EINVAL;
 		if ((b->flags & SPEED_BUMP_BATCH_PERSISTENT) && session->opener)
 			return -EPERM;
-		sb_target_remove_all(b->flags & SPEED_BUMP_BATCH_PERSISTENT ?
-				     &sb_persistent : session);
+		bump_target_remove_all(b->flags & SPEED_BUMP_BATCH_PERSISTENT ?
+				       &bump_persistent : session);
 		return 0;
 	}
 	if (b->flags & SPEED_BUMP_BATCH_PERSISTENT)
@@ -537,31 +543,31 @@ static int ioctl_remove(struct sb_session *session, void *arg)
 
 /* --- LIST --- */
 
-static u32 target_owner(const struct sb_target *t, const struct sb_session *session)
+static u32 target_owner(const struct bump_target *t, const struct bump_session *session)
 {
 	if (t->session == session)
 		return SPEED_BUMP_LIST_SESSION;
-	if (t->session == &sb_persistent)
+	if (t->session == &bump_persistent)
 		return SPEED_BUMP_LIST_PERSISTENT;
 	return SPEED_BUMP_LIST_OTHERS;
 }
 
-static void info_from_target(struct speed_bump_info *info, struct sb_target *t, u32 owner)
+static void info_from_target(struct speed_bump_info *info, struct bump_target *t, u32 owner)
 {
-	struct sb_settings settings;
+	struct bump_settings settings;
 
-	sb_policy_read(&t->policy, &settings);
+	bump_policy_read(&t->policy, &settings);
 	*info = (struct speed_bump_info) {
 		.id = t->id,
 		.offset = t->offset,
 		.delay_ns = settings.delay_ns,
-		.start_ns = sb_settings_show_time(settings.start_ns),
-		.end_ns = sb_settings_show_time(settings.end_ns),
+		.start_ns = bump_settings_show_time(settings.start_ns),
+		.end_ns = bump_settings_show_time(settings.end_ns),
 		.ino = t->inode->i_ino,
 		.dev = huge_encode_dev(t->inode->i_sb->s_dev),
 		.every = settings.every,
 		.scope = t->scope->type,
-		.scope_id = sb_scope_id(t->scope),
+		.scope_id = bump_scope_id(t->scope),
 		.owner = owner,
 	};
 	if (owner == SPEED_BUMP_LIST_PERSISTENT)
@@ -580,7 +586,7 @@ struct listing {
 	u64 last;
 };
 
-static int list_write(struct listing *l, struct sb_target *t, u32 owner)
+static int list_write(struct listing *l, struct bump_target *t, u32 owner)
 {
 	const struct speed_bump_list *list = l->list;
 	struct speed_bump_info info;
@@ -605,11 +611,12 @@ static int list_write(struct listing *l, struct sb_target *t, u32 owner)
 	return 0;
 }
 
-static int list_targets(struct sb_session *session, struct listing *l, const struct inode *inode)
+static int list_targets(struct bump_session *session, struct listing *l,
+			const struct inode *inode)
 {
 	const struct speed_bump_list *list = l->list;
 	u64 after = list->after;
-	struct sb_target *t;
+	struct bump_target *t;
 	u32 owner;
 	int err = 0;
 
@@ -617,21 +624,21 @@ static int list_targets(struct sb_session *session, struct listing *l, const str
 		err = batch_pause();
 		if (err)
 			break;
-		t = sb_target_next(after);
+		t = bump_target_next(after);
 		if (!t)
 			break;
 		after = t->id;
 		owner = target_owner(t, session);
 		if ((list->flags & owner) && (!inode || t->inode == inode))
 			err = list_write(l, t, owner);
-		sb_target_put(t);
+		bump_target_put(t);
 	}
 	if (err == -EMSGSIZE && l->count)
 		err = 0;
 	return err;
 }
 
-static int ioctl_list(struct sb_session *session, void *arg)
+static int ioctl_list(struct bump_session *session, void *arg)
 {
 	struct speed_bump_list *list = arg;
 	struct listing l = { .list = list, .last = list->after };
@@ -659,7 +666,7 @@ static int ioctl_list(struct sb_session *session, void *arg)
 		return -EINVAL;
 	}
 
-	err = list_targets(session, &l, file ? sb_target_inode(&file->f_path) : NULL);
+	err = list_targets(session, &l, file ? bump_target_inode(&file->f_path) : NULL);
 	if (file)
 		fput(file);
 	if (err)
@@ -673,26 +680,26 @@ static int ioctl_list(struct sb_session *session, void *arg)
 
 /* --- STATS --- */
 
-static struct sb_target *stats_target(struct sb_session *session, u64 id, bool reset)
+static struct bump_target *stats_target(struct bump_session *session, u64 id, bool reset)
 {
-	struct sb_target *t = sb_target_find(id);
+	struct bump_target *t = bump_target_find(id);
 
-	if (t && !(reset ? sb_target_is_mutable(t, session) :
-			   sb_target_is_visible(t, session))) {
-		sb_target_put(t);
+	if (t && !(reset ? bump_target_is_mutable(t, session) :
+			   bump_target_is_visible(t, session))) {
+		bump_target_put(t);
 		t = NULL;
 	}
 	return t;
 }
 
-/* With @only_check nothing is read or reset, but whatever can fail is tried. */
-static int stats_entry(struct sb_session *session, const struct speed_bump_batch *b, u32 i,
+/* With @only_check everything that can fail is tried, but nothing is read or reset. */
+static int stats_entry(struct bump_session *session, const struct speed_bump_batch *b, u32 i,
 		       bool only_check)
 {
 	bool reset = b->flags & SPEED_BUMP_BATCH_RESET;
 	struct speed_bump_stats out = {};
 	struct speed_bump_stats e;
-	struct sb_target *t;
+	struct bump_target *t;
 	int err;
 
 	err = batch_read(b, i, &e, sizeof(e));
@@ -704,15 +711,15 @@ static int stats_entry(struct sb_session *session, const struct speed_bump_batch
 		err = e.reserved ? -EINVAL : -ENOENT;
 	out.error = -err;
 	if (t && !only_check)
-		sb_stats_read(&t->stats, &out, reset);
+		bump_stats_read(&t->stats, &out, reset);
 	if (t)
-		sb_target_put(t);
+		bump_target_put(t);
 	if (copy_struct_to_user(batch_entry(b, i), b->entry_size, &out, sizeof(out), NULL))
 		return -EFAULT;
 	return err;
 }
 
-static int stats_all(struct sb_session *session, struct speed_bump_batch *b, bool only_check)
+static int stats_all(struct bump_session *session, struct speed_bump_batch *b, bool only_check)
 {
 	int err;
 	u32 i;
@@ -733,7 +740,7 @@ static int stats_all(struct sb_session *session, struct speed_bump_batch *b, boo
 	return 0;
 }
 
-static int ioctl_stats(struct sb_session *session, void *arg)
+static int ioctl_stats(struct bump_session *session, void *arg)
 {
 	struct speed_bump_batch *b = arg;
 	int err;
@@ -742,7 +749,7 @@ static int ioctl_stats(struct sb_session *session, void *arg)
 			  SPEED_BUMP_STATS_SIZE_VER0);
 	if (err)
 		return err;
-	/* Nothing is reset where something is in the way of the rest. */
+	/* All or nothing: if an entry fails, none is reset. */
 	if ((b->flags & SPEED_BUMP_BATCH_RESET) && !batch_is_best_effort(b)) {
 		err = stats_all(session, b, true);
 		if (err)
@@ -753,7 +760,7 @@ static int ioctl_stats(struct sb_session *session, void *arg)
 
 /* --- SESSION, GLOBAL --- */
 
-static int ioctl_session(struct sb_session *session, void *arg)
+static int ioctl_session(struct bump_session *session, void *arg)
 {
 	struct speed_bump_session *s = arg;
 
@@ -765,24 +772,24 @@ static int ioctl_session(struct sb_session *session, void *arg)
 		WRITE_ONCE(session->enabled, s->enabled);
 	}
 	s->enabled = READ_ONCE(session->enabled);
-	s->targets = sb_target_count_of(session);
+	s->targets = bump_target_count_of(session);
 	return 0;
 }
 
-/* What a session sees that may see nothing of others. */
-static int global_of_session(struct sb_session *session, struct speed_bump_global *g)
+/* For a session that must not see anything of other sessions. */
+static int global_of_session(struct bump_session *session, struct speed_bump_global *g)
 {
 	if (g->set)
 		return -EPERM;
 	*g = (struct speed_bump_global) {
-		.default_delay_ns = READ_ONCE(sb_default_delay_ns),
-		.targets = sb_target_count_of(session),
+		.default_delay_ns = READ_ONCE(bump_default_delay_ns),
+		.targets = bump_target_count_of(session),
 		.sessions = 1,
 	};
 	return 0;
 }
 
-static int ioctl_global(struct sb_session *session, void *arg)
+static int ioctl_global(struct bump_session *session, void *arg)
 {
 	struct speed_bump_global *g = arg;
 
@@ -800,46 +807,46 @@ static int ioctl_global(struct sb_session *session, void *arg)
 		return global_of_session(session, g);
 
 	if (g->set & SPEED_BUMP_GLOBAL_SET_ENABLED)
-		WRITE_ONCE(sb_persistent.enabled, g->enabled);
+		WRITE_ONCE(bump_persistent.enabled, g->enabled);
 	if (g->set & SPEED_BUMP_GLOBAL_SET_DEFAULT_DELAY)
-		WRITE_ONCE(sb_default_delay_ns, g->default_delay_ns);
+		WRITE_ONCE(bump_default_delay_ns, g->default_delay_ns);
 
-	g->enabled = READ_ONCE(sb_persistent.enabled);
-	g->default_delay_ns = READ_ONCE(sb_default_delay_ns);
-	sb_stats_totals(&g->total_hits, &g->total_delay_ns);
-	g->targets = sb_target_count();
-	g->persistent = sb_target_count_of(&sb_persistent);
-	g->sessions = sb_session_count();
+	g->enabled = READ_ONCE(bump_persistent.enabled);
+	g->default_delay_ns = READ_ONCE(bump_default_delay_ns);
+	bump_stats_totals(&g->total_hits, &g->total_delay_ns);
+	g->targets = bump_target_count();
+	g->persistent = bump_target_count_of(&bump_persistent);
+	g->sessions = bump_session_count();
 	return 0;
 }
 
 /* --- PLAN --- */
 
-static void put_targets(struct sb_target **targets, u32 count)
+static void put_targets(struct bump_target **targets, u32 count)
 {
 	u32 i;
 
 	for (i = 0; i < count; i++)
-		sb_target_put(targets[i]);
+		bump_target_put(targets[i]);
 	kvfree(targets);
 }
 
-static struct sb_target *own_target(struct sb_session *session, u64 id)
+static struct bump_target *own_target(struct bump_session *session, u64 id)
 {
-	struct sb_target *t = sb_target_find(id);
+	struct bump_target *t = bump_target_find(id);
 
 	if (t && t->session != session) {
-		sb_target_put(t);
+		bump_target_put(t);
 		t = NULL;
 	}
 	return t;
 }
 
 /* The session's targets with the @count ids at @ids: an array for put_targets(). */
-static struct sb_target **find_targets(struct sb_session *session, u64 ids, u32 count)
+static struct bump_target **find_targets(struct bump_session *session, u64 ids, u32 count)
 {
 	u64 __user *from = u64_to_user_ptr(ids);
-	struct sb_target **targets;
+	struct bump_target **targets;
 	u64 id;
 	u32 i, k;
 	int err;
@@ -870,10 +877,10 @@ fail:
 	return ERR_PTR(err);
 }
 
-static int ioctl_plan(struct sb_session *session, void *arg)
+static int ioctl_plan(struct bump_session *session, void *arg)
 {
 	struct speed_bump_plan_request *plan = arg;
-	struct sb_plan_targets of = {
+	struct bump_plan_targets of = {
 		.count = plan->count,
 		.unit_count = plan->unit_count,
 	};
@@ -890,7 +897,7 @@ static int ioctl_plan(struct sb_session *session, void *arg)
 		ret = PTR_ERR(of.units);
 		goto out;
 	}
-	ret = sb_plan_make(session, &of, &plan->size);
+	ret = bump_plan_make(session, &of, &plan->size);
 	put_targets(of.units, of.unit_count);
 out:
 	put_targets(of.targets, of.count);
@@ -912,11 +919,11 @@ union argument {
 };
 
 /*
- * What the argument of each command is.  That of a batch goes back to the
- * caller whatever comes out, for it says which entry failed.
+ * The argument of each command.  A batch is copied back to the caller on failure, too,
+ * because it says which entry failed.
  */
 static const struct command {
-	int (*run)(struct sb_session *session, void *arg);
+	int (*run)(struct bump_session *session, void *arg);
 	u32 size;
 	u32 min_size;
 	bool answers_failure;
@@ -966,9 +973,9 @@ static long device_ioctl(struct file *file, unsigned int cmd, unsigned long ptr)
 
 static int device_open(struct inode *inode, struct file *file)
 {
-	struct sb_session *session;
+	struct bump_session *session;
 
-	session = sb_session_create();
+	session = bump_session_create();
 	if (IS_ERR(session))
 		return PTR_ERR(session);
 	file->private_data = session;
@@ -977,7 +984,7 @@ static int device_open(struct inode *inode, struct file *file)
 
 static int device_release(struct inode *inode, struct file *file)
 {
-	sb_session_close(file->private_data);
+	bump_session_close(file->private_data);
 	return 0;
 }
 
@@ -991,13 +998,13 @@ static const struct file_operations device_fops = {
 };
 
 static struct miscdevice device = {
-	.minor = SB_MINOR,
+	.minor = BUMP_MINOR,
 	.name = SPEED_BUMP_DEVICE_NAME,
 	.fops = &device_fops,
 	.mode = 0600,
 };
 
-int sb_chardev_init(void)
+int bump_chardev_init(void)
 {
 	int err;
 
@@ -1009,10 +1016,10 @@ int sb_chardev_init(void)
 	return err;
 }
 
-void sb_chardev_exit(void)
+void bump_chardev_exit(void)
 {
 	misc_deregister(&device);
 }
 
-MODULE_ALIAS_MISCDEV(SB_MINOR);
+MODULE_ALIAS_MISCDEV(BUMP_MINOR);
 MODULE_ALIAS("devname:" SPEED_BUMP_DEVICE_NAME);

@@ -13,7 +13,7 @@
 
 #include "command.h"
 
-/* What is left of the text. */
+/* The rest of the text. */
 struct rest {
 	const char *at;
 	const char *end;
@@ -34,7 +34,7 @@ static size_t rest_length(const struct rest *rest)
 	return rest->end - rest->at;
 }
 
-/* Takes what comes up to a blank; @word is empty at the end of the text. */
+/* Takes the next word, up to a blank; @word is empty at the end of the text. */
 static void take_word(struct rest *rest, struct rest *word)
 {
 	while (rest->at < rest->end && is_blank(*rest->at))
@@ -57,7 +57,7 @@ static int parse_number(const struct rest *word, u64 max, u64 *number)
 		if (!is_digit(*p))
 			return -EINVAL;
 	for (p = word->at; p < word->end; p++) {
-		/* No overflow: @max is far from that of the type. */
+		/* Cannot overflow: @max is far below the maximum of the type. */
 		n = n * 10 + (*p - '0');
 		if (n > max)
 			return -ERANGE;
@@ -67,7 +67,7 @@ static int parse_number(const struct rest *word, u64 max, u64 *number)
 }
 
 /* PATH:SYMBOL, split at the last colon.  The symbol ends at a blank. */
-static int parse_place(struct sb_command *command, struct rest *rest)
+static int parse_place(struct bump_command *command, struct rest *rest)
 {
 	struct rest symbol;
 	const char *colon;
@@ -85,7 +85,7 @@ static int parse_place(struct sb_command *command, struct rest *rest)
 			break;
 	if (symbol.at == symbol.end)
 		return -EINVAL;
-	if (path_len > SB_COMMAND_MAX_PATH || rest_length(&symbol) > SB_COMMAND_MAX_SYMBOL)
+	if (path_len > BUMP_COMMAND_MAX_PATH || rest_length(&symbol) > BUMP_COMMAND_MAX_SYMBOL)
 		return -ENAMETOOLONG;
 
 	memcpy(command->path, rest->at, path_len);
@@ -96,13 +96,13 @@ static int parse_place(struct sb_command *command, struct rest *rest)
 	return 0;
 }
 
-static int parse_delay(struct sb_command *command, const struct rest *word)
+static int parse_delay(struct bump_command *command, const struct rest *word)
 {
 	command->has_delay = true;
 	return parse_number(word, SPEED_BUMP_MAX_DELAY_NS, &command->delay_ns);
 }
 
-static int parse_pid(struct sb_command *command, const struct rest *word)
+static int parse_pid(struct bump_command *command, const struct rest *word)
 {
 	static const char key[] = "pid=";
 	struct rest value = *word;
@@ -117,13 +117,13 @@ static int parse_pid(struct sb_command *command, const struct rest *word)
 	return 0;
 }
 
-static int parse_options(struct sb_command *command, struct rest *rest)
+static int parse_options(struct bump_command *command, struct rest *rest)
 {
 	struct rest word;
 	int err;
 
 	take_word(rest, &word);
-	if (command->verb != SB_COMMAND_REMOVE && word.at < word.end && *word.at != 'p') {
+	if (command->verb != BUMP_COMMAND_REMOVE && word.at < word.end && *word.at != 'p') {
 		err = parse_delay(command, &word);
 		if (err)
 			return err;
@@ -137,20 +137,20 @@ static int parse_options(struct sb_command *command, struct rest *rest)
 	}
 	if (word.at < word.end)
 		return -EINVAL;
-	if (command->verb == SB_COMMAND_UPDATE && !command->has_delay)
+	if (command->verb == BUMP_COMMAND_UPDATE && !command->has_delay)
 		return -EINVAL;
 	return 0;
 }
 
 /**
- * sb_command_parse() - understand a command
- * @command:	[out] what it says; of no use on failure
+ * bump_command_parse() - parse a command
+ * @command:	[out] the parsed command; undefined on failure
  * @text:	the command, with or without a newline at its end
  * @len:	its bytes
  *
  * Return: 0, EINVAL (malformed), ENAMETOOLONG (path or symbol) or ERANGE (delay).
  */
-int sb_command_parse(struct sb_command *command, const char *text, size_t len)
+int bump_command_parse(struct bump_command *command, const char *text, size_t len)
 {
 	struct rest rest = { text, text + len };
 	int err;
@@ -158,22 +158,22 @@ int sb_command_parse(struct sb_command *command, const char *text, size_t len)
 	memset(command, 0, sizeof(*command));
 	if (len && text[len - 1] == '\n')
 		rest.end--;
-	/* One command a write, and nothing that a path can't have. */
+	/* One command for each write, and no NUL, which a path can't contain. */
 	if (rest.at == rest.end || memchr(rest.at, '\n', rest_length(&rest)) ||
 	    memchr(rest.at, '\0', rest_length(&rest)))
 		return -EINVAL;
 
 	switch (*rest.at++) {
 	case '+':
-		command->verb = SB_COMMAND_ADD;
+		command->verb = BUMP_COMMAND_ADD;
 		break;
 	case '=':
-		command->verb = SB_COMMAND_UPDATE;
+		command->verb = BUMP_COMMAND_UPDATE;
 		break;
 	case '-':
-		command->verb = SB_COMMAND_REMOVE;
+		command->verb = BUMP_COMMAND_REMOVE;
 		if (rest_length(&rest) == 1 && *rest.at == '*') {
-			command->verb = SB_COMMAND_REMOVE_ALL;
+			command->verb = BUMP_COMMAND_REMOVE_ALL;
 			return 0;
 		}
 		break;

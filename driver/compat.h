@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The past.  Everything else is written for the newest kernel.  What this one is like
- * says "interfaces", by which Kbuild has tried; the versions here are those of the
- * kernel's own releases.
+ * Differences of older kernels.  All other files are written for the newest kernel.
+ * Kbuild runs the script "interfaces", which finds out by compiling what the kernel
+ * provides; the versions in these comments are those of the kernel's own releases.
  */
-#ifndef SB_COMPAT_H
-#define SB_COMPAT_H
+#ifndef BUMP_COMPAT_H
+#define BUMP_COMPAT_H
 
 #include <linux/err.h>
 #include <linux/fs.h>
@@ -17,21 +17,21 @@
 #include <linux/uaccess.h>
 #include <linux/uprobes.h>
 
-#ifndef SB_HAS_UPROBES
+#ifndef BUMP_HAS_UPROBES
 #error "what the kernel's interfaces look like could not be found out: see driver/interfaces"
 #endif
 
-#ifdef SB_HAS_EXEC_STATE
+#ifdef BUMP_HAS_EXEC_STATE
 #include <linux/sched/exec_state.h>
 #endif
 
 /*
- * 6.12: uprobe_register() returns the uprobe, unregistering is two steps of
- * which the second can be shared.  Before, a uprobe had to be named by inode
- * and offset, and one call did both under the uprobe's own lock.
+ * 6.12: uprobe_register() returns the uprobe, unregistering is two steps of which the
+ * second can be shared.  Before, a uprobe was identified by inode and offset, and one
+ * call did both steps under the uprobe's own lock.
  */
-#ifndef SB_HAS_UPROBE_TWO_STEPS
-#define SB_DELAYS_HOLD_NO_LOCK	false
+#ifndef BUMP_HAS_UPROBE_TWO_STEPS
+#define BUMP_DELAYS_HOLD_NO_LOCK	false
 
 struct uprobe {
 	struct inode *inode;
@@ -73,16 +73,16 @@ static inline void compat_uprobe_unregister_sync(void)
 #define uprobe_unregister_nosync compat_uprobe_unregister_nosync
 #define uprobe_unregister_sync compat_uprobe_unregister_sync
 #else
-#define SB_DELAYS_HOLD_NO_LOCK	true
+#define BUMP_DELAYS_HOLD_NO_LOCK	true
 #endif
 
 /*
- * Callbacks whose prototype has changed are defined through these, from a
- * function that takes what every version gives.
+ * Callbacks whose prototype has changed are defined with these macros, from a function
+ * that takes the arguments that all versions pass.
  */
 
-/* 6.13: the handler got a word of data that it shares with the return handler. */
-#ifdef SB_HAS_UPROBE_HANDLER_DATA
+/* 6.13: the handler gets a word of data that it shares with the return handler. */
+#ifdef BUMP_HAS_UPROBE_HANDLER_DATA
 #define DEFINE_UPROBE_HANDLER(fn)							\
 static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)	\
 {											\
@@ -96,8 +96,8 @@ static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs)			\
 }
 #endif
 
-/* 6.12: the filter is no longer told why it is asked. */
-#ifdef SB_HAS_UPROBE_FILTER_MM
+/* 6.12: the filter no longer gets the reason for the call. */
+#ifdef BUMP_HAS_UPROBE_FILTER_MM
 #define DEFINE_UPROBE_FILTER(fn)							\
 static bool uprobe_##fn(struct uprobe_consumer *uc, struct mm_struct *mm)			\
 {											\
@@ -112,8 +112,8 @@ static bool uprobe_##fn(struct uprobe_consumer *uc, enum uprobe_filter_ctx ctx,	
 }
 #endif
 
-/* 6.16: sched_process_exit tells whether it is the last thread. */
-#ifdef SB_HAS_EXIT_GROUP_DEAD
+/* 6.16: sched_process_exit passes whether the thread is the last one. */
+#ifdef BUMP_HAS_EXIT_GROUP_DEAD
 #define DEFINE_SCHED_PROCESS_EXIT(fn)							\
 static void trace_##fn(void *data, struct task_struct *task, bool group_dead)			\
 {											\
@@ -128,7 +128,7 @@ static void trace_##fn(void *data, struct task_struct *task)					\
 #endif
 
 /* 6.16: a binary attribute is const. */
-#ifdef SB_HAS_CONST_BIN_ATTRIBUTE
+#ifdef BUMP_HAS_CONST_BIN_ATTRIBUTE
 #define DEFINE_BIN_ATTRIBUTE_READ(fn)							\
 static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
 			const struct bin_attribute *attr, char *buf, loff_t pos, size_t count)	\
@@ -144,8 +144,10 @@ static ssize_t bin_##fn(struct file *file, struct kobject *kobj,				\
 }
 #endif
 
-/* 7.2: a task may be dumped (and debugged), or not, whatever its memory says. */
-#ifdef SB_HAS_EXEC_STATE
+/*
+ * 7.2: whether a task may be dumped (and debugged) is stored in the task, not in its mm.
+ */
+#ifdef BUMP_HAS_EXEC_STATE
 static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
 	struct task_exec_state *state = rcu_dereference(task->exec_state);
@@ -160,7 +162,7 @@ static inline bool task_is_dumpable(struct task_struct *task, struct mm_struct *
 #endif
 
 /* 6.13: copy_struct_to_user() */
-#ifndef SB_HAS_COPY_STRUCT_TO_USER
+#ifndef BUMP_HAS_COPY_STRUCT_TO_USER
 static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, const void *src,
 					     size_t ksize, bool *ignored_trailing)
 {
@@ -178,8 +180,8 @@ static inline int compat_copy_struct_to_user(void __user *dst, size_t usize, con
 #define copy_struct_to_user compat_copy_struct_to_user
 #endif
 
-/* 6.3: flags of a mapping are changed by functions. */
-#ifndef SB_HAS_VM_FLAGS_SET
+/* 6.3: the flags of a mapping are changed by functions. */
+#ifndef BUMP_HAS_VM_FLAGS_SET
 static inline void compat_vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 {
 	vma->vm_flags |= flags;
@@ -194,14 +196,16 @@ static inline void compat_vm_flags_clear(struct vm_area_struct *vma, vm_flags_t 
 #define vm_flags_clear compat_vm_flags_clear
 #endif
 
-/* 5.11: a page that is accounted as the kernel's can be mapped too. */
-#ifdef SB_HAS_MAPPED_KERNEL_PAGES
+/* 5.11: a page that is accounted as kernel memory can be mapped to user space. */
+#ifdef BUMP_HAS_MAPPED_KERNEL_PAGES
 #define GFP_USER_MAPPED	GFP_KERNEL_ACCOUNT
 #else
 #define GFP_USER_MAPPED	GFP_KERNEL
 #endif
 
-/* How long a task has waited for a CPU while it could run, ns; 0 where that is not known. */
+/*
+ * Time that a runnable task has waited for a CPU, ns; 0 if the kernel does not record it.
+ */
 static inline u64 task_wait_ns(const struct task_struct *task)
 {
 #ifdef CONFIG_SCHED_INFO
@@ -212,10 +216,10 @@ static inline u64 task_wait_ns(const struct task_struct *task)
 }
 
 /*
- * A turn of a spin lets others run, and is a quiescent state of RCU Tasks.  Before 7.0
- * cond_resched_tasks_rcu_qs() does more: it takes a reader of RCU Tasks Trace, which the
- * handler of a uprobe is, for blocked, by a lock in that turn and another at the reader's
- * end, behind the delay and not measured.
+ * A turn of a spin reschedules, and is a quiescent state of RCU Tasks.  Before 7.0
+ * cond_resched_tasks_rcu_qs() does more: it treats a reader of RCU Tasks Trace, such as
+ * the handler of a uprobe, as blocked.  That takes a lock in this turn and another at the
+ * end of the reader, which is after the delay and not measured.
  */
 static inline void spin_rest(void)
 {
@@ -228,11 +232,11 @@ static inline void spin_rest(void)
 }
 
 /*
- * Newer kernels that prove their RCU lists ask for a lock here that they
- * do not export.  All users are under RCU.
+ * With CONFIG_PROVE_RCU_LIST newer kernels check here for a lock that they do not export.
+ * All users are under RCU.
  */
 #undef __for_each_thread
 #define __for_each_thread(signal, t)							\
 	list_for_each_entry_rcu(t, &(signal)->thread_head, thread_node)
 
-#endif /* SB_COMPAT_H */
+#endif /* BUMP_COMPAT_H */

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The delay, in the context of the task that hit the breakpoint: a spin, or a
- * sleep where the target asks for that.
+ * sleep if the target requests that.
  *
- * A spinning task may be preempted and is, where the kernel leaves that to the
- * task, asked on every turn: on no preemption model does a delay hold up the
- * scheduler or RCU, that of tasks included.
+ * A spinning task can be preempted, and reschedules on every turn where the preemption
+ * model requires that: on no preemption model does a delay hold up the scheduler or RCU,
+ * RCU Tasks included.
  *
- * A delay ends early when the task is to end, when it is to stop (SIGSTOP, Ctrl-Z, a
+ * A delay ends early when the task is to exit, when it is to stop (SIGSTOP, Ctrl-Z, a
  * debugger that attaches, either freezer of cgroups, the freezer of suspend), and when
- * its target is removed, as unloading does with all of them.  Each of these wants
- * something of the task that can't be had in here and does not go together with
- * finishing on time.  Most deadly signals are SIGKILL by the time they are pending here;
- * not so those that dump core, nor those of a task that a debugger watches.  A signal
- * with a handler waits until the delay is over: there is no way back into it.
+ * its target is removed, as unloading does with all of them.  Each of these requires the
+ * task to leave the handler before the delay is over.  Most fatal signals are SIGKILL by
+ * the time they are pending here; signals that dump core, and signals of a traced task,
+ * are not.  A signal with a handler waits until the delay is over: a delay can't be
+ * resumed after the handler.
  */
 #include <linux/freezer.h>
 #include <linux/hrtimer.h>
@@ -38,17 +38,17 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-/* How long a sleep goes on without looking while it can't be woken by a signal. */
+/* Interval of the checks for signals in a sleep that only a fatal signal ends. */
 #define NAP_NS	(10 * NSEC_PER_MSEC)
 
-/* The lock of the signals is not held: at worst this is old news. */
+/* siglock is not held: the result can be out of date. */
 static bool is_to_stop(void)
 {
 	return READ_ONCE(current->jobctl) & (JOBCTL_PENDING_MASK | JOBCTL_TRAP_FREEZE) ||
 	       freezing(current);
 }
 
-/* Is a signal pending that ends or stops the task?  Likewise. */
+/* Is a signal pending that ends or stops the task?  siglock is not held here, either. */
 static bool has_default_signal(void)
 {
 	const struct k_sigaction *actions = rcu_dereference_raw(current->sighand)->action;
@@ -64,26 +64,26 @@ static bool has_default_signal(void)
 	return false;
 }
 
-/* Apart from the turns of a spin, which are to be short. */
+/* Not inlined, to keep the turns of a spin short. */
 static noinline bool signal_cuts(void)
 {
 	return fatal_signal_pending(current) || is_to_stop() || has_default_signal();
 }
 
-static bool delay_is_cut(const struct sb_target *target)
+static bool delay_is_cut(const struct bump_target *target)
 {
-	if (READ_ONCE(target->state) == SB_TARGET_DYING)
+	if (READ_ONCE(target->state) == BUMP_TARGET_DYING)
 		return true;
 	return signal_pending(current) && signal_cuts();
 }
 
-/* A moment of a task: when, and how long it has waited for a CPU by then. */
+/* A point in time, and how long the task has waited for a CPU until then. */
 struct moment {
 	u64 ns;
 	u64 waited_ns;
 };
 
-/* Between the two parts the task was not preempted. */
+/* The task was not preempted between the two reads. */
 static struct moment moment_now(void)
 {
 	struct moment now;
@@ -96,12 +96,12 @@ static struct moment moment_now(void)
 }
 
 /*
- * Returns when @ns have been spun since @start, or true when cut short before.
+ * Spins for @ns from @start on.  Returns true if the spin was cut short.
  *
- * What is spun is CPU time: a turn in which the task waited for a CPU does not count.  How
- * long it waited is not taken off: the clock of the scheduler goes at a pace of its own.
+ * @ns is CPU time: a turn in which the task waited for a CPU is not counted.  The waiting
+ * time itself is not subtracted, because the scheduler's clock runs at a different rate.
  */
-static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measured)
+static bool spin(const struct bump_target *target, u64 start, u64 ns, u64 *measured)
 {
 	struct moment now, last = { .ns = start, .waited_ns = task_wait_ns(current) };
 	bool cut = false;
@@ -124,11 +124,11 @@ static bool spin(const struct sb_target *target, u64 start, u64 ns, u64 *measure
 }
 
 /*
- * The same without the CPU.  A signal wakes an interruptible sleep.  One that
- * waits for its handler would keep it awake: from then on only a deadly one does,
- * and the others are looked for now and then.
+ * The same as a sleep.  A signal wakes an interruptible sleep, and while it waits for its
+ * handler, it would prevent any further sleep: from then on only a fatal signal wakes the
+ * task, and other signals are checked for every NAP_NS.
  */
-static bool nap(struct sb_target *target, u64 start, u64 ns, u64 *measured)
+static bool nap(struct bump_target *target, u64 start, u64 ns, u64 *measured)
 {
 	bool cut = false, signalled;
 	DEFINE_WAIT(wait);
@@ -153,67 +153,71 @@ static bool nap(struct sb_target *target, u64 start, u64 ns, u64 *measured)
 	return cut;
 }
 
-/* Apart from the rest of a hit, which is to have a small stack frame. */
-static noinline u64 delay(struct sb_target *target, u64 start, u64 ns, bool sleep)
+/* Not inlined, to keep the stack frame of a hit small. */
+static noinline u64 delay(struct bump_target *target, u64 start, u64 ns, bool sleep)
 {
 	u64 measured;
 	bool cut;
 
 	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
-	sb_stats_count_delayed(&target->stats, ns, measured, cut);
+	bump_stats_count_delayed(&target->stats, ns, measured, cut);
 	trace_delay(target->id, ns, measured, cut);
 	return measured;
 }
 
-/* Does what @settings say.  Returns how long the delay was. */
-static __always_inline u64 obey(struct sb_target *target, const struct sb_settings *settings,
-				struct sb_budget *budget)
+/* Applies @settings to a hit.  Returns the length of the delay, ns. */
+static __always_inline u64 obey(struct bump_target *target,
+				const struct bump_settings *settings,
+				struct bump_budget *budget)
 {
-	u64 now = sb_settings_clock(settings);
-	enum sb_sum verdict = sb_settings_decide(settings, &target->turns, now);
+	u64 now = bump_settings_clock(settings);
+	enum bump_sum verdict = bump_settings_decide(settings, &target->turns, now);
 	u64 delivered_ns = 0;
 
-	if (verdict != SB_DELAYED)
-		sb_stats_count_skipped(&target->stats, verdict);
+	if (verdict != BUMP_DELAYED)
+		bump_stats_count_skipped(&target->stats, verdict);
 	else if (!settings->delay_ns)
-		sb_stats_count_delayed(&target->stats, 0, 0, false);
-	else if (sb_budget_take(budget, target->session, settings->delay_ns))
+		bump_stats_count_delayed(&target->stats, 0, 0, false);
+	else if (bump_budget_take(budget, target->session, settings->delay_ns))
 		delivered_ns = delay(target, now, settings->delay_ns, settings->sleep);
 	else
-		sb_stats_count_skipped(&target->stats, SB_SKIPPED_BUDGET);
+		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_BUDGET);
 	return delivered_ns;
 }
 
-/* With a copy of its own: that of other hits stays in registers. */
-static noinline void planned_hit(struct sb_target *target, struct sb_budget *budget)
+/* Has its own copy of the settings, so that the copy of other hits stays in registers. */
+static noinline void planned_hit(struct bump_target *target, struct bump_budget *budget)
 {
-	struct sb_settings settings;
+	struct bump_settings settings;
 	u64 number;
 
-	sb_policy_read(&target->policy, &settings);
-	number = sb_plan_begin(target, &settings);
-	sb_plan_end(target, number, obey(target, &settings, budget));
+	bump_policy_read(&target->policy, &settings);
+	number = bump_plan_begin(target, &settings);
+	bump_plan_end(target, number, obey(target, &settings, budget));
 }
 
-/* A hit inside the scope.  @budget is the hit's, or NULL where no other target shares it. */
-void sb_delay_hit(struct sb_target *target, struct sb_budget *budget)
+/*
+ * Handles a hit in the scope.  @budget is the hit's, or NULL if no other target shares
+ * it.
+ */
+void bump_delay_hit(struct bump_target *target, struct bump_budget *budget)
 {
-	struct sb_settings settings;
+	struct bump_settings settings;
 
 	if (!READ_ONCE(target->session->enabled)) {
-		sb_stats_count_skipped(&target->stats, SB_SKIPPED_DISABLED);
+		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_DISABLED);
 		return;
 	}
 
-	sb_policy_read(&target->policy, &settings);
+	bump_policy_read(&target->policy, &settings);
 	if (unlikely(settings.planned))
 		planned_hit(target, budget);
 	else
 		obey(target, &settings, budget);
 }
 
-/* Has tasks that sleep for @target look at its state. */
-void sb_delay_wake(struct sb_target *target)
+/* Wakes the tasks that sleep for @target, so that they check its state. */
+void bump_delay_wake(struct bump_target *target)
 {
 	wake_up_all(&target->sleepers);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_DELAY_H
-#define SB_DELAY_H
+#ifndef BUMP_DELAY_H
+#define BUMP_DELAY_H
 
-struct sb_budget;
-struct sb_target;
+struct bump_budget;
+struct bump_target;
 
-void sb_delay_hit(struct sb_target *target, struct sb_budget *budget);
-void sb_delay_wake(struct sb_target *target);
+void bump_delay_hit(struct bump_target *target, struct bump_budget *budget);
+void bump_delay_wake(struct bump_target *target);
 
-#endif /* SB_DELAY_H */
+#endif /* BUMP_DELAY_H */

@@ -6,7 +6,7 @@
  * The file may be anything, and may change while it is read.  It is read in
  * pieces of fixed sizes; every offset, count and size that comes out of it is
  * compared with the file's size before it is used, in a way that can't overflow;
- * nothing is allocated by what it says.  The work is bounded by MAX_SYMBOLS
+ * no allocation depends on its contents.  The work is bounded by MAX_SYMBOLS
  * and can be killed.
  *
  * Compiles in user space too, where it is fuzzed (selftests/fuzz).
@@ -28,7 +28,10 @@
 /* Loadable ones.  Programs have four to ten. */
 #define MAX_SEGMENTS	64
 
-/* As glibc's elf.h has them; the kernel's own has not, or not always had. */
+/*
+ * Values of glibc's elf.h; the kernel's elf.h lacks them, or lacked them in older
+ * versions.
+ */
 #define SECTION_VERDEF	0x6ffffffd
 #define SECTION_VERSYM	0x6fffffff
 #define SECTION_BEYOND	0xffff	/* the index is elsewhere */
@@ -97,7 +100,7 @@ struct elf {
 		struct elf64_shdr shdrs[32];
 		struct elf64_sym symbols[64];
 	} chunk;
-	char text[SB_ELF_MAX_SYMBOL + 4];
+	char text[BUMP_ELF_MAX_SYMBOL + 4];
 };
 
 /* Is [offset, offset + size) inside of a whole of so many bytes? */
@@ -150,7 +153,7 @@ static int read_section(struct elf *elf, u32 index, struct elf64_shdr *section)
 		       elf->header.e_shoff + (u64)index * sizeof(*section));
 }
 
-/* There is one of each kind at most; of more the first counts. */
+/* A valid file has at most one of each kind; if there are more, the first is used. */
 static void take_section(struct elf *elf, const struct elf64_shdr *section)
 {
 	struct elf64_shdr *to;
@@ -257,8 +260,8 @@ static int read_segments(struct elf *elf)
 }
 
 /*
- * Where the file has what is mapped at @address: 0, ENOENT if that is no code,
- * ENOEXEC if segments overlap there so that two places could be meant.
+ * The file offset of what is mapped at @address: 0, ENOENT if that is not code, ENOEXEC
+ * if segments overlap there, so that the offset is ambiguous.
  */
 static int to_offset(const struct elf *elf, u64 address, u64 *offset)
 {
@@ -297,8 +300,8 @@ static void parse_wanted(struct wanted *wanted, const char *symbol)
 }
 
 /*
- * The beginning of a string into elf->text, which has room for what we look
- * for, both "@" and the NUL: how many bytes, 0 where there is no such string, or
+ * Reads the beginning of a string into elf->text, which has room for the wanted name and
+ * version, both "@" and the NUL.  Returns how many bytes, 0 if there is no such string, or
  * an error.
  */
 static int read_string(struct elf *elf, const struct elf64_shdr *strings, u32 index)
@@ -354,7 +357,7 @@ static unsigned int fit_of_version(const struct elf *elf, u16 version, int wante
 	return w->only_default && (version & VERSION_HIDDEN) ? FIT_NOT : FIT_NAME;
 }
 
-/* The index that the file gives to the version that is asked for, 0 for none. */
+/* The index that the file gives to the wanted version, 0 for none. */
 static int find_version(struct elf *elf)
 {
 	const struct wanted *w = &elf->wanted;
@@ -403,9 +406,9 @@ static int find_version(struct elf *elf)
 /* --- symbols --- */
 
 /*
- * Functions whose code is in this file.  What stands for an indirect function
- * (STT_GNU_IFUNC) is the code that chooses it, once, when it is linked: that is
- * not what is meant by its name.
+ * Functions whose code is in this file.  The code of an indirect function (STT_GNU_IFUNC)
+ * is its resolver, which runs once, when it is linked: that is not the function of that
+ * name.
  */
 static bool is_function(const struct elf64_sym *symbol)
 {
@@ -414,7 +417,7 @@ static bool is_function(const struct elf64_sym *symbol)
 	       (symbol->st_shndx < SHN_LORESERVE || symbol->st_shndx == SECTION_BEYOND);
 }
 
-/* A file of debug symbols has the section's place, but not what was there. */
+/* A file of debug symbols has the section's header, but not its contents. */
 static int has_code(struct elf *elf, const struct elf64_sym *symbol)
 {
 	struct elf64_shdr section;
@@ -544,7 +547,7 @@ static int search(struct elf *elf, const struct elf64_shdr *symbols)
 	err = prepare_table(elf, &table, symbols);
 	if (err)
 		return err;
-	/* A version that is not in the file is not worth looking for. */
+	/* No symbol can have a version that the file does not define. */
 	if (table.is_dynamic && elf->wanted.version && !table.wanted_version)
 		return 0;
 	return search_table(elf, &table);
@@ -570,7 +573,7 @@ static int find(struct elf *elf, const char *symbol)
 }
 
 /**
- * sb_elf_find() - where a file has a function
+ * bump_elf_find() - where a file has a function
  * @file:	a regular file, open for reading
  * @symbol:	NAME, NAME@VERSION or NAME@@VERSION, as the file has it
  * @offset:	[out] of the first instruction, in the file
@@ -580,14 +583,14 @@ static int find(struct elf *elf, const char *symbol)
  *
  * Return: 0, ENOENT (no such function with code in this file), ENOEXEC (not an
  * ELF program or library of this machine, or a damaged one), ENAMETOOLONG
- * (above SB_ELF_MAX_SYMBOL), EINTR (killed), or what reading gave.
+ * (above BUMP_ELF_MAX_SYMBOL), EINTR (killed), or what reading gave.
  */
-int sb_elf_find(struct file *file, const char *symbol, u64 *offset)
+int bump_elf_find(struct file *file, const char *symbol, u64 *offset)
 {
 	struct elf *elf;
 	int err;
 
-	if (strlen(symbol) > SB_ELF_MAX_SYMBOL)
+	if (strlen(symbol) > BUMP_ELF_MAX_SYMBOL)
 		return -ENAMETOOLONG;
 	elf = kzalloc(sizeof(*elf), GFP_KERNEL);
 	if (!elf)

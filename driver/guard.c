@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What the session of a user without CAP_SYS_ADMIN may touch: the processes that the user
- * could attach a debugger to, and files that cannot hold up the kernel.
+ * Limits of a session without CAP_SYS_ADMIN: processes that its user could attach a
+ * debugger to, and files that cannot hold up the kernel.
  *
- * ptrace_may_access() is not exported, so its rules stand here once more, for the case
- * that no capability helps: all user and group ids are the opener's, the process is
- * dumpable (not after a set-uid exec, not where it asked for that), lives in the opener's
- * user namespace and has no capability that the opener does not have.  Security modules
- * are asked when the kernel opens /proc/PID/mem, which users without CAP_PERFMON have to
- * show; what changes later they are not asked about.
+ * ptrace_may_access() is not exported, so its rules are repeated here, for a caller
+ * without capabilities: all user and group ids are the opener's, the process is dumpable
+ * (not after a set-uid exec, and not if it has requested that), is in the opener's user
+ * namespace and has no capability that the opener does not have.  Security modules are
+ * consulted when the kernel opens /proc/PID/mem, which users without CAP_PERFMON must
+ * pass; they are not consulted about later changes.
  */
 #include <linux/blk_types.h>
 #include <linux/capability.h>
@@ -37,15 +37,16 @@ static bool is_same_user(const struct cred *opener, const struct cred *cred)
 }
 
 /**
- * sb_guard_allows() - may a task be delayed, or memory have a breakpoint?
+ * bump_guard_allows() - may a task be delayed, or memory have a breakpoint?
  * @opener:	of the session
  * @task:	the task in question
  * @mm:		its memory
  *
- * Asked at every hit and by every filter, so that it holds also for a process that
- * changes its user later.  Under RCU.
+ * Called at every hit and by every filter, so that it also covers a process that changes
+ * its user later.  Under RCU.
  */
-bool sb_guard_allows(const struct cred *opener, struct task_struct *task, struct mm_struct *mm)
+bool bump_guard_allows(const struct cred *opener, struct task_struct *task,
+		       struct mm_struct *mm)
 {
 	const struct cred *cred = __task_cred(task);
 
@@ -54,8 +55,8 @@ bool sb_guard_allows(const struct cred *opener, struct task_struct *task, struct
 	       task_is_dumpable(task, mm);
 }
 
-/* May all threads of the process of @task? */
-bool sb_guard_allows_process(const struct cred *opener, struct task_struct *task)
+/* The same for all threads of the process of @task. */
+bool bump_guard_allows_process(const struct cred *opener, struct task_struct *task)
 {
 	struct mm_struct *mm = get_task_mm(task);
 	struct task_struct *thread;
@@ -64,23 +65,23 @@ bool sb_guard_allows_process(const struct cred *opener, struct task_struct *task
 	if (!mm)
 		return false;
 	rcu_read_lock();
-	allows = sb_guard_allows(opener, task, mm);
+	allows = bump_guard_allows(opener, task, mm);
 	for_each_thread(task, thread)
-		allows = allows && sb_guard_allows(opener, thread, mm);
+		allows = allows && bump_guard_allows(opener, thread, mm);
 	rcu_read_unlock();
 	mmput(mm);
 	return allows;
 }
 
 /**
- * sb_guard_is_memory_of() - is a file the memory of a process, by the kernel's leave?
- * @mem:	what the caller says is an open /proc/PID/mem, or NULL
+ * bump_guard_is_memory_of() - is a file the opened memory of a process?
+ * @mem:	supposed to be an open /proc/PID/mem, or NULL
  * @task:	of the process
  *
- * The kernel opens it for a task that could attach a debugger, and asks Yama and the other
- * security modules.  What the file points to is compared only.
+ * The kernel lets a task open it that could attach a debugger, and consults Yama and the
+ * other security modules.  The pointer in the file is only compared.
  */
-bool sb_guard_is_memory_of(const struct file *mem, struct task_struct *task)
+bool bump_guard_is_memory_of(const struct file *mem, struct task_struct *task)
 {
 	struct dentry *dentry;
 	struct mm_struct *mm;
@@ -88,7 +89,10 @@ bool sb_guard_is_memory_of(const struct file *mem, struct task_struct *task)
 
 	if (!mem || file_inode(mem)->i_sb->s_magic != PROC_SUPER_MAGIC)
 		return false;
-	/* In there names are the kernel's; "environ" takes less to be opened. */
+	/*
+	 * File names in procfs are the kernel's; "environ" can be opened with fewer
+	 * permissions.
+	 */
 	dentry = mem->f_path.dentry;
 	if (dentry->d_name.len != 3 || memcmp(dentry->d_name.name, "mem", 3))
 		return false;
@@ -100,12 +104,14 @@ bool sb_guard_is_memory_of(const struct file *mem, struct task_struct *task)
 	return is;
 }
 
-/* File systems that answer from this machine, however they were mounted. */
+/*
+ * File systems whose reads are served by this machine's kernel, with any mount options.
+ */
 static bool is_local(const struct super_block *sb)
 {
 	unsigned int major = sb->s_bdev ? MAJOR(sb->s_bdev->bd_dev) : 0;
 
-	/* What is behind those can be anything, as a file of FUSE. */
+	/* The data of these can be anywhere, such as in a file on FUSE. */
 	if (major == LOOP_MAJOR || major == NBD_MAJOR)
 		return false;
 	switch (sb->s_magic) {
@@ -125,7 +131,10 @@ static bool is_local(const struct super_block *sb)
 	}
 }
 
-/* Mappings that the kernel goes through at each registration, while every fork waits. */
+/*
+ * Limit on the mappings that the kernel walks at each registration, while every fork
+ * waits.
+ */
 #define MAX_MAPS	65536
 
 static bool has_few_maps(struct address_space *mapping)
@@ -142,16 +151,15 @@ static bool has_few_maps(struct address_space *mapping)
 }
 
 /**
- * sb_guard_check_file() - may there be a target of an unprivileged user in a file?
+ * bump_guard_check_file() - may there be a target of an unprivileged user in a file?
  * @inode:	the file that really holds the code
  *
- * A registration reads it, and goes through its mappings, with a lock held that every
- * fork wants.
+ * A registration reads it, and walks its mappings with a lock held that every fork takes.
  *
- * Return: 0; -EPERM: its file system may never answer; -ENOSPC: it is mapped too
+ * Return: 0; -EPERM: a read from its file system may never end; -ENOSPC: it is mapped too
  * often.
  */
-int sb_guard_check_file(struct inode *inode)
+int bump_guard_check_file(struct inode *inode)
 {
 	if (!is_local(inode->i_sb))
 		return -EPERM;

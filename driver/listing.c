@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What /sys/kernel/speed_bump/targets_list says: a line for each target, however
+ * The contents of /sys/kernel/speed_bump/targets_list: a line for each target, however
  * many there are.
  *
- * sysfs gives a page and an offset, and nothing to hold on to from one read of
- * a file to the next, while lines come, go and change their length all the time.
- * So a reader is remembered here: which target its next line is of, by id, as
- * LIST does.  A target that is there all the while is then seen exactly once,
- * and a read ends with a whole line, unless that is longer than what was asked
- * for: what is left of such a line is kept.
+ * sysfs passes a page and an offset, and keeps no state from one read of a file to the
+ * next, while lines are added and removed and change their length.  So the position of a
+ * reader is kept here: the id of the target of its next line, as in LIST.  A target that
+ * exists all the time is then seen exactly once, and a read ends with a whole line,
+ * unless that is longer than the buffer: the rest of such a line is kept.
  *
- * There is no sign that a reader is through, so that the one that has not read for
- * the longest time is forgotten when a place is needed.  Should it come back, or
- * should a read begin at a place where none has ended, the lines before it are made
- * again and counted.
+ * sysfs does not report when a reader has finished, so the reader whose last read is the
+ * oldest is dropped when an entry is needed.  If it reads again, or if a read begins at
+ * an offset at which none has ended, the lines before that offset are formatted again and
+ * counted.
  */
 #include <linux/fs.h>
 #include <linux/mm.h>
@@ -31,19 +30,19 @@
 
 #define MAX_READERS	64
 
-/* What a line has beside the label. */
+/* Maximum length of a line without its label. */
 #define MAX_FIELDS	512
 
 /**
  * struct reader - how far an open file has been read
  * @file:	the open file; only compared
- * @last_seen:	when, in reads; 0 for a free place
- * @pos:	bytes they have
- * @after:	id of the last target they have all of, or are in
- * @line:	the line that they are in, or NULL
+ * @last_seen:	number of its last read; 0: the entry is free
+ * @pos:	bytes read so far
+ * @after:	id of the target of the last line begun
+ * @line:	the last line begun, or NULL
  * @len:	its bytes
- * @used:	how many they have
- * @room:	bytes at @line
+ * @used:	how many of them were read
+ * @room:	bytes allocated for @line
  */
 struct reader {
 	const struct file *file;
@@ -56,7 +55,7 @@ struct reader {
 	size_t room;
 };
 
-/* Protects the readers that are not being served.  Innermost. */
+/* Protects the readers that have no read in progress.  Innermost. */
 static DEFINE_SPINLOCK(readers_lock);
 static struct reader readers[MAX_READERS];
 static u64 reads;
@@ -70,7 +69,7 @@ static void reader_end_line(struct reader *r)
 	r->room = 0;
 }
 
-/* Takes the reader out while they are served. */
+/* Moves the reader out of the table for the time of a read. */
 static void reader_find(struct reader *r, const struct file *file, loff_t pos)
 {
 	unsigned int i;
@@ -109,8 +108,8 @@ static void reader_keep(const struct reader *r)
 	reader_end_line(&oldest);
 }
 
-/* So that a line is a line and a field a field: as in /proc/mounts. */
-static size_t put_label(char *to, const struct sb_target *t)
+/* Escapes the label as in /proc/mounts, so that it is one field of one line. */
+static size_t put_label(char *to, const struct bump_target *t)
 {
 	size_t n = 0;
 	u32 i;
@@ -132,9 +131,9 @@ static size_t put_label(char *to, const struct sb_target *t)
 	return n;
 }
 
-static size_t put_scope(char *to, size_t room, const struct sb_scope *scope)
+static size_t put_scope(char *to, size_t room, const struct bump_scope *scope)
 {
-	s32 id = sb_scope_id(scope);
+	s32 id = bump_scope_id(scope);
 
 	switch (scope->type) {
 	case SPEED_BUMP_SCOPE_TREE:
@@ -148,28 +147,28 @@ static size_t put_scope(char *to, size_t room, const struct sb_scope *scope)
 	}
 }
 
-static size_t put_fields(char *to, size_t room, struct sb_target *t)
+static size_t put_fields(char *to, size_t room, struct bump_target *t)
 {
 	struct speed_bump_stats stats = {};
-	struct sb_settings settings;
+	struct bump_settings settings;
 	size_t n;
 
-	sb_policy_read(&t->policy, &settings);
-	sb_stats_read(&t->stats, &stats, false);
+	bump_policy_read(&t->policy, &settings);
+	bump_stats_read(&t->stats, &stats, false);
 	n = scnprintf(to, room, " delay_ns=%llu", settings.delay_ns);
 	n += put_scope(to + n, room - n, t->scope);
 	n += scnprintf(to + n, room - n, " hits=%llu delayed=%llu total_delay_ns=%llu",
 		       stats.hits, stats.delayed, stats.measured_ns);
 	n += scnprintf(to + n, room - n, " enabled=%d every=%u start_ns=%llu end_ns=%llu sleep=%d",
 		       settings.enabled, settings.every,
-		       sb_settings_show_time(settings.start_ns),
-		       sb_settings_show_time(settings.end_ns), settings.sleep);
+		       bump_settings_show_time(settings.start_ns),
+		       bump_settings_show_time(settings.end_ns), settings.sleep);
 	n += scnprintf(to + n, room - n, " owner=%s id=%llu\n",
-		       t->session == &sb_persistent ? "module" : "session", t->id);
+		       t->session == &bump_persistent ? "module" : "session", t->id);
 	return n;
 }
 
-static int reader_begin_line(struct reader *r, struct sb_target *t)
+static int reader_begin_line(struct reader *r, struct bump_target *t)
 {
 	size_t room = 4 * (size_t)t->label_len + MAX_FIELDS;
 
@@ -190,7 +189,7 @@ static int reader_begin_line(struct reader *r, struct sb_target *t)
 /* False at the end of the list. */
 static int reader_next_line(struct reader *r, bool *found)
 {
-	struct sb_target *t = sb_target_next(r->after);
+	struct bump_target *t = bump_target_next(r->after);
 	int err;
 
 	*found = t;
@@ -199,7 +198,7 @@ static int reader_next_line(struct reader *r, bool *found)
 	err = reader_begin_line(r, t);
 	if (!err)
 		r->after = t->id;
-	sb_target_put(t);
+	bump_target_put(t);
 	return err;
 }
 
@@ -229,7 +228,7 @@ static int read_lines(struct reader *r, char *buf, size_t count, loff_t skip, si
 		}
 		if (n > count - *done) {
 			if (*done) {
-				/* A whole line next time, as it is then. */
+				/* The next read begins with this line, formatted anew. */
 				r->after = before;
 				r->len = 0;
 				r->used = 0;
@@ -245,15 +244,15 @@ static int read_lines(struct reader *r, char *buf, size_t count, loff_t skip, si
 }
 
 /**
- * sb_listing_read() - the list from an offset on
- * @file:	the open file, by which the reader is known again
+ * bump_listing_read() - the list from an offset on
+ * @file:	the open file, which identifies the reader
  * @buf:	where to
  * @count:	its bytes
  * @pos:	the offset
  *
  * Return: how many bytes, 0 at the end, or an error.
  */
-ssize_t sb_listing_read(const struct file *file, char *buf, size_t count, loff_t pos)
+ssize_t bump_listing_read(const struct file *file, char *buf, size_t count, loff_t pos)
 {
 	struct reader r;
 	size_t done = 0;
@@ -270,8 +269,8 @@ ssize_t sb_listing_read(const struct file *file, char *buf, size_t count, loff_t
 	return done;
 }
 
-/* There are no readers any more. */
-void sb_listing_exit(void)
+/* Called when no read is in progress and none can begin. */
+void bump_listing_exit(void)
 {
 	unsigned int i;
 

@@ -14,27 +14,27 @@
 #include "sysfs.h"
 #include "target.h"
 
-unsigned int sb_max_targets = 65536;
-module_param_named(max_targets, sb_max_targets, uint, 0644);
+unsigned int bump_max_targets = 65536;
+module_param_named(max_targets, bump_max_targets, uint, 0644);
 MODULE_PARM_DESC(max_targets, "how many targets there may be (65536)");
 
-unsigned int sb_max_unprivileged_targets = 1024;
-module_param_named(max_unprivileged_targets, sb_max_unprivileged_targets, uint, 0644);
+unsigned int bump_max_unprivileged_targets = 1024;
+module_param_named(max_unprivileged_targets, bump_max_unprivileged_targets, uint, 0644);
 MODULE_PARM_DESC(max_unprivileged_targets,
 		 "how many targets a user without capabilities may have (1024)");
 
-unsigned int sb_max_unprivileged_targets_per_file = 2048;
-module_param_named(max_unprivileged_targets_per_file, sb_max_unprivileged_targets_per_file, uint,
-		   0644);
+unsigned int bump_max_unprivileged_targets_per_file = 2048;
+module_param_named(max_unprivileged_targets_per_file,
+		   bump_max_unprivileged_targets_per_file, uint, 0644);
 MODULE_PARM_DESC(max_unprivileged_targets_per_file,
 		 "how many targets users without capabilities may have in one file (2048)");
 
-unsigned int sb_unprivileged_budget_ms = 1000;
-module_param_named(unprivileged_budget_ms, sb_unprivileged_budget_ms, uint, 0644);
+unsigned int bump_unprivileged_budget_ms = 1000;
+module_param_named(unprivileged_budget_ms, bump_unprivileged_budget_ms, uint, 0644);
 MODULE_PARM_DESC(unprivileged_budget_ms,
 		 "how long the delays of users without capabilities may hold up one hit (1000)");
 
-/* A delay holds a lock of the uprobe before 6.12: no place for people with nothing in common. */
+/* Before 6.12 a delay holds a lock of the uprobe, which unrelated users would share. */
 static int unprivileged_set(const char *text, const struct kernel_param *param)
 {
 	bool value = true;
@@ -42,7 +42,7 @@ static int unprivileged_set(const char *text, const struct kernel_param *param)
 
 	if (err)
 		return err;
-	if (value && !SB_DELAYS_HOLD_NO_LOCK) {
+	if (value && !BUMP_DELAYS_HOLD_NO_LOCK) {
 		pr_err("speed_bump: this kernel is too old for unprivileged=1\n");
 		return -EOPNOTSUPP;
 	}
@@ -55,49 +55,51 @@ static const struct kernel_param_ops unprivileged_ops = {
 	.get = param_get_bool,
 };
 
-bool sb_unprivileged;
-module_param_cb(unprivileged, &unprivileged_ops, &sb_unprivileged, 0644);
+bool bump_unprivileged;
+module_param_cb(unprivileged, &unprivileged_ops, &bump_unprivileged, 0644);
 __MODULE_PARM_TYPE(unprivileged, "bool");
 MODULE_PARM_DESC(unprivileged,
 		 "may users without capabilities delay their own processes, where the device's permissions let them in (0)");
 
-u64 sb_default_delay_ns = 1000;
+u64 bump_default_delay_ns = 1000;
 
 static int __init speed_bump_init(void)
 {
 	int err;
 
-	err = sb_scope_init();
+	err = bump_scope_init();
 	if (err)
 		return err;
-	err = sb_targets_init();
+	err = bump_targets_init();
 	if (err)
 		goto err_targets;
-	err = sb_sysfs_init();
+	err = bump_sysfs_init();
 	if (err)
 		goto err_sysfs;
-	/* Last: a session that is open can't be taken back. */
-	err = sb_chardev_init();
+	/*
+	 * Last: from here on sessions can be open, and an open session can't be undone.
+	 */
+	err = bump_chardev_init();
 	if (err)
 		goto err_chardev;
 	return 0;
 
 err_chardev:
-	sb_sysfs_exit();
+	bump_sysfs_exit();
 err_sysfs:
-	sb_targets_exit();
+	bump_targets_exit();
 err_targets:
-	sb_scope_exit();
+	bump_scope_exit();
 	return err;
 }
 
 /* No session is open: its file holds the module. */
 static void __exit speed_bump_exit(void)
 {
-	sb_chardev_exit();
-	sb_sysfs_exit();
-	sb_targets_exit();
-	sb_scope_exit();
+	bump_chardev_exit();
+	bump_sysfs_exit();
+	bump_targets_exit();
+	bump_scope_exit();
 }
 
 module_init(speed_bump_init);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_MAIN_H
-#define SB_MAIN_H
+#ifndef BUMP_MAIN_H
+#define BUMP_MAIN_H
 
 #include <linux/types.h>
 
 /* Module parameter: how many targets there may be. */
-extern unsigned int sb_max_targets;
+extern unsigned int bump_max_targets;
 
-/* Module parameter: may the unprivileged open the device at all? */
-extern bool sb_unprivileged;
+/* Module parameter: whether users without capabilities may open the device. */
+extern bool bump_unprivileged;
 
-/* Module parameter: how many of the targets an unprivileged user may have. */
-extern unsigned int sb_max_unprivileged_targets;
+/* Module parameter: the limit on the targets of each of these users. */
+extern unsigned int bump_max_unprivileged_targets;
 
-/* Module parameter: how many the unprivileged may have together in one file. */
-extern unsigned int sb_max_unprivileged_targets_per_file;
+/* Module parameter: the limit on the targets of all of these users in one file. */
+extern unsigned int bump_max_unprivileged_targets_per_file;
 
-/* Module parameter: how long their delays of one hit may be together. */
-extern unsigned int sb_unprivileged_budget_ms;
+/* Module parameter: the limit on the sum of their delays of one hit. */
+extern unsigned int bump_unprivileged_budget_ms;
 
 /* The delay of adds that name none. */
-extern u64 sb_default_delay_ns;
+extern u64 bump_default_delay_ns;
 
-#endif /* SB_MAIN_H */
+#endif /* BUMP_MAIN_H */

@@ -3,10 +3,10 @@
  * The plan of an experiment: memory that is shared with user space, in which each hit of
  * a planned target looks up whether it is to be delayed, and counts what it did.
  *
- * Any process that has the memory may write anything there at any moment, so nothing that
- * is read there is used for more than it was checked for: offsets are the module's own
- * constants, indices are bounded, delays are those that any target may have, and no loop
- * goes on for as long as the memory says.
+ * Any process that has the memory may write anything there at any moment, so a value read
+ * from it is used only as far as it was checked: offsets are constants of the module,
+ * indices are bounded, delays are limited as for any target, and no loop depends on the
+ * memory for its length.
  */
 #include <linux/anon_inodes.h>
 #include <linux/atomic.h>
@@ -42,11 +42,11 @@
 #define TAG_SHIFT	48
 #define AMOUNT_MASK	GENMASK_ULL(TAG_SHIFT - 1, 0)
 
-/* Attempts to begin a cell anew: each fails only where another task has changed it. */
+/* Attempts to reset a word of a cell: each fails only if another task has changed it. */
 #define TRIES	8
 
 /**
- * struct sb_plan - the memory and where everything is in it
+ * struct bump_plan - the memory and the positions of its parts
  * @ref:	the session's and the file's, which a mapping holds
  * @size:	bytes, whole pages
  * @head:	the memory
@@ -55,7 +55,7 @@
  * @targets:	in it
  * @cells:	in it
  */
-struct sb_plan {
+struct bump_plan {
 	struct kref ref;
 	size_t size;
 	struct speed_bump_plan *head;
@@ -67,13 +67,13 @@ struct sb_plan {
 
 static void plan_free(struct kref *ref)
 {
-	struct sb_plan *plan = container_of(ref, struct sb_plan, ref);
+	struct bump_plan *plan = container_of(ref, struct bump_plan, ref);
 
 	vfree(plan->head);
 	kfree(plan);
 }
 
-void sb_plan_put(struct sb_plan *plan)
+void bump_plan_put(struct bump_plan *plan)
 {
 	if (plan)
 		kref_put(&plan->ref, plan_free);
@@ -89,9 +89,9 @@ static u32 take(size_t *end, size_t bytes)
 	return at;
 }
 
-static struct sb_plan *plan_alloc(u32 count)
+static struct bump_plan *plan_alloc(u32 count)
 {
-	struct sb_plan *plan = kzalloc(sizeof(*plan), GFP_KERNEL_ACCOUNT);
+	struct bump_plan *plan = kzalloc(sizeof(*plan), GFP_KERNEL_ACCOUNT);
 	u32 schedule, ends, targets, cells;
 	struct speed_bump_plan *head;
 	size_t size = 0;
@@ -130,7 +130,7 @@ static struct sb_plan *plan_alloc(u32 count)
 
 static vm_fault_t plan_fault(struct vm_fault *vmf)
 {
-	struct sb_plan *plan = vmf->vma->vm_private_data;
+	struct bump_plan *plan = vmf->vma->vm_private_data;
 	struct page *page;
 
 	if (vmf->pgoff >= plan->size >> PAGE_SHIFT)
@@ -147,7 +147,7 @@ static const struct vm_operations_struct plan_vm_ops = {
 
 static int plan_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	struct sb_plan *plan = file->private_data;
+	struct bump_plan *plan = file->private_data;
 
 	if (!(vma->vm_flags & VM_SHARED) || vma->vm_pgoff ||
 	    vma->vm_end - vma->vm_start > plan->size)
@@ -163,7 +163,7 @@ static int plan_mmap(struct file *file, struct vm_area_struct *vma)
 
 static int plan_release(struct inode *inode, struct file *file)
 {
-	sb_plan_put(file->private_data);
+	bump_plan_put(file->private_data);
 	return 0;
 }
 
@@ -174,7 +174,7 @@ static const struct file_operations plan_fops = {
 	.llseek = noop_llseek,
 };
 
-static void rule(const struct sb_plan_targets *of)
+static void rule(const struct bump_plan_targets *of)
 {
 	u32 i;
 
@@ -183,22 +183,23 @@ static void rule(const struct sb_plan_targets *of)
 	for (i = 0; i < of->unit_count; i++)
 		of->units[i]->is_unit = true;
 	for (i = 0; i < of->count; i++)
-		sb_policy_plan(&of->targets[i]->policy);
+		bump_policy_plan(&of->targets[i]->policy);
 	for (i = 0; i < of->unit_count; i++)
-		sb_policy_plan(&of->units[i]->policy);
+		bump_policy_plan(&of->units[i]->policy);
 }
 
 /**
- * sb_plan_make() - give a session a plan
- * @session:	which has none yet
+ * bump_plan_make() - create the plan of a session
+ * @session:	a session without a plan
  * @of:		its targets, none twice in a list
  * @size:	[out] bytes of the memory
  *
  * Return: a descriptor of the memory, or a negative errno.
  */
-int sb_plan_make(struct sb_session *session, const struct sb_plan_targets *of, u64 *size)
+int bump_plan_make(struct bump_session *session, const struct bump_plan_targets *of,
+		   u64 *size)
 {
-	struct sb_plan *plan;
+	struct bump_plan *plan;
 	struct file *file;
 	int fd;
 
@@ -214,13 +215,13 @@ int sb_plan_make(struct sb_session *session, const struct sb_plan_targets *of, u
 	file = anon_inode_getfile("[speed_bump_plan]", &plan_fops, plan, O_RDWR);
 	if (IS_ERR(file)) {
 		put_unused_fd(fd);
-		sb_plan_put(plan);
+		bump_plan_put(plan);
 		return PTR_ERR(file);
 	}
 	kref_get(&plan->ref);	/* the session's; the first is the file's */
 	if (cmpxchg(&session->plan, NULL, plan)) {
 		put_unused_fd(fd);
-		sb_plan_put(plan);
+		bump_plan_put(plan);
 		fput(file);
 		return -EEXIST;
 	}
@@ -232,9 +233,9 @@ int sb_plan_make(struct sb_session *session, const struct sb_plan_targets *of, u
 /* --- units, slots --- */
 
 /**
- * struct lag - what is known of the scheduler's clock of a CPU
- * @least_ns:	the least that it was seen behind local_clock()
- * @seen_ns:	when it was looked at; 0: never
+ * struct lag - the lag of the scheduler's clock of a CPU
+ * @least_ns:	the smallest lag behind local_clock() seen
+ * @seen_ns:	time of the last reading; 0: never
  */
 struct lag {
 	s64 least_ns;
@@ -243,10 +244,10 @@ struct lag {
 
 static DEFINE_PER_CPU(struct lag, lags);
 
-/* The scheduler looks at a running task more often than that, also without a tick. */
+/* The scheduler updates a running task more often than that, also without a tick. */
 #define UPDATED_NS	(2 * (s64)NSEC_PER_SEC)
 
-/* Interrupts are none of the task's time, where the kernel says so. */
+/* Time in interrupts, where the kernel does not charge it to the task. */
 static u64 interrupt_ns(void)
 {
 	const u64 *stat = kcpustat_this_cpu->cpustat;
@@ -260,11 +261,12 @@ static u64 interrupt_ns(void)
 }
 
 /*
- * CPU time of the running task.  The scheduler adds to it at ticks and when tasks take
- * turns, and what brings it up to date is not exported: the time since then is added here.
- * The scheduler's clock is behind by a constant and by that time, so the least that is seen
- * tells the constant, and only differences matter.  Should it be no constant (interrupts
- * that are accounted for in another way), the least follows by a 64th of the time.
+ * CPU time of the running task.  The scheduler updates it at ticks and at context
+ * switches, and its function for an update is not exported: the time since the last
+ * update is added here.  The scheduler's clock lags by a constant and by that time, so
+ * the smallest lag seen is the constant, and only differences matter.  In case it is not
+ * constant (interrupts that are accounted for in another way), the smallest lag is raised
+ * by a 64th of the time that passes.
  */
 static u64 cpu_time(void)
 {
@@ -287,7 +289,7 @@ static u64 cpu_time(void)
 	return ns;
 }
 
-static void end_slot(struct sb_plan *plan, u64 units)
+static void end_slot(struct bump_plan *plan, u64 units)
 {
 	struct speed_bump_plan *head = plan->head;
 	u64 now = ktime_get_ns(), cpu_ns = cpu_time(), number;
@@ -297,7 +299,7 @@ static void end_slot(struct sb_plan *plan, u64 units)
 	atomic64_fetch_inc_release((atomic64_t *)&head->changes);
 	end = &plan->ends[number % SLOTS];
 	WRITE_ONCE(end->tag, 0);
-	smp_wmb();	/* no reader takes what follows for what was there */
+	smp_wmb();	/* the new values are not taken for the old slot's */
 	WRITE_ONCE(end->end_ns, now);
 	WRITE_ONCE(end->units, units);
 	WRITE_ONCE(end->cpu_ns, cpu_ns);
@@ -306,7 +308,7 @@ static void end_slot(struct sb_plan *plan, u64 units)
 	smp_store_release(&end->tag, number + 1);	/* pairs with user space */
 }
 
-static void report_unit(struct sb_plan *plan)
+static void report_unit(struct bump_plan *plan)
 {
 	u64 units = atomic64_inc_return((atomic64_t *)&plan->head->units), rest;
 	u64 length = READ_ONCE(plan->head->slot_units);
@@ -321,8 +323,8 @@ static void report_unit(struct sb_plan *plan)
 /* --- hits --- */
 
 /*
- * Adds to a word of a cell, or begins it anew for slot @number.  A word that changes its
- * slot between two instructions here is 256 slots further: then it gets a hit too many.
+ * Adds to a word of a cell, or resets it for slot @number.  A word that changes its slot
+ * between two instructions here is 256 slots further, and then counts a hit too many.
  */
 static void count(__u64 *word, u64 number, u64 amount)
 {
@@ -342,13 +344,13 @@ static void count(__u64 *word, u64 number, u64 amount)
 	}
 }
 
-static struct speed_bump_cell *cell_of(const struct sb_plan *plan, u32 index, u64 number)
+static struct speed_bump_cell *cell_of(const struct bump_plan *plan, u32 index, u64 number)
 {
 	return &plan->cells[(size_t)index * CELLS + number % CELLS];
 }
 
-/* Switched off, and the clock need not be read for that. */
-static void be_off(struct sb_settings *settings)
+/* Switches the hit off, without a need to read the clock. */
+static void be_off(struct bump_settings *settings)
 {
 	settings->enabled = false;
 	settings->delay_ns = 0;
@@ -356,7 +358,7 @@ static void be_off(struct sb_settings *settings)
 	settings->end_ns = 0;
 }
 
-static void be_on(struct sb_settings *settings, const struct sb_plan *plan,
+static void be_on(struct bump_settings *settings, const struct bump_plan *plan,
 		  const struct speed_bump_plan_target *to, u32 level)
 {
 	u64 lease_ns = READ_ONCE(plan->head->lease_ns);
@@ -369,15 +371,15 @@ static void be_on(struct sb_settings *settings, const struct sb_plan *plan,
 }
 
 /**
- * sb_plan_begin() - a hit of a planned target
+ * bump_plan_begin() - a hit of a planned target
  * @target:	the target
- * @settings:	its own.  [out] what the plan says in their place
+ * @settings:	its own.  [out] those of the plan, which replace them
  *
- * Return: the slot, for sb_plan_end().
+ * Return: the slot, for bump_plan_end().
  */
-u64 sb_plan_begin(struct sb_target *target, struct sb_settings *settings)
+u64 bump_plan_begin(struct bump_target *target, struct bump_settings *settings)
 {
-	struct sb_plan *plan = target->session->plan;
+	struct bump_plan *plan = target->session->plan;
 	u32 index = target->plan_place - 1, arm, level;
 	const struct speed_bump_plan_target *to;
 	u64 number, entry;
@@ -403,18 +405,18 @@ u64 sb_plan_begin(struct sb_target *target, struct sb_settings *settings)
 }
 
 /**
- * sb_plan_end() - the delay of a hit is over
+ * bump_plan_end() - the delay of a hit is over
  * @target:	the target
- * @number:	as sb_plan_begin() returned it
+ * @number:	as bump_plan_begin() returned it
  * @delivered_ns: how long the delay was; 0: there was none
  */
-void sb_plan_end(struct sb_target *target, u64 number, u64 delivered_ns)
+void bump_plan_end(struct bump_target *target, u64 number, u64 delivered_ns)
 {
-	struct sb_plan *plan = target->session->plan;
+	struct bump_plan *plan = target->session->plan;
 
 	if (!target->plan_place || !delivered_ns)
 		return;
-	/* Else the cell is another slot's by now. */
+	/* Otherwise the cell belongs to another slot by now. */
 	if (READ_ONCE(plan->head->number) - number < CELLS)
 		count(&cell_of(plan, target->plan_place - 1, number)->delivered, number,
 		      delivered_ns);

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_PLAN_H
-#define SB_PLAN_H
+#ifndef BUMP_PLAN_H
+#define BUMP_PLAN_H
 
 #include <linux/types.h>
 
-struct sb_plan;
-struct sb_session;
-struct sb_settings;
-struct sb_target;
+struct bump_plan;
+struct bump_session;
+struct bump_settings;
+struct bump_target;
 
 /**
- * struct sb_plan_targets - what a plan rules
+ * struct bump_plan_targets - the targets of a plan
  * @targets:	targets of the session; the caller's references are not taken over
  * @count:	how many
- * @units:	those each hit of which is a unit of work
+ * @units:	targets of which each hit is a unit of work
  * @unit_count:	how many
  */
-struct sb_plan_targets {
-	struct sb_target **targets;
+struct bump_plan_targets {
+	struct bump_target **targets;
 	u32 count;
-	struct sb_target **units;
+	struct bump_target **units;
 	u32 unit_count;
 };
 
-int sb_plan_make(struct sb_session *session, const struct sb_plan_targets *of, u64 *size);
-void sb_plan_put(struct sb_plan *plan);
+int bump_plan_make(struct bump_session *session, const struct bump_plan_targets *of,
+		   u64 *size);
+void bump_plan_put(struct bump_plan *plan);
 
-u64 sb_plan_begin(struct sb_target *target, struct sb_settings *settings);
-void sb_plan_end(struct sb_target *target, u64 number, u64 delivered_ns);
+u64 bump_plan_begin(struct bump_target *target, struct bump_settings *settings);
+void bump_plan_end(struct bump_target *target, u64 number, u64 delivered_ns);
 
-#endif /* SB_PLAN_H */
+#endif /* BUMP_PLAN_H */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What is done about a hit: how its settings change.
+ * The settings of a target: how they are changed.
  */
 #include <linux/ktime.h>
 #include <linux/overflow.h>
@@ -15,7 +15,7 @@ static u64 add_times(u64 a, u64 b)
 	return check_add_overflow(a, b, &sum) ? U64_MAX : sum;
 }
 
-static void set_window(struct sb_settings *settings, u64 now, u64 start_ns, u64 duration_ns)
+static void set_window(struct bump_settings *settings, u64 now, u64 start_ns, u64 duration_ns)
 {
 	settings->start_ns = 0;
 	settings->end_ns = 0;
@@ -26,8 +26,10 @@ static void set_window(struct sb_settings *settings, u64 now, u64 start_ns, u64 
 		settings->end_ns = add_times(settings->start_ns, duration_ns);
 }
 
-/* A point in time as the caller's own clock shows it; 0 and "never" stay what they are. */
-u64 sb_settings_show_time(u64 ns)
+/*
+ * Converts a point in time to the caller's time namespace; 0 and "never" are unchanged.
+ */
+u64 bump_settings_show_time(u64 ns)
 {
 	struct timespec64 ts;
 
@@ -38,34 +40,34 @@ u64 sb_settings_show_time(u64 ns)
 	return timespec64_to_ns(&ts);
 }
 
-/* The window in @settings counts from sb_policy_start(): start, then duration. */
-void sb_policy_init(struct sb_policy *policy, const struct sb_settings *settings)
+/* The window in @settings is relative to bump_policy_start(): start, then duration. */
+void bump_policy_init(struct bump_policy *policy, const struct bump_settings *settings)
 {
 	seqlock_init(&policy->lock);
 	policy->settings = *settings;
 }
 
-void sb_policy_start(struct sb_policy *policy, u64 now)
+void bump_policy_start(struct bump_policy *policy, u64 now)
 {
-	struct sb_settings *s = &policy->settings;
+	struct bump_settings *s = &policy->settings;
 
 	write_seqlock(&policy->lock);
 	set_window(s, now, s->start_ns, s->end_ns);
 	write_sequnlock(&policy->lock);
 }
 
-/* From here on a plan rules: its hits see all that the caller wrote before. */
-void sb_policy_plan(struct sb_policy *policy)
+/* From here on the plan decides: its hits see everything that the caller wrote before. */
+void bump_policy_plan(struct bump_policy *policy)
 {
 	write_seqlock(&policy->lock);
 	policy->settings.planned = true;
 	write_sequnlock(&policy->lock);
 }
 
-void sb_policy_update(struct sb_policy *policy, atomic64_t *turns,
-		      const struct speed_bump_update *update, u64 now)
+void bump_policy_update(struct bump_policy *policy, atomic64_t *turns,
+			const struct speed_bump_update *update, u64 now)
 {
-	struct sb_settings *s = &policy->settings;
+	struct bump_settings *s = &policy->settings;
 
 	write_seqlock(&policy->lock);
 	if (update->mask & SPEED_BUMP_UPDATE_DELAY)

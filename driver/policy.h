@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What is done about a hit: its settings, and the decision by them.  What every hit
- * runs is in line.
+ * The settings of a target, and the decision about a hit.  The code that every hit runs
+ * is inline.
  *
- * A hit that a switch or the window keeps from being delayed does not take a
- * turn: of those that are left the Nth, the 2Nth and so on are delayed, exactly,
- * on whatever CPUs they come.  The turns are counted in one place for that
- * reason, and only where there is something to count (every > 1).
+ * A hit that is not delayed because of a switch or the window does not take a turn: of
+ * the other hits exactly the Nth, the 2Nth and so on are delayed, on any CPUs.  The turns
+ * are counted in one place for that reason, and only if needed (every > 1).
  */
-#ifndef SB_POLICY_H
-#define SB_POLICY_H
+#ifndef BUMP_POLICY_H
+#define BUMP_POLICY_H
 
 #include <linux/atomic.h>
 #include <linux/ktime.h>
@@ -22,16 +21,16 @@
 #include "stats.h"
 
 /**
- * struct sb_settings - what is to be done about a hit
+ * struct bump_settings - the settings of a target
  * @delay_ns:	delay of each delayed hit
  * @start_ns:	when delays begin, CLOCK_MONOTONIC; 0: no window
  * @end_ns:	when they end, CLOCK_MONOTONIC; 0: never
  * @every:	delay every Nth hit; at least 1
  * @enabled:	the target's own switch
- * @sleep:	give the CPU away
- * @planned:	a plan says what is to be done: sb_plan_begin()
+ * @sleep:	sleep instead of spinning
+ * @planned:	a plan decides: bump_plan_begin()
  */
-struct sb_settings {
+struct bump_settings {
 	u64 delay_ns;
 	u64 start_ns;
 	u64 end_ns;
@@ -42,26 +41,26 @@ struct sb_settings {
 };
 
 /**
- * struct sb_policy - settings that change while they are used
- * @lock:	writers; a reader takes a copy and looks whether it is one piece.
+ * struct bump_policy - settings that change while they are used
+ * @lock:	writers; a reader takes a copy and checks that it is consistent.
  *		Innermost
  * @settings:	those in force
  *
- * A hit decides by one copy: it sees all of an update or nothing of it.
+ * A hit uses one copy: it sees all of an update or none of it.
  */
-struct sb_policy {
+struct bump_policy {
 	seqlock_t lock;
-	struct sb_settings settings;
+	struct bump_settings settings;
 };
 
-void sb_policy_init(struct sb_policy *policy, const struct sb_settings *settings);
-void sb_policy_start(struct sb_policy *policy, u64 now);
-u64 sb_settings_show_time(u64 ns);
-void sb_policy_plan(struct sb_policy *policy);
-void sb_policy_update(struct sb_policy *policy, atomic64_t *turns,
-		      const struct speed_bump_update *update, u64 now);
+void bump_policy_init(struct bump_policy *policy, const struct bump_settings *settings);
+void bump_policy_start(struct bump_policy *policy, u64 now);
+u64 bump_settings_show_time(u64 ns);
+void bump_policy_plan(struct bump_policy *policy);
+void bump_policy_update(struct bump_policy *policy, atomic64_t *turns,
+			const struct speed_bump_update *update, u64 now);
 
-static inline void sb_policy_read(struct sb_policy *policy, struct sb_settings *settings)
+static inline void bump_policy_read(struct bump_policy *policy, struct bump_settings *settings)
 {
 	unsigned int seq;
 
@@ -72,26 +71,27 @@ static inline void sb_policy_read(struct sb_policy *policy, struct sb_settings *
 }
 
 /**
- * sb_settings_clock() - when a hit happens, where that is asked
+ * bump_settings_clock() - the time of a hit, if it is needed
  * @settings:	of its target
  *
- * To read the clock is the dearest part of a hit.
+ * Reading the clock is the most expensive part of a hit.
  *
  * Return: CLOCK_MONOTONIC, or 0 where neither a window nor a delay needs it.
  */
-static inline u64 sb_settings_clock(const struct sb_settings *settings)
+static inline u64 bump_settings_clock(const struct bump_settings *settings)
 {
 	return settings->delay_ns || settings->start_ns ? ktime_get_ns() : 0;
 }
 
-static inline bool sb_settings_in_window(const struct sb_settings *settings, u64 now)
+static inline bool bump_settings_in_window(const struct bump_settings *settings, u64 now)
 {
 	if (!settings->start_ns)
 		return true;
 	return now >= settings->start_ns && (!settings->end_ns || now < settings->end_ns);
 }
 
-static inline bool sb_settings_take_turn(const struct sb_settings *settings, atomic64_t *turns)
+static inline bool bump_settings_take_turn(const struct bump_settings *settings,
+					   atomic64_t *turns)
 {
 	u32 rest;
 
@@ -102,23 +102,23 @@ static inline bool sb_settings_take_turn(const struct sb_settings *settings, ato
 }
 
 /**
- * sb_settings_decide() - what becomes of a hit
+ * bump_settings_decide() - decide about a hit
  * @settings:	of its target
- * @turns:	hits that were let through to be counted for the frequency
- * @now:	sb_settings_clock()
+ * @turns:	number of hits that took a turn
+ * @now:	bump_settings_clock()
  *
- * Return: SB_DELAYED or one of the SB_SKIPPED_*.
+ * Return: BUMP_DELAYED or one of the BUMP_SKIPPED_*.
  */
-static inline enum sb_sum sb_settings_decide(const struct sb_settings *settings,
-					     atomic64_t *turns, u64 now)
+static inline enum bump_sum bump_settings_decide(const struct bump_settings *settings,
+						 atomic64_t *turns, u64 now)
 {
 	if (!settings->enabled)
-		return SB_SKIPPED_DISABLED;
-	if (!sb_settings_in_window(settings, now))
-		return SB_SKIPPED_WINDOW;
-	if (!sb_settings_take_turn(settings, turns))
-		return SB_SKIPPED_FREQUENCY;
-	return SB_DELAYED;
+		return BUMP_SKIPPED_DISABLED;
+	if (!bump_settings_in_window(settings, now))
+		return BUMP_SKIPPED_WINDOW;
+	if (!bump_settings_take_turn(settings, turns))
+		return BUMP_SKIPPED_FREQUENCY;
+	return BUMP_DELAYED;
 }
 
-#endif /* SB_POLICY_H */
+#endif /* BUMP_POLICY_H */

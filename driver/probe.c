@@ -2,12 +2,12 @@
 /*
  * Breakpoints: the only file that calls uprobes.
  *
- * The targets on one instruction share a site.  Its consumer's handler goes through them,
- * so that it knows what a hit has cost when it comes to the next.  That consumer's filter
- * asks for one of the targets, the founder; each other has a consumer of its own, which
- * asks for the breakpoint and does nothing at a hit.  So a target comes and goes as
- * everywhere with uprobes, with the kernel's locks, which make it wait for filters that are
- * running, and before 6.12 for handlers.
+ * The targets on one instruction share a site.  The handler of the site's consumer goes
+ * through them, so that for each target the cost of the hit so far is known.  The filter
+ * of that consumer stands for one of the targets, the founder; each other target has a
+ * consumer of its own, which requests the breakpoint and does nothing at a hit.  So a
+ * target is added and removed like any consumer of a uprobe, under the kernel's locks,
+ * and waits for running filters, and before 6.12 for running handlers.
  */
 #include <linux/err.h>
 #include <linux/hashtable.h>
@@ -26,29 +26,29 @@
 #include "target.h"
 
 /**
- * struct sb_site - an instruction that has a breakpoint
+ * struct bump_site - an instruction that has a breakpoint
  * @consumer:	what the uprobe calls
  * @probes:	the targets' parts, the newest first; written under @lock, read under RCU
- * @founder:	the probe that @consumer's filter asks for; written under @lock
+ * @founder:	the probe that @consumer's filter stands for; written under @lock
  * @uprobe:	what @consumer is registered with, or NULL; under @lock
  * @inode:	the file
  * @offset:	of the instruction in @inode
  * @ref_ctr_offset: of the counter in @inode that says that there is a probe, or 0
- * @lock:	which probes come and go.  Outside of the kernel's locks of uprobes
+ * @lock:	adding and removing of probes.  Outside of the kernel's locks of uprobes
  * @node:	in the table of sites; under the table's lock
- * @closed:	the last probe has left it; under @lock
+ * @closed:	its last probe has been removed; under @lock
  * @ref:	one of each probe that is or was in it
  * @rcu:	for freeing
  */
-struct sb_site {
+struct bump_site {
 	struct uprobe_consumer consumer;
 	struct list_head probes;
-	struct sb_probe *founder;
+	struct bump_probe *founder;
 	struct uprobe *uprobe;
 	struct inode *inode;
 	loff_t offset;
 	loff_t ref_ctr_offset;
-	struct mutex lock;	/* which probes come and go */
+	struct mutex lock;	/* adding and removing of probes */
 	struct hlist_node node;
 	bool closed;
 	refcount_t ref;
@@ -59,52 +59,52 @@ struct sb_site {
 static DEFINE_MUTEX(sites_lock);
 static DEFINE_HASHTABLE(sites, 12);
 
-static struct sb_target *probe_target(struct sb_probe *probe)
+static struct bump_target *probe_target(struct bump_probe *probe)
 {
-	return container_of(probe, struct sb_target, probe);
+	return container_of(probe, struct bump_target, probe);
 }
 
 /* --- what the kernel calls ------------------------------------------------ */
 
-static noinline bool target_wants(struct sb_target *target, struct mm_struct *mm)
+static noinline bool target_wants(struct bump_target *target, struct mm_struct *mm)
 {
 	bool refused = false, wants;
 
-	wants = sb_scope_wants(target->scope, target->session->opener, mm, &refused);
+	wants = bump_scope_wants(target->scope, target->session->opener, mm, &refused);
 	if (refused)
-		sb_stats_count_event(&target->stats, SB_UNARMED);
+		bump_stats_count_event(&target->stats, BUMP_UNARMED);
 	return wants;
 }
 
-/* Is the breakpoint to stay, for what the target knows of this task and its memory? */
-static __always_inline bool target_hit(struct sb_target *target, struct sb_budget *budget)
+/* Returns whether the target needs the breakpoint in the memory of this task. */
+static __always_inline bool target_hit(struct bump_target *target, struct bump_budget *budget)
 {
-	/* pairs with sb_target_publish() */
-	if (smp_load_acquire(&target->state) != SB_TARGET_LIVE)
+	/* pairs with bump_target_publish() */
+	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
 		return true;
 
-	if (!sb_scope_has(target->scope, target->session->opener, current))
+	if (!bump_scope_has(target->scope, target->session->opener, current))
 		return target_wants(target, current->mm);
 
-	sb_delay_hit(target, budget);
+	bump_delay_hit(target, budget);
 	return true;
 }
 
-static noinline int take_out(struct sb_site *site)
+static noinline int take_out(struct bump_site *site)
 {
-	struct sb_probe *probe;
+	struct bump_probe *probe;
 
 	list_for_each_entry_rcu(probe, &site->probes, node, true)
-		sb_stats_count_event(&probe_target(probe)->stats, SB_TAKEN_OUT);
+		bump_stats_count_event(&probe_target(probe)->stats, BUMP_TAKEN_OUT);
 	return UPROBE_HANDLER_REMOVE;
 }
 
-/* What hit() does where the probes are not one. */
-static noinline int hit_all(struct sb_site *site)
+/* hit() for a site with no probe or with several. */
+static noinline int hit_all(struct bump_site *site)
 {
-	struct sb_budget budget = {};
-	struct sb_probe *probe;
-	/* There is none yet, or none any more: nothing is known. */
+	struct bump_budget budget = {};
+	struct bump_probe *probe;
+	/* Without a probe, not yet or no longer, the breakpoint stays. */
 	bool stays = list_empty(&site->probes);
 
 	list_for_each_entry_rcu(probe, &site->probes, node, true)
@@ -113,44 +113,47 @@ static noinline int hit_all(struct sb_site *site)
 }
 
 /*
- * Runs in the task that hit the breakpoint, may sleep.  What keeps the probes in being
- * is what keeps the consumer: see sb_probe_sync().  A child inherits the breakpoints of
- * its parent without the filter being asked; where it turns out that no user of its
- * memory is in a scope they are taken out of it at the first hit.
+ * Runs in the task that hit the breakpoint, may sleep.  The probes live as long as the
+ * consumer: see bump_probe_sync().  A child inherits the breakpoints of its parent
+ * without a call of the filter; if no user of its memory is in a scope, they are removed
+ * from it at the first hit.
  */
 static int hit(struct uprobe_consumer *uc)
 {
-	struct sb_site *site = container_of(uc, struct sb_site, consumer);
+	struct bump_site *site = container_of(uc, struct bump_site, consumer);
 	struct list_head *first = READ_ONCE(site->probes.next);
 
-	/* Mostly there is one, and no budget to be shared: that is a matter of few registers. */
+	/* Usually there is one probe and no shared budget, which needs few registers. */
 	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes))
 		return hit_all(site);
-	return target_hit(probe_target(list_entry(first, struct sb_probe, node)), NULL) ?
+	return target_hit(probe_target(list_entry(first, struct bump_probe, node)), NULL) ?
 	       0 : take_out(site);
 }
 
 DEFINE_UPROBE_HANDLER(hit)
 
-static bool probe_wants(struct sb_probe *probe, struct mm_struct *mm)
+static bool probe_wants(struct bump_probe *probe, struct mm_struct *mm)
 {
 	return target_wants(probe_target(probe), mm);
 }
 
-/* Runs under the mmap_lock of @mm: no lock of ours may be taken. */
+/* The filter runs under the mmap_lock of @mm: take no lock of the module here. */
 static bool wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
-	struct sb_site *site = container_of(uc, struct sb_site, consumer);
+	struct bump_site *site = container_of(uc, struct bump_site, consumer);
 
 	return probe_wants(READ_ONCE(site->founder), mm);
 }
 
 DEFINE_UPROBE_FILTER(wants)
 
-/* The site's handler says whether the breakpoint stays, when it knows the probe. */
+/*
+ * Once the probe is in the site's list, the site's handler decides whether the breakpoint
+ * stays.
+ */
 static int hit_own(struct uprobe_consumer *uc)
 {
-	struct sb_probe *probe = container_of(uc, struct sb_probe, own);
+	struct bump_probe *probe = container_of(uc, struct bump_probe, own);
 
 	return READ_ONCE(probe->is_in) ? UPROBE_HANDLER_REMOVE : 0;
 }
@@ -159,7 +162,7 @@ DEFINE_UPROBE_HANDLER(hit_own)
 
 static bool own_wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
-	return probe_wants(container_of(uc, struct sb_probe, own), mm);
+	return probe_wants(container_of(uc, struct bump_probe, own), mm);
 }
 
 DEFINE_UPROBE_FILTER(own_wants)
@@ -173,7 +176,7 @@ DEFINE_UPROBE_HANDLER(hit_again)
 
 static bool again_wants(struct uprobe_consumer *uc, struct mm_struct *mm)
 {
-	return probe_wants(container_of(uc, struct sb_probe, again), mm);
+	return probe_wants(container_of(uc, struct bump_probe, again), mm);
 }
 
 DEFINE_UPROBE_FILTER(again_wants)
@@ -185,9 +188,9 @@ static unsigned long site_key(const struct inode *inode, loff_t offset)
 	return (unsigned long)inode / L1_CACHE_BYTES + offset;
 }
 
-static struct sb_site *site_alloc(struct inode *inode, loff_t offset, loff_t ref_ctr_offset)
+static struct bump_site *site_alloc(struct inode *inode, loff_t offset, loff_t ref_ctr_offset)
 {
-	struct sb_site *site = kzalloc(sizeof(*site), GFP_KERNEL_ACCOUNT);
+	struct bump_site *site = kzalloc(sizeof(*site), GFP_KERNEL_ACCOUNT);
 
 	if (!site)
 		return NULL;
@@ -202,10 +205,10 @@ static struct sb_site *site_alloc(struct inode *inode, loff_t offset, loff_t ref
 	return site;
 }
 
-static struct sb_site *site_get(struct inode *inode, loff_t offset, loff_t ref_ctr_offset)
+static struct bump_site *site_get(struct inode *inode, loff_t offset, loff_t ref_ctr_offset)
 {
 	unsigned long key = site_key(inode, offset);
-	struct sb_site *site;
+	struct bump_site *site;
 
 	mutex_lock(&sites_lock);
 	hash_for_each_possible(sites, site, node, key) {
@@ -222,8 +225,8 @@ out:
 	return site;
 }
 
-/* Under the site's lock.  What comes later makes a new one. */
-static void site_close(struct sb_site *site)
+/* Under the site's lock.  A later registration makes a new site. */
+static void site_close(struct bump_site *site)
 {
 	site->closed = true;
 	mutex_lock(&sites_lock);
@@ -231,14 +234,14 @@ static void site_close(struct sb_site *site)
 	mutex_unlock(&sites_lock);
 }
 
-static void site_put(struct sb_site *site)
+static void site_put(struct bump_site *site)
 {
 	if (refcount_dec_and_test(&site->ref))
 		kfree_rcu(site, rcu);
 }
 
 /* Under the site's lock. */
-static int site_ask(struct sb_site *site, struct uprobe_consumer *uc, struct uprobe **uprobe)
+static int site_ask(struct bump_site *site, struct uprobe_consumer *uc, struct uprobe **uprobe)
 {
 	struct uprobe *made = uprobe_register(site->inode, site->offset, site->ref_ctr_offset, uc);
 
@@ -248,7 +251,7 @@ static int site_ask(struct sb_site *site, struct uprobe_consumer *uc, struct upr
 	return 0;
 }
 
-/* Under the site's lock.  What is seen of it by then is over, but before 6.12 alone. */
+/* Under the site's lock.  Only before 6.12 does it wait for running handlers. */
 static void site_ask_no_more(struct uprobe_consumer *uc, struct uprobe **uprobe)
 {
 	if (*uprobe)
@@ -257,7 +260,7 @@ static void site_ask_no_more(struct uprobe_consumer *uc, struct uprobe **uprobe)
 }
 
 /* Under the site's lock. */
-static int site_enter(struct sb_site *site, struct sb_probe *probe)
+static int site_enter(struct bump_site *site, struct bump_probe *probe)
 {
 	int err;
 
@@ -277,9 +280,9 @@ static int site_enter(struct sb_site *site, struct sb_probe *probe)
 }
 
 /* Under the site's lock. */
-static void site_leave(struct sb_site *site, struct sb_probe *probe)
+static void site_leave(struct bump_site *site, struct bump_probe *probe)
 {
-	struct sb_probe *heir;
+	struct bump_probe *heir;
 
 	WRITE_ONCE(probe->is_in, false);
 	list_del_rcu(&probe->node);
@@ -287,8 +290,11 @@ static void site_leave(struct sb_site *site, struct sb_probe *probe)
 		site_close(site);
 		site_ask_no_more(&site->consumer, &site->uprobe);
 	} else if (probe == site->founder) {
-		/* The heir's own consumer goes: the site's asks for its breakpoints now. */
-		heir = list_first_entry(&site->probes, struct sb_probe, node);
+		/*
+		 * The heir's own consumer is removed: the site's now requests its
+		 * breakpoints.
+		 */
+		heir = list_first_entry(&site->probes, struct bump_probe, node);
 		WRITE_ONCE(site->founder, heir);
 		site_ask_no_more(&heir->own, &heir->uprobe);
 	} else {
@@ -298,16 +304,17 @@ static void site_leave(struct sb_site *site, struct sb_probe *probe)
 
 /* --- probes --------------------------------------------------------------- */
 
-/* After sb_probe_unregister() and sb_probe_sync(). */
-void sb_probe_destroy(struct sb_probe *probe)
+/* After bump_probe_unregister() and bump_probe_sync(). */
+void bump_probe_destroy(struct bump_probe *probe)
 {
 	if (probe->site)
 		site_put(probe->site);
 }
 
 /*
- * Does the architecture say that it can't do the instruction?  arm64 calls it
- * invalid, as the kernel does a place where no instruction can begin.
+ * Translates the errno for an instruction that the architecture can't probe.  arm64
+ * returns EINVAL for it, as the kernel does for an offset at which no instruction can
+ * begin.
  */
 static int translate(int err, loff_t offset)
 {
@@ -315,24 +322,23 @@ static int translate(int err, loff_t offset)
 		return -EOPNOTSUPP;
 	if (err != -EINVAL || !IS_ALIGNED(offset, UPROBE_SWBP_INSN_SIZE))
 		return err;
-	/* What else is wrong with the numbers has been found out before. */
+	/* Other reasons for EINVAL were ruled out before. */
 	return IS_ENABLED(CONFIG_X86) ? -EBUSY : -EOPNOTSUPP;
 }
 
 /**
- * sb_probe_register() - put the breakpoint into every process in the scope
- * @probe:	part of a target that is set up otherwise
+ * bump_probe_register() - put the breakpoint into every process in the scope
+ * @probe:	part of a target whose other parts are set up
  * @inode:	the file
  * @offset:	of the instruction in it
  * @ref_ctr_offset: of the counter of its probes in @inode, or 0
  *
- * The caller keeps @inode in being until sb_probe_sync() after
- * sb_probe_unregister().
+ * The caller holds @inode until bump_probe_sync() after bump_probe_unregister().
  */
-int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset,
-		      loff_t ref_ctr_offset)
+int bump_probe_register(struct bump_probe *probe, struct inode *inode, loff_t offset,
+			loff_t ref_ctr_offset)
 {
-	struct sb_site *site;
+	struct bump_site *site;
 	int err;
 
 	for (;;) {
@@ -361,14 +367,14 @@ int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset
 }
 
 /**
- * sb_probe_unregister() - take the breakpoint out of every process
+ * bump_probe_unregister() - take the breakpoint out of every process
  * @probe:	registered or not
  *
- * The handler may still be running on return: sb_probe_sync() waits.
+ * The handler may still be running on return: bump_probe_sync() waits.
  */
-void sb_probe_unregister(struct sb_probe *probe)
+void bump_probe_unregister(struct bump_probe *probe)
 {
-	struct sb_site *site = probe->site;
+	struct bump_site *site = probe->site;
 
 	if (!site)
 		return;
@@ -379,17 +385,18 @@ void sb_probe_unregister(struct sb_probe *probe)
 }
 
 /**
- * sb_probe_renew() - ask again which memories are to have the breakpoint
- * @probe:	of a target that may be gone by now; not to be renewed again before
- *		sb_probe_sync()
+ * bump_probe_renew() - call the filter again for every process that maps the file
+ * @probe:	of a target that may have been removed; not to be renewed again before
+ *		bump_probe_sync()
  *
- * The kernel has uprobe_apply() for that and does not export it.  A second consumer that
- * comes and goes does the same: when it comes every memory that it wants gets the
- * breakpoint, when it goes those lose it that no consumer wants.
+ * The kernel's uprobe_apply() does that and is not exported.  Registering and
+ * unregistering a second consumer has the same effect: the first puts the breakpoint into
+ * every mm that its filter accepts, the second removes it from those that no consumer's
+ * filter accepts.
  */
-int sb_probe_renew(struct sb_probe *probe)
+int bump_probe_renew(struct bump_probe *probe)
 {
-	struct sb_site *site = probe->site;
+	struct bump_site *site = probe->site;
 	struct uprobe *uprobe = NULL;
 	int err = 0;
 
@@ -405,12 +412,12 @@ int sb_probe_renew(struct sb_probe *probe)
 }
 
 /**
- * sb_probe_sync() - wait until no handler of an unregistered probe runs
+ * bump_probe_sync() - wait until no handler of an unregistered probe runs
  *
- * One wait is enough for any number of probes.  It can take as long as the
- * longest delay of a target that is not even concerned.
+ * One wait is enough for any number of probes.  It can take as long as the longest delay
+ * of any target, related or not.
  */
-void sb_probe_sync(void)
+void bump_probe_sync(void)
 {
 	uprobe_unregister_sync();
 }

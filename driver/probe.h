@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_PROBE_H
-#define SB_PROBE_H
+#ifndef BUMP_PROBE_H
+#define BUMP_PROBE_H
 
 #include <linux/fs.h>
 #include <linux/list.h>
 #include <linux/uprobes.h>
 
-struct sb_site;
+struct bump_site;
 
 /**
- * struct sb_probe - a target's part in a breakpoint
- * @site:	the breakpoint, held; NULL before sb_probe_register()
+ * struct bump_probe - a target's part in a breakpoint
+ * @site:	the breakpoint, held; NULL before bump_probe_register()
  * @is_in:	it is in the site's list; written under its lock
  * @node:	in the site's list; written under its lock, read under RCU
- * @own:	asks for the breakpoint where the site's consumer does so for another probe
+ * @own:	requests the breakpoint while the site's consumer does so for another
+ *		probe
  * @uprobe:	what @own is registered with, or NULL; under the site's lock
- * @again:	comes and goes in sb_probe_renew()
+ * @again:	registered only during bump_probe_renew()
  */
-struct sb_probe {
-	struct sb_site *site;
+struct bump_probe {
+	struct bump_site *site;
 	bool is_in;
 	struct list_head node;
 	struct uprobe_consumer own;
@@ -26,12 +27,12 @@ struct sb_probe {
 	struct uprobe_consumer again;
 };
 
-void sb_probe_destroy(struct sb_probe *probe);
+void bump_probe_destroy(struct bump_probe *probe);
 
-int sb_probe_register(struct sb_probe *probe, struct inode *inode, loff_t offset,
-		      loff_t ref_ctr_offset);
-void sb_probe_unregister(struct sb_probe *probe);
-int sb_probe_renew(struct sb_probe *probe);
-void sb_probe_sync(void);
+int bump_probe_register(struct bump_probe *probe, struct inode *inode, loff_t offset,
+			loff_t ref_ctr_offset);
+void bump_probe_unregister(struct bump_probe *probe);
+int bump_probe_renew(struct bump_probe *probe);
+void bump_probe_sync(void);
 
-#endif /* SB_PROBE_H */
+#endif /* BUMP_PROBE_H */

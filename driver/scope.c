@@ -2,11 +2,10 @@
 /*
  * Scopes: everything, a process tree, one thread, or a cgroup subtree.
  *
- * Targets that name the same share one scope object, by which the table knows
- * that they are the same.
+ * Targets with the same scope share one object, whose address identifies the scope in the
+ * table.
  */
 #include <linux/err.h>
-#include <linux/hash.h>
 #include <linux/mm_types.h>
 #include <linux/mutex.h>
 #include <linux/pid_namespace.h>
@@ -26,19 +25,15 @@
 #include "scope.h"
 #include "session.h"
 #include "target.h"
+#include "thread.h"
 #include "tree.h"
 
-static struct sb_scope scope_system = { .type = SPEED_BUMP_SCOPE_SYSTEM };
+static struct bump_scope scope_system = { .type = SPEED_BUMP_SCOPE_SYSTEM };
 
 /* Serialises getting and dropping scopes, and the tracepoints.  Outermost. */
 static DEFINE_MUTEX(scopes_mutex);
 
-#define THREAD_LISTS	1024
-
-/* Threads that are scopes, by the address of their struct pid. */
-static struct list_head threads[THREAD_LISTS];
-
-/* --- what tells of processes ---------------------------------------------- */
+/* --- tracepoints ---------------------------------------------------------- */
 
 static struct tracepoint *tp_fork;
 static struct tracepoint *tp_exit;
@@ -50,21 +45,21 @@ static void trace_fork(void *data, struct task_struct *parent, struct task_struc
 {
 	if (child->tgid == parent->tgid)
 		return;
-	sb_tree_fork(parent, child);
-	sb_cgroup_fork(parent, child);
+	bump_tree_fork(parent, child);
+	bump_cgroup_fork(parent, child);
 }
 
 static void thread_exits(struct task_struct *task)
 {
-	sb_tree_exit(task);
+	bump_tree_exit(task);
 }
 
 DEFINE_SCHED_PROCESS_EXIT(thread_exits)
 
 /*
- * The probes come with the first tree or cgroup and stay: putting them in and
- * out patches the kernel's text on every CPU, and with no scope they find an
- * empty list.
+ * The probes are registered with the first tree or cgroup and stay registered: each
+ * change patches the kernel's text on every CPU, and without a scope they find an empty
+ * list.
  */
 static int trace_processes(void)
 {
@@ -97,7 +92,7 @@ static int trace_processes(void)
 static void trace_attach(void *data, struct cgroup *cgroup, const char *path,
 			 struct task_struct *task, bool threadgroup)
 {
-	sb_cgroup_attach(cgroup);
+	bump_cgroup_attach(cgroup);
 }
 
 static int trace_cgroups(void)
@@ -146,92 +141,22 @@ static void find_tracepoint(struct tracepoint *tp, void *data)
 		tp_attach = tp;
 }
 
-/* --- threads -------------------------------------------------------------- */
-
-static struct list_head *thread_list(const struct pid *pid)
-{
-	return &threads[hash_ptr(pid, ilog2(THREAD_LISTS))];
-}
-
-/*
- * The struct pid is held: the number may be given to another task, the object
- * is not.  A thread that calls exec() takes over the leader's, and with that a
- * scope that names the leader.
- */
-static struct sb_scope *thread_get(struct task_struct *task)
-{
-	struct pid *pid = get_task_pid(task, PIDTYPE_PID);
-	struct sb_scope *scope;
-
-	if (!pid || (READ_ONCE(task->flags) & PF_EXITING)) {
-		scope = ERR_PTR(-ESRCH);
-		goto out;
-	}
-	list_for_each_entry(scope, thread_list(pid), node) {
-		if (scope->pid == pid) {
-			refcount_inc(&scope->ref);
-			goto out;
-		}
-	}
-	scope = kzalloc(sizeof(*scope), GFP_KERNEL_ACCOUNT);
-	if (!scope) {
-		scope = ERR_PTR(-ENOMEM);
-		goto out;
-	}
-	scope->type = SPEED_BUMP_SCOPE_THREAD;
-	refcount_set(&scope->ref, 1);
-	scope->pid = get_pid(pid);
-	list_add(&scope->node, thread_list(pid));
-out:
-	put_pid(pid);
-	return scope;
-}
-
-static void thread_drop(struct sb_scope *scope)
-{
-	list_del(&scope->node);
-	put_pid(scope->pid);
-	kfree_rcu(scope, rcu);
-}
-
-/* For LIST: 0 where the thread is dead or not visible to the caller. */
-static s32 thread_id(const struct sb_scope *scope)
-{
-	struct task_struct *task;
-	s32 id = 0;
-
-	rcu_read_lock();
-	task = pid_task(scope->pid, PIDTYPE_PID);
-	if (task && !(READ_ONCE(task->flags) & PF_EXITING))
-		id = pid_vnr(scope->pid);
-	rcu_read_unlock();
-	return id;
-}
-
-/* Under RCU. */
-static bool thread_wants(const struct sb_scope *scope, const struct mm_struct *mm)
-{
-	struct task_struct *task = pid_task(scope->pid, PIDTYPE_PID);
-
-	return task && READ_ONCE(task->mm) == mm;
-}
-
 /* --- any ------------------------------------------------------------------ */
 
-/* Where the kernel let the caller open the memory its own rules have been asked, too. */
-static bool may_delay(const struct sb_session *session, struct task_struct *task,
+/* The kernel applied its own rules, too, when the caller opened @mem. */
+static bool may_delay(const struct bump_session *session, struct task_struct *task,
 		      const struct file *mem)
 {
 	if (!session->opener)
 		return true;
-	return sb_guard_allows_process(session->opener, task) &&
-	       (!session->user || sb_guard_is_memory_of(mem, task));
+	return bump_guard_allows_process(session->opener, task) &&
+	       (!session->user || bump_guard_is_memory_of(mem, task));
 }
 
-static struct sb_scope *get_by_nr(const struct sb_session *session,
-				  const struct sb_target_config *config)
+static struct bump_scope *get_by_nr(const struct bump_session *session,
+				    const struct bump_target_config *config)
 {
-	struct sb_scope *scope = ERR_PTR(-ESRCH);
+	struct bump_scope *scope = ERR_PTR(-ESRCH);
 	pid_t nr = config->scope_id;
 	struct task_struct *task;
 	struct pid *pid;
@@ -251,10 +176,10 @@ static struct sb_scope *get_by_nr(const struct sb_session *session,
 
 	mutex_lock(&scopes_mutex);
 	if (config->scope == SPEED_BUMP_SCOPE_THREAD) {
-		scope = thread_get(task);
+		scope = bump_thread_get(task);
 	} else {
 		err = trace_processes();
-		scope = err ? ERR_PTR(err) : sb_tree_get(task, !session->user);
+		scope = err ? ERR_PTR(err) : bump_tree_get(task, !session->user);
 	}
 	mutex_unlock(&scopes_mutex);
 out:
@@ -262,27 +187,27 @@ out:
 	return scope;
 }
 
-static struct sb_scope *get_by_fd(int fd)
+static struct bump_scope *get_by_fd(int fd)
 {
-	struct sb_scope *scope;
+	struct bump_scope *scope;
 	int err;
 
 	mutex_lock(&scopes_mutex);
 	err = trace_cgroups();
-	scope = err ? ERR_PTR(err) : sb_cgroup_get(fd);
+	scope = err ? ERR_PTR(err) : bump_cgroup_get(fd);
 	mutex_unlock(&scopes_mutex);
 	return scope;
 }
 
 /**
- * sb_scope_get() - a scope for a target
+ * bump_scope_get() - a scope for a target
  * @session:	the target's
- * @config:	what it is to be
+ * @config:	the target's configuration
  *
- * Return: the scope, to be given back with sb_scope_put(), or an ERR_PTR.
+ * Return: the scope, to be given back with bump_scope_put(), or an ERR_PTR.
  */
-struct sb_scope *sb_scope_get(const struct sb_session *session,
-			      const struct sb_target_config *config)
+struct bump_scope *bump_scope_get(const struct bump_session *session,
+				  const struct bump_target_config *config)
 {
 	u32 type = config->scope;
 	s32 id = config->scope_id;
@@ -303,32 +228,32 @@ struct sb_scope *sb_scope_get(const struct sb_session *session,
 	}
 }
 
-void sb_scope_put(struct sb_scope *scope)
+void bump_scope_put(struct bump_scope *scope)
 {
 	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
 		return;
 	if (!refcount_dec_and_mutex_lock(&scope->ref, &scopes_mutex))
 		return;
 	if (scope->type == SPEED_BUMP_SCOPE_TREE)
-		sb_tree_drop(scope);
+		bump_tree_drop(scope);
 	else if (scope->type == SPEED_BUMP_SCOPE_THREAD)
-		thread_drop(scope);
+		bump_thread_drop(scope);
 	else
-		sb_cgroup_drop(scope);
+		bump_cgroup_drop(scope);
 	mutex_unlock(&scopes_mutex);
 }
 
 /* For LIST. */
-s32 sb_scope_id(const struct sb_scope *scope)
+s32 bump_scope_id(const struct bump_scope *scope)
 {
 	if (scope->type == SPEED_BUMP_SCOPE_TREE)
-		return sb_tree_id(scope);
+		return bump_tree_id(scope);
 	if (scope->type == SPEED_BUMP_SCOPE_THREAD)
-		return thread_id(scope);
+		return bump_thread_id(scope);
 	return 0;
 }
 
-static bool has_task(const struct sb_scope *scope, struct task_struct *task)
+static bool has_task(const struct bump_scope *scope, struct task_struct *task)
 {
 	switch (scope->type) {
 	case SPEED_BUMP_SCOPE_SYSTEM:
@@ -336,61 +261,61 @@ static bool has_task(const struct sb_scope *scope, struct task_struct *task)
 	case SPEED_BUMP_SCOPE_TREE:
 		return test_bit(task->tgid, scope->members);
 	case SPEED_BUMP_SCOPE_THREAD:
-		return task_pid(task) == scope->pid;
+		return bump_thread_has(scope, task);
 	default:
-		return sb_cgroup_has(scope, task);
+		return bump_cgroup_has(scope, task);
 	}
 }
 
-/* sb_scope_has() where it is more than a look. */
-bool sb_scope_has_slow(const struct sb_scope *scope, const struct cred *opener,
-		       struct task_struct *task)
+/* bump_scope_has() where a single test is not enough. */
+bool bump_scope_has_slow(const struct bump_scope *scope, const struct cred *opener,
+			 struct task_struct *task)
 {
 	bool has = has_task(scope, task);
 
 	if (has && opener) {
 		rcu_read_lock();
-		has = sb_guard_allows(opener, task, task->mm);
+		has = bump_guard_allows(opener, task, task->mm);
 		rcu_read_unlock();
 	}
 	return has;
 }
 
-/* For which opener, and what there is to say beside yes or no. */
+/* The arguments of a filter, and its second result. */
 struct question {
-	const struct sb_scope *scope;
+	const struct bump_scope *scope;
 	const struct cred *opener;
 	struct mm_struct *mm;
 	bool refused;
 };
 
-static bool scope_wants(const struct sb_scope *scope, struct mm_struct *mm,
+static bool scope_wants(const struct bump_scope *scope, struct mm_struct *mm,
 			struct task_struct *task)
 {
 	switch (scope->type) {
 	case SPEED_BUMP_SCOPE_SYSTEM:
 		return true;
 	case SPEED_BUMP_SCOPE_TREE:
-		return sb_tree_wants(scope, task);
+		return bump_tree_wants(scope, task);
 	case SPEED_BUMP_SCOPE_THREAD:
-		return thread_wants(scope, mm);
+		return bump_thread_wants(scope, mm);
 	default:
-		return sb_cgroup_wants(scope, task);
+		return bump_cgroup_wants(scope, task);
 	}
 }
 
-/* Is @task, a user of the memory that need not be running yet, a reason for a breakpoint? */
+/* Does @task, a user of the memory that may not be running yet, need the breakpoint? */
 static bool wants_task(struct question *q, struct task_struct *task)
 {
 	if (!scope_wants(q->scope, q->mm, task))
 		return false;
-	if (!q->opener || sb_guard_allows(q->opener, task, q->mm))
+	if (!q->opener || bump_guard_allows(q->opener, task, q->mm))
 		return true;
 	q->refused = true;
 	return false;
 }
 
-/* Is any of its users a reason? */
+/* Does any user of the memory need the breakpoint? */
 static bool wants_any(struct question *q)
 {
 	struct task_struct *process, *thread;
@@ -403,12 +328,13 @@ static bool wants_any(struct question *q)
 			return true;
 		found = true;
 	}
-	return !found;	/* a child that is not on the list yet: a guess, as in sb_tree_wants() */
+	/* a child that is not on the list yet: a guess, as in bump_tree_wants() */
+	return !found;
 }
 
 /*
- * Do other processes use the memory too, as after vfork()?  A task that reads it from outside
- * counts as one, so that the answer is "yes" now and then where it is not so.
+ * Do other processes use the memory too, as after vfork()?  A task that reads it from
+ * outside is counted, too, so the result can be true without such a process.
  */
 static bool is_shared(const struct mm_struct *mm, struct task_struct *task, int others)
 {
@@ -422,7 +348,7 @@ static bool wants_mm(struct question *q)
 
 	if (!owner)
 		return false;
-	/* One user is the kernel, which asks. */
+	/* One user is the kernel, for this call. */
 	return wants_task(q, owner) || (is_shared(q->mm, owner, 1) && wants_any(q));
 }
 #else
@@ -433,18 +359,18 @@ static bool wants_mm(struct question *q)
 #endif
 
 /**
- * sb_scope_wants() - is the breakpoint to be in a process' memory?
+ * bump_scope_wants() - does the memory of a process need the breakpoint?
  * @scope:	the target's
  * @opener:	of the target's session
  * @mm:		the memory
- * @refused:	[out] set where it would be, if the opener might
+ * @refused:	[out] set if it does and the opener may not delay the process
  *
- * Called under mmap_lock, or by a hit.  An exec asks with @mm being that of current
- * before it has an owner to speak of; a registration asks about other processes.  The
- * memory of several processes is wanted if one of them is in the scope.
+ * Called under mmap_lock, or by a hit.  In an exec @mm is that of current, and has no
+ * valid owner yet; in a registration it is that of another process.  Memory that several
+ * processes share needs the breakpoint if one of them is in the scope.
  */
-bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
-		    struct mm_struct *mm, bool *refused)
+bool bump_scope_wants(const struct bump_scope *scope, const struct cred *opener,
+		      struct mm_struct *mm, bool *refused)
 {
 	struct question q = { .scope = scope, .opener = opener, .mm = mm };
 	bool wants;
@@ -462,18 +388,15 @@ bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
 	return wants;
 }
 
-int sb_scope_init(void)
+int bump_scope_init(void)
 {
-	unsigned int i;
-
-	for (i = 0; i < THREAD_LISTS; i++)
-		INIT_LIST_HEAD(&threads[i]);
+	bump_thread_init();
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
 	return 0;
 }
 
 /* All scopes have been put. */
-void sb_scope_exit(void)
+void bump_scope_exit(void)
 {
 	if (tracing_cgroups)
 		untrace_cgroups();
@@ -485,7 +408,7 @@ void sb_scope_exit(void)
 	rcu_barrier();	/* freeing of scopes */
 }
 
-u64 sb_scope_features(void)
+u64 bump_scope_features(void)
 {
 	u64 features = SPEED_BUMP_FEATURE_SCOPE_SYSTEM | SPEED_BUMP_FEATURE_SCOPE_THREAD;
 

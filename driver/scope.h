@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_SCOPE_H
-#define SB_SCOPE_H
+#ifndef BUMP_SCOPE_H
+#define BUMP_SCOPE_H
 
 #include <linux/atomic.h>
 #include <linux/bitops.h>
@@ -15,26 +15,26 @@
 #include <linux/speed_bump.h>
 
 struct cred;
-struct sb_session;
-struct sb_target_config;
+struct bump_session;
+struct bump_target_config;
 
 /**
- * struct sb_scope - which tasks a target delays
+ * struct bump_scope - which tasks a target delays
  * @type:	SPEED_BUMP_SCOPE_*
- * @ref:	one of each target
+ * @ref:	one for each target
  * @pid:	tree: the process it begins with; thread: the thread; held
  * @members:	tree: a bit for each process in it, by its number in the initial
  *		namespace
  * @lock:	tree: writers of @members.  Innermost
  * @scanning:	tree: it is being built
  * @cgroup:	cgroup: the top of the subtree; held
- * @moves:	cgroup: how often a task may have come in whose memory has no
+ * @moves:	cgroup: number of moves into it of tasks whose memory may have no
  *		breakpoint
  * @node:	in the list of those of its type; written under the scopes' mutex,
  *		read under RCU
  * @rcu:	for freeing
  */
-struct sb_scope {
+struct bump_scope {
 	u32 type;
 	refcount_t ref;
 	struct pid *pid;
@@ -47,27 +47,27 @@ struct sb_scope {
 	struct rcu_head rcu;
 };
 
-int sb_scope_init(void);
-void sb_scope_exit(void);
-u64 sb_scope_features(void);
+int bump_scope_init(void);
+void bump_scope_exit(void);
+u64 bump_scope_features(void);
 
-struct sb_scope *sb_scope_get(const struct sb_session *session,
-			      const struct sb_target_config *config);
-void sb_scope_put(struct sb_scope *scope);
-s32 sb_scope_id(const struct sb_scope *scope);
-bool sb_scope_has_slow(const struct sb_scope *scope, const struct cred *opener,
-		       struct task_struct *task);
-bool sb_scope_wants(const struct sb_scope *scope, const struct cred *opener,
-		    struct mm_struct *mm, bool *refused);
+struct bump_scope *bump_scope_get(const struct bump_session *session,
+				  const struct bump_target_config *config);
+void bump_scope_put(struct bump_scope *scope);
+s32 bump_scope_id(const struct bump_scope *scope);
+bool bump_scope_has_slow(const struct bump_scope *scope, const struct cred *opener,
+			 struct task_struct *task);
+bool bump_scope_wants(const struct bump_scope *scope, const struct cred *opener,
+		      struct mm_struct *mm, bool *refused);
 
 /**
- * sb_scope_has() - is a task to be delayed?
+ * bump_scope_has() - is a task to be delayed?
  * @scope:	the target's
  * @opener:	of the target's session
  * @task:	the running task
  */
-static inline bool sb_scope_has(const struct sb_scope *scope, const struct cred *opener,
-				struct task_struct *task)
+static inline bool bump_scope_has(const struct bump_scope *scope, const struct cred *opener,
+				  struct task_struct *task)
 {
 	if (likely(!opener)) {
 		if (scope->type == SPEED_BUMP_SCOPE_TREE)
@@ -75,7 +75,7 @@ static inline bool sb_scope_has(const struct sb_scope *scope, const struct cred 
 		if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
 			return true;
 	}
-	return sb_scope_has_slow(scope, opener, task);
+	return bump_scope_has_slow(scope, opener, task);
 }
 
-#endif /* SB_SCOPE_H */
+#endif /* BUMP_SCOPE_H */

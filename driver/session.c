@@ -19,31 +19,31 @@
 
 static atomic_t open_sessions = ATOMIC_INIT(0);
 
-struct sb_session sb_persistent = {
+struct bump_session bump_persistent = {
 	.ref = KREF_INIT(1),
-	.targets = LIST_HEAD_INIT(sb_persistent.targets),
-	.retire = __WORK_INITIALIZER(sb_persistent.retire, sb_target_retire_work),
-	.retiring = LIST_HEAD_INIT(sb_persistent.retiring),
+	.targets = LIST_HEAD_INIT(bump_persistent.targets),
+	.retire = __WORK_INITIALIZER(bump_persistent.retire, bump_target_retire_work),
+	.retiring = LIST_HEAD_INIT(bump_persistent.retiring),
 };
 
-/* A try is no offence: it leaves nothing in the log of audit. */
+/* A missing capability is not an offence here: it is not reported to audit. */
 static bool can(int capability)
 {
 	return ns_capable_noaudit(&init_user_ns, capability);
 }
 
-static int session_set_opener(struct sb_session *session)
+static int session_set_opener(struct bump_session *session)
 {
 	bool is_admin = can(CAP_SYS_ADMIN);
 
 	if (is_admin)
 		return 0;
 	if (!can(CAP_PERFMON)) {
-		if (!SB_DELAYS_HOLD_NO_LOCK)
+		if (!BUMP_DELAYS_HOLD_NO_LOCK)
 			return -EOPNOTSUPP;
-		if (!READ_ONCE(sb_unprivileged))
+		if (!READ_ONCE(bump_unprivileged))
 			return -EPERM;
-		session->user = sb_user_get(current_uid());
+		session->user = bump_user_get(current_uid());
 		if (!session->user)
 			return -ENOMEM;
 	}
@@ -51,10 +51,10 @@ static int session_set_opener(struct sb_session *session)
 	return 0;
 }
 
-/* Of the calling task. */
-struct sb_session *sb_session_create(void)
+/* The session belongs to the calling task. */
+struct bump_session *bump_session_create(void)
 {
-	struct sb_session *session;
+	struct bump_session *session;
 	int err;
 
 	session = kzalloc(sizeof(*session), GFP_KERNEL_ACCOUNT);
@@ -68,7 +68,7 @@ struct sb_session *sb_session_create(void)
 	kref_init(&session->ref);
 	INIT_LIST_HEAD(&session->targets);
 	session->enabled = true;
-	INIT_WORK(&session->retire, sb_target_retire_work);
+	INIT_WORK(&session->retire, bump_target_retire_work);
 	INIT_LIST_HEAD(&session->retiring);
 	atomic_inc(&open_sessions);
 	return session;
@@ -76,7 +76,7 @@ struct sb_session *sb_session_create(void)
 
 static void session_free_rcu(struct rcu_head *rcu)
 {
-	struct sb_session *session = container_of(rcu, struct sb_session, rcu);
+	struct bump_session *session = container_of(rcu, struct bump_session, rcu);
 
 	put_cred(session->opener);
 	kfree(session);
@@ -84,32 +84,32 @@ static void session_free_rcu(struct rcu_head *rcu)
 
 static void session_free(struct kref *ref)
 {
-	struct sb_session *session = container_of(ref, struct sb_session, ref);
+	struct bump_session *session = container_of(ref, struct bump_session, ref);
 
-	sb_plan_put(session->plan);
-	sb_user_put(session->user);
+	bump_plan_put(session->plan);
+	bump_user_put(session->user);
 	call_rcu(&session->rcu, session_free_rcu);	/* filters */
 }
 
-void sb_session_get(struct sb_session *session)
+void bump_session_get(struct bump_session *session)
 {
 	kref_get(&session->ref);
 }
 
-void sb_session_put(struct sb_session *session)
+void bump_session_put(struct bump_session *session)
 {
 	kref_put(&session->ref, session_free);
 }
 
-/* Nothing is added to the session any more: its file is gone. */
-void sb_session_close(struct sb_session *session)
+/* Its file is released: no target can be added any more. */
+void bump_session_close(struct bump_session *session)
 {
-	sb_target_remove_all(session);
+	bump_target_remove_all(session);
 	atomic_dec(&open_sessions);
-	sb_session_put(session);
+	bump_session_put(session);
 }
 
-u32 sb_session_count(void)
+u32 bump_session_count(void)
 {
 	return atomic_read(&open_sessions);
 }

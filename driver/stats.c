@@ -5,12 +5,11 @@
  * A reader sees a hit with all that is counted of it or does not see it at all,
  * though not all CPUs at the same moment.
  *
- * A reset leaves the counters alone, which only their CPU may write, and
- * remembers their sums.  Whatever runs meanwhile, each hit is told by exactly
- * one reset, or is in the statistics that are left after the last: what the
- * resets returned adds up to what was counted.  The one exception is the largest
- * overshoot, in which a hit that ends in the moment of the reset can be missing;
- * the histogram has it.
+ * A reset leaves the counters alone, which only their CPU may write, and remembers their
+ * sums.  Whatever runs meanwhile, each hit is reported by exactly one reset, or by the
+ * statistics after the last one: the results of the resets add up to what was counted.
+ * The one exception is the largest overshoot, in which a hit that ends in the moment of
+ * the reset can be missing; the histogram has it.
  */
 #include <linux/atomic.h>
 #include <linux/cpumask.h>
@@ -25,14 +24,14 @@ struct totals {
 	u64 delay_ns;
 };
 
-/* Since the module was loaded: a target that goes takes nothing along. */
+/* Since the module was loaded: removing a target subtracts nothing. */
 static DEFINE_PER_CPU(struct totals, totals);
 
-int sb_stats_init(struct sb_stats *stats)
+int bump_stats_init(struct bump_stats *stats)
 {
 	int cpu;
 
-	stats->counters = alloc_percpu_gfp(struct sb_counters,
+	stats->counters = alloc_percpu_gfp(struct bump_counters,
 					   GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!stats->counters)
 		return -ENOMEM;
@@ -42,7 +41,7 @@ int sb_stats_init(struct sb_stats *stats)
 	return 0;
 }
 
-void sb_stats_destroy(struct sb_stats *stats)
+void bump_stats_destroy(struct bump_stats *stats)
 {
 	free_percpu(stats->counters);
 }
@@ -60,9 +59,9 @@ static void count_total(u64 delay_ns)
 	sum->delay_ns += delay_ns;
 }
 
-void sb_stats_count_skipped(struct sb_stats *stats, enum sb_sum why)
+void bump_stats_count_skipped(struct bump_stats *stats, enum bump_sum why)
 {
-	struct sb_counters *c;
+	struct bump_counters *c;
 
 	preempt_disable();
 	c = this_cpu_ptr(stats->counters);
@@ -73,10 +72,10 @@ void sb_stats_count_skipped(struct sb_stats *stats, enum sb_sum why)
 	preempt_enable();
 }
 
-/* What is no hit.  In any context but that of an interrupt. */
-void sb_stats_count_event(struct sb_stats *stats, enum sb_sum what)
+/* Counts an event that is not a hit.  In any context but that of an interrupt. */
+void bump_stats_count_event(struct bump_stats *stats, enum bump_sum what)
 {
-	struct sb_counters *c;
+	struct bump_counters *c;
 
 	preempt_disable();
 	c = this_cpu_ptr(stats->counters);
@@ -86,21 +85,22 @@ void sb_stats_count_event(struct sb_stats *stats, enum sb_sum what)
 	preempt_enable();
 }
 
-void sb_stats_count_delayed(struct sb_stats *stats, u64 requested_ns, u64 measured_ns, bool cut)
+void bump_stats_count_delayed(struct bump_stats *stats, u64 requested_ns, u64 measured_ns,
+			      bool cut)
 {
 	u64 overshoot_ns = measured_ns > requested_ns ? measured_ns - requested_ns : 0;
-	struct sb_counters *c;
+	struct bump_counters *c;
 
 	preempt_disable();
 	c = this_cpu_ptr(stats->counters);
 	write_seqcount_begin(&c->seq);
-	c->sums[SB_DELAYED]++;
-	c->sums[SB_REQUESTED_NS] += requested_ns;
-	c->sums[SB_MEASURED_NS] += measured_ns;
+	c->sums[BUMP_DELAYED]++;
+	c->sums[BUMP_REQUESTED_NS] += requested_ns;
+	c->sums[BUMP_MEASURED_NS] += measured_ns;
 	if (cut)
-		c->sums[SB_CUT]++;
+		c->sums[BUMP_CUT]++;
 	else
-		c->sums[SB_OVERSHOOT + bucket_of(overshoot_ns)]++;
+		c->sums[BUMP_OVERSHOOT + bucket_of(overshoot_ns)]++;
 	if (overshoot_ns > READ_ONCE(c->max_overshoot_ns))
 		WRITE_ONCE(c->max_overshoot_ns, overshoot_ns);
 	write_seqcount_end(&c->seq);
@@ -109,9 +109,9 @@ void sb_stats_count_delayed(struct sb_stats *stats, u64 requested_ns, u64 measur
 }
 
 /* Returns the largest overshoot. */
-static u64 add_up_cpu(struct sb_counters *c, u64 *sums)
+static u64 add_up_cpu(struct bump_counters *c, u64 *sums)
 {
-	u64 copy[SB_SUMS], max_ns;
+	u64 copy[BUMP_SUMS], max_ns;
 	unsigned int seq, i;
 
 	do {
@@ -120,51 +120,51 @@ static u64 add_up_cpu(struct sb_counters *c, u64 *sums)
 		max_ns = READ_ONCE(c->max_overshoot_ns);
 	} while (read_seqcount_retry(&c->seq, seq));
 
-	for (i = 0; i < SB_SUMS; i++)
+	for (i = 0; i < BUMP_SUMS; i++)
 		sums[i] += copy[i];
 	return max_ns;
 }
 
 static void stats_from_sums(struct speed_bump_stats *out, const u64 *sums)
 {
-	out->delayed = sums[SB_DELAYED];
-	out->skipped_frequency = sums[SB_SKIPPED_FREQUENCY];
-	out->skipped_window = sums[SB_SKIPPED_WINDOW];
-	out->skipped_disabled = sums[SB_SKIPPED_DISABLED];
-	out->skipped_budget = sums[SB_SKIPPED_BUDGET];
+	out->delayed = sums[BUMP_DELAYED];
+	out->skipped_frequency = sums[BUMP_SKIPPED_FREQUENCY];
+	out->skipped_window = sums[BUMP_SKIPPED_WINDOW];
+	out->skipped_disabled = sums[BUMP_SKIPPED_DISABLED];
+	out->skipped_budget = sums[BUMP_SKIPPED_BUDGET];
 	out->hits = out->delayed + out->skipped_frequency + out->skipped_window +
 		    out->skipped_disabled + out->skipped_budget;
-	out->unarmed = sums[SB_UNARMED];
-	out->taken_out = sums[SB_TAKEN_OUT];
-	out->cut = sums[SB_CUT];
-	out->requested_ns = sums[SB_REQUESTED_NS];
-	out->measured_ns = sums[SB_MEASURED_NS];
-	memcpy(out->overshoot, sums + SB_OVERSHOOT, sizeof(out->overshoot));
+	out->unarmed = sums[BUMP_UNARMED];
+	out->taken_out = sums[BUMP_TAKEN_OUT];
+	out->cut = sums[BUMP_CUT];
+	out->requested_ns = sums[BUMP_REQUESTED_NS];
+	out->measured_ns = sums[BUMP_MEASURED_NS];
+	memcpy(out->overshoot, sums + BUMP_OVERSHOOT, sizeof(out->overshoot));
 }
 
 /**
- * sb_stats_read() - statistics since the last reset
+ * bump_stats_read() - statistics since the last reset
  * @stats:	of a target
  * @out:	zeroed; id and error are left to the caller
  * @reset:	begin the next generation with what comes after @out
  */
-void sb_stats_read(struct sb_stats *stats, struct speed_bump_stats *out, bool reset)
+void bump_stats_read(struct bump_stats *stats, struct speed_bump_stats *out, bool reset)
 {
-	u64 sums[SB_SUMS] = {}, max_ns;
+	u64 sums[BUMP_SUMS] = {}, max_ns;
 	unsigned int i;
 	int cpu;
 
 	spin_lock(&stats->lock);
 	for_each_possible_cpu(cpu) {
-		struct sb_counters *c = per_cpu_ptr(stats->counters, cpu);
+		struct bump_counters *c = per_cpu_ptr(stats->counters, cpu);
 
 		max_ns = add_up_cpu(c, sums);
-		/* A larger one that has come just now stays. */
+		/* A larger one that was stored meanwhile stays. */
 		if (reset)
 			cmpxchg(&c->max_overshoot_ns, max_ns, 0);
 		out->max_overshoot_ns = max(out->max_overshoot_ns, max_ns);
 	}
-	for (i = 0; i < SB_SUMS; i++) {
+	for (i = 0; i < BUMP_SUMS; i++) {
 		sums[i] -= stats->base[i];
 		if (reset)
 			stats->base[i] += sums[i];
@@ -176,7 +176,7 @@ void sb_stats_read(struct sb_stats *stats, struct speed_bump_stats *out, bool re
 	stats_from_sums(out, sums);
 }
 
-void sb_stats_totals(u64 *hits, u64 *delay_ns)
+void bump_stats_totals(u64 *hits, u64 *delay_ns)
 {
 	int cpu;
 

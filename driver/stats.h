@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_STATS_H
-#define SB_STATS_H
+#ifndef BUMP_STATS_H
+#define BUMP_STATS_H
 
 #include <linux/percpu.h>
 #include <linux/seqlock.h>
@@ -9,60 +9,61 @@
 
 #include <linux/speed_bump.h>
 
-/* What is summed up.  A hit is in one of the first five, once. */
-enum sb_sum {
-	SB_DELAYED,
-	SB_SKIPPED_FREQUENCY,
-	SB_SKIPPED_WINDOW,
-	SB_SKIPPED_DISABLED,
-	SB_SKIPPED_BUDGET,
-	SB_UNARMED,
-	SB_TAKEN_OUT,
-	SB_CUT,
-	SB_REQUESTED_NS,
-	SB_MEASURED_NS,
-	SB_OVERSHOOT,
-	SB_SUMS = SB_OVERSHOOT + SPEED_BUMP_OVERSHOOT_BUCKETS,
+/* The sums.  A hit is counted in exactly one of the first five. */
+enum bump_sum {
+	BUMP_DELAYED,
+	BUMP_SKIPPED_FREQUENCY,
+	BUMP_SKIPPED_WINDOW,
+	BUMP_SKIPPED_DISABLED,
+	BUMP_SKIPPED_BUDGET,
+	BUMP_UNARMED,
+	BUMP_TAKEN_OUT,
+	BUMP_CUT,
+	BUMP_REQUESTED_NS,
+	BUMP_MEASURED_NS,
+	BUMP_OVERSHOOT,
+	BUMP_SUMS = BUMP_OVERSHOOT + SPEED_BUMP_OVERSHOOT_BUCKETS,
 };
 
 /**
- * struct sb_counters - what a target did on one CPU
+ * struct bump_counters - the counters of a target on one CPU
  * @seq:	odd while a hit is being counted
  * @max_overshoot_ns: the largest since the last reset
- * @sums:	since the target was made, by enum sb_sum
+ * @sums:	since the target was made, by enum bump_sum
  *
- * Written only by tasks on that CPU with preemption off, so that plain
- * additions do.  288 bytes for each CPU that there can be: that is what a
- * target costs beside its own object, which is below a kilobyte.
+ * Written only by tasks on that CPU with preemption off, so plain additions are enough.
+ * They take 288 bytes for each possible CPU, beside the target's own object, which is
+ * below a kilobyte.
  */
-struct sb_counters {
+struct bump_counters {
 	seqcount_t seq;
 	u64 max_overshoot_ns;
-	u64 sums[SB_SUMS];
+	u64 sums[BUMP_SUMS];
 };
 
 /**
- * struct sb_stats - the statistics of a target
- * @counters:	what they are made of
+ * struct bump_stats - the statistics of a target
+ * @counters:	the counters of each CPU
  * @lock:	resets.  Innermost
- * @generation:	how many there were; under @lock
+ * @generation:	number of resets; under @lock
  * @base:	the sums as they were at the last one; under @lock
  */
-struct sb_stats {
-	struct sb_counters __percpu *counters;
+struct bump_stats {
+	struct bump_counters __percpu *counters;
 	spinlock_t lock;	/* resets */
 	u64 generation;
-	u64 base[SB_SUMS];
+	u64 base[BUMP_SUMS];
 };
 
-int sb_stats_init(struct sb_stats *stats);
-void sb_stats_destroy(struct sb_stats *stats);
+int bump_stats_init(struct bump_stats *stats);
+void bump_stats_destroy(struct bump_stats *stats);
 
-void sb_stats_count_skipped(struct sb_stats *stats, enum sb_sum why);
-void sb_stats_count_event(struct sb_stats *stats, enum sb_sum what);
-void sb_stats_count_delayed(struct sb_stats *stats, u64 requested_ns, u64 measured_ns, bool cut);
+void bump_stats_count_skipped(struct bump_stats *stats, enum bump_sum why);
+void bump_stats_count_event(struct bump_stats *stats, enum bump_sum what);
+void bump_stats_count_delayed(struct bump_stats *stats, u64 requested_ns, u64 measured_ns,
+			      bool cut);
 
-void sb_stats_read(struct sb_stats *stats, struct speed_bump_stats *out, bool reset);
-void sb_stats_totals(u64 *hits, u64 *delay_ns);
+void bump_stats_read(struct bump_stats *stats, struct speed_bump_stats *out, bool reset);
+void bump_stats_totals(u64 *hits, u64 *delay_ns);
 
-#endif /* SB_STATS_H */
+#endif /* BUMP_STATS_H */

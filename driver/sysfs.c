@@ -2,9 +2,9 @@
 /*
  * /sys/kernel/speed_bump: the module's own, persistent targets for shell scripts.
  *
- * Anybody may read the settings.  What is delayed and how often is for root, as
- * it is at the device: to read it, and to write, takes the file's permission, which
- * root has, and CAP_SYS_ADMIN.
+ * All users may read the settings.  Targets and counts are for root, as on the device:
+ * reading them, and any write, requires the file's permission, which root has, and
+ * CAP_SYS_ADMIN.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -31,8 +31,8 @@
 #include "sysfs.h"
 #include "target.h"
 
-static_assert(SB_COMMAND_MAX_SYMBOL <= SB_ELF_MAX_SYMBOL);
-static_assert(SB_COMMAND_MAX_PATH + 1 + SB_COMMAND_MAX_SYMBOL <= SPEED_BUMP_MAX_LABEL);
+static_assert(BUMP_COMMAND_MAX_SYMBOL <= BUMP_ELF_MAX_SYMBOL);
+static_assert(BUMP_COMMAND_MAX_PATH + 1 + BUMP_COMMAND_MAX_SYMBOL <= SPEED_BUMP_MAX_LABEL);
 
 static struct kobject *directory;
 
@@ -40,7 +40,7 @@ static struct kobject *directory;
 
 static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%d\n", READ_ONCE(sb_persistent.enabled));
+	return sysfs_emit(buf, "%d\n", READ_ONCE(bump_persistent.enabled));
 }
 
 static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attr,
@@ -49,9 +49,9 @@ static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attr,
 	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
 	if (sysfs_streq(buf, "0"))
-		WRITE_ONCE(sb_persistent.enabled, false);
+		WRITE_ONCE(bump_persistent.enabled, false);
 	else if (sysfs_streq(buf, "1"))
-		WRITE_ONCE(sb_persistent.enabled, true);
+		WRITE_ONCE(bump_persistent.enabled, true);
 	else
 		return -EINVAL;
 	return count;
@@ -59,7 +59,7 @@ static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attr,
 
 static ssize_t default_delay_ns_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%llu\n", READ_ONCE(sb_default_delay_ns));
+	return sysfs_emit(buf, "%llu\n", READ_ONCE(bump_default_delay_ns));
 }
 
 static ssize_t default_delay_ns_store(struct kobject *kobj, struct kobj_attribute *attr,
@@ -75,11 +75,11 @@ static ssize_t default_delay_ns_store(struct kobject *kobj, struct kobj_attribut
 		return err;
 	if (ns > SPEED_BUMP_MAX_DELAY_NS)
 		return -ERANGE;
-	WRITE_ONCE(sb_default_delay_ns, ns);
+	WRITE_ONCE(bump_default_delay_ns, ns);
 	return count;
 }
 
-/* For those that could open the file with the permissions of a chmod, but are not root. */
+/* After a chmod, users other than root can open the file. */
 static bool was_opened_by_admin(const struct file *file)
 {
 	return file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN);
@@ -93,7 +93,7 @@ static ssize_t stats(struct file *file, char *buf, loff_t pos, size_t count)
 
 	if (!was_opened_by_admin(file))
 		return -EPERM;
-	sb_stats_totals(&hits, &delay_ns);
+	bump_stats_totals(&hits, &delay_ns);
 	len = scnprintf(text, sizeof(text),
 			"enabled %d\n"
 			"targets %u\n"
@@ -102,9 +102,9 @@ static ssize_t stats(struct file *file, char *buf, loff_t pos, size_t count)
 			"persistent %u\n"
 			"sessions %u\n"
 			"max_targets %u\n",
-			READ_ONCE(sb_persistent.enabled), sb_target_count(), hits, delay_ns,
-			sb_target_count_of(&sb_persistent), sb_session_count(),
-			READ_ONCE(sb_max_targets));
+			READ_ONCE(bump_persistent.enabled), bump_target_count(), hits,
+			delay_ns, bump_target_count_of(&bump_persistent), bump_session_count(),
+			READ_ONCE(bump_max_targets));
 	return memory_read_from_buffer(buf, count, &pos, text, len);
 }
 
@@ -112,7 +112,7 @@ DEFINE_BIN_ATTRIBUTE_READ(stats)
 
 /* --- targets --- */
 
-/* A place in a file, and what its targets may be called. */
+/* A place in a file, and the label of its targets. */
 struct place {
 	struct file *file;	/* NULL: only the label is known */
 	u64 offset;
@@ -120,8 +120,8 @@ struct place {
 };
 
 /*
- * What makes up its contents as it is read is no program.  To read such a file of
- * sysfs in a write to one would also take locks of that kind inside of each other.
+ * A file whose contents are generated when it is read is not a program.  Reading such a
+ * file of sysfs in a write to another would also nest locks of the same kind.
  */
 static bool can_be_program(const struct file *file)
 {
@@ -143,8 +143,8 @@ static struct file *file_open_if_program(const char *path, int flags)
 }
 
 /*
- * Opening a FIFO or a device does things, and takes locks under which others read
- * sysfs: so first only the path is.
+ * Opening a FIFO or a device has side effects, and takes locks under which sysfs is read
+ * elsewhere: so at first only the path is opened.
  */
 static struct file *file_open(const char *path)
 {
@@ -164,10 +164,10 @@ static void place_release(struct place *place)
 }
 
 /*
- * Finds the file and the function in it, with the rights of the writer.  Without
- * them @place has the label only.
+ * Finds the file and the function in it, with the permissions of the writer.  On failure
+ * @place has the label only.
  */
-static int place_find(struct place *place, const struct sb_command *command)
+static int place_find(struct place *place, const struct bump_command *command)
 {
 	struct file *file;
 	int err;
@@ -180,7 +180,7 @@ static int place_find(struct place *place, const struct sb_command *command)
 	file = file_open(command->path);
 	if (IS_ERR(file))
 		return PTR_ERR(file);
-	err = sb_elf_find(file, command->symbol, &place->offset);
+	err = bump_elf_find(file, command->symbol, &place->offset);
 	if (err) {
 		filp_close(file, NULL);
 		return err;
@@ -189,14 +189,14 @@ static int place_find(struct place *place, const struct sb_command *command)
 	return 0;
 }
 
-static int add(const struct sb_command *command)
+static int add(const struct bump_command *command)
 {
-	struct sb_target_config config = { .settings = { .every = 1, .enabled = true } };
-	struct sb_target **targets, *t;
+	struct bump_target_config config = { .settings = { .every = 1, .enabled = true } };
+	struct bump_target **targets, *t;
 	struct place place;
 	int err;
 
-	targets = kmalloc(sizeof(struct sb_target *), GFP_KERNEL_ACCOUNT);
+	targets = kmalloc(sizeof(struct bump_target *), GFP_KERNEL_ACCOUNT);
 	if (!targets)
 		return -ENOMEM;
 	err = place_find(&place, command);
@@ -206,27 +206,27 @@ static int add(const struct sb_command *command)
 	config.path = &place.file->f_path;
 	config.offset = place.offset;
 	config.settings.delay_ns = command->has_delay ? command->delay_ns :
-				   READ_ONCE(sb_default_delay_ns);
+				   READ_ONCE(bump_default_delay_ns);
 	config.scope = command->pid ? SPEED_BUMP_SCOPE_TREE : SPEED_BUMP_SCOPE_SYSTEM;
 	config.scope_id = command->pid;
 	config.label = place.label;
 	config.label_len = strlen(place.label);
-	t = sb_target_add(&sb_persistent, &config);
+	t = bump_target_add(&bump_persistent, &config);
 	if (IS_ERR(t)) {
 		err = PTR_ERR(t);
 		goto out;
 	}
 	place.label = NULL;	/* the target's now */
 	targets[0] = t;
-	err = sb_target_register(targets, 1, false);
+	err = bump_target_register(targets, 1, false);
 	if (err == -EINTR)
 		targets = NULL;	/* taken over */
 	else if (err)
-		sb_target_discard(targets, 1);
+		bump_target_discard(targets, 1);
 	else if (IS_ERR(targets[0]))
 		err = PTR_ERR(targets[0]);
 	else
-		sb_target_publish(targets, 1);
+		bump_target_publish(targets, 1);
 out:
 	place_release(&place);
 	kfree(targets);
@@ -235,23 +235,23 @@ out:
 
 struct selection {
 	const struct place *place;
-	const struct sb_command *command;
+	const struct bump_command *command;
 	size_t label_len;
 };
 
 /*
- * At that place, or called so: a target may be in a file that has been replaced
+ * At that place, or with that label: a target may be in a file that has been replaced
  * since, or be one of several functions of that name.
  */
-static bool is_selected(const struct sb_target *t, const void *arg)
+static bool is_selected(const struct bump_target *t, const void *arg)
 {
 	const struct selection *s = arg;
 	const struct place *place = s->place;
 
 	if (s->command->pid && (t->scope->type != SPEED_BUMP_SCOPE_TREE ||
-				sb_scope_id(t->scope) != s->command->pid))
+				bump_scope_id(t->scope) != s->command->pid))
 		return false;
-	if (place->file && t->inode == sb_target_inode(&place->file->f_path) &&
+	if (place->file && t->inode == bump_target_inode(&place->file->f_path) &&
 	    t->offset == place->offset)
 		return true;
 	return t->label_len == s->label_len && !memcmp(t->label, place->label, s->label_len);
@@ -262,23 +262,23 @@ static u32 update_selected(const struct selection *s)
 	const struct speed_bump_update update = {
 		.mask = SPEED_BUMP_UPDATE_DELAY, .delay_ns = s->command->delay_ns,
 	};
-	struct sb_target *t;
+	struct bump_target *t;
 	u64 after = 0;
 	u32 count = 0;
 
-	while ((t = sb_target_next(after))) {
+	while ((t = bump_target_next(after))) {
 		after = t->id;
-		if (t->session == &sb_persistent && is_selected(t, s)) {
-			sb_policy_update(&t->policy, &t->turns, &update, ktime_get_ns());
+		if (t->session == &bump_persistent && is_selected(t, s)) {
+			bump_policy_update(&t->policy, &t->turns, &update, ktime_get_ns());
 			count++;
 		}
-		sb_target_put(t);
+		bump_target_put(t);
 		cond_resched();
 	}
 	return count;
 }
 
-static int change(const struct sb_command *command)
+static int change(const struct bump_command *command)
 {
 	struct selection s = { .command = command };
 	struct place place;
@@ -291,8 +291,8 @@ static int change(const struct sb_command *command)
 
 	s.place = &place;
 	s.label_len = strlen(place.label);
-	if (command->verb == SB_COMMAND_REMOVE)
-		count = sb_target_remove_if(&sb_persistent, is_selected, &s);
+	if (command->verb == BUMP_COMMAND_REMOVE)
+		count = bump_target_remove_if(&bump_persistent, is_selected, &s);
 	else
 		count = update_selected(&s);
 	if (count)
@@ -304,13 +304,13 @@ out:
 	return err;
 }
 
-static int run(const struct sb_command *command)
+static int run(const struct bump_command *command)
 {
 	switch (command->verb) {
-	case SB_COMMAND_ADD:
+	case BUMP_COMMAND_ADD:
 		return add(command);
-	case SB_COMMAND_REMOVE_ALL:
-		sb_target_remove_all(&sb_persistent);
+	case BUMP_COMMAND_REMOVE_ALL:
+		bump_target_remove_all(&bump_persistent);
 		return 0;
 	default:
 		return change(command);
@@ -320,18 +320,18 @@ static int run(const struct sb_command *command)
 static ssize_t targets_store(struct kobject *kobj, struct kobj_attribute *attr,
 			     const char *buf, size_t count)
 {
-	struct sb_command *command;
+	struct bump_command *command;
 	int err;
 
 	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
-	/* sysfs cuts what is longer, and would give the rest as another command. */
+	/* sysfs splits a longer write, and would pass the rest as another command. */
 	if (count >= PAGE_SIZE)
 		return -ENAMETOOLONG;
 	command = kmalloc(sizeof(*command), GFP_KERNEL);
 	if (!command)
 		return -ENOMEM;
-	err = sb_command_parse(command, buf, count);
+	err = bump_command_parse(command, buf, count);
 	if (!err)
 		err = run(command);
 	kfree(command);
@@ -344,7 +344,7 @@ static ssize_t targets_list(struct file *file, char *buf, loff_t pos, size_t cou
 {
 	if (!was_opened_by_admin(file))
 		return -EPERM;
-	return sb_listing_read(file, buf, count, pos);
+	return bump_listing_read(file, buf, count, pos);
 }
 
 DEFINE_BIN_ATTRIBUTE_READ(targets_list)
@@ -374,7 +374,7 @@ static const struct bin_attribute numbers = {
 	.read = bin_stats,
 };
 
-int sb_sysfs_init(void)
+int bump_sysfs_init(void)
 {
 	int err;
 
@@ -392,11 +392,11 @@ int sb_sysfs_init(void)
 }
 
 /* Waits for reads and writes that are under way. */
-void sb_sysfs_exit(void)
+void bump_sysfs_exit(void)
 {
 	sysfs_remove_bin_file(directory, &numbers);
 	sysfs_remove_bin_file(directory, &list);
 	sysfs_remove_group(directory, &group);
 	kobject_put(directory);
-	sb_listing_exit();
+	bump_listing_exit();
 }

@@ -2,11 +2,11 @@
 /*
  * The table of targets.
  *
- * Life of a target: it is put into the table ADDING, so that the same is not
- * added twice, gets its breakpoint, and when the whole batch has come that far
- * becomes LIVE.  From then on readers see it.  A removal claims it
- * under the lock, takes it out of the table, and takes its breakpoint away
- * without a lock; a work item lets go of it when no handler can run any more.
+ * Life of a target: it is put into the table as ADDING, so that the same target is not
+ * added twice, gets its breakpoint, and becomes LIVE when the whole batch has its
+ * breakpoints.  From then on readers see it.  A removal claims it under the lock, takes
+ * it out of the table, and removes its breakpoint without a lock; a work item drops it
+ * when no handler can run any more.
  */
 #include <linux/atomic.h>
 #include <linux/completion.h>
@@ -32,10 +32,10 @@
 #include "user.h"
 
 /*
- * Protects what is in the table: @by_id against other writers (readers go under
- * RCU), @by_key, the counts, each session's list, and the step from one state
- * to the next.  Never held while uprobes or user memory are touched.  Nothing
- * but what allocates is taken inside.
+ * Protects what is in the table: @by_id against other writers (readers go under RCU),
+ * @by_key, the counts, each session's list, and the step from one state to the next.
+ * Never held while uprobes or user memory are accessed.  Only locks of allocations and
+ * innermost locks are taken inside.
  */
 static DEFINE_MUTEX(table_lock);
 static DEFINE_XARRAY_FLAGS(by_id, XA_FLAGS_ACCOUNT);
@@ -43,12 +43,12 @@ static DEFINE_HASHTABLE(by_key, 12);
 static u64 last_id;
 static u32 target_count;
 
-/* Targets of the privileged that are made and not yet freed: in the table, and dying. */
+/* Targets of privileged sessions that are not freed yet: in the table, and dying. */
 static atomic_t allocated = ATOMIC_INIT(0);
 
 /*
- * Protects @unused and the number of times that something was put there; what
- * was put there up to the @unused_freed th time has been let go of.  Innermost.
+ * Protects @unused and @unused_put, the number of times that targets were put there; the
+ * targets of the first @unused_freed times have been dropped.  Innermost.
  */
 static DEFINE_SPINLOCK(unused_lock);
 static LIST_HEAD(unused);
@@ -58,27 +58,27 @@ static DECLARE_WAIT_QUEUE_HEAD(unused_wait);
 static struct workqueue_struct *unused_wq;
 
 /*
- * For a task that is being killed the kernel neither puts breakpoints into the memory of
- * others nor takes them out: it says "leaking uprobe" and they stay.  So works do it,
- * which cannot be killed.  Each may wait for whatever the kernel waits for; the
- * unprivileged can therefore fill up only queues of their own.
+ * In a task that is being killed the kernel neither puts breakpoints into the memory of
+ * other processes nor removes them: it logs "leaking uprobe" and they stay.  So work
+ * items do it, which cannot be killed.  Each can block for as long as the kernel does;
+ * unprivileged sessions have queues of their own, so that they can fill up only those.
  */
 static struct workqueue_struct *register_wq;
 static struct workqueue_struct *retire_wq;
 static struct workqueue_struct *users_register_wq;
 static struct workqueue_struct *users_retire_wq;
 
-/* Protects the lists of what retires, and of what waits for it.  Innermost. */
+/* Protects the lists of retiring targets, and their counts.  Innermost. */
 static DEFINE_SPINLOCK(retire_lock);
 static DECLARE_WAIT_QUEUE_HEAD(retire_wait);
 
-/* The inode that mappings of the file have, which is below an overlay. */
-struct inode *sb_target_inode(const struct path *path)
+/* The inode of the file's mappings, which is the one below an overlay. */
+struct inode *bump_target_inode(const struct path *path)
 {
 	return d_real_inode(path->dentry);
 }
 
-static u32 target_hash(const struct sb_target *t)
+static u32 target_hash(const struct bump_target *t)
 {
 	u32 h;
 
@@ -88,42 +88,42 @@ static u32 target_hash(const struct sb_target *t)
 	return jhash(&t->session, sizeof(t->session), h);
 }
 
-static bool target_is_same(const struct sb_target *a, const struct sb_target *b)
+static bool target_is_same(const struct bump_target *a, const struct bump_target *b)
 {
 	return a->inode == b->inode && a->offset == b->offset &&
 	       a->scope == b->scope && a->session == b->session;
 }
 
-static void target_unreserve(struct sb_session *session)
+static void target_unreserve(struct bump_session *session)
 {
 	if (session->user)
-		sb_user_uncharge(session->user);
+		bump_user_uncharge(session->user);
 	else
 		atomic_dec(&allocated);
 }
 
 static void target_free(struct kref *ref)
 {
-	struct sb_target *t = container_of(ref, struct sb_target, ref);
+	struct bump_target *t = container_of(ref, struct bump_target, ref);
 
-	sb_probe_destroy(&t->probe);
+	bump_probe_destroy(&t->probe);
 	target_unreserve(t->session);
-	sb_scope_put(t->scope);
-	sb_session_put(t->session);
+	bump_scope_put(t->scope);
+	bump_session_put(t->session);
 	path_put(&t->path);
-	sb_stats_destroy(&t->stats);
+	bump_stats_destroy(&t->stats);
 	kfree(t->label);
 	kfree_rcu(t, rcu);
 }
 
-void sb_target_put(struct sb_target *target)
+void bump_target_put(struct bump_target *target)
 {
 	kref_put(&target->ref, target_free);
 }
 
 static void free_unused(struct work_struct *work)
 {
-	struct sb_target *t, *next;
+	struct bump_target *t, *next;
 	LIST_HEAD(list);
 	u64 put;
 
@@ -134,9 +134,9 @@ static void free_unused(struct work_struct *work)
 	if (list_empty(&list))
 		return;
 
-	sb_probe_sync();
+	bump_probe_sync();
 	list_for_each_entry_safe(t, next, &list, node) {
-		sb_target_put(t);
+		bump_target_put(t);
 		cond_resched();
 	}
 	WRITE_ONCE(unused_freed, put);
@@ -145,11 +145,11 @@ static void free_unused(struct work_struct *work)
 
 static DECLARE_WORK(unused_work, free_unused);
 
-/* Takes the breakpoints away of what a session has put into its list. */
-void sb_target_retire_work(struct work_struct *work)
+/* Removes the breakpoints of the targets in a session's list of retiring targets. */
+void bump_target_retire_work(struct work_struct *work)
 {
-	struct sb_session *session = container_of(work, struct sb_session, retire);
-	struct sb_target *t;
+	struct bump_session *session = container_of(work, struct bump_session, retire);
+	struct bump_target *t;
 	LIST_HEAD(list);
 	u64 put;
 
@@ -159,7 +159,7 @@ void sb_target_retire_work(struct work_struct *work)
 	spin_unlock(&retire_lock);
 
 	list_for_each_entry(t, &list, node) {
-		sb_probe_unregister(&t->probe);
+		bump_probe_unregister(&t->probe);
 		cond_resched();
 	}
 
@@ -171,7 +171,7 @@ void sb_target_retire_work(struct work_struct *work)
 
 	WRITE_ONCE(session->retire_done, put);
 	wake_up_all(&retire_wait);
-	sb_session_put(session);
+	bump_session_put(session);
 }
 
 enum wait {
@@ -180,46 +180,46 @@ enum wait {
 };
 
 /*
- * Ends the delays of targets that are out of the table, then their breakpoints.
- * Waiting for their handlers is left to another work: it can take as long as the
- * delay of another session's target.
+ * Ends the delays of targets that are out of the table, then removes their breakpoints.
+ * Another work item waits for their handlers, which can take as long as the delay of
+ * another session's target.
  */
 static void targets_retire(struct list_head *list, enum wait wait)
 {
-	struct sb_session *session;
-	struct sb_target *t;
+	struct bump_session *session;
+	struct bump_target *t;
 	u64 put;
 
 	if (list_empty(list))
 		return;
 
-	/* Any of their owners does. */
-	session = list_first_entry(list, struct sb_target, node)->session;
+	/* Any of their owners will do. */
+	session = list_first_entry(list, struct bump_target, node)->session;
 	list_for_each_entry(t, list, node) {
-		WRITE_ONCE(t->state, SB_TARGET_DYING);
-		sb_delay_wake(t);
+		WRITE_ONCE(t->state, BUMP_TARGET_DYING);
+		bump_delay_wake(t);
 	}
 
-	sb_session_get(session);	/* ours, while we wait */
+	bump_session_get(session);	/* for the wait below */
 	spin_lock(&retire_lock);
 	list_splice_tail_init(list, &session->retiring);
 	put = ++session->retire_put;
 	spin_unlock(&retire_lock);
-	sb_session_get(session);	/* the work's */
+	bump_session_get(session);	/* the work item's */
 	if (!queue_work(session->user ? users_retire_wq : retire_wq, &session->retire))
-		sb_session_put(session);
+		bump_session_put(session);
 
 	if (wait == WAIT_FOR_CERTAIN)
 		wait_event(retire_wait, READ_ONCE(session->retire_done) >= put);
 	else
 		(void)wait_event_killable(retire_wait, READ_ONCE(session->retire_done) >= put);
-	sb_session_put(session);
+	bump_session_put(session);
 }
 
 /*
- * Give the work the time that it takes when no task is in a long delay, so that
- * the file system of a removed target can be unmounted next.  No promise: with
- * such a delay under way its end is not waited for.
+ * Waits for as long as the work takes when no task is in a long delay, so that the file
+ * system of a removed target can be unmounted next.  There is no guarantee: the end of a
+ * long delay is not waited for.
  */
 static void targets_settle(void)
 {
@@ -229,27 +229,27 @@ static void targets_settle(void)
 }
 
 /*
- * Puts breakpoints where they have come to be wanted.  A target that is just
- * being added or removed is not found here: publishing it asks for another turn.
+ * Puts breakpoints into processes that have moved into a scope.  A target that is just
+ * being added or removed is not found here: publishing it queues this work again.
  */
 static void renew_moved(struct work_struct *work)
 {
-	struct sb_target *t, *next;
+	struct bump_target *t, *next;
 	LIST_HEAD(list);
 	int moves, err;
 	u64 after = 0;
 
-	while ((t = sb_target_next(after))) {
+	while ((t = bump_target_next(after))) {
 		after = t->id;
 		moves = atomic_read(&t->scope->moves);
 		if (t->scope->type != SPEED_BUMP_SCOPE_CGROUP || t->moves == moves) {
-			sb_target_put(t);
+			bump_target_put(t);
 			continue;
 		}
 		t->moves = moves;
-		err = sb_probe_renew(&t->probe);
+		err = bump_probe_renew(&t->probe);
 		if (err)
-			sb_stats_count_event(&t->stats, SB_UNARMED);
+			bump_stats_count_event(&t->stats, BUMP_UNARMED);
 		if (err)
 			pr_warn_ratelimited("speed_bump: no breakpoint in those who moved: %d\n",
 					    err);
@@ -259,20 +259,20 @@ static void renew_moved(struct work_struct *work)
 	if (list_empty(&list))
 		return;
 
-	sb_probe_sync();
+	bump_probe_sync();
 	list_for_each_entry_safe(t, next, &list, renewed)
-		sb_target_put(t);
+		bump_target_put(t);
 }
 
 static DECLARE_WORK(renew_work, renew_moved);
 
 /* A task has moved into a cgroup.  Any context. */
-void sb_targets_renew(void)
+void bump_targets_renew(void)
 {
 	queue_work(unused_wq, &renew_work);
 }
 
-static void table_unlink(struct sb_target *t)
+static void table_unlink(struct bump_target *t)
 {
 	lockdep_assert_held(&table_lock);
 
@@ -282,12 +282,12 @@ static void table_unlink(struct sb_target *t)
 	t->session->count--;
 	target_count--;
 	if (t->session->user)
-		sb_user_leave(t->session->user, t->inode);
+		bump_user_leave(t->session->user, t->inode);
 }
 
-static int table_insert(struct sb_target *t)
+static int table_insert(struct bump_target *t)
 {
-	struct sb_target *other;
+	struct bump_target *other;
 	u32 hash = target_hash(t);
 	int err = 0;
 
@@ -298,12 +298,12 @@ static int table_insert(struct sb_target *t)
 			goto out;
 		}
 	}
-	if (target_count >= READ_ONCE(sb_max_targets)) {
+	if (target_count >= READ_ONCE(bump_max_targets)) {
 		err = -ENOSPC;
 		goto out;
 	}
 	if (t->session->user) {
-		err = sb_user_enter(t->session->user, t->inode);
+		err = bump_user_enter(t->session->user, t->inode);
 		if (err)
 			goto out;
 	}
@@ -311,7 +311,7 @@ static int table_insert(struct sb_target *t)
 	err = xa_insert(&by_id, t->id, t, GFP_KERNEL_ACCOUNT);
 	if (err) {
 		if (t->session->user)
-			sb_user_leave(t->session->user, t->inode);
+			bump_user_leave(t->session->user, t->inode);
 		goto out;
 	}
 	last_id++;
@@ -325,22 +325,23 @@ out:
 }
 
 /*
- * Targets that are dying do not count against the limit of the table, but cannot pile up
- * beyond it either.  Those of users count for their owner, so that others do not wait.
+ * Targets that are dying do not count against the limit of the table, but there can't be
+ * more of them than that limit.  Those of unprivileged users are charged to their owner,
+ * so that other users do not wait.
  */
-static int target_try_reserve(struct sb_session *session)
+static int target_try_reserve(struct bump_session *session)
 {
-	unsigned int max = READ_ONCE(sb_max_targets);
+	unsigned int max = READ_ONCE(bump_max_targets);
 
 	if (session->user)
-		return sb_user_charge(session->user);
+		return bump_user_charge(session->user);
 	if (atomic_inc_return(&allocated) <= 2 * (u64)max)
 		return 0;
 	atomic_dec(&allocated);
 	return -EAGAIN;
 }
 
-static int target_reserve(struct sb_session *session)
+static int target_reserve(struct bump_session *session)
 {
 	u64 put, freed;
 	int err;
@@ -359,10 +360,10 @@ static int target_reserve(struct sb_session *session)
 	}
 }
 
-static struct sb_target *target_alloc(struct sb_session *session,
-				      const struct sb_target_config *config)
+static struct bump_target *target_alloc(struct bump_session *session,
+					const struct bump_target_config *config)
 {
-	struct sb_target *t;
+	struct bump_target *t;
 	int err;
 
 	err = target_reserve(session);
@@ -373,31 +374,31 @@ static struct sb_target *target_alloc(struct sb_session *session,
 		err = -ENOMEM;
 		goto err_alloc;
 	}
-	err = sb_stats_init(&t->stats);
+	err = bump_stats_init(&t->stats);
 	if (err)
 		goto err_stats;
-	t->scope = sb_scope_get(session, config);
+	t->scope = bump_scope_get(session, config);
 	if (IS_ERR(t->scope)) {
 		err = PTR_ERR(t->scope);
 		goto err_scope;
 	}
 
 	kref_init(&t->ref);
-	t->state = SB_TARGET_ADDING;
-	sb_policy_init(&t->policy, &config->settings);
+	t->state = BUMP_TARGET_ADDING;
+	bump_policy_init(&t->policy, &config->settings);
 	init_waitqueue_head(&t->sleepers);
 	t->path = *config->path;
 	path_get(&t->path);
-	t->inode = sb_target_inode(&t->path);
+	t->inode = bump_target_inode(&t->path);
 	t->offset = config->offset;
 	t->ref_ctr_offset = config->ref_ctr_offset;
 	t->moves = atomic_read(&t->scope->moves);
-	sb_session_get(session);
+	bump_session_get(session);
 	t->session = session;
 	return t;
 
 err_scope:
-	sb_stats_destroy(&t->stats);
+	bump_stats_destroy(&t->stats);
 err_stats:
 	kfree(t);
 err_alloc:
@@ -406,16 +407,17 @@ err_alloc:
 }
 
 /**
- * sb_target_add() - make a target that is not seen yet, without a breakpoint
+ * bump_target_add() - make a target that is not seen yet, without a breakpoint
  * @session:	its owner
- * @config:	what it is to be
+ * @config:	its configuration
  *
- * Return: the target, to be given to sb_target_register() and then to
- * sb_target_publish(), or to sb_target_discard(); or an ERR_PTR.
+ * Return: the target, to be passed to bump_target_register() and then to
+ * bump_target_publish(), or to bump_target_discard(); or an ERR_PTR.
  */
-struct sb_target *sb_target_add(struct sb_session *session, const struct sb_target_config *config)
+struct bump_target *bump_target_add(struct bump_session *session,
+				    const struct bump_target_config *config)
 {
-	struct sb_target *t;
+	struct bump_target *t;
 	int err;
 
 	t = target_alloc(session, config);
@@ -424,7 +426,7 @@ struct sb_target *sb_target_add(struct sb_session *session, const struct sb_targ
 
 	err = table_insert(t);
 	if (err) {
-		sb_target_put(t);
+		bump_target_put(t);
 		return ERR_PTR(err);
 	}
 	t->label = config->label;
@@ -438,13 +440,15 @@ enum registration_state {
 	REGISTRATION_ABANDONED,	/* by a task that was killed */
 };
 
-/* A batch whose breakpoints a work makes, while a task waits or does not any more. */
+/*
+ * A batch whose breakpoints a work item inserts, while a task waits or no longer waits.
+ */
 struct registration {
 	struct work_struct work;
 	refcount_t ref;
 	atomic_t state;
 	struct completion done;
-	struct sb_target **targets;
+	struct bump_target **targets;
 	u32 count;
 	bool best_effort;
 };
@@ -463,7 +467,7 @@ static bool registration_is_abandoned(const struct registration *r)
 static void register_all(struct registration *r)
 {
 	LIST_HEAD(refused);
-	struct sb_target *t;
+	struct bump_target *t;
 	u32 i;
 	int err;
 
@@ -473,7 +477,7 @@ static void register_all(struct registration *r)
 			continue;
 		cond_resched();
 		err = registration_is_abandoned(r) ? -EINTR :
-		      sb_probe_register(&t->probe, t->inode, t->offset, t->ref_ctr_offset);
+		      bump_probe_register(&t->probe, t->inode, t->offset, t->ref_ctr_offset);
 		if (!err)
 			continue;
 		r->targets[i] = ERR_PTR(err);
@@ -494,14 +498,14 @@ static void registration_work(struct work_struct *work)
 	register_all(r);
 	if (atomic_cmpxchg(&r->state, REGISTRATION_RUNS, REGISTRATION_DONE) ==
 	    REGISTRATION_ABANDONED) {
-		sb_target_discard(r->targets, r->count);
+		bump_target_discard(r->targets, r->count);
 		kvfree(r->targets);
 	}
 	complete(&r->done);
 	registration_put(r);
 }
 
-static struct sb_session *batch_session(struct sb_target **targets, u32 count)
+static struct bump_session *batch_session(struct bump_target **targets, u32 count)
 {
 	u32 i;
 
@@ -512,18 +516,18 @@ static struct sb_session *batch_session(struct sb_target **targets, u32 count)
 }
 
 /**
- * sb_target_register() - put the breakpoints of a batch into every process in its scopes
- * @targets:	what sb_target_add() returned, in memory of kvmalloc(); ERR_PTRs are passed
- *		over, and one takes the place of a target whose breakpoint can't be
+ * bump_target_register() - put the breakpoints of a batch into every process in its scopes
+ * @targets:	what bump_target_add() returned, in memory of kvmalloc(); ERR_PTRs are
+ *		skipped, and one replaces a target whose breakpoint can't be inserted
  * @count:	how many
- * @best_effort: go on after the first that can't be
+ * @best_effort: go on after the first that fails
  *
- * Return: 0, -ENOMEM, or -EINTR where the caller was killed: then the targets and the memory
- * of @targets are not the caller's any more.
+ * Return: 0, -ENOMEM, or -EINTR if the caller was killed: then the targets and the memory
+ * of @targets no longer belong to the caller.
  */
-int sb_target_register(struct sb_target **targets, u32 count, bool best_effort)
+int bump_target_register(struct bump_target **targets, u32 count, bool best_effort)
 {
-	struct sb_session *session = batch_session(targets, count);
+	struct bump_session *session = batch_session(targets, count);
 	struct registration *r;
 
 	if (!session)
@@ -551,11 +555,11 @@ int sb_target_register(struct sb_target **targets, u32 count, bool best_effort)
 }
 
 /**
- * sb_target_publish() - let a batch begin
- * @targets:	what sb_target_register() left; ERR_PTRs are passed over
+ * bump_target_publish() - make a batch LIVE
+ * @targets:	the result of bump_target_register(); ERR_PTRs are skipped
  * @count:	how many
  */
-void sb_target_publish(struct sb_target **targets, u32 count)
+void bump_target_publish(struct bump_target **targets, u32 count)
 {
 	bool moves = false;
 	u64 now;
@@ -566,22 +570,22 @@ void sb_target_publish(struct sb_target **targets, u32 count)
 	for (i = 0; i < count; i++) {
 		if (IS_ERR(targets[i]))
 			continue;
-		sb_policy_start(&targets[i]->policy, now);
+		bump_policy_start(&targets[i]->policy, now);
 		/* pairs with target_get() and with hit() */
-		smp_store_release(&targets[i]->state, SB_TARGET_LIVE);
+		smp_store_release(&targets[i]->state, BUMP_TARGET_LIVE);
 		moves |= targets[i]->scope->type == SPEED_BUMP_SCOPE_CGROUP;
 	}
 	mutex_unlock(&table_lock);
 	if (moves)
-		sb_targets_renew();
+		bump_targets_renew();
 }
 
 /**
- * sb_target_discard() - undo sb_target_add()
- * @targets:	what it returned; ERR_PTRs are passed over
+ * bump_target_discard() - undo bump_target_add()
+ * @targets:	its results; ERR_PTRs are skipped
  * @count:	how many
  */
-void sb_target_discard(struct sb_target **targets, u32 count)
+void bump_target_discard(struct bump_target **targets, u32 count)
 {
 	LIST_HEAD(list);
 	u32 i;
@@ -598,34 +602,37 @@ void sb_target_discard(struct sb_target **targets, u32 count)
 }
 
 /* May @session change it? */
-bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session)
+bool bump_target_is_mutable(const struct bump_target *target,
+			    const struct bump_session *session)
 {
 	return target->session == session ||
-	       (target->session == &sb_persistent && !session->opener);
+	       (target->session == &bump_persistent && !session->opener);
 }
 
-/* May @session know of it? */
-bool sb_target_is_visible(const struct sb_target *target, const struct sb_session *session)
+/* May @session see it? */
+bool bump_target_is_visible(const struct bump_target *target,
+			    const struct bump_session *session)
 {
 	return target->session == session || !session->opener;
 }
 
-static struct sb_target *target_claim(const struct sb_session *session, u64 id)
+static struct bump_target *target_claim(const struct bump_session *session, u64 id)
 {
-	struct sb_target *t;
+	struct bump_target *t;
 
 	lockdep_assert_held(&table_lock);
 
 	t = xa_load(&by_id, id);
-	if (!t || t->state != SB_TARGET_LIVE || t->claimed || !sb_target_is_mutable(t, session))
+	if (!t || t->state != BUMP_TARGET_LIVE || t->claimed ||
+	    !bump_target_is_mutable(t, session))
 		return NULL;
 	t->claimed = true;
 	return t;
 }
 
 /**
- * sb_target_remove() - remove a batch of targets
- * @session:	the one that asks
+ * bump_target_remove() - remove a batch of targets
+ * @session:	the session of the caller
  * @ids:	the targets
  * @errors:	[out] an errno for each
  * @count:	how many
@@ -634,11 +641,11 @@ static struct sb_target *target_claim(const struct sb_session *session, u64 id)
  *
  * No breakpoint is left on return, unless the caller was killed: then a moment later.
  */
-int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u32 count,
-		     bool best_effort, u32 *failed)
+int bump_target_remove(struct bump_session *session, const u64 *ids, u32 *errors, u32 count,
+		       bool best_effort, u32 *failed)
 {
 	u32 i, missing = 0, first = count;
-	struct sb_target *t;
+	struct bump_target *t;
 	LIST_HEAD(list);
 
 	mutex_lock(&table_lock);
@@ -672,64 +679,68 @@ int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u3
 }
 
 /**
- * sb_target_remove_if() - remove some of a session's targets
+ * bump_target_remove_if() - remove some of a session's targets
  * @session:	the owner
  * @wanted:	which; called under the table's lock
  * @arg:	for @wanted
  *
  * Return: how many.  No breakpoint of theirs is left.
  */
-u32 sb_target_remove_if(struct sb_session *session,
-			bool (*wanted)(const struct sb_target *target, const void *arg),
-			const void *arg)
+u32 bump_target_remove_if(struct bump_session *session,
+			  bool (*wanted)(const struct bump_target *target, const void *arg),
+			  const void *arg)
 {
-	struct sb_target *t, *next;
+	struct bump_target *t, *next;
 	LIST_HEAD(list);
 	u32 count = 0;
 
 	mutex_lock(&table_lock);
 	list_for_each_entry_safe(t, next, &session->targets, node) {
-		/* Another thread's ADD has yet to hear of it. */
-		if (t->state != SB_TARGET_LIVE || !wanted(t, arg))
+		/* A target that is not LIVE belongs to another thread's ADD. */
+		if (t->state != BUMP_TARGET_LIVE || !wanted(t, arg))
 			continue;
 		table_unlink(t);
 		list_add_tail(&t->node, &list);
 		count++;
 	}
 	mutex_unlock(&table_lock);
-	/* What the end of a process closes is gone when the process is. */
+	/*
+	 * When the exit of a process closes the session, the breakpoints go before the
+	 * process.
+	 */
 	targets_retire(&list, current->flags & PF_EXITING ? WAIT_FOR_CERTAIN :
 							    WAIT_IF_NOT_KILLED);
 	targets_settle();
 	return count;
 }
 
-static bool any(const struct sb_target *target, const void *arg)
+static bool any(const struct bump_target *target, const void *arg)
 {
 	return true;
 }
 
 /* Removes all targets of a session.  No breakpoint is left on return. */
-void sb_target_remove_all(struct sb_session *session)
+void bump_target_remove_all(struct bump_session *session)
 {
-	sb_target_remove_if(session, any, NULL);
+	bump_target_remove_if(session, any, NULL);
 }
 
-static bool target_get(struct sb_target *t)
+static bool target_get(struct bump_target *t)
 {
-	/* pairs with sb_target_publish() */
-	return smp_load_acquire(&t->state) == SB_TARGET_LIVE && kref_get_unless_zero(&t->ref);
+	/* pairs with bump_target_publish() */
+	return smp_load_acquire(&t->state) == BUMP_TARGET_LIVE &&
+	       kref_get_unless_zero(&t->ref);
 }
 
 /**
- * sb_target_find() - the target with an id
+ * bump_target_find() - the target with an id
  * @id:		any number
  *
- * Return: the target, to be given back with sb_target_put(), or NULL.
+ * Return: the target, to be given back with bump_target_put(), or NULL.
  */
-struct sb_target *sb_target_find(u64 id)
+struct bump_target *bump_target_find(u64 id)
 {
-	struct sb_target *t;
+	struct bump_target *t;
 
 	if (id > ULONG_MAX)
 		return NULL;
@@ -742,15 +753,15 @@ struct sb_target *sb_target_find(u64 id)
 }
 
 /**
- * sb_target_next() - the target with the next greater id
+ * bump_target_next() - the target with the next greater id
  * @after:	any number; 0 for the first target
  *
- * Return: the target, to be given back with sb_target_put(), or NULL.
+ * Return: the target, to be given back with bump_target_put(), or NULL.
  */
-struct sb_target *sb_target_next(u64 after)
+struct bump_target *bump_target_next(u64 after)
 {
 	unsigned long id = after;
-	struct sb_target *t;
+	struct bump_target *t;
 
 	if (after >= ULONG_MAX)
 		return NULL;
@@ -762,12 +773,12 @@ struct sb_target *sb_target_next(u64 after)
 	return t;
 }
 
-u32 sb_target_count(void)
+u32 bump_target_count(void)
 {
 	return READ_ONCE(target_count);
 }
 
-u32 sb_target_count_of(const struct sb_session *session)
+u32 bump_target_count_of(const struct bump_session *session)
 {
 	return READ_ONCE(session->count);
 }
@@ -776,7 +787,7 @@ static struct workqueue_struct **const queues[] = {
 	&register_wq, &users_register_wq, &retire_wq, &users_retire_wq, &unused_wq,
 };
 
-/* Those that put something into another come first. */
+/* A queue whose work queues work on another comes first. */
 static void destroy_queues(void)
 {
 	unsigned int i;
@@ -786,7 +797,7 @@ static void destroy_queues(void)
 			destroy_workqueue(*queues[i]);
 }
 
-int sb_targets_init(void)
+int bump_targets_init(void)
 {
 	unsigned int i;
 
@@ -800,14 +811,17 @@ int sb_targets_init(void)
 	return 0;
 }
 
-/* Nothing is added any more; what was abandoned in the middle of an add may still be there. */
-void sb_targets_exit(void)
+/*
+ * No target is added any more; batches that were abandoned in the middle of an add may
+ * remain.
+ */
+void bump_targets_exit(void)
 {
 	flush_workqueue(register_wq);
 	flush_workqueue(users_register_wq);
-	sb_target_remove_all(&sb_persistent);
+	bump_target_remove_all(&bump_persistent);
 	flush_workqueue(unused_wq);
-	synchronize_rcu();	/* readers of scopes in sb_cgroup_attach() */
+	synchronize_rcu();	/* readers of scopes in bump_cgroup_attach() */
 	destroy_queues();
 	xa_destroy(&by_id);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_TARGET_H
-#define SB_TARGET_H
+#ifndef BUMP_TARGET_H
+#define BUMP_TARGET_H
 
 #include <linux/atomic.h>
 #include <linux/kref.h>
@@ -16,51 +16,51 @@
 #include "stats.h"
 
 struct file;
-struct sb_scope;
-struct sb_session;
+struct bump_scope;
+struct bump_session;
 
-enum sb_target_state {
-	SB_TARGET_ADDING,	/* may hit already; passes */
-	SB_TARGET_LIVE,
-	SB_TARGET_DYING,	/* leaves delays, passes */
+enum bump_target_state {
+	BUMP_TARGET_ADDING,	/* hits are possible, and not delayed */
+	BUMP_TARGET_LIVE,
+	BUMP_TARGET_DYING,	/* delays end early, hits are not delayed */
 };
 
 /**
- * struct sb_target - a function to delay
+ * struct bump_target - a function to delay
  * @probe:	its breakpoint
- * @state:	enum sb_target_state
- * @policy:	what it does
+ * @state:	enum bump_target_state
+ * @policy:	its settings
  * @session:	the owner; held
  * @scope:	which tasks it delays; held
  * @stats:	statistics
- * @id:		its name, never 0, never used again
+ * @id:		never 0, never used again
  * @inode:	the file that really holds the code, below an overlay
  * @offset:	in @inode
  * @ref_ctr_offset: of the counter of its probes in @inode, or 0
- * @path:	the file as it was given: keeps @inode and its mount in being
+ * @path:	the file as it was given; holds @inode and its mount
  * @label:	text for people, or NULL
  * @label_len:	its bytes
  * @claimed:	it is about to be removed; under the table's lock
- * @key:	in the table by what it is; under the table's lock
+ * @key:	in the table by identity; under the table's lock
  * @node:	in its owner's list under the table's lock, later in a removal's
  * @sleepers:	tasks that sleep for it
  * @turns:	hits that were counted for the frequency
  * @plan_place:	of a plan: its index among the targets + 1; 0: not among them
  * @is_unit:	of a plan: each hit is a unit of work
- * @moves:	of the scope, when the filter was asked last; the renewing work's
+ * @moves:	of the scope, when the filter was last called; for the renewing work
  * @renewed:	in the renewing work's list
  * @ref:	the table's, and one of each reader
  * @rcu:	for freeing after readers of the table
  *
- * What every hit reads comes first and is only written by an update.
+ * The members that every hit reads come first and are written only by an update.
  */
-struct sb_target {
-	struct sb_probe probe;
-	enum sb_target_state state;
-	struct sb_policy policy;
-	struct sb_session *session;
-	struct sb_scope *scope;
-	struct sb_stats stats;
+struct bump_target {
+	struct bump_probe probe;
+	enum bump_target_state state;
+	struct bump_policy policy;
+	struct bump_session *session;
+	struct bump_scope *scope;
+	struct bump_stats stats;
 
 	u64 id;
 	struct inode *inode;
@@ -83,23 +83,23 @@ struct sb_target {
 };
 
 /**
- * struct sb_target_config - what sb_target_add() is to make
+ * struct bump_target_config - the arguments of bump_target_add()
  * @path:	the file; the caller's reference is not taken over
  * @offset:	in the file
  * @ref_ctr_offset: in the file, or 0
- * @settings:	what it does; the window counts from sb_target_publish(): when it
+ * @settings:	what it does; the window counts from bump_target_publish(): when it
  *		is to start, and in place of the end how long it is
  * @scope:	SPEED_BUMP_SCOPE_*
- * @scope_id:	what @scope says
+ * @scope_id:	its meaning depends on @scope
  * @mem:	/proc/PID/mem of the process, which an unprivileged caller could open; or NULL
- * @label:	text, taken over by a target that is made, or NULL
+ * @label:	text, which a new target takes over, or NULL
  * @label_len:	its bytes
  */
-struct sb_target_config {
+struct bump_target_config {
 	const struct path *path;
 	u64 offset;
 	u64 ref_ctr_offset;
-	struct sb_settings settings;
+	struct bump_settings settings;
 	u32 scope;
 	s32 scope_id;
 	struct file *mem;
@@ -107,33 +107,36 @@ struct sb_target_config {
 	u32 label_len;
 };
 
-int sb_targets_init(void);
-void sb_targets_exit(void);
+int bump_targets_init(void);
+void bump_targets_exit(void);
 
-struct sb_target *sb_target_add(struct sb_session *session, const struct sb_target_config *config);
-int sb_target_register(struct sb_target **targets, u32 count, bool best_effort);
-void sb_target_publish(struct sb_target **targets, u32 count);
-void sb_target_discard(struct sb_target **targets, u32 count);
+struct bump_target *bump_target_add(struct bump_session *session,
+				    const struct bump_target_config *config);
+int bump_target_register(struct bump_target **targets, u32 count, bool best_effort);
+void bump_target_publish(struct bump_target **targets, u32 count);
+void bump_target_discard(struct bump_target **targets, u32 count);
 
-int sb_target_remove(struct sb_session *session, const u64 *ids, u32 *errors, u32 count,
-		     bool best_effort, u32 *failed);
-u32 sb_target_remove_if(struct sb_session *session,
-			bool (*wanted)(const struct sb_target *target, const void *arg),
-			const void *arg);
-void sb_target_remove_all(struct sb_session *session);
+int bump_target_remove(struct bump_session *session, const u64 *ids, u32 *errors, u32 count,
+		       bool best_effort, u32 *failed);
+u32 bump_target_remove_if(struct bump_session *session,
+			  bool (*wanted)(const struct bump_target *target, const void *arg),
+			  const void *arg);
+void bump_target_remove_all(struct bump_session *session);
 
-struct sb_target *sb_target_find(u64 id);
-struct sb_target *sb_target_next(u64 after);
-void sb_target_put(struct sb_target *target);
-bool sb_target_is_mutable(const struct sb_target *target, const struct sb_session *session);
-bool sb_target_is_visible(const struct sb_target *target, const struct sb_session *session);
+struct bump_target *bump_target_find(u64 id);
+struct bump_target *bump_target_next(u64 after);
+void bump_target_put(struct bump_target *target);
+bool bump_target_is_mutable(const struct bump_target *target,
+			    const struct bump_session *session);
+bool bump_target_is_visible(const struct bump_target *target,
+			    const struct bump_session *session);
 
-void sb_targets_renew(void);
-void sb_target_retire_work(struct work_struct *work);
+void bump_targets_renew(void);
+void bump_target_retire_work(struct work_struct *work);
 
-u32 sb_target_count(void);
-u32 sb_target_count_of(const struct sb_session *session);
+u32 bump_target_count(void);
+u32 bump_target_count_of(const struct bump_session *session);
 
-struct inode *sb_target_inode(const struct path *path);
+struct inode *bump_target_inode(const struct path *path);
 
-#endif /* SB_TARGET_H */
+#endif /* BUMP_TARGET_H */

@@ -5,8 +5,8 @@
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM speed_bump
 
-#if !defined(SB_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
-#define SB_TRACE_H
+#if !defined(BUMP_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define BUMP_TRACE_H
 
 #include <linux/tracepoint.h>
 
@@ -34,7 +34,7 @@ TRACE_EVENT(delay,
 		  __entry->target, __entry->requested_ns, __entry->measured_ns, __entry->cut)
 );
 
-#endif /* SB_TRACE_H */
+#endif /* BUMP_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH
 #define TRACE_INCLUDE_PATH .

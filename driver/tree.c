@@ -2,10 +2,10 @@
 /*
  * Process trees.
  *
- * A tree is a set of processes, kept as a bitmap of their process numbers in
- * the initial namespace: asking it is one bit, and joining it allocates
- * nothing, so it can't fail in the middle of a fork.  Targets that name the
- * same root while its tree lives share the tree.
+ * A tree is a set of processes, kept as a bitmap of their process numbers in the initial
+ * namespace: a test is one bit, and an insertion allocates nothing, so it can't fail in
+ * the middle of a fork.  Targets that name the same root while its tree lives share the
+ * tree.
  *
  * How a tree stays right.  Call a process dead from when its last thread has
  * given up signal->live; a thread does so on its way to the sched_process_exit
@@ -28,26 +28,25 @@
  *     its tail, so the walk, which is at the parent or before it, will get to
  *     the child and find its parent.  It is the same for a child whose probe
  *     came before the tree was there to be seen.
- *   - A process between the root and a descendant exits, and the descendant's
- *     way to the root is cut when its children are given to a reaper.  The exit
- *     probe runs before that.  While a tree is being built it inserts the
- *     children of every exiting thread's process that has a member above it.
- *     Any thread's: the last two may pass each other, so that the children go
- *     to the reaper before the process is seen to be dead.
- *   - A dead process is walked through, not inserted.  If it dies just then:
- *     the insertion sets the bit, then looks at signal->live again; the exit
- *     probe looks at the bit after signal->live has dropped.  One of them sees
- *     the other, and both clear the bit under the lock.  The lock was taken
- *     while the number was the process's own, so a bit that is set for the next
- *     to have it comes later.
+ *   - A process between the root and a descendant exits, and the descendant's way to the
+ *     root is cut when its children are given to a reaper.  The exit probe runs before
+ *     that.  While a tree is being built it inserts the children of every exiting
+ *     thread's process that has a member above it.  Of every thread: the last two can
+ *     exit at the same time, so that the children are given to the reaper before the
+ *     process is seen to be dead.
+ *   - A dead process is walked through, not inserted.  If it dies just then: the
+ *     insertion sets the bit, then looks at signal->live again; the exit probe looks at
+ *     the bit after signal->live has dropped.  One of them sees the other, and both clear
+ *     the bit under the lock.  The lock was taken while the number was the process's own,
+ *     so the bit of the next process with that number is set later.
  *
- * A thread that was past its exit probe before the tree could be seen, and has
- * yet to give its children away, is still an ancestor or no longer; the moment
- * of creation may be put on either side of its end.
+ * A thread that was past its exit probe before the tree could be seen, and has yet to
+ * give its children away, may or may not count as an ancestor: the tree can be taken to
+ * be created before its end or after it.
  *
- * Ancestors are read without a lock.  A task's real_parent is not freed before
- * the task has another one, and a task that we reached under RCU stays in
- * memory with what it pointed to when it was unhashed.
+ * Ancestors are read without a lock.  A task's real_parent is not freed before the task
+ * has another one, and a task that was reached under RCU stays in memory with what it
+ * pointed to when it was unhashed.
  */
 #include <linux/err.h>
 #include <linux/pid_namespace.h>
@@ -62,8 +61,8 @@
 #include "tree.h"
 
 /*
- * Each fork and exit on the machine looks at every tree, and each holds a bit
- * for every process number there can be.
+ * Every fork and exit on the machine goes through all trees, and each tree holds a bit
+ * for every possible process number.
  */
 #define MAX_TREES	1024
 
@@ -76,13 +75,13 @@ static bool process_is_dead(const struct task_struct *task)
 	return atomic_read(&task->signal->live) == 0;
 }
 
-static bool tree_has(const struct sb_scope *tree, const struct task_struct *task)
+static bool tree_has(const struct bump_scope *tree, const struct task_struct *task)
 {
 	return test_bit(task->tgid, tree->members);
 }
 
 /* False if the process of @task is dead. */
-static bool tree_insert(struct sb_scope *tree, const struct task_struct *task)
+static bool tree_insert(struct bump_scope *tree, const struct task_struct *task)
 {
 	bool alive;
 
@@ -99,7 +98,7 @@ static bool tree_insert(struct sb_scope *tree, const struct task_struct *task)
 	return alive;
 }
 
-static void tree_drop(struct sb_scope *tree, const struct task_struct *task)
+static void tree_drop(struct bump_scope *tree, const struct task_struct *task)
 {
 	raw_spin_lock(&tree->lock);
 	clear_bit(task->tgid, tree->members);
@@ -107,7 +106,7 @@ static void tree_drop(struct sb_scope *tree, const struct task_struct *task)
 }
 
 /* Is @task a member or below one?  Under RCU. */
-static bool tree_is_above(const struct sb_scope *tree, const struct task_struct *task)
+static bool tree_is_above(const struct bump_scope *tree, const struct task_struct *task)
 {
 	while (task != &init_task) {
 		if (tree_has(tree, task))
@@ -118,7 +117,7 @@ static bool tree_is_above(const struct sb_scope *tree, const struct task_struct 
 }
 
 /* Under RCU. */
-static void tree_insert_children(struct sb_scope *tree, const struct task_struct *parent)
+static void tree_insert_children(struct bump_scope *tree, const struct task_struct *parent)
 {
 	struct task_struct *task;
 
@@ -127,7 +126,7 @@ static void tree_insert_children(struct sb_scope *tree, const struct task_struct
 			tree_insert(tree, task);
 }
 
-static void tree_build(struct sb_scope *tree)
+static void tree_build(struct bump_scope *tree)
 {
 	struct task_struct *task;
 
@@ -139,9 +138,9 @@ static void tree_build(struct sb_scope *tree)
 }
 
 /* A process was forked. */
-void sb_tree_fork(const struct task_struct *parent, const struct task_struct *child)
+void bump_tree_fork(const struct task_struct *parent, const struct task_struct *child)
 {
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	/* The child is on the list of tasks; only now look for members. */
 	smp_mb();
@@ -154,10 +153,10 @@ void sb_tree_fork(const struct task_struct *parent, const struct task_struct *ch
 }
 
 /* A thread exits. */
-void sb_tree_exit(const struct task_struct *task)
+void bump_tree_exit(const struct task_struct *task)
 {
 	bool dead = process_is_dead(task);
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	rcu_read_lock();
 	list_for_each_entry_rcu(tree, &trees, node) {
@@ -171,16 +170,16 @@ void sb_tree_exit(const struct task_struct *task)
 
 static void tree_free(struct rcu_head *rcu)
 {
-	struct sb_scope *tree = container_of(rcu, struct sb_scope, rcu);
+	struct bump_scope *tree = container_of(rcu, struct bump_scope, rcu);
 
 	put_pid(tree->pid);
 	vfree(tree->members);
 	kfree(tree);
 }
 
-static struct sb_scope *tree_alloc(struct pid *root)
+static struct bump_scope *tree_alloc(struct pid *root)
 {
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	tree = kzalloc(sizeof(*tree), GFP_KERNEL_ACCOUNT);
 	if (!tree)
@@ -199,17 +198,17 @@ static struct sb_scope *tree_alloc(struct pid *root)
 }
 
 /* Under the scopes' mutex.  Nothing uses it any more. */
-void sb_tree_drop(struct sb_scope *tree)
+void bump_tree_drop(struct bump_scope *tree)
 {
 	list_del_rcu(&tree->node);
 	tree_count--;
 	call_rcu(&tree->rcu, tree_free);
 }
 
-static struct sb_scope *tree_create(struct pid *root, const struct task_struct *task,
-				    unsigned int max)
+static struct bump_scope *tree_create(struct pid *root, const struct task_struct *task,
+				      unsigned int max)
 {
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	if (tree_count >= max)
 		return ERR_PTR(-ENOSPC);
@@ -220,10 +219,10 @@ static struct sb_scope *tree_create(struct pid *root, const struct task_struct *
 	tree->scanning = true;
 	tree_count++;
 	list_add_rcu(&tree->node, &trees);
-	smp_mb();	/* pairs with the one in sb_tree_fork() and with signal->live */
+	smp_mb();	/* pairs with the one in bump_tree_fork() and with signal->live */
 
 	if (!tree_insert(tree, task)) {
-		sb_tree_drop(tree);
+		bump_tree_drop(tree);
 		return ERR_PTR(-ESRCH);
 	}
 	tree_build(tree);
@@ -231,10 +230,10 @@ static struct sb_scope *tree_create(struct pid *root, const struct task_struct *
 	return tree;
 }
 
-static struct sb_scope *tree_get(struct pid *root, const struct task_struct *task,
-				 unsigned int max)
+static struct bump_scope *tree_get(struct pid *root, const struct task_struct *task,
+				   unsigned int max)
 {
-	struct sb_scope *tree;
+	struct bump_scope *tree;
 
 	list_for_each_entry(tree, &trees, node) {
 		if (tree->pid != root)
@@ -248,12 +247,12 @@ static struct sb_scope *tree_get(struct pid *root, const struct task_struct *tas
 }
 
 /*
- * The tree of the process of @task, itself or one of its threads.  Half of those
- * that there can be are kept for the privileged.  Under the scopes' mutex.
+ * The tree of the process of @task, itself or one of its threads.  Half of MAX_TREES are
+ * reserved for privileged sessions.  Under the scopes' mutex.
  */
-struct sb_scope *sb_tree_get(struct task_struct *task, bool privileged)
+struct bump_scope *bump_tree_get(struct task_struct *task, bool privileged)
 {
-	struct sb_scope *tree = ERR_PTR(-ESRCH);
+	struct bump_scope *tree = ERR_PTR(-ESRCH);
 	struct pid *root = get_task_pid(task, PIDTYPE_TGID);
 
 	if (root)
@@ -263,7 +262,7 @@ struct sb_scope *sb_tree_get(struct task_struct *task, bool privileged)
 }
 
 /* For LIST: 0 where the process is dead or not visible to the caller. */
-s32 sb_tree_id(const struct sb_scope *tree)
+s32 bump_tree_id(const struct bump_scope *tree)
 {
 	struct task_struct *task;
 	s32 id = 0;
@@ -277,14 +276,13 @@ s32 sb_tree_id(const struct sb_scope *tree)
 }
 
 /*
- * Is @task, which need not be running yet, in the scope?  A child can be asked
- * about at any point of its making.  First it is a copy of its parent's
- * task_struct, so that its pid leads to the parent, and real_parent says
- * nothing.  The answer is a guess then, "yes", which the first hit corrects.
- * From when its own pid leads to it real_parent is right, and does for the time
- * until the fork probe.  Under RCU.
+ * Is @task, which need not be running yet, in the scope?  The filter can be called for a
+ * child at any point of its creation.  At first the child is a copy of its parent's
+ * task_struct: its pid leads to the parent, and real_parent is not valid.  The result is
+ * then a guess, true, which the first hit corrects.  As soon as its own pid leads to it,
+ * real_parent is valid, and is enough until the fork probe runs.  Under RCU.
  */
-bool sb_tree_wants(const struct sb_scope *tree, const struct task_struct *task)
+bool bump_tree_wants(const struct bump_scope *tree, const struct task_struct *task)
 {
 	struct pid *pid = READ_ONCE(task->thread_pid);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What users without capabilities have, and may have.
+ * Limits on the targets of users without capabilities.
  *
- * A target costs memory until it is freed, which can be as long after its removal as
- * the delays that are under way: so long it counts for its owner.  While it is in the
- * table its file costs more to map, for every process, so that files are counted too.
+ * A target takes memory until it is freed, which can be as long after its removal as the
+ * delays in progress take: until then it is charged to its owner.  While it is in the
+ * table its file costs more to map, for every process, so targets are counted for each
+ * file, too.
  */
 #include <linux/err.h>
 #include <linux/hashtable.h>
@@ -21,15 +22,15 @@ struct users_file {
 	struct hlist_node node;
 };
 
-/* Protects what is here.  Innermost. */
+/* Protects all data of this file.  Innermost. */
 static DEFINE_SPINLOCK(users_lock);
 static DEFINE_HASHTABLE(users, 6);
 static DEFINE_HASHTABLE(files, 8);
 static u32 users_made;
 
-static struct sb_user *find_user(kuid_t uid)
+static struct bump_user *find_user(kuid_t uid)
 {
-	struct sb_user *user;
+	struct bump_user *user;
 
 	hash_for_each_possible(users, user, node, __kuid_val(uid))
 		if (uid_eq(user->uid, uid))
@@ -47,11 +48,11 @@ static struct users_file *find_file(const struct inode *inode)
 	return NULL;
 }
 
-/* Returns the user, to be given back with sb_user_put(), or NULL. */
-struct sb_user *sb_user_get(kuid_t uid)
+/* Returns the user, to be given back with bump_user_put(), or NULL. */
+struct bump_user *bump_user_get(kuid_t uid)
 {
-	struct sb_user *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
-	struct sb_user *user;
+	struct bump_user *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	struct bump_user *user;
 
 	if (!fresh)
 		return NULL;
@@ -69,7 +70,7 @@ struct sb_user *sb_user_get(kuid_t uid)
 	return user;
 }
 
-void sb_user_put(struct sb_user *user)
+void bump_user_put(struct bump_user *user)
 {
 	if (!user)
 		return;
@@ -83,15 +84,16 @@ void sb_user_put(struct sb_user *user)
 }
 
 /**
- * sb_user_charge() - a target is to be made
- * @user:	whose
+ * bump_user_charge() - charge a target that is to be allocated
+ * @user:	its owner
  *
- * Return: 0; -ENOSPC if there are as many as may be; -EAGAIN if there are not, but with
- * those that are dying.
+ * Return: 0; -ENOSPC at the limit; -EAGAIN if the limit is reached only with targets that
+ * are dying.
  */
-int sb_user_charge(struct sb_user *user)
+int bump_user_charge(struct bump_user *user)
 {
-	u32 max = READ_ONCE(sb_max_unprivileged_targets), all = READ_ONCE(sb_max_targets) / 2;
+	u32 max = READ_ONCE(bump_max_unprivileged_targets),
+	    all = READ_ONCE(bump_max_targets) / 2;
 	int err = 0;
 
 	spin_lock(&users_lock);
@@ -110,7 +112,7 @@ int sb_user_charge(struct sb_user *user)
 }
 
 /* A target has been freed. */
-void sb_user_uncharge(struct sb_user *user)
+void bump_user_uncharge(struct bump_user *user)
 {
 	spin_lock(&users_lock);
 	user->made--;
@@ -119,13 +121,13 @@ void sb_user_uncharge(struct sb_user *user)
 }
 
 /**
- * sb_user_enter() - a target comes into the table
- * @user:	whose
- * @inode:	its file, which is held until sb_user_leave()
+ * bump_user_enter() - a target is put into the table
+ * @user:	its owner
+ * @inode:	its file, which is held until bump_user_leave()
  *
  * Return: 0, -ENOSPC or -ENOMEM.
  */
-int sb_user_enter(struct sb_user *user, const struct inode *inode)
+int bump_user_enter(struct bump_user *user, const struct inode *inode)
 {
 	struct users_file *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
 	struct users_file *file;
@@ -141,8 +143,8 @@ int sb_user_enter(struct sb_user *user, const struct inode *inode)
 		file->inode = inode;
 		hash_add(files, &file->node, (unsigned long)inode);
 	}
-	if (user->live >= READ_ONCE(sb_max_unprivileged_targets) ||
-	    file->count >= READ_ONCE(sb_max_unprivileged_targets_per_file)) {
+	if (user->live >= READ_ONCE(bump_max_unprivileged_targets) ||
+	    file->count >= READ_ONCE(bump_max_unprivileged_targets_per_file)) {
 		err = -ENOSPC;
 	} else {
 		user->live++;
@@ -159,7 +161,7 @@ int sb_user_enter(struct sb_user *user, const struct inode *inode)
 }
 
 /* A target leaves the table. */
-void sb_user_leave(struct sb_user *user, const struct inode *inode)
+void bump_user_leave(struct bump_user *user, const struct inode *inode)
 {
 	struct users_file *file;
 

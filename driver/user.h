@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-#ifndef SB_USER_H
-#define SB_USER_H
+#ifndef BUMP_USER_H
+#define BUMP_USER_H
 
 #include <linux/list.h>
 #include <linux/types.h>
@@ -9,7 +9,7 @@
 struct inode;
 
 /**
- * struct sb_user - a user without capabilities, over all of their sessions
+ * struct bump_user - a user without capabilities, over all sessions
  * @uid:	in the initial user namespace
  * @ref:	one of each session
  * @live:	targets in the table
@@ -18,7 +18,7 @@ struct inode;
  *
  * All but @uid is under the lock of user.c.
  */
-struct sb_user {
+struct bump_user {
 	kuid_t uid;
 	u32 ref;
 	u32 live;
@@ -26,13 +26,13 @@ struct sb_user {
 	struct hlist_node node;
 };
 
-struct sb_user *sb_user_get(kuid_t uid);
-void sb_user_put(struct sb_user *user);
+struct bump_user *bump_user_get(kuid_t uid);
+void bump_user_put(struct bump_user *user);
 
-int sb_user_charge(struct sb_user *user);
-void sb_user_uncharge(struct sb_user *user);
+int bump_user_charge(struct bump_user *user);
+void bump_user_uncharge(struct bump_user *user);
 
-int sb_user_enter(struct sb_user *user, const struct inode *inode);
-void sb_user_leave(struct sb_user *user, const struct inode *inode);
+int bump_user_enter(struct bump_user *user, const struct inode *inode);
+void bump_user_leave(struct bump_user *user, const struct inode *inode);
 
-#endif /* SB_USER_H */
+#endif /* BUMP_USER_H */

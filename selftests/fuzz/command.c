@@ -7,14 +7,14 @@
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size);
 
 static const char prefixes[] = {
-	[SB_COMMAND_ADD] = '+', [SB_COMMAND_REMOVE] = '-', [SB_COMMAND_UPDATE] = '=',
+	[BUMP_COMMAND_ADD] = '+', [BUMP_COMMAND_REMOVE] = '-', [BUMP_COMMAND_UPDATE] = '=',
 };
 
-static int write_command(const struct sb_command *c, char *to, size_t room)
+static int write_command(const struct bump_command *c, char *to, size_t room)
 {
 	char delay[32] = "", pid[32] = "";
 
-	if (c->verb == SB_COMMAND_REMOVE_ALL)
+	if (c->verb == BUMP_COMMAND_REMOVE_ALL)
 		return snprintf(to, room, "-*");
 	if (c->has_delay)
 		snprintf(delay, sizeof(delay), " %llu", (unsigned long long)c->delay_ns);
@@ -24,35 +24,35 @@ static int write_command(const struct sb_command *c, char *to, size_t room)
 			delay, pid);
 }
 
-static void check(const struct sb_command *c)
+static void check(const struct bump_command *c)
 {
 	char text[1024];
-	struct sb_command again;
+	struct bump_command again;
 	int len;
 
-	if (c->verb != SB_COMMAND_REMOVE_ALL &&
+	if (c->verb != BUMP_COMMAND_REMOVE_ALL &&
 	    (c->path[0] != '/' || !c->symbol[0] || strchr(c->symbol, ':') ||
 	     strpbrk(c->symbol, " \t\n")))
 		abort();
 	if (c->delay_ns > SPEED_BUMP_MAX_DELAY_NS || (c->delay_ns && !c->has_delay) || c->pid < 0)
 		abort();
-	if (c->verb == SB_COMMAND_UPDATE ? !c->has_delay :
-	    c->has_delay && c->verb != SB_COMMAND_ADD)
+	if (c->verb == BUMP_COMMAND_UPDATE ? !c->has_delay :
+	    c->has_delay && c->verb != BUMP_COMMAND_ADD)
 		abort();
 
 	len = write_command(c, text, sizeof(text));
-	if (sb_command_parse(&again, text, len) || memcmp(&again, c, sizeof(again)))
+	if (bump_command_parse(&again, text, len) || memcmp(&again, c, sizeof(again)))
 		abort();
 }
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
-	struct sb_command command;
+	struct bump_command command;
 	char *text = malloc(size);
 	int err;
 
 	memcpy(text, data, size);
-	err = sb_command_parse(&command, text, size);
+	err = bump_command_parse(&command, text, size);
 	if (!err)
 		check(&command);
 	else if (err != -EINVAL && err != -ENAMETOOLONG && err != -ERANGE)

@@ -24,14 +24,14 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	file.reads = 0;
 	memcpy((void *)file.data, end + 1, file.size);
 
-	err = sb_elf_find(&file, symbol, &offset);
+	err = bump_elf_find(&file, symbol, &offset);
 	switch (err) {
 	case 0:
 		if (offset >= file.size)
 			abort();
 		break;
 	case -ENAMETOOLONG:
-		if (strlen(symbol) <= SB_ELF_MAX_SYMBOL)
+		if (strlen(symbol) <= BUMP_ELF_MAX_SYMBOL)
 			abort();
 		break;
 	case -ENOENT:

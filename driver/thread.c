@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Single threads.
+ */
+#include <linux/err.h>
+#include <linux/hash.h>
+#include <linux/list.h>
+#include <linux/log2.h>
+#include <linux/mm_types.h>
+#include <linux/pid.h>
+#include <linux/rcupdate.h>
+#include <linux/refcount.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "scope.h"
+#include "thread.h"
+
+#define THREAD_LISTS	1024
+
+/* Scopes, by the address of their struct pid.  Under the scopes' mutex. */
+static struct list_head threads[THREAD_LISTS];
+
+static struct list_head *thread_list(const struct pid *pid)
+{
+	return &threads[hash_ptr(pid, ilog2(THREAD_LISTS))];
+}
+
+/*
+ * The struct pid is held: the number may be given to another task, the object
+ * is not.  A thread that calls exec() takes over the leader's, and with that a
+ * scope that names the leader.  Under the scopes' mutex.
+ */
+struct bump_scope *bump_thread_get(struct task_struct *task)
+{
+	struct pid *pid = get_task_pid(task, PIDTYPE_PID);
+	struct bump_scope *scope;
+
+	if (!pid || (READ_ONCE(task->flags) & PF_EXITING)) {
+		scope = ERR_PTR(-ESRCH);
+		goto out;
+	}
+	list_for_each_entry(scope, thread_list(pid), node) {
+		if (scope->pid == pid) {
+			refcount_inc(&scope->ref);
+			goto out;
+		}
+	}
+	scope = kzalloc(sizeof(*scope), GFP_KERNEL_ACCOUNT);
+	if (!scope) {
+		scope = ERR_PTR(-ENOMEM);
+		goto out;
+	}
+	scope->type = SPEED_BUMP_SCOPE_THREAD;
+	refcount_set(&scope->ref, 1);
+	scope->pid = get_pid(pid);
+	list_add(&scope->node, thread_list(pid));
+out:
+	put_pid(pid);
+	return scope;
+}
+
+/* Under the scopes' mutex.  Nothing uses it any more. */
+void bump_thread_drop(struct bump_scope *scope)
+{
+	list_del(&scope->node);
+	put_pid(scope->pid);
+	kfree_rcu(scope, rcu);
+}
+
+/* For LIST: 0 where the thread is dead or not visible to the caller. */
+s32 bump_thread_id(const struct bump_scope *scope)
+{
+	struct task_struct *task;
+	s32 id = 0;
+
+	rcu_read_lock();
+	task = pid_task(scope->pid, PIDTYPE_PID);
+	if (task && !(READ_ONCE(task->flags) & PF_EXITING))
+		id = pid_vnr(scope->pid);
+	rcu_read_unlock();
+	return id;
+}
+
+/* Under RCU. */
+bool bump_thread_wants(const struct bump_scope *scope, const struct mm_struct *mm)
+{
+	struct task_struct *task = pid_task(scope->pid, PIDTYPE_PID);
+
+	return task && READ_ONCE(task->mm) == mm;
+}
+
+void bump_thread_init(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < THREAD_LISTS; i++)
+		INIT_LIST_HEAD(&threads[i]);
+}
