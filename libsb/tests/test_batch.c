@@ -17,10 +17,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "batch.h"
+#include "native/batch.h"
 #include "libsb.h"
-#include "session.h"
-#include "target_list.h"
+#include "native/session.h"
+#include "native/target_list.h"
 
 #define PLACES 64
 

@@ -23,7 +23,7 @@
 
 #include "libsb.h"
 #include "served.h"
-#include "session.h"
+#include "native/session.h"
 
 #define MS     UINT64_C(1000000)
 

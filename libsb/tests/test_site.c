@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "site_table.h"
+#include "site/table.h"
 #include "spin.h"
 
 static char directory[] = "/tmp/sb-site-XXXXXX";

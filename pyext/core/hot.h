@@ -10,6 +10,6 @@
 #define SITE_HIT_OWN_LINES
 #endif
 
-#include "site_hit.h"
+#include "site/hit.h"
 
 #endif
