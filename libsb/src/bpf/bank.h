@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <linux/types.h>
+
 #include "../../bpf/layout.h"
 #include "bpf/kernel.h"
 
@@ -68,6 +70,17 @@ void sb_bpf_slots_close(struct sb_bpf_slots *slots);
 /* Map the map @fd, which is one of those above. 0, or -1 with errno. */
 int sb_bpf_view_open(struct sb_bpf_view *view, int fd);
 void sb_bpf_view_close(struct sb_bpf_view *view);
+
+/* enum sb_bpf_state of a slot, which programs and other processes read meanwhile. */
+static inline void sb_bpf_slot_set_state(struct sb_bpf_slot *slot, uint32_t state)
+{
+	__atomic_store_n(&slot->state, state, __ATOMIC_SEQ_CST);
+}
+
+static inline uint32_t sb_bpf_slot_state(const struct sb_bpf_slot *slot)
+{
+	return __atomic_load_n(&slot->state, __ATOMIC_SEQ_CST);
+}
 
 /* Sums over the CPUs. */
 void sb_bpf_slots_read(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
