@@ -52,7 +52,6 @@ int sb_bpf_adding_init(struct sb_bpf_adding *adding)
 	if (adding->scopes && adding->files && adding->slots && adding->links &&
 	    adding->link_of)
 		return 0;
-	sb_bpf_adding_free(adding);
 	errno = ENOMEM;
 	return -1;
 }
@@ -427,10 +426,10 @@ static int add_own(struct sb_bpf *bpf, struct sb_target *targets, size_t count,
 		return -1;
 	}
 	adding.bank = get_bank(bpf, targets, count);
-	if (!adding.bank || sb_bpf_adding_init(&adding))
+	if (!adding.bank)
 		return -1;
 	adding.first = sb_bpf_first_bank(bpf);
-	if (!make_room(bpf, &adding))
+	if (!sb_bpf_adding_init(&adding) && !make_room(bpf, &adding))
 		ret = sb_bpf_adding_prepare(&adding, NULL, sb_bpf_switch_default_delay(),
 					    failed);
 	code = errno;

@@ -28,7 +28,7 @@ struct sb_bpf_adding {
 	size_t link_count;
 };
 
-/* Room for what is known of each target; -1 with ENOMEM, and free in any other case. */
+/* Room for what is known of each target; -1 with ENOMEM. Free in any case. */
 int sb_bpf_adding_init(struct sb_bpf_adding *adding);
 void sb_bpf_adding_free(struct sb_bpf_adding *adding);
 /*
