@@ -5,7 +5,9 @@
  * in a BPF file system.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -87,9 +89,22 @@ static const char *bpf_caveat(const struct sb_backend *backend, size_t index)
 	return index < count ? caveats[index] : NULL;
 }
 
+static void bpf_explain_room(const struct sb_backend *backend, char *buf, size_t size)
+{
+	uint32_t max = backend->limits.max_targets;
+
+	snprintf(buf, size,
+		 "BPF takes %" PRIu32 " targets on this kernel%s, in 64 process trees", max,
+		 max < MAX_TARGETS ? " (Linux 6.6 and later: more)" : "");
+}
+
 static const struct sb_backend_ops bpf_ops = {
 	.name = "bpf",
 	.caveat = bpf_caveat,
+	.explain_room = bpf_explain_room,
+	.without_sleep = "BPF",
+	.instead_of_sleep = "load the module, or leave it out",
+	.to_see_others = " (BPF wants CAP_SYS_ADMIN for it)",
 	.close = bpf_close,
 	.add = sb_bpf_add,
 	.update = sb_bpf_update,

@@ -63,6 +63,12 @@ struct sb_backend_ops {
 	const char *name;
 	/* As sb_session_caveat(); NULL: there is none. */
 	const char *(*caveat)(const struct sb_backend *backend, size_t index);
+	/* For messages: how many targets it takes, and on what that depends. */
+	void (*explain_room)(const struct sb_backend *backend, char *buf, size_t size);
+	/* That it lacks SPEED_BUMP_FEATURE_SLEEP: what it is called, and what to do. */
+	const char *without_sleep, *instead_of_sleep;
+	/* What targets of others can't be seen without, beside root; "": nothing. */
+	const char *to_see_others;
 	void (*close)(struct sb_backend *backend);
 	/* Fills in the ids. */
 	int (*add)(struct sb_backend *backend, struct sb_target *targets, size_t count,

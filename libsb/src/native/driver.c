@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -461,8 +462,19 @@ static void driver_close(struct sb_backend *backend)
 	free(backend);
 }
 
+static void driver_explain_room(const struct sb_backend *backend, char *buf, size_t size)
+{
+	snprintf(buf, size,
+		 "the module takes %" PRIu32 " targets (its parameter max_targets)",
+		 backend->limits.max_targets);
+}
+
 static const struct sb_backend_ops driver_ops = {
 	.name = "driver",
+	.explain_room = driver_explain_room,
+	.without_sleep = "the loaded module",
+	.instead_of_sleep = "update it",
+	.to_see_others = "",
 	.close = driver_close,
 	.add = driver_add,
 	.update = driver_update,

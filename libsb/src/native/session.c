@@ -204,22 +204,6 @@ static int explain_unsupported(struct sb_error *err, const struct sb_session *se
 		target->label, target->offset);
 }
 
-static void explain_room(const struct sb_session *session, char *buf, size_t size)
-{
-	uint32_t max = session->backend->limits.max_targets;
-
-	if (!strcmp(session->backend->ops->name, "driver"))
-		snprintf(buf, size,
-			 "the module takes %" PRIu32
-			 " targets (its parameter max_targets)",
-			 max);
-	else
-		snprintf(buf, size,
-			 "BPF takes %" PRIu32 " targets on this kernel%s, in 64 process "
-			 "trees",
-			 max, max < 1024 ? " (Linux 6.6 and later: more)" : "");
-}
-
 /* Turn errno into words about the target that failed. */
 static int explain_add(const struct sb_session *session, const struct sb_batch *batch,
 		       size_t index, struct sb_error *err)
@@ -249,7 +233,7 @@ static int explain_add(const struct sb_session *session, const struct sb_batch *
 									     : "process",
 				    target->options.scope_id);
 	case ENOSPC:
-		explain_room(session, room, sizeof(room));
+		session->backend->ops->explain_room(session->backend, room, sizeof(room));
 		return sb_error_set(err, ENOSPC,
 				    "%s: no room: %s",
 				    label, room);
@@ -316,7 +300,6 @@ static int check_modes(const struct sb_session *session, const struct sb_batch *
 		       size_t *failed, struct sb_error *err)
 {
 	const struct sb_backend *backend = session->backend;
-	bool bpf = !strcmp(backend->ops->name, "bpf");
 
 	if (backend->limits.features & SPEED_BUMP_FEATURE_SLEEP)
 		return 0;
@@ -328,8 +311,8 @@ static int check_modes(const struct sb_session *session, const struct sb_batch *
 		return sb_error_set(err, EOPNOTSUPP,
 				    "%s: %s can't sleep in a delay (mode=sleep): %s",
 				    batch->targets[i].label,
-				    bpf ? "BPF" : "the loaded module",
-				    bpf ? "load the module, or leave it out" : "update it");
+				    backend->ops->without_sleep,
+				    backend->ops->instead_of_sleep);
 	}
 	return 0;
 }
@@ -377,9 +360,7 @@ static struct sb_target_list *read_list(struct sb_session *session, unsigned int
 		sb_error_set(err, errno,
 			     "not allowed to see what persistent targets and other sessions "
 			     "there are: run as root%s",
-			     !strcmp(backend->ops->name, "bpf") ? " (BPF wants "
-								  "CAP_SYS_ADMIN for it)" :
-								  "");
+			     backend->ops->to_see_others);
 	else
 		sb_error_set(err, errno, "can't read the targets: %s", strerror(errno));
 	fd = errno;

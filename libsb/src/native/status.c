@@ -18,9 +18,7 @@ struct sb_status *sb_session_status(struct sb_session *session, struct sb_error 
 		sb_error_set(err, errno,
 			     "not allowed to see what targets and sessions there are: run as "
 			     "root%s",
-			     !strcmp(backend->ops->name, "bpf") ?
-				     " (BPF wants CAP_SYS_ADMIN for it)" :
-				     "");
+			     backend->ops->to_see_others);
 	else
 		sb_error_set(err, errno, "can't read the module's status: %s",
 			     strerror(errno));
