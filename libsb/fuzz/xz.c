@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include <elf/packed.h>
+#include "elf/packed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
  * driver/elf.c: any file, any symbol.  The input is a line with the symbol, then
  * the file.
  */
-#include "../../driver/elf.c"
+#include "../elf.c"
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size);
 

@@ -2,7 +2,7 @@
 /* driver/command.c: any text; what is understood means the same when written anew. */
 #include <stdio.h>
 
-#include "../../driver/command.c"
+#include "../command.c"
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size);
 
