@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bpf/add.h"
@@ -12,17 +11,10 @@
 #include "bpf/session.h"
 #include "bpf/switch.h"
 #include "error.h"
+#include "spin.h"
 
 #define LEAST_CAPACITY	 256
 #define LEAST_LABEL_ROOM (64 << 10)
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
 
 static uint64_t add_times(uint64_t a, uint64_t b)
 {
@@ -309,7 +301,7 @@ static int attach_all(struct sb_bpf_adding *adding, size_t *failed)
 /* All windows begin at the same moment. */
 void sb_bpf_adding_go_live(struct sb_bpf_adding *adding)
 {
-	uint64_t now = now_ns();
+	uint64_t now = sb_clock_gettime();
 
 	for (size_t i = 0; i < adding->count; i++) {
 		const struct sb_target_options *opts = &adding->targets[i].options;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "bpf/add.h"
 #include "bpf/session.h"
 
@@ -47,15 +48,12 @@ struct keys {
 
 static int keys_add(struct keys *keys, const struct key *key)
 {
-	if (keys->count == keys->room) {
-		size_t room = keys->room ? keys->room * 2 : 256;
-		struct key *more = reallocarray(keys->key, room, sizeof(*more));
+	struct key *more =
+		sb_array_grow(keys->key, &keys->room, keys->count + 1, sizeof(*more));
 
-		if (!more)
-			return -1;
-		keys->key = more;
-		keys->room = room;
-	}
+	if (!more)
+		return -1;
+	keys->key = more;
 	keys->key[keys->count++] = *key;
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "error.h"
 #include "site/shown.h"
 #include "site/hit.h"
@@ -71,11 +72,11 @@ struct entry {
 struct sb_control {
 	struct sb_session *session;
 	struct process *processes;
-	size_t process_count;
+	size_t process_count, process_room;
 	struct shown_table *tables;
-	size_t table_count;
+	size_t table_count, table_room;
 	struct entry *entries;
-	size_t count;
+	size_t count, entry_room;
 	struct room room;
 	size_t unseen; /* processes of which nothing is in @processes, as there are too many */
 };
@@ -89,14 +90,6 @@ struct sb_control {
 static bool is_ours(int code)
 {
 	return code == ENOMEM || code == EMFILE || code == ENFILE;
-}
-
-/* Room for one more behind @count; NULL: there is no memory, and what is there stays. */
-static void *one_more(void *array, size_t count, size_t size)
-{
-	/* It was made larger whenever @count was a power of two, or 0. */
-	return count & (count - 1) ? array :
-				     reallocarray(array, count ? 2 * count : 1, size);
 }
 
 /* ------------------------------------------------------------------ from outside */
@@ -282,7 +275,8 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 		if (control->tables[i].device == file.st_dev &&
 		    control->tables[i].inode == file.st_ino)
 			return (long)i;
-	more = one_more(control->tables, control->table_count, sizeof(*more));
+	more = sb_array_grow(control->tables, &control->table_room,
+			     control->table_count + 1, sizeof(*more));
 	if (!more)
 		return FAILED;
 	control->tables = more;
@@ -344,7 +338,8 @@ static int add_process(struct sb_control *control, int directory, const char *na
 		return table == FAILED ? -1 : 0;
 	process.table = (size_t)table;
 	process.inside = pid_inside(pid);
-	more = one_more(control->processes, control->process_count, sizeof(*more));
+	more = sb_array_grow(control->processes, &control->process_room,
+			     control->process_count + 1, sizeof(*more));
 	if (more) {
 		control->processes = more;
 		process.where = strdup(where);
@@ -400,7 +395,8 @@ static int look_into(struct sb_control *control, pid_t pid)
 
 static struct entry *add_entry(struct sb_control *control, const char *name)
 {
-	struct entry *more = one_more(control->entries, control->count, sizeof(*more));
+	struct entry *more = sb_array_grow(control->entries, &control->entry_room,
+					   control->count + 1, sizeof(*more));
 
 	if (!more)
 		return NULL;

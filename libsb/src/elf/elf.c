@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "elf/demangle.h"
 #include "elf/entry.h"
 #include "elf/file.h"
@@ -335,16 +336,13 @@ static const char *version_of(const struct versions *versions, size_t symbol,
 
 static struct sb_symbol *add_symbol(struct sb_elf *elf)
 {
-	if (elf->symbol_count == elf->symbol_room) {
-		size_t room = elf->symbol_room ? 2 * elf->symbol_room : 256;
-		struct sb_symbol *symbols =
-			reallocarray(elf->symbols, room, sizeof(symbols[0]));
+	struct sb_symbol *symbols =
+		sb_array_grow(elf->symbols, &elf->symbol_room, elf->symbol_count + 1,
+			      sizeof(symbols[0]));
 
-		if (!symbols)
-			return NULL;
-		elf->symbols = symbols;
-		elf->symbol_room = room;
-	}
+	if (!symbols)
+		return NULL;
+	elf->symbols = symbols;
 	memset(&elf->symbols[elf->symbol_count], 0, sizeof(elf->symbols[0]));
 	return &elf->symbols[elf->symbol_count++];
 }

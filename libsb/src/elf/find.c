@@ -386,7 +386,7 @@ static int find_inside(struct sb_elf *elf, const char *text, struct sb_places *p
 	if (rc)
 		return sb_error_set(err, ENOMEM, "out of memory");
 	for (size_t i = 0; i < places->count; i++) {
-		struct place *place = &places->list[i];
+		struct sb_place *place = &places->list[i];
 		uint64_t size = sb_elf_size_at(elf, place->offset);
 
 		if ((size && distance >= size) ||
@@ -558,8 +558,8 @@ static void choose_entries(struct sb_elf *elf, struct sb_places *places)
 }
 
 /* Refuse a place that a person reckoned out and where no instruction begins. */
-static int check_boundary(struct sb_elf *elf, const char *text, const struct place *place,
-			  struct sb_error *err)
+static int check_boundary(struct sb_elf *elf, const char *text,
+			  const struct sb_place *place, struct sb_error *err)
 {
 	static const char unsafe[] = "(--unsafe takes it all the same)";
 	const char *plus = text[0] == '@' ? NULL : strrchr(text, '+');

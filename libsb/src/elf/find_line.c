@@ -209,7 +209,7 @@ static struct spot *find_spots(const struct sb_elf *elf, const struct sb_lines *
 
 static int add_spot(struct sb_places *places, const struct spot *spot, const char *file)
 {
-	struct place *place;
+	struct sb_place *place;
 
 	if (sb_places_add(places, spot->line->offset, spot->name, SB_SYMBOL_LINE))
 		return -1;

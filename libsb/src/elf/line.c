@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "elf/demangle.h"
 #include "elf/file.h"
 #include "elf/line.h"
@@ -124,14 +125,13 @@ static struct sb_source *get_source(struct sb_lines *lines, char *path)
 		free(source);
 		return *cell;
 	}
-	if (cell && lines->source_count == lines->source_room) {
-		size_t room = lines->source_room ? 2 * lines->source_room : 16;
+	if (cell) {
 		struct sb_source **sources =
-			reallocarray(lines->sources, room, sizeof(sources[0]));
+			sb_array_grow(lines->sources, &lines->source_room,
+				      lines->source_count + 1, sizeof(sources[0]));
 
 		if (sources) {
 			lines->sources = sources;
-			lines->source_room = room;
 		} else {
 			tdelete(source, &lines->by_path, by_path);
 			cell = NULL;
@@ -304,17 +304,12 @@ static int add_scope(struct unit *unit, Dwarf_Die *die, size_t outer, bool is_in
 	Dwarf_Addr base = 0, begin, end;
 	Dwarf_Word file = 0, line = 0;
 	ptrdiff_t at = 0;
+	struct scope *scopes = sb_array_grow(unit->scopes, &unit->scope_room,
+					     unit->scope_count + 2, sizeof(scopes[0]));
 
-	if (unit->scope_count + 1 >= unit->scope_room) {
-		size_t room = unit->scope_room ? 2 * unit->scope_room : 64;
-		struct scope *scopes =
-			reallocarray(unit->scopes, room, sizeof(scopes[0]));
-
-		if (!scopes)
-			return -1;
-		unit->scopes = scopes;
-		unit->scope_room = room;
-	}
+	if (!scopes)
+		return -1;
+	unit->scopes = scopes;
 	*number = ++unit->scope_count;
 	unit->scopes[*number] =
 		(struct scope){ .die = *die, .outer = outer, .is_inlined = is_inlined };
@@ -489,17 +484,13 @@ static int add_line(struct unit *unit, const struct candidate *candidate)
 	struct sb_lines *lines = unit->reading->lines;
 	const struct segment *segment =
 		sb_segments_address(&unit->reading->elf->code, candidate->address);
+	struct sb_line *list = sb_array_grow(lines->list, &lines->room, lines->count + 1,
+					     sizeof(list[0]));
 	struct sb_line *line;
 
-	if (lines->count == lines->room) {
-		size_t room = lines->room ? 2 * lines->room : 16;
-		struct sb_line *list = reallocarray(lines->list, room, sizeof(list[0]));
-
-		if (!list)
-			return -1;
-		lines->list = list;
-		lines->room = room;
-	}
+	if (!list)
+		return -1;
+	lines->list = list;
 	line = &lines->list[lines->count];
 	*line = (struct sb_line){
 		.source = unit->sources[row->file],

@@ -2,9 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "elf/places.h"
 
-static void free_place(struct place *place)
+static void free_place(struct sb_place *place)
 {
 	free(place->name);
 	free(place->line);
@@ -15,17 +16,14 @@ static void free_place(struct place *place)
 int sb_places_add(struct sb_places *places, uint64_t offset, const char *name,
 		  enum sb_symbol_kind kind)
 {
-	if (places->count == places->room) {
-		size_t room = places->room ? 2 * places->room : 8;
-		struct place *list = reallocarray(places->list, room, sizeof(list[0]));
+	struct sb_place *list = sb_array_grow(places->list, &places->room,
+					      places->count + 1, sizeof(list[0]));
 
-		if (!list)
-			return -1;
-		places->list = list;
-		places->room = room;
-	}
+	if (!list)
+		return -1;
+	places->list = list;
 	places->list[places->count] =
-		(struct place){ .offset = offset, .name = strdup(name), .kind = kind };
+		(struct sb_place){ .offset = offset, .name = strdup(name), .kind = kind };
 	if (!places->list[places->count].name)
 		return -1;
 	places->count++;
@@ -34,7 +32,7 @@ int sb_places_add(struct sb_places *places, uint64_t offset, const char *name,
 
 static int by_offset(const void *left, const void *right)
 {
-	const struct place *a = left, *b = right;
+	const struct sb_place *a = left, *b = right;
 
 	if (a->offset != b->offset)
 		return a->offset < b->offset ? -1 : 1;

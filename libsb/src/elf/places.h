@@ -4,7 +4,7 @@
 
 #include "libsb.h"
 
-struct place {
+struct sb_place {
 	uint64_t offset;
 	uint64_t semaphore; /* offset of a static probe's reference counter, or 0 */
 	char *name;
@@ -14,7 +14,7 @@ struct place {
 
 struct sb_places {
 	size_t count, room;
-	struct place *list;
+	struct sb_place *list;
 };
 
 /* -1: there is no memory. */
@@ -24,9 +24,9 @@ int sb_places_add(struct sb_places *places, uint64_t offset, const char *name,
 void sb_places_sort(struct sb_places *places);
 
 /*
- * Whether a text is "FILE:LINE" or "FILE:LINE@WHERE". *@file_length is how long FILE is
- * and
- * *@where what stands behind '@', or NULL; *@number is 0 where it is no number of a line.
+ * Whether a text is "FILE:LINE" or "FILE:LINE@WHERE". *@file_length is the length of
+ * FILE, *@where what stands behind '@', or NULL; *@number is 0 where it is no number of a
+ * line.
  */
 bool sb_line_parse(const char *text, size_t *file_length, unsigned int *number,
 		   const char **where);

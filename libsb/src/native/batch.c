@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "native/batch.h"
 #include "elf/file.h"
 #include "error.h"
@@ -67,18 +68,14 @@ static int batch_file(struct sb_batch *batch, int fd)
 
 static int batch_grow(struct sb_batch *batch, size_t more)
 {
-	size_t room = batch->room ? batch->room : 16;
-	struct sb_target *targets;
+	struct sb_target *targets = batch->targets;
 
-	while (room < batch->count + more)
-		room *= 2;
-	if (room == batch->room)
-		return 0;
-	targets = reallocarray(batch->targets, room, sizeof(*targets));
-	if (!targets)
+	if (more)
+		targets = sb_array_grow(targets, &batch->room, batch->count + more,
+					sizeof(*targets));
+	if (more && !targets)
 		return -1;
 	batch->targets = targets;
-	batch->room = room;
 	return 0;
 }
 

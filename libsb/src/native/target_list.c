@@ -2,29 +2,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "native/target_list.h"
 
 int sb_target_list_append(struct sb_target_list *list, const struct sb_target_info *info,
 			  const char *label, size_t label_len)
 {
-	if (list->count == list->room) {
-		size_t room = list->room ? list->room * 2 : 64;
-		void *infos = reallocarray(list->infos, room, sizeof(*list->infos));
+	struct sb_target_info *infos;
+	char *text;
 
-		if (!infos)
-			return -1;
-		list->infos = infos;
-		list->room = room;
-	}
-	if (list->text_room - list->text_size <= label_len) {
-		size_t room = (list->text_size + label_len + 1) * 2;
-		char *text = realloc(list->text, room);
-
-		if (!text)
-			return -1;
-		list->text = text;
-		list->text_room = room;
-	}
+	infos = sb_array_grow(list->infos, &list->room, list->count + 1, sizeof(*infos));
+	if (!infos)
+		return -1;
+	list->infos = infos;
+	text = sb_array_grow(list->text, &list->text_room,
+			     list->text_size + label_len + 1, 1);
+	if (!text)
+		return -1;
+	list->text = text;
 	list->infos[list->count] = *info;
 	list->infos[list->count++].label = list->text_size;
 	if (label_len)

@@ -20,8 +20,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "error.h"
 #include "sampler/sampler.h"
+#include "spin.h"
 
 #define STACK_BYTES 16384 /* taken of each stack; a record is below 64 KiB */
 #define RING_BYTES  (4U << 20)
@@ -92,14 +94,6 @@ struct recorder {
 	/* A record that goes round the end of its ring. */
 	unsigned char whole[65536] __attribute__((aligned(8)));
 };
-
-uint64_t sb_sampler_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 /* ---------------------------------------------------------------- the events */
 
@@ -185,16 +179,13 @@ static int refused(struct sb_error *err, int code)
 static int add_source(struct recorder *recorder, int fd, pid_t tid, enum event_kind kind)
 {
 	struct source source = { .fd = fd, .tid = tid, .kind = kind };
+	struct source *sources =
+		sb_array_grow(recorder->sources, &recorder->source_room,
+			      recorder->source_count + 1, sizeof(*sources));
 
-	if (recorder->source_count == recorder->source_room) {
-		size_t room = recorder->source_room ? 2 * recorder->source_room : 64;
-		void *larger = realloc(recorder->sources, room * sizeof(source));
-
-		if (!larger)
-			return -1;
-		recorder->sources = larger;
-		recorder->source_room = room;
-	}
+	if (!sources)
+		return -1;
+	recorder->sources = sources;
 	if (ioctl(fd, PERF_EVENT_IOC_ID, &source.id))
 		return -1;
 	recorder->sources[recorder->source_count++] = source;
@@ -328,7 +319,7 @@ struct recorder *sb_recorder_open(uint64_t period_ns, uint64_t every,
 		recorder->cpus = cpus > 0 ? (int)cpus : 1;
 		recorder->period_ns = period_ns;
 		recorder->every = every;
-		recorder->seed = (unsigned int)sb_sampler_now();
+		recorder->seed = (unsigned int)sb_clock_gettime();
 		recorder->pid_max = read_pid_max();
 		recorder->known = calloc((size_t)recorder->pid_max / 8 + 1, 1);
 		recorder->rings = calloc((size_t)recorder->cpus, sizeof(struct ring));
@@ -732,7 +723,7 @@ int sb_recorder_drain(struct recorder *recorder, int timeout_ms)
 	if (!heads)
 		return -1;
 	poll(recorder->polled, (nfds_t)recorder->cpus, timeout_ms);
-	recorder->read_ns = sb_sampler_now();
+	recorder->read_ns = sb_clock_gettime();
 	/* Forks are looked for behind what is taken, in all rings first. */
 	for (int cpu = 0; cpu < recorder->cpus; cpu++)
 		if (recorder->rings[cpu].fd >= 0)

@@ -20,9 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "elf/file.h"
 #include "error.h"
 #include "sampler/sampler.h"
+#include "spin.h"
 
 #define LEAST_PERIOD_NS	   UINT64_C(1000000)
 #define MOST_TICKS	   2000 /* a second, of all CPUs */
@@ -78,7 +80,7 @@ struct thread {
 };
 
 /* A stack, and how long a thread stood there; a tick of a clock has no length. */
-struct place {
+struct stay {
 	struct stack *stack;
 	struct image *image; /* held */
 	pid_t tid;
@@ -86,8 +88,8 @@ struct place {
 	bool tick;
 };
 
-struct places {
-	struct place *list;
+struct stays {
+	struct stay *list;
 	size_t count, room;
 };
 
@@ -96,7 +98,7 @@ struct run {
 	struct recorder *recorder;
 	void *processes, *threads; /* trees of tsearch(3) */
 	uint64_t begin_ns, end_ns;
-	struct places places, initial;
+	struct stays stays, initial;
 	uint64_t cpu_ns, off_ns, ticks;
 	bool failed; /* no memory */
 };
@@ -422,13 +424,13 @@ static void add_switches(const void *node, VISIT visit, void *sum)
  */
 static uint64_t every_of(struct run *run)
 {
-	uint64_t before = switches_of_machine(), begin = sb_sampler_now(), elapsed_ns;
+	uint64_t before = switches_of_machine(), begin = sb_clock_gettime(), elapsed_ns;
 	uint64_t own = 0, own_after = 0, most;
 
 	twalk_r(run->threads, add_switches, &own);
 	nanosleep(&(struct timespec){ .tv_nsec = RATE_NS }, NULL);
 	twalk_r(run->threads, add_switches, &own_after);
-	elapsed_ns = sb_sampler_now() - begin;
+	elapsed_ns = sb_clock_gettime() - begin;
 	most = elapsed_ns * MOST_SWITCH_STACKS / 1000000000;
 	if (own_after <= own + most)
 		return 0;
@@ -552,7 +554,7 @@ static void read_initial(const void *node, VISIT visit, void *unused)
 	}
 	stack->size = (uint32_t)n;
 	thread->initial = stack;
-	thread->initial_ns = sb_sampler_now();
+	thread->initial_ns = sb_clock_gettime();
 }
 
 /* ------------------------------------------------------------------ the timeline */
@@ -566,28 +568,25 @@ static uint64_t within(const struct run *run, uint64_t begin, uint64_t end)
 	return end > begin ? end - begin : 0;
 }
 
-static void add_place(struct run *run, struct places *places, struct stack *stack,
-		      struct image *image, pid_t tid, uint64_t time_ns, uint64_t ns,
-		      bool tick)
+static void add_stay(struct run *run, struct stays *stays, struct stack *stack,
+		     struct image *image, pid_t tid, uint64_t time_ns, uint64_t ns,
+		     bool tick)
 {
-	if (places->count == places->room) {
-		size_t room = places->room ? 2 * places->room : 256;
-		void *larger = realloc(places->list, room * sizeof(*places->list));
+	struct stay *list =
+		sb_array_grow(stays->list, &stays->room, stays->count + 1, sizeof(*list));
 
-		if (!larger) {
-			run->failed = true;
-			return;
-		}
-		places->list = larger;
-		places->room = room;
+	if (!list) {
+		run->failed = true;
+		return;
 	}
-	places->list[places->count++] =
-		(struct place){ .stack = stack,
-				.image = image ? sb_image_ref(image) : NULL,
-				.tid = tid,
-				.time_ns = time_ns,
-				.ns = ns,
-				.tick = tick };
+	stays->list = list;
+	stays->list[stays->count++] =
+		(struct stay){ .stack = stack,
+			       .image = image ? sb_image_ref(image) : NULL,
+			       .tid = tid,
+			       .time_ns = time_ns,
+			       .ns = ns,
+			       .tick = tick };
 }
 
 /* The thread was off the CPU from when it left it until now. */
@@ -600,16 +599,15 @@ static void was_off(struct run *run, struct thread *thread, uint64_t now_ns)
 		ns = within(run, thread->since_ns, now_ns);
 		run->off_ns += ns;
 		if (ns && thread->left)
-			add_place(run, &run->places, thread->left, thread->left_image,
-				  thread->tid, thread->since_ns, ns, false);
+			add_stay(run, &run->stays, thread->left, thread->left_image,
+				 thread->tid, thread->since_ns, ns, false);
 	} else if (thread->state == UNKNOWN) {
 		ns = within(run, run->begin_ns, now_ns);
 		process = process_of(run, thread->pid);
 		if (ns && process)
-			add_place(run, &run->initial,
-				  thread->initial_ns < now_ns ? thread->initial : NULL,
-				  process->image, thread->tid, run->begin_ns, ns,
-				  false);
+			add_stay(run, &run->initial,
+				 thread->initial_ns < now_ns ? thread->initial : NULL,
+				 process->image, thread->tid, run->begin_ns, ns, false);
 	}
 }
 
@@ -640,8 +638,8 @@ static void take_sample(struct run *run, struct thread *thread, const struct eve
 	if (event->time_ns < run->begin_ns || event->time_ns >= run->end_ns)
 		return;
 	thread->ticked = true;
-	add_place(run, &run->places, event->stack, process->image, event->tid,
-		  event->time_ns, 0, true);
+	add_stay(run, &run->stays, event->stack, process->image, event->tid,
+		 event->time_ns, 0, true);
 }
 
 static void take_fork(struct run *run, const struct event *event)
@@ -769,27 +767,24 @@ static void shares_free(struct shares *shares)
 }
 
 /* Its frames are those from @first on. */
-static void keep_stack(struct run *run, const struct place *place, size_t first)
+static void keep_stack(struct run *run, const struct stay *stay, size_t first)
 {
 	struct sb_sampler *sampler = run->sampler;
+	struct kept_stack *stacks =
+		sb_array_grow(sampler->stacks, &sampler->stack_room,
+			      sampler->stack_count + 1, sizeof(*stacks));
 
-	if (sampler->stack_count == sampler->stack_room) {
-		size_t room = sampler->stack_room ? 2 * sampler->stack_room : 256;
-		void *larger = realloc(sampler->stacks, room * sizeof(*sampler->stacks));
-
-		if (!larger) {
-			run->failed = true;
-			return;
-		}
-		sampler->stacks = larger;
-		sampler->stack_room = room;
+	if (!stacks) {
+		run->failed = true;
+		return;
 	}
+	sampler->stacks = stacks;
 	sampler->stacks[sampler->stack_count++] = (struct kept_stack){
-		.tid = place->tid,
-		.off_cpu = !place->tick,
+		.tid = stay->tid,
+		.off_cpu = !stay->tick,
 		.whole = sampler->kept.whole,
-		.time_ns = place->time_ns,
-		.ns = place->ns,
+		.time_ns = stay->time_ns,
+		.ns = stay->ns,
 		.first = first,
 		.depth = sampler->kept.count - first,
 	};
@@ -803,20 +798,20 @@ static void weigh_stacks(struct sb_sampler *sampler, double ns)
 			sampler->stacks[i].ns = (uint64_t)ns;
 }
 
-static void share_place(struct run *run, const struct place *place, struct shares *shares,
-			double weight)
+static void share_stay(struct run *run, const struct stay *stay, struct shares *shares,
+		       double weight)
 {
 	struct kept *kept = run->sampler->keeps ? &run->sampler->kept : NULL;
 	size_t first = kept ? kept->count : 0;
 	int found = UNWOUND_NOT;
 
-	if (place->tick && !place->stack)
+	if (stay->tick && !stay->stack)
 		found = UNWOUND_NOBODY; /* it ends, and is in the kernel for good */
-	else if (place->stack && place->image)
-		found = sb_image_unwind(place->image, run->sampler->functions, place->stack,
+	else if (stay->stack && stay->image)
+		found = sb_image_unwind(stay->image, run->sampler->functions, stay->stack,
 					kept);
 	if (kept && kept->count > first)
-		keep_stack(run, place, first);
+		keep_stack(run, stay, first);
 	shares->all += weight;
 	if (found >= 0) {
 		shares->of[found] += weight;
@@ -859,17 +854,17 @@ static void set_self(struct sb_sampler *sampler, const struct shares *sums, int 
 	}
 }
 
-static void shuffle(struct places *places)
+static void shuffle(struct stays *stays)
 {
-	unsigned int seed = (unsigned int)sb_sampler_now();
+	unsigned int seed = (unsigned int)sb_clock_gettime();
 
-	for (size_t i = places->count; i > 1; i--) {
+	for (size_t i = stays->count; i > 1; i--) {
 		uint64_t word = (uint64_t)rand_r(&seed) << 31 | (uint64_t)rand_r(&seed);
 		size_t j = word % i;
-		struct place other = places->list[i - 1];
+		struct stay other = stays->list[i - 1];
 
-		places->list[i - 1] = places->list[j];
-		places->list[j] = other;
+		stays->list[i - 1] = stays->list[j];
+		stays->list[j] = other;
 	}
 }
 
@@ -878,7 +873,7 @@ static int estimate(struct run *run, uint64_t period_ns)
 	struct sb_sampler *sampler = run->sampler;
 	int count = sb_functions_count(sampler->functions);
 	uint64_t *values = sampler->values, clock_ns = run->end_ns - run->begin_ns;
-	uint64_t until = sb_sampler_now() + clock_ns;
+	uint64_t until = sb_clock_gettime() + clock_ns;
 	struct shares on, off, initial, sums;
 	double unknown, initial_ns = 0;
 	bool is_stopped = false;
@@ -890,24 +885,24 @@ static int estimate(struct run *run, uint64_t period_ns)
 		goto out;
 	}
 	for (i = 0; i < run->initial.count; i++) {
-		share_place(run, &run->initial.list[i], &initial,
-			    (double)run->initial.list[i].ns);
+		share_stay(run, &run->initial.list[i], &initial,
+			   (double)run->initial.list[i].ns);
 		initial_ns += (double)run->initial.list[i].ns;
 	}
 	/* As many as there is time for; in random order those are as good as all. */
-	shuffle(&run->places);
-	for (i = 0; i < run->places.count; i++) {
-		const struct place *place = &run->places.list[i];
+	shuffle(&run->stays);
+	for (i = 0; i < run->stays.count; i++) {
+		const struct stay *stay = &run->stays.list[i];
 
 		if (sampler->stopped && !is_stopped) {
 			is_stopped = true;
-			if (until > sb_sampler_now() + STOPPED_NS)
-				until = sb_sampler_now() + STOPPED_NS;
+			if (until > sb_clock_gettime() + STOPPED_NS)
+				until = sb_clock_gettime() + STOPPED_NS;
 		}
-		if (i % 16 == 0 && sb_sampler_now() >= until)
+		if (i % 16 == 0 && sb_clock_gettime() >= until)
 			break;
-		share_place(run, place, place->tick ? &on : &off,
-			    place->tick ? 1 : (double)place->ns);
+		share_stay(run, stay, stay->tick ? &on : &off,
+			   stay->tick ? 1 : (double)stay->ns);
 	}
 	unknown = share_out(&sums, &on, (double)run->cpu_ns, count) +
 		  share_out(&sums, &off, (double)run->off_ns, count) +
@@ -920,7 +915,7 @@ static int estimate(struct run *run, uint64_t period_ns)
 	values[SB_SAMPLER_OFF_NS] = run->off_ns + (uint64_t)initial_ns;
 	values[SB_SAMPLER_UNSEEN_NS] = (uint64_t)unknown;
 	values[SB_SAMPLER_STACKS] = i;
-	values[SB_SAMPLER_LOST] = sb_recorder_lost(run->recorder) + run->places.count - i;
+	values[SB_SAMPLER_LOST] = sb_recorder_lost(run->recorder) + run->stays.count - i;
 out:
 	shares_free(&on);
 	shares_free(&off);
@@ -946,7 +941,7 @@ static int look(struct run *run, uint64_t ns)
 
 	twalk_r(run->processes, read_image, run);
 	twalk_r(run->threads, read_initial, NULL);
-	run->begin_ns = run->end_ns = jittered_ns = now = sb_sampler_now();
+	run->begin_ns = run->end_ns = jittered_ns = now = sb_clock_gettime();
 	while (!run->sampler->stopped && now < run->begin_ns + ns) {
 		uint64_t left_ms = (run->begin_ns + ns - now) / 1000000 + 1;
 
@@ -963,7 +958,7 @@ static int look(struct run *run, uint64_t ns)
 		if (sb_recorder_is_full(run->recorder))
 			return 0;
 		run->end_ns = sb_recorder_read_ns(run->recorder);
-		now = sb_sampler_now();
+		now = sb_clock_gettime();
 	}
 	if (sb_recorder_drain(run->recorder, 0))
 		return -1;
@@ -997,11 +992,11 @@ static int record(struct run *run, uint64_t ns)
 
 static void end_run(struct run *run)
 {
-	for (size_t i = 0; i < run->places.count; i++)
-		sb_image_unref(run->places.list[i].image);
+	for (size_t i = 0; i < run->stays.count; i++)
+		sb_image_unref(run->stays.list[i].image);
 	for (size_t i = 0; i < run->initial.count; i++)
 		sb_image_unref(run->initial.list[i].image);
-	free(run->places.list);
+	free(run->stays.list);
 	free(run->initial.list);
 	tdestroy(run->threads, free_thread);
 	tdestroy(run->processes, free_process);

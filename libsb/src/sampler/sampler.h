@@ -88,8 +88,6 @@ void sb_recorder_jitter(struct recorder *recorder);
 struct event *sb_recorder_sort(struct recorder *recorder, size_t *count);
 uint64_t sb_recorder_lost(const struct recorder *recorder);
 
-uint64_t sb_sampler_now(void);
-
 /* ------------------------------------ unwind.c: whose code, and who called */
 
 struct functions;

@@ -17,6 +17,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "sampler/sampler.h"
 
 #define MAX_FRAMES 1024
@@ -619,21 +620,16 @@ static const char *kept_path(struct kept *kept, const char *path)
 
 static void keep_frame(struct kept *kept, const struct code *code, uint64_t pc)
 {
-	struct kept_frame frame = { NULL, pc };
+	struct kept_frame frame = { NULL, pc }, *frames;
 
 	if (code && code->mapping->path[0] == '/') {
 		frame.path = kept_path(kept, code->mapping->path);
 		frame.offset = pc - code->mapping->start + code->mapping->offset;
 	}
-	if (kept->count == kept->room) {
-		size_t room = kept->room ? 2 * kept->room : 1024;
-		void *larger = realloc(kept->frames, room * sizeof(frame));
-
-		if (!larger)
-			return;
-		kept->frames = larger;
-		kept->room = room;
-	}
+	frames = sb_array_grow(kept->frames, &kept->room, kept->count + 1, sizeof(frame));
+	if (!frames)
+		return;
+	kept->frames = frames;
 	kept->frames[kept->count++] = frame;
 }
 
