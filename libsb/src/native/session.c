@@ -322,6 +322,7 @@ int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *f
 {
 	struct sb_backend *backend = session->backend;
 	size_t at = 0;
+	int code;
 
 	if (check_modes(session, batch, failed, err) ||
 	    sb_net_take_off(session, batch->targets, batch->count, err))
@@ -336,10 +337,10 @@ int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *f
 		explain_add(session, batch, at, err);
 		if (failed)
 			*failed = at;
-		at = errno;
+		code = errno;
 		take_back(session, batch, done);
 		sb_net_put_back(session, batch->targets, batch->count);
-		errno = at;
+		errno = code;
 		return -1;
 	}
 	sb_net_put_back(session, batch->targets, batch->count);
@@ -353,6 +354,7 @@ static struct sb_target_list *read_list(struct sb_session *session, unsigned int
 {
 	struct sb_backend *backend = session->backend;
 	struct sb_target_list *list = calloc(1, sizeof(*list));
+	int code;
 
 	if (list && !backend->ops->list(backend, which, fd, list))
 		return list;
@@ -363,9 +365,9 @@ static struct sb_target_list *read_list(struct sb_session *session, unsigned int
 			     backend->ops->to_see_others);
 	else
 		sb_error_set(err, errno, "can't read the targets: %s", strerror(errno));
-	fd = errno;
+	code = errno;
 	sb_target_list_free(list);
-	errno = fd;
+	errno = code;
 	return NULL;
 }
 
