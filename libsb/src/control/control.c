@@ -555,9 +555,9 @@ struct sb_control *sb_control_read(struct sb_session *session, struct sb_error *
 	int ret = 0, code;
 
 	if (!proc) {
-		ret = errno;
+		code = errno;
 		free(control);
-		sb_error_set(err, ret, "/proc: %s", strerror(ret));
+		sb_error_set(err, code, "/proc: %s", strerror(code));
 		return NULL;
 	}
 	control->session = session;
@@ -577,9 +577,9 @@ struct sb_control *sb_control_read(struct sb_session *session, struct sb_error *
 		ret = read_natives(control, err);
 	if (!ret)
 		return control;
-	ret = errno;
+	code = errno;
 	sb_control_free(control);
-	errno = ret;
+	errno = code;
 	return NULL;
 }
 
