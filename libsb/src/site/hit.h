@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files here share of a hit, beside the hot path itself. */
+/* What libsb itself needs of a hit beside the hot path. */
 #ifndef SB_SITE_HIT_H
 #define SB_SITE_HIT_H
 
