@@ -2,7 +2,7 @@
 /*
  * The commands of /sys/kernel/speed_bump/targets: from text to a structure.
  *
- * Compiles in user space too, where it is fuzzed (selftests/fuzz).
+ * Compiles in user space too, where it is fuzzed (fuzz/).
  */
 #include <linux/errno.h>
 #include <linux/limits.h>

@@ -9,7 +9,7 @@
  * no allocation depends on its contents.  The work is bounded by MAX_SYMBOLS
  * and can be killed.
  *
- * Compiles in user space too, where it is fuzzed (selftests/fuzz).
+ * Compiles in user space too, where it is fuzzed (fuzz/).
  */
 #include <linux/elf.h>
 #include <linux/errno.h>

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "backend.h"
 #include "message.h"
+#include "monotonic.h"
 #include "report.h"
 #include "request.h"
 #include "running.h"
@@ -442,14 +442,6 @@ static int add_targets(const struct config *config, struct sb_session *session,
 	return ret;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
-
 /* Overwrite what is in the file that was named, and say what the targets did. */
 static int put_statistics(const struct config *config, struct output *output,
 			  struct sb_session *session, int status, uint64_t elapsed_ns,
@@ -478,7 +470,7 @@ static int run(const struct config *config, struct child *child, struct output *
 	if (!session)
 		return fail_with(err);
 	ret = add_targets(config, session, &child->pid, 1, err);
-	start = now_ns();
+	start = monotonic_ns();
 	if (!ret) {
 		forward_signals(mask);
 		ret = child_release(child, config->command[0]);
@@ -487,8 +479,8 @@ static int run(const struct config *config, struct child *child, struct output *
 		*ran = true;
 		status = child_wait(child);
 		ret = exit_status(status);
-		if (put_statistics(config, output, session, status, now_ns() - start,
-				   err) &&
+		if (put_statistics(config, output, session, status,
+				   monotonic_ns() - start, err) &&
 		    !ret)
 			ret = EXIT_FAILURE;
 	}
@@ -530,13 +522,14 @@ static int run_attached(struct config *config, struct output *output, bool *ran,
 	sigprocmask(SIG_BLOCK, &ends, NULL);
 	ret = add_targets(config, session, config->running.pids, config->running.count,
 			  err);
-	start = now_ns();
+	start = monotonic_ns();
 	if (!ret) {
 		*ran = true;
 		if (running_wait(&config->running, config->for_ns, &ends))
 			ret = fail("can't wait: %s", strerror(errno));
 		sb_session_set_enabled(session, false);
-		if (put_statistics(config, output, session, 0, now_ns() - start, err))
+		if (put_statistics(config, output, session, 0, monotonic_ns() - start,
+				   err))
 			ret = EXIT_FAILURE;
 	}
 	sb_session_close(session);

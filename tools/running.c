@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "message.h"
+#include "monotonic.h"
 #include "request.h"
 #include "running.h"
 #include "sbctl.h"
@@ -190,19 +191,11 @@ int running_open(struct running *running)
 	return 0;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
-
 int running_wait(const struct running *running, uint64_t ns, const sigset_t *ends)
 {
 	size_t count = running->count, left = count;
 	struct pollfd *polled = calloc(count + 1, sizeof(*polled));
-	uint64_t begin = now_ns();
+	uint64_t begin = monotonic_ns();
 	int ret = polled ? 0 : -1;
 
 	if (!ret) {
@@ -215,7 +208,8 @@ int running_wait(const struct running *running, uint64_t ns, const sigset_t *end
 			polled[i].fd = running->fds[i];
 	}
 	while (!ret && left && !polled[count].revents) {
-		uint64_t passed = now_ns() - begin, rest = ns > passed ? ns - passed : 0;
+		uint64_t passed = monotonic_ns() - begin,
+			 rest = ns > passed ? ns - passed : 0;
 		struct timespec ts = { .tv_sec = (time_t)(rest / 1000000000),
 				       .tv_nsec = (long)(rest % 1000000000) };
 

@@ -8,6 +8,7 @@
 
 #include "backend.h"
 #include "message.h"
+#include "monotonic.h"
 #include "report.h"
 #include "request.h"
 #include "sbctl.h"
@@ -71,14 +72,6 @@ static int parse_config(int argc, char **argv, struct config *config)
 	if (optind < argc)
 		return too_many_arguments("watch", argv[optind]);
 	return GO_ON;
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
 }
 
 /* How much a counter grew since @before, where the target was there then. */
@@ -164,13 +157,13 @@ static int watch(const struct config *config, struct sb_session *session,
 				  config->interval_ns % 1000000000 };
 	struct sb_target_list *before = sb_session_list(session, LIST_ALL, NULL, err),
 			      *now;
-	uint64_t then = now_ns(), at;
+	uint64_t then = monotonic_ns(), at;
 	unsigned long done = 0;
 
 	while (before) {
 		nanosleep(&pause, NULL);
 		now = sb_session_list(session, LIST_ALL, NULL, err);
-		at = now_ns();
+		at = monotonic_ns();
 		if (now) {
 			if (config->json)
 				print_json(before, now, at - then);

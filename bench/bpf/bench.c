@@ -24,7 +24,7 @@
 
 #include <bpf/bpf.h>
 
-#include "bpf_kernel.h"
+#include "bpf/kernel.h"
 #include "libsb.h"
 #include "many.h"
 

@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 from speed_bump.experiment.cluster import plan, rows
-from speed_bump.experiment.cluster.ranks import Rank
+from speed_bump.experiment.job_ranks import Rank
 
 SEED = 7
 ON_A_NODE = 8

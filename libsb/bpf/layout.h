@@ -118,7 +118,7 @@ struct sb_bpf_slot {
 /*
  * The memory of a plan, which is that of struct speed_bump_plan and what follows it: an
  * array of words, so that a program looks up each by its index. Where the parts are, in
- * words; bpf.c compares with linux/speed_bump.h.
+ * words; src/bpf/plan.c compares with linux/speed_bump.h.
  */
 #define SB_BPF_PLAN_NUMBER	 8
 #define SB_BPF_PLAN_CHANGES	 9

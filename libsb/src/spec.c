@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "error.h"
 
 #define MAX_LINE 16384U
@@ -739,16 +740,12 @@ struct sb_specs {
 
 static int append(struct sb_specs *specs, struct sb_spec *spec)
 {
-	if (specs->count == specs->room) {
-		size_t room = specs->room ? 2 * specs->room : 16;
-		struct sb_spec **list =
-			reallocarray(specs->list, room, sizeof(specs->list[0]));
+	struct sb_spec **list = sb_array_grow(specs->list, &specs->room, specs->count + 1,
+					      sizeof(list[0]));
 
-		if (!list)
-			return -1;
-		specs->list = list;
-		specs->room = room;
-	}
+	if (!list)
+		return -1;
+	specs->list = list;
 	specs->list[specs->count++] = spec;
 	return 0;
 }

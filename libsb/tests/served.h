@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "libsb.h"
@@ -41,6 +42,28 @@ static inline bool is_served(struct sb_error *err, bool *is_bpf)
 	}
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return true;
+}
+
+static inline uint64_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+}
+
+/* Of the one target that the session has. */
+static inline uint64_t counter(struct sb_session *session, enum sb_counter which)
+{
+	struct sb_target_list *list =
+		sb_session_list(session, SB_LIST_SESSION, NULL, NULL);
+	uint64_t value;
+
+	assert_non_null(list);
+	assert_int_equal(sb_target_list_count(list), 1);
+	value = sb_target_list_counter(list, 0, which);
+	sb_target_list_free(list);
+	return value;
 }
 
 #endif

@@ -17,10 +17,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "batch.h"
+#include "native/batch.h"
 #include "libsb.h"
-#include "session.h"
-#include "target_list.h"
+#include "native/session.h"
+#include "native/target_list.h"
 
 #define PLACES 64
 
@@ -35,6 +35,7 @@ struct memory {
 	uint64_t next_id;
 	unsigned int calls;
 	uint64_t refuse_offset; /* add fails there */
+	int refuse_with;	/* this errno; 0: EEXIST */
 	uint64_t refuse_id;	/* update fails there */
 };
 
@@ -56,7 +57,7 @@ static int memory_add(struct sb_backend *backend, struct sb_target *targets, siz
 	for (*failed = 0; *failed < count; ++*failed) {
 		if (targets[*failed].offset != m->refuse_offset)
 			continue;
-		errno = EEXIST;
+		errno = m->refuse_with ? m->refuse_with : EEXIST;
 		return -1;
 	}
 	for (size_t i = 0; i < count; i++) {
@@ -138,8 +139,17 @@ static int memory_list(struct sb_backend *backend, unsigned int which, int fd,
 	return 0;
 }
 
+static void memory_explain_room(const struct sb_backend *backend, char *buf, size_t size)
+{
+	snprintf(buf, size, "memory for %u", backend->limits.max_targets);
+}
+
 static const struct sb_backend_ops memory_ops = {
 	.name = "memory",
+	.explain_room = memory_explain_room,
+	.without_sleep = "memory",
+	.instead_of_sleep = "wake up",
+	.to_see_others = "",
 	.add = memory_add,
 	.update = memory_update,
 	.remove = memory_remove,
@@ -272,6 +282,31 @@ static void failure_takes_all_back(void **state)
 		assert_int_equal(sb_batch_id(batch, i), 0);
 	assert_string_equal(sb_error_message(err),
 			    "/lib/x.so:f7 is already a target of this session");
+	sb_error_free(err);
+	sb_batch_free(batch);
+}
+
+/* What a session says of its backend is the backend's own. */
+static void messages_name_the_backend(void **state)
+{
+	struct sb_error *err = sb_error_new();
+	struct sb_session session;
+	struct memory m;
+	struct sb_batch *batch = batch_of(2);
+
+	(void)state;
+	memory_init(&m, &session);
+	m.refuse_offset = 1;
+	m.refuse_with = ENOSPC;
+	assert_int_equal(sb_session_add(&session, batch, NULL, err), -1);
+	assert_string_equal(sb_error_message(err),
+			    "/lib/x.so:f1: no room: memory for 64");
+	batch->targets[1].options.flags = SB_TARGET_SLEEP;
+	assert_int_equal(sb_session_add(&session, batch, NULL, err), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_string_equal(
+		sb_error_message(err),
+		"/lib/x.so:f1: memory can't sleep in a delay (mode=sleep): wake up");
 	sb_error_free(err);
 	sb_batch_free(batch);
 }
@@ -509,6 +544,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(large_batch_is_split),
 		cmocka_unit_test(failure_takes_all_back),
+		cmocka_unit_test(messages_name_the_backend),
 		cmocka_unit_test(named_twice_is_one_target),
 		cmocka_unit_test(a_cgroup_must_be_one),
 		cmocka_unit_test(large_remove_checks_first),

@@ -48,14 +48,6 @@ static struct {
 	_Atomic(pid_t) pid;
 } *shared;
 
-static uint64_t now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
-
 static void nap(uint64_t ns)
 {
 	struct timespec ts = { .tv_sec = ns / SECOND, .tv_nsec = ns % SECOND };
@@ -102,20 +94,6 @@ static uint64_t add_tree(struct sb_session *session, pid_t pid, uint64_t delay_n
 					  .scope_id = pid };
 
 	return add(session, &opts);
-}
-
-/* Of the one target that the session has. */
-static uint64_t counter(struct sb_session *session, enum sb_counter which)
-{
-	struct sb_target_list *list =
-		sb_session_list(session, SB_LIST_SESSION, NULL, err);
-	uint64_t value;
-
-	assert_non_null(list);
-	assert_int_equal(sb_target_list_count(list), 1);
-	value = sb_target_list_counter(list, 0, which);
-	sb_target_list_free(list);
-	return value;
 }
 
 static void assert_counters(struct sb_session *session, uint64_t hits, uint64_t delayed)

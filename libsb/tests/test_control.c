@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shown.h"
-#include "site_table.h"
+#include "site/shown.h"
+#include "site/table.h"
 
 static char directory[] = "/tmp/sb-control-XXXXXX";
 

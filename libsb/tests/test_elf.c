@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "demangle.h"
-#include "elf_file.h"
-#include "insn.h"
+#include "elf/demangle.h"
+#include "elf/file.h"
+#include "elf/insn.h"
 
 static char fixture[4096], loop[4096], names[4096];
 static char directory[] = "/tmp/sb-elf-XXXXXX", copy[64];

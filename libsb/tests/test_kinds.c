@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "draw.h"
-#include "site_hit.h"
+#include "site/draw.h"
+#include "site/hit.h"
 
 #define DRAWS 100000
 #define MEAN  10000

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "elf_file.h"
+#include "elf/file.h"
 
 static const char *program;
 static char directory[] = "/tmp/sb-line-XXXXXX", copy[64];

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "diagnosis.h"
+#include "native/diagnosis.h"
 #include "libsb.h"
 
 #define RELEASE "6.1.0-99-amd64"

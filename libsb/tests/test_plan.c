@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plan.h"
-#include "site_hit.h"
-#include "site_table.h"
+#include "site/plan.h"
+#include "site/hit.h"
+#include "site/table.h"
 #include "spin.h"
 
 #define ROOM 4096

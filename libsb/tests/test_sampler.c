@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sampler.h"
+#include "sampler/sampler.h"
 
 #define RUN_NS	    UINT64_C(400000000)
 #define MAX_RUNS    20

@@ -23,7 +23,7 @@
 
 #include "libsb.h"
 #include "served.h"
-#include "session.h"
+#include "native/session.h"
 
 #define MS     UINT64_C(1000000)
 
@@ -32,14 +32,6 @@ static bool is_bpf;
 static unsigned long (*plain)(unsigned long);
 static struct sb_error *err;
 static struct sb_elf *elf;
-
-static uint64_t now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
 
 static struct sb_session *session_open(void)
 {
@@ -89,19 +81,6 @@ static int add_fails(struct sb_session *session, const char *symbol,
 		assert_int_equal(sb_batch_id(batch, i), 0);
 	sb_batch_free(batch);
 	return code;
-}
-
-static uint64_t counter(struct sb_session *session, enum sb_counter which)
-{
-	struct sb_target_list *list =
-		sb_session_list(session, SB_LIST_SESSION, NULL, err);
-	uint64_t value;
-
-	assert_non_null(list);
-	assert_int_equal(sb_target_list_count(list), 1);
-	value = sb_target_list_counter(list, 0, which);
-	sb_target_list_free(list);
-	return value;
 }
 
 static size_t count(struct sb_session *session, unsigned int which)

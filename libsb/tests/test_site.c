@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "site_table.h"
+#include "site/table.h"
 #include "spin.h"
 
 static char directory[] = "/tmp/sb-site-XXXXXX";
@@ -94,14 +94,6 @@ static struct counts counts_of(struct sb_site_table *table, const char *name, pi
 	return c;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
-}
-
 /* Run @child in a child process that must end with 0 and not by a signal. */
 static void in_child(void (*child)(struct sb_site_table *), struct sb_site_table *table)
 {
@@ -157,11 +149,11 @@ static uint64_t quickest(struct sb_site *site, uint64_t early, bool stamped)
 	uint64_t best = UINT64_MAX;
 
 	for (int i = 0; i < 50; i++) {
-		uint64_t start = now_ns(), took;
+		uint64_t start = sb_clock_gettime(), took;
 
 		sb_site_hit(site,
 			    stamped ? sb_spin_ticks() - sb_spin_ns_to_ticks(early) : 0);
-		took = now_ns() - start;
+		took = sb_clock_gettime() - start;
 		if (took < best)
 			best = took;
 	}
@@ -228,7 +220,7 @@ static void a_window_is_kept(void **state)
 {
 	struct sb_site_table *table = table_of(NULL, 0, true);
 	struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ns = 1000 };
-	uint64_t second = 1000000000, start = now_ns();
+	uint64_t second = 1000000000, start = sb_clock_gettime();
 	struct sb_site *site;
 
 	(void)state;
@@ -250,15 +242,15 @@ static void a_window_is_kept(void **state)
 	for (int i = 0; i < 20; i++) {
 		uint64_t before = counts_of(table, "m:f", 0).delayed, inside;
 
-		policy.start_ns = now_ns() + 5000000;
+		policy.start_ns = sb_clock_gettime() + 5000000;
 		policy.end_ns = policy.start_ns + 10000000;
 		sb_site_get(table, "m:f", &policy, NULL);
-		while (now_ns() < policy.start_ns - 1000000)
+		while (sb_clock_gettime() < policy.start_ns - 1000000)
 			hit(site, 1);
 		inside = counts_of(table, "m:f", 0).delayed;
-		if (now_ns() < policy.start_ns - 100000)
+		if (sb_clock_gettime() < policy.start_ns - 100000)
 			assert_int_equal(inside, before);
-		while (now_ns() < policy.end_ns + 1000000)
+		while (sb_clock_gettime() < policy.end_ns + 1000000)
 			hit(site, 1);
 		inside = counts_of(table, "m:f", 0).delayed;
 		hit(site, 100);
@@ -659,12 +651,12 @@ static void a_lost_function_is_counted_once(void **state)
 static void crowded_child(struct sb_site_table *table)
 {
 	struct sb_site_list *list;
-	uint64_t start = now_ns();
+	uint64_t start = sb_clock_gettime();
 
 	for (int i = 0; i < 10; i++)
 		sb_site_hit(inherited_site, 0);
 	/* No room for it, but it is as slow as ever. */
-	if (now_ns() - start < 10 * 90000)
+	if (sb_clock_gettime() - start < 10 * 90000)
 		_exit(1);
 	list = sb_site_table_read(table);
 	if (!sb_site_list_lost(list) || counts_of(table, "m:f", getpid()).sites)
@@ -980,14 +972,14 @@ static void a_signal_may_hit_too(void **state)
 	struct sb_site_table *table = table_of(NULL, 0, true);
 	struct sigaction action = { .sa_handler = on_alarm };
 	struct itimerval often = { { 0, 200 }, { 0, 200 } }, never = { 0 };
-	uint64_t end = now_ns() + 100000000;
+	uint64_t end = sb_clock_gettime() + 100000000;
 	struct counts c;
 
 	(void)state;
 	inherited_site = site_of(table, "m:f", 500);
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &often, NULL);
-	while (now_ns() < end)
+	while (sb_clock_gettime() < end)
 		hit(inherited_site, 1);
 	setitimer(ITIMER_REAL, &never, NULL);
 	signal(SIGALRM, SIG_DFL);

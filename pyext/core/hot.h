@@ -10,6 +10,10 @@
 #define SITE_HIT_OWN_LINES
 #endif
 
-#include "site_hit.h"
+#include "site/hot_path.h"
+
+#define load(object)	     atomic_load_explicit(object, memory_order_relaxed)
+#define load_acquire(object) atomic_load_explicit(object, memory_order_acquire)
+#define store(object, with)  atomic_store_explicit(object, with, memory_order_relaxed)
 
 #endif

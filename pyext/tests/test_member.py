@@ -18,8 +18,8 @@ import pytest
 from ranking import command_line, environment
 from speed_bump import waits
 from speed_bump.experiment.cluster import join, node, places, plan, rows
-from speed_bump.experiment.cluster.ranks import Rank
 from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.job_ranks import Rank
 from speed_bump.experiment.show import job as showing
 from test_ranks import HAVE_TORCH, WORKLOAD
 

@@ -457,7 +457,7 @@ def test_native_targets_answer_too(start: Start) -> None:
 @pytest.mark.one_python
 def test_top_shows_and_switches(start: Start) -> None:
     pytest.importorskip("textual", reason="there is no textual")
-    from speed_bump.switchboard import Switchboard
+    from speed_bump.command.switchboard import Switchboard
     from textual.widgets import DataTable, Static
 
     program = start(INSTALLED)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from ranking import Ranked, python
 from speed_bump.experiment import archive
-from speed_bump.experiment.cluster import places, ranks
+from speed_bump.experiment import job_ranks as ranks
+from speed_bump.experiment.cluster import places
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import ranks as show
 from speed_bump.experiment.slots.measure import empty

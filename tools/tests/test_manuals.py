@@ -204,7 +204,7 @@ def test_the_register_is_described_as_a_whole() -> None:
     names |= {"sb_site_table_show", "sb_site_table_hide"}
     assert len(names) > 20
     assert set(re.findall(r"`(sb_control_\w+|sb_site_table_\w+)\(\)`", text)) == names
-    control = (ROOT / "libsb/src/control.c").read_text("utf-8")
+    control = (ROOT / "libsb/src/control/control.c").read_text("utf-8")
     bounds = {
         name: int(number)
         for name, number in re.findall(

@@ -155,7 +155,7 @@ def _check_groups(texts: list[str]) -> None:
 def _who() -> str:
     """Such as "rank 3 of 64, node n7, by srun"."""
     from speed_bump import _core
-    from speed_bump.experiment.cluster.ranks import who
+    from speed_bump.experiment.job_ranks import who
 
     (rank,) = who([_core.launched()])
     host = platform.node()

@@ -55,8 +55,8 @@ def top(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         say("top needs a terminal: 'speed-bump ps --watch' does not")
         return 1
+    from speed_bump.command.switchboard import Switchboard
     from speed_bump.overview import Looker
-    from speed_bump.switchboard import Switchboard
 
     with Looker() as looker:
         Switchboard(looker, pids, seconds).run()

@@ -21,7 +21,7 @@ import numpy as np
 
 from speed_bump.experiment import symbols
 from speed_bump.experiment.account import Looks
-from speed_bump.experiment.cluster.ranks import Rank, Ranks
+from speed_bump.experiment.job_ranks import Rank, Ranks
 from speed_bump.experiment.record import (
     Arm,
     Block,

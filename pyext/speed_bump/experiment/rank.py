@@ -15,10 +15,10 @@ import numpy as np
 from speed_bump import _core
 from speed_bump.config import Target
 from speed_bump.duration import human
+from speed_bump.experiment import job_ranks as cluster
 from speed_bump.experiment import missing
 from speed_bump.experiment.account import Looks, account
 from speed_bump.experiment.account import together as looks_together
-from speed_bump.experiment.cluster import ranks as cluster
 from speed_bump.experiment.program import jit
 from speed_bump.experiment.program.machine import cpus
 from speed_bump.experiment.program.progress import Progress

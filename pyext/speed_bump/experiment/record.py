@@ -21,7 +21,7 @@ import numpy.typing as npt
 # isort: on
 
 if TYPE_CHECKING:
-    from speed_bump.experiment.cluster.ranks import Ranks
+    from speed_bump.experiment.job_ranks import Ranks
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from speed_bump.experiment.cluster import steps
 from speed_bump.experiment.cluster.places import Places, widened
 from speed_bump.experiment.cluster.plan import patterns, ranks_of
-from speed_bump.experiment.cluster.ranks import Ranks
 from speed_bump.experiment.fit.effects import Fit
 from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.job_ranks import Ranks
 from speed_bump.experiment.record import Floats, Integers
 
 # Fewer undelayed steps than these predict nothing.

@@ -16,8 +16,8 @@ from speed_bump.experiment.cluster import rows as files
 from speed_bump.experiment.cluster.confirm import Confirmed, Expected
 from speed_bump.experiment.cluster.places import Places, places, widened
 from speed_bump.experiment.cluster.plan import ATTEMPT, arms_of_group, ranks_of
-from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.job_ranks import Rank, Ranks
 from speed_bump.experiment.record import Floats, Integers
 
 # Less of a CPU than this while delays are on is said.

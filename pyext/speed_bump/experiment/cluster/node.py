@@ -400,7 +400,8 @@ class Helper:
                 pending.count += len(found)
 
     def _flush(self) -> None:
-        from speed_bump.experiment.cluster import ranks, rows
+        from speed_bump.experiment import job_ranks as ranks
+        from speed_bump.experiment.cluster import rows
 
         found = self._plan.ranks()
         for rank, who in zip(found, ranks.who(found), strict=True):

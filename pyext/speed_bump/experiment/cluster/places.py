@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.fit.columns import Table
 from speed_bump.experiment.fit.effects import AT_ONCE, regress
 from speed_bump.experiment.fit.interval import (
@@ -26,6 +25,7 @@ from speed_bump.experiment.fit.interval import (
     quantile,
 )
 from speed_bump.experiment.fit.noise import ages
+from speed_bump.experiment.job_ranks import Rank, Ranks
 from speed_bump.experiment.record import Floats, Integers, Record
 
 # Fewer steps than these in which a function was delayed say nothing of it.

@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from speed_bump.experiment.cluster.ranks import Rank
+from speed_bump.experiment.job_ranks import Rank
 
 SUFFIX = ".rows"
 FORMAT = 1

@@ -10,9 +10,9 @@ from speed_bump.duration import human
 from speed_bump.experiment.cluster.confirm import Confirmed
 from speed_bump.experiment.cluster.join import Effect, Job
 from speed_bump.experiment.cluster.places import agree
-from speed_bump.experiment.cluster.ranks import told
 from speed_bump.experiment.fit.interval import THRESHOLD, WIDEST
 from speed_bump.experiment.fit.verdict import INCONCLUSIVE, label_of
+from speed_bump.experiment.job_ranks import told
 from speed_bump.experiment.show import ranks, text
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 

@@ -10,8 +10,8 @@ from html import escape
 from speed_bump.duration import human
 from speed_bump.experiment.cluster.join import Effect, Job
 from speed_bump.experiment.cluster.places import Place, Places, merged
-from speed_bump.experiment.cluster.ranks import told
 from speed_bump.experiment.fit.interval import Interval, label_of
+from speed_bump.experiment.job_ranks import told
 from speed_bump.experiment.show import job as table
 from speed_bump.experiment.show import ranks, text
 from speed_bump.experiment.show.html import STYLE, span

@@ -10,8 +10,8 @@ from typing import Any
 
 from speed_bump.duration import human
 from speed_bump.experiment.cluster.places import Places, merged
-from speed_bump.experiment.cluster.ranks import Rank
 from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.job_ranks import Rank
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
 MAX_PLACES = 10

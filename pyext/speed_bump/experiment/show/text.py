@@ -20,7 +20,6 @@ import numpy as np
 from speed_bump.duration import human
 from speed_bump.experiment import missing
 from speed_bump.experiment.cluster import places
-from speed_bump.experiment.cluster.ranks import told as told_ranks
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import (
@@ -29,6 +28,7 @@ from speed_bump.experiment.fit.verdict import (
     Finding,
     Verdict,
 )
+from speed_bump.experiment.job_ranks import told as told_ranks
 from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import ranks, spent

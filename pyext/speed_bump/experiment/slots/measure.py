@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from speed_bump.experiment.cluster import ranks as cluster
+from speed_bump.experiment import job_ranks as cluster
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.record import Block, Slots
 

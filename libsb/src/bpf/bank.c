@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "bpf/bank.h"
+#include "bpf/store.h"
+#include "delay.skel.h"
+#include "error.h"
+
+/* ------------------------------------------------------------------- views */
+
+int sb_bpf_view_open(struct sb_bpf_view *view, int fd)
+{
+	struct bpf_map_info info = { 0 };
+	size_t page = sysconf(_SC_PAGESIZE), value;
+	__u32 length = sizeof(info);
+
+	if (bpf_obj_get_info_by_fd(fd, &info, &length))
+		return -1;
+	value = (info.value_size + 7) / 8 * 8;
+	view->size = (value * info.max_entries + page - 1) / page * page;
+	view->at = mmap(NULL, view->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (view->at != MAP_FAILED)
+		return 0;
+	view->at = NULL;
+	return -1;
+}
+
+void sb_bpf_view_close(struct sb_bpf_view *view)
+{
+	if (view->at)
+		munmap(view->at, view->size);
+	view->at = NULL;
+}
+
+static int open_by_id(struct sb_bpf_view *view, uint32_t id)
+{
+	int fd = bpf_map_get_fd_by_id(id), ret, code;
+
+	if (fd < 0)
+		return -1;
+	ret = sb_bpf_view_open(view, fd);
+	code = errno;
+	close(fd);
+	errno = code;
+	return ret;
+}
+
+static void use_views(struct sb_bpf_slots *slots)
+{
+	slots->slot = slots->views[0].at;
+	slots->stats = slots->views[1].at;
+	slots->labels = slots->views[2].at;
+}
+
+int sb_bpf_slots_open(struct sb_bpf_slots *slots, const struct sb_bpf_bank *bank,
+		      uint32_t cpus)
+{
+	uint32_t ids[] = { bank->slots_id, bank->stats_id, bank->labels_id };
+	size_t sizes[] = { sizeof(struct sb_bpf_slot), sizeof(struct sb_bpf_stats) * cpus,
+			   0 };
+
+	*slots = (struct sb_bpf_slots){ .capacity = bank->capacity };
+	slots->label_room = (size_t)bank->label_pages * SB_BPF_LABEL_PAGE;
+	for (int i = 0; i < 3; i++) {
+		size_t least = i == 2 ? slots->label_room : sizes[i] * bank->capacity;
+
+		if (open_by_id(&slots->views[i], ids[i]))
+			goto fail;
+		if (slots->views[i].size < least) {
+			errno = EPROTO;
+			goto fail;
+		}
+	}
+	use_views(slots);
+	return 0;
+
+fail:
+	sb_bpf_slots_close(slots);
+	return -1;
+}
+
+void sb_bpf_slots_close(struct sb_bpf_slots *slots)
+{
+	int code = errno;
+
+	for (int i = 0; i < 3; i++)
+		sb_bpf_view_close(&slots->views[i]);
+	errno = code;
+}
+
+static uint64_t load(const __u64 *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+void sb_bpf_slots_read(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
+		       struct sb_bpf_stats *sums)
+{
+	memset(sums, 0, sizeof(*sums));
+	for (uint32_t cpu = 0; cpu < cpus; cpu++) {
+		const struct sb_bpf_stats *stats =
+			&slots->stats[(size_t)slot * cpus + cpu];
+		uint64_t max = load(&stats->max_overshoot_ns);
+
+		sums->delayed += load(&stats->delayed);
+		sums->skipped_frequency += load(&stats->skipped_frequency);
+		sums->skipped_window += load(&stats->skipped_window);
+		sums->skipped_disabled += load(&stats->skipped_disabled);
+		sums->cut += load(&stats->cut);
+		sums->requested_ns += load(&stats->requested_ns);
+		sums->measured_ns += load(&stats->measured_ns);
+		if (max > sums->max_overshoot_ns)
+			sums->max_overshoot_ns = max;
+	}
+}
+
+/* ---------------------------------------------------------------- messages */
+
+/*
+ * libbpf prints what goes wrong, by a function that the whole process has one of. While
+ * we load it is ours: what the loading thread has to say is kept for our own message, and
+ * what others say goes where it went before.
+ */
+static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
+static libbpf_print_fn_t print_before; /* read by any thread */
+static __thread char *kept_line; /* of the thread that loads; NULL in others */
+
+#define KEPT_SIZE 256
+
+static int keep_line(enum libbpf_print_level level, const char *fmt, va_list args)
+{
+	libbpf_print_fn_t before;
+
+	if (!kept_line) {
+		before = __atomic_load_n(&print_before, __ATOMIC_ACQUIRE);
+		return before ? before(level, fmt, args) : 0;
+	}
+	/* The log of the verifier is many lines; what failed is said before it. */
+	if (level == LIBBPF_WARN && !*kept_line) {
+		vsnprintf(kept_line, KEPT_SIZE, fmt, args);
+		kept_line[strcspn(kept_line, "\n")] = '\0';
+	}
+	return 0;
+}
+
+static int explain_load(struct sb_error *err, int code, const char *line)
+{
+	if (code == EPERM || code == EACCES)
+		return sb_error_set(err, code,
+				    "not allowed to load BPF programs: run as root or "
+				    "with CAP_BPF and CAP_PERFMON");
+	return sb_error_set(err, code, "the kernel does not take the BPF programs: %s%s%s",
+			    strerror(code), *line ? ": " : "", line);
+}
+
+static int load_programs(struct delay_bpf *skeleton, struct sb_error *err)
+{
+	char line[KEPT_SIZE] = "";
+	libbpf_print_fn_t before;
+	int ret;
+
+	pthread_mutex_lock(&print_lock);
+	kept_line = line;
+	/* The one before is known before ours can be called. */
+	before = libbpf_set_print(NULL);
+	__atomic_store_n(&print_before, before, __ATOMIC_RELEASE);
+	libbpf_set_print(keep_line);
+	ret = delay_bpf__load(skeleton);
+	libbpf_set_print(before);
+	kept_line = NULL;
+	if (ret)
+		explain_load(err, -ret, line);
+	pthread_mutex_unlock(&print_lock);
+	errno = -ret;
+	return ret;
+}
+
+/* ------------------------------------------------------------------- banks */
+
+/* The highest number of a CPU that there can be, plus 1. */
+static int count_cpus(void)
+{
+	FILE *file = fopen("/sys/devices/system/cpu/possible", "re");
+	char line[4096], *last;
+	int count = 0;
+
+	/* "0-3" or "0,2-5" */
+	if (file && fgets(line, sizeof(line), file)) {
+		last = line + strcspn(line, "\n");
+		while (last > line && last[-1] >= '0' && last[-1] <= '9')
+			last--;
+		count = atoi(last) + 1;
+	}
+	if (file)
+		fclose(file);
+	return count;
+}
+
+static int set_sizes(struct delay_bpf *skeleton, const struct sb_bpf_bank_options *opts,
+		     uint32_t cpus)
+{
+	size_t pages = opts->label_room / SB_BPF_LABEL_PAGE + 1;
+
+	skeleton->rodata->cpu_count = cpus;
+	skeleton->rodata->may_read = opts->kernel->may_read;
+	return bpf_map__set_max_entries(skeleton->maps.sb_slots, opts->capacity) ||
+	       bpf_map__set_max_entries(skeleton->maps.sb_stats, opts->capacity * cpus) ||
+	       bpf_map__set_max_entries(skeleton->maps.sb_labels, pages);
+}
+
+/* What the session has already. */
+static int share(struct delay_bpf *skeleton, const struct sb_bpf_bank_options *opts)
+{
+	const struct delay_bpf *first = opts->first ? opts->first->skeleton : NULL;
+
+	if (opts->power_fd >= 0 &&
+	    bpf_map__reuse_fd(skeleton->maps.sb_switch, opts->power_fd))
+		return -1;
+	if (!first)
+		return 0;
+	bpf_program__set_autoload(skeleton->progs.sb_fork, false);
+	bpf_program__set_autoload(skeleton->progs.sb_exit, false);
+	bpf_program__set_autoload(skeleton->progs.sb_walk, false);
+	return bpf_map__reuse_fd(skeleton->maps.sb_control,
+				 bpf_map__fd(first->maps.sb_control)) ||
+	       bpf_map__reuse_fd(skeleton->maps.sb_trees,
+				 bpf_map__fd(first->maps.sb_trees)) ||
+	       bpf_map__reuse_fd(skeleton->maps.sb_plans,
+				 bpf_map__fd(first->maps.sb_plans)) ||
+	       bpf_map__reuse_fd(skeleton->maps.sb_clocks,
+				 bpf_map__fd(first->maps.sb_clocks)) ||
+	       (opts->power_fd < 0 &&
+		bpf_map__reuse_fd(skeleton->maps.sb_switch,
+				  bpf_map__fd(first->maps.sb_switch)));
+}
+
+static int map_all(struct sb_bpf_bank_own *bank)
+{
+	struct delay_bpf *skeleton = bank->skeleton;
+	int program = bpf_program__fd(skeleton->progs.sb_hit);
+	int labels = bpf_map__fd(skeleton->maps.sb_labels);
+
+	if (sb_bpf_view_open(&bank->control_view,
+			     bpf_map__fd(skeleton->maps.sb_control)) ||
+	    sb_bpf_view_open(&bank->power_view, bpf_map__fd(skeleton->maps.sb_switch)) ||
+	    sb_bpf_view_open(&bank->slots.views[0],
+			     bpf_map__fd(skeleton->maps.sb_slots)) ||
+	    sb_bpf_view_open(&bank->slots.views[1],
+			     bpf_map__fd(skeleton->maps.sb_stats)) ||
+	    sb_bpf_view_open(&bank->slots.views[2], labels))
+		return -1;
+	use_views(&bank->slots);
+	bank->control = bank->control_view.at;
+	bank->power = bank->power_view.at;
+	/* No program uses the labels: so that they live as long as one. */
+	return bpf_prog_bind_map(program, labels, NULL);
+}
+
+static uint32_t id_of(const struct bpf_map *map)
+{
+	struct bpf_map_info info = { 0 };
+	__u32 length = sizeof(info);
+
+	return bpf_obj_get_info_by_fd(bpf_map__fd(map), &info, &length) ? 0 : info.id;
+}
+
+static int register_bank(struct sb_bpf_bank_own *bank,
+			 const struct sb_bpf_bank_options *opts, uint32_t cpus)
+{
+	const struct delay_bpf *skeleton = bank->skeleton;
+	struct sb_bpf_control *control = bank->control;
+
+	if (control->banks >= SB_BPF_MAX_BANKS) {
+		errno = ENOSPC;
+		return -1;
+	}
+	control->bank[control->banks] = (struct sb_bpf_bank){
+		.slots_id = id_of(skeleton->maps.sb_slots),
+		.stats_id = id_of(skeleton->maps.sb_stats),
+		.labels_id = id_of(skeleton->maps.sb_labels),
+		.capacity = opts->capacity,
+		.label_pages = opts->label_room / SB_BPF_LABEL_PAGE + 1,
+	};
+	if (!opts->first) {
+		control->cpus = cpus;
+		control->store = sb_bpf_store_hash();
+		control->persistent = opts->persistent;
+		if (opts->power_fd < 0)
+			bank->power->enabled = 1;
+	}
+	/* From here on others can find it. */
+	__atomic_store_n(&control->banks, control->banks + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&control->magic, SB_BPF_MAGIC, __ATOMIC_RELEASE);
+	return 0;
+}
+
+struct sb_bpf_bank_own *sb_bpf_bank_load(const struct sb_bpf_bank_options *opts,
+					 struct sb_error *err)
+{
+	struct sb_bpf_bank_own *bank = calloc(1, sizeof(*bank));
+	int cpus = count_cpus(), code;
+
+	for (int i = 0; bank && i < SB_BPF_MAX_TREES; i++)
+		bank->members[i] = -1;
+	if (bank)
+		bank->free = calloc(opts->capacity, sizeof(*bank->free));
+	if (bank && bank->free && cpus > 0)
+		bank->skeleton = delay_bpf__open();
+	if (!bank || !bank->skeleton) {
+		sb_error_set(err, errno, "can't prepare the BPF programs: %s",
+			     strerror(errno));
+		goto fail;
+	}
+	bpf_program__set_expected_attach_type(
+		bank->skeleton->progs.sb_hit,
+		(enum bpf_attach_type)sb_bpf_kernel_attach_type(opts->kernel));
+	if (set_sizes(bank->skeleton, opts, cpus) || share(bank->skeleton, opts)) {
+		sb_error_set(err, errno, "can't prepare the BPF maps: %s",
+			     strerror(errno));
+		goto fail;
+	}
+	if (load_programs(bank->skeleton, err))
+		goto fail;
+	if (map_all(bank) || register_bank(bank, opts, cpus)) {
+		sb_error_set(err, errno, "can't set the BPF maps up: %s",
+			     strerror(errno));
+		goto fail;
+	}
+	bank->slots.capacity = opts->capacity;
+	bank->slots.label_room = opts->label_room;
+	while (bank->free_count < opts->capacity) {
+		bank->free[bank->free_count] = opts->capacity - 1 - bank->free_count;
+		bank->free_count++;
+	}
+	return bank;
+
+fail:
+	code = errno;
+	sb_bpf_bank_unload(bank);
+	errno = code;
+	return NULL;
+}
+
+void sb_bpf_bank_unload(struct sb_bpf_bank_own *bank)
+{
+	if (!bank)
+		return;
+	sb_bpf_slots_close(&bank->slots);
+	sb_bpf_view_close(&bank->control_view);
+	sb_bpf_view_close(&bank->power_view);
+	for (int i = 0; i < SB_BPF_MAX_TREES; i++)
+		if (bank->members[i] >= 0)
+			close(bank->members[i]);
+	delay_bpf__destroy(bank->skeleton);
+	free(bank->free);
+	free(bank);
+}
+
+int sb_bpf_bank_program(const struct sb_bpf_bank_own *bank)
+{
+	return bpf_program__fd(bank->skeleton->progs.sb_hit);
+}
+
+int sb_bpf_bank_set_plan(struct sb_bpf_bank_own *bank, int plan)
+{
+	uint32_t zero = 0;
+
+	return bpf_map_update_elem(bpf_map__fd(bank->skeleton->maps.sb_plans), &zero,
+				   &plan, BPF_ANY);
+}
+
+uint32_t sb_bpf_bank_control_id(const struct sb_bpf_bank_own *bank)
+{
+	return id_of(bank->skeleton->maps.sb_control);
+}

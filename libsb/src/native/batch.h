@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SB_BATCH_H
+#define SB_BATCH_H
+
+#include "native/backend.h"
+
+/* A file that targets of a batch lie in. */
+struct sb_batch_file {
+	int fd;
+	dev_t dev;
+	ino_t ino;
+};
+
+/* A file that specs of a batch named: opening it once spares reading it again. */
+struct sb_batch_elf {
+	char *name;
+	struct sb_elf *elf;
+};
+
+struct sb_batch {
+	struct sb_target *targets;
+	size_t count, room;
+	struct sb_batch_file *files;
+	size_t file_count;
+	struct sb_batch_elf *elfs;
+	size_t elf_count;
+	size_t *index; /* of the targets by what makes them unique, plus 1; 0: free */
+	size_t index_size; /* a power of 2, or 0 */
+};
+
+#endif

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+/* Calls whose delay is a part of their duration: they are timed from one end to the other. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "site/hit.h"
+#include "spin.h"
+
+/*
+ * By the number of a target: how much of this thread's time was in calls of it that are over,
+ * less what of that was in calls around them. So a call that has begun when it was b, and ends
+ * when it is e, has had e - b of its time in calls of its target inside it.
+ */
+static _Thread_local struct {
+	uint64_t *ticks;
+	uint32_t count;
+} covered __attribute__((tls_model("initial-exec")));
+
+static pthread_key_t key;
+static bool have_key;
+
+static void forget(void *unused)
+{
+	(void)unused;
+	free(covered.ticks);
+	covered.ticks = NULL;
+	covered.count = 0;
+}
+
+static void make_key(void)
+{
+	have_key = !pthread_key_create(&key, forget);
+}
+
+/* Whoever unloads this library takes forget() away. */
+static __attribute__((destructor)) void delete_key(void)
+{
+	if (have_key)
+		pthread_key_delete(key);
+}
+
+/* That of @target; NULL: no memory. */
+static __attribute__((noinline, cold)) uint64_t *make_room(uint32_t target)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	uint32_t count = target + 16;
+	uint64_t *ticks;
+
+	pthread_once(&once, make_key);
+	if (!have_key)
+		return NULL;
+	ticks = realloc(covered.ticks, count * sizeof(*ticks));
+	if (!ticks)
+		return NULL;
+	memset(ticks + covered.count, 0, (count - covered.count) * sizeof(*ticks));
+	covered.ticks = ticks;
+	covered.count = count;
+	if (pthread_setspecific(key, ticks)) {
+		forget(NULL);
+		return NULL;
+	}
+	return &ticks[target];
+}
+
+static uint64_t *covered_of(uint32_t target)
+{
+	return target < covered.count ? &covered.ticks[target] : make_room(target);
+}
+
+void sb_site_table_set_call_overhead(struct sb_site_table *table, uint64_t ns,
+				     uint64_t timed_ns)
+{
+	store(&table->call_overhead_ticks, sb_clock_to_ticks(ns));
+	store(&table->call_timed_ticks, sb_clock_to_ticks(timed_ns));
+}
+
+void sb_site_begin(struct sb_site *site, struct site_call *call)
+{
+	const uint64_t *ticks = covered_of(site->target_number);
+
+	call->covered = ticks ? *ticks : 0;
+	call->delayed = site_delayed();
+	call->begin = sb_clock_poll();
+}
+
+/* A counter that was set back meanwhile makes a duration of 0. */
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+	return (int64_t)(a - b) > 0 ? a - b : 0;
+}
+
+bool sb_site_end(struct sb_site *site, const struct site_call *call, bool patient)
+{
+	uint64_t now = sb_clock_stamp();
+	uint64_t *ticks = covered_of(site->target_number);
+	uint64_t lasted, part;
+	unsigned __int128 delay;
+
+	lasted = minus(now - call->begin, site_delayed() - call->delayed);
+	lasted = minus(lasted, load(&site->table->call_timed_ticks));
+	part = lasted;
+	if (ticks) {
+		part = minus(lasted, *ticks - call->covered);
+		*ticks = call->covered + lasted;
+	}
+	/* It may have been switched off, or be given a time, since the call began. */
+	if (!sb_site_is_at_end(site))
+		return false;
+	delay = (unsigned __int128)sb_clock_to_ns(part) * load(&site->ppm) / 1000000;
+	return sb_site_deliver(site, now, delay < SB_MAX_DELAY_NS ? (uint64_t)delay :
+								    SB_MAX_DELAY_NS,
+			       load(&site->table->call_overhead_ticks), patient);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The memory of a site table, as all processes of a workload share it, and this
+ * process's view of it.
+ *
+ *   header     what it is, the master switch, what has been given out
+ *   targets    one control per target number
+ *   functions  one entry per name: an open hash table, entries are never removed
+ *   names      strings, given out from the front
+ *   slots      one per site: what it does and what it counted
+ *   plan       where it was asked for: the memory of plan.h, what the plan has each
+ *              function do, the rings, and the ranks
+ *
+ * Nothing in it is guarded by a lock. Room is given out by atomic addition, and
+ * what was built in it becomes visible by one last atomic store; a process that is
+ * killed in between leaves room unused, and nothing else. Where the parts lie
+ * follows from the capacity alone, so the only numbers taken from shared memory
+ * are indices, and each is checked where it is read.
+ */
+#ifndef SB_SITE_TABLE_H
+#define SB_SITE_TABLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "libsb.h"
+#include "site/plan.h"
+
+#define SITE_MAGIC	  UINT64_C(0x3442545f45544953) /* "SITE_TB4" */
+#define SITE_LINE	  64
+#define SITE_STRIPES	  7   /* with the first line a slot is 512 bytes */
+#define SITE_NAME_ROOM	  128 /* bytes per site, on average */
+#define SITE_MAX_CAPACITY (1U << 20)
+#define SITE_MAX_NAME	  32768 /* bytes, with the NUL */
+
+#define SITE_NAMESPACES UINT32_MAX
+
+/* Switches set from outside, which come before a site's own policy. */
+enum site_state {
+	SITE_OWN = 0, /* as the next one below says */
+	SITE_ON = 1,
+	SITE_OFF = 2,
+};
+
+struct site_control {
+	_Atomic uint32_t state; /* enum site_state */
+	_Atomic uint32_t every; /* 0: as the next one below says */
+	_Atomic uint64_t delay; /* ns + 1; 0: as the next one below says */
+};
+
+struct site_header {
+	_Atomic uint64_t magic; /* written last */
+	uint32_t capacity;
+	uint32_t slot_size;
+	uint64_t size; /* of the whole */
+	uint32_t planned; /* whether there is a plan behind the slots */
+	_Atomic uint32_t plan_given; /* its memory is another: sb_plan_receive() */
+	_Atomic uint32_t rings_lost; /* sites that found no ring */
+	/*
+	 * The pid namespace of all processes that count: the inode of its file; 0: of none
+	 * so far; SITE_NAMESPACES: of several, so that no pid says whether a process lives.
+	 */
+	_Atomic uint32_t pid_namespace;
+
+	/* Read at each hit and written rarely: a line of its own. */
+	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
+	_Atomic uint32_t watched; /* C functions are to leave word of themselves */
+	/*
+	 * Counted up after each change of this and the controls, and whenever else what
+	 * some process knows of a site may be wrong from then on, as after a fork.
+	 */
+	_Atomic uint64_t changes;
+
+	_Alignas(SITE_LINE) _Atomic uint32_t slots_used;
+	_Atomic uint32_t lost; /* functions that found no room in some process */
+	_Atomic uint64_t names_used;
+	_Atomic uint32_t reuse_next; /* where to look for a slot that can be used again */
+};
+
+struct site_function {
+	_Atomic uint64_t name; /* hash << 32 | offset in names; 0: free */
+	struct site_control control;
+	/*
+	 * 1 and the slot that has the counts of processes that have ended, whose slots are
+	 * used again; 0: none is.
+	 */
+	_Atomic uint32_t ended;
+	_Atomic uint32_t lost; /* whether it is counted in the header's @lost */
+};
+
+/* What one thread, or some of them, counted. */
+struct site_counters {
+	_Alignas(SITE_LINE) _Atomic uint64_t hits;
+	_Atomic uint64_t delayed;
+	_Atomic uint64_t requested_ns;
+	_Atomic uint64_t measured_ns;
+	_Atomic uint64_t away_ns; /* that delays took longer: the thread had no CPU */
+};
+
+struct site_slot {
+	_Alignas(SITE_LINE) _Atomic uint32_t kind; /* enum sb_site_kind, written last */
+	_Atomic uint32_t pid; /* 0: of processes that have ended */
+	uint32_t function;
+	uint32_t target;
+	_Atomic uint64_t delay_ns; /* the site's own */
+	_Atomic uint64_t codes[SB_SITE_CODES];
+	struct site_counters counters[SITE_STRIPES];
+};
+
+_Static_assert(sizeof(struct site_control) == 16, "part of the file format");
+_Static_assert(sizeof(struct site_header) == 192, "part of the file format");
+_Static_assert(sizeof(struct site_function) == 32, "part of the file format");
+_Static_assert(sizeof(struct site_slot) == 512, "part of the file format");
+
+/* Which file a descriptor was; @inode is 0: none. */
+struct shown_file {
+	uint64_t device, inode;
+};
+
+/* Sites of this process by name, kind and target; see site.c. */
+struct site_index;
+struct site_glob;
+
+struct sb_site_table {
+	/* For each hit. */
+	struct site_slot *slots;
+	struct site_header *header;
+	plan_word *changes; /* of the header, or of a plan that the kernel shares */
+	_Atomic uint64_t overhead_ticks;
+	atomic_bool concurrent;
+	/* Of a call that is timed: what both ends take of it, and of that what is timed too. */
+	_Atomic uint64_t call_overhead_ticks, call_timed_ticks;
+
+	/* Where the table has a plan; else @planned is NULL. */
+	struct plan_view plan;
+	struct plan_function *planned; /* by the index of the function */
+	struct plan_ring *rings;
+	struct plan_ranks *ranks;
+	/*
+	 * The rank that this process works for, or NULL. @rank_known says of when: the
+	 * generation in the upper half, how many ranks there were in the lower.
+	 */
+	struct plan_rank *_Atomic rank;
+	_Atomic uint64_t rank_known;
+	_Atomic uint32_t rank_own; /* the generation in which it is @rank itself */
+
+	uint32_t capacity;
+	uint32_t function_mask;
+	uint64_t names_size;
+	struct site_control *targets;
+	struct site_function *functions;
+	char *names;
+	size_t size;
+	struct site_control none; /* control of targets that have none */
+
+	/*
+	 * How others can have the memory: @path, or @fd, which is -1 where there is none;
+	 * which file it is is checked, as a program may close what it does not know. See shown.c.
+	 */
+	char *path;
+	int fd;
+	struct shown_file fd_file;
+	int shown_fd; /* -1: not shown */
+	struct shown_file shown_file;
+	unsigned int shown; /* how often */
+
+	_Atomic uint32_t namespace_noted; /* the generation that note_namespace() was in */
+	struct site_index *_Atomic index;
+	struct sb_site_table *next; /* in the list of those with an index */
+	struct site_glob *globs; /* that its sites have, or had */
+};
+
+/* The entry of @name in @table; NULL with ENOSPC, or if !@create with ENOENT. */
+struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
+					  bool create);
+/* The name of function @index, or NULL where there is none that is whole. */
+const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index);
+/* Have the plan of @table in the memory @fd from now on; before there are sites. */
+int sb_site_table_give_plan(struct sb_site_table *table, int fd);
+/* The table in the file @fd, which the caller closes; @path is for @err. */
+struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_be_planned,
+					    struct sb_error *err);
+/* Of a table with @capacity sites: where its parts lie. */
+struct site_layout {
+	size_t targets, functions, names, slots, size;
+	size_t plan, planned, rings, ranks; /* 0 without a plan */
+	uint32_t function_count;
+};
+struct site_layout sb_site_layout(uint32_t capacity, bool planned);
+/* A site as sb_site_table_each() finds it. */
+struct site_seen {
+	enum sb_site_kind kind;
+	pid_t pid;
+	uint32_t target;
+	const char *name; /* in the table */
+	bool enabled;
+	uint64_t delay_ns, hits, delayed, requested_ns, measured_ns;
+	uint64_t codes[SB_SITE_CODES];
+};
+/* Give each site of @table to @take until that returns other than 0; returns that. */
+int sb_site_table_each(struct sb_site_table *table,
+		       int (*take)(void *context, const struct site_seen *seen),
+		       void *context);
+/*
+ * A copy of the part of the table in the file @fd that sb_site_table_each() reads, which is
+ * all that may be done with it. The file is not mapped, so that none can harm by making it
+ * shorter. No more than *@room bytes are read, which are taken off it; *@cut says whether
+ * sites were left out for that. NULL with errno; EINVAL: it is none; E2BIG: there is no
+ * room for any site.
+ */
+struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut);
+/* Memory for others to have, of @size bytes; -1 with errno. */
+int sb_shown_memory(size_t size);
+/* Which file @fd is; 0 if it is none. */
+struct shown_file sb_shown_file(int fd);
+/* Close @fd, if it still is the file that it was. Keeps errno. */
+void sb_shown_close(int fd, struct shown_file was);
+/* Free what site.c holds for @table. */
+void sb_site_index_free(struct sb_site_table *table);
+
+static inline uint32_t site_hash(const char *text)
+{
+	uint32_t hash = 2166136261U; /* FNV-1a */
+
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * 16777619U;
+	hash ^= hash >> 15; /* its low bits alone are poor */
+	return hash * 0x85ebca6bU;
+}
+
+static inline uint32_t site_slots_used(const struct sb_site_table *table)
+{
+	uint32_t used =
+		atomic_load_explicit(&table->header->slots_used, memory_order_acquire);
+
+	return used < table->capacity ? used : table->capacity;
+}
+
+/* After each change of a control or of @watched: a hit looks at them only then. */
+static inline void site_table_changed(struct sb_site_table *table)
+{
+	atomic_fetch_add_explicit(table->changes, 1, memory_order_release);
+}
+
+static inline void site_control_set_state(struct site_control *control,
+					  enum site_state state)
+{
+	atomic_store_explicit(&control->state, (uint32_t)state, memory_order_release);
+}
+
+static inline struct site_control *site_table_target(struct sb_site_table *table,
+						     uint32_t target)
+{
+	return target < table->capacity ? &table->targets[target] : &table->none;
+}
+
+#endif
