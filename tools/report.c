@@ -62,7 +62,10 @@ static void scope_cell(struct table *table, const struct sb_target_list *list, s
 
 /* -------------------------------------------------------------------- hits */
 
-/* The file of a target: what its label has before a ':' and is one. The caller closes. */
+/*
+ * Open the file of a target: the longest part of its label before a ':' that is an ELF file.
+ * The caller closes it.
+ */
 static struct sb_elf *file_of(const char *label)
 {
 	char *path = strdup(label);
@@ -99,7 +102,7 @@ void hits_measure(struct hits *hits, struct sb_session *session,
 
 		if (state != SB_FILE_SAME && state != SB_FILE_UNKNOWN)
 			continue;
-		/* Those of one file mostly follow each other. */
+		/* Targets of one file usually follow each other. */
 		if (!is_in(elf, label)) {
 			sb_elf_close(elf);
 			elf = file_of(label);
@@ -214,15 +217,15 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 		char text[32];
 
 		fprintf(out,
-			"\nEach call of a target takes up to %s for the breakpoint alone (COST "
-			"is the sum),\nmore than the delay: less than that can't be had.\n",
+			"\nThe breakpoint alone takes up to %s in each call (COST is the sum), "
+			"more than the\ndelay: a call can't be slowed by less than that.\n",
 			short_duration(dear, text));
 	}
 	if (unarmed)
 		fprintf(out,
-			"\nCalls are missing: %" PRIu64 " times a breakpoint was wanted and there "
-			"was none, as the\nprocess may not be delayed any more, or the kernel had "
-			"no memory for it.\n",
+			"\nCalls are missing: a breakpoint could not be inserted %" PRIu64 " times, "
+			"because the process\nmay no longer be delayed or the kernel had no memory "
+			"for it.\n",
 			unarmed);
 	table_free(table);
 }

@@ -151,7 +151,7 @@ def test_groups_to_confirm_are_delayed_apart(tmp_path):
 
 def test_groups_that_are_none_are_refused(tmp_path):
     for wrong, words in (
-        (("one",), "'one' is no list of ranks, such as 3 or 0,4-7"),
+        (("one",), "'one' is not a list of ranks such as 3 or 0,4-7"),
         (("0-3", "2"), "a rank is in two groups"),
     ):
         more = [word for group in wrong for word in ("--confirm", group)]

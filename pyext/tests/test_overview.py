@@ -418,7 +418,7 @@ def test_usage() -> None:
         assert words in done.stderr
     done = command("set", "no such:function", "off")
     assert done.returncode == 1
-    assert "nothing that is slowed is called no such:function" in done.stderr
+    assert "no slowed target has the name no such:function" in done.stderr
 
 
 @pytest.mark.one_python
