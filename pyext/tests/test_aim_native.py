@@ -298,7 +298,7 @@ def test_what_can_be_asked_is_known_before_any_breakpoint(library: str) -> None:
     assert found.reasons() == {
         f"{library}:{WORK}": "nearly all of lib:work: the same question",
         f"{library}:no_such_function": (
-            "it can't be had, or its file has several of the name"
+            "it can't be a target, or its file has several functions of this name"
         ),
         f"{library}:{OFTEN}": "its calls are the units of work",
     }
