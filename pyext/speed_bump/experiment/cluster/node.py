@@ -455,7 +455,7 @@ class Helper:
         return rows
 
     def _shares(self) -> tuple[float, ...]:
-        """The share of a CPU while each function was delayed: by the wall, that took longer."""
+        """The share of a CPU while each function was delayed, which stretches delays."""
         found = []
         for arm, name in enumerate(self._functions):
             delivered = self._delivered.get(name, 0.0)
