@@ -538,7 +538,7 @@ def test_a_directory_of_others_is_not_used(tmp_path: Path) -> None:
         (["--pid", str(2**22 - 1)], "there is no process"),
         (["--name", "no such program"], "no process is called"),
         (["--attach", "socket"], "no command to run"),
-        (["--pid", "1", "--", "true"], "which?"),
+        (["--pid", "1", "--", "true"], "give either a command or --pid and --name"),
         (["--for", "3s", "--", "true"], "--for needs --pid"),
         (["--pid", "1", "--compare"], "--compare runs CMD"),
     ],
@@ -704,7 +704,7 @@ def test_what_remote_did_not_reach_is_not_run_later(start: Start) -> None:
     )
     done = run_by("remote", program)
     assert done.returncode == 1
-    assert "did not come in" in done.stderr
+    assert "did not answer in" in done.stderr
     assert program.process.poll() is None
 
 

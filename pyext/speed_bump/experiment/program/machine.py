@@ -29,7 +29,7 @@ class Machine:
     """
 
     def __init__(self) -> None:
-        """Nothing was looked at yet."""
+        """Nothing has been read yet."""
         self._threads: dict[tuple[int, int], tuple[int, int]] = {}
         self._steal = _steal_ticks()
         self._begin = Reading()
