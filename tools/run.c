@@ -154,7 +154,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 	if (!config->target_count && !config->file_count)
 		return usage_error("run", "no target is named");
 	if (*config->command && config->running.count)
-		return usage_error("run", "give either a command or --pid and --name");
+		return usage_error("run", "give a command or processes, not both");
 	for (int i = 0; i < config->file_count; i++)
 		if (config->running.count > 1 && !strcmp(config->files[i], "-"))
 			return usage_error("run", "standard input can't be read twice, "

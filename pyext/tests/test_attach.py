@@ -538,7 +538,7 @@ def test_a_directory_of_others_is_not_used(tmp_path: Path) -> None:
         (["--pid", str(2**22 - 1)], "there is no process"),
         (["--name", "no such program"], "no process is called"),
         (["--attach", "socket"], "no command to run"),
-        (["--pid", "1", "--", "true"], "give either a command or --pid and --name"),
+        (["--pid", "1", "--", "true"], "give a command or processes, not both"),
         (["--for", "3s", "--", "true"], "--for needs --pid"),
         (["--pid", "1", "--compare"], "--compare runs CMD"),
     ],

@@ -352,7 +352,7 @@ def test_a_glob_passes_over_what_is_ruled_or_only_counted(
             both = (*mine, "--pid", str(ruled()[0]))
             done = command("set", "__main__:*", "delay=40us", *both)
             assert done.returncode == 0, done.stderr
-            assert "rules it: __main__:work" in done.stderr
+            assert "controls it: __main__:work" in done.stderr
             assert len(done.stdout.splitlines()) == 2
             assert delays(program.pid) == {"work": 40_000, "rest": 40_000}
             # Named whole it is refused, and what was set before is shown.

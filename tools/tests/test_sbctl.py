@@ -118,7 +118,10 @@ def test_unknown_option(sbctl: Sbctl, command: str) -> None:
         (["run", "true"], "'true' is not PATH:SYMBOL"),
         (["run", "a:b", "--pid=0"], "'0' is not a process id"),
         (["run", "a:b", "--pid=1,x"], "'x' is not a process id"),
-        (["run", "a:b", "--pid=1", "--", "true"], "give either a command or --pid and --name"),
+        (
+            ["run", "a:b", "--pid=1", "--", "true"],
+            "give a command or processes, not both",
+        ),
         (["run", "a:b", "--for=1s", "--", "true"], "--for needs --pid"),
         (["run", "a:b", "--pid=1", "--for=x"], "'x' is not a duration"),
         (["run", "--pid=1"], "no target"),

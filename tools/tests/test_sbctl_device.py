@@ -194,7 +194,9 @@ def test_nothing_is_half_applied(sbctl: Sbctl, library: str) -> None:
     assert names(sbctl) == {"fixture_second"}
     assert targets(sbctl)[0]["delay_ns"] == 1_000
     line = sbctl.fails("remove", f"{library}:fixture_second", f"{library}:fixture_nop")
-    assert line == f"{library}:fixture_nop is not a target ('sbctl list' shows the targets)"
+    assert (
+        line == f"{library}:fixture_nop is not a target ('sbctl list' shows the targets)"
+    )
     sbctl.fails("update", f"{library}:fixture_second", f"{library}:fixture_nop", "9us")
     assert names(sbctl) == {"fixture_second"}
     assert targets(sbctl)[0]["delay_ns"] == 1_000
@@ -923,10 +925,10 @@ def test_list_verbose(sbctl: Sbctl, library: str) -> None:
 def test_run_says_what_cannot_be_less(sbctl: Sbctl, library: str, loop: str) -> None:
     command = ("--", loop, "fixture_step", "100")
     done = sbctl("run", "-d", "0", f"{library}:fixture_step", *command)
-    assert "for the breakpoint alone" in done.stderr
+    assert "The breakpoint alone takes" in done.stderr
     assert "a call can't be slowed by less than that" in done.stderr
     done = sbctl("run", "-d", "5ms", f"{library}:fixture_step", *command)
-    assert "for the breakpoint alone" not in done.stderr
+    assert "The breakpoint alone takes" not in done.stderr
 
 
 def run_stepped(

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 + (", or --pid PID" if can_attach else "")
             )
         if options.command and attaches:
-            options.parser.error("give either a command or --pid and --name")
+            options.parser.error("give a command or processes, not both")
         if can_attach and options.attach and not attaches:
             options.parser.error("--attach needs --pid, --pid-tree or --name")
     try:

@@ -115,7 +115,7 @@ def _choose(
         if free and ruled:
             more = f" and {len(ruled) - MAX_TOLD} more" if ruled[MAX_TOLD:] else ""
             say(
-                f"{pattern}: left out, because an experiment or another process controls it: "
+                f"{pattern}: left out: an experiment or another process controls it: "
                 f"{', '.join(ruled[:MAX_TOLD])}{more}"
             )
     return list(chosen.values())
