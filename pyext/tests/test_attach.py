@@ -771,5 +771,5 @@ def test_the_ways_are_tried_in_turn(start: Start, environ: dict[str, str]) -> No
         return
     assert process.returncode == 1
     assert "no control socket" in said
-    assert "remote is from 3.14 on" in said
+    assert "remote needs 3.14" in said
     assert "install the package gdb" in said
