@@ -191,7 +191,7 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 					       ">MEASURED", ">COST",	"TARGET",
 					       NULL };
 	struct table *table = table_new(columns);
-	uint64_t dear = 0, unarmed = 0;
+	uint64_t highest = 0, unarmed = 0;
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
 		uint64_t cost = hits->hit[i].cost_ns;
@@ -209,17 +209,17 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 			table_text(table, "-");
 		table_text(table, "%s", sb_target_list_label(list, i));
 		unarmed += sb_target_list_counter(list, i, SB_COUNTER_UNARMED);
-		if (calls && cost > sb_target_list_delay_ns(list, i) && cost > dear)
-			dear = cost;
+		if (calls && cost > sb_target_list_delay_ns(list, i) && cost > highest)
+			highest = cost;
 	}
 	table_print(table, out);
-	if (dear) {
+	if (highest) {
 		char text[32];
 
 		fprintf(out,
 			"\nThe breakpoint alone takes up to %s in each call (COST is the sum), "
 			"more than the\ndelay: a call can't be slowed by less than that.\n",
-			short_duration(dear, text));
+			short_duration(highest, text));
 	}
 	if (unarmed)
 		fprintf(out,

@@ -780,7 +780,7 @@ def test_by_the_command(tmp_path: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "zlib:crc32" in done.stderr
     assert " 9 " in done.stderr
-    assert "zlib:error can't be had: it is a class" in done.stderr
+    assert "zlib:error can't be a target: it is a class" in done.stderr
 
 
 def test_a_forked_child_counts_for_itself(python: Run) -> None:

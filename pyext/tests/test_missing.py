@@ -83,7 +83,7 @@ def test_what_cant_be_had_is_said_with_its_reason(app):
     done = run(app, "zlib:error", "__main__:work")
     assert done.returncode == 0
     (line,) = [x for x in done.stderr.splitlines() if "zlib:error can" in x]
-    assert "can't be had" in line
+    assert "can't be a target" in line
 
 
 def test_a_status_of_the_program_comes_first(tmp_path):

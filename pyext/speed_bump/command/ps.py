@@ -154,7 +154,7 @@ def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
 
 
 def as_text(found: Overview, pids: set[int] | None) -> str:
-    """For people."""
+    """The displayed text."""
     blocks = []
     for process in found.processes:
         if pids is None or process.pid in pids:

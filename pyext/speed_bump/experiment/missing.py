@@ -70,7 +70,7 @@ def reasons(
 
 
 def lines(found: Mapping[str, str]) -> list[str]:
-    """For people."""
+    """The displayed text."""
     said = [
         f"{pattern} can't be a target: {text.removeprefix(REFUSED)}"
         if text.startswith(REFUSED)

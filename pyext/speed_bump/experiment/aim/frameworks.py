@@ -146,7 +146,7 @@ class Known:
 
     @property
     def why(self) -> str:
-        """For people."""
+        """The displayed text."""
         return f"{self.framework.what}, as {self.framework.name} is at work"
 
 

@@ -36,7 +36,7 @@ class Steady:
 
     @property
     def why(self) -> str:
-        """For people."""
+        """The displayed text."""
         return (
             f"its steadiest call, {self.rate:.3g} a second "
             f"(give or take {self.spread:.0%})"

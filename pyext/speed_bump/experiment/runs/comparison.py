@@ -243,7 +243,7 @@ class Comparison:
     # ------------------------------------------------------------------ results
 
     def text(self) -> str:
-        """For people."""
+        """The displayed text."""
         heads = [
             ("target", LEFT),
             ("delay", RIGHT),

@@ -176,7 +176,7 @@ def _waiting(found: Places) -> str:
     height = ROW * len(few)
     label = escape("; ".join(items), quote=True)
     return (
-        "<h2>Who waits for whom</h2><p class='soft'>Of a step: the rank's own work, and "
+        "<h2>Which rank waits for which</h2><p class='soft'>Of a step: the rank's own work, and "
         "behind it, paler, how long it waits for others. The one that waits least is "
         "waited for.</p><figure class='wide'>"
         f"<svg role='img' aria-label='{label}' viewBox='0 0 {WIDE} {height}'>"
