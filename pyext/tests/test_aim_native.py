@@ -249,7 +249,7 @@ def test_what_is_below_a_call_that_waits_is_no_candidate() -> None:
     acquire = Place("/lib/_multiprocessing.so", "acquire_impl", "acquire_impl")
     waits = stack("m:put", "_multiprocessing:SemLock.acquire")
     seen = look_at(
-        # A look on its way to sleep, late: the caller was seen a moment before.
+        # A late sample of a thread about to sleep: its caller was sampled before it.
         (stack("m:put", leaf=False), 50, (acquire, PYTHON)),
         (stack("__main__:unit", leaf=False), 50, (DEFLATE, PYTHON)),
     )

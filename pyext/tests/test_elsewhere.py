@@ -122,6 +122,6 @@ def test_another_version_is_lent_nothing(environ: dict[str, str], app: Path) -> 
 def test_native_functions_need_no_package(
     environ: dict[str, str], other: Path, app: Path
 ) -> None:
-    """Whether or not they can be had here: it is not the package that is missing."""
+    """Whether native functions work here or not: the package is not what is missing."""
     done = speed_bump(environ, "run", "--native", "libc.so.6:getpid", "--", other, app)
     assert "not installed" not in done.stderr

@@ -145,10 +145,10 @@ def test_a_numpy_script_that_ends(tmp_path):
         assert [name for name in found if "standard_normal" in name]
 
 
-# Not in guests, whose emulated CPUs make other functions dear.
+# Not in guests, whose emulated CPUs make other functions expensive.
 def test_a_native_program_with_threads(tmp_path):
     if not native.is_available():
-        pytest.skip("native functions can't be had here")
+        pytest.skip("native functions can't be delayed here")
     if not os.access(WORDS, os.X_OK):
         pytest.skip(f"{WORDS} is not built: build-aux/build")
     done, found = ranked(tmp_path, str(WORDS), "0")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Servers, runners and debuggers as people run them: counts are exact, nothing hangs."""
+"""Servers, runners and debuggers in normal use: counts are exact, nothing hangs."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
     other = (1, 7, 0, 20, (3, 5, 2))
     assert dict(found.below(other)) == dict(found.below(pack))
     assert found.below((1, 7, 0, 22, (3, 2))) == [((), 1.0)]
-    # A function that can't be followed has not what ran a moment before it.
+    # A function that can't be unwound does not get the frames sampled before it.
     solve: native_frames.Key = (1, 7, 0, 30, (3, 2))
     moments = {7: [(1_000, solve), (9_000, solve)]}
     blas = (7, 5_000, 9_900, False, False, (("/blas.so", 2),))

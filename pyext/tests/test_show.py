@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What people and programs are told of experiments whose truth is known."""
+"""Reports of experiments whose truth is known."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_known_answers(name):
-    """Wrong labels nowhere, the truth in intervals, answers where they can be had."""
+    """No wrong labels, the truth in intervals, answers where they are possible."""
     silent = bad = 0
     held = []
     known = [model.truth(model.PROGRAMS[name], k, "heavy", count=1500) for k in range(6)]

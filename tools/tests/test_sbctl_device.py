@@ -784,7 +784,7 @@ def test_run_takes_a_signal_of_the_terminal_once(
     """Ctrl-C reaches the whole group: the command must not get it twice."""
     script, count = tmp_path / "count.py", tmp_path / "count"
     # Not print() in the handler, which may be what was interrupted. And not to the
-    # terminal at the end: it drops what nobody has read when its session ends.
+    # terminal at the end: it drops unread output when its session ends.
     script.write_text(
         "import os, signal, sys, time\n"
         "n = 0\n"
@@ -879,7 +879,7 @@ def test_unload_and_load(sbctl: Sbctl, library: str) -> None:
 
 
 def test_nobody_may_not(sbctl: Sbctl) -> None:
-    # Where nobody can read it: the tree may lie in a home that is closed to others.
+    # In a directory that all users can read: the tree may be in a private home.
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         program = shutil.copy(sbctl.program, place)
@@ -941,7 +941,7 @@ def run_stepped(
     return int(done.stdout.split()[2]), target
 
 
-# Its memory is nobody else's any more: what has no CAP_SYS_ADMIN may not delay it.
+# Its memory is private now: a session without CAP_SYS_ADMIN may not delay it.
 CLOSES_ITSELF = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])

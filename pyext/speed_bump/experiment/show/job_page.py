@@ -176,9 +176,9 @@ def _waiting(found: Places) -> str:
     height = ROW * len(few)
     label = escape("; ".join(items), quote=True)
     return (
-        "<h2>Which rank waits for which</h2><p class='soft'>Of a step: the rank's own work, and "
-        "behind it, paler, how long it waits for others. The one that waits least is "
-        "waited for.</p><figure class='wide'>"
+        "<h2>Which rank waits for which</h2><p class='soft'>In a step: the rank's own work "
+        "and, paler, how long it waits for others. The others wait for the rank that "
+        "waits least.</p><figure class='wide'>"
         f"<svg role='img' aria-label='{label}' viewBox='0 0 {WIDE} {height}'>"
         f"{''.join(bars)}</svg></figure>"
     )
