@@ -176,8 +176,8 @@ def _waiting(found: Places) -> str:
     height = ROW * len(few)
     label = escape("; ".join(items), quote=True)
     return (
-        "<h2>Which rank waits for which</h2><p class='soft'>In a step: the rank's own work "
-        "and, paler, how long it waits for others. The others wait for the rank that "
+        "<h2>Which rank waits for which</h2><p class='soft'>In a step: the rank's own "
+        "work and, paler, how long it waits for others. The others wait for the one that "
         "waits least.</p><figure class='wide'>"
         f"<svg role='img' aria-label='{label}' viewBox='0 0 {WIDE} {height}'>"
         f"{''.join(bars)}</svg></figure>"
