@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     )
     what = parser.add_argument_group("a program to measure on")
     add_progress(what)
-    add_time(parser, "8s", "measure about so long")
+    add_time(parser, "8s", "measure for about this long")
     parser.add_argument("--json", action="store_true", help="print JSON")
     # As for the other verbs, but optional.
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

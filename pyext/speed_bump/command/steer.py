@@ -26,7 +26,7 @@ examples:
 
 exit status: 0; 1 if there is no such target, or one can't be set; 2 for wrong usage.
 """
-# At most so many targets that are left out are named.
+# At most this many targets that are left out are named.
 MAX_TOLD = 4
 SETTING = re.compile(r"delay=.*|on|off|remove")
 

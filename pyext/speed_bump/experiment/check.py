@@ -94,7 +94,7 @@ class Report:
     jit: str = ""
 
     def half(self, seconds: float, functions: int = 1) -> float:
-        """Half the 95% interval of each function's criticality after so long.
+        """Half the 95% interval of each function's criticality after this time.
 
         With N functions, one at a time, each is delayed in 1 of N + sqrt(N) holds, so
         that its standard error grows with 1 + sqrt(N).

@@ -19,8 +19,8 @@ LOOK_S = 30.0
 COMPILING = ("torch._inductor.compile_fx", "torch._dynamo.convert_frame")
 MAX_SAID = 20
 # Reasons that begin with this are of refused C functions and classes.
-REFUSED = "it can't be had: "
-# At most so many called names are compared with a target.
+REFUSED = "it can't be a target: "
+# At most this many called names are compared with a target.
 MAX_OTHERS = 200
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SUFFIX = ".attach"
-# At most so many leftover sockets are looked at whenever one is made.
+# At most this many leftover sockets are looked at whenever one is made.
 MAX_SWEPT = 16
 
 

@@ -37,7 +37,7 @@ from speed_bump.experiment.rank import RankError
 
 # Functions times processes: enough for all calls of a large program.
 LARGE = 1 << 16
-# A short program is run at most so often, until it was seen at work for so long.
+# A short program is run at most this many times, until it was seen at work for this long.
 MAX_RUNS = 8
 ENOUGH_S = 1.5
 # Directories of installed packages, which may be below the program's own.

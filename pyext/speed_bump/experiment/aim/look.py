@@ -27,16 +27,16 @@ from speed_bump.experiment.program.workload import Workload
 WINDOW_S = 0.1
 # Reading the counts takes at most this part of the time.
 MAX_COST = 0.2
-# A program is importing while so many of the samples are in the import system.
+# A program is importing while this many of the samples are in the import system.
 IMPORTING = 0.25
-# A program must do something for at least so long before it is expected to continue.
+# A program must do something for at least this long before it is expected to continue.
 MIN_S = 2.0
 # An import that takes longer than this is work.
 MAX_IMPORT_S = 900.0
 # After this time without a decision, the state is printed. A function that calls the
-# steadiest one is given so long to show its pace.
+# steadiest one is given this long to show its pace.
 NEWS_S = 4.0
-# The program must have worked for so long before its native stacks are sampled.
+# The program must have worked for this long before its native stacks are sampled.
 SETTLED_S = 0.4
 # A Python process has reported in within this time.
 NO_PYTHON_S = 3.0

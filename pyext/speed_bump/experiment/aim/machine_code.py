@@ -19,8 +19,8 @@ from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.workload import Workload
 
 # A breakpoint costs about a microsecond, so a function that is called more often is no
-# unit of work. It is counted only until its rate is known: for so long after the last new
-# function, and for so long in all.
+# unit of work. It is counted only until its rate is known: for this long after the last
+# new function, and for this long in all.
 MAX_RATE = 2000.0
 COUNT_S, MAX_COUNT_S = 0.5, 3.0
 STEP_S = 0.05

@@ -21,7 +21,7 @@ from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, P
 from speed_bump.experiment.program.stacks import Stack, is_idle
 from speed_bump.experiment.symbols import base, short
 
-# At most so many are counted: those that take the most time.
+# At most this many are counted: those that take the most time.
 MAX_COUNTED = 40
 # Breakpoints may take this part of the slowdown allowed for delays. They cost time all
 # the time, and delays do not.
@@ -30,8 +30,8 @@ HIT_PART = 0.25
 LITTLE = 0.001
 # The cost of a hit, if it can't be measured.
 HIT_NS = 3000
-# Calls are counted for so long: usually until they are known to be few enough, and again
-# if a function that takes time was not called yet or others were left out.
+# Calls are counted for this long: usually until they are known to be few enough, and
+# again if a function that takes time was not called yet or others were left out.
 HOT_S, COUNT_S, UNCALLED_S, MAX_COUNT_S = 0.15, 0.5, 1.5, 4.0
 # Two native functions are one question if they are on the same stacks in this part of the
 # samples. The time of a C function's call is known less exactly.
@@ -327,7 +327,7 @@ def count(
         max_slowdown: the slowdown allowed, as a part
         units: native functions whose calls are the units of work
         callables: C functions among the candidates, by their Python names
-        import_s: the program has just been started, and imports take so long
+        import_s: the program has just been started, and imports take this long
     """
     found = Natives(weighed=weighed)
     symbols.know({key[1]: readable for key, readable in weighed.readable.items()})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from speed_bump.experiment.program.stacks import Stacks, is_idle, is_import, is_ours
 
-# A candidate has at least this part of the time seen, and so many samples.
+# A candidate has at least this part of the time seen, and this many samples.
 MIN_SHARE = 0.002
 MIN_SAMPLES = 2
 # Candidates that a minute can answer for, and bounds for other budgets.

@@ -10,11 +10,11 @@ import numpy as np
 
 from speed_bump.experiment.program.stacks import Stacks, is_idle, is_import, is_ours
 
-# An even pace is the same in so many parts of the time.
+# An even pace is the same in this many parts of the time.
 PARTS = 8
 # Fewer calls are no pace.
 MIN_CALLS = 20
-# A function with so many calls in a part of the time is called repeatedly.
+# A function with this many calls in a part of the time is called repeatedly.
 MIN_AGAIN = 3
 # How far a part may deviate from the mean: as a fraction, and in calls.
 UNEVEN, UNEVEN_CALLS = 0.35, 1.5

@@ -32,7 +32,7 @@ ATTEMPT = 1 << 20
 DIGEST = 64
 # The part of the blocks of a confirmation in which nothing is on.
 QUIET = 0.2
-# At most so many groups are confirmed in one run.
+# At most this many groups are confirmed in one run.
 MAX_GROUPS = 5
 # Doses and steps are rounded to these, so that ranks agree.
 GRID = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)

@@ -25,7 +25,7 @@ from speed_bump.experiment.cluster.ranks import Rank
 
 SUFFIX = ".rows"
 FORMAT = 1
-# A step has so many quanta, or up to twice as many.
+# A step has this many quanta, or up to twice as many.
 PARTS = 4096
 MAX_CHUNK = 1 << 26
 

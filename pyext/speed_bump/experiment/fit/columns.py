@@ -14,7 +14,7 @@ from speed_bump.experiment.record import Block, Floats, Integers, Record
 # Stages whose slots are regressed together.
 SINGLE = frozenset({"single", "levels", "rare", "few"})
 GROUPS = frozenset({"groups"})
-# A rest begins with so many slots in which buffers may still refill.
+# A rest begins with this many slots in which buffers may still refill.
 SETTLING = 50
 # Calls that vary by less than this part of their mean need no column.
 STEADY = 0.05

@@ -45,9 +45,9 @@ MIN_MEAN_SHARE = 0.3
 LATE_SHARE, AS_LONG = 0.5, 0.05
 # A slot with a smaller part of waiting got its CPU at once.
 AT_ONCE = 0.02
-# At least so many comparisons over the experiment are needed.
+# At least this many comparisons over the experiment are needed.
 COMPARED, MIN_COMPARED = 20, 8
-# Shares are distinguished in so many steps, each of which is a regression.
+# Shares are distinguished in this many steps, each of which is a regression.
 STEPS = 20
 # Part of the machine's time: if the hypervisor takes more, no label stands. Below it all
 # intervals are widened by that part: a delay takes at most so much longer by the wall.

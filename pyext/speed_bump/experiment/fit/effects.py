@@ -47,7 +47,7 @@ FEW = 64
 SLOW = 80
 # Fewer cycles of blocks and rests than these have no error of their own.
 MIN_CYCLES = 4
-# A sham beyond so many standard errors means that something else than delays is at work.
+# A sham beyond this many standard errors means that something other than delays acts.
 SHAM = 3.3
 # Outliers are limited step by step: small steps would not converge from least squares,
 # which units of a second among units of 3 ms throw far off. The iteration ends when no

@@ -24,7 +24,7 @@ HUBER = 1.345
 CLIP = 5.0
 # An autoregression with a larger sum would not be stable.
 MAX_SUM = 0.98
-# The scale of noise is estimated from at least so many rows.
+# The scale of noise is estimated from at least this many rows.
 SCALE_ROWS = 200
 MAX_SCALES = 60
 

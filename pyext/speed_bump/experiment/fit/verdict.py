@@ -84,12 +84,12 @@ PLAIN = (0.3, 0.6)
 LONG_DELAY = 0.6
 # Small delays decide if half of their interval is not wider. They are shorter by so much.
 TOLD, SHORTER = 0.3, 3.0
-# Other numbers may be off by so many times the apparent cost of the sham; above the limit
-# no label stands.
+# Other numbers may be off by this many times the apparent cost of the sham; above the
+# limit no label stands.
 SHAM_TIMES, MAX_SHAM = 2.0, 0.5
 # A larger part of slots without any delay in force is reported.
 MAX_LAPSED = 0.02
-# Two levels of dose differ if they do by so many standard errors, and by so much.
+# Two levels of dose differ if they do by this many standard errors, and by so much.
 BENDS = 3.3
 BENDS_BY = 0.1
 # A function delayed in fewer slots than these has no answer.

@@ -83,7 +83,7 @@ class Looking:
         return True
 
     def look(self, ns: int, interval_ns: int = INTERVAL_NS) -> Look:
-        """Sample for so long."""
+        """Sample for the given time."""
         before, begin = self._totals[0], time.monotonic_ns()
         self._totals = self._stacks.run(ns, interval_ns)
         took = time.monotonic_ns() - begin

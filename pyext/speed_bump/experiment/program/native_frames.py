@@ -18,7 +18,7 @@ from speed_bump.experiment.account import MACHINE, Frame
 
 # A Python sample that is farther away in time is not joined with a native stack.
 NEAR_NS = 2_000_000
-# At most so many frames of one stack are shown, from the outermost.
+# At most this many frames of one stack are shown, from the outermost.
 MAX_FRAMES = 32
 # The interpreter's own files.
 INTERPRETER = ("python", "libpython")

@@ -89,7 +89,7 @@ class NativeLooks:
     def __init__(
         self, pids: Callable[[], Iterable[int]], is_wanted: Callable[[str], bool]
     ) -> None:
-        """Nothing is looked at yet."""
+        """Nothing has been sampled yet."""
         self._pids = pids
         self._is_wanted = is_wanted
         self._rounds: deque[_Round] = deque(maxlen=MAX_ROUNDS)

@@ -102,7 +102,7 @@ class NativeSampling:
     def running(
         self, pids: Iterable[int], ns: int, *, keep: bool = False
     ) -> Iterator[None]:
-        """While inside, sample the processes and their descendants, for so long.
+        """While inside, sample the processes and their descendants, for the given time.
 
         Afterwards ``times`` has the result, and so has ``stacks()``, if they are to be
         kept.

@@ -327,7 +327,7 @@ class Workload:
         return found
 
     def sample(self, ns: int, meanwhile: Callable[[], None]) -> Samples:
-        """Sample the stacks for so long, while nothing is delayed.
+        """Sample the stacks for the given time, while nothing is delayed.
 
         Args:
             meanwhile: called every few hundredths of a second
@@ -403,7 +403,7 @@ class Workload:
         return seen.ticks, found
 
     def stacks(self, ns: int) -> Stacks:
-        """Sample whole stacks for so long, of all counted functions."""
+        """Sample whole stacks for the given time, of all counted functions."""
         self._find_stacks()
         look = self._looking.look(ns)
         if self._native_looks_of:

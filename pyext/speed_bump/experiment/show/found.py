@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from speed_bump.experiment.aim import Aim
 
 MAX_NAMED = 3
-# At most so many lines of targets and of units are printed.
+# At most this many lines of targets and of units are printed.
 MAX_LINES, MAX_UNITS = 40, 12
 # A smaller part of the time is not mentioned.
 MIN_WORTH = 0.02

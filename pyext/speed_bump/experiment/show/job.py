@@ -16,7 +16,7 @@ from speed_bump.experiment.fit.verdict import INCONCLUSIVE, label_of
 from speed_bump.experiment.show import ranks, text
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
-# The conclusion names the gains of at most so many functions.
+# The conclusion names the gains of at most this many functions.
 MAX_TOLD = 4
 CONFIRM_HEADS = (
     ("function", LEFT),
