@@ -115,7 +115,7 @@ class Running:
         where = Path(f"/proc/{self.pid}")
         descriptors = []
         for file in (where / "fd").iterdir():
-            # What it opens and closes all the time may be gone when it is read.
+            # Descriptors that it opens and closes may be gone when they are read.
             with suppress(FileNotFoundError):
                 descriptors.append(os.readlink(file))
         maps = (where / "maps").read_text()
@@ -481,7 +481,7 @@ def test_messages_are_read_back_or_refused() -> None:
         rest = [data]
 
         def take(size: int) -> bytes:
-            # As a socket does it: what is there, at most so much.
+            # Like a socket: the available bytes, up to the size.
             part, rest[0] = rest[0][: min(size, 7)], rest[0][min(size, 7) :]
             return part
 

@@ -118,7 +118,7 @@ def test_a_profiler_of_all_threads() -> None:
     assert calls("plain") == 20
 
 
-# What another tool has switched off stays so, where that changes nothing for us.
+# Events that another tool has switched off stay off if nothing changes for this one.
 SWITCHED_OFF = """
 import sys
 import speed_bump

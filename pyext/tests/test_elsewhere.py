@@ -78,7 +78,7 @@ def test_a_script_says_its_interpreter(
 def test_it_is_lent(
     environ: dict[str, str], other: Path, app: Path, tmp_path: Path
 ) -> None:
-    # What is imported at the start of Python there goes on to be.
+    # Modules imported at the start of that Python are still imported.
     packages = next((tmp_path / "other" / "lib").glob("python*/site-packages"))
     # Debian's interpreter has one of its own, which comes first.
     (packages / "sitecustomize.py").write_text("print('theirs')\n")

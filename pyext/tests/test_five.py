@@ -122,7 +122,7 @@ def test_a_training_loop_with_torch(tmp_path):
     says_unit(done, "a step of the optimizer, as torch is at work")
     assert "importing torch" in done.stderr
     assert "__main__:train_step" in found
-    # What is done in the import of torch is no work.
+    # Time in the import of torch is no work.
     imports = ("re:", "ctypes:", "importlib")
     assert not [name for name in found if name.startswith(imports)]
 

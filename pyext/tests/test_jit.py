@@ -36,7 +36,7 @@ def test_no_jit_is_no_warning() -> None:
     assert jit.warning(["cat"], environ("1")) == ""
     # Without a command there is no warning.
     assert jit.warning([], environ("1")) == ""
-    # Of a process of the kernel's, or another user's, nothing is known.
+    # Nothing is known of kernel threads and of other users' processes.
     assert jit.warning_of_process(2) == ""
 
 

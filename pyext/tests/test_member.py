@@ -57,7 +57,7 @@ def report(run, *more):
 
 
 def written(run):
-    """What is known when the helper of this node has ended."""
+    """The results when the helper of this node has ended."""
     for _ in range(600):
         if not os.path.exists(node.room(str(run))):
             break

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is said of targets that are not called."""
+"""Messages about targets that are not called."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(app, *patterns, more=()):
     return speed_bump("run", *targets, *more, "--", sys.executable, app)
 
 
-# Of each: whether it is a name that is called, and what is said.
+# For each: whether the name is called, and the message.
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
