@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The front door. Each target does its own set-up; the work is in build-aux/,
-# meson.build, driver/Kbuild and selftests/guest/.
+# The front door. Each target does its own set-up; the work is in build-aux/, meson.build,
+# driver/Kbuild and selftests/guest/.
 
 prefix ?= /usr/local
 
@@ -13,7 +13,7 @@ help:
 	@echo 'make demo     slow functions of real programs, Python and native, and see which matter'
 	@echo 'make check    every test, the module in guests with stock kernels'
 	@echo 'make check-all    the module on every kernel, x86_64 and arm64 (long)'
-	@echo 'make check-debug  the module on a kernel that looks for its own faults'
+	@echo 'make check-debug  the module on a kernel with KASAN, lockdep and other checks'
 	@echo 'make check-pythons   the Python package with every CPython from 3.10 to 3.15'
 	@echo 'make check-sanitize  the Python package under sanitizers; leaks'
 	@echo 'make check-torture   CPython'\''s own tests with the hook in force'
@@ -21,10 +21,10 @@ help:
 	@echo 'make build    libsb, sbctl and the unit tests in build/'
 	@echo 'make docs     the documentation as a site with search, in build/docs/html'
 	@echo 'make deb      Debian packages for 12, 13 and unstable in build/deb/'
-	@echo '              RELEASES="12 13": these alone, as with check-packages'
-	@echo 'make bench    what a hit costs, beside the floor; then bench-rank'
-	@echo 'make bench-rank   how often rank is right (hours; RUNS=1: each program once)'
-	@echo 'make bench-peers  rank beside py-spy, Scalene, perf and Coz (hours; RUNS=1: once each)'
+	@echo '              RELEASES="12 13": only these, also for check-packages'
+	@echo 'make bench    the cost of a hit, compared with the minimum; then bench-rank'
+	@echo 'make bench-rank   how often rank is right (takes hours; RUNS=1: each program once)'
+	@echo 'make bench-peers  rank compared with py-spy, Scalene, perf and Coz (takes hours; RUNS=1: once)'
 	@echo 'make module   the kernel module for the running kernel'
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'

@@ -8,7 +8,7 @@
 
 releases=(bookworm trixie sid)
 
-# release_of NAME: the code name of a release, by whatever name people call it
+# release_of NAME: the code name of a release, from any of its names
 release_of() {
 	case $1 in
 	12 | bookworm) echo bookworm ;;
@@ -28,8 +28,8 @@ choose_releases() {
 	[[ ${#chosen[@]} -gt 0 ]] || chosen=("${releases[@]}")
 }
 
-# What debian/control wants to build with: names only, of alternatives the first, but for
-# what dpkg-dev brings anyway.
+# The build dependencies in debian/control: names only, the first of alternatives, without
+# those of dpkg-dev.
 build_depends() {
 	sed -n '/^Build-Depends:/,/^[^ ]/p' "$repo/debian/control" |
 		sed -e 's/^Build-Depends://' -e '/^[A-Z]/d' | tr ',' '\n' |
@@ -37,7 +37,7 @@ build_depends() {
 		sed -e '/^$/d' -e 's/^debhelper-compat$/debhelper/' | sort
 }
 
-# build_system RELEASE: set root to a system with what the packages are built with
+# build_system RELEASE: set root to a system for building the packages
 build_system() {
 	local key
 	need_root "a chroot of $1"
@@ -53,8 +53,8 @@ make_build_system() {
 		--include="$(build_depends | paste -sd,),lintian,rsync"
 }
 
-# plain_system RELEASE: set root to a system as people have one: a kernel that is not
-# the newest where there are several, its headers, systemd, DKMS
+# plain_system RELEASE: set root to a typical system: a kernel that is not the newest if
+# there are several, its headers, systemd, DKMS
 plain_system() {
 	need_root "a chroot of $1"
 	need_tool mmdebstrap
@@ -68,7 +68,7 @@ make_plain_system() {
 	release=$(releases_with_image "$1" | sed -n '1p;2p' | tail -n 1)
 	[[ -n $release ]] || die "$1: no cloud kernel with headers"
 	say "making a system of $1 with kernel $release (two or three minutes)"
-	# No guest uses the kernel's own initramfs: it is kept small.
+	# No guest uses the kernel's own initramfs, so it is kept small.
 	system_of "$1" "$2" --variant=apt \
 		--essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d" &&
 			printf "MODULES=list\nCOMPRESS=gzip\n" > "$1/etc/initramfs-tools/conf.d/small"' \
@@ -77,8 +77,8 @@ make_plain_system() {
 	printf '%s\n' "$release" > "$2/etc/speed-bump-kernel"
 }
 
-# both_systems RELEASE: have the two, and set root to the plain one. They are made side by
-# side: neither a download nor the unpacking keeps two processors busy.
+# both_systems RELEASE: make both, and set root to the plain one. They are made in
+# parallel: neither downloading nor unpacking uses two processors fully.
 both_systems() {
 	local other
 	(build_system "$1") &
@@ -104,16 +104,16 @@ system_of() {
 	printf '127.0.0.1 localhost guest\n' > "$temp/etc/hosts"
 }
 
-# layer_above ROOT DIR: have DIR/system show ROOT, with all that changes kept in DIR.
-# Only for somebody in a mount namespace of their own.
+# layer_above ROOT DIR: make DIR/system show ROOT, with all changes kept in DIR. The
+# caller must have a mount namespace of its own.
 layer_above() {
 	mkdir -p "$2"/{system,changed,work}
-	# On a file system that can be no upper layer, a copy does.
+	# A file system that can't be an upper layer gets a copy.
 	mount -t overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" overlay "$2/system" 2> /dev/null ||
 		cp -a --reflink=auto "$1/." "$2/system/"
 }
 
-# copy_tree DIR: what is in the repository, and what will be
+# copy_tree DIR: the files of the repository, including those to be committed
 copy_tree() {
 	mkdir -p "$1"
 	(cd "$repo" && git ls-files -z --cached --others --exclude-standard |

@@ -105,7 +105,7 @@ TEST_F(budget, may_be_used_up)
 	}
 }
 
-/* Those who come and go while others are in a delay on the same instruction. */
+/* Processes that start and end while others are in a delay on the same instruction. */
 TEST_F(budget, targets_of_an_instruction_come_and_go_one_by_one)
 {
 	struct speed_bump_stats stats;
@@ -128,7 +128,7 @@ TEST_F(budget, targets_of_an_instruction_come_and_go_one_by_one)
 	EXPECT_EQ(sb_hits(self->devs[0], ids[0]), 2);
 }
 
-/* The memory that only the one wanted who goes is free of the breakpoint. */
+/* The memory of the process that leaves has no breakpoint any more. */
 TEST_F(budget, the_one_who_goes_takes_the_breakpoint_along_where_no_other_has_it)
 {
 	pid_t second = worker_start(1);

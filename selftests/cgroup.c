@@ -95,7 +95,7 @@ static bool is_outside(int dev, __u64 id, int worker, pid_t pid)
 	       worker_breakpoint(worker, pid, SB_PLAIN) == 0;
 }
 
-/* Those who come later get their breakpoint a moment later. */
+/* Processes that enter later get their breakpoint a moment later. */
 static int wait_for_breakpoint(int worker, pid_t pid)
 {
 	__u64 give_up = sb_now() + 60 * SB_S;
@@ -183,7 +183,7 @@ TEST_F(cgroup, processes_that_are_moved_in_one_after_the_other)
 	}
 }
 
-/* No hit is lost or made up by those who come in. */
+/* Entering processes neither lose nor invent hits. */
 TEST_F(cgroup, hits_are_counted_while_others_are_moved_in)
 {
 	int i;

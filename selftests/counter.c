@@ -120,7 +120,7 @@ static int trace_write(const char *name, const char *text, int flags)
 #define OTHER_COUNTER	(-EOPNOTSUPP)
 #endif
 
-/* With the counter named, perf and others who name it can be at the same probe. */
+/* Tracers that all name the counter, such as perf, can share a probe. */
 TEST_F(counter, other_tracers_are_at_the_same_probe)
 {
 	struct speed_bump_target without = self->target;
@@ -140,7 +140,7 @@ TEST_F(counter, other_tracers_are_at_the_same_probe)
 	EXPECT_EQ(trace_write("events/speed_bump_test/probe/enable", "0", 0), 0);
 	EXPECT_EQ(probed(1), 2);
 	EXPECT_EQ(sb_hits(self->dev, self->target.id), 2);
-	/* Now the tracer is the one who comes. */
+	/* Now the tracer comes second. */
 	EXPECT_EQ(trace_write("events/speed_bump_test/probe/enable", "1", 0), 0);
 	EXPECT_EQ(trace_write("events/speed_bump_test/probe/enable", "0", 0), 0);
 	EXPECT_EQ(sb_remove(self->dev, self->target.id), 0);

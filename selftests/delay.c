@@ -510,7 +510,7 @@ TEST_F(delay, adding_does_not_wait_for_the_same_function)
 	EXPECT_EQ(sb_hits(self->other, mine.id), 5);
 }
 
-/* Nor are others held up who call the function meanwhile. */
+/* Nor are other callers of the function held up meanwhile. */
 TEST_F(delay, others_call_the_function_meanwhile)
 {
 	struct speed_bump_target mine = sb_own_target(SB_PLAIN, 1000);
@@ -684,9 +684,9 @@ static void spin_on_one_cpu(int dev, __u64 delay_ns, int calls)
 #define INSTANCE	"/sys/kernel/tracing/instances/speed_bump_test"
 
 /*
- * Has a function tracer been made and unmade, for which RCU Tasks has to wait?  The instance
- * stays: from 7.0 on its removal waits for RCU Tasks Trace, whose reader any uprobe handler
- * is.
+ * Make and remove a function tracer, for which the kernel waits for RCU Tasks; returns whether
+ * that worked.  The instance stays: from 7.0 on its removal waits for RCU Tasks Trace, and any
+ * uprobe handler is a reader of that.
  */
 static int trace_and_end(void)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Symbols of ELF files as the kernel module finds them: files made to measure, and
- * damaged ones, each of which must be refused and harm nobody.
+ * damaged ones, each of which must be refused and do no harm.
  */
 #include <sys/stat.h>
 
@@ -595,7 +595,7 @@ TEST_F(elf, symbols_without_number)
 	EXPECT_LT(sb_now() - start, 10 * SB_S);
 }
 
-/* Somebody who looks through eight million symbols can be killed. */
+/* A task that searches eight million symbols can be killed. */
 TEST_F(elf, search_can_be_killed)
 {
 	const __u64 size = 8ULL << 20;

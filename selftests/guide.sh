@@ -35,7 +35,7 @@ mkdir -p /usr/lib64
 for file in /usr/lib64/libpython3.9.so /usr/lib/libcuda.so /usr/bin/python3; do
 	[ -e $file ] || install -m 644 "$here/libguide.so" $file
 done
-# What is delayed there matters to nobody else, but the guide says 12345.
+# Any process would do, but the guide says 12345.
 if [ -w /proc/sys/kernel/ns_last_pid ]; then
 	echo 12344 > /proc/sys/kernel/ns_last_pid
 fi

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Calls of the device that nobody would make, for FUZZ_SECONDS: structures that are
- * right but for some of their words, in other sizes, at the edge of mapped memory and
- * beyond it, by several processes at once and also without capabilities, while the
- * functions are called.  Words come from FUZZ_SEED; who meets whom is up to the machine.
+ * Malformed calls of the device, for FUZZ_SECONDS: structures that are valid except for
+ * some of their words, in other sizes, at the edge of mapped memory and beyond it, by
+ * several processes at once and also without capabilities, while the functions are called.
+ * Words come from FUZZ_SEED; which calls coincide depends on the machine.
  *
- * The kernel must not report anything, which whoever runs this looks for in its log.
- * What is looked at here: a call fails as it may, leaves what is not its own in peace,
- * does all or nothing, and in the end nothing is left.
+ * The runner of this program searches the kernel's log for reports.  Checked here: a call
+ * fails only with permitted errors, does not touch targets of others, does all or nothing,
+ * and in the end nothing is left.
  *
- * Targets are put into a file of this program's own, where a breakpoint may stand
- * anywhere, and by name into the fixture.  As in storm.c allocations fail, where
- * somebody has made that ready (STORM_FAULTS), in calls that don't remove.
+ * Targets are added to a file of this program's own, where a breakpoint is valid anywhere,
+ * and by name to the fixture.  As in storm.c, allocations fail in calls that don't remove,
+ * if that has been set up (STORM_FAULTS).
  */
 #include <sys/mman.h>
 #include <sys/prctl.h>

@@ -737,7 +737,7 @@ TEST_F(plan, memory_outlives_session_and_descriptor)
 	EXPECT_EQ(plan->ends[1].tag, 3);
 }
 
-/* The session alone holds it: hits go on counting into memory that nobody sees. */
+/* The session alone holds it: hits are still counted, in memory without a reader. */
 TEST_F(plan, session_outlives_the_memory_of_others)
 {
 	struct speed_bump_stats stats;

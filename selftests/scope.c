@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Who is inside a scope, and that nobody else is touched. */
+/* Which processes are inside a scope, and that no others are touched. */
 #include "worker.h"
 #include "harness.h"
 
@@ -131,7 +131,7 @@ TEST_F(tree, outsider_is_not_delayed)
 	EXPECT_LT(outside_ns, root_ns / 4);
 }
 
-/* --- those who come later ------------------------------------------------- */
+/* --- later processes ------------------------------------------------------ */
 
 TEST_F(tree, child_forked_later)
 {
@@ -161,7 +161,7 @@ TEST_F(tree, orphan_that_went_to_init)
 	EXPECT_INSIDE(GRANDCHILD, pid);
 }
 
-/* It is a child of somebody outside then, and was born with a breakpoint. */
+/* It is then a child of a process outside, and was forked with a breakpoint. */
 TEST_F(tree, orphan_that_went_to_a_subreaper_outside)
 {
 	pid_t pid;
@@ -277,7 +277,7 @@ TEST_F(tree, vfork_and_exec_of_an_outsider)
 	EXPECT_OUTSIDE(OUTSIDE, self->outside);
 }
 
-/* --- those who were there before ------------------------------------------ */
+/* --- earlier processes ---------------------------------------------------- */
 
 TEST_F(tree, descendants_that_exist_already)
 {
@@ -397,7 +397,7 @@ TEST_F(tree, second_target_later_on_the_same_tree)
 	EXPECT_EQ(sb_hits(self->dev, second.id), 6);
 }
 
-/* A pid says nothing about who had it before. */
+/* A reused pid does not stand for the process that had it before. */
 TEST_F(tree, root_that_died_brings_nobody_else_in)
 {
 	int i;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What somebody can do whom the device's permissions let in and who has no
- * capability: what docs/explanation/security.md says.
+ * What an unprivileged user can do if the permissions of the device allow opening it, as
+ * described in docs/explanation/security.md.
  *
- * The test is root and acts through a session that user NOBODY has opened: what
- * counts is who opened it.
+ * The test is root and acts through a session that user NOBODY has opened: only the
+ * opener's rights count.
  */
 #include <linux/capability.h>
 #include <linux/fuse.h>
@@ -248,7 +248,7 @@ TEST_F(security, persistent_target_is_refused)
 	EXPECT_EQ(sb_add(self->dev, &self->target), -EPERM);
 }
 
-/* --- whose process it is -------------------------------------------------- */
+/* --- processes of others -------------------------------------------------- */
 
 /* Neither its tree nor its thread can be a target. */
 static bool is_refused(int dev, struct speed_bump_target target, pid_t pid)
@@ -458,7 +458,7 @@ TEST_F(security, set_uid_program_is_left_alone)
 	rmdir(dir);
 }
 
-/* --- whose file it is ----------------------------------------------------- */
+/* --- files of others ------------------------------------------------------ */
 
 TEST_F(security, file_that_is_not_open_for_reading_is_refused)
 {
@@ -817,8 +817,8 @@ TEST_F(security, number_of_targets_is_limited_for_a_file)
 }
 
 /*
- * Targets that are removed live on until the delays that are under way are over.  So long
- * they are their owner's, and nobody waits for the owner.
+ * Removed targets live on until the delays under way are over.  Until then they count for
+ * their owner, and only the owner waits.
  */
 TEST_F(security, dying_targets_are_not_in_the_way_of_others)
 {
@@ -960,7 +960,7 @@ TEST_F(security, stuck_adds_are_not_in_the_way_of_the_privileged)
 		SKIP(return, "this machine is too slow to have so many at once");
 }
 
-/* A hit of somebody's is not to be held up for as long as root may hold it. */
+/* The hit of an unprivileged user's target must not be delayed as long as root may. */
 TEST_F(security, delays_are_limited)
 {
 	struct speed_bump_target second = self->target;

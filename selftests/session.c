@@ -219,7 +219,7 @@ TEST_F(session, file_may_be_closed_and_removed)
 	EXPECT_EQ(sb_remove(self->dev, self->target.id), 0);
 }
 
-/* --- who may ------------------------------------------------------------- */
+/* --- permissions --------------------------------------------------------- */
 
 TEST_F(session, others_cannot_change_its_targets)
 {
@@ -363,7 +363,7 @@ TEST_F(session, list_tells_what_was_added)
 
 #define MANY	37
 
-/* Any offset of a file that nobody runs will do to have many targets. */
+/* Any offset will do for many targets in a file that no process runs. */
 static int many(int dev, int fd, struct speed_bump_target *targets, unsigned int count)
 {
 	unsigned int i;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Those who make the storm, and what they have in common. */
+/* The processes of the storm, and their common parts. */
 #ifndef SPEED_BUMP_STORM_ACTORS_H
 #define SPEED_BUMP_STORM_ACTORS_H
 
@@ -19,7 +19,7 @@ extern unsigned int storm_lifetime;
 extern int storm_cgroups;
 extern bool storm_injects;
 
-/* What a process is, for people, and how its thread asks for failing allocations. */
+/* The name of a process, and how its thread requests failing allocations. */
 extern const char *storm_me;
 extern __thread int storm_fault_fd;
 

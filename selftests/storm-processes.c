@@ -89,7 +89,7 @@ void storm_call_some(unsigned int max)
 	storm_call(sb_functions[storm_pick(SB_FUNCTIONS)], storm_me, 1 + storm_pick(max));
 }
 
-/* --- who is delayed --------------------------------------------------------- */
+/* --- delayed processes ------------------------------------------------------ */
 
 static void on_signal(int signal)
 {
@@ -298,10 +298,10 @@ static bool is_breakpoint(const unsigned char *at)
 }
 
 /*
- * The kernel lists the mappings of a file once when a uprobe goes, then visits each. One that
- * mremap() moves in between keeps its breakpoint, whosever uprobe it was, and who comes there
- * when the uprobe is gone gets a SIGTRAP: there the page is read anew, and it goes on. Of any
- * other it dies.
+ * When a uprobe is removed, the kernel lists the mappings of the file once, then visits each.
+ * A mapping that mremap() moves in between keeps its breakpoint, whatever uprobe it was of. A
+ * process that reaches it without a uprobe gets SIGTRAP. For this SIGTRAP the page is read
+ * again, and the process continues; it dies of any other.
  */
 static void pass_over_leftover(int number, siginfo_t *info, void *context)
 {

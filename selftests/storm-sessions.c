@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The storm: who uses the driver, by sessions and by the text interface. */
+/* The storm: users of the driver, by sessions and by the text interface. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -164,7 +164,7 @@ static void note_ids(const struct speed_bump_target *targets, unsigned int count
 	}
 }
 
-/* Mostly of the own session, else somebody's, else nobody's. */
+/* Mostly of its own session, else of another, else of none. */
 static __u64 random_id(void)
 {
 	switch (storm_pick(16)) {
@@ -382,7 +382,7 @@ static void look_around(int dev)
 			    session.targets);
 }
 
-/* --- who makes them -------------------------------------------------------- */
+/* --- their processes ------------------------------------------------------- */
 
 struct crew {
 	int dev;
@@ -489,7 +489,7 @@ void storm_kill_session(void)
 	storm_reap("a session to be killed", pid, true);
 }
 
-/* Opens and closes without regard for who unloads. */
+/* Opens and closes without regard for unloading. */
 void storm_knock(void)
 {
 	int dev = sb_open();
@@ -572,7 +572,7 @@ static int write_command(void)
 	}
 }
 
-/* It goes without regard for who unloads: its files don't hold the module. */
+/* Runs without regard for unloading: its files don't hold the module. */
 void storm_write_commands(void)
 {
 	/* EINVAL: pid=0 is no process. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The storm: users without capabilities, whom the module's parameter and the device's
- * permissions let in.  They delay themselves as long as they may, with more targets than
- * fit, and try all that docs/explanation/security.md says they may not.
+ * The storm: users without capabilities, where the module's parameter and the device's
+ * permissions allow them.  They delay themselves as long as permitted, with more targets
+ * than fit, and try all that docs/explanation/security.md says is refused.
  */
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Everything at once, for STORM_SECONDS, longer where something has not happened by
- * then: targets come, change and go, sessions are killed, processes fork, exec, map,
+ * Everything at once, for STORM_SECONDS, and longer until each thing has happened:
+ * targets are added, changed and removed, sessions are killed, processes fork, exec, map,
  * get signals and call the fixture's functions, and the module is unloaded and loaded.
- * While it blows and after it, functions return what they should; after it, nothing is
+ * During the storm and after it, functions return the right results; after it, nothing is
  * left.
  *
  * Each kind of process here is a loop of a short step, random by STORM_SEED.  Which
- * steps meet is up to the machine: a seed does not make a storm repeatable.
+ * steps coincide depends on the machine: a seed does not make a storm repeatable.
  *
- * Where the kernel can fail allocations and STORM_FAULTS says that somebody has made
- * that ready, calls of the driver ask for it.  Removals don't: a kernel without the
- * memory to take a breakpoint out leaves it where it is, and can't say so.
+ * If the kernel can fail allocations and STORM_FAULTS says that this has been set up, calls
+ * of the driver request it.  Removals don't: a kernel without the memory to remove a
+ * breakpoint leaves it in place, and can't report that.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -32,8 +32,8 @@ static const char * const fault_names[STORM_FAULTS] = {
 	[STORM_ODD_ANSWER] = "what is read makes sense",
 	[STORM_ODD_COUNT] = "every hit is counted once",
 	[STORM_ALLOWED] = "the unprivileged do only what they may",
-	[STORM_ODD_DEATH] = "nobody dies who was not killed",
-	[STORM_STUCK] = "nobody is stuck",
+	[STORM_ODD_DEATH] = "no process dies that was not killed",
+	[STORM_STUCK] = "no process is stuck",
 	[STORM_IDLE] = "everybody had a turn",
 	[STORM_LEFT_TARGET] = "no target and no session is left",
 	[STORM_LEFT_BREAKPOINT] = "no breakpoint is left",
@@ -182,7 +182,7 @@ static void show(pid_t pid, const char *why)
 	show_file(pid, "stack");
 }
 
-/* A session that is being closed as its process ends is nobody's to be seen. */
+/* A session that is being closed as its process ends belongs to no visible process. */
 static void show_user(pid_t pid)
 {
 	show(pid, has_session(pid) ? "has a session" : "has none");
@@ -238,7 +238,7 @@ static void reload(void)
 	storm_rest(5000);
 	if (access("/sys/module/" MODULE, F_OK)) {
 		ret = load(parameters[storm_pick(SB_COUNT(parameters))]);
-		/* Where it is installed, those who open its device load it too. */
+		/* If it is installed, opening its device loads it too. */
 		if (ret && ret != -EEXIST)
 			storm_fault(STORM_LEFT_MODULE, "loading: %s", strerror(-ret));
 		else
@@ -364,7 +364,7 @@ static void require_calm(void)
 	board->features = sb_features(dev);
 	close(dev);
 	if (global.targets || global.sessions != 1)
-		ksft_exit_skip("somebody else uses the module\n");
+		ksft_exit_skip("another program uses the module\n");
 }
 
 static void start(void)
@@ -394,7 +394,7 @@ static void start(void)
 	}
 }
 
-/* Those who have ended, orphans too. */
+/* Ended processes, orphans too. */
 static void reap_all(void)
 {
 	int status;
@@ -422,7 +422,7 @@ static void kill_stuck(pid_t pid)
 	kill(pid, SIGKILL);
 }
 
-/* What there is nobody for here, or what need not happen. */
+/* Deeds for which there is no process here, or that need not happen. */
 static bool is_needless(enum storm_deed deed)
 {
 	switch (deed) {

@@ -71,13 +71,13 @@ enum storm_deed {
 /**
  * struct storm_board - what they share
  * @phase:	enum storm_phase
- * @pause:	who has a session is to close it and wait: the module is going
+ * @pause:	processes with a session must close it and wait: the module is being unloaded
  * @seed:	of all random numbers
  * @features:	of the driver
  * @round:	survivors that see a new one call every function, then say so in @done
  * @done:	the round that a survivor's thread has been through, by its number
  * @survivors:	processes that live until the end
- * @orphans:	processes that nobody but the reaper waits for
+ * @orphans:	processes that only the reaper waits for
  * @pids:	processes that were there a while ago
  * @ids:	targets that were there a while ago
  * @pids_next:	where to write the next in @pids
@@ -144,7 +144,7 @@ void storm_fault(enum storm_fault fault, const char *format, ...)
 	va_end(args);
 }
 
-/* A thread's random numbers depend on the storm's seed and on who it is. */
+/* A thread's random numbers depend on the storm's seed and on the thread's number. */
 static inline void storm_seed(__u64 who)
 {
 	storm_state = (board->seed + who) * 0x9e3779b97f4a7c15 | 1;

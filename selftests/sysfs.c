@@ -93,7 +93,7 @@ static int drop(unsigned int capability)
 	return syscall(SYS_capset, &header, data) ? -errno : 0;
 }
 
-/* What counts is who opened the file: permissions of a chmod do not do. */
+/* The opener's capabilities count: a chmod is not enough. */
 TEST_F(sysfs, reading_what_is_delayed_takes_a_capability)
 {
 	static const char * const names[] = { "targets_list", "stats" };

@@ -86,7 +86,7 @@ check "a long delay" refused "range" "+$lib:fixture_plain 10000000001"
 echo "+$lib:fixture_plain" > $dir/targets
 check "the same again" refused "File exists" "+$lib:fixture_plain"
 
-# The list in pieces of any size, while nobody calls anything.
+# The list in pieces of any size, without concurrent calls.
 sum=$(cat $dir/targets_list | md5sum)
 check "dd with small blocks" is "$(dd if=$dir/targets_list bs=3 status=none | md5sum)" "$sum"
 check "head" is "$(head -n 1 $dir/targets_list)" "$(sed -n 1p $dir/targets_list)"

@@ -56,7 +56,7 @@ field() {
 	}' $dir/targets_list
 }
 
-# The usage guide's commands say sudo; here is who has no need of it.
+# The usage guide's commands use sudo, which this test, as root, does not need.
 sudo() {
 	"$@"
 }

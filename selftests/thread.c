@@ -134,7 +134,7 @@ TEST_F(thread, number_used_again_brings_nobody_in)
 	}
 	close(fd);
 	if (next.tid != self->target.scope_id)
-		SKIP(return, "somebody else took the pid");
+		SKIP(return, "another process took the pid");
 	EXPECT_EQ(hits_by(self->dev, self->target.id, &next, 5), 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Threads of the calling process that do as they are told. */
+/* Threads of the calling process that execute commands. */
 #ifndef SPEED_BUMP_THREAD_H
 #define SPEED_BUMP_THREAD_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Processes that do as they are told.
+ * Processes that execute commands of a test.
  *
  * A test has a fixed number of workers, each with a pipe for commands and one
  * for replies whose descriptors are the same in every process.  Any process

@@ -27,17 +27,14 @@ static void print_help(void)
 	puts("Usage: sbctl add [OPTION]... PATH:SYMBOL... [DELAY]\n"
 	     "       sbctl add [OPTION]... --file FILE [DELAY]\n"
 	     "\n"
-	     "Add persistent targets: they stay until they are removed and delay while "
-	     "the\n"
+	     "Add persistent targets. They stay until they are removed, and delay while the\n"
 	     "global switch is on ('sbctl enable').\n"
 	     "\n"
-	     "PATH is a path or the name of a library or program. SYMBOL is a symbol, a "
-	     "glob, a\n"
+	     "PATH is a path or the name of a library or program. SYMBOL is a symbol, a glob, a\n"
 	     "demangled C++ or Rust name, SYMBOL+0x10, @0xOFFSET, FILE.c:FUNCTION, FILE.c:LINE,\n"
 	     "or PROVIDER:NAME (a static probe). All matches are added at once, or none.\n"
-	     "DELAY is a number with a unit (500, 10us, 1.5ms; at most "
-	     "10s);\n"
-	     "without it the default delay of the module is taken.\n"
+	     "DELAY is a number with a unit (500, 10us, 1.5ms; at most 10s). The default is the\n"
+	     "delay that 'sbctl delay' shows.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -p, --pid=N        only process N and its descendants\n"
@@ -49,11 +46,9 @@ static void print_help(void)
 	     "      --net          subtract the cost of the breakpoint from the delay, so that a\n"
 	     "                     call takes longer by DELAY in all; 'sbctl list' shows the rest\n"
 	     "      --off          count calls, do not delay\n"
-	     "      --unsafe       take SYMBOL+0x10 and @0xOFFSET where no instruction "
-	     "begins, too;\n"
-	     "                     programs that run through such a place crash\n"
-	     "  -f, --file=FILE    targets from a file, one a line; '-' is standard "
-	     "input\n"
+	     "      --unsafe       accept SYMBOL+0x10 and @0xOFFSET even if no instruction begins\n"
+	     "                     there; programs that reach such a place crash\n"
+	     "  -f, --file=FILE    targets from a file, one per line; '-' is standard input\n"
 	     "  -j, --json         print what was added as JSON\n"
 	     "  -h, --help         print this help and exit\n"
 	     "\n"
@@ -156,7 +151,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 	config->targets = argv + optind;
 	config->target_count = argc - optind;
 	config->options.flags |= SB_TARGET_DEFAULT_DELAY;
-	/* A word alone is a target gone wrong, not a delay of nothing. */
+	/* A single word is a malformed target, not a delay without a target. */
 	if (config->target_count + config->file_count > 1 && !is_target(argv[argc - 1])) {
 		config->target_count--;
 		config->options.flags &= ~SB_TARGET_DEFAULT_DELAY;
@@ -209,7 +204,7 @@ static int print_added(struct sb_session *session, const struct config *config,
 		}
 	}
 	if (!sb_status_enabled(status))
-		note("the global switch is off, nothing is delayed until 'sbctl enable'");
+		note("the global switch is off: nothing is delayed until 'sbctl enable'");
 	selection_free(&added);
 	sb_status_free(status);
 	sb_target_list_free(list);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* What serves: the option that every command has. */
+/* --backend, the option that every command has. */
 #ifndef BACKEND_H
 #define BACKEND_H
 
 #include "libsb.h"
 
 /*
- * Take --backend=NAME out of a command line, wherever it stands before a "--". 0, or the
- * exit status after a message.
+ * Remove --backend=NAME from a command line, anywhere before a "--". Returns 0, or the exit
+ * status after a message.
  */
 int backend_take(int *argc, char **argv);
 
-/* What it says. */
+/* The backend that the command line chose. */
 enum sb_backend_choice backend_chosen(void);
 
-/* Open a session as it says. NULL as sb_session_open(). */
+/* Open a session with that backend. Fails as sb_session_open() does. */
 struct sb_session *backend_open(struct sb_error *err);
 
 #endif

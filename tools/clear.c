@@ -11,7 +11,7 @@ static void print_help(void)
 {
 	puts("Usage: sbctl clear [OPTION]\n"
 	     "\n"
-	     "Remove every persistent target. Those of open sessions are left alone.\n"
+	     "Remove every persistent target. Targets of open sessions stay.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -h, --help  print this help and exit");

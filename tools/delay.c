@@ -17,9 +17,8 @@ static void print_help(void)
 {
 	puts("Usage: sbctl delay [OPTION] [DELAY]\n"
 	     "\n"
-	     "Show or set the delay of targets that are added without one. Targets that "
-	     "are there\n"
-	     "keep theirs.\n"
+	     "Show or set the delay of targets that are added without one. Existing targets keep\n"
+	     "theirs.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -h, --help  print this help and exit");

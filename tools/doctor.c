@@ -14,7 +14,7 @@ static void print_help(void)
 	puts("Usage: sbctl doctor [OPTION]\n"
 	     "\n"
 	     "Check whether the module can be used on this machine and, if not, say why and what to\n"
-	     "do, and whether BPF can take its place. Nothing is changed. The exit status is 0 if\n"
+	     "do, and whether BPF can replace it. Nothing is changed. The exit status is 0 if\n"
 	     "native functions can be delayed and 1 if not.\n"
 	     "\n"
 	     "Options:\n"
@@ -57,14 +57,13 @@ static void print_advice(const struct sb_diagnosis *diagnosis)
 	}
 }
 
-/* What there is to say. */
 struct findings {
 	const struct sb_diagnosis *diagnosis;
 	bool ready; /* the module can be used */
 	bool tried_bpf;
-	struct sb_session *by_bpf; /* NULL: it can't serve */
-	const char *bpf_problem; /* why not */
-	bool bpf_wants_root; /* that is why */
+	struct sb_session *by_bpf; /* NULL: BPF can't be used */
+	const char *bpf_problem; /* the reason */
+	bool bpf_wants_root; /* the reason is a missing permission */
 };
 
 static const char *state_name(enum sb_module_state state)
@@ -88,15 +87,15 @@ static void print_verdict(const struct findings *f)
 {
 	printf("\n");
 	if (f->by_bpf) {
-		printf("native functions can be delayed without the module, by BPF, which "
-		       "does not guarantee all that it does:\n");
+		printf("native functions can be delayed without the module, by BPF, with these "
+		       "differences:\n");
 		for (size_t i = 0; sb_session_caveat(f->by_bpf, i); i++)
 			printf("  - %s\n", sb_session_caveat(f->by_bpf, i));
 	} else if (f->bpf_wants_root && !f->ready) {
-		printf("native functions can't be delayed by this user; by BPF, as root, they "
-		       "may be without the module\n"
+		printf("native functions can't be delayed by this user; as root, BPF may delay "
+		       "them without the module\n"
 		       "  -> sudo sbctl doctor\n"
-		       "  -> or CAP_BPF and CAP_PERFMON for what is run\n");
+		       "  -> or give the command CAP_BPF and CAP_PERFMON\n");
 	} else {
 		printf("%s\n", sb_diagnosis_summary(f->diagnosis));
 		print_advice(f->diagnosis);
@@ -113,7 +112,7 @@ static void print_text(const struct findings *f)
 	print_checks(f->diagnosis, width);
 	if (f->tried_bpf)
 		print_check(f->by_bpf, width, "BPF",
-			    f->by_bpf ? "the kernel takes programs for uprobes that may "
+			    f->by_bpf ? "the kernel accepts uprobe programs that may "
 					"sleep" :
 					f->bpf_problem);
 	print_verdict(f);
@@ -170,7 +169,7 @@ static void print_json(const struct findings *f)
 	json_end(&json);
 }
 
-/* Whether BPF can serve. */
+/* Whether BPF can be used. */
 static void try_bpf(struct findings *f, struct sb_error *err)
 {
 	struct sb_session_options opts = { .sz = sizeof(opts),

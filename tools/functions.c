@@ -25,10 +25,11 @@ static int select_one(struct functions *functions, const char *glob, pid_t pid)
 	}
 	if (functions->count > before)
 		return 0;
-	return pid ? fail(PREFIX "%s is not slowed in process %d ('speed-bump ps' shows "
-				 "what is)",
+	return pid ? fail(PREFIX "%s is not slowed in process %d ('speed-bump ps' lists "
+				 "the slowed functions)",
 			  glob, pid) :
-		     fail(PREFIX "%s is not slowed ('speed-bump ps' shows what is)",
+		     fail(PREFIX "%s is not slowed ('speed-bump ps' lists the slowed "
+				 "functions)",
 			  glob);
 }
 
@@ -111,7 +112,7 @@ int functions_note(struct sb_error *err)
 	size_t left_out = control ? sb_control_left_out(control) : 0;
 	size_t processes = 0;
 
-	/* Those of several processes may lie mixed, in the table that they share. */
+	/* Processes that share a table may have their functions mixed in it. */
 	for (size_t i = 0; i < count; i++) {
 		size_t j = 0;
 
@@ -120,12 +121,12 @@ int functions_note(struct sb_error *err)
 		processes += j == i;
 	}
 	if (count)
-		note("%zu Python function%s of %zu process%s besides: 'speed-bump ps' shows "
+		note("also %zu Python function%s of %zu process%s: 'speed-bump ps' lists "
 		     "them",
 		     count, count == 1 ? "" : "s", processes, processes == 1 ? "" : "es");
 	if (left_out)
-		note("%zu process%s too many Python functions, some of which are left out",
-		     left_out, left_out == 1 ? " shows" : "es show");
+		note("%zu process%s too many Python functions; some are left out",
+		     left_out, left_out == 1 ? " has" : "es have");
 	if (!control)
 		return fail_with(err);
 	sb_control_free(control);

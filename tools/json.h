@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writing JSON. sbctl only ever writes it, in three shapes; the escaping below is the
- * whole of what a library would do for it.
+ * Writing JSON. sbctl never reads it, so the escaping below is all that a library would
+ * contribute.
  */
 #ifndef JSON_H
 #define JSON_H
@@ -13,7 +13,7 @@
 struct json {
 	FILE *out;
 	unsigned int depth;
-	bool first; /* nothing was written yet at this depth */
+	bool first; /* nothing has been written at this depth */
 };
 
 void json_begin(struct json *json, FILE *out);
@@ -25,7 +25,7 @@ void json_open_object(struct json *json, const char *key);
 void json_close_object(struct json *json);
 void json_open_array(struct json *json, const char *key);
 void json_close_array(struct json *json);
-/* Bytes that are no UTF-8 become U+FFFD. NULL is null. */
+/* Invalid UTF-8 becomes U+FFFD, NULL becomes null. */
 void json_string(struct json *json, const char *key, const char *value);
 void json_number(struct json *json, const char *key, uint64_t value);
 void json_bool(struct json *json, const char *key, bool value);

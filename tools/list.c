@@ -18,15 +18,16 @@ static void print_help(void)
 {
 	puts("Usage: sbctl list [OPTION]...\n"
 	     "\n"
-	     "List the targets and what they did: calls of the function inside the scope (HITS),\n"
-	     "delayed calls, and the time that was added. A target whose file was replaced or is\n"
-	     "gone is marked so. Python functions that are slowed are counted; --json lists them.\n"
+	     "List the targets and their counts: calls of the function inside the scope (HITS),\n"
+	     "delayed calls, and the delay delivered (ADDED). A target whose file was replaced or\n"
+	     "deleted is marked. The number of slowed Python functions is noted; --json lists\n"
+	     "them.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -P, --persistent  leave out the targets of sessions, such as those of 'sbctl run'\n"
-	     "  -v, --verbose     also show what a call costs for the breakpoint alone, measured\n"
-	     "                    now; the kernel emulates the instruction there (emulated) or\n"
-	     "                    single-steps it (stepped)\n"
+	     "  -v, --verbose     also measure and show what the breakpoint alone costs each call,\n"
+	     "                    and whether the kernel emulates the instruction there (emulated)\n"
+	     "                    or single-steps it (stepped)\n"
 	     "  -j, --json        print JSON, with every counter\n"
 	     "  -h, --help        print this help and exit");
 }

@@ -16,17 +16,17 @@ static void print_help(void)
 {
 	puts("Usage: sbctl load [OPTION]... [PARAMETER=VALUE]...\n"
 	     "\n"
-	     "Load the module and wait for its device. Loading it twice is no error.\n"
+	     "Load the module and wait for its device. If it is loaded already, do nothing.\n"
 	     "\n"
 	     "Options:\n"
-	     "  -f, --file=KO  this file and not the module installed for this kernel\n"
+	     "  -f, --file=KO  load this file instead of the module installed for this kernel\n"
 	     "  -h, --help     print this help and exit\n"
 	     "\n"
 	     "Example:\n"
 	     "  sbctl load max_targets=100000");
 }
 
-/* "a=1 b=2" of the arguments that are left; NULL where there is none. */
+/* "a=1 b=2" from the remaining arguments; NULL if there are none. */
 static char *join(int argc, char **argv)
 {
 	size_t size = 1;

@@ -10,7 +10,7 @@
 
 static void say(const char *kind, const char *fmt, va_list args, const char *command)
 {
-	/* What went to stdout before belongs before it. */
+	/* Keep the order of stdout and stderr. */
 	fflush(stdout);
 	fprintf(stderr, "sbctl: %s", kind);
 	vfprintf(stderr, fmt, args);
@@ -30,7 +30,7 @@ int fail(const char *fmt, ...)
 	return EXIT_FAILURE;
 }
 
-/* How long the character at @at is; 0: it is none of UTF-8 that may be shown. */
+/* Length of the UTF-8 character at @at; 0 if it is invalid or a control character. */
 static size_t shown_length(const unsigned char *at)
 {
 	size_t length = *at < 0x80 ? 1 :
@@ -40,7 +40,7 @@ static size_t shown_length(const unsigned char *at)
 			*at < 0xf5 ? 4 :
 				     0;
 
-	/* 0x80 to 0x9f are controls, too. */
+	/* U+0080 to U+009F are control characters too. */
 	if (*at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0))
 		return 0;
 	for (size_t i = 1; i < length; i++)
@@ -68,7 +68,7 @@ int fail_with(const struct sb_error *err)
 
 	if (!text)
 		return fail("out of memory");
-	/* Lines stay lines. */
+	/* printable() would replace the newlines. */
 	for (char *line = text, *end; line; line = end) {
 		end = strchr(line, '\n');
 		if (end)

@@ -62,7 +62,10 @@ static void scope_cell(struct table *table, const struct sb_target_list *list, s
 
 /* -------------------------------------------------------------------- hits */
 
-/* The file of a target: what its label has before a ':' and is one. The caller closes. */
+/*
+ * Open the file of a target: the longest part of its label before a ':' that is an ELF file.
+ * The caller closes it.
+ */
 static struct sb_elf *file_of(const char *label)
 {
 	char *path = strdup(label);
@@ -99,7 +102,7 @@ void hits_measure(struct hits *hits, struct sb_session *session,
 
 		if (state != SB_FILE_SAME && state != SB_FILE_UNKNOWN)
 			continue;
-		/* Those of one file mostly follow each other. */
+		/* Targets of one file usually follow each other. */
 		if (!is_in(elf, label)) {
 			sb_elf_close(elf);
 			elf = file_of(label);
@@ -188,7 +191,7 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 					       ">MEASURED", ">COST",	"TARGET",
 					       NULL };
 	struct table *table = table_new(columns);
-	uint64_t dear = 0, unarmed = 0;
+	uint64_t highest = 0, unarmed = 0;
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
 		uint64_t cost = hits->hit[i].cost_ns;
@@ -206,23 +209,23 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 			table_text(table, "-");
 		table_text(table, "%s", sb_target_list_label(list, i));
 		unarmed += sb_target_list_counter(list, i, SB_COUNTER_UNARMED);
-		if (calls && cost > sb_target_list_delay_ns(list, i) && cost > dear)
-			dear = cost;
+		if (calls && cost > sb_target_list_delay_ns(list, i) && cost > highest)
+			highest = cost;
 	}
 	table_print(table, out);
-	if (dear) {
+	if (highest) {
 		char text[32];
 
 		fprintf(out,
-			"\nEach call of a target takes up to %s for the breakpoint alone (COST "
-			"is the sum),\nmore than the delay: less than that can't be had.\n",
-			short_duration(dear, text));
+			"\nThe breakpoint alone takes up to %s in each call (COST is the sum), "
+			"more than the\ndelay: a call can't be slowed by less than that.\n",
+			short_duration(highest, text));
 	}
 	if (unarmed)
 		fprintf(out,
-			"\nCalls are missing: %" PRIu64 " times a breakpoint was wanted and there "
-			"was none, as the\nprocess may not be delayed any more, or the kernel had "
-			"no memory for it.\n",
+			"\nCalls are missing: a breakpoint could not be inserted %" PRIu64 " times, "
+			"because the process\nmay no longer be delayed or the kernel had no memory "
+			"for it.\n",
 			unarmed);
 	table_free(table);
 }

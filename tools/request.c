@@ -14,8 +14,8 @@ static int request_spec(struct request *request, const struct sb_spec *spec,
 {
 	if (request->no_pid && sb_spec_given(spec) & SB_SPEC_PID)
 		return fail(
-			"%s:%s: pid= can't be given here, the target is for the command "
-			"that is run",
+			"%s:%s: pid= can't be given here: the targets apply to the command or "
+			"to --pid",
 			sb_spec_left(spec), sb_spec_right(spec));
 	if (sb_batch_add_spec(request->batch, spec, &request->options, err) >= 0)
 		return 0;
@@ -36,7 +36,7 @@ int request_text(struct request *request, const char *text, struct sb_error *err
 	return ret;
 }
 
-/* All of a file, NUL-terminated; caller frees. NULL with errno. */
+/* Read a whole file, NUL-terminated; the caller frees it. NULL with errno. */
 static char *read_file(const char *path, size_t *length)
 {
 	FILE *file = strcmp(path, "-") ? fopen(path, "re") : stdin;
@@ -99,7 +99,7 @@ int request_file(struct request *request, const char *path, struct sb_error *err
 	if (!specs)
 		return fail_with(err);
 	if (!sb_specs_count(specs))
-		ret = fail("%s: there is no target in it", name);
+		ret = fail("%s: the file names no target", name);
 	for (size_t i = 0; i < sb_specs_count(specs) && !ret; i++) {
 		const struct sb_spec *spec = sb_specs_get(specs, i);
 
@@ -112,7 +112,7 @@ int request_file(struct request *request, const char *path, struct sb_error *err
 	return ret;
 }
 
-/* What the name of an IFUNC stands for on this CPU, as a target; "" where it is not known. */
+/* The function that an IFUNC chooses on this CPU, as a target; "" if it is unknown. */
 static void choice_of(const char *label, char *buf, size_t size)
 {
 	const char *symbol = strrchr(label, ':'), *name = NULL;
@@ -141,7 +141,7 @@ void request_notes(const struct request *request)
 	char choice[4500];
 
 	if (request->passed_over)
-		note("%zu Python %s passed over, sbctl delays native functions only",
+		note("%zu Python %s skipped: sbctl delays native functions only",
 		     request->passed_over,
 		     request->passed_over == 1 ? "pattern" : "patterns");
 	for (size_t i = 0; i < sb_batch_count(request->batch); i++) {
@@ -152,12 +152,12 @@ void request_notes(const struct request *request)
 	}
 	if (!choosers)
 		return;
-	/* The name of an IFUNC looks like the function that it chooses. */
+	/* The name of an IFUNC looks like that of the function that it chooses. */
 	choice_of(label, choice, sizeof(choice));
-	note("%s%s: the code there only chooses a function, once a process (IFUNC); %s%s",
+	note("%s%s: the code there only chooses a function, once per process (IFUNC); %s%s",
 	     label, choosers > 1 ? " and others" : "",
-	     choice[0] ? "what it chooses on this CPU is " :
-			 "'sbctl symbols' shows those that it chooses from",
+	     choice[0] ? "on this CPU it chooses " :
+			 "'sbctl symbols' lists the functions that it chooses from",
 	     choice);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a command line asks to add: targets as arguments and in files. */
+/* The targets that a command line adds, from arguments and files. */
 #ifndef REQUEST_H
 #define REQUEST_H
 
@@ -7,35 +7,30 @@
 
 struct request {
 	struct sb_batch *batch;
-	struct sb_target_options options; /* of targets that say nothing else */
-	bool no_pid;			  /* a target may not name a process */
+	struct sb_target_options options; /* defaults of each target */
+	bool no_pid;			  /* pid= is refused */
 	size_t passed_over;		  /* Python patterns in files */
 };
 
-/*
- * Put the target that an argument names into the batch. 0, or the exit status after a
- * message.
- */
+/* Add the target in an argument to the batch. 0, or the exit status after a message. */
 int request_text(struct request *request, const char *text, struct sb_error *err);
 /*
- * Put the targets of a file into it, "-" being standard input. If it has lines that
- * begin with "native:", only those count, so that one file can serve Python too; else
- * every line is a native target.
+ * Add the targets of a file, or of standard input ("-"). If the file has lines that begin
+ * with "native:", only those are used, so that one file can serve Python too; otherwise
+ * every line is a native target. 0, or the exit status after a message.
  */
 int request_file(struct request *request, const char *path, struct sb_error *err);
 
-/* Once it has been added: what a person might not expect of it. */
+/* After the batch has been added: print what may be unexpected about it. */
 void request_notes(const struct request *request);
 
-/*
- * Whether an argument is a target and not a delay: it has the ':' that no delay has.
- */
+/* Whether an argument is a target and not a delay: it contains a ':'. */
 bool is_target(const char *argument);
 /* Read a delay. 0, or the exit status after a message. */
 int parse_delay(const char *command, const char *text, uint64_t *ns);
 /* Read a duration of any length. 0, or the exit status after a message. */
 int parse_duration(const char *command, const char *text, uint64_t *ns);
-/* Read a whole number from 1 on. 0, or the exit status after a message. */
+/* Read a whole number from 1 to @max. 0, or the exit status after a message. */
 int parse_number(const char *command, const char *what, const char *text,
 		 unsigned long max, unsigned long *number);
 

@@ -17,7 +17,7 @@
 #include "running.h"
 #include "sbctl.h"
 
-/* As a shell has them. */
+/* The exit statuses of a shell. */
 #define EXIT_CANNOT_RUN 126
 #define EXIT_NOT_FOUND	127
 #define EXIT_SIGNAL	128
@@ -32,7 +32,7 @@ struct config {
 	uint64_t delay_ns;
 	const char *output;
 	bool json, quiet, unsafe, gross;
-	struct running running; /* in the place of a command */
+	struct running running; /* instead of a command */
 	uint64_t for_ns;	/* 0: until it is interrupted */
 };
 
@@ -41,30 +41,30 @@ static void print_help(void)
 	puts("Usage: sbctl run [OPTION]... [TARGET]... -- COMMAND [ARGUMENT]...\n"
 	     "       sbctl run --pid=PID [--for=TIME] [OPTION]... [TARGET]...\n"
 	     "\n"
-	     "Run a command with delays for it and its descendants only, which are gone when it\n"
-	     "ends. If a target is not valid, nothing is run. At the end a table on standard error\n"
-	     "shows what each target did. The exit status is that of the command.\n"
+	     "Run a command with delays for it and its descendants only. The delays end with the\n"
+	     "command. If a target is not valid, nothing is run. At the end, a table on standard\n"
+	     "error shows the counts of each target. The exit status is that of the command.\n"
 	     "\n"
 	     "With --pid or --name, slow running processes and their descendants instead, until\n"
-	     "Ctrl-C or until they end. They are left as they were, also if sbctl is killed.\n"
+	     "Ctrl-C or until they end. The delays end then, also if sbctl is killed.\n"
 	     "\n"
-	     "TARGET is PATH:SYMBOL as for 'sbctl add', with options of its own if quoted:\n"
+	     "TARGET is PATH:SYMBOL as for 'sbctl add'. Options follow it inside the quotes:\n"
 	     "'PATH:SYMBOL delay=10us every=5 start=1s duration=2s'.\n"
 	     "\n"
 	     "Options:\n"
-	     "  -d, --delay=DELAY   delay of targets that name none (the module's default); a call\n"
+	     "  -d, --delay=DELAY   delay of targets without delay= (the module's default); a call\n"
 	     "                      takes longer by this in all\n"
 	     "      --gross         do not subtract the cost of the breakpoint from the delay\n"
-	     "  -T, --targets=FILE  targets from a file, one a line; '-' is standard input\n"
-	     "      --unsafe        take targets where no instruction begins, too; the command\n"
-	     "                      crashes if it runs through such a place\n"
+	     "  -T, --targets=FILE  targets from a file, one per line; '-' is standard input\n"
+	     "      --unsafe        accept targets where no instruction begins; the command\n"
+	     "                      crashes if it reaches such a place\n"
 	     "  -o, --output=FILE   write the statistics to FILE\n"
 	     "  -j, --json          write the statistics as JSON\n"
 	     "  -q, --quiet         print no statistics\n"
 	     "  -p, --pid=PID       slow this process; may be given again, or as PID,PID\n"
 	     "      --pid-tree=PID  the same: its descendants are slowed in any case\n"
 	     "      --name=GLOB     slow programs or scripts of this name\n"
-	     "      --for=TIME      leave them after this time\n"
+	     "      --for=TIME      end the delays after this time\n"
 	     "  -h, --help          print this help and exit\n"
 	     "\n"
 	     "Examples:\n"
@@ -126,7 +126,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 	};
 	int end = 1, c, ret;
 
-	/* What comes behind "--" is the command's, getopt must not mix it with ours. */
+	/* Hide the command's own options, after "--", from getopt. */
 	while (end < argc && strcmp(argv[end], "--"))
 		end++;
 	config->command = argv + end + (end < argc);
@@ -154,7 +154,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 	if (!config->target_count && !config->file_count)
 		return usage_error("run", "no target is named");
 	if (*config->command && config->running.count)
-		return usage_error("run", "a command, and processes that run: which?");
+		return usage_error("run", "give a command or processes, not both");
 	for (int i = 0; i < config->file_count; i++)
 		if (config->running.count > 1 && !strcmp(config->files[i], "-"))
 			return usage_error("run", "standard input can't be read twice, "
@@ -171,8 +171,8 @@ static int parse_config(int argc, char **argv, struct config *config)
 static volatile pid_t child_pid;
 
 /*
- * What somebody sends to us is meant for the command. What the terminal sends, it has
- * sent to the command, too, which is in the same process group.
+ * Pass signals on that were sent to this process alone. A signal of the terminal goes to
+ * the command as well, which is in the same process group.
  */
 static void forward(int signal, siginfo_t *info, void *context)
 {
@@ -188,7 +188,7 @@ static const int forwarded[] = { SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
 				 SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH };
 #define FORWARDED (sizeof(forwarded) / sizeof(forwarded[0]))
 
-/* Until the command can take signals they wait. @old is for its own mask. */
+/* Block signals until the command can receive them. @old is the mask for the command. */
 static void hold_signals(sigset_t *old)
 {
 	sigset_t set;
@@ -207,7 +207,7 @@ static void forward_signals(const sigset_t *old)
 
 	sigfillset(&action.sa_mask);
 	for (size_t i = 0; i < FORWARDED; i++) {
-		/* Ignored, as under nohup, is ignored by the command as well. */
+		/* The command inherits ignored signals, as under nohup(1). */
 		sigaction(forwarded[i], NULL, &before);
 		if (before.sa_handler != SIG_IGN)
 			sigaction(forwarded[i], &action, NULL);
@@ -219,8 +219,8 @@ static void forward_signals(const sigset_t *old)
 
 struct child {
 	pid_t pid;
-	int go;	    /* a byte written here starts the command, closing it does not */
-	int result; /* the errno of a failed exec comes from here, or nothing */
+	int go;	    /* writing a byte starts the command; closing cancels it */
+	int result; /* the errno of a failed exec, or end of file */
 };
 
 static void child_main(char **command, int go, int result, const sigset_t *mask)
@@ -239,8 +239,8 @@ static void child_main(char **command, int go, int result, const sigset_t *mask)
 }
 
 /*
- * A process that waits to become the command: the targets need its pid. It is made
- * before the session, so that it does not inherit that.
+ * Fork a process that waits before it executes the command: the targets need its pid. It is
+ * forked before the session is opened, so that it does not inherit the session.
  */
 static int child_start(struct child *child, char **command, const sigset_t *mask)
 {
@@ -264,7 +264,7 @@ static int child_start(struct child *child, char **command, const sigset_t *mask
 	return child->pid > 0 ? 0 : EXIT_FAILURE;
 }
 
-/* Let it go. 0, or the exit status where the command can't be run. */
+/* Start the command. 0, or the exit status if it can't be run. */
 static int child_release(struct child *child, const char *name)
 {
 	int code = 0;
@@ -283,7 +283,7 @@ static int child_release(struct child *child, const char *name)
 	return code == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
 }
 
-/* Wait for its end; returns what wait(2) says. */
+/* Wait for the command to end; returns its wait(2) status. */
 static int child_wait(struct child *child)
 {
 	siginfo_t info;
@@ -292,14 +292,14 @@ static int child_wait(struct child *child)
 
 	while (waitid(P_PID, child->pid, &info, WEXITED | WNOWAIT) && errno == EINTR)
 		;
-	/* From here on its pid may become another's. */
+	/* Once the child is reaped, its pid may be reused: forward no more signals. */
 	hold_signals(&old);
 	waitpid(child->pid, &status, 0);
 	child->pid = 0;
 	return status;
 }
 
-/* A child that was not released ends by itself. */
+/* Closing @go ends a child that was not released. */
 static void child_end(struct child *child)
 {
 	if (child->go >= 0)
@@ -370,8 +370,8 @@ static int print_statistics(FILE *out, const struct config *config,
 	}
 	hits_free(&hits);
 	if (!any_hit(list))
-		note("no target was hit: does the %s use this very file, and call the "
-		     "function?",
+		note("no target was hit: check that the %s uses this file and calls the "
+		     "function",
 		     config->running.count ? "process" : "command");
 	sb_target_list_free(list);
 	return 0;
@@ -379,10 +379,10 @@ static int print_statistics(FILE *out, const struct config *config,
 
 /* -------------------------------------------------------------------- run */
 
-/* Where the statistics go, opened before anything runs. */
+/* The file of the statistics, opened before the command runs. */
 struct output {
 	FILE *file;
-	bool made; /* by us, so that it goes where nothing is run */
+	bool made; /* created here: removed again if nothing is run */
 };
 
 static int output_open(struct output *output, const char *path)
@@ -411,7 +411,7 @@ static int output_close(struct output *output, const char *path, bool keep)
 	return 0;
 }
 
-/* Those of the process tree below each of @pids. */
+/* Add the targets to the process tree of each of @pids. */
 static int add_targets(const struct config *config, struct sb_session *session,
 		       const pid_t *pids, size_t pid_count, struct sb_error *err)
 {
@@ -442,7 +442,7 @@ static int add_targets(const struct config *config, struct sb_session *session,
 	return ret;
 }
 
-/* Overwrite what is in the file that was named, and say what the targets did. */
+/* Write the statistics, over the content of an existing output file. */
 static int put_statistics(const struct config *config, struct output *output,
 			  struct sb_session *session, int status, uint64_t elapsed_ns,
 			  struct sb_error *err)
@@ -459,7 +459,7 @@ static int put_statistics(const struct config *config, struct output *output,
 	return ret;
 }
 
-/* Set up, run and wait. *@ran says whether the command was run. */
+/* Add the targets, run the command and wait. Sets *@ran if the command was run. */
 static int run(const struct config *config, struct child *child, struct output *output,
 	       const sigset_t *mask, bool *ran, struct sb_error *err)
 {
@@ -489,8 +489,8 @@ static int run(const struct config *config, struct child *child, struct output *
 }
 
 /*
- * What was ignored when we were started, as nohup(1) and a shell's background have it, stays
- * so: blocked it would wait for us, and end us.
+ * Add a signal unless it is ignored, as under nohup(1) or in the background of a shell.
+ * running_wait() would take an ignored signal for a request to end.
  */
 static void add_unless_ignored(sigset_t *set, int signal)
 {
@@ -500,7 +500,7 @@ static void add_unless_ignored(sigset_t *set, int signal)
 		sigaddset(set, signal);
 }
 
-/* The same with processes that run already. */
+/* run() for processes that are already running. */
 static int run_attached(struct config *config, struct output *output, bool *ran,
 			struct sb_error *err)
 {
@@ -514,7 +514,7 @@ static int run_attached(struct config *config, struct output *output, bool *ran,
 	session = backend_open(err);
 	if (!session)
 		return fail_with(err);
-	/* From here on each of them ends with the statistics. */
+	/* From here on, each of these signals ends the wait, and statistics are printed. */
 	sigemptyset(&ends);
 	add_unless_ignored(&ends, SIGINT);
 	add_unless_ignored(&ends, SIGTERM);
@@ -536,7 +536,7 @@ static int run_attached(struct config *config, struct output *output, bool *ran,
 	return ret;
 }
 
-/* A command, from its start to its end. */
+/* Run a command from start to end. */
 static int run_command(const struct config *config, struct output *output, bool *ran,
 		       struct sb_error *err)
 {

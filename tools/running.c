@@ -46,7 +46,7 @@ int running_add(struct running *running, const char *text)
 	return ret;
 }
 
-/* What is in /proc/PID/NAME, at most @size - 1 bytes, and a NUL; -1: nothing. */
+/* Read /proc/PID/NAME, at most @size - 1 bytes and a NUL; -1 if it can't be read. */
 static ssize_t read_proc(pid_t pid, const char *name, char *buf, size_t size)
 {
 	ssize_t length = -1;
@@ -63,7 +63,7 @@ static ssize_t read_proc(pid_t pid, const char *name, char *buf, size_t size)
 	return length;
 }
 
-/* 0: there is none. */
+/* The parent of @pid, or 0. */
 static pid_t parent_of(pid_t pid)
 {
 	char stat[1024], *end;
@@ -71,7 +71,7 @@ static pid_t parent_of(pid_t pid)
 
 	if (read_proc(pid, "stat", stat, sizeof(stat)) <= 0)
 		return 0;
-	/* The name, in parentheses, may have some of its own. */
+	/* The name, in parentheses, may contain parentheses. */
 	end = strrchr(stat, ')');
 	if (!end || sscanf(end + 1, " %*c %d", &parent) != 1)
 		return 0;
@@ -101,7 +101,7 @@ static const char *next_word(const char *word, const char *end)
 	return word < end ? word : NULL;
 }
 
-/* Of the words behind a program's name the script or the module; NULL: there is none. */
+/* The script or module in the words after a program's name, or NULL. */
 static const char *script_of(const char *word, const char *end)
 {
 	while (word) {
@@ -158,14 +158,14 @@ int running_add_named(struct running *running, const char *glob)
 			add_pid(running, pid);
 	}
 	closedir(proc);
-	return running->count > before ? 0 : fail("no process is called '%s'", glob);
+	return running->count > before ? 0 : fail("no process has the name '%s'", glob);
 }
 
 int running_open(struct running *running)
 {
 	size_t kept = 0;
 
-	/* A call in a tree inside another would be delayed twice. */
+	/* In nested trees, a call would be delayed twice. */
 	for (size_t i = 0; i < running->count; i++) {
 		bool inside = false;
 

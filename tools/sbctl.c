@@ -16,7 +16,7 @@ static const struct command commands[] = {
 	{ "add", "add persistent targets", add_main },
 	{ "remove", "remove them", remove_main },
 	{ "update", "change their delay", update_main },
-	{ "list", "list the targets and what they did", list_main },
+	{ "list", "list the targets and their counts", list_main },
 	{ "clear", "remove all persistent targets", clear_main },
 	{ "enable", "switch persistent targets on", enable_main },
 	{ "disable", "switch them off", disable_main },
@@ -45,10 +45,9 @@ static void print_help(void)
 	     "  -h, --help          print this help and exit\n"
 	     "  -V, --version       print the version and exit\n"
 	     "      --backend=NAME  backend, in every command: driver (the module), bpf (needs no\n"
-	     "                      module), or auto (the default: bpf where no module is loaded)\n"
+	     "                      module), or auto (the default: bpf if no module is loaded)\n"
 	     "\n"
-	     "'sbctl COMMAND --help' tells more about a command, sbctl(1) about "
-	     "everything.");
+	     "'sbctl COMMAND --help' describes a command, sbctl(1) all of them.");
 }
 
 /* Options before the command. */
@@ -83,7 +82,7 @@ static int run_command(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(commands[i].name, argv[0]))
 			continue;
-		/* 0 makes getopt_long() begin anew, with the rules of this call. */
+		/* 0 makes getopt_long() start again, with the next call's options. */
 		optind = 0;
 		return commands[i].main(argc, argv);
 	}

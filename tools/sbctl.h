@@ -5,7 +5,7 @@
 /* Exit statuses. */
 #define EXIT_USAGE 2
 
-/* What a parse_config() returns instead of an exit status: nothing ended yet. */
+/* Returned by parse_config() instead of an exit status: continue. */
 #define GO_ON (-1)
 
 /* A subcommand; returns the exit status. argv[0] is its name. */

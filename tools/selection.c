@@ -63,13 +63,13 @@ static int compare_offsets(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* By file and offset. The number found, or -1 with @err. */
+/* Select by file and offset. Returns the number found, or -1 with @err. */
 static long select_places(struct sb_session *session, const struct sb_spec *spec,
 			  pid_t pid, struct selection *selection, struct sb_error *err)
 {
 	char *symbol = NULL;
 	struct sb_elf *elf = sb_spec_open(spec, &symbol, err);
-	/* What is there is there, even in the middle of an instruction. */
+	/* An existing target may be in the middle of an instruction. */
 	struct sb_places *places = elf ? sb_elf_find_unsafe(elf, symbol, err) : NULL;
 	struct sb_target_list *list =
 		places ? sb_session_list(session, SB_LIST_PERSISTENT, elf, err) : NULL;
@@ -109,8 +109,9 @@ static bool has_label(const char *label, const char *path, const char *symbol)
 }
 
 /*
- * By label: the file was replaced or deleted, or its symbols are gone. With @is_replaced
- * only those whose file has no longer its name: the others were found by their place.
+ * Select by label, for files that were replaced or deleted, or have lost their symbols. With
+ * @is_replaced, select only targets whose path no longer names their file: select_places()
+ * has found the others.
  */
 static long select_labels(struct sb_session *session, const struct sb_spec *spec,
 			  pid_t pid, bool is_replaced, struct selection *selection)
@@ -150,8 +151,7 @@ int select_targets(struct sb_session *session, const char *text, pid_t pid,
 	if (!spec)
 		return fail_with(err);
 	if (sb_spec_given(spec) & ~SB_SPEC_PID)
-		ret = fail("%s: only pid= can be given with a target that is there",
-			   text);
+		ret = fail("%s: only pid= can be given with an existing target", text);
 	if (sb_spec_given(spec) & SB_SPEC_PID)
 		pid = sb_spec_pid(spec);
 	if (!ret) {
@@ -162,12 +162,12 @@ int select_targets(struct sb_session *session, const char *text, pid_t pid,
 				ret = fail_with(err);
 			else if (pid)
 				ret = fail("%s:%s is not a target of process %d ('sbctl "
-					   "list' shows them)",
+					   "list' shows the targets)",
 					   sb_spec_left(spec), sb_spec_right(spec), pid);
 			else
-				ret = fail(
-					"%s:%s is not a target ('sbctl list' shows them)",
-					sb_spec_left(spec), sb_spec_right(spec));
+				ret = fail("%s:%s is not a target ('sbctl list' shows the "
+					   "targets)",
+					   sb_spec_left(spec), sb_spec_right(spec));
 		}
 	}
 	sb_spec_free(spec);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Persistent targets that are there, found by what a command line names. */
+/* Existing persistent targets that a command line names. */
 #ifndef SELECTION_H
 #define SELECTION_H
 
@@ -15,9 +15,9 @@ void selection_add(struct selection *selection, uint64_t id);
 bool selection_has(const struct selection *selection, uint64_t id);
 
 /*
- * Select the targets at PATH:SYMBOL, only those of process @pid where it is not 0. The
- * file itself is what counts, not how its path is spelt; a target whose file is gone
- * is found by its label. 0, or the exit status after a message where there is none.
+ * Select the targets at PATH:SYMBOL, only those of process @pid if it is not 0. Any path of
+ * the file will do; a target whose file is gone is found by its label. 0, or the exit
+ * status after a message if there is no such target.
  */
 int select_targets(struct sb_session *session, const char *text, pid_t pid,
 		   struct selection *selection, struct sb_error *err);

@@ -13,8 +13,8 @@ static void print_help(void)
 {
 	puts("Usage: sbctl status [OPTION]...\n"
 	     "\n"
-	     "Show the settings and the totals of the backend (the module, or BPF in its place),\n"
-	     "and what the backend does not guarantee.\n"
+	     "Show the settings and the totals of the backend (the module or BPF), and what the\n"
+	     "backend does not guarantee.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -j, --json  print JSON\n"
@@ -32,7 +32,7 @@ static void print_json(const struct sb_session *session, const struct sb_status 
 	json_number(&json, "targets", sb_status_targets(status));
 	json_number(&json, "persistent", sb_status_persistent(status));
 	json_number(&json, "max_targets", sb_session_max_targets(session));
-	/* Our own session is none that a person would count. */
+	/* Do not count the session of this command. */
 	json_number(&json, "sessions", sb_status_sessions(status) - 1);
 	json_number(&json, "total_hits", sb_status_total_hits(status));
 	json_number(&json, "total_delay_ns", sb_status_total_delay_ns(status));

@@ -23,9 +23,9 @@ static void print_help(bool on)
 	printf("Usage: sbctl %s\n"
 	       "       sbctl %s [OPTION] python:MODULE:FUNCTION...\n"
 	       "\n"
-	       "Switch the persistent targets %s, but not those of sessions. Or switch Python\n"
-	       "functions %s that are being slowed, all that are named or none; both sides may\n"
-	       "be globs.\n"
+	       "Switch the persistent targets %s, but not those of sessions. With arguments,\n"
+	       "switch slowed Python functions %s: all that are named, or none. Both sides may be\n"
+	       "globs.\n"
 	       "\n"
 	       "Options:\n"
 	       "  -p, --pid=N  functions of process N only\n"
@@ -66,11 +66,10 @@ static int parse_config(int argc, char **argv, bool on, struct config *config)
 		if (strncmp(config->targets[i], "python:", strlen("python:")))
 			return too_many_arguments(argv[0], config->targets[i]);
 	if (config->pid && !config->target_count)
-		return usage_error(argv[0], "--pid is of Python functions");
+		return usage_error(argv[0], "--pid needs a Python function");
 	return GO_ON;
 }
 
-/* The persistent targets, all of them. */
 static int switch_persistent(bool on, struct sb_error *err)
 {
 	struct sb_session *session = backend_open(err);

@@ -21,29 +21,20 @@ static void print_help(void)
 {
 	puts("Usage: sbctl symbols [OPTION]... PATH [GLOB]\n"
 	     "\n"
-	     "List the functions of a program or library that can be targets, those "
-	     "whose name or\n"
-	     "demangled name matches GLOB. PATH is a path or the name of a library or "
-	     "program. No\n"
+	     "List the functions of a program or library that can be targets, if their name or\n"
+	     "demangled name matches GLOB. PATH is a path or the name of a library or program. No\n"
 	     "module is needed.\n"
 	     "\n"
 	     "Options:\n"
-	     "  -u, --usdt     list its static probes instead, PROVIDER:NAME; GLOB matches "
-	     "that\n"
-	     "  -l, --lines    list the source lines that have code instead, FILE:LINE, by its "
-	     "debug\n"
-	     "                 data; GLOB is one over names of files, or FILE:LINE\n"
-	     "  -v, --verbose  offset, size, kind, version, file and demangled name too, how "
-	     "far\n"
-	     "                 behind its entry the breakpoint goes where that is the same "
-	     "and\n"
-	     "                 cheaper, and what the kernel does with the instruction there "
-	     "at\n"
-	     "                 each call: 'emulated', or 'stepped', which is dear ('sbctl "
-	     "list -v'\n"
-	     "                 measures both); of lines each place where one begins, the "
-	     "function, and\n"
-	     "                 what was inlined there\n"
+	     "  -u, --usdt     list the static probes instead, as PROVIDER:NAME; GLOB matches that\n"
+	     "  -l, --lines    list the source lines that have code instead, as FILE:LINE, from the\n"
+	     "                 debug data; GLOB matches names of files, or is FILE:LINE\n"
+	     "  -v, --verbose  also show the offset, size, kind, version, file and demangled name,\n"
+	     "                 the distance of the breakpoint from the entry (if an equivalent\n"
+	     "                 place is cheaper), and how the kernel handles the instruction there\n"
+	     "                 at each call: 'emulated', or 'stepped', which is expensive ('sbctl\n"
+	     "                 list -v' measures both). With --lines: each place where a line\n"
+	     "                 begins, the function, and what was inlined there\n"
 	     "  -j, --json     print JSON\n"
 	     "  -h, --help     print this help and exit");
 }
@@ -118,7 +109,7 @@ static void print_name(const struct sb_symbol *symbol)
 	       version ? version : "");
 }
 
-/* How far behind the entry the breakpoint goes. */
+/* Distance of the breakpoint from the entry. */
 static uint64_t shift_of(struct sb_elf *elf, const struct sb_symbol *symbol)
 {
 	uint64_t offset = sb_symbol_offset(symbol);
@@ -308,7 +299,7 @@ static void line_json(struct json *json, const struct sb_elf *elf,
 	json_close_object(json);
 }
 
-/* Of several places of a line one is enough, if not more is asked for. */
+/* Without --verbose or --json, a line with several places is printed once. */
 static void print_lines(const struct sb_elf *elf, const struct sb_places *places,
 			const struct config *config)
 {
@@ -376,13 +367,12 @@ int symbols_main(int argc, char **argv)
 	else if (config.usdt && sb_elf_usdt_count(elf))
 		ret = fail("%s: no static probe matches '%s'", sb_elf_path(elf), config.glob);
 	else if (config.usdt)
-		ret = fail("%s: it has no static probes (USDT): they are built in by "
-			   "<sys/sdt.h>",
+		ret = fail("%s: no static probes (USDT); <sys/sdt.h> compiles them in",
 			   sb_elf_path(elf));
 	else if (sb_elf_symbol_count(elf))
 		ret = fail("%s: no function matches '%s'", sb_elf_path(elf), config.glob);
 	else
-		ret = fail("%s: no function symbols, it is stripped: install its debug "
+		ret = fail("%s: no function symbols, the file is stripped: install its debug "
 			   "symbols or name an offset (@0xOFFSET)",
 			   sb_elf_path(elf));
 	sb_elf_close(elf);

@@ -62,7 +62,7 @@ void table_text(struct table *table, const char *fmt, ...)
 		text = NULL;
 	va_end(args);
 	need(text);
-	/* A file name can hold anything, a row must stay a row. */
+	/* A file name may contain newlines, which would break the row. */
 	printable(text);
 	if (table->count == table->room) {
 		table->room = table->room ? table->room * 2 : 64;
@@ -103,7 +103,7 @@ void table_duration(struct table *table, uint64_t ns)
 	table_text(table, "%s", short_duration(ns, buf));
 }
 
-/* Columns on the screen: characters, not bytes. */
+/* Width on the screen: characters, not bytes. */
 static size_t width_of(const char *text)
 {
 	size_t width = 0;

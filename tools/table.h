@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A table whose columns are as wide as what is in them. */
+/* A table whose columns are as wide as their contents. */
 #ifndef TABLE_H
 #define TABLE_H
 
@@ -9,21 +9,21 @@
 struct table;
 
 /*
- * @columns: the headings, up to NULL. One that begins with '>' is of a column that is
- * aligned to the right. The last column is never padded.
+ * @columns: the headings, terminated by NULL. A heading that begins with '>' aligns its
+ * column to the right. The last column is never padded.
  */
 struct table *table_new(const char *const columns[]);
 void table_free(struct table *table);
-/* The next cell, from left to right; a row ends after the last column. */
+/* Add the next cell, from left to right; a row ends after the last column. */
 void table_text(struct table *table, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* A count, its thousands set apart. */
+/* Add a count, with commas between thousands. */
 void table_count(struct table *table, uint64_t count);
-/* A duration of four digits at most. */
+/* Add a duration, rounded to four digits. */
 void table_duration(struct table *table, uint64_t ns);
 void table_print(const struct table *table, FILE *out);
 
-/* @ns as a person would say it: four digits at most. */
+/* Format @ns with a unit, rounded to four digits. */
 const char *short_duration(uint64_t ns, char buf[32]);
 
 #endif

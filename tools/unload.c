@@ -9,8 +9,8 @@ static void print_help(void)
 {
 	puts("Usage: sbctl unload [OPTION]\n"
 	     "\n"
-	     "Unload the module, persistent targets with it. It is refused while a "
-	     "session is open.\n"
+	     "Unload the module and its persistent targets. This is refused while a session is\n"
+	     "open.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -h, --help  print this help and exit");

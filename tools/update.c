@@ -15,7 +15,7 @@ struct config {
 	char **targets;
 	int target_count;
 	uint64_t delay_ns;
-	uint32_t every; /* 0: as it is */
+	uint32_t every; /* 0: unchanged */
 	bool has_delay;
 	pid_t pid;
 };
@@ -25,8 +25,8 @@ static void print_help(void)
 	puts("Usage: sbctl update [OPTION]... PATH:SYMBOL... DELAY\n"
 	     "       sbctl update [OPTION]... --every=N PATH:SYMBOL... [DELAY]\n"
 	     "\n"
-	     "Change the delay of persistent targets, all that are named or none. SYMBOL may be a\n"
-	     "glob. Everything else, such as a target's process, stays as it was.\n"
+	     "Change the delay of persistent targets: all that are named, or none. SYMBOL may be a\n"
+	     "glob. Everything else, such as a target's process, stays the same.\n"
 	     "\n"
 	     "python:MODULE:FUNCTION is a Python function that is slowed.\n"
 	     "\n"
@@ -141,7 +141,7 @@ int update_main(int argc, char **argv)
 	ret = functions_select(&functions, config.targets, &config.target_count,
 			       config.pid, err);
 	if (!ret && functions.count && config.every)
-		ret = usage_error("update", "--every can't be changed of Python functions");
+		ret = usage_error("update", "--every is for native targets, not for Python functions");
 	if (!ret && config.target_count) {
 		session = backend_open(err);
 		ret = session ? 0 : fail_with(err);

@@ -16,7 +16,7 @@
 
 struct config {
 	uint64_t interval_ns;
-	unsigned long count; /* 0: until it is interrupted */
+	unsigned long count; /* 0: until interrupted */
 	bool json;
 };
 
@@ -24,8 +24,9 @@ static void print_help(void)
 {
 	puts("Usage: sbctl watch [OPTION]...\n"
 	     "\n"
-	     "Show what each target does in a second: calls, delayed calls, and the time added. On\n"
-	     "a terminal the table is redrawn; otherwise a new one is printed. Ctrl-C ends it.\n"
+	     "Show the rates of each target: calls, delayed calls, and delay delivered (ADDED), per\n"
+	     "second. On a terminal the table is redrawn; otherwise a new one is printed. Ctrl-C\n"
+	     "ends it.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -n, --interval=TIME  time between two tables (1s)\n"
@@ -74,14 +75,14 @@ static int parse_config(int argc, char **argv, struct config *config)
 	return GO_ON;
 }
 
-/* How much a counter grew since @before, where the target was there then. */
+/* Growth of a counter since @before; of a target that is new, its value. */
 static uint64_t growth(const struct sb_target_list *before, size_t *at,
 		       const struct sb_target_list *now, size_t i,
 		       enum sb_counter counter)
 {
 	uint64_t id = sb_target_list_id(now, i), old = 0, new;
 
-	/* Both are in the order of their ids. */
+	/* Both lists are in the order of ids. */
 	while (*at < sb_target_list_count(before) && sb_target_list_id(before, *at) < id)
 		++*at;
 	if (*at < sb_target_list_count(before) && sb_target_list_id(before, *at) == id)

@@ -14,11 +14,11 @@ ENTRY(entry_cet, CET BODY);
 ENTRY(entry_steps, "mov %edi, %eax\nxor %eax, %eax\n" BODY);
 ENTRY(entry_push, BODY);
 ENTRY(entry_to_function, CET "push %rbp\npop %rbp\njmp entry_push");
-/* A loop to the place itself, and one back into what is passed over. */
+/* A loop to the place itself, and one back into the skipped instructions. */
 ENTRY(entry_loop, CET "1: push %rbp\npop %rbp\ndec %rdi\njnz 1b\nret");
 ENTRY(entry_loop_before, "mov %edi, %ecx\n1: xor %eax, %eax\npush %rbp\npop %rbp\n"
 			 "dec %rdi\njnz 1b\nret");
-/* By a table, nobody can see where to. */
+/* By a table, whose targets are unknown. */
 ENTRY(entry_table, CET "push %rbp\npop %rbp\nnotrack jmp *%rsi");
 /* The rest of it lies elsewhere. */
 ENTRY(entry_away, CET "push %rbp\npop %rbp\ntest %edi, %edi\njz .Lcold\nlea 1(%rdi), %rax\n"
@@ -32,7 +32,7 @@ ENTRY(entry_named, CET ".globl entry_inside\nentry_inside: " BODY);
 /* An address of it is in data. */
 ENTRY(entry_pointed, CET ".Lpointed: " BODY);
 __asm__(".data\n.balign 8\n.quad .Lpointed\n.text");
-/* What is passed over must not fault. */
+/* The skipped instructions must not fault. */
 ENTRY(entry_memory, "mov (%rdi), %rax\nnop\n" BODY);
 /* Nothing is won. */
 ENTRY(entry_still_stepped, CET "lea 1(%rdi), %rax\nret");
@@ -40,7 +40,7 @@ ENTRY(entry_still_stepped, CET "lea 1(%rdi), %rax\nret");
 ENTRY(entry_lengths, "push %rbp\nmovabs $0x1122334455667788, %rax\nmov $1, %eax\n"
 		     "lea 8(%rdi,%rsi), %eax\nlea 0x12345678(%rdi,%rsi,4), %rax\npop %rbp\n"
 		     "ret");
-/* Behind what is no instruction nobody can say where the next one begins. */
+/* After an invalid instruction, the beginning of the next one is unknown. */
 ENTRY(entry_data, "jmp 1f\n.byte 0x06, 0x06\n1: lea 1(%rdi), %rax\nret");
 #else
 unsigned long entry_push(unsigned long n)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * "sampled WHAT": programs of which it is known by construction how long they are in which
- * function. They count their work, not time, so that whoever else is on the machine is
+ * function. They count their work, not time, so that other load on the machine is
  * the same for all; they run until they are ended. Built without frame pointers.
  */
 #include <pthread.h>
@@ -57,7 +57,7 @@ static void TARGET deep(unsigned int left)
 	sink += (unsigned char)room[left % sizeof(room)];
 }
 
-/* Of its own 3, all below many frames that are nobody's; and 1 of another target. */
+/* 3 of its own, all below many frames of no target; and 1 of another target. */
 void TARGET outer(void)
 {
 	deep(DEPTH);
@@ -168,7 +168,7 @@ static void nested(void)
 /* What a thread or a process is made for: more work than to make it, and to be woken. */
 static void some(void (*function)(void))
 {
-	work(0); /* the page faults of one that begins are nobody's */
+	work(0); /* the page faults at the start count for no target */
 	for (int i = 0; i < 4; i++)
 		function();
 }

@@ -27,7 +27,7 @@ __attribute__((noinline)) unsigned long statics_third(unsigned long n)
 	return statics_inlined(n) ^ 1;
 }
 
-/* What <sys/sdt.h> makes for a program that asks whether somebody looks. */
+/* What <sys/sdt.h> generates for a program that asks whether it is traced. */
 __attribute__((section(".probes"), used)) unsigned short statics_semaphore;
 
 __attribute__((noinline)) unsigned long statics_count(void)

@@ -24,7 +24,7 @@
 
 #define PLACES 64
 
-/* A backend that holds targets in an array and refuses what it is told to. */
+/* A backend that keeps targets in an array and refuses those that it must. */
 struct memory {
 	struct sb_backend backend;
 	struct {

@@ -108,7 +108,7 @@ static void assert_counters(struct sb_session *session, uint64_t hits, uint64_t 
 
 /* --------------------------------------------------------------- processes */
 
-/* A process that does what it is told, a letter at a time, and answers with a byte. */
+/* A process that executes commands of one letter, and answers each with a byte. */
 struct puppet {
 	pid_t pid;
 	int tell, hear;
@@ -185,7 +185,7 @@ static void puppet_main(int get, int say)
 {
 	char order;
 
-	/* A test that fails leaves nobody behind. */
+	/* A test that fails leaves no process behind. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (read(get, &order, 1) == 1) {
 		switch (order) {
@@ -452,7 +452,7 @@ static void tree_has_all_below(void **state)
 	sb_session_close(session);
 }
 
-/* Also those whose parents died before, as long as somebody of the tree adopted them. */
+/* Also processes whose parents died before, if a process of the tree adopted them. */
 static void tree_has_who_was_there(void **state)
 {
 	struct sb_session *session = session_open();
@@ -491,7 +491,7 @@ static void tree_has_who_was_there(void **state)
 	sb_session_close(session);
 }
 
-/* Each forks the next and dies; who is adopted by the root stays in its tree. */
+/* Each forks the next and dies; a process adopted by the root stays in its tree. */
 static void run_chain(void)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -715,7 +715,7 @@ static uint64_t puppet_go_into_delay(struct puppet *puppet)
 	return start;
 }
 
-/* Have it in a delay that nobody waits for the end of. */
+/* Put it into a delay whose end is not waited for. */
 static uint64_t puppet_delay(struct sb_session *session, struct puppet *puppet)
 {
 	add_tree(session, puppet->pid, LONG);
@@ -959,7 +959,7 @@ static void delays_at_once_on_one_cpu(void **state)
 
 #define STALL "/sys/module/rcupdate/parameters/rcu_cpu_stall_timeout"
 
-/* How soon the kernel reports that somebody can't run: made short, seconds. */
+/* The kernel's limits for tasks that can't run, made short, seconds. */
 static struct {
 	const char *path;
 	int seconds, before;
@@ -1256,7 +1256,7 @@ static uint64_t add_probe(struct sb_session *session, struct sb_elf *file,
 	return id;
 }
 
-/* A program that asks whether somebody looks at its probe is told so while one does. */
+/* A program that asks whether its probe is traced gets the right answer. */
 static void static_probe(void **state)
 {
 	const char *path = getenv("SB_STATICS");

@@ -908,7 +908,7 @@ static void reads_debug_links(void **state)
 	assert_int_equal(place_of(elf, "fixture_static"), local);
 	sb_elf_close(elf);
 
-	/* One that was changed since is not believed, and its name is told. */
+	/* A file that was changed since is refused, with its name. */
 	snprintf(debug, sizeof(debug), "%s/root%s/linked.debug", directory, directory);
 	assert_int_equal(run("printf x >>'%s' # %s", debug, ""), 0);
 	elf = elf_opened(copy, err);

@@ -558,7 +558,7 @@ static void *give(void *arg)
 	return NULL;
 }
 
-/* Memory that somebody else has made, as the kernel does, is had by its descriptor. */
+/* Memory that another party made, such as the kernel, is opened by its descriptor. */
 static void memory_of_others_is_asked_for(void **state)
 {
 	struct sb_site_table *table = planned_table(path), *theirs;
@@ -577,7 +577,7 @@ static void memory_of_others_is_asked_for(void **state)
 	sb_plan_memory_init(memory);
 	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), 0);
 	sb_plan_set_slot_units(plan, 1);
-	/* Without an answer a process is told so and not left with half a plan. */
+	/* Without an answer, a process gets an error and not half a plan. */
 	assert_null(sb_site_table_open(path, NULL));
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s.plan", path);
 	giver.socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -301,7 +301,7 @@ static bool seen_inside(const struct sums *sums)
 	return sums->self[0] > 0 && sums->self[1] > 0;
 }
 
-/* Of code that does not say who called it the function itself is known, and no caller. */
+/* For code that can't be unwound, the function itself is known, and no caller. */
 static void callers_are_not_guessed(void **state)
 {
 	struct sums sums = watch("lose", "decoy", "one");
@@ -691,7 +691,7 @@ static void a_function_that_is_known_can_be_added_again(void **state)
 	sb_sampler_free(sampler);
 }
 
-/* What a child that may nothing is told. */
+/* The error in a child without any rights. */
 static void a_refusal_says_what_to_do(void **state)
 {
 	struct sb_sampler *sampler = new_sampler();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Sessions as root, served by what SPEED_BUMP_BACKEND says or, without it, by the module:
- * the same must hold of both. What can't be had here is skipped; selftests/guest runs
+ * the same must hold of both. A backend that is missing here is skipped; selftests/guest runs
  * them in kernels that have it.
  */
 #include <setjmp.h>

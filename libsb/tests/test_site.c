@@ -800,7 +800,7 @@ static void name_functions(int thread)
 	}
 }
 
-/* Until it is told to go a negative number of rounds. */
+/* Until the number of rounds becomes negative. */
 static void *name_more(void *arg)
 {
 	for (int round = 1;; round++) {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """speed_bump: slow chosen functions by a known delay, and see whether it matters.
 
-The command ``speed-bump`` does it to a program from outside; this package is for those
-who want it from inside. Importing it prints nothing and slows nothing.
+The command ``speed-bump`` slows a program from outside; this package slows it from
+inside. Importing the package prints nothing and slows nothing.
 
 >>> from speed_bump import Config, install, stats, uninstall
 >>> import json
@@ -74,21 +74,21 @@ __all__ = [
 
 
 def get_clock_overhead_ns() -> int:
-    """What one read of the clock costs, ns, measured in this process."""
+    """The cost of one read of the clock, in ns, measured in this process."""
     from speed_bump import _core
 
     return _core.clock_overhead_ns()
 
 
 def get_min_delay_ns() -> int:
-    """The shortest delay that can be had, ns: twice the overhead of the clock."""
+    """The shortest possible delay, in ns: twice the overhead of the clock."""
     from speed_bump import _core
 
     return _core.min_delay_ns()
 
 
 def is_calibrated() -> bool:
-    """Whether the clock is calibrated. It is at its first use, and this is one."""
+    """Whether the clock is calibrated. Always true: this call calibrates it."""
     return get_min_delay_ns() > 0
 
 
@@ -97,12 +97,13 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module("speed_bump.native")
-    # What it needs is much, and nothing that slows functions of this process needs it.
+    # The import is large, and slowing functions of this process does not need it.
     if name in ("attach", "AttachError"):
         from speed_bump import attachment
 
         return getattr(attachment, name)
-    # Calibration takes milliseconds, and most programs that import us need none.
+    # Calibration takes milliseconds, and most programs that import the package don't need
+    # it.
     if name == "clock_overhead_ns":
         return get_clock_overhead_ns()
     if name == "min_delay_ns":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Run by speed_bump.pth in each Python process that the environment says something to.
+"""Run by speed_bump.pth in each Python process with a variable of speed_bump set.
 
-That is one that has SPEED_BUMP_TARGETS or SPEED_BUMP_ATTACH set.
+The variables are SPEED_BUMP_TARGETS and SPEED_BUMP_ATTACH.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def is_set(name: str) -> bool:
 
 
 def activate() -> None:
-    """Do what the environment says.
+    """Apply the environment.
 
-    What is wrong is said in one line; the program runs all the same, unless it is to
-    be strict.
+    An error is printed as one line. The program runs all the same, unless
+    SPEED_BUMP_STRICT is set.
     """
     try:
         config = load_config()
@@ -31,12 +31,13 @@ def activate() -> None:
         strict = is_set("SPEED_BUMP_STRICT")
         control.say(f"{error}" + ("" if strict else " (nothing is slowed)"))
         if strict:
-            # An exception, SystemExit included, would not end site's run with status 2.
+            # site would catch any exception, SystemExit included, and not end with status
+            # 2.
             os._exit(2)
         return
     seed = _core.seed()
     if first and seed is not None:
-        # What this program starts draws from it too, but other delays.
+        # Programs that this one starts draw from the same seed, but other delays.
         os.environ[control.SEED] = f"{seed}:{os.getpid()}"
     table = os.environ.get("SPEED_BUMP_TABLE")
     if first and table:
@@ -54,7 +55,7 @@ def activate() -> None:
 
 
 def announce(config: Config) -> None:
-    """Say what will be slowed."""
+    """Print what will be slowed."""
     count = sum(not target.excludes for target in config.targets)
     control.say(
         f"slowing {count} target{'s' * (count != 1)} of "
@@ -63,7 +64,7 @@ def announce(config: Config) -> None:
 
 
 def delays(config: Config) -> str:
-    """The delays that are in force, such as "20.0 us each 5th call"."""
+    """The delays in force, such as "20.0 us each 5th call"."""
     found = control.in_force(config)
     parts = {(t.delay, t.every) for t in config.targets if t.delay_ppm}
     if not found and not parts:
@@ -83,7 +84,7 @@ def delays(config: Config) -> str:
 
 
 def summarize(pid: int) -> None:
-    """Say what was slowed. A forked child that comes here is in its parent's summary."""
+    """Print what was slowed. A forked child is part of its parent's summary."""
     if os.getpid() != pid:
         return
     control.say_refused()
@@ -101,12 +102,12 @@ def summarize(pid: int) -> None:
 
 
 def ordinal(every: int) -> str:
-    """Such as "5th "; nothing for 1."""
+    """Such as "5th "; "" for 1."""
     return f"{every}th " if every > 1 else ""
 
 
 def let_attach() -> None:
-    """Have a socket for a tool that comes while the program runs."""
+    """Open a socket to which a tool can attach while the program runs."""
     from speed_bump.link import door
 
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Leaving word which C function is called where, for an experiment that looks at stacks.
+"""Recording which C function is called where, for an experiment that reads stacks.
 
-An instruction that calls has its function noted the first time that it is executed, and
-costs nothing from then on. From CPython 3.12 on; not where there is no GIL: there each
-instruction that is done with stops all threads.
+An instruction that calls has its function noted when it is first executed, and costs
+nothing from then on. This needs CPython 3.12 or later, with a GIL: without one, switching
+off the event of an instruction stops all threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# Types of C callables beside the interpreter's own that say their name.
+# Types of C callables, apart from the interpreter's own, that have a name.
 OTHER_TYPES = (
     "_lru_cache_wrapper",
     "cython_function_or_method",
@@ -26,7 +26,7 @@ OTHER_TYPES = (
     "nb_method",
     "ufunc",
 )
-# What is found under the name of a C function.
+# Types of the objects that the name of a C function may refer to.
 CALLED = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -38,11 +38,11 @@ FREE_TOOLS = (4, 3)
 
 
 def start(table_path: str) -> bool:
-    """Begin, in all threads; whether it could be done.
+    """Begin, in all threads; returns whether it was possible.
 
-    Lines of ``TABLE.calls.PID`` are: address of a code object, offset of the instruction,
-    name of the function as a pattern has it. An offset of -1: the code object itself is
-    the function's of that name.
+    Lines of ``TABLE.calls.PID`` have the address of a code object, the offset of the
+    instruction, and the name of the function as in a pattern. With an offset of -1 the
+    code object itself belongs to the function of that name.
     """
     has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     if sys.version_info < (3, 12) or not has_gil:
@@ -71,7 +71,7 @@ def _recorder(table_path: str) -> Callable[..., object]:
             return disable
         name, at = name_of(function), (id(code), offset)
         if not name and type(function).__name__ == "_ArrayFunctionDispatcher":
-            # numpy's own, around a function that is called by the same name.
+            # numpy's own wrapper of a function with the same name.
             inner = getattr(function, "__wrapped__", None)
             if type(inner) is types.FunctionType:
                 name = f"{inner.__globals__['__name__']}:{inner.__qualname__}"
@@ -87,14 +87,14 @@ def _recorder(table_path: str) -> Callable[..., object]:
                     )
                 os.write(files[pid], f"{at[0]} {at[1]} {name}\n".encode())
             except (OSError, UnicodeError):
-                pass  # its experiment is over
+                pass  # the experiment has ended
         return disable
 
     return called
 
 
 def name_of(function: object) -> str:
-    """``module:qualname`` by which a C function is found; "" if there is no such name."""
+    """``module:qualname`` under which a C function is found; "" if there is none."""
     kind = type(function)
     if kind is types.BuiltinFunctionType:
         return _of_builtin(function)
@@ -130,7 +130,7 @@ def _of_type(owner: type, name: str) -> str:
 
 
 def _found(module: object, qualname: object) -> str:
-    """The name, if something is called so."""
+    """The name, if an object has it."""
     if not isinstance(module, str) or not isinstance(qualname, str):
         return ""
     if module.partition(".")[0] == "speed_bump" or "\n" in qualname or " " in qualname:
@@ -140,11 +140,11 @@ def _found(module: object, qualname: object) -> str:
         try:
             found = vars(found)[part]
         except (KeyError, TypeError):
-            # It may be of a base.
+            # The method may be inherited from a base class.
             mro = type.mro(found) if isinstance(found, type) and found is not type else ()
             found = next((vars(b)[part] for b in mro if part in vars(b)), None)
         if found is None:
             return ""
-    # A name may stand for something else: numpy:fft is no ufunc.
+    # The name may be that of another object: numpy:fft is no ufunc.
     is_callable = isinstance(found, CALLED) or type(found).__name__ in OTHER_TYPES
     return f"{module}:{qualname}" if is_callable else ""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What is behind names that were never called: run by the interpreter of the program.
+"""Find out why names were never called; run by the interpreter of the program.
 
 Reads JSON, {"path": [directories], "main": what __main__ is, "names": [[module,
 qualname]]}, and writes a list with an answer for each name:
 
     {"module": what it is, "is": what the name is, "reason": why it can't be slowed,
      "near": the nearest names, module:qualname, "seen": whether a run shows that the
-     module is imported, "same": equal for names of one thing}
+     module is imported, "same": equal for names of the same object}
 
 The program's own files are read and not run; modules of libraries may be imported.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 
-# What is there before the program's first import is imported by no program.
+# No program imports the modules that exist before its first import.
 PRELOADED = frozenset(sys.modules)
 
 # ruff: noqa: E402
@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    # Of a name what it is: "function", "type", "other", or "=module:name" of another.
+    # The kind of a name: "function", "type", "other", or "=module:name" of another name.
     Names = dict[str, str]
 
 COMPILERS = ("jit", "njit", "vectorize", "compile", "cuda")
@@ -80,7 +80,7 @@ def _last(decorator: ast.expr) -> str:
 
 
 def names_of(module: object) -> Names:
-    """What an imported module has."""
+    """The names of an imported module."""
     found: Names = {}
     for name, value in list(vars(module).items()):
         found[name] = _kind(value)
@@ -97,10 +97,10 @@ def _kind(value: object) -> str:
 
 
 class Module:
-    """A module as it can be seen without running the program."""
+    """A module, as far as it is known without running the program."""
 
     def __init__(self, name: str, main: dict[str, Any], own: list[str]) -> None:
-        """``main`` says what __main__ is; what is in ``own`` is not imported."""
+        """``main`` is what __main__ is; modules in ``own`` are not imported."""
         self.names: Names = {}
         self.compiled: set[str] = set()
         self.exists = True
@@ -129,11 +129,11 @@ class Module:
             if name == "__main__" or os.path.dirname(os.path.abspath(path)) in own:
                 return
         self.module = importlib.import_module(name)
-        # What an import makes is there, too.
+        # Names that an import creates are included.
         self.names = {**names_of(self.module), **self.names}
 
     def identity(self, qualname: str) -> int:
-        """Which object a name stands for; 0 where that is not known."""
+        """An id of the object that a name refers to; 0 if it is unknown."""
         found = self.module
         for part in qualname.split("."):
             found = getattr(found, part, None)
@@ -190,14 +190,14 @@ def _near(
 
 
 def _nearest(name: str, names: list[str]) -> list[str]:
-    """Those that are written much like it; not what is far behind the best of them."""
+    """The names that are spelt most alike, without those far behind the best."""
     found = difflib.get_close_matches(name, names, MAX_NEAR, 0.6)
     ratios = [difflib.SequenceMatcher(None, name, other).ratio() for other in found]
     return [n for n, r in zip(found, ratios, strict=True) if r > max(ratios) - 0.15]
 
 
 def _near_modules(module: str) -> list[str]:
-    """Modules that are called like it."""
+    """Modules with a similar name."""
     parent, _, last = module.rpartition(".")
     if parent:
         try:
@@ -215,7 +215,7 @@ def _near_modules(module: str) -> list[str]:
 
 
 def _refused(module: str, qualname: str) -> str:
-    """Why a C function that is there can't be slowed; "" if it can."""
+    """Why an existing C function can't be slowed; "" if it can."""
     import glob
 
     from speed_bump import _core, control
@@ -233,10 +233,10 @@ def _refused(module: str, qualname: str) -> str:
 
 
 def main() -> None:
-    """Answer what standard input asks."""
+    """Answer the question on standard input."""
     asked = json.load(sys.stdin)
     sys.path[:0] = asked["path"]
-    # What a module prints when it is imported is no answer.
+    # Keep what a module prints when it is imported out of the answer.
     out, sys.stdout = sys.stdout, sys.stderr
     answers = [
         explain(module, name, asked["main"], asked["path"])

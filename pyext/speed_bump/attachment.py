@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Slowing a program that runs already, from another one."""
+"""Slowing a program that is already running, from another program."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ AttachError = ways.AttachError
 
 
 class attach:
-    """Slow functions of processes that run already, while inside: a context manager.
+    """Slow functions of processes that are already running: a context manager.
 
         with speed_bump.attach(4711, ["app.*:parse"], "10us") as attached:
             time.sleep(10)
             print(attached.stats().functions)
 
-    At its end, and at the end of this process by whatever, they are as they were.
+    The delays end with the context, and with this process, however it ends.
 
     Args:
         pids: of one process or of several
-        targets: patterns as in a target file, of Python functions
-        delay: of each call, ns or a text such as "10us", where a pattern has none
-        way: "socket", "remote" or "debugger"; None: the first of them that there is
+        targets: patterns of Python functions, as in a target file
+        delay: of each call, where a pattern has none: ns, or a text such as "10us"
+        way: "socket", "remote" or "debugger"; None: the first of them that works
         seed: of delays that are drawn (``dist=``); None: a new one in each process
 
     Raises:
         ConfigError: a pattern, the delay or the way is wrong
-        AttachError: on entry, one can't be attached to; none is, then
+        AttachError: on entry, if a process can't be attached to; none is slowed then
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class attach:
         way: str | None = None,
         seed: int | None = None,
     ) -> None:
-        """Read the targets; nothing is touched yet."""
+        """Read the targets; no process is touched yet."""
         try:
             delay_ns = duration.parse(delay) if isinstance(delay, str) else delay
         except ValueError as error:
@@ -76,7 +76,7 @@ class attach:
         self._table: _core.Table | None = None
 
     def __enter__(self) -> attach:
-        """Put the delays into force there."""
+        """Put the delays into force in the processes."""
         with ExitStack() as stack:
             runner = stack.enter_context(self._runner)
             stem = runner.next_stem()
@@ -88,16 +88,16 @@ class attach:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Take them out; ``stats()`` still has what they counted."""
+        """Remove the delays; ``stats()`` keeps the counts."""
         self._stack.close()
 
     @property
     def ways(self) -> dict[int, str]:
-        """The way by which each was entered."""
+        """The way by which each process was entered."""
         return dict(self._runner.attached)
 
     def stats(self) -> Statistics:
-        """What was counted there since; of all processes, forked children too."""
+        """The counts since entry, of all processes, including forked children."""
         numbers = {n: s.target.pattern for n, s in enumerate(self._slowed)}
         found = statistics.read(self._table, numbers, None, [], None)
         points = {k: n for k, n in found.progress.items() if k != PROCESS_POINT}

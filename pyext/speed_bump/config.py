@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What to slow, by how much and when: from the environment or from a program."""
+"""What to slow, by how much and when, from the environment or from a program."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 DEFAULT_DELAY_NS = 1000
-# The last moment that the clocks of the kernel and of Python can say.
+# The last moment that the clocks of the kernel and of Python can represent.
 LAST_NS = 2**63 - 1
 MOST_FREQUENCY = 2**32 - 1
 MAX_SEED = 2**64 - 1
-# By the numbers of libsb.h.
+# The numbers of libsb.h.
 MODES = ("spin", "sleep", "wait")
 DISTS = ("fixed", "exp", "uniform", "lognormal")
-# 31 years: with the time since boot before, that is.
+# 31 years, which leaves room for the time since boot.
 MOST_MS = 10**12
 
 
 class ConfigError(ValueError):
-    """A variable, a target file or a pattern is wrong; the message says which, where."""
+    """A variable, a target file or a pattern is wrong; the message says where."""
 
 
 class Target:
@@ -59,7 +59,7 @@ class Target:
     )
 
     def __init__(self, parsed: _core.ParsedTarget) -> None:
-        """Take over a tuple of ``_core.parse_targets``; use ``parse_targets`` instead."""
+        """Convert a tuple of ``_core.parse_targets``; use ``parse_targets`` instead."""
         kind = parsed[0]
         self.native = kind == _core.SB_SPEC_KIND_NATIVE
         self.excludes = kind == _core.SB_SPEC_KIND_PYTHON_EXCLUDE
@@ -85,7 +85,7 @@ class Target:
 
     @property
     def delay(self) -> str | None:
-        """The delay as it is written, such as ``10us`` or ``5%``; None: none is named."""
+        """The delay as written, such as ``10us`` or ``5%``; None if there is none."""
         if self.delay_ppm:
             return f"{f'{self.delay_ppm / 10_000:.4f}'.rstrip('0').rstrip('.')}%"
         if self.delay_ns is None:
@@ -94,14 +94,14 @@ class Target:
 
     @property
     def source_line(self) -> int:
-        """The line of a Python file that is meant; 0: functions are, or native code."""
+        """The line number in a Python file; 0 if functions or native code are meant."""
         right = self.right
         is_number = right.isascii() and right.isdigit() and len(right) < 10
         return int(right) if is_number and not self.native else 0
 
     @property
     def manner(self) -> str:
-        """The options that say how it is delayed, not how much, with blanks before."""
+        """The options other than the amount of the delay, each with a blank before it."""
         text = " resume=1" if self.resume else ""
         if self.mode != "spin":
             text += f" mode={self.mode}"
@@ -127,7 +127,7 @@ class Target:
         return text + self.manner
 
     def __repr__(self) -> str:
-        """For people who debug."""
+        """A text for debugging."""
         return f"<Target {self}>"
 
     def __eq__(self, other: object) -> bool:
@@ -135,12 +135,12 @@ class Target:
         return str(self) == str(other) if isinstance(other, Target) else NotImplemented
 
     def __hash__(self) -> int:
-        """Agrees with equality."""
+        """Consistent with equality."""
         return hash(str(self))
 
 
 class Config:
-    """What ``install()`` puts into force. Does not change once made.
+    """What ``install()`` puts into force. Immutable.
 
     >>> config = Config(["json.*:dumps", "!*:*<lambda>"], delay_ns=10_000)
     >>> [str(target) for target in config.targets]
@@ -150,16 +150,16 @@ class Config:
 
     Args:
         targets: lines as in a target file, or targets of ``parse_targets``
-        delay_ns: delay of each delayed call, ns, where a target names none
-        frequency: delay every Nth call, where a target names no other
+        delay_ns: delay of each delayed call, ns, for targets without a delay
+        frequency: delay every Nth call, for targets without ``every``
         start_ns: no delays before, ns as ``time.monotonic_ns()`` counts; 0: no limit
         end_ns: no delays from then on; None: no limit
         enabled: False makes ``install()`` do nothing
-        seed: of the delays that are drawn (``dist=``), 0 to 2**64 - 1; None: that of
-            before, or a new one, which is said
+        seed: of the delays that are drawn (``dist=``), 0 to 2**64 - 1; None: the
+            previous seed, or a new one, which is printed
 
     Raises:
-        ConfigError: a target can't be read, or a number is out of range
+        ConfigError: a target can't be parsed, or a number is out of range
     """
 
     __slots__ = (
@@ -222,7 +222,7 @@ class Config:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: another configuration is another object."""
+        """Refuse, because a Config is immutable."""
         raise AttributeError(f"a Config does not change (setting {name})")
 
     def is_in_window(self, now_ns: int | None = None) -> bool:
@@ -232,7 +232,7 @@ class Config:
         return now_ns >= self.start_ns and (self.end_ns is None or now_ns < self.end_ns)
 
     def __repr__(self) -> str:
-        """As one would write it."""
+        """The constructor call that makes an equal object."""
         lines = [str(target) for target in self.targets]
         return (
             f"Config(targets={lines!r}, delay_ns={self.delay_ns}, "
@@ -248,12 +248,12 @@ class Config:
         return all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
 
     def __hash__(self) -> int:
-        """Agrees with equality."""
+        """Consistent with equality."""
         return hash((self.targets, self.delay_ns, self.frequency, self.start_ns))
 
 
 def parse_targets(text: str | bytes, name: str) -> list[Target]:
-    """Read the text of a target file; ``name`` stands for it in messages.
+    """Parse the text of a target file; messages call it ``name``.
 
     >>> (target,) = parse_targets("json.*:dumps  delay=10us every=5", "here")
     >>> target.left, target.right, target.delay_ns, target.every
@@ -281,7 +281,7 @@ def read_targets(path: str) -> list[Target]:
     """Read a target file.
 
     Raises:
-        ConfigError: the file can't be read, or the message names the line that is wrong
+        ConfigError: the file can't be read, or a line is wrong (the message names it)
     """
     try:
         with open(path, "rb") as file:
@@ -324,12 +324,12 @@ def load_config(environ: Mapping[str, str] | None = None) -> Config:
 
 
 def seed_here(seed: int) -> int:
-    """That of this process, where several are given one: not the same in each."""
+    """The seed of this process, where several processes are given the same seed."""
     return (seed + os.getpid() * 0x9E3779B97F4A7C15) & MAX_SEED
 
 
 def _read_seed(environ: Mapping[str, str]) -> int | None:
-    """Of "SEED" or, in what a process of that number started, "SEED:PID"."""
+    """Parse "SEED" or, in a program started by process PID, "SEED:PID"."""
     text = environ.get("SPEED_BUMP_SEED", "").strip()
     if not text:
         return None

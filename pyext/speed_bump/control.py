@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Putting delays into force in this process, and taking them out again."""
+"""Putting delays into force in this process, and removing them."""
 
 from __future__ import annotations
 
-# For the extension: a signal's handler may raise anywhere in install(), and an import
-# that is interrupted tells of that on stderr.
+# Imported for the extension: a signal handler may raise anywhere in install(), and an
+# interrupted import prints on stderr.
 import gc  # noqa: F401
 import os
 import sys
@@ -32,34 +32,34 @@ if TYPE_CHECKING:
 # Set for the descendants of a process that holds the native targets of its whole tree.
 NATIVE_OWNER = "SPEED_BUMP_NATIVE_OWNER"
 
-# What the delays that are drawn follow from, and the process that it was given to.
+# The seed of drawn delays, and the process that it was given to.
 SEED = "SPEED_BUMP_SEED"
 
-# In the table of an experiment: a process has the delays in force.
+# In an experiment's table: a process has the delays in force.
 PROCESS_POINT = "speed_bump:process"
 
 
-# Of this copy of the module: a short delay was warned of.
+# Of this copy of the module: the warning about a short delay was printed.
 _warned = False
-# The same: C functions that were said not to be slowed.
+# Likewise: C functions whose refusal was printed.
 _refused: set[tuple[str, str]] = set()
 
 
 def install(config: Config | None = None) -> bool:
-    """Put delays into force, in every thread, in place of those in force before.
+    """Put delays into force, in every thread, replacing those in force.
 
     Args:
         config: what to slow; None reads the environment as ``load_config()`` does
 
     Returns:
-        whether there is something in force now; False if the configuration is not enabled
+        whether delays are in force now; False if the configuration is not enabled
 
     Raises:
         ConfigError: the configuration is wrong
         RuntimeError: every ``sys.monitoring`` tool id is in use
-        NativeError: there are native targets, and they can't be had
+        NativeError: there are native targets, and native functions can't be delayed
 
-    With an exception what was in force stays so.
+    After an exception, the previous delays stay in force.
     """
     config = load_config() if config is None else config
     if config.enabled:
@@ -70,13 +70,12 @@ def install(config: Config | None = None) -> bool:
 
 
 def install_shared(config: Config, table_path: str | None) -> bool:
-    """Like ``install()``, counting in a table that an experiment made (None: a new one).
+    """Like ``install()``, but count in a table that an experiment made (None: a new one).
 
-    All interpreters of a process for which this is called count in the table of the
-    first.
+    All interpreters of a process that call this count in the table of the first.
 
     Returns:
-        whether this is the first of the process
+        whether this is the first call in the process
 
     Raises:
         OSError: there is no such table
@@ -99,9 +98,9 @@ def install_shared(config: Config, table_path: str | None) -> bool:
 
 
 def install_quietly(config: Config, table: _core.Table) -> None:
-    """Put delays into force in a program that others run: not a word is said there.
+    """Put delays into force in another user's program, without printing anything.
 
-    Native targets of ``config`` are none of this. As with ``install()`` otherwise.
+    Native targets of ``config`` are ignored. Otherwise like ``install()``.
     """
     entries = tuple(_entry(target, quiet=True) for target in config.targets)
     seed(config.targets, config.seed)
@@ -109,20 +108,20 @@ def install_quietly(config: Config, table: _core.Table) -> None:
 
 
 def write_layout(table_path: str) -> None:
-    """Leave word for the experiment where its sampler finds the stacks of this process.
+    """Tell the experiment where its sampler finds the stacks of this process.
 
-    A child that is forked has them where its parent has.
+    A forked child has them at the same place as its parent.
     """
     text = " ".join(map(str, _core.layout()))
     try:
         with open(f"{table_path}.layout.{os.getpid()}", "w", encoding="ascii") as file:
             file.write(text)
     except OSError:
-        pass  # its experiment is over
+        pass  # the experiment has ended
 
 
 def write_refused(table_path: str) -> None:
-    """Leave word for the experiment which C functions could not be slowed, and why."""
+    """Tell the experiment which C functions could not be slowed, and why."""
     refused = _core.refused()
     if not refused:
         return
@@ -131,15 +130,15 @@ def write_refused(table_path: str) -> None:
         with open(path, "w", encoding="utf-8", errors="replace") as file:
             file.writelines(f"{pattern}\t{reason}\n" for pattern, reason in refused)
     except OSError:
-        pass  # its experiment is over
+        pass  # the experiment has ended
 
 
 def _install(config: Config, table: _core.Table) -> None:
-    """All of it or, with an exception, nothing: what was in force then stays.
+    """Install all of it or, with an exception, nothing; the previous delays stay then.
 
-    All is made ready first; ``_core.install()`` is the one step that a signal handler
-    comes before or after. Where one interrupts the rest a session is closed with its
-    object.
+    Everything is prepared first. ``_core.install()`` is the only step that takes effect,
+    and a signal handler runs before or after it. If one interrupts the preparation, a
+    session is closed with its object.
     """
     entries = tuple(_entry(target) for target in config.targets if not target.native)
     defaults = _defaults(config)
@@ -148,7 +147,7 @@ def _install(config: Config, table: _core.Table) -> None:
     owner = os.environ.get(NATIVE_OWNER)
     try:
         if probes:
-            # The kernel slows the descendants too; they must not ask for it again.
+            # The kernel slows the descendants too; they must not add the targets again.
             os.environ[NATIVE_OWNER] = str(os.getpid())
         before = _core.install(config, table, entries, defaults, probes)
     except BaseException:
@@ -175,9 +174,9 @@ def _close(probes: native.Probes | None) -> None:
 
 
 def uninstall() -> None:
-    """Take out what ``install()`` put into force; ``stats()`` still has what it counted.
+    """Remove what ``install()`` put into force; ``stats()`` keeps the counts.
 
-    A ``slow()`` that is entered stays in force. Not installed is no error.
+    A ``slow()`` that is entered stays in force. It is no error if nothing is installed.
     """
     probes = _core.uninstall()
     if probes:
@@ -186,16 +185,16 @@ def uninstall() -> None:
 
 
 def is_installed() -> bool:
-    """Whether ``install()`` is in force (also by the environment)."""
+    """Whether ``install()`` is in force, including by the environment."""
     return _core.state()[0] is not None
 
 
 def get_config() -> Config | None:
-    """What ``install()`` put into force; None if not installed."""
+    """The configuration that ``install()`` put into force; None if not installed."""
     config = _core.state()[0]
     if config is None or isinstance(config, Config):
         return config
-    # This package was imported before, and that copy put it into force.
+    # Another copy of this package, imported earlier, put it into force.
     return Config(
         [str(target) for target in config.targets],
         config.delay_ns,
@@ -207,22 +206,22 @@ def get_config() -> Config | None:
 
 
 def clear_cache() -> None:
-    """Forget which functions match: each is looked up again when it is next called.
+    """Forget which functions match; each is looked up again at its next call.
 
-    Needed only where a module's ``__name__`` changes; other patterns clear it themselves.
+    Needed only if a module's ``__name__`` changes. Installing other patterns does the
+    same.
     """
     _core.clear_cache()
 
 
 def stats(*, children: bool = False) -> Statistics:
-    """What was counted since ``install()``, the first ``slow()`` or ``reset()``.
+    """The counts since ``install()``, the first ``slow()`` or ``reset()``.
 
-    A snapshot; calls that are under way in other threads may be in it or not.
+    A snapshot; calls that are under way in other threads may be included or not. The
+    result is empty if none of the three was called.
 
     Args:
-        children: with the processes that were forked from this one
-
-    Without any of the three the result is empty.
+        children: include the processes that were forked from this one
     """
     from speed_bump import statistics
 
@@ -237,10 +236,10 @@ def stats(*, children: bool = False) -> Statistics:
 
 
 def reset() -> None:
-    """Count from 0 again: ``stats()`` then says what was counted since.
+    """Count from 0 again.
 
-    That of forked children too; native functions and ``Statistics.lost`` go on. What is
-    in force stays so. ``install()`` does it, too.
+    This includes forked children; native functions and ``Statistics.lost`` continue. The
+    delays stay in force. ``install()`` resets the counts too.
     """
     from speed_bump import statistics
 
@@ -253,21 +252,22 @@ def reset() -> None:
 
 
 def _defaults(config: Config) -> tuple[int, int, int, int]:
-    """What an entry says None for."""
+    """The defaults of a target whose options are None."""
     delay_ns = _achievable(config.delay_ns)
     return delay_ns, config.frequency, config.start_ns, config.end_ns or 0
 
 
 def seed(targets: Iterable[Target], given: int | None) -> int | None:
-    """Begin to draw delays from ``given``; from a new number if there is none so far.
+    """Begin to draw delays from ``given``, or from a new seed if there is none yet.
 
     Returns:
-        the seed, if it is another now and some of ``targets`` are drawn; else None
+        the seed, if it is a new one and some of ``targets`` are drawn; else None
     """
     if all(target.dist == "fixed" for target in targets):
         return None
     before = _core.seed()
-    # The same once more would draw the same delays once more, in another interpreter too.
+    # Starting the same seed again would repeat the same delays, also in another
+    # interpreter.
     if before is not None and given in (None, before):
         return None
     if given is None:
@@ -283,7 +283,7 @@ def _seed_aloud(targets: Iterable[Target], given: int | None) -> None:
 
 
 def say_refused() -> None:
-    """Say which C functions can't be slowed, each once."""
+    """Print which C functions can't be slowed, each once."""
     if os.environ.get("SPEED_BUMP_QUIET", "") not in ("", "0"):
         return
     for pattern, reason in _core.refused():
@@ -293,7 +293,7 @@ def say_refused() -> None:
 
 
 def _entry(target: Target, quiet: bool = False) -> _core.Entry:
-    """A target as ``_core`` puts it into force."""
+    """A target as ``_core`` takes it."""
     text = str(target)
     if target.source_line:
         from speed_bump import lines
@@ -317,7 +317,7 @@ def _entry(target: Target, quiet: bool = False) -> _core.Entry:
 
 
 def _warn_of_comprehension(target: Target) -> None:
-    """Say it where the name is one that this version gives to no function."""
+    """Warn about a name that no function has in this version of Python."""
     if (
         sys.version_info >= (3, 12)
         and not target.native
@@ -341,7 +341,7 @@ def _window(target: Target) -> tuple[int | None, int | None]:
 
 
 def with_delay(target: Target, delay: int | str) -> Target:
-    """The target with ``delay`` if it names none: ns, or as a pattern has it."""
+    """The target with ``delay`` if it has none: ns, or a text as in a pattern."""
     if isinstance(delay, str) and delay.strip().endswith("%"):
         if target.delay is not None or target.excludes:
             return target
@@ -358,7 +358,7 @@ def with_delay(target: Target, delay: int | str) -> Target:
 
 
 def in_force(config: Config) -> list[tuple[int, int]]:
-    """(delay in ns, every) of the targets, each once: as they are, not as was asked.
+    """(delay in ns, every) of the targets, each once, as they are in force.
 
     Without those whose delays are parts of durations.
     """
@@ -373,7 +373,7 @@ def in_force(config: Config) -> list[tuple[int, int]]:
 
 
 def _achievable(delay_ns: int, quiet: bool = False) -> int:
-    if delay_ns == 0:  # counts and does not delay
+    if delay_ns == 0:  # counts only
         return 0
     least = _core.min_delay_ns()
     if delay_ns >= least:
@@ -383,8 +383,8 @@ def _achievable(delay_ns: int, quiet: bool = False) -> int:
         _warned = True
         every = -(-least // delay_ns)
         say(
-            f"a delay of {delay_ns} ns can't be had, the shortest is {least} ns, which "
-            f"is used; to slow by less delay every {every}th call (frequency, "
+            f"a delay of {delay_ns} ns is too short: the shortest is {least} ns, which "
+            f"is used. To slow by less, delay every {every}th call (frequency, "
             f"SPEED_BUMP_FREQUENCY or every={every})"
         )
     return least
@@ -410,7 +410,7 @@ def _is_alive(pid: str) -> bool:
 
 
 def say(text: str) -> None:
-    """One line for people."""
+    """Print one line on stderr."""
     # A program may have no stderr, or have closed it.
     try:
         sys.stderr.write(f"speed_bump: {text}\n")
@@ -423,7 +423,7 @@ def say(text: str) -> None:
 
 
 class slow(_core.Slow):
-    """Slow what matches ``pattern`` while inside: a context manager and a decorator.
+    """Slow what matches ``pattern``: a context manager and a decorator.
 
     >>> import json
     >>> with slow("json:dumps", "2us"):
@@ -440,17 +440,17 @@ class slow(_core.Slow):
         @speed_bump.slow("__main__:Parser.*", 10_000)
         def benchmark(): ...
 
-    Comes before the targets of ``install()`` and those of a ``slow()`` further out. A
-    decorated generator (also an asynchronous one) slows from its start to its end, in
-    between also what runs while it is suspended, as a decorated coroutine does.
+    Takes precedence over the targets of ``install()`` and of outer ``slow()`` contexts. A
+    decorated generator or coroutine (asynchronous generators too) slows from its start to
+    its end, including other code that runs while it is suspended.
 
     Args:
-        pattern: a line as in a target file; its own options come before ``delay``
+        pattern: a line as in a target file; its own options override ``delay``
         delay: ns, or a text with a unit such as "10us", or "5%" of each call's duration
 
     Raises:
         ConfigError: the pattern or the delay is wrong
-        NativeError: on entry, of a ``native:`` pattern that can't be had
+        NativeError: on entry, if a ``native:`` pattern can't be put into force
     """
 
     def __init__(self, pattern: str, delay: int | str) -> None:
@@ -465,7 +465,7 @@ class slow(_core.Slow):
         )
 
     def open(self) -> native.Probes:
-        """Put a native target into force; entering the context calls it."""
+        """Put a native target into force; called on entry to the context."""
         from speed_bump import native
 
         probes = native.Probes(os.getpid())
@@ -478,7 +478,7 @@ class slow(_core.Slow):
         return probes
 
     def __call__(self, function: F) -> F:
-        """Slow what matches while ``function`` runs, of whatever kind it is."""
+        """Slow what matches while ``function`` runs, whatever kind of function it is."""
         from speed_bump import decorate
 
         return decorate.decorate(self, function)

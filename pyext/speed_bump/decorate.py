@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``slow()`` as a decorator: the context around whatever kind of function it is."""
+"""``slow()`` as a decorator, for every kind of function."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _generator(
 def _async_generator(
     context: AbstractContextManager[Any], function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    # What "yield from" does, which asynchronous generators have not.
+    # Does what "yield from" would do, which asynchronous generators don't have.
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         with context:
             inner = function(*args, **kwargs)

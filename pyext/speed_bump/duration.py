@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Durations as people write and read them."""
+"""Durations as text."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from speed_bump import _core
 
 
 def parse(text: str) -> int:
-    """Nanoseconds of a text.
+    """Parse a duration into nanoseconds.
 
     >>> parse("500"), parse("10us"), parse("1.5ms")
     (500, 10000, 1500000)
 
     Raises:
-        ValueError: it is not a duration
+        ValueError: the text is not a duration
     """
     return _core.parse_duration(text)
 
 
 def human(ns: float) -> str:
-    """With three digits.
+    """Format nanoseconds with three digits.
 
     >>> human(12_345_678), human(500), human(0)
     ('12.3 ms', '500 ns', '0 ns')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Lines of Python files as targets: which there are, before anything runs."""
+"""Lines of Python files as targets: checks before anything runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from speed_bump.config import Target
 
-# inspect.CO_OPTIMIZED: a function's.
+# inspect.CO_OPTIMIZED: set for functions.
 OPTIMIZED = 0x1
 FIRST_VERSION = (3, 12)
 
 
 def lines_in(source: bytes | str, path: str) -> set[int]:
-    """The lines of a source on which a statement begins; empty: it can't be compiled."""
+    """The lines on which a statement begins; empty if the source can't be compiled."""
     try:
         codes = [compile(source, path, "exec", dont_inherit=True)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -35,7 +35,7 @@ def lines_in(source: bytes | str, path: str) -> set[int]:
 
 
 def _lines_of(code: CodeType) -> set[int]:
-    """As the extension sees them: "def" is run by what is around it."""
+    """As the extension sees them: the code around a function executes "def"."""
     lines = {line for _, _, line in code.co_lines() if line}
     if code.co_flags & OPTIMIZED:
         lines.discard(code.co_firstlineno)
@@ -43,10 +43,10 @@ def _lines_of(code: CodeType) -> set[int]:
 
 
 def check_version(target: Target) -> None:
-    """Whether this interpreter has lines as targets.
+    """Check that this interpreter supports lines as targets.
 
     Raises:
-        ConfigError: it has not
+        ConfigError: it does not
     """
     if target.source_line and sys.version_info < FIRST_VERSION:
         raise ConfigError(
@@ -61,15 +61,15 @@ def check(
     directories: Collection[str] = (),
     main: str | None = None,
 ) -> None:
-    """Whether statements begin on the lines, so far as their files are known.
+    """Check that statements begin on the lines, as far as the files are known.
 
     Args:
-        files: paths of Python files, of which a target may name one by its path's end
+        files: paths of Python files, which a target may name by the end of the path
         directories: where modules may be
         main: the file of ``__main__``
 
     Raises:
-        ConfigError: none does; it names the nearest lines with some
+        ConfigError: none does; the message names the nearest lines that do
     """
     for target in targets:
         line, left = target.source_line, target.left
@@ -80,11 +80,11 @@ def check(
         found = {path for path in files if f"/{path}".endswith(f"/{wanted}")}
         if main and (left == "__main__" or f"/{main}".endswith(f"/{wanted}")):
             found.add(main)
-        # A module has one place. The end of a path may be another file's too.
+        # A module has one file. The end of a path may match other files too.
         if not found and not is_path:
             found = {os.path.join(directory, wanted) for directory in directories}
         there = [path for path in found if os.path.isfile(path)]
-        # Of several it is not known which is meant.
+        # With several files it is unknown which is meant.
         if len(there) == 1:
             _check_line(target, line, there[0])
 
@@ -111,7 +111,7 @@ def _check_line(target: Target, line: int, path: str) -> None:
 
 
 def check_here(target: Target) -> None:
-    """Whether this interpreter can have a line, by the modules that are imported.
+    """Check a line against the modules that are imported.
 
     Raises:
         ConfigError: as ``check`` and ``check_version``

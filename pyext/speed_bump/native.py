@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Delays in native functions, by uprobes: of the kernel module ``speed_bump`` or of BPF.
+"""Delays in native functions, by uprobes of the kernel module ``speed_bump`` or of BPF.
 
     with native.probe("libz.so.1", "deflate", delay_ns=10_000):
         serve()
 
-A binary is a path, or a bare library or program name, looked up as the loader would. A
-symbol may be versioned, a glob, a demangled C++ or Rust name, ``sym+0x10``,
-``@0xOFFSET``, or a source line, ``util.c:42``; every match is slowed. A probe is in force
-the moment it is made and gone when it is taken out, or when this process ends in whatever
-way. A child that is forked is slowed with its parent, but the probes stay the parent's:
-they end with it.
+A binary is a path, or the bare name of a library or program, looked up as the loader
+would. A symbol may be versioned, a glob, a demangled C++ or Rust name, ``sym+0x10``,
+``@0xOFFSET``, or a source line, ``util.c:42``; every match is slowed. A probe takes
+effect when it is made, and ends when it is removed or when this process ends in whatever
+way. A forked child is slowed like its parent, but the probes belong to the parent and end
+with it.
 
-The module serves where it is loaded, else BPF does (Linux 6.1 or later, as root);
+The module is used if it is loaded, else BPF (Linux 6.1 or later, as root);
 ``SPEED_BUMP_BACKEND`` can be set to ``driver`` or ``bpf``.
 """
 
@@ -58,12 +58,12 @@ def _native_error(error: OSError, *, device: bool = False) -> NativeError:
 
 
 def is_available() -> bool:
-    """Whether native functions can be slowed here and now, by this user."""
+    """Whether this user can slow native functions now."""
     return backend() is not None
 
 
 def backend() -> str | None:
-    """What slows native functions here and now; None: nothing can.
+    """The backend that slows native functions now; None if there is none.
 
     ``"driver"`` is the kernel module, ``"bpf"`` needs none.
     """
@@ -77,10 +77,10 @@ def backend() -> str | None:
 
 
 def caveats() -> list[str]:
-    """What the kernel module guarantees and what serves here does not, in sentences.
+    """Sentences about what the kernel module guarantees and this backend does not.
 
     Raises:
-        NativeError: nothing serves; it says why
+        NativeError: there is no backend, with the reason
     """
     try:
         session = _core.Session()
@@ -92,7 +92,7 @@ def caveats() -> list[str]:
 
 
 def from_target(target: Target, config: Config) -> _core.NativeTarget:
-    """A ``native:`` line, with what ``config`` says for all targets.
+    """The text of a ``native:`` target, with the defaults of ``config``.
 
     The kernel counts the window from now on.
     """
@@ -117,15 +117,16 @@ def from_target(target: Target, config: Config) -> _core.NativeTarget:
 class Probes:
     """Native targets of one process tree, in a session of their own.
 
-    Of the process that made it only: in a forked child it is closed, lest it outlive its
-    maker there. The child's calls are delayed all the same, being in the tree.
+    Usable only in the process that made it: in a forked child it is closed, because the
+    descriptor would keep it alive there. The child's calls are delayed all the same, as
+    it is in the tree.
     """
 
     def __init__(self, pid: int) -> None:
-        """Open the device.
+        """Open a session.
 
         Raises:
-            NativeError: there is none, or it is not for this user
+            NativeError: there is no backend, or this user may not use it
         """
         self._owner = os.getpid()
         self._pid = pid
@@ -139,12 +140,12 @@ class Probes:
 
     @property
     def session(self) -> _core.Session:
-        """What the kernel knows us by."""
+        """The number of this process in the kernel's view."""
         return self._session
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process made it, and not one that it was forked from."""
+        """Whether this process made it, and not a process that it was forked from."""
         return self._owner == os.getpid()
 
     def scope_to(self, pid: int) -> None:
@@ -168,7 +169,7 @@ class Probes:
         return places
 
     def remove(self, ids: list[int]) -> None:
-        """Take out what ``add`` returned the ids of.
+        """Remove targets by the ids that ``add`` returned.
 
         Raises:
             NativeError: there is no such target
@@ -188,7 +189,7 @@ class Probes:
             raise _native_error(error) from None
 
     def read(self) -> list[FunctionStatistics]:
-        """What was counted, a line for each place; says once where calls are missing."""
+        """The counts, an entry for each place; warns once if calls are missing."""
         from speed_bump.control import say
         from speed_bump.statistics import FunctionStatistics
 
@@ -202,9 +203,9 @@ class Probes:
             if unarmed and place not in self._unarmed:
                 self._unarmed.add(place)
                 say(
-                    f"{label}: calls are missing: {unarmed} times a breakpoint was "
-                    "wanted and there was none, as the process may not be delayed any "
-                    "more, or the kernel had no memory for it"
+                    f"{label}: calls are missing: a breakpoint could not be inserted "
+                    "{unarmed} times, because the process may no longer be "
+                    "delayed or the kernel had no memory for it"
                 )
         return [
             FunctionStatistics(label, self._targets.get(place, label), 0, *counters)
@@ -212,12 +213,12 @@ class Probes:
         ]
 
     def close(self) -> None:
-        """Take everything out."""
+        """Remove all targets."""
         self._session.close()
         _shared.open.discard(self)
 
     def close_after_fork(self) -> None:
-        """Let go of it in a forked child; nothing is taken out."""
+        """Close it in a forked child, without removing any target."""
         self._session.close_after_fork()
 
 
@@ -241,7 +242,7 @@ class probe:
         delay_ns: int = 1000,
         pid: int | None = None,
     ) -> None:
-        """Note what to do; nothing is slowed yet."""
+        """Store the arguments; nothing is slowed yet."""
         _check_delay(delay_ns)
         self._target = (os.fspath(binary_path), symbol, delay_ns, 1, 0, 0, False)
         self._pid = pid
@@ -263,7 +264,7 @@ class probe:
         self._probes.pop().close()
 
     def stats(self) -> list[FunctionStatistics]:
-        """What was counted so far, a line for each place; inside only."""
+        """The counts so far, an entry for each place; inside only."""
         return self._probes[-1].read() if self._probes else []
 
 
@@ -273,18 +274,18 @@ def _check_delay(delay_ns: int) -> None:
 
 
 class _Shared:
-    """What all copies of this module in the interpreter know together."""
+    """State shared by all copies of this module in the interpreter."""
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.open: weakref.WeakSet[Probes] = weakref.WeakSet()
-        # What add_probe() put in: (path, symbol, pid) to ids in the session of that pid.
+        # Added by add_probe(): (path, symbol, pid) to ids in the session of that pid.
         self.added: dict[tuple[str, str, int], list[int]] = {}
         self.sessions: dict[int, Probes] = {}
         os.register_at_fork(after_in_child=self.after_fork)
 
     def after_fork(self) -> None:
-        self.lock = RLock()  # a thread that is gone may have held it
+        self.lock = RLock()  # a thread that no longer exists may have held it
         for probes in list(self.open):
             probes.close_after_fork()
         self.open.clear()
@@ -329,7 +330,7 @@ def add_probe(
 def remove_probe(
     binary_path: str | os.PathLike[str], symbol: str, pid: int | None = None
 ) -> None:
-    """Take out what ``add_probe()`` with the same path, symbol and pid put in.
+    """Remove the probe that ``add_probe()`` added with the same path, symbol and pid.
 
     Raises:
         NativeError: ENOENT, there is no such probe

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""All that is slowed on this machine, whatever came to do it, and its switches.
+"""All that is slowed on this machine, by whatever means, and its switches.
 
-What libsb's ``sb_control`` has: Python functions in every process that has some in force
-and that we may look at, and native targets of the module or BPF.
+The data of libsb's ``sb_control``: Python functions in every process with delays in force
+that this user may read, and native targets of the module or BPF.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Key = tuple[bool, int, str, str]
 class Process:
     """A process with delays in force.
 
-    ``label`` says by what: "environment", "program" (its own ``install()`` or
+    ``label`` is their origin: "environment", "program" (its own ``install()`` or
     ``slow()``), "attach" or "experiment". Functions of processes with the same ``group``
     are switched together.
     """
@@ -35,9 +35,8 @@ class Process:
 class Slowed:
     """A function that was called since, or a native target.
 
-    ``pid`` is 0 where all processes are concerned; ``every`` where it is not known.
-    ``is_ruled``: an experiment has it, or the session of another process, which alone can
-    change it.
+    ``pid`` is 0 for all processes, ``every`` is 0 if unknown. ``is_ruled``: an experiment
+    or the session of another process controls it, and only that can change it.
     """
 
     index: int
@@ -60,15 +59,15 @@ class Slowed:
 
     @property
     def key(self) -> Key:
-        """What it is again when one looks the next time."""
+        """A key that identifies it in later snapshots."""
         return self.is_native, self.pid, self.name, self.label
 
 
 class Overview:
-    """All there is, as it was at one moment, and the switches."""
+    """A snapshot of everything, with the switches."""
 
     def __init__(self, control: _core.Control, native_problem: str) -> None:
-        """``native_problem``: why native targets are not among it; "" if they are."""
+        """``native_problem``: why native targets are missing; "" if they are there."""
         self._control = control
         self.native_problem = native_problem
         self.left_out = control.left_out()
@@ -86,7 +85,7 @@ class Overview:
 
     @property
     def problems(self) -> list[str]:
-        """What is not among it and why, a line each."""
+        """What is missing and why, a line each."""
         lines = []
         if self.native_problem:
             lines.append(f"native targets are not seen: {self.native_problem}")
@@ -96,7 +95,7 @@ class Overview:
 
     @property
     def cut(self) -> str:
-        """That functions were left out, as processes show too many; "" if none was."""
+        """A warning that functions of processes with too many were left out; or ""."""
         if not self.left_out:
             return ""
         shows = "process shows" if self.left_out == 1 else "processes show"
@@ -115,16 +114,16 @@ class Overview:
         """Switch them on or off.
 
         Raises:
-            OSError: one is ruled (EBUSY), or gone, or another user's
+            OSError: one is controlled elsewhere (EBUSY), or gone, or another user's
         """
         self._control.set_enabled([target.index for target in targets], enabled)
 
     def set_delay(self, targets: Iterable[Slowed], delay_ns: int) -> None:
-        """Give them another delay, ns; OSError likewise."""
+        """Set another delay, ns; OSError as for ``set_enabled``."""
         self._control.set_delay([target.index for target in targets], delay_ns)
 
     def remove(self, targets: Iterable[Slowed]) -> None:
-        """Remove those that are native; switch functions off. OSError likewise."""
+        """Remove native targets; switch functions off. OSError as for ``set_enabled``."""
         self._control.remove([target.index for target in targets])
 
 
@@ -147,10 +146,10 @@ def _slowed(index: int, target: _core.ControlTarget) -> Slowed:
 
 
 class Looker:
-    """Looks again and again. Close it in the end."""
+    """Takes snapshots repeatedly. The caller closes it."""
 
     def __init__(self) -> None:
-        """Ask what serves native targets, which may be nothing."""
+        """Open a session with the backend, if there is one."""
         self._session: _core.Session | None = None
         self._problem = ""
         try:
@@ -159,15 +158,15 @@ class Looker:
             self._problem = error.strerror or str(error)
 
     def look(self) -> Overview:
-        """All there is now.
+        """A snapshot.
 
         Raises:
-            OSError: it can't be looked at
+            OSError: it can't be taken
         """
         return Overview(_core.Control(self._session), self._problem)
 
     def close(self) -> None:
-        """Let the session go."""
+        """Close the session."""
         if self._session:
             self._session.close()
 
@@ -181,21 +180,21 @@ class Looker:
 
 
 def printable(text: str) -> str:
-    """Without what a terminal takes for an order."""
+    """The text without control characters of a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def rates(
     before: Sequence[Slowed], now: Sequence[Slowed], seconds: float
 ) -> dict[Key, tuple[float, float]]:
-    """Of each target its calls a second, and the share of time that was delay."""
+    """For each target its calls a second, and the share of time that was delay."""
     old = {target.key: target for target in before}
     found = {}
     for target in now:
         was = old.get(target.key)
         calls = target.calls - was.calls if was else 0
         delivered = target.delivered_ns - was.delivered_ns if was else 0
-        # Counted from 0 again, by another table.
+        # Counted from 0 again, in another table.
         if min(calls, delivered) < 0:
             calls = delivered = 0
         found[target.key] = calls / seconds, delivered / 1e9 / seconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What /proc says of a process: when this one began, what one was started with."""
+"""Process data from /proc: the start of this process, and command lines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 
 
 def command_of(pid: int) -> list[str]:
-    """The words that a process was started with, or its title; empty if it has none."""
+    """The command line that a process was started with, or its title; or empty."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            # A title that a program gave itself ends in no NUL, or in many.
+            # A title that a program has set ends with no NUL, or with many.
             text = file.read().rstrip(b"\0")
     except OSError:
         return []

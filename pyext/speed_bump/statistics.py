@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was counted, as it was at one moment."""
+"""Snapshots of the counts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 class FunctionStatistics:
     """A function that matched, in one process.
 
-    ``name`` is ``module:qualname`` or, of a native function, ``PATH:SYMBOL``; ``target``
-    the text of the target that it matched; ``pid`` 0 where the kernel counts for a whole
-    process tree, and of processes that have ended, together, where their room is used
-    again. ``delayed`` of the ``calls`` were delayed, by ``requested_ns`` as was
-    asked and by ``measured_ns`` as it was.
+    ``name`` is ``module:qualname`` or, for a native function, ``PATH:SYMBOL``; ``target``
+    is the text of the target that it matched. ``pid`` is 0 if the kernel counts for a
+    whole process tree, and for the sum over processes that have ended, once their room is
+    reused. ``delayed`` of the ``calls`` were delayed, by ``requested_ns`` as requested
+    and by ``measured_ns`` as delivered.
     """
 
     name: str
@@ -34,10 +34,10 @@ class FunctionStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """All functions that matched, the native ones apart, and the progress points.
+    """All functions that matched, native ones separately, and the progress points.
 
     ``lost`` is how many functions found no room to be counted in some process, each once;
-    they were not delayed, but in a child that was forked.
+    they were not delayed, except in a forked child.
     """
 
     functions: tuple[FunctionStatistics, ...] = ()
@@ -57,25 +57,25 @@ class Statistics:
 
     @property
     def injected_ns(self) -> int:
-        """All delays together as they were, ns."""
+        """The sum of all delivered delays, ns."""
         return sum(f.measured_ns for f in (*self.functions, *self.native))
 
 
-# What tells a site of a table from another: kind, name, pid, target.
+# The identity of a site in a table: kind, name, pid, target.
 Key: TypeAlias = tuple[int, str, int, int]
 # calls, delayed, requested_ns, measured_ns
 Counts: TypeAlias = tuple[int, int, int, int]
 
 
 def baseline(table: _core.Table) -> dict[Key, Counts]:
-    """What ``table`` has counted so far, for ``read()`` to count from."""
+    """What ``table`` has counted so far, as a base for ``read()``."""
     return {site[:4]: site[5:] for site in table.read()}
 
 
 def _of_the_ended(
     sites: list[_core.Site], since: dict[Key, Counts] | None
 ) -> dict[Key, Counts]:
-    """``since``, where counts of processes that have ended may be those of pid 0 now."""
+    """``since``, adapted if counts of ended processes are now those of pid 0."""
     if not since:
         return {}
     found = dict(since)
@@ -99,10 +99,10 @@ def read(
     native: list[FunctionStatistics],
     since: dict[Key, Counts] | None = None,
 ) -> Statistics:
-    """Read ``table``, of process ``pid`` alone unless that is None.
+    """Read ``table``, only process ``pid`` unless that is None.
 
     ``targets`` are the texts of the targets by their numbers in the table. ``since`` is
-    taken off, and what has not been called since is left out.
+    subtracted, and functions that have not been called since are left out.
     """
     functions: list[FunctionStatistics] = []
     progress: dict[str, int] = {}

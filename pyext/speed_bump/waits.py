@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""How long a rank waits for others: torch.distributed's and MPI's collectives, timed.
+"""How long a rank waits for others: timing the collectives of torch.distributed and MPI.
 
-Where the host waits, its rank is told so (``_core.waited()``): in blocking collectives
-and in ``Work.wait()``. A collective that is only started, with ``async_op=True``, returns
-at once and counts for next to nothing until it is waited for. What waits in C++, as the
-reducer of DistributedDataParallel does, and what a device waits for, is not seen here.
+Waits of the host are reported by ``_core.waited()``: in blocking collectives and in
+``Work.wait()``. A collective that is only started, with ``async_op=True``, returns at
+once and counts for almost nothing until it is waited for. Waits in C++, such as those of
+the reducer of DistributedDataParallel, and waits of a device, are not measured.
 
-MPI is timed between it and what calls it, natively or by mpi4py: by a library that is
+MPI is timed between the library and its callers, native or mpi4py, by a library that is
 loaded before it (``preloaded()``, core/mpi_waits.c).
 """
 
@@ -55,7 +55,7 @@ FUNCTIONS = (
 
 
 class _Inside(threading.local):
-    """Whether this thread is in a collective already: one may be made of others."""
+    """Whether this thread is in a collective already: collectives may call others."""
 
     depth = 0
 
@@ -64,7 +64,7 @@ _inside = _Inside()
 
 
 def timed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose time counts as waiting."""
+    """The same function, with its time counted as waiting."""
 
     @functools.wraps(function)
     def wait(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +92,7 @@ def _time_all(module: ModuleType) -> None:
 
 
 class _Finder:
-    """Has the module timed when the program imports it, before others take its names."""
+    """Times the module when it is imported, before other modules copy its names."""
 
     def find_spec(
         self,
@@ -100,7 +100,7 @@ class _Finder:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """That of whoever finds it, with ``exec_module()`` followed by ours."""
+        """The found spec, whose ``exec_module()`` is followed by the timing."""
         if name != MODULE:
             return None
         sys.meta_path.remove(self)
@@ -115,7 +115,7 @@ class _Finder:
             execute(module)
             try:
                 _time_all(module)
-            except Exception:  # the program is not to fail of it
+            except Exception:  # the program must not fail because of it
                 return
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
@@ -123,7 +123,7 @@ class _Finder:
 
 
 def preloaded(environ: Mapping[str, str]) -> dict[str, str]:
-    """What has a program load the library before MPI; empty where there is none."""
+    """The environment that loads the library before MPI; empty if there is none."""
     library = os.path.join(os.path.dirname(_core.__file__), LIBRARY)
     if not os.path.exists(library):
         return {}

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# Of a machine with much else to do.
+# For a busy machine.
 PATIENCE_S = 120
 
 
 def path() -> str | None:
-    """Of a Chromium that is installed."""
+    """The path of an installed Chromium."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
@@ -83,7 +83,7 @@ class Browser:
         return answer["result"].get("value")
 
     def complaints(self) -> list[str]:
-        """What console, log and network said since the page was opened."""
+        """Messages of console, log and network since the page was opened."""
         self.evaluate("0")
         found = []
         for event in self.events:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests share. They run against the package as it is installed."""
+"""Fixtures of the tests. They run against the installed package."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def program(name, seconds=300):
 
 
 def says(**truth):
-    """That every label is the right one; and every finding has its words."""
+    """Every label is right; every finding has a reason, and help if inconclusive."""
 
     def fits(ranked):
         assert sorted(ranked.findings) == sorted(truth)

@@ -70,7 +70,7 @@ def test_a_program_is_slowed_without_an_edit(
 def test_the_start_line_says_the_delay_in_force(
     python: Run, targets: Callable[[str], str]
 ) -> None:
-    """Not one that can't be had and was raised, nor one that no target has."""
+    """Not a delay that was raised to the minimum, nor one that no target has."""
     done = python(
         PROGRAM, SPEED_BUMP_TARGETS=targets("__main__:work\n"), SPEED_BUMP_DELAY_NS="1"
     )

@@ -112,7 +112,7 @@ def test_what_takes_time_and_what_is_a_unit():
         found = look(PROGRAM.format(more=""))
         if found.cpu_share > 0.5 and "__main__:trifle" not in found.candidates:
             break
-    # What takes time itself, and what calls it.
+    # A function that takes time itself, and its caller.
     assert {"__main__:parse", "__main__:render", "__main__:request"} <= set(
         found.candidates
     )
@@ -168,7 +168,7 @@ def test_rank_needs_no_option(tmp_path):
 
 
 def test_imports_are_waited_for(tmp_path):
-    # As steady as can be, for longer than a look takes, and no work.
+    # Very steady, for longer than a look takes, and no work.
     (tmp_path / "heavy.py").write_text(
         "import time\n"
         "def prepare():\n    return sum(range(20000))\n"

@@ -316,7 +316,7 @@ if __name__ == "__main__":
     raise SystemExit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
 """,
 }
-# What is installed by another name than the framework's.
+# Packages with another name than the framework's.
 PACKAGES = {"Hugging Face Trainer": "transformers"}
 CASES = [(name, "") for name in PROGRAMS if name != "gunicorn"]
 CASES += [("gunicorn", "sync"), ("gunicorn", "gthread")]
@@ -362,7 +362,7 @@ def test_the_table_has_no_name_twice():
 
 
 def test_a_framework_that_has_begun_is_waited_for(tmp_path):
-    # What goes before is as steady as can be, and is no unit of work.
+    # The part before it is very steady, and is no unit of work.
     if importlib.util.find_spec("flask") is None:
         pytest.skip("flask is not installed: pip install flask")
     program = tmp_path / "program.py"

@@ -135,7 +135,7 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
     # A breakpoint costs more than the bound there; and one never entered again.
     reasons = {short(name): why for name, why in found.left_out.items()}
     assert "a second" in reasons["libapp.so:app::often(int)"]
-    # What it calls is nearly all of it, if looks have shown that first.
+    # Its callee is nearly all of it, if earlier samples have shown that.
     same = "nearly all of libapp.so:piece: the same question"
     pool = reasons["libapp.so:app::pool(void*)"]
     assert "not called" in pool or pool == same
@@ -249,7 +249,7 @@ def test_what_is_below_a_call_that_waits_is_no_candidate() -> None:
     acquire = Place("/lib/_multiprocessing.so", "acquire_impl", "acquire_impl")
     waits = stack("m:put", "_multiprocessing:SemLock.acquire")
     seen = look_at(
-        # A look on its way to sleep, late: the caller was seen a moment before.
+        # A late sample of a thread about to sleep: its caller was sampled before it.
         (stack("m:put", leaf=False), 50, (acquire, PYTHON)),
         (stack("__main__:unit", leaf=False), 50, (DEFLATE, PYTHON)),
     )
@@ -298,7 +298,7 @@ def test_what_can_be_asked_is_known_before_any_breakpoint(library: str) -> None:
     assert found.reasons() == {
         f"{library}:{WORK}": "nearly all of lib:work: the same question",
         f"{library}:no_such_function": (
-            "it can't be had, or its file has several of the name"
+            "it can't be a target, or its file has several functions of this name"
         ),
         f"{library}:{OFTEN}": "its calls are the units of work",
     }
@@ -335,7 +335,7 @@ def test_what_is_kept_of_stacks_is_of_the_looks_that_are(library: str) -> None:
             program.begin_native_looks(natives.is_asked_of)
             looks = program._native_looks_of
             assert looks
-            # As while it imports: again and again that was not the work.
+            # As while it imports: discarded repeatedly.
             for _ in range(30):
                 since = looks.since_ns
                 program.stacks(50_000_000)

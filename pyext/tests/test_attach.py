@@ -115,7 +115,7 @@ class Running:
         where = Path(f"/proc/{self.pid}")
         descriptors = []
         for file in (where / "fd").iterdir():
-            # What it opens and closes all the time may be gone when it is read.
+            # Descriptors that it opens and closes may be gone when they are read.
             with suppress(FileNotFoundError):
                 descriptors.append(os.readlink(file))
         maps = (where / "maps").read_text()
@@ -481,7 +481,7 @@ def test_messages_are_read_back_or_refused() -> None:
         rest = [data]
 
         def take(size: int) -> bytes:
-            # As a socket does it: what is there, at most so much.
+            # Like a socket: the available bytes, up to the size.
             part, rest[0] = rest[0][: min(size, 7)], rest[0][min(size, 7) :]
             return part
 
@@ -538,7 +538,7 @@ def test_a_directory_of_others_is_not_used(tmp_path: Path) -> None:
         (["--pid", str(2**22 - 1)], "there is no process"),
         (["--name", "no such program"], "no process is called"),
         (["--attach", "socket"], "no command to run"),
-        (["--pid", "1", "--", "true"], "which?"),
+        (["--pid", "1", "--", "true"], "give a command or processes, not both"),
         (["--for", "3s", "--", "true"], "--for needs --pid"),
         (["--pid", "1", "--compare"], "--compare runs CMD"),
     ],
@@ -704,7 +704,7 @@ def test_what_remote_did_not_reach_is_not_run_later(start: Start) -> None:
     )
     done = run_by("remote", program)
     assert done.returncode == 1
-    assert "did not come in" in done.stderr
+    assert "did not answer in" in done.stderr
     assert program.process.poll() is None
 
 
@@ -771,5 +771,5 @@ def test_the_ways_are_tried_in_turn(start: Start, environ: dict[str, str]) -> No
         return
     assert process.returncode == 1
     assert "no control socket" in said
-    assert "remote is from 3.14 on" in said
+    assert "remote needs 3.14" in said
     assert "install the package gdb" in said

@@ -118,7 +118,7 @@ def test_a_profiler_of_all_threads() -> None:
     assert calls("plain") == 20
 
 
-# What another tool has switched off stays so, where that changes nothing for us.
+# Events that another tool has switched off stay off if nothing changes for this one.
 SWITCHED_OFF = """
 import sys
 import speed_bump
@@ -165,7 +165,7 @@ def test_what_another_tool_has_switched_off(
 ) -> None:
     done = python(SWITCHED_OFF.format(end=end))
     assert (done.returncode, done.stderr) == (0, "")
-    # slow() is told of functions that were not slowed before.
+    # slow() gets events of functions that were not slowed before.
     before, after, counted = done.stdout.splitlines()
     assert (int(before), int(after)) == (2, 2 + more)
     assert counted == counts

@@ -516,7 +516,7 @@ def test_the_pool_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     speed_bump.uninstall()
     for part in made.module.parts:
         assert part(1)
-    # What is not in use any more is there for others.
+    # A tool id that is no longer in use is available to others.
     install(*(f"made:part{i}" for i in range(10)))
     assert not reasons()
     made.module.part1(1)
@@ -780,7 +780,7 @@ def test_by_the_command(tmp_path: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "zlib:crc32" in done.stderr
     assert " 9 " in done.stderr
-    assert "zlib:error can't be had: it is a class" in done.stderr
+    assert "zlib:error can't be a target: it is a class" in done.stderr
 
 
 def test_a_forked_child_counts_for_itself(python: Run) -> None:

@@ -78,7 +78,7 @@ def test_a_script_says_its_interpreter(
 def test_it_is_lent(
     environ: dict[str, str], other: Path, app: Path, tmp_path: Path
 ) -> None:
-    # What is imported at the start of Python there goes on to be.
+    # Modules imported at the start of that Python are still imported.
     packages = next((tmp_path / "other" / "lib").glob("python*/site-packages"))
     # Debian's interpreter has one of its own, which comes first.
     (packages / "sitecustomize.py").write_text("print('theirs')\n")
@@ -122,6 +122,6 @@ def test_another_version_is_lent_nothing(environ: dict[str, str], app: Path) -> 
 def test_native_functions_need_no_package(
     environ: dict[str, str], other: Path, app: Path
 ) -> None:
-    """Whether or not they can be had here: it is not the package that is missing."""
+    """Whether native functions work here or not: the package is not what is missing."""
     done = speed_bump(environ, "run", "--native", "libc.so.6:getpid", "--", other, app)
     assert "not installed" not in done.stderr

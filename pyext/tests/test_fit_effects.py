@@ -291,7 +291,7 @@ def test_delays_that_hide_make_nothing_faster_than_it_is():
 
 
 def test_slots_in_which_stacks_are_looked_at_are_no_rests():
-    """What looking costs the program is not what delays cost less than their sum."""
+    """The cost of sampling is not mistaken for a false bill."""
     for seed in range(3):
         draw = np.random.default_rng(seed)
         run = model.Run(model.Program(draw), "quiet", draw)
@@ -307,7 +307,7 @@ def test_slots_in_which_stacks_are_looked_at_are_no_rests():
 
 
 def test_few_slots_are_judged_by_schedules_drawn_again():
-    """Of what does not matter one in twenty is below 0.05; heavy tails, 48 slots."""
+    """Without an effect, one p value in twenty is below 0.05; heavy tails, 48 slots."""
     low = total = 0
     strong = []
     for seed in range(40):

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.one_python
 
 
 def sound(found):
-    """What holds of every verdict."""
+    """Properties of every verdict."""
     for finding in found.findings:
         assert finding.reason
         assert finding.verdict in ("matters", "partly", "hidden", "inconclusive")
@@ -274,7 +274,7 @@ def test_a_thread_that_is_late_now_and_then_is_no_bottleneck():
 
 
 def test_a_thread_that_is_blocked_as_long_is_not_late():
-    """Of 40% of a CPU alone nothing follows: it sleeps as long where it had all of it."""
+    """40% of a CPU alone proves nothing: it sleeps as long in slots with all of a CPU."""
     for seed in range(3):
         run = recorded(lambda draw: Hurried(draw, False), "quiet", seed)
         run.record.shares = dict.fromkeys(run.names, 0.4)
@@ -335,7 +335,7 @@ def test_what_does_not_matter_is_tied_to_nothing():
     names = {joint.functions: joint.kind for joint in verdict(run.record).joints}
     assert names["m:f0", "m:f1"] == "parallel"
     slots = run.record.slots
-    # As calls that took two times the CPU time asked: it has no number.
+    # Like calls that took twice the CPU time asked: it has no number.
     slots.delivered_ns[:, 1] *= 2
     found = sound(verdict(run.record))
     assert found.findings[1].verdict == "inconclusive"

@@ -122,7 +122,7 @@ def test_a_training_loop_with_torch(tmp_path):
     says_unit(done, "a step of the optimizer, as torch is at work")
     assert "importing torch" in done.stderr
     assert "__main__:train_step" in found
-    # What is done in the import of torch is no work.
+    # Time in the import of torch is no work.
     imports = ("re:", "ctypes:", "importlib")
     assert not [name for name in found if name.startswith(imports)]
 
@@ -145,10 +145,10 @@ def test_a_numpy_script_that_ends(tmp_path):
         assert [name for name in found if "standard_normal" in name]
 
 
-# Not in guests, whose emulated CPUs make other functions dear.
+# Not in guests, whose emulated CPUs make other functions expensive.
 def test_a_native_program_with_threads(tmp_path):
     if not native.is_available():
-        pytest.skip("native functions can't be had here")
+        pytest.skip("native functions can't be delayed here")
     if not os.access(WORDS, os.X_OK):
         pytest.skip(f"{WORDS} is not built: build-aux/build")
     done, found = ranked(tmp_path, str(WORDS), "0")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Servers, runners and debuggers as people run them: counts are exact, nothing hangs."""
+"""Servers, runners and debuggers in normal use: counts are exact, nothing hangs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from speed_bump.config import parse_targets
 from speed_bump.experiment.program.runner import Runner, Slowed
 
-# What starts a server, asks it and ends it. Ports are those that the kernel gives.
+# Start, query and end a server. The kernel chooses the ports.
 DRIVER = """
 import os, pathlib, signal, socket, subprocess, sys, time, urllib.request
 

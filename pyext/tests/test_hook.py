@@ -189,7 +189,7 @@ def test_the_net_delay_is_what_was_asked(delay_ns: int) -> None:
 
 
 def taken_off_ns(table: _core.Table, overhead_ns: int) -> float:
-    """What a slowed call takes less, if the hook is said to cost so much."""
+    """How much shorter a slowed call is if the hook is declared to cost this much."""
     policies = [(0, 300, 1, 0, 0, False)]
     times: dict[int, list[float]] = {0: [], overhead_ns: []}
     for _ in range(60):

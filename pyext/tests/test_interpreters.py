@@ -237,6 +237,6 @@ thread.join()
 assert called
 print("alive")
 """
-    # What is freed is gone from the address space at once.
+    # Freed memory is unmapped at once.
     done = python(program, MALLOC_MMAP_THRESHOLD_="4096")
     assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr

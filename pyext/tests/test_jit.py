@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where the interpreter of a program compiles what it runs, people are told."""
+"""A warning if the JIT of a program's interpreter is on."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def speed_bump(*words: str, on: str) -> str:
 def test_no_jit_is_no_warning() -> None:
     assert jit.warning([sys.executable], environ("0")) == ""
     assert jit.warning(["cat"], environ("1")) == ""
-    # No command is none of ours.
+    # Without a command there is no warning.
     assert jit.warning([], environ("1")) == ""
-    # Of a process of the kernel's, or another user's, nothing is known.
+    # Nothing is known of kernel threads and of other users' processes.
     assert jit.warning_of_process(2) == ""
 
 

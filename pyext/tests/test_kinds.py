@@ -378,7 +378,7 @@ def test_the_tool_has_them_too(tmp_path: Path, environ: dict[str, str]) -> None:
     first, delayed, said = run("11")
     assert 0 < first < 2 * 20_000 * delayed
     assert "drawn from the seed 11" in said
-    assert "the time that it lasted" in said
+    assert "wall time with mode=sleep or wait" in said
     assert run("11")[0] == first
     assert run("12")[0] != first
 

@@ -14,7 +14,7 @@ RANK = pathlib.Path(__file__).parents[2] / "bench" / "rank"
 
 
 def module(name):
-    """Of bench/rank; PyPI has a package of the same name as one of them."""
+    """Modules of bench/rank; PyPI has a package with the name of one of them."""
     spec = importlib.util.spec_from_file_location(name, RANK / f"{name}.py")
     found = importlib.util.module_from_spec(spec)
     sys.modules[name] = found
@@ -88,7 +88,7 @@ def finding(name, verdict, low, high, reason="so it is"):
 
 
 def lines(*runs):
-    """Of stages, which has one that is hidden: wrong verdicts, and whether it is good."""
+    """For stages, which has a hidden one: wrong verdicts, and whether it passes."""
     (stages,) = truth.by_name(["stages"], False)
     found = [{"findings": {coverage.name_of(f): f for f in run}} for run in runs]
     _, verdicts, wrong, good = coverage.lines_of(stages, found)

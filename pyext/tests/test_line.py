@@ -375,7 +375,7 @@ def test_native_lines() -> None:
 
 
 def test_a_line_has_no_self_time() -> None:
-    """That of the function that it is in would be a wrong answer."""
+    """The self time of its function would be a wrong answer."""
     program, _ = native_program()
     sampling = NativeSampling({f"{program}:lines.c:14@lines_loop": (program, 0)})
     assert sampling.refused == "a line has no self time: ask for its function"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is told while an experiment runs: on a terminal, and where there is none."""
+"""What is printed while an experiment runs: on a terminal, and without one."""
 
 from __future__ import annotations
 

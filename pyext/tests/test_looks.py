@@ -120,7 +120,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Looks:
 
 
 def stacks_of(seen: Looks, function: str) -> Counter[tuple[tuple[str, str], ...]]:
-    """What is below a function of the program, with how often it was seen."""
+    """The frames below a function of the program, with their counts."""
     found: Counter[tuple[tuple[str, str], ...]] = Counter()
     for (_, row), n in seen.stacks.items():
         frames = [(seen.frames[f].kind, seen.frames[f].name) for f in row]
@@ -261,7 +261,7 @@ def test_a_program_that_is_not_of_python_is_known_by_what_it_waits_for(
         while len(pids) < 2 and time.monotonic() < end:
             path = Path(f"/proc/{program.pid}/task/{program.pid}/children")
             pids = [int(pid) for pid in path.read_text().split()]
-        # So that the second is what it is to become.
+        # So that the second one is the expected state.
         while not Path(f"/proc/{pids[1]}/comm").read_text().startswith("sleep"):
             time.sleep(0.01)
         for pid in (program.pid, *pids):
@@ -309,7 +309,7 @@ def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
         # Between two places, and far from both; and one that was not followed.
         (7, 25_000_000, 900, False, True, ((libz, 6), (zlib, 5), (py, 1))),
         (7, 1_700, 900, False, False, ((libz, 6),)),
-        # Of a thread that was never looked at.
+        # A thread that was never sampled.
         (8, 1_500, 300, False, True, ((libz, 6), (py, 1))),
     ]
     found = native_frames.NativeFrames()
@@ -328,7 +328,7 @@ def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
     other = (1, 7, 0, 20, (3, 5, 2))
     assert dict(found.below(other)) == dict(found.below(pack))
     assert found.below((1, 7, 0, 22, (3, 2))) == [((), 1.0)]
-    # A function that can't be followed has not what ran a moment before it.
+    # A function that can't be unwound does not get the frames sampled before it.
     solve: native_frames.Key = (1, 7, 0, 30, (3, 2))
     moments = {7: [(1_000, solve), (9_000, solve)]}
     blas = (7, 5_000, 9_900, False, False, (("/blas.so", 2),))

@@ -57,7 +57,7 @@ def report(run, *more):
 
 
 def written(run):
-    """What is known when the helper of this node has ended."""
+    """The results when the helper of this node has ended."""
     for _ in range(600):
         if not os.path.exists(node.room(str(run))):
             break
@@ -151,7 +151,7 @@ def test_groups_to_confirm_are_delayed_apart(tmp_path):
 
 def test_groups_that_are_none_are_refused(tmp_path):
     for wrong, words in (
-        (("one",), "'one' is no list of ranks, such as 3 or 0,4-7"),
+        (("one",), "'one' is not a list of ranks such as 3 or 0,4-7"),
         (("0-3", "2"), "a rank is in two groups"),
     ):
         more = [word for group in wrong for word in ("--confirm", group)]
@@ -375,20 +375,20 @@ def test_confirmation_says_what_a_faster_group_gains(tmp_path):
     assert found["m:f1", "2"].gain.value == pytest.approx(0, abs=0.1)
     text = report(tmp_path)
     assert "rank 2: of each millisecond that m:f0 is made faster there alone" in text
-    assert "rank 0-1: to be faster there alone gains nothing" in text
+    assert "rank 0-1: making a function faster there gains nothing" in text
 
 
 def test_a_gain_that_is_not_known_is_not_called_nothing(tmp_path):
     job_of_four(tmp_path, late=2, groups=("0-1",), n=200)
     found = join.load(str(tmp_path))
     assert showing.conclusions(found) == [
-        "rank 0-1: to be faster there alone gains nothing"
+        "rank 0-1: making a function faster there gains nothing"
     ]
     wide = Interval(0.5, 0.05, 0.95)
     found.confirmed = [dataclasses.replace(found.confirmed[0], gain=wide)]
     assert showing.conclusions(found) == [
-        "rank 0-1: whether it gains to be faster there alone is not known (m:f0 0.50 ± "
-        "0.45); more steps tell"
+        "rank 0-1: not known whether making a function faster there gains anything "
+        "(m:f0 0.50 ± 0.45); more steps tell"
     ]
 
 

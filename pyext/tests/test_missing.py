@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is said of targets that are not called."""
+"""Messages about targets that are not called."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(app, *patterns, more=()):
     return speed_bump("run", *targets, *more, "--", sys.executable, app)
 
 
-# Of each: whether it is a name that is called, and what is said.
+# For each: whether the name is called, and the message.
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
@@ -83,7 +83,7 @@ def test_what_cant_be_had_is_said_with_its_reason(app):
     done = run(app, "zlib:error", "__main__:work")
     assert done.returncode == 0
     (line,) = [x for x in done.stderr.splitlines() if "zlib:error can" in x]
-    assert "can't be had" in line
+    assert "can't be a target" in line
 
 
 def test_a_status_of_the_program_comes_first(tmp_path):

@@ -44,7 +44,7 @@ def test_each_language_has_its_own_way_of_seeing():
     python = Samples(SECOND, 1000, {PYTHON: 100}, seen=True)
     assert list(self_times(python)) == [PYTHON]
     assert self_times(python)[PYTHON].share == pytest.approx(0.1)
-    # What was not looked at is not 0.
+    # A value that was not measured is not 0.
     assert not self_times(Samples(SECOND, native=NativeTimes(refused="no")))
     assert not self_times(Samples(SECOND, 1000, {PYTHON: 100}, seen=False))
 

@@ -110,7 +110,7 @@ def test_interrupts_at_random_points(python: Run) -> None:
 
 
 def test_the_first_install_imports_nothing(python: Run) -> None:
-    """What an interrupt ends an import with, on stderr too, is not ours to say."""
+    """How an interrupt ends an import, and what it prints, is not specified here."""
     program = """
 import sys, speed_bump
 before = set(sys.modules)

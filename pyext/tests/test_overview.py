@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is slowed on this machine, seen and switched from outside: ps, set and top."""
+"""Listing and switching from outside what is slowed: ps, set and top."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_forked_children_are_seen_and_share_their_switches(start: Start) -> None
         assert seen(program.pid)["__main__:work"]["enabled"] is False
         program.kill()
         program.wait()
-        # What the parent has put into force is the child's, and goes on.
+        # The parent's delays are the child's, and continue.
         assert seen(child)["__main__:rest"]["enabled"] is True
     finally:
         os.kill(child, signal.SIGKILL)
@@ -352,7 +352,7 @@ def test_a_glob_passes_over_what_is_ruled_or_only_counted(
             both = (*mine, "--pid", str(ruled()[0]))
             done = command("set", "__main__:*", "delay=40us", *both)
             assert done.returncode == 0, done.stderr
-            assert "rules it: __main__:work" in done.stderr
+            assert "controls it: __main__:work" in done.stderr
             assert len(done.stdout.splitlines()) == 2
             assert delays(program.pid) == {"work": 40_000, "rest": 40_000}
             # Named whole it is refused, and what was set before is shown.
@@ -418,7 +418,7 @@ def test_usage() -> None:
         assert words in done.stderr
     done = command("set", "no such:function", "off")
     assert done.returncode == 1
-    assert "nothing that is slowed is called no such:function" in done.stderr
+    assert "no slowed target has the name no such:function" in done.stderr
 
 
 @pytest.mark.one_python
@@ -489,7 +489,7 @@ def test_top_shows_and_switches(start: Start) -> None:
                 end = time.monotonic() + 60
                 while not await show_rates():
                     assert time.monotonic() < end
-                # Those of a moment jump: they stay for half of the time between looks.
+                # Momentary rates jump, so rates stay for half of the time between looks.
                 app._seconds, app._rates = 600, {(False, program.pid, name, ""): (7, 0)}
                 await pilot.press("plus", "minus")
                 assert list(app._rates.values()) == [(7, 0)]

@@ -76,7 +76,7 @@ def test_functions_of_all_durations_become_slower_by_what_was_asked(python: Run)
 
 
 def test_recursion_does_not_pile_up(python: Run) -> None:
-    """Nor do calls of one pattern inside each other; each is slower by its part."""
+    """Nested calls of one pattern are each slower by their own part only."""
     done = python(
         WORK + "def spin():\n"
         "    global spent\n"
@@ -101,7 +101,7 @@ def test_recursion_does_not_pile_up(python: Run) -> None:
         "def middle(*args): return sorted(part(*args) for _ in range(9))[4]\n"
         "with slow('__main__:work', '100%'): print(middle(work, 'work'))\n"
         "with slow('__main__:[oe]*', '100%'): print(middle(odd, 'odd', 'even'))\n"
-        # Of two patterns each has its own.
+        # Two patterns are independent.
         "with slow('__main__:odd', '100%'), slow('__main__:even', '50%'):\n"
         "    print(middle(odd, 'odd', 'even'))\n"
     )
@@ -324,7 +324,7 @@ def test_other_options_count_calls_as_ever(python: Run) -> None:
 
 
 def test_a_signal_ends_it(python: Run) -> None:
-    """Not where a generator is suspended, which would lose what it has yielded."""
+    """Not while a generator is suspended, which would lose the yielded value."""
     done = python(
         WORK + "import signal\n"
         "class Stop(Exception): pass\n"

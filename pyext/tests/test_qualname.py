@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a function is called, also where its code object does not say it (3.10)."""
+"""Qualified names of functions, also if the code object has none (3.10)."""
 
 from __future__ import annotations
 

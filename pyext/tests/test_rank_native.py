@@ -50,7 +50,7 @@ def test_functions_of_c_are_ranked(tmp_path):
         assert f["calls_per_unit"] == pytest.approx(1, abs=0.2)
         if f["criticality"]:
             assert 0.5 < f["criticality"]["value"] < 1.5
-    # What was delivered is what was planned, slot by slot.
+    # The delivered delay is the planned one, slot by slot.
     slots = ranked.record.slots
     ruled = slots.delivered_ns.sum(axis=1) > 0
     assert ruled[slots.good & (slots.mask == 0)].mean() < 0.02

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What people and programs are told of experiments whose truth is known."""
+"""Reports of experiments whose truth is known."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def test_a_program_that_is_faster_is_so_by_that_much() -> None:
     a, b = of_parts([1.0, 1.0], 1), of_parts([1.0, 1.0], 2)
     b.slots.time_ns *= 0.8
     b.slots.delivered_ns *= 0.8
-    # Of two units a slot now.
+    # Slots have two units now.
     b.slots.units *= 2
     b.slots.time_ns *= 2
     b.slots.delivered_ns *= 2

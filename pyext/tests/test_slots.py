@@ -410,7 +410,7 @@ def test_slots_that_were_lost_do_not_move_the_others():
         def slow():
             looks.append(0)
             if len(looks) == 4:
-                # What is read from here on has a gap before it.
+                # Rows read from here on follow a gap.
                 run._seen.pop()
             return False
 

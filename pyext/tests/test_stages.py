@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: E402
-"""What is run next, until the answers are there: on programs that are known."""
+"""The stages of an experiment, on programs with known answers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_known_answers(name):
-    """Wrong labels nowhere, the truth in intervals, answers where they can be had."""
+    """No wrong labels, the truth in intervals, answers where they are possible."""
     silent = bad = 0
     held = []
     known = [model.truth(model.PROGRAMS[name], k, "heavy", count=1500) for k in range(6)]
@@ -87,7 +87,7 @@ def test_known_answers(name):
 
 
 def test_recorded_noise():
-    """That of a training loop, which hops between levels 25% apart."""
+    """The noise of a training loop, which hops between levels 25% apart."""
     held = []
     for seed in range(6):
         run, found = model.experiment(model.sham, "recorded", seed)
@@ -169,7 +169,7 @@ def test_the_slowdown_is_bounded(share):
 
 
 def test_many_functions_are_screened_in_groups():
-    """Those that matter of 100, by groups; 2 ms a slot."""
+    """100 functions, some of which matter, by groups; 2 ms a slot."""
     c = np.zeros(100)
     c[[3, 50, 77]] = (1.0, 1.0, 0.5)
     run, found = model.experiment(

@@ -3,7 +3,7 @@
 
 SBCTL is the program and FIXTURE_DIR the directory of libsbfixture.so and
 fixture-loop. What serves is SPEED_BUMP_BACKEND, else the module; tests that need it
-are skipped where it can't be had.
+are skipped if it is not available.
 """
 
 from __future__ import annotations

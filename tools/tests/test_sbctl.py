@@ -118,7 +118,10 @@ def test_unknown_option(sbctl: Sbctl, command: str) -> None:
         (["run", "true"], "'true' is not PATH:SYMBOL"),
         (["run", "a:b", "--pid=0"], "'0' is not a process id"),
         (["run", "a:b", "--pid=1,x"], "'x' is not a process id"),
-        (["run", "a:b", "--pid=1", "--", "true"], "which?"),
+        (
+            ["run", "a:b", "--pid=1", "--", "true"],
+            "give a command or processes, not both",
+        ),
         (["run", "a:b", "--for=1s", "--", "true"], "--for needs --pid"),
         (["run", "a:b", "--pid=1", "--for=x"], "'x' is not a duration"),
         (["run", "--pid=1"], "no target"),
@@ -189,7 +192,7 @@ def test_target_file_errors_name_the_line(
     targets.write_text("nonsense\n")
     assert sbctl.fails("add", "--file", targets).startswith(f"{targets}:1: ")
     targets.write_text("# nothing\n")
-    assert sbctl.fails("add", "--file", targets) == f"{targets}: there is no target in it"
+    assert sbctl.fails("add", "--file", targets) == f"{targets}: the file names no target"
     assert "No such file" in sbctl.fails("add", "--file", tmp_path / "missing")
     assert "standard input:1: " in sbctl.fails("add", "--file=-", stdin="nonsense\n")
 
@@ -549,7 +552,7 @@ def test_python_functions_are_steered(sbctl: Sbctl) -> None:
                 assert time.monotonic() < end
             assert sbctl("remove", *named).stdout == f"switched off {of}\n"
             line = sbctl.misused("update", "--every=3", *named)
-            assert line.startswith("--every can't be changed of Python functions")
+            assert line.startswith("--every is for native targets")
             assert "is not slowed in process" in sbctl.fails(
                 "disable", "python:a:b", f"--pid={program.pid}"
             )

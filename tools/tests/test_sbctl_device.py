@@ -194,7 +194,9 @@ def test_nothing_is_half_applied(sbctl: Sbctl, library: str) -> None:
     assert names(sbctl) == {"fixture_second"}
     assert targets(sbctl)[0]["delay_ns"] == 1_000
     line = sbctl.fails("remove", f"{library}:fixture_second", f"{library}:fixture_nop")
-    assert line == f"{library}:fixture_nop is not a target ('sbctl list' shows them)"
+    assert (
+        line == f"{library}:fixture_nop is not a target ('sbctl list' shows the targets)"
+    )
     sbctl.fails("update", f"{library}:fixture_second", f"{library}:fixture_nop", "9us")
     assert names(sbctl) == {"fixture_second"}
     assert targets(sbctl)[0]["delay_ns"] == 1_000
@@ -211,7 +213,7 @@ def test_target_file(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
     sbctl("clear")
     file.write_text(f"*/app/*:Model.*\nnative:{library}:fixture_push delay=7us\n")
     done = sbctl("add", "--file", file)
-    assert "1 Python pattern passed over" in done.stderr
+    assert "1 Python pattern skipped" in done.stderr
     assert names(sbctl) == {"fixture_push"}
     sbctl("clear")
     sbctl("add", "--file=-", stdin=f"{library}:fixture_nop\n")
@@ -782,7 +784,7 @@ def test_run_takes_a_signal_of_the_terminal_once(
     """Ctrl-C reaches the whole group: the command must not get it twice."""
     script, count = tmp_path / "count.py", tmp_path / "count"
     # Not print() in the handler, which may be what was interrupted. And not to the
-    # terminal at the end: it drops what nobody has read when its session ends.
+    # terminal at the end: it drops unread output when its session ends.
     script.write_text(
         "import os, signal, sys, time\n"
         "n = 0\n"
@@ -877,7 +879,7 @@ def test_unload_and_load(sbctl: Sbctl, library: str) -> None:
 
 
 def test_nobody_may_not(sbctl: Sbctl) -> None:
-    # Where nobody can read it: the tree may lie in a home that is closed to others.
+    # In a directory that all users can read: the tree may be in a private home.
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         program = shutil.copy(sbctl.program, place)
@@ -923,10 +925,10 @@ def test_list_verbose(sbctl: Sbctl, library: str) -> None:
 def test_run_says_what_cannot_be_less(sbctl: Sbctl, library: str, loop: str) -> None:
     command = ("--", loop, "fixture_step", "100")
     done = sbctl("run", "-d", "0", f"{library}:fixture_step", *command)
-    assert "for the breakpoint alone" in done.stderr
-    assert "less than that can't be had" in done.stderr
+    assert "The breakpoint alone takes" in done.stderr
+    assert "a call can't be slowed by less than that" in done.stderr
     done = sbctl("run", "-d", "5ms", f"{library}:fixture_step", *command)
-    assert "for the breakpoint alone" not in done.stderr
+    assert "The breakpoint alone takes" not in done.stderr
 
 
 def run_stepped(
@@ -939,7 +941,7 @@ def run_stepped(
     return int(done.stdout.split()[2]), target
 
 
-# Its memory is nobody else's any more: what has no CAP_SYS_ADMIN may not delay it.
+# Its memory is private now: a session without CAP_SYS_ADMIN may not delay it.
 CLOSES_ITSELF = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
@@ -1124,7 +1126,7 @@ def test_what_an_ifunc_chooses(sbctl: Sbctl) -> None:
         pytest.skip("no IFUNC here")
     script = f"import ctypes; ctypes.CDLL({statics()!r}).statics_first(1)"
     note = sbctl("run", "libc.so.6:memcpy", "--", "true").stderr
-    chosen = re.search(r"what it chooses on this CPU is (\S+)", note)
+    chosen = re.search(r"on this CPU it chooses (\S+)", note)
     assert chosen, note
     done = sbctl("run", "--json", chosen[1], "--", sys.executable, "-c", script)
     (target,) = json.loads(done.stderr)["targets"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``check``: what can be measured here, and how soon."""
+"""The verb ``check``: what can be measured on this machine, and how soon."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def add(commands: Any) -> None:
     )
     what = parser.add_argument_group("a program to measure on")
     add_progress(what)
-    add_time(parser, "8s", "measure about so long")
+    add_time(parser, "8s", "measure for about this long")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    # As with the others, but it may be missing.
+    # As for the other verbs, but optional.
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(perform=check)
 

@@ -15,13 +15,13 @@ FAILED_CONDITION = 3
 
 
 class Condition:
-    """Something like ``headroom(mod:func) > 0.1``.
+    """A condition such as ``headroom(mod:func) > 0.1``.
 
-    It holds if it does for certain: for the whole interval of a function whose name, or
-    glob, is given.
+    It holds if it is certain: for the whole interval of a function with the given name,
+    which may be a glob.
 
     Raises:
-        ConfigError: it can't be read
+        ConfigError: the text can't be parsed
     """
 
     def __init__(self, text: str) -> None:
@@ -42,17 +42,17 @@ class Condition:
             raise ConfigError(f"--fail-if: {match[4]!r} is not a number") from None
 
     def matching(self, verdict: Verdict) -> list[Finding]:
-        """The functions that it is about."""
+        """The functions that the condition applies to."""
         from speed_bump import _core
 
         return [f for f in verdict.findings if _core.glob_match(self.pattern, f.name)]
 
     def interval(self, finding: Finding) -> Interval | None:
-        """Of a function, what the condition is on."""
+        """The interval of a function that the condition compares."""
         return finding.headroom if self.what == "headroom" else finding.criticality
 
     def holds(self, finding: Finding) -> bool | None:
-        """Whether it holds; None: the data don't tell."""
+        """Whether it holds; None if the data don't decide it."""
         interval = self.interval(finding)
         if interval is None or finding.verdict == INCONCLUSIVE:
             return None
@@ -64,12 +64,12 @@ class Condition:
 
 
 def status(conditions: Sequence[Condition], verdict: Verdict) -> int:
-    """The exit status that conditions ask for; each that does not pass is a line."""
+    """The exit status for the conditions; each one that does not pass is printed."""
     found = 0
     for condition in conditions:
         functions = condition.matching(verdict)
         if not functions:
-            say(f"--fail-if: no function is called {condition.pattern}")
+            say(f"--fail-if: no function has the name {condition.pattern}")
             found = found or 1
         for finding in functions:
             holds = condition.holds(finding)

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status."""
+    """Run the command line; returns the exit status."""
     options = parser().parse_args(argv)
     if "command" in options:
         if options.command[:1] == ["--"]:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 + (", or --pid PID" if can_attach else "")
             )
         if options.command and attaches:
-            options.parser.error("a command to run, and processes that run: which?")
+            options.parser.error("give a command or processes, not both")
         if can_attach and options.attach and not attaches:
             options.parser.error("--attach needs --pid, --pid-tree or --name")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``member``: in front of the program, on every rank of a job."""
+"""The verb ``member``, which goes in front of the program on every rank of a job."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
     parser = with_command(
         commands,
         "member",
-        help="measure a job of many ranks: in front of the program on each of them",
+        help="measure a job of many ranks: goes in front of the program on each rank",
         description="Run CMD as one rank of a job whose functions are slowed in the same "
         "steps on all ranks. What each rank does is written to DIR.",
         epilog=MEMBER_EPILOG,
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
     add_targets(what)
     add_progress(what)
     how = parser.add_argument_group("measuring")
-    # torchrun takes --run for a part of its own --run-path, wherever it is.
+    # torchrun accepts --run, anywhere on its command line, as short for --run-path.
     how.add_argument(
         "--run",
         "--dir",
@@ -86,7 +86,7 @@ def add(commands: Any) -> None:
 
 
 def member(options: argparse.Namespace) -> int:
-    """Join the run, and become the program."""
+    """Join the run, and execute the program."""
     from speed_bump import __version__
     from speed_bump.experiment.cluster import node
     from speed_bump.experiment.cluster.plan import Setup
@@ -145,7 +145,7 @@ def _check_groups(texts: list[str]) -> None:
             ranks = ranks_of(text)
         except ValueError:
             raise ConfigError(
-                f"--confirm: '{text}' is no list of ranks, such as 3 or 0,4-7"
+                f"--confirm: '{text}' is not a list of ranks such as 3 or 0,4-7"
             ) from None
         if ranks & known:
             raise ConfigError("--confirm: a rank is in two groups")
@@ -160,7 +160,7 @@ def _who() -> str:
     (rank,) = who([_core.launched()])
     host = platform.node()
     if rank.rank < 0:
-        return f"process {rank.pid}, node {host}, of a rank that it will know later"
+        return f"process {rank.pid}, node {host}, of a rank that is not known yet"
     of = f" of {rank.world}" if rank.world > 0 else ""
     return f"rank {rank.rank}{of}, node {host}, by {rank.launcher}"
 

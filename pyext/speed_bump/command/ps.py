@@ -16,16 +16,16 @@ from speed_bump.config import ConfigError
 from speed_bump.overview import Looker, Overview, Process, Slowed, printable
 
 EPILOG = """\
-Every process is shown that has delays in force, by its environment, its own install(),
-an attached tool or an experiment, with the functions that it has called since: your own
-processes, or all as root. Native targets need the module, or BPF.
+Shows every process with delays in force, from its environment, its own install(), an
+attached tool or an experiment, and the functions that it has called since. Without root,
+only your own processes are shown. Native targets need the module, or BPF.
 
 examples:
   speed-bump ps
   speed-bump ps --pid 4711 --watch
   speed-bump set 'json:*' off --pid 4711
 
-exit status: 0; 1 if it can't be seen; 2 for wrong usage.
+exit status: 0; 1 if nothing can be read; 2 for wrong usage.
 """
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
 
 
 def add_pids(parser: Any) -> None:
-    """The option that names one process of several."""
+    """The option that selects processes."""
     parser.add_argument(
         "--pid",
         dest="only",
@@ -73,7 +73,7 @@ def add_pids(parser: Any) -> None:
 
 
 def read_pids(options: argparse.Namespace) -> set[int] | None:
-    """The processes that are named; None: all. Ends with status 2 if one is no number."""
+    """The selected processes; None: all. Ends with status 2 for a malformed number."""
     pids: set[int] = set()
     for text in options.only:
         for word in text.split(","):
@@ -84,7 +84,7 @@ def read_pids(options: argparse.Namespace) -> set[int] | None:
 
 
 def ps(options: argparse.Namespace) -> int:
-    """Show it, once or again and again."""
+    """Print the table once or repeatedly."""
     pids = read_pids(options)
     try:
         seconds = reading.budget(options.interval, "--interval")
@@ -119,7 +119,7 @@ def _show(options: argparse.Namespace, found: Overview, pids: set[int] | None) -
 
 
 def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
-    """For programs; times are ns."""
+    """The overview as JSON; times are in ns."""
     return {
         "processes": [
             {
@@ -154,7 +154,7 @@ def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
 
 
 def as_text(found: Overview, pids: set[int] | None) -> str:
-    """For people."""
+    """The displayed text."""
     blocks = []
     for process in found.processes:
         if pids is None or process.pid in pids:
@@ -184,7 +184,7 @@ def _heading(process: Process) -> str:
 
 
 def state_of(target: Slowed) -> str:
-    """On, off, or ruled by something else."""
+    """On, off, or controlled by an experiment or another session."""
     if target.is_ruled and not target.is_native:
         return "ruled"
     return "on" if target.enabled else "off"

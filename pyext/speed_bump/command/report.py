@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verbs ``report`` and ``compare``: what records say."""
+"""The verbs ``report`` and ``compare``, which show records."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def _job(options: argparse.Namespace, path: str) -> int:
-    """What the members of a run left in its directory."""
+    """Read the files of the members of a run."""
     from speed_bump.experiment.cluster import join
     from speed_bump.experiment.show import job as show
 
@@ -143,7 +143,7 @@ def _form(options: argparse.Namespace, record: Record, found: Verdict) -> str:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Two records beside one another."""
+    """Compare two records."""
     from speed_bump.experiment import archive
     from speed_bump.experiment.show import changes
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``set``: other delays, or none, in what is slowed while it runs."""
+"""The verb ``set``: change delays in running programs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from speed_bump.command.ps import add_pids, read_pids, state_of
 from speed_bump.overview import Looker, Overview, Slowed
 
 EPILOG = """\
-A TARGET is a name that 'speed-bump ps' shows, or a glob; a SETTING is delay=DELAY, on,
-off, or remove (of a native target; a Python function is switched off and has its own
-delay again). Forked processes share their functions' settings with their parent. Targets
-of an experiment, or of another process's session, are not changed. A glob passes over
-these, and over functions that are only counted: name such a function in full.
+A TARGET is a name that 'speed-bump ps' shows, or a glob. A SETTING is delay=DELAY, on,
+off, or remove (a native target; a Python function is switched off and gets its original
+delay back). Forked processes share their functions' settings with their parent. Targets
+of an experiment, or of another process's session, can't be changed. A glob skips these,
+and functions that are only counted: name such a function in full.
 
 examples:
   speed-bump set 'json:dumps' delay=50us
@@ -26,7 +26,7 @@ examples:
 
 exit status: 0; 1 if there is no such target, or one can't be set; 2 for wrong usage.
 """
-# Targets that are left out and named.
+# At most this many targets that are left out are named.
 MAX_TOLD = 4
 SETTING = re.compile(r"delay=.*|on|off|remove")
 
@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
 
 
 def set_targets(options: argparse.Namespace) -> int:
-    """Do what is asked to all that are named, or say why not."""
+    """Apply the settings to all named targets, or print why not."""
     pids = read_pids(options)
     settings = [word for word in options.words if SETTING.fullmatch(word)]
     patterns = [word for word in options.words if word not in settings]
@@ -93,7 +93,7 @@ def _delay(options: argparse.Namespace, word: str) -> int:
 def _choose(
     found: Overview, patterns: list[str], pids: set[int] | None
 ) -> list[Slowed] | None:
-    """All that are named; None, and it is said, where one pattern names none."""
+    """The named targets; None, after a message, if a pattern names none."""
     chosen: dict[int, Slowed] = {}
     for pattern in patterns:
         matching = [
@@ -104,25 +104,25 @@ def _choose(
             where = f" in process {', '.join(map(str, sorted(pids)))}" if pids else ""
             counted = f"; {len(matching)} are only counted" if matching else ""
             say(
-                f"nothing that is slowed{where} is called {pattern}{counted} "
-                "(speed-bump ps)"
+                f"no slowed target{where} has the name {pattern}{counted} "
+                "('speed-bump ps' lists them)"
             )
             return None
         free = [t for t in slowed if not t.is_ruled or _is_name(pattern, t)]
-        # Where it names nothing else, what refuses the change says why.
+        # If the pattern names no other target, the refused change gives the reason.
         chosen |= {target.index: target for target in free or slowed}
         ruled = sorted({t.name for t in slowed if t not in free})
         if free and ruled:
             more = f" and {len(ruled) - MAX_TOLD} more" if ruled[MAX_TOLD:] else ""
             say(
-                f"{pattern}: left out, as an experiment or another process rules it: "
+                f"{pattern}: left out: an experiment or another process controls it: "
                 f"{', '.join(ruled[:MAX_TOLD])}{more}"
             )
     return list(chosen.values())
 
 
 def _is_name(pattern: str, target: Slowed) -> bool:
-    """Whether it is the whole name, and not a glob that matches it."""
+    """Whether the pattern is the whole name, and not a glob."""
     return pattern.removeprefix("native:") == target.name
 
 

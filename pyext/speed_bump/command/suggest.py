@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``suggest``: what may be measured, and what a unit of work may be."""
+"""The verb ``suggest``: candidates for targets and for the unit of work."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
 
 
 def suggest(options: argparse.Namespace) -> int:
-    """Look, and print what was found."""
+    """Watch the program, and print what was found."""
     from speed_bump import _core
     from speed_bump.experiment.aim import aim
     from speed_bump.experiment.program import progress

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A live table of all that is slowed, with keys that switch it.
 
-By textual, as memray's live mode is: it keeps the terminal, and its own tests drive an
-application without one.
+Uses textual, as memray's live mode does: it manages the terminal, and its own tests drive
+an application without one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from speed_bump.command.ps import state_of
 from speed_bump.overview import Key, Looker, Overview, Slowed, printable, rates
 
 COLUMNS = ("PID", "STATE", "DELAY", "CALLS/S", "SHARE", "CALLS", "DELIVERED", "TARGET")
-# What each is sorted by: the target, its calls a second, its share.
+# The keys of the orders: the target, its calls a second, its share.
 ORDERS = ("SHARE", "CALLS/S", "TARGET")
 MAX_DELAY_NS = 10_000_000_000
 
@@ -28,9 +28,9 @@ class Switchboard(App[None]):
     """The application.
 
     Args:
-        looker: sees what there is
-        pids: shows these processes alone; None: all
-        seconds: between two looks
+        looker: takes the snapshots
+        pids: show only these processes; None: all
+        seconds: between two snapshots
     """
 
     TITLE = "speed-bump"
@@ -43,7 +43,7 @@ class Switchboard(App[None]):
     ]
 
     def __init__(self, looker: Looker, pids: set[int] | None, seconds: float) -> None:
-        """Nothing is looked at yet."""
+        """No snapshot has been taken yet."""
         super().__init__()
         self._looker = looker
         self._pids = pids
@@ -51,16 +51,16 @@ class Switchboard(App[None]):
         self._order = 0
         self._now: Overview | None = None
         self._shown: list[Slowed] = []
-        # From what rates are counted, and when that was.
+        # The base of the rates, and its time.
         self._before: Overview | None = None
         self._at = 0.0
         self._rates: dict[Key, tuple[float, float]] = {}
-        # Why the last change was refused, and why the last look was.
+        # Why the last change was refused, and why the last snapshot failed.
         self._refused = ""
         self._unseen = ""
 
     def compose(self) -> ComposeResult:
-        """A table between two bars, and a line for what could not be done."""
+        """A table between two bars, and a line for errors."""
         yield Header()
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Static("", id="message")
@@ -73,7 +73,7 @@ class Switchboard(App[None]):
         self.set_interval(self._seconds, self.look)
 
     def look(self) -> None:
-        """Look once, and show it; the old table stays, and why, where that fails."""
+        """Take a snapshot and show it; on failure keep the old table, with the reason."""
         self._unseen = ""
         try:
             self._now = self._looker.look()
@@ -87,7 +87,7 @@ class Switchboard(App[None]):
         self.query_one("#message", Static).update(Text(message))
 
     def _count_rates(self, now: Overview) -> None:
-        """Keep the old ones for a while: of the milliseconds after a key they jump."""
+        """Keep the old rates for a while: over the milliseconds after a key they jump."""
         elapsed = time.monotonic() - self._at
         if self._before and elapsed < self._seconds / 2:
             return
@@ -134,7 +134,7 @@ class Switchboard(App[None]):
             duration.human(target.delivered_ns),
         )
         style = "" if target.enabled else "dim"
-        # A name is text, whatever brackets are in it.
+        # A name is plain text, whatever brackets it contains.
         return [
             *(Text(cell, style=style, justify="right") for cell in cells),
             Text(printable(target.name), style=style),
@@ -154,7 +154,7 @@ class Switchboard(App[None]):
         self.look()
 
     def action_switch(self) -> None:
-        """Switch what the cursor is on."""
+        """Switch the target under the cursor."""
         target = self._chosen()
         if target:
             self._change("set_enabled", target, not target.enabled)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``top``: what is slowed, live, with a switch for each."""
+"""The verb ``top``: a live table of what is slowed, with a switch for each target."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
 
 
 def top(options: argparse.Namespace) -> int:
-    """Show it until it is left."""
+    """Show the table until the user quits."""
     pids = read_pids(options)
     try:
         seconds = reading.budget(options.interval, "--interval")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Running a program with delays in force, and saying what they did to it."""
+"""Running a program with delays in force, and measuring their effect."""

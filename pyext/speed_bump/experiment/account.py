@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Where all of the time of a unit of work goes, from looks at whole stacks.
+"""Where all of the time of a unit of work goes, from samples of whole stacks.
 
-The threads that report units are accounted to the unit; what others do meanwhile, workers
-that wait for work among them, stands apart.
+The threads that report units are accounted to the unit. Other threads, such as workers
+that wait for work, are listed separately.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PYTHON, C, MACHINE, WAIT = "python", "c", "native", "wait"
-# What a thread is asleep in, in the order of the extension (core/stacks.c).
+# What a thread may be asleep in, in the order of the extension (core/stacks.c).
 WAITS = (
     "",
     "sleep",
@@ -29,7 +29,7 @@ WAITS = (
     "kernel",
 )
 CPU_WAIT = "a CPU"
-# Frames below this one are how a module is imported.
+# Frames below this one import a module.
 IMPORT = "_find_and_load"
 
 
@@ -38,13 +38,13 @@ class Frame:
     """A place in a stack.
 
     Args:
-        kind: "python"; "c", a callable as the source names it; "native", what that
-            calls, or machine code without Python; "wait", what for
+        kind: "python"; "c", a callable as the source names it; "native", a function that
+            it calls, or machine code without Python; "wait", the kind of a wait
         name: of Python ``module:qualname``, as targets are named; of native code
             ``file:symbol``, or the file alone
-        file: of the code, "" where there is none
-        line: its first
-        symbol: of native code whose name is demangled the one that its file has
+        file: of the code, "" if there is none
+        line: the first line of the code
+        symbol: the name in the file, of native code whose name is demangled
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Frame:
 
 @dataclass
 class Thread:
-    """A thread that was looked at ``looks`` times.
+    """A thread that was sampled ``looks`` times.
 
     ``run_ns`` and ``wait_ns`` are its time on a CPU, and waiting for one, meanwhile.
     """
@@ -77,12 +77,12 @@ class Thread:
 
 @dataclass
 class Looks:
-    """What was seen while nothing was delayed.
+    """The samples of a time in which nothing was delayed.
 
-    ``stacks`` has, by thread and frames from the outermost (both indices), how many looks
-    found the thread so: of native frames, which are looked at
-    apart, parts of looks. ``lost`` stacks could not be read. The looking itself took
-    ``cpu_ns`` of the tool, and nothing of the program, in ``clock_ns``.
+    ``stacks`` has, by thread and frames from the outermost (both indices), the number of
+    samples that found the thread there; native frames are sampled separately and count as
+    parts of samples. ``lost`` stacks could not be read. Sampling took ``cpu_ns`` of the
+    tool, and nothing of the program, in ``clock_ns``.
     """
 
     frames: list[Frame] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Looks:
     clock_ns: int = 0
 
     def mark(self, tids: Collection[int], main: int) -> None:
-        """Say which threads report units; where none is known it is that of ``main``."""
+        """Set the threads that report units; if none is known, the thread of ``main``."""
         for thread in self.threads:
             thread.reports = thread.tid in tids
         if any(thread.reports for thread in self.threads):
@@ -126,7 +126,7 @@ class Looks:
 
     @classmethod
     def of_json(cls, text: dict[str, Any]) -> Looks:
-        """From an archive; ValueError, KeyError or TypeError: it is damaged."""
+        """Read from an archive; ValueError, KeyError or TypeError if it is damaged."""
         frames = [Frame(*row) for row in text["frames"]]
         threads = [Thread(*row) for row in text["threads"]]
         stacks = {(at, tuple(row)): n for at, row, n in text["stacks"]}
@@ -140,7 +140,7 @@ class Looks:
 
 
 def together(parts: Iterable[Looks]) -> Looks:
-    """What was seen in several runs."""
+    """Join the samples of several runs."""
     found = Looks()
     known: dict[Frame, int] = {}
     for part in parts:
@@ -165,10 +165,10 @@ class Row:
     """A part of the unit's time.
 
     Args:
-        what: "asked": in functions of the table, on a CPU; "not asked": in others;
-            "import"; or what is waited for
+        what: "asked": in functions of the table, on a CPU; "not asked": in other
+            functions; "import"; or the kind of a wait
         share: of the unit's time
-        parts: what it is made of by name, the largest first, each with its share
+        parts: the names that it consists of, the largest first, each with its share
     """
 
     what: str
@@ -187,7 +187,7 @@ NATIVE = "native code"
 
 @dataclass(frozen=True)
 class Own:
-    """The time that is a function's own: on a CPU, and asleep by what is waited in."""
+    """The own time of a function: on a CPU, and asleep by kind of wait."""
 
     cpu: float = 0.0
     asleep: float = 0.0
@@ -202,7 +202,7 @@ class Others:
         name: of the function; of a thread without Python its outermost native one
         threads: how many of them
         awake: the part of their time in which they did not sleep
-        waits: what they were asleep in for the most part, "" for nothing
+        waits: the most frequent kind of wait, or ""
     """
 
     name: str
@@ -213,10 +213,10 @@ class Others:
 
 @dataclass
 class Account:
-    """Of the unit: ``rows`` that add up to 1, the largest first.
+    """The account of a unit: ``rows`` that add up to 1, the largest first.
 
-    ``own`` is by function that was asked. ``threads`` report units; ``others`` says what
-    else there was. ``looks`` were had of the first.
+    ``own`` is by measured function. ``threads`` report units and were sampled ``looks``
+    times; ``others`` are the other threads.
     """
 
     rows: list[Row]
@@ -227,16 +227,16 @@ class Account:
 
     @property
     def waiting(self) -> list[Row]:
-        """What is waited for, but for a CPU."""
+        """The kinds of wait, except for a CPU."""
         return [row for row in self.rows if row.is_wait and row.what != CPU_WAIT]
 
 
 def asked_name(frame: Frame, asked: Collection[str]) -> str:
-    """The function of the table that a frame is; "" for none."""
+    """The function of the table that a frame belongs to; "" for none."""
     if frame.kind == PYTHON and frame.name in asked:
         return frame.name
     if frame.kind == MACHINE:
-        # A target has the name that it was asked by, mangled or not.
+        # A target has the name that it was given, mangled or not.
         for symbol in (frame.name.partition(":")[2], frame.symbol):
             if symbol and f"{frame.file}:{symbol}" in asked:
                 return f"{frame.file}:{symbol}"
@@ -259,12 +259,12 @@ def is_import(frames: Iterable[Frame]) -> bool:
 
 
 def shown(frame: Frame) -> str:
-    """A frame's name for people."""
+    """The displayed name of a frame."""
     return f"{frame.name}()" if frame.kind == C else frame.name
 
 
 def via(frames: Iterable[Frame]) -> str:
-    """In what a thread waits, and from where it was called."""
+    """The wait of a thread, and the caller."""
     callable_, caller = "", ""
     for frame in frames:
         if frame.kind == PYTHON:
@@ -277,7 +277,7 @@ def via(frames: Iterable[Frame]) -> str:
 
 
 def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
-    """Where the time goes of the threads that report units; None: that was not seen."""
+    """The account of the threads that report units; None if they were not sampled."""
     if looks is None:
         return None
     total = 0.0
@@ -330,7 +330,7 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
 
 
 def _others(looks: Looks) -> list[Others]:
-    """What threads did that report no units, by the function that each runs."""
+    """The threads that report no units, by the function that each runs."""
     asleep: dict[int, Counter[str]] = {}
     runs: dict[int, Counter[str]] = {}
     for (at, row), n in looks.stacks.items():
@@ -342,7 +342,7 @@ def _others(looks: Looks) -> list[Others]:
         runs.setdefault(at, Counter())[_body(frames)] += n  # type: ignore[assignment]
     alike: dict[str, list[Counter[str]]] = {}
     for at, seen in runs.items():
-        # A native thread's function is known of some of the looks alone.
+        # The function of a native thread is known from some of the samples only.
         named = Counter({name: n for name, n in seen.items() if name != NATIVE}) or seen
         alike.setdefault(named.most_common(1)[0][0], []).append(asleep[at])
     found = []
@@ -355,7 +355,7 @@ def _others(looks: Looks) -> list[Others]:
     return sorted(found, key=lambda one: (-one.threads * one.awake, one.name))
 
 
-# How Python starts threads and processes.
+# The functions with which Python starts threads and processes.
 STARTING = (
     "threading:Thread.", "multiprocessing.process:", "multiprocessing.popen",
     "multiprocessing.context:", "multiprocessing.spawn:", "runpy:", "importlib",
@@ -363,12 +363,12 @@ STARTING = (
 
 
 def _body(frames: list[Frame]) -> str:
-    """Of a stack the function that the thread is there for."""
+    """The function that a thread runs, from its stack."""
     python = [f for f in frames if f.kind == PYTHON]
     forked = [
         k for k, f in enumerate(python) if f.name.startswith("multiprocessing.process:")
     ]
-    # A child by fork has its parent's frames below its own.
+    # A forked child has its parent's frames below its own.
     python = python[forked[-1] :] if forked else python
     for frame in python:
         if not frame.name.startswith(STARTING) and not frame.name.endswith(":<module>"):
@@ -376,12 +376,12 @@ def _body(frames: list[Frame]) -> str:
     return python[-1].name if python else _native_body(frames)
 
 
-# The C library's, below which a thread begins.
+# Functions of the C library below which a thread begins.
 BEGINNING = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl")
 
 
 def _native_body(frames: list[Frame]) -> str:
-    """Of a stack without Python the outermost function that is of no C library."""
+    """The outermost function of a stack without Python that is not of a C library."""
     for frame in frames:
         is_named = frame.kind == MACHINE and ":" in frame.name
         if is_named and not frame.name.startswith(BEGINNING):

@@ -2,9 +2,9 @@
 """Loads numpy with one thread for its algebra; import it before numpy.
 
 The tool runs beside the program that it measures: threads of BLAS that spin while they
-wait for each other would take the CPUs that the program wants. The libraries read the
-variables when they are loaded; afterwards the environment is as it was, for the program
-under test gets it.
+wait for each other would take its CPUs. The libraries read the variables when they are
+loaded. The environment is restored afterwards, because the program under test inherits
+it.
 """
 
 from __future__ import annotations

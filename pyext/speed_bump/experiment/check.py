@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What can be seen on this machine, how soon, and whether its delays are right.
+"""What can be measured on this machine, how soon, and whether delays are right.
 
-Measured on a program whose answer is known, or on one that is given, as ``rank`` does it.
+Measured as by ``rank``, on a program with a known answer, or on a given program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from speed_bump.experiment.show import table
 from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.plan import HOLDS, SHAM, one_at_a_time
 
-# One function and nothing beside it: every delay arrives.
+# One function and nothing in parallel with it: every delay arrives.
 SERIAL = """\
 import speed_bump
 def work():
@@ -44,15 +44,15 @@ while True:
     speed_bump.progress()
 """
 FUNCTION = "__main__:work"
-# Of a slot: what the known answer is tried with, and the dose that times are said for.
+# Parts of a slot: the dose of the known answer, and the dose of the table.
 DOSE = 0.1
 USUAL_DOSE = 0.3
-# The criticality of the known answer may be off by so much: a unit is a little more than
+# The criticality of the known answer may be off by so much: a unit is slightly more than
 # the function.
 CLOSE = 0.03
 SPINS = 200
 SPIN_LENGTHS_NS = (1_000, 10_000, 100_000)
-# For these is said what can be seen.
+# The table is for these numbers.
 TIMES_S = (10, 30, 60, 300)
 COUNTS = (1, 6, 13, 30)
 SLOTS = 200
@@ -61,7 +61,7 @@ MIN_SLOTS = 40
 
 @dataclass(frozen=True)
 class Spin:
-    """Spins that were to last ``asked_ns``: what half, and most, of them took."""
+    """Spins that were to last ``asked_ns``: the median, and a bound for most of them."""
 
     asked_ns: int
     median_ns: float
@@ -70,13 +70,13 @@ class Spin:
 
 @dataclass
 class Report:
-    """What was found. Times are ns or s.
+    """The results. Times are ns or s.
 
     ``noise`` is the standard error that the criticality of a single function would have
-    after one second at a dose of 1. ``known`` is the criticality of a function that has
-    1, None where another program was measured. ``share`` is the part that the program
-    had of the CPU time that it wanted. ``jit`` is a warning, where the interpreter's is
-    on. ``native`` is the backend, None: none serves, and ``why_not`` says why.
+    after one second at a dose of 1. ``known`` is the criticality of a function whose true
+    value is 1; None if another program was measured. ``share`` is the part of the wanted
+    CPU time that the program had. ``jit`` is a warning if the interpreter's JIT is on.
+    ``native`` is the backend, None if there is none; ``why_not`` has the reason.
     """
 
     environment: dict[str, Any]
@@ -94,7 +94,7 @@ class Report:
     jit: str = ""
 
     def half(self, seconds: float, functions: int = 1) -> float:
-        """Half the 95% interval of each function's criticality after so long.
+        """Half the 95% interval of each function's criticality after this time.
 
         With N functions, one at a time, each is delayed in 1 of N + sqrt(N) holds, so
         that its standard error grows with 1 + sqrt(N).
@@ -106,7 +106,7 @@ class Report:
 
     @property
     def contended(self) -> str:
-        """Why nothing is to be trusted here; "" if it can be."""
+        """Why no result can be trusted here; "" if results can."""
         if self.steal > MAX_STEAL:
             return f"the hypervisor took {self.steal:.0%} of the time"
         if self.share < MIN_MEAN_SHARE:
@@ -115,18 +115,18 @@ class Report:
 
     @property
     def is_right(self) -> bool:
-        """Whether the known answer came out, or none was asked for."""
+        """Whether the known answer came out, or none was measured."""
         c = self.known
         return c is None or c.low - CLOSE <= 1 <= c.high + CLOSE
 
     @property
     def is_good(self) -> bool:
-        """Whether results that are taken now are to be trusted."""
+        """Whether results taken now can be trusted."""
         return not self.contended and self.is_right
 
 
 def spins() -> list[Spin]:
-    """Try the delays of this process."""
+    """Test the delays of this process."""
     found = []
     for asked in SPIN_LENGTHS_NS:
         took = sorted(_core.spin_delay_ns(asked) for _ in range(SPINS))
@@ -135,7 +135,7 @@ def spins() -> list[Spin]:
 
 
 class _Blocks:
-    """Blocks of one function whose answer is known, and of a sham."""
+    """Blocks of one function with a known answer, and of a sham."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -168,10 +168,10 @@ class _Quiet:
 
 
 def check(command: Sequence[str], unit: Progress, seconds: float, seed: int) -> Report:
-    """Find out, in about so long.
+    """Measure, in about the given time.
 
     Args:
-        command: a program to measure on; empty: one of ours
+        command: a program to measure on; empty: the built-in one
 
     Raises:
         RankError: the program can't be measured
@@ -184,7 +184,7 @@ def check(command: Sequence[str], unit: Progress, seconds: float, seed: int) -> 
     except native.NativeError as error:
         found.why_not = str(error)
     runner = Runner(command or [sys.executable, "-c", SERIAL], show_output=False)
-    # Something has to match; of another program nothing is delayed.
+    # A pattern is needed; in another program nothing is delayed.
     targets = parse_targets("*:*" if command else FUNCTION, "function")
     record = Record({}, (), empty(0))
     experiment = Experiment(
@@ -235,7 +235,7 @@ def _evaluate(found: Report, record: Record) -> None:
 
 
 def text(found: Report) -> str:
-    """For people at a terminal."""
+    """The results as text."""
     where = found.environment
     load = ", ".join(f"{x:.2f}" for x in where["load"])
     rows = [
@@ -311,7 +311,7 @@ def _contention(found: Report) -> str:
 
 
 def as_json(found: Report) -> dict[str, Any]:
-    """For programs. Times are ns where it says so, else s."""
+    """The results as JSON. Times are ns if the name says so, else s."""
     c = found.known
     return {
         "environment": found.environment,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Who the ranks of a job are, and what each of them did in the steps of all."""
+"""The ranks of a job, and what each of them did in the common steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from speed_bump import _core
 from speed_bump.experiment.record import Floats, Integers
 
-# Processes that work in step do as much as one another, but for this part.
+# The work of processes that work in step differs by at most this part.
 ALIKE = 0.8
 # More names than these are counted, not listed.
 MAX_LISTED = 8
@@ -21,10 +21,10 @@ MAX_LISTED = 8
 
 @dataclass(frozen=True)
 class Rank:
-    """One process of a job that counts units of work of its own.
+    """One process of a job that counts its own units of work.
 
-    Numbers that its launcher does not tell are -1. ``launcher`` is "" where the process
-    has none, and ``host`` where all ranks are on this machine.
+    Numbers that its launcher does not give are -1. ``launcher`` is "" if the process has
+    none, and ``host`` is "" if all ranks are on this machine.
     """
 
     rank: int = -1
@@ -44,12 +44,12 @@ class Rank:
 
 @dataclass
 class Ranks:
-    """What was seen of each rank: arrays with a row a slot and a column a rank.
+    """The samples of each rank: arrays with a row per slot and a column per rank.
 
-    ``time_ns`` is the time of the rank's own step, by its own clock, ``waited_ns`` of
-    that in collectives, for others; both are NaN where the rank had no such slot,
-    ``waited_ns`` everywhere if waits were not seen. ``delivered_ns`` and ``calls`` have a
-    third dimension of the functions of the record.
+    ``time_ns`` is the time of the rank's own step, by its own clock; ``waited_ns`` is the
+    part of it in collectives, waiting for others. Both are NaN where the rank had no such
+    slot, and ``waited_ns`` everywhere if waits were not seen. ``delivered_ns`` and
+    ``calls`` have a third dimension, the functions of the record.
     """
 
     who: list[Rank]
@@ -59,13 +59,13 @@ class Ranks:
     calls: npt.NDArray[np.float32]
 
     def callers(self) -> Integers:
-        """Of each function on how many ranks it is called."""
+        """The number of ranks that call each function."""
         return np.asarray((self.calls > 0).any(axis=0).sum(axis=0), np.int64)
 
 
 @dataclass
 class Step:
-    """Slots of one rank that were read: arrays as those of ``Slots``."""
+    """Slots of one rank: arrays as those of ``Slots``."""
 
     number: Integers
     time_ns: Floats
@@ -81,10 +81,10 @@ class Step:
 
 @dataclass
 class Merged:
-    """Slots of all ranks beside one another: means over the ranks that had them.
+    """Slots of all ranks together: means over the ranks that had them.
 
-    Of what functions did it is the mean over the ranks that call them: a delay of code
-    that all ranks run is once in each of them, not as often as there are ranks.
+    What functions did is averaged over the ranks that call them: a delay of code that all
+    ranks run counts once per rank, not as often as there are ranks.
     """
 
     number: Integers
@@ -100,7 +100,7 @@ class Merged:
 
 
 def who(found: Sequence[_core.Rank]) -> list[Rank]:
-    """As the plan has them."""
+    """The ranks as in the plan."""
     return [
         Rank(rank, world, local, node, attempt, launcher, pid)
         for _, pid, rank, world, local, node, attempt, launcher, _, _ in found
@@ -108,7 +108,7 @@ def who(found: Sequence[_core.Rank]) -> list[Rank]:
 
 
 def advanced(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> list[_core.Rank]:
-    """Those that reported units in between."""
+    """The ranks that reported units in between."""
     units = {rank[0]: rank[8] for rank in before}
     return [rank for rank in now if rank[8] > units.get(rank[0], 0)]
 
@@ -116,9 +116,9 @@ def advanced(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> list[_c
 def is_job(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> bool:
     """Whether units are to be counted by rank.
 
-    The processes that reported in between have peers by their launcher; or several did,
-    none has ended, and each as often as the others. Else they are no ranks but, such as
-    workers that live for one task or take what comes, hands that share one work.
+    They are if the processes that reported in between have peers by their launcher, or if
+    several reported, none has ended, and each did as often as the others. Otherwise they
+    share one work, such as workers that live for one task or take tasks from a queue.
     """
     at_work = advanced(before, now)
     if any(rank[3] > 1 for rank in at_work):
@@ -134,12 +134,12 @@ def merge(who: Sequence[Rank], parts: Sequence[Step], behind: int) -> Merged:
     """Join by the number of the slot.
 
     Args:
-        who: of each part the rank
-        behind: a rank that is this many slots behind the others takes part no more
+        who: the rank of each part
+        behind: a rank that is so many slots behind the others is left out from then on
     """
     width = parts[0].calls.shape[1] if parts else 0
     ends = [int(part.number[-1]) if len(part.number) else -1 for part in parts]
-    # What the slower ranks are not through with yet is left for later.
+    # Slots that the slower ranks have not finished are left for later.
     last = min((end for end in ends if end + behind >= max(ends)), default=-1)
     none = np.zeros(0, np.int64)
     numbers = np.unique(np.concatenate([none, *(part.number for part in parts)]))
@@ -173,7 +173,7 @@ def merge(who: Sequence[Rank], parts: Sequence[Step], behind: int) -> Merged:
         _mean(time, known),
         np.rint(np.nan_to_num(_mean(units, np.isfinite(units)))).astype(np.int64),
         np.nan_to_num(np.nanmax(end, axis=1) if count else end.sum(1)).astype(np.int64),
-        # A slot that one of the ranks lacks has not the mean of the others.
+        # Without one of the ranks, the mean of a slot would be of others.
         np.asarray(due.any(axis=1) & (good | ~due).all(axis=1)),
         _mean(cpu, np.isfinite(cpu)),
         _mean(wait, np.isfinite(wait)),
@@ -198,7 +198,7 @@ def _of_callers(
 
 
 def appended(parts: Sequence[Ranks | None], lengths: Sequence[int]) -> Ranks | None:
-    """Those of several runs, one behind the other; None: no run had ranks."""
+    """Join several runs, one after the other; None if no run had ranks."""
     if not any(parts):
         return None
     first = next(part for part in parts if part)
@@ -227,7 +227,7 @@ def appended(parts: Sequence[Ranks | None], lengths: Sequence[int]) -> Ranks | N
 
 
 def told(who: Sequence[Rank]) -> str:
-    """Who they are, for people: such as "4 ranks by torchrun: 0 to 3"."""
+    """The ranks in words, such as "4 ranks by torchrun: 0 to 3"."""
     launchers = {rank.launcher for rank in who if rank.launcher}
     by = f" by {', '.join(sorted(launchers))}" if launchers else ""
     if not launchers or any(rank.rank < 0 for rank in who):

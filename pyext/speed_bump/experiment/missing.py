@@ -13,14 +13,14 @@ from speed_bump import _core
 from speed_bump.config import Target
 from speed_bump.experiment.program.elsewhere import interpreter
 
-# To look for names takes no longer; a large library is imported for it.
+# Time limit for the search; a large library is imported for it.
 LOOK_S = 30.0
-# These are imported where functions are compiled that are then called no more.
+# If these are imported, functions may be compiled and no longer called in Python.
 COMPILING = ("torch._inductor.compile_fx", "torch._dynamo.convert_frame")
 MAX_SAID = 20
-# A reason that begins so is that of a C function, or of a class, that was refused.
-REFUSED = "it can't be had: "
-# Names that were called, of which it is seen whether a target is one of them.
+# Reasons that begin with this are of refused C functions and classes.
+REFUSED = "it can't be a target: "
+# At most this many called names are compared with a target.
 MAX_OTHERS = 200
 
 
@@ -31,14 +31,14 @@ def reasons(
     refused: Iterable[tuple[str, str]] = (),
     called: Collection[str] = (),
 ) -> dict[str, str]:
-    """Of each target that was not called a sentence on why, by its pattern.
+    """By pattern, a sentence that says why each target was not called.
 
-    Those that are other names of what was called are not in it.
+    Targets that are other names of called functions are left out.
 
     Args:
         called: functions that were called, and are counted for other targets
         imported: the Python modules that processes of the program have run
-        refused: C functions that could not be had, and why, as the program says
+        refused: C functions that could not be targets, and why, as the program says
     """
     said = dict(refused)
     found: dict[str, str] = {}
@@ -60,8 +60,8 @@ def reasons(
         elif target.native:
             found[pattern] = "the program never called it (or runs another file)"
         elif target.source_line:
-            found[pattern] = "no such line began: the program did not come there, or its "
-            found[pattern] += "file or module is called otherwise"
+            found[pattern] = "no such line began: the program did not reach it, or its "
+            found[pattern] += "file or module has another name"
         elif _is_glob(target):
             found[pattern] = _of_glob(target, imported)
         else:
@@ -70,9 +70,9 @@ def reasons(
 
 
 def lines(found: Mapping[str, str]) -> list[str]:
-    """For people."""
+    """The displayed text."""
     said = [
-        f"{pattern} can't be had: {text.removeprefix(REFUSED)}"
+        f"{pattern} can't be a target: {text.removeprefix(REFUSED)}"
         if text.startswith(REFUSED)
         else f"{pattern} was never called: {text}"
         for pattern, text in found.items()
@@ -84,7 +84,7 @@ def lines(found: Mapping[str, str]) -> list[str]:
 
 
 def is_of(target: Target, name: str) -> bool:
-    """Whether the target means a function, ``module:qualname``, too."""
+    """Whether the target also matches a function, ``module:qualname``."""
     left, _, right = name.rpartition(":")
     if target.source_line and ("/" in target.left or target.left.endswith(".py")):
         # By a path; the name has the module.
@@ -119,9 +119,9 @@ def _of_name(
     ran = left in imported or left == "__main__"
     if answer is None:
         return (
-            "it was imported and never called, or there is none of that name"
+            "it was imported and never called, or the name does not exist"
             if ran
-            else "it was never imported, or there is no such name"
+            else "it was never imported, or the name does not exist"
         )
     near = answer["near"]
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -137,7 +137,7 @@ def _of_name(
     if answer["reason"]:
         return f"{REFUSED}{answer['reason']}"
     if answer["compiled"]:
-        return "it is compiled, and what is compiled is called no more in Python"
+        return "it is compiled, and a compiled function is no longer called in Python"
     if not ran and answer["seen"] and imported:
         return f"{left} was never imported by the program"
     compiling = [name for name in COMPILING[:1] if name in imported]
@@ -149,7 +149,7 @@ def _of_name(
 def _ask(
     names: Sequence[tuple[str, str]], command: Sequence[str]
 ) -> list[Mapping[str, Any] | None]:
-    """What the program's interpreter knows of the names; None: it can't be asked."""
+    """What the program's interpreter knows of the names; None if it does not answer."""
     python = interpreter(command)
     if not names or python is None:
         return [None] * len(names)
@@ -176,7 +176,7 @@ def _ask(
 
 
 def main_of(command: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """What ``__main__`` is, and where the program's own modules are."""
+    """What ``__main__`` is, and the directories of the program's own modules."""
     words = list(command[1:])
     here = os.getcwd()
     while words:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Names of functions for people: of native ones the file, and what is demangled."""
+"""Names of functions for display: short paths and demangled names."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import os
 import re
 from collections.abc import Mapping
 
-# What a name ends with that is of a line, and of one of its places in native code.
+# The end of a name of a line, and of one of its places in native code.
 LINE = re.compile(r"[^:]:\d+(@.*)?$")
-# A longer name is shown without its parameters, and then without what templates are of.
+# A longer name is shown without its parameters, and then without template arguments.
 MAX_WHOLE = 60
-# What mangled names are, demangled, of those that were met: a fact of the name alone.
+# Demangled names of the mangled names seen so far; these never change.
 _readable: dict[str, str] = {}
 
 
 def know(readable: Mapping[str, str]) -> None:
-    """Take over what names mean; those that are no other demangled are passed over."""
+    """Add demangled names; names that are not mangled are skipped."""
     _readable.update((name, text) for name, text in readable.items() if name != text)
 
 
 def known(symbol: str) -> str:
-    """A name demangled, where it is known what it means; else as it is."""
+    """The demangled name if it is known; else the name itself."""
     return _readable.get(symbol, symbol)
 
 
 def of_whole(symbol: str, demangled: str | None) -> tuple[str, str]:
-    """The name and the readable one of a function, if a symbol is of a part of it that
-    the compiler moved out of the way (``.cold``); else of the symbol itself.
+    """The name and the demangled name of a function, if the symbol is a part of it that
+    the compiler split off (``.cold``); else of the symbol itself.
     """
     readable = (demangled or symbol).partition(" [clone .cold")[0]
     return symbol.partition(".cold")[0], readable.partition(".cold")[0]
@@ -40,7 +40,7 @@ def is_line(name: str) -> bool:
 
 
 def short(name: str) -> str:
-    """Of a native function's path the last part, and of a long name no parameters."""
+    """The last part of a native function's path, and a long name without parameters."""
     if not name.startswith("/"):
         return name
     path, colon, symbol = name.partition(":")
@@ -53,7 +53,7 @@ def short(name: str) -> str:
 
 
 def plain(readable: str) -> str:
-    """A demangled name with ``<...>`` for each list of what a template is of."""
+    """A demangled name with ``<...>`` for each list of template arguments."""
     found, depth = "", 0
     for at, char in enumerate(readable):
         is_operator = readable.endswith(("operator", "operator<", "operator-"), 0, at)
@@ -68,7 +68,7 @@ def plain(readable: str) -> str:
 
 
 def base(readable: str) -> str:
-    """A demangled name without parameters and return type, as far as that is plain."""
+    """A demangled name without parameters and return type, if these can be recognised."""
     anonymous = "(anonymous namespace)"
     depth, start, at = 0, 0, 0
     operator = readable.find("operator")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Between the tool and a program that runs already.
+"""The connection between the tool and a program that is already running.
 
-What is imported inside the program (``door``, ``visit``, ``message``, ``place``) needs
-modules of C alone: the program may be in the middle of an import.
+The modules that are imported inside the program (``door``, ``visit``, ``message``,
+``place``) import only modules written in C: the program may be in the middle of an
+import.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Inside a program that was started with SPEED_BUMP_ATTACH=1: where a tool may knock.
+"""Inside a program started with SPEED_BUMP_ATTACH=1: the control socket.
 
-A socket listens, and no thread waits at it: the kernel sends a signal when a tool
-connects (O_ASYNC), and its handler lets the tool in. The signal is SIGURG: next to
-nothing else sends it, and where a program takes our handler out its default is to be
-ignored, so that no knock can end a program.
+A socket listens without a thread waiting at it: the kernel sends a signal when a tool
+connects (O_ASYNC), and the handler lets the tool in. The signal is SIGURG, which is
+rarely used otherwise and is ignored by default: a connection can't end a program that has
+removed the handler.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Door:
         )
         self.socket.settimeout(0.0)
         try:
-            # Of a process that had this number before.
+            # Left by an earlier process with this number.
             if os.path.lexists(self.path):
                 os.unlink(self.path)
             self.socket.bind(self.path)
@@ -52,7 +52,7 @@ class _Door:
             raise
 
     def close(self) -> None:
-        """Refuse all that come from now on."""
+        """Refuse all connections from now on."""
         self.socket.close()
         if os.getpid() == self.pid:
             try:
@@ -62,7 +62,7 @@ class _Door:
 
 
 def open_door() -> None:
-    """From now on a tool may attach. Another interpreter than the main one has no door.
+    """Let tools attach from now on. Only in the main interpreter.
 
     Raises:
         OSError: there is no place for the socket, or the signal has a handler
@@ -73,7 +73,7 @@ def open_door() -> None:
     if _signal.getsignal(SIGNAL) not in (_signal.SIG_DFL, _signal.SIG_IGN):
         raise OSError("SIGURG has a handler already")
     directory = place.make(os.geteuid(), os.environ)
-    # The handler first: what is sent before there is one is lost.
+    # Install the handler first: a signal without a handler would be lost.
     try:
         _signal.signal(SIGNAL, _knocked)
     except ValueError:  # in another interpreter than the main one
@@ -84,17 +84,17 @@ def open_door() -> None:
 
 
 def _knocked(_signal: int, _frame: object) -> None:
-    """Let tools in. The main thread is anywhere between two instructions."""
+    """Let tools in. The main thread may be between any two instructions."""
     door = _socket_of
     while door:
         try:
             fd, _ = door.socket._accept()  # type: ignore[attr-defined]
-        except OSError:  # none is left
+        except OSError:  # no more connections
             return
         try:
             visit.begin(_socket.socket(fileno=fd))
         except OSError:
-            pass  # it has gone
+            pass  # the tool has closed the connection
 
 
 def _after_fork() -> None:
@@ -105,7 +105,7 @@ def _after_fork() -> None:
         try:
             _socket_of = _Door(os.path.dirname(door.path))
         except OSError:
-            pass  # the child can't be attached to by it
+            pass  # the child has no control socket
     visit.after_fork()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAGIC = b"SBLK"
 VERSION = 2
 HEAD = struct.Struct("<4sHHI")
-# Targets by the thousand fit; a peer can't make the other side take much memory.
+# Room for thousands of targets, but a peer can't make the other side use much memory.
 MAX_BODY = 1 << 22
 
 HELLO, ATTACH, ATTACHED, REFUSED, DETACH, DETACHED = range(1, 7)
@@ -34,11 +34,11 @@ FIELDS: dict[int, tuple[str, ...]] = {
 
 
 class MessageError(ValueError):
-    """What came is no message of this protocol; nothing more is read."""
+    """The received bytes are no message of this protocol; nothing more is read."""
 
 
 class Closed(EOFError):
-    """The other side has gone."""
+    """The other side has closed the connection."""
 
 
 def pack(kind: int, values: Mapping[str, bytes] | None = None) -> bytes:
@@ -57,7 +57,7 @@ def unpack_head(head: bytes) -> tuple[int, int]:
     """The kind, and the length of the body.
 
     Raises:
-        MessageError: it is none
+        MessageError: it is not a head of a message
     """
     magic, version, kind, length = HEAD.unpack(head)
     if magic != MAGIC:
@@ -75,7 +75,7 @@ def unpack_body(kind: int, body: bytes) -> dict[str, bytes]:
     """The values of a message of that kind.
 
     Raises:
-        MessageError: they are not what the kind has
+        MessageError: they are not the fields of the kind
     """
     found: dict[str, bytes] = {}
     at = 0
@@ -98,11 +98,11 @@ def unpack_body(kind: int, body: bytes) -> dict[str, bytes]:
 
 
 def receive(read: Callable[[int], bytes]) -> tuple[int, dict[str, bytes]]:
-    """The next message; ``read(n)`` gives 1 to n bytes, b"" at the end.
+    """The next message; ``read(n)`` returns 1 to n bytes, b"" at the end.
 
     Raises:
-        Closed: the other side has gone
-        MessageError: it is none
+        Closed: the other side has closed the connection
+        MessageError: it is not a message
     """
     kind, length = unpack_head(_all_of(read, HEAD.size))
     return kind, unpack_body(kind, _all_of(read, length))

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SUFFIX = ".attach"
-# So many sockets that are left over are looked for whenever one is made.
+# At most this many leftover sockets are looked at whenever one is made.
 MAX_SWEPT = 16
 
 
 def directories(uid: int, environ: Mapping[str, str], root: str = "") -> list[str]:
-    """Where sockets of programs of this user may be, the first choice first.
+    """Directories for sockets of this user's programs, in order of preference.
 
     Args:
-        environ: that of the program
-        root: of the program's file system, as we see it
+        environ: of the program
+        root: of the program's file system, as the tool sees it
     """
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     found = [f"{runtime}/speed-bump"] if runtime.startswith("/") else []
@@ -29,10 +29,10 @@ def directories(uid: int, environ: Mapping[str, str], root: str = "") -> list[st
 
 
 def make(uid: int, environ: Mapping[str, str]) -> str:
-    """The directory, made if need be.
+    """The directory, created if needed.
 
     Raises:
-        OSError: no directory can be had that is this user's alone
+        OSError: there is no directory that belongs to this user alone
     """
     failure: OSError | None = None
     for path in directories(uid, environ):
@@ -51,10 +51,10 @@ def make(uid: int, environ: Mapping[str, str]) -> str:
 
 
 def check(path: str, uid: int) -> None:
-    """Whether a directory is this user's alone.
+    """Check that a directory belongs to this user alone.
 
     Raises:
-        OSError: it is not
+        OSError: it does not
     """
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o077:
@@ -62,7 +62,7 @@ def check(path: str, uid: int) -> None:
 
 
 def name(pid: int, namespace: int) -> str:
-    """Of the socket of a process; ``namespace`` is that of its number."""
+    """The name of a process's socket; ``namespace`` is its pid namespace."""
     return f"{namespace}-{pid}{SUFFIX}"
 
 
@@ -70,18 +70,18 @@ def namespace(pid: int | str = "self") -> int:
     """The pid namespace of a process.
 
     Raises:
-        OSError: it is not to be known
+        OSError: it can't be read
     """
     return os.stat(f"/proc/{pid}/ns/pid").st_ino
 
 
 def sweep(directory: str, space: int) -> None:
-    """Remove sockets of programs that ended without doing it."""
+    """Remove sockets of programs that ended without removing them."""
     try:
         found = [f for f in os.listdir(directory) if f.endswith(SUFFIX)]
     except OSError:
         return
-    # Not always the same ones, and never so many that it takes long.
+    # A random few, so that it never takes long.
     first = os.getpid() % max(len(found), 1)
     for file in (found[first:] + found[:first])[:MAX_SWEPT]:
         there, _, pid = file[: -len(SUFFIX)].partition("-")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Inside a program: the tool is attached, puts delays into force and takes them out.
+"""Inside a program: serving an attached tool, which starts and ends delays.
 
-A thread of its own does it, which is there while the tool is. It waits for the tool's
-word, or for its end, by SIGKILL too: then the program is as it was.
+A thread serves the tool for as long as it is attached. It waits for messages of the tool,
+or for the end of the connection, even by SIGKILL, and then removes everything.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from speed_bump.link.message import (
     MessageError,
 )
 
-# What the tool has for each thing that it has to say.
+# The tool's activity for each message.
 PATIENCE_S = 5.0
-# How soon a thread has to give the GIL away while it is our turn, s. Of many threads that
-# want it each comes before us, whenever we have let it go.
+# The switch interval while the thread has work, s. Each of many threads that want the GIL
+# comes first whenever this one has released it.
 HURRY_S = 0.0005
-# A forked child of a program that the tool is attached to waits for its end there.
+# A forked child waits there for the end of the tool that is attached to its parent.
 KEEPER = ".keeper"
 
 _lock = _thread.allocate_lock()
 _here: _Visit | None = None
-# What the switch interval was before it was our turn, s; None: it is not our turn.
+# The original switch interval, s; None: it is not changed now.
 _unhurried: float | None = None
 
 
 class _Visit:
-    """One tool, from its first word to its last."""
+    """One tool, from attaching to detaching."""
 
     def __init__(self, connection: _socket.socket) -> None:
         self.connection = connection
@@ -63,7 +63,7 @@ def peer(connection: _socket.socket) -> tuple[int, int]:
 
 
 def begin(connection: _socket.socket) -> str:
-    """Let a tool in, and return; "" or why not. Owns ``connection`` from then on."""
+    """Let a tool in; returns "" or the reason for refusing. Owns ``connection`` then."""
     global _here  # noqa: PLW0603
     reason = ""
     _, uid = peer(connection)
@@ -86,7 +86,7 @@ def begin(connection: _socket.socket) -> str:
 
 
 def call(path: str) -> None:
-    """Connect to a tool that waits there, and let it in. For code that it had us run."""
+    """Connect to a waiting tool, and let it in. For code that the tool had executed."""
     connection = _socket.socket(
         _socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC
     )
@@ -94,17 +94,17 @@ def call(path: str) -> None:
     try:
         connection.connect(path)
     except OSError:
-        connection.close()  # it did not wait that long
+        connection.close()  # it has not waited that long
         return
     begin(connection)
 
 
 def after_fork() -> None:
-    """In a forked child: the thread is not there, and the tool is its parent's."""
+    """In a forked child: it has no such thread, and the tool belongs to its parent."""
     global _here, _lock  # noqa: PLW0603
     visit, _here = _here, None
     _lock = _thread.allocate_lock()
-    # The thread whose turn it was is not there to end it.
+    # The child does not have the thread that would restore the switch interval.
     _calm_down()
     if visit is None:
         return
@@ -140,7 +140,7 @@ class _Hurry:
 
 
 def _calm_down() -> None:
-    """Threads take turns as before."""
+    """Restore the switch interval."""
     global _unhurried
     before, _unhurried = _unhurried, None
     # Unless the program has set it meanwhile; it is kept in whole microseconds.
@@ -166,7 +166,7 @@ def _serve(visit: _Visit) -> None:
             visit.table = ""
             _here = None
             _lock.release()
-    # Whoever has this may attach again at once.
+    # After this, the same or another tool may attach again at once.
     connection = visit.connection
     try:
         connection.settimeout(PATIENCE_S)
@@ -178,7 +178,7 @@ def _serve(visit: _Visit) -> None:
 
 
 def _converse(visit: _Visit) -> bytes:
-    """What is to be said last, when all is out."""
+    """The last message, when everything is removed."""
     refused = _begin(visit)
     if refused:
         return refused
@@ -193,7 +193,7 @@ def _converse(visit: _Visit) -> bytes:
 
 
 def _begin(visit: _Visit) -> bytes:
-    """Hear what is wanted, and do it; b"", or the refusal that is to be said last."""
+    """Receive and serve messages; returns b"", or a refusal to be sent at the end."""
     connection = visit.connection
     connection.settimeout(PATIENCE_S)
     hello = {"version": version(), "pid": str(os.getpid()).encode()}
@@ -226,15 +226,15 @@ def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
     table = _core.Table.open(path, "attach")
     seed = config.seed_here(int(said["seed"])) if said["seed"] else None
     control.install_quietly(config.Config(targets, seed=seed), table)
-    # From here on it is to be taken out, whatever happens.
+    # From here on it must be removed, whatever happens.
     visit.table = path
     table.share()
     table.progress(control.PROCESS_POINT, 1)
 
 
 def _take_out() -> None:
-    """The program is as it was: no hook, and no memory of the tool's."""
-    # What is counted from now on, by slow() or progress(), is the program's own.
+    """Remove the hook and the tool's memory."""
+    # Later counts, by slow() or progress(), are the program's own.
     table = _core.Table(None, 1, label=None)
     control.install_quietly(config.Config(), table)
     control.uninstall()

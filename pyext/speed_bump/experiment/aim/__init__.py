@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What to measure where nothing was named, found by looking at a run of the program.
+"""Finding targets and the unit of work by watching a run of the program.
 
-All of its Python functions are counted, and its stacks looked at, until it works at an
-even pace. Candidates are those that take time; the unit of work is what the program says,
-or what a framework is known by, or the call that is steadiest.
+All of the program's Python functions are counted, and its stacks sampled, until it works
+at an even pace. Candidates are the functions that take time. The unit of work is reported
+by the program, or is a known call of a framework, or the steadiest call.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from speed_bump.experiment.program.stacks import Stacks
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.rank import RankError
 
-# Functions times processes: all that a large program ever calls.
+# Functions times processes: enough for all calls of a large program.
 LARGE = 1 << 16
-# A short program is run so often at the most, until it was seen at work for so long.
+# A short program is run at most this many times, until it was seen at work for this long.
 MAX_RUNS = 8
 ENOUGH_S = 1.5
-# Directories of what is installed, that may be below the program's own.
+# Directories of installed packages, which may be below the program's own.
 LIBRARIES = {"site-packages", "dist-packages"}
 
 
 @dataclass
 class Aim:
-    """What was found.
+    """The candidates and the unit of work.
 
-    ``candidates`` are the functions to be asked for, by their part of the time with what
-    they call, the best first; ``others`` take time too and are left out. ``why`` says how
-    the unit was found; ``units`` are all that may be one, with calls a second.
-    ``cpu_share`` is the part of the CPU time that it had of what it wanted.
-    ``natives`` are the targets of those that are native functions of a Python program,
-    ``left_out`` says of other native functions why they are no candidates, and
-    ``native_refused`` why there are none at all; ``readable`` has their mangled names.
+    ``candidates`` are the functions to be measured, with their part of the time including
+    callees, the best first; ``others`` take time too and are left out. ``why`` says how
+    the unit was found; ``units`` are all possible units, with calls a second.
+    ``cpu_share`` is the part of the wanted CPU time that the program had. ``natives`` are
+    the targets of the native functions of a Python program among the candidates,
+    ``left_out`` has the reasons for other native functions, and ``native_refused`` says
+    why there are none at all; ``readable`` has their mangled names.
     """
 
     candidates: dict[str, float] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Aim:
     readable: dict[str, str] = field(default_factory=dict)
 
     def targets(self) -> list[Target]:
-        """A target for each candidate, whatever characters its name has."""
+        """A target for each candidate, whatever characters its name contains."""
         path = self.machine_code
         return [
             machine_code.target_of(path, name.removeprefix(f"{path}:"))
@@ -89,7 +89,7 @@ class Aim:
 
     @property
     def rate(self) -> float:
-        """Units of work a second; 0 where that is not known."""
+        """Units of work a second; 0 if unknown."""
         point = f"progress point {self.unit_name!r}"
         return self.units.get(self.unit_name) or self.units.get(point) or 0.0
 
@@ -123,13 +123,13 @@ class Aim:
 
 
 def exactly(name: str) -> Target:
-    """A target that is one function, whatever characters its name has."""
+    """A target for one function, whatever characters its name contains."""
     left, _, right = name.rpartition(":")
     return parse_targets(f"{glob.escape(left)}:{glob.escape(right)}", "function")[0]
 
 
 def owner(command: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a function is of the program that ``command`` starts, and of no library."""
+    """Whether a function is of the program that ``command`` starts, not of a library."""
     places = {os.getcwd()}
     for word in command:
         if word.endswith(".py") and os.path.exists(word):
@@ -164,22 +164,22 @@ def aim(
     max_slowdown: float = 0.2,
     named: bool = False,
 ) -> Aim:
-    """Run the program until it works at an even pace, at most so long, and end it.
+    """Run the program until it works at an even pace, within a time limit, and end it.
 
     Args:
-        progress: what a unit is, where that was said
-        seconds: at most so long after its imports
-        now: is told what is going on
-        event: is told what is worth a line
-        first: is told the unit and what is waited for, as soon as that is known; which
-            functions are candidates may take some seconds more
-        budget_s: the time that there will be to ask for the candidates
-        max_slowdown: how much slower it may become while that is done, as a part
+        progress: the unit of work, if it was named
+        seconds: longest time after the end of its imports
+        now: called with the current activity
+        event: called with lines to print
+        first: called with the unit and the waits as soon as they are known; the
+            candidates may take some seconds more
+        budget_s: the time for measuring the candidates
+        max_slowdown: the slowdown allowed while they are measured, as a part
         named: targets were named, and only the unit is looked for
 
     Raises:
-        RankError: nothing was seen to measure; it says why
-        LaunchError: of starting the program
+        RankError: nothing was found to measure, with the reason
+        LaunchError: from starting the program
     """
     genexpr = parse_targets("!*:*<genexpr>", "found")
     looking = replace(runner, excludes=[*runner.excludes, *genexpr])
@@ -197,7 +197,7 @@ def aim(
             watch(program, looked, seconds, now, event, is_own, native=looks_at_native)
             _check_end(program)
             if not looked.processes:
-                # Of a program that has ended, or is machine code: it is run otherwise.
+                # A program that has ended, or is machine code, is run in another way.
                 break
             if looked.is_enough(ENOUGH_S, MAX_RUNS):
                 found, names = _found(looked, progress, is_own)
@@ -207,10 +207,10 @@ def aim(
                 callables = [name for name in names if name in found.shares.native]
                 seen = _count(program, looked, progress, now, max_slowdown, callables)
                 if not (seen.asked or seen.refused or program.is_running()):
-                    seen = None  # it ended meanwhile, so that nothing could be counted
+                    seen = None  # it has ended meanwhile: nothing could be counted
             _check_end(program)
         if not found:
-            now("the program is short: it is run again to be looked at")
+            now("the program is short: running it again")
     if found is None:
         path = looked.executable or _file_of(runner.command)
         if path:
@@ -230,7 +230,7 @@ def aim(
 
 
 def _check_end(program: Workload) -> None:
-    """If it has ended, see how.
+    """If the program has ended, check how.
 
     Raises:
         RankError: it failed
@@ -255,7 +255,7 @@ def _count(
     callables: Sequence[str],
     import_s: float = 0.0,
 ) -> Natives:
-    """Which of the native functions that were seen can be asked for."""
+    """Which of the native functions found can be measured."""
     if looked.native.refused:
         return Natives(refused=looked.native.refused)
     now("counting the native functions that take time")
@@ -271,7 +271,7 @@ def _count(
 
 
 def _file_of(command: Sequence[str]) -> str:
-    """The executable that a command that has ended was; "" if it was none."""
+    """The executable of a command that has ended; "" if it was no machine code."""
     path = os.path.realpath(shutil.which(command[0]) or "")
     is_python = interpreter(command) is not None
     return path if not is_python and machine_code.is_executable(path) else ""
@@ -286,12 +286,12 @@ def _of_machine_code(
     first: Callable[[Aim], None],
     budget_s: float,
 ) -> Aim:
-    """The same of a program in which no Python is."""
+    """The candidates of a program without Python."""
     refused = machine_code.why_not()
     if refused:
         raise RankError(
             f"{why_nobody_reported(runner.command)}; and native functions of "
-            f"{os.path.basename(path)} can't be had: {refused}"
+            f"{os.path.basename(path)} can't be delayed: {refused}"
         )
     seen = machine_code.look(runner, path, seconds, now)
     if not seen.own:
@@ -309,10 +309,10 @@ def _of_machine_code(
         found.unit_name, found.why = seen.steady[0].name, seen.steady[0].why
         symbol = found.unit_name.removeprefix(f"{path}:")
         found.progress = Progress(targets=(machine_code.target_of(path, symbol),))
-        # One breakpoint can't be both.
+        # A breakpoint can't serve both.
         names = [name for name in names if name != found.unit_name]
     elif progress.is_open:
-        found.why = "no call of it is steady: a unit is a whole run"
+        found.why = "it has no steady call: a unit is a whole run"
     most = room(budget_s, found.rate)
     found.candidates = {name: seen.own[name] for name in names[:most]}
     found.others = {name: seen.own[name] for name in names[most:]}
@@ -325,10 +325,10 @@ def _of_machine_code(
 def _found(
     looked: Looked, progress: Progress, is_own: Callable[[str], bool]
 ) -> tuple[Aim, list[str]]:
-    """The unit and where time goes, and which functions but native ones take it."""
+    """The unit, the waits, and the Python functions that take time."""
     found = Aim(progress=progress, why="as it was named")
     _choose_unit(found, looked, is_own)
-    # What is done before the first unit of work is in none.
+    # Time before the first unit of work belongs to no unit.
     looked.windows = looked.from_first(found.unit_name)
     called = looked.called()
     found.stacks = looked.stacks
@@ -351,7 +351,7 @@ def _choose(
     is_own: Callable[[str], bool],
     budget_s: float,
 ) -> None:
-    """Take the best of them and of native functions."""
+    """Choose the best of them and of the native functions."""
     seen = found.shares
     for name, one in native.asked.items():
         seen.total[name] = native.weighed.total[one.key]
@@ -373,7 +373,7 @@ def _choose(
 
 
 def _choose_unit(found: Aim, looked: Looked, is_own: Callable[[str], bool]) -> None:
-    """See what a unit of work may be; where that was not said, what it is."""
+    """Find possible units of work, and choose one if none was named."""
     called = looked.called()
     steady, _ = looked.steadiest(is_own)
     known = frameworks.known(called)
@@ -397,12 +397,12 @@ def _choose_unit(found: Aim, looked: Looked, is_own: Callable[[str], bool]) -> N
         found.progress = Progress(functions=(exactly(steady[0].name),))
         found.why = steady[0].why
     else:
-        found.why = "no call of it is steady: a unit is a whole run"
+        found.why = "it has no steady call: a unit is a whole run"
 
 
 def _why_nothing(seen: Shares) -> str:
     waits = next(iter(seen.waiting), "")
-    text = "no function was seen to take time while the program was looked at"
+    text = "no function was seen to take time while the program was watched"
     if waits and seen.waiting[waits] > 0.5:
         by = seen.callers.get(waits)
         text += f": it waits in {waits}" + (f", called from {by}" if by else "")

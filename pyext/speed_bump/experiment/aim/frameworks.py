@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a unit of work is where a framework is at work: the one table of them."""
+"""The units of work of frameworks: the only table of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from speed_bump import _core
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework, and how it is known.
+    """A framework, and how it is recognised.
 
     Args:
-        name: for people
-        what: a unit of work, for people
-        unit: functions each call of which is one; the first that is called will do
-        sign: functions that are called before the first unit, where there will be some
+        name: for display
+        what: a unit of work, for display
+        unit: functions each call of which is a unit; the first that is called is used
+        sign: functions that are called before the first unit, if units will follow
     """
 
     name: str
@@ -26,7 +26,7 @@ class Framework:
     sign: tuple[str, ...] = ()
 
 
-# The first one that is at work is taken: what drives others comes before them.
+# The first one at work is used: a framework that drives others comes before them.
 FRAMEWORKS = (
     Framework(
         "vLLM",
@@ -67,7 +67,7 @@ FRAMEWORKS = (
     Framework(
         "Ray",
         "a task",
-        # By the process that executes it: those of actors that have methods in turn, too.
+        # Counted in the process that executes it, including actors with several methods.
         ("ray._private.worker:Worker.record_task_log_start",),
         ("ray._private.worker:init",),
     ),
@@ -75,7 +75,7 @@ FRAMEWORKS = (
         "torch",
         "a step of the optimizer",
         (
-            # Around the step of each class there is, also of those of the program.
+            # Wraps the step of every class, including those of the program.
             "torch.optim.optimizer:Optimizer.profile_hook_step.<locals>.wrapper",
             "torch.optim.*:*.step",
         ),
@@ -133,32 +133,32 @@ FRAMEWORKS = (
     Framework("pytest", "a test", ("_pytest.runner:runtestprotocol",)),
 )
 
-# Calls that are seen before it is the unit.
+# Calls that must be seen before a function is the unit.
 MIN_CALLS = 2
 
 
 @dataclass(frozen=True)
 class Known:
-    """A framework that is at work, and the function by which its units are counted."""
+    """A framework that is at work, and the function that counts its units."""
 
     framework: Framework
     function: str
 
     @property
     def why(self) -> str:
-        """For people."""
+        """The displayed text."""
         return f"{self.framework.what}, as {self.framework.name} is at work"
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a function, ``module:qualname``, is meant."""
+    """Whether a function, ``module:qualname``, matches."""
     left, _, right = pattern.partition(":")
     module, _, qualname = name.rpartition(":")
     return _core.glob_match(left, module) and _core.glob_match(right, qualname)
 
 
 def known(calls: Mapping[str, int]) -> Known | None:
-    """The framework whose units are called; ``calls`` are those of each function."""
+    """The framework whose units are called; ``calls`` is by function."""
     for framework in FRAMEWORKS:
         for pattern in framework.unit:
             found = [n for n in _named(pattern, calls) if calls[n] >= MIN_CALLS]
@@ -168,7 +168,7 @@ def known(calls: Mapping[str, int]) -> Known | None:
 
 
 def pending(calls: Mapping[str, int]) -> Framework | None:
-    """The framework that has begun, and whose units are to come."""
+    """The framework that has started and has no unit yet."""
     for framework in FRAMEWORKS:
         if any(_named(pattern, calls) for pattern in framework.sign):
             return framework

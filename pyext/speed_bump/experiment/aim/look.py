@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Looking at a run of a program: what is called, and where its threads are."""
+"""Watching a run of a program: which functions are called, and where its threads are."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
 
 WINDOW_S = 0.1
-# To read what was called takes at most this part of the time.
+# Reading the counts takes at most this part of the time.
 MAX_COST = 0.2
-# A program imports while so many of the looks see it do so.
+# A program is importing while this many of the samples are in the import system.
 IMPORTING = 0.25
-# What a program does for so long, at the least, before it is believed to go on so.
+# A program must do something for at least this long before it is expected to continue.
 MIN_S = 2.0
-# What is imported for longer than this is work.
+# An import that takes longer than this is work.
 MAX_IMPORT_S = 900.0
-# After this time without a decision people are told what is known. So long is waited for
-# a function that calls the steadiest one to be seen often enough.
+# After this time without a decision, the state is printed. A function that calls the
+# steadiest one is given this long to show its pace.
 NEWS_S = 4.0
-# So long it has worked before its native stacks are looked at.
+# The program must have worked for this long before its native stacks are sampled.
 SETTLED_S = 0.4
-# A Python process has reported in by then.
+# A Python process has reported in within this time.
 NO_PYTHON_S = 3.0
 
 
 @dataclass
 class Window:
-    """What was seen in one: calls in the main process and in all, and stacks."""
+    """One window: calls in the main process and in all processes, and stacks."""
 
     main: dict[str, int]
     all: dict[str, int]
@@ -54,7 +54,7 @@ class Window:
 
     @property
     def imports(self) -> str:
-        """The package that is imported; "" where the program is at work."""
+        """The package being imported; "" if the program is at work."""
         by_process: dict[int, int] = {}
         names: dict[str, int] = {}
         for stack, n in self.stacks.samples.items():
@@ -69,7 +69,7 @@ class Window:
 
 @dataclass
 class Looked:
-    """What was seen of the program at work, of one run or of several."""
+    """What was seen of the program at work, in one run or in several."""
 
     windows: list[Window] = field(default_factory=list)
     importing: Stacks = field(default_factory=Stacks)
@@ -97,11 +97,11 @@ class Looked:
         return sum(w.stacks.seconds for w in self.windows)
 
     def is_enough(self, seconds: float, runs: int) -> bool:
-        """Whether it was seen at work for so long, or in so many runs."""
+        """Whether the program was seen at work for long enough, or in enough runs."""
         return self.goes_on or self.seconds >= seconds or self.runs >= runs
 
     def called(self) -> dict[str, int]:
-        """The functions that were called while the program worked, and how often."""
+        """The functions that were called while the program worked, with counts."""
         return together(window.all for window in self.windows)
 
     def of_runs(self) -> list[list[Window]]:
@@ -110,7 +110,7 @@ class Looked:
         return [[w for w in self.windows if w.run == run] for run in runs]
 
     def from_first(self, unit: str) -> list[Window]:
-        """Of each run, from the first window on in which a unit ended; "": all."""
+        """The windows of each run from the first end of a unit on; "": all windows."""
         found: list[Window] = []
         for windows in self.of_runs():
             first = next(
@@ -120,16 +120,17 @@ class Looked:
             if first is None:
                 found += windows if not unit else []
             else:
-                # It may have begun in it.
+                # The unit may have begun in it.
                 found += windows[first + 1 :] or windows[first:]
         return found or self.windows
 
     def _paces(
         self, of_main: bool
     ) -> Iterator[tuple[dict[str, list[int]], list[Window]]]:
-        """The functions with an even pace lately, and the windows that they had it in.
+        """The functions with a recently even pace, and the windows in which they had it.
 
-        Of a program that goes on for longer and longer times; else of all of its runs.
+        In a program that continues, over longer and longer times; otherwise over all
+        runs.
         """
         if not self.goes_on:
             each = [[w.main if of_main else w.all for w in run] for run in self.of_runs()]
@@ -148,8 +149,8 @@ class Looked:
             size += max(size // 3 // PARTS, 1) * PARTS
 
     def steadiest(self, is_own: Callable[[str], bool]) -> tuple[list[Steady], bool]:
-        """What a unit of work may be by its even pace, the best first: by the least time
-        that shows one that no better one calls; whether there is such a time.
+        """Possible units of work by their even pace, the best first, over the shortest
+        time that shows a unit that no better one calls; and whether there is such a time.
         """
         first: list[Steady] = []
         for of_main in (True, False):
@@ -160,7 +161,7 @@ class Looked:
                 if not found:
                     continue
                 first = first or found
-                # A slower pace, or one that has just begun, shows after this one.
+                # A slower pace, or one that has just begun, may still appear.
                 recent = windows[len(windows) // 2 :]
                 calls = together(w.all for w in recent)
                 stacks = total(w.stacks for w in recent)
@@ -171,7 +172,7 @@ class Looked:
         return first, False
 
     def _main_works(self, is_own: Callable[[str], bool]) -> bool:
-        """Whether the main process calls functions of the program again and again: too
+        """Whether the main process calls functions of the program repeatedly, but too
         seldom to show a pace yet.
         """
         recent = together(w.main for w in self.windows[-len(self.windows) // 2 :])
@@ -188,13 +189,13 @@ def watch(
     *,
     native: bool = False,
 ) -> None:
-    """Look at a run until it works at an even pace, at most so long after its imports.
+    """Watch a run until it works at an even pace, within a time limit after its imports.
 
     Args:
-        is_own: whether a function is of the program, and of no library
-        native: look at native stacks, too; it is for the caller to end that
-        now: is told what is going on
-        event: is told what is worth a line
+        is_own: whether a function is of the program, not of a library
+        native: also sample native stacks; the caller ends this
+        now: called with the current activity
+        event: called with lines to print
     """
     begin = time.monotonic()
     worked = due = 0.0
@@ -214,7 +215,7 @@ def watch(
         stacks = program.stacks(int(window_s * 1e9))
         before = time.monotonic()
         counts = program.calls_by_process()
-        # A large program is looked at less often.
+        # A large program is sampled less often.
         window_s = max(WINDOW_S, (time.monotonic() - before) / MAX_COST)
         _note(looked, program, counts)
         points = {name: n for name, n in program.points().items() if n}
@@ -255,7 +256,8 @@ def watch(
         if worked >= MIN_S and asked >= due:
             if _is_enough(looked, is_own, worked):
                 break
-            # The longer it looks, the longer that takes; calls of meanwhile are counted.
+            # The interval grows with the time watched; calls in between are counted all
+            # the same.
             due = time.monotonic() + (time.monotonic() - asked) / MAX_COST
         framework = frameworks.pending(looked.totals)
         if framework and not frameworks.known(looked.totals):
@@ -273,7 +275,7 @@ def watch(
 
 
 def executable(pid: int) -> str:
-    """The file that a process runs, if it is machine code and no Python; "" if not."""
+    """The file that a process executes, if it is machine code and not Python; else ""."""
     try:
         path = os.readlink(f"/proc/{pid}/exe")
     except OSError:
@@ -298,7 +300,7 @@ def _news(
     last: Mapping[int, Mapping[str, int]],
     main: int,
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """What was called since, by the main process and by all."""
+    """The calls since the last window, by the main process and by all processes."""
     of_main: dict[str, int] = {}
     of_all: dict[str, int] = {}
     for pid, calls in counts.items():
@@ -328,7 +330,7 @@ def together(calls: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _is_enough(looked: Looked, is_own: Callable[[str], bool], worked: float) -> bool:
-    """Whether the program does the same thing again and again by now."""
+    """Whether the program repeats the same work by now."""
     if looked.points or frameworks.known(looked.called()):
         return True
     if frameworks.pending(looked.totals):
@@ -344,7 +346,7 @@ def _so_far(looked: Looked) -> str:
     if found.busy < 0.02:
         waits = next(iter(found.waiting), "")
         by = found.callers.get(waits, "")
-        return "the program does nothing but wait so far" + (
+        return "so far the program only waits" + (
             f" (in {waits}" + (f", called from {by})" if by else ")") if waits else ""
         )
     most = [f"{name} {share:.0%}" for name, share in list(found.own.items())[:3]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Native functions of a Python program, found by looking: candidates beside Python's."""
+"""Native functions of a Python program as candidates, found by sampling."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, P
 from speed_bump.experiment.program.stacks import Stack, is_idle
 from speed_bump.experiment.symbols import base, short
 
-# More of them are not counted: those that take the most time are.
+# At most this many are counted: those that take the most time.
 MAX_COUNTED = 40
-# Breakpoints may take this part of what delays may, of a thread's time. They are there
-# all of the time, and delays are not.
+# Breakpoints may take this part of the slowdown allowed for delays. They cost time all
+# the time, and delays do not.
 HIT_PART = 0.25
-# What breakpoints in one function take of it and is too little to count.
+# A function whose breakpoints take less than this part of it is not charged.
 LITTLE = 0.001
-# Of a hit, where it can't be measured.
+# The cost of a hit, if it can't be measured.
 HIT_NS = 3000
-# So long calls are counted: until it is known that they are not too many, usually, where
-# a function that takes time was not called yet, and anew because others are left out.
+# Calls are counted for this long: usually until they are known to be few enough, and
+# again if a function that takes time was not called yet or others were left out.
 HOT_S, COUNT_S, UNCALLED_S, MAX_COUNT_S = 0.15, 0.5, 1.5, 4.0
-# Two native functions that are on the same stacks, in this part of the looks, are one
-# question. Which C function was called when is known less exactly.
+# Two native functions are one question if they are on the same stacks in this part of the
+# samples. The time of a C function's call is known less exactly.
 ALIKE, OF_LEAF = 0.85, 0.7
 # The loader, and libraries whose functions everything calls.
 EVERYWHERE = (
@@ -42,24 +42,24 @@ EVERYWHERE = (
     *("libgcc_s", "libstdc++", "libc++", "libjemalloc", "libtcmalloc", "libmimalloc"),
     *("linux-vdso", "[vdso]", "libasan", "libtsan", "libubsan"),
 )
-# The same wherever they were compiled into.
+# Functions that are the same wherever they are compiled in.
 ALLOCATES = {
     *("malloc", "calloc", "realloc", "free", "memalign", "posix_memalign"),
     *("aligned_alloc", "memcpy", "memmove", "memset", "memcmp"),
     *("operator new", "operator new[]", "operator delete", "operator delete[]"),
 }
-# What does nothing but wait for other threads, on a CPU: of OpenBLAS, libgomp, LLVM's
-# and Intel's OpenMP.
+# Functions that only wait for other threads, on a CPU: of OpenBLAS, libgomp, LLVM's and
+# Intel's OpenMP.
 WAITS = re.compile(
     r"exec_blas_async_wait|blas_thread_server|gomp_\w*(wait|barrier)\w*|gomp_thread_start"
     r"|__kmp_\w*(wait|barrier)\w*"
 )
-# Parts of a function that the compiler put elsewhere.
+# Parts of a function that the compiler moved elsewhere.
 PART = re.compile(r"\.(cold|part)\b")
 # This package at work.
 OWN = os.path.dirname(speed_bump.__file__) + os.sep
 
-# A file, and a symbol there.
+# A file and a symbol.
 Key = tuple[str, str]
 
 
@@ -67,8 +67,8 @@ Key = tuple[str, str]
 class Weighed:
     """Parts of the time in native functions: average numbers of threads.
 
-    ``on`` says on which looks each was, by their index; ``leaves`` the same of each C
-    function that is known by its Python name.
+    ``on`` has the indices of the samples in which each was; ``leaves`` likewise for each
+    C function that is known by its Python name.
     """
 
     total: dict[Key, float] = field(default_factory=dict)
@@ -79,26 +79,26 @@ class Weighed:
     ns: list[int] = field(default_factory=list)
 
     def names(self) -> list[Key]:
-        """Those that are worth a question, the largest share first."""
+        """The functions that are worth measuring, the largest share first."""
         found = [
             key
             for key, share in self.total.items()
             if share >= MIN_SHARE and len(self.on[key]) >= MIN_SAMPLES
         ]
-        # What a function does itself, and of what takes the same time the outer one.
+        # Own time first; with equal time, the outer function.
         return sorted(found, key=lambda k: (-self.worth(k), -self.total[k], k))
 
     def worth(self, key: Key) -> float:
-        """What its answer may be worth."""
+        """An estimate of what its answer is worth."""
         return worth(self.own.get(key, 0.0), self.total[key], False)
 
     def alike(self, a: Key, b: Key) -> bool:
-        """Whether two are on the same looks, nearly."""
+        """Whether two functions are in nearly the same samples."""
         a_on, b_on = self.on[a], self.on[b]
         return self._time(a_on & b_on) >= ALIKE * self._time(a_on | b_on)
 
     def is_leaf(self, key: Key, leaf: str) -> bool:
-        """Whether it is nearly all of a C function's time, and nothing else."""
+        """Whether the function is nearly all of a C function's time, and of no other."""
         on, leaf_on = self.on[key], self.leaves.get(leaf, set())
         both, mine = self._time(on & leaf_on), self._time(on)
         return both >= OF_LEAF * mine and mine >= OF_LEAF * self._time(leaf_on)
@@ -109,11 +109,11 @@ class Weighed:
 
 @dataclass
 class Native:
-    """A native function that can be asked for.
+    """A native function that can be measured.
 
     Args:
-        name: ``PATH:SYMBOL``, as the report calls it
-        target: what asks for it
+        name: ``PATH:SYMBOL``, as in the report
+        target: the target for it
         rate: calls a second
     """
 
@@ -125,7 +125,7 @@ class Native:
 
 @dataclass
 class Natives:
-    """What was found: ``asked`` by name, and of what is left out the reason and share."""
+    """The functions to measure by name, and those left out, with reason and share."""
 
     asked: dict[str, Native] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -134,18 +134,18 @@ class Natives:
     refused: str = ""
 
     def leave_out(self, name: str, key: Key, why: str) -> None:
-        """It takes time, and is not asked for."""
+        """Leave out a function that takes time."""
         self.left_out[name] = why
         self.left_share[name] = self.weighed.total[key]
 
     def reasons(self) -> dict[str, str]:
-        """Why those are left out that are, the largest share first."""
+        """The functions left out, with reasons, the largest share first."""
         ordered = sorted(self.left_out, key=lambda name: -self.left_share[name])
         return {name: self.left_out[name] for name in ordered}
 
 
 def is_asked_of(path: str) -> bool:
-    """Whether functions of a file are asked for: it is none that everything uses."""
+    """Whether functions of a file may be measured: not a file that everything uses."""
     file = os.path.basename(path)
     return (
         path.startswith("/")
@@ -155,7 +155,7 @@ def is_asked_of(path: str) -> bool:
 
 
 def is_sensible(place: Place) -> bool:
-    """Whether a delay in it is in one function, and not in all that there is."""
+    """Whether a delay in the symbol is in one function only."""
     return bool(place.symbol) and not (
         not is_asked_of(place.path)
         or base(place.readable) in ALLOCATES
@@ -165,7 +165,7 @@ def is_sensible(place: Place) -> bool:
 
 
 def inner(look: NativeLook) -> tuple[Place, ...]:
-    """What is inside of the interpreter's innermost frame, from the innermost on."""
+    """The frames inside the interpreter's innermost frame, from the innermost on."""
     for k, place in enumerate(look.places):
         if os.path.basename(place.path).startswith(INTERPRETER):
             return look.places[:k]
@@ -173,15 +173,15 @@ def inner(look: NativeLook) -> tuple[Place, ...]:
 
 
 def _is_no_work(stack: Stack) -> bool:
-    """Whether it imports or is of this package: what is below it does, too."""
+    """Whether the frame imports or belongs to this package; frames below it do, too."""
     return bool(stack.imported) or stack.is_ours
 
 
 def weigh(seen: NativeSeen) -> Weighed:
-    """Sum up what was seen. Time asleep, in imports and in this package is left out.
+    """Sum up the samples. Time asleep, in imports and in this package is left out.
 
-    So is a function that is mostly seen below a call that waits: a look on its way to
-    sleep may be taken for one below another stack.
+    So is a function that is mostly seen below a call that waits: a sample of a thread
+    about to sleep may be joined with another stack.
     """
     found = Weighed()
     total: Counter[Key] = Counter()
@@ -209,7 +209,7 @@ def weigh(seen: NativeSeen) -> Weighed:
             total[key] += look.ns
             found.readable[key] = place.readable
             found.on.setdefault(key, set()).add(at)
-        # Time in code that belongs to no candidate is that of what called it.
+        # Time in code that belongs to no candidate counts for its caller.
         named = next((p for p in places if is_sensible(p)), None)
         if named:
             own[named.path, named.symbol] += look.ns
@@ -224,7 +224,7 @@ def weigh(seen: NativeSeen) -> Weighed:
 
 
 def _target(key: Key) -> Target | None:
-    """What asks for it, by the name that its file has; None: no pattern can."""
+    """A target by the name in the file; None if no pattern can express it."""
     path, symbol = key
     try:
         found = parse_targets(f"native:{path}:{symbol}", "found")
@@ -235,7 +235,7 @@ def _target(key: Key) -> Target | None:
 
 
 def _offsets(target: Target) -> list[int]:
-    """Where it is in its file; none: it can't be had, and to ask for it says why."""
+    """The offsets in the file; empty if it can't be a target (measuring it says why)."""
     try:
         return _core.places_of(target.left, target.right)
     except OSError:
@@ -243,7 +243,7 @@ def _offsets(target: Target) -> list[int]:
 
 
 class _Counting:
-    """Breakpoints in a program that runs, for as long as calls are counted."""
+    """Breakpoints in a running program, while calls are counted."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -251,7 +251,7 @@ class _Counting:
         self.natives: dict[int, Native] = {}
 
     def add(self, wanted: Sequence[tuple[Key, Target]]) -> None:
-        """Put those in that the kernel can have, all at once: they slow the program."""
+        """Insert all breakpoints that the kernel accepts at once: they cost time."""
         asked = [(t.left, t.right, 0, 1, 0, 0, False) for _, t in wanted]
         try:
             places = self.probes.add(asked) if asked else []
@@ -266,8 +266,8 @@ class _Counting:
             self.natives[place] = Native(label, target, key)
 
     def leave(self, natives: Collection[Native]) -> None:
-        """Take these out. By BPF a breakpoint is there for as long as one of those is
-        that it was added with: so all are, and the others are added anew.
+        """Remove these breakpoints. By BPF, a breakpoint stays as long as any that was
+        added with it, so all are removed and the others are added again.
         """
         self.probes.close()
         kept = [(n.key, n.target) for n in self.natives.values() if n not in natives]
@@ -283,7 +283,7 @@ class _Counting:
 def askable(
     found: Natives, units: Sequence[Target], callables: Collection[str]
 ) -> list[tuple[Key, Target]]:
-    """Those that are worth a breakpoint; the reasons of the others are noted."""
+    """The functions that are worth a breakpoint; the others are noted with reasons."""
     weighed = found.weighed
     taken = {(t.left, offset) for t in units for offset in _offsets(t)}
     wanted: list[tuple[Key, Target]] = []
@@ -295,11 +295,11 @@ def askable(
         if of:
             found.leave_out(name, key, _same_as(of))
             continue
-        # Each file is read once, and before any breakpoint is there.
+        # Each file is read once, before any breakpoint is inserted.
         target = _target(key)
         offsets = _offsets(target) if target else []
         if not target or len(offsets) != 1:
-            why = "it can't be had, or its file has several of the name"
+            why = "it can't be a target, or its file has several functions of this name"
             found.leave_out(name, key, why)
         elif (key[0], offsets[0]) in taken:
             found.leave_out(name, key, "its calls are the units of work")
@@ -321,13 +321,13 @@ def count(
     callables: Collection[str] = (),
     import_s: float = 0.0,
 ) -> Natives:
-    """Which can be asked for: see how often each is called in a program that runs.
+    """Choose the functions to measure, after counting their calls in a running program.
 
     Args:
-        max_slowdown: how much slower the program may become, as a part
+        max_slowdown: the slowdown allowed, as a part
         units: native functions whose calls are the units of work
-        callables: C functions that are candidates, by their Python names
-        import_s: the program has just been started, and imports take so long
+        callables: C functions among the candidates, by their Python names
+        import_s: the program has just been started, and imports take this long
     """
     found = Natives(weighed=weighed)
     symbols.know({key[1]: readable for key, readable in weighed.readable.items()})
@@ -359,7 +359,7 @@ def count(
 def _await_work(
     counting: _Counting, is_running: Callable[[], bool], imported: float
 ) -> None:
-    """Wait for imports to be over, and for a first call after them."""
+    """Wait until imports are over, and for a first call after them."""
     while is_running() and time.monotonic() < imported + MAX_COUNT_S:
         if time.monotonic() >= imported and any(counting.read().values()):
             return
@@ -387,7 +387,8 @@ def _count(
     for one in left:
         one.rate = rates[one.name]
         cost = one.rate * hit_ns / 1e9
-        # Of two that are one question the one that is worth more, if it can be asked.
+        # Of two functions that are one question, keep the one worth more, if it is
+        # possible.
         same = next(
             (n for n in found.asked.values() if weighed.alike(one.key, n.key)), None
         )
@@ -409,7 +410,7 @@ def _count(
 def _too_often(rate: float, hit_ns: int, cost: float) -> str:
     return (
         f"called {rate:,.0f} times a second: {human(hit_ns)} for each breakpoint are "
-        f"{cost:.1%} of the time, too much beside the others"
+        f"{cost:.1%} of the time, too much together with the others"
     )
 
 
@@ -419,15 +420,15 @@ def _rates(
     most: float,
     is_running: Callable[[], bool],
 ) -> tuple[dict[str, float], list[Native]]:
-    """Calls a second of each, and those that are called more often than ``most``.
+    """Calls a second of each function, and the functions called more often than ``most``.
 
-    While these are counted all is slower: they are taken out as soon as that is seen, and
-    the others are counted anew.
+    While those are counted, everything is slower: they are removed as soon as they are
+    known, and the others are counted again.
     """
     rates = {one.name: 0.0 for one in natives}
     left, hot = list(natives), []
     end = time.monotonic() + MAX_COUNT_S
-    # Once more when it has ended.
+    # Count once more after the program has ended.
     goes_on = True
     while left and goes_on:
         before, begin = counting.read(), time.monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What takes the time of a program: candidates, and what is none."""
+"""How the time of a program is divided: candidates, and the rest."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 
 from speed_bump.experiment.program.stacks import Stacks, is_idle, is_import, is_ours
 
-# A candidate has this part of the time that was seen, at the least, and so many samples.
+# A candidate has at least this part of the time seen, and this many samples.
 MIN_SHARE = 0.002
 MIN_SAMPLES = 2
 # Candidates that a minute can answer for, and bounds for other budgets.
 PER_MINUTE = 24
 MIN_CANDIDATES, MAX_CANDIDATES = 6, 96
-# The weight of the time of what a function calls, beside its own, among candidates: of
-# the program, and of libraries, in which much does nothing but call other things.
+# The weight of the time of callees, relative to own time, for functions of the program
+# and of libraries. Many library functions only call others.
 INNER_WEIGHT, INNER_WEIGHT_OTHERS = 0.2, 0.02
-# Units of work that each candidate needs to be answered for.
+# Units of work that each candidate needs.
 UNITS_EACH = 40
-# Called by specialised instructions of the interpreter, which no target reaches.
+# Called by specialised instructions of the interpreter, which no target catches.
 NOT_HAD = frozenset({"builtins:list.append"})
-# What a thread or a process is for as long as it lives: each is called once in it.
+# Functions that last as long as their thread or process: each is called once.
 STARTS = frozenset(
     {
         *("threading:Thread._bootstrap", "threading:Thread._bootstrap_inner"),
@@ -38,10 +38,10 @@ STARTS = frozenset(
 class Shares:
     """Parts of the time that was seen: average numbers of threads, of the wall time.
 
-    ``total`` is of functions with what they call, ``own`` without; waiting is in neither.
-    ``waiting`` is by what waits, ``callers`` says what called that most. ``native`` are
-    those of ``total`` that are C functions by their Python names, ``machine`` those that
-    are native functions, ``PATH:SYMBOL``.
+    ``total`` is by function including callees, ``own`` without them; both exclude waits.
+    ``waiting`` is by wait, ``callers`` has the most frequent caller of each wait.
+    ``native`` are the names in ``total`` of C functions by their Python names,
+    ``machine`` those of native functions, ``PATH:SYMBOL``.
     """
 
     total: dict[str, float] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Shares:
 
 
 def shares(stacks: Stacks) -> Shares:
-    """Sum up what was seen."""
+    """Sum up the samples."""
     found = Shares()
     total: dict[str, int] = {}
     own: dict[str, int] = {}
@@ -104,12 +104,12 @@ def shares(stacks: Stacks) -> Shares:
 
 
 def worth(own: float, total: float, is_own: bool) -> float:
-    """What the answer for a function may be worth: a part of the time, weighed.
+    """An estimate of what the answer for a function is worth: a weighted part of time.
 
     Args:
         own: its part of the time, by itself
-        total: the same with what it calls
-        is_own: it is of the program, and of no library
+        total: the same including callees
+        is_own: it belongs to the program, not to a library
     """
     if is_own:
         return 1.5 * (own + INNER_WEIGHT * (total - own))
@@ -119,11 +119,11 @@ def worth(own: float, total: float, is_own: bool) -> float:
 def candidates(
     found: Shares, called: Collection[str], is_own: Callable[[str], bool]
 ) -> list[str]:
-    """All functions that are worth a question, the best first.
+    """All functions that are worth measuring, the best first.
 
     Args:
         called: Python functions that were called while the program worked
-        is_own: whether a function is of the program, and of no library
+        is_own: whether a function belongs to the program, not to a library
     """
     names = [
         name
@@ -140,7 +140,7 @@ def candidates(
 def by_worth(
     names: Iterable[str], found: Shares, is_own: Callable[[str], bool]
 ) -> list[str]:
-    """In the order of what their answers may be worth."""
+    """Sort by what the answers are worth."""
 
     def of(name: str) -> float:
         return worth(found.own.get(name, 0.0), found.total[name], is_own(name))
@@ -149,10 +149,10 @@ def by_worth(
 
 
 def room(budget_s: float, rate: float) -> int:
-    """How many candidates can be answered for in a budget.
+    """How many candidates a budget can answer for.
 
     Args:
-        rate: of units of work, in a second; 0 where it is not known
+        rate: units of work a second; 0 if unknown
     """
     most = PER_MINUTE * budget_s / 60
     if rate:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The call that is steadiest: a unit of work where nothing else says what one is."""
+"""The steadiest call, which is the unit of work if nothing better is known."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 
 from speed_bump.experiment.program.stacks import Stacks, is_idle, is_import, is_ours
 
-# An even pace is the same in so many parts of the time.
+# An even pace is the same in this many parts of the time.
 PARTS = 8
 # Fewer calls are no pace.
 MIN_CALLS = 20
-# A function that is called so often, in a part of the time, is called again and again.
+# A function with this many calls in a part of the time is called repeatedly.
 MIN_AGAIN = 3
-# How far a part may be from the mean: in parts of it, and in calls.
+# How far a part may deviate from the mean: as a fraction, and in calls.
 UNEVEN, UNEVEN_CALLS = 0.35, 1.5
-# A run that has ended is short: its parts may be fewer and more uneven.
+# A run that has ended is short: fewer and less even parts are allowed.
 MIN_PARTS, MIN_SPAN, UNEVEN_RUN = 4, 0.3, 0.6
-# Functions whose calls are nearer than that have one pace.
+# Functions whose calls differ by less than this have one pace.
 ALIKE = 1.15
-# What the functions of one pace take of the time that the program works, at the least.
+# Functions of one pace take at least this part of the working time together.
 MIN_COVER = 0.03
 
 
@@ -36,7 +36,7 @@ class Steady:
 
     @property
     def why(self) -> str:
-        """For people."""
+        """The displayed text."""
         return (
             f"its steadiest call, {self.rate:.3g} a second "
             f"(give or take {self.spread:.0%})"
@@ -44,7 +44,7 @@ class Steady:
 
 
 def in_parts(windows: Sequence[Mapping[str, int]], parts: int) -> dict[str, list[int]]:
-    """The calls of each function in equal parts of the time; of the last ones, if odd."""
+    """The calls of each function in equal parts of the time, without the first if odd."""
     each = len(windows) // parts
     if not each:
         return {}
@@ -59,8 +59,8 @@ def in_parts(windows: Sequence[Mapping[str, int]], parts: int) -> dict[str, list
 def steady(counts: Mapping[str, list[int]]) -> dict[str, list[int]]:
     """The functions that are called at an even pace.
 
-    What others take from the program makes it slower as a whole: the pace of a part is
-    that of the usual function in it, and calls are counted against that.
+    Time taken by other programs slows the whole program, so the pace of a part is that
+    of the median function in it, and calls are compared with that.
     """
     often = {name: c for name, c in counts.items() if sum(c) >= MIN_CALLS}
     if not often:
@@ -82,7 +82,7 @@ def steady(counts: Mapping[str, list[int]]) -> dict[str, list[int]]:
 def _beside(
     found: Mapping[str, list[int]], counts: Mapping[str, list[int]]
 ) -> dict[str, list[int]]:
-    """Functions that are called whenever one of these is: they have its pace, too, though
+    """Functions that are called whenever one of these is: they have the same pace, though
     they may have missed it by a call.
     """
     if not found:
@@ -103,8 +103,8 @@ def steady_in_runs(
 ) -> dict[str, list[int]]:
     """The functions that are called at an even pace in runs that have ended.
 
-    Each begins and ends in a part of the run, and has one pace in most of that, and so in
-    most of the runs: their calls in each part of that, of all of these runs.
+    Each is in use for a part of the run, with one pace in most of it and in most of the
+    runs. Returns their calls in each part of that time, of all of these runs.
     """
     found: dict[str, list[int]] = {}
     often: dict[str, int] = {}
@@ -122,7 +122,7 @@ def _in_span(calls: list[int]) -> list[int]:
     active = [i for i, n in enumerate(calls) if n]
     if sum(calls) < MIN_CALLS or active[-1] - active[0] < MIN_SPAN * len(calls):
         return []
-    # The first and the last one are not whole.
+    # The first and the last one are incomplete.
     span = calls[active[0] + 1 : active[-1]]
     parts = min(PARTS, len(span))
     if parts < MIN_PARTS:
@@ -135,7 +135,7 @@ def _in_span(calls: list[int]) -> list[int]:
     expected = sizes * (sum(span) / len(span))
     off = np.abs(np.array(found) - expected)
     near = off <= np.maximum(UNEVEN_RUN * expected, UNEVEN_CALLS)
-    # A pause in one of them is not the pace.
+    # One part may contain a pause.
     return found if min(found) > 0 and np.count_nonzero(~near) <= 1 else []
 
 
@@ -146,14 +146,15 @@ def steadiest(
     is_own: Callable[[str], bool],
     pids: Collection[int],
 ) -> list[Steady]:
-    """Those of them that a unit of work may be, the best first.
+    """Possible units of work, the best first.
 
-    The slowest pace is that of the outermost calls, if these take time. Of functions of
-    one pace those of the program itself come first, then what takes the most time.
+    The slowest pace is that of the outermost calls, if these take time. With equal pace,
+    functions of the program come before those of libraries, then the one that takes the
+    most time.
 
     Args:
         seconds: in which the calls were counted
-        is_own: whether a function is of the program, and of no library
+        is_own: whether a function belongs to the program, not to a library
         pids: the processes whose calls they are
     """
     groups: list[list[str]] = []
@@ -182,7 +183,7 @@ def steadiest(
 
     def worth(name: str) -> tuple[bool, bool, float, int, str]:
         mine = total.get(name, 0)
-        # Of two that take the same time the outer one, whatever was seen by chance.
+        # With equal time, prefer the outer function, whatever the samples say by chance.
         return is_idle(name), not is_own(name), -mine, depth.get(name, 1 << 20), name
 
     return [
@@ -202,12 +203,11 @@ def outgrown(
     stacks: Stacks,
     is_own: Callable[[str], bool],
 ) -> str:
-    """A function of the program that calls the best one, again and again, and is none of
-    those that were found: it has just begun, or is too slow to show a pace yet. "" if
-    there is none.
+    """A function of the program that calls the best one repeatedly and is not among those
+    found, because it has just begun or is too slow to show a pace yet; or "".
 
     Args:
-        calls: of a time that is short
+        calls: in a short time
         stacks: in that time
     """
     names = {one.name for one in found}

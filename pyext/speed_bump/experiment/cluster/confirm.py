@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Whether it is these ranks: delays on them alone, and on all others.
+"""Testing which ranks limit: delays on them alone, and on all others.
 
-A delay on all but a group is what a faster group would be: if the step does not pay for
-it, then it pays for the group alone, and making a function faster *there* gains as much
-as making it faster on all ranks.
+A delay on all ranks but a group has the same effect as a faster group. If such a delay
+does not make the step longer, making a function faster *on that group* gains as much as
+making it faster on all ranks.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from speed_bump.experiment.record import Floats, Integers
 
 # Fewer undelayed steps than these predict nothing.
 MIN_QUIET = 12
-# An experiment is said to differ from what was expected by more than this, beyond its ±.
+# A difference from the expectation by more than this, beyond its ±, is reported.
 FAR = 0.1
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What waits and own work say of a delay on the group alone, and on all but it."""
+    """The expected effect of a delay on the group alone, and on all but it."""
 
     alone: float
     without: float
@@ -38,10 +38,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A function and a group: the part of a delay that the step pays, by where it is.
+    """A function and a group: the part of a delay that the step pays, by its place.
 
-    ``gain``: of a saving on the group alone what the step gains, that is ``everywhere``
-    less ``without``. None: the steps do not say. ``delay_ns`` is that in a step.
+    ``gain``: what the step gains of a saving on the group alone, that is ``everywhere``
+    less ``without``. None: the steps don't say. ``delay_ns`` is that in a step.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Confirmed:
 
     @property
     def differs(self) -> bool:
-        """Whether the experiment is not what waits and own work had said."""
+        """Whether the experiment differs from what waits and own work predict."""
         if self.expected is None:
             return False
         pairs = ((self.alone, self.expected.alone), (self.without, self.expected.without))
@@ -66,7 +66,7 @@ class Confirmed:
 
 
 def members(ranks: Ranks, group: str) -> npt.NDArray[np.bool_]:
-    """Of each rank whether it is in the group."""
+    """Whether each rank is in the group."""
     inside = ranks_of(group)
     return np.array([rank.rank in inside for rank in ranks.who], bool)
 
@@ -79,7 +79,7 @@ def expected(
     name: str,
     delay_ns: float,
 ) -> Expected | None:
-    """From the own work of undelayed steps, in which the slowest rank ends the step."""
+    """Predict from the own work of undelayed steps: the slowest rank ends the step."""
     if places is None or not inside.any() or inside.all() or delay_ns <= 0:
         return None
     k = places.functions.index(name)
@@ -118,7 +118,7 @@ def confirmed(
     if not functions:
         return []
     inside = np.stack([members(ranks, group) for group in groups])
-    # Column 0 is of ranks in no group.
+    # Column 0 is for ranks in no group.
     classes = np.concatenate([~inside.any(axis=0, keepdims=True), inside])
     ways = patterns(len(groups))
     delivered = np.nan_to_num(ranks.delivered_ns).astype(float)
@@ -137,7 +137,7 @@ def confirmed(
             where = (callers & way[:, None]).any(axis=0)
             mean = delivered[:, where, k].mean(axis=1) if where.any() else 0.0
             columns.append(np.where(is_way, mean, 0.0))
-        # A rank that did not do as the others.
+        # A rank that did not behave as the others.
         mixed |= on.any(axis=1) & ~matched
     x = np.stack(columns, axis=1)
     usable = good & ~mixed

@@ -20,9 +20,9 @@ from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.job_ranks import Rank, Ranks
 from speed_bump.experiment.record import Floats, Integers
 
-# Less of a CPU than this while delays are on is said.
+# A smaller share of a CPU than this while delays are on is reported.
 CROWDED = 0.9
-# A rank that has fewer than this part of the steps of the others is named.
+# A rank with less than this part of the steps of the others is named.
 SHORT = 0.9
 
 
@@ -32,11 +32,11 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Effect:
-    """What part of a function's delay on all ranks the step of the job pays.
+    """The part of a function's delay on all ranks that the step of the job pays.
 
-    ``criticality`` is None where the steps say nothing of it; ``calls`` are in a step and
-    ``delay_ns`` is what was delivered in one, both of a rank that calls it; ``ranks`` is
-    on how many it is called.
+    ``criticality`` is None if the steps don't give it. ``calls`` are in a step and
+    ``delay_ns`` is the delay delivered in one, both for a rank that calls the function;
+    ``ranks`` is the number of ranks that call it.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Effect:
 
 @dataclass
 class Job:
-    """All that the files of a run say.
+    """The contents of the files of a run.
 
-    ``world`` is 0 where no launcher told it. ``problems`` are lines for people, each of
-    which names ranks and nodes.
+    ``world`` is 0 if no launcher gave it. ``problems`` are lines to print, each of which
+    names ranks and nodes.
     """
 
     functions: tuple[str, ...]
@@ -66,10 +66,10 @@ class Job:
     effects: list[Effect] = field(default_factory=list)
     places: Places | None = None
     shares: dict[str, float] = field(default_factory=dict)
-    # Of a run of --confirm.
+    # In a run of --confirm.
     groups: tuple[str, ...] = ()
     confirmed: list[Confirmed] = field(default_factory=list)
-    # Of the rank that limits, what delays on it alone and on all others should cost.
+    # For the rank that limits: expected cost of delays on it alone and on all others.
     expected: dict[str, Expected] = field(default_factory=dict)
 
 
@@ -137,10 +137,10 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
             for k, name in enumerate(part.functions):
                 delivered[here, r, at[name]] = part.delivered_ns[:, k]
                 calls[here, r, at[name]] = part.calls[:, k]
-            # They are kept once.
+            # Repeated only once.
             part.delivered_ns = part.calls = np.zeros((0, len(part.functions)))
     ranks = Ranks([c.rank for c in columns], time, waited, delivered, calls)
-    # The ranks of one attempt are those that have steps of it.
+    # The ranks of an attempt are those with steps of it.
     attempt = number // ATTEMPT
     due = np.zeros(shape, bool)
     for one in np.unique(attempt):
@@ -236,9 +236,9 @@ def _problems(columns: Sequence[_Column], job: Job) -> list[str]:
 
 
 def _unknown_groups(job: Job, seen: set[int]) -> list[str]:
-    """Groups of --confirm that are no part of the ranks.
+    """Groups of --confirm that don't match the ranks.
 
-    Of ranks that left nothing it is said elsewhere.
+    Ranks that left nothing are reported elsewhere.
     """
     found = []
     ranks = seen | set(range(job.world))
@@ -306,7 +306,7 @@ def _measure(job: Job) -> None:
 
 
 def _means(job: Job) -> tuple[Floats, Integers]:
-    """The mean time of a step over ranks; on how many ranks each function is called."""
+    """The mean time of a step over ranks; the number of ranks that call each function."""
     known = np.isfinite(job.ranks.time_ns)
     total = np.where(known, job.ranks.time_ns, 0).sum(axis=1)
     mean = np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nan)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The members of a run on one node: shared memory, and the helper that writes it down.
+"""The members of a run on one node: shared memory, and the helper that records it.
 
 The first member makes a table in shared memory and starts a helper; all members tell
-their programs where the table is. What a rank has finished is in the table: one that is
-killed takes nothing with it. The helper has the lowest priority; it plans ahead, writes
-rows to the directory of the run, and ends when no member of the node is left.
+their programs where the table is. The steps that a rank has finished are in the table,
+and are not lost if the rank is killed. The helper has the lowest priority. It plans
+ahead, writes rows to the directory of the run, and ends when no member of the node is
+left.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from speed_bump.config import MAX_SEED
 from speed_bump.experiment.cluster.plan import CENSUS, Setup, arms_of_group, ranks_of
 
 SHARED_MEMORY = "/dev/shm"
-# A helper that was held up for less does not let the delays end.
+# If the helper is held up for less than this, the delays do not end.
 LEASE_NS = 5_000_000_000
 PAUSE_S = 0.1
 FLUSH_S = 5.0
@@ -37,7 +38,7 @@ FLUSH_ROWS = 2048
 AHEAD = 512
 CAPACITY = 1 << 13
 START_S = 20.0
-# What a member leaves for those who come after it: what it was told.
+# Left by the first member for the others: its settings.
 READY = "ready"
 
 
@@ -46,10 +47,10 @@ class MemberError(Exception):
 
 
 def room(run: str) -> str:
-    """Where the members of a run on this node meet."""
+    """The directory in which the members of a run on this node meet."""
     digest = hashlib.blake2b(run.encode(errors="surrogateescape"), digest_size=8)
     where = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else "/tmp"
-    # Containers of one machine may have one /dev/shm and different names.
+    # Containers of one machine may share /dev/shm and have different host names.
     return f"{where}/speed-bump-{os.getuid()}-{digest.hexdigest()}-{platform.node()}"
 
 
@@ -59,7 +60,7 @@ def _locked(path: str) -> Iterator[None]:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # The helper before may have removed it in the meantime.
+            # A previous helper may have removed it in the meantime.
             if os.path.exists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
                 yield
                 return
@@ -68,16 +69,17 @@ def _locked(path: str) -> Iterator[None]:
 
 
 def join(run: str, setup: Setup, lines: list[str]) -> dict[str, str]:
-    """Be a member: what is to be in the environment of the program.
+    """Become a member; returns the environment for the program.
 
-    A lock of this process, which the program inherits, says that the member lives.
+    A lock of this process, which the program inherits, shows that the member lives.
 
     Args:
         run: the directory of the run; absolute
         lines: of the target file
 
     Raises:
-        MemberError: members of this node were told differently, or nothing can be written
+        MemberError: members of this node have different settings, or nothing can be
+            written
     """
     try:
         os.makedirs(run, exist_ok=True)
@@ -97,7 +99,7 @@ def join(run: str, setup: Setup, lines: list[str]) -> dict[str, str]:
         "SPEED_BUMP_TARGETS": os.path.join(where, "targets"),
         "SPEED_BUMP_TABLE": os.path.join(where, "table"),
         "SPEED_BUMP_QUIET": "1",
-        # Of no process: each rank draws delays of its own.
+        # No process number: each rank draws delays of its own.
         "SPEED_BUMP_SEED": f"{setup.seed & MAX_SEED}:0",
     }
 
@@ -115,15 +117,15 @@ def _check(ready: str, setup: Setup) -> None:
 
 
 def _be_alive(where: str) -> None:
-    """Hold the lock of members, over exec and in all processes of the program."""
+    """Hold the lock of members, across exec and in all processes of the program."""
     file = os.open(os.path.join(where, "members"), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(file, fcntl.LOCK_SH)
     os.set_inheritable(file, True)
 
 
 def _begin(run: str, where: str, setup: Setup, lines: list[str]) -> None:
-    """Make the table and start the helper; it is ready when this returns."""
-    for name in os.listdir(where):  # of a helper that was killed
+    """Make the table and start the helper, which is ready when this returns."""
+    for name in os.listdir(where):  # left by a helper that was killed
         os.unlink(os.path.join(where, name))
     with open(os.path.join(where, "targets"), "wb") as file:
         file.write(os.fsencode("".join(f"{line}\n" for line in lines)))
@@ -145,16 +147,17 @@ def _begin(run: str, where: str, setup: Setup, lines: list[str]) -> None:
 
 
 def _become_helper(run: str, where: str, setup: Setup, answer: int) -> None:
-    """In a child of the first member. Never returns."""
+    """The helper, in a child of the first member. Never returns."""
     try:
         os.setsid()
-        # The member's program does not wait for it, nor finds it among its children.
+        # Detach: the member's program must neither wait for the helper nor find it as a
+        # child.
         if os.fork():
             os._exit(0)
         nothing = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(nothing, fd)
-        # Whoever started the member waits for the end of what it writes.
+        # A launcher waits until the output of the member is closed.
         keep = {0, 1, 2, answer}
         for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
             if fd not in keep:
@@ -167,7 +170,8 @@ def _become_helper(run: str, where: str, setup: Setup, answer: int) -> None:
             os._exit(1)
         os.write(answer, b"ready")
         os.close(answer)
-        # Only now: on a busy node to start would take it longer than the job.
+        # Only now: with low priority, starting on a busy node would take longer than the
+        # job.
         os.nice(19)
         helper.run()
     finally:
@@ -176,21 +180,21 @@ def _become_helper(run: str, where: str, setup: Setup, answer: int) -> None:
 
 @dataclass
 class _Pending:
-    """Slots of a rank that are read and not written yet."""
+    """Slots of a rank that have been read and not yet written."""
 
     slots: list[Any] = field(default_factory=list)
     calls: list[Any] = field(default_factory=list)
     delivered: list[Any] = field(default_factory=list)
     count: int = 0
-    # The end of the last slot that was written, its number, and what was waited until it.
+    # End and number of the last slot written, and the time waited until then.
     before: tuple[int, int, int] | None = None
 
 
 class Helper:
-    """Plans ahead and writes down, for all ranks of a node."""
+    """Plans ahead and records, for all ranks of a node."""
 
     def __init__(self, run: str, where: str, setup: Setup) -> None:
-        """Make the table and the file; what is needed later is loaded now."""
+        """Make the table and the file, and load now what is needed later."""
         import speed_bump.experiment.cluster.rows
         import speed_bump.experiment.slots.measure  # noqa: F401
         from speed_bump import _core
@@ -209,7 +213,7 @@ class Helper:
         path = os.path.join(run, f"{self._host}-{os.getpid()}.rows")
         self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115
         self._functions: list[str] = []
-        # Functions that were called, and for which there is no arm.
+        # Functions that were called and have no arm.
         self._without_arm = 0
         self._planned = 0
         self._doses: dict[str, int] = {}
@@ -221,7 +225,7 @@ class Helper:
         self._grouped: set[int] = set()
 
     def run(self) -> None:
-        """Until no member is left."""
+        """Run until no member is left."""
         signal.signal(signal.SIGTERM, self._ask_to_end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -236,7 +240,7 @@ class Helper:
         self._asked_to_end = True
 
     def _is_alone(self) -> bool:
-        """Whether all members are gone; then all is written, and the room is empty."""
+        """Whether all members have ended; if so, everything is written and removed."""
         with _locked(f"{self._where}.lock"):
             members = os.open(
                 os.path.join(self._where, "members"), os.O_RDWR | os.O_CREAT
@@ -251,7 +255,7 @@ class Helper:
             return True
 
     def finish(self) -> None:
-        """Write what is left, and leave nothing in shared memory."""
+        """Write the rest, and leave nothing in shared memory."""
         self._plan.renew(0)
         self._read(last=True)
         self._flush()
@@ -268,7 +272,7 @@ class Helper:
         self._schedule()
         self._read(last=False)
         rows = max((pending.count for pending in self._pending.values()), default=0)
-        # The steps of the census are kept until they have said how long a delay is.
+        # The steps of the census are kept until the length of delays is chosen.
         is_due = time.monotonic() > self._flushed + FLUSH_S
         if rows > FLUSH_ROWS or (is_due and (self._doses or rows > CENSUS)):
             self._flush()
@@ -276,7 +280,7 @@ class Helper:
     # ------------------------------------------------------------------ planning
 
     def _group(self) -> None:
-        """Give ranks of a group that is to be confirmed arms of their own."""
+        """Give ranks of a group to be confirmed arms of their own."""
         if not self._groups:
             return
         for index, _, rank, *_ in self._plan.ranks():
@@ -291,7 +295,7 @@ class Helper:
     def _rule(self) -> None:
         from speed_bump import _core
 
-        # Those of --progress alone are not delayed; they are the last targets.
+        # Targets of --progress alone come last and are not delayed.
         first_progress = len(self._setup.targets)
         names = {
             site[1]
@@ -308,7 +312,7 @@ class Helper:
         for name in new:
             self._plan.add_function(name)
             self._functions.append(name)
-        # What is planned does not have them yet.
+        # The plan made so far does not include them.
         self._planned = self._plan.cancel()
 
     def _schedule(self) -> None:
@@ -333,7 +337,7 @@ class Helper:
         self._planned = first + self._plan.schedule(first, found.data, levels.data)
 
     def _choose_doses(self) -> None:
-        """How long a call of each function is delayed, from the steps of the census."""
+        """Choose the delay of a call of each function, from the steps of the census."""
         import numpy as np
 
         from speed_bump.experiment.cluster.plan import rounded
@@ -358,7 +362,7 @@ class Helper:
             self._doses[name] = delay
 
     def _typical(self) -> tuple[float, Any]:
-        """The median of the steps that are read and not written, and calls in them."""
+        """The median of the steps read and not written, and the calls in them."""
         import numpy as np
 
         times, calls = [], []
@@ -452,7 +456,7 @@ class Helper:
         return rows
 
     def _shares(self) -> tuple[float, ...]:
-        """Of a CPU, while each function was delayed: by the wall that took longer."""
+        """The share of a CPU while each function was delayed, which stretches delays."""
         found = []
         for arm, name in enumerate(self._functions):
             delivered = self._delivered.get(name, 0.0)
@@ -461,7 +465,7 @@ class Helper:
         return tuple(found)
 
     def _wide(self, parts: list[Any]) -> Any:
-        """With columns for functions that were not known yet when they were read."""
+        """Add columns for functions that were not known yet when the rows were read."""
         import numpy as np
 
         width = len(self._functions)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Where it is: function by rank, who waits for whom.
+"""Which function limits on which rank, and which ranks wait for which.
 
-The own work of a rank is its step without the time that it waited for others. Regressed
-on the delays that the rank itself had it says, function by function, what is in its own
-critical path: there is no maximum over ranks in between, so that all ranks are measured
-in the same steps. Waits say without any delay which rank the others wait for.
+The own work of a rank is its step without the time that it waited for other ranks. It is
+regressed on the delays of the rank itself, which gives each function's part of the
+rank's own critical path. This involves no maximum over ranks, so all ranks are measured
+in the same steps. Waits show, without any delay, which rank the others wait for.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from speed_bump.experiment.fit.noise import ages
 from speed_bump.experiment.job_ranks import Rank, Ranks
 from speed_bump.experiment.record import Floats, Integers, Record
 
-# Fewer steps than these in which a function was delayed say nothing of it.
+# A function delayed in fewer steps than these has no answer.
 MIN_DELAYED = 8
 MIN_STEPS = 24
-# A rank is waited for where it is last in more than this part of the steps, and others
-# wait longer than it does itself by this part of a step.
+# A rank limits if it is last in more than this part of the steps, and the others wait
+# longer than it does by this part of a step.
 OFTEN = 0.5
 LATE = 0.05
 # Ranks in one place differ by less than this factor in their own work.
 ALIKE = 1.1
-# Of more ranks than these some would be apart by chance alone.
+# Among more ranks than these, some would differ by chance alone.
 FEW = 4
 
 
@@ -49,8 +49,8 @@ class Place:
         own_ns: median of its own work in a step
         wait_ns: median of its waiting in a step
         last: the part of the steps in which it waited least
-        cells: of each function the part of a delay that arrives in its own work; None
-            where that is not known
+        cells: by function, the part of a delay that arrives in its own work; None if
+            unknown
     """
 
     ranks: tuple[Rank, ...]
@@ -62,7 +62,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Places:
-    """Of all ranks, in their order; ``step_ns`` is the median of a step."""
+    """All ranks, in their order; ``step_ns`` is the median of a step."""
 
     functions: tuple[str, ...]
     places: tuple[Place, ...]
@@ -70,7 +70,7 @@ class Places:
 
     @property
     def limiting(self) -> Place | None:
-        """The one that the others wait for in most steps; None: there is no such."""
+        """The place that the others wait for in most steps; None if there is none."""
         late = max(self.places, key=lambda place: place.last, default=None)
         if late is None or late.last <= OFTEN or len(self.places) < 2:
             return None
@@ -79,9 +79,9 @@ class Places:
 
     @property
     def wider(self) -> float:
-        """By how much intervals are wider that hold of all ranks and functions at once.
+        """How much wider intervals are to hold for all ranks and functions at once.
 
-        Bonferroni's, as of many cells some are outside of their own 95% interval.
+        Bonferroni's correction: of many cells, some are outside their own 95% interval.
         """
         cells = len(self.places) * len(self.functions)
         if len(self.places) <= FEW or not cells:
@@ -90,7 +90,7 @@ class Places:
 
     @property
     def others_wait_ns(self) -> float:
-        """How long the others wait for the one that limits, at the median."""
+        """How long the others wait for the one that limits (median)."""
         return self._wait_without(self.limiting)
 
     def _wait_without(self, one: Place | None) -> float:
@@ -99,7 +99,7 @@ class Places:
 
 
 def of_record(record: Record) -> Places | None:
-    """What a record of ``rank`` says; None: no ranks, or their waits were not seen."""
+    """Compute the places of a record of ``rank``; None without ranks or waits."""
     if record.ranks is None or not len(record.slots):
         return None
     slots = record.slots
@@ -116,12 +116,12 @@ def places(
     good: npt.NDArray[np.bool_],
     shares: Mapping[str, float] | None = None,
 ) -> Places | None:
-    """Own work of each rank on its own delays; None: waits were not seen.
+    """Regress own work of each rank on its own delays; None if waits are unknown.
 
     Args:
-        number, run: of each row, by which gaps are seen
+        number, run: of each row, to find gaps
         good: rows in which nothing is missing
-        shares: of a CPU that a function had while it was delayed, where it is not all
+        shares: the share of a CPU that a function had while it was delayed, if not all
     """
     share = np.array([(shares or {}).get(name, 1.0) for name in functions])
     waited = ranks.waited_ns
@@ -158,10 +158,11 @@ def places(
 
 
 def widened(found: Interval, share: float) -> Interval:
-    """An interval of what arrives by the wall, where delays had a share of a CPU.
+    """The interval of what arrives by the wall, if delays had a share of a CPU.
 
-    By the wall a delay took between its CPU time and that over the share: it is the mean
-    of delays most of which had a CPU of their own and some of which had none for long.
+    By the wall clock a delay took between its CPU time and that divided by the share: the
+    mean is over delays most of which had a CPU of their own and some of which had none
+    for a long time.
     """
     low = min(found.low, found.low * share)
     high = max(found.high, found.high * share)
@@ -196,7 +197,7 @@ def _cells(
 
 
 def agree(cells: Sequence[Interval | None], wider: float = 1.0) -> bool:
-    """Whether all that are known, so much wider, overlap in one value."""
+    """Whether all known intervals, widened by the factor, contain a common value."""
     known = [cell for cell in cells if cell is not None]
     return not known or max(c.value - wider * c.half for c in known) <= min(
         c.value + wider * c.half for c in known
@@ -204,9 +205,9 @@ def agree(cells: Sequence[Interval | None], wider: float = 1.0) -> bool:
 
 
 def merged(found: Places, most: int) -> Places:
-    """With ranks that are alike in one place, so that there are ``most``, or a few more.
+    """Join ranks that are alike into one place, for about ``most`` places.
 
-    The one that limits stays apart.
+    The one that limits stays separate.
     """
     if len(found.places) <= most:
         return found
@@ -226,7 +227,7 @@ def merged(found: Places, most: int) -> Places:
 
 
 def _ends(place: Place, wider: float) -> tuple[Floats, Floats]:
-    """Of all intervals, so much wider; those that are not known have none."""
+    """All intervals, widened by the factor; unknown ones are None."""
     cells = place.cells
     value = np.array([cell.value if cell else 0.0 for cell in cells])
     half = np.array([cell.half * wider if cell else np.inf for cell in cells])
@@ -244,7 +245,7 @@ class _Group:
     most_ns: float
 
     def take(self, place: Place, low: Floats, high: Floats) -> bool:
-        """Whether it belongs here; then it does."""
+        """Add the place if it belongs here; returns whether it does."""
         low, high = np.maximum(self.low, low), np.minimum(self.high, high)
         least = min(self.least_ns, place.own_ns)
         most = max(self.most_ns, place.own_ns)
@@ -268,7 +269,7 @@ def _joined(group: Sequence[Place]) -> Place:
 
 
 def _mean(cells: Sequence[Interval | None]) -> Interval | None:
-    """Of ranks that agree: weighted by their precision."""
+    """The mean over ranks that agree, weighted by precision."""
     known = [cell for cell in cells if cell is not None and cell.half > 0]
     if not known:
         return None

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Which function is delayed in which step, as every rank computes it by itself.
+"""Which function is delayed in which step, computed by every rank for itself.
 
 In block b (two steps) a function is on or off on all ranks, by a generator that is keyed
-by (seed, b, function): no rank has to ask another.
+by (seed, b, function), so ranks need not communicate.
 
-Where groups of ranks are to be confirmed one function at a time is on, as delays on
-different ranks eat each other's slack: on all ranks, only on a group, or on all but it.
+When groups of ranks are to be confirmed, one function at a time is on, because delays on
+different ranks use up each other's slack: on all ranks, only on a group, or on all but
+it.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from speed_bump.experiment.record import MAX_ARMS
 # Steps of a block, and the part of the blocks in which a function is on.
 BLOCK = 2
 CHANCE = 0.25
-# With the first steps of a process nothing is delayed: they say how long a step is, and
-# what is called in it.
+# The first steps of a process have no delays: they show how long a step is, and what is
+# called in it.
 CENSUS = 40
 # Numbers of steps of one attempt (PLAN_ATTEMPT_SLOTS of libsb).
 ATTEMPT = 1 << 20
-# Blocks for which one digest is good.
+# Blocks for which one digest is used.
 DIGEST = 64
-# Of the blocks of a confirmation those in which nothing is on.
+# The part of the blocks of a confirmation in which nothing is on.
 QUIET = 0.2
-# Groups that are confirmed in one run, at most.
+# At most this many groups are confirmed in one run.
 MAX_GROUPS = 5
-# Of doses and steps are taken the nearest of these, so that ranks agree.
+# Doses and steps are rounded to these, so that ranks agree.
 GRID = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
 def _drawn(seed: int, name: str, first: int, count: int) -> npt.NDArray[np.uint8]:
-    """Of each step a number below 256, the same for all steps of a block."""
+    """A number below 256 for each step, the same for all steps of a block."""
     begin = first // BLOCK // DIGEST
     end = (first + count - 1) // BLOCK // DIGEST + 1 if count else begin
     digests = [
@@ -59,7 +60,7 @@ def _is_census(first: int, count: int) -> npt.NDArray[np.bool_]:
 
 
 def is_on(seed: int, name: str, first: int, count: int) -> npt.NDArray[np.bool_]:
-    """Of steps from ``first`` on, whether the function is delayed in them."""
+    """Whether the function is delayed in each step from ``first`` on."""
     on = _drawn(seed, name, first, count) < 256 * CHANCE
     return np.asarray(on & ~_is_census(first, count))
 
@@ -67,7 +68,7 @@ def is_on(seed: int, name: str, first: int, count: int) -> npt.NDArray[np.bool_]
 def masks(
     seed: int, names: Sequence[str], first: int, count: int
 ) -> npt.NDArray[np.uint64]:
-    """Of each step the arms that are on: of a function its place in ``names``."""
+    """The arms that are on in each step: of a function its index in ``names``."""
     found = np.zeros(count, np.uint64)
     for arm, name in enumerate(names):
         on = is_on(seed, name, first, count)
@@ -76,15 +77,15 @@ def masks(
 
 
 def arms_of_group(groups: int) -> int:
-    """Arms of the ranks of each group, and of those that are in none."""
+    """The arms of the ranks of each group, and of those in none."""
     return MAX_ARMS // (groups + 1)
 
 
 def patterns(groups: int) -> npt.NDArray[np.bool_]:
-    """Where a function may be on: a row a way, a column a group.
+    """The sets of ranks on which a function may be on: rows are ways, columns groups.
 
-    The first column is of ranks in no group, the first row is on all ranks. Then come,
-    for each group, it alone and all but it.
+    The first column is for ranks in no group. The first row is on all ranks; then come,
+    for each group, the group alone and all but it.
     """
     alone = np.eye(groups + 1, dtype=bool)[1:]
     both = np.stack([alone, ~alone], axis=1).reshape(-1, groups + 1)
@@ -94,13 +95,13 @@ def patterns(groups: int) -> npt.NDArray[np.bool_]:
 def confirming(
     seed: int, names: Sequence[str], groups: int, first: int, count: int
 ) -> npt.NDArray[np.uint64]:
-    """As ``masks()``, one function at a time, in one of ``patterns()``.
+    """Like ``masks()``, with one function at a time, in one of ``patterns()``.
 
-    The arms of group k are ``k * arms_of_group()`` later than those of ranks in none.
+    The arms of group k follow those of ranks in no group by ``k * arms_of_group()``.
     """
     best = np.full(count, -1, np.int16)
     chosen = np.full(count, -1)
-    # In an order that is that of all nodes.
+    # In the same order on all nodes.
     for arm in sorted(range(len(names)), key=names.__getitem__):
         bid = _drawn(seed, names[arm], first, count).astype(np.int16)
         higher = bid > best
@@ -118,7 +119,7 @@ def confirming(
 
 
 def ranks_of(text: str) -> frozenset[int]:
-    """Such as "1" or "0,4-7".
+    """Parse a list such as "1" or "0,4-7".
 
     Raises:
         ValueError: it is not such a list
@@ -133,7 +134,7 @@ def ranks_of(text: str) -> frozenset[int]:
 
 
 def rounded(value: float) -> float:
-    """The nearest number of a coarse grid: what ranks measure differs a little."""
+    """The nearest number of a coarse grid: measurements of ranks differ a little."""
     if value <= 0:
         return 0.0
     power = 10.0 ** np.floor(np.log10(value))
@@ -142,7 +143,7 @@ def rounded(value: float) -> float:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all members of a run were told alike; ``delay_ns`` 0: chosen by ``dose``.
+    """The settings that all members of a run share; ``delay_ns`` 0: chosen by ``dose``.
 
     ``dose`` is the delay of a function in a step, in parts of the step.
     """
@@ -153,11 +154,11 @@ class Setup:
     delay_ns: int
     dose: float
     version: str
-    # Ranks of which it is to be confirmed that it is they, as ``ranks_of()`` reads them.
+    # The groups of ranks to be confirmed, as ``ranks_of()`` parses them.
     groups: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        """Differs where anything differs."""
+        """A digest that differs if any setting differs."""
         told = (self.targets, self.progress, self.delay_ns, self.dose, self.groups)
         return hashlib.blake2b(repr(told).encode(), digest_size=6).hexdigest()

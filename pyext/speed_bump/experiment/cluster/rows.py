@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Files of rows: what the ranks of one node did, step by step, as its helper writes it.
+"""Files of rows: what the ranks of one node did, step by step, as the helper writes it.
 
-A file is a row of chunks, each of some steps of one rank: the length of the chunk as four
-bytes, then zlib: a line of JSON that says whose it is, then columns of integers. A file
-whose end is cut off, as by a kill, is good up to there. Times are in units of ``quantum``
-ns, so that a row of 16 functions takes under 20 bytes.
+A file is a sequence of chunks, each with some steps of one rank: the length of the chunk
+as four bytes, then compressed by zlib: a line of JSON that describes it, then columns of
+integers. A file that is cut off at the end, as by a kill, is valid up to there. Times are
+in units of ``quantum`` ns, so that a row of 16 functions takes under 20 bytes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from speed_bump.experiment.job_ranks import Rank
 
 SUFFIX = ".rows"
 FORMAT = 1
-# A step has so many quanta, or up to twice as many.
+# A step has this many quanta, or up to twice as many.
 PARTS = 4096
 MAX_CHUNK = 1 << 26
 
 
 @dataclass
 class Rows:
-    """Consecutive steps of one rank; NaN of a time is one that is not known.
+    """Consecutive steps of one rank; a time that is NaN is unknown.
 
     Args:
-        setup: the seed, the key, the version and the groups of what the member was told,
-            and how many functions found no arm so far
+        setup: the seed, key, version and groups of the member's settings, and the number
+            of functions without an arm so far
         functions: of the columns of ``delivered_ns`` and ``calls``
-        shares: of a CPU that each function had while it was delayed
+        shares: the share of a CPU that each function had while it was delayed
     """
 
     rank: Rank
@@ -53,7 +53,7 @@ class Rows:
 
 
 def write(file: IO[bytes], rows: Rows) -> None:
-    """Append them as a chunk."""
+    """Append the rows as a chunk."""
     typical = np.nanmedian(rows.time_ns) if np.isfinite(rows.time_ns).any() else 1e6
     quantum = max(int(typical) // PARTS, 1)
     head = {
@@ -67,7 +67,7 @@ def write(file: IO[bytes], rows: Rows) -> None:
         "quantum": quantum,
         "waits": bool(np.isfinite(rows.waited_ns).any()),
     }
-    # Calls vary seldom: their differences are zeros.
+    # Calls seldom vary: their differences are zeros.
     calls = np.diff(rows.calls, axis=0, prepend=0.0)
     columns = [np.diff(rows.number, prepend=rows.number[:1]), *calls.T]
     columns += [
@@ -75,7 +75,7 @@ def write(file: IO[bytes], rows: Rows) -> None:
         for times in (rows.time_ns, rows.waited_ns, *rows.delivered_ns.T)
     ]
     matrix = np.stack(columns).astype("<i4")
-    # Bytes of one significance lie together: the upper ones are mostly zeros.
+    # Group bytes of the same significance: the upper ones are mostly zeros.
     data = matrix.view(np.uint8).reshape(len(columns), -1, 4).transpose(0, 2, 1).tobytes()
     packed = zlib.compress(json.dumps(head).encode() + b"\n" + data, 9)
     file.write(struct.pack("<I", len(packed)) + packed)
@@ -99,17 +99,17 @@ def _read_chunk(packed: bytes) -> Rows:
         head["first"] + np.cumsum(matrix[0], dtype=np.int64),
         times[0],
         times[1] if head["waits"] else np.full(n, np.nan),
-        # Of thousands of ranks these are most of what is in memory.
+        # With thousands of ranks, these take most of the memory.
         times[2:].T.astype(np.float32),
         np.cumsum(matrix[1 : 1 + width], axis=1, dtype=np.int64).T.astype(np.float32),
     )
 
 
 def read(path: str) -> Iterator[Rows]:
-    """All chunks that are whole.
+    """All complete chunks.
 
     Raises:
-        ValueError: it is no such file
+        ValueError: the file has another format
     """
     with open(path, "rb") as file:
         while True:
@@ -129,5 +129,5 @@ def read(path: str) -> Iterator[Rows]:
 
 
 def files(directory: str) -> Sequence[str]:
-    """Those of a run, each of one node."""
+    """The files of a run, one for each node."""
     return sorted(glob.glob(os.path.join(glob.escape(directory), f"*{SUFFIX}")))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The bill: effects must add up to what all delays cost together.
 
-Delays of others can move the bottleneck, and then every answer is wrong with confidence.
-What blocks cost beyond the sum of the effects in them shows it: below 0, so much slack
-was used up.
+Delays of several functions can move the bottleneck; every answer is then wrong, however
+narrow its interval. The bill shows it: what blocks cost beyond the sum of the effects in
+them. Below 0, so much slack was used up.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from speed_bump.experiment.fit.effects import MIN_CYCLES, Effects
 from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.record import Floats
 
-# Standard errors below 0 at which the bill is false: 1% of sound ones are. While looking
-# again and again it takes more.
+# Standard errors below 0 at which the bill is false: 1% of sound bills are. During an
+# experiment, with repeated looks, it takes more.
 ALARM = 2.58
 ALARM_LOOKING = 3.3
 # A bill below this part of the delays in a block changes no verdict.
 SMALL = 0.03
-# Without any one of the cycles so much of what is required must be left.
+# Without any single cycle, this much of what is required must remain.
 WITHOUT_ONE = 0.5
 
 
@@ -31,11 +31,11 @@ WITHOUT_ONE = 0.5
 class Bill:
     """What blocks of a dose cost beyond the sum of their effects.
 
-    ``cost`` and ``delays``, the mean of what was delivered in a slot, are in parts of the
-    undelayed slot; ``alarm``: slack was used up; ``late``: delays cost more than arrives
-    in the slot and in the one after it. It is not believed where one cycle of blocks and
-    a rest alone says so, ``doubt``; or where more slack was used up than effects were
-    measured, ``beyond``: delays that hide can't make a program faster than it is.
+    ``cost`` and ``delays``, the mean delay delivered in a slot, are in parts of the
+    undelayed slot. ``alarm``: slack was used up. ``late``: delays cost more than arrives
+    in the slot and in the next one. An alarm is not believed if a single cycle of blocks
+    and a rest causes it (``doubt``), or if more slack was used up than effects were
+    measured (``beyond``): hidden delays can't make a program faster than it is.
     """
 
     dose: float
@@ -49,7 +49,7 @@ class Bill:
 
 
 def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
-    """Of each dose, the greatest first."""
+    """The bill of each dose, the greatest first."""
     found = []
     table = effects.table
     real = [k for k, column in enumerate(table.columns) if column.functions]
@@ -70,7 +70,7 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
             value, alarm * error, effects.fit.parts[table.on[key]]
         )
         mean = table.x[rows][:, known].mean(0)
-        # What effects add up to, at most: one that is not known may be whole.
+        # The largest possible sum of effects: an unknown effect may be 1.
         most = float(mean @ np.maximum(c, 0) + table.x[rows][:, unknown].mean(0).sum())
         most += alarm * math.sqrt(float(np.sum((mean * se) ** 2)))
         beyond = value < 0 and -value - alarm * error > most
@@ -91,9 +91,9 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
 
 
 def _by_one(value: float, required: float, parts: Floats) -> bool:
-    """Whether one cycle alone makes the bill false: others on the machine came or went.
+    """Whether one cycle alone makes the bill false: other programs came or went.
 
-    What is left without a cycle is found in one step (the infinitesimal jackknife).
+    The rest without a cycle is found in one step (the infinitesimal jackknife).
     """
     if len(parts) < MIN_CYCLES:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From a record to what is regressed on what: times, delays and what goes with them."""
+"""The columns of the regression, made from a record: times, delays and covariates."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from speed_bump.experiment.record import Block, Floats, Integers, Record
 # Stages whose slots are regressed together.
 SINGLE = frozenset({"single", "levels", "rare", "few"})
 GROUPS = frozenset({"groups"})
-# A rest begins with so many slots in which buffers may still fill up again.
+# A rest begins with this many slots in which buffers may still refill.
 SETTLING = 50
 # Calls that vary by less than this part of their mean need no column.
 STEADY = 0.05
-# More columns of calls are replaced by their main directions.
+# More columns of calls than these are replaced by their principal directions.
 MAX_CALLS = 48
-# More slots than these, divided by functions, are not looked at: the newest serve.
+# Of more slots than these, divided by functions, only the newest are used.
 MAX_CELLS = 24_000_000
-# Planned rests that are enough to compare blocks with.
+# So many planned rests are enough to compare blocks with.
 MIN_RESTS = 4
-# Single holds that are on in a smaller part of the slots are apart enough for buffers to
-# fill up again in between.
+# Single holds that are on in less than this part of the slots leave buffers time to
+# refill in between.
 APART = 0.08
 
 
 @dataclass(frozen=True)
 class Column:
-    """An arm at a dose: what has a criticality of its own.
+    """An arm at a dose, which has a criticality of its own.
 
-    ``functions`` is empty for the sham; ``dose`` is what was aimed at, in parts of the
+    ``functions`` is empty for the sham; ``dose`` is the intended dose, in parts of the
     undelayed slot; ``apart``: single holds with long gaps between them.
     """
 
@@ -44,10 +44,10 @@ class Column:
 
 @dataclass
 class Plan:
-    """Blocks that were drawn in the same way: what the standard error by design needs.
+    """Blocks that were drawn in the same way, for the standard error by design.
 
-    ``columns`` has an entry for each arm and level, ``chance`` how likely it is on in a
-    hold; where ``alone``, they are on one at a time. ``coin``: in each slot on its own.
+    ``columns`` has an entry for each arm and level; ``chance`` is the probability that it
+    is on in a hold; if ``alone``, one is on at a time. ``coin``: drawn for each slot.
     """
 
     rows: Booleans
@@ -76,17 +76,17 @@ class Table:
     settling: int | None
     plans: list[Plan]
     cycle: float
-    # Of each row how many rests began before it: with the blocks in between a cycle.
+    # How many rests began before each row: a rest and the blocks before it are a cycle.
     cycles: Integers | None = None
 
     @property
     def rows(self) -> int:
-        """How many are usable."""
+        """How many rows are usable."""
         return int((self.age >= 0).sum())
 
 
 def is_rest(block: Block) -> bool:
-    """Whether nothing is delayed in it."""
+    """Whether nothing is delayed in the stage."""
     return block.stage == "census" or not block.arms
 
 
@@ -96,7 +96,7 @@ def is_apart(block: Block) -> bool:
 
 
 def base_time(record: Record, last: int = 400) -> float:
-    """The undelayed time of a slot, ns, of the newest rests; 0 where there is none."""
+    """The undelayed time of a slot, ns, in the newest rests; 0 if there is none."""
     slots = record.slots
     rest = undelayed(record) & slots.good & (slots.time_ns > 0)
     times = slots.time_ns[rest][-last:]
@@ -112,13 +112,13 @@ def undelayed(record: Record) -> Booleans:
 
 
 def block_index(record: Record) -> Integers:
-    """The block of each slot, -1 also where the record doesn't have it."""
+    """The block of each slot; -1 also if the record does not contain it."""
     block = record.slots.block
     return np.where((block >= 0) & (block < len(record.blocks)), block, -1)
 
 
 def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
-    """The slots of these stages and the rests beside them; None: nothing can be said."""
+    """The slots of these stages and the rests beside them; None if there are too few."""
     slots = record.slots
     count = len(slots)
     if count < 8 or not record.blocks:
@@ -137,7 +137,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     n = count - first
     index = np.arange(n)
     run, number = slots.run[part], slots.number[part]
-    # Of a rest: the block that was before it, if it was in the same run.
+    # For a rest: the previous block, if it was in the same run.
     begin = np.maximum.accumulate(np.where(np.r_[True, run[1:] != run[:-1]], index, 0))
     last = np.maximum.accumulate(np.where(~resting, index, -1))
     since = np.where(last >= begin, index - last, n)
@@ -203,7 +203,7 @@ def _settle_length(resting: Booleans, run: Integers, number: Integers) -> int:
 
 
 def _signature(block: Block) -> tuple[object, ...]:
-    """What blocks that were drawn in the same way have in common."""
+    """The common properties of blocks that were drawn in the same way."""
     arms = tuple(arm.functions for arm in block.arms)
     return (arms, block.chance, block.holds, block.one, block.doses, block.coins)
 
@@ -282,7 +282,7 @@ def _others(
     settling: Booleans,
     columns: list[Column],
 ) -> tuple[Floats, dict[tuple[float, bool], int], int | None]:
-    """Columns beside the delays: what all of them cost together, settling, calls."""
+    """Columns other than the delays: the common cost, settling, calls."""
     parts: list[Floats] = []
     on: dict[tuple[float, bool], int] = {}
     settle_at = None
@@ -299,9 +299,9 @@ def _others(
         if on and (settling & usable).sum() >= 4:
             settle_at = len(parts)
             parts.append(settling.astype(float))
-        # Before the first block, and now and then, stacks are looked at, and that costs
-        # the program something, too: blocks are compared with planned rests, if there are
-        # enough of them.
+        # Stacks are sampled before the first block and now and then, which costs the
+        # program something too. If there are enough planned rests, blocks are compared
+        # with those.
         looked = quiet & (block < 0)
         rests = np.unique(block[quiet & ~looked])
         if on and looked.sum() >= 4 and len(rests) >= MIN_RESTS:
@@ -317,7 +317,7 @@ def _others(
 
 
 def _calls(calls: Floats, usable: Booleans) -> list[Floats]:
-    """Calls of functions where they vary, each pattern once."""
+    """Calls of functions that vary, each pattern once."""
     rows = np.flatnonzero(usable)
     if not len(rows) or not calls.shape[1]:
         return []

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""What others on the machine do to the numbers, and where they make them worthless.
+"""How other programs on the machine affect the numbers, and when they invalidate them.
 
-With a share of a CPU, a delay of CPU time takes longer by the wall, and more so the less
-of a CPU there is. So the time of the threads that report units is split in that on a CPU,
-waiting for one, and blocked:
+With a share of a CPU, a delay of CPU time takes longer by the wall clock, the more so the
+smaller the share. So the time of the threads that report units is split into time on a
+CPU, waiting for one, and blocked:
 
     c = effect on CPU time + share x effect on blocked time
 
-which is what the wall would show had the program a CPU of its own, if it was blocked for
-another of its threads. For devices the share is 1. The verdict must hold for both.
+This is what the wall clock would show if the program had a CPU of its own and was blocked
+for another of its threads. If it was blocked for a device, the share is 1. The verdict
+must hold for both.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.fit.noise import Booleans
 from speed_bump.experiment.record import Block, Floats, Integers, Record
 
-# With a larger share of a CPU the wall clock is good enough; where it is not known how
-# long threads waited for one, with a somewhat smaller one, too.
+# With a larger share of a CPU the wall clock is good enough, and with a somewhat smaller
+# one if it is unknown how long threads waited for a CPU.
 ALONE, NEARLY_ALONE = 0.99, 0.95
-# With a smaller one, of a function's own delays or, where that is not known, of all
-# threads, the function has no label.
+# With a smaller share, of a function's own delays or, if that is unknown, of all threads,
+# the function has no label.
 MIN_SHARE = 0.1
-# The same where waiting for a CPU is not known. And a thread that reports units and never
-# got its CPU at once, may be late for what it waits for.
+# The same if waiting for a CPU is unknown. A thread that reports units and never got its
+# CPU at once may be late for what it waits for.
 MIN_MEAN_SHARE = 0.3
-# One that did now and then may be late below this share, unless it was blocked no longer
-# then: by this part of a unit.
+# A reporting thread that sometimes got its CPU at once may be late below this share,
+# unless it was blocked no longer then: by this part of a unit.
 LATE_SHARE, AS_LONG = 0.5, 0.05
-# In a slot of which it waited for a smaller part it got its CPU at once.
+# A slot with a smaller part of waiting got its CPU at once.
 AT_ONCE = 0.02
-# So often it is compared, over the time of the experiment, or it is not known.
+# At least this many comparisons over the experiment are needed.
 COMPARED, MIN_COMPARED = 20, 8
-# Shares are told apart by so many steps, each of which is a regression.
+# Shares are distinguished in this many steps, each of which is a regression.
 STEPS = 20
-# Of the machine's time: where the hypervisor takes more, no label stands. Below it all
-# intervals are wider by that part: a delay takes at most so much longer by the wall.
-# Cloud machines lose some percent on any day; a small limit would refuse them all.
+# Part of the machine's time: if the hypervisor takes more, no label stands. Below it all
+# intervals are widened by that part: a delay takes at most so much longer by the wall.
+# Cloud machines lose some percent on any day, so a small limit would refuse all of them.
 MAX_STEAL, TOLD_STEAL = 0.3, 0.02
-# Delivered CPU time over what was asked.
+# Delivered CPU time over requested.
 DELIVERED = (0.9, 1.2)
 QUIETER = "run it when the machine has less to do"
 
@@ -61,12 +62,12 @@ QUIETER = "run it when the machine has less to do"
 class Contention:
     """How times are to be read.
 
-    ``y`` is what is regressed, ``device`` the same if blocked time was for a device;
-    None: the time of the wall. ``refusal``: why no label can be given, "" if one can;
-    ``note`` qualifies every number. ``scaled``: there are others on the machine, and how
-    long threads waited is not known: what delays cost by the wall is times their share.
-    ``reporter`` is the share of a CPU of the threads that report units, ``hurried`` how
-    much less of a unit they are blocked where they waited for one; None: not known.
+    ``y`` is the regressed time, ``device`` the same if blocked time was for a device;
+    None: wall time. ``refusal``: why no label can be given, "" if one can; ``note``
+    qualifies every number. ``scaled``: other programs are running, and how long threads
+    waited is unknown: the cost of delays by the wall is multiplied by their share.
+    ``reporter`` is the share of a CPU of the threads that report units. ``hurried`` is
+    how much less of a unit they are blocked if they waited for a CPU; None: unknown.
     """
 
     share: float
@@ -84,10 +85,10 @@ class Contention:
     def is_late(self) -> bool:
         """Whether the thread that reports units may be late for what it waits for.
 
-        Then it is not blocked, and all that it does seems to matter. Others take its CPU
-        now and then: where they did not it was blocked for longer, or it is not late.
-        Where they always do, as in units longer than a scheduler's slice, its share alone
-        says it.
+        Then it is not blocked, and everything in it seems to matter. If other programs
+        take its CPU now and then, the slots in which they did not decide: blocked for
+        longer there, it is late. If they always do, as in units longer than a scheduler's
+        slice, the share alone decides.
         """
         if self.hurried is None:
             return self.reporter < MIN_MEAN_SHARE
@@ -96,12 +97,12 @@ class Contention:
     def rivalry(self, share: float | None) -> float:
         """What a delay may cost because it takes a CPU from a thread of the program.
 
-        With n threads that want one of m CPUs a delay of CPU time takes 1 / m of it, by
-        the wall, from each of the others; that is no time that it is waited for.
-        Of a thread that does not report units it looks as if it was.
+        With n threads that want one of m CPUs, a delay of CPU time takes 1 / m of it, by
+        the wall, from each of the others, without being waited for. For a thread that
+        does not report units it looks as if it was.
 
         Args:
-            share: that the delays had of a CPU; None: it is not known
+            share: of a CPU, that the delays had; None: unknown
         """
         if self.y is None and not self.scaled:
             return 0.0
@@ -110,7 +111,7 @@ class Contention:
 
 
 def contention(record: Record, table: Table) -> Contention:
-    """What the record says of it."""
+    """Read the record's contention."""
     machine = record.machine
     share = machine.share
     if machine.steal > MAX_STEAL:
@@ -156,9 +157,9 @@ def contention(record: Record, table: Table) -> Contention:
 
 
 def _hurried(table: Table, rows: Booleans) -> Interval | None:
-    """How much longer the reporting thread is blocked where it got its CPU at once.
+    """How much longer the reporting thread is blocked if it got its CPU at once.
 
-    In slots in which nothing is delayed, among neighbours: what is slow is in both.
+    Among neighbouring undelayed slots, so that slow phases are in both groups.
     """
     still = np.flatnonzero(rows & ~(table.x > 0).any(1))
     if len(still) < 2 * COMPARED:
@@ -178,10 +179,10 @@ def _hurried(table: Table, rows: Booleans) -> Interval | None:
 
 
 def of_groups(record: Record) -> Effects | None:
-    """The effects of groups of functions; None: there are none yet.
+    """The effects of groups of functions; None if there are none yet.
 
-    A delay in another process takes a CPU from the thread that reports units where there
-    are too few: by the wall every group would cost something, and none stand out.
+    If there are too few CPUs, a delay in another process takes a CPU from the thread that
+    reports units: by the wall every group would cost something, and none would stand out.
     """
     data = table(record, GROUPS)
     if data is None:
@@ -190,21 +191,21 @@ def of_groups(record: Record) -> Effects | None:
 
 
 def had_only(share: float) -> str:
-    """Why there is no label where the program had too little of a CPU."""
+    """Why there is no label if the program had too little of a CPU."""
     return f"the program had only {share:.0%} of the CPU time that it wanted"
 
 
 def by_own_shares(
     record: Record, table: Table, found: Effects
 ) -> tuple[Effects, set[str]]:
-    """The effects, each read with the share of a CPU that its own delays had.
+    """The effects, each corrected by the share of a CPU that its own delays had.
 
-    The mean share of all threads is not that of the one that is delayed: one that mostly
+    The mean share of all threads is not that of the delayed one: a thread that mostly
     sleeps gets its CPU at once. A delay that took 1 / share of its CPU time lengthens, or
-    shortens, what others are blocked for by that much.
+    shortens, the time that others are blocked by the same factor.
 
     Returns:
-        also the functions of which the share is known
+        also the functions whose share is known
     """
     known: set[str] = set()
     parts: dict[float, Effects] = {}
@@ -231,14 +232,13 @@ def by_own_shares(
 
 @dataclass
 class Delivered:
-    """What the program did with the delays that were planned.
+    """What became of the delays that were planned.
 
-    ``ratios``: by function, delay delivered over delay asked, where any was in force; ""
-    is of all of them together. ``lapsed``: slots in which a function was called and its
-    delay was not in force at all, of ``planned`` ones. Delays end by themselves where
-    the tool has no CPU for half a second. Such slots are undelayed ones, and no harm.
-    They come several at a time: a single one may have its delay in the account of the
-    next.
+    ``ratios``: by function, delay delivered over delay asked, if any was in force; "" is
+    all of them together. ``lapsed``: of ``planned`` slots, those in which a function was
+    called and its delay was not in force at all. Delays end by themselves when the tool
+    has no CPU for half a second. Such slots count as undelayed and do no harm. They occur
+    several at a time: a single one may have its delay counted in the next.
     """
 
     ratios: dict[str, float]
@@ -247,7 +247,7 @@ class Delivered:
 
 
 def _without_a_delay(record: Record, plan: Block, rows: Integers) -> Booleans:
-    """Which of a block's slots are of two or more in turn that were to have a delay, and
+    """Which of a block's slots are in runs of two or more that were to have a delay and
     had none.
     """
     slots = record.slots
@@ -271,7 +271,7 @@ def _without_a_delay(record: Record, plan: Block, rows: Integers) -> Booleans:
 
 
 def delivered(record: Record) -> Delivered:
-    """Of all blocks in which single functions were delayed."""
+    """The ratios of all blocks in which single functions were delayed."""
     slots = record.slots
     position = {name: k for k, name in enumerate(record.functions)}
     block = block_index(record)

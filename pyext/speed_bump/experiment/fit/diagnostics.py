@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a regression can't know of itself: noise left over, late effects, phases."""
+"""Checks of a regression: remaining noise, late effects, phases."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from speed_bump.experiment.fit.interval import chi_square_tail
 from speed_bump.experiment.record import Floats
 
 LAGS = 20
-# Of all functions together, how often chance alone would say so.
+# For all functions together, how often chance alone would report something.
 RATE = 0.01
-# With more arms the fits of late effects and of phases take too long.
+# With more arms, the fits of late effects and of phases take too long.
 MAX_ARMS = 48
 PARTS = 3
-# Late effects that together are less change no verdict.
+# Late effects whose sum is smaller change no verdict.
 LATE = 0.1
 
 
 @dataclass
 class Diagnostics:
-    """Of one fit.
+    """The checks of one fit.
 
     ``whiteness`` is the p value of Ljung & Box over 20 lags of the residuals; ``noise``
     their deviation in parts of the undelayed slot; ``phi`` the autoregression; ``late``
-    has the criticality and error by column where effects come after the next slot;
-    ``phases`` the criticality by thirds of the run where they differ.
+    has the criticality and error by column if effects come after the next slot;
+    ``phases`` the criticality by thirds of the run if they differ.
     """
 
     rows: int
@@ -69,7 +69,7 @@ def ljung_box(residuals: Floats) -> float:
 
 
 def diagnose(effects: Effects, y: Floats | None = None) -> Diagnostics:
-    """Once, at the end. ``y``: what was regressed, if not the time of the wall."""
+    """Run once, at the end. ``y``: the regressed time, if not wall time."""
     table, fit = effects.table, effects.fit
     times = table.y if y is None else y
     noise = float(np.median(np.abs(fit.residuals * fit.scale)) * 1.4826)
@@ -89,7 +89,7 @@ def diagnose(effects: Effects, y: Floats | None = None) -> Diagnostics:
     if wide is not None and wide.bins == LONG:
         for k in real:
             at = [2 * wide.delays + k, 3 * wide.delays + k]
-            # As wide as the design says, if that is wider.
+            # At least as wide as the design says.
             ratio = max(
                 float(np.nan_to_num(wide.design[k] / wide.model[k], nan=1.0)), 1.0
             )
@@ -118,7 +118,7 @@ def diagnose(effects: Effects, y: Floats | None = None) -> Diagnostics:
 
 
 def _thirds(effects: Effects, times: Floats, spacing: float) -> list[Fit]:
-    """The fits of the parts of a run, in which each function has been delayed."""
+    """The fits of the parts of a run in which each function was delayed."""
     table = effects.table
     busy = np.flatnonzero((table.age >= 0) & (table.x > 0).any(1))
     if len(busy) < 60 * PARTS:

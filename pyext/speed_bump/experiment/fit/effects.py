@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What part of its delay each arm costs: a regression with errors by design.
+"""The part of its delay that each arm costs: a regression with errors by design.
 
-Slot times are regressed on what was delivered in the slot and in the one before. The
-noise is whitened by an autoregression and outliers are drawn in, which makes intervals
+Slot times are regressed on the delay delivered in the slot and in the previous one. The
+noise is whitened by an autoregression and outliers are limited, which makes intervals
 narrow: Cochrane & Orcutt, JASA 44 (1949), Huber, Ann. Math. Stat. 35 (1964). That they
-are wide enough does not hang on that model of the noise: residuals stay as they are and
-the schedules are drawn again, in thought (Fisher, Design of Experiments, 1935; Bojinov,
-Simchi-Levi & Zhao, Management Science 69, 2023).
+are wide enough does not depend on that model of the noise: residuals stay as they are and
+the schedules are drawn again, hypothetically (Fisher, Design of Experiments, 1935;
+Bojinov, Simchi-Levi & Zhao, Management Science 69, 2023).
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from speed_bump.experiment.fit.noise import (
 )
 from speed_bump.experiment.record import Floats, Integers
 
-# Lags in slots; those in one bracket share a coefficient.
+# Lags in slots; lags in one bracket share a coefficient.
 AT_ONCE = ((0,),)
 SHORT = ((0,), (1,))
 LONG = ((0,), (1,), (2, 3), (4, 5, 6, 7))
-# In 62 records whose residuals had a pattern (Ljung & Box, below 1e-4) an order of 8 left
-# it there, and made intervals wider by 4% in the median, up to three times.
+# In 62 records whose residuals had a pattern (Ljung & Box, below 1e-4), an order of 8 did
+# not remove it, and made intervals wider by 4% in the median and by up to three times.
 ORDER = 3
 # Slots between two knots of the drift; with rests the bill needs them further apart.
 SPACING = 60
 SPACING_RESTS = 300
-# Fewer rows than these are regressed on what is in the slot alone.
+# Fewer rows than these are regressed on the slot's own delay alone.
 FEW = 64
-# Slots over which what is on for long allows for noise of its own.
+# Slots over which long-lasting delays allow for noise of their own.
 SLOW = 80
 # Fewer cycles of blocks and rests than these have no error of their own.
 MIN_CYCLES = 4
-# A sham beyond so many standard errors says that something else than delays is at work.
+# A sham beyond this many standard errors means that something other than delays acts.
 SHAM = 3.3
-# Outliers are drawn in, from step to step by more: small steps would not arrive from
-# least squares, which units of a second among such of 3 ms throw far off. It ends where a
-# coefficient moves by less than a part of its error.
+# Outliers are limited step by step: small steps would not converge from least squares,
+# which units of a second among units of 3 ms throw far off. The iteration ends when no
+# coefficient moves by more than a part of its error.
 SHRINKS, SMALL, MAX_DRAWN = 0.5, 0.05, 100
-# A column that others explain but for this part has no coefficient.
+# A column that the others explain up to this part has no coefficient.
 TOLERANCE = 1e-5
 
 
@@ -63,8 +63,8 @@ class Fit:
 
     ``b`` and their covariance ``cov`` are of all columns: delays bin by bin, then others.
     ``c`` are the sums over lags of each delay, ``model`` and ``design`` their standard
-    errors by the noise model and by the schedule; NaN where there is no answer.
-    ``residuals`` are whitened, of the ``rows``.
+    errors by the noise model and by the schedule; NaN without an answer. ``residuals``
+    are whitened, of the ``rows``.
     """
 
     b: Floats
@@ -81,7 +81,7 @@ class Fit:
     delays: int
     bins: tuple[tuple[int, ...], ...]
     slow: Floats
-    # Of each other column what each cycle added to its coefficient; empty: not known.
+    # For each other column, each cycle's contribution to its coefficient; empty: unknown.
     parts: list[Floats]
 
     @property
@@ -92,9 +92,10 @@ class Fit:
     def other(self, k: int) -> tuple[float, float]:
         """The coefficient of another column and its standard error.
 
-        The largest of that of the noise model, of one that allows for noise which is
-        correlated over ``SLOW`` slots (Newey & West, Econometrica 55, 1987), and of one
-        by cycles of blocks and a rest (Liang & Zeger, Biometrika 73, 1986).
+        The largest error of three: by the noise model; allowing for noise that is
+            correlated
+        over ``SLOW`` slots (Newey & West, Econometrica 55, 1987); and by cycles of blocks
+        and a rest (Liang & Zeger, Biometrika 73, 1986).
         """
         at = self.delays * len(self.bins) + k
         model = math.sqrt(max(float(self.cov[at, at]), 0.0))
@@ -122,11 +123,11 @@ def regress(
     order: int = ORDER,
     spacing: float | None = None,
 ) -> Fit | None:
-    """Slot times on delays and other columns; None where the rows are too few.
+    """Regress slot times on delays and other columns; None with too few rows.
 
     Args:
         y: of each slot
-        x: delay delivered in it, a column an arm
+        x: delay delivered in it, a column per arm
         other: columns that have no lags
         table: which rows are usable, and of which run
         plans: how the delays were drawn; None: only the noise model's errors
@@ -146,7 +147,7 @@ def regress(
     while order and (age > order).sum() < 0.8 * count:
         order -= 1
     a = np.concatenate([lagged(x, bins), other], axis=1)
-    # What was delivered before a gap is not known.
+    # The delay before a gap is unknown.
     rows = np.flatnonzero(age >= order + min(last, 1))
     width = a.shape[1]
     if spacing is None:
@@ -209,7 +210,7 @@ def regress(
             e[everywhere] = _residual(y, a, b, everywhere, clean)
             if order:
                 phi = autoregression(e, age, order)
-            # In whitened times, with the coefficients as they are now.
+            # In whitened times, with the current coefficients.
             scale = local_scale(r * scale)
     limit = bound * deviation(r) * math.sqrt(few)
     u = psi(r, limit) if limit > 0 else r
@@ -229,7 +230,7 @@ def regress(
     answered = ~(np.abs(sums[:, lost]) > 0).any(1)
     model = np.where(answered, np.sqrt(np.maximum(np.diag(c_cov), 0)), np.nan)
     c = np.where(answered, c, np.nan)
-    # Of columns that are on for long.
+    # Columns that are on for a long time.
     begin = x.shape[1] * len(bins)
     slow = np.zeros(other.shape[1])
     parts: list[Floats] = []
@@ -279,7 +280,7 @@ def _by_cycle(g: Floats, table: Table, rows: Integers) -> Floats:
 
 
 def _cycle_error(sums: Floats) -> float:
-    """Of a coefficient to which each cycle added so much."""
+    """The error of a coefficient with these contributions of cycles."""
     count = len(sums)
     if count < MIN_CYCLES:
         return 0.0
@@ -287,7 +288,7 @@ def _cycle_error(sums: Floats) -> float:
 
 
 def _without_gaps(y: Floats, age: Integers) -> Integers:
-    """The age of each row, where rows of which the time is not known are gaps."""
+    """The age of each row; rows without a time are gaps."""
     known = np.isfinite(y)
     if known.all():
         return age
@@ -297,7 +298,7 @@ def _without_gaps(y: Floats, age: Integers) -> Integers:
 
 
 def _slow_error(g: Floats, age: Integers) -> float:
-    """Of the sum of ``g``, where it is correlated over up to ``SLOW`` rows."""
+    """The variance of the sum of ``g``, correlated over up to ``SLOW`` rows."""
     if len(g) < 4 * SLOW:
         return 0.0
     total = float(g @ g)
@@ -309,7 +310,7 @@ def _slow_error(g: Floats, age: Integers) -> float:
 
 
 def _residual(y: Floats, a: Floats, b: Floats, rows: Integers, clean: Drift) -> Floats:
-    """Of times that are not whitened, without what is slow."""
+    """Scores of times that are not whitened, without slow changes."""
     raw = y[rows] - a[rows] @ b
     e = clean.without(raw)
     limit = 5 * deviation(e)
@@ -329,7 +330,7 @@ def _sums(count: int, bins: Sequence[Sequence[int]], width: int) -> Floats:
 
 
 def together(holds: Sequence[int], apart: int) -> float:
-    """The chance that slots so far apart are in one hold (renewal theory)."""
+    """The probability that slots so far apart are in one hold (renewal theory)."""
     lengths = np.asarray(holds, float)
     return float(np.maximum(lengths - abs(apart), 0).mean() / lengths.mean())
 
@@ -345,7 +346,7 @@ def _by_design(
     """Standard errors of weighted sums of T_i = sum_t v_t x_it over schedules.
 
     Args:
-        v: what a change of each slot's time is multiplied by
+        v: the factor of a change of each slot's time
         weights: a row for each answer, a column for each delay and bin
     """
     count = x.shape[1]
@@ -403,7 +404,7 @@ def _spread(v: Floats, bins: Sequence[Sequence[int]], holds: Sequence[int]) -> F
 
 @dataclass
 class Effect:
-    """Of one column: its criticality, and how it was found."""
+    """One column: its criticality, and its errors."""
 
     column: Column
     c: float
@@ -424,7 +425,7 @@ class Effect:
 
 @dataclass
 class Effects:
-    """Of all columns of a table."""
+    """The effects of all columns of a table."""
 
     table: Table
     fit: Fit
@@ -432,24 +433,24 @@ class Effects:
     cov: Floats
 
     def of(self, functions: tuple[str, ...]) -> list[Effect]:
-        """At each dose, the least first."""
+        """The effects at each dose, the smallest first."""
         found = [e for e in self.effects if e.column.functions == functions and e.known]
         return sorted(found, key=lambda e: (not e.column.apart, e.column.dose))
 
     def bill(self, key: tuple[float, bool]) -> tuple[float, float] | None:
-        """What delays cost beyond the sum of their effects, of a slot, and its error."""
+        """The cost of delays beyond the sum of their effects, in a slot; its error."""
         if key not in self.table.on:
             return None
         value, error = self.fit.other(self.table.on[key])
         return (value, error) if error > 0 else None
 
     def half(self, effect: Effect) -> float:
-        """Half of its interval."""
+        """Half of the interval."""
         return quantile(effect.df) * effect.se
 
 
 def spacing_of(table: Table) -> float:
-    """How far apart the knots of the drift are."""
+    """The distance between the knots of the drift."""
     if not table.on:
         return SPACING
     return max(SPACING_RESTS, table.cycle)
@@ -460,7 +461,7 @@ def effects(
     y: Floats | None = None,
     bins: tuple[tuple[int, ...], ...] = SHORT,
 ) -> Effects | None:
-    """The effects of a table's columns; ``y`` other times than those of the wall."""
+    """The effects of a table's columns; ``y``: times other than wall time."""
     if table is None:
         return None
     fit = regress(
@@ -490,8 +491,8 @@ def effects(
 def _without_sham(table: Table, fit: Fit, ratio: Floats) -> tuple[Floats, Floats]:
     """The sums over lags, and their covariance, with the sham's coefficients at 0.
 
-    The sham is undelayed like the baseline, and belongs to it once it has passed its
-    test. Its own entries stay as they were.
+    The sham is undelayed like the baseline, and becomes part of it once it has passed its
+    test. Its own entries stay unchanged.
     """
     own = np.array([not column.functions for column in table.columns])
     sums = _sums(fit.delays, fit.bins, len(fit.b))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 CONFIDENCE = 0.95
-# A function is hidden where less than this part of its delay arrives, for certain, and
-# matters where more does. All commands use this one.
+# A function is hidden if certainly less than this part of its delay arrives, and matters
+# if certainly more does. All commands use this threshold.
 THRESHOLD = 0.1
-# Where less than this part arrives, for certain, a function matters partly.
+# A function matters partly if certainly less than this part arrives.
 WHOLE = 0.9
-# Half an interval that is wider says too little of a number to print it.
+# A number with a wider half interval is not printed.
 WIDEST = 0.5
 
 
@@ -34,13 +34,13 @@ class Interval:
         return (self.high - self.low) / 2
 
     def hull(self, other: Interval) -> Interval:
-        """Around this value, as wide as both."""
+        """An interval around this value, as wide as both."""
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Interval(self.value, low, high)
 
 
 def label_of(interval: Interval) -> str:
-    """What an interval alone says."""
+    """The label that follows from an interval alone."""
     if interval.high < THRESHOLD:
         return HIDDEN
     if interval.low > THRESHOLD:
@@ -49,7 +49,7 @@ def label_of(interval: Interval) -> str:
 
 
 def around(value: float, error: float, df: float) -> Interval:
-    """The t interval of an estimate with that standard error."""
+    """The t interval of an estimate with this standard error."""
     half = quantile(df) * error
     return Interval(value, value - half, value + half)
 
@@ -80,7 +80,7 @@ def _quantile(df: int, confidence: float) -> float:
 
 
 def quantile(df: float, confidence: float = CONFIDENCE) -> float:
-    """The two-sided quantile of Student's t; that of the normal where it is near."""
+    """The two-sided quantile of Student's t, or of the normal if they are close."""
     return _quantile(max(int(df), 1), confidence)
 
 
@@ -118,7 +118,7 @@ def student_two_sided(t: float, df: int) -> float:
 
 
 def upper_tail(t: float, df: float) -> float:
-    """P(T > t) of Student's t; of the normal where it is near."""
+    """P(T > t) of Student's t, approximated by the normal if it is close."""
     if not math.isfinite(t):
         return 0.0 if t > 0 else 1.0
     if df > 400:
@@ -137,7 +137,7 @@ def chi_square_tail(x: float, df: int) -> float:
 
 
 def discoveries(p_values: list[float]) -> list[float]:
-    """The false discovery rate at which each would be called.
+    """For each p value, the false discovery rate at which it would be called.
 
     Benjamini & Hochberg, JRSS B 57 (1995), as adjusted p values.
     """

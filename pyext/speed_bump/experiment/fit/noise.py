@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Noise of unit times: slow drift, an autoregression, outliers, times that change scale.
+"""Noise of unit times: slow drift, an autoregression, outliers, changes of scale.
 
-Rows are slots in the order in which they ran. The *age* of a row is how many usable rows
-are before it without a gap; an autoregression of order p is of rows of age p and more.
+Rows are slots in the order in which they ran. The *age* of a row is the number of usable
+rows before it without a gap; an autoregression of order p uses rows of age p and more.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from speed_bump.experiment.record import Floats, Integers
 
 Booleans = npt.NDArray[np.bool_]
 
-# Against least squares with normal noise it loses 5%: Huber, Ann. Math. Stat. 35 (1964).
+# Against least squares with normal noise this loses 5%: Huber, Ann. Math. Stat. 35
+# (1964).
 HUBER = 1.345
-# Residuals beyond this many deviations say nothing of the correlation of neighbours.
+# Residuals beyond this many deviations are left out of the correlation of neighbours.
 CLIP = 5.0
-# An autoregression with a larger sum would be no longer stable.
+# An autoregression with a larger sum would not be stable.
 MAX_SUM = 0.98
-# The scale of noise is that of so many rows, or more.
+# The scale of noise is estimated from at least this many rows.
 SCALE_ROWS = 200
 MAX_SCALES = 60
 
 
 def ages(number: Integers, run: Integers, usable: Booleans) -> Integers:
-    """How many usable rows are before each one without a gap; -1: it is not usable."""
+    """The number of usable rows before each row without a gap; -1 if it is not usable."""
     count = len(number)
     index = np.arange(count)
     broken = np.ones(count, bool)
@@ -44,17 +45,17 @@ def ages(number: Integers, run: Integers, usable: Booleans) -> Integers:
 
 
 def deviation(values: Floats) -> float:
-    """The standard deviation by the median of absolute values."""
+    """The standard deviation, estimated by the median of absolute values."""
     return float(1.4826 * np.median(np.abs(values))) if len(values) else 0.0
 
 
 def psi(residuals: Floats, bound: float) -> Floats:
-    """Huber's: residuals drawn in to the bound."""
+    """Huber's function: residuals limited to the bound."""
     return np.clip(residuals, -bound, bound)
 
 
 def whitened(values: Floats, phi: Sequence[float]) -> Floats:
-    """What the autoregression does not foresee; garbage where the age is too low."""
+    """The part that the autoregression does not predict; garbage at too low an age."""
     out: Floats = values.copy()
     for lag, part in enumerate(phi, 1):
         if part and len(values) > lag:
@@ -63,7 +64,7 @@ def whitened(values: Floats, phi: Sequence[float]) -> Floats:
 
 
 def unwhitened(scores: Floats, phi: Sequence[float]) -> Floats:
-    """The transpose of whitened(): what the scores multiply a change of each row by."""
+    """The transpose of whitened(): the factors of the scores for a change of each row."""
     out: Floats = scores.copy()
     for lag, part in enumerate(phi, 1):
         if part and len(scores) > lag:
@@ -72,7 +73,7 @@ def unwhitened(scores: Floats, phi: Sequence[float]) -> Floats:
 
 
 def autoregression(residuals: Floats, age: Integers, order: int) -> tuple[float, ...]:
-    """Coefficients from residuals drawn in at ``CLIP`` deviations, made stable."""
+    """Coefficients from residuals limited to ``CLIP`` deviations, made stable."""
     rows = np.flatnonzero(age >= order)
     if order == 0 or len(rows) < 3 * order + 3:
         return ()
@@ -108,15 +109,15 @@ def local_scale(residuals: Floats) -> Floats:
 
 
 class Drift:
-    """Slow changes: straight lines between knots, apart for each run of the program.
+    """Slow changes: straight lines between knots, separate for each run of the program.
 
-    Cosines, which the simulations used, do the same; lines touch few rows each, so that
-    thousands of knots cost nothing.
+    Cosines, which the simulations used, do the same; lines involve few rows each, so that
+    thousands of knots are cheap.
 
     Args:
         run: of each row, in order
         spacing: rows between two knots
-        weight: what each row was multiplied by
+        weight: the factor of each row
     """
 
     def __init__(self, run: Integers, spacing: float, weight: Floats) -> None:
@@ -155,7 +156,7 @@ class Drift:
         self._inverse = np.linalg.inv(gram + ridge * np.eye(knots))
 
     def without(self, values: Floats) -> Floats:
-        """What is left of columns, or of one, after the best lines."""
+        """The rest of columns, or of one, after subtracting the best lines."""
         matrix = values if values.ndim == 2 else values[:, None]
         products = np.zeros((self.knots, matrix.shape[1]))
         for rows, knots, lines in self._parts:

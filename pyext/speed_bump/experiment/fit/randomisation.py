@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The chance of a number if a function did not matter, where slots are few.
+"""The probability of a number if a function did not matter, for few slots.
 
-With few slots no quantile of Student's t is to be trusted with the tails of real noise.
+With few slots, no quantile of Student's t can be trusted with the tails of real noise.
 The times of slots stay as they are, the delays of one function are drawn again in each
-block, and the rank of what was seen among those is the p value: Fisher, The Design of
-Experiments (1935). A delay that is held for some slots counts as one of each: noise is
-whitened before. What others cost is taken off both sides before (Freedman & Lane,
-Journal of Business & Economic Statistics 1, 1983).
+block, and the rank of the observed value among those is the p value: Fisher, The Design
+of Experiments (1935). A delay that is held for some slots counts as one of each, because
+noise is whitened first. The effects of other functions are subtracted from both sides
+first (Freedman & Lane, Journal of Business & Economic Statistics 1, 1983).
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from speed_bump.experiment.fit.noise import HUBER, deviation, psi, whitened
 from speed_bump.experiment.record import Floats, Integers
 
 SCHEDULES = 999
-# What comes first among them says no less.
+# More draws would not be more informative.
 FLOOR = 1 / (SCHEDULES + 1)
 
 
 def p_values(y: Floats, table: Table, fit: Fit, block: Integers) -> dict[int, float]:
-    """By column of delays, of functions; empty where slots are many.
+    """By column of delays, of functions; empty with many slots.
 
-    With more slots a number is as normal as it has to be, and has more than the slot of
-    the delay in it.
+    With more slots a number is normal enough, and its delays extend over several slots.
 
     Args:
-        y: what was regressed
+        y: the regressed time
         block: of each row
     """
     rows = np.intersect1d(fit.rows, np.flatnonzero(table.age >= len(fit.phi)))
     if not len(rows) or (table.age >= 0).sum() >= FEW:
         return {}
-    # Of the rows none has a gap behind it.
+    # None of the rows is preceded by a gap.
     y = np.nan_to_num(y)
-    # The same schedules for the same record: a report says the same again.
+    # The same schedules for the same record, so that reports can be repeated.
     draw = np.random.default_rng(len(rows))
     real = [k for k, column in enumerate(table.columns) if column.functions]
     time = np.arange(len(y)) - len(y) / 2
@@ -64,7 +63,7 @@ def p_values(y: Floats, table: Table, fit: Fit, block: Integers) -> dict[int, fl
 
 
 def _basis(columns: Floats) -> Floats:
-    """Of what these columns span; those that others explain are left out."""
+    """A basis of what these columns span, without redundant ones."""
     left, sizes, _ = np.linalg.svd(columns, full_matrices=False)
     return np.asarray(left[:, sizes > 1e-9 * max(float(sizes.max()), 1e-300)])
 

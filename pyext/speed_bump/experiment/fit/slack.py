@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """How long a function may be delayed before that costs anything.
 
-A buffer averages: short delays see the slope at the mean delay. So the function stands on
-a pedestal of k steps and a step more is toggled. From the highest down: full, a buffer
-hides everything for long; emptied, it shows at once.
+A buffer averages: short delays show the slope at the mean delay. So the function is
+delayed by a pedestal of k steps, and one more step is toggled. Pedestals go from the
+highest down: a full buffer hides everything for a long time; an emptied one shows the
+effect at once.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from speed_bump.experiment.fit.interval import Interval, quantile
 from speed_bump.experiment.fit.noise import Booleans, ages
 from speed_bump.experiment.record import Block, Floats, Record
 
-# A slope that is the end of the slack, though not all of a delay arrives there.
+# A slope that marks the end of the slack, though not all of a delay arrives there.
 MIN_STEEP, SURE = 0.2, 3.3
 
 
 @dataclass(frozen=True)
 class Slack:
-    """Of one function, ns a slot; ``over``: the top step did not arrive, it is more.
+    """The slack of one function, ns a slot; ``over``: it is longer than the top step.
 
-    ``slopes`` are what arrives of a step on each pedestal, the lowest first, with their
-    standard ``errors``; ``step`` is in parts of the undelayed slot.
+    ``slopes`` are the parts of a step that arrive on each pedestal, the lowest first,
+    with their standard ``errors``; ``step`` is in parts of the undelayed slot.
     """
 
     function: str
@@ -41,7 +42,7 @@ class Slack:
 
 
 def slacks(record: Record) -> dict[str, Slack]:
-    """Of all functions that were on pedestals."""
+    """The slack of all functions that were on pedestals."""
     found = {}
     base = base_time(record)
     index = block_index(record)
@@ -54,9 +55,9 @@ def slacks(record: Record) -> dict[str, Slack]:
 
 
 def _steepest(slope: Floats, error: Floats, reached: Booleans) -> float:
-    """What arrives of a step beyond the slack.
+    """The part of a step that arrives beyond the slack.
 
-    All of it, or less where that is beyond chance: of two that take turns a half.
+    All of it, unless it is certainly less: a half for two functions that alternate.
     """
     sure = reached & (slope > SURE * error) & (slope > MIN_STEEP)
     return float(np.clip(slope[sure].max(), 0.0, 1.0)) if sure.any() else 1.0

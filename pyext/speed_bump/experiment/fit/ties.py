@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Functions that matter together in another way than each alone.
+"""Pairs of functions whose joint effect differs from the sum of both.
 
-All of a few are delayed at once, each by a coin of its own, and products of centred
-delays are in the regression: Box, Hunter & Hunter, Statistics for Experimenters, 2nd ed.
+A few functions are delayed at once, each at random, and products of centred delays are in
+the regression: Box, Hunter & Hunter, Statistics for Experimenters, 2nd ed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from speed_bump.experiment.record import Record
 
 # A product with a smaller t is left out again.
 KEEP = 3.3
-# Of a function with slack less than this arrives. Another one that uses the slack up, or
-# gives more of it, makes a product that says nothing of the two.
+# For a function with slack, less than this arrives. Another function that uses the slack
+# up, or adds to it, makes a product that says nothing of the pair.
 WHOLE = 0.85
 MAX_TIED = 6
-# With less of a CPU two that are delayed at once are rivals for it.
+# With less of a CPU, two functions that are delayed at once compete for it.
 MIN_SHARE = 0.5
 
 
@@ -31,8 +31,8 @@ MIN_SHARE = 0.5
 class Joint:
     """Two functions: "serial", "parallel" or "amplifying".
 
-    ``together`` is what a delay of both at once costs beyond the sum of both, in parts of
-    the delay of one: 0: serial; minus the lesser of both criticalities: parallel.
+    ``together`` is the cost of a delay of both at once beyond the sum of both, in parts
+    of the delay of one: 0 if serial; minus the smaller criticality if parallel.
     """
 
     functions: tuple[str, str]
@@ -41,7 +41,7 @@ class Joint:
 
 
 def joints(record: Record) -> list[Joint]:
-    """Of all pairs that were delayed together, where they had enough of a CPU."""
+    """All pairs that were delayed together with enough of a CPU."""
     if record.machine.share < MIN_SHARE:
         return []
     found = effects(table(record, {"ties"}))
@@ -122,6 +122,6 @@ def joints(record: Record) -> list[Joint]:
 
 
 def _dose(x: np.ndarray) -> float:
-    """The delay of a slot where there was one."""
+    """The mean delay of a slot that had one."""
     some = x[x > 0]
     return float(np.median(some)) if len(some) else 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From numbers to words: labels, their reasons, and what would help."""
+"""From numbers to verdicts: labels, their reasons, and what would help."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.ties import Joint, joints
 from speed_bump.experiment.record import Record, SelfTime
 
-# The words, which are those of whole runs too, are had from here.
+# The labels, shared with whole runs, are re-exported here.
 __all__ = [
     "HIDDEN",
     "INCONCLUSIVE",
@@ -73,50 +73,50 @@ __all__ = [
 ]
 
 FALSE_DISCOVERIES = 0.05
-# Half an interval is never narrower: clocks, and what a delay does to caches.
+# Half an interval is never narrower: clocks, and the effect of a delay on caches.
 FINEST = 0.01
-# A share of a CPU is off by about this part of what others have.
+# A share of a CPU has an error of about this part of the others' share.
 SHARE_ERROR = 0.1
-# Nothing, or all, of a delay arrives if it is certain to be below the one, or above the
-# other: with slack that is used up it is in between.
+# Nothing, or all, of a delay arrives if it is certainly below the one, or above the
+# other; slack that is used up gives something in between.
 PLAIN = (0.3, 0.6)
-# With delays that take more of a slot than this, by the wall, slack may be used up.
+# Delays that take more of a slot than this, by the wall, may use up slack.
 LONG_DELAY = 0.6
-# Small delays tell if half of their interval is not more. They are shorter by so much.
+# Small delays decide if half of their interval is not wider. They are shorter by so much.
 TOLD, SHORTER = 0.3, 3.0
-# What the sham seems to cost, others may be off by so many times; with more than the
+# Other numbers may be off by this many times the apparent cost of the sham; above the
 # limit no label stands.
 SHAM_TIMES, MAX_SHAM = 2.0, 0.5
-# In a larger part of the slots no delay was in force: that is told.
+# A larger part of slots without any delay in force is reported.
 MAX_LAPSED = 0.02
-# Two levels of dose differ if they do by so many standard errors, and by so much.
+# Two levels of dose differ if they do by this many standard errors, and by so much.
 BENDS = 3.3
 BENDS_BY = 0.1
-# Fewer slots than these in which a function was delayed say nothing.
+# A function delayed in fewer slots than these has no answer.
 MIN_DELAYED = 4
 MIN_ROWS = 16
-# With whole data a serial function has a number above; one below may have slack.
+# A serial function has a number above this; one below may have slack.
 SERIAL = 0.85
-# Above it more arrives than was delivered.
+# Above this, more arrives than was delivered.
 AMPLIFIED = 1.1
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known of one function.
+    """The result for one function.
 
     Args:
         verdict: "matters", "partly", "hidden" or "inconclusive"
         criticality: extra time over delay; None: the data support no number
         headroom: at most this part of the time can be gained
-        shape: "linear", "hinge", "amplified", "negative" or "" where it is not known
+        shape: "linear", "hinge", "amplified", "negative" or "" if unknown
         slack_ns: how long a slot may be delayed by it at no cost
         dose: delay delivered in a slot in which it was delayed, of the undelayed slot
         delayed: slots in which it was delayed
-        p: the chance of such a number if it did not matter at all
+        p: the probability of such a number if the function did not matter at all
         false_discovery: the false discovery rate at which it would be called
-        reason: why this verdict, in plain words
-        help: the cheapest thing that would help; "" where nothing is needed
+        reason: of the verdict, in plain words
+        help: the cheapest thing that would help; "" if nothing is needed
         share: of the wall clock's time, threads in the function itself
     """
 
@@ -138,11 +138,12 @@ class Finding:
 
 @dataclass
 class Verdict:
-    """Of a whole experiment.
+    """The results of a whole experiment.
 
-    ``slowdown`` is the part of its throughput that the program lost to the delays at
-    most; ``cpu_share`` the share of the CPU time that its threads wanted; ``shared``:
-    others on the machine had so much of it that it had to be taken into account.
+    ``slowdown`` is the largest part of its throughput that the program lost to the
+    delays; ``cpu_share`` the part of the wanted CPU time that its threads had;
+    ``shared``: other programs used so much of the CPUs that it had to be taken into
+    account.
     """
 
     findings: list[Finding]
@@ -165,7 +166,7 @@ class Verdict:
 
 @dataclass
 class _Number:
-    """What the headline of a function is made of."""
+    """The parts of the headline of a function."""
 
     c: float
     se: float
@@ -177,29 +178,29 @@ class _Number:
     between: bool = False
     small: bool = False
     device: Interval | None = None
-    # By how much more the number may be off, and below it alone.
+    # The additional error of the number, and that below it alone.
     off: float = 0.0
     below: float = 0.0
-    # Why with more of a CPU it may be hidden; "": the CPU that it had was enough.
+    # Why it may be hidden with more of a CPU; "" if the CPU was enough.
     starved: str = ""
-    # Where more than the delay arrives; "": it does not, or that is not known.
+    # Where more than the delay arrives; "" if it does not, or this is unknown.
     more: str = ""
-    # Why this function has no label, and what would help; "": it has.
+    # Why this function has no label, and what would help; "" if it has one.
     refusal: str = ""
     help: str = ""
 
     @property
     def interval(self) -> Interval:
-        """Of 95%; never narrower than delays are exact."""
+        """The 95% interval; never narrower than delays are exact."""
         half = max(quantile(self.df) * self.se, FINEST) + self.off
         return Interval(self.c, self.c - half - self.below, self.c + half)
 
 
 def verdict(record: Record, final: bool = True) -> Verdict:
-    """All that the record says.
+    """Judge the record.
 
     Args:
-        final: the experiment is over: late effects, phases and ties are looked for too
+        final: the experiment is over: also look for late effects, phases and ties
     """
     base = base_time(record)
     out = Verdict(
@@ -290,7 +291,7 @@ def slowdown(record: Record) -> float:
     given = float(np.nansum(slots.delivered_ns))
     if total <= 0:
         return 0.0
-    # Had all of it arrived, and the rest of the time been as in the rests.
+    # As if all of it had arrived, and the rest of the time had been as in the rests.
     whole = base_time(record) * len(slots) + given
     return min(given / max(total, whole), 1.0)
 
@@ -305,7 +306,7 @@ def _elapsed(record: Record) -> float:
 
 
 def _sham(found: Effects) -> Interval | None:
-    """All doses together: what the sham did."""
+    """The sham, all doses together."""
     shams = found.of(())
     if not shams:
         return None
@@ -315,19 +316,19 @@ def _sham(found: Effects) -> Interval | None:
 
 
 def _refused(out: Verdict, refusal: str, helps: str) -> tuple[str, str]:
-    """Reasons for no label at all."""
+    """A reason for no label at all, and what would help."""
     if refusal:
         return refusal, helps
     if SHAM_TIMES * _sham_costs(out) > MAX_SHAM:
         return (
-            f"{_sham_says(out)}: something else than the delays is at work",
-            "run it again, and longer; a quieter machine if it stays so",
+            f"{_sham_says(out)}: something other than the delays is at work",
+            "run it again, and longer; use a quieter machine if it persists",
         )
     return "", ""
 
 
 def _sham_costs(out: Verdict) -> float:
-    """What the sham seems to cost, of a delay; 0 where that can be chance."""
+    """The apparent cost of the sham, of a delay; 0 if that can be chance."""
     if out.sham is None:
         return 0.0
     error = out.sham.half / normal_quantile((1 + CONFIDENCE) / 2)
@@ -347,7 +348,7 @@ def _qualify(
     own: set[str],
     ratios: dict[str, float],
 ) -> None:
-    """What makes numbers less certain than the regression says, function by function."""
+    """Apply what makes numbers less certain than the regression says, by function."""
     sham = SHAM_TIMES * _sham_costs(out)
     steal = record.machine.steal
     low, high = DELIVERED
@@ -367,7 +368,7 @@ def _qualify(
             _scale(number, how, share)
         elif how.y is not None:
             number.off += SHARE_ERROR * (1 - how.share) * max(abs(number.c), 0.3)
-            # What amplifies delays amplifies waiting for a CPU, too.
+            # What amplifies delays also amplifies waiting for a CPU.
             more = max(number.c - 1, 0.0)
             number.off += (1 - how.share) * number.c * more
             if share is not None and share < MIN_SHARE:
@@ -378,7 +379,7 @@ def _qualify(
 
 
 def _scale(number: _Number, how: Contention, share: float | None) -> None:
-    """Of the wall's time: a delay with a share of a CPU takes 1 / share as long."""
+    """By the wall clock: a delay with a share of a CPU takes 1 / share as long."""
     part = share if share is not None else how.share
     if part < MIN_MEAN_SHARE:
         number.refusal = (
@@ -387,7 +388,7 @@ def _scale(number: _Number, how: Contention, share: float | None) -> None:
         )
         number.help = QUIETER
         return
-    # Others took time from the thread that is waited for, or from another one.
+    # Other programs took time from the thread that is waited for, or from another one.
     rivalry = min(how.rivalry(share), max(number.c, 0.0))
     _starved(number, part, number.c, how)
     apart = (1 - part) * abs(number.c) / 2
@@ -397,10 +398,10 @@ def _scale(number: _Number, how: Contention, share: float | None) -> None:
 
 
 def _explain_more(data: Table, numbers: dict[str, _Number]) -> None:
-    """Where more than a delay arrives: in which part of the time it does.
+    """Where more than a delay arrives: the part of the time in which it does.
 
-    A slower server has a queue that is shorter, and each answer wakes a visitor that has
-    gone to sleep: the server itself computes for longer then. With a lock it waits.
+    A slower server has a shorter queue, and must wake the client for each answer: the
+    server itself then computes for longer. With a lock, others wait.
     """
     some = [number for number in numbers.values() if number.interval.low > AMPLIFIED]
     usable = data.age >= 0
@@ -420,7 +421,7 @@ def _explain_more(data: Table, numbers: dict[str, _Number]) -> None:
 
 
 def _both_matter(joint: Joint, numbers: dict[str, _Number]) -> bool:
-    """What is not known to matter alone has nothing to be tied to another one by."""
+    """Drop ties of functions that are not known to matter alone."""
     some = [numbers.get(name) for name in joint.functions]
     return all(
         n is not None
@@ -432,7 +433,7 @@ def _both_matter(joint: Joint, numbers: dict[str, _Number]) -> bool:
 
 
 def _sound(found: Effects, out: Verdict) -> set[tuple[float, bool]]:
-    """Doses of which nothing is known against them: those below the least alarm."""
+    """Doses without an alarm: those below the smallest alarm."""
     alarmed = [(not bill.apart, bill.dose) for bill in out.bills if bill.alarm]
     keys = {(column.dose, column.apart) for column in found.table.columns}
     if not alarmed:
@@ -442,7 +443,7 @@ def _sound(found: Effects, out: Verdict) -> set[tuple[float, bool]]:
 
 
 def _bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
-    """After an alarm labels need a smaller dose at which all is as it should be."""
+    """After an alarm, labels need a smaller dose without any fault."""
     alarms = [bill for bill in out.bills if bill.alarm]
     if not alarms:
         return "", ""
@@ -454,8 +455,8 @@ def _bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
         f"(together they cost {used:.2g} of a unit less than their sum)"
     )
     helps = (
-        "run it for longer, so that smaller delays can be measured; what is slowest here "
-        "is so by less than that"
+        "run it for longer, so that smaller delays can be measured; the slowest part is "
+        "the slowest by less than that"
     )
     columns = found.table.columns
     for name in {column.functions for column in columns if column.functions}:
@@ -481,8 +482,8 @@ def _bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
 def _is_plain(effect: Effect) -> bool:
     """Whether nothing, or all, of a delay arrives.
 
-    Then that longer delays had another number is what slack does to them; something in
-    between is slack that the short ones use up, too.
+    A different number for longer delays is then the effect of slack; something in between
+    is slack that the short ones use up, too.
     """
     far = 2.58 * effect.se
     none, whole = PLAIN
@@ -500,7 +501,7 @@ def _numbers(
     """The headline number of each function that has one.
 
     Args:
-        own: functions that are read with the share of a CPU of their own delays
+        own: functions that are corrected by the share of a CPU of their own delays
     """
     sound = _sound(found, out)
     place = {column: k for k, column in enumerate(found.table.columns)}
@@ -518,14 +519,14 @@ def _numbers(
         if late:
             number = replace(number, c=late[0], se=late[1], df=late[2])
             number.notes.append("part of its delay arrives after more than one slot")
-            # Found by looking for it: no ground for "partly" by itself.
+            # The search for it is no ground for "partly" by itself.
             late_interval = number.interval
             number.between |= late_interval.low > THRESHOLD and late_interval.high < WHOLE
         if out.diagnostics and number.column in out.diagnostics.phases:
             thirds = out.diagnostics.phases[number.column]
             parts = ", ".join(f"{c:.2f}" for c in thirds)
             number.notes.append(f"it changed while it ran: {parts} by thirds of the run")
-            # What moves is known no better than by how much it moves.
+            # The error of a drifting number is at least its drift.
             spread = float(np.std(thirds, ddof=1)) / math.sqrt(len(thirds))
             number.se = math.hypot(number.se, spread)
         if device is not None:
@@ -533,7 +534,7 @@ def _numbers(
             share = record.shares[name] if name in own else None
             part = how.share if share is None else share
             if other.known:
-                # Of what is blocked for a function's delays a part may be their rivalry.
+                # A part of the blocked time of a function's delays may be their rivalry.
                 blocked = (other.c - number.c) / max(1 - part, 0.05)
                 costs = max(part * blocked, 0.0)
                 number.below = min(how.rivalry(share), costs)
@@ -545,10 +546,10 @@ def _numbers(
 
 
 def _starved(number: _Number, part: float, costs: float, how: Contention) -> None:
-    """Whether what costs here may be hidden on a machine that has nothing else to do.
+    """Whether an effect measured here may be hidden on an idle machine.
 
-    With a small share of a CPU a delay takes long by the wall, and uses up slack. And a
-    thread that has waited for its CPU waits for no other one.
+    With a small share of a CPU, a delay takes long by the wall and uses up slack. And a
+    thread that has waited for its CPU waits for nothing else.
 
     Args:
         costs: the part of the number that is in blocked time
@@ -566,7 +567,7 @@ def _starved(number: _Number, part: float, costs: float, how: Contention) -> Non
 
 
 def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Number:
-    """Doses together where they agree, the least where they don't."""
+    """Doses together if they agree, the smallest if they don't."""
 
     def of(effect: Effect, shape: str = "") -> _Number:
         k = place[effect.column]
@@ -591,7 +592,7 @@ def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Nu
         )
         return number
     if _between(high) and high.column.dose > 1.5 * low.column.dose:
-        # What is there of small delays decides, be it little.
+        # The number of small delays decides, however small it is.
         number = of(low)
         number.small = True
         if low.interval.half > TOLD:
@@ -614,7 +615,7 @@ def _pooled(some: list[Effect], found: Effects, place: dict[Column, int]) -> _Nu
 
 
 def _between(effect: Effect) -> bool:
-    """Whether a part arrives that slack could be behind."""
+    """Whether a part arrives, which may be the effect of slack."""
     interval = effect.interval
     return interval.low > THRESHOLD and effect.c < SERIAL and interval.high < 1.0
 
@@ -628,7 +629,7 @@ class _Group:
 
 
 def _grouped(record: Record) -> dict[str, _Group]:
-    """By function: the smallest group that it was in, and what all of it costs."""
+    """By function: the smallest group that it was in, and the cost of the group."""
     if not _has(record, "groups"):
         return {}
     found = of_groups(record)
@@ -644,7 +645,7 @@ def _grouped(record: Record) -> dict[str, _Group]:
 
 
 def _seconds(value: float) -> str:
-    """A time for people."""
+    """A time, rounded."""
     if value < 100:
         return f"{max(value, 1):.0f} s"
     if value < 100 * 60:
@@ -660,7 +661,7 @@ def _shorter(number: _Number, spent: float) -> str:
 
 
 def _more_time(interval: Interval, spent: float) -> str:
-    """How much longer until the interval leaves the thresholds."""
+    """How much longer until the interval is clear of the thresholds."""
     distance = abs(interval.value - THRESHOLD)
     target = min(max(0.8 * distance, 0.04), WIDEST)
     more = spent * ((interval.half / target) ** 2 - 1)
@@ -688,7 +689,7 @@ def _share(times: Mapping[str, SelfTime], name: str) -> Interval | None:
 
 
 def _headroom(criticality: Interval | None, share: Interval | None) -> Interval | None:
-    """Criticality times the time in the function itself: errors add by their squares."""
+    """Criticality times own time; relative errors add as squares."""
     if criticality is None or share is None:
         return None
     c = max(criticality.value, 0.0)
@@ -707,7 +708,7 @@ def _headroom(criticality: Interval | None, share: Interval | None) -> Interval 
 def self_and_headroom(
     times: Mapping[str, SelfTime], name: str, criticality: Interval | None
 ) -> tuple[Interval | None, Interval | None]:
-    """The part of the time in a function itself, and what making it faster can gain."""
+    """The part of the time in a function itself, and the headroom."""
     share = _share(times, name)
     return share, _headroom(criticality, share)
 
@@ -727,7 +728,7 @@ def _finding(
     out: Verdict,
     found: Effects | None,
 ) -> Finding:
-    """The words for one function."""
+    """The finding of one function."""
     share = _share(record.self_times, name)
     empty = Finding(
         name, INCONCLUSIVE, None, None, "", None, 0.0, 0, p, rate, "", "", (), share
@@ -773,7 +774,7 @@ def _finding(
         if slack.over:
             notes.append(
                 f"slack over {slack.step * len(slack.slopes):.2g} of a unit: even there "
-                "no more of a delay arrives"
+                "no larger part of a delay arrives"
             )
     told = number.small or label_of(interval) in (MATTERS, PARTLY)
     if 0 < interval.low <= interval.value < SERIAL and not told:
@@ -792,7 +793,7 @@ def _finding(
     plain = number.interval
     said = f"{plain.value:.2f} ± {plain.half:.2f} of its delay arrives"
     if refusal:
-        # What is known to be wrong is no number.
+        # A number that is known to be wrong is not shown.
         return replace(
             filled, criticality=None, headroom=None, reason=refusal, help=helps
         )
@@ -813,7 +814,7 @@ def _finding(
             help=advice,
         )
     if number.device is not None:
-        # Which share of a CPU is right is not known: the truth lies between the two.
+        # The right share of a CPU is unknown: the truth lies between the two.
         label = label_of(plain.hull(number.device))
         interval = interval.hull(number.device)
         if useful:
@@ -826,14 +827,14 @@ def _finding(
                 reason=(
                     f"{said} if the program was blocked for its own threads, "
                     f"{number.device.value:.2f} ± {number.device.half:.2f} if it was for "
-                    "devices; which is not known"
+                    "devices; it is not known which"
                 ),
                 help="a quieter machine, where both are the same",
             )
     if number.between and label in (MATTERS, PARTLY):
-        known = not out.shared  # what a rival does looks like slack used up
+        known = not out.shared  # the effect of a rival looks like slack used up
         if known and slack and slack.ns.low <= 0 and slack.slopes[0] > THRESHOLD:
-            pass  # it stood on pedestals: there is none
+            pass  # it was on pedestals: there is no slack
         else:
             most = max(interval.high, 1.0) if out.shared else interval.high
             at_most = Interval(interval.value, 0.0, most)
@@ -867,9 +868,9 @@ def _finding(
             filled,
             reason=(
                 f"{said} at once, but delays together cost more than their effects add "
-                "up to: it may come later than is looked"
+                "up to: its effect may come after the slots that are examined"
             ),
-            help="a unit of work that is longer, so that late effects fall into it",
+            help="a longer unit of work, so that late effects fall into it",
         )
     if interval.high < 0:
         shape = shape or "negative"
@@ -891,7 +892,7 @@ def _finding(
 
 
 def _late(out: Verdict, number: _Number) -> bool:
-    """Whether the bill says that something arrives that no effect has."""
+    """Whether the bill shows that something arrives that no effect accounts for."""
     return any(
         bill.late and bill.dose == number.dose and bill.cost.low > 0.1 * bill.delays
         for bill in out.bills
@@ -936,7 +937,7 @@ def _unmeasured(
     if len(record.slots) < MIN_ROWS:
         return (
             f"only {len(record.slots)} slots were seen",
-            "a longer run, or a unit of work that is shorter",
+            "a longer run, or a shorter unit of work",
             INCONCLUSIVE,
         )
     delayed = float(
@@ -952,14 +953,14 @@ def _unmeasured(
             INCONCLUSIVE,
         )
     return (
-        "its delays can't be told from those of others yet",
+        "its delays can't be separated from those of others yet",
         f"run it for {_seconds(max(spent, 10))} more",
         INCONCLUSIVE,
     )
 
 
 def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
-    """What concerns all functions."""
+    """Warnings about all functions together."""
     if refusal:
         out.warnings.append(f"no labels: {refusal}")
     if note:
@@ -977,13 +978,13 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
                 f"one rest says that delays of {bill.dose:.2g} of a unit cost "
                 f"{abs(bill.cost.value):.2g} of a unit "
                 f"{'less' if bill.cost.value < 0 else 'more'} than their sum, the others "
-                "do not: others on the machine came or went"
+                "do not: other programs came or went"
             )
         if bill.beyond:
             out.warnings.append(
                 f"beside delays of {bill.dose:.2g} of a unit the program was "
                 f"{-bill.cost.value:.2g} of a unit faster than without, which is more "
-                "than they cost: others on the machine came or went"
+                "than they cost: other programs came or went"
             )
     slots = record.slots
     lost = int((~slots.good).sum())
@@ -1000,7 +1001,9 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
             f"{_sham_says(out)}: intervals are wider by {SHAM_TIMES:.0f} times that"
         )
     if not math.isfinite(record.machine.share) and len(slots):
-        out.warnings.append("whether others took CPU time from the program is not known")
+        out.warnings.append(
+            "it is not known whether other programs took CPU time from the program"
+        )
     quiet = undelayed(record) & slots.good & (block_index(record) >= -1)
     times = slots.time_ns[quiet]
     if len(times) >= 60:

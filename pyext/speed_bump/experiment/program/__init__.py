@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Starting the program under test, and watching it."""
+"""Starting and watching the program under test."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Programs that run already, in the place of one that is started."""
+"""Programs that are already running, instead of one that is started."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ WAYS: dict[str, Callable[[int, str], Link]] = {
     "remote": by_remote,
     "debugger": by_debugger,
 }
-# How soon the end of a program, or of our time with it, is seen.
+# Interval at which the end of a program, or of the time, is noticed.
 LOOK_S = 0.2
 
 
 def enter(pid: int, way: str | None, directory: str) -> Link:
-    """Into a process, by the way that is named or by the first that there is.
+    """Enter a process, by the given way or by the first that works.
 
     Args:
-        directory: for files that are shared with it meanwhile
+        directory: for files shared with the process
 
     Raises:
-        AttachError: no way leads in
+        AttachError: no way works
     """
     owner(pid)
     refused: list[str] = []
@@ -60,8 +60,8 @@ class AttachedRunner(Runner):
 
     Args:
         pids: of the processes, the first is the main one
-        way: the name of the way in; None: the first that there is
-        seconds: ``run()`` lasts so long; None: until Ctrl-C, or their end
+        way: the name of the way in; None: the first that works
+        seconds: duration of ``run()``; None: until Ctrl-C, or until they end
     """
 
     pids: Sequence[int] = ()
@@ -77,13 +77,13 @@ class AttachedRunner(Runner):
         *,
         calls: bool = False,
     ) -> Child:
-        """Attach; ``stem`` as with a program that is started.
+        """Attach; ``stem`` as for a program that is started.
 
         Args:
-            calls: of no effect: C functions are told from what is loaded when it starts
+            calls: ignored: C functions are identified from the start of a program only
 
         Raises:
-            AttachError: one of them can't be attached to; none is, then
+            AttachError: one of them can't be attached to; none is attached to then
         """
         return Attached(self, stem, before_exec)
 
@@ -94,17 +94,17 @@ class AttachedRunner(Runner):
 
     @property
     def attached(self) -> Mapping[int, str]:
-        """The way into each."""
+        """The way into each process."""
         return self.served
 
     @property
     def text(self) -> str:
-        """For people: what it is attached to, and how."""
+        """The processes and the ways in, for display."""
         return ", ".join(f"process {pid} ({BY[way]})" for pid, way in self.served.items())
 
 
 class Attached(Child):
-    """Processes that we are attached to, for as long as they or we want."""
+    """The attached processes, until they end or are left."""
 
     def __init__(
         self, runner: AttachedRunner, stem: str, before_exec: Callable[[int], None]
@@ -125,7 +125,7 @@ class Attached(Child):
 
     @property
     def pids(self) -> set[int]:
-        """The processes that we are attached to."""
+        """The attached processes."""
         return set(self._runner.pids)
 
     def _attach(self, stem: str, before_exec: Callable[[int], None]) -> None:
@@ -164,15 +164,15 @@ class Attached(Child):
         return fd
 
     def _keep(self, path: str) -> None:
-        """Listen where children that are forked meanwhile wait for our end."""
+        """Listen on a socket at which forked children wait for the end of the tool."""
         keeper = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._stack.callback(keeper.close)
         keeper.bind(path)
-        # They wait in the queue: none of them is accepted.
+        # They stay in the queue: no connection is accepted.
         keeper.listen(4096)
 
     def _hand_over(self, pid: int) -> None:
-        """Let another user's process use our files. Root alone comes so far."""
+        """Give another user's process access to the files. Only root gets this far."""
         uid = owner(pid)
         if uid == os.geteuid():
             return
@@ -183,7 +183,7 @@ class Attached(Child):
     # ------------------------------------------------------------------- as a child
 
     def is_running(self) -> bool:
-        """Whether all of them run, and we are attached to them."""
+        """Whether all of them run and are attached."""
         if self._ended:
             return False
         watched = select.poll()
@@ -192,11 +192,11 @@ class Attached(Child):
         return not watched.poll(0) and all(link.is_open() for link in self._links)
 
     def end(self) -> None:
-        """Leave them as they were."""
+        """Detach from all of them."""
         self._finish(False)
 
     def wait(self) -> Ended:
-        """Wait for the end of one, of our time, or for Ctrl-C; then leave them."""
+        """Wait until one ends, the time is over, or Ctrl-C; then detach."""
         seconds = self._runner.seconds
         interrupted = False
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Another interpreter than this package's: whether it has it, and lending it ours."""
+"""Other interpreters: whether they have this package, and lending it to them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from urllib.parse import unquote, urlsplit
 
 import speed_bump
 
-# In 60 s the slowest of machines has started Python.
+# Even the slowest machine starts Python within 60 s.
 TIMEOUT_S = 60
-# What the other interpreter says of itself. It may be an old one.
+# The interpreter prints a description of itself. It may be an old version.
 QUESTION = """
 import json, sys, sysconfig
 sys.path[:] = [path for path in sys.path if path]
@@ -31,7 +31,7 @@ except Exception:
 print(json.dumps([found, "%d.%d.%d" % sys.version_info[:3],
                   sysconfig.get_config_var("EXT_SUFFIX")]))
 """
-# Python imports it at its start from wherever it is first; another one may be behind it.
+# Python imports the first sitecustomize at start; there may be another one after it.
 START = """\
 # SPDX-License-Identifier: MIT
 import os, sys
@@ -53,7 +53,7 @@ class NotInstalledError(Exception):
 
 
 def interpreter(command: Sequence[str]) -> str | None:
-    """The Python that ``command`` starts, by name or first line; None: not known."""
+    """The Python that ``command`` starts, by name or first line; None if unknown."""
     path = shutil.which(command[0])
     if path is None:
         return None
@@ -72,18 +72,18 @@ def interpreter(command: Sequence[str]) -> str | None:
 
 
 def is_python(path: str) -> bool:
-    """Whether a program is called as interpreters are."""
+    """Whether a program has the name of an interpreter."""
     name = os.path.basename(path)
     return name.startswith(("python", "pypy"))
 
 
 def install_command(python: str) -> str:
-    """What a person types to have the package in ``python``."""
+    """The command that installs the package in ``python``."""
     return f"{python} -m pip install {shlex.quote(_origin())}"
 
 
 def _origin() -> str:
-    """From where this one was installed: a directory or a file, if it is there still."""
+    """The directory or file that this package was installed from, if it still exists."""
     try:
         text = metadata.distribution("speed-bump").read_text("direct_url.json") or "{}"
         url = str(json.loads(text).get("url", ""))
@@ -94,18 +94,19 @@ def _origin() -> str:
 
 
 def lend(command: Sequence[str], directory: str, inject: bool) -> dict[str, str]:
-    """What the environment of ``command`` needs for its interpreter to find the package.
+    """The environment that the interpreter of ``command`` needs to find the package.
 
     Args:
-        command: the program; nothing is needed where it starts no Python that is known
-        directory: where to put what is lent, for as long as the program runs
-        inject: lend it where it is not installed
+        command: the program; nothing is needed if it starts no known Python
+        directory: for the lent package, while the program runs
+        inject: lend the package if it is not installed
 
     Raises:
-        NotInstalledError: it is not installed there, and not to be lent or can't be
+        NotInstalledError: the package is not installed there, and can't or may not be
+            lent
     """
     python = interpreter(command)
-    # Two environments may share one executable; what tells them apart is the link to it.
+    # Two environments may share an executable; the symbolic link distinguishes them.
     if python is None or os.path.abspath(python) == os.path.abspath(sys.executable):
         return {}
     found, version, suffix = _ask(python)
@@ -137,19 +138,19 @@ def _ask(python: str) -> tuple[bool, str, str | None]:
         )
         found, version, suffix = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
-        # One that does not even do that will say so itself.
+        # A Python that fails here reports its own error.
         return True, "", None
     return found, version, suffix
 
 
 def _put_into(directory: str) -> str:
-    """The package, and what has Python import it, in a directory of their own."""
+    """Make a directory with the package and a sitecustomize that imports it."""
     place = Path(directory, "lent")
     place.mkdir(exist_ok=True)
     package = place / "speed_bump"
     if not package.exists():
         package.mkdir()
-        # It may be in several places, as where it is installed to be edited.
+        # The package may be in several directories, as in an editable install.
         for origin in reversed(speed_bump.__path__):
             for item in Path(origin).iterdir():
                 if not (package / item.name).exists():

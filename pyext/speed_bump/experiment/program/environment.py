@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The machine and the interpreter, for people who read a record later."""
+"""The machine and the interpreter, as kept in a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from speed_bump import _core
 
 
 def environment() -> dict[str, Any]:
-    """What it is like here and now."""
+    """Describe this machine and interpreter."""
     return {
         "host": platform.node(),
         "kernel": platform.release(),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Giving the plan's memory to the processes of the program (``plan_receive()`` in libsb).
 
-Memory that the kernel shares has no name that a process could open: it asks here.
+Memory shared by the kernel has no name that a process could open, so processes request
+it at a socket.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from contextlib import suppress
 
 
 class Giver:
-    """Answers at a socket, by a thread of its own, until it is closed.
+    """Answers at a socket, in a thread of its own, until closed.
 
     Args:
         path: of the socket
-        fd: what each that connects is sent; it is closed with this
+        fd: sent to each process that connects; closed with this object
     """
 
     def __init__(self, path: str, fd: int) -> None:
-        """Answer from now on."""
+        """Start to answer."""
         self._path = path
         self._fd = fd
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

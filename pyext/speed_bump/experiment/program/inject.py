@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Ways into a program that has no control socket: it is made to run a few lines of ours.
+"""Ways into a program without a control socket, by making it execute a few lines.
 
-They start a thread there that connects to a socket of ours; from then on it is as with a
-control socket. Before anything in the program is touched its interpreter is asked for
-what it is, and whether it has the package.
+The lines start a thread there that connects to a socket of the tool. From then on
+everything is as with a control socket. Before anything in the program is touched, its
+interpreter is started separately, and reports its version and whether it has the package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from speed_bump.experiment.program.ways import (
 )
 from speed_bump.process import command_of
 
-# What the interpreter of the program says of itself.
+# The interpreter of the program prints a description of itself.
 PROBE = """
 import json, sys, sysconfig
 found = {"version": sys.version_info[:3], "abi": sysconfig.get_config_var("SOABI")}
@@ -49,7 +49,7 @@ print(json.dumps(found))
 """
 PROBE_S = 30.0
 
-# What the program runs.
+# Executed in the program.
 CODE = """
 def come():
     import sys
@@ -67,14 +67,14 @@ import _thread
 _thread.start_new_thread(come, ())
 """
 
-# A debugger looks so often whether the program is where it may be made to do something.
+# Interval at which a debugger checks whether the program is in a safe place.
 TRIES = 100
 DEBUGGER_S = 20.0
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """That of a program: how it is called, and the package that it is to load."""
+    """The interpreter of a program: its executable and the package to load."""
 
     path: str
     version: tuple[int, ...]
@@ -83,10 +83,10 @@ class Interpreter:
 
 
 def interpreter_of(pid: int) -> Interpreter:
-    """What runs a program; it must have the package, or take ours.
+    """The interpreter of a program, with its own package or the tool's.
 
     Raises:
-        AttachError: it can't be found out, or there is no package for it
+        AttachError: it is unknown, or there is no package for it
     """
     try:
         exe = os.readlink(f"/proc/{pid}/exe")
@@ -118,8 +118,8 @@ def interpreter_of(pid: int) -> Interpreter:
         found = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
         raise NotOffered(
-            f"process {pid} runs {path}, which is no python command that could be asked "
-            "for what it is: start the program with SPEED_BUMP_ATTACH=1"
+            f"process {pid} runs {path}, which is not a python command that could report "
+            "its version: start the program with SPEED_BUMP_ATTACH=1"
         ) from None
     return _checked(pid, path, found)
 
@@ -147,7 +147,7 @@ def _checked(pid: int, path: str, found: dict[str, Any]) -> Interpreter:
 
 
 def _called_as(pid: int, exe: str, cwd: str, search: str) -> str:
-    """How it was called: with another name it has other modules, as in a venv."""
+    """The name it was called by, which decides its modules, as in a venv."""
     words = command_of(pid)
     path = words[0] if words else ""
     if "/" in path:
@@ -161,7 +161,7 @@ def _called_as(pid: int, exe: str, cwd: str, search: str) -> str:
 
 
 def as_owner(pid: int) -> dict[str, Any]:
-    """For subprocess: a command of another user's is not run with our rights."""
+    """For subprocess: do not run another user's command with the tool's rights."""
     uid = owner(pid)
     if uid == os.geteuid():
         return {}
@@ -173,10 +173,10 @@ def as_owner(pid: int) -> dict[str, Any]:
 
 
 class _Waiting:
-    """A socket, the lines that have a program connect to it, and the wait for that.
+    """A socket, the lines that make a program connect to it, and the wait for that.
 
     Args:
-        directory: where the files are; the program's user can read it
+        directory: of the files; readable by the program's user
     """
 
     def __init__(self, pid: int, interpreter: Interpreter, directory: str) -> None:
@@ -200,10 +200,10 @@ class _Waiting:
                 os.chown(path, owner(pid), -1)
 
     def accept(self, way: str, seconds: float) -> Link | None:
-        """Wait for it; None: it did not come.
+        """Wait for the connection; None if there was none in time.
 
         Raises:
-            AttachError: it came and can't
+            AttachError: the program connected and can't be attached to
         """
         until = time.monotonic() + seconds
         self._socket.settimeout(0.1)
@@ -257,26 +257,26 @@ def _check_tracer(pid: int) -> None:
 
 
 def by_remote(pid: int, directory: str) -> Link:
-    """CPython's own door, from 3.14 on (PEP 768).
+    """CPython's own interface, from 3.14 on (PEP 768).
 
     Raises:
-        NotOffered: the program is older, or does not let others in so
+        NotOffered: the program is older, or has switched it off
         AttachError: it can't be attached to
     """
     found = interpreter_of(pid)
     if found.version < (3, 14):
         version = ".".join(map(str, found.version))
-        raise NotOffered(f"process {pid} has Python {version}: remote is from 3.14 on")
+        raise NotOffered(f"process {pid} has Python {version}: remote needs 3.14")
     link = _through(
         pid, "remote", directory, found, lambda script: _remote_exec(pid, found, script)
     )
     if link is None:
-        # What it has not run yet it is not to run later.
+        # Withdraw the request, so that the program does not execute it later.
         with suppress(AttachError):
             _remote_exec(pid, found, os.devnull)
         raise NotOffered(
-            f"process {pid} did not come in {PATIENCE_S:.0f} s: its main thread was in C "
-            "code, or waits for something, all that time"
+            f"process {pid} did not answer in {PATIENCE_S:.0f} s: its main thread was in "
+            "C code or waiting all that time"
         )
     return link
 
@@ -304,7 +304,7 @@ def _remote_exec(pid: int, found: Interpreter, script: str) -> None:
 
 
 PTRACE = (
-    " (it takes the right to trace it: root, CAP_SYS_PTRACE, or its own user where "
+    " (this needs the right to trace it: root, CAP_SYS_PTRACE, or its own user if "
     "/proc/sys/kernel/yama/ptrace_scope is 0)"
 )
 
@@ -313,11 +313,11 @@ PTRACE = (
 
 
 def by_debugger(pid: int, directory: str) -> Link:
-    """Gdb, which loads the extension of the package into the program and leaves again.
+    """Gdb, which loads the extension of the package into the program and detaches.
 
-    It sets no breakpoint, so that the program is safe whenever gdb ends: it looks again
-    and again until the main thread is in the interpreter itself, or waits in the kernel,
-    where it holds no lock of the allocator or of the loader.
+    It sets no breakpoint, so that the program is safe whenever gdb ends. It retries until
+    the main thread is in the interpreter itself, or waits in the kernel, where it holds
+    no lock of the allocator or of the loader.
 
     Raises:
         NotOffered: there is no gdb
@@ -343,14 +343,14 @@ def by_debugger(pid: int, directory: str) -> Link:
     )
     if link is None:
         raise AttachError(
-            f"process {pid} did not come in {PATIENCE_S:.0f} s: C code held the GIL all "
-            "that time; nothing was changed there; try again"
+            f"process {pid} did not answer in {PATIENCE_S:.0f} s: C code held the GIL "
+            "all that time; nothing was changed there; try again"
         )
     return link
 
 
 def _text_of_interpreter(pid: int) -> list[tuple[int, int]]:
-    """Where the code of the interpreter itself is."""
+    """The address range of the interpreter's own code."""
     found = []
     with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8") as file:
         exe = os.readlink(f"/proc/{pid}/exe")
@@ -366,7 +366,7 @@ def _text_of_interpreter(pid: int) -> list[tuple[int, int]]:
 
 
 def _waits_at(pid: int) -> tuple[int, int]:
-    """Where the main thread waits in the kernel, its instruction and stack; else 0."""
+    """Instruction and stack of a main thread that waits in the kernel; else 0."""
     seen = set()
     for _ in range(4):
         try:
@@ -383,7 +383,7 @@ def _waits_at(pid: int) -> tuple[int, int]:
 
 
 def _has_loader(path: str) -> bool:
-    """Whether a program was linked to be loaded with libraries (it has PT_INTERP)."""
+    """Whether a program is dynamically linked (has PT_INTERP)."""
     with open(path, "rb") as file:
         head = file.read(64)
         offset = int.from_bytes(head[32:40], sys.byteorder)
@@ -477,7 +477,7 @@ def _debug(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        # Ctrl-C is for us: gdb is to finish what it does.
+        # Ctrl-C is for the tool: gdb must finish.
         start_new_session=True,
     )  # fmt: skip
     try:
@@ -492,7 +492,7 @@ def _debug(
         return
     if "no safe place" in said:
         raise AttachError(
-            f"process {pid}: in {TRIES} looks its main thread was never in the "
+            f"process {pid}: in {TRIES} attempts its main thread was never in the "
             "interpreter; nothing was changed there; try again"
         )
     reason = [

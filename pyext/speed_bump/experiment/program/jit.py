@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether the interpreter of a program compiles what it runs, and what that means."""
+"""Whether the JIT of a program's interpreter is on, and what that means."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from speed_bump.experiment.program.elsewhere import TIMEOUT_S, interpreter, is_python
 from speed_bump.experiment.program.ways import environ_of
 
-# (3, 14) of an interpreter whose JIT is on; nothing where there is none, or it is off.
+# Prints (3, 14) if the JIT is on; nothing if there is none, or it is off.
 QUESTION = """
 import sys
 jit = getattr(sys, "_jit", None)
@@ -21,27 +21,27 @@ if jit and jit.is_enabled():
 SAID: dict[tuple[int, ...], str] = {
     (3, 14): "its JIT has corrupted local variables of functions that are monitored "
     "(cpython issue 156319)",
-    (3, 15): "what it compiled is thrown away when delays begin, and made again: units "
-    "that come first take longer",
+    (3, 15): "its code is discarded when delays begin, and compiled again: the first "
+    "units take longer",
 }
-OTHERS = "delays were not tried with its JIT"
+OTHERS = "delays were not tested with its JIT"
 
 
 def warning(command: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
-    """A sentence about the JIT of the Python that ``command`` starts; "": none is on."""
+    """A warning about the JIT of the Python that ``command`` starts; "" if it is off."""
     python = interpreter(command) if command else None
     return _sentence(_version(python, environ)) if python else ""
 
 
 def warning_of_process(pid: int) -> str:
-    """The same of a process that runs; "" too where that is not to be known.
+    """The same for a running process; "" also if it is unknown.
 
-    Its interpreter is asked in its environment: that of another user, whose word root
-    would execute, is not.
+    The interpreter is started with the process's environment, except for a process of
+    another user, because root would then execute code of that user.
     """
     try:
         path = os.readlink(f"/proc/{pid}/exe")
-        # In a container another file may have that name.
+        # In a container, another file may have that name.
         is_seen = os.path.samefile(path, f"/proc/{pid}/exe")
         is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:
@@ -64,7 +64,7 @@ def _sentence(version: tuple[int, ...]) -> str:
 
 def _version(python: str, environ: Mapping[str, str] | None) -> tuple[int, ...]:
     if environ is None and os.path.abspath(python) == os.path.abspath(sys.executable):
-        # As it is here, it is there.
+        # The setting is inherited.
         jit = vars(sys).get("_jit")
         return tuple(sys.version_info[:3]) if jit and jit.is_enabled() else ()
     try:

@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
-# Ctrl-C goes to the program by itself, from the terminal; these are for us alone.
+# The terminal sends Ctrl-C to the program too; these signals are sent to the tool alone.
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-# A program that ends when asked to needs no more than this.
+# A program that ends when asked needs no more time than this.
 GRACE_S = 5.0
 STEP_S = 0.02
 
 
 class LaunchError(Exception):
-    """The program could not be started; ``status`` is what a shell would exit with."""
+    """The program could not be started; ``status`` is a shell's exit status for it."""
 
     def __init__(self, command: str, code: int) -> None:
         """``code`` is the errno of execve(2)."""
@@ -29,7 +29,7 @@ class LaunchError(Exception):
 
 
 class Terminated(BaseException):
-    """A signal asks us to end; no program of ours runs any more."""
+    """A signal asked the tool to end; no program of the tool runs any more."""
 
     def __init__(self, number: int) -> None:
         """``number`` is the signal's."""
@@ -38,14 +38,14 @@ class Terminated(BaseException):
 
 
 class _Forwarding:
-    """What came of ``FORWARDED``, and the program that it goes on to."""
+    """The received signals of ``FORWARDED``, and the program to pass them to."""
 
     def __init__(self) -> None:
         self.pid = 0
         self.received = 0
 
     def handle(self, number: int, _: FrameType | None) -> None:
-        """To the program, the second time for good. Without a program, we end."""
+        """Pass a signal to the program; the second is SIGKILL. Without a program, end."""
         first = not self.received
         self.received = self.received or number
         if self.pid:
@@ -59,12 +59,12 @@ _forwarding = _Forwarding()
 
 @contextmanager
 def forwarding_signals() -> Iterator[None]:
-    """While inside, the signals that end a program end first the one that ``run`` runs.
+    """While inside, signals that end a program first end the one that ``run`` runs.
 
-    Signals that we were started with to be ignored, as by nohup, stay so.
+    Signals that were ignored at start, as under nohup, stay ignored.
 
     Raises:
-        Terminated: there was one, and the program is gone
+        Terminated: a signal was received, and the program has ended
     """
     before = {}
     for number in FORWARDED:
@@ -82,8 +82,8 @@ def forwarding_signals() -> Iterator[None]:
 class Ended:
     """How a program ended: a shell's exit status, and its time from exec to end, ns.
 
-    ``wait_ns`` of that its first thread was runnable and had no CPU; 0 where the kernel
-    does not say.
+    For ``wait_ns`` of that time its first thread was runnable without a CPU; 0 if the
+    kernel does not say.
     """
 
     status: int
@@ -94,7 +94,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Streams:
-    """Descriptors for a program's standard streams; None: ours."""
+    """Descriptors for a program's standard streams; None: those of the tool."""
 
     stdin: int | None = None
     stdout: int | None = None
@@ -102,27 +102,27 @@ class Streams:
 
 
 class Child:
-    """A program that was started and not waited for yet."""
+    """A program that was started and not yet waited for."""
 
     def __init__(self, command: Sequence[str], pid: int, errors: int) -> None:
-        """Takes ``errors`` over, where it says why it could not be executed."""
+        """Owns ``errors``, from which the errno of a failed exec is read."""
         self.pid = pid
         self._command = command
         self._errors = errors
         self._begin = time.monotonic_ns()
 
     def is_running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it is still running."""
         done = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         return done is None
 
     @property
     def pids(self) -> set[int]:
-        """The processes that were not started by another of the program."""
+        """The processes of the program that no other of its processes started."""
         return {self.pid}
 
     def end(self) -> None:
-        """Ask it to end, make it if it does not; before ``wait()`` only."""
+        """Ask it to end, and kill it if it does not; before ``wait()`` only."""
         if not self.is_running():
             return
         os.kill(self.pid, signal.SIGTERM)
@@ -171,7 +171,7 @@ def start(
     error_read, error_write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    # None may come while there is a child of which the handler does not know yet.
+    # No signal may arrive while there is a child that the handler does not know yet.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     pid = os.fork()
     if pid == 0:
@@ -207,7 +207,7 @@ def _execute(
     errors: int,
     mask: Set[int],
 ) -> None:
-    """The child: wait for the gate, become the program. Never returns."""
+    """The child: wait for the gate, then execute the program. Never returns."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -227,9 +227,9 @@ def _execute(
 
 
 def _wait(pid: int) -> tuple[int, bool, int]:
-    """Its exit status as a shell has it, whether Ctrl-C was pressed, and its wait.
+    """The exit status as in a shell, whether Ctrl-C was pressed, and the wait for a CPU.
 
-    Ctrl-C goes to the program too, which may end in its own way; a second one ends it.
+    Ctrl-C goes to the program too, which may end in its own way; a second one kills it.
     """
     interrupted = False
     while True:
@@ -244,11 +244,11 @@ def _wait(pid: int) -> tuple[int, bool, int]:
 
 
 def _reap(pid: int) -> tuple[int, int]:
-    """Its wait status, and how long it waited for a CPU, ns.
+    """The wait status, and how long it waited for a CPU, ns.
 
-    From then on no signal goes to its number.
+    Afterwards no signal is sent to its number.
     """
-    # While it is not reaped no other process has the number.
+    # Until it is reaped, no other process can have the number.
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     _forwarding.pid = 0
     wait_ns = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Looks at the whole stacks of a program that runs, while nothing is delayed."""
+"""Sampling the whole stacks of a running program, while nothing is delayed."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from speed_bump.experiment.account import PYTHON as PYTHON_KIND
 from speed_bump.experiment.account import WAIT, WAITS, C, Frame, Looks, Thread
 from speed_bump.experiment.program.native_frames import Key, NativeFrames
 
-# So often at most; seldom where there are many threads, so that the looking takes no more
-# than a twentieth of a CPU while it lasts (core/stacks.c).
+# The highest rate of samples; lower with many threads, so that sampling takes no more
+# than a twentieth of a CPU (core/stacks.c).
 INTERVAL_NS = 1_000_000
-# A larger file is not searched for the name of what is called.
+# The names of calls are not searched for in larger files.
 MAX_SOURCE = 2_000_000
-# Of a longer chain of attributes the last one is kept.
+# In a longer chain of attributes, only the last one is kept.
 MAX_NAME = 60
 
 
 @dataclass
 class Look:
-    """What one look found: ``ticks`` times, in so many ``seconds``.
+    """The result of one round of sampling: ``ticks`` samples, in so many ``seconds``.
 
-    ``stacks`` are those of the extension. Of the code that a number in them stands for,
-    ``targets`` has the address, 0 for a C function's, and the name of the target that it
-    is, or None.
+    ``stacks`` are those of the extension. For the code that a number in them refers to,
+    ``targets`` has the address (0 for a C function) and the name of the target, or None.
     """
 
     ticks: int
@@ -41,7 +40,7 @@ class Look:
 
 
 class Looking:
-    """Looks at processes that are added, and keeps what it saw. One thread uses it."""
+    """Samples processes and keeps the results. For use by one thread."""
 
     def __init__(self, table: _core.Table) -> None:
         """Of no process yet."""
@@ -55,25 +54,24 @@ class Looking:
         self.native = NativeFrames()
 
     def note_moments(self, on: bool) -> dict[int, list[tuple[int, Key]]]:
-        """Note from now on when each stack is seen, or not; what was noted so far."""
+        """Start or stop recording when each stack is seen; drop earlier records."""
         noted, self._moments = self._moments or {}, {} if on else None
         self._stacks.keep_moments(on)
         return noted
 
     def forget_moments(self, before_ns: int) -> None:
-        """Stacks that were seen earlier than that are not asked for any more."""
+        """Drop the moments of stacks that were seen earlier than that."""
         for tid, seen in list((self._moments or {}).items()):
             del seen[: bisect_left(seen, before_ns, key=lambda moment: moment[0])]
             if not seen and self._moments:
                 del self._moments[tid]
 
     def targets(self) -> list[tuple[int, str | None]]:
-        """As ``Look.targets``, of all that was seen so far."""
+        """Like ``Look.targets``, of all samples so far."""
         return self._stacks.targets()
 
     def add(self, pid: int, layout: tuple[int, ...] | None) -> bool:
-        """Look at this process, too; one that is not of Python has no layout, or
-        none yet.
+        """Sample this process, too; without Python in it, it has no layout, or none yet.
 
         Returns:
             whether its memory can be read
@@ -85,7 +83,7 @@ class Looking:
         return True
 
     def look(self, ns: int, interval_ns: int = INTERVAL_NS) -> Look:
-        """Look for so long."""
+        """Sample for the given time."""
         before, begin = self._totals[0], time.monotonic_ns()
         self._totals = self._stacks.run(ns, interval_ns)
         took = time.monotonic_ns() - begin
@@ -102,7 +100,7 @@ class Looking:
         return Look(ticks, took / 1e9, stacks, self._stacks.targets())
 
     def looks(self) -> Looks:
-        """All that was seen so far."""
+        """All samples so far."""
         codes, threads = self._stacks.read()
         stacks = [(*key[:4], n, key[4]) for key, n in self._seen.items()]
         named = _Names(codes, stacks, self._sources)
@@ -129,7 +127,7 @@ class Looking:
 
 
 class _Names:
-    """What code objects, and what they call, are called."""
+    """The names of code objects and of what they call."""
 
     def __init__(
         self,
@@ -139,7 +137,7 @@ class _Names:
     ) -> None:
         self._codes = codes
         self._sources = sources
-        # What targets are known by tells what the module of a file is called.
+        # Names of targets give the module name of a file.
         self._modules = {
             (code[0], code[4]): code[2].rpartition(":")[0]
             for code in codes
@@ -161,7 +159,7 @@ class _Names:
     def _frame(self, code: _core.StackCode) -> Frame | None:
         pid, _, site, name, file, line, is_new, _ = code
         if name is None:
-            # A C function; of one that is no target any more nothing is known.
+            # A C function; if it is no longer a target, nothing is known about it.
             return Frame(C, site.replace(":", ".")) if site else None
         if not name or not file:
             return Frame(PYTHON_KIND, "?")
@@ -178,22 +176,22 @@ class _Names:
         return self._sources[file]
 
     def called(self, index: int, offset: int, waits: bool) -> str:
-        """What is called there that is not Python; "": nothing, or not known."""
+        """The name of the call there that is not Python; "" if none, or unknown."""
         _, _, _, _, file, line, is_new, lines = self._codes[index]
         if offset < 0 or not file:
             return ""
         if is_new:
             place = position(lines, line, offset)
             return self._source(file).called(place) if place else ""
-        # 3.10 knows the line alone: what waits there is the call; what computes may
-        # be anything.
+        # 3.10 knows only the line: a waiting thread is in its call; a computing one may
+        # be anywhere.
         if not waits:
             return ""
         return self._source(file).called_in(line_of(lines, line, offset))
 
 
 def module_of(path: str) -> str:
-    """The dotted name of a file's module, as far as the file system says it."""
+    """The dotted module name of a file, as far as the file system shows it."""
     if path.startswith("<"):
         return path.strip("<>").removeprefix("frozen ")
     folder, name = os.path.split(path)
@@ -210,7 +208,7 @@ def module_of(path: str) -> str:
 
 
 def position(table: bytes, first_line: int, offset: int) -> tuple[int, int] | None:
-    """Line and column (bytes) where the expression ends that an instruction is of.
+    """Line and column (bytes) of the end of the expression of an instruction.
 
     ``table`` is ``co_linetable`` of CPython 3.11 and later (its locations.md).
     """
@@ -273,28 +271,28 @@ def line_of(table: bytes, first_line: int, offset: int) -> int:
 
 @dataclass
 class Source:
-    """What a file calls where, and what its functions are called."""
+    """The calls in a file by position, and the names of its functions."""
 
     by_end: dict[tuple[int, int], str] = field(default_factory=dict)
     by_line: dict[int, set[str]] = field(default_factory=dict)
     functions: dict[tuple[int, str], str] = field(default_factory=dict)
 
     def called(self, end: tuple[int, int]) -> str:
-        """By the call that ends at this line and column."""
+        """The call that ends at this line and column."""
         return self.by_end.get(end, "")
 
     def called_in(self, line: int) -> str:
-        """By the only call of a line; "" if there are more."""
+        """The only call of a line; "" if there are several."""
         names = self.by_line.get(line, set())
         return next(iter(names)) if len(names) == 1 else ""
 
     def qualname(self, line: int, name: str) -> str:
-        """Of the function that begins there; where that is not known, its name."""
+        """The function that begins there; if unknown, the given name."""
         return self.functions.get((line, name), name)
 
 
 def read_source(path: str) -> Source:
-    """Of a file; of one that can't be read or understood nothing."""
+    """The source of a file; empty if it can't be read or parsed."""
     found = Source()
     try:
         if os.path.getsize(path) > MAX_SOURCE:
@@ -331,7 +329,7 @@ def read_source(path: str) -> Source:
 
 
 def _dotted(node: ast.expr) -> str:
-    """``a.b().c`` of an expression; "" where it has no name at its end."""
+    """``a.b().c`` of an expression; "" if it does not end with a name."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How much CPU the threads of a program got, of what they wanted."""
+"""How much CPU time the threads of a program got, and wanted."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class Reading:
     wait_ns: int = 0
 
     def share(self, before: Reading) -> float:
-        """The part of the CPU time that was had, of what was wanted since ``before``."""
+        """The part of the wanted CPU time that the program had since ``before``."""
         run, wait = self.run_ns - before.run_ns, self.wait_ns - before.wait_ns
         return run / (run + wait) if run + wait else 1.0
 
 
 class Machine:
-    """Adds up what the kernel says of each thread (``/proc/PID/task/TID/schedstat``).
+    """Adds up the kernel's numbers for each thread (``/proc/PID/task/TID/schedstat``).
 
-    Threads that ended since the last look keep what they had then.
+    Threads that have ended since the last reading keep their last values.
     """
 
     def __init__(self) -> None:
-        """Nothing was looked at yet."""
+        """Nothing has been read yet."""
         self._threads: dict[tuple[int, int], tuple[int, int]] = {}
         self._steal = _steal_ticks()
         self._begin = Reading()
 
     def look(self, pids: Iterable[int]) -> Reading:
-        """See what the processes have now; all that was seen, together."""
+        """Read the processes; returns the sums so far."""
         for pid in pids:
             with suppress(OSError):
                 for name in os.listdir(f"/proc/{pid}/task"):
@@ -51,7 +51,7 @@ class Machine:
             self._threads[pid, tid] = int(run), int(wait)
 
     def steal(self) -> float:
-        """The part of the machine's time that the hypervisor took since it was made."""
+        """The part of the machine's time that the hypervisor took since this was made."""
         now = _steal_ticks()
         total = now[1] - self._steal[1]
         return (now[0] - self._steal[0]) / total if total > 0 else 0.0
@@ -68,7 +68,7 @@ def _steal_ticks() -> tuple[int, int]:
 
 
 def descendants(pid: int) -> set[int]:
-    """The process and all that it has started, as far as they live."""
+    """The process and all its living descendants."""
     found: set[int] = set()
     waiting = [pid]
     while waiting:
@@ -87,7 +87,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def lineage(pid: int) -> list[int]:
-    """The process, the one that started it, and so on."""
+    """The process and its ancestors."""
     found = [pid]
     while len(found) < 64:
         try:
@@ -102,5 +102,5 @@ def lineage(pid: int) -> list[int]:
 
 
 def cpus() -> int:
-    """How many CPUs this process, and so the program, may use."""
+    """The number of CPUs that this process, and so the program, may use."""
     return len(os.sched_getaffinity(0))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Native frames below those of Python: both were looked at, and are put together.
+"""Native frames below those of Python: both are sampled, and joined.
 
-The kernel takes native stacks where perf events are allowed. Of each the same thread's
-Python stack is the one that was seen at the time that is nearest.
+The kernel takes native stacks if perf events are allowed. Each is joined with the Python
+stack of the same thread that was seen at the nearest time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from speed_bump import _core
 from speed_bump.experiment import symbols
 from speed_bump.experiment.account import MACHINE, Frame
 
-# Between two places of Python a look that is farther away says nothing of a native stack.
+# A Python sample that is farther away in time is not joined with a native stack.
 NEAR_NS = 2_000_000
-# Frames of one stack that are shown, from the outermost.
+# At most this many frames of one stack are shown, from the outermost.
 MAX_FRAMES = 32
 # The interpreter's own files.
 INTERPRETER = ("python", "libpython")
@@ -31,7 +31,7 @@ Asked = tuple[str, int]
 
 
 class NativeFrames:
-    """What is native below each stack of Python, in parts of the time there."""
+    """The native frames below each stack of Python, as parts of the time there."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
@@ -44,7 +44,7 @@ class NativeFrames:
         moments: Moments,
         symbol: Callable[[str, int], tuple[str, str | None, int] | None],
     ) -> None:
-        """Take what was seen at one time.
+        """Add samples of one period.
 
         Args:
             moments: of each thread
@@ -59,7 +59,7 @@ class NativeFrames:
             elif key is not None and rows:
                 loose.append((key, rows[0][0], ns))
         places = {row for _, rows, _ in matched for row in rows}
-        # One file is kept open: all of it in a row.
+        # One file is kept open, so its symbols are read in sequence.
         names = {row: _frame(row, symbol) for row in sorted(places)}
         for key, rows, ns in matched:
             frames: list[Frame] = []
@@ -69,8 +69,8 @@ class NativeFrames:
             found = tuple(frames[:MAX_FRAMES])
             self._by_key.setdefault(key, Counter())[found] += ns
             self._by_place.setdefault(_place(key), Counter())[found] += ns
-        # Of code that can't be followed, as that of a BLAS, no caller is known; where the
-        # file was followed at other times it is as it was then.
+        # Code that can't be unwound, such as a BLAS, has no known caller; if the file was
+        # unwound at other times, that caller is used.
         for key, file, ns in loose:
             there = self._by_place.setdefault(_place(key), Counter())
             if not any(frame.file == file for seen in there for frame in seen):
@@ -78,12 +78,12 @@ class NativeFrames:
                 there[()] += ns
 
     def below(self, key: Key) -> list[tuple[Frames, float]]:
-        """What is below a stack, from the outermost, with parts that add up to 1."""
+        """The frames below a stack, from the outermost, with parts that add up to 1."""
         seen = self._by_key.get(key) or self._by_place.get(_place(key))
         if not seen:
             return [((), 1.0)]
         if key[4]:
-            # A place calls one function: others were seen a moment before or after it.
+            # A place calls one function: others were sampled just before or after it.
             callee = _usual_first(self._by_place[_place(key)])
             seen = Counter({f: ns for f, ns in seen.items() if not f or f[0] == callee})
         total = seen.total()
@@ -101,16 +101,16 @@ def _usual_first(seen: Counter[Frames]) -> Frame | None:
 
 
 def _place(key: Key) -> tuple[object, ...]:
-    """What a thread is in, wherever that was called from."""
+    """The native frames of a thread, whatever called them."""
     pid, tid, wait, offset, row = key
     return (pid, wait, offset, row[0]) if row else (pid, tid, wait)
 
 
 def nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> Key | None:
-    """The stack that was seen while the native one stood; else the one at that time.
+    """The stack seen while the native one was off the CPU; else the one at that time.
 
     Args:
-        off_ns: so long it stood off the CPU
+        off_ns: how long it was off the CPU
     """
     at = bisect_left(moments, time_ns, key=lambda moment: moment[0])
     before = moments[at - 1] if at else None
@@ -124,9 +124,9 @@ def nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> Ke
 
 
 def _own(rows: Sequence[Asked], whole: bool, is_python: bool) -> tuple[Asked, ...] | None:
-    """The frames that are inside of the interpreter's innermost one.
+    """The frames inside the interpreter's innermost one.
 
-    All of them in a thread that has none; None: the stack was not followed so far.
+    All frames in a thread without an interpreter; None: the stack was not unwound so far.
     """
     for k, (path, _) in enumerate(rows):
         if os.path.basename(path).startswith(INTERPRETER):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Native stacks of a program, each with the Python stack that it was below."""
+"""Native stacks of a program, each with the Python stack above it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from speed_bump.experiment import symbols
 from speed_bump.experiment.program.native_frames import Key, Moments, nearest
 from speed_bump.experiment.program.stacks import Stack
 
-# Looks are followed, and that takes as long again: so they are short, and the last ones
-# are kept.
+# Unwinding takes as long as sampling, so rounds are short, and the last ones are kept.
 ROUND_NS = 500_000_000
 MAX_ROUNDS = 6
-# From the third one on a program is looked at for a part of the time.
+# From the third round on, the program is sampled for a part of the time.
 ROUNDS_AT_ONCE, PAUSE_S = 3, 1.0
 STEP_S = 0.02
 
@@ -29,8 +28,8 @@ class Place:
 
     Args:
         path: of its file, as the process mapped it
-        symbol: its name there; "" for code that no symbol covers
-        readable: the same demangled
+        symbol: its name there; "" for code without a symbol
+        readable: the demangled name
     """
 
     path: str
@@ -42,8 +41,8 @@ class Place:
 class NativeLook:
     """Where a thread was for ``ns``: ``places`` from the innermost.
 
-    ``stack`` is that of Python above it; None: the thread runs none. ``sleeps`` is
-    whether it was not on a CPU, and did not wait for one; None: that is not known.
+    ``stack`` is the Python stack above; None: the thread runs no Python. ``sleeps``:
+    whether it was neither on a CPU nor waiting for one; None: unknown.
     """
 
     tid: int
@@ -55,14 +54,14 @@ class NativeLook:
 
 @dataclass
 class NativeSeen:
-    """All looks, in so many ``clock_ns``; ``refused`` says why there are none."""
+    """All samples, in so many ``clock_ns``; ``refused`` says why there are none."""
 
     clock_ns: int = 0
     looks: list[NativeLook] = field(default_factory=list)
     refused: str = ""
 
     def add(self, other: NativeSeen) -> None:
-        """Take over what was seen at another time."""
+        """Add samples of another period."""
         self.clock_ns += other.clock_ns
         self.looks += other.looks
         self.refused = self.refused or other.refused
@@ -76,21 +75,21 @@ class _Round:
 
 
 class NativeLooks:
-    """Looks in a thread of its own, again and again, until it is stopped.
+    """Samples in a thread of its own, in rounds, until stopped.
 
-    What is at the places that were seen is looked up there, too, between two looks: to
-    read the symbols of a large library takes a while.
+    The symbols at the sampled places are looked up there too, between two rounds, because
+    reading the symbols of a large library takes a while.
 
     Args:
-        pids: of the processes that are looked at, with their descendants
-        is_wanted: whether functions of a file are asked for; those of others have no
+        pids: of the sampled processes; their descendants are included
+        is_wanted: whether functions of a file are measured; those of other files get no
             names
     """
 
     def __init__(
         self, pids: Callable[[], Iterable[int]], is_wanted: Callable[[str], bool]
     ) -> None:
-        """Nothing is looked at yet."""
+        """Nothing has been sampled yet."""
         self._pids = pids
         self._is_wanted = is_wanted
         self._rounds: deque[_Round] = deque(maxlen=MAX_ROUNDS)
@@ -104,7 +103,7 @@ class NativeLooks:
 
     @property
     def since_ns(self) -> int:
-        """When the first look began that is kept, or the one that goes on; monotonic."""
+        """When the first round began that is kept, or the current one; monotonic."""
         first = next(iter(self._rounds.copy()), None)
         return first.begin_ns if first else self._begin_ns
 
@@ -118,10 +117,10 @@ class NativeLooks:
         self._rounds.clear()
 
     def stop(self) -> None:
-        """End; what was seen by now is kept."""
+        """Stop; the samples so far are kept."""
         self._over.set()
         while self._thread.is_alive():
-            # It may be between two looks, and begin another one yet.
+            # The thread may be between two rounds, and begin another one.
             if self._sampler:
                 self._sampler.stop()
             self._thread.join(STEP_S)
@@ -134,7 +133,7 @@ class NativeLooks:
                 began = time.monotonic()
                 self._one_round(sampler)
                 if len(self._rounds) >= ROUNDS_AT_ONCE:
-                    # What was looked up has had its part of that.
+                    # Time for looking up was taken after it.
                     took = time.monotonic() - began - ROUND_NS / 1e9
                     self._over.wait(max(PAUSE_S - took, 0.0))
         except OSError as error:
@@ -149,16 +148,16 @@ class NativeLooks:
         stacks = sampler.stacks()
         if forgets == self._forgets:
             self._look_up(sampler, stacks)
-        # To look up takes a while, too.
+        # Looking up takes a while, too.
         if forgets == self._forgets:
             self._rounds.append(_Round(begin_ns, clock_ns, stacks))
 
     def _look_up(
         self, sampler: _core.NativeSampler, stacks: list[_core.NativeStack]
     ) -> None:
-        """See what is at each place that is new."""
+        """Look up each new place."""
         rows = {row for stack in stacks for row in stack[5]} - self._places.keys()
-        # One file is kept open, and some are large: all of it in a row.
+        # One file is kept open: some are large, so symbols are read in sequence.
         for row in sorted(rows):
             wanted = self._is_wanted(row[0])
             self._places[row] = _place(sampler, *row) if wanted else Place(row[0])
@@ -168,10 +167,10 @@ class NativeLooks:
         moments: Moments,
         stack_of: Callable[[Key], Stack | None],
     ) -> NativeSeen:
-        """All of it, when it has stopped.
+        """All of it, after it has stopped.
 
         Args:
-            moments: of each thread that Python's stacks were looked at of
+            moments: of each thread whose Python stacks were sampled
             stack_of: the names of a stack
         """
         found = NativeSeen(refused=self.refused)
@@ -186,7 +185,7 @@ class NativeLooks:
                     sleeps = False if not off else bool(key[2]) if key else None
                     found.looks.append(NativeLook(tid, ns, places, None, sleeps))
                 elif key is not None:
-                    # In between two of Python's stacks it is not known which.
+                    # Between two Python stacks it is unknown which one it belongs to.
                     if key not in stacks:
                         stacks[key] = stack_of(key)
                     sleeps = bool(key[2])

@@ -14,13 +14,12 @@ from speed_bump.experiment import symbols
 
 @dataclass(frozen=True)
 class NativeTimes:
-    """How long threads were in native functions, of all of them together. Times are ns.
+    """How long threads were in native functions, of all threads together. Times are ns.
 
-    ``thread_ns`` is the time of all threads of the program, on a CPU or off it; of
-    ``unseen_ns`` of it is not known where they were. ``stacks`` were looked at; ``lost``
-    records were not seen. ``looks`` is the number of looks, apart from each other, that
-    the ``self_ns`` of a function is worth. ``refused`` says why functions are not in
-    them, "" if all are.
+    ``thread_ns`` is the time of all threads of the program, on a CPU or off it; for
+    ``unseen_ns`` of it the place is unknown. ``stacks`` were sampled; ``lost`` records
+    were missed. ``looks`` is the number of independent samples that the ``self_ns`` of a
+    function is worth. ``refused`` says why functions are missing, "" if all are there.
     """
 
     clock_ns: int = 0
@@ -33,7 +32,7 @@ class NativeTimes:
     refused: str = ""
 
     def added(self, other: NativeTimes) -> NativeTimes:
-        """What two looks found together."""
+        """Join the results of two rounds."""
 
         def both(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
             return {name: a.get(name, 0) + b.get(name, 0) for name in {*a, *b}}
@@ -51,14 +50,14 @@ class NativeTimes:
 
 
 class NativeSampling:
-    """Looks at native functions while others look at those of Python.
+    """Samples native functions while others sample those of Python.
 
     Args:
-        places: of each function's name the file, and the offset that is in it
+        places: by function name, the file and an offset in it
     """
 
     def __init__(self, places: Mapping[str, tuple[str, int]]) -> None:
-        """Where it can't be done, ``refused`` says why."""
+        """If it is impossible, ``refused`` says why."""
         self.refused = ""
         self.times: NativeTimes | None = None
         self._numbers: dict[str, int] = {}
@@ -77,13 +76,13 @@ class NativeSampling:
         self, sampler: _core.NativeSampler, name: str, path: str, offset: int
     ) -> None:
         if symbols.is_line(name):
-            # What is seen is the time of all of its function.
+            # The samples would be those of the whole function.
             self.refused = self.refused or "a line has no self time: ask for its function"
             return
         try:
             self._numbers[name] = sampler.add_function(path, offset)
         except FileNotFoundError as error:
-            # Of the others it can be seen.
+            # The others can be sampled.
             self.refused = self.refused or str(error.strerror)
 
     def _refuse(self, error: OSError) -> None:
@@ -91,11 +90,11 @@ class NativeSampling:
         self._sampler = None
 
     def stacks(self) -> list[_core.NativeStack]:
-        """Whole stacks of the last look, where they were kept."""
+        """Whole stacks of the last round, if they were kept."""
         return self._sampler.stacks() if self._sampler else []
 
     def symbol(self, path: str, offset: int) -> tuple[str, str | None, int] | None:
-        """As ``NativeSampler.symbol``."""
+        """Like ``NativeSampler.symbol``."""
         assert self._sampler is not None
         return self._sampler.symbol(path, offset)
 
@@ -103,9 +102,10 @@ class NativeSampling:
     def running(
         self, pids: Iterable[int], ns: int, *, keep: bool = False
     ) -> Iterator[None]:
-        """Look for so long at the processes and their descendants, while inside.
+        """While inside, sample the processes and their descendants, for the given time.
 
-        Then ``times`` says what was seen, and ``stacks()`` too, if they are to be kept.
+        Afterwards ``times`` has the result, and so has ``stacks()``, if they are to be
+        kept.
         """
         self.times = NativeTimes(refused=self.refused)
         if self._sampler is None:
@@ -119,8 +119,8 @@ class NativeSampling:
         thread.start()
         try:
             yield
-            # Stacks are followed for a while yet. Up to 3.12 a join() that is interrupted
-            # takes the thread for ended, and the next one does not wait.
+            # Unwinding takes a while longer. Up to 3.12, after a join() that is
+            # interrupted, the thread is taken for ended, and the next one does not wait.
             ended.wait()
         except BaseException:
             self._sampler.stop()

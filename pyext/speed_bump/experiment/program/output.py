@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The output of a program, watched for lines that say that a unit of work is done."""
+"""Watching the output of a program for lines that report a unit of work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 import tty
 from collections.abc import Callable
 
-# Of what is not shown the end is kept, for a message if the program fails.
+# The end of output that is not shown is kept, for a message if the program fails.
 KEPT = 1 << 16
 
 
@@ -19,9 +19,9 @@ class Watched:
     """A terminal for the program to write to, so that it writes each line at once.
 
     Args:
-        pattern: lines in which it is found count
-        count: told how many there were; called by another thread
-        show: pass on what is written
+        pattern: lines that contain it count
+        count: called with the number of lines, from another thread
+        show: pass the output on
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class Watched:
         self._thread.start()
 
     def finish(self) -> None:
-        """The program has ended: read what is left."""
-        # Others may have its terminal still, and go on writing.
+        """After the end of the program: read the rest."""
+        # Other processes may still have its terminal, and continue to write.
         self._thread.join(1.0)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Watched:
                 os.close(self._master)
 
     def output(self) -> bytes:
-        """The end of what it wrote, where that was not shown."""
+        """The end of the output, if it was not shown."""
         return b"" if self._show else self._kept
 
     def _read(self) -> None:
@@ -66,7 +66,7 @@ class Watched:
         while True:
             try:
                 data = os.read(self._master, 1 << 16)
-            except OSError:  # nobody has the other end any more
+            except OSError:  # no process has the other end any more
                 data = b""
             if not data:
                 break

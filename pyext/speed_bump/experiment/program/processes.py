@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Processes that run: which there are, and what they are."""
+"""Running processes: which ones there are, and their properties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speed_bump.process import command_of
 
 
 def is_python(pid: int) -> bool:
-    """Whether a process has CPython in it. True if that is not to be known."""
+    """Whether CPython is in a process. True if that is unknown."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             files = {line.split(None, 5)[5] for line in file if line.count(b"/")}
@@ -23,10 +23,10 @@ def is_python(pid: int) -> bool:
 
 
 def named(pattern: str) -> list[int]:
-    """The processes with a name that the glob matches, but not us.
+    """The processes with a name that the glob matches, except this one.
 
-    A process is called as the kernel calls it, as its program, or as the script or module
-    that its interpreter runs.
+    The names of a process are the kernel's, that of its program, and that of the script
+    or module that its interpreter runs.
     """
     ours = _ancestors(os.getpid())
     found = []
@@ -56,7 +56,7 @@ def _names(pid: int) -> set[str]:
 
 
 def _script(words: list[str]) -> str:
-    """Of an interpreter's arguments the script, without its directory, or the module."""
+    """The script (without directory) or module among an interpreter's arguments."""
     for before, word in zip(["", *words], words, strict=False):
         if before == "-m":
             return word

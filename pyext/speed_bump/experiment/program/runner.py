@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Running a program with chosen targets delayed, and reading what was counted."""
+"""Running a program with chosen targets delayed, and reading the counts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from speed_bump.statistics import FunctionStatistics
 CAPACITY = 1 << 14
 # The line of a target file without a Python target.
 NO_PYTHON = "!*:*"
-# The files of a run are best in memory: what the program counts is never written back.
+# Files of a run are best kept in memory: counts need never be written back.
 SHARED_MEMORY = "/dev/shm"
-# What starts ranks that may wait in MPI.
+# Launchers of ranks that may wait in MPI.
 MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
 
 
-# Counted in each run, after its targets: which modules were imported.
+# Counted in each run, after its targets, to learn which modules were imported.
 MODULES = "*:<module>"
 
 
@@ -41,7 +41,7 @@ MODULES = "*:<module>"
 class Slowed:
     """A target for one run, and the delay of a call, ns; ``on`` False: it only counts.
 
-    Of one whose delay is a part of the duration, ``delay_ns`` means nothing.
+    For a delay that is a part of the duration, ``delay_ns`` is ignored.
     """
 
     target: Target
@@ -55,9 +55,10 @@ class Result:
 
     ``processes`` is how many Python processes had the delays in force, ``functions`` what
     was counted in all processes together, ``lost`` how many functions found no room to be
-    counted, ``output`` what the program wrote where it was not shown. Of ``wall_ns`` its
-    first thread waited for a CPU ``wait_ns``. ``refused`` are the C functions that can't
-    be slowed: patterns with a reason each; ``imported`` the Python modules that were run.
+    counted, ``output`` what the program wrote if it was not shown. For ``wait_ns`` of
+    ``wall_ns`` its first thread waited for a CPU. ``refused`` are the C functions that
+    can't be slowed: patterns with a reason each; ``imported`` the Python modules that
+    ran.
     """
 
     status: int
@@ -73,7 +74,7 @@ class Result:
     imported: frozenset[str] = frozenset()
 
     def of(self, target: Target) -> list[FunctionStatistics]:
-        """What was counted of the functions that ``target`` matched."""
+        """The counts of the functions that ``target`` matched."""
         text = target.pattern
         return [f for f in self.functions if f.target == text]
 
@@ -82,20 +83,19 @@ class Result:
         return sum(f.calls for f in self.of(target))
 
     def requested_ns(self, target: Target) -> int:
-        """Their delay as it was asked."""
+        """The sum of their delays as requested."""
         return sum(f.requested_ns for f in self.of(target))
 
     def injected_ns(self, target: Target) -> int:
-        """Their delay as it was."""
+        """The sum of their delays as delivered."""
         return sum(f.measured_ns for f in self.of(target))
 
 
 class Input:
-    """Our standard input, from where it stands now, for each of several runs.
+    """The tool's standard input, from its current position, for each of several runs.
 
-    A file is rewound; what a pipe has is kept in a file; a terminal would wait for the
-    person at it in each run, so the program finds its input empty. Use as a context
-    manager.
+    A file is rewound, and a pipe is kept in a file. A terminal would wait for input in
+    each run, so the program gets an empty input instead. Use as a context manager.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Input:
             self._file.close()
 
     def rewound(self) -> int | None:
-        """The descriptor for the next run; None: ours."""
+        """The descriptor for the next run; None: the tool's own."""
         if self._file:
             self._file.seek(0)
             return self._file.fileno()
@@ -133,7 +133,7 @@ class Input:
 
 
 def _kept() -> IO[bytes]:
-    """A file with what comes from our standard input, to its end."""
+    """A file with all of the tool's standard input."""
     file = tempfile.TemporaryFile()  # noqa: SIM115
     try:
         if not select.select([0], [], [], 1)[0]:
@@ -151,7 +151,7 @@ def _kept() -> IO[bytes]:
 
 
 def _directory() -> tempfile.TemporaryDirectory[str]:
-    """A directory for tables, in memory where there is room for one."""
+    """A directory for tables, in memory if there is room."""
     if os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
         directory = _temporary(SHARED_MEMORY)
         try:
@@ -178,14 +178,15 @@ class Runner:
     """A program to run. Use as a context manager.
 
     Args:
-        excludes: exclusions that hold in each run
-        show_output: the program writes where we do; else its output is in the results
-        to_stderr: what is shown of its stdout goes to stderr
-        again: it will run more than once, and is to read the same each time
-        inject: lend this package to its Python, if that has none
+        excludes: exclusions that apply in each run
+        show_output: the program writes where the tool does; else its output is in the
+            results
+        to_stderr: send its stdout, if shown, to stderr
+        again: it will run more than once, and is to read the same input each time
+        inject: lend this package to its Python if that has none
 
-    Delays that are drawn follow from ``seed``, to be set before a run; None: from one
-    that the program draws.
+    Drawn delays follow from ``seed``, to be set before a run; None: the program chooses a
+    seed.
     """
 
     command: Sequence[str]
@@ -204,21 +205,21 @@ class Runner:
 
     @property
     def attached_to(self) -> Sequence[int]:
-        """The processes that run already; empty: it starts a program."""
+        """The processes that are already running; empty: it starts a program."""
         return ()
 
     @property
     def attached(self) -> Mapping[int, str]:
-        """The ways into them, as far as it was there."""
+        """The ways into them, as far as it got."""
         return {}
 
     @property
     def text(self) -> str:
-        """For people: what it runs."""
+        """What it runs, for display."""
         return " ".join(self.command)
 
     def __enter__(self) -> Runner:
-        """Make room for tables, in memory where there is enough."""
+        """Make the directory of tables."""
         with ExitStack() as stack:
             self.directory = stack.enter_context(_directory())
             if self.again:
@@ -252,14 +253,14 @@ class Runner:
             self.remove(stem)
 
     def borrow(self, other: Runner) -> None:
-        """Use the directory and the input of another, which goes on to own them."""
+        """Use the directory and the input of another runner, which keeps owning them."""
         self.directory = other.directory
         self._input = other._input
-        # Its files are told apart by their numbers.
+        # Numbers distinguish its files.
         self._runs = 1_000_000
 
     def next_stem(self) -> str:
-        """Where the next run has its files: a path that ends in its number."""
+        """The path of the next run's files, which ends in its number."""
         self._runs += 1
         return os.path.join(self.directory, str(self._runs))
 
@@ -270,7 +271,7 @@ class Runner:
                 os.unlink(path)
 
     def stdin(self) -> int | None:
-        """What the next run reads, from its beginning; None: what we read."""
+        """The next run's input, from its beginning; None: that of the tool."""
         return self._input.rewound() if self._input else None
 
     def _run(
@@ -323,10 +324,10 @@ class Runner:
         *,
         calls: bool = False,
     ) -> launch.Child:
-        """Start the program, its files being those of ``stem``, as ``launch.start()``.
+        """Start the program, with the files of ``stem``, like ``launch.start()``.
 
         Args:
-            calls: it is to tell which C functions its functions call
+            calls: have it record which C functions its functions call
         """
         environ = self.environ(stem)
         environ["SPEED_BUMP_CALLS"] = "1" if calls else ""
@@ -334,8 +335,8 @@ class Runner:
 
     def write_targets(self, path: str, python: list[Slowed]) -> None:
         """Write the target file of a run."""
-        # Every process pays the same for start-up and hook, the baseline's too: what it
-        # has in force is that nothing matches.
+        # Every process has the same cost of start-up and hook, including the baseline's,
+        # whose delays are in force and match nothing.
         lines = [line(s) for s in python] or [NO_PYTHON]
         if python:
             lines.append(f"{MODULES} delay=0")
@@ -345,14 +346,14 @@ class Runner:
             file.write(os.fsencode("".join(f"{text}\n" for text in lines)))
 
     def environ(self, stem: str) -> dict[str, str]:
-        """What a run of the program is told, its files being those of ``stem``."""
+        """The environment of a run with the files of ``stem``."""
         environ = dict(os.environ)
         environ["SPEED_BUMP_TARGETS"] = f"{stem}.targets"
         environ["SPEED_BUMP_TABLE"] = f"{stem}.table"
         if os.path.basename(self.command[0]) in MPI_LAUNCHERS:
             environ.update(waits.preloaded(environ))
         environ["SPEED_BUMP_QUIET"] = "1"
-        # What a run slows is what it was told, whoever started it.
+        # The settings of a run must not depend on the environment of the tool.
         for name in ("DELAY_NS", "FREQUENCY", "START_MS", "DURATION_MS", "SEED"):
             environ.pop(f"SPEED_BUMP_{name}", None)
         if self.seed is not None:
@@ -366,14 +367,14 @@ class Runner:
 
 
 def modules_of(functions: Iterable[str]) -> frozenset[str]:
-    """The modules whose bodies are among functions that were called."""
+    """The modules whose bodies are among the called functions."""
     return frozenset(
         name.removesuffix(":<module>") for name in functions if name.endswith(":<module>")
     )
 
 
 def read_refused(table_path: str) -> tuple[tuple[str, str], ...]:
-    """What the processes of a run left by ``control.write_refused()``, each once."""
+    """What the processes of a run wrote by ``control.write_refused()``, each once."""
     found: dict[tuple[str, str], None] = {}
     for path in sorted(glob.glob(f"{glob.escape(table_path)}.refused.*")):
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -384,7 +385,7 @@ def read_refused(table_path: str) -> tuple[tuple[str, str], ...]:
 
 
 def line(slowed: Slowed) -> str:
-    """The line of a target file for one run. Which delay is settled here."""
+    """The line of a target file for one run, with its final delay."""
     target = slowed.target
     delay = target.delay if target.delay_ppm else _core.format_duration(slowed.delay_ns)
     text = f"{target.pattern} delay={delay if slowed.on else 0}"
@@ -398,7 +399,7 @@ def line(slowed: Slowed) -> str:
 
 
 def add_native(probes: native.Probes, pid: int, kernel: list[Slowed]) -> None:
-    """Put native targets into the process ``pid``: all are there, some only count.
+    """Add native targets to the process ``pid``: all of them, some only counting.
 
     A breakpoint costs time of its own, so each run has all of them.
     """

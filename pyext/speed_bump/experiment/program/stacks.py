@@ -13,15 +13,15 @@ from speed_bump.experiment.account import WAITS
 from speed_bump.experiment.program.looks import Look
 from speed_bump.experiment.program.machine import lineage
 
-# What ends when another thread, process or machine has done something.
+# Waits that end when another thread, process or machine has done something.
 OTHERS = frozenset(
     ("poll and recv", "lock", "the GIL", "pipe", "device", "terminal", "child process")
 )
-# Waits of one that reads or writes a file, and of one in a call that is not known.
+# Waits of a thread that reads or writes a file, or is in an unknown call.
 READS = frozenset(("disk", "pipe", "device", "terminal", "poll and recv"))
 NOT_KNOWN = frozenset(("disk", "pipe", "device", "terminal", "kernel"))
 
-# Functions that do nothing but wait, of Python and of C. A glob in no place but the end.
+# Functions of Python and of C that only wait. A glob is possible only at the end.
 IDLE = (
     "time:sleep",
     "_thread:lock.acquire*",
@@ -63,17 +63,17 @@ IDLE = (
 _EXACT = frozenset(name for name in IDLE if not name.endswith("*"))
 _BEGINS = tuple(name[:-1] for name in IDLE if name.endswith("*"))
 
-# What sleeps in these waits for a pipe, a terminal or a disk.
+# With these waits, they wait for a pipe, a terminal or a disk.
 _READERS = ("posix:read", "_io:")
 
-# Modules whose functions wait by means of others of theirs.
+# Modules whose functions wait by calling others of the same module.
 _WAITERS = ("threading:", "queue:", "multiprocessing.", "asyncio.")
 
 IMPORT_MODULES = ("_frozen_importlib", "_frozen_importlib_external", "importlib")
 
 
 def is_idle(name: str) -> bool:
-    """Whether a function does nothing but wait for something."""
+    """Whether a function only waits for something."""
     return name in _EXACT or name.startswith(_BEGINS)
 
 
@@ -88,7 +88,7 @@ def is_import(name: str) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Whether it is of this package."""
+    """Whether it belongs to this package."""
     return name.startswith(("speed_bump:", "speed_bump."))
 
 
@@ -96,9 +96,9 @@ def is_ours(name: str) -> bool:
 class Stack:
     """Where a thread was seen: ``frames`` from the outermost in.
 
-    The last of them is a C function by its Python name where ``has_leaf``. ``waits`` says
-    what it was asleep in, "" on a CPU or where that is not known. ``main`` is whether it
-    is of the process that was started.
+    The last of them is a C function by its Python name if ``has_leaf``. ``waits`` is the
+    kind of its sleep, "" on a CPU or if unknown. ``main``: whether it belongs to the
+    process that was started.
     """
 
     pid: int
@@ -132,9 +132,10 @@ class Stack:
 
     @property
     def waiting_in(self) -> str:
-        """The function that waits; "" where the thread works.
+        """The function that waits; "" if the thread works.
 
-        A C function that sleeps and is not one of those works: its own threads may do it.
+        Any other C function that sleeps counts as working: its own threads may do the
+            work.
         """
         if not self.waits or not self.frames:
             return ""
@@ -155,14 +156,14 @@ class Stack:
 
 @dataclass
 class Stacks:
-    """How often each stack was seen in ``ticks`` looks that took ``seconds``."""
+    """How often each stack was seen in ``ticks`` samples that took ``seconds``."""
 
     ticks: int = 0
     seconds: float = 0.0
     samples: dict[Stack, int] = field(default_factory=dict)
 
     def add(self, other: Stacks) -> None:
-        """Take over what was seen at another time."""
+        """Add samples of another period."""
         self.ticks += other.ticks
         self.seconds += other.seconds
         for stack, n in other.samples.items():
@@ -186,7 +187,7 @@ class Stacks:
 
 
 def total(windows: Iterable[Stacks]) -> Stacks:
-    """What several looks found together."""
+    """Join the samples of several rounds."""
     found = Stacks()
     for window in windows:
         found.add(window)
@@ -196,7 +197,7 @@ def total(windows: Iterable[Stacks]) -> Stacks:
 def read(
     look: Look, calls: Mapping[int, Mapping[tuple[int, int], str]], main: int
 ) -> Stacks:
-    """What a look found of targets.
+    """Convert a sample into names of targets.
 
     Args:
         calls: by process, the C function that an instruction of a code object calls
@@ -216,7 +217,7 @@ def stack_of(
     calls: Mapping[int, Mapping[tuple[int, int], str]],
     main: int,
 ) -> Stack | None:
-    """What a stack is in names; None: it has no frame of Python.
+    """A stack as names; None: it has no frame of Python.
 
     Args:
         key: as ``native_frames.Key``
@@ -227,7 +228,7 @@ def stack_of(
     if not row:
         return None
     names = tuple(name for k in reversed(row) if (name := targets[k][1]))
-    # The innermost of Python: what is called is known by its instruction.
+    # The innermost frame of Python: its instruction tells what is called.
     inner = next((k for k in row if targets[k][0]), row[0])
     known, code = calls.get(pid, {}), targets[inner][0]
     leaf = known.get((code, offset)) or known.get((code, -1), "")
@@ -237,25 +238,25 @@ def stack_of(
     return Stack(pid, tid, WAITS[wait], frames, bool(leaf), pid == main)
 
 
-# Of a process: which C function an instruction, (code, offset), calls.
+# By process: the C function that an instruction, (code, offset), calls.
 Calls = dict[tuple[int, int], str]
 
 
 class Leaves:
-    """Which C functions are called where, as the processes of a run leave word of it.
+    """Which C functions are called where, as the processes of a run record it.
 
-    A process that was forked has what the one it was forked from had.
+    A forked process has the entries of its parent.
     """
 
     def __init__(self, stem: str) -> None:
-        """``stem`` is where the run has its files."""
+        """``stem`` is the path of the run's files."""
         self._stem = stem
         self._calls: dict[int, Calls] = {}
         self._at: dict[int, int] = {}
         self._views: dict[int, ChainMap[tuple[int, int], str]] = {}
 
     def of(self, pids: Iterable[int]) -> dict[int, Mapping[tuple[int, int], str]]:
-        """What is known of these processes by now."""
+        """What is known of these processes so far."""
         self._read()
         for pid in pids:
             if pid not in self._views:
@@ -274,6 +275,6 @@ class Leaves:
             self._at[pid] = self._at.get(pid, 0) + whole
             calls = self._calls.setdefault(pid, {})
             for line in data[:whole].splitlines():
-                # An offset of -1 is all of the code.
+                # An offset of -1 means all of the code.
                 code, offset, name = line.split(b" ", 2)
                 calls[int(code), int(offset)] = name.decode(errors="replace")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The ways into a program that runs already, and what is said on them."""
+"""The ways into a running program, and the messages exchanged there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speed_bump.link.message import Closed, MessageError
 
 # A program that can be attached to answers in this time.
 PATIENCE_S = 5.0
-# The ways, for people; a process that is not Python's is slowed by the kernel alone.
+# The ways in words; a process without Python is slowed by the kernel alone.
 BY = {
     "socket": "by its control socket",
     "remote": "by sys.remote_exec",
@@ -27,27 +27,27 @@ BY = {
 
 
 class AttachError(Exception):
-    """It can't be attached to; the message says why and what to do."""
+    """The process can't be attached to; the message says why and what to do."""
 
 
 class NotOffered(AttachError):
-    """This way does not lead into the program; another may."""
+    """This way does not work for the program; another may."""
 
 
 class Link:
-    """A program that let us in. It has nothing in force yet.
+    """An attached program. It has no delays in force yet.
 
     Args:
-        pid: as we see it
-        way: how we came
+        pid: in the tool's pid namespace
+        way: the way in
         connection: to ``visit`` there; owned from now on
     """
 
     def __init__(self, pid: int, way: str, connection: socket.socket) -> None:
-        """Hear what it says first.
+        """Receive its first message.
 
         Raises:
-            AttachError: it does not let us in
+            AttachError: it refuses
         """
         self.pid = pid
         self.way = way
@@ -63,7 +63,7 @@ class Link:
     def attach(
         self, table: str, targets: bytes, seed: int | None = None
     ) -> tuple[int, ...]:
-        """Put targets into force, counted in ``table``; where its stacks are.
+        """Put targets into force, counted in ``table``; returns where its stacks are.
 
         Args:
             seed: of delays that are drawn; None: a new one
@@ -83,22 +83,22 @@ class Link:
         return tuple(int(word) for word in layout.split())
 
     def is_open(self) -> bool:
-        """Whether the program is still the one that let us in."""
-        # Until it is asked to, it says nothing.
+        """Whether the same program is still running."""
+        # It sends nothing until it is asked to.
         watched = select.poll()
         watched.register(self._connection, select.POLLIN)
         return not watched.poll(0)
 
     def begin_to_leave(self) -> None:
-        """Ask it to take everything out."""
+        """Ask it to remove everything."""
         if self._is_attached:
             with suppress(AttachError):
                 self._say(message.pack(message.DETACH))
 
     def leave(self) -> str:
-        """Wait until all is out: the C functions that it refused, a line each.
+        """Wait until everything is removed; returns the refused C functions, a line each.
 
-        Without an answer the end of the connection is what it hears.
+        Without an answer, the program notices that the connection is closed.
         """
         try:
             if self._is_attached:
@@ -136,7 +136,7 @@ class Link:
         text = f"process {self.pid} did not answer in {PATIENCE_S:.0f} s"
         if _blocks_signal(self.pid):
             return text + (
-                ": its threads block SIGURG, by which it would hear of us; nothing was "
+                ": its threads block SIGURG, which announces a connection; nothing was "
                 "changed there (another way: --attach=remote or --attach=debugger)"
             )
         return text + (
@@ -150,7 +150,7 @@ def by_socket(pid: int, _directory: str = "") -> Link:
 
     Raises:
         NotOffered: it has none
-        AttachError: it does not let us in
+        AttachError: it refuses
     """
     path = _socket_path(pid)
     if path is None:
@@ -188,7 +188,7 @@ def owner(pid: int) -> int:
 
 
 def environ_of(pid: int) -> Mapping[str, str]:
-    """What a process was started with; empty if we may not know."""
+    """The environment that a process was started with; empty if it may not be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             entries = file.read().split(b"\0")
@@ -199,7 +199,7 @@ def environ_of(pid: int) -> Mapping[str, str]:
 
 
 def status_of(pid: int) -> Mapping[str, str]:
-    """What /proc/PID/status says; empty if there is no such process."""
+    """The contents of /proc/PID/status; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             return dict(
@@ -211,7 +211,7 @@ def status_of(pid: int) -> Mapping[str, str]:
 
 def _socket_path(pid: int) -> str | None:
     uid = owner(pid)
-    # Its number where it lives, which may be a container.
+    # Its number in its own pid namespace, which may be a container's.
     inside = int(status_of(pid).get("NSpid", str(pid)).split()[-1])
     root = f"/proc/{pid}/root"
     try:
@@ -242,7 +242,7 @@ def peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def _blocks_signal(pid: int) -> bool:
-    """Whether no thread of a process takes the signal of a knock."""
+    """Whether every thread of a process blocks the signal of a connection."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:

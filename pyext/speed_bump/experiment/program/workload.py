@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A program while it runs, with a plan of delays in memory that it shares with us."""
+"""A running program that shares the memory of a plan of delays with the tool."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ from speed_bump.experiment.program.runner import (
 from speed_bump.experiment.program.stacks import Leaves, Stack, Stacks
 
 SLICE_NS = 50_000_000
-# So long is looked at native frames below those of Python.
+# How long native frames below those of Python are sampled.
 BELOW_NS = 1_000_000_000
 
 
 @dataclass
 class Samples:
-    """What looking at the stacks found while nothing was delayed.
+    """Samples of the stacks while nothing was delayed.
 
-    In ``ticks`` looks, ``python`` says how often a thread was in each function itself;
-    several may be in one. ``native`` is of native functions, None where there are none.
+    In ``ticks`` samples, ``python`` counts how often a thread was in each function
+    itself; several may be in one. ``native`` is for native functions, None if there are
+    none.
     """
 
     clock_ns: int = 0
@@ -58,14 +59,14 @@ class Samples:
 class Workload:
     """One run of the program, with all targets counting and none delayed until planned.
 
-    Use as a context manager: at its end the program is, too.
+    Use as a context manager: the program ends with it.
 
     Args:
-        runner: where its files are and what it is told
+        runner: its files and settings
         targets: the candidates; native ones need the device
-        progress: what a unit of work is
+        progress: the unit of work
         capacity: functions times processes that can be counted
-        calls: have the program say which C functions are called where
+        calls: have the program record which C functions are called where
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Workload:
         *,
         calls: bool = False,
     ) -> None:
-        """Nothing is started yet."""
+        """Nothing has been started yet."""
         self._runner = runner
         self._targets = targets
         self._progress = progress
@@ -86,7 +87,7 @@ class Workload:
         self._kernel = [t for t in [*targets, *progress.targets] if t.native]
         self._stack = ExitStack()
         self._table = _core.Table(f"{self._stem}.table", capacity, planned=True)
-        # C functions leave word of themselves until sample() has looked.
+        # C functions record their calls until sample() has run.
         self._table.watched = True
         self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
@@ -151,7 +152,7 @@ class Workload:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """End the program and leave nothing behind."""
+        """End the program and remove its files."""
         try:
             self.plan.renew(0)
             if self.ended is None and self._child:
@@ -169,15 +170,15 @@ class Workload:
         self._stack.close()
         if self._probes:
             self._probes.close()
-        # The table is used by the plan, and closed with it.
+        # The plan uses the table, and is closed with it.
         self._runner.remove(self._stem)
 
     def is_running(self) -> bool:
-        """Whether the program has not ended."""
+        """Whether the program is still running."""
         return self.ended is None and self._child is not None and self._child.is_running()
 
     def stop(self) -> Ended:
-        """Ask it to end, make it if it does not, and wait.
+        """Ask it to end, kill it if it does not, and wait.
 
         Raises:
             LaunchError: it never ran
@@ -200,7 +201,7 @@ class Workload:
         return self.ended
 
     def output(self) -> bytes:
-        """What it wrote where that was not shown."""
+        """The output that was not shown."""
         if self._watched:
             return self._watched.output()
         if self._output is None:
@@ -249,7 +250,7 @@ class Workload:
         return found
 
     def count(self, point: str) -> None:
-        """Units are those of this point, too."""
+        """Count units of this point, too."""
         self.plan.count_point(point)
 
     def _count_function(self, name: str) -> None:
@@ -257,7 +258,7 @@ class Workload:
         self.plan.count_function(name)
 
     def look(self) -> None:
-        """See whether functions were called since that units are counted by."""
+        """Notice new functions whose calls are units."""
         if not self._progress.functions:
             return
         for kind, name, *_ in self._table.read():
@@ -290,11 +291,11 @@ class Workload:
         )
 
     def refused(self) -> tuple[tuple[str, str], ...]:
-        """C functions that can't be had, as processes that ended have said."""
+        """Refused C functions, as reported by processes that have ended."""
         return read_refused(f"{self._stem}.table")
 
     def calls_by_process(self) -> dict[int, dict[str, int]]:
-        """Of each process the calls of each Python function that is counted."""
+        """By process, the calls of each Python function that is counted."""
         found: dict[int, dict[str, int]] = {}
         for kind, name, pid, _, _, hits, *_ in self._table.read():
             if kind == _core.SB_SITE_FUNCTION and hits:
@@ -303,7 +304,7 @@ class Workload:
         return found
 
     def rule(self, name: str) -> int:
-        """Have the plan rule a candidate: its number there."""
+        """Make the plan control a candidate; returns its number there."""
         if name in self._indices:
             return self.plan.add_target(self._indices[name])
         return self.plan.add_function(name)
@@ -326,7 +327,7 @@ class Workload:
         return found
 
     def sample(self, ns: int, meanwhile: Callable[[], None]) -> Samples:
-        """Look at the stacks for so long, while nothing is delayed.
+        """Sample the stacks for the given time, while nothing is delayed.
 
         Args:
             meanwhile: called every few hundredths of a second
@@ -362,11 +363,11 @@ class Workload:
     def _native_looks(
         self, native: NativeSampling | None, pids: Iterable[int], ns: int
     ) -> Iterator[None]:
-        """Look at native functions, while inside, and for a while at all native frames.
+        """While inside, sample native functions, and for a while all native frames.
 
-        Where perf events are refused there are none, and nothing is different.
+        If perf events are refused there are none, and everything else is the same.
         """
-        # Stacks are followed for as long again.
+        # Unwinding takes as long again.
         below_ns = min(ns // 2, self._below_ns)
         below = native or (NativeSampling({}) if below_ns else None)
         if below is None or not below_ns:
@@ -386,15 +387,15 @@ class Workload:
         self._looking.native.add(below.stacks(), moments, below.symbol)
 
     def _innermost(self, ns: int) -> tuple[int, dict[str, int]]:
-        """How often threads were in each function that is counted, itself."""
+        """How often threads were in each counted function itself."""
         wanted = {f"{t.left}:{t.right}" for t in self._python}
         seen = self.stacks(ns)
         found: dict[str, int] = {}
         for stack, n in seen.samples.items():
-            # Time that others take is not to be gained in here.
+            # Time taken by other programs can't be gained here.
             if self._leaves and stack.waits_for_others:
                 continue
-            # A C function that is not asked for is time of what calls it.
+            # A C function that is not measured counts for its caller.
             last = -1 if not stack.has_leaf or stack.frames[-1] in wanted else -2
             if len(stack.frames) >= -last:
                 name = stack.frames[last]
@@ -402,7 +403,7 @@ class Workload:
         return seen.ticks, found
 
     def stacks(self, ns: int) -> Stacks:
-        """Look at whole stacks for so long, of all functions that are counted."""
+        """Sample whole stacks for the given time, of all counted functions."""
         self._find_stacks()
         look = self._looking.look(ns)
         if self._native_looks_of:
@@ -411,22 +412,22 @@ class Workload:
         return stacks.read(look, self._leaves.of(pids) if self._leaves else {}, self.pid)
 
     def begin_native_looks(self, is_wanted: Callable[[str], bool]) -> None:
-        """Look at native stacks, too, each time that ``stacks()`` looks, until told.
+        """Also sample native stacks during each ``stacks()``, until told to stop.
 
         Args:
-            is_wanted: whether functions of a file are asked for, and have names
+            is_wanted: whether functions of a file are measured, and need names
         """
         self._looking.note_moments(True)
         self._native_looks_of = NativeLooks(lambda: {*self._pids, *children()}, is_wanted)
         self._native_looks_of.start()
 
     def forget_native_looks(self) -> None:
-        """What was seen so far was not yet the work."""
+        """Discard the samples so far: the work had not begun."""
         if self._native_looks_of:
             self._native_looks_of.forget()
 
     def end_native_looks(self) -> NativeSeen:
-        """What was seen since the beginning of native looks, each with its stack."""
+        """The native samples so far, each with its stack."""
         native, self._native_looks_of = self._native_looks_of, None
         if native is None:
             return NativeSeen()
@@ -441,7 +442,7 @@ class Workload:
         return native.seen(moments, named)
 
     def native_places(self) -> dict[str, tuple[str, int]]:
-        """Of each native candidate the file, and the offset that is in it."""
+        """By native candidate, the file and the offset in it."""
         if not self._probes:
             return {}
         offsets = self._probes.session.offsets()
@@ -451,17 +452,17 @@ class Workload:
         }
 
     def looks(self) -> Looks:
-        """What was seen of whole stacks, in all looks together."""
+        """The samples of whole stacks, of all rounds together."""
         return self._looking.looks()
 
     def _find_natives(self) -> NativeSampling | None:
-        """What looks at native candidates; None: there are none."""
+        """The sampler of native candidates; None: there are none."""
         if self._native_sampling is None and self._probes and self._natives:
             self._native_sampling = NativeSampling(self.native_places())
         return self._native_sampling
 
     def _find_stacks(self) -> None:
-        """Have the sampler look at processes that it does not know yet."""
+        """Add new processes to the sampler."""
         layouts: dict[int, tuple[int, ...]] = {}
         directory, stem = os.path.split(self._stem)
         prefix = f"{stem}.table.layout."
@@ -479,7 +480,7 @@ class Workload:
 
 
 def children() -> list[int]:
-    """The processes that are ours to wait for."""
+    """The children of this process."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         with (
@@ -491,10 +492,10 @@ def children() -> list[int]:
 
 
 def end_orphans() -> None:
-    """End what the program left running, when it has ended itself.
+    """End what the program left running after it has ended by itself.
 
-    Workers that it would have ended had it not been asked to end; they are children of
-    ours since their parents are gone. Nothing else of ours is running.
+    These are workers that the program would have ended had it not been asked to end. As
+    their parents are gone, they are children of the tool, which has no other children.
     """
     for number, grace_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, GRACE_S)):
         for pid in children():
@@ -516,7 +517,7 @@ def _reap_orphans() -> bool:
 
 
 def _layout_of(pid: int, layouts: dict[int, tuple[int, ...]]) -> tuple[int, ...] | None:
-    """That of the process, or of the one that it was forked from."""
+    """The entry of the process, or of its nearest ancestor."""
     for one in lineage(pid):
         if one in layouts:
             return layouts[one]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Whole runs of the program, in turns."""
+"""Alternating whole runs of the program."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Undelayed and delayed runs in turns, and what the difference says of each target."""
+"""Alternating undelayed and delayed runs, and the effect of each target."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from speed_bump.experiment.runs.estimate import Estimate, estimate
 from speed_bump.experiment.show import table as report
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
 
-# numpy is for those that ask for numbers, not for each run of a program.
+# numpy is for verbs that compute numbers, not for each run of a program.
 if TYPE_CHECKING:
     from speed_bump.experiment.fit.verdict import Finding, Verdict
     from speed_bump.experiment.record import Record, SelfTime
 
-# Of the experiment by slots, where there was one, what its header says for reports.
+# From the header of the experiment by slots, if there was one, for reports.
 FOUND_BEFORE = ("found", "jit", "native_refused")
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
 MIN_BLOCKS = 2
-# Half an interval of a change that is wider, in parts of the time, says nothing.
+# A wider half interval of a change, in parts of the time, says nothing.
 MAX_CHANGE = 0.5
-# From this part of the time on it is said what the program waited for a CPU.
+# From this part of the time on, the wait for a CPU is reported.
 WAIT_TOLD = 0.02
-# From this one on while it is measured, too.
+# From this part on, it is reported during the measurement, too.
 DOUBTFUL_WAIT = 0.3
 
 
 class FailedRun(Exception):
-    """The program failed; ``result`` is that run, ``status`` what to exit with."""
+    """The program failed; ``result`` is that run, ``status`` the exit status."""
 
     def __init__(self, which: str, result: Result, how: str = "") -> None:
         """``which`` run it was, and how it failed if not by its status."""
@@ -54,7 +54,7 @@ class Comparison:
     """An experiment: its parameters, and its results so far.
 
     ``uncalled`` are targets that the pilot run did not call. ``unit`` is the progress
-    point in whose units times are given; None: times are of a whole run.
+    point whose units times refer to; None: times are of a whole run.
     """
 
     command: Sequence[str]
@@ -66,14 +66,14 @@ class Comparison:
     trials: list[tuple[Trial, Result]] = field(default_factory=list)
     interrupted: bool = False
     pilot: Result | None = None
-    # Where functions, and not patterns, are asked for; and no run begins after that.
+    # For functions rather than patterns: no run begins after that.
     each: bool = False
     until: float | None = None
     doubted: bool = False
-    # Of a whole run without delays, where that was looked at.
+    # Samples of a whole run without delays, if there was one.
     looks: Looks | None = None
     self_times: dict[str, SelfTime] = field(default_factory=dict)
-    # What an experiment by slots, which the program was too short for, has found out.
+    # Findings of an experiment by slots for which the program was too short.
     header: dict[str, Any] = field(default_factory=dict)
 
     def run(
@@ -83,10 +83,10 @@ class Comparison:
         delay_ns: int | None,
         tick: Ticker,
     ) -> None:
-        """Make the runs. What is known stays in here whatever happens.
+        """Make the runs. Results so far are kept in this object whatever happens.
 
         Args:
-            delay_ns: of targets that name none; None: chosen for each from the pilot run
+            delay_ns: of targets without a delay; None: chosen for each from the pilot run
 
         Raises:
             FailedRun: the program ended with a status other than 0, or made no progress
@@ -119,7 +119,7 @@ class Comparison:
             self._make_trials(runner, tick)
 
     def _pilot(self, runner: Runner, targets: Sequence[Target], tick: Ticker) -> Result:
-        """One run without delays: it warms caches, and says what is called how often."""
+        """One run without delays, which warms caches and counts calls."""
         self.pilot = self._pilot_run(runner, targets, tick)
         return self.pilot
 
@@ -163,12 +163,12 @@ class Comparison:
             self.trials.append((trial, result))
 
     def _doubt(self, tick: Ticker) -> None:
-        """Say once, when it is seen, that others use the machine."""
+        """Warn once when other programs use the machine."""
         if self.waited > DOUBTFUL_WAIT and not self.doubted:
             self.doubted = True
             tick.event(
                 f"warning: the program waited {self.waited:.0%} of its time for a CPU so "
-                "far: others use this machine; answers take longer"
+                "far: other programs use this machine, and answers take longer"
             )
 
     def _is_over(self, trial: Trial) -> bool:
@@ -186,7 +186,7 @@ class Comparison:
         ]
 
     def of(self, arm: Arm) -> Estimate:
-        """What the runs so far say of one arm."""
+        """The estimate of one arm so far."""
         bases = self._times(BASELINE)
         times = self._times(arm)
         delays = {
@@ -216,9 +216,9 @@ class Comparison:
         return sum(result.wait_ns for _, result in self.trials) / wall if wall else 0.0
 
     def _times(self, arm: Arm) -> dict[int, float]:
-        """Time of each block's run of an arm, ns: of the run, or for a unit of work.
+        """Time of each block's run of an arm, ns: of the run, or per unit of work.
 
-        Without what it waited for a CPU: that others took it is no effect of a delay.
+        Without waits for a CPU, which are due to other programs and no effect of a delay.
         """
         return {
             trial.block: (result.wall_ns - result.wait_ns) / self._units(result)
@@ -243,7 +243,7 @@ class Comparison:
     # ------------------------------------------------------------------ results
 
     def text(self) -> str:
-        """For people."""
+        """The displayed text."""
         heads = [
             ("target", LEFT),
             ("delay", RIGHT),
@@ -292,7 +292,7 @@ class Comparison:
         ]
 
     def _calls(self, arm: Arm) -> float:
-        """Mean calls: in a run, or for a unit of work."""
+        """Mean calls per run, or per unit of work."""
         counts = [
             result.calls(arm.target) / self._units(result)
             for trial, result in self.trials
@@ -316,7 +316,7 @@ class Comparison:
         )
 
     def json(self) -> dict[str, Any]:
-        """For programs, the same numbers. Times are ns, of a run or for a unit."""
+        """The same numbers as JSON. Times are ns, per run or per unit."""
         times = list(self._times(BASELINE).values())
         from speed_bump.experiment.show.text import as_json, finding_json
 
@@ -339,7 +339,7 @@ class Comparison:
         }
 
     def finding(self, arm: Arm) -> Finding:
-        """As those of an experiment by slots, as far as whole runs tell."""
+        """The numbers of an experiment by slots, as far as whole runs give them."""
         from speed_bump.experiment.fit.verdict import Finding, self_and_headroom
 
         found = self.of(arm)
@@ -365,7 +365,7 @@ class Comparison:
         )
 
     def verdict(self) -> Verdict:
-        """As that of an experiment by slots."""
+        """The warning of an experiment by slots."""
         from speed_bump.experiment.fit.verdict import Verdict
 
         times = list(self._times(BASELINE).values())
@@ -383,7 +383,7 @@ class Comparison:
         return found
 
     def record(self) -> Record:
-        """What an experiment by slots has beside its slots."""
+        """The fields that an experiment by slots has besides its slots."""
         from speed_bump.experiment.program.environment import environment
         from speed_bump.experiment.record import Record
         from speed_bump.experiment.slots.measure import empty
@@ -433,7 +433,7 @@ def _functions_of(pilot: Result) -> list[Target]:
     """A target for each function that was called.
 
     Raises:
-        FailedRun: they are too many for whole runs
+        FailedRun: there are too many for whole runs
     """
     called = [f for f in pilot.functions if f.calls]
     if len(called) > MAX_IN_RUNS:
@@ -456,7 +456,7 @@ def _functions_of(pilot: Result) -> list[Target]:
 def _may_be_shadowed(target: Target, pilot: Result) -> bool:
     """Whether ``pilot`` counted for another target what matches this one too.
 
-    A call counts for the first target that matches. Of a function only the name is known
+    A call counts for the first target that matches. Only the name of a function is known
     here, not the file that the module side may match.
     """
     return not target.native and any(

@@ -2,10 +2,10 @@
 """Which runs are made, in which order.
 
 A block has one run of every arm: the undelayed baseline and one target each. The order
-within a block is drawn at random, so that what drifts (temperature, caches, other load)
-meets all arms alike; each arm is compared with the baseline of its own block only. This
-is a randomised complete block design (Box, Hunter & Hunter, Statistics for Experimenters,
-2nd ed., chapter 4).
+within a block is drawn at random, so that drift (temperature, caches, other load) affects
+all arms alike; each arm is compared only with the baseline of its own block. This is a
+randomised complete block design (Box, Hunter & Hunter, Statistics for Experimenters, 2nd
+ed., chapter 4).
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from speed_bump.config import Target
 
 # The delays of a target together, as a share of the undelayed time.
 SHARE = 0.25
-# Shorter delays are not chosen: the error of a hook of a few ns would be a large part.
+# Shorter delays are not chosen: the hook's error of a few ns would be a large part.
 MIN_DELAY_NS = 250
 MAX_DELAY_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A kind of run: ``target`` alone is delayed, by ``delay_ns``; None: nothing is."""
+    """A kind of run: only ``target`` is delayed, by ``delay_ns``; None: nothing is."""
 
     target: Target | None
     delay_ns: int = 0
 
     @property
     def name(self) -> str:
-        """Which it is, in full."""
+        """The full name of the arm."""
         return self.target.pattern if self.target else "baseline"
 
     @property
     def short(self) -> str:
-        """The same, of a path only its last part."""
+        """The name with only the last part of a path."""
         if self.target and self.target.native:
             return f"{os.path.basename(self.target.left)}:{self.target.right}"
         return self.name
@@ -70,10 +70,10 @@ def plan(arms: list[Arm], blocks: int, seed: int) -> Iterator[Trial]:
 
 
 def choose_delay(calls: int, wall_ns: int) -> int:
-    """A delay that makes a program slower by about a quarter, should all of it arrive.
+    """A delay that makes a program slower by about a quarter if all of it arrives.
 
-    Enough to be seen above the noise of a few runs, and not so much that the program
-    becomes another one. Rounded to two digits.
+    This stands out of the noise of a few runs and does not change the program's behaviour
+    much. Rounded to two digits.
     """
     delay_ns = SHARE * wall_ns / max(calls, 1)
     delay_ns = min(max(delay_ns, MIN_DELAY_NS), MAX_DELAY_NS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the runs say: estimates with 95% intervals, and when they say nothing."""
+"""Estimates from whole runs with 95% intervals, and when there are none."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from speed_bump.experiment.fit.interval import (
     student_quantile,
 )
 
-# Half an interval is never asked to be narrower than this.
+# Half an interval need never be narrower than this.
 FINEST = 0.05
-# What the program waited for a CPU is taken off its time. Where that was a larger part
-# than this, what it then was blocked for had waited, too.
+# The program's waits for a CPU are subtracted from its time. If they were a larger part
+# than this, what it was blocked for had waited, too.
 BUSY = 0.5
 # More runs than these are too many for one answer.
 MAX_PAIRS = 1000
@@ -29,13 +29,13 @@ QUIETER = "run it when the machine has less to do"
 
 @dataclass(frozen=True)
 class Estimate:
-    """What slowing one target did. Times are ns: per run, or per unit of work.
+    """The effect of slowing one target. Times are ns: per run, or per unit of work.
 
     ``requested_ns`` is the delay asked for, ``injected_ns`` the delay delivered,
-    ``change_ns`` what the time of the program changed by, ``criticality`` that divided by
+    ``change_ns`` the change of the program's time, ``criticality`` the change divided by
     the delay delivered; None: there are no two pairs yet, or nothing was delivered.
-    ``verdict`` is one of those of an experiment by slots, with its ``reason`` and with
-    what would ``help``; ``supported`` says whether the data support a number for the
+    ``verdict`` is one of those of an experiment by slots, with its ``reason`` and what
+    would ``help``; ``supported`` says whether the data support a number for the
     criticality.
     """
 
@@ -52,14 +52,14 @@ class Estimate:
 
     @property
     def said(self) -> str:
-        """The verdict for people: of one that is open what is missing, too."""
+        """The verdict in words; with what is missing, if it is inconclusive."""
         if self.verdict != INCONCLUSIVE:
             return self.verdict
         return f"{INCONCLUSIVE}: {self.reason}; {self.help}"
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """The mean with its t interval; two values at least."""
+    """The mean with its t interval, of two values or more."""
     count = len(values)
     mean = math.fsum(values) / count
     spread = math.fsum((v - mean) ** 2 for v in values) / (count - 1)
@@ -72,8 +72,8 @@ def ratio_interval(changes: Sequence[float], injected: Sequence[float]) -> Inter
 
     The error is that of the residuals ``change - ratio * injected`` of the pairs, with
     pairs - 1 degrees of freedom: the ratio estimator of Cochran, Sampling Techniques, 3rd
-    ed., 6.3-6.4. Where the same is injected in every pair it is the t interval of the
-    paired differences, divided by that.
+    ed., 6.3-6.4. With equal delays in all pairs, it is the t interval of the paired
+    differences, divided by the delay.
     """
     count = len(changes)
     total = math.fsum(injected)
@@ -91,7 +91,7 @@ def estimate(
     injected: Sequence[float],
     waited: float = 0.0,
 ) -> Estimate:
-    """From pairs of an undelayed and a delayed time, and the delay of the latter.
+    """Estimate from pairs of an undelayed and a delayed time, and the delay.
 
     Args:
         requested: the delay as asked
@@ -156,7 +156,7 @@ def judge(criticality: Interval, pairs: int) -> tuple[str, str, str]:
 
 
 def more_pairs(criticality: Interval, pairs: int) -> int:
-    """How many more pairs would decide, should they scatter like those made.
+    """How many more pairs would decide, if they scatter like those made.
 
     The half width of an interval shrinks with the root of the number of pairs; it must
     become the distance to the threshold, and ``WIDEST`` at most.

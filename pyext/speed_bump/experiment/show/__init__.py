@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What people and programs are told of an experiment."""
+"""Showing the results of an experiment as text, pages, JSON and files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Two experiments beside one another: what changed from the first to the second."""
+"""Comparing two experiments: what changed from the first to the second."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from speed_bump.experiment.show.text import (
 from speed_bump.experiment.symbols import short
 
 MORE, LESS, ALIKE = "more critical", "less critical", "alike"
-# A difference of two criticalities below this is of no consequence.
+# A smaller difference of two criticalities is of no consequence.
 NO_MATTER = THRESHOLD
-# What would make numbers of two machines or programs differ for reasons of their own.
+# Differences of machines or programs that would change the numbers by themselves.
 ENVIRONMENT = ("host", "machine", "cpu", "cpus", "kernel", "python", "hook")
 HEADS = ("function", "criticality A", "B", "B - A", "headroom A", "B", "verdict")
-# Undelayed slots whose times differ from their neighbours' are taken together.
+# Neighbouring undelayed slots are correlated, and are averaged in groups.
 BATCHES = 20
 MIN_NAME = 16
 
 
 @dataclass(frozen=True)
 class Change:
-    """Of one function. ``by`` is the criticality of B less that of A.
+    """The change of one function. ``by`` is the criticality of B less that of A.
 
     ``rate`` is the rate of false discoveries at which it differs. ``verdict`` is "more
     critical", "less critical", "alike", "only in A", "only in B" or "inconclusive", and
@@ -73,13 +73,13 @@ class Change:
 
     @property
     def is_certain(self) -> bool:
-        """Whether it differs, for certain."""
+        """Whether it differs for certain."""
         return self.verdict in (MORE, LESS)
 
 
 @dataclass(frozen=True)
 class Changes:
-    """All that changed. ``unit`` is the undelayed time of a unit in B over that in A."""
+    """All changes. ``unit`` is the undelayed time of a unit in B over that in A."""
 
     a: Verdict
     b: Verdict
@@ -90,14 +90,14 @@ class Changes:
 
 
 def difference(a: Interval, b: Interval) -> Interval:
-    """``b - a`` of two that were measured apart: the errors add up as squares do."""
+    """``b - a`` of two separate measurements: the errors add as squares."""
     error = math.hypot(a.half, b.half)
     value = b.value - a.value
     return Interval(value, value - error, value + error)
 
 
 def compare(a: Record, b: Record) -> Changes:
-    """Judge both and set them beside one another, those that differ most first."""
+    """Judge and compare both; the functions that differ most come first."""
     verdict_a, verdict_b = verdict(a), verdict(b)
     of_a = {f.name: f for f in verdict_a.findings}
     of_b = {f.name: f for f in ranked(verdict_b.findings)}
@@ -130,7 +130,7 @@ def _by(a: Finding | None, b: Finding | None) -> Interval | None:
 
 
 def _p_value(by: Interval) -> float:
-    """Two-sided, that there is no difference."""
+    """The two-sided p value that there is no difference."""
     error = max(by.half / normal_quantile(0.975), 1e-9)
     return 2 * (1 - normal_cdf(abs(by.value) / error))
 
@@ -178,7 +178,7 @@ def _undelayed(record: Record) -> Floats:
 
 
 def _unit_ratio(a: Record, b: Record) -> Interval | None:
-    """By the delta method; what the runs as wholes differ by is not in the interval."""
+    """By the delta method; differences between whole runs are not in the interval."""
     found = []
     for record in (a, b):
         times = _undelayed(record)
@@ -187,13 +187,13 @@ def _unit_ratio(a: Record, b: Record) -> Interval | None:
         mean = float(times.mean())
         found.append((mean, float(times.std(ddof=1)) / math.sqrt(len(times)) / mean))
     ratio = found[1][0] / found[0][0]
-    # Student's t of 20 stretches or so.
+    # Student's t of about 20 stretches.
     error = 2.1 * ratio * math.hypot(found[0][1], found[1][1])
     return Interval(ratio, ratio - error, ratio + error)
 
 
 def _notes(a: Record, b: Record) -> list[str]:
-    """What else differs, so that not all of the change need be the program's."""
+    """Other differences, so that the change need not be the program's alone."""
     notes = []
     if (a.header.get("unit") or "") != (b.header.get("unit") or ""):
         notes.append(
@@ -226,7 +226,7 @@ def _row(change: Change) -> list[str]:
 
 
 def text(changes: Changes, width: int | None = None) -> str:
-    """For people at a terminal, ``width`` as for the table of one experiment."""
+    """The comparison as text; ``width`` as for the table of one experiment."""
     width = width or columns()
     prose = width or PROSE
     rows = [_row(change) for change in changes.changes]
@@ -284,7 +284,7 @@ def _conclusion(changes: Changes) -> str:
 
 
 def as_json(changes: Changes, files: Sequence[str]) -> dict[str, Any]:
-    """For programs. Times are ns."""
+    """The comparison as JSON. Times are ns."""
     return {
         "format": 2,
         "files": list(files),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The flame graph in a file: a picture, or what other viewers read.
+"""The flame graph as a file: a picture, or a format of other viewers.
 
 ``FILE.svg`` is the picture; ``FILE.json`` is speedscope's format; ``FILE.pb.gz`` is
 pprof's, a gzipped protocol buffer. That message has a dozen fields of two kinds, numbers
-and lengths, and is only ever written here: a page of code, where a library for it would
-be one more package that every installation needs, and a generated module beside it.
+and lengths, and is only written here. This takes a page of code; a library for it would
+be one more package that every installation needs, and a generated module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from speed_bump.experiment.show import flame
 from speed_bump.experiment.show import text as words
 
 SUFFIXES = (".svg", ".json", ".pb.gz")
-# In these a unit takes so long where its time is not known, so that parts can be read.
+# The length of a unit in these formats if its time is unknown, so that parts can be read.
 UNKNOWN_UNIT_NS = 1e9
 
 
@@ -39,10 +39,10 @@ def check(path: str) -> None:
 
 
 def flamegraph(record: Record, verdict: Verdict, path: str) -> bytes:
-    """What goes into the file of this name.
+    """The contents of the file with this name.
 
     Raises:
-        ExportError: of the name, or the record has no stacks
+        ExportError: the suffix is unknown, or the record has no stacks
     """
     check(path)
     found = flame.flame(record, verdict)
@@ -81,7 +81,7 @@ def _of_threads(looks: Looks) -> dict[str, list[tuple[list[Frame], float]]]:
 
 
 def speedscope(record: Record, verdict: Verdict, looks: Looks) -> dict[str, Any]:
-    """A profile of the unit, and one of each other thread, as long as a unit is."""
+    """A profile of the unit, and one of each other thread, each as long as a unit."""
     unit_ns = _unit_ns(record, verdict)
     known: dict[Frame, int] = {}
     profiles = []
@@ -152,7 +152,7 @@ def pprof(record: Record, verdict: Verdict, looks: Looks) -> bytes:
     """The message ``perftools.profiles.Profile`` of pprof's profile.proto.
 
     Values are ns of a unit; each sample has labels with its thread and with the verdict
-    that its time falls under.
+    of the function that its time belongs to.
     """
     unit_ns = _unit_ns(record, verdict)
     findings = {f.name: f for f in verdict.findings}

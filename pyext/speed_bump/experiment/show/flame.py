@@ -30,9 +30,9 @@ from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import text as words
 from speed_bump.experiment.symbols import short
 
-# What is narrower is not drawn.
+# Narrower frames are not drawn.
 MIN_SHARE = 0.002
-# A frame that is narrower has no room for a letter.
+# A narrower frame has no room for a letter.
 MIN_LABEL = 0.035
 ROW = 24
 NOT_ASKED = "unasked"
@@ -40,11 +40,11 @@ MEANING = {
     MATTERS: "matters: all or most of a delay arrives",
     PARTLY: "partly: a part of it arrives",
     HIDDEN: "hidden: something else is always later",
-    INCONCLUSIVE: "not known: asked, without an answer",
+    INCONCLUSIVE: "not known: measured, without an answer",
     NOT_ASKED: "not known: not asked",
 }
 NATIVE_CODE = Frame(C, NATIVE)
-# How Python starts a program: below all that it does.
+# The functions with which Python starts a program.
 STARTING = ("runpy:", "importlib._bootstrap:")
 
 STYLE = """
@@ -93,7 +93,7 @@ a[href="#behind-flame"] { color: var(--soft); }
 
 @dataclass
 class Node:
-    """A frame below others: ``looks`` found a thread in it or in what it calls."""
+    """A frame below others: ``looks`` samples found a thread in it or in a callee."""
 
     frame: Frame
     owner: str = ""
@@ -102,7 +102,7 @@ class Node:
 
     @property
     def asleep(self) -> bool:
-        """Whether nothing is computed in it, or in what it calls."""
+        """Whether nothing is computed in it, or in its callees."""
         if self.frame.kind == WAIT:
             return True
         inside = sum(node.looks for node in self.below.values())
@@ -111,9 +111,9 @@ class Node:
 
 @dataclass
 class Flame:
-    """Of a record: the whole unit, and what is known of functions.
+    """The unit of a record, and what is known of functions.
 
-    ``unit_ns`` is the time of a unit, 0 where that is not known.
+    ``unit_ns`` is the time of a unit, 0 if unknown.
     """
 
     root: Node
@@ -121,23 +121,23 @@ class Flame:
     unit_ns: float
 
     def verdict(self, node: Node) -> str:
-        """That of the function whose own time it is part of; "unasked" for none."""
+        """The verdict of the function whose own time it is part of; "unasked" if none."""
         finding = self.findings.get(node.owner)
         return finding.verdict if finding else NOT_ASKED
 
     def share(self, looks: float) -> float:
-        """Of the unit's time."""
+        """The part of the unit's time."""
         return looks / self.root.looks
 
     def time(self, looks: float) -> str:
-        """In percent, and in a unit."""
+        """The part in percent, and the time in a unit."""
         share = self.share(looks)
         text = f"{100 * share:.1f}% of the time"
         return f"{text}, {human(share * self.unit_ns)} a unit" if self.unit_ns else text
 
 
 def flame(record: Record, verdict: Verdict) -> Flame | None:
-    """The tree of a record; None where no stacks were seen."""
+    """The tree of a record; None if no stacks were sampled."""
     looks = record.looks
     if looks is None:
         return None
@@ -164,7 +164,7 @@ def stacks_of_unit(looks: Looks) -> Iterator[tuple[list[Frame], float]]:
 
 
 def trimmed(frames: list[Frame]) -> list[Frame]:
-    """Without what starts the program."""
+    """Without the frames that start the program."""
     first = 0
     while first < len(frames) - 1 and frames[first].name.startswith(STARTING):
         first += 1
@@ -173,7 +173,7 @@ def trimmed(frames: list[Frame]) -> list[Frame]:
 
 @dataclass(frozen=True)
 class Box:
-    """Where a node is drawn: parts of the width, and its row."""
+    """The position of a node: parts of the width, and its row."""
 
     node: Node
     left: float
@@ -182,7 +182,7 @@ class Box:
 
 
 def boxes(found: Flame) -> list[Box]:
-    """All that are wide enough, outermost first; of one row from left to right."""
+    """All frames that are wide enough, outermost first; of one row from left to right."""
     drawn: list[Box] = []
 
     def place(node: Node, left: float, row: int) -> None:
@@ -199,14 +199,14 @@ def boxes(found: Flame) -> list[Box]:
 
 
 def label(frame: Frame) -> str:
-    """The name of a frame for people."""
+    """The displayed name of a frame."""
     if frame.kind == WAIT:
         return f"asleep: {frame.name}"
     return NATIVE if frame == NATIVE_CODE else short(shown(frame))
 
 
 def inscription(frame: Frame) -> str:
-    """What stands in a frame: there is room for the end of a name, or less."""
+    """The text in a frame: as much of the end of its name as fits."""
     module, _, name = frame.name.rpartition(":")
     if frame.kind != PYTHON or name == "<module>" or not module:
         return label(frame)
@@ -214,11 +214,11 @@ def inscription(frame: Frame) -> str:
 
 
 def says(found: Flame, node: Node) -> str:
-    """A frame in words: what it is, how long, and whether that matters."""
+    """A frame in words: its name, its time, and whether that matters."""
     verdict = found.verdict(node)
     text = f"{label(node.frame)}: {found.time(node.looks)}"
     if verdict == NOT_ASKED:
-        return f"{text}; not known whether it matters: not asked"
+        return f"{text}; not known whether it matters: not measured"
     finding = found.findings[node.owner]
     interval = words.number(finding.criticality)
     known = verdict if verdict != INCONCLUSIVE else "not known whether it matters"
@@ -231,7 +231,7 @@ def says(found: Flame, node: Node) -> str:
 
 
 def _keys(drawn: list[Box]) -> dict[Frame, str]:
-    """Ids of what is drawn, one for all places in which a function is."""
+    """Ids of frames, one for all places of a function."""
     keys: dict[Frame, str] = {}
     for box in drawn:
         keys.setdefault(box.node.frame, f"frame-{len(keys)}")
@@ -239,7 +239,7 @@ def _keys(drawn: list[Box]) -> dict[Frame, str]:
 
 
 def section(found: Flame, response: Callable[[str], str]) -> str:
-    """The part of the page.
+    """The flame graph in the page.
 
     Args:
         response: the figure of a function; "" for none
@@ -267,8 +267,8 @@ def section(found: Flame, response: Callable[[str], str]) -> str:
     if any(box.node.asleep for box in drawn):
         key += "<li><i class='asleep'></i>striped: asleep</li>"
     return (
-        "<h2>Where a unit's time goes</h2><p class='soft'>Width is the time spent, what "
-        "a function calls stands below it. Colour is whether that time matters. Follow a "
+        "<h2>Where a unit's time goes</h2><p class='soft'>Width is the time spent; what "
+        "a function calls is below it. Colour is whether that time matters. Follow a "
         "frame (click, or Tab and Enter) for its interval and response.</p>"
         f"<ul class='key'>{key}</ul><p class='soft'><a href='#behind-flame'>Skip the "
         "picture</a></p>"
@@ -287,7 +287,7 @@ def _pct(part: float) -> str:
 
 
 def _occurrences(root: Node, frame: Frame) -> Iterator[Node]:
-    """The outermost nodes of a frame: it may call itself."""
+    """The outermost nodes of a frame, which may call itself."""
     if root.frame == frame:
         yield root
         return
@@ -296,7 +296,7 @@ def _occurrences(root: Node, frame: Frame) -> Iterator[Node]:
 
 
 def facts(found: Flame, frame: Frame) -> list[str]:
-    """What is known of all that one function does in a unit."""
+    """The details of one function, from all of its places in a unit."""
     nodes = list(_occurrences(found.root, frame))
     looks = sum(node.looks for node in nodes)
     lines = [f"{found.time(looks)}, with what it calls"]
@@ -314,7 +314,7 @@ def facts(found: Flame, frame: Frame) -> list[str]:
                 f"criticality {words.number(finding.criticality)}"
             )
     elif nodes and nodes[0] is not found.root:
-        lines.append("whether it matters is not known: it was not asked; name it with -t")
+        lines.append("not known whether it matters: it was not measured; name it with -t")
     return lines
 
 
@@ -325,7 +325,7 @@ def _known(finding: Finding) -> list[str]:
     ]
     if finding.headroom is not None:
         lines.append(
-            "faster, it gains at most "
+            "making it faster gains at most "
             f"{words.percent_between(finding.headroom)} of the time"
         )
     if finding.reason:
@@ -370,7 +370,7 @@ a:focus rect, a:focus-visible rect { stroke: var(--ink); stroke-width: 3; }
 
 
 def svg(record: Record, verdict: Verdict, found: Flame) -> str:
-    """The picture alone; a click on a frame shows what is known of it below."""
+    """The picture alone; a click on a frame shows its details below."""
     drawn = boxes(found)
     keys = _keys(drawn)
     inner = WIDE - 2 * MARGIN

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was found by looking at a program, in lines for people."""
+"""Candidates and units of work as lines of text."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from speed_bump.experiment.aim import Aim
 
 MAX_NAMED = 3
-# Lines of targets and of units in what people are shown.
+# At most this many lines of targets and of units are printed.
 MAX_LINES, MAX_UNITS = 40, 12
-# What takes less of the time is not worth a word.
+# A smaller part of the time is not mentioned.
 MIN_WORTH = 0.02
 
 
 def first_lines(found: Aim) -> list[str]:
-    """The unit of work, and what no function is asked for; known before the functions."""
+    """The unit of work, and the waits; known before the functions."""
     return [unit_line(found), *left_out(found)]
 
 
 def lines(found: Aim) -> list[str]:
-    """What is measured, and which native functions are not."""
+    """The functions to be measured, and native functions that are not."""
     text = f"found {len(found.candidates)} functions that take time"
     native = len(found.shares.native & set(found.candidates))
     if native:
@@ -42,7 +42,7 @@ def lines(found: Aim) -> list[str]:
 
 
 def unit_line(found: Aim) -> str:
-    """What a unit of work is, why, and how to change it."""
+    """The unit of work, why, and how to change it."""
     what = found.progress.text or (
         "what progress() says" if "progress()" in found.why else ""
     )
@@ -52,7 +52,7 @@ def unit_line(found: Aim) -> str:
 
 
 def left_out(found: Aim) -> list[str]:
-    """What takes time and is no candidate, as what it is."""
+    """What takes time and is no candidate: waits and imports."""
     said = []
     waiting = [(n, s) for n, s in found.shares.waiting.items() if s >= MIN_WORTH]
     if waiting:
@@ -93,7 +93,7 @@ def table(found: Aim) -> str:
 
 
 def _left_out_native(found: Aim) -> list[str]:
-    """Native functions that take time and are no candidates, by the reason."""
+    """Native functions that take time and are no candidates, with the reasons."""
     if found.native_refused:
         return [f"native functions are no candidates: {found.native_refused}"]
     left = list(found.left_out.items())
@@ -105,7 +105,7 @@ def _left_out_native(found: Aim) -> list[str]:
 
 
 def _rows(found: Aim, names: list[str]) -> list[str]:
-    """A line for each of these targets, as it is asked for."""
+    """A line for each of these targets, with its pattern."""
     patterns = {name: asked_by(found, name) for name in names[:MAX_LINES]}
     width = max(map(len, patterns.values()), default=0)
     text = [
@@ -120,27 +120,27 @@ def _rows(found: Aim, names: list[str]) -> list[str]:
 
 
 def readable(name: str) -> str:
-    """What a native function's mangled name means; "" for another."""
+    """The demangled name of a native function; "" for others."""
     symbol = name.partition(":")[2]
     means = known(symbol) if name.startswith("/") else symbol
     return base(means) if means != symbol else ""
 
 
 def asked_by(found: Aim, name: str) -> str:
-    """The pattern that names a function, and no other."""
+    """The pattern that matches only this function."""
     target = found.natives.get(name)
     return f"{target.left}:{target.right}" if target else name
 
 
 def rate(found: Aim, name: str) -> str:
-    """The calls of a function; those of C functions are not counted while looking."""
+    """The calls of a function; those of C functions are not counted at this time."""
     if name in found.shares.native:
         return "written in C"
     return f"{found.rates.get(name, 0.0):.4g} calls/s"
 
 
 def kind(found: Aim, name: str) -> str:
-    """Of which kind a function is."""
+    """The kind of a function."""
     if name in found.shares.machine or found.machine_code:
         return "native"
     return "c" if name in found.shares.native else "python"

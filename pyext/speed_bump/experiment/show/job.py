@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ``report DIR`` says of a job of many ranks, as text and JSON."""
+"""The report of a job of many ranks, as text and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from speed_bump.experiment.job_ranks import told
 from speed_bump.experiment.show import ranks, text
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
-# Functions of which a conclusion names its gain.
+# The conclusion names the gains of at most this many functions.
 MAX_TOLD = 4
 CONFIRM_HEADS = (
     ("function", LEFT),
@@ -51,7 +51,7 @@ def verdict(effect: Effect) -> str:
 
 
 def where(job: Job, effect: Effect) -> str:
-    """In whose own work its delays are, and on which of them the step pays for them."""
+    """Where its delays arrive: in the own work of ranks, and in the step."""
     if job.places is None:
         return f"called on {effect.ranks} of {len(job.ranks.who)}"
     k = job.functions.index(effect.name)
@@ -84,7 +84,7 @@ def where(job: Job, effect: Effect) -> str:
 
 
 def as_text(job: Job) -> str:
-    """For people at a terminal."""
+    """The report as text."""
     width = text.columns() or text.PROSE
     parts = [
         text.wrapped(
@@ -139,7 +139,7 @@ def confirmed_cells(found: Confirmed) -> list[str]:
 
 
 def conclusions(job: Job) -> list[str]:
-    """What a confirmation says, group by group."""
+    """The results of a confirmation, by group."""
     lines = []
     for group in job.groups:
         some = [found for found in job.confirmed if found.group == group]
@@ -148,24 +148,24 @@ def conclusions(job: Job) -> list[str]:
             assert found.gain is not None
             lines.append(
                 f"rank {group}: of each millisecond that {found.name} is made faster "
-                f"there alone the step gains {text.number(found.gain)} ms, up to "
+                f"there alone, the step gains {text.number(found.gain)} ms, up to "
                 f"{human(found.delay_ns)}"
             )
         unknown = [f for f in some if not f.gain or f.gain.high >= THRESHOLD]
         if some and not unknown:
-            lines.append(f"rank {group}: to be faster there alone gains nothing")
+            lines.append(f"rank {group}: making a function faster there gains nothing")
         elif not there and unknown:
             most = ", ".join(
                 f"{f.name} {text.number(f.gain)}" for f in unknown[:MAX_TOLD]
             )
             more = f" and {len(unknown) - MAX_TOLD} more" if unknown[MAX_TOLD:] else ""
             lines.append(
-                f"rank {group}: whether it gains to be faster there alone is not known "
-                f"({most}{more}); more steps tell"
+                f"rank {group}: not known whether making a function faster there gains "
+                f"anything ({most}{more}); more steps tell"
             )
         lines += [
-            f"rank {group}: {found.name} is not what waits and own work had led to "
-            "expect; ranks that share cores, or several collectives in a step, do that"
+            f"rank {group}: {found.name} differs from what waits and own work predict; "
+            "ranks that share cores, or several collectives in a step, cause that"
             for found in some
             if found.differs
         ]
@@ -173,7 +173,7 @@ def conclusions(job: Job) -> list[str]:
 
 
 def expectation(job: Job) -> list[str]:
-    """What a confirmation of the rank that limits should find, and how to have one."""
+    """The expected result of confirming the limiting rank, and the command for it."""
     limiting = job.places.limiting if job.places else None
     if limiting is None or not job.expected or job.groups:
         return []
@@ -184,7 +184,7 @@ def expectation(job: Job) -> list[str]:
         f"expected of a delay in {name} on rank {rank} alone: {told.alone:.2f} of it, on "
         f"all others {told.without:.2f}"
     )
-    # Those without a number can't be named in another run.
+    # Ranks without numbers can't be named in another run.
     if all(r.rank >= 0 for r in limiting.ranks):
         line += (
             "; to see it, run the same with another directory and --confirm "
@@ -202,7 +202,7 @@ def ordered(job: Job) -> list[Effect]:
 
 
 def as_json(job: Job) -> dict[str, Any]:
-    """For programs. Times are ns."""
+    """The report as JSON. Times are ns."""
     return {
         "format": 1,
         "seed": job.seed,

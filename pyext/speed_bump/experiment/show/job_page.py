@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A job of many ranks as one page that needs nothing else: no network, no scripts."""
+"""The report of a job of many ranks as one page, without network and scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from speed_bump.experiment.show.html import STYLE, span
 
 MAX_PLACES = 16
 MAX_FUNCTIONS = 5
-# Of the picture of waiting, in units of its own.
+# Of the picture of waits, in its own units.
 WIDE, ROW, BAR = 720, 62, 18
 MAX_NAME = 26
 
@@ -66,7 +66,7 @@ def _number(interval: Interval | None) -> str:
 
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML, the first names a row; of a head, whether words are below it."""
+    """A table. Cells are HTML, the first names the row; heads say if words are below."""
 
     def left(is_left: bool) -> str:
         return " class='left'" if is_left else ""
@@ -139,8 +139,8 @@ def _confirmed(job: Job) -> str:
     lines = "".join(f"<li>{escape(line)}</li>" for line in table.conclusions(job))
     return (
         "<h2>Confirmed</h2><p class='soft'>The part of a delay that the step pays: on "
-        "all ranks, on these only, on all but these, beside what waits and own work had "
-        "led to expect. Gain: of a function that is made faster on these ranks alone."
+        "all ranks, on these only, on all but these, with what waits and own work "
+        "predict. Gain: of making a function faster on these ranks alone."
         "</p>" + _table(heads, rows) + (f"<ul>{lines}</ul>" if lines else "")
     )
 
@@ -151,7 +151,7 @@ def _name(place: Place) -> str:
 
 
 def _waiting(found: Places) -> str:
-    """Bars of own work and of waiting for others, rank by rank."""
+    """Bars of own work and of waits for other ranks, by rank."""
     few = merged(found, MAX_PLACES).places
     longest = max(
         (p.own_ns + p.wait_ns for p in few if math.isfinite(p.wait_ns)), default=0
@@ -176,16 +176,16 @@ def _waiting(found: Places) -> str:
     height = ROW * len(few)
     label = escape("; ".join(items), quote=True)
     return (
-        "<h2>Who waits for whom</h2><p class='soft'>Of a step: the rank's own work, and "
-        "behind it, paler, how long it waits for others. The one that waits least is "
-        "waited for.</p><figure class='wide'>"
+        "<h2>Which rank waits for which</h2><p class='soft'>In a step: the rank's own "
+        "work and, paler, how long it waits for others. The others wait for the one that "
+        "waits least.</p><figure class='wide'>"
         f"<svg role='img' aria-label='{label}' viewBox='0 0 {WIDE} {height}'>"
         f"{''.join(bars)}</svg></figure>"
     )
 
 
 def _places(job: Job, found: Places) -> str:
-    """Rank by function."""
+    """The table of functions by rank."""
     few = merged(found, MAX_PLACES)
     names = [effect.name for effect in table.ordered(job) if effect.name in few.functions]
     at = [few.functions.index(name) for name in names][:MAX_FUNCTIONS]

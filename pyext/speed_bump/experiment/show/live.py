@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How far an experiment is: a live table on a terminal, else plain lines."""
+"""The progress of an experiment: a live table on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from speed_bump.experiment.symbols import short
 if TYPE_CHECKING:
     from rich.table import Table
 
-# A look at what is known takes at most this part of the time, and is not more often.
+# Judging the state takes at most this part of the time, and is not more frequent.
 MAX_COST = 0.03
 LOOK_S = 2.0
 LINES_S = 10.0
 REFRESH_S = 0.25
-# Of the bar: its ends in criticality, and its columns.
+# The bar's ends in criticality, and its columns.
 BAR_LOW, BAR_HIGH = -0.2, 1.2
 BAR_COLUMNS = 21
-# Lines of the terminal that the table leaves to the rest.
+# Lines of the terminal that the table leaves free.
 OTHER_LINES = 8
 MIN_ROWS = 3
-# Columns of the table beside names, and the shortest that names are squeezed to.
+# Columns of the table beside names, and the shortest length of names.
 OTHER_COLUMNS = 60
 MIN_NAME = 14
 OPEN = "open"
@@ -57,12 +57,12 @@ def bar(interval: Interval | None, ascii_only: bool = False) -> str:
 
 
 def label(finding: Finding) -> str:
-    """The verdict so far; what is inconclusive is still open."""
+    """The verdict so far; an inconclusive one is still open."""
     return OPEN if finding.verdict == INCONCLUSIVE else finding.verdict
 
 
 def summary(found: Verdict) -> str:
-    """How many are decided, and how."""
+    """How many functions are decided, by verdict."""
     counts = Counter(label(f) for f in found.findings)
     decided = len(found.findings) - counts[OPEN]
     parts = [f"{word}: {n}" for word, n in sorted(counts.items()) if word != OPEN]
@@ -71,7 +71,7 @@ def summary(found: Verdict) -> str:
 
 
 def left_text(seconds: float) -> str:
-    """A time that is left, in whole seconds, minutes or hours."""
+    """The remaining time, in whole seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.0f} s left"
     if seconds < 120 * 60:
@@ -80,14 +80,14 @@ def left_text(seconds: float) -> str:
 
 
 class Live:
-    """Tells people on stderr how far an experiment is (a ``rank.Watcher``).
+    """Shows the progress of an experiment on stderr (a ``rank.Watcher``).
 
-    A table that changes, where stderr is a terminal and rich is installed; else a line
+    A table that is updated, if stderr is a terminal and rich is installed; else a line
     every ten seconds. Nothing of the table stays after ``close()``.
     """
 
     def __init__(self, stream: TextIO | None = None, is_plain: bool = False) -> None:
-        """To ``stream``; None is stderr. ``is_plain``: lines, whatever it is."""
+        """To ``stream``; None is stderr. ``is_plain``: lines even on a terminal."""
         self._stream = stream or sys.stderr
         self._begin = time.monotonic()
         self._next_look = self._begin
@@ -106,16 +106,16 @@ class Live:
     # ------------------------------------------------------------ what is told
 
     def now(self, text: str) -> None:
-        """What is going on."""
+        """Set the current activity."""
         self._doing = text
         if self._screen:
             self._refresh(False)
         elif time.monotonic() >= self._next_line + (LINES_S if self._slots else 0.0):
-            # What is known says more, if it comes in time.
+            # The results so far say more, if they arrive in time.
             self._line(text)
 
     def event(self, text: str) -> None:
-        """What is worth a line that stays."""
+        """Print a line that stays."""
         if self._screen:
             self._screen.console.print(
                 f"speed-bump: {text}", markup=False, highlight=False, soft_wrap=True
@@ -124,7 +124,7 @@ class Live:
             self._write(f"speed-bump: {text}\n")
 
     def known(self, record: Record, left_s: float) -> None:
-        """What is known so far; it is judged only if that is not too often."""
+        """Show the results so far, unless they were judged too recently."""
         now = time.monotonic()
         self._left_s, self._left_at = left_s, now
         self._slots, self._unit_ns = len(record.slots), record.unit_ns
@@ -140,7 +140,7 @@ class Live:
             self._line(self._known_text())
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self._screen:
             self._screen.stop()
             self._screen = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The ranks of a job, as text and JSON: who they are, function by rank, who waits."""
+"""The ranks of a job, as text and JSON: names, functions by rank, waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
 MAX_PLACES = 10
 MAX_FUNCTIONS = 6
-# Where a job has ranks and no place is known.
+# For a job with ranks without known places.
 NO_WAITS = (
     "on which ranks: not known, as no wait for others was seen; it is seen in the "
     "collectives of torch.distributed and of MPI in which the host waits"
@@ -36,7 +36,7 @@ def named(ranks: Sequence[Rank]) -> str:
 
 
 def option(ranks: Sequence[Rank]) -> str:
-    """As --confirm has them: "1" or "0-3,6"."""
+    """In the form of --confirm: "1" or "0-3,6"."""
     parts: list[list[int]] = []
     for number in sorted(rank.rank for rank in ranks):
         if parts and parts[-1][1] + 1 == number:
@@ -81,7 +81,7 @@ def places_table(found: Places, names: Sequence[str]) -> str:
 
 
 def waiting(found: Places) -> str:
-    """Who the others wait for, in a sentence."""
+    """Which rank the others wait for, in a sentence."""
     limiting = found.limiting
     step = found.step_ns
     if limiting is None:
@@ -102,7 +102,7 @@ def waiting(found: Places) -> str:
 
 
 def as_json(found: Places | None, who: Sequence[Rank]) -> dict[str, Any]:
-    """For programs; ``places`` is None where waits were not seen."""
+    """The ranks as JSON; ``places`` is None if waits were not seen."""
     limiting = found.limiting if found else None
     return {
         "ranks": [asdict(rank) for rank in who],

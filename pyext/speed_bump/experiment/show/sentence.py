@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The sentence that ends a report: what to do first, and what is not worth touching."""
+"""The last sentence of a report: what to look at first, and what to leave alone."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from speed_bump.experiment.show import spent
 from speed_bump.experiment.show import text as words
 from speed_bump.experiment.symbols import is_line, short
 
-# Headroom below this is not worth the work, and says so.
+# A smaller headroom is not worth the work, and the sentence says so.
 LITTLE = 0.01
-# Code that can gain no more than this is not worth it where the rest is waiting.
+# If the rest is waiting, code that can gain no more than this is not worth it.
 LITTLE_BESIDE_WAITING = 0.05
-# A function that waits for so much of its own time is one that waits.
+# A function with this part of its own time in waits is called waiting.
 MOSTLY = 0.5
 
 
 def sentence(record: Record, verdict: Verdict) -> str:
-    """What to do first, what it can gain at most, and what to leave alone."""
+    """What to look at first, what that can gain at most, and what to leave alone."""
     found = words.ranked(verdict.findings)
     account = spent.of(record, verdict)
     matter = [f for f in found if f.verdict in (MATTERS, PARTLY)]
@@ -67,7 +67,7 @@ def _asleep(own: Own) -> float:
 
 
 def computing(finding: Finding, account: Account | None) -> Interval | None:
-    """Of the headroom what faster code can gain: what is not waiting."""
+    """The part of the headroom that faster code can gain: what is not waiting."""
     if finding.headroom is None:
         return None
     part = 1.0 - _asleep(_own(account, finding.name))
@@ -76,7 +76,7 @@ def computing(finding: Finding, account: Account | None) -> Interval | None:
 
 
 def _waits(record: Record, account: Account | None) -> str:
-    """What is mostly waited for, and where; "" if nothing is."""
+    """The most frequent wait and its place; "" if there is none."""
     rows = account.waiting if account else []
     if not rows or sum(row.share for row in rows) < 0.1:
         return ""
@@ -88,7 +88,7 @@ def _waits(record: Record, account: Account | None) -> str:
 
 
 def _nothing(record: Record, found: list[Finding], account: Account | None) -> str:
-    """Of a unit that is nearly all waiting, that it is; "" of another."""
+    """A sentence if the unit is nearly all waiting; else ""."""
     waits = _waits(record, account)
     if not account or not waits:
         return ""
@@ -96,7 +96,7 @@ def _nothing(record: Record, found: list[Finding], account: Account | None) -> s
     if asleep < MOSTLY:
         return ""
     gains = [c for f in found if f.verdict != HIDDEN and (c := computing(f, account))]
-    # What no number is known of can gain no more than all that is not waiting.
+    # A function without a number can gain no more than all the time that is not waiting.
     unknown = any(f.headroom is None and f.verdict != HIDDEN for f in found)
     most = max((gain.high for gain in gains), default=0.0)
     most = max(most, (1 - asleep)) if unknown or not gains else most

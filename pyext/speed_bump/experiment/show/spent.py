@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where a unit's time goes, as rows for people and for programs."""
+"""Where a unit's time goes, as rows of text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from speed_bump.experiment.fit.verdict import Verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.symbols import short
 
-# A row below this is one of the rest.
+# Smaller rows are joined with the rest.
 MIN_SHARE = 0.002
 MAX_PARTS = 2
 MAX_OTHERS = 3
@@ -32,22 +32,22 @@ OWN = os.path.dirname(speed_bump.__file__)
 
 
 def whole(record: Record) -> str:
-    """What the time is of."""
+    """The name of the whole: a unit or a run."""
     return "run" if record.header.get("whole_runs") else "unit"
 
 
 def heads(record: Record) -> tuple[str, str, str]:
-    """Of the columns of ``rows()``."""
+    """The heads of the columns of ``rows()``."""
     return f"where a {whole(record)}'s time goes", "part", "mostly"
 
 
 def of(record: Record, verdict: Verdict) -> Account | None:
-    """The account of a record; None where no stacks were seen."""
+    """The account of a record; None if no stacks were sampled."""
     return account(record.looks, _asked(verdict))
 
 
 def _asked(verdict: Verdict) -> set[str]:
-    """The functions of a report, as an account names them."""
+    """The functions of a report, as named in an account."""
     return {f.name.removeprefix("native:") for f in verdict.findings}
 
 
@@ -57,14 +57,14 @@ def part(share: float) -> str:
 
 
 def word(row: Row) -> str:
-    """What a row is about."""
+    """The name of a row."""
     if row.is_wait:
         return f"waiting: {row.what}"
     return f"computing: {row.what}"
 
 
 def mostly(row: Row) -> str:
-    """What a row is made of."""
+    """The parts of a row."""
     named = [(short(name), share) for name, share in row.parts if name][:MAX_PARTS]
     if row.what == CPU_WAIT:
         return "other programs, and its own threads, had the CPUs"
@@ -78,7 +78,7 @@ def mostly(row: Row) -> str:
 
 
 def rows(found: Account) -> list[list[str]]:
-    """The rows of a table, that add up to the whole."""
+    """The rows of a table, which add up to the whole."""
     large = [row for row in found.rows if row.share >= MIN_SHARE]
     lines = [[word(row), part(row.share), mostly(row)] for row in large]
     rest = sum(row.share for row in found.rows) - sum(row.share for row in large)
@@ -88,7 +88,7 @@ def rows(found: Account) -> list[list[str]]:
 
 
 def apart(found: Account) -> str:
-    """What threads do that report no units; "" if there are none."""
+    """Threads that report no units; "" if there are none."""
     if not found.others:
         return ""
     words = [
@@ -109,7 +109,7 @@ def _busy(one: Others) -> str:
 
 
 def native(record: Record, verdict: Verdict) -> str:
-    """The native functions that take time and were not asked, and how to ask them."""
+    """Native functions that take time and were not measured, and how to do it."""
     looks, asked = record.looks, _asked(verdict)
     if looks is None:
         return ""
@@ -137,14 +137,14 @@ def native(record: Record, verdict: Verdict) -> str:
     text = ", ".join(f"{part(share)} {frame.name}" for frame, share in named[:MAX_NATIVE])
     more = f" and {len(named) - MAX_NATIVE} more" if len(named) > MAX_NATIVE else ""
     return f"native functions in there, with what they call: {text}{more}; " + (
-        f"they can't be asked for: {refused}"
+        f"they can't be measured: {refused}"
         if refused
-        else f"ask for one with --native '{named[0][0].file}:SYMBOL'"
+        else f"measure one with --native '{named[0][0].file}:SYMBOL'"
     )
 
 
 def how(record: Record, found: Account) -> str:
-    """How it is known, and what the looking cost."""
+    """The source of the account, and its cost."""
     looks = record.looks
     assert looks is not None
     whose = "the thread" if found.threads == 1 else f"the {found.threads} threads"
@@ -168,7 +168,7 @@ def how(record: Record, found: Account) -> str:
 
 
 def as_json(found: Account | None) -> dict[str, Any] | None:
-    """For programs. Shares are of the unit's time."""
+    """The account as JSON. Shares are of the unit's time."""
     if found is None:
         return None
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What people and programs are told."""
+"""Tables and messages of runs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> st
     )
 
 
-# Where some targets do not spin.
-SLEPT = "delivered is CPU time; with mode=sleep or wait the time that it lasted"
+# If some targets do not spin.
+SLEPT = "delivered is CPU time, or wall time with mode=sleep or wait"
 
 
 def run_table(result: Result, targets: Sequence[Target]) -> str:
@@ -75,17 +75,17 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
 
 
 def lost_text(lost: int) -> str:
-    """That ``lost`` functions are not counted."""
+    """The warning that ``lost`` functions are not counted."""
     return f"{lost:,} functions are missing: more than the table holds"
 
 
 def run_json(
     command: Sequence[str], result: Result, attached: Mapping[int, str]
 ) -> dict[str, Any]:
-    """The same for programs. Times are ns.
+    """The statistics as JSON. Times are ns.
 
     Args:
-        attached: the ways into the processes that ran already
+        attached: the ways into the processes that were already running
     """
     return {
         "command": list(command),
@@ -113,7 +113,7 @@ def plain(interval: Interval) -> str:
 
 
 class Ticker:
-    """What is going on, on stderr: one line that changes, or a line for each event."""
+    """The current activity on stderr: one line that is updated, or a line per event."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         """To ``stream``; None is stderr."""
@@ -121,7 +121,7 @@ class Ticker:
         self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
 
     def now(self, text: str) -> None:
-        """What is running; shown only where it can be wiped out again."""
+        """Set the activity; shown only if it can be erased again."""
         if self._live:
             width = shutil.get_terminal_size().columns - 1
             self._write(f"\r\x1b[K{text[:width]}")
@@ -132,7 +132,7 @@ class Ticker:
         self._write(f"speed-bump: {text}\n")
 
     def clear(self) -> None:
-        """Leave the line empty for others."""
+        """Clear the line for other output."""
         if self._live:
             self._write("\r\x1b[K")
 
