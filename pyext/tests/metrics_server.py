@@ -14,7 +14,7 @@ import sys
 import time
 
 CONTEXT = multiprocessing.get_context("fork")
-BOUNDS = ("0.005", "0.01", "0.02", "0.05", "0.1", "+Inf")
+BOUNDS = (0.01, 0.02, 0.05, 0.1, 1.0, float("inf"))
 PREPARED_S, ANSWERED_S = 0.008, 0.02
 
 
@@ -32,20 +32,22 @@ def prepare_all(ready):
         ready.acquire()
 
 
-def answer_all(ready, done, waited):
+def answer_all(ready, lock, seen, seconds):
     before = time.monotonic()
     while True:
         answer()
         ready.release()
         now = time.monotonic()
-        with done.get_lock():
-            done.value += 1
-            waited.value += now - before
+        with lock:
+            for k, bound in enumerate(BOUNDS):
+                seen[k] += now - before <= bound
+            seconds.value += now - before
         before = now
 
 
-def exposition(count, seconds):
+def exposition(seen, seconds):
     """A counter for each of two kinds, a histogram and others that count no work."""
+    count = seen[-1]
     return "\n".join(
         [
             "# HELP app_orders_total Orders that were answered.",
@@ -54,8 +56,8 @@ def exposition(count, seconds):
             'app_orders_total{kind="old",code="200"} 3',
             "# TYPE app_order_seconds histogram",
             *(
-                f'app_order_seconds_bucket{{le="{le}"}} {0 if k == 0 else count}'
-                for k, le in enumerate(BOUNDS)
+                f'app_order_seconds_bucket{{le="{bound}"}} {n}'
+                for bound, n in zip(BOUNDS, seen, strict=True)
             ),
             f"app_order_seconds_sum {seconds}",
             f"app_order_seconds_count {count}",
@@ -72,14 +74,13 @@ def exposition(count, seconds):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    text = staticmethod(exposition)
     pause_s = 0.0
 
     def do_GET(self):
         time.sleep(self.pause_s)
-        with self.server.done.get_lock():
-            count, seconds = self.server.done.value, self.server.waited.value
-        data = type(self).text(count, seconds).encode()
+        with self.server.lock:
+            seen, seconds = list(self.server.seen), self.server.seconds.value
+        data = exposition(seen, seconds).encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.send_header("Content-Length", str(len(data)))
@@ -92,15 +93,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def main(port, pause_s):
     ready = CONTEXT.Semaphore(1)
-    done, waited = CONTEXT.Value("q", 0), CONTEXT.Value("d", 0.0)
+    lock = CONTEXT.Lock()
+    seen = CONTEXT.RawArray("q", len(BOUNDS))
+    seconds = CONTEXT.RawValue("d", 0.0)
     for target, arguments in (
         (prepare_all, (ready,)),
-        (answer_all, (ready, done, waited)),
+        (answer_all, (ready, lock, seen, seconds)),
     ):
         CONTEXT.Process(target=target, args=arguments, daemon=True).start()
     Handler.pause_s = pause_s
     server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.done, server.waited = done, waited
+    server.lock, server.seen, server.seconds = lock, seen, seconds
     server.serve_forever()
 
 

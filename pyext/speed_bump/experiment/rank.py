@@ -382,7 +382,8 @@ class Experiment:
                 raise RankError(
                     meter.trouble
                     or f"{meter.series} counted less than twice in {took:.0f} s: give "
-                    "the server work, more --budget, or a metric that is updated more often"
+                    "the server work, more --budget, or a metric that is updated "
+                    "more often"
                 )
         return None
 

@@ -19,7 +19,7 @@ from speed_bump.experiment.fit.effects import LONG, SHORT, effects
 from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.record import Record
 
-# A request that takes more slots than this arrives later than is looked; of one that takes
+# A request that takes more slots than this ends later than is looked; of one that takes
 # more than the second number, later slots are looked at too.
 MAX_SLOTS, MANY_SLOTS = 4.0, 0.5
 # Slots that a mean is of, at the least.

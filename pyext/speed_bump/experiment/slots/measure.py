@@ -273,7 +273,9 @@ class Run:
             calls, delivered = step.calls, step.delivered_ns
         block, mask, level = self._in_force(number, good)
         if self.slot_ns:
-            time_ns, units = self._by_units(time_ns, units, good, mask)
+            time_ns, units = by_units(
+                time_ns, units, good & (mask == 0), good, self.slot_units
+            )
         return Slots(
             number=number,
             block=block,
@@ -289,29 +291,6 @@ class Run:
             calls=calls,
             delivered_ns=delivered,
         )
-
-    def _by_units(
-        self,
-        time_ns: npt.NDArray[np.float64],
-        units: npt.NDArray[np.int64],
-        good: npt.NDArray[np.bool_],
-        mask: npt.NDArray[np.uint64],
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Slots of time as if all had the same number of units.
-
-        A slot in which fewer were done took as much longer as these take undelayed: with
-        a serial delay D, T = U tau + D, so that T - tau (U - mean U) grows by D. It does
-        so in the mean whatever the noise of U is, which T / U does not.
-        """
-        quiet = good & (mask == 0)
-        if not units[quiet].sum():
-            quiet = good
-        done = int(units[quiet].sum())
-        if not done:
-            return time_ns, units
-        unit_ns = float(time_ns[quiet].sum()) / done
-        missing_units = np.where(good, self.slot_units - units, 0)
-        return time_ns + unit_ns * missing_units, units + missing_units
 
     def metered(self) -> Metered | None:
         """What the metric said of each slot, rows as ``slots()``; None: no metric."""
@@ -410,6 +389,29 @@ class Run:
                 columns[at : at + len(part), t] = part[:, w]
             at += len(part)
         return columns
+
+
+def by_units(
+    time_ns: npt.NDArray[np.float64],
+    units: npt.NDArray[np.int64],
+    quiet: npt.NDArray[np.bool_],
+    good: npt.NDArray[np.bool_],
+    slot_units: int,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Slots of time as if each had ``slot_units``.
+
+    A slot in which fewer were done took as much longer as these take undelayed, in
+    ``quiet`` slots: with a serial delay D, T = U tau + D, so that T - tau (U - mean U)
+    grows by D. It does so in the mean whatever the noise of U is, which T / U does not.
+    """
+    if not units[quiet].sum():
+        quiet = good
+    done = int(units[quiet].sum())
+    if not done:
+        return time_ns, units
+    unit_ns = float(time_ns[quiet].sum()) / done
+    missing = np.where(good, slot_units - units, 0)
+    return time_ns + unit_ns * missing, units + missing
 
 
 def _length(seen: Sequence[_Seen]) -> int:
