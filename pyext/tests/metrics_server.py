@@ -14,8 +14,8 @@ import sys
 import time
 
 CONTEXT = multiprocessing.get_context("fork")
-BOUNDS = (0.01, 0.02, 0.05, 0.1, 1.0, float("inf"))
-PREPARED_S, ANSWERED_S = 0.008, 0.02
+BOUNDS = (0.01, 0.05, 0.1, 0.2, 1.0, float("inf"))
+PREPARED_S, ANSWERED_S = 0.02, 0.06
 
 
 def prepare():

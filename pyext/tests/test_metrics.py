@@ -105,18 +105,23 @@ def test_the_function_that_limits_a_server_of_several_processes_is_named(tmp_pat
         found = ranked.findings
         added = ranked.result["latency"]["added"]
         slower, same = (added.get(f"__main__:{n}") for n in ("answer", "prepare"))
+        # What is hidden may need more slots than these to be called so.
+        aside = found["prepare"]["criticality"]
         return (
             found["answer"]["verdict"] == "matters"
-            and found["prepare"]["verdict"] == "hidden"
+            and found["prepare"]["verdict"] in ("hidden", "inconclusive")
+            and aside
+            and abs(aside["value"]) < 0.3
             # Each order takes as much longer as its answer is delayed.
-            and slower["low"] < 1.05
-            and slower["value"] > 0.5 > same["value"]
+            and slower["value"] > 0.6
+            and slower["high"] < 1.5
+            and abs(same["value"]) < 0.3
         )
 
     url = f"http://127.0.0.1:{port}/metrics"
     ranked = Ranked(
         tmp_path, TARGETS, [sys.executable, SERVER, str(port)],
-        "--progress-metric", f"{url}:app_order_seconds", fits=fits, budgets=(20, 60, 120),
+        "--progress-metric", f"{url}:app_order_seconds", fits=fits, budgets=(20, 45, 90),
     )  # fmt: skip
     result = ranked.result
     assert result["unit"] == f"count of app_order_seconds at {url}"
