@@ -119,9 +119,11 @@ def test_the_function_that_limits_a_server_of_several_processes_is_named(tmp_pat
         )
 
     url = f"http://127.0.0.1:{port}/metrics"
+    page = tmp_path / "page.html"
     ranked = Ranked(
         tmp_path, TARGETS, [sys.executable, SERVER, str(port)],
-        "--progress-metric", f"{url}:app_order_seconds", fits=fits, budgets=(20, 45, 90),
+        "--progress-metric", f"{url}:app_order_seconds", "--html", str(page),
+        fits=fits, budgets=(20, 45, 90),
     )  # fmt: skip
     result = ranked.result
     assert result["unit"] == f"count of app_order_seconds at {url}"
@@ -136,6 +138,24 @@ def test_the_function_that_limits_a_server_of_several_processes_is_named(tmp_pat
     # Half of a reading's length is kept of each slot.
     assert 0 < metric["uncertain_ns"] < metric["slot_ns"] / 4
     assert "too coarse" in ranked.done.stdout
+    # A record is shown again with all of this.
+    again = speed_bump("report", str(ranked.output), "--md").stdout
+    for text in (again, page.read_text()):
+        assert "1 ms of delay a unit adds to the mean" in text
+        assert "a request takes" in text
+
+
+def test_where_functions_are_looked_for_a_metric_is_the_unit_still(tmp_path):
+    port = free_port()
+    done = speed_bump(
+        "rank", "--budget", "8s", "--progress-metric",
+        f"http://127.0.0.1:{port}:app_orders_total", "-o", str(tmp_path / "record"),
+        "--", sys.executable, SERVER, str(port),
+    )  # fmt: skip
+    lines = [line for line in done.stderr.splitlines() if "a unit of work is" in line]
+    url = f"http://127.0.0.1:{port}/metrics"
+    assert len(lines) == 1, done.stderr
+    assert f"a unit of work is count of app_orders_total at {url}" in lines[0]
 
 
 def test_a_server_that_runs_is_attached_to(tmp_path):
