@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,15 @@ def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+def until(condition, seconds=100):
+    """Its value, once it is true; what never comes true is an error, not a hang."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return value
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -167,13 +177,13 @@ def test_a_server_that_runs_is_attached_to(tmp_path):
     url = f"http://127.0.0.1:{port}/metrics"
     try:
         source = Source(Metric(url, "app_orders_total"))
-        while True:
-            try:
-                source.read()
-                break
-            except MetricError as error:
-                assert error.waits
-                time.sleep(0.05)
+
+        def answers():
+            assert server.poll() is None
+            with suppress(MetricError):
+                return source.read()
+
+        until(answers)
         source.close()
         done = subprocess.run(
             [
@@ -455,9 +465,12 @@ SLOT = np.dtype([(n, "<u8") for n in ("number", "end", "units", "cpu", "wait")] 
 def read_slots(plan, count):
     """So many slots, as they come."""
     found = []
-    while len(found) < count:
-        found += list(np.frombuffer(plan.read()[0], SLOT))
-        time.sleep(0.005)
+
+    def more():
+        found.extend(np.frombuffer(plan.read()[0], SLOT))
+        return len(found) >= count
+
+    until(more)
     return found
 
 
@@ -506,9 +519,10 @@ def test_a_metric_that_goes_down_all_the_time_is_refused(serve, plan):
     meter = Meter(Source(Metric(serve(of_one_of_two), "n_total")), plan)
     meter.start()
     meter.measure(1_000_000)
-    while not meter.refused:
-        time.sleep(0.01)
-    meter.close()
+    try:
+        until(lambda: meter.refused)
+    finally:
+        meter.close()
     assert "one process of several answers each time" in meter.refused
 
 
@@ -539,9 +553,11 @@ def test_the_pace_of_a_counter_is_seen(serve, plan):
     meter = Meter(Source(Metric(serve(Seldom()), "n_total")), plan)
     meter.start()
     meter.begin_look()
-    while not ((pace := meter.pace()) and pace.changes >= 10):
-        time.sleep(0.01)
-    meter.close()
+    try:
+        until(lambda: (seen := meter.pace()) and seen.changes >= 10)
+        pace = meter.pace()
+    finally:
+        meter.close()
     assert 0.15 < pace.changes / pace.readings < 0.3
     assert pace.late_ns == pace.update_ns == pytest.approx(50 * pace.unit_ns, rel=0.01)
 
@@ -667,9 +683,8 @@ def test_what_chance_does_to_the_count_of_a_slot_is_no_effect(truth):
     """The units of a slot are as random as can be, and its delays go with its units."""
     found = []
     for seed in range(24):
-        effect, other = (
-            effects(table(timed(seed, truth))).of((name,))[0] for name in ("m:f", "m:g")
-        )
+        fitted = effects(table(timed(seed, truth)))
+        (effect,), (other,) = (fitted.of((name,)) for name in ("m:f", "m:g"))
         found.append((effect.c - truth, other.c))
     off = np.array(found)
     error = off.std(axis=0) / math.sqrt(len(off))
