@@ -215,12 +215,12 @@ def test_a_server_that_runs_is_attached_to(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, kind", [("app_queue_length", "a gauge"), ("app_size", "a summary")]
+    "name, kind", [("app_order_queue", "a gauge"), ("app_size", "a summary")]
 )
 def test_what_counts_no_work_is_refused_in_a_line(serve, tmp_path, name, kind):
     text = "\n".join(
         (
-            "# TYPE app_queue_length gauge", "app_queue_length 4",
+            "# TYPE app_order_queue gauge", "app_order_queue 4",
             "# TYPE app_size summary", "app_size_sum 3", "app_size_count 3", "",
         )
     )  # fmt: skip
@@ -247,12 +247,13 @@ def test_what_counts_no_work_is_refused_in_a_line(serve, tmp_path, name, kind):
 def test_a_gauge_of_a_server_that_is_started_is_refused(tmp_path):
     port = free_port()
     done = speed_bump(
-        "rank", *TARGETS, "--budget", "60s", "--progress-metric",
-        f"http://127.0.0.1:{port}:app_queue_length", "-o", str(tmp_path / "record"),
+        # It does not wait for that.
+        "rank", *TARGETS, "--budget", "1000s", "--progress-metric",
+        f"http://127.0.0.1:{port}:app_order_queue", "-o", str(tmp_path / "record"),
         "--", sys.executable, SERVER, str(port),
     )  # fmt: skip
     assert done.returncode == 1
-    assert "app_queue_length is a gauge; a counter or a histogram" in done.stderr
+    assert "app_order_queue is a gauge; a counter or a histogram" in done.stderr
     assert not (tmp_path / "record").exists()
 
 
@@ -265,7 +266,7 @@ def test_a_metric_that_a_started_server_lacks_is_said_with_the_nearest(tmp_path)
     assert done.returncode == 1
     assert "has no metric app_order; nearest" in done.stderr
     assert "app_order_seconds" in done.stderr
-    assert "app_queue_length" not in done.stderr
+    assert "app_order_queue" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -530,14 +531,15 @@ def test_slots_are_of_the_time_that_was_asked_and_end_with_a_reading(serve, plan
     counter = Counter()
     meter = Meter(Source(Metric(serve(counter), "n_total")), plan)
     meter.start()
-    meter.measure(20_000_000)
+    # Longer than readings are on a busy machine.
+    meter.measure(200_000_000)
     try:
-        slots = read_slots(plan, 30)[2:]
+        slots = read_slots(plan, 12)[2:]
     finally:
         meter.close()
     lengths = np.diff([int(s["end"]) for s in slots])
     # Not shorter in the mean; on a busy machine some are longer.
-    assert lengths.mean() > 19_000_000
+    assert lengths.mean() > 190_000_000
     assert {int(n) for n in np.diff([int(s["units"]) for s in slots])} == {3}
     assert all(s["tid"] == 0 for s in slots)
 
