@@ -1102,7 +1102,16 @@ SB_API int sb_plan_count_point(struct sb_plan *plan, const char *name);
 SB_API int sb_plan_count_function(struct sb_plan *plan, const char *name);
 /** Report units from here, for a program that can't. */
 SB_API void sb_plan_report(struct sb_plan *plan, uint64_t units);
-/** How many units a slot has; 0 (as at first): slots do not end. */
+/**
+ * End the slot that runs, for slots of time: with slot units of 0 nothing else does. By any
+ * thread, as sb_plan_report().
+ * @param units that were done since the last report, 0 too
+ * @param end_ns CLOCK_MONOTONIC at which they were counted, which may be a little ago; 0: what
+ *   was done is not known, and the record of the slot is lost
+ * @return the number of the slot
+ */
+SB_API uint64_t sb_plan_end_slot(struct sb_plan *plan, uint64_t units, uint64_t end_ns);
+/** How many units a slot has; 0 (as at first): slots do not end by units. */
 SB_API void sb_plan_set_slot_units(struct sb_plan *plan, uint64_t units);
 /** Units reported so far. */
 SB_API uint64_t sb_plan_units(const struct sb_plan *plan);

@@ -141,6 +141,44 @@ static void slots_count_what_was_called_in_them(void **state)
 	sb_site_table_close(table);
 }
 
+/* Of time: also such as had no unit of work, and one of which it is not known. */
+static void the_tool_ends_slots(void **state)
+{
+	struct sb_site_table *table = planned_table(NULL);
+	struct sb_site *site = site_of(table, "m:f");
+	struct sb_plan *plan = plan_of(table);
+	struct seen *seen = calloc(1, sizeof(*seen));
+	uint64_t units = 7, clock_ns = sb_clock_gettime();
+
+	(void)state;
+	assert_int_equal(sb_plan_add_function(plan, "m:f"), 0);
+	/* Units alone end no slot. */
+	sb_plan_report(plan, units);
+	assert_int_equal(sb_plan_number(plan), 0);
+	for (uint64_t slot = 0; slot < 20; slot++) {
+		for (uint64_t i = 0; i < slot; i++)
+			sb_site_hit(site, 0);
+		assert_int_equal(sb_plan_end_slot(plan, slot % 3,
+						  slot == 10 ? 0 : clock_ns + slot),
+				 slot);
+	}
+	read_more(plan, seen);
+	assert_int_equal(seen->count, 19);
+	for (uint64_t slot = 0; slot < seen->count; slot++) {
+		units += slot % 3;
+		assert_int_equal(seen->slots[slot].number, slot);
+		assert_int_equal(seen->slots[slot].units, units);
+		assert_int_equal(seen->slots[slot].end_ns, slot == 10 ? 0 : clock_ns + slot);
+		assert_int_equal(seen->slots[slot].complete, slot != 10);
+		assert_int_equal(seen->slots[slot].tid, 0);
+		assert_int_equal(seen->calls[slot], slot);
+	}
+	assert_int_equal(sb_plan_lost(plan), 1);
+	free(seen);
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+}
+
 /* A thread may be stopped between the count of a hit and the account of its slot. */
 static void a_hit_that_is_half_counted_is_counted_once(void **state)
 {
@@ -646,6 +684,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(slots_count_what_was_called_in_them),
+		cmocka_unit_test(the_tool_ends_slots),
 		cmocka_unit_test(a_hit_that_is_half_counted_is_counted_once),
 		cmocka_unit_test(only_arms_that_are_on_delay),
 		cmocka_unit_test(plans_expire),

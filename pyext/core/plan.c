@@ -160,6 +160,18 @@ static PyObject *report(PyObject *object, PyObject *units)
 	Py_RETURN_NONE;
 }
 
+/* end_slot(units, end_ns): its number */
+static PyObject *end_slot(PyObject *object, PyObject *args)
+{
+	unsigned long long units, end_ns;
+
+	/* As report(). */
+	if (!PyArg_ParseTuple(args, "KK:end_slot", &units, &end_ns))
+		return NULL;
+	return PyLong_FromUnsignedLongLong(
+		sb_plan_end_slot(((struct plan_object *)object)->plan, units, end_ns));
+}
+
 static PyObject *set_slot_units(PyObject *object, PyObject *units)
 {
 	unsigned long long n = PyLong_AsUnsignedLongLong(units);
@@ -440,6 +452,7 @@ static PyMethodDef plan_methods[] = {
 	{ "count_point", count_point, METH_O, NULL },
 	{ "count_function", count_function, METH_O, NULL },
 	{ "report", report, METH_O, NULL },
+	{ "end_slot", end_slot, METH_VARARGS, NULL },
 	{ "set_slot_units", set_slot_units, METH_O, NULL },
 	{ "set", set, METH_VARARGS, NULL },
 	{ "schedule", schedule, METH_VARARGS, NULL },

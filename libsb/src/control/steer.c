@@ -252,6 +252,11 @@ void sb_plan_report(struct sb_plan *plan, uint64_t units)
 	sb_plan_unit(plan->table, units, false);
 }
 
+uint64_t sb_plan_end_slot(struct sb_plan *plan, uint64_t units, uint64_t end_ns)
+{
+	return sb_plan_end(plan->table, units, end_ns);
+}
+
 void sb_plan_set_slot_units(struct sb_plan *plan, uint64_t units)
 {
 	atomic_store(&PLAN_WORD(plan->table->plan.head->slot_units), units);

@@ -221,11 +221,11 @@ void sb_plan_note_reporter(uint64_t now_ns, uint64_t *cpu, uint64_t *wait, uint3
 	errno = saved;
 }
 
-static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t units,
-					       bool worked)
+static __attribute__((noinline)) uint64_t end_slot(struct plan_view *view, uint64_t units,
+						   uint64_t now_ns, bool worked)
 {
 	struct speed_bump_plan *head = view->head;
-	uint64_t now_ns = sb_clock_gettime(), number, cpu_ns = 0, wait_ns = 0;
+	uint64_t number, cpu_ns = 0, wait_ns = 0;
 	struct speed_bump_slot *end;
 	uint32_t tid = 0;
 
@@ -243,6 +243,15 @@ static __attribute__((noinline)) void end_slot(struct plan_view *view, uint64_t 
 	end->wait_ns = wait_ns;
 	end->tid = tid;
 	atomic_store_explicit(&PLAN_WORD(end->tag), number + 1, memory_order_release);
+	return number;
+}
+
+uint64_t sb_plan_end(struct sb_site_table *table, uint64_t n, uint64_t end_ns)
+{
+	uint64_t before = atomic_fetch_add_explicit(&PLAN_WORD(table->plan.head->units), n,
+						    memory_order_relaxed);
+
+	return end_slot(&table->plan, before + n, end_ns, false);
 }
 
 void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
@@ -258,7 +267,7 @@ void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
 	if (load(&table->ranks->epoch))
 		return;
 	if (length && before / length != (before + n) / length)
-		end_slot(&table->plan, before + n, worked);
+		end_slot(&table->plan, before + n, sb_clock_gettime(), worked);
 }
 
 /* ---------------------------------------------------------------------- hit */

@@ -159,6 +159,11 @@ void sb_plan_view_close(struct plan_view *view);
  * work, and how long it had a CPU belongs to the slot.
  */
 void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked);
+/*
+ * Report @n units that were done by @end_ns (0: not known), and end the slot that runs, full
+ * or not. Its number.
+ */
+uint64_t sb_plan_end(struct sb_site_table *table, uint64_t n, uint64_t end_ns);
 /* What the thread that ends a slot had so far; 0 of what is not known. */
 void sb_plan_note_reporter(uint64_t now_ns, uint64_t *cpu_ns, uint64_t *wait_ns,
 			   uint32_t *tid);

@@ -163,6 +163,16 @@ def add_progress(what: Any) -> None:
     )
 
 
+def add_metric(what: Any) -> None:
+    """The option that has units of work counted by a metric."""
+    what.add_argument(
+        "--progress-metric",
+        metavar="URL:NAME{LABELS}",
+        help="a unit of work: what a Prometheus counter or histogram counts, such as "
+        "http://localhost:8000/metrics:requests_total",
+    )
+
+
 def add_time(how: Any, budget: str, text: str) -> None:
     """The budget and the seed."""
     how.add_argument(

@@ -17,6 +17,7 @@ from speed_bump.command.options import (
     INTERRUPTED,
     PATTERNS,
     add_inject,
+    add_metric,
     add_processes,
     add_progress,
     add_targets,
@@ -50,7 +51,8 @@ LOOK_PART, LOOK_S = 0.25, 10.0
 RANK_EPILOG = (
     PATTERNS
     + """
-The unit of work is the first of these: what --progress or --progress-regex names, calls
+The unit of work is the first of these: what --progress, --progress-regex or
+--progress-metric names, calls
 of speed_bump.progress() in the program, without -t what was found by looking, a run.
 
 Without -t both the functions that take time and the unit of work are found by looking.
@@ -103,6 +105,7 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
     what = parser.add_argument_group("what to measure")
     add_targets(what)
     add_progress(what)
+    add_metric(what)
     how = parser.add_argument_group("measuring")
     add_time(how, "60s", "longest time, from the first unit of work on")
     add_inject(how)
@@ -192,6 +195,31 @@ def _check_units(unit: Progress, excludes: list[Target]) -> None:
                 )
 
 
+def _check_metric(unit: Progress, is_up: bool) -> None:
+    """Whether it counts, as far as that is known before the program is started.
+
+    Args:
+        is_up: what runs already should answer
+    """
+    from speed_bump.experiment.program.metric import MetricError, Source
+
+    if not unit.metric:
+        return
+    source = Source(unit.metric)
+    try:
+        source.read()
+    except MetricError as error:
+        # What CMD will serve does not answer yet, or a server has not counted yet.
+        if (
+            not error.waits
+            or (is_up and error.absent)
+            or (is_up and not error.has_answer)
+        ):
+            raise ConfigError(f"--progress-metric: {error}") from None
+    finally:
+        source.close()
+
+
 # ------------------------------------------------------------------------- rank
 
 
@@ -214,12 +242,15 @@ def rank(options: argparse.Namespace) -> int:
     targets, excludes = gather_checked(options, may_be_none=options.verb == "rank")
     try:
         seconds = budget(options.budget)
-        unit = progress.read(options.progress, options.progress_regex)
+        unit = progress.read(
+            options.progress, options.progress_regex, options.progress_metric
+        )
         wanted = [conditions.Condition(condition) for condition in options.fail_if]
         if not 0.001 <= options.precision <= 1:
             raise ConfigError("--precision: not between 0.001 and 1")
         stages, drawn = _stages(options, seconds)
         _check_units(unit, excludes)
+        _check_metric(unit, is_up=has_processes(options))
         attached = _attached(options, excludes, unit)
         if options.flamegraph:
             export.check(options.flamegraph)

@@ -27,6 +27,7 @@ from speed_bump.experiment.record import (
     Block,
     Delay,
     Machine,
+    Metered,
     Record,
     SelfTime,
     Slots,
@@ -38,6 +39,8 @@ TEXT = "record.json"
 LOOKS = "looks.json"
 # The arrays of ranks, where a record has them.
 OF_RANKS = ("time_ns", "waited_ns", "delivered_ns", "calls")
+# Those of a metric.
+OF_METRIC = ("uncertain_ns", "count", "sum_ns", "buckets", "bounds")
 
 
 class ArchiveError(Exception):
@@ -74,6 +77,8 @@ def save(record: Record, path: str) -> None:
                 _put(file, f"slots/{part.name}", getattr(record.slots, part.name))
             for name in OF_RANKS if record.ranks else ():
                 _put(file, f"ranks/{name}", getattr(record.ranks, name))
+            for name in OF_METRIC if record.metered else ():
+                _put(file, f"metric/{name}", getattr(record.metered, name))
             for number, block in enumerate(record.blocks):
                 _put(file, f"blocks/{number}/masks", block.masks)
                 _put(file, f"blocks/{number}/levels", block.levels)
@@ -192,7 +197,14 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         text["end"],
         Looks.of_json(json.loads(file.read(LOOKS))) if LOOKS in file.namelist() else None,
         _ranks_of(file, text.get("ranks") or []),
+        _metered_of(file),
     )
+
+
+def _metered_of(file: zipfile.ZipFile) -> Metered | None:
+    if f"metric/{OF_METRIC[0]}.npy" not in file.namelist():
+        return None
+    return Metered(**{name: _get(file, f"metric/{name}") for name in OF_METRIC})
 
 
 def _ranks_of(file: zipfile.ZipFile, who: list[dict[str, Any]]) -> Ranks | None:

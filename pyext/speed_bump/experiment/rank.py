@@ -21,10 +21,12 @@ from speed_bump.experiment.account import Looks, account
 from speed_bump.experiment.account import together as looks_together
 from speed_bump.experiment.program import jit
 from speed_bump.experiment.program.machine import cpus
+from speed_bump.experiment.program.meter import CHANGES, Pace, slot_of
+from speed_bump.experiment.program.metric import MetricError
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.workload import Samples, Workload
-from speed_bump.experiment.record import Block, Record, SelfTime
+from speed_bump.experiment.record import Block, Metered, Record, SelfTime
 from speed_bump.experiment.slots.measure import Run, together
 
 # A slot is not shorter: what ends it costs a microsecond, and is read from outside.
@@ -57,6 +59,11 @@ DOUBTFUL_SHARE = 0.6
 # Nor any function called in so many slots, or less of a unit's time in all of them, where
 # it was looked at so often.
 IDLE_SLOTS, IDLE_SHARE, MIN_LOOKS = 64, 0.01, 300
+# A metric is looked at for so long, or for a part of the budget where it seldom moves.
+LOOK_METRIC_S, LOOK_METRIC_PART = 1.0, 0.15
+# Slots of time in which nothing was counted, of all: with more of them slots are made so
+# many times longer.
+MAX_IDLE_PART, LENGTHENED = 0.1, 4
 # How long a look at a part of a whole run is.
 LOOK_NS = 250_000_000
 # So that an experiment of days stays in memory, and its record in its file: slots times
@@ -143,6 +150,7 @@ class Experiment:
     _asking: threading.Thread | None = None
     _doubts: set[str] = field(default_factory=set)
     unit_ns: float = 0.0
+    _slot_ns: int = 0
     _folded: int = 0
     _forgotten: int = 0
     _done: list[Run] = field(default_factory=list)
@@ -225,6 +233,7 @@ class Experiment:
                     self._is_at_work = True
                     self._measure(program)
                     self._take_over()
+                    self._check_meter(program)
             finally:
                 self._is_at_work = False
                 self.processes = max(self.processes, program.processes)
@@ -283,6 +292,7 @@ class Experiment:
         while program.is_running() and self._left() > 0:
             if is_open:
                 is_open = not self._choose_point(program)
+            self._check_meter(program)
             program.look()
             units = program.plan.units
             if units and not first:
@@ -292,15 +302,18 @@ class Experiment:
                 if not self._done:
                     self._deadline = time.monotonic() + self.options.budget_s
                 return True
-            self.watcher.now(
-                f"waiting for the first units of work | {human(self._left() * 1e9)} left"
-            )
+            what = "waiting for the first units of work"
+            if program.meter:
+                what = program.meter.state
+            self.watcher.now(f"{what} | {human(self._left() * 1e9)} left")
             patience_s = DOUBT_S + self.patience_s
             late = time.monotonic() > self._begin + patience_s
             if late and not first and not self._done:
                 self._doubt(
                     "unit",
-                    f"no {self.progress.text or 'unit of work'} was seen so far "
+                    program.meter.state
+                    if program.meter
+                    else f"no {self.progress.text or 'unit of work'} was seen so far "
                     "(--progress says what one is)",
                 )
             # A run that is short is not waited away.
@@ -320,6 +333,11 @@ class Experiment:
 
     def _why_no_progress(self, program: Workload) -> str:
         seconds = self.options.budget_s
+        if program.meter:
+            return program.meter.trouble or (
+                f"{program.meter.series} did not count anything in {seconds:.0f} s: give "
+                "the server work, or name another metric"
+            )
         if not self.progress.is_open:
             return f"no {self.progress.text} was seen in {seconds:.0f} s"
         text = (
@@ -334,6 +352,66 @@ class Experiment:
         elif not program.processes:
             text = why_nobody_reported(self.runner.command)
         return text
+
+    @staticmethod
+    def _check_meter(program: Workload) -> None:
+        if program.meter and program.meter.refused:
+            raise RankError(program.meter.refused)
+
+    def _pace(self, program: Workload) -> Pace | None:
+        """How the metric moves, from a look at it; None: the program or the time is over.
+
+        Raises:
+            RankError: it moves too seldom for the budget
+        """
+        meter = program.meter
+        assert meter
+        meter.begin_look()
+        begin = time.monotonic()
+        longest_s = max(LOOK_METRIC_PART * self.options.budget_s, LOOK_METRIC_S)
+        while program.is_running() and self._left() > 0:
+            self.watcher.now("looking at how often the metric is updated")
+            time.sleep(PAUSE_S)
+            self._check_meter(program)
+            took, pace = time.monotonic() - begin, meter.pace()
+            if pace and pace.changes >= CHANGES and took > LOOK_METRIC_S:
+                return pace
+            if took > longest_s:
+                if pace:
+                    return pace
+                raise RankError(
+                    meter.trouble
+                    or f"{meter.series} counted less than twice in {took:.0f} s: give "
+                    "the server work, more --budget, or a metric that is updated "
+                    "more often"
+                )
+        return None
+
+    def _slot_of_time(self, program: Workload, run: Run) -> float:
+        """Decide how long slots are, where the tool ends them; the time of a unit.
+
+        Raises:
+            RankError: the metric moves too seldom for the budget
+        """
+        pace = self._pace(program)
+        if not pace:
+            return math.nan
+        assert program.meter
+        if not self._slot_ns:
+            try:
+                self._slot_ns = slot_of(pace, self.options.budget_s, program.meter.series)
+            except MetricError as error:
+                raise RankError(str(error)) from None
+        run.slot_ns = self._slot_ns
+        return pace.unit_ns
+
+    def _watch_meter(self, program: Workload) -> None:
+        """Say once what is wrong with the metric while it is read."""
+        meter = program.meter
+        if meter and program.is_running():
+            self._check_meter(program)
+            if meter.trouble:
+                self._doubt("metric", meter.trouble)
 
     def _unit_ns(self, program: Workload) -> float:
         """The time of a unit of work, from a look at what the program does."""
@@ -350,18 +428,23 @@ class Experiment:
     def _measure(self, program: Workload) -> None:
         before, began = program.calls(), time.monotonic()
         reported = program.plan.ranks()
-        unit_ns = self.unit_ns or self._unit_ns(program)
+        run = Run(program, self.runs)
+        if program.meter:
+            unit_ns = self._slot_of_time(program, run)
+        else:
+            unit_ns = self.unit_ns or self._unit_ns(program)
         if math.isnan(unit_ns):
             return
         self.unit_ns = unit_ns
-        run = Run(program, self.runs)
         unit_ns *= self._tell_ranks(program, run, reported)
         self._before = before
         self._done.append(run)
         self._rule_candidates(program, run)
         units = self.record.slot_units
         if self.runs == 1:
-            units = max(1, math.ceil(SLOT_NS / unit_ns))
+            units = max(1, round(max(run.slot_ns, SLOT_NS) / unit_ns))
+            if not run.slot_ns:
+                units = max(1, math.ceil(SLOT_NS / unit_ns))
         run.set_slot_units(units)
         if not self._first_census(program, run, units):
             return
@@ -380,6 +463,7 @@ class Experiment:
                 return
             self.record.blocks.append(block)
             run.make(block, len(self.record.blocks) - 1, self._ended(program))
+            self._watch_meter(program)
             self._look_at_machine(program)
 
     def _next_block(self) -> Block | None:
@@ -423,7 +507,12 @@ class Experiment:
         return len(at_work)
 
     def _ended(self, program: Workload) -> Callable[[], bool]:
-        return lambda: self._is_over() or not program.is_running()
+        def ended() -> bool:
+            # Slots of time end no more where the metric is given up.
+            is_refused = bool(program.meter and program.meter.refused)
+            return self._is_over() or is_refused or not program.is_running()
+
+        return ended
 
     def _rule_candidates(self, program: Workload, run: Run) -> None:
         """Rule what the work calls; what was called before it alone is not asked."""
@@ -480,7 +569,7 @@ class Experiment:
             return
         taken = sum(own.share for own in record.self_times.values())
         spent = account(record.looks, record.functions)
-        if taken >= IDLE_SHARE or spent is None or spent.looks < MIN_LOOKS:
+        if record.metered or taken >= IDLE_SHARE or not spent or spent.looks < MIN_LOOKS:
             return
         most = spent.rows[0]
         where = most.parts[0][0] if most.parts else ""
@@ -549,12 +638,43 @@ class Experiment:
             units = run.reporters
             run.set_slot_units(units)
             run.forget()
+        if self.runs == 1 and run.slot_ns:
+            units = self._lengthened(run, units)
         self.record.slot_units = units
         until = time.monotonic() + MAX_CENSUS_PART * self.options.budget_s
         ended = self._ended(program)
         if self.runs == 1:
             run.rest(0, CENSUS_SLOTS, lambda: ended() or time.monotonic() > until)
         return not ended()
+
+    def _lengthened(self, run: Run, units: int) -> int:
+        """Make slots of time longer where the metric counts nothing in many; the units.
+
+        Raises:
+            RankError: the budget has no room for that
+        """
+        run.poll()
+        idle = run.idle_part
+        if idle <= MAX_IDLE_PART:
+            return units
+        times = LENGTHENED
+        meter = run.program.meter
+        assert meter
+        if times * run.slot_ns * MIN_SLOTS > self.options.budget_s * 1e9:
+            raise RankError(
+                f"{meter.series} counted nothing in {idle:.0%} of slots of "
+                f"{human(run.slot_ns)}: give --budget "
+                f"{math.ceil(2 * times * run.slot_ns * MIN_SLOTS / 1e9)}s or more, or a "
+                "metric that is updated more often"
+            )
+        run.slot_ns = self._slot_ns = times * run.slot_ns
+        self.watcher.event(
+            f"{meter.series} counted nothing in {idle:.0%} of the slots: they are now of "
+            f"{human(run.slot_ns)}"
+        )
+        run.set_slot_units(times * units)
+        run.forget()
+        return times * units
 
     def _census(self, program: Workload, run: Run, seconds: float, slots: int) -> None:
         def meanwhile() -> None:
@@ -608,6 +728,7 @@ class Experiment:
                 self._forgotten += self._done.pop(0).count()
         parts = [run.slots(names) for run in self._done]
         record.slots = together(parts, len(names))
+        self._take_metered()
         self._fold_blocks()
         record.ranks = cluster.appended(
             [run.ranks(names) for run in self._done], list(map(len, parts))
@@ -630,6 +751,24 @@ class Experiment:
         if self._samples.native and self._samples.native.refused:
             record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)
+
+    def _take_metered(self) -> None:
+        """What the metric said, and what slots of time are."""
+        found = [part for run in self._done if (part := run.metered())]
+        if not found:
+            return
+        metered = self.record.metered = Metered.together(found)
+        known = metered.uncertain_ns[np.isfinite(metered.uncertain_ns)]
+        metric = self.progress.metric
+        assert metric
+        self.record.header["metric"] = {
+            "url": metric.url,
+            "name": metric.name,
+            "labels": dict(metric.labels),
+            "slot_ns": self._slot_ns,
+            "uncertain_ns": float(np.median(known)) if len(known) else None,
+            "histogram": bool(len(metered.bounds)),
+        }
 
     @staticmethod
     def _kept(functions: int) -> int:

@@ -9,6 +9,8 @@ block of the stage "census", which has no arms. Times are ns.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +129,55 @@ class Slots:
 
 
 @dataclass
+class Metered:
+    """What a metric that counts units said of each slot: arrays with a row a slot.
+
+    ``uncertain_ns`` is how far off the moment may be at which the server counted for
+    the end of the slot. ``count``, and of a histogram ``sum_ns`` and ``buckets`` (a
+    column for each of ``bounds``, cumulative), are what was added in the slot. NaN: not
+    known.
+    """
+
+    uncertain_ns: Floats
+    count: Floats
+    sum_ns: Floats
+    buckets: Floats
+    bounds: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[Any], bounds: Sequence[float]) -> Metered:
+        """From what a meter kept of each slot; None where it kept nothing."""
+        width = len(bounds)
+        lost = [math.nan] * width
+        buckets = [r.buckets if r and len(r.buckets) == width else lost for r in rows]
+        return cls(
+            np.array([r.uncertain_ns if r else math.nan for r in rows], float),
+            np.array([r.count if r else math.nan for r in rows], float),
+            np.array([1e9 * r.sum if r else math.nan for r in rows], float),
+            np.array(buckets, float).reshape(len(rows), width),
+            np.array(bounds, float),
+        )
+
+    @classmethod
+    def together(cls, parts: Sequence[Metered]) -> Metered:
+        """Of several runs, one behind the other."""
+        bounds = parts[-1].bounds
+        buckets = [
+            part.buckets
+            if np.array_equal(part.bounds, bounds)
+            else np.full((len(part.count), len(bounds)), math.nan)
+            for part in parts
+        ]
+        return cls(
+            np.concatenate([part.uncertain_ns for part in parts]),
+            np.concatenate([part.count for part in parts]),
+            np.concatenate([part.sum_ns for part in parts]),
+            np.concatenate(buckets),
+            bounds,
+        )
+
+
+@dataclass
 class SelfTime:
     """How long threads were in a function itself while nothing was delayed.
 
@@ -163,7 +214,9 @@ class Record:
     be seen is not in it. ``idle`` are candidates that were never called. ``looks`` are at
     whole stacks; None where there were none. ``ranks`` is of a job of several processes
     that each count units of their own: the slots are then means over them; None: units
-    are those of all processes together.
+    are those of all processes together. ``metered`` is there where a metric counts units:
+    slots are then of time, which the tool ended, and ``Slots.time_ns`` is as long as each
+    would have taken for ``slot_units``, of which the undelayed ones take ``unit_ns``.
     """
 
     header: dict[str, Any]
@@ -179,3 +232,4 @@ class Record:
     end: dict[str, Any] = field(default_factory=dict)
     looks: Looks | None = None
     ranks: Ranks | None = None
+    metered: Metered | None = None

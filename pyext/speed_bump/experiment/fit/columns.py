@@ -256,6 +256,9 @@ def _delays(
                     values = dose * (on.astype(float) * busy[here])
                 else:
                     values = np.nan_to_num(delivered[here][:, where]).sum(1) / base
+                    if record.metered:
+                        on = (masks[here] >> np.uint64(bit)) & np.uint64(1)
+                        values = _evened(values, on.astype(bool) & busy[here])
                 entries.append((k, here, values))
                 at.append(k)
                 chances.append(block.chance[bit] * (1.0 if coin else shares[index]))
@@ -270,6 +273,17 @@ def _delays(
         x[here, k] += values
     delayed = (x > 0).sum(0)
     return list(found), x, delayed, plans
+
+
+def _evened(values: Floats, on: Booleans) -> Floats:
+    """The same delay in each slot that has the arm on, and as much in all.
+
+    In a slot of time more is delivered where more units are done, and more units are
+    what the slot is judged by: what chance did to one it did to the other. In the mean
+    over the slots of an arm, which are drawn, it did nothing.
+    """
+    count = int(on.sum())
+    return np.where(on, values.sum() / count, 0.0) if count else np.zeros(len(values))
 
 
 def _others(
@@ -311,7 +325,9 @@ def _others(
         parts.append(units / units[usable].mean() - 1)
     names = {name for column in columns for name in column.functions}
     where = [k for k, name in enumerate(record.functions) if name in names]
-    parts.extend(_calls(record.slots.calls[part][:, where], usable))
+    # In slots of time there are more calls where more units are done.
+    if not record.metered:
+        parts.extend(_calls(record.slots.calls[part][:, where], usable))
     other = np.stack(parts, 1) if parts else np.zeros((len(block), 0))
     return np.where(usable[:, None], other, 0.0), on, settle_at
 

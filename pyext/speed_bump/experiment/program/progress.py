@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from speed_bump import _core
 from speed_bump.config import ConfigError, Target, parse_targets
+from speed_bump.experiment.program import metric as metrics
+from speed_bump.experiment.program.metric import Metric
 
 # The point that lines of output count at.
 OUTPUT_POINT = "speed_bump:output"
@@ -20,19 +22,21 @@ class Progress:
     """The sources of progress.
 
     ``points`` of ``speed_bump.progress()``; calls of ``functions``, which are patterns;
-    hits of native ``targets``; lines of the output that match ``regex``. None of them at
-    all: whatever point the program has, else its wall time.
+    hits of native ``targets``; lines of the output that match ``regex``; or what a
+    ``metric`` counts, with nothing beside it. None of them at all: whatever point the
+    program has, else its wall time.
     """
 
     points: tuple[str, ...] = ()
     functions: tuple[Target, ...] = ()
     targets: tuple[Target, ...] = ()
     regex: re.Pattern[bytes] | None = None
+    metric: Metric | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether nobody said what a unit is."""
-        return not (self.points or self.functions or self.targets)
+        return not (self.points or self.functions or self.targets or self.metric)
 
     def is_counted(self, name: str) -> bool:
         """Whether the calls of a function, ``module:qualname``, are units."""
@@ -50,15 +54,24 @@ class Progress:
         if self.regex:
             pattern = self.regex.pattern.decode(errors="replace")
             parts.append(f"line of output with {pattern!r}")
+        if self.metric:
+            parts.append(self.metric.text)
         return " or ".join(parts)
 
 
-def read(texts: Sequence[str], regex: str | None) -> Progress:
+def read(texts: Sequence[str], regex: str | None, metric: str | None = None) -> Progress:
     """From the command line.
 
     Raises:
         ConfigError: a text is wrong
     """
+    if metric is not None:
+        if texts or regex is not None:
+            raise ConfigError(
+                "--progress-metric: the metric is the unit of work; leave --progress and "
+                "--progress-regex out"
+            )
+        return Progress(metric=metrics.parse(metric))
     points: list[str] = []
     functions: list[Target] = []
     targets: list[Target] = []

@@ -21,6 +21,8 @@ from speed_bump.experiment.program.giver import Giver
 from speed_bump.experiment.program.launch import GRACE_S, STEP_S, Ended, Streams
 from speed_bump.experiment.program.looks import Looking
 from speed_bump.experiment.program.machine import Machine, descendants, lineage
+from speed_bump.experiment.program.meter import Meter
+from speed_bump.experiment.program.metric import Source
 from speed_bump.experiment.program.native_frames import Key
 from speed_bump.experiment.program.native_looks import NativeLooks, NativeSeen
 from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
@@ -107,6 +109,9 @@ class Workload:
         self._pids: set[int] = set()
         self._watched: Watched | None = None
         self._output: IO[bytes] | None = None
+        self.meter = (
+            Meter(Source(progress.metric), self.plan) if progress.metric else None
+        )
         self.machine = Machine()
         self.ended: Ended | None = None
         for name in progress.points:
@@ -146,6 +151,8 @@ class Workload:
             self._pids = self._child.pids
             if self._watched:
                 self._watched.start()
+            if self.meter:
+                self.meter.start()
         except BaseException:
             self._clean()
             raise
@@ -161,6 +168,8 @@ class Workload:
             self._clean()
 
     def _clean(self) -> None:
+        if self.meter:
+            self.meter.close()
         if self._native_looks_of:
             self._native_looks_of.stop()
         if self._watched:

@@ -15,6 +15,7 @@ from speed_bump.experiment.fit.columns import SINGLE, base_time, table
 from speed_bump.experiment.fit.contention import contention
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.latency import latency
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
@@ -26,6 +27,7 @@ from speed_bump.experiment.fit.verdict import (
 )
 from speed_bump.experiment.record import Block, Record
 from speed_bump.experiment.show import flame, spent
+from speed_bump.experiment.show import latency as latencies
 from speed_bump.experiment.show.text import (
     HEADS,
     bill_text,
@@ -127,6 +129,7 @@ def page(record: Record, verdict: Verdict) -> str:
         _remarks(record, verdict),
         _flame(record, verdict, found),
         _table(record, verdict),
+        _latency(record, verdict),
         _responses(record, verdict, found),
         _timeline(record, verdict),
         _bill(verdict),
@@ -225,6 +228,35 @@ def _table(record: Record, verdict: Verdict) -> str:
         f"<tr role='row'>{heads}</tr></thead><tbody role='rowgroup'>{''.join(rows)}"
         "</tbody></table>"
     )
+
+
+def _latency(record: Record, verdict: Verdict) -> str:
+    """What delays add to the latency that a histogram tells; "" where none was read."""
+    found = latency(record)
+    if found is None:
+        return ""
+    said = "".join(
+        f"<p class='soft'>{escape(line[0].upper() + line[1:])}.</p>"
+        for line in latencies.lines(record, found)
+    )
+    heads = "".join(
+        f"<th role='columnheader' scope='col'{_left(head)}>{escape(head)}</th>"
+        for head in latencies.HEADS
+    )
+    order = [finding.name for finding in ranked(verdict.findings)]
+    rows = "".join(
+        "<tr role='row'><th role='rowheader' scope='row' class='name'><code>"
+        f"{escape(name)}</code></th><td role='cell' data-head='{latencies.HEADS[1]}'>"
+        f"{escape(added)}</td></tr>"
+        for name, added in latencies.rows(found, order)
+    )
+    if rows:
+        rows = (
+            "<table role='table' class='cards'><thead role='rowgroup'>"
+            f"<tr role='row'>{heads}</tr></thead><tbody role='rowgroup'>{rows}</tbody>"
+            "</table>"
+        )
+    return f"<h2>Latency</h2>{said}{rows}"
 
 
 def _left(head: str) -> str:

@@ -42,7 +42,12 @@ def heads(record: Record) -> tuple[str, str, str]:
 
 
 def of(record: Record, verdict: Verdict) -> Account | None:
-    """The account of a record; None if no stacks were sampled."""
+    """The account of a record; None if no stacks were sampled, or a metric counts units.
+
+    A metric does not say which threads do them.
+    """
+    if record.metered:
+        return None
     return account(record.looks, _asked(verdict))
 
 

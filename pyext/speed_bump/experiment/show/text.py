@@ -22,6 +22,7 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.latency import latency
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
     MATTERS,
@@ -30,7 +31,8 @@ from speed_bump.experiment.fit.verdict import (
 )
 from speed_bump.experiment.job_ranks import told as told_ranks
 from speed_bump.experiment.program.ways import BY
-from speed_bump.experiment.record import Record
+from speed_bump.experiment.record import Floats, Record
+from speed_bump.experiment.show import latency as latencies
 from speed_bump.experiment.show import ranks, spent
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 from speed_bump.experiment.symbols import short
@@ -96,9 +98,16 @@ def calls_per_unit(record: Record) -> dict[str, float]:
     for at, name in enumerate(record.functions):
         calls = slots.calls[usable, at] if len(slots) else np.zeros(0)
         known = np.isfinite(calls)
-        units = float(slots.units[usable][known].sum()) if len(slots) else 0.0
+        units = float(_units(record)[usable][known].sum()) if len(slots) else 0.0
         found[name] = float(calls[known].sum()) / units if units else 0.0
     return found
+
+
+def _units(record: Record) -> Floats:
+    """Of each slot; slots of time are kept as if all had the same number."""
+    if record.metered:
+        return np.nan_to_num(record.metered.count)
+    return record.slots.units.astype(float)
 
 
 def seconds(record: Record) -> float:
@@ -427,6 +436,7 @@ def text(
     more = remarks(record, verdict)
     if more:
         parts += ["", *(wrapped(line, prose, "    ") for line in more)]
+    parts += latency_lines(record, [f.name for f in found[:max_rows]], width)
     parts += account_lines(record, verdict, width)
     legend = (
         "calls: in a unit. self: part of the time in the function itself. criticality: "
@@ -443,6 +453,21 @@ def last_lines(record: Record, verdict: Verdict, width: int | None) -> list[str]
     """The sentence that ends a report."""
     last = sentence(record, verdict)
     return ["", wrapped(last, width or PROSE)] if last else []
+
+
+def latency_lines(record: Record, names: list[str], width: int | None) -> list[str]:
+    """What delays add to the latency that a histogram tells, below the table."""
+    found = latency(record)
+    if found is None:
+        return []
+    said = [
+        wrapped(line, width or PROSE, "    ") for line in latencies.lines(record, found)
+    ]
+    added = latencies.rows(found, names)
+    if not added:
+        return ["", *said]
+    heads = list(zip(latencies.HEADS, (LEFT, RIGHT), strict=True))
+    return ["", *said, "", table(heads, added)]
 
 
 def account_lines(record: Record, verdict: Verdict, width: int | None) -> list[str]:
@@ -487,6 +512,14 @@ def markdown(record: Record, verdict: Verdict) -> str:
         more.append(ranks.waiting(where))
     if more:
         parts += ["", *(f"- {words}" for words in more)]
+    slower = latency(record)
+    if slower:
+        names = [f.name for f in ranked(verdict.findings)]
+        added = latencies.rows(slower, names)
+        parts += ["", *(f"- {words}" for words in latencies.lines(record, slower))]
+        if added:
+            parts += ["", line(latencies.HEADS), "|---|--:|"]
+            parts += [line([f"`{row[0]}`", row[1]]) for row in added]
     account = spent.of(record, verdict)
     if account:
         parts += [
@@ -614,6 +647,8 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "warnings": list(verdict.warnings),
         "found": record.header.get("found"),
         "never_called": record.header.get("never_called", {}),
+        "metric": record.header.get("metric"),
+        "latency": latencies.as_json(latency(record)),
         "account": spent.as_json(spent.of(record, verdict)),
         "advice": sentence(record, verdict),
         "end": record.end,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from speed_bump.experiment import job_ranks as cluster
 from speed_bump.experiment.program.workload import Workload
-from speed_bump.experiment.record import Block, Slots
+from speed_bump.experiment.record import Block, Metered, Slots
 
 # As struct sb_plan_slot in libsb.h.
 SLOT = np.dtype(
@@ -62,12 +62,15 @@ class Run:
         program: it runs already
         functions: what is ruled by the plan; more may be ruled later
         number: which run it is, from 1
+        slot_ns: slots are of time, which the tool ends (0: they are of units)
     """
 
     program: Workload
     number: int
     functions: list[str] = field(default_factory=list)
     by_rank: bool = False
+    slot_units: int = 1
+    slot_ns: int = 0
     _of_rank: dict[int, list[_Seen]] = field(default_factory=dict)
     _who: dict[int, cluster.Rank] = field(default_factory=dict)
     _seen: list[_Seen] = field(default_factory=list)
@@ -90,6 +93,11 @@ class Run:
 
     def set_slot_units(self, units: int) -> None:
         """How many units of work a slot is; with ``by_rank`` of those of each rank."""
+        self.slot_units = units
+        if self.slot_ns:
+            assert self.program.meter
+            self.program.meter.measure(self.slot_ns)
+            return
         if not self.by_rank:
             self.program.plan.set_slot_units(units)
             return
@@ -146,6 +154,10 @@ class Run:
             while len(seen) > 1 and _length(seen) - len(seen[0].slots) >= count:
                 del seen[0]
         begins = [int(s[0].slots["number"][0]) for s in self._parts() if s]
+        if begins and self.program.meter:
+            known = self.program.meter.slots
+            for number in [n for n in list(known) if n < min(begins)]:
+                del known[number]
         if begins and self._planned:
             first = min(begins)
             self._planned = [p for p in self._planned if p[0] + len(p[2]) > first]
@@ -260,6 +272,10 @@ class Run:
             cpu, wait = step.cpu_ns, step.wait_ns
             calls, delivered = step.calls, step.delivered_ns
         block, mask, level = self._in_force(number, good)
+        if self.slot_ns:
+            time_ns, units = by_units(
+                time_ns, units, good & (mask == 0), good, self.slot_units
+            )
         return Slots(
             number=number,
             block=block,
@@ -275,6 +291,22 @@ class Run:
             calls=calls,
             delivered_ns=delivered,
         )
+
+    def metered(self) -> Metered | None:
+        """What the metric said of each slot, rows as ``slots()``; None: no metric."""
+        meter = self.program.meter
+        if not meter:
+            return None
+        numbers = [int(n) for seen in self._seen for n in seen.slots["number"]]
+        return Metered.of([meter.slots.get(n) for n in numbers], meter.bounds)
+
+    @property
+    def idle_part(self) -> float:
+        """The part of the slots so far in which the metric counted nothing."""
+        if not self._seen:
+            return 0.0
+        raw = np.concatenate([seen.slots["units"] for seen in self._seen])
+        return float(np.mean(np.diff(raw) == 0)) if len(raw) > 1 else 0.0
 
     def ranks(self, names: Sequence[str]) -> cluster.Ranks | None:
         """What each rank did, with rows as ``slots()``; None: units are pooled."""
@@ -304,7 +336,9 @@ class Run:
             good[0] = False
             # The one after a record that is lost has no begin.
             good[1:] &= (end[:-1] > 0) & (np.diff(number) == 1)
-        good &= (end > 0) & (units > 0) & (time_ns > 0)
+        good &= (end > 0) & (time_ns > 0)
+        # In a slot of time there may be none.
+        good &= (units >= 0) if self.slot_ns else (units > 0)
         if n and not raw["waited_ns"].any():
             waited[:] = np.nan
         cpu, wait = _reporters(raw)
@@ -355,6 +389,29 @@ class Run:
                 columns[at : at + len(part), t] = part[:, w]
             at += len(part)
         return columns
+
+
+def by_units(
+    time_ns: npt.NDArray[np.float64],
+    units: npt.NDArray[np.int64],
+    quiet: npt.NDArray[np.bool_],
+    good: npt.NDArray[np.bool_],
+    slot_units: int,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Slots of time as if each had ``slot_units``.
+
+    A slot in which fewer were done took as much longer as these take undelayed, in
+    ``quiet`` slots: with a serial delay D, T = U tau + D, so that T - tau (U - mean U)
+    grows by D. It does so in the mean whatever the noise of U is, which T / U does not.
+    """
+    if not units[quiet].sum():
+        quiet = good
+    done = int(units[quiet].sum())
+    if not done:
+        return time_ns, units
+    unit_ns = float(time_ns[quiet].sum()) / done
+    missing = np.where(good, slot_units - units, 0)
+    return time_ns + unit_ns * missing, units + missing
 
 
 def _length(seen: Sequence[_Seen]) -> int:

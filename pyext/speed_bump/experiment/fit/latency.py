@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""What delays add to the latency that a histogram of the server tells.
+
+A histogram has the sum and the number of what ended in a slot. With m the mean while
+nothing is delayed, sum - m x number is how much longer these took; it is regressed on the
+delays as the time of slots is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from speed_bump.duration import human
+from speed_bump.experiment.fit.columns import table
+from speed_bump.experiment.fit.effects import LONG, SHORT, effects
+from speed_bump.experiment.fit.interval import Interval, around
+from speed_bump.experiment.record import Record
+
+# A request that takes more slots than this ends later than is looked; of one that takes
+# more than the second number, later slots are looked at too.
+MAX_SLOTS, MANY_SLOTS = 4.0, 0.5
+# Slots that a mean is of, at the least.
+MIN_SLOTS = 16
+QUANTILES = (0.5, 0.9, 0.99)
+
+
+@dataclass
+class Latency:
+    """Of the requests that a histogram counts.
+
+    Args:
+        mean_ns: while nothing is delayed
+        added: by function, how much longer a request takes in the mean for each ns of
+            delay in a unit of work
+        refusal: why nothing is said of functions; "" where something is
+        between: of each quantile the bounds of the bucket that it is in, ns
+    """
+
+    mean_ns: float
+    added: dict[str, Interval] = field(default_factory=dict)
+    refusal: str = ""
+    between: dict[float, tuple[float, float]] = field(default_factory=dict)
+
+
+def latency(record: Record) -> Latency | None:
+    """What is known of it; None where no histogram was read."""
+    metered = record.metered
+    if not metered or not len(metered.bounds) or len(metered.count) != len(record.slots):
+        return None
+    slots = record.slots
+    known = slots.good & np.isfinite(metered.sum_ns) & np.isfinite(metered.count)
+    quiet = known & (slots.mask == 0)
+    count = float(metered.count[quiet].sum())
+    if quiet.sum() < MIN_SLOTS or count <= 0:
+        return None
+    mean_ns = float(metered.sum_ns[quiet].sum()) / count
+    found = Latency(mean_ns, between=_between(record, quiet))
+    if not mean_ns > 0:
+        found.refusal = "the histogram adds up no time"
+        return found
+    data = table(record)
+    if data is None:
+        found.refusal = "too few slots were delayed"
+        return found
+    in_slots = mean_ns / data.base_ns
+    if in_slots > MAX_SLOTS:
+        found.refusal = (
+            f"a request takes {human(mean_ns)}, which is {in_slots:.0f} slots: what a "
+            "delay adds comes too late to be told whose it is; give more --budget, for "
+            "longer slots"
+        )
+        return found
+    mean = count / int(quiet.sum())
+    longer = (metered.sum_ns - mean_ns * metered.count) / mean / data.base_ns
+    y = np.where(known, longer, math.nan)[len(slots) - len(data.y) :]
+    fitted = effects(data, y, LONG if in_slots > MANY_SLOTS else SHORT)
+    if fitted is None:
+        found.refusal = "too few slots were delayed"
+        return found
+    for name in record.functions:
+        some = [e for e in fitted.of((name,)) if e.se > 0]
+        if some:
+            weights = [1 / e.se**2 for e in some]
+            c = sum(w * e.c for w, e in zip(weights, some, strict=True)) / sum(weights)
+            error = 1 / math.sqrt(sum(weights))
+            # From a delay in a slot to one in each unit of it.
+            found.added[name] = around(mean * c, mean * error, some[0].df)
+    return found
+
+
+def _between(
+    record: Record, quiet: np.typing.NDArray[np.bool_]
+) -> dict[float, tuple[float, float]]:
+    """Where quantiles are, of what ended while nothing was delayed."""
+    metered = record.metered
+    assert metered
+    total = np.nansum(metered.buckets[quiet], axis=0)
+    if not len(total) or not total[-1] > 0:
+        return {}
+    bounds = 1e9 * metered.bounds
+    found = {}
+    for q in QUANTILES:
+        at = int(np.searchsorted(total, q * total[-1]))
+        at = min(at, len(bounds) - 1)
+        found[q] = (float(bounds[at - 1]) if at else 0.0, float(bounds[at]))
+    return found

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: MIT
+"""Units of work that are counted by a metric, and slots of time that it is read at.
+
+The program does not report its units, so that none of its threads can end a slot: here a
+thread of the tool does. It reads the metric, and then ends the slot with what was counted
+and the moment in the middle of the reading, which half of the reading's length is the
+uncertainty of.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from dataclasses import dataclass, field
+
+from speed_bump import _core
+from speed_bump.duration import human
+from speed_bump.experiment.program.metric import MetricError, Reading, Source, Value
+
+# The metric is read so often while units are counted and no slot ends.
+POLL_S, LOOK_POLL_S = 0.1, 0.01
+# A metric that a server does not have this long after its first answer is an error, and
+# labels that none of its series has: these may come with the first request of a kind.
+ABSENT_S, ABSENT_LABELS_S = 5.0, 15.0
+# What goes down in more of the readings is no restart.
+MAX_RESETS, MAX_RESET_PART = 3, 0.02
+
+# How long a slot is. Shorter ones cost the server too much:
+MIN_SLOT_NS = 50_000_000
+# units, updates of the metric and lengths of a reading in a slot; the least of each,
+# where the budget has no room for slots that are longer.
+UNITS, MIN_UNITS = 16, 4
+UPDATES, MIN_UPDATES = 5, 3
+READINGS, MIN_READINGS = 20, 5
+# A request should begin and end in a slot.
+LATENCIES = 2
+# Slots that a budget should have room for, and must have.
+SLOTS, MIN_SLOTS = 150, 40
+# An update of fewer units is that of each unit.
+SINGLE = 1.5
+# What changes in a larger part of the readings is up to date.
+PROMPT = 0.8
+# Changes that a pace is known from.
+CHANGES = 6
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a metric was seen to move.
+
+    Args:
+        unit_ns: time of a unit of work
+        update_ns: between two changes
+        reading_ns: how long a reading takes
+        latency_ns: mean of a histogram; 0 of a counter
+        readings: how many there were, of which ``changes`` were other than before
+    """
+
+    unit_ns: float
+    update_ns: float
+    reading_ns: float
+    latency_ns: float
+    readings: int
+    changes: int
+
+    @property
+    def late_ns(self) -> float:
+        """How far behind the metric may be; 0: each unit is counted when it is done."""
+        is_single = self.update_ns < SINGLE * self.unit_ns
+        is_prompt = self.changes > PROMPT * self.readings
+        return 0.0 if is_single or is_prompt else self.update_ns
+
+
+def slot_of(pace: Pace, budget_s: float, series: str) -> int:
+    """How long a slot of time is to be, ns.
+
+    Raises:
+        MetricError: a budget of so long has no room for slots that tell something
+    """
+    wanted = max(
+        MIN_SLOT_NS,
+        UNITS * pace.unit_ns,
+        UPDATES * pace.late_ns,
+        READINGS * pace.reading_ns,
+        LATENCIES * pace.latency_ns,
+    )
+    needed = {
+        f"a unit of it takes {human(pace.unit_ns)}": MIN_UNITS * pace.unit_ns,
+        f"it is updated once in {human(pace.late_ns)}": MIN_UPDATES * pace.late_ns,
+        f"reading it takes {human(pace.reading_ns)}": MIN_READINGS * pace.reading_ns,
+    }
+    why, least = max(needed.items(), key=lambda item: item[1])
+    if MIN_SLOTS * least > budget_s * 1e9:
+        raise MetricError(
+            f"{series}: {why}, so that slots must be {human(least)} or longer: give "
+            f"--budget {math.ceil(MIN_SLOTS * least / 1e9)}s or more, or a metric that "
+            "is updated more often"
+        )
+    room = budget_s * 1e9 / SLOTS
+    return int(min(wanted, max(MIN_SLOT_NS, least, room)))
+
+
+@dataclass
+class Metered:
+    """What was read at the end of one slot, since the end of the one before."""
+
+    uncertain_ns: int
+    count: float
+    sum: float
+    buckets: tuple[float, ...]
+
+
+@dataclass
+class _Moves:
+    """What was seen since someone began to look at the pace."""
+
+    begin_ns: int
+    readings: int = 0
+    changes: int = 0
+    count: float = 0.0
+    sum: float = 0.0
+    last_ns: int = 0
+    first_ns: int = 0
+    took: list[int] = field(default_factory=list)
+
+
+class Meter:
+    """Reads a metric again and again, in a thread, and reports units to a plan.
+
+    Args:
+        source: used by that thread alone
+        plan: whose slots it ends once it is told to
+    """
+
+    def __init__(self, source: Source, plan: _core.Plan) -> None:
+        """Nothing is read yet."""
+        self._source = source
+        self._plan = plan
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._end = threading.Event()
+        self._again = threading.Event()
+        self._lock = threading.Lock()
+        self._last: Reading | None = None
+        self._answered_s = 0.0
+        self._done = 0.0
+        self._reported = 0
+        self._resets = self._readings = 0
+        self._slot_ns = 0
+        self._moves: _Moves | None = None
+        # By the number of the slot.
+        self.slots: dict[int, Metered] = {}
+        self.bounds: tuple[float, ...] = ()
+        self.is_histogram = False
+        self.refused = ""
+        self.trouble = ""
+
+    @property
+    def series(self) -> str:
+        """For people: what is counted."""
+        return self._source.metric.series
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read no more."""
+        self._end.set()
+        self._again.set()
+        if self._thread.is_alive():
+            # It may be in the middle of a reading.
+            self._thread.join(1.0)
+        if not self._thread.is_alive():
+            self._source.close()
+
+    @property
+    def state(self) -> str:
+        """For people: what is waited for."""
+        if self.trouble:
+            return f"waiting: {self.trouble}"
+        return f"waiting for {self.series} to count"
+
+    def begin_look(self) -> None:
+        """Look at the pace from now on, often."""
+        with self._lock:
+            self._moves = _Moves(time.monotonic_ns())
+        self._again.set()
+
+    def pace(self) -> Pace | None:
+        """What was seen since; None: too little. For the look that goes on."""
+        with self._lock:
+            moves = self._moves
+            if not moves or moves.changes < 2 or moves.count <= 0:
+                return None
+            # From change to change: what was before the first one is of another length.
+            elapsed = moves.last_ns - moves.first_ns
+            if elapsed <= 0:
+                return None
+            return Pace(
+                elapsed / moves.count,
+                elapsed / (moves.changes - 1),
+                statistics.median(moves.took),
+                1e9 * moves.sum / moves.count if self.is_histogram else 0.0,
+                moves.readings,
+                moves.changes,
+            )
+
+    def measure(self, slot_ns: int) -> None:
+        """End a slot each so many ns from now on."""
+        with self._lock:
+            self._slot_ns = slot_ns
+            self._moves = None
+        self._again.set()
+
+    # --------------------------------------------------------------------- thread
+
+    def _run(self) -> None:
+        due = time.monotonic_ns()
+        took = 0
+        while not self._end.is_set() and not self.refused:
+            begin = time.monotonic_ns()
+            reading = self._read()
+            took = time.monotonic_ns() - begin
+            if reading:
+                self._take(reading)
+            with self._lock:
+                slot_ns, looks = self._slot_ns, self._moves is not None
+            if slot_ns:
+                # The middle of the reading is to be at the end of the slot.
+                due = max(due, begin + took // 2 - slot_ns // 2) + slot_ns
+                pause_ns = due - took // 2 - time.monotonic_ns()
+            else:
+                due = time.monotonic_ns()
+                pause_ns = int(1e9 * (LOOK_POLL_S if looks else POLL_S))
+            # A reading that failed is not repeated at once.
+            pause_ns = max(pause_ns, 0 if reading else int(1e9 * POLL_S))
+            if self._again.wait(pause_ns / 1e9):
+                self._again.clear()
+
+    def _read(self) -> Reading | None:
+        try:
+            reading = self._source.read()
+        except MetricError as error:
+            self._note(error)
+            return None
+        self.trouble = ""
+        self._answered_s = self._answered_s or time.monotonic()
+        self.bounds, self.is_histogram = reading.bounds, reading.is_histogram
+        return reading
+
+    def _note(self, error: MetricError) -> None:
+        self.trouble = str(error)
+        if not error.waits:
+            self.refused = self.trouble
+        if error.absent and not self._last:
+            self._answered_s = self._answered_s or time.monotonic()
+            is_of_labels = "has no series with" in self.trouble
+            patience_s = ABSENT_LABELS_S if is_of_labels else ABSENT_S
+            if time.monotonic() > self._answered_s + patience_s:
+                self.refused = self.trouble
+
+    def _take(self, reading: Reading) -> None:
+        """Report what was done since the reading before."""
+        before, self._last = self._last, reading
+        self._readings += 1
+        if before is None:
+            return
+        more = since(before, reading)
+        if more is None:
+            self._resets += 1
+            if self._resets > max(MAX_RESETS, MAX_RESET_PART * self._readings):
+                self.refused = (
+                    f"{self.series} went down {self._resets} times in {self._readings} "
+                    "readings: one process of several answers each time; give the URL of "
+                    "one that adds them up"
+                )
+        count = more.count if more else 0.0
+        self._done += count
+        units = int(self._done) - self._reported
+        self._reported += units
+        with self._lock:
+            self._watch(reading, count, more.sum if more else 0.0)
+            slot_ns = self._slot_ns
+        if not slot_ns:
+            self._plan.report(units)
+            return
+        number = self._plan.end_slot(units, reading.time_ns if more else 0)
+        if more:
+            self.slots[number] = Metered(
+                reading.uncertain_ns, more.count, more.sum, more.buckets
+            )
+
+    def _watch(self, reading: Reading, count: float, seconds: float) -> None:
+        moves = self._moves
+        if not moves or reading.begin_ns < moves.begin_ns:
+            return
+        moves.readings += 1
+        moves.took.append(reading.end_ns - reading.begin_ns)
+        if count <= 0:
+            return
+        moves.changes += 1
+        moves.last_ns = reading.time_ns
+        if moves.changes == 1:
+            moves.first_ns = reading.time_ns
+            return
+        moves.count += count
+        moves.sum += seconds
+
+
+def since(before: Reading, now: Reading) -> Value | None:
+    """What all series counted in between; None: one of them began anew."""
+    count = total = 0.0
+    buckets = [0.0] * len(now.bounds)
+    for key, value in before.series.items():
+        if key not in now.series or now.series[key].went_down(value):
+            return None
+    for key, value in now.series.items():
+        # A series that was not there before has counted from 0.
+        old = before.series.get(key)
+        count += value.count - (old.count if old else 0.0)
+        total += value.sum - (old.sum if old else 0.0)
+        for k, n in enumerate(value.buckets[: len(buckets)]):
+            buckets[k] += n - (old.buckets[k] if old and k < len(old.buckets) else 0.0)
+    return Value(count, total, tuple(buckets))

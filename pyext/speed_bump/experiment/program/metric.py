@@ -1,0 +1,532 @@
+# SPDX-License-Identifier: MIT
+"""A counter or a histogram that a server exports for Prometheus, read over HTTP.
+
+The text is read by ``prometheus-client``, which is not needed otherwise: it is an extra
+of this package, ``speed-bump[metrics]``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import http.client
+import io
+import ipaddress
+import math
+import re
+import socket
+import ssl
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from speed_bump.config import ConfigError
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
+    from prometheus_client.samples import Sample
+
+OPTION = "--progress-metric"
+EXAMPLE = 'http://localhost:8000/metrics:requests_total{method="POST"}'
+# An answer may take so long in all, and be so large.
+TIMEOUT_S = 5.0
+MAX_BYTES = 16 << 20
+MAX_REDIRECTS = 3
+REDIRECTS = (301, 302, 303, 307, 308)
+# Plain text is read faster; both are what clients of Prometheus ask for.
+ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5"
+NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+LABELS = re.compile(r'\s*(?:[a-zA-Z_]\w*\s*=\s*"(?:[^"\\]|\\.)*"\s*(?:,\s*|$))*')
+# What a histogram has, and a counter.
+SUFFIXES = ("_count", "_sum", "_bucket", "_total")
+# Of names and labels that exist so many are said.
+MAX_NEAREST = 3
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class MetricError(Exception):
+    """The metric can't be read; the message is one line.
+
+    ``waits``: it may be read later, as the server is not up, or has done nothing yet.
+    ``has_answer``: the server is up. ``absent``: it has other metrics, or other labels.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        waits: bool = False,
+        has_answer: bool = True,
+        absent: bool = False,
+    ) -> None:
+        """Say why."""
+        super().__init__(text)
+        self.waits = waits
+        self.has_answer = has_answer
+        self.absent = absent
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Which metric: of all series of this name those with these labels, added up."""
+
+    url: str
+    name: str
+    labels: Labels = ()
+
+    @property
+    def series(self) -> str:
+        """For people: the name, with the labels."""
+        return self.name + labels_text(self.labels)
+
+    @property
+    def text(self) -> str:
+        """For people: what a unit of work is."""
+        return f"count of {self.series} at {self.url}"
+
+
+def labels_text(labels: Iterable[tuple[str, str]]) -> str:
+    """As they are written behind a name; "" for none."""
+    parts = [f'{key}="{value}"' for key, value in labels]
+    return "{" + ",".join(parts) + "}" if parts else ""
+
+
+def parse(text: str) -> Metric:
+    """From URL:NAME{LABELS}.
+
+    Raises:
+        ConfigError: it is none, or what reads metrics is not installed
+    """
+    try:
+        from prometheus_client import parser
+    except ImportError:
+        raise ConfigError(
+            f"{OPTION}: prometheus-client is not installed: "
+            "pip install 'speed-bump[metrics]'"
+        ) from None
+    place, brace, inside = text.partition("{")
+    wrong = f"{OPTION}: {text!r} is not URL:NAME such as {EXAMPLE}"
+    if brace and not inside.endswith("}"):
+        raise ConfigError(f"{OPTION}: {text!r}: the labels do not end with }}")
+    url, name = _split(place, wrong)
+    if not brace:
+        return Metric(url, name)
+    if not LABELS.fullmatch(inside[:-1]):
+        raise ConfigError(
+            f"{OPTION}: {{{inside} is not a list of labels such as "
+            '{method="POST",code="200"}'
+        )
+    # By the same rules as what the server writes.
+    (family,) = parser.text_string_to_metric_families(f"x{{{inside} 0\n")
+    return Metric(url, name, tuple(sorted(family.samples[0].labels.items())))
+
+
+def _split(place: str, wrong: str) -> tuple[str, str]:
+    """The URL and the name, which may have colons itself, as vllm:request_success has."""
+    match = re.fullmatch(
+        r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/:@\s]+)(:[0-9]+)?(/[^:\s]*)?:(.+)", place
+    )
+    if not match or not NAME.fullmatch(match[5]):
+        if "@" in place.partition("://")[2].partition("/")[0]:
+            raise ConfigError(f"{OPTION}: a URL with a user or a password is not read")
+        raise ConfigError(wrong)
+    port = match[3] or ""
+    if port and not 0 < int(port[1:]) < 1 << 16:
+        raise ConfigError(f"{OPTION}: there is no port {port[1:]}")
+    path = match[4] if match[4] and match[4] != "/" else "/metrics"
+    return f"{match[1]}://{match[2]}{port}{path}", match[5]
+
+
+# ---------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True)
+class Value:
+    """One series: a count and, of a histogram, the sum and what is in each bucket."""
+
+    count: float
+    sum: float = 0.0
+    buckets: tuple[float, ...] = ()
+
+    def went_down(self, before: Value) -> bool:
+        """Whether it began anew since."""
+        return self.count < before.count
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read at once: series by their labels. Times are CLOCK_MONOTONIC, ns.
+
+    The server looked at its counters at some time between ``begin_ns`` and ``end_ns``.
+    """
+
+    begin_ns: int
+    end_ns: int
+    series: Mapping[Labels, Value]
+    bounds: tuple[float, ...] = ()
+    is_histogram: bool = False
+
+    @property
+    def time_ns(self) -> int:
+        """In the middle of these."""
+        return (self.begin_ns + self.end_ns) // 2
+
+    @property
+    def uncertain_ns(self) -> int:
+        """How far that may be off."""
+        return (self.end_ns - self.begin_ns + 1) // 2
+
+
+class Source:
+    """Where a metric is read; keeps a connection. Used by one thread at a time."""
+
+    def __init__(self, metric: Metric, timeout_s: float = TIMEOUT_S) -> None:
+        """Nothing is connected yet."""
+        self.metric = metric
+        self._timeout_s = timeout_s
+        self._url = metric.url
+        self._connection: _Connection | None = None
+        # Other lines need not be parsed once it is known what the family is called.
+        self._family = ""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    def read(self) -> Reading:
+        """Read the metric now.
+
+        Raises:
+            MetricError: it can't be read
+        """
+        begin_ns, end_ns, data, is_open = self._get()
+        if self._family:
+            word = self._family.encode()
+            data = b"\n".join(line for line in data.split(b"\n") if word in line)
+            data += b"\n# EOF\n" if is_open else b"\n"
+        try:
+            families = list(_families(data.decode("utf-8", "replace"), is_open))
+        except (ValueError, KeyError, IndexError) as error:
+            raise MetricError(
+                f"{self._url}: no metrics in the format of Prometheus"
+                + (f" ({error})" if str(error) else "")
+            ) from None
+        family = _named(families, self.metric.name)
+        if family is None:
+            raise self._no_such(families)
+        found = _values(family, self.metric)
+        self._family = family.name
+        if not found:
+            raise self._no_such_labels(family)
+        bounds = tuple(sorted(_bounds(family))) if family.type == "histogram" else ()
+        return Reading(
+            begin_ns, end_ns, found, bounds, is_histogram=family.type == "histogram"
+        )
+
+    def _no_such(self, families: Sequence[Family]) -> MetricError:
+        names = [_told_name(f) for f in families if f.type in ("counter", "histogram")]
+        text = f"{self._url} has no metric {self.metric.name}"
+        if not families:
+            return MetricError(f"{text}: it has none at all", waits=True, absent=True)
+        near = nearest(self.metric.name, names)
+        if near:
+            text += f"; nearest of its counters and histograms: {', '.join(near)}"
+        else:
+            text += ", and no counter and no histogram"
+        return MetricError(text, waits=True, absent=True)
+
+    def _no_such_labels(self, family: Family) -> MetricError:
+        known = sorted(
+            {
+                labels_text(sorted(_labels(s.labels).items()))
+                for s in family.samples
+                if _counts(family, s)
+            }
+        )
+        text = f"{self._url}: {self.metric.name} has no series"
+        if not known:
+            return MetricError(f"{text} yet", waits=True)
+        wanted = labels_text(self.metric.labels)
+        near = nearest(wanted, known)
+        return MetricError(
+            f"{text} with {wanted}; it has {', '.join(near)}"
+            + (f" and {len(known) - len(near)} more" if len(known) > len(near) else ""),
+            waits=True,
+            absent=True,
+        )
+
+    # ------------------------------------------------------------------- HTTP
+
+    def _get(self) -> tuple[int, int, bytes, bool]:
+        """When it was asked and answered, what it said, whether that is OpenMetrics."""
+        deadline = time.monotonic() + self._timeout_s
+        for _ in range(MAX_REDIRECTS + 1):
+            # A server may have closed the connection that was kept: try a new one.
+            is_kept = self._connection is not None
+            try:
+                answer = self._ask(deadline)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if is_kept and not isinstance(error, TimeoutError):
+                    continue
+                raise MetricError(
+                    self._why(error), waits=True, has_answer=False
+                ) from None
+            begin_ns, end_ns, response, data = answer
+            if response.status in REDIRECTS:
+                self._follow(response)
+                continue
+            if response.status != http.client.OK:
+                raise MetricError(
+                    f"{self._url} answers {response.status} {response.reason}".rstrip(),
+                    # Of a server that is about to be ready.
+                    waits=response.status >= 500,
+                    has_answer=response.status < 500,
+                )
+            kind = response.headers.get_content_type()
+            return begin_ns, end_ns, data, kind == "application/openmetrics-text"
+        raise MetricError(f"{self._url}: too many redirects", waits=False)
+
+    def _ask(self, deadline: float) -> tuple[int, int, http.client.HTTPResponse, bytes]:
+        if self._connection is None:
+            self._connection = _Connection(self._url)
+        begin_ns = time.monotonic_ns()
+        response, data = self._connection.get(deadline)
+        end_ns = time.monotonic_ns()
+        if len(data) > MAX_BYTES:
+            self.close()
+            raise MetricError(
+                f"{self._url} answers with more than {MAX_BYTES >> 20} MB, which is "
+                "too much to be read again and again"
+            )
+        if response.will_close:
+            self.close()
+        return begin_ns, end_ns, response, data
+
+    def _follow(self, response: http.client.HTTPResponse) -> None:
+        here = urllib.parse.urlsplit(self._url)
+        url = urllib.parse.urljoin(self._url, response.headers.get("Location", ""))
+        there = urllib.parse.urlsplit(url)
+        if there.hostname != here.hostname or there.scheme not in (here.scheme, "https"):
+            raise MetricError(
+                f"{self._url} redirects to {there.scheme}://{there.netloc}, which is not "
+                "followed: give the URL that is meant"
+            )
+        self.close()
+        self._url = url
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"{self._url} does not answer within {self._timeout_s:g} s"
+        if isinstance(error, ssl.SSLError):
+            return f"{self._url}: {error.reason or error}"
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return f"{self._url} does not answer ({text})"
+
+
+class _Connection:
+    """To the host of a URL, or to the proxy for it."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        host = parts.hostname or ""
+        proxy = _proxy(parts.scheme, host)
+        self._path = parts.path + (f"?{parts.query}" if parts.query else "")
+        self._headers = {"Accept": ACCEPT, "User-Agent": "speed-bump"}
+        to = urllib.parse.urlsplit(proxy or url)
+        is_secure = parts.scheme == "https"
+        self._made: http.client.HTTPConnection
+        if is_secure:
+            self._made = http.client.HTTPSConnection(to.hostname or "", to.port)
+        else:
+            self._made = http.client.HTTPConnection(to.hostname or "", to.port)
+        if proxy and is_secure:
+            self._made.set_tunnel(host, parts.port)
+        elif proxy:
+            self._path = url
+
+    def close(self) -> None:
+        self._made.close()
+
+    def get(self, deadline: float) -> tuple[http.client.HTTPResponse, bytes]:
+        made = self._made
+        if made.sock is None:
+            made.timeout = _left(deadline)
+            made.connect()
+        made.sock.settimeout(_left(deadline))
+
+        def respond(sock: Any, *more: Any, **options: Any) -> http.client.HTTPResponse:
+            return http.client.HTTPResponse(_Timed(sock, deadline), *more, **options)  # type: ignore[arg-type]
+
+        made.response_class = respond  # type: ignore[assignment]
+        made.request("GET", self._path, headers=self._headers)
+        response = made.getresponse()
+        data = response.read(MAX_BYTES + 1)
+        if len(data) <= MAX_BYTES:
+            response.read()
+        return response, data
+
+
+class _Timed:
+    """A socket to read from until a time: one that sends little by little has no more."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._socket = sock
+        self._deadline = deadline
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Raw(self._socket, self._deadline))
+
+
+class _Raw(io.RawIOBase):
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        super().__init__()
+        self._socket = sock
+        # Keeps the socket open, which http.client closes before its last answer is read.
+        self._file = sock.makefile("rb", buffering=0)
+        self._deadline = deadline
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._socket.settimeout(_left(self._deadline))
+        return self._file.readinto(buffer)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _proxy(scheme: str, host: str) -> str:
+    """That of the environment; "" where none is to be used, as for this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return ""
+    with suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return ""
+    if urllib.request.proxy_bypass(host):
+        return ""
+    proxy = urllib.request.getproxies().get(scheme, "")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+
+
+# ---------------------------------------------------------------------- parsing
+
+
+def _families(text: str, is_open: bool) -> Iterable[Family]:
+    if is_open:
+        from prometheus_client.openmetrics import parser as open_metrics
+
+        parse_text: Any = open_metrics.text_string_to_metric_families
+        return list(parse_text(text))
+    from prometheus_client import parser
+
+    found: Iterable[Family] = parser.text_string_to_metric_families(text)
+    return found
+
+
+def _named(families: Sequence[Family], name: str) -> Family | None:
+    """The family; one that counts, where there are several.
+
+    Raises:
+        MetricError: it does not count
+    """
+    stems = {name, *(name.removesuffix(end) for end in SUFFIXES)}
+    found = [f for f in families if f.name in stems]
+    # One of exactly this name, such as a gauge beside a counter, is meant.
+    exact = [f for f in found if name in (f.name, f"{f.name}_total")]
+    found = exact or found
+    if not found:
+        return None
+    counting = [f for f in found if f.type in ("counter", "histogram")]
+    if counting:
+        return counting[0]
+    family = found[0]
+    if family.type in ("unknown", "untyped"):
+        if name.endswith(("_total", "_count")):
+            return family
+        raise MetricError(
+            f"{name} has no type: one whose name ends in _total or _count is taken for a "
+            "counter"
+        )
+    article = "an" if family.type[0] in "aeiou" else "a"
+    raise MetricError(
+        f"{name} is {article} {family.type}; a counter or a histogram counts work"
+    )
+
+
+def _told_name(family: Family) -> str:
+    """As a server writes it."""
+    if family.type == "counter" and any(
+        s.name == f"{family.name}_total" for s in family.samples
+    ):
+        return f"{family.name}_total"
+    return str(family.name)
+
+
+def _counts(family: Family, sample: Sample) -> bool:
+    """Whether the value of the sample is how much was done."""
+    if family.type == "histogram":
+        return bool(sample.name == f"{family.name}_count")
+    if family.type == "counter":
+        return bool(sample.name == f"{family.name}_total")
+    return bool(sample.name == family.name)
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key != "le"}
+
+
+def _bounds(family: Family) -> set[float]:
+    return {
+        float(s.labels["le"])
+        for s in family.samples
+        if s.name == f"{family.name}_bucket" and "le" in s.labels
+    }
+
+
+def _values(family: Family, metric: Metric) -> dict[Labels, Value]:
+    """Of the series that are asked for."""
+    counts: dict[Labels, float] = {}
+    sums: dict[Labels, float] = {}
+    buckets: dict[Labels, dict[float, float]] = {}
+    for sample in family.samples:
+        labels = _labels(sample.labels)
+        if any(labels.get(key) != value for key, value in metric.labels):
+            continue
+        key = tuple(sorted(labels.items()))
+        if _counts(family, sample):
+            if math.isfinite(sample.value):
+                counts[key] = counts.get(key, 0.0) + sample.value
+        elif family.type == "histogram" and sample.name == f"{family.name}_sum":
+            sums[key] = sample.value
+        elif sample.name == f"{family.name}_bucket" and "le" in sample.labels:
+            buckets.setdefault(key, {})[float(sample.labels["le"])] = sample.value
+    return {
+        key: Value(
+            count,
+            sums.get(key, 0.0),
+            tuple(n for _, n in sorted(buckets.get(key, {}).items())),
+        )
+        for key, count in counts.items()
+    }
+
+
+def nearest(text: str, known: Sequence[str]) -> list[str]:
+    """Of what there is what is most like it, the best first."""
+    found = difflib.get_close_matches(text, known, MAX_NEAREST, 0.0)
+    return found or list(known[:MAX_NEAREST])

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""What delays add to the latency that a histogram tells, for people and for programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from speed_bump.duration import human
+from speed_bump.experiment.fit.latency import Latency
+from speed_bump.experiment.record import Record
+
+HEADS = ("function", "1 ms of delay a unit adds to the mean")
+
+
+def rows(found: Latency, order: list[str]) -> list[list[str]]:
+    """A row for each function that has an answer, in this order."""
+    return [
+        [name, f"{found.added[name].value:.2f} ± {found.added[name].half:.2f} ms"]
+        for name in order
+        if name in found.added and math.isfinite(found.added[name].half)
+    ]
+
+
+def lines(record: Record, found: Latency) -> list[str]:
+    """What is said of all of them."""
+    name = (record.header.get("metric") or {}).get("name", "the histogram")
+    text = f"latency: a request takes {human(found.mean_ns)} in the mean by {name}"
+    parts = [
+        f"p{100 * q:g} is between {human(low)} and "
+        + (human(high) if math.isfinite(high) else "any time")
+        for q, (low, high) in found.between.items()
+    ]
+    said = [f"{text}, undelayed" + (f"; {', '.join(parts)}" if parts else "")]
+    if parts:
+        said.append(
+            "its buckets are too coarse to say what a delay adds to quantiles: the mean "
+            "alone is measured"
+        )
+    if found.refusal:
+        said.append(f"what delays add to it is not known: {found.refusal}")
+    return said
+
+
+def as_json(found: Latency | None) -> dict[str, Any] | None:
+    """For programs; times are ns."""
+    if found is None:
+        return None
+    return {
+        "mean_ns": found.mean_ns,
+        "refusal": found.refusal,
+        "added": {
+            name: {"value": i.value, "low": i.low, "high": i.high}
+            for name, i in found.added.items()
+            if math.isfinite(i.half)
+        },
+        "quantiles": [
+            {
+                "quantile": q,
+                "low_ns": low,
+                "high_ns": high if math.isfinite(high) else None,
+            }
+            for q, (low, high) in found.between.items()
+        ],
+    }
