@@ -23,7 +23,7 @@ from speed_bump import _core
 from speed_bump.config import ConfigError
 from speed_bump.experiment.fit.columns import table
 from speed_bump.experiment.fit.effects import effects
-from speed_bump.experiment.fit.latency import latency
+from speed_bump.experiment.fit.mean_latency import latency
 from speed_bump.experiment.program import metric as metrics
 from speed_bump.experiment.program.meter import Meter, Pace, slot_of
 from speed_bump.experiment.program.metric import Metric, MetricError, Source, parse
@@ -147,7 +147,7 @@ def test_the_function_that_limits_a_server_of_several_processes_is_named(tmp_pat
     assert 0.8 < np.median(lengths) / metric["slot_ns"] < 1.3
     # Half of a reading's length is kept of each slot.
     assert 0 < metric["uncertain_ns"] < metric["slot_ns"] / 4
-    assert "too coarse" in ranked.done.stdout
+    assert "of the mean alone" in ranked.done.stdout
     # A record is shown again with all of this.
     again = speed_bump("report", str(ranked.output), "--md").stdout
     for text in (again, page.read_text()):
@@ -185,14 +185,19 @@ def test_a_server_that_runs_is_attached_to(tmp_path):
 
         until(answers)
         source.close()
-        done = subprocess.run(
-            [
-                sys.executable, "-m", "speed_bump", "rank", *TARGETS, "--budget", "12s",
-                "--pid-tree", str(server.pid), "-o", str(tmp_path / "record"),
-                "--progress-metric", f'{url}:app_orders_total{{kind="new"}}',
-            ],
-            env=environ, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        # On a busy machine its pace may change so much that more time is asked for.
+        for budget in ("12s", "60s", "120s"):
+            done = subprocess.run(
+                [
+                    sys.executable, "-m", "speed_bump", "rank", *TARGETS,
+                    "--budget", budget, "--pid-tree", str(server.pid),
+                    "-o", str(tmp_path / "record"),
+                    "--progress-metric", f'{url}:app_orders_total{{kind="new"}}',
+                ],
+                env=environ, capture_output=True, text=True, timeout=400, check=False,
+            )  # fmt: skip
+            if "give --budget" not in done.stderr:
+                break
         assert done.returncode == 0, done.stderr
         assert "__main__:answer" in done.stdout
         assert 'count of app_orders_total{kind="new"}' in done.stdout.replace("\n  ", " ")

@@ -15,7 +15,7 @@ from speed_bump.experiment.fit.columns import SINGLE, base_time, table
 from speed_bump.experiment.fit.contention import contention
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.interval import Interval
-from speed_bump.experiment.fit.latency import latency
+from speed_bump.experiment.fit.mean_latency import latency
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
@@ -27,7 +27,7 @@ from speed_bump.experiment.fit.verdict import (
 )
 from speed_bump.experiment.record import Block, Record
 from speed_bump.experiment.show import flame, spent
-from speed_bump.experiment.show import latency as latencies
+from speed_bump.experiment.show import mean_latency as latencies
 from speed_bump.experiment.show.text import (
     HEADS,
     bill_text,

@@ -22,7 +22,7 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
-from speed_bump.experiment.fit.latency import latency
+from speed_bump.experiment.fit.mean_latency import latency
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
     MATTERS,
@@ -32,7 +32,7 @@ from speed_bump.experiment.fit.verdict import (
 from speed_bump.experiment.job_ranks import told as told_ranks
 from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Floats, Record
-from speed_bump.experiment.show import latency as latencies
+from speed_bump.experiment.show import mean_latency as latencies
 from speed_bump.experiment.show import ranks, spent
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 from speed_bump.experiment.symbols import short

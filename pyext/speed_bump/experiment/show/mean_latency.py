@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from speed_bump.duration import human
-from speed_bump.experiment.fit.latency import Latency
+from speed_bump.experiment.fit.mean_latency import Latency
 from speed_bump.experiment.record import Record
 
 HEADS = ("function", "1 ms of delay a unit adds to the mean")
@@ -34,8 +34,8 @@ def lines(record: Record, found: Latency) -> list[str]:
     said = [f"{text}, undelayed" + (f"; {', '.join(parts)}" if parts else "")]
     if parts:
         said.append(
-            "its buckets are too coarse to say what a delay adds to quantiles: the mean "
-            "alone is measured"
+            "a histogram bounds its quantiles by its buckets; what a delay adds is "
+            "measured of the mean alone"
         )
     if found.refusal:
         said.append(f"what delays add to it is not known: {found.refusal}")
