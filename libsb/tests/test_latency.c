@@ -233,5 +233,6 @@ int main(void)
 		cmocka_unit_test(a_table_of_another_layout_is_refused),
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
