@@ -19,13 +19,15 @@
 /*
  * The quick way of a start. @known and @quiet are the table's count of changes before the
  * rest was found: so long as it is that still, @slot is where to count and @site the site;
- * with @quiet there is nothing else to do.
+ * with @quiet there is nothing else to do. Or there is no site, and @latency is as in struct
+ * verdict.
  */
 struct quick {
 	_Atomic uint64_t quiet; /* 0: never */
 	struct site_slot *_Atomic slot;
 	struct sb_site *_Atomic site;
 	_Atomic uint64_t known; /* 0: never */
+	_Atomic uint32_t latency; /* 0: there is a site */
 };
 
 /*
@@ -49,6 +51,7 @@ struct mark {
 	_Atomic uint32_t generation; /* of the patterns that it was looked up in */
 	_Atomic bool resume;	     /* delay resumptions too */
 	_Atomic bool ends;	     /* delay at the end, by a part of the duration */
+	_Atomic uint32_t latency;    /* as in struct verdict */
 	_Atomic uint32_t watched;    /* the hook's own: since when it is told of ends */
 	/*
 	 * NULL: no pattern matches. Hit with the stamp 0: a hook that reads the clock

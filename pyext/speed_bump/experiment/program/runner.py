@@ -19,7 +19,8 @@ from typing import IO
 from speed_bump import _core, native, statistics, waits
 from speed_bump.config import MAX_SEED, Config, Target
 from speed_bump.control import NATIVE_OWNER, PROCESS_POINT, SEED
-from speed_bump.experiment.program import elsewhere, launch
+from speed_bump.experiment.program import elsewhere, latency, launch
+from speed_bump.experiment.program.latency import Histogram
 from speed_bump.experiment.program.launch import Streams
 from speed_bump.statistics import FunctionStatistics
 
@@ -58,7 +59,8 @@ class Result:
     counted, ``output`` what the program wrote if it was not shown. For ``wait_ns`` of
     ``wall_ns`` its first thread waited for a CPU. ``refused`` are the C functions that
     can't be slowed: patterns with a reason each; ``imported`` the Python modules that
-    ran.
+    ran; ``durations`` what was recorded, and ``marks_not_asked_for`` names of marks that
+    were not asked for.
     """
 
     status: int
@@ -72,6 +74,8 @@ class Result:
     wait_ns: int = 0
     refused: tuple[tuple[str, str], ...] = ()
     imported: frozenset[str] = frozenset()
+    durations: tuple[Histogram, ...] = ()
+    marks_not_asked_for: tuple[str, ...] = ()
 
     def of(self, target: Target) -> list[FunctionStatistics]:
         """The counts of the functions that ``target`` matched."""
@@ -184,6 +188,7 @@ class Runner:
         to_stderr: send its stdout, if shown, to stderr
         again: it will run more than once, and is to read the same input each time
         inject: lend this package to its Python if that has none
+        latencies: names of durations that its processes record, as ``--latency`` has them
 
     Drawn delays follow from ``seed``, to be set before a run; None: the program chooses a
     seed.
@@ -195,6 +200,7 @@ class Runner:
     to_stderr: bool = False
     again: bool = False
     inject: bool = False
+    latencies: Sequence[str] = ()
     seed: int | None = field(init=False, default=None)
     directory: str = field(init=False, default="")
     _runs: int = field(init=False, default=0)
@@ -242,7 +248,7 @@ class Runner:
         python = [s for s in slowed if not s.target.native]
         kernel = [s for s in slowed if s.target.native]
         self.write_targets(f"{stem}.targets", python)
-        table = _core.Table(f"{stem}.table", CAPACITY)
+        table = self.new_table(stem)
         probes = native.Probes(0) if kernel else None
         try:
             return self._run(stem, table, python, kernel, probes)
@@ -258,6 +264,27 @@ class Runner:
         self._input = other._input
         # Numbers distinguish its files.
         self._runs = 1_000_000
+
+    def new_table(
+        self,
+        stem: str,
+        capacity: int = CAPACITY,
+        *,
+        planned: bool = False,
+        rings: int = 0,
+    ) -> _core.Table:
+        """Where a run counts.
+
+        Args:
+            rings: how many rings of events it has, see ``latency.Events``
+        """
+        return _core.Table(
+            f"{stem}.table",
+            capacity,
+            planned=planned,
+            latencies=self.latencies,
+            rings=rings,
+        )
 
     def next_stem(self) -> str:
         """The path of the next run's files, which ends in its number."""
@@ -314,6 +341,8 @@ class Runner:
             ended.wait_ns,
             read_refused(f"{stem}.table"),
             modules_of(f.name for f in stats.functions if f.calls),
+            tuple(latency.histograms(table)),
+            tuple(latency.marks_not_asked_for(table)),
         )
 
     def start(
@@ -338,9 +367,9 @@ class Runner:
         # Every process has the same cost of start-up and hook, including the baseline's,
         # whose delays are in force and match nothing.
         lines = [line(s) for s in python] or [NO_PYTHON]
-        if python:
+        if python or self.latencies:
             lines.append(f"{MODULES} delay=0")
-        self._slows_python = bool(python)
+        self._slows_python = bool(python or self.latencies)
         lines += [str(target) for target in self.excludes]
         with open(path, "wb") as file:
             file.write(os.fsencode("".join(f"{text}\n" for text in lines)))

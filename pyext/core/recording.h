@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* Durations as Python has them: what a table has recorded, and begin() and end(). */
+#ifndef CORE_RECORDING_H
+#define CORE_RECORDING_H
+
+#include "compat.h"
+#include "site/latency.h"
+
+/* What a table is to record, as Python names it. Zero: nothing. */
+struct recording_names {
+	PyObject *held; /* what the rest points into */
+	struct latency_options options;
+};
+
+/*
+ * From a sequence of names: one with a colon is a pattern of functions, another the name of
+ * marks. -1 with an exception; free with recording_names_free() anyway.
+ */
+int recording_names_read(PyObject *sequence, unsigned int rings, struct recording_names *names);
+void recording_names_free(struct recording_names *names);
+
+/*
+ * What an interpreter has begun and not ended, by begin(). Zero: nothing. Room for the newest
+ * 65,536: what is added goes into @young; when that is full it takes the place of @old, and
+ * what was there is forgotten.
+ */
+struct recorded_marks {
+	core_mutex lock;
+	uint64_t epoch; /* of engine_epoch(): what is of another one is forgotten */
+	PyObject *young, *old; /* dicts, {(name, key): stamp} */
+	PyObject *names; /* dict, {name: index of its latency} */
+};
+
+struct core;
+
+/* begin(name, key) and end(name, key) of speed_bump. */
+PyObject *recording_begin(struct core *core, PyObject *const *args, Py_ssize_t count);
+PyObject *recording_end(struct core *core, PyObject *const *args, Py_ssize_t count);
+/* The interpreter ends. */
+void recorded_marks_free(struct recorded_marks *marks);
+
+/*
+ * latencies(): [(name, kind, begun, begins, unbegun, sum_ns, max_ns, buckets)], of a Table;
+ * buckets are bytes of uint64, of all processes together
+ */
+PyObject *recording_latencies(PyObject *table, PyObject *none);
+/*
+ * latency_events(ring, at, skip): (bytes of events, where the next is, how many are there from
+ * there on, how many were lost)
+ */
+PyObject *recording_events(PyObject *table, PyObject *args);
+
+#endif
