@@ -163,7 +163,7 @@ static void memory_init(struct memory *m, struct sb_session *session)
 	m->backend.limits.max_batch = 3;
 	m->backend.limits.max_targets = PLACES;
 	m->backend.limits.max_delay_ns = SB_MAX_DELAY_NS;
-	session->backend = &m->backend;
+	*session = (struct sb_session){ .backend = &m->backend };
 }
 
 /* Put @count targets at offsets 0, 1, ... of a file into a batch. */
