@@ -214,15 +214,12 @@ struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut)
 	}
 	if (!read_all(fd, &header, sizeof(header), 0))
 		return NULL;
-	if (load(&header.magic) != SITE_MAGIC || !header.capacity ||
-	    header.slot_size != sizeof(struct site_slot) || header.planned > 1 ||
-	    header.capacity > SITE_MAX_CAPACITY ||
-	    header.size != sb_site_layout(header.capacity, header.planned).size ||
+	if (load(&header.magic) != SITE_MAGIC || !sb_site_header_good(&header) ||
 	    (uint64_t)st.st_size < header.size) {
 		errno = EINVAL;
 		return NULL;
 	}
-	l = sb_site_layout(header.capacity, false);
+	l = sb_site_layout(header.capacity, false, 0, 0);
 	names = load(&header.names_used);
 	names = names < l.slots - l.names ? names : l.slots - l.names;
 	fixed = l.names - l.targets + names;
@@ -231,7 +228,7 @@ struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut)
 		errno = E2BIG;
 		return NULL;
 	}
-	/* The plan is behind all that is read. */
+	/* The plan and the latencies are behind all that is read. */
 	table = sb_site_table_create(
 		&(struct sb_site_table_options){
 			.sz = sizeof(struct sb_site_table_options),

@@ -120,6 +120,7 @@ static void after_fork_child(void)
 	thread_lines_after_fork();
 	sb_draw_after_fork();
 	store(&sb_site_generation, load(&sb_site_generation) + 1);
+	sb_latency_note_process();
 	/* What was known of slots is not true here. To count it up for all costs them little. */
 	for (struct sb_site_table *table = tables; table; table = table->next)
 		site_table_changed(table);
@@ -129,6 +130,13 @@ static void after_fork_child(void)
 static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+void sb_site_watch_forks(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
 }
 
 /* -------------------------------------------------------------------- slots */
@@ -860,7 +868,6 @@ static struct sb_site *get(struct sb_site_table *table, enum sb_site_kind kind,
 			   const char *name, const struct sb_site_policy *policy,
 			   struct sb_error *err)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	uint32_t hash = site_hash(name);
 	size_t length = strlen(name);
 	struct sb_site *site;
@@ -872,7 +879,7 @@ static struct sb_site *get(struct sb_site_table *table, enum sb_site_kind kind,
 			     SITE_MAX_NAME - 1, length);
 		return NULL;
 	}
-	pthread_once(&once, watch_forks);
+	sb_site_watch_forks();
 	pthread_mutex_lock(&index_lock);
 	site = search(table, kind, name, policy->target, hash);
 	if (site && set_policy(site, policy)) {

@@ -21,7 +21,8 @@ static size_t align(size_t offset, size_t to)
 	return (offset + to - 1) / to * to;
 }
 
-struct site_layout sb_site_layout(uint32_t capacity, bool planned)
+struct site_layout sb_site_layout(uint32_t capacity, bool planned, uint32_t latencies,
+				  uint32_t rings)
 {
 	struct site_layout l = { .function_count = 16 };
 
@@ -43,7 +44,26 @@ struct site_layout sb_site_layout(uint32_t capacity, bool planned)
 		l.ranks = l.rings + PLAN_RINGS * sizeof(struct plan_ring);
 		l.size = l.ranks + sizeof(struct plan_ranks);
 	}
+	if (latencies) {
+		l.latency_names = align(l.size, 4096);
+		l.latency_counts =
+			l.latency_names + LATENCY_NAMES * sizeof(struct latency_name);
+		l.latency_rings = l.latency_counts + (size_t)latencies * LATENCY_STRIPES *
+							     sizeof(struct latency_counts);
+		l.size = l.latency_rings + rings * sizeof(struct latency_ring);
+	}
 	return l;
+}
+
+bool sb_site_header_good(const struct site_header *header)
+{
+	return header->slot_size == sizeof(struct site_slot) && header->capacity &&
+	       header->capacity <= SITE_MAX_CAPACITY && header->planned <= 1 &&
+	       header->latencies <= LATENCY_NAMES &&
+	       header->latency_rings <= LATENCY_MAX_RINGS &&
+	       header->size == sb_site_layout(header->capacity, header->planned,
+					      header->latencies, header->latency_rings)
+				       .size;
 }
 
 /* The plan in the table itself; changes are counted there then. */
@@ -58,9 +78,10 @@ static int plan_view_of(struct sb_site_table *table, void *memory)
 }
 
 /* NULL with ENOMEM, or EINVAL where the plan is damaged; @map stays. */
-static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned)
+static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned,
+				    uint32_t latencies, uint32_t rings)
 {
-	struct site_layout l = sb_site_layout(capacity, planned);
+	struct site_layout l = sb_site_layout(capacity, planned, latencies, rings);
 	struct sb_site_table *table = calloc(1, sizeof(*table));
 
 	if (!table)
@@ -86,6 +107,15 @@ static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned)
 			errno = EINVAL;
 			return NULL;
 		}
+	}
+	if (latencies) {
+		table->latency.names = (void *)((char *)map + l.latency_names);
+		table->latency.counts = (void *)((char *)map + l.latency_counts);
+		table->latency.rings = (void *)((char *)map + l.latency_rings);
+		table->latency.count = latencies;
+		table->latency.ring_count = rings;
+		sb_latency_note_process();
+		sb_site_watch_forks();
 	}
 	/* Here and not in the first hit, which may be in a signal handler. */
 	sb_clock_prepare();
@@ -127,9 +157,32 @@ static void *make_file(const char *path, size_t size, struct sb_error *err)
 	return map;
 }
 
+/* Of a new table; false: there is no room for one of them. */
+static bool put_latencies(struct sb_site_table *table, const struct latency_options *latencies)
+{
+	for (uint32_t i = 0; i < latencies->count; i++) {
+		struct latency_name *name = &table->latency.names[i];
+
+		name->name = sb_site_table_add_text(table, latencies->names[i]);
+		if (!name->name)
+			return false;
+		atomic_init(&name->kind,
+			    latencies->marks[i] ? LATENCY_MARKS : LATENCY_FUNCTIONS);
+	}
+	return true;
+}
+
 struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *given,
 					   struct sb_error *err)
 {
+	return sb_site_table_create_with(given, &(struct latency_options){ 0 }, err);
+}
+
+struct sb_site_table *sb_site_table_create_with(const struct sb_site_table_options *given,
+						const struct latency_options *latencies,
+						struct sb_error *err)
+{
+	uint32_t rings = latencies->count ? latencies->rings : 0;
 	struct sb_site_table_options opts;
 	struct sb_site_table *table;
 	struct site_layout l;
@@ -150,7 +203,12 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 			     (unsigned long long)opts.flags);
 		return NULL;
 	}
-	l = sb_site_layout(opts.capacity, opts.planned);
+	if (latencies->count > LATENCY_NAMES || rings > LATENCY_MAX_RINGS) {
+		sb_error_set(err, EINVAL, "a table has at most %u latencies and %u rings",
+			     LATENCY_NAMES, LATENCY_MAX_RINGS);
+		return NULL;
+	}
+	l = sb_site_layout(opts.capacity, opts.planned, latencies->count, rings);
 	if (opts.path) {
 		map = make_file(opts.path, l.size, err);
 		if (map == MAP_FAILED)
@@ -170,7 +228,7 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 			return NULL;
 		}
 	}
-	table = attach(map, opts.capacity, opts.planned);
+	table = attach(map, opts.capacity, opts.planned, latencies->count, rings);
 	if (!table) {
 		munmap(map, l.size);
 		if (fd >= 0)
@@ -191,7 +249,17 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 	table->header->planned = opts.planned;
 	atomic_init(&table->header->enabled, opts.enabled);
 	atomic_init(&table->header->changes, 1);
+	table->header->latencies = latencies->count;
+	table->header->latency_rings = rings;
 	atomic_init(&table->header->names_used, 1); /* offset 0 is no name */
+	if (!put_latencies(table, latencies)) {
+		if (opts.path)
+			unlink(opts.path);
+		sb_site_table_close(table);
+		sb_error_set(err, ENAMETOOLONG, "the names of the latencies are too long");
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
 	atomic_store_explicit(&table->header->magic, SITE_MAGIC, memory_order_release);
 	return table;
 }
@@ -251,15 +319,14 @@ struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_b
 	}
 	/* Once: another process may write there between the check and the use. */
 	if (pread(fd, &said, sizeof(said), 0) != (ssize_t)sizeof(said) ||
-	    said.slot_size != sizeof(struct site_slot) || !said.capacity ||
-	    said.capacity > SITE_MAX_CAPACITY || said.planned > may_be_planned ||
-	    said.size != sb_site_layout(said.capacity, said.planned).size)
+	    said.planned > may_be_planned || !sb_site_header_good(&said))
 		fault = "a site table of another layout, or damaged";
 	else if (size < said.size)
 		fault = "a site table that has been cut off";
 	if (fault)
 		goto out;
-	table = attach(header, said.capacity, said.planned);
+	table = attach(header, said.capacity, said.planned, said.latencies,
+		       said.latency_rings);
 	if (!table) {
 		rc = errno;
 		goto out;
@@ -365,6 +432,11 @@ static uint32_t add_name(struct sb_site_table *table, const char *name, size_t l
 	return (uint32_t)offset;
 }
 
+uint32_t sb_site_table_add_text(struct sb_site_table *table, const char *text)
+{
+	return add_name(table, text, strlen(text));
+}
+
 struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
 					  bool create)
 {
@@ -402,12 +474,17 @@ struct site_function *sb_site_table_function(struct sb_site_table *table, const 
 
 const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index)
 {
-	uint64_t offset, room;
-
 	if (index > table->function_mask)
 		return NULL;
-	offset = (uint32_t)atomic_load_explicit(&table->functions[index].name,
-						memory_order_acquire);
+	return sb_site_table_text(
+		table, (uint32_t)atomic_load_explicit(&table->functions[index].name,
+						      memory_order_acquire));
+}
+
+const char *sb_site_table_text(const struct sb_site_table *table, uint32_t offset)
+{
+	uint64_t room;
+
 	if (!offset || offset >= table->names_size)
 		return NULL;
 	room = table->names_size - offset;

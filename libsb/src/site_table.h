@@ -10,6 +10,7 @@
  *   slots      one per site: what it does and what it counted
  *   plan       where it was asked for: the memory of plan.h, what the plan has each
  *              function do, the rings, and the ranks
+ *   latencies  where they were asked for: see latency.h
  *
  * Nothing in it is guarded by a lock. Room is given out by atomic addition, and
  * what was built in it becomes visible by one last atomic store; a process that is
@@ -25,10 +26,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "latency.h"
 #include "libsb.h"
 #include "plan.h"
 
-#define SITE_MAGIC	  UINT64_C(0x3442545f45544953) /* "SITE_TB4" */
+#define SITE_MAGIC	  UINT64_C(0x3542545f45544953) /* "SITE_TB5" */
 #define SITE_LINE	  64
 #define SITE_STRIPES	  7   /* with the first line a slot is 512 bytes */
 #define SITE_NAME_ROOM	  128 /* bytes per site, on average */
@@ -63,6 +65,9 @@ struct site_header {
 	 * so far; SITE_NAMESPACES: of several, so that no pid says whether a process lives.
 	 */
 	_Atomic uint32_t pid_namespace;
+	uint32_t latencies; /* how many were asked for; 0: there are none */
+	uint32_t latency_rings;
+	_Atomic uint32_t latency_rings_used;
 
 	/* Read at each hit and written rarely: a line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
@@ -146,6 +151,8 @@ struct sb_site_table {
 	_Atomic uint64_t rank_known;
 	_Atomic uint32_t rank_own; /* the generation in which it is @rank itself */
 
+	struct latency_view latency;
+
 	uint32_t capacity;
 	uint32_t function_mask;
 	uint64_t names_size;
@@ -177,18 +184,26 @@ struct site_function *sb_site_table_function(struct sb_site_table *table, const 
 					  bool create);
 /* The name of function @index, or NULL where there is none that is whole. */
 const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index);
+/* Put @text among its names; 0 where there is no room. */
+uint32_t sb_site_table_add_text(struct sb_site_table *table, const char *text);
+/* The text at @offset of its names, or NULL where there is none that is whole. */
+const char *sb_site_table_text(const struct sb_site_table *table, uint32_t offset);
 /* Have the plan of @table in the memory @fd from now on; before there are sites. */
 int sb_site_table_give_plan(struct sb_site_table *table, int fd);
 /* The table in the file @fd, which the caller closes; @path is for @err. */
 struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_be_planned,
 					    struct sb_error *err);
-/* Of a table with @capacity sites: where its parts lie. */
+/* Of a table of so many sites, with or without a plan and latencies: where its parts lie. */
 struct site_layout {
 	size_t targets, functions, names, slots, size;
 	size_t plan, planned, rings, ranks; /* 0 without a plan */
+	size_t latency_names, latency_counts, latency_rings; /* 0 without latencies */
 	uint32_t function_count;
 };
-struct site_layout sb_site_layout(uint32_t capacity, bool planned);
+struct site_layout sb_site_layout(uint32_t capacity, bool planned, uint32_t latencies,
+				  uint32_t rings);
+/* Whether what @header says of the layout is so. */
+bool sb_site_header_good(const struct site_header *header);
 /* A site as sb_site_table_each() finds it. */
 struct site_seen {
 	enum sb_site_kind kind;
@@ -217,6 +232,8 @@ int sb_shown_memory(size_t size);
 struct shown_file sb_shown_file(int fd);
 /* Close @fd, if it still is the file that it was. Keeps errno. */
 void sb_shown_close(int fd, struct shown_file was);
+/* Count the generations of processes from now on, if that is not done yet. */
+void sb_site_watch_forks(void);
 /* Free what site.c holds for @table. */
 void sb_site_index_free(struct sb_site_table *table);
 

@@ -43,8 +43,15 @@ static struct timed_call *place_of(const struct calls *calls, const void *frame)
 	return &calls->entries[i];
 }
 
+static bool is_live(const struct timed_call *entry, uint32_t generation, uint64_t epoch)
+{
+	return entry->frame &&
+	       (entry->generation == generation ||
+		(entry->recorded.latency && entry->recorded.epoch == epoch));
+}
+
 /* Without those of other patterns, whose ends will not be told of. False: no memory. */
-static __attribute__((noinline, cold)) bool grow(uint32_t generation)
+static __attribute__((noinline, cold)) bool grow(uint32_t generation, uint64_t epoch)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct calls old = calls_here;
@@ -53,7 +60,7 @@ static __attribute__((noinline, cold)) bool grow(uint32_t generation)
 
 	pthread_once(&once, make_key);
 	for (size_t i = 0; i <= old.mask; i++)
-		live += old.entries[i].frame && old.entries[i].generation == generation;
+		live += is_live(&old.entries[i], generation, epoch);
 	while (size < live * 4)
 		size *= 2;
 	fresh.entries = have_key ? calloc(size, sizeof(*fresh.entries)) : NULL;
@@ -63,7 +70,7 @@ static __attribute__((noinline, cold)) bool grow(uint32_t generation)
 	for (size_t i = 0; i <= old.mask; i++) {
 		const struct timed_call *entry = &old.entries[i];
 
-		if (!entry->frame || entry->generation != generation)
+		if (!is_live(entry, generation, epoch))
 			continue;
 		*place_of(&fresh, entry->frame) = *entry;
 		fresh.used++;
@@ -78,16 +85,20 @@ static __attribute__((noinline, cold)) bool grow(uint32_t generation)
 	return true;
 }
 
-struct timed_call *calls_add(const void *frame, uint32_t generation)
+struct timed_call *calls_add(const void *frame, const void *code, uint32_t generation,
+			     uint64_t epoch)
 {
 	struct timed_call *entry;
 
-	if (calls_here.used >= (calls_here.mask + 1) / 2 && !grow(generation))
+	if (calls_here.used >= (calls_here.mask + 1) / 2 && !grow(generation, epoch))
 		return NULL;
 	entry = place_of(&calls_here, frame);
 	calls_here.used += !entry->frame;
 	entry->frame = frame;
+	entry->code = code;
 	entry->generation = generation;
+	entry->at_end = false;
+	entry->recorded.latency = 0;
 	return entry;
 }
 

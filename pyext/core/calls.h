@@ -11,11 +11,15 @@
 #define CORE_CALLS_H
 
 #include "hot.h"
+#include "suspended.h"
 
 struct timed_call {
 	const void *frame; /* NULL: free */
+	const void *code;
 	uint32_t generation; /* of the patterns that it was found in */
+	bool at_end; /* @call is there: it is delayed at its end */
 	struct site_call call;
+	struct recorded_call recorded;
 };
 
 /* Open addressing, at most half full. */
@@ -46,8 +50,12 @@ static inline struct timed_call *calls_find(const void *frame)
 	return &calls->entries[i];
 }
 
-/* That of @frame, which may be one that was left there. NULL: no memory. */
-struct timed_call *calls_add(const void *frame, uint32_t generation);
+/*
+ * That of @frame, which may be one that was left there. NULL: no memory. @epoch is that of
+ * engine_epoch().
+ */
+struct timed_call *calls_add(const void *frame, const void *code, uint32_t generation,
+			     uint64_t epoch);
 /* Take out what calls_find() found; what it found before is elsewhere then. */
 void calls_remove(struct timed_call *entry);
 

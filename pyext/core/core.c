@@ -120,7 +120,8 @@ static void watch_again(struct core *core)
 	PyObject *type, *value, *traceback;
 
 	PyErr_Fetch(&type, &value, &traceback);
-	if (hook_watch_all(core->hook, patterns->resumes, patterns->ends))
+	if (hook_watch_all(core->hook, patterns->resumes,
+			   patterns->ends || patterns->recorded))
 		PyErr_Clear();
 	PyErr_Restore(type, value, traceback);
 }
@@ -148,25 +149,31 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 		 PyObject *policies, int64_t overhead, bool insist)
 {
 	struct engine_patterns patterns;
-	bool less;
+	bool less, ends;
 	struct sb_site_table *sites;
 	int failed;
 
 	if (engine_read(&patterns, text, length, policies))
 		return -1;
-	/* Ends that were of no interest may be of some now. */
-	less = insist && !is_subtle(&core->engine.patterns) && !patterns.ends;
 	if (table_hold(table)) {
 		engine_drop(&patterns);
 		return -1;
 	}
+	if (engine_read_recorded(&patterns, table)) {
+		table_release(table);
+		engine_drop(&patterns);
+		return -1;
+	}
+	ends = patterns.ends || patterns.recorded;
+	/* Ends that were of no interest may be of some now. */
+	less = insist && !is_subtle(&core->engine.patterns) && !ends;
 	/*
 	 * The hook is open from hook_watch_all() on, and threads that run meanwhile look
 	 * functions up in the patterns of before.
 	 */
 	hook_keep(core->hook, 1);
 	failed = engine_prepare(&core->engine) || hook_open(core->hook) ||
-		 hook_watch_all(core->hook, patterns.resumes, patterns.ends) ||
+		 hook_watch_all(core->hook, patterns.resumes, ends) ||
 		 (!less && hook_forget(core->hook)) ||
 		 callables_prepare(core->engine.callables, table, &patterns);
 	if (failed && !insist) {

@@ -50,8 +50,19 @@ static struct engine_patterns exchange(struct engine *engine, struct engine_patt
 	return before;
 }
 
+/* Under the engine's lock: what was begun elsewhere does not end there. */
+static void set_recording(struct engine *engine, struct sb_site_table *table)
+{
+	static _Atomic uint32_t newest;
+
+	store(&engine->recording_number, atomic_fetch_add(&newest, 1) + 1);
+	atomic_store_explicit(&engine->recording, table, memory_order_release);
+}
+
 void engine_drop(struct engine_patterns *patterns)
 {
+	sb_patterns_free(patterns->recorded);
+	sb_specs_free(patterns->recorded_specs);
 	sb_patterns_free(patterns->patterns);
 	sb_specs_free(patterns->specs);
 	free(patterns->rules);
@@ -121,6 +132,7 @@ void engine_clear(struct engine *engine)
 
 	core_lock(&engine->lock);
 	before = exchange(engine, (struct engine_patterns){ 0 });
+	set_recording(engine, NULL);
 	table = engine->table;
 	life = engine->life;
 	engine->table = NULL;
@@ -249,6 +261,64 @@ int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t l
 	return 0;
 }
 
+/* The lines of patterns; NULL: no memory. */
+static char *recorded_text(const struct sb_site_table *table, uint32_t *latencies, size_t *length)
+{
+	char *text = NULL;
+	uint32_t count = 0;
+	FILE *out = open_memstream(&text, length);
+
+	if (!out)
+		return NULL;
+	for (uint32_t i = 0; i < table->latency.count; i++) {
+		const char *name = sb_latency_name(table, i);
+
+		if (!name || load(&table->latency.names[i].kind) != LATENCY_FUNCTIONS)
+			continue;
+		fprintf(out, "%s\n", name);
+		latencies[count++] = i;
+	}
+	if (fclose(out)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+int engine_read_recorded(struct engine_patterns *patterns, PyObject *table)
+{
+	struct sb_site_table *sites = table_get(table);
+	struct sb_error *err;
+	size_t length;
+	char *text;
+
+	if (!sites->latency.count)
+		return 0;
+	text = recorded_text(sites, patterns->latencies, &length);
+	if (!text) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	if (!length) {
+		free(text);
+		return 0;
+	}
+	err = sb_error_new();
+	patterns->recorded_specs = sb_specs_parse(text, length, "latency", SB_SPEC_FILE, err);
+	free(text);
+	if (patterns->recorded_specs &&
+	    sb_specs_count(patterns->recorded_specs) > LATENCY_NAMES)
+		errno = E2BIG;
+	else if (patterns->recorded_specs)
+		patterns->recorded = sb_patterns_compile(patterns->recorded_specs, err);
+	if (!patterns->recorded) {
+		raise_error(err, errno);
+		return -1;
+	}
+	sb_error_free(err);
+	return 0;
+}
+
 void engine_set(struct engine *engine, PyObject *table, struct engine_patterns *patterns)
 {
 	struct mark_life *life_before;
@@ -258,6 +328,8 @@ void engine_set(struct engine *engine, PyObject *table, struct engine_patterns *
 	core_lock(&engine->lock);
 	before = exchange(engine, *patterns);
 	table_before = engine->table;
+	if (table_before != table)
+		set_recording(engine, patterns->recorded ? table_get(table) : NULL);
 	life_before = table_before == table ? NULL : engine->life;
 	engine->table = Py_NewRef(table);
 	/* Without memory for it no code is noted. */
@@ -368,9 +440,28 @@ static int note(struct engine *engine, PyObject *code, struct verdict verdict,
 	mark_set_site(mark, code, verdict.site, verdict.site ? life : NULL);
 	atomic_store_explicit(&mark->resume, verdict.resume, memory_order_relaxed);
 	atomic_store_explicit(&mark->ends, verdict.ends, memory_order_relaxed);
+	atomic_store_explicit(&mark->latency, verdict.latency, memory_order_relaxed);
 	atomic_store_explicit(&mark->generation, engine->generation,
 			      memory_order_release);
 	return 0;
+}
+
+/* Under the lock, of a function that is called: as in struct verdict. */
+static uint32_t latency_of(struct engine *engine, const char *module, const char *file,
+			   const char *qualname)
+{
+	struct sb_site_table *table = load(&engine->recording);
+	uint32_t latency;
+	int found;
+
+	if (!table || !engine->patterns.recorded)
+		return 0;
+	found = match(engine->patterns.recorded, module, file, qualname);
+	if (found == SB_NO_MATCH)
+		return 0;
+	latency = engine->patterns.latencies[found];
+	store(&table->latency.names[latency].begun, 1);
+	return latency + 1;
 }
 
 static struct verdict look(struct engine *engine, PyObject *code, PyObject *globals)
@@ -396,6 +487,8 @@ static struct verdict look(struct engine *engine, PyObject *code, PyObject *glob
 		verdict.ends = verdict.site && engine->patterns.rules[found].policy.delay_ppm;
 		verdict.unknown = !verdict.site && errno == ENOMEM;
 	}
+	if (qualname && (module || file))
+		verdict.latency = latency_of(engine, module, file, qualname);
 	if (!verdict.unknown && note(engine, code, verdict, engine->life))
 		verdict = (struct verdict){ .unknown = true };
 	if (verdict.site && engine->life)
@@ -621,7 +714,7 @@ void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)
 	core_lock(&engine->lock);
 	/* Another one, if there are more marks now. */
 	quick = mark_quick(&engine->marks.way, code);
-	if (quick && engine_known(engine, code, &verdict) && verdict.site)
+	if (quick && engine_known(engine, code, &verdict) && verdict.site && !verdict.latency)
 		slot = site_slot_quick(verdict.site);
 	if (slot) {
 		quiet = load(&verdict.site->quiet) == known;

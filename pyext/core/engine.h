@@ -10,6 +10,8 @@
 
 #include "hot.h"
 #include "mark.h"
+#include "spin.h"
+#include "suspended.h"
 #include "qualname.h"
 
 /* Patterns that were read, and what each says of what matches it. Zero: none. */
@@ -20,6 +22,10 @@ struct engine_patterns {
 	bool resumes;	    /* resumptions have to be told of, but for those of @ends */
 	bool ends;	    /* some rule delays at ends; it has resume */
 	bool lines;	    /* some rule is of a line */
+	/* Of the table, those whose calls' durations are recorded. NULL: none. */
+	struct sb_specs *recorded_specs;
+	struct sb_patterns *recorded;
+	uint32_t latencies[LATENCY_NAMES]; /* of each of @recorded_specs, the index */
 };
 
 /*
@@ -36,6 +42,9 @@ struct engine {
 	PyObject *table; /* Table; NULL: not installed */
 	struct engine_patterns patterns;
 	_Atomic bool lines; /* some of them are of lines */
+	/* The table, if durations are recorded there; and a number that no other has. */
+	struct sb_site_table *_Atomic recording;
+	_Atomic uint32_t recording_number;
 	struct mark_life *life; /* of the sites of @table */
 	struct callables *callables; /* as it is with C functions; may be NULL */
 };
@@ -51,6 +60,7 @@ struct verdict {
 	struct sb_site *site; /* NULL: no pattern matches */
 	bool resume;	      /* delay resumptions too */
 	bool ends;	      /* delay at the end, by a part of the duration */
+	uint32_t latency;     /* 0, or that of the durations that are recorded, and 1 */
 	bool unknown;	      /* it could not be found out now: look again, at the next call */
 };
 
@@ -63,6 +73,8 @@ int engine_prepare(struct engine *engine);
 int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t length,
 		PyObject *policies);
 void engine_drop(struct engine_patterns *patterns);
+/* Read, too, of which functions @table records durations. -1 with an exception. */
+int engine_read_recorded(struct engine_patterns *patterns, PyObject *table);
 /*
  * Begin to look up in @patterns, which become the engine's, and to count in @table, which
  * is held (table_hold()) for it.
@@ -120,6 +132,30 @@ struct sb_site *engine_next_site(struct engine *engine,
 				 const struct engine_patterns *patterns, PyObject *table,
 				 size_t index, const char *module, const char *qualname);
 
+/* While it is the same, what was begun ends in the table that it was begun in. */
+static inline uint64_t engine_epoch(struct engine *engine)
+{
+	return (uint64_t)load(&sb_site_generation) << 32 | load(&engine->recording_number);
+}
+
+/* A call whose duration is recorded begins, or ends, now. */
+static inline struct recorded_call engine_begin_recorded(struct engine *engine,
+							 uint32_t latency)
+{
+	return (struct recorded_call){ .begin = sb_clock_poll(),
+				       .epoch = engine_epoch(engine),
+				       .latency = latency };
+}
+
+static inline void engine_end_recorded(struct engine *engine, const struct recorded_call *call)
+{
+	uint64_t end = sb_clock_poll();
+	struct sb_site_table *table = load_acquire(&engine->recording);
+
+	if (table && call->epoch == engine_epoch(engine))
+		sb_latency_add(table, call->latency - 1, call->begin, end);
+}
+
 /*
  * Keep @way as that of @engine is, until this is called again or engine_free(). NULL:
  * none.
@@ -149,6 +185,7 @@ engine_known(struct engine *engine, PyObject *code, struct verdict *verdict)
 	verdict->site = atomic_load_explicit(&mark->site, memory_order_relaxed);
 	verdict->resume = atomic_load_explicit(&mark->resume, memory_order_relaxed);
 	verdict->ends = atomic_load_explicit(&mark->ends, memory_order_relaxed);
+	verdict->latency = atomic_load_explicit(&mark->latency, memory_order_relaxed);
 	verdict->unknown = false;
 #ifdef Py_GIL_DISABLED
 	atomic_thread_fence(memory_order_acquire);

@@ -102,17 +102,43 @@ static inline enum site_outcome hit(struct sb_site *site, frame_t *frame)
 #endif
 }
 
-/* A call that is timed from here to its end. */
+/* A call whose end is seen. */
 struct timed {
-	struct site_call call;
-	PyObject *code; /* held */
+	PyObject *code; /* held; NULL: its end is not seen */
+	bool at_end; /* @call is there: it is delayed at its end */
+	bool generator; /* that is recorded: the call is that of suspended.h */
 	uint32_t generation; /* of the patterns that it was found in */
+	struct site_call call;
+	struct recorded_call recorded; /* of what is no generator */
 };
+
+#define GENERATOR (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
+
+/* The duration of this call is recorded: it begins here, or goes on. */
+static __attribute__((noinline)) void record(struct engine *engine, const frame_t *frame,
+					     bool begins, uint32_t latency,
+					     struct timed *timed)
+{
+	PyObject *code = (PyObject *)frame->f_code;
+	struct recorded_call recorded;
+
+	timed->generator = ((PyCodeObject *)code)->co_flags & GENERATOR;
+	if (!begins && !timed->generator)
+		return;
+	timed->code = code;
+	if (!begins)
+		return;
+	recorded = engine_begin_recorded(engine, latency);
+	if (timed->generator)
+		suspended_add(frame, code, &recorded);
+	else
+		timed->recorded = recorded;
+}
 
 /*
  * Where it is delayed at its start, not an exception thrown in, which for a generator not
- * started yet is its end; where it is at its end, that too. The site is still there if it says
- * SITE_OPEN, and @timed is filled in.
+ * started yet is its end; where it is at its end, that too. Where the end is to be seen @timed
+ * is filled in; else its code stays NULL.
  */
 static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, int throwing,
 					struct timed *timed)
@@ -125,16 +151,25 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 	enum kind kind;
 
 	if (!engine_known(engine, code, &verdict)) {
-		if (throwing)
+		/* It may be the end of one that is recorded. */
+		if (throwing && !load(&engine->recording))
 			return SITE_DONE;
 		verdict = engine_look(engine, code, frame->f_globals);
 	}
-	if (!verdict.site || (throwing && !verdict.ends))
+	if (!verdict.site && !verdict.latency)
+		return SITE_DONE;
+	if (throwing && !verdict.ends && !verdict.latency)
 		return SITE_DONE;
 	kind = kind_of(frame);
 	if (kind == CREATION && !throwing)
 		return SITE_DONE;
-	if (kind == RESUMPTION && !verdict.resume)
+	timed->at_end = timed->generator = false;
+	timed->recorded.latency = 0;
+	/* A delay is a part of what is recorded. */
+	if (verdict.latency)
+		record(engine, frame, kind == START && !throwing, verdict.latency, timed);
+	if (!verdict.site || (throwing && !verdict.ends) ||
+	    (kind == RESUMPTION && !verdict.resume))
 		return SITE_DONE;
 	/* In a hit with an exception set no name of a thread is asked for. */
 	if (throwing)
@@ -154,9 +189,10 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 	if (!verdict.ends || engine->generation != generation)
 		return SITE_DONE;
 	timed->generation = generation;
-	timed->code = Py_NewRef(code);
+	timed->code = code;
+	timed->at_end = true;
 	sb_site_begin(verdict.site, &timed->call);
-	return SITE_OPEN;
+	return SITE_DONE;
 }
 
 /*
@@ -252,7 +288,26 @@ static inline struct hook *hook_of(PyThreadState *thread)
 	return hook;
 }
 
-#define GENERATOR (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
+/* Whether a generator goes on later; it is not freed before its caller has seen that. */
+static bool is_suspended(frame_t *frame)
+{
+#if PY_VERSION_HEX < 0x030B0000
+	return frame->f_state == FRAME_SUSPENDED;
+#else
+	return _PyFrame_GetGenerator(frame)->gi_frame_state == FRAME_SUSPENDED;
+#endif
+}
+
+static void end_recorded(struct engine *engine, const frame_t *frame,
+			 const struct timed *timed)
+{
+	struct recorded_call recorded = timed->recorded;
+
+	if (timed->generator && !suspended_take(frame, timed->code, &recorded))
+		return;
+	if (recorded.latency)
+		engine_end_recorded(engine, &recorded);
+}
 
 /* A frame whose end is to be seen. The interpreter, and so the hook, may end meanwhile. */
 static __attribute__((noinline)) PyObject *evaluate_timed(struct hook *hook,
@@ -261,11 +316,20 @@ static __attribute__((noinline)) PyObject *evaluate_timed(struct hook *hook,
 							  const struct timed *timed)
 {
 	bool suspends = ((PyCodeObject *)timed->code)->co_flags & GENERATOR;
-	PyObject *result = hook->below(thread, frame, throwing);
+	bool goes_on;
+	PyObject *result;
 
+	Py_INCREF(timed->code);
+	result = hook->below(thread, frame, throwing);
+	goes_on = suspends && result && is_suspended(frame);
 	hook = hook_of(thread);
-	if (hook && hook->placed && end_call(hook->engine, timed, suspends && result))
+	if (timed->at_end && hook && hook->placed &&
+	    end_call(hook->engine, timed, suspends && result))
 		Py_CLEAR(result);
+	/* A delay may have let others run, who change what is in force. */
+	hook = hook_of(thread);
+	if (!goes_on && hook && hook->placed)
+		end_recorded(hook->engine, frame, timed);
 	Py_DECREF(timed->code);
 	return result;
 }
@@ -284,11 +348,12 @@ static PyObject *evaluate(PyThreadState *thread, frame_t *frame, int throwing)
 	hook->passed++;
 	if (!hook->placed)
 		return hook->below(thread, frame, throwing);
+	timed.code = NULL;
 	outcome = on_call(hook->engine, frame, throwing, &timed);
-	if (__builtin_expect(outcome == SITE_OPEN, 0))
-		return evaluate_timed(hook, thread, frame, throwing, &timed);
 	if (__builtin_expect(outcome == SITE_ENDED, 0))
 		throwing = 1;
+	if (__builtin_expect(timed.code != NULL, 0))
+		return evaluate_timed(hook, thread, frame, throwing, &timed);
 	return hook->below(thread, frame, throwing);
 }
 

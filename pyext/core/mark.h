@@ -49,6 +49,7 @@ struct mark {
 	_Atomic uint32_t generation; /* of the patterns that it was looked up in */
 	_Atomic bool resume;	     /* delay resumptions too */
 	_Atomic bool ends;	     /* delay at the end, by a part of the duration */
+	_Atomic uint32_t latency;    /* as in struct verdict */
 	_Atomic uint32_t watched;    /* the hook's own: since when it is told of ends */
 	/*
 	 * NULL: no pattern matches. Hit with the stamp 0: a hook that reads the clock

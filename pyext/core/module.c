@@ -327,7 +327,13 @@ static int execute(PyObject *module)
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_PYTHON_EXCLUDE) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_NATIVE) ||
 	    PyModule_AddIntMacro(module, SB_SITE_FUNCTION) ||
-	    PyModule_AddIntMacro(module, SB_SITE_PROGRESS))
+	    PyModule_AddIntMacro(module, SB_SITE_PROGRESS) ||
+	    PyModule_AddIntMacro(module, LATENCY_NAMES) ||
+	    PyModule_AddIntMacro(module, LATENCY_SHIFT) ||
+	    PyModule_AddIntMacro(module, LATENCY_RING_EVENTS) ||
+	    PyModule_AddIntConstant(module, "LATENCY_FUNCTIONS", LATENCY_FUNCTIONS) ||
+	    PyModule_AddIntConstant(module, "LATENCY_MARKS", LATENCY_MARKS) ||
+	    PyModule_AddIntConstant(module, "LATENCY_NOT_ASKED", LATENCY_NOT_ASKED))
 		return -1;
 	return PyModule_Add(module, "MAX_DELAY_NS",
 			    PyLong_FromUnsignedLongLong(SB_MAX_DELAY_NS));

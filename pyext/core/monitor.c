@@ -168,29 +168,66 @@ static inline bool is_watched(struct hook *hook, PyObject *code)
 	return mark && load(&mark->watched) == load(&hook->opened);
 }
 
-/*
- * What a hit has come to, of a call that was found in the patterns of @generation. If those
- * are still in force the site is there.
- */
-static inline PyObject *answer(struct hook *hook, struct sb_site *site,
-			       enum site_outcome outcome, uint32_t generation)
+/* An entry of a call whose end was not reported. */
+static inline void forget_call(void)
 {
 	struct timed_call *timed;
 
-	/* An entry of a call whose end was not reported. */
-	if (outcome != SITE_OPEN && __builtin_expect(calls_here.used > 0, 0)) {
+	if (__builtin_expect(calls_here.used > 0, 0)) {
 		timed = calls_find(current_frame());
 		if (timed)
 			calls_remove(timed);
 	}
+}
+
+/*
+ * What a hit has come to, of a call that was found in the patterns of @generation. If those
+ * are still in force the site is there.
+ */
+static inline PyObject *answer(struct hook *hook, PyObject *code, struct sb_site *site,
+			       enum site_outcome outcome, uint32_t generation)
+{
+	struct timed_call *timed;
+
+	if (outcome != SITE_OPEN)
+		forget_call();
 	if (__builtin_expect(outcome == SITE_ENDED, 0))
 		return NULL;
 	if (outcome == SITE_OPEN && load(&hook->engine->generation) == generation) {
-		timed = calls_add(current_frame(), generation);
-		if (timed)
+		timed = calls_add(current_frame(), code, generation,
+				  engine_epoch(hook->engine));
+		if (timed) {
+			timed->at_end = true;
 			sb_site_begin(site, &timed->call);
+		}
 	}
 	Py_RETURN_NONE;
+}
+
+#define GENERATOR (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
+
+static inline bool is_generator(PyObject *code)
+{
+	return ((PyCodeObject *)code)->co_flags & GENERATOR;
+}
+
+/* The duration of this call is recorded, whatever came of its hit. */
+static inline void record(struct hook *hook, PyObject *code,
+			  const struct recorded_call *recorded)
+{
+	const void *frame = current_frame();
+	struct timed_call *timed;
+
+	if (is_generator(code)) {
+		suspended_add(frame, code, recorded);
+		return;
+	}
+	timed = calls_here.used ? calls_find(frame) : NULL;
+	if (!timed)
+		timed = calls_add(frame, code, load(&hook->engine->generation),
+				  recorded->epoch);
+	if (timed)
+		timed->recorded = *recorded;
 }
 
 /*
@@ -231,9 +268,11 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 						  enum event event)
 {
 	struct hook *hook = ((struct hook_object *)self)->hook;
+	struct recorded_call recorded = { 0 };
 	enum site_outcome outcome;
 	struct verdict verdict;
 	uint32_t generation;
+	PyObject *result;
 	uint64_t known;
 	bool is_known;
 
@@ -252,7 +291,7 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 		if (!verdict.unknown && !engine_known(hook->engine, code, &verdict))
 			Py_RETURN_NONE;
 	}
-	if (!verdict.unknown && verdict.ends && !is_watched(hook, code) &&
+	if (!verdict.unknown && (verdict.ends || verdict.latency) && !is_watched(hook, code) &&
 	    (!watch_ends(hook, code) || !engine_known(hook->engine, code, &verdict)))
 		Py_RETURN_NONE;
 	if (verdict.unknown)
@@ -260,12 +299,25 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 	/* That an exception is thrown in can't be switched off, and begins no other delay. */
 	if (event == THROW && (!verdict.ends || !verdict.resume))
 		Py_RETURN_NONE;
+	if (event == START && verdict.latency) {
+		/* A delay is a part of what is recorded. */
+		recorded = engine_begin_recorded(hook->engine, verdict.latency);
+		if (!verdict.site) {
+			forget_call();
+			record(hook, code, &recorded);
+			Py_RETURN_NONE;
+		}
+	}
 	if (!verdict.site || (event != START && !verdict.resume))
 		return switch_off(hook);
 	outcome = site_hit(verdict.site, 0);
 	if (event == START && outcome != SITE_ENDED)
 		engine_allow_quick(hook->engine, code, known);
-	return answer(hook, verdict.site, outcome, generation);
+	result = answer(hook, code, verdict.site, outcome, generation);
+	/* In a delay it may have been taken out of force. */
+	if (recorded.latency && ((struct hook_object *)self)->hook)
+		record(hook, code, &recorded);
+	return result;
 }
 
 /* A start that is more than a count. */
@@ -288,7 +340,7 @@ static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *cod
 	if (__builtin_expect(!counters, 0))
 		return on_any(self, code, START);
 	site = load(&quick->site);
-	return answer(hook, site, sb_site_hit_rest(site, counters, 0, hit), generation);
+	return answer(hook, code, site, sb_site_hit_rest(site, counters, 0, hit), generation);
 }
 
 /*
@@ -324,13 +376,35 @@ static PyObject *on_resume(PyObject *self, PyObject *const *args, size_t nargsf,
 }
 
 /* An end that nothing was begun for: the call is not delayed, or the code is none of ours. */
-static __attribute__((noinline)) PyObject *on_other_end(struct hook *hook, PyObject *code)
+static __attribute__((noinline)) PyObject *on_other_end(struct hook *hook, PyObject *code,
+							enum event event)
 {
 	struct verdict verdict;
 
-	if (!hook || !engine_known(hook->engine, code, &verdict) || verdict.ends)
+	if (!hook || !engine_known(hook->engine, code, &verdict) || verdict.ends ||
+	    (verdict.latency && event == RETURN))
 		Py_RETURN_NONE;
 	return switch_off(hook);
+}
+
+/* After a delay, in which the interpreter may have come to its end. */
+static inline void end_recorded(PyObject *self, const struct recorded_call *recorded)
+{
+	struct hook *hook = ((struct hook_object *)self)->hook;
+
+	if (hook)
+		engine_end_recorded(hook->engine, recorded);
+}
+
+/* A generator is over. Whether its duration is recorded. */
+static inline bool end_generator(PyObject *self, PyObject *code)
+{
+	struct recorded_call recorded;
+
+	if (!is_generator(code) || !suspended_take(current_frame(), code, &recorded))
+		return false;
+	end_recorded(self, &recorded);
+	return true;
 }
 
 /*
@@ -341,16 +415,20 @@ static inline PyObject *end(PyObject *self, PyObject *code, struct timed_call *t
 			    bool patient)
 {
 	struct hook *hook = ((struct hook_object *)self)->hook;
-	uint32_t generation = timed->generation;
-	struct site_call call = timed->call;
+	struct timed_call ended = *timed;
 	struct verdict verdict;
+	bool raised = false;
 
 	calls_remove(timed);
-	/* A code object of one generation has one site. */
-	if (!hook || load_acquire(&hook->engine->generation) != generation ||
-	    !engine_known(hook->engine, code, &verdict) || !verdict.ends)
+	if (!hook || ended.code != code)
 		Py_RETURN_NONE;
-	if (__builtin_expect(sb_site_end(verdict.site, &call, patient), 0))
+	/* A code object of one generation has one site. */
+	if (ended.at_end && load_acquire(&hook->engine->generation) == ended.generation &&
+	    engine_known(hook->engine, code, &verdict) && verdict.ends)
+		raised = sb_site_end(verdict.site, &ended.call, patient);
+	if (ended.recorded.latency)
+		end_recorded(self, &ended.recorded);
+	if (__builtin_expect(raised, 0))
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -365,13 +443,17 @@ static PyObject *on_return(PyObject *self, PyObject *const *args, size_t nargsf,
 			   PyObject *Py_UNUSED(names))
 {
 	struct timed_call *timed;
+	PyObject *result;
 
 	if (__builtin_expect(PyVectorcall_NARGS(nargsf) != 3 || !PyCode_Check(args[0]), 0))
 		return refuse();
 	timed = current_call();
+	result = timed ? end(self, args[0], timed, false) : NULL;
+	if (end_generator(self, args[0]) && !timed)
+		Py_RETURN_NONE;
 	if (!timed)
-		return on_other_end(((struct hook_object *)self)->hook, args[0]);
-	return end(self, args[0], timed, false);
+		return on_other_end(((struct hook_object *)self)->hook, args[0], RETURN);
+	return result;
 }
 
 static PyObject *on_yield(PyObject *self, PyObject *const *args, size_t nargsf,
@@ -383,7 +465,7 @@ static PyObject *on_yield(PyObject *self, PyObject *const *args, size_t nargsf,
 		return refuse();
 	timed = current_call();
 	if (!timed)
-		return on_other_end(((struct hook_object *)self)->hook, args[0]);
+		return on_other_end(((struct hook_object *)self)->hook, args[0], YIELD);
 	return end(self, args[0], timed, true);
 }
 
@@ -392,12 +474,13 @@ static PyObject *on_unwind(PyObject *self, PyObject *const *args, size_t nargsf,
 			   PyObject *Py_UNUSED(names))
 {
 	struct timed_call *timed = current_call();
+	PyObject *result;
 
 	if (PyVectorcall_NARGS(nargsf) != 3 || !PyCode_Check(args[0]))
 		return refuse();
-	if (!timed)
-		Py_RETURN_NONE;
-	return end(self, args[0], timed, false);
+	result = timed ? end(self, args[0], timed, false) : Py_NewRef(Py_None);
+	end_generator(self, args[0]);
+	return result;
 }
 
 /* Of all code. It goes on in a generator. */

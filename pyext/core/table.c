@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "hot.h"
+#include "recording.h"
 #include "table.h"
 
 /* A table as all interpreters of the process have it, under GILs of their own. */
@@ -173,34 +174,42 @@ static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites,
 }
 
 /*
- * Table(path=None, capacity=0, enabled=True, planned=False, label="program"): a new one.
- * @label of None: it is not shown while it is in force.
+ * Table(path=None, capacity=0, enabled=True, planned=False, label="program", latencies=(),
+ * rings=0): a new one. @label of None: it is not shown while it is in force. @latencies are
+ * names of what is recorded, @rings how many rings of events there are for it.
  */
 static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = { "path",    "capacity", "enabled",
-				 "planned", "label",	NULL };
+				 "planned", "label",	"latencies",
+				 "rings",   NULL };
 	struct sb_site_table_options opts = { .sz = sizeof(opts) };
-	PyObject *given = Py_None, *path = NULL;
+	PyObject *given = Py_None, *path = NULL, *latencies = NULL;
 	const char *label = "program";
+	struct recording_names recorded = { 0 };
 	struct sb_site_table *table;
-	unsigned int capacity = 0;
+	unsigned int capacity = 0, rings = 0;
 	struct sb_error *err;
 	int enabled = 1, planned = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OIppz:Table", names, &given,
-					 &capacity, &enabled, &planned, &label))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OIppzOI:Table", names, &given,
+					 &capacity, &enabled, &planned, &label, &latencies,
+					 &rings))
 		return NULL;
-	if (given != Py_None && !PyUnicode_FSConverter(given, &path))
+	if ((latencies && recording_names_read(latencies, rings, &recorded)) ||
+	    (given != Py_None && !PyUnicode_FSConverter(given, &path))) {
+		recording_names_free(&recorded);
 		return NULL;
+	}
 	opts.path = path ? PyBytes_AS_STRING(path) : NULL;
 	opts.capacity = capacity;
 	opts.enabled = enabled;
 	opts.planned = planned;
 	opts.flags = label && !path ? SB_SITE_TABLE_VISIBLE : 0;
 	err = sb_error_new();
-	table = sb_site_table_create(&opts, err);
+	table = sb_site_table_create_with(&opts, &recorded.options, err);
 	Py_XDECREF(path);
+	recording_names_free(&recorded);
 	if (!table)
 		return raise_os_error(err, errno);
 	sb_error_free(err);
@@ -416,6 +425,8 @@ static PyMethodDef table_methods[] = {
 	{ "close", table_close, METH_NOARGS, NULL },
 	{ "read", table_read, METH_NOARGS, NULL },
 	{ "progress", table_progress, METH_VARARGS, NULL },
+	{ "latencies", recording_latencies, METH_NOARGS, NULL },
+	{ "latency_events", recording_events, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 
@@ -444,11 +455,23 @@ static PyObject *table_get_overhead_ns(PyObject *self, void *Py_UNUSED(closure))
 	return PyLong_FromUnsignedLongLong(sb_spin_ticks_to_ns(ticks));
 }
 
+static PyObject *table_get_rings(PyObject *self, void *Py_UNUSED(closure))
+{
+	uint32_t rings;
+
+	if (table_hold(self))
+		return NULL;
+	rings = table_get(self)->latency.ring_count;
+	table_release(self);
+	return PyLong_FromUnsignedLong(rings);
+}
+
 static PyGetSetDef table_getset[] = {
 	{ "lost", table_get_lost, NULL, NULL, NULL },
 	{ "enabled", table_get_enabled, table_set_enabled, NULL, NULL },
 	{ "watched", table_get_watched, table_set_watched, NULL, NULL },
 	{ "overhead_ns", table_get_overhead_ns, NULL, NULL, NULL },
+	{ "rings", table_get_rings, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

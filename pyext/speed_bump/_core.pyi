@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+from collections.abc import Sequence
 from os import PathLike
 from types import CodeType
 from typing import Any, TypeAlias, final
@@ -32,6 +33,8 @@ Policy: TypeAlias = tuple[int, int, int, int, int, bool]
 Entry: TypeAlias = tuple[str, bytes, int | None, int | None, int | None, int | None, bool]
 # kind, name, pid, target, delay_ns, hits, delayed, requested_ns, measured_ns
 Site: TypeAlias = tuple[int, str, int, int, int, int, int, int, int]
+# name, kind, begun, begins, unbegun, sum_ns, max_ns, buckets
+Latency: TypeAlias = tuple[str, int, bool, int, int, int, int, bytes]
 # path, symbol, delay_ns, every, start_ns, duration_ns, sleeps
 NativeTarget: TypeAlias = tuple[str, str, int, int, int, int, bool]
 # id, label, delay_ns, hits, delayed, requested_ns, measured_ns, unarmed
@@ -49,6 +52,12 @@ SB_SCOPE_TREE: int
 SB_CONTROL_NATIVE: int
 SB_SITE_FUNCTION: int
 SB_SITE_PROGRESS: int
+LATENCY_FUNCTIONS: int
+LATENCY_MARKS: int
+LATENCY_NAMES: int
+LATENCY_NOT_ASKED: int
+LATENCY_RING_EVENTS: int
+LATENCY_SHIFT: int
 SB_SPEC_KIND_NATIVE: int
 SB_SPEC_KIND_PYTHON: int
 SB_SPEC_KIND_PYTHON_EXCLUDE: int
@@ -61,6 +70,8 @@ class Table:
     def lost(self) -> int: ...
     @property
     def overhead_ns(self) -> int: ...
+    @property
+    def rings(self) -> int: ...
     def __init__(
         self,
         path: str | PathLike[str] | None = None,
@@ -68,6 +79,8 @@ class Table:
         enabled: bool = True,
         planned: bool = False,
         label: str | None = "program",
+        latencies: Sequence[str] = (),
+        rings: int = 0,
     ) -> None: ...
     @classmethod
     def open(
@@ -79,6 +92,10 @@ class Table:
     def close(self) -> None: ...
     def read(self) -> list[Site]: ...
     def progress(self, name: str, n: int, /) -> None: ...
+    def latencies(self) -> list[Latency]: ...
+    def latency_events(
+        self, ring: int, at: int, skip: bool, /
+    ) -> tuple[bytes, int, int, int]: ...
 
 class Slow:
     def __init__(self, entry: Entry | None, table_type: type[Table]) -> None: ...

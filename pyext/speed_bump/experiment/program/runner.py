@@ -183,6 +183,7 @@ class Runner:
         to_stderr: what is shown of its stdout goes to stderr
         again: it will run more than once, and is to read the same each time
         inject: lend this package to its Python, if that has none
+        latencies: names of durations that its processes record, as ``--latency`` has them
 
     Delays that are drawn follow from ``seed``, to be set before a run; None: from one
     that the program draws.
@@ -194,6 +195,7 @@ class Runner:
     to_stderr: bool = False
     again: bool = False
     inject: bool = False
+    latencies: Sequence[str] = ()
     seed: int | None = field(init=False, default=None)
     directory: str = field(init=False, default="")
     _runs: int = field(init=False, default=0)
@@ -241,7 +243,7 @@ class Runner:
         python = [s for s in slowed if not s.target.native]
         kernel = [s for s in slowed if s.target.native]
         self.write_targets(f"{stem}.targets", python)
-        table = _core.Table(f"{stem}.table", CAPACITY)
+        table = self.new_table(stem)
         probes = native.Probes(0) if kernel else None
         try:
             return self._run(stem, table, python, kernel, probes)
@@ -257,6 +259,27 @@ class Runner:
         self._input = other._input
         # Its files are told apart by their numbers.
         self._runs = 1_000_000
+
+    def new_table(
+        self,
+        stem: str,
+        capacity: int = CAPACITY,
+        *,
+        planned: bool = False,
+        rings: int = 0,
+    ) -> _core.Table:
+        """Where a run counts.
+
+        Args:
+            rings: how many rings of events it has for the durations, see ``latency.Events``
+        """
+        return _core.Table(
+            f"{stem}.table",
+            capacity,
+            planned=planned,
+            latencies=self.latencies,
+            rings=rings,
+        )
 
     def next_stem(self) -> str:
         """Where the next run has its files: a path that ends in its number."""
@@ -337,9 +360,9 @@ class Runner:
         # Every process pays the same for start-up and hook, the baseline's too: what it
         # has in force is that nothing matches.
         lines = [line(s) for s in python] or [NO_PYTHON]
-        if python:
+        if python or self.latencies:
             lines.append(f"{MODULES} delay=0")
-        self._slows_python = bool(python)
+        self._slows_python = bool(python or self.latencies)
         lines += [str(target) for target in self.excludes]
         with open(path, "wb") as file:
             file.write(os.fsencode("".join(f"{text}\n" for text in lines)))

@@ -18,6 +18,7 @@ from speed_bump.control import PROCESS_POINT
 from speed_bump.experiment.account import Looks
 from speed_bump.experiment.program import launch, stacks
 from speed_bump.experiment.program.giver import Giver
+from speed_bump.experiment.program.latency import RINGS, Events
 from speed_bump.experiment.program.launch import GRACE_S, STEP_S, Ended, Streams
 from speed_bump.experiment.program.looks import Looking
 from speed_bump.experiment.program.machine import Machine, descendants, lineage
@@ -85,7 +86,11 @@ class Workload:
         self._python = [t for t in [*targets, *progress.functions] if not t.native]
         self._kernel = [t for t in [*targets, *progress.targets] if t.native]
         self._stack = ExitStack()
-        self._table = _core.Table(f"{self._stem}.table", capacity, planned=True)
+        self._table = runner.new_table(
+            self._stem, capacity, planned=True, rings=RINGS if runner.latencies else 0
+        )
+        # The durations that the program records; None: it records none.
+        self.durations = Events(self._table) if runner.latencies else None
         # C functions leave word of themselves until sample() has looked.
         self._table.watched = True
         self.plan = _core.Plan(self._table)

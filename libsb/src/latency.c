@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "latency.h"
+#include "site_hit.h"
+
+static _Atomic uint32_t own_pid;
+
+void sb_latency_note_process(void)
+{
+	store(&own_pid, (uint32_t)getpid());
+}
+
+const char *sb_latency_name(const struct sb_site_table *table, uint32_t index)
+{
+	const struct latency_name *name;
+	uint32_t kind;
+
+	if (!table->latency.names || index >= LATENCY_NAMES)
+		return NULL;
+	name = &table->latency.names[index];
+	kind = load_acquire(&name->kind);
+	if (kind != LATENCY_FUNCTIONS && kind != LATENCY_MARKS && kind != LATENCY_NOT_ASKED)
+		return NULL;
+	return sb_site_table_text(table, *(volatile const uint32_t *)&name->name);
+}
+
+int sb_latency_marks(struct sb_site_table *table, const char *text)
+{
+	for (uint32_t i = 0; table->latency.names && i < LATENCY_NAMES; i++) {
+		struct latency_name *name = &table->latency.names[i];
+		uint32_t kind = load_acquire(&name->kind);
+		const char *found;
+
+		if (kind == LATENCY_FREE &&
+		    atomic_compare_exchange_strong(&name->kind, &kind, LATENCY_TAKEN)) {
+			name->name = sb_site_table_add_text(table, text);
+			/* Without room for it, it is one of no name, and of nobody. */
+			atomic_store_explicit(&name->kind, LATENCY_NOT_ASKED,
+					      memory_order_release);
+			return name->name ? (int)i : -1;
+		}
+		if (kind != LATENCY_MARKS && kind != LATENCY_NOT_ASKED)
+			continue;
+		found = sb_latency_name(table, i);
+		if (found && !strcmp(found, text))
+			return (int)i;
+	}
+	return -1;
+}
+
+/* Threads and processes that run at once mostly have different ones. */
+static struct latency_counts *counts_of(struct latency_view *view, uint32_t index, uint32_t pid)
+{
+	uint64_t stack = (uintptr_t)__builtin_frame_address(0) >> 16;
+	uint64_t mixed = ((stack ^ (uint64_t)pid << 24) * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+
+	return &view->counts[(size_t)index * LATENCY_STRIPES +
+			     ((mixed * LATENCY_STRIPES) >> 32)];
+}
+
+static __attribute__((noinline, cold)) uint64_t take_ring(struct sb_site_table *table)
+{
+	uint32_t taken = atomic_fetch_add_explicit(&table->header->latency_rings_used, 1,
+						   memory_order_relaxed);
+	uint64_t where = (uint64_t)load(&sb_site_generation) << 32 |
+			 taken % table->latency.ring_count;
+
+	store(&table->latency.ring_where, where);
+	return where;
+}
+
+static inline void put_event(struct sb_site_table *table, uint64_t begin_ns,
+			     uint64_t duration_ns, uint64_t whose)
+{
+	uint64_t where = load(&table->latency.ring_where), place;
+	struct latency_event *event;
+	struct latency_ring *ring;
+
+	if (__builtin_expect(where >> 32 != load(&sb_site_generation), 0))
+		where = take_ring(table);
+	ring = &table->latency.rings[(uint32_t)where];
+	place = atomic_fetch_add_explicit(&ring->head, 1, memory_order_relaxed);
+	event = &ring->events[place % LATENCY_RING_EVENTS];
+	store(&event->begin_ns, begin_ns);
+	store(&event->duration_ns, duration_ns);
+	store(&event->whose, whose);
+	store(&event->check, latency_check(begin_ns, duration_ns, whose, place));
+}
+
+void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin, uint64_t end)
+{
+	struct latency_view *view = &table->latency;
+	uint32_t pid = load(&own_pid);
+	struct latency_counts *counts;
+	uint64_t ns, most;
+
+	/* A counter that was set back says nothing of how long it was. */
+	if (__builtin_expect(index >= view->count || sb_clock_is_back(begin, end), 0))
+		return;
+	ns = (int64_t)(end - begin) > 0 ? sb_clock_to_ns(end - begin) : 0;
+	counts = counts_of(view, index, pid);
+	atomic_fetch_add_explicit(&counts->buckets[latency_bucket(ns)], 1,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&counts->sum_ns, ns, memory_order_relaxed);
+	most = load(&counts->max_ns);
+	while (__builtin_expect(ns > most, 0) &&
+	       !atomic_compare_exchange_weak(&counts->max_ns, &most, ns))
+		;
+	if (view->ring_count)
+		put_event(table, sb_clock_monotonic(end) - ns, ns, (uint64_t)pid << 32 | index);
+}
+
+/* Whether the event of @place is there, whole, and in *@seen. */
+static bool take_event(const struct latency_ring *ring, uint64_t place,
+		       struct latency_seen *seen)
+{
+	const struct latency_event *event = &ring->events[place % LATENCY_RING_EVENTS];
+	uint64_t begin_ns = load(&event->begin_ns), duration_ns = load(&event->duration_ns);
+	uint64_t whose = load(&event->whose);
+
+	*seen = (struct latency_seen){ .begin_ns = begin_ns,
+				       .duration_ns = duration_ns,
+				       .name = (uint32_t)whose,
+				       .pid = (uint32_t)(whose >> 32) };
+	return load(&event->check) == latency_check(begin_ns, duration_ns, whose, place);
+}
+
+/* What was overwritten since it was read last. */
+static uint64_t pass_over(const struct latency_ring *ring, uint64_t *at)
+{
+	uint64_t head = load_acquire(&ring->head), lost = 0;
+
+	if (head - *at > LATENCY_RING_EVENTS) {
+		lost = head - LATENCY_RING_EVENTS - *at;
+		*at += lost;
+	}
+	return lost;
+}
+
+size_t sb_latency_read(const struct sb_site_table *table, uint32_t index, uint64_t *at,
+		       bool skip, struct latency_seen *events, size_t room, uint64_t *lost)
+{
+	const struct latency_ring *ring;
+	size_t count = 0;
+
+	if (index >= table->latency.ring_count)
+		return 0;
+	ring = &table->latency.rings[index];
+	/* Numbers that no writer of ours has written there. */
+	if (*at > load_acquire(&ring->head))
+		*at = load_acquire(&ring->head);
+	*lost += pass_over(ring, at);
+	while (count < room && *at < load_acquire(&ring->head)) {
+		uint64_t passed;
+
+		if (take_event(ring, *at, &events[count])) {
+			count++;
+			++*at;
+			continue;
+		}
+		/* It was overwritten just now, or is being written. */
+		passed = pass_over(ring, at);
+		*lost += passed;
+		if (passed)
+			continue;
+		if (!skip)
+			break;
+		skip = false;
+		++*lost;
+		++*at;
+	}
+	return count;
+}
