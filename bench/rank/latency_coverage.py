@@ -37,7 +37,7 @@ def truth_of(server: queues.Server) -> dict[str, dict[str, float]]:
 
 def slot_units(server: queues.Server) -> int:
     """A tenth of a second."""
-    return max(round(0.1 * server.rate), 30) if server.rate else 200
+    return max(round(0.1 * server.rate), 30) if server.rate else 60
 
 
 def print_truth(names: list[str]) -> None:

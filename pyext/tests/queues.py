@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from speed_bump.experiment.fit.latency import EVENT
-from speed_bump.experiment.record import Arm, Block, Delay, Record, Slots
+from speed_bump.experiment.record import REQUEST, Arm, Block, Delay, Record, Slots
 from speed_bump.experiment.slots import plan
 
 Works = Callable[[np.random.Generator, int], np.ndarray]
@@ -221,7 +220,7 @@ def experiment(
     )
     record = Record({}, names(server), slots, blocks, slot_units=slot_units)
     came, took = (np.array(seen.events) * 1e9).T
-    events = np.zeros(len(came), EVENT)
+    events = np.zeros(len(came), REQUEST)
     events["begin_ns"] = came.astype(np.int64) + 1_000_000_000
     events["duration_ns"] = took.astype(np.int64)
     return record, events

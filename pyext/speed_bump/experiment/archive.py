@@ -23,6 +23,7 @@ from speed_bump.experiment import symbols
 from speed_bump.experiment.account import Looks
 from speed_bump.experiment.cluster.ranks import Rank, Ranks
 from speed_bump.experiment.record import (
+    REQUEST,
     Arm,
     Block,
     Delay,
@@ -74,6 +75,8 @@ def save(record: Record, path: str) -> None:
                 _put(file, f"slots/{part.name}", getattr(record.slots, part.name))
             for name in OF_RANKS if record.ranks else ():
                 _put(file, f"ranks/{name}", getattr(record.ranks, name))
+            for name in REQUEST.names or () if record.requests is not None else ():
+                _put(file, f"requests/{name}", record.requests[name])
             for number, block in enumerate(record.blocks):
                 _put(file, f"blocks/{number}/masks", block.masks)
                 _put(file, f"blocks/{number}/levels", block.levels)
@@ -192,7 +195,20 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         text["end"],
         Looks.of_json(json.loads(file.read(LOOKS))) if LOOKS in file.namelist() else None,
         _ranks_of(file, text.get("ranks") or []),
+        _requests_of(file),
     )
+
+
+def _requests_of(file: zipfile.ZipFile) -> Any:
+    """None: the record has none, as all of 1.0 and before."""
+    names = REQUEST.names or ()
+    if f"requests/{names[0]}.npy" not in file.namelist():
+        return None
+    columns = [_get(file, f"requests/{name}") for name in names]
+    found = np.zeros(len(columns[0]), REQUEST)
+    for name, column in zip(names, columns, strict=True):
+        found[name] = column
+    return found
 
 
 def _ranks_of(file: zipfile.ZipFile, who: list[dict[str, Any]]) -> Ranks | None:

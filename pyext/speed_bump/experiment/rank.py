@@ -24,7 +24,8 @@ from speed_bump.experiment.program.machine import cpus
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.workload import Samples, Workload
-from speed_bump.experiment.record import Block, Record, SelfTime
+from speed_bump.experiment.record import REQUEST, Block, Record, SelfTime
+from speed_bump.experiment.slots import requests
 from speed_bump.experiment.slots.measure import Run, together
 
 # A slot is not shorter: what ends it costs a microsecond, and is read from outside.
@@ -35,6 +36,8 @@ MIN_CENSUS_S, MAX_CENSUS_S = 0.6, 4.0
 AGAIN_CENSUS_S, AGAIN_SLOTS = 0.2, 4
 # Slots of the first census, unless that takes this part of the budget.
 CENSUS_SLOTS = 64
+# The same of slots that outlast requests.
+CENSUS_LONG_SLOTS = 16
 MAX_CENSUS_PART = 0.25
 LATER_CENSUS_EVERY = 0.2
 MIN_KEPT = 2000
@@ -62,6 +65,8 @@ LOOK_NS = 250_000_000
 # So that an experiment of days stays in memory, and its record in its file: slots times
 # functions that are kept. Each new block puts all of them together anew.
 MAX_CELLS = 6_000_000
+# The same of requests: 80 MB.
+MAX_REQUESTS = 4_000_000
 
 
 class RankError(Exception):
@@ -137,6 +142,7 @@ class Experiment:
     runs: int = 0
     processes: int = 0
     lost: int = 0
+    requests_lost: int = 0
     has_native: bool = False
     found: bool = False
     patience_s: float = 0.0
@@ -179,6 +185,7 @@ class Experiment:
                 "seconds": time.monotonic() - self._begin,
                 "processes": self.processes,
                 "lost": self.lost,
+                "requests_lost": self.requests_lost,
             }
         if self.failed and not len(self.record.slots):
             raise self.failed
@@ -229,6 +236,8 @@ class Experiment:
                 self._is_at_work = False
                 self.processes = max(self.processes, program.processes)
                 self.lost = max(self.lost, program.lost)
+                if program.durations is not None:
+                    self.requests_lost += program.durations.lost
                 if self._asking:
                     self._asking.join()
                     self._asking = None
@@ -361,7 +370,7 @@ class Experiment:
         self._rule_candidates(program, run)
         units = self.record.slot_units
         if self.runs == 1:
-            units = max(1, math.ceil(SLOT_NS / unit_ns))
+            units = max(1, math.ceil(self._slot_ns(run) / unit_ns))
         run.set_slot_units(units)
         if not self._first_census(program, run, units):
             return
@@ -381,6 +390,14 @@ class Experiment:
             self.record.blocks.append(block)
             run.make(block, len(self.record.blocks) - 1, self._ended(program))
             self._look_at_machine(program)
+
+    def _slot_ns(self, run: Run) -> float:
+        """How long a slot is at least."""
+        if run.program.durations is None:
+            return SLOT_NS
+        run.poll()
+        took = np.concatenate([np.zeros(0), *(r["duration_ns"] for r in run.requests)])
+        return requests.slot_ns(took, self.options.budget_s)
 
     def _next_block(self) -> Block | None:
         """What is to be measured next; None: all is decided."""
@@ -553,7 +570,8 @@ class Experiment:
         until = time.monotonic() + MAX_CENSUS_PART * self.options.budget_s
         ended = self._ended(program)
         if self.runs == 1:
-            run.rest(0, CENSUS_SLOTS, lambda: ended() or time.monotonic() > until)
+            slots = CENSUS_SLOTS if program.durations is None else CENSUS_LONG_SLOTS
+            run.rest(0, slots, lambda: ended() or time.monotonic() > until)
         return not ended()
 
     def _census(self, program: Workload, run: Run, seconds: float, slots: int) -> None:
@@ -609,6 +627,7 @@ class Experiment:
         parts = [run.slots(names) for run in self._done]
         record.slots = together(parts, len(names))
         self._fold_blocks()
+        self._take_requests()
         record.ranks = cluster.appended(
             [run.ranks(names) for run in self._done], list(map(len, parts))
         )
@@ -630,6 +649,14 @@ class Experiment:
         if self._samples.native and self._samples.native.refused:
             record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)
+
+    def _take_requests(self) -> None:
+        """Those of the runs that are kept, the newest if they are very many."""
+        if not self.runner.latencies:
+            return
+        parts = [part for run in self._done for part in run.requests]
+        found = np.concatenate([np.zeros(0, REQUEST), *parts])
+        self.record.requests = found[-MAX_REQUESTS:]
 
     @staticmethod
     def _kept(functions: int) -> int:

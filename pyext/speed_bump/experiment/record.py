@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+# When a request came (CLOCK_MONOTONIC, as the ends of slots are), and how long it took.
+REQUEST = np.dtype([("begin_ns", "<i8"), ("duration_ns", "<i8"), ("name", "<u4")])
 # Arms of a block: bits of a mask.
 MAX_ARMS = 48
 # Levels of dose that an arm may have in a block.
@@ -163,7 +165,9 @@ class Record:
     be seen is not in it. ``idle`` are candidates that were never called. ``looks`` are at
     whole stacks; None where there were none. ``ranks`` is of a job of several processes
     that each count units of their own: the slots are then means over them; None: units
-    are those of all processes together.
+    are those of all processes together. ``requests`` are durations that were recorded
+    (``--latency``), with the fields of ``REQUEST``, in the order in which they were read;
+    their names are the header's "latency", in the order of "name". None: none were wanted.
     """
 
     header: dict[str, Any]
@@ -179,3 +183,4 @@ class Record:
     end: dict[str, Any] = field(default_factory=dict)
     looks: Looks | None = None
     ranks: Ranks | None = None
+    requests: npt.NDArray[np.void] | None = None

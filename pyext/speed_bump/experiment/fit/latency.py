@@ -52,18 +52,18 @@ from speed_bump.experiment.fit.columns import (
 from speed_bump.experiment.fit.effects import SHAM, by_design, lagged
 from speed_bump.experiment.fit.interval import (
     THRESHOLD,
+    WHOLE,
     Interval,
     around,
     discoveries,
     normal_quantile,
+    quantile,
     upper_tail,
 )
 from speed_bump.experiment.fit.noise import Booleans
 from speed_bump.experiment.fit.verdict import AMPLIFIED, FALSE_DISCOVERIES
 from speed_bump.experiment.record import Floats, Integers, Record
 
-# A request: when it came, CLOCK_MONOTONIC as the ends of slots are, and how long it took.
-EVENT = np.dtype([("begin_ns", "<i8"), ("duration_ns", "<i8")])
 Events = npt.NDArray[np.void]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -81,8 +81,6 @@ MAX_SLOW = 40
 MIN_ROWS = 40
 MIN_ON = 8
 MIN_BEYOND = 20
-# So much of that as requests that are alike are worth.
-WORTH = 0.5
 # Neighbours that may be alike, in slots: a hold and the slot after it.
 NEIGHBOURS = 4
 MAX_STEPS = 40
@@ -124,6 +122,13 @@ class Design:
             at = lag * self.answers + np.arange(self.answers)
             self.sums[np.arange(self.answers), at] = 1
 
+    def on(self, k: int) -> Booleans:
+        """Of each of the rows whether an answer's columns are on, at any lag."""
+        some = np.zeros(len(self.rows), bool)
+        for lag in range(self.lags + 1):
+            some |= self.matrix[:, lag * self.answers + k] > 0
+        return some
+
     @property
     def bins(self) -> tuple[tuple[int, ...], ...]:
         """The lags, each on its own."""
@@ -134,30 +139,27 @@ class Design:
 class Estimate:
     """Of each answer its value and its standard error.
 
-    ``up`` and ``down`` are errors of its two sides where they differ, as with quantiles:
-    above them there are fewer requests than below. ``alike`` is how many requests are
-    worth one, as those of a slot are alike.
+    Of a quantile the two sides of the interval differ: above it there are fewer requests
+    than below. ``down`` and ``up`` are how far it reaches; an infinite one: there are too
+    few requests to say.
     """
 
     value: Floats
     error: Floats
-    up: Floats | None = None
     down: Floats | None = None
-    alike: float = 1.0
+    up: Floats | None = None
 
     def times(self, scale: float) -> Estimate:
         """In other units."""
-        up, down = (None if e is None else e * scale for e in (self.up, self.down))
-        return Estimate(self.value * scale, self.error * scale, up, down, self.alike)
+        down, up = (None if e is None else e * scale for e in (self.down, self.up))
+        return Estimate(self.value * scale, self.error * scale, down, up)
 
     def interval(self, k: int, df: int) -> Interval:
         """Of 95%."""
-        both = around(float(self.value[k]), float(self.error[k]), df)
+        value = float(self.value[k])
         if self.up is None or self.down is None:
-            return both
-        low = around(both.value, float(self.down[k]), df).low
-        high = around(both.value, float(self.up[k]), df).high
-        return Interval(both.value, low, high)
+            return around(value, float(self.error[k]), df)
+        return Interval(value, value - float(self.down[k]), value + float(self.up[k]))
 
 
 def _inverse(gram: Floats) -> Floats:
@@ -270,27 +272,23 @@ def regression_quantile(
         half /= 3
     inside = np.bincount(at, np.clip(residuals / half, -1, 1), n) / 2
     score = inside + (tau - 0.5) * np.bincount(at, minlength=n)
-    # The density over what the interval spans: so its ends are where a test would put
-    # them (Woodruff, JASA 47, 1952).
-    span = _half_window(residuals, tau)
-    for _ in range(3):
-        near = np.bincount(at, np.abs(residuals) < span, n) / (2 * span)
-        found = estimate(design, b, score, near)
-        known = found.error[np.isfinite(found.error) & (found.error > 0)]
-        wider = float(np.median(known)) if len(known) else span
-        if not span < wider:
-            break
-        span = wider
-    sides = [
-        estimate(design, b, score, np.bincount(at, side, n) / span).error
-        for side in ((residuals >= 0) & (residuals < span),
-                     (residuals < 0) & (residuals > -span))
-    ]  # fmt: skip
-    whole = float(_by_clusters(score[:, None], design.data.age[design.rows])[0])
-    alike = max(whole / (len(took) * tau * (1 - tau)), 1.0)
-    # In a window that has nothing the side is as wide as the other one.
-    up, down = (np.where(near.any() & np.isfinite(e), e, found.error) for e in sides)
-    return Estimate(found.value, found.error, up, down, alike)
+    # In parts of the requests; from there to times as Woodruff has it (JASA 47, 1952): by
+    # the quantiles that are so far off, among the requests that came while it was on.
+    found = estimate(design, b, score, np.bincount(at, minlength=n).astype(float))
+    down, up = np.full((2, design.answers), math.inf)
+    error = np.full(design.answers, math.inf)
+    for k in range(design.answers):
+        on = design.on(k)
+        some = residuals[on[at]]
+        times = quantile(max(int(on.sum()) - 1, 1))
+        off = times * float(found.error[k])
+        if not (len(some) and math.isfinite(off) and off < min(tau, 1 - tau)):
+            continue
+        low, middle, high = np.quantile(some, (tau - off, tau, tau + off))
+        # A quantile of so few is one of them, and the next one may be as far again.
+        down[k], up[k] = max(middle - low, last), max(high - middle, last)
+        error[k] = down[k] / times
+    return Estimate(found.value, error, down, up)
 
 
 def _solved(
@@ -663,7 +661,7 @@ def latency(
     """What the record says of the latency of these requests.
 
     Args:
-        events: of one kind of request, with the fields of ``EVENT``
+        events: of one kind of request, as a record has them
         name: of the kind
         lost: requests that are not among them, though they were
     """
@@ -732,7 +730,7 @@ def latency(
         _judged(f, rate, len(names), out, spent)
         for f, rate in zip(out.findings, rates, strict=True)
     ]
-    _warn(out, kept)
+    _warn(out, kept, record.machine.share)
     return out
 
 
@@ -852,7 +850,7 @@ def _measured(
         tau = QUANTILES.get(key, 0.5)
         if not (math.isfinite(value) and math.isfinite(error) and error > 0):
             continue
-        if count * min(tau, 1 - tau) < MIN_BEYOND * max(one.alike * WORTH, 1):
+        if count * min(tau, 1 - tau) < MIN_BEYOND:
             continue
         added[key] = one.interval(k, slots - 1)
         tails.append(upper_tail(value / error, slots - 1))
@@ -916,10 +914,11 @@ def _judged(
         if key != "mean"
     }
     ordinary = parts.get("p50")
-    tail = [key for key in ("p90", "p99") if key in parts and parts[key].low > THRESHOLD]
-    if mean.high < THRESHOLD and not tail:
-        return replace(f, verdict=HIDDEN, reason=f"{said}: no request waits for it")
-    if mean.low <= THRESHOLD and not tail:
+    moved = [key for key in parts if parts[key].low > THRESHOLD]
+    still = [key for key in parts if parts[key].high < THRESHOLD]
+    if mean.low <= THRESHOLD and not moved:
+        if mean.high < THRESHOLD or len(still) == len(QUANTILES):
+            return replace(f, verdict=HIDDEN, reason=f"{said}: no request waits for it")
         return replace(
             f,
             reason=f"{said}: above or below {THRESHOLD} is not certain",
@@ -935,34 +934,37 @@ def _judged(
         return replace(
             f, verdict=QUEUE, reason=f"{said}: requests wait for others that it delays"
         )
-    if ordinary is not None and ordinary.low > THRESHOLD:
-        return replace(f, verdict=EVERY, reason=said)
-    if ordinary is not None and ordinary.high < THRESHOLD:
-        where = tail[0] if tail else "mean"
-        return replace(
-            f,
-            verdict=SLOW_ONES,
-            reason=f"the {where} moves, the p50 by {ordinary.value:.2f} ± "
-            f"{ordinary.half:.2f} of the delay",
-        )
     if ordinary is None:
         return replace(
             f,
             reason=f"{said}; too few requests came to say of which",
             help=_times(mean, mean.half / 2, spent),
         )
+    of_ordinary = (
+        f"the p50 moves by {ordinary.value:.2f} ({ordinary.low:.2f} to "
+        f"{ordinary.high:.2f}) of the delay of a call"
+    )
+    if ordinary.low > THRESHOLD:
+        return replace(f, verdict=EVERY, reason=f"{said}; {of_ordinary}")
+    if ordinary.high < THRESHOLD:
+        where = f"the {moved[0]} moves" if moved else said
+        return replace(f, verdict=SLOW_ONES, reason=f"{where}; {of_ordinary}")
     return replace(
         f,
-        reason=f"{said}; of the p50 {ordinary.value:.2f} ± {ordinary.half:.2f}: all "
-        "requests or only the slow ones is not certain",
+        reason=f"{said}; {of_ordinary}: all requests or only the slow ones is not certain",
         help=_times(
             ordinary, max(abs(ordinary.value - THRESHOLD), THRESHOLD / 2), spent
         ),
     )
 
 
-def _warn(out: Latency, kept: Kept) -> None:
+def _warn(out: Latency, kept: Kept, share: float) -> None:
     """What concerns all numbers."""
+    if share < WHOLE:
+        out.warnings.append(
+            f"the program had {share:.0%} of the CPU time that it wanted: what a delay "
+            "takes from the others is in the numbers"
+        )
     if out.lost:
         out.warnings.append(
             f"{out.lost:,} requests were lost before they were read: numbers are of the "

@@ -31,7 +31,7 @@ from speed_bump.experiment.fit.verdict import (
 )
 from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.show import ranks, spent
+from speed_bump.experiment.show import latency, ranks, spent
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 from speed_bump.experiment.symbols import short
 
@@ -436,12 +436,28 @@ def text(
     parts += ["", wrapped(legend, prose)]
     if where is not None:
         parts += [wrapped(ranks.LEGEND, prose)]
+    parts += latency_lines(record, prose)
     return "\n".join([*parts, *last_lines(record, verdict, width)])
+
+
+def latency_lines(record: Record, prose: int) -> list[str]:
+    """What delays add to latency, if that was asked."""
+    parts: list[str] = []
+    for found in latency.of(record):
+        parts += ["", wrapped(latency.title(found), prose, "    "), latency.rows(found)]
+        told = latency.paragraphs(found)
+        parts += ["", *(wrapped(line, prose, "    ") for line in told)]
+        parts += ["", wrapped(latency.LEGEND, prose)]
+        parts += ["", wrapped(latency.sentence(found), prose)]
+    return parts
 
 
 def last_lines(record: Record, verdict: Verdict, width: int | None) -> list[str]:
     """The sentence that ends a report."""
     last = sentence(record, verdict)
+    if record.requests is not None:
+        # Said with the latency, which was asked.
+        last = ""
     return ["", wrapped(last, width or PROSE)] if last else []
 
 
@@ -615,6 +631,7 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "found": record.header.get("found"),
         "never_called": record.header.get("never_called", {}),
         "account": spent.as_json(spent.of(record, verdict)),
+        "latency": latency.as_json(record),
         "advice": sentence(record, verdict),
         "end": record.end,
         "job": ranks.as_json(places.of_record(record), record.ranks.who)
