@@ -460,6 +460,7 @@ static PyObject *after_fork_in_child(PyObject *capsule, PyObject *Py_UNUSED(none
 	if (!core)
 		return NULL;
 	engine_after_fork(&core->engine);
+	core_lock_renew(&core->marks.lock);
 	hook_after_fork(core->hook);
 	callables_after_fork(core->engine.callables);
 	owner = atomic_load(&core->owner);
@@ -536,6 +537,7 @@ static void interpreter_ends(PyObject *capsule)
 	engine_free(&core->engine);
 	drop_force(&core->force);
 	Py_CLEAR(core->kept);
+	recorded_marks_free(&core->marks);
 	core_drop(core);
 }
 

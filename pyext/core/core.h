@@ -14,6 +14,7 @@
 #include "engine.h"
 #include "hook.h"
 #include "overhead.h"
+#include "recording.h"
 
 /* What is in force as Python has it. NULL is None. */
 struct force {
@@ -38,6 +39,7 @@ struct core {
 	int64_t overhead_ns; /* -1: not measured yet */
 	struct overhead call_overhead; /* of calls that are delayed at their ends */
 	bool call_measured;
+	struct recorded_marks marks;
 	PyObject *kept; /* dict: what the Python side of the package keeps here */
 
 	/* One change at a time. */

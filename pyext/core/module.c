@@ -111,6 +111,16 @@ static PyObject *progress(PyObject *module, PyObject *args, PyObject *kwargs)
 	Py_RETURN_NONE;
 }
 
+static PyObject *begin(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+	return recording_begin(core_of(module), args, count);
+}
+
+static PyObject *end(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+	return recording_end(core_of(module), args, count);
+}
+
 /* Of all interpreters of the process. */
 static _Atomic uint64_t seed_given;
 static atomic_bool is_seeded;
@@ -258,6 +268,18 @@ static PyMethodDef core_methods[] = {
 		  "speed-bump then measures time per unit instead of the time of the\n"
 		  "whole program. name tells several kinds of work apart. Costs next to\n"
 		  "nothing where no slowdown is installed. ValueError: n is negative.") },
+	{ "begin", (PyCFunction)(void (*)(void))begin, METH_FASTCALL,
+	  PyDoc_STR(
+		  "begin($module, name, key, /)\n--\n\n"
+		  "Say that something begins whose duration is wanted, until end().\n\n"
+		  "name is what --latency asks for; key, which is hashable, tells apart what\n"
+		  "is under way at the same time. It may end in another function or thread.\n"
+		  "What is begun again before its end is counted as not ended. Costs next to\n"
+		  "nothing where no durations are recorded. TypeError: key is not hashable.") },
+	{ "end", (PyCFunction)(void (*)(void))end, METH_FASTCALL,
+	  PyDoc_STR("end($module, name, key, /)\n--\n\n"
+		    "Say that what begin() began with this name and key is over.\n\n"
+		    "An end that has no beginning is counted. TypeError: as begin().") },
 	{ "launched", plan_launched, METH_NOARGS, NULL },
 	{ "waited", waited, METH_O, NULL },
 	{ "watch_mpi", watch_mpi, METH_NOARGS, NULL },

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core.h"
 #include "hot.h"
 #include "recording.h"
 #include "table.h"
@@ -151,4 +152,226 @@ PyObject *recording_events(PyObject *self, PyObject *args)
 		return NULL;
 	return Py_BuildValue("(NKKK)", bytes, (unsigned long long)at,
 			     (unsigned long long)behind, (unsigned long long)lost);
+}
+
+/* ---------------------------------------------------------------- begin and end */
+
+/* Marks that have not ended: twice so many at most. */
+#define MAX_OPEN 32768
+
+void recorded_marks_free(struct recorded_marks *marks)
+{
+	Py_CLEAR(marks->young);
+	Py_CLEAR(marks->old);
+	Py_CLEAR(marks->names);
+}
+
+/* The dicts as they are now, held. */
+struct held {
+	PyObject *young, *old, *names;
+};
+
+/*
+ * Those of this epoch, with room for one more. What was there before is forgotten: its end
+ * is of no interest any more, or it had none for too long. -1 with an exception.
+ */
+static int hold_marks(struct recorded_marks *marks, uint64_t epoch, struct held *held)
+{
+	PyObject *young = NULL, *old = NULL, *names = NULL, *gone[3] = { NULL };
+	bool fresh, full;
+
+	core_lock(&marks->lock);
+	fresh = !marks->young || marks->epoch != epoch;
+	full = !fresh && PyDict_GET_SIZE(marks->young) >= MAX_OPEN;
+	if (fresh || full)
+		young = PyDict_New();
+	if (fresh) {
+		old = PyDict_New();
+		names = PyDict_New();
+	}
+	if ((fresh || full) && (!young || (fresh && (!old || !names)))) {
+		core_unlock(&marks->lock);
+		Py_XDECREF(young);
+		Py_XDECREF(old);
+		Py_XDECREF(names);
+		return -1;
+	}
+	if (fresh) {
+		gone[0] = marks->young;
+		gone[1] = marks->names;
+		gone[2] = marks->old;
+		marks->epoch = epoch;
+		marks->names = names;
+		marks->old = old;
+		marks->young = young;
+	} else if (full) {
+		gone[0] = marks->old;
+		marks->old = marks->young;
+		marks->young = young;
+	}
+	*held = (struct held){ Py_NewRef(marks->young), Py_NewRef(marks->old),
+			       Py_NewRef(marks->names) };
+	core_unlock(&marks->lock);
+	/* The end of a key may run Python code. */
+	for (int i = 0; i < 3; i++)
+		Py_XDECREF(gone[i]);
+	return 0;
+}
+
+static void let_go(struct held *held)
+{
+	Py_DECREF(held->young);
+	Py_DECREF(held->old);
+	Py_DECREF(held->names);
+}
+
+/* -1 with an exception; else in *@index that of the marks, or -1: they are not recorded. */
+static int find_index(const struct held *held, struct sb_site_table *table, PyObject *name,
+		      long *index)
+{
+	PyObject *found = NULL;
+	const char *text;
+	int failed = 0;
+
+	if (PyDict_GetItemRef(held->names, name, &found) < 0)
+		return -1;
+	if (found) {
+		*index = PyLong_AsLong(found);
+		Py_DECREF(found);
+		return 0;
+	}
+	text = PyUnicode_AsUTF8(name);
+	if (!text)
+		return -1;
+	*index = sb_latency_marks(table, text);
+	if (*index >= (long)table->latency.count)
+		*index = -1;
+	/* One that is not recorded is one of few, or one of so many that none is kept. */
+	if (*index >= 0) {
+		found = PyLong_FromLong(*index);
+		failed = !found || PyDict_SetItem(held->names, name, found);
+		Py_XDECREF(found);
+	}
+	return failed ? -1 : 0;
+}
+
+/* Take it out of @dict: 1, and *@stamp; 0: there is none; -1 with an exception. */
+static int take(PyObject *dict, PyObject *pair, uint64_t *stamp)
+{
+	PyObject *found = NULL;
+	int there;
+
+	if (!PyDict_GET_SIZE(dict))
+		return 0;
+	there = PyDict_GetItemRef(dict, pair, &found);
+	if (there <= 0)
+		return there;
+	*stamp = PyLong_AsUnsignedLongLong(found);
+	Py_DECREF(found);
+	if (!PyDict_DelItem(dict, pair))
+		return 1;
+	/* Another thread was faster. */
+	if (!PyErr_ExceptionMatches(PyExc_KeyError))
+		return -1;
+	PyErr_Clear();
+	return 0;
+}
+
+static int put_begin(const struct held *held, PyObject *pair)
+{
+	PyObject *stamp;
+	uint64_t before;
+	int failed;
+
+	if (take(held->old, pair, &before) < 0)
+		return -1;
+	stamp = PyLong_FromUnsignedLongLong(sb_clock_poll());
+	failed = !stamp || PyDict_SetItem(held->young, pair, stamp);
+	Py_XDECREF(stamp);
+	return failed ? -1 : 0;
+}
+
+static int put_end(const struct held *held, struct sb_site_table *table, uint32_t index,
+		   PyObject *pair, uint64_t end)
+{
+	uint64_t begin;
+	int taken = take(held->young, pair, &begin);
+
+	if (!taken)
+		taken = take(held->old, pair, &begin);
+	if (taken > 0)
+		sb_latency_add(table, index, begin, end);
+	else if (!taken)
+		atomic_fetch_add_explicit(&table->latency.names[index].unbegun, 1,
+					  memory_order_relaxed);
+	return taken < 0 ? -1 : 0;
+}
+
+static int mark_in(struct core *core, struct sb_site_table *table, PyObject *const *args,
+		   bool ends, uint64_t now)
+{
+	PyObject *pair;
+	struct held held;
+	long index;
+	int failed;
+
+	if (hold_marks(&core->marks, engine_epoch(&core->engine), &held))
+		return -1;
+	failed = find_index(&held, table, args[0], &index);
+	if (!failed && index >= 0) {
+		pair = PyTuple_Pack(2, args[0], args[1]);
+		failed = !pair ? -1 :
+			 ends  ? put_end(&held, table, (uint32_t)index, pair, now) :
+				 put_begin(&held, pair);
+		Py_XDECREF(pair);
+	}
+	if (!failed && index >= 0 && !ends) {
+		struct latency_name *name = &table->latency.names[index];
+
+		store(&name->begun, 1);
+		atomic_fetch_add_explicit(&name->begins, 1, memory_order_relaxed);
+	}
+	let_go(&held);
+	return failed;
+}
+
+static PyObject *mark(struct core *core, PyObject *const *args, Py_ssize_t count, bool ends,
+		      uint64_t now)
+{
+	PyObject *table;
+	int failed = 0;
+
+	if (count != 2)
+		return PyErr_Format(PyExc_TypeError, "%s() takes a name and a key",
+				    ends ? "end" : "begin");
+	if (!PyUnicode_Check(args[0]))
+		return PyErr_Format(PyExc_TypeError, "a name is a str, not %R",
+				    (PyObject *)Py_TYPE(args[0]));
+	/* What is wrong is so without an experiment, too. */
+	if (PyObject_Hash(args[1]) == -1)
+		return NULL;
+	table = engine_table(&core->engine);
+	if (!table)
+		Py_RETURN_NONE;
+	if (!table_hold(table)) {
+		if (table_get(table)->latency.count)
+			failed = mark_in(core, table_get(table), args, ends, now);
+		table_release(table);
+	} else {
+		failed = -1;
+	}
+	Py_DECREF(table);
+	if (failed)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+PyObject *recording_begin(struct core *core, PyObject *const *args, Py_ssize_t count)
+{
+	return mark(core, args, count, false, 0);
+}
+
+PyObject *recording_end(struct core *core, PyObject *const *args, Py_ssize_t count)
+{
+	return mark(core, args, count, true, sb_clock_poll());
 }

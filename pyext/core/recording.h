@@ -20,6 +20,26 @@ int recording_names_read(PyObject *sequence, unsigned int rings, struct recordin
 void recording_names_free(struct recording_names *names);
 
 /*
+ * What an interpreter has begun and not ended, by begin(). Zero: nothing. Room for the newest
+ * 65,536: what is added goes into @young; when that is full it takes the place of @old, and
+ * what was there is forgotten.
+ */
+struct recorded_marks {
+	core_mutex lock;
+	uint64_t epoch; /* of engine_epoch(): what is of another one is forgotten */
+	PyObject *young, *old; /* dicts, {(name, key): stamp} */
+	PyObject *names; /* dict, {name: index of its latency} */
+};
+
+struct core;
+
+/* begin(name, key) and end(name, key) of speed_bump. */
+PyObject *recording_begin(struct core *core, PyObject *const *args, Py_ssize_t count);
+PyObject *recording_end(struct core *core, PyObject *const *args, Py_ssize_t count);
+/* The interpreter ends. */
+void recorded_marks_free(struct recorded_marks *marks);
+
+/*
  * latencies(): [(name, kind, begun, begins, unbegun, sum_ns, max_ns, buckets)], of a Table;
  * buckets are bytes of uint64, of all processes together
  */

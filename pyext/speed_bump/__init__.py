@@ -24,7 +24,7 @@ if sys.implementation.name != "cpython":
         f"speed_bump works with CPython 3.10 or later; this is {sys.implementation.name}"
     )
 
-from speed_bump._core import progress, spin_delay_ns
+from speed_bump._core import begin, end, progress, spin_delay_ns
 from speed_bump.config import Config, ConfigError, Target, load_config
 from speed_bump.control import (
     clear_cache,
@@ -54,8 +54,10 @@ __all__ = [
     "ConfigError",
     "Target",
     "attach",
+    "begin",
     "clear_cache",
     "clock_overhead_ns",
+    "end",
     "get_clock_overhead_ns",
     "get_config",
     "get_min_delay_ns",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from os import PathLike
 from types import CodeType
 from typing import Any, TypeAlias, final
@@ -96,6 +96,9 @@ class Table:
     def latency_events(
         self, ring: int, at: int, skip: bool, /
     ) -> tuple[bytes, int, int, int]: ...
+
+def begin(name: str, key: Hashable, /) -> None: ...
+def end(name: str, key: Hashable, /) -> None: ...
 
 class Slow:
     def __init__(self, entry: Entry | None, table_type: type[Table]) -> None: ...

@@ -6,9 +6,11 @@ qualname]]}, and writes a list with an answer for each name:
 
     {"module": what it is, "is": what the name is, "reason": why it can't be slowed,
      "near": the nearest names, module:qualname, "seen": whether a run shows that the
-     module is imported, "same": equal for names of one thing}
+     module is imported, "same": equal for names of one thing, "in_c": whether it is a
+     callable with no Python code}
 
-The program's own files are read and not run; modules of libraries may be imported.
+With "only_kinds" an answer is {"is", "near"} alone, where "is" may be "C", and no module is
+imported for it. The program's own files are read and not run; modules of libraries may be imported.
 """
 
 from __future__ import annotations
@@ -132,12 +134,29 @@ class Module:
         # What an import makes is there, too.
         self.names = {**names_of(self.module), **self.names}
 
-    def identity(self, qualname: str) -> int:
-        """Which object a name stands for; 0 where that is not known."""
+    def value(self, qualname: str) -> object:
+        """The object that a name stands for; None where that is not known."""
         found = self.module
         for part in qualname.split("."):
             found = getattr(found, part, None)
+        return found
+
+    def identity(self, qualname: str) -> int:
+        """Which object a name stands for; 0 where that is not known."""
+        found = self.value(qualname)
         return id(found) if found is not None else 0
+
+    def is_in_c(self, qualname: str) -> bool:
+        """Whether it is called and has no Python code."""
+        found = self.value(qualname)
+        while hasattr(found, "__wrapped__"):
+            found = found.__wrapped__
+        found = getattr(found, "__func__", found)
+        return (
+            callable(found)
+            and not isinstance(found, type)
+            and not hasattr(found, "__code__")
+        )
 
 
 def explain(module: str, qualname: str, main: dict[str, Any], own: list[str]) -> Any:
@@ -151,23 +170,65 @@ def explain(module: str, qualname: str, main: dict[str, Any], own: list[str]) ->
         "near": [],
         "seen": seen.is_python and module not in PRELOADED,
         "same": seen.identity(qualname),
+        "in_c": seen.is_in_c(qualname),
     }
     if answer["is"] == "type":
-        prefix = f"{qualname}."
-        methods = [
-            n
-            for n, kind in seen.names.items()
-            if n.startswith(prefix) and kind == "function"
-        ]
-        first = [f"{prefix}__init__", f"{prefix}__call__", f"{prefix}forward"]
-        ordered = [n for n in first if n in methods]
-        ordered += [n for n in methods if not n.endswith("__")]
-        answer["near"] = [f"{module}:{n}" for n in ordered[:MAX_NEAR]]
+        answer["near"] = _methods(module, qualname, seen.names)
     elif answer["is"] == "absent":
         answer["near"] = _near(module, qualname, seen, main, own)
     elif seen.module is not None:
         answer["reason"] = _refused(module, qualname)
     return answer
+
+
+def _methods(module: str, qualname: str, names: Names) -> list[str]:
+    """Methods of a type that may be meant by its name."""
+    prefix = f"{qualname}."
+    methods = [n for n, kind in names.items() if n.startswith(prefix)]
+    methods = [n for n in methods if names[n] == "function"]
+    first = [f"{prefix}__init__", f"{prefix}__call__", f"{prefix}forward"]
+    ordered = [n for n in first if n in methods]
+    ordered += [n for n in methods if not n.endswith("__")]
+    return [f"{module}:{n}" for n in ordered[:MAX_NEAR]]
+
+
+def kind(module: str, qualname: str, main: dict[str, Any]) -> Any:
+    """The answer for one name without an import: "" where that is not known."""
+    names: Names = {}
+    try:
+        if module == "__main__" and "source" in main:
+            names = names_in(main["source"])[0]
+        else:
+            its = main.get("module", module) if module == "__main__" else module
+            path = main.get("path") if module == "__main__" else None
+            path = path or _file_of(its)
+            if path == "":
+                return {"is": "C", "near": []}
+            if path and path.endswith(".py"):
+                with open(path, "rb") as file:
+                    names = names_in(file.read().decode("utf-8"))[0]
+    except (ImportError, AttributeError, ValueError, OSError, SyntaxError):
+        pass
+    found = names.get(qualname, "")
+    near = _methods(module, qualname, names) if found == "type" else []
+    return {"is": found, "near": near}
+
+
+def _file_of(module: str) -> str | None:
+    """Where a module's source is; "": it is written in C; None: not known."""
+    from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
+
+    if module in sys.builtin_module_names:
+        return ""
+    paths, name = None, ""
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        spec = PathFinder.find_spec(name, paths)
+        if spec is None:
+            return None
+        paths = list(spec.submodule_search_locations or [])
+    origin = spec.origin or None
+    return "" if origin and origin.endswith(tuple(EXTENSION_SUFFIXES)) else origin
 
 
 def _near(
@@ -238,10 +299,13 @@ def main() -> None:
     sys.path[:0] = asked["path"]
     # What a module prints when it is imported is no answer.
     out, sys.stdout = sys.stdout, sys.stderr
-    answers = [
-        explain(module, name, asked["main"], asked["path"])
-        for module, name in asked["names"]
-    ]
+    if asked.get("only_kinds"):
+        answers = [kind(module, name, asked["main"]) for module, name in asked["names"]]
+    else:
+        answers = [
+            explain(module, name, asked["main"], asked["path"])
+            for module, name in asked["names"]
+        ]
     json.dump(answers, out)
 
 

@@ -163,6 +163,18 @@ def add_progress(what: Any) -> None:
     )
 
 
+def add_latency(what: Any) -> None:
+    """The option that names what durations are recorded of."""
+    what.add_argument(
+        "--latency",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="record how long calls of MODULE:FUNCTION take, or what is between begin() "
+        "and end() of a name",
+    )
+
+
 def add_time(how: Any, budget: str, text: str) -> None:
     """The budget and the seed."""
     how.add_argument(
@@ -217,6 +229,52 @@ def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
             raise ConfigError(f"{target.pattern}: given twice, with different options")
     _check_lines(targets.values(), getattr(options, "command", None) or [])
     return list(targets.values()), [target for target in found if target.excludes]
+
+
+def latencies(options: argparse.Namespace) -> list[str]:
+    """The names of ``--latency``, each once, as ``Runner.latencies`` has them.
+
+    Raises:
+        ConfigError: one of them is nothing that has a duration
+    """
+    from speed_bump import _core
+    from speed_bump.experiment import missing
+
+    found = list(dict.fromkeys(_latency(text.strip()) for text in options.latency))
+    if len(found) > _core.LATENCY_NAMES:
+        raise ConfigError(f"--latency: at most {_core.LATENCY_NAMES}, not {len(found)}")
+    if not has_processes(options):
+        for pattern, reason in missing.refused(found, options.command):
+            raise ConfigError(f"--latency {pattern}: {reason}")
+    return found
+
+
+def _latency(text: str) -> str:
+    from speed_bump.experiment.program.progress import is_native
+
+    if ":" not in text:
+        if not text:
+            raise ConfigError("--latency: a name is not empty")
+        return text
+    if is_native(text):
+        raise ConfigError(
+            f"--latency {text}: the ends of native functions are not seen; name a Python "
+            "function that calls it"
+        )
+    found = parse_targets(text, "--latency")
+    if len(found) != 1 or found[0].excludes:
+        raise ConfigError(f"--latency: {text!r} is not one function")
+    target = found[0]
+    if target.source_line:
+        raise ConfigError(
+            f"--latency {target.pattern}: a line has no duration; name its function"
+        )
+    if str(target) != target.pattern:
+        raise ConfigError(
+            f"--latency {text}: options are of delays: give it to -t, too, without "
+            "them here"
+        )
+    return target.pattern
 
 
 def is_part(text: str | None) -> bool:

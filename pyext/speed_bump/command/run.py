@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,6 +15,7 @@ from speed_bump.command import options as reading
 from speed_bump.command.options import (
     INTERRUPTED,
     add_inject,
+    add_latency,
     add_processes,
     add_targets,
     gather_checked,
@@ -31,7 +32,7 @@ from speed_bump.experiment.program.runner import (
     why_nobody_reported,
 )
 from speed_bump.experiment.runs.comparison import Comparison, FailedRun
-from speed_bump.experiment.show import table
+from speed_bump.experiment.show import durations, table
 from speed_bump.experiment.show.table import Ticker
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ examples:
   speed-bump run -t '__main__:parse' -d 5% -- python app.py
   speed-bump run -t '__main__:parse' -t '__main__:render' --compare -- python app.py
   speed-bump run -t 'app:parse' -d 10us --pid 4711 --for 30s
+  speed-bump run --latency 'app:handle' -- python app.py
 
 exit status: that of CMD if it fails, 2 for wrong usage, 1 if nothing could be slowed.
 """
@@ -74,6 +76,7 @@ def add(commands: Any) -> None:
         metavar="DELAY",
         help="delay of a call (1us; with --compare: chosen)",
     )
+    add_latency(what)
     add_inject(run)
     how = run.add_argument_group("measuring")
     how.add_argument(
@@ -108,9 +111,14 @@ def run_command(options: argparse.Namespace) -> int:
     """The verb ``run``."""
     if options.runs < 1:
         options.parser.error("--runs: 1 or more")
-    targets, excludes = gather_checked(options, parts=not options.compare)
+    targets, excludes = gather_checked(
+        options, may_be_none=bool(options.latency), parts=not options.compare
+    )
     delay_ns = None
     try:
+        latencies = reading.latencies(options)
+        if latencies and options.compare:
+            raise ConfigError("--latency is for 'run' without --compare, and for 'rank'")
         if not options.compare and reading.is_part(options.delay):
             targets = [reading.with_part(target, options.delay) for target in targets]
         else:
@@ -126,6 +134,7 @@ def run_command(options: argparse.Namespace) -> int:
         again=options.compare,
         inject=options.inject,
     )
+    runner.latencies = latencies
     if options.compare or any(target.dist != "fixed" for target in targets):
         options.seed = runner.seed = reading.seed(options)
         if not options.compare:
@@ -169,10 +178,17 @@ def run_once(
     default = DEFAULT_DELAY_NS if delay_ns is None else delay_ns
     slowed = [Slowed(t, default if t.delay_ns is None else t.delay_ns) for t in targets]
     result = runner.run(slowed)
-    sys.stderr.write(table.run_table(result, targets) + "\n")
+    if targets:
+        sys.stderr.write(table.run_table(result, targets) + "\n")
+    if result.durations:
+        sys.stderr.write(durations.text(result.durations, result.wall_ns) + "\n")
     missing = not runner.attached_to and warn_if_nobody(runner, targets, result)
-    none = missing or not say_uncalled(runner, targets, result)
-    write_json(output, table.run_json(options.command, result, runner.attached))
+    none = missing or (bool(targets) and not say_uncalled(runner, targets, result))
+    if not missing and not say_unrecorded(runner, result) and not targets:
+        none = True
+    value = table.run_json(options.command, result, runner.attached)
+    value["latency"] = durations.as_json(result.durations, result.wall_ns)
+    write_json(output, value)
     if runner.attached_to:
         say(f"detached from {runner.text}")
         return 0 if result.interrupted else int(none)
@@ -273,6 +289,33 @@ def say_uncalled(runner: Runner, targets: list[Target], result: Result) -> bool:
         for line in missing.lines(why):
             say(line)
     return len(silent) < len(targets)
+
+
+def say_unrecorded(runner: Runner, result: Result) -> bool:
+    """Say why durations were not recorded; whether some were."""
+    from speed_bump.experiment import missing
+
+    silent = [one for one in result.durations if not one.count]
+    never = [one.name for one in silent if not one.begun]
+    for one in silent:
+        if one.begun:
+            say(f"{one.name}: what began has not ended while the program ran")
+    if never and not result.interrupted and result.processes:
+        targets = [missing.of_latency(name) for name in never if ":" in name]
+        why = missing.reasons(targets, runner.command, result.imported, ends=True)
+        for line in missing.lines(why):
+            say(line)
+        for name in never:
+            if ":" not in name:
+                say(_why_no_marks(name, result.marks_not_asked_for))
+    return len(silent) < len(result.durations)
+
+
+def _why_no_marks(name: str, others: Sequence[str]) -> str:
+    text = f"{name}: the program never called speed_bump.begin({name!r}, key)"
+    if others:
+        text += f"; it has begun {', '.join(map(repr, others))}"
+    return f"{text} (a function is named MODULE:FUNCTION)"
 
 
 def warn_if_nobody(runner: Runner, targets: list[Target], result: Result) -> bool:

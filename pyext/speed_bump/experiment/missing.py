@@ -18,10 +18,41 @@ LOOK_S = 30.0
 # These are imported where functions are compiled that are then called no more.
 COMPILING = ("torch._inductor.compile_fx", "torch._dynamo.convert_frame")
 MAX_SAID = 20
+# Of a function whose duration is wanted.
+IN_C = "it is written in C, and its end is not seen; name a Python function that calls it"
 # A reason that begins so is that of a C function, or of a class, that was refused.
 REFUSED = "it can't be had: "
 # Names that were called, of which it is seen whether a target is one of them.
 MAX_OTHERS = 200
+
+
+def refused(names: Sequence[str], command: Sequence[str]) -> list[tuple[str, str]]:
+    """Of names of latencies those that are seen to be none before the program runs, and why.
+
+    No module is imported for it.
+    """
+    literal = [
+        name.rpartition(":")[::2]
+        for name in names
+        if ":" in name and not set("*?[") & set(name)
+    ]
+    found = []
+    asked = _ask([(left, right) for left, right in literal], command, only_kinds=True)
+    for (left, right), answer in zip(literal, asked, strict=False):
+        if answer and answer["is"] == "type":
+            near = answer["near"]
+            such = f" of it, such as {near[0]}" if near else " of it"
+            found.append((f"{left}:{right}", f"it is a type; name a method{such}"))
+        elif answer and answer["is"] == "C":
+            found.append((f"{left}:{right}", IN_C))
+    return found
+
+
+def of_latency(name: str) -> Target:
+    """The functions that a name of ``--latency`` means."""
+    from speed_bump.config import parse_targets
+
+    return parse_targets(name, "--latency")[0]
 
 
 def reasons(
@@ -30,6 +61,8 @@ def reasons(
     imported: Collection[str],
     refused: Iterable[tuple[str, str]] = (),
     called: Collection[str] = (),
+    *,
+    ends: bool = False,
 ) -> dict[str, str]:
     """Of each target that was not called a sentence on why, by its pattern.
 
@@ -39,6 +72,7 @@ def reasons(
         called: functions that were called, and are counted for other targets
         imported: the Python modules that processes of the program have run
         refused: C functions that could not be had, and why, as the program says
+        ends: their ends are wanted, which functions in C have not
     """
     said = dict(refused)
     found: dict[str, str] = {}
@@ -65,7 +99,7 @@ def reasons(
         elif _is_glob(target):
             found[pattern] = _of_glob(target, imported)
         else:
-            found[pattern] = _of_name(target, answer, imported)
+            found[pattern] = _of_name(target, answer, imported, ends)
     return found
 
 
@@ -113,7 +147,10 @@ def _of_glob(target: Target, imported: Collection[str]) -> str:
 
 
 def _of_name(
-    target: Target, answer: Mapping[str, Any] | None, imported: Collection[str]
+    target: Target,
+    answer: Mapping[str, Any] | None,
+    imported: Collection[str],
+    ends: bool,
 ) -> str:
     left = target.left
     ran = left in imported or left == "__main__"
@@ -134,6 +171,8 @@ def _of_name(
         return f"it is a type{what}"
     if answer["is"].startswith("="):
         return f"it is imported from elsewhere; name it {answer['is'][1:]}"
+    if ends and answer["in_c"]:
+        return f"{REFUSED}{IN_C}"
     if answer["reason"]:
         return f"{REFUSED}{answer['reason']}"
     if answer["compiled"]:
@@ -147,7 +186,7 @@ def _of_name(
 
 
 def _ask(
-    names: Sequence[tuple[str, str]], command: Sequence[str]
+    names: Sequence[tuple[str, str]], command: Sequence[str], only_kinds: bool = False
 ) -> list[Mapping[str, Any] | None]:
     """What the program's interpreter knows of the names; None: it can't be asked."""
     python = interpreter(command)
@@ -158,6 +197,7 @@ def _ask(
         "path": path,
         "main": main,
         "names": list(names),
+        "only_kinds": only_kinds,
     }
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
     try:

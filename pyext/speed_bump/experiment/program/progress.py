@@ -78,13 +78,18 @@ def read(texts: Sequence[str], regex: str | None) -> Progress:
     return Progress(tuple(points), tuple(functions), tuple(targets), compiled)
 
 
-def _target(text: str) -> Target:
-    # A path before the colon is a native function, as people write it; that of a Python
-    # file, or a glob, stands for modules there.
+def is_native(text: str) -> bool:
+    """Whether a native function is meant, as people write it: a path before the colon.
+
+    That of a Python file, or a glob, stands for modules there.
+    """
     left = text.rpartition(":")[0]
     of_modules = left.endswith(".py") or glob.escape(left) != left
-    is_native = ".so" in left or ("/" in left and not of_modules)
-    if is_native and not text.startswith("native:"):
+    return text.startswith("native:") or ".so" in left or ("/" in left and not of_modules)
+
+
+def _target(text: str) -> Target:
+    if is_native(text) and not text.startswith("native:"):
         text = f"native:{text}"
     found = parse_targets(text, "--progress")
     if len(found) != 1 or found[0].excludes:

@@ -19,7 +19,8 @@ from typing import IO
 from speed_bump import _core, native, statistics, waits
 from speed_bump.config import MAX_SEED, Config, Target
 from speed_bump.control import NATIVE_OWNER, PROCESS_POINT, SEED
-from speed_bump.experiment.program import elsewhere, launch
+from speed_bump.experiment.program import elsewhere, latency, launch
+from speed_bump.experiment.program.latency import Histogram
 from speed_bump.experiment.program.launch import Streams
 from speed_bump.statistics import FunctionStatistics
 
@@ -57,7 +58,9 @@ class Result:
     was counted in all processes together, ``lost`` how many functions found no room to be
     counted, ``output`` what the program wrote where it was not shown. Of ``wall_ns`` its
     first thread waited for a CPU ``wait_ns``. ``refused`` are the C functions that can't
-    be slowed: patterns with a reason each; ``imported`` the Python modules that were run.
+    be slowed: patterns with a reason each; ``imported`` the Python modules that were run;
+    ``durations`` what was recorded, and ``marks_not_asked_for`` names of marks that were
+    not.
     """
 
     status: int
@@ -71,6 +74,8 @@ class Result:
     wait_ns: int = 0
     refused: tuple[tuple[str, str], ...] = ()
     imported: frozenset[str] = frozenset()
+    durations: tuple[Histogram, ...] = ()
+    marks_not_asked_for: tuple[str, ...] = ()
 
     def of(self, target: Target) -> list[FunctionStatistics]:
         """What was counted of the functions that ``target`` matched."""
@@ -336,6 +341,8 @@ class Runner:
             ended.wait_ns,
             read_refused(f"{stem}.table"),
             modules_of(f.name for f in stats.functions if f.calls),
+            tuple(latency.histograms(table)),
+            tuple(latency.marks_not_asked_for(table)),
         )
 
     def start(
