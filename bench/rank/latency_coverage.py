@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """How often the intervals of latency effects hold the truth, of simulated servers.
 
-``latency_coverage.py [--seeds N] [--cycles N] [--only NAME,...]``: a table with a line for
-each server, function and statistic: what the delay adds by a long simulation with and
-without it, the mean of the estimates, their deviation over the seeds, the mean half of the
-95% interval, in how many seeds it holds the truth, and how many gave a number. Below it the
-verdicts. ``--truth`` prints what the tests have of the truth, and measures nothing.
+``latency_coverage.py [--seeds N] [--cycles N] [--only NAME,...]``: a table with a line
+for each server, function and statistic: what the delay adds by a long simulation with and
+without it, the mean of the estimates, their deviation over the seeds, the mean half of
+the 95% interval, in how many seeds it holds the truth, and how many gave a number. Below
+it the verdicts. ``--truth`` prints what the tests have of the truth.
 
-The servers are in ``pyext/tests/queues.py``. A cycle is a block of 200 slots of 100 ms and
-a rest of 30.
+The servers are in ``pyext/tests/queues.py``. A cycle is a block of 200 slots of 100 ms
+and a rest of 30.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def print_coverage(name: str, seeds: int, cycles: int) -> None:
             verdicts[f.name, f.verdict] += 1
             for key, added in f.added_ns.items():
                 held = added.low <= true[f.name][key] <= added.high
-                got.setdefault((f.name, key), []).append(
-                    (added.value, added.half, held)
-                )
+                got.setdefault((f.name, key), []).append((added.value, added.half, held))
     for (function, key), rows in got.items():
         value, half, held = np.array(rows, float).T
         print(
@@ -94,7 +92,8 @@ def main() -> None:
         print_truth(names)
         return
     print(
-        f"{'us':16} {'function':8} {'':5} {'truth':>8}{'got':>8} {'sd':>8} {'half':>8} held"
+        f"{'us':16} {'function':8} {'':5} {'truth':>8}{'got':>8} {'sd':>8} {'half':>8}"
+        " held"
     )
     for name in names:
         print_coverage(name, options.seeds, options.cycles)

@@ -24,9 +24,9 @@ Works = Callable[[np.random.Generator, int], np.ndarray]
 class Function:
     """What can be delayed.
 
-    ``place``: "before" the queue, side by side with other requests; at "work", holding the
-    worker; "slow": the same, of slow requests alone; once a "batch", holding the worker;
-    "aside", where nothing waits for it.
+    ``place``: "before" the queue, side by side with other requests; at "work", holding
+    the worker; "slow": the same, of slow requests alone; once a "batch", holding the
+    worker; "aside", where nothing waits for it.
     """
 
     name: str
@@ -176,10 +176,7 @@ def block(server: Server, draw: np.random.Generator, count: int) -> Block:
     """One at a time, as the real plan draws it."""
     arms = (
         plan.SHAM,
-        *(
-            Arm((f.name,), ((Delay(round(f.delay_s * 1e9)),),))
-            for f in server.functions
-        ),
+        *(Arm((f.name,), ((Delay(round(f.delay_s * 1e9)),),)) for f in server.functions),
     )
     each = plan.chance_of_one(len(arms) - 1)
     chances = (0.3 * each, *[each] * (len(arms) - 1))
@@ -342,7 +339,5 @@ SERVERS = {
     "near saturation": Server(
         (lognormal(0.75 * MS, 0.5), fixed(0)), _three(0.05 * MS), rate=900
     ),
-    "closed": Server(
-        (lognormal(2 * MS, 0.2), fixed(0)), _three(0.2 * MS), clients=4
-    ),
+    "closed": Server((lognormal(2 * MS, 0.2), fixed(0)), _three(0.2 * MS), clients=4),
 }

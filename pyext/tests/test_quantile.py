@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 import pytest
 
@@ -13,7 +13,7 @@ np = pytest.importorskip("numpy")
 
 import queues
 from speed_bump.experiment import archive
-from speed_bump.experiment.fit import latency
+from speed_bump.experiment.fit import latency, load
 from speed_bump.experiment.show import latency as show
 
 pytestmark = pytest.mark.one_python
@@ -27,13 +27,13 @@ def slot_units(server):
     return max(round(0.1 * server.rate), 30) if server.rate else 60
 
 
-@lru_cache(maxsize=None)
+@cache
 def seen(name, seed=0, cycles=1):
     server = queues.SERVERS[name]
     return queues.experiment(server, slot_units(server), seed, cycles)
 
 
-@lru_cache(maxsize=None)
+@cache
 def told(name, seed=0, cycles=1):
     return latency.latency(*seen(name, seed, cycles))
 
@@ -135,14 +135,14 @@ def test_undecided_says_why_and_what_would_help():
 @pytest.mark.parametrize("name", ["M/M/1", "batching", "pool", "near saturation"])
 def test_requests_that_come_whatever_is_answered_are_an_open_loop(name):
     kinds = [found.load.kind for found in findings(name, 6)]
-    assert kinds.count(latency.OPEN) >= 5
-    assert latency.CLOSED not in kinds
+    assert kinds.count(load.OPEN) >= 5
+    assert load.CLOSED not in kinds
 
 
 def test_clients_that_wait_are_a_closed_loop():
     """And throughput moves by what Little's law says."""
     found = told("closed")
-    assert found.load.kind == latency.CLOSED
+    assert found.load.kind == load.CLOSED
     assert found.load.moves.low < 1 < found.load.moves.high + 0.1
     assert found.load.under_way == pytest.approx(4, rel=0.01)
 
@@ -150,7 +150,7 @@ def test_clients_that_wait_are_a_closed_loop():
 def test_a_queue_that_grows_has_no_latency():
     server = replace(queues.SERVERS["M/M/1"], rate=1300)
     found = latency.latency(*queues.experiment(server, 130, 1, 1))
-    assert found.load.kind == latency.OVERLOADED
+    assert found.load.kind == load.OVERLOADED
     assert {f.verdict for f in found.findings} == {latency.UNDECIDED}
 
 
@@ -173,7 +173,7 @@ def test_a_stage_that_takes_the_same_for_all_moves_quantiles_by_all_of_its_delay
 
 def test_errors_are_those_of_slots_and_not_of_requests():
     """Requests of a slot share a queue: taken as apart they would say far too much."""
-    record, events = seen("near saturation", 0, 3)
+    _, events = seen("near saturation", 0, 3)
     own = told("near saturation", 0, 3).of("log").added_ns["mean"].half
     took = events["duration_ns"].astype(float)
     apart = 2 * took.std() / np.sqrt(0.2 * len(took))

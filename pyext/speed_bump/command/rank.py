@@ -270,8 +270,8 @@ def rank(options: argparse.Namespace) -> int:
             failure = error
         if experiment.too_short and names and not failure:
             failure = RankError(
-                "the program ends too soon for slots, which --latency needs: let it serve "
-                "for longer"
+                "the program ends too soon for slots, which --latency needs: let it "
+                "serve for longer"
             )
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
@@ -380,7 +380,7 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
     if levels is not None:
         return sweep.Sweep(levels, options.precision, max_slowdown, drawn), drawn
     each = delay(options.delay)
-    fixed = {} if each is None else collections.defaultdict(lambda: each)
+    fixed: dict[str, int] = {} if each is None else collections.defaultdict(lambda: each)
     if options.latency:
         from speed_bump.experiment.slots.requests import Requests
 

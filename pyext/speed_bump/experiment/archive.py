@@ -75,8 +75,9 @@ def save(record: Record, path: str) -> None:
                 _put(file, f"slots/{part.name}", getattr(record.slots, part.name))
             for name in OF_RANKS if record.ranks else ():
                 _put(file, f"ranks/{name}", getattr(record.ranks, name))
-            for name in REQUEST.names or () if record.requests is not None else ():
-                _put(file, f"requests/{name}", record.requests[name])
+            if record.requests is not None:
+                for name in REQUEST.names or ():
+                    _put(file, f"requests/{name}", record.requests[name])
             for number, block in enumerate(record.blocks):
                 _put(file, f"blocks/{number}/masks", block.masks)
                 _put(file, f"blocks/{number}/levels", block.levels)

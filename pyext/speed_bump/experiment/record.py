@@ -167,7 +167,7 @@ class Record:
     that each count units of their own: the slots are then means over them; None: units
     are those of all processes together. ``requests`` are durations that were recorded
     (``--latency``), with the fields of ``REQUEST``, in the order in which they were read;
-    their names are the header's "latency", in the order of "name". None: none were wanted.
+    their names are the header's "latency", in the order of "name". None: none were asked.
     """
 
     header: dict[str, Any]

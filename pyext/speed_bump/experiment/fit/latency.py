@@ -15,7 +15,8 @@ for delays that are short beside the spread of latencies: it sees how many reque
 the old quantile, and where all of them do, as with a stage that takes the same time for
 each, their number no longer says how far (``queues.py`` of the tests has such a server).
 Steps that begin with a wide window and end with a narrow one get there (smoothed quantile
-regression: Fernandes, Guerre & Horta, Journal of Business & Economic Statistics 39, 2021).
+regression: Fernandes, Guerre & Horta, Journal of Business & Economic Statistics 39,
+2021).
 
 Requests of one slot are not independent: the standard errors are of the sums over slots.
 They are the larger of one by the schedule, drawn again in thought (``effects.py``), and
@@ -60,6 +61,7 @@ from speed_bump.experiment.fit.interval import (
     quantile,
     upper_tail,
 )
+from speed_bump.experiment.fit.load import OVERLOADED, Load, load
 from speed_bump.experiment.fit.noise import Booleans
 from speed_bump.experiment.fit.verdict import AMPLIFIED, FALSE_DISCOVERIES
 from speed_bump.experiment.record import Floats, Integers, Record
@@ -94,8 +96,8 @@ class Design:
     """What is regressed on: rows are slots.
 
     Args:
-        x: what was on, of each slot, a column for each column of the table, by its dose in
-            parts of the function's mean dose
+        x: what was on, of each slot, a column for each column of the table, by its dose
+            in parts of the function's mean dose
         member: of each column of ``x`` the answer that it belongs to
         other: columns that were not drawn
         rows: that take part
@@ -191,10 +193,7 @@ def estimate(design: Design, b: Floats, score: Floats, weight: Floats) -> Estima
     v = np.zeros(len(design.data.age))
     v[design.rows] = score
     weights = np.concatenate(
-        [
-            rows[:, lag * design.answers + design.member]
-            for lag in range(design.lags + 1)
-        ],
+        [rows[:, lag * design.answers + design.member] for lag in range(design.lags + 1)],
         axis=1,
     )
     # Every row of it has the columns of its own answer alone, and what it takes off the
@@ -232,7 +231,7 @@ def window_of(tau: float, count: int) -> float:
     density = math.exp(-at * at / 2) / math.sqrt(2 * math.pi)
     width = 1.5 * density**2 / (2 * at * at + 1)
     wide = count ** (-1 / 3) * 1.96 ** (2 / 3) * width ** (1 / 3)
-    return min(wide, 0.45 * min(tau, 1 - tau) * 2)
+    return float(min(wide, 0.9 * min(tau, 1 - tau)))
 
 
 def _half_window(values: Floats, tau: float) -> float:
@@ -528,103 +527,8 @@ class Latency:
         return next(finding for finding in self.findings if finding.name == name)
 
 
-# -------------------------------------------------------------------------------- load
-
-OPEN, CLOSED, PARTLY, OVERLOADED = "open", "closed", "partly open", "overloaded"
-# A closed loop's throughput moves by all of what latency moves, an open one's by nothing.
-HALF = 0.5
-# Requests under way that are nearly always as many as ever are those of clients that
-# wait: mean over most, and variance over mean, which is 1 of requests by chance.
-FULL, EVEN = 0.9, 0.2
-# The queue grew: so many times from the first third of the time to the last.
-GROWS = 3.0
 # Standard errors by which latency must have moved to be compared with throughput.
 MOVED = 3.3
-
-
-@dataclass(frozen=True)
-class Load:
-    """What brings the requests.
-
-    Args:
-        kind: "open": they come whatever the answers do; "closed": the next one comes when
-            one is answered; "partly open": in between, as with clients that think;
-            "overloaded": more come than are answered
-        busy: part of the time with a request under way
-        under_way: requests, on average
-        most: requests, but for a thousandth of the time
-        moves: by how much throughput moves with latency, of 1 in a closed loop without
-            pauses; None: no delay moved latency enough to tell
-    """
-
-    kind: str
-    busy: float
-    under_way: float
-    most: float
-    moves: Interval | None = None
-
-    def text(self) -> str:
-        """What was seen, and what follows."""
-        seen = (
-            f"{self.under_way:.2g} requests are under way on average, at least one "
-            f"{self.busy:.0%} of the time"
-        )
-        if self.moves is not None:
-            share = (
-                f"throughput moves by {self.moves.value:.2f} ± {self.moves.half:.2f} of "
-                "what it would if each client waited for its answer"
-            )
-        else:
-            share = "no delay moved latency enough to compare throughput with it"
-        follows = {
-            OPEN: "open loop: requests come whatever the answers do; below saturation "
-            "throughput says nothing of a function, latency says it",
-            CLOSED: "closed loop: the next request comes when one is answered, so that "
-            "throughput and latency say the same; requests that don't wait for each "
-            "other would queue more, and their p99 may be another",
-            PARTLY: "neither open nor closed: some requests wait for the answers of "
-            "others; both throughput and latency count",
-            OVERLOADED: "overloaded: more requests come than are answered, and the queue "
-            "grows; latency has no value that it would settle at",
-        }
-        return f"{follows[self.kind]} ({seen}; {share})"
-
-
-def load(events: Events, moves: Interval | None) -> Load:
-    """From when requests came and were answered, and how throughput moved."""
-    begin = events["begin_ns"].astype(np.int64)
-    end = begin + events["duration_ns"].astype(np.int64)
-    at = np.concatenate([begin, end])
-    change = np.concatenate([np.ones(len(begin), np.int64), -np.ones(len(end), np.int64)])
-    # One that is answered as another comes is not under way with it.
-    order = np.lexsort((change, at))
-    at, under = at[order], np.cumsum(change[order])[:-1]
-    time = np.diff(at).astype(float)
-    inside = (at[:-1] >= begin.min()) & (at[:-1] < begin.max())
-    at, under, time = at[:-1][inside], under[inside], time[inside]
-    total = max(float(time.sum()), 1.0)
-    mean = float((under * time).sum()) / total
-    variance = float(((under - mean) ** 2 * time).sum()) / total
-    by_size = np.argsort(under, kind="stable")
-    share = np.cumsum(time[by_size]) / total
-    most = float(under[by_size][min(np.searchsorted(share, 0.999), len(share) - 1)])
-    thirds = np.minimum((3 * (at - at[0]) / max(at[-1] - at[0], 1)).astype(int), 2)
-    part = np.bincount(thirds, under * time, 3) / np.maximum(
-        np.bincount(thirds, time, 3), 1
-    )
-    busy = float(time[under > 0].sum()) / total
-    full = mean >= FULL * most and variance <= EVEN * mean
-    if busy > 0.99 and part[2] > GROWS * part[0] and part[2] > part[1] > part[0]:
-        kind = OVERLOADED
-    elif moves is None:
-        kind = CLOSED if full else OPEN
-    elif moves.high < HALF:
-        kind = OPEN
-    elif moves.low > HALF or full:
-        kind = CLOSED
-    else:
-        kind = PARTLY if moves.low > 0 else OPEN
-    return Load(kind, busy, mean, most, moves)
 
 
 def _moves(
@@ -641,9 +545,7 @@ def _moves(
         if not latency.value[k] > MOVED * latency.error[k] > 0:
             continue
         ratio = time.value[k] / unit / moved
-        error = math.hypot(
-            time.error[k] / unit, ratio * latency.error[k] / mean
-        ) / moved
+        error = math.hypot(time.error[k] / unit, ratio * latency.error[k] / mean) / moved
         if math.isfinite(error) and error > 0:
             total += ratio / error**2
             weight += 1 / error**2
@@ -655,9 +557,7 @@ def _moves(
 # ----------------------------------------------------------------------------- verdicts
 
 
-def latency(
-    record: Record, events: Events, name: str = "", lost: int = 0
-) -> Latency:
+def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> Latency:
     """What the record says of the latency of these requests.
 
     Args:
@@ -703,9 +603,7 @@ def latency(
     out.used = len(took)
     estimates = _estimates(design, took, place)
     count = slots.units[part].astype(float)
-    time = least_squares(
-        _with_lag(design), np.nan_to_num(slots.time_ns[part]), count
-    )
+    time = least_squares(_with_lag(design), np.nan_to_num(slots.time_ns[part]), count)
     unit = span / max(float(count[usable].sum()), 1.0)
     mean = out.undelayed_ns.get("mean", float(took.mean()))
     real = [k for k, functions in enumerate(whose) if functions]
@@ -717,10 +615,10 @@ def latency(
             if on >= MIN_ON:
                 out.sham = around(float(e.value[k]), float(e.error[k]), on - 1)
     for n in names:
-        k = whose.index((n,)) if (n,) in whose else None
-        if k is None:
+        if (n,) not in whose:
             out.findings.append(_unmeasured(record, n))
             continue
+        k = whose.index((n,))
         out.findings.append(
             _measured(n, k, design, doses[k], estimates, time, unit, place)
         )
@@ -773,30 +671,29 @@ def _design(
     of_requests = np.zeros(on.shape[1])
     for k, column in enumerate(data.columns):
         where = [position[name] for name in column.functions]
-        rows = on[:, k] & usable
-        total = float(np.nansum(delivered[rows][:, where]))
-        of_requests[k] = total / max(float(found.count[rows].sum()), 1.0)
+        inside = on[:, k] & usable
+        total = float(np.nansum(delivered[inside][:, where]))
+        of_requests[k] = total / max(float(found.count[inside].sum()), 1.0)
     whose = sorted({column.functions for column in data.columns})
     member = np.array([whose.index(column.functions) for column in data.columns])
     doses = []
     x = np.zeros(on.shape)
     for m, functions in enumerate(whose):
         mine = np.flatnonzero(member == m)
-        rows = on[:, mine].any(1) & usable
+        inside = on[:, mine].any(1) & usable
         where = [position[name] for name in functions]
-        came = max(float(found.count[rows].sum()), 1.0)
-        total = float(np.nansum(delivered[rows][:, where]))
-        called = float(np.nansum(calls[rows][:, where]))
+        came = max(float(found.count[inside].sum()), 1.0)
+        total = float(np.nansum(delivered[inside][:, where]))
+        called = float(np.nansum(calls[inside][:, where]))
         dose = _Dose(total / came, total / called if called else 0.0, called / came)
         doses.append(dose)
-        for k in mine:
+        for k in map(int, mine):
             times = of_requests[k] / dose.request_ns if dose.request_ns > 0 else 1.0
             x[:, k] = on[:, k] * times
     counted = np.bincount(at, minlength=n) > 0
     rows = np.flatnonzero((data.age >= kept.lags) & busy & counted)
     if len(rows) < max(MIN_ROWS, 3 * len(whose) * (1 + kept.lags)):
         return None
-    other = np.zeros((n, 0))
     slow = _slow(data, rows)
     other = np.zeros((n, 1 + slow.shape[1]))
     other[rows] = np.concatenate([np.ones((len(rows), 1)), slow], axis=1)
@@ -812,7 +709,8 @@ def _with_lag(design: Design) -> Design:
 def _estimates(design: Design, took: Floats, place: Integers) -> dict[str, Estimate]:
     n = len(design.data.y)
     rows = design.rows[place]
-    total, count = np.bincount(rows, took, n), np.bincount(rows, minlength=n).astype(float)
+    total = np.bincount(rows, took, n)
+    count = np.asarray(np.bincount(rows, minlength=n), float)
     found = {"mean": least_squares(design, total, count)}
     scale = float(np.median(took)) or 1.0
     for key, tau in QUANTILES.items():
@@ -832,7 +730,7 @@ def _measured(
     place: Integers,
 ) -> Finding:
     """The numbers of a function, and the chance of them."""
-    on = (design.x[design.rows][:, design.member == k] > 0).any(1)
+    on = np.asarray((design.x[design.rows][:, design.member == k] > 0).any(1))
     slots, count = int(on.sum()), int(on[place].sum())
     found = Finding(
         name,
@@ -871,7 +769,9 @@ def _unmeasured(record: Record, name: str) -> Finding:
     seen = np.nansum(record.slots.calls[:, record.functions.index(name)])
     if not seen:
         return Finding(
-            name, reason="it was never called while the experiment ran", help="a longer run"
+            name,
+            reason="it was never called while the experiment ran",
+            help="a longer run",
         )
     return Finding(
         name,
@@ -951,10 +851,9 @@ def _judged(
         return replace(f, verdict=SLOW_ONES, reason=f"{where}; {of_ordinary}")
     return replace(
         f,
-        reason=f"{said}; {of_ordinary}: all requests or only the slow ones is not certain",
-        help=_times(
-            ordinary, max(abs(ordinary.value - THRESHOLD), THRESHOLD / 2), spent
-        ),
+        reason=f"{said}; {of_ordinary}: whether all requests or only the slow ones "
+        "is not certain",
+        help=_times(ordinary, max(abs(ordinary.value - THRESHOLD), THRESHOLD / 2), spent),
     )
 
 

@@ -24,9 +24,9 @@ from speed_bump.experiment.symbols import short
 
 HEADS = ("function", "delay", "calls", *STATISTICS, "throughput", "verdict")
 LEGEND = (
-    "mean to p99: what a ms of delay of each call adds, in ms, with its 95% interval, at the "
-    "delay that was used; no other delay is concluded from it. calls: for each request. "
-    "throughput: changed by that delay."
+    "mean to p99: what a ms of delay of each call adds, in ms, with its 95% interval, at "
+    "the delay that was used; no other delay is concluded from it. calls: for each "
+    "request. throughput: changed by that delay."
 )
 # Those that add something, the most interesting one first.
 ADDS = (QUEUE, EVERY, SLOW_ONES)
@@ -124,13 +124,15 @@ def sentence(found: Latency) -> str:
     if not adding:
         open_ = sum(f.verdict == UNDECIDED for f in found.findings)
         if open_:
-            return f"of {open_} of {len(found.findings)} functions the latency is open yet"
+            return (
+                f"of {open_} of {len(found.findings)} functions the latency is open yet"
+            )
         return "no function that was delayed adds to the latency"
     first = max(adding, key=lambda f: _per_ms(f, "mean"))
     key = max((k for k in STATISTICS if k in first.added_ns), key=STATISTICS.index)
     return (
-        f"{short(first.name)} adds most: a ms of it adds {_per_ms(first, 'mean'):.2g} ms to "
-        f"the mean and {_per_ms(first, key):.2g} ms to the {key}"
+        f"{short(first.name)} adds most: a ms of it adds {_per_ms(first, 'mean'):.2g} ms "
+        f"to the mean and {_per_ms(first, key):.2g} ms to the {key}"
     )
 
 
@@ -152,7 +154,11 @@ def _finite(value: float) -> float | None:
 def _interval(one: Interval | None) -> dict[str, float | None] | None:
     if one is None:
         return None
-    return {"value": _finite(one.value), "low": _finite(one.low), "high": _finite(one.high)}
+    return {
+        "value": _finite(one.value),
+        "low": _finite(one.low),
+        "high": _finite(one.high),
+    }
 
 
 def as_json(record: Record) -> list[dict[str, Any]]:

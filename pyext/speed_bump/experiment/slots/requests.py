@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from speed_bump.experiment.fit.latency import CLOSED, load
+from speed_bump.experiment.fit.load import CLOSED, load
 from speed_bump.experiment.record import Arm, Block, Delay, Record
 from speed_bump.experiment.slots.plan import (
     HOLDS,
