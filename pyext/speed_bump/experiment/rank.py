@@ -60,6 +60,8 @@ DOUBTFUL_SHARE = 0.6
 # Nor any function called in so many slots, or less of a unit's time in all of them, where
 # it was looked at so often.
 IDLE_SLOTS, IDLE_SHARE, MIN_LOOKS = 64, 0.01, 300
+# How long is looked for how long a unit of work takes; the same of requests.
+UNIT_LOOK_NS, UNIT_LOOK_LONG_NS = 300_000_000, 1_500_000_000
 # How long a look at a part of a whole run is.
 LOOK_NS = 250_000_000
 # So that an experiment of days stays in memory, and its record in its file: slots times
@@ -347,10 +349,12 @@ class Experiment:
     def _unit_ns(self, program: Workload) -> float:
         """The time of a unit of work, from a look at what the program does."""
         begin, units = time.monotonic_ns(), program.plan.units
+        # Requests come by chance: few of them say little of how often.
+        wanted_ns = UNIT_LOOK_NS if program.durations is None else UNIT_LOOK_LONG_NS
         while program.is_running() and self._left() > 0:
             time.sleep(PAUSE_S)
             took, done = time.monotonic_ns() - begin, program.plan.units - units
-            if done and (took > 0.3e9 or done > 1000):
+            if done and (took > wanted_ns or done > 1000):
                 return took / done
         return math.nan
 

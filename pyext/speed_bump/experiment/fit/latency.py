@@ -709,7 +709,7 @@ def _with_lag(design: Design) -> Design:
 def _estimates(design: Design, took: Floats, place: Integers) -> dict[str, Estimate]:
     n = len(design.data.y)
     rows = design.rows[place]
-    total = np.bincount(rows, took, n)
+    total = np.asarray(np.bincount(rows, took, n), float)
     count = np.asarray(np.bincount(rows, minlength=n), float)
     found = {"mean": least_squares(design, total, count)}
     scale = float(np.median(took)) or 1.0

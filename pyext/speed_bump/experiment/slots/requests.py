@@ -29,7 +29,7 @@ from speed_bump.experiment.slots.plan import (
 # A slot lasts so long, so many ordinary requests, and so many of the slow ones; but there
 # are so many slots at least in the time that there is.
 SLOT_NS = 100_000_000
-MEDIANS, P99S = 20, 4
+MEDIANS, P99S = 20, 5
 MIN_SLOTS = 200
 # The delay in a slot, in parts of its time: most, least, and of the time that the program
 # has no request. It is also at most so much of an ordinary request's time.
