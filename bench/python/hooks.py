@@ -79,6 +79,17 @@ def switched_off(target: str) -> Way:
     return begin, _core.stop
 
 
+def recorded(name: str, rings: int) -> Way:
+    """Its durations go into a histogram and, with a ring, each into that, too."""
+    table = _core.Table(None, 8, latencies=[name], rings=rings)
+    policy = (0, 0, 1, 0, 0, False)
+
+    def begin() -> None:
+        _core.start(table, b"not.here:nothing\n", [policy], None)
+
+    return begin, _core.stop
+
+
 def callback(object_: object) -> Way:
     monitoring = sys.monitoring
     tool, event = 3, monitoring.events.PY_START
@@ -147,7 +158,7 @@ def cost_of_a_call() -> dict[str, float]:
 
     "both ends" are told of with the switch off, as in most slots of an experiment;
     "timed" is one whose delay, a millionth of next to nothing, is less than what the
-    hooks take.
+    hooks take. "recorded" has its duration in a histogram, "events" in a ring too.
     """
     ways = {
         "bare": bare(),
@@ -156,6 +167,8 @@ def cost_of_a_call() -> dict[str, float]:
         "both ends": switched_off("__main__:function delay=5%"),
         "timed": slowed(["__main__:function delay=0.0001%"], 0),
         "other ends": slowed(["__main__:nothing delay=5%"], 0),
+        "recorded": recorded("__main__:function", 0),
+        "events": recorded("__main__:function", 1),
     }
     if MONITORING:
         ways["empty"] = callback(empty().Callback())
@@ -226,6 +239,14 @@ def matched() -> None:
     row("both ends / start alone, of what they add", f"{added:.2f}", "1.6", added <= 1.6)
     row("both ends / start alone, of the whole call", f"{whole:.2f}", "1.6", whole <= 1.6)
     row("the same, timed, the least delay", f"{ns['timed']:.1f} ns")
+    for name, what in (
+        ("recorded", "duration recorded, more than both ends"),
+        ("events", "the same, and an event of each"),
+    ):
+        more = statistics.median(run[name] - run["both ends"] for run in runs)
+        row(what, f"{more:.1f} ns", "30 ns", more <= 30)
+        clock = speed_bump.clock_overhead_ns
+        row("of that in two readings of the clock", f"{2 * clock / more:.2f}")
     if MONITORING:
         row("empty C callback, more", f"{ns['empty']:.1f} ns")
         ratio = statistics.median(run["matched"] / run["empty"] for run in runs)

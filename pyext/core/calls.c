@@ -50,8 +50,7 @@ static bool is_live(const struct timed_call *entry, uint32_t generation, uint64_
 		(entry->recorded.latency && entry->recorded.epoch == epoch));
 }
 
-/* Without those of other patterns, whose ends will not be told of. False: no memory. */
-static __attribute__((noinline, cold)) bool grow(uint32_t generation, uint64_t epoch)
+bool calls_grow(uint32_t generation, uint64_t epoch)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct calls old = calls_here;
@@ -83,23 +82,6 @@ static __attribute__((noinline, cold)) bool grow(uint32_t generation, uint64_t e
 	if (old.entries != &none)
 		free(old.entries);
 	return true;
-}
-
-struct timed_call *calls_add(const void *frame, const void *code, uint32_t generation,
-			     uint64_t epoch)
-{
-	struct timed_call *entry;
-
-	if (calls_here.used >= (calls_here.mask + 1) / 2 && !grow(generation, epoch))
-		return NULL;
-	entry = place_of(&calls_here, frame);
-	calls_here.used += !entry->frame;
-	entry->frame = frame;
-	entry->code = code;
-	entry->generation = generation;
-	entry->at_end = false;
-	entry->recorded.latency = 0;
-	return entry;
 }
 
 /* What comes after it is found without it: each goes to the gap that it was put off by. */

@@ -51,11 +51,37 @@ static inline struct timed_call *calls_find(const void *frame)
 }
 
 /*
- * That of @frame, which may be one that was left there. NULL: no memory. @epoch is that of
- * engine_epoch().
+ * Make room for more, without what is of other patterns than those of @generation, whose ends
+ * will not be told of, but for what is recorded in @epoch, that of engine_epoch(). False: no
+ * memory.
  */
-struct timed_call *calls_add(const void *frame, const void *code, uint32_t generation,
-			     uint64_t epoch);
+bool calls_grow(uint32_t generation, uint64_t epoch)
+	__attribute__((visibility("hidden"), noinline, cold));
+
+/* That of @frame, which may be one that was left there. NULL: no memory. */
+static inline struct timed_call *calls_add(const void *frame, const void *code,
+					   uint32_t generation, uint64_t epoch)
+{
+	struct calls *calls = &calls_here;
+	struct timed_call *entry;
+	size_t i;
+
+	if (__builtin_expect(calls->used >= (calls->mask + 1) / 2, 0) &&
+	    !calls_grow(generation, epoch))
+		return NULL;
+	i = calls_place(frame) & calls->mask;
+	while (calls->entries[i].frame && calls->entries[i].frame != frame)
+		i = (i + 1) & calls->mask;
+	entry = &calls->entries[i];
+	calls->used += !entry->frame;
+	entry->frame = frame;
+	entry->code = code;
+	entry->generation = generation;
+	entry->at_end = false;
+	entry->recorded.latency = 0;
+	return entry;
+}
+
 /* Take out what calls_find() found; what it found before is elsewhere then. */
 void calls_remove(struct timed_call *entry);
 

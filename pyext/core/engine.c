@@ -714,12 +714,15 @@ void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)
 	core_lock(&engine->lock);
 	/* Another one, if there are more marks now. */
 	quick = mark_quick(&engine->marks.way, code);
-	if (quick && engine_known(engine, code, &verdict) && verdict.site && !verdict.latency)
+	if (!quick || !engine_known(engine, code, &verdict))
+		verdict = (struct verdict){ 0 };
+	else if (verdict.site && !verdict.latency)
 		slot = site_slot_quick(verdict.site);
-	if (slot) {
-		quiet = load(&verdict.site->quiet) == known;
+	if (slot || (verdict.latency && !verdict.site)) {
+		quiet = slot && load(&verdict.site->quiet) == known;
 		store(&quick->site, verdict.site);
 		store(&quick->slot, slot);
+		store(&quick->latency, slot ? 0 : verdict.latency);
 		atomic_store_explicit(&quick->known, known, memory_order_release);
 		atomic_store_explicit(&quick->quiet, quiet ? known : 0,
 				      memory_order_release);

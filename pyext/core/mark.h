@@ -19,13 +19,15 @@
 /*
  * The quick way of a start. @known and @quiet are the table's count of changes before the
  * rest was found: so long as it is that still, @slot is where to count and @site the site;
- * with @quiet there is nothing else to do.
+ * with @quiet there is nothing else to do. Or there is no site, and @latency is as in struct
+ * verdict.
  */
 struct quick {
 	_Atomic uint64_t quiet; /* 0: never */
 	struct site_slot *_Atomic slot;
 	struct sb_site *_Atomic site;
 	_Atomic uint64_t known; /* 0: never */
+	_Atomic uint32_t latency; /* 0: there is a site */
 };
 
 /*

@@ -230,6 +230,29 @@ static inline void record(struct hook *hook, PyObject *code,
 		timed->recorded = *recorded;
 }
 
+/* The same of a start at which there is nothing else to do. */
+static inline PyObject *record_alone(struct hook *hook, PyObject *code, uint32_t latency)
+{
+	struct engine *engine = hook->engine;
+	struct recorded_call recorded = { .epoch = engine_epoch(engine),
+					  .latency = latency };
+	const void *frame = current_frame();
+	struct timed_call *timed;
+
+	if (is_generator(code)) {
+		recorded.begin = sb_clock_poll();
+		suspended_add(frame, code, &recorded);
+		Py_RETURN_NONE;
+	}
+	timed = calls_add(frame, code, load(&engine->generation), recorded.epoch);
+	if (timed) {
+		timed->recorded = recorded;
+		/* What is before it is no part of the call. */
+		timed->recorded.begin = sb_clock_poll();
+	}
+	Py_RETURN_NONE;
+}
+
 /*
  * The LINE events of @code, besides what else of it is told of: this very tool may ask for
  * more.
@@ -300,13 +323,12 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 	if (event == THROW && (!verdict.ends || !verdict.resume))
 		Py_RETURN_NONE;
 	if (event == START && verdict.latency) {
+		if (!verdict.site) {
+			engine_allow_quick(hook->engine, code, known);
+			return record_alone(hook, code, verdict.latency);
+		}
 		/* A delay is a part of what is recorded. */
 		recorded = engine_begin_recorded(hook->engine, verdict.latency);
-		if (!verdict.site) {
-			forget_call();
-			record(hook, code, &recorded);
-			Py_RETURN_NONE;
-		}
 	}
 	if (!verdict.site || (event != START && !verdict.resume))
 		return switch_off(hook);
@@ -336,6 +358,8 @@ static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *cod
 	generation = load_acquire(&hook->engine->generation);
 	if (load_acquire(&quick->known) != load_acquire(load(&way->changes)))
 		return on_any(self, code, START);
+	if (load(&quick->latency))
+		return record_alone(hook, code, load(&quick->latency));
 	counters = site_count_quick(load(&quick->slot), &hit);
 	if (__builtin_expect(!counters, 0))
 		return on_any(self, code, START);
@@ -415,15 +439,25 @@ static inline PyObject *end(PyObject *self, PyObject *code, struct timed_call *t
 			    bool patient)
 {
 	struct hook *hook = ((struct hook_object *)self)->hook;
-	struct timed_call ended = *timed;
+	struct timed_call ended;
 	struct verdict verdict;
 	bool raised = false;
 
+	if (!timed->at_end) {
+		struct recorded_call recorded = timed->recorded;
+		bool ours = timed->code == code;
+
+		calls_remove(timed);
+		if (ours)
+			end_recorded(self, &recorded);
+		Py_RETURN_NONE;
+	}
+	ended = *timed;
 	calls_remove(timed);
 	if (!hook || ended.code != code)
 		Py_RETURN_NONE;
 	/* A code object of one generation has one site. */
-	if (ended.at_end && load_acquire(&hook->engine->generation) == ended.generation &&
+	if (load_acquire(&hook->engine->generation) == ended.generation &&
 	    engine_known(hook->engine, code, &verdict) && verdict.ends)
 		raised = sb_site_end(verdict.site, &ended.call, patient);
 	if (ended.recorded.latency)
