@@ -51,39 +51,44 @@ int sb_latency_marks(struct sb_site_table *table, const char *text)
 	return -1;
 }
 
-/* Threads and processes that run at once mostly have different ones. */
-static struct latency_counts *counts_of(struct latency_view *view, uint32_t index, uint32_t pid)
+static __attribute__((noinline, cold)) uint64_t join(struct sb_site_table *table)
 {
-	uint64_t stack = (uintptr_t)__builtin_frame_address(0) >> 16;
-	uint64_t mixed = ((stack ^ (uint64_t)pid << 24) * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+	uint32_t before = atomic_fetch_add_explicit(&table->header->latency_processes, 1,
+						    memory_order_relaxed);
+	uint64_t where = (uint64_t)load(&sb_site_generation) << 32 | before, was;
 
-	return &view->counts[(size_t)index * LATENCY_STRIPES +
-			     ((mixed * LATENCY_STRIPES) >> 32)];
-}
-
-static __attribute__((noinline, cold)) uint64_t take_ring(struct sb_site_table *table)
-{
-	uint32_t taken = atomic_fetch_add_explicit(&table->header->latency_rings_used, 1,
-						   memory_order_relaxed);
-	uint64_t where = (uint64_t)load(&sb_site_generation) << 32 |
-			 taken % table->latency.ring_count;
-
-	store(&table->latency.ring_where, where);
+	was = load(&table->latency.where);
+	/* Of two threads that come first together one is faster. */
+	if (was >> 32 == where >> 32 ||
+	    !atomic_compare_exchange_strong(&table->latency.where, &was, where))
+		return was;
 	return where;
 }
 
-static inline void put_event(struct sb_site_table *table, uint64_t begin_ns,
+/* Threads and processes that run at once mostly have different ones. */
+static uint32_t shared_stripe(uint32_t process)
+{
+	uint64_t stack = (uintptr_t)__builtin_frame_address(0) >> 16;
+	uint64_t mixed = ((stack + process) * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+
+	return LATENCY_OWN +
+	       (uint32_t)((mixed * (LATENCY_STRIPES - LATENCY_OWN)) >> 32);
+}
+
+static inline void add(_Atomic uint64_t *counter, uint64_t n, bool alone)
+{
+	if (__builtin_expect(alone, 1))
+		store(counter, load(counter) + n);
+	else
+		atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static inline void put_event(struct latency_ring *ring, uint64_t begin_ns,
 			     uint64_t duration_ns, uint64_t whose)
 {
-	uint64_t where = load(&table->latency.ring_where), place;
-	struct latency_event *event;
-	struct latency_ring *ring;
+	uint64_t place = atomic_fetch_add_explicit(&ring->head, 1, memory_order_relaxed);
+	struct latency_event *event = &ring->events[place % LATENCY_RING_EVENTS];
 
-	if (__builtin_expect(where >> 32 != load(&sb_site_generation), 0))
-		where = take_ring(table);
-	ring = &table->latency.rings[(uint32_t)where];
-	place = atomic_fetch_add_explicit(&ring->head, 1, memory_order_relaxed);
-	event = &ring->events[place % LATENCY_RING_EVENTS];
 	store(&event->begin_ns, begin_ns);
 	store(&event->duration_ns, duration_ns);
 	store(&event->whose, whose);
@@ -93,24 +98,32 @@ static inline void put_event(struct sb_site_table *table, uint64_t begin_ns,
 void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin, uint64_t end)
 {
 	struct latency_view *view = &table->latency;
-	uint32_t pid = load(&own_pid);
+	uint64_t where = load(&view->where), ns, most;
 	struct latency_counts *counts;
-	uint64_t ns, most;
+	uint32_t process, pid;
+	bool alone;
 
 	/* A counter that was set back says nothing of how long it was. */
 	if (__builtin_expect(index >= view->count || sb_clock_is_back(begin, end), 0))
 		return;
+	if (__builtin_expect(where >> 32 != load(&sb_site_generation), 0))
+		where = join(table);
+	process = (uint32_t)where;
+	alone = process < LATENCY_OWN && !load(&table->concurrent);
+	counts = &view->counts[(size_t)index * LATENCY_STRIPES +
+			       (alone ? process : shared_stripe(process))];
 	ns = (int64_t)(end - begin) > 0 ? sb_clock_to_ns(end - begin) : 0;
-	counts = counts_of(view, index, pid);
-	atomic_fetch_add_explicit(&counts->buckets[latency_bucket(ns)], 1,
-				  memory_order_relaxed);
-	atomic_fetch_add_explicit(&counts->sum_ns, ns, memory_order_relaxed);
+	add(&counts->buckets[latency_bucket(ns)], 1, alone);
+	add(&counts->sum_ns, ns, alone);
 	most = load(&counts->max_ns);
 	while (__builtin_expect(ns > most, 0) &&
 	       !atomic_compare_exchange_weak(&counts->max_ns, &most, ns))
 		;
-	if (view->ring_count)
-		put_event(table, sb_clock_monotonic(end) - ns, ns, (uint64_t)pid << 32 | index);
+	if (!view->ring_count)
+		return;
+	pid = load(&own_pid);
+	put_event(&view->rings[process % view->ring_count], sb_clock_monotonic(end) - ns, ns,
+		  (uint64_t)pid << 32 | index);
 }
 
 /* Whether the event of @place is there, whole, and in *@seen. */

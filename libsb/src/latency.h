@@ -8,9 +8,10 @@
  *
  * Histograms: a duration below 128 ns has a bucket of its own; from there on each power of
  * two is divided into 64 buckets of one width, so that a bucket is no wider than 1/64 of what
- * is in it. All processes add to the same ones, in one of a few stripes, and none of it is a
- * process's own: what a process that was killed has counted stays, and stripes merge by
- * adding.
+ * is in it. Processes add to the same ones, in stripes: the first few processes have one each,
+ * where a load and a store is enough for threads that run one at a time; all others share the
+ * rest, by atomic addition. Stripes are never given back: what a process that was killed has
+ * counted stays, and they merge by adding.
  *
  * Rings: a process has one, which it may share with others where there are more processes
  * than rings. A writer takes a place by one atomic addition and writes there; the last word
@@ -30,7 +31,8 @@
 #include "spin.h"
 
 #define LATENCY_NAMES	32U /* with those of marks that were not asked for */
-#define LATENCY_STRIPES 4U
+#define LATENCY_OWN	4U /* stripes that are one process's each */
+#define LATENCY_STRIPES 8U
 #define LATENCY_SHIFT	6U /* 2^6 buckets for each power of two */
 #define LATENCY_MAX_NS	(UINT64_C(1) << 40) /* the last bucket has all that is longer */
 #define LATENCY_BUCKETS ((40U - LATENCY_SHIFT + 1) * (1U << LATENCY_SHIFT) + 1)
@@ -85,8 +87,11 @@ struct latency_view {
 	struct latency_ring *rings;
 	uint32_t count; /* names that were asked for */
 	uint32_t ring_count;
-	/* The generation of processes in the upper half, the ring in the lower. */
-	_Atomic uint64_t ring_where;
+	/*
+	 * The generation of processes in the upper half; in the lower half how many processes
+	 * came before this one: which stripe and which ring it has.
+	 */
+	_Atomic uint64_t where;
 };
 
 /* Names to record; @rings may be 0. */

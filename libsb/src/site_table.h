@@ -67,7 +67,7 @@ struct site_header {
 	_Atomic uint32_t pid_namespace;
 	uint32_t latencies; /* how many were asked for; 0: there are none */
 	uint32_t latency_rings;
-	_Atomic uint32_t latency_rings_used;
+	_Atomic uint32_t latency_processes; /* that have recorded some */
 
 	/* Read at each hit and written rarely: a line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
