@@ -431,6 +431,9 @@ class Experiment:
         run.by_rank = (
             self._done[0].by_rank if self._done else cluster.is_job(reported, now)
         )
+        if program.durations is not None:
+            # Workers of a server: requests are of all of them together.
+            run.by_rank = False
         if not run.by_rank:
             return 1
         if any(map(program.is_native, program.calls())):

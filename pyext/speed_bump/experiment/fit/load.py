@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 # isort: on
 
-from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.interval import THRESHOLD, Interval
 
 OPEN, CLOSED, PARTLY, OVERLOADED = "open", "closed", "partly open", "overloaded"
 # A closed loop's throughput moves by all of what latency moves, an open one's by nothing.
@@ -104,5 +104,5 @@ def load(events: npt.NDArray[np.void], moves: Interval | None) -> Load:
     elif moves.low > HALF or full:
         kind = CLOSED
     else:
-        kind = PARTLY if moves.low > 0 else OPEN
+        kind = PARTLY if moves.low > THRESHOLD else OPEN
     return Load(kind, busy, mean, most, moves)
