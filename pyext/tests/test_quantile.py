@@ -177,7 +177,7 @@ def test_errors_are_those_of_slots_and_not_of_requests():
     own = told("near saturation", 0, 3).of("log").added_ns["mean"].half
     took = events["duration_ns"].astype(float)
     apart = 2 * took.std() / np.sqrt(0.2 * len(took))
-    assert own > 2 * apart
+    assert own > 5 * apart
 
 
 def test_a_function_that_was_never_called_is_undecided():

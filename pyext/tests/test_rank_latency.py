@@ -35,19 +35,22 @@ def is_right(ranked):
     for f in told(ranked)["findings"]:
         assert f["reason"]
         assert f["help"] or f["verdict"] != "undecided"
-    fine = found["query"] in ("only to the slow ones", "undecided")
-    fine = fine and found["note"] in ("hidden", "undecided")
-    if fine and found["compute"] in ("adds to every request", "moves the queue"):
+    every = ("adds to every request", "moves the queue")
+    fine = found["note"] in ("hidden", "undecided")
+    slow = found["query"] in ("only to the slow ones", "undecided")
+    if fine and slow and found["compute"] in every:
         return True
-    # Where others have a part of the CPUs, requests wait for these.
+    # Where others have a part of the CPUs the server may be near saturation: all requests
+    # wait for slow ones then, or nothing is certain.
     share = ranked.record.machine.share
     shared = share < 0.9 or "SPEED_BUMP_GUEST" in os.environ
+    fine = fine and "hidden" not in (found["query"], found["compute"])
     return shared and ranked.is_last and fine
 
 
 @pytest.mark.ranks
 def test_an_asyncio_server(tmp_path):
-    """Requests come by chance: latency says what throughput does not, and a report too."""
+    """Requests come by chance: latency says what throughput does not; a report too."""
     ranked = Ranked(
         tmp_path, TARGETS, SERVER, "-d", "2ms", "--latency", "__main__:handle",
         fits=is_right, budgets=(20, 60),
@@ -59,7 +62,7 @@ def test_an_asyncio_server(tmp_path):
     assert found["undelayed_ns"]["p50"] > 4e6
     compute = next(f for f in found["findings"] if f["name"] == "__main__:compute")
     assert 1.5e6 < compute["delay_ns"] < 4e6
-    assert compute["calls_per_request"] == pytest.approx(1, abs=0.1)
+    assert compute["calls_per_request"] == pytest.approx(1, abs=0.5)
     assert ranked.result["unit"] == "call of __main__:handle"
     again = speed_bump("report", str(ranked.output))
     assert again.returncode == 0, again.stderr

@@ -63,7 +63,11 @@ from speed_bump.experiment.fit.interval import (
 )
 from speed_bump.experiment.fit.load import OVERLOADED, Load, load
 from speed_bump.experiment.fit.noise import Booleans
-from speed_bump.experiment.fit.verdict import AMPLIFIED, FALSE_DISCOVERIES
+from speed_bump.experiment.fit.verdict import (
+    AMPLIFIED,
+    FALSE_DISCOVERIES,
+    lasting,
+)
 from speed_bump.experiment.record import Floats, Integers, Record
 
 Events = npt.NDArray[np.void]
@@ -783,7 +787,7 @@ def _unmeasured(record: Record, name: str) -> Finding:
 def _times(interval: Interval, wanted: float, spent: float) -> str:
     """How much longer, so that half of the interval is ``wanted``."""
     more = spent * ((interval.half / max(wanted, 1e-9)) ** 2 - 1)
-    return f"about {human(max(more, 10) * 1e9)} more, or more requests a second"
+    return f"about {lasting(max(more, 10))} more, or more requests a second"
 
 
 def _judged(
@@ -804,7 +808,7 @@ def _judged(
             f,
             reason=f"only {f.requests} requests came in {f.slots} slots in which it was "
             "delayed",
-            help=f"about {human(max(spent, 10) * 1e9)} more, or fewer functions",
+            help=f"about {lasting(max(spent, 10))} more, or fewer functions",
         )
     mean = f.arrives
     said = f"{mean.value:.2f} ± {mean.half:.2f} of its delay arrives in the mean"
