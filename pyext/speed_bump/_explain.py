@@ -9,8 +9,9 @@ qualname]]}, and writes a list with an answer for each name:
      module is imported, "same": equal for names of one thing, "in_c": whether it is a
      callable with no Python code}
 
-With "only_kinds" an answer is {"is", "near"} alone, where "is" may be "C", and no module is
-imported for it. The program's own files are read and not run; modules of libraries may be imported.
+With "only_kinds" an answer is {"is", "near"} alone, where "is" may be "C", and no module
+is imported for it. The program's own files are read and not run; modules of libraries may
+be imported.
 """
 
 from __future__ import annotations
@@ -220,14 +221,14 @@ def _file_of(module: str) -> str | None:
 
     if module in sys.builtin_module_names:
         return ""
-    paths, name = None, ""
+    paths, name, origin = None, "", None
     for part in module.split("."):
         name = f"{name}.{part}" if name else part
         spec = PathFinder.find_spec(name, paths)
         if spec is None:
             return None
         paths = list(spec.submodule_search_locations or [])
-    origin = spec.origin or None
+        origin = spec.origin
     return "" if origin and origin.endswith(tuple(EXTENSION_SUFFIXES)) else origin
 
 

@@ -27,7 +27,7 @@ MAX_OTHERS = 200
 
 
 def refused(names: Sequence[str], command: Sequence[str]) -> list[tuple[str, str]]:
-    """Of names of latencies those that are seen to be none before the program runs, and why.
+    """Names of latencies that are seen to be none before the program runs, and why.
 
     No module is imported for it.
     """

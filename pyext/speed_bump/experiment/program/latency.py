@@ -95,9 +95,7 @@ class Histogram:
             self.unbegun + other.unbegun,
             self.sum_ns + other.sum_ns,
             max(self.max_ns, other.max_ns),
-            array(
-                "Q", (a + b for a, b in zip(self.buckets, other.buckets, strict=True))
-            ),
+            array("Q", (a + b for a, b in zip(self.buckets, other.buckets, strict=True))),
         )
 
 
@@ -111,9 +109,7 @@ def histograms(table: _core.Table) -> list[Histogram]:
         # Read one after the other while the program runs.
         unended = max(0, begins - sum(buckets))
         found.append(
-            Histogram(
-                name, _KIND[kind], begun, unended, unbegun, sum_ns, max_ns, buckets
-            )
+            Histogram(name, _KIND[kind], begun, unended, unbegun, sum_ns, max_ns, buckets)
         )
     return found
 
@@ -121,17 +117,15 @@ def histograms(table: _core.Table) -> list[Histogram]:
 def marks_not_asked_for(table: _core.Table) -> list[str]:
     """The names of marks that the program set, and that are not recorded."""
     return [
-        name
-        for name, kind, *_ in table.latencies()
-        if kind == _core.LATENCY_NOT_ASKED
+        name for name, kind, *_ in table.latencies() if kind == _core.LATENCY_NOT_ASKED
     ]
 
 
 class Events:
     """Each duration that a program records, as it comes: drains the rings of a table.
 
-    A process has a ring of ``_core.LATENCY_RING_EVENTS`` (32,768) events; those beyond the
-    eighth process share one. While ``events()`` is called before as many have come to a
+    A process has a ring of ``_core.LATENCY_RING_EVENTS`` (32,768) events; from the ninth
+    process on they share them. While ``events()`` is called before as many have come to a
     ring, it gives each event once, and none is lost. What was overwritten unread is in
     ``lost``. To call it costs little where nothing has come; each 100 ms will do for
     300,000 events a second in each ring.
@@ -179,7 +173,9 @@ class Events:
         """
         import numpy as np
 
-        parts = [part for ring in range(len(self._at)) for part in self._drain(ring, ended)]
+        parts = [
+            part for ring in range(len(self._at)) for part in self._drain(ring, ended)
+        ]
         return np.frombuffer(b"".join(parts), dtype=self.dtype())
 
     def _drain(self, ring: int, ended: bool) -> Iterator[bytes]:

@@ -276,7 +276,7 @@ class Runner:
         """Where a run counts.
 
         Args:
-            rings: how many rings of events it has for the durations, see ``latency.Events``
+            rings: how many rings of events it has, see ``latency.Events``
         """
         return _core.Table(
             f"{stem}.table",
