@@ -14,6 +14,8 @@ np = pytest.importorskip("numpy")
 import queues
 from speed_bump.experiment import archive
 from speed_bump.experiment.fit import latency, load
+from speed_bump.experiment.fit.verdict import verdict
+from speed_bump.experiment.show import html, text
 from speed_bump.experiment.show import latency as show
 
 pytestmark = pytest.mark.one_python
@@ -205,3 +207,40 @@ def test_a_record_keeps_its_requests(tmp_path):
     assert show.as_json(again) == show.as_json(record)
     archive.save(replace(record, requests=None), path)
     assert archive.load(path).requests is None
+
+
+def test_all_reports_show_the_latency():
+    """Text, Markdown, the page and JSON; one without requests has none of it."""
+    record, events = seen("pool")
+    header = {"latency": ["serve:handle"], "command": ["serve"]}
+    record = replace(record, header=header, requests=events)
+    judged = verdict(record)
+    found = show.of(record)[0]
+    reports = (text.text, text.markdown, html.page)
+    for report in reports:
+        said = report(record, judged).replace("&#x27;", "'")
+        assert "serve:handle" in said
+        flat = " ".join(said.split())
+        for line in show.paragraphs(found):
+            assert line in flat
+        for cell in show.cells(found.of("work")):
+            assert cell in said
+    assert text.as_json(record, judged)["latency"][0]["name"] == "serve:handle"
+    plain = replace(record, header={"command": ["serve"]}, requests=None)
+    for report in reports:
+        assert "throughput moves" not in report(plain, judged)
+    assert text.as_json(plain, judged)["latency"] == []
+
+
+def test_the_unit_of_what_is_added_is_that_of_the_delay():
+    """JSON: ns at the dose, ms for a ms; one is the other over the delay of a call."""
+    record, events = seen("pool")
+    record = replace(record, header={"latency": ["serve:handle"]}, requests=events)
+    for f in show.as_json(record)[0]["findings"]:
+        assert f["delivered_per_request_ns"] == pytest.approx(
+            f["delay_ns"] * f["calls_per_request"], rel=1e-6
+        )
+        for key, added in f["added_ns"].items():
+            per_ms = f["per_ms"][key]
+            assert per_ms["value"] * f["delay_ns"] == pytest.approx(added["value"])
+            assert per_ms["low"] <= per_ms["value"] <= per_ms["high"]

@@ -15,6 +15,7 @@ from speed_bump.experiment.fit.columns import SINGLE, base_time, table
 from speed_bump.experiment.fit.contention import contention
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.latency import Latency
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
@@ -25,7 +26,7 @@ from speed_bump.experiment.fit.verdict import (
     Verdict,
 )
 from speed_bump.experiment.record import Block, Record
-from speed_bump.experiment.show import flame, spent
+from speed_bump.experiment.show import flame, latency, spent
 from speed_bump.experiment.show.text import (
     HEADS,
     bill_text,
@@ -114,6 +115,9 @@ def page(record: Record, verdict: Verdict) -> str:
     command = command_of(record)
     data = table(record, SINGLE)
     found = effects(data, contention(record, data).y) if data is not None else None
+    kinds = latency.of(record)
+    # Of latency, where that was asked.
+    lead = " ".join(map(latency.sentence, kinds)) or sentence(record, verdict)
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
@@ -123,7 +127,8 @@ def page(record: Record, verdict: Verdict) -> str:
         f"<style>{STYLE}{flame.PAGE_STYLE}</style></head><body><main>",
         "<h1>Which functions matter</h1>",
         f"<p class='soft'>{'<br>'.join(map(escape, title(record, verdict)))}</p>",
-        f"<p class='lead'>{escape(sentence(record, verdict))}</p>",
+        f"<p class='lead'>{escape(lead)}</p>",
+        *map(_latency, kinds),
         _remarks(record, verdict),
         _flame(record, verdict, found),
         _table(record, verdict),
@@ -224,6 +229,33 @@ def _table(record: Record, verdict: Verdict) -> str:
         "<table role='table' class='cards'><thead role='rowgroup'>"
         f"<tr role='row'>{heads}</tr></thead><tbody role='rowgroup'>{''.join(rows)}"
         "</tbody></table>"
+    )
+
+
+def _latency(found: Latency) -> str:
+    heads = "".join(
+        f"<th role='columnheader' scope='col'{_left(head)}>{escape(head)}</th>"
+        for head in latency.HEADS
+    )
+    rows = []
+    for finding in latency.ranked(found):
+        name, *others = latency.cells(finding)
+        cells = "".join(
+            f"<td role='cell' data-head='{escape(head)}'{_left(head)}>{escape(cell)}</td>"
+            for head, cell in zip(latency.HEADS[1:], others, strict=True)
+        )
+        rows.append(
+            "<tr role='row'><th role='rowheader' scope='row' class='name' "
+            f"title='{escape(finding.name, quote=True)}'><code>{escape(name)}</code></th>"
+            f"{cells}</tr>"
+        )
+    told = "".join(f"<li>{escape(line)}</li>" for line in latency.paragraphs(found))
+    return (
+        f"<h2>Latency of {escape(found.name)}</h2>"
+        f"<p class='soft'>{escape(latency.title(found))}. {escape(latency.LEGEND)}</p>"
+        "<table role='table' class='cards'><thead role='rowgroup'>"
+        f"<tr role='row'>{heads}</tr></thead><tbody role='rowgroup'>{''.join(rows)}"
+        f"</tbody></table><ul>{told}</ul>"
     )
 
 

@@ -512,7 +512,21 @@ def markdown(record: Record, verdict: Verdict) -> str:
             *(line([row[0], row[1], f"`{row[2]}`" if row[2] else ""])
               for row in spent.rows(account)),
         ]  # fmt: skip
-    last = sentence(record, verdict)
+    for found in latency.of(record):
+        parts += [
+            "",
+            f"{latency.title(found)}.",
+            "",
+            line(latency.HEADS),
+            "|---|" + "--:|" * (len(latency.HEADS) - 2) + "---|",
+            *(
+                line([f"`{row[0]}`", *row[1:]])
+                for row in map(latency.cells, latency.ranked(found))
+            ),
+            "",
+            *(f"- {words}" for words in latency.paragraphs(found)),
+        ]
+    last = sentence(record, verdict) if record.requests is None else ""
     return "\n".join([*parts, *(["", last] if last else [])])
 
 
