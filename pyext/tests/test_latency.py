@@ -220,6 +220,20 @@ def test_threads_and_changes_meanwhile(python: Run) -> None:
     assert (done.stdout, done.stderr) == ("good 200\n" * 6, "")
 
 
+def test_calls_that_are_under_way_when_it_begins_are_left_out(python: Run) -> None:
+    """What comes after them is not; nor what was begun in another table."""
+    done = python(
+        HEAD + "def work(n=0):\n"
+        "    if n == 1: record('__main__:work')\n"
+        "    if n: work(n - 1)\n"
+        "for _ in range(2):\n"
+        "    work(3)\n"
+        "    for _ in range(5): work()\n"
+        "    print(counts())\n"
+    )
+    assert (done.stdout, done.stderr) == ("[6]\n[6]\n", "")
+
+
 def test_forks_and_killed_children_are_counted_once_each(python: Run) -> None:
     done = python(
         HEAD + "def work(n=0):\n"
@@ -489,6 +503,39 @@ def test_run_shows_all_processes_together(app: Path, environ: dict[str, str]) ->
     assert [line.split()[0] for line in lines[1:4]] == ["30", "40", "1"]
     assert lines[4] == "job: 4 of 5 begun have not ended, and are left out"
     assert lines[5] == "job: 1 ends had no beginning"
+
+
+def test_run_attaches(tmp_path: Path, environ: dict[str, str]) -> None:
+    path = tmp_path / "long.py"
+    path.write_text(
+        "import time, speed_bump\n"
+        "def handle(): time.sleep(0.001)\n"
+        "print('up', flush=True)\n"
+        "while not speed_bump.is_installed(): handle()\n"
+        "for _ in range(50): handle()\n"
+    )
+    program = subprocess.Popen(
+        [sys.executable, str(path)],
+        env=environ | {"SPEED_BUMP_ATTACH": "1"},
+        stdout=subprocess.PIPE,
+    )
+    with program:
+        assert program.stdout
+        assert program.stdout.readline() == b"up\n"
+        words = ("run", "--latency", "__main__:handle", "--pid", str(program.pid))
+        done = subprocess.run(
+            [sys.executable, "-m", "speed_bump", *words, "--json", "-"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        program.kill()
+    assert '"name": "__main__:handle"' in done.stdout, done.stderr
+    (one,) = json.loads(done.stdout)["latency"]
+    # One more may have begun before the program saw it.
+    assert one["count"] in (50, 51)
 
 
 def test_run_says_why_nothing_was_recorded(app: Path, environ: dict[str, str]) -> None:
