@@ -7,6 +7,7 @@ import http.server
 import itertools
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -113,7 +114,7 @@ def test_the_function_that_limits_a_server_of_several_processes_is_named(tmp_pat
 
     def fits(ranked):
         found = ranked.findings
-        added = ranked.result["latency"]["added"]
+        added = ranked.result["mean_latency"]["added"]
         slower, same = (added.get(f"__main__:{n}") for n in ("answer", "prepare"))
         # What is hidden may need more slots than these to be called so.
         aside = found["prepare"]["criticality"]
@@ -632,7 +633,7 @@ def test_a_counter_that_is_updated_rarely_is_refused_by_rank(serve, tmp_path):
         "import time\ndef f(): time.sleep(0.01)\nwhile True: f()",
     )  # fmt: skip
     assert done.returncode == 1
-    assert "n_total: it is updated once in 2.0" in done.stderr
+    assert re.search(r"n_total: it is updated once in \d+(\.\d+)? s", done.stderr)
     assert "or a metric that is updated more often" in done.stderr
 
 

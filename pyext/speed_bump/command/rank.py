@@ -17,6 +17,7 @@ from speed_bump.command.options import (
     INTERRUPTED,
     PATTERNS,
     add_inject,
+    add_latency,
     add_metric,
     add_processes,
     add_progress,
@@ -26,6 +27,7 @@ from speed_bump.command.options import (
     delay,
     gather_checked,
     has_processes,
+    latencies,
     new_file,
     processes,
     say,
@@ -83,6 +85,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "-d", "--delay", metavar="DELAY", help="delay of a call (default: chosen)"
     )
+    add_latency(parser)
     parser = _measuring(
         commands,
         "sweep",
@@ -146,7 +149,7 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
         help="exit with 3 if 'headroom(mod:func) > 0.1' holds; or criticality()",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.set_defaults(perform=rank, levels=None, delay=None)
+    parser.set_defaults(perform=rank, levels=None, delay=None, latency=[])
     return parser
 
 
@@ -230,7 +233,6 @@ def rank(options: argparse.Namespace) -> int:
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
     from speed_bump.experiment.fit.verdict import verdict as judge
-    from speed_bump.experiment.program import progress
     from speed_bump.experiment.program.launch import forwarding_signals
     from speed_bump.experiment.program.runner import Runner
     from speed_bump.experiment.rank import Experiment, Options, RankError
@@ -242,9 +244,8 @@ def rank(options: argparse.Namespace) -> int:
     targets, excludes = gather_checked(options, may_be_none=options.verb == "rank")
     try:
         seconds = budget(options.budget)
-        unit = progress.read(
-            options.progress, options.progress_regex, options.progress_metric
-        )
+        names = latencies(options)
+        unit = _unit(options, names)
         wanted = [conditions.Condition(condition) for condition in options.fail_if]
         if not 0.001 <= options.precision <= 1:
             raise ConfigError("--precision: not between 0.001 and 1")
@@ -257,7 +258,7 @@ def rank(options: argparse.Namespace) -> int:
     except (ConfigError, export.ExportError) as error:
         options.parser.error(str(error))
     path = options.output or new_file(options.verb)
-    record = Record(_header(options, seconds, drawn, unit), (), empty(0))
+    record = Record(_header(options, seconds, drawn, unit, names), (), empty(0))
     runner = attached or Runner(
         options.command,
         excludes,
@@ -267,6 +268,7 @@ def rank(options: argparse.Namespace) -> int:
         inject=options.inject,
     )
     runner.seed = drawn
+    runner.latencies = names
     save = _Saving(path, archive.save)
     # A table would be torn by the output of the program.
     live = Live(is_plain=options.show_output)
@@ -295,6 +297,11 @@ def rank(options: argparse.Namespace) -> int:
             ]
         except RankError as error:
             failure = error
+        if experiment.too_short and names and not failure:
+            failure = RankError(
+                "the program ends too soon for slots, which --latency needs: let it "
+                "serve for longer"
+            )
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
             experiment.look_at_a_whole_run()
@@ -329,6 +336,31 @@ def rank(options: argparse.Namespace) -> int:
     if failure:
         return failure.status
     return INTERRUPTED if experiment.interrupted else status
+
+
+def _unit(options: argparse.Namespace, names: list[str]) -> Progress:
+    """What a unit of work is: if it was not said, a call of what has latency.
+
+    Raises:
+        ConfigError: that is no function
+    """
+    from speed_bump.experiment.program import progress
+
+    if names and options.progress_metric:
+        raise ConfigError(
+            "--latency and --progress-metric: a histogram has its own latency; give one"
+        )
+    if options.progress or options.progress_regex or options.progress_metric:
+        return progress.read(
+            options.progress, options.progress_regex, options.progress_metric
+        )
+    functions = [name for name in names if ":" in name]
+    if names and not functions:
+        raise ConfigError(
+            f"--latency {names[0]}: marks are no unit of work; say what one is with "
+            "--progress"
+        )
+    return progress.read(functions[:1], None)
 
 
 def _attached(
@@ -383,12 +415,18 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
     if levels is not None:
         return sweep.Sweep(levels, options.precision, max_slowdown, drawn), drawn
     each = delay(options.delay)
+    fixed: dict[str, int] = {} if each is None else collections.defaultdict(lambda: each)
+    if options.latency:
+        from speed_bump.experiment.slots.requests import Requests
+
+        least_ns = max(_core.min_delay_ns(), 250)
+        return Requests(max_slowdown, least_ns, drawn, fixed), drawn
     how = stages.Options(
         budget_s=seconds,
         precision=options.precision,
         max_slowdown=max_slowdown,
         min_delay_ns=max(_core.min_delay_ns(), 250),
-        fixed={} if each is None else collections.defaultdict(lambda: each),
+        fixed=fixed,
     )
     return stages.Stages(how, drawn), drawn
 
@@ -520,7 +558,11 @@ def _nothing(experiment: Experiment) -> int:
 
 
 def _header(
-    options: argparse.Namespace, seconds: float, drawn: int, unit: Progress
+    options: argparse.Namespace,
+    seconds: float,
+    drawn: int,
+    unit: Progress,
+    names: list[str],
 ) -> dict[str, Any]:
     from speed_bump import __version__
     from speed_bump.experiment.program.environment import environment
@@ -535,5 +577,6 @@ def _header(
         "precision": options.precision,
         "max_slowdown": options.max_slowdown,
         "unit": unit.text,
+        "latency": names,
         "environment": environment(),
     }

@@ -23,6 +23,7 @@ from speed_bump.experiment import symbols
 from speed_bump.experiment.account import Looks
 from speed_bump.experiment.job_ranks import Rank, Ranks
 from speed_bump.experiment.record import (
+    REQUEST,
     Arm,
     Block,
     Delay,
@@ -79,6 +80,9 @@ def save(record: Record, path: str) -> None:
                 _put(file, f"ranks/{name}", getattr(record.ranks, name))
             for name in OF_METRIC if record.metered else ():
                 _put(file, f"metric/{name}", getattr(record.metered, name))
+            if record.requests is not None:
+                for name in REQUEST.names or ():
+                    _put(file, f"requests/{name}", record.requests[name])
             for number, block in enumerate(record.blocks):
                 _put(file, f"blocks/{number}/masks", block.masks)
                 _put(file, f"blocks/{number}/levels", block.levels)
@@ -198,6 +202,7 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         Looks.of_json(json.loads(file.read(LOOKS))) if LOOKS in file.namelist() else None,
         _ranks_of(file, text.get("ranks") or []),
         _metered_of(file),
+        _requests_of(file),
     )
 
 
@@ -205,6 +210,18 @@ def _metered_of(file: zipfile.ZipFile) -> Metered | None:
     if f"metric/{OF_METRIC[0]}.npy" not in file.namelist():
         return None
     return Metered(**{name: _get(file, f"metric/{name}") for name in OF_METRIC})
+
+
+def _requests_of(file: zipfile.ZipFile) -> Any:
+    """None: the record has none, as all of 1.0 and before."""
+    names = REQUEST.names or ()
+    if f"requests/{names[0]}.npy" not in file.namelist():
+        return None
+    columns = [_get(file, f"requests/{name}") for name in names]
+    found = np.zeros(len(columns[0]), REQUEST)
+    for name, column in zip(names, columns, strict=True):
+        found[name] = column
+    return found
 
 
 def _ranks_of(file: zipfile.ZipFile, who: list[dict[str, Any]]) -> Ranks | None:

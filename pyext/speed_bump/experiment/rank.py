@@ -26,7 +26,8 @@ from speed_bump.experiment.program.metric import MetricError
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.workload import Samples, Workload
-from speed_bump.experiment.record import Block, Metered, Record, SelfTime
+from speed_bump.experiment.record import REQUEST, Block, Metered, Record, SelfTime
+from speed_bump.experiment.slots import requests
 from speed_bump.experiment.slots.measure import Run, together
 
 # A slot is not shorter: what ends it costs a microsecond, and is read from outside.
@@ -37,6 +38,8 @@ MIN_CENSUS_S, MAX_CENSUS_S = 0.6, 4.0
 AGAIN_CENSUS_S, AGAIN_SLOTS = 0.2, 4
 # Slots of the first census, unless that takes this part of the budget.
 CENSUS_SLOTS = 64
+# The same of slots that outlast requests.
+CENSUS_LONG_SLOTS = 16
 MAX_CENSUS_PART = 0.25
 LATER_CENSUS_EVERY = 0.2
 MIN_KEPT = 2000
@@ -64,11 +67,15 @@ LOOK_METRIC_S, LOOK_METRIC_PART = 1.0, 0.15
 # Slots of time in which nothing was counted, of all: with more of them slots are made so
 # many times longer.
 MAX_IDLE_PART, LENGTHENED = 0.1, 4
+# How long is looked for how long a unit of work takes; the same of requests.
+UNIT_LOOK_NS, UNIT_LOOK_LONG_NS = 300_000_000, 1_500_000_000
 # How long a look at a part of a whole run is.
 LOOK_NS = 250_000_000
 # So that an experiment of days stays in memory, and its record in its file: slots times
 # functions that are kept. Each new block puts all of them together anew.
 MAX_CELLS = 6_000_000
+# The same of requests: 80 MB.
+MAX_REQUESTS = 4_000_000
 
 
 class RankError(Exception):
@@ -144,6 +151,7 @@ class Experiment:
     runs: int = 0
     processes: int = 0
     lost: int = 0
+    requests_lost: int = 0
     has_native: bool = False
     found: bool = False
     patience_s: float = 0.0
@@ -187,6 +195,7 @@ class Experiment:
                 "seconds": time.monotonic() - self._begin,
                 "processes": self.processes,
                 "lost": self.lost,
+                "requests_lost": self.requests_lost,
             }
         if self.failed and not len(self.record.slots):
             raise self.failed
@@ -238,6 +247,8 @@ class Experiment:
                 self._is_at_work = False
                 self.processes = max(self.processes, program.processes)
                 self.lost = max(self.lost, program.lost)
+                if program.durations is not None:
+                    self.requests_lost += program.durations.lost
                 if self._asking:
                     self._asking.join()
                     self._asking = None
@@ -416,10 +427,12 @@ class Experiment:
     def _unit_ns(self, program: Workload) -> float:
         """The time of a unit of work, from a look at what the program does."""
         begin, units = time.monotonic_ns(), program.plan.units
+        # Requests come by chance: few of them say little of how often.
+        wanted_ns = UNIT_LOOK_NS if program.durations is None else UNIT_LOOK_LONG_NS
         while program.is_running() and self._left() > 0:
             time.sleep(PAUSE_S)
             took, done = time.monotonic_ns() - begin, program.plan.units - units
-            if done and (took > 0.3e9 or done > 1000):
+            if done and (took > wanted_ns or done > 1000):
                 return took / done
         return math.nan
 
@@ -442,9 +455,9 @@ class Experiment:
         self._rule_candidates(program, run)
         units = self.record.slot_units
         if self.runs == 1:
-            units = max(1, round(max(run.slot_ns, SLOT_NS) / unit_ns))
-            if not run.slot_ns:
-                units = max(1, math.ceil(SLOT_NS / unit_ns))
+            units = max(1, math.ceil(self._least_slot_ns(run) / unit_ns))
+            if run.slot_ns:
+                units = max(1, round(max(run.slot_ns, SLOT_NS) / unit_ns))
         run.set_slot_units(units)
         if not self._first_census(program, run, units):
             return
@@ -465,6 +478,14 @@ class Experiment:
             run.make(block, len(self.record.blocks) - 1, self._ended(program))
             self._watch_meter(program)
             self._look_at_machine(program)
+
+    def _least_slot_ns(self, run: Run) -> float:
+        """How long a slot is at least."""
+        if run.program.durations is None:
+            return SLOT_NS
+        run.poll()
+        took = np.concatenate([np.zeros(0), *(r["duration_ns"] for r in run.requests)])
+        return requests.slot_ns(took, self.options.budget_s)
 
     def _next_block(self) -> Block | None:
         """What is to be measured next; None: all is decided."""
@@ -494,6 +515,9 @@ class Experiment:
         run.by_rank = (
             self._done[0].by_rank if self._done else cluster.is_job(reported, now)
         )
+        if program.durations is not None:
+            # Workers of a server: requests are of all of them together.
+            run.by_rank = False
         if not run.by_rank:
             return 1
         if any(map(program.is_native, program.calls())):
@@ -644,7 +668,8 @@ class Experiment:
         until = time.monotonic() + MAX_CENSUS_PART * self.options.budget_s
         ended = self._ended(program)
         if self.runs == 1:
-            run.rest(0, CENSUS_SLOTS, lambda: ended() or time.monotonic() > until)
+            slots = CENSUS_SLOTS if program.durations is None else CENSUS_LONG_SLOTS
+            run.rest(0, slots, lambda: ended() or time.monotonic() > until)
         return not ended()
 
     def _lengthened(self, run: Run, units: int) -> int:
@@ -730,6 +755,7 @@ class Experiment:
         record.slots = together(parts, len(names))
         self._take_metered()
         self._fold_blocks()
+        self._take_requests()
         record.ranks = cluster.appended(
             [run.ranks(names) for run in self._done], list(map(len, parts))
         )
@@ -769,6 +795,14 @@ class Experiment:
             "uncertain_ns": float(np.median(known)) if len(known) else None,
             "histogram": bool(len(metered.bounds)),
         }
+
+    def _take_requests(self) -> None:
+        """Those of the runs that are kept, the newest if they are very many."""
+        if not self.runner.latencies:
+            return
+        parts = [part for run in self._done for part in run.requests]
+        found = np.concatenate([np.zeros(0, REQUEST), *parts])
+        self.record.requests = found[-MAX_REQUESTS:]
 
     @staticmethod
     def _kept(functions: int) -> int:

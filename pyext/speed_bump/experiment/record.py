@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+# When a request came (CLOCK_MONOTONIC, as the ends of slots are), and how long it took.
+REQUEST = np.dtype([("begin_ns", "<i8"), ("duration_ns", "<i8"), ("name", "<u4")])
 # Arms of a block: bits of a mask.
 MAX_ARMS = 48
 # Levels of dose that an arm may have in a block.
@@ -217,6 +219,9 @@ class Record:
     are those of all processes together. ``metered`` is there where a metric counts units:
     slots are then of time, which the tool ended, and ``Slots.time_ns`` is as long as each
     would have taken for ``slot_units``, of which the undelayed ones take ``unit_ns``.
+    ``requests`` are durations that were recorded (``--latency``), with the fields of
+    ``REQUEST``, in the order in which they were read; their names are the header's
+    "latency", in the order of "name". None: none were asked.
     """
 
     header: dict[str, Any]
@@ -233,3 +238,4 @@ class Record:
     looks: Looks | None = None
     ranks: Ranks | None = None
     metered: Metered | None = None
+    requests: npt.NDArray[np.void] | None = None

@@ -78,6 +78,8 @@ class Table:
     cycle: float
     # How many rests began before each row: a rest and the blocks before it are a cycle.
     cycles: Integers | None = None
+    # Where the plan had a column on, whether it was called there or not.
+    switched: Booleans | None = None
 
     @property
     def rows(self) -> int:
@@ -157,7 +159,8 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     base = float(np.median(times[still])) if still.any() else 0.0
     if not base > 0:
         return None
-    columns, x, delayed, plans = _delays(record, part, owner, busy, usable, base)
+    columns, x, switched, plans = _delays(record, part, owner, busy, usable, base)
+    delayed = (x > 0).sum(0)
     if not columns:
         return None
     with np.errstate(invalid="ignore"):
@@ -185,6 +188,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
         plans,
         cycle,
         cycles,
+        switched,
     )
 
 
@@ -215,15 +219,15 @@ def _delays(
     busy: Booleans,
     usable: Booleans,
     base: float,
-) -> tuple[list[Column], Floats, Integers, list[Plan]]:
-    """The columns of delays and how they were drawn."""
+) -> tuple[list[Column], Floats, Booleans, list[Plan]]:
+    """The columns of delays, where they were on, and how they were drawn."""
     slots = record.slots
     position = {name: k for k, name in enumerate(record.functions)}
     kinds: dict[tuple[object, ...], list[int]] = {}
     for k in np.unique(owner[busy]):
         kinds.setdefault(_signature(record.blocks[k]), []).append(int(k))
     found: dict[Column, int] = {}
-    entries: list[tuple[int, Integers, Floats]] = []
+    entries: list[tuple[int, Integers, Floats, Booleans]] = []
     plans: list[Plan] = []
     delivered = slots.delivered_ns[part]
     masks, levels = slots.mask[part], slots.level[part]
@@ -251,15 +255,15 @@ def _delays(
                 column = Column(arm.functions, aimed, is_apart(block) and not coin)
                 k = found.setdefault(column, len(found))
                 here = rows if coin or len(block.doses) == 1 else rows[level == index]
+                on = (masks[here] >> np.uint64(bit)) & np.uint64(1) > 0
+                on &= busy[here]
                 if arm.is_sham:
-                    on = (masks[here] >> np.uint64(bit)) & np.uint64(1)
-                    values = dose * (on.astype(float) * busy[here])
+                    values = dose * on.astype(float)
                 else:
                     values = np.nan_to_num(delivered[here][:, where]).sum(1) / base
                     if record.metered:
-                        on = (masks[here] >> np.uint64(bit)) & np.uint64(1)
-                        values = _evened(values, on.astype(bool) & busy[here])
-                entries.append((k, here, values))
+                        values = _evened(values, on)
+                entries.append((k, here, values, on))
                 at.append(k)
                 chances.append(block.chance[bit] * (1.0 if coin else shares[index]))
                 coins.append(coin)
@@ -269,10 +273,11 @@ def _delays(
             Plan(mask, at, np.array(chances), block.one, np.array(coins), block.holds)
         )
     x = np.zeros((len(owner), len(found)))
-    for k, here, values in entries:
+    switched = np.zeros(x.shape, bool)
+    for k, here, values, on in entries:
         x[here, k] += values
-    delayed = (x > 0).sum(0)
-    return list(found), x, delayed, plans
+        switched[here, k] |= on
+    return list(found), x, switched, plans
 
 
 def _evened(values: Floats, on: Booleans) -> Floats:

@@ -249,7 +249,7 @@ def regress(
     if plans:
         scores = np.zeros(len(y))
         scores[rows] = u / kappa / scale
-        design = _by_design(
+        design = by_design(
             unwhitened(scores, phi), x, sums @ full_inverse, table.age, plans, bins
         ) * math.sqrt(few)
     return Fit(
@@ -335,7 +335,7 @@ def together(holds: Sequence[int], apart: int) -> float:
     return float(np.maximum(lengths - abs(apart), 0).mean() / lengths.mean())
 
 
-def _by_design(
+def by_design(
     v: Floats,
     x: Floats,
     weights: Floats,

@@ -644,7 +644,7 @@ def _grouped(record: Record) -> dict[str, _Group]:
     return groups
 
 
-def _seconds(value: float) -> str:
+def lasting(value: float) -> str:
     """A time, rounded."""
     if value < 100:
         return f"{max(value, 1):.0f} s"
@@ -657,7 +657,7 @@ def _shorter(number: _Number, spent: float) -> str:
     """How much longer until shorter delays are known well enough."""
     half = SHORTER * number.interval.half
     more = spent * min(max((half / TOLD) ** 2 - 1, 0.3), 1000.0)
-    return f"run it for {_seconds(more)} more, for shorter delays"
+    return f"run it for {lasting(more)} more, for shorter delays"
 
 
 def _more_time(interval: Interval, spent: float) -> str:
@@ -667,7 +667,7 @@ def _more_time(interval: Interval, spent: float) -> str:
     more = spent * ((interval.half / target) ** 2 - 1)
     if more > 24 * 3600:
         return "use longer delays or fewer functions: time alone would take days"
-    return f"run it for {_seconds(max(more, 0.1 * spent))} more, or with fewer functions"
+    return f"run it for {lasting(max(more, 0.1 * spent))} more, or with fewer functions"
 
 
 def _share(times: Mapping[str, SelfTime], name: str) -> Interval | None:
@@ -924,13 +924,13 @@ def _unmeasured(
         if group.total.high < 0.3:
             return (
                 f"under {group.total.high:.2f}, by a test of a group of {group.members}",
-                f"name it as the target, or run for {_seconds(2 * spent)} more",
+                f"name it as the target, or run for {lasting(2 * spent)} more",
                 INCONCLUSIVE,
             )
         return (
             f"only measured in a group of {group.members}, which together costs "
             f"{group.total.value:.2f} ± {group.total.half:.2f} of a delay",
-            f"name fewer functions, run for {_seconds(2 * spent)} more, or allow a "
+            f"name fewer functions, run for {lasting(2 * spent)} more, or allow a "
             "larger --max-slowdown",
             INCONCLUSIVE,
         )
@@ -948,13 +948,13 @@ def _unmeasured(
         return (
             f"it was called in {seldom} of {len(record.slots)} slots, and delayed in "
             f"{delayed:.0f}",
-            f"run it for {_seconds(max(2 * spent, 10))} more, with fewer functions, or "
+            f"run it for {lasting(max(2 * spent, 10))} more, with fewer functions, or "
             "with a larger --max-slowdown",
             INCONCLUSIVE,
         )
     return (
         "its delays can't be separated from those of others yet",
-        f"run it for {_seconds(max(spent, 10))} more",
+        f"run it for {lasting(max(spent, 10))} more",
         INCONCLUSIVE,
     )
 

@@ -15,7 +15,8 @@ from speed_bump.experiment.fit.columns import SINGLE, base_time, table
 from speed_bump.experiment.fit.contention import contention
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.interval import Interval
-from speed_bump.experiment.fit.mean_latency import latency
+from speed_bump.experiment.fit.latency import Latency
+from speed_bump.experiment.fit.mean_latency import latency as mean_latency_of
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
@@ -26,8 +27,7 @@ from speed_bump.experiment.fit.verdict import (
     Verdict,
 )
 from speed_bump.experiment.record import Block, Record
-from speed_bump.experiment.show import flame, spent
-from speed_bump.experiment.show import mean_latency as latencies
+from speed_bump.experiment.show import flame, latency, mean_latency, spent
 from speed_bump.experiment.show.text import (
     HEADS,
     bill_text,
@@ -116,6 +116,9 @@ def page(record: Record, verdict: Verdict) -> str:
     command = command_of(record)
     data = table(record, SINGLE)
     found = effects(data, contention(record, data).y) if data is not None else None
+    kinds = latency.of(record)
+    # Of latency, where that was asked.
+    lead = " ".join(map(latency.sentence, kinds)) or sentence(record, verdict)
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
@@ -125,11 +128,12 @@ def page(record: Record, verdict: Verdict) -> str:
         f"<style>{STYLE}{flame.PAGE_STYLE}</style></head><body><main>",
         "<h1>Which functions matter</h1>",
         f"<p class='soft'>{'<br>'.join(map(escape, title(record, verdict)))}</p>",
-        f"<p class='lead'>{escape(sentence(record, verdict))}</p>",
+        f"<p class='lead'>{escape(lead)}</p>",
+        *map(_latency, kinds),
         _remarks(record, verdict),
         _flame(record, verdict, found),
         _table(record, verdict),
-        _latency(record, verdict),
+        _mean_latency(record, verdict),
         _responses(record, verdict, found),
         _timeline(record, verdict),
         _bill(verdict),
@@ -230,25 +234,25 @@ def _table(record: Record, verdict: Verdict) -> str:
     )
 
 
-def _latency(record: Record, verdict: Verdict) -> str:
+def _mean_latency(record: Record, verdict: Verdict) -> str:
     """What delays add to the latency that a histogram tells; "" where none was read."""
-    found = latency(record)
+    found = mean_latency_of(record)
     if found is None:
         return ""
     said = "".join(
         f"<p class='soft'>{escape(line[0].upper() + line[1:])}.</p>"
-        for line in latencies.lines(record, found)
+        for line in mean_latency.lines(record, found)
     )
     heads = "".join(
         f"<th role='columnheader' scope='col'{_left(head)}>{escape(head)}</th>"
-        for head in latencies.HEADS
+        for head in mean_latency.HEADS
     )
     order = [finding.name for finding in ranked(verdict.findings)]
     rows = "".join(
         "<tr role='row'><th role='rowheader' scope='row' class='name'><code>"
-        f"{escape(name)}</code></th><td role='cell' data-head='{latencies.HEADS[1]}'>"
+        f"{escape(name)}</code></th><td role='cell' data-head='{mean_latency.HEADS[1]}'>"
         f"{escape(added)}</td></tr>"
-        for name, added in latencies.rows(found, order)
+        for name, added in mean_latency.rows(found, order)
     )
     if rows:
         rows = (
@@ -257,6 +261,33 @@ def _latency(record: Record, verdict: Verdict) -> str:
             "</table>"
         )
     return f"<h2>Latency</h2>{said}{rows}"
+
+
+def _latency(found: Latency) -> str:
+    heads = "".join(
+        f"<th role='columnheader' scope='col'{_left(head)}>{escape(head)}</th>"
+        for head in latency.HEADS
+    )
+    rows = []
+    for finding in latency.ranked(found):
+        name, *others = latency.cells(finding)
+        cells = "".join(
+            f"<td role='cell' data-head='{escape(head)}'{_left(head)}>{escape(cell)}</td>"
+            for head, cell in zip(latency.HEADS[1:], others, strict=True)
+        )
+        rows.append(
+            "<tr role='row'><th role='rowheader' scope='row' class='name' "
+            f"title='{escape(finding.name, quote=True)}'><code>{escape(name)}</code></th>"
+            f"{cells}</tr>"
+        )
+    told = "".join(f"<li>{escape(line)}</li>" for line in latency.paragraphs(found))
+    return (
+        f"<h2>Latency of {escape(found.name)}</h2>"
+        f"<p class='soft'>{escape(latency.title(found))}. {escape(latency.LEGEND)}</p>"
+        "<table role='table' class='cards'><thead role='rowgroup'>"
+        f"<tr role='row'>{heads}</tr></thead><tbody role='rowgroup'>{''.join(rows)}"
+        f"</tbody></table><ul>{told}</ul>"
+    )
 
 
 def _left(head: str) -> str:

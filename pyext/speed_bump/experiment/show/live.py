@@ -98,6 +98,8 @@ class Live:
         self._left_s = 0.0
         self._left_at = self._begin
         self._slots = 0
+        # None: their latency was not asked.
+        self._requests: int | None = None
         self._unit_ns = 0.0
         encoding = getattr(self._stream, "encoding", None) or "ascii"
         self._ascii = "utf" not in encoding.lower()
@@ -128,6 +130,7 @@ class Live:
         now = time.monotonic()
         self._left_s, self._left_at = left_s, now
         self._slots, self._unit_ns = len(record.slots), record.unit_ns
+        self._requests = None if record.requests is None else len(record.requests)
         is_due = now >= self._next_look and (self._screen or now >= self._next_line)
         if is_due:
             self._found = verdict(record, final=False)
@@ -149,6 +152,8 @@ class Live:
 
     def _known_text(self) -> str:
         assert self._found is not None
+        if self._requests is not None:
+            return f"{self._requests:,} requests, {self._slots:,} slots"
         text = f"{summary(self._found)}, {self._slots:,} slots"
         wide = [
             f

@@ -22,7 +22,7 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
-from speed_bump.experiment.fit.mean_latency import latency
+from speed_bump.experiment.fit.mean_latency import latency as mean_latency_of
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
     MATTERS,
@@ -32,8 +32,7 @@ from speed_bump.experiment.fit.verdict import (
 from speed_bump.experiment.job_ranks import told as told_ranks
 from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Floats, Record
-from speed_bump.experiment.show import mean_latency as latencies
-from speed_bump.experiment.show import ranks, spent
+from speed_bump.experiment.show import latency, mean_latency, ranks, spent
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 from speed_bump.experiment.symbols import short
 
@@ -436,7 +435,7 @@ def text(
     more = remarks(record, verdict)
     if more:
         parts += ["", *(wrapped(line, prose, "    ") for line in more)]
-    parts += latency_lines(record, [f.name for f in found[:max_rows]], width)
+    parts += mean_latency_lines(record, [f.name for f in found[:max_rows]], width)
     parts += account_lines(record, verdict, width)
     legend = (
         "calls: in a unit. self: part of the time in the function itself. criticality: "
@@ -446,27 +445,44 @@ def text(
     parts += ["", wrapped(legend, prose)]
     if where is not None:
         parts += [wrapped(ranks.LEGEND, prose)]
+    parts += latency_lines(record, prose)
     return "\n".join([*parts, *last_lines(record, verdict, width)])
+
+
+def latency_lines(record: Record, prose: int) -> list[str]:
+    """What delays add to latency, if that was asked."""
+    parts: list[str] = []
+    for found in latency.of(record):
+        parts += ["", wrapped(latency.title(found), prose, "    "), latency.rows(found)]
+        told = latency.paragraphs(found)
+        parts += ["", *(wrapped(line, prose, "    ") for line in told)]
+        parts += ["", wrapped(latency.LEGEND, prose)]
+        parts += ["", wrapped(latency.sentence(found), prose)]
+    return parts
 
 
 def last_lines(record: Record, verdict: Verdict, width: int | None) -> list[str]:
     """The sentence that ends a report."""
     last = sentence(record, verdict)
+    if record.requests is not None:
+        # Said with the latency, which was asked.
+        last = ""
     return ["", wrapped(last, width or PROSE)] if last else []
 
 
-def latency_lines(record: Record, names: list[str], width: int | None) -> list[str]:
+def mean_latency_lines(record: Record, names: list[str], width: int | None) -> list[str]:
     """What delays add to the latency that a histogram tells, below the table."""
-    found = latency(record)
+    found = mean_latency_of(record)
     if found is None:
         return []
     said = [
-        wrapped(line, width or PROSE, "    ") for line in latencies.lines(record, found)
+        wrapped(line, width or PROSE, "    ")
+        for line in mean_latency.lines(record, found)
     ]
-    added = latencies.rows(found, names)
+    added = mean_latency.rows(found, names)
     if not added:
         return ["", *said]
-    heads = list(zip(latencies.HEADS, (LEFT, RIGHT), strict=True))
+    heads = list(zip(mean_latency.HEADS, (LEFT, RIGHT), strict=True))
     return ["", *said, "", table(heads, added)]
 
 
@@ -512,13 +528,13 @@ def markdown(record: Record, verdict: Verdict) -> str:
         more.append(ranks.waiting(where))
     if more:
         parts += ["", *(f"- {words}" for words in more)]
-    slower = latency(record)
+    slower = mean_latency_of(record)
     if slower:
         names = [f.name for f in ranked(verdict.findings)]
-        added = latencies.rows(slower, names)
-        parts += ["", *(f"- {words}" for words in latencies.lines(record, slower))]
+        added = mean_latency.rows(slower, names)
+        parts += ["", *(f"- {words}" for words in mean_latency.lines(record, slower))]
         if added:
-            parts += ["", line(latencies.HEADS), "|---|--:|"]
+            parts += ["", line(mean_latency.HEADS), "|---|--:|"]
             parts += [line([f"`{row[0]}`", row[1]]) for row in added]
     account = spent.of(record, verdict)
     if account:
@@ -529,7 +545,21 @@ def markdown(record: Record, verdict: Verdict) -> str:
             *(line([row[0], row[1], f"`{row[2]}`" if row[2] else ""])
               for row in spent.rows(account)),
         ]  # fmt: skip
-    last = sentence(record, verdict)
+    for found in latency.of(record):
+        parts += [
+            "",
+            f"{latency.title(found)}.",
+            "",
+            line(latency.HEADS),
+            "|---|" + "--:|" * (len(latency.HEADS) - 2) + "---|",
+            *(
+                line([f"`{row[0]}`", *row[1:]])
+                for row in map(latency.cells, latency.ranked(found))
+            ),
+            "",
+            *(f"- {words}" for words in latency.paragraphs(found)),
+        ]
+    last = sentence(record, verdict) if record.requests is None else ""
     return "\n".join([*parts, *(["", last] if last else [])])
 
 
@@ -648,8 +678,9 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "found": record.header.get("found"),
         "never_called": record.header.get("never_called", {}),
         "metric": record.header.get("metric"),
-        "latency": latencies.as_json(latency(record)),
+        "mean_latency": mean_latency.as_json(mean_latency_of(record)),
         "account": spent.as_json(spent.of(record, verdict)),
+        "latency": latency.as_json(record),
         "advice": sentence(record, verdict),
         "end": record.end,
         "job": ranks.as_json(places.of_record(record), record.ranks.who)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from speed_bump.experiment import job_ranks as cluster
 from speed_bump.experiment.program.workload import Workload
-from speed_bump.experiment.record import Block, Metered, Slots
+from speed_bump.experiment.record import REQUEST, Block, Metered, Slots
 
 # As struct sb_plan_slot in libsb.h.
 SLOT = np.dtype(
@@ -71,6 +71,8 @@ class Run:
     by_rank: bool = False
     slot_units: int = 1
     slot_ns: int = 0
+    # Durations that were recorded, as they were read.
+    requests: list[npt.NDArray[np.void]] = field(default_factory=list)
     _of_rank: dict[int, list[_Seen]] = field(default_factory=dict)
     _who: dict[int, cluster.Rank] = field(default_factory=dict)
     _seen: list[_Seen] = field(default_factory=list)
@@ -110,6 +112,7 @@ class Run:
         """Read what is over, and keep what is planned in force; how many were read."""
         plan = self.program.plan
         plan.renew(LEASE_NS)
+        self._read_requests()
         if not self.by_rank:
             return self._read(plan.read, self._seen)
         before = self.count()
@@ -121,6 +124,16 @@ class Run:
                 seen = self._of_rank.setdefault(index, [])
                 self._read(partial(plan.read_rank, index, False), seen)
         return self.count() - before
+
+    def _read_requests(self) -> None:
+        if self.program.durations is None:
+            return
+        found = self.program.durations.events()
+        if len(found):
+            kept = np.empty(len(found), REQUEST)
+            for name in REQUEST.names or ():
+                kept[name] = found[name]
+            self.requests.append(kept)
 
     def _read(
         self, read: Callable[[], tuple[bytes, bytes, bytes]], seen: list[_Seen]

@@ -1,0 +1,893 @@
+# SPDX-License-Identifier: MIT
+"""What the delay of each function adds to the latency of requests.
+
+A request belongs to the slot in which it came, so that which functions were delayed then
+was drawn and not chosen. Those of a slot's first and last part are left out: what they
+met is of the slot before, or after. Where a queue is carried over to the next slot the
+effect of a slot on the requests of the next one is added.
+
+The mean is that of least squares over requests. Quantiles are regression quantiles
+(Koenker & Bassett, Econometrica 46, 1978) of latencies on what was on: with one function
+at a time the difference of the quantiles with and without it. They are found by Newton's
+steps; such a step is a regression of recentred influence functions (Firpo, Fortin &
+Lemieux, Econometrica 77, 2009), and the first one is theirs. One step alone is right only
+for delays that are short beside the spread of latencies: it sees how many requests cross
+the old quantile, and where all of them do, as with a stage that takes the same time for
+each, their number no longer says how far (``queues.py`` of the tests has such a server).
+Steps that begin with a wide window and end with a narrow one get there (smoothed quantile
+regression: Fernandes, Guerre & Horta, Journal of Business & Economic Statistics 39,
+2021).
+
+Requests of one slot are not independent: the standard errors are of the sums over slots.
+They are the larger of one by the schedule, drawn again in thought (``effects.py``), and
+one by clusters which allows for neighbours that are alike (Newey & West, Econometrica 55,
+1987; quantiles: Parente & Santos Silva, Journal of Econometric Methods 5, 2016).
+
+What is estimated is the difference between a program in which the function is always
+delayed by the dose used, and one in which it never is. Quantiles and queues do not move
+in proportion to the delay: for a small dose the number per ms is the derivative, and no
+other dose is concluded from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+# isort: off
+import speed_bump.experiment.algebra  # noqa: F401
+import numpy as np
+import numpy.typing as npt
+# isort: on
+
+from speed_bump.duration import human
+from speed_bump.experiment.fit.columns import (
+    SINGLE,
+    Table,
+    block_index,
+    is_rest,
+    table,
+    undelayed,
+)
+from speed_bump.experiment.fit.effects import SHAM, by_design, lagged
+from speed_bump.experiment.fit.interval import (
+    THRESHOLD,
+    WHOLE,
+    Interval,
+    around,
+    discoveries,
+    normal_quantile,
+    quantile,
+    upper_tail,
+)
+from speed_bump.experiment.fit.load import OVERLOADED, Load, load
+from speed_bump.experiment.fit.noise import Booleans
+from speed_bump.experiment.fit.verdict import (
+    AMPLIFIED,
+    FALSE_DISCOVERIES,
+    lasting,
+)
+from speed_bump.experiment.record import Floats, Integers, Record
+
+Events = npt.NDArray[np.void]
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+STATISTICS = ("mean", *QUANTILES)
+# Of a slot at most so much is left out at either end.
+MAX_WASHOUT = 0.25
+# What neighbouring slots have in common, above which a queue is carried over.
+CARRIED = 0.1
+# The same of slots further apart: then it is carried over by more than one.
+CARRIED_FAR = 0.3
+# Slots between two knots of what is slow.
+SPACING = 100
+MAX_SLOW = 40
+# Fewer slots, or requests beyond a quantile with a function on, say nothing of it.
+MIN_ROWS = 40
+MIN_ON = 8
+# With half as many, 14 of 19 intervals of the p99 had the truth ("two classes" of
+# bench/rank/latency_coverage.py).
+MIN_BEYOND = 40
+# Neighbours that may be alike, in slots: a hold and the slot after it.
+NEIGHBOURS = 4
+MAX_STEPS = 40
+
+
+# ---------------------------------------------------------------------------- regression
+
+
+@dataclass
+class Design:
+    """What is regressed on: rows are slots.
+
+    Args:
+        x: what was on, of each slot, a column for each column of the table, by its dose
+            in parts of the function's mean dose
+        member: of each column of ``x`` the answer that it belongs to
+        other: columns that were not drawn
+        rows: that take part
+        lags: of ``x``
+    """
+
+    data: Table
+    x: Floats
+    member: Integers
+    other: Floats
+    rows: Integers
+    lags: int
+
+    def __post_init__(self) -> None:
+        """Put the columns together."""
+        self.answers = int(self.member.max()) + 1
+        joined = np.zeros((len(self.x), self.answers))
+        for k, to in enumerate(self.member):
+            joined[:, to] += self.x[:, k]
+        columns = lagged(joined, self.bins)
+        self.matrix = np.concatenate([columns, self.other], axis=1)[self.rows]
+        self.sums = np.zeros((self.answers, self.matrix.shape[1]))
+        for lag in range(self.lags + 1):
+            at = lag * self.answers + np.arange(self.answers)
+            self.sums[np.arange(self.answers), at] = 1
+
+    def on(self, k: int) -> Booleans:
+        """Of each of the rows whether an answer's columns are on, at any lag."""
+        some = np.zeros(len(self.rows), bool)
+        for lag in range(self.lags + 1):
+            some |= self.matrix[:, lag * self.answers + k] > 0
+        return some
+
+    @property
+    def bins(self) -> tuple[tuple[int, ...], ...]:
+        """The lags, each on its own."""
+        return tuple((lag,) for lag in range(self.lags + 1))
+
+
+@dataclass
+class Estimate:
+    """Of each answer its value and its standard error.
+
+    Of a quantile the two sides of the interval differ: above it there are fewer requests
+    than below. ``down`` and ``up`` are how far it reaches; an infinite one: there are too
+    few requests to say.
+    """
+
+    value: Floats
+    error: Floats
+    down: Floats | None = None
+    up: Floats | None = None
+
+    def times(self, scale: float) -> Estimate:
+        """In other units."""
+        down, up = (None if e is None else e * scale for e in (self.down, self.up))
+        return Estimate(self.value * scale, self.error * scale, down, up)
+
+    def interval(self, k: int, df: int) -> Interval:
+        """Of 95%."""
+        value = float(self.value[k])
+        if self.up is None or self.down is None:
+            return around(value, float(self.error[k]), df)
+        return Interval(value, value - float(self.down[k]), value + float(self.up[k]))
+
+
+def _inverse(gram: Floats) -> Floats:
+    """Of a matrix of products, of which some columns may be nothing."""
+    size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    scaled = gram / size[:, None] / size[None, :] + 1e-9 * np.eye(len(gram))
+    found = np.linalg.inv(scaled) / size[:, None] / size[None, :]
+    found[size < 1e-100] = 0
+    found[:, size < 1e-100] = 0
+    return np.asarray(found)
+
+
+def estimate(design: Design, b: Floats, score: Floats, weight: Floats) -> Estimate:
+    """Sums over lags of the coefficients ``b``, with errors by slots.
+
+    Args:
+        score: of each row the sum of its requests' scores
+        weight: of each row the sum of the scores' slopes
+    """
+    a = design.matrix
+    inverse = _inverse((a * weight[:, None]).T @ a)
+    # What a row drew the fit towards itself (MacKinnon & White, Journal of Econometrics
+    # 29, 1985).
+    own = np.minimum(weight * np.einsum("ij,jk,ik->i", a, inverse, a), 0.9)
+    score = score / (1 - own)
+    rows = design.sums @ inverse
+    g = (a @ rows.T) * score[:, None]
+    error = np.sqrt(_by_clusters(g, design.data.age[design.rows]))
+    v = np.zeros(len(design.data.age))
+    v[design.rows] = score
+    weights = np.concatenate(
+        [rows[:, lag * design.answers + design.member] for lag in range(design.lags + 1)],
+        axis=1,
+    )
+    # Every row of it has the columns of its own answer alone, and what it takes off the
+    # others' effects.
+    drawn = by_design(
+        v, design.x, weights, design.data.age, design.data.plans, design.bins
+    )
+    return Estimate(design.sums @ b, np.fmax(error, drawn))
+
+
+def _by_clusters(g: Floats, age: Integers) -> Floats:
+    """Variances of the sums of ``g``, of rows of which neighbours may be alike."""
+    total = (g * g).sum(0)
+    least = total.copy()
+    for lag in range(1, NEIGHBOURS + 1):
+        same = (age[lag:] >= lag)[:, None]
+        total += 2 * (1 - lag / (NEIGHBOURS + 1)) * (g[lag:] * g[:-lag] * same).sum(0)
+    return np.asarray(np.maximum(total, least))
+
+
+def least_squares(design: Design, total: Floats, count: Floats) -> Estimate:
+    """Of the mean of what slots have ``count`` of, and ``total`` in all."""
+    a = design.matrix
+    total, count = total[design.rows], count[design.rows]
+    b = _inverse((a * count[:, None]).T @ a) @ (a.T @ total)
+    return estimate(design, b, total - count * (a @ b), count)
+
+
+def window_of(tau: float, count: int) -> float:
+    """How many quantiles to either side tell the density (Hall & Sheather, 1988).
+
+    Journal of the Royal Statistical Society B 50.
+    """
+    at = normal_quantile(tau)
+    density = math.exp(-at * at / 2) / math.sqrt(2 * math.pi)
+    width = 1.5 * density**2 / (2 * at * at + 1)
+    wide = count ** (-1 / 3) * 1.96 ** (2 / 3) * width ** (1 / 3)
+    return float(min(wide, 0.9 * min(tau, 1 - tau)))
+
+
+def _half_window(values: Floats, tau: float) -> float:
+    """Half the distance of the quantiles around ``tau``."""
+    part = window_of(tau, len(values))
+    low, high = np.quantile(values, (max(tau - part, 0.0), min(tau + part, 1.0)))
+    # Clocks have steps, and a stage may take the same time for each.
+    return max(float(high - low) / 2, 1e-4 * abs(float(high)), 1e-12)
+
+
+def regression_quantile(
+    design: Design, took: Floats, at: Integers, tau: float
+) -> Estimate:
+    """Of the ``tau`` quantile of what requests took.
+
+    Args:
+        took: of each request
+        at: its place in ``design.rows``
+    """
+    a = design.matrix
+    n = len(a)
+    b = np.zeros(a.shape[1])
+    # All rows have the constant, which comes first among what was not drawn.
+    constant = design.sums.shape[1] - design.other.shape[1]
+    b[constant] = np.quantile(took, tau)
+    low, high = np.quantile(took, (tau - 0.4 * tau, 1 - 0.3 * (1 - tau)))
+    half, last = float(high - low), _half_window(took, tau)
+    residuals = took - (a @ b)[at]
+    while True:
+        half = max(half, last)
+        b, residuals = _solved(a, b, took, at, tau, half)
+        if half <= last:
+            narrower = _half_window(residuals, tau)
+            if narrower > 0.7 * half:
+                break
+            last = narrower
+        half /= 3
+    inside = np.bincount(at, np.clip(residuals / half, -1, 1), n) / 2
+    score = inside + (tau - 0.5) * np.bincount(at, minlength=n)
+    # In parts of the requests; from there to times as Woodruff has it (JASA 47, 1952): by
+    # the quantiles that are so far off, among the requests that came while it was on.
+    found = estimate(design, b, score, np.bincount(at, minlength=n).astype(float))
+    down, up = np.full((2, design.answers), math.inf)
+    error = np.full(design.answers, math.inf)
+    for k in range(design.answers):
+        on = design.on(k)
+        some = residuals[on[at]]
+        times = quantile(max(int(on.sum()) - 1, 1))
+        off = times * float(found.error[k])
+        if not (len(some) and math.isfinite(off) and off < min(tau, 1 - tau)):
+            continue
+        low, middle, high = np.quantile(some, (tau - off, tau, tau + off))
+        # A quantile of so few is one of them, and the next one may be as far again.
+        down[k], up[k] = max(middle - low, last), max(high - middle, last)
+        error[k] = down[k] / times
+    return Estimate(found.value, error, down, up)
+
+
+def _solved(
+    a: Floats, b: Floats, took: Floats, at: Integers, tau: float, half: float
+) -> tuple[Floats, Floats]:
+    """Coefficients with the check function rounded by ``half``, and the residuals."""
+    n = len(a)
+    count = np.bincount(at, minlength=n)
+
+    def loss(residuals: Floats) -> float:
+        size = np.abs(residuals)
+        round_ = np.where(size < half, (size**2 / half + half) / 2, size) / 2
+        return float(round_.sum() + (tau - 0.5) * residuals.sum())
+
+    residuals = took - (a @ b)[at]
+    now = loss(residuals)
+    for _ in range(MAX_STEPS):
+        score = np.bincount(at, np.clip(residuals / half, -1, 1), n) / 2
+        score += (tau - 0.5) * count
+        near = np.bincount(at, np.abs(residuals) < half, n) / (2 * half)
+        # A column with no request in the window may still move.
+        near += 1e-3 * count / (2 * half)
+        step = _inverse((a * near[:, None]).T @ a) @ (a.T @ score)
+        for _ in range(20):
+            trial = took - (a @ (b + step))[at]
+            new = loss(trial)
+            if new <= now:
+                break
+            step = step / 2
+        else:
+            break
+        moved = float(np.abs(a @ step).max())
+        b, residuals = b + step, trial
+        if now - new <= 1e-9 * abs(now) or moved < 1e-3 * half:
+            break
+        now = new
+    return b, residuals
+
+
+# ------------------------------------------------------------------------ slots, requests
+
+
+@dataclass
+class Requests:
+    """Requests and the slots in which they came, in the order in which they came.
+
+    Args:
+        slot: row of the table
+        took_ns: from begin to end
+        since_ns, until_ns: from the begin of the slot, and to its end
+        count: of each row all that came in it
+    """
+
+    slot: Integers
+    took_ns: Floats
+    since_ns: Floats
+    until_ns: Floats
+    count: Floats
+
+
+def requests(record: Record, data: Table, events: Events) -> Requests:
+    """Put the requests into the rows of a table."""
+    slots = record.slots
+    n = len(data.y)
+    first = len(slots) - n
+    rows = np.flatnonzero((data.age >= 0) & (slots.end_ns[first:] > 0))
+    end = slots.end_ns[first:][rows]
+    begin = end - slots.time_ns[first:][rows].astype(np.int64)
+    came = events["begin_ns"].astype(np.int64)
+    order = np.argsort(came, kind="stable")
+    came = came[order]
+    place = np.searchsorted(end, came, side="left")
+    inside = place < len(rows)
+    inside[inside] &= came[inside] > begin[place[inside]]
+    came, place = came[inside], place[inside]
+    slot = rows[place]
+    return Requests(
+        slot,
+        events["duration_ns"][order][inside].astype(float),
+        (came - begin[place]).astype(float),
+        (end[place] - came).astype(float),
+        np.bincount(slot, minlength=n).astype(float),
+    )
+
+
+@dataclass
+class Kept:
+    """What is regressed, and what was chosen without a look at any effect.
+
+    Args:
+        washout_ns: what is left out at either end of a slot
+        is_short: slots are short beside what requests take
+        alike, alike_far: the correlation of slots next to each other, and two apart
+    """
+
+    use: Booleans
+    washout_ns: float
+    is_short: bool
+    lags: int
+    alike: float
+    alike_far: float
+
+
+def _correlation(values: Floats, age: Integers, apart: int) -> float:
+    pairs = np.flatnonzero(age >= apart)
+    if len(pairs) < MIN_ROWS:
+        return 0.0
+    e = values - values.mean()
+    scale = float((e * e).mean())
+    return float((e[pairs] * e[pairs - apart]).mean()) / scale if scale > 0 else 0.0
+
+
+def keep(record: Record, data: Table, found: Requests) -> Kept:
+    """Which requests are looked at, and over how many slots a queue is carried.
+
+    By the latencies alone, whatever was on: nothing looks at an effect to choose it.
+    """
+    slot_ns = float(np.median(record.slots.time_ns[-len(data.y) :][data.age >= 0]))
+    whole = float(np.quantile(found.took_ns, 0.99))
+    washout = min(whole, MAX_WASHOUT * slot_ns)
+    use = (found.since_ns >= washout) & (found.until_ns >= washout)
+    if not use.any():
+        use[:] = True
+    n = len(data.y)
+    count = np.bincount(found.slot[use], minlength=n)
+    # Of each slot the mean rank: one request of a second says little of the queue.
+    ranks = np.empty(int(use.sum()))
+    ranks[np.argsort(found.took_ns[use], kind="stable")] = np.arange(len(ranks))
+    total = np.bincount(found.slot[use], ranks, n)
+    means = np.where(count > 0, total / np.maximum(count, 1), 0.0)
+    rows = np.flatnonzero((count > 0) & (data.age >= 0))
+    level = np.zeros(n)
+    columns = np.concatenate([np.ones((len(rows), 1)), _slow(data, rows)], axis=1)
+    level[rows] = means[rows] - columns @ np.linalg.lstsq(columns, means[rows], None)[0]
+    age = np.where(count > 0, data.age, -1)
+    alike, far = (_correlation(level, age, apart) for apart in (1, 3))
+    carried = alike > max(CARRIED, 2 / math.sqrt(len(rows))) or whole > washout
+    return Kept(use, washout, whole > washout, int(carried), alike, far)
+
+
+def _slow(data: Table, rows: Integers) -> Floats:
+    """Columns of slow changes, and of runs of the program but the first."""
+    n = len(rows)
+    count = min(n // SPACING, MAX_SLOW)
+    at = (np.arange(n) + 0.5) / max(n, 1)
+    waves = np.cos(math.pi * np.outer(at, np.arange(1, count + 1)))
+    runs = data.run[rows]
+    others = [(runs == run).astype(float)[:, None] for run in np.unique(runs)[1:]]
+    return np.concatenate([waves, *others], axis=1)
+
+
+# ------------------------------------------------------------------------------ findings
+
+EVERY = "adds to every request"
+SLOW_ONES = "only to the slow ones"
+HIDDEN = "hidden"
+QUEUE = "moves the queue"
+UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the delay of a function adds to the latency.
+
+    Args:
+        delay_ns: delivered at a call of it, on average, while it was on
+        calls: of it for each request
+        dose_ns: delivered for each request
+        added_ns: by statistic ("mean", "p50", "p90", "p99"), what the dose adds; one that
+            the data do not support is not there
+        arrives: what the dose adds to the mean, in parts of it
+        throughput: by what part the dose changes it
+        requests: that were looked at with it on, in so many ``slots``
+        p: the chance of such numbers if it added nothing
+        false_discovery: the false discovery rate at which it would be called
+        reason, help: why this verdict, and what would help; help is "" where nothing is
+            needed
+    """
+
+    name: str
+    verdict: str = UNDECIDED
+    delay_ns: float = math.nan
+    calls: float = math.nan
+    dose_ns: float = math.nan
+    added_ns: dict[str, Interval] = field(default_factory=dict)
+    arrives: Interval | None = None
+    throughput: Interval | None = None
+    requests: int = 0
+    slots: int = 0
+    p: float = 1.0
+    false_discovery: float = 1.0
+    reason: str = ""
+    help: str = ""
+
+    def per_ms(self, statistic: str) -> Interval | None:
+        """What a ms of delay of each call adds, ms; at the dose used."""
+        added = self.added_ns.get(statistic)
+        if added is None or not self.delay_ns > 0:
+            return None
+        return scaled(added, 1 / self.delay_ns)
+
+
+def scaled(interval: Interval, by: float) -> Interval:
+    """Times a number; its ends stay in order."""
+    ends = sorted((interval.low * by, interval.high * by))
+    return Interval(interval.value * by, *ends)
+
+
+@dataclass
+class Latency:
+    """Of a whole experiment.
+
+    Args:
+        requests: seen, of which ``used`` are regressed
+        lost: that were not recorded
+        undelayed_ns: by statistic, while nothing was delayed
+        rate: requests a second
+        sham: what nothing adds to the mean, ns
+    """
+
+    name: str
+    requests: int = 0
+    used: int = 0
+    lost: int = 0
+    undelayed_ns: dict[str, float] = field(default_factory=dict)
+    rate: float = math.nan
+    slot_ns: float = math.nan
+    washout_ns: float = math.nan
+    lags: int = 0
+    load: Load | None = None
+    sham: Interval | None = None
+    findings: list[Finding] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def of(self, name: str) -> Finding:
+        """The finding of a function."""
+        return next(finding for finding in self.findings if finding.name == name)
+
+
+# Standard errors by which latency must have moved to be compared with throughput.
+MOVED = 3.3
+
+
+def _moves(
+    latency: Estimate, mean: float, time: Estimate, unit: float, real: Sequence[int]
+) -> Interval | None:
+    """The change of throughput over that of latency, both in parts of themselves.
+
+    Little's law: requests under way are throughput times latency, and in a closed loop
+    without pauses they are as many as there are clients.
+    """
+    total = weight = 0.0
+    for k in real:
+        moved = latency.value[k] / mean
+        if not latency.value[k] > MOVED * latency.error[k] > 0:
+            continue
+        ratio = time.value[k] / unit / moved
+        error = math.hypot(time.error[k] / unit, ratio * latency.error[k] / mean) / moved
+        if math.isfinite(error) and error > 0:
+            total += ratio / error**2
+            weight += 1 / error**2
+    if not weight:
+        return None
+    return around(total / weight, weight**-0.5, 1000)
+
+
+# ----------------------------------------------------------------------------- verdicts
+
+
+def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> Latency:
+    """What the record says of the latency of these requests.
+
+    Args:
+        events: of one kind of request, as a record has them
+        name: of the kind
+        lost: requests that are not among them, though they were
+    """
+    out = Latency(name, len(events), lost=lost)
+    data = table(record, SINGLE)
+    names = [*record.functions, *(n for n in record.idle if n not in record.functions)]
+    if data is None or data.switched is None or not len(events):
+        why = "no request was seen" if not len(events) else "no slot was measured"
+        help_ = (
+            "a --latency function that is called while the program works"
+            if not len(events)
+            else "a longer --budget"
+        )
+        out.findings = [Finding(n, reason=why, help=help_) for n in names]
+        return out
+    found = requests(record, data, events)
+    kept = keep(record, data, found)
+    out.washout_ns, out.lags = kept.washout_ns, kept.lags
+    slots = record.slots
+    part = slice(len(slots) - len(data.y), len(slots))
+    usable = data.age >= 0
+    span = float(slots.time_ns[part][usable].sum())
+    out.slot_ns = float(np.median(slots.time_ns[part][usable])) if usable.any() else 0.0
+    out.rate = len(found.slot) / span * 1e9 if span > 0 else math.nan
+    at, took = found.slot[kept.use], found.took_ns[kept.use]
+    out.undelayed_ns = _undelayed(record, part, at, took)
+    built = _design(record, data, part, found, at, kept)
+    if built is None:
+        out.findings = [
+            Finding(n, reason=f"only {int(usable.sum())} slots were seen",
+                    help="a longer --budget") for n in names
+        ]  # fmt: skip
+        out.load = load(events, None)
+        return out
+    design, whose, doses = built
+    mine = np.isin(at, design.rows)
+    place = np.searchsorted(design.rows, at[mine])
+    took = took[mine]
+    out.used = len(took)
+    estimates = _estimates(design, took, place)
+    count = slots.units[part].astype(float)
+    time = least_squares(_with_lag(design), np.nan_to_num(slots.time_ns[part]), count)
+    unit = span / max(float(count[usable].sum()), 1.0)
+    mean = out.undelayed_ns.get("mean", float(took.mean()))
+    real = [k for k, functions in enumerate(whose) if functions]
+    out.load = load(events, _moves(estimates["mean"], mean, time, unit, real))
+    for k, functions in enumerate(whose):
+        if not functions:
+            e = estimates["mean"]
+            on = int((design.x[design.rows][:, design.member == k] > 0).any(1).sum())
+            if on >= MIN_ON:
+                out.sham = around(float(e.value[k]), float(e.error[k]), on - 1)
+    for n in names:
+        if (n,) not in whose:
+            out.findings.append(_unmeasured(record, n))
+            continue
+        k = whose.index((n,))
+        out.findings.append(
+            _measured(n, k, design, doses[k], estimates, time, unit, place)
+        )
+    rates = discoveries([f.p for f in out.findings])
+    spent = span / 1e9
+    out.findings = [
+        _judged(f, rate, len(names), out, spent)
+        for f, rate in zip(out.findings, rates, strict=True)
+    ]
+    _warn(out, kept, record.machine.share)
+    return out
+
+
+@dataclass(frozen=True)
+class _Dose:
+    """Delivered for each request, at each call, and calls for each request."""
+
+    request_ns: float
+    call_ns: float
+    calls: float
+
+
+def _undelayed(
+    record: Record, part: slice, at: Integers, took: Floats
+) -> dict[str, float]:
+    mask = record.slots.mask[part]
+    quiet = (undelayed(record)[part] | (mask == 0))[at]
+    some = took[quiet] if quiet.sum() >= MIN_BEYOND else took
+    if not len(some):
+        return {}
+    quantiles = {key: float(np.quantile(some, tau)) for key, tau in QUANTILES.items()}
+    return {"mean": float(some.mean()), **quantiles}
+
+
+def _design(
+    record: Record, data: Table, part: slice, found: Requests, at: Integers, kept: Kept
+) -> tuple[Design, list[tuple[str, ...]], list[_Dose]] | None:
+    """What is regressed on, whose the answers are, and their doses."""
+    slots = record.slots
+    on = data.switched
+    assert on is not None
+    n = len(data.y)
+    block = block_index(record)[part]
+    busy = np.array(
+        [b.stage in SINGLE and not is_rest(b) for b in record.blocks] + [False]
+    )[block]
+    usable = data.age >= 0
+    position = {name: k for k, name in enumerate(record.functions)}
+    delivered, calls = slots.delivered_ns[part], slots.calls[part]
+    of_requests = np.zeros(on.shape[1])
+    for k, column in enumerate(data.columns):
+        where = [position[name] for name in column.functions]
+        inside = on[:, k] & usable
+        total = float(np.nansum(delivered[inside][:, where]))
+        of_requests[k] = total / max(float(found.count[inside].sum()), 1.0)
+    whose = sorted({column.functions for column in data.columns})
+    member = np.array([whose.index(column.functions) for column in data.columns])
+    doses = []
+    x = np.zeros(on.shape)
+    for m, functions in enumerate(whose):
+        mine = np.flatnonzero(member == m)
+        inside = on[:, mine].any(1) & usable
+        where = [position[name] for name in functions]
+        came = max(float(found.count[inside].sum()), 1.0)
+        total = float(np.nansum(delivered[inside][:, where]))
+        called = float(np.nansum(calls[inside][:, where]))
+        dose = _Dose(total / came, total / called if called else 0.0, called / came)
+        doses.append(dose)
+        for k in map(int, mine):
+            times = of_requests[k] / dose.request_ns if dose.request_ns > 0 else 1.0
+            x[:, k] = on[:, k] * times
+    counted = np.bincount(at, minlength=n) > 0
+    rows = np.flatnonzero((data.age >= kept.lags) & busy & counted)
+    if len(rows) < max(MIN_ROWS, 3 * len(whose) * (1 + kept.lags)):
+        return None
+    slow = _slow(data, rows)
+    other = np.zeros((n, 1 + slow.shape[1]))
+    other[rows] = np.concatenate([np.ones((len(rows), 1)), slow], axis=1)
+    return Design(data, x, member, other, rows, kept.lags), whose, doses
+
+
+def _with_lag(design: Design) -> Design:
+    """What comes late to one slot comes early to the next: of throughput both count."""
+    rows = design.rows[design.data.age[design.rows] >= 1]
+    return Design(design.data, design.x, design.member, design.other, rows, 1)
+
+
+def _estimates(design: Design, took: Floats, place: Integers) -> dict[str, Estimate]:
+    n = len(design.data.y)
+    rows = design.rows[place]
+    total = np.asarray(np.bincount(rows, took, n), float)
+    count = np.asarray(np.bincount(rows, minlength=n), float)
+    found = {"mean": least_squares(design, total, count)}
+    scale = float(np.median(took)) or 1.0
+    for key, tau in QUANTILES.items():
+        one = regression_quantile(design, took / scale, place, tau)
+        found[key] = one.times(scale)
+    return found
+
+
+def _measured(
+    name: str,
+    k: int,
+    design: Design,
+    dose: _Dose,
+    estimates: dict[str, Estimate],
+    time: Estimate,
+    unit: float,
+    place: Integers,
+) -> Finding:
+    """The numbers of a function, and the chance of them."""
+    on = np.asarray((design.x[design.rows][:, design.member == k] > 0).any(1))
+    slots, count = int(on.sum()), int(on[place].sum())
+    found = Finding(
+        name,
+        delay_ns=dose.call_ns,
+        calls=dose.calls,
+        dose_ns=dose.request_ns,
+        requests=count,
+        slots=slots,
+    )
+    if slots < MIN_ON or not dose.request_ns > 0:
+        return found
+    added, tails = {}, []
+    for key, one in estimates.items():
+        value, error = float(one.value[k]), float(one.error[k])
+        tau = QUANTILES.get(key, 0.5)
+        if not (math.isfinite(value) and math.isfinite(error) and error > 0):
+            continue
+        if count * min(tau, 1 - tau) < MIN_BEYOND:
+            continue
+        added[key] = one.interval(k, slots - 1)
+        tails.append(upper_tail(value / error, slots - 1))
+    arrives = scaled(added["mean"], 1 / dose.request_ns) if "mean" in added else None
+    moved = around(float(time.value[k]), float(time.error[k]), slots - 1)
+    return replace(
+        found,
+        added_ns=added,
+        arrives=arrives,
+        throughput=scaled(moved, -1 / unit),
+        p=min(1.0, len(tails) * min(tails, default=1.0)),
+    )
+
+
+def _unmeasured(record: Record, name: str) -> Finding:
+    if name in record.idle or name not in record.functions:
+        return Finding(name, reason="it was never called", help="a load that calls it")
+    seen = np.nansum(record.slots.calls[:, record.functions.index(name)])
+    if not seen:
+        return Finding(
+            name,
+            reason="it was never called while the experiment ran",
+            help="a longer run",
+        )
+    return Finding(
+        name,
+        reason="it was not delayed on its own",
+        help="name fewer functions, or a longer --budget",
+    )
+
+
+def _times(interval: Interval, wanted: float, spent: float) -> str:
+    """How much longer, so that half of the interval is ``wanted``."""
+    more = spent * ((interval.half / max(wanted, 1e-9)) ** 2 - 1)
+    return f"about {lasting(max(more, 10))} more, or more requests a second"
+
+
+def _judged(
+    f: Finding, rate: float, functions: int, out: Latency, spent: float
+) -> Finding:
+    """A finding with its verdict."""
+    f = replace(f, false_discovery=rate)
+    if f.reason:
+        return f
+    if out.load is not None and out.load.kind == OVERLOADED:
+        return replace(
+            f,
+            reason="more requests come than are answered: the queue grew all the time",
+            help="fewer requests a second",
+        )
+    if f.slots < MIN_ON or f.arrives is None or not f.dose_ns > 0:
+        return replace(
+            f,
+            reason=f"only {f.requests} requests came in {f.slots} slots in which it was "
+            "delayed",
+            help=f"about {lasting(max(spent, 10))} more, or fewer functions",
+        )
+    mean = f.arrives
+    said = f"{mean.value:.2f} ± {mean.half:.2f} of its delay arrives in the mean"
+    parts = {
+        key: scaled(one, 1 / max(f.dose_ns, f.delay_ns))
+        for key, one in f.added_ns.items()
+        if key != "mean"
+    }
+    ordinary = parts.get("p50")
+    moved = [key for key in parts if parts[key].low > THRESHOLD]
+    still = [key for key in parts if parts[key].high < THRESHOLD]
+    if mean.low <= THRESHOLD and not moved:
+        if mean.high < THRESHOLD or len(still) == len(QUANTILES):
+            return replace(f, verdict=HIDDEN, reason=f"{said}: no request waits for it")
+        return replace(
+            f,
+            reason=f"{said}: above or below {THRESHOLD} is not certain",
+            help=_times(mean, max(abs(mean.value - THRESHOLD), THRESHOLD / 2), spent),
+        )
+    if rate > FALSE_DISCOVERIES:
+        return replace(
+            f,
+            reason=f"{said}; among {functions} functions that can be chance",
+            help=_times(mean, mean.half / 2, spent),
+        )
+    if mean.low > AMPLIFIED:
+        return replace(
+            f, verdict=QUEUE, reason=f"{said}: requests wait for others that it delays"
+        )
+    if ordinary is None:
+        return replace(
+            f,
+            reason=f"{said}; too few requests came to say of which",
+            help=_times(mean, mean.half / 2, spent),
+        )
+    of_ordinary = (
+        f"the p50 moves by {ordinary.value:.2f} ({ordinary.low:.2f} to "
+        f"{ordinary.high:.2f}) of the delay of a call"
+    )
+    if ordinary.low > THRESHOLD:
+        return replace(f, verdict=EVERY, reason=f"{said}; {of_ordinary}")
+    if ordinary.high < THRESHOLD:
+        where = f"the {moved[0]} moves" if moved else said
+        return replace(f, verdict=SLOW_ONES, reason=f"{where}; {of_ordinary}")
+    return replace(
+        f,
+        reason=f"{said}; {of_ordinary}: whether all requests or only the slow ones "
+        "is not certain",
+        help=_times(ordinary, max(abs(ordinary.value - THRESHOLD), THRESHOLD / 2), spent),
+    )
+
+
+def _warn(out: Latency, kept: Kept, share: float) -> None:
+    """What concerns all numbers."""
+    if share < WHOLE:
+        out.warnings.append(
+            f"the program had {share:.0%} of the CPU time that it wanted: what a delay "
+            "takes from the others is in the numbers"
+        )
+    if out.lost:
+        out.warnings.append(
+            f"{out.lost:,} requests were lost before they were read: numbers are of the "
+            "others"
+        )
+    if kept.is_short:
+        out.warnings.append(
+            f"requests take as long as a part of a slot ({human(out.slot_ns)}): what "
+            "reaches over slots is missing; longer slots help"
+        )
+    if kept.alike_far > CARRIED_FAR:
+        out.warnings.append(
+            "the queue is carried over more than two slots: effects are at least what is "
+            "said; longer slots help"
+        )
+    sham = out.sham
+    if sham is not None and abs(sham.value) > SHAM * sham.half / 2:
+        out.warnings.append(
+            f"nothing seems to add {human(abs(sham.value))}: something else than delays "
+            "is at work"
+        )

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""Whether requests wait for answers: an open loop, a closed one, or too many requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# isort: off
+import speed_bump.experiment.algebra  # noqa: F401
+import numpy as np
+import numpy.typing as npt
+# isort: on
+
+from speed_bump.experiment.fit.interval import THRESHOLD, Interval
+
+OPEN, CLOSED, PARTLY, OVERLOADED = "open", "closed", "partly open", "overloaded"
+# A closed loop's throughput moves by all of what latency moves, an open one's by nothing.
+HALF = 0.5
+# Requests under way that are nearly always as many as ever are those of clients that
+# wait: mean over most, and variance over mean, which is 1 of requests by chance.
+FULL, EVEN = 0.9, 0.2
+# The queue grew: so many times from the first third of the time to the last.
+GROWS = 3.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What brings the requests.
+
+    Args:
+        kind: "open": they come whatever the answers do; "closed": the next one comes when
+            one is answered; "partly open": in between, as with clients that think;
+            "overloaded": more come than are answered
+        busy: part of the time with a request under way
+        under_way: requests, on average
+        most: requests, but for a thousandth of the time
+        moves: by how much throughput moves with latency, of 1 in a closed loop without
+            pauses; None: no delay moved latency enough to tell
+    """
+
+    kind: str
+    busy: float
+    under_way: float
+    most: float
+    moves: Interval | None = None
+
+    def text(self) -> str:
+        """What was seen, and what follows."""
+        seen = (
+            f"{self.under_way:.2g} requests are under way on average, at least one "
+            f"{self.busy:.0%} of the time"
+        )
+        if self.moves is not None:
+            share = (
+                f"throughput moves by {self.moves.value:.2f} ± {self.moves.half:.2f} of "
+                "what it would if each client waited for its answer"
+            )
+        else:
+            share = "no delay moved latency enough to compare throughput with it"
+        follows = {
+            OPEN: "open loop: requests come whatever the answers do; below saturation "
+            "throughput says nothing of a function, latency says it",
+            CLOSED: "closed loop: the next request comes when one is answered, so that "
+            "throughput and latency say the same; requests that don't wait for each "
+            "other would queue more, and their p99 may be another",
+            PARTLY: "neither open nor closed: some requests wait for the answers of "
+            "others; both throughput and latency count",
+            OVERLOADED: "overloaded: more requests come than are answered, and the queue "
+            "grows; latency has no value that it would settle at",
+        }
+        return f"{follows[self.kind]} ({seen}; {share})"
+
+
+def load(events: npt.NDArray[np.void], moves: Interval | None) -> Load:
+    """From when requests came and were answered, and how throughput moved."""
+    begin = events["begin_ns"].astype(np.int64)
+    end = begin + events["duration_ns"].astype(np.int64)
+    at = np.concatenate([begin, end])
+    change = np.concatenate([np.ones(len(begin), np.int64), -np.ones(len(end), np.int64)])
+    # One that is answered as another comes is not under way with it.
+    order = np.lexsort((change, at))
+    at, under = at[order], np.cumsum(change[order])[:-1]
+    time = np.diff(at).astype(float)
+    inside = (at[:-1] >= begin.min()) & (at[:-1] < begin.max())
+    at, under, time = at[:-1][inside], under[inside], time[inside]
+    total = max(float(time.sum()), 1.0)
+    mean = float((under * time).sum()) / total
+    variance = float(((under - mean) ** 2 * time).sum()) / total
+    by_size = np.argsort(under, kind="stable")
+    share = np.cumsum(time[by_size]) / total
+    most = float(under[by_size][min(np.searchsorted(share, 0.999), len(share) - 1)])
+    thirds = np.minimum((3 * (at - at[0]) / max(at[-1] - at[0], 1)).astype(int), 2)
+    part = np.bincount(thirds, under * time, 3) / np.maximum(
+        np.bincount(thirds, time, 3), 1
+    )
+    busy = float(time[under > 0].sum()) / total
+    full = mean >= FULL * most and variance <= EVEN * mean
+    if busy > 0.99 and part[2] > GROWS * part[0] and part[2] > part[1] > part[0]:
+        kind = OVERLOADED
+    elif moves is None:
+        kind = CLOSED if full else OPEN
+    elif moves.high < HALF:
+        kind = OPEN
+    elif moves.low > HALF or full:
+        kind = CLOSED
+    else:
+        kind = PARTLY if moves.low > THRESHOLD else OPEN
+    return Load(kind, busy, mean, most, moves)

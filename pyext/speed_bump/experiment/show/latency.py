@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: MIT
+"""What delays add to the latency of requests: a table, prose, and JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from speed_bump.duration import human
+from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.latency import (
+    EVERY,
+    QUEUE,
+    SLOW_ONES,
+    STATISTICS,
+    UNDECIDED,
+    Finding,
+    Latency,
+    latency,
+)
+from speed_bump.experiment.record import Record
+from speed_bump.experiment.show.table import LEFT, RIGHT, table
+from speed_bump.experiment.symbols import short
+
+HEADS = ("function", "delay", "calls", *STATISTICS, "throughput", "verdict")
+LEGEND = (
+    "mean to p99: what a ms of delay of each call adds, in ms, with its 95% interval, at "
+    "the delay that was used; no other delay is concluded from it. calls: for each "
+    "request. throughput: changed by that delay."
+)
+# Those that add something, the most interesting one first.
+ADDS = (QUEUE, EVERY, SLOW_ONES)
+
+
+def of(record: Record) -> list[Latency]:
+    """Of each kind of request that was recorded."""
+    if record.requests is None:
+        return []
+    names = record.header.get("latency") or ["requests"]
+    lost = int(record.end.get("requests_lost", 0))
+    return [
+        latency(record, record.requests[record.requests["name"] == k], name, lost)
+        for k, name in enumerate(names)
+    ]
+
+
+def ranked(found: Latency) -> list[Finding]:
+    """Those of which most arrives first."""
+
+    def key(f: Finding) -> tuple[int, float, str]:
+        first = ADDS.index(f.verdict) if f.verdict in ADDS else len(ADDS)
+        per_ms = f.per_ms("mean")
+        return first, -per_ms.value if per_ms else 0.0, f.name
+
+    return sorted(found.findings, key=key)
+
+
+def _number(interval: Interval | None) -> str:
+    if interval is None or not math.isfinite(interval.half):
+        return "-"
+    low, value, high = interval.low, interval.value, interval.high
+    digits = 2 if interval.half < 10 else 0
+    if abs((high - value) - (value - low)) < 0.2 * (high - low):
+        return f"{value:.{digits}f} ± {interval.half:.{digits}f}"
+    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def _percent(interval: Interval | None) -> str:
+    if interval is None or not math.isfinite(interval.half):
+        return "-"
+    return f"{100 * interval.value:+.1f} ± {100 * interval.half:.1f}%"
+
+
+def cells(f: Finding) -> list[str]:
+    """A row of the table."""
+    known = math.isfinite(f.delay_ns) and f.delay_ns > 0
+    return [
+        short(f.name),
+        human(f.delay_ns) if known else "-",
+        f"{f.calls:.3g}" if known else "-",
+        *(_number(f.per_ms(key)) for key in STATISTICS),
+        _percent(f.throughput),
+        f.verdict,
+    ]
+
+
+def title(found: Latency) -> str:
+    """What was seen."""
+    if not found.undelayed_ns:
+        return f"latency of {found.name}: {found.requests:,} requests"
+    usual = ", ".join(f"{key} {human(ns)}" for key, ns in found.undelayed_ns.items())
+    return (
+        f"latency of {found.name}: {found.requests:,} requests, {found.rate:,.0f} a "
+        f"second, in slots of {human(found.slot_ns)}; undelayed {usual}"
+    )
+
+
+def why(f: Finding) -> str:
+    """The reason, what the dose added in all, and what would help."""
+    text = f"{f.verdict}: {f.reason}" if f.reason else f.verdict
+    totals = [
+        f"{key} {human(one.value)} ± {human(one.half)}"
+        for key, one in f.added_ns.items()
+        if one.value > 0 and f.verdict in ADDS
+    ]
+    if totals:
+        text += f"; added by {human(f.dose_ns)} a request: {', '.join(totals)}"
+    return f"{text}. What helps: {f.help}" if f.help else text
+
+
+def paragraphs(found: Latency) -> list[str]:
+    """Below the table: load, reasons, warnings."""
+    lines = [found.load.text()] if found.load is not None else []
+    groups: dict[str, list[str]] = {}
+    for f in ranked(found):
+        groups.setdefault(why(f), []).append(short(f.name))
+    lines += [f"{', '.join(names)}: {text}" for text, names in groups.items()]
+    return [*lines, *(f"warning: {text}" for text in found.warnings)]
+
+
+def sentence(found: Latency) -> str:
+    """What to look at first."""
+    adding = [f for f in found.findings if f.verdict in ADDS and f.per_ms("mean")]
+    if not adding:
+        open_ = sum(f.verdict == UNDECIDED for f in found.findings)
+        if open_:
+            return (
+                f"of {open_} of {len(found.findings)} functions the latency is open yet"
+            )
+        return "no function that was delayed adds to the latency"
+    first = max(adding, key=lambda f: _per_ms(f, "mean"))
+    key = max((k for k in STATISTICS if k in first.added_ns), key=STATISTICS.index)
+    return (
+        f"{short(first.name)} adds most: a ms of it adds {_per_ms(first, 'mean'):.2g} ms "
+        f"to the mean and {_per_ms(first, key):.2g} ms to the {key}"
+    )
+
+
+def _per_ms(f: Finding, key: str) -> float:
+    found = f.per_ms(key)
+    return found.value if found is not None else 0.0
+
+
+def rows(found: Latency) -> str:
+    """The table."""
+    heads = [(h, LEFT if h in ("function", "verdict") else RIGHT) for h in HEADS]
+    return table(heads, [cells(f) for f in ranked(found)])
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _interval(one: Interval | None) -> dict[str, float | None] | None:
+    if one is None:
+        return None
+    return {
+        "value": _finite(one.value),
+        "low": _finite(one.low),
+        "high": _finite(one.high),
+    }
+
+
+def as_json(record: Record) -> list[dict[str, Any]]:
+    """For programs. Times are ns."""
+    return [_json_of(found) for found in of(record)]
+
+
+def _json_of(found: Latency) -> dict[str, Any]:
+    load = found.load
+    return {
+        "name": found.name,
+        "requests": found.requests,
+        "used": found.used,
+        "lost": found.lost,
+        "per_second": _finite(found.rate),
+        "slot_ns": _finite(found.slot_ns),
+        "undelayed_ns": found.undelayed_ns,
+        "load": {
+            "kind": load.kind,
+            "busy": _finite(load.busy),
+            "under_way": _finite(load.under_way),
+            "most_under_way": _finite(load.most),
+            "throughput_moves": _interval(load.moves),
+            "text": load.text(),
+        }
+        if load is not None
+        else None,
+        "sham_ns": _interval(found.sham),
+        "findings": [
+            {
+                "name": f.name,
+                "verdict": f.verdict,
+                "delay_ns": _finite(f.delay_ns),
+                "calls_per_request": _finite(f.calls),
+                "delivered_per_request_ns": _finite(f.dose_ns),
+                "added_ns": {key: _interval(one) for key, one in f.added_ns.items()},
+                "per_ms": {key: _interval(f.per_ms(key)) for key in f.added_ns},
+                "arrives": _interval(f.arrives),
+                "throughput": _interval(f.throughput),
+                "requests": f.requests,
+                "slots": f.slots,
+                "false_discovery_rate": _finite(f.false_discovery),
+                "reason": f.reason,
+                "help": f.help,
+            }
+            for f in ranked(found)
+        ],
+        "warnings": found.warnings,
+    }

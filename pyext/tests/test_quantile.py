@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: E402
+"""What a delay adds to the latency of requests, of servers whose answer is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+import queues
+from speed_bump.experiment import archive
+from speed_bump.experiment.fit import latency, load
+from speed_bump.experiment.fit.verdict import verdict
+from speed_bump.experiment.show import html, text
+from speed_bump.experiment.show import latency as show
+
+pytestmark = pytest.mark.one_python
+
+SEEDS = 20
+HELD = 18
+
+
+def slot_units(server):
+    """A tenth of a second."""
+    return max(round(0.1 * server.rate), 30) if server.rate else 60
+
+
+@cache
+def seen(name, seed=0, cycles=1):
+    server = queues.SERVERS[name]
+    return queues.experiment(server, slot_units(server), seed, cycles)
+
+
+@cache
+def told(name, seed=0, cycles=1):
+    return latency.latency(*seen(name, seed, cycles))
+
+
+# bench/rank/latency_coverage.py --truth prints these, of 4,000,000 requests (batching,
+# pool and closed: 400,000), in us.
+TRUTH = {
+    "M/D/1": {
+        "parse": (50, 50, 50, 50),
+        "work": (250, 200, 533, 1035),
+        "log": (0, 0, 0, 0),
+    },
+    "M/M/1": {
+        "parse": (100, 100, 100, 100),
+        "work": (327, 257, 623, 1119),
+        "log": (0, 0, 0, 0),
+    },
+    "near saturation": {
+        "parse": (50, 50, 50, 50),
+        "work": (679, 481, 1505, 2986),
+        "log": (0, 0, 0, 0),
+    },
+    "pool": {
+        "parse": (500, 500, 500, 500),
+        "work": (871, 784, 1283, 1831),
+        "log": (0, 0, 0, 0),
+    },
+    "batching": {
+        "collate": (957, 950, 1185, 1288),
+        "model": (698, 654, 1039, 1583),
+        "log": (0, 0, 0, 0),
+    },
+    "two classes": {
+        "work": (500, 500, 500, 500),
+        "query": (322, 0, 0, 4000),
+        "log": (0, 0, 0, 0),
+    },
+    "closed": {
+        "parse": (0, 0, 0, 0),
+        "work": (800, 800, 800, 800),
+        "log": (0, 0, 0, 0),
+    },
+}
+
+
+@pytest.mark.parametrize("name", sorted(TRUTH))
+def test_intervals_hold_the_truth(name):
+    """In 18 of 20 runs, of each function and statistic that has a number."""
+    missed = {}
+    for seed in range(SEEDS):
+        for f in told(name, seed).findings:
+            for key, interval in f.added_ns.items():
+                true = TRUTH[name][f.name][latency.STATISTICS.index(key)] * 1000
+                held = interval.low <= true <= interval.high
+                missed[f.name, key] = missed.get((f.name, key), 0) + (not held)
+    assert {key for _, key in missed} >= {"mean", "p50", "p90"}
+    assert {at: n for at, n in missed.items() if n > SEEDS - HELD} == {}
+
+
+def findings(name, seeds, cycles=1):
+    return [told(name, seed, cycles) for seed in range(seeds)]
+
+
+def verdicts(name, function, seeds=4, cycles=3):
+    return [found.of(function).verdict for found in findings(name, seeds, cycles)]
+
+
+def test_a_stage_before_the_queue_adds_to_every_request():
+    assert verdicts("pool", "parse").count(latency.EVERY) >= 3
+
+
+def test_a_worker_near_saturation_moves_the_queue():
+    """A ms of work adds more than a ms; and none of it is taken for hidden."""
+    said = verdicts("near saturation", "work")
+    assert said.count(latency.QUEUE) >= 2
+    assert latency.HIDDEN not in said
+
+
+def test_what_slow_requests_do_adds_to_the_slow_ones_alone():
+    said = verdicts("two classes", "query")
+    assert said.count(latency.SLOW_ONES) >= 2
+    assert set(said) <= {latency.SLOW_ONES, latency.UNDECIDED}
+
+
+def test_what_nothing_waits_for_is_hidden():
+    said = verdicts("batching", "log")
+    assert said.count(latency.HIDDEN) >= 2
+    assert set(said) <= {latency.HIDDEN, latency.UNDECIDED}
+
+
+def test_undecided_says_why_and_what_would_help():
+    for name in ("M/M/1", "pool", "two classes"):
+        for found in findings(name, 6):
+            for f in found.findings:
+                assert f.reason
+                assert f.help or f.verdict != latency.UNDECIDED
+
+
+@pytest.mark.parametrize("name", ["M/M/1", "batching", "pool", "near saturation"])
+def test_requests_that_come_whatever_is_answered_are_an_open_loop(name):
+    kinds = [found.load.kind for found in findings(name, 6)]
+    assert kinds.count(load.OPEN) >= 5
+    assert load.CLOSED not in kinds
+
+
+def test_clients_that_wait_are_a_closed_loop():
+    """And throughput moves by what Little's law says."""
+    found = told("closed")
+    assert found.load.kind == load.CLOSED
+    assert found.load.moves.low < 1 < found.load.moves.high + 0.1
+    assert found.load.under_way == pytest.approx(4, rel=0.01)
+
+
+def test_a_queue_that_grows_has_no_latency():
+    server = replace(queues.SERVERS["M/M/1"], rate=1300)
+    found = latency.latency(*queues.experiment(server, 130, 1, 1))
+    assert found.load.kind == load.OVERLOADED
+    assert {f.verdict for f in found.findings} == {latency.UNDECIDED}
+
+
+def test_a_stage_that_takes_the_same_for_all_moves_quantiles_by_all_of_its_delay():
+    """Where all requests cross the old quantile their number does not say how far."""
+    server = queues.Server(
+        (queues.lognormal(0.005, 0.01),) * 2,
+        (queues.Function("parse", "before", 0.003),),
+        rate=200,
+        workers=50,
+    )
+    found = latency.latency(*queues.experiment(server, 20, 1, 1)).of("parse")
+    for key in ("mean", "p50", "p90"):
+        added = found.added_ns[key]
+        assert added.value == pytest.approx(3e6, rel=0.01)
+        assert added.low <= 3e6 <= added.high
+    assert found.per_ms("p50").value == pytest.approx(1, rel=0.01)
+    assert found.verdict == latency.EVERY
+
+
+def test_errors_are_those_of_slots_and_not_of_requests():
+    """Requests of a slot share a queue: taken as apart they would say far too much."""
+    _, events = seen("near saturation", 0, 3)
+    own = told("near saturation", 0, 3).of("log").added_ns["mean"].half
+    took = events["duration_ns"].astype(float)
+    apart = 2 * took.std() / np.sqrt(0.2 * len(took))
+    assert own > 5 * apart
+
+
+def test_a_function_that_was_never_called_is_undecided():
+    record, events = seen("pool")
+    record = replace(record, idle=("gone",))
+    found = latency.latency(record, events).of("gone")
+    assert (found.verdict, found.help != "") == (latency.UNDECIDED, True)
+    assert "never called" in found.reason
+
+
+def test_no_requests_is_said():
+    record, events = seen("pool")
+    for f in latency.latency(record, events[:0]).findings:
+        assert f.verdict == latency.UNDECIDED
+        assert "no request" in f.reason
+
+
+def test_a_record_keeps_its_requests(tmp_path):
+    record, events = seen("pool")
+    record = replace(record, header={"latency": ["serve:handle"]}, requests=events)
+    path = str(tmp_path / "record")
+    archive.save(record, path)
+    again = archive.load(path)
+    assert np.array_equal(again.requests, events)
+    assert show.as_json(again) == show.as_json(record)
+    archive.save(replace(record, requests=None), path)
+    assert archive.load(path).requests is None
+
+
+def test_all_reports_show_the_latency():
+    """Text, Markdown, the page and JSON; one without requests has none of it."""
+    record, events = seen("pool")
+    header = {"latency": ["serve:handle"], "command": ["serve"]}
+    record = replace(record, header=header, requests=events)
+    judged = verdict(record)
+    found = show.of(record)[0]
+    reports = (text.text, text.markdown, html.page)
+    for report in reports:
+        said = report(record, judged).replace("&#x27;", "'")
+        assert "serve:handle" in said
+        flat = " ".join(said.split())
+        for line in show.paragraphs(found):
+            assert line in flat
+        for cell in show.cells(found.of("work")):
+            assert cell in said
+    assert text.as_json(record, judged)["latency"][0]["name"] == "serve:handle"
+    plain = replace(record, header={"command": ["serve"]}, requests=None)
+    for report in reports:
+        assert "throughput moves" not in report(plain, judged)
+    assert text.as_json(plain, judged)["latency"] == []
+
+
+def test_the_unit_of_what_is_added_is_that_of_the_delay():
+    """JSON: ns at the dose, ms for a ms; one is the other over the delay of a call."""
+    record, events = seen("pool")
+    record = replace(record, header={"latency": ["serve:handle"]}, requests=events)
+    for f in show.as_json(record)[0]["findings"]:
+        assert f["delivered_per_request_ns"] == pytest.approx(
+            f["delay_ns"] * f["calls_per_request"], rel=1e-6
+        )
+        for key, added in f["added_ns"].items():
+            per_ms = f["per_ms"][key]
+            assert per_ms["value"] * f["delay_ns"] == pytest.approx(added["value"])
+            assert per_ms["low"] <= per_ms["value"] <= per_ms["high"]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""``speed-bump rank --latency`` on a real server, whose answer is known."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+from ranking import BENCH, Ranked, python, speed_bump  # noqa: E402
+
+SERVER = [sys.executable, str(BENCH / "serve_latency.py")]
+TARGETS = [
+    *python("__main__:compute", "__main__:query"),
+    # It sleeps in a process of its own: it takes no CPU from the server either.
+    *("-t", "__main__:note mode=sleep"),
+]
+
+
+def told(ranked):
+    return ranked.result["latency"][0]
+
+
+def verdicts(ranked):
+    return {f["name"].rpartition(":")[2]: f["verdict"] for f in told(ranked)["findings"]}
+
+
+def is_right(ranked):
+    """What each request does is found; nothing is said that is wrong."""
+    found = verdicts(ranked)
+    assert sorted(found) == ["compute", "note", "query"]
+    for f in told(ranked)["findings"]:
+        assert f["reason"]
+        assert f["help"] or f["verdict"] != "undecided"
+    every = ("adds to every request", "moves the queue")
+    fine = found["note"] in ("hidden", "undecided")
+    slow = found["query"] in ("only to the slow ones", "undecided")
+    if fine and slow and found["compute"] in every:
+        return True
+    # Where others have a part of the CPUs the server may be near saturation: all requests
+    # wait for slow ones then, or nothing is certain.
+    share = ranked.record.machine.share
+    shared = share < 0.9 or "SPEED_BUMP_GUEST" in os.environ
+    fine = fine and "hidden" not in (found["query"], found["compute"])
+    return shared and ranked.is_last and fine
+
+
+@pytest.mark.ranks
+def test_an_asyncio_server(tmp_path):
+    """Requests come by chance: latency says what throughput does not; a report too."""
+    ranked = Ranked(
+        tmp_path, TARGETS, SERVER, "-d", "2ms", "--latency", "__main__:handle",
+        fits=is_right, budgets=(20, 60),
+    )  # fmt: skip
+    found = told(ranked)
+    assert found["name"] == "__main__:handle"
+    assert found["load"]["kind"] != "closed"
+    assert found["load"]["text"] in " ".join(ranked.done.stdout.split())
+    assert found["undelayed_ns"]["p50"] > 4e6
+    compute = next(f for f in found["findings"] if f["name"] == "__main__:compute")
+    assert 1.5e6 < compute["delay_ns"] < 4e6
+    assert compute["calls_per_request"] == pytest.approx(1, abs=0.5)
+    assert ranked.result["unit"] == "call of __main__:handle"
+    again = speed_bump("report", str(ranked.output))
+    assert again.returncode == 0, again.stderr
+    assert "latency of __main__:handle" in again.stdout
+    for finding in found["findings"]:
+        assert finding["verdict"] in again.stdout
+
+
+def test_marks_are_no_unit_of_work():
+    done = speed_bump(
+        "rank", *python("__main__:compute"), "--latency", "request", "--", *SERVER
+    )
+    assert done.returncode == 2
+    assert "--progress" in done.stderr.splitlines()[-1]
