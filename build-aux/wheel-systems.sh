@@ -8,6 +8,7 @@
 # systems.sh.
 
 oldest=bullseye
+declare -A no_source=()
 
 # triplet_of ARCH
 triplet_of() {
@@ -227,7 +228,8 @@ copy_python() {
 	"$tools/bin/patchelf" --set-rpath "\$ORIGIN/../lib" "$program"
 }
 
-# debian_python VERSION ARCH: one of Debian's source, for Debian 11 and all that is newer
+# debian_python VERSION ARCH: one of Debian's source, for Debian 11 and all that is newer; of
+# unstable's packages, with unstable's C library, where the mirror has no source
 debian_python() {
 	case $1 in
 	3.10 | 3.12)
@@ -235,11 +237,36 @@ debian_python() {
 		return
 		;;
 	esac
-	if "$repo/build-aux/wheels" -p "$@"; then
-		python=$cache/wheels/pythons/$1-$2/bin/python3
-	else
-		why="CPython $1 could not be compiled"
+	python=$cache/wheels/pythons/$1-$2/bin/python3
+	# The mirror is asked once in a run.
+	if [[ -n ${no_source[$1]:-} ]] || ! "$repo/build-aux/wheels" -p "$@"; then
+		python='' no_source[$1]=1
 	fi
+	[[ -z $python && $1 != *t && $1 != 3.11 ]] || return 0
+	cached "wheels/pythons/unstable-$1-$2" make_unstable_python "$1" "$2"
+	python=$cache/wheels/pythons/unstable-$1-$2/usr/bin/python$1
+}
+
+# make_unstable_python VERSION ARCH TEMP
+make_unstable_python() {
+	local version=$1 temp=$3 suite=sid dir=$cache/wheels/pythons/unstable-$1-$2 package packages=()
+	for package in "python$version-minimal" "libpython$version-minimal" "libpython$version-stdlib" \
+		"libpython$version-dev" "python$version-venv" python3-pip-whl libc6 libexpat1 libffi8 zlib1g \
+		libzstd1; do
+		packages+=("$package:$(debian_arch "$2")")
+	done
+	suite_update "$suite"
+	suite_download "$suite" "$temp/debs" "${packages[@]}"
+	for package in "$temp"/debs/*.deb; do
+		dpkg-deb -x "$package" "$temp"
+	done
+	rm -r "$temp/debs"
+	# It finds its C library, its headers and pip beside it.
+	"$tools/bin/patchelf" --set-interpreter "$dir/usr/lib64/ld-linux-x86-64.so.2" --force-rpath \
+		--set-rpath "$dir/usr/lib/$(triplet_of "$2")" "$temp/usr/bin/python$version"
+	cp "$temp/usr/include/$(triplet_of "$2")/python$version/pyconfig.h" "$temp/usr/include/python$version/"
+	sed -i "s|'/usr/share/python-wheels/'|'$dir/usr/share/python-wheels/'|" \
+		"$temp/usr/lib/python$version"/_sysconfigdata*.py
 }
 
 # It is quickly made, and no number is measured with it. What it is linked with comes along:
