@@ -196,7 +196,14 @@ python_on() {
 	case $1-$2 in
 	bookworm-3.11 | trixie-3.13) python=/usr/bin/python$2 ;;
 	bullseye-*) debian_python "$2" "$3" ;;
-	*) find_python "$2" "$3" ;;
+	*)
+		find_python "$2" "$3"
+		# This machine may be newer than that system.
+		if [[ -n $python ]] && ! in_root "$cache/wheels/system-$1-$3" "$python" -c '' 2> /dev/null; then
+			python=''
+			debian_python "$2" "$3"
+		fi
+		;;
 	esac
 }
 
@@ -233,7 +240,7 @@ copy_python() {
 debian_python() {
 	case $1 in
 	3.10 | 3.12)
-		why="no release of Debian has the source of CPython $1"
+		why="no release of Debian has the source of CPython $1, to compile it on Debian 11"
 		return
 		;;
 	esac
