@@ -89,6 +89,12 @@ compiler_of() {
 	compiler=("${prefix}gcc" "--sysroot=$2" "-B$2/usr/lib/$(triplet_of "$1")/")
 }
 
+# not_compiled LOG: end, with the last that was said
+not_compiled() {
+	tail -n 20 "$1" >&2
+	die "a library was not compiled: see $1"
+}
+
 # Debian 11's libbpf is too old; that of 12 is static, so that no other is met in a process.
 make_libbpf() {
 	local arch=$1 temp=$2 work=$2.libbpf source compiler
@@ -98,7 +104,8 @@ make_libbpf() {
 	source_in bookworm libbpf "$work"
 	make -s -C "$work/source/src" BUILD_STATIC_ONLY=1 NO_PKG_CONFIG=1 CFLAGS='-O2 -g -fPIC' \
 		CC="${compiler[*]}" DESTDIR="$temp" PREFIX=/usr \
-		LIBDIR="/usr/lib/$(triplet_of "$arch")" install >&2
+		LIBDIR="/usr/lib/$(triplet_of "$arch")" install > "$work/log" 2>&1 ||
+		not_compiled "$work/log"
 	mkdir "$temp/licences/libbpf"
 	cp "$work"/source/LICENSE* "$temp/licences/libbpf/"
 	echo "libbpf: $source, as in Debian 12, unchanged" >> "$temp/licences/README"
@@ -116,8 +123,10 @@ make_libkmod() {
 	/usr/bin/meson setup "$work/build" "$work/source" --cross-file "$work/cross" --prefix=/usr \
 		--libdir="lib/$(triplet_of "$arch")" --sysconfdir=/etc -Dmoduledir=/lib/modules \
 		-Dopenssl=disabled -Dtools=false -Dmanpages=false -Ddlopen=all \
-		-Dbashcompletiondir=no -Dfishcompletiondir=no -Dzshcompletiondir=no >&2
-	DESTDIR=$temp /usr/bin/meson install -C "$work/build" --quiet >&2
+		-Dbashcompletiondir=no -Dfishcompletiondir=no -Dzshcompletiondir=no > "$work/log" 2>&1 ||
+		not_compiled "$work/log"
+	DESTDIR=$temp /usr/bin/meson install -C "$work/build" >> "$work/log" 2>&1 ||
+		not_compiled "$work/log"
 	mkdir "$temp/licences/libkmod"
 	cp "$work/source/libkmod/COPYING" "$temp/licences/libkmod/"
 	echo "libkmod: $source, as in Debian 13, unchanged, without OpenSSL" >> "$temp/licences/README"
