@@ -5,7 +5,7 @@
 prefix ?= /usr/local
 
 .PHONY: all demo check check-all check-debug check-pythons check-sanitize check-torture check-packages \
-	build docs deb bench bench-rank bench-peers install module help
+	build docs deb wheels bench bench-rank bench-peers install module help
 
 all: build
 
@@ -22,6 +22,7 @@ help:
 	@echo 'make docs     the documentation as a site with search, in build/docs/html'
 	@echo 'make deb      Debian packages for 12, 13 and unstable in build/deb/'
 	@echo '              RELEASES="12 13": only these, also for check-packages'
+	@echo 'make wheels   an sdist and manylinux wheels in build/wheels/, tried on Debian 11, 12 and 13'
 	@echo 'make bench    the cost of a hit, compared with the minimum; then bench-rank'
 	@echo 'make bench-rank   how often rank is right (takes hours; RUNS=1: each program once)'
 	@echo 'make bench-peers  rank compared with py-spy, Scalene, perf and Coz (takes hours; RUNS=1: once)'
@@ -29,7 +30,7 @@ help:
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check check-all check-debug check-pythons check-sanitize check-torture build docs bench bench-rank bench-peers:
+demo check check-all check-debug check-pythons check-sanitize check-torture build docs wheels bench bench-rank bench-peers:
 	@build-aux/$@
 
 deb check-packages:

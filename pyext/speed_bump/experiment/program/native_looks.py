@@ -104,8 +104,11 @@ class NativeLooks:
     @property
     def since_ns(self) -> int:
         """When the first round began that is kept, or the current one; monotonic."""
-        first = next(iter(self._rounds.copy()), None)
-        return first.begin_ns if first else self._begin_ns
+        # One step: without the GIL, a copy fails where the other thread appends.
+        try:
+            return self._rounds[0].begin_ns
+        except IndexError:
+            return self._begin_ns
 
     def start(self) -> None:
         """Begin."""
