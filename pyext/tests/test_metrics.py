@@ -34,6 +34,8 @@ from speed_bump.experiment.slots.plan import HOLDS, SHAM, chance_of_one, one_at_
 
 pytest.importorskip("prometheus_client")
 
+pytestmark = pytest.mark.one_python
+
 SERVER = str(Path(__file__).with_name("metrics_server.py"))
 # Delays that wait: other programs on the machine do not make them longer.
 TARGETS = ["-t", "__main__:prepare mode=wait", "-t", "__main__:answer mode=wait"]
