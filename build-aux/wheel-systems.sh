@@ -345,7 +345,7 @@ wheel_system() {
 
 make_wheel_system() {
 	local packages=()
-	[[ $1 == "$oldest" ]] || packages=(--include=python3,python3-venv)
+	[[ $1 == "$oldest" ]] || packages=('--include=python3,python3-venv')
 	say "making a system of $1 without a compiler (a minute or two)"
 	system_of "$1" "$3" --variant=apt --architectures="$(debian_arch "$2")" "${packages[@]}"
 }
