@@ -43,14 +43,15 @@ static struct timed_call *place_of(const struct calls *calls, const void *frame)
 	return &calls->entries[i];
 }
 
-static bool is_live(const struct timed_call *entry, uint32_t generation, uint64_t epoch)
+static bool is_live(const struct timed_call *entry, uint32_t generation,
+		    const struct recorded_call *newest)
 {
-	return entry->frame &&
-	       (entry->generation == generation ||
-		(entry->recorded.latency && entry->recorded.epoch == epoch));
+	return entry->frame && (entry->generation == generation ||
+				(entry->recorded.latency &&
+				 recorded_is_live(&entry->recorded, newest)));
 }
 
-bool calls_grow(uint32_t generation, uint64_t epoch)
+bool calls_grow(uint32_t generation, const struct recorded_call *newest)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct calls old = calls_here;
@@ -59,7 +60,7 @@ bool calls_grow(uint32_t generation, uint64_t epoch)
 
 	pthread_once(&once, make_key);
 	for (size_t i = 0; i <= old.mask; i++)
-		live += is_live(&old.entries[i], generation, epoch);
+		live += is_live(&old.entries[i], generation, newest);
 	while (size < live * 4)
 		size *= 2;
 	fresh.entries = have_key ? calloc(size, sizeof(*fresh.entries)) : NULL;
@@ -69,7 +70,7 @@ bool calls_grow(uint32_t generation, uint64_t epoch)
 	for (size_t i = 0; i <= old.mask; i++) {
 		const struct timed_call *entry = &old.entries[i];
 
-		if (!is_live(entry, generation, epoch))
+		if (!is_live(entry, generation, newest))
 			continue;
 		*place_of(&fresh, entry->frame) = *entry;
 		fresh.used++;

@@ -52,22 +52,23 @@ static inline struct timed_call *calls_find(const void *frame)
 
 /*
  * Make room for more, without what is of other patterns than those of @generation, whose ends
- * will not be told of, but for what is recorded in @epoch, that of engine_epoch(). False: no
+ * are not reported, but for recorded calls that are still live beside @newest. False: no
  * memory.
  */
-bool calls_grow(uint32_t generation, uint64_t epoch)
+bool calls_grow(uint32_t generation, const struct recorded_call *newest)
 	__attribute__((visibility("hidden"), noinline, cold));
 
 /* That of @frame, which may be one that was left there. NULL: no memory. */
 static inline struct timed_call *calls_add(const void *frame, const void *code,
-					   uint32_t generation, uint64_t epoch)
+					   uint32_t generation,
+					   const struct recorded_call *newest)
 {
 	struct calls *calls = &calls_here;
 	struct timed_call *entry;
 	size_t i;
 
 	if (__builtin_expect(calls->used >= (calls->mask + 1) / 2, 0) &&
-	    !calls_grow(generation, epoch))
+	    !calls_grow(generation, newest))
 		return NULL;
 	i = calls_place(frame) & calls->mask;
 	while (calls->entries[i].frame && calls->entries[i].frame != frame)

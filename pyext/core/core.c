@@ -537,7 +537,7 @@ static void interpreter_ends(PyObject *capsule)
 	engine_free(&core->engine);
 	drop_force(&core->force);
 	Py_CLEAR(core->kept);
-	recorded_marks_free(&core->marks);
+	recorded_marks_clear(&core->marks);
 	core_drop(core);
 }
 
@@ -649,6 +649,9 @@ PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args)
 	if (!failed)
 		before = or_none(next.probes);
 	drop_force(&next);
+	/* Keys of the program are not kept once nothing is recorded. */
+	if (!failed && !load(&core->engine.recording))
+		recorded_marks_clear(&core->marks);
 	return before;
 }
 
@@ -675,6 +678,9 @@ PyObject *core_uninstall(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 	if (!failed)
 		before = or_none(next.probes);
 	drop_force(&next);
+	/* Keys of the program are not kept once nothing is recorded. */
+	if (!failed && !load(&core->engine.recording))
+		recorded_marks_clear(&core->marks);
 	return before;
 }
 

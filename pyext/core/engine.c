@@ -144,14 +144,22 @@ void engine_clear(struct engine *engine)
 	drop_table(table, life);
 }
 
-PyObject *engine_table(struct engine *engine)
+PyObject *engine_table_of(struct engine *engine, uint64_t *epoch)
 {
 	PyObject *table;
 
 	core_lock(&engine->lock);
 	table = Py_XNewRef(engine->table);
+	*epoch = engine_epoch(engine);
 	core_unlock(&engine->lock);
 	return table;
+}
+
+PyObject *engine_table(struct engine *engine)
+{
+	uint64_t epoch;
+
+	return engine_table_of(engine, &epoch);
 }
 
 void engine_free(struct engine *engine)
@@ -720,8 +728,11 @@ void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)
 		slot = site_slot_quick(verdict.site);
 	if (slot || (verdict.latency && !verdict.site)) {
 		quiet = slot && load(&verdict.site->quiet) == known;
-		store(&quick->site, verdict.site);
-		store(&quick->slot, slot);
+		/* Never NULL: without a GIL another thread may be on its way to it. */
+		if (slot) {
+			store(&quick->site, verdict.site);
+			store(&quick->slot, slot);
+		}
 		store(&quick->latency, slot ? 0 : verdict.latency);
 		atomic_store_explicit(&quick->known, known, memory_order_release);
 		atomic_store_explicit(&quick->quiet, quiet ? known : 0,

@@ -89,6 +89,8 @@ void engine_clear(struct engine *engine);
 void engine_forget(struct engine *engine);
 /* A new reference to the table in force; NULL: none. */
 PyObject *engine_table(struct engine *engine);
+/* The same, and the epoch in which it is recorded in. */
+PyObject *engine_table_of(struct engine *engine, uint64_t *epoch);
 /* In a forked child: a thread that is not there any more may have held a lock. */
 void engine_after_fork(struct engine *engine);
 /* The interpreter ends. */
@@ -144,6 +146,7 @@ static inline struct recorded_call engine_begin_recorded(struct engine *engine,
 {
 	return (struct recorded_call){ .begin = sb_clock_poll(),
 				       .epoch = engine_epoch(engine),
+				       .engine = engine,
 				       .latency = latency };
 }
 

@@ -194,8 +194,11 @@ static inline PyObject *answer(struct hook *hook, PyObject *code, struct sb_site
 	if (__builtin_expect(outcome == SITE_ENDED, 0))
 		return NULL;
 	if (outcome == SITE_OPEN && load(&hook->engine->generation) == generation) {
-		timed = calls_add(current_frame(), code, generation,
-				  engine_epoch(hook->engine));
+		const struct recorded_call newest = {
+			.epoch = engine_epoch(hook->engine), .engine = hook->engine
+		};
+
+		timed = calls_add(current_frame(), code, generation, &newest);
 		if (timed) {
 			timed->at_end = true;
 			sb_site_begin(site, &timed->call);
@@ -224,8 +227,7 @@ static inline void record(struct hook *hook, PyObject *code,
 	}
 	timed = calls_here.used ? calls_find(frame) : NULL;
 	if (!timed)
-		timed = calls_add(frame, code, load(&hook->engine->generation),
-				  recorded->epoch);
+		timed = calls_add(frame, code, load(&hook->engine->generation), recorded);
 	if (timed)
 		timed->recorded = *recorded;
 }
@@ -235,6 +237,7 @@ static inline PyObject *record_alone(struct hook *hook, PyObject *code, uint32_t
 {
 	struct engine *engine = hook->engine;
 	struct recorded_call recorded = { .epoch = engine_epoch(engine),
+					  .engine = engine,
 					  .latency = latency };
 	const void *frame = current_frame();
 	struct timed_call *timed;
@@ -244,7 +247,7 @@ static inline PyObject *record_alone(struct hook *hook, PyObject *code, uint32_t
 		suspended_add(frame, code, &recorded);
 		Py_RETURN_NONE;
 	}
-	timed = calls_add(frame, code, load(&engine->generation), recorded.epoch);
+	timed = calls_add(frame, code, load(&engine->generation), &recorded);
 	if (timed) {
 		timed->recorded = recorded;
 		/* What is before it is no part of the call. */
@@ -333,7 +336,8 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 	if (!verdict.site || (event != START && !verdict.resume))
 		return switch_off(hook);
 	outcome = site_hit(verdict.site, 0);
-	if (event == START && outcome != SITE_ENDED)
+	/* There is no quick way for what is delayed and recorded. */
+	if (event == START && !verdict.latency && outcome != SITE_ENDED)
 		engine_allow_quick(hook->engine, code, known);
 	result = answer(hook, code, verdict.site, outcome, generation);
 	/* In a delay it may have been taken out of force. */

@@ -159,11 +159,19 @@ PyObject *recording_events(PyObject *self, PyObject *args)
 /* Marks that have not ended: twice so many at most. */
 #define MAX_OPEN 32768
 
-void recorded_marks_free(struct recorded_marks *marks)
+void recorded_marks_clear(struct recorded_marks *marks)
 {
-	Py_CLEAR(marks->young);
-	Py_CLEAR(marks->old);
-	Py_CLEAR(marks->names);
+	PyObject *gone[3];
+
+	core_lock(&marks->lock);
+	gone[0] = marks->young;
+	gone[1] = marks->old;
+	gone[2] = marks->names;
+	marks->young = marks->old = marks->names = NULL;
+	core_unlock(&marks->lock);
+	/* The end of a key may run Python code. */
+	for (int i = 0; i < 3; i++)
+		Py_XDECREF(gone[i]);
 }
 
 /* The dicts as they are now, held. */
@@ -230,6 +238,7 @@ static int find_index(const struct held *held, struct sb_site_table *table, PyOb
 		      long *index)
 {
 	PyObject *found = NULL;
+	Py_ssize_t length;
 	const char *text;
 	int failed = 0;
 
@@ -240,9 +249,15 @@ static int find_index(const struct held *held, struct sb_site_table *table, PyOb
 		Py_DECREF(found);
 		return 0;
 	}
-	text = PyUnicode_AsUTF8(name);
-	if (!text)
+	text = PyUnicode_AsUTF8AndSize(name, &length);
+	if (!text && !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
 		return -1;
+	/* A name that none asked for can have: begin() and end() fail for no measurement. */
+	if (!text || strlen(text) != (size_t)length) {
+		PyErr_Clear();
+		*index = -1;
+		return 0;
+	}
 	*index = sb_latency_marks(table, text);
 	if (*index >= (long)table->latency.count)
 		*index = -1;
@@ -307,15 +322,15 @@ static int put_end(const struct held *held, struct sb_site_table *table, uint32_
 	return taken < 0 ? -1 : 0;
 }
 
-static int mark_in(struct core *core, struct sb_site_table *table, PyObject *const *args,
-		   bool ends, uint64_t now)
+static int mark_in(struct core *core, struct sb_site_table *table, uint64_t epoch,
+		   PyObject *const *args, bool ends, uint64_t now)
 {
 	PyObject *pair;
 	struct held held;
 	long index;
 	int failed;
 
-	if (hold_marks(&core->marks, engine_epoch(&core->engine), &held))
+	if (hold_marks(&core->marks, epoch, &held))
 		return -1;
 	failed = find_index(&held, table, args[0], &index);
 	if (!failed && index >= 0) {
@@ -339,6 +354,7 @@ static PyObject *mark(struct core *core, PyObject *const *args, Py_ssize_t count
 		      uint64_t now)
 {
 	PyObject *table;
+	uint64_t epoch;
 	int failed = 0;
 
 	if (count != 2)
@@ -350,12 +366,12 @@ static PyObject *mark(struct core *core, PyObject *const *args, Py_ssize_t count
 	/* What is wrong is so without an experiment, too. */
 	if (PyObject_Hash(args[1]) == -1)
 		return NULL;
-	table = engine_table(&core->engine);
+	table = engine_table_of(&core->engine, &epoch);
 	if (!table)
 		Py_RETURN_NONE;
 	if (!table_hold(table)) {
 		if (table_get(table)->latency.count)
-			failed = mark_in(core, table_get(table), args, ends, now);
+			failed = mark_in(core, table_get(table), epoch, args, ends, now);
 		table_release(table);
 	} else {
 		failed = -1;

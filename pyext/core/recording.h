@@ -36,8 +36,8 @@ struct core;
 /* begin(name, key) and end(name, key) of speed_bump. */
 PyObject *recording_begin(struct core *core, PyObject *const *args, Py_ssize_t count);
 PyObject *recording_end(struct core *core, PyObject *const *args, Py_ssize_t count);
-/* The interpreter ends. */
-void recorded_marks_free(struct recorded_marks *marks);
+/* Nothing is recorded any more, or the interpreter ends. */
+void recorded_marks_clear(struct recorded_marks *marks);
 
 /*
  * latencies(): [(name, kind, begun, begins, unbegun, sum_ns, max_ns, buckets)], of a Table;

@@ -81,15 +81,17 @@ static struct entry *place_of(const struct shard *shard, const void *frame)
 	return &shard->entries[i];
 }
 
-/* Room for one more, without those of another epoch, whose ends are of no interest. */
-static __attribute__((noinline, cold)) bool grow(struct shard *shard, uint64_t epoch)
+/* Room for @newest, without calls whose ends no longer count. */
+static __attribute__((noinline, cold)) bool grow(struct shard *shard,
+						 const struct recorded_call *newest)
 {
 	struct shard old = { .entries = shard->entries, .mask = shard->mask };
 	size_t count = old.entries ? old.mask + 1 : 0, live = 0, size = FIRST_SIZE;
 	struct entry *fresh;
 
 	for (size_t i = 0; i < count; i++)
-		live += old.entries[i].frame && old.entries[i].call.epoch == epoch;
+		live += old.entries[i].frame &&
+			recorded_is_live(&old.entries[i].call, newest);
 	while (size < live * 4)
 		size *= 2;
 	fresh = calloc(size, sizeof(*fresh));
@@ -99,7 +101,8 @@ static __attribute__((noinline, cold)) bool grow(struct shard *shard, uint64_t e
 	shard->mask = size - 1;
 	shard->used = 0;
 	for (size_t i = 0; i < count; i++) {
-		if (!old.entries[i].frame || old.entries[i].call.epoch != epoch)
+		if (!old.entries[i].frame ||
+		    !recorded_is_live(&old.entries[i].call, newest))
 			continue;
 		*place_of(shard, old.entries[i].frame) = old.entries[i];
 		shard->used++;
@@ -116,8 +119,7 @@ void suspended_add(const void *frame, const void *code, const struct recorded_ca
 
 	pthread_once(&once, watch_forks);
 	lock(shard);
-	if ((shard->entries && shard->used < (shard->mask + 1) / 2) ||
-	    grow(shard, call->epoch)) {
+	if ((shard->entries && shard->used < (shard->mask + 1) / 2) || grow(shard, call)) {
 		entry = place_of(shard, frame);
 		shard->used += !entry->frame;
 		*entry = (struct entry){ .frame = frame, .code = code, .call = *call };

@@ -431,6 +431,62 @@ def test_marks_without_end_take_no_more_and_more_room(python: Run) -> None:
     assert (done.stdout, done.stderr) == ("True\n[1] 149999\nTrue\n", "")
 
 
+def test_keys_are_let_go_when_nothing_is_recorded(python: Run) -> None:
+    done = python(
+        HEAD + "import gc, weakref\n"
+        "class Key: pass\n"
+        "record('a')\n"
+        "key = Key(); begin('a', key)\n"
+        "seen = weakref.ref(key); del key\n"
+        "gc.collect(); print(seen() is not None)\n"
+        "speed_bump.uninstall()\n"
+        "gc.collect(); print(seen())\n"
+        "end('a', 1); begin('a', 2); print('good')\n"
+    )
+    assert (done.stdout, done.stderr) == ("True\nNone\ngood\n", "")
+
+
+def test_names_that_can_not_be_asked_for_are_no_errors(python: Run) -> None:
+    done = python(
+        HEAD + "from speed_bump.experiment.program.latency import marks_not_asked_for\n"
+        "record('req')\n"
+        "for name in ('\\udc80', 'req\\0x'):\n"
+        "    begin(name, 1); end(name, 1)\n"
+        "print(counts())\n"
+        # Nor do they take the places of others.
+        "for i in range(40): begin('n' * 40_000, i)\n"
+        "begin('other', 1)\n"
+        "print(marks_not_asked_for(table))\n"
+    )
+    assert (done.stdout, done.stderr) == ("[0]\n['other']\n", "")
+
+
+def test_interpreters_do_not_forget_the_calls_of_each_other(python: Run) -> None:
+    done = python(
+        HEAD + "try: import _interpreters as interpreters\n"
+        "except ImportError: import _xxsubinterpreters as interpreters\n"
+        "def steps():\n"
+        "    yield 1\n"
+        "record('__main__:steps')\n"
+        "table.share()\n"
+        "waiting = [steps() for _ in range(2_000)]\n"
+        "for one in waiting: next(one)\n"
+        "interpreters.run_string(interpreters.create(), '''\n"
+        "from speed_bump import Config, _core, control\n"
+        "table = _core.Table.of_process()\n"
+        "control._install(Config(('nothing:nothing',)), table)\n"
+        "def steps():\n"
+        "    yield 1\n"
+        "waiting = [steps() for _ in range(20_000)]\n"
+        "for one in waiting: next(one)\n"
+        "for one in waiting: list(one)\n"
+        "''')\n"
+        "for one in waiting: list(one)\n"
+        "print(counts())\n"
+    )
+    assert (done.stdout, done.stderr) == ("[22000]\n", "")
+
+
 # ------------------------------------------------------------------------- the tool
 
 APP = """

@@ -29,6 +29,9 @@ const char *sb_latency_name(const struct sb_site_table *table, uint32_t index)
 
 int sb_latency_marks(struct sb_site_table *table, const char *text)
 {
+	/* A longer one is not given back, so that it would take a place each time. */
+	if (strlen(text) >= SITE_MAX_NAME)
+		return -1;
 	for (uint32_t i = 0; table->latency.names && i < LATENCY_NAMES; i++) {
 		struct latency_name *name = &table->latency.names[i];
 		uint32_t kind = load_acquire(&name->kind);
