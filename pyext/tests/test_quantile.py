@@ -244,3 +244,11 @@ def test_the_unit_of_what_is_added_is_that_of_the_delay():
             per_ms = f["per_ms"][key]
             assert per_ms["value"] * f["delay_ns"] == pytest.approx(added["value"])
             assert per_ms["low"] <= per_ms["value"] <= per_ms["high"]
+
+
+def test_a_single_request_is_no_reason_to_fail():
+    record, events = seen("pool")
+    for f in latency.latency(record, events[len(events) // 2 :][:1]).findings:
+        assert f.verdict == latency.UNDECIDED
+        assert f.reason
+        assert f.help

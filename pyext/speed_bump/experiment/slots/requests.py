@@ -41,8 +41,8 @@ MAX_FUNCTIONS = 24
 SHAM_SHARE = 0.3
 BLOCK, REST = 60, 12
 BLOCKS_A_REST = 2
-# The load is that of the newest requests.
-NEWEST = 50_000
+# The load is that of the newest requests; fewer than these say nothing of it.
+NEWEST, FEW = 50_000, 10
 
 
 def slot_ns(took_ns: np.typing.NDArray[np.float64], budget_s: float) -> float:
@@ -120,7 +120,7 @@ class Requests:
     def _dose(self, record: Record, slot: float) -> tuple[float, float]:
         """The delay in a slot, in parts of its time, and the longest of a call, ns."""
         events = record.requests
-        if events is None or not len(events):
+        if events is None or len(events) < FEW:
             return LEAST, slot
         events = events[-NEWEST:]
         took = events["duration_ns"].astype(float)
