@@ -252,3 +252,26 @@ def test_a_single_request_is_no_reason_to_fail():
         assert f.verdict == latency.UNDECIDED
         assert f.reason
         assert f.help
+
+
+@pytest.mark.parametrize("when", ["before", "after", "in a bad slot"])
+def test_requests_that_came_in_no_slot_are_said(when):
+    """And a report of such a record is made."""
+    record, events = seen("pool")
+    end = record.slots.end_ns
+    events = events[:20].copy()
+    events["begin_ns"] = {
+        "before": 1, "after": end[-1] + 1, "in a bad slot": end[9] + 1
+    }[when]  # fmt: skip
+    good = record.slots.good.copy()
+    good[10] = False
+    slots = replace(record.slots, good=good)
+    header = {"latency": ["serve:handle"], "command": ["serve"]}
+    record = replace(record, slots=slots, header=header, requests=events)
+    for f in latency.latency(record, events).findings:
+        assert f.verdict == latency.UNDECIDED
+        assert f.reason == "no request came while slots were measured"
+        assert f.help
+    assert "while slots were measured" in " ".join(
+        text.text(record, verdict(record)).split()
+    )

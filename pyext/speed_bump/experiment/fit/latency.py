@@ -574,16 +574,18 @@ def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> La
     out = Latency(name, len(events), lost=lost)
     data = table(record, SINGLE)
     names = [*record.functions, *(n for n in record.idle if n not in record.functions)]
-    if data is None or data.switched is None or not len(events):
-        why = "no request was seen" if not len(events) else "no slot was measured"
-        help_ = (
-            "a --latency function that is called while the program works"
-            if not len(events)
-            else "a longer --budget"
-        )
+    call = "a --latency function that is called while the program works"
+    why, help_ = "no slot was measured", "a longer --budget"
+    found = None
+    if not len(events):
+        why, help_ = "no request was seen", call
+    elif data is not None and data.switched is not None:
+        found = requests(record, data, events)
+        if not len(found.slot):
+            why, help_ = "no request came while slots were measured", call
+    if data is None or found is None or not len(found.slot):
         out.findings = [Finding(n, reason=why, help=help_) for n in names]
         return out
-    found = requests(record, data, events)
     kept = keep(record, data, found)
     out.washout_ns, out.lags = kept.washout_ns, kept.lags
     slots = record.slots
