@@ -275,3 +275,21 @@ def test_requests_that_came_in_no_slot_are_said(when):
     assert "while slots were measured" in " ".join(
         text.text(record, verdict(record)).split()
     )
+
+
+def test_a_request_of_a_rare_kind_waits_for_what_it_calls():
+    """The function is called for the others too; it is one call that each waits for."""
+    server = queues.Server(
+        (queues.lognormal(0.004, 0.02),) * 2,
+        (queues.Function("parse", "before", 0.002),),
+        rate=1500,
+        workers=100,
+    )
+    record, events = queues.experiment(server, 200, 1, 2)
+    draw = np.random.default_rng(5)
+    rare = events[draw.random(len(events)) < 1 / 15]
+    for kind in (events, rare):
+        found = latency.latency(record, kind).of("parse")
+        assert found.per_ms("mean").value == pytest.approx(1, rel=0.05)
+        assert found.verdict == latency.EVERY, found.reason
+    assert found.calls == pytest.approx(15, rel=0.1)
