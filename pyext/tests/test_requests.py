@@ -49,3 +49,52 @@ def test_the_load_of_one_request_is_open():
     for events in (events_of(1), events_of(3, gap_ns=0)):
         found = load.load(events, None)
         assert (found.kind, found.under_way) == (load.OPEN, 0)
+
+
+def planned(requests, blocks=40):
+    """Blocks, and what they delay in parts of the undelayed time."""
+    record = censused(500)
+    slots = record.slots
+    slot_ns = float(np.median(slots.time_ns[slots.good]))
+    calls = dict(zip(record.functions, slots.calls[slots.good].mean(0), strict=True))
+    found, delayed, count = [], 0.0, 0
+    while len(found) < blocks:
+        block = requests.next_block(record)
+        record = replace(record, blocks=[*record.blocks, block])
+        if not is_drawn(block):
+            continue
+        found.append(block)
+        count += len(block)
+        for bit, arm in enumerate(block.arms):
+            on = int(((block.masks >> np.uint64(bit)) & np.uint64(1)).sum())
+            for name, (delay,) in zip(arm.functions, arm.delays, strict=True):
+                delayed += on * calls[name] * delay.delay_ns / delay.every / slot_ns
+    return found, delayed / count
+
+
+@pytest.mark.parametrize("given_ns", [None, 2_000_000, 50_000_000])
+def test_a_delay_that_was_given_stays_below_the_slowdown(given_ns):
+    """A slot is delayed by more than was aimed at, so that fewer slots are."""
+    names = queues.names(queues.SERVERS["pool"])
+    fixed = dict.fromkeys(names, given_ns) if given_ns else {}
+    blocks, delayed = planned(Requests(0.1, LEAST_NS, 1, fixed))
+    assert 0.01 < delayed < 1.15 * 0.1 / 0.9
+    if given_ns:
+        assert {d.delay_ns for b in blocks for a in b.arms[1:] for (d,) in a.delays} == {
+            given_ns
+        }
+
+
+def test_the_dose_of_a_block_is_that_of_its_longest_delay():
+    """60 requests of a slot of a tenth of a second, 2 ms each: more than a slot's time."""
+    names = queues.names(queues.SERVERS["pool"])
+    for given_ns, low, high in ((2_000_000, 0.9, 1.5), (20_000_000, 9, 15)):
+        blocks, _ = planned(Requests(0.1, LEAST_NS, 1, dict.fromkeys(names, given_ns)), 1)
+        assert low < blocks[0].doses[0] < high
+
+
+def test_a_delay_that_was_given_is_not_below_the_shortest():
+    names = queues.names(queues.SERVERS["pool"])
+    blocks, _ = planned(Requests(0.1, LEAST_NS, 1, dict.fromkeys(names, 300)), 2)
+    for block in blocks:
+        assert {d.delay_ns for a in block.arms[1:] for (d,) in a.delays} == {LEAST_NS}

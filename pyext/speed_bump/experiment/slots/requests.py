@@ -61,7 +61,7 @@ class Requests:
     Args:
         max_slowdown: delays over the whole run stay below it
         min_delay_ns: the shortest delay of a call
-        fixed: functions with a delay of a call that was given, ns
+        fixed: functions with a delay of a call that was given, ns; not below the shortest
     """
 
     max_slowdown: float
@@ -99,6 +99,12 @@ class Requests:
                 for name in (record.functions[k],)
             ),
         )
+        # A delay that was given, or the shortest one, may be a dose of its own.
+        dose = max(
+            d.delay_ns / d.every * calls[k] / slot
+            for k, arm in zip(called, arms[1:], strict=True)
+            for (d,) in arm.delays
+        )
         each = chance_of_one(len(called))
         cap = self.max_slowdown / (1 - self.max_slowdown)
         each = min(each, cap / max(dose * len(called), 1e-9))
@@ -107,8 +113,9 @@ class Requests:
             draw = np.random.default_rng((self.seed, len(record.blocks) + number))
             masks, _ = one_at_a_time(draw, BLOCK, chances, HOLDS)
             levels = np.zeros(BLOCK, np.uint8)
+            doses = (float(f"{dose:.2g}"),)
             self._queue.append(
-                Block("single", arms, masks, levels, chances, HOLDS, True, (dose,))
+                Block("single", arms, masks, levels, chances, HOLDS, True, doses)
             )
         self._queue.append(rest(REST))
 
@@ -138,7 +145,7 @@ class Requests:
         self, name: str, dose: float, slot: float, calls: float, longest: float
     ) -> Delay:
         try:
-            return Delay(max(int(self.fixed[name]), 1))
+            return Delay(max(int(self.fixed[name]), self.min_delay_ns, 1))
         except KeyError:
             pass
         most = longest * calls / slot
