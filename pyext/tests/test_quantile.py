@@ -293,3 +293,20 @@ def test_a_request_of_a_rare_kind_waits_for_what_it_calls():
         assert found.per_ms("mean").value == pytest.approx(1, rel=0.05)
         assert found.verdict == latency.EVERY, found.reason
     assert found.calls == pytest.approx(15, rel=0.1)
+
+
+def test_slots_of_which_requests_were_dropped_are_not_used():
+    """Their calls would be divided by the requests that are left."""
+    record, events = seen("pool", 0, 3)
+    whole = told("pool", 0, 3).of("parse")
+    newest = np.sort(events, order="begin_ns")[-len(events) // 3 :]
+    found = latency.latency(record, newest).of("parse")
+    assert found.calls == pytest.approx(1, abs=0.05)
+    assert found.verdict == whole.verdict == latency.EVERY
+    assert found.arrives.low < whole.arrives.value < found.arrives.high
+    assert found.slots < 0.6 * whole.slots
+    # One that took very long, and came when others were dropped.
+    odd = np.concatenate([events[:1], newest])
+    dropped = {"count": 1, "until_ns": int(newest["begin_ns"][0]) - 1}
+    record = replace(record, header={"requests_dropped": dropped})
+    assert latency.latency(record, odd).of("parse").slots == found.slots

@@ -800,9 +800,17 @@ class Experiment:
         """Those of the runs that are kept, the newest if they are very many."""
         if not self.runner.latencies:
             return
+        left = MAX_REQUESTS
+        said = self.record.header.setdefault(
+            "requests_dropped", {"count": 0, "until_ns": 0}
+        )
+        for run in reversed(self._done):
+            count, until_ns = run.trim_requests(left)
+            said["count"] += count
+            said["until_ns"] = max(said["until_ns"], until_ns)
+            left -= sum(map(len, run.requests))
         parts = [part for run in self._done for part in run.requests]
-        found = np.concatenate([np.zeros(0, REQUEST), *parts])
-        self.record.requests = found[-MAX_REQUESTS:]
+        self.record.requests = np.concatenate([np.zeros(0, REQUEST), *parts])
 
     @staticmethod
     def _kept(functions: int) -> int:

@@ -62,7 +62,7 @@ from speed_bump.experiment.fit.interval import (
     upper_tail,
 )
 from speed_bump.experiment.fit.load import OVERLOADED, Load, load
-from speed_bump.experiment.fit.noise import Booleans
+from speed_bump.experiment.fit.noise import Booleans, ages
 from speed_bump.experiment.fit.verdict import (
     AMPLIFIED,
     FALSE_DISCOVERIES,
@@ -379,6 +379,17 @@ def requests(record: Record, data: Table, events: Events) -> Requests:
     )
 
 
+def _since_oldest(record: Record, data: Table, events: Events) -> Table:
+    """Without the slots of which requests were dropped: calls would be without them."""
+    slots = record.slots
+    part = slice(len(slots) - len(data.y), len(slots))
+    begin = slots.end_ns[part] - np.nan_to_num(slots.time_ns[part])
+    dropped = record.header.get("requests_dropped", {})
+    oldest = max(int(events["begin_ns"].min()), int(dropped.get("until_ns", 0)))
+    usable = (data.age >= 0) & (begin >= oldest)
+    return replace(data, age=ages(slots.number[part], slots.run[part], usable))
+
+
 @dataclass
 class Kept:
     """What is regressed, and what was chosen without a look at any effect.
@@ -580,6 +591,7 @@ def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> La
     if not len(events):
         why, help_ = "no request was seen", call
     elif data is not None and data.switched is not None:
+        data = _since_oldest(record, data, events)
         found = requests(record, data, events)
         if not len(found.slot):
             why, help_ = "no request came while slots were measured", call
