@@ -310,3 +310,26 @@ def test_slots_of_which_requests_were_dropped_are_not_used():
     dropped = {"count": 1, "until_ns": int(newest["begin_ns"][0]) - 1}
     record = replace(record, header={"requests_dropped": dropped})
     assert latency.latency(record, odd).of("parse").slots == found.slots
+
+
+def test_lost_requests_do_not_change_what_a_call_adds():
+    """Of two kinds, too: how many were lost is known of both together."""
+    record, events = seen("pool", 0, 3)
+    whole = told("pool", 0, 3).of("parse")
+    draw = np.random.default_rng(3)
+    some = events[draw.random(len(events)) < 1 / 3]
+    lost = len(events) - len(some)
+    kinds = some.copy()
+    kinds["name"] = np.arange(len(some)) % 2
+    both = replace(record, requests=kinds)
+    one = kinds[kinds["name"] == 1]
+    for found, calls in (
+        (latency.latency(record, some, "", lost), 1),
+        (latency.latency(both, one, "", lost), 2),
+    ):
+        f = found.of("parse")
+        assert f.calls == pytest.approx(calls, abs=0.1)
+        assert f.verdict == whole.verdict == latency.EVERY
+        low, high = (calls * end for end in (f.arrives.low, f.arrives.high))
+        assert low < whole.arrives.value < high
+        assert any("lost" in text for text in found.warnings)

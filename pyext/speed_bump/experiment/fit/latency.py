@@ -617,6 +617,12 @@ def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> La
         out.load = load(events, None)
         return out
     design, whose, doses = built
+    # The calls that lost requests made are seen.
+    part_seen = _seen(record, events, lost)
+    doses = [
+        replace(d, request_ns=d.request_ns * part_seen, calls=d.calls * part_seen)
+        for d in doses
+    ]
     mine = np.isin(at, design.rows)
     place = np.searchsorted(design.rows, at[mine])
     took = took[mine]
@@ -659,6 +665,13 @@ class _Dose:
     request_ns: float
     call_ns: float
     calls: float
+
+
+def _seen(record: Record, events: Events, lost: int) -> float:
+    """What part of the requests was not lost; they are counted for all kinds together."""
+    seen = len(events if record.requests is None else record.requests)
+    seen += int(record.header.get("requests_dropped", {}).get("count", 0))
+    return seen / (seen + lost)
 
 
 def _undelayed(
