@@ -204,7 +204,7 @@ def test_a_record_keeps_its_requests(tmp_path):
     archive.save(record, path)
     again = archive.load(path)
     assert np.array_equal(again.requests, events)
-    assert show.as_json(again) == show.as_json(record)
+    assert show.as_json(show.of(again)) == show.as_json(show.of(record))
     archive.save(replace(record, requests=None), path)
     assert archive.load(path).requests is None
 
@@ -236,7 +236,7 @@ def test_the_unit_of_what_is_added_is_that_of_the_delay():
     """JSON: ns at the dose, ms for a ms; one is the other over the delay of a call."""
     record, events = seen("pool")
     record = replace(record, header={"latency": ["serve:handle"]}, requests=events)
-    for f in show.as_json(record)[0]["findings"]:
+    for f in show.as_json(show.of(record))[0]["findings"]:
         assert f["delivered_per_request_ns"] == pytest.approx(
             f["delay_ns"] * f["calls_per_request"], rel=1e-6
         )
@@ -333,3 +333,17 @@ def test_lost_requests_do_not_change_what_a_call_adds():
         low, high = (calls * end for end in (f.arrives.low, f.arrives.high))
         assert low < whole.arrives.value < high
         assert any("lost" in text for text in found.warnings)
+
+
+def test_the_advice_of_json_is_that_of_the_report():
+    """Throughput does not move in an open loop: by it nothing would matter."""
+    record, events = seen("pool", 0, 3)
+    header = {"latency": ["serve:handle"], "command": ["serve"]}
+    record = replace(record, header=header, requests=events)
+    judged = verdict(record)
+    said = text.as_json(record, judged)["advice"]
+    assert "to the mean" in said
+    assert said in html.page(record, judged)
+    assert said in " ".join(text.text(record, judged).split())
+    plain = replace(record, requests=None)
+    assert text.as_json(plain, judged)["advice"] == text.sentence(plain, judged)

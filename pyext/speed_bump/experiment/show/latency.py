@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from speed_bump.duration import human
@@ -161,9 +162,9 @@ def _interval(one: Interval | None) -> dict[str, float | None] | None:
     }
 
 
-def as_json(record: Record) -> list[dict[str, Any]]:
+def as_json(kinds: Sequence[Latency]) -> list[dict[str, Any]]:
     """For programs. Times are ns."""
-    return [_json_of(found) for found in of(record)]
+    return [_json_of(found) for found in kinds]
 
 
 def _json_of(found: Latency) -> dict[str, Any]:
