@@ -124,3 +124,15 @@ def test_an_experiment_keeps_its_newest_requests_and_says_since_when(monkeypatch
         assert sum(len(part) for run in runs for part in run.requests) == len(newest)
     said = experiment.record.header["requests_dropped"]
     assert said == {"count": 350, "until_ns": int(events["begin_ns"][349])}
+
+
+def test_without_a_good_slot_yet_there_is_a_rest():
+    """It is not over: None would say that all is decided."""
+    record = censused(500)
+    slots = replace(record.slots, good=np.zeros(len(record.slots), bool))
+    requests = Requests(0.1, LEAST_NS, 1)
+    block = requests.next_block(replace(record, slots=slots))
+    assert block is not None
+    assert not block.arms
+    assert not block.masks.any()
+    assert is_drawn(requests.next_block(record))

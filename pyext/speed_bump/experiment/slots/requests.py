@@ -79,7 +79,11 @@ class Requests:
     def _fill(self, record: Record) -> None:
         slots = record.slots
         quiet = slots.good & (slots.mask == 0)
-        if not quiet.any() or not record.functions:
+        if not record.functions:
+            return
+        if not quiet.any():
+            # Nothing is known of slots yet.
+            self._queue.append(rest(BLOCK))
             return
         slot = float(np.median(slots.time_ns[quiet]))
         calls = np.nan_to_num(slots.calls[quiet]).mean(axis=0)
