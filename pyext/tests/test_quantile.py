@@ -14,8 +14,9 @@ np = pytest.importorskip("numpy")
 import queues
 from speed_bump.experiment import archive
 from speed_bump.experiment.fit import latency, load
+from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import verdict
-from speed_bump.experiment.show import html, text
+from speed_bump.experiment.show import changes, html, text
 from speed_bump.experiment.show import latency as show
 
 pytestmark = pytest.mark.one_python
@@ -347,3 +348,33 @@ def test_the_advice_of_json_is_that_of_the_report():
     assert said in " ".join(text.text(record, judged).split())
     plain = replace(record, requests=None)
     assert text.as_json(plain, judged)["advice"] == text.sentence(plain, judged)
+
+
+def test_the_sentence_has_the_furthest_quantile_that_moves_for_certain():
+    def said(**added):
+        one = latency.Finding(
+            "serve:parse",
+            latency.EVERY,
+            delay_ns=1e6,
+            added_ns={key: Interval(*(1e6 * x for x in at)) for key, at in added.items()},
+        )
+        return show.sentence(latency.Latency("serve:handle", findings=[one]))
+
+    mean, noise = (1, 0.8, 1.2), (9, -20, 30)
+    assert said(mean=mean, p50=(2, 1, 3), p90=(3, 1, 5), p99=noise).endswith(
+        "1 ms to the mean and 3 ms to the p90"
+    )
+    assert said(mean=mean, p50=(2, 1, 3), p90=noise).endswith("and 2 ms to the p50")
+    assert said(mean=mean, p50=noise, p99=noise).endswith("1 ms to the mean")
+    assert said(mean=mean).endswith("1 ms to the mean")
+
+
+def test_a_comparison_says_that_latency_is_not_compared():
+    record, events = seen("pool")
+    record = replace(record, requests=events)
+    plain = replace(record, requests=None)
+    line = "latency is not compared"
+    found = changes.compare(record, record)
+    assert changes.text(found).count(line) == 1
+    assert sum(line in note for note in changes.as_json(found, ("a", "b"))["notes"]) == 1
+    assert line not in changes.text(changes.compare(plain, plain))
