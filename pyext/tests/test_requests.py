@@ -88,7 +88,7 @@ def test_a_delay_that_was_given_stays_below_the_slowdown(given_ns):
 
 
 def test_the_dose_of_a_block_is_that_of_its_longest_delay():
-    """60 requests of a slot of a tenth of a second, 2 ms each: more than a slot's time."""
+    """60 requests in a slot of a tenth of a second: 2 ms each are more than it has."""
     names = queues.names(queues.SERVERS["pool"])
     for given_ns, low, high in ((2_000_000, 0.9, 1.5), (20_000_000, 9, 15)):
         blocks, _ = planned(Requests(0.1, LEAST_NS, 1, dict.fromkeys(names, given_ns)), 1)
