@@ -14,8 +14,9 @@ np = pytest.importorskip("numpy")
 import queues
 from speed_bump.experiment import archive
 from speed_bump.experiment.fit import latency, load
+from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import verdict
-from speed_bump.experiment.show import html, text
+from speed_bump.experiment.show import changes, html, text
 from speed_bump.experiment.show import latency as show
 
 pytestmark = pytest.mark.one_python
@@ -204,7 +205,7 @@ def test_a_record_keeps_its_requests(tmp_path):
     archive.save(record, path)
     again = archive.load(path)
     assert np.array_equal(again.requests, events)
-    assert show.as_json(again) == show.as_json(record)
+    assert show.as_json(show.of(again)) == show.as_json(show.of(record))
     archive.save(replace(record, requests=None), path)
     assert archive.load(path).requests is None
 
@@ -236,7 +237,7 @@ def test_the_unit_of_what_is_added_is_that_of_the_delay():
     """JSON: ns at the dose, ms for a ms; one is the other over the delay of a call."""
     record, events = seen("pool")
     record = replace(record, header={"latency": ["serve:handle"]}, requests=events)
-    for f in show.as_json(record)[0]["findings"]:
+    for f in show.as_json(show.of(record))[0]["findings"]:
         assert f["delivered_per_request_ns"] == pytest.approx(
             f["delay_ns"] * f["calls_per_request"], rel=1e-6
         )
@@ -244,3 +245,136 @@ def test_the_unit_of_what_is_added_is_that_of_the_delay():
             per_ms = f["per_ms"][key]
             assert per_ms["value"] * f["delay_ns"] == pytest.approx(added["value"])
             assert per_ms["low"] <= per_ms["value"] <= per_ms["high"]
+
+
+def test_a_single_request_is_no_reason_to_fail():
+    record, events = seen("pool")
+    for f in latency.latency(record, events[len(events) // 2 :][:1]).findings:
+        assert f.verdict == latency.UNDECIDED
+        assert f.reason
+        assert f.help
+
+
+@pytest.mark.parametrize("when", ["before", "after", "in a bad slot"])
+def test_requests_that_came_in_no_slot_are_said(when):
+    """And a report of such a record is made."""
+    record, events = seen("pool")
+    end = record.slots.end_ns
+    events = events[:20].copy()
+    events["begin_ns"] = {
+        "before": 1, "after": end[-1] + 1, "in a bad slot": end[9] + 1
+    }[when]  # fmt: skip
+    good = record.slots.good.copy()
+    good[10] = False
+    slots = replace(record.slots, good=good)
+    header = {"latency": ["serve:handle"], "command": ["serve"]}
+    record = replace(record, slots=slots, header=header, requests=events)
+    for f in latency.latency(record, events).findings:
+        assert f.verdict == latency.UNDECIDED
+        assert f.reason == "no request came while slots were measured"
+        assert f.help
+    assert "while slots were measured" in " ".join(
+        text.text(record, verdict(record)).split()
+    )
+
+
+def test_a_request_of_a_rare_kind_waits_for_what_it_calls():
+    """The function is called for the others too; it is one call that each waits for."""
+    server = queues.Server(
+        (queues.lognormal(0.004, 0.02),) * 2,
+        (queues.Function("parse", "before", 0.002),),
+        rate=1500,
+        workers=100,
+    )
+    record, events = queues.experiment(server, 200, 1, 2)
+    draw = np.random.default_rng(5)
+    rare = events[draw.random(len(events)) < 1 / 15]
+    for kind in (events, rare):
+        found = latency.latency(record, kind).of("parse")
+        assert found.per_ms("mean").value == pytest.approx(1, rel=0.05)
+        assert found.verdict == latency.EVERY, found.reason
+    assert found.calls == pytest.approx(15, rel=0.1)
+
+
+def test_slots_of_which_requests_were_dropped_are_not_used():
+    """Their calls would be divided by the requests that are left."""
+    record, events = seen("pool", 0, 3)
+    whole = told("pool", 0, 3).of("parse")
+    newest = np.sort(events, order="begin_ns")[-len(events) // 3 :]
+    found = latency.latency(record, newest).of("parse")
+    assert found.calls == pytest.approx(1, abs=0.05)
+    assert found.verdict == whole.verdict == latency.EVERY
+    assert found.arrives.low < whole.arrives.value < found.arrives.high
+    assert found.slots < 0.6 * whole.slots
+    # One that took very long, and came when others were dropped.
+    odd = np.concatenate([events[:1], newest])
+    dropped = {"count": 1, "until_ns": int(newest["begin_ns"][0]) - 1}
+    record = replace(record, header={"requests_dropped": dropped})
+    assert latency.latency(record, odd).of("parse").slots == found.slots
+
+
+def test_lost_requests_do_not_change_what_a_call_adds():
+    """Of two kinds, too: how many were lost is known of both together."""
+    record, events = seen("pool", 0, 3)
+    whole = told("pool", 0, 3).of("parse")
+    draw = np.random.default_rng(3)
+    some = events[draw.random(len(events)) < 1 / 3]
+    lost = len(events) - len(some)
+    kinds = some.copy()
+    kinds["name"] = np.arange(len(some)) % 2
+    both = replace(record, requests=kinds)
+    one = kinds[kinds["name"] == 1]
+    for found, calls in (
+        (latency.latency(record, some, "", lost), 1),
+        (latency.latency(both, one, "", lost), 2),
+    ):
+        f = found.of("parse")
+        assert f.calls == pytest.approx(calls, abs=0.1)
+        assert f.verdict == whole.verdict == latency.EVERY
+        low, high = (calls * end for end in (f.arrives.low, f.arrives.high))
+        assert low < whole.arrives.value < high
+        assert any("lost" in text for text in found.warnings)
+
+
+def test_the_advice_of_json_is_that_of_the_report():
+    """Throughput does not move in an open loop: by it nothing would matter."""
+    record, events = seen("pool", 0, 3)
+    header = {"latency": ["serve:handle"], "command": ["serve"]}
+    record = replace(record, header=header, requests=events)
+    judged = verdict(record)
+    said = text.as_json(record, judged)["advice"]
+    assert "to the mean" in said
+    assert said in html.page(record, judged)
+    assert said in " ".join(text.text(record, judged).split())
+    plain = replace(record, requests=None)
+    assert text.as_json(plain, judged)["advice"] == text.sentence(plain, judged)
+
+
+def test_the_sentence_has_the_furthest_quantile_that_moves_for_certain():
+    def said(**added):
+        one = latency.Finding(
+            "serve:parse",
+            latency.EVERY,
+            delay_ns=1e6,
+            added_ns={key: Interval(*(1e6 * x for x in at)) for key, at in added.items()},
+        )
+        return show.sentence(latency.Latency("serve:handle", findings=[one]))
+
+    mean, noise = (1, 0.8, 1.2), (9, -20, 30)
+    assert said(mean=mean, p50=(2, 1, 3), p90=(3, 1, 5), p99=noise).endswith(
+        "1 ms to the mean and 3 ms to the p90"
+    )
+    assert said(mean=mean, p50=(2, 1, 3), p90=noise).endswith("and 2 ms to the p50")
+    assert said(mean=mean, p50=noise, p99=noise).endswith("1 ms to the mean")
+    assert said(mean=mean).endswith("1 ms to the mean")
+
+
+def test_a_comparison_says_that_latency_is_not_compared():
+    record, events = seen("pool")
+    record = replace(record, requests=events)
+    plain = replace(record, requests=None)
+    line = "latency is not compared"
+    found = changes.compare(record, record)
+    assert changes.text(found).count(line) == 1
+    assert sum(line in note for note in changes.as_json(found, ("a", "b"))["notes"]) == 1
+    assert line not in changes.text(changes.compare(plain, plain))

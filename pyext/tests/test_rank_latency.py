@@ -77,3 +77,20 @@ def test_marks_are_no_unit_of_work():
     )
     assert done.returncode == 2
     assert "--progress" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.ranks
+def test_a_name_of_which_no_request_came_is_said():
+    """While it is measured, with the names that exist; not of what has requests."""
+    done = speed_bump(
+        "rank", *python("__main__:compute"), "--budget", "10s",
+        "--latency", "__main__:handle", "--latency", "__main__:handel",
+        "--latency", "request", "--", *SERVER,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "warning: " in line]
+    (typo,) = (line for line in said if "__main__:handel" in line)
+    assert typo.endswith("__main__ has no 'handel'; did you mean __main__:handle?")
+    (mark,) = (line for line in said if "request:" in line)
+    assert "speed_bump.begin('request', key)" in mark
+    assert not any("__main__:handle was" in line for line in said)

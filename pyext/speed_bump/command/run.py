@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -301,21 +301,11 @@ def say_unrecorded(runner: Runner, result: Result) -> bool:
         if one.begun:
             say(f"{one.name}: what began has not ended while the program ran")
     if never and not result.interrupted and result.processes:
-        targets = [missing.of_latency(name) for name in never if ":" in name]
-        why = missing.reasons(targets, runner.command, result.imported, ends=True)
-        for line in missing.lines(why):
+        for line in missing.of_latencies(
+            never, runner.command, result.imported, result.marks_not_asked_for
+        ):
             say(line)
-        for name in never:
-            if ":" not in name:
-                say(_why_no_marks(name, result.marks_not_asked_for))
     return len(silent) < len(result.durations)
-
-
-def _why_no_marks(name: str, others: Sequence[str]) -> str:
-    text = f"{name}: the program never called speed_bump.begin({name!r}, key)"
-    if others:
-        text += f"; it has begun {', '.join(map(repr, others))}"
-    return f"{text} (a function is named MODULE:FUNCTION)"
 
 
 def warn_if_nobody(runner: Runner, targets: list[Target], result: Result) -> bool:

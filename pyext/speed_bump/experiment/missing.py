@@ -117,6 +117,28 @@ def lines(found: Mapping[str, str]) -> list[str]:
     return said
 
 
+def of_latencies(
+    names: Sequence[str],
+    command: Sequence[str],
+    imported: Collection[str],
+    others: Sequence[str],
+) -> list[str]:
+    """The displayed text, of names of ``--latency`` of which nothing has begun.
+
+    Args:
+        others: marks that the program has begun, and that were not asked for
+    """
+    targets = [of_latency(name) for name in names if ":" in name]
+    said = lines(reasons(targets, command, imported, ends=True))
+    for name in names:
+        if ":" not in name:
+            text = f"{name}: the program never called speed_bump.begin({name!r}, key)"
+            if others:
+                text += f"; it has begun {', '.join(map(repr, others))}"
+            said.append(f"{text} (a function is named MODULE:FUNCTION)")
+    return said
+
+
 def is_of(target: Target, name: str) -> bool:
     """Whether the target also matches a function, ``module:qualname``."""
     left, _, right = name.rpartition(":")

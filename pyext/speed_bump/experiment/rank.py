@@ -20,6 +20,7 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.account import Looks, account
 from speed_bump.experiment.account import together as looks_together
 from speed_bump.experiment.program import jit
+from speed_bump.experiment.program.latency import Histogram
 from speed_bump.experiment.program.machine import cpus
 from speed_bump.experiment.program.meter import CHANGES, Pace, slot_of
 from speed_bump.experiment.program.metric import MetricError
@@ -631,17 +632,40 @@ class Experiment:
             self.record.header["jit"] = text
             self._doubt("jit", text)
 
+    def _why_no_requests(
+        self, program: Workload, found: Sequence[Histogram]
+    ) -> list[str]:
+        """Of each name of ``--latency`` without a request so far the likely reason."""
+        silent = [one for one in found if not one.count]
+        said = [
+            f"{one.name}: what began has not ended yet" for one in silent if one.begun
+        ]
+        never = [one.name for one in silent if not one.begun]
+        if not never:
+            return said
+        return said + missing.of_latencies(
+            never,
+            self.runner.command,
+            program.imported(),
+            program.marks_not_asked_for(),
+        )
+
     def _say_uncalled(self, program: Workload) -> None:
         """Say which targets were not called, and why, while it is measured."""
+        durations = program.durations_so_far()
 
         def say() -> None:
-            found = self._why_uncalled(program, self.record.header["called_before_only"])
-            if found:
-                self.record.header["never_called"] = found
-            for line in missing.lines(found):
+            said = self._why_no_requests(program, durations)
+            if not self.found:
+                early = self.record.header["called_before_only"]
+                found = self._why_uncalled(program, early)
+                if found:
+                    self.record.header["never_called"] = found
+                said += missing.lines(found)
+            for line in said:
                 self.watcher.event(f"warning: {line}")
 
-        if not self.found:
+        if not self.found or durations:
             # To ask the program's interpreter takes a while.
             self._asking = threading.Thread(target=say, daemon=True)
             self._asking.start()
@@ -800,9 +824,17 @@ class Experiment:
         """Those of the runs that are kept, the newest if they are very many."""
         if not self.runner.latencies:
             return
+        left = MAX_REQUESTS
+        said = self.record.header.setdefault(
+            "requests_dropped", {"count": 0, "until_ns": 0}
+        )
+        for run in reversed(self._done):
+            count, until_ns = run.trim_requests(left)
+            said["count"] += count
+            said["until_ns"] = max(said["until_ns"], until_ns)
+            left -= sum(map(len, run.requests))
         parts = [part for run in self._done for part in run.requests]
-        found = np.concatenate([np.zeros(0, REQUEST), *parts])
-        self.record.requests = found[-MAX_REQUESTS:]
+        self.record.requests = np.concatenate([np.zeros(0, REQUEST), *parts])
 
     @staticmethod
     def _kept(functions: int) -> int:

@@ -62,7 +62,7 @@ from speed_bump.experiment.fit.interval import (
     upper_tail,
 )
 from speed_bump.experiment.fit.load import OVERLOADED, Load, load
-from speed_bump.experiment.fit.noise import Booleans
+from speed_bump.experiment.fit.noise import Booleans, ages
 from speed_bump.experiment.fit.verdict import (
     AMPLIFIED,
     FALSE_DISCOVERIES,
@@ -379,6 +379,17 @@ def requests(record: Record, data: Table, events: Events) -> Requests:
     )
 
 
+def _since_oldest(record: Record, data: Table, events: Events) -> Table:
+    """Without the slots of which requests were dropped: calls would be without them."""
+    slots = record.slots
+    part = slice(len(slots) - len(data.y), len(slots))
+    begin = slots.end_ns[part] - np.nan_to_num(slots.time_ns[part])
+    dropped = record.header.get("requests_dropped", {})
+    oldest = max(int(events["begin_ns"].min()), int(dropped.get("until_ns", 0)))
+    usable = (data.age >= 0) & (begin >= oldest)
+    return replace(data, age=ages(slots.number[part], slots.run[part], usable))
+
+
 @dataclass
 class Kept:
     """What is regressed, and what was chosen without a look at any effect.
@@ -574,16 +585,19 @@ def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> La
     out = Latency(name, len(events), lost=lost)
     data = table(record, SINGLE)
     names = [*record.functions, *(n for n in record.idle if n not in record.functions)]
-    if data is None or data.switched is None or not len(events):
-        why = "no request was seen" if not len(events) else "no slot was measured"
-        help_ = (
-            "a --latency function that is called while the program works"
-            if not len(events)
-            else "a longer --budget"
-        )
+    call = "a --latency function that is called while the program works"
+    why, help_ = "no slot was measured", "a longer --budget"
+    found = None
+    if not len(events):
+        why, help_ = "no request was seen", call
+    elif data is not None and data.switched is not None:
+        data = _since_oldest(record, data, events)
+        found = requests(record, data, events)
+        if not len(found.slot):
+            why, help_ = "no request came while slots were measured", call
+    if data is None or found is None or not len(found.slot):
         out.findings = [Finding(n, reason=why, help=help_) for n in names]
         return out
-    found = requests(record, data, events)
     kept = keep(record, data, found)
     out.washout_ns, out.lags = kept.washout_ns, kept.lags
     slots = record.slots
@@ -603,6 +617,12 @@ def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> La
         out.load = load(events, None)
         return out
     design, whose, doses = built
+    # The calls that lost requests made are seen.
+    part_seen = _seen(record, events, lost)
+    doses = [
+        replace(d, request_ns=d.request_ns * part_seen, calls=d.calls * part_seen)
+        for d in doses
+    ]
     mine = np.isin(at, design.rows)
     place = np.searchsorted(design.rows, at[mine])
     took = took[mine]
@@ -645,6 +665,13 @@ class _Dose:
     request_ns: float
     call_ns: float
     calls: float
+
+
+def _seen(record: Record, events: Events, lost: int) -> float:
+    """What part of the requests was not lost; they are counted for all kinds together."""
+    seen = len(events if record.requests is None else record.requests)
+    seen += int(record.header.get("requests_dropped", {}).get("count", 0))
+    return seen / (seen + lost)
 
 
 def _undelayed(
@@ -812,10 +839,13 @@ def _judged(
             "delayed",
             help=f"about {lasting(max(spent, 10))} more, or fewer functions",
         )
-    mean = f.arrives
-    said = f"{mean.value:.2f} ± {mean.half:.2f} of its delay arrives in the mean"
+    # Calls for other requests are in the dose too: that a request waits for its own call
+    # is seen on the scale of a call, which the table has.
+    mean = scaled(f.added_ns["mean"], 1 / min(f.dose_ns, f.delay_ns))
+    whose = "its delay" if f.dose_ns <= f.delay_ns else "the delay of a call"
+    said = f"{mean.value:.2f} ± {mean.half:.2f} of {whose} arrives in the mean"
     parts = {
-        key: scaled(one, 1 / max(f.dose_ns, f.delay_ns))
+        key: scaled(one, 1 / f.delay_ns)
         for key, one in f.added_ns.items()
         if key != "mean"
     }
@@ -836,9 +866,12 @@ def _judged(
             reason=f"{said}; among {functions} functions that can be chance",
             help=_times(mean, mean.half / 2, spent),
         )
-    if mean.low > AMPLIFIED:
+    if f.arrives.low > AMPLIFIED:
+        said = f"{f.arrives.value:.2f} ± {f.arrives.half:.2f} of its delay arrives in"
         return replace(
-            f, verdict=QUEUE, reason=f"{said}: requests wait for others that it delays"
+            f,
+            verdict=QUEUE,
+            reason=f"{said} the mean: requests wait for others that it delays",
         )
     if ordinary is None:
         return replace(

@@ -83,6 +83,9 @@ def load(events: npt.NDArray[np.void], moves: Interval | None) -> Load:
     time = np.diff(at).astype(float)
     inside = (at[:-1] >= begin.min()) & (at[:-1] < begin.max())
     at, under, time = at[:-1][inside], under[inside], time[inside]
+    if not len(time):
+        # All came at the same moment, or there is one alone.
+        return Load(OPEN, 0.0, 0.0, 0.0, moves)
     total = max(float(time.sum()), 1.0)
     mean = float((under * time).sum()) / total
     variance = float(((under - mean) ** 2 * time).sum()) / total

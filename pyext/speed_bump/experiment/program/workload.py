@@ -18,7 +18,13 @@ from speed_bump.control import PROCESS_POINT
 from speed_bump.experiment.account import Looks
 from speed_bump.experiment.program import launch, stacks
 from speed_bump.experiment.program.giver import Giver
-from speed_bump.experiment.program.latency import RINGS, Events
+from speed_bump.experiment.program.latency import (
+    RINGS,
+    Events,
+    Histogram,
+    histograms,
+    marks_not_asked_for,
+)
 from speed_bump.experiment.program.launch import GRACE_S, STEP_S, Ended, Streams
 from speed_bump.experiment.program.looks import Looking
 from speed_bump.experiment.program.machine import Machine, descendants, lineage
@@ -295,6 +301,14 @@ class Workload:
                 if f.calls and f.name in self._natives:
                     found[f.name] = found.get(f.name, 0) + f.calls
         return found
+
+    def durations_so_far(self) -> list[Histogram]:
+        """What was recorded of each name of ``--latency``."""
+        return histograms(self._table)
+
+    def marks_not_asked_for(self) -> list[str]:
+        """The names of marks that the program set, and that are not recorded."""
+        return marks_not_asked_for(self._table)
 
     def imported(self) -> frozenset[str]:
         """The Python modules that processes of the program have run."""

@@ -202,6 +202,8 @@ def _notes(a: Record, b: Record) -> list[str]:
         )
     if a.header.get("command") != b.header.get("command"):
         notes.append("the commands differ")
+    if a.requests is not None and b.requests is not None:
+        notes.append("latency is not compared; report shows that of each record")
     ours, theirs = (r.header.get("environment") or {} for r in (a, b))
     for key in ENVIRONMENT:
         if ours.get(key) != theirs.get(key):

@@ -30,6 +30,7 @@ from speed_bump.experiment.record import Block, Record
 from speed_bump.experiment.show import flame, latency, mean_latency, spent
 from speed_bump.experiment.show.text import (
     HEADS,
+    advice,
     bill_text,
     calls_per_unit,
     cells,
@@ -38,7 +39,6 @@ from speed_bump.experiment.show.text import (
     number,
     ranked,
     remarks,
-    sentence,
     shared_note,
     title,
     why,
@@ -117,8 +117,7 @@ def page(record: Record, verdict: Verdict) -> str:
     data = table(record, SINGLE)
     found = effects(data, contention(record, data).y) if data is not None else None
     kinds = latency.of(record)
-    # Of latency, where that was asked.
-    lead = " ".join(map(latency.sentence, kinds)) or sentence(record, verdict)
+    lead = advice(record, verdict, kinds)
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from speed_bump.duration import human
@@ -26,7 +27,7 @@ HEADS = ("function", "delay", "calls", *STATISTICS, "throughput", "verdict")
 LEGEND = (
     "mean to p99: what a ms of delay of each call adds, in ms, with its 95% interval, at "
     "the delay that was used; no other delay is concluded from it. calls: for each "
-    "request. throughput: changed by that delay."
+    "request. throughput: of the unit of work, changed by that delay."
 )
 # Those that add something, the most interesting one first.
 ADDS = (QUEUE, EVERY, SLOW_ONES)
@@ -129,11 +130,15 @@ def sentence(found: Latency) -> str:
             )
         return "no function that was delayed adds to the latency"
     first = max(adding, key=lambda f: _per_ms(f, "mean"))
-    key = max((k for k in STATISTICS if k in first.added_ns), key=STATISTICS.index)
-    return (
+    text = (
         f"{short(first.name)} adds most: a ms of it adds {_per_ms(first, 'mean'):.2g} ms "
-        f"to the mean and {_per_ms(first, key):.2g} ms to the {key}"
+        "to the mean"
     )
+    # The one furthest out that it moves for certain.
+    moved = [key for key in STATISTICS if (one := first.per_ms(key)) and one.low > 0]
+    if moved and moved[-1] != "mean":
+        text += f" and {_per_ms(first, moved[-1]):.2g} ms to the {moved[-1]}"
+    return text
 
 
 def _per_ms(f: Finding, key: str) -> float:
@@ -161,9 +166,9 @@ def _interval(one: Interval | None) -> dict[str, float | None] | None:
     }
 
 
-def as_json(record: Record) -> list[dict[str, Any]]:
+def as_json(kinds: Sequence[Latency]) -> list[dict[str, Any]]:
     """For programs. Times are ns."""
-    return [_json_of(found) for found in of(record)]
+    return [_json_of(found) for found in kinds]
 
 
 def _json_of(found: Latency) -> dict[str, Any]:

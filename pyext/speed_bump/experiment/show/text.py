@@ -22,6 +22,7 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.latency import Latency
 from speed_bump.experiment.fit.mean_latency import latency as mean_latency_of
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
@@ -449,6 +450,11 @@ def text(
     return "\n".join([*parts, *last_lines(record, verdict, width)])
 
 
+def advice(record: Record, verdict: Verdict, kinds: Sequence[Latency]) -> str:
+    """What to look at first: by latency, where that was asked."""
+    return " ".join(map(latency.sentence, kinds)) or sentence(record, verdict)
+
+
 def latency_lines(record: Record, prose: int) -> list[str]:
     """What delays add to latency, if that was asked."""
     parts: list[str] = []
@@ -630,6 +636,7 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
     """For programs. Times are ns."""
     calls = calls_per_unit(record)
     diagnostics = verdict.diagnostics
+    kinds = latency.of(record)
     return {
         "format": FORMAT,
         "command": record.header.get("command"),
@@ -680,8 +687,8 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "metric": record.header.get("metric"),
         "mean_latency": mean_latency.as_json(mean_latency_of(record)),
         "account": spent.as_json(spent.of(record, verdict)),
-        "latency": latency.as_json(record),
-        "advice": sentence(record, verdict),
+        "latency": latency.as_json(kinds),
+        "advice": advice(record, verdict, kinds),
         "end": record.end,
         "job": ranks.as_json(places.of_record(record), record.ranks.who)
         if record.ranks

@@ -161,6 +161,21 @@ class Run:
         self._seen.clear()
         self._of_rank.clear()
 
+    def trim_requests(self, count: int) -> tuple[int, int]:
+        """Keep the newest ``count`` requests.
+
+        Gives how many were dropped, and when the last of them came, ns.
+        """
+        more = sum(map(len, self.requests)) - count
+        dropped, until = 0, 0
+        while self.requests and dropped < more:
+            part = self.requests[0]
+            old = part[: more - dropped]
+            dropped, until = dropped + len(old), max(until, int(old["begin_ns"].max()))
+            # A view would keep all of it.
+            self.requests[:1] = [part[len(old) :].copy()] if len(old) < len(part) else []
+        return dropped, until
+
     def trim(self, count: int) -> None:
         """Keep the newest ``count`` slots, or a few more."""
         for seen in self._parts():

@@ -41,8 +41,8 @@ MAX_FUNCTIONS = 24
 SHAM_SHARE = 0.3
 BLOCK, REST = 60, 12
 BLOCKS_A_REST = 2
-# The load is that of the newest requests.
-NEWEST = 50_000
+# The load is that of the newest requests; fewer than these say nothing of it.
+NEWEST, FEW = 50_000, 10
 
 
 def slot_ns(took_ns: np.typing.NDArray[np.float64], budget_s: float) -> float:
@@ -61,7 +61,7 @@ class Requests:
     Args:
         max_slowdown: delays over the whole run stay below it
         min_delay_ns: the shortest delay of a call
-        fixed: functions with a delay of a call that was given, ns
+        fixed: functions with a delay of a call that was given, ns; not below the shortest
     """
 
     max_slowdown: float
@@ -79,7 +79,11 @@ class Requests:
     def _fill(self, record: Record) -> None:
         slots = record.slots
         quiet = slots.good & (slots.mask == 0)
-        if not quiet.any() or not record.functions:
+        if not record.functions:
+            return
+        if not quiet.any():
+            # Nothing is known of slots yet.
+            self._queue.append(rest(BLOCK))
             return
         slot = float(np.median(slots.time_ns[quiet]))
         calls = np.nan_to_num(slots.calls[quiet]).mean(axis=0)
@@ -99,6 +103,12 @@ class Requests:
                 for name in (record.functions[k],)
             ),
         )
+        # A delay that was given, or the shortest one, may be a dose of its own.
+        dose = max(
+            d.delay_ns / d.every * calls[k] / slot
+            for k, arm in zip(called, arms[1:], strict=True)
+            for (d,) in arm.delays
+        )
         each = chance_of_one(len(called))
         cap = self.max_slowdown / (1 - self.max_slowdown)
         each = min(each, cap / max(dose * len(called), 1e-9))
@@ -107,8 +117,9 @@ class Requests:
             draw = np.random.default_rng((self.seed, len(record.blocks) + number))
             masks, _ = one_at_a_time(draw, BLOCK, chances, HOLDS)
             levels = np.zeros(BLOCK, np.uint8)
+            doses = (float(f"{dose:.2g}"),)
             self._queue.append(
-                Block("single", arms, masks, levels, chances, HOLDS, True, (dose,))
+                Block("single", arms, masks, levels, chances, HOLDS, True, doses)
             )
         self._queue.append(rest(REST))
 
@@ -120,7 +131,7 @@ class Requests:
     def _dose(self, record: Record, slot: float) -> tuple[float, float]:
         """The delay in a slot, in parts of its time, and the longest of a call, ns."""
         events = record.requests
-        if events is None or not len(events):
+        if events is None or len(events) < FEW:
             return LEAST, slot
         events = events[-NEWEST:]
         took = events["duration_ns"].astype(float)
@@ -138,7 +149,7 @@ class Requests:
         self, name: str, dose: float, slot: float, calls: float, longest: float
     ) -> Delay:
         try:
-            return Delay(max(int(self.fixed[name]), 1))
+            return Delay(max(int(self.fixed[name]), self.min_delay_ns, 1))
         except KeyError:
             pass
         most = longest * calls / slot
