@@ -286,6 +286,11 @@ def test_a_metric_that_a_started_server_lacks_is_said_with_the_nearest(tmp_path)
         ("http://localhost:99999/metrics:x", "there is no port 99999"),
         ("http://me:secret@localhost/metrics:x", "a user or a password"),
         ("ftp://localhost/metrics:x", "is not URL:NAME"),
+        ("http://a..b/metrics:x", "there is no host a..b"),
+        (f"http://{'a' * 64}/metrics:x", "there is no host aaa"),
+        ("http://[zz]:1/metrics:x", "is not URL:NAME"),
+        ("http://[1.2]:1/metrics:x", "does not appear to be an IP"),
+        ("http://localhost/m\u00e9trics:x", "write /m%C3%A9trics for the path"),
         ('http://localhost/metrics:x{a="1"', "do not end with }"),
         ("http://localhost/metrics:x{a=1}", "is not a list of labels"),
         ('http://localhost/metrics:x{a=~"1"}', "is not a list of labels"),
@@ -398,6 +403,45 @@ def test_redirects_to_other_hosts_are_not_followed(serve):
     with pytest.raises(MetricError) as caught:
         read(url.replace("/metrics", "/away"), "jobs_total")
     assert "redirects to http://localhost:1, which is not followed" in str(caught.value)
+    assert not caught.value.waits
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.1:99999/",
+        "http://[bad/",
+        "http://a..b/",
+        "/m\u00e9trics",
+    ],
+)
+def test_a_redirect_to_what_is_no_url_is_a_line(serve, location):
+    url = serve(lambda it: it.send("", 302, Location=location))
+    with pytest.raises(MetricError) as caught:
+        read(url, "jobs_total")
+    assert f"{url} redirects to {location!r}: " in str(caught.value)
+    assert not caught.value.waits
+
+
+def test_a_proxy_that_is_no_url_is_a_line(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://localhost:99999")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(MetricError) as caught:
+        read("http://192.0.2.7:8000/metrics", "jobs_total")
+    assert "http://192.0.2.7:8000/metrics can't be asked (Port" in str(caught.value)
+    assert not caught.value.waits
+
+
+@pytest.mark.parametrize("bound", ["abc", "NaN"])
+def test_a_bucket_without_a_bound_is_a_line(serve, bound):
+    url = serve(
+        "# TYPE t_seconds histogram\n"
+        f't_seconds_bucket{{le="{bound}"}} 3\nt_seconds_bucket{{le="+Inf"}} 4\n'
+        "t_seconds_sum 1.5\nt_seconds_count 4\n"
+    )
+    with pytest.raises(MetricError) as caught:
+        read(url, "t_seconds")
+    assert f'(le="{bound}" is not a number)' in str(caught.value)
     assert not caught.value.waits
 
 
@@ -533,6 +577,22 @@ def test_a_metric_that_goes_down_all_the_time_is_refused(serve, plan):
     finally:
         meter.close()
     assert "one process of several answers each time" in meter.refused
+
+
+def test_what_ends_the_thread_that_reads_is_said(serve, plan):
+    """Without it no slot would end any more, and the run would wait for its budget."""
+
+    class Broken(Source):
+        def read(self):
+            raise ZeroDivisionError("of\nits own")
+
+    meter = Meter(Broken(Metric(serve(Counter()), "n_total")), plan)
+    meter.start()
+    try:
+        until(lambda: meter.refused, 20)
+    finally:
+        meter.close()
+    assert meter.refused == "n_total can't be read (of its own)"
 
 
 def test_slots_are_of_the_time_that_was_asked_and_end_with_a_reading(serve, plan):

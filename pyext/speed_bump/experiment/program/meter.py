@@ -217,6 +217,14 @@ class Meter:
     # --------------------------------------------------------------------- thread
 
     def _run(self) -> None:
+        try:
+            self._read_on()
+        except Exception as error:
+            # Without this thread no slot ends: what waits for one must know.
+            why = " ".join(str(error).split()) or type(error).__name__
+            self.refused = f"{self.series} can't be read ({why})"
+
+    def _read_on(self) -> None:
         due = time.monotonic_ns()
         took = 0
         while not self._end.is_set() and not self.refused:

@@ -128,7 +128,7 @@ def parse(text: str) -> Metric:
 def _split(place: str, wrong: str) -> tuple[str, str]:
     """The URL and the name, which may have colons itself, as vllm:request_success has."""
     match = re.fullmatch(
-        r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/:@\s]+)(:[0-9]+)?(/[^:\s]*)?:(.+)", place
+        r"(https?)://(\[[0-9a-fA-F:.]+\]|[^][/:@\s]+)(:[0-9]+)?(/[^:\s]*)?:(.+)", place
     )
     if not match or not NAME.fullmatch(match[5]):
         if "@" in place.partition("://")[2].partition("/")[0]:
@@ -138,7 +138,29 @@ def _split(place: str, wrong: str) -> tuple[str, str]:
     if port and not 0 < int(port[1:]) < 1 << 16:
         raise ConfigError(f"{OPTION}: there is no port {port[1:]}")
     path = match[4] if match[4] and match[4] != "/" else "/metrics"
-    return f"{match[1]}://{match[2]}{port}{path}", match[5]
+    url = f"{match[1]}://{match[2]}{port}{path}"
+    why = _why_no_url(url)
+    if why:
+        raise ConfigError(f"{OPTION}: {url}: {why}")
+    return url, match[5]
+
+
+def _why_no_url(url: str) -> str:
+    """What speaks against it before its host is asked; "" where nothing does."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        return str(error)
+    try:
+        # A host that is none is known by this alone: without it, it is looked up.
+        host.encode("idna")
+    except UnicodeError:
+        return f"there is no host {host}: a part of its name is empty or too long"
+    path = parts.path + (f"?{parts.query}" if parts.query else "")
+    if not re.fullmatch("[!-~]*", path):
+        return f"write {urllib.parse.quote(path, safe='/?&=%:+,;@')} for the path"
+    return "" if host else "there is no host"
 
 
 # ---------------------------------------------------------------------- reading
@@ -206,17 +228,20 @@ class Source:
             MetricError: it can't be read
         """
         begin_ns, end_ns, data, is_open = self._get()
-        if self._family:
-            word = self._family.encode()
-            data = b"\n".join(line for line in data.split(b"\n") if word in line)
-            data += b"\n# EOF\n" if is_open else b"\n"
         try:
-            families = list(_families(data.decode("utf-8", "replace"), is_open))
-        except (ValueError, KeyError, IndexError) as error:
+            return self._found(begin_ns, end_ns, data, is_open)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise MetricError(
                 f"{self._url}: no metrics in the format of Prometheus"
                 + (f" ({error})" if str(error) else "")
             ) from None
+
+    def _found(self, begin_ns: int, end_ns: int, data: bytes, is_open: bool) -> Reading:
+        if self._family:
+            word = self._family.encode()
+            data = b"\n".join(line for line in data.split(b"\n") if word in line)
+            data += b"\n# EOF\n" if is_open else b"\n"
+        families = list(_families(data.decode("utf-8", "replace"), is_open))
         family = _named(families, self.metric.name)
         if family is None:
             raise self._no_such(families)
@@ -278,6 +303,10 @@ class Source:
                 raise MetricError(
                     self._why(error), waits=True, has_answer=False
                 ) from None
+            except ValueError as error:
+                # Of a proxy, say, that is no URL.
+                self.close()
+                raise MetricError(f"{self._url} can't be asked ({error})") from None
             begin_ns, end_ns, response, data = answer
             if response.status in REDIRECTS:
                 self._follow(response)
@@ -311,7 +340,14 @@ class Source:
 
     def _follow(self, response: http.client.HTTPResponse) -> None:
         here = urllib.parse.urlsplit(self._url)
-        url = urllib.parse.urljoin(self._url, response.headers.get("Location", ""))
+        location = response.headers.get("Location", "")
+        try:
+            url = urllib.parse.urljoin(self._url, location)
+            why = _why_no_url(url)
+        except ValueError as error:
+            why = str(error)
+        if why:
+            raise MetricError(f"{self._url} redirects to {location!r}: {why}")
         there = urllib.parse.urlsplit(url)
         if there.hostname != here.hostname or there.scheme not in (here.scheme, "https"):
             raise MetricError(
@@ -491,9 +527,20 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key != "le"}
 
 
+def _bound(sample: Sample) -> float:
+    text = sample.labels["le"]
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if math.isnan(found):
+        raise ValueError(f'le="{text}" is not a number')
+    return found
+
+
 def _bounds(family: Family) -> set[float]:
     return {
-        float(s.labels["le"])
+        _bound(s)
         for s in family.samples
         if s.name == f"{family.name}_bucket" and "le" in s.labels
     }
@@ -515,7 +562,7 @@ def _values(family: Family, metric: Metric) -> dict[Labels, Value]:
         elif family.type == "histogram" and sample.name == f"{family.name}_sum":
             sums[key] = sample.value
         elif sample.name == f"{family.name}_bucket" and "le" in sample.labels:
-            buckets.setdefault(key, {})[float(sample.labels["le"])] = sample.value
+            buckets.setdefault(key, {})[_bound(sample)] = sample.value
     return {
         key: Value(
             count,
