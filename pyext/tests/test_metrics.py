@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.server
 import itertools
+import json
 import math
 import os
 import re
@@ -94,6 +95,11 @@ def serve():
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return _core.Plan(_core.Table(str(tmp_path / "table"), 16, planned=True))
 
 
 def read(url, name, labels=(), timeout_s=20.0):
@@ -376,6 +382,75 @@ def test_a_histogram_has_a_count_a_sum_and_buckets(serve):
         assert reading.begin_ns < reading.time_ns < reading.end_ns
 
 
+@pytest.mark.parametrize(
+    "family, second",
+    [
+        ("t_seconds", 1.0),
+        ("t_milliseconds", 1e-3),
+        ("t_ms", 1e-3),
+        ("t_microseconds", 1e-6),
+        ("t_us", 1e-6),
+        # Work that is counted and no time.
+        ("t_bytes", 0.0),
+    ],
+)
+def test_the_unit_of_time_of_a_histogram_is_the_end_of_its_name(
+    serve, plan, family, second
+):
+    asked = itertools.count(1)
+
+    def answer(it):
+        n = next(asked)
+        it.send(
+            f"# TYPE {family} histogram\n"
+            f'{family}_bucket{{le="20"}} {n}\n{family}_bucket{{le="+Inf"}} {n}\n'
+            f"{family}_sum {15 * n}\n{family}_count {n}\n"
+        )
+
+    url = serve(answer)
+    for name in (family, f"{family}_count", f"{family}_sum", f"{family}_bucket"):
+        reading = read(url, name)
+        (value,) = reading.series.values()
+        assert reading.is_histogram
+        assert value.sum == pytest.approx(15 * second * value.count)
+        bounds = (20 * second, math.inf) if second else ()
+        assert reading.bounds == pytest.approx(bounds)
+        assert len(value.buckets) == len(bounds)
+    meter = Meter(Source(Metric(url, family)), plan)
+    meter.start()
+    meter.begin_look()
+    try:
+        pace = until(meter.pace)
+    finally:
+        meter.close()
+    # Slots are made longer by it.
+    assert pace.latency_ns == pytest.approx(15e9 * second)
+
+
+def test_a_histogram_of_no_time_counts_work_and_that_is_said_once(serve, tmp_path):
+    begin = time.monotonic()
+
+    def answer(it):
+        n = int(100 * (time.monotonic() - begin))
+        it.send(
+            "# TYPE n_bytes histogram\n"
+            f'n_bytes_bucket{{le="9"}} {n}\nn_bytes_bucket{{le="+Inf"}} {n}\n'
+            f"n_bytes_sum {5 * n}\nn_bytes_count {n}\n"
+        )
+
+    numbers = tmp_path / "numbers.json"
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "10s", "--progress-metric",
+        f"{serve(answer)}:n_bytes", "-o", str(tmp_path / "record"), "--json",
+        str(numbers), "--", sys.executable, "-c",
+        "import time\ndef f(): time.sleep(0.01)\nwhile True: f()",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("n_bytes counts work alone") == 1
+    assert json.loads(numbers.read_text())["mean_latency"] is None
+    assert "latency: a request takes" not in done.stdout
+
+
 def test_open_metrics_are_read(serve):
     text = (
         "# TYPE jobs counter\njobs_total 7.0\njobs_created 1.0\n"
@@ -504,11 +579,6 @@ def test_what_is_no_exposition_is_said(serve):
 
 
 # --------------------------------------------------------------------------- slots
-
-
-@pytest.fixture
-def plan(tmp_path):
-    return _core.Plan(_core.Table(str(tmp_path / "table"), 16, planned=True))
 
 
 SLOT = np.dtype([(n, "<u8") for n in ("number", "end", "units", "cpu", "wait")] +

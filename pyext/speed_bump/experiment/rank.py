@@ -414,6 +414,12 @@ class Experiment:
             except MetricError as error:
                 raise RankError(str(error)) from None
         run.slot_ns = self._slot_ns
+        if program.meter.is_histogram and not program.meter.bounds:
+            self._doubt(
+                "not time",
+                f"{program.meter.series} counts work alone, and no latency is told of it: "
+                "the name of a histogram of times ends in _seconds, _ms or _us",
+            )
         return pace.unit_ns
 
     def _watch_meter(self, program: Workload) -> None:

@@ -54,7 +54,7 @@ class Pace:
         unit_ns: time of a unit of work
         update_ns: between two changes
         reading_ns: how long a reading takes
-        latency_ns: mean of a histogram; 0 of a counter
+        latency_ns: mean of a histogram of times; 0 of all else
         readings: how many there were, of which ``changes`` were other than before
     """
 

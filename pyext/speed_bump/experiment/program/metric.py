@@ -42,6 +42,14 @@ NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABELS = re.compile(r'\s*(?:[a-zA-Z_]\w*\s*=\s*"(?:[^"\\]|\\.)*"\s*(?:,\s*|$))*')
 # What a histogram has, and a counter.
 SUFFIXES = ("_count", "_sum", "_bucket", "_total")
+# In what a histogram adds up time, by the end of its name: seconds.
+TIMES = {
+    "_seconds": 1.0,
+    "_milliseconds": 1e-3,
+    "_ms": 1e-3,
+    "_microseconds": 1e-6,
+    "_us": 1e-6,
+}
 # Of names and labels that exist so many are said.
 MAX_NEAREST = 3
 
@@ -168,7 +176,10 @@ def _why_no_url(url: str) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """One series: a count and, of a histogram, the sum and what is in each bucket."""
+    """One series: a count and, of a histogram, the sum and what is in each bucket.
+
+    The sum is in seconds, and 0 of a histogram of anything else than time.
+    """
 
     count: float
     sum: float = 0.0
@@ -184,6 +195,7 @@ class Reading:
     """What was read at once: series by their labels. Times are CLOCK_MONOTONIC, ns.
 
     The server looked at its counters at some time between ``begin_ns`` and ``end_ns``.
+    ``bounds`` of the buckets are seconds; there are none where no time is counted.
     """
 
     begin_ns: int
@@ -245,14 +257,14 @@ class Source:
         family = _named(families, self.metric.name)
         if family is None:
             raise self._no_such(families)
-        found = _values(family, self.metric)
+        is_histogram = family.type == "histogram"
+        second = time_unit(family.name) if is_histogram else 0.0
+        found = _values(family, self.metric, second)
         self._family = family.name
         if not found:
             raise self._no_such_labels(family)
-        bounds = tuple(sorted(_bounds(family))) if family.type == "histogram" else ()
-        return Reading(
-            begin_ns, end_ns, found, bounds, is_histogram=family.type == "histogram"
-        )
+        bounds = tuple(second * b for b in sorted(_bounds(family))) if second else ()
+        return Reading(begin_ns, end_ns, found, bounds, is_histogram=is_histogram)
 
     def _no_such(self, families: Sequence[Family]) -> MetricError:
         names = [_told_name(f) for f in families if f.type in ("counter", "histogram")]
@@ -546,8 +558,13 @@ def _bounds(family: Family) -> set[float]:
     }
 
 
-def _values(family: Family, metric: Metric) -> dict[Labels, Value]:
-    """Of the series that are asked for."""
+def time_unit(family: str) -> float:
+    """What 1 is in the sum of a histogram of this name, s; 0: not time, or not known."""
+    return next((TIMES[end] for end in TIMES if family.endswith(end)), 0.0)
+
+
+def _values(family: Family, metric: Metric, second: float) -> dict[Labels, Value]:
+    """Of the series that are asked for; what the sum is multiplied by for seconds."""
     counts: dict[Labels, float] = {}
     sums: dict[Labels, float] = {}
     buckets: dict[Labels, dict[float, float]] = {}
@@ -559,9 +576,9 @@ def _values(family: Family, metric: Metric) -> dict[Labels, Value]:
         if _counts(family, sample):
             if math.isfinite(sample.value):
                 counts[key] = counts.get(key, 0.0) + sample.value
-        elif family.type == "histogram" and sample.name == f"{family.name}_sum":
-            sums[key] = sample.value
-        elif sample.name == f"{family.name}_bucket" and "le" in sample.labels:
+        elif second and sample.name == f"{family.name}_sum":
+            sums[key] = second * sample.value
+        elif second and sample.name == f"{family.name}_bucket" and "le" in sample.labels:
             buckets.setdefault(key, {})[_bound(sample)] = sample.value
     return {
         key: Value(
