@@ -541,6 +541,27 @@ def test_an_answer_that_does_not_end_is_given_up(serve):
     assert caught.value.waits
 
 
+def test_a_reading_does_not_wait_for_an_acknowledgement(serve, monkeypatch):
+    """Head and body are sent apart: the body waits till the head was acknowledged."""
+    source = Source(Metric(serve(FAMILY), "jobs_total"))
+    at_once = metrics._acknowledge_at_once
+    took = {True: [], False: []}
+    try:
+        for k in range(40):
+            is_quick = k % 2 == 0
+            monkeypatch.setattr(
+                metrics, "_acknowledge_at_once", at_once if is_quick else lambda _: None
+            )
+            # Of the second one the kernel has forgotten what was before.
+            for _ in range(2):
+                reading = source.read()
+            took[is_quick].append(reading.end_ns - reading.begin_ns)
+    finally:
+        source.close()
+    quick, slow = (sorted(took[is_quick])[5] for is_quick in (True, False))
+    assert quick < slow / 2
+
+
 def test_an_answer_that_is_too_large_is_refused(serve, monkeypatch):
     monkeypatch.setattr(metrics, "MAX_BYTES", 1 << 20)
     url = serve(FAMILY + "# " + "x" * (1 << 20) + "\n")

@@ -449,7 +449,18 @@ class _Raw(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         self._socket.settimeout(_left(self._deadline))
+        _acknowledge_at_once(self._socket)
         return self._file.readinto(buffer)
+
+
+def _acknowledge_at_once(sock: socket.socket) -> None:
+    """Of what is read next; the kernel forgets this again by itself.
+
+    A server that sends head and body apart holds the body until the head was
+    acknowledged, which the kernel does 40 ms later on a connection that is kept.
+    """
+    with suppress(OSError, AttributeError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _left(deadline: float) -> float:
