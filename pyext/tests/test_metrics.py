@@ -317,6 +317,22 @@ def test_the_command_line_refuses_what_does_not_go_together():
         assert "the metric is the unit of work" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "option, says",
+    [
+        ("--progress-metric", "--progress-metric: '' is not URL:NAME such as"),
+        ("--progress-regex", "--progress-regex: it is empty"),
+    ],
+)
+def test_an_empty_text_is_an_error_and_no_other_unit(tmp_path, option, says):
+    """As of a shell variable that is not set."""
+    started = tmp_path / "started"
+    done = speed_bump("rank", *TARGETS, option, "", "--", "touch", str(started))
+    assert done.returncode == 2
+    assert says in done.stderr.splitlines()[-1]
+    assert not started.exists()
+
+
 def test_a_url_a_name_with_colons_and_labels_are_told_apart():
     found = parse(
         'http://localhost:8000/metrics:vllm:request_success_total{a="x,}",b="\\""}'

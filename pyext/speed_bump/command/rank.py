@@ -346,14 +346,13 @@ def _unit(options: argparse.Namespace, names: list[str]) -> Progress:
     """
     from speed_bump.experiment.program import progress
 
-    if names and options.progress_metric:
+    regex, metric = options.progress_regex, options.progress_metric
+    if names and metric is not None:
         raise ConfigError(
             "--latency and --progress-metric: a histogram has its own latency; give one"
         )
-    if options.progress or options.progress_regex or options.progress_metric:
-        return progress.read(
-            options.progress, options.progress_regex, options.progress_metric
-        )
+    if options.progress or regex is not None or metric is not None:
+        return progress.read(options.progress, regex, metric)
     functions = [name for name in names if ":" in name]
     if names and not functions:
         raise ConfigError(
