@@ -60,7 +60,8 @@ class MetricError(Exception):
     """The metric can't be read; the message is one line.
 
     ``waits``: it may be read later, as the server is not up, or has done nothing yet.
-    ``has_answer``: the server is up. ``absent``: it has other metrics, or other labels.
+    ``has_answer``: the server is up. ``absent``: it does not have the metric, or none with
+    these labels.
     """
 
     def __init__(
@@ -289,10 +290,15 @@ class Source:
         text = f"{self._url}: {self.metric.name} has no series"
         if not known:
             return MetricError(f"{text} yet", waits=True)
+        if any(_counts(family, s) and _is_of(self.metric, s) for s in family.samples):
+            return MetricError(
+                f"{self._url}: {self.metric.series} is not a number", waits=True
+            )
         wanted = labels_text(self.metric.labels)
         near = nearest(wanted, known)
         return MetricError(
-            f"{text} with {wanted}; it has {', '.join(near)}"
+            f"{text} with {wanted}; it has "
+            + ", ".join(labels or "one without labels" for labels in near)
             + (f" and {len(known) - len(near)} more" if len(known) > len(near) else ""),
             waits=True,
             absent=True,
@@ -313,7 +319,10 @@ class Source:
                 if is_kept and not isinstance(error, TimeoutError):
                     continue
                 raise MetricError(
-                    self._why(error), waits=True, has_answer=False
+                    self._why(error),
+                    # It is the same when it is asked again.
+                    waits=not isinstance(error, ssl.SSLCertVerificationError),
+                    has_answer=False,
                 ) from None
             except ValueError as error:
                 # Of a proxy, say, that is no URL.
@@ -373,7 +382,8 @@ class Source:
         if isinstance(error, TimeoutError):
             return f"{self._url} does not answer within {self._timeout_s:g} s"
         if isinstance(error, ssl.SSLError):
-            return f"{self._url}: {error.reason or error}"
+            why = getattr(error, "verify_message", "") or error.reason or error
+            return f"{self._url}: {why}"
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return f"{self._url} does not answer ({text})"
 
@@ -550,6 +560,11 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key != "le"}
 
 
+def _is_of(metric: Metric, sample: Sample) -> bool:
+    labels = _labels(sample.labels)
+    return all(labels.get(key) == value for key, value in metric.labels)
+
+
 def _bound(sample: Sample) -> float:
     text = sample.labels["le"]
     try:
@@ -581,7 +596,7 @@ def _values(family: Family, metric: Metric, second: float) -> dict[Labels, Value
     buckets: dict[Labels, dict[float, float]] = {}
     for sample in family.samples:
         labels = _labels(sample.labels)
-        if any(labels.get(key) != value for key, value in metric.labels):
+        if not _is_of(metric, sample):
             continue
         key = tuple(sorted(labels.items()))
         if _counts(family, sample):
