@@ -255,6 +255,9 @@ class Experiment:
             if program.is_running():
                 if self.options.keep_running and not self.interrupted:
                     program.plan.renew(0)
+                    if program.meter:
+                        # A reading costs the server time.
+                        program.meter.close()
                     self.watcher.now("all measured; the program goes on until it ends")
                     program.wait()
                 return
@@ -345,10 +348,7 @@ class Experiment:
     def _why_no_progress(self, program: Workload) -> str:
         seconds = self.options.budget_s
         if program.meter:
-            return program.meter.trouble or (
-                f"{program.meter.series} did not count anything in {seconds:.0f} s: give "
-                "the server work, or name another metric"
-            )
+            return program.meter.why_nothing(time.monotonic() - self._begin)
         if not self.progress.is_open:
             return f"no {self.progress.text} was seen in {seconds:.0f} s"
         text = (
