@@ -9,8 +9,10 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -37,6 +39,7 @@ pytest.importorskip("prometheus_client")
 
 pytestmark = pytest.mark.one_python
 
+PROGRAM = "import time\ndef f(): time.sleep(0.01)\nwhile True: f()"
 SERVER = str(Path(__file__).with_name("metrics_server.py"))
 # Delays that wait: other programs on the machine do not make them longer.
 TARGETS = ["-t", "__main__:prepare mode=wait", "-t", "__main__:answer mode=wait"]
@@ -274,13 +277,91 @@ def test_a_gauge_of_a_server_that_is_started_is_refused(tmp_path):
 def test_a_metric_that_a_started_server_lacks_is_said_with_the_nearest(tmp_path):
     port = free_port()
     done = speed_bump(
-        "rank", *TARGETS, "--budget", "300s", "--progress-metric",
+        "rank", *TARGETS, "--budget", "12s", "--progress-metric",
         f"http://127.0.0.1:{port}:app_order", "--", sys.executable, SERVER, str(port),
     )  # fmt: skip
     assert done.returncode == 1
-    assert "has no metric app_order; nearest" in done.stderr
-    assert "app_order_seconds" in done.stderr
-    assert "app_order_queue" not in done.stderr
+    doubt, *_, last = done.stderr.splitlines()
+    for line in (doubt, last):
+        assert "has no metric app_order; nearest" in line
+        assert "app_order_seconds" in line
+        assert "app_order_queue" not in line
+    # It may come with the first request.
+    assert "warning: waiting" in doubt and "; put a load on the server" in doubt
+    assert re.search(r"; it was waited for 1\d s: put a load on the server, or", last)
+
+
+def test_a_metric_that_comes_with_the_first_request_is_waited_for(serve, tmp_path):
+    first = []
+
+    def answer(it):
+        first.append(time.monotonic())
+        n = int(100 * (first[-1] - first[0]))
+        name = "n" if n > 800 else "other"
+        it.send(f"# TYPE {name}_total counter\n{name}_total {n}\n")
+
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "20s", "--progress-metric",
+        f"{serve(answer)}:n_total", "-o", str(tmp_path / "record"), "--",
+        sys.executable, "-c", PROGRAM,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "__main__:f" in done.stdout
+
+
+def test_a_server_that_never_answers_was_waited_for_so_long(tmp_path):
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "3s", "--progress-metric",
+        f"http://127.0.0.1:{free_port()}:n_total", "-o", str(tmp_path / "record"), "--",
+        sys.executable, "-c", PROGRAM,
+    )  # fmt: skip
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "does not answer (Connection refused); it was waited for " in last
+    assert last.endswith(" s: give more --budget")
+
+
+def test_a_program_too_short_for_a_metric_is_refused(serve, tmp_path):
+    """Whole runs are not counted by it, and would be another answer."""
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "20s", "--progress-metric",
+        f"{serve(Counter())}:n_total", "-o", str(tmp_path / "record"), "--",
+        sys.executable, "-c", "import time\ndef f(): time.sleep(0.3)\nf()",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "too soon for slots, which --progress-metric needs" in done.stderr
+    assert "whole runs" not in done.stderr
+
+
+def test_a_program_that_is_let_finish_is_asked_no_more(serve, tmp_path):
+    stop = tmp_path / "stop"
+    counter = Counter()
+    asked = [0.0]
+    is_quiet = []
+
+    def answer(it):
+        asked[0] = time.monotonic()
+        counter(it)
+
+    def end_when_quiet():
+        with suppress(AssertionError):
+            until(lambda: asked[0] and time.monotonic() - asked[0] > 6, 60)
+            is_quiet.append(True)
+        stop.touch()
+
+    program = (
+        "import os, time\n"
+        "def f(): time.sleep(0.01)\n"
+        f"while not os.path.exists({str(stop)!r}): f()\n"
+    )
+    threading.Thread(target=end_when_quiet, daemon=True).start()
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "6s", "--let-finish",
+        "--progress-metric", f"{serve(answer)}:n_total", "-o", str(tmp_path / "record"),
+        "--", sys.executable, "-c", program,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert is_quiet
 
 
 @pytest.mark.parametrize(
@@ -384,6 +465,46 @@ def test_series_that_match_are_added_up(serve):
     assert 'model="b",why="stop"' in str(caught.value)
 
 
+def test_a_series_without_labels_is_named_in_words(serve):
+    with pytest.raises(MetricError) as caught:
+        read(serve("# TYPE n_total counter\nn_total 3\n"), "n_total", (("a", "b"),))
+    assert 'no series with {a="b"}; it has one without labels' in str(caught.value)
+
+
+def test_what_is_not_a_number_is_said(serve):
+    text = '# TYPE n_total counter\nn_total{a="b"} NaN\nn_total{a="c"} 1\n'
+    with pytest.raises(MetricError) as caught:
+        read(serve(text), "n_total", (("a", "b"),))
+    assert str(caught.value).endswith(': n_total{a="b"} is not a number')
+    assert caught.value.waits and not caught.value.absent
+
+
+def test_a_certificate_that_is_not_trusted_is_not_waited_for(tmp_path):
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make a certificate with")
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            "-subj", "/CN=localhost", "-keyout", key, "-out", certificate,
+        ],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        with pytest.raises(MetricError) as caught:
+            read(f"https://localhost:{server.server_port}/metrics", "jobs_total")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "self-signed certificate" in str(caught.value).replace("self signed", "self-signed")
+    assert not caught.value.waits
+
+
 def test_a_histogram_has_a_count_a_sum_and_buckets(serve):
     url = serve(
         "# TYPE t_seconds histogram\n"
@@ -458,8 +579,7 @@ def test_a_histogram_of_no_time_counts_work_and_that_is_said_once(serve, tmp_pat
     done = speed_bump(
         "rank", "-t", "__main__:f", "--budget", "10s", "--progress-metric",
         f"{serve(answer)}:n_bytes", "-o", str(tmp_path / "record"), "--json",
-        str(numbers), "--", sys.executable, "-c",
-        "import time\ndef f(): time.sleep(0.01)\nwhile True: f()",
+        str(numbers), "--", sys.executable, "-c", PROGRAM,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("n_bytes counts work alone") == 1
@@ -798,8 +918,7 @@ def test_a_counter_that_is_updated_rarely_is_refused_by_rank(serve, tmp_path):
     url = serve(now_and_then)
     done = speed_bump(
         "rank", "-t", "__main__:f", "--budget", "30s", "--progress-metric",
-        f"{url}:n_total", "-o", str(tmp_path / "record"), "--", sys.executable, "-c",
-        "import time\ndef f(): time.sleep(0.01)\nwhile True: f()",
+        f"{url}:n_total", "-o", str(tmp_path / "record"), "--", sys.executable, "-c", PROGRAM,
     )  # fmt: skip
     assert done.returncode == 1
     assert re.search(r"n_total: it is updated once in \d+(\.\d+)? s", done.stderr)

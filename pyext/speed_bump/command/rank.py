@@ -302,6 +302,11 @@ def rank(options: argparse.Namespace) -> int:
                 "the program ends too soon for slots, which --latency needs: let it "
                 "serve for longer"
             )
+        if experiment.too_short and unit.metric and not failure:
+            failure = RankError(
+                "the program ends too soon for slots, which --progress-metric needs: let "
+                "it serve for longer"
+            )
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
             experiment.look_at_a_whole_run()
