@@ -501,8 +501,8 @@ def test_a_certificate_that_is_not_trusted_is_not_waited_for(tmp_path):
     finally:
         server.shutdown()
         server.server_close()
-    assert "self-signed certificate" in str(caught.value).replace("self signed", "self-signed")
     assert not caught.value.waits
+    assert "signed certificate" in str(caught.value)
 
 
 def test_a_histogram_has_a_count_a_sum_and_buckets(serve):
@@ -918,7 +918,8 @@ def test_a_counter_that_is_updated_rarely_is_refused_by_rank(serve, tmp_path):
     url = serve(now_and_then)
     done = speed_bump(
         "rank", "-t", "__main__:f", "--budget", "30s", "--progress-metric",
-        f"{url}:n_total", "-o", str(tmp_path / "record"), "--", sys.executable, "-c", PROGRAM,
+        f"{url}:n_total", "-o", str(tmp_path / "record"), "--",
+        sys.executable, "-c", PROGRAM,
     )  # fmt: skip
     assert done.returncode == 1
     assert re.search(r"n_total: it is updated once in \d+(\.\d+)? s", done.stderr)

@@ -417,8 +417,8 @@ class Experiment:
         if program.meter.is_histogram and not program.meter.bounds:
             self._doubt(
                 "not time",
-                f"{program.meter.series} counts work alone, and no latency is told of it: "
-                "the name of a histogram of times ends in _seconds, _ms or _us",
+                f"{program.meter.series} counts work alone, without a latency: the "
+                "name of a histogram of times ends in _seconds, _ms or _us",
             )
         return pace.unit_ns
 

@@ -60,8 +60,8 @@ class MetricError(Exception):
     """The metric can't be read; the message is one line.
 
     ``waits``: it may be read later, as the server is not up, or has done nothing yet.
-    ``has_answer``: the server is up. ``absent``: it does not have the metric, or none with
-    these labels.
+    ``has_answer``: the server is up. ``absent``: it does not have the metric, or no
+    series of it with these labels.
     """
 
     def __init__(
@@ -590,7 +590,7 @@ def time_unit(family: str) -> float:
 
 
 def _values(family: Family, metric: Metric, second: float) -> dict[Labels, Value]:
-    """Of the series that are asked for; what the sum is multiplied by for seconds."""
+    """Of the series that are asked for. ``second``: what 1 is in a sum, s; 0: not time."""
     counts: dict[Labels, float] = {}
     sums: dict[Labels, float] = {}
     buckets: dict[Labels, dict[float, float]] = {}
