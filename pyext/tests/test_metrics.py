@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import http.server
 import itertools
+import json
 import math
 import os
 import re
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -36,6 +39,7 @@ pytest.importorskip("prometheus_client")
 
 pytestmark = pytest.mark.one_python
 
+PROGRAM = "import time\ndef f(): time.sleep(0.01)\nwhile True: f()"
 SERVER = str(Path(__file__).with_name("metrics_server.py"))
 # Delays that wait: other programs on the machine do not make them longer.
 TARGETS = ["-t", "__main__:prepare mode=wait", "-t", "__main__:answer mode=wait"]
@@ -94,6 +98,11 @@ def serve():
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return _core.Plan(_core.Table(str(tmp_path / "table"), 16, planned=True))
 
 
 def read(url, name, labels=(), timeout_s=20.0):
@@ -268,13 +277,91 @@ def test_a_gauge_of_a_server_that_is_started_is_refused(tmp_path):
 def test_a_metric_that_a_started_server_lacks_is_said_with_the_nearest(tmp_path):
     port = free_port()
     done = speed_bump(
-        "rank", *TARGETS, "--budget", "300s", "--progress-metric",
+        "rank", *TARGETS, "--budget", "12s", "--progress-metric",
         f"http://127.0.0.1:{port}:app_order", "--", sys.executable, SERVER, str(port),
     )  # fmt: skip
     assert done.returncode == 1
-    assert "has no metric app_order; nearest" in done.stderr
-    assert "app_order_seconds" in done.stderr
-    assert "app_order_queue" not in done.stderr
+    doubt, *_, last = done.stderr.splitlines()
+    for line in (doubt, last):
+        assert "has no metric app_order; nearest" in line
+        assert "app_order_seconds" in line
+        assert "app_order_queue" not in line
+    # It may come with the first request.
+    assert "warning: waiting" in doubt and "; put a load on the server" in doubt
+    assert re.search(r"; it was waited for 1\d s: put a load on the server, or", last)
+
+
+def test_a_metric_that_comes_with_the_first_request_is_waited_for(serve, tmp_path):
+    first = []
+
+    def answer(it):
+        first.append(time.monotonic())
+        n = int(100 * (first[-1] - first[0]))
+        name = "n" if n > 800 else "other"
+        it.send(f"# TYPE {name}_total counter\n{name}_total {n}\n")
+
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "20s", "--progress-metric",
+        f"{serve(answer)}:n_total", "-o", str(tmp_path / "record"), "--",
+        sys.executable, "-c", PROGRAM,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "__main__:f" in done.stdout
+
+
+def test_a_server_that_never_answers_was_waited_for_so_long(tmp_path):
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "3s", "--progress-metric",
+        f"http://127.0.0.1:{free_port()}:n_total", "-o", str(tmp_path / "record"), "--",
+        sys.executable, "-c", PROGRAM,
+    )  # fmt: skip
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "does not answer (Connection refused); it was waited for " in last
+    assert last.endswith(" s: give more --budget")
+
+
+def test_a_program_too_short_for_a_metric_is_refused(serve, tmp_path):
+    """Whole runs are not counted by it, and would be another answer."""
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "20s", "--progress-metric",
+        f"{serve(Counter())}:n_total", "-o", str(tmp_path / "record"), "--",
+        sys.executable, "-c", "import time\ndef f(): time.sleep(0.3)\nf()",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "too soon for slots, which --progress-metric needs" in done.stderr
+    assert "whole runs" not in done.stderr
+
+
+def test_a_program_that_is_let_finish_is_asked_no_more(serve, tmp_path):
+    stop = tmp_path / "stop"
+    counter = Counter()
+    asked = [0.0]
+    is_quiet = []
+
+    def answer(it):
+        asked[0] = time.monotonic()
+        counter(it)
+
+    def end_when_quiet():
+        with suppress(AssertionError):
+            until(lambda: asked[0] and time.monotonic() - asked[0] > 6, 60)
+            is_quiet.append(True)
+        stop.touch()
+
+    program = (
+        "import os, time\n"
+        "def f(): time.sleep(0.01)\n"
+        f"while not os.path.exists({str(stop)!r}): f()\n"
+    )
+    threading.Thread(target=end_when_quiet, daemon=True).start()
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "6s", "--let-finish",
+        "--progress-metric", f"{serve(answer)}:n_total", "-o", str(tmp_path / "record"),
+        "--", sys.executable, "-c", program,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert is_quiet
 
 
 @pytest.mark.parametrize(
@@ -286,6 +373,11 @@ def test_a_metric_that_a_started_server_lacks_is_said_with_the_nearest(tmp_path)
         ("http://localhost:99999/metrics:x", "there is no port 99999"),
         ("http://me:secret@localhost/metrics:x", "a user or a password"),
         ("ftp://localhost/metrics:x", "is not URL:NAME"),
+        ("http://a..b/metrics:x", "there is no host a..b"),
+        (f"http://{'a' * 64}/metrics:x", "there is no host aaa"),
+        ("http://[zz]:1/metrics:x", "is not URL:NAME"),
+        ("http://[1.2]:1/metrics:x", "does not appear to be an IP"),
+        ("http://localhost/m\u00e9trics:x", "write /m%C3%A9trics for the path"),
         ('http://localhost/metrics:x{a="1"', "do not end with }"),
         ("http://localhost/metrics:x{a=1}", "is not a list of labels"),
         ('http://localhost/metrics:x{a=~"1"}', "is not a list of labels"),
@@ -304,6 +396,22 @@ def test_the_command_line_refuses_what_does_not_go_together():
         done = speed_bump("rank", "--progress-metric", url, *more, "--", "true")
         assert done.returncode == 2
         assert "the metric is the unit of work" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "option, says",
+    [
+        ("--progress-metric", "--progress-metric: '' is not URL:NAME such as"),
+        ("--progress-regex", "--progress-regex: it is empty"),
+    ],
+)
+def test_an_empty_text_is_an_error_and_no_other_unit(tmp_path, option, says):
+    """As of a shell variable that is not set."""
+    started = tmp_path / "started"
+    done = speed_bump("rank", *TARGETS, option, "", "--", "touch", str(started))
+    assert done.returncode == 2
+    assert says in done.stderr.splitlines()[-1]
+    assert not started.exists()
 
 
 def test_a_url_a_name_with_colons_and_labels_are_told_apart():
@@ -357,6 +465,46 @@ def test_series_that_match_are_added_up(serve):
     assert 'model="b",why="stop"' in str(caught.value)
 
 
+def test_a_series_without_labels_is_named_in_words(serve):
+    with pytest.raises(MetricError) as caught:
+        read(serve("# TYPE n_total counter\nn_total 3\n"), "n_total", (("a", "b"),))
+    assert 'no series with {a="b"}; it has one without labels' in str(caught.value)
+
+
+def test_what_is_not_a_number_is_said(serve):
+    text = '# TYPE n_total counter\nn_total{a="b"} NaN\nn_total{a="c"} 1\n'
+    with pytest.raises(MetricError) as caught:
+        read(serve(text), "n_total", (("a", "b"),))
+    assert str(caught.value).endswith(': n_total{a="b"} is not a number')
+    assert caught.value.waits and not caught.value.absent
+
+
+def test_a_certificate_that_is_not_trusted_is_not_waited_for(tmp_path):
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make a certificate with")
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            "-subj", "/CN=localhost", "-keyout", key, "-out", certificate,
+        ],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        with pytest.raises(MetricError) as caught:
+            read(f"https://localhost:{server.server_port}/metrics", "jobs_total")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert not caught.value.waits
+    assert "signed certificate" in str(caught.value)
+
+
 def test_a_histogram_has_a_count_a_sum_and_buckets(serve):
     url = serve(
         "# TYPE t_seconds histogram\n"
@@ -369,6 +517,74 @@ def test_a_histogram_has_a_count_a_sum_and_buckets(serve):
         assert (value.count, value.sum, value.buckets) == (4, 1.5, (3, 4))
         assert reading.bounds == (0.1, math.inf)
         assert reading.begin_ns < reading.time_ns < reading.end_ns
+
+
+@pytest.mark.parametrize(
+    "family, second",
+    [
+        ("t_seconds", 1.0),
+        ("t_milliseconds", 1e-3),
+        ("t_ms", 1e-3),
+        ("t_microseconds", 1e-6),
+        ("t_us", 1e-6),
+        # Work that is counted and no time.
+        ("t_bytes", 0.0),
+    ],
+)
+def test_the_unit_of_time_of_a_histogram_is_the_end_of_its_name(
+    serve, plan, family, second
+):
+    asked = itertools.count(1)
+
+    def answer(it):
+        n = next(asked)
+        it.send(
+            f"# TYPE {family} histogram\n"
+            f'{family}_bucket{{le="20"}} {n}\n{family}_bucket{{le="+Inf"}} {n}\n'
+            f"{family}_sum {15 * n}\n{family}_count {n}\n"
+        )
+
+    url = serve(answer)
+    for name in (family, f"{family}_count", f"{family}_sum", f"{family}_bucket"):
+        reading = read(url, name)
+        (value,) = reading.series.values()
+        assert reading.is_histogram
+        assert value.sum == pytest.approx(15 * second * value.count)
+        bounds = (20 * second, math.inf) if second else ()
+        assert reading.bounds == pytest.approx(bounds)
+        assert len(value.buckets) == len(bounds)
+    meter = Meter(Source(Metric(url, family)), plan)
+    meter.start()
+    meter.begin_look()
+    try:
+        pace = until(meter.pace)
+    finally:
+        meter.close()
+    # Slots are made longer by it.
+    assert pace.latency_ns == pytest.approx(15e9 * second)
+
+
+def test_a_histogram_of_no_time_counts_work_and_that_is_said_once(serve, tmp_path):
+    begin = time.monotonic()
+
+    def answer(it):
+        n = int(100 * (time.monotonic() - begin))
+        it.send(
+            "# TYPE n_bytes histogram\n"
+            f'n_bytes_bucket{{le="9"}} {n}\nn_bytes_bucket{{le="+Inf"}} {n}\n'
+            f"n_bytes_sum {5 * n}\nn_bytes_count {n}\n"
+        )
+
+    numbers = tmp_path / "numbers.json"
+    done = speed_bump(
+        "rank", "-t", "__main__:f", "--budget", "10s", "--progress-metric",
+        f"{serve(answer)}:n_bytes", "-o", str(tmp_path / "record"), "--json",
+        str(numbers), "--", sys.executable, "-c", PROGRAM,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("n_bytes counts work alone") == 1
+    assert json.loads(numbers.read_text())["mean_latency"] is None
+    assert "latency: a request takes" not in done.stdout
 
 
 def test_open_metrics_are_read(serve):
@@ -401,6 +617,45 @@ def test_redirects_to_other_hosts_are_not_followed(serve):
     assert not caught.value.waits
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.1:99999/",
+        "http://[bad/",
+        "http://a..b/",
+        "/m\u00e9trics",
+    ],
+)
+def test_a_redirect_to_what_is_no_url_is_a_line(serve, location):
+    url = serve(lambda it: it.send("", 302, Location=location))
+    with pytest.raises(MetricError) as caught:
+        read(url, "jobs_total")
+    assert f"{url} redirects to {location!r}: " in str(caught.value)
+    assert not caught.value.waits
+
+
+def test_a_proxy_that_is_no_url_is_a_line(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://localhost:99999")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(MetricError) as caught:
+        read("http://192.0.2.7:8000/metrics", "jobs_total")
+    assert "http://192.0.2.7:8000/metrics can't be asked (Port" in str(caught.value)
+    assert not caught.value.waits
+
+
+@pytest.mark.parametrize("bound", ["abc", "NaN"])
+def test_a_bucket_without_a_bound_is_a_line(serve, bound):
+    url = serve(
+        "# TYPE t_seconds histogram\n"
+        f't_seconds_bucket{{le="{bound}"}} 3\nt_seconds_bucket{{le="+Inf"}} 4\n'
+        "t_seconds_sum 1.5\nt_seconds_count 4\n"
+    )
+    with pytest.raises(MetricError) as caught:
+        read(url, "t_seconds")
+    assert f'(le="{bound}" is not a number)' in str(caught.value)
+    assert not caught.value.waits
+
+
 def test_an_answer_that_does_not_end_is_given_up(serve):
     gone = threading.Event()
 
@@ -420,6 +675,27 @@ def test_an_answer_that_does_not_end_is_given_up(serve):
         gone.set()
     assert "does not answer within 0.5 s" in str(caught.value)
     assert caught.value.waits
+
+
+def test_a_reading_does_not_wait_for_an_acknowledgement(serve, monkeypatch):
+    """Head and body are sent apart: the body waits till the head was acknowledged."""
+    source = Source(Metric(serve(FAMILY), "jobs_total"))
+    at_once = metrics._acknowledge_at_once
+    took = {True: [], False: []}
+    try:
+        for k in range(40):
+            is_quick = k % 2 == 0
+            monkeypatch.setattr(
+                metrics, "_acknowledge_at_once", at_once if is_quick else lambda _: None
+            )
+            # Of the second one the kernel has forgotten what was before.
+            for _ in range(2):
+                reading = source.read()
+            took[is_quick].append(reading.end_ns - reading.begin_ns)
+    finally:
+        source.close()
+    quick, slow = (sorted(took[is_quick])[5] for is_quick in (True, False))
+    assert quick < slow / 2
 
 
 def test_an_answer_that_is_too_large_is_refused(serve, monkeypatch):
@@ -460,11 +736,6 @@ def test_what_is_no_exposition_is_said(serve):
 
 
 # --------------------------------------------------------------------------- slots
-
-
-@pytest.fixture
-def plan(tmp_path):
-    return _core.Plan(_core.Table(str(tmp_path / "table"), 16, planned=True))
 
 
 SLOT = np.dtype([(n, "<u8") for n in ("number", "end", "units", "cpu", "wait")] +
@@ -533,6 +804,22 @@ def test_a_metric_that_goes_down_all_the_time_is_refused(serve, plan):
     finally:
         meter.close()
     assert "one process of several answers each time" in meter.refused
+
+
+def test_what_ends_the_thread_that_reads_is_said(serve, plan):
+    """Without it no slot would end any more, and the run would wait for its budget."""
+
+    class Broken(Source):
+        def read(self):
+            raise ZeroDivisionError("of\nits own")
+
+    meter = Meter(Broken(Metric(serve(Counter()), "n_total")), plan)
+    meter.start()
+    try:
+        until(lambda: meter.refused, 20)
+    finally:
+        meter.close()
+    assert meter.refused == "n_total can't be read (of its own)"
 
 
 def test_slots_are_of_the_time_that_was_asked_and_end_with_a_reading(serve, plan):
@@ -631,8 +918,8 @@ def test_a_counter_that_is_updated_rarely_is_refused_by_rank(serve, tmp_path):
     url = serve(now_and_then)
     done = speed_bump(
         "rank", "-t", "__main__:f", "--budget", "30s", "--progress-metric",
-        f"{url}:n_total", "-o", str(tmp_path / "record"), "--", sys.executable, "-c",
-        "import time\ndef f(): time.sleep(0.01)\nwhile True: f()",
+        f"{url}:n_total", "-o", str(tmp_path / "record"), "--",
+        sys.executable, "-c", PROGRAM,
     )  # fmt: skip
     assert done.returncode == 1
     assert re.search(r"n_total: it is updated once in \d+(\.\d+)? s", done.stderr)

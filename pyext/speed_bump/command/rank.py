@@ -302,6 +302,11 @@ def rank(options: argparse.Namespace) -> int:
                 "the program ends too soon for slots, which --latency needs: let it "
                 "serve for longer"
             )
+        if experiment.too_short and unit.metric and not failure:
+            failure = RankError(
+                "the program ends too soon for slots, which --progress-metric needs: let "
+                "it serve for longer"
+            )
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
             experiment.look_at_a_whole_run()
@@ -346,14 +351,13 @@ def _unit(options: argparse.Namespace, names: list[str]) -> Progress:
     """
     from speed_bump.experiment.program import progress
 
-    if names and options.progress_metric:
+    regex, metric = options.progress_regex, options.progress_metric
+    if names and metric is not None:
         raise ConfigError(
             "--latency and --progress-metric: a histogram has its own latency; give one"
         )
-    if options.progress or options.progress_regex or options.progress_metric:
-        return progress.read(
-            options.progress, options.progress_regex, options.progress_metric
-        )
+    if options.progress or regex is not None or metric is not None:
+        return progress.read(options.progress, regex, metric)
     functions = [name for name in names if ":" in name]
     if names and not functions:
         raise ConfigError(

@@ -256,6 +256,9 @@ class Experiment:
             if program.is_running():
                 if self.options.keep_running and not self.interrupted:
                     program.plan.renew(0)
+                    if program.meter:
+                        # A reading costs the server time.
+                        program.meter.close()
                     self.watcher.now("all measured; the program goes on until it ends")
                     program.wait()
                 return
@@ -346,10 +349,7 @@ class Experiment:
     def _why_no_progress(self, program: Workload) -> str:
         seconds = self.options.budget_s
         if program.meter:
-            return program.meter.trouble or (
-                f"{program.meter.series} did not count anything in {seconds:.0f} s: give "
-                "the server work, or name another metric"
-            )
+            return program.meter.why_nothing(time.monotonic() - self._begin)
         if not self.progress.is_open:
             return f"no {self.progress.text} was seen in {seconds:.0f} s"
         text = (
@@ -415,6 +415,12 @@ class Experiment:
             except MetricError as error:
                 raise RankError(str(error)) from None
         run.slot_ns = self._slot_ns
+        if program.meter.is_histogram and not program.meter.bounds:
+            self._doubt(
+                "not time",
+                f"{program.meter.series} counts work alone, without a latency: the "
+                "name of a histogram of times ends in _seconds, _ms or _us",
+            )
         return pace.unit_ns
 
     def _watch_meter(self, program: Workload) -> None:

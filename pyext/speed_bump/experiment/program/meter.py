@@ -21,9 +21,6 @@ from speed_bump.experiment.program.metric import MetricError, Reading, Source, V
 
 # The metric is read so often while units are counted and no slot ends.
 POLL_S, LOOK_POLL_S = 0.1, 0.01
-# A metric that a server does not have this long after its first answer is an error, and
-# labels that none of its series has: these may come with the first request of a kind.
-ABSENT_S, ABSENT_LABELS_S = 5.0, 15.0
 # What goes down in more of the readings is no restart.
 MAX_RESETS, MAX_RESET_PART = 3, 0.02
 
@@ -54,7 +51,7 @@ class Pace:
         unit_ns: time of a unit of work
         update_ns: between two changes
         reading_ns: how long a reading takes
-        latency_ns: mean of a histogram; 0 of a counter
+        latency_ns: mean of a histogram of times; 0 of all else
         readings: how many there were, of which ``changes`` were other than before
     """
 
@@ -143,7 +140,6 @@ class Meter:
         self._again = threading.Event()
         self._lock = threading.Lock()
         self._last: Reading | None = None
-        self._answered_s = 0.0
         self._done = 0.0
         self._reported = 0
         self._resets = self._readings = 0
@@ -155,6 +151,8 @@ class Meter:
         self.is_histogram = False
         self.refused = ""
         self.trouble = ""
+        # Whether the server is up: what troubles is what it says.
+        self._has_answer = False
 
     @property
     def series(self) -> str:
@@ -179,8 +177,22 @@ class Meter:
     def state(self) -> str:
         """For people: what is waited for."""
         if self.trouble:
-            return f"waiting: {self.trouble}"
+            # Some servers have it from their first request on.
+            hint = "; put a load on the server" if self._has_answer else ""
+            return f"waiting: {self.trouble}{hint}"
         return f"waiting for {self.series} to count"
+
+    def why_nothing(self, waited_s: float) -> str:
+        """For people: why no unit of work was seen, and what to do."""
+        if not self.trouble:
+            return (
+                f"{self.series} did not count anything in {waited_s:.0f} s: give the "
+                "server work, or name another metric"
+            )
+        what = "give more --budget"
+        if self._has_answer:
+            what = "put a load on the server, or name another metric"
+        return f"{self.trouble}; it was waited for {waited_s:.0f} s: {what}"
 
     def begin_look(self) -> None:
         """Look at the pace from now on, often."""
@@ -217,6 +229,14 @@ class Meter:
     # --------------------------------------------------------------------- thread
 
     def _run(self) -> None:
+        try:
+            self._read_on()
+        except Exception as error:
+            # Without this thread no slot ends: what waits for one must know.
+            why = " ".join(str(error).split()) or type(error).__name__
+            self.refused = f"{self.series} can't be read ({why})"
+
+    def _read_on(self) -> None:
         due = time.monotonic_ns()
         took = 0
         while not self._end.is_set() and not self.refused:
@@ -246,20 +266,14 @@ class Meter:
             self._note(error)
             return None
         self.trouble = ""
-        self._answered_s = self._answered_s or time.monotonic()
         self.bounds, self.is_histogram = reading.bounds, reading.is_histogram
         return reading
 
     def _note(self, error: MetricError) -> None:
-        self.trouble = str(error)
         if not error.waits:
-            self.refused = self.trouble
-        if error.absent and not self._last:
-            self._answered_s = self._answered_s or time.monotonic()
-            is_of_labels = "has no series with" in self.trouble
-            patience_s = ABSENT_LABELS_S if is_of_labels else ABSENT_S
-            if time.monotonic() > self._answered_s + patience_s:
-                self.refused = self.trouble
+            self.refused = str(error)
+        self._has_answer = error.has_answer
+        self.trouble = str(error)
 
     def _take(self, reading: Reading) -> None:
         """Report what was done since the reading before."""

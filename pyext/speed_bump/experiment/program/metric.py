@@ -42,6 +42,14 @@ NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABELS = re.compile(r'\s*(?:[a-zA-Z_]\w*\s*=\s*"(?:[^"\\]|\\.)*"\s*(?:,\s*|$))*')
 # What a histogram has, and a counter.
 SUFFIXES = ("_count", "_sum", "_bucket", "_total")
+# In what a histogram adds up time, by the end of its name: seconds.
+TIMES = {
+    "_seconds": 1.0,
+    "_milliseconds": 1e-3,
+    "_ms": 1e-3,
+    "_microseconds": 1e-6,
+    "_us": 1e-6,
+}
 # Of names and labels that exist so many are said.
 MAX_NEAREST = 3
 
@@ -52,7 +60,8 @@ class MetricError(Exception):
     """The metric can't be read; the message is one line.
 
     ``waits``: it may be read later, as the server is not up, or has done nothing yet.
-    ``has_answer``: the server is up. ``absent``: it has other metrics, or other labels.
+    ``has_answer``: the server is up. ``absent``: it does not have the metric, or no
+    series of it with these labels.
     """
 
     def __init__(
@@ -128,7 +137,7 @@ def parse(text: str) -> Metric:
 def _split(place: str, wrong: str) -> tuple[str, str]:
     """The URL and the name, which may have colons itself, as vllm:request_success has."""
     match = re.fullmatch(
-        r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/:@\s]+)(:[0-9]+)?(/[^:\s]*)?:(.+)", place
+        r"(https?)://(\[[0-9a-fA-F:.]+\]|[^][/:@\s]+)(:[0-9]+)?(/[^:\s]*)?:(.+)", place
     )
     if not match or not NAME.fullmatch(match[5]):
         if "@" in place.partition("://")[2].partition("/")[0]:
@@ -138,7 +147,29 @@ def _split(place: str, wrong: str) -> tuple[str, str]:
     if port and not 0 < int(port[1:]) < 1 << 16:
         raise ConfigError(f"{OPTION}: there is no port {port[1:]}")
     path = match[4] if match[4] and match[4] != "/" else "/metrics"
-    return f"{match[1]}://{match[2]}{port}{path}", match[5]
+    url = f"{match[1]}://{match[2]}{port}{path}"
+    why = _why_no_url(url)
+    if why:
+        raise ConfigError(f"{OPTION}: {url}: {why}")
+    return url, match[5]
+
+
+def _why_no_url(url: str) -> str:
+    """What speaks against it before its host is asked; "" where nothing does."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        return str(error)
+    try:
+        # A host that is none is known by this alone: without it, it is looked up.
+        host.encode("idna")
+    except UnicodeError:
+        return f"there is no host {host}: a part of its name is empty or too long"
+    path = parts.path + (f"?{parts.query}" if parts.query else "")
+    if not re.fullmatch("[!-~]*", path):
+        return f"write {urllib.parse.quote(path, safe='/?&=%:+,;@')} for the path"
+    return "" if host else "there is no host"
 
 
 # ---------------------------------------------------------------------- reading
@@ -146,7 +177,10 @@ def _split(place: str, wrong: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Value:
-    """One series: a count and, of a histogram, the sum and what is in each bucket."""
+    """One series: a count and, of a histogram, the sum and what is in each bucket.
+
+    The sum is in seconds, and 0 of a histogram of anything else than time.
+    """
 
     count: float
     sum: float = 0.0
@@ -162,6 +196,7 @@ class Reading:
     """What was read at once: series by their labels. Times are CLOCK_MONOTONIC, ns.
 
     The server looked at its counters at some time between ``begin_ns`` and ``end_ns``.
+    ``bounds`` of the buckets are seconds; there are none where no time is counted.
     """
 
     begin_ns: int
@@ -206,28 +241,31 @@ class Source:
             MetricError: it can't be read
         """
         begin_ns, end_ns, data, is_open = self._get()
-        if self._family:
-            word = self._family.encode()
-            data = b"\n".join(line for line in data.split(b"\n") if word in line)
-            data += b"\n# EOF\n" if is_open else b"\n"
         try:
-            families = list(_families(data.decode("utf-8", "replace"), is_open))
-        except (ValueError, KeyError, IndexError) as error:
+            return self._found(begin_ns, end_ns, data, is_open)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise MetricError(
                 f"{self._url}: no metrics in the format of Prometheus"
                 + (f" ({error})" if str(error) else "")
             ) from None
+
+    def _found(self, begin_ns: int, end_ns: int, data: bytes, is_open: bool) -> Reading:
+        if self._family:
+            word = self._family.encode()
+            data = b"\n".join(line for line in data.split(b"\n") if word in line)
+            data += b"\n# EOF\n" if is_open else b"\n"
+        families = list(_families(data.decode("utf-8", "replace"), is_open))
         family = _named(families, self.metric.name)
         if family is None:
             raise self._no_such(families)
-        found = _values(family, self.metric)
+        is_histogram = family.type == "histogram"
+        second = time_unit(family.name) if is_histogram else 0.0
+        found = _values(family, self.metric, second)
         self._family = family.name
         if not found:
             raise self._no_such_labels(family)
-        bounds = tuple(sorted(_bounds(family))) if family.type == "histogram" else ()
-        return Reading(
-            begin_ns, end_ns, found, bounds, is_histogram=family.type == "histogram"
-        )
+        bounds = tuple(second * b for b in sorted(_bounds(family))) if second else ()
+        return Reading(begin_ns, end_ns, found, bounds, is_histogram=is_histogram)
 
     def _no_such(self, families: Sequence[Family]) -> MetricError:
         names = [_told_name(f) for f in families if f.type in ("counter", "histogram")]
@@ -252,10 +290,15 @@ class Source:
         text = f"{self._url}: {self.metric.name} has no series"
         if not known:
             return MetricError(f"{text} yet", waits=True)
+        if any(_counts(family, s) and _is_of(self.metric, s) for s in family.samples):
+            return MetricError(
+                f"{self._url}: {self.metric.series} is not a number", waits=True
+            )
         wanted = labels_text(self.metric.labels)
         near = nearest(wanted, known)
         return MetricError(
-            f"{text} with {wanted}; it has {', '.join(near)}"
+            f"{text} with {wanted}; it has "
+            + ", ".join(labels or "one without labels" for labels in near)
             + (f" and {len(known) - len(near)} more" if len(known) > len(near) else ""),
             waits=True,
             absent=True,
@@ -276,8 +319,15 @@ class Source:
                 if is_kept and not isinstance(error, TimeoutError):
                     continue
                 raise MetricError(
-                    self._why(error), waits=True, has_answer=False
+                    self._why(error),
+                    # It is the same when it is asked again.
+                    waits=not isinstance(error, ssl.SSLCertVerificationError),
+                    has_answer=False,
                 ) from None
+            except ValueError as error:
+                # Of a proxy, say, that is no URL.
+                self.close()
+                raise MetricError(f"{self._url} can't be asked ({error})") from None
             begin_ns, end_ns, response, data = answer
             if response.status in REDIRECTS:
                 self._follow(response)
@@ -311,7 +361,14 @@ class Source:
 
     def _follow(self, response: http.client.HTTPResponse) -> None:
         here = urllib.parse.urlsplit(self._url)
-        url = urllib.parse.urljoin(self._url, response.headers.get("Location", ""))
+        location = response.headers.get("Location", "")
+        try:
+            url = urllib.parse.urljoin(self._url, location)
+            why = _why_no_url(url)
+        except ValueError as error:
+            why = str(error)
+        if why:
+            raise MetricError(f"{self._url} redirects to {location!r}: {why}")
         there = urllib.parse.urlsplit(url)
         if there.hostname != here.hostname or there.scheme not in (here.scheme, "https"):
             raise MetricError(
@@ -325,7 +382,8 @@ class Source:
         if isinstance(error, TimeoutError):
             return f"{self._url} does not answer within {self._timeout_s:g} s"
         if isinstance(error, ssl.SSLError):
-            return f"{self._url}: {error.reason or error}"
+            why = getattr(error, "verify_message", "") or error.reason or error
+            return f"{self._url}: {why}"
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return f"{self._url} does not answer ({text})"
 
@@ -401,7 +459,18 @@ class _Raw(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         self._socket.settimeout(_left(self._deadline))
+        _acknowledge_at_once(self._socket)
         return self._file.readinto(buffer)
+
+
+def _acknowledge_at_once(sock: socket.socket) -> None:
+    """Of what is read next; the kernel forgets this again by itself.
+
+    A server that sends head and body apart holds the body until the head was
+    acknowledged, which the kernel does 40 ms later on a connection that is kept.
+    """
+    with suppress(OSError, AttributeError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _left(deadline: float) -> float:
@@ -491,31 +560,52 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key != "le"}
 
 
+def _is_of(metric: Metric, sample: Sample) -> bool:
+    labels = _labels(sample.labels)
+    return all(labels.get(key) == value for key, value in metric.labels)
+
+
+def _bound(sample: Sample) -> float:
+    text = sample.labels["le"]
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if math.isnan(found):
+        raise ValueError(f'le="{text}" is not a number')
+    return found
+
+
 def _bounds(family: Family) -> set[float]:
     return {
-        float(s.labels["le"])
+        _bound(s)
         for s in family.samples
         if s.name == f"{family.name}_bucket" and "le" in s.labels
     }
 
 
-def _values(family: Family, metric: Metric) -> dict[Labels, Value]:
-    """Of the series that are asked for."""
+def time_unit(family: str) -> float:
+    """What 1 is in the sum of a histogram of this name, s; 0: not time, or not known."""
+    return next((TIMES[end] for end in TIMES if family.endswith(end)), 0.0)
+
+
+def _values(family: Family, metric: Metric, second: float) -> dict[Labels, Value]:
+    """Of the series that are asked for. ``second``: what 1 is in a sum, s; 0: not time."""
     counts: dict[Labels, float] = {}
     sums: dict[Labels, float] = {}
     buckets: dict[Labels, dict[float, float]] = {}
     for sample in family.samples:
         labels = _labels(sample.labels)
-        if any(labels.get(key) != value for key, value in metric.labels):
+        if not _is_of(metric, sample):
             continue
         key = tuple(sorted(labels.items()))
         if _counts(family, sample):
             if math.isfinite(sample.value):
                 counts[key] = counts.get(key, 0.0) + sample.value
-        elif family.type == "histogram" and sample.name == f"{family.name}_sum":
-            sums[key] = sample.value
-        elif sample.name == f"{family.name}_bucket" and "le" in sample.labels:
-            buckets.setdefault(key, {})[float(sample.labels["le"])] = sample.value
+        elif second and sample.name == f"{family.name}_sum":
+            sums[key] = second * sample.value
+        elif second and sample.name == f"{family.name}_bucket" and "le" in sample.labels:
+            buckets.setdefault(key, {})[_bound(sample)] = sample.value
     return {
         key: Value(
             count,

@@ -83,6 +83,11 @@ def read(texts: Sequence[str], regex: str | None, metric: str | None = None) -> 
         (targets if target.native else functions).append(target)
     compiled = None
     if regex is not None:
+        if not regex:
+            raise ConfigError(
+                "--progress-regex: it is empty; give what a line of output has, or . for "
+                "each line"
+            )
         try:
             compiled = re.compile(regex.encode())
         except re.error as error:
