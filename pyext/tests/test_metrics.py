@@ -376,7 +376,7 @@ def test_a_program_that_is_let_finish_is_asked_no_more(serve, tmp_path):
         ("http://a..b/metrics:x", "there is no host a..b"),
         (f"http://{'a' * 64}/metrics:x", "there is no host aaa"),
         ("http://[zz]:1/metrics:x", "is not URL:NAME"),
-        ("http://[1.2]:1/metrics:x", "does not appear to be an IP"),
+        ("http://[1:2]:1/metrics:x", "there is no host [1:2]: it is not an IPv6 address"),
         ("http://localhost/m\u00e9trics:x", "write /m%C3%A9trics for the path"),
         ('http://localhost/metrics:x{a="1"', "do not end with }"),
         ("http://localhost/metrics:x{a=1}", "is not a list of labels"),

@@ -146,6 +146,13 @@ def _split(place: str, wrong: str) -> tuple[str, str]:
     port = match[3] or ""
     if port and not 0 < int(port[1:]) < 1 << 16:
         raise ConfigError(f"{OPTION}: there is no port {port[1:]}")
+    if match[2].startswith("["):
+        try:
+            ipaddress.IPv6Address(match[2][1:-1])
+        except ValueError:
+            raise ConfigError(
+                f"{OPTION}: there is no host {match[2]}: it is not an IPv6 address"
+            ) from None
     path = match[4] if match[4] and match[4] != "/" else "/metrics"
     url = f"{match[1]}://{match[2]}{port}{path}"
     why = _why_no_url(url)
@@ -162,7 +169,7 @@ def _why_no_url(url: str) -> str:
     except ValueError as error:
         return str(error)
     try:
-        # A host that is none is known by this alone: without it, it is looked up.
+        # As socket.getaddrinfo() does, where it is no OSError.
         host.encode("idna")
     except UnicodeError:
         return f"there is no host {host}: a part of its name is empty or too long"
@@ -590,7 +597,7 @@ def time_unit(family: str) -> float:
 
 
 def _values(family: Family, metric: Metric, second: float) -> dict[Labels, Value]:
-    """Of the series that are asked for. ``second``: what 1 is in a sum, s; 0: not time."""
+    """Of the series that are asked for. ``second``: 1 of a sum is so many; 0: no time."""
     counts: dict[Labels, float] = {}
     sums: dict[Labels, float] = {}
     buckets: dict[Labels, dict[float, float]] = {}
