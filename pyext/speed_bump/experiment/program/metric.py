@@ -590,7 +590,7 @@ def _bounds(family: Family) -> set[float]:
         if s.name == f"{family.name}_bucket" and "le" in s.labels
     }
 
-    """Of the series that are asked for. ``second``: what 1 is in a sum, s, or 0."""
+
 def time_unit(family: str) -> float:
     """What 1 is in the sum of a histogram of this name, s; 0: not time, or not known."""
     return next((TIMES[end] for end in TIMES if family.endswith(end)), 0.0)
