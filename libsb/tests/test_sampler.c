@@ -21,12 +21,12 @@
 
 #define RUN_NS	    UINT64_C(400000000)
 #define MAX_RUNS    20
-#define LEAST_LOOKS 40
+#define MIN_LOOKS 40
 #define TICK_NS	    1000000
 #define NAP_NS	    20000000 /* sampled.c's */
-#define MOST_GROWTH 50000 /* KiB */
+#define MAX_GROWTH 50000 /* KiB */
 #define ENOUGH_NS   UINT64_C(30000000000)
-#define MOST_BYTES  4000000
+#define MAX_BYTES  4000000
 #define SKIPPED	    77
 
 static const char *program, *far;
@@ -156,7 +156,7 @@ static bool is_about(double a, double b)
 /* On an emulated CPU that others want too, a run may see a function once or not at all. */
 static bool are_few(const struct sums *sums)
 {
-	return sums->looks[0] < LEAST_LOOKS || sums->looks[1] < LEAST_LOOKS;
+	return sums->looks[0] < MIN_LOOKS || sums->looks[1] < MIN_LOOKS;
 }
 
 /*
@@ -541,7 +541,7 @@ static void what_is_mapped_again_takes_no_memory(void **state)
 		run(sampler);
 	assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
 	assert_true(sb_sampler_self_ns(sampler, 0) > 0);
-	assert_true(after.ru_maxrss - before.ru_maxrss < MOST_GROWTH);
+	assert_true(after.ru_maxrss - before.ru_maxrss < MAX_GROWTH);
 	sb_sampler_free(sampler);
 }
 
@@ -554,7 +554,7 @@ static void a_run_ends_where_there_is_no_more_room(void **state)
 	(void)state;
 	add(sampler, "two");
 	start("ratio");
-	sb_recorder_most_bytes = MOST_BYTES;
+	sb_recorder_most_bytes = MAX_BYTES;
 	assert_int_equal(sb_sampler_add_process(sampler, child), 0);
 	if (sb_sampler_run(sampler, ENOUGH_NS, err)) {
 		sb_recorder_most_bytes = before;

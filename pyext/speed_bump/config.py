@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 DEFAULT_DELAY_NS = 1000
 # The last moment that the clocks of the kernel and of Python can represent.
 LAST_NS = 2**63 - 1
-MOST_FREQUENCY = 2**32 - 1
+MAX_FREQUENCY = 2**32 - 1
 MAX_SEED = 2**64 - 1
 # The numbers of libsb.h.
 MODES = ("spin", "sleep", "wait")
 DISTS = ("fixed", "exp", "uniform", "lognormal")
 # 31 years, which leaves room for the time since boot.
-MOST_MS = 10**12
+MAX_MS = 10**12
 
 
 class ConfigError(ValueError):
@@ -201,8 +201,8 @@ class Config:
                 found.extend(parse_targets(target, "targets"))
         if not 0 <= delay_ns <= _core.MAX_DELAY_NS:
             raise ConfigError(f"delay_ns: {delay_ns} is not between 0 and 10 s")
-        if not 1 <= frequency <= MOST_FREQUENCY:
-            raise ConfigError(f"frequency: {frequency} is not 1 to {MOST_FREQUENCY}")
+        if not 1 <= frequency <= MAX_FREQUENCY:
+            raise ConfigError(f"frequency: {frequency} is not 1 to {MAX_FREQUENCY}")
         if max(start_ns, end_ns or 0) > LAST_NS:
             raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: over {LAST_NS}")
         if start_ns < 0 or (end_ns is not None and end_ns < start_ns):
@@ -303,9 +303,9 @@ def load_config(environ: Mapping[str, str] | None = None) -> Config:
     """
     environ = os.environ if environ is None else environ
     delay_ns = _read_delay(environ)
-    frequency = _read_number(environ, "SPEED_BUMP_FREQUENCY", 1, 1, MOST_FREQUENCY)
-    start = _read_number(environ, "SPEED_BUMP_START_MS", 0, 0, MOST_MS) * 1_000_000
-    duration = _read_number(environ, "SPEED_BUMP_DURATION_MS", 0, 0, MOST_MS) * 1_000_000
+    frequency = _read_number(environ, "SPEED_BUMP_FREQUENCY", 1, 1, MAX_FREQUENCY)
+    start = _read_number(environ, "SPEED_BUMP_START_MS", 0, 0, MAX_MS) * 1_000_000
+    duration = _read_number(environ, "SPEED_BUMP_DURATION_MS", 0, 0, MAX_MS) * 1_000_000
     origin = process.start_ns() if start or duration else 0
     path = environ.get("SPEED_BUMP_TARGETS", "")
     try:

@@ -368,7 +368,7 @@ def test_events_are_whole_while_others_write(python: Run) -> None:
 
 def test_marks_cross_threads_and_are_matched_by_key(python: Run) -> None:
     done = python(
-        HEAD + "begin('a', 1); end('a', 1); end('a', 2)\n"  # nobody records it
+        HEAD + "begin('a', 1); end('a', 1); end('a', 2)\n"  # not recorded
         "record('a', 'b', '__main__:work')\n"
         "def work(): pass\n"
         "for key in (1, 'x', (1, 2), None, object()):\n"

@@ -20,7 +20,7 @@ from speed_bump.experiment.slots.requests import Requests
 
 pytestmark = pytest.mark.one_python
 
-LEAST_NS = 1000
+MIN_NS = 1000
 
 
 def events_of(count, gap_ns=10_000_000, took_ns=2_000_000):
@@ -43,7 +43,7 @@ def is_drawn(block):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 9])
 def test_with_few_requests_so_far_blocks_are_drawn(count):
-    block = Requests(0.1, LEAST_NS, 1).next_block(censused(count))
+    block = Requests(0.1, MIN_NS, 1).next_block(censused(count))
     assert is_drawn(block)
 
 
@@ -79,7 +79,7 @@ def test_a_delay_that_was_given_stays_below_the_slowdown(given_ns):
     """A slot is delayed by more than was aimed at, so that fewer slots are."""
     names = queues.names(queues.SERVERS["pool"])
     fixed = dict.fromkeys(names, given_ns) if given_ns else {}
-    blocks, delayed = planned(Requests(0.1, LEAST_NS, 1, fixed))
+    blocks, delayed = planned(Requests(0.1, MIN_NS, 1, fixed))
     assert 0.01 < delayed < 1.15 * 0.1 / 0.9
     if given_ns:
         assert {d.delay_ns for b in blocks for a in b.arms[1:] for (d,) in a.delays} == {
@@ -91,15 +91,15 @@ def test_the_dose_of_a_block_is_that_of_its_longest_delay():
     """60 requests in a slot of a tenth of a second: 2 ms each are more than it has."""
     names = queues.names(queues.SERVERS["pool"])
     for given_ns, low, high in ((2_000_000, 0.9, 1.5), (20_000_000, 9, 15)):
-        blocks, _ = planned(Requests(0.1, LEAST_NS, 1, dict.fromkeys(names, given_ns)), 1)
+        blocks, _ = planned(Requests(0.1, MIN_NS, 1, dict.fromkeys(names, given_ns)), 1)
         assert low < blocks[0].doses[0] < high
 
 
 def test_a_delay_that_was_given_is_not_below_the_shortest():
     names = queues.names(queues.SERVERS["pool"])
-    blocks, _ = planned(Requests(0.1, LEAST_NS, 1, dict.fromkeys(names, 300)), 2)
+    blocks, _ = planned(Requests(0.1, MIN_NS, 1, dict.fromkeys(names, 300)), 2)
     for block in blocks:
-        assert {d.delay_ns for a in block.arms[1:] for (d,) in a.delays} == {LEAST_NS}
+        assert {d.delay_ns for a in block.arms[1:] for (d,) in a.delays} == {MIN_NS}
 
 
 class Runner:
@@ -110,7 +110,7 @@ def test_an_experiment_keeps_its_newest_requests_and_says_since_when(monkeypatch
     """Of all runs together; what is older takes no memory."""
     monkeypatch.setattr(rank, "MAX_REQUESTS", 250)
     runs = [measure.Run(None, number) for number in (1, 2)]
-    record, stages = censused(0), Requests(0.1, LEAST_NS, 1)
+    record, stages = censused(0), Requests(0.1, MIN_NS, 1)
     experiment = rank.Experiment(
         Runner(), [], Progress(), rank.Options(), record, stages, None, lambda _: None
     )
@@ -130,7 +130,7 @@ def test_without_a_good_slot_yet_there_is_a_rest():
     """It is not over: None would say that all is decided."""
     record = censused(500)
     slots = replace(record.slots, good=np.zeros(len(record.slots), bool))
-    requests = Requests(0.1, LEAST_NS, 1)
+    requests = Requests(0.1, MIN_NS, 1)
     block = requests.next_block(replace(record, slots=slots))
     assert block is not None
     assert not block.arms

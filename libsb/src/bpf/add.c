@@ -13,8 +13,8 @@
 #include "error.h"
 #include "spin.h"
 
-#define LEAST_CAPACITY	 256
-#define LEAST_LABEL_ROOM (64 << 10)
+#define MIN_CAPACITY   256
+#define MIN_LABEL_ROOM (64 << 10)
 
 static uint64_t add_times(uint64_t a, uint64_t b)
 {
@@ -80,8 +80,8 @@ static struct sb_bpf_bank_own *get_bank(struct sb_bpf *bpf,
 		.kernel = &bpf->kernel,
 		.first = sb_bpf_first_bank(bpf),
 		.power_fd = -1,
-		.capacity = LEAST_CAPACITY,
-		.label_room = labels < LEAST_LABEL_ROOM ? LEAST_LABEL_ROOM : labels,
+		.capacity = MIN_CAPACITY,
+		.label_room = labels < MIN_LABEL_ROOM ? MIN_LABEL_ROOM : labels,
 	};
 	struct sb_bpf_bank_own *bank;
 

@@ -11,7 +11,7 @@
 #include "bpf/scope.h"
 #include "bpf/session.h"
 
-/* Its slots can be used anew once nobody can come by any more. */
+/* Its slots can be reused once no thread can reach them. */
 static void link_end(struct sb_bpf *bpf, uint32_t number)
 {
 	struct sb_bpf_link *link = &bpf->links[number];
@@ -34,7 +34,7 @@ static void link_end(struct sb_bpf *bpf, uint32_t number)
 	}
 }
 
-/* Take the breakpoints out that nobody has a target at any more. */
+/* Remove the breakpoints that no target uses any more. */
 static void end_links(struct sb_bpf *bpf)
 {
 	int *fds = calloc(bpf->link_count ? bpf->link_count : 1, sizeof(*fds));

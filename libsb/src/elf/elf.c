@@ -234,12 +234,12 @@ static char *build_id_in(Elf_Data *notes)
 }
 
 /* Bytes of notes that are looked at: segments may overlap, as often as they like. */
-#define MOST_NOTES (16U << 20)
+#define MAX_NOTES (16U << 20)
 
 /* The build-id in hex, or NULL. The caller frees. */
 static char *read_build_id(Elf *handle, off_t file_size)
 {
-	uint64_t room = MOST_NOTES;
+	uint64_t room = MAX_NOTES;
 	Elf_Scn *section = NULL;
 	size_t count = 0;
 	char *id = NULL;

@@ -24,7 +24,7 @@
 #if defined(__x86_64__) && defined(HAVE_LIBELF)
 #include <gelf.h>
 
-#define MOST_CODE (128U << 20)
+#define MAX_CODE (128U << 20)
 #define PIECE	  (1U << 20)
 #define LONGEST	  6  /* bytes of a branch */
 #define PROLOGUE  24 /* bytes that are looked at */
@@ -175,7 +175,7 @@ static struct sb_landings *get_landings(struct sb_elf *elf)
 		return NULL;
 	for (size_t i = 0; i < elf->code.count; i++)
 		code += elf->code.list[i].size;
-	if (code > MOST_CODE)
+	if (code > MAX_CODE)
 		return landings;
 	landings->bits = calloc(elf->code.count + 1, sizeof(*landings->bits));
 	for (size_t i = 0; landings->bits && i < elf->code.count; i++) {
@@ -295,7 +295,7 @@ uint64_t sb_elf_cheapest_entry(struct sb_elf *elf, uint64_t offset, uint64_t siz
 	struct sb_landings *landings;
 	size_t at = 0, length;
 
-	if (size < 2 || size > MOST_CODE ||
+	if (size < 2 || size > MAX_CODE ||
 	    pread(elf->fd, bytes, size < PROLOGUE ? size : PROLOGUE, offset) < 0)
 		return offset;
 	while (at < PROLOGUE && !sb_insn_is_emulated(bytes + at, sizeof(bytes) - at)) {

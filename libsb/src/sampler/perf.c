@@ -27,7 +27,7 @@
 
 #define STACK_BYTES 16384 /* taken of each stack; a record is below 64 KiB */
 #define RING_BYTES  (4U << 20)
-#define LEAST_RING  (256U << 10)
+#define MIN_RING    (256U << 10)
 #define ALL_RINGS   (256U << 20)
 #define BLOCK_BYTES (1U << 20)
 
@@ -115,7 +115,7 @@ static struct perf_event_attr plain_attr(uint64_t config)
 		.use_clockid = 1,
 		.clockid = CLOCK_MONOTONIC,
 		.watermark = 1,
-		.wakeup_watermark = LEAST_RING / 4,
+		.wakeup_watermark = MIN_RING / 4,
 		.exclude_hv = 1,
 	};
 
@@ -220,7 +220,7 @@ static int map_rings(struct recorder *recorder)
 	uint64_t size = RING_BYTES;
 	int cpu, code;
 
-	while (size > LEAST_RING && size * (uint64_t)recorder->cpus > ALL_RINGS)
+	while (size > MIN_RING && size * (uint64_t)recorder->cpus > ALL_RINGS)
 		size /= 2;
 	for (;; size /= 2) {
 		for (cpu = 0; cpu < recorder->cpus; cpu++)
@@ -233,7 +233,7 @@ static int map_rings(struct recorder *recorder)
 		while (cpu--)
 			unmap_ring(&recorder->rings[cpu]);
 		errno = code;
-		if (size <= LEAST_RING || (code != EPERM && code != ENOMEM))
+		if (size <= MIN_RING || (code != EPERM && code != ENOMEM))
 			return -1;
 	}
 }

@@ -26,14 +26,14 @@
 #include "sampler/sampler.h"
 #include "spin.h"
 
-#define LEAST_PERIOD_NS	   UINT64_C(1000000)
-#define MOST_TICKS	   2000 /* a second, of all CPUs */
-#define MOST_SWITCH_STACKS 2000 /* a second */
+#define MIN_PERIOD_NS	   UINT64_C(1000000)
+#define MAX_TICKS	   2000 /* a second, of all CPUs */
+#define MAX_SWITCH_STACKS  2000 /* a second */
 #define RATE_NS		   20000000
 #define DRAIN_MS	   50
 #define STOPPED_NS	   100000000 /* stacks are followed, when it was stopped */
 #define JITTER_NS	   100000000
-#define MOST_ROUNDS	   8
+#define MAX_ROUNDS	   8
 #define SAME_SWITCH_NS	   1000000
 #define INITIAL_BYTES	   65536
 
@@ -346,7 +346,7 @@ static void know(struct run *run, pid_t pid)
 static void know_descendant(struct run *run, pid_t unused, pid_t pid)
 {
 	(void)unused;
-	/* Up from each: nobody is missed because a number is below its parent's. */
+	/* Up from each: no process is missed because its number is below its parent's. */
 	for (pid_t above = pid, i = 0; above > 1 && i < 64; above = parent_of(above), i++) {
 		if (!tfind(&above, &run->processes, compare_pids))
 			continue;
@@ -431,7 +431,7 @@ static uint64_t every_of(struct run *run)
 	nanosleep(&(struct timespec){ .tv_nsec = RATE_NS }, NULL);
 	twalk_r(run->threads, add_switches, &own_after);
 	elapsed_ns = sb_clock_gettime() - begin;
-	most = elapsed_ns * MOST_SWITCH_STACKS / 1000000000;
+	most = elapsed_ns * MAX_SWITCH_STACKS / 1000000000;
 	if (own_after <= own + most)
 		return 0;
 	return (switches_of_machine() - before) / (most ? most : 1) + 1;
@@ -467,7 +467,7 @@ static int attach_all(struct run *run, struct sb_error *err)
 {
 	struct attaching attaching = { run, err, 1, 0 };
 
-	for (int round = 0; attaching.count && round < MOST_ROUNDS; round++) {
+	for (int round = 0; attaching.count && round < MAX_ROUNDS; round++) {
 		attaching.count = 0;
 		find_processes(run);
 		twalk_r(run->processes, note_threads, run);
@@ -930,9 +930,9 @@ static uint64_t period_of_clock(void)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	uint64_t second = 1000000000,
-		 period = second / MOST_TICKS * (uint64_t)(cpus > 0 ? cpus : 1);
+		 period = second / MAX_TICKS * (uint64_t)(cpus > 0 ? cpus : 1);
 
-	return period > LEAST_PERIOD_NS ? period : LEAST_PERIOD_NS;
+	return period > MIN_PERIOD_NS ? period : MIN_PERIOD_NS;
 }
 
 static int look(struct run *run, uint64_t ns)
@@ -954,7 +954,7 @@ static int look(struct run *run, uint64_t ns)
 			left_ms = DRAIN_MS;
 		if (sb_recorder_drain(run->recorder, (int)left_ms))
 			return -1;
-		/* Where the switches are missing nobody knows who was on a CPU. */
+		/* Where switches are missing it is not known what was on a CPU. */
 		if (sb_recorder_is_full(run->recorder))
 			return 0;
 		run->end_ns = sb_recorder_read_ns(run->recorder);

@@ -40,7 +40,7 @@ int sb_latency_marks(struct sb_site_table *table, const char *text)
 		if (kind == LATENCY_FREE &&
 		    atomic_compare_exchange_strong(&name->kind, &kind, LATENCY_TAKEN)) {
 			name->name = sb_site_table_add_text(table, text);
-			/* Without room for it, it is one of no name, and of nobody. */
+			/* If there is no room for the name, the place stays without one. */
 			atomic_store_explicit(&name->kind, LATENCY_NOT_ASKED,
 					      memory_order_release);
 			return name->name ? (int)i : -1;

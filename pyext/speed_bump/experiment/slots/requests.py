@@ -33,7 +33,7 @@ MEDIANS, P99S = 20, 5
 MIN_SLOTS = 200
 # The delay in a slot, in parts of its time: most, least, and of the time that the program
 # has no request. It is also at most so much of an ordinary request's time.
-MOST, LEAST = 0.1, 0.03
+MAX_DOSE, MIN_DOSE = 0.1, 0.03
 OF_IDLE = 0.3
 OF_REQUEST = 0.25
 # The functions that are asked: those that take the most time.
@@ -132,14 +132,14 @@ class Requests:
         """The delay in a slot, in parts of its time, and the longest of a call, ns."""
         events = record.requests
         if events is None or len(events) < FEW:
-            return LEAST, slot
+            return MIN_DOSE, slot
         events = events[-NEWEST:]
         took = events["duration_ns"].astype(float)
         median, slow = np.quantile(took, (0.5, 0.99))
         now = load(events, None)
-        dose = MOST
+        dose = MAX_DOSE
         if now.kind != CLOSED:
-            dose = min(MOST, max(LEAST, OF_IDLE * (1 - now.busy)))
+            dose = min(MAX_DOSE, max(MIN_DOSE, OF_IDLE * (1 - now.busy)))
         # How many requests come in a slot.
         span = float(np.ptp(events["begin_ns"].astype(np.int64)))
         come = len(events) * slot / max(span, 1.0)
