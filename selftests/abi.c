@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* What the ioctls take and what they refuse, and with which errno. */
+/* Which arguments the ioctls accept and refuse, and with which errno. */
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -7,14 +7,14 @@
 #include "harness.h"
 #include "layout.h"
 
-/* A number that no command has, now or soon. */
+/* A command number that is not in use. */
 #define NO_SUCH_NR	200
 
-/* Every command with a structure that asks for nothing wrong. */
+/* Every command, with a valid structure. */
 static const struct {
 	const char *name;
 	unsigned long cmd;
-	unsigned int reserved;	/* where its reserved field is */
+	unsigned int reserved;	/* the offset of its reserved field */
 } commands[] = {
 	{ "QUERY", SPEED_BUMP_IOC_QUERY, offsetof(struct speed_bump_query, reserved) },
 	{ "ADD", SPEED_BUMP_IOC_ADD, offsetof(struct speed_bump_batch, reserved) },
@@ -38,14 +38,14 @@ static const struct {
 	{ "STATS", SPEED_BUMP_IOC_STATS, SPEED_BUMP_STATS_SIZE_VER0 },
 };
 
-/* A session that has done nothing yet: what it may do once it may do. */
+/* Replace the session by a new one: some commands succeed only once in a session. */
 static void renew(int *dev)
 {
 	close(*dev);
 	*dev = sb_open();
 }
 
-/* A structure that the command accepts, in a buffer with room behind it. */
+/* Fill in a structure that the command accepts, in a buffer with room behind it. */
 static void good(unsigned long cmd, void *buffer, size_t size)
 {
 	struct speed_bump_batch *batch = buffer;
@@ -94,7 +94,7 @@ FIXTURE_TEARDOWN(abi)
 	sb_sweep();
 }
 
-/* How many targets there are: what a refused call must not change. */
+/* The number of targets. A refused call must not change it. */
 static unsigned int targets(int dev)
 {
 	struct speed_bump_session session = { 0 };
@@ -737,7 +737,10 @@ TEST_F(abi, instruction_that_cannot_be_probed_is_eopnotsupp)
 
 /* --- features ------------------------------------------------------------ */
 
-/* What QUERY does not promise is refused as such, what it promises is not. */
+/*
+ * A feature that QUERY reports is accepted; one that it does not report is refused with
+ * EOPNOTSUPP.
+ */
 TEST_F(abi, features_agree_with_what_is_taken)
 {
 	__u64 features = sb_features(self->dev);
@@ -872,7 +875,7 @@ TEST_F(abi, same_target_twice_in_a_batch_is_eexist)
 	EXPECT_EQ(targets(self->dev), 0);
 }
 
-/* The target that stops the batch was there before and has to stay. */
+/* The target that makes the batch fail existed before and has to stay. */
 TEST_F(abi, failed_add_leaves_older_targets_alone)
 {
 	struct speed_bump_target entries[2] = { sb_own_target(SB_SECOND, 0), self->target };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What a hit may take, however many targets are on the instruction: others wait for it,
- * in places that have nothing to do with it.
+ * The time that one hit may take, however many targets are on the instruction: other
+ * tasks may have to wait for it.
  */
 #include "worker.h"
 #include "harness.h"
@@ -36,7 +36,7 @@ FIXTURE_TEARDOWN(budget)
 	worker_end_all();
 }
 
-/* Targets of several sessions on the worker's function. */
+/* Add targets of several sessions to the worker's function. */
 static int stack(const int *devs, pid_t pid, __u64 delay_ns, unsigned int count, __u64 *ids)
 {
 	unsigned int i;
@@ -74,7 +74,7 @@ TEST_F(budget, is_ten_seconds_for_all_targets_of_an_instruction)
 	EXPECT_LE(requested, SPEED_BUMP_MAX_DELAY_NS);
 }
 
-/* Each hit has its own, and what fits into it is not touched. */
+/* Each hit has a budget of its own. Delays that fit into it are not changed. */
 TEST_F(budget, begins_anew_with_each_hit)
 {
 	struct speed_bump_stats stats;
@@ -90,7 +90,7 @@ TEST_F(budget, begins_anew_with_each_hit)
 	}
 }
 
-/* One delay may be as long as before, and the sum may be just that. */
+/* The limit for a single delay is unchanged, and the sum of delays may reach the same limit. */
 TEST_F(budget, may_be_used_up)
 {
 	struct speed_bump_stats stats;
@@ -105,7 +105,7 @@ TEST_F(budget, may_be_used_up)
 	}
 }
 
-/* Processes that start and end while others are in a delay on the same instruction. */
+/* Processes start and end while others are in a delay on the same instruction. */
 TEST_F(budget, targets_of_an_instruction_come_and_go_one_by_one)
 {
 	struct speed_bump_stats stats;
@@ -128,8 +128,8 @@ TEST_F(budget, targets_of_an_instruction_come_and_go_one_by_one)
 	EXPECT_EQ(sb_hits(self->devs[0], ids[0]), 2);
 }
 
-/* The memory of the process that leaves has no breakpoint any more. */
-TEST_F(budget, the_one_who_goes_takes_the_breakpoint_along_where_no_other_has_it)
+/* The breakpoint is removed from the memory of the process that leaves the scope. */
+TEST_F(budget, leaving_process_loses_its_breakpoint)
 {
 	pid_t second = worker_start(1);
 	struct speed_bump_target target;

@@ -88,14 +88,14 @@ static __u64 hits_of(int dev, __u64 id, int worker, unsigned long calls)
 	return sb_hits(dev, id) - before;
 }
 
-/* The byte in the memory is the file's, before and after a call. */
+/* The instruction in memory is that of the file before and after a call. */
 static bool is_outside(int dev, __u64 id, int worker, pid_t pid)
 {
 	return worker_breakpoint(worker, pid, SB_PLAIN) == 0 && hits_of(dev, id, worker, 7) == 0 &&
 	       worker_breakpoint(worker, pid, SB_PLAIN) == 0;
 }
 
-/* Processes that enter later get their breakpoint a moment later. */
+/* A process that enters later gets its breakpoint shortly afterwards. */
 static int wait_for_breakpoint(int worker, pid_t pid)
 {
 	__u64 give_up = sb_now() + 60 * SB_S;
@@ -152,7 +152,7 @@ TEST_F(cgroup, does_not_have_its_parents)
 	EXPECT_OUTSIDE(0, self->inside);
 }
 
-/* The process has mapped the file long before. */
+/* The process mapped the file before it was moved. */
 TEST_F(cgroup, process_that_is_moved_in)
 {
 	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
@@ -183,7 +183,7 @@ TEST_F(cgroup, processes_that_are_moved_in_one_after_the_other)
 	}
 }
 
-/* Entering processes neither lose nor invent hits. */
+/* No hit is lost or counted twice when processes enter. */
 TEST_F(cgroup, hits_are_counted_while_others_are_moved_in)
 {
 	int i;
@@ -239,8 +239,11 @@ static int share_memory(void *arg)
 	_exit(0);
 }
 
-/* The memory is that of a parent inside, whose calls must not be missed. */
-TEST_F(cgroup, vforked_child_that_leaves_does_not_take_the_breakpoint_along)
+/*
+ * The child shares the memory of a parent that is in the scope, and the parent's calls
+ * must be counted.
+ */
+TEST_F(cgroup, vforked_child_that_leaves_keeps_the_parents_breakpoint)
 {
 	struct sharer sharer = { 0 };
 	static char stack[65536] __attribute__((aligned(16)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A 32-bit program uses the device of a 64-bit kernel, for a function of its
- * own.  No C library: there is often none for 32 bits where this is built.
+ * A 32-bit program uses the device of a 64-bit kernel for a function of its own. It is
+ * built without a C library, because build machines often have none for 32 bits.
  */
 #include <asm/unistd.h>
 #include <linux/fcntl.h>
@@ -22,7 +22,10 @@ static long syscall3(long number, long a, long b, long c)
 	return ret;
 }
 
-/* The compiler calls these for large objects, and there is no libc: gcc 16 does so at -O0. */
+/*
+ * The compiler emits calls of these for large objects, and there is no libc. gcc 16 does
+ * so at -O0.
+ */
 void *memset(void *to, int byte, __SIZE_TYPE__ size);
 void *memcpy(void *to, const void *from, __SIZE_TYPE__ size);
 
@@ -184,7 +187,7 @@ static int update_and_remove_work(long dev, const struct speed_bump_target *targ
 	       function(1) == 2;
 }
 
-/* A function of 32 bits counts into the memory that its program has mapped. */
+/* A 32-bit function counts in the memory that its program has mapped. */
 static int plan_counts_and_delays(long dev, struct speed_bump_target *target)
 {
 	struct speed_bump_plan_request request = {

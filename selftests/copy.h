@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A program of tests that goes on as a copy of itself, in a directory of /tmp: what it needs
- * is then in a local file system, wherever the tree of the tests is.
+ * Lets a test program restart as a copy of itself in a directory below /tmp, so that the
+ * files that it needs are in a local file system, wherever the tree of the tests is.
  */
 #ifndef SPEED_BUMP_COPY_H
 #define SPEED_BUMP_COPY_H
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Says where the copy is, in the environment; not set in what has not been copied. */
+/* Environment variable with the path of the copy; unset in the original program. */
 #define COPY_DIR	"SPEED_BUMP_COPY_DIR"
 
 static pid_t copy_process;
@@ -36,8 +36,8 @@ static inline int copy_program(const char *from, const char *to, mode_t mode)
 }
 
 /*
- * To be called before main(): @parts are files beside this program, which is the first of
- * them.  Returns in the copy, and where there can be none.
+ * Call this before main(). @parts are files beside this program, and the first of them is
+ * the program. Returns in the copy, or in the original if no copy can be made.
  */
 static inline void copy_run(char **argv, const char *const *parts, unsigned int count)
 {
@@ -62,7 +62,7 @@ static inline void copy_run(char **argv, const char *const *parts, unsigned int 
 	unsetenv(COPY_DIR);
 }
 
-/* At the end of the process that began; others leave it alone. */
+/* Called at the end of the process that made the copy; other processes do not remove it. */
 static inline void copy_remove(const char *const *parts, unsigned int count)
 {
 	const char *dir = getenv(COPY_DIR);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Probes that have a counter (the semaphore of USDT): the program looks at it to know
- * whether anybody listens, the kernel keeps it.
+ * Probes with a counter (a USDT semaphore): the program reads it to find out whether the
+ * probe is traced, and the kernel maintains it.
  */
 #include <sys/stat.h>
 
 #include "speed_bump_test.h"
 #include "harness.h"
 
-/* In the file, not in memory that is all zero. */
+/* In a section of its own, so that it is in the file and not in .bss. */
 unsigned short semaphore __attribute__((section(".probes")));
 
 static unsigned short counter(void)
@@ -113,14 +113,14 @@ static int trace_write(const char *name, const char *text, int flags)
 	return ret;
 }
 
-/* Elsewhere the kernel has one word for this and for an instruction that it can't probe. */
+/* Other architectures return the same error as for an instruction that can't be probed. */
 #if defined(__x86_64__)
 #define OTHER_COUNTER	(-EBUSY)
 #else
 #define OTHER_COUNTER	(-EOPNOTSUPP)
 #endif
 
-/* Tracers that all name the counter, such as perf, can share a probe. */
+/* Tracers that all name the counter, as perf does, can share a probe. */
 TEST_F(counter, other_tracers_are_at_the_same_probe)
 {
 	struct speed_bump_target without = self->target;
@@ -140,7 +140,7 @@ TEST_F(counter, other_tracers_are_at_the_same_probe)
 	EXPECT_EQ(trace_write("events/speed_bump_test/probe/enable", "0", 0), 0);
 	EXPECT_EQ(probed(1), 2);
 	EXPECT_EQ(sb_hits(self->dev, self->target.id), 2);
-	/* Now the tracer comes second. */
+	/* The same, with the tracer as the second user of the probe. */
 	EXPECT_EQ(trace_write("events/speed_bump_test/probe/enable", "1", 0), 0);
 	EXPECT_EQ(trace_write("events/speed_bump_test/probe/enable", "0", 0), 0);
 	EXPECT_EQ(sb_remove(self->dev, self->target.id), 0);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A delay is as long as it should be, and can be ended at any moment.
- *
- * Times are compared within a test, with each other and with the delay asked
- * for: the machine may be an emulator that does other things beside.
+ * A delay has the requested length and can be ended at any moment. Times are compared
+ * within a test, with each other and with the requested delay: the machine may be a busy
+ * emulator.
  */
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,7 +13,7 @@
 #include "worker.h"
 #include "harness.h"
 
-/* A delay that nothing here waits for, and what counts as far less than it. */
+/* A delay that no test waits for, and an upper limit for operations that must not wait for it. */
 #define LONG_NS		(9 * SB_S)
 #define QUICK_NS	(LONG_NS * 2 / 3)
 
@@ -46,7 +45,7 @@ FIXTURE_TEARDOWN(delay)
 	worker_end_all();
 }
 
-/* Let the worker run into @target's delay, and come back when it is in there. */
+/* Make the worker call @target's function, and return when it is in the delay. */
 static int enter(int dev, struct speed_bump_target *target, pid_t pid)
 {
 	__u64 cpu;
@@ -90,7 +89,7 @@ FIXTURE_TEARDOWN(length)
 	close(self->dev);
 }
 
-/* What @calls calls take, with the least other work of @times times. */
+/* The time of @calls calls: the least of @times measurements. */
 static __u64 quickest(unsigned long times, unsigned long calls)
 {
 	__u64 best = UINT64_MAX;
@@ -122,9 +121,8 @@ TEST_F(length, wall_time_grows_by_the_delays)
 }
 
 /*
- * How much more than asked for a call takes depends on what else the machine
- * does.  The quickest of many shows that the delay is there, beside the time
- * that a hit takes in any case, and there once.
+ * The time that a call takes beyond the delay depends on the load of the machine. The
+ * quickest of many calls shows that the delay is added exactly once to the cost of a hit.
  */
 TEST_F(length, quickest_call_is_delayed_once)
 {
@@ -134,7 +132,7 @@ TEST_F(length, quickest_call_is_delayed_once)
 	if (variant->calls < 100)
 		SKIP(return, "too few calls for one of them to be undisturbed");
 	ASSERT_EQ(sb_add(self->dev, &target), 0);
-	/* The machine itself may be slower at one time than at another: then once more. */
+	/* The speed of the machine may vary: repeat. */
 	for (int i = 0; i < 10; i++) {
 		ASSERT_EQ(sb_set_delay(self->dev, target.id, 0), 0);
 		counted = quickest(variant->calls, 1);
@@ -150,7 +148,7 @@ TEST_F(length, quickest_call_is_delayed_once)
 	EXPECT_LT(delayed, (variant->delay_ns + counted) * 3 / 2);
 }
 
-/* Neither the clock of the statistics nor that of user space may be off. */
+/* Neither the clock of the statistics nor that of user space may be wrong. */
 TEST_F(length, measured_time_is_part_of_the_wall_time)
 {
 	struct speed_bump_target target = sb_own_target(SB_PLAIN, variant->delay_ns);
@@ -177,8 +175,8 @@ TEST_F(delay, holds_the_cpu)
 }
 
 /*
- * The dose is CPU time: of two that share a CPU neither gets less for having waited for the
- * other, and what is measured is what the scheduler says.
+ * A delay is CPU time: of two threads on one CPU, neither loses delay while it waits for
+ * the other, and the measured time agrees with the scheduler's.
  */
 #define SHARED_NS	(20 * SB_MS)
 #define SHARED_CALLS	60
@@ -188,7 +186,7 @@ struct share {
 	__u64 wall;
 };
 
-/* Every process that calls it has the same one. */
+/* All processes that call this use the same CPU. */
 static int stay_on_one_cpu(void)
 {
 	cpu_set_t one;
@@ -246,15 +244,15 @@ TEST_F(delay, is_cpu_time)
 		EXPECT_GE(share.cpu, asked / 100 * 95);
 		EXPECT_GE(stats.measured_ns, asked);
 		EXPECT_LE(stats.measured_ns, share.cpu / 100 * 105);
-		/* They did share it. */
+		/* The processes did share the CPU. */
 		EXPECT_GE(share.wall, asked / 100 * 150);
 	}
 }
 
 /*
- * So it is while the monotonic clock, which is steered, and that of the scheduler, which is
- * not, go at different paces: neither is a delay over too soon, nor is what is measured of
- * it less than what was asked for.
+ * The same while the monotonic clock (which is adjusted) and the scheduler's clock (which
+ * is not) run at different rates: no delay ends early, and the measured time is not less
+ * than the requested time.
  */
 #define STEERED_NS	(200 * SB_US)
 #define STEERED_CALLS	1500
@@ -381,7 +379,7 @@ TEST_F(delay, sigkill_ends_a_process_in_it)
 	EXPECT_LT(stats.measured_ns, stats.requested_ns);
 }
 
-/* SIGTERM without a handler, and exit_group() of another thread, are fatal too. */
+/* SIGTERM without a handler and exit_group() by another thread are fatal too. */
 TEST_F(delay, sigterm_ends_a_process_in_it)
 {
 	__u64 start;
@@ -454,7 +452,7 @@ TEST_F(delay, closing_the_session_cuts_it_and_does_not_wait)
 	EXPECT_LT(ns, LONG_NS * 2 / 3);
 }
 
-/* Somebody else's delay is no reason to wait. */
+/* A delay of another session does not block the removal. */
 TEST_F(delay, removal_does_not_wait_for_another_function)
 {
 	struct speed_bump_target mine = sb_own_target(SB_SECOND, 1000);
@@ -468,7 +466,7 @@ TEST_F(delay, removal_does_not_wait_for_another_function)
 	EXPECT_LT(removed, QUICK_NS);
 }
 
-/* Before 6.12 uprobes hold a semaphore of the breakpoint over its handlers. */
+/* Before 6.12, uprobes hold a semaphore of the breakpoint while handlers run. */
 static bool kernel_waits_for_handlers(void)
 {
 	struct utsname name;
@@ -510,7 +508,7 @@ TEST_F(delay, adding_does_not_wait_for_the_same_function)
 	EXPECT_EQ(sb_hits(self->other, mine.id), 5);
 }
 
-/* Nor are other callers of the function held up meanwhile. */
+/* Other callers of the function are not held up either. */
 TEST_F(delay, others_call_the_function_meanwhile)
 {
 	struct speed_bump_target mine = sb_own_target(SB_PLAIN, 1000);
@@ -538,8 +536,8 @@ TEST_F(delay, under_way_keeps_its_length)
 }
 
 /*
- * The kernel takes a breakpoint back that it could not make, and waits for all handlers.
- * The caller does not have to.
+ * If the kernel can't set a breakpoint, it undoes the registration and waits for all
+ * handlers. The caller can be killed during this wait.
  */
 TEST_F(delay, failing_add_can_be_killed_meanwhile)
 {
@@ -561,7 +559,7 @@ TEST_F(delay, failing_add_can_be_killed_meanwhile)
 	ASSERT_EQ(kill(pid, SIGKILL), 0);
 	ASSERT_EQ(waitpid(pid, NULL, 0), pid);
 	EXPECT_LT(sb_now() - start, QUICK_NS);
-	/* Its session has been left in order. */
+	/* The session is still usable. */
 	bad = sb_own_target(SB_SECOND, 0);
 	EXPECT_EQ(sb_add(self->other, &bad), 0);
 	EXPECT_EQ(sb_call(SB_SECOND, 3), 3);
@@ -574,7 +572,7 @@ static void on_signal(int signal)
 	(void)signal;
 }
 
-/* A signal with a handler does not disturb the delay, nor is it lost. */
+/* A signal with a handler does not affect the delay and is not lost. */
 TEST_F(delay, survives_a_signal)
 {
 	struct itimerval timer = { .it_value.tv_usec = 100000 };
@@ -684,9 +682,9 @@ static void spin_on_one_cpu(int dev, __u64 delay_ns, int calls)
 #define INSTANCE	"/sys/kernel/tracing/instances/speed_bump_test"
 
 /*
- * Make and remove a function tracer, for which the kernel waits for RCU Tasks; returns whether
- * that worked.  The instance stays: from 7.0 on its removal waits for RCU Tasks Trace, and any
- * uprobe handler is a reader of that.
+ * Create and remove a function tracer; the kernel waits for RCU Tasks then. Returns
+ * whether that succeeded. The instance is kept: from 7.0 on, its removal waits for RCU
+ * Tasks Trace, and any uprobe handler is a reader of that.
  */
 static int trace_and_end(void)
 {
@@ -711,7 +709,10 @@ static int trace_and_end(void)
 	return ret;
 }
 
-/* The end of a tracer frees what a task may be in: RCU Tasks waits until it is not. */
+/*
+ * The end of a tracer frees code that a task may be executing, so RCU Tasks waits for
+ * every task to leave it.
+ */
 TEST_F_TIMEOUT(watchdog, rcu_tasks_does_not_wait_for_a_delay, 120)
 {
 	struct speed_bump_target target = sb_own_target(SB_PLAIN, 9 * SB_S);
@@ -743,8 +744,8 @@ TEST_F_TIMEOUT(watchdog, rcu_tasks_does_not_wait_for_a_delay, 120)
 }
 
 /*
- * The watchdogs' patience is set to a few seconds, so that one delay exceeds
- * it several times over.
+ * The watchdog timeouts are set to a few seconds, so that one delay exceeds them several
+ * times over.
  */
 TEST_F_TIMEOUT(watchdog, is_not_woken_by_a_long_delay, 60)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * echo: copy standard input to standard output, a byte at a time, each through step().
- * With an argument: print where in this file step() is.  As a set-uid program it can use
- * no library but those of the system.
+ * echo: copy standard input to standard output byte by byte, each byte through step().
+ * With an argument: print the offset of step() in this file. It runs as a set-uid program
+ * and so can use only libraries of the system.
  */
 #include <stdint.h>
 #include <stdio.h>

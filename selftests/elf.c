@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Symbols of ELF files as the kernel module finds them: files made to measure, and
- * damaged ones, each of which must be refused and do no harm.
+ * ELF symbol lookup in the kernel module: generated files with known contents, and
+ * damaged files, each of which must be refused without harm.
  */
 #include <sys/stat.h>
 
@@ -50,7 +50,7 @@ struct version {
 	__u32 name_next;
 };
 
-/* The file: what comes first in it, and its code at CODE_AT. */
+/* The file: the headers and tables come first, the code is at CODE_AT. */
 struct image {
 	struct elf64_hdr header;
 	struct elf64_phdr segments[3];
@@ -88,7 +88,7 @@ static unsigned int name_of(const char *name)
 	abort();
 }
 
-/* Symbol number @i: function @name at @value, as most are; for what follows. */
+/* Set symbol number @i to function @name at @value, with the usual attributes. */
 static struct elf64_sym *symbol(struct elf64_sym *table, unsigned int i, const char *name,
 				__u64 value)
 {
@@ -232,8 +232,8 @@ static int save(const void *file, size_t size)
 }
 
 /*
- * Where the module finds @name in what PATH is, or a negative errno.  The target
- * is not there any more on return.
+ * The offset at which the module finds @name in the file PATH, or a negative errno. The
+ * target is removed again.
  */
 static __s64 lookup(int dev, const char *name)
 {
@@ -250,7 +250,7 @@ static __s64 lookup(int dev, const char *name)
 	return info.offset;
 }
 
-/* The same of the image as it is now, of which only the beginning is there. */
+/* The same for the first @size bytes of the current image. */
 static __s64 find_in(struct _test_data_elf *self, size_t size, const char *name);
 
 #define find(name)	find_in(self, self->size, name)
@@ -307,7 +307,7 @@ TEST_F(elf, default_version)
 	EXPECT_EQ(find("written@TWO"), CODE_AT + 0xc0);
 	EXPECT_EQ(find("written@@TWO"), CODE_AT + 0xc0);
 	EXPECT_EQ(find("written@TW"), -ENOENT);
-	/* The old one is better than none. */
+	/* If there is no default version, an old version is used. */
 	self->image->dynsym[2].st_name = 0;
 	EXPECT_EQ(find("versioned"), CODE_AT + 0x200);
 }
@@ -403,7 +403,10 @@ TEST_F(elf, truncated)
 	EXPECT_EQ(find("first"), CODE_AT + 0x10);
 }
 
-/* Is it, with another number of so many bytes there?  Takes that back. */
+/*
+ * Whether the file is refused with another number of @width bytes at @at. The change is
+ * undone.
+ */
 static bool refuses(struct _test_data_elf *self, void *at, size_t width, __u64 value)
 {
 	__u64 good = 0;
@@ -491,7 +494,7 @@ TEST_F(elf, too_many_segments)
 	self->image->header.e_phoff = CODE_AT;
 	self->image->header.e_phnum = 30;
 	EXPECT_EQ(find("first"), CODE_AT + 0x10);
-	/* Room for more than there may be. */
+	/* Make room for more segments than the limit allows. */
 	self->size += 4096;
 	self->file = realloc(self->file, self->size);
 	ASSERT_NE(self->file, NULL);
@@ -564,12 +567,12 @@ TEST_F(elf, names_that_do_not_end)
 	self->image->symtab[1].st_name = sizeof(names);
 	EXPECT_EQ(find("first"), -ENOENT);
 	self->image->symtab[1].st_name = name_of("first");
-	/* The table ends where its NUL would be. */
+	/* The table ends where the terminating NUL would be. */
 	self->image->sections[STRTAB].sh_size = name_of("first") + strlen("first");
 	EXPECT_EQ(find("first"), -ENOENT);
 	self->image->sections[STRTAB].sh_size++;
 	EXPECT_EQ(find("first"), CODE_AT + 0x10);
-	/* So for the other one, when nothing was read before. */
+	/* The same for the other table, with nothing read before. */
 	self->image->symtab[2].st_name = 0;
 	self->image->dynsym[1].st_name = sizeof(names);
 	self->image->dynsym[2].st_name = sizeof(names);
@@ -579,7 +582,7 @@ TEST_F(elf, names_that_do_not_end)
 	EXPECT_EQ(find("second"), CODE_AT + 0x20);
 }
 
-/* A file of holes can be as large as it likes and have as many symbols. */
+/* A sparse file can be of any size and have any number of symbols. */
 TEST_F(elf, symbols_without_number)
 {
 	const __u64 huge = 1ULL << 42;

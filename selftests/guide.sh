@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # shellcheck source-path=SCRIPTDIR
 #
-# The commands of the usage guide to the letter, with the files that they name: what
-# is missing of these is made, which is why this runs in a guest alone.
+# Runs the commands of the usage guide verbatim, with the files that they name. Missing
+# files are created, so this runs only in a guest.
 set -u
 # shellcheck source=tap.sh
 . "$(dirname "$0")/tap.sh"
 [ -n "${SPEED_BUMP_GUEST:-}" ] || skip "makes files in /usr: only in a guest (SPEED_BUMP_GUEST)"
 
-# printed LINE: as it stands in the guide; it says nothing against it
+# printed LINE: check that the output has this line, as the guide shows it
 printed() {
 	local status=0 said
 	said=$(eval "$1" 2>&1 > /dev/null) || status=$?
@@ -35,7 +35,7 @@ mkdir -p /usr/lib64
 for file in /usr/lib64/libpython3.9.so /usr/lib/libcuda.so /usr/bin/python3; do
 	[ -e $file ] || install -m 644 "$here/libguide.so" $file
 done
-# Any process would do, but the guide says 12345.
+# Any process is suitable, but the guide has 12345.
 if [ -w /proc/sys/kernel/ns_last_pid ]; then
 	echo 12344 > /proc/sys/kernel/ns_last_pid
 fi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Every call is counted, once, and in the right column. */
+/* Every call is counted once and in the right column. */
 #include "worker.h"
 #include "harness.h"
 
@@ -37,7 +37,7 @@ FIXTURE_TEARDOWN(hits)
 	sb_sweep();
 }
 
-/* What is true of the statistics of a target with a constant delay. */
+/* Invariants of the statistics of a target with a constant delay. */
 static bool consistent(const struct speed_bump_stats *stats, __u64 delay_ns)
 {
 	return stats->hits == stats->delayed + sb_skipped(stats) && !stats->cut &&

@@ -21,9 +21,9 @@
 #include "text.h"
 
 #define WORKERS		4
-#define SESSIONS	4	/* of each worker; the last is everybody's */
+#define SESSIONS	4	/* of each worker; the last is shared by all */
 #define UID		1234
-#define SPACING		16	/* bytes from one function of the file to the next */
+#define SPACING		16	/* bytes between functions of the file */
 #define FUNCTIONS	256
 #define AREA		(256 * 1024)
 #define GUARD		64
@@ -32,7 +32,7 @@
 
 enum { CALLED, FAILED, COLUMNS };
 
-/* What the workers tell, in memory that all share. */
+/* Results of the workers, in shared memory. */
 static struct {
 	__u64 calls[10][COLUMNS];
 	__u64 commands[COLUMNS];
@@ -174,14 +174,14 @@ static void make_entry(unsigned int nr, void *to)
 		break;
 	case _IOC_NR(SPEED_BUMP_IOC_REMOVE):
 	case _IOC_NR(SPEED_BUMP_IOC_STATS):
-		/* Both begin with it. */
+		/* The structures of both begin with an id. */
 		*(__u64 *)to = some_id();
 		break;
 	}
 	damage(to, size);
 }
 
-/* An array that ends where memory does, with something else before it. */
+/* An array that ends at the end of accessible memory, with other data before it. */
 static unsigned char *make_entries(unsigned int nr, unsigned int count, unsigned int size)
 {
 	size_t bytes = (size_t)count * size;
@@ -265,7 +265,7 @@ static struct speed_bump_list some_list(void)
 	return list;
 }
 
-/* Half of them without targets: those succeed once in a session. */
+/* Half of them are without targets: such a request succeeds once in a session. */
 static struct speed_bump_plan_request some_plan(void)
 {
 	struct speed_bump_plan_request plan = { 0 };
@@ -491,7 +491,7 @@ static void end_caller(void)
 
 static void open_session(unsigned int i)
 {
-	/* Where they may have none it is root's, too. */
+	/* Where unprivileged sessions are not possible, this one is root's too. */
 	sessions[i] = i == 1 ? sb_open_as(UID) : sb_open();
 	if (sessions[i] == -EOPNOTSUPP)
 		sessions[i] = sb_open();
@@ -499,7 +499,7 @@ static void open_session(unsigned int i)
 		fault("open", -sessions[i]);
 }
 
-/* Memory that ends at @size. */
+/* Memory of @size bytes, followed by a page that can't be accessed. */
 static void *make_memory(unsigned long address, size_t size)
 {
 	void *memory = mmap((void *)address, size + getpagesize(), PROT_NONE,
@@ -511,8 +511,9 @@ static void *make_memory(unsigned long address, size_t size)
 }
 
 /*
- * Far from all else, and from each other by both words of an address, neither of which
- * damage() is likely to make: the kernel writes where a damaged pointer leads.
+ * The areas are far from all other memory and differ in both words of their addresses,
+ * which damage() is unlikely to generate: the kernel writes to the address of a damaged
+ * pointer.
  */
 static void make_area(void)
 {
@@ -578,7 +579,7 @@ static void run(unsigned int seconds, __u64 seed)
 	sb_sleep(seconds * SB_S);
 	__atomic_store_n(&board->over, true, __ATOMIC_RELAXED);
 
-	/* A call of a thousand entries takes minutes where a debug kernel has half a CPU. */
+	/* A call with a thousand entries takes minutes on a debug kernel with half a CPU. */
 	give_up = sb_now() + 600 * SB_S;
 	for (i = 0; i < WORKERS; i++) {
 		while (!waitpid(workers[i], &status, WNOHANG)) {
@@ -622,7 +623,7 @@ static bool still_counts(int dev)
 	return sb_hits(dev, target.id) == 7 && !sb_remove(dev, target.id);
 }
 
-/* Every command of the device came through, and was refused. */
+/* Every command of the device succeeded at least once and was refused at least once. */
 static bool was_inside(void)
 {
 	bool all = board->callers;
@@ -649,7 +650,7 @@ int main(void)
 	int dev;
 
 	ksft_print_header();
-	/* Different each time: for check-debug and by hand. */
+	/* Different each time: for check-debug and for manual runs. */
 	if (!seconds)
 		ksft_exit_skip("FUZZ_SECONDS says how long, and is not set\n");
 	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,

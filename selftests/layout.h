@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The structures are the same for every compiler and word size: a program
- * built for 32 bits speaks to a 64-bit kernel without any translation.  The
- * numbers are written down here a second time on purpose.
+ * The structures are the same for every compiler and word size: a 32-bit program uses a
+ * 64-bit kernel without translation. The numbers are repeated here on purpose.
  */
 #ifndef SPEED_BUMP_LAYOUT_H
 #define SPEED_BUMP_LAYOUT_H
@@ -190,7 +189,7 @@ static const struct {
 	/* The first entry of the second round, level 3, arms 0 and 47. */
 	IS(SPEED_BUMP_PLAN_ENTRY(4096ULL, 3, 0x800000000001ULL), 0x0203800000000001ULL),
 
-	/* Numbers that programs carry in them: direction, size, magic 0xd5, number. */
+	/* Numbers that are compiled into programs: direction, size, magic 0xd5, number. */
 	IS(SPEED_BUMP_IOC_QUERY, 0xc020d500u),
 	IS(SPEED_BUMP_IOC_ADD, 0xc020d501u),
 	IS(SPEED_BUMP_IOC_UPDATE, 0xc020d502u),

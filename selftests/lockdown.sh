@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # shellcheck source-path=SCRIPTDIR
 #
-# Under kernel lockdown: an unsigned module is not loaded, and one that is loaded does what
-# it does (docs/explanation/security.md). There is no way back but a reboot, which is why this runs in a
-# guest alone, as the last there.
+# Under kernel lockdown, an unsigned module is not loaded, and a loaded module keeps
+# working (docs/explanation/security.md). Lockdown can only be ended by a reboot, so this
+# runs only in a guest, as the last test.
 set -u
 # shellcheck source=tap.sh
 . "$(dirname "$0")/tap.sh"
 
 lockdown=/sys/kernel/security/lockdown
 
-# works NAME: a target is put in, hit and taken out
+# works NAME: a target is added, hit and removed
 works() {
 	local hits
 	echo "+$lib:fixture_plain 0 pid=$$" > $dir/targets || return
@@ -20,7 +20,7 @@ works() {
 	echo "-$lib:fixture_plain" > $dir/targets && [ "$hits" = 7 ]
 }
 
-# refused: the module is not loaded, for a reason that is lockdown's
+# refused: the module is not loaded, and lockdown is the reason
 refused() {
 	local said
 	said=$(insmod "$SPEED_BUMP_KO" 2>&1) && return 1

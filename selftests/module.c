@@ -10,7 +10,7 @@
 #define QUICK_NS	(LONG_NS * 2 / 3)
 #define CYCLES		12
 
-/* What is unloaded here has to be loaded again. */
+/* Tests that unload the module load it again. */
 static __attribute__((constructor)) void require_module_file(void)
 {
 	const char *path = getenv("SPEED_BUMP_KO");
@@ -26,13 +26,16 @@ static int unload(void)
 	return syscall(SYS_delete_module, MODULE, O_NONBLOCK) ? -errno : 0;
 }
 
-/* Installed, it has a node in /dev all the time, and opening that loads it. */
+/*
+ * An installed module has a node in /dev even when it is not loaded, and opening the node
+ * loads it.
+ */
 static int is_loaded(void)
 {
 	return !access("/sys/module/" MODULE, F_OK);
 }
 
-/* The module needs moments to settle after its last user went. */
+/* The module can be unloaded only shortly after its last user has gone. */
 static int unload_soon(void)
 {
 	__u64 give_up = sb_now() + 60 * SB_S;
@@ -128,7 +131,7 @@ TEST_F(module, takes_persistent_targets_along)
 	EXPECT_EQ(worker_call(1, SB_PLAIN, 500), 500);
 }
 
-/* The process is in its delay while the code that delays it is removed. */
+/* The module is unloaded while the process is in its delay. */
 TEST_F(module, leaves_during_a_delay)
 {
 	__u64 cpu, start, took, ns = 0;
@@ -184,7 +187,7 @@ TEST_F(module, comes_back_as_new)
 	close(dev);
 }
 
-/* Processes call and fork all the time, as they would on a real machine. */
+/* Processes call and fork all the time, as on a real machine. */
 TEST_F_TIMEOUT(module, comes_and_goes_many_times, 900)
 {
 	int cycle;
@@ -242,7 +245,7 @@ TEST_F(module, max_targets_is_a_limit)
 	EXPECT_EQ(targets[4].error, ENOSPC);
 	EXPECT_EQ(targets[5].error, ENOSPC);
 
-	/* Room that comes free can be used. */
+	/* Space that becomes free can be used. */
 	ASSERT_EQ(sb_remove(dev, targets[0].id), 0);
 	EXPECT_EQ(sb_add(other, &targets[4]), 0);
 	EXPECT_EQ(sb_add(other, &targets[5]), -ENOSPC);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Targets in files of mounted file systems: a target keeps its file system
- * mounted, a removed one lets it go.
+ * Targets in files of mounted file systems: a target keeps its file system mounted, and
+ * its removal releases it.
  */
 #include <dlfcn.h>
 #include <sched.h>
@@ -22,7 +22,10 @@ FIXTURE(mounts)
 	struct speed_bump_target target;
 };
 
-/* Nothing that is mounted here is seen outside, or stays. */
+/*
+ * Mounts are made in a namespace of their own: they are not visible outside and end with
+ * the test.
+ */
 FIXTURE_SETUP(mounts)
 {
 	ASSERT_EQ(unshare(CLONE_NEWNS), 0);
@@ -122,7 +125,7 @@ static void close_library(struct _test_data_mounts *self)
 	self->library = NULL;
 }
 
-/* A removal waits no longer than 0.1 s for handlers, which a busy machine can outlast. */
+/* A removal waits at most 0.1 s for handlers, which may take longer on a busy machine. */
 static int umount_soon(const char *path)
 {
 	__u64 give_up = sb_now() + 60 * SB_S;
@@ -161,7 +164,7 @@ TEST_F(mounts, tmpfs_is_free_after_the_session)
 	EXPECT_EQ(reports(self->log), 0);
 }
 
-/* Unmounted lazily, the file system lives on below the target. */
+/* After a lazy unmount, the target keeps the file system alive. */
 TEST_F(mounts, tmpfs_detached_below_a_target)
 {
 	snprintf(self->path, sizeof(self->path), "%s/libcopy.so", self->base);
@@ -238,7 +241,7 @@ TEST_F(mounts, overlay_is_busy_as_long_as_a_target_is_there)
 	EXPECT_EQ(reports(self->log), 0);
 }
 
-/* Where a target is, is the file that really holds the code. */
+/* The target is in the file of the lower layer, which has the code. */
 TEST_F(mounts, overlay_shows_the_file_below)
 {
 	struct speed_bump_info info = { 0 };

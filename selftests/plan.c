@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The plan of an experiment: slots end by units, hits look up what they are to do and count
- * it, and whatever is in the memory nothing worse than a delay comes of it.
+ * The plan of an experiment: slots end by units, hits look up their delays and count, and
+ * no content of the memory has a worse effect than a delay.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 
 #define MICRO	1000ULL
 
-/* Which functions are what in all that follows. */
+/* The roles of the functions in all tests below. */
 #define FIRST	SB_PLAIN
 #define SECOND	SB_SECOND
 #define UNIT	SB_NOP
@@ -67,7 +67,7 @@ static struct speed_bump_cell *cell(const struct plan *plan, unsigned int target
 	return &plan->cells[target * SPEED_BUMP_PLAN_CELLS + number % SPEED_BUMP_PLAN_CELLS];
 }
 
-/* What a cell's word says of slot @number. */
+/* The count in a cell's word if it belongs to slot @number, else 0. */
 static __u64 counted(__u64 word, __u64 number)
 {
 	return word >> 48 == (number & 0xFFFF) ? word << 16 >> 16 : 0;
@@ -141,7 +141,7 @@ TEST_F(plan, head_says_where_everything_is)
 	EXPECT_EQ(self->plan.size % page, 0);
 	EXPECT_EQ(head->number, 0);
 	EXPECT_EQ(head->units, 0);
-	/* What user space has not written, and the module neither, is 0. */
+	/* Memory that neither user space nor the module has written is 0. */
 	for (i = head->schedule; i < head->target; i++)
 		ASSERT_EQ(bytes[i], 0);
 	EXPECT_EQ(fcntl(self->plan.fd, F_GETFD), FD_CLOEXEC);
@@ -153,7 +153,7 @@ TEST_F(plan, one_a_session)
 	int dev = sb_open();
 
 	EXPECT_EQ(plan_request(self->dev, &other, NULL, 0, NULL, 0), -EEXIST);
-	/* Of targets that are another session's. */
+	/* With targets of another session. */
 	EXPECT_EQ(plan_request(dev, &other, self->ids, 2, NULL, 0), -ENOENT);
 	EXPECT_EQ(plan_request(dev, &other, NULL, 0, &self->unit.id, 1), -ENOENT);
 	EXPECT_EQ(plan_request(dev, &other, NULL, 0, NULL, 0), 0);
@@ -183,13 +183,13 @@ TEST_F(plan, request_is_checked)
 	EXPECT_EQ(plan_request(dev, &plan, ids, 2, NULL, 0), -EINVAL);
 	ids[1] = target.id + 1000;
 	EXPECT_EQ(plan_request(dev, &plan, ids, 2, NULL, 0), -ENOENT);
-	/* In both lists it may be, and nothing of what failed is left. */
+	/* A target may be in both lists, and a failed request leaves nothing behind. */
 	EXPECT_EQ(plan_request(dev, &plan, ids, 1, ids, 1), 0);
 	close(plan.fd);
 	close(dev);
 }
 
-/* One function for as many processes: each scope is a target of its own. */
+/* The same function in as many processes: each scope is a target of its own. */
 TEST_F(plan, most_targets_there_can_be)
 {
 	static pid_t pids[SPEED_BUMP_PLAN_TARGETS];
@@ -243,7 +243,7 @@ TEST_F(plan, units_end_slots)
 	EXPECT_LE(last, sb_now());
 	EXPECT_EQ(plan->ends[3].tag, 0);
 
-	/* From 10 to 16, from 16 to 17; then none ends. */
+	/* From 10 to 16, from 16 to 17; after that none ends. */
 	plan->head->slot_units = 8;
 	sb_call(UNIT, 7);
 	EXPECT_EQ(plan->head->number, 4);
@@ -255,7 +255,7 @@ TEST_F(plan, units_end_slots)
 	EXPECT_EQ(sb_hits(self->dev, self->unit.id), 67);
 }
 
-/* By a clock that does not have the scheduler look at the thread. */
+/* Uses a clock that does not make the scheduler update the thread's time. */
 static void burn(__u64 ns)
 {
 	__u64 start = sb_now();
@@ -264,7 +264,10 @@ static void burn(__u64 ns)
 		;
 }
 
-/* Ticks are milliseconds apart: what is known at them alone would not tell these apart. */
+/*
+ * Ticks are milliseconds apart, so a time that is updated only at ticks would not be
+ * exact enough.
+ */
 TEST_F(plan, end_tells_the_cpu_time_of_the_thread)
 {
 	struct speed_bump_slot *ends = self->plan.ends;
@@ -272,7 +275,7 @@ TEST_F(plan, end_tells_the_cpu_time_of_the_thread)
 	__u64 cpu;
 
 	self->plan.head->slot_units = 1;
-	/* What the clocks of the CPUs are apart is known after some ticks. */
+	/* The differences between the CPUs' clocks are known after some ticks. */
 	for (i = 0; i < 200; i++) {
 		burn(SB_MS / 2);
 		sb_call(UNIT, 1);
@@ -297,7 +300,7 @@ TEST_F(plan, end_tells_the_cpu_time_of_the_thread)
 TEST_F(plan, schedule_is_obeyed_slot_by_slot)
 {
 	struct plan *plan = &self->plan;
-	const unsigned int slots = 600;	/* more than the cells go back */
+	const unsigned int slots = 600;	/* farther than the cells reach back */
 	__u64 seed = 88172645463325252ULL, delivered[2] = { 0 }, expected[2] = { 0 };
 	unsigned int calls[2], i, k, level, skipped[2] = { 0 }, delayed[2] = { 0 };
 	struct speed_bump_stats stats;
@@ -405,7 +408,7 @@ TEST_F(plan, frequency_is_that_of_the_level)
 	EXPECT_EQ(counted(cell(plan, 0, 0)->delivered, 0), stats.measured_ns);
 }
 
-/* Arms and levels that there are not. */
+/* Arms and levels that do not exist. */
 TEST_F(plan, what_is_out_of_range_is_off)
 {
 	struct plan *plan = &self->plan;
@@ -438,7 +441,7 @@ TEST_F(plan, own_settings_have_no_effect)
 	sb_call(FIRST, 5);
 	ASSERT_EQ(sb_stats(self->dev, self->first.id, &stats), 0);
 	EXPECT_EQ(stats.requested_ns, 0);
-	/* Those of targets that no plan rules have. */
+	/* Targets that are not in the plan have statistics. */
 	ASSERT_EQ(sb_set_delay(self->dev, self->unit.id, 20 * MICRO), 0);
 	sb_call(UNIT, 5);
 	ASSERT_EQ(sb_stats(self->dev, self->unit.id, &stats), 0);
@@ -461,7 +464,7 @@ TEST_F(plan, session_that_is_off_does_nothing_of_it)
 	EXPECT_EQ(plan->head->units, 0);
 }
 
-/* The unit comes first: its own call belongs to the slot that begins. */
+/* The unit is counted first: the call itself belongs to the slot that begins. */
 TEST_F(plan, target_that_is_also_a_unit)
 {
 	struct speed_bump_target both = self->first;
@@ -484,7 +487,7 @@ TEST_F(plan, target_that_is_also_a_unit)
 	close(dev);
 }
 
-/* A delay that outlives its slot counts for that slot; one that outlives its cell does not. */
+/* A delay that outlasts its slot counts for that slot; one that outlasts its cell does not. */
 struct late {
 	pthread_t thread;
 	struct plan *plan;
@@ -495,7 +498,7 @@ static void *move_on(void *arg)
 {
 	struct late *late = arg;
 
-	/* The call counts when it comes, so the delay is under way. */
+	/* A call is counted when it begins, so the delay is under way. */
 	while (!counted(__atomic_load_n(&cell(late->plan, 0, 0)->calls, __ATOMIC_SEQ_CST), 0))
 		sched_yield();
 	__atomic_store_n(&late->plan->head->number, late->number, __ATOMIC_SEQ_CST);
@@ -587,7 +590,7 @@ static void *work_a_little(void *arg)
 	return arg;
 }
 
-/* Processes that come and go at any moment are in it from their first call to their last. */
+/* Processes that start and end at any moment take part from their first call to their last. */
 TEST_F(plan, a_thousand_threads_of_many_processes)
 {
 	const unsigned int units = PROCESSES * TASKS * 5;
@@ -624,7 +627,10 @@ TEST_F(plan, a_thousand_threads_of_many_processes)
 		EXPECT_EQ(plan->ends[i].tag, i + 1);
 	for (i = 0; i <= 100; i++) {
 		calls += counted(cell(plan, 0, i)->calls, i);
-		/* A delay that its slot's end overtook is in the slot it began in. */
+		/*
+		 * A delay that was still running when its slot ended counts in the slot
+		 * where it began.
+		 */
 		if (!(i & 1))
 			EXPECT_EQ(counted(cell(plan, 0, i)->delivered, i), 0);
 	}
@@ -647,7 +653,7 @@ TEST_F(plan, every_unit_ends_a_slot_on_all_cpus_at_once)
 		EXPECT_EQ(plan->ends[i].tag, i + 1);
 		units += plan->ends[i].units;
 	}
-	/* Each report ended one: 1, 2, 3 and so on, in whatever order. */
+	/* Each report ended one slot, with 1, 2, 3 and so on units, in any order. */
 	EXPECT_EQ(units, THREADS * ROUNDS * (THREADS * ROUNDS + 1ULL) / 2);
 }
 
@@ -674,7 +680,7 @@ TEST_F(plan, is_mapped_shared_and_from_its_beginning)
 	EXPECT_NE(ftruncate(plan->fd, 0), 0);
 }
 
-/* The head tells a process that has the descriptor alone how much there is. */
+/* For a process that has only the descriptor, the head gives the size. */
 TEST_F(plan, beginning_can_be_mapped_by_itself)
 {
 	const struct plan *plan = &self->plan;
@@ -687,7 +693,7 @@ TEST_F(plan, beginning_can_be_mapped_by_itself)
 	EXPECT_EQ(mremap(head, page, 2 * page, MREMAP_MAYMOVE), MAP_FAILED);
 }
 
-/* Whatever a process does with its mapping, the rest of it stays the same memory. */
+/* Whatever a process does with its mapping, the rest of the memory stays the same. */
 TEST_F(plan, mappings_show_the_same_memory)
 {
 	struct plan *plan = &self->plan;
@@ -737,7 +743,7 @@ TEST_F(plan, memory_outlives_session_and_descriptor)
 	EXPECT_EQ(plan->ends[1].tag, 3);
 }
 
-/* The session alone holds it: hits are still counted, in memory without a reader. */
+/* Only the session holds the memory: hits are still counted. */
 TEST_F(plan, session_outlives_the_memory_of_others)
 {
 	struct speed_bump_stats stats;
@@ -761,7 +767,7 @@ struct vandal {
 	bool end;
 };
 
-/* Garbage everywhere, but that no delay gets longer than a test can wait for. */
+/* Random data everywhere, but with delays that are short enough for a test. */
 static void *scribble(void *arg)
 {
 	struct vandal *vandal = arg;
@@ -773,7 +779,7 @@ static void *scribble(void *arg)
 	while (!__atomic_load_n(&vandal->end, __ATOMIC_RELAXED)) {
 		for (i = 0; i < count; i++)
 			words[i] = xorshift(&vandal->seed);
-		/* Often something that is obeyed. */
+		/* Often valid contents. */
 		for (k = 0; k < 2; k++) {
 			plan->targets[k].arm = xorshift(&vandal->seed) % 60;
 			for (i = 0; i < SPEED_BUMP_PLAN_LEVELS; i++)
@@ -790,7 +796,7 @@ static void *scribble(void *arg)
 			draw(plan, plan->head->number, xorshift(&vandal->seed) % 9,
 			     xorshift(&vandal->seed));
 			cell(plan, i % 2, plan->head->number)->calls = xorshift(&vandal->seed);
-			/* It is written, though nothing here reads it. */
+			/* Keep the compiler from dropping the write, which nothing here reads. */
 			__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		}
 	}
@@ -810,8 +816,8 @@ static void *call_all(void *arg)
 }
 
 /*
- * A page of garbage may have a delay of 10 s in it and lease it out: only for a moment, and
- * the end of the process ends that too.
+ * A page of random data may have a delay of 10 s in force, but only for a moment, and a
+ * signal that ends the process ends the delay too.
  */
 TEST_F(plan, garbage_does_no_harm)
 {
@@ -825,7 +831,7 @@ TEST_F(plan, garbage_does_no_harm)
 	if (!pid) {
 		pthread_t thread;
 
-		/* The targets are of the tree, so the child is in it. */
+		/* The scope of the targets is the tree, so it includes the child. */
 		for (i = 0; i < 3; i++)
 			pthread_create(&thread, NULL, call_all, &vandal.end);
 		pthread_create(&vandal.thread, NULL, scribble, &vandal);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Which hits are delayed, and how: frequency, window, sleep, updates. */
+/* Which hits are delayed and how: every Nth, window, sleep, updates. */
 #include <sys/resource.h>
 #include <sys/time.h>
 
@@ -68,7 +68,7 @@ TEST_F(policy, every_fifth_is_the_fifth)
 	EXPECT_EQ(self->stats.requested_ns, 3 * 40 * SB_MS);
 }
 
-/* Whatever CPUs they run on. */
+/* On whatever CPUs they run. */
 TEST_F(policy, every_seventh_of_many_threads)
 {
 	struct sb_thread threads[THREADS] = { 0 };
@@ -171,7 +171,7 @@ TEST_F(policy, window_is_listed_as_points_in_time)
 	EXPECT_EQ(info.start_ns, 0);
 	EXPECT_EQ(info.end_ns, 0);
 
-	/* What is too far away does not come round again. */
+	/* A time that is too far away does not wrap around. */
 	update.start_ns = UINT64_MAX;
 	update.duration_ns = UINT64_MAX;
 	ASSERT_EQ(sb_update(self->dev, &update), 0);
@@ -201,8 +201,8 @@ TEST_F(policy, window_of_a_batch_begins_at_one_moment)
 /* --- updates -------------------------------------------------------------- */
 
 /*
- * The two settings differ in everything; a mixture of them would delay by what
- * only goes with "off", or skip by what only goes with "on".
+ * The two settings differ in all fields: a mixture of them would delay by an amount that
+ * belongs to "off", or skip for a reason that belongs to "on".
  */
 TEST_F(policy, hit_sees_all_of_an_update_or_nothing)
 {
@@ -238,7 +238,7 @@ TEST_F(policy, hit_sees_all_of_an_update_or_nothing)
 
 /* --- sleep ---------------------------------------------------------------- */
 
-/* How often this thread has gone to sleep by itself */
+/* The number of voluntary context switches of this thread. */
 static long times_slept(void)
 {
 	struct rusage usage;
@@ -247,7 +247,7 @@ static long times_slept(void)
 	return usage.ru_nvcsw;
 }
 
-/* Long ones: what a hit costs besides is no small time under a debug kernel. */
+/* The delays are long, because the other cost of a hit is high under a debug kernel. */
 TEST_F(policy, sleep_gives_the_cpu_away)
 {
 	__u64 wall, cpu;
@@ -288,7 +288,7 @@ TEST_F(policy, sleep_survives_a_signal_without_spinning)
 	EXPECT_EQ(self->stats.cut, 0);
 }
 
-/* Let the worker fall asleep in @target. */
+/* Wait until the worker sleeps in @target. */
 static int put_to_sleep(int dev, struct speed_bump_target *target, pid_t pid)
 {
 	int ret;
@@ -334,7 +334,7 @@ TEST_F(policy, sigkill_wakes_a_sleeper)
 	EXPECT_EQ(self->stats.cut, 1);
 }
 
-/* The signal that waits for its handler must not make it deaf. */
+/* A pending signal that has a handler must not block SIGKILL. */
 TEST_F(policy, sigkill_after_another_signal_wakes_a_sleeper)
 {
 	__u64 start;

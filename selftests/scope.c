@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Which processes are inside a scope, and that no others are touched. */
+/* Which processes are inside a scope; processes outside are not affected. */
 #include "worker.h"
 #include "harness.h"
 
@@ -57,7 +57,7 @@ static bool is_inside(int dev, __u64 id, int worker, pid_t pid)
 	return hits == 7 && breakpoint == 1;
 }
 
-/* The byte in the memory is the file's, before and after a call. */
+/* The instruction in memory is that of the file before and after a call. */
 static bool is_outside(int dev, __u64 id, int worker, pid_t pid)
 {
 	int before = worker_breakpoint(worker, pid, SB_PLAIN);
@@ -161,7 +161,7 @@ TEST_F(tree, orphan_that_went_to_init)
 	EXPECT_INSIDE(GRANDCHILD, pid);
 }
 
-/* It is then a child of a process outside, and was forked with a breakpoint. */
+/* The orphan becomes a child of a process outside, and was forked with a breakpoint. */
 TEST_F(tree, orphan_that_went_to_a_subreaper_outside)
 {
 	pid_t pid;
@@ -229,7 +229,7 @@ TEST_F(tree, exec_of_a_child)
 	EXPECT_INSIDE(CHILD, pid);
 }
 
-/* The thread that calls exec takes over the leader's pid. */
+/* The thread that calls exec takes over the pid of the leader. */
 TEST_F(tree, exec_of_a_thread)
 {
 	pid_t pid;
@@ -356,7 +356,10 @@ TEST_F(tree, two_sessions_with_different_trees)
 	EXPECT_EQ(sb_hits(self->dev, self->target.id), 5);
 	EXPECT_EQ(sb_hits(dev, other.id), 28);
 
-	/* With one gone its tree is as if it had never been, the other goes on. */
+	/*
+	 * After the removal of one target, its tree is as before; the other target stays
+	 * active.
+	 */
 	close(dev);
 	EXPECT_OUTSIDE(OUTSIDE, self->outside);
 	EXPECT_OUTSIDE(CHILD, child);
@@ -397,7 +400,7 @@ TEST_F(tree, second_target_later_on_the_same_tree)
 	EXPECT_EQ(sb_hits(self->dev, second.id), 6);
 }
 
-/* A reused pid does not stand for the process that had it before. */
+/* A reused pid does not belong to the scope. */
 TEST_F(tree, root_that_died_brings_nobody_else_in)
 {
 	int i;
@@ -463,13 +466,13 @@ TEST_F(tree, thread_scope_is_one_thread)
 #define STORM_LEAVES	40
 
 struct storm {
-	int leaves;	/* that live */
+	int leaves;	/* processes that survive */
 	int stop;
 };
 
 /*
- * The leaves wait at @gate, which opens when its other end is closed.  The
- * process between the storm and a leaf dies at once, some leaves have two.
+ * The leaves wait at @gate, which opens when its other end is closed. The process between
+ * the storm and a leaf exits at once; some leaves have two such ancestors.
  */
 static void storm(struct storm *shared, int gate, int started)
 {
@@ -530,7 +533,7 @@ FIXTURE_TEARDOWN(storm)
 	worker_end_all();
 }
 
-/* The target comes while processes are made and die: none may slip through. */
+/* The target is added while processes are created and exit: none may be missed. */
 TEST_F_TIMEOUT(storm, none_slips_through, 900)
 {
 	int round;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What an unprivileged user can do if the permissions of the device allow opening it, as
- * described in docs/explanation/security.md.
- *
- * The test is root and acts through a session that user NOBODY has opened: only the
- * opener's rights count.
+ * described in docs/explanation/security.md. The test is root and uses a session that
+ * user NOBODY has opened: the opener's rights count.
  */
 #include <linux/capability.h>
 #include <linux/fuse.h>
@@ -24,9 +22,9 @@ enum { MINE, ROOTS, OTHER };
 
 FIXTURE(security)
 {
-	int dev;	/* NOBODY's */
+	int dev;	/* a process of NOBODY */
 	int root;
-	char parameter;	/* as it was */
+	char parameter;	/* its value before the test */
 	mode_t mode;
 	pid_t mine;
 	pid_t roots;
@@ -35,7 +33,7 @@ FIXTURE(security)
 
 static const char * const parts[] = { "security", "worker", "echo", "libsbfixture.so" };
 
-/* The unprivileged have no targets in a tree that is on another machine, or of FUSE. */
+/* Unprivileged users can't have targets in a network file system or FUSE. */
 static __attribute__((constructor)) void run_a_copy(int argc, char **argv)
 {
 	if (argc > 0)
@@ -60,7 +58,7 @@ static char read_parameter(void)
 	return value;
 }
 
-/* A session of NOBODY's, with the device open to everybody for this moment. */
+/* A session opened by NOBODY; the device is accessible to everybody for this moment. */
 static int open_nobodys(__u64 capabilities)
 {
 	struct stat st;
@@ -73,7 +71,7 @@ static int open_nobodys(__u64 capabilities)
 	return dev;
 }
 
-/* A target of a process, with what shows that its memory may be seen. */
+/* A target of a process, with the descriptor that proves access to its memory. */
 static struct speed_bump_target target_of(pid_t pid)
 {
 	struct speed_bump_target target = sb_target(SB_PLAIN, 1000, SPEED_BUMP_SCOPE_TREE, pid);
@@ -151,7 +149,7 @@ TEST_F(security, unprivileged_use_is_off_at_first)
 	EXPECT_EQ(open_nobodys(0), -EPERM);
 }
 
-/* CAP_PERFMON is for one's own processes. */
+/* CAP_PERFMON allows only the user's own processes. */
 TEST_F(security, perfmon_is_for_own_processes)
 {
 	struct speed_bump_target target = self->target;
@@ -184,7 +182,7 @@ TEST_F(security, perfmon_is_for_own_processes)
 	close(dev);
 }
 
-/* The kernel has to have let the caller open the memory. */
+/* The kernel must have permitted the caller to open the memory. */
 TEST_F(security, process_whose_memory_is_not_shown_is_refused)
 {
 	struct speed_bump_target target = self->target;
@@ -201,7 +199,7 @@ TEST_F(security, process_whose_memory_is_not_shown_is_refused)
 	EXPECT_EQ(sb_add(self->dev, &target), -EPERM);
 	target.mem_fd = sb_open_memory(self->roots);
 	EXPECT_EQ(sb_add(self->dev, &target), -EPERM);
-	/* It takes less to open that. */
+	/* Opening this file requires fewer rights. */
 	snprintf(path, sizeof(path), "/proc/%d/environ", self->mine);
 	target.mem_fd = open(path, O_RDONLY | O_CLOEXEC);
 	ASSERT_GE(target.mem_fd, 0);
@@ -250,7 +248,7 @@ TEST_F(security, persistent_target_is_refused)
 
 /* --- processes of others -------------------------------------------------- */
 
-/* Neither its tree nor its thread can be a target. */
+/* Neither a tree target nor a thread target is accepted. */
 static bool is_refused(int dev, struct speed_bump_target target, pid_t pid)
 {
 	int tree, thread;
@@ -304,7 +302,7 @@ TEST_F(security, process_in_another_user_namespace_is_refused)
 	EXPECT_TRUE(user_is_refused(self->dev, self->target, NOBODY, WORKER_USER_IN_NAMESPACE));
 }
 
-/* It was in the scope by right, and closes itself. */
+/* The process was in the scope legitimately, and becomes undumpable itself. */
 TEST_F(security, process_that_is_no_longer_dumpable_is_left_alone)
 {
 	struct speed_bump_stats stats;
@@ -315,7 +313,7 @@ TEST_F(security, process_that_is_no_longer_dumpable_is_left_alone)
 	EXPECT_EQ(worker_call(MINE, SB_PLAIN, 7), 7);
 	ASSERT_EQ(sb_stats(self->dev, self->target.id, &stats), 0);
 	EXPECT_EQ(stats.hits, 5);
-	/* Seven calls are missing, and one can know it. */
+	/* Seven calls are missing, and the counters show it. */
 	EXPECT_GT(stats.unarmed, 0);
 	EXPECT_EQ(stats.taken_out, 1);
 	EXPECT_EQ(worker_breakpoint(MINE, self->mine, SB_PLAIN), 0);
@@ -357,7 +355,7 @@ struct program {
 	int out;
 };
 
-/* NOBODY starts a copy of the program "echo", which begins when @go is written to. */
+/* NOBODY starts a copy of the program "echo", which continues when @go is written to. */
 static int program_start(struct program *program, const char *path, int *go)
 {
 	int in[2], out[2], gate[2];
@@ -476,7 +474,7 @@ TEST_F(security, file_that_is_not_open_for_reading_is_refused)
 	unlink(path);
 }
 
-/* A file system that answers everything but a read. */
+/* A file system that answers every request except READ. */
 struct stubborn {
 	int fuse;
 	char dir[48];
@@ -562,8 +560,8 @@ static int stubborn_start(struct stubborn *s)
 }
 
 /*
- * An add reads the instruction, with a lock held that every fork wants: a file that does
- * not answer would stop them all.
+ * An add reads the instruction while it holds a lock that every fork needs. A file system
+ * that does not answer would block them all.
  */
 TEST_F(security, file_that_may_never_be_read_is_refused)
 {
@@ -578,11 +576,14 @@ TEST_F(security, file_that_may_never_be_read_is_refused)
 	target.fd = open(s.file, O_RDONLY | O_CLOEXEC);
 	ASSERT_GE(target.fd, 0);
 	target.offset = 0;
-	/* In the memory of a process of the scope, which the add has to look at. */
+	/* In the memory of a process in the scope, which the add has to examine. */
 	adder = fork();
 	ASSERT_GE(adder, 0);
 	if (!adder) {
-		/* To be NOBODY's takes a moment; what the session may is settled. */
+		/*
+		 * The change of user takes a moment; the rights of the session are
+		 * already fixed.
+		 */
 		if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, target.fd, 0) ==
 		    MAP_FAILED || worker_become_user(NOBODY, WORKER_USER_PLAIN))
 			_exit(1);
@@ -601,7 +602,8 @@ TEST_F(security, file_that_may_never_be_read_is_refused)
 	rmdir(s.dir);
 }
 
-#define MANY_MAPS	40000	/* two processes may have so many each, not one twice */
+/* The limit for a process lies between this number and its double. */
+#define MANY_MAPS	40000
 
 static int map_many(int fd)
 {
@@ -611,7 +613,7 @@ static int map_many(int fd)
 	return 0;
 }
 
-/* A process that has done @prepare with @fd, and waits to be killed. */
+/* Start a process that has called @prepare with @fd and waits to be killed. */
 static pid_t start_prepared(int (*prepare)(int fd), int fd)
 {
 	int ready[2];
@@ -622,7 +624,7 @@ static pid_t start_prepared(int (*prepare)(int fd), int fd)
 		return -errno;
 	pid = fork();
 	if (!pid) {
-		/* Last: a process that becomes another user's loses it. */
+		/* Called last: a change of user clears it. */
 		if (!prepare(fd) && !prctl(PR_SET_PDEATHSIG, SIGKILL) &&
 		    write(ready[1], "", 1) == 1)
 			pause();
@@ -635,7 +637,7 @@ static pid_t start_prepared(int (*prepare)(int fd), int fd)
 	return pid;
 }
 
-/* An add goes through all mappings of a file, with a lock held that every fork wants. */
+/* An add visits all mappings of a file while it holds a lock that every fork needs. */
 TEST_F(security, file_that_is_mapped_too_often_is_refused)
 {
 	char path[] = "/tmp/speed_bump_security.XXXXXX";
@@ -769,7 +771,7 @@ static int file_with_code(unsigned int size)
 	return fd;
 }
 
-/* How many targets can be added at the offsets from @first on? */
+/* The number of targets that can be added at the offsets from @first on. */
 static int add_many(int dev, struct speed_bump_target target, int fd, unsigned int first,
 		    unsigned int count)
 {
@@ -801,7 +803,7 @@ TEST_F(security, number_of_targets_is_limited_for_all_sessions_of_a_user)
 	close(second);
 }
 
-/* Each makes it dearer to map the file, for everybody. */
+/* Each target makes mapping the file slower, for all users. */
 TEST_F(security, number_of_targets_is_limited_for_a_file)
 {
 	int fd = file_with_code(4096), another = file_with_code(4096);
@@ -817,7 +819,7 @@ TEST_F(security, number_of_targets_is_limited_for_a_file)
 }
 
 /*
- * Removed targets live on until the delays under way are over.  Until then they count for
+ * Removed targets exist until the delays under way have ended. Until then they count for
  * their owner, and only the owner waits.
  */
 TEST_F(security, dying_targets_are_not_in_the_way_of_others)
@@ -862,13 +864,13 @@ TEST_F(security, dying_targets_are_not_in_the_way_of_others)
 		TH_LOG("root's add: status 0x%x", status);
 	kill(adder, SIGKILL);
 	ASSERT_EQ(waitpid(adder, NULL, 0), adder);
-	/* All that was quicker than the delay. */
+	/* All of this took less time than the delay. */
 	EXPECT_EQ(sb_hits(root, slow.id), 0);
 	sb_param_set("max_targets", query.max_targets);
 	close(root);
 }
 
-/* More than a queue of the kernel has places for (WQ_DFL_ACTIVE). */
+/* More than the number of entries of a kernel workqueue (WQ_DFL_ACTIVE). */
 #define STUCK_ADDS	1100
 
 static struct stuck {
@@ -903,7 +905,7 @@ static void be_stuck(void)
 	pause();
 }
 
-/* NOBODY's, with @fd for code. */
+/* Become NOBODY, with the code of @fd mapped. */
 static int become_owner(int fd)
 {
 	if (sb_become(NOBODY, 0) || sb_map_code(fd))
@@ -912,8 +914,8 @@ static int become_owner(int fd)
 }
 
 /*
- * An add that fails waits for all delays that are under way, and so many at once fill the
- * queue that adds wait in: that of the unprivileged.
+ * A failing add waits for all delays under way. So many of them fill the queue that
+ * unprivileged adds use.
  */
 TEST_F(security, stuck_adds_are_not_in_the_way_of_the_privileged)
 {
@@ -946,7 +948,7 @@ TEST_F(security, stuck_adds_are_not_in_the_way_of_the_privileged)
 	all_stuck = stuck->begun == STUCK_ADDS && !stuck->ended;
 	target = sb_target(SB_SECOND, 0, SPEED_BUMP_SCOPE_TREE, self->roots);
 	EXPECT_EQ(sb_add(root, &target), 0);
-	/* It was not the end of the delay that let it through. */
+	/* The add did not succeed because the delay had ended. */
 	if (all_stuck)
 		EXPECT_EQ(stuck->ended, 0);
 	kill(adders, SIGKILL);
@@ -960,7 +962,7 @@ TEST_F(security, stuck_adds_are_not_in_the_way_of_the_privileged)
 		SKIP(return, "this machine is too slow to have so many at once");
 }
 
-/* The hit of an unprivileged user's target must not be delayed as long as root may. */
+/* The limit of a delay is lower for unprivileged users than for root. */
 TEST_F(security, delays_are_limited)
 {
 	struct speed_bump_target second = self->target;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Who owns a target, how long it stays, and what LIST says of it. */
+/* Ownership and lifetime of targets, and the output of LIST. */
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -70,7 +70,7 @@ TEST_F(session, close_leaves_persistent_targets)
 	EXPECT_EQ(sb_hits(self->other, self->target.id), 5);
 }
 
-/* A process that adds targets on its parent and then waits; tells their ids. */
+/* A process that adds targets on its parent, sends their ids, and waits. */
 static pid_t owner(struct speed_bump_target *targets, unsigned int count, int tell)
 {
 	pid_t pid = fork();
@@ -131,7 +131,7 @@ TEST_F(session, exec_of_the_owner_takes_the_targets_along)
 	}
 	close(ends[1]);
 	ASSERT_EQ(read(ends[0], &byte, 1), 0);
-	/* An exec closes its files one after the other. */
+	/* exec closes the files one after the other. */
 	for (i = 0; i < 500; i++) {
 		if (!sb_list(self->dev, SPEED_BUMP_LIST_OTHERS, sb_fixture_fd(), &info, 1))
 			break;
@@ -363,7 +363,7 @@ TEST_F(session, list_tells_what_was_added)
 
 #define MANY	37
 
-/* Any offset will do for many targets in a file that no process runs. */
+/* Any offset is valid for targets in a file that no process runs. */
 static int many(int dev, int fd, struct speed_bump_target *targets, unsigned int count)
 {
 	unsigned int i;
@@ -389,7 +389,7 @@ static int file_of(unsigned char byte, size_t size)
 	return fd;
 }
 
-/* Points in time are on the clock that the reader has. */
+/* Times are shown on the clock of the reader's time namespace. */
 TEST_F(session, list_shows_times_of_the_readers_namespace)
 {
 	struct speed_bump_target target = sb_own_target(SB_PLAIN, 1000);
@@ -412,7 +412,7 @@ TEST_F(session, list_shows_times_of_the_readers_namespace)
 	if (!pid) {
 		if (sb_list(self->dev, SPEED_BUMP_LIST_SESSION, -1, &info, 1) != 1)
 			_exit(1);
-		/* The window begins a hundred seconds after the add, here as there. */
+		/* The window begins a hundred seconds after the add in both namespaces. */
 		if (info.start_ns != start + 5000 * SB_S || info.end_ns)
 			_exit(2);
 		_exit(info.start_ns < sb_now() || info.start_ns > sb_now() + 100 * SB_S ? 3 : 0);
@@ -590,7 +590,7 @@ TEST_F(session, list_without_text_has_no_labels)
 
 #define BATCH	10000
 
-/* The shortest instructions there are, each as long as a breakpoint. */
+/* The shortest instruction, which has the size of a breakpoint. */
 #if defined(__x86_64__)
 #define INSTRUCTION	unsigned char
 #define NOP	0x90
@@ -618,7 +618,7 @@ static int file_of_nops(unsigned int count)
 	return fd;
 }
 
-/* A function of nothing but nops: each is a target, and one call hits all of them. */
+/* A function of nops: each nop is a target, and one call hits all of them. */
 TEST_F_TIMEOUT(session, batch_of_ten_thousand, 600)
 {
 	static struct speed_bump_target targets[BATCH];

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The device calls and the fixture's functions, for every program here.
- *
- * Calls return 0 or a negative errno, so that a test compares with -EINVAL and
- * a failure prints the number.
+ * The device calls and the fixture's functions, for all test programs. Calls return 0 or
+ * a negative errno, so that a test compares with -EINVAL and a failure prints the number.
  */
 #ifndef SPEED_BUMP_TEST_H
 #define SPEED_BUMP_TEST_H
@@ -38,14 +36,14 @@
 #define SB_S		1000000000ULL
 #define SB_COUNT(array)	(sizeof(array) / sizeof((array)[0]))
 
-/* Bytes that a breakpoint replaces. */
+/* The size of a breakpoint instruction. */
 #if defined(__x86_64__)
 #define SB_TRAP_SIZE	1
 #else
 #define SB_TRAP_SIZE	4
 #endif
 
-/* A machine that can't run these tests says why and skips the whole program. */
+/* On a machine that can't run these tests, print the reason and skip the whole program. */
 static __attribute__((constructor)) void sb_require_device(void)
 {
 	if (geteuid()) {
@@ -74,7 +72,7 @@ static inline void sb_sleep(__u64 ns)
 		;
 }
 
-/* CPU time that a process has used, its threads together. */
+/* CPU time of all threads of a process. */
 static inline __u64 sb_cpu_time(pid_t pid)
 {
 	struct timespec ts;
@@ -86,8 +84,8 @@ static inline __u64 sb_cpu_time(pid_t pid)
 }
 
 /*
- * Wait until a process that has just been told to run into a long delay burns
- * CPU time, which is how a delay shows from outside.
+ * Wait until a process that has been told to run into a long delay uses CPU time, which
+ * shows the delay from outside.
  */
 static inline int sb_wait_busy(pid_t pid, __u64 cpu_before)
 {
@@ -102,8 +100,8 @@ static inline int sb_wait_busy(pid_t pid, __u64 cpu_before)
 }
 
 /*
- * Wait until a process is in the kernel without having called it, which is where
- * it is in a delay, asleep or not.
+ * Wait until a process is in the kernel without a system call: it is then in a delay,
+ * asleep or not.
  */
 static inline int sb_wait_in_trap(pid_t pid)
 {
@@ -159,8 +157,8 @@ static inline int sb_param_set(const char *name, unsigned long value)
 }
 
 /*
- * A session of another user, without capabilities but those in @keep.  The permissions
- * of the device have to allow that.
+ * A session of another user, without capabilities except those in @keep. The permissions
+ * of the device have to allow this.
  */
 static inline int sb_become(uid_t uid, __u64 keep)
 {
@@ -317,8 +315,8 @@ static inline __u64 sb_offset(int function)
 }
 
 /*
- * 1: a breakpoint stands where @pid has the function at @address, 0: the bytes
- * of the file do, negative: can't tell.
+ * 1: a breakpoint is at @address, where @pid has the function; 0: the bytes of the file
+ * are; negative: unknown.
  */
 static inline int sb_breakpoint(pid_t pid, int function, const void *address)
 {
@@ -383,7 +381,7 @@ static inline struct speed_bump_target sb_target(int function, __u64 delay_ns,
 	};
 }
 
-/* The memory of a process, by the kernel's leave; to be closed. */
+/* The memory of a process, opened as the kernel permits. The caller closes it. */
 static inline int sb_open_memory(pid_t pid)
 {
 	char path[64];
@@ -394,7 +392,7 @@ static inline int sb_open_memory(pid_t pid)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A target on the calling process and what it forks. */
+/* A target for the calling process and the processes that it forks. */
 static inline struct speed_bump_target sb_own_target(int function, __u64 delay_ns)
 {
 	return sb_target(function, delay_ns, SPEED_BUMP_SCOPE_TREE, getpid());
@@ -403,7 +401,7 @@ static inline struct speed_bump_target sb_own_target(int function, __u64 delay_n
 /* Of 4 bytes, on each architecture. */
 #define SB_UNPROBEABLE	2048
 
-/* A file of so many instructions that no kernel probes, or -1 with errno. */
+/* A file of @count instructions that no kernel can probe, or -1 with errno. */
 static inline int sb_unprobeable_file(void)
 {
 #if defined(__x86_64__)
@@ -544,8 +542,8 @@ static inline bool sb_is_listed(int dev, unsigned int flags, __u64 id)
 }
 
 /*
- * Persistent targets in the fixture can only be what a test left behind that
- * did not get to its end.  The administrator's own are in other files.
+ * Persistent targets in the fixture can only be those of a test that did not finish. The
+ * administrator's targets are in other files.
  */
 static inline void sb_sweep(void)
 {

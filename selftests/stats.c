@@ -48,7 +48,7 @@ static __u64 in_histogram(const struct speed_bump_stats *stats)
 	return sum;
 }
 
-/* Everything about a hit is there, or nothing. */
+/* A reader gets all of a hit's values or none. */
 static bool is_one_piece(const struct speed_bump_stats *stats)
 {
 	return stats->hits == stats->delayed && in_histogram(stats) == stats->delayed &&

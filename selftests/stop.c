@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* What wants to stop a task does not wait for the end of its delay. */
+/* Signals that stop or end a task take effect without waiting for the end of its delay. */
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 
@@ -92,7 +92,7 @@ TEST_F(stop, debugger_that_interrupts)
 	EXPECT_EQ(worker_hear(0, NULL), 1);
 }
 
-/* Deadly signals that dump core are not turned into SIGKILL, as others are. */
+/* Unlike other fatal signals, those that dump core are not turned into SIGKILL. */
 static bool dies_by(int signal, pid_t pid, int dev, __u64 id)
 {
 	__u64 start = sb_now();
@@ -134,7 +134,7 @@ TEST_F(stop, sigtstp)
 	EXPECT_EQ(worker_hear(0, NULL), 1);
 }
 
-/* Nor are they where a debugger is to see them first. */
+/* Signals of a traced process are not turned into SIGKILL either. */
 TEST_F(stop, sigterm_of_a_traced_process)
 {
 	__u64 start = sb_now();
@@ -151,7 +151,7 @@ TEST_F(stop, sigterm_of_a_traced_process)
 	EXPECT_TRUE(WIFSIGNALED(status));
 }
 
-/* What the program ignores, or handles, does not end a delay. */
+/* A signal that the program ignores or handles does not end a delay. */
 TEST_F(stop, not_sigchld)
 {
 	struct speed_bump_stats stats;

@@ -6,7 +6,7 @@
 #include "speed_bump_test.h"
 #include "storm.h"
 
-#define STORM_CGROUP_FD	210	/* and those after it */
+#define STORM_CGROUP_FD	210	/* these and those after them */
 
 /*
  * Set before the first fork: where the functions are in which file, the program
@@ -25,36 +25,39 @@ extern __thread int storm_fault_fd;
 
 /* --- processes: storm-processes.c ---------------------------------------- */
 
-/* Sessions are to be closed: the module goes, or the storm is over. */
+/* Sessions have to be closed: the module is about to be unloaded, or the storm is over. */
 bool storm_paused(void);
 void storm_wait_out_pause(void);
 
-/* A thread has random numbers of its own, those of @who. */
+/* Seed the thread's own random numbers with @who. */
 void storm_begin_thread(__u64 who);
 void storm_end_thread(void);
 
-/* As fork(), of a process that is called @name. */
+/* Like fork(), for a process with the name @name. */
 pid_t storm_fork(const char *name);
 
-/* Waits for one that ends by itself, or may have been @killed. */
+/* Wait for a process that ends by itself, or that may have been @killed. */
 void storm_reap(const char *name, pid_t pid, bool killed);
 void storm_judge_death(const char *name, pid_t pid, int status, bool killed);
 
-/* Calls some function, at most @max times. */
+/* Call a random function, at most @max times. */
 void storm_call_some(unsigned int max);
 void storm_take_signals(void);
 
-/* Two threads that call until the end.  A survivor's are @number and the one after. */
+/*
+ * Two threads that call until the end. Those of a survivor have the numbers @number and
+ * @number + 1.
+ */
 void storm_be_called(int number);
 
 /* --- calls: storm-sessions.c --------------------------------------------------- */
 
-/* Returns @ret, and tells of an error that the call may not have.  @allowed ends with 0. */
+/* Returns @ret, and reports an error that the call may not return. @allowed ends with 0. */
 int storm_expect(const char *what, int ret, const int *allowed);
 
 #define EXPECT_ERRNOS(what, ret, ...) storm_expect(what, ret, (const int []){ __VA_ARGS__ })
 
-/* --- steps, to be done again and again ------------------------------------ */
+/* --- steps, which are repeated ------------------------------------------- */
 
 /* storm-sessions.c */
 void storm_use_session(void);
@@ -75,7 +78,7 @@ void storm_move_survivors(void);
 /* storm-users.c */
 void storm_be_unprivileged(void);
 
-/* Lets users without capabilities in, until storm_shut_out_users(). */
+/* Give users without capabilities access, until storm_shut_out_users(). */
 bool storm_let_in_users(void);
 void storm_let_in_users_again(void);
 void storm_shut_out_users(void);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * storm-exec LIBRARY TIMES: in the storm, load and unload the fixture's library,
- * which this program is not linked with, and go on as a new program TIMES times.
+ * storm-exec LIBRARY TIMES: in the storm, load and unload the fixture's library, which
+ * this program is not linked with, and execute this program again, TIMES times.
  */
 #include <dlfcn.h>
 #include <errno.h>

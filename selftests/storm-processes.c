@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The storm: processes, most of which are delayed and some of which are killed. */
+/* The storm: processes. Most of them are delayed and some are killed. */
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -40,7 +40,7 @@ void storm_end_thread(void)
 	storm_fault_fd = -1;
 }
 
-/* A child that is random in its own way and ends should everything else fail. */
+/* A child with a random seed of its own, which ends itself if all else fails. */
 pid_t storm_fork(const char *name)
 {
 	__u64 who = storm_random();
@@ -103,7 +103,10 @@ void storm_take_signals(void)
 	sigaction(SIGUSR1, &action, NULL);
 }
 
-/* By the first thread of the first survivor, the second of it, and so on. */
+/*
+ * The first call is made by the first thread of the first survivor, the second by its
+ * second thread, and so on.
+ */
 static void answer(int number)
 {
 	unsigned int round = __atomic_load_n(&board->round, __ATOMIC_ACQUIRE), i;
@@ -132,7 +135,7 @@ static void *call_in_thread(void *arg)
 	return NULL;
 }
 
-/* Two threads that call, for ever.  A survivor's have a number. */
+/* Two threads that call without end. Those of a survivor have a number. */
 void storm_be_called(int number)
 {
 	int other = number < 0 ? -1 : number + 1;
@@ -166,7 +169,7 @@ void storm_bother_survivors(void)
 	storm_rest(8000);
 }
 
-/* Only their parent knows that a pid is still theirs. */
+/* Only the parent of a process knows that its pid has not been reused. */
 void storm_herd_victims(void)
 {
 	pid_t victims[VICTIMS] = { 0 };
@@ -201,7 +204,7 @@ static void adopt(int count)
 	__atomic_fetch_add(&board->orphans, count, __ATOMIC_RELAXED);
 }
 
-/* A family in which parents die before their children. */
+/* A family of processes in which parents exit before their children. */
 static void be_family(unsigned int depth)
 {
 	unsigned int children = depth ? 1 + storm_pick(2) : 0;
@@ -269,7 +272,7 @@ void storm_exec(void)
 	storm_rest(10000);
 }
 
-/* Where a function is that mremap() has moved, and what it is in the file. */
+/* The address of a function that mremap() has moved, and its offset in the file. */
 static unsigned char *moved_to;
 static __u64 moved_offset;
 
@@ -282,7 +285,7 @@ static unsigned char *trapped_at(const ucontext_t *context)
 #endif
 }
 
-/* Whether a breakpoint of uprobes stands there, which the file has not. */
+/* Whether a uprobe's breakpoint, which the file does not have, is there. */
 static bool is_breakpoint(const unsigned char *at)
 {
 #ifdef __x86_64__
@@ -298,10 +301,10 @@ static bool is_breakpoint(const unsigned char *at)
 }
 
 /*
- * When a uprobe is removed, the kernel lists the mappings of the file once, then visits each.
- * A mapping that mremap() moves in between keeps its breakpoint, whatever uprobe it was of. A
- * process that reaches it without a uprobe gets SIGTRAP. For this SIGTRAP the page is read
- * again, and the process continues; it dies of any other.
+ * When a uprobe is removed, the kernel lists the mappings of the file once and then
+ * visits each. A mapping that mremap() moves meanwhile keeps its breakpoint. A process
+ * that reaches the breakpoint without a uprobe gets SIGTRAP. For this SIGTRAP the page is
+ * read again, and the process continues; it dies of any other.
  */
 static void pass_over_leftover(int number, siginfo_t *info, void *context)
 {
@@ -321,7 +324,7 @@ static void pass_over_leftover(int number, siginfo_t *info, void *context)
 	raise(number);
 }
 
-/* Calls a function where the file is mapped a second time. */
+/* Call a function of a second mapping of the file. */
 static void call_mapped(char *memory, unsigned int function, size_t page)
 {
 	unsigned long (*mapped)(unsigned long n);
@@ -363,7 +366,7 @@ void storm_map(void)
 		if (pid > 0)
 			storm_reap("a copy of a mapping", pid, false);
 	}
-	/* The page is read anew. */
+	/* Drop the page, so that it is read again. */
 	if (!madvise(memory, size, MADV_DONTNEED))
 		storm_did(STORM_MAPS, 1);
 	moved_to = NULL;
@@ -411,7 +414,7 @@ void storm_move_survivors(void)
 	storm_rest(20000);
 }
 
-/* One in the other, if there are cgroups (v2) at all. */
+/* Nested, if there are cgroups (v2) at all. */
 void storm_make_cgroups(void)
 {
 	char line[PATH_MAX], path[128];

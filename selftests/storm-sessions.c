@@ -13,7 +13,7 @@
 
 /* --- calls ----------------------------------------------------------------- */
 
-/* Has the kernel fail allocations of the calling thread, or not. */
+/* Enable or disable failing allocations for the calling thread. */
 static void inject(bool on)
 {
 	if (storm_fault_fd >= 0 && pwrite(storm_fault_fd, on ? "1" : "0", 1, 0) != 1)
@@ -52,7 +52,7 @@ static int injected(int dev, unsigned long cmd, void *arg)
 static __u64 own_ids[OWN_IDS];
 static unsigned int own_next;
 
-/* The device is not there while the module is not. */
+/* The device does not exist while the module is not loaded. */
 static int open_session(void)
 {
 	int dev;
@@ -164,7 +164,7 @@ static void note_ids(const struct speed_bump_target *targets, unsigned int count
 	}
 }
 
-/* Mostly of its own session, else of another, else of none. */
+/* Mostly an id of the own session, else of another session, else of none. */
 static __u64 random_id(void)
 {
 	switch (storm_pick(16)) {
@@ -231,7 +231,7 @@ static void update(int dev)
 			.enabled = storm_pick(4) > 0,
 			.mask = SPEED_BUMP_UPDATE_DELAY | SPEED_BUMP_UPDATE_ENABLED,
 		};
-		/* Of those that were added longer ago few are left. */
+		/* Few of the older targets are left. */
 		if (!i && own_next && storm_pick(2))
 			entries[i].id = own_ids[(own_next - 1) % OWN_IDS];
 		if (board->features & SPEED_BUMP_FEATURE_FREQUENCY && storm_pick(2)) {
@@ -316,7 +316,7 @@ static void read_stats(int dev, const struct speed_bump_info *infos, unsigned in
 	if (EXPECT_ERRNOS("stats", injected(dev, SPEED_BUMP_IOC_STATS, &batch), 0))
 		return;
 	for (i = 0; i < count; i++) {
-		/* Resetting what is another session's is refused. */
+		/* A reset of a target of another session is refused. */
 		if (EXPECT_ERRNOS("stats", -(int)stats[i].error, ENOENT, EPERM, 0))
 			continue;
 		check_stats(&stats[i]);
@@ -432,7 +432,8 @@ void storm_use_session(void)
 	}
 	for (i = 0; i < SB_COUNT(crews); i++)
 		pthread_join(threads[i], NULL);
-	/* On a slow machine most are added when the remover has done its work. */
+	/* On a slow machine, most targets are added after the others have finished. */
+	update(dev);
 	if (storm_pick(2))
 		remove_some(dev, BATCH);
 	close(dev);
@@ -452,7 +453,7 @@ void storm_read_all(void)
 	close(dev);
 }
 
-/* A session whose process is killed, wherever it may be. */
+/* A session whose process is killed at a random point. */
 static void hold_session(void)
 {
 	int dev;
@@ -489,7 +490,7 @@ void storm_kill_session(void)
 	storm_reap("a session to be killed", pid, true);
 }
 
-/* Opens and closes without regard for unloading. */
+/* Opens and closes the device even during unloading. */
 void storm_knock(void)
 {
 	int dev = sb_open();
@@ -499,7 +500,7 @@ void storm_knock(void)
 	storm_rest(30000);
 }
 
-/* Nobody else's business: calls that only this process makes. */
+/* Calls that affect only this process. */
 void storm_count_exactly(void)
 {
 	unsigned int calls = storm_pick(120), every = 1, function = storm_pick(SB_FUNCTIONS);
@@ -535,7 +536,7 @@ void storm_count_exactly(void)
 
 /* --- the text interface ------------------------------------------------------ */
 
-/* Their lines may be anybody's, but they are whole. */
+/* The lines may be of any process, but they are complete. */
 static void read_text(const char *name)
 {
 	char *text = text_read(name, 1 + storm_pick(4000));
@@ -572,10 +573,10 @@ static int write_command(void)
 	}
 }
 
-/* Runs without regard for unloading: its files don't hold the module. */
+/* Continues during unloading, because open sysfs files do not hold the module. */
 void storm_write_commands(void)
 {
-	/* EINVAL: pid=0 is no process. */
+	/* EINVAL: pid=0 is not a process. */
 	if (!EXPECT_ERRNOS("command", write_command(), ENOENT, ENODEV, EEXIST, ENOSPC, ESRCH,
 			   EINVAL, 0))
 		storm_did(STORM_COMMANDS, 1);

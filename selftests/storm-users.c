@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The storm: users without capabilities, where the module's parameter and the device's
- * permissions allow them.  They delay themselves as long as permitted, with more targets
- * than fit, and try all that docs/explanation/security.md says is refused.
+ * permissions allow them. They delay themselves as long as permitted, with more targets
+ * than fit, and try everything that docs/explanation/security.md lists as refused.
  */
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 
 #define USER		65534
 #define BUDGET_MS	"50"
-#define LONG_NS		(40 * SB_MS)	/* two of them are over the budget */
+#define LONG_NS		(40 * SB_MS)	/* two of them exceed the budget */
 #define OWN		16
 
 static struct {
@@ -20,7 +20,7 @@ static struct {
 	int memory;
 } own;
 
-/* --- letting them in --------------------------------------------------------- */
+/* --- access ------------------------------------------------------------------- */
 
 bool storm_let_in_users(void)
 {
@@ -30,7 +30,7 @@ bool storm_let_in_users(void)
 	return true;
 }
 
-/* The module is new, and so is its device. */
+/* After a reload, the module's parameters and the permissions of the device are the defaults. */
 void storm_let_in_users_again(void)
 {
 	sb_param_write("unprivileged", "1");
@@ -46,7 +46,7 @@ void storm_shut_out_users(void)
 	sb_param_write("unprivileged_budget_ms", "1000");
 }
 
-/* --- what they may ----------------------------------------------------------- */
+/* --- permitted calls -------------------------------------------------------- */
 
 static struct speed_bump_target own_target(void)
 {
@@ -104,7 +104,7 @@ static void remove_own(int dev)
 		EXPECT_ERRNOS("a user's clear", sb_remove_all(dev, 0), 0);
 }
 
-/* A child has the session too, and the targets. */
+/* A child inherits the session and is in the scope of the targets. */
 static void fork_own(void)
 {
 	pid_t pid = storm_fork("a user's child");
@@ -117,7 +117,7 @@ static void fork_own(void)
 		storm_reap("a user's child", pid, false);
 }
 
-/* --- what they may not --------------------------------------------------------- */
+/* --- refused calls ---------------------------------------------------------- */
 
 static void must_fail(const char *what, int ret, const int *allowed)
 {
@@ -129,7 +129,7 @@ static void must_fail(const char *what, int ret, const int *allowed)
 
 #define MUST_FAIL(what, ret, ...) must_fail(what, ret, (const int []){ __VA_ARGS__ })
 
-/* Where there is no room, that may be seen first. */
+/* If there is no space, ENOSPC may be returned first. */
 static void add_others(int dev)
 {
 	struct speed_bump_target target = own_target();
@@ -163,8 +163,8 @@ static void add_others(int dev)
 }
 
 /*
- * Ids of the board are of root's sessions.  One from before the module was loaded again may
- * now be of a target of this very session.
+ * Ids on the board belong to root's sessions. After the module has been reloaded, an old
+ * id may belong to this session.
  */
 static void change_others(int dev)
 {
@@ -199,16 +199,16 @@ static void change_others(int dev)
 	}
 }
 
-/* --- the adversary ------------------------------------------------------------ */
+/* --- the unprivileged actor --------------------------------------------------- */
 
-/* Of the user that this actor has made: how many steps it has done. */
+/* The number of steps of the user process of this actor. */
 static unsigned int *steps;
 
 static void become_user(void)
 {
 	const struct rlimit none = { 0 };
 
-	/* A kernel that fails allocations does so for root alone. */
+	/* Only root's allocations can be made to fail. */
 	storm_end_thread();
 	if (setrlimit(RLIMIT_CORE, &none) || sb_become(USER, 0) || prctl(PR_SET_DUMPABLE, 1)) {
 		storm_fault(STORM_IDLE, "a user: %s", strerror(errno));
@@ -255,7 +255,7 @@ static void use_sessions(void)
 		storm_wait_out_pause();
 		dev = sb_open();
 		own.next = 0;
-		/* A device that is new is closed to them for a moment. */
+		/* A new device is inaccessible to them for a moment. */
 		if (dev < 0)
 			EXPECT_ERRNOS("a user's open", dev, ENOENT, ENODEV, ENXIO, EACCES, EPERM,
 				      0);
@@ -277,7 +277,7 @@ static bool is_expected_death(int status)
 	return signal == SIGKILL || signal == SIGQUIT || signal == SIGABRT;
 }
 
-/* It is ended wherever it may be, a delay included, by signals that dump core too. */
+/* It is killed at any point, also during a delay, by signals that dump core too. */
 void storm_be_unprivileged(void)
 {
 	static const int signals[] = { SIGKILL, SIGQUIT, SIGABRT };

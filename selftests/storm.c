@@ -23,8 +23,8 @@
 #include "storm-actors.h"
 
 #define MODULE		"speed_bump"
-#define SECONDS		20	/* unless STORM_SECONDS says otherwise */
-#define PATIENCE_S	90	/* for what should take no time at all, or as long as the storm */
+#define SECONDS		20	/* the default of STORM_SECONDS */
+#define PATIENCE_S	90	/* time limit of any operation; at least the storm's length */
 
 static const char * const fault_names[STORM_FAULTS] = {
 	[STORM_WRONG_RESULT] = "functions return what they should",
@@ -85,7 +85,7 @@ __thread int storm_fault_fd = -1;
 
 static const char * const parts[] = { "storm", "storm-exec", "libsbfixture.so" };
 
-/* The unprivileged have no targets in a tree that is on another machine, or of FUSE. */
+/* Unprivileged users can't have targets in a network file system or FUSE. */
 static __attribute__((constructor)) void run_a_copy(int argc, char **argv)
 {
 	if (argc > 0)
@@ -129,7 +129,7 @@ static void show_file(pid_t pid, const char *name)
 		ksft_print_msg("  %s: %s\n", name, line);
 }
 
-/* Calls @tell for every process of this storm but the survivors and this one. */
+/* Call @tell for every process of this storm except the survivors and this one. */
 static unsigned int for_others(void (*tell)(pid_t pid))
 {
 	DIR *proc = opendir("/proc");
@@ -182,7 +182,10 @@ static void show(pid_t pid, const char *why)
 	show_file(pid, "stack");
 }
 
-/* A session that is being closed as its process ends belongs to no visible process. */
+/*
+ * A session that is being closed at the exit of its process does not belong to a visible
+ * process.
+ */
 static void show_user(pid_t pid)
 {
 	show(pid, has_session(pid) ? "has a session" : "has none");
@@ -220,7 +223,7 @@ static int unload_soon(void)
 	return ret;
 }
 
-/* Persistent targets are there when it goes, and processes that run into them. */
+/* The module is unloaded while persistent targets exist and processes hit them. */
 static void reload(void)
 {
 	static const char * const parameters[] = { "", "", "", "max_targets=6", "max_targets=40" };
@@ -238,7 +241,7 @@ static void reload(void)
 	storm_rest(5000);
 	if (access("/sys/module/" MODULE, F_OK)) {
 		ret = load(parameters[storm_pick(SB_COUNT(parameters))]);
-		/* If it is installed, opening its device loads it too. */
+		/* If the module is installed, opening its device loads it too. */
 		if (ret && ret != -EEXIST)
 			storm_fault(STORM_LEFT_MODULE, "loading: %s", strerror(-ret));
 		else
@@ -309,7 +312,7 @@ static const struct actor actors[] = {
 	{ "a loader of modules", reload, 1, can_reload },
 };
 
-/* Whoever gives this program up takes the storm along. */
+/* A signal that ends this program ends the storm too. */
 static void give_up(__attribute__((unused)) int signal)
 {
 	if (getpid() == controller)
@@ -351,7 +354,7 @@ static void find_files(void)
 		ksft_exit_fail_msg("%s: %s\n", storm_program, strerror(errno));
 }
 
-/* Clearing persistent targets and unloading must not hit anybody else's. */
+/* Clearing persistent targets and unloading must not affect targets of other users. */
 static void require_calm(void)
 {
 	struct speed_bump_global global;
@@ -394,7 +397,7 @@ static void start(void)
 	}
 }
 
-/* Ended processes, orphans too. */
+/* Reap ended processes, also orphans. */
 static void reap_all(void)
 {
 	int status;
@@ -422,7 +425,7 @@ static void kill_stuck(pid_t pid)
 	kill(pid, SIGKILL);
 }
 
-/* Deeds for which there is no process here, or that need not happen. */
+/* Events that no process here causes, or that need not occur. */
 static bool is_needless(enum storm_deed deed)
 {
 	switch (deed) {
@@ -459,7 +462,7 @@ static bool everybody_had_a_turn(void)
 	return true;
 }
 
-/* On a slow machine the rarest may take longer. */
+/* On a slow machine, the rarest events may take longer. */
 static void blow(unsigned int seconds)
 {
 	__u64 end = sb_now() + seconds * SB_S, give_up = end + patience_s * SB_S;
@@ -509,7 +512,7 @@ static void ask_survivors(const char *when)
 	}
 }
 
-/* Survivors have the functions where this process has them. */
+/* The addresses of the functions are the same in the survivors and in this process. */
 static void look_for_breakpoints(const char *when)
 {
 	int i, function, ret;
@@ -528,7 +531,10 @@ static void look_for_breakpoints(const char *when)
 			storm_fault(STORM_LEFT_BREAKPOINT, "function %d here, %s", function, when);
 }
 
-/* The kernel tries again what it had no memory for when a probe comes and goes. */
+/*
+ * When a probe is added and removed, the kernel repeats the removals for which it had no
+ * memory.
+ */
 static void try_removals_again(int dev)
 {
 	struct speed_bump_target target;
@@ -574,7 +580,7 @@ static void look_for_users(void)
 	char text[16] = "";
 	int fd = open("/sys/module/" MODULE "/refcnt", O_RDONLY | O_CLOEXEC);
 
-	/* Built into the kernel it has none. */
+	/* A built-in module has no reference count. */
 	if (fd < 0)
 		return;
 	if (read(fd, text, sizeof(text) - 1) <= 0 || atoi(text))
@@ -617,7 +623,7 @@ static void look_for_idlers(void)
 		if (!board->deeds[i] && !is_needless(i))
 			storm_fault(STORM_IDLE, "no %s", deed_names[i]);
 	}
-	/* The kernel does so once in some thousand times. */
+	/* The kernel leaves a breakpoint in one of some thousand moved mappings. */
 	if (board->deeds[STORM_LEFTOVERS] > 2 + board->deeds[STORM_MAPS] / 100)
 		storm_fault(STORM_LEFT_BREAKPOINT, "%llu of %llu moved mappings",
 			    (unsigned long long)board->deeds[STORM_LEFTOVERS],

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What the processes of the storm share, the program "storm-exec" included: a
- * board in memory, behind a descriptor that is the same everywhere.
+ * State that the processes of the storm share, including the program "storm-exec": a
+ * board in shared memory, behind a descriptor with the same number in every process.
  */
 #ifndef SPEED_BUMP_STORM_H
 #define SPEED_BUMP_STORM_H
@@ -22,7 +22,7 @@
 
 enum storm_phase { STORM_CALM, STORM_BLOWS, STORM_OVER };
 
-/* What must not happen. */
+/* Faults, which must not occur. */
 enum storm_fault {
 	STORM_WRONG_RESULT,
 	STORM_ODD_ERRNO,
@@ -38,7 +38,7 @@ enum storm_fault {
 	STORM_FAULTS,
 };
 
-/* What must. */
+/* Events that have to occur. */
 enum storm_deed {
 	STORM_CALLS,
 	STORM_ADDED,
@@ -144,7 +144,7 @@ void storm_fault(enum storm_fault fault, const char *format, ...)
 	va_end(args);
 }
 
-/* A thread's random numbers depend on the storm's seed and on the thread's number. */
+/* The random numbers of a thread depend on the storm's seed and the thread's number. */
 static inline void storm_seed(__u64 who)
 {
 	storm_state = (board->seed + who) * 0x9e3779b97f4a7c15 | 1;
@@ -158,7 +158,7 @@ static inline __u64 storm_random(void)
 	return storm_state * 0x2545f4914f6cdd1d;
 }
 
-/* One of 0 to @count - 1. */
+/* A random number from 0 to @count - 1. */
 static inline unsigned int storm_pick(unsigned int count)
 {
 	return (storm_random() >> 32) % count;
@@ -169,7 +169,7 @@ static inline void storm_rest(unsigned int max_us)
 	usleep(storm_pick(max_us));
 }
 
-/* The fixture's functions all return one more than they get. */
+/* Each function of the fixture returns its argument plus one. */
 static inline void storm_call(unsigned long (*function)(unsigned long n), const char *who,
 			      unsigned int count)
 {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The text interface: what it takes, what it refuses, and that it shows what there is. */
+/*
+ * The text interface: which commands it accepts and refuses, and that its files show the
+ * current state.
+ */
 #include <linux/capability.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -48,7 +51,7 @@ FIXTURE_TEARDOWN(sysfs)
 	text_write("enabled", "0\n");
 }
 
-/* The persistent targets in the fixture: how many; the last one in @info. */
+/* The persistent targets in the fixture: returns their number; the last one is in @info. */
 static int there(int dev, struct speed_bump_info *info)
 {
 	struct speed_bump_info infos[16] = { 0 };
@@ -93,7 +96,7 @@ static int drop(unsigned int capability)
 	return syscall(SYS_capset, &header, data) ? -errno : 0;
 }
 
-/* The opener's capabilities count: a chmod is not enough. */
+/* The opener's capabilities are checked: a chmod is not sufficient. */
 TEST_F(sysfs, reading_what_is_delayed_takes_a_capability)
 {
 	static const char * const names[] = { "targets_list", "stats" };
@@ -271,7 +274,7 @@ TEST_F(sysfs, pids_are_those_of_the_reader)
 			_exit(1);
 		_exit(text_field(self->info.id, "pid") == 1 ? 0 : 2);
 	}
-	/* Before it is waited for it still has its number, but is dead. */
+	/* A dead process has its pid until it is reaped. */
 	ASSERT_EQ(waitpid(pid, &status, 0), pid);
 	EXPECT_EQ(status, 0);
 	ASSERT_EQ(there(self->dev, &self->info), 1);
@@ -340,7 +343,10 @@ TEST_F(sysfs, device_and_text_share_their_targets)
 {
 	struct speed_bump_target target = sb_own_target(SB_PLAIN, 5);
 
-	/* Made by the device, under a name of its own; found by its place. */
+	/*
+	 * Added through the device with another label; the text interface finds it by its
+	 * file and offset.
+	 */
 	target.flags = SPEED_BUMP_TARGET_PERSISTENT;
 	target.label = (uintptr_t)"mine";
 	target.label_len = 4;
@@ -451,7 +457,7 @@ TEST_F(sysfs, malformed_commands)
 		int ret = text_write("targets", commands[i], self->path);
 #pragma GCC diagnostic pop
 
-		/* A write of nothing does not get to the module. */
+		/* A write of zero bytes does not reach the module. */
 		EXPECT_EQ(ret, commands[i][0] ? -EINVAL : 0) TH_LOG("'%s'", commands[i]);
 	}
 	EXPECT_EQ(text_write_bytes("targets", nul, sizeof(nul)), -EINVAL);
@@ -516,7 +522,7 @@ TEST_F(sysfs, other_errors)
 	EXPECT_EQ(text_write("targets", "+%s:fixture_plain 99999999999999999999999", self->path),
 		  -ERANGE);
 	EXPECT_EQ(text_write("targets", "+%s:fixture_plain 5 pid=2147483647", self->path), -ESRCH);
-	/* Nobody will ever write to it. */
+	/* A FIFO without a writer. */
 	ASSERT_EQ(mkfifo(fifo, 0600), 0);
 	EXPECT_EQ(text_write("targets", "+%s:main", fifo), -ENOEXEC);
 	unlink(fifo);
@@ -568,7 +574,7 @@ TEST_F(sysfs, path_is_looked_up_with_the_rights_of_the_writer)
 
 /* --- the list ------------------------------------------------------------- */
 
-/* @count targets at the offsets of a file; entry i is labelled "LABELi". */
+/* Add @count targets at offsets of a file; entry i is labelled "LABELi". */
 static int many(int dev, int fd, struct speed_bump_target *targets, unsigned int count,
 		const char *label)
 {
@@ -687,7 +693,7 @@ TEST_F(sysfs, more_readers_than_are_remembered)
 	}
 	for (at = 0; at < 500; at += 100)
 		for (i = 0; i < 100; i++) {
-			/* It may stop at the end of a line. */
+			/* A read may end at the end of a line. */
 			size_t got = 0;
 
 			while (got < 100) {
@@ -727,7 +733,7 @@ TEST_F(sysfs, labels_of_any_bytes_make_one_line)
 	free(line);
 }
 
-/* Adds and removes for as long as it is let; one lot is there at any time. */
+/* Add and remove targets until stopped; half of them exist at any time. */
 static void disturb(int fd, unsigned int count)
 {
 	static struct speed_bump_target targets[MANY];
@@ -745,7 +751,7 @@ static void disturb(int fd, unsigned int count)
 	}
 }
 
-/* Lines that begin with @prefix and are what they should be, one after the other. */
+/* Check that the lines beginning with @prefix are complete and consecutive. */
 static int good_lines(char *text, const char *prefix, unsigned int *others)
 {
 	char *line, *save = NULL, expected[64];

@@ -2,21 +2,21 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # shellcheck source-path=SCRIPTDIR
 #
-# The text interface from a shell, as people use it: the commands of a usage guide
-# with the fixture's path in them.
+# The text interface from a shell: the commands of the usage guide, with the path of the
+# fixture.
 set -u
 # shellcheck source=tap.sh
 . "$(dirname "$0")/tap.sh"
 [ "$(id -u)" -eq 0 ] && [ -d $dir ] || skip "needs root and $dir"
 
-# refused WORDS TEXT: writing TEXT to targets fails with this message of libc
+# refused WORDS TEXT: writing TEXT to "targets" fails with this message of libc
 refused() {
 	local message
 	message=$( { echo "$2" > $dir/targets; } 2>&1) && return 1
 	[[ $message == *"$1"* ]]
 }
 
-# milliseconds SYMBOL COUNT: how long so many calls took
+# milliseconds SYMBOL COUNT: the time of COUNT calls
 milliseconds() {
 	local ns
 	read -r _ _ ns < <("$here/fixture-loop" "$1" "$2")
@@ -56,7 +56,7 @@ check "a process tree" is "$(field "$lib:fixture_nop" pid)" $$
 check "a child is in the tree" is "$(field "$lib:fixture_nop" hits)" 7
 echo "+$lib:fixture_step 0 pid=1" | sudo tee $dir/targets > /dev/null
 "$here/fixture-loop" fixture_step 7 > /dev/null
-# This shell is below process 1, unless that is the boundary of its world.
+# This shell is a descendant of process 1, unless process 1 is in another pid namespace.
 check "the tree of process 1" is "$(field "$lib:fixture_step" pid)" 1
 
 # Update.
@@ -74,7 +74,7 @@ if [ "$(grep -c owner=module $dir/targets_list)" -eq 3 ]; then
 	check "a removal of all" is "$(grep -c owner=module $dir/targets_list)" 0
 fi
 
-# What goes wrong.
+# Errors.
 check "no separator" refused "Invalid argument" "+$lib"
 check "no prefix" refused "Invalid argument" "$lib:fixture_plain"
 check "no such file" refused "No such file" "+/no/such/file:main"
@@ -86,7 +86,7 @@ check "a long delay" refused "range" "+$lib:fixture_plain 10000000001"
 echo "+$lib:fixture_plain" > $dir/targets
 check "the same again" refused "File exists" "+$lib:fixture_plain"
 
-# The list in pieces of any size, without concurrent calls.
+# The list is read in pieces of any size, without concurrent calls.
 sum=$(cat $dir/targets_list | md5sum)
 check "dd with small blocks" is "$(dd if=$dir/targets_list bs=3 status=none | md5sum)" "$sum"
 check "head" is "$(head -n 1 $dir/targets_list)" "$(sed -n 1p $dir/targets_list)"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
-# What the tests that are shell scripts have in common: results as TAP, and the files in
-# which they see them. Sourced.
+# Common parts of tests that are shell scripts: results as TAP, and the files of the text
+# interface. Sourced.
 # shellcheck disable=SC2034 # used by those who source this
 
 dir=/sys/kernel/speed_bump
@@ -10,7 +10,7 @@ here=$(cd "${OUTPUT:-$(dirname "$0")}" && pwd)
 lib=$here/libsbfixture.so
 number=0 failed=0
 
-# skip REASON: all of it
+# skip REASON: skip all tests
 skip() {
 	echo "1..0 # SKIP $1"
 	exit 4
@@ -29,7 +29,7 @@ check() {
 	fi
 }
 
-# finish: the plan, and the exit status of it all
+# finish: print the plan and exit with the status of all tests
 finish() {
 	echo "1..$number"
 	exit "$failed"
@@ -47,7 +47,7 @@ below() {
 	[ "$1" -lt "$2" ] || { echo "# $1 is not below $2"; return 1; }
 }
 
-# field LABEL KEY: from the target's line in the list
+# field LABEL KEY: the value in the target's line of the list
 field() {
 	awk -v label="$1" -v key="$2" '$1 == label {
 		for (i = 2; i <= NF; i++)
@@ -56,7 +56,8 @@ field() {
 	}' $dir/targets_list
 }
 
-# The usage guide's commands use sudo, which this test, as root, does not need.
+# The commands of the usage guide use sudo, which this test does not need: it runs as
+# root.
 sudo() {
 	"$@"
 }

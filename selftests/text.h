@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The text interface, for the programs that test it. */
+/* The text interface, for test programs. */
 #ifndef SPEED_BUMP_TEXT_H
 #define SPEED_BUMP_TEXT_H
 
@@ -23,7 +23,7 @@ static inline int text_write_bytes(const char *name, const void *bytes, size_t l
 	return ret;
 }
 
-/* What one write gives: 0 or a negative errno. */
+/* The result of one write: 0 or a negative errno. */
 static inline int text_write(const char *name, const char *format, ...)
 {
 	static char text[16384];
@@ -36,7 +36,7 @@ static inline int text_write(const char *name, const char *format, ...)
 	return text_write_bytes(name, text, len);
 }
 
-/* The whole of a file, read in pieces of @block bytes; the caller frees. */
+/* The whole file, read in pieces of @block bytes; the caller frees it. */
 static inline char *text_read(const char *name, size_t block)
 {
 	char path[128], *text = NULL;
@@ -80,7 +80,7 @@ static inline __u64 text_number(const char *name)
 	return number;
 }
 
-/* "KEY NUMBER" in stats. */
+/* The number in the line "KEY NUMBER" of stats. */
 static inline __u64 text_stat(const char *key)
 {
 	char *text = text_read("stats", 4096), *line, *save = NULL;
@@ -95,7 +95,7 @@ static inline __u64 text_stat(const char *key)
 	return number;
 }
 
-/* The list's line of a target, without its newline; the caller frees. */
+/* The target's line in the list, without its newline; the caller frees it. */
 static inline char *text_line(__u64 id)
 {
 	char *text = text_read("targets_list", 4096), *line, *found = NULL, *save = NULL;
@@ -113,7 +113,7 @@ static inline char *text_line(__u64 id)
 	return found;
 }
 
-/* The number behind " KEY=" in a target's line. */
+/* The number after " KEY=" in a target's line. */
 static inline __u64 text_field(__u64 id, const char *key)
 {
 	char *line = text_line(id), *at, pattern[64];

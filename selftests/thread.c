@@ -73,7 +73,7 @@ TEST_F(thread, other_processes_are_not_touched)
 	ASSERT_GT(before, 0);
 	ASSERT_EQ(sb_add(self->dev, &self->target), 0);
 	EXPECT_EQ(worker_breakpoint(0, before, SB_PLAIN), 0);
-	/* A child is born with the breakpoint; its first call takes it out. */
+	/* A child is forked with the breakpoint; its first call removes it. */
 	after = worker_start(1);
 	ASSERT_GT(after, 0);
 	EXPECT_EQ(worker_call(1, SB_PLAIN, 3), 3);
@@ -114,7 +114,7 @@ TEST_F(thread, that_has_exited_is_esrch)
 	EXPECT_EQ(sb_add(self->dev, &self->target), -ESRCH);
 }
 
-/* The next thread with the number is another thread. */
+/* The next thread with the same number is another thread. */
 TEST_F(thread, number_used_again_brings_nobody_in)
 {
 	struct sb_thread next = { 0 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The tracepoint speed_bump:delay: what is delayed, and for how long, as it happens. */
+/* The tracepoint speed_bump:delay, which reports each delay with its length. */
 #include "speed_bump_test.h"
 #include "harness.h"
 
@@ -40,7 +40,7 @@ static int write_to(const char *path, const char *text)
 
 #define FORMAT	" delay: target=%llu requested_ns=%llu measured_ns=%llu cut=%d"
 
-/* Events of @target in the trace: how many, and what they say together. */
+/* Read the events of @target in the trace: their number and the sums of their fields. */
 static int read_events(__u64 target, __u64 *requested, __u64 *measured, int *cut)
 {
 	FILE *trace = fopen(TRACING "trace", "re");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* worker NUMBER: go on as that worker after an exec, see worker.h. */
+/* worker NUMBER: continue as that worker after an exec, see worker.h. */
 #include "worker.h"
 
 int main(int argc, char **argv)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Processes that execute commands of a test.
- *
- * A test has a fixed number of workers, each with a pipe for commands and one
- * for replies whose descriptors are the same in every process.  Any process
- * can become any worker, also across an exec (of the program "worker"), so that
- * a test can build the process tree that it needs and still talk to each part.
+ * Processes that execute commands of a test. A test has a fixed number of workers, each
+ * with a pipe for commands and one for replies, whose descriptors are the same in every
+ * process. Any process can become any worker, also across an exec (of the program
+ * "worker"), so that a test can build the process tree that it needs and control each
+ * part.
  */
 #ifndef SPEED_BUMP_WORKER_H
 #define SPEED_BUMP_WORKER_H
@@ -23,18 +22,18 @@
 #include "speed_bump_test.h"
 
 #define WORKERS		8
-#define WORKER_LIFE_S	1200	/* none outlives a test that went wrong (harness.h) */
+#define WORKER_LIFE_S	1200	/* longer than any test (harness.h) */
 
 enum worker_pipe { WORKER_GET, WORKER_TELL, WORKER_HEAR, WORKER_SAY };
 
 enum worker_op {
 	WORKER_CALL,		/* function, count */
 	WORKER_CALL_IN_THREAD,	/* function, count */
-	WORKER_CALL_AND_FORK,	/* function; for ever */
+	WORKER_CALL_AND_FORK,	/* function; without end */
 	WORKER_ADDRESS,		/* function */
 	WORKER_FORK,		/* worker */
-	WORKER_FORK_IN_THREAD,	/* worker; the thread goes on */
-	WORKER_FORK_TWICE,	/* worker; the process in between dies */
+	WORKER_FORK_IN_THREAD,	/* worker; the thread continues */
+	WORKER_FORK_TWICE,	/* worker; the process in between exits */
 	WORKER_VFORK,		/* worker */
 	WORKER_SPAWN,		/* worker */
 	WORKER_EXEC,
@@ -46,10 +45,10 @@ enum worker_op {
 	WORKER_EXIT,
 };
 
-/* What a worker that becomes another user does not do as everybody would. */
+/* How a worker that becomes another user differs from an ordinary process of the user. */
 enum worker_user {
 	WORKER_USER_PLAIN,
-	WORKER_USER_IN_PART,	/* the effective user stays */
+	WORKER_USER_IN_PART,	/* the effective user is kept */
 	WORKER_USER_CAPABLE,	/* keep the capabilities that are permitted */
 	WORKER_USER_UNDUMPABLE,
 	WORKER_USER_IN_NAMESPACE, /* in a user namespace of its own */
@@ -74,8 +73,8 @@ static inline int worker_fd(int worker, enum worker_pipe end)
 }
 
 /*
- * The process group is what worker_end_all() ends.  A test that the harness
- * gives up goes with it, and its sessions with the test.
+ * worker_end_all() kills the process group. If the harness aborts a test, the group is
+ * killed with it, and its sessions end.
  */
 static inline int worker_own_group(void)
 {
@@ -85,7 +84,7 @@ static inline int worker_own_group(void)
 	return 0;
 }
 
-/* Once, before the first worker is started. */
+/* Called once, before the first worker is started. */
 static inline int worker_setup(void)
 {
 	int worker, side, fds[2], ret;
@@ -149,7 +148,7 @@ static inline void worker_call_and_fork(int function)
 	}
 }
 
-/* The program "worker" lies beside the one that runs. */
+/* The program "worker" is in the directory of the running program. */
 static inline const char *worker_program(void)
 {
 	static char path[PATH_MAX + 16];
@@ -201,7 +200,7 @@ static inline int worker_spawn(int worker)
 	return ret ? -ret : pid;
 }
 
-/* As the user's own program is: with one id everywhere, and open to debuggers. */
+/* Like a program that the user started: all ids are the same, and debuggers may attach. */
 static inline int worker_become_user(uid_t uid, enum worker_user how)
 {
 	if (how == WORKER_USER_CAPABLE && prctl(PR_SET_KEEPCAPS, 1))
@@ -224,7 +223,7 @@ struct worker_forker {
 	__s64 pid;
 };
 
-/* The thread that forked stays, as the parent that it is for the kernel. */
+/* The forking thread stays, because the kernel regards it as the parent. */
 static inline void *worker_fork_thread(void *arg)
 {
 	struct worker_forker *forker = arg;
@@ -259,7 +258,10 @@ static inline void worker_hello(int worker)
 	worker_say(worker, getpid(), 0);
 }
 
-/* The test's ends of all pipes: when the test is gone there is nothing more to read. */
+/*
+ * Close the test's ends of all pipes, so that a worker reads end of file when the test
+ * has exited.
+ */
 static inline void worker_leave_to_test(void)
 {
 	int worker;
@@ -381,7 +383,7 @@ static inline __s64 worker_do(int worker, enum worker_op op, __u32 which, __u64 
 	return ret ? ret : worker_hear(worker, NULL);
 }
 
-/* Ends every worker, however deep, and leaves the test alive. */
+/* End every worker, whatever its depth, but not the test. */
 static inline void worker_end_all(void)
 {
 	signal(SIGTERM, SIG_IGN);
@@ -389,7 +391,7 @@ static inline void worker_end_all(void)
 	signal(SIGTERM, SIG_DFL);
 }
 
-/* A worker that is a child of the calling process; returns its pid. */
+/* Start a worker that is a child of the calling process; returns its pid. */
 static inline pid_t worker_start(int worker)
 {
 	if (!fork())
@@ -397,7 +399,7 @@ static inline pid_t worker_start(int worker)
 	return worker_hear(worker, NULL);
 }
 
-/* @parent makes @child in the way of @op; returns the child's pid. */
+/* @parent creates @child with the operation @op; returns the child's pid. */
 static inline pid_t worker_fork(int parent, enum worker_op op, int child)
 {
 	__s64 ret = worker_do(parent, op, child, 0);
@@ -405,7 +407,7 @@ static inline pid_t worker_fork(int parent, enum worker_op op, int child)
 	return ret < 0 ? ret : worker_hear(child, NULL);
 }
 
-/* The worker replaces its program; returns its pid, as the new one says it. */
+/* The worker executes a new program; returns the pid that the program reports. */
 static inline pid_t worker_exec(int worker, enum worker_op op)
 {
 	int ret = worker_tell(worker, op, 0, 0);

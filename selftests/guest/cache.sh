@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2034 # used by those who source this
 #
-# The cache of the laboratory and how a thing gets into it. Sourced.
+# The cache of the laboratory. Sourced.
 #
-# An object of the cache is there or it is not: it is made under a lock beside
-# its place and moved there when it is whole. Two runs at once wait for each
-# other; what a killed run left half-made is made again.
+# An object of the cache is complete or absent: it is made under a lock in a directory
+# beside its place, and moved there when it is complete. Two runs at once wait for each
+# other, and an object that a killed run left incomplete is made again.
 
 shopt -s inherit_errexit
 
-# Messages follow the locale otherwise, and some of them are read here.
+# Messages depend on the locale otherwise, and some of them are parsed here.
 export LC_ALL=C
-# modprobe and its like are not on every user's path.
+# modprobe and similar programs are not on every user's path.
 PATH=$PATH:/usr/sbin:/sbin
 
 me=${0##*/}
@@ -39,7 +39,7 @@ need_root() {
 	[[ $EUID -eq 0 ]] || die "$1 needs root"
 }
 
-# with_lock NAME COMMAND...: run COMMAND while holding the lock called NAME
+# with_lock NAME COMMAND...: run COMMAND while holding the lock NAME
 with_lock() {
 	local lock
 	mkdir -p "$cache/locks"
@@ -53,9 +53,9 @@ with_lock() {
 	exec {lock}>&-
 }
 
-# cached OBJECT COMMAND...: unless OBJECT (relative to the cache) is there, have
-# "COMMAND... TEMP" make it. Prints nothing. COMMAND must not be relied on to
-# stop at an error where the caller tests the result: call this as a statement.
+# cached OBJECT COMMAND...: make OBJECT (relative to the cache) with "COMMAND... TEMP"
+# unless it exists. Prints nothing. Call this as a statement: if the caller tests its
+# result, COMMAND does not stop at an error.
 cached() {
 	[[ -e $cache/$1 ]] || with_lock "$1" make_object "$@"
 }
@@ -65,7 +65,7 @@ make_object() {
 	temp=${object%/*}/.${object##*/}.new
 	[[ ! -e $object ]] || return 0
 	mkdir -p "${object%/*}"
-	# What killed mmdebstrap left must never lead into another file system.
+	# Mounts that a killed mmdebstrap left must not lead into another file system.
 	rm -rf --one-file-system "$temp"
 	shift
 	"$@" "$temp"

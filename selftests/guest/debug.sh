@@ -15,12 +15,12 @@ compiler() {
 	gcc --version | sed 1q
 }
 
-# is_current DIR: whether the debug kernel in DIR is of today's debug.config
+# is_current DIR: whether the debug kernel in DIR was built with the current debug.config
 is_current() {
 	[[ -e $1/key && $(cat "$1/key") == "$(debug_key)" ]]
 }
 
-# lost_options CONFIG: lines of debug.config that are not in force there
+# lost_options CONFIG: the lines of debug.config that CONFIG does not have
 lost_options() {
 	local line option
 	while read -r line; do
@@ -48,7 +48,7 @@ unpack_source() {
 	rm -rf "${temp:?}/debs"
 }
 
-# report_progress: of make's thousands of lines one every half minute, and errors
+# report_progress: print one of make's lines every half minute, and all errors
 report_progress() {
 	local line files=0 start=$SECONDS last=$SECONDS
 	while read -r line; do
@@ -64,8 +64,8 @@ report_progress() {
 	say "$files files compiled in $((SECONDS - start)) s"
 }
 
-# make_debug SUITE PACKAGE TEMP: what is compiled is kept until the kernel is
-# whole, so that a run that was killed costs little.
+# make_debug SUITE PACKAGE TEMP: compiled files are kept until the kernel is complete, so
+# that a killed run can be resumed.
 make_debug() {
 	local suite=$1 package=$2 temp=$3 source lost release
 	source=$cache/build/debug-$(debug_key)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2154 # cache, guest and repo are of cache.sh
 #
-# Whole systems of other Debian suites: to build in, and for arm64 guests to live
-# in. Sourced after cache.sh and suite.sh.
+# Complete systems of other Debian suites, for builds and for arm64 guests. Sourced after
+# cache.sh and suite.sh.
 
 need_tool() {
 	command -v "$1" > /dev/null || die "no $1 here: run $guest/setup${2:+ $2}"
@@ -39,8 +39,8 @@ make_root() {
 		--include=gcc,libc6-dev,make,python3-dev,pahole,sparse,kmod
 }
 
-# arm64_root: set root to the system that arm64 guests see. Its packages are
-# unpacked only: nothing of another architecture can run on this machine.
+# arm64_root: set root to the system that arm64 guests use. Its packages are only
+# unpacked, because this machine can't run programs of another architecture.
 arm64_root() {
 	need_root "a system of arm64"
 	need_tool mmdebstrap
@@ -54,16 +54,15 @@ make_arm64_root() {
 	debootstrap trixie "$temp" --variant=extract --architectures=arm64 \
 		--include=base-files,base-passwd,bash,busybox-static,coreutils,dash,findutils,gawk \
 		--include=grep,kmod,libc-bin,make,mount,perl-base,procps,sed,util-linux
-	# What the packages' own scripts would have done
+	# What the packages' scripts would do
 	cp "$temp/usr/share/base-passwd/passwd.master" "$temp/etc/passwd"
 	cp "$temp/usr/share/base-passwd/group.master" "$temp/etc/group"
 	echo '127.0.0.1 localhost' > "$temp/etc/hosts"
 	ln -sf gawk "$temp/usr/bin/awk"
 }
 
-# in_root ROOT COMMAND...: every mount lives in a namespace of its own and ends
-# with it, however this ends. The root is a mount too, so that a guest can be
-# booted in there.
+# in_root ROOT COMMAND...: mounts are made in a namespace of their own, which ends with
+# the command. The root is a mount too, so that a guest can be booted from it.
 in_root() {
 	local root=$1 place=/ variable environment=()
 	shift
@@ -90,7 +89,7 @@ in_root() {
 		/bin/sh -c 'cd "$0" && exec "$@"' "$place" "$@"
 }
 
-# cross_compiler ROOT: have arm64's compiler in that system ('' is this machine)
+# cross_compiler ROOT: install arm64's compiler in that system ('' is this machine)
 cross_compiler() {
 	local compiler=usr/bin/aarch64-linux-gnu-gcc
 	[[ ! -e $1/$compiler ]] || return 0
@@ -107,9 +106,9 @@ install_in() {
 		install -y --no-install-recommends "$@" > /dev/null
 }
 
-# builds_here SUITE: whether this machine's own tools build for that suite's
-# kernels. The linux-kbuild of trixie and later wants a newer libc than bookworm's,
-# and its kernels a newer compiler.
+# builds_here SUITE: whether this machine's tools can build for the suite's kernels.
+# linux-kbuild of trixie and later needs a newer libc than bookworm's, and its kernels
+# need a newer compiler.
 builds_here() {
 	[[ $(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}") == bookworm ]] || return 1
 	[[ $1 == bullseye || $1 == bookworm ]]

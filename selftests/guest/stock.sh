@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2154 # cache and others are of those who source this
 #
-# Debian's own kernels: finding the newest, and unpacking it with the headers into
-# a directory of the cache. Sourced after cache.sh and suite.sh.
+# Debian's own kernels: find the newest, and unpack it with the headers into a directory
+# of the cache. Sourced after cache.sh and suite.sh.
 
-# releases SUITE VERSION FLAVOUR: the releases that have headers, newest first. A
-# VERSION that ends in + is the oldest that will do.
+# releases SUITE VERSION FLAVOUR: the releases that have headers, newest first. A VERSION
+# that ends in + is the oldest that is accepted.
 releases() {
 	suite_apt "$1" apt-cache pkgnames linux-headers- |
 		sed -n "s/^linux-headers-\([0-9].*-$3\)\$/\1/p" |
@@ -27,7 +27,7 @@ newest_first() {
 	sed 's/-rc/~rc/' | sort -rV | sed 's/~rc/-rc/'
 }
 
-# newest SUITE VERSION FLAVOUR: the newest release that has an image as well
+# newest SUITE VERSION FLAVOUR: the newest release that has an image too
 newest() {
 	local release
 	releases "$@" | while read -r release; do
@@ -38,8 +38,8 @@ newest() {
 	done
 }
 
-# image_packages SUITE RELEASE: what has to be had for its image. Signed ones come
-# days after the others.
+# image_packages SUITE RELEASE: the packages of the image. Signed ones are published days
+# after the others.
 image_packages() {
 	local choice
 	for choice in "linux-image-$2" "linux-image-$2-unsigned" \
@@ -77,9 +77,9 @@ number() {
 	od -An -t"$3" -j "$(($2))" -N "$4" "$1" | tr -d ' '
 }
 
-# decompress_kernel VMLINUZ OUT: the ELF file in a bzImage. Where it lies is in
-# the header described by Documentation/arch/x86/boot.rst; all but gzip are
-# followed by four bytes of length.
+# decompress_kernel VMLINUZ OUT: write the ELF file in a bzImage. The header
+# (Documentation/arch/x86/boot.rst) gives its place; four bytes of length follow every
+# format but gzip.
 decompress_kernel() {
 	local sectors offset length magic how tail=4
 	sectors=$(number "$1" 0x1f1 u1 1)
@@ -122,7 +122,7 @@ make_kernel() {
 	find "$temp/lib/modules" -name '*.ko.xz' -print0 | xargs -0r -P "$(nproc)" -n 64 xz -d
 	rm -f "$temp/lib/modules/$release"/{build,source}
 	ln -s "../../../usr/src/linux-headers-$release" "$temp/lib/modules/$release/build"
-	# The flavour's Makefile names its other half by an absolute path.
+	# The flavour's Makefile includes the common headers by an absolute path.
 	sed -i "s|/usr/src/|$cache/kernels/$release/usr/src/|" \
 		"$temp/usr/src/linux-headers-$release/Makefile"
 	depmod -b "$temp" "$release"
@@ -131,8 +131,8 @@ make_kernel() {
 	rm -rf "${temp:?}"/{debs,boot,usr/share} "$temp"/usr/lib/linux-image-*
 }
 
-# drop_drivers DIR: those of machines that a guest never is; they are the bulk of
-# a kernel that is not made for clouds
+# drop_drivers DIR: remove drivers that no guest needs; they are most of a kernel that is
+# not a cloud kernel
 drop_drivers() {
 	rm -rf "$1/sound"
 	find "$1/drivers" -mindepth 1 -maxdepth 1 \

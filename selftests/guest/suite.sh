@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2154 # cache and guest are of cache.sh
 #
-# Packages of other Debian suites, through an apt configuration of its own that
-# leaves the machine's alone. Sourced after cache.sh.
+# Packages of other Debian suites, through an apt configuration of their own, so that the
+# machine's is not changed. Sourced after cache.sh.
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
-# The mirrors that this machine uses already: "URI RELEASE" lines of its own
-# configuration, so that a local mirror serves here too.
+# The mirrors that this machine uses: "URI RELEASE" lines of its configuration, so that a
+# local mirror is used here too.
 machine_repositories() {
 	# shellcheck disable=SC2016 # the dollars are apt's
 	apt-get indextargets --format '$(REPO_URI) $(RELEASE)' | sort -u
@@ -36,9 +36,8 @@ sources_of() {
 	' || die "this machine's apt knows no Debian mirror (apt-get indextargets)"
 }
 
-# suite_apt SUITE COMMAND...: run an apt command that sees SUITE and nothing else.
-# SUITE-arm64 is the same suite with that architecture's packages beside the
-# machine's own.
+# suite_apt SUITE COMMAND...: run an apt command that uses SUITE only. SUITE-arm64 is the
+# same suite with the packages of that architecture in addition to the machine's own.
 suite_apt() {
 	local dir=$cache/apt/$1
 	shift
@@ -51,8 +50,8 @@ make_suite() {
 	mkdir -p "$temp"/{lists/partial,cache/archives/partial,parts}
 	: > "$temp/status"
 	sources_of "${suite%-arm64}" > "$temp/sources.list"
-	# A development suite's InRelease may be past its date: that it is signed is
-	# what counts here.
+	# The InRelease file of a development suite may have expired. Its signature is
+	# checked.
 	cat > "$temp/apt.conf" <<-EOF
 		Dir::State "$dir";
 		Dir::State::status "$dir/status";
@@ -72,14 +71,14 @@ make_suite() {
 	fi
 }
 
-# suite_update SUITE: have the suite's newest package lists
+# suite_update SUITE: update the suite's package lists
 suite_update() {
 	cached "apt/$1" make_suite "$1"
 	say "reading the package lists of $1"
 	with_lock "apt/$1" suite_apt "$1" apt-get -qq update >&2
 }
 
-# suite_download SUITE DIR PACKAGE...: the packages' files into DIR
+# suite_download SUITE DIR PACKAGE...: download the packages' files into DIR
 suite_download() {
 	local suite=$1 dir=$2
 	shift 2
