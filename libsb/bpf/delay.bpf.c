@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The delay without a module: programs on uprobes and, for process trees, on the kernel's
- * tracepoints of fork and exit. What they do is what driver/ does, as far as a BPF
- * program can.
+ * tracepoints of fork and exit. They do what driver/ does, as far as a BPF program can.
  *
- * The program of a hit may sleep, and is preemptible. A spin of any length is made of
- * loops of bpf_loop() and stops now and then for the scheduler.
+ * The program of a hit is sleepable and preemptible. A spin of any length consists of
+ * loops of bpf_loop(), with pauses for the scheduler.
+ *
+ * All programs are in one file, and it is long, because libbpf makes one object of it, whose maps
+ * they share.
  */
 #include "kernel.h"
 #include "layout.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* The sizes of those with 1 entry are set when they are made. */
+/* The sizes of maps with 1 entry are set when they are created. */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -38,20 +40,20 @@ struct {
 	__type(value, struct sb_bpf_slot);
 } sb_slots SEC(".maps");
 
-/* One for each CPU that there can be, and that for each slot. */
+/* For each possible CPU, an element for each slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct sb_bpf_stats);
+	__type(value, struct sb_bpf_counts);
 } sb_stats SEC(".maps");
 
 struct label_page {
 	char text[SB_BPF_LABEL_PAGE];
 };
 
-/* Not for the programs: for whoever lists the targets of others. */
+/* Not used by programs: for processes that list the targets of others. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -92,7 +94,7 @@ struct {
 	__array(values, struct sb_plan_map);
 } sb_plans SEC(".maps");
 
-/* What is known of a CPU's clocks: cpu_time(). */
+/* The state of a CPU's clocks: cpu_time(). */
 struct clock {
 	__s64 lag;
 	__u64 seen;
@@ -108,9 +110,9 @@ struct {
 const volatile __u32 cpu_count = 1;
 
 /*
- * Whether kernel memory may be read: under lockdown of kind "confidentiality" it may not.
- * Pointers of the kernel's own types can be followed there all the same, but for each that
- * is the verifier searches all of those types, and that takes longer than the rest.
+ * Whether kernel memory may be read: not under lockdown of kind "confidentiality".
+ * Pointers of the kernel's own types can be followed there all the same, but for each one
+ * the verifier searches all types, which takes longer than everything else.
  */
 const volatile bool may_read = true;
 
@@ -140,7 +142,7 @@ static __always_inline bool tree_has(__u32 tree, __u32 tgid)
 	return word && *(volatile __u64 *)word & 1ULL << tgid % 64;
 }
 
-/* Whether it is new there. */
+/* Returns whether it is new. */
 static __always_inline bool tree_insert(__u32 tree, __u32 tgid)
 {
 	__u64 *word = tree_word(tree, tgid), bit = 1ULL << tgid % 64;
@@ -180,7 +182,7 @@ int sb_fork(__u64 *ctx)
 	return 0;
 }
 
-/* Whether no thread of its process is left. */
+/* Whether no thread of its process exists any more. */
 static __always_inline bool is_dead(struct task_struct *task)
 {
 	return !LOOK(BPF_CORE_READ(task, signal, live.counter), task->signal->live.counter);
@@ -212,7 +214,7 @@ int sb_exit(__u64 *ctx)
 	return 0;
 }
 
-/* The walk has been told whom to look at: nobody else comes along. */
+/* The walk is restricted to this task: skip the others. */
 static __always_inline void find(struct sb_bpf_control *control, struct task_struct *task)
 {
 	if (is_dead(task))
@@ -223,7 +225,7 @@ static __always_inline void find(struct sb_bpf_control *control, struct task_str
 	control->walk_found = 1;
 }
 
-/* More generations than that are between no two processes. */
+/* A limit for the number of generations between two processes. */
 #define GENERATIONS 4096
 
 struct descent {
@@ -249,12 +251,13 @@ static long look_above(__u32 i, struct descent *descent)
 }
 
 /*
- * Whether there is a member above @task. All the way: who stands between may have died
- * already, and be no member for that, while his children have not been told yet.
+ * Whether @task has an ancestor that is a member. All ancestors are checked: one in
+ * between may have exited already, and so not be a member, while its children have not
+ * been reparented yet.
  */
 static __always_inline bool is_below(__u32 tree, struct task_struct *task)
 {
-	/* Come by as those above: one kind of pointer for the verifier. */
+	/* Reached like those above: the verifier needs one kind of pointer. */
 	struct descent descent = { .task = LOOK(BPF_CORE_READ(task, group_leader),
 						task->group_leader),
 				   .tree = tree };
@@ -273,7 +276,7 @@ static __always_inline void join(struct sb_bpf_control *control, struct task_str
 		return;
 	if (!tree_insert(tree, tgid))
 		return;
-	/* sb_exit() may have come before: then nobody will take it out. */
+	/* sb_exit() may have run before: then nothing would remove it. */
 	if (is_dead(task))
 		tree_drop(tree, tgid);
 	else
@@ -307,7 +310,7 @@ static __always_inline bool is_thread(const struct sb_bpf_slot *slot)
 
 struct ancestry {
 	__u64 id;
-	__u32 level; /* found there, plus 1 */
+	__u32 level; /* found at this position, plus 1 */
 };
 
 static long look_at_level(__u32 level, struct ancestry *ancestry)
@@ -323,8 +326,8 @@ static long look_at_level(__u32 level, struct ancestry *ancestry)
 }
 
 /*
- * A cgroup never changes its level: it is looked for until somebody is seen in it. With a
- * frame of its own, so that the caller's has room.
+ * The level of a cgroup never changes: it is determined when a task is first seen in it.
+ * In a function of its own, so that the caller's stack frame has room.
  */
 static __noinline bool is_in_cgroup(struct sb_bpf_slot *slot)
 {
@@ -362,7 +365,7 @@ static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
 #define SIGKILL	       9
 #define SIGSTOP	       19
 
-/* How long a spin goes on before it lets the scheduler have a look. */
+/* Length of a spin before the scheduler can run. */
 #define SLICE_NS 1000000ULL
 #define MAX_DELAY_NS 10000000000ULL
 /* More than fit into a slice, and more slices than fit into the longest delay. */
@@ -370,20 +373,21 @@ static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
 #define SLICES	 (1U << 17)
 
 /*
- * No frame of what a hit runs may have more than 48 bytes; frames looks that none has.
- * From Linux 6.13 on the kernel gives a function with 64 or more (it rounds up to 16) a stack
- * that all tasks of a CPU share, as if a program of this type could neither sleep nor be
- * preempted: another task's delay on that CPU overwrites what is there, pointers too.
+ * No stack frame of a hit's functions may exceed 48 bytes; "frames" checks that. From
+ * Linux 6.13 on the kernel gives a function with 64 or more (rounded up to 16) a stack
+ * that all tasks of a CPU share, although programs of this type can sleep and be
+ * preempted: a delay of another task on that CPU overwrites its contents, including
+ * pointers.
  */
 struct spin {
 	__u64 start;
 	__u64 ns;
 	__u64 measured;
-	__u64 slice_end; /* 0: the delay is cut */
+	__u64 slice_end; /* 0: the delay is ended early */
 	__u64 ip;
 };
 
-/* What the loops of a spin are given. */
+/* The argument of the loops of a spin. */
 struct looping {
 	struct spin *spin;
 	struct sb_bpf_slot *slot;
@@ -397,7 +401,7 @@ static __always_inline bool has_to_go(void)
 	       task->jobctl & JOBCTL_TO_STOP;
 }
 
-/* A SIGSTOP for the whole process that no thread has taken yet. */
+/* A SIGSTOP for the whole process that no thread has handled yet. */
 static __always_inline bool has_to_stop(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -407,7 +411,7 @@ static __always_inline bool has_to_stop(void)
 	return pending & SIGNAL_BIT(SIGSTOP);
 }
 
-/* How long the task has waited for a CPU while it could run. */
+/* How long the task has waited for a CPU while it was runnable. */
 static __always_inline __u64 task_wait(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -418,8 +422,9 @@ static __always_inline __u64 task_wait(void)
 }
 
 /*
- * The clock of a spin: the monotonic one, less the time for which the task waited for a CPU,
- * as in driver/delay.c. A task that is preempted between its parts finds it too early.
+ * The clock of a spin: the monotonic clock minus the time for which the task waited for a
+ * CPU, as in driver/delay.c. If the task is preempted between reading both, the result is
+ * too early.
  */
 static __always_inline __u64 spin_clock(void)
 {
@@ -428,7 +433,7 @@ static __always_inline __u64 spin_clock(void)
 	return now - task_wait();
 }
 
-/* Results of callbacks have to be 0 or 1 in the eyes of the verifier of 6.1. */
+/* The verifier of 6.1 requires results of callbacks to be 0 or 1. */
 static long spin_step(__u32 i, struct looping *looping)
 {
 	struct sb_bpf_control *control = get_control();
@@ -448,8 +453,8 @@ static long spin_step(__u32 i, struct looping *looping)
 }
 
 /*
- * To look into a task's memory takes its mmap_lock and a page: on the way the kernel asks
- * whether somebody else is to run, which nothing else that a program can call does.
+ * Reading a task's memory takes its mmap_lock and a page: in it the kernel checks whether
+ * another task should run, which no other helper does.
  */
 static __always_inline void let_others_run(struct spin *spin)
 {
@@ -478,9 +483,9 @@ static long spin_slice(__u32 i, struct looping *looping)
 }
 
 /*
- * Not static, so that the verifier looks at it by itself: there what @spin points to is
- * unknown memory. As part of its caller's stack it would follow each way through the loops
- * with all the values that each leaves there, and give up.
+ * Not static, so that the verifier checks it separately, with unknown memory at @spin. As
+ * a part of its caller it would follow every path through the loops with all values that
+ * each leaves in the caller's frame, and give up.
  */
 __noinline int sb_spin(struct spin *spin, struct sb_bpf_slot *slot)
 {
@@ -499,18 +504,18 @@ __noinline int sb_spin(struct spin *spin, struct sb_bpf_slot *slot)
 
 /* --------------------------------------------------------------- statistics */
 
-static __always_inline struct sb_bpf_stats *stats_of(__u32 slot)
+static __always_inline struct sb_bpf_counts *stats_of(__u32 slot)
 {
 	__u32 index = slot * cpu_count + bpf_get_smp_processor_id();
 
 	return bpf_map_lookup_elem(&sb_stats, &index);
 }
 
-static __always_inline void count_overshoot(struct sb_bpf_stats *stats, __u64 ns)
+static __always_inline void count_overshoot(struct sb_bpf_counts *stats, __u64 ns)
 {
 	__u64 seen = *(volatile __u64 *)&stats->max_overshoot_ns, before;
 
-	/* Only tasks on this CPU are in the way. */
+	/* Only tasks on this CPU compete for it. */
 	for (int i = 0; i < 8 && ns > seen; i++) {
 		before = __sync_val_compare_and_swap(&stats->max_overshoot_ns, seen, ns);
 		if (before == seen)
@@ -519,9 +524,9 @@ static __always_inline void count_overshoot(struct sb_bpf_stats *stats, __u64 ns
 	}
 }
 
-/* A function of its own, and so a frame. Returns how long the delay was. */
+/* A function of its own, and so a stack frame. Returns the length of the delay. */
 static __noinline __u64 delay(__u64 ip, struct sb_bpf_slot *slot,
-			    struct sb_bpf_stats *stats, __u64 ns)
+			    struct sb_bpf_counts *stats, __u64 ns)
 {
 	struct spin spin = {
 		.start = spin_clock(),
@@ -532,13 +537,60 @@ static __noinline __u64 delay(__u64 ip, struct sb_bpf_slot *slot,
 
 	sb_spin(&spin, slot);
 	__sync_fetch_and_add(&stats->requested_ns, ns);
-	__sync_fetch_and_add(&stats->measured_ns, spin.measured);
+	__sync_fetch_and_add(&stats->delivered_ns, spin.measured);
 	if (!spin.slice_end)
 		__sync_fetch_and_add(&stats->cut, 1);
 	else if (spin.measured > ns)
 		count_overshoot(stats, spin.measured - ns);
 	__sync_fetch_and_add(&stats->delayed, 1);
 	return spin.measured;
+}
+
+struct thread {
+	__u64 delayed; /* the sum of its delays, by the monotonic clock */
+};
+
+/*
+ * The threads that were in calls whose durations are measured: delays are not part of a
+ * duration. The banks of a session share it.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} sb_threads SEC(".maps");
+
+static __always_inline bool has_parts(void)
+{
+	__u32 zero = 0;
+	struct sb_bpf_switch *power = bpf_map_lookup_elem(&sb_switch, &zero);
+
+	return power && *(volatile __u64 *)&power->has_parts;
+}
+
+static __noinline int add_delayed(__u64 ns)
+{
+	struct thread *thread =
+		bpf_task_storage_get(&sb_threads, bpf_get_current_task_btf(), 0, 0);
+
+	if (thread)
+		thread->delayed += ns;
+	return 0;
+}
+
+/* A delay, which is subtracted from the durations in which it lies. Returns its length. */
+static __noinline __u64 deliver(__u64 ip, struct sb_bpf_slot *slot,
+				struct sb_bpf_counts *stats, __u64 ns)
+{
+	__u64 begin, delivered;
+
+	if (!has_parts())
+		return delay(ip, slot, stats, ns);
+	begin = bpf_ktime_get_ns();
+	delivered = delay(ip, slot, stats, ns);
+	add_delayed(bpf_ktime_get_ns() - begin);
+	return delivered;
 }
 
 static __always_inline bool is_in_window(const struct sb_bpf_slot *slot)
@@ -558,7 +610,7 @@ static __always_inline bool takes_its_turn(struct sb_bpf_slot *slot, __u32 every
 
 /* --------------------------------------------------------------------- plan */
 
-/* What driver/plan.c does. NULL: there is no such word, or no plan. */
+/* As driver/plan.c. NULL: there is no such word, or no plan. */
 static __noinline __u64 *plan_word(__u32 index)
 {
 	__u32 zero = 0;
@@ -578,13 +630,13 @@ static __noinline int plan_write(__u32 index, __u64 value)
 {
 	__u64 *word = plan_word(index);
 
-	/* With all that was written before. */
+	/* Everything written before is visible too. */
 	if (word)
 		__sync_lock_test_and_set(word, value);
 	return 0;
 }
 
-/* Returns what was there. */
+/* Returns the previous value. */
 static __noinline __u64 plan_add(__u32 index, __u64 amount)
 {
 	__u64 *word = plan_word(index);
@@ -592,7 +644,7 @@ static __noinline __u64 plan_add(__u32 index, __u64 amount)
 	return word ? __sync_fetch_and_add(word, amount) : 0;
 }
 
-/* Add to a word of a cell, or begin it anew for slot @number. */
+/* Add to a word of a cell, or start it for slot @number. */
 static __noinline int plan_count(__u32 index, __u64 number, __u64 amount)
 {
 	__u64 *word = plan_word(index), tag = number << 48, seen, before;
@@ -613,14 +665,14 @@ static __noinline int plan_count(__u32 index, __u64 number, __u64 amount)
 	return 0;
 }
 
-/* The scheduler looks at a running task more often than that, also without a tick. */
+/* The scheduler updates a running task more often than this, also without a tick. */
 #define UPDATED_NS 2000000000LL
 
 /*
- * CPU time of the running task, as in driver/plan.c. The scheduler adds to it at ticks and
- * when tasks take turns. Its clock is behind the monotonic one by what the two are apart and
- * by the time since then, so the least that was seen tells the former. Drifts and interrupts
- * move that by less than a 64th of the time.
+ * CPU time of the running task, as in driver/plan.c. The scheduler updates it at ticks
+ * and at context switches. Its clock is behind the monotonic one by their offset and by
+ * the time since the update, so the least difference seen is the offset. Drift and
+ * interrupts change it by less than a 64th of the time.
  */
 static __noinline __u64 cpu_time(void)
 {
@@ -681,7 +733,7 @@ static __always_inline __u32 plan_cell(__u32 index, __u64 number)
 		       SB_BPF_PLAN_CELL_WORDS;
 }
 
-/* What a hit is to do. */
+/* The action for a hit. */
 struct order {
 	__u64 number;
 	__u64 delay_ns;
@@ -712,9 +764,9 @@ static __noinline int take_order(__u32 index, struct order *order)
 	return 0;
 }
 
-/* Does what the plan says; false: the target's own settings hold. */
+/* Applies the plan; false: the target's own settings apply. */
 static __noinline int planned_hit(__u64 ip, struct sb_bpf_slot *slot,
-				  struct sb_bpf_stats *stats)
+				  struct sb_bpf_counts *stats)
 {
 	struct order order = { 0 };
 	__u32 index = slot->plan & ~SB_BPF_PLAN_UNIT;
@@ -730,12 +782,12 @@ static __noinline int planned_hit(__u64 ip, struct sb_bpf_slot *slot,
 	} else if (order.late) {
 		__sync_fetch_and_add(&stats->skipped_window, 1);
 	} else if (!takes_its_turn(slot, order.every)) {
-		__sync_fetch_and_add(&stats->skipped_frequency, 1);
+		__sync_fetch_and_add(&stats->skipped_every, 1);
 	} else if (!order.delay_ns) {
 		__sync_fetch_and_add(&stats->delayed, 1);
 	} else {
-		delivered = delay(ip, slot, stats, order.delay_ns);
-		/* Else the cell is another slot's by now. */
+		delivered = deliver(ip, slot, stats, order.delay_ns);
+		/* Otherwise the cell belongs to another slot by now. */
 		if (plan_read(SB_BPF_PLAN_NUMBER) - order.number < SB_BPF_PLAN_CELL_COUNT)
 			plan_count(plan_cell(index, order.number) + 1, order.number,
 				   delivered);
@@ -745,7 +797,7 @@ static __noinline int planned_hit(__u64 ip, struct sb_bpf_slot *slot,
 
 /* --------------------------------------------------------------------- hits */
 
-/* The order of the questions is driver/policy.c's: the counts are the same. */
+/* The checks are in the order of driver/policy.c, so that the counts are the same. */
 SEC("uprobe.s")
 int sb_hit(struct pt_regs *ctx)
 {
@@ -753,7 +805,7 @@ int sb_hit(struct pt_regs *ctx)
 	struct sb_bpf_slot *slot = bpf_map_lookup_elem(&sb_slots, &index);
 	struct sb_bpf_switch *power = bpf_map_lookup_elem(&sb_switch, &zero);
 	struct sb_bpf_control *control = get_control();
-	struct sb_bpf_stats *stats;
+	struct sb_bpf_counts *stats;
 	__u64 ns;
 
 	if (!slot || !power || !control)
@@ -774,13 +826,15 @@ int sb_hit(struct pt_regs *ctx)
 		return 0;
 	}
 	if (!takes_its_turn(slot, slot->every)) {
-		__sync_fetch_and_add(&stats->skipped_frequency, 1);
+		__sync_fetch_and_add(&stats->skipped_every, 1);
 		return 0;
 	}
 	ns = slot->delay_ns;
 	if (ns)
-		delay(REGS_IP(ctx), slot, stats, ns);
+		deliver(REGS_IP(ctx), slot, stats, ns);
 	else
 		__sync_fetch_and_add(&stats->delayed, 1);
 	return 0;
 }
+
+#include "call.bpf.h"

@@ -1,45 +1,46 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What the programs in the kernel and the library share: maps of type array that both
+ * Data shared by the programs in the kernel and the library: maps of type array that both
  * read and write in place.
  */
 #ifndef SB_BPF_LAYOUT_H
 #define SB_BPF_LAYOUT_H
 
-/* Says that a map is of this layout; another version of the library leaves it alone. */
-#define SB_BPF_MAGIC 0x73625f6270663032ULL
+/* Identifies a map with this layout; other versions of the library ignore it. */
+#define SB_BPF_MAGIC 0x73625f6270663033ULL
 
 #define SB_BPF_MAX_TREES  64
-#define SB_BPF_TREE_WORDS 65536 /* a bit for each pid that there can be (PID_MAX_LIMIT) */
+#define SB_BPF_TREE_WORDS 65536 /* a bit for each possible pid (PID_MAX_LIMIT) */
 #define SB_BPF_LABEL_PAGE 4096
 
 /*
- * The switch of all targets of a session. Persistent targets share one, with the rest of
- * what outlives each of them.
+ * The switch of all targets of a session. Persistent targets share one, with other data
+ * that outlives them.
  */
 struct sb_bpf_switch {
 	__u64 enabled;
 	__u64 default_delay_ns;
 	__u64 next_id; /* of persistent targets */
-	__u64 past_hits; /* of targets that were removed */
-	__u64 past_delay_ns;
+	__u64 past_calls; /* of targets that were removed */
+	__u64 past_delivered_ns;
+	__u64 has_parts; /* a target's delays are parts of durations */
 };
 
 struct sb_bpf_tree {
 	__u32 root; /* tgid in the initial pid namespace */
 	__u32 root_is_dead;
 	__u64 root_start;
-	__u32 references; /* targets; kept by the library */
-	__s32 nr; /* the root's number for who named it */
+	__u32 references; /* number of targets; maintained by the library */
+	__s32 nr; /* the root's number in the pid namespace of the caller */
 };
 
 enum sb_bpf_walk {
-	SB_BPF_WALK_NONE = 0, /* only who it is that reads */
-	SB_BPF_WALK_FIND = 1, /* the only task that is walked over */
-	SB_BPF_WALK_TREE = 2, /* who is below a member of walk_tree becomes one */
+	SB_BPF_WALK_NONE = 0, /* only find out the reader's own task */
+	SB_BPF_WALK_FIND = 1, /* only one task is visited */
+	SB_BPF_WALK_TREE = 2, /* descendants of members of walk_tree become members */
 };
 
-/* Slots, with all that belongs to them. A session gets another bank when one is full. */
+/* Slots, with all their data. When a bank is full, the session gets another one. */
 struct sb_bpf_bank {
 	__u32 slots_id; /* ids of maps */
 	__u32 stats_id;
@@ -53,22 +54,22 @@ struct sb_bpf_bank {
 
 struct sb_bpf_control {
 	__u64 magic;
-	__u64 store; /* who is concerned by it: hash of the name of their store */
+	__u64 store; /* users of it: hash of the name of their store */
 	__u32 persistent;
-	__u32 dying; /* nothing counts any more, delays under way end */
-	__u32 owner; /* tgid in the initial pid namespace, its end is ours; 0: none */
+	__u32 dying; /* nothing is counted any more, delays in progress end */
+	__u32 owner; /* tgid in the initial pid namespace whose exit ends the session; 0: none */
 	__u32 cpus;
-	__u32 banks; /* how many of bank[] there are */
+	__u32 banks; /* number of entries of bank[] */
 	__u32 trees; /* the highest tree in use, plus 1 */
 	struct sb_bpf_bank bank[SB_BPF_MAX_BANKS];
-	/* Question and answer of the walk over tasks. */
+	/* Request and result of the walk over tasks. */
 	__u32 walk; /* enum sb_bpf_walk */
 	__u32 walk_tree;
 	__u32 walk_found;
 	__u32 walk_pid;
 	__u32 walk_tgid;
 	__u32 walk_added;
-	__u32 walk_reader; /* tgid of who reads */
+	__u32 walk_reader; /* tgid of the reader */
 	__u32 unused;
 	__u64 walk_start;
 	struct sb_bpf_tree tree[SB_BPF_MAX_TREES];
@@ -77,48 +78,68 @@ struct sb_bpf_control {
 enum sb_bpf_state {
 	SB_BPF_FREE = 0,
 	SB_BPF_LIVE = 1,
-	SB_BPF_DEAD = 2, /* removed; its breakpoint may still be there */
+	SB_BPF_DEAD = 2, /* removed; its breakpoint may still exist */
 };
 
-enum sb_bpf_scope_kind { /* those of SB_SCOPE_* */
+enum sb_bpf_scope_kind { /* values of SB_SCOPE_ */
 	SB_BPF_SYSTEM = 1,
 	SB_BPF_TREE = 2,
 	SB_BPF_THREAD = 3,
 	SB_BPF_CGROUP = 4,
 };
 
-/* A target. What a hit reads comes first, on a cache line of its own. */
+/* A target. Fields that a hit reads come first, on a separate cache line. */
 struct sb_bpf_slot {
 	__u64 delay_ns;
 	__u64 start_ns; /* CLOCK_MONOTONIC; 0: no window */
 	__u64 end_ns; /* 0: never */
 	__u64 scope_id; /* number of the tree, tid, id of the cgroup */
-	__u64 scope_start; /* when the thread was started: with its tid it is unmistakable */
+	__u64 scope_start; /* start time of the thread, which identifies it together with
+			    * its tid */
 	__u32 every;
 	__u32 state;
 	__u32 scope;
 	__u32 enabled;
-	__u32 level; /* of the cgroup in its hierarchy, 0 until somebody was seen in it */
+	__u32 level; /* of the cgroup in its hierarchy, 0 until a task was seen in it */
 	__u32 plan; /* SB_BPF_PLAN_UNIT, and the index in the plan + 1; 0: not planned */
 
-	__u64 turns; /* hits that were let through to be counted for @every */
+	__u64 turns; /* calls counted for @every */
 	__u64 id;
 	__u64 offset;
 	__u64 dev;
 	__u64 ino;
 	__u32 label_at;
 	__u32 label_length;
-	__s32 scope_nr; /* pid or tid as it was given */
-	__u32 link; /* which holds the breakpoint, counted from 0 in its session */
-	__u64 unused;
+	__s32 scope_nr; /* pid or tid as given */
+	__u32 link; /* the link that holds the breakpoint, counted from 0 in its session */
+	__u64 generation; /* of the statistics: how often they were reset */
+
+	/* Of a target whose delays are parts of the durations of its calls. */
+	__u32 ppm; /* the part, in millionths; 0: delay_ns applies */
+	__u32 group; /* targets that share it are one where their calls are nested */
+	__u32 record; /* index of struct sb_bpf_durations, plus 1; 0: not recorded */
+	__u32 unused;
+	__u64 timed_ns; /* of the breakpoints, in each measured duration */
+	__u64 cost_ns; /* of the breakpoints, in each call */
+	__u64 over_ns; /* what a delay adds to a call beyond its own length */
+	__u64 net_ns; /* subtracted from each delay: cost_ns, or 0 */
+	__u64 unreturned; /* calls that were left without a return */
+	__u64 missed; /* calls whose return could not be caught */
 } __attribute__((aligned(64)));
 
 #define SB_BPF_PLAN_UNIT (1U << 31)
 
 /*
- * The memory of a plan, which is that of struct speed_bump_plan and what follows it: an
- * array of words, so that a program looks up each by its index. Where the parts are, in
- * words; src/bpf/plan.c compares with linux/speed_bump.h.
+ * Calls of one thread that have not returned. The kernel catches the returns of at most 64
+ * (MAX_URETPROBE_DEPTH); there can be more frames if two targets have the same function.
+ */
+#define SB_BPF_FRAMES	     80
+#define SB_BPF_MAX_RETURNS 64
+
+/*
+ * The memory of a plan, with the layout of struct speed_bump_plan and the following data:
+ * an array of words, so that a program finds each by its index. The positions are in
+ * words; src/bpf/plan.c compares them with linux/speed_bump.h.
  */
 #define SB_BPF_PLAN_NUMBER	 8
 #define SB_BPF_PLAN_CHANGES	 9
@@ -134,28 +155,43 @@ struct sb_bpf_slot {
 #define SB_BPF_PLAN_TARGETS	 (SB_BPF_PLAN_ENDS + SB_BPF_PLAN_SLOTS * SB_BPF_PLAN_END_WORDS)
 #define SB_BPF_PLAN_CELL_COUNT	 256
 #define SB_BPF_PLAN_CELL_WORDS	 2
-/* Behind all the targets that there can be: its place is the same in every plan. */
+/* After the maximal number of targets: its position is the same in every plan. */
 #define SB_BPF_PLAN_CELLS                                                               \
 	(SB_BPF_PLAN_TARGETS + SB_BPF_PLAN_MAX_TARGETS * SB_BPF_PLAN_TARGET_WORDS)
 #define SB_BPF_PLAN_ARMS	 48
 #define SB_BPF_PLAN_LEVELS	 7
-/* In a plan's target: the delays of levels, then how often, two to a word. */
+/* In a plan's target: the delays of levels, then the values of every, two per word. */
 #define SB_BPF_PLAN_DELAY	 1
 #define SB_BPF_PLAN_EVERY	 8
 
 /*
- * What a target did on one CPU. Tasks that take turns on a CPU can be in the program at
- * the same time, so these are added to atomically.
+ * The counts of a target on one CPU. Tasks that preempt each other can be in the program
+ * at the same time, so they are incremented atomically.
  */
-struct sb_bpf_stats {
+struct sb_bpf_counts {
 	__u64 delayed;
-	__u64 skipped_frequency;
+	__u64 skipped_every;
 	__u64 skipped_window;
 	__u64 skipped_disabled;
 	__u64 cut;
 	__u64 requested_ns;
-	__u64 measured_ns;
+	__u64 delivered_ns;
 	__u64 max_overshoot_ns;
+};
+
+/*
+ * How long calls of a target lasted: a bucket for each ns below 128 ns, then 64 for each
+ * power of two, as in src/site/latency.h. src/bpf/durations.c compares them.
+ */
+#define SB_BPF_DURATION_SHIFT	6
+#define SB_BPF_DURATION_POWERS	40 /* the last bucket has all from 2^40 ns on */
+#define SB_BPF_DURATION_BUCKETS \
+	((SB_BPF_DURATION_POWERS - SB_BPF_DURATION_SHIFT + 1) * (1 << SB_BPF_DURATION_SHIFT) + 1)
+
+struct sb_bpf_durations {
+	__u64 sum_ns;
+	__u64 max_ns;
+	__u64 bucket[SB_BPF_DURATION_BUCKETS];
 };
 
 #endif

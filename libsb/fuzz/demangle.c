@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* libsb's names of Rust, and the bare name in what any demangler returns. */
+/* libsb's demangler for Rust names, and the bare name in the result of any demangler. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *base = NULL;
 	size_t length = 0;
 
-	/* That of C++ is not ours, and not watched: a name of it is taken for a result. */
+	/*
+	 * The C++ demangler is not part of libsb and not instrumented: a name is used as
+	 * its result.
+	 */
 	text = !strncmp(name, "_Z", 2) && !strstr(name, "17h") ? NULL : sb_demangle(name);
 	if (sb_demangled_base(text ? text : name, &base, &length) &&
 	    length > strlen(text ? text : name))

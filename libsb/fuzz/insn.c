@@ -10,7 +10,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	/* A copy of the very size, so that the sanitizer sees its end. */
+	/*
+	 * A copy of exactly that size, so that the sanitizer detects reads beyond its
+	 * end.
+	 */
 	uint8_t *copy = malloc(size + !size);
 	size_t length, at = 0;
 
@@ -20,10 +23,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (length > SB_INSN_MAX_LENGTH || length > size - at)
 			abort();
 		sb_insn_is_emulated(copy + at, size - at);
-		/* What is behind an instruction does not change its length. */
+		/* Following bytes do not change the length of an instruction. */
 		if (length && sb_insn_length(copy + at, length) != length)
 			abort();
-		/* With less it is cut off. */
+		/* With fewer bytes it is incomplete. */
 		if (length && sb_insn_length(copy + at, length - 1))
 			abort();
 		at += length ? length : 1;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * libsb's reader of ELF files.  Input as for elf.c: a line with what to look for,
- * then the file.  libelf itself is the system's, and not watched.
+ * libsb's reader of ELF files.
+ *
+ * Input as for elf.c: a line with what to look for, then the file. libelf itself is the
+ * system's, and not instrumented.
  */
 #include <errno.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* libsb's reader of target texts: any file of them, in both dialects. */
+/* libsb's parser of target texts: any file of them, in both dialects. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* Packed symbols: libsb's use of liblzma, which itself is the system's, and not watched. */
+/*
+ * Compressed symbols: libsb's use of liblzma, which is the system's, and not
+ * instrumented.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 
 /*
- * An array that grows: @array has room for *@room elements of @size bytes, and needs it for
- * @wanted of them, at least one. Returns the array, which may have moved, with *@room as it
- * is now; or NULL with ENOMEM (also where so many bytes can't be counted), and both are as
- * they were. It doubles, so that adding one at a time copies each element once on average.
+ * A growing array: @array has room for *@room elements of @size bytes and needs room for
+ * @wanted, at least one. Returns the array, which may have moved, and updates *@room; or
+ * NULL with ENOMEM (also if the size overflows), with both unchanged. The room is
+ * doubled, so that adding elements one at a time copies each element once on average.
  */
 static inline void *sb_array_grow(void *array, size_t *room, size_t wanted, size_t size)
 {

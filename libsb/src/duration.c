@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "decimal.h"
 #include "libsb.h"
 
 static const struct {
@@ -29,7 +30,7 @@ static int fail(int code)
 	return -1;
 }
 
-/* Put @count decimal digits behind @value; false where it does not fit. */
+/* Append @count decimal digits to @value; false on overflow. */
 static bool append(uint64_t *value, const char *digits, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -89,4 +90,30 @@ int sb_duration_format(uint64_t ns, char *buf, size_t size)
 				rest, scale[i].name);
 	}
 	return snprintf(buf, size, "%" PRIu64 "ns", ns);
+}
+
+/* 1% is so many millionths. */
+#define PERCENT 10000
+
+int sb_percentage_parse(const char *text, uint32_t *ppm)
+{
+	const char *end;
+	int64_t n = sb_decimal(text, SB_MAX_DELAY_PERCENT, PERCENT, &end);
+
+	if (n < 0 || strcmp(end, "%") != 0)
+		return fail(EINVAL);
+	*ppm = (uint32_t)n;
+	return 0;
+}
+
+int sb_percentage_format(uint32_t ppm, char *buf, size_t size)
+{
+	uint32_t whole = ppm / PERCENT, rest = ppm % PERCENT;
+	int digits = 4;
+
+	if (!rest)
+		return snprintf(buf, size, "%" PRIu32 "%%", whole);
+	for (; rest % 10 == 0; digits--)
+		rest /= 10;
+	return snprintf(buf, size, "%" PRIu32 ".%0*" PRIu32 "%%", whole, digits, rest);
 }

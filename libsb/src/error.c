@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "free.h"
 
 struct sb_error {
 	int code;
@@ -19,7 +20,7 @@ struct sb_error *sb_error_new(void)
 
 void sb_error_free(struct sb_error *err)
 {
-	free(err);
+	sb_free(err);
 }
 
 int sb_error_code(const struct sb_error *err)

@@ -11,7 +11,7 @@
 int sb_error_set(struct sb_error *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Put "PREFIX: " before the message that is there; keeps errno and the code. */
+/* Put "PREFIX: " before the existing message; keeps errno and the code. */
 void sb_error_prefix(struct sb_error *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -4,8 +4,8 @@
 #include "glob_match.h"
 
 /*
- * The character at *@at, which moves behind it. A byte that is not UTF-8 counts as
- * one character of its own, as file names are not always text.
+ * Read the character at *@at and advance. A byte that is not UTF-8 counts as one
+ * character, because file names are not always text.
  */
 static uint32_t next_char(const char **at)
 {
@@ -29,7 +29,7 @@ static uint32_t next_char(const char **at)
 	return p[0] < 0x80 ? code : 0x110000U + p[0];
 }
 
-/* The ']' that ends the set that begins at @set, behind its '['; NULL: no set. */
+/* The ']' that ends the set at @set, which follows its '['; NULL: it is not a set. */
 static const char *set_end(const char *set)
 {
 	if (*set == '!')
@@ -60,7 +60,9 @@ static bool set_has(const char *set, const char *end, uint32_t c)
 	return !wanted;
 }
 
-/* Whether what *@glob begins with, no '*', takes the character @c; moves behind it. */
+/*
+ * Match the element at *@glob, which is not '*', with the character @c; advance *@glob.
+ */
 static bool takes(const char **glob, uint32_t c)
 {
 	const char *end;
@@ -82,8 +84,8 @@ static bool takes(const char **glob, uint32_t c)
 }
 
 /*
- * Only the last '*' is ever tried again: what an earlier one could take besides,
- * the last can take too. So time is at most the product of the lengths.
+ * Only the last '*' is retried: any text that an earlier one could match in addition, the
+ * last can match too. So the time is at most the product of the lengths.
  */
 bool sb_glob_match(const char *glob, const char *text)
 {

@@ -4,7 +4,7 @@
 
 #include "libsb.h"
 
-/* Whether nothing but the very same text matches, as far as a glance tells. */
+/* Whether the glob obviously matches only the identical text. */
 bool sb_glob_is_literal(const char *glob);
 
 #endif

@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "error.h"
+#include "free.h"
 #include "glob_match.h"
 
 #define NONE UINT32_MAX
 
 /*
- * What a text must begin with, as far as eight bytes say: nearly every pattern is ruled
- * out by one comparison of words.
+ * The required beginning of a text, up to eight bytes: one comparison of words rules out
+ * nearly every pattern.
  */
 struct beginning {
 	uint64_t bytes, mask;
@@ -32,13 +33,14 @@ struct chains {
 };
 
 /*
- * A pattern is in one chain only: by its right side where that is literal, else by
- * its left side where that is, else in the one chain of those that must be tried.
+ * A pattern is in one chain only: by its right side if that is literal, else by its left
+ * side if that is, else in the single chain of patterns that are always tried.
  */
 struct sb_patterns {
 	struct pattern *patterns;
 	struct chains by_right, by_left;
-	uint32_t *globs; /* an array: a chain's next is known only when its pattern is read */
+	uint32_t *globs; /* an array: the next one of a chain is known only when its
+			  * pattern is read */
 	uint32_t glob_count;
 };
 
@@ -116,14 +118,14 @@ struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs,
 		struct pattern *p = &patterns->patterns[i];
 		uint32_t *head;
 
-		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_NATIVE)
+		if (sb_spec_kind(spec) == SB_SPEC_KIND_NATIVE)
 			continue;
 		p->left = sb_spec_left(spec);
 		p->right = sb_spec_right(spec);
 		p->left_begins = beginning_of(p->left);
 		p->right_begins = beginning_of(p->right);
 		p->index = (int)i;
-		p->exclude = sb_spec_get_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE;
+		p->exclude = sb_spec_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE;
 		p->left_literal = sb_glob_is_literal(p->left);
 		p->right_literal = sb_glob_is_literal(p->right);
 		if (p->right_literal)
@@ -148,11 +150,11 @@ void sb_patterns_free(struct sb_patterns *patterns)
 {
 	if (!patterns)
 		return;
-	free(patterns->patterns);
-	free(patterns->by_right.heads);
-	free(patterns->by_left.heads);
-	free(patterns->globs);
-	free(patterns);
+	sb_free(patterns->patterns);
+	sb_free(patterns->by_right.heads);
+	sb_free(patterns->by_left.heads);
+	sb_free(patterns->globs);
+	sb_free(patterns);
 }
 
 static bool side_matches(const char *side, bool literal, const char *text)
@@ -162,7 +164,7 @@ static bool side_matches(const char *side, bool literal, const char *text)
 	return literal ? !strcmp(side, text) : sb_glob_match(side, text);
 }
 
-/* What is looked for, and what was found so far. */
+/* The text to match, and the best match so far. */
 struct query {
 	const char *module, *file, *qualname;
 	uint64_t module_word, file_word, qualname_word;

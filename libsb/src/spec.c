@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+/*
+ * The texts of targets. One grammar for the command line, target files and the environment,
+ * whose options are each a function of their own: hence the length.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -7,7 +11,10 @@
 #include <unistd.h>
 
 #include "array.h"
+#include "decimal.h"
 #include "error.h"
+#include "free.h"
+#include "range.h"
 
 #define MAX_LINE 16384U
 #define MAX_FILE (64U << 20)
@@ -66,7 +73,7 @@ static struct slice skipping(struct slice s, size_t n)
 	return (struct slice){ s.at + n, s.length - n };
 }
 
-/* The last word; @rest is what comes before it. */
+/* The last word; @rest is the text before it. */
 static struct slice last_word(struct slice s, struct slice *rest)
 {
 	size_t start = s.length;
@@ -96,48 +103,15 @@ static int no_duration(struct slice word, const char *value, int code,
 			    SLICE(word), value);
 }
 
-/*
- * A decimal number over 0 and at most @max in units of 1 / @unit, at the beginning of a text;
- * digits behind the last place that counts are not looked at. *@end is what comes after it.
- * -1: it is none.
- */
-static int64_t decimal(const char *at, int64_t max, int64_t unit, const char **end)
-{
-	bool digits = false;
-	int64_t n = 0;
-
-	for (; *at >= '0' && *at <= '9' && n <= max; at++, digits = true)
-		n = n * 10 + (*at - '0');
-	max *= unit;
-	n *= unit;
-	if (*at == '.')
-		for (at++; *at >= '0' && *at <= '9' && unit > 1; at++, digits = true) {
-			unit /= 10;
-			n += (*at - '0') * unit;
-		}
-	*end = at;
-	return digits && n && n <= max ? n : -1;
-}
-
 /* "5%": of the duration of each call. */
 static int set_part(struct sb_spec *spec, const char *value, struct slice word,
 		    struct sb_error *err)
 {
-	const char *end;
-	int64_t n = decimal(value, SB_MAX_DELAY_PERCENT, 10000, &end);
-
-	if (spec->kind == SB_SPEC_KIND_NATIVE)
-		return sb_error_set(err, EINVAL,
-				    "'%.*s': a percentage is of Python functions only, the "
-				    "end of a native one is not seen: write a duration such "
-				    "as 10us",
-				    SLICE(word));
-	if (n < 0 || strcmp(end, "%") != 0)
+	if (sb_percentage_parse(value, &spec->delay_ppm))
 		return sb_error_set(err, EINVAL,
 				    "'%.*s': '%s' is not a percentage over 0 and at most "
 				    "%d%% with at most 4 decimals",
 				    SLICE(word), value, SB_MAX_DELAY_PERCENT);
-	spec->delay_ppm = (uint32_t)n;
 	return 0;
 }
 
@@ -253,10 +227,10 @@ static int set_mode(struct sb_spec *spec, const char *value, struct slice word,
 	return 0;
 }
 
-/* "0.5)": in millionths; -1: it is no number over 0 to SB_MAX_SIGMA. */
+/* "0.5)": in millionths; -1: it is not a number over 0 and up to SB_MAX_SIGMA. */
 static int64_t parse_sigma(const char *at)
 {
-	int64_t n = decimal(at, SB_MAX_SIGMA, 1000000, &at);
+	int64_t n = sb_decimal(at, SB_MAX_SIGMA, 1000000, &at);
 
 	return strcmp(at, ")") == 0 ? n : -1;
 }
@@ -327,7 +301,7 @@ static const struct option {
 
 #define OPTIONS (sizeof(options) / sizeof(options[0]))
 
-/* The length of the name in a word such as "name=value", 0 where it is none. */
+/* The length of the name in a word such as "name=value", 0 if it is not one. */
 static size_t option_name(struct slice word)
 {
 	size_t n = 0;
@@ -367,7 +341,7 @@ static int set_given(struct sb_spec *spec, const struct option *option, struct s
 	if (!text)
 		return sb_error_set(err, ENOMEM, "out of memory");
 	rc = option->set(spec, text, word, err);
-	free(text);
+	sb_free(text);
 	spec->given |= option->bit;
 	return rc;
 }
@@ -392,7 +366,7 @@ static int set_option(struct sb_spec *spec, struct slice word, struct sb_error *
 	return no_option(word, spec->kind, err);
 }
 
-/* "500" or "10us" or what was meant to be one, but not "5>(int)". */
+/* "500", "10us" or an invalid duration, but not "5>(int)". */
 static bool is_bare_delay(struct slice word)
 {
 	size_t digits = word.length && word.at[0] == '-';
@@ -405,7 +379,7 @@ static bool is_bare_delay(struct slice word)
 	return true;
 }
 
-/* Take the options off the end of @text; what stays is the target. */
+/* Remove the options from the end of @text; the rest is the target. */
 static int take_options(struct sb_spec *spec, struct slice *text, struct sb_error *err)
 {
 	struct slice rest, word = last_word(*text, &rest);
@@ -430,8 +404,8 @@ static int take_options(struct sb_spec *spec, struct slice *text, struct sb_erro
 /* ------------------------------------------------------------------- target */
 
 /*
- * Where the target is divided: at the last ':' that leaves something on both
- * sides. In a native target a "::" belongs to a C++ or Rust name.
+ * The separator of the target: the last ':' that leaves both sides non-empty. In a native
+ * target a "::" belongs to a C++ or Rust name.
  */
 static size_t separator(struct slice text, bool native)
 {
@@ -482,7 +456,7 @@ static int set_sides(struct sb_spec *spec, struct slice text, struct sb_error *e
 	return 0;
 }
 
-/* What kind of target it is; takes the mark of the kind off @text. */
+/* The kind of the target; removes the mark of the kind from @text. */
 static int take_kind(struct sb_spec *spec, struct slice *text,
 		     enum sb_spec_dialect dialect, struct sb_error *err)
 {
@@ -513,14 +487,14 @@ static int take_kind(struct sb_spec *spec, struct slice *text,
 	return 0;
 }
 
-/* A percentage is measured wherever the function runs. */
+/* A percentage applies wherever the function runs. */
 static int check_part(const struct sb_spec *spec, struct sb_error *err)
 {
 	if (spec->delay_ppm && spec->given & SB_SPEC_RESUME && !spec->resume)
 		return sb_error_set(err, EINVAL,
 				    "'resume=0': a percentage is of each resumption too; "
 				    "leave resume= out");
-	/* Digits in place of a name. */
+	/* Digits instead of a name. */
 	if (spec->delay_ppm && !spec->right[strspn(spec->right, "0123456789")])
 		return sb_error_set(err, EINVAL,
 				    "'%s:%s': a line has no duration that a percentage is "
@@ -551,7 +525,7 @@ static int fill(struct sb_spec *spec, struct slice text, enum sb_spec_dialect di
 
 /* --------------------------------------------------------------------- text */
 
-/* The length of the UTF-8 character at @at, 0 where there is none. */
+/* The length of the UTF-8 character at @at, 0 if there is none. */
 static size_t utf8_length(const unsigned char *at, size_t left)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -603,7 +577,7 @@ static struct slice without_comment(struct slice text)
 	return trimmed(text);
 }
 
-/* One target, or with 0 and *@made NULL nothing but blanks and a comment. */
+/* One target; or with 0 and *@made NULL only blanks and a comment. */
 static int parse(struct slice text, enum sb_spec_dialect dialect, struct sb_spec **made,
 		 struct sb_error *err)
 {
@@ -645,13 +619,13 @@ void sb_spec_free(struct sb_spec *spec)
 {
 	if (!spec)
 		return;
-	free(spec->left);
-	free(spec->right);
-	free(spec->thread);
-	free(spec);
+	sb_free(spec->left);
+	sb_free(spec->right);
+	sb_free(spec->thread);
+	sb_free(spec);
 }
 
-enum sb_spec_kind sb_spec_get_kind(const struct sb_spec *spec)
+enum sb_spec_kind sb_spec_kind(const struct sb_spec *spec)
 {
 	return spec->kind;
 }
@@ -801,7 +775,7 @@ struct sb_specs *sb_specs_parse(const char *text, size_t length, const char *nam
 	return specs;
 }
 
-/* All of a file; the caller frees. NULL with errno. */
+/* The contents of a file; the caller frees them. NULL with errno. */
 static char *read_all(const char *path, size_t *length)
 {
 	size_t room = 65536, used = 0;
@@ -832,7 +806,7 @@ static char *read_all(const char *path, size_t *length)
 	*length = used;
 	if (n == 0)
 		return text;
-	free(text);
+	sb_free(text);
 	errno = saved;
 	return NULL;
 }
@@ -852,7 +826,7 @@ struct sb_specs *sb_specs_read(const char *path, enum sb_spec_dialect dialect,
 		return NULL;
 	}
 	specs = sb_specs_parse(text, length, path, dialect, err);
-	free(text);
+	sb_free(text);
 	return specs;
 }
 
@@ -862,8 +836,8 @@ void sb_specs_free(struct sb_specs *specs)
 		return;
 	for (size_t i = 0; i < specs->count; i++)
 		sb_spec_free(specs->list[i]);
-	free(specs->list);
-	free(specs);
+	sb_free(specs->list);
+	sb_free(specs);
 }
 
 size_t sb_specs_count(const struct sb_specs *specs)
@@ -873,5 +847,5 @@ size_t sb_specs_count(const struct sb_specs *specs)
 
 const struct sb_spec *sb_specs_get(const struct sb_specs *specs, size_t index)
 {
-	return specs->list[index];
+	return sb_is_below(index, specs->count) ? specs->list[index] : NULL;
 }

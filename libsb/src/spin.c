@@ -13,14 +13,17 @@
 	"/sys/devices/system/clocksource/clocksource0/current_clocksource"
 #endif
 
-#define BASE_NS	  3000000U /* what a calibration takes */
-#define ROUNDS	  16	   /* and how often at most it is made longer */
+#define BASE_NS	  3000000U /* duration of a calibration */
+#define ROUNDS	  16	   /* how often it is made longer at most */
 #define POLL_NS	  400U
-/* Two readings with a pause between them are closer, a context switch takes longer. */
+/*
+ * Two readings with a pause instruction between them are closer; a context switch takes
+ * longer.
+ */
 #define GAP_NS	  3000U
 /* Shorter than most preemptions, longer than most interrupts. */
 #define AWAY_NS	  20000U
-/* To ask the kernel for the CPU time takes up to a microsecond, twice. */
+/* Asking the kernel for the CPU time takes up to a microsecond, twice. */
 #define LONG_NS	  50000U
 #define MAX_TURNS 64
 #define ANCHOR_NS 1000000000U
@@ -29,9 +32,9 @@
 struct sb_clock sb_clock;
 
 /*
- * The kernel watches over the counter that it uses itself: it is the same on all
- * CPUs and runs through idle and frequency changes. Where it uses another
- * clocksource it may have found this one wanting.
+ * The kernel checks the counter that it uses itself: it is the same on all CPUs and
+ * continues through idle and frequency changes. If it uses another clocksource, it may
+ * have rejected this one.
  */
 enum sb_clock_kind sb_clock_for(const char *clocksource)
 {
@@ -64,12 +67,12 @@ static enum sb_clock_kind choose(void)
 	return sb_clock_for(name);
 }
 
-/* Both clocks at one moment, and how long that moment was. */
+/* Both clocks at one moment, and the length of that moment. */
 struct pair {
 	uint64_t ticks, ns, width;
 };
 
-/* Of several readings the one that took least: nothing came between. */
+/* Of several readings the shortest: it was not interrupted. */
 static struct pair read_both(unsigned int tries)
 {
 	struct pair best = { .width = UINT64_MAX };
@@ -114,11 +117,11 @@ static bool measure_rate(void)
 		last = read_both(32);
 		ticks = last.ticks - first.ticks;
 		ns = last.ns - first.ns;
-		/* The ends are known to half a width each: 25 ppm is enough. */
+		/* Each end is known to half a width: 25 ppm is sufficient. */
 		if ((first.width + last.width) / 2 < ticks / 40000)
 			break;
 	}
-	/* 1 kHz to 16 GHz; else it isn't a counter. */
+	/* 1 kHz to 16 GHz; otherwise it is not a valid counter. */
 	if (!ticks || ticks > ns * 16 || ticks < ns / 1000000)
 		return false;
 	sb_clock.ns_per_tick = ratio(ns, ticks);
@@ -147,7 +150,7 @@ static void measure_overhead(void)
 			(void)sb_clock_stamp();
 		took[i] = sb_clock_stamp() - start;
 	}
-	/* Interruptions only ever add, so the low end is the cost. */
+	/* Interruptions only increase the time, so the minimum is the cost. */
 	qsort(took, BATCHES, sizeof(took[0]), by_value);
 	sb_clock.overhead_ns =
 		(sb_clock_to_ns(took[BATCHES / 10]) + (BATCH + 1) / 2) / (BATCH + 1);
@@ -171,7 +174,7 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 	lead = now - entry;
 	cpu_ns = sb_clock_thread_cpu();
 	now = sb_clock_poll();
-	/* If the asking was preempted, none of that is known to be ours. */
+	/* If the measurement was preempted, the result is unknown. */
 	if (now - entry - lead > sb_clock.gap_ticks) {
 		gone = now - entry - lead;
 		deadline += gone;
@@ -179,7 +182,9 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 		lead = now - entry;
 	}
 	now = sb_clock_spin_past(now, deadline, sb_clock.gap_ticks, &gone);
-	/* Nothing came between: the counter says it. Or the kernel does not tell. */
+	/*
+	 * Not interrupted: the counter is exact. Or the kernel does not report CPU time.
+	 */
 	if (!gone || !cpu_ns) {
 		*away = gone - back;
 		return now;
@@ -192,7 +197,7 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 		sb_clock_spin_past(now, now + wanted - used, sb_clock.gap_ticks, &gone);
 	}
 	now = sb_clock_poll();
-	/* A counter that was set back meanwhile makes that a large number. */
+	/* If the counter was set back meanwhile, this is a large number. */
 	*away = (now - entry > used ? now - entry - used : 0) - back;
 	return now;
 }
@@ -208,9 +213,9 @@ static __attribute__((noinline)) uint64_t delay(uint64_t ticks)
 }
 
 /*
- * A spin ends somewhat late: the counter is read some nanoseconds after the
- * deadline, the branch out of the loop was not foreseen, and the return takes its
- * time. That is the same for every delay and is taken off each.
+ * A spin ends somewhat late: the counter is read some nanoseconds after the deadline, the
+ * branch out of the loop is mispredicted, and the return takes time. This is the same for
+ * every delay and is subtracted from each.
  */
 static void measure_exit(void)
 {
@@ -227,7 +232,7 @@ static void measure_exit(void)
 	qsort(took, BATCHES, sizeof(took[0]), by_value);
 	if (took[BATCHES / 4] > ticks * BATCH)
 		sb_clock.exit_ticks = (took[BATCHES / 4] - ticks * BATCH) / BATCH;
-	/* More than this is a machine that is never quiet, not a return. */
+	/* A larger value means that the machine is never quiet. */
 	if (sb_clock.exit_ticks > ticks / 2)
 		sb_clock.exit_ticks = ticks / 2;
 }

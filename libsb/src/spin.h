@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The clock behind the delays, for the hot paths of this library: what the public
- * sb_spin_*() do, but inlined, and without the question whether it is calibrated.
+ * The clock of the delays for hot paths of this library: like the public sb_spin_*(), but
+ * inlined, and without the check whether it is calibrated.
  */
 #ifndef SB_SPIN_H
 #define SB_SPIN_H
@@ -20,8 +20,8 @@ enum sb_clock_kind {
 };
 
 /*
- * Factors are fixed-point numbers with this many binary places. A product has 128
- * bits, so that no difference of ticks is too long.
+ * Factors are fixed-point numbers with this many binary places. A product has 128 bits,
+ * so that no difference of ticks overflows.
  */
 #define SB_CLOCK_SHIFT 48
 
@@ -30,14 +30,14 @@ struct sb_clock {
 	uint64_t ns_per_tick;  /* fixed point */
 	uint64_t ticks_per_ns; /* fixed point */
 	uint64_t exit_ticks;   /* from a deadline to the return of a spin, on average */
-	uint64_t poll_ticks;   /* from here to the deadline nothing but reading */
-	uint64_t gap_ticks;    /* two readings further apart had something between them */
-	uint64_t long_ticks;   /* from here on the kernel is asked for the CPU time */
-	uint64_t anchor_ticks; /* how long an anchor is good */
+	uint64_t poll_ticks;   /* this close to the deadline only the counter is read */
+	uint64_t gap_ticks;    /* two readings further apart were interrupted */
+	uint64_t long_ticks;   /* longer delays use the kernel's CPU time */
+	uint64_t anchor_ticks; /* how long an anchor is valid */
 	uint64_t overhead_ns;
 	/*
-	 * CLOCK_MONOTONIC minus the nanoseconds of the counter, and when to look
-	 * again: CLOCK_MONOTONIC is steered by NTP and the counter is not.
+	 * CLOCK_MONOTONIC minus the nanoseconds of the counter, and when to update it:
+	 * NTP adjusts CLOCK_MONOTONIC but not the counter.
 	 */
 	_Atomic uint64_t anchor;
 	_Atomic uint64_t anchor_due;
@@ -46,7 +46,7 @@ struct sb_clock {
 
 extern struct sb_clock sb_clock __attribute__((visibility("hidden")));
 
-/* Calibrate if that was not done yet. */
+/* Calibrate, unless that was done already. */
 void sb_clock_prepare(void);
 /* The clock for a clocksource as the kernel names it. */
 enum sb_clock_kind sb_clock_for(const char *clocksource);
@@ -61,7 +61,7 @@ static inline uint64_t sb_clock_gettime(void)
 	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
 }
 
-/* CPU time of this thread, ns; 0: the kernel does not tell. */
+/* CPU time of this thread, ns; 0: the kernel does not report it. */
 static inline uint64_t sb_clock_thread_cpu(void)
 {
 	struct timespec ts;
@@ -71,7 +71,7 @@ static inline uint64_t sb_clock_thread_cpu(void)
 	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
 }
 
-/* The counter, read whenever the CPU likes. For loops that end by its value. */
+/* Read the counter without ordering. For loops that end at a value of it. */
 static inline uint64_t sb_clock_poll(void)
 {
 #if defined(__x86_64__)
@@ -89,11 +89,11 @@ static inline uint64_t sb_clock_poll(void)
 }
 
 /*
- * The counter, not read before everything earlier is done. Without that order a
- * delay begins while the loads before it are still under way, and disappears
- * behind them: 100 ns after a cache miss of 130 ns cost 35 ns instead of 100 on a
- * Xeon (and 130 with the order). lfence and rdtsc take 14.5 ns there, rdtscp 13.9,
- * rdtsc alone 8.4; rdtscp has no advantage worth a CPU feature to check.
+ * Read the counter after everything before is done. Without that order a delay begins
+ * while earlier loads are in progress, and overlaps with them: after a cache miss of 130
+ * ns, a delay of 100 ns cost 35 ns instead of 100 on a Xeon (130 with the order). lfence
+ * and rdtsc take 14.5 ns there, rdtscp 13.9, rdtsc alone 8.4; rdtscp has no advantage
+ * that would justify a CPU feature check.
  */
 static inline uint64_t sb_clock_stamp(void)
 {
@@ -122,7 +122,7 @@ static inline uint64_t sb_clock_to_ns(uint64_t ticks)
 			      UINT64_C(1) << (SB_CLOCK_SHIFT - 1));
 }
 
-/* As many as @ns needs: a delay is never shorter than it was asked to be. */
+/* Rounded up: a delay is never shorter than requested. */
 static inline uint64_t sb_clock_to_ticks(uint64_t ns)
 {
 	return sb_clock_scale(ns, sb_clock.ticks_per_ns,
@@ -140,7 +140,7 @@ static inline void sb_clock_relax(void)
 
 /*
  * Whether the counter was set back between two readings, as by a suspend, a migration to
- * another machine or CRIU. Readings next to each other may change places.
+ * another machine or CRIU. Adjacent readings may be out of order.
  */
 static inline bool sb_clock_is_back(uint64_t before, uint64_t now)
 {
@@ -148,17 +148,17 @@ static inline bool sb_clock_is_back(uint64_t before, uint64_t now)
 }
 
 /*
- * Until the counter reaches @deadline; the last stamp. Stamps compare by their
- * difference, so a deadline may be up to 2^63 ticks away and one that has passed
- * has passed.
+ * Spin until the counter reaches @deadline; returns the last reading. Readings are
+ * compared by their difference, so a deadline may be up to 2^63 ticks away, and one in
+ * the past is recognised.
  */
 static inline uint64_t sb_clock_spin(uint64_t deadline)
 {
 	uint64_t last = sb_clock_poll(), now = last;
 
 	/*
-	 * A pause leaves the core to its sibling and saves power, but nobody knows
-	 * how long it takes (13 to 60 ns): none of it near the deadline.
+	 * A pause instruction frees the core for its sibling and saves power, but takes
+	 * between 13 and 60 ns: it is not used near the deadline.
 	 */
 	while ((int64_t)(deadline - now) > (int64_t)sb_clock.poll_ticks) {
 		sb_clock_relax();
@@ -173,9 +173,9 @@ static inline uint64_t sb_clock_spin(uint64_t deadline)
 }
 
 /*
- * The same, of time that the thread has the CPU: @deadline moves by each stretch in which
- * it had not, and @away is what these add up to. A stretch is a jump of more than @gap
- * between two readings of the counter, the first of which was @entry.
+ * The same for CPU time: @deadline moves by each stretch in which the thread had no CPU,
+ * and @away is their sum. A stretch is a jump of more than @gap between two readings of
+ * the counter, the first of which was @entry.
  */
 static inline uint64_t sb_clock_spin_past(uint64_t entry, uint64_t deadline, uint64_t gap,
 					  uint64_t *away)
@@ -190,7 +190,7 @@ static inline uint64_t sb_clock_spin_past(uint64_t entry, uint64_t deadline, uin
 		if ((int64_t)(deadline - now) > (int64_t)sb_clock.poll_ticks)
 			sb_clock_relax();
 		now = sb_clock_poll();
-		/* A counter that was set back jumps, too. */
+		/* A counter that was set back jumps too. */
 		if (__builtin_expect(now - last > gap, 0)) {
 			deadline += now - last;
 			*away += now - last;
@@ -201,14 +201,14 @@ static inline uint64_t sb_clock_spin_past(uint64_t entry, uint64_t deadline, uin
 }
 
 /*
- * Spin for CPU time from @entry to @deadline, as the kernel accounts for it: what the
- * thread was preempted for is not in it, interrupts are. The last stamp, and in @away
- * how much of the time since @entry was none of ours.
+ * Spin for CPU time from @entry to @deadline, as the kernel accounts for it: preemption
+ * is excluded, interrupts are included. Returns the last reading, and in @away the time
+ * since @entry that was not CPU time.
  */
 uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 	__attribute__((visibility("hidden")));
 
-/* CLOCK_MONOTONIC at a recent stamp, without a system call. Async-signal-safe. */
+/* CLOCK_MONOTONIC at a recent reading, without a system call. Async-signal-safe. */
 static inline uint64_t sb_clock_monotonic(uint64_t ticks)
 {
 	uint64_t left;
@@ -216,7 +216,7 @@ static inline uint64_t sb_clock_monotonic(uint64_t ticks)
 	if (sb_clock.kind == SB_CLOCK_GETTIME)
 		return ticks;
 	left = atomic_load_explicit(&sb_clock.anchor_due, memory_order_relaxed) - ticks;
-	/* It is due, or the counter was set back since. */
+	/* An update is due, or the counter was set back since. */
 	if (left - 1 >= sb_clock.anchor_ticks + sb_clock.gap_ticks)
 		sb_clock_set_anchor();
 	return sb_clock_to_ns(ticks) +

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a hit costs and how exact delays are, here and now:
- * meson test --benchmark --verbose engine
+ * The cost of a hit and the accuracy of delays on this machine: meson test --benchmark
+ * --verbose engine
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "libsb.h"
+#include "libsb-provisional.h"
 
 #define ROUNDS 101
 
@@ -27,13 +27,13 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* A function of another file, as a hit is to its caller. */
+/* A separate function, because a hit is a call into another file. */
 __attribute__((noinline, noipa)) static void nothing(struct sb_site *site, uint64_t entry)
 {
 	__asm__ volatile("" : : "r"(site), "r"(entry));
 }
 
-/* Nanoseconds a call, the median of many rounds. */
+/* Nanoseconds per call: the median of many rounds. */
 static double cost(void (*call)(struct sb_site *site, uint64_t entry),
 		   struct sb_site *site, bool stamped, unsigned int calls)
 {
@@ -66,7 +66,10 @@ static double spin_cost(uint64_t ns)
 	return took[ROUNDS / 2];
 }
 
-/* A unit of work that ends a slot, and then a hit of each of some sites in the new one. */
+/*
+ * A unit of work that ends a slot, followed by a hit of each of some sites in the new
+ * slot.
+ */
 static void slots(struct sb_site_table *table, unsigned int functions)
 {
 	struct sb_site *sites[256];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A program whose lines are targets. Tests find a line by the mark in it, and know how often
- * each begins where the program is run with a number N.
+ * A program whose lines are targets. Tests find a line by its mark, and know how often
+ * each begins when the program is run with a number N.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 int one(int value);
 int two(int value);
 
-/* Inlined into two functions, and a call of it in the middle of another line. */
+/* Inlined into two functions, and called in the middle of another line. */
 static inline __attribute__((always_inline)) int inlined(int value)
 {
 	value ^= 0x55; /* MARK inlined */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Functions with the names that compilers of C++ and Rust give. */
+/* Functions with names as compilers of C++ and Rust generate them. */
 #define FUNCTION(c_name, name)                                          \
 	unsigned long c_name(unsigned long n) __asm__(name);            \
 	__attribute__((noinline)) unsigned long c_name(unsigned long n) \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * "sampled WHAT": programs of which it is known by construction how long they are in which
- * function. They count their work, not time, so that other load on the machine is
- * the same for all; they run until they are ended. Built without frame pointers.
+ * "sampled WHAT": programs whose time in each function is known by construction. They
+ * count their work, not time, so that other load on the machine affects all functions
+ * equally. They run until they are killed. Built without frame pointers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,7 +23,10 @@
 
 static volatile uint64_t sink;
 
-/* A call does the same work wherever it is called from; what follows keeps its frame. */
+/*
+ * A call does the same amount of work wherever it is called from; the asm keeps the
+ * frame.
+ */
 static void TARGET work(unsigned int times)
 {
 	uint64_t x = sink;
@@ -57,7 +60,10 @@ static void TARGET deep(unsigned int left)
 	sink += (unsigned char)room[left % sizeof(room)];
 }
 
-/* 3 of its own, all below many frames of no target; and 1 of another target. */
+/*
+ * 3 units of its own, all below many frames of functions that are not targets; and 1 unit
+ * in another target.
+ */
 void TARGET outer(void)
 {
 	deep(DEPTH);
@@ -77,7 +83,7 @@ void TARGET sleep_for_ages(void)
 	__asm__ volatile("");
 }
 
-/* The compiler makes a jump of its last call: work() returns to who called this. */
+/* The last call is compiled to a jump: work() returns to the caller of this function. */
 __attribute__((optimize("optimize-sibling-calls"))) void TARGET jumping(void)
 {
 	work(2);
@@ -101,8 +107,8 @@ static void far_jumps(void)
 
 #if defined(__x86_64__)
 /*
- * Code without unwind tables, as in a BLAS, which has the frame pointer for what it likes:
- * here for a place where decoy() seems to have called.
+ * Code without unwind tables that uses the frame pointer for other data, as a BLAS does:
+ * here for an address that looks like a call by decoy().
  */
 __asm__(".text\n"
 	".globl lost\n"
@@ -165,10 +171,10 @@ static void nested(void)
 		outer();
 }
 
-/* What a thread or a process is made for: more work than to make it, and to be woken. */
+/* The work of a thread or process: more than is needed to create and wake it. */
 static void some(void (*function)(void))
 {
-	work(0); /* the page faults at the start count for no target */
+	work(0); /* page faults at the start count for no target */
 	for (int i = 0; i < 4; i++)
 		function();
 }
@@ -180,7 +186,9 @@ static void *doing_two(void *unused)
 	return NULL;
 }
 
-/* All calls of two() in threads of their own, which live shorter than a clock's period. */
+/*
+ * Each call of two() is made in a new thread, which ends before one period of the clock.
+ */
 static void threads(void)
 {
 	pthread_t thread;
@@ -193,7 +201,7 @@ static void threads(void)
 	}
 }
 
-/* The same in processes. */
+/* The same with processes. */
 static void children(void)
 {
 	for (;;) {
@@ -209,7 +217,7 @@ static void children(void)
 	}
 }
 
-/* A program that becomes another one all the time. */
+/* A program that executes another one all the time. */
 static void renewed(char **argv)
 {
 	for (int i = 0; i < 1000; i++) {
@@ -244,7 +252,7 @@ static void asleep(void)
 	naps();
 }
 
-/* Two threads that do nothing but wake each other. */
+/* Two threads that only wake each other. */
 static int to[2], back[2];
 
 static void *answering(void *unused)
@@ -275,7 +283,7 @@ static void pingpong(void)
 		ask();
 }
 
-/* As a compiler at run time does with what it made. */
+/* As a compiler at run time does with the code that it has generated. */
 static void remaps(void)
 {
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
@@ -310,7 +318,10 @@ int main(int argc, char **argv)
 			programs[i].run();
 	if (argc == 2 && !strcmp(argv[1], "renewed"))
 		renewed(argv);
-	/* So many calls of two() and one(), and the end: what it takes unwatched. */
+	/*
+	 * A fixed number of calls of two() and one(), to measure the run time without a
+	 * sampler.
+	 */
 	if (argc == 3 && !strcmp(argv[1], "ratio")) {
 		for (long n = strtol(argv[2], NULL, 10); n > 0; n--) {
 			two();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* A function of another file than the one that calls it, which leaves by a jump. */
+/* A function in another file than its caller, which ends with a jump. */
 void far(void (*function)(void));
 
 void far(void (*function)(void))

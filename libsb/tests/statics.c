@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* Static functions, of which statics_too.c has one of the same name, and static probes. */
+/*
+ * Static functions, one of which has the same name as one in statics_too.c, and static
+ * probes.
+ */
 #include "statics.h"
 
 __attribute__((noinline)) static unsigned long helper(unsigned long n)
@@ -8,7 +11,7 @@ __attribute__((noinline)) static unsigned long helper(unsigned long n)
 	return n + 1;
 }
 
-/* In no place does it have code of its own. */
+/* Always inlined: it has no code of its own. */
 __attribute__((always_inline)) static inline unsigned long statics_inlined(unsigned long n)
 {
 	return n * n + 7;
@@ -27,7 +30,7 @@ __attribute__((noinline)) unsigned long statics_third(unsigned long n)
 	return statics_inlined(n) ^ 1;
 }
 
-/* What <sys/sdt.h> generates for a program that asks whether it is traced. */
+/* What <sys/sdt.h> generates for a program that checks whether its probe is traced. */
 __attribute__((section(".probes"), used)) unsigned short statics_semaphore;
 
 __attribute__((noinline)) unsigned long statics_count(void)

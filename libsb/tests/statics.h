@@ -7,7 +7,7 @@ unsigned long statics_second(unsigned long n);
 unsigned long statics_third(unsigned long n);
 unsigned long statics_count(void);
 
-/* A static probe without arguments, as <sys/sdt.h> makes them. */
+/* A static probe without arguments, as <sys/sdt.h> defines it. */
 #define PROBE(provider, name, semaphore)                                           \
 	__asm__ volatile("990: nop\n"                                              \
 			 ".pushsection .note.stapsdt, \"\", \"note\"\n"            \

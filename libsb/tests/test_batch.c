@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Batches: what is put into them, and that a session keeps its all-or-nothing
- * promise where a batch is larger than one call of the backend. The backend here is
- * a table in memory, so that this runs without the module; test_session.c does the
- * same on the real one.
+ * Batches: what is put into them, and that a session keeps its all-or-nothing promise where
+ * a batch is larger than one call of the backend. The backend is a table in memory, so that
+ * this runs without the module; test_session.c does the same on the real one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,171 +16,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "native/batch.h"
 #include "libsb.h"
-#include "native/session.h"
-#include "native/target_list.h"
-
-#define PLACES 64
-
-/* A backend that keeps targets in an array and refuses those that it must. */
-struct memory {
-	struct sb_backend backend;
-	struct {
-		uint64_t id, offset, delay_ns;
-		bool enabled;
-	} targets[PLACES];
-	size_t count;
-	uint64_t next_id;
-	unsigned int calls;
-	uint64_t refuse_offset; /* add fails there */
-	int refuse_with;	/* this errno; 0: EEXIST */
-	uint64_t refuse_id;	/* update fails there */
-};
-
-static long memory_find(struct memory *m, uint64_t id)
-{
-	for (size_t i = 0; i < m->count; i++)
-		if (m->targets[i].id == id)
-			return i;
-	return -1;
-}
-
-static int memory_add(struct sb_backend *backend, struct sb_target *targets, size_t count,
-		      size_t *failed)
-{
-	struct memory *m = (struct memory *)backend;
-
-	m->calls++;
-	assert_true(count && count <= backend->limits.max_batch);
-	for (*failed = 0; *failed < count; ++*failed) {
-		if (targets[*failed].offset != m->refuse_offset)
-			continue;
-		errno = m->refuse_with ? m->refuse_with : EEXIST;
-		return -1;
-	}
-	for (size_t i = 0; i < count; i++) {
-		targets[i].id = ++m->next_id;
-		m->targets[m->count].id = targets[i].id;
-		m->targets[m->count].delay_ns = targets[i].options.delay_ns;
-		m->targets[m->count].enabled = true;
-		m->targets[m->count++].offset = targets[i].offset;
-	}
-	return 0;
-}
-
-static int memory_update(struct sb_backend *backend, const struct sb_change *changes,
-			 size_t count, size_t *failed)
-{
-	struct memory *m = (struct memory *)backend;
-
-	m->calls++;
-	assert_true(count && count <= backend->limits.max_batch);
-	for (*failed = 0; *failed < count; ++*failed) {
-		if (memory_find(m, changes[*failed].id) >= 0 &&
-		    changes[*failed].id != m->refuse_id)
-			continue;
-		errno = ENOENT;
-		return -1;
-	}
-	for (size_t i = 0; i < count; i++) {
-		long at = memory_find(m, changes[i].id);
-
-		if (changes[i].mask & SB_CHANGE_DELAY)
-			m->targets[at].delay_ns = changes[i].delay_ns;
-		if (changes[i].mask & SB_CHANGE_ENABLED)
-			m->targets[at].enabled = changes[i].enabled;
-	}
-	return 0;
-}
-
-static int memory_remove(struct sb_backend *backend, const uint64_t *ids, size_t count,
-			 size_t *failed)
-{
-	struct memory *m = (struct memory *)backend;
-
-	m->calls++;
-	assert_true(count && count <= backend->limits.max_batch);
-	for (*failed = 0; *failed < count; ++*failed) {
-		if (memory_find(m, ids[*failed]) >= 0)
-			continue;
-		errno = ENOENT;
-		return -1;
-	}
-	for (size_t i = 0; i < count; i++) {
-		long at = memory_find(m, ids[i]);
-
-		m->targets[at] = m->targets[--m->count];
-	}
-	return 0;
-}
-
-static int compare(const void *a, const void *b)
-{
-	return *(const uint64_t *)a < *(const uint64_t *)b ? -1 : 1;
-}
-
-static int memory_list(struct sb_backend *backend, unsigned int which, int fd,
-		       struct sb_target_list *list)
-{
-	struct memory *m = (struct memory *)backend;
-
-	(void)which;
-	(void)fd;
-	qsort(m->targets, m->count, sizeof(m->targets[0]), compare);
-	for (size_t i = 0; i < m->count; i++) {
-		struct sb_target_info info = { .id = m->targets[i].id,
-					       .delay_ns = m->targets[i].delay_ns,
-					       .enabled = m->targets[i].enabled };
-
-		assert_int_equal(sb_target_list_append(list, &info, "x:y", 3), 0);
-	}
-	return 0;
-}
-
-static void memory_explain_room(const struct sb_backend *backend, char *buf, size_t size)
-{
-	snprintf(buf, size, "memory for %u", backend->limits.max_targets);
-}
-
-static const struct sb_backend_ops memory_ops = {
-	.name = "memory",
-	.explain_room = memory_explain_room,
-	.without_sleep = "memory",
-	.instead_of_sleep = "wake up",
-	.to_see_others = "",
-	.add = memory_add,
-	.update = memory_update,
-	.remove = memory_remove,
-	.list = memory_list,
-};
-
-static void memory_init(struct memory *m, struct sb_session *session)
-{
-	*m = (struct memory){ .backend.ops = &memory_ops,
-			      .refuse_offset = UINT64_MAX };
-	m->backend.limits.max_batch = 3;
-	m->backend.limits.max_targets = PLACES;
-	m->backend.limits.max_delay_ns = SB_MAX_DELAY_NS;
-	*session = (struct sb_session){ .backend = &m->backend };
-}
-
-/* Put @count targets at offsets 0, 1, ... of a file into a batch. */
-static struct sb_batch *batch_of(size_t count)
-{
-	struct sb_batch *batch = sb_batch_new();
-
-	batch->targets = calloc(count, sizeof(*batch->targets));
-	batch->count = batch->room = count;
-	for (size_t i = 0; i < count; i++) {
-		batch->targets[i].fd = -1;
-		batch->targets[i].offset = i;
-		batch->targets[i].options.scope = SB_SCOPE_SYSTEM;
-		batch->targets[i].options.delay_ns = 100 + i;
-		assert_true(asprintf(&batch->targets[i].label, "/lib/x.so:f%zu", i) > 0);
-	}
-	return batch;
-}
+#include "memory_backend.h"
 
 static void large_batch_is_split(void **state)
 {
@@ -199,7 +35,7 @@ static void large_batch_is_split(void **state)
 	sb_batch_free(batch);
 }
 
-/* Globs overlap and places have several names: what is the same is one target. */
+/* Globs overlap and places have several names: equal targets are one. */
 static void named_twice_is_one_target(void **state)
 {
 	struct sb_target_options opts = { .sz = sizeof(opts), .delay_ns = 5 };
@@ -215,7 +51,7 @@ static void named_twice_is_one_target(void **state)
 	assert_non_null(elf);
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts, err), 1);
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_alias", &opts, err), 0);
-	opts.every = 1; /* which 0 is, too */
+	opts.every = 1; /* the same as 0 */
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_plai?", &opts, err), 0);
 	all = sb_batch_add(batch, elf, "fixture_*", &opts, err);
 	assert_true(all > 4);
@@ -225,7 +61,7 @@ static void named_twice_is_one_target(void **state)
 	opts.scope = SB_SCOPE_TREE;
 	opts.scope_id = 1;
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts, err), 1);
-	/* With other settings it can't be meant. */
+	/* The same place with other settings is an error. */
 	opts.delay_ns = 6;
 	errno = 0;
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts, err), -1);
@@ -286,7 +122,24 @@ static void failure_takes_all_back(void **state)
 	sb_batch_free(batch);
 }
 
-/* What a session says of its backend is the backend's own. */
+static void failure_of_all_is_of_no_target(void **state)
+{
+	struct sb_session session;
+	struct memory m;
+	struct sb_batch *batch = batch_of(2);
+	size_t failed = 99;
+
+	(void)state;
+	memory_init(&m, &session);
+	m.refuse_any = true;
+	m.refuse_with = EINVAL;
+	assert_int_equal(sb_session_add(&session, batch, &failed, NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(failed, 99);
+	sb_batch_free(batch);
+}
+
+/* Messages about the backend come from the backend itself. */
 static void messages_name_the_backend(void **state)
 {
 	struct sb_error *err = sb_error_new();
@@ -307,79 +160,15 @@ static void messages_name_the_backend(void **state)
 	assert_string_equal(
 		sb_error_message(err),
 		"/lib/x.so:f1: memory can't sleep in a delay (mode=sleep): wake up");
+	batch->targets[1].options.flags = 0;
+	batch->targets[1].options.delay_ppm = 25000;
+	assert_int_equal(sb_session_add(&session, batch, NULL, err), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_string_equal(sb_error_message(err),
+			    "/lib/x.so:f1: memory can't delay by a part of a call's duration "
+			    "(delay=2.5%): give a time");
 	sb_error_free(err);
 	sb_batch_free(batch);
-}
-
-static void large_remove_checks_first(void **state)
-{
-	struct sb_error *err = sb_error_new();
-	struct sb_session session;
-	struct memory m;
-	struct sb_batch *batch = batch_of(8);
-	uint64_t ids[8];
-	size_t failed = 99;
-
-	(void)state;
-	memory_init(&m, &session);
-	assert_int_equal(sb_session_add(&session, batch, NULL, NULL), 0);
-	for (size_t i = 0; i < 8; i++)
-		ids[i] = sb_batch_id(batch, i);
-	ids[6] = 4242;
-	assert_int_equal(sb_session_remove(&session, ids, 8, &failed, err), -1);
-	assert_int_equal(errno, ENOENT);
-	assert_int_equal(failed, 6);
-	assert_string_equal(sb_error_message(err), "there is no target 4242");
-	assert_int_equal(m.count, 8);
-	ids[6] = sb_batch_id(batch, 6);
-	assert_int_equal(sb_session_remove(&session, ids, 8, &failed, err), 0);
-	assert_int_equal(m.count, 0);
-	sb_error_free(err);
-	sb_batch_free(batch);
-}
-
-static void large_update_is_put_back(void **state)
-{
-	struct sb_session session;
-	struct memory m;
-	struct sb_batch *batch = batch_of(8);
-	uint64_t ids[8];
-
-	(void)state;
-	memory_init(&m, &session);
-	assert_int_equal(sb_session_add(&session, batch, NULL, NULL), 0);
-	for (size_t i = 0; i < 8; i++)
-		ids[i] = sb_batch_id(batch, i);
-	m.refuse_id = ids[7];
-	assert_int_equal(sb_session_set_delay(&session, ids, 8, 5000, NULL), -1);
-	for (size_t i = 0; i < 8; i++)
-		assert_int_equal(m.targets[memory_find(&m, ids[i])].delay_ns, 100 + i);
-	m.refuse_id = 0;
-	assert_int_equal(sb_session_set_delay(&session, ids, 8, 5000, NULL), 0);
-	for (size_t i = 0; i < 8; i++)
-		assert_int_equal(m.targets[i].delay_ns, 5000);
-	assert_int_equal(sb_session_set_targets_enabled(&session, ids, 8, false, NULL),
-			 0);
-	for (size_t i = 0; i < 8; i++)
-		assert_false(m.targets[i].enabled);
-	sb_batch_free(batch);
-}
-
-static void delay_over_the_limit(void **state)
-{
-	struct sb_error *err = sb_error_new();
-	struct sb_session session;
-	struct memory m;
-	uint64_t id = 1;
-
-	(void)state;
-	memory_init(&m, &session);
-	assert_int_equal(sb_session_set_delay(&session, &id, 1, SB_MAX_DELAY_NS + 1, err),
-			 -1);
-	assert_int_equal(errno, ERANGE);
-	assert_int_equal(m.calls, 0);
-	assert_non_null(strstr(sb_error_message(err), "10s"));
-	sb_error_free(err);
 }
 
 static struct sb_elf *fixture(void)
@@ -399,16 +188,21 @@ static void symbols_become_targets(void **state)
 	struct sb_target_options opts = { .sz = sizeof(opts), .delay_ns = 500 };
 	struct sb_batch *batch = sb_batch_new();
 	struct sb_elf *elf = fixture();
+	struct sb_places *places;
 	char label[8192];
 
 	(void)state;
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_second", &opts, NULL), 1);
 	snprintf(label, sizeof(label), "%s:fixture_second", sb_elf_path(elf));
+	places = sb_elf_find(elf, "fixture_second", NULL);
+	assert_true(sb_places_offset(places, 0) > 0);
+	assert_int_equal(sb_batch_offset(batch, 0), sb_places_offset(places, 0));
+	sb_places_free(places);
 	sb_elf_close(elf);
 	assert_string_equal(sb_batch_label(batch, 0), label);
 	assert_int_equal(batch->targets[0].options.delay_ns, 500);
-	assert_int_equal(batch->targets[0].options.scope, SB_SCOPE_SYSTEM);
-	/* The descriptor is the batch's own and does not leak into children. */
+	assert_int_equal(batch->targets[0].options.scope, SB_SCOPE_ALL);
+	/* The batch has a descriptor of its own, which is not inherited by children. */
 	assert_true(fcntl(batch->targets[0].fd, F_GETFD) & FD_CLOEXEC);
 	assert_int_equal(sb_batch_id(batch, 0), 0);
 	assert_int_equal(sb_batch_kind(batch, 0), SB_SYMBOL_FUNCTION);
@@ -520,6 +314,20 @@ static void unknown_options_are_refused(void **state)
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts.known, NULL),
 			 -1);
 	assert_int_equal(errno, EINVAL);
+	/* SPEED_BUMP_TARGET_MEM is a flag of the driver, not of libsb. */
+	for (uint32_t flag = 1U << 4; flag < 1U << 30; flag <<= 1) {
+		opts.known = (struct sb_target_options){ .sz = sizeof(opts.known),
+							 .flags = flag };
+		errno = 0;
+		assert_int_equal(sb_batch_add(batch, elf, "fixture_second", &opts.known,
+					      NULL),
+				 -1);
+		assert_int_equal(errno, EINVAL);
+	}
+	opts.known = (struct sb_target_options){ .sz = sizeof(opts.known), .scope = 5 };
+	errno = 0;
+	assert_int_equal(sb_batch_add(batch, elf, "fixture_second", &opts.known, NULL), -1);
+	assert_int_equal(errno, EINVAL);
 	sb_elf_close(elf);
 	sb_batch_free(batch);
 }
@@ -539,17 +347,144 @@ static void delay_of_a_target_over_the_limit(void **state)
 	sb_batch_free(batch);
 }
 
+static void assert_refused(const char *path, const char *symbol, const char *says)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts), .delay_ppm = 50000 };
+	struct sb_error *err = sb_error_new();
+	struct sb_batch *batch = sb_batch_new();
+	struct sb_elf *elf = sb_elf_open(path, err);
+
+	assert_non_null(elf);
+	errno = 0;
+	if (sb_batch_add(batch, elf, symbol, &opts, err) != -1)
+		fail_msg("%s:%s is not refused", path, symbol);
+	assert_int_equal(errno, EINVAL);
+	if (!strstr(sb_error_message(err), says) || strchr(sb_error_message(err), '\n'))
+		fail_msg("\"%s\" does not say \"%s\"", sb_error_message(err), says);
+	assert_int_equal(sb_batch_count(batch), 0);
+	sb_batch_free(batch);
+	sb_elf_close(elf);
+	sb_error_free(err);
+}
+
+static void what_has_no_duration_is_refused(void **state)
+{
+	const char *parts = getenv("SB_PARTS");
+
+	(void)state;
+	assert_refused(parts, "part_work+0x0", "'part_work+0x0' has no duration: name a");
+	assert_refused("libc.so.6", "abort", "'abort' does not return to its caller");
+	assert_refused("libc.so.6", "_setjmp", "'_setjmp' stores its return address");
+	assert_refused("libc.so.6", "exi[t]", "and none of these does");
+	assert_refused("libstdc++.so.6", "*find*", "works with C++ exceptions");
+	assert_refused("libstdc++.so.6", "*find*", "--unsafe");
+}
+
+/* Programs that throw, for those who know what they do; names that match by the way. */
+static void what_has_one_is_taken(void **state)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts),
+					  .delay_ppm = 50000,
+					  .flags = SB_TARGET_DEFAULT_DELAY };
+	struct sb_error *err = sb_error_new();
+	struct sb_elf *elf = sb_elf_open("libc.so.6", err);
+	struct sb_batch *batch = sb_batch_new();
+	struct sb_spec *spec;
+	char text[4200];
+	size_t count;
+
+	(void)state;
+	assert_true(sb_batch_add(batch, elf, "a[bt]o*", &opts, err) > 0);
+	count = sb_batch_count(batch);
+	for (size_t i = 0; i < count; i++)
+		assert_null(strstr(sb_batch_label(batch, i), ":abort"));
+	assert_int_equal(batch->targets[0].options.flags, 0);
+	sb_elf_close(elf);
+	elf = sb_elf_open("libstdc++.so.6", err);
+	opts.flags = SB_TARGET_UNSAFE;
+	assert_true(sb_batch_add(batch, elf, "*find*", &opts, err) > 0);
+	sb_elf_close(elf);
+	snprintf(text, sizeof(text), "native:%s:part_work delay=0.25%%", getenv("SB_PARTS"));
+	spec = sb_spec_parse(text, SB_SPEC_FILE, err);
+	assert_non_null(spec);
+	opts = (struct sb_target_options){ .sz = sizeof(opts), .delay_ns = 7 };
+	count = sb_batch_count(batch);
+	assert_int_equal(sb_batch_add_spec(batch, spec, &opts, err), 1);
+	assert_int_equal(batch->targets[count].options.delay_ppm, 2500);
+	assert_int_equal(batch->targets[count].options.delay_ns, 0);
+	sb_spec_free(spec);
+	sb_batch_free(batch);
+	sb_error_free(err);
+}
+
+/* Where the breakpoint is, the stack pointer is that of the call. */
+static void a_call_begins_before_its_stack_frame(void **state)
+{
+	struct sb_target_options part = { .sz = sizeof(part), .delay_ppm = 50000 };
+	struct sb_batch *batch = sb_batch_new();
+	struct sb_elf *elf = sb_elf_open(getenv("SB_ENTRIES"), NULL);
+
+	(void)state;
+	assert_non_null(elf);
+	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++) {
+		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
+		size_t count = sb_batch_count(batch);
+		unsigned char bytes[4] = { 0 };
+		uint64_t entry = sb_symbol_offset(symbol), at;
+
+		if (sb_batch_add(batch, elf, sb_symbol_name(symbol), &part, NULL) != 1)
+			continue;
+		at = sb_batch_offset(batch, count);
+		assert_int_equal(pread(sb_elf_fd(elf), bytes, 4, (off_t)entry), 4);
+		if (at != entry) {
+			assert_int_equal(at, entry + 4);
+			assert_memory_equal(bytes, "\xf3\x0f\x1e\xfa", 4);
+		}
+	}
+	assert_true(sb_batch_count(batch));
+	sb_elf_close(elf);
+	sb_batch_free(batch);
+}
+
+static void a_part_excludes_a_time(void **state)
+{
+	static const struct {
+		struct sb_target_options opts;
+		int code;
+	} bad[] = {
+		{ { .delay_ppm = 1, .delay_ns = 1 }, EINVAL },
+		{ { .delay_ppm = 1, .flags = SB_TARGET_SLEEP }, EINVAL },
+		{ { .delay_ppm = SB_MAX_DELAY_PERCENT * 10000 + 1 }, ERANGE },
+		{ { .record = 2 }, EINVAL },
+		{ { .record = 1, .delay_ns = 1 }, EINVAL },
+		{ { .record = 1, .delay_ppm = 1 }, EINVAL },
+		{ { .record = 1, .flags = SB_TARGET_PERSISTENT }, EINVAL },
+	};
+	struct sb_batch *batch = sb_batch_new();
+	struct sb_elf *elf = fixture();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct sb_target_options opts = bad[i].opts;
+
+		opts.sz = sizeof(opts);
+		errno = 0;
+		assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts, NULL), -1);
+		assert_int_equal(errno, bad[i].code);
+	}
+	sb_elf_close(elf);
+	sb_batch_free(batch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(large_batch_is_split),
 		cmocka_unit_test(failure_takes_all_back),
+		cmocka_unit_test(failure_of_all_is_of_no_target),
 		cmocka_unit_test(messages_name_the_backend),
 		cmocka_unit_test(named_twice_is_one_target),
 		cmocka_unit_test(a_cgroup_must_be_one),
-		cmocka_unit_test(large_remove_checks_first),
-		cmocka_unit_test(large_update_is_put_back),
-		cmocka_unit_test(delay_over_the_limit),
 		cmocka_unit_test(symbols_become_targets),
 		cmocka_unit_test(glob_adds_each_place),
 		cmocka_unit_test(missing_symbol_adds_nothing),
@@ -557,6 +492,10 @@ int main(void)
 		cmocka_unit_test(python_pattern_is_refused),
 		cmocka_unit_test(unknown_options_are_refused),
 		cmocka_unit_test(delay_of_a_target_over_the_limit),
+		cmocka_unit_test(what_has_no_duration_is_refused),
+		cmocka_unit_test(what_has_one_is_taken),
+		cmocka_unit_test(a_call_begins_before_its_stack_frame),
+		cmocka_unit_test(a_part_excludes_a_time),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

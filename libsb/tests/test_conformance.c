@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * What holds of a native target whatever serves it: the module (in a guest), or what
- * SPEED_BUMP_BACKEND says. Times are compared with each other, never with a constant: a
- * delay is so long that whatever ends it early is seen to.
+ * What holds for native targets with every backend: the module (in a guest), or the
+ * backend in SPEED_BUMP_BACKEND. Times are compared with each other, never with a
+ * constant: delays are long enough to show that they ended early.
+ *
+ * The file is long because it is the whole contract, tested with the same helper processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +33,7 @@
 
 #include <linux/speed_bump.h>
 
-#include "libsb.h"
+#include "libsb-provisional.h"
 #include "served.h"
 
 #define MS     UINT64_C(1000000)
@@ -42,7 +44,7 @@ static unsigned long (*plain)(unsigned long);
 static struct sb_error *err;
 static struct sb_elf *elf;
 
-/* What processes of a test tell each other. */
+/* Messages between the processes of a test. */
 static struct {
 	atomic_int go, calls, stop;
 	_Atomic(pid_t) pid;
@@ -57,15 +59,6 @@ static void nap(uint64_t ns)
 }
 
 /* ---------------------------------------------------------------- sessions */
-
-static struct sb_session *session_open(void)
-{
-	struct sb_session *session = sb_session_open(NULL, err);
-
-	if (!session)
-		fail_msg("%s", sb_error_message(err));
-	return session;
-}
 
 static uint64_t add_symbol(struct sb_session *session, const char *symbol,
 			   const struct sb_target_options *opts)
@@ -96,19 +89,19 @@ static uint64_t add_tree(struct sb_session *session, pid_t pid, uint64_t delay_n
 	return add(session, &opts);
 }
 
-static void assert_counters(struct sb_session *session, uint64_t hits, uint64_t delayed)
+static void assert_counters(struct sb_session *session, uint64_t calls, uint64_t delayed)
 {
-	assert_int_equal(counter(session, SB_COUNTER_HITS), hits);
+	assert_int_equal(counter(session, SB_COUNTER_CALLS), calls);
 	assert_int_equal(counter(session, SB_COUNTER_DELAYED), delayed);
-	assert_int_equal(delayed + counter(session, SB_COUNTER_SKIPPED_FREQUENCY) +
+	assert_int_equal(delayed + counter(session, SB_COUNTER_SKIPPED_EVERY) +
 				 counter(session, SB_COUNTER_SKIPPED_WINDOW) +
 				 counter(session, SB_COUNTER_SKIPPED_DISABLED),
-			 hits);
+			 calls);
 }
 
 /* --------------------------------------------------------------- processes */
 
-/* A process that executes commands of one letter, and answers each with a byte. */
+/* A process that executes one-letter commands and answers each with a byte. */
 struct puppet {
 	pid_t pid;
 	int tell, hear;
@@ -137,7 +130,7 @@ static void call_in_child(void)
 	wait_for(pid);
 }
 
-/* The grandchild calls when its parent is dead and it has another. */
+/* The grandchild calls after its parent has exited and it has a new parent. */
 static void call_in_orphan(void)
 {
 	pid_t middle = fork(), parent;
@@ -172,7 +165,7 @@ static void call_in_program(void)
 	wait_for(pid);
 }
 
-/* By itself a child, but no process is: a thread of the puppet. */
+/* A thread of the puppet, which is a child of its own but not a process. */
 static void call_in_own_thread(void)
 {
 	pthread_t thread;
@@ -185,7 +178,7 @@ static void puppet_main(int get, int say)
 {
 	char order;
 
-	/* A test that fails leaves no process behind. */
+	/* A failing test leaves no process behind. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (read(get, &order, 1) == 1) {
 		switch (order) {
@@ -285,7 +278,7 @@ static void call_in_threads(void)
 
 static void no_hit_is_lost(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 
 	(void)state;
 	add_tree(session, getpid(), 0);
@@ -297,7 +290,7 @@ static void no_hit_is_lost(void **state)
 
 static void times_add_up(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 
 	(void)state;
 	add_tree(session, getpid(), 1234);
@@ -305,7 +298,7 @@ static void times_add_up(void **state)
 	assert_counters(session, THREADS * CALLS, THREADS * CALLS);
 	assert_int_equal(counter(session, SB_COUNTER_REQUESTED_NS),
 			 UINT64_C(1234) * THREADS * CALLS);
-	assert_true(counter(session, SB_COUNTER_MEASURED_NS) >=
+	assert_true(counter(session, SB_COUNTER_DELIVERED_NS) >=
 		    UINT64_C(1234) * THREADS * CALLS);
 	assert_int_equal(counter(session, SB_COUNTER_CUT), 0);
 	sb_session_close(session);
@@ -318,7 +311,7 @@ static void every_nth_hit_of_all_threads(void **state)
 					  .delay_ns = 100,
 					  .scope = SB_SCOPE_TREE,
 					  .scope_id = getpid() };
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 
 	(void)state;
 	add(session, &opts);
@@ -334,7 +327,7 @@ static void window(void **state)
 					  .delay_ns = 10 * SECOND,
 					  .scope = SB_SCOPE_TREE,
 					  .scope_id = getpid() };
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 
 	(void)state;
 	add(session, &opts);
@@ -357,11 +350,16 @@ static void window(void **state)
 	sb_session_close(session);
 }
 
-/* Switched all the while: each hit is either delayed or skipped, and none lost. */
+/*
+ * Switched on and off all the time: each hit is either delayed or skipped, and none is
+ * lost.
+ */
 static void switching_loses_nothing(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	uint64_t id = add_tree(session, getpid(), 1000);
+	struct sb_target_update update = { .sz = sizeof(update),
+					   .mask = SB_UPDATE_ENABLED | SB_UPDATE_DELAY };
 	pthread_t threads[THREADS];
 
 	(void)state;
@@ -369,9 +367,9 @@ static void switching_loses_nothing(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, call_often, NULL), 0);
 	for (int i = 0; i < 200; i++) {
 		assert_int_equal(sb_session_set_enabled(session, i % 2), 0);
-		assert_int_equal(
-			sb_session_set_targets_enabled(session, &id, 1, i % 3, err), 0);
-		assert_int_equal(sb_session_set_delay(session, &id, 1, 500 + i, err), 0);
+		update.enabled = !!(i % 3);
+		update.delay_ns = 500 + (uint64_t)i;
+		assert_int_equal(sb_session_update(session, &id, 1, &update, NULL, err), 0);
 		nap(MS / 10);
 	}
 	for (int i = 0; i < THREADS; i++)
@@ -382,7 +380,7 @@ static void switching_loses_nothing(void **state)
 
 static void two_sessions_delay_one_after_the_other(void **state)
 {
-	struct sb_session *one = session_open(), *other = session_open();
+	struct sb_session *one = session_opened(err), *other = session_opened(err);
 	uint64_t start;
 
 	(void)state;
@@ -399,7 +397,7 @@ static void two_sessions_delay_one_after_the_other(void **state)
 	sb_session_close(other);
 }
 
-/* Behind the first instructions a call is seen as well, and once. */
+/* A breakpoint behind the first instructions sees each call once. */
 static void entry_that_is_cheaper(void **state)
 {
 #ifdef __x86_64__
@@ -415,7 +413,7 @@ static void entry_that_is_cheaper(void **state)
 						  .scope = SB_SCOPE_TREE,
 						  .scope_id = getpid() };
 		unsigned long (*call)(unsigned long) = dlsym(handle, names[i]);
-		struct sb_session *session = session_open();
+		struct sb_session *session = session_opened(err);
 		struct sb_batch *batch = sb_batch_new();
 
 		assert_int_equal(sb_batch_add(batch, entries, names[i], &opts, err), 1);
@@ -439,7 +437,7 @@ static void entry_that_is_cheaper(void **state)
 static void tree_has_all_below(void **state)
 {
 	struct puppet root = puppet_new(), stranger = puppet_new();
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 
 	(void)state;
 	add_tree(session, root.pid, 0);
@@ -452,10 +450,10 @@ static void tree_has_all_below(void **state)
 	sb_session_close(session);
 }
 
-/* Also processes whose parents died before, if a process of the tree adopted them. */
+/* Also processes whose parents exited before, if a process of the tree adopted them. */
 static void tree_has_who_was_there(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	pid_t root, pid;
 
 	(void)state;
@@ -491,7 +489,9 @@ static void tree_has_who_was_there(void **state)
 	sb_session_close(session);
 }
 
-/* Each forks the next and dies; a process adopted by the root stays in its tree. */
+/*
+ * Each process forks the next and exits; a process adopted by the root stays in its tree.
+ */
 static void run_chain(void)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -511,12 +511,12 @@ static void run_chain(void)
 	_exit(0);
 }
 
-/* Whoever is being forked while the tree is taken in belongs to it, too. */
+/* A process that is being forked while the tree is added belongs to it too. */
 static void tree_is_exact_while_it_forks(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 12; round++) {
-		struct sb_session *session = session_open();
+		struct sb_session *session = session_opened(err);
 		pid_t root;
 
 		atomic_store(&shared->go, 0);
@@ -540,7 +540,7 @@ static void tree_is_exact_while_it_forks(void **state)
 
 static void dead_root_is_shown_as_such(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	struct puppet root = puppet_new();
 	struct sb_target_list *list;
 
@@ -550,9 +550,9 @@ static void dead_root_is_shown_as_such(void **state)
 	puppet_end(&root);
 	list = sb_session_list(session, SB_LIST_SESSION, NULL, err);
 	assert_int_equal(sb_target_list_scope_id(list, 0), 0);
-	assert_int_equal(sb_target_list_counter(list, 0, SB_COUNTER_HITS), 1);
+	assert_int_equal(sb_target_list_counter(list, 0, SB_COUNTER_CALLS), 1);
 	sb_target_list_free(list);
-	/* The session can have a tree again. */
+	/* The session can have another tree afterwards. */
 	sb_session_clear(session, false, err);
 	root = puppet_new();
 	add_tree(session, root.pid, 0);
@@ -574,7 +574,7 @@ static void *call_as_told(void *arg)
 static void thread_alone(void **state)
 {
 	struct sb_target_options opts = { .sz = sizeof(opts), .scope = SB_SCOPE_THREAD };
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	pthread_t thread;
 
 	(void)state;
@@ -604,7 +604,7 @@ static uint64_t offset_of_plain(void)
 	return offset;
 }
 
-/* Whether what is in the memory of a process is not what is in the file. */
+/* Whether the memory of a process differs from the file. */
 static bool has_breakpoint(pid_t pid)
 {
 	unsigned char original[4], there[4];
@@ -651,7 +651,7 @@ static void move_to(const char *cgroup, pid_t pid)
 static void cgroup_and_below(void **state)
 {
 	struct sb_target_options opts = { .sz = sizeof(opts), .scope = SB_SCOPE_CGROUP };
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	char root[256], outer[300], inner[330];
 	struct puppet member = puppet_new();
 
@@ -667,7 +667,7 @@ static void cgroup_and_below(void **state)
 		puppet_do(&member, "cf");
 		assert_counters(session, 0, 0);
 		move_to(outer, member.pid);
-		/* The driver puts the breakpoint in some time after the move. */
+		/* The driver sets the breakpoint shortly after the move. */
 		for (uint64_t start = now(); !has_breakpoint(member.pid);) {
 			assert_true(now() - start < 60 * SECOND);
 			nap(MS);
@@ -702,7 +702,7 @@ static uint64_t cpu_time(pid_t pid)
 	return ts.tv_sec * SECOND + ts.tv_nsec;
 }
 
-/* Return when it is in a delay: nothing else of what it does takes CPU time. */
+/* Wait until it is in a delay: nothing else that it does uses CPU time. */
 static uint64_t puppet_go_into_delay(struct puppet *puppet)
 {
 	uint64_t start = now(), before = cpu_time(puppet->pid);
@@ -715,7 +715,7 @@ static uint64_t puppet_go_into_delay(struct puppet *puppet)
 	return start;
 }
 
-/* Put it into a delay whose end is not waited for. */
+/* Make it enter a delay, without waiting for the end. */
 static uint64_t puppet_delay(struct sb_session *session, struct puppet *puppet)
 {
 	add_tree(session, puppet->pid, LONG);
@@ -728,7 +728,7 @@ static void killed_at_any_point(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
-		struct sb_session *session = session_open();
+		struct sb_session *session = session_opened(err);
 		struct puppet victim = puppet_new();
 		uint64_t start = puppet_delay(session, &victim);
 		int status;
@@ -740,7 +740,7 @@ static void killed_at_any_point(void **state)
 		assert_true(WIFSIGNALED(status));
 		assert_counters(session, 1, 1);
 		assert_int_equal(counter(session, SB_COUNTER_CUT), 1);
-		assert_true(counter(session, SB_COUNTER_MEASURED_NS) < LONG);
+		assert_true(counter(session, SB_COUNTER_DELIVERED_NS) < LONG);
 		close(victim.tell);
 		close(victim.hear);
 		sb_session_close(session);
@@ -749,7 +749,7 @@ static void killed_at_any_point(void **state)
 
 static void stopped(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	struct puppet victim = puppet_new();
 	uint64_t start = puppet_delay(session, &victim);
 	int status;
@@ -768,7 +768,7 @@ static void stopped(void **state)
 
 static void removed(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	struct puppet victim = puppet_new();
 	uint64_t start = puppet_delay(session, &victim);
 
@@ -776,7 +776,7 @@ static void removed(void **state)
 	assert_int_equal(sb_session_clear(session, false, err), 0);
 	puppet_wait(&victim);
 	assert_true(now() - start < LONG);
-	/* Nothing is left there. */
+	/* No target is left. */
 	start = now();
 	puppet_do(&victim, "c");
 	assert_true(now() - start < LONG);
@@ -786,9 +786,12 @@ static void removed(void **state)
 
 static void closed(void **state)
 {
-	/* Made before, so that it has no descriptor of the session. */
+	/*
+	 * Created before the session, so that it does not inherit the session's
+	 * descriptor.
+	 */
 	struct puppet victim = puppet_new();
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	uint64_t start = puppet_delay(session, &victim);
 
 	(void)state;
@@ -800,7 +803,7 @@ static void closed(void **state)
 
 static size_t count_others(void)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	struct sb_target_list *list = sb_session_list(session, SB_LIST_OTHERS, elf, err);
 	size_t count;
 
@@ -811,7 +814,7 @@ static size_t count_others(void)
 	return count;
 }
 
-/* The session's process dies while another is in a delay of it. */
+/* The process of the session is killed while another process is in one of its delays. */
 static void owner_killed(void **state)
 {
 	struct puppet victim = puppet_new();
@@ -851,10 +854,10 @@ static void owner_killed(void **state)
 	puppet_end(&victim);
 }
 
-/* A delay of many slices is as long as it was asked to be. */
+/* A delay of many slices has the requested length. */
 static void long_delay(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	uint64_t start;
 
 	(void)state;
@@ -862,20 +865,20 @@ static void long_delay(void **state)
 	start = now();
 	plain(0);
 	assert_true(now() - start >= 250 * MS);
-	assert_true(counter(session, SB_COUNTER_MEASURED_NS) >= 250 * MS);
+	assert_true(counter(session, SB_COUNTER_DELIVERED_NS) >= 250 * MS);
 	assert_int_equal(counter(session, SB_COUNTER_CUT), 0);
-	assert_int_equal(counter(session, SB_COUNTER_MEASURED_NS) -
+	assert_int_equal(counter(session, SB_COUNTER_DELIVERED_NS) -
 				 counter(session, SB_COUNTER_REQUESTED_NS),
 			 counter(session, SB_COUNTER_MAX_OVERSHOOT_NS));
 	sb_session_close(session);
 }
 
-/* ------------------------------------------------------- a CPU that is burnt */
+/* ------------------------------------------------------- a CPU that is busy */
 
 #define SHARERS 4
 #define TURNS	6
 
-/* One of several threads on one CPU, and how far it went into the time of the others. */
+/* One of several threads on one CPU, and when its delays began and ended. */
 struct sharer {
 	pthread_t thread;
 	int cpu;
@@ -907,7 +910,7 @@ static bool overlap(const struct sharer *a, const struct sharer *b)
 	return false;
 }
 
-/* Whether each was delayed in full, and some at the same time. */
+/* Whether each was delayed in full, and some delays overlapped. */
 static bool share_one_cpu(struct sb_session *session, uint64_t delay_ns)
 {
 	struct sharer sharers[SHARERS];
@@ -932,15 +935,15 @@ static bool share_one_cpu(struct sb_session *session, uint64_t delay_ns)
 	assert_counters(session, SHARERS * TURNS, SHARERS * TURNS);
 	assert_int_equal(counter(session, SB_COUNTER_REQUESTED_NS),
 			 delay_ns * SHARERS * TURNS);
-	assert_true(counter(session, SB_COUNTER_MEASURED_NS) >=
+	assert_true(counter(session, SB_COUNTER_DELIVERED_NS) >=
 		    delay_ns * SHARERS * TURNS);
 	assert_int_equal(counter(session, SB_COUNTER_CUT), 0);
 	return at_once;
 }
 
 /*
- * What one delay keeps of itself is not the other's, though the one has taken the CPU from
- * the other in the middle of it. Longer and longer, until the scheduler does that.
+ * The state of a delay is separate for each thread, also if one thread preempts another
+ * in the middle of a delay. The delays are made longer until the scheduler does that.
  */
 static void delays_at_once_on_one_cpu(void **state)
 {
@@ -948,7 +951,7 @@ static void delays_at_once_on_one_cpu(void **state)
 
 	(void)state;
 	for (uint64_t delay_ns = 4 * MS; !at_once && delay_ns < SECOND; delay_ns *= 2) {
-		struct sb_session *session = session_open();
+		struct sb_session *session = session_opened(err);
 
 		add_tree(session, getpid(), delay_ns);
 		at_once = share_one_cpu(session, delay_ns);
@@ -959,7 +962,7 @@ static void delays_at_once_on_one_cpu(void **state)
 
 #define STALL "/sys/module/rcupdate/parameters/rcu_cpu_stall_timeout"
 
-/* The kernel's limits for tasks that can't run, made short, seconds. */
+/* The kernel's timeouts for tasks that can't run, set to a few seconds. */
 static struct {
 	const char *path;
 	int seconds, before;
@@ -1009,7 +1012,7 @@ static void be_patient(void)
 			write_number(patience[i].path, patience[i].before);
 }
 
-/* Records of the kernel log from here on that are such reports. */
+/* The number of such reports in the kernel log from here on. */
 static int count_reports(int log)
 {
 	static const char *const reports[] = {
@@ -1035,7 +1038,7 @@ static int count_reports(int log)
 	}
 }
 
-/* Minutes in a guest, and the kernel's settings are changed: when asked for alone. */
+/* Takes minutes in a guest and changes settings of the kernel: only on request. */
 static void burnt_cpu_is_nobody_s_stall(void **state)
 {
 	const char *slow = getenv("SPEED_BUMP_SLOW");
@@ -1056,13 +1059,13 @@ static void burnt_cpu_is_nobody_s_stall(void **state)
 	CPU_ZERO(&one);
 	CPU_SET(0, &one);
 	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
-	session = session_open();
+	session = session_opened(err);
 	add_tree(session, getpid(), 10 * SECOND);
 	for (int i = 0; i < 3; i++)
 		plain(i);
 	be_patient();
 	sched_setaffinity(0, sizeof(before), &before);
-	assert_true(counter(session, SB_COUNTER_MEASURED_NS) >= 30 * SECOND);
+	assert_true(counter(session, SB_COUNTER_DELIVERED_NS) >= 30 * SECOND);
 	assert_int_equal(counter(session, SB_COUNTER_CUT), 0);
 	assert_int_equal(count_reports(log), 0);
 	close(log);
@@ -1078,13 +1081,13 @@ static struct sb_session *session_of(enum sb_backend_choice backend)
 	return sb_session_open(&opts, err);
 }
 
-/* The same program, and at the same time: they see the same calls. */
+/* The same program at the same time: both backends count the same calls. */
 static void assert_agreement(struct sb_session *driver, struct sb_session *bpf,
 			     struct sb_target_options opts)
 {
 	static const enum sb_counter same[] = {
-		SB_COUNTER_HITS,	   SB_COUNTER_DELAYED,
-		SB_COUNTER_SKIPPED_WINDOW, SB_COUNTER_SKIPPED_FREQUENCY,
+		SB_COUNTER_CALLS,	   SB_COUNTER_DELAYED,
+		SB_COUNTER_SKIPPED_WINDOW, SB_COUNTER_SKIPPED_EVERY,
 		SB_COUNTER_REQUESTED_NS,   SB_COUNTER_SKIPPED_DISABLED,
 		SB_COUNTER_CUT,
 	};
@@ -1096,10 +1099,10 @@ static void assert_agreement(struct sb_session *driver, struct sb_session *bpf,
 	call_in_program();
 	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
 		assert_int_equal(counter(driver, same[i]), counter(bpf, same[i]));
-	assert_int_equal(counter(bpf, SB_COUNTER_HITS), THREADS * CALLS + 1 + 5);
-	assert_true(counter(driver, SB_COUNTER_MEASURED_NS) >=
+	assert_int_equal(counter(bpf, SB_COUNTER_CALLS), THREADS * CALLS + 1 + 5);
+	assert_true(counter(driver, SB_COUNTER_DELIVERED_NS) >=
 		    counter(driver, SB_COUNTER_REQUESTED_NS));
-	assert_true(counter(bpf, SB_COUNTER_MEASURED_NS) >=
+	assert_true(counter(bpf, SB_COUNTER_DELIVERED_NS) >=
 		    counter(bpf, SB_COUNTER_REQUESTED_NS));
 	sb_session_clear(driver, false, err);
 	sb_session_clear(bpf, false, err);
@@ -1161,7 +1164,7 @@ static void *open_and_close(void *arg)
 	return NULL;
 }
 
-/* Sessions of different threads do not meet; ThreadSanitizer sees where they do. */
+/* Sessions of different threads share no data; ThreadSanitizer reports it if they do. */
 static void sessions_of_threads(void **state)
 {
 	pthread_t threads[4];
@@ -1177,7 +1180,7 @@ static void sessions_of_threads(void **state)
 		assert_false(failed[i]);
 }
 
-/* CAP_PERFMON and CAP_BPF; 0, or -1. */
+/* Keep CAP_PERFMON and CAP_BPF only; 0, or -1. */
 static int keep_two_capabilities(void)
 {
 	struct {
@@ -1209,10 +1212,10 @@ static void add_trees_again(void)
 	_exit(0);
 }
 
-/* A session can have one tree after the other with what BPF is said to need. */
+/* A session can have one tree after the other with the capabilities that BPF needs. */
 static void two_capabilities_are_enough(void **state)
 {
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	bool is_bpf = !strcmp(sb_session_backend(session), "bpf");
 	unsigned int major, minor;
 	struct utsname name;
@@ -1256,11 +1259,11 @@ static uint64_t add_probe(struct sb_session *session, struct sb_elf *file,
 	return id;
 }
 
-/* A program that asks whether its probe is traced gets the right answer. */
+/* A program can find out whether its probe is traced. */
 static void static_probe(void **state)
 {
 	const char *path = getenv("SB_STATICS");
-	struct sb_session *session = session_open();
+	struct sb_session *session = session_opened(err);
 	unsigned long (*first)(unsigned long), (*count)(void);
 	struct sb_elf *file;
 	void *handle;
@@ -1279,10 +1282,7 @@ static void static_probe(void **state)
 	count = dlsym(handle, "statics_count");
 	file = sb_elf_open(path, err);
 	assert_non_null(file);
-	counts = !strcmp(sb_session_backend(session), "bpf");
-#ifdef SPEED_BUMP_FEATURE_REF_CTR
-	counts |= !!(sb_session_features(session) & SPEED_BUMP_FEATURE_REF_CTR);
-#endif
+	counts = !!(sb_session_features(session) & SB_FEATURE_SEMAPHORE);
 	assert_int_equal(count(), 0);
 	id = add_probe(session, file, "statics:entry");
 	assert_int_equal(count(), counts);
@@ -1290,7 +1290,7 @@ static void static_probe(void **state)
 		first(i);
 	assert_counters(session, 5, 5);
 	assert_int_equal(sb_session_remove(session, &id, 1, NULL, err), 0);
-	/* Once no delay is under way, the last breakpoint is gone. */
+	/* Once no delay is under way, the last breakpoint is removed. */
 	sb_session_close(session);
 	for (int i = 0; i < 1000 && count(); i++)
 		nap(10 * MS);
@@ -1303,7 +1303,7 @@ static void static_probe(void **state)
 
 #define MICRO UINT64_C(1000)
 
-/* A session whose plan rules two functions; calls of a third are units. */
+/* A session with a plan for two functions; calls of a third are units. */
 struct planned {
 	struct sb_session *session;
 	uint64_t ids[2], unit_id;
@@ -1326,7 +1326,7 @@ static void planned_open(struct planned *p)
 	void *handle = dlopen(library, RTLD_NOW);
 	char *at;
 
-	p->session = session_open();
+	p->session = session_opened(err);
 	p->ids[0] = add_symbol(p->session, "fixture_plain", &opts);
 	p->ids[1] = add_symbol(p->session, "fixture_second", &opts);
 	opts.delay_ns = 0;
@@ -1334,11 +1334,11 @@ static void planned_open(struct planned *p)
 	p->call[0] = plain;
 	p->call[1] = dlsym(handle, "fixture_second");
 	p->unit = dlsym(handle, "fixture_nop");
-	assert_true(sb_session_features(p->session) & SPEED_BUMP_FEATURE_PLAN);
+	assert_true(sb_session_features(p->session) & SB_FEATURE_PLAN);
 	p->fd = sb_session_plan(p->session, p->ids, 2, &p->unit_id, 1, err);
 	if (p->fd < 0)
 		fail_msg("%s", sb_error_message(err));
-	/* The head says where the last of the memory begins, and how much that is. */
+	/* The head has the offset and the size of the last part of the memory. */
 	at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, p->fd, 0);
 	assert_ptr_not_equal(at, MAP_FAILED);
 	p->head = (void *)at;
@@ -1417,7 +1417,7 @@ static void plan_is_obeyed_slot_by_slot(void **state)
 	for (int k = 0; k < 2; k++)
 		for (int i = 0; i < (int)SPEED_BUMP_PLAN_LEVELS; i++)
 			p.targets[k].delay_ns[i] = (10 * k + i + 1) * MICRO;
-	/* More than the cells go back, and over the end of the schedule's ring. */
+	/* Farther than the cells reach back, and past the end of the schedule's ring. */
 	p.head->number = SPEED_BUMP_PLAN_SLOTS - 100;
 	for (uint64_t n = p.head->number, end = n + 400; n < end; n++) {
 		uint64_t level, arms;
@@ -1460,7 +1460,7 @@ static void plan_is_obeyed_slot_by_slot(void **state)
 		assert_int_equal(counter_of(s, id, SB_COUNTER_SKIPPED_DISABLED),
 				 skipped[k]);
 		assert_int_equal(counter_of(s, id, SB_COUNTER_REQUESTED_NS), asked[k]);
-		assert_int_equal(counter_of(s, id, SB_COUNTER_MEASURED_NS), delivered[k]);
+		assert_int_equal(counter_of(s, id, SB_COUNTER_DELIVERED_NS), delivered[k]);
 	}
 	planned_close(&p);
 }
@@ -1477,7 +1477,10 @@ static void plan_says_what_is_on(void **state)
 	p.targets[0].every[2] = 1000;
 	p.targets[0].every[3] = 3;
 	p.head->number = number;
-	/* Nothing is drawn, or for another round, a level that there is none of, no arm. */
+	/*
+	 * Nothing is planned, or for another round, or with an invalid level, or without
+	 * an arm.
+	 */
 	p.call[0](0);
 	draw(&p, number - SPEED_BUMP_PLAN_SLOTS, 0, 1);
 	p.call[0](0);
@@ -1490,7 +1493,7 @@ static void plan_says_what_is_on(void **state)
 	p.call[0](0);
 	p.targets[0].arm = 0;
 	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_SKIPPED_DISABLED), 5);
-	/* The lease is over, or never began. */
+	/* The lease has expired, or has not begun. */
 	p.head->lease_ns = now();
 	p.call[0](0);
 	p.head->lease_ns = 0;
@@ -1502,9 +1505,9 @@ static void plan_says_what_is_on(void **state)
 	draw(&p, number, 3, 1);
 	call_times(p.call[0], 30);
 	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_DELAYED), 11);
-	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_SKIPPED_FREQUENCY), 20);
+	assert_int_equal(counter_of(p.session, p.ids[0], SB_COUNTER_SKIPPED_EVERY), 20);
 	assert_int_equal(counted(cell_of(&p, 0, number)->calls, number), 38);
-	/* Nothing of it while the session is off. */
+	/* Nothing is counted while the session is off. */
 	p.head->slot_units = 1;
 	assert_int_equal(sb_session_set_enabled(p.session, false), 0);
 	p.call[0](0);
@@ -1520,7 +1523,7 @@ static void plan_says_what_is_on(void **state)
 
 static void plan_is_asked_for_once_and_rightly(void **state)
 {
-	struct sb_session *other = session_open();
+	struct sb_session *other = session_opened(err);
 	uint64_t twice[2];
 	struct planned p;
 
@@ -1550,7 +1553,7 @@ static void *work_by_plan(void *arg)
 	return arg;
 }
 
-/* Four threads: each slot has its end, each call its slot. */
+/* Four threads: each slot has an end, and each call belongs to a slot. */
 static void plan_loses_nothing(void **state)
 {
 	uint64_t calls = 0, units = 0;
@@ -1570,7 +1573,7 @@ static void plan_loses_nothing(void **state)
 	for (uint64_t n = 0; n <= 200; n++)
 		calls += counted(cell_of(&p, 0, n)->calls, n);
 	assert_int_equal(calls, 12000);
-	/* And where each unit ends a slot. */
+	/* The same with a slot for each unit. */
 	p.head->slot_units = 1;
 	for (int i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, work_by_plan, NULL);
@@ -1598,7 +1601,7 @@ static void *call_by_plan(void *arg)
 	return arg;
 }
 
-/* Garbage in all of it, but what is obeyed now and then is short. */
+/* Random data everywhere, with short delays among the valid contents. */
 static void scribble(const struct planned *p)
 {
 	uint64_t *words = (uint64_t *)p->head, seed = 1, number;
@@ -1621,13 +1624,18 @@ static void scribble(const struct planned *p)
 			p->head->units = seed;
 			p->head->slot_units = seed >> 20 & 1;
 			draw(p, number, (seed >> 22) % 9, seed);
-			/* It is written, though nothing here reads it. */
+			/*
+			 * Keep the compiler from dropping the write, which nothing here
+			 * reads.
+			 */
 			atomic_signal_fence(memory_order_seq_cst);
 		}
 	}
 }
 
-/* Whatever is in the memory, a hit is delayed or not, and the process can be killed. */
+/*
+ * Whatever the memory contains, a hit is delayed or not, and the process can be killed.
+ */
 static void plan_of_garbage_does_no_harm(void **state)
 {
 	struct planned p;
@@ -1649,7 +1657,7 @@ static void plan_of_garbage_does_no_harm(void **state)
 	wait_for(pid);
 	for (int k = 0; k < 2; k++)
 		assert_true(counter_of(p.session, p.ids[k], SB_COUNTER_DELAYED) > 0);
-	/* And all is well again where it is no garbage. */
+	/* With valid contents the plan works again. */
 	p.head->number = 5;
 	p.head->slot_units = 0;
 	p.head->lease_ns = UINT64_MAX;
@@ -1672,7 +1680,7 @@ static uint64_t cpu_ns(void)
 	return ts.tv_sec * SECOND + ts.tv_nsec;
 }
 
-/* By a clock that does not have the scheduler look at the thread. */
+/* Uses a clock that does not make the scheduler update the thread's time. */
 static void burn(uint64_t ns)
 {
 	uint64_t end = now() + ns;
@@ -1681,7 +1689,10 @@ static void burn(uint64_t ns)
 		;
 }
 
-/* Ticks are milliseconds apart: what is known at them alone does not tell these apart. */
+/*
+ * Ticks are milliseconds apart, so a time that is updated only at ticks would not be
+ * exact enough.
+ */
 static void slots_have_the_cpu_time_that_they_took(void **state)
 {
 	struct planned p;
@@ -1706,7 +1717,7 @@ static void slots_have_the_cpu_time_that_they_took(void **state)
 	planned_close(&p);
 }
 
-/* Of two that share a CPU neither gets less for having waited for the other. */
+/* Of two threads on one CPU, neither loses delay while it waits for the other. */
 static void delay_is_cpu_time(void **state)
 {
 	struct sb_session *sessions[2];
@@ -1736,23 +1747,23 @@ static void delay_is_cpu_time(void **state)
 			done[i].wall = now() - done[i].wall;
 			_exit(write(result[i][1], &done[i], sizeof(done[i])) < 0);
 		}
-		sessions[i] = session_open();
+		sessions[i] = session_opened(err);
 		add_tree(sessions[i], pid, ns);
 	}
 	atomic_store(&shared->go, 1);
 	for (int i = 0; i < 2; i++) {
-		uint64_t measured;
+		uint64_t delivered;
 
 		assert_int_equal(read(result[i][0], &done[i], sizeof(done[i])),
 				 sizeof(done[i]));
-		measured = counter(sessions[i], SB_COUNTER_MEASURED_NS);
-		print_message("# asked %" PRIu64 " ms: CPU %" PRIu64 ", measured %" PRIu64
+		delivered = counter(sessions[i], SB_COUNTER_DELIVERED_NS);
+		print_message("# asked %" PRIu64 " ms: CPU %" PRIu64 ", delivered %" PRIu64
 			      ", wall %" PRIu64 "\n",
-			      calls * ns / MS, done[i].cpu / MS, measured / MS,
+			      calls * ns / MS, done[i].cpu / MS, delivered / MS,
 			      done[i].wall / MS);
 		assert_true(done[i].cpu >= calls * ns / 100 * 95);
-		assert_true(measured >= calls * ns);
-		assert_true(measured <= done[i].cpu / 100 * 105);
+		assert_true(delivered >= calls * ns);
+		assert_true(delivered <= done[i].cpu / 100 * 105);
 		assert_true(done[i].wall >= calls * ns / 100 * 150);
 		close(result[i][0]);
 		close(result[i][1]);
@@ -1827,7 +1838,7 @@ int main(void)
 		cmocka_unit_test(burnt_cpu_is_nobody_s_stall),
 	};
 
-	/* By hand: those whose name is like that alone. */
+	/* For manual runs: only the tests whose names match. */
 	cmocka_set_test_filter(getenv("SB_TEST"));
 	err = sb_error_new();
 	if (!is_served(err, NULL))

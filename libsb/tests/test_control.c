@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+/*
+ * All that is slowed on this machine, read and switched from outside. One directory of
+ * processes, which the tests change in turn, serves them all: hence the length.
+ */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -61,7 +65,7 @@ static struct sb_control *look(void)
 	return control;
 }
 
-/* How often process @pid shows something now, and the label of that. */
+/* How often process @pid is shown now, and the label that is shown. */
 static size_t shown_by(pid_t pid, char label[64])
 {
 	struct sb_control *control = look();
@@ -90,14 +94,14 @@ static ssize_t find(const struct sb_control *control, pid_t pid, const char *nam
 	return -1;
 }
 
-static uint64_t hits_of(pid_t pid, const char *name)
+static uint64_t calls_of(pid_t pid, const char *name)
 {
 	struct sb_control *control = look();
 	ssize_t at = find(control, pid, name);
-	uint64_t hits = at < 0 ? 0 : sb_control_hits(control, (size_t)at);
+	uint64_t calls = at < 0 ? 0 : sb_control_calls(control, (size_t)at);
 
 	sb_control_free(control);
-	return hits;
+	return calls;
 }
 
 static void a_table_is_found_while_it_is_shown(void **state)
@@ -113,13 +117,13 @@ static void a_table_is_found_while_it_is_shown(void **state)
 	assert_int_equal(sb_site_table_show(table, "again"), 0);
 	assert_int_equal(shown_by(getpid(), label), 1);
 	assert_string_equal(label, "here");
-	assert_int_equal(hits_of(getpid(), "m:f"), 1);
+	assert_int_equal(calls_of(getpid(), "m:f"), 1);
 	sb_site_table_hide(table);
 	assert_int_equal(shown_by(getpid(), NULL), 1);
 	sb_site_table_hide(table);
 	sb_site_table_hide(table);
 	assert_int_equal(shown_by(getpid(), NULL), 0);
-	/* Hidden and shown again, as uninstall() and slow() do it. */
+	/* Hidden and shown again, as uninstall() and slow() do. */
 	assert_int_equal(sb_site_table_show(table, "later"), 0);
 	assert_int_equal(shown_by(getpid(), label), 1);
 	assert_string_equal(label, "later");
@@ -145,15 +149,14 @@ static void labels_and_tables_that_can_not_be_shown(void **state)
 	sb_site_table_close(table);
 }
 
-/* Of a caller that was compiled before there were flags. */
+/* Options of a caller that was compiled before the field "flags" existed. */
 static void older_options_are_read_as_they_are(void **state)
 {
 	struct older {
 		size_t sz;
 		const char *path;
 		uint32_t capacity;
-		bool enabled;
-		bool planned;
+		uint32_t enabled;
 	};
 	union {
 		struct older older;
@@ -164,13 +167,12 @@ static void older_options_are_read_as_they_are(void **state)
 	struct sb_error *err = sb_error_new();
 
 	(void)state;
-	/* What is behind its members is whatever was on the stack, the padding too. */
+	/* Behind its members there is random data of the stack. */
 	memset(&given, 0xff, sizeof(given));
 	given.older.sz = sizeof(struct older);
 	given.older.path = NULL;
 	given.older.capacity = 16;
-	given.older.enabled = false;
-	given.older.planned = false;
+	given.older.enabled = 0;
 	table = sb_site_table_create(&given.options, err);
 	if (!table)
 		fail_msg("%s", sb_error_message(err));
@@ -182,7 +184,7 @@ static void older_options_are_read_as_they_are(void **state)
 	sb_error_free(err);
 }
 
-/* A child hits @site @n times, says so, and waits to be killed. */
+/* A child hits @site @n times, reports that, and waits to be killed. */
 static pid_t start_child(struct sb_site *site, int n)
 {
 	int said[2];
@@ -192,7 +194,7 @@ static pid_t start_child(struct sb_site *site, int n)
 	assert_int_equal(pipe(said), 0);
 	pid = fork();
 	if (!pid) {
-		/* Where the test fails none is there to kill it. */
+		/* If the test fails, nothing else kills the child. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (int i = 0; i < n; i++)
 			sb_site_hit(site, 0);
@@ -218,8 +220,8 @@ static void a_child_is_seen_until_it_is_dead(void **state)
 	assert_int_equal(sb_site_table_show(table, "both"), 0);
 	sb_site_hit(site, 0);
 	child = start_child(site, 5);
-	assert_int_equal(hits_of(getpid(), "m:f"), 1);
-	assert_int_equal(hits_of(child, "m:f"), 5);
+	assert_int_equal(calls_of(getpid(), "m:f"), 1);
+	assert_int_equal(calls_of(child, "m:f"), 5);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	assert_int_equal(shown_by(child, NULL), 0);
@@ -242,11 +244,14 @@ static void the_rest_of_a_tree_is_switched_once_its_first_is_gone(void **state)
 	assert_int_equal(sb_site_table_show(table, "tree"), 0);
 	first = start_child(site, 1);
 	second = start_child(site, 1);
-	/* Here it is not shown any more: the table is found by way of the children. */
+	/*
+	 * This process does not show the table any more, so it is found through the
+	 * children.
+	 */
 	sb_site_table_hide(table);
 	control = look();
 	assert_int_equal(shown_by(getpid(), NULL), 0);
-	/* Whichever of them was seen first. */
+	/* Either of them may be listed first. */
 	which = (size_t)find(control, second, "m:f");
 	if (sb_control_process_pid(control, 0) == second) {
 		pid_t other = first;
@@ -269,7 +274,7 @@ static void the_rest_of_a_tree_is_switched_once_its_first_is_gone(void **state)
 	sb_site_table_close(table);
 }
 
-/* What a hit is asked to delay now. */
+/* The delay that a hit requests now. */
 static uint64_t asked_for(struct sb_site_table *table, struct sb_site *site)
 {
 	struct sb_site_list *list = sb_site_table_read(table);
@@ -305,7 +310,7 @@ static void switch_it(struct sb_site_table *table)
 	assert_false(sb_control_enabled(control, which));
 	assert_int_equal(sb_control_delay_ns(control, which), 3000);
 	assert_int_equal(sb_control_delayed(control, which), 2);
-	assert_int_equal(sb_control_hits(control, which), 3);
+	assert_int_equal(sb_control_calls(control, which), 3);
 	assert_int_equal(sb_control_set_enabled(control, &which, 1, true, NULL), 0);
 	assert_int_equal(asked_for(table, site), 3000);
 	assert_int_equal(sb_control_remove(control, &which, 1, NULL), 0);
@@ -402,7 +407,7 @@ static void one_that_is_gone_or_ruled_does_not_leave_the_others_half_done(void *
 	sb_site_table_close(table);
 }
 
-/* A process that says @text of its table, as long as it is open. */
+/* A process that publishes @text as its table, as long as it is open. */
 static int claim(const char *text, size_t length)
 {
 	int fd = memfd_create(SHOWN_NAME, MFD_CLOEXEC);
@@ -433,7 +438,7 @@ static void liars_are_not_believed(void **state)
 		"1 x\npath /dev/null\n",
 		"1 x\npath /nonexistent\n",
 		"2 x\npath /etc/passwd\n",
-		/* To read it would wait for the kernel's next message. */
+		/* Reading this would block until the next kernel message. */
 		"1 x\npath /proc/kmsg\n",
 		"1 x\npath /proc/self/status\n",
 		"1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\npath /\n",
@@ -444,7 +449,7 @@ static void liars_are_not_believed(void **state)
 		assert_int_equal(shown_by(getpid(), NULL), 0);
 		close(fd);
 	}
-	/* To open a FIFO would wait for its other end. */
+	/* Opening a FIFO would block until it has a writer. */
 	length = snprintf(text, sizeof(text), "1 x\npath %s\n", fifo);
 	fd = claim(text, (size_t)length);
 	assert_int_equal(shown_by(getpid(), NULL), 0);
@@ -453,7 +458,7 @@ static void liars_are_not_believed(void **state)
 	fd = claim(text, (size_t)length);
 	assert_int_equal(shown_by(getpid(), NULL), 0);
 	close(fd);
-	/* A file that is no table is a process without functions. */
+	/* A file that is not a table is shown as a process without functions. */
 	fd = claim("1 a\033[2Jb\npath /etc/passwd\n", 26);
 	assert_true(shown_by(getpid(), text) <= 1);
 	if (shown_by(getpid(), text))
@@ -508,7 +513,7 @@ static void damage_is_no_crash(void **state)
 
 #define LIES 16384
 
-/* A table with sites of @pids in turn, each with the longest name that there can be. */
+/* A table with sites of @pids in turn, each with a name of the maximal length. */
 static struct sb_site_table *make_lie(const pid_t *pids, size_t count)
 {
 	struct sb_site_table_options opts = { .sz = sizeof(opts),
@@ -528,7 +533,7 @@ static struct sb_site_table *make_lie(const pid_t *pids, size_t count)
 	return table;
 }
 
-/* The bytes of names that are kept of process @pid, or of all (0). */
+/* The bytes of names that are stored for process @pid, or for all (0). */
 static uint64_t kept_of(const struct sb_control *control, pid_t pid)
 {
 	uint64_t kept = 0;
@@ -556,7 +561,7 @@ static void a_lie_of_one_process_is_cut_and_said(void **state)
 	control = look();
 	assert_true(kept_of(control, self) > 8 << 20);
 	assert_true(kept_of(control, self) <= 16 << 20);
-	/* Other processes of this machine may lie too. */
+	/* Other processes of this machine may publish wrong data too. */
 	assert_true(sb_control_left_out(control) > before);
 	assert_true(find(control, child, "m:f") >= 0);
 	sb_control_free(control);
@@ -647,7 +652,7 @@ static void a_descriptor_of_the_program_is_not_closed(void **state)
 	assert_int_equal(sb_site_table_show(table, "x"), 0);
 	fd = table->fd;
 	shown = table->shown_fd;
-	/* As daemons do it. */
+	/* As daemons do: all descriptors are closed and reused. */
 	close(fd);
 	close(shown);
 	assert_int_equal(open("/dev/null", O_RDONLY), fd < shown ? fd : shown);
@@ -729,7 +734,7 @@ static void another_user_sees_nothing(void **state)
 	}
 	waitpid(child, &status, 0);
 	assert_int_equal(status, 0);
-	assert_int_equal(hits_of(getpid(), "m:f"), 1);
+	assert_int_equal(calls_of(getpid(), "m:f"), 1);
 	sb_site_table_close(table);
 }
 

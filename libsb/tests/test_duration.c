@@ -105,6 +105,37 @@ static void reads_what_it_writes(void **state)
 	}
 }
 
+static void percentages(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t ppm;
+	} good[] = { { "5%", 50000 }, { "0.25%", 2500 }, { "0.0001%", 1 },
+		     { "100.5%", 1005000 }, { "10000%", 100000000 } };
+	static const char *const bad[] = {
+		"", "%", "5", "0%", "-5%", "5%%", "5% ", "1.23456%", "10001%", "10000.1%",
+		"0x5%", ".%", "1e2%"
+	};
+	uint32_t ppm;
+	char buf[16];
+	int length;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		assert_int_equal(sb_percentage_parse(good[i].text, &ppm), 0);
+		assert_int_equal(ppm, good[i].ppm);
+		length = sb_percentage_format(ppm, buf, sizeof(buf));
+		assert_string_equal(buf, good[i].text);
+		assert_int_equal(length, strlen(buf));
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		errno = 0;
+		if (!sb_percentage_parse(bad[i], &ppm))
+			fail_msg("'%s' is a percentage", bad[i]);
+		assert_int_equal(errno, EINVAL);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -112,6 +143,7 @@ int main(void)
 		cmocka_unit_test(refuses_the_rest),
 		cmocka_unit_test(writes_for_people),
 		cmocka_unit_test(reads_what_it_writes),
+		cmocka_unit_test(percentages),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

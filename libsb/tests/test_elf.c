@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+/*
+ * Symbols of ELF files and the places that texts name. All tests are made of the same few files
+ * and of damaged copies of them: hence the length.
+ */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -47,7 +51,7 @@ static int tear_down(void **state)
 	return system(command);
 }
 
-/* The one place of @text; the test fails where there is none or are several. */
+/* The one place of @text; the test fails if there is none or more than one. */
 static uint64_t place_of(struct sb_elf *elf, const char *text)
 {
 	struct sb_places *places = sb_elf_find(elf, text, err);
@@ -115,7 +119,7 @@ static void lists_the_functions(void **state)
 		for (size_t j = 0; j < i; j++) {
 			const struct sb_symbol *other = sb_elf_symbol(elf, j);
 
-			/* Those of .dynsym are in .symtab too. */
+			/* Symbols of .dynsym are in .symtab too. */
 			if (!strcmp(sb_symbol_name(symbol), sb_symbol_name(other)) &&
 			    sb_symbol_offset(symbol) == sb_symbol_offset(other))
 				fail_msg("%s is there twice", sb_symbol_name(symbol));
@@ -124,10 +128,10 @@ static void lists_the_functions(void **state)
 	assert_null_with(sb_elf_symbol(elf, sb_elf_symbol_count(elf)), ERANGE);
 	symbol = symbol_of(elf, "fixture_plain", NULL);
 	assert_non_null(symbol);
-	assert_int_equal(sb_symbol_get_kind(symbol), SB_SYMBOL_FUNCTION);
+	assert_int_equal(sb_symbol_kind(symbol), SB_SYMBOL_FUNCTION);
 	assert_true(sb_symbol_size(symbol) > 0);
 	assert_string_equal(sb_symbol_demangled(symbol), "fixture_plain");
-	assert_int_equal(sb_symbol_get_kind(symbol_of(elf, "fixture_ifunc", NULL)),
+	assert_int_equal(sb_symbol_kind(symbol_of(elf, "fixture_ifunc", NULL)),
 			 SB_SYMBOL_IFUNC);
 	assert_non_null(symbol_of(elf, "fixture_static", NULL));
 	assert_null(symbol_of(elf, "fixture_variable", NULL));
@@ -142,7 +146,7 @@ static void lists_the_functions(void **state)
 	sb_places_free(NULL);
 }
 
-/* What is in the file at the offset is what runs at the address. */
+/* The bytes in the file at the offset are those in memory at the address. */
 static void offsets_are_those_of_the_code(void **state)
 {
 	static const char *const functions[] = { "fixture_plain", "fixture_push",
@@ -233,10 +237,25 @@ static void finds_by_glob(void **state)
 	sb_places_free(places);
 	assert_int_equal(place_of(elf, "*versioned@SBFIX_1"), old);
 	assert_int_equal(count_of(elf, "fixture_p[lu]*"), 2);
-	/* The older version is as hidden from a glob as from the plain name. */
+	/* A glob does not match the older version either. */
 	assert_int_equal(place_of(elf, "fixture_versione?"),
 			 place_of(elf, "fixture_versioned"));
 	assert_not_found(elf, "no*thing", ENOENT, "no function matches 'no*thing'", err);
+	sb_elf_close(elf);
+}
+
+/* A large C++ library has 400,000 names; a pattern of plain names demangles none of them. */
+static void a_glob_of_plain_names_demangles_nothing(void **state)
+{
+	struct sb_elf *elf = elf_opened(names, err);
+	struct sb_places *places = sb_elf_find(elf, "*", err);
+
+	(void)state;
+	assert_non_null(places);
+	assert_true(sb_places_count(places) > 1);
+	for (size_t i = 0; i < elf->symbol_count; i++)
+		assert_null(elf->demangled[i]);
+	sb_places_free(places);
 	sb_elf_close(elf);
 }
 
@@ -255,7 +274,7 @@ static void says_what_is_wrong(void **state)
 	assert_null(strstr(sb_error_message(err), "did you mean"));
 	sb_elf_close(elf);
 
-	/* An import, for which the program has a PLT entry and no code. */
+	/* An import has a PLT entry and no code in the program. */
 	elf = elf_opened(loop, err);
 	place_of(elf, "main");
 	assert_not_found(elf, "fixture_plain", ENOENT,
@@ -281,7 +300,7 @@ static void finds_demangled_names(void **state)
 		skip();
 	}
 	assert_int_equal(place_of(elf, "ns::Class::method(int)"), offset);
-	/* Both of that name, and neither the cold part nor the thunk. */
+	/* Both have that name; the cold part and the thunk do not match. */
 	assert_int_equal(count_of(elf, "ns::Class::method"), 2);
 	place_of(elf, "ns::Class::method(double) const");
 	place_of(elf, "ns::Class::Class");
@@ -302,7 +321,7 @@ static void finds_demangled_names(void **state)
 	sb_elf_close(elf);
 }
 
-/* Parts of a function are run in calls of it: they are no targets of their own. */
+/* Parts of a function run in calls of it: they are not targets themselves. */
 static void globs_pass_over_parts(void **state)
 {
 	struct sb_elf *elf = elf_opened(names, err);
@@ -341,7 +360,7 @@ static void suggests_readable_names(void **state)
 	sb_elf_close(elf);
 }
 
-/* Two threads may ask for the same name; and what is const is not written to. */
+/* Two threads may look up the same name, and constant objects are not written to. */
 static void *ask_for_names(void *arg)
 {
 	struct sb_elf *elf = arg;
@@ -427,7 +446,7 @@ static void demangles(void **state)
 		  "core::fmt::write [clone .cold]" },
 		{ "_ZN4core3fmt5write17h0123456789abcdefE.llvm.12AB.cold.1",
 		  "core::fmt::write [clone .cold.1]" },
-		/* The names since 2020; as rustc makes them. */
+		/* The names used since 2020, as rustc generates them. */
 		{ "_RNvCs6lSQmUZKmpT_1a4main", "a::main" },
 		{ "_RNvCs1234_7mycrate3foo", "mycrate::foo" },
 		{ "_RNvCs1234_7mycrate3foo.cold", "mycrate::foo [clone .cold]" },
@@ -498,7 +517,7 @@ static void looks_up_bare_names(void **state)
 	Dl_info info;
 
 	(void)state;
-	/* The C library that this very program got from the loader. */
+	/* The C library that the loader chose for this program. */
 	assert_true(dladdr((void *)(uintptr_t)strtoul, &info));
 	assert_string_equal(sb_elf_path(elf), realpath(info.dli_fname, real));
 	place_of(elf, "malloc");
@@ -508,7 +527,10 @@ static void looks_up_bare_names(void **state)
 	assert_non_null(strchr(sb_elf_path(elf), '/'));
 	sb_elf_close(elf);
 
-	/* LD_LIBRARY_PATH comes first, as for the loader, and skips what is not ours. */
+	/*
+	 * LD_LIBRARY_PATH comes first, as for the loader; files of other architectures
+	 * are skipped.
+	 */
 	snprintf(path, sizeof(path), "%s/libc.so.6", directory);
 	setenv("LD_LIBRARY_PATH", directory, 1);
 	assert_int_equal(symlink("/dev/null", path), 0);
@@ -554,7 +576,9 @@ static char *read_file(const char *path, size_t *size)
 	return bytes;
 }
 
-/* A cache that lists a directory of ours, in the format of this machine's ldconfig. */
+/*
+ * A cache that lists a directory of the test, in the format of this machine's ldconfig.
+ */
 static void reads_the_loaders_cache(void **state)
 {
 	char cache[128], conf[128], library[128];
@@ -582,7 +606,7 @@ static void reads_the_loaders_cache(void **state)
 	assert_says(err, "did you mean libsbfixture.so?");
 	unlink(library);
 
-	/* One that is damaged finds nothing, and that is all. */
+	/* In a damaged cache nothing is found, and the search ends. */
 	srandom(9);
 	for (int i = 0; i < 300; i++) {
 		size_t size;
@@ -682,12 +706,12 @@ static void misplace(Elf64_Sym *symbol, const char *name)
 	if (!strcmp(name, "fixture_second"))
 		symbol->st_value = 0x7fff0000;
 	else if (!strcmp(name, "fixture_nop"))
-		symbol->st_value = 0; /* mapped, and no code */
+		symbol->st_value = 0; /* mapped, but without code */
 	else if (!strcmp(name, "fixture_step"))
 		symbol->st_name = 0x7fffffff;
 }
 
-/* An address that no segment maps has no place in the file. */
+/* An address that no segment maps has no offset in the file. */
 static void passes_over_what_is_not_mapped(void **state)
 {
 	size_t size;
@@ -720,7 +744,7 @@ static void give_address(Elf64_Sym *symbol, const char *name)
 		symbol->st_value = main_address;
 }
 
-/* A program that takes an import's address gives the import that of its PLT entry. */
+/* If a program takes an import's address, the import has the address of its PLT entry. */
 static void an_import_with_an_address_is_none(void **state)
 {
 	size_t size;
@@ -748,7 +772,7 @@ static void shift_symbol(Elf64_Sym *symbol, const char *name)
 		symbol->st_value += SHIFT;
 }
 
-/* Where the code is in the file does not depend on where it will be in memory. */
+/* The offset of the code in the file does not depend on its address in memory. */
 static void addresses_are_not_offsets(void **state)
 {
 	size_t size;
@@ -861,7 +885,7 @@ static void reads_separate_debug_files(void **state)
 			 place_of(elf, "fixture_versioned@SBFIX_2"));
 	sb_elf_close(elf);
 
-	/* One of another build is not believed. */
+	/* A debug file of another build is not used. */
 	assert_int_equal(run("objcopy --only-keep-debug '%s' '%s'", names, file), 0);
 	elf = elf_opened(copy, err);
 	assert_not_found(elf, "fixture_static", ENOENT, "stripped", err);
@@ -870,7 +894,7 @@ static void reads_separate_debug_files(void **state)
 	sb_elf_debug_root = "/usr/lib/debug";
 }
 
-/* A file may say where its symbols are by a name and a checksum alone. */
+/* A file may name its debug file and a checksum only. */
 static void reads_debug_links(void **state)
 {
 	struct sb_elf *elf = elf_opened(fixture, err);
@@ -892,7 +916,7 @@ static void reads_debug_links(void **state)
 	assert_int_equal(place_of(elf, "fixture_static"), local);
 	sb_elf_close(elf);
 
-	/* The two other places where it is looked for. */
+	/* The two other places where the debug file may be. */
 	snprintf(file, sizeof(file), "%s/.debug", directory);
 	assert_int_equal(mkdir(file, 0755), 0);
 	assert_int_equal(run("mv '%s' '%s'", debug, file), 0);
@@ -908,7 +932,7 @@ static void reads_debug_links(void **state)
 	assert_int_equal(place_of(elf, "fixture_static"), local);
 	sb_elf_close(elf);
 
-	/* A file that was changed since is refused, with its name. */
+	/* A debug file that was changed is refused, with its name. */
 	snprintf(debug, sizeof(debug), "%s/root%s/linked.debug", directory, directory);
 	assert_int_equal(run("printf x >>'%s' # %s", debug, ""), 0);
 	elf = elf_opened(copy, err);
@@ -918,7 +942,7 @@ static void reads_debug_links(void **state)
 	sb_elf_debug_root = "/usr/lib/debug";
 }
 
-/* Fedora packs the symbols of static functions into the file itself. */
+/* Fedora puts the symbols of static functions into the file itself, compressed. */
 static void reads_packed_symbols(void **state)
 {
 	struct sb_elf *elf = elf_opened(fixture, err);
@@ -959,7 +983,7 @@ static void reads_packed_symbols(void **state)
 			 "packed symbols (.gnu_debugdata) are damaged", err);
 	sb_elf_close(elf);
 
-	/* What ends too early needs no more room to unpack. */
+	/* For truncated data, no more memory is used. */
 	assert_int_equal(truncate(junk, (off_t)size / 2), 0);
 	assert_int_equal(run("strip -o '%s' '%s'", copy, fixture), 0);
 	assert_int_equal(run("objcopy --add-section .gnu_debugdata='%s' '%s'", junk, copy),
@@ -988,7 +1012,9 @@ static void says_what_is_missing(void **state)
 			 "it was inlined into statics_", err);
 	assert_says(err, "statics_first");
 	assert_says(err, "statics_third");
-	/* In a file without that information the message says what would tell. */
+	/*
+	 * For a file without debugging information the message says that it is missing.
+	 */
 	assert_int_equal(run("objcopy --strip-debug '%s' '%s'", getenv("SB_STATICS"), copy), 0);
 	other = elf_opened(copy, err);
 	assert_not_found(other, "statics_inlined", ENOENT,
@@ -1089,7 +1115,7 @@ static void shift_base(char *bytes)
 			sections[i].sh_addr += SHIFT;
 }
 
-/* Notes have addresses as they were linked; prelink(8) moves the rest. */
+/* Notes have link-time addresses; prelink(8) moves everything else. */
 static void static_probes_of_a_file_that_was_moved(void **state)
 {
 	struct sb_elf *elf = elf_opened(getenv("SB_STATICS"), err);
@@ -1111,7 +1137,7 @@ static void static_probes_of_a_file_that_was_moved(void **state)
 
 /* ------------------------------------------------------------ many segments */
 
-/* A file with @segments of them and 20,000 functions; processor time to open it. */
+/* A file with @segments segments and 20,000 functions; the CPU time to open it. */
 static double time_to_open(unsigned int segments)
 {
 	enum { FUNCTIONS = 20000, STRINGS = 16 };
@@ -1184,7 +1210,10 @@ static double time_to_open(unsigned int segments)
 	return best;
 }
 
-/* Each symbol is looked up among all segments, which must not cost as much as they are. */
+/*
+ * Each symbol is looked up among all segments; the cost must not be proportional to their
+ * number.
+ */
 static void many_segments(void **state)
 {
 	double few = time_to_open(2), many = time_to_open(60000);
@@ -1196,7 +1225,10 @@ static void many_segments(void **state)
 
 /* -------------------------------------------------------------- boundaries */
 
-/* A place in the middle of an instruction is refused, and the nearest good ones are named. */
+/*
+ * A place in the middle of an instruction is refused, and the nearest valid ones are
+ * named.
+ */
 static void refuses_the_middle_of_an_instruction(void **state)
 {
 	struct sb_elf *elf = elf_opened(getenv("SB_ENTRIES"), err);
@@ -1256,7 +1288,7 @@ static void without_unwind_table(char *bytes)
 			segment[i].p_type = PT_NULL;
 }
 
-/* In a stripped file the unwind table says where functions begin. */
+/* In a stripped file, the unwind table tells where functions begin. */
 static void counts_from_the_unwind_table(void **state)
 {
 	struct sb_elf *elf = elf_opened(fixture, err);
@@ -1341,7 +1373,7 @@ static void lengths_of_instructions(void **state)
 		}
 		if (sb_insn_length(code, n) != cases[i].length)
 			fail_msg("%s: %zu", cases[i].code, sb_insn_length(code, n));
-		/* One byte less is an instruction cut off. */
+		/* With one byte less, the instruction is incomplete. */
 		if (n && cases[i].length == n)
 			assert_int_equal(sb_insn_length(code, n - 1), 0);
 	}
@@ -1353,7 +1385,10 @@ static void lengths_of_instructions(void **state)
 
 /* ------------------------------------------------------------------- entry */
 
-/* The breakpoint goes where the kernel need not single-step, if only the entry leads there. */
+/*
+ * The breakpoint is set where the kernel need not single-step, if every path there starts
+ * at the entry.
+ */
 static void cheapest_entry(void **state)
 {
 	static const struct {
@@ -1401,6 +1436,7 @@ int main(void)
 		cmocka_unit_test(offsets_are_those_of_the_code),
 		cmocka_unit_test(finds_by_name),
 		cmocka_unit_test(finds_by_glob),
+		cmocka_unit_test(a_glob_of_plain_names_demangles_nothing),
 		cmocka_unit_test(says_what_is_wrong),
 		cmocka_unit_test(finds_demangled_names),
 		cmocka_unit_test(bare_of_a_demangled_name),

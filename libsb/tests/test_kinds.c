@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Delays that sleep, that are drawn, that are of some threads alone, and that are parts of
- * durations.
+ * Delays that sleep, random delays, delays of some threads only, and delays that are a
+ * part of a duration.
  */
 #include "unit.h"
 
@@ -29,7 +29,7 @@ static int compare(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* The mean of what was drawn, which is sorted then. */
+/* The mean of all random delays, which are sorted afterwards. */
 static double draw_all(enum sb_delay_dist dist, double sigma)
 {
 	double sum = 0;
@@ -114,7 +114,7 @@ static void draw_in_child(uint64_t *to)
 	close(ends[1]);
 }
 
-/* This thread, another one, two children. */
+/* In this thread, another thread, and two children. */
 static void draw_everywhere(uint64_t seed, uint64_t streams[4][SOME])
 {
 	pthread_t thread;
@@ -134,7 +134,7 @@ static void streams_differ_and_follow_from_the_seed(void **state)
 	uint64_t first[4][SOME], again[4][SOME], other[4][SOME];
 
 	(void)state;
-	/* Forks are watched from the first site on. */
+	/* Forks are observed from the first site on. */
 	assert_non_null(sb_site_get(table, "m:f", NULL, NULL));
 	draw_everywhere(7, first);
 	draw_everywhere(7, again);
@@ -151,7 +151,7 @@ static void streams_differ_and_follow_from_the_seed(void **state)
 /* ------------------------------------------------------------------ sites */
 
 struct counts {
-	uint64_t hits, delayed, requested, measured;
+	uint64_t calls, delayed, requested, delivered;
 };
 
 static struct counts counts_of(struct sb_site_table *table)
@@ -160,9 +160,9 @@ static struct counts counts_of(struct sb_site_table *table)
 	struct counts counts;
 
 	assert_int_equal(sb_site_list_count(list), 1);
-	counts = (struct counts){ sb_site_list_hits(list, 0), sb_site_list_delayed(list, 0),
+	counts = (struct counts){ sb_site_list_calls(list, 0), sb_site_list_delayed(list, 0),
 				  sb_site_list_requested_ns(list, 0),
-				  sb_site_list_measured_ns(list, 0) };
+				  sb_site_list_delivered_ns(list, 0) };
 	sb_site_list_free(list);
 	return counts;
 }
@@ -188,7 +188,7 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* A delay of @mode, twice; how much of what was measured was CPU time, and more than it. */
+/* Two delays of @mode; checks how much of the delivered time was CPU time. */
 static void sleep_twice(enum sb_delay_mode mode)
 {
 	const struct sb_site_policy policy = { .sz = sizeof(policy),
@@ -205,7 +205,7 @@ static void sleep_twice(enum sb_delay_mode mode)
 	counts = counts_of(table);
 	assert_int_equal(counts.delayed, 2);
 	assert_int_equal(counts.requested, 60000000);
-	assert_true(counts.measured >= counts.requested);
+	assert_true(counts.delivered >= counts.requested);
 	assert_true(used < 15000000);
 	sb_site_table_close(table);
 }
@@ -287,27 +287,27 @@ static void a_thread_is_a_scope(void **state)
 	pthread_t thread;
 
 	(void)state;
-	/* The site has a copy. */
+	/* The site has a copy of the pattern. */
 	glob[0] = 'x';
 	sb_site_hit(site, 0);
-	assert_int_equal(counts_of(table).hits, 0);
+	assert_int_equal(counts_of(table).calls, 0);
 	assert_int_equal(pthread_create(&thread, NULL, hit_as, site), 0);
 	pthread_join(thread, NULL);
-	assert_int_equal(counts_of(table).hits, 6);
+	assert_int_equal(counts_of(table).calls, 6);
 	assert_int_equal(counts_of(table).delayed, 3);
-	/* Also while nothing is delayed. */
+	/* Also while no delay is in force. */
 	sb_site_table_set_enabled(table, false);
 	assert_int_equal(pthread_create(&thread, NULL, hit_as, site), 0);
 	pthread_join(thread, NULL);
 	sb_site_hit(site, 0);
-	assert_int_equal(counts_of(table).hits, 12);
+	assert_int_equal(counts_of(table).calls, 12);
 	assert_int_equal(counts_of(table).delayed, 3);
 	sb_site_table_set_enabled(table, true);
 	policy.thread = NULL;
 	policy.every = 1;
 	sb_site_get(table, "m:f", &policy, NULL);
 	sb_site_hit(site, 0);
-	assert_int_equal(counts_of(table).hits, 13);
+	assert_int_equal(counts_of(table).calls, 13);
 	assert_int_equal(counts_of(table).delayed, 4);
 	sb_site_table_close(table);
 }
@@ -334,10 +334,10 @@ static uint64_t requested(struct sb_site *site)
 	return load(&site_slot_of(site)->counters[0].requested_ns);
 }
 
-/* Of calls, but for calls inside them. */
+/* The time in calls, without nested calls. */
 static uint64_t spent;
 
-/* Calls inside each other, @depth of them, each of which has a millisecond of its own. */
+/* @depth nested calls, each with a millisecond of its own. */
 static void call(struct sb_site *site, int depth)
 {
 	struct site_call timed;
@@ -366,14 +366,17 @@ static void a_part_of_each_duration(void **state)
 		call(site, 1);
 	call(site, 10);
 	counts = counts_of(table);
-	assert_int_equal(counts.hits, 13);
+	assert_int_equal(counts.calls, 13);
 	assert_int_equal(counts.delayed, 13);
-	/* No part of a part; that of ten in each other would be 5.5 times as much. */
+	/*
+	 * A part is never taken of another delay; in ten nested calls the sum would be
+	 * 5.5 times as large.
+	 */
 	assert_in_range(counts.requested, spent / 2 - 1000, spent);
-	/* A hit that has no end is not delayed. */
+	/* A hit without an end is not delayed. */
 	sb_site_hit(site, 0);
 	assert_int_equal(counts_of(table).delayed, 13);
-	/* From outside it has a time. */
+	/* The tool can set a fixed delay instead. */
 	assert_int_equal(sb_site_table_set_target_delay(table, 0, 5000), 0);
 	assert_int_equal(hit(site), SITE_DONE);
 	assert_int_equal(counts_of(table).requested, counts.requested + 5000);
@@ -401,15 +404,17 @@ static void delays_are_no_duration(void **state)
 	uint64_t before, begin, asked;
 	struct site_call timed;
 	pthread_t thread;
+	int locks = 0;
 
 	(void)state;
+	sb_site_locks = &locks;
 	for (int i = 0; i < 12; i++) {
-		bool locks = i / 3 % 2, elsewhere = i / 6;
+		bool elsewhere = i / 6;
 		enum sb_delay_mode mode = (enum sb_delay_mode)(i % 3);
 
 		other.mode = mode;
 		sb_site_get(table, "m:g", &other, NULL);
-		sb_site_locks = locks;
+		locks = i / 3 % 2;
 		before = requested(site);
 		begin = now_ns();
 		assert_int_equal(hit(site), SITE_OPEN);
@@ -426,13 +431,15 @@ static void delays_are_no_duration(void **state)
 		begin = now_ns() - begin;
 		sb_site_end(site, &timed, false);
 		asked = requested(site) - before;
-		/* Of another thread it is time that passes, but where it has the lock. */
+		/*
+		 * In another thread the duration includes waiting, except for the lock.
+		 */
 		if (elsewhere && (!locks || mode == SB_DELAY_WAIT))
 			assert_in_range(asked, 20000000, begin);
 		else
 			assert_in_range(asked, 0, (begin - 39000000) / 2);
 	}
-	sb_site_locks = false;
+	sb_site_locks = NULL;
 	sb_site_table_close(table);
 }
 
@@ -441,9 +448,10 @@ static void refuses_what_is_no_kind(void **state)
 	const struct sb_site_policy cases[] = {
 		{ .delay_ppm = 1, .delay_ns = 1 },
 		{ .delay_ppm = SB_MAX_DELAY_PERCENT * 10000 + 1 },
-		{ .zero = 1 },
-		{ .mode = (enum sb_delay_mode)3 },
-		{ .dist = (enum sb_delay_dist)4 },
+		{ .disabled = 2 },
+		{ .mode = SB_DELAY_WAIT + 1 },
+		{ .mode = UINT32_MAX },
+		{ .dist = SB_DELAY_LOGNORMAL + 1 },
 		{ .dist = SB_DELAY_LOGNORMAL },
 		{ .dist = SB_DELAY_LOGNORMAL, .sigma = -1 },
 		{ .dist = SB_DELAY_LOGNORMAL, .sigma = 5 },

@@ -51,7 +51,7 @@ static void buckets_follow_each_other(void **state)
 	(void)state;
 	for (uint64_t ns = 0; ns < 128; ns++)
 		assert_int_equal(latency_bucket(ns), ns);
-	/* Each power of two has 64 buckets of one width: their ends are next to each other. */
+	/* Each power of two has 64 buckets of the same width, without gaps. */
 	last = 127;
 	for (unsigned int e = 7; e < 40; e++) {
 		uint64_t width = UINT64_C(1) << (e - LATENCY_SHIFT);
@@ -79,7 +79,7 @@ static void durations_are_recorded(void **state)
 	sb_latency_add(table, 1, begin - ticks, begin);
 	now = sb_clock_gettime();
 	sb_latency_add(table, 0, begin, begin);
-	/* No such name, and a counter that was set back by seconds. */
+	/* An unknown name, and a counter that was set back by seconds. */
 	sb_latency_add(table, 2, begin - ticks, begin);
 	sb_latency_add(table, 0, begin, begin - 1000 * ticks);
 	assert_int_equal(counted(table, 1, latency_bucket(ns)), 1);
@@ -105,7 +105,7 @@ static void an_event_that_was_never_written_is_lost_when_told(void **state)
 
 	(void)state;
 	sb_latency_add(table, 0, stamp, stamp);
-	/* As a process that is killed in between. */
+	/* Like a process that is killed between the two writes. */
 	atomic_fetch_add(&ring->head, 1);
 	sb_latency_add(table, 1, stamp, stamp);
 	assert_int_equal(sb_latency_read(table, 0, &at, false, seen, 4, &lost), 1);
@@ -115,21 +115,24 @@ static void an_event_that_was_never_written_is_lost_when_told(void **state)
 	assert_int_equal(sb_latency_read(table, 0, &at, true, seen, 4, &lost), 1);
 	assert_int_equal(seen[0].name, 1);
 	assert_int_equal(lost, 1);
-	/* What a slow writer of the round before leaves there is none of this round. */
+	/*
+	 * An event that a slow writer of the previous round leaves there is not counted
+	 * in this round.
+	 */
 	for (uint32_t i = 0; i < LATENCY_RING_EVENTS; i++)
 		sb_latency_add(table, 0, stamp, stamp);
 	ring->events[at % LATENCY_RING_EVENTS].duration_ns++;
 	assert_int_equal(sb_latency_read(table, 0, &at, false, seen, 4, &lost), 0);
 	assert_int_equal(sb_latency_read(table, 0, &at, true, seen, 4, &lost), 4);
 	assert_int_equal(lost, 2);
-	/* No place in the ring is known from a number that is none. */
+	/* An invalid position in the ring is not used. */
 	at = UINT64_MAX - 5;
 	assert_int_equal(sb_latency_read(table, 0, &at, true, seen, 4, &lost), 0);
 	assert_int_equal(sb_latency_read(table, 1, &at, true, seen, 4, &lost), 0);
 	sb_site_table_close(table);
 }
 
-/* As long as many turns of a CPU. */
+/* Takes many time slices of a CPU. */
 #define TIMES 1000000
 
 static void *add_many(void *table)
@@ -156,7 +159,7 @@ static void threads_and_processes_add_up(void **state)
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 	sb_site_table_set_concurrent(table, false);
-	/* The first ones have stripes of their own, the others share some. */
+	/* The first processes have stripes of their own, the others share some. */
 	for (int i = 0; i < 6; i++) {
 		pids[i] = fork();
 		if (!pids[i]) {
@@ -183,7 +186,7 @@ static void marks_have_names(void **state)
 	assert_int_equal(sb_latency_marks(table, "mark"), 1);
 	assert_int_equal(sb_latency_marks(table, "other"), 2);
 	assert_int_equal(sb_latency_marks(table, "other"), 2);
-	/* One of functions is none of marks. */
+	/* The name of a function is not the name of a mark. */
 	assert_int_equal(sb_latency_marks(table, "app:work"), 3);
 	for (uint32_t i = 4; i < LATENCY_NAMES; i++) {
 		snprintf(text, sizeof(text), "more %u", i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Source lines as places, in lines.c, of which it is known where its lines begin. */
+/* Source lines as places, in lines.c, whose lines have known start addresses. */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -99,7 +99,7 @@ static bool is_in(struct sb_elf *elf, const char *function, uint64_t offset)
 static void a_line_begins_in_its_function(void **state)
 {
 	struct sb_elf *elf = elf_opened(program, err);
-	/* It goes on behind the call that was inlined, and is begun once. */
+	/* The line continues behind an inlined call, but begins only once. */
 	struct sb_places *places = found(elf, text_of("lines.c", "body", ""), 1);
 
 	(void)state;
@@ -137,7 +137,7 @@ static void inlined_copies_are_named(void **state)
 	sb_elf_close(elf);
 }
 
-/* The header of a loop is begun where it is entered and where it comes around. */
+/* The header of a loop begins where the loop is entered and where it repeats. */
 static void a_place_is_found_by_its_name(void **state)
 {
 	struct sb_elf *elf = elf_opened(program, err);
@@ -179,7 +179,7 @@ static void files_are_told_apart(void **state)
 	places = found(elf, text_of("lines_two/unit.c", "two", ""), 1);
 	assert_true(is_in(elf, "two", sb_places_offset(places, 0)));
 	sb_places_free(places);
-	/* All of the path, and the end of one part of it. */
+	/* The whole path, and the end of a path component. */
 	snprintf(path, sizeof(path), "%s/%s", SB_TEST_SOURCES,
 		 text_of("lines_one/unit.c", "one", ""));
 	sb_places_free(found(elf, path, 1));
@@ -202,7 +202,7 @@ static void says_which_lines_there_are(void **state)
 	assert_not_found(elf, "lnies.c:1", ENOENT, "did you mean lines.c?", err);
 	assert_not_found(elf, "lines.c:0", EINVAL, "counted from 1", err);
 	assert_not_found(elf, "lines.c:4294967338", EINVAL, "counted from 1", err);
-	/* What has the same form and is none. */
+	/* The same form, but not a line. */
 	assert_not_found(elf, "lines.c:7x", ENOENT, "no function '7x'", err);
 	sb_elf_close(elf);
 }
@@ -240,7 +240,7 @@ static void lines_of_a_debug_file(void **state)
 	}
 	snprintf(debug, sizeof(debug), "%s/copy.debug", directory);
 	assert_int_equal(run("objcopy --only-keep-debug '%s' '%s'", program, debug), 0);
-	/* Once with symbols of its own, and once without. */
+	/* Once with its own symbols, and once without. */
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(run("objcopy %s --add-gnu-debuglink='%s' '%s' '%s'",
 				     i ? "--strip-all" : "--strip-debug", debug, program,
@@ -264,7 +264,7 @@ static void lines_of_a_debug_file(void **state)
 }
 
 #ifdef __x86_64__
-/* Debug data of another build: the line begins where no instruction does. */
+/* Debug data of another build: the line starts in the middle of an instruction. */
 static void refuses_the_middle_of_an_instruction(void **state)
 {
 	static const unsigned char movabs[] = { 0x48, 0xb8 }; /* ten bytes */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Every verdict of the diagnosis, on machines made of a few files. */
+/* Every result of the diagnosis, on machines that consist of a few files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,7 +137,9 @@ static void not_installed(void **state)
 	put_kernel();
 	put(MODULES "/modules.dep", "kernel/x.ko:\n");
 	expect(SB_MODULE_NOT_INSTALLED, "not installed for this kernel (" RELEASE ")",
-	       "apt install speed-bump-dkms linux-headers-" RELEASE);
+	       "apt install speed-bump-dkms linux-headers-" RELEASE
+	       "\nor from the source tree: make module && "
+	       "sudo sbctl load --file driver/speed_bump.ko");
 }
 
 static void headers_missing(void **state)
@@ -155,7 +157,7 @@ static void never_built(void **state)
 	put_kernel();
 	put("/var/lib/dkms/speed-bump/0.1.0/source/dkms.conf", "");
 	put(MODULES "/build/Makefile", "");
-	/* A log of another kernel's build says nothing about this one. */
+	/* A log of another kernel's build does not apply to this one. */
 	put("/var/lib/dkms/speed-bump/0.1.0/build/make.log",
 	    "DKMS make.log for speed-bump-0.1.0 for kernel 5.10.0-1-amd64 (x86_64)\n");
 	expect(SB_MODULE_NOT_INSTALLED, "has not built",
@@ -286,7 +288,7 @@ static void device_of_another(void **state)
 	snprintf(path, sizeof(path), "%s/dev/speed_bump", root);
 	chmod(path, 0);
 	if (!access(path, R_OK)) {
-		/* root: a directory can't be opened for writing by anybody. */
+		/* Opening a directory for writing fails for root too. */
 		unlink(path);
 		mkdir(path, 0755);
 	}

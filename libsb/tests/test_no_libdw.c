@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* A libsb that was built without libdw says so. */
+/* A libsb that was built without libdw reports that. */
 #include "unit.h"
 
 static void says_what_is_missing(void **state)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* A libsb that was built without libelf says so, and does all the rest. */
+/* A libsb that was built without libelf reports that, and everything else works. */
 #include "unit.h"
 
 static void says_what_is_missing(void **state)
@@ -10,6 +10,10 @@ static void says_what_is_missing(void **state)
 	assert_null_with(sb_elf_open("libc.so.6", err), ENOSYS);
 	assert_says(err, "libelf-dev");
 	assert_null_with(sb_elf_open("/bin/sh", NULL), ENOSYS);
+	assert_null_with(sb_elf_open_fd(0, err), ENOSYS);
+	assert_says(err, "libelf-dev");
+	assert_null_with(sb_elf_open_pid(1, NULL, err), ENOSYS);
+	assert_says(err, "libelf-dev");
 	sb_elf_close(NULL);
 	sb_error_free(err);
 }

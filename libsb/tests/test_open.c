@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What a session says that can't be opened. */
+/* Messages about sessions that can't be opened. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -23,7 +23,7 @@ static void matches_globs(void **state)
 		{ "abc", "ABC", false },
 		{ "a?c", "a\303\244c", true }, /* one character of two bytes */
 		{ "a??c", "a\303\244c", false },
-		{ "a?c", "a\377c", true }, /* a byte that is none */
+		{ "a?c", "a\377c", true }, /* an invalid byte */
 		{ "[a-c]", "b", true },
 		{ "[!a-c]", "b", false },
 		{ "[!a-c]", "d", true },
@@ -31,7 +31,8 @@ static void matches_globs(void **state)
 		{ "[!]]", "]", false },
 		{ "[a-]", "-", true },
 		{ "[\303\244-\303\266]", "\303\245", true },
-		{ "*[!\303\244]", "\303\244", false }, /* no half of one either */
+		{ "*[!\303\244]", "\303\244", false }, /* half a character does not match
+						        * either */
 		{ "[", "[", true },
 		{ "[abc", "[abc", true },
 		{ "a[", "a[", true },
@@ -41,7 +42,7 @@ static void matches_globs(void **state)
 		{ "x[*]y", "xzy", false },
 		{ "*.<locals>.*", "f.<locals>.g", true },
 		{ "*a*b*c", "xxaxxbxxcxxabc", true },
-		{ "\\*", "\\x", true }, /* there is no escape */
+		{ "\\*", "\\x", true }, /* there is no escape character */
 	};
 
 	(void)state;
@@ -50,7 +51,7 @@ static void matches_globs(void **state)
 			fail_msg("'%s' against '%s'", cases[i].glob, cases[i].text);
 }
 
-/* fnmatch(3) does the same, but for classes, "[^", and its quarrel with '-'. */
+/* fnmatch(3) does the same, except for classes, "[^", and '-' in brackets. */
 static void agrees_with_fnmatch(void **state)
 {
 	static const char glob_letters[] = "aab*?[]!b", text_letters[] = "ab[]!*";
@@ -150,7 +151,7 @@ static void exclusion_excludes(void **state)
 	release(c);
 }
 
-/* Against the plain reading of the rule. */
+/* Compared with a direct implementation of the rule. */
 static int slow_match(const struct sb_specs *specs, const char *module, const char *file,
 		      const char *qualname)
 {
@@ -163,7 +164,7 @@ static int slow_match(const struct sb_specs *specs, const char *module, const ch
 		if (!sb_glob_match(sb_spec_right(spec), qualname) ||
 		    (!sb_glob_match(left, module) && !sb_glob_match(left, file)))
 			continue;
-		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE)
+		if (sb_spec_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE)
 			return SB_NO_MATCH;
 		if (found == SB_NO_MATCH)
 			found = (int)i;
@@ -230,7 +231,7 @@ static double match_time(int count, const char *form)
 	return best;
 }
 
-/* A thousand times the patterns, and not even ten times the cost. */
+/* A thousand times the patterns, for less than ten times the cost. */
 static void literals_cost_nothing(void **state)
 {
 	(void)state;

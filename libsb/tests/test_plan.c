@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* The plan of an experiment, on functions of the table. */
+/*
+ * The plan of an experiment, for functions of a site table. The tests are of one plan after the
+ * other, with helpers that make and read it: hence the length.
+ */
 #include "unit.h"
 
 #include <pthread.h>
@@ -82,7 +85,7 @@ static void read_more(struct sb_plan *plan, struct seen *seen)
 				    ROOM - seen->count);
 }
 
-/* Plan the same for slots from the next one that can be planned on. */
+/* Plan the same for all slots from the next one that can be planned. */
 static uint64_t plan_all(struct sb_plan *plan, uint64_t mask, size_t count)
 {
 	uint64_t *masks = calloc(count, sizeof(*masks));
@@ -105,7 +108,7 @@ static void slots_count_what_was_called_in_them(void **state)
 	struct seen *seen = calloc(1, sizeof(*seen));
 
 	(void)state;
-	/* Calls before there is a plan are in no slot. */
+	/* Calls before the plan exists belong to no slot. */
 	sb_site_hit(often, 0);
 	assert_int_equal(sb_plan_add_function(plan, "m:often"), 0);
 	assert_int_equal(sb_plan_add_function(plan, "m:seldom"), 1);
@@ -141,7 +144,7 @@ static void slots_count_what_was_called_in_them(void **state)
 	sb_site_table_close(table);
 }
 
-/* Of time: also such as had no unit of work, and one of which it is not known. */
+/* Slots of time: some without a unit of work, and one whose units are not known. */
 static void the_tool_ends_slots(void **state)
 {
 	struct sb_site_table *table = planned_table(NULL);
@@ -152,7 +155,7 @@ static void the_tool_ends_slots(void **state)
 
 	(void)state;
 	assert_int_equal(sb_plan_add_function(plan, "m:f"), 0);
-	/* Units alone end no slot. */
+	/* Units alone do not end a slot. */
 	sb_plan_report(plan, units);
 	assert_int_equal(sb_plan_number(plan), 0);
 	for (uint64_t slot = 0; slot < 20; slot++) {
@@ -179,7 +182,7 @@ static void the_tool_ends_slots(void **state)
 	sb_site_table_close(table);
 }
 
-/* A thread may be stopped between the count of a hit and the account of its slot. */
+/* A thread may be interrupted between counting a hit and accounting it to its slot. */
 static void a_hit_that_is_half_counted_is_counted_once(void **state)
 {
 	struct sb_site_table *table = planned_table(NULL);
@@ -196,12 +199,12 @@ static void a_hit_that_is_half_counted_is_counted_once(void **state)
 	sb_progress_add(table, "unit", 1);
 	sb_site_hit(site, 0);
 	sb_progress_add(table, "unit", 1);
-	/* The first hit of the third slot, as it is seen meanwhile. */
+	/* The first hit of the third slot, as another thread sees it meanwhile. */
 	counters = site_slot_of(site)->counters;
-	atomic_fetch_add(&counters->hits, 1);
+	atomic_fetch_add(&counters->calls, 1);
 	sb_progress_add(table, "unit", 1);
 	read_more(plan, seen);
-	atomic_fetch_sub(&counters->hits, 1);
+	atomic_fetch_sub(&counters->calls, 1);
 	sb_site_hit(site, 0);
 	for (int slot = 0; slot < 3; slot++)
 		sb_progress_add(table, "unit", 1);
@@ -261,7 +264,7 @@ static void only_arms_that_are_on_delay(void **state)
 	sb_site_table_close(table);
 }
 
-/* What is planned ends with the lease, and with the round of the ring. */
+/* The plan ends with its lease and with the round of the ring. */
 static void plans_expire(void **state)
 {
 	const uint64_t delay = 20000;
@@ -286,13 +289,13 @@ static void plans_expire(void **state)
 	for (size_t i = 0; i < seen->count; i++)
 		total += seen->delivered[i];
 	assert_int_equal(total, 0);
-	/* In force again, then taken back. */
+	/* In force again, then cancelled. */
 	sb_plan_renew(plan, UINT64_C(60000000000));
 	sb_plan_cancel(plan);
 	for (int slot = 0; slot < 4; slot++)
 		sb_progress_add(table, "unit", 1);
 	seen->count = 0;
-	/* Once round the ring: what was planned for the same places is old. */
+	/* After one round of the ring: plans of the previous round are invalid. */
 	for (int slot = 0; slot < 2 * (int)SPEED_BUMP_PLAN_SLOTS; slot++) {
 		sb_site_hit(site, 0);
 		sb_progress_add(table, "unit", 1);
@@ -328,7 +331,7 @@ static void *call(void *arg)
 	return NULL;
 }
 
-/* Nothing is lost, nothing is counted twice, whatever runs at the same moment. */
+/* Nothing is lost or counted twice, whatever happens concurrently. */
 static void threads_and_children_are_counted_once(void **state)
 {
 	enum { THREADS = 4, CHILDREN = 6, CALLS = 20000 };
@@ -384,7 +387,7 @@ static void threads_and_children_are_counted_once(void **state)
 	read_more(plan, seen);
 	while (seen->count)
 		total += seen->calls[--seen->count];
-	/* The first hit came before there was an account to close. */
+	/* The first hit came before its slot had an account. */
 	assert_int_equal(total, made + CHILDREN * CALLS + 1);
 	assert_int_equal(sb_plan_lost(plan), 0);
 	free(seen);
@@ -397,7 +400,10 @@ static void threads_and_children_are_counted_once(void **state)
 
 enum { RANKS = 2, STEPS = 120, HELPED = 40, HELPER_CALLS = 3 };
 
-/* A job that works in step: rank r calls r + 1 times in a step. Never returns. */
+/*
+ * A process of a job that works in step: rank r makes r + 1 calls in a step. Never
+ * returns.
+ */
 static void be_a_rank(struct sb_site_table *table, struct sb_site *site, int rank,
 		      pthread_barrier_t *barrier)
 {
@@ -408,12 +414,12 @@ static void be_a_rank(struct sb_site_table *table, struct sb_site *site, int ran
 	setenv("WORLD_SIZE", "2", 1);
 	sb_progress_add(table, "unit", 1);
 	pthread_barrier_wait(barrier);
-	/* The tool sets the pace in between. */
+	/* The tool sets the slot length between the two barriers. */
 	pthread_barrier_wait(barrier);
 	for (int step = 0; step < STEPS; step++) {
 		for (int i = 0; i <= rank; i++)
 			sb_site_hit(site, 0);
-		/* A worker that the rank starts, such as one that loads its data. */
+		/* A worker process that the rank starts, such as a data loader. */
 		if (rank == 1 && step == HELPED && !fork()) {
 			for (int i = 0; i < HELPER_CALLS; i++)
 				sb_site_hit(site, 0);
@@ -422,7 +428,7 @@ static void be_a_rank(struct sb_site_table *table, struct sb_site *site, int ran
 		if (rank == 1 && step == HELPED)
 			wait(NULL);
 		pthread_barrier_wait(barrier);
-		/* One is through with its step long before the other. */
+		/* One rank ends its step long before the other. */
 		if (rank == 1)
 			usleep(500);
 		sb_progress_add(table, "unit", 1);
@@ -514,7 +520,7 @@ static void each_rank_is_in_the_slot_that_its_own_units_say(void **state)
 	unlink(path);
 }
 
-/* The variables of a launcher that are set, and what they say. */
+/* The variables that a launcher sets, and the result. */
 static const struct launched_case {
 	const char *set[12];
 	const char *launcher;
@@ -523,7 +529,7 @@ static const struct launched_case {
 	{ { "RANK", "3", "WORLD_SIZE", "8", "GROUP_RANK", "1", "TORCHELASTIC_RUN_ID", "x",
 	    "TORCHELASTIC_RESTART_COUNT", "2" },
 	  "torchrun", 3, 8, 1, 2 },
-	/* The innermost one comes first. */
+	/* The innermost launcher comes first. */
 	{ { "RANK", "3", "WORLD_SIZE", "8", "TORCHELASTIC_RUN_ID", "x", "SLURM_PROCID", "1",
 	    "SLURM_NTASKS", "2" },
 	  "torchrun", 3, 8, -1, 0 },
@@ -576,7 +582,7 @@ struct giver {
 	int socket, fd;
 };
 
-/* What the tool does: give the memory to each that asks. */
+/* Acts as the tool: sends the memory to each process that requests it. */
 static void *give(void *arg)
 {
 	struct giver *giver = arg;
@@ -596,7 +602,7 @@ static void *give(void *arg)
 	return NULL;
 }
 
-/* Memory that another party made, such as the kernel, is opened by its descriptor. */
+/* Memory made by another party, such as the kernel, is opened by its descriptor. */
 static void memory_of_others_is_asked_for(void **state)
 {
 	struct sb_site_table *table = planned_table(path), *theirs;
@@ -608,14 +614,14 @@ static void memory_of_others_is_asked_for(void **state)
 
 	(void)state;
 	assert_int_equal(ftruncate(giver.fd, (off_t)sb_plan_memory_size()), 0);
-	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), -1); /* it is none */
+	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), -1); /* not a descriptor */
 	memory = mmap(NULL, sb_plan_memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED, giver.fd,
 		      0);
 	assert_true(memory != MAP_FAILED);
 	sb_plan_memory_init(memory);
 	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), 0);
 	sb_plan_set_slot_units(plan, 1);
-	/* Without an answer, a process gets an error and not half a plan. */
+	/* Without an answer a process gets an error, not an incomplete plan. */
 	assert_null(sb_site_table_open(path, NULL));
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s.plan", path);
 	giver.socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -651,7 +657,7 @@ static void tables_without_a_plan_have_none(void **state)
 	sb_site_table_close(table);
 }
 
-/* What was too late to be read is said to be lost, and what follows is right. */
+/* Slots that were overwritten are reported as lost, and the following ones are right. */
 static void late_readers_are_told(void **state)
 {
 	struct sb_site_table *table = planned_table(NULL);

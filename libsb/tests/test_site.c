@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+/*
+ * Sites of a table, in one process and in several. The tests share the helpers that hit sites in
+ * child processes: hence the length.
+ */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -55,7 +59,7 @@ static struct sb_site *site_of(struct sb_site_table *table, const char *name,
 	struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ns = delay_ns };
 	struct sb_site *site = sb_site_get(table, name, &policy, NULL);
 
-	/* A child must not go on with the tests of its parent. */
+	/* A child must not continue with the tests of its parent. */
 	if (!site && getpid() != tester)
 		_exit(9);
 	assert_non_null(site);
@@ -68,9 +72,9 @@ static void hit(struct sb_site *site, int n)
 		sb_site_hit(site, sb_spin_ticks());
 }
 
-/* The counters of one name, of one process or of all (pid 0). */
+/* The counters of a name, for one process or for all (pid 0). */
 struct counts {
-	uint64_t sites, hits, delayed, requested, measured, delay;
+	uint64_t sites, calls, delayed, requested, delivered, delay;
 };
 
 static struct counts counts_of(struct sb_site_table *table, const char *name, pid_t pid)
@@ -84,17 +88,17 @@ static struct counts counts_of(struct sb_site_table *table, const char *name, pi
 		    (pid && sb_site_list_pid(list, i) != pid))
 			continue;
 		c.sites++;
-		c.hits += sb_site_list_hits(list, i);
+		c.calls += sb_site_list_calls(list, i);
 		c.delayed += sb_site_list_delayed(list, i);
 		c.requested += sb_site_list_requested_ns(list, i);
-		c.measured += sb_site_list_measured_ns(list, i);
+		c.delivered += sb_site_list_delivered_ns(list, i);
 		c.delay = sb_site_list_delay_ns(list, i);
 	}
 	sb_site_list_free(list);
 	return c;
 }
 
-/* Run @child in a child process that must end with 0 and not by a signal. */
+/* Run @child in a child process, which must exit with status 0. */
 static void in_child(void (*child)(struct sb_site_table *), struct sb_site_table *table)
 {
 	pid_t pid = fork();
@@ -123,19 +127,19 @@ static void counts_and_delays(void **state)
 	hit(site, 5);
 	c = counts_of(table, "m:f", getpid());
 	assert_int_equal(c.sites, 1);
-	assert_int_equal(c.hits, 5);
+	assert_int_equal(c.calls, 5);
 	assert_int_equal(c.delayed, 0);
-	assert_int_equal(c.measured, 0);
+	assert_int_equal(c.delivered, 0);
 	assert_int_equal(c.delay, 20000);
 
 	sb_site_table_set_enabled(table, true);
 	assert_true(sb_site_table_enabled(table));
 	hit(site, 100);
 	c = counts_of(table, "m:f", 0);
-	assert_int_equal(c.hits, 105);
+	assert_int_equal(c.calls, 105);
 	assert_int_equal(c.delayed, 100);
 	assert_int_equal(c.requested, 100 * 20000);
-	assert_true(c.measured >= c.requested - c.requested / 100);
+	assert_true(c.delivered >= c.requested - c.requested / 100);
 
 	sb_site_table_set_enabled(table, false);
 	hit(site, 1);
@@ -143,7 +147,7 @@ static void counts_and_delays(void **state)
 	sb_site_table_close(table);
 }
 
-/* The time of the quickest of many hits, with @early ns gone at the entry. */
+/* The time of the quickest of many hits; @early ns have passed at the entry. */
 static uint64_t quickest(struct sb_site *site, uint64_t early, bool stamped)
 {
 	uint64_t best = UINT64_MAX;
@@ -176,11 +180,11 @@ static void what_has_passed_is_part_of_the_delay(void **state)
 	sb_site_table_set_overhead_ns(table, 100000);
 	paid = quickest(site, 0, true);
 	assert_in_range(paid, whole / 3, whole * 2 / 3);
-	/* All of it gone already. */
+	/* The whole delay has passed already. */
 	assert_true(quickest(site, 150000, true) < whole / 3);
-	/* What was measured is the whole, the hook included. */
+	/* The delivered delay is the whole delay, including the hook. */
 	c = counts_of(table, "m:f", 0);
-	assert_true(c.measured >= c.requested - c.requested / 50);
+	assert_true(c.delivered >= c.requested - c.requested / 50);
 	sb_site_table_close(table);
 }
 
@@ -200,7 +204,10 @@ static void every_nth_is_delayed(void **state)
 			hit(site, 1);
 			assert_int_equal(counts_of(table, "m:f", 0).delayed, n / 3);
 		}
-		/* Off for a while: the hits count on, and it stays at 3, 6, 9. */
+		/*
+		 * Off for a while: hits are counted, so that the 3rd, 6th and 9th are
+		 * delayed.
+		 */
 		sb_site_table_set_enabled(table, false);
 		hit(site, 6); /* 16 */
 		sb_site_table_set_enabled(table, true);
@@ -238,7 +245,10 @@ static void a_window_is_kept(void **state)
 	hit(site, 10);
 	assert_int_equal(counts_of(table, "m:f", 0).delayed, 10);
 
-	/* It opens and shuts by itself; again where we were not there to see it. */
+	/*
+	 * The window opens and closes by itself; repeated if this process was not
+	 * scheduled in time.
+	 */
 	for (int i = 0; i < 20; i++) {
 		uint64_t before = counts_of(table, "m:f", 0).delayed, inside;
 
@@ -290,7 +300,10 @@ static void function_comes_before_target_before_policy(void **state)
 	assert_int_equal(sb_site_table_set_target_enabled(table, 7, false), 0);
 	assert_int_equal(sb_site_table_set_function_enabled(table, "m:f", true), 0);
 	assert_int_equal(delayed_by(table, site, "m:f"), 1);
-	/* Sites to come are under it too, by name and by number. */
+	/*
+	 * The setting also applies to sites that are created later, by name and by
+	 * number.
+	 */
 	assert_int_equal(sb_site_table_set_function_enabled(table, "m:later", true), 0);
 	assert_int_equal(sb_site_table_set_target_enabled(table, 9, true), 0);
 	other = sb_site_get(table, "m:later", &policy, NULL);
@@ -298,7 +311,7 @@ static void function_comes_before_target_before_policy(void **state)
 	policy.target = 9;
 	other = sb_site_get(table, "m:last", &policy, NULL);
 	assert_int_equal(delayed_by(table, other, "m:last"), 1);
-	/* The master switch is above all. */
+	/* The master switch takes precedence. */
 	sb_site_table_set_enabled(table, false);
 	assert_int_equal(delayed_by(table, site, "m:f"), 0);
 
@@ -360,12 +373,15 @@ static void one_site_for_one_name(void **state)
 		snprintf(name, sizeof(name), "module:function_%d", i);
 		assert_ptr_equal(site_of(table, name, 0), sites[i]);
 	}
-	/* Another target is another site, and so is a progress point of that name. */
+	/*
+	 * Another target makes another site, and so does a progress point of the same
+	 * name.
+	 */
 	assert_ptr_not_equal(sb_site_get(table, "module:function_1", &policy, NULL),
 			     sites[1]);
 	assert_int_equal(sb_progress_add(table, "module:function_1", 7), 0);
 	assert_int_equal(counts_of(table, "module:function_1", 0).sites, 3);
-	assert_int_equal(counts_of(table, "module:function_1", 0).hits, 7);
+	assert_int_equal(counts_of(table, "module:function_1", 0).calls, 7);
 	sb_site_table_close(table);
 }
 
@@ -419,10 +435,10 @@ static void a_snapshot_stays(void **state)
 	hit(site, 3);
 	assert_int_equal(sb_site_list_count(list), 2);
 	assert_int_equal(sb_site_list_lost(list), 0);
-	assert_int_equal(sb_site_list_hits(list, 0), 3);
+	assert_int_equal(sb_site_list_calls(list, 0), 3);
 	assert_int_equal(sb_site_list_kind(list, 0), SB_SITE_FUNCTION);
 	assert_int_equal(sb_site_list_kind(list, 1), SB_SITE_PROGRESS);
-	assert_int_equal(sb_site_list_hits(list, 1), 12);
+	assert_int_equal(sb_site_list_calls(list, 1), 12);
 	assert_int_equal(sb_site_list_pid(list, 1), getpid());
 	sb_site_table_close(table);
 	assert_string_equal(sb_site_list_name(list, 0), "m:f");
@@ -430,7 +446,7 @@ static void a_snapshot_stays(void **state)
 	sb_site_list_free(list);
 }
 
-/* As of the list of targets: an index that is too large is nothing. */
+/* As in the list of targets: an index out of range gives nothing. */
 static void behind_the_end_of_a_snapshot(void **state)
 {
 	struct sb_site_table *table = sb_site_table_create(NULL, NULL);
@@ -444,14 +460,14 @@ static void behind_the_end_of_a_snapshot(void **state)
 	assert_int_equal(count, 1);
 	for (size_t i = count; i < count + 1000; i += 333) {
 		assert_string_equal(sb_site_list_name(list, i), "");
-		assert_int_equal(sb_site_list_kind(list, i), SB_SITE_FUNCTION);
+		assert_int_equal(sb_site_list_kind(list, i), 0);
 		assert_int_equal(sb_site_list_pid(list, i), 0);
 		assert_int_equal(sb_site_list_target(list, i), 0);
 		assert_int_equal(sb_site_list_delay_ns(list, i), 0);
-		assert_int_equal(sb_site_list_hits(list, i), 0);
+		assert_int_equal(sb_site_list_calls(list, i), 0);
 		assert_int_equal(sb_site_list_delayed(list, i), 0);
 		assert_int_equal(sb_site_list_requested_ns(list, i), 0);
-		assert_int_equal(sb_site_list_measured_ns(list, i), 0);
+		assert_int_equal(sb_site_list_delivered_ns(list, i), 0);
 		assert_int_equal(sb_site_list_code(list, i, 0), 0);
 	}
 	sb_site_list_free(list);
@@ -496,9 +512,9 @@ static void toggled_child(struct sb_site_table *inherited)
 
 static void wait_for(struct sb_site_table *table, uint64_t more)
 {
-	uint64_t goal = counts_of(table, "work", 0).hits + more;
+	uint64_t goal = counts_of(table, "work", 0).calls + more;
 
-	while (counts_of(table, "work", 0).hits < goal)
+	while (counts_of(table, "work", 0).calls < goal)
 		usleep(1000);
 }
 
@@ -535,7 +551,7 @@ static void is_ruled_from_outside(void **state)
 	assert_int_equal(counts_of(table, "child:f", pid).delayed, before);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	/* What it counted is still there. */
+	/* Its counts are kept. */
 	assert_int_equal(counts_of(table, "child:f", pid).delayed, before);
 	sb_site_table_close(table);
 	unlink(path);
@@ -549,14 +565,14 @@ static void hitting_child(struct sb_site_table *table)
 
 	hit(inherited_site, 7);
 	c = counts_of(table, "m:f", getpid());
-	if (c.sites != 1 || c.hits != 7 || c.delayed != 2 || c.delay != 100)
+	if (c.sites != 1 || c.calls != 7 || c.delayed != 2 || c.delay != 100)
 		_exit(1);
-	/* And the child's child, and a name that it had already. */
+	/* And a grandchild, for a name that it already had. */
 	if (site_of(table, "m:f", 100) != inherited_site)
 		_exit(2);
 	if (fork() == 0) {
 		hit(inherited_site, 5);
-		_exit(counts_of(table, "m:f", getpid()).hits != 5);
+		_exit(counts_of(table, "m:f", getpid()).calls != 5);
 	}
 	wait(&(int){ 0 });
 }
@@ -573,9 +589,9 @@ static void a_child_counts_for_itself(void **state)
 	hit(inherited_site, 4);
 	in_child(hitting_child, table);
 	hit(inherited_site, 1);
-	assert_int_equal(counts_of(table, "m:f", getpid()).hits, 5);
+	assert_int_equal(counts_of(table, "m:f", getpid()).calls, 5);
 	assert_int_equal(counts_of(table, "m:f", 0).sites, 3);
-	assert_int_equal(counts_of(table, "m:f", 0).hits, 5 + 7 + 5);
+	assert_int_equal(counts_of(table, "m:f", 0).calls, 5 + 7 + 5);
 	sb_site_table_close(table);
 }
 
@@ -585,11 +601,11 @@ static void brief_child(struct sb_site_table *table)
 {
 	hit(inherited_site, 3);
 	hit(other_site, 2);
-	/* From 0, whatever the slot was used for before. */
-	if (counts_of(table, "m:f", getpid()).hits != 3 ||
-	    counts_of(table, "m:g", getpid()).hits != 2)
+	/* Counting starts at 0, whatever the slot was used for before. */
+	if (counts_of(table, "m:f", getpid()).calls != 3 ||
+	    counts_of(table, "m:g", getpid()).calls != 2)
 		_exit(1);
-	/* One that the parent has not. */
+	/* A site that the parent does not have. */
 	if (!site_of(table, "m:h", 0))
 		_exit(2);
 	hit(site_of(table, "m:h", 0), 1);
@@ -606,18 +622,18 @@ static void slots_of_dead_children_are_used_again(void **state)
 	hit(inherited_site, 1);
 	for (int i = 0; i < 100; i++) {
 		in_child(brief_child, table);
-		assert_int_equal(counts_of(table, "m:f", 0).hits, 1 + 3 * (i + 1));
-		assert_int_equal(counts_of(table, "m:g", 0).hits, 2 * (i + 1));
-		assert_int_equal(counts_of(table, "m:h", 0).hits, i + 1);
+		assert_int_equal(counts_of(table, "m:f", 0).calls, 1 + 3 * (i + 1));
+		assert_int_equal(counts_of(table, "m:g", 0).calls, 2 * (i + 1));
+		assert_int_equal(counts_of(table, "m:h", 0).calls, i + 1);
 	}
-	assert_int_equal(counts_of(table, "m:f", getpid()).hits, 1);
+	assert_int_equal(counts_of(table, "m:f", getpid()).calls, 1);
 	list = sb_site_table_read(table);
 	assert_int_equal(sb_site_list_lost(list), 0);
 	sb_site_list_free(list);
 	sb_site_table_close(table);
 }
 
-/* What found no room is counted in functions, however many processes found none. */
+/* Functions without a slot are counted once, whatever the number of processes. */
 static void a_lost_function_is_counted_once(void **state)
 {
 	struct sb_site_table *table = table_of(NULL, 2, true);
@@ -655,7 +671,7 @@ static void crowded_child(struct sb_site_table *table)
 
 	for (int i = 0; i < 10; i++)
 		sb_site_hit(inherited_site, 0);
-	/* No room for it, but it is as slow as ever. */
+	/* The site has no slot, but its delays are in force. */
 	if (sb_clock_gettime() - start < 10 * 90000)
 		_exit(1);
 	list = sb_site_table_read(table);
@@ -671,7 +687,7 @@ static void a_child_without_room_still_delays(void **state)
 	(void)state;
 	inherited_site = site_of(table, "m:f", 100000);
 	in_child(crowded_child, table);
-	assert_int_equal(counts_of(table, "m:f", 0).hits, 0);
+	assert_int_equal(counts_of(table, "m:f", 0).calls, 0);
 	sb_site_table_close(table);
 }
 
@@ -701,12 +717,12 @@ static void hit_from_threads(struct sb_site *site)
 	pthread_barrier_destroy(&together);
 }
 
-/* The threads of a child come to a site together, and it gets one slot. */
+/* The threads of a child use a site at the same time, and it gets one slot. */
 static void threaded_child(struct sb_site_table *table)
 {
 	hit_from_threads(inherited_site);
 	if (counts_of(table, "m:f", getpid()).sites != 1 ||
-	    counts_of(table, "m:f", getpid()).hits != THREADS * THREAD_HITS)
+	    counts_of(table, "m:f", getpid()).calls != THREADS * THREAD_HITS)
 		_exit(1);
 }
 
@@ -721,15 +737,15 @@ static void threads_count_exactly(void **state)
 	sb_site_table_set_concurrent(table, true);
 	inherited_site = site_of(table, "m:f", 0);
 	hit_from_threads(inherited_site);
-	assert_int_equal(counts_of(table, "m:f", 0).hits, THREADS * THREAD_HITS);
+	assert_int_equal(counts_of(table, "m:f", 0).calls, THREADS * THREAD_HITS);
 	for (int i = 0; i < 20; i++)
 		in_child(threaded_child, table);
 
-	/* Every other of all, not of each thread's. */
+	/* Every second call of all threads, not of each thread. */
 	sb_site_table_set_enabled(table, true);
 	inherited_site = sb_site_get(table, "m:second", &policy, NULL);
 	hit_from_threads(inherited_site);
-	assert_int_equal(counts_of(table, "m:second", 0).hits, THREADS * THREAD_HITS);
+	assert_int_equal(counts_of(table, "m:second", 0).calls, THREADS * THREAD_HITS);
 	assert_int_equal(counts_of(table, "m:second", 0).delayed,
 			 THREADS * THREAD_HITS / 2);
 	sb_site_table_close(table);
@@ -751,7 +767,7 @@ static void allocating_child(struct sb_site_table *table, atomic_int *gate)
 	}
 }
 
-/* Each process has one site a name at most, and each name is there once. */
+/* Each process has at most one site per name, and each name is stored once. */
 static void check_allocations(struct sb_site_table *table, const pid_t *pids, bool all)
 {
 	unsigned int *seen = calloc(PROCESSES, NAMES * sizeof(*seen));
@@ -767,7 +783,7 @@ static void check_allocations(struct sb_site_table *table, const pid_t *pids, bo
 		assert_in_range(name, 0, NAMES - 1);
 		if (process < PROCESSES) {
 			seen[process * NAMES + name]++;
-			assert_true(sb_site_list_hits(list, i) <= 1);
+			assert_true(sb_site_list_calls(list, i) <= 1);
 		}
 	}
 	for (int i = 0; i < PROCESSES * NAMES; i++) {
@@ -783,9 +799,9 @@ static void check_allocations(struct sb_site_table *table, const pid_t *pids, bo
 }
 
 #define ROUNDS	   20000
-#define ENOUGH	   200 /* where the CPUs are shared, and a turn takes long */
+#define ENOUGH	   200 /* enough if the threads share a CPU and a round takes long */
 #define LONG_NS	   UINT64_C(10000000000)
-#define NAMES_EACH 6 /* of each of two threads: nearly all entries fill */
+#define NAMES_EACH 6 /* of each of two threads: nearly all entries are used */
 
 static struct sb_site_table *named_table;
 static atomic_int ready, go;
@@ -800,7 +816,7 @@ static void name_functions(int thread)
 	}
 }
 
-/* Until the number of rounds becomes negative. */
+/* Until the number of rounds overflows. */
 static void *name_more(void *arg)
 {
 	for (int round = 1;; round++) {
@@ -835,7 +851,7 @@ static void check_names(void)
 	}
 }
 
-/* Names that come at the same moment and want the same entry. */
+/* Names that are added at the same time and hash to the same entry. */
 static void names_do_not_collide(void **state)
 {
 	uint64_t begin = sb_clock_gettime();
@@ -916,7 +932,7 @@ static void a_killed_process_leaves_it_usable(void **state)
 	hit(site_of(table, "m:f1", 0), 1);
 	c = counts_of(table, "m:f1", getpid());
 	assert_int_equal(c.sites, 1);
-	assert_int_equal(c.hits, 1);
+	assert_int_equal(c.calls, 1);
 	sb_site_table_close(table);
 	unlink(path);
 }
@@ -941,7 +957,7 @@ static void getting_child(struct sb_site_table *table)
 	hit(inherited_site, 1);
 }
 
-/* Whoever holds the lock while another thread forks does not hold it in the child. */
+/* A lock that another thread holds during a fork is free in the child. */
 static void a_fork_among_threads_does_not_hang(void **state)
 {
 	struct sb_site_table *table = table_of(NULL, 100000, false);
@@ -984,15 +1000,15 @@ static void a_signal_may_hit_too(void **state)
 	setitimer(ITIMER_REAL, &never, NULL);
 	signal(SIGALRM, SIG_DFL);
 	c = counts_of(table, "m:f", 0);
-	/* One that comes in the middle of another may be lost, and no more than it. */
-	assert_true(alarms > 0 && c.hits > (uint64_t)alarms);
-	assert_in_range(c.delayed, c.hits - (uint64_t)alarms, c.hits + (uint64_t)alarms);
+	/* A hit that interrupts another hit may be lost, but nothing else. */
+	assert_true(alarms > 0 && c.calls > (uint64_t)alarms);
+	assert_in_range(c.delayed, c.calls - (uint64_t)alarms, c.calls + (uint64_t)alarms);
 	sb_site_table_close(table);
 }
 
 /* ------------------------------------------------------------------- damage */
 
-/* Everything that can be done with a table, whatever is in it. */
+/* Call everything on a table, whatever it contains. */
 static void use(struct sb_site_table *table)
 {
 	struct sb_site_list *list = sb_site_table_read(table);
@@ -1001,7 +1017,7 @@ static void use(struct sb_site_table *table)
 	for (size_t i = 0; list && i < sb_site_list_count(list); i++)
 		(void)!strlen(sb_site_list_name(list, i));
 	sb_site_list_free(list);
-	/* A random delay is up to 10 s, and right so. */
+	/* A random delay is up to 10 s, which is valid. */
 	sb_site_table_set_enabled(table, false);
 	site = sb_site_get(
 		table, "m:new",
@@ -1076,7 +1092,7 @@ static void damaged_child(struct sb_site_table *unused)
 	free(bad);
 }
 
-/* What chance would hardly hit: a name that is the right one, but for its place. */
+/* A case that random damage hardly produces: a valid name in the wrong place. */
 static void misplaced_name_child(struct sb_site_table *table)
 {
 	struct site_function *function;
@@ -1125,7 +1141,7 @@ static void what_is_no_table_is_refused(void **state)
 	overwrite(good, size);
 	table = sb_site_table_open(path, err);
 	assert_non_null(table);
-	assert_int_equal(counts_of(table, "m:f3", 0).hits, 1);
+	assert_int_equal(counts_of(table, "m:f3", 0).calls, 1);
 	sb_site_table_close(table);
 
 	good[12] ^= 0x10; /* slot_size */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Built twice: as it is, and with SB_CLOCKSOURCE_FILE naming no file, where
- * clock_gettime(2) is all there is. Times are only compared with times of the same
- * run, and of many the least counts: noise only ever adds.
+ * Built twice: normally, and with SB_CLOCKSOURCE_FILE set to a file that does not exist,
+ * so that only clock_gettime(2) is used. Times are compared with times of the same run
+ * only, and the least of many is taken: noise only increases a time.
  */
 #include "unit.h"
 
@@ -25,7 +25,7 @@ static void *first_call(void *arg)
 	return NULL;
 }
 
-/* Whoever comes first calibrates, and the others wait for it. */
+/* The first thread calibrates, and the others wait for it. */
 static void all_threads_may_be_first(void **state)
 {
 	pthread_t threads[8];
@@ -72,7 +72,7 @@ static void converts_without_overflow(void **state)
 
 		/* A tick may be as long as a microsecond. */
 		assert_true(off <= 1000 + ns / 1000000);
-		/* A delay of so many ticks is not shorter than was asked. */
+		/* A delay of so many ticks is at least as long as requested. */
 		assert_true(back >= ns || ns > hour);
 	}
 	assert_true(sb_spin_ns_to_ticks(UINT64_MAX) >=
@@ -82,14 +82,14 @@ static void converts_without_overflow(void **state)
 	assert_int_equal(sb_spin_ticks_to_ns(0), 0);
 }
 
-/* The rate against CLOCK_MONOTONIC, over a time that was not the calibration's. */
+/* The rate against CLOCK_MONOTONIC, over another time than that of the calibration. */
 static void runs_at_the_right_rate(void **state)
 {
 	struct timespec nap = { .tv_nsec = 20000000 };
 	double best = 1;
 
 	(void)state;
-	/* What comes between the two readings at an end is in one difference only. */
+	/* An interruption between the two readings affects one difference only. */
 	for (int i = 0; i < 10; i++) {
 		uint64_t ns = sb_clock_gettime(), ticks = sb_spin_ticks();
 		double off;
@@ -111,7 +111,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What a delay takes, of what was asked: 1.0 is right. */
+/* The measured length of a delay, divided by the requested length. */
 static double delivered(uint64_t ns)
 {
 	enum { ROUNDS = 200 };
@@ -131,7 +131,7 @@ static double delivered(uint64_t ns)
 
 static bool are_delays_as_asked(void)
 {
-	/* What reading and returning take is part of a short delay, not on top of it. */
+	/* The time for reading the clock and returning is part of a short delay. */
 	static const struct {
 		uint64_t ns;
 		double least, most;
@@ -150,7 +150,10 @@ static bool are_delays_as_asked(void)
 	return right;
 }
 
-/* What its clock costs a process measures once, at a bad moment wrongly: others try, too. */
+/*
+ * A process measures the cost of its clock once, maybe at a bad moment: repeat in other
+ * processes.
+ */
 static void delays_as_asked(void **state)
 {
 	(void)state;
@@ -179,12 +182,12 @@ static void tells_what_it_took(void **state)
 		uint64_t took = sb_clock_gettime() - start;
 
 		assert_true(told >= ns - ns / 5);
-		/* By another clock, read before and after. */
+		/* Measured with another clock, read before and after. */
 		assert_true(told <= took + took / 100 + 200);
 	}
 }
 
-/* An entry of a list that is in no cache, each from the one before. */
+/* An entry of a list that is not cached; each entry has the address of the next. */
 struct chain {
 	size_t next;
 	char line[64 - sizeof(size_t)];
@@ -208,19 +211,19 @@ static struct chain *make_chain(size_t length)
 }
 
 /*
- * A delay comes on top of a cache miss before it. Where the counter is read while
- * the load is still under way most of the delay disappears behind it.
+ * A delay is added to a cache miss before it. If the counter were read while the load is
+ * in progress, most of the delay would overlap with the load.
  */
 static void delays_do_not_overlap(void **state)
 {
-	/* 64 to 100 ns of it are seen; if the reading had no order, 8 to 35. */
+	/* 64 to 100 ns are measured; 8 to 35 if the reading were not ordered. */
 	enum { ATTEMPTS = 20, ROUNDS = 100, STEPS = 500, LEAST = 50 };
 	struct chain *chain = make_chain(1 << 20);
 	double more[ROUNDS], median = 0;
 	size_t at = 0;
 
 	(void)state;
-	/* Who else uses memory makes either way slower: then once more. */
+	/* Other memory traffic makes both variants slower: repeat. */
 	for (int attempt = 0; attempt < ATTEMPTS && median < LEAST; attempt++) {
 		for (int i = 0; i < ROUNDS; i++) {
 			uint64_t start = sb_clock_gettime(), alone;
@@ -253,7 +256,7 @@ static void spins_until(void **state)
 	(void)state;
 	assert_true(last >= deadline);
 	assert_true(sb_spin_ticks() >= last);
-	/* What has passed has passed, also in numbers that wrapped around. */
+	/* A deadline in the past stays in the past, also after an overflow. */
 	last = sb_spin_until(deadline);
 	assert_true(sb_spin_ticks_to_ns(last - deadline) < UINT64_C(1000000000));
 	sb_spin_until(sb_spin_ticks() - (UINT64_C(1) << 62));
@@ -287,7 +290,7 @@ static void follows_the_monotonic_clock(void **state)
 			 here = sb_clock_monotonic(sb_clock_stamp());
 		uint64_t after = sb_clock_gettime();
 
-		/* Within a bracket, give or take what the rate is off in a second. */
+		/* Within the bracket, plus the error of the rate in one second. */
 		assert_in_range(here, before - 100000, after + 100000);
 		if (i % 100 == 0)
 			sb_clock_set_anchor();
@@ -296,7 +299,9 @@ static void follows_the_monotonic_clock(void **state)
 
 #define JUMP_NS UINT64_C(30000000000)
 
-/* As if the counter had been set back between two readings, the first of which is @entry. */
+/*
+ * As if the counter had been set back between two readings, the first of which is @entry.
+ */
 static void outlives_a_counter_that_is_set_back(void **state)
 {
 	static const uint64_t delays_ns[] = { 1000, 1000000, 20000000 };
@@ -310,23 +315,23 @@ static void outlives_a_counter_that_is_set_back(void **state)
 		end = sb_clock_spin_cpu(entry, entry + ticks, &away);
 		assert_true(sb_clock_gettime() - begin >= delays_ns[i]);
 		assert_true(sb_clock_gettime() - begin < JUMP_NS);
-		/* And it is counted as what it was. */
+		/* The counted time is the real one. */
 		assert_true(sb_spin_ticks_to_ns(end - entry - away) >= delays_ns[i]);
 		assert_true(sb_spin_ticks_to_ns(end - entry - away) < JUMP_NS);
 	}
 }
 
-/* The time of day of a counter that was ahead is looked up again. */
+/* The time of day is looked up again if the counter was ahead. */
 static void finds_the_time_after_it_was_set_back(void **state)
 {
 	uint64_t ahead = sb_spin_ticks() + sb_spin_ns_to_ticks(JUMP_NS);
 	uint64_t begin, found;
 
 	(void)state;
-	/* Nothing is looked up there. */
+	/* Nothing is looked up with this clock. */
 	if (sb_clock.kind == SB_CLOCK_GETTIME)
 		return;
-	/* Looked up when the counter was so far ahead. */
+	/* As if it had been looked up when the counter was far ahead. */
 	atomic_store(&sb_clock.anchor, atomic_load(&sb_clock.anchor) - JUMP_NS);
 	atomic_store(&sb_clock.anchor_due, ahead);
 	begin = sb_clock_gettime();

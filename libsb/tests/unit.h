@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What cmocka.h wants to be included before it, and a few words of our own. */
+/* Headers that have to precede cmocka.h, and common assertions. */
 #ifndef UNIT_H
 #define UNIT_H
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "libsb.h"
+#include "libsb-provisional.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -30,7 +30,7 @@
 		assert_int_equal(errno, code); \
 	} while (0)
 
-/* That a message says @part. */
+/* Check that a message contains @part. */
 static inline void assert_says(const struct sb_error *err, const char *part)
 {
 	if (!strstr(sb_error_message(err), part))
@@ -46,7 +46,7 @@ static inline struct sb_elf *elf_opened(const char *path, struct sb_error *err)
 	return elf;
 }
 
-/* That @text is refused with @code, and that the message says @says. */
+/* Check that @text is refused with @code, and that the message contains @says. */
 static inline void assert_not_found(struct sb_elf *elf, const char *text, int code,
 				    const char *says, struct sb_error *err)
 {
@@ -56,5 +56,17 @@ static inline void assert_not_found(struct sb_elf *elf, const char *text, int co
 	assert_int_equal(errno, code);
 	assert_says(err, says);
 }
+
+/* The result of the group @tests, as TAP. The variable @err has an error meanwhile. */
+#define run_with_error(tests, err, setup, teardown)                      \
+	({                                                               \
+		int failed;                                              \
+                                                                         \
+		cmocka_set_message_output(CM_OUTPUT_TAP);                \
+		(err) = sb_error_new();                                  \
+		failed = cmocka_run_group_tests(tests, setup, teardown); \
+		sb_error_free(err);                                      \
+		failed;                                                  \
+	})
 
 #endif

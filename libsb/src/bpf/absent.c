@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* In the place of the BPF backend where it could not be built. */
+/* Replaces the BPF backend if it could not be built. */
 #include <errno.h>
 
 #include "native/backend.h"

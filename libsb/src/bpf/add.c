@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* A batch on its way into a bank: all of it, or nothing. */
+/* Adding a batch to a bank: all of it or nothing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bpf/add.h"
 #include "bpf/operations.h"
@@ -11,31 +10,27 @@
 #include "bpf/session.h"
 #include "bpf/switch.h"
 #include "error.h"
+#include "free.h"
 #include "spin.h"
 
 #define MIN_CAPACITY   256
 #define MIN_LABEL_ROOM (64 << 10)
-
-static uint64_t add_times(uint64_t a, uint64_t b)
-{
-	uint64_t sum;
-
-	return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
+#define MIN_RECORDS    32
 
 void sb_bpf_adding_free(struct sb_bpf_adding *adding)
 {
-	free(adding->scopes);
-	free(adding->files);
-	free(adding->slots);
-	free(adding->links);
-	free(adding->link_of);
+	sb_free(adding->scopes);
+	sb_free(adding->files);
+	sb_free(adding->slots);
+	sb_free(adding->links);
+	sb_free(adding->link_of);
 }
 
 int sb_bpf_adding_init(struct sb_bpf_adding *adding)
 {
 	size_t n = adding->count;
 
+	adding->has_ends = sb_bpf_has_ends(adding->targets, n);
 	adding->scopes = calloc(n, sizeof(*adding->scopes));
 	adding->files = calloc(n, sizeof(*adding->files));
 	adding->slots = calloc(n, sizeof(*adding->slots));
@@ -46,6 +41,23 @@ int sb_bpf_adding_init(struct sb_bpf_adding *adding)
 		return 0;
 	errno = ENOMEM;
 	return -1;
+}
+
+bool sb_bpf_has_ends(const struct sb_target *targets, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (sb_target_has_end(&targets[i]))
+			return true;
+	return false;
+}
+
+static size_t count_records(const struct sb_target *targets, size_t count)
+{
+	size_t records = 0;
+
+	for (size_t i = 0; i < count; i++)
+		records += targets[i].options.record;
+	return records;
 }
 
 struct sb_bpf_slot *sb_bpf_adding_slot(const struct sb_bpf_adding *adding, size_t i)
@@ -70,23 +82,29 @@ static bool has_room(const struct sb_bpf_bank_own *bank, size_t slots, size_t la
 	       bank->slots.label_room - bank->label_used >= labels;
 }
 
-/* A bank of the session that has room for @targets, loaded where there is none. */
+/* A bank of the session that has room for @targets; loaded if there is none. */
 static struct sb_bpf_bank_own *get_bank(struct sb_bpf *bpf,
 					const struct sb_target *targets, size_t count)
 {
 	struct sb_error *err = bpf->backend.problem;
 	size_t labels = sb_bpf_label_room(targets, count);
+	size_t records = count_records(targets, count);
 	struct sb_bpf_bank_options opts = {
 		.kernel = &bpf->kernel,
 		.first = sb_bpf_first_bank(bpf),
 		.power_fd = -1,
+		.threads_fd = -1,
+		.has_ends = sb_bpf_has_ends(targets, count),
+		.records = records ? records < MIN_RECORDS ? MIN_RECORDS : records : 0,
 		.capacity = MIN_CAPACITY,
 		.label_room = labels < MIN_LABEL_ROOM ? MIN_LABEL_ROOM : labels,
 	};
 	struct sb_bpf_bank_own *bank;
 
 	for (uint32_t i = 0; i < bpf->bank_count; i++)
-		if (has_room(bpf->banks[i], count, labels))
+		if (has_room(bpf->banks[i], count, labels) &&
+		    bpf->banks[i]->has_ends >= opts.has_ends &&
+		    bpf->banks[i]->record_room - bpf->banks[i]->records >= records)
 			return bpf->banks[i];
 	if (bpf->bank_count)
 		opts.capacity = bpf->banks[bpf->bank_count - 1]->slots.capacity * 2;
@@ -105,7 +123,7 @@ static struct sb_bpf_bank_own *get_bank(struct sb_bpf *bpf,
 		bpf->id = sb_bpf_bank_control_id(bank);
 	bpf->banks[bpf->bank_count] = bank;
 	__atomic_store_n(&bpf->bank_count, bpf->bank_count + 1, __ATOMIC_SEQ_CST);
-	/* Whoever flips the switch meanwhile does so after us or is seen here. */
+	/* A change of the switch either happens after this or is seen here. */
 	__atomic_store_n(&bank->power->enabled,
 			 __atomic_load_n(&bpf->enabled, __ATOMIC_SEQ_CST),
 			 __ATOMIC_SEQ_CST);
@@ -133,7 +151,9 @@ static int check_target(struct sb_bpf_adding *adding, size_t i)
 	return errno ? -1 : 0;
 }
 
-/* To look for a process again and again would take long: most name one alone. */
+/*
+ * Most targets of a batch name the same process: looking it up each time would take long.
+ */
 static int resolve(struct sb_bpf_adding *adding, size_t i)
 {
 	const struct sb_target_options *opts = &adding->targets[i].options;
@@ -168,6 +188,13 @@ static void fill_slot(struct sb_bpf_adding *adding, size_t i, uint64_t default_d
 		.scope_nr = scope->nr,
 		.every = opts->every ? opts->every : 1,
 		.enabled = !(opts->flags & SB_TARGET_DISABLED),
+		.ppm = opts->delay_ppm,
+		.group = bank->groups + target->group,
+		.record = opts->record ? ++bank->records : 0,
+		.timed_ns = target->timed_ns,
+		.cost_ns = target->cost_ns,
+		.over_ns = target->over_ns,
+		.net_ns = opts->delay_ppm && opts->flags & SB_TARGET_NET ? target->cost_ns : 0,
 		.offset = target->offset,
 		.dev = adding->files[i].st_dev,
 		.ino = adding->files[i].st_ino,
@@ -176,15 +203,18 @@ static void fill_slot(struct sb_bpf_adding *adding, size_t i, uint64_t default_d
 	};
 	memcpy(bank->slots.labels + slot->label_at, target->label, slot->label_length);
 	bank->label_used += slot->label_length;
-	memset(&bank->slots.stats[(size_t)adding->slots[i] * cpus], 0,
-	       sizeof(struct sb_bpf_stats) * cpus);
+	memset(&bank->slots.counts[(size_t)adding->slots[i] * cpus], 0,
+	       sizeof(struct sb_bpf_counts) * cpus);
 }
 
 /* ----------------------------------------------------------- breakpoints */
 
-/* Put the breakpoints of some targets of one file in; they are @index[0..count). */
-static int attach_some(const struct sb_bpf_adding *adding, const size_t *index,
-		       size_t count)
+/*
+ * Set the breakpoints of some targets of one file, those in @index[0..count): @program
+ * runs at @ends of their calls.
+ */
+static int attach_points(const struct sb_bpf_adding *adding, const size_t *index,
+			 size_t count, int program, enum sb_bpf_ends ends)
 {
 	const struct sb_target *target = &adding->targets[index[0]];
 	uint64_t *offsets = calloc(count, sizeof(*offsets));
@@ -192,7 +222,8 @@ static int attach_some(const struct sb_bpf_adding *adding, const size_t *index,
 	uint64_t *counters = calloc(count, sizeof(*counters));
 	struct sb_bpf_points points = { .offsets = offsets,
 					.cookies = cookies,
-					.count = count };
+					.count = count,
+					.ends = ends };
 	int fd = -1, code;
 
 	for (size_t i = 0; offsets && cookies && counters && i < count; i++) {
@@ -203,13 +234,12 @@ static int attach_some(const struct sb_bpf_adding *adding, const size_t *index,
 			points.counters = counters;
 	}
 	if (offsets && cookies && counters)
-		fd = sb_bpf_kernel_attach(&adding->bpf->kernel,
-					  sb_bpf_bank_program(adding->bank), target->fd,
+		fd = sb_bpf_kernel_attach(&adding->bpf->kernel, program, target->fd,
 					  &points, adding->scopes[index[0]].pid);
 	code = errno;
-	free(offsets);
-	free(cookies);
-	free(counters);
+	sb_free(offsets);
+	sb_free(cookies);
+	sb_free(counters);
 	if (fd < 0 && code == EACCES && !adding->bpf->kernel.has_multi)
 		sb_error_set(adding->bpf->backend.problem, code,
 			     "not allowed: before Linux 6.6 uprobes by BPF need root "
@@ -218,24 +248,59 @@ static int attach_some(const struct sb_bpf_adding *adding, const size_t *index,
 	return fd;
 }
 
-/* The kernel does not say which it was: the first that can't be had. */
+/* Both ends of the calls: the kernel catches returns only where entries are caught. */
+static int attach_calls(const struct sb_bpf_adding *adding, const size_t *index,
+			size_t count, struct sb_bpf_link *link)
+{
+	const struct sb_bpf_bank_own *bank = adding->bank;
+	enum sb_bpf_ends ends =
+		adding->bpf->kernel.has_session ? SB_BPF_BOTH : SB_BPF_ENTRY;
+	int code;
+
+	link->fd = attach_points(adding, index, count, sb_bpf_bank_call_program(bank, ends),
+				 ends);
+	if (link->fd < 0 || ends == SB_BPF_BOTH)
+		return link->fd < 0 ? -1 : 0;
+	link->end_fd = attach_points(adding, index, count,
+				     sb_bpf_bank_call_program(bank, SB_BPF_RETURN),
+				     SB_BPF_RETURN);
+	if (link->end_fd >= 0)
+		return 0;
+	code = errno;
+	sb_bpf_links_end(link, 1);
+	errno = code;
+	return -1;
+}
+
+static int attach_some(const struct sb_bpf_adding *adding, const size_t *index,
+		       size_t count, struct sb_bpf_link *link)
+{
+	link->fd = link->end_fd = -1;
+	if (sb_target_has_end(&adding->targets[index[0]]))
+		return attach_calls(adding, index, count, link);
+	link->fd = attach_points(adding, index, count, sb_bpf_bank_program(adding->bank),
+				 SB_BPF_ENTRY);
+	return link->fd < 0 ? -1 : 0;
+}
+
+/* The kernel does not report which target failed: find the first one by bisection. */
 static size_t find_culprit(const struct sb_bpf_adding *adding, const size_t *index,
 			   size_t count)
 {
 	size_t good = 0, bad = count;
 	int code = errno;
 
-	/* All up to @good can be had, all up to @bad can't. */
+	/* All up to @good succeed, and up to @bad one fails. */
 	while (bad - good > 1) {
 		size_t middle = good + (bad - good) / 2;
-		int fd = attach_some(adding, index + good, middle - good);
+		struct sb_bpf_link link;
 
-		if (fd < 0) {
+		if (attach_some(adding, index + good, middle - good, &link)) {
 			bad = middle;
 			code = errno;
 		} else {
 			good = middle;
-			close(fd);
+			sb_bpf_links_end(&link, 1);
 		}
 	}
 	errno = code;
@@ -246,10 +311,12 @@ static bool goes_with(const struct sb_bpf_adding *adding, size_t a, size_t b)
 {
 	return adding->bpf->kernel.has_multi &&
 	       adding->targets[a].fd == adding->targets[b].fd &&
+	       sb_target_has_end(&adding->targets[a]) ==
+		       sb_target_has_end(&adding->targets[b]) &&
 	       adding->scopes[a].pid == adding->scopes[b].pid;
 }
 
-/* A link for the targets from @first on that go together and have none yet. */
+/* A link for the targets from @first on that belong together and have none yet. */
 static int attach_group(struct sb_bpf_adding *adding, size_t first, size_t *index,
 			size_t *failed)
 {
@@ -268,8 +335,7 @@ static int attach_group(struct sb_bpf_adding *adding, size_t first, size_t *inde
 	*link = (struct sb_bpf_link){ .live = count,
 				      .first = first,
 				      .last = index[count - 1] };
-	link->fd = attach_some(adding, index, count);
-	if (link->fd >= 0) {
+	if (!attach_some(adding, index, count, link)) {
 		adding->link_count++;
 		return 0;
 	}
@@ -287,7 +353,7 @@ static int attach_all(struct sb_bpf_adding *adding, size_t *failed)
 		if (adding->link_of[i] == UINT32_MAX)
 			ret = attach_group(adding, i, index, failed);
 	code = errno;
-	free(index);
+	sb_free(index);
 	if (ret) {
 		sb_bpf_links_end(adding->links, adding->link_count);
 		adding->link_count = 0;
@@ -298,7 +364,7 @@ static int attach_all(struct sb_bpf_adding *adding, size_t *failed)
 
 /* ----------------------------------------------------------------- batch */
 
-/* All windows begin at the same moment. */
+/* All windows begin at the same time. */
 void sb_bpf_adding_go_live(struct sb_bpf_adding *adding)
 {
 	uint64_t now = sb_clock_gettime();
@@ -307,10 +373,7 @@ void sb_bpf_adding_go_live(struct sb_bpf_adding *adding)
 		const struct sb_target_options *opts = &adding->targets[i].options;
 		struct sb_bpf_slot *slot = sb_bpf_adding_slot(adding, i);
 
-		if (opts->start_ns || opts->duration_ns)
-			slot->start_ns = add_times(now, opts->start_ns);
-		if (opts->duration_ns)
-			slot->end_ns = add_times(slot->start_ns, opts->duration_ns);
+		sb_bpf_slot_set_window(slot, now, opts->start_ns, opts->duration_ns);
 		sb_bpf_slot_set_state(slot, SB_BPF_LIVE);
 	}
 }
@@ -332,8 +395,8 @@ static void adding_undo(struct sb_bpf_adding *adding)
 }
 
 /*
- * Everything but making the targets live and known. With @others they are persistent;
- * 0, or -1 with errno, *@failed and nothing done.
+ * Everything except making the targets visible and active. With @others they are
+ * persistent. 0, or -1 with errno and *@failed, and nothing is changed.
  */
 int sb_bpf_adding_prepare(struct sb_bpf_adding *adding,
 			  const struct sb_bpf_others *others, uint64_t default_delay_ns,
@@ -351,10 +414,15 @@ int sb_bpf_adding_prepare(struct sb_bpf_adding *adding,
 	*failed = 0;
 	if (sb_bpf_check_unique(adding, others, failed))
 		goto fail;
+	if (adding->has_ends && sb_bpf_bank_follow_threads(bank))
+		goto fail;
 	for (; adding->taken < adding->count; adding->taken++)
 		adding->slots[adding->taken] = bank->free[--bank->free_count];
 	for (size_t i = 0; i < adding->count; i++)
 		fill_slot(adding, i, default_delay_ns);
+	for (size_t i = 0, first = bank->groups; adding->has_ends && i < adding->count; i++)
+		if (first + adding->targets[i].group >= bank->groups)
+			bank->groups = first + adding->targets[i].group + 1;
 	*failed = 0;
 	if (!attach_all(adding, failed))
 		return 0;
@@ -364,7 +432,7 @@ fail:
 	return -1;
 }
 
-/* Room in the session's own tables; what is not used does no harm. */
+/* Reserve room in the session's tables; unused room does no harm. */
 static int make_room(struct sb_bpf *bpf, const struct sb_bpf_adding *adding)
 {
 	struct sb_bpf_place *places = reallocarray(
@@ -417,6 +485,7 @@ static int add_own(struct sb_bpf *bpf, struct sb_target *targets, size_t count,
 		errno = ENOSPC;
 		return -1;
 	}
+	*failed = count;
 	adding.bank = get_bank(bpf, targets, count);
 	if (!adding.bank)
 		return -1;
@@ -440,7 +509,7 @@ int sb_bpf_add(struct sb_backend *backend, struct sb_target *targets, size_t cou
 	struct sb_bpf *bpf = to_bpf(backend);
 
 	*failed = 0;
-	/* Whoever adds both adds them in two calls. */
+	/* A caller with both kinds makes two calls. */
 	for (size_t i = 1; i < count; i++) {
 		if (!((targets[i].options.flags ^ targets[0].options.flags) &
 		      SB_TARGET_PERSISTENT))

@@ -14,7 +14,9 @@
 #include "bpf/bank.h"
 #include "bpf/store.h"
 #include "delay.skel.h"
+#include "effects.h"
 #include "error.h"
+#include "free.h"
 
 /* ------------------------------------------------------------------- views */
 
@@ -58,7 +60,7 @@ static int open_by_id(struct sb_bpf_view *view, uint32_t id)
 static void use_views(struct sb_bpf_slots *slots)
 {
 	slots->slot = slots->views[0].at;
-	slots->stats = slots->views[1].at;
+	slots->counts = slots->views[1].at;
 	slots->labels = slots->views[2].at;
 }
 
@@ -66,7 +68,7 @@ int sb_bpf_slots_open(struct sb_bpf_slots *slots, const struct sb_bpf_bank *bank
 		      uint32_t cpus)
 {
 	uint32_t ids[] = { bank->slots_id, bank->stats_id, bank->labels_id };
-	size_t sizes[] = { sizeof(struct sb_bpf_slot), sizeof(struct sb_bpf_stats) * cpus,
+	size_t sizes[] = { sizeof(struct sb_bpf_slot), sizeof(struct sb_bpf_counts) * cpus,
 			   0 };
 
 	*slots = (struct sb_bpf_slots){ .capacity = bank->capacity };
@@ -98,42 +100,79 @@ void sb_bpf_slots_close(struct sb_bpf_slots *slots)
 	errno = code;
 }
 
-static uint64_t load(const __u64 *counter)
+static uint64_t add_times(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+
+	return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+void sb_bpf_slot_set_window(struct sb_bpf_slot *slot, uint64_t now, uint64_t start_ns,
+			    uint64_t duration_ns)
+{
+	uint64_t start = start_ns || duration_ns ? add_times(now, start_ns) : 0;
+
+	/* The end is of no window in between. */
+	__atomic_store_n(&slot->start_ns, UINT64_MAX, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&slot->end_ns, duration_ns ? add_times(start, duration_ns) : 0,
+			 __ATOMIC_SEQ_CST);
+	__atomic_store_n(&slot->start_ns, start, __ATOMIC_SEQ_CST);
+}
+
+static uint64_t load(__u64 *counter)
 {
 	return __atomic_load_n(counter, __ATOMIC_RELAXED);
 }
 
-void sb_bpf_slots_read(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
-		       struct sb_bpf_stats *sums)
+static uint64_t take(__u64 *counter)
 {
-	memset(sums, 0, sizeof(*sums));
-	for (uint32_t cpu = 0; cpu < cpus; cpu++) {
-		const struct sb_bpf_stats *stats =
-			&slots->stats[(size_t)slot * cpus + cpu];
-		uint64_t max = load(&stats->max_overshoot_ns);
+	return __atomic_exchange_n(counter, 0, __ATOMIC_RELAXED);
+}
 
-		sums->delayed += load(&stats->delayed);
-		sums->skipped_frequency += load(&stats->skipped_frequency);
-		sums->skipped_window += load(&stats->skipped_window);
-		sums->skipped_disabled += load(&stats->skipped_disabled);
-		sums->cut += load(&stats->cut);
-		sums->requested_ns += load(&stats->requested_ns);
-		sums->measured_ns += load(&stats->measured_ns);
+static void add_up(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
+		   struct sb_bpf_stats *sums, uint64_t (*get)(__u64 *counter))
+{
+	*sums = (struct sb_bpf_stats){ .unreturned = get(&slots->slot[slot].unreturned),
+				       .missed = get(&slots->slot[slot].missed) };
+	for (uint32_t cpu = 0; cpu < cpus; cpu++) {
+		struct sb_bpf_counts *counts = &slots->counts[(size_t)slot * cpus + cpu];
+		uint64_t max = get(&counts->max_overshoot_ns);
+
+		sums->delayed += get(&counts->delayed);
+		sums->skipped_every += get(&counts->skipped_every);
+		sums->skipped_window += get(&counts->skipped_window);
+		sums->skipped_disabled += get(&counts->skipped_disabled);
+		sums->cut += get(&counts->cut);
+		sums->requested_ns += get(&counts->requested_ns);
+		sums->delivered_ns += get(&counts->delivered_ns);
 		if (max > sums->max_overshoot_ns)
 			sums->max_overshoot_ns = max;
 	}
 }
 
+void sb_bpf_slots_read(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
+		       struct sb_bpf_stats *sums)
+{
+	add_up(slots, slot, cpus, sums, load);
+}
+
+void sb_bpf_slots_take(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
+		       struct sb_bpf_stats *sums)
+{
+	add_up(slots, slot, cpus, sums, take);
+	__atomic_fetch_add(&slots->slot[slot].generation, 1, __ATOMIC_RELAXED);
+}
+
 /* ---------------------------------------------------------------- messages */
 
 /*
- * libbpf prints what goes wrong, by a function that the whole process has one of. While
- * we load it is ours: what the loading thread has to say is kept for our own message, and
- * what others say goes where it went before.
+ * libbpf prints its errors through a function that is set for the whole process. During a load
+ * it is that below, if SB_EFFECT_PRINT allows it: output of the loading thread is kept for the
+ * message of the error, and that of other threads goes to the function before.
  */
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
-static libbpf_print_fn_t print_before; /* read by any thread */
-static __thread char *kept_line; /* of the thread that loads; NULL in others */
+static libbpf_print_fn_t print_before; /* read by all threads */
+static __thread char *kept_line; /* of the loading thread; NULL in others */
 
 #define KEPT_SIZE 256
 
@@ -145,7 +184,7 @@ static int keep_line(enum libbpf_print_level level, const char *fmt, va_list arg
 		before = __atomic_load_n(&print_before, __ATOMIC_ACQUIRE);
 		return before ? before(level, fmt, args) : 0;
 	}
-	/* The log of the verifier is many lines; what failed is said before it. */
+	/* The verifier's log has many lines; the error comes before it. */
 	if (level == LIBBPF_WARN && !*kept_line) {
 		vsnprintf(kept_line, KEPT_SIZE, fmt, args);
 		kept_line[strcspn(kept_line, "\n")] = '\0';
@@ -169,9 +208,16 @@ static int load_programs(struct delay_bpf *skeleton, struct sb_error *err)
 	libbpf_print_fn_t before;
 	int ret;
 
+	if (!sb_may(SB_EFFECT_PRINT)) {
+		ret = delay_bpf__load(skeleton);
+		if (ret)
+			explain_load(err, -ret, "");
+		errno = -ret;
+		return ret;
+	}
 	pthread_mutex_lock(&print_lock);
 	kept_line = line;
-	/* The one before is known before ours can be called. */
+	/* The previous function is known before this one can be called. */
 	before = libbpf_set_print(NULL);
 	__atomic_store_n(&print_before, before, __ATOMIC_RELEASE);
 	libbpf_set_print(keep_line);
@@ -187,7 +233,7 @@ static int load_programs(struct delay_bpf *skeleton, struct sb_error *err)
 
 /* ------------------------------------------------------------------- banks */
 
-/* The highest number of a CPU that there can be, plus 1. */
+/* The highest possible CPU number plus 1. */
 static int count_cpus(void)
 {
 	FILE *file = fopen("/sys/devices/system/cpu/possible", "re");
@@ -215,16 +261,44 @@ static int set_sizes(struct delay_bpf *skeleton, const struct sb_bpf_bank_option
 	skeleton->rodata->may_read = opts->kernel->may_read;
 	return bpf_map__set_max_entries(skeleton->maps.sb_slots, opts->capacity) ||
 	       bpf_map__set_max_entries(skeleton->maps.sb_stats, opts->capacity * cpus) ||
-	       bpf_map__set_max_entries(skeleton->maps.sb_labels, pages);
+	       bpf_map__set_max_entries(skeleton->maps.sb_labels, pages) ||
+	       bpf_map__set_max_entries(skeleton->maps.sb_durations,
+					opts->records ? opts->records : 1);
 }
 
-/* What the session has already. */
+/* The programs for both ends of calls. */
+static int choose_call_programs(struct delay_bpf *skeleton,
+				const struct sb_bpf_bank_options *opts)
+{
+	bool both = opts->has_ends && opts->kernel->has_session;
+	bool singly = opts->has_ends && !both;
+	int single = sb_bpf_kernel_attach_type(opts->kernel, SB_BPF_ENTRY);
+	int session = sb_bpf_kernel_attach_type(opts->kernel, SB_BPF_BOTH);
+
+	bpf_program__set_expected_attach_type(skeleton->progs.sb_enter,
+					      (enum bpf_attach_type)single);
+	bpf_program__set_expected_attach_type(skeleton->progs.sb_leave,
+					      (enum bpf_attach_type)single);
+	bpf_program__set_expected_attach_type(skeleton->progs.sb_call,
+					      (enum bpf_attach_type)session);
+	return bpf_program__set_autoload(skeleton->progs.sb_enter, singly) ||
+	       bpf_program__set_autoload(skeleton->progs.sb_leave, singly) ||
+	       bpf_program__set_autoload(skeleton->progs.sb_call, both) ||
+	       bpf_program__set_autoload(skeleton->progs.sb_end, opts->has_ends) ||
+	       bpf_map__set_autocreate(skeleton->maps.sb_calls, opts->has_ends) ||
+	       bpf_map__set_autocreate(skeleton->maps.sb_durations, opts->has_ends);
+}
+
+/* The programs that the session has already. */
 static int share(struct delay_bpf *skeleton, const struct sb_bpf_bank_options *opts)
 {
 	const struct delay_bpf *first = opts->first ? opts->first->skeleton : NULL;
 
 	if (opts->power_fd >= 0 &&
 	    bpf_map__reuse_fd(skeleton->maps.sb_switch, opts->power_fd))
+		return -1;
+	if (opts->threads_fd >= 0 &&
+	    bpf_map__reuse_fd(skeleton->maps.sb_threads, opts->threads_fd))
 		return -1;
 	if (!first)
 		return 0;
@@ -239,15 +313,37 @@ static int share(struct delay_bpf *skeleton, const struct sb_bpf_bank_options *o
 				 bpf_map__fd(first->maps.sb_plans)) ||
 	       bpf_map__reuse_fd(skeleton->maps.sb_clocks,
 				 bpf_map__fd(first->maps.sb_clocks)) ||
+	       (opts->threads_fd < 0 &&
+		bpf_map__reuse_fd(skeleton->maps.sb_threads,
+				  bpf_map__fd(first->maps.sb_threads))) ||
 	       (opts->power_fd < 0 &&
 		bpf_map__reuse_fd(skeleton->maps.sb_switch,
 				  bpf_map__fd(first->maps.sb_switch)));
 }
 
+/*
+ * No program uses the labels; the reference keeps them alive as long as a program that a
+ * breakpoint runs.
+ */
+static int bind_labels(const struct delay_bpf *skeleton)
+{
+	const struct bpf_program *programs[] = { skeleton->progs.sb_hit,
+						 skeleton->progs.sb_enter,
+						 skeleton->progs.sb_call };
+	int labels = bpf_map__fd(skeleton->maps.sb_labels);
+
+	for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
+		int program = bpf_program__fd(programs[i]);
+
+		if (program >= 0 && bpf_prog_bind_map(program, labels, NULL))
+			return -1;
+	}
+	return 0;
+}
+
 static int map_all(struct sb_bpf_bank_own *bank)
 {
 	struct delay_bpf *skeleton = bank->skeleton;
-	int program = bpf_program__fd(skeleton->progs.sb_hit);
 	int labels = bpf_map__fd(skeleton->maps.sb_labels);
 
 	if (sb_bpf_view_open(&bank->control_view,
@@ -260,10 +356,12 @@ static int map_all(struct sb_bpf_bank_own *bank)
 	    sb_bpf_view_open(&bank->slots.views[2], labels))
 		return -1;
 	use_views(&bank->slots);
+	if (bank->record_room &&
+	    sb_bpf_view_open(&bank->durations, bpf_map__fd(skeleton->maps.sb_durations)))
+		return -1;
 	bank->control = bank->control_view.at;
 	bank->power = bank->power_view.at;
-	/* No program uses the labels: so that they live as long as one. */
-	return bpf_prog_bind_map(program, labels, NULL);
+	return bind_labels(skeleton);
 }
 
 static uint32_t id_of(const struct bpf_map *map)
@@ -298,7 +396,9 @@ static int register_bank(struct sb_bpf_bank_own *bank,
 		if (opts->power_fd < 0)
 			bank->power->enabled = 1;
 	}
-	/* From here on others can find it. */
+	if (opts->has_ends)
+		__atomic_store_n(&bank->power->has_parts, 1, __ATOMIC_SEQ_CST);
+	/* From here on other processes can find it. */
 	__atomic_store_n(&control->banks, control->banks + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&control->magic, SB_BPF_MAGIC, __ATOMIC_RELEASE);
 	return 0;
@@ -323,14 +423,18 @@ struct sb_bpf_bank_own *sb_bpf_bank_load(const struct sb_bpf_bank_options *opts,
 	}
 	bpf_program__set_expected_attach_type(
 		bank->skeleton->progs.sb_hit,
-		(enum bpf_attach_type)sb_bpf_kernel_attach_type(opts->kernel));
-	if (set_sizes(bank->skeleton, opts, cpus) || share(bank->skeleton, opts)) {
+		(enum bpf_attach_type)sb_bpf_kernel_attach_type(opts->kernel,
+								SB_BPF_ENTRY));
+	if (choose_call_programs(bank->skeleton, opts) ||
+	    set_sizes(bank->skeleton, opts, cpus) || share(bank->skeleton, opts)) {
 		sb_error_set(err, errno, "can't prepare the BPF maps: %s",
 			     strerror(errno));
 		goto fail;
 	}
 	if (load_programs(bank->skeleton, err))
 		goto fail;
+	bank->has_ends = opts->has_ends;
+	bank->record_room = opts->records;
 	if (map_all(bank) || register_bank(bank, opts, cpus)) {
 		sb_error_set(err, errno, "can't set the BPF maps up: %s",
 			     strerror(errno));
@@ -358,17 +462,37 @@ void sb_bpf_bank_unload(struct sb_bpf_bank_own *bank)
 	sb_bpf_slots_close(&bank->slots);
 	sb_bpf_view_close(&bank->control_view);
 	sb_bpf_view_close(&bank->power_view);
+	sb_bpf_view_close(&bank->durations);
 	for (int i = 0; i < SB_BPF_MAX_TREES; i++)
 		if (bank->members[i] >= 0)
 			close(bank->members[i]);
 	delay_bpf__destroy(bank->skeleton);
-	free(bank->free);
-	free(bank);
+	sb_free(bank->free);
+	sb_free(bank);
 }
 
 int sb_bpf_bank_program(const struct sb_bpf_bank_own *bank)
 {
 	return bpf_program__fd(bank->skeleton->progs.sb_hit);
+}
+
+int sb_bpf_bank_call_program(const struct sb_bpf_bank_own *bank, enum sb_bpf_ends ends)
+{
+	const struct delay_bpf *skeleton = bank->skeleton;
+
+	if (ends == SB_BPF_BOTH)
+		return bpf_program__fd(skeleton->progs.sb_call);
+	return bpf_program__fd(ends == SB_BPF_ENTRY ? skeleton->progs.sb_enter :
+						      skeleton->progs.sb_leave);
+}
+
+int sb_bpf_bank_follow_threads(struct sb_bpf_bank_own *bank)
+{
+	struct delay_bpf *skeleton = bank->skeleton;
+
+	if (!skeleton->links.sb_end)
+		skeleton->links.sb_end = bpf_program__attach(skeleton->progs.sb_end);
+	return skeleton->links.sb_end ? 0 : -1;
 }
 
 int sb_bpf_bank_set_plan(struct sb_bpf_bank_own *bank, int plan)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Banks: slots for targets, their statistics and labels, and the program of their hits.
- * The first of a session also has what the others share: its switch, its process trees.
+ * Banks: slots for targets, with their statistics and labels, and the program for their
+ * hits. The first bank of a session also has the shared state: the switch and the process
+ * trees.
  */
 #ifndef SB_BPF_BANK_H
 #define SB_BPF_BANK_H
@@ -24,7 +25,7 @@ struct sb_bpf_view {
 
 struct sb_bpf_slots {
 	struct sb_bpf_slot *slot;
-	struct sb_bpf_stats *stats; /* cpus to a slot */
+	struct sb_bpf_counts *counts; /* cpus to a slot */
 	char *labels;
 	uint32_t capacity;
 	size_t label_room;
@@ -41,14 +42,31 @@ struct sb_bpf_bank_own {
 	uint32_t free_count;
 	uint32_t *free; /* slots */
 	int members[SB_BPF_MAX_TREES]; /* maps of the trees, -1: none yet */
+	bool has_ends; /* takes targets the ends of whose calls have to be seen */
+	uint32_t groups; /* of such targets, so far */
+	uint32_t records, record_room; /* targets that record durations */
+	struct sb_bpf_view durations;
 };
 
-/* What a bank is made for. */
+/* The statistics of a target, of all CPUs. */
+struct sb_bpf_stats {
+	uint64_t delayed;
+	uint64_t skipped_every, skipped_window, skipped_disabled;
+	uint64_t unreturned, missed;
+	uint64_t cut;
+	uint64_t requested_ns, delivered_ns;
+	uint64_t max_overshoot_ns;
+};
+
+/* The parameters of a new bank. */
 struct sb_bpf_bank_options {
 	const struct sb_bpf_kernel *kernel;
-	struct sb_bpf_bank_own *first; /* of the session; NULL: this is it */
-	int power_fd; /* a switch that others have, or -1 */
+	struct sb_bpf_bank_own *first; /* of the session; NULL: this is the first */
+	int power_fd; /* the switch of another bank, or -1 */
+	int threads_fd; /* the threads of other banks, or -1 */
 	bool persistent;
+	bool has_ends;
+	uint32_t records; /* durations of so many targets */
 	uint32_t capacity;
 	size_t label_room;
 };
@@ -57,12 +75,17 @@ struct sb_bpf_bank_options {
 struct sb_bpf_bank_own *sb_bpf_bank_load(const struct sb_bpf_bank_options *opts,
 					 struct sb_error *err);
 void sb_bpf_bank_unload(struct sb_bpf_bank_own *bank);
+/* The program for these ends of the calls of a target, which have to be seen. */
+int sb_bpf_bank_call_program(const struct sb_bpf_bank_own *bank, enum sb_bpf_ends ends);
+/* The program for the hits of any other target. */
 int sb_bpf_bank_program(const struct sb_bpf_bank_own *bank);
-/* Give the session, of which @bank is the first, its plan. 0, or -1 with errno. */
+/* Count the calls of threads that exit. 0, or -1 with errno. */
+int sb_bpf_bank_follow_threads(struct sb_bpf_bank_own *bank);
+/* Add the plan to the session whose first bank is @bank. 0, or -1 with errno. */
 int sb_bpf_bank_set_plan(struct sb_bpf_bank_own *bank, int plan);
 uint32_t sb_bpf_bank_control_id(const struct sb_bpf_bank_own *bank);
 
-/* Map the maps that @bank names, which may be another process'. 0, or -1 with errno. */
+/* Map the maps of @bank, which may belong to another process. 0, or -1 with errno. */
 int sb_bpf_slots_open(struct sb_bpf_slots *slots, const struct sb_bpf_bank *bank,
 		      uint32_t cpus);
 void sb_bpf_slots_close(struct sb_bpf_slots *slots);
@@ -71,7 +94,7 @@ void sb_bpf_slots_close(struct sb_bpf_slots *slots);
 int sb_bpf_view_open(struct sb_bpf_view *view, int fd);
 void sb_bpf_view_close(struct sb_bpf_view *view);
 
-/* enum sb_bpf_state of a slot, which programs and other processes read meanwhile. */
+/* enum sb_bpf_state of a slot, which programs and other processes read concurrently. */
 static inline void sb_bpf_slot_set_state(struct sb_bpf_slot *slot, uint32_t state)
 {
 	__atomic_store_n(&slot->state, state, __ATOMIC_SEQ_CST);
@@ -82,8 +105,22 @@ static inline uint32_t sb_bpf_slot_state(const struct sb_bpf_slot *slot)
 	return __atomic_load_n(&slot->state, __ATOMIC_SEQ_CST);
 }
 
+/* A window from @now on; both 0: none. Hits that come meanwhile are outside of any. */
+void sb_bpf_slot_set_window(struct sb_bpf_slot *slot, uint64_t now, uint64_t start_ns,
+			    uint64_t duration_ns);
+
+/* All calls that were counted. */
+static inline uint64_t sb_bpf_stats_calls(const struct sb_bpf_stats *stats)
+{
+	return stats->delayed + stats->skipped_every + stats->skipped_window +
+	       stats->skipped_disabled + stats->unreturned + stats->missed;
+}
+
 /* Sums over the CPUs. */
 void sb_bpf_slots_read(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
+		       struct sb_bpf_stats *sums);
+/* The same, and they begin anew: what is counted meanwhile is in @sums, or is left. */
+void sb_bpf_slots_take(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
 		       struct sb_bpf_stats *sums);
 
 #endif

@@ -5,6 +5,7 @@
 #include "bpf/find.h"
 #include "bpf/persistent.h"
 #include "bpf/session.h"
+#include "free.h"
 
 bool sb_bpf_find_own(const struct sb_bpf *bpf, uint64_t id, struct sb_bpf_found *found)
 {
@@ -54,7 +55,8 @@ int sb_bpf_search_others(struct sb_bpf_search *search)
 					continue;
 				search->persistent[search->count++] =
 					(struct sb_bpf_found){ .slot = slot,
-							       .other = other };
+							       .other = other,
+							       .bank = k };
 			}
 	}
 	qsort(search->persistent, search->count, sizeof(*search->persistent),
@@ -67,7 +69,7 @@ void sb_bpf_search_end(struct sb_bpf_search *search)
 	int code = errno;
 
 	sb_bpf_others_free(&search->others);
-	free(search->persistent);
+	sb_free(search->persistent);
 	errno = code;
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-/* The ends of breakpoints. */
+/* Removal of breakpoints. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "bpf/link.h"
+#include "free.h"
 
 struct closing {
 	pthread_t thread;
@@ -22,8 +23,8 @@ static void *close_some(void *arg)
 }
 
 /*
- * The kernel waits at the end of each link. Those of kernels that have many breakpoints
- * in one are few; where each has its own, several wait together.
+ * The kernel waits when a link is closed. Kernels with multi links have few links; with
+ * one link per breakpoint, several are closed in parallel.
  */
 void sb_bpf_close_all(int *fds, size_t count)
 {
@@ -51,19 +52,22 @@ void sb_bpf_close_all(int *fds, size_t count)
 
 void sb_bpf_links_end(struct sb_bpf_link *links, size_t count)
 {
-	int *fds = calloc(count ? count : 1, sizeof(*fds));
+	int *fds = calloc(count ? 2 * count : 1, sizeof(*fds));
 	size_t open = 0;
 
-	for (size_t i = 0; i < count; i++) {
-		if (links[i].fd < 0)
+	for (size_t i = 0; i < 2 * count; i++) {
+		struct sb_bpf_link *link = &links[i / 2];
+		int *fd = i % 2 ? &link->end_fd : &link->fd;
+
+		if (*fd < 0)
 			continue;
 		if (fds)
-			fds[open++] = links[i].fd;
+			fds[open++] = *fd;
 		else
-			close(links[i].fd);
-		links[i].fd = -1;
+			close(*fd);
+		*fd = -1;
 	}
 	if (fds)
 		sb_bpf_close_all(fds, open);
-	free(fds);
+	sb_free(fds);
 }

@@ -1,53 +1,63 @@
 // SPDX-License-Identifier: MIT
-/* What there is: the targets of this session and of others, and their sums. */
+/* The list of targets of this session and others, and their totals. */
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "array.h"
 #include "bpf/operations.h"
+#include "bpf/persistent.h"
 #include "bpf/scope.h"
 #include "bpf/session.h"
 #include "bpf/store.h"
 #include "bpf/switch.h"
+#include "free.h"
 #include "native/status.h"
 #include "native/target_list.h"
 
-static void info_of(struct sb_target_info *info, const struct sb_bpf_control *control,
-		    const struct sb_bpf_slots *slots, uint32_t n, unsigned int owner)
-{
-	const struct sb_bpf_slot *slot = &slots->slot[n];
-	struct sb_bpf_stats stats;
-	uint64_t *counters = info->counters;
+/* What the counters of a target of the list are in. */
+struct spot {
+	const struct sb_bpf_slots *slots;
+	uint32_t slot, cpus;
+};
 
-	*info = (struct sb_target_info){
+/* Targets that are appended to a list, in the file, or in any if it is NULL. */
+struct listing {
+	struct sb_target_list *list;
+	size_t first; /* target of the list that is one of these */
+	const struct stat *file;
+	struct spot *spots; /* one for each of them */
+	size_t room;
+};
+
+/* All but the counters. */
+static struct sb_target_info info_of(const struct sb_bpf_control *control,
+				     const struct sb_bpf_slot *slot, unsigned int owner)
+{
+	return (struct sb_target_info){
 		.id = slot->id,
 		.offset = slot->offset,
 		.delay_ns = slot->delay_ns,
+		.delay_ppm = slot->ppm,
+		.start_ns = slot->start_ns,
+		.end_ns = slot->end_ns,
 		.every = slot->every,
 		.scope = slot->scope,
 		.scope_id = sb_bpf_scope_nr(control, slot),
 		.enabled = slot->enabled,
 		.owner = owner,
 	};
-	sb_bpf_slots_read(slots, n, control->cpus, &stats);
-	counters[SB_COUNTER_HITS] = stats.delayed + stats.skipped_frequency +
-				    stats.skipped_window + stats.skipped_disabled;
-	counters[SB_COUNTER_DELAYED] = stats.delayed;
-	counters[SB_COUNTER_SKIPPED_FREQUENCY] = stats.skipped_frequency;
-	counters[SB_COUNTER_SKIPPED_WINDOW] = stats.skipped_window;
-	counters[SB_COUNTER_SKIPPED_DISABLED] = stats.skipped_disabled;
-	counters[SB_COUNTER_CUT] = stats.cut;
-	counters[SB_COUNTER_REQUESTED_NS] = stats.requested_ns;
-	counters[SB_COUNTER_MEASURED_NS] = stats.measured_ns;
-	counters[SB_COUNTER_MAX_OVERSHOOT_NS] = stats.max_overshoot_ns;
 }
 
-static int list_slots(struct sb_target_list *list, const struct sb_bpf_control *control,
-		      const struct sb_bpf_slots *slots, unsigned int owner,
-		      const struct stat *file)
+static int list_slots(struct listing *listing, const struct sb_bpf_control *control,
+		      const struct sb_bpf_slots *slots, unsigned int owner)
 {
+	const struct stat *file = listing->file;
+
 	for (uint32_t n = 0; n < slots->capacity; n++) {
 		const struct sb_bpf_slot *slot = &slots->slot[n];
+		size_t at = listing->list->count - listing->first;
 		struct sb_target_info info;
+		struct spot *spots;
 
 		if (sb_bpf_slot_state(slot) != SB_BPF_LIVE ||
 		    (file && (slot->dev != file->st_dev || slot->ino != file->st_ino)))
@@ -55,12 +65,45 @@ static int list_slots(struct sb_target_list *list, const struct sb_bpf_control *
 		if (slot->label_at > slots->label_room ||
 		    slot->label_length > slots->label_room - slot->label_at)
 			continue;
-		info_of(&info, control, slots, n, owner);
-		if (sb_target_list_append(list, &info, slots->labels + slot->label_at,
+		spots = sb_array_grow(listing->spots, &listing->room, at + 1, sizeof(*spots));
+		if (!spots)
+			return -1;
+		listing->spots = spots;
+		spots[at] = (struct spot){ slots, n, control->cpus };
+		info = info_of(control, slot, owner);
+		if (sb_target_list_append(listing->list, &info, slots->labels + slot->label_at,
 					  slot->label_length))
 			return -1;
 	}
 	return 0;
+}
+
+/* This can't fail, so that nothing that begins anew is lost. */
+static void read_counters(const struct listing *listing, bool reset)
+{
+	for (size_t i = listing->first; i < listing->list->count; i++) {
+		const struct spot *spot = &listing->spots[i - listing->first];
+		uint64_t *counters = listing->list->infos[i].counters;
+		struct sb_bpf_stats stats;
+
+		counters[SB_COUNTER_GENERATION] = __atomic_load_n(
+			&spot->slots->slot[spot->slot].generation, __ATOMIC_RELAXED);
+		if (reset)
+			sb_bpf_slots_take(spot->slots, spot->slot, spot->cpus, &stats);
+		else
+			sb_bpf_slots_read(spot->slots, spot->slot, spot->cpus, &stats);
+		counters[SB_COUNTER_CALLS] = sb_bpf_stats_calls(&stats);
+		counters[SB_COUNTER_DELAYED] = stats.delayed;
+		counters[SB_COUNTER_SKIPPED_EVERY] = stats.skipped_every;
+		counters[SB_COUNTER_SKIPPED_WINDOW] = stats.skipped_window;
+		counters[SB_COUNTER_SKIPPED_DISABLED] = stats.skipped_disabled;
+		counters[SB_COUNTER_UNRETURNED] = stats.unreturned;
+		counters[SB_COUNTER_MISSED] = stats.missed;
+		counters[SB_COUNTER_CUT] = stats.cut;
+		counters[SB_COUNTER_REQUESTED_NS] = stats.requested_ns;
+		counters[SB_COUNTER_DELIVERED_NS] = stats.delivered_ns;
+		counters[SB_COUNTER_MAX_OVERSHOOT_NS] = stats.max_overshoot_ns;
+	}
 }
 
 static int compare_infos(const void *a, const void *b)
@@ -71,42 +114,80 @@ static int compare_infos(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int list_others(struct sb_bpf *bpf, unsigned int which, const struct stat *file,
-		       struct sb_target_list *list)
+static int list_others(struct listing *listing, const struct sb_bpf_others *others,
+		       unsigned int which)
 {
-	struct sb_bpf_others others;
-	int ret = sb_bpf_others_read(&others, bpf->id);
+	int ret = 0;
 
-	for (size_t i = 0; !ret && i < others.count; i++) {
-		const struct sb_bpf_other *other = &others.other[i];
+	for (size_t i = 0; !ret && i < others->count; i++) {
+		const struct sb_bpf_other *other = &others->other[i];
 		unsigned int owner =
 			other->control->persistent ? SB_LIST_PERSISTENT : SB_LIST_OTHERS;
 
 		for (uint32_t k = 0; which & owner && !ret && k < other->banks; k++)
-			ret = list_slots(list, other->control, &other->slots[k], owner,
-					 file);
+			ret = list_slots(listing, other->control, &other->slots[k], owner);
 	}
-	sb_bpf_others_free(&others);
 	return ret;
+}
+
+static bool has_persistent(const struct listing *listing)
+{
+	for (size_t i = listing->first; i < listing->list->count; i++)
+		if (listing->list->infos[i].owner == SB_LIST_PERSISTENT)
+			return true;
+	return false;
+}
+
+/* The counters, which begin anew; the totals of persistent targets go on. 0, or -1. */
+static int take_counters(const struct listing *listing)
+{
+	struct sb_bpf_totals totals = SB_BPF_TOTALS_NONE;
+	uint64_t calls = 0, delivered_ns = 0;
+
+	/* Before the statistics, as they would have nowhere to go. */
+	if (has_persistent(listing) && sb_bpf_totals_open(&totals))
+		return -1;
+	read_counters(listing, true);
+	for (size_t i = listing->first; i < listing->list->count; i++) {
+		const struct sb_target_info *info = &listing->list->infos[i];
+
+		if (info->owner != SB_LIST_PERSISTENT)
+			continue;
+		calls += info->counters[SB_COUNTER_CALLS];
+		delivered_ns += info->counters[SB_COUNTER_DELIVERED_NS];
+	}
+	sb_bpf_totals_add(&totals, calls, delivered_ns);
+	sb_bpf_totals_close(&totals);
+	return 0;
 }
 
 int sb_bpf_list(struct sb_backend *backend, unsigned int which, int fd,
 		struct sb_target_list *list)
 {
 	struct sb_bpf *bpf = to_bpf(backend);
-	struct stat st, *file = fd < 0 ? NULL : &st;
-	size_t first = list->count;
-	int ret = file ? fstat(fd, file) : 0;
+	struct sb_bpf_others others = { 0 };
+	struct stat st;
+	struct listing listing = { .list = list,
+				   .first = list->count,
+				   .file = fd < 0 ? NULL : &st };
+	int ret = fd < 0 ? 0 : fstat(fd, &st);
 
 	for (uint32_t i = 0; which & SB_LIST_SESSION && !ret && i < bpf->bank_count; i++)
-		ret = list_slots(list, bpf->banks[0]->control, &bpf->banks[i]->slots,
-				 SB_LIST_SESSION, file);
+		ret = list_slots(&listing, bpf->banks[0]->control, &bpf->banks[i]->slots,
+				 SB_LIST_SESSION);
 	if (!ret && which & (SB_LIST_PERSISTENT | SB_LIST_OTHERS))
-		ret = list_others(bpf, which, file, list);
+		ret = sb_bpf_others_read(&others, bpf->id) ||
+		      list_others(&listing, &others, which);
+	if (!ret && which & SB_LIST_RESET)
+		ret = take_counters(&listing);
+	else if (!ret)
+		read_counters(&listing, false);
+	sb_bpf_others_free(&others);
+	sb_free(listing.spots);
 	if (!ret)
-		qsort(list->infos + first, list->count - first, sizeof(*list->infos),
-		      compare_infos);
-	return ret;
+		qsort(list->infos + listing.first, list->count - listing.first,
+		      sizeof(*list->infos), compare_infos);
+	return ret ? -1 : 0;
 }
 
 static void add_up(struct sb_status *status, const struct sb_bpf_control *control,
@@ -118,9 +199,8 @@ static void add_up(struct sb_status *status, const struct sb_bpf_control *contro
 		if (sb_bpf_slot_state(&slots->slot[n]) != SB_BPF_LIVE)
 			continue;
 		sb_bpf_slots_read(slots, n, control->cpus, &stats);
-		status->total_hits += stats.delayed + stats.skipped_frequency +
-				      stats.skipped_window + stats.skipped_disabled;
-		status->total_delay_ns += stats.measured_ns;
+		status->total_calls += sb_bpf_stats_calls(&stats);
+		status->total_delivered_ns += stats.delivered_ns;
 		status->targets++;
 		status->persistent += control->persistent;
 	}
@@ -141,8 +221,8 @@ int sb_bpf_status(struct sb_backend *backend, struct sb_status *status)
 
 		status->enabled = power->enabled;
 		status->default_delay_ns = power->default_delay_ns;
-		status->total_hits = power->past_hits;
-		status->total_delay_ns = power->past_delay_ns;
+		status->total_calls = power->past_calls;
+		status->total_delivered_ns = power->past_delivered_ns;
 	}
 	sb_bpf_view_close(&view);
 	sb_bpf_store_close(store);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What struct sb_backend_ops says of each, by BPF. */
+/* The operations of struct sb_backend_ops, by BPF. */
 #ifndef SB_BPF_OPERATIONS_H
 #define SB_BPF_OPERATIONS_H
 
@@ -13,7 +13,12 @@ int sb_bpf_update(struct sb_backend *backend, const struct sb_change *changes,
 		  size_t count, size_t *failed);
 int sb_bpf_remove(struct sb_backend *backend, const uint64_t *ids, size_t count,
 		  size_t *failed);
+int sb_bpf_reset(struct sb_backend *backend, const uint64_t *ids, size_t count,
+		 size_t *failed);
 int sb_bpf_clear(struct sb_backend *backend, bool persistent);
+/* durations.c */
+int sb_bpf_durations(struct sb_backend *backend, uint64_t id, uint64_t *buckets,
+		     uint64_t *sum_ns, uint64_t *max_ns);
 /* list.c */
 int sb_bpf_list(struct sb_backend *backend, unsigned int which, int fd,
 		struct sb_target_list *list);

@@ -8,13 +8,30 @@
 struct sb_bpf;
 struct sb_bpf_found;
 
-/* As sb_bpf_add(), of persistent targets alone. */
+/* Like sb_bpf_add(), for persistent targets. */
 int sb_bpf_persistent_add(struct sb_bpf *bpf, struct sb_target *targets, size_t count,
 			  size_t *failed);
-/* How many there are among @others. */
+/* The number of persistent targets among @others. */
 size_t sb_bpf_persistent_count(const struct sb_bpf_others *others);
-/* Remove those of @found that are none of the session's, and what only they needed. */
+/* Remove those of @found that do not belong to the session, and what only they needed. */
 void sb_bpf_persistent_remove(struct sb_bpf_others *others, struct sb_bpf_found *found,
 			      size_t count);
+
+/*
+ * Totals of persistent targets whose statistics are not there any more. The store is open
+ * meanwhile.
+ */
+struct sb_bpf_totals {
+	int store;
+	struct sb_bpf_view power;
+};
+
+#define SB_BPF_TOTALS_NONE { .store = -1 }
+
+/* 0, also where there is no store that keeps totals; or -1 with errno. */
+int sb_bpf_totals_open(struct sb_bpf_totals *totals);
+void sb_bpf_totals_add(const struct sb_bpf_totals *totals, uint64_t calls, uint64_t delivered_ns);
+/* Keeps errno. */
+void sb_bpf_totals_close(struct sb_bpf_totals *totals);
 
 #endif

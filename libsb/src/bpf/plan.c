@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The plan of an experiment: memory that the programs of its targets read. */
+/* The plan of an experiment: memory that the programs of the targets read. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include "bpf/find.h"
 #include "bpf/operations.h"
 #include "bpf/session.h"
+#include "free.h"
 
 #define SAME(ours, theirs) _Static_assert((ours) == (theirs), #ours)
 #define SAME_WORD(ours, structure, member) \
@@ -71,7 +72,9 @@ static int plan_make(size_t count)
 	return fd;
 }
 
-/* The slots of targets that are ours, none twice: an array to be freed, or NULL. */
+/*
+ * The slots of this session's targets, without duplicates: an array to be freed, or NULL.
+ */
 static struct sb_bpf_slot **plan_slots(const struct sb_bpf *bpf, const uint64_t *ids,
 				       size_t count)
 {
@@ -81,11 +84,14 @@ static struct sb_bpf_slot **plan_slots(const struct sb_bpf *bpf, const uint64_t 
 
 	for (size_t i = 0; slots && i < count; i++) {
 		errno = sb_bpf_find_own(bpf, ids[i], &found) ? 0 : ENOENT;
+		/* A plan gives times. */
+		if (!errno && found.slot->ppm)
+			errno = EINVAL;
 		for (size_t k = 0; !errno && k < i; k++)
 			if (ids[k] == ids[i])
 				errno = EINVAL;
 		if (errno) {
-			free(slots);
+			sb_free(slots);
 			return NULL;
 		}
 		slots[i] = found.slot;
@@ -122,7 +128,7 @@ int sb_bpf_plan(struct sb_backend *backend, const uint64_t *ids, size_t count,
 	if (units)
 		fd = plan_make(count);
 	code = errno;
-	/* Without a bank there is no target that could look anything up. */
+	/* Without a bank there is no target that could use the plan. */
 	if (fd >= 0 && bpf->bank_count && sb_bpf_bank_set_plan(bpf->banks[0], fd)) {
 		code = errno;
 		close(fd);
@@ -132,8 +138,8 @@ int sb_bpf_plan(struct sb_backend *backend, const uint64_t *ids, size_t count,
 		plan_rule(targets, count, units, unit_count);
 		bpf->planned = true;
 	}
-	free(units);
-	free(targets);
+	sb_free(units);
+	sb_free(targets);
 	errno = code;
 	return fd;
 }

@@ -16,8 +16,8 @@
 #include "delay.skel.h"
 
 /*
- * Have a program look at every task of the machine, or at the one with the number @tid in
- * this process' pid namespace: @bank->control says for what.
+ * Run a program for every task of the machine, or for the task with the number @tid in
+ * this process's pid namespace. @bank->control has the request.
  */
 static int walk(struct sb_bpf_bank_own *bank, pid_t tid)
 {
@@ -29,7 +29,7 @@ static int walk(struct sb_bpf_bank_own *bank, pid_t tid)
 	int fd = link ? bpf_iter_create(bpf_link__fd(link)) : -1, ret = -1;
 	char byte;
 
-	/* It writes nothing, so the end comes at once. */
+	/* The program writes nothing, so reading ends at once. */
 	if (fd >= 0) {
 		do {
 			ret = read(fd, &byte, sizeof(byte));
@@ -40,7 +40,7 @@ static int walk(struct sb_bpf_bank_own *bank, pid_t tid)
 	return ret < 0 ? -1 : 0;
 }
 
-/* The task with the number @nr for this process: *control->walk_*. */
+/* Find the task with the number @nr in this pid namespace: *control->walk_*. */
 static int find(struct sb_bpf_bank_own *bank, pid_t nr)
 {
 	struct sb_bpf_control *control = bank->control;
@@ -55,7 +55,9 @@ static int find(struct sb_bpf_bank_own *bank, pid_t nr)
 	return -1;
 }
 
-/* The process of the task @tid, both by their numbers for this process; -1: it is gone. */
+/*
+ * The process of the task @tid, both as numbers in this pid namespace; -1: it has exited.
+ */
 static pid_t process_of(const struct sb_bpf_control *control, pid_t tid)
 {
 	char path[64], line[256];
@@ -90,7 +92,7 @@ int sb_bpf_scope_own(struct sb_bpf_bank_own *bank)
 
 /* ------------------------------------------------------------------- trees */
 
-/* Fork and exit are followed from the first tree on. */
+/* Fork and exit are traced from the first tree on. */
 static int follow(struct sb_bpf_bank_own *bank)
 {
 	struct delay_bpf *skeleton = bank->skeleton;
@@ -102,7 +104,7 @@ static int follow(struct sb_bpf_bank_own *bank)
 	return skeleton->links.sb_fork && skeleton->links.sb_exit ? 0 : -1;
 }
 
-/* A map for the members of tree number @tree, all of them out. */
+/* A map for the members of tree number @tree, initially without members. */
 static int make_members(struct sb_bpf_bank_own *bank, uint32_t tree)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
@@ -122,9 +124,9 @@ static int make_members(struct sb_bpf_bank_own *bank, uint32_t tree)
 }
 
 /*
- * A map that was used before is emptied and not exchanged: before 6.8 a program that may
- * sleep could be looking into the old one still. It is kept open, for CAP_BPF is not
- * enough to open it again by its id.
+ * A reused map is cleared, not replaced: before 6.8 a sleepable program could still be
+ * using the old one. It is kept open, because CAP_BPF is not sufficient to open it again
+ * by its id.
  */
 static int clear_members(struct sb_bpf_bank_own *bank, uint32_t tree)
 {
@@ -140,8 +142,8 @@ static int clear_members(struct sb_bpf_bank_own *bank, uint32_t tree)
 }
 
 /*
- * Everybody who is below the root now. Children of members become members until there
- * are no more: forks meanwhile are followed, so that none can be missed.
+ * Add all descendants of the root. Children of members become members until there are no
+ * more; forks during this are traced, so none is missed.
  */
 static int build(struct sb_bpf_bank_own *bank, uint32_t tree)
 {
@@ -212,14 +214,14 @@ void sb_bpf_scope_put(struct sb_bpf_bank_own *bank, const struct sb_bpf_slot *sl
 
 	if (slot->scope != SB_BPF_TREE || slot->scope_id >= SB_BPF_MAX_TREES)
 		return;
-	/* A tree without members gets none by a fork. */
+	/* A tree without members can't get members by a fork. */
 	if (!--tree[slot->scope_id].references)
 		clear_members(bank, slot->scope_id);
 }
 
 /* ----------------------------------------------------------------- cgroups */
 
-/* Its id is what its file handle consists of. */
+/* Its id is the content of its file handle. */
 static int cgroup_get(int fd, struct sb_bpf_scope *scope)
 {
 	union {
@@ -248,7 +250,7 @@ int sb_bpf_scope_get(struct sb_bpf_bank_own *bank, const struct sb_target_option
 {
 	*scope = (struct sb_bpf_scope){ .nr = opts->scope_id };
 	switch (opts->scope) {
-	case SB_SCOPE_SYSTEM:
+	case SB_SCOPE_ALL:
 		if (!opts->scope_id)
 			return 0;
 		errno = EINVAL;
@@ -272,7 +274,7 @@ int sb_bpf_scope_get(struct sb_bpf_bank_own *bank, const struct sb_target_option
 	return -1;
 }
 
-/* A thread has no tree that would tell of its end. */
+/* A thread has no tree in which its exit would be noticed. */
 static bool thread_is_there(const struct sb_bpf_slot *slot)
 {
 	char path[64];

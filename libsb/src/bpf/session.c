@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The backend that needs no module: BPF programs on uprobes (libsb/bpf/). What a session
- * has is held by its descriptors and ends with them; persistent targets are held by names
- * in a BPF file system.
+ * The backend that needs no module: BPF programs on uprobes (libsb/bpf/). The objects of
+ * a session are held by its descriptors and freed with them; persistent targets are held
+ * by names in a BPF file system.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -11,16 +11,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <linux/speed_bump.h>
-
 #include "bpf/link.h"
 #include "bpf/operations.h"
 #include "bpf/session.h"
 #include "bpf/switch.h"
 #include "error.h"
+#include "free.h"
 
 #define MAX_TARGETS 65536
-/* To take one out of many takes kernels before 6.6 a tenth of a second. */
+/* Removing one breakpoint of many takes kernels before 6.6 a tenth of a second. */
 #define MAX_TARGETS_SINGLY 256
 
 static int bpf_set_enabled(struct sb_backend *backend, bool enabled)
@@ -28,7 +27,7 @@ static int bpf_set_enabled(struct sb_backend *backend, bool enabled)
 	struct sb_bpf *bpf = to_bpf(backend);
 
 	__atomic_store_n(&bpf->enabled, enabled, __ATOMIC_SEQ_CST);
-	/* Banks share one switch. */
+	/* All banks share one switch. */
 	if (__atomic_load_n(&bpf->bank_count, __ATOMIC_SEQ_CST))
 		__atomic_store_n(&bpf->banks[0]->power->enabled, enabled,
 				 __ATOMIC_SEQ_CST);
@@ -52,16 +51,16 @@ static void bpf_close(struct sb_backend *backend)
 {
 	struct sb_bpf *bpf = to_bpf(backend);
 
-	/* In a forked child everything goes on: it is the parent's. */
+	/* In a forked child everything stays in force: it belongs to the parent. */
 	if (bpf->bank_count && bpf->pid == getpid())
 		__atomic_store_n(&bpf->banks[0]->control->dying, 1, __ATOMIC_SEQ_CST);
 	sb_bpf_links_end(bpf->links, bpf->link_count);
 	while (bpf->bank_count)
 		sb_bpf_bank_unload(bpf->banks[--bpf->bank_count]);
 	sb_error_free(bpf->backend.problem);
-	free(bpf->links);
-	free(bpf->places);
-	free(bpf);
+	sb_free(bpf->links);
+	sb_free(bpf->places);
+	sb_free(bpf);
 }
 
 static const char *bpf_caveat(const struct sb_backend *backend, size_t index)
@@ -69,16 +68,14 @@ static const char *bpf_caveat(const struct sb_backend *backend, size_t index)
 	static const char *const caveats[] = {
 		"unless it is for one thread, a target puts its breakpoint into every "
 		"process that uses the file: those outside its scope are not delayed, "
-		"but "
-		"pay for each call",
+		"but pay for each call",
 		"children of a process one thread of which is delayed keep its "
 		"breakpoints",
 		"what is removed keeps its breakpoint until all that was added with it "
-		"is "
-		"removed",
+		"is removed",
 		"a delay burns the CPU, and neither suspend nor the freezer of cgroup v1 "
 		"ends it",
-		/* With kernels that have no breakpoints in bulk only. */
+		/* Only on kernels without multi links. */
 		"before Linux 6.6 each target takes some hundredths of a second to "
 		"remove",
 	};
@@ -104,11 +101,14 @@ static const struct sb_backend_ops bpf_ops = {
 	.explain_room = bpf_explain_room,
 	.without_sleep = "BPF",
 	.instead_of_sleep = "load the module, or leave it out",
+	.without_part = "BPF",
+	.instead_of_part = "give a time",
 	.to_see_others = " (BPF wants CAP_SYS_ADMIN for it)",
 	.close = bpf_close,
 	.add = sb_bpf_add,
 	.update = sb_bpf_update,
 	.remove = sb_bpf_remove,
+	.reset = sb_bpf_reset,
 	.clear = sb_bpf_clear,
 	.list = sb_bpf_list,
 	.set_enabled = bpf_set_enabled,
@@ -116,6 +116,7 @@ static const struct sb_backend_ops bpf_ops = {
 	.set_global_enabled = bpf_set_global_enabled,
 	.set_default_delay = bpf_set_default_delay,
 	.plan = sb_bpf_plan,
+	.durations = sb_bpf_durations,
 };
 
 struct sb_backend *sb_bpf_open(struct sb_error *err)
@@ -126,24 +127,25 @@ struct sb_backend *sb_bpf_open(struct sb_error *err)
 	if (bpf)
 		bpf->backend.problem = sb_error_new();
 	if (!bpf || !bpf->backend.problem) {
-		free(bpf);
+		sb_free(bpf);
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
 	if (sb_bpf_kernel_probe(&bpf->kernel, err)) {
 		code = errno;
 		sb_error_free(bpf->backend.problem);
-		free(bpf);
+		sb_free(bpf);
 		errno = code;
 		return NULL;
 	}
 	bpf->backend.ops = &bpf_ops;
 	bpf->backend.limits = (struct sb_limits){
 		.features =
-			SPEED_BUMP_FEATURE_SCOPE_SYSTEM | SPEED_BUMP_FEATURE_SCOPE_TREE |
-			SPEED_BUMP_FEATURE_SCOPE_THREAD |
-			SPEED_BUMP_FEATURE_SCOPE_CGROUP | SPEED_BUMP_FEATURE_FREQUENCY |
-			SPEED_BUMP_FEATURE_WINDOW | SPEED_BUMP_FEATURE_PLAN,
+			SB_FEATURE_SCOPE_ALL | SB_FEATURE_SCOPE_TREE |
+			SB_FEATURE_SCOPE_THREAD |
+			SB_FEATURE_SCOPE_CGROUP | SB_FEATURE_EVERY |
+			SB_FEATURE_WINDOW | SB_FEATURE_PLAN | SB_FEATURE_RESET |
+			SB_FEATURE_SEMAPHORE | SB_FEATURE_PART | SB_FEATURE_DURATIONS,
 		.max_delay_ns = SB_MAX_DELAY_NS,
 		.max_targets = bpf->kernel.has_multi ? MAX_TARGETS : MAX_TARGETS_SINGLY,
 		.max_batch = MAX_TARGETS,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a session has. */
+/* The state of a session. */
 #ifndef SB_BPF_SESSION_H
 #define SB_BPF_SESSION_H
 
@@ -10,16 +10,16 @@
 
 #define SB_BPF_MAX_LABEL 8448
 
-/* Where the target with a serial number is. */
+/* The place of the target with a serial number. */
 struct sb_bpf_place {
-	struct sb_bpf_bank_own *bank; /* NULL: removed, slot given back */
+	struct sb_bpf_bank_own *bank; /* NULL: removed, slot released */
 	uint32_t slot;
 };
 
 struct sb_bpf {
 	struct sb_backend backend;
 	struct sb_bpf_kernel kernel;
-	pid_t pid; /* of who opened it */
+	pid_t pid; /* of the process that opened it */
 	bool enabled;
 	uint32_t id;
 	struct sb_bpf_bank_own *banks[SB_BPF_MAX_BANKS];

@@ -16,11 +16,15 @@
 #include <bpf/bpf.h>
 
 #include "bpf/store.h"
+#include "free.h"
 
 #define MOUNT	 "/sys/fs/bpf"
 #define STORE	 MOUNT "/speed_bump"
 #define VARIABLE "SPEED_BUMP_BPF_STORE"
 #define CONTROL	 "sb_control"
+/* Names of maps that outlive all targets; another layout has another name. */
+#define SWITCH	 "switch-3"
+#define THREADS	 "threads-3"
 
 #ifndef BPF_FS_MAGIC
 #define BPF_FS_MAGIC 0xcafe4a11
@@ -53,7 +57,7 @@ static void other_close(struct sb_bpf_other *other)
 	sb_bpf_view_close(&other->view);
 }
 
-/* False where it is none of ours, or at its end. */
+/* False if it does not belong to this backend, or has ended. */
 static bool other_open(struct sb_bpf_other *other, int fd, uint32_t id)
 {
 	struct sb_bpf_control *control;
@@ -113,7 +117,9 @@ int sb_bpf_others_read(struct sb_bpf_others *others, uint32_t own)
 	while (!ret) {
 		int fd;
 
-		/* ENOENT is the end, EPERM is not: there may be more that can't be seen. */
+		/*
+		 * ENOENT is the end. EPERM is not: there may be more that can't be read.
+		 */
 		if (bpf_map_get_next_id(id, &id))
 			return errno == ENOENT ? 0 : -1;
 		if (id == own)
@@ -134,7 +140,7 @@ void sb_bpf_others_free(struct sb_bpf_others *others)
 {
 	for (size_t i = 0; i < others->count; i++)
 		other_close(&others->other[i]);
-	free(others->other);
+	sb_free(others->other);
 	*others = (struct sb_bpf_others){ 0 };
 }
 
@@ -147,7 +153,7 @@ static bool is_bpf_fs(const char *path)
 	return !statfs(path, &fs) && (unsigned long)fs.f_type == BPF_FS_MAGIC;
 }
 
-/* As iproute2 does: where it is usual, and nothing is there yet. */
+/* As iproute2 does: at the usual place, if nothing is mounted there yet. */
 static int mount_usual(const char *path)
 {
 	if (strncmp(path, MOUNT "/", sizeof(MOUNT)) || is_bpf_fs(MOUNT))
@@ -184,7 +190,7 @@ void sb_bpf_store_close(int store)
 	errno = code;
 }
 
-/* Names of BPF objects can't be looked up from a directory that is open. */
+/* Names of BPF objects can't be looked up relative to an open directory. */
 static void name_of(char path[PATH_MAX], const char *name)
 {
 	snprintf(path, PATH_MAX, "%s/%s", store_path(), name);
@@ -203,7 +209,7 @@ int sb_bpf_store_switch(bool make)
 	uint32_t zero = 0;
 	int fd, code;
 
-	name_of(path, "switch");
+	name_of(path, SWITCH);
 	fd = bpf_obj_get(path);
 	if (fd >= 0 || errno != ENOENT || !make)
 		return fd;
@@ -217,6 +223,22 @@ int sb_bpf_store_switch(bool make)
 	close(fd);
 	errno = code;
 	return -1;
+}
+
+int sb_bpf_store_threads(void)
+{
+	char path[PATH_MAX];
+
+	name_of(path, THREADS);
+	return bpf_obj_get(path);
+}
+
+int sb_bpf_store_keep_threads(int fd)
+{
+	char path[PATH_MAX];
+
+	name_of(path, THREADS);
+	return bpf_obj_pin(fd, path);
 }
 
 int sb_bpf_store_keep(uint32_t id, const char *what, int fd)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What others have: sessions of other processes, and the persistent targets, which are
- * held by names in a BPF file system. Nobody keeps a register: whoever may asks the
- * kernel for all maps and knows those that are ours by their name.
+ * Targets of others: sessions of other processes, and persistent targets, which are held
+ * by names in a BPF file system. There is no register: a process with the right to do so
+ * reads all maps of the kernel and recognises those of this backend by their name.
  */
 #ifndef SB_BPF_STORE_H
 #define SB_BPF_STORE_H
 
 #include "bpf/bank.h"
 
-/* A session that is not ours, or a batch of persistent targets. */
+/* A session of another process, or a batch of persistent targets. */
 struct sb_bpf_other {
 	uint32_t id; /* of its control map */
 	struct sb_bpf_view view;
@@ -24,26 +24,29 @@ struct sb_bpf_others {
 };
 
 /*
- * All there are but @own. Who may not ask (CAP_SYS_ADMIN) finds none. 0, or -1 with
- * errno; free in any case.
+ * All except @own. Without the right to list maps (CAP_SYS_ADMIN) none is found. 0, or -1
+ * with errno; free in any case.
  */
 int sb_bpf_others_read(struct sb_bpf_others *others, uint32_t own);
 void sb_bpf_others_free(struct sb_bpf_others *others);
 
 /*
- * The place of what is persistent: the directory /sys/fs/bpf/speed_bump, or the one that
- * SPEED_BUMP_BPF_STORE names. Those with different ones know nothing of each other.
- * Made, with the file system mounted where that is usual, if @make says so; one process at
- * a time has it open. -1 with ENOENT where it is not, EMEDIUMTYPE where it can't be in
- * that file system, or errno.
+ * The directory of persistent objects: /sys/fs/bpf/speed_bump, or that in
+ * SPEED_BUMP_BPF_STORE. Users of different directories do not see each other's targets.
+ * It is created if @make is set, with the file system mounted at the usual place; one
+ * process at a time can have it open. -1 with ENOENT if it does not exist, EMEDIUMTYPE if
+ * it can't be in that file system, or errno.
  */
 int sb_bpf_store_open(bool make);
 void sb_bpf_store_close(int store);
 uint64_t sb_bpf_store_hash(void);
 
-/* While it is open: the switch in it, a map; -1 with errno. */
+/* While the store is open: the switch in it, a map; -1 with errno. */
 int sb_bpf_store_switch(bool make);
-/* Give the BPF object @fd of batch @id the name that keeps it; take the name away. */
+/* Likewise the map of threads that persistent targets share. */
+int sb_bpf_store_threads(void);
+int sb_bpf_store_keep_threads(int fd);
+/* Pin the BPF object @fd of batch @id under the name that keeps it; remove the name. */
 int sb_bpf_store_keep(uint32_t id, const char *what, int fd);
 void sb_bpf_store_drop(uint32_t id, const char *what);
 

@@ -22,7 +22,7 @@ uint64_t sb_bpf_switch_default_delay(void)
 	return power.default_delay_ns;
 }
 
-/* The switch of the persistent targets, mapped; false where there is none. */
+/* The switch of the persistent targets, mapped; false if there is none. */
 bool sb_bpf_switch_open(struct sb_bpf_view *view, int store, bool make)
 {
 	int fd = store < 0 ? -1 : sb_bpf_store_switch(make), ret, code;

@@ -13,10 +13,12 @@
 /* Map it, while the store is open; false where there is none. Close the view in any case.
  */
 bool sb_bpf_switch_open(struct sb_bpf_view *view, int store, bool make);
-/* Set the word at @offset of it, which is made where there is none. 0, or -1 with errno.
+/*
+ * Set the word at @offset of the switch, which is created if it does not exist. 0, or -1
+ * with errno.
  */
 int sb_bpf_switch_set(size_t offset, uint64_t value);
-/* The delay of a target for which none is given. */
+/* The delay of targets that are added without one. */
 uint64_t sb_bpf_switch_default_delay(void);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What makes a target unique: its file, its offset and its scope, of one owner. */
+/* Targets are unique by file, offset and scope, for one owner. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +7,13 @@
 #include "array.h"
 #include "bpf/add.h"
 #include "bpf/session.h"
+#include "free.h"
 
-/* What makes a target unique beside its owner. */
+/* The properties that make a target of one owner unique. */
 struct key {
 	uint64_t dev, ino, offset;
 	uint64_t scope, id, start;
-	size_t index; /* in the batch; SIZE_MAX: it is there */
+	size_t index; /* in the batch; SIZE_MAX: it exists already */
 };
 
 static void key_scope(struct key *key, const struct sb_bpf_control *control,
@@ -21,7 +22,7 @@ static void key_scope(struct key *key, const struct sb_bpf_control *control,
 	key->scope = scope;
 	key->id = id;
 	key->start = start;
-	/* Every session numbers its trees by itself. */
+	/* Every session numbers its trees separately. */
 	if (scope == SB_BPF_TREE && id < SB_BPF_MAX_TREES) {
 		key->id = control->tree[id].root;
 		key->start = control->tree[id].root_start;
@@ -35,7 +36,7 @@ static int compare_keys(const void *a, const void *b)
 
 	if (order)
 		return order;
-	/* What is there first, then in the order of the batch. */
+	/* Existing ones first, then in the order of the batch. */
 	if (x->index == y->index)
 		return 0;
 	return x->index + 1 < y->index + 1 ? -1 : 1;
@@ -77,7 +78,7 @@ static int keys_add_slots(struct keys *keys, const struct sb_bpf_control *contro
 	return 0;
 }
 
-/* The targets with the same owner as those that are to be added. */
+/* The existing targets of the same owner. */
 static int keys_add_present(struct keys *keys, const struct sb_bpf_adding *adding,
 			    const struct sb_bpf_others *others)
 {
@@ -95,7 +96,7 @@ static int keys_add_present(struct keys *keys, const struct sb_bpf_adding *addin
 	return 0;
 }
 
-/* EEXIST, and the first of the batch that is there or was named before. */
+/* EEXIST with the first entry of the batch that exists already or occurs twice. */
 int sb_bpf_check_unique(const struct sb_bpf_adding *adding,
 			const struct sb_bpf_others *others, size_t *failed)
 {
@@ -128,6 +129,6 @@ int sb_bpf_check_unique(const struct sb_bpf_adding *adding,
 			ret = -1;
 		}
 	}
-	free(keys.key);
+	sb_free(keys.key);
 	return ret;
 }

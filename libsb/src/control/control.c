@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+/*
+ * All that is slowed on this machine, as it is read and switched from outside. It is one object,
+ * struct sb_control, whose arrays reading, the getters and the switches share: hence the length.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,20 +15,23 @@
 
 #include "array.h"
 #include "error.h"
+#include "free.h"
+#include "range.h"
 #include "site/shown.h"
 #include "site/hit.h"
 #include "site/table.h"
 
 /*
- * How much is read of tables, and kept: what other processes say of their size is not to be
- * believed, and a table of a million sites may name each by 32 KB. What is beyond that is left
- * out (sb_control_left_out()).
+ * Limits for reading and storing tables: sizes that other processes publish can't be
+ * trusted, and a table of a million sites may have names of 32 KB each. Data beyond the
+ * limits is left out (sb_control_left_out()).
  *
- * A process has a table for each of its interpreters, and one for each attached tool.
- * The tables that the Python package makes have 16,384 sites, which are 11 MB; of one with a
- * quarter of a million all is read. To keep a function takes 112 bytes and its name, so that
- * of one process 65,536 are kept with names of 128 bytes. Of all together it is sixteen times
- * that: a reader needs less than 1 GB, whatever others do.
+ * A process has a table for each of its interpreters and for each attached tool. The
+ * tables of the Python package have 16,384 sites, which are 11 MB; tables with up to a
+ * quarter of a million sites are read completely. A function takes 112 bytes and its
+ * name, so up to 65,536 functions of a process with names of 128 bytes are kept. The
+ * limit for all processes together is sixteen times that: a reader needs less than 1 GB,
+ * whatever others publish.
  */
 #define MAX_SHOWN_BY_ONE 64
 #define MAX_SHOWN	 4096
@@ -33,19 +40,20 @@
 #define MAX_KEPT_OF_ONE	 (UINT64_C(16) << 20)
 #define MAX_KEPT	 (UINT64_C(256) << 20)
 
-/* What may be read and kept still, bytes. */
+/* The bytes that may still be read and kept. */
 struct room {
 	uint64_t read, kept;
 };
 
-/* A process that shows a table. */
+/* A process that publishes a table. */
 struct process {
-	pid_t pid; /* as we see it */
-	pid_t inside; /* as it sees itself */
+	pid_t pid; /* in this pid namespace */
+	pid_t inside; /* in its own pid namespace */
 	char label[SHOWN_MAX_LABEL + 1];
 	size_t table; /* its index */
 	char *where; /* it is there */
-	size_t first; /* index of the first with this @pid, which has the next two for all */
+	size_t first; /* index of the first entry with this @pid, which has the next two
+		       * for all */
 	struct room room;
 	bool cut; /* something was left out */
 };
@@ -64,7 +72,7 @@ struct entry {
 	const char *label;
 	pid_t pid;
 	uint64_t id; /* of a native target */
-	uint64_t delay_ns, hits, delayed, measured_ns;
+	uint64_t delay_ns, calls, delayed, delivered_ns;
 	uint32_t every;
 	bool enabled, ruled;
 };
@@ -78,14 +86,16 @@ struct sb_control {
 	struct entry *entries;
 	size_t count, entry_room;
 	struct room room;
-	size_t unseen; /* processes of which nothing is in @processes, as there are too many */
+	size_t unseen; /* number of processes that are not in @processes because there are
+		        * too many */
 };
 
 #define FAILED (-2L)
 
 /*
- * Whether @code says that we lack something, rather than that a process has ended or may not
- * be looked at: what is not seen for that would be taken for nothing.
+ * Whether @code is a lack of resources of this process, rather than that the other
+ * process has exited or can't be examined. Missing data must not be taken for absent
+ * then.
  */
 static bool is_ours(int code)
 {
@@ -95,9 +105,9 @@ static bool is_ours(int code)
 /* ------------------------------------------------------------------ from outside */
 
 /*
- * Open the regular file @path of at least @size bytes, which another process names: none
- * that opening or reading does something to, or that lets wait. Those of /proc say that
- * they have no bytes. -1 with errno.
+ * Open the regular file @path of at least @size bytes, which another process names:
+ * opening or reading it must not have side effects or block. Files in /proc have no size.
+ * -1 with errno.
  */
 static int open_regular(int directory, const char *path, int flags, size_t size,
 			struct stat *file)
@@ -133,7 +143,9 @@ static bool read_all(int fd, void *to, size_t size, size_t offset)
 	return true;
 }
 
-/* What a process says of its table, and where that is; false: it says nothing sensible. */
+/*
+ * What a process publishes about its table, and where the table is; false: it is invalid.
+ */
 static bool read_shown(int fd, pid_t pid, struct process *process, char *where,
 		       size_t size, uint64_t *inode)
 {
@@ -150,7 +162,7 @@ static bool read_shown(int fd, pid_t pid, struct process *process, char *where,
 		return false;
 	*end = '\0';
 	strcpy(process->label, line);
-	/* It is shown to people, at their terminals. */
+	/* The text is printed on terminals. */
 	for (char *c = process->label; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
@@ -221,7 +233,7 @@ struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut)
 		errno = E2BIG;
 		return NULL;
 	}
-	/* The plan and the latencies are behind all that is read. */
+	/* The plan and the latencies are behind everything that is read. */
 	table = sb_site_table_create(
 		&(struct sb_site_table_options){
 			.sz = sizeof(struct sb_site_table_options),
@@ -246,9 +258,9 @@ struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut)
 }
 
 /*
- * The index of the table at @where, which is added if it is new; -1: it is none; or
- * FAILED, with errno. @inode is 0 where it is a path; @shown is the file that says so, of
- * the process of @owner.
+ * The index of the table at @where, which is added if it is new; -1: it is not a table;
+ * or FAILED with errno. @inode is 0 if it is a path; @shown is the file that names it, of
+ * the process @owner.
  */
 static long find_table(struct sb_control *control, const char *where, uint64_t inode,
 		       const struct stat *shown, const struct stat *owner)
@@ -262,8 +274,8 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 		return is_ours(errno) ? FAILED : -1;
 	close(fd);
 	/*
-	 * A number of a descriptor may be another's by now, and a path lead anywhere. All
-	 * files in memory are of one device, that of @shown.
+	 * A descriptor may have been reused, and a path may lead anywhere. All files in
+	 * memory have the same device, that of @shown.
 	 */
 	if (file.st_uid != owner->st_uid ||
 	    (inode && (file.st_ino != inode || file.st_dev != shown->st_dev)))
@@ -283,8 +295,8 @@ static long find_table(struct sb_control *control, const char *where, uint64_t i
 }
 
 /*
- * Open table @index by a process that still has it, by any of those that show it: the first
- * may have ended. *@by: that, or the last that was tried. -1 with errno.
+ * Open table @index through a process that still has it: the first may have exited. *@by
+ * is that process, or the last one tried. -1 with errno.
  */
 static int open_shown(const struct sb_control *control, size_t index, int flags,
 		      struct stat *file, const struct process **by)
@@ -299,7 +311,10 @@ static int open_shown(const struct sb_control *control, size_t index, int flags,
 		fd = open_regular(AT_FDCWD, (*by)->where, flags,
 				  sizeof(struct site_header), file);
 		if (fd < 0) {
-			/* Closed, or ended, or another file. */
+			/*
+			 * The file was closed, the process has exited, or it is another
+			 * file.
+			 */
 			if (errno != ENOENT && errno != EINVAL)
 				code = errno;
 			continue;
@@ -416,7 +431,7 @@ static const struct process *process_of(const struct sb_control *control, size_t
 	return NULL;
 }
 
-/* Take @n off both of what is left; false: they have less. */
+/* Subtract @n from both limits; false: the rest is too small. */
 static bool take_room(uint64_t *one, uint64_t *all, uint64_t n)
 {
 	if (n > *one || n > *all)
@@ -440,7 +455,7 @@ static int add_site(void *context, const struct site_seen *seen)
 	struct process *first;
 	struct entry *entry;
 
-	/* What processes counted that have ended is not what is slowed now. */
+	/* Counts of processes that have exited are not listed. */
 	process = process_of(control, adding->table, seen->pid);
 	if (!process || seen->kind != SB_SITE_FUNCTION)
 		return 0;
@@ -458,14 +473,14 @@ static int add_site(void *context, const struct site_seen *seen)
 	entry->pid = process->pid;
 	entry->delay_ns = seen->delay_ns;
 	entry->enabled = seen->enabled;
-	entry->hits = seen->hits;
+	entry->calls = seen->calls;
 	entry->delayed = seen->delayed;
-	entry->measured_ns = seen->measured_ns;
+	entry->delivered_ns = seen->delivered_ns;
 	entry->ruled = control->tables[adding->table].planned;
 	return 0;
 }
 
-/* Note that something was left out of all that show table @index. */
+/* Record that a part of table @index was left out, for all processes that publish it. */
 static void mark_cut(struct sb_control *control, size_t index)
 {
 	for (size_t i = 0; i < control->process_count; i++)
@@ -473,7 +488,7 @@ static void mark_cut(struct sb_control *control, size_t index)
 			control->processes[control->processes[i].first].cut = true;
 }
 
-/* A table that is gone meanwhile, or is none, has no functions. */
+/* A table that is gone or invalid has no functions. */
 static int read_table(struct sb_control *control, size_t index)
 {
 	struct shown_table *shown = &control->tables[index];
@@ -533,10 +548,10 @@ static int read_natives(struct sb_control *control, struct sb_error *err)
 		entry->enabled =
 			sb_target_list_enabled(list, i) &&
 			(owner != SB_LIST_PERSISTENT || sb_status_enabled(status));
-		entry->hits = sb_target_list_counter(list, i, SB_COUNTER_HITS);
+		entry->calls = sb_target_list_counter(list, i, SB_COUNTER_CALLS);
 		entry->delayed = sb_target_list_counter(list, i, SB_COUNTER_DELAYED);
-		entry->measured_ns =
-			sb_target_list_counter(list, i, SB_COUNTER_MEASURED_NS);
+		entry->delivered_ns =
+			sb_target_list_counter(list, i, SB_COUNTER_DELIVERED_NS);
 		entry->ruled = owner == SB_LIST_OTHERS;
 	}
 	sb_target_list_free(list);
@@ -553,7 +568,7 @@ struct sb_control *sb_control_read(struct sb_session *session, struct sb_error *
 
 	if (!proc) {
 		code = errno;
-		free(control);
+		sb_free(control);
 		sb_error_set(err, code, "/proc: %s", strerror(code));
 		return NULL;
 	}
@@ -585,13 +600,13 @@ void sb_control_free(struct sb_control *control)
 	if (!control)
 		return;
 	for (size_t i = 0; i < control->process_count; i++)
-		free(control->processes[i].where);
+		sb_free(control->processes[i].where);
 	for (size_t i = 0; i < control->count; i++)
-		free(control->entries[i].name);
-	free(control->tables);
-	free(control->processes);
-	free(control->entries);
-	free(control);
+		sb_free(control->entries[i].name);
+	sb_free(control->tables);
+	sb_free(control->processes);
+	sb_free(control->entries);
+	sb_free(control);
 }
 
 size_t sb_control_process_count(const struct sb_control *control)
@@ -601,17 +616,17 @@ size_t sb_control_process_count(const struct sb_control *control)
 
 pid_t sb_control_process_pid(const struct sb_control *control, size_t p)
 {
-	return p < control->process_count ? control->processes[p].pid : 0;
+	return sb_is_below(p, control->process_count) ? control->processes[p].pid : 0;
 }
 
 const char *sb_control_process_label(const struct sb_control *control, size_t p)
 {
-	return p < control->process_count ? control->processes[p].label : "";
+	return sb_is_below(p, control->process_count) ? control->processes[p].label : "";
 }
 
 uint64_t sb_control_process_group(const struct sb_control *control, size_t p)
 {
-	return p < control->process_count ? control->processes[p].table + 1 : 0;
+	return sb_is_below(p, control->process_count) ? control->processes[p].table + 1 : 0;
 }
 
 size_t sb_control_left_out(const struct sb_control *control)
@@ -628,11 +643,11 @@ size_t sb_control_count(const struct sb_control *control)
 	return control->count;
 }
 
+static const struct entry no_entry;
+
 static const struct entry *at(const struct sb_control *control, size_t i)
 {
-	static const struct entry none = { .kind = SB_CONTROL_FUNCTION };
-
-	return i < control->count ? &control->entries[i] : &none;
+	return sb_is_below(i, control->count) ? &control->entries[i] : &no_entry;
 }
 
 enum sb_control_kind sb_control_kind(const struct sb_control *control, size_t i)
@@ -642,7 +657,7 @@ enum sb_control_kind sb_control_kind(const struct sb_control *control, size_t i)
 
 const char *sb_control_name(const struct sb_control *control, size_t i)
 {
-	return i < control->count ? control->entries[i].name : "";
+	return sb_is_below(i, control->count) ? control->entries[i].name : "";
 }
 
 pid_t sb_control_pid(const struct sb_control *control, size_t i)
@@ -654,7 +669,7 @@ const char *sb_control_label(const struct sb_control *control, size_t i)
 {
 	const struct entry *entry = at(control, i);
 
-	if (i >= control->count)
+	if (entry == &no_entry)
 		return "";
 	return entry->label ? entry->label : control->processes[entry->process].label;
 }
@@ -679,9 +694,9 @@ bool sb_control_is_ruled(const struct sb_control *control, size_t i)
 	return at(control, i)->ruled;
 }
 
-uint64_t sb_control_hits(const struct sb_control *control, size_t i)
+uint64_t sb_control_calls(const struct sb_control *control, size_t i)
 {
-	return at(control, i)->hits;
+	return at(control, i)->calls;
 }
 
 uint64_t sb_control_delayed(const struct sb_control *control, size_t i)
@@ -689,9 +704,9 @@ uint64_t sb_control_delayed(const struct sb_control *control, size_t i)
 	return at(control, i)->delayed;
 }
 
-uint64_t sb_control_measured_ns(const struct sb_control *control, size_t i)
+uint64_t sb_control_delivered_ns(const struct sb_control *control, size_t i)
 {
-	return at(control, i)->measured_ns;
+	return at(control, i)->delivered_ns;
 }
 
 /* --------------------------------------------------------------------- switches */
@@ -704,7 +719,7 @@ struct change {
 	uint64_t delay_ns;
 };
 
-/* The table of @process, to write in; NULL with errno. */
+/* The table of @process, opened for writing; NULL with errno. */
 static struct sb_site_table *open_table(const struct sb_control *control,
 					const struct process *process, struct sb_error *err)
 {
@@ -724,7 +739,7 @@ static struct sb_site_table *open_table(const struct sb_control *control,
 	}
 	seals = fcntl(fd, F_GET_SEALS);
 	if (file.st_uid != geteuid() && (seals < 0 || !(seals & F_SEAL_SHRINK)))
-		/* Made shorter meanwhile it would end us. */
+		/* If it were made shorter, writing would end this process. */
 		sb_error_set(err, EPERM, "%s: a table of another user", by->where);
 	else
 		table = sb_site_table_open_fd(fd, by->where, false, err);
@@ -761,19 +776,21 @@ static int change_function(struct sb_control *control, const struct entry *entry
 static int change_native(struct sb_control *control, const struct entry *entry,
 			 const struct change *change, struct sb_error *err)
 {
-	switch (change->kind) {
-	case CHANGE_ENABLED:
-		return sb_session_set_targets_enabled(control->session, &entry->id, 1,
-						      change->enabled, err);
-	case CHANGE_DELAY:
-		return sb_session_set_delay(control->session, &entry->id, 1,
-					    change->delay_ns, err);
-	default:
+	struct sb_target_update update = { .sz = sizeof(update) };
+
+	if (change->kind == CHANGE_REMOVE)
 		return sb_session_remove(control->session, &entry->id, 1, NULL, err);
+	if (change->kind == CHANGE_ENABLED) {
+		update.mask = SB_UPDATE_ENABLED;
+		update.enabled = change->enabled;
+	} else {
+		update.mask = SB_UPDATE_DELAY;
+		update.delay_ns = change->delay_ns;
 	}
+	return sb_session_update(control->session, &entry->id, 1, &update, NULL, err);
 }
 
-/* Whether all of them can be asked for; nothing is changed. */
+/* Whether the change is possible for all of them; nothing is changed. */
 static int check_all(const struct sb_control *control, const size_t *which, size_t count,
 		     const struct change *change, struct sb_error *err)
 {
@@ -809,7 +826,7 @@ static int change_all(struct sb_control *control, const size_t *which, size_t co
 		return -1;
 	for (size_t i = 0; i < count; i++) {
 		const struct entry *entry = &control->entries[which[i]];
-		/* The first failure is said. */
+		/* The first failure is reported. */
 		struct sb_error *said = failed ? NULL : err;
 
 		if (entry->kind == SB_CONTROL_FUNCTION ?
@@ -819,7 +836,10 @@ static int change_all(struct sb_control *control, const size_t *which, size_t co
 		else if (errno != ESRCH && !failed)
 			failed = errno;
 	}
-	/* What has ended is slowed no more: that is a failure if nothing else was asked for. */
+	/*
+	 * A process that has exited is no longer slowed: an error only if nothing else
+	 * was named.
+	 */
 	if (!failed && count && !changed)
 		failed = ESRCH;
 	errno = failed;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* The tool's side of a plan: what is planned, and what was seen of it. */
+/*
+ * The tool's side of a plan: planning slots, and reading results. It is one object, struct
+ * sb_plan: planning decides what reading has to expect in each ring. Hence the length.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -7,12 +10,14 @@
 #include <unistd.h>
 
 #include "error.h"
+#include "free.h"
+#include "range.h"
 #include "site/launcher.h"
 #include "site/plan.h"
 #include "site/hit.h"
 #include "spin.h"
 
-/* Of a slot so far ahead every hit reads what is planned now. */
+/* All hits read the new plan of a slot that is so far ahead. */
 #define MARGIN 2U
 #define SLOTS  SPEED_BUMP_PLAN_SLOTS
 #define CELLS  SPEED_BUMP_PLAN_CELLS
@@ -21,27 +26,27 @@ _Static_assert(SB_PLAN_ARMS == SPEED_BUMP_PLAN_ARMS, "part of the interface");
 _Static_assert(SB_PLAN_LEVELS == SPEED_BUMP_PLAN_LEVELS, "part of the interface");
 _Static_assert(SB_PLAN_AHEAD < SLOTS - MARGIN, "the ring has room");
 
-/* What was taken over of a ring so far. */
+/* How much of a ring has been read. */
 struct drained {
 	uint64_t head;
 	uint64_t calls, delivered_ns;
-	bool begun; /* the account that others are the difference to is known */
+	bool begun; /* the account that later ones are subtracted from is known */
 };
 
-/* A function of the table, or with @function NULL a native target. */
+/* A function of the table or, if @function is NULL, a native target. */
 struct ruled {
 	struct plan_function *function;
 	uint32_t index; /* of the function, or of the target in the plan */
 };
 
-/* What a function did in a slot that was not read yet. */
+/* The counts of a function in a slot that has not been read. */
 struct done {
 	uint64_t calls, delivered_ns;
 };
 
-/* Slots of all processes together, or of one rank, while they are read. */
+/* Slots of all processes together or of one rank, while they are read. */
 struct reading {
-	size_t size; /* slots that are remembered, a power of two */
+	size_t size; /* number of slots that are kept, a power of two */
 	/* By slot modulo @size: ruled_room entries each. */
 	struct done *done;
 	bool *incomplete;
@@ -57,7 +62,7 @@ struct sb_plan {
 	struct drained drained[PLAN_RINGS];
 	struct reading pooled;
 	struct reading *ranks[PLAN_RANKS];
-	uint64_t planned; /* the first slot that nothing is planned for */
+	uint64_t planned; /* the first slot without a plan */
 	uint64_t lost;
 };
 
@@ -78,10 +83,10 @@ struct sb_plan *sb_plan_new(struct sb_site_table *table, struct sb_error *err)
 	}
 	if (!plan || !plan->number_of_function || !plan->pooled.incomplete) {
 		if (plan) {
-			free(plan->number_of_function);
-			free(plan->pooled.incomplete);
+			sb_free(plan->number_of_function);
+			sb_free(plan->pooled.incomplete);
 		}
-		free(plan);
+		sb_free(plan);
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
@@ -91,8 +96,8 @@ struct sb_plan *sb_plan_new(struct sb_site_table *table, struct sb_error *err)
 
 static void close_reading(struct reading *reading)
 {
-	free(reading->done);
-	free(reading->incomplete);
+	sb_free(reading->done);
+	sb_free(reading->incomplete);
 }
 
 void sb_plan_free(struct sb_plan *plan)
@@ -100,15 +105,15 @@ void sb_plan_free(struct sb_plan *plan)
 	if (!plan)
 		return;
 	sb_plan_renew(plan, 0);
-	free(plan->number_of_function);
-	free(plan->ruled);
+	sb_free(plan->number_of_function);
+	sb_free(plan->ruled);
 	close_reading(&plan->pooled);
 	for (size_t i = 0; i < PLAN_RANKS; i++) {
 		if (plan->ranks[i])
 			close_reading(plan->ranks[i]);
-		free(plan->ranks[i]);
+		sb_free(plan->ranks[i]);
 	}
-	free(plan);
+	sb_free(plan);
 }
 
 int sb_plan_use_memory(struct sb_plan *plan, int fd, struct sb_error *err)
@@ -121,7 +126,7 @@ int sb_plan_use_memory(struct sb_plan *plan, int fd, struct sb_error *err)
 
 /* ---------------------------------------------------------------- functions */
 
-/* Room for @more functions in each slot; what was done of the others is kept. */
+/* Make room for @more functions in each slot; the counts of the others are kept. */
 static int widen(const struct sb_plan *plan, struct reading *reading, size_t more)
 {
 	struct done *done = calloc(reading->size * more, sizeof(*done));
@@ -132,7 +137,7 @@ static int widen(const struct sb_plan *plan, struct reading *reading, size_t mor
 	     slot++)
 		memcpy(&done[slot * more], &reading->done[slot * plan->ruled_room],
 		       plan->ruled_count * sizeof(*done));
-	free(reading->done);
+	sb_free(reading->done);
 	reading->done = done;
 	return 0;
 }
@@ -213,10 +218,8 @@ int sb_plan_add_target(struct sb_plan *plan, uint32_t index)
 {
 	struct speed_bump_plan *head = plan->table->plan.head;
 
-	if (index >= head->targets) {
-		errno = ERANGE;
+	if (!sb_is_below(index, head->targets))
 		return -1;
-	}
 	for (size_t i = 0; i < plan->ruled_count; i++)
 		if (!plan->ruled[i].function && plan->ruled[i].index == index)
 			return (int)i;
@@ -292,12 +295,13 @@ int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm, const uint64_t *
 {
 	struct plan_function *function;
 
-	errno = ERANGE;
-	if (number < 0 || (size_t)number >= plan->ruled_count || levels > SB_PLAN_LEVELS ||
-	    (arm >= SB_PLAN_ARMS && arm != SB_PLAN_NO_ARM))
+	/* A negative number is a large one. */
+	if (!sb_is_below((size_t)number, plan->ruled_count) ||
+	    !sb_is_below(levels, SB_PLAN_LEVELS + 1) ||
+	    (arm != SB_PLAN_NO_ARM && !sb_is_below(arm, SB_PLAN_ARMS)))
 		return -1;
 	for (size_t i = 0; i < levels; i++)
-		if (delay_ns[i] > SB_MAX_DELAY_NS)
+		if (!sb_is_below(delay_ns[i], SB_MAX_DELAY_NS + 1))
 			return -1;
 	function = target_of(plan, &plan->ruled[number]);
 	for (size_t i = 0; i < SB_PLAN_LEVELS; i++) {
@@ -310,10 +314,8 @@ int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm, const uint64_t *
 
 int sb_plan_set_rank_arms(struct sb_plan *plan, uint32_t index, uint32_t first_arm)
 {
-	if (index >= PLAN_RANKS || first_arm >= SB_PLAN_ARMS) {
-		errno = ERANGE;
+	if (!sb_is_below(index, PLAN_RANKS) || !sb_is_below(first_arm, SB_PLAN_ARMS))
 		return -1;
-	}
 	store(&plan->table->ranks->ranks[index].first_arm, first_arm);
 	return 0;
 }
@@ -365,9 +367,9 @@ static struct done *done_in(const struct sb_plan *plan, struct reading *reading,
 }
 
 /*
- * How much more was counted than was taken over. Less: a hit that was counted when its site
- * was read, and not yet in an account of its slot; the account leaves it out, though it was
- * taken over with the slot before.
+ * The number of new counts. It may be lower than what was read: a hit that was counted
+ * when its site was read, but not yet in an account of its slot. The account does not
+ * have it, and it was read with the slot before.
  */
 static uint64_t more(uint64_t counted, uint64_t taken)
 {
@@ -381,8 +383,8 @@ static void take_up(struct drained *drained, const struct plan_account *account)
 }
 
 /*
- * What a site counted belongs to a slot. Where that was read already (a delay that was
- * under way at its end), it goes to the next one.
+ * The counts of a site belong to a slot. If the slot has been read already (a delay was
+ * in progress at its end), they count for the next one.
  */
 static void credit(struct sb_plan *plan, struct reading *reading, struct drained *drained,
 		   size_t number, const struct plan_account *account)
@@ -403,7 +405,7 @@ static bool is_dead(uint32_t pid)
 	return kill((pid_t)pid, 0) && errno == ESRCH;
 }
 
-/* Accounts were written over before they were read. */
+/* Accounts were overwritten before they were read. */
 static void miss(struct reading *reading, struct drained *drained,
 		 const struct plan_account *account)
 {
@@ -414,8 +416,8 @@ static void miss(struct reading *reading, struct drained *drained,
 }
 
 /*
- * Take over what the ring's site counted up to now. Slots before @over are over; @last: its
- * process is gone.
+ * Read the counts of the ring's site so far. Slots before @over have ended; @last: its
+ * process has exited.
  */
 static void drain(struct sb_plan *plan, struct reading *reading, uint64_t over,
 		  struct plan_ring *ring, struct drained *drained, size_t number, bool last)
@@ -447,13 +449,13 @@ static void drain(struct sb_plan *plan, struct reading *reading, uint64_t over,
 		atomic_thread_fence(memory_order_acquire);
 	} while ((load(&ring->head) != head || load(&ring->current) != current) &&
 		 ++tries < 16);
-	/* In the middle of closing one: the next reading has it. */
+	/* An account is being closed: it will be read next time. */
 	if (last)
 		current &= ~PLAN_LOCKED;
 	if (tries == 16 || current & PLAN_LOCKED || !current || !drained->begun)
 		return;
 	account.number = current - 1;
-	/* Of a slot that runs there may be more to come. */
+	/* A slot that has not ended may get more counts. */
 	if (last || account.number < over)
 		credit(plan, reading, drained, number, &account);
 }
@@ -467,7 +469,10 @@ static bool rings_are_short(const struct sb_plan *plan)
 	return used > PLAN_RINGS / 2;
 }
 
-/* Where what @ring has belongs, and in *@over which slots are over; NULL: nowhere. */
+/*
+ * The slots that the counts of @ring belong to; *@over: which slots have ended. NULL:
+ * none.
+ */
 static struct reading *reading_of(struct sb_plan *plan, const struct plan_ring *ring,
 				  uint64_t *over)
 {
@@ -487,7 +492,7 @@ static struct reading *reading_of(struct sb_plan *plan, const struct plan_ring *
 static void drain_rings(struct sb_plan *plan)
 {
 	/*
-	 * Whether a process lives is asked only then: its number may be that of another
+	 * Only then check whether the process exists: its number may belong to another
 	 * pid namespace.
 	 */
 	bool sweep = rings_are_short(plan);
@@ -517,8 +522,8 @@ static void drain_rings(struct sb_plan *plan)
 }
 
 /*
- * What a cell has of @slot; 0 where it is of another one. Numbers come again after 65,536
- * slots: what was read is left with one that is far from now.
+ * The count of a cell for @slot; 0 if the cell belongs to another slot. Numbers repeat
+ * after 65,536 slots, so cells that have been read are marked with a distant number.
  */
 static uint64_t take_cell(plan_word *word, uint64_t slot)
 {
@@ -558,7 +563,7 @@ static bool has_targets(const struct sb_plan *plan)
 	return false;
 }
 
-/* Those before @next are not remembered any more. */
+/* Slots before @next are not kept any more. */
 static void forget(struct sb_plan *plan, struct reading *reading, uint64_t next)
 {
 	uint64_t end = reading->next + reading->size;
@@ -582,7 +587,7 @@ static void skip(struct sb_plan *plan, uint64_t number)
 	forget(plan, &plan->pooled, number - keep);
 }
 
-/* What the functions did in the slot that is read next, which is then behind it. */
+/* The counts of the functions in the next slot to be read, which is then done. */
 static void take_done(struct sb_plan *plan, struct reading *reading, uint64_t *calls,
 		      uint64_t *delivered_ns)
 {
@@ -626,7 +631,7 @@ size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots, uint64_t *
 	if (plan->ruled_room)
 		skip(plan, number);
 	drain_rings(plan);
-	/* The slot just over may still be in use where a clock is looked at. */
+	/* The slot that has just ended may still be in use while a clock is read. */
 	end = number - 1;
 	if (end - reading->next > room)
 		end = reading->next + room;
@@ -635,7 +640,7 @@ size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots, uint64_t *
 		struct sb_plan_slot *slot = &slots[count];
 
 		if (!read_end(plan, reading->next, slot)) {
-			/* Its thread is about to write it, or will never any more. */
+			/* Its thread is about to write it, or never will. */
 			if (number - reading->next < SLOTS / 2)
 				break;
 			slot->end_ns = 0;
@@ -649,7 +654,7 @@ size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots, uint64_t *
 
 /* --------------------------------------------------------------------- ranks */
 
-/* So many slots of a rank are remembered. */
+/* The number of slots of a rank that are kept. */
 #define RANK_SLOTS 1024U
 
 void sb_plan_set_pace(struct sb_plan *plan, uint64_t first_unit, uint64_t slot_units,
@@ -658,7 +663,7 @@ void sb_plan_set_pace(struct sb_plan *plan, uint64_t first_unit, uint64_t slot_u
 	struct plan_ranks *ranks = plan->table->ranks;
 	uint64_t epoch = load(&ranks->epoch);
 
-	/* What was planned by the epoch before is not for this one. */
+	/* The plan of the previous epoch is not valid for this one. */
 	atomic_store(&ranks->epoch, epoch + 1);
 	store(&ranks->first_unit, first_unit);
 	store(&ranks->first_number, by_attempt ? 0 : sb_plan_number(plan) + PLAN_RANK_BEHIND);
@@ -724,7 +729,10 @@ uint64_t sb_plan_slowest(const struct sb_plan *plan)
 	for (uint32_t i = 0; i < PLAN_RANKS; i++) {
 		uint64_t its = load(&ranks->ranks[i].number);
 
-		/* One that is further behind works no more, or joins anew with its next unit. */
+		/*
+		 * A rank that is further behind has stopped working, or joins again with
+		 * its next unit.
+		 */
 		if (load(&ranks->ranks[i].pid) && its < least &&
 		    its + PLAN_RANK_BEHIND >= number)
 			least = its;
@@ -745,10 +753,12 @@ static struct reading *open_rank(struct sb_plan *plan, uint32_t index, uint64_t 
 		if (!reading->incomplete ||
 		    (plan->ruled_room && widen(plan, reading, plan->ruled_room))) {
 			close_reading(reading);
-			free(reading);
+			sb_free(reading);
 			return NULL;
 		}
-		/* What it has of before is of no slot; its ends go back so far. */
+		/*
+		 * Earlier counts belong to no slot; the ends of slots reach back so far.
+		 */
 		reading->next = number < PLAN_RANK_ENDS ? 0 : number - PLAN_RANK_ENDS + 1;
 		plan->ranks[index] = reading;
 	}
@@ -789,7 +799,7 @@ size_t sb_plan_read_rank(struct sb_plan *plan, uint32_t index, int last,
 	struct reading *reading;
 	uint64_t number, end;
 
-	if (index >= PLAN_RANKS)
+	if (!sb_is_below(index, PLAN_RANKS))
 		return 0;
 	rank = &plan->table->ranks->ranks[index];
 	number = load_acquire(&rank->number);
@@ -799,12 +809,15 @@ size_t sb_plan_read_rank(struct sb_plan *plan, uint32_t index, int last,
 	if (!reading)
 		return 0;
 	drain_rings(plan);
-	/* The processes that work for it may be in the slot just over. */
+	/* Worker processes of the rank may still be in the slot that has just ended. */
 	end = last ? number : number - 1;
 	while (reading->next < end && count < room) {
 		bool incomplete = reading->incomplete[reading->next % RANK_SLOTS];
 
-		/* Written before the number of the next: what is not there was skipped. */
+		/*
+		 * Written before the number of the next slot: a missing entry was
+		 * skipped.
+		 */
 		if (!read_rank_end(rank, reading->next, &slots[count])) {
 			forget(plan, reading, reading->next + 1);
 			continue;
@@ -822,7 +835,7 @@ uint64_t sb_plan_away_ns(const struct sb_plan *plan, int number)
 	const struct sb_site_table *table = plan->table;
 	uint64_t sum = 0;
 
-	if (number < 0 || (size_t)number >= plan->ruled_count ||
+	if (!sb_is_below((size_t)number, plan->ruled_count) ||
 	    !plan->ruled[number].function)
 		return 0;
 	for (uint32_t i = 0; i < site_slots_used(table); i++) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Where instructions begin. A breakpoint in the middle of one is no breakpoint: the program
- * runs into another instruction than it has, and crashes or computes something else. So
- * instructions are counted off from where one is known to begin: the function's symbol,
- * or where there is none the function's entry in the table for unwinding.
+ * Where instructions begin. A breakpoint in the middle of an instruction changes the
+ * program: it crashes or computes something else. So instructions are decoded from a
+ * known start: the function's symbol or, without one, the function's entry in the unwind
+ * table.
  */
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 #if defined(__x86_64__)
 
-#define FARTHEST (4U << 20) /* bytes that are counted off */
+#define FARTHEST (4U << 20) /* bytes that are decoded */
 
 /* .eh_frame_hdr: its version and the three encodings that linkers write. */
 static const unsigned char known_header[] = { 1, 0x1b, 0x03, 0x3b };
@@ -62,7 +62,7 @@ static bool find_frame(const struct sb_elf *elf, const struct segment *segment,
 	return true;
 }
 
-/* Where to begin: the nearest place before @offset that is known for one. */
+/* Where to start: the nearest known start before @offset. */
 static bool find_start(const struct sb_elf *elf, const struct segment *segment,
 		       uint64_t offset, uint64_t *start)
 {

@@ -6,14 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "effects.h"
 #include "elf/demangle.h"
+#include "free.h"
+#include "libsb.h"
 
 /*
- * The demangler of C++ is that of the C++ library, which each machine with C++
- * programs on it has: found at run time, so that a C library and a Python package
- * need not be linked against it. Where there is none names stay mangled.
+ * C++ names are demangled by the C++ library, which every machine with C++ programs has.
+ * It is loaded at run time, so that neither the C library nor the Python package depends
+ * on it. Without it names stay mangled.
  */
-static char *(*cxa_demangle)(const char *name, char *buf, size_t *length, int *status);
+typedef char *(*demangler)(const char *name, char *buf, size_t *length, int *status);
+
+static void *cxa_demangle; /* of type demangler */
 
 static void find_cxa_demangle(void)
 {
@@ -22,16 +27,21 @@ static void find_cxa_demangle(void)
 	if (!library)
 		library = dlopen("libc++abi.so.1", RTLD_LAZY | RTLD_LOCAL);
 	if (library)
-		*(void **)&cxa_demangle = dlsym(library, "__cxa_demangle");
+		__atomic_store_n(&cxa_demangle, dlsym(library, "__cxa_demangle"),
+				 __ATOMIC_RELEASE);
 }
 
 static char *demangle_cxx(const char *name)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	demangler demangle;
 	int status = 0;
 
-	pthread_once(&once, find_cxa_demangle);
-	return cxa_demangle ? cxa_demangle(name, NULL, NULL, &status) : NULL;
+	/* What was loaded once stays. */
+	if (sb_may(SB_EFFECT_DLOPEN))
+		pthread_once(&once, find_cxa_demangle);
+	*(void **)&demangle = __atomic_load_n(&cxa_demangle, __ATOMIC_ACQUIRE);
+	return demangle ? demangle(name, NULL, NULL, &status) : NULL;
 }
 
 /* ---------------------------------------------------------------------- Rust */
@@ -48,7 +58,9 @@ static bool is_rust_hash(const char *at, size_t length)
 	return true;
 }
 
-/* The length of the next "<number><text>", whose text is at *@at then; 0: none. */
+/*
+ * The length of the next "<number><text>", with *@at set to the text; 0: there is none.
+ */
 static size_t next_part(const char **at)
 {
 	size_t n = 0;
@@ -58,7 +70,7 @@ static size_t next_part(const char **at)
 	return n && strnlen(*at, n) == n ? n : 0;
 }
 
-/* "$LT$" and its like at @at: the character; 0 where it is none. */
+/* "$LT$" and similar escapes at @at: the character; 0 if it is not one. */
 static char escaped(const char *at, size_t left, size_t *used)
 {
 	static const struct {
@@ -88,7 +100,7 @@ static char *write_part(char *out, const char *at, size_t length)
 {
 	size_t i = 0, used;
 
-	/* An identifier can't begin with '$', so one that would got a '_'. */
+	/* An identifier can't begin with '$', so '_' is inserted before. */
 	if (length > 1 && at[0] == '_' && at[1] == '$')
 		i++;
 	while (i < length) {
@@ -109,8 +121,8 @@ static char *write_part(char *out, const char *at, size_t length)
 }
 
 /*
- * Rust's older names are C++ names that end in a hash: _ZN3foo3bar17h<16 digits>E.
- * Without the hash, for it changes with each build.
+ * Rust's legacy names are C++ names that end in a hash: _ZN3foo3bar17h<16 digits>E. The
+ * hash is left out, because it changes with each build.
  */
 static char *demangle_rust_legacy(const char *name)
 {
@@ -141,7 +153,7 @@ static char *demangle_rust_legacy(const char *name)
 	*out = '\0';
 	if (out != text)
 		return sb_demangle_rust_suffix(text, hash + HASH_LENGTH + 1);
-	free(text);
+	sb_free(text);
 	return NULL;
 }
 
@@ -164,7 +176,7 @@ static bool has_prefix(const char *text, const char *prefix)
 	return !strncmp(text, prefix, strlen(prefix));
 }
 
-/* Behind an operator's name, whose brackets are no brackets; NULL: none here. */
+/* Skip an operator's name, whose brackets are not brackets; NULL: there is none here. */
 static const char *skip_operator(const char *start, const char *at)
 {
 	static const char *const names[] = { "()", "[]", "<=>", "<<=", ">>=", "->*", "->",
@@ -177,7 +189,7 @@ static const char *skip_operator(const char *start, const char *at)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (has_prefix(at, names[i])) {
 			at += strlen(names[i]);
-			/* "operator< <int>": the blank is none between two words. */
+			/* "operator< <int>": the blank does not separate two words. */
 			return has_prefix(at, " <") ? at + 1 : at;
 		}
 	/* "operator new[]", "operator unsigned long": up to the parameters. */

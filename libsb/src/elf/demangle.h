@@ -5,18 +5,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The readable form of a C++ or Rust name; NULL where it is none. Caller frees. */
+/* The readable form of a C++ or Rust name; NULL if it is not one. The caller frees it. */
 char *sb_demangle(const char *name);
 
-/* The same of Rust's names since 2020 alone. */
+/* The same for Rust's v0 names only. */
 char *sb_demangle_rust(const char *name);
 
-/* Put what stands behind a Rust name behind @text, which is of malloc(3), as a part's kind. */
+/*
+ * Append the text after a Rust name to @text, which is of malloc(3), as the kind of a
+ * part.
+ */
 char *sb_demangle_rust_suffix(char *text, const char *suffix);
 
 /*
- * The bare name in a demangled one: without return type and parameter list. False
- * where there is none that stands for the function (a thunk, the cold part).
+ * The bare name in a demangled one: without return type and parameter list. False if
+ * there is none for the function (a thunk, the cold part).
  */
 bool sb_demangled_base(const char *demangled, const char **base, size_t *length);
 

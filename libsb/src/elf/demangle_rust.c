@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Rust's names since 2020 ("v0"), as RFC 2603 defines them: _RNvCs1234_7mycrate3foo is
- * mycrate::foo. Written without the hashes of crates, which change with each build, and
- * without the types of constants, as "rustfilt" and c++filt(1) do.
+ * Rust's v0 names, as RFC 2603 defines them: _RNvCs1234_7mycrate3foo is mycrate::foo.
+ * Hashes of crates, which change with each build, and types of constants are left out, as
+ * "rustfilt" and c++filt(1) do.
+ *
+ * The file is as long as the grammar, whose parts call each other.
  */
 #include <ctype.h>
 #include <stdint.h>
@@ -11,19 +13,20 @@
 #include <string.h>
 
 #include "elf/demangle.h"
+#include "free.h"
 
-/* A name can refer back to its parts as often as it likes: both bound what it costs. */
+/* A name can refer to its parts any number of times: both limits bound the cost. */
 #define MAX_DEPTH  200
 #define MAX_STEPS  100000
 #define MAX_LENGTH 65536
 
 struct printer {
-	const char *text; /* behind "_R" */
+	const char *text; /* after "_R" */
 	size_t at, end;
-	char *out; /* NULL: nothing is to be written */
+	char *out; /* NULL: nothing is written */
 	size_t length, room;
 	unsigned int depth, steps;
-	uint64_t bound; /* lifetimes that are bound here */
+	uint64_t bound; /* lifetimes that are bound so far */
 	bool failed, is_silent;
 };
 
@@ -89,7 +92,7 @@ static char next(struct printer *p)
 	return c;
 }
 
-/* One step further down; false, and the whole is no name, where that is too far. */
+/* Recurse; false, and the whole name is invalid, if it is too deep. */
 static bool enter(struct printer *p)
 {
 	if (++p->depth > MAX_DEPTH || ++p->steps > MAX_STEPS)
@@ -175,7 +178,7 @@ static struct identifier identifier(struct printer *p)
 	p->at += length;
 	if (!is_coded)
 		return id;
-	/* The last '_' divides. */
+	/* The last '_' is the separator. */
 	id.code = id.text;
 	id.code_length = length;
 	for (size_t i = length; i-- > 0;)
@@ -214,7 +217,7 @@ static size_t utf8(uint32_t c, char out[4])
 
 #define MAX_CHARACTERS 128
 
-/* RFC 3492 into @chars; how many, 0 where it is none. */
+/* Decode punycode (RFC 3492) into @chars; returns their number, 0 if it is invalid. */
 static size_t punycode(const struct identifier *id, uint32_t chars[MAX_CHARACTERS])
 {
 	uint32_t i = 0, n = 0x80, bias = 72, damp = 700;
@@ -287,7 +290,7 @@ static void say_identifier(struct printer *p, const struct identifier *id)
 
 /* ---------------------------------------------------------------- back, lists */
 
-/* Print once more what begins at an earlier place. */
+/* Print a part again that begins at an earlier place. */
 static void back(struct printer *p, void (*print)(struct printer *p, bool), bool in_value)
 {
 	size_t here = p->at - 1, there = base_62(p), after = p->at;
@@ -296,7 +299,7 @@ static void back(struct printer *p, void (*print)(struct printer *p, bool), bool
 		p->failed = true;
 		return;
 	}
-	/* What is not written need not be read again either. */
+	/* If nothing is written, it need not be parsed again either. */
 	if (p->is_silent)
 		return;
 	p->at = there;
@@ -475,7 +478,7 @@ static void print_function(struct printer *p)
 	p->bound -= bound;
 }
 
-/* A path whose "<" is left open, so that more can be put behind its arguments. */
+/* A path whose "<" is left open, so that more arguments can be added. */
 static bool print_open_path(struct printer *p)
 {
 	bool is_open = false;
@@ -657,7 +660,7 @@ static void print_nested(struct printer *p, bool in_value)
 	say(p, "}");
 }
 
-/* What an implementation is for; where it stands is not printed. */
+/* The type of an implementation; its path is not printed. */
 static void print_implementation(struct printer *p, char tag)
 {
 	bool was_silent = p->is_silent;
@@ -714,7 +717,7 @@ static void print_path(struct printer *p, bool in_value)
 	leave(p);
 }
 
-/* What tools put behind: LLVM a number that changes, compilers the kind of a part. */
+/* Suffixes of tools: a changing number of LLVM, the kind of a part of compilers. */
 static void print_suffix(struct printer *p, const char *suffix)
 {
 	if (!strncmp(suffix, ".llvm.", 6)) {
@@ -742,13 +745,13 @@ char *sb_demangle_rust(const char *name)
 
 	if (strncmp(name, "_R", 2) || !isupper((unsigned char)name[2]))
 		return NULL;
-	/* Letters, digits and '_', then what is no part of it. */
+	/* Letters, digits and '_', then the rest. */
 	while (isalnum((unsigned char)p.text[p.end]) || p.text[p.end] == '_')
 		p.end++;
 	if (p.text[p.end] && p.text[p.end] != '.' && p.text[p.end] != '$')
 		return NULL;
 	print_path(&p, true);
-	/* The crate that made it, of what is generic. */
+	/* The crate that instantiated a generic item. */
 	if (!p.failed && p.at < p.end) {
 		p.is_silent = true;
 		print_path(&p, false);
@@ -759,6 +762,6 @@ char *sb_demangle_rust(const char *name)
 	print_suffix(&p, p.text + p.end);
 	if (!p.failed && p.length)
 		return p.out;
-	free(p.out);
+	sb_free(p.out);
 	return NULL;
 }

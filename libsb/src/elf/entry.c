@@ -2,16 +2,16 @@
 /*
  * The cheapest place for the breakpoint of a function.
  *
- * On a breakpoint the kernel has to run the instruction that it replaced. Some it
- * emulates; for the rest it single-steps a copy, which is a second exception and costs
- * many times more, above all in virtual machines. A function compiled for CET begins with
- * one of the rest: endbr64.
+ * The kernel has to execute the instruction under a breakpoint. It emulates some
+ * instructions; for the others it single-steps a copy, which is a second exception and
+ * costs many times more, above all in virtual machines. A function compiled for CET
+ * begins with one of the others: endbr64.
  *
- * So a few instructions that only move registers are passed over to reach one that is
- * emulated, if nothing else in the file can lead there: then whoever is at the one place
- * has been at the other. That is looked at without knowing where instructions begin:
- * every byte of the code is taken for the first one of a branch. A place that is left
- * alone for a branch that there is not costs time, not truth.
+ * So a few instructions that only move registers are skipped to reach one that is
+ * emulated, if nothing else in the file can lead there: then every execution of the one
+ * place comes from the other. This is checked without knowing where instructions begin:
+ * every byte of the code is taken for the start of a branch. If a place is rejected
+ * because of a branch that does not exist, the result is slower but still correct.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +20,7 @@
 #include "elf/entry.h"
 #include "elf/file.h"
 #include "elf/insn.h"
+#include "free.h"
 
 #if defined(__x86_64__) && defined(HAVE_LIBELF)
 #include <gelf.h>
@@ -43,14 +44,14 @@ static int32_t read_s32(const unsigned char *at)
 	return value;
 }
 
-/* Where the branch at @at leads, if it is one, from its own address; 0: none. */
+/* The target of the branch at @at, if it is one, relative to its address; 0: none. */
 static int64_t branch_distance(const unsigned char *at)
 {
 	if (at[0] == 0xeb || (at[0] & 0xf0) == 0x70 || (at[0] & 0xfc) == 0xe0)
 		return 2 + (int8_t)at[1];
 	if (at[0] == 0xe8 || at[0] == 0xe9)
 		return 5 + (int64_t)read_s32(at + 1);
-	/* Conditional ones, and where an aborted transaction goes on. */
+	/* Conditional branches, and the fallback of an aborted transaction. */
 	if ((at[0] == 0x0f && (at[1] & 0xf0) == 0x80) || (at[0] == 0xc7 && at[1] == 0xf8))
 		return 6 + (int64_t)read_s32(at + 2);
 	return 0;
@@ -85,7 +86,7 @@ static bool mark_branches(struct sb_elf *elf, const struct segment *segment,
 		size_t count = rest < PIECE ? rest : PIECE;
 		size_t wanted = rest < PIECE + LONGEST ? rest : PIECE + LONGEST;
 
-		/* Behind the end nothing is read as a branch. */
+		/* Bytes after the end are not decoded as a branch. */
 		memset(piece + count, 0, LONGEST);
 		if (pread(elf->fd, piece, wanted, segment->offset + done) !=
 		    (ssize_t)wanted)
@@ -124,7 +125,7 @@ static void mark_addends(struct sb_elf *elf, Elf_Scn *section, const GElf_Shdr *
 			mark(elf, rela.r_addend);
 }
 
-/* All the stubs of imported functions lie together. */
+/* All stubs of imported functions are adjacent. */
 static void note_plt(struct sb_elf *elf, const GElf_Shdr *header)
 {
 	struct sb_landings *landings = elf->landings;
@@ -191,7 +192,7 @@ static struct sb_landings *get_landings(struct sb_elf *elf)
 	landings->is_known = piece;
 	for (size_t i = 0; landings->is_known && i < elf->code.count; i++)
 		landings->is_known = mark_branches(elf, &elf->code.list[i], piece);
-	free(piece);
+	sb_free(piece);
 	return landings;
 }
 
@@ -199,14 +200,14 @@ void sb_landings_free(struct sb_landings *landings)
 {
 	if (!landings)
 		return;
-	/* The list ends with NULL, or where there was no memory. */
+	/* The list ends with NULL, or where memory ran out. */
 	for (size_t i = 0; landings->bits && landings->bits[i]; i++)
-		free(landings->bits[i]);
-	free(landings->bits);
-	free(landings);
+		sb_free(landings->bits[i]);
+	sb_free(landings->bits);
+	sb_free(landings);
 }
 
-/* Bytes of a ModRM operand and what belongs to it. */
+/* The size of a ModRM operand and its displacement. */
 static size_t operand_length(const unsigned char *at)
 {
 	unsigned int mode = at[0] >> 6, base = at[0] & 7, sib = at[1] & 7;
@@ -224,8 +225,8 @@ static size_t operand_length(const unsigned char *at)
 }
 
 /*
- * Length of an instruction that touches nothing but registers and can neither branch nor
- * fault; 0: another one.
+ * Length of an instruction that uses registers only and can neither branch nor fault; 0:
+ * another one.
  */
 static size_t harmless_length(const unsigned char *at)
 {
@@ -248,13 +249,13 @@ static size_t harmless_length(const unsigned char *at)
 		return rex + 6;
 	if ((at[0] & 0xf8) == 0xb8)
 		return rex + (is_wide ? 9 : 5);
-	/* lea reckons and does not look */
+	/* lea computes an address without accessing it */
 	if (at[0] == 0x8d && at[1] < 0xc0)
 		return rex + 1 + operand_length(at + 1);
 	return 0;
 }
 
-/* Whether a branch out of a function leads to a place known as another's beginning. */
+/* Whether a branch out of a function leads to the known start of another one. */
 static bool is_function(const struct sb_elf *elf, uint64_t offset)
 {
 	size_t at = sb_elf_first_symbol(elf, offset);
@@ -264,8 +265,8 @@ static bool is_function(const struct sb_elf *elf, uint64_t offset)
 }
 
 /*
- * Whether all of the function's jumps are where they can be seen: none of them goes by a
- * table, and none leaves for a part of it that lies elsewhere and could have such a one.
+ * Whether all jumps of the function are known: none uses a table, and none leads to a
+ * part in another section, which could use one.
  */
 static bool is_plain(const struct sb_elf *elf, uint64_t offset, uint64_t size)
 {
@@ -279,13 +280,13 @@ static bool is_plain(const struct sb_elf *elf, uint64_t offset, uint64_t size)
 
 		if (bytes[i] == 0xff && (kind == 4 || kind == 5))
 			plain = false;
-		/* A call comes back. */
+		/* A call returns. */
 		if (!distance || bytes[i] == 0xe8 || (to >= offset && to < offset + size))
 			continue;
 		if (sb_segments_offset(&elf->code, to) && !is_function(elf, to))
 			plain = false;
 	}
-	free(bytes);
+	sb_free(bytes);
 	return plain;
 }
 

@@ -6,15 +6,15 @@
 
 #include "libsb.h"
 
-/* Which bytes of the code somebody may jump to; NULL until somebody asks. */
+/* The bytes of the code that may be jump targets; NULL until needed. */
 struct sb_landings;
 
 void sb_landings_free(struct sb_landings *landings);
 
 /*
- * Where to put the breakpoint of the function at @offset, which has @size bytes: there, or
- * at the first instruction behind that the kernel emulates, where that is provably run
- * exactly once each time the function is entered.
+ * The place for the breakpoint of the function at @offset with @size bytes: there, or at
+ * the first following instruction that the kernel emulates, if that is provably executed
+ * exactly once per call of the function.
  */
 uint64_t sb_elf_cheapest_entry(struct sb_elf *elf, uint64_t offset, uint64_t size);
 

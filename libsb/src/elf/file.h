@@ -9,21 +9,30 @@
 struct sb_symbol {
 	const char *name;    /* without its version */
 	const char *version; /* or NULL */
-	const char *file;    /* the source file of a local one, as the linker says, or NULL */
-	char **demangled;    /* where it is kept when it was asked for; a cell of the file's */
+	const char *file;    /* source file of a local symbol, or NULL */
+	char **demangled;    /* cached if it was requested; an element of the file's array */
 	uint64_t offset;
 	uint64_t size;
 	enum sb_symbol_kind kind;
-	bool is_default; /* "@@": what a program that is linked now gets */
-	bool owned;	 /* name and version are of malloc(3), one piece */
+	bool is_default; /* "@@": the version that newly linked programs get */
+	bool owned;	 /* name and version are one block of malloc(3) */
 };
 
-/* A part of the file that is mapped. */
+/*
+ * A symbol by the hash of its name: the names of a C++ library are long, and alike in most
+ * of it, so that to compare them takes long.
+ */
+struct sb_named {
+	uint64_t hash;
+	const struct sb_symbol *symbol;
+};
+
+/* A mapped part of the file. */
 struct segment {
 	uint64_t address, offset, size;
 };
 
-/* Those parts; none is empty. */
+/* All parts; none is empty. */
 struct segments {
 	struct segment *list; /* by address */
 	struct segment **by_offset;
@@ -32,10 +41,10 @@ struct segments {
 
 /* A static probe (USDT), as a note of the file describes it. */
 struct sb_usdt {
-	char *provider; /* one piece of malloc(3) with the two others */
+	char *provider; /* one block of malloc(3) with the two others */
 	const char *name, *arguments;
 	uint64_t offset;    /* of the instruction */
-	uint64_t semaphore; /* offset of its reference counter, 0: it has none */
+	uint64_t semaphore; /* offset of its reference counter, 0: none */
 };
 
 struct sb_elf {
@@ -44,48 +53,58 @@ struct sb_elf {
 	off_t file_size;
 	char *build_id;
 	bool stripped;		     /* no .symtab, here or in a debug file */
-	bool damaged_table;	     /* symbols are missing for a fault of the file */
-	const char *debug_problem;   /* why there are no debug symbols, where that is odd */
+	bool damaged_table;	     /* symbols are missing because the file is damaged */
+	const char *debug_problem;   /* why there are no debug symbols, if that is unusual */
 	char *debug_link;	     /* the name of the debug file that is missing */
 	void *handle, *debug_handle; /* Elf *; names point into them */
-	void *debug_memory;	     /* unpacked, where the debug file is in the file */
-	void *dwarf;		     /* Dwarf *, when lines were asked for */
+	void *debug_memory;	     /* uncompressed, if the debug file is inside the file */
+	void *dwarf;		     /* Dwarf *, if lines were requested */
 	int debug_fd;
-	struct segments code, loads; /* what is executed, and all */
+	struct segments code, loads; /* executable parts, and all */
 	uint64_t frames, frames_size; /* offset and size of .eh_frame_hdr */
 	uint64_t frames_address;
 	struct sb_symbol *symbols; /* by offset */
 	size_t symbol_count, symbol_room;
-	char **demangled; /* of each symbol, when it was asked for */
+	char **demangled; /* of each symbol, if requested */
 	struct sb_usdt *usdt; /* by offset */
 	size_t usdt_count;
-	struct sb_symbol **by_name; /* when it was asked for */
+	struct sb_named *by_name; /* if requested */
+	const struct sb_symbol **cold; /* likewise; ends with NULL */
 	struct sb_landings *landings; /* likewise */
 };
 
 /*
- * The file that @name stands for: itself with a '/' in it, else as sb_elf_open()
- * says. Absolute, without symbolic links; the caller frees.
+ * The file that @name refers to: a path if it contains '/', else as sb_elf_open() looks
+ * it up. Absolute, without symbolic links; the caller frees it.
  */
 char *sb_elf_locate(const char *name, struct sb_error *err);
-/* Whether the file begins as an ELF file of this machine does. */
+/*
+ * Read the file behind @fd. @path is its name, which has a '/'. Takes both over, also if it fails,
+ * as sb_elf_open() does.
+ */
+struct sb_elf *sb_elf_read(char *path, int fd, struct sb_error *err);
+/* Whether the file begins like an ELF file of this machine. */
 bool sb_elf_is_ours(const char *path);
 
 /*
- * Have the separate debug file open, where there is one, also where the file has symbols
- * enough of its own.
+ * Open the separate debug file, if there is one, also if the file itself has symbols.
  */
 bool sb_elf_open_debug_file(struct sb_elf *elf);
 
 /* What else @name is in the file: "imported, …", "a variable, …"; or NULL. */
 const char *sb_elf_describe(struct sb_elf *elf, const char *name);
 
-/* What the size of the function at @offset is, of all its names; 0: none says it. */
+/* The size of the function at @offset, from any of its names; 0: unknown. */
 uint64_t sb_elf_size_at(const struct sb_elf *elf, uint64_t offset);
+/*
+ * The symbols of what the compiler moved out of the way ("f.cold", "f.cold.3"), up to NULL;
+ * or NULL: no memory.
+ */
+const struct sb_symbol **sb_elf_cold(struct sb_elf *elf);
 /* The first symbol whose offset is not below @offset, or the number of them. */
 size_t sb_elf_first_symbol(const struct sb_elf *elf, uint64_t offset);
 
-/* The segment that an address, or an offset in the file, is in; NULL: none. */
+/* The segment that contains an address or an offset in the file; NULL: none. */
 const struct segment *sb_segments_address(const struct segments *segments,
 					  uint64_t address);
 const struct segment *sb_segments_offset(const struct segments *segments,
@@ -94,38 +113,38 @@ const struct segment *sb_segments_offset(const struct segments *segments,
 enum sb_boundary {
 	SB_BOUNDARY_GOOD, /* an instruction begins there */
 	SB_BOUNDARY_INSIDE, /* it is in the middle of one */
-	SB_BOUNDARY_NO_START, /* nothing says where to count instructions from */
-	SB_BOUNDARY_UNKNOWN, /* something on the way is no instruction that is known */
+	SB_BOUNDARY_NO_START, /* no known start of an instruction before it */
+	SB_BOUNDARY_UNKNOWN, /* an instruction before it can't be decoded */
 };
 
 /*
- * Whether an instruction begins at @offset in the file. For SB_BOUNDARY_INSIDE *@before and
- * *@after are where those before and behind it begin; for _UNKNOWN *@before is what is not
- * known.
+ * Whether an instruction begins at @offset in the file. For SB_BOUNDARY_INSIDE, *@before
+ * and *@after are the starts before and after it; for _UNKNOWN, *@before is the unknown
+ * instruction.
  */
 enum sb_boundary sb_elf_boundary(const struct sb_elf *elf, uint64_t offset,
 				 uint64_t *before, uint64_t *after);
 
 enum sb_inlined_state {
-	SB_INLINED_UNKNOWN, /* there is no debugging information that would tell */
+	SB_INLINED_UNKNOWN, /* there is no debugging information to tell */
 	SB_INLINED_NO,
-	SB_INLINED_YES, /* wherever it is called, for there is no symbol of it */
+	SB_INLINED_YES, /* in all its calls, because it has no symbol */
 };
 
 #define SB_INLINED_CALLERS 3
 
-/* What the debugging information says of a function that has no symbol. */
+/* What the debugging information says about a function without a symbol. */
 struct sb_inlined {
 	enum sb_inlined_state state;
-	size_t caller_count; /* functions whose code has its own */
+	size_t caller_count; /* number of functions with their own code */
 	char *callers[SB_INLINED_CALLERS]; /* the first of them */
 };
 
-/* Look for the function @name, which is none of the symbols. sb_inlined_free() after it. */
+/* Search the function @name, which is not a symbol. Call sb_inlined_free() afterwards. */
 void sb_elf_inlined(const struct sb_elf *elf, const char *name, struct sb_inlined *inlined);
 void sb_inlined_free(struct sb_inlined *inlined);
 
-/* Where separate debug files and the loader's cache are; variables for the tests. */
+/* The directory of debug files and the loader's cache; variables for tests. */
 extern const char *sb_elf_debug_root __attribute__((visibility("hidden")));
 extern const char *sb_elf_loader_cache __attribute__((visibility("hidden")));
 

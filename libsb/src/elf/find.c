@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+/*
+ * The places that a text names, in each of its forms, and messages with near names where there
+ * are none. The forms are tried one after the other on the same lists: hence the length.
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -10,16 +14,37 @@
 #include "elf/file.h"
 #include "elf/places.h"
 #include "error.h"
+#include "free.h"
 #include "glob_match.h"
 #include "elf/near.h"
 
 /* ------------------------------------------------------------------ by name */
 
+#define HASH_FACTOR UINT64_C(0x9e3779b97f4a7c15) /* odd, and its bits look random */
+
+/* Equal for equal names, and hardly for others. */
+static uint64_t hash_of(const char *name)
+{
+	size_t left = strlen(name);
+	uint64_t hash = left, word;
+
+	for (size_t n; left; left -= n, name += n) {
+		n = left < sizeof(word) ? left : sizeof(word);
+		word = 0;
+		memcpy(&word, name, n);
+		hash = (hash ^ word) * HASH_FACTOR;
+		hash ^= hash >> 32;
+	}
+	return hash;
+}
+
 static int by_name(const void *left, const void *right)
 {
-	const struct sb_symbol *const *a = left, *const *b = right;
+	const struct sb_named *a = left, *b = right;
 
-	return strcmp((*a)->name, (*b)->name);
+	if (a->hash != b->hash)
+		return a->hash < b->hash ? -1 : 1;
+	return strcmp(a->symbol->name, b->symbol->name);
 }
 
 static int sort_by_name(struct sb_elf *elf)
@@ -30,33 +55,36 @@ static int sort_by_name(struct sb_elf *elf)
 	if (!elf->by_name)
 		return -1;
 	for (size_t i = 0; i < elf->symbol_count; i++)
-		elf->by_name[i] = &elf->symbols[i];
+		elf->by_name[i] = (struct sb_named){ hash_of(elf->symbols[i].name),
+						     &elf->symbols[i] };
 	qsort(elf->by_name, elf->symbol_count, sizeof(elf->by_name[0]), by_name);
 	return 0;
 }
 
-/* The symbols of that very name: how many, from *@first on. */
+/* The symbols of exactly that name: returns their number; *@first is the first. */
 static size_t named(struct sb_elf *elf, const char *name, size_t *first)
 {
+	const struct sb_symbol wanted = { .name = name };
+	const struct sb_named key = { hash_of(name), &wanted };
 	size_t low = 0, high = elf->symbol_count, n = 0;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
-		if (strcmp(elf->by_name[middle]->name, name) < 0)
+		if (by_name(&elf->by_name[middle], &key) < 0)
 			low = middle + 1;
 		else
 			high = middle;
 	}
 	*first = low;
-	while (low + n < elf->symbol_count && !strcmp(elf->by_name[low + n]->name, name))
+	while (low + n < elf->symbol_count && !by_name(&elf->by_name[low + n], &key))
 		n++;
 	return n;
 }
 
 /*
- * The place of a symbol that @name stands for. Where several functions have the name, as
- * static ones of several files may, that of the file tells them apart.
+ * The place of the symbol that @name refers to. If several functions have the name, as
+ * static functions of several files may, @file selects one.
  */
 static int add_symbol_place(struct sb_elf *elf, struct sb_places *places,
 			    const struct sb_symbol *symbol, const char *name)
@@ -67,20 +95,20 @@ static int add_symbol_place(struct sb_elf *elf, struct sb_places *places,
 	int rc;
 
 	for (size_t i = first; i < first + count; i++)
-		is_ambiguous |= elf->by_name[i]->offset != symbol->offset &&
-				elf->by_name[i]->file;
+		is_ambiguous |= elf->by_name[i].symbol->offset != symbol->offset &&
+				elf->by_name[i].symbol->file;
 	if (!symbol->file || !is_ambiguous)
 		return sb_places_add(places, symbol->offset, name, symbol->kind);
 	if (asprintf(&full, "%s:%s", symbol->file, name) < 0)
 		return -1;
 	rc = sb_places_add(places, symbol->offset, full, symbol->kind);
-	free(full);
+	sb_free(full);
 	return rc;
 }
 
 /*
- * A plain name means what a program linked today gets: where a symbol has a default
- * version, the older ones are passed over.
+ * A plain name is the version that a newly linked program gets: if a symbol has a default
+ * version, older ones are skipped.
  */
 static int find_plain(struct sb_elf *elf, const char *name, struct sb_places *places)
 {
@@ -88,9 +116,9 @@ static int find_plain(struct sb_elf *elf, const char *name, struct sb_places *pl
 	bool has_default = false;
 
 	for (size_t i = first; i < first + count; i++)
-		has_default |= elf->by_name[i]->is_default;
+		has_default |= elf->by_name[i].symbol->is_default;
 	for (size_t i = first; i < first + count; i++) {
-		const struct sb_symbol *symbol = elf->by_name[i];
+		const struct sb_symbol *symbol = elf->by_name[i].symbol;
 
 		if ((symbol->is_default || !has_default) &&
 		    add_symbol_place(elf, places, symbol, name))
@@ -99,7 +127,10 @@ static int find_plain(struct sb_elf *elf, const char *name, struct sb_places *pl
 	return 0;
 }
 
-/* "memcpy@GLIBC_2.14" is that version, "memcpy@@GLIBC_2.14" only if it is default. */
+/*
+ * "memcpy@GLIBC_2.14" matches that version, "memcpy@@GLIBC_2.14" only if it is the
+ * default.
+ */
 static int find_versioned(struct sb_elf *elf, const char *text, struct sb_places *places)
 {
 	const char *at = strchr(text + 1, '@'), *version;
@@ -115,19 +146,19 @@ static int find_versioned(struct sb_elf *elf, const char *text, struct sb_places
 		return -1;
 	count = named(elf, name, &first);
 	for (size_t i = first; !rc && i < first + count; i++) {
-		const struct sb_symbol *symbol = elf->by_name[i];
+		const struct sb_symbol *symbol = elf->by_name[i].symbol;
 
 		if (symbol->version && !strcmp(symbol->version, version) &&
 		    (at[1] != '@' || symbol->is_default))
 			rc = sb_places_add(places, symbol->offset, text, symbol->kind);
 	}
-	free(name);
+	sb_free(name);
 	return rc;
 }
 
 /* ------------------------------------------------------------------- others */
 
-/* The last identifier of a name, which is in the mangled form as it is; or "". */
+/* The last identifier of a name, which occurs in the mangled form too; or "". */
 static void last_identifier(const char *text, char *buf, size_t size)
 {
 	const char *base = text, *end, *start;
@@ -146,13 +177,22 @@ static void last_identifier(const char *text, char *buf, size_t size)
 		snprintf(buf, size, "%.*s", (int)(end - start), start);
 }
 
-/* A demangled name, whole or without parameters and return type. */
+/* Whether a text with '*' or '?' in it can't be a demangled name: "app::*", "Py*". */
+static bool is_no_name(const char *text)
+{
+	return strpbrk(text, "*?") && !strpbrk(text, "(<[") && !strstr(text, "operator");
+}
+
+/* A demangled name, complete or without parameters and return type. */
 static int find_demangled(struct sb_elf *elf, const char *text, struct sb_places *places)
 {
 	char part[256];
 
+	/* It would have every symbol demangled. */
+	if (is_no_name(text))
+		return 0;
 	last_identifier(text, part, sizeof(part));
-	/* Constructors and conversions are called otherwise when mangled. */
+	/* Constructors and conversions have other names when mangled. */
 	if (strstr(text, "operator") || strchr(text, '~'))
 		part[0] = '\0';
 	for (size_t i = 0; i < elf->symbol_count; i++) {
@@ -176,8 +216,8 @@ static int find_demangled(struct sb_elf *elf, const char *text, struct sb_places
 }
 
 /*
- * Whether a name is that of a part of a function that the compiler put elsewhere
- * ("f.cold", "f.part.0"): it is run as a part of calls that the function itself counts.
+ * Whether a name is that of a part of a function that the compiler moved elsewhere
+ * ("f.cold", "f.part.0"): it runs within calls that the function itself counts.
  */
 static bool is_part(const char *name)
 {
@@ -222,19 +262,19 @@ static int find_glob(struct sb_elf *elf, const char *text, struct sb_places *pla
 			if (full && sb_glob_match(text, full))
 				rc = sb_places_add(places, symbol->offset, demangled,
 					       symbol->kind);
-			free(full);
+			sb_free(full);
 			continue;
 		} else if (!symbol->is_default || (is_part(plain) && !parts)) {
 			continue;
 		}
 		if (sb_glob_match(text, plain))
 			rc = add_symbol_place(elf, places, symbol, plain);
-		free(full);
+		sb_free(full);
 	}
 	return rc;
 }
 
-/* A number to the end of @text. */
+/* Parse a number up to the end of @text. */
 static bool parse_number(const char *text, uint64_t *value)
 {
 	char *end;
@@ -263,7 +303,7 @@ static int find_offset(struct sb_elf *elf, const char *text, struct sb_places *p
 		       : 0;
 }
 
-/* The ':' that is no part of a "::", or NULL. */
+/* The ':' that is not part of a "::", or NULL. */
 static const char *lone_colon(const char *text)
 {
 	for (const char *at = text + (*text != '\0'); *at; at++)
@@ -293,7 +333,7 @@ static bool has_name(const struct sb_symbol *symbol, const char *glob)
 		return false;
 	bare = strndup(base, length);
 	hit = bare && sb_glob_match(glob, bare);
-	free(bare);
+	sb_free(bare);
 	return hit;
 }
 
@@ -311,7 +351,7 @@ static int find_of_file(struct sb_elf *elf, const char *file, const char *name,
 		if (asprintf(&full, "%s:%s", symbol->file, symbol->name) < 0)
 			return -1;
 		rc = sb_places_add(places, symbol->offset, full, symbol->kind);
-		free(full);
+		sb_free(full);
 		if (rc)
 			return -1;
 	}
@@ -332,7 +372,7 @@ static int find_usdt(struct sb_elf *elf, const char *provider, const char *name,
 		if (asprintf(&full, "%s:%s", usdt->provider, usdt->name) < 0)
 			return -1;
 		rc = sb_places_add(places, usdt->offset, full, SB_SYMBOL_USDT);
-		free(full);
+		sb_free(full);
 		if (rc)
 			return -1;
 		places->list[places->count - 1].semaphore = usdt->semaphore;
@@ -352,7 +392,7 @@ static int find_in_two_parts(struct sb_elf *elf, const char *text,
 		rc = find_of_file(elf, left, colon + 1, places);
 	if (left && !rc && !places->count)
 		rc = find_usdt(elf, left, colon + 1, places);
-	free(left);
+	sb_free(left);
 	return rc;
 }
 
@@ -369,7 +409,7 @@ static int find_name(struct sb_elf *elf, const char *text, struct sb_places *pla
 	return 0;
 }
 
-/* "sym+0x10": inside of each function of that name. */
+/* "sym+0x10": in each function of that name. */
 static int find_inside(struct sb_elf *elf, const char *text, struct sb_places *places,
 		       struct sb_error *err)
 {
@@ -382,7 +422,7 @@ static int find_inside(struct sb_elf *elf, const char *text, struct sb_places *p
 		return 0;
 	name = strndup(text, (size_t)(plus - text));
 	rc = name ? find_name(elf, name, places) : -1;
-	free(name);
+	sb_free(name);
 	if (rc)
 		return sb_error_set(err, ENOMEM, "out of memory");
 	for (size_t i = 0; i < places->count; i++) {
@@ -396,7 +436,7 @@ static int find_inside(struct sb_elf *elf, const char *text, struct sb_places *p
 					    "%s: '%s' is not in '%s', which has %" PRIu64
 					    " bytes",
 					    elf->path, text, place->name, size);
-		free(place->name);
+		sb_free(place->name);
 		place->name = strdup(text);
 		if (!place->name)
 			return sb_error_set(err, ENOMEM, "out of memory");
@@ -408,7 +448,7 @@ static int find_inside(struct sb_elf *elf, const char *text, struct sb_places *p
 
 /* --------------------------------------------------------------- near names */
 
-/* What a person would write for a symbol: its name, bare where it is mangled. */
+/* The text that a user would write for a symbol: its name, bare if it is mangled. */
 static void readable_name(const struct sb_symbol *symbol, bool whole, const char **name,
 			  size_t *length)
 {
@@ -450,11 +490,11 @@ static void find_near(struct sb_elf *elf, const char *text, struct near near[NEA
 			continue;
 		part = name;
 		part_length = its_length;
-		/* Without the namespaces that were not written either. */
+		/* Without namespaces that the user did not write either. */
 		if (!is_scoped && name != elf->symbols[i].name)
 			last_part(&part, &part_length);
 		d = sb_near_distance(text, length, part, part_length, limit);
-		/* What only lacks its beginning or its end is near as well. */
+		/* A name that contains the text, or is contained in it, is near too. */
 		if (d > limit && length >= 4 && part_length > length &&
 		    memmem(part, part_length, text, length))
 			d = limit;
@@ -464,8 +504,8 @@ static void find_near(struct sb_elf *elf, const char *text, struct near near[NEA
 }
 
 /*
- * Why a name that should be there may be missing; "" where nothing is known. @is_unknown:
- * whether it was inlined is not known.
+ * Why an expected name may be missing; "" if unknown. @is_unknown: it is not known
+ * whether the function was inlined.
  */
 static void explain_absence(const struct sb_elf *elf, bool is_unknown, char *buf, size_t size)
 {
@@ -491,7 +531,7 @@ static void explain_absence(const struct sb_elf *elf, bool is_unknown, char *buf
 			 "-g, or install the file's debug symbols)");
 }
 
-/* Takes what is in @inlined. */
+/* Frees the contents of @inlined. */
 static int explain_inlined(const struct sb_elf *elf, const char *text,
 			   struct sb_inlined *inlined, struct sb_error *err)
 {
@@ -548,16 +588,19 @@ static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
 
 /* --------------------------------------------------------------------- find */
 
-/* Whoever names a function means its call, wherever that is noticed. */
+/* A function's name refers to its call, wherever the breakpoint is set. */
 static void choose_entries(struct sb_elf *elf, struct sb_places *places)
 {
 	for (size_t i = 0; i < places->count; i++)
-		if (places->list[i].kind == SB_SYMBOL_FUNCTION)
+		if (places->list[i].kind == SB_SYMBOL_FUNCTION) {
+			places->list[i].is_function = true;
+			places->list[i].entry = places->list[i].offset;
 			places->list[i].offset =
 				sb_elf_probe_offset(elf, places->list[i].offset);
+		}
 }
 
-/* Refuse a place that a person reckoned out and where no instruction begins. */
+/* Refuse a computed place where no instruction begins. */
 static int check_boundary(struct sb_elf *elf, const char *text,
 			  const struct sb_place *place, struct sb_error *err)
 {
@@ -566,7 +609,10 @@ static int check_boundary(struct sb_elf *elf, const char *text,
 	uint64_t before = 0, after = 0, base = 0;
 	enum sb_boundary boundary = sb_elf_boundary(elf, place->offset, &before, &after);
 
-	/* That an instruction begins there the line table says, if it is of this file. */
+	/*
+	 * The line table shows that an instruction begins there, if it belongs to this
+	 * file.
+	 */
 	if (place->kind == SB_SYMBOL_LINE && boundary == SB_BOUNDARY_INSIDE)
 		return sb_error_set(
 			err, EINVAL,

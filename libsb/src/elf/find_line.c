@@ -13,11 +13,12 @@
 #include "elf/line.h"
 #include "elf/places.h"
 #include "error.h"
+#include "free.h"
 #include "glob_match.h"
 #include "elf/near.h"
 
 #define MAX_SHOWN 4 /* files, or functions, in a message */
-/* Symbols before a place that are looked at for the one that covers it. */
+/* Symbols before a place that are searched for the one that covers it. */
 #define MAX_BEFORE 64
 
 bool sb_line_parse(const char *text, size_t *file_length, unsigned int *number,
@@ -45,7 +46,7 @@ bool sb_line_parse(const char *text, size_t *file_length, unsigned int *number,
 
 /* ----------------------------------------------------------- whose code it is */
 
-/* The function whose code is at @offset; NULL: no symbol says so. */
+/* The function whose code is at @offset; NULL: no symbol covers it. */
 static const struct sb_symbol *symbol_at(const struct sb_elf *elf, uint64_t offset)
 {
 	size_t next = sb_elf_first_symbol(elf, offset + 1);
@@ -60,7 +61,7 @@ static const struct sb_symbol *symbol_at(const struct sb_elf *elf, uint64_t offs
 	return NULL;
 }
 
-/* Its name as a person would write it; for free(3). */
+/* Its name as a user would write it; for free(3). */
 static char *readable_name(const struct sb_symbol *symbol)
 {
 	const char *whole = sb_symbol_demangled(symbol), *base;
@@ -71,7 +72,7 @@ static char *readable_name(const struct sb_symbol *symbol)
 	return strdup(whole);
 }
 
-/* How exactly a place of a line has to be said. */
+/* How a place of a line is distinguished from the others. */
 enum { PLAIN, FUNCTION, DISTANCE, OFFSET, EXACTNESS };
 
 struct spot {
@@ -106,8 +107,8 @@ static int by_name(const void *left, const void *right)
 }
 
 /*
- * Give the places of a line names that are as short as they can be, each of them that of
- * one place alone. @list has room for them all.
+ * Name the places of a line as shortly as possible; each name is unique. @list has room
+ * for all of them.
  */
 static int name_spots(struct spot *spots, size_t count, const char *file,
 		      struct spot **list)
@@ -120,7 +121,7 @@ static int name_spots(struct spot *spots, size_t count, const char *file,
 		size_t again = 0, end;
 
 		for (size_t i = 0; i < left; i++) {
-			free(list[i]->name);
+			sb_free(list[i]->name);
 			list[i]->name = make_name(list[i], file, exactness);
 			if (!list[i]->name)
 				return -1;
@@ -138,7 +139,7 @@ static int name_spots(struct spot *spots, size_t count, const char *file,
 	return 0;
 }
 
-/* Whether @where, which stands behind an '@', means it. */
+/* Whether @where, the text after '@', refers to the place. */
 static bool is_there(const struct spot *spot, const char *where)
 {
 	const char *plus = strrchr(where, '+'), *name = where, *whole;
@@ -160,20 +161,20 @@ static bool is_there(const struct spot *spot, const char *where)
 	whole = sb_symbol_demangled(spot->symbol);
 	hit = name && (!strcmp(name, spot->symbol->name) || !strcmp(name, whole) ||
 		       (spot->function && !strcmp(name, spot->function)));
-	free(bare);
+	sb_free(bare);
 	return hit;
 }
 
 static void free_spots(struct spot *spots, size_t count)
 {
 	for (size_t i = 0; spots && i < count; i++) {
-		free(spots[i].function);
-		free(spots[i].name);
+		sb_free(spots[i].function);
+		sb_free(spots[i].name);
 	}
-	free(spots);
+	sb_free(spots);
 }
 
-/* @file is what the source file is called, if there is one alone; else NULL. */
+/* @file is the name of the source file if there is only one; else NULL. */
 static struct spot *find_spots(const struct sb_elf *elf, const struct sb_lines *lines,
 			       const char *file)
 {
@@ -200,7 +201,7 @@ static struct spot *find_spots(const struct sb_elf *elf, const struct sb_lines *
 			       list))
 			break;
 	}
-	free(list);
+	sb_free(list);
 	if (spots && i >= lines->count)
 		return spots;
 	free_spots(spots, lines->count);
@@ -225,10 +226,10 @@ static int add_spot(struct sb_places *places, const struct spot *spot, const cha
 
 /* ------------------------------------------------------------------ one line */
 
-/* No source file is called so. */
+/* There is no source file of this name. */
 static int no_file(struct sb_elf *elf, const char *file, struct sb_error *err)
 {
-	/* No line has that number: the files alone are looked at. */
+	/* No line has that number: only the names of files are needed. */
 	struct sb_line_query query = { "*", true, UINT_MAX };
 	const char *last = strrchr(file, '/');
 	struct near near[NEAR] = { 0 };
@@ -311,7 +312,7 @@ static int not_there(const struct sb_elf *elf, const char *text, const char *whe
 
 		if (spots[i].line->source != source || shown++ >= MAX_SHOWN)
 			continue;
-		/* As it can be said again: whole, or by its offset. */
+		/* A text that can be used again: the name, or its offset. */
 		if (spots[i].function && strlen(spots[i].function) <= 100)
 			snprintf(names + used, sizeof(names) - used, "%s%s+0x%" PRIx64,
 				 used ? ", " : "", spots[i].function,
@@ -325,7 +326,7 @@ static int not_there(const struct sb_elf *elf, const char *text, const char *whe
 		elf->path, text, where, names, shown > MAX_SHOWN ? ", ..." : "");
 }
 
-/* The one source file that is meant: the text may be all of its path. NULL with @err. */
+/* The one matching source file: the text may be its whole path. NULL with @err. */
 static const struct sb_source *choose_source(struct sb_elf *elf, const char *file,
 					     const struct sb_lines *lines,
 					     struct sb_error *err)
@@ -409,7 +410,7 @@ int sb_places_add_line(struct sb_places *places, struct sb_elf *elf, const char 
 	if (!ret)
 		ret = add_line(places, elf, text, file, where, &lines, query.number, err);
 	sb_lines_free(&lines);
-	free(file);
+	sb_free(file);
 	sb_places_sort(places);
 	return ret;
 }
@@ -452,7 +453,7 @@ struct sb_places *sb_elf_lines(struct sb_elf *elf, const char *glob, struct sb_e
 		ret = sb_error_set(err, ENOENT, "%s: no line with code matches '%s'",
 				   elf->path, glob);
 	sb_lines_free(&lines);
-	free(file);
+	sb_free(file);
 	if (ret) {
 		int saved = errno;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which function an IFUNC chooses on this CPU. Nothing of a file is run to find out: the
- * loader has done so for the libraries that this very process uses, the C library above
- * all, and is asked for its answer.
+ * The function that an IFUNC chooses on this CPU. No code of the file is executed to find
+ * out: for libraries that this process uses, above all the C library, the loader has
+ * chosen already, and its choice is looked up.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "effects.h"
 #include "elf/file.h"
+#include "free.h"
 
 struct loaded {
 	struct stat file;
@@ -39,8 +41,8 @@ static bool find_loaded(const struct sb_elf *elf, struct loaded *loaded)
 		return false;
 	if (dl_iterate_phdr(is_it, loaded))
 		return true;
-	/* The other library that is full of them, and that does nothing when it is loaded. */
-	return dlopen("libm.so.6", RTLD_LAZY | RTLD_LOCAL) &&
+	/* The other library with many of them; loading it has no side effects. */
+	return sb_may(SB_EFFECT_DLOPEN) && dlopen("libm.so.6", RTLD_LAZY | RTLD_LOCAL) &&
 	       dl_iterate_phdr(is_it, loaded);
 }
 
@@ -62,7 +64,7 @@ int sb_elf_ifunc_choice(const struct sb_elf *elf, const char *symbol, uint64_t *
 		found = dlvsym(library, name, at + 1 + (at[1] == '@'));
 	else if (library && name)
 		found = dlsym(library, name);
-	free(name);
+	sb_free(name);
 	if (library)
 		dlclose(library);
 	address = (uintptr_t)found - loaded.base;

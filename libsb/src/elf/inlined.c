@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "elf/file.h"
+#include "free.h"
 
 #if defined(HAVE_LIBELF) && defined(HAVE_LIBDW)
 
@@ -14,7 +15,7 @@ struct query {
 	struct sb_inlined *inlined;
 };
 
-/* The function with code of its own that @die is in; NULL: that code was inlined as well. */
+/* The function with its own code that contains @die; NULL: that code was inlined too. */
 static const char *caller_of(Dwarf_Die *die)
 {
 	const char *name = NULL;
@@ -29,7 +30,7 @@ static const char *caller_of(Dwarf_Die *die)
 			name = dwarf_diename(&scopes[i]);
 		break;
 	}
-	free(scopes);
+	sb_free(scopes);
 	return name;
 }
 
@@ -75,7 +76,7 @@ void sb_elf_inlined(const struct sb_elf *elf, const char *name, struct sb_inline
 	Dwarf_Die die;
 
 	memset(inlined, 0, sizeof(*inlined));
-	/* There functions have their own names, without the class and the namespace. */
+	/* There functions have plain names, without class and namespace. */
 	for (; colons; colons = strstr(query.name, "::"))
 		query.name = colons + 2;
 	while (dwarf && !dwarf_get_units(dwarf, unit, &unit, NULL, &kind, &die, NULL)) {
@@ -101,5 +102,5 @@ void sb_elf_inlined(const struct sb_elf *elf, const char *name, struct sb_inline
 void sb_inlined_free(struct sb_inlined *inlined)
 {
 	for (size_t i = 0; i < inlined->caller_count && i < SB_INLINED_CALLERS; i++)
-		free(inlined->callers[i]);
+		sb_free(inlined->callers[i]);
 }

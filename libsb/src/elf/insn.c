@@ -7,8 +7,8 @@
 #if defined(__x86_64__)
 
 /*
- * Lengths by the opcode maps of the manuals (Intel SDM volume 2, appendix A; AMD APM
- * volume 3, appendix A), in 64-bit mode. What an opcode takes behind itself:
+ * Lengths according to the opcode maps of the manuals (Intel SDM volume 2, appendix A;
+ * AMD APM volume 3, appendix A), in 64-bit mode. The operands of an opcode:
  */
 enum operands {
 	NONE = 0,
@@ -17,8 +17,8 @@ enum operands {
 	IMM16 = 1 << 2,
 	IMMZ = 1 << 3, /* 4 bytes, 2 with the operand size prefix */
 	IMM32 = 1 << 4, /* 4 bytes in any case */
-	BAD = 1 << 5, /* no instruction */
-	OTHER = 1 << 6, /* decided in code */
+	BAD = 1 << 5, /* invalid */
+	OTHER = 1 << 6, /* handled in code */
 };
 
 /* Runs of opcodes with the same operands, in order; the last begins above 0xff. */
@@ -28,7 +28,7 @@ struct run {
 };
 
 static const struct run one_byte[] = {
-	/* 0x00 to 0x3f go by their low bits. */
+	/* 0x00 to 0x3f repeat by their low bits. */
 	{ 0x40, BAD },	       { 0x50, NONE },	     { 0x60, BAD },
 	{ 0x63, MODRM },       { 0x64, BAD },	     { 0x68, IMMZ },
 	{ 0x69, MODRM | IMMZ }, { 0x6a, IMM8 },	     { 0x6b, MODRM | IMM8 },
@@ -50,7 +50,7 @@ static const struct run one_byte[] = {
 	{ 0xfe, MODRM },       { 0x100, BAD },
 };
 
-/* Behind 0x0f. */
+/* After 0x0f. */
 static const struct run two_bytes[] = {
 	{ 0x00, MODRM },       { 0x04, BAD },	      { 0x05, NONE },
 	{ 0x0a, BAD },	       { 0x0b, NONE },	      { 0x0c, BAD },
@@ -86,11 +86,11 @@ static unsigned int look_up(const struct run *runs, unsigned int opcode)
 
 struct decoder {
 	const unsigned char *at;
-	size_t length, left; /* taken, and what there is in all */
+	size_t length, left; /* bytes read, and bytes available */
 	bool short_operand, short_address, repne, wide;
 };
 
-/* The next byte; -1 where there is none. */
+/* The next byte; -1 at the end. */
 static int next(struct decoder *d)
 {
 	return d->length < d->left ? d->at[d->length++] : -1;
@@ -127,7 +127,7 @@ static bool take_prefixes(struct decoder *d)
 		default:
 			if ((d->at[d->length] & 0xf0) != 0x40)
 				return true;
-			/* A REX prefix is the last one, or it has no effect. */
+			/* A REX prefix is the last prefix, or it has no effect. */
 			d->wide = d->at[d->length++] & 8;
 			return d->length < d->left;
 		}
@@ -135,7 +135,7 @@ static bool take_prefixes(struct decoder *d)
 	return false;
 }
 
-/* The ModRM byte, into *@modrm, and what belongs to it. */
+/* Read the ModRM byte into *@modrm, and its operands. */
 static bool take_operand(struct decoder *d, unsigned int *modrm)
 {
 	int byte = next(d), sib;
@@ -154,7 +154,7 @@ static bool take_operand(struct decoder *d, unsigned int *modrm)
 			return false;
 		base = (unsigned int)sib & 7;
 	}
-	/* Without a base, or relative to the instruction pointer. */
+	/* No base register, or relative to the instruction pointer. */
 	if (mode == 0)
 		return base != 5 || skip(d, 4);
 	return skip(d, mode == 1 ? 1 : 4);
@@ -204,7 +204,7 @@ static bool take_vector(struct decoder *d, unsigned int map, bool is_evex)
 	return false;
 }
 
-/* Whether one of the prefixes that begin a vector instruction was there; *@good: how it went. */
+/* Whether a prefix of vector instructions was read; *@good is the result. */
 static bool take_vector_prefix(struct decoder *d, unsigned int opcode, bool *good)
 {
 	size_t payload = opcode == 0xc5 ? 1 : opcode == 0x62 ? 3 : 2;
@@ -218,7 +218,7 @@ static bool take_vector_prefix(struct decoder *d, unsigned int opcode, bool *goo
 	map = opcode == 0xc5 ? 1 :
 	      opcode == 0x62 ? d->at[d->length] & 7U :
 			       d->at[d->length] & 0x1fU;
-	/* 0x8f is "pop" where the next byte is a ModRM of it. */
+	/* 0x8f is "pop" if the next byte is a valid ModRM for it. */
 	if (opcode == 0x8f && map < 8)
 		return false;
 	if (d->left - d->length < payload || (opcode != 0x8f && map > 6))
@@ -240,7 +240,7 @@ static bool take_two_bytes(struct decoder *d)
 	if (opcode == 0x3a)
 		return next(d) >= 0 && take_rest(d, MODRM | IMM8);
 	operands = look_up(two_bytes, (unsigned int)opcode);
-	/* extrq and insertq have two numbers, vmread none. */
+	/* extrq and insertq have two immediates, vmread has none. */
 	if (operands == OTHER)
 		return take_rest(d, MODRM) &&
 		       (!(d->short_operand || d->repne) || skip(d, 2));
@@ -274,7 +274,9 @@ static bool take_one_byte(struct decoder *d, unsigned int opcode)
 		return skip(d, d->short_address ? 4 : 8);
 	if ((opcode & 0xf8) == 0xb8)
 		return d->wide ? skip(d, 8) : take_rest(d, IMMZ);
-	/* 0xf6 and 0xf7: "test" has a number, "not", "mul" and the others have none. */
+	/*
+	 * 0xf6 and 0xf7: "test" has an immediate; "not", "mul" and the others have none.
+	 */
 	if (!take_operand(d, &modrm))
 		return false;
 	if (modrm >> 3 & 6)

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
- * Where the code of source lines begins, as the line table of the debug data has it.
+ * Where the code of source lines begins, according to the line table of the debug data.
  *
- * The table says for each address whose line it is, and marks those at which a statement
- * begins (is_stmt). A line begins at each of these whose statement before, in the same
- * function or the same inlined copy, is not of the line: so where a compiler laid or
- * copied it in several pieces it begins in each. What goes on with a line behind a call
- * on it that was inlined does not begin it.
+ * The table maps each address to a line, and marks those at which a statement begins
+ * (is_stmt). A line begins at each of these unless the previous statement of the same
+ * function or inlined copy belongs to the same line: so if the compiler split or copied
+ * the line, it begins in each part. Code that continues a line after an inlined call does
+ * not begin it.
+ *
+ * Sources, scopes and rows are one pass over the debug data of a unit, which keeps its state in
+ * struct unit: hence the length.
  */
 #include <errno.h>
 #include <search.h>
@@ -19,6 +22,7 @@
 #include "elf/file.h"
 #include "elf/line.h"
 #include "error.h"
+#include "free.h"
 #include "glob_match.h"
 
 #if defined(HAVE_LIBELF) && defined(HAVE_LIBDW)
@@ -27,9 +31,9 @@
 #include <elfutils/libdw.h>
 #include <gelf.h>
 
-/* Of debug entries in each other; a compiler makes some tens. */
+/* Nesting depth of debug entries; compilers generate some tens. */
 #define MAX_DEPTH 512
-/* Of a unit that are walked; a large program has some millions in all. */
+/* Entries of a unit that are visited; a large program has some millions in all. */
 #define MAX_ENTRIES (1u << 26)
 
 static int no_memory(const struct sb_elf *elf, struct sb_error *err)
@@ -45,7 +49,7 @@ static int by_path(const void *left, const void *right)
 		      ((const struct sb_source *)right)->path);
 }
 
-/* @directory/@name without ".", ".." and doubled slashes, as far as names alone tell. */
+/* @directory/@name without ".", ".." and doubled slashes, judged by the names alone. */
 static char *whole_path(const char *directory, const char *name)
 {
 	size_t room = strlen(directory) + strlen(name) + 3;
@@ -53,8 +57,8 @@ static char *whole_path(const char *directory, const char *name)
 	size_t length = 0, kept = 0, root;
 
 	if (!path || !text) {
-		free(path);
-		free(text);
+		sb_free(path);
+		sb_free(text);
 		return NULL;
 	}
 	snprintf(text, room, "%s%s%s", *name == '/' ? "" : directory,
@@ -83,11 +87,11 @@ static char *whole_path(const char *directory, const char *name)
 		kept += !is_up;
 	}
 	path[length] = '\0';
-	free(text);
+	sb_free(text);
 	return path;
 }
 
-/* Whether @name is @path or the end of it. */
+/* Whether @name is @path or a trailing part of it. */
 static bool is_end(const char *name, const char *path)
 {
 	size_t length = strlen(name), of = strlen(path);
@@ -108,21 +112,21 @@ static bool is_asked(const struct sb_line_query *query, const char *path)
 	return false;
 }
 
-/* That of the path, which is taken; NULL: there is no memory. */
+/* The source with that path, of which it takes ownership; NULL: no memory. */
 static struct sb_source *get_source(struct sb_lines *lines, char *path)
 {
 	struct sb_source *source = calloc(1, sizeof(*source)), **cell;
 
 	if (!source || !path) {
-		free(source);
-		free(path);
+		sb_free(source);
+		sb_free(path);
 		return NULL;
 	}
 	source->path = path;
 	cell = tsearch(source, &lines->by_path, by_path);
 	if (cell && *cell != source) {
-		free(path);
-		free(source);
+		sb_free(path);
+		sb_free(source);
 		return *cell;
 	}
 	if (cell) {
@@ -138,15 +142,15 @@ static struct sb_source *get_source(struct sb_lines *lines, char *path)
 		}
 	}
 	if (!cell) {
-		free(path);
-		free(source);
+		sb_free(path);
+		sb_free(source);
 		return NULL;
 	}
 	lines->sources[lines->source_count++] = source;
 	return source;
 }
 
-/* From their ends. */
+/* Compared from the end. */
 static int by_end(const void *left, const void *right)
 {
 	const char *a = (*(struct sb_source *const *)left)->path;
@@ -160,7 +164,7 @@ static int by_end(const void *left, const void *right)
 	return (m ? (unsigned char)a[m - 1] : -1) - (n ? (unsigned char)b[n - 1] : -1);
 }
 
-/* The shortest end of @path that is none of @other. */
+/* The shortest trailing part of @path that is not one of @other. */
 static const char *own_end(const char *path, const char *other)
 {
 	const char *at = path + strlen(path);
@@ -182,7 +186,7 @@ static void name_sources(struct sb_lines *lines)
 	for (size_t i = 0; i < lines->source_count; i++) {
 		const char *path = lines->sources[i]->path, *end;
 
-		/* Those that share most of their ends are next to each other. */
+		/* Sources with the longest common ends are adjacent. */
 		lines->sources[i]->name = own_end(path, "");
 		for (size_t j = i ? i - 1 : 1; j <= i + 1 && j < lines->source_count;
 		     j += 2) {
@@ -199,12 +203,12 @@ struct code {
 	uint64_t address, size;
 };
 
-/* One reading. */
+/* The state of one read. */
 struct reading {
 	struct sb_elf *elf;
 	const struct sb_line_query *query;
 	struct sb_lines *lines;
-	struct code *code; /* the file's sections with code, if it tells of them */
+	struct code *code; /* the file's sections with code, if known */
 	size_t code_count;
 };
 
@@ -224,7 +228,7 @@ static void read_code(struct reading *reading)
 				(struct code){ header.sh_addr, header.sh_size };
 }
 
-/* What a linker threw away is still in the table, at addresses near 0. */
+/* Code that the linker discarded is still in the table, at addresses near 0. */
 static bool is_code(const struct reading *reading, uint64_t address)
 {
 	if (!sb_segments_address(&reading->elf->code, address))
@@ -242,14 +246,14 @@ struct row {
 	size_t file;
 	unsigned int line;
 	bool is_statement, ends;
-	size_t candidate; /* its number and 1; 0: it is none */
+	size_t candidate; /* its number plus 1; 0: none */
 };
 
-/* A row that may begin a line that is asked for. */
+/* A row at which a requested line may begin. */
 struct candidate {
 	uint64_t address;
 	size_t row, scope;
-	bool goes_on; /* behind an inlined call on the same line */
+	bool goes_on; /* after an inlined call on the same line */
 };
 
 /* A function, or an inlined copy of one; number 0 is none. */
@@ -259,12 +263,12 @@ struct scope {
 	bool is_inlined;
 };
 
-/* What a unit has. */
+/* The state of a unit. */
 struct unit {
 	struct reading *reading;
-	Dwarf_CU *unit; /* that its functions are in */
+	Dwarf_CU *unit; /* the unit that has its functions */
 	Dwarf_Files *files;
-	struct sb_source **sources; /* by the number of the file; NULL: not asked for */
+	struct sb_source **sources; /* by the number of the file; NULL: not requested */
 	size_t source_count;
 	struct row *rows;
 	size_t row_count;
@@ -272,7 +276,7 @@ struct unit {
 	size_t candidate_count;
 	struct scope *scopes;
 	size_t scope_count, scope_room;
-	size_t entries; /* walked so far */
+	size_t entries; /* visited so far */
 };
 
 static size_t first_candidate(const struct unit *unit, uint64_t address)
@@ -297,7 +301,7 @@ static bool get_number(Dwarf_Die *die, unsigned int name, Dwarf_Word *value)
 	return !dwarf_formudata(dwarf_attr(die, name, &attribute), value);
 }
 
-/* Lay the code of an inlined copy, or of a function, over what is known so far. */
+/* Add the code of an inlined copy or a function over the ranges so far. */
 static int add_scope(struct unit *unit, Dwarf_Die *die, size_t outer, bool is_inlined,
 		     size_t *number)
 {
@@ -344,7 +348,7 @@ static int walk(struct unit *unit, Dwarf_Die *die, size_t outer, unsigned int de
 		int tag = dwarf_tag(&child);
 		size_t scope = outer;
 
-		/* In damaged data an entry's next one may be its first child. */
+		/* In damaged data, the next entry may be the first child. */
 		if (++unit->entries > MAX_ENTRIES)
 			return 0;
 		switch (tag) {
@@ -386,11 +390,11 @@ static char *name_of(Dwarf_Die *die)
 
 	if (readable && sb_demangled_base(readable, &base, &length))
 		name = strndup(base, length);
-	free(readable);
+	sb_free(readable);
 	return name ? name : strdup(plain ? plain : "?");
 }
 
-/* The source file in which a function was declared, NULL: that is not known. */
+/* The source file in which a function was declared; NULL: unknown. */
 static const char *declared_in(const struct unit *unit, Dwarf_Die *die)
 {
 	Dwarf_Files *files = unit->files;
@@ -402,7 +406,7 @@ static const char *declared_in(const struct unit *unit, Dwarf_Die *die)
 	if (dwarf_formudata(dwarf_attr_integrate(die, DW_AT_decl_file, &attribute),
 			    &number))
 		return NULL;
-	/* What units have in common is in another one, with files of its own. */
+	/* Common parts of units are in another unit, with its own files. */
 	if (attribute.cu != unit->unit &&
 	    (!dwarf_cu_die(attribute.cu, &other, NULL, NULL, NULL, NULL, NULL, NULL) ||
 	     dwarf_getsrcfiles(&other, &files, &count)))
@@ -411,9 +415,9 @@ static const char *declared_in(const struct unit *unit, Dwarf_Die *die)
 }
 
 /*
- * The function, or inlined copy, that a candidate's line is of. Where several begin at
- * the address the code there is of them all: the line is of the one that was declared
- * last before it.
+ * The function, or inlined copy, of a candidate's line. If several begin at the address,
+ * the code belongs to all of them: the line is that of the last one that was declared
+ * before it.
  */
 static size_t scope_of_line(const struct unit *unit, const struct candidate *candidate)
 {
@@ -436,7 +440,7 @@ static size_t scope_of_line(const struct unit *unit, const struct candidate *can
 	return found;
 }
 
-/* The functions that were inlined at @scope; *@text is NULL where none was. */
+/* The functions that were inlined at @scope; *@text is NULL if there are none. */
 static int inlined_at(struct unit *unit, size_t scope, char **text)
 {
 	*text = NULL;
@@ -447,8 +451,8 @@ static int inlined_at(struct unit *unit, size_t scope, char **text)
 		if (!name || asprintf(&longer, "%s%s%s", *text ? *text : "",
 				      *text ? ", " : "", name) < 0)
 			longer = NULL;
-		free(name);
-		free(*text);
+		sb_free(name);
+		sb_free(*text);
 		*text = longer;
 		if (!longer)
 			return -1;
@@ -456,7 +460,7 @@ static int inlined_at(struct unit *unit, size_t scope, char **text)
 	return 0;
 }
 
-/* Whether the statement before a candidate is of the same line, and in the same scope. */
+/* Whether the statement before a candidate has the same line and scope. */
 static bool continues(const struct unit *unit, const struct candidate *candidate)
 {
 	const struct row *row = &unit->rows[candidate->row];
@@ -471,7 +475,7 @@ static bool continues(const struct unit *unit, const struct candidate *candidate
 			return before->candidate &&
 			       unit->candidates[before->candidate - 1].scope ==
 				       candidate->scope;
-		/* A statement that nothing was left of is between none. */
+		/* A statement without code does not come between others. */
 		if (before->is_statement && before[1].address != before->address)
 			return false;
 	}
@@ -529,8 +533,8 @@ static struct beginning beginning_of(const struct unit *unit,
 }
 
 /*
- * Of a line that goes on behind an inlined call there is no second place, if it has begun
- * elsewhere in the same function.
+ * If a line continues after an inlined call, it has no second place there, provided that
+ * it has begun elsewhere in the same function.
  */
 static int add_lines(struct unit *unit)
 {
@@ -556,7 +560,7 @@ static int add_lines(struct unit *unit)
 		      bsearch(&its, begun, count, sizeof(begun[0]), by_scope_and_line)))
 			status = add_line(unit, candidate);
 	}
-	free(begun);
+	sb_free(begun);
 	return status;
 }
 
@@ -571,7 +575,7 @@ static const char *directory_of(Dwarf_Die *die)
 	return directory ? directory : "";
 }
 
-/* Which files of the unit are asked for: how many; -1: there is no memory. */
+/* Which files of the unit are requested: their number; -1: no memory. */
 static int choose_sources(struct unit *unit, Dwarf_Die *die)
 {
 	const struct sb_line_query *query = unit->reading->query;
@@ -592,9 +596,9 @@ static int choose_sources(struct unit *unit, Dwarf_Die *die)
 			continue;
 		path = whole_path(directory, name);
 		asked = path && is_asked(query, path);
-		/* In a list all are wanted, to find names that are of one alone. */
+		/* For a list all are needed, to find unique names. */
 		if (path && !asked && !query->is_glob) {
-			free(path);
+			sb_free(path);
 			continue;
 		}
 		source = get_source(unit->reading->lines, path);
@@ -656,7 +660,7 @@ static int read_rows(struct unit *unit, Dwarf_Lines *table)
 	return 0;
 }
 
-/* A unit, whose functions are in @split where they are in a file of their own. */
+/* Read a unit; its functions are in @split if they are in a separate file. */
 static int read_unit(struct reading *reading, Dwarf_Die *die, Dwarf_Die *split)
 {
 	struct unit unit = { .reading = reading, .unit = split ? split->cu : die->cu };
@@ -672,10 +676,10 @@ static int read_unit(struct reading *reading, Dwarf_Die *die, Dwarf_Die *split)
 		ret = 0;
 	if (!ret && unit.candidate_count)
 		ret = walk(&unit, split ? split : die, 0, 0) || add_lines(&unit) ? -1 : 0;
-	free(unit.sources);
-	free(unit.rows);
-	free(unit.candidates);
-	free(unit.scopes);
+	sb_free(unit.sources);
+	sb_free(unit.rows);
+	sb_free(unit.candidates);
+	sb_free(unit.scopes);
 	return ret;
 }
 
@@ -772,7 +776,7 @@ static void sort_lines(struct sb_lines *lines)
 		if (by_place(&lines->list[kept], &lines->list[i]))
 			lines->list[++kept] = lines->list[i];
 		else
-			free(lines->list[i].inlined);
+			sb_free(lines->list[i].inlined);
 	lines->count = kept + 1;
 }
 
@@ -796,7 +800,7 @@ int sb_elf_read_lines(struct sb_elf *elf, const struct sb_line_query *query,
 		if (kind == DW_UT_compile || kind == DW_UT_skeleton)
 			ret = read_unit(&reading, &die, is_split ? &split : NULL);
 	}
-	free(reading.code);
+	sb_free(reading.code);
 	if (ret)
 		return no_memory(elf, err);
 	name_sources(lines);
@@ -827,19 +831,19 @@ void sb_elf_close_dwarf(struct sb_elf *elf)
 
 static void leave(void *source)
 {
-	(void)source; /* they are freed by their list */
+	(void)source; /* freed with the list */
 }
 
 void sb_lines_free(struct sb_lines *lines)
 {
 	tdestroy(lines->by_path, leave);
 	for (size_t i = 0; i < lines->count; i++)
-		free(lines->list[i].inlined);
+		sb_free(lines->list[i].inlined);
 	for (size_t i = 0; i < lines->source_count; i++) {
-		free(lines->sources[i]->path);
-		free(lines->sources[i]);
+		sb_free(lines->sources[i]->path);
+		sb_free(lines->sources[i]);
 	}
-	free(lines->list);
-	free(lines->sources);
+	sb_free(lines->list);
+	sb_free(lines->sources);
 	memset(lines, 0, sizeof(*lines));
 }

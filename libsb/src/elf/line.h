@@ -10,12 +10,11 @@
 
 /* A source file that the debug data names. */
 struct sb_source {
-	char *path; /* as it was compiled, absolute if that is known, without "." and ".."
-		     */
-	const char *name; /* so much of its end that no other source file ends so */
+	char *path; /* the path at compile time; absolute if known, without "." and ".." */
+	const char *name; /* the shortest trailing part that no other source file has */
 	bool has_code;	  /* some line of it begins somewhere */
-	bool has_rest;	  /* the line that was asked for has code, begun or not */
-	unsigned int before, after; /* lines that begin next to it; 0: none */
+	bool has_rest;	  /* the requested line has code, maybe without a start */
+	unsigned int before, after; /* nearest lines on which statements begin; 0: none */
 };
 
 /* A place where the code of a line begins. */
@@ -24,8 +23,8 @@ struct sb_line {
 	unsigned int number;
 	uint64_t offset;
 	/*
-	 * The functions whose code was inlined there, from the one that the line is of,
-	 * "leaf, middle"; NULL: the line is of the function that is called there.
+	 * The functions whose code was inlined there, starting with that of the line:
+	 * "leaf, middle". NULL: the line is in the called function itself.
 	 */
 	char *inlined;
 };
@@ -39,23 +38,23 @@ struct sb_lines {
 	void *by_path; /* the same, for tsearch(3) */
 };
 
-/* Which lines are asked for. */
+/* Which lines are requested. */
 struct sb_line_query {
-	const char *file;    /* a path or its end, "util.c" or "src/util.c" */
-	bool is_glob;	     /* it is a glob over such */
+	const char *file;    /* a path or a trailing part of one: "util.c", "src/util.c" */
+	bool is_glob;	     /* it is a glob */
 	unsigned int number; /* 0: all */
 };
 
 /*
- * Find the places of lines, with all source files that were seen: for one line those
- * that are called @query->file. sb_lines_free() after it, also where it failed: -1 with
- * ENODATA (the file has no line table: the message says what to do), ENOSYS, ENOMEM.
+ * Find the places of lines, with all source files: for one line, those that match
+ * @query->file. Call sb_lines_free() afterwards, also after a failure: -1 with ENODATA
+ * (no line table; the message names the remedy), ENOSYS, ENOMEM.
  */
 int sb_elf_read_lines(struct sb_elf *elf, const struct sb_line_query *query,
 		      struct sb_lines *lines, struct sb_error *err);
 void sb_lines_free(struct sb_lines *lines);
 
-/* What sb_elf_read_lines() keeps with the file. */
+/* The cache of sb_elf_read_lines() in the file. */
 void sb_elf_close_dwarf(struct sb_elf *elf);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "elf/file.h"
 #include "error.h"
+#include "free.h"
 
 #if defined(__x86_64__)
 #define MACHINE	   EM_X86_64
@@ -44,7 +45,7 @@ bool sb_elf_is_ours(const char *path)
 	return ours;
 }
 
-/* DIR/NAME where that is @good, without links; or NULL. */
+/* DIR/NAME if it is @good, without links; or NULL. */
 static char *try_directory(const char *dir, size_t length, const char *name,
 			   bool (*good)(const char *path))
 {
@@ -55,7 +56,7 @@ static char *try_directory(const char *dir, size_t length, const char *name,
 		return NULL;
 	if (good(path))
 		real = realpath(path, NULL);
-	free(path);
+	sb_free(path);
 	return real;
 }
 
@@ -78,7 +79,7 @@ static char *try_list(const char *list, const char *separators, const char *name
 
 /* -------------------------------------------------------------- ld.so.cache */
 
-/* As ldconfig(8) writes it since glibc 2.2: numbers in the order of the machine. */
+/* The format of ldconfig(8) since glibc 2.2: numbers in the machine's byte order. */
 #define CACHE_MAGIC	"glibc-ld.so.cache1.1"
 #define OLD_CACHE_MAGIC "ld.so-1.7.0"
 #define EXTENSION_MAGIC 0xeaa42174U
@@ -123,7 +124,7 @@ static bool cache_read(struct cache *cache)
 	n = data ? pread(fd, data, (size_t)st.st_size, 0) : -1;
 	close(fd);
 	if (n < 0) {
-		free(data);
+		sb_free(data);
 		return false;
 	}
 	size = (size_t)n;
@@ -136,7 +137,7 @@ static bool cache_read(struct cache *cache)
 	}
 	if (skip > size || size - skip < sizeof(struct cache_header) ||
 	    memcmp(data + skip, CACHE_MAGIC, strlen(CACHE_MAGIC))) {
-		free(data);
+		sb_free(data);
 		return false;
 	}
 	*cache = (struct cache){ data + skip, size - skip, data };
@@ -199,7 +200,7 @@ static const char *hwcaps_name(const struct cache *cache, uint32_t index)
 	return "";
 }
 
-/* How much the loader likes an entry on this CPU: 0 not at all, 1 is the plain one. */
+/* The loader's preference for an entry on this CPU: 0 is unusable, 1 is the plain one. */
 static int preference(const struct cache *cache, const struct cache_entry *entry)
 {
 	const char *name;
@@ -242,7 +243,7 @@ static char *try_cache(const char *name)
 	}
 	if (best && sb_elf_is_ours(best))
 		found = realpath(best, NULL);
-	free(cache.memory);
+	sb_free(cache.memory);
 	return found;
 }
 
@@ -265,7 +266,7 @@ static void suggest_library(const char *name, char *buf, size_t size)
 		snprintf(buf, size, ": did you mean %s?", key);
 		break;
 	}
-	free(cache.memory);
+	sb_free(cache.memory);
 }
 
 /* ------------------------------------------------------------------- locate */
@@ -290,7 +291,7 @@ static bool is_program(const char *path)
 	return !stat(path, &st) && S_ISREG(st.st_mode) && !access(path, X_OK);
 }
 
-/* What a shell would run, be it a script. */
+/* The program that a shell would run, possibly a script. */
 static char *find_program(const char *name)
 {
 	const char *path = getenv("PATH");

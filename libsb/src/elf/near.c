@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Names that may have been meant. */
+/* Names that the user may have meant. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "elf/near.h"
+#include "free.h"
 
 #define LONGEST 128 /* names that are compared */
 
@@ -34,7 +35,7 @@ unsigned int sb_near_distance(const char *a, size_t a_length, const char *b,
 				    tolower((unsigned char)b[j - 1]);
 
 			row[j] = last[j - 1] + !same;
-			/* Two that changed places are one mistake. */
+			/* Two exchanged characters are one error. */
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
 			    a[i - 2] == b[j - 1] && before[j - 2] + 1 < row[j])
 				row[j] = before[j - 2] + 1;
@@ -63,7 +64,7 @@ void sb_near_keep(struct near near[NEAR], const char *name, size_t length, unsig
 			return;
 		if (near[i].name && near[i].distance <= d)
 			continue;
-		free(near[NEAR - 1].name);
+		sb_free(near[NEAR - 1].name);
 		memmove(&near[i + 1], &near[i], (size_t)(NEAR - 1 - i) * sizeof(near[0]));
 		near[i] = (struct near){ strndup(name, length), d };
 		return;
@@ -79,7 +80,7 @@ void sb_near_write(struct near near[NEAR], char *buf, size_t size)
 		int n = snprintf(buf + used, size - used, "%s%.200s",
 				 i ? " or " : "; did you mean ", near[i].name);
 
-		free(near[i].name);
+		sb_free(near[i].name);
 		used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
 	}
 	if (used && used + 1 < size)

@@ -11,14 +11,14 @@ struct near {
 	unsigned int distance;
 };
 
-/* The distance up to which a name may have been meant by one of this length. */
+/* The maximal distance of a name that may have been meant, for a name of this length. */
 unsigned int sb_near_limit(size_t length);
 /*
- * How many characters to change, of either case; @limit + 1 where it is more than @limit.
+ * The number of characters to change, ignoring case; @limit + 1 if it exceeds @limit.
  */
 unsigned int sb_near_distance(const char *a, size_t a_length, const char *b,
 			      size_t b_length, unsigned int limit);
-/* Keep a name where it is one of the nearest so far; @near begins as zero. */
+/* Keep a name if it is one of the nearest so far; @near is zero at first. */
 void sb_near_keep(struct near near[NEAR], const char *name, size_t length,
 		  unsigned int d);
 /* Write "; did you mean A or B?", or nothing, and free the names. */

@@ -6,7 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "effects.h"
 #include "elf/packed.h"
+#include "free.h"
+#include "libsb.h"
 
 /* ---------------------------------------------------------------- checksum */
 
@@ -42,7 +45,7 @@ uint32_t sb_crc32_file(int fd)
 
 /* ---------------------------------------------------------------------- xz */
 
-#define MAX_MEMORY   (UINT64_C(256) << 20) /* that the decoder takes */
+#define MAX_MEMORY   (UINT64_C(256) << 20) /* supported by the decoder */
 #define MAX_UNPACKED (UINT64_C(256) << 20)
 
 /* lzma_ret */
@@ -50,25 +53,28 @@ uint32_t sb_crc32_file(int fd)
 #define LZMA_MEMLIMIT	 6
 
 /*
- * liblzma is found at run time, as the demangler is: it is on each Debian system, and the
- * library need not be linked against it for the few files that want it.
+ * liblzma is loaded at run time, like the demangler: every Debian system has it, and the
+ * library need not be linked with it for the few files that need it.
  */
-static int (*decode)(uint64_t *memlimit, uint32_t flags, const void *allocator,
-		     const uint8_t *in, size_t *in_at, size_t in_size, uint8_t *out,
-		     size_t *out_at, size_t out_size);
+typedef int (*decoder)(uint64_t *memlimit, uint32_t flags, const void *allocator,
+		       const uint8_t *in, size_t *in_at, size_t in_size, uint8_t *out,
+		       size_t *out_at, size_t out_size);
+
+static void *decode_buffer; /* of type decoder */
 
 static void find_decode(void)
 {
 	void *library = dlopen("liblzma.so.5", RTLD_LAZY | RTLD_LOCAL);
 
 	if (library)
-		*(void **)&decode = dlsym(library, "lzma_stream_buffer_decode");
+		__atomic_store_n(&decode_buffer, dlsym(library, "lzma_stream_buffer_decode"),
+				 __ATOMIC_RELEASE);
 }
 
 #define XZ_FOOTER  12
 #define XZ_SMALLEST 32 /* a header, an index and a footer */
 
-/* A number of seven bits a byte at *@at, which goes on behind it. False: there is none. */
+/* A number with seven bits per byte at *@at, which is advanced. False: there is none. */
 static bool read_number(const uint8_t *bytes, size_t end, size_t *at, uint64_t *number)
 {
 	*number = 0;
@@ -81,8 +87,9 @@ static bool read_number(const uint8_t *bytes, size_t end, size_t *at, uint64_t *
 }
 
 /*
- * How large it is unpacked, as the index at its end says (the .xz file format, 2.1.2 and 4):
- * the decoder does not tell apart a lack of room and a lack of input. False: it is damaged.
+ * The uncompressed size, from the index at the end (.xz file format, 2.1.2 and 4): the
+ * decoder does not distinguish between lack of room and lack of input. False: the data is
+ * damaged.
  */
 static bool unpacked_size(const uint8_t *bytes, size_t size, uint64_t *unpacked)
 {
@@ -119,11 +126,17 @@ void *sb_unpack_xz(const void *packed, size_t packed_size, size_t *size,
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	uint64_t memory = MAX_MEMORY, room;
 	size_t in_at = 0;
+	decoder decode;
 	uint8_t *out;
 	int ret;
 
-	pthread_once(&once, find_decode);
 	*problem = "its packed symbols (.gnu_debugdata) can't be read: install liblzma5";
+	if (sb_may(SB_EFFECT_DLOPEN))
+		pthread_once(&once, find_decode);
+	else
+		*problem = "its packed symbols (.gnu_debugdata) are not read: this program "
+			   "does not let libsb load liblzma";
+	*(void **)&decode = __atomic_load_n(&decode_buffer, __ATOMIC_ACQUIRE);
 	if (!decode)
 		return NULL;
 	*problem = "its packed symbols (.gnu_debugdata) are damaged";
@@ -139,6 +152,6 @@ void *sb_unpack_xz(const void *packed, size_t packed_size, size_t *size,
 	}
 	if (ret == LZMA_MEMLIMIT)
 		*problem = "its packed symbols (.gnu_debugdata) are too large to unpack";
-	free(out);
+	sb_free(out);
 	return NULL;
 }

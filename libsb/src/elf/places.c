@@ -4,13 +4,15 @@
 
 #include "array.h"
 #include "elf/places.h"
+#include "free.h"
+#include "range.h"
 
 static void free_place(struct sb_place *place)
 {
-	free(place->name);
-	free(place->line);
-	free(place->function);
-	free(place->inlined);
+	sb_free(place->name);
+	sb_free(place->line);
+	sb_free(place->function);
+	sb_free(place->inlined);
 }
 
 int sb_places_add(struct sb_places *places, uint64_t offset, const char *name,
@@ -60,8 +62,8 @@ void sb_places_free(struct sb_places *places)
 		return;
 	for (size_t i = 0; i < places->count; i++)
 		free_place(&places->list[i]);
-	free(places->list);
-	free(places);
+	sb_free(places->list);
+	sb_free(places);
 }
 
 size_t sb_places_count(const struct sb_places *places)
@@ -71,35 +73,35 @@ size_t sb_places_count(const struct sb_places *places)
 
 uint64_t sb_places_offset(const struct sb_places *places, size_t index)
 {
-	return places->list[index].offset;
+	return sb_is_below(index, places->count) ? places->list[index].offset : 0;
 }
 
 const char *sb_places_name(const struct sb_places *places, size_t index)
 {
-	return places->list[index].name;
+	return sb_is_below(index, places->count) ? places->list[index].name : "";
 }
 
 enum sb_symbol_kind sb_places_kind(const struct sb_places *places, size_t index)
 {
-	return places->list[index].kind;
+	return sb_is_below(index, places->count) ? places->list[index].kind : 0;
 }
 
 uint64_t sb_places_semaphore(const struct sb_places *places, size_t index)
 {
-	return places->list[index].semaphore;
+	return sb_is_below(index, places->count) ? places->list[index].semaphore : 0;
 }
 
 const char *sb_places_line(const struct sb_places *places, size_t index)
 {
-	return places->list[index].line;
+	return sb_is_below(index, places->count) ? places->list[index].line : NULL;
 }
 
 const char *sb_places_function(const struct sb_places *places, size_t index)
 {
-	return places->list[index].function;
+	return sb_is_below(index, places->count) ? places->list[index].function : NULL;
 }
 
 const char *sb_places_inlined(const struct sb_places *places, size_t index)
 {
-	return places->list[index].inlined;
+	return sb_is_below(index, places->count) ? places->list[index].inlined : NULL;
 }

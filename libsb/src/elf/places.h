@@ -10,6 +10,8 @@ struct sb_place {
 	char *name;
 	char *line, *function, *inlined; /* of the beginning of a source line, or NULL */
 	enum sb_symbol_kind kind;
+	bool is_function; /* named as a whole, with its first instruction at @entry */
+	uint64_t entry;
 };
 
 struct sb_places {
@@ -17,16 +19,16 @@ struct sb_places {
 	struct sb_place *list;
 };
 
-/* -1: there is no memory. */
+/* -1: no memory. */
 int sb_places_add(struct sb_places *places, uint64_t offset, const char *name,
 		  enum sb_symbol_kind kind);
-/* By offset; of several names of a place the first one stays. */
+/* Sort by offset; if a place has several names, the first one stays. */
 void sb_places_sort(struct sb_places *places);
 
 /*
  * Whether a text is "FILE:LINE" or "FILE:LINE@WHERE". *@file_length is the length of
- * FILE, *@where what stands behind '@', or NULL; *@number is 0 where it is no number of a
- * line.
+ * FILE, *@where the text after '@' or NULL; *@number is 0 if it is not a valid line
+ * number.
  */
 bool sb_line_parse(const char *text, size_t *file_length, unsigned int *number,
 		   const char **where);

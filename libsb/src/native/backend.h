@@ -13,7 +13,7 @@ struct sb_status;
 
 /* What a backend can do and how much of it. */
 struct sb_limits {
-	uint64_t features; /* SPEED_BUMP_FEATURE_* */
+	uint64_t features; /* SB_FEATURE_* */
 	uint64_t max_delay_ns;
 	uint32_t max_targets;
 	uint32_t max_batch; /* entries that one call of add, update, remove takes */
@@ -28,36 +28,45 @@ struct sb_target {
 	char *label;
 	struct sb_target_options options;
 	enum sb_symbol_kind kind;
+	uint32_t group; /* in the batch: the same for all targets that one name added */
 	uint64_t id; /* 0 until it was added */
-	/* Of a net delay while a backend has it, see net.h: taken off, and the cost of a hit. */
+	/* If the delay is a part of the duration: see part.h. */
+	uint64_t timed_ns, cost_ns, over_ns;
+	/* If the delay is net: what is subtracted from it, and the cost of a hit; see net.h. */
 	bool is_net;
 	uint64_t net_ns, net_cost_ns;
 };
 
-#define SB_CHANGE_DELAY	  (1U << 0)
-#define SB_CHANGE_ENABLED (1U << 1)
-#define SB_CHANGE_EVERY	  (1U << 2) /* and counts anew */
-
-/* New settings of a target that is there. */
+/* New settings of an existing target. */
 struct sb_change {
 	uint64_t id;
 	uint64_t delay_ns;
+	uint64_t start_ns, duration_ns; /* from now */
+	uint32_t delay_ppm; /* instead of delay_ns */
 	uint32_t every;
 	bool enabled;
-	unsigned int mask; /* SB_CHANGE_* */
+	uint32_t mask; /* SB_UPDATE_DELAY, _EVERY, _WINDOW, _ENABLED */
+};
+
+/* What a backend does to several targets in one call. */
+enum sb_operation {
+	SB_OPERATION_ADD, /* of struct sb_target */
+	SB_OPERATION_UPDATE, /* of struct sb_change */
+	SB_OPERATION_REMOVE, /* of ids */
+	SB_OPERATION_RESET, /* of ids */
 };
 
 struct sb_backend {
 	const struct sb_backend_ops *ops;
 	struct sb_limits limits;
-	/* What it has to say itself of a call that failed; NULL or empty: errno says it. */
+	/* Its own message for a call that failed; NULL or empty: errno is all that is known. */
 	struct sb_error *problem;
 };
 
 /*
- * All return 0, or -1 with errno. add, update and remove take at most max_batch
+ * All return 0, or -1 with errno. add, update, remove and reset take at most max_batch
  * entries, do all or nothing, and set *failed to the index of the first entry that
- * can't be done.
+ * can't be done; add sets it to count if that is no single entry's fault.
  */
 struct sb_backend_ops {
 	const char *name;
@@ -65,8 +74,10 @@ struct sb_backend_ops {
 	const char *(*caveat)(const struct sb_backend *backend, size_t index);
 	/* For messages: how many targets it takes, and on what that depends. */
 	void (*explain_room)(const struct sb_backend *backend, char *buf, size_t size);
-	/* That it lacks SPEED_BUMP_FEATURE_SLEEP: what it is called, and what to do. */
+	/* That it lacks SB_FEATURE_SLEEP: what it is called, and what to do. */
 	const char *without_sleep, *instead_of_sleep;
+	/* The same without SB_FEATURE_PART and SB_FEATURE_DURATIONS. */
+	const char *without_part, *instead_of_part;
 	/* What targets of others can't be seen without, beside root; "": nothing. */
 	const char *to_see_others;
 	void (*close)(struct sb_backend *backend);
@@ -77,8 +88,21 @@ struct sb_backend_ops {
 		      size_t count, size_t *failed);
 	int (*remove)(struct sb_backend *backend, const uint64_t *ids, size_t count,
 		      size_t *failed);
+	/* The statistics of targets begin anew. With SB_FEATURE_RESET. */
+	int (*reset)(struct sb_backend *backend, const uint64_t *ids, size_t count,
+		     size_t *failed);
+	/*
+	 * Each entry by itself, as far as it goes: codes[i] is the errno of entry i, 0: done.
+	 * NULL: the functions above are what there is.
+	 */
+	int (*each)(struct sb_backend *backend, enum sb_operation what, void *entries,
+		    size_t count, int *codes);
 	int (*clear)(struct sb_backend *backend, bool persistent);
-	/* Append to @list the targets in the file @fd, or in any where it is -1. */
+	/*
+	 * Append to @list the targets in the file @fd, or in any where it is -1. @which is of
+	 * SB_LIST_SESSION, _PERSISTENT, _OTHERS, and _RESET. Of statistics that began anew all
+	 * that was counted is in the list; where the call fails, none did.
+	 */
 	int (*list)(struct sb_backend *backend, unsigned int which, int fd,
 		    struct sb_target_list *list);
 	int (*set_enabled)(struct sb_backend *backend, bool enabled);
@@ -88,7 +112,16 @@ struct sb_backend_ops {
 	/* As sb_session_plan(): a descriptor, or -1. */
 	int (*plan)(struct sb_backend *backend, const uint64_t *ids, size_t count,
 		    const uint64_t *unit_ids, size_t unit_count);
+	/* As sb_session_durations(). With SB_FEATURE_DURATIONS. */
+	int (*durations)(struct sb_backend *backend, uint64_t id, uint64_t *buckets,
+			 uint64_t *sum_ns, uint64_t *max_ns);
 };
+
+/* Whether the ends of its calls have to be seen. */
+static inline bool sb_target_has_end(const struct sb_target *target)
+{
+	return target->options.delay_ppm || target->options.record;
+}
 
 /* Open the device; NULL as sb_session_open(). */
 struct sb_backend *sb_driver_open(const char *device, struct sb_error *err);

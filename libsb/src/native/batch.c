@@ -12,11 +12,13 @@
 
 #include "array.h"
 #include "native/batch.h"
+#include "native/part.h"
 #include "elf/file.h"
+#include "elf/places.h"
 #include "error.h"
+#include "free.h"
 #include "options.h"
-
-SB_OPTIONS_END_WITH(struct sb_target_options, flags);
+#include "range.h"
 
 struct sb_batch *sb_batch_new(void)
 {
@@ -28,18 +30,18 @@ void sb_batch_free(struct sb_batch *batch)
 	if (!batch)
 		return;
 	for (size_t i = 0; i < batch->count; i++)
-		free(batch->targets[i].label);
+		sb_free(batch->targets[i].label);
 	for (size_t i = 0; i < batch->file_count; i++)
 		close(batch->files[i].fd);
 	for (size_t i = 0; i < batch->elf_count; i++) {
-		free(batch->elfs[i].name);
+		sb_free(batch->elfs[i].name);
 		sb_elf_close(batch->elfs[i].elf);
 	}
-	free(batch->targets);
-	free(batch->files);
-	free(batch->elfs);
-	free(batch->index);
-	free(batch);
+	sb_free(batch->targets);
+	sb_free(batch->files);
+	sb_free(batch->elfs);
+	sb_free(batch->index);
+	sb_free(batch);
 }
 
 /* The batch's own descriptor of the file behind @fd, one per file. */
@@ -102,10 +104,37 @@ static int check_cgroup(int fd, struct sb_error *err)
 
 static int check_options(const struct sb_target_options *opts, struct sb_error *err)
 {
+	const uint32_t known = SB_TARGET_PERSISTENT | SB_TARGET_DISABLED |
+			       SB_TARGET_DEFAULT_DELAY | SB_TARGET_SLEEP | SB_TARGET_NET |
+			       SB_TARGET_UNSAFE;
 	char text[32];
 
+	if (opts->flags & ~known)
+		return sb_error_set(err, EINVAL, "a target has no flag 0x%" PRIx32,
+				    opts->flags & ~known);
+	if (opts->scope > SB_SCOPE_CGROUP)
+		return sb_error_set(err, EINVAL, "there is no scope number %" PRIu32,
+				    opts->scope);
 	if (opts->scope == SB_SCOPE_CGROUP && check_cgroup(opts->scope_id, err))
 		return -1;
+	if (opts->record > 1)
+		return sb_error_set(err, EINVAL, "the option record is 0 or 1");
+	if (opts->record && (opts->delay_ns || opts->delay_ppm ||
+			     opts->flags & (SB_TARGET_PERSISTENT | SB_TARGET_SLEEP)))
+		return sb_error_set(err, EINVAL,
+				    "a target that records durations has no delay and is not "
+				    "persistent");
+	if (opts->delay_ppm > SB_MAX_DELAY_PERCENT * 10000U)
+		return sb_error_set(err, ERANGE, "a delay of %s is over the limit of %d%%",
+				    sb_part_text(opts->delay_ppm, text),
+				    SB_MAX_DELAY_PERCENT);
+	if (opts->delay_ppm && opts->delay_ns)
+		return sb_error_set(err, EINVAL,
+				    "a delay is a time or a part of the duration, not both");
+	if (opts->delay_ppm && opts->flags & SB_TARGET_SLEEP)
+		return sb_error_set(err, EINVAL,
+				    "a native delay that is a percentage can't sleep "
+				    "(mode=sleep)");
 	if (opts->delay_ns <= SB_MAX_DELAY_NS)
 		return 0;
 	sb_duration_format(opts->delay_ns, text, sizeof(text));
@@ -126,12 +155,13 @@ static bool has_same_settings(const struct sb_target *a, const struct sb_target 
 {
 	const struct sb_target_options *x = &a->options, *y = &b->options;
 
-	return x->delay_ns == y->delay_ns && x->start_ns == y->start_ns &&
+	return x->delay_ns == y->delay_ns && x->delay_ppm == y->delay_ppm &&
+	       x->record == y->record && x->start_ns == y->start_ns &&
 	       x->duration_ns == y->duration_ns && x->flags == y->flags &&
 	       (x->every ? x->every : 1) == (y->every ? y->every : 1);
 }
 
-/* Where @target is in the index, or the free cell where it belongs. */
+/* The position of @target in the index, or the free cell for it. */
 static size_t *index_cell(const struct sb_batch *batch, const struct sb_target *target)
 {
 	uint64_t hash = (target->offset ^ (uint64_t)target->fd << 48 ^
@@ -145,7 +175,7 @@ static size_t *index_cell(const struct sb_batch *batch, const struct sb_target *
 	return &batch->index[at];
 }
 
-/* An index of the targets that there are, with room for @more. */
+/* An index of the existing targets, with room for @more. */
 static int index_build(struct sb_batch *batch, size_t more)
 {
 	size_t size = 64;
@@ -167,8 +197,8 @@ static int index_build(struct sb_batch *batch, size_t more)
 }
 
 /*
- * Put a target into the batch, unless it is there: globs overlap, and a place has several
- * names. Takes the label in any case. 0, or -1 with @err.
+ * Add a target to the batch unless it exists: globs overlap, and a place has several
+ * names. Takes ownership of the label in any case. 0, or -1 with @err.
  */
 static int put_target(struct sb_batch *batch, const struct sb_target *target,
 		      struct sb_error *err)
@@ -190,18 +220,30 @@ static int put_target(struct sb_batch *batch, const struct sb_target *target,
 				   target->label,
 				   strcmp(there->label, target->label) ? ", also as " : "",
 				   strcmp(there->label, target->label) ? there->label : "");
-	free(target->label);
+	sb_free(target->label);
 	return ret;
 }
 
 /* --------------------------------------------------------------------- add */
 
-static int add_places(struct sb_batch *batch, const struct sb_elf *elf,
+/* As sb_part_place(), also for delays that are times. */
+static int choose_offset(struct sb_elf *elf, const struct sb_places *places, size_t i,
+			 const char *symbol, const struct sb_target *target,
+			 uint64_t *offset, struct sb_error *err)
+{
+	*offset = sb_places_offset(places, i);
+	if (!sb_target_has_end(target))
+		return 0;
+	return sb_part_place(elf, &places->list[i], symbol, offset, err);
+}
+
+static int add_places(struct sb_batch *batch, struct sb_elf *elf, const char *symbol,
 		      const struct sb_places *places,
 		      const struct sb_target_options *options, struct sb_error *err)
 {
-	size_t count = sb_places_count(places);
-	int fd = batch_file(batch, sb_elf_fd(elf));
+	size_t count = sb_places_count(places), skipped = 0;
+	int fd = batch_file(batch, sb_elf_fd(elf)), skip;
+	uint64_t offset;
 
 	if (fd < 0 || batch_grow(batch, count) || index_build(batch, count))
 		return sb_error_set(err, errno, "%s: %s", sb_elf_path(elf),
@@ -209,18 +251,30 @@ static int add_places(struct sb_batch *batch, const struct sb_elf *elf,
 	for (size_t i = 0; i < count; i++) {
 		struct sb_target target = {
 			.fd = fd,
-			.offset = sb_places_offset(places, i),
 			.ref_ctr_offset = sb_places_semaphore(places, i),
 			.options = *options,
 			.kind = sb_places_kind(places, i),
+			.group = batch->groups,
 		};
 
+		skip = choose_offset(elf, places, i, symbol, &target, &offset, err);
+		if (skip < 0)
+			return -1;
+		skipped += skip;
+		if (skip)
+			continue;
+		target.offset = offset;
 		if (asprintf(&target.label, "%s:%s", sb_elf_path(elf),
 			     sb_places_name(places, i)) < 0)
 			return sb_error_set(err, ENOMEM, "out of memory");
 		if (put_target(batch, &target, err))
 			return -1;
 	}
+	if (skipped && skipped == count)
+		return sb_error_set(err, EINVAL,
+				    "%s: '%s': only a function that returns has a duration, "
+				    "and none of these does",
+				    sb_elf_path(elf), symbol);
 	return 0;
 }
 
@@ -230,36 +284,41 @@ int sb_batch_add(struct sb_batch *batch, struct sb_elf *elf, const char *symbol,
 	struct sb_target_options options;
 	size_t before = batch->count;
 	struct sb_places *places;
-	bool unsafe;
+	bool unsafe, has_end;
 	int code;
 
 	if (sb_options_copy(&options, sizeof(options), opts, err) ||
 	    check_options(&options, err))
 		return -1;
 	if (!options.scope)
-		options.scope = SB_SCOPE_SYSTEM;
-	/* It is a request to us, not to a backend. */
+		options.scope = SB_SCOPE_ALL;
+	/* The flag is handled here and not passed to a backend. */
 	unsafe = options.flags & SB_TARGET_UNSAFE;
 	options.flags &= ~SB_TARGET_UNSAFE;
+	has_end = options.delay_ppm || options.record;
+	if (has_end)
+		options.flags &= ~SB_TARGET_DEFAULT_DELAY;
 	places = unsafe ? sb_elf_find_unsafe(elf, symbol, err) :
 			  sb_elf_find(elf, symbol, err);
 	if (!places)
 		return -1;
-	if (add_places(batch, elf, places, &options, err)) {
+	if ((has_end && !unsafe && sb_part_check_file(elf, symbol, err)) ||
+	    add_places(batch, elf, symbol, places, &options, err)) {
 		code = errno;
 		while (batch->count > before)
-			free(batch->targets[--batch->count].label);
+			sb_free(batch->targets[--batch->count].label);
 		sb_places_free(places);
 		errno = code;
 		return -1;
 	}
 	sb_places_free(places);
+	batch->groups++;
 	return (int)(batch->count - before);
 }
 
 /*
- * The file that a spec names, and into *@symbol, which the caller frees, what it names
- * there: in "PATH:file.c:function" and "PATH:provider:name" a part of the left side.
+ * The file that a spec names; *@symbol, which the caller frees, is the name in it: in
+ * "PATH:file.c:function" and "PATH:provider:name" it includes a part of the left side.
  */
 static char *divide_spec(const struct sb_spec *spec, char **symbol)
 {
@@ -267,14 +326,14 @@ static char *divide_spec(const struct sb_spec *spec, char **symbol)
 	const char *colon = strrchr(left, ':');
 	char *file, *path = sb_elf_locate(left, NULL);
 
-	free(path);
+	sb_free(path);
 	if (!path && colon && colon != left && colon[1]) {
 		file = strndup(left, (size_t)(colon - left));
 		path = file ? sb_elf_locate(file, NULL) : NULL;
-		free(path);
+		sb_free(path);
 		if (path && asprintf(symbol, "%s:%s", colon + 1, right) >= 0)
 			return file;
-		free(file);
+		sb_free(file);
 	}
 	*symbol = strdup(right);
 	return *symbol ? strdup(left) : NULL;
@@ -295,13 +354,13 @@ static struct sb_elf *batch_elf(struct sb_batch *batch, const char *name,
 	if (elfs)
 		batch->elfs = elfs;
 	if (!elfs || !copy) {
-		free(copy);
+		sb_free(copy);
 		sb_error_set(err, ENOMEM, "%s: out of memory", name);
 		return NULL;
 	}
 	elf = sb_elf_open(name, err);
 	if (!elf) {
-		free(copy);
+		sb_free(copy);
 		return NULL;
 	}
 	elfs[batch->elf_count++] = (struct sb_batch_elf){ .name = copy, .elf = elf };
@@ -317,7 +376,7 @@ int sb_batch_add_spec(struct sb_batch *batch, const struct sb_spec *spec,
 	struct sb_elf *elf;
 	int ret = -1, code;
 
-	if (sb_spec_get_kind(spec) != SB_SPEC_KIND_NATIVE)
+	if (sb_spec_kind(spec) != SB_SPEC_KIND_NATIVE)
 		return sb_error_set(err, EINVAL,
 				    "%s:%s is a Python pattern, not a native target",
 				    sb_spec_left(spec), sb_spec_right(spec));
@@ -325,6 +384,7 @@ int sb_batch_add_spec(struct sb_batch *batch, const struct sb_spec *spec,
 		return -1;
 	if (given & SB_SPEC_DELAY) {
 		options.delay_ns = sb_spec_delay_ns(spec);
+		options.delay_ppm = sb_spec_delay_ppm(spec);
 		options.flags &= ~SB_TARGET_DEFAULT_DELAY;
 	}
 	if (given & SB_SPEC_MODE)
@@ -348,8 +408,8 @@ int sb_batch_add_spec(struct sb_batch *batch, const struct sb_spec *spec,
 	if (elf)
 		ret = sb_batch_add(batch, elf, symbol, &options, err);
 	code = errno;
-	free(file);
-	free(symbol);
+	sb_free(file);
+	sb_free(symbol);
 	errno = code;
 	return ret;
 }
@@ -363,9 +423,9 @@ struct sb_elf *sb_spec_open(const struct sb_spec *spec, char **symbol,
 
 	if (!file)
 		sb_error_set(err, ENOMEM, "out of memory");
-	free(file);
+	sb_free(file);
 	if (!elf) {
-		free(*symbol);
+		sb_free(*symbol);
 		*symbol = NULL;
 	}
 	errno = code;
@@ -379,15 +439,20 @@ size_t sb_batch_count(const struct sb_batch *batch)
 
 const char *sb_batch_label(const struct sb_batch *batch, size_t index)
 {
-	return index < batch->count ? batch->targets[index].label : "";
+	return sb_is_below(index, batch->count) ? batch->targets[index].label : "";
+}
+
+uint64_t sb_batch_offset(const struct sb_batch *batch, size_t index)
+{
+	return sb_is_below(index, batch->count) ? batch->targets[index].offset : 0;
 }
 
 enum sb_symbol_kind sb_batch_kind(const struct sb_batch *batch, size_t index)
 {
-	return index < batch->count ? batch->targets[index].kind : SB_SYMBOL_FUNCTION;
+	return sb_is_below(index, batch->count) ? batch->targets[index].kind : 0;
 }
 
 uint64_t sb_batch_id(const struct sb_batch *batch, size_t index)
 {
-	return index < batch->count ? batch->targets[index].id : 0;
+	return sb_is_below(index, batch->count) ? batch->targets[index].id : 0;
 }

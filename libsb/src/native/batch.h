@@ -4,14 +4,14 @@
 
 #include "native/backend.h"
 
-/* A file that targets of a batch lie in. */
+/* A file with targets of a batch. */
 struct sb_batch_file {
 	int fd;
 	dev_t dev;
 	ino_t ino;
 };
 
-/* A file that specs of a batch named: opening it once spares reading it again. */
+/* A file that specs of a batch named, kept open so that it is read only once. */
 struct sb_batch_elf {
 	char *name;
 	struct sb_elf *elf;
@@ -20,11 +20,13 @@ struct sb_batch_elf {
 struct sb_batch {
 	struct sb_target *targets;
 	size_t count, room;
+	uint32_t groups; /* names whose targets were added */
 	struct sb_batch_file *files;
 	size_t file_count;
 	struct sb_batch_elf *elfs;
 	size_t elf_count;
-	size_t *index; /* of the targets by what makes them unique, plus 1; 0: free */
+	size_t *index; /* index of the targets by the properties that make them unique,
+		        * plus 1; 0: free */
 	size_t index_size; /* a power of 2, or 0 */
 };
 

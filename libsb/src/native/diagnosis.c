@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Why the module can't be used on this machine, found by looking at files only:
+ * The reason why the module can't be used on this machine, found by reading files:
  * nothing is loaded, changed or started.
  */
 #include <dirent.h>
@@ -18,12 +18,14 @@
 #include <libkmod.h>
 #endif
 
+#include "free.h"
 #include "native/diagnosis.h"
+#include "range.h"
 
 #define DKMS_NAME  "speed-bump"
 #define PACKAGE	   "speed-bump-dkms"
 #define MAX_CHECKS 12
-/* As driver/check-kernel has it. */
+/* The same as in driver/check-kernel. */
 #define OLDEST_MAJOR 5
 #define OLDEST_MINOR 10
 #define MAX_PATH   4352
@@ -42,11 +44,11 @@ struct sb_diagnosis {
 	struct check checks[MAX_CHECKS];
 	size_t count;
 
-	/* The machine that is looked at. */
+	/* The machine that is diagnosed. */
 	const char *root;
 	const char *release;
-	/* What was found and is needed for the verdict. */
-	char module[MAX_PATH]; /* path of the installed module, "" where there is none */
+	/* Findings that the result is derived from. */
+	char module[MAX_PATH]; /* path of the installed module, "" if there is none */
 	char dkms_version[128];
 	bool headers;
 };
@@ -70,7 +72,7 @@ static bool exists(const char *path)
 	return !access(path, F_OK);
 }
 
-/* The beginning of a file, at most @size - 1 bytes; "" where there is none. */
+/* The beginning of a file, at most @size - 1 bytes; "" if it does not exist. */
 static const char *read_start(const char *path, char *buf, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -82,7 +84,7 @@ static const char *read_start(const char *path, char *buf, size_t size)
 	return buf;
 }
 
-/* Find the first line of a file that contains @text; false where none does. */
+/* Find the first line of a file that contains @text; false if there is none. */
 static bool find_line(const char *path, const char *text, char *found, size_t size)
 {
 	FILE *file = fopen(path, "re");
@@ -97,7 +99,7 @@ static bool find_line(const char *path, const char *text, char *found, size_t si
 			snprintf(found, size, "%s", line);
 		}
 	}
-	free(line);
+	sb_free(line);
 	if (file)
 		fclose(file);
 	return hit;
@@ -119,7 +121,7 @@ check(struct sb_diagnosis *d, const char *name, bool passed, const char *fmt, ..
 	return passed;
 }
 
-/* Take @state for the verdict unless a worse one was found. */
+/* Set the result to @state unless a worse one was found. */
 __attribute__((format(printf, 4, 5))) static void verdict(struct sb_diagnosis *d,
 							  enum sb_module_state state,
 							  const char *advice,
@@ -164,8 +166,7 @@ static void check_modules(struct sb_diagnosis *d)
 		return;
 	verdict(d, SB_MODULE_NO_MODULES,
 		"boot a kernel with CONFIG_MODULES=y and CONFIG_UPROBES=y; every kernel "
-		"that "
-		"Debian ships has both\n"
+		"that Debian ships has both\n"
 		"in a container or a micro-VM it is the host that chooses the kernel\n"
 		"delays in Python functions need no module and work here",
 		"this kernel (%s) was built without support for modules", d->release);
@@ -193,7 +194,9 @@ static void check_uprobes(struct sb_diagnosis *d)
 		check(d, "uprobes", has, "/boot/config-%s: %s", d->release,
 		      has ? "CONFIG_UPROBES=y" : "CONFIG_UPROBES is not set");
 	} else if (*read_start(path_of(d, buf, "/proc/kallsyms"), start, sizeof(start))) {
-		/* Unlike /proc/config.gz this is there without an option and not packed.
+		/*
+		 * Unlike /proc/config.gz this file is always available and not
+		 * compressed.
 		 */
 		has = find_line(buf, " uprobe_register", NULL, 0);
 		check(d, "uprobes", has, "/proc/kallsyms: %s uprobe_register",
@@ -205,8 +208,7 @@ static void check_uprobes(struct sb_diagnosis *d)
 	if (!has)
 		verdict(d, SB_MODULE_NO_UPROBES,
 			"boot a kernel with CONFIG_UPROBES=y; every kernel that Debian "
-			"ships "
-			"has it\n"
+			"ships has it\n"
 			"delays in Python functions need no module and work here",
 			"this kernel (%s) was built without uprobes", d->release);
 }
@@ -246,7 +248,7 @@ static bool is_version(const char *name)
 	return name[0] >= '0' && name[0] <= '9';
 }
 
-/* The version that DKMS knows; "" where it knows none. */
+/* The version that DKMS has; "" if it has none. */
 static void find_dkms(struct sb_diagnosis *d)
 {
 	char buf[MAX_PATH];
@@ -263,8 +265,8 @@ static void find_dkms(struct sb_diagnosis *d)
 }
 
 /*
- * What the kernel was compiled with has to be there to compile a module for it:
- * CONFIG_CC_VERSION_TEXT begins with its name, in quotes or not.
+ * Compiling a module requires the compiler that the kernel was compiled with:
+ * CONFIG_CC_VERSION_TEXT begins with its name, quoted or not.
  */
 static void check_compiler(struct sb_diagnosis *d)
 {
@@ -281,7 +283,7 @@ static void check_compiler(struct sb_diagnosis *d)
 	if (check(d, "compiler", exists(path_of(d, buf, "/usr/bin/%s", name)),
 		  "/usr/bin/%s, with which this kernel was built", name))
 		return;
-	/* x86_64-linux-gnu-gcc-14 comes with gcc-14. */
+	/* x86_64-linux-gnu-gcc-14 belongs to gcc-14. */
 	package = strstr(name, "-gnu-");
 	package = package ? package + strlen("-gnu-") : name;
 	find_dkms(d);
@@ -295,7 +297,7 @@ static void check_compiler(struct sb_diagnosis *d)
 		d->release, name);
 }
 
-/* The line of the log in which driver/check-kernel says what is wrong. */
+/* The line of the log in which driver/check-kernel reports the problem. */
 static bool find_refusal(const char *log, char *line, size_t size)
 {
 	static const char mark[] = "speed-bump: ";
@@ -306,7 +308,7 @@ static bool find_refusal(const char *log, char *line, size_t size)
 	return true;
 }
 
-/* The module is not installed: DKMS may know why. */
+/* The module is not installed: look for the reason in DKMS. */
 static void check_dkms(struct sb_diagnosis *d)
 {
 	char buf[MAX_PATH], log[MAX_PATH], first[512], line[256] = "", advice[1024];
@@ -316,7 +318,8 @@ static void check_dkms(struct sb_diagnosis *d)
 		check(d, "DKMS", false, "the package " PACKAGE " is not installed");
 		snprintf(advice, sizeof(advice),
 			 "sudo apt install " PACKAGE " linux-headers-%s\n"
-			 "or from the source tree: sudo make install",
+			 "or from the source tree: make module && "
+			 "sudo sbctl load --file driver/speed_bump.ko",
 			 d->release);
 		verdict(d, SB_MODULE_NOT_INSTALLED, advice,
 			"the module is not installed for this kernel (%s)", d->release);
@@ -333,12 +336,11 @@ static void check_dkms(struct sb_diagnosis *d)
 		      line);
 		snprintf(advice, sizeof(advice),
 			 "read %s\n"
-			 "sudo apt install linux-headers-%s && sudo dkms "
-			 "install " DKMS_NAME "/%s -k %s",
+			 "sudo apt install linux-headers-%s && "
+			 "sudo dkms install " DKMS_NAME "/%s -k %s",
 			 log + strlen(d->root), d->release, d->dkms_version, d->release);
 		verdict(d, SB_MODULE_BUILD_FAILED, advice,
-			"DKMS tried to build the module for this kernel (%s) and failed: "
-			"%s",
+			"DKMS tried to build the module for this kernel (%s) and failed: %s",
 			d->release, line);
 		return;
 	}
@@ -363,7 +365,7 @@ static void check_dkms(struct sb_diagnosis *d)
 		d->headers ? "" : ", whose headers are missing");
 }
 
-/* Whether the file ends with the mark of a signature. */
+/* Whether the file ends with a signature. */
 static bool is_signed(const char *path)
 {
 	static const char mark[] = "~Module signature appended~\n";
@@ -372,7 +374,7 @@ static bool is_signed(const char *path)
 	bool hit;
 
 #ifdef HAVE_LIBKMOD
-	/* Reads packed modules too. */
+	/* Supports compressed modules too. */
 	struct kmod_list *infos = NULL, *item;
 	struct kmod_module *mod;
 	const char *none = NULL;
@@ -403,8 +405,7 @@ static bool is_signed(const char *path)
 }
 
 /*
- * Whether the kernel has a key that DKMS signs with. One that may not look at keys is
- * told that it has.
+ * Whether the kernel has a key that DKMS signs with. True if keys may not be read.
  */
 static bool has_key(struct sb_diagnosis *d)
 {
@@ -451,7 +452,7 @@ static void check_signature(struct sb_diagnosis *d)
 	check(d, "signature", false, "the kernel wants one (%s) and the module has none",
 	      locked ? "lockdown, as with Secure Boot" : "sig_enforce");
 	find_dkms(d);
-	/* DKMS signs what it builds where it has openssl to make a key with. */
+	/* DKMS signs modules if it has openssl to create a key. */
 	snprintf(advice, sizeof(advice),
 		 "let DKMS sign it and enrol its key: sudo apt install openssl mokutil && "
 		 "sudo dkms remove " DKMS_NAME "/%s -k %s && "
@@ -474,8 +475,8 @@ static void check_device(struct sb_diagnosis *d)
 	if (!exists(buf)) {
 		check(d, "device", false, "no /dev/" SB_MODULE_NAME);
 		verdict(d, SB_MODULE_NO_PERMISSION,
-			"in a container: give it the device (--device "
-			"/dev/" SB_MODULE_NAME ")\n"
+			"in a container: give it the device "
+			"(--device /dev/" SB_MODULE_NAME ")\n"
 			"else see that /dev is a devtmpfs or that udev runs",
 			"the module is loaded, but there is no /dev/" SB_MODULE_NAME);
 		return;
@@ -538,7 +539,7 @@ struct sb_diagnosis *sb_module_diagnose(void)
 
 void sb_diagnosis_free(struct sb_diagnosis *diagnosis)
 {
-	free(diagnosis);
+	sb_free(diagnosis);
 }
 
 enum sb_module_state sb_diagnosis_state(const struct sb_diagnosis *diagnosis)
@@ -572,15 +573,15 @@ size_t sb_diagnosis_check_count(const struct sb_diagnosis *diagnosis)
 
 const char *sb_diagnosis_check_name(const struct sb_diagnosis *d, size_t i)
 {
-	return i < d->count ? d->checks[i].name : "";
+	return sb_is_below(i, d->count) ? d->checks[i].name : "";
 }
 
 bool sb_diagnosis_check_passed(const struct sb_diagnosis *d, size_t i)
 {
-	return i < d->count && d->checks[i].passed;
+	return sb_is_below(i, d->count) && d->checks[i].passed;
 }
 
 const char *sb_diagnosis_check_detail(const struct sb_diagnosis *d, size_t i)
 {
-	return i < d->count ? d->checks[i].detail : "";
+	return sb_is_below(i, d->count) ? d->checks[i].detail : "";
 }

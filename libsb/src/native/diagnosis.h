@@ -7,8 +7,8 @@
 #define SB_MODULE_NAME "speed_bump"
 
 /*
- * sb_module_diagnose() of the machine whose files are under @root and whose kernel
- * is @release: what a test can make up.
+ * Like sb_module_diagnose(), for a machine whose files are under @root and whose kernel
+ * is @release, as prepared by a test.
  */
 struct sb_diagnosis *sb_module_diagnose_at(const char *root, const char *release);
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #include "native/backend.h"
 #include "error.h"
+#include "free.h"
 #include "native/status.h"
 #include "native/target_list.h"
 
@@ -34,7 +36,7 @@ CHECK_SIZE(global, SPEED_BUMP_GLOBAL_SIZE_VER0);
 CHECK_SIZE(plan_request, SPEED_BUMP_PLAN_REQUEST_SIZE_VER0);
 
 #define CHECK_SAME(ours, theirs) _Static_assert((unsigned int)(ours) == (theirs), #ours)
-CHECK_SAME(SB_SCOPE_SYSTEM, SPEED_BUMP_SCOPE_SYSTEM);
+CHECK_SAME(SB_SCOPE_ALL, SPEED_BUMP_SCOPE_SYSTEM);
 CHECK_SAME(SB_SCOPE_TREE, SPEED_BUMP_SCOPE_TREE);
 CHECK_SAME(SB_SCOPE_THREAD, SPEED_BUMP_SCOPE_THREAD);
 CHECK_SAME(SB_SCOPE_CGROUP, SPEED_BUMP_SCOPE_CGROUP);
@@ -46,8 +48,9 @@ CHECK_SAME(SB_LIST_PERSISTENT, SPEED_BUMP_LIST_PERSISTENT);
 CHECK_SAME(SB_LIST_OTHERS, SPEED_BUMP_LIST_OTHERS);
 CHECK_SAME(SB_TARGET_SLEEP, SPEED_BUMP_TARGET_SLEEP);
 _Static_assert(SB_MAX_DELAY_NS == SPEED_BUMP_MAX_DELAY_NS, "SB_MAX_DELAY_NS");
+CHECK_SAME(SB_OVERSHOOT_BUCKETS, SPEED_BUMP_OVERSHOOT_BUCKETS);
 
-/* Entries that a LIST or STATS call asks for. */
+/* The number of entries of a LIST or STATS call. */
 #define PAGE 2048U
 #define TEXT (64U << 10)
 
@@ -70,28 +73,11 @@ static int driver_ioctl(struct sb_backend *backend, unsigned long command, void 
 {
 	int ret;
 
-	/* Every call does all or nothing, so one that a signal ended can be repeated. */
+	/* What does all or nothing can be repeated where a signal ended it. */
 	do {
 		ret = ioctl(to_driver(backend)->fd, command, arg);
 	} while (ret < 0 && errno == EINTR);
 	return ret < 0 ? -1 : 0;
-}
-
-/* All or nothing; sets *failed where the call says which entry it was. */
-static int driver_batch(struct sb_backend *backend, unsigned long command, void *entries,
-			size_t count, size_t entry_size, size_t *failed)
-{
-	struct speed_bump_batch batch = {
-		.entries = to_u64(entries),
-		.count = count,
-		.entry_size = entry_size,
-	};
-
-	*failed = 0;
-	if (!driver_ioctl(backend, command, &batch))
-		return 0;
-	*failed = batch.failed < count ? batch.failed : 0;
-	return -1;
 }
 
 static void target_to_uapi(struct speed_bump_target *to, const struct sb_target *from,
@@ -112,14 +98,14 @@ static void target_to_uapi(struct speed_bump_target *to, const struct sb_target 
 	};
 	if (to->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY)
 		to->delay_ns = 0;
-	/* A module that does not know it can count calls of the probe all the same. */
-	if (features & SPEED_BUMP_FEATURE_REF_CTR)
+	/* A module without the feature can still count calls of the probe. */
+	if (features & SB_FEATURE_SEMAPHORE)
 		to->ref_ctr_offset = from->ref_ctr_offset;
 }
 
 /*
- * Without privileges a session shows by the memory of a process that the kernel would let
- * it debug that one. Where the memory cannot be opened the driver says what that means.
+ * An unprivileged session proves that it may debug a process by an open descriptor of the
+ * process's memory. If the memory can't be opened, the driver reports the error.
  */
 static void show_memory(struct speed_bump_target *entry, const struct speed_bump_target *before)
 {
@@ -153,79 +139,142 @@ static void close_memory(const struct speed_bump_target *entries, size_t count)
 	}
 }
 
-static int driver_add(struct sb_backend *backend, struct sb_target *targets, size_t count,
-		      size_t *failed)
-{
-	struct speed_bump_target *entries = calloc(count, sizeof(*entries));
-	int ret;
-
-	*failed = 0;
-	if (!entries)
-		return -1;
-	for (size_t i = 0; i < count; i++) {
-		target_to_uapi(&entries[i], &targets[i], backend->limits.features);
-		if (geteuid())
-			show_memory(&entries[i], i ? &entries[i - 1] : NULL);
-	}
-	ret = driver_batch(backend, SPEED_BUMP_IOC_ADD, entries, count, sizeof(*entries),
-			   failed);
-	if (!ret)
-		for (size_t i = 0; i < count; i++)
-			targets[i].id = entries[i].id;
-	close_memory(entries, count);
-	free(entries);
-	return ret;
-}
-
 static void change_to_uapi(struct speed_bump_update *to, const struct sb_change *from)
 {
 	*to = (struct speed_bump_update){ .id = from->id };
-	if (from->mask & SB_CHANGE_DELAY) {
+	if (from->mask & SB_UPDATE_DELAY) {
 		to->mask |= SPEED_BUMP_UPDATE_DELAY;
 		to->delay_ns = from->delay_ns;
 	}
-	if (from->mask & SB_CHANGE_EVERY) {
+	if (from->mask & SB_UPDATE_EVERY) {
 		to->mask |= SPEED_BUMP_UPDATE_EVERY;
 		to->every = from->every;
 	}
-	if (from->mask & SB_CHANGE_ENABLED) {
+	if (from->mask & SB_UPDATE_WINDOW) {
+		to->mask |= SPEED_BUMP_UPDATE_WINDOW;
+		to->start_ns = from->start_ns;
+		to->duration_ns = from->duration_ns;
+	}
+	if (from->mask & SB_UPDATE_ENABLED) {
 		to->mask |= SPEED_BUMP_UPDATE_ENABLED;
 		to->enabled = from->enabled;
 	}
 }
 
-static int driver_update(struct sb_backend *backend, const struct sb_change *changes,
-			 size_t count, size_t *failed)
+/* Write entry @i of a call. */
+static void to_uapi(const struct sb_backend *backend, enum sb_operation what, void *entries,
+		    const void *from, size_t i)
 {
-	struct speed_bump_update *entries = calloc(count, sizeof(*entries));
+	struct speed_bump_target *target = entries;
+
+	switch (what) {
+	case SB_OPERATION_ADD:
+		target_to_uapi(&target[i], (const struct sb_target *)from + i,
+			       backend->limits.features);
+		if (geteuid())
+			show_memory(&target[i], i ? &target[i - 1] : NULL);
+		break;
+	case SB_OPERATION_UPDATE:
+		change_to_uapi((struct speed_bump_update *)entries + i,
+			       (const struct sb_change *)from + i);
+		break;
+	case SB_OPERATION_REMOVE:
+		((struct speed_bump_remove *)entries)[i].id = ((const uint64_t *)from)[i];
+		break;
+	case SB_OPERATION_RESET:
+		((struct speed_bump_stats *)entries)[i].id = ((const uint64_t *)from)[i];
+		break;
+	}
+}
+
+#define CALL(name, type) \
+	{ SPEED_BUMP_IOC_##name, sizeof(struct speed_bump_##type), \
+	  offsetof(struct speed_bump_##type, error) }
+
+/*
+ * Do @what to all of @from or to none, and set *@failed where the call says which entry it was;
+ * or, with @codes, to each by itself.
+ */
+static int driver_do(struct sb_backend *backend, enum sb_operation what, void *from,
+		     size_t count, size_t *failed, int *codes)
+{
+	static const struct {
+		unsigned long command;
+		size_t size, error; /* of an entry, and where its errno is */
+	} calls[] = {
+		[SB_OPERATION_ADD] = CALL(ADD, target),
+		[SB_OPERATION_UPDATE] = CALL(UPDATE, update),
+		[SB_OPERATION_REMOVE] = CALL(REMOVE, remove),
+		[SB_OPERATION_RESET] = CALL(STATS, stats),
+	};
+	size_t size = calls[what].size;
+	char *entries = calloc(count, size);
+	struct speed_bump_batch batch = {
+		.entries = to_u64(entries),
+		.count = count,
+		.entry_size = size,
+		.flags = (what == SB_OPERATION_RESET ? SPEED_BUMP_BATCH_RESET : 0) |
+			 (codes ? SPEED_BUMP_BATCH_BEST_EFFORT : 0),
+	};
+	__u32 error = 0;
 	int ret;
 
-	*failed = 0;
 	if (!entries)
 		return -1;
 	for (size_t i = 0; i < count; i++)
-		change_to_uapi(&entries[i], &changes[i]);
-	ret = driver_batch(backend, SPEED_BUMP_IOC_UPDATE, entries, count,
-			   sizeof(*entries), failed);
-	free(entries);
-	return ret;
+		to_uapi(backend, what, entries, from, i);
+	ret = codes ? ioctl(to_driver(backend)->fd, calls[what].command, &batch) :
+		      driver_ioctl(backend, calls[what].command, &batch);
+	for (size_t i = 0; !ret && i < count; i++) {
+		if (codes) {
+			memcpy(&error, entries + i * size + calls[what].error, sizeof(error));
+			codes[i] = (int)error;
+		}
+		if (what == SB_OPERATION_ADD)
+			((struct sb_target *)from)[i].id =
+				error ? 0 : ((struct speed_bump_target *)(void *)entries)[i].id;
+	}
+	if (ret && failed && batch.failed < count)
+		*failed = batch.failed;
+	if (what == SB_OPERATION_ADD)
+		close_memory((void *)entries, count);
+	sb_free(entries);
+	return ret ? -1 : 0;
+}
+
+static int driver_add(struct sb_backend *backend, struct sb_target *targets, size_t count,
+		      size_t *failed)
+{
+	*failed = count;
+	return driver_do(backend, SB_OPERATION_ADD, targets, count, failed, NULL);
+}
+
+static int driver_update(struct sb_backend *backend, const struct sb_change *changes,
+			 size_t count, size_t *failed)
+{
+	*failed = 0;
+	return driver_do(backend, SB_OPERATION_UPDATE, (void *)changes, count, failed, NULL);
 }
 
 static int driver_remove(struct sb_backend *backend, const uint64_t *ids, size_t count,
 			 size_t *failed)
 {
-	struct speed_bump_remove *entries = calloc(count, sizeof(*entries));
-	int ret;
-
 	*failed = 0;
-	if (!entries)
-		return -1;
-	for (size_t i = 0; i < count; i++)
-		entries[i].id = ids[i];
-	ret = driver_batch(backend, SPEED_BUMP_IOC_REMOVE, entries, count,
-			   sizeof(*entries), failed);
-	free(entries);
-	return ret;
+	return driver_do(backend, SB_OPERATION_REMOVE, (void *)ids, count, failed, NULL);
+}
+
+/* What was counted until then is of no interest. */
+static int driver_reset(struct sb_backend *backend, const uint64_t *ids, size_t count,
+			size_t *failed)
+{
+	*failed = 0;
+	return driver_do(backend, SB_OPERATION_RESET, (void *)ids, count, failed, NULL);
+}
+
+static int driver_each(struct sb_backend *backend, enum sb_operation what, void *entries,
+		       size_t count, int *codes)
+{
+	return driver_do(backend, what, entries, count, NULL, codes);
 }
 
 static int driver_clear(struct sb_backend *backend, bool persistent)
@@ -245,6 +294,8 @@ static void info_from_uapi(struct sb_target_info *to, const struct speed_bump_in
 		.id = from->id,
 		.offset = from->offset,
 		.delay_ns = from->delay_ns,
+		.start_ns = from->start_ns,
+		.end_ns = from->end_ns,
 		.every = from->every,
 		.scope = from->scope,
 		.scope_id = from->scope_id,
@@ -257,19 +308,21 @@ static void info_from_uapi(struct sb_target_info *to, const struct speed_bump_in
 static void stats_from_uapi(struct sb_target_info *to,
 			    const struct speed_bump_stats *from)
 {
-	to->counters[SB_COUNTER_HITS] = from->hits;
+	to->counters[SB_COUNTER_CALLS] = from->hits;
 	to->counters[SB_COUNTER_DELAYED] = from->delayed;
-	to->counters[SB_COUNTER_SKIPPED_FREQUENCY] = from->skipped_frequency;
+	to->counters[SB_COUNTER_SKIPPED_EVERY] = from->skipped_frequency;
 	to->counters[SB_COUNTER_SKIPPED_WINDOW] = from->skipped_window;
 	to->counters[SB_COUNTER_SKIPPED_DISABLED] = from->skipped_disabled;
 	to->counters[SB_COUNTER_CUT] = from->cut;
 	to->counters[SB_COUNTER_REQUESTED_NS] = from->requested_ns;
-	to->counters[SB_COUNTER_MEASURED_NS] = from->measured_ns;
+	to->counters[SB_COUNTER_DELIVERED_NS] = from->measured_ns;
 	to->counters[SB_COUNTER_MAX_OVERSHOOT_NS] = from->max_overshoot_ns;
 	to->counters[SB_COUNTER_GENERATION] = from->generation;
 	to->counters[SB_COUNTER_SKIPPED_BUDGET] = from->skipped_budget;
 	to->counters[SB_COUNTER_UNARMED] = from->unarmed;
 	to->counters[SB_COUNTER_TAKEN_OUT] = from->taken_out;
+	for (size_t i = 0; i < SB_OVERSHOOT_BUCKETS; i++)
+		to->overshoot[i] = from->overshoot[i];
 }
 
 static int append_page(struct sb_target_list *list, const struct speed_bump_info *infos,
@@ -291,7 +344,7 @@ static int append_page(struct sb_target_list *list, const struct speed_bump_info
 	return 0;
 }
 
-/* Page through LIST; the room for labels grows where one has no room. */
+/* Read all pages of LIST; the buffer for labels grows if one does not fit. */
 static int read_infos(struct sb_backend *backend, unsigned int which, int fd,
 		      struct sb_target_list *list)
 {
@@ -335,17 +388,57 @@ static int read_infos(struct sb_backend *backend, unsigned int which, int fd,
 			break;
 		after = arg.after;
 	}
-	free(infos);
-	free(text);
+	sb_free(infos);
+	sb_free(text);
 	return ret;
 }
 
-/* Fill in the counters from @first on; drop what has gone since LIST. */
-static int read_stats(struct sb_backend *backend, struct sb_target_list *list,
-		      size_t first)
+/* No errno: the module has not come to the entry. */
+#define UNANSWERED ((__u32)-1)
+
+/*
+ * Read the counters of @count targets; *@answered is for how many that was done, as statistics
+ * that began anew are nowhere else. Not repeated where a signal ended it, for the same reason.
+ */
+static int read_page(struct sb_backend *backend, const struct sb_target_info *infos,
+		     size_t count, bool reset, struct speed_bump_stats *entries,
+		     size_t *answered)
 {
+	struct speed_bump_batch batch = {
+		.entries = to_u64(entries),
+		.count = count,
+		.entry_size = sizeof(*entries),
+		.flags = SPEED_BUMP_BATCH_BEST_EFFORT |
+			 (reset ? SPEED_BUMP_BATCH_RESET : 0),
+	};
+	int ret;
+
+	memset(entries, 0, count * sizeof(*entries));
+	for (size_t k = 0; k < count; k++) {
+		entries[k].id = infos[k].id;
+		entries[k].error = UNANSWERED;
+	}
+	ret = ioctl(to_driver(backend)->fd, SPEED_BUMP_IOC_STATS, &batch);
+	for (*answered = 0; *answered < count; ++*answered)
+		if (entries[*answered].error == UNANSWERED)
+			break;
+	if (ret < 0)
+		return errno == EINTR ? 0 : -1;
+	if (*answered < count)
+		errno = EPROTO;
+	return *answered < count ? -1 : 0;
+}
+
+/*
+ * Fill in the counters from @first on; drop targets that have been removed since LIST. Where
+ * the module fails when some statistics have begun anew, the other targets stay without
+ * counters: those can still be read.
+ */
+static int read_stats(struct sb_backend *backend, struct sb_target_list *list,
+		      size_t first, bool reset)
+{
+	size_t kept = first, page = PAGE, i = first;
 	struct speed_bump_stats *entries;
-	size_t kept = first, page = PAGE;
 	int ret = 0;
 
 	if (page > backend->limits.max_batch)
@@ -353,30 +446,25 @@ static int read_stats(struct sb_backend *backend, struct sb_target_list *list,
 	entries = calloc(page, sizeof(*entries));
 	if (!entries)
 		return -1;
-	for (size_t i = first; i < list->count && !ret; i += page) {
-		size_t count = list->count - i < page ? list->count - i : page;
-		struct speed_bump_batch batch = {
-			.entries = to_u64(entries),
-			.count = count,
-			.entry_size = sizeof(*entries),
-			.flags = SPEED_BUMP_BATCH_BEST_EFFORT,
-		};
+	while (i < list->count && !ret) {
+		size_t count = list->count - i < page ? list->count - i : page, answered;
 
-		memset(entries, 0, count * sizeof(*entries));
-		for (size_t k = 0; k < count; k++)
-			entries[k].id = list->infos[i + k].id;
-		ret = driver_ioctl(backend, SPEED_BUMP_IOC_STATS, &batch);
-		for (size_t k = 0; k < count && !ret; k++) {
+		ret = read_page(backend, &list->infos[i], count, reset, entries, &answered);
+		for (size_t k = 0; k < answered; k++) {
 			if (entries[k].error)
 				continue;
 			list->infos[kept] = list->infos[i + k];
 			stats_from_uapi(&list->infos[kept++], &entries[k]);
 		}
+		i += answered;
 	}
-	free(entries);
-	if (!ret)
-		list->count = kept;
-	return ret;
+	sb_free(entries);
+	if (ret && (!reset || kept == first))
+		return -1;
+	while (i < list->count)
+		list->infos[kept++] = list->infos[i++];
+	list->count = kept;
+	return 0;
 }
 
 static int driver_list(struct sb_backend *backend, unsigned int which, int fd,
@@ -384,9 +472,9 @@ static int driver_list(struct sb_backend *backend, unsigned int which, int fd,
 {
 	size_t first = list->count;
 
-	if (read_infos(backend, which, fd, list))
+	if (read_infos(backend, which & ~SB_LIST_RESET, fd, list))
 		return -1;
-	return read_stats(backend, list, first);
+	return read_stats(backend, list, first, which & SB_LIST_RESET);
 }
 
 static int driver_set_enabled(struct sb_backend *backend, bool enabled)
@@ -408,8 +496,8 @@ static int driver_status(struct sb_backend *backend, struct sb_status *status)
 	*status = (struct sb_status){
 		.enabled = arg.enabled,
 		.default_delay_ns = arg.default_delay_ns,
-		.total_hits = arg.total_hits,
-		.total_delay_ns = arg.total_delay_ns,
+		.total_calls = arg.total_hits,
+		.total_delivered_ns = arg.total_delay_ns,
 		.targets = arg.targets,
 		.persistent = arg.persistent,
 		.sessions = arg.sessions,
@@ -448,7 +536,7 @@ static int driver_plan(struct sb_backend *backend, const uint64_t *ids, size_t c
 	};
 
 	if (driver_ioctl(backend, SPEED_BUMP_IOC_PLAN, &arg)) {
-		/* A module from before there were plans. */
+		/* A module without support for plans. */
 		if (errno == ENOTTY)
 			errno = EOPNOTSUPP;
 		return -1;
@@ -459,7 +547,7 @@ static int driver_plan(struct sb_backend *backend, const uint64_t *ids, size_t c
 static void driver_close(struct sb_backend *backend)
 {
 	close(to_driver(backend)->fd);
-	free(backend);
+	sb_free(backend);
 }
 
 static void driver_explain_room(const struct sb_backend *backend, char *buf, size_t size)
@@ -474,11 +562,15 @@ static const struct sb_backend_ops driver_ops = {
 	.explain_room = driver_explain_room,
 	.without_sleep = "the loaded module",
 	.instead_of_sleep = "update it",
+	.without_part = "the module",
+	.instead_of_part = "use BPF (SPEED_BUMP_BACKEND=bpf)",
 	.to_see_others = "",
 	.close = driver_close,
 	.add = driver_add,
 	.update = driver_update,
 	.remove = driver_remove,
+	.reset = driver_reset,
+	.each = driver_each,
 	.clear = driver_clear,
 	.list = driver_list,
 	.set_enabled = driver_set_enabled,
@@ -488,6 +580,34 @@ static const struct sb_backend_ops driver_ops = {
 	.plan = driver_plan,
 };
 
+/* What a later module can do besides is of no use here. */
+static uint64_t features_from_uapi(__u64 from)
+{
+	static const struct {
+		uint64_t ours;
+		__u64 theirs;
+	} features[] = {
+		{ SB_FEATURE_SCOPE_ALL, SPEED_BUMP_FEATURE_SCOPE_SYSTEM },
+		{ SB_FEATURE_SCOPE_TREE, SPEED_BUMP_FEATURE_SCOPE_TREE },
+		{ SB_FEATURE_SCOPE_THREAD, SPEED_BUMP_FEATURE_SCOPE_THREAD },
+		{ SB_FEATURE_SCOPE_CGROUP, SPEED_BUMP_FEATURE_SCOPE_CGROUP },
+		{ SB_FEATURE_EVERY, SPEED_BUMP_FEATURE_FREQUENCY },
+		{ SB_FEATURE_WINDOW, SPEED_BUMP_FEATURE_WINDOW },
+		{ SB_FEATURE_SLEEP, SPEED_BUMP_FEATURE_SLEEP },
+		{ SB_FEATURE_HISTOGRAM, SPEED_BUMP_FEATURE_HISTOGRAM },
+		{ SB_FEATURE_RESET, SPEED_BUMP_FEATURE_RESET },
+		{ SB_FEATURE_UNPRIVILEGED, SPEED_BUMP_FEATURE_UNPRIVILEGED },
+		{ SB_FEATURE_PLAN, SPEED_BUMP_FEATURE_PLAN },
+		{ SB_FEATURE_SEMAPHORE, SPEED_BUMP_FEATURE_REF_CTR },
+	};
+	uint64_t to = 0;
+
+	for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++)
+		if (from & features[i].theirs)
+			to |= features[i].ours;
+	return to;
+}
+
 static int driver_query(struct sb_backend *backend)
 {
 	struct speed_bump_query query = { 0 };
@@ -495,7 +615,7 @@ static int driver_query(struct sb_backend *backend)
 	if (driver_ioctl(backend, SPEED_BUMP_IOC_QUERY, &query))
 		return -1;
 	backend->limits = (struct sb_limits){
-		.features = query.features,
+		.features = features_from_uapi(query.features),
 		.max_delay_ns = query.max_delay_ns,
 		.max_targets = query.max_targets,
 		.max_batch = query.max_batch ? query.max_batch : 1,
@@ -554,6 +674,6 @@ struct sb_backend *sb_driver_open(const char *device, struct sb_error *err)
 	return &driver->backend;
 
 fail:
-	free(driver);
+	sb_free(driver);
 	return NULL;
 }

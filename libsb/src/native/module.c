@@ -23,7 +23,7 @@ static bool is_loaded(void)
 
 #ifdef HAVE_LIBKMOD
 
-/* udev or devtmpfs makes the node some time after the module is in. */
+/* udev or devtmpfs creates the node some time after the module is loaded. */
 static int wait_for_device(struct sb_error *err)
 {
 	struct timespec step = { .tv_nsec = 10000000 };
@@ -52,7 +52,7 @@ static int explain_diagnosis(struct sb_error *err, int code)
 	return -1;
 }
 
-/* For which kernel the module was built; "" if it can't be told. */
+/* The kernel for which the module was built; "" if unknown. */
 static void read_vermagic(struct kmod_module *mod, char *buf, size_t size)
 {
 	struct kmod_list *infos = NULL, *item;
@@ -72,7 +72,7 @@ static void read_vermagic(struct kmod_module *mod, char *buf, size_t size)
 	kmod_module_info_free_list(infos);
 }
 
-/* Under lockdown an unsigned module is EPERM, and the diagnosis knows what to do. */
+/* Under lockdown an unsigned module gives EPERM, and the diagnosis has the remedy. */
 static int explain_refusal(struct sb_error *err, int code)
 {
 	struct sb_diagnosis *d = sb_module_diagnose();

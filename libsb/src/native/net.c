@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Net delays: what a hit costs by itself is taken off the delay before a backend gets it, and
- * put back where the target is read, so that both are what a call takes longer.
+ * Net delays: the cost of a hit is subtracted from the delay before the backend gets it,
+ * and added again when the target is read, so that both values are the time by which a
+ * call becomes longer.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static uint64_t taken_off(uint64_t delay_ns, uint64_t cost_ns)
 	return delay_ns < cost_ns ? delay_ns : cost_ns;
 }
 
-/* The delay that the target is to have: its own, or the default one. */
+/* The delay of the target: its own, or the default delay. */
 static int resolve_delay(struct sb_session *session, struct sb_target *target,
 			 struct sb_error *err)
 {
@@ -39,6 +40,12 @@ static int resolve_delay(struct sb_session *session, struct sb_target *target,
 	return 0;
 }
 
+/* Of a delay that is a part of the duration, the backend subtracts it. */
+static bool is_net(const struct sb_target *target)
+{
+	return target->options.flags & SB_TARGET_NET && !target->options.delay_ppm;
+}
+
 int sb_net_take_off(struct sb_session *session, struct sb_target *targets, size_t count,
 		    struct sb_error *err)
 {
@@ -46,7 +53,7 @@ int sb_net_take_off(struct sb_session *session, struct sb_target *targets, size_
 	size_t wanted = 0;
 
 	for (size_t i = 0; i < count; i++)
-		wanted += !!(targets[i].options.flags & SB_TARGET_NET);
+		wanted += is_net(&targets[i]);
 	if (!wanted)
 		return 0;
 	net = reallocarray(net, session->net_count + wanted, sizeof(*net));
@@ -57,7 +64,7 @@ int sb_net_take_off(struct sb_session *session, struct sb_target *targets, size_
 		struct sb_target *target = &targets[i];
 		uint64_t cost;
 
-		if (!(target->options.flags & SB_TARGET_NET))
+		if (!is_net(target))
 			continue;
 		cost = sb_session_hit_cost_ns(
 			session, sb_hit_kind_at(target->fd, target->offset), err);
@@ -85,7 +92,7 @@ void sb_net_put_back(struct sb_session *session, struct sb_target *targets, size
 		target->is_net = false;
 		target->options.delay_ns += target->net_ns;
 		target->options.flags |= SB_TARGET_NET;
-		/* Of an add that failed there is none. */
+		/* A failed add has no id. */
 		if (target->id)
 			session->net[session->net_count++] = (struct sb_net){
 				.id = target->id,
@@ -100,7 +107,7 @@ void sb_net_change(const struct sb_session *session, struct sb_change *change)
 {
 	const struct sb_net *net = find(session, change->id);
 
-	if (net && change->mask & SB_CHANGE_DELAY)
+	if (net && change->mask & SB_UPDATE_DELAY)
 		change->delay_ns -= taken_off(change->delay_ns, net->cost_ns);
 }
 
@@ -117,11 +124,21 @@ void sb_net_changed(struct sb_session *session, uint64_t id, uint64_t delay_ns,
 			delayed = list->infos[i].counters[SB_COUNTER_DELAYED];
 	taken = taken_off(delay_ns, net->cost_ns);
 	counted = delay_ns ? net->cost_ns : 0;
-	/* For the hits until now the old ones hold; a sum below zero is one of both. */
+	/*
+	 * The old values apply to the hits so far; a negative sum is an overlap of both.
+	 */
 	net->past_taken_ns += (net->taken_ns - taken) * delayed;
 	net->past_counted_ns += (net->counted_ns - counted) * delayed;
 	net->taken_ns = taken;
 	net->counted_ns = counted;
+}
+
+void sb_net_reset(struct sb_session *session, uint64_t id)
+{
+	struct sb_net *net = find(session, id);
+
+	if (net)
+		net->past_taken_ns = net->past_counted_ns = 0;
 }
 
 void sb_net_show(const struct sb_session *session, struct sb_target_list *list)
@@ -136,7 +153,7 @@ void sb_net_show(const struct sb_session *session, struct sb_target_list *list)
 		info->delay_ns += net->taken_ns;
 		info->counters[SB_COUNTER_REQUESTED_NS] +=
 			net->past_taken_ns + net->taken_ns * delayed;
-		info->counters[SB_COUNTER_MEASURED_NS] +=
+		info->counters[SB_COUNTER_DELIVERED_NS] +=
 			net->past_counted_ns + net->counted_ns * delayed;
 	}
 }

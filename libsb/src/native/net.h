@@ -6,22 +6,25 @@
 #include "native/target_list.h"
 
 /*
- * Take what a hit costs off the delays of those targets that ask for it, before a backend
- * gets them. sb_net_put_back() after that, whether it could add them or not. 0, or -1 with
- * errno and all as it was.
+ * Subtract the cost of a hit from the delays of targets that request it, before a backend
+ * gets them. Call sb_net_put_back() afterwards, whether or not the backend could add
+ * them. 0, or -1 with errno and no change.
  */
 int sb_net_take_off(struct sb_session *session, struct sb_target *targets, size_t count,
 		    struct sb_error *err);
 /* The targets are as the caller gave them again; those with an id are known to be net. */
 void sb_net_put_back(struct sb_session *session, struct sb_target *targets, size_t count);
 
-/* Likewise the new delay of a target; sb_net_changed() when it is in force. */
+/* Likewise for a new delay of a target; call sb_net_changed() when it is in force. */
 void sb_net_change(const struct sb_session *session, struct sb_change *change);
 /* @list: the targets as they were before. */
 void sb_net_changed(struct sb_session *session, uint64_t id, uint64_t delay_ns,
 		    const struct sb_target_list *list);
 
-/* Delays and counters as the caller asked for them. */
+/* The statistics of the target begin anew. */
+void sb_net_reset(struct sb_session *session, uint64_t id);
+
+/* Delays and counters as requested by the caller. */
 void sb_net_show(const struct sb_session *session, struct sb_target_list *list);
 
 #endif

@@ -11,10 +11,11 @@
 
 #include "native/batch.h"
 #include "error.h"
+#include "free.h"
+#include "libsb-provisional.h"
 #include "native/net.h"
+#include "native/part.h"
 #include "options.h"
-
-SB_OPTIONS_END_WITH(struct sb_session_options, unused);
 
 #define BACKEND_VARIABLE "SPEED_BUMP_BACKEND"
 
@@ -36,7 +37,9 @@ static int choose(const struct sb_session_options *options, enum sb_backend_choi
 			    name);
 }
 
-/* The driver gives guarantees that BPF can't: BPF is for where the driver can't be had. */
+/*
+ * The driver has guarantees that BPF lacks: BPF is used if the driver is not available.
+ */
 static struct sb_backend *open_any(const char *device, struct sb_error *err)
 {
 	struct sb_backend *backend = sb_driver_open(device, err);
@@ -52,13 +55,13 @@ static struct sb_backend *open_any(const char *device, struct sb_error *err)
 	why = sb_error_new();
 	backend = sb_bpf_open(why);
 	first = !backend && why && err ? strdup(sb_error_message(err)) : NULL;
-	/* Who may is what is missing, not the module. */
+	/* A permission is missing, not the module. */
 	if (first && (sb_error_code(why) == EPERM || sb_error_code(why) == EACCES))
 		sb_error_set(err, code, "%s (for BPF); %s", sb_error_message(why), first);
 	else if (first)
 		sb_error_set(err, code, "%s; nor can BPF serve: %s", first,
 			     sb_error_message(why));
-	free(first);
+	sb_free(first);
 	sb_error_free(why);
 	errno = code;
 	return backend;
@@ -90,8 +93,13 @@ struct sb_session *sb_session_open(const struct sb_session_options *opts,
 	struct sb_session *session;
 	const char *device;
 
-	if (sb_options_copy(&options, sizeof(options), opts, err) ||
-	    choose(&options, &choice, err))
+	if (sb_options_copy(&options, sizeof(options), opts, err))
+		return NULL;
+	if (options.reserved) {
+		sb_error_set(err, EINVAL, "a reserved option of the session is not 0");
+		return NULL;
+	}
+	if (choose(&options, &choice, err))
 		return NULL;
 	session = calloc(1, sizeof(*session));
 	if (!session) {
@@ -108,7 +116,7 @@ struct sb_session *sb_session_open(const struct sb_session_options *opts,
 	if (!session->backend) {
 		int code = errno;
 
-		free(session);
+		sb_free(session);
 		errno = code;
 		return NULL;
 	}
@@ -120,8 +128,8 @@ void sb_session_close(struct sb_session *session)
 	if (!session)
 		return;
 	session->backend->ops->close(session->backend);
-	free(session->net);
-	free(session);
+	sb_free(session->net);
+	sb_free(session);
 }
 
 const char *sb_session_backend(const struct sb_session *session)
@@ -132,8 +140,11 @@ const char *sb_session_backend(const struct sb_session *session)
 const char *sb_session_caveat(const struct sb_session *session, size_t index)
 {
 	const struct sb_backend *backend = session->backend;
+	const char *text = backend->ops->caveat ? backend->ops->caveat(backend, index) : NULL;
 
-	return backend->ops->caveat ? backend->ops->caveat(backend, index) : NULL;
+	if (!text)
+		errno = ERANGE;
+	return text;
 }
 
 uint64_t sb_session_features(const struct sb_session *session)
@@ -146,7 +157,7 @@ uint32_t sb_session_max_targets(const struct sb_session *session)
 	return session->backend->limits.max_targets;
 }
 
-static size_t chunk(const struct sb_session *session, size_t done, size_t count)
+size_t sb_session_chunk(const struct sb_session *session, size_t done, size_t count)
 {
 	size_t most = session->backend->limits.max_batch;
 
@@ -162,7 +173,7 @@ static int explain_permission(struct sb_error *err, const char *label,
 
 	if (target->options.flags & SB_TARGET_PERSISTENT)
 		what = "a persistent target needs root (CAP_SYS_ADMIN)";
-	else if (target->options.scope == SB_SCOPE_SYSTEM)
+	else if (target->options.scope == SB_SCOPE_ALL)
 		what = "a target for every process needs root (CAP_SYS_ADMIN): run as "
 		       "root "
 		       "or name a process of your own";
@@ -177,24 +188,24 @@ static int explain_unsupported(struct sb_error *err, const struct sb_session *se
 {
 	uint64_t features = session->backend->limits.features;
 	static const uint64_t scopes[] = {
-		[SB_SCOPE_SYSTEM] = SPEED_BUMP_FEATURE_SCOPE_SYSTEM,
-		[SB_SCOPE_TREE] = SPEED_BUMP_FEATURE_SCOPE_TREE,
-		[SB_SCOPE_THREAD] = SPEED_BUMP_FEATURE_SCOPE_THREAD,
-		[SB_SCOPE_CGROUP] = SPEED_BUMP_FEATURE_SCOPE_CGROUP,
+		[SB_SCOPE_ALL] = SB_FEATURE_SCOPE_ALL,
+		[SB_SCOPE_TREE] = SB_FEATURE_SCOPE_TREE,
+		[SB_SCOPE_THREAD] = SB_FEATURE_SCOPE_THREAD,
+		[SB_SCOPE_CGROUP] = SB_FEATURE_SCOPE_CGROUP,
 	};
 	const struct sb_target_options *opts = &target->options;
 	const char *missing = NULL;
 
 	if (opts->scope <= SB_SCOPE_CGROUP && !(features & scopes[opts->scope]))
-		missing = "this scope";
-	else if (opts->every > 1 && !(features & SPEED_BUMP_FEATURE_FREQUENCY))
-		missing = "a frequency";
+		missing = "in this scope";
+	else if (opts->every > 1 && !(features & SB_FEATURE_EVERY))
+		missing = "every Nth call";
 	else if ((opts->start_ns || opts->duration_ns) &&
-		 !(features & SPEED_BUMP_FEATURE_WINDOW))
-		missing = "a time window";
+		 !(features & SB_FEATURE_WINDOW))
+		missing = "in a time window";
 	if (missing)
 		return sb_error_set(err, EOPNOTSUPP,
-				    "%s: the loaded module can't do %s: update it",
+				    "%s: the loaded module can't delay %s: update it",
 				    target->label, missing);
 	return sb_error_set(
 		err, EOPNOTSUPP,
@@ -204,7 +215,7 @@ static int explain_unsupported(struct sb_error *err, const struct sb_session *se
 		target->label, target->offset);
 }
 
-/* Turn errno into words about the target that failed. */
+/* Explain errno for the target that failed. */
 static int explain_add(const struct sb_session *session, const struct sb_batch *batch,
 		       size_t index, struct sb_error *err)
 {
@@ -261,19 +272,6 @@ static int explain_add(const struct sb_session *session, const struct sb_batch *
 	}
 }
 
-static int explain_id(uint64_t id, struct sb_error *err)
-{
-	if (errno == ENOENT)
-		return sb_error_set(err, ENOENT, "there is no target %" PRIu64, id);
-	if (errno == EPERM || errno == EACCES)
-		return sb_error_set(err, errno,
-				    "target %" PRIu64
-				    ": not allowed: run as root or with "
-				    "CAP_PERFMON",
-				    id);
-	return sb_error_set(err, errno, "target %" PRIu64 ": %s", id, strerror(errno));
-}
-
 /* --------------------------------------------------------------------- add */
 
 static void take_back(struct sb_session *session, struct sb_batch *batch, size_t count)
@@ -285,34 +283,51 @@ static void take_back(struct sb_session *session, struct sb_batch *batch, size_t
 	for (size_t done = 0, n; done < count; done += n) {
 		uint64_t one = batch->targets[done].id;
 
-		n = ids ? chunk(session, done, count) : 1;
+		n = ids ? sb_session_chunk(session, done, count) : 1;
 		for (size_t i = 0; ids && i < n; i++)
 			ids[i] = batch->targets[done + i].id;
 		backend->ops->remove(backend, ids ? ids : &one, n, &failed);
 	}
 	for (size_t i = 0; i < count; i++)
 		batch->targets[i].id = 0;
-	free(ids);
+	sb_free(ids);
 }
 
-/* Whether what serves the session can have each target sleep that is to; else which one. */
-static int check_modes(const struct sb_session *session, const struct sb_batch *batch,
-		       size_t *failed, struct sb_error *err)
+int sb_session_can_add(const struct sb_session *session, const struct sb_target *target,
+		       struct sb_error *err)
 {
-	const struct sb_backend *backend = session->backend;
+	const struct sb_backend_ops *ops = session->backend->ops;
+	uint64_t features = session->backend->limits.features;
+	uint32_t ppm = target->options.delay_ppm;
+	char text[16];
 
-	if (backend->limits.features & SPEED_BUMP_FEATURE_SLEEP)
-		return 0;
+	if (ppm && !(features & SB_FEATURE_PART))
+		return sb_error_set(err, EOPNOTSUPP,
+				    "%s: %s can't delay by a part of a call's duration "
+				    "(delay=%s): %s",
+				    target->label, ops->without_part,
+				    sb_part_text(ppm, text), ops->instead_of_part);
+	if (target->options.record && !(features & SB_FEATURE_DURATIONS))
+		return sb_error_set(err, EOPNOTSUPP,
+				    "%s: %s does not see how long calls last: %s", target->label,
+				    ops->without_part, ops->instead_of_part);
+	if (target->options.flags & SB_TARGET_SLEEP && !(features & SB_FEATURE_SLEEP))
+		return sb_error_set(err, EOPNOTSUPP,
+				    "%s: %s can't sleep in a delay (mode=sleep): %s",
+				    target->label, ops->without_sleep, ops->instead_of_sleep);
+	return 0;
+}
+
+/* Whether the backend supports each target; otherwise the first that it does not. */
+static int check_targets(const struct sb_session *session, const struct sb_batch *batch,
+			 size_t *failed, struct sb_error *err)
+{
 	for (size_t i = 0; i < batch->count; i++) {
-		if (!(batch->targets[i].options.flags & SB_TARGET_SLEEP))
+		if (!sb_session_can_add(session, &batch->targets[i], err))
 			continue;
 		if (failed)
 			*failed = i;
-		return sb_error_set(err, EOPNOTSUPP,
-				    "%s: %s can't sleep in a delay (mode=sleep): %s",
-				    batch->targets[i].label,
-				    backend->ops->without_sleep,
-				    backend->ops->instead_of_sleep);
+		return -1;
 	}
 	return 0;
 }
@@ -322,20 +337,23 @@ int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *f
 {
 	struct sb_backend *backend = session->backend;
 	size_t at = 0;
+	bool is_one;
 	int code;
 
-	if (check_modes(session, batch, failed, err) ||
+	if (check_targets(session, batch, failed, err) ||
+	    sb_part_prepare(session, batch->targets, batch->count, err) ||
 	    sb_net_take_off(session, batch->targets, batch->count, err))
 		return -1;
 	if (backend->problem)
 		sb_error_set(backend->problem, 0, "%s", "");
 	for (size_t done = 0, n; done < batch->count; done += n) {
-		n = chunk(session, done, batch->count);
+		n = sb_session_chunk(session, done, batch->count);
 		if (!backend->ops->add(backend, batch->targets + done, n, &at))
 			continue;
-		at += done;
+		is_one = at < n;
+		at = is_one ? at + done : done;
 		explain_add(session, batch, at, err);
-		if (failed)
+		if (failed && is_one)
 			*failed = at;
 		code = errno;
 		take_back(session, batch, done);
@@ -347,10 +365,11 @@ int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *f
 	return 0;
 }
 
-/* -------------------------------------------------------- remove and update */
+/* -------------------------------------------------------------------- list */
 
-static struct sb_target_list *read_list(struct sb_session *session, unsigned int which,
-					int fd, struct sb_error *err)
+struct sb_target_list *sb_session_read_list(struct sb_session *session,
+					    unsigned int which, int fd,
+					    struct sb_error *err)
 {
 	struct sb_backend *backend = session->backend;
 	struct sb_target_list *list = calloc(1, sizeof(*list));
@@ -371,222 +390,19 @@ static struct sb_target_list *read_list(struct sb_session *session, unsigned int
 	return NULL;
 }
 
-static int compare_id(const void *key, const void *entry)
-{
-	uint64_t a = *(const uint64_t *)key;
-	uint64_t b = ((const struct sb_target_info *)entry)->id;
-
-	return a < b ? -1 : a > b;
-}
-
-static const struct sb_target_info *find_id(const struct sb_target_list *list,
-					    uint64_t id)
-{
-	if (!list->count)
-		return NULL;
-	return bsearch(&id, list->infos, list->count, sizeof(*list->infos), compare_id);
-}
-
-/*
- * The targets as they are, for a call that is too large for one batch: it must know
- * beforehand that every id is there, and afterwards what to put back. NULL with
- * ENOENT where one is missing.
- */
-static struct sb_target_list *check_ids(struct sb_session *session, const uint64_t *ids,
-					size_t count, size_t *failed,
-					struct sb_error *err)
-{
-	struct sb_target_list *list =
-		read_list(session, SB_LIST_SESSION | SB_LIST_PERSISTENT, -1, err);
-
-	for (size_t i = 0; list && i < count; i++) {
-		if (find_id(list, ids[i]))
-			continue;
-		sb_target_list_free(list);
-		errno = ENOENT;
-		explain_id(ids[i], err);
-		if (failed)
-			*failed = i;
-		return NULL;
-	}
-	return list;
-}
-
-/* Remove what is still there of a part of @ids. */
-static int remove_singly(struct sb_backend *backend, const uint64_t *ids, size_t from,
-			 size_t to, size_t *failed)
-{
-	size_t at;
-
-	for (*failed = from; *failed < to; ++*failed)
-		if (backend->ops->remove(backend, ids + *failed, 1, &at) &&
-		    errno != ENOENT)
-			return -1;
-	return 0;
-}
-
-int sb_session_remove(struct sb_session *session, const uint64_t *ids, size_t count,
-		      size_t *failed, struct sb_error *err)
-{
-	struct sb_backend *backend = session->backend;
-	struct sb_target_list *before;
-	size_t at = 0;
-
-	if (count <= backend->limits.max_batch) {
-		if (!count || !backend->ops->remove(backend, ids, count, &at))
-			return 0;
-		if (failed)
-			*failed = at;
-		return explain_id(ids[at], err);
-	}
-	before = check_ids(session, ids, count, failed, err);
-	if (!before)
-		return -1;
-	sb_target_list_free(before);
-	for (size_t done = 0, n; done < count; done += n) {
-		n = chunk(session, done, count);
-		if (!backend->ops->remove(backend, ids + done, n, &at))
-			continue;
-		at += done;
-		/* One went away since it was checked: that is what was wanted. */
-		if (errno == ENOENT && !remove_singly(backend, ids, done, done + n, &at))
-			continue;
-		if (failed)
-			*failed = at;
-		return explain_id(ids[at], err);
-	}
-	return 0;
-}
-
-int sb_session_clear(struct sb_session *session, bool persistent, struct sb_error *err)
-{
-	struct sb_backend *backend = session->backend;
-
-	if (!backend->ops->clear(backend, persistent))
-		return 0;
-	if (errno == EPERM || errno == EACCES)
-		return sb_error_set(
-			err, errno,
-			"not allowed to remove persistent targets: run as root "
-			"or with CAP_SYS_ADMIN");
-	return sb_error_set(err, errno, "can't remove the targets: %s", strerror(errno));
-}
-
-static void change_back(struct sb_session *session, const struct sb_change *changes,
-			size_t count, const struct sb_target_list *before)
-{
-	struct sb_backend *backend = session->backend;
-	size_t failed;
-
-	for (size_t i = 0; i < count; i++) {
-		const struct sb_target_info *info = find_id(before, changes[i].id);
-		struct sb_change change = changes[i];
-
-		if (!info)
-			continue;
-		change.delay_ns = info->delay_ns;
-		change.every = info->every;
-		change.enabled = info->enabled;
-		backend->ops->update(backend, &change, 1, &failed);
-	}
-}
-
-/* Make the change @what of every target in @ids. */
-static int update(struct sb_session *session, const uint64_t *ids, size_t count,
-		  const struct sb_change *what, struct sb_error *err)
-{
-	struct sb_backend *backend = session->backend;
-	struct sb_target_list *before = NULL;
-	struct sb_change *changes;
-	size_t at = 0;
-	int code = 0;
-
-	if (!count)
-		return 0;
-	changes = calloc(count, sizeof(*changes));
-	if (!changes)
-		return sb_error_set(err, ENOMEM, "out of memory");
-	if (count > backend->limits.max_batch) {
-		before = check_ids(session, ids, count, NULL, err);
-		if (!before) {
-			code = errno;
-			goto out;
-		}
-	} else if (what->mask & SB_CHANGE_DELAY && session->net_count) {
-		before = read_list(session, SB_LIST_SESSION, -1, err);
-		if (!before) {
-			code = errno;
-			goto out;
-		}
-	}
-	for (size_t i = 0; i < count; i++) {
-		changes[i] = *what;
-		changes[i].id = ids[i];
-		sb_net_change(session, &changes[i]);
-	}
-	for (size_t done = 0, n; done < count; done += n) {
-		n = chunk(session, done, count);
-		if (!backend->ops->update(backend, changes + done, n, &at))
-			continue;
-		explain_id(ids[done + at], err);
-		code = errno;
-		if (before)
-			change_back(session, changes, done, before);
-		break;
-	}
-	for (size_t i = 0; !code && what->mask & SB_CHANGE_DELAY && i < count; i++)
-		sb_net_changed(session, ids[i], what->delay_ns, before);
-out:
-	sb_target_list_free(before);
-	free(changes);
-	errno = code;
-	return code ? -1 : 0;
-}
-
-int sb_session_set_delay(struct sb_session *session, const uint64_t *ids, size_t count,
-			 uint64_t delay_ns, struct sb_error *err)
-{
-	struct sb_change change = { .mask = SB_CHANGE_DELAY, .delay_ns = delay_ns };
-	char text[32];
-
-	if (delay_ns > session->backend->limits.max_delay_ns) {
-		sb_duration_format(delay_ns, text, sizeof(text));
-		return sb_error_set(err, ERANGE, "a delay of %s is over the limit of 10s",
-				    text);
-	}
-	return update(session, ids, count, &change, err);
-}
-
-int sb_session_set_every(struct sb_session *session, const uint64_t *ids, size_t count,
-			 uint32_t every, struct sb_error *err)
-{
-	struct sb_change change = { .mask = SB_CHANGE_EVERY,
-				    .every = every ? every : 1 };
-
-	return update(session, ids, count, &change, err);
-}
-
-int sb_session_set_targets_enabled(struct sb_session *session, const uint64_t *ids,
-				   size_t count, bool enabled, struct sb_error *err)
-{
-	struct sb_change change = { .mask = SB_CHANGE_ENABLED, .enabled = enabled };
-
-	return update(session, ids, count, &change, err);
-}
-
 int sb_session_set_enabled(struct sb_session *session, bool enabled)
 {
 	return session->backend->ops->set_enabled(session->backend, enabled);
 }
 
-/* What is a target in the file that has a name now. */
+/* The file that has a name now. */
 struct named_file {
 	char *path;
 	struct sb_target_list *list; /* NULL: there is no file of that name */
 	bool is_unknown; /* it can't be looked at */
 };
 
-/* Whether @path is a file; 0, ENOENT, or another errno: it can't be known. */
+/* Whether @path is a file; 0, ENOENT, or another errno: unknown. */
 static int look_into(struct sb_session *session, unsigned int which,
 		     struct named_file *file)
 {
@@ -594,13 +410,13 @@ static int look_into(struct sb_session *session, unsigned int which,
 
 	if (fd < 0)
 		return errno == ENOTDIR ? ENOENT : errno;
-	file->list = read_list(session, which, fd, NULL);
+	file->list = sb_session_read_list(session, which, fd, NULL);
 	close(fd);
 	return file->list ? 0 : EIO;
 }
 
 /*
- * The file that a label names: what is before a ':' of it, and there is a file. Else all
+ * The file that a label names: the part before a ':' that is a file; otherwise everything
  * before the last one.
  */
 static int name_file(struct sb_session *session, unsigned int which, const char *label,
@@ -617,7 +433,7 @@ static int name_file(struct sb_session *session, unsigned int which, const char 
 		code = file->path ? look_into(session, which, file) : ENOMEM;
 		if (code != ENOENT)
 			break;
-		free(file->path);
+		sb_free(file->path);
 		file->path = NULL;
 	}
 	file->is_unknown = code && code != ENOENT;
@@ -633,7 +449,7 @@ static bool is_label_in(const char *label, const char *path)
 	return !strncmp(label, path, length) && label[length] == ':';
 }
 
-/* Say of each target whether its file is the one that has its name now. */
+/* Determine for each target whether its file is the one that has its name now. */
 static void check_files(struct sb_session *session, unsigned int which,
 			struct sb_target_list *list)
 {
@@ -661,16 +477,16 @@ static void check_files(struct sb_session *session, unsigned int which,
 			file = &files[count++];
 		}
 		if (file->list)
-			info->file = find_id(file->list, info->id) ? SB_FILE_SAME :
+			info->file = sb_target_list_find(file->list, info->id) ? SB_FILE_SAME :
 								     SB_FILE_REPLACED;
 		else if (!file->is_unknown)
 			info->file = SB_FILE_GONE;
 	}
 	for (size_t k = 0; k < count; k++) {
-		free(files[k].path);
+		sb_free(files[k].path);
 		sb_target_list_free(files[k].list);
 	}
-	free(files);
+	sb_free(files);
 }
 
 int sb_session_plan(struct sb_session *session, const uint64_t *ids, size_t count,
@@ -689,8 +505,8 @@ int sb_session_plan(struct sb_session *session, const uint64_t *ids, size_t coun
 				    "a target of the plan is none of this session");
 	case EINVAL:
 		return sb_error_set(err, EINVAL,
-				    "a plan has at most %u targets and as many units, and "
-				    "none twice",
+				    "a plan has at most %u targets and as many units, none "
+				    "twice and none whose delay is a percentage",
 				    SPEED_BUMP_PLAN_TARGETS);
 	case EOPNOTSUPP:
 		return sb_error_set(err, EOPNOTSUPP,
@@ -700,19 +516,44 @@ int sb_session_plan(struct sb_session *session, const uint64_t *ids, size_t coun
 	}
 }
 
+int sb_session_durations(struct sb_session *session, uint64_t id, uint64_t *buckets,
+			 uint64_t *sum_ns, uint64_t *max_ns, struct sb_error *err)
+{
+	struct sb_backend *backend = session->backend;
+
+	if (!(backend->limits.features & SB_FEATURE_DURATIONS))
+		return sb_error_set(err, EOPNOTSUPP,
+				    "the backend (%s) does not see how long calls last",
+				    backend->ops->name);
+	if (!backend->ops->durations(backend, id, buckets, sum_ns, max_ns))
+		return 0;
+	return sb_error_set(err, errno, "target %" PRIu64 " %s", id,
+			    errno == EINVAL ? "records no durations" : "is none of this session");
+}
+
 struct sb_target_list *sb_session_list(struct sb_session *session, unsigned int which,
 				       const struct sb_elf *elf, struct sb_error *err)
 {
 	const unsigned int all = SB_LIST_SESSION | SB_LIST_PERSISTENT | SB_LIST_OTHERS;
+	bool reset = which & SB_LIST_RESET;
 	struct sb_target_list *list;
 
-	if (!(which & all) || which & ~(all | SB_LIST_FILES)) {
+	if (!(which & all) || which & ~(all | SB_LIST_FILES | SB_LIST_RESET) ||
+	    (reset && which & SB_LIST_OTHERS)) {
 		sb_error_set(err, EINVAL, "no or unknown SB_LIST_ bits: 0x%x", which);
 		return NULL;
 	}
-	list = read_list(session, which & all, elf ? sb_elf_fd(elf) : -1, err);
+	if (reset && !(session->backend->limits.features & SB_FEATURE_RESET)) {
+		sb_error_set(err, EOPNOTSUPP,
+			     "the loaded module can't set statistics to 0: update it");
+		return NULL;
+	}
+	list = sb_session_read_list(session, which & ~SB_LIST_FILES,
+				    elf ? sb_elf_fd(elf) : -1, err);
 	if (list)
 		sb_net_show(session, list);
+	for (size_t i = 0; list && reset && i < list->count; i++)
+		sb_net_reset(session, list->infos[i].id);
 	if (list && which & SB_LIST_FILES)
 		check_files(session, which & all, list);
 	return list;

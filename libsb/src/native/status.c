@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "free.h"
 #include "native/session.h"
 #include "native/status.h"
 
@@ -22,13 +23,13 @@ struct sb_status *sb_session_status(struct sb_session *session, struct sb_error 
 	else
 		sb_error_set(err, errno, "can't read the module's status: %s",
 			     strerror(errno));
-	free(status);
+	sb_free(status);
 	return NULL;
 }
 
 void sb_status_free(struct sb_status *status)
 {
-	free(status);
+	sb_free(status);
 }
 
 bool sb_status_enabled(const struct sb_status *status)
@@ -41,14 +42,14 @@ uint64_t sb_status_default_delay_ns(const struct sb_status *status)
 	return status->default_delay_ns;
 }
 
-uint64_t sb_status_total_hits(const struct sb_status *status)
+uint64_t sb_status_total_calls(const struct sb_status *status)
 {
-	return status->total_hits;
+	return status->total_calls;
 }
 
-uint64_t sb_status_total_delay_ns(const struct sb_status *status)
+uint64_t sb_status_total_delivered_ns(const struct sb_status *status)
 {
-	return status->total_delay_ns;
+	return status->total_delivered_ns;
 }
 
 uint32_t sb_status_targets(const struct sb_status *status)

@@ -7,8 +7,8 @@
 struct sb_status {
 	bool enabled;
 	uint64_t default_delay_ns;
-	uint64_t total_hits;
-	uint64_t total_delay_ns;
+	uint64_t total_calls;
+	uint64_t total_delivered_ns;
 	uint32_t targets;
 	uint32_t persistent;
 	uint32_t sessions;

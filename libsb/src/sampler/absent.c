@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-/* In the place of the sampler where it could not be built. */
+/* Replaces the sampler if it could not be built. */
 #include <errno.h>
 
 #include "error.h"
+#include "libsb-provisional.h"
 
 struct sb_sampler *sb_sampler_new(struct sb_error *err)
 {

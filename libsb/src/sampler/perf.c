@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
- * The kernel's events of the sampler, perf_event_open(2). A clock of every CPU takes, at
- * each tick, the stack of the thread that is on it. When threads leave their CPU and come
- * back is told by an event of each, which those that they make inherit, and that takes the
- * stack whenever one leaves. Where that is too often, an event of every CPU does so, at
- * every so many switches there. What counts to more than one is the CPU's and not the
- * threads', since what a thread inherits begins to count anew: threads that live shorter
- * than a period would never be seen. All of a CPU go into one ring.
+ * The kernel's events of the sampler, perf_event_open(2). At each tick of a clock on
+ * every CPU, the stack of the current thread is sampled. An event of each thread, which
+ * is inherited by the threads that it creates, reports when the thread leaves its CPU and
+ * returns, and samples the stack when it leaves. If that is too frequent, an event of
+ * every CPU does so at every Nth switch. Events with a period are per CPU and not per
+ * thread, because an inherited event counts from 0: threads shorter than a period would
+ * never be seen. All events of a CPU use one ring.
+ *
+ * It is one object, struct recorder: how events are opened decides what is in their records.
+ * Hence the length.
  */
 #include <errno.h>
 #include <linux/perf_event.h>
@@ -22,10 +25,11 @@
 
 #include "array.h"
 #include "error.h"
+#include "free.h"
 #include "sampler/sampler.h"
 #include "spin.h"
 
-#define STACK_BYTES 16384 /* taken of each stack; a record is below 64 KiB */
+#define STACK_BYTES 16384 /* sampled part of each stack; a record is below 64 KiB */
 #define RING_BYTES  (4U << 20)
 #define MIN_RING    (256U << 10)
 #define ALL_RINGS   (256U << 20)
@@ -52,13 +56,13 @@ static const unsigned int perf_register[SAMPLER_REGISTERS] = {
 uint64_t sb_recorder_most_bytes = UINT64_C(256) << 20;
 
 struct ring {
-	int fd, switches; /* the CPU's clock, and the other; -1: the CPU is not there */
+	int fd, switches; /* the CPU's clock, and the switch event; -1: the CPU is offline */
 	unsigned char *data;
 	struct perf_event_mmap_page *control;
 	uint64_t size, seen, forks_seen;
 };
 
-/* Who tells: one of a CPU's, which take samples, or one of a thread's. */
+/* The source of a record: an event of a CPU, which samples, or one of a thread. */
 struct source {
 	uint64_t id;
 	int fd;
@@ -91,7 +95,7 @@ struct recorder {
 	struct block *blocks;
 	uint64_t kept, lost, read_ns;
 	bool full;
-	/* A record that goes round the end of its ring. */
+	/* A record that wraps around the end of its ring. */
 	unsigned char whole[65536] __attribute__((aligned(8)));
 };
 
@@ -214,7 +218,10 @@ static int map_ring(struct ring *ring, uint64_t size)
 	return 0;
 }
 
-/* The largest that may be locked, in halves. Of one size, or some would have none. */
+/*
+ * The largest size that may be locked, found by halving. All rings have the same size,
+ * because otherwise some would have none.
+ */
 static int map_rings(struct recorder *recorder)
 {
 	uint64_t size = RING_BYTES;
@@ -238,7 +245,7 @@ static int map_rings(struct recorder *recorder)
 	}
 }
 
-/* 1; 0: the CPU is off; -1. What is open goes with the recorder. */
+/* 1; 0: the CPU is offline; -1. Open events are closed with the recorder. */
 static int open_clock(struct recorder *recorder, int cpu)
 {
 	struct perf_event_attr clock =
@@ -252,7 +259,7 @@ static int open_clock(struct recorder *recorder, int cpu)
 	return add_source(recorder, ring->fd, 0, EVENT_CLOCK) ? -1 : 1;
 }
 
-/* Into the ring that the CPU's clock has. */
+/* Write into the ring of the CPU's clock. */
 static int open_switches(struct recorder *recorder, int cpu)
 {
 	struct perf_event_attr switches =
@@ -361,14 +368,14 @@ void sb_recorder_close(struct recorder *recorder)
 			close(recorder->sources[i].fd);
 	while ((block = recorder->blocks)) {
 		recorder->blocks = block->next;
-		free(block);
+		sb_free(block);
 	}
-	free(recorder->events);
-	free(recorder->sources);
-	free(recorder->known);
-	free(recorder->polled);
-	free(recorder->rings);
-	free(recorder);
+	sb_free(recorder->events);
+	sb_free(recorder->sources);
+	sb_free(recorder->known);
+	sb_free(recorder->polled);
+	sb_free(recorder->rings);
+	sb_free(recorder);
 }
 
 int sb_recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *err)
@@ -391,7 +398,7 @@ int sb_recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *er
 			continue;
 		fd = open_event(&attr, tid, cpu);
 		if (fd < 0 && errno == ESRCH)
-			return 0; /* if an earlier one was opened, it tells nothing now */
+			return 0; /* if an earlier one was opened, it is disabled now */
 		if (fd >= 0 && !ioctl(fd, PERF_EVENT_IOC_SET_OUTPUT,
 				      recorder->rings[cpu].fd) &&
 		    !add_source(recorder, fd, tid, EVENT_OUT_SAMPLE))
@@ -416,7 +423,7 @@ bool sb_recorder_knows(const struct recorder *recorder, pid_t pid)
 	       recorder->known[pid / 8] >> (pid % 8) & 1;
 }
 
-/* From half of it to half as much again. */
+/* From half of it to one and a half times it. */
 static uint64_t about(struct recorder *recorder, uint64_t number)
 {
 	return number / 2 + (uint64_t)rand_r(&recorder->seed) % number + 1;
@@ -438,7 +445,7 @@ void sb_recorder_jitter(struct recorder *recorder)
 
 /* --------------------------------------------------------------- what they say */
 
-/* Memory until the recorder is closed; NULL: enough is kept, or there is none. */
+/* Memory until the recorder is closed; NULL: the limit is reached, or no memory. */
 static void *keep(struct recorder *recorder, size_t size)
 {
 	struct block *block = recorder->blocks;
@@ -503,7 +510,7 @@ static struct event *new_event(struct recorder *recorder)
 	return &recorder->events[recorder->event_count];
 }
 
-/* Numbers of a record, one after the other, within its end. */
+/* Read consecutive numbers of a record, up to its end. */
 struct reader {
 	const unsigned char *at, *end;
 };
@@ -532,7 +539,7 @@ static uint32_t next_half(struct reader *reader)
 	return half;
 }
 
-/* Into @found; NULL where there is none. False: there was no room for it. */
+/* Copy it to @found; NULL if there is none. False: no memory. */
 static bool read_stack(struct recorder *recorder, struct reader *reader,
 		       struct stack **found)
 {
@@ -543,7 +550,7 @@ static bool read_stack(struct recorder *recorder, struct reader *reader,
 
 	*found = NULL;
 	if (next_word(reader) != PERF_SAMPLE_REGS_ABI_64)
-		return true; /* it has none any more, as it ends */
+		return true; /* it has none any more because it is exiting */
 	for (unsigned int i = 0; i < 64; i++)
 		if (mask >> i & 1)
 			perf[i] = next_word(reader);
@@ -592,7 +599,7 @@ static struct mapping *read_mapping(struct recorder *recorder, struct reader *re
 	return mapping;
 }
 
-/* Into @event; false: it is nothing to us. */
+/* Decode into @event; false: the record is irrelevant. */
 static bool read_sample(struct recorder *recorder, struct reader reader,
 			struct event *event)
 {
@@ -657,7 +664,7 @@ static bool read_record(struct recorder *recorder,
 	}
 }
 
-/* The record at @position; one that goes round the end is put together. */
+/* The record at @position; one that wraps around is copied. */
 static const struct perf_event_header *record_at(struct recorder *recorder,
 						 const struct ring *ring,
 						 uint64_t position)
@@ -673,7 +680,7 @@ static const struct perf_event_header *record_at(struct recorder *recorder,
 	return (const void *)recorder->whole;
 }
 
-/* Whoever is forked counts before anything that its CPU says of it. */
+/* A fork is processed before anything that the new thread's CPU reports about it. */
 static void look_for_forks(struct recorder *recorder, struct ring *ring, uint64_t head)
 {
 	while (ring->forks_seen < head) {
@@ -724,7 +731,7 @@ int sb_recorder_drain(struct recorder *recorder, int timeout_ms)
 		return -1;
 	poll(recorder->polled, (nfds_t)recorder->cpus, timeout_ms);
 	recorder->read_ns = sb_clock_gettime();
-	/* Forks are looked for behind what is taken, in all rings first. */
+	/* First search all rings for forks that have not been processed. */
 	for (int cpu = 0; cpu < recorder->cpus; cpu++)
 		if (recorder->rings[cpu].fd >= 0)
 			heads[cpu] = head_of(&recorder->rings[cpu]);
@@ -735,7 +742,7 @@ int sb_recorder_drain(struct recorder *recorder, int timeout_ms)
 	for (int cpu = 0; cpu < recorder->cpus; cpu++)
 		if (recorder->rings[cpu].fd >= 0)
 			take_records(recorder, &recorder->rings[cpu], heads[cpu]);
-	free(heads);
+	sb_free(heads);
 	return 0;
 }
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 /*
- * Self time of native functions. Two things are known of each thread: from the records of
- * its switches exactly when it was on a CPU and when not, and from samples where it was.
- * The samples of the CPUs' clocks share out the time on CPUs, and the stacks at which
- * threads left them the time off, each stack weighed by the time that it lasted. So
- * nothing is lost where records are, as long as it is not certain ones.
+ * Self time of native functions. Records of context switches tell exactly when each
+ * thread was on a CPU and when not; samples tell where it was. Samples of the CPUs'
+ * clocks divide the time on CPUs, and the stacks with which threads left them divide the
+ * time off CPUs, each stack weighted by its duration. So lost records do not bias the
+ * result, unless they are systematically lost.
+ *
+ * It is one object, struct run: its threads are found in /proc and in events, and the timeline
+ * and the estimates are made of the same threads. Hence the length.
  */
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <search.h>
 #include <stdatomic.h>
@@ -16,13 +20,17 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "array.h"
+#include "effects.h"
 #include "elf/file.h"
 #include "error.h"
+#include "free.h"
+#include "range.h"
 #include "sampler/sampler.h"
 #include "spin.h"
 
@@ -31,11 +39,16 @@
 #define MAX_SWITCH_STACKS  2000 /* a second */
 #define RATE_NS		   20000000
 #define DRAIN_MS	   50
-#define STOPPED_NS	   100000000 /* stacks are followed, when it was stopped */
+#define STOPPED_NS	   100000000 /* for unwinding, after a stop */
 #define JITTER_NS	   100000000
 #define MAX_ROUNDS	   8
 #define SAME_SWITCH_NS	   1000000
 #define INITIAL_BYTES	   65536
+#define MAX_BEFORE	   1024 /* symbols before a place that are looked at */
+/* Not known by older headers; the same number on all machines. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
 
 struct sb_sampler {
 	struct functions *functions;
@@ -50,7 +63,7 @@ struct sb_sampler {
 	size_t stack_count, stack_room;
 };
 
-/* A stack that is kept: @depth frames from @first on. */
+/* A stored stack: @depth frames from @first on. */
 struct kept_stack {
 	pid_t tid;
 	bool off_cpu, whole;
@@ -71,15 +84,15 @@ struct thread {
 	bool ticked;
 	enum thread_state state;
 	uint64_t since_ns;
-	struct stack *left; /* with it it left its CPU */
+	struct stack *left; /* its last stack on a CPU */
 	struct image *left_image;
 	uint64_t left_ns;
-	/* Where it was when it was first seen, off the CPU. */
+	/* Where it was when it was first seen off the CPU. */
 	struct stack *initial;
 	uint64_t initial_ns;
 };
 
-/* A stack, and how long a thread stood there; a tick of a clock has no length. */
+/* A stack and how long a thread was there; a tick of a clock has no length. */
 struct stay {
 	struct stack *stack;
 	struct image *image; /* held */
@@ -100,6 +113,10 @@ struct run {
 	uint64_t begin_ns, end_ns;
 	struct stays stays, initial;
 	uint64_t cpu_ns, off_ns, ticks;
+	/* The processes that were added and have not exited. */
+	struct pollfd *ends;
+	size_t end_count;
+	bool ends_known;
 	bool failed; /* no memory */
 };
 
@@ -111,7 +128,7 @@ struct sb_sampler *sb_sampler_new(struct sb_error *err)
 		sampler->functions = sb_functions_new();
 	if (sampler && sampler->functions)
 		return sampler;
-	free(sampler);
+	sb_free(sampler);
 	sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
 	return NULL;
 }
@@ -119,7 +136,7 @@ struct sb_sampler *sb_sampler_new(struct sb_error *err)
 static void forget_stacks(struct sb_sampler *sampler)
 {
 	sb_kept_clear(&sampler->kept);
-	free(sampler->stacks);
+	sb_free(sampler->stacks);
 	sampler->stacks = NULL;
 	sampler->stack_count = sampler->stack_room = 0;
 }
@@ -129,43 +146,40 @@ void sb_sampler_free(struct sb_sampler *sampler)
 	if (!sampler)
 		return;
 	sb_functions_free(sampler->functions);
-	free(sampler->self_ns);
-	free(sampler->looks);
-	free(sampler->pids);
+	sb_free(sampler->self_ns);
+	sb_free(sampler->looks);
+	sb_free(sampler->pids);
 	forget_stacks(sampler);
-	free(sampler);
+	sb_free(sampler);
 }
 
 /* ------------------------------------------------------------ what to look for */
 
-/* The symbol that @offset is in, and where it ends; NULL: there is none. */
+/* The symbol that contains @offset, and its end; NULL: there is none. */
 static const struct sb_symbol *symbol_at(const struct sb_elf *elf, uint64_t offset,
 					 uint64_t *end)
 {
-	const struct sb_symbol *found = NULL;
+	size_t next = sb_elf_first_symbol(elf, offset + 1);
+	const struct sb_symbol *unsized = NULL;
 
-	for (size_t i = 0; i < elf->symbol_count; i++) {
+	for (size_t i = next; i-- && next - i <= MAX_BEFORE;) {
 		const struct sb_symbol *symbol = &elf->symbols[i];
 
-		/* They are by offset. Where none says its size it is up to the next. */
-		if (symbol->offset > offset) {
-			if (found && !found->size)
-				*end = symbol->offset;
-			break;
+		if (!symbol->size && !unsized)
+			unsized = symbol;
+		if (offset - symbol->offset < symbol->size) {
+			*end = symbol->offset + symbol->size;
+			return symbol;
 		}
-		if (symbol->size && offset - symbol->offset >= symbol->size)
-			continue;
-		if (found && found->size && !symbol->size)
-			continue;
-		found = symbol;
-		*end = symbol->offset + symbol->size;
 	}
-	if (found && *end <= offset)
+	/* Without a known size it ends at the next one. */
+	if (!unsized || next == elf->symbol_count)
 		return NULL;
-	return found;
+	*end = elf->symbols[next].offset;
+	return unsized;
 }
 
-/* "NAME.cold", "NAME.cold.3": what the compiler moved out of the way. */
+/* "NAME.cold", "NAME.cold.3": parts that the compiler moved. */
 static bool is_cold_part(const char *name, const char *of)
 {
 	size_t length = strlen(of);
@@ -174,7 +188,7 @@ static bool is_cold_part(const char *name, const char *of)
 	       (!name[length + 5] || name[length + 5] == '.');
 }
 
-/* For one function more than there are. */
+/* Make room for one more function. */
 static int more_room(const struct sb_sampler *sampler, uint64_t **array)
 {
 	size_t count = (size_t)sb_functions_count(sampler->functions);
@@ -190,7 +204,7 @@ static int more_room(const struct sb_sampler *sampler, uint64_t **array)
 int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *elf,
 			    uint64_t offset, struct sb_error *err)
 {
-	const struct sb_symbol *symbol, *other;
+	const struct sb_symbol *symbol, *const *cold;
 	struct stat st;
 	uint64_t end = 0;
 	int number, before;
@@ -203,20 +217,22 @@ int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *elf,
 	if (fstat(sb_elf_fd(elf), &st))
 		return sb_error_set(err, errno, "%s: %s", sb_elf_path(elf),
 				    strerror(errno));
-	/* Before it counts as one: a run writes to all. */
+	/* Before the function is counted: a run writes to all counters. */
 	if (more_room(sampler, &sampler->self_ns) || more_room(sampler, &sampler->looks))
 		return sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
 	before = sb_functions_count(sampler->functions);
 	number = sb_functions_add(sampler->functions, st.st_dev, st.st_ino, symbol->offset,
 			       end);
-	/* One that was known has its parts. */
-	for (size_t i = 0; number == before && i < elf->symbol_count; i++) {
-		other = &elf->symbols[i];
-		if (is_cold_part(other->name, symbol->name) && other->size &&
+	/* A function that is known already has its parts. */
+	cold = sb_elf_cold(elf);
+	if (!cold)
+		number = -1;
+	for (; number == before && *cold; cold++)
+		if (is_cold_part((*cold)->name, symbol->name) && (*cold)->size &&
 		    sb_functions_add_part(sampler->functions, number, st.st_dev, st.st_ino,
-				       other->offset, other->offset + other->size))
+					  (*cold)->offset,
+					  (*cold)->offset + (*cold)->size))
 			number = -1;
-	}
 	if (number < 0)
 		return sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
 	return number;
@@ -249,7 +265,7 @@ static int compare_pids(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* That of a tree with this number, which is made if need be; NULL: no memory. */
+/* The entry with this number in a tree, created if necessary; NULL: no memory. */
 static void *member(struct run *run, void **tree, pid_t number, size_t size)
 {
 	void **node = tfind(&number, tree, compare_pids);
@@ -264,7 +280,7 @@ static void *member(struct run *run, void **tree, pid_t number, size_t size)
 	}
 	if (made && node)
 		return made;
-	free(made);
+	sb_free(made);
 	run->failed = true;
 	return NULL;
 }
@@ -284,7 +300,7 @@ static void free_process(void *member)
 	struct process *process = member;
 
 	sb_image_unref(process->image);
-	free(process);
+	sb_free(process);
 }
 
 static void free_thread(void *member)
@@ -292,8 +308,8 @@ static void free_thread(void *member)
 	struct thread *thread = member;
 
 	sb_image_unref(thread->left_image);
-	free(thread->initial);
-	free(thread);
+	sb_free(thread->initial);
+	sb_free(thread);
 }
 
 typedef void (*for_number)(struct run *run, pid_t parent, pid_t number);
@@ -329,7 +345,7 @@ static pid_t parent_of(pid_t pid)
 	n = fread(text, 1, sizeof(text) - 1, file);
 	fclose(file);
 	text[n] = '\0';
-	/* The name before it may have any character. */
+	/* The name before it may contain any character. */
 	rest = strrchr(text, ')');
 	if (!rest || sscanf(rest + 1, " %*c %d", &parent) != 1)
 		return 0;
@@ -346,7 +362,10 @@ static void know(struct run *run, pid_t pid)
 static void know_descendant(struct run *run, pid_t unused, pid_t pid)
 {
 	(void)unused;
-	/* Up from each: no process is missed because its number is below its parent's. */
+	/*
+	 * Upwards from each process: none is missed because its number is below its
+	 * parent's.
+	 */
 	for (pid_t above = pid, i = 0; above > 1 && i < 64; above = parent_of(above), i++) {
 		if (!tfind(&above, &run->processes, compare_pids))
 			continue;
@@ -381,7 +400,7 @@ static void note_threads(const void *node, VISIT visit, void *run)
 	each_number(run, path, process->pid, note_thread);
 }
 
-/* The switches of the machine so far. */
+/* The number of context switches of the machine so far. */
 static uint64_t switches_of_machine(void)
 {
 	FILE *file = fopen("/proc/stat", "re");
@@ -392,13 +411,15 @@ static uint64_t switches_of_machine(void)
 	while (file && getline(&line, &size, file) > 0)
 		if (sscanf(line, "ctxt %llu", &count) == 1)
 			break;
-	free(line);
+	sb_free(line);
 	if (file)
 		fclose(file);
 	return count;
 }
 
-/* Those of the threads that there are. One that ends looks as if it had made none. */
+/*
+ * The context switches of the current threads. One that exits counts as if it had none.
+ */
 static void add_switches(const void *node, VISIT visit, void *sum)
 {
 	const struct thread *thread = *(struct thread *const *)node;
@@ -419,8 +440,9 @@ static void add_switches(const void *node, VISIT visit, void *sum)
 }
 
 /*
- * Of how many switches of the machine one's stack is taken: each costs some microseconds,
- * and there may be hundreds of thousands a second. 0: the program's are few enough.
+ * Sample the stack at every Nth switch of the machine: each sample costs some
+ * microseconds, and there may be hundreds of thousands of switches per second. 0: the
+ * switches of the program are few enough to sample all.
  */
 static uint64_t every_of(struct run *run)
 {
@@ -462,7 +484,7 @@ static void attach_one(const void *node, VISIT visit, void *arg)
 	attaching->count++;
 }
 
-/* All there are; again, until none was made while we looked at the others. */
+/* Attach to all current threads; repeated until no new thread is found. */
 static int attach_all(struct run *run, struct sb_error *err)
 {
 	struct attaching attaching = { run, err, 1, 0 };
@@ -489,7 +511,7 @@ static void read_image(const void *node, VISIT visit, void *run)
 		process->image = sb_image_of(process->pid);
 }
 
-/* What the kernel says of a thread that is blocked: "... SP PC"; false: it is not. */
+/* The kernel's report on a blocked thread: "... SP PC"; false: it is not blocked. */
 static bool where_blocked(const struct thread *thread, char *text, size_t size,
 			  uint64_t *sp, uint64_t *pc)
 {
@@ -519,8 +541,8 @@ static bool where_blocked(const struct thread *thread, char *text, size_t size,
 }
 
 /*
- * A thread that sleeps all along never leaves its CPU while we look. Its stack is read out
- * of its memory, with no more registers than the kernel tells.
+ * A thread that sleeps all the time never leaves its CPU during the run. Its stack is
+ * read from its memory, with the few registers that the kernel reports.
  */
 static void read_initial(const void *node, VISIT visit, void *unused)
 {
@@ -541,7 +563,7 @@ static void read_initial(const void *node, VISIT visit, void *unused)
 	stack->registers[SAMPLER_SP] = sp;
 	stack->registers[SAMPLER_PC] = pc;
 	stack->partial = true;
-	/* Up to the end of the stack, wherever that is. */
+	/* Up to the end of the stack. */
 	for (size_t size = INITIAL_BYTES; n <= 0 && size >= 512; size /= 2) {
 		here = (struct iovec){ stack->bytes, size };
 		there = (struct iovec){ (void *)(uintptr_t)sp, size };
@@ -549,7 +571,7 @@ static void read_initial(const void *node, VISIT visit, void *unused)
 	}
 	if (n <= 0 || !where_blocked(thread, again, sizeof(again), &sp, &pc) ||
 	    strcmp(text, again)) {
-		free(stack);
+		sb_free(stack);
 		return;
 	}
 	stack->size = (uint32_t)n;
@@ -589,7 +611,7 @@ static void add_stay(struct run *run, struct stays *stays, struct stack *stack,
 			       .tick = tick };
 }
 
-/* The thread was off the CPU from when it left it until now. */
+/* The thread was off the CPU from its last departure until now. */
 static void was_off(struct run *run, struct thread *thread, uint64_t now_ns)
 {
 	struct process *process;
@@ -634,7 +656,7 @@ static void take_sample(struct run *run, struct thread *thread, const struct eve
 		thread->left_image = process->image ? sb_image_ref(process->image) : NULL;
 		return;
 	}
-	/* Clocks run before the threads are watched. */
+	/* Clocks run before threads are attached. */
 	if (event->time_ns < run->begin_ns || event->time_ns >= run->end_ns)
 		return;
 	thread->ticked = true;
@@ -692,7 +714,7 @@ static void take_switch(struct run *run, struct thread *thread, const struct eve
 		if (thread->state == OFF && event->kind == EVENT_OUT)
 			return; /* its coming back was lost */
 		thread->state = event->kind == EVENT_EXIT ? GONE : OFF;
-		/* From before it was watched? */
+		/* From before it was attached? */
 		if (event->time_ns - thread->left_ns > SAME_SWITCH_NS)
 			thread->left = NULL;
 	}
@@ -711,7 +733,9 @@ static void take_event(struct run *run, const struct event *event)
 	thread = thread_of(run, event->tid);
 	if (!thread)
 		return;
-	/* Whom we came upon when its maker was watched already is told of twice. */
+	/*
+	 * A thread found in /proc is reported twice if its creator was attached already.
+	 */
 	if (event->kind != EVENT_CLOCK && thread->attached &&
 	    event->source != event->tid)
 		return;
@@ -747,7 +771,7 @@ static void finish_thread(const void *node, VISIT visit, void *arg)
 
 /* ------------------------------------------------------------------- estimates */
 
-/* Where a time was spent, as far as its stacks say. */
+/* The places of an amount of time, from its stacks. */
 struct shares {
 	double *of, *squares; /* each function */
 	double all, unknown;
@@ -762,11 +786,11 @@ static int shares_init(struct shares *shares, int count)
 
 static void shares_free(struct shares *shares)
 {
-	free(shares->of);
-	free(shares->squares);
+	sb_free(shares->of);
+	sb_free(shares->squares);
 }
 
-/* Its frames are those from @first on. */
+/* The frames begin at @first. */
 static void keep_stack(struct run *run, const struct stay *stay, size_t first)
 {
 	struct sb_sampler *sampler = run->sampler;
@@ -790,7 +814,7 @@ static void keep_stack(struct run *run, const struct stay *stay, size_t first)
 	};
 }
 
-/* What a look at a thread on a CPU is worth is known at the end. */
+/* The value of a sample on a CPU is known at the end of the run. */
 static void weigh_stacks(struct sb_sampler *sampler, double ns)
 {
 	for (size_t i = 0; i < sampler->stack_count; i++)
@@ -806,7 +830,7 @@ static void share_stay(struct run *run, const struct stay *stay, struct shares *
 	int found = UNWOUND_NOT;
 
 	if (stay->tick && !stay->stack)
-		found = UNWOUND_NOBODY; /* it ends, and is in the kernel for good */
+		found = UNWOUND_NOBODY; /* it is exiting, and does not return to user space */
 	else if (stay->stack && stay->image)
 		found = sb_image_unwind(stay->image, run->sampler->functions, stay->stack,
 					kept);
@@ -821,7 +845,7 @@ static void share_stay(struct run *run, const struct stay *stay, struct shares *
 	}
 }
 
-/* Give @ns to the functions by their shares; what is unknown is returned. */
+/* Distribute @ns among the functions by their shares; returns the unknown part. */
 static double share_out(struct shares *sums, const struct shares *shares, double ns,
 			int count)
 {
@@ -838,8 +862,9 @@ static double share_out(struct shares *sums, const struct shares *shares, double
 }
 
 /*
- * The error of a sum of stays is that of so many of one length: (sum)^2 / sum of squares.
- * These are the looks that found a thread there, of looks all over the time.
+ * The error of a sum of stays is that of as many stays of one length: (sum)^2 / sum of
+ * squares. These are the samples that found a thread there, among samples spread over the
+ * whole time.
  */
 static void set_self(struct sb_sampler *sampler, const struct shares *sums, int count,
 		     uint64_t clock_ns, uint64_t most_looks)
@@ -889,7 +914,7 @@ static int estimate(struct run *run, uint64_t period_ns)
 			   (double)run->initial.list[i].ns);
 		initial_ns += (double)run->initial.list[i].ns;
 	}
-	/* As many as there is time for; in random order those are as good as all. */
+	/* As many as time permits; in random order they represent all. */
 	shuffle(&run->stays);
 	for (i = 0; i < run->stays.count; i++) {
 		const struct stay *stay = &run->stays.list[i];
@@ -935,6 +960,47 @@ static uint64_t period_of_clock(void)
 	return period > MIN_PERIOD_NS ? period : MIN_PERIOD_NS;
 }
 
+/* Before Linux 5.3, without pidfd_open(2), it is not known when they end. */
+static void watch_ends(struct run *run)
+{
+	const struct sb_sampler *sampler = run->sampler;
+
+	run->ends = calloc(sampler->pid_count + 1, sizeof(*run->ends));
+	run->ends_known = run->ends && sampler->pid_count;
+	for (size_t i = 0; run->ends_known && i < sampler->pid_count; i++) {
+		int fd = (int)syscall(SYS_pidfd_open, sampler->pids[i], 0);
+
+		if (fd >= 0)
+			run->ends[run->end_count++] =
+				(struct pollfd){ .fd = fd, .events = POLLIN };
+		else if (errno != ESRCH)
+			run->ends_known = false;
+	}
+	/* None is there: it may be yet to come. */
+	if (!run->end_count)
+		run->ends_known = false;
+}
+
+/*
+ * Whether all processes that were added have exited. Their children do not count: a caller
+ * that needs those adds them to the next run.
+ */
+static bool all_have_ended(struct run *run)
+{
+	size_t left = 0;
+
+	if (!run->ends_known || poll(run->ends, (nfds_t)run->end_count, 0) < 0)
+		return false;
+	for (size_t i = 0; i < run->end_count; i++) {
+		if (run->ends[i].revents)
+			close(run->ends[i].fd);
+		else
+			run->ends[left++] = run->ends[i];
+	}
+	run->end_count = left;
+	return !left;
+}
+
 static int look(struct run *run, uint64_t ns)
 {
 	uint64_t now, jittered_ns;
@@ -945,7 +1011,7 @@ static int look(struct run *run, uint64_t ns)
 	while (!run->sampler->stopped && now < run->begin_ns + ns) {
 		uint64_t left_ms = (run->begin_ns + ns - now) / 1000000 + 1;
 
-		/* A clock begins anew: as often as it ticks, it would never. */
+		/* A clock starts anew: repeated too often, it would never tick. */
 		if (now - jittered_ns >= JITTER_NS) {
 			sb_recorder_jitter(run->recorder);
 			jittered_ns = now;
@@ -954,11 +1020,13 @@ static int look(struct run *run, uint64_t ns)
 			left_ms = DRAIN_MS;
 		if (sb_recorder_drain(run->recorder, (int)left_ms))
 			return -1;
-		/* Where switches are missing it is not known what was on a CPU. */
+		/* If switch records are missing, it is unknown what was on a CPU. */
 		if (sb_recorder_is_full(run->recorder))
 			return 0;
 		run->end_ns = sb_recorder_read_ns(run->recorder);
 		now = sb_clock_gettime();
+		if (all_have_ended(run))
+			break;
 	}
 	if (sb_recorder_drain(run->recorder, 0))
 		return -1;
@@ -975,8 +1043,9 @@ static int record(struct run *run, uint64_t ns)
 	bool ahead;
 	size_t count;
 
-	/* Behind others the rings would be full before they are read. */
-	ahead = policy == SCHED_OTHER && !sched_getparam(0, &before) &&
+	/* With a lower priority, the rings would be full before they are read. */
+	ahead = sb_may(SB_EFFECT_SCHED) && policy == SCHED_OTHER &&
+		!sched_getparam(0, &before) &&
 		!sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first);
 	failed = look(run, ns);
 	if (ahead)
@@ -996,8 +1065,11 @@ static void end_run(struct run *run)
 		sb_image_unref(run->stays.list[i].image);
 	for (size_t i = 0; i < run->initial.count; i++)
 		sb_image_unref(run->initial.list[i].image);
-	free(run->stays.list);
-	free(run->initial.list);
+	sb_free(run->stays.list);
+	sb_free(run->initial.list);
+	for (size_t i = 0; i < run->end_count; i++)
+		close(run->ends[i].fd);
+	sb_free(run->ends);
 	tdestroy(run->threads, free_thread);
 	tdestroy(run->processes, free_process);
 	sb_recorder_close(run->recorder);
@@ -1015,13 +1087,14 @@ int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err
 	forget_stacks(sampler);
 	for (int i = 0; i < sb_functions_count(sampler->functions); i++)
 		sampler->self_ns[i] = sampler->looks[i] = 0;
-	/* An event for each thread and CPU may be more than a shell allows. */
-	if (!getrlimit(RLIMIT_NOFILE, &before)) {
+	/* An event per thread and CPU may exceed a shell's limit. */
+	if (sb_may(SB_EFFECT_NOFILE) && !getrlimit(RLIMIT_NOFILE, &before)) {
 		limit = before;
 		limit.rlim_cur = limit.rlim_max;
 		raised = !setrlimit(RLIMIT_NOFILE, &limit);
 	}
 	find_processes(&run);
+	watch_ends(&run);
 	twalk_r(run.processes, note_threads, &run);
 	run.recorder = sb_recorder_open(period_ns, every_of(&run), err);
 	failed = !run.recorder || attach_all(&run, err);
@@ -1029,7 +1102,7 @@ int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err
 		failed = sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
 	code = errno;
 	end_run(&run);
-	/* Their numbers may be those of others by the next time. */
+	/* Their numbers may be reused by the next run. */
 	sampler->pid_count = 0;
 	if (raised)
 		setrlimit(RLIMIT_NOFILE, &before);
@@ -1058,7 +1131,7 @@ uint64_t sb_sampler_stack(const struct sb_sampler *sampler, size_t index,
 {
 	const struct kept_stack *stack;
 
-	if (index >= sampler->stack_count)
+	if (!sb_is_below(index, sampler->stack_count))
 		return 0;
 	stack = &sampler->stacks[index];
 	switch (value) {
@@ -1075,6 +1148,7 @@ uint64_t sb_sampler_stack(const struct sb_sampler *sampler, size_t index,
 	case SB_STACK_WHOLE:
 		return stack->whole;
 	default:
+		errno = ERANGE;
 		return 0;
 	}
 }
@@ -1084,30 +1158,31 @@ const char *sb_sampler_frame(const struct sb_sampler *sampler, size_t index, siz
 {
 	const struct kept_frame *kept;
 
-	if (index >= sampler->stack_count || frame >= sampler->stacks[index].depth)
+	if (!sb_is_below(index, sampler->stack_count) ||
+	    !sb_is_below(frame, sampler->stacks[index].depth))
 		return NULL;
 	kept = &sampler->kept.frames[sampler->stacks[index].first + frame];
 	*offset = kept->offset;
 	return kept->path;
 }
 
+/* A negative number is a large one. */
+static bool is_function(const struct sb_sampler *sampler, int number)
+{
+	return sb_is_below((size_t)number, (size_t)sb_functions_count(sampler->functions));
+}
+
 uint64_t sb_sampler_self_ns(const struct sb_sampler *sampler, int number)
 {
-	return number < 0 || number >= sb_functions_count(sampler->functions) ?
-		       0 :
-		       sampler->self_ns[number];
+	return is_function(sampler, number) ? sampler->self_ns[number] : 0;
 }
 
 uint64_t sb_sampler_looks(const struct sb_sampler *sampler, int number)
 {
-	return number < 0 || number >= sb_functions_count(sampler->functions) ?
-		       0 :
-		       sampler->looks[number];
+	return is_function(sampler, number) ? sampler->looks[number] : 0;
 }
 
 uint64_t sb_sampler_value(const struct sb_sampler *sampler, enum sb_sampler_value value)
 {
-	return value < SB_SAMPLER_CLOCK_NS || value > SB_SAMPLER_LOST ?
-		       0 :
-		       sampler->values[value];
+	return sb_is_below((size_t)value - 1, SB_SAMPLER_LOST) ? sampler->values[value] : 0;
 }

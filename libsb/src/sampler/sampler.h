@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of the sampler have in common: events, stacks and where code is mapped. */
+/* Common parts of the sampler: events, stacks and mappings of code. */
 #ifndef SB_SAMPLER_H
 #define SB_SAMPLER_H
 
 #include <sys/types.h>
 
-#include "libsb.h"
+#include "libsb-provisional.h"
 
 /* Registers by DWARF's numbers; the last is the program counter. */
 #if defined(__x86_64__)
@@ -19,7 +19,7 @@
 #endif
 #define SAMPLER_PC (SAMPLER_REGISTERS - 1)
 
-/* The user stack of a thread at one moment, from its pointer upwards. */
+/* The user stack of a thread at one moment, from the stack pointer upwards. */
 struct stack {
 	uint64_t registers[SAMPLER_REGISTERS];
 	bool partial; /* only the stack pointer and the program counter are known */
@@ -33,11 +33,11 @@ struct mapping {
 };
 
 enum event_kind {
-	EVENT_CLOCK,	  /* a tick of a CPU's clock found the thread on it */
+	EVENT_CLOCK,	  /* a tick of a CPU's clock, with the thread on it */
 	EVENT_OUT_SAMPLE, /* the thread leaves its CPU, with its stack */
 	EVENT_OUT,	  /* it left the CPU */
 	EVENT_IN,	  /* it is on a CPU again */
-	EVENT_FORK,	  /* a new thread, of @parent or of the process itself */
+	EVENT_FORK,	  /* a new thread, created by @parent or by the process itself */
 	EVENT_EXIT,
 	EVENT_EXEC,
 	EVENT_MAP,
@@ -49,7 +49,7 @@ struct event {
 	enum event_kind kind;
 	pid_t pid, tid;
 	pid_t parent; /* of a fork: its process */
-	pid_t source; /* the thread whose event told, itself or an ancestor */
+	pid_t source; /* the thread whose event reported it, itself or an ancestor */
 	union {
 		struct stack *stack;
 		struct mapping *mapping;
@@ -61,70 +61,70 @@ struct event {
 struct recorder;
 
 /*
- * A clock of @period_ns on every CPU, and a stack at every @every th switch there, 0: at
- * those of the threads that are attached. NULL with errno and a message.
+ * A clock of @period_ns on every CPU, and a stack at every @every th switch there; 0: at
+ * switches of the attached threads. NULL with errno and a message.
  */
 struct recorder *sb_recorder_open(uint64_t period_ns, uint64_t every, struct sb_error *err);
 void sb_recorder_close(struct recorder *recorder);
 /*
- * Have the switches of a thread told, and of those that it makes, and what they map.
- * 1; 0: it is gone; -1 with errno and a message.
+ * Report the switches and mappings of a thread, and of threads that it creates. 1; 0: it
+ * has exited; -1 with errno and a message.
  */
 int sb_recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *err);
-/* Samples of this process count; those of its descendants do by themselves. */
+/* Sample this process; descendants are included automatically. */
 void sb_recorder_know(struct recorder *recorder, pid_t pid);
 bool sb_recorder_knows(const struct recorder *recorder, pid_t pid);
-/* Wait up to so long for the buffers to fill, and take what is in them. -1: ENOMEM. */
+/* Wait up to the given time for the buffers to fill, and read them. -1: ENOMEM. */
 int sb_recorder_drain(struct recorder *recorder, int timeout_ms);
-/* There was no room for some of what was taken last. */
+/* There was no room for some of the records that were read last. */
 bool sb_recorder_is_full(const struct recorder *recorder);
-/* All from before then was taken, if there was room. */
+/* Everything before that time has been read, if there was room. */
 uint64_t sb_recorder_read_ns(const struct recorder *recorder);
-/* Bytes that are kept, of events and of what belongs to them; the tests set it. */
+/* The limit for stored events and their data, bytes; the tests set it. */
 extern uint64_t sb_recorder_most_bytes __attribute__((visibility("hidden")));
-/* Not in lockstep with what a program does each millisecond. */
+/* Not a divisor of a millisecond, so that samples are not in step with the program. */
 void sb_recorder_jitter(struct recorder *recorder);
-/* By time. Belong to the recorder. */
+/* Sorted by time. They belong to the recorder. */
 struct event *sb_recorder_sort(struct recorder *recorder, size_t *count);
 uint64_t sb_recorder_lost(const struct recorder *recorder);
 
-/* ------------------------------------ unwind.c: whose code, and who called */
+/* ----------------------------------- unwind.c: whose code, and what called it */
 
 struct functions;
 struct image;
 
 struct functions *sb_functions_new(void);
 void sb_functions_free(struct functions *functions);
-/* The number of the function; -1 with ENOMEM. @end 0: no more than the first byte. */
+/* The number of the function; -1 with ENOMEM. @end 0: only the first byte. */
 int sb_functions_add(struct functions *functions, dev_t dev, ino_t ino, uint64_t begin,
 		  uint64_t end);
-/* More code of a function that is there. */
+/* More code of an existing function. */
 int sb_functions_add_part(struct functions *functions, int number, dev_t dev, ino_t ino,
 		       uint64_t begin, uint64_t end);
 int sb_functions_count(const struct functions *functions);
 
-/* Where code is mapped in a process; shared by those that were forked. NULL: ENOMEM. */
+/* Mappings of code in a process; shared after a fork. NULL: ENOMEM. */
 struct image *sb_image_new(pid_t pid);
 struct image *sb_image_ref(struct image *image);
 void sb_image_unref(struct image *image);
 /*
- * As it is with one mapping more; the one given is taken over. NULL: ENOMEM, and it is
- * the caller's still.
+ * A copy with one more mapping; takes ownership of the one given, unless it fails. NULL:
+ * ENOMEM.
  */
 struct image *sb_image_with(struct image *image, const struct mapping *mapping);
-/* That of a process that runs. NULL with errno. */
+/* The mappings of a running process. NULL with errno. */
 struct image *sb_image_of(pid_t pid);
 
-#define UNWOUND_NOBODY	(-1) /* no function of ours is on it */
-#define UNWOUND_NOT	(-2) /* it could not be followed to its end */
+#define UNWOUND_NOBODY	(-1) /* it has no function that was added */
+#define UNWOUND_NOT	(-2) /* it could not be unwound to its end */
 
-/* Where a frame's code is in its file; @path NULL: it is of none. */
+/* The place of a frame's code in its file; @path NULL: in no file. */
 struct kept_frame {
-	const char *path; /* of the list that it was kept with */
+	const char *path; /* in the list in which it is stored */
 	uint64_t offset;
 };
 
-/* Frames of stacks, and the paths of their files, each once. */
+/* Frames of stacks, and the paths of their files, each stored once. */
 struct kept {
 	struct kept_frame *frames;
 	size_t count, room;
@@ -136,8 +136,8 @@ struct kept {
 void sb_kept_clear(struct kept *kept);
 
 /*
- * The innermost function on the stack: its number, or UNWOUND_. The frames are added to
- * @kept, unless that is NULL: to the outermost, or as far as they are known.
+ * The innermost added function on the stack: its number, or UNWOUND_. The known frames,
+ * up to the outermost if possible, are added to @kept unless it is NULL.
  */
 int sb_image_unwind(struct image *image, const struct functions *functions,
 		 const struct stack *stack, struct kept *kept);

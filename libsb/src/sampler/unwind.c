@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Stacks that were taken, followed by .eh_frame: code without frame pointers, as
- * distributions ship it, has nothing else. libdw does it, as it does for perf(1).
+ * Unwinding of sampled stacks by .eh_frame, the only way for code without frame pointers,
+ * as distributions ship it. libdw does the work, as in perf(1).
+ *
+ * It is one object, struct image, which every step of a stack reads and completes: hence the
+ * length.
  */
 #include <elf.h>
 #include <elfutils/libdwfl.h>
@@ -18,12 +21,13 @@
 #include <unistd.h>
 
 #include "array.h"
+#include "free.h"
 #include "sampler/sampler.h"
 
 #define MAX_FRAMES 1024
 #define VDSO	    "[vdso]"
 
-/* Code of a function, by its file and the offsets there. */
+/* Code of a function, by its file and its offsets there. */
 struct part {
 	dev_t dev;
 	ino_t ino;
@@ -39,31 +43,31 @@ struct functions {
 
 struct code {
 	struct mapping *mapping;
-	bool known; /* its file was looked at */
+	bool known; /* its file was examined */
 	dev_t dev;
 	ino_t ino;
-	const unsigned char *text; /* when it was asked for; NULL: it can't be read */
+	const unsigned char *text; /* if it was requested; NULL: it can't be read */
 	bool text_known;
 };
 
 struct image {
 	int refs;
-	pid_t pid; /* a process that has or had it, 0: not known */
+	pid_t pid; /* a process that has or had it, 0: unknown */
 	struct code *codes; /* the later ones are of later mappings */
 	size_t count;
 	Dwfl *dwfl;
 	bool dwfl_failed;
-	struct walk *walk; /* what libdw's callbacks are about */
+	struct walk *walk; /* argument of libdw's callbacks */
 };
 
-/* What the callbacks of libdw need of the stack that is being followed. */
+/* Data that libdw's callbacks need for the current stack. */
 struct walk {
 	struct image *image;
 	const struct functions *functions;
 	const struct stack *stack;
 	struct kept *kept;
 	int found;
-	bool to_end; /* even where the function was found */
+	bool to_end; /* even after the function was found */
 	size_t frames, found_at;
 	uint64_t pcs[MAX_FRAMES];
 };
@@ -78,8 +82,8 @@ struct functions *sb_functions_new(void)
 void sb_functions_free(struct functions *functions)
 {
 	if (functions)
-		free(functions->parts);
-	free(functions);
+		sb_free(functions->parts);
+	sb_free(functions);
 }
 
 int sb_functions_count(const struct functions *functions)
@@ -159,10 +163,10 @@ void sb_image_unref(struct image *image)
 		if (image->codes[i].text)
 			munmap((void *)(uintptr_t)image->codes[i].text,
 			       mapping->end - mapping->start);
-		free(mapping);
+		sb_free(mapping);
 	}
-	free(image->codes);
-	free(image);
+	sb_free(image->codes);
+	sb_free(image);
 }
 
 static int add_code(struct image *image, const struct mapping *mapping)
@@ -175,7 +179,7 @@ static int add_code(struct image *image, const struct mapping *mapping)
 	if (codes)
 		image->codes = codes;
 	if (!codes || !copy) {
-		free(copy);
+		sb_free(copy);
 		return -1;
 	}
 	memcpy(copy, mapping, size);
@@ -183,7 +187,7 @@ static int add_code(struct image *image, const struct mapping *mapping)
 	return 0;
 }
 
-/* Whether the last that was mapped there is the same. */
+/* Whether the last mapping there is the same. */
 static bool has_mapping(const struct image *image, const struct mapping *mapping)
 {
 	for (size_t i = image->count; i--;) {
@@ -202,10 +206,10 @@ struct image *sb_image_with(struct image *image, const struct mapping *mapping)
 {
 	struct image *more;
 
-	/* mprotect(2) tells of it anew each time: compilers at run time do little else. */
+	/* mprotect(2) reports it again each time, which run-time compilers do often. */
 	if (has_mapping(image, mapping))
 		return image;
-	/* While nobody else has it and nothing was followed in it, it can grow. */
+	/* While it is not shared and nothing was unwound with it, it can grow. */
 	if (image->refs == 1 && !image->dwfl)
 		return add_code(image, mapping) ? NULL : image;
 	more = sb_image_new(image->pid);
@@ -243,7 +247,7 @@ static int add_line(struct image *image, char *line)
 	*mapping = (struct mapping){ start, end, offset };
 	memcpy(mapping->path, line + path, strlen(line + path) + 1);
 	failed = add_code(image, mapping);
-	free(mapping);
+	sb_free(mapping);
 	return failed;
 }
 
@@ -268,14 +272,14 @@ struct image *sb_image_of(pid_t pid)
 		errno = ENOMEM;
 		break;
 	}
-	free(line);
+	sb_free(line);
 	fclose(file);
 	return image;
 }
 
 /*
- * Where the file of a mapping is: as its process sees it, which may be in a container, for
- * as long as that lives. @path has room for it all.
+ * The path of a mapping's file: in the process's view, which may be a container, while
+ * the process exists. @path has room for all of it.
  */
 static int path_of(const struct image *image, const struct mapping *mapping, char *path,
 		   size_t size)
@@ -301,7 +305,7 @@ static int open_mapped(const struct image *image, const struct mapping *mapping)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* What is mapped last at an address is what is there. */
+/* The last mapping at an address is the valid one. */
 static struct code *code_at(struct image *image, uint64_t address)
 {
 	for (size_t i = image->count; i--;) {
@@ -323,15 +327,15 @@ static struct code *code_at(struct image *image, uint64_t address)
 	return NULL;
 }
 
-/* ------------------------------------------------------- who was called there */
+/* ------------------------------------------------------ what was called there */
 
 /*
- * A function that ends with a call may leave by a jump: then it is on the stack no more,
- * though its caller waits for it. Whom the caller called is in its code, before the
- * address to return to.
+ * A function whose last action is a call may end with a jump: it is then not on the stack
+ * any more, though its caller waits for it. The called function is known from the
+ * caller's code before the return address.
  */
 
-/* What is behind the end of a file must not be touched. */
+/* Bytes after the end of a file must not be accessed. */
 static bool text_is_whole(int fd, const struct mapping *mapping)
 {
 	struct stat st;
@@ -341,7 +345,7 @@ static bool text_is_whole(int fd, const struct mapping *mapping)
 					  mapping->offset + mapping->end - mapping->start;
 }
 
-/* @size bytes of code; NULL where they are not in one file. */
+/* @size bytes of code; NULL if they are not in one file. */
 static const unsigned char *text_at(struct image *image, uint64_t address, size_t size)
 {
 	struct code *code = code_at(image, address);
@@ -379,7 +383,7 @@ static uint64_t relative(const unsigned char *text, uint64_t next)
 	return next + (uint64_t)(int64_t)distance;
 }
 
-/* Where a pointer of the process leads; 0: it can't be read (any more). */
+/* The value of a pointer in the process; 0: it can't be read (any more). */
 static uint64_t pointer_at(const struct image *image, uint64_t address)
 {
 	uint64_t pointer = 0;
@@ -434,7 +438,7 @@ static uint64_t callee_of(struct image *image, uint64_t back)
 }
 #endif
 
-/* The function that was called before the address to return to, or UNWOUND_NOBODY. */
+/* The function that was called before the return address, or UNWOUND_NOBODY. */
 static int function_called(struct image *image, const struct functions *functions,
 			   uint64_t back)
 {
@@ -455,7 +459,7 @@ static int function_called(struct image *image, const struct functions *function
 
 /* ------------------------------------------------------- followed by libdw */
 
-/* The kernel's own library, the same in all processes; libdw wants a file. */
+/* The kernel's vDSO, the same in all processes; libdw needs a file. */
 static int open_vdso(void)
 {
 	const Elf64_Ehdr *header = (const void *)getauxval(AT_SYSINFO_EHDR);
@@ -464,7 +468,7 @@ static int open_vdso(void)
 
 	if (!header)
 		return -1;
-	/* Its section headers are the last of it. */
+	/* Its section headers are at its end. */
 	size = header->e_shoff + (size_t)header->e_shnum * header->e_shentsize;
 	fd = memfd_create("vdso", MFD_CLOEXEC);
 	if (fd >= 0 && write(fd, header, size) != (ssize_t)size) {
@@ -474,7 +478,10 @@ static int open_vdso(void)
 	return fd;
 }
 
-/* How far from the addresses in the file it is mapped; false: it is no ELF file. */
+/*
+ * The difference between the addresses in memory and in the file; false: it is not an ELF
+ * file.
+ */
 static bool bias_of(int fd, const struct mapping *mapping, uint64_t *bias)
 {
 	Elf64_Ehdr header;
@@ -515,7 +522,7 @@ static void report(Dwfl *dwfl, const struct image *image, const struct mapping *
 		close(fd);
 }
 
-/* Separate debug files have nothing that is needed here, and may be far away. */
+/* Separate debug files are not needed here, and may be remote. */
 static int find_no_debuginfo(Dwfl_Module *module, void **data, const char *name,
 			     Dwarf_Addr base, const char *file, const char *link,
 			     GElf_Word checksum, char **found)
@@ -584,7 +591,7 @@ static pid_t no_next_thread(Dwfl *dwfl, void *arg, void **thread)
 	return 0;
 }
 
-/* Any number is that of the one thread there is. */
+/* Any number stands for the only thread. */
 static bool get_thread(Dwfl *dwfl, pid_t tid, void *arg, void **thread)
 {
 	(void)dwfl;
@@ -596,13 +603,13 @@ static bool get_thread(Dwfl *dwfl, pid_t tid, void *arg, void **thread)
 void sb_kept_clear(struct kept *kept)
 {
 	for (size_t i = 0; i < kept->path_count; i++)
-		free(kept->paths[i]);
-	free(kept->paths);
-	free(kept->frames);
+		sb_free(kept->paths[i]);
+	sb_free(kept->paths);
+	sb_free(kept->frames);
 	*kept = (struct kept){ 0 };
 }
 
-/* NULL: there is no memory. */
+/* NULL: no memory. */
 static const char *kept_path(struct kept *kept, const char *path)
 {
 	char **larger;
@@ -645,7 +652,7 @@ static int see_frame(Dwfl_Frame *frame, void *arg)
 	if (!activation) {
 		if (walk->found < 0)
 			walk->found = function_called(walk->image, walk->functions, pc);
-		/* A return address may be behind the caller's last instruction. */
+		/* A return address may be after the caller's last instruction. */
 		pc--;
 	}
 	walk->pcs[walk->frames++] = pc;
@@ -667,11 +674,11 @@ static bool covers(Dwarf_CFI *rules, Dwarf_Addr address)
 
 	if (!rules || dwarf_cfi_addrframe(rules, address, &frame))
 		return false;
-	free(frame);
+	sb_free(frame);
 	return true;
 }
 
-/* Whether .eh_frame or .debug_frame says where the caller of what is at @pc is. */
+/* Whether .eh_frame or .debug_frame covers @pc. */
 static bool has_rule(Dwfl *dwfl, uint64_t pc)
 {
 	Dwfl_Module *module = dwfl_addrmodule(dwfl, pc);
@@ -688,8 +695,8 @@ static bool has_rule(Dwfl *dwfl, uint64_t pc)
 }
 
 /*
- * How many of the frames are known. Where there is no rule libdw takes the frame pointer's
- * word for the caller, which may be anything there: the frames from then on are guesses.
+ * The number of frames that are known. Without unwind information libdw uses the frame
+ * pointer, which may have any value there: the frames from then on are guesses.
  */
 static size_t known_frames(const struct walk *walk)
 {
@@ -759,10 +766,13 @@ int sb_image_unwind(struct image *image, const struct functions *functions,
 		kept->whole = !result;
 	if (!result)
 		return walk.found;
-	/* The innermost needs no rule. */
+	/* The innermost frame needs no unwind information. */
 	known = kept || walk.found_at != 0 ? known_frames(&walk) : walk.frames;
 	if (walk.found >= 0 && walk.found_at >= known && !kept) {
-		/* Guesses that come to the end of the stack are as good as rules. */
+		/*
+		 * Guesses that reach the end of the stack are as good as unwind
+		 * information.
+		 */
 		walk.to_end = true;
 		result = follow(image, &walk);
 	}

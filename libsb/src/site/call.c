@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-/* Calls whose delay is a part of their duration: they are timed from one end to the other. */
+/* Calls whose delay is a part of their duration: they are timed from begin to end. */
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "free.h"
 #include "site/hit.h"
 #include "spin.h"
 
 /*
- * By the number of a target: how much of this thread's time was in calls of it that are over,
- * less what of that was in calls around them. So a call that has begun when it was b, and ends
- * when it is e, has had e - b of its time in calls of its target inside it.
+ * By the number of a target: the time of this thread in calls of the target that have
+ * ended, without time that is also in an enclosing call. So a call for which the value
+ * was b at its begin and e at its end spent e - b of its time in nested calls of its
+ * target.
  */
 static _Thread_local struct {
 	uint64_t *ticks;
@@ -22,7 +24,7 @@ static bool have_key;
 static void forget(void *unused)
 {
 	(void)unused;
-	free(covered.ticks);
+	sb_free(covered.ticks);
 	covered.ticks = NULL;
 	covered.count = 0;
 }
@@ -32,14 +34,14 @@ static void make_key(void)
 	have_key = !pthread_key_create(&key, forget);
 }
 
-/* Whoever unloads this library takes forget() away. */
+/* Unloading this library unloads forget() too. */
 static __attribute__((destructor)) void delete_key(void)
 {
 	if (have_key)
 		pthread_key_delete(key);
 }
 
-/* That of @target; NULL: no memory. */
+/* The entry of @target; NULL: no memory. */
 static __attribute__((noinline, cold)) uint64_t *make_room(uint32_t target)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -83,7 +85,7 @@ void sb_site_begin(struct sb_site *site, struct site_call *call)
 	call->begin = sb_clock_poll();
 }
 
-/* A counter that was set back meanwhile makes a duration of 0. */
+/* A counter that was set back meanwhile gives a duration of 0. */
 static uint64_t minus(uint64_t a, uint64_t b)
 {
 	return (int64_t)(a - b) > 0 ? a - b : 0;
@@ -103,7 +105,10 @@ bool sb_site_end(struct sb_site *site, const struct site_call *call, bool patien
 		part = minus(lasted, *ticks - call->covered);
 		*ticks = call->covered + lasted;
 	}
-	/* It may have been switched off, or be given a time, since the call began. */
+	/*
+	 * The policy may have been switched off, or changed to a time, since the call
+	 * began.
+	 */
 	if (!sb_site_is_at_end(site))
 		return false;
 	delay = (unsigned __int128)sb_clock_to_ns(part) * load(&site->ppm) / 1000000;

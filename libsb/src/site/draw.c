@@ -8,11 +8,14 @@
 
 /* Of this process. */
 static _Atomic uint64_t seed;
-/* How often the seed has changed, and 1, in the upper half; how many threads drew since. */
+/*
+ * Upper half: how often the seed has changed, plus 1; lower half: how many threads have
+ * drawn since.
+ */
 static _Atomic uint64_t given = UINT64_C(1) << 32;
 static _Atomic uint64_t forks;
 
-/* The state of splitmix64, and the upper half of @given that it is of; 0: there is none. */
+/* The state of splitmix64, and the upper half of @given that it belongs to; 0: none. */
 static _Thread_local uint64_t state __attribute__((tls_model("initial-exec")));
 static _Thread_local uint32_t state_of __attribute__((tls_model("initial-exec")));
 
@@ -62,7 +65,7 @@ static void begin(void)
 	state_of = (uint32_t)(mine >> 32);
 }
 
-/* Over 0, at most 1. */
+/* Above 0, at most 1. */
 static double next(void)
 {
 	state += GOLDEN;
@@ -71,7 +74,7 @@ static double next(void)
 
 static double normal(void)
 {
-	/* Box and Muller's; the second one that it gives is not worth keeping. */
+	/* Box and Muller's method; its second value is not kept. */
 	double radius = sqrt(-2 * log(next()));
 
 	return radius * cos(2 * 3.14159265358979323846 * next());

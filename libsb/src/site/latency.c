@@ -29,7 +29,7 @@ const char *sb_latency_name(const struct sb_site_table *table, uint32_t index)
 
 int sb_latency_marks(struct sb_site_table *table, const char *text)
 {
-	/* A longer one is not given back, so that it would take a place each time. */
+	/* A longer one would not be found again, and would take a new place each time. */
 	if (strlen(text) >= SITE_MAX_NAME)
 		return -1;
 	for (uint32_t i = 0; table->latency.names && i < LATENCY_NAMES; i++) {
@@ -40,7 +40,7 @@ int sb_latency_marks(struct sb_site_table *table, const char *text)
 		if (kind == LATENCY_FREE &&
 		    atomic_compare_exchange_strong(&name->kind, &kind, LATENCY_TAKEN)) {
 			name->name = sb_site_table_add_text(table, text);
-			/* If there is no room for the name, the place stays without one. */
+			/* If there is no room for the name, the place stays unnamed. */
 			atomic_store_explicit(&name->kind, LATENCY_NOT_ASKED,
 					      memory_order_release);
 			return name->name ? (int)i : -1;
@@ -61,14 +61,14 @@ static __attribute__((noinline, cold)) uint64_t join(struct sb_site_table *table
 	uint64_t where = (uint64_t)load(&sb_site_generation) << 32 | before, was;
 
 	was = load(&table->latency.where);
-	/* Of two threads that come first together one is faster. */
+	/* Of two threads that create it at the same time, one succeeds. */
 	if (was >> 32 == where >> 32 ||
 	    !atomic_compare_exchange_strong(&table->latency.where, &was, where))
 		return was;
 	return where;
 }
 
-/* Threads and processes that run at once mostly have different ones. */
+/* Concurrent threads and processes mostly have different ones. */
 static uint32_t shared_stripe(uint32_t process)
 {
 	uint64_t stack = (uintptr_t)__builtin_frame_address(0) >> 16;
@@ -106,7 +106,7 @@ void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin,
 	uint32_t process, pid;
 	bool alone;
 
-	/* A counter that was set back says nothing of how long it was. */
+	/* If the counter was set back, the duration is unknown. */
 	if (__builtin_expect(index >= view->count || sb_clock_is_back(begin, end), 0))
 		return;
 	if (__builtin_expect(where >> 32 != load(&sb_site_generation), 0))
@@ -129,7 +129,7 @@ void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin,
 		  (uint64_t)pid << 32 | index);
 }
 
-/* Whether the event of @place is there, whole, and in *@seen. */
+/* Whether the event of @place is complete; copies it to *@seen. */
 static bool take_event(const struct latency_ring *ring, uint64_t place,
 		       struct latency_seen *seen)
 {
@@ -144,7 +144,7 @@ static bool take_event(const struct latency_ring *ring, uint64_t place,
 	return load(&event->check) == latency_check(begin_ns, duration_ns, whose, place);
 }
 
-/* What was overwritten since it was read last. */
+/* Events that were overwritten since the last reading. */
 static uint64_t pass_over(const struct latency_ring *ring, uint64_t *at)
 {
 	uint64_t head = load_acquire(&ring->head), lost = 0;
@@ -165,7 +165,7 @@ size_t sb_latency_read(const struct sb_site_table *table, uint32_t index, uint64
 	if (index >= table->latency.ring_count)
 		return 0;
 	ring = &table->latency.rings[index];
-	/* Numbers that no writer of ours has written there. */
+	/* Numbers that no writer of libsb has written. */
 	if (*at > load_acquire(&ring->head))
 		*at = load_acquire(&ring->head);
 	*lost += pass_over(ring, at);

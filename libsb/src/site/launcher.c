@@ -5,10 +5,10 @@
 
 #include "site/launcher.h"
 
-/* The variables of one launcher; NULL: it has none for this. */
+/* The variables of one launcher; NULL: it has none for this value. */
 struct variables {
 	const char *name;
-	const char *sign; /* that it is this one */
+	const char *sign; /* shows that it is this launcher */
 	const char *rank, *world, *local, *node, *attempt;
 };
 
@@ -30,7 +30,7 @@ static const struct variables known[LAUNCHERS] = {
 				  "JOB_COMPLETION_INDEX", NULL },
 };
 
-/* A number of the environment; -1: there is none. */
+/* A number in the environment; -1: there is none. */
 static int32_t number_of(const char *name)
 {
 	const char *text = name ? getenv(name) : NULL;

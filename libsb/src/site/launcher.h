@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Which rank of a job a process is, by what its launcher has put into its environment. */
+/* The rank of a process in a job, from the environment that its launcher has set. */
 #ifndef SB_LAUNCHER_H
 #define SB_LAUNCHER_H
 
 #include <stdint.h>
 
-/* In the order in which they are asked: the innermost launcher first. */
+/* In the order of the search: the innermost launcher first. */
 enum launcher {
 	LAUNCHER_NONE,
 	LAUNCHER_TORCHRUN,
@@ -17,15 +17,15 @@ enum launcher {
 	LAUNCHERS,
 };
 
-/* What is not known is -1. */
+/* Unknown values are -1. */
 struct launched {
 	uint32_t launcher;
 	int32_t rank, world, local, node, attempt;
 };
 
-/* Of this process, as its environment is now; LAUNCHER_NONE: it has no rank. */
+/* The rank of this process from its current environment; LAUNCHER_NONE: it has none. */
 struct launched sb_launcher_look(void);
-/* For people; "" of none. */
+/* For display; "" for none. */
 const char *sb_launcher_name(uint32_t launcher);
 
 #endif

@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "free.h"
+#include "range.h"
 #include "site/table.h"
 
 struct sb_site_list {
 	size_t count, room;
 	uint64_t lost;
-	struct site_seen entries[]; /* their names are ours */
+	struct site_seen entries[]; /* the list owns their names */
 };
 
 #define load(object) atomic_load_explicit(object, memory_order_relaxed)
@@ -33,13 +35,13 @@ static bool is_enabled(struct sb_site_table *table, struct site_slot *slot,
 	return load(&table->header->enabled) && state != SITE_OFF;
 }
 
-/* False where the slot holds no site, or nothing that can be trusted. */
+/* False if the slot holds no site, or invalid data. */
 static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
 		      struct site_seen *seen)
 {
 	uint32_t kind = atomic_load_explicit(&slot->kind, memory_order_acquire);
 	uint32_t function =
-		*(volatile uint32_t *)&slot->function; /* once: it is checked */
+		*(volatile uint32_t *)&slot->function; /* read once, because it is checked */
 	const char *name = sb_site_table_name(table, function);
 
 	if (!name || (kind != SB_SITE_FUNCTION && kind != SB_SITE_PROGRESS))
@@ -55,10 +57,10 @@ static bool read_slot(struct sb_site_table *table, struct site_slot *slot,
 	for (int i = 0; i < SB_SITE_CODES; i++)
 		seen->codes[i] = load(&slot->codes[i]);
 	for (int i = 0; i < SITE_STRIPES; i++) {
-		seen->hits += load(&slot->counters[i].hits);
+		seen->calls += load(&slot->counters[i].calls);
 		seen->delayed += load(&slot->counters[i].delayed);
 		seen->requested_ns += load(&slot->counters[i].requested_ns);
-		seen->measured_ns += load(&slot->counters[i].measured_ns);
+		seen->delivered_ns += load(&slot->counters[i].delivered_ns);
 	}
 	return true;
 }
@@ -82,7 +84,7 @@ static int append(void *context, const struct site_seen *seen)
 	struct sb_site_list *list = context;
 	char *name;
 
-	/* More sites have come since. */
+	/* More sites have been added since. */
 	if (list->count == list->room)
 		return 1;
 	name = strdup(seen->name);
@@ -115,8 +117,8 @@ void sb_site_list_free(struct sb_site_list *list)
 	if (!list)
 		return;
 	for (size_t i = 0; i < list->count; i++)
-		free((char *)list->entries[i].name);
-	free(list);
+		sb_free((char *)list->entries[i].name);
+	sb_free(list);
 }
 
 size_t sb_site_list_count(const struct sb_site_list *list)
@@ -131,55 +133,55 @@ uint64_t sb_site_list_lost(const struct sb_site_list *list)
 
 enum sb_site_kind sb_site_list_kind(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].kind : SB_SITE_FUNCTION;
+	return sb_is_below(i, list->count) ? list->entries[i].kind : 0;
 }
 
 const char *sb_site_list_name(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].name : "";
+	return sb_is_below(i, list->count) ? list->entries[i].name : "";
 }
 
 pid_t sb_site_list_pid(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].pid : 0;
+	return sb_is_below(i, list->count) ? list->entries[i].pid : 0;
 }
 
 uint32_t sb_site_list_target(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].target : 0;
+	return sb_is_below(i, list->count) ? list->entries[i].target : 0;
 }
 
 uint64_t sb_site_list_delay_ns(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].delay_ns : 0;
+	return sb_is_below(i, list->count) ? list->entries[i].delay_ns : 0;
 }
 
 bool sb_site_list_enabled(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count && list->entries[i].enabled;
+	return sb_is_below(i, list->count) && list->entries[i].enabled;
 }
 
-uint64_t sb_site_list_hits(const struct sb_site_list *list, size_t i)
+uint64_t sb_site_list_calls(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].hits : 0;
+	return sb_is_below(i, list->count) ? list->entries[i].calls : 0;
 }
 
 uint64_t sb_site_list_delayed(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].delayed : 0;
+	return sb_is_below(i, list->count) ? list->entries[i].delayed : 0;
 }
 
 uint64_t sb_site_list_requested_ns(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].requested_ns : 0;
+	return sb_is_below(i, list->count) ? list->entries[i].requested_ns : 0;
 }
 
-uint64_t sb_site_list_measured_ns(const struct sb_site_list *list, size_t i)
+uint64_t sb_site_list_delivered_ns(const struct sb_site_list *list, size_t i)
 {
-	return i < list->count ? list->entries[i].measured_ns : 0;
+	return sb_is_below(i, list->count) ? list->entries[i].delivered_ns : 0;
 }
 
 uint64_t sb_site_list_code(const struct sb_site_list *list, size_t i, unsigned int n)
 {
-	return i < list->count && n < SB_SITE_CODES ? list->entries[i].codes[n] : 0;
+	return sb_is_below(i, list->count) && sb_is_below(n, SB_SITE_CODES) ? list->entries[i].codes[n] : 0;
 }

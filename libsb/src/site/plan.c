@@ -17,7 +17,7 @@
 #include "spin.h"
 
 #define PAGE 4096U
-/* Off the CPU for less than this, a thread waited for nothing worth asking about. */
+/* Shorter times off the CPU are not worth a system call. */
 #define UNEVENTFUL_NS 20000U
 
 
@@ -62,7 +62,7 @@ int sb_plan_view_open(struct plan_view *view, void *memory, size_t size)
 		errno = EINVAL;
 		return -1;
 	}
-	/* Once: another process may write there. */
+	/* Read once: another process may write there. */
 	schedule_at = *(volatile uint32_t *)&head->schedule;
 	ends_at = *(volatile uint32_t *)&head->ends;
 	if (schedule_at % 8 || ends_at % 8 || schedule_at + schedule > size ||
@@ -76,7 +76,7 @@ int sb_plan_view_open(struct plan_view *view, void *memory, size_t size)
 	return 0;
 }
 
-/* Memory of the kernel has no size that fstat(2) tells: its head does. */
+/* fstat(2) gives no size for memory of the kernel; the head has it. */
 static size_t size_in(const struct speed_bump_plan *head)
 {
 	size_t size = head->ends + SPEED_BUMP_PLAN_SLOTS * sizeof(struct speed_bump_slot);
@@ -117,7 +117,7 @@ void sb_plan_view_close(struct plan_view *view)
 	view->size = 0;
 }
 
-/* A descriptor that the peer of @fd sends; -1 with errno. */
+/* A descriptor sent by the peer of @fd; -1 with errno. */
 static int receive_descriptor(int fd)
 {
 	union {
@@ -159,7 +159,7 @@ int sb_plan_receive(struct plan_view *view, const char *path)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
-	/* A tool that hangs is no reason for the program to hang. */
+	/* A tool that hangs must not make the program hang. */
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	if (!connect(fd, (struct sockaddr *)&address, sizeof(address)))
@@ -176,13 +176,13 @@ int sb_plan_receive(struct plan_view *view, const char *path)
 
 /* -------------------------------------------------------------------- units */
 
-/* What the thread had when it last ended a slot. */
+/* The thread's times when it last ended a slot. */
 static _Thread_local struct {
 	uint64_t clock_ns, cpu_ns, wait_ns;
 	uint32_t tid, generation;
 } reporter __attribute__((tls_model("initial-exec")));
 
-/* How long this thread was runnable and off the CPU, since it began; 0: not known. */
+/* How long this thread has been runnable but off the CPU, since it began; 0: unknown. */
 static uint64_t thread_wait_ns(void)
 {
 	char text[96] = "";
@@ -229,7 +229,7 @@ static __attribute__((noinline)) uint64_t end_slot(struct plan_view *view, uint6
 	struct speed_bump_slot *end;
 	uint32_t tid = 0;
 
-	/* Of several threads that end slots at one moment each has one of its own. */
+	/* Threads that end slots at the same time end different ones. */
 	number = atomic_fetch_add_explicit(&PLAN_WORD(head->number), 1, memory_order_release);
 	atomic_fetch_add_explicit(&PLAN_WORD(head->changes), 1, memory_order_release);
 	end = &view->ends[number % SPEED_BUMP_PLAN_SLOTS];
@@ -272,7 +272,7 @@ void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
 
 /* ---------------------------------------------------------------------- hit */
 
-/* A ring for the site as it is in this process; NULL: there is none left. */
+/* A ring for the site in this process; NULL: none is free. */
 static struct plan_ring *take_ring(struct sb_site *site, uint64_t where)
 {
 	struct sb_site_table *table = site->table;
@@ -307,7 +307,10 @@ static struct plan_ring *ring_of(struct sb_site *site)
 
 	if (atomic_load_explicit(&site->ring_where, memory_order_acquire) == where)
 		return site->ring;
-	/* Of threads that come first together one takes it; to the others it comes later. */
+	/*
+	 * Of threads that allocate it at the same time, one succeeds; the others get it
+	 * later.
+	 */
 	if (!atomic_compare_exchange_strong(&site->ring_taking, &none, 1))
 		return NULL;
 	ring = take_ring(site, where);
@@ -317,7 +320,7 @@ static struct plan_ring *ring_of(struct sb_site *site)
 	return ring;
 }
 
-/* Close the account of the slot before, if @number is a new one. */
+/* Close the account of the previous slot if @number is a new slot. */
 static void turn_over(struct sb_site *site, uint64_t number, uint32_t rank)
 {
 	struct plan_ring *ring = ring_of(site);
@@ -333,16 +336,16 @@ static void turn_over(struct sb_site *site, uint64_t number, uint32_t rank)
 					    current | PLAN_LOCKED))
 		return;
 	head = load(&ring->head);
-	/* The first account is of what was counted before there was a ring. */
+	/* The first account has the counts from before there was a ring. */
 	account = &ring->accounts[head % PLAN_RING_ENTRIES];
 	site_counted(&site->table->slots[ring->slot], account);
-	account->calls--; /* the hit that came here is in the new slot */
+	account->calls--; /* the current hit belongs to the new slot */
 	account->number = current ? current - 1 : UINT64_MAX;
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 	atomic_store_explicit(&ring->current, number + 1, memory_order_release);
 }
 
-/* The slot that this process is in, and in *@index whose it is as a ring has it. */
+/* The slot that this process is in; *@index is its rank as stored in a ring. */
 static uint64_t slot_here(struct sb_site_table *table, uint32_t *index)
 {
 	struct plan_rank *rank;
@@ -367,7 +370,7 @@ enum site_outcome sb_plan_hit(struct sb_site *site, struct site_counters *counte
 
 	if (flags & PLAN_UNIT)
 		sb_plan_unit(table, 1, true);
-	/* What is read after this is at least as new. */
+	/* Reads after this are at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
 	number = flags & PLAN_RULED ? slot_here(table, &rank) : PLAN_NO_SLOT;
 	if (number != PLAN_NO_SLOT) {

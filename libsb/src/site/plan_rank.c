@@ -13,16 +13,16 @@
 #include "site/hit.h"
 #include "spin.h"
 
-/* A worker of a worker of a rank is looked for so far up. */
+/* The rank of a worker of a worker is searched for up to this depth. */
 #define GENERATIONS 6
-/* Of an entry that a process is about to fill. */
+/* The entry is about to be filled by a process. */
 #define TAKEN UINT32_MAX
-/* Beside the generation of a process that is about to have one. */
+/* In addition to the generation of a process that is about to have one. */
 #define TAKING (UINT32_C(1) << 31)
 
 /* ------------------------------------------------------------------- joining */
 
-/* The parent of process @pid; 0: not known. */
+/* The parent of process @pid; 0: unknown. */
 static pid_t parent_of(pid_t pid)
 {
 	char path[32], text[512];
@@ -36,7 +36,7 @@ static pid_t parent_of(pid_t pid)
 		n = read(fd, text, sizeof(text) - 1);
 		close(fd);
 		text[n > 0 ? n : 0] = '\0';
-		/* The name before may have any sign in it. */
+		/* The name before it may contain any character. */
 		end = strrchr(text, ')');
 		if (!end || sscanf(end + 1, " %*c %d", &parent) != 1)
 			parent = 0;
@@ -53,7 +53,7 @@ static struct plan_rank *rank_of(struct plan_ranks *ranks, pid_t pid)
 	return NULL;
 }
 
-/* That of the process that started this one, or of the one that started that. */
+/* The rank of the parent or grandparent of this process. */
 static struct plan_rank *rank_above(struct plan_ranks *ranks)
 {
 	struct plan_rank *found = NULL;
@@ -77,8 +77,8 @@ static bool is_dead(const struct plan_rank *rank)
 
 /*
  * The entry that this process shares: a worker that reports for the rank that started it,
- * or beside others of the same rank. NULL: it is one of its own. *@attempt is how often
- * this rank was started before, where the launcher does not tell.
+ * or beside others of the same rank. NULL: it gets its own. *@attempt is how often this
+ * rank was started before, if the launcher does not tell.
  */
 static struct plan_rank *shared_with(struct plan_ranks *ranks,
 				     const struct launched *launched, int32_t *attempt)
@@ -153,7 +153,10 @@ struct plan_rank *sb_plan_own_rank(struct sb_site_table *table)
 	own = load_acquire(&table->rank_own);
 	if (own == generation)
 		return load(&table->rank);
-	/* Of threads that come first together one takes it; the others' units are lost. */
+	/*
+	 * Of threads that join at the same time one succeeds; units of the others are
+	 * lost.
+	 */
 	if (own == (generation | TAKING) ||
 	    !atomic_compare_exchange_strong(&table->rank_own, &own, generation | TAKING))
 		return NULL;
@@ -172,7 +175,7 @@ struct plan_rank *sb_plan_rank_here(struct sb_site_table *table)
 	    load_acquire(&table->rank_known) == known)
 		return load(&table->rank);
 	rank = rank_above(table->ranks);
-	/* One that was taken in the meantime is not written over. */
+	/* An entry that was taken meanwhile is not overwritten. */
 	if (load_acquire(&table->rank_own) == known >> 32)
 		return load(&table->rank);
 	store(&table->rank, rank);
@@ -182,7 +185,7 @@ struct plan_rank *sb_plan_rank_here(struct sb_site_table *table)
 
 /* --------------------------------------------------------------------- slots */
 
-/* The pace that the tool has set; false: it is being written. */
+/* Read the pace that the tool has set; false: it is being written. */
 static bool read_pace(struct plan_ranks *ranks, struct plan_pace *pace, bool *by_attempt)
 {
 	pace->epoch = load_acquire(&ranks->epoch);
@@ -206,7 +209,7 @@ static void keep_pace(struct sb_site_table *table, struct plan_rank *rank, uint6
 		pace.first_unit = 0;
 		pace.first_number = (uint64_t)rank->attempt * PLAN_ATTEMPT_SLOTS;
 	} else if (rank->joined >= pace.epoch) {
-		/* Those that were there before count from a unit that all know. */
+		/* Ranks that existed before count from a unit that is known to all. */
 		pace.first_unit = before;
 		pace.first_number = plan_number(&table->plan);
 	}
@@ -234,7 +237,7 @@ static void write_end(struct plan_rank *rank, uint64_t number, uint64_t units)
 	atomic_store_explicit(&PLAN_WORD(end->tag), number + 1, memory_order_release);
 }
 
-/* The number of the plan is that of the rank that is furthest. */
+/* The number of the plan is that of the rank that is furthest ahead. */
 static uint64_t advance(struct speed_bump_plan *head, uint64_t number)
 {
 	uint64_t there = load(&PLAN_WORD(head->number));
@@ -258,7 +261,9 @@ void sb_plan_rank_unit(struct sb_site_table *table, struct plan_rank *rank, uint
 	number = slot_of(&rank->pace, before + n);
 	if (number == PLAN_NO_SLOT || (old != PLAN_NO_SLOT && number <= old))
 		return;
-	/* The first slot of a member begins with its process: it has no end before. */
+	/*
+	 * The first slot of a member begins with its process: there is no end before it.
+	 */
 	if (old == PLAN_NO_SLOT)
 		old = slot_of(&rank->pace, before);
 	if (old != PLAN_NO_SLOT && old < number)

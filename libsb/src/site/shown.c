@@ -19,7 +19,7 @@ int sb_shown_memory(size_t size)
 
 	if (fd < 0)
 		return -1;
-	/* One who looks at it, or has it mapped, need not fear that it gets shorter. */
+	/* A reader that has it mapped is safe from truncation. */
 	if (!ftruncate(fd, (off_t)size) &&
 	    !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return fd;
@@ -54,7 +54,7 @@ void sb_shown_close(int fd, struct shown_file was)
 	errno = code;
 }
 
-/* What is written there; -1 where the table can't be shown. */
+/* Its contents; -1 if the table can't be published. */
 static int describe(const struct sb_site_table *table, const char *label, char *text,
 		    size_t size)
 {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a process says that it delays what a table says (sb_site_table_show()): it has a file
- * in memory (memfd_create(2)) that is called SHOWN_NAME, in which the lines are
+ * How a process publishes that it delays as a table says (sb_site_table_show()): it has a
+ * file in memory (memfd_create(2)) with the name SHOWN_NAME that contains these lines:
  *
- *   1 LABEL
- *   fd NUMBER INODE        the table is that descriptor of the process, or
- *   path PATH              it is that file, as the process sees it
+ * 1 LABEL
  *
- * So the register is /proc/PID/fd: the kernel keeps it, lets those look who may trace the
- * process, and forgets what has ended.
+ * fd NUMBER INODE: the table is that descriptor of the process, or
+ *
+ * path PATH: it is that file, in the view of the process
+ *
+ * So /proc/PID/fd is the register: the kernel maintains it, permits access to processes
+ * that may trace the process, and removes it when the process exits.
  */
 #ifndef SB_SHOWN_H
 #define SB_SHOWN_H

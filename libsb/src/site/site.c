@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: MIT
+/*
+ * Sites: created by name, hit, and counted. One fork handler has to find the counters of
+ * threads, the slots and the index of names in a consistent state, so they are in one file, and
+ * it is long.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,16 +15,15 @@
 
 #include "site/draw.h"
 #include "error.h"
+#include "free.h"
 #include "options.h"
 #include "site/plan.h"
 #include "site/hit.h"
 #include "spin.h"
 
-SB_OPTIONS_END_WITH(struct sb_site_policy, zero);
-
 /*
- * Sites by name: open addressing, at most half full. A search takes no lock, so
- * what a larger one replaces stays until the table is closed.
+ * Sites by name: open addressing, at most half full. A search takes no lock, so a table
+ * that was replaced stays until the site table is closed.
  */
 struct site_index {
 	struct site_index *older;
@@ -33,17 +37,17 @@ struct site_glob {
 	char text[];
 };
 
-/* Guards the list of tables and the additions to their indices; held over a fork. */
+/* Protects the list of tables and additions to their indices; held during a fork. */
 static pthread_mutex_t index_lock = PTHREAD_MUTEX_INITIALIZER;
 _Atomic uint32_t sb_site_generation = 1;
-/* Those with sites of this process. */
+/* Tables with sites of this process. */
 static struct sb_site_table *tables;
 
 /* ----------------------------------------------------- counters of threads */
 
 /*
- * Lines 1 to SITE_STRIPES - 1 of every slot belong to one thread each, for as long as it
- * lives; all further threads count in line 0, together. Where a hook asks for that.
+ * Lines 1 to SITE_STRIPES - 1 of every slot belong to one thread each, until it exits;
+ * all other threads share line 0. Used if a hook requests it.
  */
 _Thread_local uint32_t sb_site_line __attribute__((tls_model("initial-exec")));
 _Thread_local size_t sb_site_line_offset __attribute__((tls_model("initial-exec")));
@@ -51,7 +55,7 @@ static _Atomic uint32_t lines_taken = 1;
 static pthread_key_t line_key;
 static bool have_line_key;
 
-/* What the thread counted is seen by the next one that has its line. */
+/* The next thread that gets the line sees the counts of this thread. */
 static void give_line_back(void *value)
 {
 	sb_site_line = SITE_LINE_SHARED;
@@ -65,7 +69,7 @@ static void make_line_key(void)
 	have_line_key = !pthread_key_create(&line_key, give_line_back);
 }
 
-/* Whoever unloads this library takes give_line_back() away. */
+/* Unloading this library unloads give_line_back() too. */
 static __attribute__((destructor)) void delete_line_key(void)
 {
 	if (have_line_key)
@@ -96,7 +100,7 @@ uint32_t sb_site_take_line(void)
 	return sb_site_line;
 }
 
-/* Of all threads only this one is left. */
+/* This is the only thread in the child. */
 static void thread_lines_after_fork(void)
 {
 	bool mine = sb_site_line && sb_site_line != SITE_LINE_SHARED;
@@ -121,7 +125,10 @@ static void after_fork_child(void)
 	sb_draw_after_fork();
 	store(&sb_site_generation, load(&sb_site_generation) + 1);
 	sb_latency_note_process();
-	/* What was known of slots is not true here. To count it up for all costs them little. */
+	/*
+	 * Cached slots are not valid in the child. Counting up is cheap for other
+	 * processes.
+	 */
 	for (struct sb_site_table *table = tables; table; table = table->next)
 		site_table_changed(table);
 	pthread_mutex_unlock(&index_lock);
@@ -149,7 +156,7 @@ static void add(_Atomic uint64_t *counter, uint64_t n, bool concurrent)
 		store(counter, load(counter) + n);
 }
 
-/* Once in each process that counts in @table. Async-signal-safe. */
+/* Called once in each process that counts in @table. Async-signal-safe. */
 static void note_namespace(struct sb_site_table *table)
 {
 	_Atomic uint32_t *all = &table->header->pid_namespace;
@@ -174,7 +181,7 @@ static bool has_ended(uint32_t pid)
 	return ended;
 }
 
-/* Whether a plan has yet to read what a process counted there. */
+/* Whether a plan has to read counts of the process first. */
 static bool has_ring(const struct sb_site_table *table, uint32_t index, uint32_t pid)
 {
 	for (uint32_t i = 0; table->rings && i < PLAN_RINGS; i++)
@@ -194,17 +201,17 @@ static void move(_Atomic uint64_t *from, _Atomic uint64_t *to)
 static void move_counts(struct site_slot *from, struct site_slot *to)
 {
 	for (int i = 0; i < SITE_STRIPES; i++) {
-		move(&from->counters[i].hits, &to->counters[i].hits);
+		move(&from->counters[i].calls, &to->counters[i].calls);
 		move(&from->counters[i].delayed, &to->counters[i].delayed);
 		move(&from->counters[i].requested_ns, &to->counters[i].requested_ns);
-		move(&from->counters[i].measured_ns, &to->counters[i].measured_ns);
+		move(&from->counters[i].delivered_ns, &to->counters[i].delivered_ns);
 		move(&from->counters[i].away_ns, &to->counters[i].away_ns);
 	}
 }
 
 /*
- * Add what was counted in slot @index, which is this process's alone now, to the counts of
- * processes that have ended. False: it stays what it is, or is the first to hold these.
+ * Add the counts of slot @index, which this process owns exclusively now, to those of
+ * exited processes. False: the slot stays as it is, or is the first to hold them.
  */
 static bool empty_slot(struct sb_site_table *table, uint32_t index, uint32_t pid)
 {
@@ -228,7 +235,9 @@ static bool empty_slot(struct sb_site_table *table, uint32_t index, uint32_t pid
 		return false;
 	}
 	sum = &table->slots[ended - 1];
-	/* Of two targets with this function the first one's counts are kept so. */
+	/*
+	 * If two targets have this function, the counts of the first are kept this way.
+	 */
 	if (ended > table->capacity || load_acquire(&sum->kind) != load(&slot->kind) ||
 	    sum->function != slot->function || sum->target != slot->target) {
 		store(&slot->pid, pid);
@@ -239,7 +248,7 @@ static bool empty_slot(struct sb_site_table *table, uint32_t index, uint32_t pid
 	return true;
 }
 
-/* The slot of a process that has ended, for this one; the capacity: there is none. */
+/* A slot of an exited process, for reuse; the capacity: there is none. */
 static uint32_t reuse_slot(struct sb_site_table *table)
 {
 	_Atomic uint32_t *next = &table->header->reuse_next;
@@ -252,7 +261,7 @@ static uint32_t reuse_slot(struct sb_site_table *table)
 		struct site_slot *slot = &table->slots[index];
 		uint32_t pid = load(&slot->pid);
 
-		/* Slots of one process lie together. */
+		/* Slots of one process are adjacent. */
 		if (!pid || pid == mine || pid == alive)
 			continue;
 		if (!has_ended(pid)) {
@@ -270,9 +279,8 @@ static uint32_t reuse_slot(struct sb_site_table *table)
 }
 
 /*
- * Take a slot that is not given out, or one that is not needed any more: its index. Where
- * the table is full it is the one behind the last, which is never read: such a site delays
- * and is not counted.
+ * Allocate a new slot, or reuse one: returns its index. If the table is full, it is the
+ * index after the last, which is never read: such a site delays but is not counted.
  */
 static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)
 {
@@ -310,7 +318,7 @@ static void publish_slot(struct sb_site_table *table, uint32_t index,
 				      memory_order_release);
 }
 
-/* The first hit of a child: count from zero, in a slot of its own. */
+/* The first hit of a child: count from zero, in a new slot. */
 uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 {
 	uint64_t mine = (uint64_t)load(&sb_site_generation) << 32;
@@ -319,11 +327,11 @@ uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 	const struct site_slot *before = &slots[(uint32_t)where];
 
 	store(&site->due, 0);
-	/* A thread that the child has not got may have been about it. */
+	/* A thread that the child does not have may have been doing this. */
 	store(&site->ring_taking, 0);
 	mine |= index;
 	/*
-	 * A fork leaves the code where it is. A parent that has ended may have left the slot to
+	 * A fork does not move the code. If the parent has exited, its slot may belong to
 	 * another function.
 	 */
 	for (int i = 0; i < SB_SITE_CODES && index < site->table->capacity; i++)
@@ -341,8 +349,8 @@ uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 }
 
 /*
- * The line that this thread counts in. Threads have their stacks in different
- * places; where two meet in one line they are slower and nothing worse.
+ * The line of this thread. Threads have different stack addresses; two threads with the
+ * same line are slower, with no other effect.
  */
 static inline struct site_counters *stripe_of(struct site_slot *slot)
 {
@@ -354,7 +362,7 @@ static inline struct site_counters *stripe_of(struct site_slot *slot)
 
 /* ---------------------------------------------------------------------- hit */
 
-/* Hits N, 2N, 3N, … without a division at each of the others. */
+/* Hits N, 2N, 3N, … without a division at all other hits. */
 static bool is_due(struct sb_site *site, uint64_t hit, uint32_t every, bool concurrent)
 {
 	if (concurrent)
@@ -371,23 +379,31 @@ void *(*sb_site_leave)(struct sb_site_table *table, void **kept);
 void (*sb_site_return)(void *left);
 bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, void **kept);
 
-bool sb_site_locks;
+const int *_Atomic sb_site_locks;
 _Atomic uint64_t sb_site_held;
 _Thread_local uint64_t sb_site_apart __attribute__((tls_model("initial-exec")));
 
-/* A delay took so much, from when site_delayed() was @before on. */
+/* Whether threads wait for each other's delays now. */
+static bool has_lock(void)
+{
+	const int *locks = atomic_load_explicit(&sb_site_locks, memory_order_relaxed);
+
+	return locks && __atomic_load_n(locks, __ATOMIC_RELAXED);
+}
+
+/* A delay took this time, since site_delayed() was @before. */
 static void note_delay(uint64_t before, uint64_t ticks, enum sb_delay_mode mode)
 {
-	if (!sb_site_locks)
+	if (!has_lock())
 		sb_site_apart += ticks;
 	else if (mode != SB_DELAY_WAIT)
 		atomic_fetch_add_explicit(&sb_site_held, ticks, memory_order_relaxed);
 	else
-		/* What others had of delays meanwhile was none of this thread's time. */
+		/* Delays of other threads meanwhile did not delay this thread. */
 		sb_site_apart = before + ticks - load(&sb_site_held);
 }
 
-/* Off the CPU from @entry to @deadline; not again after a signal if @once. */
+/* Sleep from @entry to @deadline; if @once, not again after a signal. */
 static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
 {
 	uint64_t ns = sb_clock_to_ns(deadline - entry);
@@ -402,16 +418,16 @@ static uint64_t sleep_until(uint64_t entry, uint64_t deadline, bool once)
 	return sb_clock_stamp();
 }
 
-/* A delay, as it goes on. */
+/* The state of a delay in progress. */
 struct progress {
 	uint64_t done; /* ticks */
-	uint64_t away; /* ticks that it took longer: the thread had no CPU */
-	uint64_t back; /* ticks after it: the thread had no lock */
+	uint64_t away; /* extra ticks: the thread had no CPU */
+	uint64_t back; /* ticks after it: the thread waited for the lock */
 	bool ended;    /* before its time */
 	void *kept;    /* of sb_site_look() */
 };
 
-/* The same without the runtime's lock. The delay is over before that is had again. */
+/* The same without the runtime's lock. The delay ends before the lock is taken again. */
 static uint64_t wait_until(struct sb_site_table *table, uint64_t entry, uint64_t deadline,
 			   bool once, struct progress *progress)
 {
@@ -437,12 +453,12 @@ static void delay_once(struct sb_site_table *table, uint64_t entry, uint64_t tic
 		now = sleep_until(entry, entry + ticks, once);
 	else
 		now = wait_until(table, entry, entry + ticks, once, progress);
-	/* Asleep it may have been set back. */
+	/* The counter may have been set back during the sleep. */
 	progress->done += sb_clock_is_back(entry, now) && !away ? ticks : now - entry - away;
 	progress->away += away;
 }
 
-/* What sb_site_look() takes is no part of the delay. */
+/* The time in sb_site_look() is not part of the delay. */
 static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_t ticks,
 			    enum sb_delay_mode mode, struct progress *progress)
 {
@@ -462,8 +478,8 @@ static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_
 }
 
 /*
- * Delay from @entry on by @delay, or what is drawn around it; @overhead is what the hook takes
- * besides, in ticks. @patient as in sb_site_end(). Whether it was ended.
+ * Delay from @entry on by @delay, or by a random time around it; @overhead is the hook's
+ * other time, in ticks. @patient as in sb_site_end(). Returns whether it was ended early.
  */
 static inline __attribute__((always_inline)) bool
 deliver(struct sb_site *site, struct site_counters *counters, uint64_t entry,
@@ -479,7 +495,10 @@ deliver(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 
 	if (patient && mode == SB_DELAY_WAIT)
 		mode = SB_DELAY_SLEEP;
-	/* Others can write to this memory; a slip of theirs is no hang of ours. */
+	/*
+	 * Other processes can write to this memory; their errors must not hang this
+	 * process.
+	 */
 	if (delay > SB_MAX_DELAY_NS)
 		delay = SB_MAX_DELAY_NS;
 	if (__builtin_expect(kinds & SITE_DIST, 0))
@@ -493,12 +512,12 @@ deliver(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	else
 		delay_once(table, entry, ticks, mode, false, &progress);
 	note_delay(before, progress.done + progress.away + progress.back + credit, mode);
-	/* In a wait others may have come. */
+	/* During a wait other threads may have hit the site. */
 	if (mode == SB_DELAY_WAIT)
 		concurrent = load(&table->concurrent);
 	add(&counters->delayed, 1, concurrent);
 	add(&counters->requested_ns, delay, concurrent);
-	add(&counters->measured_ns, sb_clock_to_ns(progress.done + credit), concurrent);
+	add(&counters->delivered_ns, sb_clock_to_ns(progress.done + credit), concurrent);
 	if (progress.away)
 		add(&counters->away_ns, sb_clock_to_ns(progress.away), concurrent);
 	if (progress.kept)
@@ -547,10 +566,10 @@ enum site_outcome sb_site_delay(struct sb_site *site, struct site_counters *coun
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
 			   struct site_counters **counters)
 {
-	/* Only one counter can tell which hit is the Nth. */
+	/* Only a single counter can tell which hit is the Nth. */
 	if (load(&site->every) <= 1)
 		*counters = stripe_of(slot);
-	return atomic_fetch_add_explicit(&(*counters)->hits, 1, memory_order_relaxed) + 1;
+	return atomic_fetch_add_explicit(&(*counters)->calls, 1, memory_order_relaxed) + 1;
 }
 
 static uint32_t state_of(const struct sb_site *site)
@@ -571,7 +590,7 @@ static uint64_t delay_of(const struct sb_site *site)
 	return delay ? delay - 1 : load(&site->delay_ns);
 }
 
-/* What is set from outside is a time. */
+/* A delay that is set from outside is a time. */
 static bool is_at_end(const struct sb_site *site)
 {
 	return load(&site->ppm) && !load(&site->function->delay) &&
@@ -607,7 +626,7 @@ static bool is_thread(const struct sb_site *site, void **kept)
 static enum site_outcome hit_any(struct sb_site *site, struct site_counters *counters,
 				 uint64_t entry, uint64_t hit);
 
-/* A hit of a site that is of some threads alone: in others it is none. */
+/* A hit of a site for some threads only: in other threads it is none. */
 static __attribute__((noinline)) enum site_outcome
 hit_scoped(struct sb_site *site, struct site_counters *counters, uint64_t entry)
 {
@@ -621,7 +640,7 @@ hit_scoped(struct sb_site *site, struct site_counters *counters, uint64_t entry)
 		hit = atomic_fetch_add_explicit(&site->scoped, 1, memory_order_relaxed) + 1;
 		outcome = hit_any(site, counters, entry, hit);
 	} else {
-		add(&counters->hits, UINT64_MAX, load(&site->table->concurrent));
+		add(&counters->calls, UINT64_MAX, load(&site->table->concurrent));
 	}
 	if (kept)
 		sb_site_unkeep(kept);
@@ -636,7 +655,7 @@ enum site_outcome sb_site_hit_rest(struct sb_site *site, struct site_counters *c
 	return hit_any(site, counters, entry, hit);
 }
 
-/* A site that is of some threads alone never is: the next hit may be another thread's. */
+/* A site for some threads only never is: the next hit may come from another thread. */
 void sb_site_be_quiet(struct sb_site *site, uint64_t changes)
 {
 	if (!(load(&site->kinds) & SITE_THREAD))
@@ -652,7 +671,7 @@ static enum site_outcome hit_any(struct sb_site *site, struct site_counters *cou
 
 	if (site->plan && load(&site->plan->flags))
 		return sb_plan_hit(site, counters, entry, hit);
-	/* What is read after this is at least as new. */
+	/* Reads after this are at least as new. */
 	changes = atomic_load_explicit(site->changes, memory_order_acquire);
 	state = load(&site->table->header->enabled) ? state_of(site) : SITE_OFF;
 	if (state == SITE_ON) {
@@ -710,7 +729,7 @@ static void put(struct site_index *index, struct sb_site *site)
 	index->used++;
 }
 
-/* Make room for one more; a table's first index puts it into the list. */
+/* Make room for one more; the first index of a table adds the table to the list. */
 static int grow(struct sb_site_table *table)
 {
 	struct site_index *old = load(&table->index), *index;
@@ -755,19 +774,21 @@ void sb_site_index_free(struct sb_site_table *table)
 	unlist(table);
 	while ((glob = table->globs)) {
 		table->globs = glob->next;
-		free(glob);
+		sb_free(glob);
 	}
 	for (size_t i = 0; index && i <= index->mask; i++)
-		free(load(&index->sites[i]));
+		sb_free(load(&index->sites[i]));
 	for (; index; index = older) {
 		older = index->older;
-		free(index);
+		sb_free(index);
 	}
 }
 
 /* ---------------------------------------------------------------------- get */
 
-/* The copy of @text that @table keeps, as long as it lives: a hit may be using any of them. */
+/*
+ * The copy of @text in @table, which lives as long as the table: a hit may be using it.
+ */
 static const char *keep_glob(struct sb_site_table *table, const char *text)
 {
 	size_t size = strlen(text) + 1;
@@ -818,7 +839,7 @@ static int set_policy(struct sb_site *site, const struct sb_site_policy *policy)
 	store(&site->every, policy->every);
 	store(&site->due, 0);
 	store(&site->state, policy->disabled ? SITE_OFF : SITE_ON);
-	/* For those who read the table; not into the slot of the parent process. */
+	/* For readers of the table; not in the slot of the parent process. */
 	if (where >> 32 == load(&sb_site_generation))
 		store(&table->slots[(uint32_t)where].delay_ns, policy->delay_ns);
 	return 0;
@@ -849,12 +870,12 @@ static struct sb_site *make_site(struct sb_site_table *table, enum sb_site_kind 
 	site->target_number = policy->target;
 	site->target = site_table_target(table, policy->target);
 	if (set_policy(site, policy)) {
-		free(site);
+		sb_free(site);
 		return NULL;
 	}
 	index = take_slot(table, site);
 	if (index == table->capacity) {
-		free(site);
+		sb_free(site);
 		errno = ENOSPC;
 		return NULL;
 	}
@@ -914,13 +935,13 @@ struct sb_site *sb_site_get(struct sb_site_table *table, const char *name,
 		sb_error_set(err, ERANGE, "%s: the delay is over 10 s", name);
 		return NULL;
 	}
-	if (policy.zero || (policy.delay_ppm && policy.delay_ns) ||
+	if ((policy.delay_ppm && policy.delay_ns) ||
 	    policy.delay_ppm > SB_MAX_DELAY_PERCENT * 10000U) {
 		sb_error_set(err, EINVAL, "%s: there is no such delay", name);
 		return NULL;
 	}
-	if ((unsigned int)policy.mode > SB_DELAY_WAIT ||
-	    (unsigned int)policy.dist > SB_DELAY_LOGNORMAL ||
+	if (policy.disabled > 1 || policy.mode > SB_DELAY_WAIT ||
+	    policy.dist > SB_DELAY_LOGNORMAL ||
 	    (policy.dist == SB_DELAY_LOGNORMAL &&
 	     !(policy.sigma > 0 && policy.sigma <= SB_MAX_SIGMA))) {
 		sb_error_set(err, EINVAL, "%s: there is no such kind of delay", name);
@@ -944,7 +965,7 @@ void sb_site_note_code(struct sb_site *site, uint64_t address)
 
 int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)
 {
-	const struct sb_site_policy none = { .disabled = true };
+	const struct sb_site_policy none = { .disabled = 1 };
 	struct sb_site *site = search(table, SB_SITE_PROGRESS, name, 0, site_hash(name));
 	struct site_counters *counters;
 
@@ -953,7 +974,7 @@ int sb_progress_add(struct sb_site_table *table, const char *name, uint64_t n)
 	if (!site)
 		return -1;
 	counters = stripe_of(site_slot_of(site));
-	add(&counters->hits, n, true);
+	add(&counters->calls, n, true);
 	if (site->plan && load(&site->plan->flags) & PLAN_UNIT)
 		sb_plan_unit(table, n, true);
 	return 0;

@@ -8,13 +8,12 @@
 #include <unistd.h>
 
 #include "error.h"
+#include "free.h"
 #include "options.h"
 #include "site/hit.h"
 #include "spin.h"
 
 #define DEFAULT_CAPACITY 16384U
-
-SB_OPTIONS_END_WITH(struct sb_site_table_options, flags);
 
 static size_t align(size_t offset, size_t to)
 {
@@ -26,7 +25,7 @@ struct site_layout sb_site_layout(uint32_t capacity, bool planned, uint32_t late
 {
 	struct site_layout l = { .function_count = 16 };
 
-	/* At most half full, or the table of names gets slow. */
+	/* At most half full: otherwise searches of names become slow. */
 	while (l.function_count < 2 * capacity)
 		l.function_count *= 2;
 	l.targets = sizeof(struct site_header);
@@ -35,7 +34,7 @@ struct site_layout sb_site_layout(uint32_t capacity, bool planned, uint32_t late
 	l.names = l.functions + l.function_count * sizeof(struct site_function);
 	l.slots = l.names + (size_t)capacity * SITE_NAME_ROOM + SITE_MAX_NAME;
 	l.slots = align(l.slots, sizeof(struct site_slot));
-	/* One more: where sites count that found no room. */
+	/* One more slot: for sites that found no room. */
 	l.size = l.slots + ((size_t)capacity + 1) * sizeof(struct site_slot);
 	if (planned) {
 		l.plan = align(l.size, 4096);
@@ -66,7 +65,7 @@ bool sb_site_header_good(const struct site_header *header)
 				       .size;
 }
 
-/* The plan in the table itself; changes are counted there then. */
+/* Use the plan in the table itself; changes are then counted there. */
 static int plan_view_of(struct sb_site_table *table, void *memory)
 {
 	if (!((struct speed_bump_plan *)memory)->size)
@@ -77,7 +76,7 @@ static int plan_view_of(struct sb_site_table *table, void *memory)
 	return 0;
 }
 
-/* NULL with ENOMEM, or EINVAL where the plan is damaged; @map stays. */
+/* NULL with ENOMEM, or EINVAL if the plan is damaged; @map stays mapped. */
 static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned,
 				    uint32_t latencies, uint32_t rings)
 {
@@ -103,7 +102,7 @@ static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned,
 		table->rings = (void *)((char *)map + l.rings);
 		table->ranks = (void *)((char *)map + l.ranks);
 		if (plan_view_of(table, (char *)map + l.plan)) {
-			free(table);
+			sb_free(table);
 			errno = EINVAL;
 			return NULL;
 		}
@@ -117,12 +116,12 @@ static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned,
 		sb_latency_note_process();
 		sb_site_watch_forks();
 	}
-	/* Here and not in the first hit, which may be in a signal handler. */
+	/* Here rather than in the first hit, which may be in a signal handler. */
 	sb_clock_prepare();
 	return table;
 }
 
-/* The file at @path, of @size bytes and mapped. MAP_FAILED with errno and @err. */
+/* Map the file at @path of @size bytes. MAP_FAILED with errno and @err. */
 static void *make_file(const char *path, size_t size, struct sb_error *err)
 {
 	void *map = MAP_FAILED;
@@ -139,8 +138,8 @@ static void *make_file(const char *path, size_t size, struct sb_error *err)
 		return MAP_FAILED;
 	}
 	/*
-	 * Take the room now. A hole would be filled at the first write to it, and
-	 * where that finds the file system full the workload dies of SIGBUS.
+	 * Allocate the space now. A hole would be allocated at the first write, and if
+	 * the file system is full then, the workload is killed by SIGBUS.
 	 */
 	rc = posix_fallocate(fd, 0, (off_t)size);
 	if (!rc) {
@@ -157,7 +156,7 @@ static void *make_file(const char *path, size_t size, struct sb_error *err)
 	return map;
 }
 
-/* Of a new table; false: there is no room for one of them. */
+/* For a new table; false: there is no room for one of them. */
 static bool put_latencies(struct sb_site_table *table, const struct latency_options *latencies)
 {
 	for (uint32_t i = 0; i < latencies->count; i++) {
@@ -178,6 +177,56 @@ struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *g
 	return sb_site_table_create_with(given, &(struct latency_options){ 0 }, err);
 }
 
+static int check_options(const struct sb_site_table_options *opts,
+			 const struct latency_options *latencies, uint32_t rings,
+			 struct sb_error *err)
+{
+	if (opts->capacity > SITE_MAX_CAPACITY)
+		return sb_error_set(err, EINVAL, "a table has at most %u sites, not %u",
+				    SITE_MAX_CAPACITY, opts->capacity);
+	if (opts->flags & ~SB_SITE_TABLE_VISIBLE)
+		return sb_error_set(err, EINVAL, "a table has no flag 0x%llx",
+				    (unsigned long long)opts->flags);
+	if (opts->enabled > 1 || opts->planned > 1 || opts->reserved)
+		return sb_error_set(err, EINVAL, "the options of a table are not 0 or 1");
+	if (latencies->count > LATENCY_NAMES || rings > LATENCY_MAX_RINGS)
+		return sb_error_set(err, EINVAL,
+				    "a table has at most %u latencies and %u rings",
+				    LATENCY_NAMES, LATENCY_MAX_RINGS);
+	return 0;
+}
+
+/* Memory for a table without a file, and its descriptor in *@fd, or -1. MAP_FAILED: ENOMEM. */
+static void *make_memory(size_t size, bool visible, int *fd, struct sb_error *err)
+{
+	void *map;
+
+	/* Without such memory, the table can't be published, with no other effect. */
+	*fd = visible ? sb_shown_memory(size) : -1;
+	map = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		   MAP_SHARED | MAP_NORESERVE | (*fd < 0 ? MAP_ANONYMOUS : 0), *fd, 0);
+	if (map != MAP_FAILED)
+		return map;
+	if (*fd >= 0)
+		close(*fd);
+	sb_error_set(err, ENOMEM, "no memory for a table of %zu bytes", size);
+	return MAP_FAILED;
+}
+
+static void init_header(struct sb_site_table *table,
+			const struct sb_site_table_options *opts, size_t size)
+{
+	struct site_header *header = table->header;
+
+	header->capacity = opts->capacity;
+	header->slot_size = sizeof(struct site_slot);
+	header->size = size;
+	header->planned = opts->planned;
+	atomic_init(&header->enabled, opts->enabled);
+	atomic_init(&header->changes, 1);
+	atomic_init(&header->names_used, 1); /* offset 0 is no name */
+}
+
 struct sb_site_table *sb_site_table_create_with(const struct sb_site_table_options *given,
 						const struct latency_options *latencies,
 						struct sb_error *err)
@@ -193,41 +242,13 @@ struct sb_site_table *sb_site_table_create_with(const struct sb_site_table_optio
 		return NULL;
 	if (!opts.capacity)
 		opts.capacity = DEFAULT_CAPACITY;
-	if (opts.capacity > SITE_MAX_CAPACITY) {
-		sb_error_set(err, EINVAL, "a table has at most %u sites, not %u",
-			     SITE_MAX_CAPACITY, opts.capacity);
+	if (check_options(&opts, latencies, rings, err))
 		return NULL;
-	}
-	if (opts.flags & ~SB_SITE_TABLE_VISIBLE) {
-		sb_error_set(err, EINVAL, "a table has no flag 0x%llx",
-			     (unsigned long long)opts.flags);
-		return NULL;
-	}
-	if (latencies->count > LATENCY_NAMES || rings > LATENCY_MAX_RINGS) {
-		sb_error_set(err, EINVAL, "a table has at most %u latencies and %u rings",
-			     LATENCY_NAMES, LATENCY_MAX_RINGS);
-		return NULL;
-	}
 	l = sb_site_layout(opts.capacity, opts.planned, latencies->count, rings);
-	if (opts.path) {
-		map = make_file(opts.path, l.size, err);
-		if (map == MAP_FAILED)
-			return NULL;
-	} else {
-		/* Where there is no such memory the table is not to be seen, and that is all. */
-		if (opts.flags & SB_SITE_TABLE_VISIBLE)
-			fd = sb_shown_memory(l.size);
-		map = mmap(NULL, l.size, PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd,
-			   0);
-		if (map == MAP_FAILED) {
-			if (fd >= 0)
-				close(fd);
-			sb_error_set(err, ENOMEM, "no memory for a table of %zu bytes",
-				     l.size);
-			return NULL;
-		}
-	}
+	map = opts.path ? make_file(opts.path, l.size, err) :
+			  make_memory(l.size, opts.flags & SB_SITE_TABLE_VISIBLE, &fd, err);
+	if (map == MAP_FAILED)
+		return NULL;
 	table = attach(map, opts.capacity, opts.planned, latencies->count, rings);
 	if (!table) {
 		munmap(map, l.size);
@@ -238,26 +259,19 @@ struct sb_site_table *sb_site_table_create_with(const struct sb_site_table_optio
 		sb_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
-	/* Without it the table can't be shown, and that is all. */
+	/* Without it, the table can't be published, with no other effect. */
 	if (opts.path)
 		table->path = realpath(opts.path, NULL);
 	table->fd = fd;
 	table->fd_file = sb_shown_file(fd);
-	table->header->capacity = opts.capacity;
-	table->header->slot_size = sizeof(struct site_slot);
-	table->header->size = l.size;
-	table->header->planned = opts.planned;
-	atomic_init(&table->header->enabled, opts.enabled);
-	atomic_init(&table->header->changes, 1);
+	init_header(table, &opts, l.size);
 	table->header->latencies = latencies->count;
 	table->header->latency_rings = rings;
-	atomic_init(&table->header->names_used, 1); /* offset 0 is no name */
 	if (!put_latencies(table, latencies)) {
 		if (opts.path)
 			unlink(opts.path);
 		sb_site_table_close(table);
 		sb_error_set(err, ENAMETOOLONG, "the names of the latencies are too long");
-		errno = ENAMETOOLONG;
 		return NULL;
 	}
 	atomic_store_explicit(&table->header->magic, SITE_MAGIC, memory_order_release);
@@ -317,7 +331,7 @@ struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_b
 		fault = "not a site table";
 		goto out;
 	}
-	/* Once: another process may write there between the check and the use. */
+	/* Read once: another process may write there between the check and the use. */
 	if (pread(fd, &said, sizeof(said), 0) != (ssize_t)sizeof(said) ||
 	    said.planned > may_be_planned || !sb_site_header_good(&said))
 		fault = "a site table of another layout, or damaged";
@@ -335,7 +349,7 @@ struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_b
 	if (load_acquire(&header->plan_given) && site_table_receive_plan(table, path)) {
 		fault = "the plan of the experiment can't be had";
 		sb_site_index_free(table);
-		free(table);
+		sb_free(table);
 		table = NULL;
 	}
 out:
@@ -374,11 +388,11 @@ void sb_site_table_close(struct sb_site_table *table)
 		return;
 	sb_shown_close(table->shown_fd, table->shown_file);
 	sb_shown_close(table->fd, table->fd_file);
-	free(table->path);
+	sb_free(table->path);
 	sb_site_index_free(table);
 	sb_plan_view_close(&table->plan);
 	munmap(table->header, table->size);
-	free(table);
+	sb_free(table);
 }
 
 void sb_site_table_set_enabled(struct sb_site_table *table, bool enabled)
@@ -415,7 +429,7 @@ static bool is_named(const struct sb_site_table *table, uint64_t entry, uint32_t
 	       !memcmp(table->names + offset, name, length + 1);
 }
 
-/* Put @name among the names; 0 where there is no room. */
+/* Add @name to the names; 0 if there is no room. */
 static uint32_t add_name(struct sb_site_table *table, const char *name, size_t length)
 {
 	_Atomic uint64_t *used = &table->header->names_used;
@@ -463,7 +477,7 @@ struct site_function *sb_site_table_function(struct sb_site_table *table, const 
 				    (uint64_t)hash << 32 | offset, memory_order_acq_rel,
 				    memory_order_acquire))
 				return function;
-			/* Another process was faster, maybe with the same name. */
+			/* Another process was faster, possibly with the same name. */
 		}
 		if (is_named(table, entry, hash, name, length))
 			return function;
@@ -505,7 +519,7 @@ static void set_state(struct sb_site_table *table, struct site_control *control,
 static int set_delay(struct sb_site_table *table, struct site_control *control,
 		     uint64_t delay_ns)
 {
-	/* UINT64_MAX, "its own again", is stored as 0. */
+	/* UINT64_MAX, "restore its own", is stored as 0. */
 	if (delay_ns > SB_MAX_DELAY_NS && delay_ns != SB_SITE_OWN_DELAY)
 		return sb_error_set(NULL, ERANGE, "delay");
 	atomic_store_explicit(&control->delay, delay_ns + 1, memory_order_release);

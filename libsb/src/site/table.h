@@ -26,7 +26,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "libsb.h"
+#include "libsb-provisional.h"
 #include "site/latency.h"
 #include "site/plan.h"
 
@@ -39,17 +39,17 @@
 
 #define SITE_NAMESPACES UINT32_MAX
 
-/* Switches set from outside, which come before a site's own policy. */
+/* Switches set from outside, which take precedence over a site's own policy. */
 enum site_state {
-	SITE_OWN = 0, /* as the next one below says */
+	SITE_OWN = 0, /* like the next one */
 	SITE_ON = 1,
 	SITE_OFF = 2,
 };
 
 struct site_control {
 	_Atomic uint32_t state; /* enum site_state */
-	_Atomic uint32_t every; /* 0: as the next one below says */
-	_Atomic uint64_t delay; /* ns + 1; 0: as the next one below says */
+	_Atomic uint32_t every; /* 0: like the next one */
+	_Atomic uint64_t delay; /* ns + 1; 0: like the next one */
 };
 
 struct site_header {
@@ -57,56 +57,57 @@ struct site_header {
 	uint32_t capacity;
 	uint32_t slot_size;
 	uint64_t size; /* of the whole */
-	uint32_t planned; /* whether there is a plan behind the slots */
-	_Atomic uint32_t plan_given; /* its memory is another: sb_plan_receive() */
+	uint32_t planned; /* whether there is a plan after the slots */
+	_Atomic uint32_t plan_given; /* its memory is separate: sb_plan_receive() */
 	_Atomic uint32_t rings_lost; /* sites that found no ring */
 	/*
-	 * The pid namespace of all processes that count: the inode of its file; 0: of none
-	 * so far; SITE_NAMESPACES: of several, so that no pid says whether a process lives.
+	 * The pid namespace of all processes that count: the inode of its file; 0: none
+	 * so far; SITE_NAMESPACES: several, so that a pid does not tell whether a process
+	 * exists.
 	 */
 	_Atomic uint32_t pid_namespace;
-	uint32_t latencies; /* how many were asked for; 0: there are none */
+	uint32_t latencies; /* number of requested latencies; 0: none */
 	uint32_t latency_rings;
-	_Atomic uint32_t latency_processes; /* that have recorded some */
+	_Atomic uint32_t latency_processes; /* number of processes that have recorded some */
 
-	/* Read at each hit and written rarely: a line of its own. */
+	/* Read at each hit and rarely written: on a cache line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
-	_Atomic uint32_t watched; /* C functions are to leave word of themselves */
+	_Atomic uint32_t watched; /* C functions publish their calls */
 	/*
-	 * Counted up after each change of this and the controls, and whenever else what
-	 * some process knows of a site may be wrong from then on, as after a fork.
+	 * Incremented after each change of this and of the controls, and whenever other
+	 * cached data of a site may become invalid, as after a fork.
 	 */
 	_Atomic uint64_t changes;
 
 	_Alignas(SITE_LINE) _Atomic uint32_t slots_used;
 	_Atomic uint32_t lost; /* functions that found no room in some process */
 	_Atomic uint64_t names_used;
-	_Atomic uint32_t reuse_next; /* where to look for a slot that can be used again */
+	_Atomic uint32_t reuse_next; /* where to search for a slot that can be reused */
 };
 
 struct site_function {
 	_Atomic uint64_t name; /* hash << 32 | offset in names; 0: free */
 	struct site_control control;
 	/*
-	 * 1 and the slot that has the counts of processes that have ended, whose slots are
-	 * used again; 0: none is.
+	 * 1 plus the slot with the counts of exited processes whose slots were reused; 0:
+	 * none.
 	 */
 	_Atomic uint32_t ended;
 	_Atomic uint32_t lost; /* whether it is counted in the header's @lost */
 };
 
-/* What one thread, or some of them, counted. */
+/* The counts of one thread, or of several. */
 struct site_counters {
-	_Alignas(SITE_LINE) _Atomic uint64_t hits;
+	_Alignas(SITE_LINE) _Atomic uint64_t calls;
 	_Atomic uint64_t delayed;
 	_Atomic uint64_t requested_ns;
-	_Atomic uint64_t measured_ns;
-	_Atomic uint64_t away_ns; /* that delays took longer: the thread had no CPU */
+	_Atomic uint64_t delivered_ns;
+	_Atomic uint64_t away_ns; /* extra time of delays: the thread had no CPU */
 };
 
 struct site_slot {
 	_Alignas(SITE_LINE) _Atomic uint32_t kind; /* enum sb_site_kind, written last */
-	_Atomic uint32_t pid; /* 0: of processes that have ended */
+	_Atomic uint32_t pid; /* 0: of processes that have exited */
 	uint32_t function;
 	uint32_t target;
 	_Atomic uint64_t delay_ns; /* the site's own */
@@ -119,7 +120,7 @@ _Static_assert(sizeof(struct site_header) == 192, "part of the file format");
 _Static_assert(sizeof(struct site_function) == 32, "part of the file format");
 _Static_assert(sizeof(struct site_slot) == 512, "part of the file format");
 
-/* Which file a descriptor was; @inode is 0: none. */
+/* Identity of an open file; @inode is 0: none. */
 struct shown_file {
 	uint64_t device, inode;
 };
@@ -129,13 +130,16 @@ struct site_index;
 struct site_glob;
 
 struct sb_site_table {
-	/* For each hit. */
+	/* Used by each hit. */
 	struct site_slot *slots;
 	struct site_header *header;
 	plan_word *changes; /* of the header, or of a plan that the kernel shares */
 	_Atomic uint64_t overhead_ticks;
 	atomic_bool concurrent;
-	/* Of a call that is timed: what both ends take of it, and of that what is timed too. */
+	/*
+	 * The cost of timing a call: of both ends, and the part that is included in the
+	 * duration.
+	 */
 	_Atomic uint64_t call_overhead_ticks, call_timed_ticks;
 
 	/* Where the table has a plan; else @planned is NULL. */
@@ -144,8 +148,8 @@ struct sb_site_table {
 	struct plan_ring *rings;
 	struct plan_ranks *ranks;
 	/*
-	 * The rank that this process works for, or NULL. @rank_known says of when: the
-	 * generation in the upper half, how many ranks there were in the lower.
+	 * The rank that this process works for, or NULL. @rank_known tells when it was
+	 * determined: the generation in the upper half, the number of ranks in the lower.
 	 */
 	struct plan_rank *_Atomic rank;
 	_Atomic uint64_t rank_known;
@@ -163,37 +167,41 @@ struct sb_site_table {
 	struct site_control none; /* control of targets that have none */
 
 	/*
-	 * How others can have the memory: @path, or @fd, which is -1 where there is none;
-	 * which file it is is checked, as a program may close what it does not know. See shown.c.
+	 * How other processes can open the memory: @path, or @fd, which is -1 if there is
+	 * none. The identity of the file is checked, because a program may close
+	 * descriptors that it does not know. See shown.c.
 	 */
 	char *path;
 	int fd;
 	struct shown_file fd_file;
-	int shown_fd; /* -1: not shown */
+	int shown_fd; /* -1: not published */
 	struct shown_file shown_file;
 	unsigned int shown; /* how often */
 
 	_Atomic uint32_t namespace_noted; /* the generation that note_namespace() was in */
 	struct site_index *_Atomic index;
 	struct sb_site_table *next; /* in the list of those with an index */
-	struct site_glob *globs; /* that its sites have, or had */
+	struct site_glob *globs; /* names that its sites have, or had */
 };
 
 /* The entry of @name in @table; NULL with ENOSPC, or if !@create with ENOENT. */
 struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
 					  bool create);
-/* The name of function @index, or NULL where there is none that is whole. */
+/* The name of function @index, or NULL if there is no valid one. */
 const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index);
-/* Put @text among its names; 0 where there is no room. */
+/* Add @text to its names; 0 if there is no room. */
 uint32_t sb_site_table_add_text(struct sb_site_table *table, const char *text);
-/* The text at @offset of its names, or NULL where there is none that is whole. */
+/* The text at @offset of its names, or NULL if there is no valid one. */
 const char *sb_site_table_text(const struct sb_site_table *table, uint32_t offset);
-/* Have the plan of @table in the memory @fd from now on; before there are sites. */
+/*
+ * Use the memory @fd for the plan of @table from now on; call this before there are
+ * sites.
+ */
 int sb_site_table_give_plan(struct sb_site_table *table, int fd);
 /* The table in the file @fd, which the caller closes; @path is for @err. */
 struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_be_planned,
 					    struct sb_error *err);
-/* Of a table of so many sites, with or without a plan and latencies: where its parts lie. */
+/* The layout of a table with so many sites, with or without a plan and latencies. */
 struct site_layout {
 	size_t targets, functions, names, slots, size;
 	size_t plan, planned, rings, ranks; /* 0 without a plan */
@@ -202,7 +210,7 @@ struct site_layout {
 };
 struct site_layout sb_site_layout(uint32_t capacity, bool planned, uint32_t latencies,
 				  uint32_t rings);
-/* Whether what @header says of the layout is so. */
+/* Whether the layout in @header is valid. */
 bool sb_site_header_good(const struct site_header *header);
 /* A site as sb_site_table_each() finds it. */
 struct site_seen {
@@ -211,30 +219,30 @@ struct site_seen {
 	uint32_t target;
 	const char *name; /* in the table */
 	bool enabled;
-	uint64_t delay_ns, hits, delayed, requested_ns, measured_ns;
+	uint64_t delay_ns, calls, delayed, requested_ns, delivered_ns;
 	uint64_t codes[SB_SITE_CODES];
 };
-/* Give each site of @table to @take until that returns other than 0; returns that. */
+/* Call @take for each site of @table until it returns other than 0; returns that. */
 int sb_site_table_each(struct sb_site_table *table,
 		       int (*take)(void *context, const struct site_seen *seen),
 		       void *context);
 /*
- * A copy of the part of the table in the file @fd that sb_site_table_each() reads, which is
- * all that may be done with it. The file is not mapped, so that none can harm by making it
- * shorter. No more than *@room bytes are read, which are taken off it; *@cut says whether
- * sites were left out for that. NULL with errno; EINVAL: it is none; E2BIG: there is no
- * room for any site.
+ * Copy the part of the table in the file @fd that sb_site_table_each() reads; the copy
+ * can't be used for anything else. The file is not mapped, so that truncation does no
+ * harm. At most *@room bytes are read, and subtracted from it; *@cut: whether sites were
+ * left out for that reason. NULL with errno; EINVAL: it is not a table; E2BIG: there is
+ * no room for any site.
  */
 struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut);
-/* Memory for others to have, of @size bytes; -1 with errno. */
+/* Memory of @size bytes that other processes can open; -1 with errno. */
 int sb_shown_memory(size_t size);
-/* Which file @fd is; 0 if it is none. */
+/* The identity of @fd; 0 if it is not open. */
 struct shown_file sb_shown_file(int fd);
-/* Close @fd, if it still is the file that it was. Keeps errno. */
+/* Close @fd if it is still the same file. Keeps errno. */
 void sb_shown_close(int fd, struct shown_file was);
-/* Count the generations of processes from now on, if that is not done yet. */
+/* Count the generations of processes from now on, unless that is done already. */
 void sb_site_watch_forks(void);
-/* Free what site.c holds for @table. */
+/* Free the data of site.c for @table. */
 void sb_site_index_free(struct sb_site_table *table);
 
 static inline uint32_t site_hash(const char *text)
@@ -243,7 +251,7 @@ static inline uint32_t site_hash(const char *text)
 
 	for (; *text; text++)
 		hash = (hash ^ (unsigned char)*text) * 16777619U;
-	hash ^= hash >> 15; /* its low bits alone are poor */
+	hash ^= hash >> 15; /* its low bits alone are not well distributed */
 	return hash * 0x85ebca6bU;
 }
 
@@ -255,7 +263,7 @@ static inline uint32_t site_slots_used(const struct sb_site_table *table)
 	return used < table->capacity ? used : table->capacity;
 }
 
-/* After each change of a control or of @watched: a hit looks at them only then. */
+/* Call after each change of a control or of @watched: hits read them only then. */
 static inline void site_table_changed(struct sb_site_table *table)
 {
 	atomic_fetch_add_explicit(table->changes, 1, memory_order_release);
