@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * For a debugger, which has loaded this library into a program: run Python code there in
- * a thread of its own. The thread that the debugger stopped may be anywhere; it is not to
- * wait for the GIL, which it may hold itself.
+ * For a debugger, which has loaded this library into a program: runs Python code there in
+ * a new thread. The stopped thread may be anywhere, and must not wait for the GIL, which
+ * it may hold itself.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 
 int speed_bump_enter(const char *path);
 
-/* What went wrong is for the tool, which waits; the program is not told. */
+/* Errors are for the tool, which waits; nothing is printed in the program. */
 static void run_file(const char *path)
 {
 	PyObject *globals = PyDict_New(), *done = NULL;
@@ -34,7 +34,7 @@ static void run_file(const char *path)
 
 static void *enter(void *path)
 {
-	/* The interpreter may have ended since, or be about to: then this waits for ever. */
+	/* The interpreter may have ended or be about to end: then this waits for ever. */
 	if (Py_IsInitialized()) {
 		PyGILState_STATE state = PyGILState_Ensure();
 
@@ -46,8 +46,8 @@ static void *enter(void *path)
 }
 
 /*
- * Have the Python file at @path run. 0, or an errno; returns at once. It takes no lock of
- * the interpreter. Signals of the program are not for the thread.
+ * Run the Python file at @path. Returns at once, 0 or an errno, and takes no lock of the
+ * interpreter. The thread blocks signals, which are for the program.
  */
 __attribute__((visibility("default"))) int speed_bump_enter(const char *path)
 {

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: MIT
+/*
+ * C functions as targets: the pointers to them that are replaced by thunks. What is found, what is
+ * replaced and what is put back are one list of places: hence the length.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "callable.h"
 
-/* A pointer that is, or was, to lead to a thunk. */
+/* A pointer that has, had, or will have a thunk. */
 struct place {
 	struct place *next; /* in its bucket */
 	enum spot_kind kind;
 	PyObject *object; /* held */
 	void **where;
-	void *before;	  /* what was there */
-	void *with;	  /* what is there as long as it is in */
+	void *before;	  /* the original value */
+	void *with;	  /* the value while the thunk is in place */
 	struct thunk *thunk;
-	unsigned int pass; /* in which it was last added */
+	unsigned int pass; /* when it was last added */
 	bool in, changed, muted;
 	struct sb_site *any;
-	/* Of calls with a certain value of an argument. */
+	/* A site for calls with a certain value of an argument. */
 	int argument;
 	struct thunk_entry *entries;
 	PyObject **selves; /* held; or NULL */
@@ -66,7 +71,7 @@ PyObject *type_lookup(PyTypeObject *type, const char *name)
 	return found;
 }
 
-/* Other words than the text of an exception: @format as printf() has it. */
+/* An exception whose text is formatted as by printf(). */
 static __attribute__((format(printf, 2, 3))) enum found refuse(char *reason,
 							       const char *format, ...)
 {
@@ -85,7 +90,7 @@ static enum found spot_at(struct spot *spot, enum spot_kind kind, void **where)
 	return FOUND_SPOT;
 }
 
-/* Where calls don't go through the object, but through another one all the same. */
+/* Calls do not use the object itself, but a second object with the same function. */
 static bool is_specialised(const PyCFunctionObject *function)
 {
 	static const char *const names[] = {
@@ -175,7 +180,7 @@ static void **slot_of(PyTypeObject *type, int offset)
 	return (void **)((char *)type + offset);
 }
 
-/* Whether it can be written to: what the kernel says, as the maps may change at any time. */
+/* Whether it is writable: checked in the kernel's maps, which may change at any time. */
 static bool is_writable(void **where)
 {
 	void *value = get(where);
@@ -191,7 +196,7 @@ static bool is_writable(void **where)
 	return writable;
 }
 
-/* Those of which the interpreter does operators without a look at their slots. */
+/* Types for which the interpreter executes operators without using their slots. */
 static bool is_core_type(const PyTypeObject *type)
 {
 	const PyTypeObject *const types[] = {
@@ -355,7 +360,7 @@ enum found spot_find(PyObject *object, PyObject *self, struct spot *spot,
 
 /* -------------------------------------------------------------- definitions */
 
-/* Of what leads to a structure with the function in it. */
+/* The place for definitions with the function. */
 static size_t definition_size(enum spot_kind kind)
 {
 	switch (kind) {
@@ -376,7 +381,7 @@ static size_t function_offset(enum spot_kind kind)
 				     offsetof(PyMethodDef, ml_meth);
 }
 
-/* The function that @leads leads to. */
+/* The function that @leads points to. */
 static void *function_in(enum spot_kind kind, void *leads)
 {
 	void *function = leads;
@@ -388,7 +393,7 @@ static void *function_in(enum spot_kind kind, void *leads)
 
 /* ------------------------------------------------------------------- slots */
 
-/* Slots of @type, and of what inherited from it, that are @from. */
+/* Find slots of @type, and of types that inherited them, with the value @from. */
 static void replace_slots(PyTypeObject *type, int offset, void *from, void *to)
 {
 	void **where = slot_of(type, offset);
@@ -396,7 +401,9 @@ static void replace_slots(PyTypeObject *type, int offset, void *from, void *to)
 
 	if (where && get(where) == from && is_writable(where))
 		put(where, to);
-	/* Some names stand for two slots of one function, and a wrapper knows only one. */
+	/*
+	 * Some names stand for two slots with one function, and a wrapper has only one.
+	 */
 	for (size_t other = offsetof(PyHeapTypeObject, as_number);
 	     offset >= (int)offsetof(PyHeapTypeObject, as_number) &&
 	     other < offsetof(PyHeapTypeObject, as_buffer); other += sizeof(void *)) {
@@ -415,8 +422,8 @@ static void replace_slots(PyTypeObject *type, int offset, void *from, void *to)
 }
 
 /*
- * The wrappers of @type too, all of those of this function: where they differ the type would
- * look for a method at each operation.
+ * Also change the wrappers of @type, all of those with this function: if they differed,
+ * the type would look up a method for each operation.
  */
 static void replace_wrappers(PyTypeObject *type, void *from, void *to)
 {
@@ -485,7 +492,7 @@ void places_begin(struct places *places)
 	places->pass++;
 }
 
-/* Say all of it anew. The end of an object may bring the collector here. */
+/* Begin a new set. Destroying an object may start the garbage collector here. */
 static void place_reset(struct place *place)
 {
 	PyObject **selves = place->selves;
@@ -502,20 +509,16 @@ static void place_reset(struct place *place)
 
 static int places_reserve(struct places *places)
 {
-	size_t room = places->room ? 2 * places->room : 64;
-	struct place **list;
+	struct place **list = sb_array_grow(places->list, &places->room,
+					    places->count + 1, sizeof(list[0]));
 
-	if (places->count < places->room)
-		return 0;
-	list = realloc(places->list, room * sizeof(list[0]));
 	if (!list)
 		return -1;
 	places->list = list;
-	places->room = room;
 	return 0;
 }
 
-/* Whether what is at @spot says by -1, not by NULL, that there is an exception. */
+/* Whether the function at @spot signals an exception by -1, not by NULL. */
 static bool fails_negative(const struct spot *spot)
 {
 	static const char *const names[] = { "__init__",     "__len__",	     "__hash__",
@@ -587,7 +590,10 @@ enum added places_add(struct places *places, const struct spot *spot, struct pla
 
 	*place = place_at(places, spot->where);
 	if (!*place) {
-		/* That of another place: of a method that this one is bound to, or inherited. */
+		/*
+		 * The site of another place: of a method that this one is bound to or
+		 * inherited from.
+		 */
 		thunk = thunk_at(function_in(spot->kind, before));
 		if (thunk && (load(&thunk->site) || load(&thunk->filter)) &&
 		    load(&thunk->interpreter) != (uintptr_t)PyInterpreterState_Get()) {
@@ -633,7 +639,7 @@ void place_set(struct place *place, const struct spot *spot, struct sb_site *sit
 	place->count++;
 }
 
-/* Where threads run side by side one may be looking into it: until places_free(). */
+/* Without a GIL another thread may be using it: until places_free(). */
 static void filter_drop(struct places *places, struct thunk_filter *filter)
 {
 	struct thunk_filter **old;
@@ -690,7 +696,7 @@ static void place_in(struct place *place)
 	}
 }
 
-/* Put the object itself back, if it is its twin that is there. */
+/* Restore the object itself, if its copy is there. */
 static void twin_out(struct place *place)
 {
 	const char *name = ((PyCFunctionObject *)place->object)->m_ml->ml_name;
@@ -715,7 +721,7 @@ static void place_out(struct place *place)
 		twin_out(place);
 		break;
 	default:
-		/* Somebody else may have put something there since. */
+		/* Other code may have replaced it since. */
 		if (get(place->where) == place->with)
 			put(place->where, place->before);
 	}
@@ -738,7 +744,7 @@ static void place_free(struct places *places, struct place *place)
 
 /* ---------------------------------------------------------- bound methods */
 
-/* Definitions by those that stand for them now. */
+/* Definitions, with the ones that replace them now. */
 struct changes {
 	size_t mask, count;
 	struct change {
@@ -779,7 +785,7 @@ static void changes_add(struct changes *changes, const struct place *place, bool
 	changes->count++;
 }
 
-/* A bound method keeps the definition that its descriptor had when it was made. */
+/* A bound method keeps the definition that its descriptor had when it was created. */
 static void mend_bound(struct places *places, struct changes *changes)
 {
 	PyObject *objects = places->objects;
@@ -806,7 +812,7 @@ static bool is_wanted(const struct places *places, const struct place *place, bo
 	       (!all || place->pass == places->pass);
 }
 
-/* Those that were taken out, from the list to an array of them; NULL: none, or no memory. */
+/* Move the removed ones from the list to an array; NULL: none, or no memory. */
 static struct place **unlist(struct places *places, size_t *count)
 {
 	struct place **out = calloc(places->count + 1, sizeof(struct place *));
@@ -826,7 +832,7 @@ static struct place **unlist(struct places *places, size_t *count)
 	return out;
 }
 
-/* Among them are bound methods. An audit hook may run. */
+/* Look for bound methods among them. An audit hook may run. */
 void places_look(struct places *places, bool all)
 {
 	bool needed = false;
@@ -876,7 +882,7 @@ void places_swap(struct places *places, bool all)
 	free(changes);
 }
 
-/* The end of an object may run Python code, which may want to come here. */
+/* Destroying an object may run Python code, which may call this again. */
 void places_tidy(struct places *places)
 {
 	struct place **out;

@@ -12,7 +12,7 @@ _Thread_local struct calls calls_here = { .entries = &none };
 static pthread_key_t key;
 static bool have_key;
 
-/* The thread ends; it may run Python code even after this. */
+/* The thread is exiting; it may run Python code even after this. */
 static void forget(void *unused)
 {
 	(void)unused;
@@ -26,14 +26,14 @@ static void make_key(void)
 	have_key = !pthread_key_create(&key, forget);
 }
 
-/* Whoever unloads this library takes forget() away. */
+/* Unloading this library unloads forget() too. */
 static __attribute__((destructor)) void delete_key(void)
 {
 	if (have_key)
 		pthread_key_delete(key);
 }
 
-/* The one of @frame, or the free one where it belongs. */
+/* The entry of @frame, or the free one where it belongs. */
 static struct timed_call *place_of(const struct calls *calls, const void *frame)
 {
 	size_t i = calls_place(frame) & calls->mask;
@@ -85,7 +85,9 @@ bool calls_grow(uint32_t generation, const struct recorded_call *newest)
 	return true;
 }
 
-/* What comes after it is found without it: each goes to the gap that it was put off by. */
+/*
+ * Later entries of the chain must be found without it: each moves to the gap before it.
+ */
 void calls_remove(struct timed_call *entry)
 {
 	struct timed_call *entries = calls_here.entries;

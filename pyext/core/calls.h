@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that are timed, of each thread by the frames that run them. A frame is known by its
- * address: that of a call, or of a generator's resumption, is the same from its start to its
- * end, and no other frame's meanwhile. Not a stack: a greenlet leaves frames and comes back.
+ * Calls that are timed, by thread and frame. A frame is identified by its address: during
+ * a call or a generator's resumption, no other frame has the same one. This is not a
+ * stack, because greenlets leave frames and return to them.
  *
- * A call whose end is never told of, as when patterns change, stays until its frame's place
- * is another call's, or there is no room.
+ * If the end of a call is not reported, as when patterns change, its entry stays until
+ * another call uses the same address, or there is no room.
  */
 #ifndef CORE_CALLS_H
 #define CORE_CALLS_H
@@ -16,8 +16,8 @@
 struct timed_call {
 	const void *frame; /* NULL: free */
 	const void *code;
-	uint32_t generation; /* of the patterns that it was found in */
-	bool at_end; /* @call is there: it is delayed at its end */
+	uint32_t generation; /* of the patterns in which it was found */
+	bool at_end; /* @call is valid: it is delayed at its end */
 	struct site_call call;
 	struct recorded_call recorded;
 };
@@ -36,7 +36,7 @@ static inline size_t calls_place(const void *frame)
 	return (size_t)(((uintptr_t)frame >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-/* NULL: no call of that frame is timed. */
+/* NULL: no call with this frame is timed. */
 static inline struct timed_call *calls_find(const void *frame)
 {
 	const struct calls *calls = &calls_here;
@@ -51,14 +51,14 @@ static inline struct timed_call *calls_find(const void *frame)
 }
 
 /*
- * Make room for more, without what is of other patterns than those of @generation, whose ends
- * are not reported, but for recorded calls that are still live beside @newest. False: no
- * memory.
+ * Make room for more. Entries of other patterns than those of @generation, whose ends are
+ * not reported, are dropped, except recorded calls that are still live beside @newest.
+ * False: no memory.
  */
 bool calls_grow(uint32_t generation, const struct recorded_call *newest)
 	__attribute__((visibility("hidden"), noinline, cold));
 
-/* That of @frame, which may be one that was left there. NULL: no memory. */
+/* The entry of @frame, possibly an old one at the same address. NULL: no memory. */
 static inline struct timed_call *calls_add(const void *frame, const void *code,
 					   uint32_t generation,
 					   const struct recorded_call *newest)
@@ -83,7 +83,7 @@ static inline struct timed_call *calls_add(const void *frame, const void *code,
 	return entry;
 }
 
-/* Take out what calls_find() found; what it found before is elsewhere then. */
+/* Remove the entry that calls_find() returned; entries found earlier may have moved. */
 void calls_remove(struct timed_call *entry);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The sources are written for the newest CPython; what older ones lack is here.
+ * The sources use the API of the newest CPython; this file adds what older versions lack.
  */
 #ifndef CORE_COMPAT_H
 #define CORE_COMPAT_H
@@ -48,7 +48,7 @@ static inline int PyModule_Add(PyObject *module, const char *name, PyObject *val
 }
 #endif
 
-/* Needed where threads run at the same time; the GIL does it elsewhere. */
+/* Needed if threads run in parallel; otherwise the GIL is sufficient. */
 #ifdef Py_GIL_DISABLED
 typedef PyMutex core_mutex;
 #define core_lock(mutex)   PyMutex_Lock(mutex)

@@ -4,7 +4,8 @@
 
 #include "control.h"
 #include "errors.h"
-#include "libsb.h"
+#include "libsb-provisional.h"
+#include "records.h"
 #include "session.h"
 #include "types.h"
 
@@ -13,7 +14,7 @@ struct control_object {
 	PyObject *session; /* NULL: none */
 };
 
-/* Control(session=None): as it is now. */
+/* Control(session=None): a snapshot. */
 static PyObject *control_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = { "session", NULL };
@@ -65,36 +66,48 @@ static void control_dealloc(PyObject *object)
 	Py_DECREF(type);
 }
 
-static PyObject *process_tuple(const struct sb_control *control, size_t p)
+static PyObject *process_record(struct records *records, const struct sb_control *control,
+				size_t p)
 {
-	return Py_BuildValue("(iNK)", (int)sb_control_process_pid(control, p),
-			     PyUnicode_DecodeFSDefault(
-				     sb_control_process_label(control, p)),
-			     (unsigned long long)sb_control_process_group(control, p));
+	PyObject *values[] = {
+		value_int(sb_control_process_pid(control, p)),
+		value_text(sb_control_process_label(control, p)),
+		value_u64(sb_control_process_group(control, p)),
+	};
+
+	return record_of(records, RECORD_SHOWN_PROCESS, values);
 }
 
-static PyObject *target_tuple(const struct sb_control *control, size_t i)
+static PyObject *target_record(struct records *records, const struct sb_control *control,
+			       size_t i)
 {
-	return Py_BuildValue("(iNiNKINNKKK)", (int)sb_control_kind(control, i),
-			     PyUnicode_DecodeFSDefault(sb_control_name(control, i)),
-			     (int)sb_control_pid(control, i),
-			     PyUnicode_DecodeFSDefault(sb_control_label(control, i)),
-			     (unsigned long long)sb_control_delay_ns(control, i),
-			     (unsigned int)sb_control_every(control, i),
-			     PyBool_FromLong(sb_control_enabled(control, i)),
-			     PyBool_FromLong(sb_control_is_ruled(control, i)),
-			     (unsigned long long)sb_control_hits(control, i),
-			     (unsigned long long)sb_control_delayed(control, i),
-			     (unsigned long long)sb_control_measured_ns(control, i));
+	PyObject *values[] = {
+		value_int((long)sb_control_kind(control, i)),
+		value_text(sb_control_name(control, i)),
+		value_int(sb_control_pid(control, i)),
+		value_text(sb_control_label(control, i)),
+		value_u64(sb_control_delay_ns(control, i)),
+		value_u64(sb_control_every(control, i)),
+		PyBool_FromLong(sb_control_enabled(control, i)),
+		PyBool_FromLong(sb_control_is_ruled(control, i)),
+		value_u64(sb_control_calls(control, i)),
+		value_u64(sb_control_delayed(control, i)),
+		value_u64(sb_control_delivered_ns(control, i)),
+	};
+
+	return record_of(records, RECORD_CONTROL_TARGET, values);
 }
 
-static PyObject *list_of(const struct sb_control *control, size_t count,
-			 PyObject *(*tuple)(const struct sb_control *, size_t))
+static PyObject *list_of(PyObject *object, size_t count,
+			 PyObject *(*make)(struct records *, const struct sb_control *,
+					   size_t))
 {
-	PyObject *list = PyList_New((Py_ssize_t)count);
+	const struct sb_control *control = ((struct control_object *)object)->control;
+	struct records *records = records_of(object);
+	PyObject *list = records ? PyList_New((Py_ssize_t)count) : NULL;
 
 	for (size_t i = 0; list && i < count; i++) {
-		PyObject *item = tuple(control, i);
+		PyObject *item = make(records, control, i);
 
 		if (item)
 			PyList_SET_ITEM(list, (Py_ssize_t)i, item);
@@ -108,7 +121,7 @@ static PyObject *control_processes(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	const struct sb_control *control = ((struct control_object *)object)->control;
 
-	return list_of(control, sb_control_process_count(control), process_tuple);
+	return list_of(object, sb_control_process_count(control), process_record);
 }
 
 static PyObject *control_left_out(PyObject *object, PyObject *Py_UNUSED(none))
@@ -121,10 +134,10 @@ static PyObject *control_targets(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	const struct sb_control *control = ((struct control_object *)object)->control;
 
-	return list_of(control, sb_control_count(control), target_tuple);
+	return list_of(object, sb_control_count(control), target_record);
 }
 
-/* What is to be done with some of them. */
+/* The operations on selected targets. */
 struct order {
 	int (*change)(struct sb_control *control, const size_t *which, size_t count,
 		      const struct order *order, struct sb_error *err);
@@ -188,7 +201,7 @@ static PyObject *change(PyObject *object, PyObject *indices, const struct order 
 		return NULL;
 	}
 	err = sb_error_new();
-	/* It is only read: what changes is in the tables of the programs. */
+	/* It is only read: changes are made in the tables of the programs. */
 	Py_BEGIN_ALLOW_THREADS
 	failed = order->change(self->control, which, count, order, err);
 	code = errno;

@@ -4,7 +4,7 @@
 
 #include "compat.h"
 
-/* Control: all that is slowed, and its switches (sb_control_read()). */
+/* Control: everything that is slowed, and its switches (sb_control_read()). */
 extern PyType_Spec control_spec;
 
 #endif

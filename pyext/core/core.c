@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
+/*
+ * What is in force in an interpreter. Starting, stopping and the end of the interpreter are
+ * steps of one change, under one lock, which no other file may take apart: hence the length.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core.h"
+#include "entries.h"
 #include "overhead.h"
 #include "resolve.h"
 #include "table.h"
@@ -17,7 +22,10 @@ static void lock(struct core *core)
 
 	if (atomic_load(&core->owner) != self) {
 		if (!PyThread_acquire_lock(core->lock, NOWAIT_LOCK)) {
-			/* The thread that holds it may need the GIL before it lets go. */
+			/*
+			 * The thread that holds it may need the GIL before it can release
+			 * it.
+			 */
 			Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(core->lock, WAIT_LOCK);
 			Py_END_ALLOW_THREADS
 		}
@@ -34,14 +42,14 @@ static void unlock(struct core *core)
 	PyThread_release_lock(core->lock);
 }
 
-/* How change_end() leaves the garbage collector. */
+/* The previous state of the garbage collector, for change_end(). */
 struct change {
 	int collects;
 };
 
 /*
- * Begin to change what is in force. The end of an object that the collector finds may run
- * Python code, in which it is refused. -1 with an exception.
+ * Begin a change. Destroying an object that the collector finds may run Python code, in
+ * which another change is refused. -1 with an exception.
  */
 static int change_begin(struct core *core, struct change *change)
 {
@@ -97,7 +105,7 @@ static void drop_force(struct force *force)
 	Py_XDECREF(old.baseline);
 }
 
-/* An exception that is under way goes on after it. */
+/* A pending exception is restored afterwards. */
 static int close_hook(struct core *core)
 {
 	PyObject *type, *value, *traceback;
@@ -113,7 +121,7 @@ static int close_hook(struct core *core)
 	return -1;
 }
 
-/* Be told of what the patterns need that stay in force. An exception is under way. */
+/* Restart events that the remaining patterns need. An exception may be pending. */
 static void watch_again(struct core *core)
 {
 	const struct engine_patterns *patterns = &core->engine.patterns;
@@ -127,23 +135,23 @@ static void watch_again(struct core *core)
 }
 
 /*
- * Whether with some of @patterns taken out a function may match that did not: one that was
- * excluded, or delayed when it starts alone.
+ * Whether a function may match without some of @patterns that did not match before: one
+ * that was excluded, or delayed only at its start.
  */
 static bool is_subtle(const struct engine_patterns *patterns)
 {
 	for (size_t i = 0; patterns->specs && i < sb_specs_count(patterns->specs); i++) {
 		const struct sb_spec *spec = sb_specs_get(patterns->specs, i);
 
-		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE)
+		if (sb_spec_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE)
 			return true;
 	}
 	return patterns->resumes;
 }
 
 /*
- * Let the engine and the hook do what @text and @policies say. With an exception nothing
- * has changed; if @insist, all has but what failed in the hook.
+ * Apply @text and @policies to the engine and the hook. With an exception nothing has
+ * changed; if @insist, everything except what failed in the hook has.
  */
 static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_t length,
 		 PyObject *policies, int64_t overhead, bool insist)
@@ -165,11 +173,11 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 		return -1;
 	}
 	ends = patterns.ends || patterns.recorded;
-	/* Ends that were of no interest may be of some now. */
+	/* Ends that were not needed may be needed now. */
 	less = insist && !is_subtle(&core->engine.patterns) && !ends;
 	/*
-	 * The hook is open from hook_watch_all() on, and threads that run meanwhile look
-	 * functions up in the patterns of before.
+	 * After hook_watch_all() the hook is active, and threads that run meanwhile look
+	 * functions up in the old patterns.
 	 */
 	hook_keep(core->hook, 1);
 	failed = engine_prepare(&core->engine) || hook_open(core->hook) ||
@@ -197,18 +205,18 @@ static int apply(struct core *core, PyObject *table, const char *text, Py_ssize_
 	engine_set(&core->engine, table, &patterns);
 	callables_set(core->engine.callables);
 	core->started = true;
-	/* Others may be at a site of a table that goes. */
+	/* Other threads may be at a site of the table that is removed. */
 	hook_settle(core->hook);
 	hook_keep(core->hook, 0);
 	if (engine_has_lines(&core->engine))
 		hook_see_running(core->hook);
 #ifdef Py_GIL_DISABLED
-	/* Other threads may be between the look and its answer. */
+	/* Other threads may be between the lookup and its use. */
 	if (!less && !failed && hook_forget(core->hook)) {
 		if (insist)
 			failed = -1;
 		else
-			PyErr_Clear(); /* all is in force but that */
+			PyErr_Clear(); /* everything is in force except that */
 	}
 #endif
 	return failed ? -1 : 0;
@@ -229,44 +237,11 @@ static int end(struct core *core)
 	return close_hook(core) || failed ? -1 : 0;
 }
 
-/* The number of the target of that text; -1 with an exception. */
-static long number_of(PyObject *numbers, PyObject *text)
-{
-	PyObject *fresh = PyLong_FromSsize_t(PyDict_GET_SIZE(numbers)), *number;
-
-	number = fresh ? PyDict_SetDefault(numbers, text, fresh) : NULL;
-	Py_XDECREF(fresh);
-	return number ? PyLong_AsLong(number) : -1;
-}
-
-/* (text, line, delay_ns, every, start_ns, end_ns, resume): what is None the defaults say. */
-#define ENTRY_SIZE 7
-
-/* A policy of engine_read(), of an entry; NULL with an exception. */
-static PyObject *policy_of(PyObject *entry, const struct force *force)
-{
-	static const int from_defaults[] = { 2, 3, 4, 5 };
-	PyObject *values[4];
-	long number;
-
-	if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != ENTRY_SIZE ||
-	    !PyUnicode_CheckExact(PyTuple_GET_ITEM(entry, 0)) ||
-	    !PyBytes_CheckExact(PyTuple_GET_ITEM(entry, 1)))
-		return PyErr_Format(PyExc_TypeError, "not an entry");
-	for (int i = 0; i < 4; i++) {
-		values[i] = PyTuple_GET_ITEM(entry, from_defaults[i]);
-		if (values[i] == Py_None)
-			values[i] = PyTuple_GET_ITEM(force->defaults, i);
-	}
-	number = number_of(force->numbers, PyTuple_GET_ITEM(entry, 0));
-	if (number < 0)
-		return NULL;
-	return Py_BuildValue("(lOOOOO)", number, values[0], values[1], values[2], values[3],
-			     PyTuple_GET_ITEM(entry, 6));
-}
-
-/* The text and the policies of all that is to be in force. -1 with an exception. */
-static int describe(const struct force *force, PyObject **text, PyObject **policies)
+/*
+ * The text and the policies of everything that is to be in force. -1 with an exception.
+ */
+static int describe(struct core *core, const struct force *force, PyObject **text,
+		    PyObject **policies)
 {
 	PyObject *all = PySequence_Concat(force->slows, force->entries), *lines = NULL;
 	PyObject *empty = PyBytes_FromStringAndSize("", 0);
@@ -280,14 +255,15 @@ static int describe(const struct force *force, PyObject **text, PyObject **polic
 	}
 	for (Py_ssize_t i = 0; lines && *policies && i < count; i++) {
 		PyObject *entry = PyTuple_GET_ITEM(all, i);
-		PyObject *policy = policy_of(entry, force);
+		PyObject *policy = entry_policy(&core->records, entry, force->defaults,
+						force->numbers);
 
 		if (!policy) {
 			Py_CLEAR(*policies);
 			break;
 		}
 		PyTuple_SET_ITEM(*policies, i, policy);
-		PyTuple_SET_ITEM(lines, i, Py_NewRef(PyTuple_GET_ITEM(entry, 1)));
+		PyTuple_SET_ITEM(lines, i, Py_NewRef(entry_line(entry)));
 	}
 	if (lines && *policies)
 		*text = PyObject_CallMethod(empty, "join", "(O)", lines);
@@ -301,8 +277,8 @@ static int describe(const struct force *force, PyObject **text, PyObject **polic
 }
 
 /*
- * Put @next, which is taken over, into force: what was, is in *@next then. With an
- * exception nothing has changed, or with @insist only the hook has not.
+ * Put @next, of which it takes ownership, into force; *@next is then the old state. With
+ * an exception nothing has changed; with @insist only the hook has not.
  */
 static int put_into_force(struct core *core, struct force *next, bool insist)
 {
@@ -314,7 +290,7 @@ static int put_into_force(struct core *core, struct force *next, bool insist)
 		if (core->started)
 			failed = end(core);
 	} else {
-		if (describe(next, &text, &policies))
+		if (describe(core, next, &text, &policies))
 			return -1;
 		failed = apply(core, next->table, PyBytes_AS_STRING(text),
 			       PyBytes_GET_SIZE(text), policies,
@@ -333,8 +309,8 @@ static int put_into_force(struct core *core, struct force *next, bool insist)
 /* ------------------------------------------------------------------------ overhead */
 
 /*
- * Each once an interpreter. It runs Python code, in which a signal handler may change what is
- * in force: nothing of that has been looked at yet. -1 with an exception.
+ * Each runs once per interpreter. It runs Python code, in which a signal handler may
+ * change what is in force: nothing of that has been read yet. -1 with an exception.
  */
 static int measure(struct core *core, bool concurrent, bool ends)
 {
@@ -369,26 +345,11 @@ static int measure(struct core *core, bool concurrent, bool ends)
 	return failed;
 }
 
-static bool has_percent(const char *text, size_t length)
-{
-	return memchr(text, '%', length);
-}
-
-/* Whether an entry's delay may be at its ends. One that is not costs a measurement. */
-static bool may_have_ends(PyObject *entry)
-{
-	PyObject *line = PyTuple_CheckExact(entry) && PyTuple_GET_SIZE(entry) == ENTRY_SIZE ?
-				 PyTuple_GET_ITEM(entry, 1) :
-				 NULL;
-
-	return line && PyBytes_CheckExact(line) &&
-	       has_percent(PyBytes_AS_STRING(line), (size_t)PyBytes_GET_SIZE(line));
-}
-
-static bool some_have_ends(PyObject *entries)
+/* A delay that is not at its target's ends costs no measurement. */
+static bool some_have_ends(struct core *core, PyObject *entries)
 {
 	for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++)
-		if (may_have_ends(PyTuple_GET_ITEM(entries, i)))
+		if (entry_may_have_ends(&core->records, PyTuple_GET_ITEM(entries, i)))
 			return true;
 	return false;
 }
@@ -435,14 +396,14 @@ static PyObject *after_fork_in_parent(PyObject *capsule, PyObject *Py_UNUSED(non
 }
 
 /*
- * Some fork without before_fork(): then a thread that is not there any more may have been
- * in the middle of a change, before it came to anything.
+ * Some programs fork without before_fork(): then a thread that does not exist in the
+ * child may have been in the middle of a change, before it took effect.
  */
 static void forget_other_threads(struct core *core)
 {
 	PyThread_type_lock fresh = PyThread_allocate_lock();
 
-	/* The old one can't be freed: it is held. */
+	/* The old lock can't be freed, because it is held. */
 	if (fresh)
 		core->lock = fresh;
 	atomic_store(&core->owner, 0);
@@ -461,6 +422,7 @@ static PyObject *after_fork_in_child(PyObject *capsule, PyObject *Py_UNUSED(none
 		return NULL;
 	engine_after_fork(&core->engine);
 	core_lock_renew(&core->marks.lock);
+	records_after_fork(&core->records);
 	hook_after_fork(core->hook);
 	callables_after_fork(core->engine.callables);
 	owner = atomic_load(&core->owner);
@@ -518,7 +480,7 @@ void core_drop(struct core *core)
 	free(core);
 }
 
-/* The interpreter ends, and with it all that would call us. */
+/* The interpreter ends, and with it everything that would call the hook. */
 static void interpreter_ends(PyObject *capsule)
 {
 	struct core *core = PyCapsule_GetPointer(capsule, key);
@@ -538,6 +500,7 @@ static void interpreter_ends(PyObject *capsule)
 	drop_force(&core->force);
 	Py_CLEAR(core->kept);
 	recorded_marks_clear(&core->marks);
+	records_end(&core->records);
 	core_drop(core);
 }
 
@@ -550,7 +513,7 @@ static int fill(struct core *core, PyObject *capsule)
 	if (!core->force.slows || !core->force.entries || !core->force.numbers ||
 	    !core->kept)
 		return -1;
-	core->force.defaults = Py_BuildValue("(iiii)", 0, 1, 0, 0);
+	core->force.defaults = entry_no_defaults(&core->records);
 	if (!core->force.defaults)
 		return -1;
 	core->engine.callables = callables_new(&core->engine);
@@ -615,25 +578,32 @@ static PyObject *or_none(PyObject *object)
 	return Py_NewRef(object ? object : Py_None);
 }
 
-PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args)
+PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
-	PyObject *config, *table, *entries, *defaults, *probes, *before = NULL;
+	static char *names[] = { "",	     "",       "",	 "delay_ns", "every",
+				 "start_ns", "end_ns", "probes", NULL };
+	PyObject *config, *table, *entries, *delay_ns, *every, *start_ns, *end_ns;
+	PyObject *probes = Py_None, *defaults, *before = NULL;
 	struct core *core = core_get();
 	struct change change;
 	struct force next;
 	int failed;
 
-	if (!core ||
-	    !PyArg_ParseTuple(args, "OOO!O!O:install", &config, &table, &PyTuple_Type,
-			      &entries, &PyTuple_Type, &defaults, &probes))
+	if (!core || !PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OOOO|O:install", names,
+						  &config, &table, &PyTuple_Type, &entries,
+						  &delay_ns, &every, &start_ns, &end_ns,
+						  &probes))
 		return NULL;
 	if (!table_is(table))
 		return PyErr_Format(PyExc_TypeError, "not a Table");
-	if (PyTuple_GET_SIZE(defaults) != 4)
-		return PyErr_Format(PyExc_ValueError, "defaults: four of them");
-	if (measure(core, is_concurrent(table), some_have_ends(entries)) ||
-	    change_begin(core, &change))
+	defaults = entry_defaults(&core->records, delay_ns, every, start_ns, end_ns);
+	if (!defaults)
 		return NULL;
+	if (measure(core, is_concurrent(table), some_have_ends(core, entries)) ||
+	    change_begin(core, &change)) {
+		Py_DECREF(defaults);
+		return NULL;
+	}
 	next = (struct force){
 		.config = config,
 		.table = table,
@@ -643,13 +613,14 @@ PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args)
 		.slows = core->force.slows,
 	};
 	hold_force(&next);
+	Py_DECREF(defaults);
 	next.numbers = PyDict_New();
 	failed = next.numbers ? put_into_force(core, &next, false) : -1;
 	change_end(core, &change);
 	if (!failed)
 		before = or_none(next.probes);
 	drop_force(&next);
-	/* Keys of the program are not kept once nothing is recorded. */
+	/* Keys of the program are released when nothing is recorded. */
 	if (!failed && !load(&core->engine.recording))
 		recorded_marks_clear(&core->marks);
 	return before;
@@ -672,13 +643,13 @@ PyObject *core_uninstall(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 	Py_XDECREF(next.entries);
 	Py_XDECREF(next.defaults);
 	next.entries = PyTuple_New(0);
-	next.defaults = Py_BuildValue("(iiii)", 0, 1, 0, 0);
+	next.defaults = entry_no_defaults(&core->records);
 	failed = next.entries && next.defaults ? put_into_force(core, &next, true) : -1;
 	change_end(core, &change);
 	if (!failed)
 		before = or_none(next.probes);
 	drop_force(&next);
-	/* Keys of the program are not kept once nothing is recorded. */
+	/* Keys of the program are released when nothing is recorded. */
 	if (!failed && !load(&core->engine.recording))
 		recorded_marks_clear(&core->marks);
 	return before;
@@ -694,14 +665,14 @@ int core_enter_slow(PyObject *entry, PyObject *table_type)
 
 	if (!core)
 		return -1;
-	/* One table more than is needed, where another thread comes with its own meanwhile. */
+	/* One table more than needed, if another thread sets its own meanwhile. */
 	if (!core->force.table) {
 		fresh = PyObject_CallNoArgs(table_type);
 		if (!fresh)
 			return -1;
 	}
 	if (measure(core, is_concurrent(fresh ? fresh : core->force.table),
-		    may_have_ends(entry)) ||
+		    entry_may_have_ends(&core->records, entry)) ||
 	    change_begin(core, &change)) {
 		Py_XDECREF(fresh);
 		return -1;
@@ -721,7 +692,7 @@ int core_enter_slow(PyObject *entry, PyObject *table_type)
 	return failed;
 }
 
-/* @slows without the first that is @entry; NULL with an exception. */
+/* @slows without the first element that is @entry; NULL with an exception. */
 static PyObject *without(PyObject *slows, PyObject *entry)
 {
 	Py_ssize_t count = PyTuple_GET_SIZE(slows), at = 0;
@@ -766,18 +737,19 @@ int core_exit_slow(PyObject *entry)
 PyObject *core_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
 	struct core *core = core_get();
-	PyObject *numbers, *state = NULL;
+	PyObject *state = NULL, *values[5];
 	struct force *force;
 
 	if (!core)
 		return NULL;
 	lock(core);
 	force = &core->force;
-	numbers = force->numbers ? PyDict_Copy(force->numbers) : PyDict_New();
-	if (numbers)
-		state = Py_BuildValue("(NNNNN)", or_none(force->config),
-				      or_none(force->table), numbers,
-				      or_none(force->probes), or_none(force->baseline));
+	values[0] = or_none(force->config);
+	values[1] = or_none(force->table);
+	values[2] = force->numbers ? PyDict_Copy(force->numbers) : PyDict_New();
+	values[3] = or_none(force->probes);
+	values[4] = or_none(force->baseline);
+	state = record_of(&core->records, RECORD_STATE, values);
 	unlock(core);
 	return state;
 }
@@ -808,6 +780,21 @@ PyObject *core_kept(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 	return core->kept ? Py_NewRef(core->kept) : PyDict_New();
 }
 
+/* -1 with an exception. */
+static int check_policies(struct core *core, PyObject *policies)
+{
+	for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(policies); i++) {
+		int is = record_is(&core->records, RECORD_POLICY,
+				   PyTuple_GET_ITEM(policies, i));
+
+		if (!is)
+			PyErr_SetString(PyExc_TypeError, "not a Policy");
+		if (is <= 0)
+			return -1;
+	}
+	return 0;
+}
+
 static int start(struct core *core, PyObject *table, PyObject *args)
 {
 	PyObject *policies, *snapshot, *given;
@@ -833,12 +820,13 @@ static int start(struct core *core, PyObject *table, PyObject *args)
 	snapshot = PySequence_Tuple(policies);
 	if (!snapshot)
 		return -1;
-	failed = apply(core, table, text, length, snapshot, overhead, false);
+	failed = check_policies(core, snapshot) ||
+		 apply(core, table, text, length, snapshot, overhead, false);
 	Py_DECREF(snapshot);
-	return failed;
+	return failed ? -1 : 0;
 }
 
-/* An overhead of None is measured, once an interpreter. */
+/* An overhead of None is measured once per interpreter. */
 PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	Py_ssize_t count = PyTuple_GET_SIZE(args);
@@ -856,11 +844,11 @@ PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *args)
 
 		if (measure(core, is_concurrent(table),
 			    PyBytes_Check(text) &&
-				    has_percent(PyBytes_AS_STRING(text),
-						(size_t)PyBytes_GET_SIZE(text))))
+				    text_may_have_ends(PyBytes_AS_STRING(text),
+						       (size_t)PyBytes_GET_SIZE(text))))
 			return NULL;
 	}
-	/* Held, so that nothing that runs on the way can close it. */
+	/* Held, so that code that runs meanwhile can't close it. */
 	if (table_hold(table))
 		return NULL;
 	failed = change_begin(core, &change);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+/*
+ * The policies in force, and the sites of code objects. Both change together, under the lock
+ * of the engine: hence the length.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,6 +12,7 @@
 #include "engine.h"
 #include "errors.h"
 #include "hot.h"
+#include "numbers.h"
 #include "resolve.h"
 #include "table.h"
 
@@ -17,7 +22,7 @@ struct rule {
 	int line; /* 0: of functions */
 };
 
-/* Of all interpreters together. */
+/* Shared by all interpreters. */
 static _Atomic uint32_t newest_generation;
 
 int engine_prepare(struct engine *engine)
@@ -39,7 +44,9 @@ void engine_forget(struct engine *engine)
 		site_table_changed(table_get(engine->table));
 }
 
-/* Under the engine's lock: put @with into its place; what was there is the caller's. */
+/*
+ * Under the engine's lock: replace a value by @with; the old one belongs to the caller.
+ */
 static struct engine_patterns exchange(struct engine *engine, struct engine_patterns with)
 {
 	struct engine_patterns before = engine->patterns;
@@ -50,7 +57,7 @@ static struct engine_patterns exchange(struct engine *engine, struct engine_patt
 	return before;
 }
 
-/* Under the engine's lock: what was begun elsewhere does not end there. */
+/* Under the engine's lock: calls that began elsewhere do not end here. */
 static void set_recording(struct engine *engine, struct sb_site_table *table)
 {
 	static _Atomic uint32_t newest;
@@ -69,7 +76,7 @@ void engine_drop(struct engine_patterns *patterns)
 	*patterns = (struct engine_patterns){ 0 };
 }
 
-/* Where there is no table: a count that no table comes to; overhead.c is measured with it. */
+/* Used without a table: a count that no table reaches; overhead.c is measured with it. */
 static const _Atomic uint64_t unknown = UINT64_MAX;
 
 static _Atomic uint64_t *changes_of(PyObject *table)
@@ -86,8 +93,8 @@ static void raise_to(_Atomic uint64_t *number, uint64_t least)
 }
 
 /*
- * Under the engine's lock: the table in force is another now. What was known of it stays on
- * code objects, so of no table is a count of changes seen that another had.
+ * Under the engine's lock: set the table in force. Cached data of the old one stays on
+ * code objects, so a table must not start with a count of changes that another one had.
  */
 static void show_table(struct engine *engine, PyObject *before)
 {
@@ -113,7 +120,7 @@ void engine_show(struct engine *engine, struct engine_way *way)
 	core_unlock(&engine->lock);
 }
 
-/* Let go of @table, which was in force, and of its @life. */
+/* Release @table, which was in force, and its @life. */
 static void drop_table(PyObject *table, struct mark_life *life)
 {
 	mark_life_end(life);
@@ -171,12 +178,12 @@ void engine_free(struct engine *engine)
 /* From (number, delay_ns, every, start_ns, end_ns, resume). */
 static int read_rule(PyObject *tuple, struct rule *rule)
 {
-	unsigned long long delay, start, end;
-	unsigned int number, every;
+	uint64_t delay, start, end;
+	uint32_t number, every;
 	int resume;
 
-	if (!PyArg_ParseTuple(tuple, "IKIKKp", &number, &delay, &every, &start, &end,
-			      &resume))
+	if (!PyArg_ParseTuple(tuple, "O&O&O&O&O&p", number_u32, &number, number_u64, &delay,
+			      number_u32, &every, number_u64, &start, number_u64, &end, &resume))
 		return -1;
 	*rule = (struct rule){
 		.policy = {
@@ -192,7 +199,7 @@ static int read_rule(PyObject *tuple, struct rule *rule)
 	return 0;
 }
 
-/* Of a tuple, which nobody changes while a number's __index__ runs. */
+/* Of a tuple, which can't change while a number's __index__ runs. */
 static struct rule *read_rules(PyObject *policies, size_t count)
 {
 	struct rule *rules;
@@ -219,7 +226,7 @@ static struct rule *read_rules(PyObject *policies, size_t count)
 	return rules;
 }
 
-/* What no configuration says for all targets is in the text alone. */
+/* Options that no configuration has for all targets are in the text only. */
 static void set_kind(struct sb_site_policy *policy, const struct sb_spec *spec)
 {
 	policy->mode = sb_spec_mode(spec);
@@ -227,7 +234,7 @@ static void set_kind(struct sb_site_policy *policy, const struct sb_spec *spec)
 	policy->sigma = sb_spec_sigma(spec);
 	policy->thread = sb_spec_thread(spec);
 	policy->delay_ppm = sb_spec_delay_ppm(spec);
-	/* Else it is that of all targets. */
+	/* Otherwise it is the one for all targets. */
 	if (policy->delay_ppm)
 		policy->delay_ns = 0;
 }
@@ -260,7 +267,7 @@ int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t l
 		set_kind(&rule->policy, sb_specs_get(patterns->specs, i));
 		rule->line = engine_line_of(sb_specs_get(patterns->specs, i));
 		ends = rule->policy.delay_ppm;
-		/* A generator that has started goes on with a line when it is resumed. */
+		/* A generator that has started continues on a line when it is resumed. */
 		patterns->resumes |= (rule->resume && !ends) || rule->line;
 		patterns->lines |= rule->line > 0;
 		patterns->ends |= ends;
@@ -340,7 +347,7 @@ void engine_set(struct engine *engine, PyObject *table, struct engine_patterns *
 		set_recording(engine, patterns->recorded ? table_get(table) : NULL);
 	life_before = table_before == table ? NULL : engine->life;
 	engine->table = Py_NewRef(table);
-	/* Without memory for it no code is noted. */
+	/* Without memory for it, no code is recorded. */
 	if (table_before != table)
 		engine->life = mark_life_new();
 	table_show(table);
@@ -360,8 +367,8 @@ void engine_after_fork(struct engine *engine)
 }
 
 /*
- * NULL where there is none; no exception is left. A name that UTF-8 can't say, such as a
- * path of other bytes, is in bytes as the file system has it, which *@bytes then holds.
+ * NULL if there is none; no exception is set. A name that is not valid UTF-8, such as a
+ * path with other bytes, is encoded for the file system, in *@bytes.
  */
 static const char *text_of(PyObject *string, PyObject **bytes)
 {
@@ -394,8 +401,8 @@ static PyObject *module_name(PyObject *globals)
 }
 
 /*
- * The main module of a child that multiprocessing spawned is called __mp_main__; for
- * the person who wrote the pattern it is the same __main__.
+ * The main module of a child that multiprocessing has spawned is named __mp_main__;
+ * patterns call it __main__.
  */
 static int match(struct sb_patterns *patterns, const char *module, const char *file,
 		 const char *qualname)
@@ -416,7 +423,7 @@ static struct sb_site *site_of(PyObject *table, const char *left, const char *qu
 	struct sb_site *site = NULL;
 	int code = ENOMEM;
 
-	/* As a function without room: not delayed, and said to be lost. */
+	/* Like a function without a slot: not delayed, and reported as lost. */
 	if (length > SITE_MAX_NAME) {
 		atomic_fetch_add(&table_get(table)->header->lost, 1);
 		errno = ENAMETOOLONG;
@@ -435,7 +442,10 @@ static struct sb_site *site_of(PyObject *table, const char *left, const char *qu
 	return site;
 }
 
-/* Under the lock. No mark says the same as one that says no, only later. */
+/*
+ * Under the lock. A missing mark has the same effect as one that matches nothing, but is
+ * slower.
+ */
 static int note(struct engine *engine, PyObject *code, struct verdict verdict,
 		struct mark_life *life)
 {
@@ -454,7 +464,7 @@ static int note(struct engine *engine, PyObject *code, struct verdict verdict,
 	return 0;
 }
 
-/* Under the lock, of a function that is called: as in struct verdict. */
+/* Under the lock, for a function that is called: as in struct verdict. */
 static uint32_t latency_of(struct engine *engine, const char *module, const char *file,
 			   const char *qualname)
 {
@@ -508,7 +518,7 @@ static struct verdict look(struct engine *engine, PyObject *code, PyObject *glob
 		Py_XDECREF(bytes[i]);
 	Py_XDECREF(qualname_object);
 	Py_XDECREF(module_object);
-	/* A name may be of a class whose end runs Python code. */
+	/* A name may be of a class whose destructor runs Python code. */
 	if (generation != engine->generation)
 		verdict = (struct verdict){ .unknown = true };
 	return verdict;
@@ -520,7 +530,7 @@ struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *glob
 	PyObject *type, *value, *traceback;
 
 	PyErr_Fetch(&type, &value, &traceback);
-	/* To look for __name__ may call Python code, of which this is the first sight. */
+	/* Looking up __name__ may call Python code that is first seen here. */
 	if (Py_EnterRecursiveCall(" at the first sight of a function")) {
 		PyErr_Clear();
 	} else {
@@ -538,7 +548,7 @@ int engine_line_of(const struct sb_spec *spec)
 	const char *text = sb_spec_right(spec), *at = text;
 	long line;
 
-	if (sb_spec_get_kind(spec) == SB_SPEC_KIND_NATIVE)
+	if (sb_spec_kind(spec) == SB_SPEC_KIND_NATIVE)
 		return 0;
 	while (*at >= '0' && *at <= '9')
 		at++;
@@ -549,7 +559,7 @@ int engine_line_of(const struct sb_spec *spec)
 	return errno || line > INT_MAX ? 0 : (int)line;
 }
 
-/* The left side is that of functions, or the end of the file's path. */
+/* The left side matches as for functions, or the end of the file's path. */
 static bool is_left(const char *glob, const char *module, const char *file)
 {
 	if (module && (sb_glob_match(glob, module) || (!strcmp(module, "__mp_main__") &&
@@ -561,7 +571,7 @@ static bool is_left(const char *glob, const char *module, const char *file)
 	return false;
 }
 
-/* Under the lock: the rule that a line is delayed by; NULL: none. */
+/* Under the lock: the rule for a line; NULL: none. */
 static const struct rule *line_rule(const struct engine_patterns *patterns,
 				    const char *module, const char *file, int line)
 {
@@ -573,7 +583,7 @@ static const struct rule *line_rule(const struct engine_patterns *patterns,
 		if (patterns->rules[i].line != line ||
 		    !is_left(sb_spec_left(spec), module, file))
 			continue;
-		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE)
+		if (sb_spec_kind(spec) == SB_SPEC_KIND_PYTHON_EXCLUDE)
 			return NULL;
 		found = found ? found : &patterns->rules[i];
 	}
@@ -611,7 +621,7 @@ static void add_line(struct engine *engine, const char *module, const char *file
 	list[found->count++] = (struct engine_line){ .line = line, .site = site };
 }
 
-/* Whether the patterns have lines of such a file. */
+/* Whether the patterns contain lines of such a file. */
 static bool may_have_lines(struct engine *engine, const char *module, const char *file)
 {
 	const struct engine_patterns *patterns = &engine->patterns;
@@ -626,8 +636,8 @@ static bool may_have_lines(struct engine *engine, const char *module, const char
 }
 
 /*
- * The first line of a function, "def", is run by what is around it. Whatever of the body is
- * on it is not told of, but for what loops there, as in a generator expression.
+ * The first line of a function, "def", is executed by the enclosing code. Code of the
+ * body on that line is not reported, except for loops, as in a generator expression.
  */
 static bool is_head(PyObject *code, long line)
 {
@@ -636,7 +646,7 @@ static bool is_head(PyObject *code, long line)
 	return its->co_flags & CO_OPTIMIZED && line == its->co_firstlineno;
 }
 
-/* What co_lines() says: tuples of (begin, end, line or None). */
+/* The result of co_lines(): tuples of (begin, end, line or None). */
 static void read_lines(struct engine *engine, PyObject *code, const char *module,
 		       const char *file, struct engine_lines *found)
 {
@@ -672,7 +682,10 @@ void engine_find_lines(struct engine *engine, PyObject *code, PyObject *globals,
 	module_object = module_name(globals);
 	module = text_of(module_object, &bytes[0]);
 	file = text_of(((PyCodeObject *)code)->co_filename, &bytes[1]);
-	/* What dataclasses and attrs make up has lines that are not the module's. */
+	/*
+	 * Functions generated by dataclasses and attrs have line numbers that do not
+	 * belong to the module.
+	 */
 	if (file && (!strcmp(file, "<string>") || !strncmp(file, "<attrs", strlen("<attrs"))) &&
 	    module && strcmp(module, "__main__"))
 		module = NULL;
@@ -720,7 +733,7 @@ void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)
 	if (!quick || load(&quick->known) == known)
 		return;
 	core_lock(&engine->lock);
-	/* Another one, if there are more marks now. */
+	/* A new one, if there are more marks now. */
 	quick = mark_quick(&engine->marks.way, code);
 	if (!quick || !engine_known(engine, code, &verdict))
 		verdict = (struct verdict){ 0 };
@@ -728,7 +741,7 @@ void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known)
 		slot = site_slot_quick(verdict.site);
 	if (slot || (verdict.latency && !verdict.site)) {
 		quiet = slot && load(&verdict.site->quiet) == known;
-		/* Never NULL: without a GIL another thread may be on its way to it. */
+		/* Never NULL: without a GIL another thread may be about to use it. */
 		if (slot) {
 			store(&quick->site, verdict.site);
 			store(&quick->slot, slot);

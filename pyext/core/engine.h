@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is delayed: the patterns in force, and what they say about each code object.
+ * The patterns in force, and their results for each code object.
  *
- * The answer for a code object is worked out at the first sight of it and kept with it
- * (mark.h). It is good for one generation of the patterns.
+ * The result for a code object is computed when it is first seen, and stored with it
+ * (mark.h). It is valid for one generation of the patterns.
  */
 #ifndef CORE_ENGINE_H
 #define CORE_ENGINE_H
@@ -14,93 +14,95 @@
 #include "suspended.h"
 #include "qualname.h"
 
-/* Patterns that were read, and what each says of what matches it. Zero: none. */
+/* Parsed patterns, and the policy of each. Zero: none. */
 struct engine_patterns {
 	struct sb_specs *specs;
 	struct sb_patterns *patterns;
 	struct rule *rules; /* one for each of specs */
-	bool resumes;	    /* resumptions have to be told of, but for those of @ends */
-	bool ends;	    /* some rule delays at ends; it has resume */
-	bool lines;	    /* some rule is of a line */
-	/* Of the table, those whose calls' durations are recorded. NULL: none. */
+	bool resumes;	    /* resumptions have to be reported, except for those of @ends */
+	bool ends;	    /* some rule delays at ends; it includes resume */
+	bool lines;	    /* some rule is for a line */
+	/*
+	 * The patterns of the table for calls whose durations are recorded. NULL: none.
+	 */
 	struct sb_specs *recorded_specs;
 	struct sb_patterns *recorded;
-	uint32_t latencies[LATENCY_NAMES]; /* of each of @recorded_specs, the index */
+	uint32_t latencies[LATENCY_NAMES]; /* the index for each of @recorded_specs */
 };
 
 /*
- * Each interpreter's one engine: what it says is of its own code objects. Zero at first.
- * A generation is never reused, by no engine: it counts up with each change of the
- * patterns of any of them, and 0 is never one.
+ * The engine of an interpreter: its results are for its own code objects. Zero initially.
+ * Generations are never reused by any engine: a change of the patterns of any engine
+ * takes the next one, and 0 is not used.
  */
 struct engine {
 	_Atomic uint32_t generation;
 	struct marks marks;
-	struct engine_way *way; /* somebody's, kept as it has to be; NULL: nobody's */
+	struct engine_way *way; /* held as needed; NULL: none */
 	struct names names;
-	core_mutex lock; /* of what follows, and of writing into marks */
+	core_mutex lock; /* protects the following fields and writes to marks */
 	PyObject *table; /* Table; NULL: not installed */
 	struct engine_patterns patterns;
-	_Atomic bool lines; /* some of them are of lines */
-	/* The table, if durations are recorded there; and a number that no other has. */
+	_Atomic bool lines; /* some of them are for lines */
+	/* The table, if durations are recorded there, and a unique number. */
 	struct sb_site_table *_Atomic recording;
 	_Atomic uint32_t recording_number;
-	struct mark_life *life; /* of the sites of @table */
-	struct callables *callables; /* as it is with C functions; may be NULL */
+	struct mark_life *life; /* for the sites of @table */
+	struct callables *callables; /* the state of C functions; may be NULL */
 };
 
-/* What leads to a quick way, for who has no time to ask an engine. */
+/* Data of the quick path, for callers without access to an engine. */
 struct engine_way {
 	struct marks_way marks;
 	const _Atomic uint64_t *_Atomic changes; /* of the table in force */
 };
 
-/* What the patterns say about a code object. */
+/* The result of the patterns for a code object. */
 struct verdict {
 	struct sb_site *site; /* NULL: no pattern matches */
 	bool resume;	      /* delay resumptions too */
 	bool ends;	      /* delay at the end, by a part of the duration */
-	uint32_t latency;     /* 0, or that of the durations that are recorded, and 1 */
-	bool unknown;	      /* it could not be found out now: look again, at the next call */
+	uint32_t latency;     /* 0, or the index of the recorded durations plus 1 */
+	bool unknown;	      /* it can't be determined now: try again at the next call */
 };
 
-/* Have a place for marks. Once an interpreter. */
+/* Create the storage for marks. Called once per interpreter. */
 int engine_prepare(struct engine *engine);
 /*
- * Read @text, an sb_specs text; @policies: a tuple of one for each spec. What it makes of
- * them goes with engine_set() or engine_drop(). -1 with an exception.
+ * Parse @text, an sb_specs text; @policies is a tuple with one for each spec. Pass the
+ * result to engine_set() or engine_drop(). -1 with an exception.
  */
 int engine_read(struct engine_patterns *patterns, const char *text, Py_ssize_t length,
 		PyObject *policies);
 void engine_drop(struct engine_patterns *patterns);
-/* Read, too, of which functions @table records durations. -1 with an exception. */
+/* Also parse the functions whose durations @table records. -1 with an exception. */
 int engine_read_recorded(struct engine_patterns *patterns, PyObject *table);
 /*
- * Begin to look up in @patterns, which become the engine's, and to count in @table, which
- * is held (table_hold()) for it.
+ * Begin to use @patterns, of which the engine takes ownership, and to count in @table,
+ * which is held (table_hold()) for the engine.
  */
 void engine_set(struct engine *engine, PyObject *table, struct engine_patterns *patterns);
 /*
- * Forget the patterns and let the table go; the marks go stale. No hook may be at work
- * in any thread.
+ * Drop the patterns and release the table; marks become stale. No hook may be active in
+ * any thread.
  */
 void engine_clear(struct engine *engine);
-/* Let every mark go stale. */
+/* Make all marks stale. */
 void engine_forget(struct engine *engine);
 /* A new reference to the table in force; NULL: none. */
 PyObject *engine_table(struct engine *engine);
-/* The same, and the epoch in which it is recorded in. */
+/* The same, with the epoch of recording in it. */
 PyObject *engine_table_of(struct engine *engine, uint64_t *epoch);
-/* In a forked child: a thread that is not there any more may have held a lock. */
+/* In a forked child: a thread that does not exist here may have held a lock. */
 void engine_after_fork(struct engine *engine);
 /* The interpreter ends. */
 void engine_free(struct engine *engine);
 
-/* First sight of @code, called with @globals (may be NULL). */
+/* Look up @code, called with @globals (may be NULL), for the first time. */
 struct verdict engine_look(struct engine *engine, PyObject *code, PyObject *globals);
-/* Say that @code is delayed as @site says, or at its @ends. -1 with an exception. */
+/* Set whether @code is delayed as @site says, or at its @ends. -1 with an exception. */
 int engine_tell(struct engine *engine, PyObject *code, struct sb_site *site, bool ends);
-/* The line that a spec of Python means, by digits in place of a name; 0: a function. */
+/* The line that a spec of Python means, if the name consists of digits; 0: a function. */
 int engine_line_of(const struct sb_spec *spec);
 static inline bool engine_has_lines(struct engine *engine)
 {
@@ -119,28 +121,28 @@ struct engine_lines {
 	uint32_t generation; /* of the patterns */
 };
 
-/* Find them; none where that can't be done. */
+/* Find them; none if that is not possible. */
 void engine_find_lines(struct engine *engine, PyObject *code, PyObject *globals,
 		       struct engine_lines *found);
 
 /*
- * The site of a function in C that is called so and that the pattern @index matches. NULL:
- * there is none, or the patterns are not those of @generation any more.
+ * The site of a C function of that name, which matches the pattern @index. NULL: there is
+ * none, or the patterns are not those of @generation any more.
  */
 struct sb_site *engine_site(struct engine *engine, uint32_t generation, size_t index,
 			    const char *module, const char *qualname);
-/* The same in patterns that are to be in force, with @table. */
+/* The same for patterns that are to be in force, with @table. */
 struct sb_site *engine_next_site(struct engine *engine,
 				 const struct engine_patterns *patterns, PyObject *table,
 				 size_t index, const char *module, const char *qualname);
 
-/* While it is the same, what was begun ends in the table that it was begun in. */
+/* While it is unchanged, a duration ends in the table in which it began. */
 static inline uint64_t engine_epoch(struct engine *engine)
 {
 	return (uint64_t)load(&sb_site_generation) << 32 | load(&engine->recording_number);
 }
 
-/* A call whose duration is recorded begins, or ends, now. */
+/* The duration of a call begins, or ends, now. */
 static inline struct recorded_call engine_begin_recorded(struct engine *engine,
 							 uint32_t latency)
 {
@@ -160,18 +162,18 @@ static inline void engine_end_recorded(struct engine *engine, const struct recor
 }
 
 /*
- * Keep @way as that of @engine is, until this is called again or engine_free(). NULL:
- * none.
+ * Keep @way up to date with @engine until this is called again, or until engine_free().
+ * NULL: none.
  */
 void engine_show(struct engine *engine, struct engine_way *way);
 
 /*
- * Let starts of @code go the quick way from now on, if they may. @known is what @changes
- * of the engine_way counted before it was looked up and hit.
+ * Let starts of @code use the quick path from now on, if possible. @known is the value of
+ * @changes in engine_way before the lookup and the hit.
  */
 void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known);
 
-/* Whether the mark on @code is there and good, and what it says. */
+/* Whether there is a valid mark on @code, and its result. */
 static inline __attribute__((always_inline)) bool
 engine_known(struct engine *engine, PyObject *code, struct verdict *verdict)
 {

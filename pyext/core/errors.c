@@ -12,8 +12,8 @@ static PyObject *raise_as(PyObject *type, bool with_code, struct sb_error *err, 
 	if (!*message)
 		message = strerror(code);
 	/*
-	 * The exception itself: 3.10 goes by the type that it was told, which for OSError is
-	 * not the one that the code makes of it (FileExistsError).
+	 * The exception object itself: 3.10 uses the type that was passed, which for
+	 * OSError differs from the type of the object (FileExistsError).
 	 */
 	if (with_code)
 		value = PyObject_CallFunction(type, "iN", code,
@@ -31,6 +31,23 @@ static PyObject *raise_as(PyObject *type, bool with_code, struct sb_error *err, 
 PyObject *raise_os_error(struct sb_error *err, int code)
 {
 	return raise_as(PyExc_OSError, true, err, code);
+}
+
+PyObject *raise_os_error_of(struct sb_error *err, int code, Py_ssize_t index)
+{
+	PyObject *type, *value, *traceback, *number;
+
+	raise_os_error(err, code);
+	if (index < 0)
+		return NULL;
+	PyErr_Fetch(&type, &value, &traceback);
+	PyErr_NormalizeException(&type, &value, &traceback);
+	number = PyLong_FromSsize_t(index);
+	if (!number || PyObject_SetAttrString(value, "target", number))
+		PyErr_Clear(); /* the error is said without it */
+	Py_XDECREF(number);
+	PyErr_Restore(type, value, traceback);
+	return NULL;
 }
 
 PyObject *raise_error(struct sb_error *err, int code)

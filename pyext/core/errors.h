@@ -6,13 +6,16 @@
 #include "libsb.h"
 
 /*
- * Raise what @err says and free it: ValueError for a text that is wrong (EINVAL,
- * ERANGE), MemoryError, OSError with its errno for everything else. @err may be NULL,
- * then @code alone is raised. Returns NULL.
+ * Raise @err and free it: ValueError for an invalid text (EINVAL, ERANGE), MemoryError,
+ * or OSError with its errno for everything else. @err may be NULL, then @code is raised.
+ * Returns NULL.
  */
 PyObject *raise_error(struct sb_error *err, int code);
 
-/* The same, always as OSError with errno: what the kernel or a file refused. */
+/* The same, but always as OSError with errno: an error of the kernel or of a file. */
 PyObject *raise_os_error(struct sb_error *err, int code);
+
+/* The same; its attribute "target" is @index: which one of several it was. -1: none of them. */
+PyObject *raise_os_error_of(struct sb_error *err, int code, Py_ssize_t index);
 
 #endif

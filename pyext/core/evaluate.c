@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPython 3.10 and 3.11: in the place of the function that evaluates frames (PEP 523). It
- * sees each start and each resumption of a function, in every thread of its interpreter,
- * and which of them only throw an exception into a generator. Profilers, tracers and
- * debuggers are none of its business. What another extension has put there is called on.
+ * CPython 3.10 and 3.11: replaces the function that evaluates frames (PEP 523). It is
+ * called at each start and each resumption of a function, in every thread of its
+ * interpreter, also if the resumption only throws an exception into a generator. It does
+ * not affect profilers, tracers and debuggers. A function that another extension has
+ * installed there is called in turn.
  *
- * A profile function would see the same, for each return and each call of a C function
- * too: the standard library at work takes 1.34 times its time so in 3.10 and 1.58 in 3.11,
- * 1.01 and 1.03 this way. In 3.11 the interpreter then calls itself for each Python
- * function, as 3.10 does anyway, and so a recursion of tens of thousands needs a larger C
- * stack (bench/python/hooks.py measures both; docs/reference/python.md has its table).
+ * A profile function would see the same calls, but also each return and each call of a C
+ * function: with it, the standard library at work takes 1.34 times its time in 3.10 and
+ * 1.58 in 3.11; with this hook, 1.01 and 1.03. In 3.11 the interpreter then calls itself
+ * for each Python function, as 3.10 does anyway, so a recursion of tens of thousands
+ * needs a larger C stack (bench/python/hooks.py measures both; docs/reference/python.md
+ * has its table).
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -38,17 +40,18 @@ struct hook {
 	struct hook *next; /* that of another interpreter */
 	PyInterpreterState *interpreter;
 	struct engine *engine;
-	bool ready;		      /* hook_open() has nothing more to prepare */
+	bool ready;		      /* hook_open() has nothing left to do */
 	bool on;		      /* hook_watch_all() is in force */
-	bool placed;		      /* evaluate() is to tell of calls */
-	unsigned int passed;	      /* frames that came to evaluate() */
-	_PyFrameEvalFunction below;   /* what it calls on; kept: threads may be in it */
+	bool placed;		      /* evaluate() has to report calls */
+	unsigned int passed;	      /* number of frames passed to evaluate() */
+	_PyFrameEvalFunction below;   /* the function that it calls; kept because threads
+				       * may be in it */
 };
 
-/* Under the GIL, which all interpreters share. */
-static struct hook *hooks; /* that of the interpreter that ran last is the first */
+/* Protected by the GIL, which all interpreters share. */
+static struct hook *hooks; /* the first one is that of the interpreter that ran last */
 
-/* Put that of @interpreter to the front. */
+/* Move that of @interpreter to the front. */
 static __attribute__((noinline, cold)) struct hook *
 find_hook(PyInterpreterState *interpreter)
 {
@@ -65,7 +68,7 @@ find_hook(PyInterpreterState *interpreter)
 	return hook;
 }
 
-/* Which evaluation of a frame this is. */
+/* The kind of an evaluation of a frame. */
 enum kind { START, RESUMPTION, CREATION /* of a generator, which has not started */ };
 
 static enum kind kind_of(const frame_t *frame)
@@ -84,7 +87,7 @@ static enum kind kind_of(const frame_t *frame)
 
 /*
  * A frame that another thread may try to evaluate meanwhile: in 3.10 that of a generator
- * does not say yet that it is under way, which it does before this in 3.11.
+ * is not marked as executing yet, which in 3.11 happens before this.
  */
 static inline enum site_outcome hit(struct sb_site *site, frame_t *frame)
 {
@@ -102,19 +105,19 @@ static inline enum site_outcome hit(struct sb_site *site, frame_t *frame)
 #endif
 }
 
-/* A call whose end is seen. */
+/* A call whose end is needed. */
 struct timed {
-	PyObject *code; /* held; NULL: its end is not seen */
-	bool at_end; /* @call is there: it is delayed at its end */
-	bool generator; /* that is recorded: the call is that of suspended.h */
-	uint32_t generation; /* of the patterns that it was found in */
+	PyObject *code; /* held; NULL: the end is not needed */
+	bool at_end; /* @call is valid: it is delayed at its end */
+	bool generator; /* it is recorded: the call is that of suspended.h */
+	uint32_t generation; /* of the patterns in which it was found */
 	struct site_call call;
-	struct recorded_call recorded; /* of what is no generator */
+	struct recorded_call recorded; /* not for a generator */
 };
 
 #define GENERATOR (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
 
-/* The duration of this call is recorded: it begins here, or goes on. */
+/* The duration of this call is recorded: it begins here, or continues. */
 static __attribute__((noinline)) void record(struct engine *engine, const frame_t *frame,
 					     bool begins, uint32_t latency,
 					     struct timed *timed)
@@ -151,13 +154,17 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 	enum kind kind;
 
 	if (!engine_known(engine, code, &verdict)) {
-		/* It may be the end of one that is recorded. */
+		/* It may be the end of a recorded call. */
 		if (throwing && !load(&engine->recording))
 			return SITE_DONE;
 		verdict = engine_look(engine, code, frame->f_globals);
 	}
-	if (!verdict.site && !verdict.latency)
+	if (!verdict.site && !verdict.latency) {
+		/* A start that is not recorded: what is at this address has gone. */
+		if (verdict.unknown && kind_of(frame) != RESUMPTION)
+			suspended_drop(frame);
 		return SITE_DONE;
+	}
 	if (throwing && !verdict.ends && !verdict.latency)
 		return SITE_DONE;
 	kind = kind_of(frame);
@@ -165,13 +172,15 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 		return SITE_DONE;
 	timed->at_end = timed->generator = false;
 	timed->recorded.latency = 0;
-	/* A delay is a part of what is recorded. */
-	if (verdict.latency)
-		record(engine, frame, kind == START && !throwing, verdict.latency, timed);
+	/* The delay is part of the recorded duration. */
+	if (verdict.latency && throwing && kind != RESUMPTION)
+		suspended_drop(frame); /* of another: this one ends before it has started */
+	else if (verdict.latency)
+		record(engine, frame, kind == START, verdict.latency, timed);
 	if (!verdict.site || (throwing && !verdict.ends) ||
 	    (kind == RESUMPTION && !verdict.resume))
 		return SITE_DONE;
-	/* In a hit with an exception set no name of a thread is asked for. */
+	/* A name of a thread can't be looked up while an exception is set. */
 	if (throwing)
 		PyErr_Fetch(&type, &value, &traceback);
 	outcome = hit(verdict.site, frame);
@@ -185,7 +194,7 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 	}
 	if (__builtin_expect(outcome != SITE_OPEN, 1))
 		return outcome;
-	/* To look, or what a hit did, may have changed what is in force. */
+	/* The lookup, or the hit, may have changed what is in force. */
 	if (!verdict.ends || engine->generation != generation)
 		return SITE_DONE;
 	timed->generation = generation;
@@ -196,8 +205,9 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 }
 
 /*
- * The end of a call that is timed. Whether an exception of a signal handler is set now, in
- * place of what was. @suspended: a generator, which may be resumed elsewhere at once.
+ * The end of a timed call. Returns whether an exception of a signal handler is set now,
+ * instead of the previous one. @suspended: a generator, which may be resumed elsewhere at
+ * once.
  */
 static bool end_call(struct engine *engine, const struct timed *timed, bool suspended)
 {
@@ -221,14 +231,18 @@ static bool end_call(struct engine *engine, const struct timed *timed, bool susp
 }
 
 #if PY_VERSION_HEX >= 0x030B0000
-#define MAX_MARGIN 0x10000 /* bytes for what a function in C may need at the deepest */
+#define MAX_MARGIN 0x10000 /* bytes for the deepest calls of a C function */
 
 /*
- * 3.11 counts frames, and where it evaluates them itself they need no C stack. So it is
- * here that a thread's stack may come to its end before the recursion limit does.
+ * 3.11 counts frames, and frames that the interpreter evaluates itself need no C stack.
+ * So with this hook a thread's stack may be used up before the recursion limit is
+ * reached.
  */
 static _Thread_local uintptr_t stack_end __attribute__((tls_model("initial-exec")));
-/* Below it there is too little left. The largest number: not asked for yet. */
+/*
+ * Below this address there is too little stack left. The largest number: not determined
+ * yet.
+ */
 static _Thread_local uintptr_t stack_limit __attribute__((tls_model("initial-exec"))) =
 	UINTPTR_MAX;
 
@@ -254,7 +268,7 @@ static __attribute__((noinline, cold)) bool is_at_end(uintptr_t here)
 {
 	if (stack_limit == UINTPTR_MAX)
 		find_stack();
-	/* What is below the end is another stack than the thread was given. */
+	/* An address outside is on another stack than the thread's own. */
 	return here < stack_limit && here >= stack_end;
 }
 
@@ -267,7 +281,7 @@ static inline bool has_stack(void)
 #else
 static inline bool has_stack(void)
 {
-	return true; /* each frame needs as much of it without us */
+	return true; /* each frame needs that much without the hook */
 }
 #endif
 
@@ -288,7 +302,9 @@ static inline struct hook *hook_of(PyThreadState *thread)
 	return hook;
 }
 
-/* Whether a generator goes on later; it is not freed before its caller has seen that. */
+/*
+ * Whether a generator continues later; it is not freed before its caller has seen that.
+ */
 static bool is_suspended(frame_t *frame)
 {
 #if PY_VERSION_HEX < 0x030B0000
@@ -309,7 +325,7 @@ static void end_recorded(struct engine *engine, const frame_t *frame,
 		engine_end_recorded(engine, &recorded);
 }
 
-/* A frame whose end is to be seen. The interpreter, and so the hook, may end meanwhile. */
+/* A frame whose end is needed. The interpreter, and so the hook, may end meanwhile. */
 static __attribute__((noinline)) PyObject *evaluate_timed(struct hook *hook,
 							  PyThreadState *thread,
 							  frame_t *frame, int throwing,
@@ -326,7 +342,7 @@ static __attribute__((noinline)) PyObject *evaluate_timed(struct hook *hook,
 	if (timed->at_end && hook && hook->placed &&
 	    end_call(hook->engine, timed, suspends && result))
 		Py_CLEAR(result);
-	/* A delay may have let others run, who change what is in force. */
+	/* Other threads may have run during the delay and changed what is in force. */
 	hook = hook_of(thread);
 	if (!goes_on && hook && hook->placed)
 		end_recorded(hook->engine, frame, timed);
@@ -357,7 +373,7 @@ static PyObject *evaluate(PyThreadState *thread, frame_t *frame, int throwing)
 	return hook->below(thread, frame, throwing);
 }
 
-/* Whether a call still comes to evaluate(). -1 with an exception. */
+/* Whether a call still reaches evaluate(). -1 with an exception. */
 static int is_reached(struct hook *hook)
 {
 	unsigned int before = hook->passed;
@@ -377,8 +393,8 @@ static int is_reached(struct hook *hook)
 }
 
 /*
- * Where another extension came on top and ours is still below it, that will do. Where
- * it has put back what was there before ours, ours is gone and goes on top.
+ * If another extension came on top and this one is still below it, that is sufficient. If
+ * it has restored what was there before, this one is gone and goes on top again.
  */
 static int place(struct hook *hook)
 {
@@ -394,7 +410,10 @@ static int place(struct hook *hook)
 	return 0;
 }
 
-/* Where another extension has come on top since, ours stays below it and calls on. */
+/*
+ * If another extension has come on top since, this one stays below it and passes calls
+ * on.
+ */
 static void take_away(struct hook *hook)
 {
 	hook->placed = false;
@@ -477,7 +496,7 @@ void hook_settle(struct hook *Py_UNUSED(hook))
 
 void hook_see_running(struct hook *Py_UNUSED(hook))
 {
-	/* Here lines are no targets. */
+	/* In these versions lines are not supported as targets. */
 }
 
 int hook_close(struct hook *hook)

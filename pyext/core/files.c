@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Binaries whose symbols were read. Those of a large library, as libtorch_cpu.so with its
- * 400,000, take half a second to read and some 80 MB: they are kept only in a process
- * that asks for that, not in a program that is slowed.
+ * Binaries whose symbols have been read. Those of a large library, such as
+ * libtorch_cpu.so with 400,000, take half a second to read and some 80 MB. They are kept
+ * only in a process that requests it, not in a program that is slowed.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,12 +14,18 @@
 #include "errors.h"
 #include "files.h"
 
-/* More of them are not kept; the one that was not used for longest goes. */
-#define MAX_KEPT 8
+/*
+ * More files are not kept, nor more symbols of all of them, at some 300 bytes each: the one
+ * that was not used for longest goes. A program with PyTorch has functions of 20 files that
+ * take time, and to read some of them again and again would take longer than the program.
+ * Of files that have more symbols each, one is kept beside the others.
+ */
+#define MAX_KEPT    64
+#define MAX_SYMBOLS 2000000
 
 struct kept {
 	struct sb_elf *elf;
-	char *name; /* that it was asked for by */
+	char *name; /* the requested path */
 	struct stat stat;
 	bool taken;
 	unsigned long used;
@@ -28,8 +34,9 @@ struct kept {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kept files[MAX_KEPT];
 static unsigned long uses;
+static size_t max_symbols;
 static bool is_on;
-/* In a program that never asked nothing is locked: it may fork at any time. */
+/* In a program that never requested this, no lock is used: it may fork at any time. */
 static atomic_bool was_on;
 
 static void forget(struct kept *kept)
@@ -50,7 +57,7 @@ static bool is_same(const struct kept *kept)
 	       now.st_mtim.tv_nsec == old->st_mtim.tv_nsec;
 }
 
-/* The one of that name that is not in use; NULL: there is none. */
+/* The file of that name that is not in use; NULL: there is none. */
 static struct kept *find(const char *name)
 {
 	for (size_t i = 0; i < MAX_KEPT; i++) {
@@ -63,25 +70,67 @@ static struct kept *find(const char *name)
 	return NULL;
 }
 
-/* Where there is room for one more; NULL: all are in use. */
-static struct kept *make_room(void)
+static bool is_large(size_t symbols)
+{
+	return symbols > max_symbols;
+}
+
+/*
+ * The file not in use that was not used for longest; NULL: there is none. Of files that are
+ * @large or not, if that is a pointer; *@symbols is what all of these have.
+ */
+static struct kept *find_oldest(const bool *large, size_t *symbols)
 {
 	struct kept *oldest = NULL;
 
+	*symbols = 0;
 	for (size_t i = 0; i < MAX_KEPT; i++) {
-		if (!files[i].elf)
-			return &files[i];
+		size_t count = files[i].elf ? sb_elf_symbol_count(files[i].elf) : 0;
+
+		if (!files[i].elf || (large && is_large(count) != *large))
+			continue;
+		*symbols += count;
 		if (!files[i].taken && (!oldest || files[i].used < oldest->used))
 			oldest = &files[i];
 	}
-	if (oldest)
-		forget(oldest);
 	return oldest;
+}
+
+/* An unused place; NULL: there is none. */
+static struct kept *find_room(void)
+{
+	for (size_t i = 0; i < MAX_KEPT; i++)
+		if (!files[i].elf)
+			return &files[i];
+	return NULL;
+}
+
+/* Where there is room for one more of so many symbols; NULL: what is in use leaves none. */
+static struct kept *make_room(size_t symbols)
+{
+	const bool large = is_large(symbols);
+	size_t most = large ? 0 : max_symbols - symbols, kept;
+	struct kept *oldest;
+
+	for (;;) {
+		oldest = find_oldest(&large, &kept);
+		if (kept <= most)
+			break;
+		if (!oldest)
+			return NULL;
+		forget(oldest);
+	}
+	if (!find_room()) {
+		oldest = find_oldest(NULL, &kept);
+		if (oldest)
+			forget(oldest);
+	}
+	return find_room();
 }
 
 static void keep(struct sb_elf *elf, const char *name)
 {
-	struct kept *kept = make_room();
+	struct kept *kept = make_room(sb_elf_symbol_count(elf));
 	struct stat now;
 	char *copy;
 
@@ -141,6 +190,28 @@ void file_give(struct sb_elf *elf)
 	errno = code;
 }
 
+const struct sb_symbol *file_symbol_at(const struct sb_elf *elf, uint64_t offset)
+{
+	size_t low = 0, high = sb_elf_symbol_count(elf);
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (sb_symbol_offset(sb_elf_symbol(elf, middle)) <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	/* Some are in others. */
+	for (size_t i = low; i-- && low - i < 16;) {
+		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
+
+		if (offset - sb_symbol_offset(symbol) < sb_symbol_size(symbol))
+			return symbol;
+	}
+	return NULL;
+}
+
 static PyObject *offsets_of(const struct sb_places *places)
 {
 	PyObject *list = PyList_New(0);
@@ -183,13 +254,15 @@ PyObject *places_of(PyObject *Py_UNUSED(module), PyObject *args)
 	return found;
 }
 
-PyObject *keep_files(PyObject *Py_UNUSED(module), PyObject *on)
+PyObject *keep_files(PyObject *Py_UNUSED(module), PyObject *args)
 {
-	int yes = PyObject_IsTrue(on);
+	Py_ssize_t symbols = MAX_SYMBOLS;
+	int yes;
 
-	if (yes < 0)
+	if (!PyArg_ParseTuple(args, "p|n:keep_files", &yes, &symbols))
 		return NULL;
 	pthread_mutex_lock(&lock);
+	max_symbols = symbols < 0 ? 0 : (size_t)symbols;
 	is_on = yes;
 	was_on |= is_on;
 	for (size_t i = 0; !yes && i < MAX_KEPT; i++)
@@ -197,4 +270,46 @@ PyObject *keep_files(PyObject *Py_UNUSED(module), PyObject *on)
 			forget(&files[i]);
 	pthread_mutex_unlock(&lock);
 	Py_RETURN_NONE;
+}
+
+/* The demangled name of what is at an offset, or None. */
+static PyObject *readable_at(const struct sb_elf *elf, PyObject *item)
+{
+	unsigned long long offset = PyLong_AsUnsignedLongLong(item);
+	const struct sb_symbol *symbol;
+
+	if (offset == (unsigned long long)-1 && PyErr_Occurred())
+		return NULL;
+	symbol = file_symbol_at(elf, offset);
+	return symbol ? PyUnicode_DecodeFSDefault(sb_symbol_demangled(symbol)) :
+			Py_NewRef(Py_None);
+}
+
+PyObject *readable_names(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	PyObject *path, *offsets, *list = NULL;
+	struct sb_error *err;
+	struct sb_elf *elf;
+	int code;
+
+	if (!PyArg_ParseTuple(args, "O&O!:readable_names", PyUnicode_FSConverter, &path,
+			      &PyTuple_Type, &offsets))
+		return NULL;
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS elf = file_take(PyBytes_AS_STRING(path), err);
+	code = errno;
+	Py_END_ALLOW_THREADS Py_DECREF(path);
+	if (!elf)
+		return raise_os_error(err, code);
+	sb_error_free(err);
+	list = PyList_New(0);
+	for (Py_ssize_t i = 0; list && i < PyTuple_GET_SIZE(offsets); i++) {
+		PyObject *name = readable_at(elf, PyTuple_GET_ITEM(offsets, i));
+
+		if (!name || PyList_Append(list, name))
+			Py_CLEAR(list);
+		Py_XDECREF(name);
+	}
+	file_give(elf);
+	return list;
 }

@@ -9,9 +9,9 @@
 #include "layout.h"
 #include "remote.h"
 
-/* As struct inside_words, which another process reads it as. */
+/* Like struct inside_words, which another process reads. */
 static struct {
-	_Atomic uint64_t count; /* of words that were ever used */
+	_Atomic uint64_t count; /* number of words that were ever used */
 	struct word {
 		_Atomic uint64_t thread;
 		_Atomic uint64_t record;
@@ -21,7 +21,7 @@ static struct {
 _Static_assert(sizeof(words) == sizeof(struct inside_words), "they are read so");
 
 static _Thread_local struct word *mine __attribute__((tls_model("initial-exec")));
-static pthread_key_t ends; /* of threads that have a word */
+static pthread_key_t ends; /* number of threads that have a word */
 static bool have_key;
 static struct layout here;
 
@@ -33,14 +33,14 @@ static void give_back(void *word)
 	atomic_store(&given->thread, 0);
 }
 
-/* Of a thread that ends; a destructor after this one may call functions. */
+/* Called for a thread that exits; a later destructor may call functions. */
 static void thread_ends(void *word)
 {
 	mine = NULL;
 	give_back(word);
 }
 
-/* Of the threads that there were, this one alone is in the child. */
+/* In the child, this is the only thread. */
 static void after_fork(void)
 {
 	for (size_t i = 0; i < INSIDE_THREADS; i++)
@@ -56,7 +56,7 @@ static void begin(void)
 		pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* A word for this thread; NULL: all are in use, or it could not be given back. */
+/* A word for this thread; NULL: all are in use, or it could not be released. */
 static struct word *take(uint64_t thread)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -65,7 +65,7 @@ static struct word *take(uint64_t thread)
 	for (uint64_t i = 0; have_key && i < INSIDE_THREADS; i++) {
 		uint64_t free = 0, count = i;
 
-		/* Where all are in use, to look disturbs none. */
+		/* If all are in use, searching costs the others nothing. */
 		if (atomic_load_explicit(&words.words[i].thread, memory_order_relaxed) ||
 		    !atomic_compare_exchange_strong(&words.words[i].thread, &free, thread))
 			continue;
@@ -74,7 +74,9 @@ static struct word *take(uint64_t thread)
 			return NULL;
 		}
 		mine = &words.words[i];
-		/* Those before it were counted by the threads that took them, or are now. */
+		/*
+		 * Earlier words were counted by the threads that took them, or are now.
+		 */
 		while (count <= i &&
 		       !atomic_compare_exchange_weak(&words.count, &count, i + 1))
 			;
@@ -83,7 +85,7 @@ static struct word *take(uint64_t thread)
 	return NULL;
 }
 
-/* The frame that this thread is in. */
+/* The current frame of this thread. */
 static uint64_t frame_of(const PyThreadState *thread)
 {
 	uint64_t frame = *(const uint64_t *)((const char *)thread + here.thread_frame);
@@ -123,11 +125,13 @@ uintptr_t inside_call(uint64_t site, const void *function,
 		.frame = frame_of(thread),
 		.site = site,
 	};
-	/* In another interpreter the same thread has another state. */
+	/* The same thread has another state in another interpreter. */
 	atomic_store_explicit(&word->thread, (uintptr_t)thread, memory_order_relaxed);
 	atomic_store_explicit(&word->record, (uintptr_t)&record, memory_order_release);
 	result = call(function, arguments);
-	/* The function may have forked, or let another greenlet run on this thread. */
+	/*
+	 * The function may have forked, or switched to another greenlet of this thread.
+	 */
 	atomic_store_explicit(&word->thread, (uintptr_t)thread, memory_order_relaxed);
 	atomic_store_explicit(&word->record, record.outer, memory_order_release);
 	return result;

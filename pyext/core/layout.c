@@ -21,7 +21,7 @@
 #include "inside.h"
 #include "layout.h"
 
-/* What a flag or a number of a string's state is in the word that begins there. */
+/* The position of a flag or number of a string's state in its word. */
 #define STATE_MASK(part, all_ones)                           \
 	({                                                   \
 		PyASCIIObject text_ = { 0 };                 \
@@ -32,7 +32,7 @@
 		word_;                                       \
 	})
 
-/* How the insides of objects lie, which no patch release of CPython changes. */
+/* The layout of objects, which no patch release of CPython changes. */
 static void add_objects(struct layout *layout)
 {
 	layout->code_type = (uint64_t)(uintptr_t)&PyCode_Type;
@@ -50,7 +50,10 @@ static void add_objects(struct layout *layout)
 
 #if PY_VERSION_HEX >= 0x030D0000
 
-/* As the interpreter itself says it: it may be of another patch release than its headers. */
+/*
+ * As the interpreter itself reports: its patch release may differ from that of the
+ * headers.
+ */
 struct layout layout_get(void)
 {
 	const struct _Py_DebugOffsets *offsets = &_PyRuntime.debug_offsets;
@@ -92,7 +95,7 @@ struct layout layout_get(void)
 
 #if PY_VERSION_HEX < 0x030B0000
 
-/* How far into what pthread_self() points to the C library has the id of the thread. */
+/* The offset of the thread id in the C library's structure at pthread_self(). */
 static uint64_t find_id(void)
 {
 	const uint32_t *words = (const uint32_t *)pthread_self();
@@ -163,13 +166,36 @@ struct layout layout_get(void)
 
 #endif
 
+#ifdef Py_GIL_DISABLED
+
+const int *layout_gil_enabled(void)
+{
+	const struct _Py_DebugOffsets *offsets = &_PyRuntime.debug_offsets;
+	const char *interpreter = (const char *)PyInterpreterState_Main();
+	const struct _gil_runtime_state *gil;
+
+	memcpy(&gil, interpreter + offsets->interpreter_state.ceval_gil, sizeof(gil));
+	return &gil->enabled;
+}
+
+#else
+
+const int *layout_gil_enabled(void)
+{
+	static const int always = 1;
+
+	return &always;
+}
+
+#endif
+
 /* ----------------------------------------------------------------- is it so here? */
 
 #define MAX_STEPS  10000 /* of a list */
 #define MAX_FRAMES 8	 /* between two of Python code */
 #define TRIES	   20	 /* threads come and go */
 
-/* Words of memory that may not be there: the kernel looks. */
+/* Words of memory that may not be mapped: the kernel checks that. */
 struct reader {
 	int pipe[2];
 };
@@ -210,7 +236,7 @@ static bool has_code(const struct reader *reader, const struct layout *layout,
 	return word == (uintptr_t)code;
 }
 
-/* What evaluate.c looks at besides. */
+/* Other fields that evaluate.c reads. */
 static bool frame_is_as_compiled(uint64_t address, PyFrameObject *object)
 {
 	bool same = true;
@@ -230,7 +256,7 @@ static bool frame_is_as_compiled(uint64_t address, PyFrameObject *object)
 	return same;
 }
 
-/* NULL: all is where it should be; else what is not. */
+/* NULL: everything is as expected; otherwise what is not. */
 static const char *find_fault(const struct reader *reader, const struct layout *layout)
 {
 	PyThreadState *thread = PyThreadState_Get();
@@ -263,7 +289,7 @@ static const char *find_fault(const struct reader *reader, const struct layout *
 		return fault;
 	code = PyFrame_GetCode(back);
 	fault = "callers";
-	/* Between them may be one for a function in C that called. */
+	/* There may be a frame of a C function in between. */
 	for (int i = 0; fault && i < MAX_FRAMES; i++) {
 		frame = word_at(reader, frame + layout->frame_previous);
 		if (has_code(reader, layout, frame, code))
@@ -274,7 +300,7 @@ static const char *find_fault(const struct reader *reader, const struct layout *
 	return fault;
 }
 
-/* From 3.13 on the interpreter says where things are, if this is how it says it. */
+/* From 3.13 on the interpreter publishes the layout, if it has this format. */
 static bool says_where(void)
 {
 #if PY_VERSION_HEX >= 0x030D0000

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
+#include <pthread.h>
+
 #include "hot.h"
+#include "layout.h"
 #include "leave.h"
 #include "table.h"
 
-/* Other threads may then let the site go: @kept keeps it until the delay is counted. */
+/* Other threads may then release the site: @kept keeps it until the delay is counted. */
 static void *leave(struct sb_site_table *table, void **kept)
 {
 	if (!*kept)
@@ -16,11 +19,16 @@ static void come_back(void *thread)
 	PyEval_RestoreThread(thread);
 }
 
-void leave_prepare(void)
+static void set(void)
 {
 	sb_site_return = come_back;
 	sb_site_leave = leave;
-#ifndef Py_GIL_DISABLED
-	sb_site_locks = true;
-#endif
+	atomic_store_explicit(&sb_site_locks, layout_gil_enabled(), memory_order_relaxed);
+}
+
+void leave_prepare(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, set);
 }

@@ -118,15 +118,6 @@ struct sb_site *lines_site(struct lines *lines, struct engine *engine, PyObject 
 	return *stale ? NULL : site;
 }
 
-void lines_each(struct lines *lines, void (*call)(PyObject *code, void *arg), void *arg)
-{
-	struct line_table *table = load(&lines->table);
-
-	for (size_t i = 0; table && i < table->size; i++)
-		if (load(&table->entries[i].code))
-			call(load(&table->entries[i].code), arg);
-}
-
 struct line_table *lines_take(struct lines *lines)
 {
 	return atomic_exchange(&lines->table, NULL);

@@ -40,6 +40,19 @@ static void forget_code(struct sb_site *site, PyObject *code)
 	}
 }
 
+/*
+ * A process that ends frees all its code. What was seen of it is not named yet, and
+ * nothing is called at these addresses any more.
+ */
+static bool process_ends(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+	return Py_IsFinalizing();
+#else
+	return _Py_IsFinalizing();
+#endif
+}
+
 void mark_set_site(struct mark *mark, PyObject *code, struct sb_site *site,
 		   struct mark_life *life)
 {
@@ -48,7 +61,7 @@ void mark_set_site(struct mark *mark, PyObject *code, struct sb_site *site,
 
 	if (before && (before != life || site_before != site)) {
 		core_lock(&before->lock);
-		if (!before->ended)
+		if (!before->ended && !process_ends())
 			forget_code(site_before, code);
 		core_unlock(&before->lock);
 	}
@@ -60,7 +73,7 @@ void mark_set_site(struct mark *mark, PyObject *code, struct sb_site *site,
 	life_drop(before);
 }
 
-/* Its code object goes. */
+/* Its code object is freed. */
 static void mark_end(struct mark *mark)
 {
 	mark_set_site(mark, mark->code, NULL, NULL);
@@ -68,7 +81,7 @@ static void mark_end(struct mark *mark)
 
 #ifndef Py_GIL_DISABLED
 
-static bool layout_known; /* struct code_extra is right; the same for all interpreters */
+static bool layout_known; /* struct code_extra is valid; the same for all interpreters */
 
 int mark_put_extra(PyObject *code, Py_ssize_t index, void *value)
 {
@@ -101,7 +114,7 @@ static void mark_free(void *extra)
 	free(extra);
 }
 
-/* Whether what the API puts on a code object is found where struct code_extra says. */
+/* Whether data that the API stores on a code object is where struct code_extra says. */
 static int try_layout(struct marks *marks)
 {
 	PyObject *code = (PyObject *)PyCode_NewEmpty("speed_bump", "layout", 1);
@@ -229,7 +242,7 @@ void marks_free(struct marks *marks)
 
 #else
 
-/* A mark and what tells that its code object goes. */
+/* A mark, and the object that reports that its code object is freed. */
 struct watched {
 	struct mark mark;
 	struct marks *marks;
@@ -292,7 +305,7 @@ int marks_prepare(struct marks *marks)
 	return -1;
 }
 
-/* In the tables that were replaced too: somebody may still be reading one. */
+/* In replaced tables too: another thread may still be reading one. */
 static void forget(struct marks *marks, PyObject *code)
 {
 	struct mark_table *table = atomic_load(&marks->way.table);
@@ -324,7 +337,7 @@ static PyObject *on_gone(PyObject *capsule, PyObject *Py_UNUSED(reference))
 
 static PyMethodDef on_gone_method = { "forget", on_gone, METH_O, NULL };
 
-/* A new mark whose end is that of @code; NULL with an exception. */
+/* A new mark that is freed with @code; NULL with an exception. */
 static struct watched *watch(struct marks *marks, PyObject *code)
 {
 	struct watched *watched = calloc(1, sizeof(*watched));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is known of a code object, kept as long as the code object lives: it goes when
- * that goes, so no address is ever mistaken for another function's.
+ * Data of a code object, stored as long as the code object exists, so that no address is
+ * ever mistaken for another function's.
  *
- * Under the GIL a mark hangs on its code object (co_extra). In free-threaded CPython
- * co_extra is not safe against another thread that makes room on the same code object;
- * there the marks are in a table of ours that is read without a lock, and a weak
- * reference tells when a code object goes.
+ * With a GIL a mark is attached to its code object (co_extra). In free-threaded CPython
+ * co_extra is not safe while another thread allocates room on the same code object; there
+ * marks are in a separate table that is read without a lock, and a weak reference reports
+ * that a code object is freed.
  */
 #ifndef CORE_MARK_H
 #define CORE_MARK_H
@@ -17,9 +17,9 @@
 #include "hot.h"
 
 /*
- * The quick way of a start. @known and @quiet are the table's count of changes before the
- * rest was found: so long as it is that still, @slot is where to count and @site the site;
- * with @quiet there is nothing else to do. Or there is no site, and @latency is as in struct
+ * The quick path of a start. @known and @quiet are values of the table's count of
+ * changes: while it is @known, @slot is where to count and @site is the site; while it is
+ * @quiet, there is nothing else to do. Or there is no site, and @latency is as in struct
  * verdict.
  */
 struct quick {
@@ -31,8 +31,8 @@ struct quick {
 };
 
 /*
- * Sites live as long as their table, code objects longer or shorter. What a table has that
- * is in force, and each mark with a site in it.
+ * Sites live as long as their table, and code objects shorter or longer. This is held by
+ * the table in force, and by each mark with a site in it.
  */
 struct mark_life {
 	_Atomic unsigned int users;
@@ -41,81 +41,86 @@ struct mark_life {
 };
 
 /*
- * Written under the engine's lock, read without: @generation is 0 while the rest
- * changes, and a number is never used twice.
+ * Written under the engine's lock, read without: @generation is 0 while other fields
+ * change, and no number is used twice.
  */
 struct mark {
 #ifndef Py_GIL_DISABLED
-	struct quick quick; /* first: what each call reads is then in one cache line */
+	struct quick quick; /* first, so that the fields that each call reads are on one
+			     * cache line */
 #endif
-	_Atomic uint32_t generation; /* of the patterns that it was looked up in */
+	_Atomic uint32_t generation; /* of the patterns in which it was looked up */
 	_Atomic bool resume;	     /* delay resumptions too */
 	_Atomic bool ends;	     /* delay at the end, by a part of the duration */
 	_Atomic uint32_t latency;    /* as in struct verdict */
-	_Atomic uint32_t watched;    /* the hook's own: since when it is told of ends */
+	_Atomic uint32_t watched;    /* the hook's own: since when its ends are reported */
 	/*
-	 * NULL: no pattern matches. Hit with the stamp 0: a hook that reads the clock
-	 * first costs a call without a delay twice as much (bench/python/hooks.py),
-	 * and what comes before the stamp is in the measured overhead all the same.
+	 * NULL: no pattern matches. The hook passes 0 as the entry time to the site:
+	 * reading the clock first would double the cost of a call without a delay
+	 * (bench/python/hooks.py), and the time before that reading is part of the
+	 * measured overhead in any case.
 	 */
 	struct sb_site *_Atomic site;
 	struct mark_life *life; /* of @site; NULL: there is none */
 	PyObject *code; /* not held */
 };
 
-/* With one user; NULL: no memory. */
+/* A new one, with one user; NULL: no memory. */
 struct mark_life *mark_life_new(void);
-/* Its table goes; one user less. NULL is fine. */
+/* Its table is removed: mark it as ended, and drop one user. NULL is allowed. */
 void mark_life_end(struct mark_life *life);
 /*
- * Put @site and its @life into @mark, whose code is @code: the site that was there forgets
- * the code, so that another one at the same address is not taken for it.
+ * Put @site and its @life into @mark, whose code is @code. The previous site forgets the
+ * code, so that other code at the same address is not taken for it.
  */
 void mark_set_site(struct mark *mark, PyObject *code, struct sb_site *site,
 		   struct mark_life *life);
 
 #ifdef Py_GIL_DISABLED
 
-/* What leads to a mark. */
+/* A pointer to a mark. */
 struct marks_way {
 	struct mark_table *_Atomic table;
 };
 
-/* The marks of one interpreter. Zero at first. */
+/* The marks of one interpreter. Zero initially. */
 struct marks {
 	struct marks_way way;
-	struct marks_way *shown; /* the same, where somebody else needs it */
+	struct marks_way *shown; /* the same, where other code needs it */
 	core_mutex lock;
 };
 
 /*
- * Open addressing, at most half full. A reader takes no lock, so what a larger table
- * replaces stays until the interpreter ends. Who looks for a code object holds it, so
- * an entry goes only when nobody can be looking for it, and its mark with it; another
- * code object may then have its place, since nobody takes that for the end of a search.
+ * Open addressing, at most half full. A reader takes no lock, so a replaced table stays
+ * until the interpreter ends. A reader that looks for a code object holds it, so an
+ * entry, with its mark, is only freed when no reader can be looking for it; another code
+ * object may then use the place, because a search does not end there.
  */
 struct mark_entry {
-	/* NULL: never used; another sign: free again */
+	/* NULL: never used; another marker: free again */
 	_Alignas(64) PyObject *_Atomic code;
 	struct mark *_Atomic mark;
 	/*
-	 * Here, since a call waits for all that is read one after the other: the
-	 * interpreter goes on with an atomic operation.
+	 * Stored here because dependent reads delay a call: the interpreter continues
+	 * with an atomic operation.
 	 */
 	struct quick quick;
 };
 
 struct mark_table {
 	struct mark_table *older;
-	size_t bytes; /* of the entries but one */
-	size_t mask, used; /* with those that are free again */
+	size_t bytes; /* of the entries except one */
+	size_t mask, used; /* including those that are free again */
 	struct mark_entry entries[];
 };
 
-/* Once an interpreter, before the others. -1 with an exception. */
+/* Called once per interpreter, before the others. -1 with an exception. */
 int marks_prepare(struct marks *marks);
 
-/* Objects are far apart, and in pages of one size: of two the same places may be taken. */
+/*
+ * Objects are far apart, in pages of one size, so the low bits of their addresses are
+ * often equal.
+ */
 static inline struct mark_entry *mark_place(struct mark_table *table, const PyObject *code)
 {
 	size_t offset = ((uintptr_t)code ^ (uintptr_t)code >> 11) & table->bytes;
@@ -164,14 +169,17 @@ mark_quick(struct marks_way *way, PyObject *code)
 #else
 
 struct marks_way {
-	/* That of struct marks if co_extra leads to a struct code_extra; else out of reach. */
+	/*
+	 * The mark in struct marks if co_extra is a struct code_extra; otherwise out of
+	 * range.
+	 */
 	Py_ssize_t index;
 };
 
 struct marks {
-	Py_ssize_t index; /* of co_extra, and 1; 0: not asked for yet */
+	Py_ssize_t index; /* index of co_extra plus 1; 0: not requested yet */
 	struct marks_way way;
-	struct mark_entry *shared; /* of code that mark_is_shared(); open addressing */
+	struct mark_entry *shared; /* for code with mark_is_shared(); open addressing */
 	size_t shared_size, shared_used; /* a power of 2 or 0; at most half of it */
 };
 
@@ -181,10 +189,10 @@ struct mark_entry {
 };
 
 /*
- * 3.11 and 3.12 have the modules that Python starts with in its own binary. Their code is
- * the same object in each interpreter, and what an index of co_extra is there for is not:
- * another extension may have the place that is ours. Such code never goes, so its address
- * says which it is.
+ * 3.11 and 3.12 contain the modules that Python starts with in their binary. Their code
+ * objects are shared by all interpreters, in which the meaning of an index of co_extra
+ * differs: another extension may use the index. Such code is never freed, so it is
+ * identified by its address.
  */
 static inline __attribute__((always_inline)) bool mark_is_shared(PyObject *code)
 {
@@ -199,19 +207,19 @@ static inline __attribute__((always_inline)) bool mark_is_shared(PyObject *code)
 }
 
 /*
- * Put @value at @index (from 0) of @code, where nothing is: with room for no index after
- * it. The API makes room for all, and then calls the freefunc of each user when the code
- * goes; that of a user that is gone, as a function of ctypes, is no function any more.
- * -1: no memory; no exception is left.
+ * Store @value at @index (from 0) of @code, which is empty: without allocating room for
+ * further indices. The API allocates room for all, and then calls the freefunc of each
+ * user when the code is freed; that of a user that is gone, such as a ctypes function, is
+ * not valid any more. -1: no memory; no exception is set.
  */
 int mark_put_extra(PyObject *code, Py_ssize_t index, void *value);
 
 struct mark *mark_find_shared(struct marks *marks, PyObject *code);
 
 /*
- * What co_extra leads to, as Objects/codeobject.c has it from 3.6 to 3.15 at least. It
- * is no part of the API: marks_prepare() tries whether it is so. To call the API instead
- * takes a fifth of the whole hook's time.
+ * The memory at co_extra, as Objects/codeobject.c defines it from 3.6 to 3.15 at least.
+ * It is not part of the API, so marks_prepare() checks it. Calling the API instead would
+ * take a fifth of the hook's whole time.
  */
 struct code_extra {
 	Py_ssize_t size;
@@ -220,7 +228,7 @@ struct code_extra {
 
 int marks_prepare(struct marks *marks);
 
-/* Where it is not so. */
+/* If the check failed. */
 struct mark *mark_ask(struct marks *marks, PyObject *code) __attribute__((cold));
 
 /* NULL: none, or mark_ask() can tell. */
@@ -253,10 +261,11 @@ mark_quick(struct marks_way *way, PyObject *code)
 
 #endif
 
-/* That of @code, a new one if it has none. NULL: no memory; no exception is left. */
+/* The mark of @code, a new one if it has none. NULL: no memory; no exception is set. */
 struct mark *mark_make(struct marks *marks, PyObject *code);
 /*
- * Keep @way as that of @marks is, until this is called again or marks_free(). NULL: none.
+ * Keep @way up to date with @marks until this is called again, or until marks_free().
+ * NULL: none.
  */
 void marks_show(struct marks *marks, struct marks_way *way);
 /* In a forked child. */

@@ -5,6 +5,7 @@
 
 #include "control.h"
 #include "core.h"
+#include "entries.h"
 #include "errors.h"
 #include "files.h"
 #include "hook.h"
@@ -14,6 +15,7 @@
 #include "native_sampler.h"
 #include "orphans.h"
 #include "plan.h"
+#include "records.h"
 #include "resolve.h"
 #include "session.h"
 #include "signals.h"
@@ -24,7 +26,10 @@
 #include "thread.h"
 #include "types.h"
 
-/* Of one copy of the module: what is in force is the interpreter's (core.h). */
+/*
+ * The state of one copy of the module; what is in force belongs to the interpreter
+ * (core.h).
+ */
 struct module {
 	struct core *core;
 	PyTypeObject *table_type, *session_type;
@@ -61,6 +66,14 @@ int is_session(PyTypeObject *type, PyObject *object)
 	return state ? Py_IS_TYPE(object, state->session_type) : -1;
 }
 
+struct records *records_of(PyObject *object)
+{
+	struct module *state = PyModule_Check(object) ? state_of(object) :
+							state_of_type(Py_TYPE(object));
+
+	return state ? &state->core->records : NULL;
+}
+
 /* refused(): [(pattern, reason)] of C functions that were found and can't be slowed. */
 static PyObject *refused(PyObject *module, PyObject *Py_UNUSED(none))
 {
@@ -72,15 +85,6 @@ static PyObject *overhead_ns(PyObject *module, PyObject *Py_UNUSED(none))
 	struct core *core = core_of(module);
 
 	return PyLong_FromLongLong(core->overhead_ns < 0 ? 0 : core->overhead_ns);
-}
-
-/* (ns, ns of it that are timed) of a call that is delayed at its end; 0: not measured. */
-static PyObject *call_overhead_ns(PyObject *module, PyObject *Py_UNUSED(none))
-{
-	const struct overhead *overhead = &core_of(module)->call_overhead;
-
-	return Py_BuildValue("(KK)", (unsigned long long)overhead->ns,
-			     (unsigned long long)overhead->timed_ns);
 }
 
 /* progress(name="default", n=1) */
@@ -100,7 +104,7 @@ static PyObject *progress(PyObject *module, PyObject *args, PyObject *kwargs)
 	table = engine_table(&core_of(module)->engine);
 	if (!table)
 		Py_RETURN_NONE;
-	/* A full table is no failure of the program that is measured: Table.lost. */
+	/* A full table is not an error of the measured program: see Table.lost. */
 	if (!table_hold(table)) {
 		sb_progress_add(table_get(table), name, (uint64_t)n);
 		table_release(table);
@@ -121,11 +125,11 @@ static PyObject *end(PyObject *module, PyObject *const *args, Py_ssize_t count)
 	return recording_end(core_of(module), args, count);
 }
 
-/* Of all interpreters of the process. */
+/* Shared by all interpreters of the process. */
 static _Atomic uint64_t seed_given;
 static atomic_bool is_seeded;
 
-/* set_seed(number): of the delays that are drawn in this process from now on */
+/* set_seed(number): for random delays in this process from now on */
 static PyObject *set_seed(PyObject *Py_UNUSED(module), PyObject *arg)
 {
 	unsigned long long number = PyLong_AsUnsignedLongLong(arg);
@@ -138,7 +142,7 @@ static PyObject *set_seed(PyObject *Py_UNUSED(module), PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-/* seed(): the number of set_seed(), in any interpreter; None: there was none */
+/* seed(): the number of set_seed() in any interpreter; None: not set */
 static PyObject *seed(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
 	if (!atomic_load(&is_seeded))
@@ -157,7 +161,7 @@ static PyObject *waited(PyObject *module, PyObject *arg)
 	table = engine_table(&core_of(module)->engine);
 	if (!table)
 		Py_RETURN_NONE;
-	/* That there is no experiment is no failure of the program. */
+	/* If there is no experiment, that is not an error of the program. */
 	if (!table_hold(table)) {
 		sb_plan_waited(table_get(table), ns);
 		table_release(table);
@@ -168,7 +172,25 @@ static PyObject *waited(PyObject *module, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-/* Of the process, for threads that MPI has; held till it ends. */
+/* is_rank(): whether this process has reported units of an experiment of ranks */
+static PyObject *is_rank(PyObject *module, PyObject *Py_UNUSED(none))
+{
+	PyObject *table = engine_table(&core_of(module)->engine);
+	struct plan_rank *rank = NULL;
+	bool own = false;
+
+	if (!table)
+		Py_RETURN_FALSE;
+	if (!table_hold(table)) {
+		rank = sb_plan_rank_here(table_get(table));
+		own = rank && atomic_load(&rank->pid) == (uint32_t)getpid();
+		table_release(table);
+	}
+	Py_DECREF(table);
+	return PyErr_Occurred() ? NULL : PyBool_FromLong(own);
+}
+
+/* For the process, in threads of MPI too; held until the process exits. */
 static struct sb_site_table *_Atomic waiting_table;
 
 static void note_mpi_wait(uint64_t ns)
@@ -194,7 +216,9 @@ static PyObject *watch_mpi(PyObject *module, PyObject *Py_UNUSED(none))
 		Py_DECREF(table);
 		return NULL;
 	}
-	/* The reference and the hold stay: MPI may call from any thread, at any time. */
+	/*
+	 * The reference and the hold are kept: MPI may call from any thread at any time.
+	 */
 	atomic_store(&waiting_table, table_get(table));
 	atomic_store(listener, note_mpi_wait);
 	Py_RETURN_TRUE;
@@ -234,7 +258,7 @@ static PyObject *clock_name(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(non
 	return PyUnicode_FromString(sb_spin_clock_name());
 }
 
-/* qualname(code): what patterns match, co_qualname also where code has none. */
+/* qualname(code): the name that patterns match; co_qualname, also if code has none. */
 static PyObject *qualname(PyObject *module, PyObject *code)
 {
 	struct core *core = core_of(module);
@@ -249,7 +273,15 @@ static PyObject *qualname(PyObject *module, PyObject *code)
 }
 
 static PyMethodDef core_methods[] = {
-	{ "install", core_install, METH_VARARGS, NULL },
+	{ "__getattr__", records_getattr, METH_O, NULL },
+	{ "entry", (PyCFunction)(void (*)(void))entry_make, METH_VARARGS | METH_KEYWORDS,
+	  NULL },
+	{ "policy", (PyCFunction)(void (*)(void))records_policy,
+	  METH_VARARGS | METH_KEYWORDS, NULL },
+	{ "native_target", (PyCFunction)(void (*)(void))records_native_target,
+	  METH_VARARGS | METH_KEYWORDS, NULL },
+	{ "install", (PyCFunction)(void (*)(void))core_install,
+	  METH_VARARGS | METH_KEYWORDS, NULL },
 	{ "uninstall", core_uninstall, METH_NOARGS, NULL },
 	{ "state", core_state, METH_NOARGS, NULL },
 	{ "set_baseline", core_set_baseline, METH_VARARGS, NULL },
@@ -259,7 +291,6 @@ static PyMethodDef core_methods[] = {
 	{ "clear_cache", core_clear_cache, METH_NOARGS, NULL },
 	{ "refused", refused, METH_NOARGS, NULL },
 	{ "overhead_ns", overhead_ns, METH_NOARGS, NULL },
-	{ "call_overhead_ns", call_overhead_ns, METH_NOARGS, NULL },
 	{ "qualname", qualname, METH_O, NULL },
 	{ "progress", (PyCFunction)(void (*)(void))progress, METH_VARARGS | METH_KEYWORDS,
 	  PyDoc_STR(
@@ -282,6 +313,7 @@ static PyMethodDef core_methods[] = {
 		    "An end that has no beginning is counted. TypeError: as begin().") },
 	{ "launched", plan_launched, METH_NOARGS, NULL },
 	{ "waited", waited, METH_O, NULL },
+	{ "is_rank", is_rank, METH_NOARGS, NULL },
 	{ "watch_mpi", watch_mpi, METH_NOARGS, NULL },
 	{ "set_seed", set_seed, METH_O, NULL },
 	{ "seed", seed, METH_NOARGS, NULL },
@@ -298,10 +330,10 @@ static PyMethodDef core_methods[] = {
 	{ "parse_duration", targets_parse_duration, METH_O, NULL },
 	{ "format_duration", targets_format_duration, METH_O, NULL },
 	{ "adopt_orphans", adopt_orphans, METH_O, NULL },
-	{ "keep_files", keep_files, METH_O, NULL },
+	{ "keep_files", keep_files, METH_VARARGS, NULL },
 	{ "places_of", places_of, METH_VARARGS, NULL },
+	{ "readable_names", readable_names, METH_VARARGS, NULL },
 	{ "layout", layout_tuple, METH_NOARGS, NULL },
-	{ "diagnose", session_diagnose, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 
@@ -342,8 +374,9 @@ static int execute(PyObject *module)
 		Py_DECREF(type);
 	}
 	if (PyModule_AddStringConstant(module, "HOOK", hook_name) ||
-	    PyModule_AddIntMacro(module, SB_SCOPE_SYSTEM) ||
+	    PyModule_AddIntMacro(module, SB_SCOPE_ALL) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_TREE) ||
+	    PyModule_AddIntMacro(module, SB_CONTROL_FUNCTION) ||
 	    PyModule_AddIntMacro(module, SB_CONTROL_NATIVE) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_PYTHON) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_PYTHON_EXCLUDE) ||
@@ -353,6 +386,7 @@ static int execute(PyObject *module)
 	    PyModule_AddIntMacro(module, LATENCY_NAMES) ||
 	    PyModule_AddIntMacro(module, LATENCY_SHIFT) ||
 	    PyModule_AddIntMacro(module, LATENCY_RING_EVENTS) ||
+	    PyModule_AddIntConstant(module, "DURATION_BUCKETS", SB_DURATION_BUCKETS) ||
 	    PyModule_AddIntConstant(module, "LATENCY_FUNCTIONS", LATENCY_FUNCTIONS) ||
 	    PyModule_AddIntConstant(module, "LATENCY_MARKS", LATENCY_MARKS) ||
 	    PyModule_AddIntConstant(module, "LATENCY_NOT_ASKED", LATENCY_NOT_ASKED))

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPython 3.12 and later: sys.monitoring (PEP 669). A function that matches nothing is
- * switched off at the first sight (DISABLE) and costs nothing from then on.
+ * CPython 3.12 and later: sys.monitoring (PEP 669). Events of a function that does not
+ * match are disabled when it is first seen (DISABLE), so that it costs nothing from then
+ * on.
  *
- * Ends of calls are told of for the code objects alone whose delays are there, but for ends
- * by an exception, and exceptions thrown into a generator: to 3.14 these are told of for all
- * code or none.
+ * Ends of calls are reported only for the code objects that are delayed there, except for
+ * ends by an exception, and exceptions thrown into a generator: up to 3.14 these are
+ * reported for all code or none.
+ *
+ * All callbacks and the set of events that they need are in one file, and it is long: which events
+ * are reported decides what each callback has to assume.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -20,36 +24,41 @@ const char hook_name[] = "monitoring";
 /* From Python's documentation of sys.monitoring: ids 0 to 5 are for tools. */
 #define TOOL_IDS 6
 
-/* What is told of; each has a callback. */
+/* The events that are used; each has a callback. */
 enum event { START, RESUME, RETURN, YIELD, UNWIND, THROW, LINE, EVENTS };
 
 static const char *const event_names[EVENTS] = { "PY_START", "PY_RESUME", "PY_RETURN",
 						 "PY_YIELD", "PY_UNWIND", "PY_THROW",
 						 "LINE" };
 
-/* A callback. Those of an interpreter live as long as its hook: threads may be in them. */
+/*
+ * A callback. Those of an interpreter live as long as its hook, because threads may be in
+ * them.
+ */
 struct hook_object {
 	PyObject_HEAD vectorcallfunc vectorcall;
 	struct engine_way way; /* of that of @hook, for on_start() */
-	struct hook *hook;    /* NULL: the interpreter ends */
+	struct hook *hook;    /* NULL: the interpreter has ended */
 };
 
 struct hook {
 	struct engine *engine;
-	int tool;	      /* -1: none is ours */
-	PyObject *name;	      /* that of our tool: this very object, nobody else's */
-	PyObject *monitoring; /* sys.monitoring; NULL: not looked for yet */
+	int tool;	      /* -1: no tool id is claimed */
+	PyObject *name;	      /* the object that identifies this tool */
+	PyObject *monitoring; /* sys.monitoring; NULL: not looked up yet */
 	PyObject *disable;    /* sys.monitoring.DISABLE */
 	struct hook_object *callbacks[EVENTS];
 	long events[EVENTS];
-	long told; /* of all code: what hook_watch_all() asked for last */
+	long told; /* events of all code: the last request of hook_watch_all() */
 	struct lines lines;
-	_Atomic bool disabled; /* something is switched off, since hook_forget() */
-	_Atomic bool keeps;    /* nothing is switched off now */
-	_Atomic uint32_t opened; /* how often: a mark's @watched is of one of these */
-	core_mutex lock;	 /* of @watched */
-	PyObject *watched;	 /* list of weak references: code whose ends are told of */
-	Py_ssize_t crowded;	 /* so long a list is looked through for what is gone */
+	_Atomic bool disabled; /* some events were disabled since hook_forget() */
+	_Atomic bool keeps;    /* nothing is disabled now */
+	_Atomic uint32_t opened; /* how often: a mark's @watched has one of these values */
+	/* Of what follows, and of local events, which are read to be set. */
+	core_mutex lock;
+	bool watches;	    /* local events may be set */
+	PyObject *watched;  /* list of weak references: code that has local events */
+	Py_ssize_t crowded; /* length from which the list is searched for freed code */
 };
 
 static PyObject *refuse(void)
@@ -58,7 +67,7 @@ static PyObject *refuse(void)
 	return NULL;
 }
 
-/* That of the code that an event is about: a callback has none of its own. */
+/* The engine for the code of an event: a callback has none of its own. */
 static inline const void *current_frame(void)
 {
 #if PY_VERSION_HEX < 0x030D0000
@@ -74,7 +83,7 @@ static int ignore(PyObject *result)
 	return result ? 0 : -1;
 }
 
-/* At this place of its code nothing is a target: it is not told of any more. */
+/* At this place of its code there is no target: do not report it any more. */
 static PyObject *switch_off(struct hook *hook)
 {
 	if (load(&hook->keeps))
@@ -83,23 +92,29 @@ static PyObject *switch_off(struct hook *hook)
 	return Py_NewRef(hook->disable);
 }
 
-/* Under the lock. Without what is gone, if there is so much that it is worth it. */
-static int note_watched(struct hook *hook, PyObject *code)
+/*
+ * Under the lock. Without what is gone, if there is so much that it is worth it. *@held is a
+ * list, or NULL, of what may go when it does, which may run Python code: not under the lock.
+ */
+static int note_watched(struct hook *hook, PyObject *code, PyObject **held)
 {
 	PyObject *reference, *fresh = NULL, *object;
 	int failed;
 
+	*held = NULL;
 	if (!hook->watched)
 		hook->watched = PyList_New(0);
 	if (hook->watched && PyList_GET_SIZE(hook->watched) >= hook->crowded)
+		*held = PyList_New(0);
+	if (*held)
 		fresh = PyList_New(0);
 	for (Py_ssize_t i = 0; fresh && i < PyList_GET_SIZE(hook->watched); i++) {
 		reference = PyList_GET_ITEM(hook->watched, i);
 		if (PyWeakref_GetRef(reference, &object) <= 0)
 			continue;
-		Py_DECREF(object);
-		if (PyList_Append(fresh, reference))
+		if (PyList_Append(*held, object) || PyList_Append(fresh, reference))
 			Py_CLEAR(fresh);
+		Py_DECREF(object);
 	}
 	if (fresh) {
 		hook->crowded = 2 * PyList_GET_SIZE(fresh) + 64;
@@ -112,7 +127,7 @@ static int note_watched(struct hook *hook, PyObject *code)
 	return failed ? -1 : 0;
 }
 
-/* The local events of @code. -1 with an exception. */
+/* Set the local events of @code. -1 with an exception. */
 static int set_local(struct hook *hook, PyObject *code, long events)
 {
 	PyObject *done = PyObject_CallMethod(hook->monitoring, "set_local_events", "iOl",
@@ -122,7 +137,7 @@ static int set_local(struct hook *hook, PyObject *code, long events)
 	return done ? 0 : -1;
 }
 
-/* Those that are set for @code, such as of lines. -1 with an exception. */
+/* The local events of @code, such as those of lines. -1 with an exception. */
 static long get_local(struct hook *hook, PyObject *code)
 {
 	PyObject *events = PyObject_CallMethod(hook->monitoring, "get_local_events", "iO",
@@ -134,24 +149,39 @@ static long get_local(struct hook *hook, PyObject *code)
 }
 
 /*
- * Be told of the ends of @code, too. Without a GIL all threads are stopped for it: what was
- * known of the patterns may not be so after it. False: it can't be had now.
+ * Add @events to the local events of @code; those that are set already stay. Setting events
+ * stops all threads, and another thread may add events at the same time: the lock keeps the
+ * events that were read valid until the new ones are set. -1, perhaps with an exception: no
+ * memory, or the tool id was freed elsewhere, or the hook watches nothing any more.
+ */
+static int watch_code(struct hook *hook, PyObject *code, long events)
+{
+	PyObject *held = NULL;
+	int failed = -1;
+	long before;
+
+	core_lock(&hook->lock);
+	before = hook->watches ? get_local(hook, code) : -1;
+	if (before >= 0 && (before & events) == events)
+		failed = 0;
+	else if (before >= 0 && !note_watched(hook, code, &held))
+		failed = set_local(hook, code, before | events);
+	core_unlock(&hook->lock);
+	Py_XDECREF(held);
+	return failed;
+}
+
+/*
+ * Report the ends of @code too. Without a GIL this stops all threads: results of the
+ * patterns from before may be invalid afterwards. False: not possible now.
  */
 static __attribute__((noinline, cold)) bool watch_ends(struct hook *hook, PyObject *code)
 {
 	const long *event = hook->events;
 	uint32_t opened = atomic_load(&hook->opened);
 	struct mark *mark;
-	long events;
-	int failed;
 
-	core_lock(&hook->lock);
-	failed = note_watched(hook, code);
-	core_unlock(&hook->lock);
-	events = failed ? -1 : get_local(hook, code);
-	if (events < 0 || set_local(hook, code,
-				    events | event[RESUME] | event[RETURN] | event[YIELD])) {
-		/* No memory, or the tool id was freed elsewhere. */
+	if (watch_code(hook, code, event[RESUME] | event[RETURN] | event[YIELD])) {
 		PyErr_Clear();
 		return false;
 	}
@@ -168,7 +198,7 @@ static inline bool is_watched(struct hook *hook, PyObject *code)
 	return mark && load(&mark->watched) == load(&hook->opened);
 }
 
-/* An entry of a call whose end was not reported. */
+/* The entry of a call whose end was not reported. */
 static inline void forget_call(void)
 {
 	struct timed_call *timed;
@@ -181,8 +211,8 @@ static inline void forget_call(void)
 }
 
 /*
- * What a hit has come to, of a call that was found in the patterns of @generation. If those
- * are still in force the site is there.
+ * The result of a hit, for a call that was found in the patterns of @generation. If those
+ * are still in force, the site exists.
  */
 static inline PyObject *answer(struct hook *hook, PyObject *code, struct sb_site *site,
 			       enum site_outcome outcome, uint32_t generation)
@@ -214,7 +244,26 @@ static inline bool is_generator(PyObject *code)
 	return ((PyCodeObject *)code)->co_flags & GENERATOR;
 }
 
-/* The duration of this call is recorded, whatever came of its hit. */
+/*
+ * Whether a generator that is at this offset, in bytes, has been run before: one that has not
+ * is in front of the first instruction that has events, which is that of its start.
+ */
+static inline bool has_started(PyObject *code, PyObject *offset)
+{
+	return PyLong_AsLong(offset) >= 2L * ((PyCodeObject *)code)->_co_firsttraceable;
+}
+
+/*
+ * The current frame is that of a generator which runs for the first time: what is recorded of
+ * that address is of another, which went without an end.
+ */
+static inline void forget_recorded(struct hook *hook)
+{
+	if (load(&hook->engine->recording))
+		suspended_drop(current_frame());
+}
+
+/* The duration of this call is recorded, whatever the result of its hit. */
 static inline void record(struct hook *hook, PyObject *code,
 			  const struct recorded_call *recorded)
 {
@@ -232,7 +281,7 @@ static inline void record(struct hook *hook, PyObject *code,
 		timed->recorded = *recorded;
 }
 
-/* The same of a start at which there is nothing else to do. */
+/* The same for a start with nothing else to do. */
 static inline PyObject *record_alone(struct hook *hook, PyObject *code, uint32_t latency)
 {
 	struct engine *engine = hook->engine;
@@ -250,27 +299,13 @@ static inline PyObject *record_alone(struct hook *hook, PyObject *code, uint32_t
 	timed = calls_add(frame, code, load(&engine->generation), &recorded);
 	if (timed) {
 		timed->recorded = recorded;
-		/* What is before it is no part of the call. */
+		/* Time before this is not part of the call. */
 		timed->recorded.begin = sb_clock_poll();
 	}
 	Py_RETURN_NONE;
 }
 
-/*
- * The LINE events of @code, besides what else of it is told of: this very tool may ask for
- * more.
- */
-static int watch_lines(struct hook *hook, PyObject *code, bool on)
-{
-	long before = get_local(hook, code);
-	long events = on ? before | hook->events[LINE] : before & ~hook->events[LINE];
-
-	if (before < 0)
-		return -1;
-	return events == before ? 0 : set_local(hook, code, events);
-}
-
-/* No exception is left, nor one lost. */
+/* No exception is set, and none is lost. */
 static void see_lines(struct hook *hook, PyObject *code, PyObject *globals)
 {
 	PyObject *raised;
@@ -278,18 +313,12 @@ static void see_lines(struct hook *hook, PyObject *code, PyObject *globals)
 	if (!lines_see(&hook->lines, hook->engine, code, globals))
 		return;
 	raised = PyErr_GetRaisedException();
-	if (watch_lines(hook, code, true))
+	if (watch_code(hook, code, hook->events[LINE]))
 		PyErr_Clear();
 	PyErr_SetRaisedException(raised);
 }
 
-static void unwatch_code(PyObject *code, void *arg)
-{
-	if (watch_lines(arg, code, false))
-		PyErr_Clear();
-}
-
-/* All that a start, or a resumption, may need. */
+/* Everything that a start, or a resumption, may need. */
 static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code,
 						  enum event event)
 {
@@ -304,16 +333,21 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 
 	if (!hook)
 		Py_RETURN_NONE;
+	if (event == START && is_generator(code))
+		forget_recorded(hook);
 	known = load_acquire(load(&hook->callbacks[START]->way.changes));
 	generation = load_acquire(&hook->engine->generation);
 	/* The callee's frame is the current one. */
 	is_known = engine_known(hook->engine, code, &verdict);
 	if (!is_known)
 		verdict = engine_look(hook->engine, code, PyEval_GetGlobals());
-	/* That of a function with no site may have been known without a look. */
+	/* The mark of a function without a site may have been known without a lookup. */
 	if (engine_has_lines(hook->engine) && (!is_known || !verdict.site)) {
 		see_lines(hook, code, PyEval_GetGlobals());
-		/* To set events may let others run, who change what is in force. */
+		/*
+		 * Setting events may let other threads run, which change what is in
+		 * force.
+		 */
 		if (!verdict.unknown && !engine_known(hook->engine, code, &verdict))
 			Py_RETURN_NONE;
 	}
@@ -322,7 +356,10 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 		Py_RETURN_NONE;
 	if (verdict.unknown)
 		Py_RETURN_NONE;
-	/* That an exception is thrown in can't be switched off, and begins no other delay. */
+	/*
+	 * The event of an exception that is thrown in can't be disabled, and begins no
+	 * other delay.
+	 */
 	if (event == THROW && (!verdict.ends || !verdict.resume))
 		Py_RETURN_NONE;
 	if (event == START && verdict.latency) {
@@ -330,23 +367,23 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 			engine_allow_quick(hook->engine, code, known);
 			return record_alone(hook, code, verdict.latency);
 		}
-		/* A delay is a part of what is recorded. */
+		/* The delay is part of the recorded duration. */
 		recorded = engine_begin_recorded(hook->engine, verdict.latency);
 	}
 	if (!verdict.site || (event != START && !verdict.resume))
 		return switch_off(hook);
 	outcome = site_hit(verdict.site, 0);
-	/* There is no quick way for what is delayed and recorded. */
+	/* There is no quick path for a function that is both delayed and recorded. */
 	if (event == START && !verdict.latency && outcome != SITE_ENDED)
 		engine_allow_quick(hook->engine, code, known);
 	result = answer(hook, code, verdict.site, outcome, generation);
-	/* In a delay it may have been taken out of force. */
+	/* During the delay it may have been removed. */
 	if (recorded.latency && ((struct hook_object *)self)->hook)
 		record(hook, code, &recorded);
 	return result;
 }
 
-/* A start that is more than a count. */
+/* A start that needs more than counting. */
 static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *code,
 						   struct quick *quick)
 {
@@ -373,8 +410,9 @@ static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *cod
 
 /*
  * The interpreter calls these with (code, instruction_offset) at each start, or
- * resumption, of a function. A vectorcall object is the cheapest callback there is. What
- * is rare here is a function of its own that is jumped to: so no register need be saved.
+ * resumption, of a function. A vectorcall object is the cheapest callback. Rare cases are
+ * in separate functions that are called as tail calls, so that no register has to be
+ * saved.
  */
 static PyObject *on_start(PyObject *self, PyObject *const *args, size_t nargsf,
 			  PyObject *Py_UNUSED(names))
@@ -403,7 +441,7 @@ static PyObject *on_resume(PyObject *self, PyObject *const *args, size_t nargsf,
 	return on_any(self, args[0], RESUME);
 }
 
-/* An end that nothing was begun for: the call is not delayed, or the code is none of ours. */
+/* An end without a begin: the call is not delayed, or the code does not match. */
 static __attribute__((noinline)) PyObject *on_other_end(struct hook *hook, PyObject *code,
 							enum event event)
 {
@@ -415,7 +453,7 @@ static __attribute__((noinline)) PyObject *on_other_end(struct hook *hook, PyObj
 	return switch_off(hook);
 }
 
-/* After a delay, in which the interpreter may have come to its end. */
+/* After a delay, during which the interpreter may have ended. */
 static inline void end_recorded(PyObject *self, const struct recorded_call *recorded)
 {
 	struct hook *hook = ((struct hook_object *)self)->hook;
@@ -424,20 +462,29 @@ static inline void end_recorded(PyObject *self, const struct recorded_call *reco
 		engine_end_recorded(hook->engine, recorded);
 }
 
-/* A generator is over. Whether its duration is recorded. */
+/*
+ * A generator is over. Whether its duration is recorded: other code, of which that is not, may
+ * be at the address of some that is gone, and its generators at those of generators.
+ */
 static inline bool end_generator(PyObject *self, PyObject *code)
 {
+	struct hook *hook = ((struct hook_object *)self)->hook;
 	struct recorded_call recorded;
+	const struct mark *mark;
 
-	if (!is_generator(code) || !suspended_take(current_frame(), code, &recorded))
+	if (!is_generator(code) || !hook)
+		return false;
+	mark = mark_find(&hook->engine->marks, code);
+	if (!mark || !load(&mark->latency) ||
+	    !suspended_take(current_frame(), code, &recorded))
 		return false;
 	end_recorded(self, &recorded);
 	return true;
 }
 
 /*
- * A call that is timed ends, or a generator is suspended. @patient: it may be resumed
- * elsewhere at once, by a signal handler or by another thread.
+ * A timed call ends, or a generator is suspended. @patient: it may be resumed elsewhere
+ * at once, by a signal handler or another thread.
  */
 static inline PyObject *end(PyObject *self, PyObject *code, struct timed_call *timed,
 			    bool patient)
@@ -507,7 +554,7 @@ static PyObject *on_yield(PyObject *self, PyObject *const *args, size_t nargsf,
 	return end(self, args[0], timed, true);
 }
 
-/* Of all code. The exception is put aside meanwhile. */
+/* For all code. The exception is saved meanwhile. */
 static PyObject *on_unwind(PyObject *self, PyObject *const *args, size_t nargsf,
 			   PyObject *Py_UNUSED(names))
 {
@@ -521,16 +568,21 @@ static PyObject *on_unwind(PyObject *self, PyObject *const *args, size_t nargsf,
 	return result;
 }
 
-/* Of all code. It goes on in a generator. */
+/* Of all code. It goes on in a generator, or is the end of one that has not started. */
 static PyObject *on_throw(PyObject *self, PyObject *const *args, size_t nargsf,
 			  PyObject *Py_UNUSED(names))
 {
-	if (PyVectorcall_NARGS(nargsf) != 3 || !PyCode_Check(args[0]))
+	struct hook *hook = ((struct hook_object *)self)->hook;
+
+	if (PyVectorcall_NARGS(nargsf) != 3 || !PyCode_Check(args[0]) ||
+	    !PyLong_Check(args[1]))
 		return refuse();
+	if (hook && !has_started(args[0], args[1]))
+		forget_recorded(hook);
 	return on_any(self, args[0], THROW);
 }
 
-/* (code, line_number): a line begins of a code object that has some that are targets. */
+/* (code, line_number): a line begins in a code object with lines that are targets. */
 static PyObject *on_line(PyObject *self, PyObject *const *args, size_t nargsf,
 			 PyObject *Py_UNUSED(names))
 {
@@ -647,7 +699,10 @@ static int make_callbacks(struct hook *hook)
 	PyTypeObject *type;
 	int failed = 0;
 
-	/* Not of the module: a callback is unknown to the collector, and the module holds it. */
+	/*
+	 * Not of the module: the garbage collector does not see a callback, which refers
+	 * to the module.
+	 */
 	type = (PyTypeObject *)PyType_FromSpec(&hook_spec);
 	if (!type)
 		return -1;
@@ -688,9 +743,8 @@ static int find_monitoring(struct hook *hook)
 }
 
 /*
- * Claim a tool id that nobody uses. Those that Python's documentation gives to nobody
- * come first, so that a debugger, coverage or a profiler that starts later finds its
- * own free.
+ * Claim a free tool id. Ids that Python's documentation does not assign come first, so
+ * that a debugger, coverage or a profiler that starts later can use its own.
  */
 static int claim_tool(struct hook *hook)
 {
@@ -715,7 +769,10 @@ static int claim_tool(struct hook *hook)
 	return -1;
 }
 
-/* Whether our tool id is still ours: anybody may have freed it. -1 with an exception. */
+/*
+ * Whether the tool id still belongs to this tool: other code may have released it. -1
+ * with an exception.
+ */
 static int is_ours(struct hook *hook)
 {
 	PyObject *name;
@@ -743,7 +800,7 @@ static int set_events(struct hook *hook, long events)
 					  hook->tool, events));
 }
 
-/* Where that failed go on; the first exception is kept for the end. */
+/* Continue after a failure; the first exception is raised at the end. */
 static void go_on(PyObject **first, int failed)
 {
 	PyObject *raised = failed ? PyErr_GetRaisedException() : NULL;
@@ -767,7 +824,10 @@ struct hook *hook_new(struct engine *engine)
 	return hook;
 }
 
-/* By now sys.monitoring may be gone; what is registered there does nothing any more. */
+/*
+ * sys.monitoring may be gone at this point; the callbacks registered there do nothing any
+ * more.
+ */
 void hook_free(struct hook *hook)
 {
 	if (hook) {
@@ -786,6 +846,9 @@ int hook_open(struct hook *hook)
 	if (find_monitoring(hook) || claim_tool(hook))
 		return -1;
 	atomic_fetch_add(&hook->opened, 1);
+	core_lock(&hook->lock);
+	hook->watches = true;
+	core_unlock(&hook->lock);
 	for (int i = 0; i < EVENTS && !failed; i++)
 		failed = set_callback(hook, hook->events[i],
 				      (PyObject *)hook->callbacks[i]);
@@ -816,8 +879,8 @@ int hook_watch_all(struct hook *hook, int resumes, int ends)
 }
 
 /*
- * To set events, the same ones too, stops all threads for a moment, which none does within a
- * callback. An exception may be under way already.
+ * Setting events, even the same ones, stops all threads, none of which is then in a
+ * callback. An exception may be pending.
  */
 void hook_settle(struct hook *hook)
 {
@@ -832,29 +895,39 @@ void hook_settle(struct hook *hook)
 #endif
 }
 
-/* Be told of nothing of single code objects any more. */
-static int unwatch(struct hook *hook)
+/*
+ * No local events are set from now on. If @take, a list of weak references to code that has
+ * some, or NULL; else that is kept for a time when the tool id is ours again.
+ */
+static PyObject *stop_watching(struct hook *hook, bool take)
 {
-	PyObject *watched, *code;
-	int failed = 0;
+	PyObject *watched = NULL;
 
 	core_lock(&hook->lock);
-	watched = hook->watched;
-	hook->watched = NULL;
-	hook->crowded = 0;
-	core_unlock(&hook->lock);
-	for (Py_ssize_t i = 0; watched && i < PyList_GET_SIZE(watched) && !failed; i++) {
-		failed = PyWeakref_GetRef(PyList_GET_ITEM(watched, i), &code);
-		if (failed <= 0)
-			continue;
-		failed = set_local(hook, code, 0);
-		Py_DECREF(code);
+	hook->watches = false;
+	if (take) {
+		watched = hook->watched;
+		hook->watched = NULL;
+		hook->crowded = 0;
 	}
-	Py_XDECREF(watched);
-	return failed;
+	core_unlock(&hook->lock);
+	return watched;
 }
 
-/* It tells other tools anew, too. */
+/* Stop all local events of single code objects. */
+static void unwatch(struct hook *hook, PyObject *watched, PyObject **first)
+{
+	PyObject *code;
+
+	for (Py_ssize_t i = 0; watched && i < PyList_GET_SIZE(watched); i++) {
+		if (PyWeakref_GetRef(PyList_GET_ITEM(watched, i), &code) <= 0)
+			continue;
+		go_on(first, set_local(hook, code, 0));
+		Py_DECREF(code);
+	}
+}
+
+/* This also restarts events for other tools. */
 int hook_forget(struct hook *hook)
 {
 	if (!atomic_exchange(&hook->disabled, false))
@@ -868,7 +941,7 @@ void hook_after_fork(struct hook *hook)
 		core_lock_renew(&hook->lock);
 }
 
-/* Takes @frame, which may be NULL: a thread may run no Python code. */
+/* Takes ownership of @frame, which may be NULL: a thread may run no Python code. */
 static void see_frames(struct hook *hook, PyFrameObject *frame)
 {
 	while (frame) {
@@ -887,8 +960,8 @@ static void see_frames(struct hook *hook, PyFrameObject *frame)
 #ifdef Py_GIL_DISABLED
 
 /*
- * Other threads run meanwhile, and their frames may be gone at any moment: of theirs a line is
- * seen when the function is called, or resumed, next.
+ * Other threads run meanwhile, and their frames may be freed at any moment: their lines
+ * are seen when the function is called, or resumed, next.
  */
 static void see_threads(struct hook *hook)
 {
@@ -921,31 +994,30 @@ void hook_keep(struct hook *hook, int on)
 }
 
 /*
- * Without a GIL: once the callbacks are not registered none is entered any more, and
- * set_events() stops all threads for a moment, as hook_settle() does.
+ * Without a GIL: once the callbacks are not registered, none is entered any more, and
+ * set_events() stops all threads, as hook_settle() does.
  */
 int hook_close(struct hook *hook)
 {
 	int ours = is_ours(hook);
+	PyObject *first = NULL, *watched;
 	struct line_table *lines;
-	PyObject *first = NULL;
 
 	if (ours < 0)
 		return -1;
-	if (ours > 0) {
-		for (int i = 0; i < EVENTS; i++)
-			go_on(&first, set_callback(hook, hook->events[i], Py_None));
-		lines_each(&hook->lines, unwatch_code, hook);
-	}
-	/* A thread that has found it is not stopped before it is done with it. */
+	for (int i = 0; i < EVENTS && ours > 0; i++)
+		go_on(&first, set_callback(hook, hook->events[i], Py_None));
+	watched = stop_watching(hook, ours > 0);
+	/* A thread that has found it is not stopped before it has finished with it. */
 	lines = lines_take(&hook->lines);
 	if (ours > 0) {
 		go_on(&first, set_events(hook, 0));
-		go_on(&first, unwatch(hook));
+		unwatch(hook, watched, &first);
 		go_on(&first, ignore(PyObject_CallMethod(hook->monitoring, "free_tool_id",
 							 "i", hook->tool)));
 	}
 	hook->tool = -1;
+	Py_XDECREF(watched);
 	lines_free(lines);
 	if (!first)
 		return 0;

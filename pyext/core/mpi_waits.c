@@ -15,20 +15,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
 typedef intptr_t word;
-typedef word (*function)(word a, word b, word c, word d, word e, word f, word g, word h,
-			 word i, word j, word k, word l);
+typedef word (*function_type)(word a, word b, word c, word d, word e, word f, word g, word h,
+			      word i, word j, word k, word l, word m);
 typedef _Atomic(void (*)(uint64_t ns)) listener;
 
-/* Told of each wait; speed_bump._core sets it. */
+/* Called for each wait; speed_bump._core sets it. */
 EXPORT listener speed_bump_mpi_waited;
 
-/* One function of MPI may be made of others. */
+/* A function of MPI may call others. */
 static _Thread_local bool inside;
 
 static uint64_t now_ns(void)
@@ -49,8 +50,8 @@ static bool is_ours(const void *found)
 }
 
 /*
- * @name as all of the program finds it behind us; else as the object that @caller is in
- * does, which may be alone in having MPI.
+ * Find @name in the libraries after this one; if that fails, in those of the object of
+ * @caller, which may be the only one with MPI.
  */
 static void *find(const char *name, const void *caller)
 {
@@ -71,28 +72,41 @@ static void *find(const char *name, const void *caller)
 	return found && !is_ours(found) ? found : NULL;
 }
 
-/* @name is that of PMPI; without the P it is the function's own. */
-static function real(_Atomic(function) *known, const char *name, const void *caller)
+/*
+ * As the loader would do without this library. A program that asks at run time whether there
+ * are functions of MPI 4, as the wheels of mpi4py do by weak references, finds those here.
+ */
+static _Noreturn void refuse(const char *name)
 {
-	function found = atomic_load_explicit(known, memory_order_relaxed);
+	size_t length = strlen(name);
+	bool counts = length > 2 && !strcmp(name + length - 2, "_c");
+
+	fprintf(stderr, "speed-bump: undefined symbol: %s%s\n", name,
+		counts ? ": this MPI is older than MPI 4; a program built for it does not call "
+			 "that function (of mpi4py: pip install --no-binary mpi4py mpi4py)" :
+			 "");
+	_exit(127);
+}
+
+/* @name begins with PMPI; without the P it is the function itself. */
+static function_type real(_Atomic(function_type) *known, const char *name, const void *caller)
+{
+	function_type found = atomic_load_explicit(known, memory_order_relaxed);
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 
 	if (found)
 		return found;
-	found = (function)find(name, caller);
+	found = (function_type)find(name, caller);
 	if (!found) {
-		found = (function)find(name + 1, caller);
+		found = (function_type)find(name + 1, caller);
 		if (found && !atomic_flag_test_and_set(&said))
 			fprintf(stderr,
 				"speed-bump: this MPI has no %s: %s is called in its "
 				"place\n",
 				name, name + 1);
 	}
-	if (!found) {
-		/* As the loader would, had we not been there. */
-		fprintf(stderr, "speed-bump: undefined symbol: %s\n", name + 1);
-		_exit(127);
-	}
+	if (!found)
+		refuse(name + 1);
 	atomic_store_explicit(known, found, memory_order_relaxed);
 	return found;
 }
@@ -106,57 +120,74 @@ static void tell(uint64_t begin_ns)
 		told(now_ns() - begin_ns);
 }
 
-#define WAITS(name)                                                                       \
-	EXPORT word MPI_##name(word a, word b, word c, word d, word e, word f, word g,    \
-			       word h, word i, word j, word k, word l)                    \
-	{                                                                                 \
-		static _Atomic(function) known;                                           \
-		function next = real(&known, "PMPI_" #name, __builtin_return_address(0)); \
-		uint64_t begin_ns;                                                        \
-		word result;                                                              \
-                                                                                          \
-		if (inside)                                                               \
-			return next(a, b, c, d, e, f, g, h, i, j, k, l);                  \
-		inside = true;                                                            \
-		begin_ns = now_ns();                                                      \
-		result = next(a, b, c, d, e, f, g, h, i, j, k, l);                        \
-		tell(begin_ns);                                                           \
-		inside = false;                                                           \
-		return result;                                                            \
-	}                                                                                 \
+/* @function is found as @real_name, of the profiling interface. */
+#define WAITS(function, real_name)                                                         \
+	EXPORT word function(word a, word b, word c, word d, word e, word f, word g,       \
+			     word h, word i, word j, word k, word l, word m)               \
+	{                                                                                  \
+		static _Atomic(function_type) known;                                       \
+		function_type next = real(&known, real_name, __builtin_return_address(0)); \
+		uint64_t begin_ns;                                                         \
+		word result;                                                               \
+                                                                                           \
+		if (inside)                                                                \
+			return next(a, b, c, d, e, f, g, h, i, j, k, l, m);                \
+		inside = true;                                                             \
+		begin_ns = now_ns();                                                       \
+		result = next(a, b, c, d, e, f, g, h, i, j, k, l, m);                      \
+		tell(begin_ns);                                                            \
+		inside = false;                                                            \
+		return result;                                                             \
+	}                                                                                  \
 	_Static_assert(true, "")
 
+/* In C, and in Fortran as its compilers name it. */
+#define CALL(name, fortran)                     \
+	WAITS(MPI_##name, "PMPI_" #name);       \
+	WAITS(mpi_##fortran##_, "pmpi_" #fortran "_")
+
+/* MPI 4 has those with a count twice; mpi4py calls the second where it is there. */
+#define COUNTS(name, fortran) \
+	CALL(name, fortran);  \
+	WAITS(MPI_##name##_c, "PMPI_" #name "_c")
+
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
-WAITS(Allgather);
-WAITS(Allgatherv);
-WAITS(Allreduce);
-WAITS(Alltoall);
-WAITS(Alltoallv);
-WAITS(Alltoallw);
-WAITS(Barrier);
-WAITS(Bcast);
-WAITS(Exscan);
-WAITS(Gather);
-WAITS(Gatherv);
-WAITS(Mprobe);
-WAITS(Neighbor_allgather);
-WAITS(Neighbor_allgatherv);
-WAITS(Neighbor_alltoall);
-WAITS(Neighbor_alltoallv);
-WAITS(Neighbor_alltoallw);
-WAITS(Probe);
-WAITS(Recv);
-WAITS(Reduce);
-WAITS(Reduce_scatter);
-WAITS(Reduce_scatter_block);
-WAITS(Scan);
-WAITS(Scatter);
-WAITS(Scatterv);
-WAITS(Send);
-WAITS(Sendrecv);
-WAITS(Sendrecv_replace);
-WAITS(Ssend);
-WAITS(Wait);
-WAITS(Waitall);
-WAITS(Waitany);
-WAITS(Waitsome);
+COUNTS(Allgather, allgather);
+COUNTS(Allgatherv, allgatherv);
+COUNTS(Allreduce, allreduce);
+COUNTS(Alltoall, alltoall);
+COUNTS(Alltoallv, alltoallv);
+COUNTS(Alltoallw, alltoallw);
+CALL(Barrier, barrier);
+COUNTS(Bcast, bcast);
+CALL(Comm_dup, comm_dup);
+CALL(Comm_split, comm_split);
+COUNTS(Exscan, exscan);
+COUNTS(Gather, gather);
+COUNTS(Gatherv, gatherv);
+CALL(Mprobe, mprobe);
+COUNTS(Mrecv, mrecv);
+COUNTS(Neighbor_allgather, neighbor_allgather);
+COUNTS(Neighbor_allgatherv, neighbor_allgatherv);
+COUNTS(Neighbor_alltoall, neighbor_alltoall);
+COUNTS(Neighbor_alltoallv, neighbor_alltoallv);
+COUNTS(Neighbor_alltoallw, neighbor_alltoallw);
+CALL(Probe, probe);
+COUNTS(Recv, recv);
+COUNTS(Reduce, reduce);
+COUNTS(Reduce_scatter, reduce_scatter);
+COUNTS(Reduce_scatter_block, reduce_scatter_block);
+COUNTS(Rsend, rsend);
+COUNTS(Scan, scan);
+COUNTS(Scatter, scatter);
+COUNTS(Scatterv, scatterv);
+COUNTS(Send, send);
+COUNTS(Sendrecv, sendrecv);
+COUNTS(Sendrecv_replace, sendrecv_replace);
+COUNTS(Ssend, ssend);
+CALL(Wait, wait);
+CALL(Waitall, waitall);
+CALL(Waitany, waitany);
+CALL(Waitsome, waitsome);
+CALL(Win_fence, win_fence);
+CALL(Win_wait, win_wait);

@@ -6,13 +6,16 @@
 
 #include "errors.h"
 #include "files.h"
-#include "libsb.h"
+#include "libsb-provisional.h"
 #include "native_sampler.h"
+#include "numbers.h"
+#include "records.h"
+#include "types.h"
 
-/* Used by one thread at a time, but for stop(); @busy refuses a second one. */
+/* Used by one thread at a time, except stop(); @busy refuses a second one. */
 struct native_sampler {
 	PyObject_HEAD struct sb_sampler *sampler;
-	char *path; /* the file opened last, of which there may be more to add */
+	char *path; /* the last opened file, of which more functions may be added */
 	struct sb_elf *elf;
 	int functions;
 	_Atomic int busy;
@@ -39,6 +42,8 @@ static PyObject *native_sampler_new(PyTypeObject *type, PyObject *args, PyObject
 	if (!self)
 		return NULL;
 	err = sb_error_new();
+	/* The process is a tool's: nothing else in it minds. */
+	sb_set_effects(sb_effects() | SB_EFFECT_SCHED | SB_EFFECT_NOFILE);
 	self->sampler = sb_sampler_new(err);
 	if (!self->sampler) {
 		int code = errno;
@@ -85,13 +90,13 @@ static int open_file(struct native_sampler *self, const char *path, struct sb_er
 static PyObject *add_function(PyObject *object, PyObject *args)
 {
 	struct native_sampler *self = (struct native_sampler *)object;
-	unsigned long long offset;
 	struct sb_error *err;
+	uint64_t offset;
 	PyObject *path;
 	int number, code;
 
-	if (!PyArg_ParseTuple(args, "O&K:add_function", PyUnicode_FSConverter, &path,
-			      &offset))
+	if (!PyArg_ParseTuple(args, "O&O&:add_function", PyUnicode_FSConverter, &path,
+			      number_u64, &offset))
 		return NULL;
 	if (take(self)) {
 		Py_DECREF(path);
@@ -128,33 +133,43 @@ static PyObject *add_process(PyObject *object, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-static PyObject *results(const struct native_sampler *self)
+/* A SelfTime for each function, by its number. */
+static PyObject *self_times(const struct native_sampler *self, struct records *records)
 {
-	PyObject *times = PyList_New(0), *found = NULL;
-	unsigned long long values[SB_SAMPLER_LOST + 1];
+	PyObject *times = PyList_New(0);
 
 	for (int i = 0; times && i < self->functions; i++) {
-		unsigned long long ns = sb_sampler_self_ns(self->sampler, i);
-		PyObject *pair = Py_BuildValue(
-			"(KK)", ns, (unsigned long long)sb_sampler_looks(self->sampler, i));
+		PyObject *values[] = {
+			value_u64(sb_sampler_self_ns(self->sampler, i)),
+			value_u64(sb_sampler_looks(self->sampler, i)),
+		};
+		PyObject *one = record_of(records, RECORD_SELF_TIME, values);
 
-		if (!pair || PyList_Append(times, pair))
+		if (!one || PyList_Append(times, one))
 			Py_CLEAR(times);
-		Py_XDECREF(pair);
+		Py_XDECREF(one);
 	}
-	for (int i = SB_SAMPLER_CLOCK_NS; i <= SB_SAMPLER_LOST; i++)
-		values[i] = sb_sampler_value(self->sampler, (enum sb_sampler_value)i);
-	if (times)
-		found = Py_BuildValue("(NKKKKKK)", times, values[SB_SAMPLER_CLOCK_NS],
-				      values[SB_SAMPLER_CPU_NS],
-				      values[SB_SAMPLER_OFF_NS],
-				      values[SB_SAMPLER_UNSEEN_NS],
-				      values[SB_SAMPLER_STACKS],
-				      values[SB_SAMPLER_LOST]);
-	return found;
+	return times;
 }
 
-/* run(ns): ([(self_ns, looks)...], clock_ns, cpu_ns, off_ns, unseen_ns, stacks, lost) */
+static PyObject *results(struct native_sampler *self)
+{
+	const struct sb_sampler *sampler = self->sampler;
+	struct records *records = records_of((PyObject *)self);
+	PyObject *values[] = {
+		self_times(self, records),
+		value_u64(sb_sampler_value(sampler, SB_SAMPLER_CLOCK_NS)),
+		value_u64(sb_sampler_value(sampler, SB_SAMPLER_CPU_NS)),
+		value_u64(sb_sampler_value(sampler, SB_SAMPLER_OFF_NS)),
+		value_u64(sb_sampler_value(sampler, SB_SAMPLER_UNSEEN_NS)),
+		value_u64(sb_sampler_value(sampler, SB_SAMPLER_STACKS)),
+		value_u64(sb_sampler_value(sampler, SB_SAMPLER_LOST)),
+	};
+
+	return record_of(records, RECORD_NATIVE_TIMES, values);
+}
+
+/* run(ns): NativeTimes */
 static PyObject *run(PyObject *object, PyObject *arg)
 {
 	struct native_sampler *self = (struct native_sampler *)object;
@@ -175,14 +190,14 @@ static PyObject *run(PyObject *object, PyObject *arg)
 	return found;
 }
 
-/* stop(): run() in another thread ends soon. */
+/* stop(): make run() in another thread end soon. */
 static PyObject *stop(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	sb_sampler_stop(((struct native_sampler *)object)->sampler);
 	Py_RETURN_NONE;
 }
 
-/* keep_stacks(keep): the next runs keep whole stacks, too. */
+/* keep_stacks(keep): also store whole stacks in the next runs. */
 static PyObject *keep_stacks(PyObject *object, PyObject *arg)
 {
 	struct native_sampler *self = (struct native_sampler *)object;
@@ -218,77 +233,69 @@ static PyObject *frames_of(const struct native_sampler *self, size_t index)
 	return frames;
 }
 
-/* stacks(): [(tid, time_ns, ns, off_cpu, whole, ((path, offset)...))] of the last run */
+static PyObject *stack_record(const struct native_sampler *self, struct records *records,
+			      size_t i)
+{
+	const struct sb_sampler *sampler = self->sampler;
+	PyObject *values[] = {
+		value_u64(sb_sampler_stack(sampler, i, SB_STACK_TID)),
+		value_u64(sb_sampler_stack(sampler, i, SB_STACK_TIME_NS)),
+		value_u64(sb_sampler_stack(sampler, i, SB_STACK_NS)),
+		PyBool_FromLong(sb_sampler_stack(sampler, i, SB_STACK_OFF_CPU) != 0),
+		PyBool_FromLong(sb_sampler_stack(sampler, i, SB_STACK_WHOLE) != 0),
+		frames_of(self, i),
+	};
+
+	return record_of(records, RECORD_NATIVE_STACK, values);
+}
+
+/* stacks(): of the last run, a NativeStack each */
 static PyObject *stacks(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct native_sampler *self = (struct native_sampler *)object;
+	struct records *records = records_of(object);
 	PyObject *found;
 
-	if (take(self))
+	if (!records || take(self))
 		return NULL;
 	found = PyList_New(0);
 	for (size_t i = 0; found && i < sb_sampler_stack_count(self->sampler); i++) {
-		const struct sb_sampler *sampler = self->sampler;
-		PyObject *frames = frames_of(self, i), *row = NULL;
+		PyObject *stack = stack_record(self, records, i);
 
-		if (frames)
-			row = Py_BuildValue(
-				"(iKKOON)",
-				(int)sb_sampler_stack(sampler, i, SB_STACK_TID),
-				(unsigned long long)sb_sampler_stack(sampler, i,
-								     SB_STACK_TIME_NS),
-				(unsigned long long)sb_sampler_stack(sampler, i,
-								     SB_STACK_NS),
-				sb_sampler_stack(sampler, i, SB_STACK_OFF_CPU) ? Py_True :
-										 Py_False,
-				sb_sampler_stack(sampler, i, SB_STACK_WHOLE) ? Py_True :
-									       Py_False,
-				frames);
-		if (!row || PyList_Append(found, row))
+		if (!stack || PyList_Append(found, stack))
 			Py_CLEAR(found);
-		Py_XDECREF(row);
+		Py_XDECREF(stack);
 	}
 	atomic_store(&self->busy, 0);
 	return found;
 }
 
-/* The symbol whose code is at @offset; NULL: there is none. */
-static const struct sb_symbol *symbol_of(const struct sb_elf *elf, uint64_t offset)
+static PyObject *symbol_record(PyObject *object, const struct sb_symbol *symbol)
 {
-	size_t low = 0, high = sb_elf_symbol_count(elf);
+	const char *demangled = sb_symbol_demangled(symbol);
+	PyObject *values[] = {
+		PyUnicode_FromString(sb_symbol_name(symbol)),
+		demangled ? PyUnicode_FromString(demangled) : Py_NewRef(Py_None),
+		value_u64(sb_symbol_offset(symbol)),
+	};
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (sb_symbol_offset(sb_elf_symbol(elf, middle)) <= offset)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	/* Some are in others. */
-	for (size_t i = low; i-- && low - i < 16;) {
-		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
-
-		if (offset - sb_symbol_offset(symbol) < sb_symbol_size(symbol))
-			return symbol;
-	}
-	return NULL;
+	return record_of(records_of(object), RECORD_SYMBOL, values);
 }
 
 /*
- * symbol(path, offset): (name, demangled or None, begin), or None. One file is kept open:
- * ask for all of a file in a row.
+ * symbol(path, offset): a Symbol, or None. One file is kept open: ask for all of a file in a
+ * row.
  */
 static PyObject *symbol(PyObject *object, PyObject *args)
 {
 	struct native_sampler *self = (struct native_sampler *)object;
 	const struct sb_symbol *found = NULL;
-	unsigned long long offset;
 	PyObject *path, *result;
-	const char *demangled;
 	struct sb_error *err;
+	uint64_t offset;
 
-	if (!PyArg_ParseTuple(args, "O&K:symbol", PyUnicode_FSConverter, &path, &offset))
+	if (!PyArg_ParseTuple(args, "O&O&:symbol", PyUnicode_FSConverter, &path, number_u64,
+			      &offset))
 		return NULL;
 	if (take(self)) {
 		Py_DECREF(path);
@@ -297,17 +304,11 @@ static PyObject *symbol(PyObject *object, PyObject *args)
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS
 	if (!open_file(self, PyBytes_AS_STRING(path), err))
-		found = symbol_of(self->elf, offset);
+		found = file_symbol_at(self->elf, offset);
 	Py_END_ALLOW_THREADS
 	sb_error_free(err);
 	Py_DECREF(path);
-	if (found) {
-		demangled = sb_symbol_demangled(found);
-		result = Py_BuildValue("(szK)", sb_symbol_name(found), demangled,
-				       (unsigned long long)sb_symbol_offset(found));
-	} else {
-		result = Py_NewRef(Py_None);
-	}
+	result = found ? symbol_record(object, found) : Py_NewRef(Py_None);
 	atomic_store(&self->busy, 0);
 	return result;
 }

@@ -4,7 +4,10 @@
 
 #include "compat.h"
 
-/* adopt_orphans(on): descendants whose parents end become our children (or no more). */
+/*
+ * adopt_orphans(on): descendants whose parents exit become children of this process (or
+ * no longer do).
+ */
 PyObject *adopt_orphans(PyObject *module, PyObject *on);
 
 #endif

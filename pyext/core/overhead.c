@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * The hook's own cost is what a delayed call takes longer than a bare one, less the
- * delay that was asked for. Both kinds take turns, so that a change of the CPU's speed
- * meets both, and the lower quartile of each stands for it: interrupts only ever add.
+ * The cost of the hook is the time that a delayed call takes longer than a bare one,
+ * minus the requested delay. Both kinds alternate, so that changes of the CPU's speed
+ * affect both, and the lower quartile of each is used: interrupts only increase times.
  *
- * Of a call that is delayed at its end a delay of ten times its duration is asked for, which
- * is that of the hook between its stamps and of next to nothing else.
+ * A call that is delayed at its end is given a delay of ten times its duration, which
+ * consists almost only of the hook's own time between its two readings.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #define DELAY_NS 400
 #define DELAY_PPM 10000000
 
-/* Called from Python code, as what it stands for is; a call from C is another thing. */
+/* Called from Python code, like real calls; a call from C would differ. */
 static const char source[] = "def function(): pass\n"
 			     "def call(n):\n"
 			     "    for _ in range(n): function()\n";
@@ -37,7 +37,7 @@ static PyObject *make_functions(void)
 	return globals;
 }
 
-/* Ticks that a round of calls takes; 0 with an exception. */
+/* The ticks of a round of calls; 0 with an exception. */
 static uint64_t time_calls(PyObject *call)
 {
 	uint64_t begin = sb_spin_ticks();
@@ -62,7 +62,7 @@ static uint64_t lower_quartile(uint64_t *values)
 	return values[ROUNDS / 4];
 }
 
-/* ns that were asked for so far. */
+/* Requested ns so far. */
 static uint64_t requested_at(struct sb_site *site)
 {
 	const struct site_slot *slot = site_slot_of(site);
@@ -73,7 +73,7 @@ static uint64_t requested_at(struct sb_site *site)
 	return sum;
 }
 
-/* A round with the hook; 0 with an exception, and then the hook is off all the same. */
+/* A round with the hook; 0 with an exception. The hook is off afterwards in any case. */
 static uint64_t time_hooked(struct hook *hook, PyObject *function, PyObject *call, bool ends)
 {
 	PyObject *type, *value, *traceback;
@@ -82,7 +82,7 @@ static uint64_t time_hooked(struct hook *hook, PyObject *function, PyObject *cal
 	if (hook_watch_one(hook, function, 1, ends))
 		return 0;
 	ticks = time_calls(call);
-	/* A signal handler may have raised an exception in it. */
+	/* A signal handler may have raised an exception during it. */
 	PyErr_Fetch(&type, &value, &traceback);
 	if (!hook_watch_one(hook, function, 0, 0)) {
 		PyErr_Restore(type, value, traceback);
@@ -112,7 +112,7 @@ static int measure(struct hook *hook, PyObject *function, PyObject *call,
 		requested[i] = requested_at(site) - before;
 		bare[i] = sb_spin_ticks_to_ns(bare[i]);
 		hooked[i] = sb_spin_ticks_to_ns(hooked[i]);
-		/* What is left has the cost of the hook alone. */
+		/* The rest is the cost of the hook. */
 		hooked[i] -= requested[i] < hooked[i] ? requested[i] : hooked[i];
 	}
 	extra = (int64_t)(lower_quartile(hooked) - lower_quartile(bare)) / CALLS;
@@ -157,7 +157,10 @@ int overhead_measure(struct engine *engine, struct hook *hook, bool concurrent, 
 					 ends, found);
 	}
 	Py_XDECREF(functions);
-	/* The traceback of an exception keeps them, and a mark leads into the table. */
+	/*
+	 * The traceback of an exception keeps these objects, and their marks point into
+	 * the table.
+	 */
 	engine_forget(engine);
 	sb_site_table_close(table);
 	return failed;

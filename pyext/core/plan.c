@@ -4,14 +4,16 @@
 #include <stdatomic.h>
 
 #include "errors.h"
-#include "libsb.h"
+#include "libsb-provisional.h"
+#include "numbers.h"
 #include "plan.h"
+#include "records.h"
 #include "table.h"
 #include "types.h"
 
 #define SLOTS_A_READING 1024
 
-/* Used by the one thread that drives an experiment; @busy refuses a second one. */
+/* Used by the thread that drives an experiment; @busy refuses a second one. */
 struct plan_object {
 	PyObject_HEAD struct sb_plan *plan;
 	PyObject *table; /* held */
@@ -153,7 +155,7 @@ static PyObject *report(PyObject *object, PyObject *units)
 {
 	unsigned long long n = PyLong_AsUnsignedLongLong(units);
 
-	/* By whatever thread counts them, while another plans. */
+	/* Called by any thread that counts units, while another one plans. */
 	if (n == (unsigned long long)-1 && PyErr_Occurred())
 		return NULL;
 	sb_plan_report(((struct plan_object *)object)->plan, n);
@@ -163,10 +165,10 @@ static PyObject *report(PyObject *object, PyObject *units)
 /* end_slot(units, end_ns): its number */
 static PyObject *end_slot(PyObject *object, PyObject *args)
 {
-	unsigned long long units, end_ns;
+	uint64_t units, end_ns;
 
 	/* As report(). */
-	if (!PyArg_ParseTuple(args, "KK:end_slot", &units, &end_ns))
+	if (!PyArg_ParseTuple(args, "O&O&:end_slot", number_u64, &units, number_u64, &end_ns))
 		return NULL;
 	return PyLong_FromUnsignedLongLong(
 		sb_plan_end_slot(((struct plan_object *)object)->plan, units, end_ns));
@@ -187,44 +189,70 @@ static PyObject *set_slot_units(PyObject *object, PyObject *units)
 	Py_RETURN_NONE;
 }
 
-/* A pair (delay_ns, every). */
-static int level_of(PyObject *pair, uint64_t *delay_ns, uint32_t *every)
+/* Of a list of pairs (delay_ns, every); how many there are, -1 with an exception. */
+static Py_ssize_t levels_of(PyObject *list, uint64_t *delay_ns, uint32_t *every)
 {
-	unsigned long long ns;
+	PyObject *pairs = PyList_AsTuple(list); /* a number's __index__ may change the list */
+	Py_ssize_t count = pairs ? PyTuple_GET_SIZE(pairs) : -1;
 
-	if (!PyTuple_Check(pair)) {
-		PyErr_SetString(PyExc_TypeError, "a level is a tuple");
+	if (count > SB_PLAN_LEVELS) {
+		PyErr_Format(PyExc_ValueError, "at most %d levels", SB_PLAN_LEVELS);
+		count = -1;
+	}
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *pair = PyTuple_GET_ITEM(pairs, i);
+
+		if (!PyTuple_Check(pair))
+			PyErr_SetString(PyExc_TypeError, "a level is a tuple");
+		if (!PyTuple_Check(pair) ||
+		    !PyArg_ParseTuple(pair, "O&O&", number_u64, &delay_ns[i], number_u32,
+				      &every[i]))
+			count = -1;
+	}
+	Py_XDECREF(pairs);
+	return count;
+}
+
+/* An arm, or None. -1 with an exception. */
+static int arm_of(PyObject *object, uint32_t *arm)
+{
+	unsigned long value;
+
+	*arm = SB_PLAN_NO_ARM;
+	if (object == Py_None)
+		return 0;
+	value = PyLong_AsUnsignedLong(object);
+	if (PyErr_Occurred())
+		return -1;
+	if (value >= SB_PLAN_NO_ARM) {
+		PyErr_SetString(PyExc_ValueError, "no such arm");
 		return -1;
 	}
-	if (!PyArg_ParseTuple(pair, "KI", &ns, every))
-		return -1;
-	*delay_ns = ns;
+	*arm = (uint32_t)value;
 	return 0;
 }
 
-/* set(number, arm, [(delay_ns, every), ...]); arm -1: never delayed */
+/* set(number, arm, [(delay_ns, every), ...]); no arm: never delayed */
 static PyObject *set(PyObject *object, PyObject *args)
 {
 	uint64_t delay_ns[SB_PLAN_LEVELS];
 	uint32_t every[SB_PLAN_LEVELS];
 	struct plan_object *self;
-	PyObject *levels;
-	int number, arm, failed;
+	PyObject *levels, *given;
+	int number, failed;
 	Py_ssize_t count;
+	uint32_t arm;
 
-	if (!PyArg_ParseTuple(args, "iiO!:set", &number, &arm, &PyList_Type, &levels))
+	if (!PyArg_ParseTuple(args, "iOO!:set", &number, &given, &PyList_Type, &levels) ||
+	    arm_of(given, &arm))
 		return NULL;
-	count = PyList_GET_SIZE(levels);
-	if (count > SB_PLAN_LEVELS)
-		return PyErr_Format(PyExc_ValueError, "at most %d levels", SB_PLAN_LEVELS);
-	for (Py_ssize_t i = 0; i < count; i++)
-		if (level_of(PyList_GET_ITEM(levels, i), &delay_ns[i], &every[i]))
-			return NULL;
+	count = levels_of(levels, delay_ns, every);
+	if (count < 0)
+		return NULL;
 	self = take(object);
 	if (!self)
 		return NULL;
-	failed = sb_plan_set(self->plan, number, arm < 0 ? SB_PLAN_NO_ARM : (uint32_t)arm,
-			     delay_ns, every, (size_t)count);
+	failed = sb_plan_set(self->plan, number, arm, delay_ns, every, (size_t)count);
 	put(self);
 	if (failed)
 		return PyErr_SetFromErrno(PyExc_OSError);
@@ -234,12 +262,12 @@ static PyObject *set(PyObject *object, PyObject *args)
 /* schedule(first, masks, levels): bytes of uint64 and of uint8; how many were planned */
 static PyObject *schedule(PyObject *object, PyObject *args)
 {
-	unsigned long long first;
 	struct plan_object *self;
 	Py_buffer masks, levels;
 	size_t done = 0;
+	uint64_t first;
 
-	if (!PyArg_ParseTuple(args, "Ky*y*:schedule", &first, &masks, &levels))
+	if (!PyArg_ParseTuple(args, "O&y*y*:schedule", number_u64, &first, &masks, &levels))
 		return NULL;
 	self = take(object);
 	if (self && masks.len == levels.len * (Py_ssize_t)sizeof(uint64_t))
@@ -293,36 +321,43 @@ static PyObject *away(PyObject *object, PyObject *arg)
 	return PyLong_FromUnsignedLongLong(ns);
 }
 
-/* Ranks that are looked at; a plan has no more. */
+/* The maximal number of ranks of a plan. */
 #define MAX_RANKS 256
 
-static PyObject *rank_tuple(const struct sb_plan_rank *r)
+static PyObject *rank_record(struct records *records, const struct sb_plan_rank *r)
 {
-	PyObject *number = r->begun ? PyLong_FromUnsignedLongLong(r->number) :
-				      Py_NewRef(Py_None);
+	PyObject *values[] = {
+		value_u64(r->index),
+		value_u64(r->pid),
+		value_int(r->rank),
+		value_int(r->world),
+		value_int(r->local),
+		value_int(r->node),
+		value_int(r->attempt),
+		PyUnicode_FromString(r->launcher),
+		value_u64(r->units),
+		r->begun ? value_u64(r->number) : Py_NewRef(Py_None),
+	};
 
-	if (!number)
-		return NULL;
-	return Py_BuildValue("(IIiiiiisKN)", r->index, r->pid, r->rank, r->world, r->local,
-			     r->node, r->attempt, r->launcher,
-			     (unsigned long long)r->units, number);
+	return record_of(records, RECORD_RANK, values);
 }
 
-PyObject *plan_launched(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+PyObject *plan_launched(PyObject *module, PyObject *Py_UNUSED(none))
 {
+	struct records *records = records_of(module);
 	struct sb_plan_rank rank;
 
+	if (!records)
+		return NULL;
 	sb_plan_rank_look(&rank);
-	return rank_tuple(&rank);
+	return rank_record(records, &rank);
 }
 
-/*
- * ranks(): (index, pid, rank, world, local, node, attempt, launcher, units, number) each;
- * what is not known is -1, and the number None before the first slot.
- */
+/* ranks(): a Rank each */
 static PyObject *get_ranks(PyObject *object, PyObject *Py_UNUSED(none))
 {
-	struct plan_object *self = take(object);
+	struct records *records = records_of(object);
+	struct plan_object *self = records ? take(object) : NULL;
 	struct sb_plan_rank found[MAX_RANKS];
 	PyObject *ranks, *entry;
 	size_t count;
@@ -333,7 +368,7 @@ static PyObject *get_ranks(PyObject *object, PyObject *Py_UNUSED(none))
 	put(self);
 	ranks = PyList_New(0);
 	for (size_t i = 0; ranks && i < count; i++) {
-		entry = rank_tuple(&found[i]);
+		entry = rank_record(records, &found[i]);
 		if (!entry || PyList_Append(ranks, entry))
 			Py_CLEAR(ranks);
 		Py_XDECREF(entry);
@@ -344,11 +379,12 @@ static PyObject *get_ranks(PyObject *object, PyObject *Py_UNUSED(none))
 /* set_pace(first_unit, slot_units, by_attempt) */
 static PyObject *set_pace(PyObject *object, PyObject *args)
 {
-	unsigned long long first_unit, slot_units;
+	uint64_t first_unit, slot_units;
 	struct plan_object *self;
 	int by_attempt;
 
-	if (!PyArg_ParseTuple(args, "KKp:set_pace", &first_unit, &slot_units, &by_attempt))
+	if (!PyArg_ParseTuple(args, "O&O&p:set_pace", number_u64, &first_unit, number_u64,
+			      &slot_units, &by_attempt))
 		return NULL;
 	self = take(object);
 	if (!self)
@@ -361,11 +397,12 @@ static PyObject *set_pace(PyObject *object, PyObject *args)
 /* set_rank_arms(index, first_arm) */
 static PyObject *set_rank_arms(PyObject *object, PyObject *args)
 {
-	unsigned int index, first_arm;
+	uint32_t index, first_arm;
 	struct plan_object *self;
 	int failed;
 
-	if (!PyArg_ParseTuple(args, "II:set_rank_arms", &index, &first_arm))
+	if (!PyArg_ParseTuple(args, "O&O&:set_rank_arms", number_u32, &index, number_u32,
+			      &first_arm))
 		return NULL;
 	self = take(object);
 	if (!self)
@@ -377,7 +414,7 @@ static PyObject *set_rank_arms(PyObject *object, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* Where slots are read from: a rank; -1: all processes together. */
+/* The source of slots: a rank; -1: all processes together. */
 struct source {
 	int index, last;
 };
@@ -396,6 +433,22 @@ static size_t read_from(struct plan_object *self, struct source from, PyObject *
 				 calls_into, delivered_into, SLOTS_A_READING);
 }
 
+/* Of bytes of which @count slots are read, and @width bytes for each slot. */
+static PyObject *slots_record(PyObject *object, PyObject *slots, PyObject *calls,
+			      PyObject *delivered, size_t count, size_t width)
+{
+	Py_ssize_t size = (Py_ssize_t)(count * width);
+	PyObject *values[] = {
+		PyBytes_FromStringAndSize(PyBytes_AS_STRING(slots),
+					  (Py_ssize_t)(count *
+						       sizeof(struct sb_plan_slot))),
+		PyBytes_FromStringAndSize(PyBytes_AS_STRING(calls), size),
+		PyBytes_FromStringAndSize(PyBytes_AS_STRING(delivered), size),
+	};
+
+	return record_of(records_of(object), RECORD_SLOTS, values);
+}
+
 static PyObject *read_bytes(PyObject *object, struct source from)
 {
 	struct plan_object *self = take(object);
@@ -411,11 +464,7 @@ static PyObject *read_bytes(PyObject *object, struct source from)
 	delivered = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
 	if (slots && calls && delivered) {
 		count = read_from(self, from, slots, calls, delivered);
-		found = Py_BuildValue(
-			"(y#y#y#)", PyBytes_AS_STRING(slots),
-			(Py_ssize_t)(count * sizeof(struct sb_plan_slot)),
-			PyBytes_AS_STRING(calls), (Py_ssize_t)(count * width),
-			PyBytes_AS_STRING(delivered), (Py_ssize_t)(count * width));
+		found = slots_record(object, slots, calls, delivered, count, width);
 	}
 	put(self);
 	Py_XDECREF(slots);
@@ -424,10 +473,7 @@ static PyObject *read_bytes(PyObject *object, struct source from)
 	return found;
 }
 
-/*
- * read(): slots that are over, as the bytes of struct sb_plan_slot; and of each, for each
- * function, the calls and the ns delivered, as bytes of uint64.
- */
+/* read(): the Slots that are over */
 static PyObject *read_slots(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	return read_bytes(object, (struct source){ .index = -1 });

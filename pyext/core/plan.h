@@ -6,7 +6,7 @@
 
 /* Plan: the tool's side of an experiment's plan (libsb.h). */
 extern PyType_Spec plan_spec;
-/* launched(): this process as its launcher has it, as an entry of Plan.ranks() */
+/* launched(): this process as described by its launcher, as an entry of Plan.ranks() */
 PyObject *plan_launched(PyObject *module, PyObject *none);
 
 #endif

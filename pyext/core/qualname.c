@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 /*
- * CPython 3.10: co_qualname for code objects that have none.
+ * CPython 3.10: co_qualname for code objects, which lack it.
  *
- * The compiler knows it and writes it down, in the code around: MAKE_FUNCTION takes it
- * from the constant that is loaded last before, and the body of a class begins by
- * storing it as __qualname__. So from a code object the names of all that are nested in
- * it follow, to any depth, and are noted on them (co_extra) at once.
+ * The compiler knows the name and stores it in the enclosing code: MAKE_FUNCTION takes it
+ * from the constant that is loaded last before, and the body of a class begins by storing
+ * it as __qualname__. So the names of all nested code objects follow from the enclosing
+ * one, to any depth, and are stored on them (co_extra) at once.
  *
- * A module's code is seen when it is executed. Of what was executed before, functions
- * are found alive: at the first code object without a name all of them, with what
- * generators and threads run, are looked through. First those whose code tells of
- * others, so that what a decorator did to a function's __qualname__ does not count; a
- * function of which nothing else tells is called by its own __qualname__, if that ends
- * as its code is called. What is left over has the name of its code alone.
+ * The code of a module is seen when it is executed. For modules that were executed
+ * before, living functions are searched: at the first code object without a name, all
+ * functions and the frames of generators and threads are examined. Code that gives the
+ * names of nested code comes first, so that a changed __qualname__ of a function, as by a
+ * decorator, has no effect. If nothing else gives a name, the function's own __qualname__
+ * is used, if it ends with the name of its code. Otherwise the name of the code is used.
  */
 #include "mark.h"
 #include "qualname.h"
@@ -32,7 +32,7 @@ int names_prepare(struct names *names)
 
 	if (names->index)
 		return 0;
-	/* Now: to import while calls are told of would be to ask for names on the way. */
+	/* Import now: an import while calls are reported would request names itself. */
 	gc = PyImport_ImportModule("gc");
 	if (!gc)
 		return -1;
@@ -53,7 +53,7 @@ void names_forget(struct names *names)
 	names->searched = false;
 }
 
-/* Borrowed; NULL: not known. */
+/* Borrowed; NULL: unknown. */
 static PyObject *known_name(struct names *names, PyObject *code)
 {
 	void *name = NULL;
@@ -69,7 +69,7 @@ struct instruction {
 	unsigned int argument;
 };
 
-/* The next one of @code at *@at, with what EXTENDED_ARG put before it. */
+/* The next instruction of @code at *@at, with its EXTENDED_ARG. */
 static bool next_instruction(PyCodeObject *code, Py_ssize_t *at,
 			     struct instruction *instruction)
 {
@@ -89,7 +89,7 @@ static bool next_instruction(PyCodeObject *code, Py_ssize_t *at,
 	return false;
 }
 
-/* The constant that it loads; NULL: it does another thing. */
+/* The constant that it loads; NULL: it is another instruction. */
 static PyObject *constant(PyCodeObject *code, struct instruction instruction)
 {
 	if (instruction.opcode != LOAD_CONST ||
@@ -107,8 +107,8 @@ static bool stores(PyCodeObject *code, struct instruction instruction, const cha
 }
 
 /*
- * What the body of a class stores as __qualname__; NULL: @code is none. In front of it
- * are only the store of __module__ and what makes cells.
+ * The name that the body of a class stores as __qualname__; NULL: @code is not one. Only
+ * the store of __module__ and the creation of cells may precede it.
  */
 static PyObject *class_name(PyCodeObject *code)
 {
@@ -131,7 +131,7 @@ static PyObject *class_name(PyCodeObject *code)
 
 static void learn_within(struct names *names, PyCodeObject *code);
 
-/* Note what @code is called, unless that is known, and what is nested in it. */
+/* Store the name of @code, unless it is known, and those of nested code. */
 static void learn(struct names *names, PyObject *code, PyObject *name)
 {
 	if (known_name(names, code))
@@ -161,7 +161,7 @@ static void learn_within(struct names *names, PyCodeObject *code)
 	}
 }
 
-/* Whether @name is one that the code called @last may have. */
+/* Whether @name can belong to code with the name @last. */
 static bool ends_as(PyObject *name, PyObject *last)
 {
 	Py_ssize_t length = PyUnicode_GET_LENGTH(name) - PyUnicode_GET_LENGTH(last);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The qualified name of a code object. From CPython 3.11 on the code object has it;
- * before, qualname.c works it out.
+ * The qualified name of a code object. From CPython 3.11 on, code objects have it;
+ * before, qualname.c determines it.
  */
 #ifndef CORE_QUALNAME_H
 #define CORE_QUALNAME_H
@@ -32,17 +32,17 @@ static inline PyObject *qualname_of(struct names *Py_UNUSED(names), PyObject *co
 
 #else
 
-/* Of one interpreter. Zero at first. */
+/* The state of one interpreter. Zero initially. */
 struct names {
-	Py_ssize_t index; /* of co_extra, and 1; 0: not asked for yet */
-	bool searched;	  /* what runs and lives was looked through */
+	Py_ssize_t index; /* index of co_extra plus 1; 0: not requested yet */
+	bool searched;	  /* living functions and frames were examined */
 };
 
 /* Once an interpreter. -1 with an exception. */
 int names_prepare(struct names *names);
-/* Code may have come that nobody showed us. */
+/* Code may have been loaded without being seen. */
 void names_forget(struct names *names);
-/* A new reference. NULL: no memory; no exception is left. */
+/* A new reference. NULL: no memory; no exception is set. */
 PyObject *qualname_of(struct names *names, PyObject *code);
 
 #endif

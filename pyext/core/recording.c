@@ -4,8 +4,10 @@
 
 #include "core.h"
 #include "hot.h"
+#include "numbers.h"
 #include "recording.h"
 #include "table.h"
+#include "types.h"
 
 /* ------------------------------------------------------------------- of a table */
 
@@ -51,7 +53,7 @@ void recording_names_free(struct recording_names *names)
 	Py_CLEAR(names->held);
 }
 
-/* Of all stripes together: bytes of uint64, and in *@sum_ns and *@max_ns the same. */
+/* Of all stripes together: bytes of uint64; *@sum_ns and *@max_ns are totals. */
 static PyObject *read_buckets(const struct latency_view *view, uint32_t index,
 			      uint64_t *sum_ns, uint64_t *max_ns)
 {
@@ -76,30 +78,34 @@ static PyObject *read_buckets(const struct latency_view *view, uint32_t index,
 	return bytes;
 }
 
-static PyObject *latency_tuple(struct sb_site_table *table, uint32_t index, const char *text)
+static PyObject *latency_record(struct records *records, struct sb_site_table *table,
+				uint32_t index, const char *text)
 {
 	const struct latency_name *name = &table->latency.names[index];
 	uint64_t sum_ns, max_ns;
 	PyObject *buckets = read_buckets(&table->latency, index, &sum_ns, &max_ns);
+	PyObject *values[] = {
+		PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"),
+		value_u64(load(&name->kind)),
+		PyBool_FromLong(load(&name->begun)),
+		value_u64(load(&name->begins)),
+		value_u64(load(&name->unbegun)),
+		value_u64(sum_ns),
+		value_u64(max_ns),
+		buckets,
+	};
 
-	if (!buckets)
-		return NULL;
-	return Py_BuildValue("(NIOKKKKN)",
-			     PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"),
-			     (unsigned int)load(&name->kind),
-			     load(&name->begun) ? Py_True : Py_False,
-			     (unsigned long long)load(&name->begins),
-			     (unsigned long long)load(&name->unbegun),
-			     (unsigned long long)sum_ns, (unsigned long long)max_ns, buckets);
+	return record_of(records, RECORD_LATENCY, values);
 }
 
-static PyObject *list_latencies(struct sb_site_table *table)
+static PyObject *list_latencies(struct records *records, struct sb_site_table *table)
 {
 	PyObject *list = PyList_New(0);
 
 	for (uint32_t i = 0; list && i < LATENCY_NAMES; i++) {
 		const char *text = sb_latency_name(table, i);
-		PyObject *item = text ? latency_tuple(table, i, text) : NULL;
+		PyObject *item =
+			text ? latency_record(records, table, i, text) : NULL;
 
 		if (text && (!item || PyList_Append(list, item)))
 			Py_CLEAR(list);
@@ -110,30 +116,31 @@ static PyObject *list_latencies(struct sb_site_table *table)
 
 PyObject *recording_latencies(PyObject *self, PyObject *Py_UNUSED(none))
 {
+	struct records *records = records_of(self);
 	PyObject *list;
 
-	if (table_hold(self))
+	if (!records || table_hold(self))
 		return NULL;
-	list = list_latencies(table_get(self));
+	list = list_latencies(records, table_get(self));
 	table_release(self);
 	return list;
 }
 
 PyObject *recording_events(PyObject *self, PyObject *args)
 {
-	unsigned long long from;
 	struct latency_seen *seen;
-	unsigned int ring;
 	PyObject *bytes = NULL;
 	uint64_t at, behind = 0, lost = 0;
 	struct sb_site_table *table;
+	PyObject *values[4];
+	uint32_t ring;
 	size_t count;
 	int skip;
 
-	if (!PyArg_ParseTuple(args, "IKp:latency_events", &ring, &from, &skip) ||
+	if (!PyArg_ParseTuple(args, "O&O&p:latency_events", number_u32, &ring, number_u64, &at,
+			      &skip) ||
 	    table_hold(self))
 		return NULL;
-	at = from;
 	seen = malloc(LATENCY_RING_EVENTS * sizeof(*seen));
 	if (seen) {
 		table = table_get(self);
@@ -150,13 +157,16 @@ PyObject *recording_events(PyObject *self, PyObject *args)
 	table_release(self);
 	if (!bytes)
 		return NULL;
-	return Py_BuildValue("(NKKK)", bytes, (unsigned long long)at,
-			     (unsigned long long)behind, (unsigned long long)lost);
+	values[0] = bytes;
+	values[1] = value_u64(at);
+	values[2] = value_u64(behind);
+	values[3] = value_u64(lost);
+	return record_of(records_of(self), RECORD_LATENCY_EVENTS, values);
 }
 
 /* ---------------------------------------------------------------- begin and end */
 
-/* Marks that have not ended: twice so many at most. */
+/* The maximal number of marks that have not ended is twice this. */
 #define MAX_OPEN 32768
 
 void recorded_marks_clear(struct recorded_marks *marks)
@@ -169,61 +179,82 @@ void recorded_marks_clear(struct recorded_marks *marks)
 	gone[2] = marks->names;
 	marks->young = marks->old = marks->names = NULL;
 	core_unlock(&marks->lock);
-	/* The end of a key may run Python code. */
+	/* Destroying a key may run Python code. */
 	for (int i = 0; i < 3; i++)
 		Py_XDECREF(gone[i]);
 }
 
-/* The dicts as they are now, held. */
+/* The current dicts, held. */
 struct held {
 	PyObject *young, *old, *names;
 };
 
-/*
- * Those of this epoch, with room for one more. What was there before is forgotten: its end
- * is of no interest any more, or it had none for too long. -1 with an exception.
- */
-static int hold_marks(struct recorded_marks *marks, uint64_t epoch, struct held *held)
+static void swap(PyObject **a, PyObject **b)
 {
-	PyObject *young = NULL, *old = NULL, *names = NULL, *gone[3] = { NULL };
-	bool fresh, full;
+	PyObject *kept = *a;
 
-	core_lock(&marks->lock);
-	fresh = !marks->young || marks->epoch != epoch;
-	full = !fresh && PyDict_GET_SIZE(marks->young) >= MAX_OPEN;
-	if (fresh || full)
-		young = PyDict_New();
+	*a = *b;
+	*b = kept;
+}
+
+enum { HELD, OVER, NEEDS_ROOM };
+
+/*
+ * Under the lock: as hold_marks(), with dicts of @spare that are empty. What these take the
+ * place of is there then.
+ */
+static int try_to_hold(struct recorded_marks *marks, uint64_t epoch, PyObject *spare[3],
+		       struct held *held)
+{
+	bool fresh = !marks->young || marks->epoch < epoch;
+
+	if (!fresh && marks->epoch > epoch)
+		return OVER;
+	if ((fresh || PyDict_GET_SIZE(marks->young) >= MAX_OPEN) && !spare[0])
+		return NEEDS_ROOM;
 	if (fresh) {
-		old = PyDict_New();
-		names = PyDict_New();
-	}
-	if ((fresh || full) && (!young || (fresh && (!old || !names)))) {
-		core_unlock(&marks->lock);
-		Py_XDECREF(young);
-		Py_XDECREF(old);
-		Py_XDECREF(names);
-		return -1;
-	}
-	if (fresh) {
-		gone[0] = marks->young;
-		gone[1] = marks->names;
-		gone[2] = marks->old;
 		marks->epoch = epoch;
-		marks->names = names;
-		marks->old = old;
-		marks->young = young;
-	} else if (full) {
-		gone[0] = marks->old;
-		marks->old = marks->young;
-		marks->young = young;
+		swap(&marks->young, &spare[0]);
+		swap(&marks->old, &spare[1]);
+		swap(&marks->names, &spare[2]);
+	} else if (PyDict_GET_SIZE(marks->young) >= MAX_OPEN) {
+		swap(&marks->old, &spare[0]);
+		swap(&marks->young, &marks->old);
 	}
 	*held = (struct held){ Py_NewRef(marks->young), Py_NewRef(marks->old),
 			       Py_NewRef(marks->names) };
-	core_unlock(&marks->lock);
-	/* The end of a key may run Python code. */
+	return HELD;
+}
+
+/*
+ * Those of this epoch, with room for one more. What was there before is forgotten: its end
+ * is of no interest any more, or it had none for too long. OVER: another thread has come with
+ * a later epoch. -1 with an exception.
+ */
+static int hold_marks(struct recorded_marks *marks, uint64_t epoch, struct held *held)
+{
+	PyObject *spare[3] = { NULL };
+	int outcome;
+
+	for (;;) {
+		core_lock(&marks->lock);
+		outcome = try_to_hold(marks, epoch, spare, held);
+		core_unlock(&marks->lock);
+		if (outcome != NEEDS_ROOM)
+			break;
+		/* To make one may run the garbage collector, and so code that comes here, too. */
+		for (int i = 0; i < 3 && outcome >= 0; i++) {
+			spare[i] = PyDict_New();
+			if (!spare[i])
+				outcome = -1;
+		}
+		if (outcome < 0)
+			break;
+	}
+	/* Destroying a key may run Python code. */
 	for (int i = 0; i < 3; i++)
-		Py_XDECREF(gone[i]);
-	return 0;
+		Py_XDECREF(spare[i]);
+	return outcome;
 }
 
 static void let_go(struct held *held)
@@ -252,7 +283,10 @@ static int find_index(const struct held *held, struct sb_site_table *table, PyOb
 	text = PyUnicode_AsUTF8AndSize(name, &length);
 	if (!text && !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
 		return -1;
-	/* A name that none asked for can have: begin() and end() fail for no measurement. */
+	/*
+	 * An invalid name can't be one that is recorded: begin() and end() do not fail
+	 * because of it.
+	 */
 	if (!text || strlen(text) != (size_t)length) {
 		PyErr_Clear();
 		*index = -1;
@@ -261,7 +295,7 @@ static int find_index(const struct held *held, struct sb_site_table *table, PyOb
 	*index = sb_latency_marks(table, text);
 	if (*index >= (long)table->latency.count)
 		*index = -1;
-	/* One that is not recorded is one of few, or one of so many that none is kept. */
+	/* An unrecorded name is one of few, or there are too many to store. */
 	if (*index >= 0) {
 		found = PyLong_FromLong(*index);
 		failed = !found || PyDict_SetItem(held->names, name, found);
@@ -270,7 +304,7 @@ static int find_index(const struct held *held, struct sb_site_table *table, PyOb
 	return failed ? -1 : 0;
 }
 
-/* Take it out of @dict: 1, and *@stamp; 0: there is none; -1 with an exception. */
+/* Remove it from @dict: 1, and *@stamp; 0: there is none; -1 with an exception. */
 static int take(PyObject *dict, PyObject *pair, uint64_t *stamp)
 {
 	PyObject *found = NULL;
@@ -326,12 +360,13 @@ static int mark_in(struct core *core, struct sb_site_table *table, uint64_t epoc
 		   PyObject *const *args, bool ends, uint64_t now)
 {
 	PyObject *pair;
-	struct held held;
+	struct held held = { 0 };
 	long index;
 	int failed;
 
-	if (hold_marks(&core->marks, epoch, &held))
-		return -1;
+	failed = hold_marks(&core->marks, epoch, &held);
+	if (failed != HELD)
+		return failed == OVER ? 0 : -1;
 	failed = find_index(&held, table, args[0], &index);
 	if (!failed && index >= 0) {
 		pair = PyTuple_Pack(2, args[0], args[1]);
@@ -363,7 +398,7 @@ static PyObject *mark(struct core *core, PyObject *const *args, Py_ssize_t count
 	if (!PyUnicode_Check(args[0]))
 		return PyErr_Format(PyExc_TypeError, "a name is a str, not %R",
 				    (PyObject *)Py_TYPE(args[0]));
-	/* What is wrong is so without an experiment, too. */
+	/* Errors of the caller are reported without an experiment too. */
 	if (PyObject_Hash(args[1]) == -1)
 		return NULL;
 	table = engine_table_of(&core->engine, &epoch);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Durations as Python has them: what a table has recorded, and begin() and end(). */
+/* Durations in terms of Python: recorded data of a table, and begin() and end(). */
 #ifndef CORE_RECORDING_H
 #define CORE_RECORDING_H
 
 #include "compat.h"
 #include "site/latency.h"
 
-/* What a table is to record, as Python names it. Zero: nothing. */
+/* The names that a table is to record. Zero: nothing. */
 struct recording_names {
-	PyObject *held; /* what the rest points into */
+	PyObject *held; /* the memory that the rest points into */
 	struct latency_options options;
 };
 
@@ -26,7 +26,7 @@ void recording_names_free(struct recording_names *names);
  */
 struct recorded_marks {
 	core_mutex lock;
-	uint64_t epoch; /* of engine_epoch(): what is of another one is forgotten */
+	uint64_t epoch; /* of engine_epoch(): data of another one is dropped */
 	PyObject *young, *old; /* dicts, {(name, key): stamp} */
 	PyObject *names; /* dict, {name: index of its latency} */
 };
@@ -39,15 +39,9 @@ PyObject *recording_end(struct core *core, PyObject *const *args, Py_ssize_t cou
 /* Nothing is recorded any more, or the interpreter ends. */
 void recorded_marks_clear(struct recorded_marks *marks);
 
-/*
- * latencies(): [(name, kind, begun, begins, unbegun, sum_ns, max_ns, buckets)], of a Table;
- * buckets are bytes of uint64, of all processes together
- */
+/* latencies(): of a Table, a Latency each, of all processes together */
 PyObject *recording_latencies(PyObject *table, PyObject *none);
-/*
- * latency_events(ring, at, skip): (bytes of events, where the next is, how many are there from
- * there on, how many were lost)
- */
+/* latency_events(ring, at, skip): LatencyEvents */
 PyObject *recording_events(PyObject *table, PyObject *args);
 
 #endif

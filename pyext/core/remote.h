@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* All of @size bytes; -1: they can't be read. */
+/* Read @size bytes; -1: they can't be read completely. */
 int remote_read(pid_t pid, uint64_t address, void *to, size_t size);
-/* Sets @failed, and is 0, where it can't be read. */
+/* Sets @failed and returns 0 if it can't be read. */
 uint64_t remote_word(pid_t pid, uint64_t address, int *failed);
 
 #endif

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: MIT
+/*
+ * The C functions that patterns name, found in modules as these are imported. A search can be
+ * interrupted by an import, which is another search, so all of it shares one state: hence the
+ * length.
+ */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -8,19 +13,19 @@
 #include "errors.h"
 #include "resolve.h"
 
-#define MAX_DEPTH   4 /* of classes in classes */
+#define MAX_DEPTH   4 /* nesting depth of classes */
 #define MAX_REFUSED 1000
 
-/* A pattern, as long as the patterns of one generation are in force. */
+/* A pattern, while the patterns of one generation are in force. */
 struct name {
 	char *left, *right;
 	bool exclude;
 	bool at_end;	/* its delay is a part of the duration */
-	bool left_literal, literal; /* of the left side; of both */
+	bool left_literal, literal; /* of the left side; of both sides */
 	bool done;
 };
 
-/* What stands in the place of importlib's _find_and_load. */
+/* The object that replaces importlib's _find_and_load. */
 struct watcher {
 	struct callables *callables; /* NULL: they are gone */
 	PyObject *original;
@@ -32,24 +37,27 @@ struct callables {
 	struct name *names;
 	size_t count;
 	uint32_t generation;
-	bool globs;		    /* some name has a glob and means C callables */
+	bool globs;		    /* some name has a glob and selects C callables */
 	_Atomic size_t unfinished;  /* names that callables_seen() looks for */
-	Py_ssize_t main_size;	    /* of the dictionary of __main__ when it was looked at */
-	PyObject *modules;	    /* those that globs were tried with: a set of names */
+	Py_ssize_t main_size;	    /* version of __main__'s dictionary when it was examined */
+	PyObject *modules;	    /* names that globs were tried with: a set */
 	PyObject *refused;	    /* a list */
-	PyObject *muted;	    /* of mute_inner(): a list of code; NULL: none yet */
-	PyObject *importlib;	    /* its dictionary; NULL: not looked for yet */
+	PyObject *muted;	    /* from mute_inner(): a list of code; NULL: none yet */
+	PyObject *importlib;	    /* its dictionary; NULL: not looked up yet */
 	PyObject *watch;	    /* the function that is in it; NULL: none */
 	struct watcher *watcher;
 	_Atomic unsigned int depth; /* of imports that are going on */
-	/* One thread at a time, which may come here again by an object's end. */
+	/*
+	 * One thread at a time, which may get here recursively when an object is
+	 * destroyed.
+	 */
 	_Atomic bool busy;
 	_Atomic bool again; /* something was imported meanwhile */
-	_Atomic bool stale; /* what is slowed is not what the engine's patterns mean */
+	_Atomic bool stale; /* the slowed objects do not match the engine's patterns */
 	pthread_t owner;
-	/* From callables_prepare() to callables_finish(), which are busy all the time. */
+	/* From callables_prepare() to callables_finish(), which hold @busy throughout. */
 	bool prepared;
-	PyObject *next_table; /* borrowed, as is @next; while looking up */
+	PyObject *next_table; /* borrowed, as is @next; during a search */
 	const struct engine_patterns *next;
 };
 
@@ -63,7 +71,7 @@ static bool try_enter(struct callables *callables)
 	return true;
 }
 
-/* False: this thread is in it already. */
+/* False: this thread holds it already. */
 static bool enter(struct callables *callables)
 {
 	while (!try_enter(callables)) {
@@ -95,7 +103,7 @@ static void leave(struct callables *callables)
 
 /* ------------------------------------------------------------------ objects */
 
-/* UTF-8 of a str; NULL: it is none. No exception is left. */
+/* The UTF-8 of a str; NULL: it is not a str. No exception is set. */
 static const char *text_of(PyObject *string)
 {
 	const char *text = string && PyUnicode_Check(string) ? PyUnicode_AsUTF8(string) : NULL;
@@ -105,7 +113,7 @@ static const char *text_of(PyObject *string)
 	return text;
 }
 
-/* A new reference; NULL: not there. No exception is left. */
+/* A new reference; NULL: not found. No exception is set. */
 static PyObject *get_item(PyObject *dict, const char *name)
 {
 	PyObject *found = NULL;
@@ -115,7 +123,7 @@ static PyObject *get_item(PyObject *dict, const char *name)
 	return found;
 }
 
-/* Whether to get an attribute that its type has not runs no Python code. */
+/* Whether a failing attribute lookup runs no Python code. */
 static bool is_plain(PyObject *object)
 {
 	return Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr;
@@ -129,7 +137,7 @@ static PyObject *get_attribute(PyObject *object, const char *name)
 	return found;
 }
 
-/* What is in it, or wraps it, until it is what is called. Takes @object over. */
+/* Unwrap it until the object that is called is found. Takes ownership of @object. */
 static PyObject *unwrap(PyObject *object)
 {
 	PyObject *inner;
@@ -153,8 +161,8 @@ static PyObject *unwrap(PyObject *object)
 }
 
 /*
- * The attribute of that name, as it is stored: new; NULL: there is none. *@self: what it
- * would be bound to, if it would be.
+ * The attribute of that name as stored: new; NULL: there is none. *@self is the object to
+ * which it would be bound, if any.
  */
 static PyObject *step(PyObject *object, const char *name, PyObject **self)
 {
@@ -173,7 +181,7 @@ static PyObject *step(PyObject *object, const char *name, PyObject **self)
 	return found;
 }
 
-/* What is called so in @module: new; NULL: nothing. */
+/* The object of that name in @module: new; NULL: none. */
 static PyObject *walk(PyObject *module, const char *qualname, PyObject **self)
 {
 	PyObject *object = Py_NewRef(module), *next;
@@ -192,7 +200,7 @@ static PyObject *walk(PyObject *module, const char *qualname, PyObject **self)
 
 /* ------------------------------------------------------------- where it is from */
 
-/* The first part of a dotted name; json and _json are one. */
+/* The first part of a dotted name; json and _json are the same. */
 static bool same_package(const char *one, const char *other)
 {
 	size_t length;
@@ -254,7 +262,7 @@ static bool object_belongs(PyObject *object, const char *module)
 	return belongs;
 }
 
-/* What the interpreter and this package work with: only by name. */
+/* Modules that the interpreter and this package use: only by exact name. */
 static bool is_reserved(const char *module)
 {
 	static const char *const names[] = {
@@ -298,7 +306,7 @@ static bool is_excluded(const struct callables *callables, const char *module,
 	return false;
 }
 
-/* Whether it has a glob that says something. */
+/* Whether it has a glob with some literal part. */
 static bool is_literal(const char *glob)
 {
 	return !strpbrk(glob, "*?[");
@@ -313,7 +321,7 @@ static void names_free(struct name *names, size_t count)
 	free(names);
 }
 
-/* @names, which are taken over, instead of those of before. */
+/* Replace the names by @names, of which it takes ownership. */
 static void names_set(struct callables *callables, struct name *names, size_t count)
 {
 	names_free(callables->names, callables->count);
@@ -327,7 +335,7 @@ static void names_set(struct callables *callables, struct name *names, size_t co
 
 static int name_init(struct name *name, const struct sb_spec *spec)
 {
-	enum sb_spec_kind kind = sb_spec_get_kind(spec);
+	enum sb_spec_kind kind = sb_spec_kind(spec);
 
 	name->left = strdup(sb_spec_left(spec));
 	name->right = strdup(sb_spec_right(spec));
@@ -337,7 +345,7 @@ static int name_init(struct name *name, const struct sb_spec *spec)
 	name->at_end = sb_spec_delay_ppm(spec);
 	name->left_literal = is_literal(name->left);
 	name->literal = name->left_literal && is_literal(name->right);
-	/* Every module there is: then only Python's functions. */
+	/* It matches every module: then it selects only Python functions. */
 	name->done = kind == SB_SPEC_KIND_NATIVE || name->exclude || engine_line_of(spec) ||
 		     !name->left[strspn(name->left, "*")] || strchr(name->left, '/') ||
 		     strchr(name->right, '<');
@@ -371,7 +379,7 @@ static void note_refused(struct callables *callables, const struct name *name,
 	const char *dot = qualname ? strrchr(qualname, '.') : NULL;
 	PyObject *item;
 
-	/* A glob means functions; that it matches special methods is by the way. */
+	/* A glob selects functions; special methods match only by accident. */
 	if (PyList_GET_SIZE(callables->refused) >= MAX_REFUSED ||
 	    (!name->literal && qualname &&
 	     !strncmp(dot ? dot + 1 : qualname, "__", 2)))
@@ -390,7 +398,7 @@ static void note_refused(struct callables *callables, const struct name *name,
 	Py_XDECREF(item);
 }
 
-/* A Python function that @object calls in its turn is called by the same name: not twice. */
+/* A Python function that @object calls has the same name: do not count twice. */
 static void mute_inner(struct callables *callables, PyObject *object, const char *qualname)
 {
 	PyObject *inner = NULL, *code, *its = NULL;
@@ -411,7 +419,7 @@ static void mute_inner(struct callables *callables, PyObject *object, const char
 	Py_XDECREF(inner);
 }
 
-/* Make ready to slow @object, that is called so. */
+/* Prepare to slow @object, which has that name. */
 static void take(struct callables *callables, struct name *name, const char *module,
 		 const char *qualname, PyObject *object, PyObject *self)
 {
@@ -457,9 +465,9 @@ static void take(struct callables *callables, struct name *name, const char *mod
 				   (size_t)(name - callables->names), module, qualname);
 	if (!site)
 		return;
-	/* What a hook of Python's functions costs is not to be taken off its delays. */
+	/* The cost of a hook of Python functions is not subtracted from its delays. */
 	site->direct = true;
-	/* As inside_call() has it. */
+	/* As inside_call() expects it. */
 	sb_site_note_code(site, (uintptr_t)site);
 	place_set(place, &spot, site);
 	mute_inner(callables, object, qualname);
@@ -472,7 +480,7 @@ static PyObject *modules_dict(void)
 	return modules && PyDict_Check(modules) ? modules : NULL;
 }
 
-/* Without globs: whatever is reached by that name. */
+/* Without globs: every object with that name. */
 static void search_literal(struct callables *callables, struct name *name)
 {
 	PyObject *modules = modules_dict(), *self = NULL, *object;
@@ -491,7 +499,7 @@ static void search_literal(struct callables *callables, struct name *name)
 	Py_XDECREF(module);
 }
 
-/* Whether it may be what a glob means: objects that happen to be callable are not. */
+/* Whether a glob may select it: not objects that happen to be callable. */
 static bool is_function(PyObject *object)
 {
 	PyTypeObject *type = Py_TYPE(object);
@@ -572,7 +580,7 @@ static void search_type(struct callables *callables, struct name *name, const ch
 	Py_XDECREF(mro);
 }
 
-/* The names of @module that a glob means. */
+/* The names of @module that a glob selects. */
 static void search_module(struct callables *callables, struct name *name,
 			  const char *text, PyObject *module)
 {
@@ -583,8 +591,8 @@ static void search_module(struct callables *callables, struct name *name,
 }
 
 /*
- * All names, in the modules that are there; with @fresh globs only in new ones, or in @only.
- * @whole: what was looked at is not being imported still.
+ * Search all names in the imported modules; with @fresh, globs only in new modules or in
+ * @only. @whole: the modules examined are not being imported any more.
  */
 static void search(struct callables *callables, bool fresh, const char *only, bool whole)
 {
@@ -633,7 +641,7 @@ static void search(struct callables *callables, bool fresh, const char *only, bo
 	atomic_store(&callables->unfinished, unfinished);
 }
 
-/* What was imported since, or @module alone; while no other thread searches. */
+/* Search modules imported since, or only @module, unless another thread is searching. */
 static void search_imported(struct callables *callables, const char *module, bool whole)
 {
 	search(callables, true, module, whole);
@@ -652,7 +660,7 @@ static void imported(struct callables *callables, PyObject *module)
 		atomic_store(&callables->again, true);
 		return;
 	}
-	/* The outermost import sees to what came in other ways, too. */
+	/* The outermost import also handles modules that were imported in other ways. */
 	if (text)
 		search_imported(callables, load(&callables->depth) ? text : NULL, true);
 	leave(callables);
@@ -711,7 +719,9 @@ static int watch_new(struct callables *callables, PyObject *original)
 	return callables->watch ? 0 : -1;
 }
 
-/* importlib's function is what C code calls, by this name, for a module that is not there. */
+/*
+ * C code calls this function of importlib, by this name, for a module that is not loaded.
+ */
 static int watch_imports(struct callables *callables)
 {
 	PyObject *name, *module = NULL, *original;
@@ -738,7 +748,7 @@ static int watch_imports(struct callables *callables)
 	return failed ? -1 : 0;
 }
 
-/* Somebody else may have come between: then ours stays and does nothing. */
+/* Other code may have replaced it too: then this one stays and does nothing. */
 static void unwatch_imports(struct callables *callables)
 {
 	PyObject *there;
@@ -789,7 +799,10 @@ static int find_get_objects(struct callables *callables)
 	return callables->places.get_objects ? 0 : -1;
 }
 
-/* Look for what @names, which are taken over, mean. -1 with an exception, and no change. */
+/*
+ * Look for the objects that @names select; takes ownership of @names. -1 with an
+ * exception, and no change.
+ */
 static int look_up(struct callables *callables, struct name *names, size_t count)
 {
 	PyObject *refused = PyList_New(0), *muted = PyList_New(0);
@@ -813,7 +826,9 @@ static int look_up(struct callables *callables, struct name *names, size_t count
 	return 0;
 }
 
-/* While no other thread searches: slow what the patterns in force mean. */
+/*
+ * Unless another thread is searching: slow the objects that the patterns in force select.
+ */
 static void search_anew(struct callables *callables)
 {
 	struct engine *engine = callables->engine;
@@ -841,7 +856,7 @@ int callables_prepare(struct callables *callables, PyObject *table,
 	size_t count;
 	int failed;
 
-	/* A search of this thread runs Python code that brought us here. */
+	/* Python code that a search of this thread runs has led here. */
 	if (!callables || !enter(callables))
 		return 0;
 	names = names_read(patterns ? patterns->specs : NULL, &count);
@@ -935,7 +950,7 @@ void callables_seen(struct callables *callables, const char *module)
 					  PyDict_GET_SIZE(PyModule_GetDict(main)) :
 					  0;
 
-		/* What nothing was added to has nothing new. */
+		/* A dictionary without additions has nothing new. */
 		if (size && size != callables->main_size) {
 			callables->main_size = size;
 			search_imported(callables, module, false);
@@ -950,7 +965,7 @@ void callables_after_fork(struct callables *callables)
 {
 	if (!callables)
 		return;
-	/* A thread that is not there any more may have been in the middle of a search. */
+	/* A thread that does not exist in the child may have been searching. */
 	if (atomic_exchange(&callables->busy, false))
 		atomic_store(&callables->stale, true);
 	callables->prepared = false;
@@ -970,7 +985,7 @@ void callables_free(struct callables *callables)
 {
 	if (!callables)
 		return;
-	/* By now the collector may be gone. */
+	/* At this point the collector may be gone. */
 	Py_CLEAR(callables->places.get_objects);
 	unwatch_imports(callables);
 	places_begin(&callables->places);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names of C callables: which objects the patterns in force mean, also those that are
- * imported later.
+ * Names of C callables: the objects that the patterns in force select, also in modules
+ * that are imported later.
  *
- * No Python code runs in a search: a module's attributes are those in its dictionary, a
- * type's those of its bases.
+ * No Python code runs in a search: the attributes of a module are those in its
+ * dictionary, those of a type are in its bases.
  *
- * A pattern without a glob means what is reached by that name. One with a glob means what
- * belongs to the module: an object that was only imported there is not meant, and with a
- * glob on the left side neither are the modules that the interpreter itself works with.
+ * A pattern without a glob selects every object with that name. One with a glob selects
+ * objects that belong to the module: not those that were only imported there, and with a
+ * glob on the left side not those of modules that the interpreter itself uses.
  */
 #ifndef CORE_RESOLVE_H
 #define CORE_RESOLVE_H
@@ -17,27 +17,32 @@
 
 struct callables;
 
-/* @engine lives longer. NULL with an exception. */
+/* @engine must outlive it. NULL with an exception. */
 struct callables *callables_new(struct engine *engine);
 /* The interpreter ends. */
 void callables_free(struct callables *callables);
 
 /*
- * A change is these four, in this order. The two in the middle run no Python code.
+ * A change consists of these four calls, in this order. The two in the middle run no
+ * Python code.
  *
- * callables_prepare() looks up what @patterns mean, which are to be in force with @table;
- * NULL: nothing is. -1 with an exception; nothing has changed then, and the others need not
- * follow. If they do nothing is slowed until callables_finish() tries anew.
+ * callables_prepare() looks up the objects of @patterns, which are to be in force with
+ * @table; NULL: nothing is to be in force. -1 with an exception: nothing has changed, and
+ * the others need not be called. If they are, nothing is slowed until callables_finish()
+ * tries again.
  */
 int callables_prepare(struct callables *callables, PyObject *table,
 		      const struct engine_patterns *patterns);
-/* Slow that and nothing else. Before engine_set() or its like, which let the table go. */
+/*
+ * Slow these objects and no others. Called before engine_set() or similar, which release
+ * the table.
+ */
 void callables_swap(struct callables *callables);
-/* The engine has the patterns. */
+/* The engine has the new patterns. */
 void callables_set(struct callables *callables);
-/* Whether or not there was a change. No exception is left. */
+/* Called whether or not there was a change. No exception is set. */
 void callables_finish(struct callables *callables);
-/* A function of @module is seen for the first time. No exception is left. */
+/* A function of @module is seen for the first time. No exception is set. */
 void callables_seen(struct callables *callables, const char *module);
 /* In a forked child. */
 void callables_after_fork(struct callables *callables);

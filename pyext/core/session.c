@@ -5,8 +5,11 @@
 
 #include "errors.h"
 #include "files.h"
-#include "libsb.h"
+#include "libsb-provisional.h"
+#include "numbers.h"
+#include "records.h"
 #include "session.h"
+#include "types.h"
 
 /* @lock is held while @session is used: one thread at a time (libsb.h). */
 struct session_object {
@@ -18,7 +21,7 @@ static void lock(struct session_object *object)
 {
 	if (PyThread_acquire_lock(object->lock, NOWAIT_LOCK))
 		return;
-	/* Who holds it needs the GIL before it can let go. */
+	/* The thread that holds it needs the GIL before it can release it. */
 	Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(object->lock, WAIT_LOCK);
 	Py_END_ALLOW_THREADS
 }
@@ -28,7 +31,7 @@ void session_release(PyObject *self)
 	PyThread_release_lock(((struct session_object *)self)->lock);
 }
 
-/* The session, nobody else's until session_release(); NULL with an exception. */
+/* The session, exclusively until session_release(); NULL with an exception. */
 struct sb_session *session_hold(PyObject *self)
 {
 	struct session_object *object = (struct session_object *)self;
@@ -88,7 +91,7 @@ static PyObject *session_close(PyObject *self, PyObject *Py_UNUSED(none))
 	Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-/* In a forked child: close, whatever a thread was doing that is not there any more. */
+/* In a forked child: close it, whatever a thread that does not exist here was doing. */
 static PyObject *session_close_after_fork(PyObject *self, PyObject *Py_UNUSED(none))
 {
 	struct session_object *object = (struct session_object *)self;
@@ -96,7 +99,7 @@ static PyObject *session_close_after_fork(PyObject *self, PyObject *Py_UNUSED(no
 
 	if (!fresh)
 		return PyErr_NoMemory();
-	/* The old one can't be freed: it may be held. */
+	/* The old lock can't be freed, because it may be held. */
 	object->lock = fresh;
 	return session_close(self, NULL);
 }
@@ -113,7 +116,10 @@ static void session_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* The file of the last target: that of the next one is mostly the same, and may be large. */
+/*
+ * The file of the last target: the next target is often in the same file, which may be
+ * large.
+ */
 struct last_file {
 	char *path;
 	struct sb_elf *elf;
@@ -139,30 +145,52 @@ static struct sb_elf *last_file_open(struct last_file *last, const char *path,
 	return last->elf;
 }
 
-/* Put the places of (path, symbol, delay_ns, every, start_ns, duration_ns, sleeps) in. */
-static int batch_put(struct sb_batch *batch, PyObject *target,
+/* What this process lacks for any target: not an error of one of them. */
+static bool is_lack(int code)
+{
+	return code == ENOMEM || code == EMFILE || code == ENFILE;
+}
+
+/*
+ * Whether sb_session_add() failed for one target. Any other error (no permission, no such
+ * process, no device, no room) would be the same with every other target.
+ */
+static bool is_of_one(int code)
+{
+	switch (code) {
+	case EBUSY:
+	case EEXIST:
+	case EINVAL:
+	case EIO:
+	case ENAMETOOLONG:
+	case EOPNOTSUPP:
+	case ERANGE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Put the places of a NativeTarget in, the target at @index. */
+static int batch_put(struct sb_batch *batch, PyObject *target, Py_ssize_t index,
 		     const struct sb_target_options *common, struct last_file *last)
 {
-	unsigned long long delay_ns, start_ns, duration_ns;
 	struct sb_target_options opts = *common;
 	struct sb_error *err = NULL;
 	struct sb_elf *elf;
 	const char *symbol;
 	PyObject *path;
-	int code, sleeps, places = -1;
+	int code, sleeps, record, places = -1;
 
-	if (!PyTuple_Check(target)) {
-		PyErr_SetString(PyExc_TypeError, "a target is a tuple");
+	/* Its fields, in their order. */
+	if (!PyArg_ParseTuple(target, "O&sO&O&O&O&pO&p", PyUnicode_FSConverter, &path, &symbol,
+			      number_u64, &opts.delay_ns, number_u32, &opts.every, number_u64,
+			      &opts.start_ns, number_u64, &opts.duration_ns, &sleeps,
+			      number_u32, &opts.delay_ppm, &record))
 		return -1;
-	}
-	if (!PyArg_ParseTuple(target, "O&sKIKKp", PyUnicode_FSConverter, &path, &symbol,
-			      &delay_ns, &opts.every, &start_ns, &duration_ns, &sleeps))
-		return -1;
+	opts.record = (uint32_t)record;
 	if (sleeps)
 		opts.flags |= SB_TARGET_SLEEP;
-	opts.delay_ns = delay_ns;
-	opts.start_ns = start_ns;
-	opts.duration_ns = duration_ns;
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS elf = last_file_open(last, PyBytes_AS_STRING(path), err);
 	if (elf)
@@ -170,7 +198,7 @@ static int batch_put(struct sb_batch *batch, PyObject *target,
 	code = errno;
 	Py_END_ALLOW_THREADS Py_DECREF(path);
 	if (places < 0) {
-		raise_os_error(err, code);
+		raise_os_error_of(err, code, is_lack(code) ? -1 : index);
 		return -1;
 	}
 	sb_error_free(err);
@@ -185,32 +213,68 @@ static int list_put(PyObject *list, PyObject *item)
 	return failed;
 }
 
-/* [(id, label, index in @targets)] of what @batch added. */
-static PyObject *added(const struct sb_batch *batch, const int *places, Py_ssize_t count)
+/* The @at th place that @batch added, of the target of index @i. */
+static PyObject *place_record(struct records *records, const struct sb_batch *batch, size_t at,
+			      Py_ssize_t i)
+{
+	PyObject *values[] = {
+		value_u64(sb_batch_id(batch, at)),
+		value_text(sb_batch_label(batch, at)),
+		PyLong_FromSsize_t(i),
+	};
+
+	return record_of(records, RECORD_NATIVE_PLACE, values);
+}
+
+/* What @batch added, a NativePlace each. */
+static PyObject *added(struct records *records, const struct sb_batch *batch,
+		       const int *places, Py_ssize_t count)
 {
 	PyObject *list = PyList_New(0);
 	size_t at = 0;
 
-	for (Py_ssize_t i = 0; list && i < count; i++) {
-		for (int j = 0; list && j < places[i]; j++, at++) {
-			if (list_put(list,
-				     Py_BuildValue(
-					     "(KNn)",
-					     (unsigned long long)sb_batch_id(batch, at),
-					     PyUnicode_DecodeFSDefault(
-						     sb_batch_label(batch, at)),
-					     i)))
+	for (Py_ssize_t i = 0; list && i < count; i++)
+		for (int j = 0; list && j < places[i]; j++, at++)
+			if (list_put(list, place_record(records, batch, at, i)))
 				Py_CLEAR(list);
-		}
-	}
 	return list;
 }
 
-/* add(targets, scope, scope_id, enabled): all of them or none, in one call. */
+/* -1 with an exception. */
+static int check_targets(struct records *records, PyObject *targets)
+{
+	for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(targets); i++) {
+		int is = record_is(records, RECORD_NATIVE_TARGET,
+				   PyTuple_GET_ITEM(targets, i));
+
+		if (!is)
+			PyErr_SetString(PyExc_TypeError, "not a NativeTarget");
+		if (is <= 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* The target that the place at @place of a batch is of. */
+static Py_ssize_t target_of_place(const int *places, Py_ssize_t count, size_t place)
+{
+	Py_ssize_t i = 0;
+
+	while (i + 1 < count && place >= (size_t)places[i])
+		place -= (size_t)places[i++];
+	return i;
+}
+
+/*
+ * add(targets, scope, scope_id, enabled): all of them or none, in one call. The attribute
+ * "target" of an OSError is the index of the one that was refused; an error that every
+ * other target would have, too, has no such attribute.
+ */
 static PyObject *session_add(PyObject *self, PyObject *args)
 {
 	struct sb_target_options opts = { .sz = sizeof(opts) };
 	PyObject *given, *targets, *result = NULL;
+	struct records *records = records_of(self);
 	struct sb_session *session;
 	struct sb_batch *batch = NULL;
 	struct last_file last = { 0 };
@@ -218,15 +282,21 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 	struct sb_error *err;
 	int *places = NULL;
 	Py_ssize_t count;
+	size_t refused = SIZE_MAX;
+	Py_ssize_t at;
 
-	if (!PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &given, &scope,
-			      &opts.scope_id, &enabled))
+	if (!records || !PyArg_ParseTuple(args, "O!iip:add", &PyList_Type, &given, &scope,
+					  &opts.scope_id, &enabled))
 		return NULL;
 	/* A path's __fspath__ and a number's __index__ may change the list. */
 	targets = PyList_AsTuple(given);
 	if (!targets)
 		return NULL;
-	opts.scope = (enum sb_scope)scope;
+	if (check_targets(records, targets)) {
+		Py_DECREF(targets);
+		return NULL;
+	}
+	opts.scope = (uint32_t)scope;
 	opts.flags = enabled ? 0 : SB_TARGET_DISABLED;
 	count = PyTuple_GET_SIZE(targets);
 	places = calloc((size_t)count + 1, sizeof(*places));
@@ -237,7 +307,7 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {
 		places[i] =
-			batch_put(batch, PyTuple_GET_ITEM(targets, i), &opts, &last);
+			batch_put(batch, PyTuple_GET_ITEM(targets, i), i, &opts, &last);
 		if (places[i] < 0)
 			goto out;
 	}
@@ -245,15 +315,18 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 	if (!session)
 		goto out;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS failed = sb_session_add(session, batch, NULL, err);
+	Py_BEGIN_ALLOW_THREADS failed = sb_session_add(session, batch, &refused, err);
 	code = errno;
 	Py_END_ALLOW_THREADS session_release(self);
 	if (failed) {
-		raise_os_error(err, code);
+		at = refused == SIZE_MAX || !is_of_one(code) ?
+			     -1 :
+			     target_of_place(places, count, refused);
+		raise_os_error_of(err, code, at);
 		goto out;
 	}
 	sb_error_free(err);
-	result = added(batch, places, count);
+	result = added(records, batch, places, count);
 out:
 	last_file_close(&last);
 	sb_batch_free(batch);
@@ -316,6 +389,7 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 /* set_targets_enabled(ids, on). */
 static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 {
+	struct sb_target_update update = { .sz = sizeof(update), .mask = SB_UPDATE_ENABLED };
 	struct sb_session *session;
 	struct sb_error *err;
 	int code, failed, on;
@@ -325,6 +399,7 @@ static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "O!p:set_targets_enabled", &PyList_Type, &list, &on))
 		return NULL;
+	update.enabled = (uint32_t)on;
 	ids = read_ids(list, &count);
 	session = ids ? session_hold(self) : NULL;
 	if (!session) {
@@ -333,7 +408,7 @@ static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 	}
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS failed =
-		sb_session_set_targets_enabled(session, ids, count, on, err);
+		sb_session_update(session, ids, count, &update, NULL, err);
 	code = errno;
 	Py_END_ALLOW_THREADS session_release(self);
 	free(ids);
@@ -377,23 +452,26 @@ static PyObject *session_plan(PyObject *self, PyObject *args)
 	return PyLong_FromLong(fd);
 }
 
-/* (id, label, delay_ns, hits, delayed, requested_ns, measured_ns, unarmed) */
-static PyObject *target_tuple(const struct sb_target_list *list, size_t i)
+static PyObject *site_record(struct records *records, const struct sb_target_list *list,
+			     size_t i)
 {
-	enum sb_counter counters[] = { SB_COUNTER_HITS, SB_COUNTER_DELAYED,
-				       SB_COUNTER_REQUESTED_NS, SB_COUNTER_MEASURED_NS,
-				       SB_COUNTER_UNARMED };
-	unsigned long long value[5];
+	PyObject *values[] = {
+		value_u64(sb_target_list_id(list, i)),
+		value_text(sb_target_list_label(list, i)),
+		value_u64(sb_target_list_delay_ns(list, i)),
+		value_u64(sb_target_list_counter(list, i, SB_COUNTER_CALLS)),
+		value_u64(sb_target_list_counter(list, i, SB_COUNTER_DELAYED)),
+		value_u64(sb_target_list_counter(list, i, SB_COUNTER_REQUESTED_NS)),
+		value_u64(sb_target_list_counter(list, i, SB_COUNTER_DELIVERED_NS)),
+		value_u64(sb_target_list_counter(list, i, SB_COUNTER_UNARMED)),
+		value_u64(sb_target_list_counter(list, i, SB_COUNTER_UNRETURNED)),
+		value_u64(sb_target_list_counter(list, i, SB_COUNTER_MISSED)),
+	};
 
-	for (size_t c = 0; c < 5; c++)
-		value[c] = sb_target_list_counter(list, i, counters[c]);
-	return Py_BuildValue("(KNKKKKKK)", (unsigned long long)sb_target_list_id(list, i),
-			     PyUnicode_DecodeFSDefault(sb_target_list_label(list, i)),
-			     (unsigned long long)sb_target_list_delay_ns(list, i),
-			     value[0], value[1], value[2], value[3], value[4]);
+	return record_of(records, RECORD_NATIVE_SITE, values);
 }
 
-/* The session's own targets; NULL with an exception. The caller frees them. */
+/* The session's own targets, which the caller frees; NULL with an exception. */
 static struct sb_target_list *read_list(PyObject *self)
 {
 	struct sb_session *session = session_hold(self);
@@ -437,13 +515,52 @@ static PyObject *session_offsets(PyObject *self, PyObject *Py_UNUSED(none))
 
 static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 {
-	struct sb_target_list *list = read_list(self);
+	struct records *records = records_of(self);
+	struct sb_target_list *list = records ? read_list(self) : NULL;
 	PyObject *result = list ? PyList_New(0) : NULL;
 
 	for (size_t i = 0; result && i < sb_target_list_count(list); i++)
-		if (list_put(result, target_tuple(list, i)))
+		if (list_put(result, site_record(records, list, i)))
 			Py_CLEAR(result);
 	sb_target_list_free(list);
+	return result;
+}
+
+/* durations(id): how long the calls of a target lasted that records that. */
+static PyObject *session_durations(PyObject *self, PyObject *args)
+{
+	struct records *records = records_of(self);
+	uint64_t *buckets, sum_ns = 0, max_ns = 0;
+	PyObject *values[3], *result = NULL;
+	struct sb_session *session;
+	unsigned long long id;
+	struct sb_error *err;
+	int code, failed;
+
+	if (!records || !PyArg_ParseTuple(args, "K:durations", &id))
+		return NULL;
+	buckets = calloc(SB_DURATION_BUCKETS, sizeof(*buckets));
+	if (!buckets)
+		return PyErr_NoMemory();
+	session = session_hold(self);
+	if (!session)
+		goto out;
+	err = sb_error_new();
+	failed = sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err);
+	code = errno;
+	session_release(self);
+	if (failed) {
+		raise_os_error(err, code);
+		goto out;
+	}
+	sb_error_free(err);
+	values[0] = value_u64(sum_ns);
+	values[1] = value_u64(max_ns);
+	values[2] = PyBytes_FromStringAndSize((char *)buckets,
+					      SB_DURATION_BUCKETS * sizeof(*buckets));
+	result = record_of(records, RECORD_NATIVE_DURATIONS, values);
+out:
+	free(buckets);
 	return result;
 }
 
@@ -473,21 +590,7 @@ static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
 	return list;
 }
 
-PyObject *session_diagnose(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
-{
-	struct sb_diagnosis *diagnosis;
-	PyObject *result;
-
-	Py_BEGIN_ALLOW_THREADS diagnosis = sb_module_diagnose();
-	Py_END_ALLOW_THREADS if (!diagnosis) return PyErr_NoMemory();
-	result = Py_BuildValue("(iss)", (int)sb_diagnosis_state(diagnosis),
-			       sb_diagnosis_summary(diagnosis),
-			       sb_diagnosis_advice(diagnosis));
-	sb_diagnosis_free(diagnosis);
-	return result;
-}
-
-/* hit_cost_ns(): of a hit of the kind that costs more; OSError: it can't be had. */
+/* hit_cost_ns(): the cost of a hit of the more expensive kind; OSError: not available. */
 static PyObject *session_hit_cost_ns(PyObject *self, PyObject *Py_UNUSED(none))
 {
 	struct sb_session *session = session_hold(self);
@@ -515,6 +618,7 @@ static PyMethodDef session_methods[] = {
 	{ "plan", session_plan, METH_VARARGS, NULL },
 	{ "set_targets_enabled", session_set_targets_enabled, METH_VARARGS, NULL },
 	{ "list", session_list, METH_NOARGS, NULL },
+	{ "durations", session_durations, METH_VARARGS, NULL },
 	{ "offsets", session_offsets, METH_NOARGS, NULL },
 	{ "hit_cost_ns", session_hit_cost_ns, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },

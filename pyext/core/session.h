@@ -9,13 +9,10 @@
 extern PyType_Spec session_spec;
 
 /*
- * The session inside a Session, which no other thread uses until session_release();
- * NULL with ValueError: it was closed.
+ * The session inside a Session, exclusively until session_release(); NULL with
+ * ValueError: it is closed.
  */
 struct sb_session *session_hold(PyObject *self);
 void session_release(PyObject *self);
-
-/* diagnose(): (state, summary, advice) of the kernel module. */
-PyObject *session_diagnose(PyObject *module, PyObject *none);
 
 #endif

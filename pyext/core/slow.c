@@ -97,7 +97,9 @@ static PyObject *slow_exit(PyObject *object, PyObject *Py_UNUSED(exc_info))
 		return PyErr_Format(PyExc_RuntimeError, "this slow() is not entered");
 	probes = Py_NewRef(PyList_GET_ITEM(self->probes, count - 1));
 	failed = PyList_SetSlice(self->probes, count - 1, count, NULL);
-	/* If a signal handler ends it, that ends the session all the same: it is let go. */
+	/*
+	 * If a signal handler interrupts it, dropping the session ends it all the same.
+	 */
 	done = failed ? NULL : PyObject_CallMethod(probes, "close", NULL);
 	Py_DECREF(probes);
 	return done;

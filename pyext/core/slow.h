@@ -5,8 +5,8 @@
 #include "compat.h"
 
 /*
- * Slow: what "with" needs of slow(). In C, since no signal handler runs between the end of
- * such an __enter__ and the body, whose end then calls __exit__.
+ * Slow: the context manager of slow(). In C, because no signal handler runs between the
+ * end of such an __enter__ and the body, whose end then calls __exit__.
  */
 extern PyType_Spec slow_spec;
 

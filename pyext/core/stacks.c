@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
 /*
- * Whole stacks of the Python threads of other processes, read out of their memory, and
- * what each thread waits for, as /proc says it. The processes do nothing for it and do
- * not stop; C functions that are targets leave word of themselves meanwhile (inside.h). Equal stacks of a thread are counted as one. Self time, the account of a unit
- * and the candidates of an experiment are all made of these.
+ * Reads whole stacks of the Python threads of other processes from their memory, and from
+ * /proc what each thread waits for. The processes do nothing for it and do not stop; C
+ * functions that are targets publish their calls (inside.h). Equal stacks of a thread are
+ * counted as one. Self times, the account of a unit and the candidates of an experiment
+ * are all derived from these.
  *
- * What is read may change meanwhile. A thread that is off the CPU is asked again after
- * its stack was read. A stack must end in the frame in which the thread's stacks end, or
- * twice in the same one; else it was torn. It is read again, and dropped and counted at
- * last.
+ * The data may change while it is read. A thread that is off the CPU is checked again
+ * after its stack was read. A stack must end with the frame that is the end of the
+ * thread's stacks, or twice with the same frame; otherwise it is inconsistent. It is read
+ * again, and in the end dropped and counted.
+ *
+ * It is one object, struct stacks_object: a look at a thread reads its stack and its wait in one
+ * go, and what is kept is what Python gets. Hence the length.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,10 +27,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "errors.h"
 #include "inside.h"
 #include "layout.h"
-#include "libsb.h"
+#include "libsb-provisional.h"
+#include "numbers.h"
+#include "records.h"
 #include "remote.h"
 #include "stacks.h"
 #include "table.h"
@@ -38,11 +45,11 @@
 #define MAX_CODES   (1 << 16)
 #define MAX_TEXT    4096
 #define MAX_LINES   (1 << 20) /* bytes of a table of lines */
-/* A look is followed by a pause of so many times what it took, at the least. */
+/* A look is followed by a pause of at least this many times its duration. */
 #define REST	     20
-/* Threads of a Python process that are not Python's are looked at each so many times. */
+/* Threads of a Python process without Python are looked at once in this many looks. */
 #define OTHERS_EVERY 8
-/* Files of threads that are kept open. */
+/* Maximal number of open files of threads. */
 #define MAX_OPEN     256
 #define CLOSED	     (-1)
 #define TRIES	     4
@@ -50,7 +57,7 @@
 #define NOWHERE	     (-1)
 #define GONE	     UINT64_MAX /* the address of code that was freed */
 
-/* As WAITS in experiment/account.py. */
+/* What a thread may be asleep in. */
 enum wait {
 	RUNNING,
 	SLEEP,
@@ -66,23 +73,39 @@ enum wait {
 	KERNEL,
 };
 
-/* One that is not of Python has no layout: its head is 0. */
+/* As reports say it. */
+static const char *const waits[] = {
+	[RUNNING] = "",
+	[SLEEP] = "sleep",
+	[POLL] = "poll and recv",
+	[LOCK] = "lock",
+	[GIL] = "the GIL",
+	[DISK] = "disk",
+	[PIPE] = "pipe",
+	[DEVICE] = "device",
+	[TERMINAL] = "terminal",
+	[CHILD] = "child process",
+	[SIGNAL] = "signal",
+	[KERNEL] = "kernel",
+};
+
+/* Without a layout, its process is not Python; its head is 0. */
 struct process {
 	pid_t pid;
 	struct layout layout;
-	struct inside_words inside; /* C functions that its threads are in, at this look */
+	struct inside_words inside; /* C functions that its threads are in, in this look */
 };
 
 /*
- * A code object; one that turned out to be something else has no @name. Or a C function,
- * which has nothing but what its site has noted in the place of an address.
+ * A code object; one that turned out not to be code has no @name. Or a C function, which
+ * instead of an address has the number recorded for its site.
  */
 struct code {
 	pid_t pid;
 	bool is_c;
 	uint64_t address, bytes, copies;
 	char *site; /* the name of the target that it is, or NULL */
-	bool listed; /* it is a target by the list that was read last */
+	bool listed; /* it is a target in the list that was read last */
 	char *name, *file;
 	int first_line;
 	unsigned char *lines;
@@ -93,23 +116,23 @@ struct stack {
 	pid_t pid, tid;
 	enum wait wait;
 	int offset; /* of the innermost frame's instruction (Python's), in bytes; or NOWHERE */
-	uint64_t ns; /* when it was begun to be read, CLOCK_MONOTONIC */
+	uint64_t ns; /* when reading it began, CLOCK_MONOTONIC */
 	size_t first, depth; /* in frames[] */
 	uint64_t looks, hash;
 };
 
-/* What the scheduler said of a thread while it was looked at. */
+/* The scheduler's data of a thread. */
 struct thread {
 	pid_t pid, tid;
 	uint64_t looks, run_ns, wait_ns;
 	uint64_t last_run, last_wait;
 	uint64_t bottom; /* the address of its outermost frame */
-	uint64_t of_python; /* the tick in which the interpreter had it last */
-	bool fresh; /* what it said last is of this run() */
+	uint64_t of_python; /* the tick in which the interpreter reported it last */
+	bool fresh; /* the last data belongs to this run() */
 	int syscall, schedstat; /* its files, or CLOSED */
 };
 
-/* A stack was seen, CLOCK_MONOTONIC. */
+/* When a stack was seen, CLOCK_MONOTONIC. */
 struct moment {
 	uint64_t ns;
 	uint32_t stack;
@@ -130,7 +153,7 @@ struct stacks_object {
 	int open; /* files of threads */
 	/* Open addressing: an index and 1, or 0. */
 	uint32_t *by_address, *by_stack;
-	/* When each stack was seen, where that is kept. */
+	/* When each stack was seen, if that is recorded. */
 	struct moment *moments;
 	size_t moment_count, moment_room;
 	bool keeps_moments;
@@ -142,9 +165,9 @@ struct stacks_object {
 /* ---------------------------------------------------------------- what it waits for */
 
 /*
- * What a file of a thread says now; -1: the thread is gone. *@kept is the open file. One
- * of a thread that is gone says nothing; then what was counted of it is no start for
- * another with its number.
+ * The current content of a file of a thread; -1: the thread has exited. *@kept is the
+ * open file. The file of an exited thread is empty; then its counts are no base for
+ * another thread with the same number.
  */
 static ssize_t read_file(struct stacks_object *self, struct thread *thread,
 			 int *kept, const char *name, char *text, size_t size)
@@ -201,6 +224,7 @@ static enum wait wait_for_file(pid_t pid, unsigned long long fd)
 	return DEVICE;
 }
 
+/* A function of over 80 lines, as it is a table of system calls. */
 static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *args,
 			      uint64_t gil, uint64_t gil_size)
 {
@@ -294,7 +318,7 @@ static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *
 	}
 }
 
-/* Whether the thread is there. @text says where it is in the kernel, as it was read. */
+/* Whether the thread exists. @text is its state in the kernel, as read. */
 static bool look_at_wait(struct stacks_object *self, struct thread *thread, char *text,
 			 size_t size)
 {
@@ -309,7 +333,7 @@ static enum wait wait_of(pid_t pid, const char *text, uint64_t gil, uint64_t gil
 	if (!strncmp(text, "running", 7) ||
 	    sscanf(text, "%ld %llx %llx", &number, &args[0], &args[1]) < 1)
 		return RUNNING;
-	/* Off the CPU outside of a call: a page is read in. */
+	/* Off the CPU outside of a system call: a page is read in. */
 	return number < 0 ? DISK : wait_of_call(pid, number, args, gil, gil_size);
 }
 
@@ -321,25 +345,21 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 	return hash ^ hash >> 29;
 }
 
-/* Room for one more of @count in *@array; -1: there is no memory. */
+/* Room for @more than @count in *@array; -1: there is no memory. */
 static int more_room(void **array, size_t *room, size_t count, size_t more, size_t size)
 {
-	size_t wanted = *room ? *room : 64;
 	void *larger;
 
-	if (count + more <= *room)
+	if (!more)
 		return 0;
-	while (wanted < count + more)
-		wanted *= 2;
-	larger = realloc(*array, wanted * size);
+	larger = sb_array_grow(*array, room, count + more, size);
 	if (!larger)
 		return -1;
 	*array = larger;
-	*room = wanted;
 	return 0;
 }
 
-/* A string of the process, as UTF-8; NULL: it is none. */
+/* A string of the process as UTF-8; NULL: it is not a string. */
 static char *read_text(pid_t pid, const struct layout *layout, uint64_t address)
 {
 	int failed = 0;
@@ -349,7 +369,7 @@ static char *read_text(pid_t pid, const struct layout *layout, uint64_t address)
 	unsigned char wide[MAX_TEXT];
 	char *text, *end;
 
-	/* Of a field of three bits, which may lie anywhere, the number. */
+	/* The value of a field of three bits, at any position. */
 	kind /= layout->text_kind & -layout->text_kind;
 	begin = address + ((state & layout->text_is_ascii) ? layout->text_ascii :
 							     layout->text_compact);
@@ -411,7 +431,7 @@ static void read_code(struct code *code, const struct layout *layout)
 	if (layout->code_copies != UINT64_MAX)
 		code->copies = remote_word(pid, at + layout->code_copies, &failed);
 	code->bytes = layout->code_bytes == UINT64_MAX ? 0 : at + layout->code_bytes;
-	/* 3.12 has code of that file where C calls into Python. */
+	/* 3.12 has code with that file name for calls from C into Python. */
 	if (failed || !code->file || !strcmp(code->file, "<shim>")) {
 		free(code->name);
 		code->name = NULL;
@@ -420,7 +440,7 @@ static void read_code(struct code *code, const struct layout *layout)
 	read_lines(code, layout, lines);
 }
 
-/* Where a code object is in by_address, or is to be. */
+/* The position of a code object in by_address, existing or new. */
 static uint32_t *slot_of_code(struct stacks_object *self, pid_t pid, uint64_t address)
 {
 	uint64_t slot = mix(mix(0, (uint64_t)pid), address);
@@ -434,7 +454,7 @@ static uint32_t *slot_of_code(struct stacks_object *self, pid_t pid, uint64_t ad
 	}
 }
 
-/* The index of a code object, or of a C function; -1: there is no room. */
+/* The index of a code object or C function; -1: there is no room. */
 static ssize_t code_at(struct stacks_object *self, const struct process *process,
 		       uint64_t address, bool is_c)
 {
@@ -524,7 +544,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 	note_moment(self, seen->ns, (uint32_t)self->stack_count - 1);
 }
 
-/* What is known of a thread; NULL: there is no memory. */
+/* The entry of a thread; NULL: no memory. */
 static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t tid)
 {
 	struct thread *thread;
@@ -564,7 +584,7 @@ static void count_thread(struct stacks_object *self, struct thread *thread)
 
 /* ---------------------------------------------------------------------- looking */
 
-/* How far into the code the innermost frame is, bytes; NOWHERE: that is not known. */
+/* The offset of the innermost frame's instruction, bytes; NOWHERE: unknown. */
 static int offset_in(const struct process *process, const struct code *code,
 		     const unsigned char *frame)
 {
@@ -588,8 +608,8 @@ static int offset_in(const struct process *process, const struct code *code,
 }
 
 /*
- * The C functions that a frame of Python is in, by @record and those further out. -1: there
- * is no room, or they are no stack.
+ * The C functions that a Python frame is in, by @record and outer ones. -1: there is no
+ * room, or they are not a valid stack.
  */
 static int add_inner(struct stacks_object *self, const struct process *process,
 		     uint64_t frame, struct inside_record *record, struct stack *seen,
@@ -644,7 +664,7 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 		index = code_at(self, process, address & ~TAG_BITS, false);
 		if (index < 0)
 			return false;
-		/* The interpreter has frames of its own, between those of Python. */
+		/* The interpreter has frames of its own between those of Python. */
 		if (!self->codes[index].name)
 			continue;
 		if (seen->depth == MAX_FRAMES)
@@ -686,7 +706,7 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	if (!look_at_wait(self, known, before, sizeof(before)))
 		return;
 	for (int i = 0; i < TRIES; i++) {
-		/* The looker may be off its CPU for long before it counts what it saw. */
+		/* This thread may be off its CPU for long before it counts the stack. */
 		seen.ns = now_ns(CLOCK_MONOTONIC);
 		seen.wait = wait_of(seen.pid, before, gil, process->layout.gil_size);
 		whole = read_stack(self, process, thread, &seen, frames, &bottom) &&
@@ -710,8 +730,8 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 }
 
 /*
- * Of a process that is not of Python, or of the threads of one that the interpreter does
- * not know, as those of a native pool: what they wait for is known, no more.
+ * For a process without Python, or threads that the interpreter does not know, such as
+ * those of a native pool: only what they wait for is known.
  */
 static void look_at_tasks(struct stacks_object *self, pid_t pid)
 {
@@ -773,7 +793,7 @@ static void look_at_process(struct stacks_object *self, struct process *process)
 					  interpreter + layout->interpreter_next,
 					  &failed);
 	}
-	/* Of more threads some were not come to, which would be taken for others. */
+	/* With more threads some were not examined, which would be taken for new ones. */
 	if (!failed && threads < MAX_THREADS && self->ticks % OTHERS_EVERY == 0)
 		look_at_tasks(self, process->pid);
 }
@@ -787,7 +807,7 @@ static void close_file(struct stacks_object *self, int *kept)
 	*kept = CLOSED;
 }
 
-/* Those of threads that were not seen last time, so that the room is for those that are. */
+/* Drop threads that were not seen last time, to make room for those that were. */
 static void close_idle(struct stacks_object *self)
 {
 	for (size_t i = 0; i < self->thread_count; i++) {
@@ -808,7 +828,7 @@ static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 
 	close_idle(self);
 	for (;;) {
-		/* Not in lockstep with what the program does each few milliseconds. */
+		/* Not in step with activities of the program every few milliseconds. */
 		pause = interval_ns > REST * took ? interval_ns : REST * took;
 		next += pause / 2 + (uint64_t)rand() % pause;
 		clock = now_ns(CLOCK_MONOTONIC);
@@ -839,8 +859,8 @@ static void forget_stacks(struct stacks_object *self)
 }
 
 /*
- * Code that is a target has the name that it has there. Code that was one and is no more,
- * or is another, has gone: what is seen at its address next is read anew.
+ * Code that is a target has the target's name. Code that is no longer a target, or is
+ * another one, was freed: what is seen at its address next is read again.
  */
 static void name_codes(struct stacks_object *self, const struct sb_site_list *list)
 {
@@ -860,7 +880,7 @@ static void name_codes(struct stacks_object *self, const struct sb_site_list *li
 			code = &self->codes[index - 1];
 			if (!code->site)
 				code->site = strdup(sb_site_list_name(list, i));
-			/* An older row may have the name of what was there before. */
+			/* An older row may have the name of the previous code there. */
 			if (code->site && !strcmp(code->site, sb_site_list_name(list, i)))
 				code->listed = true;
 		}
@@ -983,14 +1003,26 @@ static PyObject *stacks_add(PyObject *object, PyObject *args)
 	Py_RETURN_TRUE;
 }
 
-/* run(ns, interval_ns): (ticks, lost, cpu_ns), all so far. */
+static PyObject *totals_record(PyObject *object)
+{
+	const struct stacks_object *self = (struct stacks_object *)object;
+	PyObject *values[] = {
+		value_u64(self->ticks),
+		value_u64(self->lost),
+		value_u64(self->cpu_ns),
+	};
+
+	return record_of(records_of(object), RECORD_STACK_TOTALS, values);
+}
+
+/* run(ns, interval_ns): StackTotals, all so far. */
 static PyObject *stacks_run(PyObject *object, PyObject *args)
 {
 	struct stacks_object *self = (struct stacks_object *)object;
-	unsigned long long ns, interval_ns;
 	struct sb_site_list *list;
+	uint64_t ns, interval_ns;
 
-	if (!PyArg_ParseTuple(args, "KK:run", &ns, &interval_ns))
+	if (!PyArg_ParseTuple(args, "O&O&:run", number_u64, &ns, number_u64, &interval_ns))
 		return NULL;
 	if (!interval_ns)
 		return PyErr_Format(PyExc_ValueError, "an interval of 0");
@@ -1006,9 +1038,7 @@ static PyObject *stacks_run(PyObject *object, PyObject *args)
 	atomic_store(&self->busy, 0);
 	if (self->no_memory)
 		return PyErr_NoMemory();
-	return Py_BuildValue("(KKK)", (unsigned long long)self->ticks,
-			     (unsigned long long)self->lost,
-			     (unsigned long long)self->cpu_ns);
+	return totals_record(object);
 }
 
 static PyObject *decoded(const char *text)
@@ -1018,17 +1048,34 @@ static PyObject *decoded(const char *text)
 	return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
-static PyObject *code_tuple(const struct code *code)
+static PyObject *code_record(struct records *records, const struct code *code)
 {
-	return Py_BuildValue("(iKNNNiOy#)", (int)code->pid,
-			     (unsigned long long)code->address, decoded(code->site),
-			     decoded(code->name), decoded(code->file), code->first_line,
-			     code->bytes ? Py_True : Py_False,
-			     code->lines ? (const char *)code->lines : "",
-			     (Py_ssize_t)code->lines_size);
+	PyObject *values[] = {
+		value_int(code->pid),
+		value_u64(code->address),
+		decoded(code->site),
+		decoded(code->name),
+		decoded(code->file),
+		value_int(code->first_line),
+		PyBool_FromLong(code->bytes != 0),
+		PyBytes_FromStringAndSize(code->lines ? (const char *)code->lines : "",
+					  (Py_ssize_t)code->lines_size),
+	};
+
+	return record_of(records, RECORD_STACK_CODE, values);
 }
 
-static PyObject *stack_tuple(const struct stacks_object *self, const struct stack *stack)
+static PyObject *target_record(struct records *records, const struct code *code)
+{
+	PyObject *values[] = {
+		value_u64(code->is_c ? 0 : code->address),
+		decoded(code->site),
+	};
+
+	return record_of(records, RECORD_STACK_TARGET, values);
+}
+
+static PyObject *codes_of(const struct stacks_object *self, const struct stack *stack)
 {
 	PyObject *frames = PyTuple_New((Py_ssize_t)stack->depth);
 
@@ -1041,22 +1088,38 @@ static PyObject *stack_tuple(const struct stacks_object *self, const struct stac
 		else
 			Py_CLEAR(frames);
 	}
-	if (!frames)
-		return NULL;
-	return Py_BuildValue("(iiiiKN)", (int)stack->pid, (int)stack->tid,
-			     (int)stack->wait, stack->offset,
-			     (unsigned long long)stack->looks, frames);
+	return frames;
 }
 
-static PyObject *thread_tuple(const struct thread *thread)
+static PyObject *stack_record(struct records *records, const struct stacks_object *self,
+			      const struct stack *stack)
 {
-	return Py_BuildValue("(iiKKK)", (int)thread->pid, (int)thread->tid,
-			     (unsigned long long)thread->looks,
-			     (unsigned long long)thread->run_ns,
-			     (unsigned long long)thread->wait_ns);
+	PyObject *values[] = {
+		value_int(stack->pid),
+		value_int(stack->tid),
+		PyUnicode_InternFromString(waits[stack->wait]),
+		value_int(stack->offset),
+		value_u64(stack->looks),
+		codes_of(self, stack),
+	};
+
+	return record_of(records, RECORD_STACK, values);
 }
 
-/* Appends @item, which it takes over, to *@list. */
+static PyObject *thread_record(struct records *records, const struct thread *thread)
+{
+	PyObject *values[] = {
+		value_int(thread->pid),
+		value_int(thread->tid),
+		value_u64(thread->looks),
+		value_u64(thread->run_ns),
+		value_u64(thread->wait_ns),
+	};
+
+	return record_of(records, RECORD_STACK_THREAD, values);
+}
+
+/* Append @item, of which it takes ownership, to *@list. */
 static void append(PyObject **list, PyObject *item)
 {
 	if (*list && (!item || PyList_Append(*list, item)))
@@ -1077,81 +1140,74 @@ static PyObject *stacks_keep_moments(PyObject *object, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-/*
- * take(): the stacks since it was called last, and when they were seen: times in ns
- * (CLOCK_MONOTONIC), each with the index of a stack.
- */
+/* take(): TakenStacks, since it was called last. */
 static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct stacks_object *self = (struct stacks_object *)object;
-	PyObject *stacks, *moments;
+	struct records *records = records_of(object);
+	PyObject *values[2];
 
-	if (take_turn(self))
+	if (!records || take_turn(self))
 		return NULL;
-	stacks = PyList_New(0);
-	moments = PyList_New(0);
-	for (size_t i = 0; stacks && i < self->stack_count; i++)
-		append(&stacks, stack_tuple(self, &self->stacks[i]));
-	for (size_t i = 0; moments && i < self->moment_count; i++)
-		append(&moments,
+	values[0] = PyList_New(0);
+	values[1] = PyList_New(0);
+	for (size_t i = 0; values[0] && i < self->stack_count; i++)
+		append(&values[0], stack_record(records, self, &self->stacks[i]));
+	/* Pairs: there may be many thousand. */
+	for (size_t i = 0; values[1] && i < self->moment_count; i++)
+		append(&values[1],
 		       Py_BuildValue("(Kk)", (unsigned long long)self->moments[i].ns,
 				     (unsigned long)self->moments[i].stack));
-	if (stacks && moments)
+	if (values[0] && values[1])
 		forget_stacks(self);
 	atomic_store(&self->busy, 0);
-	if (!stacks || !moments) {
-		Py_XDECREF(stacks);
-		Py_XDECREF(moments);
-		return NULL;
-	}
-	return Py_BuildValue("(NN)", stacks, moments);
+	return record_of(records, RECORD_TAKEN_STACKS, values);
 }
 
-/*
- * targets(): of each code its address, 0 for a C function's, and the name of the target
- * that it is, or None.
- */
+/* @make of each code. */
+static PyObject *each_code(PyObject *object,
+			   PyObject *(*make)(struct records *, const struct code *))
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+	struct records *records = records_of(object);
+	PyObject *list;
+
+	if (!records || take_turn(self))
+		return NULL;
+	list = PyList_New(0);
+	for (size_t i = 0; list && i < self->code_count; i++)
+		append(&list, make(records, &self->codes[i]));
+	atomic_store(&self->busy, 0);
+	return list;
+}
+
+/* targets(): a StackTarget for each code */
 static PyObject *stacks_targets(PyObject *object, PyObject *Py_UNUSED(none))
 {
-	struct stacks_object *self = (struct stacks_object *)object;
-	PyObject *targets;
-
-	if (take_turn(self))
-		return NULL;
-	targets = PyList_New(0);
-	for (size_t i = 0; targets && i < self->code_count; i++)
-		append(&targets,
-		       Py_BuildValue("(KN)",
-				     self->codes[i].is_c ?
-					     0ULL :
-					     (unsigned long long)self->codes[i].address,
-				     decoded(self->codes[i].site)));
-	atomic_store(&self->busy, 0);
-	return targets;
+	return each_code(object, target_record);
 }
 
-/* read(): (codes, threads), all so far. */
-static PyObject *stacks_read(PyObject *object, PyObject *Py_UNUSED(none))
+/* codes(): a StackCode each, all so far */
+static PyObject *stacks_codes(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	return each_code(object, code_record);
+}
+
+/* threads(): a StackThread each, all that were looked at so far */
+static PyObject *stacks_threads(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct stacks_object *self = (struct stacks_object *)object;
-	PyObject *codes, *threads;
+	struct records *records = records_of(object);
+	PyObject *threads;
 
-	if (take_turn(self))
+	if (!records || take_turn(self))
 		return NULL;
-	codes = PyList_New(0);
 	threads = PyList_New(0);
-	for (size_t i = 0; codes && i < self->code_count; i++)
-		append(&codes, code_tuple(&self->codes[i]));
 	for (size_t i = 0; threads && i < self->thread_count; i++)
 		if (self->threads[i].looks)
-			append(&threads, thread_tuple(&self->threads[i]));
+			append(&threads, thread_record(records, &self->threads[i]));
 	atomic_store(&self->busy, 0);
-	if (!codes || !threads) {
-		Py_XDECREF(codes);
-		Py_XDECREF(threads);
-		return NULL;
-	}
-	return Py_BuildValue("(NN)", codes, threads);
+	return threads;
 }
 
 static PyMethodDef stacks_methods[] = {
@@ -1160,7 +1216,8 @@ static PyMethodDef stacks_methods[] = {
 	{ "keep_moments", stacks_keep_moments, METH_O, NULL },
 	{ "take", stacks_take, METH_NOARGS, NULL },
 	{ "targets", stacks_targets, METH_NOARGS, NULL },
-	{ "read", stacks_read, METH_NOARGS, NULL },
+	{ "codes", stacks_codes, METH_NOARGS, NULL },
+	{ "threads", stacks_threads, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 /*
- * The specialised instruction knows the function by a version, for which it has 16 bits;
- * CPython does not specialise where the version does not fit. Versions are given out one
- * after the other, to a function when a call of it is specialised first. So all that fit
- * are used up here, for functions of no other use. To set a function's version to 0 is
- * what CPython does where the function changes: an instruction that relies on it then
- * goes the general way, and the next version is a large one.
+ * The specialised instruction identifies the function by a version of 16 bits; CPython
+ * does not specialise if the version does not fit. Versions are assigned in order, to a
+ * function when a call of it is first specialised. So all that fit are used up here, for
+ * functions without other use. Setting a function's version to 0 is what CPython does
+ * when the function changes: an instruction that relies on it then uses the general path,
+ * and the next version is a large one.
  *
- * CPython specialises no call while a tracer or another evaluator of frames is in place,
- * so then no version can be used up. It is tried again at the next start of the hook.
+ * CPython specialises no call while a tracer or another evaluator of frames is installed,
+ * so that versions can't be used up then. It is tried again at the next start of the
+ * hook.
  */
 #include <stdbool.h>
 
@@ -28,7 +29,10 @@ static const char source[] = "def function(): pass\n"
 			     "    make(work.__code__.replace(), globals())()\n"
 			     "    return f%d\n";
 
-/* A round: what version the last function has; 0: none, maybe with an exception. */
+/*
+ * One round: returns the version of the last function; 0: none, possibly with an
+ * exception.
+ */
 static unsigned int use_up(PyObject *globals)
 {
 	PyObject *round = PyDict_GetItemString(globals, "round"), *last;
@@ -59,7 +63,7 @@ static int use_all_up(void)
 		} while (version && version <= MAX_VERSION);
 	}
 	Py_XDECREF(done);
-	/* The functions and it hold each other. */
+	/* The functions and the list refer to each other. */
 	PyDict_Clear(globals);
 	Py_DECREF(globals);
 	if (PyErr_Occurred())
@@ -76,7 +80,7 @@ static void forget_version(PyTypeObject *type)
 		found->func_version = 0;
 }
 
-/* Whether @type was seen before, by its address: a class may have any __eq__. */
+/* Whether @type was seen before, by its address: a class may define any __eq__. */
 static int see(PyObject *seen, PyObject *type)
 {
 	PyObject *address = PyLong_FromVoidPtr(type);
@@ -88,7 +92,7 @@ static int see(PyObject *seen, PyObject *type)
 	return before;
 }
 
-/* Of all classes, from object on. */
+/* All classes, starting with object. */
 static int forget_versions(void)
 {
 	PyObject *seen = PySet_New(NULL), *left = PyList_New(0);
@@ -122,7 +126,7 @@ int subscript_prepare(void)
 	static bool used_up; /* under the GIL, which all interpreters share */
 	int done;
 
-	/* What runs, not what this was compiled for. */
+	/* The version that runs, not that of the headers. */
 	if (Py_Version >= 0x030B0400)
 		return 1;
 	if (!used_up) {

@@ -16,8 +16,8 @@ struct entry {
 };
 
 /*
- * Open addressing, at most half full. The lock is held for a few instructions, and by a
- * thread that may be preempted; a mutex takes as long as all the rest.
+ * Open addressing, at most half full. The lock is held for a few instructions, possibly
+ * by a thread that is preempted; a mutex would take as long as everything else.
  */
 static struct shard {
 	_Alignas(64) atomic_flag lock;
@@ -48,7 +48,7 @@ static void unlock_all(void)
 		unlock(&shards[i]);
 }
 
-/* No child is to find one held by a thread that it hasn't got. */
+/* A child must not find one held by a thread that does not exist there. */
 static void watch_forks(void)
 {
 	pthread_atfork(lock_all, unlock_all, unlock_all);
@@ -71,7 +71,7 @@ static size_t home_of(const struct shard *shard, const void *frame)
 	return (size_t)(mixed(frame) >> 20) & shard->mask;
 }
 
-/* That of @frame, or the free one where it belongs. */
+/* The entry of @frame, or the free one where it belongs. */
 static struct entry *place_of(const struct shard *shard, const void *frame)
 {
 	size_t i = home_of(shard, frame);
@@ -81,7 +81,7 @@ static struct entry *place_of(const struct shard *shard, const void *frame)
 	return &shard->entries[i];
 }
 
-/* Room for @newest, without calls whose ends no longer count. */
+/* Make room for @newest by dropping calls whose ends do not count any more. */
 static __attribute__((noinline, cold)) bool grow(struct shard *shard,
 						 const struct recorded_call *newest)
 {
@@ -111,23 +111,35 @@ static __attribute__((noinline, cold)) bool grow(struct shard *shard,
 	return true;
 }
 
-void suspended_add(const void *frame, const void *code, const struct recorded_call *call)
+/* Before a shard is locked: a fork must not leave a locked one to the child. */
+static void prepare_forks(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+}
+
+void suspended_add(const void *frame, const void *code, const struct recorded_call *call)
+{
 	struct shard *shard = shard_of(frame);
 	struct entry *entry;
 
-	pthread_once(&once, watch_forks);
+	prepare_forks();
 	lock(shard);
-	if ((shard->entries && shard->used < (shard->mask + 1) / 2) || grow(shard, call)) {
-		entry = place_of(shard, frame);
+	entry = shard->entries ? place_of(shard, frame) : NULL;
+	/* What is in its place needs no room, and does not stay. */
+	if (!entry || (!entry->frame && shard->used >= (shard->mask + 1) / 2))
+		entry = grow(shard, call) ? place_of(shard, frame) : NULL;
+	if (entry) {
 		shard->used += !entry->frame;
 		*entry = (struct entry){ .frame = frame, .code = code, .call = *call };
 	}
 	unlock(shard);
 }
 
-/* What comes after it is found without it: each goes to the gap that it was put off by. */
+/*
+ * Later entries of the chain must be found without it: each moves to the gap before it.
+ */
 static void remove_entry(struct shard *shard, struct entry *entry)
 {
 	size_t gap = (size_t)(entry - shard->entries), i = gap;
@@ -152,6 +164,7 @@ bool suspended_take(const void *frame, const void *code, struct recorded_call *c
 	struct entry *entry;
 	bool found = false;
 
+	prepare_forks();
 	lock(shard);
 	entry = shard->used ? place_of(shard, frame) : NULL;
 	if (entry && entry->frame) {
@@ -161,4 +174,11 @@ bool suspended_take(const void *frame, const void *code, struct recorded_call *c
 	}
 	unlock(shard);
 	return found;
+}
+
+void suspended_drop(const void *frame)
+{
+	struct recorded_call call;
+
+	suspended_take(frame, NULL, &call);
 }

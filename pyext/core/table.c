@@ -7,13 +7,16 @@
 
 #include "errors.h"
 #include "hot.h"
+#include "numbers.h"
 #include "recording.h"
+#include "records.h"
 #include "table.h"
+#include "types.h"
 
-/* A table as all interpreters of the process have it, under GILs of their own. */
+/* A table shared by all interpreters of the process, which may have separate GILs. */
 struct shared {
 	struct sb_site_table *sites;
-	char *label; /* how it is in force, for those who look; NULL: it is not shown */
+	char *label; /* label for readers while it is in force; NULL: it is not published */
 	_Atomic unsigned int users;
 	struct shared *next, **link; /* in @all */
 };
@@ -23,7 +26,7 @@ struct table_object {
 	_Atomic unsigned int holds;
 };
 
-/* What share() gave to the process; counts as a user. */
+/* The table passed to share(); counts as a user. */
 static struct shared *given;
 static struct shared *all;
 static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER; /* of both; held over a fork */
@@ -56,7 +59,7 @@ void table_show(PyObject *self)
 	if (!shared->label)
 		return;
 	pthread_mutex_lock(&given_lock);
-	/* Where it can't be shown it is in force all the same. */
+	/* If it can't be published, it is in force all the same. */
 	sb_site_table_show(shared->sites, shared->label);
 	pthread_mutex_unlock(&given_lock);
 }
@@ -118,7 +121,7 @@ void table_release(PyObject *self)
 	atomic_fetch_sub(&((struct table_object *)self)->holds, 1);
 }
 
-/* Takes @shared over. */
+/* Takes ownership of @shared. */
 static PyObject *wrap(PyTypeObject *type, struct shared *shared)
 {
 	struct table_object *self = (struct table_object *)type->tp_alloc(type, 0);
@@ -140,13 +143,13 @@ static void unlock_given(void)
 	pthread_mutex_unlock(&given_lock);
 }
 
-/* No child is to find it held by a thread that it hasn't got. */
+/* A child must not find it held by a thread that does not exist there. */
 static void watch_forks(void)
 {
 	pthread_atfork(lock_given, unlock_given, unlock_given);
 }
 
-/* Takes @sites over. */
+/* Takes ownership of @sites. */
 static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites,
 			    const char *label)
 {
@@ -188,13 +191,13 @@ static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	const char *label = "program";
 	struct recording_names recorded = { 0 };
 	struct sb_site_table *table;
-	unsigned int capacity = 0, rings = 0;
+	uint32_t rings = 0;
 	struct sb_error *err;
 	int enabled = 1, planned = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OIppzOI:Table", names, &given,
-					 &capacity, &enabled, &planned, &label, &latencies,
-					 &rings))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO&ppzOO&:Table", names, &given,
+					 number_u32, &opts.capacity, &enabled, &planned, &label,
+					 &latencies, number_u32, &rings))
 		return NULL;
 	if ((latencies && recording_names_read(latencies, rings, &recorded)) ||
 	    (given != Py_None && !PyUnicode_FSConverter(given, &path))) {
@@ -202,7 +205,6 @@ static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		return NULL;
 	}
 	opts.path = path ? PyBytes_AS_STRING(path) : NULL;
-	opts.capacity = capacity;
 	opts.enabled = enabled;
 	opts.planned = planned;
 	opts.flags = label && !path ? SB_SITE_TABLE_VISIBLE : 0;
@@ -253,7 +255,7 @@ static PyObject *table_share(PyObject *self, PyObject *Py_UNUSED(none))
 	Py_RETURN_NONE;
 }
 
-/* of_process(): what was given; None: nothing. */
+/* of_process(): the shared one; None: none. */
 static PyObject *table_of_process(PyObject *type, PyObject *Py_UNUSED(none))
 {
 	struct shared *shared;
@@ -265,7 +267,7 @@ static PyObject *table_of_process(PyObject *type, PyObject *Py_UNUSED(none))
 	pthread_mutex_unlock(&given_lock);
 	if (!shared)
 		Py_RETURN_NONE;
-	/* No GIL keeps two interpreters from the same site at the same moment. */
+	/* No GIL prevents two interpreters from using the same site at the same time. */
 	sb_site_table_set_concurrent(shared->sites, true);
 	return wrap((PyTypeObject *)type, shared);
 }
@@ -306,18 +308,22 @@ bool table_is(PyObject *object)
 	return Py_TYPE(object)->tp_dealloc == table_dealloc;
 }
 
-/* (kind, name, pid, target, delay_ns, hits, delayed, requested_ns, measured_ns) */
-static PyObject *site_tuple(const struct sb_site_list *list, size_t i)
+static PyObject *site_record(struct records *records, const struct sb_site_list *list,
+			     size_t i)
 {
-	return Py_BuildValue("(iNiIKKKKK)", (int)sb_site_list_kind(list, i),
-			     PyUnicode_DecodeFSDefault(sb_site_list_name(list, i)),
-			     (int)sb_site_list_pid(list, i),
-			     (unsigned int)sb_site_list_target(list, i),
-			     (unsigned long long)sb_site_list_delay_ns(list, i),
-			     (unsigned long long)sb_site_list_hits(list, i),
-			     (unsigned long long)sb_site_list_delayed(list, i),
-			     (unsigned long long)sb_site_list_requested_ns(list, i),
-			     (unsigned long long)sb_site_list_measured_ns(list, i));
+	PyObject *values[] = {
+		value_int((long)sb_site_list_kind(list, i)),
+		value_text(sb_site_list_name(list, i)),
+		value_int(sb_site_list_pid(list, i)),
+		value_u64(sb_site_list_target(list, i)),
+		value_u64(sb_site_list_delay_ns(list, i)),
+		value_u64(sb_site_list_calls(list, i)),
+		value_u64(sb_site_list_delayed(list, i)),
+		value_u64(sb_site_list_requested_ns(list, i)),
+		value_u64(sb_site_list_delivered_ns(list, i)),
+	};
+
+	return record_of(records, RECORD_SITE, values);
 }
 
 /* A snapshot; NULL with an exception. */
@@ -336,14 +342,15 @@ static struct sb_site_list *read_list(PyObject *self)
 
 static PyObject *table_read(PyObject *self, PyObject *Py_UNUSED(none))
 {
-	struct sb_site_list *list = read_list(self);
+	struct records *records = records_of(self);
+	struct sb_site_list *list = records ? read_list(self) : NULL;
 	PyObject *sites;
 
 	if (!list)
 		return NULL;
 	sites = PyList_New((Py_ssize_t)sb_site_list_count(list));
 	for (size_t i = 0; sites && i < sb_site_list_count(list); i++) {
-		PyObject *site = site_tuple(list, i);
+		PyObject *site = site_record(records, list, i);
 
 		if (site)
 			PyList_SET_ITEM(sites, (Py_ssize_t)i, site);
@@ -356,11 +363,11 @@ static PyObject *table_read(PyObject *self, PyObject *Py_UNUSED(none))
 
 static PyObject *table_progress(PyObject *self, PyObject *args)
 {
-	unsigned long long n;
 	const char *name;
+	uint64_t n;
 	int failed;
 
-	if (!PyArg_ParseTuple(args, "sK:progress", &name, &n) || table_hold(self))
+	if (!PyArg_ParseTuple(args, "sO&:progress", &name, number_u64, &n) || table_hold(self))
 		return NULL;
 	failed = sb_progress_add(table_get(self), name, n);
 	table_release(self);
@@ -430,7 +437,7 @@ static PyMethodDef table_methods[] = {
 	{ NULL, NULL, 0, NULL },
 };
 
-/* How many sites found no room in the table. */
+/* The number of sites that found no room in the table. */
 static PyObject *table_get_lost(PyObject *self, void *Py_UNUSED(closure))
 {
 	struct sb_site_list *list = read_list(self);
@@ -443,7 +450,7 @@ static PyObject *table_get_lost(PyObject *self, void *Py_UNUSED(closure))
 	return lost;
 }
 
-/* What is taken off a delay here: begin() says what for. */
+/* The time that is subtracted from a delay here: begin() says for what. */
 static PyObject *table_get_overhead_ns(PyObject *self, void *Py_UNUSED(closure))
 {
 	uint64_t ticks;

@@ -4,7 +4,7 @@
 
 #include "compat.h"
 
-/* parse_targets(text, name): the targets in a text, as a list of tuples. */
+/* parse_targets(text, name): the targets in a text, a ParsedTarget each. */
 PyObject *targets_parse(PyObject *module, PyObject *args);
 /* glob_match(glob, text). */
 PyObject *targets_glob_match(PyObject *module, PyObject *args);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <pthread.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -6,10 +8,10 @@
 #include "table.h"
 #include "thread.h"
 
-/* In the dictionary of a thread state: its Thread, once that was found. */
+/* In the dictionary of a thread state: its Thread, once that is known. */
 static const char key[] = "speed_bump.thread";
 
-/* A new reference, or NULL; no exception is left. */
+/* A new reference, or NULL; no exception is set. */
 static PyObject *item(PyObject *dict, const char *name)
 {
 	PyObject *found = NULL;
@@ -21,10 +23,10 @@ static PyObject *item(PyObject *dict, const char *name)
 	return found;
 }
 
-/* threading._active[threading.get_ident()]: new; NULL: it has none, or none yet. */
+/* threading._active[threading.get_ident()]: new; NULL: there is none, or none yet. */
 static PyObject *find_thread(void)
 {
-	/* Where the interpreter ends it may have none any more. */
+	/* At the end of the interpreter there may be none any more. */
 	PyObject *module = item(PySys_GetObject("modules"), "threading"), *active, *ident;
 	PyObject *thread = NULL;
 
@@ -39,7 +41,10 @@ static PyObject *find_thread(void)
 	return thread;
 }
 
-/* The name: new; NULL: it has none. A Thread keeps it in a field, which any thread may set. */
+/*
+ * The name: new; NULL: there is none. A Thread keeps it in a field, which any thread may
+ * set.
+ */
 static PyObject *find_name(PyObject *thread)
 {
 	PyObject *fields = PyObject_GenericGetDict(thread, NULL);
@@ -50,14 +55,24 @@ static PyObject *find_name(PyObject *thread)
 	return name;
 }
 
+/*
+ * What threading makes up for a thread that it has not started. To 3.12 it stays when that
+ * ends; until another thread with the same number is known, it is found for that one.
+ */
+static bool is_made_up(PyObject *thread)
+{
+	return !strcmp(Py_TYPE(thread)->tp_name, "_DummyThread");
+}
+
 static bool is_main(void)
 {
 	return syscall(SYS_gettid) == getpid();
 }
 
 /*
- * Whether to look may let the site go: it may wait for another thread without a GIL, and
- * until 3.12 run the garbage collector, which a thread's first call does to have a dictionary.
+ * Whether the lookup may release the site: it may wait for another thread without a GIL,
+ * and up to 3.12 run the garbage collector, when a thread's first call creates its
+ * dictionary.
  */
 static bool may_lose_it(void)
 {
@@ -84,11 +99,15 @@ static bool matches(struct sb_site_table *table, const char *glob, void **kept)
 		if (!*kept)
 			*kept = table_keep(table);
 		thread = find_thread();
-		if (thread && state && PyDict_SetItemString(state, key, thread))
+		if (thread && state && !is_made_up(thread) &&
+		    PyDict_SetItemString(state, key, thread))
 			PyErr_Clear();
 	}
 	name = thread ? find_name(thread) : NULL;
-	/* Before threading is imported the main thread has the name that it has then. */
+	/*
+	 * Before threading is imported, the main thread has the name that it will have
+	 * then.
+	 */
 	if (name && PyUnicode_Check(name))
 		text = PyUnicode_AsUTF8(name);
 	else if (!thread && is_main())
@@ -112,7 +131,14 @@ static bool is_thread(struct sb_site_table *table, const char *glob, void **kept
 	return found;
 }
 
-void thread_prepare(void)
+static void set(void)
 {
 	sb_site_is_thread = is_thread;
+}
+
+void thread_prepare(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, set);
 }

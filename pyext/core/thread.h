@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names of threads, as threading.Thread has them: for targets that are of some threads alone.
+ * Names of threads, as in threading.Thread, for targets that apply to some threads only.
  */
 #ifndef CORE_THREAD_H
 #define CORE_THREAD_H
 
-/* Once a process; more often does no harm. */
+/* Called once per process; further calls do no harm. */
 void thread_prepare(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The thunks, 16 bytes each: the address of a struct thunk into a register that no
- * argument is in, and on to what is common to all.
+ * The thunks, 16 bytes each: load the address of a struct thunk into a register that
+ * holds no argument, and jump to the common code.
  */
 #include <pyconfig.h>
 #include "thunks.h"
@@ -47,7 +47,7 @@ enter:
 	movq	THUNK_COUNTER(%r11), %r10
 count:
 #ifdef Py_GIL_DISABLED
-	/* The line of the slot that is this thread's own. */
+	/* The thread's own line of the slot. */
 	movq	sb_site_line_offset@gottpoff(%rip), %rax
 	movq	%fs:(%rax), %rax
 	testq	%rax, %rax
@@ -58,7 +58,7 @@ count:
 #endif
 	jmp	*THUNK_FUNCTION(%r11)
 filtered:
-	/* As filter_find(), for the first argument and the first cell. */
+	/* Like filter_find(), for the first argument and the first cell. */
 	movq	THUNK_FILTER(%r11), %r10
 	testq	%r10, %r10
 	jz	more
@@ -81,7 +81,7 @@ filtered:
 	movq	CELL_COUNTER(%rax), %r10
 	jmp	count
 other:
-	/* Of an object that is not looked for, if the cell is free. */
+	/* An object without an entry: the cell is free. */
 	cmpq	$0, CELL_VALUE(%rax)
 	jne	more
 	cmpq	$0, FILTER_ANY(%r10)
@@ -134,7 +134,7 @@ done:
 
 #elif defined(__aarch64__) && defined(__LP64__)
 
-/* hint 34 is bti c, which processors without it pass over. */
+/* hint 34 is bti c, which other processors ignore. */
 	.text
 	.balign	16
 	.globl	callable_thunks
@@ -174,7 +174,7 @@ enter:
 	ldr	x9, [x16, #THUNK_COUNTER]
 count:
 #ifdef Py_GIL_DISABLED
-	/* The line of the slot that is this thread's own. */
+	/* The thread's own line of the slot. */
 	adrp	x10, :gottprel:sb_site_line_offset
 	ldr	x10, [x10, #:gottprel_lo12:sb_site_line_offset]
 	mrs	x11, tpidr_el0
@@ -188,7 +188,7 @@ count:
 	ldr	x16, [x16, #THUNK_FUNCTION]
 	br	x16
 filtered:
-	/* As filter_find(), for the first argument and the first cell. */
+	/* Like filter_find(), for the first argument and the first cell. */
 	ldr	x10, [x16, #THUNK_FILTER]
 	cbz	x10, more
 	tbnz	x10, #0, more
@@ -211,7 +211,7 @@ filtered:
 	ldr	x9, [x11, #CELL_COUNTER]
 	b	count
 other:
-	/* Of an object that is not looked for, if the cell is free. */
+	/* An object without an entry: the cell is free. */
 	cbnz	x9, more
 	ldr	x10, [x10, #FILTER_ANY]
 	cbnz	x10, more

@@ -30,7 +30,7 @@ CHECK_CELL(changes, CELL_CHANGES);
 CHECK_CELL(counter, CELL_COUNTER);
 CHECK_CELL(value, CELL_VALUE);
 _Static_assert(sizeof(struct thunk_cell) == 1 << CELL_SHIFT, "thunks.S reckons with it");
-_Static_assert(offsetof(struct site_counters, hits) == 0, "thunks.S counts there");
+_Static_assert(offsetof(struct site_counters, calls) == 0, "thunks.S counts there");
 
 #define THUNK_CODE 16 /* bytes */
 #define BUCKETS	   1024
@@ -46,11 +46,11 @@ static const char callable_thunks[1];
 /* Zero where never used. */
 struct thunk callable_pool[THUNKS] __attribute__((visibility("hidden")));
 
-/* What is known of each: under the lock, of all interpreters together. */
+/* Data of each thunk: under the lock, shared by all interpreters. */
 static struct use {
-	const void *where; /* where it is used, or was last */
+	const void *where; /* where it is used, or was last used */
 	uint32_t next;	   /* in the list of its bucket, by the function; 0: the end */
-	const void *definition; /* that @copy is of */
+	const void *definition; /* the definition that @copy was made from */
 	void *copy;
 	bool used;
 	_Atomic bool fails_negative;
@@ -60,7 +60,7 @@ static uint32_t buckets[BUCKETS]; /* the index, and 1 */
 static uint32_t taken;
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A count of changes that no thunk is quiet at. */
+/* A count of changes that matches no thunk's @quiet. */
 static plan_word no_changes = UINT64_MAX;
 
 static void lock_pool(void)
@@ -78,7 +78,7 @@ static void watch_forks(void)
 	pthread_atfork(lock_pool, unlock_pool, unlock_pool);
 }
 
-/* What to jump to; where the function was called already, what it returned. */
+/* What to jump to; or, if the function was called already, its result. */
 struct done {
 	uintptr_t value;
 	uintptr_t called;
@@ -120,8 +120,8 @@ static struct thunk_cell *filter_find(struct thunk_filter *filter, uintptr_t val
 }
 
 /*
- * Where the next calls are to be counted without callable_hit(), if that is all there is to
- * do; 0: it is not.
+ * Where the next calls can be counted without callable_hit(), if there is nothing else to
+ * do; 0: nowhere.
  */
 static uintptr_t quick_counter(const struct thunk *thunk, struct sb_site *site)
 {
@@ -172,7 +172,7 @@ static struct done jump_to(const void *function)
 	return (struct done){ .value = (uintptr_t)function };
 }
 
-/* A call that may be more than a count; @arguments: those in registers. */
+/* A call that may need more than counting; @arguments: those in registers. */
 struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 {
 	const void *function = (const void *)load(&thunk->function);
@@ -182,8 +182,8 @@ struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 	uint64_t known;
 
 	/*
-	 * Objects of static types are the same in all interpreters of some versions. What
-	 * the filter is of another one may be freed meanwhile.
+	 * In some versions, all interpreters share the objects of static types. The
+	 * filter may belong to another interpreter and be freed meanwhile.
 	 */
 	if ((uintptr_t)PyInterpreterState_Get() != load(&thunk->interpreter))
 		return jump_to(function);
@@ -200,7 +200,7 @@ struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 		return jump_to(load(&uses[thunk - callable_pool].fails_negative) ?
 				       (const void *)(uintptr_t)fail_negative :
 				       (const void *)(uintptr_t)fail);
-	/* A signal handler may have let the site go, and the filter. */
+	/* A signal handler may have released the site, and the filter. */
 	if (filter_of(thunk) != filter)
 		return jump_to(function);
 	if (cell)
@@ -223,7 +223,7 @@ static uint32_t *bucket_of(const void *function)
 	return &buckets[((uintptr_t)function >> 4) % BUCKETS];
 }
 
-/* Under the lock: the index of one that is not used, and 1; 0: none. */
+/* Under the lock: the index plus 1 of one that is not in use; 0: none. */
 static uint32_t find(const void *function, const void *where)
 {
 	uint32_t found = 0;
@@ -285,7 +285,7 @@ void thunk_set(struct thunk *thunk, struct sb_site *site, struct thunk_filter *f
 	atomic_store(&thunk->filter, word);
 	atomic_store(&thunk->site, site);
 	atomic_store(&thunk->quiet, 0);
-	/* Those of before are in a table that may go. */
+	/* Earlier ones are in a table that may be freed. */
 	store(&thunk->changes, &no_changes);
 }
 
@@ -341,7 +341,7 @@ void *thunk_copy(struct thunk *thunk, const void *definition, size_t size, size_
 		return NULL;
 	memcpy(copy, definition, size);
 	memcpy(copy + offset, &address, sizeof(address));
-	/* One that was made before may be in use still. */
+	/* An earlier copy may still be in use. */
 	if (use->copy && use->definition == definition && !memcmp(use->copy, copy, size)) {
 		free(copy);
 		return use->copy;

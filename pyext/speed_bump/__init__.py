@@ -37,7 +37,7 @@ from speed_bump.control import (
     uninstall,
 )
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from speed_bump import native as native
     from speed_bump.attachment import AttachError as AttachError

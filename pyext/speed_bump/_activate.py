@@ -41,10 +41,17 @@ def activate() -> None:
         os.environ[control.SEED] = f"{seed}:{os.getpid()}"
     table = os.environ.get("SPEED_BUMP_TABLE")
     if first and table:
+        # Registered first, it is the last to be called.
+        atexit.register(control.count_exit, os.getpid())
         from speed_bump import waits
 
         waits.watch()
         atexit.register(control.write_refused, table)
+        room = os.environ.get("SPEED_BUMP_ROOM")
+        if room:
+            from speed_bump import last_steps
+
+            last_steps.watch(room)
         if is_set("SPEED_BUMP_CALLS"):
             from speed_bump import _calls
 
@@ -77,7 +84,7 @@ def delays(config: Config) -> str:
             texts[0] += f" to {duration.human(most)}"
     if parts:
         texts.append(f"{' or '.join(sorted({str(part) for part, _ in parts}))} of")
-    every = {frequency for _, frequency in found}
+    every = {each for _, each in found}
     every |= {config.frequency if each is None else each for _, each in parts}
     each = f"each {ordinal(every.pop()) if len(every) == 1 else ''}call"
     return f"{' and '.join(texts)} {each}"
@@ -92,7 +99,7 @@ def summarize(pid: int) -> None:
     if stats.calls:
         control.say(
             f"{stats.calls:,} calls, {stats.delayed:,} of them delayed, by "
-            f"{duration.human(stats.injected_ns)} in all (process {pid})"
+            f"{duration.human(stats.delivered_ns)} in all (process {pid})"
         )
     elif not stats.lost:
         control.say(f"no call matched a target (process {pid})")

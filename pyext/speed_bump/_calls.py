@@ -12,7 +12,7 @@ import os
 import sys
 import types
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -2,56 +2,285 @@
 from collections.abc import Hashable, Sequence
 from os import PathLike
 from types import CodeType
-from typing import Any, TypeAlias, final
+from typing import Any, Literal, final
 
 from typing_extensions import Buffer, Self
 
 from speed_bump.native import Probes
 
-# kind, left, right, delay_ns, every, start_ns, duration_ns, resume, pid, line, mode,
-# dist, sigma, thread, delay_ppm
-ParsedTarget: TypeAlias = tuple[
-    int,
-    str,
-    str,
-    int | None,
-    int | None,
-    int | None,
-    int | None,
-    int | None,
-    int | None,
-    int,
-    int,
-    int,
-    float,
-    str | None,
-    int,
-]
-# number, delay_ns, every, start_ns, end_ns, resume
-Policy: TypeAlias = tuple[int, int, int, int, int, bool]
-# text, line, delay_ns, every, start_ns, end_ns, resume; None: as the defaults
-Entry: TypeAlias = tuple[str, bytes, int | None, int | None, int | None, int | None, bool]
-# kind, name, pid, target, delay_ns, hits, delayed, requested_ns, measured_ns
-Site: TypeAlias = tuple[int, str, int, int, int, int, int, int, int]
-# name, kind, begun, begins, unbegun, sum_ns, max_ns, buckets
-Latency: TypeAlias = tuple[str, int, bool, int, int, int, int, bytes]
-# path, symbol, delay_ns, every, start_ns, duration_ns, sleeps
-NativeTarget: TypeAlias = tuple[str, str, int, int, int, int, bool]
-# id, label, delay_ns, hits, delayed, requested_ns, measured_ns, unarmed
-NativeSite: TypeAlias = tuple[int, str, int, int, int, int, int, int]
+# Records. At run time they are struct sequences, which are tuples; here they are not, so
+# that mypy refuses numbers in the place of names, and unpacking. docs of the fields:
+# core/records.c, and help().
 
-# pid, label, group
-ShownProcess: TypeAlias = tuple[int, str, int]
-# kind, name, pid, label, delay_ns, every, enabled, ruled, hits, delayed, measured_ns
-ControlTarget: TypeAlias = tuple[int, str, int, str, int, int, bool, bool, int, int, int]
+@final
+class ParsedTarget:
+    kind: int
+    left: str
+    right: str
+    delay_ns: int | None
+    every: int | None
+    start_ns: int | None
+    duration_ns: int | None
+    resume: int | None
+    pid: int | None
+    line: int
+    mode: Literal["spin", "sleep", "wait"]
+    dist: Literal["fixed", "exp", "uniform", "lognormal"]
+    sigma: float
+    thread: str | None
+    delay_ppm: int
+
+@final
+class Policy:
+    number: int
+    delay_ns: int
+    every: int
+    start_ns: int
+    end_ns: int
+    resume: bool
+
+@final
+class Entry:
+    text: str
+    line: bytes
+    delay_ns: int | None
+    every: int | None
+    start_ns: int | None
+    end_ns: int | None
+    resume: bool
+
+@final
+class Site:
+    kind: int
+    name: str
+    pid: int
+    target: int
+    delay_ns: int
+    calls: int
+    delayed: int
+    requested_ns: int
+    delivered_ns: int
+
+@final
+class Latency:
+    name: str
+    kind: int
+    begun: bool
+    begins: int
+    unbegun: int
+    sum_ns: int
+    max_ns: int
+    buckets: bytes
+
+@final
+class LatencyEvents:
+    data: bytes
+    at: int
+    behind: int
+    lost: int
+
+@final
+class NativeDurations:
+    sum_ns: int
+    max_ns: int
+    buckets: bytes
+
+@final
+class NativeTarget:
+    path: str | PathLike[str]
+    symbol: str
+    delay_ns: int
+    every: int
+    start_ns: int
+    duration_ns: int
+    sleeps: bool
+    delay_ppm: int
+    record: bool
+
+@final
+class NativePlace:
+    id: int
+    label: str
+    target: int
+
+@final
+class NativeSite:
+    id: int
+    label: str
+    delay_ns: int
+    calls: int
+    delayed: int
+    requested_ns: int
+    delivered_ns: int
+    unarmed: int
+    unreturned: int
+    missed: int
+
+@final
+class ShownProcess:
+    pid: int
+    label: str
+    group: int
+
+@final
+class ControlTarget:
+    kind: int
+    name: str
+    pid: int
+    label: str
+    delay_ns: int
+    every: int
+    enabled: bool
+    is_ruled: bool
+    calls: int
+    delayed: int
+    delivered_ns: int
+
+@final
+class State:
+    # Another copy of the package may have made the first and the last.
+    config: Any
+    table: Table | None
+    numbers: dict[str, int]
+    probes: Probes | None
+    baseline: Any
+
+@final
+class Rank:
+    index: int
+    pid: int
+    rank: int
+    world: int
+    local: int
+    node: int
+    attempt: int
+    launcher: str
+    units: int
+    number: int | None
+
+@final
+class Slots:
+    slots: bytes
+    calls: bytes
+    delivered_ns: bytes
+
+@final
+class StackTotals:
+    ticks: int
+    lost: int
+    cpu_ns: int
+
+@final
+class Stack:
+    pid: int
+    tid: int
+    wait: str
+    offset: int
+    looks: int
+    codes: tuple[int, ...]
+
+@final
+class TakenStacks:
+    stacks: list[Stack]
+    moments: list[tuple[int, int]]
+
+@final
+class StackTarget:
+    address: int
+    name: str | None
+
+@final
+class StackCode:
+    pid: int
+    address: int
+    target: str | None
+    qualname: str | None
+    file: str | None
+    first_line: int
+    has_columns: bool
+    lines: bytes
+
+@final
+class StackThread:
+    pid: int
+    tid: int
+    looks: int
+    run_ns: int
+    wait_ns: int
+
+@final
+class SelfTime:
+    self_ns: int
+    looks: int
+
+@final
+class NativeTimes:
+    own: list[SelfTime]
+    clock_ns: int
+    cpu_ns: int
+    off_ns: int
+    unseen_ns: int
+    stacks: int
+    lost: int
+
+@final
+class NativeStack:
+    tid: int
+    time_ns: int
+    ns: int
+    off_cpu: bool
+    whole: bool
+    frames: tuple[tuple[str, int], ...]
+
+@final
+class Symbol:
+    name: str
+    demangled: str | None
+    begin: int
+
+def entry(
+    text: str,
+    line: bytes,
+    /,
+    *,
+    delay_ns: int | None = None,
+    every: int | None = None,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+    resume: bool = False,
+) -> Entry: ...
+def policy(
+    *,
+    number: int = 0,
+    delay_ns: int = 0,
+    every: int = 1,
+    start_ns: int = 0,
+    end_ns: int = 0,
+    resume: bool = False,
+) -> Policy: ...
+def native_target(
+    path: str | PathLike[str],
+    symbol: str,
+    /,
+    *,
+    delay_ns: int = 0,
+    every: int = 1,
+    start_ns: int = 0,
+    duration_ns: int = 0,
+    sleeps: bool = False,
+    delay_ppm: int = 0,
+    record: bool = False,
+) -> NativeTarget: ...
 
 HOOK: str
 MAX_DELAY_NS: int
-SB_SCOPE_SYSTEM: int
+SB_SCOPE_ALL: int
 SB_SCOPE_TREE: int
+SB_CONTROL_FUNCTION: int
 SB_CONTROL_NATIVE: int
 SB_SITE_FUNCTION: int
 SB_SITE_PROGRESS: int
+DURATION_BUCKETS: int
 LATENCY_FUNCTIONS: int
 LATENCY_MARKS: int
 LATENCY_NAMES: int
@@ -93,9 +322,7 @@ class Table:
     def read(self) -> list[Site]: ...
     def progress(self, name: str, n: int, /) -> None: ...
     def latencies(self) -> list[Latency]: ...
-    def latency_events(
-        self, ring: int, at: int, skip: bool, /
-    ) -> tuple[bytes, int, int, int]: ...
+    def latency_events(self, ring: int, at: int, skip: bool, /) -> LatencyEvents: ...
 
 def begin(name: str, key: Hashable, /) -> None: ...
 def end(name: str, key: Hashable, /) -> None: ...
@@ -131,16 +358,14 @@ class Session:
         scope_id: int,
         enabled: bool,
         /,
-    ) -> list[tuple[int, str, int]]: ...
+    ) -> list[NativePlace]: ...
     def remove(self, ids: list[int], /) -> None: ...
     def set_targets_enabled(self, ids: list[int], enabled: bool, /) -> None: ...
     def plan(self, ids: list[int], unit_ids: list[int], /) -> int: ...
     def offsets(self) -> dict[int, int]: ...
     def hit_cost_ns(self) -> int: ...
     def list(self) -> list[NativeSite]: ...
-
-# index, pid, rank, world, local, node, attempt, launcher, units, number
-Rank: TypeAlias = tuple[int, int, int, int, int, int, int, str, int, int | None]
+    def durations(self, id: int, /) -> NativeDurations: ...
 
 @final
 class Plan:
@@ -161,41 +386,29 @@ class Plan:
     def report(self, units: int, /) -> None: ...
     def end_slot(self, units: int, end_ns: int, /) -> int: ...
     def set_slot_units(self, units: int, /) -> None: ...
-    def set(self, number: int, arm: int, levels: list[tuple[int, int]], /) -> None: ...
+    def set(
+        self, number: int, arm: int | None, levels: list[tuple[int, int]], /
+    ) -> None: ...
     def schedule(self, first: int, masks: Buffer, levels: Buffer, /) -> int: ...
     def cancel(self) -> int: ...
     def renew(self, ns: int, /) -> None: ...
     def away(self, number: int, /) -> int: ...
-    def read(self) -> tuple[bytes, bytes, bytes]: ...
+    def read(self) -> Slots: ...
     def ranks(self) -> list[Rank]: ...
     def set_pace(self, first_unit: int, slot_units: int, by_attempt: bool, /) -> None: ...
     def set_rank_arms(self, index: int, first_arm: int, /) -> None: ...
-    def read_rank(self, index: int, last: bool, /) -> tuple[bytes, bytes, bytes]: ...
-
-# pid, address, target, qualname, file, first line, has columns, table of lines
-StackCode: TypeAlias = tuple[
-    int, int, str | None, str | None, str | None, int, bool, bytes
-]
-# pid, tid, wait, offset of the instruction, looks, codes from the innermost
-Stack: TypeAlias = tuple[int, int, int, int, int, tuple[int, ...]]
-# pid, tid, looks, run_ns, wait_ns
-StackThread: TypeAlias = tuple[int, int, int, int, int]
+    def read_rank(self, index: int, last: bool, /) -> Slots: ...
 
 @final
 class Stacks:
     def __init__(self, table: Table) -> None: ...
     def add(self, pid: int, layout: tuple[int, ...] | None, /) -> bool: ...
-    def run(self, ns: int, interval_ns: int, /) -> tuple[int, int, int]: ...
+    def run(self, ns: int, interval_ns: int, /) -> StackTotals: ...
     def keep_moments(self, keep: bool, /) -> None: ...
-    def take(self) -> tuple[list[Stack], list[tuple[int, int]]]: ...
-    def targets(self) -> list[tuple[int, str | None]]: ...
-    def read(self) -> tuple[list[StackCode], list[StackThread]]: ...
-
-# [(self_ns, looks)], clock_ns, cpu_ns, off_ns, unseen_ns, stacks, lost
-NativeTimes: TypeAlias = tuple[list[tuple[int, int]], int, int, int, int, int, int]
-
-# tid, time_ns, ns, off the CPU, (file, offset) of the frames from the innermost
-NativeStack: TypeAlias = tuple[int, int, int, bool, bool, tuple[tuple[str, int], ...]]
+    def take(self) -> TakenStacks: ...
+    def targets(self) -> list[StackTarget]: ...
+    def codes(self) -> list[StackCode]: ...
+    def threads(self) -> list[StackThread]: ...
 
 @final
 class NativeSampler:
@@ -205,28 +418,34 @@ class NativeSampler:
     def run(self, ns: int, /) -> NativeTimes: ...
     def keep_stacks(self, keep: bool, /) -> None: ...
     def stacks(self) -> list[NativeStack]: ...
-    def symbol(
-        self, path: str | PathLike[str], offset: int, /
-    ) -> tuple[str, str | None, int] | None: ...
+    def symbol(self, path: str | PathLike[str], offset: int, /) -> Symbol | None: ...
     def stop(self) -> None: ...
 
 def adopt_orphans(on: bool, /) -> None: ...
-def keep_files(on: bool, /) -> None: ...
+def keep_files(on: bool, symbols: int = 2_000_000, /) -> None: ...
 def places_of(path: str | PathLike[str], symbol: str, /) -> list[int]: ...
+def readable_names(
+    path: str | PathLike[str], offsets: tuple[int, ...], /
+) -> list[str | None]: ...
 def layout() -> tuple[int, ...]: ...
 def launched() -> Rank: ...
 def waited(ns: int, /) -> None: ...
+def is_rank() -> bool: ...
 def watch_mpi() -> bool: ...
 def install(
     config: object,
     table: Table,
     entries: tuple[Entry, ...],
-    defaults: tuple[int, int, int, int],
-    probes: Probes | None,
     /,
+    *,
+    delay_ns: int,
+    every: int,
+    start_ns: int,
+    end_ns: int,
+    probes: Probes | None = None,
 ) -> Probes | None: ...
 def uninstall() -> Probes | None: ...
-def state() -> tuple[Any, Table | None, dict[str, int], Probes | None, Any]: ...
+def state() -> State: ...
 def set_baseline(table: Table, baseline: object, /) -> None: ...
 def kept() -> dict[str, Any]: ...
 def start(
@@ -237,7 +456,6 @@ def clear_cache() -> None: ...
 def qualname(code: CodeType, /) -> str: ...
 def refused() -> list[tuple[str, str]]: ...
 def overhead_ns() -> int: ...
-def call_overhead_ns() -> tuple[int, int]: ...
 def progress(name: str = "default", n: int = 1) -> None: ...
 def set_seed(number: int, /) -> None: ...
 def seed() -> int | None: ...
@@ -249,4 +467,3 @@ def parse_targets(text: bytes, name: str | PathLike[str], /) -> list[ParsedTarge
 def glob_match(glob: str, text: str, /) -> bool: ...
 def parse_duration(text: str, /) -> int: ...
 def format_duration(ns: int, /) -> str: ...
-def diagnose() -> tuple[int, str, str]: ...

@@ -30,7 +30,7 @@ import json
 import os
 import pkgutil
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from typing import Any
 

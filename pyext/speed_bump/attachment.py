@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from speed_bump import _core, duration, statistics
 from speed_bump.config import Config, ConfigError, Target
-from speed_bump.control import PROCESS_POINT
+from speed_bump.control import OWN_POINTS
 from speed_bump.experiment.program import ways
 from speed_bump.experiment.program.attached import AttachedRunner
 from speed_bump.experiment.program.launch import Streams
@@ -100,5 +100,5 @@ class attach:
         """The counts since entry, of all processes, including forked children."""
         numbers = {n: s.target.pattern for n, s in enumerate(self._slowed)}
         found = statistics.read(self._table, numbers, None, [], None)
-        points = {k: n for k, n in found.progress.items() if k != PROCESS_POINT}
+        points = {k: n for k, n in found.progress.items() if k not in OWN_POINTS}
         return replace(found, progress=points)

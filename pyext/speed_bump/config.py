@@ -8,7 +8,7 @@ import time
 
 from speed_bump import _core, process
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import NoReturn
@@ -16,11 +16,8 @@ if TYPE_CHECKING:
 DEFAULT_DELAY_NS = 1000
 # The last moment that the clocks of the kernel and of Python can represent.
 LAST_NS = 2**63 - 1
-MAX_FREQUENCY = 2**32 - 1
+MAX_EVERY = 2**32 - 1
 MAX_SEED = 2**64 - 1
-# The numbers of libsb.h.
-MODES = ("spin", "sleep", "wait")
-DISTS = ("fixed", "exp", "uniform", "lognormal")
 # 31 years, which leaves room for the time since boot.
 MAX_MS = 10**12
 
@@ -35,9 +32,10 @@ class Target:
     ``delay_ns``, ``every``, ``start_ns`` and ``duration_ns`` (ns, the start since that of
     the process) are None where the text does not name them, and so is ``thread``, a glob
     of names of threads. ``delay_ppm`` is not 0 where the delay is a part of the duration
-    of each call, in millionths, and ``delay_ns`` is None then. ``mode`` is one of
-    ``MODES``, ``dist`` one of ``DISTS``, with ``sigma`` for the last of them, else 0.
-    ``line`` is the line in its file, 0 if it does not come from one.
+    of each call, in millionths, and ``delay_ns`` is None then. ``mode`` is "spin",
+    "sleep" or "wait". ``dist`` is "fixed", "exp", "uniform" or "lognormal", with
+    ``sigma`` for the last of them, else 0. ``line`` is the line in its file, 0 if it does
+    not come from one.
     """
 
     __slots__ = (
@@ -59,23 +57,22 @@ class Target:
     )
 
     def __init__(self, parsed: _core.ParsedTarget) -> None:
-        """Convert a tuple of ``_core.parse_targets``; use ``parse_targets`` instead."""
-        kind = parsed[0]
-        self.native = kind == _core.SB_SPEC_KIND_NATIVE
-        self.excludes = kind == _core.SB_SPEC_KIND_PYTHON_EXCLUDE
-        self.left = parsed[1]
-        self.right = parsed[2]
-        self.delay_ns = parsed[3]
-        self.every = parsed[4]
-        self.start_ns = parsed[5]
-        self.duration_ns = parsed[6]
-        self.resume = bool(parsed[7])
-        self.line = parsed[9]
-        self.mode = MODES[parsed[10]]
-        self.dist = DISTS[parsed[11]]
-        self.sigma = parsed[12]
-        self.thread = parsed[13]
-        self.delay_ppm = parsed[14]
+        """Convert what ``_core.parse_targets`` found; use ``parse_targets`` instead."""
+        self.native = parsed.kind == _core.SB_SPEC_KIND_NATIVE
+        self.excludes = parsed.kind == _core.SB_SPEC_KIND_PYTHON_EXCLUDE
+        self.left = parsed.left
+        self.right = parsed.right
+        self.delay_ns = parsed.delay_ns
+        self.every = parsed.every
+        self.start_ns = parsed.start_ns
+        self.duration_ns = parsed.duration_ns
+        self.resume = bool(parsed.resume)
+        self.line = parsed.line
+        self.mode = parsed.mode
+        self.dist = parsed.dist
+        self.sigma = parsed.sigma
+        self.thread = parsed.thread
+        self.delay_ppm = parsed.delay_ppm
 
     @property
     def pattern(self) -> str:
@@ -115,9 +112,13 @@ class Target:
 
     def __str__(self) -> str:
         """The whole text, which ``parse_targets`` reads back."""
+        return self.text_with(self.delay)
+
+    def text_with(self, delay: str | None) -> str:
+        """The same with another delay, as text; None: without one."""
         text = self.pattern
-        if self.delay is not None:
-            text += f" delay={self.delay}"
+        if delay is not None:
+            text += f" delay={delay}"
         if self.every is not None:
             text += f" every={self.every}"
         if self.start_ns is not None:
@@ -127,18 +128,17 @@ class Target:
         return text + self.manner
 
     def __repr__(self) -> str:
-        """A text for debugging."""
         return f"<Target {self}>"
 
     def __eq__(self, other: object) -> bool:
-        """Targets are equal if their texts are."""
         return str(self) == str(other) if isinstance(other, Target) else NotImplemented
 
     def __hash__(self) -> int:
-        """Consistent with equality."""
         return hash(str(self))
 
 
+# Not a frozen dataclass: importing dataclasses, which imports inspect, takes longer than
+# everything else that happens at the start of a slowed program.
 class Config:
     """What ``install()`` puts into force. Immutable.
 
@@ -190,7 +190,6 @@ class Config:
         enabled: bool = True,
         seed: int | None = None,
     ) -> None:
-        """Check and keep."""
         if isinstance(targets, str):
             targets = (targets,)
         found: list[Target] = []
@@ -201,8 +200,8 @@ class Config:
                 found.extend(parse_targets(target, "targets"))
         if not 0 <= delay_ns <= _core.MAX_DELAY_NS:
             raise ConfigError(f"delay_ns: {delay_ns} is not between 0 and 10 s")
-        if not 1 <= frequency <= MAX_FREQUENCY:
-            raise ConfigError(f"frequency: {frequency} is not 1 to {MAX_FREQUENCY}")
+        if not 1 <= frequency <= MAX_EVERY:
+            raise ConfigError(f"frequency: {frequency} is not 1 to {MAX_EVERY}")
         if max(start_ns, end_ns or 0) > LAST_NS:
             raise ConfigError(f"start_ns {start_ns}, end_ns {end_ns}: over {LAST_NS}")
         if start_ns < 0 or (end_ns is not None and end_ns < start_ns):
@@ -242,13 +241,11 @@ class Config:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Equal in every field."""
         if not isinstance(other, Config):
             return NotImplemented
         return all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
 
     def __hash__(self) -> int:
-        """Consistent with equality."""
         return hash((self.targets, self.delay_ns, self.frequency, self.start_ns))
 
 
@@ -303,7 +300,7 @@ def load_config(environ: Mapping[str, str] | None = None) -> Config:
     """
     environ = os.environ if environ is None else environ
     delay_ns = _read_delay(environ)
-    frequency = _read_number(environ, "SPEED_BUMP_FREQUENCY", 1, 1, MAX_FREQUENCY)
+    frequency = _read_number(environ, "SPEED_BUMP_FREQUENCY", 1, 1, MAX_EVERY)
     start = _read_number(environ, "SPEED_BUMP_START_MS", 0, 0, MAX_MS) * 1_000_000
     duration = _read_number(environ, "SPEED_BUMP_DURATION_MS", 0, 0, MAX_MS) * 1_000_000
     origin = process.start_ns() if start or duration else 0

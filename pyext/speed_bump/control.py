@@ -19,7 +19,7 @@ from speed_bump.config import (
     parse_targets,
 )
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeVar
@@ -37,6 +37,9 @@ SEED = "SPEED_BUMP_SEED"
 
 # In an experiment's table: a process has the delays in force.
 PROCESS_POINT = "speed_bump:process"
+# Likewise: a process that its program did not fork from another one has ended by itself.
+EXIT_POINT = "speed_bump:exit"
+OWN_POINTS = (PROCESS_POINT, EXIT_POINT)
 
 
 # Of this copy of the module: the warning about a short delay was printed.
@@ -97,6 +100,13 @@ def install_shared(config: Config, table_path: str | None) -> bool:
     return first
 
 
+def count_exit(pid: int) -> None:
+    """Count the end of this process, if it is ``pid`` and not a fork of that."""
+    table = _core.Table.of_process()
+    if table and os.getpid() == pid:
+        table.progress(EXIT_POINT, 1)
+
+
 def install_quietly(config: Config, table: _core.Table) -> None:
     """Put delays into force in another user's program, without printing anything.
 
@@ -104,7 +114,15 @@ def install_quietly(config: Config, table: _core.Table) -> None:
     """
     entries = tuple(_entry(target, quiet=True) for target in config.targets)
     seed(config.targets, config.seed)
-    _core.install(config, table, entries, (config.delay_ns, config.frequency, 0, 0), None)
+    _core.install(
+        config,
+        table,
+        entries,
+        delay_ns=config.delay_ns,
+        every=config.frequency,
+        start_ns=0,
+        end_ns=0,
+    )
 
 
 def write_layout(table_path: str) -> None:
@@ -141,7 +159,7 @@ def _install(config: Config, table: _core.Table) -> None:
     session is closed with its object.
     """
     entries = tuple(_entry(target) for target in config.targets if not target.native)
-    defaults = _defaults(config)
+    delay_ns = _achievable(config.delay_ns)
     probes = _open_native(config)
     _seed_aloud(config.targets, config.seed)
     owner = os.environ.get(NATIVE_OWNER)
@@ -149,7 +167,16 @@ def _install(config: Config, table: _core.Table) -> None:
         if probes:
             # The kernel slows the descendants too; they must not add the targets again.
             os.environ[NATIVE_OWNER] = str(os.getpid())
-        before = _core.install(config, table, entries, defaults, probes)
+        before = _core.install(
+            config,
+            table,
+            entries,
+            delay_ns=delay_ns,
+            every=config.frequency,
+            start_ns=config.start_ns,
+            end_ns=config.end_ns or 0,
+            probes=probes,
+        )
     except BaseException:
         if probes:
             probes.close()
@@ -186,12 +213,12 @@ def uninstall() -> None:
 
 def is_installed() -> bool:
     """Whether ``install()`` is in force, including by the environment."""
-    return _core.state()[0] is not None
+    return _core.state().config is not None
 
 
 def get_config() -> Config | None:
     """The configuration that ``install()`` put into force; None if not installed."""
-    config = _core.state()[0]
+    config = _core.state().config
     if config is None or isinstance(config, Config):
         return config
     # Another copy of this package, imported earlier, put it into force.
@@ -225,13 +252,13 @@ def stats(*, children: bool = False) -> Statistics:
     """
     from speed_bump import statistics
 
-    _, table, numbers, probes, baseline = _core.state()
+    state = _core.state()
     return statistics.read(
-        table,
-        {number: text for text, number in numbers.items()},
+        state.table,
+        {number: text for text, number in state.numbers.items()},
         None if children else os.getpid(),
-        probes.read() if probes else [],
-        baseline,
+        state.probes.read() if state.probes else [],
+        state.baseline,
     )
 
 
@@ -243,18 +270,12 @@ def reset() -> None:
     """
     from speed_bump import statistics
 
-    table = _core.state()[1]
+    table = _core.state().table
     if table is not None:
         _core.set_baseline(table, statistics.baseline(table))
 
 
 # ------------------------------------------------------------------ into force
-
-
-def _defaults(config: Config) -> tuple[int, int, int, int]:
-    """The defaults of a target whose options are None."""
-    delay_ns = _achievable(config.delay_ns)
-    return delay_ns, config.frequency, config.start_ns, config.end_ns or 0
 
 
 def seed(targets: Iterable[Target], given: int | None) -> int | None:
@@ -305,14 +326,14 @@ def _entry(target: Target, quiet: bool = False) -> _core.Entry:
     if delay_ns is not None and not target.excludes:
         delay_ns = _achievable(delay_ns, quiet)
     start_ns, end_ns = _window(target)
-    return (
+    return _core.entry(
         text,
         os.fsencode(f"{text}\n"),
-        delay_ns,
-        target.every,
-        start_ns,
-        end_ns,
-        target.resume,
+        delay_ns=delay_ns,
+        every=target.every,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        resume=target.resume,
     )
 
 

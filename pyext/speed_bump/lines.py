@@ -8,7 +8,7 @@ import sys
 
 from speed_bump.config import ConfigError
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from types import CodeType

@@ -20,11 +20,11 @@ from __future__ import annotations
 import errno
 import os
 import weakref
-from _thread import RLock
+from _thread import RLock  # not from threading, which is slow to import
 
 from speed_bump import _core
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from speed_bump.config import Config, Target
     from speed_bump.statistics import FunctionStatistics
@@ -43,7 +43,13 @@ _NO_DEVICE = (errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM
 
 
 class NativeError(OSError):
-    """A native function can't be slowed; the message says why and what to do."""
+    """A native function can't be slowed; the message says why and what to do.
+
+    ``target`` is the index of the function among several; None: each other one would be
+    refused, too.
+    """
+
+    target: int | None = None
 
     def __str__(self) -> str:
         """The message, without the number of the error."""
@@ -54,7 +60,9 @@ def _native_error(error: OSError, *, device: bool = False) -> NativeError:
     text = error.strerror or str(error)
     if device and error.errno in _NO_DEVICE and "sbctl doctor" not in text:
         text += " ('sbctl doctor' says what is missing)"
-    return NativeError(error.errno, text)
+    found = NativeError(error.errno, text)
+    found.target = getattr(error, "target", None)
+    return found
 
 
 def is_available() -> bool:
@@ -99,6 +107,8 @@ def from_target(target: Target, config: Config) -> _core.NativeTarget:
     import time
 
     delay_ns = config.delay_ns if target.delay_ns is None else target.delay_ns
+    if target.delay_ppm:
+        delay_ns = 0
     every = config.frequency if target.every is None else target.every
     if target.start_ns is None and target.duration_ns is None:
         now = time.monotonic_ns()
@@ -110,8 +120,16 @@ def from_target(target: Target, config: Config) -> _core.NativeTarget:
     else:
         start_ns = target.start_ns or 0
         duration_ns = target.duration_ns or 0
-    sleeps = target.mode == "sleep"
-    return target.left, target.right, delay_ns, every, start_ns, duration_ns, sleeps
+    return _core.native_target(
+        target.left,
+        target.right,
+        delay_ns=delay_ns,
+        every=every,
+        start_ns=start_ns,
+        duration_ns=duration_ns,
+        sleeps=target.mode == "sleep",
+        delay_ppm=target.delay_ppm,
+    )
 
 
 class Probes:
@@ -132,6 +150,7 @@ class Probes:
         self._pid = pid
         self._targets: dict[int, str] = {}
         self._unarmed: set[int] = set()
+        self._missed: set[int] = set()
         try:
             self._session = _core.Session()
         except OSError as error:
@@ -154,8 +173,8 @@ class Probes:
 
     def add(
         self, targets: list[_core.NativeTarget], *, enabled: bool = True
-    ) -> list[tuple[int, str, int]]:
-        """Add all of them or none; (id, ``PATH:SYMBOL``, index in targets) of each place.
+    ) -> list[_core.NativePlace]:
+        """Add all of them or none; returns each place.
 
         Raises:
             NativeError: no such file or symbol, not allowed, too many
@@ -164,8 +183,9 @@ class Probes:
             places = self._session.add(targets, _core.SB_SCOPE_TREE, self._pid, enabled)
         except OSError as error:
             raise _native_error(error) from None
-        for place, _, index in places:
-            self._targets[place] = f"native:{targets[index][0]}:{targets[index][1]}"
+        for place in places:
+            target = targets[place.target]
+            self._targets[place.id] = f"native:{target.path}:{target.symbol}"
         return places
 
     def remove(self, ids: list[int]) -> None:
@@ -199,17 +219,31 @@ class Probes:
             sites = self._session.list()
         except OSError as error:
             raise _native_error(error) from None
-        for place, label, *_, unarmed in sites:
-            if unarmed and place not in self._unarmed:
-                self._unarmed.add(place)
+        for site in sites:
+            if site.unarmed and site.id not in self._unarmed:
+                self._unarmed.add(site.id)
                 say(
-                    f"{label}: calls are missing: a breakpoint could not be inserted "
-                    "{unarmed} times, because the process may no longer be "
-                    "delayed or the kernel had no memory for it"
+                    f"{site.label}: calls are missing: a breakpoint could not be "
+                    f"inserted {site.unarmed} times, because the process may no longer "
+                    "be delayed or the kernel had no memory for it"
+                )
+            if site.missed and site.id not in self._missed:
+                self._missed.add(site.id)
+                say(
+                    f"{site.label}: {site.missed} calls were not delayed: of nested "
+                    "calls in a thread the kernel catches 64 returns"
                 )
         return [
-            FunctionStatistics(label, self._targets.get(place, label), 0, *counters)
-            for place, label, _, *counters, _ in sites
+            FunctionStatistics(
+                name=site.label,
+                target=self._targets.get(site.id, site.label),
+                pid=0,
+                calls=site.calls,
+                delayed=site.delayed,
+                requested_ns=site.requested_ns,
+                delivered_ns=site.delivered_ns,
+            )
+            for site in sites
         ]
 
     def close(self) -> None:
@@ -244,7 +278,9 @@ class probe:
     ) -> None:
         """Store the arguments; nothing is slowed yet."""
         _check_delay(delay_ns)
-        self._target = (os.fspath(binary_path), symbol, delay_ns, 1, 0, 0, False)
+        self._target = _core.native_target(
+            os.fspath(binary_path), symbol, delay_ns=delay_ns
+        )
         self._pid = pid
         self._probes: list[Probes] = []
 
@@ -318,13 +354,13 @@ def add_probe(
             raise NativeError(errno.EEXIST, f"{path}:{symbol} is slowed already")
         probes = _shared.sessions.get(pid) or Probes(pid)
         try:
-            places = probes.add([(path, symbol, delay_ns, 1, 0, 0, False)])
+            places = probes.add([_core.native_target(path, symbol, delay_ns=delay_ns)])
         except BaseException:
             if pid not in _shared.sessions:
                 probes.close()
             raise
         _shared.sessions[pid] = probes
-        _shared.added[path, symbol, pid] = [place for place, _, _ in places]
+        _shared.added[path, symbol, pid] = [place.id for place in places]
 
 
 def remove_probe(
@@ -336,11 +372,12 @@ def remove_probe(
         NativeError: ENOENT, there is no such probe
     """
     path = os.fspath(binary_path)
-    key = (path, symbol, os.getpid() if pid is None else pid)
+    pid = os.getpid() if pid is None else pid
+    key = (path, symbol, pid)
     with _shared.lock:
         if key not in _shared.added:
             raise NativeError(errno.ENOENT, f"{path}:{symbol} is not slowed")
-        _shared.sessions[key[2]].remove(_shared.added[key])
+        _shared.sessions[pid].remove(_shared.added[key])
         del _shared.added[key]
-        if not any(other[2] == key[2] for other in _shared.added):
-            _shared.sessions.pop(key[2]).close()
+        if not any(other == pid for _, _, other in _shared.added):
+            _shared.sessions.pop(pid).close()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from speed_bump import _core
+from speed_bump.kinds import ControlKind
 from speed_bump.process import command_of
 
 Key = tuple[bool, int, str, str]
@@ -73,8 +74,13 @@ class Overview:
         self.left_out = control.left_out()
         self.processes = sorted(
             (
-                Process(pid, label, group, printable(" ".join(command_of(pid))))
-                for pid, label, group in control.processes()
+                Process(
+                    shown.pid,
+                    shown.label,
+                    shown.group,
+                    printable(" ".join(command_of(shown.pid))),
+                )
+                for shown in control.processes()
             ),
             key=lambda process: process.pid,
         )
@@ -128,20 +134,19 @@ class Overview:
 
 
 def _slowed(index: int, target: _core.ControlTarget) -> Slowed:
-    kind, name, pid, label, delay_ns, every, enabled, ruled, calls, *delayed = target
-    is_native = kind == _core.SB_CONTROL_NATIVE
     return Slowed(
-        index,
-        is_native,
-        name,
-        pid,
-        label,
-        delay_ns,
-        every,
-        enabled,
-        ruled,
-        calls,
-        *delayed,
+        index=index,
+        is_native=target.kind == ControlKind.NATIVE,
+        name=target.name,
+        pid=target.pid,
+        label=target.label,
+        delay_ns=target.delay_ns,
+        every=target.every,
+        enabled=target.enabled,
+        is_ruled=target.is_ruled,
+        calls=target.calls,
+        delayed=target.delayed,
+        delivered_ns=target.delivered_ns,
     )
 
 
@@ -166,16 +171,14 @@ class Looker:
         return Overview(_core.Control(self._session), self._problem)
 
     def close(self) -> None:
-        """Close the session."""
+        """Close the session with the backend."""
         if self._session:
             self._session.close()
 
     def __enter__(self) -> Looker:
-        """Nothing more."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close it."""
         self.close()
 
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass, field
 
 from speed_bump import _core
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from typing import TypeAlias
 
@@ -19,8 +20,8 @@ class FunctionStatistics:
     ``name`` is ``module:qualname`` or, for a native function, ``PATH:SYMBOL``; ``target``
     is the text of the target that it matched. ``pid`` is 0 if the kernel counts for a
     whole process tree, and for the sum over processes that have ended, once their room is
-    reused. ``delayed`` of the ``calls`` were delayed, by ``requested_ns`` as requested
-    and by ``measured_ns`` as delivered.
+    reused. ``delayed`` of the ``calls`` were delayed. ``requested_ns`` is the sum of the
+    delays asked for, and ``delivered_ns`` that of the delays delivered.
     """
 
     name: str
@@ -29,7 +30,7 @@ class FunctionStatistics:
     calls: int
     delayed: int
     requested_ns: int
-    measured_ns: int
+    delivered_ns: int
 
 
 @dataclass(frozen=True)
@@ -56,39 +57,58 @@ class Statistics:
         return sum(f.delayed for f in (*self.functions, *self.native))
 
     @property
-    def injected_ns(self) -> int:
+    def delivered_ns(self) -> int:
         """The sum of all delivered delays, ns."""
-        return sum(f.measured_ns for f in (*self.functions, *self.native))
+        return sum(f.delivered_ns for f in (*self.functions, *self.native))
 
 
-# The identity of a site in a table: kind, name, pid, target.
-Key: TypeAlias = tuple[int, str, int, int]
-# calls, delayed, requested_ns, measured_ns
-Counts: TypeAlias = tuple[int, int, int, int]
+# The identity of a site in a table: equal to that of another copy of this module.
+_Key = namedtuple("_Key", ("kind", "name", "pid", "target"))
 
 
-def baseline(table: _core.Table) -> dict[Key, Counts]:
+@dataclass
+class _Counts:
+    calls: int = 0
+    delayed: int = 0
+    requested_ns: int = 0
+    delivered_ns: int = 0
+
+    def __add__(self, other: _Counts) -> _Counts:
+        return _Counts(
+            self.calls + other.calls,
+            self.delayed + other.delayed,
+            self.requested_ns + other.requested_ns,
+            self.delivered_ns + other.delivered_ns,
+        )
+
+
+Baseline: TypeAlias = dict[_Key, _Counts]
+_NOTHING = _Counts()
+
+
+def _key(site: _core.Site) -> _Key:
+    return _Key(site.kind, site.name, site.pid, site.target)
+
+
+def baseline(table: _core.Table) -> Baseline:
     """What ``table`` has counted so far, as a base for ``read()``."""
-    return {site[:4]: site[5:] for site in table.read()}
+    return {
+        _key(site): _Counts(
+            site.calls, site.delayed, site.requested_ns, site.delivered_ns
+        )
+        for site in table.read()
+    }
 
 
-def _of_the_ended(
-    sites: list[_core.Site], since: dict[Key, Counts] | None
-) -> dict[Key, Counts]:
+def _of_the_ended(sites: list[_core.Site], since: Baseline | None) -> Baseline:
     """``since``, adapted if counts of ended processes are now those of pid 0."""
     if not since:
         return {}
     found = dict(since)
-    for kind, name, pid, target in since.keys() - {site[:4] for site in sites}:
-        ended = kind, name, 0, target
-        if pid:
-            counts = zip(
-                found.get(ended, (0, 0, 0, 0)),
-                found.pop((kind, name, pid, target)),
-                strict=True,
-            )
-            calls, delayed, requested, measured = (a + b for a, b in counts)
-            found[ended] = calls, delayed, requested, measured
+    for key in since.keys() - {_key(site) for site in sites}:
+        if key.pid:
+            ended = key._replace(pid=0)
+            found[ended] = found.get(ended, _NOTHING) + found.pop(key)
     return found
 
 
@@ -97,7 +117,7 @@ def read(
     targets: dict[int, str],
     pid: int | None,
     native: list[FunctionStatistics],
-    since: dict[Key, Counts] | None = None,
+    since: Baseline | None = None,
 ) -> Statistics:
     """Read ``table``, only process ``pid`` unless that is None.
 
@@ -109,27 +129,27 @@ def read(
     sites = table.read() if table else []
     since = _of_the_ended(sites, since)
     for site in sites:
-        kind, name, its_pid, target = site[:4]
-        if pid is not None and its_pid != pid:
+        if pid is not None and site.pid != pid:
             continue
-        calls, delayed, requested, measured = site[5:]
-        before = since.get(site[:4])
-        if before:
-            calls -= before[0]
-            delayed -= before[1]
-            requested -= before[2]
-            measured -= before[3]
-            if not calls:
-                continue
-        if kind == _core.SB_SITE_PROGRESS:
-            progress[name] = progress.get(name, 0) + calls
-        elif kind == _core.SB_SITE_FUNCTION:
-            text = targets.get(target, "")
+        before = since.get(_key(site)) if since else None
+        if before and site.calls == before.calls:
+            continue
+        before = before or _NOTHING
+        calls = site.calls - before.calls
+        if site.kind == _core.SB_SITE_PROGRESS:
+            progress[site.name] = progress.get(site.name, 0) + calls
+        elif site.kind == _core.SB_SITE_FUNCTION:
             functions.append(
                 FunctionStatistics(
-                    name, text, its_pid, calls, delayed, requested, measured
+                    name=site.name,
+                    target=targets.get(site.target, ""),
+                    pid=site.pid,
+                    calls=calls,
+                    delayed=site.delayed - before.delayed,
+                    requested_ns=site.requested_ns - before.requested_ns,
+                    delivered_ns=site.delivered_ns - before.delivered_ns,
                 )
             )
-    functions.sort(key=lambda f: (-f.measured_ns, -f.calls, f.name))
+    functions.sort(key=lambda f: (-f.delivered_ns, -f.calls, f.name))
     lost = table.lost if table else 0
     return Statistics(tuple(functions), tuple(native), progress, lost)

@@ -20,7 +20,7 @@ import time
 
 from speed_bump import _core
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 LIBRARY = "mpi_waits.so"
 MODULE = "torch.distributed.distributed_c10d"
 FUNCTIONS = (
+    "_all_gather_base",
+    "_reduce_scatter_base",
     "all_gather",
+    "all_gather_coalesced",
     "all_gather_into_tensor",
     "all_gather_object",
     "all_reduce",

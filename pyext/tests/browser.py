@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A real browser without a window, spoken to over the pipe of its DevTools protocol."""
+"""A headless browser, controlled through the pipe of its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def path() -> str | None:
 
 
 class Browser:
-    """One page in it."""
+    """One page."""
 
     def __init__(self, to: int, back: int) -> None:
         self._to, self._back = to, back
@@ -41,7 +41,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command; its result."""
+        """Send one command; return its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -55,12 +55,12 @@ class Browser:
             self.events.append(answer)
 
     def wait_for(self, method: str) -> None:
-        """An event that comes or has come."""
+        """Wait for an event, unless it has arrived already."""
         while not any(event.get("method") == method for event in self.events):
             self.events.append(self._next())
 
     def open(self, file: Path, width: int, height: int, scheme: str) -> None:
-        """Show a file in a window of that size, in "light" or "dark"."""
+        """Show a file in a window of the given size, in "light" or "dark"."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -113,19 +113,19 @@ class Browser:
 
 @contextmanager
 def running(profile: Path) -> Iterator[Browser]:
-    """A browser that ends with the block."""
+    """A browser that is closed at the end of the block."""
     executable = path()
     assert executable
     theirs_in, to = os.pipe()
     back, theirs_out = os.pipe()
-    # Its sandbox does not work as root, nor in most containers; pages are ours.
+    # The sandbox does not work as root or in most containers; the pages are our own.
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     more = [
         "--no-first-run",
         "--disable-background-networking",
         "--remote-debugging-pipe",
     ]
-    # The protocol wants its pipes as 3 and 4; not those that are in the way there.
+    # The protocol uses descriptors 3 and 4, so the pipes are moved out of the way first.
     ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
     child = subprocess.Popen(
         [

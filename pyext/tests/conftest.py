@@ -18,8 +18,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_configure() -> None:
-    # A shell that runs the tests in the background has these ignored, nohup the last one,
-    # and so would the programs under test; a signal with a handler is the default one in
+    # A shell that runs the tests in the background, or nohup, ignores these signals, and
+    # so would the programs under test. A signal with a handler has the default action in
     # a child.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -47,7 +47,7 @@ def nothing_left_in_force() -> Iterator[None]:
 
 @pytest.fixture
 def environ() -> dict[str, str]:
-    """The environment without anything of ours but what slows native functions."""
+    """The environment without variables of speed_bump, except for the backend."""
     return {
         k: v
         for k, v in os.environ.items()
@@ -57,7 +57,7 @@ def environ() -> dict[str, str]:
 
 @pytest.fixture
 def python(tmp_path: Path, environ: dict[str, str]) -> Run:
-    """Run a program text with this interpreter, with variables given by keyword."""
+    """Run a program with this interpreter, with variables given by keyword."""
 
     def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
         path = tmp_path / "program.py"
@@ -76,7 +76,7 @@ def python(tmp_path: Path, environ: dict[str, str]) -> Run:
 
 @pytest.fixture
 def targets(tmp_path: Path) -> Callable[[str], str]:
-    """Write a target file; its path."""
+    """Write a target file and return its path."""
 
     def write(text: str) -> str:
         path = tmp_path / "targets.txt"
@@ -87,7 +87,7 @@ def targets(tmp_path: Path) -> Callable[[str], str]:
 
 
 def calls(name: str) -> int:
-    """Calls of the function of that qualname, in this process."""
+    """Calls of the function with that qualified name in this process."""
     return sum(
         f.calls for f in speed_bump.stats().functions if f.name.rpartition(":")[2] == name
     )

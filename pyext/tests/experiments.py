@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Records of experiments on programs of known answer: the stages run in the simulator."""
+"""Records of experiments on programs with known answers, run in the simulator."""
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,10 +16,15 @@ from speed_bump.experiment.slots.stages import Options, Stages
 UNITS_FIRST = 80
 
 
-def run(name: str, seed: int = 1, budget_s: float = 60.0, kind: str = "heavy") -> Record:
-    """All that the tool would have of a program of ``model.PROGRAMS``."""
-    draw = np.random.default_rng(seed)
-    return run_of(model.PROGRAMS[name](draw), draw, seed, budget_s, kind)
+def run(name: str, budget_s: float = 60.0, kind: str = "heavy") -> Record:
+    """All that the tool would have of a program of ``model.PROGRAMS``: a copy."""
+    return copy.deepcopy(_run(name, budget_s, kind))
+
+
+@functools.cache
+def _run(name: str, budget_s: float, kind: str) -> Record:
+    draw = np.random.default_rng(1)
+    return run_of(model.PROGRAMS[name](draw), draw, budget_s=budget_s, kind=kind)
 
 
 def run_of(
@@ -27,7 +34,7 @@ def run_of(
     budget_s: float = 60.0,
     kind: str = "heavy",
 ) -> Record:
-    """The same of any program."""
+    """The same for any program."""
     run = model.Run(program, kind, draw)
     run.undelayed(UNITS_FIRST)
     stages = Stages(Options(budget_s=budget_s), seed)

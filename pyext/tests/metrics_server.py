@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A server of several processes, of which one limits, that exports what it does.
+"""A server of several processes, one of which limits throughput, with metrics.
 
-One process prepares orders, a second one answers them, this one serves the metrics. What
-takes time sleeps, so that a machine that others use is nearly as good as an idle one.
+One process prepares orders, a second one answers them, and this one serves the metrics.
+Work is sleeping, so that load from other programs has little effect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def answer_all(ready, lock, seen, seconds):
 
 
 def exposition(seen, seconds):
-    """A counter for each of two kinds, a histogram and others that count no work."""
+    """A counter for each of two kinds, a histogram, and metrics that count no work."""
     count = seen[-1]
     return "\n".join(
         [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Programs whose answers are known, run slot by slot by a plan, and records of them.
+"""Programs with known answers, run slot by slot by a plan, and records of them.
 
-The undelayed unit takes about 1; the time that ``Program.slot`` gives is in these parts.
+The undelayed unit takes about 1; ``Program.slot`` returns the time in these units.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNIT_NS = 50_000_000
 
 
 class Noise:
-    """Undelayed unit times with mean near 1, one after the other."""
+    """A series of undelayed unit times with a mean near 1."""
 
     def __init__(
         self, kind: str, draw: np.random.Generator, expected: int = 1200
@@ -64,7 +64,7 @@ class Noise:
 
 
 class Program:
-    """Serial, and what the others are made of. ``c`` is the truth of each function."""
+    """Serial, and the base of the others. ``c`` is each function's criticality."""
 
     def __init__(self, draw: np.random.Generator, functions: int = 6) -> None:
         self.draw = draw
@@ -73,16 +73,16 @@ class Program:
         self.at = -1
 
     def calls(self) -> np.ndarray:
-        """Of the slot to come."""
+        """The calls of each function in the next slot."""
         return np.ones(self.functions)
 
     def slot(self, d: np.ndarray, b: float) -> float:
-        """The time of a slot in which these delays fall."""
+        """The time of a slot with these delays."""
         return b + float(d.sum())
 
 
 class Weighted(Program):
-    """Parts of the delays arrive, at once."""
+    """Parts of the delays arrive, immediately."""
 
     def __init__(self, draw: np.random.Generator, c: list[float]) -> None:
         super().__init__(draw, len(c))
@@ -94,7 +94,7 @@ class Weighted(Program):
 
 
 class Amplified(Program):
-    """0, a convoy: 1.5 times the delay at once, and 1.0 of it in the next units."""
+    """0 is a convoy: 1.5 times the delay at once, and 1.0 times in the next units."""
 
     def __init__(self, draw: np.random.Generator, functions: int = 6) -> None:
         super().__init__(draw, functions)
@@ -113,7 +113,7 @@ class Amplified(Program):
 
 
 class ForkJoin(Program):
-    """0 and 1: branches that are waited for together; 0 takes 0.8 of a unit."""
+    """0 and 1 are branches that a unit waits for; 0 takes 0.8 of a unit."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ def equal_branches(draw: np.random.Generator) -> ForkJoin:
 
 
 class Tick(Program):
-    """What 0 does waits for the next tick of a timer: 0.4 is hidden."""
+    """After 0 the program waits for the next tick of a timer: 0.4 is hidden."""
 
     def __init__(self, draw: np.random.Generator, functions: int = 6) -> None:
         super().__init__(draw, functions)
@@ -151,7 +151,7 @@ class Tick(Program):
 
 
 class Stages(Program):
-    """0: in the loop with a device; 1: a process that prefetches ``depth`` units."""
+    """0 is in the loop with a device; 1 is a process that prefetches ``depth`` units."""
 
     def __init__(
         self,
@@ -189,14 +189,14 @@ class Stages(Program):
 
 
 def starved(draw: np.random.Generator, slack: float = 0.3) -> Stages:
-    """The producer, 1, is slower: the others are hidden until ``slack`` is used up."""
+    """1, the producer, is slower: the others are hidden until ``slack`` is used up."""
     program = Stages(draw, depth=4, cpu=1.0, device=1.0 - slack)
     program.slack = slack
     return program
 
 
 class Lock(Program):
-    """0: inside a lock that 4 threads want, 1: outside of it. Units overlap: 4 a slot."""
+    """0 is inside a lock that 4 threads use, 1 outside. Units overlap: 4 per slot."""
 
     def __init__(
         self, draw: np.random.Generator, functions: int = 6, threads: int = 4
@@ -233,7 +233,7 @@ class Rare(Program):
 
 
 class Phases(Program):
-    """Half as fast from the middle on; 1 is never waited for."""
+    """Half as fast in the second half; 1 is hidden."""
 
     def __init__(
         self, draw: np.random.Generator, functions: int = 6, middle: int = 500
@@ -251,9 +251,10 @@ def sham(draw: np.random.Generator) -> Weighted:
 
 
 class Shared(Program):
-    """0: the thread that reports units, 1: a helper beside it, 2: never waited for.
+    """0 is in the thread that reports units, 1 in a helper beside it, 2 is hidden.
 
-    On two CPUs, shared fairly with ``others``; ``work`` is the helper's, of a unit.
+    The threads share two CPUs fairly with ``others``; ``work`` is the helper's part of a
+    unit.
     """
 
     def __init__(self, draw: np.random.Generator, others: int, work: float = 0.4) -> None:
@@ -296,7 +297,7 @@ PROGRAMS: dict[str, Callable[[np.random.Generator], Program]] = {
 
 
 class Run:
-    """A program that runs, and the record that grows while it does."""
+    """A running program, and the record of it."""
 
     def __init__(
         self,
@@ -322,7 +323,7 @@ class Run:
         self._slots(None, count)
 
     def run(self, block: Block, most_ns: float = math.inf) -> None:
-        """The block's slots, appended to the record."""
+        """Run a block and append its slots to the record."""
         self.record.blocks.append(block)
         self._slots(block, len(block), most_ns)
 
@@ -410,7 +411,7 @@ def experiment(
     census: int = 70,
     **options: float,
 ) -> tuple[Run, Verdict]:
-    """A whole experiment, decided by ``Stages`` and judged."""
+    """A whole experiment, controlled by ``Stages``, and its verdict."""
     draw = np.random.default_rng(seed)
     run = Run(factory(draw), kind, draw, unit_ns)
     run.undelayed(census)
@@ -427,7 +428,7 @@ def truth(
     dose: float = 0.05,
     count: int = 3000,
 ) -> float:
-    """By definition: delayed always by a little, or never; the others never."""
+    """By definition: one function is always or never delayed, the others never."""
     total = []
     for on in (0.0, dose):
         program = factory(np.random.default_rng(3))
@@ -445,7 +446,7 @@ def truth(
 
 
 def wrong(label: str, c: float) -> bool:
-    """Whether a label contradicts the truth; near a threshold none does."""
+    """Whether a label contradicts the truth; near a threshold no label does."""
     if label == "hidden":
         return c > 0.13
     if label == "matters":

@@ -2,8 +2,8 @@
 """Servers with queues, simulated event by event under a plan of delays, and their truth.
 
 Requests come in an open loop (Poisson) or a closed one (clients that wait for the answer
-and think). A slot ends with so many completions, as in the real thing, and a function
-looks at the plan when it is entered. Times are s inside, ns in what is given out.
+and think). A slot ends with a number of completions, as in a real program, and a function
+reads the plan when it is entered. Times are in s internally and in ns in results.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Server:
 
 @dataclass
 class Seen:
-    """What was seen of a run."""
+    """The results of a run."""
 
     events: list[tuple[float, float]] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ def run(
     draw: np.random.Generator,
     seconds: float = float("inf"),
 ) -> Seen:
-    """Serve until all slots of the plan are over, or so long."""
+    """Serve until all slots of the plan are over, or for a time."""
     seen = Seen()
     count = len(server.functions)
     places = [
@@ -173,7 +173,7 @@ def names(server: Server) -> tuple[str, ...]:
 
 
 def block(server: Server, draw: np.random.Generator, count: int) -> Block:
-    """One at a time, as the real plan draws it."""
+    """One function at a time, as the real plan does it."""
     arms = (
         plan.SHAM,
         *(Arm((f.name,), ((Delay(round(f.delay_s * 1e9)),),)) for f in server.functions),
@@ -188,7 +188,7 @@ def block(server: Server, draw: np.random.Generator, count: int) -> Block:
 def experiment(
     server: Server, slot_units: int, seed: int, cycles: int = 3, count: int = 200
 ) -> tuple[Record, np.ndarray]:
-    """A record of blocks and rests, and the events of its requests."""
+    """A record of blocks and rests, with the events of its requests."""
     draw = np.random.default_rng(seed)
     blocks = [plan.rest(30)]
     for _ in range(cycles):
@@ -229,9 +229,9 @@ def experiment(
 def durations(
     server: Server, delayed: str, count: int, seed: int = 1, burn: float = 0.02
 ) -> np.ndarray:
-    """ns, of requests in a run in which one function is always delayed, "": none is.
+    """Durations in ns in a run in which one function is always delayed ("": none).
 
-    The same requests for each: what differs is the delay.
+    The requests are the same for each function, so only the delay differs.
     """
     bit = 0
     if delayed:
@@ -246,7 +246,7 @@ def durations(
 def _lindley(
     server: Server, delayed: str, count: int, draw: np.random.Generator
 ) -> np.ndarray:
-    """One worker that takes one request after the other, all at once."""
+    """One worker that takes requests one after the other, computed in one step."""
     come = np.cumsum(draw.exponential(1 / server.rate, count))
     slow = draw.random(count) < server.slow
     work = np.where(slow, *(w(draw, count) for w in reversed(server.works)))
@@ -266,13 +266,13 @@ def _lindley(
 
 
 def statistics(took: np.ndarray) -> dict[str, float]:
-    """What is estimated, ns."""
+    """The quantity to estimate, ns."""
     p50, p90, p99 = np.quantile(took, (0.5, 0.9, 0.99))
     return {"mean": took.mean(), "p50": p50, "p90": p90, "p99": p99}
 
 
 def truth(server: Server, count: int, seed: int = 1) -> dict[str, dict[str, float]]:
-    """What each function's delay adds, always on against never, ns."""
+    """The effect of each function's delay, always on against never, ns."""
     never = statistics(durations(server, "", count, seed))
     found = {}
     for name in names(server):
@@ -308,7 +308,7 @@ def _three(delay_s: float) -> tuple[Function, ...]:
 
 
 SERVERS = {
-    # The p50 is not among the requests that wait for nothing, all of which take the same.
+    # Requests that wait for nothing all take the same time; the p50 is not among them.
     "M/D/1": Server((fixed(MS), fixed(MS)), _three(0.05 * MS), rate=650),
     "M/M/1": Server((exponential(MS), exponential(MS)), _three(0.1 * MS), rate=500),
     "pool": Server(

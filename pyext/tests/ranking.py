@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Running ``speed-bump rank`` on programs whose answer is known (bench/rank)."""
+"""Run ``speed-bump rank`` on programs with known answers (bench/rank)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 from speed_bump.experiment import archive
 
 BENCH = pathlib.Path(__file__).parents[2] / "bench" / "rank"
-# Seconds: on a busy machine the first is not enough.
+# Seconds; on a busy machine the first is not sufficient.
 BUDGETS = (6, 20, 60)
 
 
@@ -33,7 +33,7 @@ def speed_bump(*arguments, **options):
 
 
 class Ranked:
-    """What ``rank`` said; measured again, longer, by another seed, till it ``fits``."""
+    """The result of ``rank``; repeated, with more time, until it ``fits``."""
 
     def __init__(
         self, tmp_path, targets, command, *more, verb="rank", fits, budgets=BUDGETS
@@ -59,12 +59,12 @@ class Ranked:
 
 
 def python(*patterns):
-    """The options for functions of Python."""
+    """The options for Python functions."""
     return [word for pattern in patterns for word in ("-t", pattern)]
 
 
 def program(name, seconds=300):
-    """One of the programs of which the answer is known."""
+    """The command of one of the programs with a known answer."""
     return [sys.executable, str(BENCH / "programs.py"), name, str(seconds)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The whole of a unit's time: what is waited for, and what that means for the answer."""
+"""The account of a unit's time: what is waited for, and how that affects the answer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import ranking
 from speed_bump.experiment import archive
 from speed_bump.experiment.account import (
+    MACHINE,
     PYTHON,
     WAIT,
     C,
@@ -31,6 +32,8 @@ from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import export, flame, text
 
+pytestmark = pytest.mark.one_python
+
 MAIN = Frame(PYTHON, "__main__:main", "/app.py", 3)
 DEVICE = Frame(PYTHON, "m:device", "/m.py", 7)
 SLEEP = Frame(C, "time.sleep")
@@ -43,7 +46,7 @@ LOCK = Frame(WAIT, "lock")
 
 
 def looks_of(*rows: tuple[int, list[Frame], int]) -> Looks:
-    """Of two threads: 0 reports units, for half of what it wants it waits for a CPU."""
+    """Two threads: 0 reports units, and half of its time it waits for a CPU."""
     found = Looks(threads=[Thread(10, 10, 0, 5, 5), Thread(10, 11, 0, 1, 0)])
     for at, frames, n in rows:
         for frame in frames:
@@ -86,6 +89,16 @@ def test_all_of_the_time_is_in_the_account_and_that_of_others_is_not() -> None:
     assert found.others == [Others("concurrent.futures.thread:_worker", 1, 0.0, "lock")]
 
 
+def test_the_thread_that_serves_the_tool_is_not_the_programs() -> None:
+    serving = Frame(PYTHON, "speed_bump.link.visit:_serve", "/visit.py", 1)
+    inner = Frame(PYTHON, "speed_bump.link.visit:_converse", "/visit.py", 9)
+    found = account(
+        looks_of((0, [MAIN], 10), (1, [serving, inner, LOCK], 100)), {"m:device"}
+    )
+    assert found
+    assert found.others == []
+
+
 def test_a_function_of_c_is_asked_by_its_own_name() -> None:
     found = account(WAITING, {"json:loads", "time:sleep"})
     assert found
@@ -97,11 +110,25 @@ def test_the_threads_that_report_units_are_the_unit() -> None:
     looks = looks_of((0, [MAIN], 1), (1, [POOL], 1))
     looks.mark({11}, 10)
     assert [t.reports for t in looks.threads] == [False, True]
-    # Where nothing says which, it is the main thread of the program.
+    # By default, units belong to the main thread of the program.
     looks.mark(set(), 10)
     assert [t.reports for t in looks.threads] == [True, False]
     looks.mark(set(), 9)
     assert [t.reports for t in looks.threads] == [True, False]
+
+
+def test_a_shell_that_starts_python_is_not_the_program() -> None:
+    """It only waits for the processes, also where its native frames are known."""
+    shell, wait = Frame(MACHINE, "sh:main", "/bin/sh"), Frame(WAIT, "child process")
+    looks = Looks(threads=[Thread(pid, pid, 1, 1, 0) for pid in (9, 10, 12, 14)])
+    looks.frames = [shell, wait, MAIN]
+    looks.stacks = {(0, (0, 1)): 9, (1, (2,)): 1, (2, (2,)): 1, (3, (2,)): 1}
+    looks.mark(set(), 9, {10, 14})
+    assert [t.reports for t in looks.threads] == [False, True, False, True]
+    looks.mark(set(), 9)
+    assert [t.reports for t in looks.threads] == [False, True, False, False]
+    looks.mark(set(), 12, {10, 14})
+    assert [t.reports for t in looks.threads] == [False, False, True, False]
 
 
 def test_runs_are_put_together() -> None:
@@ -117,7 +144,7 @@ def test_runs_are_put_together() -> None:
 
 
 def serial(looks: Looks) -> Record:
-    """A record in which functions matter, with stacks."""
+    """A record with functions that matter, with stacks."""
     record = experiments.renamed(experiments.run("serial"), ["m:device", "m:parse"])
     record.looks = looks
     return record
@@ -130,7 +157,7 @@ def last_of(record: Record) -> str:
 
 def test_nothing_is_worth_optimising_where_all_is_waiting() -> None:
     record = serial(WAITING)
-    # What faster code can gain is what is not asleep of a function's own time.
+    # The gain of faster code is limited to the part of self time that is not sleep.
     for own in record.self_times.values():
         own.share = 0.9
     for name in set(record.self_times) - {"m:device"}:
@@ -198,7 +225,7 @@ def test_colours_are_those_of_the_function_that_the_time_is_part_of() -> None:
     assert by_name["m:device"].node.asleep
     assert not by_name["m:parse"].node.asleep
     assert "lock" not in by_name
-    # No frame is wider than what it stands under, and none stands on another.
+    # No frame is wider than the frame below it, and frames do not overlap.
     boxes = flame.boxes(drawn)
     for box in boxes:
         inside = [
@@ -241,7 +268,7 @@ def test_speedscope_has_what_its_format_asks_for() -> None:
 
 
 def fields(data: bytes) -> dict[int, list[Any]]:
-    """A message of protocol buffers: of each field its values, by the wire format."""
+    """A message of protocol buffers: the values of each field, by the wire format."""
     found: dict[int, list[Any]] = {}
     at = 0
 
@@ -270,7 +297,7 @@ def fields(data: bytes) -> dict[int, list[Any]]:
 
 
 def numbers(data: bytes) -> list[int]:
-    # As the one field of a message each.
+    # Each is the only field of a message.
     out, value, shift = [], 0, 0
     for byte in data:
         value |= (byte & 127) << shift
@@ -304,7 +331,7 @@ def test_pprof_has_what_its_format_asks_for() -> None:
             strings[label[1][0]]: strings[label[2][0]] for label in map(fields, part[3])
         }
         seen[names] = (numbers(part[2][0])[0] / unit_ns, labels)
-    # The innermost first.
+    # The innermost frame comes first.
     share, labels = seen["asleep: sleep", "time.sleep()", "m:device", "__main__:main"]
     assert share == pytest.approx(0.9, rel=1e-3)
     assert labels == {"thread": "a unit of work", "verdict": "matters"}
@@ -343,8 +370,9 @@ while True:
 """
 
 
+@pytest.mark.timed
 def test_a_program_that_waits_for_its_device_is_told_so(tmp_path: Path) -> None:
-    """The example of the issue: nothing is worth optimising, it is all in time.sleep."""
+    """The issue's example: nothing is worth optimising, all time is in time.sleep."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     svg = tmp_path / "unit.svg"
@@ -373,7 +401,7 @@ def test_a_program_that_waits_for_its_device_is_told_so(tmp_path: Path) -> None:
     assert sum(row["share"] for row in found["rows"]) == pytest.approx(1)
     assert "looks at the stacks while" in " ".join(ranked.done.stdout.split())
     assert b"asleep: sleep" in svg.read_bytes()
-    # From the file, later.
+    # The same, later, from the file.
     for name in ("again.svg", "again.json", "again.pb.gz"):
         done = ranking.speed_bump(
             "report", str(ranked.output), "--flamegraph", str(tmp_path / name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Programs that know nothing of speed_bump, slowed by the environment."""
+"""Programs that do not use speed_bump, slowed through the environment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print("done", "speed_bump" in sys.modules)
 def test_an_entry_point_of_the_start_of_python(
     python: Run, targets: Callable[[str], str], tmp_path: Path, is_set: bool
 ) -> None:
-    """Where import lines of .pth files are not read any more; installed from 3.18 on."""
+    """For versions that ignore import lines of .pth files; installed from 3.18 on."""
     sources = Path(__file__).parents[1]
     place = tmp_path / "packages"
     place.mkdir()
@@ -40,7 +40,7 @@ def test_an_entry_point_of_the_start_of_python(
         "print('_speed_bump_start' in sys.modules, 'speed_bump._activate' in sys.modules)"
     )
     path = targets("a:b\n")
-    # Nothing is said to the line of the .pth file that this environment has.
+    # The .pth file of this environment is not used.
     program = (
         f"import os; os.environ['SPEED_BUMP_TARGETS'] = {path!r}\n" * is_set + program
     )
@@ -70,7 +70,7 @@ def test_a_program_is_slowed_without_an_edit(
 def test_the_start_line_says_the_delay_in_force(
     python: Run, targets: Callable[[str], str]
 ) -> None:
-    """Not a delay that was raised to the minimum, nor one that no target has."""
+    """The printed delay is that of a target, not one that was raised to the minimum."""
     done = python(
         PROGRAM, SPEED_BUMP_TARGETS=targets("__main__:work\n"), SPEED_BUMP_DELAY_NS="1"
     )
@@ -240,7 +240,7 @@ def test_a_server_that_forks_for_each_request(
 def test_functions_that_were_not_counted_are_said(
     python: Run, targets: Callable[[str], str], short: int, counted: list[str]
 ) -> None:
-    """Names of over 32 KiB have no room; each function is one, however often called."""
+    """Names of over 32 KiB do not fit; each such function is counted once as lost."""
     done = python(
         f"names = ['f' * n for n in (33_000, 34_000)] + ['f'] * {short}\n"
         "exec(''.join(f'def {name}(): pass\\n' for name in names))\n"
@@ -279,7 +279,7 @@ def test_native_lines_without_a_device(
     assert "sbctl doctor" in line
 
 
-# ------------------------------------------------------- however Python is started
+# ------------------------------------------------------- ways to start Python
 
 LINES = "def work(): pass\nfor _ in range(30): work()\nprint('done')\n"
 SLOWED = "30 calls, 30 of them delayed"
@@ -292,7 +292,7 @@ def launch(
     text: str | None = None,
     pattern: str = "__main__:work",
 ) -> str:
-    """What it says on stderr."""
+    """The text on stderr."""
     done = subprocess.run(
         command,
         env=environ | {"SPEED_BUMP_TARGETS": targets(pattern + "\n")},
@@ -388,7 +388,7 @@ int main(int argc, char **argv)
 
 @pytest.fixture(scope="module")
 def embedding(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A program of its own that has Python inside, as frozen ones do."""
+    """A program that embeds Python, as frozen programs do."""
     get = sysconfig.get_config_var
     where = tmp_path_factory.mktemp("embedding")
     (where / "main.c").write_text(EMBEDDED)
@@ -416,7 +416,7 @@ def test_embedded_with_site(
 def test_embedded_without_site(
     embedding: str, environ: dict[str, str], targets: Callable[[str], str]
 ) -> None:
-    """As frozen executables are; what they import themselves works."""
+    """As frozen executables do; their own imports work."""
     assert launch([embedding, sys.executable, LINES], environ, targets) == ""
     package = str(Path(speed_bump.__file__).parent.parent)
     activated = f"import sys; sys.path.append({package!r})\nimport speed_bump._activate\n"

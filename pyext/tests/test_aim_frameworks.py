@@ -20,9 +20,9 @@ from speed_bump.experiment.aim.frameworks import FRAMEWORKS
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.timed]
 
-# Asks a server of the same program again and again, from a process of its own.
+# Sends requests to a server of the same program, from a process of its own.
 VISITOR = """
 import http.client, os, signal, sys, time
 PORT = {port}
@@ -59,7 +59,7 @@ def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"here"]
 """
-# The file of the engine is real; what it imports is not there, and can be anything.
+# The file of the engine is real; its imports are replaced by stubs.
 ENGINE = """
 import importlib.abc, importlib.machinery, importlib.util, os, sys, types
 REAL = ("vllm.v1.engine.core", "sglang.srt.managers.scheduler")
@@ -118,7 +118,7 @@ def work(*args, **more):
     return Any()
 """
 PROGRAMS = {
-    # Both are made for a GPU; what is real is the engine's own file.
+    # Both are made for a GPU; only the engine's own file is real.
     "vLLM": ENGINE
     + """
 import queue
@@ -316,7 +316,7 @@ if __name__ == "__main__":
     raise SystemExit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
 """,
 }
-# Packages with another name than the framework's.
+# Packages whose name differs from that of the framework.
 PACKAGES = {"Hugging Face Trainer": "transformers"}
 CASES = [(name, "") for name in PROGRAMS if name != "gunicorn"]
 CASES += [("gunicorn", "sync"), ("gunicorn", "gthread")]
@@ -346,7 +346,7 @@ def test_the_unit_is_that_of_the_framework(name, worker, tmp_path):
     (unit,) = found.progress.functions
     (framework,) = [f for f in FRAMEWORKS if f.name == name]
     assert found.why == f"{framework.what}, as {name} is at work", said
-    # Units are counted: the rate is known, and is that of the work.
+    # Units are counted: the rate is known, and it is that of the work.
     rate = found.units[found.unit_name]
     assert rate > 1
     assert unit.right.replace("[<]", "<").replace("[*]", "*") in found.unit_name
@@ -362,7 +362,7 @@ def test_the_table_has_no_name_twice():
 
 
 def test_a_framework_that_has_begun_is_waited_for(tmp_path):
-    # The part before it is very steady, and is no unit of work.
+    # The code before it runs at a steady rate, but is not a unit of work.
     if importlib.util.find_spec("flask") is None:
         pytest.skip("flask is not installed: pip install flask")
     program = tmp_path / "program.py"

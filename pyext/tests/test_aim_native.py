@@ -3,28 +3,51 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ranking import Ranked
+from records import made
 from speed_bump import _core, native
 from speed_bump.config import parse_targets
 from speed_bump.experiment.account import MACHINE, Frame, account, asked_name
-from speed_bump.experiment.aim import Aim, aim, natives
-from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, Place
+from speed_bump.experiment.aim import (
+    Aim,
+    aim,
+    count_whole_run,
+    launcher,
+    machine_code,
+    natives,
+)
+from speed_bump.experiment.program.launch import LaunchError
+from speed_bump.experiment.program.machine import is_alive
+from speed_bump.experiment.program.native_looks import (
+    NativeLook,
+    NativeLooks,
+    NativeSeen,
+    Place,
+)
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.stacks import Stack
-from speed_bump.experiment.program.workload import Workload
+from speed_bump.experiment.program.workload import Workload, children
+from speed_bump.experiment.rank import RankError
 from speed_bump.experiment.show import found as showing
 from speed_bump.experiment.symbols import base, short
 
-# What a C++ compiler makes of app::work(int), app::often(int) and app::pool(void*).
+pytestmark = [pytest.mark.two_pythons, pytest.mark.timed]
+
+# The symbols of app::work(int), app::often(int) and app::pool(void*), as a C++ compiler
+# makes them.
 WORK, OFTEN, POOL = "_ZN3app4workEi", "_ZN3app5oftenEi", "_ZN3app4poolEPv"
 LIBRARY = f"""
 #include <pthread.h>
@@ -45,6 +68,11 @@ void work(int n)
 void piece(void)
 {{
 	for (volatile long i = 0; i < 300000; i++)
+		;
+}}
+void once(void)
+{{
+	for (volatile long i = 0; i < 60000000; i++)
 		;
 }}
 void *pool(void *unused)
@@ -70,6 +98,17 @@ def unit():
 library.start()
 while True:
     unit()
+"""
+
+
+# It has ended before anything is counted, and begins with a function called once.
+SHORT = """
+import ctypes, sys
+library = ctypes.PyDLL(sys.argv[1])
+library.once()
+for _ in range(40):
+    library.piece()
+    sum(range(100000))
 """
 
 
@@ -102,7 +141,7 @@ def command(library: str) -> list[str]:
     return [sys.executable, "-c", PROGRAM.format(work=WORK), library]
 
 
-def look(library: str) -> Aim:
+def aimed(library: str) -> Aim:
     said: list[str] = []
     with Runner(command(library), show_output=False) as runner:
         return aim(runner, Progress(), 20.0, said.append)
@@ -112,10 +151,10 @@ def look(library: str) -> Aim:
 @pytest.mark.needs_device
 def test_native_functions_are_candidates_beside_those_of_python(library: str) -> None:
     for _ in range(4):
-        found = look(library)
+        found = aimed(library)
         if found.native_refused:
             pytest.skip(found.native_refused)
-        # Of C++ too, and of a thread that runs no Python.
+        # Also C++ functions, and those of a thread that does not run Python.
         wanted = {f"{library}:{WORK}", f"{library}:piece"}
         if wanted <= set(found.candidates) and len(found.left_out) > 1:
             break
@@ -123,19 +162,21 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
     assert found.shares.own[f"{library}:{WORK}"] > 0.05
     assert "__main__:unit" in found.candidates
     assert all(name.startswith("/") for name in found.natives)
-    # What can be asked for, and a name that can be read.
+    # The target that rank uses, and its readable name.
     target = found.natives[f"{library}:{WORK}"]
     assert target in found.targets()
     assert (target.left, target.right) == (library, WORK)
     assert short(f"{library}:{WORK}") == "libapp.so:app::work(int)"
     assert f"{library}:{WORK}  " in showing.table(found)
     assert "app::work" in showing.table(found)
-    # Nothing of the interpreter's, nor of what everything calls.
-    assert not any("python" in n or "/libc" in n for n in found.natives)
-    # A breakpoint costs more than the bound there; and one never entered again.
+    # No functions of the interpreter, and none that everything calls. Those of _ctypes
+    # may take a part that counts.
+    files = {Path(name.rpartition(":")[0]).name for name in found.natives}
+    assert not [f for f in files if f.startswith(("python", "libpython", "libc."))]
+    # A breakpoint would cost more than the limit; a function that is not entered again.
     reasons = {short(name): why for name, why in found.left_out.items()}
     assert "a second" in reasons["libapp.so:app::often(int)"]
-    # Its callee is nearly all of it, if earlier samples have shown that.
+    # Nearly all its time is in its callee, if earlier samples have shown that.
     same = "nearly all of libapp.so:piece: the same question"
     pool = reasons["libapp.so:app::pool(void*)"]
     assert "not called" in pool or pool == same
@@ -147,7 +188,7 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
 @pytest.mark.one_python
 @pytest.mark.needs_device
 def test_a_native_function_that_is_the_unit_is_no_candidate(library: str) -> None:
-    # By another name than that of its symbol.
+    # The unit is given by another name than that of its symbol.
     unit = parse_targets(f"native:{library}:app::work", "unit")
     name = f"{library}:{WORK}"
     for _ in range(4):
@@ -157,7 +198,7 @@ def test_a_native_function_that_is_the_unit_is_no_candidate(library: str) -> Non
         if found.native_refused:
             pytest.skip(found.native_refused)
         assert name not in found.candidates
-        # Where looks are few, one may have none there.
+        # With few samples, one thread may have none there.
         if name in found.left_out:
             break
     assert found.left_out[name] == "its calls are the units of work"
@@ -172,7 +213,7 @@ def test_where_no_probe_can_be_had_that_is_said(
         raise native.NativeError(1, "not for you")
 
     monkeypatch.setattr(native, "Probes", refuse)
-    found = look(library)
+    found = aimed(library)
     assert "__main__:unit" in found.candidates
     assert not found.natives
     assert "no candidates: not for you" in "\n".join(showing.lines(found))
@@ -183,7 +224,7 @@ def test_they_are_asked_with_no_word_about_the_program(
     tmp_path: Path, library: str
 ) -> None:
     def fits(ranked: Any) -> bool:
-        # A breakpoint for one function more, or one less, is no other answer.
+        # A breakpoint in one function more or less does not change the answer.
         work = ranked.findings.get(WORK)
         return bool(work) and (
             work["verdict"] == "matters" or (ranked.is_last and work["reason"])
@@ -193,7 +234,7 @@ def test_they_are_asked_with_no_word_about_the_program(
     assert ranked.findings[WORK]["calls_per_unit"] == pytest.approx(1, abs=0.1)
     if ranked.findings[WORK]["verdict"] == "matters":
         assert "libapp.so:app::work(int)" in ranked.done.stdout
-    # Where the thread is that runs no Python, and what it waits in.
+    # The place of the thread without Python, and what it waits for.
     spent = account(ranked.record.looks, {WORK})
     assert spent
     pool = next(one for one in spent.others if one.name.startswith("libapp.so:"))
@@ -228,7 +269,7 @@ def test_what_native_time_is_and_whose() -> None:
         (pack, 200, (COPY, SLOW, DEFLATE, ZLIB, PYTHON)),
         (pack, 100, (NEW, DEFLATE, ZLIB, PYTHON)),
         (stack("m:<module>", leaf=False), 100, (SLOW, PYTHON)),
-        # On a CPU it is on its way to sleep, or back.
+        # A sample on a CPU is of a thread that goes to sleep or wakes up.
         (stack("m:get", "_queue:SimpleQueue.get"), 100, (DEFLATE, PYTHON)),
         (None, 50, (SLOW, Place("/lib/libgomp.so.1", "GOMP_parallel", "GOMP_parallel"))),
         (None, 50, (COPY, Place("/b.so", "blas_thread_server", "blas_thread_server"))),
@@ -237,7 +278,8 @@ def test_what_native_time_is_and_whose() -> None:
     seen.clock_ns = 1000
     found = natives.weigh(seen)
     keys = {place.symbol: (place.path, place.symbol) for place in (DEFLATE, SLOW, ZLIB)}
-    # Time in what everything calls is that of its caller; imports and sleep do not count.
+    # Time in functions that everything calls counts for the caller; imports and sleep do
+    # not count.
     assert found.total[keys["deflate"]] == pytest.approx(0.6)
     assert found.own[keys["deflate"]] == pytest.approx(0.4)
     assert found.own[keys["longest_match"]] == pytest.approx(0.25)
@@ -249,7 +291,7 @@ def test_what_is_below_a_call_that_waits_is_no_candidate() -> None:
     acquire = Place("/lib/_multiprocessing.so", "acquire_impl", "acquire_impl")
     waits = stack("m:put", "_multiprocessing:SemLock.acquire")
     seen = look_at(
-        # A late sample of a thread about to sleep: its caller was sampled before it.
+        # A late sample of a thread that is about to sleep: the caller was sampled before.
         (stack("m:put", leaf=False), 50, (acquire, PYTHON)),
         (stack("__main__:unit", leaf=False), 50, (DEFLATE, PYTHON)),
     )
@@ -293,7 +335,7 @@ def test_what_can_be_asked_is_known_before_any_breakpoint(library: str) -> None:
     )
     found = natives.Natives(weighed=weighed)
     wanted = natives.askable(found, unit, ["lib:work"])
-    # A C function by its Python name is the same question, and takes no breakpoint.
+    # A C function by its Python name is equivalent, and needs no breakpoint.
     assert [key for key, _ in wanted] == [(library, "piece")]
     assert found.reasons() == {
         f"{library}:{WORK}": "nearly all of lib:work: the same question",
@@ -314,7 +356,7 @@ def test_files_are_kept_until_they_change(tmp_path: Path, library: str) -> None:
     try:
         (offset,) = _core.places_of(copy, "piece")
         sampler = _core.NativeSampler()
-        # Two may read one file at a time.
+        # Two threads may read one file at the same time.
         assert sampler.symbol(str(copy), offset) == ("piece", "piece", offset)
         assert _core.places_of(copy, "piece") == [offset]
         later.replace(copy)
@@ -335,7 +377,7 @@ def test_what_is_kept_of_stacks_is_of_the_looks_that_are(library: str) -> None:
             program.begin_native_looks(natives.is_asked_of)
             looks = program._native_looks_of
             assert looks
-            # As while it imports: discarded repeatedly.
+            # As during imports: the samples are discarded repeatedly.
             for _ in range(30):
                 since = looks.since_ns
                 program.stacks(50_000_000)
@@ -391,3 +433,456 @@ def test_a_name_without_its_parameters(readable: str, bare: str) -> None:
 )
 def test_a_long_name_fits_into_a_table(symbol: str, shown: str) -> None:
     assert short(f"/lib/libapp.so:{symbol}") == f"libapp.so:{shown}"
+
+
+# ------------------------------------------------------------------ how it is counted
+
+
+class FakeProbes:
+    """The kernel refuses breakpoints in functions whose names begin with "bad"."""
+
+    adds = 0
+
+    def __init__(self, pid: int) -> None:
+        self.symbols: list[str] = []
+
+    def add(self, asked: list[_core.NativeTarget]) -> list[SimpleNamespace]:
+        # While others are tried, none is in the way of the program.
+        assert not self.symbols
+        FakeProbes.adds += 1
+        for index, target in enumerate(asked):
+            if target.symbol.startswith("bad"):
+                error = native.NativeError(errno.ENOTSUP, "no breakpoint")
+                error.target = index
+                raise error
+        self.symbols = [target.symbol for target in asked]
+        return [
+            SimpleNamespace(id=n, label=f"/a.so:{name}", target=n)
+            for n, name in enumerate(self.symbols)
+        ]
+
+    def close(self) -> None:
+        self.symbols = []
+
+
+def test_none_stays_while_a_refused_one_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native, "Probes", FakeProbes)
+    FakeProbes.adds = 0
+    names = [f"bad{n}" if n % 13 == 7 else f"f{n}" for n in range(40)]
+    wanted = [
+        (("/a.so", name), parse_targets(f"native:/a.so:{name}", "x")[0]) for name in names
+    ]
+    counting = natives.Counting(natives.Natives(), wanted)
+    counting.begin(1)
+    assert {one.key[1] for one in counting.natives.values()} == {
+        name for name in names if name.startswith("f")
+    }
+    assert FakeProbes.adds == 1 + 3
+
+
+class RefusingProbes(FakeProbes):
+    """The kernel refuses all breakpoints, for a reason that is not of one function."""
+
+    def add(self, asked: list[_core.NativeTarget]) -> list[SimpleNamespace]:
+        FakeProbes.adds += 1
+        raise native.NativeError(errno.ENOSPC, "no room: 65536 targets")
+
+
+def test_what_concerns_all_ends_the_adding_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native, "Probes", RefusingProbes)
+    FakeProbes.adds = 0
+    wanted = [
+        (("/a.so", f"f{n}"), parse_targets(f"native:/a.so:f{n}", "x")[0])
+        for n in range(40)
+    ]
+    counting = natives.Counting(natives.Natives(), wanted)
+    counting.begin(1)
+    found = counting.finish(lambda: True, 0.2)
+    assert FakeProbes.adds == 1
+    assert (found.asked, found.left_out) == ({}, {})
+    assert showing.lines(Aim(native_refused=found.refused))[1:] == [
+        "native functions are no candidates: no room: 65536 targets"
+    ]
+
+
+@pytest.mark.one_python
+@pytest.mark.needs_device
+def test_a_refusal_says_which_target_it_was(library: str) -> None:
+    try:
+        probes = native.Probes(os.getpid())
+    except native.NativeError as error:
+        pytest.skip(str(error))
+    names = ("piece", "start", "no_such_name")
+    asked = [_core.native_target(library, name) for name in names]
+    with pytest.raises(native.NativeError, match="no_such_name") as refused:
+        probes.add(asked)
+    assert refused.value.target == 2
+    assert len(probes.add(asked[:2])) == 2
+    # There already: the kernel's own word.
+    with pytest.raises(native.NativeError) as refused:
+        probes.add([_core.native_target(library, "once"), *asked[1:2]])
+    assert refused.value.target == 1
+    probes.close()
+    # There is no such process: none of them is to blame.
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    probes = native.Probes(ended.pid)
+    with pytest.raises(native.NativeError) as refused:
+        probes.add(asked[:2])
+    assert (refused.value.errno, refused.value.target) == (errno.ESRCH, None)
+    probes.close()
+
+
+def test_what_is_the_same_question_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(natives, "MAX_COUNTED", 2)
+    monkeypatch.setattr(natives, "_offsets", lambda target: [hash(target.right)])
+    outer = [Place("/a.so", name, name) for name in ("work", "outer", "outermost")]
+    others = [Place("/a.so", f"other{n}", f"other{n}") for n in range(3)]
+    rows = [(stack("m:f", leaf=False), 300, (*outer, PYTHON)) for _ in range(4)]
+    for n, other in enumerate(others):
+        rows += [(stack("m:g", leaf=False), 100 - n, (other, PYTHON)) for _ in range(2)]
+    found = natives.Natives(weighed=natives.weigh(look_at(*rows)))
+    wanted = [key[1] for key, _ in natives.askable(found, [], [])]
+    # Of one question a second function may do where the first is called too often.
+    assert len(wanted) == 3
+    assert len(set(wanted) & {"work", "outer", "outermost"}) == natives.MAX_ALIKE
+    assert "other0" in wanted
+    reasons = found.reasons()
+    assert "same question" in "".join(reasons.values())
+    assert reasons["/a.so:other1"] == "2 others take more time"
+
+
+def counting_of(*readings: dict[str, int]) -> Any:
+    """It has one reading after the other, and then the last one."""
+    left = list(readings)
+    return SimpleNamespace(
+        read=lambda: left.pop(0) if len(left) > 1 else left[0],
+        leave=lambda often: left.append({}),
+    )
+
+
+def test_a_call_at_the_start_of_a_short_run_counts() -> None:
+    target = parse_targets("native:/a.so:once", "x")[0]
+    once = natives.Native("/a.so:once", target, ("/a.so", "once"))
+
+    def ended() -> bool:
+        return False
+
+    start = time.monotonic() - 1, dict[str, int]()
+    rates, hot = natives._rates(counting_of({once.name: 1}), [once], 1e9, ended, start)
+    assert 0 < rates[once.name] <= 1
+    assert not hot
+    # In a program that goes on, it was called before.
+    rates, _ = natives._rates(counting_of({once.name: 1}), [once], 1e9, ended, None)
+    assert rates[once.name] == 0
+
+
+@pytest.mark.one_python
+@pytest.mark.needs_device
+@pytest.mark.skipif(
+    "SPEED_BUMP_GUEST" in os.environ,
+    reason="on an emulated CPU, what a CPU does in 0.3 s is no short run",
+)
+def test_a_function_called_once_in_a_short_run_is_a_candidate(library: str) -> None:
+    for _ in range(4):
+        said: list[str] = []
+        line = [sys.executable, "-c", SHORT, library]
+        with Runner(line, show_output=False) as runner:
+            found = aim(runner, Progress(), 20.0, said.append, event=said.append)
+        if found.native_refused:
+            pytest.skip(found.native_refused)
+        if f"{library}:once" in found.natives:
+            break
+    assert f"{library}:once" in found.natives, found.left_out
+    assert not found.goes_on
+    assert any("it is run again" in text for text in said)
+
+
+# ------------------------------------------------------------- how long it is looked at
+
+
+class FakeSampler:
+    """Looks until it is told to stop, or once."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.runs = 0
+
+    def keep_stacks(self, keep: bool) -> None:
+        pass
+
+    def add_process(self, pid: int) -> None:
+        pass
+
+    def run(self, ns: int) -> _core.NativeTimes:
+        self.runs += 1
+        self.over.wait(60)
+        return made(_core.NativeTimes, clock_ns=ns)
+
+    def stacks(self) -> list[object]:
+        return []
+
+    def stop(self) -> None:
+        self.over.set()
+
+
+def test_what_is_forgotten_needs_no_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = FakeSampler()
+    monkeypatch.setattr(_core, "NativeSampler", lambda: sampler)
+    looks = NativeLooks(list, lambda: True, lambda path: True)
+    looks.start()
+    while not sampler.runs:
+        time.sleep(0.001)
+    # A program that imports for long: one round after the other is of no use.
+    forgot_ns = time.monotonic_ns()
+    looks.forget()
+    assert looks.since_ns >= forgot_ns
+    looks.stop()
+    assert sampler.runs == 1
+
+
+def test_where_looks_are_refused_no_moments_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> None:
+        raise PermissionError(errno.EPERM, "not for you")
+
+    monkeypatch.setattr(_core, "NativeSampler", refuse)
+    looks = NativeLooks(list, lambda: True, lambda path: True)
+    looks.start()
+    looks.stop()
+    assert looks.refused == "not for you"
+    now_ns = time.monotonic_ns()
+    assert looks.since_ns >= now_ns
+
+
+def test_looks_end_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = FakeSampler()
+    sampler.over.set()
+    monkeypatch.setattr(_core, "NativeSampler", lambda: sampler)
+    program = subprocess.Popen(["sleep", "1000"])
+    try:
+        looks = NativeLooks(
+            lambda: [program.pid], lambda: is_alive(program.pid), lambda path: True
+        )
+        looks.start()
+        while not sampler.runs:
+            time.sleep(0.001)
+    finally:
+        program.kill()
+    # Nobody has waited for it yet.
+    looks._thread.join(60)
+    assert not looks._thread.is_alive()
+    program.wait()
+
+
+# --------------------------------------------------------------- programs without Python
+
+BUSY = """
+#include <unistd.h>
+static volatile unsigned long sum;
+__attribute__((noinline)) void piece(void)
+{
+	for (volatile long i = 0; i < 3000000; i++)
+		;
+}
+__attribute__((noinline)) void page(void)
+{
+	piece();
+	piece();
+	sum++;
+}
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		for (;;)
+			pause();
+	for (;;)
+		page();
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path_factory.mktemp("busy")
+    (folder / "busy.c").write_text(BUSY)
+    subprocess.run([compiler, "-O1", "-o", "busy", "busy.c"], cwd=folder, check=True)
+    return str(folder / "busy")
+
+
+def seems(pid: int, seconds: float, *others: int, refused: str = "") -> str:
+    program: Any = SimpleNamespace(pid=pid, pids={pid, *others})
+    return launcher.Launch(60, refused=refused).machine_code(program, seconds)
+
+
+def test_a_program_that_computes_is_not_waited_for(busy: str) -> None:
+    sure_s, later_s = launcher.SURE_S, launcher.NO_PYTHON_S + 0.1
+    with subprocess.Popen([busy]) as works, subprocess.Popen([busy, "x"]) as waits:
+        sleeps = subprocess.Popen(["sleep", "1000"])
+        try:
+            while seems(works.pid, sure_s) != busy:
+                assert works.poll() is None
+                time.sleep(0.05)
+            # A launcher waits, or has children; its Python may be yet to come.
+            assert seems(works.pid, sure_s, sleeps.pid) == ""
+            assert seems(waits.pid, sure_s) == ""
+            assert seems(waits.pid, later_s) == ""
+            assert seems(works.pid, 0.0) == ""
+            # A server of several processes.
+            assert seems(waits.pid, sure_s, works.pid) == busy
+            assert seems(waits.pid, later_s, works.pid, sleeps.pid) == busy
+            # Where it can't be measured, a launcher is all that it can be.
+            assert seems(works.pid, sure_s, refused="not for you") == ""
+            assert not machine_code.embeds_python(works.pid)
+        finally:
+            works.kill()
+            waits.kill()
+            sleeps.kill()
+            sleeps.wait()
+    # As an interpreter in a library or in the executable.
+    assert machine_code.embeds_python(os.getpid())
+
+
+# ------------------------------------------------------------- a counting run that ends
+
+
+class SilentProbes(FakeProbes):
+    """Nothing is called."""
+
+    open = 0
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(pid)
+        SilentProbes.open += 1
+        self.session = SimpleNamespace(hit_cost_ns=lambda: 1000)
+
+    def read(self) -> list[SimpleNamespace]:
+        return []
+
+    def close(self) -> None:
+        super().close()
+        SilentProbes.open -= 1
+
+
+@pytest.mark.parametrize(
+    ("program", "status"), [("exit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_a_counting_run_that_fails_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, program: str, status: int
+) -> None:
+    monkeypatch.setattr(native, "Probes", SilentProbes)
+    SilentProbes.open = 0
+    wanted = [(("/a.so", "f"), parse_targets("native:/a.so:f", "x")[0])]
+    weighed = natives.Weighed({("/a.so", "f"): 0.5}, readable={("/a.so", "f"): "f"})
+    begin = time.monotonic()
+    with Runner([sys.executable, "-c", program], show_output=False) as runner:
+        counting = natives.Counting(natives.Natives(weighed=weighed), wanted)
+        with pytest.raises(RankError, match=f"status {status}"):
+            # Its imports may take an hour.
+            count_whole_run(runner, Progress(), counting, 0.2, 3600.0)
+        assert os.listdir(runner.directory) == []
+    assert time.monotonic() - begin < 360
+    assert SilentProbes.open == 0
+    assert not children()
+
+
+def test_a_counting_run_that_can_not_start_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native, "Probes", SilentProbes)
+    SilentProbes.open = 0
+    wanted = [(("/a.so", "f"), parse_targets("native:/a.so:f", "x")[0])]
+    with Runner(["/no/such/program"], show_output=False) as runner:
+        counting = natives.Counting(natives.Natives(), wanted)
+        with pytest.raises((LaunchError, RankError)):
+            count_whole_run(runner, Progress(), counting, 0.2, 3600.0)
+        assert os.listdir(runner.directory) == []
+    assert SilentProbes.open == 0
+    assert not children()
+
+
+@pytest.mark.ranks_native
+def test_the_first_line_of_a_program_without_python_is_soon(busy: str) -> None:
+    if not native.is_available():
+        pytest.skip("native functions can't be delayed here")
+    for _ in range(4):
+        said: list[str] = []
+        with Runner([busy], show_output=False) as runner:
+            found = aim(runner, Progress(), 20.0, said.append, event=said.append)
+        # Where others have the CPUs it takes longer.
+        if found.first_line_s < 5:
+            break
+    assert found.first_line_s < 5
+    assert found.unit_name.endswith((":page", ":piece"))
+    assert 0 < found.cpu_share <= 1
+    assert found.as_json()["first_line_s"] == found.first_line_s
+
+
+def test_demangled_names_are_those_at_the_offsets(library: str) -> None:
+    (work,) = _core.places_of(library, WORK)
+    (piece,) = _core.places_of(library, "piece")
+    found = _core.readable_names(library, (piece, 0, work))
+    assert found in (["piece", None, "app::work(int)"], ["piece", None, WORK])
+    assert _core.readable_names(library, ()) == []
+    with pytest.raises(FileNotFoundError, match="no_such_file"):
+        _core.readable_names("/no_such_file", ())
+    with pytest.raises(TypeError):
+        _core.readable_names(library, ("piece",))
+
+
+def open_files() -> set[str]:
+    return {os.readlink(fd.path) for fd in os.scandir("/proc/self/fd") if fd.is_file()}
+
+
+def test_more_files_are_kept_than_a_program_has(tmp_path: Path, library: str) -> None:
+    copies = [str(tmp_path / f"lib{n}.so") for n in range(20)]
+    for copy in copies:
+        shutil.copy(library, copy)
+    _core.keep_files(True)
+    try:
+        for copy in copies:
+            _core.places_of(copy, "piece")
+        assert set(copies) <= open_files()
+    finally:
+        _core.keep_files(False)
+    assert not set(copies) & open_files()
+
+
+def many_functions(path: Path, count: int) -> str:
+    """A library with so many functions."""
+    source = path.with_suffix(".c")
+    source.write_text("".join(f"void f{n}(void) {{ }}\n" for n in range(count)))
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source], check=True)
+    return str(path)
+
+
+def test_a_file_over_the_limit_drives_no_others_out(tmp_path: Path, library: str) -> None:
+    small = many_functions(tmp_path / "small.so", 10)
+    large = [many_functions(tmp_path / f"large{n}.so", 400) for n in range(2)]
+    _core.keep_files(True, 200)
+    try:
+        for path in (small, large[0]):
+            _core.places_of(path, "f0")
+        # To read it again for each of its functions would take long, too.
+        assert {small, large[0]} <= open_files()
+        _core.places_of(large[1], "f0")
+        assert {small, large[0], large[1]} & open_files() == {small, large[1]}
+        # The limit is that of all the others.
+        others = [many_functions(tmp_path / f"other{n}.so", 60) for n in range(4)]
+        for path in others:
+            _core.places_of(path, "f0")
+        kept = {small, *others, *large} & open_files()
+        assert kept & set(large) == {large[1]}
+        assert small not in kept
+        assert others[3] in kept
+        assert others[0] not in kept
+    finally:
+        _core.keep_files(False)

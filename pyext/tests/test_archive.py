@@ -20,6 +20,8 @@ from speed_bump.experiment.record import (
     Slots,
 )
 
+pytestmark = pytest.mark.one_python
+
 
 def record():
     n, draw = 50, np.random.default_rng(1)
@@ -112,6 +114,32 @@ def test_what_can_not_be_read_is_said_in_one_line(tmp_path):
         file.writestr(archive.TEXT, json.dumps({"format": 3}))
     with pytest.raises(archive.ArchiveError, match="format 3"):
         archive.load(str(newer))
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        (b'"shares"', b'"parts"'),
+        (b'"steal"', b'"stolen"'),
+        (b'"header": {', b'"header": 1, "end": {'),
+        (b"slots/delivered_ns.npy", b"slots/injected_ns.npy"),
+    ],
+)
+def test_other_names_in_a_record_are_said_in_one_line(tmp_path, here, there):
+    path, other = tmp_path / "record", tmp_path / "other"
+    archive.save(record(), str(path))
+    found = 0
+    with zipfile.ZipFile(path) as before, zipfile.ZipFile(other, "w") as after:
+        for name in before.namelist():
+            data = before.read(name)
+            found += data.count(here) + name.count(here.decode())
+            if name == archive.TEXT:
+                data = data.replace(here, there)
+            after.writestr(name.replace(here.decode(), there.decode()), data)
+    assert found
+    with pytest.raises(archive.ArchiveError, match="not a record of this") as error:
+        archive.load(str(other))
+    assert "\n" not in str(error.value)
 
 
 def test_damage_is_no_crash(tmp_path):

@@ -1,185 +1,59 @@
 # SPDX-License-Identifier: MIT
-"""Attaching to programs that run already."""
+"""Attaching to running programs."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 import speed_bump
+from attaching import (
+    BUSY,
+    FORKS_TWICE,
+    SHAPES,
+    WATCH,
+    Running,
+    Start,
+    attach,
+    calls,
+    check_grandchild,
+    leave,
+    made_table,
+    programs,
+    run,
+    tool,
+    until,
+)
 from speed_bump import _core
-from speed_bump.experiment.program import ways
+from speed_bump.experiment.program import attached, ways
+from speed_bump.experiment.program.runner import Slowed
 from speed_bump.link import message, place, visit
 
-# It says again and again whether something is in force in it.
-WATCH = """
-import os, sys, time, threading, _thread
-import speed_bump
-def work():
-    return sum(range(300))
-def watch():
-    while True:
-        time.sleep(0.02)
-        os.write(1, b"on\\n" if speed_bump.is_installed() else b"off\\n")
-"""
-BUSY = WATCH + "_thread.start_new_thread(watch, ())\nwhile True: work()\n"
-WORKING = "threading.Thread(target=lambda: [work() for _ in iter(int, 1)], daemon=True)"
-SHAPES = {
-    "busy": "while True: work()",
-    "in a lock": f"{WORKING}.start()\nthreading.Lock().acquire() and 0\n"
-    "lock = threading.Lock(); lock.acquire(); lock.acquire()",
-    "joining a thread": f"t = {WORKING}; t.start(); t.join()",
-    "reading": f"{WORKING}.start()\nos.read(os.pipe()[0], 1)",
-    "asleep": f"{WORKING}.start()\ntime.sleep(1000)",
-    "waiting for a child": f"{WORKING}.start()\n"
-    "import subprocess\nsubprocess.run(['sleep', '1000'])",
-    "50 threads": f"[{WORKING}.start() for _ in range(50)]\ntime.sleep(1000)",
-    "asyncio": """
-import asyncio
-async def main():
-    while True:
-        work()
-        await asyncio.sleep(0.001)
-asyncio.run(main())
-""",
-    "importing": """
-import importlib
-while True:
-    for name in ("json", "csv", "decimal", "ast", "dis", "inspect"):
-        importlib.reload(importlib.import_module(name))
-    work()
-""",
-    "forking": """
-while True:
-    work()
-    pid = os.fork()
-    if not pid:
-        work()
-        os._exit(0)
-    if os.waitpid(pid, 0)[1]:
-        os._exit(1)
-""",
-}
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-class Running:
-    """A program that runs, with a control socket unless ``variables`` say otherwise."""
-
-    def __init__(self, tmp_path: Path, text: str, environ: dict[str, str]) -> None:
-        path = tmp_path / "program.py"
-        path.write_text(textwrap.dedent(text))
-        self.output = tmp_path / "output"
-        with self.output.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, str(path)], env=environ, stdout=file, stderr=file
-            )
-        self.pid = self.process.pid
-
-    def wait_for_socket(self) -> None:
-        until(lambda: ways._socket_path(self.pid))
-        # Its modules are imported, and it works.
-        until(lambda: b"off" in self.output.read_bytes())
-
-    def says(self, word: bytes) -> bool:
-        """Whether that is its latest word."""
-        return self.output.read_bytes().split()[-1:] == [word]
-
-    def says_soon(self, word: bytes) -> None:
-        """From now on it says so."""
-        size = self.output.stat().st_size + 8
-        until(lambda: self.output.stat().st_size > size and self.says(word))
-
-    def state(self) -> tuple[int, list[str], bool]:
-        """Threads, descriptors, and whether it has memory of a tool."""
-        where = Path(f"/proc/{self.pid}")
-        descriptors = []
-        for file in (where / "fd").iterdir():
-            # Descriptors that it opens and closes may be gone when they are read.
-            with suppress(FileNotFoundError):
-                descriptors.append(os.readlink(file))
-        maps = (where / "maps").read_text()
-        tables = "/speed-bump-" in maps and ".table" in maps
-        return len(list((where / "task").iterdir())), sorted(descriptors), tables
-
-
-Start = Callable[..., Running]
+pytestmark = pytest.mark.two_pythons
 
 
 @pytest.fixture
 def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Start]:
-    """Start a program and wait until it works."""
-    running: list[Running] = []
-
-    def begin(text: str, wait: bool = True, **variables: str) -> Running:
-        where = tmp_path / str(len(running))
-        where.mkdir()
-        runtime = {"XDG_RUNTIME_DIR": str(tmp_path), "SPEED_BUMP_ATTACH": "1"}
-        running.append(Running(where, text, environ | runtime | variables))
-        if wait:
-            running[-1].wait_for_socket()
-        return running[-1]
-
-    yield begin
-    for program in running:
-        program.process.kill()
-        program.process.wait()
-
-
-def tool(*arguments: str) -> subprocess.Popen[str]:
-    """The command ``speed-bump``."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "speed_bump", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    process = tool(*arguments)
-    out, err = process.communicate(timeout=300)
-    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+    with programs(tmp_path, environ) as begin:
+        yield begin
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[str]:
-    """The path of a table, as the tool has one."""
-    with tempfile.TemporaryDirectory(prefix="speed-bump-") as directory:
-        path = f"{directory}/1.table"
-        with closing(_core.Table(path, 1 << 10)):
-            yield path
-
-
-def attach(program: Running, table: str, text: bytes) -> ways.Link:
-    link = ways.by_socket(program.pid)
-    link.attach(table, text)
-    return link
-
-
-def leave(link: ways.Link) -> None:
-    link.begin_to_leave()
-    link.leave()
+def table() -> Iterator[str]:
+    with made_table() as path:
+        yield path
 
 
 def test_a_run_slows_what_runs_already_and_leaves_it(start: Start) -> None:
@@ -210,16 +84,16 @@ def test_nothing_waits_before_a_tool_comes(start: Start) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
+# A tool waits for an answer for 5 s, whatever else runs.
+@pytest.mark.timed
 @pytest.mark.parametrize("shape", SHAPES)
 def test_any_program_can_be_attached_to(start: Start, shape: str, table: str) -> None:
     program = start(WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES[shape])
     for _ in range(5):
         with closing(_core.Table.open(table)) as counted:
-            before = sum(site[5] for site in counted.read() if site[0] == 1)
+            before = calls(counted)
             link = attach(program, table, b"__main__:work delay=2us\n")
-            until(
-                lambda: sum(site[5] for site in counted.read() if site[0] == 1) > before  # noqa: B023
-            )
+            until(lambda: calls(counted) > before)  # noqa: B023
             leave(link)
     program.says_soon(b"off")
     assert program.process.poll() is None
@@ -282,9 +156,38 @@ while True:
     (child,) = (
         Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
     )
-    # It has a socket of its own, after which it is the program that is attached to.
+    # The child has a socket of its own, and is then the process to attach to.
     leave(ways.by_socket(int(child)))
     os.kill(int(child), signal.SIGKILL)
+
+
+def test_children_of_children_are_left_too(start: Start) -> None:
+    program = start(FORKS_TWICE)
+    done = run(
+        "run", "-t", "__main__:work", "--pid", str(program.pid), "--for", "2s"
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    check_grandchild(program)
+
+
+def test_a_program_that_sees_other_files_is_given_them(start: Start, table: str) -> None:
+    program = start(FORKS_TWICE)
+    before = program.state()
+    read, write = os.pipe()
+    opened = os.open(table, os.O_RDWR)
+    link = ways.by_socket(program.pid)
+    link.attach("/nonexistent", b"__main__:work delay=2us\n", files=(opened, read))
+    os.close(read)
+    with closing(_core.Table.open(table)) as counted:
+        until(lambda: calls(counted) > 0)
+    leave(link)
+    until(lambda: program.state() == before)
+    # The children wait for the end of the tool.
+    time.sleep(0.2)
+    assert program.says(b"on")
+    os.close(write)
+    os.close(opened)
+    check_grandchild(program)
 
 
 def test_delays_are_drawn_there(start: Start) -> None:
@@ -294,7 +197,7 @@ def test_delays_are_drawn_there(start: Start) -> None:
         until(lambda: attached.stats().delayed > 1)
     (work,) = attached.stats().functions
     assert work.delayed * 60_000 > work.requested_ns != work.delayed * 30_000
-    assert work.measured_ns > work.requested_ns
+    assert work.delivered_ns > work.requested_ns
 
 
 def test_from_python(start: Start) -> None:
@@ -329,6 +232,28 @@ while time.time() < end:
     assert done.returncode == 0
     assert json.loads(done.stdout)["functions"][0]["calls"] > 0
     assert program.process.wait(60) == 0
+
+
+def test_the_time_of_a_run_is_that_of_the_delays(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = start(BUSY)
+    entered = []
+
+    def enter(*arguments: str) -> ways.Link:
+        time.sleep(1)
+        link = attached.WAYS["socket"](*arguments)
+        entered.append(time.monotonic_ns())
+        return link
+
+    monkeypatch.setitem(attached.WAYS, "remote", enter)
+    (work,) = speed_bump.Config(["__main__:work"]).targets
+    with attached.AttachedRunner(
+        (), pids=[program.pid], way="remote", seconds=0.5
+    ) as runner:
+        result = runner.run([Slowed(work, 1000)])
+    assert result.calls(work) > 0
+    assert result.wall_ns <= time.monotonic_ns() - entered[0]
 
 
 @pytest.mark.parametrize(
@@ -413,8 +338,19 @@ def test_damaged_messages_and_floods_change_nothing(start: Start, table: str) ->
         connection.close()
     program.says_soon(b"off")
     until(lambda: program.state() == before)
-    assert b"Traceback" not in program.output.read_bytes()
-    # The door is open still.
+    said = program.output.read_bytes()
+    assert b"Traceback" not in said
+    assert said.count(b"a tool sent a damaged message, and was refused: ") == 1
+    # While a tool is attached, all others are refused.
+    link = attach(program, table, b"__main__:work delay=2us\n")
+    for _ in range(40):
+        with connect(program) as connection:
+            assert message.receive(connection.recv)[0] == message.REFUSED
+    leave(link)
+    program.says_soon(b"off")
+    until(lambda: program.state() == before)
+    assert program.output.read_bytes().count(b"tools were refused") == 1
+    # New connections are still accepted.
     leave(attach(program, table, b"__main__:work delay=2us\n"))
 
 
@@ -450,10 +386,14 @@ def test_another_user_is_refused(start: Start, table: str) -> None:
             return answer
 
         assert connect_as_nobody() == b"Permission denied"
-        # Nor where the file system lets it through.
+        # Also if the permissions of the file system allow it.
         for place_of in (Path(runtime), where, path):
             place_of.chmod(0o777)
-        assert b"user 65534 may not attach" in connect_as_nobody()
+        for _ in range(3):
+            assert b"user 65534 may not attach" in connect_as_nobody()
+        said = b"user 65534 tried to attach, and was refused (this is said once)"
+        until(lambda: said in program.output.read_bytes())
+        assert program.output.read_bytes().count(b"tried to attach") == 1
         program.says_soon(b"off")
         where.chmod(0o700)
         leave(attach(program, table, b"__main__:work delay=2us\n"))
@@ -481,7 +421,7 @@ def test_messages_are_read_back_or_refused() -> None:
         rest = [data]
 
         def take(size: int) -> bytes:
-            # Like a socket: the available bytes, up to the size.
+            # Like a socket: the available bytes, at most the size.
             part, rest[0] = rest[0][: min(size, 7)], rest[0][min(size, 7) :]
             return part
 
@@ -499,7 +439,7 @@ def test_messages_are_read_back_or_refused() -> None:
             kind, said = read(bytes(data))
         except (message.MessageError, message.Closed):
             continue
-        # Only values may differ in what is taken.
+        # Accepted messages differ only in values.
         assert message.pack(kind, said) == bytes(data)
     with pytest.raises(message.MessageError, match="too long"):
         read(struct.pack("<4sHHI", message.MAGIC, message.VERSION, 2, 1 << 30))
@@ -557,7 +497,7 @@ def test_a_process_without_python() -> None:
         assert f"there is no CPython in process {process.pid}" in done.stderr
     finally:
         process.kill()
-    # It has ended, and nothing waited for it yet.
+    # A process that has exited and was not reaped.
     until(lambda: ways.status_of(process.pid).get("State", "").startswith("Z"))
     done = run("run", "-t", "a:b", "--pid", str(process.pid))
     assert done.returncode == 1
@@ -596,7 +536,7 @@ while True:
         os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.ranks
+@pytest.mark.timed
 def test_rank_of_what_runs_already(start: Start, tmp_path: Path) -> None:
     program = start(
         WATCH
@@ -625,7 +565,7 @@ while True:
             found = json.loads(numbers.read_text())
             names = {f["name"] for f in found["findings"]}
             assert names == {"__main__:small", "__main__:large"}
-            # Others may leave too little of the CPUs; that is said.
+            # On a busy machine there may be too little CPU time, which is reported.
             if all(
                 f["verdict"] == "matters" or "of the CPU time" in f["reason"]
                 for f in found["findings"]
@@ -635,141 +575,3 @@ while True:
         raise AssertionError((done.stdout, done.stderr))
     assert found["attached"] == [{"pid": program.pid, "way": "socket"}]
     assert "by its control socket" in done.stdout
-
-
-# ------------------------------------------------------- without a control socket
-
-with_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb")
-with_remote = pytest.mark.skipif(
-    sys.version_info < (3, 14), reason="sys.remote_exec is from 3.14 on"
-)
-
-
-def start_without_socket(start: Start, text: str) -> Running:
-    program = start(text, wait=False, SPEED_BUMP_ATTACH="0")
-    until(lambda: b"off" in program.output.read_bytes())
-    return program
-
-
-def run_by(way: str, program: Running) -> subprocess.CompletedProcess[str]:
-    """``run``; again where a machine without time for it makes it too slow."""
-    for _ in range(3):
-        done = run(
-            "run", "-t", "__main__:work", "-d", "20us", "--pid", str(program.pid),
-            "--for", "1s", "--attach", way, "--json", "-",
-        )  # fmt: skip
-        # What was late the last time may still be there.
-        if done.returncode == 0 or not any(
-            words in done.stderr for words in ("did not", "another tool")
-        ):
-            break
-        time.sleep(1)
-    return done
-
-
-@pytest.mark.parametrize(
-    ("way", "shape"),
-    [
-        pytest.param("debugger", "busy", marks=with_gdb),
-        pytest.param("debugger", "joining a thread", marks=with_gdb),
-        pytest.param("debugger", "50 threads", marks=with_gdb),
-        pytest.param("debugger", "asyncio", marks=with_gdb),
-        pytest.param("remote", "busy", marks=with_remote),
-        pytest.param("remote", "asyncio", marks=with_remote),
-        pytest.param("remote", "importing", marks=with_remote),
-    ],
-)
-def test_other_ways_in(start: Start, way: str, shape: str) -> None:
-    text = WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES[shape]
-    program = start_without_socket(start, text)
-    if shape == "50 threads":
-        # To start one takes long where others want the GIL.
-        until(lambda: program.state()[0] == 52)
-    threads = program.state()[0]
-    done = run_by(way, program)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["attached"] == [{"pid": program.pid, "way": way}]
-    assert result["functions"][0]["delayed"] > 0
-    program.says_soon(b"off")
-    until(lambda: program.state()[::2] == (threads, False))
-    said = set(program.output.read_bytes().split())
-    assert said == {b"on", b"off"}
-
-
-@with_remote
-def test_what_remote_did_not_reach_is_not_run_later(start: Start) -> None:
-    program = start_without_socket(
-        start, WATCH + "os.write(1, b'off\\n')\nos.read(os.pipe()[0], 1)"
-    )
-    done = run_by("remote", program)
-    assert done.returncode == 1
-    assert "did not answer in" in done.stderr
-    assert program.process.poll() is None
-
-
-@with_gdb
-def test_a_program_that_is_traced_already(start: Start) -> None:
-    program = start_without_socket(start, BUSY)
-    gdb = subprocess.Popen(
-        ["gdb", "-nx", "-q", "-iex", "set auto-solib-add off", "-p", str(program.pid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        until(lambda: ways.status_of(program.pid)["TracerPid"] != "0")
-        done = run_by("debugger", program)
-        assert done.returncode == 1
-        assert f"is traced already, by gdb {gdb.pid}" in done.stderr
-    finally:
-        gdb.communicate(b"detach\nquit\n")
-
-
-@with_gdb
-def test_an_interpreter_without_the_package_is_told(
-    start: Start, tmp_path: Path, environ: dict[str, str]
-) -> None:
-    other = next(
-        (
-            path
-            for path in map(str, Path("/usr/bin").glob("python3.[0-9]*"))
-            if not path.endswith(("config", "dbg", "d"))
-            and path.partition("python")[2] != f"3.{sys.version_info[1]}"
-        ),
-        None,
-    )
-    if other is None:
-        pytest.skip("there is no other Python")
-    process = subprocess.Popen(
-        [other, "-I", "-c", "import time; time.sleep(1000)"], env=environ
-    )
-    try:
-        time.sleep(0.5)
-        done = run("run", "-t", "a:b", "--pid", str(process.pid), "--attach", "debugger")
-        assert done.returncode == 1
-        assert f"speed_bump is not installed in {other}" in done.stderr
-        assert f"{other} -m pip install" in done.stderr
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_the_ways_are_tried_in_turn(start: Start, environ: dict[str, str]) -> None:
-    program = start_without_socket(start, BUSY)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "speed_bump", "run", "-t", "a:b", "--pid",
-         str(program.pid), "--for", "1s"],
-        env=environ | {"PATH": "/nonexistent"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
-    said = process.communicate(timeout=300)[1]
-    if sys.version_info >= (3, 14):
-        assert "by sys.remote_exec" in said
-        return
-    assert process.returncode == 1
-    assert "no control socket" in said
-    assert "remote needs 3.14" in said
-    assert "install the package gdb" in said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Other tools at work in the same process: they and we still say what is right."""
+"""Other tools in the same process: both sides give right results."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_profiler_of_all_threads() -> None:
     assert calls("plain") == 20
 
 
-# Events that another tool has switched off stay off if nothing changes for this one.
+# Events that another tool has switched off stay off if nothing changes for this tool.
 SWITCHED_OFF = """
 import sys
 import speed_bump
@@ -154,9 +154,9 @@ print(count["__main__:plain"], count["__main__:other"], count.get("__main__:inne
 @pytest.mark.parametrize(
     ("end", "more", "counts"),
     [
-        # Nothing that did not match is to match now.
+        # No new function matches now.
         ("speed_bump.uninstall()", 0, "3 1 None"),
-        # Something may, and only the interpreter can say so to us.
+        # A new function may match, which is found out by restarting all events.
         ("speed_bump.slow('__main__:inner', 0).__enter__()", 1, "4 1 1"),
     ],
 )
@@ -165,7 +165,7 @@ def test_what_another_tool_has_switched_off(
 ) -> None:
     done = python(SWITCHED_OFF.format(end=end))
     assert (done.returncode, done.stderr) == (0, "")
-    # slow() gets events of functions that were not slowed before.
+    # slow() restarts events of functions that were not slowed before.
     before, after, counted = done.stdout.splitlines()
     assert (int(before), int(after)) == (2, 2 + more)
     assert counted == counts
@@ -189,7 +189,7 @@ stops = [line for line in output.getvalue().splitlines() if line[0] == ">"]
 print(*[line.partition("(")[2].partition(")")[0] for line in stops])
 """
     stops = python(program).stdout.split()
-    # The first, at set_trace() itself, is CPython's (docs/reference/python.md).
+    # The first event, at set_trace() itself, is CPython's (docs/reference/python.md).
     assert stops[stops[0] == "6" :][:3] == ["7", "3", "4"]
 
 
@@ -209,7 +209,7 @@ def test_another_tool_of_sys_monitoring() -> None:
         monitoring.register_callback(monitoring.PROFILER_ID, events.PY_START, theirs)
         monitoring.set_events(monitoring.PROFILER_ID, events.PY_START)
         driver()
-        speed_bump.clear_cache()  # which tells them of what they disabled, once more
+        speed_bump.clear_cache()  # which restarts events that they have disabled
         driver()
         speed_bump.uninstall()
         driver()
@@ -368,7 +368,7 @@ print(*seen(), now() == alone)
 def test_another_evaluator_of_frames(
     steps: str, expected: list[str], python: Run
 ) -> None:
-    """In the place that we take before 3.12: ctypes and a C library put one there."""
+    """In the place that the hook uses before 3.12: ctypes and a C library set it."""
     if sys.version_info >= (3, 12):
         pytest.skip("3.12 and later have sys.monitoring")
     directory = os.environ.get("FIXTURE_DIR")
@@ -380,7 +380,7 @@ def test_another_evaluator_of_frames(
 
 
 def test_torch_dynamo(python: Run) -> None:
-    """Before 3.12 it takes the same place as we do, the evaluation of frames."""
+    """Before 3.12 it uses the same place as the hook, the evaluation of frames."""
     pytest.importorskip("torch")
     done = python(
         """

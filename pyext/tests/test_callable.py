@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""C callables as targets, by their Python names: a table of kinds, and the traps."""
+"""C callables as targets, by their Python names: a table of kinds, and special cases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from speed_bump import Config, _core
 CALLS = 10_000
 DELAY_NS = 1_000
 
-# pattern, what to do before, and an expression with one call of the target
+# pattern, preparation, and an expression with one call of the target
 KINDS: list[tuple[str, str, str]] = [
     # functions of modules, of every calling convention
     ("zlib:compress", "import zlib", 'zlib.compress(b"abc")'),
@@ -257,7 +257,7 @@ KINDS: list[tuple[str, str, str]] = [
 
 
 class Made:
-    """A module with what a row makes, and a loop over its expression."""
+    """A module with the preparation of a row, and a loop over its expression."""
 
     def __init__(self, setup: str, expression: str) -> None:
         self.module = type(sys)("made")
@@ -269,7 +269,7 @@ class Made:
         sys.modules["made"] = self.module
 
     def loop(self) -> Callable[[int], None]:
-        """New code, of which no instruction is specialised yet."""
+        """New code, whose instructions are not specialised yet."""
         text = f"def loop(n):\n for _ in range(n):\n  {self.expression}\n"
         exec(text, self.module.__dict__)
         loop: Callable[[int], None] = self.module.loop
@@ -291,7 +291,7 @@ def counted(name: str) -> int:
 
 
 def calls_of(name: str, work: Callable[[], None]) -> int:
-    """Calls in work: those by the counting itself are taken off."""
+    """Calls in the program; those of the counting itself are subtracted."""
     first = counted(name)
     second = counted(name)
     work()
@@ -318,7 +318,7 @@ def resolve(pattern: str) -> Any:
     ("pattern", "setup", "expression"), KINDS, ids=[f"{k[0]} {k[2]}" for k in KINDS]
 )
 def test_each_kind(pattern: str, setup: str, expression: str) -> None:
-    # A call of the system each, with the timer's slack.
+    # Each is a system call, with the timer's slack.
     calls = CALLS // 20 if pattern == "time:sleep" else CALLS
     made = Made(setup, expression)
     warm = made.loop()
@@ -357,7 +357,7 @@ def test_each_kind(pattern: str, setup: str, expression: str) -> None:
     speed_bump.uninstall()
     assert function.delayed == function.calls
     assert function.requested_ns == function.calls * DELAY_NS
-    assert function.measured_ns >= function.requested_ns
+    assert function.delivered_ns >= function.requested_ns
     assert took >= calls * DELAY_NS
 
 
@@ -504,7 +504,7 @@ def test_the_pool_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         "globals().update((f'part{i}', p) for i, p in enumerate(parts))",
         "1",
     )
-    # partial is of another module: it belongs by its name alone.
+    # partial belongs to another module: it is a target only by its exact name.
     install(*(f"made:part{i}" for i in range(9000)))
     refused = reasons()
     assert 0 < len(refused) < 9000
@@ -523,7 +523,7 @@ def test_the_pool_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted("made:part1") == 1
 
 
-# ------------------------------------------------------------------ the traps
+# ------------------------------------------------------------------ special cases
 
 
 def test_objects_of_one_c_function_are_told_apart() -> None:
@@ -629,7 +629,7 @@ def test_threads_while_patterns_come_and_go() -> None:
                 assert "-".join(("a", "b")) == "a-b"
                 assert (day + day).days == 2
                 assert made.module.cached(7) == 7
-        except BaseException as error:  # told to the main thread
+        except BaseException as error:  # reported to the main thread
             failed.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -733,7 +733,7 @@ for i in range(6): mine(i); second(0)
 print({f.name: f.calls for f in speed_bump.stats().functions if f.calls})
 """)
     assert done.returncode == 0, done.stderr
-    # One of later:cached is in the module's own body.
+    # One call of later:cached is in the module's own body.
     assert eval(done.stdout) == {
         "__main__:mine": 6,
         "__main__:second": 6,
@@ -836,7 +836,7 @@ data = bytes(range(256)) * 40000
 cached = functools.lru_cache(zlib.crc32)
 other = functools.lru_cache(zlib.adler32)
 speed_bump.install(speed_bump.Config(PATTERNS, delay_ns=0))
-table = _core.state()[1]
+table = _core.state().table
 done = threading.Event()
 def key(one):
     return zlib.crc32(data)
@@ -849,9 +849,11 @@ stacks = _core.Stacks(table)
 assert stacks.add(__import__("os").getpid(), _core.layout())
 def targets(ns):
     # Of each stack the targets, innermost first, and how often it was seen.
-    ticks = stacks.run(ns, 1_000_000)[0]
-    rows, names = stacks.take()[0], stacks.targets()
-    return ticks, [([names[k][1] for k in row if names[k][1]], n) for *_, n, row in rows]
+    ticks = stacks.run(ns, 1_000_000).ticks
+    taken, codes = stacks.take().stacks, stacks.targets()
+    names = [code.name for code in codes]
+    rows = [([names[k] for k in one.codes if names[k]], one.looks) for one in taken]
+    return ticks, rows
 done_before = 0
 def seen(ns=300_000_000):
     global done_before
@@ -892,10 +894,11 @@ def test_the_time_of_c_functions_is_seen_from_outside(python: Run) -> None:
         ["zlib:crc32", "builtins:sorted", "__main__:key", "__main__:work"],
         "sorted((1, 2, 3), key=key)",
     )
-    # While nothing looks C functions leave no word: what calls them has the time.
+    # Without a reader, C functions do not publish their calls: the caller has the time.
     assert "zlib:crc32" not in {**before, **after}
     assert before["__main__:key"] > 0.5
-    # Where it is the innermost, and not where it calls Python code that is a target.
+    # Where it is the innermost function, and not where it calls Python code that is a
+    # target.
     assert during["zlib:crc32"] > 0.5
     assert during["zlib:crc32"] > 3 * sum(
         during.get(name, 0) for name in ("builtins:sorted", "__main__:key")

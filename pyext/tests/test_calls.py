@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Every kind of call there is, warm and cold, against the same expectation.
+"""Every kind of call, warm and cold, with the same expectation.
 
-CPython specialises instructions that have run some times, and a specialised one may call
-a function in a way of its own. Here each kind of call runs often enough for that, before
-and after delays come into force, and each call is counted, once.
+CPython specialises instructions after some executions, and a specialised instruction may
+call a function in another way. Here each kind of call is executed often enough for that,
+before and after delays come into force, and each call must be counted once.
 """
 
 # ruff: noqa: E501 (a call is a line, and its program is in it)
@@ -20,7 +20,7 @@ from speed_bump import Config
 
 MANY = 1_000
 
-# What is defined, and what does one call of what is called target.
+# The definition, and one call of the function called target.
 PLAIN: dict[str, tuple[str, str]] = {
     "no arguments": ("def target(): pass", "target()"),
     "positional": ("def target(a, b): pass", "target(1, 2)"),
@@ -118,7 +118,8 @@ PLAIN: dict[str, tuple[str, str]] = {
     "context manager": ("import contextlib\n@contextlib.contextmanager\ndef target(): yield", "with target(): pass"),
 }  # fmt: skip
 
-# Special methods: the method's arguments, what it returns, and what calls it of "a".
+# Special methods: arguments, return value, and an expression on "a" that calls the
+# method.
 SPECIAL: dict[str, tuple[str, str, str]] = {
     "__getitem__": ("i", "1", "a[0]"),
     "__setitem__": ("i, v", "None", "a[0] = 1"),
@@ -198,7 +199,7 @@ OF_OTHERS: dict[str, tuple[str, str]] = {
     "<genexpr>": ("X = (1, 2)", "list(x for x in X)"),
 }  # fmt: skip
 
-# From 3.12 on these are no functions any more.
+# From 3.12 on these are not functions any more.
 if sys.version_info < (3, 12):
     OF_OTHERS |= {
         "<listcomp>": ("X = (1, 2)", "[x for x in X]"),
@@ -238,7 +239,7 @@ def counted(name: str) -> int:
 
 
 def install(name: str) -> None:
-    # No [ and ] in them; of __prepare__ and others there are some in the library too.
+    # Without [ and ]; the library has functions of these names (such as __prepare__) too.
     speed_bump.install(Config([f"made:{name}", f"made:*.{name}"], delay_ns=0))
 
 
@@ -263,7 +264,7 @@ def test_each_call_is_counted_once(text: str, call: str, name: str) -> None:
 
 
 def test_a_site_that_is_warm_for_another_class() -> None:
-    """It specialises itself for what comes new, without a general call before."""
+    """It specialises itself for new objects without a general call before."""
     text = (
         "class A:\n def __getitem__(self, i): return 1\n"
         "class B:\n def __getitem__(self, i): return 1\n"

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The command, on programs of which the answer is known."""
+"""The command, on programs with known answers."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,11 +17,13 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.two_pythons
+
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def go_first() -> None:
-    """Where we may, before others on this machine: they are noise here."""
+    """Run above other programs on this machine, if permitted: they are noise here."""
     with contextlib.suppress(PermissionError):
         os.nice(-15)
 
@@ -28,7 +31,7 @@ def go_first() -> None:
 @pytest.fixture
 def speed_bump(environ: dict[str, str], tmp_path: Path) -> Command:
     def run(
-        *arguments: str, program: str = "", **variables: str
+        *arguments: str, program: str = "", first: bool = False, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "speed_bump", *arguments]
         if program:
@@ -42,10 +45,16 @@ def speed_bump(environ: dict[str, str], tmp_path: Path) -> Command:
             text=True,
             timeout=300,
             check=False,
-            preexec_fn=go_first,
+            preexec_fn=go_first if first else None,
         )
 
     return run
+
+
+def test_it_says_its_version(speed_bump: Command) -> None:
+    done = speed_bump("--version")
+    assert done.returncode == 0
+    assert re.fullmatch(r"speed-bump \d\S* \(Python 3\.\d+\.\S+\)\n", done.stdout)
 
 
 PROGRAM = """
@@ -78,7 +87,7 @@ def test_run_json(speed_bump: Command, tmp_path: Path) -> None:
     (only,) = found["functions"]
     assert (only["name"], only["calls"]) == ("__main__:work", 40)
     assert (found["status"], found["processes"]) == (0, 1)
-    assert found["wall_ns"] > only["measured_ns"] >= 40 * 900
+    assert found["wall_ns"] > only["delivered_ns"] >= 40 * 900
 
 
 def test_target_file_and_exclusion(speed_bump: Command, tmp_path: Path) -> None:
@@ -170,7 +179,7 @@ def test_without_room_in_shared_memory(
     import errno
 
     from speed_bump import _core
-    from speed_bump.experiment.program import runner
+    from speed_bump.experiment.program import directory, runner
 
     shared, other = tmp_path / "shared", tmp_path / "other"
     shared.mkdir()
@@ -179,7 +188,7 @@ def test_without_room_in_shared_memory(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr(runner, "SHARED_MEMORY", str(shared))
+    monkeypatch.setattr(directory, "SHARED_MEMORY", str(shared))
     monkeypatch.setattr("tempfile.tempdir", str(other))
     with runner.Runner(["true"]) as found:
         assert os.path.dirname(found.directory) == str(shared)
@@ -214,8 +223,8 @@ def test_an_interpreter_without_us_is_named(speed_bump: Command, tmp_path: Path)
     assert f"speed_bump is not installed in {python}" in done.stderr
 
 
-# A stage that works, beside one that sleeps longer: what is done in the shade of the
-# sleep is hidden; what comes after both have met is serial.
+# A working stage beside one that sleeps longer: work during the sleep is hidden; work
+# after both have met is serial.
 STAGES = """
 import threading, time
 def serial(): sum(range(100))
@@ -242,6 +251,7 @@ def compare(
         *["-t", "__main__:serial", "-t", "__main__:hidden", "-t", "__main__:never"],
         *["--json", "-", "-d", "2ms", "--seed", str(seed), *arguments],
         program=program,
+        first=True,
     )
     assert done.returncode == 0, done.stderr
     assert f"seed {seed}" in done.stderr
@@ -249,7 +259,7 @@ def compare(
     return found
 
 
-@pytest.mark.ranks
+@pytest.mark.timed
 @pytest.mark.parametrize("with_progress", [False, True])
 def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
     program = STAGES.format(
@@ -257,8 +267,8 @@ def test_known_answers(speed_bump: Command, with_progress: bool) -> None:
         start="import speed_bump" if with_progress else "",
     )
     wrong = []
-    # Other work on this machine may spoil an experiment, or all; then they say so. And an
-    # interval of 95% is wrong now and then, but not with more runs and each seed.
+    # Other programs may spoil an experiment, or all; the result then says so. A 95%
+    # interval is wrong now and then, but not with more runs and each seed.
     for seed, runs in enumerate((5, 10, 20), 3):
         found = compare(speed_bump, program, seed, "--runs", str(runs))
         serial, hidden = found["targets"]
@@ -285,9 +295,9 @@ def check_what_was_done(found: dict[str, Any], runs: int, with_progress: bool) -
         assert target["pairs"] == runs
         # 100 delays of 2 ms.
         assert target["requested_ns"] * units == 0.2e9
-        assert target["injected_ns"] >= target["requested_ns"]
+        assert target["delivered_ns"] >= target["requested_ns"]
     assert found["never_called"] == ["__main__:never"]
-    # The keys and words of an experiment by slots.
+    # The keys and words of an experiment with slots.
     for finding in found["findings"]:
         assert finding["verdict"] in ("matters", "partly", "hidden", "inconclusive")
         assert finding["reason"] and bool(finding["help"]) == (
@@ -300,10 +310,10 @@ def is_right(serial: dict[str, Any], hidden: dict[str, Any]) -> bool:
     effect = {}
     for target in serial, hidden:
         effect[target["target"]] = [
-            target["change_ns"][what] / target["injected_ns"]
+            target["change_ns"][what] / target["delivered_ns"]
             for what in ("low", "value", "high")
         ]
-    # With other work to do the intervals are wide, but still hold the truth.
+    # On a busy machine the intervals are wide, but still contain the truth.
     low, value, high = effect["__main__:serial"]
     right = low < 1.15 and high > 0.85 and serial["verdict"] != "hidden"
     low, other, high = effect["__main__:hidden"]
@@ -393,7 +403,7 @@ def test_a_signal_goes_to_the_program(
     program.write_text(
         "import os, signal, time\n"
         "def end(number, _):\n"
-        # Not print(), which may be what was interrupted.
+        # No print() here, which may be what was interrupted.
         "    os.write(1, b'got %d\\n' % number)\n"
         "    raise SystemExit\n"
         f"signal.signal({int(number)}, end)\n"

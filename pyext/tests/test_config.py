@@ -122,7 +122,7 @@ def test_window() -> None:
 
 
 def test_start_of_the_process_against_its_child() -> None:
-    # A child began between two looks at the clock; 10 ms are the kernel's resolution.
+    # A child began between two readings of the clock; 10 ms are the kernel's resolution.
     before = time.monotonic_ns()
     read, write = os.pipe()
     pid = os.fork()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The extension by itself: whatever is handed to it, it answers or raises."""
+"""The extension itself: for any argument it returns or raises an exception."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import speed_bump
 from conftest import Run
+from records import RECORDS, made
 from speed_bump import Config, _core
 
 HERE = __name__
@@ -25,7 +26,7 @@ def plain() -> None:
 
 
 class Meddler:
-    """Does something else whenever it is asked what it is."""
+    """Behaves differently whenever its type or attributes are requested."""
 
     def __init__(self, deed: Callable[[], object]) -> None:
         self.deed = deed
@@ -45,7 +46,8 @@ class Meddler:
 
 def test_a_list_that_changes_while_it_is_read() -> None:
     policies: list[Any] = []
-    policies += [(Meddler(policies.clear), 100, 1, 0, 0, False) for _ in range(50)]
+    meddler: Any = Meddler(policies.clear)
+    policies += [made(_core.Policy, number=meddler, every=1) for _ in range(50)]
     table = _core.Table()
     _core.start(table, b"a:b\n" * 50, policies, 0)
     _core.stop()
@@ -58,7 +60,7 @@ def test_a_start_within_a_start() -> None:
 
     def start() -> None:
         for again in (
-            lambda: _core.start(other, b"a:b\n", [(0, 0, 1, 0, 0, False)], 0),
+            lambda: _core.start(other, b"a:b\n", [_core.policy()], 0),
             _core.stop,
             _core.clear_cache,
             table.close,
@@ -68,18 +70,18 @@ def test_a_start_within_a_start() -> None:
             except (RuntimeError, ValueError) as error:
                 inner.append(error)
 
-    policy: Any = (Meddler(start), 100, 1, 0, 0, False)
+    policy = made(_core.Policy, number=Meddler(start), delay_ns=100, every=1)
     _core.start(table, f"{HERE}:plain\n".encode(), [policy], 0)
     plain()
     _core.stop()
     assert len(inner) == 4
-    assert [site[5] for site in table.read()] == [1]
+    assert [site.calls for site in table.read()] == [1]
 
 
 def test_what_is_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "Table", object)
     with pytest.raises(TypeError, match="not a Table"):
-        _core.start(object(), b"a:b\n", [(0, 0, 1, 0, 0, False)], 0)  # type: ignore[arg-type]
+        _core.start(object(), b"a:b\n", [_core.policy()], 0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not a Table"):
         _core.Stacks(object())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a Table"):
@@ -90,7 +92,7 @@ def test_what_a_plan_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="no plan"):
         _core.Plan(_core.Table())
     table = _core.Table(planned=True)
-    # What it is made with may be rebound: the types are those that the module made.
+    # The attributes of the module may be rebound; its own types are used.
     monkeypatch.delattr(_core, "Table")
     _core.Plan(table)
 
@@ -104,7 +106,7 @@ def test_a_closed_table() -> None:
         lambda: table.enabled,
         lambda: table.lost,
         lambda: table.progress("a", 1),
-        lambda: _core.start(table, b"a:b", [(0, 0, 1, 0, 0, False)], 0),
+        lambda: _core.start(table, b"a:b", [_core.policy()], 0),
     ):
         with pytest.raises(ValueError, match="closed"):
             use()
@@ -114,7 +116,7 @@ def test_a_closed_table() -> None:
 
 def test_a_table_in_use_is_not_closed() -> None:
     table = _core.Table()
-    _core.start(table, f"{HERE}:plain\n".encode(), [(0, 0, 1, 0, 0, False)], 0)
+    _core.start(table, f"{HERE}:plain\n".encode(), [_core.policy()], 0)
     with pytest.raises(ValueError, match="in use"):
         table.close()
     plain()
@@ -123,7 +125,8 @@ def test_a_table_in_use_is_not_closed() -> None:
 
 
 def test_a_name_that_asks_back(python: Run) -> None:
-    # To look for __name__ calls __eq__, whose first sight looks for __name__ ...
+    # Looking for __name__ calls __eq__, whose first execution looks for __name__, and so
+    # on.
     program = """
 import speed_bump
 class Key(str):
@@ -194,11 +197,11 @@ def test_the_callback_in_other_hands() -> None:
     callback(plain.__code__, 0)
 
 
-# ------------------------------------------------------------------- anything
+# ------------------------------------------------------------------- random arguments
 
 
 def anything(rng: random.Random) -> Any:
-    kind = rng.randrange(16)
+    kind = rng.randrange(17)
     if kind < 6:
         return rng.choice(
             (None, True, "", "a:b", "10us", b"a:b\n", -1, 0, 1, 10**6, 2**64, 1.5, "\0")
@@ -220,7 +223,11 @@ def anything(rng: random.Random) -> Any:
     if kind == 13:
         return Meddler(gc.collect if rng.randrange(20) == 0 else _core.clear_cache)
     if kind == 14:
-        return [(n, rng.randrange(100), 1, 0, 0, False) for n in range(rng.randrange(3))]
+        delays = [rng.randrange(100) for _ in range(rng.randrange(3))]
+        return [_core.policy(number=n, delay_ns=delay) for n, delay in enumerate(delays)]
+    if kind == 15:
+        some = (None, "a:b", b"a:b\n", 1, True, Meddler(_core.clear_cache))
+        return (_core.Entry([rng.choice(some) for _ in range(7)]),)
     return rng.choice((object, object(), _core, Ellipsis, {}, "x" * 5000))
 
 
@@ -231,8 +238,9 @@ def targets(rng: random.Random) -> list[Callable[..., object]]:
     found += [
         getattr(_core, name)
         for name in dir(_core)
-        if name[0] != "_" and name not in ("Session", "diagnose")
+        if name[0] != "_" and name != "Session"
     ]
+    found += [getattr(_core, name) for name in RECORDS]
     found = [value for value in found if callable(value)]
     assert _core.start in found
     return found
@@ -240,7 +248,7 @@ def targets(rng: random.Random) -> list[Callable[..., object]]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_anything_into_everything(seed: int, tmp_path: Any) -> None:
-    """No crash, no hang, no exception but those that say what is wrong."""
+    """No crash, no hang, only exceptions that describe the error."""
     rng = random.Random(int(os.environ.get("SPEED_BUMP_SEED", "0")) + seed)
     expected = (
         TypeError,
@@ -272,6 +280,120 @@ def test_anything_into_everything(seed: int, tmp_path: Any) -> None:
     assert answered > 100
 
 
+# -------------------------------------------------------------------- numbers
+
+
+def of_numbers() -> dict[str, tuple[int, Callable[[Any], object]]]:
+    """(bits, function of one number) of each number that is taken as unsigned."""
+    table = _core.Table(planned=True)
+    plan = _core.Plan(_core.Table(planned=True))
+    stacks, sampler = _core.Stacks(table), _core.NativeSampler()
+    here = sys.executable
+
+    def start(**values: object) -> None:
+        _core.start(table, b"a:b\n", [made(_core.Policy, **values)], 0)
+
+    return {
+        "policy number": (32, lambda n: _core.policy(number=n)),
+        "policy delay": (64, lambda n: _core.policy(delay_ns=n)),
+        "policy every": (32, lambda n: _core.policy(every=n)),
+        "policy start": (64, lambda n: _core.policy(start_ns=n)),
+        "policy end": (64, lambda n: _core.policy(end_ns=n)),
+        "native delay": (64, lambda n: _core.native_target("a", "b", delay_ns=n)),
+        "native every": (32, lambda n: _core.native_target("a", "b", every=n)),
+        "native start": (64, lambda n: _core.native_target("a", "b", start_ns=n)),
+        "native duration": (64, lambda n: _core.native_target("a", "b", duration_ns=n)),
+        "start number": (32, lambda n: start(number=n)),
+        "start delay": (64, lambda n: start(delay_ns=n)),
+        "start every": (32, lambda n: start(every=n)),
+        "start start": (64, lambda n: start(start_ns=n)),
+        "start end": (64, lambda n: start(end_ns=n)),
+        "capacity": (32, lambda n: _core.Table(None, n)),
+        "rings": (32, lambda n: _core.Table(latencies=["a:b"], rings=n)),
+        "progress": (64, lambda n: table.progress("x", n)),
+        "ring": (32, lambda n: table.latency_events(n, 0, False)),
+        "event": (64, lambda n: table.latency_events(0, n, False)),
+        "units": (64, lambda n: plan.end_slot(n, 0)),
+        "slot's end": (64, lambda n: plan.end_slot(0, n)),
+        "level": (64, lambda n: plan.set(0, None, [(n, 1)])),
+        "level every": (32, lambda n: plan.set(0, None, [(0, n)])),
+        "schedule": (64, lambda n: plan.schedule(n, b"", b"")),
+        "pace": (64, lambda n: plan.set_pace(n, 1, False)),
+        "slot units": (64, lambda n: plan.set_pace(1, n, False)),
+        "rank": (32, lambda n: plan.set_rank_arms(n, 0)),
+        "arm": (32, lambda n: plan.set_rank_arms(0, n)),
+        "offset": (64, lambda n: sampler.add_function(here, n)),
+        "symbol": (64, lambda n: sampler.symbol(here, n)),
+        "run": (64, lambda n: stacks.run(n, 1)),
+        "interval": (64, lambda n: stacks.run(0, n)),
+    }
+
+
+@pytest.mark.parametrize("name", of_numbers())
+def test_a_number_that_does_not_fit(name: str) -> None:
+    """None of its bits are left out."""
+    bits, function = of_numbers()[name]
+    most = 2**bits - 1
+    for number in (-1, -(2**63), most + 1, 2**64 + 5, 10**5000):
+        with pytest.raises(OverflowError, match=f"out of range: 0 to {most}$"):
+            function(number)
+    with pytest.raises(TypeError):
+        function(1.0)
+    with pytest.raises(TypeError):
+        function("1")
+
+
+def test_numbers_that_fit() -> None:
+    policy = _core.policy(
+        number=2**32 - 1, delay_ns=2**64 - 1, every=True, start_ns=0, end_ns=2**63
+    )
+    assert (policy.number, policy.delay_ns, policy.every) == (2**32 - 1, 2**64 - 1, 1)
+    assert (policy.start_ns, policy.end_ns) == (0, 2**63)
+    index: Any = Meddler(lambda: None)
+    assert _core.native_target("a", "b", every=index).every == 1
+
+
+def test_levels_that_change_while_they_are_read() -> None:
+    plan = _core.Plan(_core.Table(planned=True))
+    levels: list[Any] = []
+    meddler: Any = Meddler(levels.clear)
+    levels += [(meddler, meddler) for _ in range(4)]
+    plan.set(plan.add_function("a:b"), 0, levels)
+    assert levels == []
+
+
+def test_records_without_memory(python: Run) -> None:
+    """Each allocation fails once: that is a MemoryError, and nothing else."""
+    pytest.importorskip("_testcapi")
+    done = python(
+        "import _testcapi\n"
+        "from speed_bump import _core\n"
+        "big = 2**31\n"
+        "table = _core.Table()\n"
+        "table.progress('x', big)\n"
+        "makers = (\n"
+        "    lambda: _core.policy(number=big, delay_ns=big, every=big, end_ns=big),\n"
+        "    lambda: _core.native_target('a', 'b', delay_ns=big, every=big),\n"
+        "    lambda: _core.entry('a:b', b'a:b', delay_ns=big),\n"
+        "    lambda: _core.parse_targets(b'a:b delay=1us every=3000', 'x'),\n"
+        "    table.read,\n"
+        ")\n"
+        "failed = []\n"
+        "for make in makers:\n"
+        "    expected = make()\n"
+        "    for n in range(60):\n"
+        "        _testcapi.set_nomemory(n, n + 1)\n"
+        "        try: made = make()\n"
+        "        except MemoryError: made = None\n"
+        "        finally: _testcapi.remove_mem_hooks()\n"
+        "        if made is None: failed.append(make)\n"
+        "        else: assert made == expected, made\n"
+        "assert set(failed) == set(makers), failed\n"
+        "print('good')\n"
+    )
+    assert (done.stdout, done.stderr) == ("good\n", "")
+
+
 # ---------------------------------------------------------------------- leaks
 
 
@@ -297,9 +419,9 @@ def test_install_and_uninstall_leave_nothing_behind() -> None:
     cycle(times)
     gc.collect()
     grown = getattr(sys, "gettotalrefcount", lambda: 0)() - references
-    assert abs(grown) < max(50, times // 10)  # one a cycle would be ten times that
+    assert abs(grown) < max(50, times // 10)  # a leak per cycle would be ten times that
     assert len(gc.get_objects()) - objects < 50
-    # A table that stays takes over 100 KiB of it, a forgotten object 16 bytes.
+    # A leaked table takes over 100 KiB, a leaked object 16 bytes.
     assert resident_kb() - memory < max(4096, times // 10)
 
 
@@ -324,7 +446,7 @@ print(any(grown() < 10_000 * 50 // 1024 for _ in range(6)))
 
 
 def test_an_error_is_caught_as_what_its_number_says(tmp_path: Path) -> None:
-    # By the interpreter: 3.10 has an opinion of its own on what a bare OSError is.
+    # Raised by the interpreter: in 3.10 the type of a bare OSError differs.
     caught = ""
     try:
         _core.Table.open(str(tmp_path / "none"))
@@ -336,7 +458,7 @@ def test_an_error_is_caught_as_what_its_number_says(tmp_path: Path) -> None:
 
 
 def test_a_first_call_at_the_recursion_limit(python: Run) -> None:
-    """There is no room then to look the function up: that is done at the next call."""
+    """There is no memory to look the function up, so that is done at the next call."""
     program = """
 import sys, speed_bump
 def target(): pass
@@ -362,7 +484,7 @@ print(calls() - before)
 
 @pytest.mark.parametrize("change", ["", "again", "retarget"])
 def test_stacks_do_not_take_one_function_for_another(change: str, python: Run) -> None:
-    """A function's code goes, and another's comes to be where it was."""
+    """The code of a function is freed, and that of another is at the same address."""
     program = """
 import gc, sys, threading, speed_bump
 from speed_bump import Config, _core
@@ -372,11 +494,12 @@ def make(name):
     exec(source.replace("NAME", name), space)
     return space[name]
 def sample():
-    stacks = _core.Stacks(_core.state()[1])
+    stacks = _core.Stacks(_core.state().table)
     assert stacks.add(__import__("os").getpid(), _core.layout())
     stacks.run(50_000_000, 500_000)
     names = stacks.targets()
-    return {names[code][1] for stack in stacks.take()[0] for code in stack[5]} - {None}
+    taken = stacks.take().stacks
+    return {names[code].name for stack in taken for code in stack.codes} - {None}
 def seen(function):
     stop = []
     thread = threading.Thread(target=function, args=(stop,))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the documentation shows is what happens."""
+"""The examples of the documentation work as shown."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.two_pythons
+
 PROGRAM = """
 import sys
 def work(): return sum(range(2000))
@@ -31,7 +33,7 @@ def speed_bump(
     environ: dict[str, str], *arguments: object
 ) -> subprocess.CompletedProcess[str]:
     environ = dict(environ)
-    # What the tests are run with is no part of the other environment.
+    # The packages of the tests are not part of the other environment.
     path = environ.pop("PYTHONPATH", None)
     start = "import sys; from speed_bump.command.main import main; sys.exit(main())"
     if path:
@@ -75,6 +77,22 @@ def test_a_script_says_its_interpreter(
     assert f"not installed in {other}" in done.stderr
 
 
+def test_a_launcher_of_another_environment_needs_no_package(
+    environ: dict[str, str], other: Path, app: Path, tmp_path: Path
+) -> None:
+    conda = tmp_path / "conda"
+    conda.write_text(
+        f"#!{other}\nimport subprocess, sys\nsys.exit(subprocess.call(sys.argv[2:]))\n"
+    )
+    conda.chmod(0o755)
+    done = speed_bump(
+        environ, "run", "-t", "__main__:work", "--", conda, "run", sys.executable, app
+    )
+    assert done.returncode == 0, done.stderr
+    row = next(line for line in done.stderr.splitlines() if "__main__:work" in line)
+    assert "300" in row
+
+
 def test_it_is_lent(
     environ: dict[str, str], other: Path, app: Path, tmp_path: Path
 ) -> None:
@@ -105,7 +123,7 @@ def test_another_version_is_lent_nothing(environ: dict[str, str], app: Path) -> 
     for python in found:
         if not python or os.path.basename(python) == mine:
             continue
-        # One of pyenv's shims may lead nowhere.
+        # A shim of pyenv may lead nowhere.
         command = [python, "-c", ""]
         if not subprocess.run(command, capture_output=True, check=False).returncode:
             break
@@ -122,6 +140,6 @@ def test_another_version_is_lent_nothing(environ: dict[str, str], app: Path) -> 
 def test_native_functions_need_no_package(
     environ: dict[str, str], other: Path, app: Path
 ) -> None:
-    """Whether native functions work here or not: the package is not what is missing."""
+    """Whether or not native functions work here, a missing package is not the reason."""
     done = speed_bump(environ, "run", "--native", "libc.so.6:getpid", "--", other, app)
     assert "not installed" not in done.stderr

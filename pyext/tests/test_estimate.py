@@ -38,7 +38,7 @@ def test_mean_interval_by_hand() -> None:
     assert found.high - 2 == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
 
 
-def test_ratio_with_equal_injection_is_the_scaled_mean() -> None:
+def test_ratio_with_equal_delays_is_the_scaled_mean() -> None:
     changes = [9.0, 11.0, 10.5, 9.5]
     mean = mean_interval(changes)
     ratio = ratio_interval(changes, [20.0] * 4)
@@ -54,15 +54,15 @@ def test_the_interval_covers_what_it_says() -> None:
     rng = random.Random(1)
     covered = 0
     for _ in range(1000):
-        injected = [rng.uniform(80, 120) for _ in range(8)]
-        changes = [0.5 * i + rng.gauss(0, 10) for i in injected]
-        found = ratio_interval(changes, injected)
+        delivered = [rng.uniform(80, 120) for _ in range(8)]
+        changes = [0.5 * i + rng.gauss(0, 10) for i in delivered]
+        found = ratio_interval(changes, delivered)
         covered += found.low < 0.5 < found.high
     assert 925 <= covered <= 975
 
 
 def test_verdicts() -> None:
-    """The words of an experiment by slots, each with its reason."""
+    """The verdicts of an experiment with slots, each with its reason."""
     assert judge(Interval(1.0, 0.9, 1.1), 8)[0] == "matters"
     assert judge(Interval(0.5, 0.4, 0.6), 8)[0] == "partly"
     assert judge(Interval(0.0, -0.05, 0.05), 8)[0] == "hidden"
@@ -86,7 +86,7 @@ def test_one_pair_says_nothing() -> None:
     assert (found.change_ns, found.criticality, found.supported) == (None, None, False)
 
 
-def test_nothing_injected_says_nothing() -> None:
+def test_nothing_delivered_says_nothing() -> None:
     found = estimate([1.0, 2.0], [2.0, 1.0], [0.0, 0.0], [0.0, 0.0])
     assert found.criticality is None
     assert found.said.startswith("inconclusive: no delay was delivered; ")
@@ -95,14 +95,14 @@ def test_nothing_injected_says_nothing() -> None:
 def test_where_others_had_the_cpu_nothing_is_said() -> None:
     base = [100.0, 100.1, 99.9, 100.0]
     delayed = [b + 10 for b in base]
-    injected = [10.0] * 4
-    found = estimate(base, delayed, injected, injected, waited=0.6)
+    delivered = [10.0] * 4
+    found = estimate(base, delayed, delivered, delivered, waited=0.6)
     assert found.said == (
         "inconclusive: the machine is busy, the program waited 60% of its time; "
         "run it when the machine has less to do"
     )
     assert not found.supported
-    assert estimate(base, delayed, injected, injected, waited=0.4).supported
+    assert estimate(base, delayed, delivered, delivered, waited=0.4).supported
 
 
 def test_plan_is_in_random_blocks_and_repeatable() -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: E402
-"""Intervals hold the truth as often as they say, whatever the noise is."""
+"""The coverage of intervals is as stated, whatever the noise is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.one_python
 
 
 def block(run, draw, dose, count=240):
-    """One at a time, drawn anew."""
+    """One function at a time, in random order."""
     arms = (
         plan.SHAM,
         *(Arm((name,), ((Delay(int(dose * run.unit_ns)),),)) for name in run.names),
@@ -36,7 +36,7 @@ def block(run, draw, dose, count=240):
 
 
 def recorded(program, kind, seed, cycles=4, dose=0.3):
-    """A run of a program with rests of 80 slots after blocks of 240."""
+    """A run of a program, with rests of 80 slots after blocks of 240."""
     draw = np.random.default_rng(seed)
     run = model.Run(program(draw), kind, draw)
     run.undelayed(70)
@@ -65,16 +65,16 @@ def test_intervals_hold_the_truth(kind):
             held += abs(effect.c - true) < quantile(effect.df) * effect.se
             bias.append(effect.c - true)
             total += 1
-    # Of 168; 0.5% of sound 95% intervals would fail this.
+    # Of 168; with correct 95% intervals this fails with a probability of 0.5%.
     assert held / total > 0.90
     assert abs(np.mean(bias)) < 0.02
 
 
 def test_a_program_that_is_stopped_for_a_second_now_and_then():
-    """Units of a second among even ones: least squares alone is off by several."""
+    """Some units take a second longer: least squares alone is off by several units."""
     run = recorded(model.Program, "recorded", 1)
     slots, draw = run.record.slots, np.random.default_rng(2)
-    # Slots hold what their own delays cost, and next to no noise.
+    # A slot lasts as long as its own delays require, with little noise.
     slots.time_ns[:] = run.unit_ns + slots.delivered_ns.sum(axis=1)
     slots.time_ns[:] += draw.normal(0, 1e-4 * run.unit_ns, len(slots))
     slots.time_ns[40::150] += 150 * run.unit_ns
@@ -84,7 +84,7 @@ def test_a_program_that_is_stopped_for_a_second_now_and_then():
 
 
 def test_the_noise_model_makes_them_narrow():
-    """Slow noise of 25% does not cost more than the design says: 0.06 a minute."""
+    """Slow noise of 25% does not cost more than the design states: 0.06 per minute."""
     run = recorded(model.Program, "recorded", 1)
     found = fitted(run.record)
     halves = [found.half(effect) for effect in found.effects]
@@ -128,7 +128,7 @@ def test_what_is_called_now_and_then_needs_its_calls():
 
 
 def test_where_rows_begin_anew():
-    """After a jump of the number, in another run, after a slot that is not good."""
+    """After a gap in the numbers, in another run, and after a slot that is not usable."""
     number = np.array([0, 1, 2, 5, 6, 7, 8, 9, 10, 11])
     run = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
     usable = np.array([1, 1, 1, 1, 1, 1, 1, 0, 1, 1], bool)
@@ -139,7 +139,7 @@ def test_where_rows_begin_anew():
 
 
 def test_runs_of_other_speed_and_lost_slots_change_no_answer():
-    """Runs of different speed, lost slots and jumps of the number change no answer."""
+    """Runs of different speed, lost slots and gaps in numbers do not change answers."""
     run = recorded(model.sham, "heavy", 3, cycles=6)
     slots = run.record.slots
     draw = np.random.default_rng(1)
@@ -160,7 +160,7 @@ def test_delivered_counts_and_not_what_was_asked():
     draw = np.random.default_rng(5)
     run = recorded(model.Program, "heavy", 5)
     slots = run.record.slots
-    # Half of the delay went into each call.
+    # Half of the delay is hidden in each call.
     short = slots.delivered_ns[:, 2] / 2
     slots.time_ns = slots.time_ns - short
     slots.delivered_ns[:, 2] -= short
@@ -223,8 +223,9 @@ def large(functions, count):
     return Record({}, names, slots, blocks, 2e6, 1)
 
 
+@pytest.mark.timed
 def test_a_look_is_fast_beside_what_it_is_of():
-    """Ten times the functions take much less than a hundred times as long."""
+    """Ten times the functions take much less than a hundred times the time."""
 
     def took(functions):
         record = large(functions, 6_000)
@@ -240,7 +241,7 @@ def test_a_look_is_fast_beside_what_it_is_of():
 
 
 def test_the_package_does_not_import_numpy():
-    """The program under test must not; only what fits the slots does."""
+    """The program under test must not import numpy; only the estimation of slots does."""
     code = (
         "import sys, speed_bump, speed_bump.native, speed_bump.config;"
         "import speed_bump.__main__;"
@@ -252,7 +253,7 @@ def test_the_package_does_not_import_numpy():
 
 @pytest.mark.parametrize("first", ["archive", "fit.verdict", "record"])
 def test_numpy_has_no_threads_of_its_own(first):
-    """They would take the CPUs that the program wants."""
+    """Its threads would use CPUs that the program needs."""
     code = (
         f"import os, speed_bump.experiment.{first}\n"
         "print(len(os.listdir('/proc/self/task')))"
@@ -264,7 +265,7 @@ def test_numpy_has_no_threads_of_its_own(first):
 
 
 def test_one_rest_in_which_others_were_gone_is_no_alarm():
-    """In a program that is balanced all rests say it."""
+    """If the bill is wrong because of the program, all rests show it."""
     false = 0
     for seed in range(5):
         for cycles in (3, 4, 6):
@@ -279,7 +280,7 @@ def test_one_rest_in_which_others_were_gone_is_no_alarm():
 
 
 def test_delays_that_hide_make_nothing_faster_than_it_is():
-    """Others on the machine left while there were blocks, and came back in each rest."""
+    """Other programs stopped when blocks began, and started again in each rest."""
     for seed in range(3):
         run = recorded(lambda draw: model.Weighted(draw, [0.0] * 6), "quiet", seed, 5)
         slots = run.record.slots
@@ -333,7 +334,7 @@ def test_few_slots_are_judged_by_schedules_drawn_again():
         total += len(named)
     assert max(strong) < 0.01
     assert total == 120
-    # Binomial: 15 and more of 120 come once in a thousand times.
+    # Binomial: 15 or more of 120 occur with a probability of 0.1%.
     assert low < 15
     many = recorded(model.Program, "heavy", 1)
     table = columns.table(many.record)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: E402
-"""Words for numbers: right ones, and none where nothing is known."""
+"""Verdicts: correct words for numbers, and none if nothing is known."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_amplified_function_has_its_late_effects_too():
     ("computes", "words"), [(True, "computes for longer"), (False, "others wait")]
 )
 def test_where_more_than_a_delay_arrives(computes, words):
-    """In the thread that reports units, or in others that wait for the same."""
+    """In the thread that reports units, or in others that wait for the same lock."""
     run = recorded(lambda draw: model.Weighted(draw, [1.5, 0.0, 1.0]), "heavy", 1)
     slots = run.record.slots
     once = slots.delivered_ns @ np.array([1.5 if computes else 1.0, 0.0, 1.0])
@@ -118,7 +118,7 @@ def test_nearly_balanced_has_no_labels_and_no_numbers():
 
 
 def test_part_of_a_large_delay_may_be_slack():
-    """The interval of a small delay reaches to 0, and there is no label."""
+    """The interval of a small delay includes 0, so there is no label."""
     for seed in range(3):
         run = recorded(lambda draw: model.Stages(draw, depth=1), "quiet", seed)
         second = sound(verdict(run.record)).findings[1]
@@ -167,7 +167,7 @@ def test_a_machine_that_others_use_is_refused_in_words(machine, word):
 
 
 def test_what_the_hypervisor_takes_makes_answers_wider():
-    """Cloud machines lose some percent all the time."""
+    """Cloud machines always lose a few percent."""
     run = recorded(model.sham, "heavy", 2)
     before = verdict(run.record)
     run.record.machine = Machine(share=1.0, threads=1.0, cpus=2, steal=0.1)
@@ -180,7 +180,7 @@ def test_what_the_hypervisor_takes_makes_answers_wider():
 
 
 def test_others_on_the_machine_where_waits_are_not_known():
-    """The wall's time and what a share of it would be: the truth is in between."""
+    """Between the effect on the wall time and its share: the truth is in between."""
     run = recorded(model.sham, "heavy", 2)
     run.record.machine = Machine(share=0.8, threads=1.0, cpus=2)
     found = sound(verdict(run.record))
@@ -191,7 +191,7 @@ def test_others_on_the_machine_where_waits_are_not_known():
 
 
 def test_a_few_slots_whose_waits_are_not_known():
-    """They are gaps, and not the end of all that is known."""
+    """Such slots are gaps; the others are still used."""
     run = recorded(model.sham, "heavy", 2)
     record, slots = run.record, run.record.slots
     record.machine = Machine(share=0.8, threads=1.0, cpus=2)
@@ -203,7 +203,7 @@ def test_a_few_slots_whose_waits_are_not_known():
 
 
 def test_own_shares_tell_where_the_mean_one_is_that_of_others():
-    """A program that mostly sleeps waits for a CPU, and its delays do not."""
+    """A program that mostly sleeps waits for a CPU, but its delays do not."""
     run = recorded(model.sham, "heavy", 2)
     record, slots = run.record, run.record.slots
     record.machine = Machine(share=0.2, threads=0.4, cpus=2)
@@ -214,9 +214,9 @@ def test_own_shares_tell_where_the_mean_one_is_that_of_others():
 
 
 class Late(model.Shared):
-    """0: in the thread that reports, 0.4 of a unit, 1: a device that takes all of it.
+    """0 is in the thread that reports, 0.4 of a unit; 1 is a device that takes all of it.
 
-    With a fifth of a CPU the thread is later than the device.
+    With a fifth of a CPU, the thread is later than the device.
     """
 
     def __init__(self, draw, share):
@@ -243,9 +243,9 @@ def test_a_thread_that_others_made_late_is_no_bottleneck():
 
 
 class Hurried(model.Shared):
-    """0: in the thread that reports, half a unit. In most slots others take its CPU.
+    """0 is in the thread that reports, half a unit. In most slots others use its CPU.
 
-    It waits for a device that takes a unit and goes on meanwhile; or sleeps after 0.
+    It waits for a device that takes a unit and works meanwhile, or it sleeps after 0.
     """
 
     def __init__(self, draw, hides):
@@ -265,7 +265,7 @@ class Hurried(model.Shared):
 
 
 def test_a_thread_that_is_late_now_and_then_is_no_bottleneck():
-    """It has 40% of a CPU, and with all of it would wait for something else."""
+    """It has 40% of a CPU; with a whole CPU it would wait for something else."""
     for seed in range(3):
         run = recorded(lambda draw: Hurried(draw, True), "quiet", seed)
         run.record.shares = {"m:f0": 0.4, "m:f1": 1.0}
@@ -274,7 +274,7 @@ def test_a_thread_that_is_late_now_and_then_is_no_bottleneck():
 
 
 def test_a_thread_that_is_blocked_as_long_is_not_late():
-    """40% of a CPU alone proves nothing: it sleeps as long in slots with all of a CPU."""
+    """40% of a CPU alone proves nothing: with a whole CPU it sleeps as long."""
     for seed in range(3):
         run = recorded(lambda draw: Hurried(draw, False), "quiet", seed)
         run.record.shares = dict.fromkeys(run.names, 0.4)
@@ -283,7 +283,7 @@ def test_a_thread_that_is_blocked_as_long_is_not_late():
 
 
 def test_slack_that_a_small_share_of_a_cpu_uses_up():
-    """A delay of 0.3 takes 1.5 by the wall; beyond the slack that says little."""
+    """A delay of 0.3 takes 1.5 of wall time; beyond the slack that says little."""
     for seed in range(3):
         run = recorded(model.sham, "heavy", seed)
         record, slots = run.record, run.record.slots
@@ -307,7 +307,7 @@ def test_a_function_whose_delays_went_wrong_is_no_others_fault():
 
 
 def test_slots_in_which_no_delay_was_in_force():
-    """Delays end where the tool has no CPU for long: that is no other CPU time."""
+    """Delays end late if the tool has no CPU for long: this is not missing CPU time."""
     run = recorded(model.Program, "heavy", 2)
     slots = run.record.slots
     gone = (slots.number >= 300) & (slots.number < 420)
@@ -315,12 +315,12 @@ def test_slots_in_which_no_delay_was_in_force():
     slots.delivered_ns[gone] = 0
     found = sound(verdict(run.record))
     assert [finding.verdict for finding in found.findings] == ["matters"] * 6
-    assert found.delivered == pytest.approx(1, abs=0.01)
+    assert found.delivered_share == pytest.approx(1, abs=0.01)
     assert any("no delay was in force" in warning for warning in found.warnings)
 
 
 def test_what_does_not_matter_is_tied_to_nothing():
-    """Whatever a product of delays says; 1 is too noisy to have an answer."""
+    """Whatever the products of delays show; 1 is too noisy to have an answer."""
     run = recorded(model.equal_branches, "heavy", 3)
     draw = np.random.default_rng(3)
     for _ in range(3):
@@ -335,7 +335,7 @@ def test_what_does_not_matter_is_tied_to_nothing():
     names = {joint.functions: joint.kind for joint in verdict(run.record).joints}
     assert names["m:f0", "m:f1"] == "parallel"
     slots = run.record.slots
-    # Like calls that took twice the CPU time asked: it has no number.
+    # As if calls took twice the requested CPU time: there is no number.
     slots.delivered_ns[:, 1] *= 2
     found = sound(verdict(run.record))
     assert found.findings[1].verdict == "inconclusive"
@@ -351,7 +351,7 @@ def test_its_own_rival():
 
 
 def test_cpu_time_instead_of_the_wall():
-    """A helper beside a thread that gets half a CPU is hidden; the thread matters."""
+    """A helper beside a thread with half a CPU is hidden; the thread matters."""
     right = 0
     for seed in range(4):
         run, found = model.experiment(
@@ -494,7 +494,7 @@ def test_nothing_at_all():
 
 
 def test_little_is_little():
-    """Whatever is cut off, there is an answer or a reason, and no warning of numpy's."""
+    """Whatever is cut off, there is an answer or a reason, and no warning of numpy."""
     with np.errstate(all="raise", under="ignore"):
         for count in (1, 2, 5, 9, 17, 40, 75, 90, 130):
             draw = np.random.default_rng(count)

@@ -43,9 +43,9 @@ Counted = Callable[..., None]
 
 @pytest.fixture
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
-    """Run a driver beside some files; the calls of a function in all processes."""
+    """Run a driver beside some files; return a function's calls in all processes."""
     monkeypatch.chdir(tmp_path)
-    # A file that changes within a second is not to be taken for what it was.
+    # A file that changes within a second must be detected.
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
 
     def run(driver: str, target: str, calls: int, **files: str) -> None:
@@ -80,7 +80,7 @@ def test_one(i):
 
 
 def test_pytest_that_imports_anew(counted: Counted) -> None:
-    """By reload(), by monkeypatch, and by pytester, which puts sys.modules back."""
+    """By reload(), by monkeypatch, and by pytester, which restores sys.modules."""
     counted(
         "raise SystemExit(start('pytest', '-pno:cacheprovider').wait(300))",
         "worked:work",

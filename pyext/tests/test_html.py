@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The page of an experiment, looked at by a real browser."""
+"""The page of an experiment in a real browser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ needs_browser = pytest.mark.skipif(
 
 LONG = "a_package.of.many.modules.and_a_very_long_name.indeed:Outer.<locals>.Inner.method"
 
-# What is wider than what holds it, outside of the window, or nothing at all.
+# Elements that are wider than their container, outside of the window, or empty.
 CUT_OFF = """
 (() => {
   const wide = %d, wrong = [];
@@ -58,7 +58,7 @@ CUT_OFF = """
 })()
 """
 
-# The contrast of text with what is behind it, as WCAG 2 counts it.
+# The contrast of text with its background, as WCAG 2 defines it.
 FAINT = """
 (() => {
   const light = text => {
@@ -127,14 +127,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         record = experiments.renamed(experiments.run(name), NAMES)
         record.header["command"] = ["python3", "<script>alert(1)</script>", "&amp;" * 30]
         if name == "tick":
-            # Now and again all of it takes ten times as long, for hours.
+            # Sometimes everything takes ten times as long, for hours.
             record.slots.time_ns[::7] *= 11
             record.slots.end_ns = (np.cumsum(record.slots.time_ns) * 300).astype(np.int64)
         if name == "starved":
             with_looks(record)
         found[name] = folder / f"{name}.html"
         found[name].write_text(html.page(record, verdict(record)), encoding="utf-8")
-    # Jobs of many ranks: a rank that limits, confirmed, and one with too many to show.
+    # Jobs with many ranks: one with a rank that limits, confirmed, and one with too many
+    # to show.
     for name, groups in (("job", ()), ("confirmed", ("2", "0-1"))):
         run = folder / name
         run.mkdir()
@@ -185,7 +186,7 @@ def test_the_page_says_what_the_verdict_says(
         if finding.verdict == "inconclusive":
             assert finding.reason in text
             assert finding.help in text
-    # A picture of each response, of the slots and of the noise, and each has a name.
+    # A picture of each response, of the slots and of the noise, each with a name.
     labels = window.evaluate(
         "[...document.querySelectorAll('svg[role=img]')].map(e => e.ariaLabel)"
     )
@@ -214,7 +215,7 @@ def test_the_page_of_a_job_says_who_waits_for_whom(
     assert len(waits) == 3
     assert min(waits) > 5
     assert re.search(r"rank 2 works 30[\d.]* ms and waits \d+ us", bars)
-    # As long as the numbers say, one bar behind the other.
+    # As long as the numbers, one bar after the other.
     widths = window.evaluate(
         "[...document.querySelectorAll('figure rect')].map(e => "
         "e.getBoundingClientRect().width)"
@@ -254,7 +255,7 @@ def test_a_frame_shows_its_interval_and_response(
                 clickCount=1,
             )
     else:
-        # As Tab would.
+        # As the Tab key does.
         window.evaluate(f"{frame}.focus()")
         assert window.evaluate(f"document.activeElement === {frame}")
         for kind in ("keyDown", "keyUp"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Subinterpreters, those with a GIL of their own too: hooks of their own, one table."""
+"""Subinterpreters, also with a GIL of their own: separate hooks, one table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from conftest import Run
 
-# How a subinterpreter is made and told what to do, which every version does its own way.
+# How to make a subinterpreter and run code in it, which differs between versions.
 PRELUDE = """
 import sys, threading
 try:
@@ -33,7 +33,7 @@ for _ in range({n}): work()
 '''
 """
 
-# 3.10 and 3.11 have no interpreter that refuses what does not know of it.
+# 3.10 and 3.11 have no interpreter that refuses such extensions.
 kinds = pytest.mark.parametrize(
     "isolated", [False, True] if sys.version_info >= (3, 12) else [False]
 )
@@ -95,8 +95,9 @@ print(only.calls)
 def test_one_that_comes_while_others_count(
     python: Run, targets: Callable[[str], str], isolated: bool
 ) -> None:
-    """From then on two may count at the same moment, one by a way found before."""
-    # 3.12 takes the GIL from no interpreter for another that shares it: it is given.
+    """From then on two interpreters may count at once, one by an older quick way."""
+    # 3.12 does not take the GIL from an interpreter for another that shares it: it is
+    # given.
     program = f"""{PRELUDE}
 import speed_bump, time
 count = 0
@@ -154,13 +155,13 @@ print((size() - before) >> 20)
 """
     done = python(program)
     assert done.returncode == 0, done.stderr
-    # A table is 11.8 MiB of address space; CPython itself leaves some behind.
+    # A table is 11.8 MiB of address space; CPython itself leaks some.
     assert int(done.stdout) < 8 * 8
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 shares no code")
 def test_what_another_extension_keeps_on_shared_code(python: Run) -> None:
-    """Its index is another's in another interpreter; the code may be the same object."""
+    """Another extension may use its index in another interpreter, on shared code."""
     program = f"""{PRELUDE}
 import ctypes, os
 api = ctypes.pythonapi
@@ -203,7 +204,7 @@ print("kept")
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="all are under one GIL")
 def test_what_one_lets_go_is_not_read_by_another(python: Run) -> None:
-    """Slots of static types are those of all interpreters, and so are their thunks."""
+    """All interpreters share the slots of static types, and so their thunks."""
     program = f"""{PRELUDE}
 import os, weakref
 # Threads are interrupted by each other, wherever they are.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A warning if the JIT of a program's interpreter is on."""
+"""A warning if the JIT of the program's interpreter is on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_no_jit_is_no_warning() -> None:
     assert jit.warning(["cat"], environ("1")) == ""
     # Without a command there is no warning.
     assert jit.warning([], environ("1")) == ""
-    # Nothing is known of kernel threads and of other users' processes.
+    # Kernel threads and processes of other users can't be examined.
     assert jit.warning_of_process(2) == ""
 
 
@@ -62,7 +62,7 @@ def test_a_process_is_asked_in_its_own_environment(on: str) -> None:
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environ(on)
     ) as program:
         assert program.stdin
-        # Till it is through with exec.
+        # Until its exec has finished.
         while os.readlink(f"/proc/{program.pid}/exe") != os.path.realpath(sys.executable):
             time.sleep(0.01)
         found = jit.warning_of_process(program.pid)

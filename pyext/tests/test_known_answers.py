@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The programs of bench/rank whose criticality is known, and how answers are counted."""
+"""The programs of bench/rank with known criticality, and how answers are counted."""
 
 import importlib.util
 import json
@@ -70,7 +70,7 @@ def test_change_of_an_unknown_function_is_an_error():
 
 def test_what_is_added_makes_a_unit_longer():
     (serial,) = truth.by_name(["serial"], False)
-    # A unit computes for 1.8 ms of CPU time, and for ten times as long with 16 ms more.
+    # A unit computes for 1.8 ms of CPU time, and ten times as long with 16 ms more.
     plain, longer = (truth.run_once(serial, 1, None, change) for change in ("", "f+16"))
     assert longer > 2 * plain
 
@@ -88,7 +88,7 @@ def finding(name, verdict, low, high, reason="so it is"):
 
 
 def lines(*runs):
-    """For stages, which has a hidden one: wrong verdicts, and whether it passes."""
+    """For stages, one of which is hidden: wrong verdicts, and whether it passes."""
     (stages,) = truth.by_name(["stages"], False)
     found = [{"findings": {coverage.name_of(f): f for f in run}} for run in runs]
     _, verdicts, wrong, good = coverage.lines_of(stages, found)

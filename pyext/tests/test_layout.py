@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where CPython keeps what is read from its memory is compared with what it says."""
+"""Offsets in CPython's memory are compared with what the interpreter reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import Run
 
-# The interpreter's own table of offsets, made wrong before the import.
+# The interpreter's own table of offsets, overwritten before the import.
 MOVED = """
 import ctypes
 start = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
@@ -41,7 +41,7 @@ def test_an_interpreter_with_another_layout_is_refused(
     assert f"has its {what} elsewhere: compile it here (pip install" in done.stdout
 
 
-# The first word there that is this interpreter is the head of the list of all.
+# The first word that points to this interpreter is the head of the list.
 LOST = """
 import ctypes
 api = ctypes.pythonapi

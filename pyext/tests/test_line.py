@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Lines as targets: of Python files by LINE events, of native code by debug data."""
+"""Lines as targets: Python files by LINE events, native code by debug data."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def line_of(mark: str, source: str = SOURCE) -> int:
 
 @pytest.fixture
 def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A module of its own for each test."""
+    """A separate module for each test."""
     name = f"lines_{re.sub('[^a-z0-9]', '_', tmp_path.name)}"
     (tmp_path / f"{name}.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -104,7 +104,7 @@ def test_a_line_counts_each_time_it_begins(lines: ModuleType) -> None:
 
 @from_312
 def test_statements_and_lines(lines: ModuleType) -> None:
-    """A loop that is all on one line begins once; a call comes back to its first line."""
+    """A loop on one line begins once; a call begins on its first line."""
     source = "def both(f):\n    f(1,\n      2)\n    for i in (1, 2, 3): f(i)\n"
     names: dict[str, object] = {"__name__": "statements"}
     exec(compile(source, "/statements.py", "exec"), names)
@@ -142,7 +142,7 @@ def test_a_line_is_delayed(lines: ModuleType) -> None:
     (line,) = speed_bump.stats().functions
     assert (line.calls, line.delayed) == (5, 5)
     assert line.requested_ns == 5_000_000
-    assert line.measured_ns >= 5_000_000
+    assert line.delivered_ns >= 5_000_000
     speed_bump.install(Config([f"{lines.__name__}:{line_of('body')} every=3 delay=0"]))
     lines.loop(9)
     (line,) = speed_bump.stats().functions
@@ -171,7 +171,7 @@ def test_functions_that_run_already(lines: ModuleType) -> None:
     install(lines, "late")
     leave.set()
     thread.join()
-    # Without a GIL a frame of another thread may go while it is looked at.
+    # Without a GIL the frame of another thread may be freed during the search.
     is_free = sysconfig.get_config_var("Py_GIL_DISABLED")
     assert calls_of(lines, "late") == [0 if is_free else 3]
 
@@ -201,7 +201,7 @@ def test_lines_beside_functions(lines: ModuleType) -> None:
     lines.loop(3)
     counted = {f.name: f.calls for f in speed_bump.stats().functions}
     assert counted == {f"{name}:loop": 1, f"{name}:{line_of('body')}": 3}
-    # A glob over names means functions, and an exclusion of a line is of that line.
+    # A glob over names selects functions, and an exclusion of a line only that line.
     speed_bump.install(Config([f"{name}:*", f"{name}:{odd}", f"!*:{odd}"], delay_ns=0))
     lines.loop(3)
     counted = {f.name: f.calls for f in speed_bump.stats().functions if f.calls}
@@ -210,7 +210,7 @@ def test_lines_beside_functions(lines: ModuleType) -> None:
 
 @from_312
 def test_what_has_no_such_line_is_not_told_of(lines: ModuleType) -> None:
-    """Other lines and other code are switched off; nothing is left at the end."""
+    """Events of other lines and other code are off; at the end all are."""
     monitoring = sys.monitoring
     install(lines, "odd")
     (tool,) = (t for t in range(6) if monitoring.get_tool(t) == "speed_bump")
@@ -339,7 +339,7 @@ def test_a_path_may_be_the_end_of_one_that_is_imported_later(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     row = next(text for text in done.stderr.splitlines() if f"utils.py:{body}" in text)
     assert row.split()[:2] == ["6", "6"]
-    # A module is where it is.
+    # The file of a module is the one that it is loaded from.
     done = run(script, "run", "-t", f"utils:{body}")
     assert done.returncode == 2
     assert f"no statement begins on line {body}" in done.stderr
@@ -349,7 +349,7 @@ def test_a_path_may_be_the_end_of_one_that_is_imported_later(tmp_path: Path) -> 
 
 
 def native_program() -> tuple[str, dict[str, int]]:
-    """A program of libsb's tests, and its lines that have marks."""
+    """A program of libsb's tests, and its lines with marks."""
     root = Path(__file__).resolve().parents[2]
     built = Path(os.environ["FIXTURE_DIR"]).parents[1] / "libsb/tests/lines"
     marks = {
@@ -375,7 +375,7 @@ def test_native_lines() -> None:
 
 
 def test_a_line_has_no_self_time() -> None:
-    """The self time of its function would be a wrong answer."""
+    """The self time of its function would be wrong for a line."""
     program, _ = native_program()
     sampling = NativeSampling({f"{program}:lines.c:14@lines_loop": (program, 0)})
     assert sampling.refused == "a line has no self time: ask for its function"
@@ -387,8 +387,10 @@ def test_a_line_has_no_self_time() -> None:
 
 
 @from_312
+@pytest.mark.two_pythons
+@pytest.mark.timed
 def test_rank_asks_for_lines(tmp_path: Path) -> None:
-    """How often each is run for a unit is known, and no self time is made up."""
+    """The rate of calls per unit is known, and no self time is invented."""
     script = tmp_path / "job.py"
     script.write_text(
         "import speed_bump, time\n"

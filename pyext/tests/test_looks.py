@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whole stacks of a program, and what its threads wait for, seen from outside."""
+"""Whole stacks of a program and the waits of its threads, observed from outside."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from records import made
 from speed_bump import _core
 from speed_bump.config import parse_targets
 from speed_bump.experiment.account import MACHINE, PYTHON, WAIT, C, Looks
 from speed_bump.experiment.program import looks, native_frames
+from speed_bump.experiment.program.native_frames import Key
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.workload import Workload
+
+pytestmark = pytest.mark.timed
 
 PROGRAM = """
 import os, queue, select, socket, sys, threading, time, zlib
@@ -92,7 +96,7 @@ wörk()
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Looks:
-    """A program with threads of every kind, until each was seen often."""
+    """A program with threads of every kind, observed until each was seen often."""
     folder = tmp_path_factory.mktemp("looks")
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     layout = folder / "layout"
@@ -148,7 +152,7 @@ def test_a_thread_that_sleeps_is_known_by_what_it_waits_for(
 ) -> None:
     found = stacks_of(seen, function)
     usual, n = found.most_common(1)[0]
-    # What is in between is Python's own, as that decodes what stdin reads.
+    # The frames between them are Python's, which decodes stdin.
     assert usual[0] == (C, called) or usual[-2:] == ((C, called), (WAIT, wait)), found
     assert usual[-1] == (WAIT, wait), found
     assert n > 0.9 * seen.ticks
@@ -165,7 +169,7 @@ def test_a_thread_that_computes_is_not_asleep_but_for_the_gil(seen: Looks) -> No
         kinds = {stack[-1] for stack in found if stack}
         assert kinds <= {(WAIT, "the GIL")}, found
         gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-        # Two take turns.
+        # Two alternate.
         assert (((WAIT, "the GIL"),) in found) == gil, found
         assert found[()] > 0.1 * seen.ticks, found
 
@@ -176,7 +180,7 @@ def test_each_thread_is_one_of_the_kernels(seen: Looks) -> None:
         assert thread.looks > 0.9 * seen.ticks
         assert 0 <= thread.wait <= 1
     assert seen.lost < 0.1 * sum(seen.stacks.values())
-    # By far: it is a twentieth that the pauses aim at.
+    # By a wide margin: the pauses aim at a twentieth.
     assert 0 < seen.cpu_ns < 0.2 * seen.clock_ns
 
 
@@ -278,19 +282,39 @@ def test_a_program_that_is_not_of_python_is_known_by_what_it_waits_for(
     for (at, row), n in found.stacks.items():
         kind = found.frames[row[0]].name if row else ""
         waits.setdefault(found.threads[at].pid, Counter())[kind] += n
-    # Shells wait for their children in more ways than one.
+    # Shells may wait for their children in different ways.
     assert waits[program.pid].most_common(1)[0][0] in ("child process", "signal")
     assert waits[pids[0]].most_common(1)[0][0] == ""
     assert waits[pids[1]].most_common(1)[0][0] == "sleep"
-    # The shell started it, and nothing says which thread reports units.
+    # It was started by a shell, and nothing tells which thread reports units.
     found.mark(set(), program.pid)
     assert [t.pid for t in found.threads if t.reports] == [program.pid]
 
 
+def native_stack(
+    tid: int,
+    time_ns: int,
+    ns: int,
+    frames: tuple[tuple[str, int], ...],
+    *,
+    off_cpu: bool = False,
+    whole: bool = True,
+) -> _core.NativeStack:
+    return made(
+        _core.NativeStack,
+        tid=tid,
+        time_ns=time_ns,
+        ns=ns,
+        off_cpu=off_cpu,
+        whole=whole,
+        frames=frames,
+    )
+
+
 def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
     py, zlib, libz = "/usr/bin/python3.13", "/zlib.so", "/libz.so.1"
-    pack: native_frames.Key = (1, 7, 0, 20, (3, 2))
-    nap: native_frames.Key = (1, 7, 1, 8, (4, 2))
+    pack = Key(pid=1, tid=7, wait="", offset=20, codes=(3, 2))
+    nap = Key(pid=1, tid=7, wait="sleep", offset=8, codes=(4, 2))
     moments = {7: [(1_000, pack), (2_000, pack), (50_000_000, nap), (60_000_000, nap)]}
     names = {
         (zlib, 5): "zlib_compress",
@@ -298,19 +322,22 @@ def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
         ("/libc.so", 1): "nanosleep",
     }
 
-    def symbol(path: str, offset: int) -> tuple[str, str | None, int] | None:
+    def symbol(path: str, offset: int) -> _core.Symbol | None:
         found = names.get((path, offset))
-        return (found, None, 0) if found else None
+        return made(_core.Symbol, name=found, demangled=None) if found else None
 
+    deep = ((libz, 9), (libz, 6), (zlib, 5), (py, 1), (py, 2))
+    asleep = (("/libc.so", 1), (py, 3), (py, 1))
+    usual = ((libz, 6), (zlib, 5), (py, 1))
     seen = [
-        (7, 1_500, 300, False, True, ((libz, 9), (libz, 6), (zlib, 5), (py, 1), (py, 2))),
-        (7, 1_600, 100, False, False, ((libz, 6), (zlib, 5), (py, 1))),
-        (7, 49_000_000, 2_000_000, True, True, (("/libc.so", 1), (py, 3), (py, 1))),
-        # Between two places, and far from both; and one that was not followed.
-        (7, 25_000_000, 900, False, True, ((libz, 6), (zlib, 5), (py, 1))),
-        (7, 1_700, 900, False, False, ((libz, 6),)),
+        native_stack(7, 1_500, 300, deep),
+        native_stack(7, 1_600, 100, usual, whole=False),
+        native_stack(7, 49_000_000, 2_000_000, asleep, off_cpu=True),
+        # Between two places, far from both, and one that was not sampled.
+        native_stack(7, 25_000_000, 900, usual),
+        native_stack(7, 1_700, 900, ((libz, 6),), whole=False),
         # A thread that was never sampled.
-        (8, 1_500, 300, False, True, ((libz, 6), (py, 1))),
+        native_stack(8, 1_500, 300, ((libz, 6), (py, 1))),
     ]
     found = native_frames.NativeFrames()
     found.add(seen, moments, symbol)
@@ -324,28 +351,28 @@ def test_native_frames_are_those_below_the_python_stack_of_the_time() -> None:
     assert [[f.name for f in frames] for frames, _ in found.below(nap)] == [
         ["libc.so:nanosleep"]
     ]
-    # The same place in another stack has what that place has; another place nothing.
-    other = (1, 7, 0, 20, (3, 5, 2))
+    # The same place in another stack uses that place; another place uses nothing.
+    other = pack._replace(codes=(3, 5, 2))
     assert dict(found.below(other)) == dict(found.below(pack))
-    assert found.below((1, 7, 0, 22, (3, 2))) == [((), 1.0)]
+    assert found.below(pack._replace(offset=22)) == [((), 1.0)]
     # A function that can't be unwound does not get the frames sampled before it.
-    solve: native_frames.Key = (1, 7, 0, 30, (3, 2))
+    solve = pack._replace(offset=30)
     moments = {7: [(1_000, solve), (9_000, solve)]}
-    blas = (7, 5_000, 9_900, False, False, (("/blas.so", 2),))
-    late = (7, 1_500, 100, False, True, ((libz, 6), (zlib, 5), (py, 1)))
+    blas = native_stack(7, 5_000, 9_900, (("/blas.so", 2),), whole=False)
+    late = native_stack(7, 1_500, 100, usual)
     found.add([blas, late], moments, symbol)
     assert dict(found.below(solve))[()] == pytest.approx(0.99)
 
 
 def test_native_stacks_of_which_the_callers_are_not_known_are_left_out() -> None:
-    """In a thread without Python nothing else says where a stack ends."""
-    native: native_frames.Key = (1, 9, 0, 0, ())
+    """In a thread without Python nothing else tells where a stack ends."""
+    native = Key(pid=1, tid=9, wait="", offset=0, codes=())
     moments = {9: [(1_000, native), (9_000, native)]}
-    whole = (9, 2_000, 100, False, True, (("/a.so", 1), ("/a.so", 2)))
-    cut = (9, 3_000, 300, False, False, (("/b.so", 3),))
+    whole = native_stack(9, 2_000, 100, (("/a.so", 1), ("/a.so", 2)))
+    cut = native_stack(9, 3_000, 300, (("/b.so", 3),), whole=False)
 
-    def symbol(path: str, offset: int) -> tuple[str, str | None, int] | None:
-        return f"f{offset}", None, 0
+    def symbol(path: str, offset: int) -> _core.Symbol | None:
+        return made(_core.Symbol, name=f"f{offset}", demangled=None)
 
     found = native_frames.NativeFrames()
     found.add([whole, cut], moments, symbol)
@@ -391,8 +418,8 @@ def test_native_frames_stand_below_those_of_python(tmp_path: Path) -> None:
         if not names and program.native_refused:
             pytest.skip(program.native_refused)
     assert any(name.endswith(":deflate") for name in names), packing
-    # The callable has its Python name, once. At a place that calls nothing, as the entry
-    # of the function, it is seen by a look that is late.
+    # The callable has its Python name only once. At a place without a call, such as the
+    # entry of the function, it is seen by a late look.
     twice = sum(
         n
         for stack, n in packing.items()
@@ -400,7 +427,7 @@ def test_native_frames_stand_below_those_of_python(tmp_path: Path) -> None:
     )
     assert twice < 0.05 * packing.total()
 
-    # A look may be late by some time on a machine that is busy: most are not.
+    # On a busy machine looks may be late, but most are not.
     def deflating(function: str) -> float:
         return sum(
             n
@@ -409,6 +436,6 @@ def test_native_frames_stand_below_those_of_python(tmp_path: Path) -> None:
         )
 
     assert deflating("nap") < 0.5 * deflating("pack")
-    # All of the looks are there, whatever stands below.
+    # No look is missing, whatever stack it belongs to.
     looked = sum(thread.looks for thread in found.threads)
     assert sum(found.stacks.values()) == pytest.approx(looked, rel=0.1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``speed-bump member`` on every rank, and ``report DIR`` of what they left."""
+"""``speed-bump member`` on every rank, and ``report DIR`` of the results."""
 
 import dataclasses
 import importlib.util
@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 from ranking import command_line, environment
 from speed_bump import waits
-from speed_bump.experiment.cluster import join, node, places, plan, rows
+from speed_bump.experiment.cluster import groups, join, node, places, plan, problems, rows
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.job_ranks import Rank
 from speed_bump.experiment.show import job as showing
 from test_ranks import HAVE_TORCH, WORKLOAD
+
+pytestmark = pytest.mark.two_pythons
 
 PROGRAM = """
 import sys, time
@@ -33,6 +35,11 @@ for step in range(int(sys.argv[1])):
     print(step, flush=True)
 """
 NODE = platform.node()
+CAN_UNSHARE = not subprocess.run(
+    ["unshare", "--mount", "--uts", "--pid", "--fork", "true"],
+    capture_output=True,
+    check=False,
+).returncode
 HAVE_MPI = bool(shutil.which("mpirun") and importlib.util.find_spec("mpi4py"))
 
 
@@ -57,7 +64,7 @@ def report(run, *more):
 
 
 def written(run):
-    """The results when the helper of this node has ended."""
+    """The results, after the helper of this node has ended."""
     for _ in range(600):
         if not os.path.exists(node.room(str(run))):
             break
@@ -67,10 +74,11 @@ def written(run):
     return json.loads(report(run, "--json"))
 
 
+@pytest.mark.timed
 def test_ranks_are_joined_and_a_killed_one_has_lost_nothing(tmp_path):
     members = [start(tmp_path, rank, 300, world=3) for rank in (0, 1)]
     killed = members[1]
-    # Killed in the middle, with no chance to say anything.
+    # Killed in the middle, without a chance to report.
     finished = [int(killed.stdout.readline()) for _ in range(160)]
     killed.send_signal(signal.SIGKILL)
     finished += [int(line) for line in killed.stdout]
@@ -85,19 +93,19 @@ def test_ranks_are_joined_and_a_killed_one_has_lost_nothing(tmp_path):
     (path,) = rows.files(str(tmp_path))
     parts = [part for part in rows.read(path) if part.rank.rank == 1]
     numbers = np.concatenate([part.number for part in parts])
-    # The report of the last step may have been under way.
+    # The report of the last step may have been in progress.
     assert numbers[-1] >= finished[-1] - 1
     assert list(numbers) == list(range(len(numbers)))
     problems = "\n".join(found["problems"])
     assert "rank 2 of 3 left nothing here" in problems
     assert f"rank 1 on {NODE} has" in problems
-    # Each rank was delayed where the seed says, and nowhere else.
+    # Each rank was delayed in the steps that the seed selects, and in no others.
     on = plan.is_on(1, "__main__:work", 0, len(numbers))
     delivered = np.concatenate([part.delivered_ns for part in parts])[:, -1] > 0
     assert delivered.any()
     assert not (delivered & ~on).any()
     assert (found["findings"][0]["name"]) == "__main__:work"
-    # What was not printed by the killed rank is not many bytes either.
+    # The rows that the killed rank did not report take few bytes too.
     count = sum(len(part.number) for part in rows.read(path))
     assert os.path.getsize(path) < 20 * count + 1000
 
@@ -117,6 +125,78 @@ def test_members_of_a_node_are_told_the_same(tmp_path):
     written(tmp_path)
 
 
+def test_a_member_whose_program_has_no_speed_bump_is_named(tmp_path):
+    first = start(tmp_path, 0, 100)
+    silent = subprocess.run(
+        command_line(
+            "member", "--run", str(tmp_path), "-t", "__main__:work", "--",
+            sys.executable, "-I", "-S", "-c", "import time; time.sleep(1)",
+        ),
+        env={**environment(), "RANK": "1", "WORLD_SIZE": "2"}, check=True,
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert b"rank 1 of 2" in silent.stderr
+    assert first.wait(timeout=120) == 0
+    first.communicate()
+    found = written(tmp_path)
+    assert found["problems"][0] == (
+        f"rank 1 on {NODE} is a member and reported no step: is speed-bump installed for "
+        "the Python of its program, and does that get to --progress?"
+    )
+    assert not any("left nothing here" in line for line in found["problems"])
+    # That of rank 0 is not lost, and the places of the others are known as before.
+    assert found["steps"] > 80
+    assert [rank["rank"] for rank in found["job"]["ranks"]] == [0]
+
+
+def test_a_member_that_starts_the_ranks_is_none_of_the_silent(tmp_path):
+    """A launcher behind the member: the processes it starts have numbers."""
+    loop = f"{sys.executable} -c '{PROGRAM}' 60"
+    script = f"RANK=0 WORLD_SIZE=2 {loop} & RANK=1 WORLD_SIZE=2 {loop} & wait"
+    done = subprocess.run(
+        command_line(
+            "member", "--run", str(tmp_path), "-t", "__main__:work", "--",
+            "sh", "-c", script,
+        ),
+        env=environment(), check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert b"of a rank that is not known yet" in done.stderr
+    found = written(tmp_path)
+    assert [rank["rank"] for rank in found["job"]["ranks"]] == [0, 1]
+    assert not any("reported no step" in line for line in found["problems"])
+
+
+def test_a_node_without_ranks_names_its_members_while_they_live(tmp_path, monkeypatch):
+    where = tmp_path / "room"
+    where.mkdir()
+    monkeypatch.setattr(node, "FLUSH_S", 0)
+    monkeypatch.setattr(node, "SILENT_S", -1)
+    setup = plan.Setup(1, ("m:*",), ("default",), 0, 0.1, "0.1.0")
+    helper = node.Helper(str(tmp_path), str(where), setup)
+    member = dataclasses.asdict(Rank(3, 4, pid=1, host=NODE))
+    (where / f"{node.MEMBER}1.json").write_text(json.dumps(member))
+    helper.work()
+    helper.work()
+    (path,) = rows.files(str(tmp_path))
+    assert [(part.rank.rank, len(part.number)) for part in rows.read(path)] == [(3, 0)]
+    helper.finish()
+
+
+def test_a_role_of_torchrun_is_recorded(tmp_path):
+    member = subprocess.run(
+        command_line(
+            "member", "--run", str(tmp_path), "-t", "__main__:work", "--",
+            sys.executable, "-c", PROGRAM, "60",
+        ),
+        env={
+            **environment(), "RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x",
+            "ROLE_NAME": "actor",
+        }, check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert b"by torchrun" in member.stderr
+    assert [rank["role"] for rank in written(tmp_path)["job"]["ranks"]] == ["actor"]
+
+
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     member = start(tmp_path / "file" / "run", 3, 1, world=4)
@@ -128,6 +208,7 @@ def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
     assert len(errors.splitlines()) == 1
 
 
+@pytest.mark.timed
 def test_groups_to_confirm_are_delayed_apart(tmp_path):
     members = [start(tmp_path, rank, 160, "--confirm", "1") for rank in (0, 1)]
     for member in members:
@@ -145,7 +226,7 @@ def test_groups_to_confirm_are_delayed_apart(tmp_path):
         on = (planned[number] >> np.uint64(arm) & np.uint64(1)) > 0
         assert delivered.any()
         assert not (delivered & ~on).any()
-        # But for the first steps of which a busy helper was late to plan.
+        # Except for the first steps, which a busy helper planned too late.
         assert delivered.sum() > on.sum() / 3
 
 
@@ -159,6 +240,59 @@ def test_groups_that_are_none_are_refused(tmp_path):
         _, errors = member.communicate(timeout=60)
         assert member.returncode == 2
         assert words in errors
+
+
+TRAIN = """
+import os, time
+assert os.environ["MASTER_ADDR"] == "train-0.train"
+def load(): time.sleep(0.01)
+def step():
+    load()
+for _ in range(80):
+    step()
+"""
+
+
+@pytest.mark.one_python
+@pytest.mark.skipif(not CAN_UNSHARE, reason="namespaces can't be made here")
+def test_pods_of_an_indexed_job_are_ranks(tmp_path):
+    """The containers of docs/how-to/kubernetes/ranks.yaml as Kubernetes starts them."""
+    yaml = pytest.importorskip("yaml")
+    path = WORKLOAD.parents[2] / "docs" / "how-to" / "kubernetes" / "ranks.yaml"
+    (job,) = [one for one in yaml.safe_load_all(path.read_text()) if one["kind"] == "Job"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (tmp_path / "train.py").write_text(TRAIN)
+    run = tmp_path / "runs"
+    places = {"speed-bump": None, "/runs/1": str(run), "python": sys.executable}
+    words = [places.get(word, word) for word in container["command"]]
+    command = [*command_line(words[1]), *words[2:]]
+    pods = []
+    for index in range(job["spec"]["completions"]):
+        environ = {**environment(), "JOB_COMPLETION_INDEX": str(index)}
+        for one in container["env"]:
+            environ[one["name"]] = one.get("value", str(index))
+        inside = f'hostname train-{index}; mount -t tmpfs tmpfs /dev/shm; exec "$@"'
+        pods.append(
+            subprocess.Popen(
+                [
+                    "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child",
+                    "--mount-proc", "--propagation", "private",
+                    "sh", "-euc", inside, "sh", *command,
+                ],
+                env=environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+    for index, pod in enumerate(pods):
+        errors = pod.communicate(timeout=120)[1]
+        assert pod.returncode == 0, errors
+        assert f"rank {index} of 2, node train-{index}, by " in errors
+    # A helper ended with its pod, after it had written all steps.
+    parts = [part for path in rows.files(str(run)) for part in rows.read(path)]
+    for index in range(2):
+        mine = [part.number for part in parts if part.rank.rank == index]
+        assert list(np.concatenate(mine)) == list(range(80))
+    names = {one["name"] for one in json.loads(report(run, "--json"))["findings"]}
+    assert names >= {"__main__:load", "__main__:step"}
 
 
 def by_torchrun(run, kind, steps, *more):
@@ -178,8 +312,9 @@ def by_torchrun(run, kind, steps, *more):
 
 @pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")
 @pytest.mark.one_python
+@pytest.mark.timed
 def test_what_a_straggler_would_gain_by_torchrun(tmp_path):
-    # Others on the machine make it wider: measured again, by another seed.
+    # Other programs make the interval wider: repeated with another seed.
     for seed in ("1", "2", "3"):
         found = by_torchrun(
             tmp_path / seed, "straggler", 400, "--confirm", "1", "--seed", seed
@@ -199,6 +334,7 @@ def test_what_a_straggler_would_gain_by_torchrun(tmp_path):
 
 @pytest.mark.skipif(not HAVE_MPI, reason="Open MPI or mpi4py is not installed")
 @pytest.mark.one_python
+@pytest.mark.timed
 def test_waits_in_mpi_by_mpirun(tmp_path):
     done = subprocess.run(
         [
@@ -225,11 +361,30 @@ int PMPI_Barrier(int x) { return x + 1; }
 int MPI_Barrier(int x) { return PMPI_Barrier(x); }
 int MPI_Send(int x) { return x + 2; }
 int MPI_Recv(int x) { return x + 3; }
+int PMPI_Allreduce_c(int x) { return x + 4; }
+int MPI_Allreduce_c(int x) { return PMPI_Allreduce_c(x); }
+#define TWELVE long *a, long *b, long *c, long *d, long *e, long *f, long *g, long *h, \\
+	long *i, long *j, long *k, long *l
+void pmpi_sendrecv_(TWELVE, long *error) { *error = 7; }
+void mpi_sendrecv_(TWELVE, long *error) { *error = 8; }
 """
 CALLER = """
 int MPI_Barrier(int), MPI_Send(int), MPI_Recv(int), MPI_Bcast(int);
 int all(void) { return MPI_Barrier(10) + MPI_Send(100) + MPI_Recv(1000) + MPI_Send(1); }
 int absent(void) { return MPI_Bcast(1); }
+int MPI_Allreduce_c(int);
+int MPI_Bcast_c(int) __attribute__((weak));
+int asked(void) { return MPI_Bcast_c ? MPI_Bcast_c(1) : 1; }
+#define TWELVE long *, long *, long *, long *, long *, long *, long *, long *, long *, \\
+	long *, long *, long *
+void mpi_sendrecv_(TWELVE, long *error);
+int more(void)
+{
+	long x = 0, error;
+
+	mpi_sendrecv_(&x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &error);
+	return MPI_Allreduce_c(10000) + error;
+}
 """
 PROGRAM_OF_MPI = """
 #include <dlfcn.h>
@@ -250,7 +405,7 @@ int main(int argc, char **argv)
 
 
 def test_an_mpi_without_the_profiling_interface_works(tmp_path):
-    """Whole or in part, and where but one object of the program has it."""
+    """In whole or in part, and if only one object of the program has it."""
     (tmp_path / "mpi.c").write_text(PART_OF_MPI)
     (tmp_path / "caller.c").write_text(CALLER)
     (tmp_path / "main.c").write_text(PROGRAM_OF_MPI)
@@ -269,23 +424,41 @@ def test_an_mpi_without_the_profiling_interface_works(tmp_path):
             env=environ, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (0, "1119 4\n"), done.stderr
-        # Once, not of each function nor at each call.
+        # Once: not for each function, and not at each call.
         assert done.stderr == (
             "speed-bump: this MPI has no PMPI_Send: MPI_Send is called in its place\n"
         )
+    # Of MPI 4, and called from Fortran.
+    done = subprocess.run(
+        [program, caller, "more"],
+        env=environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "10011 2\n"), done.stderr
     done = subprocess.run(
         [program, caller, "absent"],
         env=environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 127
     assert done.stderr == "speed-bump: undefined symbol: MPI_Bcast\n"
+    # A function of MPI 4, which the program takes for being there.
+    done = subprocess.run(
+        [program, caller, "asked"],
+        env=environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 127
+    assert done.stderr == (
+        "speed-bump: undefined symbol: MPI_Bcast_c: this MPI is older than MPI 4; a "
+        "program built for it does not call that function (of mpi4py: pip install "
+        "--no-binary mpi4py mpi4py)\n"
+    )
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")
 @pytest.mark.parametrize("kind", ["straggler", "prefetch"])
 def test_known_answers_by_torchrun(tmp_path, kind):
     found = by_torchrun(tmp_path / "run", kind, 400)
-    # 399 of them, but for those in which counts were missed on a busy machine.
+    # 399 of them, except those whose counts were missed on a busy machine.
     assert found["steps"] > 200
     first, second = found["job"]["places"]
     if kind == "straggler":
@@ -485,7 +658,7 @@ def test_rows_are_few_bytes_and_read_as_they_were(tmp_path):
     assert (again.calls == of.calls).all()
     assert np.abs(again.time_ns - of.time_ns).max() < of.time_ns.mean() / 4000
     assert np.abs(again.delivered_ns - of.delivered_ns).max() < 5000
-    # Cut off in the middle of a chunk, as by a kill: what is before it is good.
+    # Cut off in the middle of a chunk, as by a kill: the chunks before it are valid.
     save(tmp_path, "n1", of, some_rows(1))
     path.write_bytes(path.read_bytes()[:-100])
     assert [part.rank.rank for part in rows.read(str(path))] == [0]
@@ -535,6 +708,113 @@ def test_join_says_who_is_missing_short_or_of_another_seed(tmp_path):
     assert "rank 2 of 4 left nothing here" in "\n".join(join.load(str(tmp_path)).problems)
 
 
+def part_of(rank, n=100, attempt=0, world=4, host="n1", local=None, seed=7, **setup):
+    """Rows of a rank without any function."""
+    number = np.arange(n) + attempt * plan.ATTEMPT
+    local = rank % 2 if local is None else local
+    return rows.Rows(
+        Rank(rank, world, local, 0, attempt, "torchrun", 10 + rank, host),
+        {"seed": seed, "key": "k", "version": "0.1.0", **setup}, ("m:f",), (1.0,), number,
+        np.full(n, 20e6), np.zeros(n), np.zeros((n, 1)), np.ones((n, 1)),
+    )  # fmt: skip
+
+
+def problems_of(directory):
+    return join.load(str(directory)).problems
+
+
+def test_of_another_version_or_other_targets_is_said(tmp_path):
+    save(tmp_path, "n1", part_of(0), part_of(1))
+    save(
+        tmp_path, "n2", part_of(2, host="n2", version="0.2.0"),
+        part_of(3, host="n2", key="other"),
+    )  # fmt: skip
+    assert problems_of(tmp_path) == [
+        "rank 3 on n2 was given other targets, --progress, --delay or --dose than the "
+        "others",
+        "rank 2 on n2 has speed-bump 0.2.0, the others 0.1.0",
+    ]
+
+
+def test_who_is_missing_is_said_with_the_node(tmp_path):
+    asks = ": is 'speed-bump member' in front of the program there"
+    save(tmp_path, "n1", part_of(0), part_of(1))
+    save(tmp_path, "n2", part_of(3, host="n2"))
+    # Ranks 2 and 3 are on one node, as launchers number them.
+    assert problems_of(tmp_path) == [
+        f"rank 2 of 4 on n2 left nothing here, other ranks of that node did{asks}?"
+    ]
+    # Where a rank has no neighbour that left something, its node follows from no number.
+    os.unlink(tmp_path / "n2.rows")
+    assert problems_of(tmp_path) == [
+        f"rank 2, 3 of 4 left nothing here{asks}, is speed-bump installed on that node, "
+        "and is the directory shared with it?"
+    ]
+    # Slurm tells the names of the nodes.
+    nodes = problems.nodes_of("n[1-2]")
+    save(tmp_path, "n1", part_of(0, nodes=nodes), part_of(1, nodes=nodes))
+    (line,) = problems_of(tmp_path)
+    assert line.startswith("rank 2, 3 of 4 (node n2) left nothing here")
+    # Ranks that are dealt out in turn: rank 2 may be anywhere.
+    save(tmp_path, "n1", part_of(0, local=0), part_of(1, local=0, host="n2"))
+    save(tmp_path, "n2", part_of(3, local=1, host="n2"))
+    (line,) = problems_of(tmp_path)
+    assert line.startswith("rank 2 of 4 left nothing here")
+
+
+def test_nodes_are_read_as_slurm_writes_them():
+    assert problems.nodes_of("") == ()
+    assert problems.nodes_of("a,b7") == ("a", "b7")
+    assert problems.nodes_of("n[08-10,3],m1") == ("n08", "n09", "n10", "n3", "m1")
+
+
+def test_a_rank_that_does_not_know_its_number_is_said(tmp_path):
+    alone = part_of(-1, world=-1, host="n2", local=-1)
+    save(tmp_path, "n1", part_of(0, world=2))
+    save(tmp_path, "n2", alone)
+    found = problems_of(tmp_path)
+    assert found[0].startswith("rank 1 of 2 left nothing here")
+    assert found[1].startswith("process 9 on n2 does not know its rank: the variables")
+    # Processes of one machine need no numbers.
+    os.unlink(tmp_path / "n1.rows")
+    assert problems_of(tmp_path) == []
+
+
+def test_a_world_that_shrinks_is_said(tmp_path):
+    hosts = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
+    before = [part_of(r, host=hosts[r], n=150) for r in range(4)]
+    # The first node is lost; the ranks of the second are numbered anew.
+    after = [part_of(r, host="n2", world=2, attempt=1, n=500) for r in range(2)]
+    save(tmp_path, "n1", *before[:2])
+    save(tmp_path, "n2", *before[2:], *after)
+    assert problems_of(tmp_path) == [
+        "the job was started 2 times (attempts [0, 1])",
+        "attempt 1 has 2 ranks, attempt 0 had 4; no longer there: rank 0 on n1, rank 1 "
+        "on n1",
+    ]
+    # One of a later attempt is missing, although it was there before.
+    save(tmp_path, "n2", *before[2:], after[0])
+    assert problems_of(tmp_path)[0].startswith(
+        "in attempt 1, rank 1 of 2 left nothing here"
+    )
+    # One that is short in one of them.
+    short = part_of(1, host="n2", world=2, attempt=1, n=300)
+    save(tmp_path, "n2", *before[2:], after[0], short)
+    assert problems_of(tmp_path)[0] == (
+        "in attempt 1, rank 1 on n2 has 300 steps, others 500: it ended early, began "
+        "late, or counts other steps"
+    )
+
+
+def test_the_same_problem_of_many_ranks_is_a_few_lines(tmp_path):
+    parts = [part_of(r, world=40, n=50 if r > 4 else 100, local=-1) for r in range(30)]
+    save(tmp_path, "n1", *parts)
+    found = problems_of(tmp_path)
+    assert found[0].startswith("rank 30, 31, 32, 33, 34, 35, 36, 37 and 2 more of 40 ")
+    assert len(found) == 10
+    assert found[-1] == "the same of 17 more ranks"
+
+
 def test_join_finds_the_function_that_the_step_pays_for(tmp_path):
     save(tmp_path, "n1", *(some_rows(r) for r in range(4)))
     job = join.load(str(tmp_path))
@@ -548,3 +828,146 @@ def test_join_finds_the_function_that_the_step_pays_for(tmp_path):
 def test_without_rows_it_says_what_to_do(tmp_path):
     with pytest.raises(join.JobError, match="in front of the program on every rank"):
         join.load(str(tmp_path))
+
+
+# ------------------------------------------------------------------------ groups
+
+
+def test_a_layout_is_read_and_its_last_dimension_varies_fastest():
+    found = groups.layout("pp=2,dp=3, tp=4")
+    assert found.world == 24
+    assert [found.coordinates(rank) for rank in (0, 3, 4, 12, 23)] == [
+        (0, 0, 0), (0, 0, 3), (0, 1, 0), (1, 0, 0), (1, 2, 3)
+    ]  # fmt: skip
+    for wrong, words in (
+        ("8", "'8' is not such as tp=8"),
+        ("tp=0", "'tp=0' is not such as tp=8"),
+        ("tp=2,tp=2", "'tp' is there twice"),
+        ("node=2", "'node' is known without it"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            groups.layout(wrong)
+
+
+def stages(directory, slow_stage=None, odd_stage=None, late=None, n=400):
+    """32 ranks on 4 nodes, in 2 stages by rank // 16, where f0 is in each step."""
+    draw = np.random.default_rng(5)
+    names = ("m:f0", "m:f1")
+    masks = plan.masks(7, names, 0, n)
+    delivered = np.zeros((n, 2))
+    for k in range(2):
+        delivered[:, k] = ((masks >> np.uint64(k) & np.uint64(1)) > 0) * 2e6
+    own = draw.normal(20e6, 0.3e6, (32, n)) + delivered[:, 0]
+    for rank in range(32):
+        own[rank] += (rank // 16 == slow_stage) * 6e6 + (rank == late) * 12e6
+        own[rank] += (rank // 16 == odd_stage) * delivered[:, 1]
+    step = own.max(axis=0)
+    for first in range(0, 32, 8):
+        save(directory, f"n{first}", *(
+            rows.Rows(
+                Rank(r, 32, r % 8, r // 8, 0, "srun", 10 + r, f"n{r // 8}"),
+                {"seed": 7, "key": "k", "version": "0.1.0"}, names, (1.0, 1.0),
+                np.arange(n), step, step - own[r], delivered, np.ones((n, 2)),
+            )
+            for r in range(first, first + 8)
+        ))  # fmt: skip
+
+
+LAYOUT = ("--layout", "pp=2,dp=16")
+
+
+def test_a_stage_that_limits_is_named(tmp_path):
+    stages(tmp_path, slow_stage=1)
+    found = json.loads(report(tmp_path, "--json", *LAYOUT))
+    assert found["job"]["limiting"] == list(range(16, 32))
+    (stage,) = (one for one in found["job"]["groups"] if one["group"] == "pp=1")
+    assert stage["last"] == pytest.approx(1)
+    # None of its ranks alone would do.
+    assert max(place["last"] for place in found["job"]["places"]) < 0.3
+    text = " ".join(report(tmp_path, *LAYOUT).split())
+    assert "pp=1 limits: it is last in 100.0% of the steps" in text
+    assert "arrives on pp=1" in text
+    assert "--confirm 16-31" in text
+    # Without the layout it is two nodes, neither of which is last in most steps.
+    plain = json.loads(report(tmp_path, "--json"))
+    assert plain["job"]["limiting"] is None
+
+
+def test_ranks_that_are_alike_are_shown_by_their_group(tmp_path):
+    stages(tmp_path, odd_stage=1, late=3)
+    text = report(tmp_path, *LAYOUT)
+    rows = [line.split("  ")[0] for line in text.splitlines()]
+    assert "pp=1" in rows
+    assert "3" in rows
+    assert "15 others" in rows
+    words = " ".join(text.split())
+    assert "m:f1" in words
+    assert "own work of pp=1" in words
+    assert "rank 3 limits" in words
+    # By nodes it is the same, of which two have f1.
+    assert "own work of 16 others" in " ".join(report(tmp_path).split())
+
+
+def test_where_nothing_differs_one_line_is_enough(tmp_path):
+    stages(tmp_path)
+    job = join.load(str(tmp_path), groups.layout("pp=2,dp=16"))
+    assert job.places.limiting is None
+    (place,) = places.merged(job.places, 10).places
+    assert len(place.ranks) == 32
+
+
+def test_more_places_than_lines_are_the_largest_the_odd_ones_and_the_rest():
+    def place(rank, own, cell):
+        cells = (Interval(cell, cell - 0.01, cell + 0.01),)
+        return places.Place((Rank(rank, 64),), own, 1e6, 1 / 64, cells)
+
+    all_ranks = [place(r, 20e6, 0.0) for r in range(40)]
+    all_ranks += [place(r, 20e6 + (r - 39) * 3e6, r / 20) for r in range(40, 64)]
+    found = places.Places(("m:f",), tuple(all_ranks), 50e6)
+    few = places.merged(found, 6).places
+    assert len(few) == 6
+    assert sum(len(one.ranks) for one in few) == 64
+    assert len(few[0].ranks) == 40
+    # The most different ones have a line each; the others' contains all of them.
+    assert sum(len(one.ranks) == 1 for one in few) == 4
+    (rest,) = (one for one in few if 1 < len(one.ranks) < 40)
+    assert rest.cells[0].low < 2
+    assert rest.cells[0].high > 59 / 20
+
+
+def test_a_layout_of_another_number_of_ranks_is_refused(tmp_path):
+    stages(tmp_path, n=60)
+    done = subprocess.run(
+        command_line("report", str(tmp_path), "--layout", "tp=8"),
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "speed-bump: --layout: these dimensions make 8 ranks, and the run has 32\n"
+    )
+    for path, layout, words in (
+        (tmp_path, "tp", "--layout: 'tp' is not such as tp=8"),
+        ("no-directory", "tp=8", "--layout: FILE is not the directory of a run"),
+    ):
+        done = subprocess.run(
+            command_line("report", str(path), "--layout", layout),
+            env=environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+def test_groups_stay_together_where_their_ranks_are_alike():
+    def place(rank, low, high):
+        cells = (Interval((low + high) / 2, low, high),)
+        return places.Place((Rank(rank, 4, host=f"n{rank // 2}"),), 1e6, 0, 0.25, cells)
+
+    # One after the other, the third would do beside the first two.
+    each = tuple(
+        place(rank, *ends)
+        for rank, ends in enumerate(((0, 0.6), (0.5, 1.1), (0.55, 1.2), (1.15, 1.8)))
+    )
+    nodes = groups.groups_of([rank for one in each for rank in one.ranks])
+    found = places.Places(("m:f",), each, 2e6, nodes, (0.0, 0.0))
+    few = places.merged(found, 3).places
+    assert [[rank.rank for rank in one.ranks] for one in few] == [[0, 1], [2, 3]]

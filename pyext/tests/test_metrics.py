@@ -27,7 +27,7 @@ from speed_bump import _core
 from speed_bump.config import ConfigError
 from speed_bump.experiment.fit.columns import table
 from speed_bump.experiment.fit.effects import effects
-from speed_bump.experiment.fit.mean_latency import latency
+from speed_bump.experiment.fit.mean_latency import mean_latency
 from speed_bump.experiment.program import metric as metrics
 from speed_bump.experiment.program.meter import Meter, Pace, slot_of
 from speed_bump.experiment.program.metric import Metric, MetricError, Source, parse
@@ -52,7 +52,7 @@ def free_port():
 
 
 def until(condition, seconds=100):
-    """Its value, once it is true; what never comes true is an error, not a hang."""
+    """Wait for a true value and return it; fail after a time."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end
@@ -61,7 +61,7 @@ def until(condition, seconds=100):
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """Answers with what ``server.answer`` makes of the request."""
+    """Answers as ``server.answer`` says."""
 
     protocol_version = "HTTP/1.1"
 
@@ -84,7 +84,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serve():
-    """Start a server that answers as it is told; the URL of its metrics."""
+    """Start a server with given answers; returns the URL of its metrics."""
     servers = []
 
     def start(answer):
@@ -117,9 +117,10 @@ def counted(reading):
     return sum(value.count for value in reading.series.values())
 
 
-# ----------------------------------------------------------------- the whole of it
+# ----------------------------------------------------------------- the whole command
 
 
+@pytest.mark.timed
 def test_the_function_that_limits_a_server_of_several_processes_is_named(tmp_path):
     port = free_port()
 
@@ -127,14 +128,14 @@ def test_the_function_that_limits_a_server_of_several_processes_is_named(tmp_pat
         found = ranked.findings
         added = ranked.result["mean_latency"]["added"]
         slower, same = (added.get(f"__main__:{n}") for n in ("answer", "prepare"))
-        # What is hidden may need more slots than these to be called so.
+        # A hidden function may need more slots to be called hidden.
         aside = found["prepare"]["criticality"]
         return (
             found["answer"]["verdict"] == "matters"
             and found["prepare"]["verdict"] in ("hidden", "inconclusive")
             and aside
             and abs(aside["value"]) < 0.3
-            # Each order takes as much longer as its answer is delayed.
+            # Each order is delayed by as much as its answer.
             and slower["value"] > 0.6
             and slower["high"] < 1.5
             and abs(same["value"]) < 0.3
@@ -151,16 +152,16 @@ def test_the_function_that_limits_a_server_of_several_processes_is_named(tmp_pat
     assert result["unit"] == f"count of app_order_seconds at {url}"
     metric = result["metric"]
     assert metric["histogram"] and metric["name"] == "app_order_seconds"
-    # The answers that were counted are those that were called.
+    # The counted answers are those that were called.
     calls = ranked.findings["answer"]["calls_per_unit"]
     assert 0.95 < calls < 1.05
     slots = ranked.record.slots
     lengths = np.diff(slots.end_ns)[slots.good[1:]]
     assert 0.8 < np.median(lengths) / metric["slot_ns"] < 1.3
-    # Half of a reading's length is kept of each slot.
+    # The uncertainty of a slot is half of the length of a reading.
     assert 0 < metric["uncertain_ns"] < metric["slot_ns"] / 4
     assert "of the mean alone" in ranked.done.stdout
-    # A record is shown again with all of this.
+    # A report of the record has the same results.
     again = speed_bump("report", str(ranked.output), "--md").stdout
     for text in (again, page.read_text()):
         assert "1 ms of delay a unit adds to the mean" in text
@@ -180,6 +181,7 @@ def test_where_functions_are_looked_for_a_metric_is_the_unit_still(tmp_path):
     assert f"a unit of work is count of app_orders_total at {url}" in lines[0]
 
 
+@pytest.mark.timed
 def test_a_server_that_runs_is_attached_to(tmp_path):
     port = free_port()
     environ = environment() | {"SPEED_BUMP_ATTACH": "1", "XDG_RUNTIME_DIR": str(tmp_path)}
@@ -197,7 +199,7 @@ def test_a_server_that_runs_is_attached_to(tmp_path):
 
         until(answers)
         source.close()
-        # On a busy machine its pace may change so much that more time is asked for.
+        # On a busy machine the rate may change so much that a longer budget is suggested.
         for budget in ("12s", "60s", "120s"):
             done = subprocess.run(
                 [
@@ -257,14 +259,14 @@ def test_what_counts_no_work_is_refused_in_a_line(serve, tmp_path, name, kind):
         f"{name} is {kind}; a counter or a histogram counts work"
         in done.stderr.splitlines()[-1]
     )
-    # It was up, so that it is known before the program is started.
+    # The server was running, so the error is known before the program is started.
     assert not started.exists()
 
 
 def test_a_gauge_of_a_server_that_is_started_is_refused(tmp_path):
     port = free_port()
     done = speed_bump(
-        # It does not wait for that.
+        # The error does not wait for the end of the budget.
         "rank", *TARGETS, "--budget", "1000s", "--progress-metric",
         f"http://127.0.0.1:{port}:app_order_queue", "-o", str(tmp_path / "record"),
         "--", sys.executable, SERVER, str(port),
@@ -286,7 +288,7 @@ def test_a_metric_that_a_started_server_lacks_is_said_with_the_nearest(tmp_path)
         assert "has no metric app_order; nearest" in line
         assert "app_order_seconds" in line
         assert "app_order_queue" not in line
-    # It may come with the first request.
+    # The metric may appear with the first request.
     assert "warning: waiting" in doubt and "; put a load on the server" in doubt
     assert re.search(r"; it was waited for 1\d s: put a load on the server, or", last)
 
@@ -297,11 +299,11 @@ def test_a_metric_that_comes_with_the_first_request_is_waited_for(serve, tmp_pat
     def answer(it):
         first.append(time.monotonic())
         n = int(100 * (first[-1] - first[0]))
-        name = "n" if n > 800 else "other"
+        name = "n" if n > 600 else "other"
         it.send(f"# TYPE {name}_total counter\n{name}_total {n}\n")
 
     done = speed_bump(
-        "rank", "-t", "__main__:f", "--budget", "20s", "--progress-metric",
+        "rank", "-t", "__main__:f", "--budget", "12s", "--progress-metric",
         f"{serve(answer)}:n_total", "-o", str(tmp_path / "record"), "--",
         sys.executable, "-c", PROGRAM,
     )  # fmt: skip
@@ -322,7 +324,7 @@ def test_a_server_that_never_answers_was_waited_for_so_long(tmp_path):
 
 
 def test_a_program_too_short_for_a_metric_is_refused(serve, tmp_path):
-    """Whole runs are not counted by it, and would be another answer."""
+    """Whole runs are not counted by a metric; they would be another experiment."""
     done = speed_bump(
         "rank", "-t", "__main__:f", "--budget", "20s", "--progress-metric",
         f"{serve(Counter())}:n_total", "-o", str(tmp_path / "record"), "--",
@@ -406,7 +408,7 @@ def test_the_command_line_refuses_what_does_not_go_together():
     ],
 )
 def test_an_empty_text_is_an_error_and_no_other_unit(tmp_path, option, says):
-    """As of a shell variable that is not set."""
+    """As from an unset shell variable."""
     started = tmp_path / "started"
     done = speed_bump("rank", *TARGETS, option, "", "--", "touch", str(started))
     assert done.returncode == 2
@@ -527,7 +529,7 @@ def test_a_histogram_has_a_count_a_sum_and_buckets(serve):
         ("t_ms", 1e-3),
         ("t_microseconds", 1e-6),
         ("t_us", 1e-6),
-        # Work that is counted and no time.
+        # Units are counted, but no time.
         ("t_bytes", 0.0),
     ],
 )
@@ -560,7 +562,7 @@ def test_the_unit_of_time_of_a_histogram_is_the_end_of_its_name(
         pace = until(meter.pace)
     finally:
         meter.close()
-    # Slots are made longer by it.
+    # Slots become longer.
     assert pace.latency_ns == pytest.approx(15e9 * second)
 
 
@@ -595,7 +597,7 @@ def test_open_metrics_are_read(serve):
     kind = "application/openmetrics-text; version=1.0.0; charset=utf-8"
     url = serve(lambda it: it.send(text, kind=kind))
     source = Source(Metric(url, "jobs_total"))
-    # The second time other metrics are passed over.
+    # The second reading skips other metrics.
     assert [counted(source.read()) for _ in range(2)] == [7, 7]
     source.close()
 
@@ -663,7 +665,7 @@ def test_an_answer_that_does_not_end_is_given_up(serve):
         it.send_response(200)
         it.send_header("Content-Length", "1000000")
         it.end_headers()
-        # Each byte comes in time, and the answer never.
+        # Each byte arrives in time, but the answer is never complete.
         while not gone.wait(0.01):
             it.wfile.write(b"#")
 
@@ -678,7 +680,7 @@ def test_an_answer_that_does_not_end_is_given_up(serve):
 
 
 def test_a_reading_does_not_wait_for_an_acknowledgement(serve, monkeypatch):
-    """Head and body are sent apart: the body waits till the head was acknowledged."""
+    """Header and body are sent apart: the body waits for the acknowledgement."""
     source = Source(Metric(serve(FAMILY), "jobs_total"))
     at_once = metrics._acknowledge_at_once
     took = {True: [], False: []}
@@ -688,7 +690,7 @@ def test_a_reading_does_not_wait_for_an_acknowledgement(serve, monkeypatch):
             monkeypatch.setattr(
                 metrics, "_acknowledge_at_once", at_once if is_quick else lambda _: None
             )
-            # Of the second one the kernel has forgotten what was before.
+            # For the second reading the kernel has forgotten the first one.
             for _ in range(2):
                 reading = source.read()
             took[is_quick].append(reading.end_ns - reading.begin_ns)
@@ -711,7 +713,7 @@ def test_a_proxy_is_not_asked_for_this_machine(serve, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     assert counted(read(serve(FAMILY), "jobs_total")) == 115
-    # For others it is.
+    # For other names it is.
     asked = []
 
     def proxy(it):
@@ -743,11 +745,11 @@ SLOT = np.dtype([(n, "<u8") for n in ("number", "end", "units", "cpu", "wait")] 
 
 
 def read_slots(plan, count):
-    """So many slots, as they come."""
+    """Wait for a number of slots."""
     found = []
 
     def more():
-        found.extend(np.frombuffer(plan.read()[0], SLOT))
+        found.extend(np.frombuffer(plan.read().slots, SLOT))
         return len(found) >= count
 
     until(more)
@@ -755,7 +757,7 @@ def read_slots(plan, count):
 
 
 class Counter:
-    """What a server counts: moves by ``step`` at each reading."""
+    """The counter of a server: advances by ``step`` at each reading."""
 
     def __init__(self, step=3):
         self.value, self.step, self.asked = 1000, step, 0
@@ -782,7 +784,7 @@ def test_a_restart_of_the_server_costs_one_slot(serve, plan):
     assert len(lost) == 1
     for a, b in itertools.pairwise(slots):
         assert b["units"] - a["units"] == (3 if b["complete"] else 0)
-    # Of each of the others it is known how far off the moment of its end may be.
+    # For all other slots, the uncertainty of the end is known.
     known = {int(s["number"]) for s in slots if s["complete"]}
     assert known <= set(meter.slots)
     assert int(lost[0]["number"]) not in meter.slots
@@ -807,7 +809,7 @@ def test_a_metric_that_goes_down_all_the_time_is_refused(serve, plan):
 
 
 def test_what_ends_the_thread_that_reads_is_said(serve, plan):
-    """Without it no slot would end any more, and the run would wait for its budget."""
+    """Without this no slot would end, and the run would last for its whole budget."""
 
     class Broken(Source):
         def read(self):
@@ -826,21 +828,21 @@ def test_slots_are_of_the_time_that_was_asked_and_end_with_a_reading(serve, plan
     counter = Counter()
     meter = Meter(Source(Metric(serve(counter), "n_total")), plan)
     meter.start()
-    # Longer than readings are on a busy machine.
+    # Longer than readings take on a busy machine.
     meter.measure(200_000_000)
     try:
         slots = read_slots(plan, 12)[2:]
     finally:
         meter.close()
     lengths = np.diff([int(s["end"]) for s in slots])
-    # Not shorter in the mean; on a busy machine some are longer.
+    # Not shorter on average; on a busy machine some are longer.
     assert lengths.mean() > 190_000_000
     assert {int(n) for n in np.diff([int(s["units"]) for s in slots])} == {3}
     assert all(s["tid"] == 0 for s in slots)
 
 
 def test_the_pace_of_a_counter_is_seen(serve, plan):
-    """One that moves at each 5th reading, by 50."""
+    """A pace of a counter that advances at each 5th reading, by 50."""
 
     class Seldom(Counter):
         def __call__(self, it):
@@ -873,17 +875,17 @@ def pace(unit_ms, update_ms=None, reading_ms=1, latency_ms=0, changed=0.5):
 @pytest.mark.parametrize(
     "seen, least_ms, most_ms",
     [
-        # Many units, at once up to date.
+        # Many units, updated immediately.
         (pace(0.1, 10, changed=1.0), 50, 50),
-        # Some units are in a slot, so that one more or less is little.
+        # Enough units per slot that one more or less has little effect.
         (pace(20), 320, 320),
         # A metric that is updated seldom, and in larger steps.
         (pace(1, 100), 500, 500),
-        # An endpoint that is slow: when it counted is known to half of a reading.
+        # A slow endpoint: the time of counting is known to half of a reading.
         (pace(1, reading_ms=30), 600, 600),
-        # A request should be in one slot.
+        # At least one request per slot.
         (pace(10, latency_ms=250), 500, 500),
-        # Where a budget has no room for as many of these they are fewer, not too few.
+        # If the budget is too short, there are fewer of these, but enough.
         (pace(100), 600, 600),
         (pace(1, reading_ms=200), 1000, 1000),
     ],
@@ -926,13 +928,13 @@ def test_a_counter_that_is_updated_rarely_is_refused_by_rank(serve, tmp_path):
     assert "or a metric that is updated more often" in done.stderr
 
 
-# ------------------------------------------------------------------- what is made of it
+# ------------------------------------------------------------------- estimates
 
 UNIT_NS, SLOT_NS, DOSE = 10 * MS, 160 * MS, 0.3
 
 
 def timed(seed, truth, latency_ns=5 * MS):
-    """A record of a server that finishes units at random times; "f" has that truth."""
+    """A server that finishes units at random times; "f" has this criticality."""
     draw = np.random.default_rng(seed)
     delay = ((Delay(int(DOSE * UNIT_NS)),),)
     arms = (Arm(("m:f",), delay), Arm(("m:g",), delay), SHAM)
@@ -977,7 +979,7 @@ def timed(seed, truth, latency_ns=5 * MS):
 
 @pytest.mark.parametrize("truth", [0.0, 0.5, 1.0])
 def test_what_chance_does_to_the_count_of_a_slot_is_no_effect(truth):
-    """The units of a slot are as random as can be, and its delays go with its units."""
+    """Units per slot are as random as possible, and delays are proportional to units."""
     found = []
     for seed in range(24):
         fitted = effects(table(timed(seed, truth)))
@@ -991,7 +993,7 @@ def test_what_chance_does_to_the_count_of_a_slot_is_no_effect(truth):
 def test_what_a_delay_adds_to_the_mean_latency_is_found():
     off = []
     for seed in range(12):
-        found = latency(timed(seed, 1.0))
+        found = mean_latency(timed(seed, 1.0))
         assert found.mean_ns == pytest.approx(5 * MS, rel=0.01)
         off.append((found.added["m:f"].value - 1, found.added["m:g"].value))
         assert found.added["m:f"].low < 1.02 and found.added["m:g"].high > -0.02
@@ -999,6 +1001,6 @@ def test_what_a_delay_adds_to_the_mean_latency_is_found():
 
 
 def test_latencies_of_many_slots_are_not_told():
-    found = latency(timed(1, 1.0, latency_ns=2000 * MS))
+    found = mean_latency(timed(1, 1.0, latency_ns=2000 * MS))
     assert not found.added
     assert "which is 12 slots" in found.refusal

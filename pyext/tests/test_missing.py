@@ -9,6 +9,8 @@ import sys
 import pytest
 from ranking import speed_bump
 
+pytestmark = pytest.mark.two_pythons
+
 PROGRAM = """
 import json, zlib
 class Parser:
@@ -59,7 +61,7 @@ def run(app, *patterns, more=()):
 def test_why_a_target_was_not_called(app, pattern, text):
     done = run(app, pattern)
     assert text in done.stderr
-    # Nothing of what was named was called.
+    # None of the named functions was called.
     assert done.returncode == 1
 
 
@@ -74,7 +76,7 @@ def test_what_overlaps_is_one_target(app):
     done = run(app, "zlib:compress", "zlib:comp*", "json:dumps", "js?n:dumps")
     assert done.returncode == 0
     assert "never called" not in done.stderr
-    # Both names are of one object.
+    # Both names refer to one object.
     done = run(app, "json.encoder:c_make_encoder.__call__", "_json:make_encoder.__call__")
     assert "Traceback" not in done.stderr
 
@@ -108,7 +110,6 @@ def test_the_program_is_read_and_not_run_again(tmp_path):
     assert (tmp_path / "runs").read_text() == "xy"
 
 
-@pytest.mark.ranks
 def test_rank_says_it_while_it_measures(tmp_path):
     source = """
 import json, time
@@ -123,7 +124,7 @@ while True:
         "rank", "-t", "__main__:work", "-t", "json:dmps", "--progress", "__main__:work",
         *arguments, str(tmp_path / "numbers"), *command,
     )  # fmt: skip
-    # What is a target and the unit of work at the same time is no error, either.
+    # A function that is both a target and the unit of work is not an error.
     assert done.returncode == 0, done.stderr
     assert "json has no 'dmps'; did you mean json:dumps" in done.stderr
     found = json.loads((tmp_path / "numbers").read_text())["findings"]
@@ -135,7 +136,7 @@ while True:
     assert done.returncode == 1
     doubt = "warning: no call of __main__:done was seen so far"
     assert doubt in done.stderr
-    # When it is seen, and not at the end.
+    # As soon as it is noticed, not at the end.
     assert done.stderr.index(doubt) < done.stderr.index("was seen in 8 s")
     done = speed_bump(
         "rank", "-t", "json:dmps", "--progress", "__main__:work",

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""Native probes. $FIXTURE_DIR has libsbfixture.so (selftests/fixture).
+"""Native probes.
 
-They run with the kernel module, or with what SPEED_BUMP_BACKEND says.
+$FIXTURE_DIR has libsbfixture.so (selftests/fixture). The backend is the kernel module, or
+that in SPEED_BUMP_BACKEND.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from speed_bump import native
+from records import made
+from speed_bump import _core, native
+
+pytestmark = [pytest.mark.two_pythons, pytest.mark.timed]
 
 absent = pytest.mark.skipif(
     os.path.exists("/dev/speed_bump"), reason="/dev/speed_bump is there"
@@ -91,6 +96,31 @@ def test_a_forked_child_lets_go_of_sessions(monkeypatch: pytest.MonkeyPatch) -> 
     assert closed == []
     probes.close()
     assert closed == [os.getpid()]
+
+
+def test_calls_that_are_missing_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Session:
+        def list(self) -> list[_core.NativeSite]:
+            site = made(
+                _core.NativeSite, id=4, label="/x:f", calls=7, unarmed=3, missed=2
+            )
+            return [site]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("speed_bump._core.Session", Session)
+    probes = native.Probes(os.getpid())
+    for _ in range(2):
+        (site,) = probes.read()
+        assert (site.name, site.calls, site.delayed) == ("/x:f", 7, 0)
+    probes.close()
+    said = capsys.readouterr().err
+    assert said.count("missing") == 1
+    assert said.count("/x:f: 2 calls were not delayed: of nested calls") == 1
+    assert "/x:f: calls are missing: a breakpoint could not be inserted 3 times" in said
 
 
 @pytest.mark.needs_device
@@ -178,7 +208,7 @@ def test_a_probe_works_the_moment_it_is_entered(fixture: tuple[str, ctypes.CDLL]
         (counted,) = probe.stats()
     after = spin_ns(library, "fixture_plain", 20)
     assert (counted.calls, counted.delayed) == (20, 20)
-    assert counted.measured_ns >= 20 * 20_000_000
+    assert counted.delivered_ns >= 20 * 20_000_000
     assert slowed >= 20 * 20_000_000
     assert max(bare, after) < slowed / 2
 
@@ -298,8 +328,8 @@ def test_the_runner_slows_a_program_from_outside(
         result = runner.run([Slowed(target, 2_000_000)])
         counting = runner.run([Slowed(target, 2_000_000, on=False)])
     assert result.calls(target) == counting.calls(target) == 50
-    assert result.injected_ns(target) >= 50 * 2_000_000
-    assert counting.injected_ns(target) == 0
+    assert result.delivered_ns(target) >= 50 * 2_000_000
+    assert counting.delivered_ns(target) == 0
 
 
 @pytest.mark.needs_device
@@ -323,7 +353,7 @@ def test_several_in_one_batch_or_none(fixture: tuple[str, ctypes.CDLL]) -> None:
 
 @pytest.mark.needs_device
 def test_a_session_in_many_threads(fixture: tuple[str, ctypes.CDLL]) -> None:
-    """libsb wants one thread at a time in a session; it is closed under their feet."""
+    """libsb allows one thread at a time per session; here it is closed during calls."""
     import threading
 
     path, _ = fixture
@@ -332,16 +362,16 @@ def test_a_session_in_many_threads(fixture: tuple[str, ctypes.CDLL]) -> None:
     rounds, tree = [0] * 4, native._core.SB_SCOPE_TREE
 
     def work(index: int) -> None:
-        target = (path, "fixture_plain", 1000 + index, 1, 0, 0, False)
+        target = native._core.native_target(path, "fixture_plain", delay_ns=1000 + index)
         try:
             while True:
                 try:
                     places = probes._session.add([target], tree, os.getpid(), True)
                 except FileExistsError:
-                    continue  # another thread has it
-                ids = [place for place, _, _ in places]
+                    continue  # another thread uses it
+                ids = [place.id for place in places]
                 probes._session.set_targets_enabled(ids, False)
-                assert set(ids) <= {entry[0] for entry in probes._session.list()}
+                assert set(ids) <= {site.id for site in probes._session.list()}
                 probes._session.remove(ids)
                 rounds[index] += 1
         except ValueError as error:
@@ -388,4 +418,96 @@ def test_compare_with_a_native_target(fixture: tuple[str, ctypes.CDLL]) -> None:
     (target,) = json.loads(done.stdout)["targets"]
     assert target["target"] == f"native:{path}:fixture_plain"
     assert target["calls"] == 40
-    assert target["injected_ns"] >= 40 * 10_000_000
+    assert target["delivered_ns"] >= 40 * 10_000_000
+
+
+@pytest.mark.needs_device
+def test_a_percentage_of_a_native_function(tmp_path: Path) -> None:
+    """BPF sees the end of a call; the module says what does, before anything starts."""
+    (tmp_path / "app.py").write_text(
+        "import ctypes, time\n"
+        "usleep = ctypes.CDLL('libc.so.6').usleep\n"
+        "begin = time.monotonic_ns()\n"
+        "for _ in range(20): usleep(2000)\n"
+        "print(time.monotonic_ns() - begin)\n"
+    )
+    command = [sys.executable, "-m", "speed_bump", "run"]
+    for target in (
+        ["-t", "native:libc.so.6:usleep delay=200%"],
+        ["--native", "libc.so.6:usleep", "-d", "200%"],
+    ):
+        done = subprocess.run(
+            [*command, *target, "--json", "out.json", "--", sys.executable, "app.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if native.backend() == "driver":
+            assert done.returncode == 1
+            assert "the module can't delay by a part of a call's duration" in done.stderr
+            assert "use BPF (SPEED_BUMP_BACKEND=bpf)" in done.stderr
+            assert done.stdout == ""
+            continue
+        assert done.returncode == 0, done.stderr
+        (function,) = json.loads((tmp_path / "out.json").read_text())["functions"]
+        assert (function["calls"], function["delayed"]) == (20, 20)
+        # Twice what the calls took; on a busy machine they take longer.
+        assert 20 * 2 * 1_990_000 < function["requested_ns"] < int(done.stdout)
+        assert function["delivered_ns"] >= function["requested_ns"]
+
+
+@pytest.mark.needs_device
+def test_how_long_native_calls_take(tmp_path: Path) -> None:
+    """BPF records it, in the histograms that Python's functions have."""
+    (tmp_path / "app.py").write_text(
+        "import ctypes\n"
+        "libc = ctypes.CDLL('libc.so.6')\n"
+        "def nap(us): libc.usleep(us)\n"
+        "for i in range(30): nap(20_000 if i % 10 == 0 else 2_000)\n"
+    )
+    names = ["__main__:nap", "libc.so.6:usleep", "native:libc.so.6:fdopendir"]
+    words = [word for name in names for word in ("--latency", name)]
+    command = [sys.executable, "-m", "speed_bump", "run", *words, "--json", "out.json"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, "app.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if native.backend() == "driver":
+        assert done.returncode == 1
+        assert "the module does not see how long calls last" in done.stderr
+        assert "use BPF (SPEED_BUMP_BACKEND=bpf)" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    assert "native:libc.so.6:fdopendir was never called: the program never" in done.stderr
+    found = json.loads((tmp_path / "out.json").read_text())["latency"]
+    python, usleep, never = found
+    assert [one["name"] for one in found] == [
+        "__main__:nap",
+        "native:libc.so.6:usleep",
+        "native:libc.so.6:fdopendir",
+    ]
+    assert (python["count"], usleep["count"], never["count"]) == (30, 30, 0)
+    assert 2_000_000 <= usleep["p50_ns"] < 20_000_000
+    assert usleep["p99_ns"] >= 19_800_000
+    # Each is inside of the other.
+    assert usleep["mean_ns"] <= python["mean_ns"] * 1.01
+    assert usleep["mean_ns"] >= python["mean_ns"] * 0.8
+    assert usleep["kind"] == "functions"
+    assert (usleep["unended"], usleep["unbegun"]) == (0, 0)
+
+
+@pytest.mark.one_python
+def test_rank_takes_no_durations_of_native_functions() -> None:
+    command = [sys.executable, "-m", "speed_bump", "rank"]
+    done = subprocess.run(
+        [*command, "--latency", "libz.so.1:deflate", "--", sys.executable, "-c", ""],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "are recorded by 'run --latency'" in done.stderr.splitlines()[-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Self time of native functions: what is seen of it, kept, and said where it is not."""
+"""Self time of native functions: how it is measured and stored, and why it is missing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from speed_bump.experiment.program.native_times import NativeSampling, NativeTim
 from speed_bump.experiment.program.workload import Samples
 from speed_bump.experiment.rank import self_times
 
+pytestmark = pytest.mark.two_pythons
+
 NAME, OTHER, PYTHON = "/lib/x.so:f", "/lib/x.so:g", "m:f"
 SECOND = 10**9
-# Runs by itself: what it calls most is known.
+# Runs by itself; the function that it calls most is known.
 BUSY = "import zlib\nwhile True: zlib.crc32(bytes(10**7))"
 
 
@@ -107,6 +109,7 @@ def test_a_refusal_by_the_kernel_says_what_to_do():
     assert done.stdout.strip().endswith("{}")
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(os.geteuid() != 0, reason="perf events are for root")
 def test_a_library_is_seen_inside_a_program_of_python():
     sampler_or_skip()
@@ -172,8 +175,8 @@ def test_an_interrupt_while_stacks_are_followed_ends_it_too():
         [sys.executable, "-c", program, path, str(offset)], stdout=subprocess.PIPE
     ) as child:
         child.stdout.readline()
-        # It has nothing left to do but wait.
+        # It only waits.
         time.sleep(0.2)
         child.send_signal(signal.SIGINT)
-        # The one thread that there was before.
+        # The only thread that existed before.
         assert child.stdout.read().split() == [b"1"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: E402
-"""Programs that no experiment likes: an answer or a reason, and never a wrong number."""
+"""Unusual programs: an answer or a reason, and never a wrong number."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from speed_bump.experiment.slots import stages
 from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.stages import Options, Stages
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.timed]
 PATIENCE_S = 240
 
-# Ten units and more in a microsecond or two.
+# At least ten units in a microsecond or two.
 FLOOD = """
 import speed_bump
 def f(): pass
@@ -37,7 +37,7 @@ while True:
     for _ in range(20):
         speed_bump.progress()
 """
-# In two seconds of three it is stopped: by a child of its own.
+# Stopped for two of three seconds, by a child of its own.
 STOPPED = """
 import os, signal, speed_bump, time
 def f():
@@ -59,14 +59,14 @@ SLOW = """
 import speed_bump, time
 def f(): time.sleep(0.01)
 while True:
-    end = time.monotonic() + 3
+    end = time.monotonic() + 1.5
     while time.monotonic() < end: f()
     speed_bump.progress()
 """
 
 
 def rank(source: str, seconds: int, tmp_path: pathlib.Path):
-    """What it says, and the numbers; None: there are none."""
+    """The text of a run, and its numbers; None: there are none."""
     path = tmp_path / "json"
     done = subprocess.run(
         [
@@ -90,12 +90,12 @@ def test_a_right_answer_or_a_reason(source, tmp_path):
     assert not model.wrong(finding["verdict"], 1.0)
     assert finding["reason"]
     c = finding["criticality"]
-    # A hook and its call take time, too, of which no function's delay knows.
+    # A hook and its call take time too, which is not part of any delay.
     assert c is None or c["low"] - 0.1 <= 1 <= c["high"] + 0.1
 
 
 class Silent:
-    """A watcher that looks away."""
+    """A watcher that observes nothing."""
 
     def now(self, text):
         pass
@@ -119,9 +119,9 @@ while True:
 
 
 def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch):
-    """Slots that are forgotten take their plan with them; what is left is judged."""
+    """The plan of a forgotten slot is forgotten with it; the other slots are used."""
     monkeypatch.setattr(ranking, "MAX_CELLS", 100)
-    # More than go by while a block is thought out, on a machine that is busy.
+    # More than end on a busy machine while a block is planned.
     monkeypatch.setattr(ranking, "MIN_KEPT", 1000)
     monkeypatch.setattr(stages, "MAX_BLOCK", stages.BLOCK)
     record = Record({}, (), empty(0))
@@ -138,7 +138,7 @@ def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch
             Progress(("default",)),
             ranking.Options(12),
             record,
-            Stages(Options(12, precision=0.001), 1),
+            Stages(Options(12, precision=1e-9), 1),
             Silent(),
             changed,
         )
@@ -153,7 +153,7 @@ def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch
 
 
 def test_a_unit_that_takes_long_is_said_to(tmp_path):
-    done, found = rank(SLOW, 12, tmp_path)
+    done, found = rank(SLOW, 6, tmp_path)
     assert found is None and done.returncode == 1
     assert "a unit of work takes" in done.stderr and "--budget" in done.stderr
     assert "--progress" in done.stderr

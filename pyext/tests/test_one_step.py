@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What is in force changes in one step, as signals, threads and forks see it.
+"""Changes take effect in one step, as signals, threads and forks see them.
 
-And it is the interpreter's: another copy of the package finds it.
+They belong to the interpreter: another copy of the package finds them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import sys
 import pytest
 from conftest import Run
 
-# How many interrupts: check-torture has more of them than time is for each day.
+pytestmark = pytest.mark.timed
+
+# The number of interrupts: check-torture has more than are possible each day.
 INTERRUPTS = int(os.environ.get("SPEED_BUMP_INTERRUPTS", "500"))
 
-# Signals that come at random points raise an exception, as Ctrl-C does; after each the
-# state must be one of the two.
+# Signals at random points raise an exception, as Ctrl-C does; after each, the state must
+# be one of the two.
 STORM = """
 import random, signal, sys, time
 import speed_bump
@@ -110,7 +112,7 @@ def test_interrupts_at_random_points(python: Run) -> None:
 
 
 def test_the_first_install_imports_nothing(python: Run) -> None:
-    """How an interrupt ends an import, and what it prints, is not specified here."""
+    """The result and output of an interrupted import are not specified here."""
     program = """
 import sys, speed_bump
 before = set(sys.modules)
@@ -125,7 +127,7 @@ print(sorted(set(sys.modules) - before))
 
 
 def test_interrupts_of_the_first_install(python: Run) -> None:
-    """It measures what the hook costs, by running Python code."""
+    """It measures the cost of the hook by running Python code."""
     program = (
         STORM[: STORM.index("speed_bump.install(config)\n")]
         + """
@@ -151,7 +153,7 @@ print(interrupted)
 
 
 def test_a_handler_that_installs(python: Run) -> None:
-    """Ends of the measurement, too: what a handler does stays done, or is done over."""
+    """At the end of the measurement too: a handler's changes persist or are repeated."""
     program = """
 import signal, sys, time
 import speed_bump
@@ -195,7 +197,7 @@ speed_bump.uninstall()
 
 
 def test_a_fork_while_another_thread_installs(python: Run) -> None:
-    """A child finds all of it in force, or nothing, and is not in the way of itself."""
+    """A child finds a whole change or none, and does not block itself."""
     program = """
 import os, sys, threading, time
 import speed_bump
@@ -246,7 +248,7 @@ print(failures)
 
 
 def test_a_second_import(python: Run) -> None:
-    """As test runners and reloaders do it: sys.modules is purged, then imported anew."""
+    """As test runners and reloaders do: sys.modules is cleared, then imported again."""
     program = """
 import sys
 def plain(): pass
@@ -331,7 +333,7 @@ for n in range(1, 400):
     try:
         armed = True
         signal.setitimer(signal.ITIMER_REAL, n * 1e-5)
-        _core.start(table, b"nothing:*", [(0, 300, 1, 0, 0, False)], None)
+        _core.start(table, b"nothing:*", [_core.policy(delay_ns=300)], None)
         armed = False
     except BaseException as error:
         armed = False
@@ -342,8 +344,8 @@ for n in range(1, 400):
 signal.setitimer(signal.ITIMER_REAL, 0)
 print(len(seen) > 10, sorted(set(seen)))
 """
-    # 3.10 imports a module at the first start, and a callback of that may be interrupted:
-    # it goes on then, and what is measured is so at the first try.
+    # 3.10 imports a module at the first start, and an import callback may be interrupted,
+    # in which case it continues; the measurement then happens at the first attempt.
     for _ in range(5):
         done = python(program)
         assert "SystemError" not in done.stderr
@@ -354,7 +356,7 @@ print(len(seen) > 10, sorted(set(seen)))
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
 def test_an_audit_hook_that_raises(python: Run) -> None:
-    """It may end any registration of a callback, as a signal handler within it."""
+    """It may interrupt any registration of a callback, as a signal handler in it does."""
     program = """
 import sys, speed_bump
 from speed_bump import Config
@@ -414,7 +416,7 @@ GCD = """
 """
 
 
-# A search for C functions looks at properties; this one's fget runs Python code then.
+# A search for C functions reads properties; here fget runs Python code.
 WITHIN = """
 import math, sys, types, speed_bump
 from speed_bump import Config

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Listing and switching from outside what is slowed: ps, set and top."""
+"""Listing and changing slowed functions from outside: ps, set and top."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ import speed_bump
 from speed_bump import native
 from speed_bump.overview import Looker
 from speed_bump.process import command_of
+
+pytestmark = pytest.mark.two_pythons
 
 WORKING = """
 import time
@@ -56,7 +58,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def seen(pid: int) -> dict[str, Any]:
-    """What ps has of a process: its targets by name."""
+    """The targets of a process in the output of ps, by name."""
     done = command("ps", "--json", "-", "--pid", str(pid))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -65,7 +67,7 @@ def seen(pid: int) -> dict[str, Any]:
 
 
 def label_of(pid: int) -> str | None:
-    """By what it is slowed; None: it is not."""
+    """The ways by which it is slowed; None: it is not."""
     with Looker() as looker:
         for process in looker.look().processes:
             if process.pid == pid:
@@ -109,7 +111,7 @@ def test_what_is_slowed_is_seen_and_switched(start: Start) -> None:
     assert done.stdout == (f"__main__:work of process {program.pid}: 20.0 us, off\n"), (
         done.stderr
     )
-    # Calls that were under way are over.
+    # Calls in progress have ended.
     calls = seen(program.pid)["__main__:work"]["calls"]
     until(lambda: seen(program.pid)["__main__:work"]["calls"] > calls + 1)
     before = seen(program.pid)
@@ -203,7 +205,7 @@ def test_what_is_left_out_of_a_process_that_shows_too_much_is_said(
         try:
             assert program.stdout
             assert program.stdout.readline()
-            # Processes of other tests on this machine may lie as well.
+            # Processes of other tests on this machine may publish wrong data too.
             assert json.loads(command("ps", "--json", "-").stdout)["left_out"] >= 1
             assert "too many functions: some are left out" in command("ps").stdout
             done = command("set", "no:such", "off")
@@ -240,7 +242,7 @@ def test_forked_children_are_seen_and_share_their_switches(start: Start) -> None
         assert seen(program.pid)["__main__:work"]["enabled"] is False
         program.kill()
         program.wait()
-        # The parent's delays are the child's, and continue.
+        # The child inherits the parent's delays, and they continue.
         assert seen(child)["__main__:rest"]["enabled"] is True
     finally:
         os.kill(child, signal.SIGKILL)
@@ -355,7 +357,7 @@ def test_a_glob_passes_over_what_is_ruled_or_only_counted(
             assert "controls it: __main__:work" in done.stderr
             assert len(done.stdout.splitlines()) == 2
             assert delays(program.pid) == {"work": 40_000, "rest": 40_000}
-            # Named whole it is refused, and what was set before is shown.
+            # A full name is refused, and the settings made before are shown.
             done = command("set", "__main__:work", "delay=50us", *both)
             assert done.returncode == 1
             assert "is ruled by an experiment" in done.stderr
@@ -390,7 +392,7 @@ sys.stdin.read()
 @pytest.mark.one_python
 @pytest.mark.parametrize("filling", [0, ord("x")])
 def test_a_title_has_all_of_its_words(filling: int) -> None:
-    # Over a page long, so that the kernel cuts it off before its NUL.
+    # Longer than a page, so that the kernel truncates it before its NUL.
     with subprocess.Popen(
         [sys.executable, "-c", TITLED.format(filling=filling), "x" * 10_000],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -447,7 +449,7 @@ def test_native_targets_answer_too(start: Start) -> None:
     with native.probe("libc.so.6", "clock_nanosleep", 5_000, program.pid):
         found = [t for n, t in seen(program.pid).items() if "clock_nanosleep" in n]
         assert [(t["kind"], t["label"]) for t in found] == [("native", "session")]
-        # It is of this process's session, and goes with that.
+        # It belongs to this process's session, and ends with it.
         done = command("set", "*:clock_nanosleep", "off", "--pid", str(program.pid))
         assert done.returncode == 1
         assert "belongs to the session of another process" in done.stderr
@@ -469,7 +471,7 @@ def test_top_shows_and_switches(start: Start) -> None:
             async with app.run_test(size=(140, 30)) as pilot:
                 table = app.query_one(DataTable)
                 assert table.row_count == 2
-                # By name, so that what is below the cursor stays there.
+                # By name, so that the selected row stays selected.
                 await pilot.press("s", "s")
                 name = str(table.get_row_at(table.cursor_row)[-1])
                 assert name in ("__main__:rest", "__main__:work")
@@ -489,7 +491,8 @@ def test_top_shows_and_switches(start: Start) -> None:
                 end = time.monotonic() + 60
                 while not await show_rates():
                     assert time.monotonic() < end
-                # Momentary rates jump, so rates stay for half of the time between looks.
+                # Momentary rates vary, so rates are shown for half of the time between
+                # updates.
                 app._seconds, app._rates = 600, {(False, program.pid, name, ""): (7, 0)}
                 await pilot.press("plus", "minus")
                 assert list(app._rates.values()) == [(7, 0)]
@@ -497,7 +500,7 @@ def test_top_shows_and_switches(start: Start) -> None:
                 def message() -> str:
                     return str(app.query_one("#message", Static).render())
 
-                # It is gone, and the table does not know it yet.
+                # The process is gone, but the table still has it.
                 shown = app._chosen()
                 assert shown
                 program.kill()
@@ -505,7 +508,7 @@ def test_top_shows_and_switches(start: Start) -> None:
                 app._change("set_enabled", shown, False)
                 assert f"process {program.pid} has ended" in message()
                 assert table.row_count == 0
-                # Nothing can be opened any more: what was shown stays, with the reason.
+                # Nothing can be opened any more: the last table stays, with the reason.
                 limits = resource.getrlimit(resource.RLIMIT_NOFILE)
                 resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
                 try:

@@ -58,7 +58,7 @@ if True:
     def plain(): return 2
 '''
     + "def many():\n    x = 0\n"
-    + "".join(  # more constants than one byte counts
+    + "".join(  # more constants than fit into one byte
         f"    x += {i}.5; f = lambda: {i}\n" for i in range(300)
     )
 )
@@ -87,7 +87,7 @@ def walk(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def named(text: bytes, path: str) -> list[list[object]]:
     code = compile(text, path, "exec", dont_inherit=True)
-    assert _core.qualname(code) == "<module>"  # the enclosing one tells of the others
+    assert _core.qualname(code) == "<module>"  # the name follows from the enclosing code
     return [
         list(row)
         for row in sorted(
@@ -98,7 +98,7 @@ def named(text: bytes, path: str) -> list[list[object]]:
 
 @pytest.fixture(scope="module")
 def python311() -> str:
-    """A CPython 3.11, whose co_qualname is the yardstick."""
+    """A CPython 3.11, whose co_qualname is the reference."""
     root = Path(__file__).parents[2]
     for python in subprocess.run(
         [root / "build-aux/pythons"], capture_output=True, text=True, check=True
@@ -151,7 +151,7 @@ def test_the_standard_library_as_co_qualname_of_3_11(python311: str) -> None:
     assert compared > 10_000
 
 
-# ------------------------------------------ what was executed before we were there
+# ------------------------------------------ executed before the hook was installed
 
 
 def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: E402
-"""What a delay adds to the latency of requests, of servers whose answer is known."""
+"""The effect of a delay on the latency of requests, for servers with known answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ np = pytest.importorskip("numpy")
 import queues
 from speed_bump.experiment import archive
 from speed_bump.experiment.fit import latency, load
-from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.interval import HIDDEN, INCONCLUSIVE, Interval
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.show import changes, html, text
 from speed_bump.experiment.show import latency as show
@@ -38,7 +38,7 @@ def seen(name, seed=0, cycles=1):
 
 @cache
 def told(name, seed=0, cycles=1):
-    return latency.latency(*seen(name, seed, cycles))
+    return latency.request_latency(*seen(name, seed, cycles))
 
 
 # bench/rank/latency_coverage.py --truth prints these, of 4,000,000 requests (batching,
@@ -84,7 +84,7 @@ TRUTH = {
 
 @pytest.mark.parametrize("name", sorted(TRUTH))
 def test_intervals_hold_the_truth(name):
-    """In 18 of 20 runs, of each function and statistic that has a number."""
+    """In 18 of 20 runs, for each function and statistic that has a number."""
     missed = {}
     for seed in range(SEEDS):
         for f in told(name, seed).findings:
@@ -109,30 +109,30 @@ def test_a_stage_before_the_queue_adds_to_every_request():
 
 
 def test_a_worker_near_saturation_moves_the_queue():
-    """A ms of work adds more than a ms; and none of it is taken for hidden."""
+    """A ms of work adds more than a ms, and none is called hidden."""
     said = verdicts("near saturation", "work")
     assert said.count(latency.QUEUE) >= 2
-    assert latency.HIDDEN not in said
+    assert HIDDEN not in said
 
 
 def test_what_slow_requests_do_adds_to_the_slow_ones_alone():
     said = verdicts("two classes", "query")
     assert said.count(latency.SLOW_ONES) >= 2
-    assert set(said) <= {latency.SLOW_ONES, latency.UNDECIDED}
+    assert set(said) <= {latency.SLOW_ONES, INCONCLUSIVE}
 
 
 def test_what_nothing_waits_for_is_hidden():
     said = verdicts("batching", "log")
-    assert said.count(latency.HIDDEN) >= 2
-    assert set(said) <= {latency.HIDDEN, latency.UNDECIDED}
+    assert said.count(HIDDEN) >= 2
+    assert set(said) <= {HIDDEN, INCONCLUSIVE}
 
 
-def test_undecided_says_why_and_what_would_help():
+def test_inconclusive_says_why_and_what_would_help():
     for name in ("M/M/1", "pool", "two classes"):
         for found in findings(name, 6):
             for f in found.findings:
                 assert f.reason
-                assert f.help or f.verdict != latency.UNDECIDED
+                assert f.help or f.verdict != INCONCLUSIVE
 
 
 @pytest.mark.parametrize("name", ["M/M/1", "batching", "pool", "near saturation"])
@@ -143,7 +143,7 @@ def test_requests_that_come_whatever_is_answered_are_an_open_loop(name):
 
 
 def test_clients_that_wait_are_a_closed_loop():
-    """And throughput moves by what Little's law says."""
+    """Throughput changes as Little's law states."""
     found = told("closed")
     assert found.load.kind == load.CLOSED
     assert found.load.moves.low < 1 < found.load.moves.high + 0.1
@@ -152,20 +152,20 @@ def test_clients_that_wait_are_a_closed_loop():
 
 def test_a_queue_that_grows_has_no_latency():
     server = replace(queues.SERVERS["M/M/1"], rate=1300)
-    found = latency.latency(*queues.experiment(server, 130, 1, 1))
+    found = latency.request_latency(*queues.experiment(server, 130, 1, 1))
     assert found.load.kind == load.OVERLOADED
-    assert {f.verdict for f in found.findings} == {latency.UNDECIDED}
+    assert {f.verdict for f in found.findings} == {INCONCLUSIVE}
 
 
 def test_a_stage_that_takes_the_same_for_all_moves_quantiles_by_all_of_its_delay():
-    """Where all requests cross the old quantile their number does not say how far."""
+    """If all requests cross the old quantile, their number does not tell how far."""
     server = queues.Server(
         (queues.lognormal(0.005, 0.01),) * 2,
         (queues.Function("parse", "before", 0.003),),
         rate=200,
         workers=50,
     )
-    found = latency.latency(*queues.experiment(server, 20, 1, 1)).of("parse")
+    found = latency.request_latency(*queues.experiment(server, 20, 1, 1)).of("parse")
     for key in ("mean", "p50", "p90"):
         added = found.added_ns[key]
         assert added.value == pytest.approx(3e6, rel=0.01)
@@ -175,7 +175,7 @@ def test_a_stage_that_takes_the_same_for_all_moves_quantiles_by_all_of_its_delay
 
 
 def test_errors_are_those_of_slots_and_not_of_requests():
-    """Requests of a slot share a queue: taken as apart they would say far too much."""
+    """Requests of a slot share a queue: they are not independent."""
     _, events = seen("near saturation", 0, 3)
     own = told("near saturation", 0, 3).of("log").added_ns["mean"].half
     took = events["duration_ns"].astype(float)
@@ -183,18 +183,18 @@ def test_errors_are_those_of_slots_and_not_of_requests():
     assert own > 5 * apart
 
 
-def test_a_function_that_was_never_called_is_undecided():
+def test_a_function_that_was_never_called_is_inconclusive():
     record, events = seen("pool")
     record = replace(record, idle=("gone",))
-    found = latency.latency(record, events).of("gone")
-    assert (found.verdict, found.help != "") == (latency.UNDECIDED, True)
+    found = latency.request_latency(record, events).of("gone")
+    assert (found.verdict, found.help != "") == (INCONCLUSIVE, True)
     assert "never called" in found.reason
 
 
 def test_no_requests_is_said():
     record, events = seen("pool")
-    for f in latency.latency(record, events[:0]).findings:
-        assert f.verdict == latency.UNDECIDED
+    for f in latency.request_latency(record, events[:0]).findings:
+        assert f.verdict == INCONCLUSIVE
         assert "no request" in f.reason
 
 
@@ -211,7 +211,7 @@ def test_a_record_keeps_its_requests(tmp_path):
 
 
 def test_all_reports_show_the_latency():
-    """Text, Markdown, the page and JSON; one without requests has none of it."""
+    """Text, Markdown, the page and JSON; a record without requests has none of it."""
     record, events = seen("pool")
     header = {"latency": ["serve:handle"], "command": ["serve"]}
     record = replace(record, header=header, requests=events)
@@ -234,7 +234,7 @@ def test_all_reports_show_the_latency():
 
 
 def test_the_unit_of_what_is_added_is_that_of_the_delay():
-    """JSON: ns at the dose, ms for a ms; one is the other over the delay of a call."""
+    """JSON: ns at the dose, ms per ms; their quotient is the delay of a call."""
     record, events = seen("pool")
     record = replace(record, header={"latency": ["serve:handle"]}, requests=events)
     for f in show.as_json(show.of(record))[0]["findings"]:
@@ -249,15 +249,15 @@ def test_the_unit_of_what_is_added_is_that_of_the_delay():
 
 def test_a_single_request_is_no_reason_to_fail():
     record, events = seen("pool")
-    for f in latency.latency(record, events[len(events) // 2 :][:1]).findings:
-        assert f.verdict == latency.UNDECIDED
+    for f in latency.request_latency(record, events[len(events) // 2 :][:1]).findings:
+        assert f.verdict == INCONCLUSIVE
         assert f.reason
         assert f.help
 
 
 @pytest.mark.parametrize("when", ["before", "after", "in a bad slot"])
 def test_requests_that_came_in_no_slot_are_said(when):
-    """And a report of such a record is made."""
+    """A report of such a record can be made."""
     record, events = seen("pool")
     end = record.slots.end_ns
     events = events[:20].copy()
@@ -269,8 +269,8 @@ def test_requests_that_came_in_no_slot_are_said(when):
     slots = replace(record.slots, good=good)
     header = {"latency": ["serve:handle"], "command": ["serve"]}
     record = replace(record, slots=slots, header=header, requests=events)
-    for f in latency.latency(record, events).findings:
-        assert f.verdict == latency.UNDECIDED
+    for f in latency.request_latency(record, events).findings:
+        assert f.verdict == INCONCLUSIVE
         assert f.reason == "no request came while slots were measured"
         assert f.help
     assert "while slots were measured" in " ".join(
@@ -279,7 +279,7 @@ def test_requests_that_came_in_no_slot_are_said(when):
 
 
 def test_a_request_of_a_rare_kind_waits_for_what_it_calls():
-    """The function is called for the others too; it is one call that each waits for."""
+    """The function is called for other requests too; each request waits for one call."""
     server = queues.Server(
         (queues.lognormal(0.004, 0.02),) * 2,
         (queues.Function("parse", "before", 0.002),),
@@ -290,31 +290,31 @@ def test_a_request_of_a_rare_kind_waits_for_what_it_calls():
     draw = np.random.default_rng(5)
     rare = events[draw.random(len(events)) < 1 / 15]
     for kind in (events, rare):
-        found = latency.latency(record, kind).of("parse")
+        found = latency.request_latency(record, kind).of("parse")
         assert found.per_ms("mean").value == pytest.approx(1, rel=0.05)
         assert found.verdict == latency.EVERY, found.reason
     assert found.calls == pytest.approx(15, rel=0.1)
 
 
 def test_slots_of_which_requests_were_dropped_are_not_used():
-    """Their calls would be divided by the requests that are left."""
+    """Their calls would be divided by the remaining requests."""
     record, events = seen("pool", 0, 3)
     whole = told("pool", 0, 3).of("parse")
     newest = np.sort(events, order="begin_ns")[-len(events) // 3 :]
-    found = latency.latency(record, newest).of("parse")
+    found = latency.request_latency(record, newest).of("parse")
     assert found.calls == pytest.approx(1, abs=0.05)
     assert found.verdict == whole.verdict == latency.EVERY
     assert found.arrives.low < whole.arrives.value < found.arrives.high
     assert found.slots < 0.6 * whole.slots
-    # One that took very long, and came when others were dropped.
+    # One that took very long, and arrived when others were dropped.
     odd = np.concatenate([events[:1], newest])
     dropped = {"count": 1, "until_ns": int(newest["begin_ns"][0]) - 1}
     record = replace(record, header={"requests_dropped": dropped})
-    assert latency.latency(record, odd).of("parse").slots == found.slots
+    assert latency.request_latency(record, odd).of("parse").slots == found.slots
 
 
 def test_lost_requests_do_not_change_what_a_call_adds():
-    """Of two kinds, too: how many were lost is known of both together."""
+    """With two kinds too: the number of lost requests is known for both together."""
     record, events = seen("pool", 0, 3)
     whole = told("pool", 0, 3).of("parse")
     draw = np.random.default_rng(3)
@@ -325,8 +325,8 @@ def test_lost_requests_do_not_change_what_a_call_adds():
     both = replace(record, requests=kinds)
     one = kinds[kinds["name"] == 1]
     for found, calls in (
-        (latency.latency(record, some, "", lost), 1),
-        (latency.latency(both, one, "", lost), 2),
+        (latency.request_latency(record, some, "", lost), 1),
+        (latency.request_latency(both, one, "", lost), 2),
     ):
         f = found.of("parse")
         assert f.calls == pytest.approx(calls, abs=0.1)
@@ -337,7 +337,7 @@ def test_lost_requests_do_not_change_what_a_call_adds():
 
 
 def test_the_advice_of_json_is_that_of_the_report():
-    """Throughput does not move in an open loop: by it nothing would matter."""
+    """In an open loop throughput does not change, so nothing would matter by it."""
     record, events = seen("pool", 0, 3)
     header = {"latency": ["serve:handle"], "command": ["serve"]}
     record = replace(record, header=header, requests=events)
@@ -358,7 +358,7 @@ def test_the_sentence_has_the_furthest_quantile_that_moves_for_certain():
             delay_ns=1e6,
             added_ns={key: Interval(*(1e6 * x for x in at)) for key, at in added.items()},
         )
-        return show.sentence(latency.Latency("serve:handle", findings=[one]))
+        return show.sentence(latency.RequestLatency("serve:handle", findings=[one]))
 
     mean, noise = (1, 0.8, 1.2), (9, -20, 30)
     assert said(mean=mean, p50=(2, 1, 3), p90=(3, 1, 5), p99=noise).endswith(

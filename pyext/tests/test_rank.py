@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The experiment on real programs; what it says of simulated ones is in test_stages.py.
+"""The experiment on real programs; for simulated programs see test_stages.py.
 
 Other load on the machine makes an answer take longer; bench/rank/coverage.py tests how
 often answers are right.
@@ -29,7 +29,7 @@ from ranking import (
 )
 from speed_bump.experiment import archive
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.two_pythons
 
 SLOW = """
 import time, {imports}
@@ -53,6 +53,7 @@ def serial(tmp_path_factory):
     return Ranked(where, python("__main__:[fgh]"), program("serial"), *html, fits=right)
 
 
+@pytest.mark.timed
 def test_a_run_lists_all_that_it_measured(serial):
     for name, f in serial.findings.items():
         assert f"__main__:{name}" in serial.done.stdout
@@ -61,12 +62,13 @@ def test_a_run_lists_all_that_it_measured(serial):
         assert c["low"] <= c["value"] <= c["high"]
         assert 0.7 < c["value"] < 1.3
     assert serial.result["seed"] >= 1
-    # Time for what is under way, on a machine that has none to spare.
+    # Time for work in progress on a busy machine.
     assert serial.record.end["seconds"] < 2 * serial.budget + 30
     page = pathlib.Path(serial.output).with_name("page.html").read_text("utf-8")
     assert "__main__:f" in page
 
 
+@pytest.mark.timed
 def test_the_plan_was_kept(serial):
     slots = serial.record.slots
     ruled = slots.delivered_ns.sum(axis=1) > 0
@@ -74,6 +76,7 @@ def test_the_plan_was_kept(serial):
     assert serial.result["slowdown"] < 0.25
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("name", "truth"),
     [
@@ -87,6 +90,7 @@ def test_what_is_hidden_and_what_is_not(tmp_path, name, truth):
     Ranked(tmp_path, patterns, program(name), fits=fits, budgets=(6, 25))
 
 
+@pytest.mark.timed
 def test_the_file_says_what_the_run_said(serial):
     file = str(serial.output)
     again = json.loads(speed_bump("report", file, "--json").stdout)
@@ -104,8 +108,9 @@ def burn():
 
 
 @pytest.mark.one_python
+@pytest.mark.timed
 def test_a_program_that_is_half_as_fast_from_the_middle_on(tmp_path):
-    """An answer that is right in both halves, or a reason; the change is said."""
+    """An answer that is right in both halves, or a reason; the change is reported."""
     truth = {"record": 1, "write_out": 1, "parse": 0, "pack": 0}
     right = {"record": "matters", "write_out": "matters", "parse": "hidden"}
     right["pack"] = "hidden"
@@ -116,7 +121,7 @@ def test_a_program_that_is_half_as_fast_from_the_middle_on(tmp_path):
             assert f["verdict"] in (right[name], "inconclusive"), f
             assert f["reason"]
             if (c := f["criticality"]) is not None:
-                # One interval of twenty does not hold the truth: not by much.
+                # One interval in twenty does not contain the truth, by a small margin.
                 assert c["low"] - 0.1 <= truth[name] <= c["high"] + 0.1, f
             said += f["notes"]
         answered = sum(f["verdict"] == right[n] for n, f in ranked.findings.items())
@@ -129,6 +134,7 @@ def test_a_program_that_is_half_as_fast_from_the_middle_on(tmp_path):
 
 
 @pytest.mark.one_python
+@pytest.mark.timed
 def test_others_make_an_answer_wider_and_not_wrong(tmp_path):
     context = multiprocessing.get_context("fork")
     count = len(os.sched_getaffinity(0)) + 1
@@ -138,7 +144,7 @@ def test_others_make_an_answer_wider_and_not_wrong(tmp_path):
     right = says(f="matters", g="matters", h="matters")
 
     def fits(ranked):
-        # With others besides, too little may be left for the program: that is said.
+        # Beside other programs, too little CPU time may be left, which is reported.
         refused = [
             f for f in ranked.findings.values() if "of the CPU time" in f["reason"]
         ]
@@ -156,6 +162,7 @@ def test_others_make_an_answer_wider_and_not_wrong(tmp_path):
 
 
 @pytest.mark.one_python
+@pytest.mark.timed
 def test_a_sweep_has_all_levels(tmp_path):
     def fits(ranked):
         slots = ranked.record.slots
@@ -180,6 +187,7 @@ def test_a_sweep_has_all_levels(tmp_path):
 
 
 @pytest.mark.one_python
+@pytest.mark.timed
 def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     source = SLOW.format(imports="sys", seconds=0, progress="").replace(
         "while time.monotonic() < end:", "for _ in range(300):"
@@ -196,10 +204,10 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     assert all(f["reason"] for f in found["findings"])
     assert len(found["trials"]) >= 6
     assert [t["calls"] for t in found["targets"]] == [300, 300]
-    # The keys of an experiment by slots, and its page.
+    # The keys of an experiment with slots, and its page.
     assert {"unit_ns", "warnings", "advice", "joints", "bill", "end"} <= set(found)
     assert "__main__:f" in page.read_text()
-    # Where the time of a whole run goes: it has no unit of work.
+    # The time of a whole run, which has no unit of work.
     account = found["account"]
     assert sum(row["share"] for row in account["rows"]) == pytest.approx(1)
     own = account["functions"]["__main__:f"]
@@ -209,7 +217,7 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     for f in found["findings"]:
         assert f["self_share"] > 0.01
         assert f["headroom"] or f["criticality"] is None
-    # One last sentence, and nothing below it.
+    # One sentence at the end, and nothing below it.
     last = " ".join(done.stdout.rstrip().split("\n\n")[-1].split())
     assert last == found["advice"] and last.endswith(".")
     assert sorted(tmp_path.iterdir()) == [numbers, page]
@@ -230,20 +238,21 @@ for _ in range(60):
 
 
 @pytest.mark.one_python
+@pytest.mark.timed
 def test_a_program_of_few_units_carries_its_slots_over_runs(tmp_path):
     done = speed_bump(
         "rank", "-t", "__main__:f", "--progress", "__main__:unit", "--budget", "15s",
         "-o", str(tmp_path / "x"), "--", sys.executable, "-c", FEW_UNITS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    # In whole runs two of them would be one slot each.
+    # With whole runs, two of them would be one slot each.
     assert "whole runs" not in done.stderr
     record = archive.load(str(tmp_path / "x"))
     slots = record.slots
-    # How many there is time for the load of the machine decides.
+    # The number depends on the load of the machine.
     assert record.end["runs"] >= 2
     assert 2 in slots.run[slots.mask != 0]
-    # The first run goes by while it is looked at; of the later ones most is made use of.
+    # The first run passes while it is observed; most of the later ones are used.
     later = slots.run > 1
     assert (slots.block[later] >= 0).mean() > 0.3
     assert later.sum() > 20
@@ -264,7 +273,7 @@ def test_an_interrupt_ends_with_what_is_known(tmp_path):
     )  # fmt: skip
     try:
         end = time.monotonic() + 120
-        # What is known so far can be read while it is measured.
+        # The results so far can be read during the measurement.
         while time.monotonic() < end and process.poll() is None:
             if output.exists() and output.stat().st_size:
                 break
@@ -317,6 +326,7 @@ def test_what_does_not_run_is_said_in_one_line(tmp_path):
     assert "not a record" in done.stderr
 
 
+@pytest.mark.timed
 def test_conditions_fail_a_script(serial):
     file = str(serial.output)
     failed = speed_bump("report", file, "--fail-if", "criticality(__main__:f) > 0.1")
@@ -329,7 +339,7 @@ def test_conditions_fail_a_script(serial):
 
 
 def test_nothing_is_left_running(tmp_path):
-    """The program is ended, and its workers, when all is measured."""
+    """The program and its workers are terminated when everything is measured."""
     marker = f"left-{os.getpid()}"
     source = (
         "import os, subprocess, sys, time, speed_bump\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``speed-bump rank --latency`` on a real server, whose answer is known."""
+"""``speed-bump rank --latency`` on a real server with a known answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ranking import BENCH, Ranked, python, speed_bump  # noqa: E402
 SERVER = [sys.executable, str(BENCH / "serve_latency.py")]
 TARGETS = [
     *python("__main__:compute", "__main__:query"),
-    # It sleeps in a process of its own: it takes no CPU from the server either.
+    # It sleeps in a process of its own, so it does not use CPU time of the server.
     *("-t", "__main__:note mode=sleep"),
 ]
 
@@ -29,28 +29,29 @@ def verdicts(ranked):
 
 
 def is_right(ranked):
-    """What each request does is found; nothing is said that is wrong."""
+    """The functions of each request are found; nothing wrong is reported."""
     found = verdicts(ranked)
     assert sorted(found) == ["compute", "note", "query"]
     for f in told(ranked)["findings"]:
         assert f["reason"]
-        assert f["help"] or f["verdict"] != "undecided"
+        assert f["help"] or f["verdict"] != "inconclusive"
     every = ("adds to every request", "moves the queue")
-    fine = found["note"] in ("hidden", "undecided")
-    slow = found["query"] in ("only to the slow ones", "undecided")
+    fine = found["note"] in ("hidden", "inconclusive")
+    slow = found["query"] in ("only to the slow ones", "inconclusive")
     if fine and slow and found["compute"] in every:
         return True
-    # Where others have a part of the CPUs the server may be near saturation: all requests
-    # wait for slow ones then, or nothing is certain.
+    # On a busy machine the server may be near saturation: all requests then wait for slow
+    # ones, or nothing is certain.
     share = ranked.record.machine.share
     shared = share < 0.9 or "SPEED_BUMP_GUEST" in os.environ
     fine = fine and "hidden" not in (found["query"], found["compute"])
     return shared and ranked.is_last and fine
 
 
-@pytest.mark.ranks
+@pytest.mark.two_pythons
+@pytest.mark.timed
 def test_an_asyncio_server(tmp_path):
-    """Requests come by chance: latency says what throughput does not; a report too."""
+    """Requests arrive at random: latency shows what throughput does not."""
     ranked = Ranked(
         tmp_path, TARGETS, SERVER, "-d", "2ms", "--latency", "__main__:handle",
         fits=is_right, budgets=(20, 60),
@@ -79,9 +80,9 @@ def test_marks_are_no_unit_of_work():
     assert "--progress" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.ranks
+@pytest.mark.one_python
 def test_a_name_of_which_no_request_came_is_said():
-    """While it is measured, with the names that exist; not of what has requests."""
+    """During the measurement, with the names that exist; not for names with requests."""
     done = speed_bump(
         "rank", *python("__main__:compute"), "--budget", "10s",
         "--latency", "__main__:handle", "--latency", "__main__:handel",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The experiment on functions of C programs, which the kernel delays.
 
-The programs are bench/rank/native.c. SB_RANK_NATIVE is where they are.
+The programs are those of bench/rank/native.c, at SB_RANK_NATIVE.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ranking import Ranked, says, says_with_cpus_of_its_own
 
 pytestmark = pytest.mark.ranks_native
 
-# The program ends by itself after so long.
+# The program ends after this time.
 SECONDS = "300"
 # Seconds.
 IN_GUEST = "SPEED_BUMP_GUEST" in os.environ
@@ -37,7 +37,7 @@ def test_functions_of_c_are_ranked(tmp_path):
     right = says(f="matters", g="matters", h="matters")
 
     def fits(ranked):
-        # The CPUs of a guest take turns: there it may have to say that it can't tell.
+        # The CPUs of a guest are emulated in turns, so an answer may be impossible there.
         labels = {f["verdict"] for f in ranked.findings.values()}
         open_ones = IN_GUEST and ranked.is_last and "hidden" not in labels
         return right(ranked) or open_ones
@@ -50,15 +50,15 @@ def test_functions_of_c_are_ranked(tmp_path):
         assert f["calls_per_unit"] == pytest.approx(1, abs=0.2)
         if f["criticality"]:
             assert 0.5 < f["criticality"]["value"] < 1.5
-    # The delivered delay is the planned one, slot by slot.
+    # In each slot, the delivered delay is the planned one.
     slots = ranked.record.slots
     ruled = slots.delivered_ns.sum(axis=1) > 0
     assert ruled[slots.good & (slots.mask == 0)].mean() < 0.02
     assert ruled.sum() > 10
-    # Each slot has what the kernel counted in it.
+    # Each slot has the kernel's counts.
     assert (slots.calls[slots.good] == slots.units[slots.good][:, None]).mean() > 0.97
     assert ranked.record.header["unit"] == f"call of native:{path}:unit_done"
-    # 900, 600 and 300 us, and nothing else.
+    # 900, 600 and 300 us, and no other delays.
     f, g, h = (ranked.findings[name] for name in "fgh")
     assert 0.3 < share(f) < 0.7
     assert share(f) + share(g) + share(h) == pytest.approx(1, abs=0.25)

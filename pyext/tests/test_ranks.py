@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Jobs of several ranks on one node: whose units they are, and which rank limits."""
+"""Jobs of several ranks on one node: units per rank, and the rank that limits."""
 
 import importlib.util
 import os
@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 from ranking import Ranked, python
+from records import made
+from speed_bump import _core
 from speed_bump.experiment import archive
 from speed_bump.experiment import job_ranks as ranks
 from speed_bump.experiment.cluster import places
@@ -16,10 +18,12 @@ from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import ranks as show
 from speed_bump.experiment.slots.measure import empty
 
+pytestmark = pytest.mark.two_pythons
+
 WORKLOAD = pathlib.Path(__file__).parents[2] / "bench" / "workloads" / "ranks.py"
 TARGETS = python("__main__:load", "__main__:forward")
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
-# Sleeping of a balanced step and of the straggler's, ns; pooled units would have half.
+# Sleep per step, balanced and of the straggler, ns; pooled units would be half as long.
 STEP_NS, LATE_STEP_NS = 18e6, 38e6
 BUDGETS = (8, 25)
 
@@ -29,6 +33,7 @@ def by_torchrun(kind, count=2):
     return [*launcher, str(count), str(WORKLOAD), kind]
 
 
+@pytest.mark.timed
 def test_units_are_counted_once_for_each_rank(tmp_path):
     def fits(ranked):
         return len(ranked.findings) == 2 and ranked.record.slots.good.sum() > 60
@@ -44,16 +49,17 @@ def test_units_are_counted_once_for_each_rank(tmp_path):
     assert "2 processes that work in step" in found.done.stdout
     for finding in found.findings.values():
         assert finding["calls_per_unit"] == pytest.approx(1, abs=0.05)
-        # A half would be that of one rank's delay in the pooled time of two.
+        # One half would be the delay of one rank in the pooled time of two.
         if finding["criticality"]:
             assert finding["criticality"]["high"] > 0.75
     job = found.record.ranks
     good = found.record.slots.good
-    # All ranks are delayed in the same steps, and that is where the plan has it.
+    # All ranks are delayed in the same steps, which are those of the plan.
     on = (job.delivered_ns[good] > 0).any(axis=2)
     assert (on[:, 0] == on[:, 1]).mean() > 0.97
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")
 def test_straggler_is_named(tmp_path):
     def fits(ranked):
@@ -140,7 +146,7 @@ def test_without_waits_there_are_no_places():
 
 
 def steps(first, n, ns, calls):
-    """What was read of a rank whose slots begin with ``first``."""
+    """The rows of a rank whose slots begin with ``first``."""
     real = np.full(n, float(ns))
     return ranks.Step(
         number=np.arange(first, first + n),
@@ -159,18 +165,18 @@ def steps(first, n, ns, calls):
 def test_slots_of_ranks_are_means_and_never_sums():
     who = [ranks.Rank(0), ranks.Rank(1)]
     found = ranks.merge(who, [steps(5, 20, 10, [1, 3]), steps(6, 20, 30, [3, 0])], 16)
-    # The first rank is not through with the last slot of the other yet.
+    # The first rank has not finished the last slot of the other yet.
     assert list(found.number) == list(range(5, 25))
     assert list(found.time_ns) == [10, *[20] * 19]
     assert found.good.all()
     assert (found.units == 1).all()
-    assert list(found.calls[4]) == [2, 3]  # the second is called on one rank alone
+    assert list(found.calls[4]) == [2, 3]  # the second is called on one rank only
     assert list(found.delivered_ns[4]) == [200, 300]
-    # One that is far behind takes part no more; its slots are those of both.
+    # A rank that is far behind is left out; slots are those of both.
     gone = ranks.merge(who, [steps(0, 100, 10, [1, 1]), steps(0, 20, 30, [1, 1])], 16)
     assert len(gone.number) == 100
     assert list(gone.time_ns[[0, 99]]) == [20, 10]
-    # A slot that one of them skipped is not the mean of the rest.
+    # If one rank skipped a slot, the mean of the others is not used.
     holes = steps(0, 20, 30, [1, 1])
     holes.number[10:] += 1
     late = ranks.merge(who, [steps(0, 21, 10, [1, 1]), holes], 16)
@@ -179,20 +185,31 @@ def test_slots_of_ranks_are_means_and_never_sums():
 
 def process(pid, units, rank=-1, world=-1):
     """An entry of ``Plan.ranks()``; its index is its process."""
-    return (pid, pid, rank, world, rank, 0, 0, "srun" if world > 1 else "", units, None)
+    launcher = "srun" if world > 1 else ""
+    return made(
+        _core.Rank,
+        index=pid,
+        pid=pid,
+        rank=rank,
+        world=world,
+        local=rank,
+        launcher=launcher,
+        units=units,
+        number=None,
+    )
 
 
 def test_processes_are_ranks_where_they_work_in_step():
     mine, other, gone = os.getpid(), os.getppid(), 2**22 + 1
     before = [process(mine, 5), process(other, 5)]
     assert ranks.is_job(before, [process(mine, 25), process(other, 24)])
-    # One alone, and one beside another that reports no more.
+    # A single rank, and one beside another that reports no more.
     assert not ranks.is_job(before, [process(mine, 25), process(other, 5)])
-    # Workers that take what comes, and those that live for one task.
+    # Workers that take any task, and workers that run one task.
     assert not ranks.is_job(before, [process(mine, 25), process(other, 10)])
     short = [process(mine, 25), process(other, 25), process(gone, 1)]
     assert not ranks.is_job(before, short)
-    # A launcher says it, even where one of the ranks alone reports.
+    # A launcher defines ranks, even if only one of them reports.
     assert ranks.is_job([], [process(mine, 25, 0, 4)])
 
 

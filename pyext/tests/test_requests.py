@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: E402
-"""Blocks for the latency of requests: what is delayed, by how much, and how often."""
+"""Blocks for the latency of requests: what is delayed, by how much and how often."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def events_of(count, gap_ns=10_000_000, took_ns=2_000_000):
 
 
 def censused(count):
-    """A record with a census alone, and so many requests."""
+    """A record with only a census and a number of requests."""
     record, _ = queues.experiment(queues.SERVERS["pool"], 60, 1, 0)
     return replace(record, requests=events_of(count))
 
@@ -54,7 +54,7 @@ def test_the_load_of_one_request_is_open():
 
 
 def planned(requests, blocks=40):
-    """Blocks, and what they delay in parts of the undelayed time."""
+    """Blocks, and their delays as parts of the undelayed time."""
     record = censused(500)
     slots = record.slots
     slot_ns = float(np.median(slots.time_ns[slots.good]))
@@ -76,7 +76,7 @@ def planned(requests, blocks=40):
 
 @pytest.mark.parametrize("given_ns", [None, 2_000_000, 50_000_000])
 def test_a_delay_that_was_given_stays_below_the_slowdown(given_ns):
-    """A slot is delayed by more than was aimed at, so that fewer slots are."""
+    """A slot is delayed by more than the target, so fewer slots are."""
     names = queues.names(queues.SERVERS["pool"])
     fixed = dict.fromkeys(names, given_ns) if given_ns else {}
     blocks, delayed = planned(Requests(0.1, MIN_NS, 1, fixed))
@@ -88,7 +88,7 @@ def test_a_delay_that_was_given_stays_below_the_slowdown(given_ns):
 
 
 def test_the_dose_of_a_block_is_that_of_its_longest_delay():
-    """60 requests in a slot of a tenth of a second: 2 ms each are more than it has."""
+    """60 requests in a slot of a tenth of a second: 2 ms each do not fit."""
     names = queues.names(queues.SERVERS["pool"])
     for given_ns, low, high in ((2_000_000, 0.9, 1.5), (20_000_000, 9, 15)):
         blocks, _ = planned(Requests(0.1, MIN_NS, 1, dict.fromkeys(names, given_ns)), 1)
@@ -107,7 +107,7 @@ class Runner:
 
 
 def test_an_experiment_keeps_its_newest_requests_and_says_since_when(monkeypatch):
-    """Of all runs together; what is older takes no memory."""
+    """Of all runs together; older ones use no memory."""
     monkeypatch.setattr(rank, "MAX_REQUESTS", 250)
     runs = [measure.Run(None, number) for number in (1, 2)]
     record, stages = censused(0), Requests(0.1, MIN_NS, 1)
@@ -127,7 +127,7 @@ def test_an_experiment_keeps_its_newest_requests_and_says_since_when(monkeypatch
 
 
 def test_without_a_good_slot_yet_there_is_a_rest():
-    """It is not over: None would say that all is decided."""
+    """The experiment is not over: None would mean that everything is decided."""
     record = censused(500)
     slots = replace(record.slots, good=np.zeros(len(record.slots), bool))
     requests = Requests(0.1, MIN_NS, 1)

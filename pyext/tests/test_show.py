@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reports of experiments whose truth is known."""
+"""Reports of experiments with known answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def contended(record: Record, share: float) -> Record:
 
 
 def table_of(shown: str) -> list[str]:
-    """The lines of the table, without its head."""
+    """The lines of the table, without its header."""
     lines = shown.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("function"))
     return lines[first + 1 : lines.index("", first)]
@@ -62,7 +62,7 @@ def test_lines_fit_into_80_columns() -> None:
         found = verdict(experiments.renamed(record, names))
         for line in text.text(record, found, width=80).splitlines():
             assert len(line) <= 80, (name, kind, line)
-        # Where it is no terminal, programs may look for names.
+        # Where output is not a terminal, programs may search for names.
         whole = text.text(record, found)
         assert all(table_of(whole)[k].split()[0] in names for k in range(len(names)))
 
@@ -140,7 +140,7 @@ def test_the_last_sentence_says_what_to_do(known) -> None:
             )
             assert f"gains at most {100 * first.headroom.value:.1f}%" in flat
         assert ("not worth touching" in flat) == bool(hidden)
-        # One sentence, whose dots are those of numbers and names.
+        # One sentence, in which dots belong to numbers and names.
         assert flat.endswith(".") and ". " not in flat
 
 
@@ -164,7 +164,7 @@ def test_the_share_of_a_cpu_stands_beside_the_number() -> None:
         f"(matters, {text.number(first.criticality)} with a CPU of its own (it had 47%))"
         in flat
     )
-    # Said once of all, not in each row.
+    # Once for all, not in each row.
     assert flat.count("it had 47%") == 2
 
 
@@ -231,6 +231,70 @@ def test_rows_that_differ_in_numbers_alone_are_explained_together(known) -> None
         "2 h more, or with fewer functions"
     )
     assert lines[1] == ("m:f1", "it changed while it ran")
+
+
+@pytest.mark.parametrize(
+    ("reasons", "together"),
+    [
+        (
+            ("too noisy: ± 0.9 after 1,018 slots", "too noisy: ± 0.5 after 26 slots"),
+            "too noisy: ± 0.5 to 0.9 after 26 to 1,018 slots",
+        ),
+        (
+            (
+                "1.00 ± 0.24 of its delay arrives of one of 0.3 of a unit; with 19%",
+                "1.14 ± 0.38 of its delay arrives of one of 0.1 of a unit; with 19%",
+            ),
+            "with 19%",
+        ),
+        (("in the way of m:f1 and f1", "in the way of m:f2 and f2"), ""),
+    ],
+)
+def test_numbers_in_a_reason_of_several_rows(known, reasons, together) -> None:
+    _, found = known["serial", "heavy"]
+    findings = [
+        replace(f, verdict="inconclusive", reason=reason, help="", notes=())
+        for f, reason in zip(found.findings, reasons, strict=False)
+    ]
+    lines = text.reasons(
+        replace(found, findings=[*findings, found.findings[4]]), findings
+    )
+    if together:
+        assert lines == [("m:f0, m:f1", f"inconclusive: {together}")]
+    else:
+        assert len(lines) == 2
+
+
+def test_a_note_of_all_rows_is_said_once(known) -> None:
+    """Also where no row has a number."""
+    _, found = known["serial", "heavy"]
+    note = "with a CPU of its own (it had 31%)"
+    findings = [
+        replace(f, verdict="inconclusive", reason="x", criticality=None, notes=(note,))
+        for f in found.findings
+    ]
+    all_of_them = replace(found, findings=findings)
+    assert text.shared_note(all_of_them) == note
+    assert len(text.reasons(all_of_them, findings)) == 1
+
+
+def test_without_numbers_what_has_most_time_is_first(known) -> None:
+    """So the sentence says what would help there."""
+    record, found = known["serial", "heavy"]
+    findings = [
+        replace(
+            f,
+            verdict="inconclusive",
+            criticality=None,
+            headroom=None,
+            share=Interval(k / 10, k / 10, k / 10),
+            help=f"run it for {k} min more",
+        )
+        for k, f in enumerate(found.findings[:3])
+    ]
+    assert [f.name for f in text.ranked(findings)] == ["m:f2", "m:f1", "m:f0"]
+    said = text.sentence(record, replace(found, findings=findings))
+    assert said.endswith("what helps: run it for 2 min more.")
 
 
 def test_many_rows_are_cut_and_counted(known) -> None:

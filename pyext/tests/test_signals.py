@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A signal in the middle of a long delay: an exception of its handler ends the call."""
+"""A signal during a long delay: an exception of its handler ends the call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import pytest
 from conftest import Run
 
-# The timer's signal comes while the delay of 10 s is under way.
+# The timer's signal arrives during the delay of 10 s.
 PROGRAM = """
 import asyncio, collections, functools, signal, sys, zlib
 import speed_bump
@@ -52,7 +52,7 @@ except Stop as error:
 signal.setitimer(signal.ITIMER_REAL, 0)
 assert handled == [signal.SIGALRM], handled
 assert not sys.exc_info()[0]
-measured = sum(f.measured_ns for f in speed_bump.stats().functions)
+measured = sum(f.delivered_ns for f in speed_bump.stats().functions)
 requested = sum(f.requested_ns for f in speed_bump.stats().functions)
 delayed = sum(f.delayed for f in speed_bump.stats().functions)
 print(raised, len(ran), len(closed), delayed, measured < requested / 2)
@@ -89,7 +89,7 @@ def test_an_exception_of_a_handler_ends_the_delay_and_the_call(
 
 def test_an_exception_at_a_resumption_is_raised_in_the_generator(python: Run) -> None:
     resumed = "speed_bump.install(Config(['__main__:steps resume=1 delay=10s']))"
-    # The program's second call is not to last for 10 s.
+    # The program's second call must not take 10 s.
     call = f"g = steps(); next(g); handled or {resumed}; next(g)"
     program = PROGRAM.format(
         handler="raise Stop", call=call, target="nothing:there", delay="0"

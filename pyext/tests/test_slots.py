@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Blocks of slots on programs that run: what was planned is what was delivered."""
+"""Blocks of slots on running programs: the planned delays are delivered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.record import Arm, Block, Delay
 from speed_bump.experiment.slots.measure import Run, together
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.two_pythons, pytest.mark.timed]
 
 # Each unit calls f once, g three times, and never h.
 UNITS = """
@@ -52,7 +52,7 @@ PATIENCE_S = 120
 
 @contextmanager
 def started(source, patterns, progress=None):
-    """A program at work."""
+    """A working program."""
     runner = Runner([sys.executable, "-c", source], show_output=False)
     targets = [t for p in patterns for t in parse_targets(p, "test")]
     progress = progress or Progress(("default",))
@@ -102,7 +102,7 @@ def test_slots_have_what_was_planned_for_them():
     assert inside.sum() == 300
     assert (slots.mask[inside] == planned.masks).all()
     assert (slots.mask[~inside] == 0).all()
-    # A unit that is under way as a slot ends belongs to it.
+    # A unit that is in progress when a slot ends belongs to the slot.
     good = slots.good
     assert good[1:].mean() > 0.95
     assert (slots.units[good] == 2).all()
@@ -111,9 +111,9 @@ def test_slots_have_what_was_planned_for_them():
         on = inside & good & in_arm(slots, bit)
         assert on.sum() > 50
         delivered = slots.delivered_ns[on, bit]
-        # Interrupts are CPU time, and on a busy machine no small part of it.
+        # Interrupts count as CPU time, which is much on a busy machine.
         assert calls * 200_000 <= np.median(delivered) < 1.5 * calls * 200_000
-        # A hit may have looked at the plan just before the slot ended, never later.
+        # A hit may have read the plan just before the slot ended, never later.
         off = good & ~in_arm(slots, bit)
         assert (slots.delivered_ns[off, bit] > 0).mean() < 0.02
     # Times are from one end to the next.
@@ -125,7 +125,7 @@ def test_slots_have_what_was_planned_for_them():
     assert (on_cpu <= slots.time_ns[good] * 1.2 + 1e5).mean() > 0.9
 
 
-# A thread for each unit, as a server has it; or three that work beside one another.
+# A thread for each unit, as in a server, or three threads that work in parallel.
 THREADS = """
 import speed_bump, threading, time
 def f():
@@ -158,7 +158,7 @@ def test_threads_that_report_units_at_one_time_are_counted(beside, count):
 
 
 def test_threads_that_live_for_one_unit_have_their_time_known():
-    """What each had on a CPU, and waited for one: nearly nothing, and not unknown."""
+    """Each thread's time on a CPU, and its wait for one: nearly 0, and known."""
     with started(THREADS.format(beside=False), ["__main__:f"]) as program:
         wait(program, lambda: program.plan.units > 5)
         run = Run(program, 1)
@@ -169,12 +169,12 @@ def test_threads_that_live_for_one_unit_have_their_time_known():
     assert known.sum() > 0.9 * slots.good.sum()
     took = slots.time_ns[known]
     assert ((slots.cpu_ns + slots.wait_ns)[known] <= took + 1).all()
-    # It sleeps for 2 ms; its own time is what is left of it at most.
+    # It sleeps for 2 ms; at most the rest is its own time.
     assert np.median(slots.cpu_ns[known] / took) < 0.5
 
 
 def test_delays_end_with_the_tool():
-    """A tool that is killed leaves the program at full speed within a second."""
+    """If the tool is killed, the program runs at full speed within a second."""
     source = (
         "import sys, time\n"
         f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
@@ -200,7 +200,7 @@ def test_delays_end_with_the_tool():
     try:
         rates = []
         end = time.monotonic() + PATIENCE_S
-        # Until units are slow, for a while: the delays are in force.
+        # Until units have been slow for a while: the delays are in force.
         while time.monotonic() < end:
             rates.append(_units(here, 0.5))
             if len(rates) > 3 and rates[-1] < 60 and rates[-2] < 60:
@@ -232,7 +232,7 @@ def test_processes_that_come_and_go_are_in_it_from_their_first_call(method):
     name = "__mp_main__:f" if method == "spawn" else "__main__:f"
     source = WORKERS.format(method=method)
     if method == "spawn":
-        # It is imported by the children: a file it must be.
+        # The children import it, so it has to be a file.
         source = (
             "import tempfile, runpy, os, sys\n"
             "path = os.path.join(tempfile.mkdtemp(), 'workers.py')\n"
@@ -253,8 +253,8 @@ def test_processes_that_come_and_go_are_in_it_from_their_first_call(method):
     assert (slots.calls[slots.good][1:, 0] == 150).all()
 
 
-# In each unit every thread of every worker calls f so many times, and when all are done
-# the unit is reported; then a tenth of the workers end and as many are begun.
+# In each unit, every thread of every worker calls f a number of times, and when all are
+# done, the unit is reported; then a tenth of the workers end and as many are started.
 CROWD = """
 import os, threading, speed_bump
 PROCESSES, THREADS, CALLS = {processes}, {threads}, {calls}
@@ -297,13 +297,13 @@ while True:
         os.waitpid(pid, 0)
     del workers[: PROCESSES // 10]
 """
-# 200 of them, with 5 threads each, take a minute or two on two CPUs.
+# 200 workers with 5 threads each take a minute or two on two CPUs.
 PROCESSES = int(os.environ.get("SB_PROCESSES") or 20)
 
 
 @pytest.mark.one_python
 def test_many_processes_and_threads_under_one_plan():
-    """Nothing is lost and nothing counted twice, of workers that come and go, too."""
+    """Nothing is lost or counted twice, also for workers that start and end meanwhile."""
     threads, calls, delay_ns = 5, 4, 50_000
     each = PROCESSES * threads * calls
     source = CROWD.format(processes=PROCESSES, threads=threads, calls=calls)
@@ -322,7 +322,7 @@ def test_many_processes_and_threads_under_one_plan():
     inside = np.flatnonzero(slots.block == 0)
     assert len(inside) == 30
     assert slots.good[1:].all()
-    # The first slot after ruling began before it.
+    # The first slot of the plan began before it.
     assert (slots.calls[inside, 0] == each).all()
     on = in_arm(slots, 0)[inside]
     assert on.sum() >= 5
@@ -370,7 +370,7 @@ def test_what_a_unit_may_be(more, progress):
         tids = run.reporters
     calls = slots.calls[slots.good][:, 0]
     assert np.median(calls) == 3
-    # Lines are counted by the tool: whose CPU time that takes is not known.
+    # Lines are counted by the tool, so the CPU time of their thread is not known.
     assert (tids == 0) == bool(progress.regex)
     assert np.isnan(slots.cpu_ns).all() == bool(progress.regex)
 
@@ -397,7 +397,7 @@ def test_runs_are_put_together():
 
 
 def test_slots_that_were_lost_do_not_move_the_others():
-    """A tool that is too slow loses slots; of the others it still knows the plan."""
+    """A slow tool loses slots; the plan of the others is still known."""
     with started(UNITS.format(more=""), ["__main__:f"]) as program:
         wait(program, lambda: program.plan.units > 5)
         run = Run(program, 1)

@@ -44,7 +44,7 @@ def well_formed(record):
 
 
 # Programs, the functions that matter, the hidden ones, and how many of 4 x functions may
-# be without an answer.
+# have no answer.
 CASES = {
     "serial": 6,
     "sham": 8,
@@ -87,7 +87,7 @@ def test_known_answers(name):
 
 
 def test_recorded_noise():
-    """The noise of a training loop, which hops between levels 25% apart."""
+    """The noise of a training loop, which alternates between levels 25% apart."""
     held = []
     for seed in range(6):
         run, found = model.experiment(model.sham, "recorded", seed)
@@ -101,7 +101,7 @@ def test_recorded_noise():
 
 
 def test_what_is_not_decided_is_delayed_more_often():
-    """In the second half of the budget; what is decided is not forgotten."""
+    """In the second half of the budget; earlier decisions are kept."""
     found = []
     for seed in range(4):
         run, _ = model.experiment(
@@ -118,7 +118,7 @@ def test_what_is_not_decided_is_delayed_more_often():
 
 
 def test_a_refusal_does_not_end_it():
-    """Others may be gone before the budget is."""
+    """Other programs may end before the budget does."""
     draw = np.random.default_rng(1)
     run = model.Run(model.Program(draw, 1), "quiet", draw)
     run.undelayed(70)
@@ -130,7 +130,7 @@ def test_a_refusal_does_not_end_it():
 
 
 def test_a_seed_gives_the_same_plan():
-    """For the same record; and another seed another one."""
+    """The same for the same record, and different for another seed."""
 
     def first(seed):
         draw = np.random.default_rng(1)
@@ -163,13 +163,13 @@ def test_the_slowdown_is_bounded(share):
             model.sham, kind, 1, budget_s=120, max_slowdown=share
         )
         assert found.slowdown <= 1.05 * share
-        # And made use of.
+        # And used.
         assert found.slowdown > min(share / 4, 0.05)
         well_formed(run.record)
 
 
 def test_many_functions_are_screened_in_groups():
-    """100 functions, some of which matter, by groups; 2 ms a slot."""
+    """100 functions, some of which matter, in groups; 2 ms per slot."""
     c = np.zeros(100)
     c[[3, 50, 77]] = (1.0, 1.0, 0.5)
     run, found = model.experiment(
@@ -189,7 +189,9 @@ def test_many_functions_are_screened_in_groups():
 
 class Crowd(model.Shared):
     """Three of 100 are in the thread that reports units, the others in a process beside
-    it, on CPUs that others want too: each delay there takes a CPU from the thread."""
+    it, on CPUs that other programs use too: each delay there takes CPU time from the
+    thread.
+    """
 
     def __init__(self, draw):
         super().__init__(draw, 1)
@@ -209,7 +211,7 @@ class Crowd(model.Shared):
 
 
 def test_groups_are_told_apart_on_a_machine_that_others_use():
-    """By the wall each group costs something, and chance decides which are split."""
+    """By wall time each group costs something, and chance decides which are split."""
     for seed in (1, 2):
         run, found = model.experiment(Crowd, "heavy", seed, 16.0, 2e6, census=300)
         labels = [finding.verdict for finding in sound(found).findings]
@@ -316,7 +318,7 @@ def test_functions_that_come_later_are_asked_too():
 
 
 def test_a_record_that_forgets_its_oldest_slots():
-    """The budget is kept and the answers come, with the newest 500 slots alone."""
+    """With only the newest 500 slots, the budget is kept and answers are found."""
     draw = np.random.default_rng(1)
     run = model.Run(model.sham(draw), "heavy", draw)
     run.undelayed(70)
@@ -344,7 +346,7 @@ def test_a_program_that_is_nearly_balanced_is_asked_with_smaller_delays():
 
 
 def test_slots_that_are_lost_and_a_program_that_comes_again():
-    """Gaps, new runs, bad slots, NaN: answers stay right and nothing is raised."""
+    """Gaps, new runs, bad slots, NaN: answers stay right, and nothing is raised."""
     with np.errstate(all="raise", under="ignore"):
         for seed in range(5):
             draw = np.random.default_rng(seed)
@@ -373,7 +375,7 @@ def test_slots_that_are_lost_and_a_program_that_comes_again():
 
 
 def test_functions_that_are_never_called():
-    """They may still come: the program rests, and a reason is given."""
+    """Calls may still come: the program rests, and a reason is given."""
     draw = np.random.default_rng(1)
     program = model.Program(draw, 2)
     program.calls = lambda: np.zeros(2)

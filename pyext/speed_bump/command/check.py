@@ -25,12 +25,13 @@ def add(commands: Any) -> None:
     parser = with_command(
         commands,
         "check",
-        help="what can be measured here, and how soon",
+        help="say what can be measured here, and how soon",
         usage="speed-bump check [options] [-- CMD [ARG]...]",
-        description="Say how small an effect can be seen here and in what time, "
-        "whether clocks and delays are right and CPUs are free, and what slows native "
-        "functions here. The program measured has a known answer, or is CMD, undelayed.",
-        epilog="exit status: 0 if results taken now are to be trusted, else 1",
+        description="Say how small an effect can be measured here and in what time, "
+        "whether clocks and delays are right and CPUs are free, and what delays native "
+        "functions here. A program with a known answer is measured, or CMD without "
+        "delays.",
+        epilog="exit status: 0 if results can be trusted at present, else 1",
     )
     what = parser.add_argument_group("a program to measure on")
     add_progress(what)

@@ -25,7 +25,6 @@ class Condition:
     """
 
     def __init__(self, text: str) -> None:
-        """Read it."""
         match = re.fullmatch(
             r"\s*(headroom|criticality)\(\s*(.+?)\s*\)\s*(<|>)\s*([-+.\deE]+)\s*", text
         )

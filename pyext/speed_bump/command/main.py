@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import platform
 from collections.abc import Sequence
 
+from speed_bump import __version__
 from speed_bump.command import (
     check,
+    live,
     member,
     ps,
     rank,
@@ -29,8 +32,15 @@ DESCRIPTION = "Find out which functions matter, by slowing them."
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     line = argparse.ArgumentParser(prog="speed-bump", description=DESCRIPTION)
+    line.add_argument(
+        "-V",
+        "--version",
+        action="version",
+        version=f"speed-bump {__version__} (Python {platform.python_version()})",
+        help="print the version and exit",
+    )
     commands = line.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for verb in (run, rank, suggest, member, report, check, ps, steer, top):
+    for verb in (run, rank, suggest, member, live, report, check, ps, steer, top):
         verb.add(commands)
     return line
 

@@ -7,7 +7,8 @@ import argparse
 import os
 import platform
 import shutil
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from speed_bump.command.options import (
     PATTERNS,
@@ -20,6 +21,9 @@ from speed_bump.command.options import (
 )
 from speed_bump.config import ConfigError
 
+if TYPE_CHECKING:
+    from speed_bump.experiment.job_ranks import Rank
+
 MEMBER_EPILOG = (
     PATTERNS
     + """
@@ -27,10 +31,11 @@ The same words in front of the program on every rank, whatever starts the ranks;
 one directory for all of them. When the job is over: speed-bump report DIR.
 
 examples:
-  srun -N 8 speed-bump member --run ~/runs/1 -t 'train:*' -- python train.py
-  mpirun -n 16 speed-bump member --run ~/runs/1 -t 'train:*' -- python train.py
+  srun -N 8 speed-bump member --run ~/runs/1 -t '__main__:*' -- python train.py
+  mpirun -n 16 speed-bump member --run ~/runs/1 -t '__main__:*' -- python train.py
   torchrun --nproc-per-node 8 --no-python speed-bump member --dir ~/runs/1 \\
-      -t 'train:*' --progress train:step -- python train.py
+      -t '__main__:*' --progress __main__:step -- python train.py
+  speed-bump live --run ~/runs/1    # with --live of all members: ends what is decided
 
 exit status: that of CMD; 1 if the set-up is wrong; 2 for wrong usage.
 """
@@ -81,6 +86,11 @@ def add(commands: Any) -> None:
         help="delay one function at a time: on these ranks alone (such as 3 or 0,4-7), "
         "on all others, on all; up to 5 times",
     )
+    how.add_argument(
+        "--live",
+        action="store_true",
+        help="let a leader ('speed-bump live') end the delays of what is decided",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(perform=member)
 
@@ -88,7 +98,7 @@ def add(commands: Any) -> None:
 def member(options: argparse.Namespace) -> int:
     """Join the run, and execute the program."""
     from speed_bump import __version__
-    from speed_bump.experiment.cluster import node
+    from speed_bump.experiment.cluster import meeting, node
     from speed_bump.experiment.cluster.plan import Setup
     from speed_bump.experiment.program import progress
     from speed_bump.experiment.program.runner import Slowed, line
@@ -106,6 +116,8 @@ def member(options: argparse.Namespace) -> int:
                 "--progress-regex: lines of output can't be told apart by rank"
             )
         _check_groups(options.confirm)
+        if options.live and options.confirm:
+            raise ConfigError("--live and --confirm are for different runs")
         points = unit.points
         for function in unit.functions:
             if set("*?[") & set(function.pattern):
@@ -121,16 +133,25 @@ def member(options: argparse.Namespace) -> int:
         options.dose,
         __version__,
         tuple(options.confirm),
+        options.live,
     )
     lines = [line(Slowed(t, 0)) for t in [*targets, *unit.functions]]
     lines += [str(target) for target in excludes]
-    who = _who()
+    rank = _rank()
+    who = _who(rank)
+    run = os.path.abspath(options.run)
     try:
-        told = node.join(os.path.abspath(options.run), setup, lines)
-    except node.MemberError as error:
+        if options.live:
+            meeting.check_installed()
+        told, is_first = node.join(run, setup, lines, rank)
+    except (node.MemberError, meeting.MeetingError) as error:
         say(f"{who}: {error}")
         return 1
     say(f"{who}; the run is in {options.run}")
+    # Once for each node.
+    doubt = meeting.doubt(run) if options.live and is_first else ""
+    if doubt:
+        say(f"{who}: {doubt}")
     return _become(options.command, told, who)
 
 
@@ -152,12 +173,18 @@ def _check_groups(texts: list[str]) -> None:
         known |= ranks
 
 
-def _who() -> str:
-    """Such as "rank 3 of 64, node n7, by srun"."""
+def _rank() -> Rank:
+    """The rank of this process, as far as its launcher says."""
     from speed_bump import _core
     from speed_bump.experiment.job_ranks import who
 
     (rank,) = who([_core.launched()])
+    role = os.environ.get("ROLE_NAME", "") if rank.launcher == "torchrun" else ""
+    return replace(rank, role=role)
+
+
+def _who(rank: Rank) -> str:
+    """Such as "rank 3 of 64, node n7, by srun"."""
     host = platform.node()
     if rank.rank < 0:
         return f"process {rank.pid}, node {host}, of a rank that is not known yet"

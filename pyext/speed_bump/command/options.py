@@ -79,7 +79,8 @@ def add_inject(how: Any) -> None:
     how.add_argument(
         "--inject",
         action="store_true",
-        help="lend speed_bump to CMD's Python, of the same version, if it has none",
+        help="make this speed_bump available to CMD's Python, if it has none (the "
+        "versions of Python must be the same)",
     )
 
 
@@ -173,15 +174,14 @@ def add_metric(what: Any) -> None:
     )
 
 
-def add_latency(what: Any) -> None:
-    """The option that names what durations are recorded of."""
+def add_latency(what: Any, text: str) -> None:
+    """The option that names what has its durations recorded; ``text`` is on its calls."""
     what.add_argument(
         "--latency",
         action="append",
         default=[],
         metavar="WHAT",
-        help="record how long calls of MODULE:FUNCTION take, or what is between begin() "
-        "and end() of a name",
+        help=f"{text}, or the time between begin() and end() of a name",
     )
 
 
@@ -241,8 +241,11 @@ def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
     return list(targets.values()), [target for target in found if target.excludes]
 
 
-def latencies(options: argparse.Namespace) -> list[str]:
+def latencies(options: argparse.Namespace, *, natives: bool = False) -> list[str]:
     """The names of ``--latency``, each once, as ``Runner.latencies`` has them.
+
+    Args:
+        natives: there may be native functions, ``native:PATH:SYMBOL``
 
     Raises:
         ConfigError: one of them is nothing that has a duration
@@ -250,7 +253,8 @@ def latencies(options: argparse.Namespace) -> list[str]:
     from speed_bump import _core
     from speed_bump.experiment import missing
 
-    found = list(dict.fromkeys(_latency(text.strip()) for text in options.latency))
+    asked = [_latency(text.strip(), natives) for text in options.latency]
+    found = list(dict.fromkeys(asked))
     if len(found) > _core.LATENCY_NAMES:
         raise ConfigError(f"--latency: at most {_core.LATENCY_NAMES}, not {len(found)}")
     if not has_processes(options):
@@ -259,7 +263,7 @@ def latencies(options: argparse.Namespace) -> list[str]:
     return found
 
 
-def _latency(text: str) -> str:
+def _latency(text: str, natives: bool) -> str:
     from speed_bump.experiment.program.progress import is_native
 
     if ":" not in text:
@@ -267,15 +271,17 @@ def _latency(text: str) -> str:
             raise ConfigError("--latency: a name is not empty")
         return text
     if is_native(text):
-        raise ConfigError(
-            f"--latency {text}: the ends of native functions are not seen; name a Python "
-            "function that calls it"
-        )
+        if not natives:
+            raise ConfigError(
+                f"--latency {text}: 'rank' takes Python functions and marks; durations "
+                "of native functions are recorded by 'run --latency'"
+            )
+        text = text if text.startswith("native:") else f"native:{text}"
     found = parse_targets(text, "--latency")
     if len(found) != 1 or found[0].excludes:
         raise ConfigError(f"--latency: {text!r} is not one function")
     target = found[0]
-    if target.source_line:
+    if target.source_line or (target.native and target.right.isdigit()):
         raise ConfigError(
             f"--latency {target.pattern}: a line has no duration; name its function"
         )
@@ -296,7 +302,7 @@ def with_part(target: Target, text: str) -> Target:
     """The target with such a -d where it names no delay.
 
     Raises:
-        ConfigError: it is none, or the target is native
+        ConfigError: it is none, or the target has no duration
     """
     if target.delay is not None:
         return target

@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     parser.set_defaults(parser=parser)
     add_pids(parser)
     parser.add_argument(
-        "--watch", action="store_true", help="print it again at each interval"
+        "--watch", action="store_true", help="print the list again at each interval"
     )
     parser.add_argument(
         "--interval",
@@ -68,7 +68,7 @@ def add_pids(parser: Any) -> None:
         action="append",
         default=[],
         metavar="PID",
-        help="this process alone",
+        help="only this process",
     )
 
 

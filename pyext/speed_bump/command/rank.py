@@ -40,6 +40,7 @@ from speed_bump.config import ConfigError, Target
 if TYPE_CHECKING:
     from speed_bump.command.conditions import Condition
     from speed_bump.experiment.aim import Aim
+    from speed_bump.experiment.fit.verdict import Verdict
     from speed_bump.experiment.program.progress import Progress
     from speed_bump.experiment.program.runner import Runner
     from speed_bump.experiment.rank import Experiment, RankError, Stages
@@ -53,11 +54,11 @@ LOOK_PART, LOOK_S = 0.25, 10.0
 RANK_EPILOG = (
     PATTERNS
     + """
-The unit of work is the first of these: what --progress, --progress-regex or
---progress-metric names, calls
-of speed_bump.progress() in the program, without -t what was found by looking, a run.
+The unit of work is the first of these that exists: what --progress, --progress-regex
+or --progress-metric names; calls of speed_bump.progress() in the program; without -t, a
+unit that is found by watching the program; a whole run.
 
-Without -t both the functions that take time and the unit of work are found by looking.
+Without -t, the functions that take time are found by watching the program too.
 
 examples:
   speed-bump rank -- python train.py
@@ -85,11 +86,11 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "-d", "--delay", metavar="DELAY", help="delay of a call (default: chosen)"
     )
-    add_latency(parser)
+    add_latency(parser, "measure what delays add to calls of MODULE:FUNCTION")
     parser = _measuring(
         commands,
         "sweep",
-        help="the response of one function to delays of several lengths",
+        help="measure the response to delays of several lengths",
         description="Measure how CMD responds to delays of several lengths in one "
         "function, or in each of a few.",
         epilog=PATTERNS,
@@ -117,7 +118,7 @@ def _measuring(commands: Any, name: str, **texts: str) -> Any:
         type=float,
         default=0.05,
         metavar="X",
-        help="half-width of criticality's interval that is enough (0.05)",
+        help="half-width of criticality's interval that is narrow enough (0.05)",
     )
     how.add_argument(
         "--max-slowdown",
@@ -232,12 +233,12 @@ def rank(options: argparse.Namespace) -> int:
     from speed_bump import _core
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
-    from speed_bump.experiment.fit.verdict import verdict as judge
+    from speed_bump.experiment.program.late_python import PythonStarted
     from speed_bump.experiment.program.launch import forwarding_signals
     from speed_bump.experiment.program.runner import Runner
     from speed_bump.experiment.rank import Experiment, Options, RankError
     from speed_bump.experiment.record import Record
-    from speed_bump.experiment.show import export, text
+    from speed_bump.experiment.show import export
     from speed_bump.experiment.show.live import Live
     from speed_bump.experiment.slots.measure import empty
 
@@ -258,7 +259,6 @@ def rank(options: argparse.Namespace) -> int:
     except (ConfigError, export.ExportError) as error:
         options.parser.error(str(error))
     path = options.output or new_file(options.verb)
-    record = Record(_header(options, seconds, drawn, unit, names), (), empty(0))
     runner = attached or Runner(
         options.command,
         excludes,
@@ -267,46 +267,49 @@ def rank(options: argparse.Namespace) -> int:
         again=True,
         inject=options.inject,
     )
-    runner.seed = drawn
     runner.latencies = names
     save = _Saving(path, archive.save)
     # A table would be torn by the output of the program.
     live = Live(is_plain=options.show_output)
     how = Options(seconds, options.let_finish)
-    experiment = Experiment(
-        runner, targets, unit, how, record, stages, live, save.changed
-    )
+
+    def begin(stages: Stages, drawn: int) -> Experiment:
+        runner.seed = drawn
+        record = Record(_header(options, seconds, drawn, unit, names), (), empty(0))
+        return Experiment(runner, targets, unit, how, record, stages, live, save.changed)
+
+    experiment = begin(stages, drawn)
     failure: RankError | None = None
     with ExitStack() as stack:
         stack.callback(live.close)
-        # Runs ask for the same functions again and again.
+        # Runs look up the same functions repeatedly.
         _core.keep_files(True)
         stack.callback(_core.keep_files, False)
-        stack.callback(save.tidy, record)
+        stack.callback(lambda: save.tidy(experiment.record))
         stack.enter_context(forwarding_signals())
         stack.enter_context(runner)
         save.check()
         try:
-            # A program that goes on has no end that a whole run could be a unit to.
+            # A program that continues has no end that could complete a whole run as a
+            # unit.
             if not targets or (runner.attached_to and unit.is_open):
                 _look(experiment, live, _slowdown(options.max_slowdown))
-            experiment.run()
+            try:
+                experiment.run()
+            except PythonStarted as started:
+                live.event(f"{started}: looking at it")
+                experiment = begin(*_stages(options, seconds))
+                _look(experiment, live, _slowdown(options.max_slowdown), started.seconds)
+                experiment.without_python = False
+                experiment.run()
             failure = experiment.failed
-            record.header["attached"] = [
+            experiment.record.header["attached"] = [
                 {"pid": pid, "way": way} for pid, way in runner.attached.items()
             ]
         except RankError as error:
             failure = error
-        if experiment.too_short and names and not failure:
-            failure = RankError(
-                "the program ends too soon for slots, which --latency needs: let it "
-                "serve for longer"
-            )
-        if experiment.too_short and unit.metric and not failure:
-            failure = RankError(
-                "the program ends too soon for slots, which --progress-metric needs: let "
-                "it serve for longer"
-            )
+        if experiment.too_short and not failure:
+            failure = _why_no_whole_runs(names, unit)
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
             experiment.look_at_a_whole_run()
@@ -314,7 +317,8 @@ def rank(options: argparse.Namespace) -> int:
             if experiment.interrupted:
                 return INTERRUPTED
             _say_of_machine_code(experiment)
-            return _whole_runs(options, experiment, runner, drawn, wanted)
+            return _whole_runs(options, experiment, runner, wanted)
+    record = experiment.record
     if failure:
         sys.stderr.buffer.write(failure.output)
         say(str(failure))
@@ -324,7 +328,18 @@ def rank(options: argparse.Namespace) -> int:
         return failure.status if failure else _nothing(experiment)
     _say_of_machine_code(experiment)
     save.now(record)
-    found = judge(record)
+    status = conditions.status(wanted, _shown(options, record, path))
+    if failure:
+        return failure.status
+    return INTERRUPTED if experiment.interrupted else status
+
+
+def _shown(options: argparse.Namespace, record: Record, path: str) -> Verdict:
+    """Show the results, and write them where they are wanted."""
+    from speed_bump.experiment.fit.verdict import verdict
+    from speed_bump.experiment.show import text
+
+    found = verdict(record)
     on_stdout = options.json != "-"
     print(text.text(record, found), file=sys.stdout if on_stdout else sys.stderr)
     say(f"the record is in {path}; show it again: speed-bump report {path} --html")
@@ -337,10 +352,20 @@ def rank(options: argparse.Namespace) -> int:
         refused = _flamegraph(record, found, options.flamegraph)
         if refused:
             say(refused)
-    status = conditions.status(wanted, found)
-    if failure:
-        return failure.status
-    return INTERRUPTED if experiment.interrupted else status
+    return found
+
+
+def _why_no_whole_runs(names: list[str], unit: Progress) -> RankError | None:
+    """Why a program that is too short for slots can't be measured; None: it can."""
+    from speed_bump.experiment.rank import RankError
+
+    for is_used, option in ((names, "--latency"), (unit.metric, "--progress-metric")):
+        if is_used:
+            return RankError(
+                f"the program ends too soon for slots, which {option} needs: let it "
+                "serve for longer"
+            )
+    return None
 
 
 def _unit(options: argparse.Namespace, names: list[str]) -> Progress:
@@ -435,9 +460,16 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
     return stages.Stages(how, drawn), drawn
 
 
-def _look(experiment: Experiment, live: Any, max_slowdown: float) -> None:
-    """Find targets, and a unit of work where none was named."""
+def _look(
+    experiment: Experiment, live: Any, max_slowdown: float, python_s: float = 0.0
+) -> None:
+    """Find targets, and a unit of work where none was named.
+
+    Args:
+        python_s: Python came so long after the start in an earlier run
+    """
     from speed_bump.experiment.aim import aim
+    from speed_bump.experiment.aim.shares import room
     from speed_bump.experiment.show import found as showing
 
     budget_s = experiment.options.budget_s
@@ -460,17 +492,29 @@ def _look(experiment: Experiment, live: Any, max_slowdown: float) -> None:
         budget_s=budget_s,
         max_slowdown=max_slowdown,
         named=named,
+        python_s=python_s,
     )
     experiment.progress = found.progress
     experiment.has_native = found.has_native
+    experiment.without_python = bool(found.machine_code)
     experiment.found = True
     # It takes as long again to come to its first unit.
     experiment.patience_s = 3 * (time.monotonic() - begin)
+    if found.progress.is_open and not found.unit_name and found.goes_on:
+        experiment.patience_s = 0
+        live.event(
+            "no unit of work was found, and the program goes on: for "
+            f"{budget_s:.0f} s it is waited for to end, or to call progress() "
+            "(--progress names a unit)"
+        )
+    experiment.to_first_s = found.to_first_s
     header = experiment.record.header
     header["unit"] = found.progress.text or header["unit"]
     if named:
         return
     experiment.targets = found.targets()
+    experiment.order = list(found.candidates)
+    experiment.room = lambda rate: room(budget_s, rate)
     header["targets"] = [target.pattern for target in experiment.targets]
     header["found"] = found.as_json()
     header["look"] = found.stacks.as_json()
@@ -507,7 +551,6 @@ class _Saving:
             self._due = time.monotonic() + max(SAVE_EVERY_S, 50 * took)
 
     def now(self, record: Record) -> None:
-        """Save it."""
         self._save(record, self._path)
 
     def tidy(self, record: Record) -> None:
@@ -520,7 +563,6 @@ def _whole_runs(
     options: argparse.Namespace,
     experiment: Experiment,
     runner: Any,
-    drawn: int,
     wanted: list[Condition],
 ) -> int:
     """A program that ends too soon: runs in turns, as many as the budget has room for."""
@@ -539,7 +581,7 @@ def _whole_runs(
                 say(refused)
         return conditions.status(wanted, found)
 
-    return compare_runs(options, runner, experiment, drawn, then)
+    return compare_runs(options, runner, experiment, runner.seed, then)
 
 
 def _nothing(experiment: Experiment) -> int:

@@ -20,9 +20,9 @@ def add(commands: Any) -> None:
     """Add the verbs to the command line."""
     parser = commands.add_parser(
         "report",
-        help="show what a record of rank or sweep, or a run of members, says",
-        description="Estimate again from the slots in FILE, or from what the members of "
-        "a run left in the directory FILE, and show it.",
+        help="show a record of rank or sweep, or a run of members",
+        description="Repeat the estimation from the slots in FILE, or from the rows that "
+        "the members of a run wrote to the directory FILE, and show the result.",
     )
     parser.add_argument(
         "file",
@@ -49,16 +49,22 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--all", action="store_true", help="show every function in the table"
     )
+    parser.add_argument(
+        "--layout",
+        metavar="DIMENSIONS",
+        help="for a run: how its ranks are divided, such as pp=2,dp=4,tp=8; the last "
+        "dimension varies fastest",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE")
     parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION")
     parser.set_defaults(parser=parser, perform=report, form="text")
     parser = commands.add_parser(
         "compare",
-        help="what changed from one record of rank or sweep to another",
-        description="Estimate again from the slots in A and in B, and show which "
-        "functions matter more or less in B, and how sure that is.",
+        help="show what changed from one record of rank or sweep to another",
+        description="Repeat the estimation from the slots in A and in B, and show which "
+        "functions matter more or less in B, and how certain that is.",
     )
-    parser.add_argument("files", metavar="FILE", nargs=2, help="A, and B")
+    parser.add_argument("files", metavar="FILE", nargs=2, help="the records A and B")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE")
     parser.set_defaults(parser=parser, perform=compare)
@@ -80,6 +86,8 @@ def report(options: argparse.Namespace) -> int:
     path = options.file or newest()
     if path is not None and os.path.isdir(path):
         return _job(options, path)
+    if options.layout:
+        options.parser.error("--layout: FILE is not the directory of a run")
     if path is None:
         say("no FILE given, and there is none of an earlier 'speed-bump rank'")
         return 1
@@ -104,13 +112,17 @@ def report(options: argparse.Namespace) -> int:
 
 def _job(options: argparse.Namespace, path: str) -> int:
     """Read the files of the members of a run."""
-    from speed_bump.experiment.cluster import join
+    from speed_bump.experiment.cluster import groups, join
     from speed_bump.experiment.show import job as show
 
     if options.form not in ("text", "json", "html") or options.fail_if:
         options.parser.error("of the directory of a run: --text, --json or --html")
     try:
-        found = join.load(path)
+        layout = groups.layout(options.layout) if options.layout else None
+    except ValueError as error:
+        options.parser.error(f"--layout: {error}")
+    try:
+        found = join.load(path, layout)
     except join.JobError as error:
         say(str(error))
         return 1

@@ -25,6 +25,7 @@ from speed_bump.command.options import (
 )
 from speed_bump.config import DEFAULT_DELAY_NS, ConfigError, Target
 from speed_bump.experiment.program.launch import forwarding_signals
+from speed_bump.experiment.program.progress import is_native
 from speed_bump.experiment.program.runner import (
     Result,
     Runner,
@@ -42,14 +43,14 @@ RUN_EPILOG = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
 MODULE is a module's dotted name or its file. 'native:PATH:SYMBOL' is a native function.
 A DELAY is in ns or has a unit: 500, 10us, 1.5ms; or it is a part of the duration of each
-call of a Python function, at its end: 5%.
+call, at its end: 5% (for native functions with SPEED_BUMP_BACKEND=bpf).
 
 examples:
   speed-bump run -t '__main__:parse*' -d 10us -- python app.py
   speed-bump run -t '__main__:parse' -d 5% -- python app.py
   speed-bump run -t '__main__:parse' -t '__main__:render' --compare -- python app.py
   speed-bump run -t 'app:parse' -d 10us --pid 4711 --for 30s
-  speed-bump run --latency 'app:handle' -- python app.py
+  speed-bump run --latency 'app:handle' --latency libz.so.1:deflate -- python app.py
 
 exit status: that of CMD if it fails, 2 for wrong usage, 1 if nothing could be slowed.
 """
@@ -76,7 +77,7 @@ def add(commands: Any) -> None:
         metavar="DELAY",
         help="delay of a call (1us; with --compare: chosen)",
     )
-    add_latency(what)
+    add_latency(what, "record how long calls of MODULE:FUNCTION or PATH:SYMBOL take")
     add_inject(run)
     how = run.add_argument_group("measuring")
     how.add_argument(
@@ -96,7 +97,7 @@ def add(commands: Any) -> None:
         "--for",
         dest="seconds",
         metavar="TIME",
-        help="with --pid: leave it after this time (default: at Ctrl-C)",
+        help="with --pid: detach after this time (default: at Ctrl-C)",
     )
     run.add_argument(
         "--json",
@@ -116,7 +117,7 @@ def run_command(options: argparse.Namespace) -> int:
     )
     delay_ns = None
     try:
-        latencies = reading.latencies(options)
+        latencies = reading.latencies(options, natives=True)
         if latencies and options.compare:
             raise ConfigError("--latency is for 'run' without --compare, and for 'rank'")
         if not options.compare and reading.is_part(options.delay):
@@ -134,7 +135,8 @@ def run_command(options: argparse.Namespace) -> int:
         again=options.compare,
         inject=options.inject,
     )
-    runner.latencies = latencies
+    runner.latencies = [name for name in latencies if not is_native(name)]
+    runner.native_latencies = [name for name in latencies if is_native(name)]
     if options.compare or any(target.dist != "fixed" for target in targets):
         options.seed = runner.seed = reading.seed(options)
         if not options.compare:
@@ -227,6 +229,7 @@ def compare_runs(
     comparison.header = experiment.record.header
     comparison.until = time.monotonic() + experiment.options.budget_s
     comparison.each = True
+    comparison.order = list(experiment.record.header.get("found", {}).get("shares", ()))
     delay_ns = reading.delay(options.delay)
     with open_json(options.json) as output:
         status = _compared(
@@ -297,10 +300,13 @@ def say_unrecorded(runner: Runner, result: Result) -> bool:
 
     silent = [one for one in result.durations if not one.count]
     never = [one.name for one in silent if not one.begun]
+    if not result.processes:
+        # Python recorded nothing, and why is said elsewhere.
+        never = [name for name in never if is_native(name)]
     for one in silent:
         if one.begun:
             say(f"{one.name}: what began has not ended while the program ran")
-    if never and not result.interrupted and result.processes:
+    if never and not result.interrupted:
         for line in missing.of_latencies(
             never, runner.command, result.imported, result.marks_not_asked_for
         ):
@@ -310,7 +316,8 @@ def say_unrecorded(runner: Runner, result: Result) -> bool:
 
 def warn_if_nobody(runner: Runner, targets: list[Target], result: Result) -> bool:
     """Say so if there are only Python targets and no process had them in force."""
-    if result.processes or any(t.native for t in targets) or result.interrupted:
+    natives = runner.native_latencies or any(t.native for t in targets)
+    if result.processes or natives or result.interrupted:
         return False
     say(why_nobody_reported(runner.command))
     return True
@@ -324,6 +331,6 @@ def open_json(path: str | None) -> AbstractContextManager[TextIO | None]:
 
 
 def write_json(output: TextIO | None, value: dict[str, Any]) -> None:
-    """The numbers for programs, where they are wanted."""
+    """Write the JSON, if requested."""
     if output:
         output.write(json.dumps(value, indent=2) + "\n")

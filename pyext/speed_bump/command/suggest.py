@@ -20,7 +20,7 @@ from speed_bump.command.options import (
 from speed_bump.config import ConfigError
 
 EPILOG = """\
-CMD is run until it works at an even pace, and ended. Nothing is delayed.
+CMD is run until it works at an even pace, and is then ended. Nothing is delayed.
 
 examples:
   speed-bump suggest -- python train.py
@@ -35,8 +35,8 @@ def add(commands: Any) -> None:
     parser = with_command(
         commands,
         "suggest",
-        help="say what rank would measure, and by which unit of work",
-        description="Look at CMD while it works: which functions take time, and which "
+        help="say what rank would measure, and which unit of work it would take",
+        description="Watch CMD while it works: which functions take time, and which "
         "calls may be units of work, with their rates.",
         epilog=EPILOG,
     )
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
         "--budget",
         default="20s",
         metavar="TIME",
-        help="longest time to look, from the end of its imports on (20s)",
+        help="longest time to watch, from the end of its imports on (20s)",
     )
     add_inject(parser)
     parser.add_argument("--show-output", action="store_true", help="show CMD's output")

@@ -43,7 +43,6 @@ class Switchboard(App[None]):
     ]
 
     def __init__(self, looker: Looker, pids: set[int] | None, seconds: float) -> None:
-        """No snapshot has been taken yet."""
         super().__init__()
         self._looker = looker
         self._pids = pids
@@ -67,7 +66,6 @@ class Switchboard(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
         self.query_one(DataTable).add_columns(*COLUMNS)
         self.look()
         self.set_interval(self._seconds, self.look)

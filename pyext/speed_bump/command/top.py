@@ -14,10 +14,11 @@ from speed_bump.config import ConfigError
 
 EPILOG = """\
 Keys: Space switches the target under the cursor off and on, + and - double and halve its
-delay, s sorts by the next column, q ends. What an experiment rules is shown only.
-Needs textual: pip install 'speed-bump[top]', or Debian's python3-textual.
+delay, s sorts by the next column, q quits. Targets that an experiment controls are shown,
+but can't be changed. Requires textual: pip install 'speed-bump[top]', or Debian's
+python3-textual.
 
-exit status: 0; 1 if it can't be shown; 2 for wrong usage.
+exit status: 0; 1 if the table can't be shown; 2 for wrong usage.
 """
 
 
@@ -28,14 +29,14 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="speed-bump top [options]",
         help="watch what is slowed, and switch it",
-        description="A live table of all that is slowed on this machine: rates, the "
-        "share of time that is delay, and a switch for each.",
+        description="Show a live table of everything that is slowed on this machine: "
+        "rates, the share of time that is delay, and a switch for each.",
         epilog=EPILOG,
     )
     parser.set_defaults(parser=parser)
     add_pids(parser)
     parser.add_argument(
-        "--interval", default="1s", metavar="TIME", help="time between two looks (1s)"
+        "--interval", default="1s", metavar="TIME", help="time between updates (1s)"
     )
     parser.set_defaults(perform=top)
 

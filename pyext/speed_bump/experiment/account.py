@@ -13,24 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PYTHON, C, MACHINE, WAIT = "python", "c", "native", "wait"
-# What a thread may be asleep in, in the order of the extension (core/stacks.c).
-WAITS = (
-    "",
-    "sleep",
-    "poll and recv",
-    "lock",
-    "the GIL",
-    "disk",
-    "pipe",
-    "device",
-    "terminal",
-    "child process",
-    "signal",
-    "kernel",
-)
 CPU_WAIT = "a CPU"
 # Frames below this one import a module.
 IMPORT = "_find_and_load"
+# The thread that serves the tool in a program that it is attached to.
+SERVING = "speed_bump.link.visit:"
 
 
 @dataclass(frozen=True)
@@ -70,7 +57,7 @@ class Thread:
 
     @property
     def wait(self) -> float:
-        """The part of the time that it wanted a CPU in which it had none."""
+        """The part of the time in which it could have used a CPU but had none."""
         wanted = self.run_ns + self.wait_ns
         return self.wait_ns / wanted if wanted else 0.0
 
@@ -93,18 +80,28 @@ class Looks:
     cpu_ns: int = 0
     clock_ns: int = 0
 
-    def mark(self, tids: Collection[int], main: int) -> None:
-        """Set the threads that report units; if none is known, the thread of ``main``."""
+    def mark(self, tids: Collection[int], main: int, ended: Collection[int] = ()) -> None:
+        """Set the threads that report units; if none is known, the thread of ``main``.
+
+        If that is no Python process, but a shell that starts them, those of the Python
+        processes ``ended``, one after the other; without these, of the first one.
+        """
         for thread in self.threads:
             thread.reports = thread.tid in tids
         if any(thread.reports for thread in self.threads):
             return
-        # A shell may have started the program.
+        in_python = {
+            self.threads[at].pid
+            for at, row in self.stacks
+            if any(self.frames[f].kind == PYTHON for f in row)
+        }
         with_stacks = {self.threads[at].pid for (at, row) in self.stacks if len(row) > 1}
-        pids = with_stacks or {thread.pid for thread in self.threads}
-        first = main if main in pids else min(pids, default=0)
+        pids = in_python or with_stacks or {thread.pid for thread in self.threads}
+        first = {main} if main in pids else {min(pids, default=0)}
+        if main not in pids and in_python:
+            first = in_python.intersection(ended) or first
         for thread in self.threads:
-            thread.reports = thread.tid == thread.pid == first
+            thread.reports = thread.tid == thread.pid and thread.pid in first
 
     def as_json(self) -> dict[str, Any]:
         """For an archive."""
@@ -347,6 +344,8 @@ def _others(looks: Looks) -> list[Others]:
         alike.setdefault(named.most_common(1)[0][0], []).append(asleep[at])
     found = []
     for name, threads in alike.items():
+        if name.startswith(SERVING):
+            continue
         awake = sum(seen[""] / max(seen.total(), 1) for seen in threads) / len(threads)
         waited: Counter[str] = sum(threads, Counter())
         waited.pop("", None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Records in files: a zip archive of arrays (numpy's .npz) and a text, ``record.json``.
 
-A file is written anew, beside the old one, and takes its place when it is whole: what is
-known so far can be read at any time, and a tool that is killed leaves the last state.
+A file is written beside the old one and replaces it when it is complete: the results so
+far can be read at any time, and a tool that is killed leaves the last state.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ FORMAT = 2
 TEXT = "record.json"
 # Records of 1.0 and before have none.
 LOOKS = "looks.json"
-# The arrays of ranks, where a record has them.
+# The arrays of ranks, if a record has them.
 OF_RANKS = ("time_ns", "waited_ns", "delivered_ns", "calls")
-# Those of a metric.
+# The arrays of a metric.
 OF_METRIC = ("uncertain_ns", "count", "sum_ns", "buckets", "bounds")
 
 
 class ArchiveError(Exception):
-    """A file is not one of ours, or damaged; the message says where and what to do."""
+    """A file is not a record, or is damaged; the message says where and what to do."""
 
 
 def save(record: Record, path: str) -> None:
-    """Write a record, in the place of what was there.
+    """Write a record, replacing the previous one.
 
     Raises:
         OSError: it can't be written
@@ -163,9 +163,12 @@ def load(path: str) -> Record:
             return _record_of(file, path)
     except OSError as error:
         raise ArchiveError(f"{path}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, EOFError) as error:
+    except (
+        *(zipfile.BadZipFile, LookupError, ValueError, TypeError),
+        *(AttributeError, EOFError),
+    ) as error:
         raise ArchiveError(
-            f"{path}: not a record of an experiment, or damaged ({error})"
+            f"{path}: not a record of this version of speed-bump, or damaged ({error})"
         ) from None
 
 
@@ -213,7 +216,7 @@ def _metered_of(file: zipfile.ZipFile) -> Metered | None:
 
 
 def _requests_of(file: zipfile.ZipFile) -> Any:
-    """None: the record has none, as all of 1.0 and before."""
+    """None: the record has none, as in 1.0 and before."""
     names = REQUEST.names or ()
     if f"requests/{names[0]}.npy" not in file.namelist():
         return None

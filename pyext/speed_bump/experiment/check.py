@@ -61,9 +61,9 @@ MIN_SLOTS = 40
 
 @dataclass(frozen=True)
 class Spin:
-    """Spins that were to last ``asked_ns``: the median, and a bound for most of them."""
+    """Spins of ``requested_ns``: the median of their lengths, and a bound for most."""
 
-    asked_ns: int
+    requested_ns: int
     median_ns: float
     high_ns: float
 
@@ -155,16 +155,11 @@ class _Blocks:
 
 
 class _Quiet:
-    """Says nothing."""
+    def now(self, text: str) -> None: ...
 
-    def now(self, text: str) -> None:
-        """Nothing."""
+    def event(self, text: str) -> None: ...
 
-    def event(self, text: str) -> None:
-        """Nothing."""
-
-    def known(self, record: Record, left_s: float) -> None:
-        """Nothing."""
+    def known(self, record: Record, left_s: float) -> None: ...
 
 
 def check(command: Sequence[str], unit: Progress, seconds: float, seed: int) -> Report:
@@ -285,9 +280,9 @@ def text(found: Report) -> str:
 
 
 def _spin(spin: Spin) -> str:
-    over = 100 * (spin.median_ns / spin.asked_ns - 1)
+    over = 100 * (spin.median_ns / spin.requested_ns - 1)
     return (
-        f"{human(spin.asked_ns)} asked: {over:+.2g}% in the median, 19 of 20 below "
+        f"{human(spin.requested_ns)} asked: {over:+.2g}% in the median, 19 of 20 below "
         f"{human(spin.high_ns)}"
     )
 

@@ -24,7 +24,8 @@ class Rank:
     """One process of a job that counts its own units of work.
 
     Numbers that its launcher does not give are -1. ``launcher`` is "" if the process has
-    none, and ``host`` is "" if all ranks are on this machine.
+    none, ``host`` is "" if all ranks are on this machine, and ``role`` is "" if all have
+    the same.
     """
 
     rank: int = -1
@@ -35,6 +36,7 @@ class Rank:
     launcher: str = ""
     pid: int = 0
     host: str = ""
+    role: str = ""
 
     @property
     def name(self) -> str:
@@ -102,15 +104,23 @@ class Merged:
 def who(found: Sequence[_core.Rank]) -> list[Rank]:
     """The ranks as in the plan."""
     return [
-        Rank(rank, world, local, node, attempt, launcher, pid)
-        for _, pid, rank, world, local, node, attempt, launcher, _, _ in found
+        Rank(
+            rank=one.rank,
+            world=one.world,
+            local=one.local,
+            node=one.node,
+            attempt=one.attempt,
+            launcher=one.launcher,
+            pid=one.pid,
+        )
+        for one in found
     ]
 
 
 def advanced(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> list[_core.Rank]:
     """The ranks that reported units in between."""
-    units = {rank[0]: rank[8] for rank in before}
-    return [rank for rank in now if rank[8] > units.get(rank[0], 0)]
+    units = {rank.index: rank.units for rank in before}
+    return [rank for rank in now if rank.units > units.get(rank.index, 0)]
 
 
 def is_job(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> bool:
@@ -121,12 +131,12 @@ def is_job(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> bool:
     share one work, such as workers that live for one task or take tasks from a queue.
     """
     at_work = advanced(before, now)
-    if any(rank[3] > 1 for rank in at_work):
+    if any(rank.world > 1 for rank in at_work):
         return True
-    if len(at_work) < 2 or any(not os.path.exists(f"/proc/{rank[1]}") for rank in now):
+    if len(at_work) < 2 or any(not os.path.exists(f"/proc/{rank.pid}") for rank in now):
         return False
-    units = {rank[0]: rank[8] for rank in before}
-    done = [rank[8] - units.get(rank[0], 0) for rank in at_work]
+    units = {rank.index: rank.units for rank in before}
+    done = [rank.units - units.get(rank.index, 0) for rank in at_work]
     return min(done) >= ALIKE * max(done) - 1
 
 

@@ -18,7 +18,7 @@ LOOK_S = 30.0
 # If these are imported, functions may be compiled and no longer called in Python.
 COMPILING = ("torch._inductor.compile_fx", "torch._dynamo.convert_frame")
 MAX_SAID = 20
-# Of a function whose duration is wanted.
+# For a function whose duration is recorded.
 IN_C = "it is written in C, and its end is not seen; name a Python function that calls it"
 # Reasons that begin with this are of refused C functions and classes.
 REFUSED = "it can't be a target: "
@@ -31,9 +31,10 @@ def refused(names: Sequence[str], command: Sequence[str]) -> list[tuple[str, str
 
     No module is imported for it.
     """
+    python = [name for name in names if not name.startswith("native:")]
     literal = [
         name.rpartition(":")[::2]
-        for name in names
+        for name in python
         if ":" in name and not set("*?[") & set(name)
     ]
     found = []
@@ -104,7 +105,6 @@ def reasons(
 
 
 def lines(found: Mapping[str, str]) -> list[str]:
-    """The displayed text."""
     said = [
         f"{pattern} can't be a target: {text.removeprefix(REFUSED)}"
         if text.startswith(REFUSED)
@@ -123,10 +123,10 @@ def of_latencies(
     imported: Collection[str],
     others: Sequence[str],
 ) -> list[str]:
-    """The displayed text, of names of ``--latency`` of which nothing has begun.
+    """The text about names of ``--latency`` that never began.
 
     Args:
-        others: marks that the program has begun, and that were not asked for
+        others: marks that the program has begun and that were not requested
     """
     targets = [of_latency(name) for name in names if ":" in name]
     said = lines(reasons(targets, command, imported, ends=True))
@@ -210,7 +210,7 @@ def _of_name(
 def _ask(
     names: Sequence[tuple[str, str]], command: Sequence[str], only_kinds: bool = False
 ) -> list[Mapping[str, Any] | None]:
-    """What the program's interpreter knows of the names; None if it does not answer."""
+    """The interpreter's findings about the names; None if it does not answer."""
     python = interpreter(command)
     if not names or python is None:
         return [None] * len(names)

@@ -20,6 +20,7 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.account import Looks, account
 from speed_bump.experiment.account import together as looks_together
 from speed_bump.experiment.program import jit
+from speed_bump.experiment.program.late_python import Lookout
 from speed_bump.experiment.program.latency import Histogram
 from speed_bump.experiment.program.machine import cpus
 from speed_bump.experiment.program.meter import CHANGES, Pace, slot_of
@@ -30,52 +31,61 @@ from speed_bump.experiment.program.workload import Samples, Workload
 from speed_bump.experiment.record import REQUEST, Block, Metered, Record, SelfTime
 from speed_bump.experiment.slots import requests
 from speed_bump.experiment.slots.measure import Run, together
+from speed_bump.experiment.symbols import short
 
-# A slot is not shorter: what ends it costs a microsecond, and is read from outside.
+# The minimal length of a slot: ending it costs a microsecond, and slots are read from
+# outside.
 SLOT_NS = 2_000_000
 CENSUS_PART = 0.06
 MIN_CENSUS_S, MAX_CENSUS_S = 0.6, 4.0
-# The same of each run after the first one.
+# The same for each run after the first one.
 AGAIN_CENSUS_S, AGAIN_SLOTS = 0.2, 4
-# Slots of the first census, unless that takes this part of the budget.
+# Slots of the first census, unless it would take this part of the budget.
 CENSUS_SLOTS = 64
-# The same of slots that outlast requests.
+# The same for slots that outlast requests.
 CENSUS_LONG_SLOTS = 16
 MAX_CENSUS_PART = 0.25
 LATER_CENSUS_EVERY = 0.2
 MIN_KEPT = 2000
 LATER_CENSUS_S, LATER_CENSUS_AFTER_S = 0.6, 3.0
 PAUSE_S = 0.05
-# Fewer slots, in all, tell nothing.
+# Fewer slots, in all, give no result.
 MIN_SLOTS = 27
-# A program with fewer units than these, in slots, or of which fewer slots in a run are
-# measured, when it is known, is measured by whole runs.
+# A program with fewer units than this, in slots, or with fewer measured slots per run, is
+# measured by whole runs.
 MIN_RUN_SLOTS, MIN_MADE_SLOTS = 24, 8
-# Fewer slots are too few for stages to begin with: they take that for the end.
+# With fewer slots the stages can't begin: they would take this for the end.
 MIN_KNOWN_SLOTS = 3
-# A whole run is looked at so often, in more runs than one if need be.
+# The number of samples of a whole run, of several runs if necessary.
 WHOLE_LOOKS, MAX_WHOLE_RUNS = 500, 5
-# So many units of work are its beginning, the first time and then.
+# Units of work that are its beginning, in the first run and in later ones.
 FIRST_UNITS, AGAIN_UNITS = 10, 5
-# What is said when it is seen: no unit of work for so long, less of the CPUs than this.
-DOUBT_S = 5.0
+# What is said when it is seen: no unit of work for so long, and so many times as long as
+# the first one took in an earlier run; less of the CPUs than this.
+DOUBT_S, LATE = 5.0, 3.0
 DOUBTFUL_SHARE = 0.6
-# Nor any function called in so many slots, or less of a unit's time in all of them, where
-# it was looked at so often.
-IDLE_SLOTS, IDLE_SHARE, MIN_LOOKS = 64, 0.01, 300
-# A metric is looked at for so long, or for a part of the budget where it seldom moves.
+# For DOUBT_S, and so many units, no unit or no call of any function is seen, which is
+# looked at so often, in s.
+LATE_UNITS, IDLE_SLOTS, WATCH_S = 30, 8, 1.0
+# Or less of a unit's time is in all of them, where it was looked at so often.
+IDLE_SHARE, MIN_LOOKS = 0.01, 300
+# A metric is observed for this time, or for a part of the budget if it changes seldom.
 LOOK_METRIC_S, LOOK_METRIC_PART = 1.0, 0.15
-# Slots of time in which nothing was counted, of all: with more of them slots are made so
-# many times longer.
+# If nothing was counted in a larger part of the slots of time, slots are made longer by
+# this factor.
 MAX_IDLE_PART, LENGTHENED = 0.1, 4
-# How long is looked for how long a unit of work takes; the same of requests.
+# Functions that were found are left out if there is time for less than this part of them.
+FEWER = 0.75
+# In a line that names functions.
+MAX_NAMED = 3
+# How long the duration of a unit of work is measured, and that of requests.
 UNIT_LOOK_NS, UNIT_LOOK_LONG_NS = 300_000_000, 1_500_000_000
-# How long a look at a part of a whole run is.
+# The duration of one round of samples of a whole run.
 LOOK_NS = 250_000_000
-# So that an experiment of days stays in memory, and its record in its file: slots times
-# functions that are kept. Each new block puts all of them together anew.
+# The maximal number of slots times functions, so that an experiment of days fits in
+# memory and in its file. Each new block joins all of them again.
 MAX_CELLS = 6_000_000
-# The same of requests: 80 MB.
+# The same for requests: 80 MB.
 MAX_REQUESTS = 4_000_000
 
 
@@ -90,26 +100,26 @@ class RankError(Exception):
 
 
 class Stages(Protocol):
-    """What decides on the next block (``slots/stages.py``, or a sweep)."""
+    """Decides on the next block (``slots/stages.py``, or a sweep)."""
 
     def next_block(self, record: Record) -> Block | None:
-        """The next block; None: all is decided."""
+        """The next block; None: everything is decided."""
         ...
 
 
 class Watcher(Protocol):
-    """Is told how far the experiment is."""
+    """Receives the progress of the experiment."""
 
     def now(self, text: str) -> None:
-        """What is going on."""
+        """The current activity."""
         ...
 
     def event(self, text: str) -> None:
-        """What is worth a line."""
+        """An event for the user."""
         ...
 
     def known(self, record: Record, left_s: float) -> None:
-        """What is known so far."""
+        """The results so far."""
         ...
 
 
@@ -117,12 +127,27 @@ class Watcher(Protocol):
 class Options:
     """How to measure.
 
-    ``budget_s`` is from the first unit of work on; for that is waited as long at most.
-    ``keep_running`` does not end the program when all is measured.
+    ``budget_s`` begins with the first unit of work, which is waited for at most as long.
+    With ``keep_running`` the program is not terminated at the end.
     """
 
     budget_s: float = 60.0
     keep_running: bool = False
+
+
+@dataclass
+class _Seen:
+    """What was seen of a run: units and calls so far, and when they last changed.
+
+    ``due`` is when to look again; all in s of the monotonic clock.
+    """
+
+    due: float = 0.0
+    units: int = -1
+    unit_at: float = 0.0
+    called: int = -1
+    called_at: float = 0.0
+    called_units: int = 0
 
 
 @dataclass
@@ -134,7 +159,11 @@ class Experiment:
         changed: called when the record has grown
         has_native: C functions are among the targets by the names that they give
         found: the targets were found, and not named
+        order: the functions that were found, the best first; empty: they were named
+        room: how many of them there is time for, with so many units of work a second
+        without_python: they are those of a program that was seen without Python
         patience_s: the first unit of work is waited for so much longer than the budget
+        to_first_s: in an earlier run it came so long after the start
     """
 
     runner: Runner
@@ -155,8 +184,14 @@ class Experiment:
     requests_lost: int = 0
     has_native: bool = False
     found: bool = False
+    order: Sequence[str] = ()
+    room: Callable[[float], int] = lambda _: 1 << 30
+    without_python: bool = False
     patience_s: float = 0.0
+    to_first_s: float = 0.0
     _asking: threading.Thread | None = None
+    _lookout: Lookout | None = None
+    _left_out: frozenset[str] | None = None
     _doubts: set[str] = field(default_factory=set)
     unit_ns: float = 0.0
     _slot_ns: int = 0
@@ -168,17 +203,19 @@ class Experiment:
     _looks: dict[int, Looks] = field(default_factory=dict)
     _away: dict[int, dict[str, float]] = field(default_factory=dict)
     _is_at_work: bool = False
+    _seen: _Seen = field(default_factory=_Seen)
     _ahead: tuple[Block | None, int] = (None, 0)
     _begin: float = 0.0
     _deadline: float = 0.0
     _last_census: float = 0.0
 
     def run(self) -> None:
-        """Measure until all is decided, the budget is used up, or Ctrl-C.
+        """Measure until everything is decided, the budget is used up, or Ctrl-C.
 
         Raises:
             RankError: nothing can be measured
-            LaunchError, NativeError: of starting the program
+            PythonStarted: the program is not without Python
+            LaunchError, NativeError: from starting the program
         """
         self._begin = time.monotonic()
         self._deadline = self._begin + self.options.budget_s + self.patience_s
@@ -202,12 +239,12 @@ class Experiment:
             raise self.failed
 
     def look_at_a_whole_run(self) -> None:
-        """One more run, undelayed, from its start to its end: where its time goes.
+        """Sample one more run, undelayed, from start to end, to find where its time goes.
 
-        A run that is over at once is looked at more than once.
+        A very short run is repeated.
 
         Raises:
-            LaunchError, NativeError: of starting the program
+            LaunchError, NativeError: from starting the program
         """
         seen, whole = Samples(), list[Looks]()
         while seen.ticks < WHOLE_LOOKS and len(whole) < MAX_WHOLE_RUNS:
@@ -219,7 +256,7 @@ class Experiment:
                     seen = _added(seen, program.sample(LOOK_NS, lambda: None))
                 looks = program.looks()
                 self.interrupted = self.interrupted or program.wait().interrupted
-                looks.mark((), program.pid)
+                looks.mark((), program.pid, program.exited)
             whole.append(looks)
             if self.interrupted:
                 break
@@ -237,6 +274,7 @@ class Experiment:
         with Workload(
             self.runner, self.targets, self.progress, calls=self.has_native
         ) as program:
+            self._lookout = Lookout(program) if self.without_python else None
             try:
                 self._look_at_jit()
                 if self._settle(program):
@@ -278,16 +316,16 @@ class Experiment:
             elif not self._is_over():
                 self.too_short = self._is_too_short(program.plan.units)
                 if not self.too_short and len(self.record.slots) >= MIN_KNOWN_SLOTS:
-                    # The next run may be over before that is thought out.
+                    # The next run may have ended before that is computed.
                     self._ahead = self._next_block(), len(self.record.functions)
 
     def _is_too_short(self, units: int) -> bool:
-        """Whether a run that has ended by itself has too few slots to be worth them.
+        """Whether a run that has ended by itself has too few slots.
 
-        The first one goes by while it is looked at; the others carry on its design.
+        The first one passes while it is observed; the others continue its design.
         """
         made = [run.count() for run in self._done]
-        # One run that ends early, among long ones, is no reason.
+        # One short run among long ones is not a reason.
         if self._forgotten or sum(made) >= MIN_RUN_SLOTS * self.runs:
             return False
         if made[1:] and sum(made[1:]) < MIN_MADE_SLOTS * (self.runs - 1):
@@ -297,10 +335,10 @@ class Experiment:
     # -------------------------------------------------------------- the beginning
 
     def _settle(self, program: Workload) -> bool:
-        """Wait for the program to be at work; False: it ended before, or time is up.
+        """Wait until the program works; False: it has ended, or time is up.
 
         Raises:
-            RankError: time is up and no progress was seen; it says what to do
+            RankError: time is up without any progress; it says what to do
         """
         is_open = self.progress.is_open
         first = 0.0
@@ -308,6 +346,7 @@ class Experiment:
             if is_open:
                 is_open = not self._choose_point(program)
             self._check_meter(program)
+            self._check_python()
             program.look()
             units = program.plan.units
             if units and not first:
@@ -321,7 +360,7 @@ class Experiment:
             if program.meter:
                 what = program.meter.state
             self.watcher.now(f"{what} | {human(self._left() * 1e9)} left")
-            patience_s = DOUBT_S + self.patience_s
+            patience_s = DOUBT_S + LATE * self.to_first_s
             late = time.monotonic() > self._begin + patience_s
             if late and not first and not self._done:
                 self._doubt(
@@ -331,7 +370,7 @@ class Experiment:
                     else f"no {self.progress.text or 'unit of work'} was seen so far "
                     "(--progress says what one is)",
                 )
-            # A run that is short is not waited away.
+            # In a short run there is no time to wait.
             time.sleep(PAUSE_S / 5 if self._done else PAUSE_S)
         if self._left() <= 0 and not first and not self._done:
             raise RankError(self._why_no_progress(program))
@@ -365,16 +404,20 @@ class Experiment:
             text = why_nobody_reported(self.runner.command)
         return text
 
+    def _check_python(self) -> None:
+        if self._lookout:
+            self._lookout.check()
+
     @staticmethod
     def _check_meter(program: Workload) -> None:
         if program.meter and program.meter.refused:
             raise RankError(program.meter.refused)
 
     def _pace(self, program: Workload) -> Pace | None:
-        """How the metric moves, from a look at it; None: the program or the time is over.
+        """The observed pace of the metric; None: the program has ended, or time is up.
 
         Raises:
-            RankError: it moves too seldom for the budget
+            RankError: the metric changes too seldom for the budget
         """
         meter = program.meter
         assert meter
@@ -400,10 +443,10 @@ class Experiment:
         return None
 
     def _slot_of_time(self, program: Workload, run: Run) -> float:
-        """Decide how long slots are, where the tool ends them; the time of a unit.
+        """Choose the length of slots of time; returns the time of a unit.
 
         Raises:
-            RankError: the metric moves too seldom for the budget
+            RankError: the metric changes too seldom for the budget
         """
         pace = self._pace(program)
         if not pace:
@@ -424,7 +467,7 @@ class Experiment:
         return pace.unit_ns
 
     def _watch_meter(self, program: Workload) -> None:
-        """Say once what is wrong with the metric while it is read."""
+        """Report once if something is wrong with the metric."""
         meter = program.meter
         if meter and program.is_running():
             self._check_meter(program)
@@ -432,9 +475,9 @@ class Experiment:
                 self._doubt("metric", meter.trouble)
 
     def _unit_ns(self, program: Workload) -> float:
-        """The time of a unit of work, from a look at what the program does."""
+        """The time of a unit of work, from observation of the program."""
         begin, units = time.monotonic_ns(), program.plan.units
-        # Requests come by chance: few of them say little of how often.
+        # Requests arrive at random: few of them give no reliable rate.
         wanted_ns = UNIT_LOOK_NS if program.durations is None else UNIT_LOOK_LONG_NS
         while program.is_running() and self._left() > 0:
             time.sleep(PAUSE_S)
@@ -456,7 +499,10 @@ class Experiment:
         if math.isnan(unit_ns):
             return
         self.unit_ns = unit_ns
+        self._seen = _Seen()
         unit_ns *= self._tell_ranks(program, run, reported)
+        if not program.meter:
+            self._doubt_units(unit_ns)
         self._before = before
         self._done.append(run)
         self._rule_candidates(program, run)
@@ -471,12 +517,12 @@ class Experiment:
         if self.runs == 1:
             self._say_uncalled(program)
         while not self._is_over() and program.is_running():
-            # A run that is short has no time for more looks.
+            # A short run has no time for more samples.
             last = max(self._last_census, began + LATER_CENSUS_AFTER_S)
             if last + LATER_CENSUS_EVERY * self.options.budget_s < time.monotonic():
                 self._census(program, run, LATER_CENSUS_S, 8)
             if self.runs > 1:
-                # Of a short run there is no later look at what is called.
+                # A short run has no later opportunity to notice calls.
                 self._rule_candidates(program, run)
             block = self._block_ahead() or self._next_block()
             if block is None:
@@ -487,7 +533,7 @@ class Experiment:
             self._look_at_machine(program)
 
     def _least_slot_ns(self, run: Run) -> float:
-        """How long a slot is at least."""
+        """The minimal length of a slot."""
         if run.program.durations is None:
             return SLOT_NS
         run.poll()
@@ -495,7 +541,7 @@ class Experiment:
         return requests.slot_ns(took, self.options.budget_s)
 
     def _next_block(self) -> Block | None:
-        """What is to be measured next; None: all is decided."""
+        """The next block to be measured; None: everything is decided."""
         self._take_over()
         self._say_doubts()
         self.watcher.known(self.record, self._left())
@@ -504,31 +550,31 @@ class Experiment:
         return block
 
     def _block_ahead(self) -> Block | None:
-        """What was thought out between two runs, if it is of all the functions."""
+        """The block computed between two runs, if it includes all functions."""
         (block, functions), self._ahead = self._ahead, (None, 0)
         return block if functions == len(self.record.functions) else None
 
     def _tell_ranks(
         self, program: Workload, run: Run, reported: Sequence[_core.Rank]
     ) -> int:
-        """Have units counted by rank where there are several; how many there are.
+        """Count units by rank if there are several ranks; returns their number.
 
         Args:
-            reported: the ranks as they were a while ago
+            reported: the ranks a while ago
         """
         now = program.plan.ranks()
         at_work = cluster.advanced(reported, now)
-        # A later run is of the same job, and the ranks were looked at just now.
+        # A later run belongs to the same job, and the ranks have just been examined.
         run.by_rank = (
             self._done[0].by_rank if self._done else cluster.is_job(reported, now)
         )
         if program.durations is not None:
-            # Workers of a server: requests are of all of them together.
+            # The workers of a server: requests are those of all of them together.
             run.by_rank = False
         if not run.by_rank:
             return 1
         if any(map(program.is_native, program.calls())):
-            # The kernel knows one number of a slot, not one for each rank.
+            # The kernel has one slot number, not one for each rank.
             self.watcher.event(
                 "native functions are left out: they can't be measured by rank yet"
             )
@@ -539,14 +585,15 @@ class Experiment:
 
     def _ended(self, program: Workload) -> Callable[[], bool]:
         def ended() -> bool:
-            # Slots of time end no more where the metric is given up.
+            self._watch(program)
+            # Slots of time do not end any more if the metric is given up.
             is_refused = bool(program.meter and program.meter.refused)
             return self._is_over() or is_refused or not program.is_running()
 
         return ended
 
     def _rule_candidates(self, program: Workload, run: Run) -> None:
-        """Rule what the work calls; what was called before it alone is not asked."""
+        """Let the plan control functions that the work calls, not those called before."""
         calls = program.calls()
         if run.by_rank:
             calls = {n: c for n, c in calls.items() if not program.is_native(n)}
@@ -562,18 +609,54 @@ class Experiment:
                 + (f" (called before: {', '.join(early[:3])})" if early else "")
                 + "".join(f"\nspeed-bump: {line}" for line in missing.lines(why))
             )
+        kept = [name for name in names if name not in self._without_time()]
+        names = kept if kept or self.record.functions else names
         known = [name for name in names if name not in self.record.functions]
         self.record.functions = (*self.record.functions, *known)
         run.rule([name for name in self.record.functions if name in calls])
 
+    def _without_time(self) -> frozenset[str]:
+        """The functions found for which there is no time: units of work take longer than
+        they did when it was looked at.
+        """
+        if self._left_out is not None:
+            return self._left_out
+        most = self.room(1e9 / self.unit_ns)
+        left = self.order[most:] if most < FEWER * len(self.order) else ()
+        self._left_out = frozenset(left)
+        if left:
+            shares = self.record.header["found"]["shares"]
+            others = {name: shares.pop(name) for name in left}
+            self.record.header["found"]["others"] |= others
+            names = ", ".join(map(short, left[:MAX_NAMED]))
+            self.watcher.event(
+                f"a unit of work takes {human(self.unit_ns)} now: there is time for "
+                f"{most} of the functions, and {len(left)} are left out ({names}"
+                + (", ..." if len(left) > MAX_NAMED else "")
+                + "): name them with -t, or give a longer --budget"
+            )
+        return self._left_out
+
     def _doubt(self, key: str, text: str) -> None:
-        """Say once what speaks against the run, when it is seen."""
+        """Warn once about problems of the run, when they are seen."""
         if key not in self._doubts:
             self._doubts.add(key)
             self.watcher.event(f"warning: {text}")
 
+    def _doubt_units(self, unit_ns: float) -> None:
+        """Warn once if there is time for too few units of work for any answer."""
+        fit, need = self.options.budget_s * 1e9 / unit_ns, 2 * MIN_SLOTS
+        if fit < need:
+            self._doubt(
+                "few",
+                f"a unit of work takes {human(unit_ns)}: {fit:.0f} of them fit into the "
+                f"budget, and an answer needs about {need}: give --budget "
+                f"{math.ceil(need * unit_ns / 1e9)}s or more, or name a shorter unit "
+                "with --progress",
+            )
+
     def doubt_share(self, share: float) -> None:
-        """Say once if the program has too little of the CPU time that it wants."""
+        """Warn once if the program gets too little of the CPU time that it needs."""
         if share < DOUBTFUL_SHARE:
             self._doubt(
                 "share",
@@ -582,18 +665,42 @@ class Experiment:
                 "longer",
             )
 
-    def _say_doubts(self) -> None:
-        """What speaks against the run by now; each is said once."""
-        record = self.record
-        self.doubt_share(record.machine.share)
-        lately = record.slots.calls[record.slots.good][-IDLE_SLOTS:]
-        if len(lately) == IDLE_SLOTS and record.functions and not lately.any():
-            units = IDLE_SLOTS * record.slot_units
+    def _watch(self, program: Workload) -> None:
+        """Say once what speaks against the run, while a block is measured, too."""
+        seen, now = self._seen, time.monotonic()
+        if now < seen.due:
+            return
+        seen.due = now + WATCH_S
+        self._check_python()
+        self._look_at_machine(program)
+        self.doubt_share(self.record.machine.share)
+        units, calls = program.plan.units, program.calls()
+        called = sum(calls.get(name, 0) for name in self.record.functions)
+        if units != seen.units:
+            seen.units, seen.unit_at = units, now
+        if called != seen.called:
+            seen.called, seen.called_at, seen.called_units = called, now, units
+        unit_s = self.unit_ns / 1e9
+        without_s, idle_s = now - seen.unit_at, now - seen.called_at
+        if not program.meter and without_s > max(DOUBT_S, LATE_UNITS * unit_s):
+            self._doubt(
+                "stopped",
+                f"no unit of work was seen in the last {without_s:.0f} s, and before "
+                f"that one every {human(self.unit_ns)}",
+            )
+        idle = units - seen.called_units
+        few = IDLE_SLOTS * self.record.slot_units
+        if self.record.functions and idle_s > DOUBT_S and idle >= few:
             self._doubt(
                 "idle",
-                f"none of the functions was called in the last {units:,} units of work: "
+                f"none of the functions was called in the last {idle:,} units of work: "
                 "nothing is learnt of them meanwhile",
             )
+
+    def _say_doubts(self) -> None:
+        """New warnings about the run."""
+        record = self.record
+        self.doubt_share(record.machine.share)
         native = [name for name in record.functions if name.startswith("/")]
         # Where perf events are refused none is seen.
         if native and not any(name in record.self_times for name in native):
@@ -614,7 +721,7 @@ class Experiment:
         )
 
     def _why_uncalled(self, program: Workload, early: Sequence[str]) -> dict[str, str]:
-        """Of each target that was named and not called the likely reason."""
+        """For each named target that was not called, the likely reason."""
         called = {*self.record.functions, *early}
         silent = [
             t
@@ -641,7 +748,7 @@ class Experiment:
     def _why_no_requests(
         self, program: Workload, found: Sequence[Histogram]
     ) -> list[str]:
-        """Of each name of ``--latency`` without a request so far the likely reason."""
+        """For each name of ``--latency`` without a request so far, the likely reason."""
         silent = [one for one in found if not one.count]
         said = [
             f"{one.name}: what began has not ended yet" for one in silent if one.begun
@@ -657,7 +764,7 @@ class Experiment:
         )
 
     def _say_uncalled(self, program: Workload) -> None:
-        """Say which targets were not called, and why, while it is measured."""
+        """Report targets that were not called, with the reason, while measuring."""
         durations = program.durations_so_far()
 
         def say() -> None:
@@ -672,17 +779,17 @@ class Experiment:
                 self.watcher.event(f"warning: {line}")
 
         if not self.found or durations:
-            # To ask the program's interpreter takes a while.
+            # Asking the program's interpreter takes a while.
             self._asking = threading.Thread(target=say, daemon=True)
             self._asking.start()
 
     def _first_census(self, program: Workload, run: Run, units: int) -> bool:
-        """See what is called how often and where time is spent; False: the end."""
+        """Observe calls and where time is spent; False: the program has ended."""
         seconds = CENSUS_PART * self.options.budget_s
         seconds = min(max(seconds, MIN_CENSUS_S), MAX_CENSUS_S, max(self._left(), 0.1))
         if self.runs > 1:
-            # A short program is measured in what a run has left: the look is made up of
-            # those at the beginnings of several.
+            # A short program is measured in the rest of each run; the samples are those
+            # of the beginnings of several runs.
             missing_s = seconds - self._samples.clock_ns / 1e9
             seconds = min(max(missing_s, 0.0), AGAIN_CENSUS_S)
         self.watcher.now("counting calls and looking at the stacks, nothing is delayed")
@@ -703,10 +810,12 @@ class Experiment:
         return not ended()
 
     def _lengthened(self, run: Run, units: int) -> int:
-        """Make slots of time longer where the metric counts nothing in many; the units.
+        """Make slots of time longer if the metric counts nothing in many of them.
+
+        Returns the units per slot.
 
         Raises:
-            RankError: the budget has no room for that
+            RankError: the budget is too short for that
         """
         run.poll()
         idle = run.idle_part
@@ -762,7 +871,7 @@ class Experiment:
             machine.threads = total / max((time.monotonic() - self._begin) * 1e9, 1)
 
     def _look_at_delays(self) -> None:
-        """How much of a CPU the threads of each function had while they were delayed."""
+        """The share of a CPU of each function's threads while they were delayed."""
         record = self.record
         if self._done and self._is_at_work:
             self._away[self.runs] = self._done[-1].away_ns()
@@ -773,7 +882,7 @@ class Experiment:
                 record.shares[name] = float(delivered[k] / (delivered[k] + sum(away)))
 
     def _take_over(self) -> None:
-        """Bring the record up to date with what was read."""
+        """Update the record."""
         record = self.record
         names = record.functions
         if self._done:
@@ -801,7 +910,7 @@ class Experiment:
         if record.ranks:
             for name, count in zip(names, record.ranks.callers(), strict=True):
                 if name in record.self_times:
-                    # Of a rank, as the delays are.
+                    # Per rank, like the delays.
                     record.self_times[name].share /= max(int(count), 1)
         self._look_at_delays()
         if self._samples.native and self._samples.native.refused:
@@ -809,7 +918,7 @@ class Experiment:
         self.changed(record)
 
     def _take_metered(self) -> None:
-        """What the metric said, and what slots of time are."""
+        """The metric's values, and the length of slots of time."""
         found = [part for run in self._done if (part := run.metered())]
         if not found:
             return
@@ -827,7 +936,7 @@ class Experiment:
         }
 
     def _take_requests(self) -> None:
-        """Those of the runs that are kept, the newest if they are very many."""
+        """The requests of the stored runs; the newest if there are very many."""
         if not self.runner.latencies:
             return
         left = MAX_REQUESTS
@@ -844,11 +953,11 @@ class Experiment:
 
     @staticmethod
     def _kept(functions: int) -> int:
-        """Slots that are kept, the newest."""
+        """The slots that are stored, the newest."""
         return max(MAX_CELLS // max(functions, 1), MIN_KEPT)
 
     def _fold_blocks(self) -> None:
-        """Forget what was drawn for slots that are forgotten."""
+        """Drop blocks whose slots are not stored any more."""
         record = self.record
         seen = record.slots.block[record.slots.block >= 0]
         if not len(seen):
@@ -862,7 +971,7 @@ class Experiment:
 
 
 def _added(a: Samples, b: Samples) -> Samples:
-    """What two looks found together."""
+    """Join the samples of two rounds."""
     python = dict(a.python)
     for name, n in b.python.items():
         python[name] = python.get(name, 0) + n
@@ -875,7 +984,7 @@ def _added(a: Samples, b: Samples) -> Samples:
 
 
 def self_times(samples: Samples) -> dict[str, SelfTime]:
-    """Of each function that was looked for, how long threads were in it."""
+    """For each function, how long threads were in it."""
     found: dict[str, SelfTime] = {}
     if samples.seen and samples.ticks:
         for name, n in samples.python.items():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What an experiment by slots leaves behind, and all that the parts of it share.
+"""The record of an experiment by slots, and data types that its parts share.
 
-A *slot* is one or a few units of work; which arms are delayed in it was drawn ahead. A
-*block* is a run of slots that were drawn together, with the same arms and doses; slots
-between two blocks are *rests*, in which nothing is delayed, and so are the slots of a
-block of the stage "census", which has no arms. Times are ns.
+A *slot* is one unit of work or a few; the arms that are delayed in it are drawn in
+advance. A *block* is a sequence of slots that were drawn together, with the same arms and
+doses. Slots between two blocks are *rests*, in which nothing is delayed, as in the slots
+of a block of the stage "census", which has no arms. Times are ns.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# When a request came (CLOCK_MONOTONIC, as the ends of slots are), and how long it took.
+# The arrival time of a request (CLOCK_MONOTONIC, like the ends of slots), and its
+# duration.
 REQUEST = np.dtype([("begin_ns", "<i8"), ("duration_ns", "<i8"), ("name", "<u4")])
-# Arms of a block: bits of a mask.
+# The maximal number of arms of a block: bits of a mask.
 MAX_ARMS = 48
-# Levels of dose that an arm may have in a block.
+# The maximal number of levels of dose of an arm in a block.
 MAX_LEVELS = 7
 
 
 @dataclass(frozen=True)
 class Delay:
-    """What each ``every`` th call of a function is delayed by, of CPU time."""
+    """The delay of each ``every`` th call of a function, in CPU time."""
 
     delay_ns: int
     every: int = 1
@@ -57,7 +58,7 @@ class Arm:
 
     @property
     def is_sham(self) -> bool:
-        """Whether it is switched like the others and delays nothing."""
+        """Whether it is switched like the others but delays nothing."""
         return not self.functions
 
 
@@ -100,15 +101,15 @@ class Block:
 
 @dataclass
 class Slots:
-    """What was seen of consecutive slots: arrays with one entry, or row, a slot.
+    """The results of consecutive slots: arrays with an entry, or row, per slot.
 
     ``block`` is the index of the block, -1 in a rest. ``time_ns`` is from the end of the
-    slot before to its own. ``good`` is False where something of the slot is missing (the
-    first one of a run, records that were lost, the program was stopped); such a slot
-    still has its place in the order. ``cpu_ns`` is the time on a CPU of the threads that
-    report units, ``wait_ns`` their time waiting for one, the rest of the time they were
-    blocked; NaN where it is not known. With several such threads these are means of them.
-    ``calls`` and ``delivered_ns`` have a column for each function of the record.
+    previous slot to its own. ``good`` is False if something of the slot is missing (the
+    first one of a run, lost records, a stopped program); such a slot keeps its place in
+    the order. ``cpu_ns`` is the CPU time of the threads that report units and ``wait_ns``
+    their time waiting for a CPU; the rest of the time they were blocked. Both are NaN if
+    unknown, and means if there are several such threads. ``calls`` and ``delivered_ns``
+    have a column for each function of the record.
     """
 
     number: Integers
@@ -126,18 +127,16 @@ class Slots:
     delivered_ns: Floats
 
     def __len__(self) -> int:
-        """How many."""
         return len(self.number)
 
 
 @dataclass
 class Metered:
-    """What a metric that counts units said of each slot: arrays with a row a slot.
+    """The values of a metric that counts units, per slot: arrays with a row per slot.
 
-    ``uncertain_ns`` is how far off the moment may be at which the server counted for
-    the end of the slot. ``count``, and of a histogram ``sum_ns`` and ``buckets`` (a
-    column for each of ``bounds``, cumulative), are what was added in the slot. NaN: not
-    known.
+    ``uncertain_ns`` is the uncertainty of the time at which the server counted for the
+    end of the slot. ``count`` and, for a histogram, ``sum_ns`` and ``buckets`` (a column
+    for each of ``bounds``, cumulative) are the increases in the slot. NaN: unknown.
     """
 
     uncertain_ns: Floats
@@ -148,7 +147,7 @@ class Metered:
 
     @classmethod
     def of(cls, rows: Sequence[Any], bounds: Sequence[float]) -> Metered:
-        """From what a meter kept of each slot; None where it kept nothing."""
+        """From the values that a meter kept for each slot; None if it kept none."""
         width = len(bounds)
         lost = [math.nan] * width
         buckets = [r.buckets if r and len(r.buckets) == width else lost for r in rows]
@@ -162,7 +161,7 @@ class Metered:
 
     @classmethod
     def together(cls, parts: Sequence[Metered]) -> Metered:
-        """Of several runs, one behind the other."""
+        """Join several runs, one after the other."""
         bounds = parts[-1].bounds
         buckets = [
             part.buckets
@@ -183,8 +182,8 @@ class Metered:
 class SelfTime:
     """How long threads were in a function itself while nothing was delayed.
 
-    ``share`` is the average number of threads in it, that is of the time of the program's
-    wall clock; ``looks`` is the number of independent looks that it is worth.
+    ``share`` is the average number of threads in it, over the wall time of the program;
+    ``looks`` is the number of independent samples that it is worth.
     """
 
     share: float
@@ -193,10 +192,10 @@ class SelfTime:
 
 @dataclass
 class Machine:
-    """What else is known of the time of the slots.
+    """Other properties of the time of the slots.
 
-    ``share`` is run / (run + wait) of all threads of the program, NaN where it is not
-    known; ``threads`` is how many were runnable on average, on ``cpus``; ``steal`` is the
+    ``share`` is run / (run + wait) of all threads of the program, NaN if unknown;
+    ``threads`` is the average number of runnable threads, on ``cpus``; ``steal`` is the
     part of the time that the hypervisor took.
     """
 

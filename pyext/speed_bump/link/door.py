@@ -106,7 +106,6 @@ def _after_fork() -> None:
             _socket_of = _Door(os.path.dirname(door.path))
         except OSError:
             pass  # the child has no control socket
-    visit.after_fork()
 
 
 def _close() -> None:

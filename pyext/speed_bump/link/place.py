@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import stat
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from typing, which is slow to import
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -27,14 +27,22 @@ from speed_bump.link.message import (
 
 # The tool's activity for each message.
 PATIENCE_S = 5.0
-# The switch interval while the thread has work, s. Each of many threads that want the GIL
-# comes first whenever this one has released it.
+# The switch interval while the thread works, s. If many threads wait for the GIL, each of
+# them runs first whenever this one has released it.
 HURRY_S = 0.0005
 # A forked child waits there for the end of the tool that is attached to its parent.
 KEEPER = ".keeper"
+# A tool sends two files, or none.
+MAX_FILES = 2
+# So many connections may be refused before a line says so.
+MAX_REFUSED = 32
 
 _lock = _thread.allocate_lock()
 _here: _Visit | None = None
+# Connections refused because another tool was attached.
+_refused = 0
+# The kinds of lines that were printed.
+_said: set[str] = set()
 # The original switch interval, s; None: it is not changed now.
 _unhurried: float | None = None
 
@@ -45,6 +53,29 @@ class _Visit:
     def __init__(self, connection: _socket.socket) -> None:
         self.connection = connection
         self.table = ""  # "": nothing is in force
+        # Received from a tool whose files this process does not see: the table, and a
+        # pipe that the tool keeps open.
+        self.files: list[int] = []
+
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes, and the files that come with them."""
+        ints = struct.Struct("i")
+        data, extra, _, _ = self.connection.recvmsg(
+            size, _socket.CMSG_SPACE(MAX_FILES * ints.size), _socket.MSG_CMSG_CLOEXEC
+        )
+        for level, kind, text in extra:
+            if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+                whole = text[: len(text) - len(text) % ints.size]
+                self.files += [fd for (fd,) in ints.iter_unpack(whole)]
+        while len(self.files) > MAX_FILES:
+            os.close(self.files.pop())
+        return data
+
+    def close(self) -> None:
+        """Close all that was received."""
+        while self.files:
+            os.close(self.files.pop())
+        self.connection.close()
 
 
 def version() -> bytes:
@@ -64,13 +95,17 @@ def peer(connection: _socket.socket) -> tuple[int, int]:
 
 def begin(connection: _socket.socket) -> str:
     """Let a tool in; returns "" or the reason for refusing. Owns ``connection`` then."""
-    global _here  # noqa: PLW0603
+    global _here, _refused  # noqa: PLW0603
     reason = ""
     _, uid = peer(connection)
     if uid not in (0, os.geteuid()):
         reason = f"user {uid} may not attach to a program of user {os.geteuid()}"
+        _say_once("user", f"user {uid} tried to attach, and was refused")
     elif not _lock.acquire(False):
         reason = "another tool is attached"
+        _refused += 1
+        if _refused == MAX_REFUSED:
+            _say_once("flood", f"{_refused} tools were refused: another is attached")
     else:
         _here = _Visit(connection)
         try:
@@ -102,19 +137,35 @@ def call(path: str) -> None:
 def after_fork() -> None:
     """In a forked child: it has no such thread, and the tool belongs to its parent."""
     global _here, _lock  # noqa: PLW0603
-    visit, _here = _here, None
     _lock = _thread.allocate_lock()
     # The child does not have the thread that would restore the switch interval.
     _calm_down()
+    visit = _here
     if visit is None:
         return
     visit.connection.close()
     if visit.table:
         _lock.acquire()
         try:
-            _thread.start_new_thread(_wait_for_end, (visit.table,))
+            # It stays here for children of this child.
+            _thread.start_new_thread(_outlive, (visit,))
+            return
         except RuntimeError:
             _lock.release()
+    _here = None
+    visit.close()
+
+
+def _say_once(kind: str, text: str) -> None:
+    """Print a line, the first time in this process and its children."""
+    if kind in _said:
+        return
+    _said.add(kind)
+    try:
+        # Not here: the interrupted code may have locked stderr.
+        _thread.start_new_thread(control.say, (f"{text} (this is said once)",))
+    except RuntimeError:
+        pass  # the program is about to end
 
 
 def _refuse(connection: _socket.socket, reason: str) -> None:
@@ -151,17 +202,23 @@ def _calm_down() -> None:
 def _serve(visit: _Visit) -> None:
     global _here  # noqa: PLW0603
     last = b""
+    is_gone = False
     try:
         last = _converse(visit)
     except MessageError as error:
+        _say_once("message", f"a tool sent a damaged message, and was refused: {error}")
         last = message.pack(REFUSED, {"reason": str(error).encode()})
-    except (OSError, EOFError):
+    except TimeoutError:
         pass
+    except (OSError, EOFError):
+        is_gone = True
     finally:
         try:
             if visit.table:
                 with _Hurry():
                     _take_out()
+                if is_gone and not visit.files:
+                    _remove(visit.table)
         finally:
             visit.table = ""
             _here = None
@@ -174,7 +231,7 @@ def _serve(visit: _Visit) -> None:
     except OSError:
         pass
     finally:
-        connection.close()
+        visit.close()
 
 
 def _converse(visit: _Visit) -> bytes:
@@ -198,7 +255,7 @@ def _begin(visit: _Visit) -> bytes:
     connection.settimeout(PATIENCE_S)
     hello = {"version": version(), "pid": str(os.getpid()).encode()}
     connection.sendall(message.pack(HELLO, hello))
-    kind, said = message.receive(connection.recv)
+    kind, said = message.receive(visit.read)
     if kind != ATTACH:
         raise MessageError("the first message is not to attach")
     # Not before: the tool may take its time.
@@ -222,12 +279,15 @@ def _put_in(visit: _Visit, said: dict[str, bytes]) -> None:
     if control.is_installed():
         raise RuntimeError("delays are in force there already, by install() or otherwise")
     path = os.fsdecode(said["table"])
+    if not path and len(visit.files) == MAX_FILES:
+        path = f"/proc/self/fd/{visit.files[0]}"
     targets = config.parse_targets(said["targets"], "attach")
     table = _core.Table.open(path, "attach")
     seed = config.seed_here(int(said["seed"])) if said["seed"] else None
-    control.install_quietly(config.Config(targets, seed=seed), table)
-    # From here on it must be removed, whatever happens.
+    # From here on it must be removed, whatever happens, also in a child that is forked
+    # meanwhile.
     visit.table = path
+    control.install_quietly(config.Config(targets, seed=seed), table)
     table.share()
     table.progress(control.PROCESS_POINT, 1)
 
@@ -241,20 +301,52 @@ def _take_out() -> None:
     table.share()
 
 
-def _wait_for_end(table: str) -> None:
-    """In a child that was forked while the tool was attached to its parent."""
+def _remove(path: str) -> None:
+    """Remove the memory of a tool that was killed; the next tool removes the rest."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # another program has removed it, or it is another user's
+
+
+def _outlive(visit: _Visit) -> None:
+    """In a process forked while a tool was attached: wait for its end."""
+    global _here  # noqa: PLW0603
+    try:
+        if len(visit.files) == MAX_FILES:
+            _wait_for(visit.files[1])
+        else:
+            _wait_at(visit.table + KEEPER)
+    finally:
+        try:
+            _take_out()
+        finally:
+            visit.table = ""
+            _here = None
+            _lock.release()
+            visit.close()
+
+
+def _wait_at(path: str) -> None:
     connection = _socket.socket(
         _socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC
     )
     try:
-        connection.connect(table + KEEPER)
+        connection.connect(path)
         while connection.recv(1):
             pass
     except OSError:
         pass
     finally:
         connection.close()
-        try:
-            _take_out()
-        finally:
-            _lock.release()
+
+
+def _wait_for(end: int) -> None:
+    try:
+        while os.read(end, 1):
+            pass
+    except OSError:
+        pass
+
+
+os.register_at_fork(after_in_child=after_fork)

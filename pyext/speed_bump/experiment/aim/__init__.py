@@ -12,13 +12,16 @@ import glob
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speed_bump.config import Target, parse_targets
+from speed_bump.control import EXIT_POINT
 from speed_bump.experiment import symbols
 from speed_bump.experiment.aim import frameworks, machine_code, natives
+from speed_bump.experiment.aim.launcher import NO_PYTHON_S, Launch
 from speed_bump.experiment.aim.look import Looked, watch
 from speed_bump.experiment.aim.natives import Natives
 from speed_bump.experiment.aim.shares import (
@@ -28,7 +31,9 @@ from speed_bump.experiment.aim.shares import (
     room,
     shares,
 )
+from speed_bump.experiment.aim.unit import Steady
 from speed_bump.experiment.program.elsewhere import interpreter
+from speed_bump.experiment.program.late_python import PythonStarted
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.stacks import Stacks
@@ -37,6 +42,8 @@ from speed_bump.experiment.rank import RankError
 
 # Functions times processes: enough for all calls of a large program.
 LARGE = 1 << 16
+# How often a program that was taken for machine code may start Python after all.
+MAX_LAUNCHES = 3
 # A short program is run at most this many times, until it was seen at work for this long.
 MAX_RUNS = 8
 ENOUGH_S = 1.5
@@ -54,7 +61,10 @@ class Aim:
     ``cpu_share`` is the part of the wanted CPU time that the program had. ``natives`` are
     the targets of the native functions of a Python program among the candidates,
     ``left_out`` has the reasons for other native functions, and ``native_refused`` says
-    why there are none at all; ``readable`` has their mangled names.
+    why there are none at all; ``readable`` has their mangled names. ``first_unit_at`` is
+    when the first unit began, at the earliest, in seconds of the monotonic clock;
+    ``to_first_s`` is how long after the start of its run, and ``first_line_s`` how long
+    after it the unit was said.
     """
 
     candidates: dict[str, float] = field(default_factory=dict)
@@ -76,6 +86,9 @@ class Aim:
     left_out: dict[str, str] = field(default_factory=dict)
     native_refused: str = ""
     readable: dict[str, str] = field(default_factory=dict)
+    first_unit_at: float = 0.0
+    to_first_s: float = 0.0
+    first_line_s: float = 0.0
 
     def targets(self) -> list[Target]:
         """A target for each candidate, whatever characters its name contains."""
@@ -119,7 +132,13 @@ class Aim:
             "units": self.units,
             "rates": self.rates,
             "why": self.why,
+            "first_line_s": self.first_line_s,
         }
+
+    def say(self, first: Callable[[Aim], None]) -> None:
+        """Say the unit and the waits, which are known before the candidates."""
+        self.first_line_s = time.monotonic() - self.first_unit_at
+        first(self)
 
 
 def exactly(name: str) -> Target:
@@ -163,6 +182,7 @@ def aim(
     budget_s: float = 60.0,
     max_slowdown: float = 0.2,
     named: bool = False,
+    python_s: float = 0.0,
 ) -> Aim:
     """Run the program until it works at an even pace, within a time limit, and end it.
 
@@ -176,57 +196,169 @@ def aim(
         budget_s: the time for measuring the candidates
         max_slowdown: the slowdown allowed while they are measured, as a part
         named: targets were named, and only the unit is looked for
+        python_s: the first Python process came so long after the start in an earlier run
 
     Raises:
         RankError: nothing was found to measure, with the reason
         LaunchError: from starting the program
     """
-    genexpr = parse_targets("!*:*<genexpr>", "found")
-    looking = replace(runner, excludes=[*runner.excludes, *genexpr])
-    looking.borrow(runner)
-    looked = Looked()
     refused = "" if named else machine_code.why_not()
-    looks_at_native = not named and not refused
-    is_own = owner(runner.command)
-    seen: Natives | None = None
-    found: Aim | None = None
-    names: list[str] = []
-    while found is None:
-        everything = parse_targets("*:*", "found")
-        with Workload(looking, everything, progress, LARGE, calls=True) as program:
-            watch(program, looked, seconds, now, event, is_own, native=looks_at_native)
-            _check_end(program)
-            if not looked.processes:
-                # A program that has ended, or is machine code, is run in another way.
-                break
-            if looked.is_enough(ENOUGH_S, MAX_RUNS):
-                found, names = _found(looked, progress, is_own)
-                first(found)
-            looked.native.add(program.end_native_looks())
-            if found and program.is_running():
-                callables = [name for name in names if name in found.shares.native]
-                seen = _count(program, looked, progress, now, max_slowdown, callables)
-                if not (seen.asked or seen.refused or program.is_running()):
-                    seen = None  # it has ended meanwhile: nothing could be counted
-            _check_end(program)
-        if not found:
-            now("the program is short: running it again")
-    if found is None:
+    with_python = _WithPython(runner, progress, now, event, first, refused, named)
+    for _ in range(MAX_LAUNCHES):
+        until_s = 2 * python_s + NO_PYTHON_S if python_s else 0.0
+        limit_s = max(seconds, budget_s, until_s)
+        launch = Launch(limit_s, until_s, refused)
+        with_python.looked = looked = Looked(budget_s)
+        found = with_python.look(seconds, launch, max_slowdown)
+        if found:
+            with_python.choose(found, budget_s)
+            if not named and not found.candidates:
+                raise RankError(_why_nothing(found.shares))
+            return found
         path = looked.executable or _file_of(runner.command)
-        if path:
-            return _of_machine_code(runner, path, progress, seconds, now, first, budget_s)
-        raise RankError(why_nobody_reported(runner.command))
-    if seen is None and looks_at_native and looked.native.looks:
-        callables = [name for name in names if name in found.shares.native]
-        with Workload(looking, everything, progress, LARGE, calls=True) as program:
-            seen = _count(
-                program, looked, progress, now, max_slowdown, callables, looked.import_s
+        if not path:
+            break
+        try:
+            found = _of_machine_code(
+                runner, path, progress, seconds, now, event, budget_s
             )
-    _choose(found, names, seen or Natives(), is_own, budget_s)
-    found.native_refused = refused or found.native_refused
-    if not named and not found.candidates:
-        raise RankError(_why_nothing(found.shares))
-    return found
+        except PythonStarted as started:
+            event(f"{started}: looking at it")
+            python_s = started.seconds
+            continue
+        # It had begun in the run in which Python was waited for.
+        found.first_unit_at = min(found.first_unit_at, looked.begins[1])
+        found.say(first)
+        return found
+    why = why_nobody_reported(runner.command)
+    if looked.goes_on:
+        why += (
+            f"; it was waited for {limit_s:.0f} s, and the program goes on: give a "
+            "longer --budget if Python comes later"
+        )
+    raise RankError(why)
+
+
+@dataclass
+class _WithPython:
+    """Looking at a program with Python: arguments as of ``aim()``, and what was found.
+
+    Args:
+        refused: why native functions can't be measured; "": they can
+    """
+
+    runner: Runner
+    progress: Progress
+    now: Callable[[str], None]
+    event: Callable[[str], None]
+    first: Callable[[Aim], None]
+    refused: str
+    named: bool
+    looked: Looked = field(default_factory=Looked)
+    _names: list[str] = field(default_factory=list)
+    _seen: Natives | None = None
+
+    def look(self, seconds: float, launch: Launch, max_slowdown: float) -> Aim | None:
+        """Look at one run or at several; None: there seems to be no Python."""
+        looked = self.looked
+        looking, everything = self._looking(), parse_targets("*:*", "found")
+        is_native = not self.named and not self.refused
+        is_own = owner(self.runner.command)
+        found: Aim | None = None
+        while found is None:
+            with Workload(
+                looking, everything, self.progress, LARGE, calls=True
+            ) as program:
+                watch(
+                    program,
+                    looked,
+                    seconds,
+                    self.now,
+                    self.event,
+                    is_own,
+                    launch,
+                    native=is_native,
+                )
+                _check_end(program)
+                if not looked.processes or (program.is_running() and not looked.windows):
+                    # A program that has ended, or is machine code, is run in another way.
+                    return None
+                if looked.is_enough(ENOUGH_S, MAX_RUNS):
+                    found, self._names = _found(looked, self.progress, is_own)
+                    found.say(self.first)
+                looked.native.add(program.end_native_looks())
+                if found and program.is_running():
+                    self._count(found, program, max_slowdown)
+                _check_end(program)
+            if not found and looked.runs == 1:
+                self.event(
+                    f"the program has ended after {looked.seconds:.1f} s of work: it is "
+                    "run again to see more of it"
+                )
+            elif not found:
+                self.now("the program is short: running it again")
+        if self._seen is None and is_native and looked.native.looks:
+            # What is called once in a short run may be called at its start.
+            self._seen, wanted = _askable(
+                looked, self.progress, found, self._names, self.now
+            )
+            if wanted:
+                counting = natives.Counting(self._seen, wanted)
+                self._seen = count_whole_run(
+                    looking, self.progress, counting, max_slowdown, looked.import_s
+                )
+        return found
+
+    def _looking(self) -> Runner:
+        genexpr = parse_targets("!*:*<genexpr>", "found")
+        looking = replace(self.runner, excludes=[*self.runner.excludes, *genexpr])
+        looking.borrow(self.runner)
+        return looking
+
+    def _count(self, found: Aim, program: Workload, max_slowdown: float) -> None:
+        """Count the calls of native functions in the running program."""
+        seen, wanted = _askable(self.looked, self.progress, found, self._names, self.now)
+        if wanted:
+            with natives.Counting(seen, wanted) as counting:
+                counting.begin(program.pid)
+                seen = counting.finish(program.is_running, max_slowdown)
+        # If it has ended meanwhile, nothing could be counted.
+        if seen.asked or seen.refused or program.is_running():
+            self._seen = seen
+
+    def choose(self, found: Aim, budget_s: float) -> None:
+        """Choose what to measure."""
+        is_own = owner(self.runner.command)
+        _choose(found, self._names, self._seen or Natives(), is_own, budget_s)
+        found.native_refused = self.refused or found.native_refused
+
+
+def count_whole_run(
+    runner: Runner,
+    progress: Progress,
+    counting: natives.Counting,
+    max_slowdown: float,
+    import_s: float,
+) -> Natives:
+    """Count calls in a run of its own, from its start to its end or until they are known.
+
+    Args:
+        import_s: its imports take this long
+
+    Raises:
+        RankError: it failed
+        KeyboardInterrupt: it was interrupted
+    """
+    everything = parse_targets("*:*", "found")
+    with (
+        counting,
+        Workload(
+            runner, everything, progress, LARGE, calls=True, starts=counting.begin
+        ) as program,
+    ):
+        seen = counting.finish(program.is_running, max_slowdown, import_s)
+        _check_end(program)
+    return seen
 
 
 def _check_end(program: Workload) -> None:
@@ -246,28 +378,24 @@ def _check_end(program: Workload) -> None:
         raise RankError(text, ended.status, program.output())
 
 
-def _count(
-    program: Workload,
+def _askable(
     looked: Looked,
     progress: Progress,
+    found: Aim,
+    names: Sequence[str],
     now: Callable[[str], None],
-    max_slowdown: float,
-    callables: Sequence[str],
-    import_s: float = 0.0,
-) -> Natives:
-    """Which of the native functions found can be measured."""
+) -> tuple[Natives, list[tuple[natives.Key, Target]]]:
+    """The native functions that are worth a breakpoint, and why others are not.
+
+    Args:
+        names: the candidates so far
+    """
     if looked.native.refused:
-        return Natives(refused=looked.native.refused)
+        return Natives(refused=looked.native.refused), []
     now("counting the native functions that take time")
-    return natives.count(
-        program.pid,
-        natives.weigh(looked.native),
-        program.is_running,
-        max_slowdown,
-        progress.targets,
-        callables,
-        import_s,
-    )
+    seen = Natives(weighed=natives.weigh(looked.native))
+    callables = [name for name in names if name in found.shares.native]
+    return seen, natives.askable(seen, progress.targets, callables)
 
 
 def _file_of(command: Sequence[str]) -> str:
@@ -283,7 +411,7 @@ def _of_machine_code(
     progress: Progress,
     seconds: float,
     now: Callable[[str], None],
-    first: Callable[[Aim], None],
+    event: Callable[[str], None],
     budget_s: float,
 ) -> Aim:
     """The candidates of a program without Python."""
@@ -293,7 +421,7 @@ def _of_machine_code(
             f"{why_nobody_reported(runner.command)}; and native functions of "
             f"{os.path.basename(path)} can't be delayed: {refused}"
         )
-    seen = machine_code.look(runner, path, seconds, now)
+    seen = machine_code.look(runner, path, seconds, now, event)
     if not seen.own:
         raise RankError(
             f"no function of {path} was seen to take time"
@@ -311,6 +439,12 @@ def _of_machine_code(
         found.progress = Progress(targets=(machine_code.target_of(path, symbol),))
         # A breakpoint can't serve both.
         names = [name for name in names if name != found.unit_name]
+        if not names:
+            raise RankError(
+                f"{symbols.short(found.unit_name)} is all that takes time, and its calls "
+                "are the units of work: there is nothing else to measure (--progress "
+                "names another unit)"
+            )
     elif progress.is_open:
         found.why = "it has no steady call: a unit is a whole run"
     most = room(budget_s, found.rate)
@@ -318,7 +452,8 @@ def _of_machine_code(
     found.others = {name: seen.own[name] for name in names[most:]}
     found.shares = Shares(total=dict(seen.own), own=dict(seen.own))
     found.seconds, found.goes_on = seen.seconds, seen.goes_on
-    first(found)
+    found.cpu_share = seen.cpu_share
+    found.first_unit_at, found.to_first_s = seen.first_at, seen.to_first_s
     return found
 
 
@@ -328,6 +463,7 @@ def _found(
     """The unit, the waits, and the Python functions that take time."""
     found = Aim(progress=progress, why="as it was named")
     _choose_unit(found, looked, is_own)
+    found.first_unit_at, found.to_first_s = looked.first_unit(found.unit_name)
     # Time before the first unit of work belongs to no unit.
     looked.windows = looked.from_first(found.unit_name)
     called = looked.called()
@@ -338,7 +474,9 @@ def _found(
     found.rates = {name: called.get(name, 0) / seconds for name in names}
     found.seconds, found.goes_on = looked.seconds, looked.goes_on
     found.cpu_share = looked.cpu_share
-    found.import_s = looked.import_s
+    if found.unit_name != EXIT_POINT:
+        # Else each unit imports.
+        found.import_s = looked.import_s
     longest = sorted(looked.imported.items(), key=lambda item: -item[1])
     found.imported = ", ".join(name for name, _ in longest[:2])
     return found, names
@@ -385,6 +523,16 @@ def _choose_unit(found: Aim, looked: Looked, is_own: Callable[[str], bool]) -> N
         found.units.setdefault(one.name, one.rate)
     if not found.progress.is_open:
         return
+    pending = frameworks.pending(looked.totals)
+    server = pending if pending and pending.serves else None
+    seen = shares(looked.stacks)
+    only_waits = looked.goes_on and seen.only_waits
+    if server or only_waits:
+        # The steady calls of an event loop are no work.
+        steady = [one for one in steady if is_own(one.name)]
+    processes = looked.processes_a_second
+    if processes:
+        found.units[EXIT_POINT] = processes
     if looked.points:
         found.unit_name = max(looked.points, key=lambda name: looked.points[name])
         found.why = "the program says it, by progress()"
@@ -392,12 +540,32 @@ def _choose_unit(found: Aim, looked: Looked, is_own: Callable[[str], bool]) -> N
         found.unit_name = known.function
         found.progress = Progress(functions=(exactly(known.function),))
         found.why = known.why
+    elif processes:
+        found.unit_name = EXIT_POINT
+        found.progress = Progress(points=(EXIT_POINT,))
+        found.why = (
+            f"the program starts the same again and again, {processes:.3g} a second, "
+            "from start to end"
+        )
     elif steady:
-        found.unit_name = steady[0].name
-        found.progress = Progress(functions=(exactly(steady[0].name),))
-        found.why = steady[0].why
+        _take(found, steady[0], steady[0].why)
+    elif looked.goes_on and (again := looked.repeated(is_own)):
+        _take(found, again[0], again[0].why_uneven)
+    elif looked.goes_on and server:
+        raise RankError(
+            f"{server.name} has started, and {server.what} was not seen in "
+            f"{looked.seconds:.0f} s: give it work while it is measured, or say with "
+            "--progress what a unit of work is"
+        )
+    elif only_waits:
+        raise RankError(_why_nothing(seen))
     else:
         found.why = "it has no steady call: a unit is a whole run"
+
+
+def _take(found: Aim, unit: Steady, why: str) -> None:
+    found.unit_name, found.why = unit.name, why
+    found.progress = Progress(functions=(exactly(unit.name),))
 
 
 def _why_nothing(seen: Shares) -> str:

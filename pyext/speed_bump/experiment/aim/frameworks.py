@@ -25,6 +25,11 @@ class Framework:
     unit: tuple[str, ...]
     sign: tuple[str, ...] = ()
 
+    @property
+    def serves(self) -> bool:
+        """Whether its units come from outside."""
+        return self.what in ("a request", "a task")
+
 
 # The first one at work is used: a framework that drives others comes before them.
 FRAMEWORKS = (
@@ -146,7 +151,6 @@ class Known:
 
     @property
     def why(self) -> str:
-        """The displayed text."""
         return f"{self.framework.what}, as {self.framework.name} is at work"
 
 

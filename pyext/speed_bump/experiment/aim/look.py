@@ -3,23 +3,25 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from speed_bump.experiment.aim import frameworks, machine_code, natives
+from speed_bump.experiment.aim import frameworks, natives
+from speed_bump.experiment.aim.launcher import Launch
+from speed_bump.experiment.aim.shares import shares
 from speed_bump.experiment.aim.unit import (
     MIN_AGAIN,
     PARTS,
     Steady,
     in_parts,
     outgrown,
+    repeated,
     steadiest,
     steady,
     steady_in_runs,
 )
-from speed_bump.experiment.program.machine import Reading
+from speed_bump.experiment.program.machine import Reading, is_alive
 from speed_bump.experiment.program.native_looks import NativeSeen
 from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
@@ -38,23 +40,52 @@ MAX_IMPORT_S = 900.0
 NEWS_S = 4.0
 # The program must have worked for this long before its native stacks are sampled.
 SETTLED_S = 0.4
-# A Python process has reported in within this time.
-NO_PYTHON_S = 3.0
+# Where this many processes have imported and ended, imports are the program's work.
+MANY_IMPORTS = 5
+# A program that is seen in no function of its own has not started yet, for so long.
+MAX_START_S = 10.0
+# Fewer samples of the stacks do not show what takes time; the tool may have no CPU.
+MIN_TICKS = 50
+# How often it is read how much CPU time the program had.
+READ_CPU_S = 0.4
+# What starts so many Python processes that end, most of them alike, has them as units of
+# work: processes that call the same functions, up to this part of all that they call.
+MIN_EXITED, MOST_ALIKE, ALIKE_CALLS = 5, 0.75, 0.7
+# The budget must have room for so many; else the calls in them give more answers.
+MIN_PROCESSES = 40
+# While fewer have ended, more are waited for for so long.
+MORE_EXITED_S = 8.0
 
 
 @dataclass
 class Window:
-    """One window: calls in the main process and in all processes, and stacks."""
+    """One window: calls in the main process and in all processes, and stacks.
+
+    ``begin`` is when it began, in seconds of the monotonic clock. ``exited`` are the
+    functions that each process has called that ended in it.
+    """
 
     main: dict[str, int]
     all: dict[str, int]
     stacks: Stacks
     points: dict[str, int] = field(default_factory=dict)
     run: int = 1
+    begin: float = 0.0
+    exited: list[frozenset[str]] = field(default_factory=list)
 
     @property
-    def imports(self) -> str:
-        """The package being imported; "" if the program is at work."""
+    def is_at_work(self) -> bool:
+        """Whether the program was seen in a function that is no part of its start."""
+        return bool(self.points) or any(
+            stack.frames and not stack.imported and not stack.is_ours
+            for stack in self.stacks.samples
+        )
+
+    @property
+    def imports(self) -> tuple[str, set[int]]:
+        """The package being imported, and by which processes; "" if the program is at
+        work.
+        """
         by_process: dict[int, int] = {}
         names: dict[str, int] = {}
         for stack, n in self.stacks.samples.items():
@@ -63,28 +94,59 @@ class Window:
                 by_process[stack.pid] = by_process.get(stack.pid, 0) + n
                 names[name] = names.get(name, 0) + n
         if max(by_process.values(), default=0) < IMPORTING * max(self.stacks.ticks, 1):
-            return ""
-        return max(names, key=lambda name: names[name])
+            return "", set()
+        return max(names, key=lambda name: names[name]), set(by_process)
 
 
 @dataclass
 class Looked:
-    """What was seen of the program at work, in one run or in several."""
+    """What was seen of the program at work, in one run or in several.
 
+    Args:
+        budget_s: the time for measuring it
+    """
+
+    budget_s: float = 60.0
     windows: list[Window] = field(default_factory=list)
     importing: Stacks = field(default_factory=Stacks)
-    import_s: float = 0.0
+    all_import_s: float = 0.0
     imported: dict[str, float] = field(default_factory=dict)
+    importers: set[int] = field(default_factory=set)
     points: dict[str, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     processes: int = 0
     pids: set[int] = field(default_factory=set)
     main: int = 0
     runs: int = 0
+    begins: dict[int, float] = field(default_factory=dict)
     goes_on: bool = False
     cpu_share: float = 1.0
     executable: str = ""
     native: NativeSeen = field(default_factory=NativeSeen)
+    starts_python: bool = False
+    fair_s: float = 0.0
+    exited: set[int] = field(default_factory=set)
+
+    @property
+    def exits(self) -> list[frozenset[str]]:
+        """The functions called by each Python process that has ended, of those that the
+        program starts without being one itself.
+        """
+        if not self.starts_python:
+            return []
+        return [called for window in self.windows for called in window.exited]
+
+    @property
+    def processes_a_second(self) -> float:
+        """How many Python processes that do the same ended in a second; 0 if they are
+        too few, or differ.
+        """
+        exits = self.exits
+        rate = len(exits) / max(self.seconds, 1e-9)
+        if len(exits) < MIN_EXITED or rate * self.budget_s < MIN_PROCESSES:
+            return 0.0
+        alike = max(sum(_are_alike(a, b) for b in exits) for a in set(exits))
+        return rate if alike >= MOST_ALIKE * len(exits) else 0.0
 
     @property
     def stacks(self) -> Stacks:
@@ -96,9 +158,43 @@ class Looked:
         """How long the program was seen at work."""
         return sum(w.stacks.seconds for w in self.windows)
 
+    @property
+    def import_s(self) -> float:
+        """How long the imports of a run took."""
+        return self.all_import_s / max(self.runs, 1)
+
+    def first_unit(self, unit: str) -> tuple[float, float]:
+        """When the first unit began, at the earliest, and how long after the start of its
+        run; "": the same of the work.
+        """
+        of_unit = (w for w in self.windows if unit in w.all or unit in w.points)
+        first = next(of_unit, None) or next(iter(self.windows), None)
+        if not first:
+            return time.monotonic(), 0.0
+        return first.begin, first.begin - self.begins[first.run]
+
+    def forget_run(self) -> list[Stacks]:
+        """Drop the windows of the current run, and return their stacks."""
+        dropped = [w.stacks for w in self.windows if w.run == self.runs]
+        self.windows = [w for w in self.windows if w.run != self.runs]
+        return dropped
+
+    def still_imports(self, window: Window) -> str:
+        """The package that a process imports before its work; "" for none.
+
+        Where one short process follows another, each of them imports.
+        """
+        name, pids = window.imports
+        self.importers |= pids
+        ended = sum(not is_alive(pid) for pid in self.importers)
+        return name if ended < MANY_IMPORTS else ""
+
     def is_enough(self, seconds: float, runs: int) -> bool:
-        """Whether the program was seen at work for long enough, or in enough runs."""
-        return self.goes_on or self.seconds >= seconds or self.runs >= runs
+        """Whether the program was seen at work for long enough, or in enough runs.
+
+        Time in which it waited for a CPU does not count.
+        """
+        return self.goes_on or self.fair_s >= seconds or self.runs >= runs
 
     def called(self) -> dict[str, int]:
         """The functions that were called while the program worked, with counts."""
@@ -171,12 +267,80 @@ class Looked:
                 break
         return first, False
 
+    def repeated(self, is_own: Callable[[str], bool]) -> list[Steady]:
+        """What the work of the program repeats at no even pace, the best first: for a
+        program that goes on and has no steady call.
+        """
+        calls = in_parts([w.all for w in self.windows], PARTS)
+        stacks = self.stacks
+        found = steadiest(repeated(calls), stacks.seconds, stacks, is_own, self.pids)
+        return [one for one in found if is_own(one.name)]
+
     def _main_works(self, is_own: Callable[[str], bool]) -> bool:
         """Whether the main process calls functions of the program repeatedly, but too
         seldom to show a pace yet.
         """
         recent = together(w.main for w in self.windows[-len(self.windows) // 2 :])
         return any(n >= MIN_AGAIN and is_own(name) for name, n in recent.items())
+
+
+def _are_alike(a: frozenset[str], b: frozenset[str]) -> bool:
+    """Whether two processes called the same functions, nearly."""
+    return len(a & b) >= ALIKE_CALLS * len(a | b)
+
+
+class Work:
+    """For how long a program was at work, in ``seconds`` by the clock."""
+
+    def __init__(self, program: Workload) -> None:
+        """It has not begun."""
+        self._program = program
+        self.forget()
+
+    def forget(self) -> None:
+        """What was seen was no work."""
+        self.seconds = 0.0
+        # In s of the monotonic clock; 0: it has not begun.
+        self.began = 0.0
+        self._due = 0.0
+        # When the first reading was, the first one, and the last one.
+        self._read: tuple[float, Reading, Reading] | None = None
+        self._read_s = 0.0
+
+    def pause(self, seconds: float) -> None:
+        """For so long it did not work."""
+        if self.began and self._read:
+            self.began += seconds
+            at, first, last = self._read
+            self._read = at + seconds, first, last
+
+    def goes_on(self, begin: float) -> None:
+        """It is at work, at least since ``begin``, in s of the monotonic clock."""
+        now = time.monotonic()
+        self.began = self.began or begin
+        self.seconds = now - self.began
+        if self._read and now < self._due:
+            return
+        self._due = now + READ_CPU_S
+        reading = self._program.machine.look(self._program.pids)
+        at, first, _ = self._read or (now, reading, reading)
+        self._read, self._read_s = (at, first, reading), now - at
+
+    @property
+    def fair_s(self) -> float:
+        """Without the time that it waited for a CPU. If it has more threads than CPUs,
+        they wait for each other, too.
+        """
+        if not self._read or self._read_s <= 0:
+            return self.seconds
+        _, first, last = self._read
+        waited = (last.wait_ns - first.wait_ns) / 1e9 / self._read_s
+        return self.seconds * max(1 - waited, last.share(first))
+
+    @property
+    def share(self) -> float:
+        """The part of the wanted CPU time that the program had."""
+        return self._read[2].share(self._read[1]) if self._read else 1.0
 
 
 def watch(
@@ -186,32 +350,47 @@ def watch(
     now: Callable[[str], None],
     event: Callable[[str], None],
     is_own: Callable[[str], bool],
+    launch: Launch,
     *,
     native: bool = False,
 ) -> None:
     """Watch a run until it works at an even pace, within a time limit after its imports.
 
+    The limit is of time in which the program did not wait for a CPU; in all, it is that
+    of ``launch``.
+
     Args:
         is_own: whether a function is of the program, not of a library
+        launch: how the first Python process is waited for; another one, after the last
+            has ended, for as long
         native: also sample native stacks; the caller ends this
         now: called with the current activity
         event: called with lines to print
     """
-    begin = time.monotonic()
-    worked = due = 0.0
+    begin = with_python = time.monotonic()
+    due = 0.0
+    work = Work(program)
+    longest_s = max(seconds, launch.limit_s)
     told: set[str] = set()
     looked.runs += 1
+    looked.begins[looked.runs] = begin
+    looked.importers.clear()
     last = program.calls_by_process()
     last_points: dict[str, int] = {}
-    cpu: Reading | None = None
 
     def tell(key: str, text: str) -> None:
         if key not in told:
             told.add(key)
             event(text)
 
+    if native and looked.runs > 1:
+        # What is called once in a short run may be called at its start.
+        program.begin_native_looks(natives.is_asked_of)
+        native = False
     window_s = WINDOW_S
-    while program.is_running() and worked < seconds:
+    first_begin = 0.0
+    while program.is_running() and work.fair_s < seconds and work.seconds < longest_s:
+        window_begin = time.monotonic()
         stacks = program.stacks(int(window_s * 1e9))
         before = time.monotonic()
         counts = program.calls_by_process()
@@ -224,32 +403,49 @@ def watch(
             stacks,
             _more(points, last_points),
             looked.runs,
+            window_begin,
+            _exits(looked, program, counts),
         )
         last, last_points = counts, points
-        imports = window.imports
+        if not (window.all or window.points or program.pythons):
+            # That is not the program's work, before it or between two parts of it.
+            work.pause(time.monotonic() - window_begin)
+            gone_s = time.monotonic() - with_python
+            if not _may_come(program, looked, launch, gone_s):
+                break
+            text = launch.state(program)
+            now(text)
+            if gone_s >= NEWS_S:
+                # What runs is said once; it may change all the time.
+                tell(text.partition(";")[0], text)
+            continue
+        if with_python == begin and looked.runs == 1:
+            launch.say_start(window_begin - begin, event)
+        with_python = time.monotonic()
+        imports = looked.still_imports(window)
         if imports and time.monotonic() - begin < MAX_IMPORT_S:
-            looked.importing.add(total([*(w.stacks for w in looked.windows), stacks]))
-            looked.import_s += stacks.seconds
+            looked.importing.add(total([*looked.forget_run(), stacks]))
+            looked.all_import_s += stacks.seconds
             looked.imported[imports] = looked.imported.get(imports, 0.0) + stacks.seconds
-            looked.windows.clear()
-            cpu = None
             program.forget_native_looks()
-            worked = 0.0
+            work.forget()
             now(f"waiting: the program is importing {imports}")
             if time.monotonic() - begin > 1.0:
                 tell("import", f"waiting: the program is importing {imports}")
             continue
         looked.windows.append(window)
-        worked += stacks.seconds
-        cpu = cpu or program.machine.look(program.pids)
-        if not looked.processes and time.monotonic() - begin > NO_PYTHON_S:
-            # There may be none to wait for.
-            looked.executable = executable(program.pid)
-            if looked.executable:
-                break
+        first_begin = first_begin or window_begin
+        if (
+            work.began
+            or window.is_at_work
+            or time.monotonic() - first_begin > MAX_START_S
+        ):
+            # Reading the counts takes a while, too, and the first line is not to be late.
+            work.goes_on(window_begin)
+        worked = work.seconds
         looked.points = points or looked.points
         looked.goes_on = True
-        if native and looked.processes and (worked >= SETTLED_S or looked.runs > 1):
+        if native and looked.processes and worked >= SETTLED_S:
             program.begin_native_looks(natives.is_asked_of)
             native = False
         asked = time.monotonic()
@@ -259,40 +455,56 @@ def watch(
             # The interval grows with the time watched; calls in between are counted all
             # the same.
             due = time.monotonic() + (time.monotonic() - asked) / MAX_COST
-        framework = frameworks.pending(looked.totals)
-        if framework and not frameworks.known(looked.totals):
-            text = f"waiting for the first of {framework.name}: {framework.what}"
-            now(text)
-            if worked >= NEWS_S:
-                tell("pending", text)
-        else:
-            now("looking at the program: what takes time, what is a unit of work")
-            if worked >= NEWS_S:
+            if worked < NEWS_S:
+                due = min(due, work.began + NEWS_S)
+        waits = _pending(looked)
+        now(waits or "looking at the program: what takes time, what is a unit of work")
+        if worked >= NEWS_S:
+            if waits:
+                tell("pending", waits)
+            else:
                 tell("news", _so_far(looked))
+    looked.fair_s += work.fair_s
     looked.goes_on = program.is_running()
-    if cpu:
-        looked.cpu_share = program.machine.look(program.pids).share(cpu)
+    # What is thought of it takes a while.
+    program.stop_native_looks()
+    looked.cpu_share = work.share
 
 
-def executable(pid: int) -> str:
-    """The file that a process executes, if it is machine code and not Python; else ""."""
-    try:
-        path = os.readlink(f"/proc/{pid}/exe")
-    except OSError:
+def _may_come(program: Workload, looked: Looked, launch: Launch, gone_s: float) -> bool:
+    """Whether to go on waiting for a Python process."""
+    if not looked.windows:
+        looked.executable = launch.machine_code(program, gone_s)
+    return not looked.executable and gone_s <= launch.limit_s
+
+
+def _pending(looked: Looked) -> str:
+    """What of a framework is waited for; "": nothing."""
+    framework = frameworks.pending(looked.totals)
+    if not framework or frameworks.known(looked.totals):
         return ""
-    is_python = os.path.basename(path).startswith(("python", "pypy"))
-    return path if not is_python and machine_code.is_executable(path) else ""
+    return f"waiting for the first of {framework.name}: {framework.what}"
 
 
 def _note(looked: Looked, program: Workload, counts: Mapping[int, object]) -> None:
     looked.processes = max(looked.processes, program.processes)
     looked.pids.update(counts)
     looked.main = program.pid if program.pid in counts else next(iter(counts), 0)
+    looked.starts_python = program.pid not in looked.pids
     looked.totals = {}
     for calls in counts.values():
         assert isinstance(calls, dict)
         for name, n in calls.items():
             looked.totals[name] = looked.totals.get(name, 0) + n
+
+
+def _exits(
+    looked: Looked, program: Workload, counts: Mapping[int, Mapping[str, int]]
+) -> list[frozenset[str]]:
+    """What each process has called that has ended since this was asked last."""
+    new = program.exited - looked.exited
+    looked.exited |= new
+    return [frozenset(counts.get(pid, ())) for pid in new]
 
 
 def _news(
@@ -331,19 +543,26 @@ def together(calls: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _is_enough(looked: Looked, is_own: Callable[[str], bool], worked: float) -> bool:
     """Whether the program repeats the same work by now."""
+    if looked.stacks.ticks < MIN_TICKS and worked < 2 * NEWS_S:
+        return False
     if looked.points or frameworks.known(looked.called()):
         return True
     if frameworks.pending(looked.totals):
         return False
+    if looked.processes_a_second:
+        return True
+    if looked.exits and worked < MORE_EXITED_S:
+        return False
     found, is_settled = looked.steadiest(is_own)
+    if not any(is_own(one.name) for one in found) and shares(looked.stacks).only_waits:
+        # The steady calls of an event loop, before there is a load.
+        return False
     return bool(found) and (is_settled or worked >= NEWS_S)
 
 
 def _so_far(looked: Looked) -> str:
-    from speed_bump.experiment.aim.shares import shares
-
     found = shares(looked.stacks)
-    if found.busy < 0.02:
+    if found.only_waits:
         waits = next(iter(found.waiting), "")
         by = found.callers.get(waits, "")
         return "so far the program only waits" + (

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from speed_bump import native
-from speed_bump.config import Config, Target, parse_targets
+from speed_bump import _core, native
+from speed_bump.config import Target, parse_targets
 from speed_bump.experiment.aim.unit import PARTS, Steady, in_parts, steady
+from speed_bump.experiment.program.late_python import Lookout
 from speed_bump.experiment.program.native_times import NativeSampling
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
@@ -22,10 +23,14 @@ from speed_bump.experiment.program.workload import Workload
 # unit of work. It is counted only until its rate is known: for this long after the last
 # new function, and for this long in all.
 MAX_RATE = 2000.0
-COUNT_S, MAX_COUNT_S = 0.5, 3.0
+COUNT_S, MAX_COUNT_S = 0.5, 1.5
 STEP_S = 0.05
 WINDOW_S = 0.1
 MIN_S = 2.0
+# Stacks are sampled for this long: following them takes as long again, at most.
+SAMPLE_S = 1.5
+# After this time without a decision, the state is printed.
+NEWS_S = 4.0
 MIN_SHARE = 0.002
 # Parts of the names that units of work often have.
 WHOLE = (
@@ -44,7 +49,9 @@ class Seen:
     """Parts of the time in functions themselves, rates, and steady functions.
 
     Names are ``PATH:SYMBOL``. ``refused`` says why times are not known; ``readable`` has
-    mangled names that no pattern could have otherwise.
+    mangled names that no pattern could have otherwise. ``first_at`` is when a function
+    was called first, in seconds of the monotonic clock, ``to_first_s`` how long after the
+    start. ``cpu_share`` is the part of the wanted CPU time that the program had.
     """
 
     own: dict[str, float] = field(default_factory=dict)
@@ -54,6 +61,9 @@ class Seen:
     refused: str = ""
     goes_on: bool = False
     readable: dict[str, str] = field(default_factory=dict)
+    first_at: float = 0.0
+    to_first_s: float = 0.0
+    cpu_share: float = 1.0
 
 
 def is_executable(path: str) -> bool:
@@ -67,24 +77,30 @@ def is_executable(path: str) -> bool:
         return False
 
 
+def embeds_python(pid: int) -> bool:
+    """Whether an interpreter is in a process, as a library or in its executable."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            if "/libpython" in file.read():
+                return True
+        return bool(_core.places_of(os.readlink(f"/proc/{pid}/exe"), "Py_Initialize*"))
+    except OSError:
+        return False
+
+
 def target_of(path: str, symbol: str) -> Target:
     """A target for a function."""
     return parse_targets(f"native:{path}:{symbol}", "function")[0]
 
 
-def _readable(path: str) -> dict[int, str]:
-    """The demangled names at offsets in a file."""
-    probes = native.Probes(os.getpid())
+def _readable(path: str, offsets: Iterable[int]) -> dict[int, str]:
+    """The demangled names at these offsets in a file, with its path."""
+    asked = tuple(offsets)
     try:
-        target = parse_targets(f"native:{path}:*::*", "found")[0]
-        config = Config(delay_ns=0)
-        places = probes.add([native.from_target(target, config)], enabled=False)
-        offsets = probes.session.offsets()
-    except native.NativeError:
-        return {}  # no C++ and no Rust in it
-    finally:
-        probes.close()
-    return {offsets[place]: label for place, label, _ in places}
+        names = _core.readable_names(path, asked)
+    except OSError:
+        return {}  # it was replaced: names stay mangled
+    return {at: f"{path}:{name}" for at, name in zip(asked, names, strict=True) if name}
 
 
 def _is_pattern(symbol: str) -> bool:
@@ -97,22 +113,31 @@ def look(
     path: str,
     seconds: float,
     now: Callable[[str], None],
+    event: Callable[[str], None],
 ) -> Seen:
     """Run the program twice: to find functions called too often to count, and to watch.
 
+    Args:
+        seconds: longest time of the second run
+        now: called with the current activity
+        event: called with lines to print
+
     Raises:
         NativeError: native functions can't be delayed here; it says what is missing
+        PythonStarted: it is no program without Python
     """
     now(f"counting the functions of {os.path.basename(path)}")
     everything = parse_targets(f"native:{path}:*", "found")
     with Workload(runner, everything, Progress()) as program:
-        counted, seconds_counted = _count(program)
-        mangled = program.native_places()
-    names = _readable(path)
+        begin = time.monotonic()
+        counted, seconds_counted, first_at = _count(program)
+        mangled = {n: at for n, at in program.native_places().items() if n in counted}
+    offsets = (at for n, (_, at) in mangled.items() if f"{path}:_" in n)
+    names = _readable(path, offsets)
     places, calls, readable = {}, {}, {}
     for name, (file, offset) in mangled.items():
         symbol = name.removeprefix(f"{path}:")
-        if not counted.get(name) or symbol in NEVER:
+        if symbol in NEVER:
             continue
         text = names.get(offset, name)
         if not _is_pattern(text.removeprefix(f"{path}:")):
@@ -124,25 +149,33 @@ def look(
     hot = {name: n / seconds_counted for name, n in calls.items() if name not in few}
     now("looking at the program: what takes time, what is a unit of work")
     with Workload(runner, _targets(path, few), Progress()) as program:
-        found = _look(program, places, hot, seconds)
+        found = _look(program, places, hot, seconds, event)
     found.readable = readable
+    found.first_at, found.to_first_s = first_at, first_at - begin
     return found
 
 
-def _count(program: Workload) -> tuple[dict[str, int], float]:
-    """The calls of each function in the first seconds, until no new function appears."""
-    begin = last = time.monotonic()
+def _count(program: Workload) -> tuple[dict[str, int], float, float]:
+    """The calls of each function in the first seconds, until no new function appears.
+
+    Also in how many seconds, and when there was none yet.
+    """
+    begin = last = first = time.monotonic()
     counted: dict[str, int] = {}
+    lookout = Lookout(program)
     while program.is_running():
         _wait(program, STEP_S)
+        lookout.check()
         now = time.monotonic()
         known, counted = len(counted), program.calls()
+        if not counted:
+            first = now
         if len(counted) > known:
             last = now
         if now > begin + MAX_COUNT_S or (counted and now > last + COUNT_S):
             break
     # A program that ends at once has no rates.
-    return counted, max(time.monotonic() - begin, COUNT_S)
+    return counted, max(time.monotonic() - begin, COUNT_S), first
 
 
 def _targets(path: str, names: Iterable[str]) -> list[Target]:
@@ -160,25 +193,34 @@ def _look(
     places: Mapping[str, tuple[str, int]],
     hot: Mapping[str, float],
     seconds: float,
+    event: Callable[[str], None],
 ) -> Seen:
     sampling = NativeSampling(places)
     windows: list[dict[str, int]] = []
     found = Seen()
     begin = time.monotonic()
+    is_told = False
+    lookout = Lookout(program)
     _wait(program, WINDOW_S)
-    last = program.calls()
-    with sampling.running({program.pid}, int(min(seconds, MIN_S) * 1e9)):
+    last, cpu = program.calls(), program.machine.look(program.pids)
+    with sampling.running({program.pid}, int(min(seconds, SAMPLE_S) * 1e9)):
         while program.is_running() and time.monotonic() < begin + seconds:
             _wait(program, WINDOW_S)
+            lookout.check()
             calls = program.calls()
             windows.append({n: c - last.get(n, 0) for n, c in calls.items()})
             last = calls
             size = len(windows) // PARTS * PARTS
             if time.monotonic() > begin + MIN_S and size:
                 found.steady = _steadiest(windows[-size:])
-                if found.steady:
+                # A young Python process may be a helper, or what the program is for.
+                if found.steady and not program.pythons:
                     break
+            if not is_told and time.monotonic() > begin + NEWS_S:
+                is_told = True
+                event("no call is steady so far")
     found.goes_on = program.is_running()
+    found.cpu_share = program.machine.look(program.pids).share(cpu)
     found.seconds = max(len(windows) * WINDOW_S, WINDOW_S)
     total: dict[str, int] = {}
     for window in windows:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -21,12 +22,14 @@ from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, P
 from speed_bump.experiment.program.stacks import Stack, is_idle
 from speed_bump.experiment.symbols import base, short
 
-# At most this many are counted: those that take the most time.
-MAX_COUNTED = 40
-# Breakpoints may take this part of the slowdown allowed for delays. They cost time all
-# the time, and delays do not.
+# Functions that are nearly always on the same stacks are one question: measuring one of
+# them answers it. Calls are counted for at most MAX_COUNTED questions, those that take
+# the most time, and for MAX_ALIKE functions of each: the first may be called too often.
+MAX_COUNTED, MAX_ALIKE = 40, 2
+# Breakpoints may use this part of the slowdown allowed for delays. They cost time during
+# the whole experiment, delays only while they are on.
 HIT_PART = 0.25
-# A function whose breakpoints take less than this part of it is not charged.
+# The cost of a function's breakpoints is ignored below this part of its time.
 LITTLE = 0.001
 # The cost of a hit, if it can't be measured.
 HIT_NS = 3000
@@ -61,6 +64,8 @@ OWN = os.path.dirname(speed_bump.__file__) + os.sep
 
 # A file and a symbol.
 Key = tuple[str, str]
+# When the work began, in s of the monotonic clock, and the counts of calls then.
+Start = tuple[float, dict[str, int]]
 
 
 @dataclass
@@ -94,6 +99,9 @@ class Weighed:
 
     def alike(self, a: Key, b: Key) -> bool:
         """Whether two functions are in nearly the same samples."""
+        less, more = sorted((self.total[a], self.total[b]))
+        if less < ALIKE * more:
+            return False
         a_on, b_on = self.on[a], self.on[b]
         return self._time(a_on & b_on) >= ALIKE * self._time(a_on | b_on)
 
@@ -242,42 +250,129 @@ def _offsets(target: Target) -> list[int]:
         return []
 
 
-class _Counting:
-    """Breakpoints in a running program, while calls are counted."""
+class Counting:
+    """Breakpoints in a program, while calls are counted. Use as a context manager.
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self.probes = native.Probes(pid)
+    Args:
+        found: what ``askable`` noted, which is added to
+        wanted: what it returned
+    """
+
+    def __init__(self, found: Natives, wanted: Sequence[tuple[Key, Target]]) -> None:
+        """None is in any program yet."""
+        self._found = found
+        self._wanted = wanted
+        self._pid = 0
+        self._probes: native.Probes | None = None
+        self._error: OSError | None = None
+        self._began = 0.0
         self.natives: dict[int, Native] = {}
 
-    def add(self, wanted: Sequence[tuple[Key, Target]]) -> None:
-        """Insert all breakpoints that the kernel accepts at once: they cost time."""
-        asked = [(t.left, t.right, 0, 1, 0, 0, False) for _, t in wanted]
+    def __enter__(self) -> Counting:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def begin(self, pid: int) -> None:
+        """Insert the breakpoints in a process, which may be about to start."""
+        self._pid = pid
         try:
-            places = self.probes.add(asked) if asked else []
-        except native.NativeError:
-            half = len(wanted) // 2
-            if half:
-                self.add(wanted[:half])
-                self.add(wanted[half:])
-            return
-        for place, label, index in places:
-            key, target = wanted[index]
-            self.natives[place] = Native(label, target, key)
+            self._add(self._wanted)
+        except OSError as error:
+            self._error = error
+            self.close()
+        self._began = time.monotonic()
+
+    def _add(self, wanted: Sequence[tuple[Key, Target]]) -> None:
+        """Insert all breakpoints that the kernel accepts.
+
+        They cost time, so all come at one time, and where one is refused none stays while
+        the others are tried again.
+
+        Raises:
+            NativeError: there can be none at all
+        """
+        self._probes = native.Probes(self._pid)
+        left = list(wanted)
+        places: list[_core.NativePlace] = []
+        while left and not places:
+            asked = [_core.native_target(t.left, t.right) for _, t in left]
+            try:
+                places = self._probes.add(asked)
+            except native.NativeError as error:
+                if error.target is None:
+                    raise
+                del left[error.target]
+        for place in places:
+            key, target = left[place.target]
+            self.natives[place.id] = Native(place.label, target, key)
 
     def leave(self, natives: Collection[Native]) -> None:
         """Remove these breakpoints. By BPF, a breakpoint stays as long as any that was
         added with it, so all are removed and the others are added again.
         """
-        self.probes.close()
         kept = [(n.key, n.target) for n in self.natives.values() if n not in natives]
-        self.natives.clear()
-        self.probes = native.Probes(self._pid)
-        self.add(kept)
+        self.close()
+        try:
+            self._add(kept)
+        except native.NativeError as error:
+            if error.errno != errno.ESRCH:
+                raise
 
     def read(self) -> dict[str, int]:
+        """The calls so far, by name."""
         names = {one.name for one in self.natives.values()}
-        return {f.name: f.calls for f in self.probes.read() if f.name in names}
+        sites = self._probes.read() if self._probes else []
+        return {f.name: f.calls for f in sites if f.name in names}
+
+    def hit_ns(self) -> int:
+        """What a breakpoint costs."""
+        try:
+            return self._probes.session.hit_cost_ns() if self._probes else HIT_NS
+        except OSError:
+            return HIT_NS
+
+    def close(self) -> None:
+        """Remove all breakpoints."""
+        if self._probes:
+            self._probes.close()
+        self._probes = None
+        self.natives.clear()
+
+    def finish(
+        self,
+        is_running: Callable[[], bool],
+        max_slowdown: float,
+        import_s: float | None = None,
+    ) -> Natives:
+        """Count calls in the running program, choose the functions to measure, and end.
+
+        Args:
+            max_slowdown: the slowdown allowed, as a part
+            import_s: the program has just been started, and imports take this long; all
+                calls after them are counted
+        """
+        found = self._found
+        start: Start | None = None
+        try:
+            if self._error:
+                raise self._error
+            had = {one.key for one in self.natives.values()}
+            for key, target in self._wanted:
+                if key not in had:
+                    name = f"{target.left}:{target.right}"
+                    found.leave_out(name, key, "the kernel can have no breakpoint there")
+            if import_s is not None:
+                start = _await_work(self, is_running, self._began, import_s)
+            _choose(self, found, is_running, max_slowdown, start)
+        except OSError as error:
+            # That the program has ended is no refusal.
+            refused = "" if error.errno == errno.ESRCH else str(error)
+            return Natives(weighed=found.weighed, refused=refused)
+        finally:
+            self.close()
+        return found
 
 
 def askable(
@@ -285,15 +380,22 @@ def askable(
 ) -> list[tuple[Key, Target]]:
     """The functions that are worth a breakpoint; the others are noted with reasons."""
     weighed = found.weighed
+    symbols.know({key[1]: readable for key, readable in weighed.readable.items()})
     taken = {(t.left, offset) for t in units for offset in _offsets(t)}
     wanted: list[tuple[Key, Target]] = []
+    questions: list[list[Key]] = []
     for key in weighed.names():
-        if len(wanted) == MAX_COUNTED:
-            break
         name = f"{key[0]}:{key[1]}"
         of = next((leaf for leaf in callables if weighed.is_leaf(key, leaf)), "")
         if of:
             found.leave_out(name, key, _same_as(of))
+            continue
+        alike = next((some for some in questions if weighed.alike(key, some[0])), None)
+        if alike and len(alike) == MAX_ALIKE:
+            found.leave_out(name, key, _same_as(":".join(alike[0])))
+            continue
+        if not alike and len(questions) == MAX_COUNTED:
+            found.leave_out(name, key, f"{MAX_COUNTED} others take more time")
             continue
         # Each file is read once, before any breakpoint is inserted.
         target = _target(key)
@@ -305,6 +407,10 @@ def askable(
             found.leave_out(name, key, "its calls are the units of work")
         else:
             wanted.append((key, target))
+            if alike:
+                alike.append(key)
+            else:
+                questions.append([key])
     return wanted
 
 
@@ -312,76 +418,40 @@ def _same_as(name: str) -> str:
     return f"nearly all of {short(name)}: the same question"
 
 
-def count(
-    pid: int,
-    weighed: Weighed,
-    is_running: Callable[[], bool],
-    max_slowdown: float,
-    units: Sequence[Target] = (),
-    callables: Collection[str] = (),
-    import_s: float = 0.0,
-) -> Natives:
-    """Choose the functions to measure, after counting their calls in a running program.
-
-    Args:
-        max_slowdown: the slowdown allowed, as a part
-        units: native functions whose calls are the units of work
-        callables: C functions among the candidates, by their Python names
-        import_s: the program has just been started, and imports take this long
-    """
-    found = Natives(weighed=weighed)
-    symbols.know({key[1]: readable for key, readable in weighed.readable.items()})
-    began = time.monotonic()
-    wanted = askable(found, units, callables)
-    if not wanted:
-        return found
-    try:
-        counting = _Counting(pid)
-    except native.NativeError as error:
-        return Natives(weighed=weighed, refused=str(error))
-    try:
-        counting.add(wanted)
-        had = {one.key for one in counting.natives.values()}
-        for key, target in wanted:
-            if key not in had:
-                name = f"{target.left}:{target.right}"
-                found.leave_out(name, key, "the kernel can have no breakpoint there")
-        if import_s:
-            _await_work(counting, is_running, began + import_s)
-        _count(counting, found, is_running, max_slowdown)
-    except OSError as error:
-        return Natives(weighed=weighed, refused=str(error))
-    finally:
-        counting.probes.close()
-    return found
-
-
 def _await_work(
-    counting: _Counting, is_running: Callable[[], bool], imported: float
-) -> None:
-    """Wait until imports are over, and for a first call after them."""
-    while is_running() and time.monotonic() < imported + MAX_COUNT_S:
-        if time.monotonic() >= imported and any(counting.read().values()):
-            return
+    counting: Counting, is_running: Callable[[], bool], began: float, import_s: float
+) -> Start:
+    """Wait for a first call after the imports; when these were over, and the counts then.
+
+    It is taken to be the middle of them, because they may be shorter this time.
+    """
+    start: Start = began, {}
+    while is_running() and time.monotonic() < began + import_s + MAX_COUNT_S:
+        counts, now = counting.read(), time.monotonic()
+        if now < began + import_s / 2:
+            start = now, counts
+        elif now >= began + import_s and any(
+            n > start[1].get(name, 0) for name, n in counts.items()
+        ):
+            break
         time.sleep(0.02)
+    return start
 
 
-def _count(
-    counting: _Counting,
+def _choose(
+    counting: Counting,
     found: Natives,
     is_running: Callable[[], bool],
     max_slowdown: float,
+    start: Start | None,
 ) -> None:
-    try:
-        hit_ns = counting.probes.session.hit_cost_ns()
-    except OSError:
-        hit_ns = HIT_NS
+    hit_ns = counting.hit_ns()
     most = HIT_PART * max_slowdown
     weighed = found.weighed
     left = sorted(
         counting.natives.values(), key=lambda one: (-weighed.worth(one.key), one.name)
     )
-    rates, hot = _rates(counting, left, most * 1e9 / hit_ns, is_running)
+    rates, hot = _rates(counting, left, most * 1e9 / hit_ns, is_running, start)
     left = [one for one in left if one not in hot]
     taken = 0.0
     for one in left:
@@ -415,38 +485,47 @@ def _too_often(rate: float, hit_ns: int, cost: float) -> str:
 
 
 def _rates(
-    counting: _Counting,
+    counting: Counting,
     natives: list[Native],
     most: float,
     is_running: Callable[[], bool],
+    start: Start | None,
 ) -> tuple[dict[str, float], list[Native]]:
     """Calls a second of each function, and the functions called more often than ``most``.
 
     While those are counted, everything is slower: they are removed as soon as they are
     known, and the others are counted again.
+
+    Args:
+        start: the work is counted from then on, to its end; None: from now on
     """
     rates = {one.name: 0.0 for one in natives}
     left, hot = list(natives), []
     end = time.monotonic() + MAX_COUNT_S
+    uncalled_s = UNCALLED_S if start is None else MAX_COUNT_S
+    since, before = start or (time.monotonic(), counting.read())
     # Count once more after the program has ended.
     goes_on = True
     while left and goes_on:
-        before, begin = counting.read(), time.monotonic()
+        begin = time.monotonic()
         often: list[Native] = []
         while goes_on and not often:
             goes_on = is_running()
             time.sleep(0.02)
-            now, took = counting.read(), time.monotonic() - begin
-            calls = {n.name: now.get(n.name, 0) - before.get(n.name, 0) for n in left}
+            counts, now = counting.read(), time.monotonic()
+            took = now - since
+            calls = {n.name: counts.get(n.name, 0) - before.get(n.name, 0) for n in left}
             if took >= HOT_S:
                 often = [n for n in left if calls[n.name] > most * took]
-            rates |= {name: n / took for name, n in calls.items()}
-            is_known = took >= (COUNT_S if all(calls.values()) else UNCALLED_S)
-            goes_on = goes_on and not is_known and begin + took < end
+            # One that was called before the others were removed keeps its rate.
+            rates |= {name: n / took for name, n in calls.items() if n}
+            counted_s = COUNT_S if all(calls.values()) else uncalled_s
+            goes_on = goes_on and now < min(begin + counted_s, end)
         if often:
             leaves = time.monotonic()
             counting.leave(often)
-            end += time.monotonic() - leaves
+            since, before = time.monotonic(), {}
+            end += since - leaves
         hot += often
         left = [one for one in left if one not in often]
     return rates, hot

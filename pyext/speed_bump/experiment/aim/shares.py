@@ -11,6 +11,8 @@ from speed_bump.experiment.program.stacks import Stacks, is_idle, is_import, is_
 # A candidate has at least this part of the time seen, and this many samples.
 MIN_SHARE = 0.002
 MIN_SAMPLES = 2
+# With less of the time in work, a program only waits.
+ONLY_WAITS = 0.02
 # Candidates that a minute can answer for, and bounds for other budgets.
 PER_MINUTE = 24
 MIN_CANDIDATES, MAX_CANDIDATES = 6, 96
@@ -30,6 +32,8 @@ STARTS = frozenset(
         "multiprocessing.process:BaseProcess._bootstrap",
         *("multiprocessing.process:BaseProcess.run", "multiprocessing.spawn:_main"),
         *("asyncio.runners:run", "asyncio.base_events:BaseEventLoop.run_forever"),
+        *("runpy:_run_module_as_main", "runpy:_run_module_code", "runpy:_run_code"),
+        *("runpy:run_module", "runpy:run_path"),
     }
 )
 
@@ -58,6 +62,11 @@ class Shares:
     def busy(self) -> float:
         """The average number of threads that worked."""
         return sum(self.own.values())
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether the program computes so little that it only waits."""
+        return self.busy < ONLY_WAITS
 
 
 def shares(stacks: Stacks) -> Shares:

@@ -26,6 +26,10 @@ ALIKE = 1.15
 MIN_COVER = 0.03
 
 
+# What is called in this part of the parts of the time is called again and again.
+MOST = 0.75
+
+
 @dataclass(frozen=True)
 class Steady:
     """A function that is called at an even pace: calls a second, and their deviation."""
@@ -35,8 +39,15 @@ class Steady:
     spread: float
 
     @property
+    def why_uneven(self) -> str:
+        """The same if the pace is not even."""
+        return (
+            f"the call that its work repeats, {self.rate:.3g} a second at no even pace "
+            f"(give or take {self.spread:.0%})"
+        )
+
+    @property
     def why(self) -> str:
-        """The displayed text."""
         return (
             f"its steadiest call, {self.rate:.3g} a second "
             f"(give or take {self.spread:.0%})"
@@ -77,6 +88,15 @@ def steady(counts: Mapping[str, list[int]]) -> dict[str, list[int]]:
     even = near.all(axis=1) & ~resting
     found = {name: often[name] for name, good in zip(often, even, strict=True) if good}
     return found | _beside(found, counts)
+
+
+def repeated(counts: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """The functions that are called again and again, in most parts, at whatever pace."""
+    return {
+        name: parts
+        for name, parts in counts.items()
+        if sum(parts) >= MIN_CALLS and sum(n > 0 for n in parts) >= MOST * len(parts)
+    }
 
 
 def _beside(

@@ -6,24 +6,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from speed_bump.experiment.cluster import confirm, steps
+from speed_bump.experiment.cluster import confirm, epochs, steps
 from speed_bump.experiment.cluster import rows as files
 from speed_bump.experiment.cluster.confirm import Confirmed, Expected
+from speed_bump.experiment.cluster.groups import Layout, groups_of
 from speed_bump.experiment.cluster.places import Places, places, widened
-from speed_bump.experiment.cluster.plan import ATTEMPT, arms_of_group, ranks_of
+from speed_bump.experiment.cluster.plan import ATTEMPT
+from speed_bump.experiment.cluster.problems import MAX_LISTED, Column, problems, where
+from speed_bump.experiment.cluster.rows import Rows
 from speed_bump.experiment.fit.interval import Interval, around
-from speed_bump.experiment.job_ranks import Rank, Ranks
+from speed_bump.experiment.job_ranks import Ranks
 from speed_bump.experiment.record import Floats, Integers
 
-# A smaller share of a CPU than this while delays are on is reported.
-CROWDED = 0.9
-# A rank with less than this part of the steps of the others is named.
-SHORT = 0.9
+# Less than the number of each epoch: the rank had no such step.
+NO_EPOCH = -2
 
 
 class JobError(Exception):
@@ -73,20 +73,15 @@ class Job:
     expected: dict[str, Expected] = field(default_factory=dict)
 
 
-@dataclass
-class _Column:
-    """The rows of one rank."""
-
-    rank: Rank
-    setup: dict[str, Any]
-    parts: list[files.Rows] = field(default_factory=list)
-
-
-def load(directory: str) -> Job:
+def load(directory: str, layout: Layout | None = None) -> Job:
     """Read all files of a run.
 
+    Args:
+        layout: the dimensions along which its ranks are divided, if known
+
     Raises:
-        JobError: there are none, or none of them can be read
+        JobError: there are none, none of them can be read, or the layout is of another
+            number of ranks
     """
     found = files.files(directory)
     if not found:
@@ -94,34 +89,71 @@ def load(directory: str) -> Job:
             f"{directory}: no rows of a run: 'speed-bump member --run {directory}' goes "
             "in front of the program on every rank"
         )
-    columns: dict[tuple[int, Any], _Column] = {}
-    problems = []
+    parts: list[Rows] = []
+    unread: list[str] = []
     for path in found:
         try:
             for part in files.read(path):
-                rank = part.rank
-                key = (rank.rank, () if rank.rank >= 0 else (rank.host, rank.pid))
-                column = columns.setdefault(key, _Column(rank, part.setup))
-                column.parts.append(part)
+                parts.append(part)
         except (OSError, ValueError) as error:
-            problems.append(str(error))
-    if not columns:
+            unread.append(str(error))
+    if not any(len(part.number) for part in parts):
         raise JobError(
-            problems[0]
-            if problems
+            unread[0]
+            if unread
             else f"{directory}: no rank has finished a step: what is a step? (--progress)"
         )
+    return measured(parts, layout, unread)
+
+
+def measured(
+    parts: Sequence[Rows], layout: Layout | None = None, unread: Sequence[str] = ()
+) -> Job:
+    """What the rows of all nodes say; empties them.
+
+    Args:
+        parts: of which at least one has a step
+        unread: why some files were not read
+
+    Raises:
+        JobError: the layout is of another number of ranks
+    """
+    columns: dict[tuple[int, object], Column] = {}
+    for part in parts:
+        rank = part.rank
+        key = (rank.rank, () if rank.rank >= 0 else (rank.host, rank.pid))
+        column = columns.setdefault(key, Column(rank, part.setup))
+        if not len(part.number):
+            column.silent.append(rank)
+            continue
+        if not column.parts:
+            column.rank, column.setup = rank, part.setup
+        column.parts.append(part)
     order = [columns[key] for key in sorted(columns, key=str)]
     order.sort(key=lambda column: column.rank.rank)
-    seed = Counter(c.setup["seed"] for c in order).most_common(1)[0][0]
-    alike = [c for c in order if c.setup["seed"] == seed]
-    job = _joined(alike, seed)
-    job.problems = problems + _problems(order, job)
-    _measure(job)
+    at_work = [column for column in order if column.parts]
+    seed = Counter(c.setup["seed"] for c in at_work).most_common(1)[0][0]
+    job = _joined([c for c in at_work if c.setup["seed"] == seed], seed)
+    _check(layout, job)
+    job.problems = [*unread, *problems(order, job.groups), *job.problems]
+    _measure(job, layout)
     return job
 
 
-def _joined(columns: Sequence[_Column], seed: int) -> Job:
+def _check(layout: Layout | None, job: Job) -> None:
+    if layout is None:
+        return
+    if any(rank.rank < 0 for rank in job.ranks.who):
+        raise JobError("--layout: the ranks of this run have no numbers")
+    world = max(job.world, 1 + max(rank.rank for rank in job.ranks.who))
+    if layout.world != world:
+        raise JobError(
+            f"--layout: these dimensions make {layout.world:,} ranks, and the run has "
+            f"{world:,}"
+        )
+
+
+def _joined(columns: Sequence[Column], seed: int) -> Job:
     names = sorted({name for c in columns for p in c.parts for name in p.functions})
     at = {name: k for k, name in enumerate(names)}
     number = np.unique(np.concatenate([p.number for c in columns for p in c.parts]))
@@ -139,6 +171,7 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
                 calls[here, r, at[name]] = part.calls[:, k]
             # Repeated only once.
             part.delivered_ns = part.calls = np.zeros((0, len(part.functions)))
+    apart, strange = _apart(columns, number)
     ranks = Ranks([c.rank for c in columns], time, waited, delivered, calls)
     # The ranks of an attempt are those with steps of it.
     attempt = number // ATTEMPT
@@ -147,8 +180,14 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
         mine = attempt == one
         due[mine] = np.isfinite(time[mine]).any(axis=0)
     good = due.any(axis=1) & (np.isfinite(time) | ~due).all(axis=1)
+    good &= ~apart
     world = max(c.rank.world for c in columns)
     job = Job(tuple(names), number, ranks, good, max(world, 0), seed)
+    if apart.any():
+        job.problems.append(
+            f"{int(apart.sum()):,} steps are left out: {strange} had another plan of the "
+            "leader in them than the others, as without --live or without its leader"
+        )
     job.groups = tuple(columns[0].setup.get("groups", ()))
     for name in names:
         told = [
@@ -160,112 +199,32 @@ def _joined(columns: Sequence[_Column], seed: int) -> Job:
     return job
 
 
-# ---------------------------------------------------------------------- what is wrong
+def _apart(
+    columns: Sequence[Column], number: Integers
+) -> tuple[npt.NDArray[np.bool_], str]:
+    """Steps in which ranks followed different epochs of a leader, and those ranks."""
+    apart = np.zeros(len(number), bool)
+    if not any("epochs" in part.setup for c in columns for part in c.parts):
+        return apart, ""
+    epoch = np.full((len(number), len(columns)), NO_EPOCH)
+    for r, column in enumerate(columns):
+        for part in column.parts:
+            at = np.searchsorted(number, part.number)
+            epoch[at, r] = epochs.of_setup(part.setup, part.number)
+    known = epoch > NO_EPOCH
+    newest = epoch.max(axis=1)
+    other = known & (epoch != newest[:, None])
+    apart = other.any(axis=1)
+    strange = np.flatnonzero(other.any(axis=0)).tolist()
+    names = [where(columns[r].rank) for r in strange]
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return apart, ", ".join(names[:MAX_LISTED]) + more
 
 
-def _where(rank: Rank) -> str:
-    return f"{rank.name} on {rank.host}" if rank.host else rank.name
-
-
-def _problems(columns: Sequence[_Column], job: Job) -> list[str]:
-    found = []
-    seen = {column.rank.rank for column in columns}
-    missing = sorted(set(range(job.world)) - seen)
-    if missing:
-        some = ", ".join(map(str, missing[:8]))
-        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-        found.append(
-            f"rank {some}{more} of {job.world} left nothing here: is 'speed-bump member' "
-            "in front of the program there, is speed-bump installed on that node, and is "
-            "the directory shared with it?"
-        )
-    for key, words in (
-        ("seed", "--seed"),
-        ("key", "other targets, --progress, --delay or --dose"),
-        ("version", "speed-bump"),
-    ):
-        usual = Counter(c.setup[key] for c in columns).most_common(1)[0][0]
-        for column in columns:
-            value = column.setup[key]
-            if value == usual:
-                continue
-            if key == "key":
-                found.append(f"{_where(column.rank)} was given {words} than the others")
-            else:
-                more = "; its steps are left out" if key == "seed" else ""
-                found.append(
-                    f"{_where(column.rank)} has {words} {value}, the others {usual}{more}"
-                )
-    finished = {
-        id(c): sum(int(np.isfinite(p.time_ns).sum()) for p in c.parts) for c in columns
-    }
-    most = max(finished.values())
-    for column in columns:
-        count = finished[id(column)]
-        if count < SHORT * most:
-            found.append(
-                f"{_where(column.rank)} has {count:,} steps, others {most:,}: it ended "
-                "early, began late, or counts other steps"
-            )
-        if not any(part.functions for part in column.parts):
-            found.append(f"{_where(column.rank)}: none of the targets was called there")
-        if len({(p.rank.attempt, p.rank.pid, p.rank.host) for p in column.parts}) > len(
-            {p.rank.attempt for p in column.parts}
-        ):
-            found.append(f"{_where(column.rank)}: two processes have this rank")
-    found += _unknown_groups(job, seen)
-    without = max(c.parts[-1].setup.get("without_arm", 0) for c in columns)
-    if without:
-        groups = len(job.groups)
-        of = f" with {groups} group{'s' if groups > 1 else ''}" if groups else ""
-        found.append(
-            f"{without} functions were called and not delayed: at most "
-            f"{arms_of_group(groups)}{of}"
-        )
-    shares = [share for c in columns for p in c.parts[-1:] for share in p.shares]
-    if shares and min(shares) < CROWDED:
-        found.append(
-            f"while they were delayed functions had {100 * min(shares):.0f}% of a CPU: "
-            "ranks share cores, with one another or with other programs, so that a delay "
-            "takes longer than it should and also delays others; all ± are wider for it"
-        )
-    attempts = sorted({p.rank.attempt for c in columns for p in c.parts})
-    if len(attempts) > 1:
-        found.append(f"the job was started {len(attempts)} times (attempts {attempts})")
-    return found
-
-
-def _unknown_groups(job: Job, seen: set[int]) -> list[str]:
-    """Groups of --confirm that don't match the ranks.
-
-    Ranks that left nothing are reported elsewhere.
-    """
-    found = []
-    ranks = seen | set(range(job.world))
-    for group in job.groups:
-        inside = ranks_of(group)
-        strange = sorted(inside - ranks)
-        if strange == sorted(inside):
-            found.append(f"--confirm {group}: no such rank")
-        elif strange:
-            some = ", ".join(map(str, strange[:8]))
-            more = f" and {len(strange) - 8} more" if len(strange) > 8 else ""
-            found.append(f"--confirm {group}: no rank {some}{more}")
-        if inside >= ranks:
-            found.append(
-                f"--confirm {group}: these are all ranks; it is for a part of them"
-            )
-    return found
-
-
-# ------------------------------------------------------------------------ the effects
-
-
-def _measure(job: Job) -> None:
+def _measure(job: Job, layout: Layout | None) -> None:
     ranks, good = job.ranks, job.good
-    job.places = places(
-        job.functions, ranks, job.number, job.number // ATTEMPT, good, job.shares
-    )
+    run, groups = job.number // ATTEMPT, groups_of(ranks.who, layout)
+    job.places = places(job.functions, ranks, job.number, run, good, job.shares, groups)
     time, count = _means(job)
     if not good.any():
         return

@@ -6,12 +6,16 @@ their programs where the table is. The steps that a rank has finished are in the
 and are not lost if the rank is killed. The helper has the lowest priority. It plans
 ahead, writes rows to the directory of the run, and ends when no member of the node is
 left.
+
+With ``member --live`` the helper plans as the leader of the run says (epochs.py), as far
+as it is heard of: another process, which the helper starts, talks to it (minder.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -21,12 +25,17 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import IO, Any
 
 from speed_bump.config import MAX_SEED
+from speed_bump.experiment.cluster.epochs import Course
+from speed_bump.experiment.cluster.minder import Minder
 from speed_bump.experiment.cluster.plan import CENSUS, Setup, arms_of_group, ranks_of
+from speed_bump.experiment.cluster.problems import nodes_of
+from speed_bump.experiment.job_ranks import Rank
+from speed_bump.last_steps import HELPER, MEMBER, REQUEST, ROOM
 
 SHARED_MEMORY = "/dev/shm"
 # If the helper is held up for less than this, the delays do not end.
@@ -40,6 +49,10 @@ CAPACITY = 1 << 13
 START_S = 20.0
 # Left by the first member for the others: its settings.
 READY = "ready"
+# A member without a step is reported after this time, and when the job is over.
+SILENT_S = 60.0
+# With a leader, which waits for rows.
+LIVE_FLUSH_S = 2.0
 
 
 class MemberError(Exception):
@@ -68,14 +81,17 @@ def _locked(path: str) -> Iterator[None]:
             os.close(file)
 
 
-def join(run: str, setup: Setup, lines: list[str]) -> dict[str, str]:
-    """Become a member; returns the environment for the program.
+def join(
+    run: str, setup: Setup, lines: list[str], rank: Rank
+) -> tuple[dict[str, str], bool]:
+    """Become a member; returns the environment for the program, and whether it is first.
 
     A lock of this process, which the program inherits, shows that the member lives.
 
     Args:
         run: the directory of the run; absolute
         lines: of the target file
+        rank: of this process, as far as its launcher says
 
     Raises:
         MemberError: members of this node have different settings, or nothing can be
@@ -89,19 +105,23 @@ def join(run: str, setup: Setup, lines: list[str]) -> dict[str, str]:
             raise MemberError(f"{where} belongs to another user")
         with _locked(f"{where}.lock"):
             ready = os.path.join(where, READY)
-            if not os.path.exists(ready):
+            is_first = not os.path.exists(ready)
+            if is_first:
                 _begin(run, where, setup, lines)
             _check(ready, setup)
             _be_alive(where)
+            _sign(where, rank)
     except OSError as error:
         raise MemberError(f"{error.filename or run}: {error.strerror}") from None
-    return {
+    told = {
         "SPEED_BUMP_TARGETS": os.path.join(where, "targets"),
         "SPEED_BUMP_TABLE": os.path.join(where, "table"),
+        ROOM: where,
         "SPEED_BUMP_QUIET": "1",
         # No process number: each rank draws delays of its own.
         "SPEED_BUMP_SEED": f"{setup.seed & MAX_SEED}:0",
     }
+    return told, is_first
 
 
 def _check(ready: str, setup: Setup) -> None:
@@ -123,10 +143,21 @@ def _be_alive(where: str) -> None:
     os.set_inheritable(file, True)
 
 
+def _sign(where: str, rank: Rank) -> None:
+    """Leave one's name: a program that reports no step is known by it."""
+    path = os.path.join(where, f"{MEMBER}{os.getpid()}")
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(asdict(rank), file)
+    os.replace(f"{path}.new", f"{path}.json")
+
+
 def _begin(run: str, where: str, setup: Setup, lines: list[str]) -> None:
     """Make the table and start the helper, which is ready when this returns."""
-    for name in os.listdir(where):  # left by a helper that was killed
-        os.unlink(os.path.join(where, name))
+    for entry in os.scandir(where):  # left by a helper that was killed
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
     with open(os.path.join(where, "targets"), "wb") as file:
         file.write(os.fsencode("".join(f"{line}\n" for line in lines)))
     read, write = os.pipe()
@@ -178,6 +209,26 @@ def _become_helper(run: str, where: str, setup: Setup, answer: int) -> None:
         os._exit(0)
 
 
+def _age_s(path: str) -> float:
+    """How long ago a file was written; 0 if it is gone."""
+    try:
+        return time.time() - os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _above(pid: int) -> frozenset[int]:
+    """The processes above this one; none if it has ended."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        while pid > 1:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                # The name before it may contain anything.
+                pid = int(file.read().rpartition(")")[2].split()[1])
+            found.add(pid)
+    return frozenset(found)
+
+
 @dataclass
 class _Pending:
     """Slots of a rank that have been read and not yet written."""
@@ -196,7 +247,8 @@ class Helper:
     def __init__(self, run: str, where: str, setup: Setup) -> None:
         """Make the table and the file, and load now what is needed later."""
         import speed_bump.experiment.cluster.rows
-        import speed_bump.experiment.slots.measure  # noqa: F401
+        import speed_bump.experiment.slots.measure
+        import speed_bump.kinds  # noqa: F401
         from speed_bump import _core
 
         self._where = where
@@ -210,8 +262,8 @@ class Helper:
             else:
                 self._plan.count_point(point)
         self._plan.set_pace(0, 1, True)
-        path = os.path.join(run, f"{self._host}-{os.getpid()}.rows")
-        self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115
+        self._path = os.path.join(run, f"{self._host}-{os.getpid()}.rows")
+        self._file: IO[bytes] = open(self._path, "ab")  # noqa: SIM115
         self._functions: list[str] = []
         # Functions that were called and have no arm.
         self._without_arm = 0
@@ -223,12 +275,29 @@ class Helper:
         self._delivered: dict[str, float] = {}
         self._groups = [ranks_of(text) for text in setup.groups]
         self._grouped: set[int] = set()
+        # The nodes of the job, of which some may not share the directory.
+        self._nodes = nodes_of(os.environ.get("SLURM_STEP_NODELIST", ""))
+        # By file; those that report steps, or were reported themselves, are known.
+        self._members: dict[str, Rank] = {}
+        self._known: set[str] = set()
+        # Processes that wait at their end until all of them is written.
+        self._ending: set[int] = set()
+        # The processes above each rank, read while it lives.
+        self._above: dict[int, frozenset[int]] = {}
+        self._flush_s = LIVE_FLUSH_S if setup.live else FLUSH_S
+        # With a leader.
+        self._course = Course(where, setup) if setup.live else None
+        self._minder = Minder(run, where, setup, self._path) if setup.live else None
 
     def run(self) -> None:
         """Run until no member is left."""
         signal.signal(signal.SIGTERM, self._ask_to_end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        path = os.path.join(self._where, HELPER)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+        os.replace(f"{path}.new", path)
         while not self._asked_to_end:
             self.work()
             if self._is_alone():
@@ -258,49 +327,84 @@ class Helper:
         """Write the rest, and leave nothing in shared memory."""
         self._plan.renew(0)
         self._read(last=True)
-        self._flush()
+        self._flush(last=True)
         self._file.close()
+        if self._course is not None and self._minder is not None:
+            self._minder.leave(self._plan.number, self._course.number)
         shutil.rmtree(self._where, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.unlink(f"{self._where}.lock")
 
     def work(self) -> None:
         """One round."""
-        self._plan.renew(LEASE_NS)
+        if self._course is not None:
+            self._follow(self._course)
+        else:
+            self._plan.renew(LEASE_NS)
         self._group()
         self._rule()
         self._schedule()
+        requests = self._requests()
         self._read(last=False)
         rows = max((pending.count for pending in self._pending.values()), default=0)
-        # The steps of the census are kept until the length of delays is chosen.
-        is_due = time.monotonic() > self._flushed + FLUSH_S
-        if rows > FLUSH_ROWS or (is_due and (self._doses or rows > CENSUS)):
+        # The steps of the census are kept until the length of delays is chosen. Where no
+        # rank has come, the members are reported that should have.
+        is_due = time.monotonic() > self._flushed + self._flush_s
+        if (
+            requests
+            or rows > FLUSH_ROWS
+            or (is_due and (self._doses or rows > CENSUS or not self._pending))
+        ):
             self._flush()
+        for path in requests:
+            os.unlink(path)
+
+    def _requests(self) -> list[str]:
+        """Of programs that end, which wait until their requests are gone."""
+        found = []
+        for entry in os.scandir(self._where):
+            if entry.name.startswith(REQUEST):
+                found.append(entry.path)
+                self._ending.add(int(entry.name.removeprefix(REQUEST)))
+        return found
 
     # ------------------------------------------------------------------ planning
+
+    def _follow(self, course: Course) -> None:
+        """Do as the leader says, as far as it was heard."""
+        if course.look():
+            now = self._plan.number
+            self._planned = self._plan.cancel()
+            # When a leader is gone delays end at once, in the middle of a step.
+            course.settle(now if course.is_off else self._planned)
+        self._plan.renew(0 if course.is_off else LEASE_NS)
+        if self._minder is not None:
+            self._minder.mind(self._plan.number, course.number, course.is_final)
 
     def _group(self) -> None:
         """Give ranks of a group to be confirmed arms of their own."""
         if not self._groups:
             return
-        for index, _, rank, *_ in self._plan.ranks():
-            if index in self._grouped:
+        for rank in self._plan.ranks():
+            if rank.index in self._grouped:
                 continue
             for k, group in enumerate(self._groups, 1):
-                if rank in group:
+                if rank.rank in group:
                     first = k * arms_of_group(len(self._groups))
-                    self._plan.set_rank_arms(index, first)
-            self._grouped.add(index)
+                    self._plan.set_rank_arms(rank.index, first)
+            self._grouped.add(rank.index)
 
     def _rule(self) -> None:
-        from speed_bump import _core
+        from speed_bump.kinds import SiteKind
 
         # Targets of --progress alone come last and are not delayed.
         first_progress = len(self._setup.targets)
         names = {
-            site[1]
+            site.name
             for site in self._table.read()
-            if site[0] == _core.SB_SITE_FUNCTION and site[3] < first_progress and site[5]
+            if site.kind == SiteKind.FUNCTION
+            and site.target < first_progress
+            and site.calls
         }
         room = arms_of_group(len(self._groups))
         missing = sorted(names - set(self._functions))
@@ -333,6 +437,8 @@ class Helper:
             )
         else:
             found = masks(self._setup.seed, self._functions, first, count)
+        if self._course is not None:
+            found &= self._course.allowed(self._functions, first, count)
         levels = np.zeros(count, np.uint8)
         self._planned = first + self._plan.schedule(first, found.data, levels.data)
 
@@ -386,38 +492,111 @@ class Helper:
         from speed_bump.experiment.slots.measure import SLOT
 
         width = len(self._functions)
-        for index, *_ in self._plan.ranks():
-            read = partial(self._plan.read_rank, index, last)
-            pending = self._pending.setdefault(index, _Pending())
+        for rank in self._plan.ranks():
+            if rank.pid not in self._above:
+                self._above[rank.pid] = _above(rank.pid)
+            is_over = last or rank.pid in self._ending
+            read = partial(self._plan.read_rank, rank.index, is_over)
+            pending = self._pending.setdefault(rank.index, _Pending())
             while True:
-                slots, calls, delivered = read()
-                found = np.frombuffer(slots, SLOT)
+                over = read()
+                found = np.frombuffer(over.slots, SLOT)
                 if not len(found):
                     break
                 shape = (len(found), width)
                 pending.slots.append(found)
-                pending.calls.append(np.frombuffer(calls, np.uint64).reshape(shape))
-                part = np.frombuffer(delivered, np.uint64).reshape(shape)
+                calls = np.frombuffer(over.calls, np.uint64).reshape(shape)
+                pending.calls.append(calls)
+                part = np.frombuffer(over.delivered_ns, np.uint64).reshape(shape)
                 pending.delivered.append(part)
                 for name, ns in zip(self._functions, part.sum(axis=0), strict=True):
                     self._delivered[name] = self._delivered.get(name, 0.0) + float(ns)
                 pending.count += len(found)
 
-    def _flush(self) -> None:
+    def _flush(self, last: bool = False) -> None:
         from speed_bump.experiment import job_ranks as ranks
         from speed_bump.experiment.cluster import rows
 
+        self._read_members()
         found = self._plan.ranks()
-        for rank, who in zip(found, ranks.who(found), strict=True):
-            pending = self._pending.get(rank[0])
+        who = ranks.who(found)
+        for place, rank in zip(found, who, strict=True):
+            pending = self._pending.get(place.index)
             if pending and pending.count:
-                rows.write(self._file, self._rows(pending, who))
+                rows.write(self._file, self._rows(pending, rank))
+        at_work = [
+            rank
+            for place, rank in zip(found, who, strict=True)
+            if place.index in self._pending and self._pending[place.index].before
+        ]
+        for rank in self._silent(at_work, last):
+            rows.write(self._file, rows.none(self._located(rank), self._head()))
         self._file.flush()
         self._flushed = time.monotonic()
 
-    def _rows(self, pending: _Pending, who: Any) -> Any:
-        from dataclasses import replace
+    def _read_members(self) -> None:
+        pattern = os.path.join(glob.escape(self._where), f"{MEMBER}*.json")
+        for path in set(glob.glob(pattern)) - self._members.keys():
+            # Names are for messages: rows are written without them.
+            with (
+                contextlib.suppress(OSError, ValueError, TypeError),
+                open(path, encoding="utf-8") as file,
+            ):
+                self._members[path] = Rank(**json.load(file))
 
+    def _silent(self, at_work: list[Rank], last: bool) -> list[Rank]:
+        """Members whose programs reported no step, each once."""
+        numbered = {(rank.attempt, rank.rank) for rank in at_work if rank.rank >= 0}
+        # Some launchers do not count attempts.
+        numbered |= {(-1, number) for _, number in numbered}
+        # A member may start the processes that report steps.
+        pids = {rank.pid for rank in at_work}
+        pids |= {pid for rank in at_work for pid in self._above.get(rank.pid, ())}
+        members = self._members.values()
+        with_number = {member.rank for member in members if member.rank >= 0}
+        known = {member.pid for member in members}
+        # Ranks of which it is not known who started them: they ended too early.
+        others = sum(
+            not self._above.get(rank.pid)
+            and rank.pid not in known
+            and rank.rank not in with_number
+            for rank in at_work
+        )
+        found = []
+        for path, rank in sorted(self._members.items()):
+            if rank.pid in pids or (rank.attempt, rank.rank) in numbered:
+                self._known.add(path)
+            if path in self._known:
+                continue
+            if rank.rank < 0 and others > 0:
+                others -= 1
+            elif last or rank.pid in self._ending or _age_s(path) > SILENT_S:
+                self._known.add(path)
+                found.append(rank)
+        return found
+
+    def _head(self) -> dict[str, Any]:
+        # Once a file: those of a large job take more room than rows.
+        nodes, self._nodes = self._nodes, ()
+        return {
+            "seed": self._setup.seed,
+            "key": self._setup.key,
+            "version": self._setup.version,
+            "groups": self._setup.groups,
+            "without_arm": self._without_arm,
+            "nodes": nodes,
+        }
+
+    def _located(self, rank: Rank) -> Rank:
+        """With what the launcher does not tell in the program's counts."""
+        same = (
+            member.role
+            for member in self._members.values()
+            if member.rank == rank.rank and member.attempt in (rank.attempt, -1)
+        )
+        return replace(rank, host=self._host, role=next(same, ""))
+
+    def _rows(self, pending: _Pending, who: Rank) -> Any:
         import numpy as np
 
         from speed_bump.experiment.cluster.rows import Rows
@@ -433,15 +612,12 @@ class Helper:
         wait_ns = np.where(good, np.diff(waited, prepend=before[2]), np.nan)
         if not waited.any():
             wait_ns[:] = np.nan
+        setup = self._head()
+        if self._course is not None:
+            setup["epochs"] = self._course.held(int(number[0]), int(number[-1]))
         rows = Rows(
-            replace(who, host=self._host),
-            {
-                "seed": self._setup.seed,
-                "key": self._setup.key,
-                "version": self._setup.version,
-                "groups": self._setup.groups,
-                "without_arm": self._without_arm,
-            },
+            self._located(who),
+            setup,
             tuple(self._functions),
             self._shares(),
             number,

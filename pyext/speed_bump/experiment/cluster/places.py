@@ -9,12 +9,14 @@ in the same steps. Waits show, without any delay, which rank the others wait for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from speed_bump.experiment.cluster.groups import Group
 from speed_bump.experiment.fit.columns import Table
 from speed_bump.experiment.fit.effects import AT_ONCE, regress
 from speed_bump.experiment.fit.interval import (
@@ -31,7 +33,7 @@ from speed_bump.experiment.record import Floats, Integers, Record
 # A function delayed in fewer steps than these has no answer.
 MIN_DELAYED = 8
 MIN_STEPS = 24
-# A rank limits if it is last in more than this part of the steps, and the others wait
+# A place limits if it is last in more than this part of the steps, and the others wait
 # longer than it does by this part of a step.
 OFTEN = 0.5
 LATE = 0.05
@@ -62,20 +64,39 @@ class Place:
 
 @dataclass(frozen=True)
 class Places:
-    """All ranks, in their order; ``step_ns`` is the median of a step."""
+    """All ranks, in their order; ``step_ns`` is the median of a step.
+
+    ``groups`` are those that may limit together, or be alike. ``leads_ns`` is, for each
+    of them, how much later than the last of all others its last rank is (median).
+    """
 
     functions: tuple[str, ...]
     places: tuple[Place, ...]
     step_ns: float
+    groups: tuple[Group, ...] = ()
+    leads_ns: tuple[float, ...] = ()
 
-    @property
+    @cached_property
     def limiting(self) -> Place | None:
-        """The place that the others wait for in most steps; None if there is none."""
-        late = max(self.places, key=lambda place: place.last, default=None)
-        if late is None or late.last <= OFTEN or len(self.places) < 2:
+        """The place that the others wait for in most steps; None if there is none.
+
+        If one rank does not limit, it may be a group of which each rank is last at times;
+        the smallest such group is meant.
+        """
+        if len(self.places) < 2:
             return None
-        longer = self._wait_without(late) - late.wait_ns
-        return late if longer > LATE * self.step_ns else None
+        late = max(self.places, key=lambda place: place.last)
+        longer = self._wait_without((late,)) - late.wait_ns
+        if late.last > OFTEN and longer > LATE * self.step_ns:
+            return late
+        of = {rank: place for place in self.places for rank in place.ranks}
+        for group, lead_ns in sorted(
+            zip(self.groups, self.leads_ns, strict=True), key=lambda x: len(x[0].ranks)
+        ):
+            # It is last in most steps, too, if it is later than all others in the median.
+            if len(group.ranks) > 1 and lead_ns > LATE * self.step_ns:
+                return _joined([of[rank] for rank in sorted(group.ranks, key=_order)])
+        return None
 
     @property
     def wider(self) -> float:
@@ -90,12 +111,17 @@ class Places:
 
     @property
     def others_wait_ns(self) -> float:
-        """How long the others wait for the one that limits (median)."""
-        return self._wait_without(self.limiting)
+        """How long the others wait for the place that limits (median)."""
+        return self._wait_without((self.limiting,) if self.limiting else ())
 
-    def _wait_without(self, one: Place | None) -> float:
-        waits = [place.wait_ns for place in self.places if place is not one]
+    def _wait_without(self, inside: Iterable[Place]) -> float:
+        some = {rank for place in inside for rank in place.ranks}
+        waits = [p.wait_ns for p in self.places if some.isdisjoint(p.ranks)]
         return float(np.median(waits)) if waits else 0.0
+
+
+def _order(rank: Rank) -> tuple[int, str, int]:
+    return rank.rank, rank.host, rank.pid
 
 
 def of_record(record: Record) -> Places | None:
@@ -115,6 +141,7 @@ def places(
     run: Integers,
     good: npt.NDArray[np.bool_],
     shares: Mapping[str, float] | None = None,
+    groups: Sequence[Group] = (),
 ) -> Places | None:
     """Regress own work of each rank on its own delays; None if waits are unknown.
 
@@ -122,6 +149,7 @@ def places(
         number, run: of each row, to find gaps
         good: rows in which nothing is missing
         shares: the share of a CPU that a function had while it was delayed, if not all
+        groups: of the ranks, that may limit together or be alike
     """
     share = np.array([(shares or {}).get(name, 1.0) for name in functions])
     waited = ranks.waited_ns
@@ -154,7 +182,27 @@ def places(
             )
         )
     step = float(np.median(np.nanmean(ranks.time_ns[rows], axis=1)))
-    return Places(tuple(functions), tuple(found), step)
+    leads = _leads(waited[rows], ranks.who, groups)
+    return Places(tuple(functions), tuple(found), step, tuple(groups), leads)
+
+
+def _leads(
+    waited: Floats, who: Sequence[Rank], groups: Sequence[Group]
+) -> tuple[float, ...]:
+    """How much later the last rank of each group is than the last of all others, ns."""
+    at = {rank: k for k, rank in enumerate(who)}
+    leads: dict[Group, float] = {}
+    for kind in dict.fromkeys(group.kind for group in groups):
+        mine = [group for group in groups if group.kind == kind]
+        # The last waits least. Groups of a kind are all ranks, each in one of them.
+        least = np.stack(
+            [waited[:, [at[rank] for rank in group.ranks]].min(axis=1) for group in mine]
+        )
+        first, second = np.partition(least, 1, axis=0)[:2]
+        for group, waits in zip(mine, least, strict=True):
+            others = np.where(waits > first, first, second)
+            leads[group] = float(np.median(others - waits))
+    return tuple(leads[group] for group in groups)
 
 
 def widened(found: Interval, share: float) -> Interval:
@@ -205,29 +253,36 @@ def agree(cells: Sequence[Interval | None], wider: float = 1.0) -> bool:
 
 
 def merged(found: Places, most: int) -> Places:
-    """Join ranks that are alike into one place, for about ``most`` places.
+    """Join ranks that are alike, into at most ``most`` places.
 
-    The one that limits stays separate.
+    Groups are kept together where their ranks are alike. The place that limits stays
+    separate. If more places differ, the rest are one place, with intervals that contain
+    all of theirs.
     """
     if len(found.places) <= most:
         return found
     limiting = found.limiting
+    late = frozenset(limiting.ranks) if limiting else frozenset()
     wider = found.wider
-    groups: list[_Group] = []
-    for place in found.places:
-        low, high = _ends(place, wider)
-        for group in groups:
-            apart = place is limiting or group.places[0] is limiting
-            if not apart and group.take(place, low, high):
-                break
-        else:
-            groups.append(_Group([place], low, high, place.own_ns, place.own_ns))
-    joined = tuple(_joined(group.places) for group in groups)
-    return Places(found.functions, joined, found.step_ns)
+    rest = [_Alike.of(p, wider) for p in found.places if late.isdisjoint(p.ranks)]
+    best = _alike(rest)
+    kinds = dict.fromkeys(group.kind for group in found.groups)
+    ways = [_by_group(rest, [g for g in found.groups if g.kind == k]) for k in kinds]
+    by_group = min((way for way in ways if way is not None), key=len, default=None)
+    if by_group is not None and len(by_group) <= len(best):
+        best = by_group
+    joined = [_joined(alike.places) for alike in best]
+    room = most - (limiting is not None)
+    if len(joined) > room:
+        joined = _with_rest(joined, room)
+    if limiting is not None:
+        joined.append(limiting)
+    joined.sort(key=lambda place: min(map(_order, place.ranks)))
+    return replace(found, places=tuple(joined))
 
 
 def _ends(place: Place, wider: float) -> tuple[Floats, Floats]:
-    """All intervals, widened by the factor; unknown ones are None."""
+    """All intervals, widened by the factor; unknown ones contain everything."""
     cells = place.cells
     value = np.array([cell.value if cell else 0.0 for cell in cells])
     half = np.array([cell.half * wider if cell else np.inf for cell in cells])
@@ -235,25 +290,71 @@ def _ends(place: Place, wider: float) -> tuple[Floats, Floats]:
 
 
 @dataclass
-class _Group:
+class _Alike:
     """Ranks that are alike: all of their intervals have a value in common."""
 
-    places: list[Place]
+    places: tuple[Place, ...]
     low: Floats
     high: Floats
     least_ns: float
     most_ns: float
 
-    def take(self, place: Place, low: Floats, high: Floats) -> bool:
-        """Add the place if it belongs here; returns whether it does."""
-        low, high = np.maximum(self.low, low), np.minimum(self.high, high)
-        least = min(self.least_ns, place.own_ns)
-        most = max(self.most_ns, place.own_ns)
+    @classmethod
+    def of(cls, place: Place, wider: float) -> _Alike:
+        """One rank."""
+        return cls((place,), *_ends(place, wider), place.own_ns, place.own_ns)
+
+    def take(self, other: _Alike) -> bool:
+        """Add other ranks if they belong here; returns whether they do."""
+        low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
+        least = min(self.least_ns, other.least_ns)
+        most = max(self.most_ns, other.most_ns)
         if most > ALIKE * least or (low > high).any():
             return False
-        self.places.append(place)
+        self.places += other.places
         self.low, self.high, self.least_ns, self.most_ns = low, high, least, most
         return True
+
+
+def _alike(parts: Iterable[_Alike]) -> list[_Alike]:
+    found: list[_Alike] = []
+    for part in parts:
+        if not any(one.take(part) for one in found):
+            found.append(replace(part))
+    return found
+
+
+def _by_group(parts: Sequence[_Alike], groups: Sequence[Group]) -> list[_Alike] | None:
+    """The groups, of which some may be alike; None if ranks of one of them differ."""
+    of = {rank: group.name for group in groups for rank in group.ranks}
+    found: dict[str, _Alike] = {}
+    for part in parts:
+        name = of[part.places[0].ranks[0]]
+        if name not in found:
+            found[name] = replace(part)
+        elif not found[name].take(part):
+            return None
+    return _alike(found.values())
+
+
+def _with_rest(joined: Sequence[Place], room: int) -> list[Place]:
+    """The largest place, those that differ most from it, and the rest as one."""
+    usual = max(joined, key=lambda place: len(place.ranks))
+    others = [place for place in joined if place is not usual]
+    others.sort(key=lambda place: (-place.last, -abs(place.own_ns - usual.own_ns)))
+    room = max(room, 2)
+    rest = others[room - 2 :]
+    columns = zip(*(place.cells for place in rest), strict=True)
+    cells = tuple(_around_all(column) for column in columns)
+    return [usual, *others[: room - 2], replace(_joined(rest), cells=cells)]
+
+
+def _around_all(cells: Sequence[Interval | None]) -> Interval | None:
+    known = [cell for cell in cells if cell is not None]
+    if not known:
+        return None
+    low, high = min(cell.low for cell in known), max(cell.high for cell in known)
+    return Interval((low + high) / 2, low, high)
 
 
 def _joined(group: Sequence[Place]) -> Place:

@@ -12,8 +12,9 @@ it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +157,21 @@ class Setup:
     version: str
     # The groups of ranks to be confirmed, as ``ranks_of()`` parses them.
     groups: tuple[str, ...] = ()
+    # Whether a leader may say that functions are decided.
+    live: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Setup:
+        """What ``asdict()`` made, also if it was JSON meanwhile.
+
+        Raises:
+            TypeError: it is something else
+        """
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+        return cls(**plain)
 
     @property
     def key(self) -> str:

@@ -52,6 +52,13 @@ class Rows:
     calls: npt.NDArray[np.floating]
 
 
+def none(rank: Rank, setup: dict[str, Any]) -> Rows:
+    """What a rank leaves that finished no step: that it was a member."""
+    nothing, times = np.zeros((0, 0)), np.zeros(0)
+    number = np.zeros(0, np.int64)
+    return Rows(rank, setup, (), (), number, times, times, nothing, nothing)
+
+
 def write(file: IO[bytes], rows: Rows) -> None:
     """Append the rows as a chunk."""
     typical = np.nanmedian(rows.time_ns) if np.isfinite(rows.time_ns).any() else 1e6
@@ -112,20 +119,41 @@ def read(path: str) -> Iterator[Rows]:
         ValueError: the file has another format
     """
     with open(path, "rb") as file:
-        while True:
-            size = file.read(4)
-            if len(size) < 4:
-                return
-            (length,) = struct.unpack("<I", size)
-            if length > MAX_CHUNK:
-                raise ValueError(f"{path}: not rows of a run, or damaged")
-            packed = file.read(length)
-            if len(packed) < length:
-                return
-            try:
-                yield _read_chunk(packed)
-            except (zlib.error, KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"{path}: not rows of a run ({error})") from None
+        yield from parse(file, path)
+
+
+def parse(file: IO[bytes], name: str) -> Iterator[Rows]:
+    """Like ``read()``, from an open file; ``name`` is for messages."""
+    while True:
+        size = file.read(4)
+        if len(size) < 4:
+            return
+        (length,) = struct.unpack("<I", size)
+        if length > MAX_CHUNK:
+            raise ValueError(f"{name}: not rows of a run, or damaged")
+        packed = file.read(length)
+        if len(packed) < length:
+            return
+        try:
+            yield _read_chunk(packed)
+        except (zlib.error, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{name}: not rows of a run ({error})") from None
+
+
+def whole(path: str, offset: int, limit: int) -> bytes:
+    """The chunks from ``offset`` on that are complete, of about ``limit`` bytes."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        data = file.read(limit)
+    end = 0
+    while end + 4 <= len(data):
+        (length,) = struct.unpack_from("<I", data, end)
+        if end + 4 + length > len(data):
+            break
+        end += 4 + length
+    if not end and len(data) == limit < MAX_CHUNK:
+        return whole(path, offset, MAX_CHUNK + 4)
+    return data[:end]
 
 
 def files(directory: str) -> Sequence[str]:

@@ -22,7 +22,7 @@ STEADY = 0.05
 MAX_CALLS = 48
 # Of more slots than these, divided by functions, only the newest are used.
 MAX_CELLS = 24_000_000
-# So many planned rests are enough to compare blocks with.
+# With this many planned rests, blocks can be compared with them.
 MIN_RESTS = 4
 # Single holds that are on in less than this part of the slots leave buffers time to
 # refill in between.

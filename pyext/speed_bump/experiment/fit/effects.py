@@ -414,7 +414,6 @@ class Effect:
 
     @property
     def interval(self) -> Interval:
-        """Of 95%."""
         return around(self.c, self.se, self.df)
 
     @property
@@ -445,7 +444,6 @@ class Effects:
         return (value, error) if error > 0 else None
 
     def half(self, effect: Effect) -> float:
-        """Half of the interval."""
         return quantile(effect.df) * effect.se
 
 

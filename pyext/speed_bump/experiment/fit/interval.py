@@ -30,7 +30,6 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """Half its width."""
         return (self.high - self.low) / 2
 
     def hull(self, other: Interval) -> Interval:

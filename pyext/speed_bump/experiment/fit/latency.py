@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: MIT
-"""What the delay of each function adds to the latency of requests.
+"""The effect of each function's delay on the latency of requests.
 
-A request belongs to the slot in which it came, so that which functions were delayed then
-was drawn and not chosen. Those of a slot's first and last part are left out: what they
-met is of the slot before, or after. Where a queue is carried over to the next slot the
-effect of a slot on the requests of the next one is added.
+A request belongs to the slot in which it arrived; the functions delayed in that slot were
+drawn at random. Requests of a slot's first and last part are left out, because they also
+met the previous or next slot. If a queue is carried over to the next slot, the effect of
+a slot on the requests of the next one is added.
 
-The mean is that of least squares over requests. Quantiles are regression quantiles
-(Koenker & Bassett, Econometrica 46, 1978) of latencies on what was on: with one function
-at a time the difference of the quantiles with and without it. They are found by Newton's
-steps; such a step is a regression of recentred influence functions (Firpo, Fortin &
-Lemieux, Econometrica 77, 2009), and the first one is theirs. One step alone is right only
-for delays that are short beside the spread of latencies: it sees how many requests cross
-the old quantile, and where all of them do, as with a stage that takes the same time for
-each, their number no longer says how far (``queues.py`` of the tests has such a server).
-Steps that begin with a wide window and end with a narrow one get there (smoothed quantile
-regression: Fernandes, Guerre & Horta, Journal of Business & Economic Statistics 39,
-2021).
+The mean is estimated by least squares over requests. Quantiles are quantile regressions
+(Koenker & Bassett, Econometrica 46, 1978) of latencies on the delays: with one function
+at a time, this is the difference of the quantiles with and without it. They are computed
+by Newton's method; a step is a regression of recentred influence functions (Firpo, Fortin
+& Lemieux, Econometrica 77, 2009). A single step is correct only for delays that are short
+compared with the spread of latencies: it counts the requests that cross the old quantile,
+and if all of them do, as with a stage that takes the same time for each, the count no
+longer tells how far (``queues.py`` of the tests has such a server). Steps that start with
+a wide window and end with a narrow one converge (smoothed quantile regression: Fernandes,
+Guerre & Horta, Journal of Business & Economic Statistics 39, 2021).
 
-Requests of one slot are not independent: the standard errors are of the sums over slots.
-They are the larger of one by the schedule, drawn again in thought (``effects.py``), and
-one by clusters which allows for neighbours that are alike (Newey & West, Econometrica 55,
-1987; quantiles: Parente & Santos Silva, Journal of Econometric Methods 5, 2016).
+Requests of one slot are not independent, so standard errors are computed from sums over
+slots. They are the larger of one by the schedule, drawn again hypothetically
+(``effects.py``), and one by clusters which allows for correlated neighbours (Newey &
+West, Econometrica 55, 1987; quantiles: Parente & Santos Silva, Journal of Econometric
+Methods 5, 2016).
 
-What is estimated is the difference between a program in which the function is always
-delayed by the dose used, and one in which it never is. Quantiles and queues do not move
-in proportion to the delay: for a small dose the number per ms is the derivative, and no
-other dose is concluded from it.
+The estimate is the difference between a program in which the function is always delayed
+by the dose used, and one in which it never is. Quantiles and queues are not proportional
+to the delay: for a small dose the number per ms is the derivative, and it does not hold
+for other doses.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ from speed_bump.experiment.fit.columns import (
 )
 from speed_bump.experiment.fit.effects import SHAM, by_design, lagged
 from speed_bump.experiment.fit.interval import (
+    HIDDEN,
+    INCONCLUSIVE,
     THRESHOLD,
     WHOLE,
     Interval,
@@ -74,22 +76,22 @@ Events = npt.NDArray[np.void]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 STATISTICS = ("mean", *QUANTILES)
-# Of a slot at most so much is left out at either end.
+# At most this part of a slot is left out at either end.
 MAX_WASHOUT = 0.25
-# What neighbouring slots have in common, above which a queue is carried over.
+# With a larger correlation of neighbouring slots, a queue is carried over.
 CARRIED = 0.1
-# The same of slots further apart: then it is carried over by more than one.
+# With a larger correlation of slots that are two apart, over several slots.
 CARRIED_FAR = 0.3
-# Slots between two knots of what is slow.
+# Slots between two knots of the slow changes.
 SPACING = 100
 MAX_SLOW = 40
-# Fewer slots, or requests beyond a quantile with a function on, say nothing of it.
+# With fewer slots, or requests beyond a quantile with a function on, there is no answer.
 MIN_ROWS = 40
 MIN_ON = 8
-# With half as many, 14 of 19 intervals of the p99 had the truth ("two classes" of
+# With half as many, 14 of 19 intervals of the p99 contained the truth ("two classes" of
 # bench/rank/latency_coverage.py).
 MIN_BEYOND = 40
-# Neighbours that may be alike, in slots: a hold and the slot after it.
+# Slots that may be correlated: a hold and the slot after it.
 NEIGHBOURS = 4
 MAX_STEPS = 40
 
@@ -99,14 +101,14 @@ MAX_STEPS = 40
 
 @dataclass
 class Design:
-    """What is regressed on: rows are slots.
+    """The regression's input: rows are slots.
 
     Args:
-        x: what was on, of each slot, a column for each column of the table, by its dose
-            in parts of the function's mean dose
-        member: of each column of ``x`` the answer that it belongs to
+        x: what was on in each slot, with a column for each column of the table, by its
+            dose in parts of the function's mean dose
+        member: for each column of ``x`` the answer that it belongs to
         other: columns that were not drawn
-        rows: that take part
+        rows: the rows that are used
         lags: of ``x``
     """
 
@@ -118,7 +120,6 @@ class Design:
     lags: int
 
     def __post_init__(self) -> None:
-        """Put the columns together."""
         self.answers = int(self.member.max()) + 1
         joined = np.zeros((len(self.x), self.answers))
         for k, to in enumerate(self.member):
@@ -131,7 +132,7 @@ class Design:
             self.sums[np.arange(self.answers), at] = 1
 
     def on(self, k: int) -> Booleans:
-        """Of each of the rows whether an answer's columns are on, at any lag."""
+        """For each row, whether an answer's columns are on, at any lag."""
         some = np.zeros(len(self.rows), bool)
         for lag in range(self.lags + 1):
             some |= self.matrix[:, lag * self.answers + k] > 0
@@ -139,17 +140,17 @@ class Design:
 
     @property
     def bins(self) -> tuple[tuple[int, ...], ...]:
-        """The lags, each on its own."""
+        """The lags, each as a bin of its own."""
         return tuple((lag,) for lag in range(self.lags + 1))
 
 
 @dataclass
 class Estimate:
-    """Of each answer its value and its standard error.
+    """For each answer its value and its standard error.
 
-    Of a quantile the two sides of the interval differ: above it there are fewer requests
-    than below. ``down`` and ``up`` are how far it reaches; an infinite one: there are too
-    few requests to say.
+    The interval of a quantile is not symmetric: above the quantile there are fewer
+    requests than below. ``down`` and ``up`` are its two sides; infinite: there are too
+    few requests.
     """
 
     value: Floats
@@ -158,12 +159,10 @@ class Estimate:
     up: Floats | None = None
 
     def times(self, scale: float) -> Estimate:
-        """In other units."""
         down, up = (None if e is None else e * scale for e in (self.down, self.up))
         return Estimate(self.value * scale, self.error * scale, down, up)
 
     def interval(self, k: int, df: int) -> Interval:
-        """Of 95%."""
         value = float(self.value[k])
         if self.up is None or self.down is None:
             return around(value, float(self.error[k]), df)
@@ -171,7 +170,7 @@ class Estimate:
 
 
 def _inverse(gram: Floats) -> Floats:
-    """Of a matrix of products, of which some columns may be nothing."""
+    """The inverse of a matrix of products, in which some columns may be empty."""
     size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
     scaled = gram / size[:, None] / size[None, :] + 1e-9 * np.eye(len(gram))
     found = np.linalg.inv(scaled) / size[:, None] / size[None, :]
@@ -189,8 +188,8 @@ def estimate(design: Design, b: Floats, score: Floats, weight: Floats) -> Estima
     """
     a = design.matrix
     inverse = _inverse((a * weight[:, None]).T @ a)
-    # What a row drew the fit towards itself (MacKinnon & White, Journal of Econometrics
-    # 29, 1985).
+    # The row's influence on its own fit (MacKinnon & White, Journal of Econometrics 29,
+    # 1985).
     own = np.minimum(weight * np.einsum("ij,jk,ik->i", a, inverse, a), 0.9)
     score = score / (1 - own)
     rows = design.sums @ inverse
@@ -202,8 +201,8 @@ def estimate(design: Design, b: Floats, score: Floats, weight: Floats) -> Estima
         [rows[:, lag * design.answers + design.member] for lag in range(design.lags + 1)],
         axis=1,
     )
-    # Every row of it has the columns of its own answer alone, and what it takes off the
-    # others' effects.
+    # Each row has only the columns of its own answer, and the amount subtracted for the
+    # effects of others.
     drawn = by_design(
         v, design.x, weights, design.data.age, design.data.plans, design.bins
     )
@@ -211,7 +210,7 @@ def estimate(design: Design, b: Floats, score: Floats, weight: Floats) -> Estima
 
 
 def _by_clusters(g: Floats, age: Integers) -> Floats:
-    """Variances of the sums of ``g``, of rows of which neighbours may be alike."""
+    """Variances of the sums of ``g``, whose neighbouring rows may be correlated."""
     total = (g * g).sum(0)
     least = total.copy()
     for lag in range(1, NEIGHBOURS + 1):
@@ -221,7 +220,7 @@ def _by_clusters(g: Floats, age: Integers) -> Floats:
 
 
 def least_squares(design: Design, total: Floats, count: Floats) -> Estimate:
-    """Of the mean of what slots have ``count`` of, and ``total`` in all."""
+    """Effects on the mean, from the ``count`` and the ``total`` of each slot."""
     a = design.matrix
     total, count = total[design.rows], count[design.rows]
     b = _inverse((a * count[:, None]).T @ a) @ (a.T @ total)
@@ -229,7 +228,7 @@ def least_squares(design: Design, total: Floats, count: Floats) -> Estimate:
 
 
 def window_of(tau: float, count: int) -> float:
-    """How many quantiles to either side tell the density (Hall & Sheather, 1988).
+    """The half-width of a quantile's window, as a part (Hall & Sheather, 1988).
 
     Journal of the Royal Statistical Society B 50.
     """
@@ -244,23 +243,23 @@ def _half_window(values: Floats, tau: float) -> float:
     """Half the distance of the quantiles around ``tau``."""
     part = window_of(tau, len(values))
     low, high = np.quantile(values, (max(tau - part, 0.0), min(tau + part, 1.0)))
-    # Clocks have steps, and a stage may take the same time for each.
+    # Clocks have a resolution, and a stage may take the same time for each request.
     return max(float(high - low) / 2, 1e-4 * abs(float(high)), 1e-12)
 
 
 def regression_quantile(
     design: Design, took: Floats, at: Integers, tau: float
 ) -> Estimate:
-    """Of the ``tau`` quantile of what requests took.
+    """Effects on the ``tau`` quantile.
 
     Args:
-        took: of each request
-        at: its place in ``design.rows``
+        took: duration of each request
+        at: its index in ``design.rows``
     """
     a = design.matrix
     n = len(a)
     b = np.zeros(a.shape[1])
-    # All rows have the constant, which comes first among what was not drawn.
+    # All rows have the constant, which is the first column that was not drawn.
     constant = design.sums.shape[1] - design.other.shape[1]
     b[constant] = np.quantile(took, tau)
     low, high = np.quantile(took, (tau - 0.4 * tau, 1 - 0.3 * (1 - tau)))
@@ -277,8 +276,8 @@ def regression_quantile(
         half /= 3
     inside = np.bincount(at, np.clip(residuals / half, -1, 1), n) / 2
     score = inside + (tau - 0.5) * np.bincount(at, minlength=n)
-    # In parts of the requests; from there to times as Woodruff has it (JASA 47, 1952): by
-    # the quantiles that are so far off, among the requests that came while it was on.
+    # In parts of the requests; converted to times by Woodruff's method (JASA 47, 1952):
+    # by the quantiles at that distance, among the requests that arrived while it was on.
     found = estimate(design, b, score, np.bincount(at, minlength=n).astype(float))
     down, up = np.full((2, design.answers), math.inf)
     error = np.full(design.answers, math.inf)
@@ -290,7 +289,8 @@ def regression_quantile(
         if not (len(some) and math.isfinite(off) and off < min(tau, 1 - tau)):
             continue
         low, middle, high = np.quantile(some, (tau - off, tau, tau + off))
-        # A quantile of so few is one of them, and the next one may be as far again.
+        # A quantile of so few requests is one of them, and the next may be as far away
+        # again.
         down[k], up[k] = max(middle - low, last), max(high - middle, last)
         error[k] = down[k] / times
     return Estimate(found.value, error, down, up)
@@ -299,7 +299,7 @@ def regression_quantile(
 def _solved(
     a: Floats, b: Floats, took: Floats, at: Integers, tau: float, half: float
 ) -> tuple[Floats, Floats]:
-    """Coefficients with the check function rounded by ``half``, and the residuals."""
+    """Coefficients for the check function smoothed by ``half``, and the residuals."""
     n = len(a)
     count = np.bincount(at, minlength=n)
 
@@ -314,7 +314,7 @@ def _solved(
         score = np.bincount(at, np.clip(residuals / half, -1, 1), n) / 2
         score += (tau - 0.5) * count
         near = np.bincount(at, np.abs(residuals) < half, n) / (2 * half)
-        # A column with no request in the window may still move.
+        # A column without a request in the window may still change.
         near += 1e-3 * count / (2 * half)
         step = _inverse((a * near[:, None]).T @ a) @ (a.T @ score)
         for _ in range(20):
@@ -338,13 +338,13 @@ def _solved(
 
 @dataclass
 class Requests:
-    """Requests and the slots in which they came, in the order in which they came.
+    """Requests and the slots in which they arrived, in order of arrival.
 
     Args:
         slot: row of the table
-        took_ns: from begin to end
+        took_ns: duration
         since_ns, until_ns: from the begin of the slot, and to its end
-        count: of each row all that came in it
+        count: for each row, all requests that arrived in it
     """
 
     slot: Integers
@@ -355,7 +355,7 @@ class Requests:
 
 
 def requests(record: Record, data: Table, events: Events) -> Requests:
-    """Put the requests into the rows of a table."""
+    """Assign the requests to the rows of a table."""
     slots = record.slots
     n = len(data.y)
     first = len(slots) - n
@@ -380,7 +380,7 @@ def requests(record: Record, data: Table, events: Events) -> Requests:
 
 
 def _since_oldest(record: Record, data: Table, events: Events) -> Table:
-    """Without the slots of which requests were dropped: calls would be without them."""
+    """Without the slots of which requests were dropped: their calls have no requests."""
     slots = record.slots
     part = slice(len(slots) - len(data.y), len(slots))
     begin = slots.end_ns[part] - np.nan_to_num(slots.time_ns[part])
@@ -392,12 +392,12 @@ def _since_oldest(record: Record, data: Table, events: Events) -> Table:
 
 @dataclass
 class Kept:
-    """What is regressed, and what was chosen without a look at any effect.
+    """The requests that are used, chosen without regard to any effect.
 
     Args:
         washout_ns: what is left out at either end of a slot
-        is_short: slots are short beside what requests take
-        alike, alike_far: the correlation of slots next to each other, and two apart
+        is_short: slots are short compared with requests
+        alike, alike_far: the correlation of adjacent slots, and of slots two apart
     """
 
     use: Booleans
@@ -418,9 +418,9 @@ def _correlation(values: Floats, age: Integers, apart: int) -> float:
 
 
 def keep(record: Record, data: Table, found: Requests) -> Kept:
-    """Which requests are looked at, and over how many slots a queue is carried.
+    """Choose the requests to use, and over how many slots a queue is carried.
 
-    By the latencies alone, whatever was on: nothing looks at an effect to choose it.
+    The choice depends on the latencies only, whatever was on.
     """
     slot_ns = float(np.median(record.slots.time_ns[-len(data.y) :][data.age >= 0]))
     whole = float(np.quantile(found.took_ns, 0.99))
@@ -430,7 +430,7 @@ def keep(record: Record, data: Table, found: Requests) -> Kept:
         use[:] = True
     n = len(data.y)
     count = np.bincount(found.slot[use], minlength=n)
-    # Of each slot the mean rank: one request of a second says little of the queue.
+    # The mean rank in each slot: one request that takes a second has little weight.
     ranks = np.empty(int(use.sum()))
     ranks[np.argsort(found.took_ns[use], kind="stable")] = np.arange(len(ranks))
     total = np.bincount(found.slot[use], ranks, n)
@@ -446,7 +446,7 @@ def keep(record: Record, data: Table, found: Requests) -> Kept:
 
 
 def _slow(data: Table, rows: Integers) -> Floats:
-    """Columns of slow changes, and of runs of the program but the first."""
+    """Columns of slow changes, and of all runs of the program except the first."""
     n = len(rows)
     count = min(n // SPACING, MAX_SLOW)
     at = (np.arange(n) + 0.5) / max(n, 1)
@@ -460,32 +460,30 @@ def _slow(data: Table, rows: Integers) -> Floats:
 
 EVERY = "adds to every request"
 SLOW_ONES = "only to the slow ones"
-HIDDEN = "hidden"
 QUEUE = "moves the queue"
-UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the delay of a function adds to the latency.
+    """The effect of a function's delay on the latency.
 
     Args:
-        delay_ns: delivered at a call of it, on average, while it was on
-        calls: of it for each request
-        dose_ns: delivered for each request
-        added_ns: by statistic ("mean", "p50", "p90", "p99"), what the dose adds; one that
-            the data do not support is not there
-        arrives: what the dose adds to the mean, in parts of it
-        throughput: by what part the dose changes it
-        requests: that were looked at with it on, in so many ``slots``
-        p: the chance of such numbers if it added nothing
+        delay_ns: delivered per call, on average, while it was on
+        calls: per request
+        dose_ns: delivered per request
+        added_ns: by statistic ("mean", "p50", "p90", "p99"), the effect of the dose;
+            statistics that the data do not support are missing
+        arrives: the effect of the dose on the mean, in parts of the dose
+        throughput: the relative change by the dose
+        requests: number used with it on, in so many ``slots``
+        p: the probability of such numbers if there were no effect
         false_discovery: the false discovery rate at which it would be called
-        reason, help: why this verdict, and what would help; help is "" where nothing is
+        reason, help: why this verdict, and what would help; help is "" if nothing is
             needed
     """
 
     name: str
-    verdict: str = UNDECIDED
+    verdict: str = INCONCLUSIVE
     delay_ns: float = math.nan
     calls: float = math.nan
     dose_ns: float = math.nan
@@ -500,7 +498,7 @@ class Finding:
     help: str = ""
 
     def per_ms(self, statistic: str) -> Interval | None:
-        """What a ms of delay of each call adds, ms; at the dose used."""
+        """The effect of a ms of delay of each call, in ms; at the dose used."""
         added = self.added_ns.get(statistic)
         if added is None or not self.delay_ns > 0:
             return None
@@ -508,21 +506,21 @@ class Finding:
 
 
 def scaled(interval: Interval, by: float) -> Interval:
-    """Times a number; its ends stay in order."""
+    """Multiply by a number; the ends stay in order."""
     ends = sorted((interval.low * by, interval.high * by))
     return Interval(interval.value * by, *ends)
 
 
 @dataclass
-class Latency:
-    """Of a whole experiment.
+class RequestLatency:
+    """The results for one kind of request.
 
     Args:
-        requests: seen, of which ``used`` are regressed
-        lost: that were not recorded
+        requests: number seen, of which ``used`` are regressed
+        lost: number that was not recorded
         undelayed_ns: by statistic, while nothing was delayed
-        rate: requests a second
-        sham: what nothing adds to the mean, ns
+        rate: requests per second
+        sham: the apparent effect of no delay on the mean, ns
     """
 
     name: str
@@ -544,17 +542,17 @@ class Latency:
         return next(finding for finding in self.findings if finding.name == name)
 
 
-# Standard errors by which latency must have moved to be compared with throughput.
+# Latency must have changed by this many standard errors to be compared with throughput.
 MOVED = 3.3
 
 
 def _moves(
     latency: Estimate, mean: float, time: Estimate, unit: float, real: Sequence[int]
 ) -> Interval | None:
-    """The change of throughput over that of latency, both in parts of themselves.
+    """The relative change of throughput over that of latency.
 
-    Little's law: requests under way are throughput times latency, and in a closed loop
-    without pauses they are as many as there are clients.
+    Little's law: the number of requests in progress is throughput times latency, and in a
+    closed loop without pauses it is the number of clients.
     """
     total = weight = 0.0
     for k in real:
@@ -574,15 +572,17 @@ def _moves(
 # ----------------------------------------------------------------------------- verdicts
 
 
-def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> Latency:
-    """What the record says of the latency of these requests.
+def request_latency(
+    record: Record, events: Events, name: str = "", lost: int = 0
+) -> RequestLatency:
+    """The effects on the latency of these requests.
 
     Args:
-        events: of one kind of request, as a record has them
+        events: of one kind of request, as in a record
         name: of the kind
-        lost: requests that are not among them, though they were
+        lost: number of its requests that are not in ``events``
     """
-    out = Latency(name, len(events), lost=lost)
+    out = RequestLatency(name, len(events), lost=lost)
     data = table(record, SINGLE)
     names = [*record.functions, *(n for n in record.idle if n not in record.functions)]
     call = "a --latency function that is called while the program works"
@@ -617,7 +617,7 @@ def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> La
         out.load = load(events, None)
         return out
     design, whose, doses = built
-    # The calls that lost requests made are seen.
+    # Calls of lost requests are counted.
     part_seen = _seen(record, events, lost)
     doses = [
         replace(d, request_ns=d.request_ns * part_seen, calls=d.calls * part_seen)
@@ -660,7 +660,7 @@ def latency(record: Record, events: Events, name: str = "", lost: int = 0) -> La
 
 @dataclass(frozen=True)
 class _Dose:
-    """Delivered for each request, at each call, and calls for each request."""
+    """Delay per request and per call, and calls per request."""
 
     request_ns: float
     call_ns: float
@@ -668,7 +668,7 @@ class _Dose:
 
 
 def _seen(record: Record, events: Events, lost: int) -> float:
-    """What part of the requests was not lost; they are counted for all kinds together."""
+    """The part of the requests that was not lost, known for all kinds together."""
     seen = len(events if record.requests is None else record.requests)
     seen += int(record.header.get("requests_dropped", {}).get("count", 0))
     return seen / (seen + lost)
@@ -689,7 +689,7 @@ def _undelayed(
 def _design(
     record: Record, data: Table, part: slice, found: Requests, at: Integers, kept: Kept
 ) -> tuple[Design, list[tuple[str, ...]], list[_Dose]] | None:
-    """What is regressed on, whose the answers are, and their doses."""
+    """The columns of the regression, their answers, and their doses."""
     slots = record.slots
     on = data.switched
     assert on is not None
@@ -734,7 +734,7 @@ def _design(
 
 
 def _with_lag(design: Design) -> Design:
-    """What comes late to one slot comes early to the next: of throughput both count."""
+    """A unit that is late for one slot is early for the next, where it counts too."""
     rows = design.rows[design.data.age[design.rows] >= 1]
     return Design(design.data, design.x, design.member, design.other, rows, 1)
 
@@ -762,7 +762,7 @@ def _measured(
     unit: float,
     place: Integers,
 ) -> Finding:
-    """The numbers of a function, and the chance of them."""
+    """The numbers of a function, and their p value."""
     on = np.asarray((design.x[design.rows][:, design.member == k] > 0).any(1))
     slots, count = int(on.sum()), int(on[place].sum())
     found = Finding(
@@ -814,15 +814,15 @@ def _unmeasured(record: Record, name: str) -> Finding:
 
 
 def _times(interval: Interval, wanted: float, spent: float) -> str:
-    """How much longer, so that half of the interval is ``wanted``."""
+    """How much more time is needed until half of the interval is ``wanted``."""
     more = spent * ((interval.half / max(wanted, 1e-9)) ** 2 - 1)
     return f"about {lasting(max(more, 10))} more, or more requests a second"
 
 
 def _judged(
-    f: Finding, rate: float, functions: int, out: Latency, spent: float
+    f: Finding, rate: float, functions: int, out: RequestLatency, spent: float
 ) -> Finding:
-    """A finding with its verdict."""
+    """Add the verdict to a finding."""
     f = replace(f, false_discovery=rate)
     if f.reason:
         return f
@@ -839,8 +839,8 @@ def _judged(
             "delayed",
             help=f"about {lasting(max(spent, 10))} more, or fewer functions",
         )
-    # Calls for other requests are in the dose too: that a request waits for its own call
-    # is seen on the scale of a call, which the table has.
+    # The dose includes calls for other requests: whether a request waits for its own call
+    # is judged per call, as in the table.
     mean = scaled(f.added_ns["mean"], 1 / min(f.dose_ns, f.delay_ns))
     whose = "its delay" if f.dose_ns <= f.delay_ns else "the delay of a call"
     said = f"{mean.value:.2f} ± {mean.half:.2f} of {whose} arrives in the mean"
@@ -896,8 +896,8 @@ def _judged(
     )
 
 
-def _warn(out: Latency, kept: Kept, share: float) -> None:
-    """What concerns all numbers."""
+def _warn(out: RequestLatency, kept: Kept, share: float) -> None:
+    """Warnings that apply to all numbers."""
     if share < WHOLE:
         out.warnings.append(
             f"the program had {share:.0%} of the CPU time that it wanted: what a delay "

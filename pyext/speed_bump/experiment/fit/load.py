@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether requests wait for answers: an open loop, a closed one, or too many requests."""
+"""Whether requests wait for answers (a closed loop) or not, or there are too many."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import numpy.typing as npt
 from speed_bump.experiment.fit.interval import THRESHOLD, Interval
 
 OPEN, CLOSED, PARTLY, OVERLOADED = "open", "closed", "partly open", "overloaded"
-# A closed loop's throughput moves by all of what latency moves, an open one's by nothing.
+# In a closed loop throughput changes by as much as latency; in an open one not at all.
 HALF = 0.5
-# Requests under way that are nearly always as many as ever are those of clients that
-# wait: mean over most, and variance over mean, which is 1 of requests by chance.
+# A nearly constant number of requests in progress belongs to clients that wait: mean over
+# maximum, and variance over mean, which is 1 for random arrivals.
 FULL, EVEN = 0.9, 0.2
-# The queue grew: so many times from the first third of the time to the last.
+# The queue has grown if it is longer by this factor in the last third of the time.
 GROWS = 3.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """What brings the requests.
+    """How requests arrive.
 
     Args:
-        kind: "open": they come whatever the answers do; "closed": the next one comes when
-            one is answered; "partly open": in between, as with clients that think;
-            "overloaded": more come than are answered
-        busy: part of the time with a request under way
-        under_way: requests, on average
-        most: requests, but for a thousandth of the time
-        moves: by how much throughput moves with latency, of 1 in a closed loop without
-            pauses; None: no delay moved latency enough to tell
+        kind: "open": independently of the answers; "closed": after the answer to another
+            request; "partly open": in between, as with clients that think; "overloaded":
+            more arrive than are answered
+        busy: part of the time with a request in progress
+        under_way: requests in progress, on average
+        most: their maximum, except for a thousandth of the time
+        moves: the change of throughput over that of latency, 1 in a closed loop without
+            pauses; None: no delay changed latency enough
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Load:
     moves: Interval | None = None
 
     def text(self) -> str:
-        """What was seen, and what follows."""
+        """The observation and the conclusion, for display."""
         seen = (
             f"{self.under_way:.2g} requests are under way on average, at least one "
             f"{self.busy:.0%} of the time"
@@ -72,19 +72,19 @@ class Load:
 
 
 def load(events: npt.NDArray[np.void], moves: Interval | None) -> Load:
-    """From when requests came and were answered, and how throughput moved."""
+    """Classify the load by times of arrival and answer, and by changes of throughput."""
     begin = events["begin_ns"].astype(np.int64)
     end = begin + events["duration_ns"].astype(np.int64)
     at = np.concatenate([begin, end])
     change = np.concatenate([np.ones(len(begin), np.int64), -np.ones(len(end), np.int64)])
-    # One that is answered as another comes is not under way with it.
+    # A request answered as another arrives is not in progress with it.
     order = np.lexsort((change, at))
     at, under = at[order], np.cumsum(change[order])[:-1]
     time = np.diff(at).astype(float)
     inside = (at[:-1] >= begin.min()) & (at[:-1] < begin.max())
     at, under, time = at[:-1][inside], under[inside], time[inside]
     if not len(time):
-        # All came at the same moment, or there is one alone.
+        # All arrived at the same time, or there is only one.
         return Load(OPEN, 0.0, 0.0, 0.0, moves)
     total = max(float(time.sum()), 1.0)
     mean = float((under * time).sum()) / total

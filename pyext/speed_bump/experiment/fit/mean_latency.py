@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What delays add to the latency that a histogram of the server tells.
+"""The effect of delays on the mean latency, from a histogram that the server exports.
 
-A histogram has the sum and the number of what ended in a slot. With m the mean while
-nothing is delayed, sum - m x number is how much longer these took; it is regressed on the
-delays as the time of slots is.
+A histogram has the sum and the count of requests that ended in a slot. With m the mean
+while nothing is delayed, sum - m x count is the additional time, which is regressed on
+the delays like the time of slots.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from speed_bump.experiment.fit.effects import LONG, SHORT, effects
 from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.record import Record
 
-# A request that takes more slots than this ends later than is looked; of one that takes
-# more than the second number, later slots are looked at too.
+# A request that lasts more slots than this ends too late to be counted; with more than
+# the second number, later slots are included.
 MAX_SLOTS, MANY_SLOTS = 4.0, 0.5
-# Slots that a mean is of, at the least.
+# The minimal number of slots for a mean.
 MIN_SLOTS = 16
 QUANTILES = (0.5, 0.9, 0.99)
 
 
 @dataclass
-class Latency:
-    """Of the requests that a histogram counts.
+class MeanLatency:
+    """The effects on requests that a histogram counts.
 
     Args:
-        mean_ns: while nothing is delayed
-        added: by function, how much longer a request takes in the mean for each ns of
-            delay in a unit of work
-        refusal: why nothing is said of functions; "" where something is
-        between: of each quantile the bounds of the bucket that it is in, ns
+        mean_ns: the mean while nothing is delayed
+        added: by function, the additional time of a request, on average, per ns of delay
+            in a unit of work
+        refusal: why there are no effects; "" if there are
+        between: for each quantile the bounds of its bucket, ns
     """
 
     mean_ns: float
@@ -45,8 +45,8 @@ class Latency:
     between: dict[float, tuple[float, float]] = field(default_factory=dict)
 
 
-def latency(record: Record) -> Latency | None:
-    """What is known of it; None where no histogram was read."""
+def mean_latency(record: Record) -> MeanLatency | None:
+    """Estimate the effects; None if no histogram was read."""
     metered = record.metered
     if not metered or not len(metered.bounds) or len(metered.count) != len(record.slots):
         return None
@@ -57,7 +57,7 @@ def latency(record: Record) -> Latency | None:
     if quiet.sum() < MIN_SLOTS or count <= 0:
         return None
     mean_ns = float(metered.sum_ns[quiet].sum()) / count
-    found = Latency(mean_ns, between=_between(record, quiet))
+    found = MeanLatency(mean_ns, between=_between(record, quiet))
     if not mean_ns > 0:
         found.refusal = "the histogram adds up no time"
         return found
@@ -94,7 +94,7 @@ def latency(record: Record) -> Latency | None:
 def _between(
     record: Record, quiet: np.typing.NDArray[np.bool_]
 ) -> dict[float, tuple[float, float]]:
-    """Where quantiles are, of what ended while nothing was delayed."""
+    """The buckets of quantiles, among requests that ended while nothing was delayed."""
     metered = record.metered
     assert metered
     total = np.nansum(metered.buckets[quiet], axis=0)

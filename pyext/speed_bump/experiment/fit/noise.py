@@ -121,7 +121,6 @@ class Drift:
     """
 
     def __init__(self, run: Integers, spacing: float, weight: Floats) -> None:
-        """Lay the knots."""
         self._parts: list[tuple[slice, slice, Floats]] = []
         knots = 0
         starts = np.flatnonzero(np.diff(run)) + 1 if len(run) else np.zeros(0, int)

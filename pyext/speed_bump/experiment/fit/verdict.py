@@ -150,7 +150,7 @@ class Verdict:
     bills: list[Bill] = field(default_factory=list)
     sham: Interval | None = None
     cpu_share: float = math.nan
-    delivered: float = math.nan
+    delivered_share: float = math.nan
     diagnostics: Diagnostics | None = None
     joints: list[Joint] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -208,7 +208,7 @@ def verdict(record: Record, final: bool = True) -> Verdict:
     )
     out.slowdown = slowdown(record)
     took = delivered(record)
-    out.delivered = took.ratios.get("", math.nan)
+    out.delivered_share = took.ratios.get("", math.nan)
     data = table(record, SINGLE)
     found = effects(data)
     numbers: dict[str, _Number] = {}

@@ -7,32 +7,40 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from speed_bump.experiment.program.inject import by_debugger, by_remote
+from speed_bump.experiment.program.debugger import by_debugger, has_debugger
+from speed_bump.experiment.program.inject import by_remote
 from speed_bump.experiment.program.launch import Child, Ended, Streams
 from speed_bump.experiment.program.processes import is_python
 from speed_bump.experiment.program.runner import NO_PYTHON, Runner
 from speed_bump.experiment.program.ways import (
     BY,
+    PATIENCE_S,
     AttachError,
     Link,
     NotOffered,
     by_socket,
+    give,
     owner,
+    sees,
 )
 from speed_bump.link.visit import KEEPER
 from speed_bump.process import command_of
 
-WAYS: dict[str, Callable[[int, str], Link]] = {
+# Each with the time, s of ``time.monotonic()``, until which the program may answer.
+WAYS: dict[str, Callable[[int, str, float], Link]] = {
     "socket": by_socket,
     "remote": by_remote,
     "debugger": by_debugger,
 }
 # Interval at which the end of a program, or of the time, is noticed.
 LOOK_S = 0.2
+# A program that can be entered by ``sys.remote_exec()`` mostly answers in far less; later
+# ways are to have time too.
+REMOTE_S = 1.0
 
 
 def enter(pid: int, way: str | None, directory: str) -> Link:
@@ -46,9 +54,13 @@ def enter(pid: int, way: str | None, directory: str) -> Link:
     """
     owner(pid)
     refused: list[str] = []
+    until = time.monotonic() + PATIENCE_S
     for name in [way] if way else WAYS:
+        time_s = PATIENCE_S
+        if name == "remote" and not way and has_debugger():
+            time_s = REMOTE_S
         try:
-            return WAYS[name](pid, directory)
+            return WAYS[name](pid, directory, min(until, time.monotonic() + time_s))
         except NotOffered as error:
             refused.append(str(error))
     raise AttachError("; ".join(refused))
@@ -116,12 +128,13 @@ class Attached(Child):
         self._links: list[Link] = []
         self._ended: Ended | None = None
         self._stack = ExitStack()
-        self._begin = time.monotonic_ns()
         try:
             self._attach(stem, before_exec)
         except BaseException:
             self._detach()
             raise
+        # No delay was in force before.
+        self._begin = time.monotonic_ns()
 
     @property
     def pids(self) -> set[int]:
@@ -151,7 +164,8 @@ class Attached(Child):
                 "be slowed there, with --native"
             )
         for link in self._links:
-            layout = link.attach(self._table, targets, runner.seed)
+            with self._files_for(link.pid) as files:
+                layout = link.attach(self._table, targets, runner.seed, files)
             with open(f"{self._table}.layout.{link.pid}", "w", encoding="ascii") as file:
                 file.write(" ".join(map(str, layout)))
 
@@ -171,14 +185,23 @@ class Attached(Child):
         # They stay in the queue: no connection is accepted.
         keeper.listen(4096)
 
+    @contextmanager
+    def _files_for(self, pid: int) -> Iterator[Sequence[int]]:
+        """What a program in a container is given, which does not see the table."""
+        if sees(pid, self._table):
+            yield ()
+            return
+        with ExitStack() as sent:
+            table = os.open(self._table, os.O_RDWR | os.O_CLOEXEC)
+            sent.callback(os.close, table)
+            end, kept = os.pipe()
+            sent.callback(os.close, end)
+            self._stack.callback(os.close, kept)
+            yield table, end
+
     def _hand_over(self, pid: int) -> None:
         """Give another user's process access to the files. Only root gets this far."""
-        uid = owner(pid)
-        if uid == os.geteuid():
-            return
-        for path in (self._runner.directory, self._table, self._table + KEEPER):
-            with suppress(OSError):
-                os.chown(path, uid, -1)
+        give(pid, self._runner.directory, self._table, self._table + KEEPER)
 
     # ------------------------------------------------------------------- as a child
 

@@ -19,6 +19,10 @@ import speed_bump
 
 # Even the slowest machine starts Python within 60 s.
 TIMEOUT_S = 60
+# Programs in Python that start another Python, that of an environment.
+LAUNCHERS = frozenset(
+    ("conda", "hatch", "mamba", "nox", "pdm", "pipenv", "poetry", "tox")
+)
 # The interpreter prints a description of itself. It may be an old version.
 QUESTION = """
 import json, sys, sysconfig
@@ -55,7 +59,7 @@ class NotInstalledError(Exception):
 def interpreter(command: Sequence[str]) -> str | None:
     """The Python that ``command`` starts, by name or first line; None if unknown."""
     path = shutil.which(command[0])
-    if path is None:
+    if path is None or os.path.basename(path) in LAUNCHERS:
         return None
     if is_python(path):
         return path

@@ -22,7 +22,6 @@ class Giver:
     """
 
     def __init__(self, path: str, fd: int) -> None:
-        """Start to answer."""
         self._path = path
         self._fd = fd
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -47,7 +46,6 @@ class Giver:
                 socket.send_fds(peer, [b"p"], [self._fd])
 
     def close(self) -> None:
-        """Answer no more."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -23,14 +23,17 @@ from typing import Any
 
 import speed_bump
 from speed_bump import _core
+from speed_bump.experiment.program.directory import ENTER
+from speed_bump.experiment.program.machine import is_alive
 from speed_bump.experiment.program.ways import (
-    PATIENCE_S,
     AttachError,
     Link,
     NotOffered,
     environ_of,
+    give,
     owner,
     peer,
+    sees,
     status_of,
 )
 from speed_bump.process import command_of
@@ -38,7 +41,8 @@ from speed_bump.process import command_of
 # The interpreter of the program prints a description of itself.
 PROBE = """
 import json, sys, sysconfig
-found = {"version": sys.version_info[:3], "abi": sysconfig.get_config_var("SOABI")}
+found = {"version": sys.version_info[:3], "abi": sysconfig.get_config_var("SOABI"),
+         "hex": sys.hexversion}
 try:
     import speed_bump
     from speed_bump import _core
@@ -48,6 +52,22 @@ except ImportError as error:
 print(json.dumps(found))
 """
 PROBE_S = 30.0
+# A program that was made to connect is waited for at least so long.
+ANSWER_S = 1.0
+# For a program that began to connect when its request was withdrawn.
+LATE_S = 0.2
+# The oldest Python that the package is for.
+MIN_VERSION = (3, 10)
+# The last byte of the number of a released version.
+FINAL = 0xF0
+# CPython's words for a program that has switched it off, and for one that is ending.
+DISABLED = "Remote debugging is not enabled"
+ENDING = ("Can't find the main thread", "Can't find a running interpreter")
+
+PTRACE = (
+    " (this needs the right to trace it: root, CAP_SYS_PTRACE, or its own user if "
+    "/proc/sys/kernel/yama/ptrace_scope is 0)"
+)
 
 # Executed in the program.
 CODE = """
@@ -57,49 +77,58 @@ def come():
     try:
         from speed_bump.link import visit
     except BaseException as error:
-        with open({why!r}, "w") as file:
-            file.write(f"{{type(error).__name__}}: {{error}}")
+        try:
+            with open({why!r}, "r+") as file:
+                file.write(f"{{type(error).__name__}}: {{error}}")
+        except OSError:  # the tool has given up
+            pass
         return
     finally:
         sys.path.remove({directory!r})
     visit.call({path!r})
 import _thread
-_thread.start_new_thread(come, ())
+try:
+    _thread.start_new_thread(come, ())
+except RuntimeError:  # the program is about to end
+    pass
 """
-
-# Interval at which a debugger checks whether the program is in a safe place.
-TRIES = 100
-DEBUGGER_S = 20.0
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The interpreter of a program: its executable and the package to load."""
+    """The interpreter of a program: its executable and the package to load.
+
+    ``is_the_tools``: it is the same build as the tool's, as far as its memory goes.
+    """
 
     path: str
     version: tuple[int, ...]
     directory: str
     extension: str
+    is_the_tools: bool
 
 
-def interpreter_of(pid: int) -> Interpreter:
+def interpreter_of(pid: int, directory: str) -> Interpreter:
     """The interpreter of a program, with its own package or the tool's.
+
+    Args:
+        directory: the tool's, which the program must see at the same place
 
     Raises:
         AttachError: it is unknown, or there is no package for it
     """
     try:
         exe = os.readlink(f"/proc/{pid}/exe")
-        same_root = os.path.samefile(f"/proc/{pid}/root", "/")
+        same_root = os.path.samefile(f"/proc/{pid}/root", "/") and sees(pid, directory)
         cwd = os.readlink(f"/proc/{pid}/cwd")
     except OSError as error:
         raise NotOffered(
-            f"process {pid}: {error.strerror}: it is another user's, or protected"
+            f"process {pid}: {error.strerror}: it is another user's, or protected{PTRACE}"
         ) from None
     if not same_root:
         raise NotOffered(
-            f"process {pid} is in a container: run speed-bump in it, or start the "
-            "program with SPEED_BUMP_ATTACH=1"
+            f"process {pid} is in a container, with other files than the tool: run "
+            "speed-bump in it, or start the program with SPEED_BUMP_ATTACH=1"
         )
     environ = environ_of(pid)
     path = _called_as(pid, exe, cwd, environ.get("PATH", os.defpath))
@@ -126,6 +155,11 @@ def interpreter_of(pid: int) -> Interpreter:
 
 def _checked(pid: int, path: str, found: dict[str, Any]) -> Interpreter:
     version = tuple(int(part) for part in found["version"])
+    if version < MIN_VERSION:
+        raise AttachError(
+            f"process {pid} runs Python {'.'.join(map(str, version))} ({path}): "
+            f"speed_bump needs {'.'.join(map(str, MIN_VERSION))} or later"
+        )
     package = found.get("package")
     if package:
         theirs, file, extension = package
@@ -143,7 +177,16 @@ def _checked(pid: int, path: str, found: dict[str, Any]) -> Interpreter:
             f"this one is for {sysconfig.get_config_var('SOABI')}: install it there: "
             f"{path} -m pip install PATH-TO-SPEED-BUMP"
         )
-    return Interpreter(path, version, os.path.dirname(os.path.dirname(file)), extension)
+    place = os.path.dirname(os.path.dirname(file))
+    return Interpreter(path, version, place, extension, _is_the_tools(found))
+
+
+def _is_the_tools(found: dict[str, Any]) -> bool:
+    """Whether a description is that of an interpreter like the tool's."""
+    releases = all(number & 0xFF == FINAL for number in (found["hex"], sys.hexversion))
+    return found["abi"] == sysconfig.get_config_var("SOABI") and (
+        releases or bool(found["hex"] == sys.hexversion)
+    )
 
 
 def _called_as(pid: int, exe: str, cwd: str, search: str) -> str:
@@ -167,12 +210,12 @@ def as_owner(pid: int) -> dict[str, Any]:
         return {}
     return {
         "user": uid,
-        "group": int(status_of(pid)["Gid"].split()[1]),
+        "group": int(status_of(pid).get("Gid", f"{uid} {uid}").split()[1]),
         "extra_groups": [],
     }
 
 
-class _Waiting:
+class Waiting:
     """A socket, the lines that make a program connect to it, and the wait for that.
 
     Args:
@@ -180,7 +223,7 @@ class _Waiting:
     """
 
     def __init__(self, pid: int, interpreter: Interpreter, directory: str) -> None:
-        stem = f"{directory}/enter-{pid}"
+        stem = f"{directory}/{ENTER}{pid}"
         self._pid = pid
         self._why = f"{stem}.why"
         self._path = f"{stem}.socket"
@@ -189,28 +232,28 @@ class _Waiting:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(self._path)
         self._socket.listen(4)
+        with open(self._why, "wb"):
+            pass
         with open(self.script, "w", encoding="utf-8") as file:
             file.write(
                 CODE.format(
                     directory=interpreter.directory, why=self._why, path=self._path
                 )
             )
-        for path in (directory, self._path, self.script):
-            with suppress(OSError):
-                os.chown(path, owner(pid), -1)
+        give(pid, directory, self._why, self._path, self.script)
 
-    def accept(self, way: str, seconds: float) -> Link | None:
+    def accept(self, way: str, until: float) -> Link | None:
         """Wait for the connection; None if there was none in time.
 
         Raises:
             AttachError: the program connected and can't be attached to
         """
-        until = time.monotonic() + seconds
         self._socket.settimeout(0.1)
         while time.monotonic() < until:
-            if os.path.exists(self._why):
-                with open(self._why, encoding="utf-8") as file:
-                    raise AttachError(f"process {self._pid}: {file.read()}")
+            with open(self._why, encoding="utf-8") as file:
+                reason = file.read()
+            if reason:
+                raise AttachError(f"process {self._pid}: {reason}")
             try:
                 connection, _ = self._socket.accept()
             except TimeoutError:
@@ -221,287 +264,113 @@ class _Waiting:
         return None
 
     def clean(self) -> None:
-        """Remove the files."""
         for path in (self._why, self._path, self.script):
             with suppress(OSError):
                 os.unlink(path)
 
     def close(self) -> None:
-        """Wait no more."""
         self._socket.close()
         self.clean()
 
 
-def _through(
-    pid: int, way: str, directory: str, found: Interpreter, do: Callable[[str], None]
+def through(
+    pid: int,
+    way: str,
+    directory: str,
+    found: Interpreter,
+    do: Callable[[str], None],
+    until: float,
+    undo: Callable[[], None] = lambda: None,
 ) -> Link | None:
-    waiting = _Waiting(pid, found, directory)
+    """Have a program connect; None if it did not in time.
+
+    Args:
+        do: makes the program execute the file with that path
+        until: when to stop waiting, s of ``time.monotonic()``; later if ``do`` took long
+        undo: the program is not to execute it any more
+    """
+    waiting = Waiting(pid, found, directory)
     try:
         do(waiting.script)
-        return waiting.accept(way, PATIENCE_S)
+        link = waiting.accept(way, max(until, time.monotonic() + ANSWER_S))
+        if link is None:
+            # Before the file is removed, which the program may be about to open.
+            undo()
+            link = waiting.accept(way, time.monotonic() + LATE_S)
+        return link
+    except AttachError:
+        raise
+    except BaseException:  # Ctrl-C
+        undo()
+        raise
     finally:
         waiting.close()
-
-
-def _check_tracer(pid: int) -> None:
-    tracer = status_of(pid).get("TracerPid", "0")
-    if tracer != "0":
-        name = " ".join(command_of(int(tracer))[:1])
-        raise AttachError(
-            f"process {pid} is traced already, by {name or 'process'} {tracer}: end that "
-            "first"
-        )
 
 
 # ----------------------------------------------------------------------- remote
 
 
-def by_remote(pid: int, directory: str) -> Link:
+def by_remote(pid: int, directory: str, until: float) -> Link:
     """CPython's own interface, from 3.14 on (PEP 768).
+
+    Args:
+        directory: of the files; readable by the program's user
+        until: when it should have answered, s of ``time.monotonic()``
 
     Raises:
         NotOffered: the program is older, or has switched it off
         AttachError: it can't be attached to
     """
-    found = interpreter_of(pid)
+    found = interpreter_of(pid, directory)
     if found.version < (3, 14):
         version = ".".join(map(str, found.version))
         raise NotOffered(f"process {pid} has Python {version}: remote needs 3.14")
-    link = _through(
-        pid, "remote", directory, found, lambda script: _remote_exec(pid, found, script)
-    )
-    if link is None:
-        # Withdraw the request, so that the program does not execute it later.
+
+    def ask(script: str) -> None:
+        _remote_exec(pid, found, script)
+
+    def withdraw() -> None:
         with suppress(AttachError):
             _remote_exec(pid, found, os.devnull)
+
+    begin = time.monotonic()
+    link = through(pid, "remote", directory, found, ask, until, withdraw)
+    if link is None:
         raise NotOffered(
-            f"process {pid} did not answer in {PATIENCE_S:.0f} s: its main thread was in "
-            "C code or waiting all that time"
+            f"process {pid} did not answer in {time.monotonic() - begin:.0f} s: its main "
+            "thread was in C code or waiting all that time"
         )
     return link
 
 
 def _remote_exec(pid: int, found: Interpreter, script: str) -> None:
     code = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
-    mine = sys.version_info[:2] == found.version[:2]
-    path = sys.executable if mine else found.path
-    how = {} if mine else as_owner(pid)
-    done = subprocess.run(
-        [path, "-I", "-S", "-c", code, str(pid), script],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PROBE_S,
-        check=False,
-        **how,
-    )
+    # It knows the memory of its own build only.
+    path = sys.executable if found.is_the_tools else found.path
+    how = {} if found.is_the_tools else as_owner(pid)
+    try:
+        done = subprocess.run(
+            [path, "-I", "-S", "-c", code, str(pid), script],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_S,
+            check=False,
+            **how,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotOffered(f"process {pid}: sys.remote_exec: {error}") from None
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2]
+        if DISABLED in reason:
+            raise NotOffered(
+                f"process {pid} does not allow remote debugging: it was started with "
+                "PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug, or its Python "
+                "was built without it"
+            )
+        if any(words in reason for words in ENDING) or not is_alive(pid):
+            raise AttachError(f"process {pid} has ended, or is about to")
         raise NotOffered(
             f"process {pid}: {reason or 'sys.remote_exec failed'}"
             + (PTRACE if "ermission" in reason or "permitted" in reason else "")
         )
-
-
-PTRACE = (
-    " (this needs the right to trace it: root, CAP_SYS_PTRACE, or its own user if "
-    "/proc/sys/kernel/yama/ptrace_scope is 0)"
-)
-
-
-# --------------------------------------------------------------------- debugger
-
-
-def by_debugger(pid: int, directory: str) -> Link:
-    """Gdb, which loads the extension of the package into the program and detaches.
-
-    It sets no breakpoint, so that the program is safe whenever gdb ends. It retries until
-    the main thread is in the interpreter itself, or waits in the kernel, where it holds
-    no lock of the allocator or of the loader.
-
-    Raises:
-        NotOffered: there is no gdb
-        AttachError: it can't be attached to
-    """
-    gdb = shutil.which("gdb")
-    if gdb is None:
-        raise NotOffered("there is no gdb: install the package gdb")
-    _check_tracer(pid)
-    found = interpreter_of(pid)
-    text = _text_of_interpreter(pid)
-    if not _has_loader(f"/proc/{pid}/exe"):
-        raise AttachError(
-            f"process {pid} is linked statically and can't load the extension: start it "
-            "with SPEED_BUMP_ATTACH=1"
-        )
-    link = _through(
-        pid,
-        "debugger",
-        directory,
-        found,
-        lambda script: _debug(gdb, pid, found.extension, script, text),
-    )
-    if link is None:
-        raise AttachError(
-            f"process {pid} did not answer in {PATIENCE_S:.0f} s: C code held the GIL "
-            "all that time; nothing was changed there; try again"
-        )
-    return link
-
-
-def _text_of_interpreter(pid: int) -> list[tuple[int, int]]:
-    """The address range of the interpreter's own code."""
-    found = []
-    with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8") as file:
-        exe = os.readlink(f"/proc/{pid}/exe")
-        for line in file:
-            words = line.split(None, 5)
-            if len(words) < 6 or "x" not in words[1]:
-                continue
-            path = words[5].rstrip("\n")
-            if path == exe or os.path.basename(path).startswith("libpython3"):
-                first, last = (int(word, 16) for word in words[0].split("-"))
-                found.append((first, last))
-    return found
-
-
-def _waits_at(pid: int) -> tuple[int, int]:
-    """Instruction and stack of a main thread that waits in the kernel; else 0."""
-    seen = set()
-    for _ in range(4):
-        try:
-            with open(f"/proc/{pid}/task/{pid}/syscall", encoding="ascii") as file:
-                words = file.read().split()
-        except OSError:
-            return 0, 0
-        # "running", or the number of the system call, its arguments, sp and pc.
-        if len(words) != 9:
-            return 0, 0
-        seen.add((int(words[8], 16), int(words[7], 16)))
-        time.sleep(0.03)
-    return seen.pop() if len(seen) == 1 else (0, 0)
-
-
-def _has_loader(path: str) -> bool:
-    """Whether a program is dynamically linked (has PT_INTERP)."""
-    with open(path, "rb") as file:
-        head = file.read(64)
-        offset = int.from_bytes(head[32:40], sys.byteorder)
-        size = int.from_bytes(head[54:56], sys.byteorder)
-        count = int.from_bytes(head[56:58], sys.byteorder)
-        file.seek(offset)
-        table = file.read(size * count)
-    kinds = (table[i : i + 4] for i in range(0, len(table), max(size, 1)))
-    return any(int.from_bytes(kind, sys.byteorder) == 3 for kind in kinds)
-
-
-def _commands(
-    pid: int,
-    extension: str,
-    script: str,
-    text: list[tuple[int, int]],
-    waits_at: tuple[int, int],
-) -> str:
-    inside = " || ".join(f"($pc >= {a} && $pc < {b})" for a, b in text) or "0"
-    if os.uname().machine == "x86_64":
-        at_call = "*(unsigned short *)($pc - 2) == 0x050f"
-    else:
-        at_call = "*(unsigned int *)($pc - 4) == 0xd4000001"
-    return f"""
-set $tries = 0
-set $same = 2
-set $last_pc = {waits_at[0]}
-set $last_sp = {waits_at[1]}
-set $done = 0
-while $tries < {TRIES} && !$done
-  thread 1
-  set $here = (unsigned long)$pc
-  set $stack = (unsigned long)$sp
-  if $here == $last_pc && $stack == $last_sp && {at_call}
-    set $same = $same + 1
-  else
-    set $same = 0
-  end
-  set $last_pc = $here
-  set $last_sp = $stack
-  if ({inside}) || $same >= 3
-    set $done = 1
-  else
-    set $tries = $tries + 1
-    detach
-    shell sleep 0.03
-    attach {pid}
-  end
-end
-if $done
-  sharedlibrary libc
-  sharedlibrary libdl
-  sharedlibrary ld-
-  set $handle = ((void *(*)(const char *, int))dlopen)("{extension}", 2)
-  if $handle
-    set $enter = ((void *(*)(void *, const char *))dlsym)($handle, "speed_bump_enter")
-    printf "speed-bump: entered %d\\n", ((int (*)(const char *))$enter)("{script}")
-  else
-    printf "speed-bump: not loaded %s\\n", ((char *(*)(void))dlerror)()
-  end
-else
-  printf "speed-bump: no safe place\\n"
-end
-detach
-quit
-"""
-
-
-def _debug(
-    gdb: str, pid: int, extension: str, script: str, text: list[tuple[int, int]]
-) -> None:
-    commands = f"{script}.gdb"
-    with open(commands, "w", encoding="utf-8") as file:
-        file.write(_commands(pid, extension, script, text, _waits_at(pid)))
-    settings = [
-        "debuginfod enabled off",
-        "auto-load off",
-        "auto-solib-add off",
-        "pagination off",
-        "confirm off",
-        "unwindonsignal on",
-        "scheduler-locking off",
-        "python print-stack none",
-    ]
-    options = [word for text in settings for word in ("-iex", f"set {text}")]
-    process = subprocess.Popen(
-        [gdb, "-nx", "-batch", *options, "-ex", "handle all nostop noprint pass",
-         "-p", str(pid), "-x", commands],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        # Ctrl-C is for the tool: gdb must finish.
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        said = process.communicate(timeout=DEBUGGER_S)[0]
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        said = process.communicate()[0]
-    finally:
-        with suppress(OSError):
-            os.unlink(commands)
-    if "speed-bump: entered 0\n" in said:
-        return
-    if "no safe place" in said:
-        raise AttachError(
-            f"process {pid}: in {TRIES} attempts its main thread was never in the "
-            "interpreter; nothing was changed there; try again"
-        )
-    reason = [
-        line
-        for line in said.splitlines()
-        if line.startswith(("ptrace:", "Could not attach", "speed-bump:", "No symbol"))
-    ]
-    denied = "Operation not permitted" in said or "Could not attach" in said
-    raise AttachError(
-        f"process {pid}: gdb: {'; '.join(reason) or said.strip()[-300:]}"
-        + (PTRACE if denied else "")
-    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Durations of calls and of marks, as a program records them in memory that it shares."""
+"""Durations of calls and between marks, which a program records in shared memory."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from speed_bump import _core
+from speed_bump.kinds import LatencyKind
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Processes beyond so many share a ring.
+# With more processes than this, several share a ring.
 RINGS = 8
-# An event that is not written after so long never will be: its process was killed.
+# An event that is not complete after this time never will be: its process was killed.
 PATIENCE_S = 1.0
-# Below it each ns has a bucket; from there on each power of two has half as many.
+# Shorter durations have a bucket per ns; above, each power of two has half as many
+# buckets.
 EXACT_NS = 2 << _core.LATENCY_SHIFT
 
-_KIND = {_core.LATENCY_FUNCTIONS: "functions", _core.LATENCY_MARKS: "marks"}
+_KIND: dict[int, str] = {
+    LatencyKind.FUNCTIONS: "functions",
+    LatencyKind.MARKS: "marks",
+}
 
 
 def lowest(bucket: int) -> int:
-    """The shortest duration that a bucket of the histograms has, ns."""
+    """The shortest duration in a bucket of the histograms, ns."""
     if bucket < EXACT_NS:
         return bucket
     shift = (bucket >> _core.LATENCY_SHIFT) - 1
@@ -34,17 +39,18 @@ def lowest(bucket: int) -> int:
 
 
 def middle(bucket: int) -> float:
-    """What stands for a bucket's durations, ns: off by 1/128 of it at most."""
+    """The value that represents a bucket, ns: off by at most 1/128."""
     return (lowest(bucket) + lowest(bucket + 1) - 1) / 2
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """The durations that were recorded for one name, in all processes together.
+    """The recorded durations of one name, in all processes together.
 
-    Those of two runs merge by ``merged()``, and nothing is lost by that. ``begun`` says
-    whether anything began. Of marks ``unended`` is how many were begun and have not ended
-    so far, ``unbegun`` how many ends had no beginning; of functions both are 0.
+    Results of two runs are combined by ``merged()``, without loss. ``begun`` tells
+    whether anything began. For marks, ``unended`` is the number of beginnings that have
+    no end so far, and ``unbegun`` the number of ends without a beginning; for functions
+    both are 0.
     """
 
     name: str
@@ -58,7 +64,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many."""
         return sum(self.buckets)
 
     @property
@@ -70,8 +75,8 @@ class Histogram:
     def quantile_ns(self, q: float) -> float:
         """The duration that a part ``q`` of them does not exceed; 0 if there are none.
 
-        Off by 1/128 of it at most. It is the least recorded duration of which that is so,
-        as of ``numpy.quantile(..., method="inverted_cdf")``.
+        Exact to 1/128. It is the least recorded duration with this property, as for
+        ``numpy.quantile(..., method="inverted_cdf")``.
         """
         wanted = q * self.count
         seen = 0
@@ -86,7 +91,7 @@ class Histogram:
         return ((bucket, n) for bucket, n in enumerate(self.buckets) if n)
 
     def merged(self, other: Histogram) -> Histogram:
-        """Both together, under the name of this one."""
+        """Combine two histograms, under the name of this one."""
         return Histogram(
             self.name,
             self.kind,
@@ -100,24 +105,34 @@ class Histogram:
 
 
 def histograms(table: _core.Table) -> list[Histogram]:
-    """What a table has recorded so far, in the order of its names."""
+    """The durations that a table has recorded so far, in the order of its names."""
     found = []
-    for name, kind, begun, begins, unbegun, sum_ns, max_ns, data in table.latencies():
-        if kind not in _KIND:
+    for latency in table.latencies():
+        if latency.kind not in _KIND:
             continue
-        buckets = array("Q", data)
-        # Read one after the other while the program runs.
-        unended = max(0, begins - sum(buckets))
+        buckets = array("Q", latency.buckets)
         found.append(
-            Histogram(name, _KIND[kind], begun, unended, unbegun, sum_ns, max_ns, buckets)
+            Histogram(
+                name=latency.name,
+                kind=_KIND[latency.kind],
+                begun=latency.begun,
+                # Read one after the other while the program runs.
+                unended=max(0, latency.begins - sum(buckets)),
+                unbegun=latency.unbegun,
+                sum_ns=latency.sum_ns,
+                max_ns=latency.max_ns,
+                buckets=buckets,
+            )
         )
     return found
 
 
 def marks_not_asked_for(table: _core.Table) -> list[str]:
-    """The names of marks that the program set, and that are not recorded."""
+    """The names of marks that the program sets and that are not recorded."""
     return [
-        name for name, kind, *_ in table.latencies() if kind == _core.LATENCY_NOT_ASKED
+        latency.name
+        for latency in table.latencies()
+        if latency.kind == LatencyKind.NOT_ASKED
     ]
 
 
@@ -146,7 +161,7 @@ class Events:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that were asked for; an event's ``name`` is an index in it."""
+        """The recorded names; an event's ``name`` is an index in it."""
         return tuple(one.name for one in histograms(self._table))
 
     @staticmethod
@@ -182,14 +197,13 @@ class Events:
         while True:
             at = self._at[ring]
             skip = ended or self._is_stuck(ring)
-            data, self._at[ring], behind, lost = self._table.latency_events(
-                ring, at, skip
-            )
-            self.lost += lost
-            yield data
-            if behind and self._at[ring] != at:
+            found = self._table.latency_events(ring, at, skip)
+            self._at[ring] = found.at
+            self.lost += found.lost
+            yield found.data
+            if found.behind and found.at != at:
                 continue  # a call has a ring's worth at most, and skips one event
-            if behind:
+            if found.behind:
                 self._since.setdefault(ring, (at, time.monotonic()))
             break
 

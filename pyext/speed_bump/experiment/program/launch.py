@@ -14,7 +14,7 @@ from types import FrameType
 
 # The terminal sends Ctrl-C to the program too; these signals are sent to the tool alone.
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-# A program that ends when asked needs no more time than this.
+# A program that ends on request needs no more time than this.
 GRACE_S = 5.0
 STEP_S = 0.02
 
@@ -29,7 +29,7 @@ class LaunchError(Exception):
 
 
 class Terminated(BaseException):
-    """A signal asked the tool to end; no program of the tool runs any more."""
+    """The tool was terminated by a signal; no program of the tool runs any more."""
 
     def __init__(self, number: int) -> None:
         """``number`` is the signal's."""
@@ -122,7 +122,7 @@ class Child:
         return {self.pid}
 
     def end(self) -> None:
-        """Ask it to end, and kill it if it does not; before ``wait()`` only."""
+        """Terminate it, and kill it if it does not end; only before ``wait()``."""
         if not self.is_running():
             return
         os.kill(self.pid, signal.SIGTERM)
@@ -171,7 +171,7 @@ def start(
     error_read, error_write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    # No signal may arrive while there is a child that the handler does not know yet.
+    # No signal may arrive while there is a child that the handler can't find yet.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     pid = os.fork()
     if pid == 0:

@@ -8,12 +8,13 @@ import os
 import time
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from speed_bump import _core
 from speed_bump.experiment.account import PYTHON as PYTHON_KIND
-from speed_bump.experiment.account import WAIT, WAITS, C, Frame, Looks, Thread
+from speed_bump.experiment.account import WAIT, C, Frame, Looks, Thread
 from speed_bump.experiment.program.native_frames import Key, NativeFrames
 
 # The highest rate of samples; lower with many threads, so that sampling takes no more
@@ -29,25 +30,23 @@ MAX_NAME = 60
 class Look:
     """The result of one round of sampling: ``ticks`` samples, in so many ``seconds``.
 
-    ``stacks`` are those of the extension. For the code that a number in them refers to,
-    ``targets`` has the address (0 for a C function) and the name of the target, or None.
+    ``stacks`` are those of the extension. ``targets`` has what their codes refer to.
     """
 
     ticks: int
     seconds: float
     stacks: list[_core.Stack]
-    targets: list[tuple[int, str | None]]
+    targets: list[_core.StackTarget]
 
 
 class Looking:
     """Samples processes and keeps the results. For use by one thread."""
 
     def __init__(self, table: _core.Table) -> None:
-        """Of no process yet."""
         self._stacks = _core.Stacks(table)
         self._known: dict[int, tuple[int, ...] | None] = {}
         self._seen: Counter[Key] = Counter()
-        self._totals = (0, 0, 0)
+        self._totals: _core.StackTotals | None = None
         self._clock_ns = 0
         self._sources: dict[str, Source] = {}
         self._moments: dict[int, list[tuple[int, Key]]] | None = None
@@ -66,7 +65,7 @@ class Looking:
             if not seen and self._moments:
                 del self._moments[tid]
 
-    def targets(self) -> list[tuple[int, str | None]]:
+    def targets(self) -> list[_core.StackTarget]:
         """Like ``Look.targets``, of all samples so far."""
         return self._stacks.targets()
 
@@ -84,44 +83,51 @@ class Looking:
 
     def look(self, ns: int, interval_ns: int = INTERVAL_NS) -> Look:
         """Sample for the given time."""
-        before, begin = self._totals[0], time.monotonic_ns()
+        before = self._totals.ticks if self._totals else 0
+        begin = time.monotonic_ns()
         self._totals = self._stacks.run(ns, interval_ns)
         took = time.monotonic_ns() - begin
         self._clock_ns += took
-        stacks, moments = self._stacks.take()
-        for pid, tid, wait, offset, n, row in stacks:
-            self._seen[pid, tid, wait, offset, row] += n
+        taken = self._stacks.take()
+        keys = [Key.of(stack) for stack in taken.stacks]
+        for key, stack in zip(keys, taken.stacks, strict=True):
+            self._seen[key] += stack.looks
         if self._moments is not None:
-            for time_ns, index in moments:
-                pid, tid, wait, offset, _, row = stacks[index]
-                key = pid, tid, wait, offset, row
-                self._moments.setdefault(tid, []).append((time_ns, key))
-        ticks = self._totals[0] - before
-        return Look(ticks, took / 1e9, stacks, self._stacks.targets())
+            for time_ns, index in taken.moments:
+                key = keys[index]
+                self._moments.setdefault(key.tid, []).append((time_ns, key))
+        ticks = self._totals.ticks - before
+        return Look(ticks, took / 1e9, taken.stacks, self._stacks.targets())
 
     def looks(self) -> Looks:
         """All samples so far."""
-        codes, threads = self._stacks.read()
-        stacks = [(*key[:4], n, key[4]) for key, n in self._seen.items()]
-        named = _Names(codes, stacks, self._sources)
-        found = Looks(threads=[Thread(*row) for row in threads])
+        named = _Names(self._stacks.codes(), self._seen, self._sources)
+        found = Looks(
+            threads=[
+                Thread(t.pid, t.tid, t.looks, t.run_ns, t.wait_ns)
+                for t in self._stacks.threads()
+            ]
+        )
         at = {(t.pid, t.tid): k for k, t in enumerate(found.threads)}
         known: dict[Frame, int] = {}
-        for pid, tid, wait, offset, n, row in stacks:
-            frames = [frame for k in reversed(row) if (frame := named.frames[k])]
+        for key, n in self._seen.items():
+            frames = [frame for k in reversed(key.codes) if (frame := named.frames[k])]
             in_c = bool(frames) and frames[-1].kind == C
-            called = named.called(row[0], offset, bool(wait)) if row and not in_c else ""
+            called = "" if in_c else named.called(key)
             if called:
                 frames.append(Frame(C, called))
-            asleep = [Frame(WAIT, WAITS[wait])] if wait else []
-            for below, part in self.native.below((pid, tid, wait, offset, row)):
+            asleep = [Frame(WAIT, key.wait)] if key.wait else []
+            thread = at[key.pid, key.tid]
+            for below, part in self.native.below(key):
                 # The callable itself has its Python name.
                 inner = below[1:] if called or in_c else below
                 whole = [*frames, *inner, *asleep]
-                key = at[pid, tid], tuple(known.setdefault(f, len(known)) for f in whole)
-                found.stacks[key] = found.stacks.get(key, 0) + n * part
+                there = thread, tuple(known.setdefault(f, len(known)) for f in whole)
+                found.stacks[there] = found.stacks.get(there, 0) + n * part
         found.frames = list(known)
-        found.ticks, found.lost, found.cpu_ns = self._totals
+        if self._totals:
+            found.ticks, found.lost = self._totals.ticks, self._totals.lost
+            found.cpu_ns = self._totals.cpu_ns
         found.clock_ns = self._clock_ns
         return found
 
@@ -132,42 +138,42 @@ class _Names:
     def __init__(
         self,
         codes: list[_core.StackCode],
-        stacks: list[_core.Stack],
+        stacks: Iterable[Key],
         sources: dict[str, Source],
     ) -> None:
         self._codes = codes
         self._sources = sources
         # Names of targets give the module name of a file.
         self._modules = {
-            (code[0], code[4]): code[2].rpartition(":")[0]
+            (code.pid, code.file): code.target.rpartition(":")[0]
             for code in codes
-            if code[2] and code[4]
+            if code.target and code.file
         }
         for stack in stacks:
             self._find_main(stack)
         self.frames = [self._frame(code) for code in codes]
 
-    def _find_main(self, stack: _core.Stack) -> None:
-        for index in reversed(stack[5]):
-            pid, _, _, name, file, *_ = self._codes[index]
-            if "runpy" in (file or ""):
+    def _find_main(self, stack: Key) -> None:
+        for index in reversed(stack.codes):
+            code = self._codes[index]
+            if "runpy" in (code.file or ""):
                 continue
-            if name == "<module>" and file:
-                self._modules.setdefault((pid, file), "__main__")
+            if code.qualname == "<module>" and code.file:
+                self._modules.setdefault((code.pid, code.file), "__main__")
             return
 
     def _frame(self, code: _core.StackCode) -> Frame | None:
-        pid, _, site, name, file, line, is_new, _ = code
+        name, file, line = code.qualname, code.file, code.first_line
         if name is None:
             # A C function; if it is no longer a target, nothing is known about it.
-            return Frame(C, site.replace(":", ".")) if site else None
+            return Frame(C, code.target.replace(":", ".")) if code.target else None
         if not name or not file:
             return Frame(PYTHON_KIND, "?")
-        if site:
-            return Frame(PYTHON_KIND, site, file, line)
-        if not is_new:
+        if code.target:
+            return Frame(PYTHON_KIND, code.target, file, line)
+        if not code.has_columns:
             name = self._source(file).qualname(line, name)
-        module = self._modules.get((pid, file)) or module_of(file)
+        module = self._modules.get((code.pid, file)) or module_of(file)
         return Frame(PYTHON_KIND, f"{module}:{name}", file, line)
 
     def _source(self, file: str) -> Source:
@@ -175,19 +181,22 @@ class _Names:
             self._sources[file] = read_source(file)
         return self._sources[file]
 
-    def called(self, index: int, offset: int, waits: bool) -> str:
+    def called(self, stack: Key) -> str:
         """The name of the call there that is not Python; "" if none, or unknown."""
-        _, _, _, _, file, line, is_new, lines = self._codes[index]
-        if offset < 0 or not file:
+        if not stack.codes:
             return ""
-        if is_new:
-            place = position(lines, line, offset)
-            return self._source(file).called(place) if place else ""
+        code = self._codes[stack.codes[0]]
+        if stack.offset < 0 or not code.file:
+            return ""
+        if code.has_columns:
+            place = position(code.lines, code.first_line, stack.offset)
+            return self._source(code.file).called(place) if place else ""
         # 3.10 knows only the line: a waiting thread is in its call; a computing one may
         # be anywhere.
-        if not waits:
+        if not stack.wait:
             return ""
-        return self._source(file).called_in(line_of(lines, line, offset))
+        line = line_of(code.lines, code.first_line, stack.offset)
+        return self._source(code.file).called_in(line)
 
 
 def module_of(path: str) -> str:

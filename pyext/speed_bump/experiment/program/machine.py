@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How much CPU time the threads of a program got, and wanted."""
+"""How much CPU time the threads of a program got and needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Reading:
     wait_ns: int = 0
 
     def share(self, before: Reading) -> float:
-        """The part of the wanted CPU time that the program had since ``before``."""
+        """The part of the needed CPU time that the program had since ``before``."""
         run, wait = self.run_ns - before.run_ns, self.wait_ns - before.wait_ns
         return run / (run + wait) if run + wait else 1.0
 
@@ -29,7 +29,6 @@ class Machine:
     """
 
     def __init__(self) -> None:
-        """Nothing has been read yet."""
         self._threads: dict[tuple[int, int], tuple[int, int]] = {}
         self._steal = _steal_ticks()
         self._begin = Reading()
@@ -65,6 +64,16 @@ def _steal_ticks() -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return (ticks[7] if len(ticks) > 7 else 0), sum(ticks[:8])
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not, unless only its first thread is one."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state = file.read().rpartition(b")")[2].split()[0]
+        return state not in (b"Z", b"X") or len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (OSError, IndexError):
+        return False
 
 
 def descendants(pid: int) -> set[int]:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Units of work that are counted by a metric, and slots of time that it is read at.
+"""Units of work that are counted by a metric, and slots of time.
 
-The program does not report its units, so that none of its threads can end a slot: here a
-thread of the tool does. It reads the metric, and then ends the slot with what was counted
-and the moment in the middle of the reading, which half of the reading's length is the
-uncertainty of.
+The program does not report its units, so none of its threads can end a slot: a thread of
+the tool does. It reads the metric, and then ends the slot with the new count and the time
+in the middle of the reading; the uncertainty is half of the reading's duration.
 """
 
 from __future__ import annotations
@@ -19,40 +18,40 @@ from speed_bump import _core
 from speed_bump.duration import human
 from speed_bump.experiment.program.metric import MetricError, Reading, Source, Value
 
-# The metric is read so often while units are counted and no slot ends.
+# The interval between readings while units are counted and no slot ends.
 POLL_S, LOOK_POLL_S = 0.1, 0.01
-# What goes down in more of the readings is no restart.
+# A value that decreases in a larger part of the readings was not restarted.
 MAX_RESETS, MAX_RESET_PART = 3, 0.02
 
-# How long a slot is. Shorter ones cost the server too much:
+# The length of a slot. Shorter ones cost the server too much:
 MIN_SLOT_NS = 50_000_000
-# units, updates of the metric and lengths of a reading in a slot; the least of each,
-# where the budget has no room for slots that are longer.
+# minimal numbers of units, updates of the metric and durations of a reading per slot; the
+# second values are used if the budget is too short for longer slots.
 UNITS, MIN_UNITS = 16, 4
 UPDATES, MIN_UPDATES = 5, 3
 READINGS, MIN_READINGS = 20, 5
-# A request should begin and end in a slot.
+# A request should begin and end in one slot.
 LATENCIES = 2
-# Slots that a budget should have room for, and must have.
+# Slots that a budget should have, and must have.
 SLOTS, MIN_SLOTS = 150, 40
-# An update of fewer units is that of each unit.
+# An update by fewer units happens with each unit.
 SINGLE = 1.5
-# What changes in a larger part of the readings is up to date.
+# A value that changes in a larger part of the readings is up to date.
 PROMPT = 0.8
-# Changes that a pace is known from.
+# Changes that are needed to know a pace.
 CHANGES = 6
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How a metric was seen to move.
+    """How a metric changes.
 
     Args:
         unit_ns: time of a unit of work
         update_ns: between two changes
-        reading_ns: how long a reading takes
-        latency_ns: mean of a histogram of times; 0 of all else
-        readings: how many there were, of which ``changes`` were other than before
+        reading_ns: duration of a reading
+        latency_ns: mean of a histogram of times; 0 otherwise
+        readings: number of readings, of which ``changes`` differed from the previous one
     """
 
     unit_ns: float
@@ -64,17 +63,17 @@ class Pace:
 
     @property
     def late_ns(self) -> float:
-        """How far behind the metric may be; 0: each unit is counted when it is done."""
+        """The maximal delay of the metric; 0: each unit is counted immediately."""
         is_single = self.update_ns < SINGLE * self.unit_ns
         is_prompt = self.changes > PROMPT * self.readings
         return 0.0 if is_single or is_prompt else self.update_ns
 
 
 def slot_of(pace: Pace, budget_s: float, series: str) -> int:
-    """How long a slot of time is to be, ns.
+    """The length of a slot, ns.
 
     Raises:
-        MetricError: a budget of so long has no room for slots that tell something
+        MetricError: the budget is too short for useful slots
     """
     wanted = max(
         MIN_SLOT_NS,
@@ -101,7 +100,7 @@ def slot_of(pace: Pace, budget_s: float, series: str) -> int:
 
 @dataclass
 class Metered:
-    """What was read at the end of one slot, since the end of the one before."""
+    """The values read at the end of a slot, relative to the end of the previous slot."""
 
     uncertain_ns: int
     count: float
@@ -111,7 +110,7 @@ class Metered:
 
 @dataclass
 class _Moves:
-    """What was seen since someone began to look at the pace."""
+    """The observations since ``watch()``."""
 
     begin_ns: int
     readings: int = 0
@@ -124,15 +123,14 @@ class _Moves:
 
 
 class Meter:
-    """Reads a metric again and again, in a thread, and reports units to a plan.
+    """Reads a metric repeatedly, in a thread, and reports units to a plan.
 
     Args:
-        source: used by that thread alone
-        plan: whose slots it ends once it is told to
+        source: used only by that thread
+        plan: ends its slots when requested
     """
 
     def __init__(self, source: Source, plan: _core.Plan) -> None:
-        """Nothing is read yet."""
         self._source = source
         self._plan = plan
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -151,20 +149,18 @@ class Meter:
         self.is_histogram = False
         self.refused = ""
         self.trouble = ""
-        # Whether the server is up: what troubles is what it says.
+        # Whether the server is up: then errors are due to its answers.
         self._has_answer = False
 
     @property
     def series(self) -> str:
-        """For people: what is counted."""
+        """The description of the metric, for display."""
         return self._source.metric.series
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def close(self) -> None:
-        """Read no more."""
         self._end.set()
         self._again.set()
         if self._thread.is_alive():
@@ -175,15 +171,15 @@ class Meter:
 
     @property
     def state(self) -> str:
-        """For people: what is waited for."""
+        """What is waited for, for display."""
         if self.trouble:
-            # Some servers have it from their first request on.
+            # Some servers export it only after their first request.
             hint = "; put a load on the server" if self._has_answer else ""
             return f"waiting: {self.trouble}{hint}"
         return f"waiting for {self.series} to count"
 
     def why_nothing(self, waited_s: float) -> str:
-        """For people: why no unit of work was seen, and what to do."""
+        """Why no unit of work was seen and what to do, for display."""
         if not self.trouble:
             return (
                 f"{self.series} did not count anything in {waited_s:.0f} s: give the "
@@ -195,18 +191,18 @@ class Meter:
         return f"{self.trouble}; it was waited for {waited_s:.0f} s: {what}"
 
     def begin_look(self) -> None:
-        """Look at the pace from now on, often."""
+        """Observe the pace from now on, with frequent readings."""
         with self._lock:
             self._moves = _Moves(time.monotonic_ns())
         self._again.set()
 
     def pace(self) -> Pace | None:
-        """What was seen since; None: too little. For the look that goes on."""
+        """The observations since; None: too few. For the look that continues."""
         with self._lock:
             moves = self._moves
             if not moves or moves.changes < 2 or moves.count <= 0:
                 return None
-            # From change to change: what was before the first one is of another length.
+            # From change to change: the time before the first one is incomplete.
             elapsed = moves.last_ns - moves.first_ns
             if elapsed <= 0:
                 return None
@@ -220,7 +216,7 @@ class Meter:
             )
 
     def measure(self, slot_ns: int) -> None:
-        """End a slot each so many ns from now on."""
+        """End slots at this interval, ns, from now on."""
         with self._lock:
             self._slot_ns = slot_ns
             self._moves = None
@@ -232,7 +228,7 @@ class Meter:
         try:
             self._read_on()
         except Exception as error:
-            # Without this thread no slot ends: what waits for one must know.
+            # Without this thread no slot ends, so code that waits for one has to be told.
             why = " ".join(str(error).split()) or type(error).__name__
             self.refused = f"{self.series} can't be read ({why})"
 
@@ -248,7 +244,7 @@ class Meter:
             with self._lock:
                 slot_ns, looks = self._slot_ns, self._moves is not None
             if slot_ns:
-                # The middle of the reading is to be at the end of the slot.
+                # The middle of the reading should be at the end of the slot.
                 due = max(due, begin + took // 2 - slot_ns // 2) + slot_ns
                 pause_ns = due - took // 2 - time.monotonic_ns()
             else:
@@ -276,7 +272,7 @@ class Meter:
         self.trouble = str(error)
 
     def _take(self, reading: Reading) -> None:
-        """Report what was done since the reading before."""
+        """Report the units since the previous reading."""
         before, self._last = self._last, reading
         self._readings += 1
         if before is None:
@@ -324,14 +320,14 @@ class Meter:
 
 
 def since(before: Reading, now: Reading) -> Value | None:
-    """What all series counted in between; None: one of them began anew."""
+    """The increase of all series in between; None: one of them was reset."""
     count = total = 0.0
     buckets = [0.0] * len(now.bounds)
     for key, value in before.series.items():
         if key not in now.series or now.series[key].went_down(value):
             return None
     for key, value in now.series.items():
-        # A series that was not there before has counted from 0.
+        # A new series has counted from 0.
         old = before.series.get(key)
         count += value.count - (old.count if old else 0.0)
         total += value.sum - (old.sum if old else 0.0)

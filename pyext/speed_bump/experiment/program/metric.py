@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A counter or a histogram that a server exports for Prometheus, read over HTTP.
 
-The text is read by ``prometheus-client``, which is not needed otherwise: it is an extra
-of this package, ``speed-bump[metrics]``.
+``prometheus-client`` parses the text. It is needed only here, as the extra
+``speed-bump[metrics]``.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 OPTION = "--progress-metric"
 EXAMPLE = 'http://localhost:8000/metrics:requests_total{method="POST"}'
-# An answer may take so long in all, and be so large.
+# Limits for the total time and the size of an answer.
 TIMEOUT_S = 5.0
 MAX_BYTES = 16 << 20
 MAX_REDIRECTS = 3
 REDIRECTS = (301, 302, 303, 307, 308)
-# Plain text is read faster; both are what clients of Prometheus ask for.
+# Plain text is parsed faster; Prometheus clients request both.
 ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5"
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABELS = re.compile(r'\s*(?:[a-zA-Z_]\w*\s*=\s*"(?:[^"\\]|\\.)*"\s*(?:,\s*|$))*')
-# What a histogram has, and a counter.
+# The series of a histogram, and of a counter.
 SUFFIXES = ("_count", "_sum", "_bucket", "_total")
-# In what a histogram adds up time, by the end of its name: seconds.
+# The unit in which a histogram sums up time, by the end of its name: seconds.
 TIMES = {
     "_seconds": 1.0,
     "_milliseconds": 1e-3,
@@ -50,7 +50,7 @@ TIMES = {
     "_microseconds": 1e-6,
     "_us": 1e-6,
 }
-# Of names and labels that exist so many are said.
+# At most this many existing names and labels are listed.
 MAX_NEAREST = 3
 
 Labels = tuple[tuple[str, str], ...]
@@ -59,7 +59,7 @@ Labels = tuple[tuple[str, str], ...]
 class MetricError(Exception):
     """The metric can't be read; the message is one line.
 
-    ``waits``: it may be read later, as the server is not up, or has done nothing yet.
+    ``waits``: a later attempt may succeed: the server is not up, or has done no work yet.
     ``has_answer``: the server is up. ``absent``: it does not have the metric, or no
     series of it with these labels.
     """
@@ -72,7 +72,6 @@ class MetricError(Exception):
         has_answer: bool = True,
         absent: bool = False,
     ) -> None:
-        """Say why."""
         super().__init__(text)
         self.waits = waits
         self.has_answer = has_answer
@@ -81,7 +80,7 @@ class MetricError(Exception):
 
 @dataclass(frozen=True)
 class Metric:
-    """Which metric: of all series of this name those with these labels, added up."""
+    """The metric: the sum of all series with this name and these labels."""
 
     url: str
     name: str
@@ -89,26 +88,26 @@ class Metric:
 
     @property
     def series(self) -> str:
-        """For people: the name, with the labels."""
+        """The name with the labels, for display."""
         return self.name + labels_text(self.labels)
 
     @property
     def text(self) -> str:
-        """For people: what a unit of work is."""
+        """The unit of work, for display."""
         return f"count of {self.series} at {self.url}"
 
 
 def labels_text(labels: Iterable[tuple[str, str]]) -> str:
-    """As they are written behind a name; "" for none."""
+    """The labels as written after a name; "" for none."""
     parts = [f'{key}="{value}"' for key, value in labels]
     return "{" + ",".join(parts) + "}" if parts else ""
 
 
 def parse(text: str) -> Metric:
-    """From URL:NAME{LABELS}.
+    """Parse URL:NAME{LABELS}.
 
     Raises:
-        ConfigError: it is none, or what reads metrics is not installed
+        ConfigError: it is invalid, or prometheus-client is not installed
     """
     try:
         from prometheus_client import parser
@@ -129,13 +128,13 @@ def parse(text: str) -> Metric:
             f"{OPTION}: {{{inside} is not a list of labels such as "
             '{method="POST",code="200"}'
         )
-    # By the same rules as what the server writes.
+    # By the same rules as the server's text.
     (family,) = parser.text_string_to_metric_families(f"x{{{inside} 0\n")
     return Metric(url, name, tuple(sorted(family.samples[0].labels.items())))
 
 
 def _split(place: str, wrong: str) -> tuple[str, str]:
-    """The URL and the name, which may have colons itself, as vllm:request_success has."""
+    """The URL and the name, which may contain colons, as in vllm:request_success."""
     match = re.fullmatch(
         r"(https?)://(\[[0-9a-fA-F:.]+\]|[^][/:@\s]+)(:[0-9]+)?(/[^:\s]*)?:(.+)", place
     )
@@ -162,14 +161,14 @@ def _split(place: str, wrong: str) -> tuple[str, str]:
 
 
 def _why_no_url(url: str) -> str:
-    """What speaks against it before its host is asked; "" where nothing does."""
+    """Why the URL is refused before a connection is made; "" if it is not."""
     try:
         parts = urllib.parse.urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
         return str(error)
     try:
-        # As socket.getaddrinfo() does, where it is no OSError.
+        # As socket.getaddrinfo() does, but without an OSError.
         host.encode("idna")
     except UnicodeError:
         return f"there is no host {host}: a part of its name is empty or too long"
@@ -184,9 +183,9 @@ def _why_no_url(url: str) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """One series: a count and, of a histogram, the sum and what is in each bucket.
+    """One series: a count and, for a histogram, the sum and the counts of the buckets.
 
-    The sum is in seconds, and 0 of a histogram of anything else than time.
+    The sum is in seconds, and 0 for a histogram of something other than time.
     """
 
     count: float
@@ -194,16 +193,17 @@ class Value:
     buckets: tuple[float, ...] = ()
 
     def went_down(self, before: Value) -> bool:
-        """Whether it began anew since."""
+        """Whether it was reset since."""
         return self.count < before.count
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read at once: series by their labels. Times are CLOCK_MONOTONIC, ns.
+    """The result of a reading: series by their labels.
 
-    The server looked at its counters at some time between ``begin_ns`` and ``end_ns``.
-    ``bounds`` of the buckets are seconds; there are none where no time is counted.
+    Times are CLOCK_MONOTONIC, ns. The server read its counters at some time between
+    ``begin_ns`` and ``end_ns``. ``bounds`` of the buckets are seconds; there are none if
+    the metric does not count time.
     """
 
     begin_ns: int
@@ -214,29 +214,27 @@ class Reading:
 
     @property
     def time_ns(self) -> int:
-        """In the middle of these."""
+        """The time in the middle of these."""
         return (self.begin_ns + self.end_ns) // 2
 
     @property
     def uncertain_ns(self) -> int:
-        """How far that may be off."""
+        """The uncertainty of that time."""
         return (self.end_ns - self.begin_ns + 1) // 2
 
 
 class Source:
-    """Where a metric is read; keeps a connection. Used by one thread at a time."""
+    """A source of a metric, which keeps a connection. For use by one thread at a time."""
 
     def __init__(self, metric: Metric, timeout_s: float = TIMEOUT_S) -> None:
-        """Nothing is connected yet."""
         self.metric = metric
         self._timeout_s = timeout_s
         self._url = metric.url
         self._connection: _Connection | None = None
-        # Other lines need not be parsed once it is known what the family is called.
+        # Once the name of the family is known, only lines with that name are parsed.
         self._family = ""
 
     def close(self) -> None:
-        """Let go of the connection."""
         if self._connection:
             self._connection.close()
             self._connection = None
@@ -314,7 +312,7 @@ class Source:
     # ------------------------------------------------------------------- HTTP
 
     def _get(self) -> tuple[int, int, bytes, bool]:
-        """When it was asked and answered, what it said, whether that is OpenMetrics."""
+        """The times of request and answer, its text, and whether that is OpenMetrics."""
         deadline = time.monotonic() + self._timeout_s
         for _ in range(MAX_REDIRECTS + 1):
             # A server may have closed the connection that was kept: try a new one.
@@ -327,12 +325,12 @@ class Source:
                     continue
                 raise MetricError(
                     self._why(error),
-                    # It is the same when it is asked again.
+                    # The next attempt would fail in the same way.
                     waits=not isinstance(error, ssl.SSLCertVerificationError),
                     has_answer=False,
                 ) from None
             except ValueError as error:
-                # Of a proxy, say, that is no URL.
+                # Such as a proxy that is not a URL.
                 self.close()
                 raise MetricError(f"{self._url} can't be asked ({error})") from None
             begin_ns, end_ns, response, data = answer
@@ -342,7 +340,7 @@ class Source:
             if response.status != http.client.OK:
                 raise MetricError(
                     f"{self._url} answers {response.status} {response.reason}".rstrip(),
-                    # Of a server that is about to be ready.
+                    # The server may be starting.
                     waits=response.status >= 500,
                     has_answer=response.status < 500,
                 )
@@ -380,7 +378,7 @@ class Source:
         if there.hostname != here.hostname or there.scheme not in (here.scheme, "https"):
             raise MetricError(
                 f"{self._url} redirects to {there.scheme}://{there.netloc}, which is not "
-                "followed: give the URL that is meant"
+                "followed: give that URL if it is the right one"
             )
         self.close()
         self._url = url
@@ -396,7 +394,7 @@ class Source:
 
 
 class _Connection:
-    """To the host of a URL, or to the proxy for it."""
+    """A connection to the host of a URL, or to the proxy for it."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -439,7 +437,7 @@ class _Connection:
 
 
 class _Timed:
-    """A socket to read from until a time: one that sends little by little has no more."""
+    """A socket with a deadline for all of its reads together, not for each of them."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._socket = sock
@@ -453,7 +451,7 @@ class _Raw(io.RawIOBase):
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         super().__init__()
         self._socket = sock
-        # Keeps the socket open, which http.client closes before its last answer is read.
+        # Keeps the socket open: http.client closes it before the last answer is read.
         self._file = sock.makefile("rb", buffering=0)
         self._deadline = deadline
 
@@ -471,10 +469,10 @@ class _Raw(io.RawIOBase):
 
 
 def _acknowledge_at_once(sock: socket.socket) -> None:
-    """Of what is read next; the kernel forgets this again by itself.
+    """Make the kernel acknowledge the next data at once; the setting does not last.
 
-    A server that sends head and body apart holds the body until the head was
-    acknowledged, which the kernel does 40 ms later on a connection that is kept.
+    A server that sends the head and the body of an answer separately sends the body only
+    when the head is acknowledged. On a kept connection the kernel delays that by 40 ms.
     """
     with suppress(OSError, AttributeError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -488,7 +486,7 @@ def _left(deadline: float) -> float:
 
 
 def _proxy(scheme: str, host: str) -> str:
-    """That of the environment; "" where none is to be used, as for this machine."""
+    """The proxy that the environment names; "" if none is used, as for this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return ""
     with suppress(ValueError):
@@ -516,14 +514,14 @@ def _families(text: str, is_open: bool) -> Iterable[Family]:
 
 
 def _named(families: Sequence[Family], name: str) -> Family | None:
-    """The family; one that counts, where there are several.
+    """The family of this name; if there are several, one that counts.
 
     Raises:
         MetricError: it does not count
     """
     stems = {name, *(name.removesuffix(end) for end in SUFFIXES)}
     found = [f for f in families if f.name in stems]
-    # One of exactly this name, such as a gauge beside a counter, is meant.
+    # A family of exactly this name takes precedence, such as a gauge beside a counter.
     exact = [f for f in found if name in (f.name, f"{f.name}_total")]
     found = exact or found
     if not found:
@@ -546,7 +544,7 @@ def _named(families: Sequence[Family], name: str) -> Family | None:
 
 
 def _told_name(family: Family) -> str:
-    """As a server writes it."""
+    """The name as a server writes it."""
     if family.type == "counter" and any(
         s.name == f"{family.name}_total" for s in family.samples
     ):
@@ -555,7 +553,7 @@ def _told_name(family: Family) -> str:
 
 
 def _counts(family: Family, sample: Sample) -> bool:
-    """Whether the value of the sample is how much was done."""
+    """Whether the value of the sample counts work."""
     if family.type == "histogram":
         return bool(sample.name == f"{family.name}_count")
     if family.type == "counter":
@@ -592,12 +590,12 @@ def _bounds(family: Family) -> set[float]:
 
 
 def time_unit(family: str) -> float:
-    """What 1 is in the sum of a histogram of this name, s; 0: not time, or not known."""
+    """The unit of a histogram's sum, by its name, in s; 0: not a time, or unknown."""
     return next((TIMES[end] for end in TIMES if family.endswith(end)), 0.0)
 
 
 def _values(family: Family, metric: Metric, second: float) -> dict[Labels, Value]:
-    """Of the series that are asked for. ``second``: 1 of a sum is so many; 0: no time."""
+    """The requested series. ``second``: the unit of the sum, in s; 0: it is no time."""
     counts: dict[Labels, float] = {}
     sums: dict[Labels, float] = {}
     buckets: dict[Labels, dict[float, float]] = {}
@@ -624,6 +622,6 @@ def _values(family: Family, metric: Metric, second: float) -> dict[Labels, Value
 
 
 def nearest(text: str, known: Sequence[str]) -> list[str]:
-    """Of what there is what is most like it, the best first."""
+    """The most similar of the known texts, the best first."""
     found = difflib.get_close_matches(text, known, MAX_NEAREST, 0.0)
     return found or list(known[:MAX_NEAREST])

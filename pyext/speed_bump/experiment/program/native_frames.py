@@ -11,6 +11,7 @@ import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from speed_bump import _core
 from speed_bump.experiment import symbols
@@ -22,19 +23,35 @@ NEAR_NS = 2_000_000
 MAX_FRAMES = 32
 # The interpreter's own files.
 INTERPRETER = ("python", "libpython")
-# pid, tid, wait, offset of the instruction, codes from the innermost
-Key = tuple[int, int, int, int, tuple[int, ...]]
+
+
+class Key(NamedTuple):
+    """A stack of Python: what ``_core.Stack`` says of it, but how often it was seen."""
+
+    pid: int
+    tid: int
+    wait: str
+    offset: int
+    codes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, stack: _core.Stack) -> Key:
+        """That of a sample."""
+        return cls(stack.pid, stack.tid, stack.wait, stack.offset, stack.codes)
+
+
 # When the stack of a thread was seen, in the order of time.
 Moments = Mapping[int, Sequence[tuple[int, Key]]]
 Frames = tuple[Frame, ...]
+# A file, and an offset in it.
 Asked = tuple[str, int]
+Symbols = Callable[[str, int], _core.Symbol | None]
 
 
 class NativeFrames:
     """The native frames below each stack of Python, as parts of the time there."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._by_key: dict[Key, Counter[Frames]] = {}
         self._by_place: dict[tuple[object, ...], Counter[Frames]] = {}
 
@@ -42,7 +59,7 @@ class NativeFrames:
         self,
         stacks: Iterable[_core.NativeStack],
         moments: Moments,
-        symbol: Callable[[str, int], tuple[str, str | None, int] | None],
+        symbol: Symbols,
     ) -> None:
         """Add samples of one period.
 
@@ -51,13 +68,15 @@ class NativeFrames:
             symbol: as ``NativeSampler.symbol``
         """
         matched, loose = [], []
-        for tid, time_ns, ns, off_cpu, whole, rows in stacks:
-            key = nearest(moments.get(tid, ()), time_ns, ns if off_cpu else 0)
-            own = _own(rows, whole, bool(key and key[4]))
+        for stack in stacks:
+            off_ns = stack.ns if stack.off_cpu else 0
+            key = nearest(moments.get(stack.tid, ()), stack.time_ns, off_ns)
+            own = _own(stack.frames, stack.whole, bool(key and key.codes))
             if key is not None and own is not None:
-                matched.append((key, own, ns))
-            elif key is not None and rows:
-                loose.append((key, rows[0][0], ns))
+                matched.append((key, own, stack.ns))
+            elif key is not None and stack.frames:
+                path, _ = stack.frames[0]
+                loose.append((key, path, stack.ns))
         places = {row for _, rows, _ in matched for row in rows}
         # One file is kept open, so its symbols are read in sequence.
         names = {row: _frame(row, symbol) for row in sorted(places)}
@@ -82,7 +101,7 @@ class NativeFrames:
         seen = self._by_key.get(key) or self._by_place.get(_place(key))
         if not seen:
             return [((), 1.0)]
-        if key[4]:
+        if key.codes:
             # A place calls one function: others were sampled just before or after it.
             callee = _usual_first(self._by_place[_place(key)])
             seen = Counter({f: ns for f, ns in seen.items() if not f or f[0] == callee})
@@ -102,8 +121,9 @@ def _usual_first(seen: Counter[Frames]) -> Frame | None:
 
 def _place(key: Key) -> tuple[object, ...]:
     """The native frames of a thread, whatever called them."""
-    pid, tid, wait, offset, row = key
-    return (pid, wait, offset, row[0]) if row else (pid, tid, wait)
+    if key.codes:
+        return key.pid, key.wait, key.offset, key.codes[0]
+    return key.pid, key.tid, key.wait
 
 
 def nearest(moments: Sequence[tuple[int, Key]], time_ns: int, off_ns: int) -> Key | None:
@@ -134,14 +154,12 @@ def _own(rows: Sequence[Asked], whole: bool, is_python: bool) -> tuple[Asked, ..
     return tuple(rows) if whole and not is_python else None
 
 
-def _frame(
-    place: Asked, symbol: Callable[[str, int], tuple[str, str | None, int] | None]
-) -> Frame:
+def _frame(place: Asked, symbol: Symbols) -> Frame:
     path, offset = place
     file = os.path.basename(path)
     found = symbol(path, offset) if path else None
     if found is None:
         return Frame(MACHINE, file or "code without a file", path)
-    name, readable = symbols.of_whole(found[0], found[1])
+    name, readable = symbols.of_whole(found.name, found.demangled)
     mangled = name if name != readable else ""
     return Frame(MACHINE, f"{file}:{readable}", path, symbol=mangled)

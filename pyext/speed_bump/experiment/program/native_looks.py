@@ -82,57 +82,70 @@ class NativeLooks:
 
     Args:
         pids: of the sampled processes; their descendants are included
+        lives: whether the program has not ended; what it leaves behind is not sampled
         is_wanted: whether functions of a file are measured; those of other files get no
             names
     """
 
     def __init__(
-        self, pids: Callable[[], Iterable[int]], is_wanted: Callable[[str], bool]
+        self,
+        pids: Callable[[], Iterable[int]],
+        lives: Callable[[], bool],
+        is_wanted: Callable[[str], bool],
     ) -> None:
-        """Nothing has been sampled yet."""
         self._pids = pids
+        self._lives = lives
         self._is_wanted = is_wanted
         self._rounds: deque[_Round] = deque(maxlen=MAX_ROUNDS)
         self._places: dict[tuple[str, int], Place] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._sampler: _core.NativeSampler | None = None
-        self._begin_ns = 0
+        self._begin_ns = self._forgot_ns = 0
         self._forgets = 0
         self.refused = ""
 
     @property
     def since_ns(self) -> int:
-        """When the first round began that is kept, or the current one; monotonic."""
+        """What was seen before this time is in no round that is kept; monotonic."""
+        if self.refused:
+            return time.monotonic_ns()
         # One step: without the GIL, a copy fails where the other thread appends.
         try:
             return self._rounds[0].begin_ns
         except IndexError:
-            return self._begin_ns
+            return max(self._begin_ns, self._forgot_ns)
 
     def start(self) -> None:
         """Begin."""
+        self._forgot_ns = time.monotonic_ns()
         self._thread.start()
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Begin anew: the current round will not be kept, either."""
         self._forgets += 1
+        self._forgot_ns = time.monotonic_ns()
         self._rounds.clear()
 
-    def stop(self) -> None:
-        """Stop; the samples so far are kept."""
+    def end(self) -> None:
+        """Sample no longer; what was seen may still be looked up."""
         self._over.set()
+        if self._sampler:
+            self._sampler.stop()
+
+    def stop(self) -> None:
+        """Stop, and wait until all is looked up; the samples so far are kept."""
+        self.end()
         while self._thread.is_alive():
             # The thread may be between two rounds, and begin another one.
-            if self._sampler:
-                self._sampler.stop()
+            self.end()
             self._thread.join(STEP_S)
 
     def _run(self) -> None:
         try:
             self._sampler = sampler = _core.NativeSampler()
             sampler.keep_stacks(True)
-            while not self._over.is_set():
+            while not self._over.is_set() and self._lives():
                 began = time.monotonic()
                 self._one_round(sampler)
                 if len(self._rounds) >= ROUNDS_AT_ONCE:
@@ -147,7 +160,7 @@ class NativeLooks:
         for pid in self._pids():
             sampler.add_process(pid)
         self._begin_ns = begin_ns = time.monotonic_ns()
-        clock_ns = sampler.run(ROUND_NS)[1]
+        clock_ns = sampler.run(ROUND_NS).clock_ns
         stacks = sampler.stacks()
         if forgets == self._forgets:
             self._look_up(sampler, stacks)
@@ -159,11 +172,12 @@ class NativeLooks:
         self, sampler: _core.NativeSampler, stacks: list[_core.NativeStack]
     ) -> None:
         """Look up each new place."""
-        rows = {row for stack in stacks for row in stack[5]} - self._places.keys()
+        frames = {frame for stack in stacks for frame in stack.frames}
         # One file is kept open: some are large, so symbols are read in sequence.
-        for row in sorted(rows):
-            wanted = self._is_wanted(row[0])
-            self._places[row] = _place(sampler, *row) if wanted else Place(row[0])
+        for path, offset in sorted(frames - self._places.keys()):
+            wanted = self._is_wanted(path)
+            place = _place(sampler, path, offset) if wanted else Place(path)
+            self._places[path, offset] = place
 
     def seen(
         self,
@@ -178,20 +192,25 @@ class NativeLooks:
         """
         found = NativeSeen(refused=self.refused)
         stacks: dict[Key, Stack | None] = {}
-        of_python = {tid for tid, seen in moments.items() if any(k[4] for _, k in seen)}
+        of_python = {
+            tid for tid, seen in moments.items() if any(key.codes for _, key in seen)
+        }
         for one in self._rounds:
             found.clock_ns += one.clock_ns
-            for tid, time_ns, ns, off, _, rows in one.stacks:
-                places = tuple(self._places[row] for row in rows)
-                key = nearest(moments.get(tid, ()), time_ns, ns if off else 0)
+            for stack in one.stacks:
+                tid, ns = stack.tid, stack.ns
+                places = tuple(self._places[frame] for frame in stack.frames)
+                off_ns = ns if stack.off_cpu else 0
+                key = nearest(moments.get(tid, ()), stack.time_ns, off_ns)
                 if tid not in of_python:
-                    sleeps = False if not off else bool(key[2]) if key else None
+                    known = bool(key.wait) if key else None
+                    sleeps = known if stack.off_cpu else False
                     found.looks.append(NativeLook(tid, ns, places, None, sleeps))
                 elif key is not None:
                     # Between two Python stacks it is unknown which one it belongs to.
                     if key not in stacks:
                         stacks[key] = stack_of(key)
-                    sleeps = bool(key[2])
+                    sleeps = bool(key.wait)
                     found.looks.append(NativeLook(tid, ns, places, stacks[key], sleeps))
         return found
 
@@ -200,4 +219,4 @@ def _place(sampler: _core.NativeSampler, path: str, offset: int) -> Place:
     found = sampler.symbol(path, offset) if path else None
     if not found:
         return Place(path)
-    return Place(path, *symbols.of_whole(found[0], found[1]))
+    return Place(path, *symbols.of_whole(found.name, found.demangled))

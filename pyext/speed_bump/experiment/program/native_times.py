@@ -93,7 +93,7 @@ class NativeSampling:
         """Whole stacks of the last round, if they were kept."""
         return self._sampler.stacks() if self._sampler else []
 
-    def symbol(self, path: str, offset: int) -> tuple[str, str | None, int] | None:
+    def symbol(self, path: str, offset: int) -> _core.Symbol | None:
         """Like ``NativeSampler.symbol``."""
         assert self._sampler is not None
         return self._sampler.symbol(path, offset)
@@ -130,20 +130,20 @@ class NativeSampling:
 
     def _run(self, sampler: _core.NativeSampler, ns: int, ended: threading.Event) -> None:
         try:
-            own, clock_ns, cpu_ns, off_ns, unseen_ns, stacks, lost = sampler.run(ns)
+            found = sampler.run(ns)
         except OSError as error:
             self._refuse(error)
             self.times = NativeTimes(refused=self.refused)
         else:
             self.times = NativeTimes(
-                clock_ns,
-                cpu_ns + off_ns,
-                unseen_ns,
-                stacks,
-                lost,
-                {name: own[n][0] for name, n in self._numbers.items()},
-                {name: own[n][1] for name, n in self._numbers.items()},
-                self.refused,
+                clock_ns=found.clock_ns,
+                thread_ns=found.cpu_ns + found.off_ns,
+                unseen_ns=found.unseen_ns,
+                stacks=found.stacks,
+                lost=found.lost,
+                self_ns={name: found.own[n].self_ns for name, n in self._numbers.items()},
+                looks={name: found.own[n].looks for name, n in self._numbers.items()},
+                refused=self.refused,
             )
         finally:
             ended.set()

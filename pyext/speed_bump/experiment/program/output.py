@@ -49,7 +49,6 @@ class Watched:
         self._thread.join(1.0)
 
     def close(self) -> None:
-        """Let go of it."""
         if self._is_open:
             self._is_open = False
             if self.stdout >= 0:

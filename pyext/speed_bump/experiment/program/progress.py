@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a unit of work is."""
+"""The unit of work."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from speed_bump import _core
 from speed_bump.config import ConfigError, Target, parse_targets
+from speed_bump.control import EXIT_POINT
 from speed_bump.experiment.program import metric as metrics
 from speed_bump.experiment.program.metric import Metric
 
-# The point that lines of output count at.
+# The point for counting lines of output.
 OUTPUT_POINT = "speed_bump:output"
 
 
@@ -22,9 +23,9 @@ class Progress:
     """The sources of progress.
 
     ``points`` of ``speed_bump.progress()``; calls of ``functions``, which are patterns;
-    hits of native ``targets``; lines of the output that match ``regex``; or what a
-    ``metric`` counts, with nothing beside it. None of them at all: whatever point the
-    program has, else its wall time.
+    calls of native ``targets``; lines of the output that match ``regex``; or a
+    ``metric``, with nothing else. If there are none: any point of the program, or else
+    its wall time.
     """
 
     points: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class Progress:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody said what a unit is."""
+        """Whether no unit was defined."""
         return not (self.points or self.functions or self.targets or self.metric)
 
     def is_counted(self, name: str) -> bool:
@@ -48,8 +49,10 @@ class Progress:
 
     @property
     def text(self) -> str:
-        """For people: what a unit is."""
-        parts = [f"progress point {p!r}" for p in self.points if p != OUTPUT_POINT]
+        """The description of a unit, for display."""
+        named = [p for p in self.points if p not in (OUTPUT_POINT, EXIT_POINT)]
+        parts = [f"progress point {p!r}" for p in named]
+        parts += ["one Python process"] if EXIT_POINT in self.points else []
         parts += [f"call of {t.pattern}" for t in (*self.functions, *self.targets)]
         if self.regex:
             pattern = self.regex.pattern.decode(errors="replace")
@@ -76,7 +79,7 @@ def read(texts: Sequence[str], regex: str | None, metric: str | None = None) -> 
     functions: list[Target] = []
     targets: list[Target] = []
     for text in texts:
-        if ":" not in text:
+        if ":" not in text or text == EXIT_POINT:
             points.append(text)
             continue
         target = _target(text)
@@ -97,9 +100,9 @@ def read(texts: Sequence[str], regex: str | None, metric: str | None = None) -> 
 
 
 def is_native(text: str) -> bool:
-    """Whether a native function is meant, as people write it: a path before the colon.
+    """Whether a text means a native function: a path before the colon.
 
-    That of a Python file, or a glob, stands for modules there.
+    Paths of Python files, and globs, mean modules.
     """
     left = text.rpartition(":")[0]
     of_modules = left.endswith(".py") or glob.escape(left) != left

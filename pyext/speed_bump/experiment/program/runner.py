@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import glob
 import os
 import select
@@ -18,18 +17,18 @@ from typing import IO
 
 from speed_bump import _core, native, statistics, waits
 from speed_bump.config import MAX_SEED, Config, Target
-from speed_bump.control import NATIVE_OWNER, PROCESS_POINT, SEED
+from speed_bump.control import EXIT_POINT, NATIVE_OWNER, PROCESS_POINT, SEED
 from speed_bump.experiment.program import elsewhere, latency, launch
+from speed_bump.experiment.program.directory import directory
 from speed_bump.experiment.program.latency import Histogram
 from speed_bump.experiment.program.launch import Streams
+from speed_bump.experiment.program.native_latency import NativeLatencies
 from speed_bump.statistics import FunctionStatistics
 
 # Functions times processes. The file takes its room when it is made, 12 MB.
 CAPACITY = 1 << 14
 # The line of a target file without a Python target.
 NO_PYTHON = "!*:*"
-# Files of a run are best kept in memory: counts need never be written back.
-SHARED_MEMORY = "/dev/shm"
 # Launchers of ranks that may wait in MPI.
 MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
 
@@ -90,9 +89,9 @@ class Result:
         """The sum of their delays as requested."""
         return sum(f.requested_ns for f in self.of(target))
 
-    def injected_ns(self, target: Target) -> int:
+    def delivered_ns(self, target: Target) -> int:
         """The sum of their delays as delivered."""
-        return sum(f.measured_ns for f in self.of(target))
+        return sum(f.delivered_ns for f in self.of(target))
 
 
 class Input:
@@ -103,7 +102,6 @@ class Input:
     """
 
     def __init__(self) -> None:
-        """Nothing is read yet."""
         self._file: IO[bytes] | None = None
         self._at: int | None = None
 
@@ -122,7 +120,6 @@ class Input:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Forget it."""
         if self._file:
             self._file.close()
 
@@ -154,29 +151,6 @@ def _kept() -> IO[bytes]:
     return file
 
 
-def _directory() -> tempfile.TemporaryDirectory[str]:
-    """A directory for tables, in memory if there is room."""
-    if os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
-        directory = _temporary(SHARED_MEMORY)
-        try:
-            path = os.path.join(directory.name, "room")
-            _core.Table(path, CAPACITY).close()
-            os.unlink(path)
-        except OSError as error:
-            directory.cleanup()
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-        else:
-            return directory
-    return _temporary(None)
-
-
-def _temporary(where: str | None) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(
-        prefix="speed-bump-", dir=where, ignore_cleanup_errors=True
-    )
-
-
 @dataclass
 class Runner:
     """A program to run. Use as a context manager.
@@ -189,6 +163,7 @@ class Runner:
         again: it will run more than once, and is to read the same input each time
         inject: lend this package to its Python if that has none
         latencies: names of durations that its processes record, as ``--latency`` has them
+        native_latencies: the same of native functions, which the kernel records
 
     Drawn delays follow from ``seed``, to be set before a run; None: the program chooses a
     seed.
@@ -201,6 +176,7 @@ class Runner:
     again: bool = False
     inject: bool = False
     latencies: Sequence[str] = ()
+    native_latencies: Sequence[str] = ()
     seed: int | None = field(init=False, default=None)
     directory: str = field(init=False, default="")
     _runs: int = field(init=False, default=0)
@@ -227,14 +203,13 @@ class Runner:
     def __enter__(self) -> Runner:
         """Make the directory of tables."""
         with ExitStack() as stack:
-            self.directory = stack.enter_context(_directory())
+            self.directory = stack.enter_context(directory(CAPACITY))
             if self.again:
                 self._input = stack.enter_context(Input())
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Leave nothing behind."""
         self._stack.close()
 
     def run(self, slowed: Sequence[Slowed]) -> Result:
@@ -249,14 +224,17 @@ class Runner:
         kernel = [s for s in slowed if s.target.native]
         self.write_targets(f"{stem}.targets", python)
         table = self.new_table(stem)
-        probes = native.Probes(0) if kernel else None
-        try:
-            return self._run(stem, table, python, kernel, probes)
-        finally:
-            if probes:
-                probes.close()
-            table.close()
-            self.remove(stem)
+        with ExitStack() as stack:
+            stack.callback(self.remove, stem)
+            stack.callback(table.close)
+            probes = recorder = None
+            if kernel:
+                probes = native.Probes(0)
+                stack.callback(probes.close)
+            if self.native_latencies:
+                recorder = NativeLatencies(self.native_latencies)
+                stack.callback(recorder.close)
+            return self._run(stem, table, python, kernel, probes, recorder)
 
     def borrow(self, other: Runner) -> None:
         """Use the directory and the input of another runner, which keeps owning them."""
@@ -308,10 +286,13 @@ class Runner:
         python: list[Slowed],
         kernel: list[Slowed],
         probes: native.Probes | None,
+        recorder: NativeLatencies | None,
     ) -> Result:
         def add_probes(pid: int) -> None:
             if probes:
                 add_native(probes, pid, kernel)
+            if recorder:
+                recorder.start(pid)
 
         stdin = self.stdin()
         if self.show_output:
@@ -329,6 +310,7 @@ class Runner:
         stats = statistics.read(table, numbers, None, counted)
         functions = [f for f in stats.functions if f.target]
         progress = dict(stats.progress)
+        progress.pop(EXIT_POINT, None)
         return Result(
             ended.status,
             ended.wall_ns,
@@ -341,7 +323,7 @@ class Runner:
             ended.wait_ns,
             read_refused(f"{stem}.table"),
             modules_of(f.name for f in stats.functions if f.calls),
-            tuple(latency.histograms(table)),
+            (*latency.histograms(table), *(recorder.histograms() if recorder else ())),
             tuple(latency.marks_not_asked_for(table)),
         )
 
@@ -416,15 +398,10 @@ def read_refused(table_path: str) -> tuple[tuple[str, str], ...]:
 def line(slowed: Slowed) -> str:
     """The line of a target file for one run, with its final delay."""
     target = slowed.target
+    if not slowed.on:
+        return target.text_with("0")
     delay = target.delay if target.delay_ppm else _core.format_duration(slowed.delay_ns)
-    text = f"{target.pattern} delay={delay if slowed.on else 0}"
-    if target.every is not None:
-        text += f" every={target.every}"
-    if target.start_ns is not None:
-        text += f" start={_core.format_duration(target.start_ns)}"
-    if target.duration_ns is not None:
-        text += f" duration={_core.format_duration(target.duration_ns)}"
-    return text + target.manner
+    return target.text_with(delay)
 
 
 def add_native(probes: native.Probes, pid: int, kernel: list[Slowed]) -> None:
@@ -436,7 +413,7 @@ def add_native(probes: native.Probes, pid: int, kernel: list[Slowed]) -> None:
     places = probes.add(
         [native.from_target(s.target, Config(delay_ns=s.delay_ns)) for s in kernel]
     )
-    off = [place for place, _, index in places if not kernel[index].on]
+    off = [place.id for place in places if not kernel[place.target].on]
     if off:
         probes.set_enabled(off, False)
 
@@ -454,10 +431,10 @@ def _by_name(functions: list[FunctionStatistics]) -> tuple[FunctionStatistics, .
                 f.calls + other.calls,
                 f.delayed + other.delayed,
                 f.requested_ns + other.requested_ns,
-                f.measured_ns + other.measured_ns,
+                f.delivered_ns + other.delivered_ns,
             )
         together[f.name, f.target] = f
-    return tuple(sorted(together.values(), key=lambda f: (-f.measured_ns, -f.calls)))
+    return tuple(sorted(together.values(), key=lambda f: (-f.delivered_ns, -f.calls)))
 
 
 def why_nobody_reported(command: Sequence[str]) -> str:

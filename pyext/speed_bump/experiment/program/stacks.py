@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from speed_bump.experiment.account import WAITS
+from speed_bump import _core
 from speed_bump.experiment.program.looks import Look
 from speed_bump.experiment.program.machine import lineage
+from speed_bump.experiment.program.native_frames import Key
 
 # Waits that end when another thread, process or machine has done something.
 OTHERS = frozenset(
@@ -204,38 +205,37 @@ def read(
         main: the process that was started
     """
     found: dict[Stack, int] = {}
-    for pid, tid, wait, offset, n, row in look.stacks:
-        stack = stack_of((pid, tid, wait, offset, row), look.targets, calls, main)
+    for seen in look.stacks:
+        stack = stack_of(Key.of(seen), look.targets, calls, main)
         if stack:
-            found[stack] = found.get(stack, 0) + n
+            found[stack] = found.get(stack, 0) + seen.looks
     return Stacks(look.ticks, look.seconds, found)
 
 
 def stack_of(
-    key: tuple[int, int, int, int, tuple[int, ...]],
-    targets: Sequence[tuple[int, str | None]],
+    key: Key,
+    targets: Sequence[_core.StackTarget],
     calls: Mapping[int, Mapping[tuple[int, int], str]],
     main: int,
 ) -> Stack | None:
     """A stack as names; None: it has no frame of Python.
 
     Args:
-        key: as ``native_frames.Key``
         targets: as ``Look.targets``
         calls, main: as for ``read()``
     """
-    pid, tid, wait, offset, row = key
-    if not row:
+    if not key.codes:
         return None
-    names = tuple(name for k in reversed(row) if (name := targets[k][1]))
+    codes = [targets[k] for k in key.codes]
+    names = tuple(code.name for code in reversed(codes) if code.name)
     # The innermost frame of Python: its instruction tells what is called.
-    inner = next((k for k in row if targets[k][0]), row[0])
-    known, code = calls.get(pid, {}), targets[inner][0]
-    leaf = known.get((code, offset)) or known.get((code, -1), "")
+    inner = next((code.address for code in codes if code.address), codes[0].address)
+    known = calls.get(key.pid, {})
+    leaf = known.get((inner, key.offset)) or known.get((inner, -1), "")
     if names and leaf == names[-1]:
         leaf = ""
     frames = (*names, leaf) if leaf else names
-    return Stack(pid, tid, WAITS[wait], frames, bool(leaf), pid == main)
+    return Stack(key.pid, key.tid, key.wait, frames, bool(leaf), key.pid == main)
 
 
 # By process: the C function that an instruction, (code, offset), calls.

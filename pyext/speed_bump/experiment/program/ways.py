@@ -8,7 +8,8 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from speed_bump.config import MAX_SEED
@@ -17,6 +18,8 @@ from speed_bump.link.message import Closed, MessageError
 
 # A program that can be attached to answers in this time.
 PATIENCE_S = 5.0
+# What is left of it for its last answer.
+MIN_PATIENCE_S = 0.5
 # The ways in words; a process without Python is slowed by the kernel alone.
 BY = {
     "socket": "by its control socket",
@@ -53,44 +56,57 @@ class Link:
         self.way = way
         self._connection = connection
         self._is_attached = False
-        connection.settimeout(PATIENCE_S)
+        # For both answers together.
+        self._patience_s = PATIENCE_S
+        begin = time.monotonic()
         try:
             self._hear(message.HELLO)
         except BaseException:
             connection.close()
             raise
+        self._patience_s -= time.monotonic() - begin
 
     def attach(
-        self, table: str, targets: bytes, seed: int | None = None
+        self,
+        table: str,
+        targets: bytes,
+        seed: int | None = None,
+        files: Sequence[int] = (),
     ) -> tuple[int, ...]:
         """Put targets into force, counted in ``table``; returns where its stacks are.
 
         Args:
             seed: of delays that are drawn; None: a new one
+            files: for a program that can't open ``table`` by its path: the table, and a
+                pipe whose other end is open until the tool ends
 
         Raises:
             AttachError: it refuses
         """
         values = {
             "version": visit.version(),
-            "table": os.fsencode(table),
+            "table": b"" if files else os.fsencode(table),
             "targets": targets,
             "seed": b"" if seed is None else str(seed & MAX_SEED).encode(),
         }
-        self._say(message.pack(message.ATTACH, values))
+        self._say(message.pack(message.ATTACH, values), files)
         layout = self._hear(message.ATTACHED)["layout"]
         self._is_attached = True
-        return tuple(int(word) for word in layout.split())
+        self._patience_s = PATIENCE_S
+        try:
+            return tuple(int(word) for word in layout.split())
+        except ValueError:
+            raise AttachError(f"process {self.pid}: an unexpected answer") from None
 
     def is_open(self) -> bool:
         """Whether the same program is still running."""
-        # It sends nothing until it is asked to.
+        # It sends nothing without a request.
         watched = select.poll()
         watched.register(self._connection, select.POLLIN)
         return not watched.poll(0)
 
     def begin_to_leave(self) -> None:
-        """Ask it to remove everything."""
+        """Request the removal of everything."""
         if self._is_attached:
             with suppress(AttachError):
                 self._say(message.pack(message.DETACH))
@@ -110,17 +126,26 @@ class Link:
             self._connection.close()
         return ""
 
-    def _say(self, data: bytes) -> None:
+    def _say(self, data: bytes, files: Sequence[int] = ()) -> None:
         try:
+            if files:
+                data = data[socket.send_fds(self._connection, [data], list(files)) :]
             self._connection.sendall(data)
         except OSError as error:
             raise AttachError(f"process {self.pid}: {error.strerror or error}") from None
 
     def _hear(self, expected: int) -> dict[str, bytes]:
+        until = time.monotonic() + max(self._patience_s, MIN_PATIENCE_S)
+
+        def read(size: int) -> bytes:
+            # Also of a program that sends a byte now and then.
+            self._connection.settimeout(max(until - time.monotonic(), 0.001))
+            return self._connection.recv(size)
+
         try:
-            kind, said = message.receive(self._connection.recv)
+            kind, said = message.receive(read)
         except TimeoutError:
-            raise AttachError(self._why_silent()) from None
+            raise AttachError(f"process {self.pid} {_silent(self.pid)}") from None
         except Closed:
             raise AttachError(f"process {self.pid} has ended, or is about to") from None
         except (OSError, MessageError) as error:
@@ -132,20 +157,8 @@ class Link:
             raise AttachError(f"process {self.pid}: an unexpected answer")
         return said
 
-    def _why_silent(self) -> str:
-        text = f"process {self.pid} did not answer in {PATIENCE_S:.0f} s"
-        if _blocks_signal(self.pid):
-            return text + (
-                ": its threads block SIGURG, which announces a connection; nothing was "
-                "changed there (another way: --attach=remote or --attach=debugger)"
-            )
-        return text + (
-            ": its main thread was in C code, or stopped, all that time; nothing was "
-            "changed there; try again (or another way: --attach=debugger)"
-        )
 
-
-def by_socket(pid: int, _directory: str = "") -> Link:
+def by_socket(pid: int, _directory: str = "", _until: float = 0.0) -> Link:
     """The control socket of a program that was started with SPEED_BUMP_ATTACH=1.
 
     Raises:
@@ -159,9 +172,13 @@ def by_socket(pid: int, _directory: str = "") -> Link:
             "its environment, and speed_bump installed in its Python"
         )
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Its queue may be full: then it is not serving what is there.
     connection.settimeout(PATIENCE_S)
     try:
         connection.connect(path)
+    except TimeoutError:
+        connection.close()
+        raise AttachError(f"process {pid} {_silent(pid)}") from None
     except (ConnectionRefusedError, FileNotFoundError):
         connection.close()
         raise NotOffered(f"process {pid} has closed its control socket") from None
@@ -175,6 +192,19 @@ def by_socket(pid: int, _directory: str = "") -> Link:
     return Link(pid, "socket", connection)
 
 
+def _silent(pid: int) -> str:
+    text = f"did not answer in {PATIENCE_S:.0f} s"
+    if _blocks_signal(pid):
+        return text + (
+            ": its threads block SIGURG, which announces a connection; nothing was "
+            "changed there (another way: --attach=remote or --attach=debugger)"
+        )
+    return text + (
+        ": its main thread was in C code, or stopped, all that time; nothing was "
+        "changed there; try again (or another way: --attach=debugger)"
+    )
+
+
 def owner(pid: int) -> int:
     """The user of a process.
 
@@ -185,6 +215,20 @@ def owner(pid: int) -> int:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         raise AttachError(f"there is no process {pid}") from None
+
+
+def give(pid: int, directory: str, *files: str) -> None:
+    """Give a process of another user files in a directory, but not the directory.
+
+    That user must not be able to put a link there, which root would follow.
+    """
+    uid = owner(pid)
+    if uid == os.geteuid():
+        return
+    with suppress(OSError):
+        os.chmod(directory, 0o711)
+        for path in files:
+            os.chown(path, uid, -1)
 
 
 def environ_of(pid: int) -> Mapping[str, str]:
@@ -209,6 +253,25 @@ def status_of(pid: int) -> Mapping[str, str]:
         return {}
 
 
+def sees(pid: int, path: str) -> bool:
+    """Whether a process finds the same file at a path; True if that is unknown."""
+    try:
+        there = os.stat(f"/proc/{pid}/root{path}")
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return os.path.samestat(there, os.stat(path))
+
+
+def _has_same_files(pid: int) -> bool:
+    """Whether a process has the tool's root and mounts."""
+    mounts = "/proc/{}/ns/mnt"
+    return os.path.samefile(f"/proc/{pid}/root", "/") and os.path.samefile(
+        mounts.format(pid), mounts.format("self")
+    )
+
+
 def _socket_path(pid: int) -> str | None:
     uid = owner(pid)
     # Its number in its own pid namespace, which may be a container's.
@@ -216,7 +279,7 @@ def _socket_path(pid: int) -> str | None:
     root = f"/proc/{pid}/root"
     try:
         space = place.namespace(pid)
-        if os.path.samefile(root, "/"):
+        if _has_same_files(pid):
             root = ""
     except OSError:
         space, root = place.namespace(), ""

@@ -14,7 +14,7 @@ from typing import IO
 
 from speed_bump import _core, native
 from speed_bump.config import Config, Target
-from speed_bump.control import PROCESS_POINT
+from speed_bump.control import EXIT_POINT, OWN_POINTS, PROCESS_POINT
 from speed_bump.experiment.account import Looks
 from speed_bump.experiment.program import launch, stacks
 from speed_bump.experiment.program.giver import Giver
@@ -27,7 +27,12 @@ from speed_bump.experiment.program.latency import (
 )
 from speed_bump.experiment.program.launch import GRACE_S, STEP_S, Ended, Streams
 from speed_bump.experiment.program.looks import Looking
-from speed_bump.experiment.program.machine import Machine, descendants, lineage
+from speed_bump.experiment.program.machine import (
+    Machine,
+    descendants,
+    is_alive,
+    lineage,
+)
 from speed_bump.experiment.program.meter import Meter
 from speed_bump.experiment.program.metric import Source
 from speed_bump.experiment.program.native_frames import Key
@@ -43,6 +48,7 @@ from speed_bump.experiment.program.runner import (
     read_refused,
 )
 from speed_bump.experiment.program.stacks import Leaves, Stack, Stacks
+from speed_bump.kinds import SiteKind
 
 SLICE_NS = 50_000_000
 # How long native frames below those of Python are sampled.
@@ -76,6 +82,7 @@ class Workload:
         progress: the unit of work
         capacity: functions times processes that can be counted
         calls: have the program record which C functions are called where
+        starts: called with the process that is about to execute the program
     """
 
     def __init__(
@@ -86,9 +93,10 @@ class Workload:
         capacity: int = CAPACITY,
         *,
         calls: bool = False,
+        starts: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Nothing has been started yet."""
         self._runner = runner
+        self._starts = starts
         self._targets = targets
         self._progress = progress
         self._stem = runner.next_stem()
@@ -165,7 +173,11 @@ class Workload:
             if self.meter:
                 self.meter.start()
         except BaseException:
-            self._clean()
+            try:
+                if self._child:
+                    self.stop()
+            finally:
+                self._clean()
             raise
         return self
 
@@ -198,7 +210,7 @@ class Workload:
         return self.ended is None and self._child is not None and self._child.is_running()
 
     def stop(self) -> Ended:
-        """Ask it to end, kill it if it does not, and wait.
+        """Terminate it, kill it if it does not end, and wait.
 
         Raises:
             LaunchError: it never ran
@@ -232,6 +244,7 @@ class Workload:
     # -------------------------------------------------------------- counting
 
     def _add_probes(self, pid: int) -> None:
+        self._starts(pid)
         if not self._probes:
             return
         self._probes.scope_to(pid)
@@ -239,14 +252,14 @@ class Workload:
             [native.from_target(t, Config(delay_ns=0)) for t in self._kernel]
         )
         units = []
-        for place, label, index in places:
-            target = self._kernel[index]
+        for place in places:
+            target = self._kernel[place.target]
             if target in self._progress.targets:
-                units.append(place)
+                units.append(place.id)
             else:
-                self._indices[label] = len(self._natives)
-                self._natives[label] = place
-                self._files[label] = target.left
+                self._indices[place.label] = len(self._natives)
+                self._natives[place.label] = place.id
+                self._files[place.label] = target.left
         fd = self._probes.session.plan(list(self._natives.values()), units)
         self.plan.use_memory(fd)
         giver = Giver(f"{self._stem}.table.plan", fd)
@@ -256,17 +269,32 @@ class Workload:
     def processes(self) -> int:
         """How many Python processes reported in."""
         return sum(
-            site[5]
+            site.calls
             for site in self._table.read()
-            if site[0] == _core.SB_SITE_PROGRESS and site[1] == PROCESS_POINT
+            if site.kind == SiteKind.PROGRESS and site.name == PROCESS_POINT
         )
+
+    @property
+    def pythons(self) -> set[int]:
+        """Those of them that are alive; a forked one from its first call on."""
+        pids = {site.pid for site in self._table.read()}
+        return {pid for pid in pids - {0} if is_alive(pid)}
+
+    @property
+    def exited(self) -> set[int]:
+        """The Python processes that have ended by themselves; not forked ones."""
+        return {
+            site.pid
+            for site in self._table.read()
+            if site.kind == SiteKind.PROGRESS and site.name == EXIT_POINT and site.calls
+        }
 
     def points(self) -> dict[str, int]:
         """The units of each ``speed_bump.progress()`` point."""
         found: dict[str, int] = {}
-        for kind, name, _, _, _, hits, *_ in self._table.read():
-            if kind == _core.SB_SITE_PROGRESS and name != PROCESS_POINT:
-                found[name] = found.get(name, 0) + hits
+        for site in self._table.read():
+            if site.kind == SiteKind.PROGRESS and site.name not in OWN_POINTS:
+                found[site.name] = found.get(site.name, 0) + site.calls
         return found
 
     def count(self, point: str) -> None:
@@ -281,21 +309,27 @@ class Workload:
         """Notice new functions whose calls are units."""
         if not self._progress.functions:
             return
-        for kind, name, *_ in self._table.read():
+        for site in self._table.read():
             if (
-                kind == _core.SB_SITE_FUNCTION
-                and name not in self._counted
-                and self._progress.is_counted(name)
+                site.kind == SiteKind.FUNCTION
+                and site.name not in self._counted
+                and self._progress.is_counted(site.name)
             ):
-                self._count_function(name)
+                self._count_function(site.name)
+
+    def _called(self) -> Iterator[_core.Site]:
+        """The counts of each Python function that was called."""
+        for site in self._table.read():
+            if site.kind == SiteKind.FUNCTION and site.calls:
+                yield site
 
     def calls(self) -> dict[str, int]:
         """The calls of each candidate so far, of those that were called."""
         found: dict[str, int] = {}
         first_progress = len([t for t in self._targets if not t.native])
-        for kind, name, _, target, _, hits, *_ in self._table.read():
-            if kind == _core.SB_SITE_FUNCTION and target < first_progress and hits:
-                found[name] = found.get(name, 0) + hits
+        for site in self._called():
+            if site.target < first_progress:
+                found[site.name] = found.get(site.name, 0) + site.calls
         if self._probes:
             for f in self._probes.read():
                 if f.calls and f.name in self._natives:
@@ -307,16 +341,12 @@ class Workload:
         return histograms(self._table)
 
     def marks_not_asked_for(self) -> list[str]:
-        """The names of marks that the program set, and that are not recorded."""
+        """The names of marks that the program sets and that are not recorded."""
         return marks_not_asked_for(self._table)
 
     def imported(self) -> frozenset[str]:
         """The Python modules that processes of the program have run."""
-        return modules_of(
-            name
-            for kind, name, _, _, _, hits, *_ in self._table.read()
-            if kind == _core.SB_SITE_FUNCTION and hits
-        )
+        return modules_of(site.name for site in self._called())
 
     def refused(self) -> tuple[tuple[str, str], ...]:
         """Refused C functions, as reported by processes that have ended."""
@@ -325,10 +355,9 @@ class Workload:
     def calls_by_process(self) -> dict[int, dict[str, int]]:
         """By process, the calls of each Python function that is counted."""
         found: dict[int, dict[str, int]] = {}
-        for kind, name, pid, _, _, hits, *_ in self._table.read():
-            if kind == _core.SB_SITE_FUNCTION and hits:
-                calls = found.setdefault(pid, {})
-                calls[name] = calls.get(name, 0) + hits
+        for site in self._called():
+            calls = found.setdefault(site.pid, {})
+            calls[site.name] = calls.get(site.name, 0) + site.calls
         return found
 
     def rule(self, name: str) -> int:
@@ -436,7 +465,7 @@ class Workload:
         look = self._looking.look(ns)
         if self._native_looks_of:
             self._looking.forget_moments(self._native_looks_of.since_ns)
-        pids = {stack[0] for stack in look.stacks}
+        pids = {stack.pid for stack in look.stacks}
         return stacks.read(look, self._leaves.of(pids) if self._leaves else {}, self.pid)
 
     def begin_native_looks(self, is_wanted: Callable[[str], bool]) -> None:
@@ -446,13 +475,22 @@ class Workload:
             is_wanted: whether functions of a file are measured, and need names
         """
         self._looking.note_moments(True)
-        self._native_looks_of = NativeLooks(lambda: {*self._pids, *children()}, is_wanted)
+        self._native_looks_of = NativeLooks(
+            lambda: {*self._pids, *children()},
+            lambda: any(map(is_alive, self._pids)),
+            is_wanted,
+        )
         self._native_looks_of.start()
 
     def forget_native_looks(self) -> None:
         """Discard the samples so far: the work had not begun."""
         if self._native_looks_of:
             self._native_looks_of.forget()
+
+    def stop_native_looks(self) -> None:
+        """Sample no native stacks any more; the samples are kept."""
+        if self._native_looks_of:
+            self._native_looks_of.end()
 
     def end_native_looks(self) -> NativeSeen:
         """The native samples so far, each with its stack."""
@@ -500,7 +538,7 @@ class Workload:
                     words = tuple(int(word) for word in file.read().split())
                 if words:
                     layouts[int(name.removeprefix(prefix))] = words
-        pids = {site[2] for site in self._table.read()} | set(layouts)
+        pids = {site.pid for site in self._table.read()} | set(layouts)
         for pid in sorted(pids - self._sampled):
             layout = _layout_of(pid, layouts)
             if layout and self._looking.add(pid, layout):

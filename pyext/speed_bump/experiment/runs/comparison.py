@@ -20,6 +20,8 @@ from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
 from speed_bump.experiment.runs.estimate import Estimate, estimate
 from speed_bump.experiment.show import table as report
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
+from speed_bump.experiment.symbols import short
+from speed_bump.statistics import FunctionStatistics
 
 # numpy is for verbs that compute numbers, not for each run of a program.
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ FOUND_BEFORE = ("found", "jit", "native_refused")
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
 MIN_BLOCKS = 2
+# Functions that were found, and not named, are measured in so many blocks or more: the
+# best of them, and at least so many.
+USEFUL_BLOCKS, MIN_FOUND = 5, 2
+# In a line that names functions.
+MAX_NAMED = 3
 # A wider half interval of a change, in parts of the time, says nothing.
 MAX_CHANGE = 0.5
 # From this part of the time on, the wait for a CPU is reported.
@@ -70,6 +77,8 @@ class Comparison:
     each: bool = False
     until: float | None = None
     doubted: bool = False
+    # The functions that were found, the best first; empty: they were named.
+    order: Sequence[str] = ()
     # Samples of a whole run without delays, if there was one.
     looks: Looks | None = None
     self_times: dict[str, SelfTime] = field(default_factory=dict)
@@ -97,7 +106,7 @@ class Comparison:
             return
         self.unit = _unit(pilot.progress)
         if self.each:
-            targets = _functions_of(pilot)
+            targets = self._choose(pilot, tick)
             if not targets:
                 raise FailedRun("the pilot run", pilot, "called none of the targets")
         for target in targets:
@@ -117,6 +126,41 @@ class Comparison:
             self.arms.append(Arm(target, own))
         if self.arms:
             self._make_trials(runner, tick)
+
+    def _choose(self, pilot: Result, tick: Ticker) -> list[Target]:
+        """A target for each function that was called; of those that were found, as many
+        as there is time for.
+
+        Raises:
+            FailedRun: there are too many for whole runs
+        """
+        called = [f for f in pilot.functions if f.calls]
+        if not self.order:
+            return _targets_of(called, pilot)
+        at = {name: k for k, name in enumerate(self.order)}
+        called.sort(key=lambda f: at.get(f.name, len(at)))
+        assert self.until is not None
+        left_s, run_s = self.until - time.monotonic(), pilot.wall_ns / 1e9
+        most = int(left_s / run_s / USEFUL_BLOCKS) - 1
+        chosen = called[: min(max(most, MIN_FOUND), MAX_IN_RUNS)]
+        others = [short(f.name) for f in called[len(chosen) :]]
+        if others:
+            tick.event(
+                f"a run takes {human(pilot.wall_ns)}: whole runs are made of the "
+                f"{len(chosen)} functions that take most time; {len(others)} more are "
+                f"left out ({', '.join(others[:MAX_NAMED])}"
+                + (", ..." if len(others) > MAX_NAMED else "")
+                + "): name them with -t, give a longer --budget, or name a unit of work "
+                "with --progress"
+            )
+        need_s = USEFUL_BLOCKS * (len(chosen) + 1) * run_s
+        if chosen and need_s > 2 * left_s:
+            tick.event(
+                f"warning: for an answer of each, whole runs take about "
+                f"{human(need_s * 1e9)}: give --budget, or name a unit of work with "
+                "--progress"
+            )
+        return _targets_of(chosen, pilot)
 
     def _pilot(self, runner: Runner, targets: Sequence[Target], tick: Ticker) -> Result:
         """One run without delays, which warms caches and counts calls."""
@@ -194,7 +238,7 @@ class Comparison:
                 delay_ns / self._units(result)
                 for delay_ns in (
                     result.requested_ns(arm.target),
-                    result.injected_ns(arm.target),
+                    result.delivered_ns(arm.target),
                 )
             ]
             for trial, result in self.trials
@@ -243,7 +287,6 @@ class Comparison:
     # ------------------------------------------------------------------ results
 
     def text(self) -> str:
-        """The displayed text."""
         heads = [
             ("target", LEFT),
             ("delay", RIGHT),
@@ -285,7 +328,7 @@ class Comparison:
             arm.short,
             human(arm.delay_ns),
             f"{self._calls(arm):,.0f}" if known else "-",
-            human(found.injected_ns) if known else "-",
+            human(found.delivered_ns) if known else "-",
             report.percent(change, found.base_ns) if change and says else "-",
             report.plain(shown) if shown else "-",
             found.said,
@@ -355,7 +398,7 @@ class Comparison:
             share=share,
             shape="",
             slack_ns=None,
-            dose=found.injected_ns / found.base_ns if found.base_ns else 0.0,
+            dose=found.delivered_ns / found.base_ns if found.base_ns else 0.0,
             delayed=found.pairs,
             p=1.0,
             false_discovery=1.0,
@@ -420,7 +463,7 @@ class Comparison:
             "pairs": found.pairs,
             "calls": self._calls(arm),
             "requested_ns": found.requested_ns,
-            "injected_ns": found.injected_ns,
+            "delivered_ns": found.delivered_ns,
             "change_ns": _json_interval(found.change_ns),
             "criticality": _json_interval(found.criticality) if found.supported else None,
             "verdict": found.verdict,
@@ -429,13 +472,12 @@ class Comparison:
         }
 
 
-def _functions_of(pilot: Result) -> list[Target]:
-    """A target for each function that was called.
+def _targets_of(called: Sequence[FunctionStatistics], pilot: Result) -> list[Target]:
+    """A target for each of these functions.
 
     Raises:
         FailedRun: there are too many for whole runs
     """
-    called = [f for f in pilot.functions if f.calls]
     if len(called) > MAX_IN_RUNS:
         raise FailedRun(
             "the pilot run",
@@ -490,6 +532,6 @@ def _json_trial(trial: Trial, result: Result) -> dict[str, Any]:
         "wait_ns": result.wait_ns,
         "calls": result.calls(target) if target else 0,
         "requested_ns": result.requested_ns(target) if target else 0,
-        "injected_ns": result.injected_ns(target) if target else 0,
+        "delivered_ns": result.delivered_ns(target) if target else 0,
         "progress": result.progress,
     }

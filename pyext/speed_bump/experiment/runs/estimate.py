@@ -31,7 +31,7 @@ QUIETER = "run it when the machine has less to do"
 class Estimate:
     """The effect of slowing one target. Times are ns: per run, or per unit of work.
 
-    ``requested_ns`` is the delay asked for, ``injected_ns`` the delay delivered,
+    ``requested_ns`` is the delay asked for, ``delivered_ns`` the delay delivered,
     ``change_ns`` the change of the program's time, ``criticality`` the change divided by
     the delay delivered; None: there are no two pairs yet, or nothing was delivered.
     ``verdict`` is one of those of an experiment by slots, with its ``reason`` and what
@@ -42,7 +42,7 @@ class Estimate:
     pairs: int
     base_ns: float
     requested_ns: float
-    injected_ns: float
+    delivered_ns: float
     change_ns: Interval | None
     criticality: Interval | None
     verdict: str
@@ -67,18 +67,18 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def ratio_interval(changes: Sequence[float], injected: Sequence[float]) -> Interval:
-    """The ratio of two totals, sum(changes) / sum(injected), with its interval.
+def ratio_interval(changes: Sequence[float], delivered: Sequence[float]) -> Interval:
+    """The ratio of two totals, sum(changes) / sum(delivered), with its interval.
 
-    The error is that of the residuals ``change - ratio * injected`` of the pairs, with
+    The error is that of the residuals ``change - ratio * delivered`` of the pairs, with
     pairs - 1 degrees of freedom: the ratio estimator of Cochran, Sampling Techniques, 3rd
     ed., 6.3-6.4. With equal delays in all pairs, it is the t interval of the paired
     differences, divided by the delay.
     """
     count = len(changes)
-    total = math.fsum(injected)
+    total = math.fsum(delivered)
     ratio = math.fsum(changes) / total
-    residuals = (c - ratio * i for c, i in zip(changes, injected, strict=True))
+    residuals = (c - ratio * i for c, i in zip(changes, delivered, strict=True))
     spread = math.fsum(r * r for r in residuals) / (count - 1)
     half = student_quantile(count - 1) * math.sqrt(spread / count) / (total / count)
     return Interval(ratio, ratio - half, ratio + half)
@@ -88,20 +88,20 @@ def estimate(
     base: Sequence[float],
     delayed: Sequence[float],
     requested: Sequence[float],
-    injected: Sequence[float],
+    delivered: Sequence[float],
     waited: float = 0.0,
 ) -> Estimate:
     """Estimate from pairs of an undelayed and a delayed time, and the delay.
 
     Args:
-        requested: the delay as asked
-        injected: as measured
+        requested: the delay asked for
+        delivered: the delay delivered
         waited: the part of its time that the program waited for a CPU
     """
     pairs = len(base)
-    mean_base, asked, delivered = (
+    mean_base, mean_requested, mean_delivered = (
         math.fsum(values) / pairs if pairs else 0.0
-        for values in (base, requested, injected)
+        for values in (base, requested, delivered)
     )
 
     def found(
@@ -113,7 +113,7 @@ def estimate(
     ) -> Estimate:
         supported = verdict != INCONCLUSIVE
         return Estimate(
-            *(pairs, mean_base, asked, delivered, change, ratio),
+            *(pairs, mean_base, mean_requested, mean_delivered, change, ratio),
             *(verdict, reason, helps, supported),
         )
 
@@ -122,7 +122,7 @@ def estimate(
         return found(None, None, INCONCLUSIVE, runs, "more time, or a shorter run")
     changes = [d - b for b, d in zip(base, delayed, strict=True)]
     change = mean_interval(changes)
-    if delivered <= 0:
+    if mean_delivered <= 0:
         return found(
             change,
             None,
@@ -130,7 +130,7 @@ def estimate(
             "no delay was delivered",
             "a longer delay, or targets that the program calls",
         )
-    ratio = ratio_interval(changes, injected)
+    ratio = ratio_interval(changes, delivered)
     if waited > BUSY:
         reason = f"the machine is busy, the program waited {waited:.0%} of its time"
         return found(change, ratio, INCONCLUSIVE, reason, QUIETER)

@@ -15,8 +15,8 @@ from speed_bump.experiment.fit.columns import SINGLE, base_time, table
 from speed_bump.experiment.fit.contention import contention
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.interval import Interval
-from speed_bump.experiment.fit.latency import Latency
-from speed_bump.experiment.fit.mean_latency import latency as mean_latency_of
+from speed_bump.experiment.fit.latency import RequestLatency
+from speed_bump.experiment.fit.mean_latency import mean_latency as mean_latency_of
 from speed_bump.experiment.fit.slack import Slack, slacks
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
@@ -112,7 +112,6 @@ LEFT_MARGIN = 116
 
 
 def page(record: Record, verdict: Verdict) -> str:
-    """The whole page."""
     command = command_of(record)
     data = table(record, SINGLE)
     found = effects(data, contention(record, data).y) if data is not None else None
@@ -122,7 +121,7 @@ def page(record: Record, verdict: Verdict) -> str:
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>speed-bump: {escape(command)}</title>",
-        # Without it a browser asks for one.
+        # Without it a browser requests one.
         "<link rel='icon' href='data:,'>",
         f"<style>{STYLE}{flame.PAGE_STYLE}</style></head><body><main>",
         "<h1>Which functions matter</h1>",
@@ -262,7 +261,7 @@ def _mean_latency(record: Record, verdict: Verdict) -> str:
     return f"<h2>Latency</h2>{said}{rows}"
 
 
-def _latency(found: Latency) -> str:
+def _latency(found: RequestLatency) -> str:
     heads = "".join(
         f"<th role='columnheader' scope='col'{_left(head)}>{escape(head)}</th>"
         for head in latency.HEADS
@@ -728,7 +727,7 @@ def _done(record: Record, verdict: Verdict) -> str:
         ("runs", record.end.get("runs")),
         ("budget", _budget(record)),
         ("CPU time that the program got of what it wanted", _share(verdict.cpu_share)),
-        ("delay delivered of what was asked", _share(verdict.delivered)),
+        ("delay delivered of what was asked", _share(verdict.delivered_share)),
         *(record.header.get("environment") or {}).items(),
     ]
     items = "".join(

@@ -54,6 +54,7 @@ def where(job: Job, effect: Effect) -> str:
     """Where its delays arrive: in the own work of ranks, and in the step."""
     if job.places is None:
         return f"called on {effect.ranks} of {len(job.ranks.who)}"
+    groups = job.places.groups
     k = job.functions.index(effect.name)
     known = [(place, place.cells[k]) for place in job.places.places]
     cells = [cell for _, cell in known if cell is not None]
@@ -75,11 +76,13 @@ def where(job: Job, effect: Effect) -> str:
         number = f"{mean:.2f}" if is_one else f"{least:.2f} to {most:.2f}"
         words = f"own work {number} on all {len(inside)}"
     else:
-        some = ranks.named([rank for place in inside for rank in place.ranks])
-        words = f"own work of rank {some}"
+        some = [rank for place in inside for rank in place.ranks]
+        words = f"own work of {ranks.called(some, groups)}"
     limiting = job.places.limiting
-    if limiting is not None and limiting in inside:
-        words += f"; arrives on rank {ranks.named(limiting.ranks)}"
+    if limiting is not None:
+        there = {rank for place in inside for rank in place.ranks}
+        if there.issuperset(limiting.ranks):
+            words += f"; arrives on {ranks.called(limiting.ranks, groups)}"
     return words
 
 
@@ -175,13 +178,13 @@ def conclusions(job: Job) -> list[str]:
 def expectation(job: Job) -> list[str]:
     """The expected result of confirming the limiting rank, and the command for it."""
     limiting = job.places.limiting if job.places else None
-    if limiting is None or not job.expected or job.groups:
+    if job.places is None or limiting is None or not job.expected or job.groups:
         return []
-    some = [effect.name for effect in ordered(job) if effect.name in job.expected]
-    name, rank = some[0], ranks.named(limiting.ranks)
+    name = next(e.name for e in ordered(job) if e.name in job.expected)
+    place = ranks.called(limiting.ranks, job.places.groups)
     told = job.expected[name]
     line = (
-        f"expected of a delay in {name} on rank {rank} alone: {told.alone:.2f} of it, on "
+        f"expected of a delay in {name} on {place} alone: {told.alone:.2f} of it, on "
         f"all others {told.without:.2f}"
     )
     # Ranks without numbers can't be named in another run.

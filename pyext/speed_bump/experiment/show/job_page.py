@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from speed_bump.duration import human
+from speed_bump.experiment.cluster.groups import Group
 from speed_bump.experiment.cluster.join import Effect, Job
 from speed_bump.experiment.cluster.places import Place, Places, merged
 from speed_bump.experiment.fit.interval import Interval, label_of
@@ -24,7 +25,6 @@ MAX_NAME = 26
 
 
 def page(job: Job) -> str:
-    """The whole page."""
     first = (
         f"{told(job.ranks.who)}; {int(job.good.sum()):,} steps that all have; a step "
         f"takes {human(job.step_ns)} undelayed; seed {job.seed}"
@@ -145,8 +145,8 @@ def _confirmed(job: Job) -> str:
     )
 
 
-def _name(place: Place) -> str:
-    name = ranks.named(place.ranks)
+def _name(place: Place, groups: Sequence[Group]) -> str:
+    name = ranks.named(place.ranks, groups)
     return name if len(name) <= MAX_NAME else f"{len(place.ranks)} processes"
 
 
@@ -162,10 +162,11 @@ def _waiting(found: Places) -> str:
     for k, place in enumerate(few):
         own = max(place.own_ns, 0.0) / longest * WIDE
         wait = max(place.wait_ns, 0.0) / longest * WIDE
-        name = _name(place)
+        name = _name(place, found.groups)
         top = k * ROW
         own_text, wait_text = human(place.own_ns), human(place.wait_ns)
-        label = f"rank {name}" if len(place.ranks) <= 4 else name
+        is_short = name == ranks.named(place.ranks, found.groups)
+        label = ranks.called(place.ranks, found.groups) if is_short else name
         bars.append(
             f"<text x='0' y='{top + 24}'>{escape(label)}: {own_text}, waits {wait_text}"
             f"</text><rect class='dot' x='0' y='{top + 32}' width='{own:.1f}' "
@@ -193,7 +194,7 @@ def _places(job: Job, found: Places) -> str:
     heads += [(few.functions[k].rpartition(":")[2], False) for k in at]
     rows = [
         [
-            escape(_name(place)),
+            escape(_name(place, found.groups)),
             f"{100 * place.last:.1f}%",
             *(_number(place.cells[k]) for k in at),
         ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What delays add to the latency of requests: a table, prose, and JSON."""
+"""The effects of delays on the latency of requests: a table, prose, and JSON."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from speed_bump.duration import human
-from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.interval import INCONCLUSIVE, Interval
 from speed_bump.experiment.fit.latency import (
     EVERY,
     QUEUE,
     SLOW_ONES,
     STATISTICS,
-    UNDECIDED,
     Finding,
-    Latency,
-    latency,
+    RequestLatency,
+    request_latency,
 )
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
@@ -29,24 +28,24 @@ LEGEND = (
     "the delay that was used; no other delay is concluded from it. calls: for each "
     "request. throughput: of the unit of work, changed by that delay."
 )
-# Those that add something, the most interesting one first.
+# Verdicts with an effect, the most interesting one first.
 ADDS = (QUEUE, EVERY, SLOW_ONES)
 
 
-def of(record: Record) -> list[Latency]:
-    """Of each kind of request that was recorded."""
+def of(record: Record) -> list[RequestLatency]:
+    """The results for each kind of request that was recorded."""
     if record.requests is None:
         return []
     names = record.header.get("latency") or ["requests"]
     lost = int(record.end.get("requests_lost", 0))
     return [
-        latency(record, record.requests[record.requests["name"] == k], name, lost)
+        request_latency(record, record.requests[record.requests["name"] == k], name, lost)
         for k, name in enumerate(names)
     ]
 
 
-def ranked(found: Latency) -> list[Finding]:
-    """Those of which most arrives first."""
+def ranked(found: RequestLatency) -> list[Finding]:
+    """The findings, those with the largest effect first."""
 
     def key(f: Finding) -> tuple[int, float, str]:
         first = ADDS.index(f.verdict) if f.verdict in ADDS else len(ADDS)
@@ -85,8 +84,8 @@ def cells(f: Finding) -> list[str]:
     ]
 
 
-def title(found: Latency) -> str:
-    """What was seen."""
+def title(found: RequestLatency) -> str:
+    """The kind of request and its statistics."""
     if not found.undelayed_ns:
         return f"latency of {found.name}: {found.requests:,} requests"
     usual = ", ".join(f"{key} {human(ns)}" for key, ns in found.undelayed_ns.items())
@@ -97,7 +96,7 @@ def title(found: Latency) -> str:
 
 
 def why(f: Finding) -> str:
-    """The reason, what the dose added in all, and what would help."""
+    """The reason, the effect of the dose, and what would help."""
     text = f"{f.verdict}: {f.reason}" if f.reason else f.verdict
     totals = [
         f"{key} {human(one.value)} ± {human(one.half)}"
@@ -109,8 +108,8 @@ def why(f: Finding) -> str:
     return f"{text}. What helps: {f.help}" if f.help else text
 
 
-def paragraphs(found: Latency) -> list[str]:
-    """Below the table: load, reasons, warnings."""
+def paragraphs(found: RequestLatency) -> list[str]:
+    """The text below the table: load, reasons, warnings."""
     lines = [found.load.text()] if found.load is not None else []
     groups: dict[str, list[str]] = {}
     for f in ranked(found):
@@ -119,14 +118,15 @@ def paragraphs(found: Latency) -> list[str]:
     return [*lines, *(f"warning: {text}" for text in found.warnings)]
 
 
-def sentence(found: Latency) -> str:
-    """What to look at first."""
+def sentence(found: RequestLatency) -> str:
+    """The sentence about what to look at first."""
     adding = [f for f in found.findings if f.verdict in ADDS and f.per_ms("mean")]
     if not adding:
-        open_ = sum(f.verdict == UNDECIDED for f in found.findings)
-        if open_:
+        unknown = sum(f.verdict == INCONCLUSIVE for f in found.findings)
+        if unknown:
             return (
-                f"of {open_} of {len(found.findings)} functions the latency is open yet"
+                f"the effect of {unknown} of {len(found.findings)} functions on the "
+                "latency is inconclusive"
             )
         return "no function that was delayed adds to the latency"
     first = max(adding, key=lambda f: _per_ms(f, "mean"))
@@ -134,7 +134,7 @@ def sentence(found: Latency) -> str:
         f"{short(first.name)} adds most: a ms of it adds {_per_ms(first, 'mean'):.2g} ms "
         "to the mean"
     )
-    # The one furthest out that it moves for certain.
+    # The highest statistic that certainly changes.
     moved = [key for key in STATISTICS if (one := first.per_ms(key)) and one.low > 0]
     if moved and moved[-1] != "mean":
         text += f" and {_per_ms(first, moved[-1]):.2g} ms to the {moved[-1]}"
@@ -146,7 +146,7 @@ def _per_ms(f: Finding, key: str) -> float:
     return found.value if found is not None else 0.0
 
 
-def rows(found: Latency) -> str:
+def rows(found: RequestLatency) -> str:
     """The table."""
     heads = [(h, LEFT if h in ("function", "verdict") else RIGHT) for h in HEADS]
     return table(heads, [cells(f) for f in ranked(found)])
@@ -166,12 +166,12 @@ def _interval(one: Interval | None) -> dict[str, float | None] | None:
     }
 
 
-def as_json(kinds: Sequence[Latency]) -> list[dict[str, Any]]:
-    """For programs. Times are ns."""
+def as_json(kinds: Sequence[RequestLatency]) -> list[dict[str, Any]]:
+    """JSON. Times are ns."""
     return [_json_of(found) for found in kinds]
 
 
-def _json_of(found: Latency) -> dict[str, Any]:
+def _json_of(found: RequestLatency) -> dict[str, Any]:
     load = found.load
     return {
         "name": found.name,
@@ -185,7 +185,7 @@ def _json_of(found: Latency) -> dict[str, Any]:
             "kind": load.kind,
             "busy": _finite(load.busy),
             "under_way": _finite(load.under_way),
-            "most_under_way": _finite(load.most),
+            "max_under_way": _finite(load.most),
             "throughput_moves": _interval(load.moves),
             "text": load.text(),
         }

@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from speed_bump.duration import human
@@ -79,6 +80,27 @@ def left_text(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h left"
 
 
+def open_screen(stream: TextIO, drawn: Callable[[], Any]) -> Any:
+    """A rich.live.Live of what ``drawn()`` returns; None: plain lines."""
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return None
+    try:
+        from rich.console import Console
+        from rich.live import Live as Screen
+    except ImportError:
+        return None
+    screen = Screen(
+        console=Console(file=stream),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        get_renderable=drawn,
+    )
+    screen.start()
+    return screen
+
+
 class Live:
     """Shows the progress of an experiment on stderr (a ``rank.Watcher``).
 
@@ -98,12 +120,12 @@ class Live:
         self._left_s = 0.0
         self._left_at = self._begin
         self._slots = 0
-        # None: their latency was not asked.
+        # None: latency is not measured.
         self._requests: int | None = None
         self._unit_ns = 0.0
         encoding = getattr(self._stream, "encoding", None) or "ascii"
         self._ascii = "utf" not in encoding.lower()
-        self._screen: Any = None if is_plain else self._open()
+        self._screen: Any = None if is_plain else open_screen(self._stream, self._drawn)
 
     # ------------------------------------------------------------ what is told
 
@@ -182,26 +204,6 @@ class Live:
             self._stream.flush()
 
     # -------------------------------------------------------------- the screen
-
-    def _open(self) -> Any:
-        """A rich.live.Live; None: plain lines."""
-        if not self._stream.isatty() or os.environ.get("TERM") == "dumb":
-            return None
-        try:
-            from rich.console import Console
-            from rich.live import Live as Screen
-        except ImportError:
-            return None
-        screen = Screen(
-            console=Console(file=self._stream),
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            get_renderable=self._drawn,
-        )
-        screen.start()
-        return screen
 
     def _refresh(self, force: bool) -> None:
         now = time.monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What delays add to the latency that a histogram tells, for people and for programs."""
+"""The effects of delays on the mean of a server's histogram: text and JSON."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 from typing import Any
 
 from speed_bump.duration import human
-from speed_bump.experiment.fit.mean_latency import Latency
+from speed_bump.experiment.fit.mean_latency import MeanLatency
 from speed_bump.experiment.record import Record
 
 HEADS = ("function", "1 ms of delay a unit adds to the mean")
 
 
-def rows(found: Latency, order: list[str]) -> list[list[str]]:
-    """A row for each function that has an answer, in this order."""
+def rows(found: MeanLatency, order: list[str]) -> list[list[str]]:
+    """A row for each function with an answer, in this order."""
     return [
         [name, f"{found.added[name].value:.2f} ± {found.added[name].half:.2f} ms"]
         for name in order
@@ -22,8 +22,8 @@ def rows(found: Latency, order: list[str]) -> list[list[str]]:
     ]
 
 
-def lines(record: Record, found: Latency) -> list[str]:
-    """What is said of all of them."""
+def lines(record: Record, found: MeanLatency) -> list[str]:
+    """Sentences about all of them."""
     name = (record.header.get("metric") or {}).get("name", "the histogram")
     text = f"latency: a request takes {human(found.mean_ns)} in the mean by {name}"
     parts = [
@@ -42,8 +42,8 @@ def lines(record: Record, found: Latency) -> list[str]:
     return said
 
 
-def as_json(found: Latency | None) -> dict[str, Any] | None:
-    """For programs; times are ns."""
+def as_json(found: MeanLatency | None) -> dict[str, Any] | None:
+    """JSON; times are ns."""
     if found is None:
         return None
     return {

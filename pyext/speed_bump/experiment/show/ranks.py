@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from speed_bump.duration import human
+from speed_bump.experiment.cluster.groups import Group, common_label
 from speed_bump.experiment.cluster.places import Places, merged
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.job_ranks import Rank
@@ -28,11 +29,20 @@ LEGEND = (
 )
 
 
-def named(ranks: Sequence[Rank]) -> str:
-    """Such as "1", "0, 2", or "62 others"."""
+def named(ranks: Sequence[Rank], groups: Sequence[Group] = ()) -> str:
+    """Such as "1", "0, 2", "node n7", or "62 others"."""
+    label = common_label(ranks, groups)
+    if label:
+        return label
     if len(ranks) > 4:
         return f"{len(ranks)} others"
     return ", ".join(str(r.rank) if r.rank >= 0 else str(r.pid) for r in ranks)
+
+
+def called(ranks: Sequence[Rank], groups: Sequence[Group] = ()) -> str:
+    """As in a sentence: such as "rank 1", "pp=1", or "62 others"."""
+    name = named(ranks, groups)
+    return name if common_label(ranks, groups) or len(ranks) > 4 else f"rank {name}"
 
 
 def option(ranks: Sequence[Rank]) -> str:
@@ -69,7 +79,7 @@ def places_table(found: Places, names: Sequence[str]) -> str:
     heads += [(few.functions[k].rpartition(":")[2], RIGHT) for k in at]
     rows = [
         [
-            named(place.ranks),
+            named(place.ranks, found.groups),
             _time(place.own_ns),
             _time(place.wait_ns),
             f"{100 * place.last:.1f}%",
@@ -95,9 +105,9 @@ def waiting(found: Places) -> str:
         )
     wait = found.others_wait_ns
     return (
-        f"rank {named(limiting.ranks)} limits: it is last in {100 * limiting.last:.1f}% "
-        f"of the steps, and the others wait {human(wait)} of {human(step)} for it; a "
-        "delay elsewhere arrives only beyond that slack"
+        f"{called(limiting.ranks, found.groups)} limits: it is last in "
+        f"{100 * limiting.last:.1f}% of the steps, and the others wait {human(wait)} of "
+        f"{human(step)} for it; a delay elsewhere arrives only beyond that slack"
     )
 
 
@@ -121,4 +131,22 @@ def as_json(found: Places | None, who: Sequence[Rank]) -> dict[str, Any]:
             for place in found.places
         ],
         "limiting": [rank.rank for rank in limiting.ranks] if limiting else None,
+        "groups": _groups_json(found) if found else [],
     }
+
+
+def _groups_json(found: Places) -> list[dict[str, Any]]:
+    place_of = {rank: place for place in found.places for rank in place.ranks}
+    shown = []
+    for group in found.groups:
+        inside = [place_of[rank] for rank in sorted(group.ranks, key=lambda r: r.rank)]
+        shown.append(
+            {
+                "group": group.label,
+                "ranks": [rank.rank for place in inside for rank in place.ranks],
+                "own_ns": sum(place.own_ns for place in inside) / len(inside),
+                "wait_ns": sum(place.wait_ns for place in inside) / len(inside),
+                "last": sum(place.last for place in inside),
+            }
+        )
+    return shown

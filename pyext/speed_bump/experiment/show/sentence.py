@@ -41,8 +41,10 @@ def sentence(record: Record, verdict: Verdict) -> str:
         parts.append(_first(matter, account, words.shared_note(verdict)))
     elif unknown:
         parts.append("No function is known to matter yet")
-        if unknown[0].help:
-            parts.append(f"what helps: {unknown[0].help}")
+        # What has the most time is of the most interest.
+        helps = max(unknown, key=words.own_part).help
+        if helps:
+            parts.append(f"what helps: {helps}")
     elif hidden:
         parts.append(
             "None of these functions limits the program; something else does: "

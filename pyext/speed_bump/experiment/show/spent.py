@@ -158,6 +158,8 @@ def how(record: Record, found: Account) -> str:
     total = float(record.end.get("seconds") or 0.0) * 1e9
     if whole(record) == "run":
         whose, said = "the main thread", ""
+        if found.threads > 1:
+            whose += f" of each of {found.threads} processes"
     else:
         said = f" that {said} units"
     text = (

@@ -51,7 +51,7 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
         [
             f"{f.calls:,}",
             f"{f.delayed:,}",
-            human(f.measured_ns),
+            human(f.delivered_ns),
             os.path.basename(f.name) if f.target.startswith("native:") else f.name,
             f.target,
         ]
@@ -60,7 +60,7 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
     ]
     silent = [t for t in targets if not result.calls(t)]
     rows += [["0", "0", "0 ns", "-", t.pattern] for t in silent]
-    delivered = sum(f.measured_ns for f in result.functions)
+    delivered = sum(f.delivered_ns for f in result.functions)
     lines = [
         table(heads, rows),
         f"{human(delivered)} delivered in {human(result.wall_ns)}, "

@@ -22,8 +22,8 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
-from speed_bump.experiment.fit.latency import Latency
-from speed_bump.experiment.fit.mean_latency import latency as mean_latency_of
+from speed_bump.experiment.fit.latency import RequestLatency
+from speed_bump.experiment.fit.mean_latency import mean_latency as mean_latency_of
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
     MATTERS,
@@ -39,7 +39,7 @@ from speed_bump.experiment.symbols import short
 
 FORMAT = 2
 MAX_ROWS = 30
-# Prose is not wider than this, whatever the terminal is.
+# Prose is wrapped at this width, also on wider terminals.
 PROSE = 80
 MIN_NAME = 16
 # More names than these are counted, not listed.
@@ -51,7 +51,7 @@ HEADS = ("function", "calls", "self", "criticality", "headroom", "verdict")
 
 
 def squeezed(name: str, most: int) -> str:
-    """A name in so many columns, without its middle."""
+    """Shorten a name in the middle, to this many columns."""
     if len(name) <= most:
         return name
     tail = (most - 1) * 2 // 3
@@ -59,7 +59,7 @@ def squeezed(name: str, most: int) -> str:
 
 
 def number(interval: Interval | None) -> str:
-    """With half its interval; where that is not symmetric, its ends."""
+    """A value with half of its interval; if that is not symmetric, with its ends."""
     if interval is None:
         return "-"
     low, value, high = interval.low, interval.value, interval.high
@@ -78,20 +78,20 @@ def percent(interval: Interval | None) -> str:
 
 
 def percent_between(interval: Interval) -> str:
-    """In percent, with its interval."""
+    """A value in percent, with its interval."""
     low, high = 100 * interval.low, 100 * interval.high
     return f"{percent(interval)} ({low:.1f} to {high:.1f})"
 
 
 def count(value: float) -> str:
-    """Calls in a unit."""
+    """Calls per unit."""
     if not math.isfinite(value) or value == 0:
         return "-"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def calls_per_unit(record: Record) -> dict[str, float]:
-    """Of each function, on average over all slots."""
+    """Calls of each function per unit, on average over all slots."""
     slots = record.slots
     usable = slots.good & (slots.units > 0)
     found = {}
@@ -104,7 +104,7 @@ def calls_per_unit(record: Record) -> dict[str, float]:
 
 
 def _units(record: Record) -> Floats:
-    """Of each slot; slots of time are kept as if all had the same number."""
+    """Units of each slot; slots of time are stored as if all had the same number."""
     if record.metered:
         return np.nan_to_num(record.metered.count)
     return record.slots.units.astype(float)
@@ -119,18 +119,26 @@ def seconds(record: Record) -> float:
 
 
 def unit_ns(record: Record, verdict: Verdict) -> float:
-    """The undelayed time of a unit of work; 0 where it is not known."""
+    """The undelayed time of a unit of work; 0 if unknown."""
     return record.unit_ns or verdict.slot_ns / max(record.slot_units, 1)
 
 
-def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Those with the most headroom first, then the most critical ones."""
+def own_part(finding: Finding) -> float:
+    """The part of the time in the function itself; 0 if unknown."""
+    return finding.share.value if finding.share else 0.0
 
-    def key(finding: Finding) -> tuple[float, float, str]:
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Those with the most headroom first, then the most critical ones; those without
+    numbers by their self time.
+    """
+
+    def key(finding: Finding) -> tuple[float, float, float, str]:
         headroom, c = finding.headroom, finding.criticality
         return (
             -round(headroom.value, 3) if headroom else 0.0,
             -c.value if c else 9.0,
+            -own_part(finding),
             finding.name,
         )
 
@@ -138,7 +146,7 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def command_of(record: Record) -> str:
-    """The command as one would type it."""
+    """The command as typed in a shell."""
     return shlex.join(record.header.get("command") or [])
 
 
@@ -146,7 +154,7 @@ def command_of(record: Record) -> str:
 
 
 def listed(names: Sequence[str], most: int = MAX_NAMES) -> str:
-    """Names in a sentence; of many some, and how many more."""
+    """Names in a sentence: some of them, and how many more."""
     some = [short(name) for name in names]
     if len(some) > most + 1:
         return f"{', '.join(some[:most])} and {len(some) - most} more"
@@ -185,8 +193,10 @@ def title(record: Record, verdict: Verdict) -> list[str]:
 
 
 def shared_note(verdict: Verdict) -> str:
-    """What qualifies every number, such as the share of a CPU; "" if nothing does."""
+    """A qualification of every number, such as the share of a CPU; "" for none."""
     noted = [set(f.notes) for f in verdict.findings if f.criticality is not None]
+    # Without a number, notes of what was measured stand beside the reasons.
+    noted = noted or [set(f.notes) for f in verdict.findings if f.notes]
     if not noted:
         return ""
     common = set.intersection(*noted)
@@ -197,7 +207,7 @@ def shared_note(verdict: Verdict) -> str:
 
 
 def bill_text(bill: Bill, slot_ns: float) -> str:
-    """What a bill that does not add up says; "" of one that does."""
+    """The text for a bill that does not add up; "" if it does."""
     cost = bill.cost
     first = (
         f"the bill: delays of {bill.dose:.2g} of a slot ({human(bill.dose * slot_ns)}) "
@@ -217,7 +227,7 @@ def bill_text(bill: Bill, slot_ns: float) -> str:
 
 
 def is_plain(finding: Finding, shared: str = "") -> bool:
-    """Whether the row says all that there is."""
+    """Whether the row is complete without further text."""
     notes = [note for note in finding.notes if note != shared]
     return (
         finding.verdict in (MATTERS, HIDDEN)
@@ -241,7 +251,7 @@ def besides(finding: Finding, shared: str = "") -> list[str]:
 
 
 def why(finding: Finding, shared: str = "", is_short: bool = False) -> str:
-    """The reason, what else is known (unless ``is_short``), and what would help."""
+    """The reason, other facts (unless ``is_short``), and what would help."""
     first = finding.verdict + (f": {finding.reason}" if finding.reason else "")
     parts = [first, *([] if is_short else besides(finding, shared))]
     text = "; ".join(parts)
@@ -250,29 +260,52 @@ def why(finding: Finding, shared: str = "", is_short: bool = False) -> str:
 
 @dataclass(frozen=True)
 class _Gist:
-    """What rows have in common that differ in their numbers alone."""
+    """The form of a reason, in which rows may differ by numbers only."""
 
     verdict: str
     reason: str
     help: str
 
 
-# A reason may begin with the number that is in the row already.
-NUMBER_FIRST = re.compile(r"^-?[\d.]+ ± [\d.]+ of its delay arrives[:;] ")
+# A reason may begin with the number that the row has already.
+NUMBER_FIRST = re.compile(
+    r"^-?[\d.]+ ± [\d.]+ of its delay arrives(?: of one of [\d.]+ of a unit)?[:;] "
+)
+# A number, and not a part of a name.
+NUMBER = re.compile(r"(?<![\w.:/])\d[\d,]*(?:\.\d+)?(?![\w:/])")
 TIME = re.compile(r"\b(\d+) (s|min|h)\b")
 UNITS = {"s": 1, "min": 60, "h": 3600}
+
+
+def _said(finding: Finding) -> str:
+    """The reason without the number that the row has already."""
+    return NUMBER_FIRST.sub("", finding.reason)
 
 
 def _gist(finding: Finding) -> _Gist:
     return _Gist(
         finding.verdict,
-        NUMBER_FIRST.sub("", finding.reason),
+        NUMBER.sub("#", _said(finding)),
         TIME.sub("{}", finding.help, count=1),
     )
 
 
+def _because(findings: Sequence[Finding]) -> str:
+    """The reason of all of them: numbers in it are from the smallest to the largest."""
+    each = [NUMBER.findall(_said(f)) for f in findings]
+    columns = [
+        sorted(set(column), key=lambda text: float(text.replace(",", "")))
+        for column in zip(*each, strict=True)
+    ]
+    ranges = iter(
+        column[0] if len(column) == 1 else f"{column[0]} to {column[-1]}"
+        for column in columns
+    )
+    return NUMBER.sub(lambda _: next(ranges), _said(findings[0]))
+
+
 def _helps(findings: Sequence[Finding], gist: _Gist) -> str:
-    """What helps all of them: from the least time to the longest."""
+    """What would help for all of them: from the shortest time to the longest."""
     times = sorted(
         (int(match[1]) * UNITS[match[2]], match[0])
         for f in findings
@@ -285,7 +318,7 @@ def _helps(findings: Sequence[Finding], gist: _Gist) -> str:
 
 
 def reasons(verdict: Verdict, findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    """Of rows that are not plain: which, and why; those with one reason together."""
+    """Rows that need text, with their reasons; rows with the same reason together."""
     shared = shared_note(verdict)
     groups: dict[_Gist, list[Finding]] = {}
     for f in findings:
@@ -299,7 +332,7 @@ def reasons(verdict: Verdict, findings: Sequence[Finding]) -> list[tuple[str, st
         names = [short(f.name) for f in group]
         all_of_them = len(group) == len(verdict.findings)
         subject = f"all {len(names)} functions" if all_of_them else ", ".join(names)
-        first = replace(group[0], reason=gist.reason, help=_helps(group, gist))
+        first = replace(group[0], reason=_because(group), help=_helps(group, gist))
         lines.append((subject, why(first, shared, is_short=True)))
         more: dict[str, list[str]] = {}
         for f in group:
@@ -315,12 +348,12 @@ def never_called(record: Record) -> list[str]:
 
 
 def remarks(record: Record, verdict: Verdict) -> list[str]:
-    """What concerns all rows: warnings, the bill, pairs of functions."""
+    """Warnings for all rows: the bill, pairs of functions."""
     lines = []
     shared = shared_note(verdict)
     if shared:
         lines.append(f"all numbers: {shared}")
-    # What is the reason of a row already.
+    # Reasons of a row are not repeated.
     said = {f"no labels: {f.reason}" for f in verdict.findings} | {shared}
     lines += [f"warning: {text}" for text in verdict.warnings if text not in said]
     lines += filter(None, (bill_text(bill, verdict.slot_ns) for bill in verdict.bills))
@@ -329,7 +362,7 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
         "amplifying": "each amplifies what the other costs",
     }
     for joint in verdict.joints:
-        # Those that are serial, as most are, add up as one would think.
+        # Serial pairs, which are the usual case, add up as expected.
         if joint.kind in kinds:
             names = " and ".join(short(name) for name in joint.functions)
             lines.append(f"{names}: {kinds[joint.kind]}")
@@ -368,12 +401,12 @@ def rows(record: Record, verdict: Verdict) -> list[list[str]]:
 
 
 def columns() -> int | None:
-    """Of the terminal that stdout is; None: it is none."""
+    """The width of the terminal at stdout; None: it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def fitted(lines: list[list[str]], width: int | None) -> list[list[str]]:
-    """The rows with names that let the table be no wider."""
+    """The rows, with names shortened so that the table is no wider."""
     if width is None:
         return lines
     others = sum(
@@ -384,7 +417,7 @@ def fitted(lines: list[list[str]], width: int | None) -> list[list[str]]:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Prose in lines."""
+    """Wrap prose into lines."""
     return textwrap.fill(
         text,
         min(width, PROSE),
@@ -450,13 +483,13 @@ def text(
     return "\n".join([*parts, *last_lines(record, verdict, width)])
 
 
-def advice(record: Record, verdict: Verdict, kinds: Sequence[Latency]) -> str:
-    """What to look at first: by latency, where that was asked."""
+def advice(record: Record, verdict: Verdict, kinds: Sequence[RequestLatency]) -> str:
+    """The sentence about what to look at first: by latency, if that was measured."""
     return " ".join(map(latency.sentence, kinds)) or sentence(record, verdict)
 
 
 def latency_lines(record: Record, prose: int) -> list[str]:
-    """What delays add to latency, if that was asked."""
+    """The effects of delays on latency, if that was measured."""
     parts: list[str] = []
     for found in latency.of(record):
         parts += ["", wrapped(latency.title(found), prose, "    "), latency.rows(found)]
@@ -471,7 +504,7 @@ def last_lines(record: Record, verdict: Verdict, width: int | None) -> list[str]
     """The sentence that ends a report."""
     last = sentence(record, verdict)
     if record.requests is not None:
-        # Said with the latency, which was asked.
+        # It is in the section about latency.
         last = ""
     return ["", wrapped(last, width or PROSE)] if last else []
 
@@ -633,7 +666,7 @@ def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
 
 
 def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
-    """For programs. Times are ns."""
+    """JSON. Times are ns."""
     calls = calls_per_unit(record)
     diagnostics = verdict.diagnostics
     kinds = latency.of(record)
@@ -650,7 +683,7 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "seconds": seconds(record),
         "slowdown": finite(verdict.slowdown),
         "cpu_share": finite(verdict.cpu_share),
-        "delivered": finite(verdict.delivered),
+        "delivered_share": finite(verdict.delivered_share),
         "findings": [
             finding_json(f, calls.get(f.name, 0.0)) for f in ranked(verdict.findings)
         ],

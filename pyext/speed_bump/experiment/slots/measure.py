@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Blocks of slots, made on a program that runs: planned ahead, read behind."""
+"""Blocks of slots in a running program: planned ahead, and read afterwards."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from speed_bump import _core
 from speed_bump.experiment import job_ranks as cluster
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.record import REQUEST, Block, Metered, Slots
 
-# As struct sb_plan_slot in libsb.h.
+# The layout of struct sb_plan_slot in libsb-provisional.h.
 SLOT = np.dtype(
     [
         ("number", "<u8"),
@@ -28,18 +29,18 @@ SLOT = np.dtype(
         ("waited_ns", "<u8"),
     ]
 )
-# Renewed this often, at the least; delays end by themselves without.
+# The lease is renewed at least this often; without that, delays end by themselves.
 LEASE_NS = 500_000_000
-# Sites remember 256 slots, of 2 ms at the least: read in time.
+# Sites keep 256 slots of at least 2 ms, so they have to be read within this time.
 PAUSE_S = 0.04
-# From here a slot can be planned with certainty that no hit has looked at it yet.
+# From this distance on, a slot can be planned before any hit has read its plan.
 AHEAD = 4
-# A rank that is further behind takes part no more (PLAN_RANK_BEHIND of libsb).
+# A rank that is further behind is left out (PLAN_RANK_BEHIND of libsb).
 BEHIND = 16
-# More threads than these that report units are not told apart.
+# At most this many threads that report units are distinguished.
 MAX_REPORTERS = 64
-# So many of the slots are ended by threads that began in them where threads are for one
-# request each.
+# If threads that began in a slot end at least this part of the slots, there is a thread
+# for each request.
 BRIEF_PART = 0.8
 
 Words = npt.NDArray[np.uint64]
@@ -47,7 +48,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass
 class _Seen:
-    """What was read at once: slots, and what each function did in each."""
+    """The result of a reading: slots, and the counts of each function in each."""
 
     slots: npt.NDArray[np.void]
     calls: Words
@@ -71,20 +72,20 @@ class Run:
     by_rank: bool = False
     slot_units: int = 1
     slot_ns: int = 0
-    # Durations that were recorded, as they were read.
+    # Recorded durations, in the order of reading.
     requests: list[npt.NDArray[np.void]] = field(default_factory=list)
     _of_rank: dict[int, list[_Seen]] = field(default_factory=dict)
     _who: dict[int, cluster.Rank] = field(default_factory=dict)
     _seen: list[_Seen] = field(default_factory=list)
-    # Of slots that were planned: number, block, mask, level.
+    # For each planned slot: number, block, mask, level.
     _planned: list[tuple[int, int, npt.NDArray[np.uint64], npt.NDArray[np.uint8]]] = (
         field(default_factory=list)
     )
-    # Slots of which it is not certain what was in force.
+    # Slots whose plan is not certain.
     _doubtful: list[tuple[int, int]] = field(default_factory=list)
 
     def rule(self, names: Sequence[str]) -> None:
-        """Have the plan rule functions; those that it rules already are passed over."""
+        """Let the plan control functions, except those that it controls already."""
         for name in names:
             if name in self.functions:
                 continue
@@ -94,7 +95,7 @@ class Run:
             self.functions.append(name)
 
     def set_slot_units(self, units: int) -> None:
-        """How many units of work a slot is; with ``by_rank`` of those of each rank."""
+        """Set the number of units per slot; with ``by_rank``, of each rank."""
         self.slot_units = units
         if self.slot_ns:
             assert self.program.meter
@@ -103,13 +104,13 @@ class Run:
         if not self.by_rank:
             self.program.plan.set_slot_units(units)
             return
-        reported = [rank[8] for rank in self.program.plan.ranks()]
+        reported = [rank.units for rank in self.program.plan.ranks()]
         self.program.plan.set_pace(max(reported, default=0) + 1, units, False)
 
     # ------------------------------------------------------------------ reading
 
     def poll(self) -> int:
-        """Read what is over, and keep what is planned in force; how many were read."""
+        """Read slots that have ended and renew the lease; returns how many were read."""
         plan = self.program.plan
         plan.renew(LEASE_NS)
         self._read_requests()
@@ -118,11 +119,10 @@ class Run:
         before = self.count()
         found = plan.ranks()
         for rank, who in zip(found, cluster.who(found), strict=True):
-            index, number = rank[0], rank[9]
-            if number is not None:
-                self._who[index] = who
-                seen = self._of_rank.setdefault(index, [])
-                self._read(partial(plan.read_rank, index, False), seen)
+            if rank.number is not None:
+                self._who[rank.index] = who
+                seen = self._of_rank.setdefault(rank.index, [])
+                self._read(partial(plan.read_rank, rank.index, False), seen)
         return self.count() - before
 
     def _read_requests(self) -> None:
@@ -135,28 +135,26 @@ class Run:
                 kept[name] = found[name]
             self.requests.append(kept)
 
-    def _read(
-        self, read: Callable[[], tuple[bytes, bytes, bytes]], seen: list[_Seen]
-    ) -> int:
+    def _read(self, read: Callable[[], _core.Slots], seen: list[_Seen]) -> int:
         width = len(self.functions)
         count = 0
         while True:
-            slots, calls, delivered = read()
-            found = np.frombuffer(slots, SLOT)
+            over = read()
+            found = np.frombuffer(over.slots, SLOT)
             if not len(found):
                 return count
             shape = (len(found), width)
             seen.append(
                 _Seen(
                     found,
-                    np.frombuffer(calls, np.uint64).reshape(shape),
-                    np.frombuffer(delivered, np.uint64).reshape(shape),
+                    np.frombuffer(over.calls, np.uint64).reshape(shape),
+                    np.frombuffer(over.delivered_ns, np.uint64).reshape(shape),
                 )
             )
             count += len(found)
 
     def forget(self) -> None:
-        """Drop the slots so far: they were of another length."""
+        """Drop the slots so far, because they had another length."""
         self.poll()
         self._seen.clear()
         self._of_rank.clear()
@@ -164,7 +162,7 @@ class Run:
     def trim_requests(self, count: int) -> tuple[int, int]:
         """Keep the newest ``count`` requests.
 
-        Gives how many were dropped, and when the last of them came, ns.
+        Returns how many were dropped, and the arrival time of the last of them, ns.
         """
         more = sum(map(len, self.requests)) - count
         dropped, until = 0, 0
@@ -172,7 +170,7 @@ class Run:
             part = self.requests[0]
             old = part[: more - dropped]
             dropped, until = dropped + len(old), max(until, int(old["begin_ns"].max()))
-            # A view would keep all of it.
+            # A view would keep the whole array.
             self.requests[:1] = [part[len(old) :].copy()] if len(old) < len(part) else []
         return dropped, until
 
@@ -192,12 +190,12 @@ class Run:
             self._doubtful = [d for d in self._doubtful if d[1] > first]
 
     def _parts(self) -> list[list[_Seen]]:
-        """What was read, of all processes together or of each rank."""
+        """The slots read so far, of all processes together or of each rank."""
         return list(self._of_rank.values()) if self.by_rank else [self._seen]
 
     @property
     def reporters(self) -> int:
-        """How many threads ended slots in turn, at most, so far."""
+        """The number of threads that ended slots in turn, at most, so far."""
         found = 0
         for part in self._parts():
             tids = [seen.slots["tid"] for seen in part]
@@ -217,7 +215,7 @@ class Run:
     # ------------------------------------------------------------------- making
 
     def rest(self, seconds: float, slots: int, is_over: Callable[[], bool]) -> None:
-        """Let slots pass with nothing delayed: so long and so many, at the least."""
+        """Let slots pass without delays: at least this long, and at least this many."""
         until = time.monotonic() + seconds
         wanted = self.count() + slots
         while not is_over() and (time.monotonic() < until or self.count() < wanted):
@@ -225,7 +223,7 @@ class Run:
             time.sleep(PAUSE_S)
 
     def make(self, block: Block, index: int, is_over: Callable[[], bool]) -> None:
-        """Make a block, which is the ``index`` th of the record; ends early if over."""
+        """Run a block, the ``index`` th of the record; ends early if the program does."""
         plan = self.program.plan
         plan.cancel()
         self._set_arms(block)
@@ -240,12 +238,13 @@ class Run:
             time.sleep(PAUSE_S)
         self.poll()
         if plan.slowest < first + len(block):
-            # What was not made was not in force; a few slots may or may not have been.
+            # Slots that were not reached had no delays; for a few slots this is
+            # uncertain.
             free = plan.cancel()
             self._doubtful.append((free - AHEAD, free + 1))
             made = max(free - first, 0)
             self._planned[-1] = (first, index, block.masks[:made], block.levels[:made])
-        # What is in force in no slot any more can be set anew.
+        # Delays that are not in force in any slot any more can be changed.
         until = plan.number + 2
         limit = time.monotonic() + 0.25
         while plan.slowest < until and time.monotonic() < limit and not is_over():
@@ -253,13 +252,13 @@ class Run:
             time.sleep(PAUSE_S / 4)
 
     def _set_arms(self, block: Block) -> None:
-        arms = {
+        arms: dict[str, tuple[int | None, list[tuple[int, int]]]] = {
             name: (bit, [(d.delay_ns, d.every) for d in delays])
             for bit, arm in enumerate(block.arms)
             for name, delays in zip(arm.functions, arm.delays, strict=True)
         }
         for number, name in enumerate(self.functions):
-            bit, levels = arms.get(name, (-1, []))
+            bit, levels = arms.get(name, (None, []))
             self.program.plan.set(number, bit, levels)
 
     def _schedule(self, block: Block, done: int, first: int) -> int:
@@ -273,9 +272,9 @@ class Run:
         return planned
 
     def away_ns(self) -> dict[str, float]:
-        """By function, how much longer than delivered its delays took so far.
+        """By function, how much longer than delivered its delays have taken so far.
 
-        Native functions are not in it: the kernel does not say it of them.
+        Without native functions, for which the kernel does not report it.
         """
         return {
             name: float(self.program.plan.away(number))
@@ -321,7 +320,7 @@ class Run:
         )
 
     def metered(self) -> Metered | None:
-        """What the metric said of each slot, rows as ``slots()``; None: no metric."""
+        """The metric's values for each slot, rows as in ``slots()``; None: no metric."""
         meter = self.program.meter
         if not meter:
             return None
@@ -337,7 +336,7 @@ class Run:
         return float(np.mean(np.diff(raw) == 0)) if len(raw) > 1 else 0.0
 
     def ranks(self, names: Sequence[str]) -> cluster.Ranks | None:
-        """What each rank did, with rows as ``slots()``; None: units are pooled."""
+        """The results of each rank, rows as in ``slots()``; None: units are pooled."""
         return self._merged(names).ranks if self.by_rank else None
 
     def _merged(self, names: Sequence[str]) -> cluster.Merged:
@@ -349,7 +348,7 @@ class Run:
         )
 
     def _step(self, seen: list[_Seen], names: Sequence[str]) -> cluster.Step:
-        """What was read of all processes together, or of one rank."""
+        """The slots of all processes together, or of one rank."""
         raw = np.concatenate([s.slots for s in seen]) if seen else np.zeros(0, SLOT)
         n = len(raw)
         number = raw["number"].astype(np.int64)
@@ -362,10 +361,10 @@ class Run:
             waited[1:] = np.diff(raw["waited_ns"].astype(np.int64))
             units[1:] = np.diff(raw["units"].astype(np.int64))
             good[0] = False
-            # The one after a record that is lost has no begin.
+            # The slot after a lost record has no begin.
             good[1:] &= (end[:-1] > 0) & (np.diff(number) == 1)
         good &= (end > 0) & (time_ns > 0)
-        # In a slot of time there may be none.
+        # A slot of time may have none.
         good &= (units >= 0) if self.slot_ns else (units > 0)
         if n and not raw["waited_ns"].any():
             waited[:] = np.nan
@@ -411,7 +410,7 @@ class Run:
         to = [k for k, name in enumerate(names) if name in self.functions]
         at = 0
         for part in parts:
-            # What was ruled later did nothing that was counted before.
+            # Functions added later had no counts before that.
             known = [(w, t) for w, t in zip(where, to, strict=True) if w < part.shape[1]]
             for w, t in known:
                 columns[at : at + len(part), t] = part[:, w]
@@ -428,9 +427,10 @@ def by_units(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Slots of time as if each had ``slot_units``.
 
-    A slot in which fewer were done took as much longer as these take undelayed, in
+    A slot with fewer units took as much longer as the missing ones take undelayed, in
     ``quiet`` slots: with a serial delay D, T = U tau + D, so that T - tau (U - mean U)
-    grows by D. It does so in the mean whatever the noise of U is, which T / U does not.
+    grows by D. On average this holds whatever the noise of U is, which is not true of T /
+    U.
     """
     if not units[quiet].sum():
         quiet = good
@@ -447,7 +447,7 @@ def _length(seen: Sequence[_Seen]) -> int:
 
 
 def _in_turn(tids: npt.NDArray[np.uint32]) -> int:
-    """How many took part at one time: a thread for each unit is one at a time."""
+    """How many threads took part at a time: with a thread per unit, one at a time."""
     tids = tids[tids != 0]
     change = np.zeros(len(tids) + 1, np.int64)
     for tid in np.unique(tids):
@@ -460,12 +460,12 @@ def _in_turn(tids: npt.NDArray[np.uint32]) -> int:
 def _reporters(
     raw: npt.NDArray[np.void],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Of each slot the time on a CPU, and waiting for one, of the thread that reports.
+    """The time on a CPU, and waiting for one, of the reporting thread in each slot.
 
-    A slot's end says what one thread had so far. Several threads are interpolated each
-    between the slots that it ended, and the mean of those that take part is given. A
-    thread that began in the slot that it ended, as those of servers that live for one
-    request, had in that slot all that it had.
+    The end of a slot has the totals of one thread. With several threads, the totals of
+    each are interpolated between the slots that it ended, and the mean of the active ones
+    is used. A thread that began in the slot that it ended, as in servers with a thread
+    per request, had all its time in that slot.
     """
     n = len(raw)
     cpu, wait = np.full(n, np.nan), np.full(n, np.nan)
@@ -474,7 +474,7 @@ def _reporters(
     at = raw["end_ns"].astype(np.float64)
     brief = _brief(raw, at)
     known = brief & (raw["tid"] != 0)
-    # If most slots are ended so, others belong to threads that are as brief.
+    # If most slots are ended this way, the others belong to equally short threads.
     if known.sum() >= BRIEF_PART * (n - 1):
         cpu[known] = raw["cpu_ns"][known]
         wait[known] = raw["wait_ns"][known]
@@ -504,7 +504,7 @@ def _reporters(
 def _brief(
     raw: npt.NDArray[np.void], at: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.bool_]:
-    """Slots ended by a thread for the first time, that had no more than they took."""
+    """Slots ended by a thread for the first time, whose totals fit in the slot."""
     first = np.zeros(len(raw), np.bool_)
     first[np.unique(raw["tid"], return_index=True)[1]] = True
     had = raw["cpu_ns"].astype(np.float64) + raw["wait_ns"]
@@ -514,7 +514,7 @@ def _brief(
 
 
 def together(parts: Sequence[Slots], width: int) -> Slots:
-    """The slots of several runs, one behind the other."""
+    """Join the slots of several runs, one after the other."""
     if not parts:
         parts = [empty(width)]
     return Slots(

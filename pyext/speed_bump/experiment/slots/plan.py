@@ -14,19 +14,19 @@ from speed_bump.experiment.record import Arm, Block, Delay
 Masks = npt.NDArray[np.uint64]
 Levels = npt.NDArray[np.uint8]
 
-# Lengths of a hold in slots, each as likely. Longer ones cost much with slow noise.
+# Lengths of a hold in slots, equally likely. Longer ones cost precision with slow noise.
 HOLDS = (1, 2, 3)
 PEDESTAL_HOLDS = (1, 2)
-# A call is never delayed by more.
+# The maximal delay of a call.
 MAX_DELAY_NS = 1_000_000_000
 MAX_EVERY = 1_000_000
 SHAM = Arm(())
 
 
 def chance_of_one(arms: int) -> float:
-    """Of each arm to be on in a hold, one at a time.
+    """The probability of each arm in a hold, one arm at a time.
 
-    With nothing on sqrt(arms) times as likely as each: the best where all are compared
+    Nothing is on sqrt(arms) times as often as each arm: the optimum if all are compared
     with one baseline (Dunnett, JASA 50, 1955).
     """
     return 1 / (arms + math.sqrt(arms))
@@ -39,11 +39,11 @@ def delay_for(
     min_delay_ns: int,
     max_every: int = MAX_EVERY,
 ) -> Delay:
-    """The delay of a call, so that a slot is delayed by ``dose`` of its time.
+    """The delay of a call, such that a slot is delayed by ``dose`` of its time.
 
     Args:
-        calls: of the function in a slot, on average
-        min_delay_ns: the shortest delay there is; below it, every Nth call is delayed
+        calls: of the function per slot, on average
+        min_delay_ns: the shortest possible delay; below it, every Nth call is delayed
     """
     wanted = dose * slot_ns / max(calls, 1e-9)
     least = max(min_delay_ns, 1)
@@ -56,7 +56,7 @@ def delay_for(
 def _hold_of(
     draw: np.random.Generator, count: int, holds: Sequence[int]
 ) -> npt.NDArray[np.int64]:
-    """Of each slot the index of its hold; the first may have begun before."""
+    """The index of the hold of each slot; the first hold may have begun before."""
     lengths = draw.choice(np.asarray(holds), count + 1)
     lengths[0] = draw.integers(1, lengths[0] + 1)
     return np.repeat(np.arange(count + 1), lengths)[:count]
@@ -65,7 +65,7 @@ def _hold_of(
 def one_at_a_time(
     draw: np.random.Generator, count: int, chances: Sequence[float], holds: Sequence[int]
 ) -> tuple[Masks, npt.NDArray[np.int64]]:
-    """Masks of ``count`` slots with one arm on, or none, and the hold of each slot."""
+    """Masks of ``count`` slots with at most one arm on, and the hold of each slot."""
     hold = _hold_of(draw, count, holds)
     edges = np.cumsum(np.asarray(chances, float))
     which = np.searchsorted(edges, draw.random(count + 1), side="right")
@@ -80,7 +80,7 @@ def one_at_a_time(
 def each_on_its_own(
     draw: np.random.Generator, count: int, chances: Sequence[float], holds: Sequence[int]
 ) -> Masks:
-    """Masks in which each arm has a coin and holds of its own."""
+    """Masks in which each arm is on at random, with holds of its own."""
     masks = np.zeros(count, np.uint64)
     for bit, chance in enumerate(chances):
         hold = _hold_of(draw, count, holds)
@@ -124,10 +124,10 @@ def taken_in_turn(draw: np.random.Generator, arms: int) -> Masks:
 def pedestal(
     draw: np.random.Generator, steps: int, per: int, settle: int
 ) -> tuple[Masks, Levels, tuple[int, ...]]:
-    """One arm on pedestals of ``steps`` heights, the highest first, toggled a step more.
+    """One arm on pedestals of ``steps`` heights, the highest first, and one more step.
 
     Level k is a delay of k + 1 steps; on pedestal k it is that of k or of k - 1, on
-    pedestal 0 that of 0 or nothing. Gives masks, levels and the lengths of the parts.
+    pedestal 0 that of 0 or nothing. Returns masks, levels and the lengths of the parts.
     """
     masks, levels, parts = [], [], []
     for height in reversed(range(steps)):
@@ -141,7 +141,7 @@ def pedestal(
 
 
 def rest(count: int) -> Block:
-    """Slots in which nothing is on."""
+    """A block without any delay."""
     return Block(
         "census",
         (),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Blocks for the latency of requests: small delays, in slots that outlast requests.
 
-What a function's delay does to a queue depends on how busy it is, and a delay that makes
-it much busier would answer another question. So doses stay small, and the time goes into
-repeating them.
+The effect of a delay on a queue depends on the load, and a delay that increases the load
+much would answer another question. So doses stay small, and the time is used to repeat
+them.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from speed_bump.experiment.slots.plan import (
     rest,
 )
 
-# A slot lasts so long, so many ordinary requests, and so many of the slow ones; but there
-# are so many slots at least in the time that there is.
+# The minimal length of a slot: a time, a number of ordinary requests, and a number of
+# slow ones; but the available time is divided into at least this many slots.
 SLOT_NS = 100_000_000
 MEDIANS, P99S = 20, 5
 MIN_SLOTS = 200
-# The delay in a slot, in parts of its time: most, least, and of the time that the program
-# has no request. It is also at most so much of an ordinary request's time.
+# The delay in a slot as a part of its time: maximum, minimum, and as a part of the time
+# without any request. It is also limited to this part of an ordinary request's time.
 MAX_DOSE, MIN_DOSE = 0.1, 0.03
 OF_IDLE = 0.3
 OF_REQUEST = 0.25
-# The functions that are asked: those that take the most time.
+# The maximal number of functions: those that take the most time.
 MAX_FUNCTIONS = 24
 SHAM_SHARE = 0.3
 BLOCK, REST = 60, 12
 BLOCKS_A_REST = 2
-# The load is that of the newest requests; fewer than these say nothing of it.
+# The load is that of the newest requests; fewer than these are not enough.
 NEWEST, FEW = 50_000, 10
 
 
 def slot_ns(took_ns: np.typing.NDArray[np.float64], budget_s: float) -> float:
-    """How long a slot should be, by what requests take."""
+    """The length of a slot, from the durations of requests."""
     wanted = float(SLOT_NS)
     if len(took_ns):
         median, slow = np.quantile(took_ns, (0.5, 0.99))
@@ -56,12 +56,12 @@ def slot_ns(took_ns: np.typing.NDArray[np.float64], budget_s: float) -> float:
 
 @dataclass
 class Requests:
-    """What decides on blocks: each function in turn, until the time is up.
+    """Decides on blocks: each function in turn, until the time is up.
 
     Args:
-        max_slowdown: delays over the whole run stay below it
+        max_slowdown: limit for the delays over the whole run
         min_delay_ns: the shortest delay of a call
-        fixed: functions with a delay of a call that was given, ns; not below the shortest
+        fixed: given delays of functions, ns; not below the shortest
     """
 
     max_slowdown: float
@@ -82,7 +82,7 @@ class Requests:
         if not record.functions:
             return
         if not quiet.any():
-            # Nothing is known of slots yet.
+            # Slots are not known yet.
             self._queue.append(rest(BLOCK))
             return
         slot = float(np.median(slots.time_ns[quiet]))
@@ -91,7 +91,7 @@ class Requests:
         called.sort(key=lambda k: -self._share(record, record.functions[k]))
         called = sorted(called[:MAX_FUNCTIONS])
         if not called:
-            # They may still come.
+            # Requests may still arrive.
             self._queue.append(rest(BLOCK))
             return
         dose, longest = self._dose(record, slot)
@@ -103,7 +103,7 @@ class Requests:
                 for name in (record.functions[k],)
             ),
         )
-        # A delay that was given, or the shortest one, may be a dose of its own.
+        # A given delay, or the shortest one, may be a dose of its own.
         dose = max(
             d.delay_ns / d.every * calls[k] / slot
             for k, arm in zip(called, arms[1:], strict=True)
@@ -129,7 +129,7 @@ class Requests:
         return own.share if own is not None else 0.0
 
     def _dose(self, record: Record, slot: float) -> tuple[float, float]:
-        """The delay in a slot, in parts of its time, and the longest of a call, ns."""
+        """The delay in a slot as a part of its time, and the maximum for a call, ns."""
         events = record.requests
         if events is None or len(events) < FEW:
             return MIN_DOSE, slot
@@ -140,7 +140,7 @@ class Requests:
         dose = MAX_DOSE
         if now.kind != CLOSED:
             dose = min(MAX_DOSE, max(MIN_DOSE, OF_IDLE * (1 - now.busy)))
-        # How many requests come in a slot.
+        # The number of requests per slot.
         span = float(np.ptp(events["begin_ns"].astype(np.int64)))
         come = len(events) * slot / max(span, 1.0)
         return float(f"{min(dose, OF_REQUEST * median * come / slot):.2g}"), float(slow)

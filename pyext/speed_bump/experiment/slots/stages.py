@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What to do next: which functions are delayed by how much in the slots to come.
+"""What to do next: which functions are delayed, and by how much, in the next slots.
 
-The engine runs a block's slots live, adds them to the record and asks again. What is
-drawn depends on the seed, on the index of the block and on what the record says.
+The engine runs the slots of a block, adds them to the record, and calls again. The next
+block depends on the seed, its index and the record.
 """
 
 from __future__ import annotations
@@ -41,39 +41,40 @@ from speed_bump.experiment.slots.plan import (
     taken_in_turn,
 )
 
-# Doses: small ones bend nothing, large ones show sooner.
+# Doses: small ones do not change the program's behaviour, large ones have a visible
+# effect sooner.
 DOSES = (0.05, 0.1, 0.3)
-# More candidates are screened in groups.
+# With more candidates than this, they are screened in groups.
 MAX_SINGLE = 24
 GROUP_COUNT = 16
-# Of each round of groups: the dose of a member, the part of the time, how many groups at
-# most go on, and into how many pieces each of them is split.
+# For each round of groups: the dose of a member, the part of the time, the maximal number
+# of groups that continue, and the number of parts into which each is split.
 ROUNDS = ((0.1, 0.35, 6, 4), (0.2, 0.25, 8, 1000))
-# A group whose members together cost less than this is done with.
+# A group whose members together cost less than this is not examined further.
 GROUP_DONE = 0.3
 MAX_LAST = 40
-# Fewer slots in all the time there is: columns that are balanced.
+# If there are fewer slots in all the available time, columns are balanced.
 FEW = 64
-# A function that is called in a smaller part of the slots has a coin of its own.
+# A function that is called in a smaller part of the slots is drawn separately.
 RARE = 0.25
 MAX_RARE = 8
 RARE_DOSE = 1.0
-# The sham is on so much less often than an arm.
+# The sham is on less often than an arm by this factor.
 SHAM_SHARE = 0.3
-# Slots of a block and of the rest after it, where slots are long; s where they are short.
+# Slots of a block and of the rest after it, if slots are long; seconds if they are short.
 BLOCK, REST = 120, 80
 BLOCKS_A_REST = 2
-# Of all slots those of blocks.
+# The part of all slots that belongs to blocks.
 BUSY_SHARE = BLOCKS_A_REST * BLOCK / (BLOCKS_A_REST * BLOCK + REST)
 BLOCK_S = 2.0
 MAX_BLOCK = 960
-# No answer is believed, and no dose changed, before so many slots and holds of each arm.
+# No answer is final, and no dose changed, before each arm has this many slots and holds.
 MIN_SLOTS = 100
 MIN_HOLDS = 20
-# Parts of the budget after which the questions of second order are asked anyway.
+# After these parts of the budget, questions of second order are examined in any case.
 LEVELS_FROM = 0.6
 # From this part of the budget on, functions that are decided, or whose headroom is below
-# a hundredth, are delayed less often: so many times.
+# a hundredth, are delayed less often by this factor.
 WEIGHTS_FROM = 0.4
 DECIDED, SMALL_HEADROOM, LITTLE = 0.4, 0.6, 0.01
 # Slots of each height of a pedestal, and before the highest one.
@@ -83,11 +84,10 @@ MIN_PEDESTAL_STEP = 0.05
 TIES_CHANCE = 0.25
 TIES_SLOTS = 640
 MIN_TIES = 240
-# They may begin when intervals are narrower than this many times what was asked.
+# They may begin when intervals are narrower than this multiple of the requested width.
 TIES_PRECISION = 1.6
 MAX_TIED = 6
-# A look takes about so many ns for each slot and column, and may take this part of the
-# time.
+# The estimated cost of a fit in ns per slot and column, and its maximal part of the time.
 LOOK_NS = 0.55
 LOOK_SHARE = 0.15
 LOOK_GROWTH = 1.12
@@ -95,7 +95,7 @@ LOOK_GROWTH = 1.12
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for.
+    """The user's options.
 
     Args:
         budget_s: seconds from the first slot to the last
@@ -103,8 +103,8 @@ class Options:
         max_slowdown: the part of its throughput that the program may lose, on average
             over the whole run
         min_delay_ns: the shortest delay of a call
-        fixed: functions with a delay of a call that was given, ns; one that is not there
-            has none (a defaultdict gives one to all)
+        fixed: functions with a given delay of a call, ns; a missing one has none (a
+            defaultdict gives one to all)
     """
 
     budget_s: float
@@ -115,14 +115,14 @@ class Options:
 
     @property
     def cap(self) -> float:
-        """Delay over undelayed time that keeps ``max_slowdown``."""
+        """The ratio of delay to undelayed time that keeps ``max_slowdown``."""
         share = min(max(self.max_slowdown, 1e-4), 0.9)
         return share / (1 - share)
 
 
 @dataclass
 class _State:
-    """What the newest record says of the program."""
+    """Properties of the program according to the newest record."""
 
     slot_ns: float
     calls: dict[str, float]
@@ -142,12 +142,11 @@ class Stages:
     """An experiment's decisions, block by block.
 
     Args:
-        options: what was asked for
+        options: of the user
         seed: the same seed and the same record give the same block
     """
 
     def __init__(self, options: Options, seed: int) -> None:
-        """Begin."""
         self.options = options
         self.seed = seed
         # For people: what is being done.
@@ -179,7 +178,7 @@ class Stages:
         self._weights: dict[str, float] = {}
 
     def next_block(self, record: Record) -> Block | None:
-        """What to run next; None: all is decided, or the time is up."""
+        """The next block; None: everything is decided, or the time is up."""
         state = self._now(record)
         if state is None or state.left_s <= 0:
             return None
@@ -197,7 +196,7 @@ class Stages:
 
     @property
     def dose(self) -> float:
-        """What single functions are delayed by now, in parts of the undelayed slot."""
+        """The current dose of single functions, in parts of the undelayed slot."""
         return self._dose
 
     # What is known
@@ -231,7 +230,7 @@ class Stages:
         )
 
     def _draw(self, record: Record, more: int = 0) -> np.random.Generator:
-        """The generator of the block that comes next."""
+        """The random generator of the next block."""
         index = len(record.blocks) + len(self._queue) + more
         return np.random.default_rng((self.seed, index))
 
@@ -242,9 +241,10 @@ class Stages:
         return [f for f in record.functions if 0 < state.part[f] < RARE]
 
     def _look(self, record: Record, state: _State) -> bool:
-        """Fit anew, if there is enough that is new; looks must not take the time.
+        """Fit again if there is enough new data, but not too often.
 
-        How long one takes is foreseen and not measured, so that a seed reproduces.
+        The duration of a fit is computed, not measured, so that a seed gives the same
+        result.
         """
         slots = state.seen
         width = 2 * min(len(record.functions), MAX_SINGLE + MAX_LAST) + 10
@@ -264,10 +264,10 @@ class Stages:
     # Decisions
 
     def _decide(self, record: Record, state: _State) -> None:
-        """Fill the queue; leave it empty: done."""
+        """Fill the queue; if it stays empty, the experiment is done."""
         functions = [f for f in record.functions if state.calls[f] > 0]
         if not functions:
-            # They may still come.
+            # Calls may still come.
             self._queue.append(rest(self._block_slots(state)))
             return
         if self._few is None:
@@ -284,7 +284,7 @@ class Stages:
             if self._singles is None:
                 self._singles = often
             self._asked = set(often)
-        # Others may come while it runs.
+        # More may come while it runs.
         for name in self._often(record, state):
             if name not in self._asked and len(self._singles) < MAX_LAST:
                 self._singles.append(name)
@@ -292,7 +292,7 @@ class Stages:
         self._single_stage(record, state)
 
     def _first_dose(self, functions: int) -> float:
-        """The largest that keeps the slowdown, with some arms on in the blocks."""
+        """The largest dose that keeps the slowdown, with some arms on in the blocks."""
         on = functions * chance_of_one(functions) * BUSY_SHARE
         return float(f"{min(DOSES[-1], max(DOSES[0], 0.9 * self.options.cap / on)):.2g}")
 
@@ -304,7 +304,7 @@ class Stages:
         return max(REST, self._block_slots(state) * BLOCKS_A_REST // 3)
 
     def _push(self, block: Block, state: _State) -> None:
-        """With a rest after every second block."""
+        """Append the blocks, with a rest after every second one."""
         self._queue.append(block)
         self._since_rest += 1
         if self._since_rest >= BLOCKS_A_REST:
@@ -313,14 +313,14 @@ class Stages:
 
     @staticmethod
     def _chances(arms: int) -> list[float]:
-        """Of the sham, which comes first and is baseline too, and of the others."""
+        """The chance of the sham, which is first and is baseline too, and of others."""
         each = chance_of_one(max(arms - 1, 1))
         return [SHAM_SHARE * each, *[each] * (arms - 1)]
 
     def _thinned(
         self, state: _State, chances: list[float], mean_dose: float
     ) -> list[float]:
-        """Chances that keep the slowdown, of arms that cost so much while on."""
+        """Chances that keep the slowdown, for arms with these costs while on."""
         if not chances:
             return chances
         cost = mean_dose * BUSY_SHARE
@@ -339,7 +339,7 @@ class Stages:
         levels: int,
         state: _State,
     ) -> tuple[Masks, Levels, list[float]]:
-        """One arm at a time, and no more than keeps the slowdown of the whole run."""
+        """Blocks with one arm at a time, within the slowdown of the whole run."""
         room = 0.97 * self.options.cap * (state.slots + count) - state.given
         costs = np.array(
             [[self._dose_of(arm, state, k) for k in range(levels)] for arm in arms]
@@ -347,7 +347,7 @@ class Stages:
         )
         for _ in range(10):
             masks, hold = one_at_a_time(draw, count, chances, holds)
-            # The largest dose has been seen before.
+            # The largest dose has been used before.
             level = np.minimum(draw.integers(0, 4, count + 1), levels - 1)[hold]
             which = np.where(masks > 0, np.log2(np.maximum(masks, 1)).astype(int), -1)
             if float(costs[which, level].sum()) <= room:
@@ -356,7 +356,7 @@ class Stages:
         return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
 
     def _given(self, name: str) -> int | None:
-        """The delay of a call that the user gave, ns."""
+        """The given delay of a call, ns."""
         try:
             return self.options.fixed[name]
         except KeyError:
@@ -365,7 +365,7 @@ class Stages:
     def _arm(
         self, names: tuple[str, ...], doses: tuple[float, ...], state: _State
     ) -> Arm:
-        """Functions with the delays that these doses take, of each of them."""
+        """Arms of the functions, with the delays of each for these doses."""
         rows = []
         for name in names:
             given = self._given(name)
@@ -388,7 +388,7 @@ class Stages:
         return Arm(names, tuple(rows))
 
     def _part(self, given: int, share: float) -> Delay:
-        """A part of a delay that was given: shorter, or of fewer calls."""
+        """A part of a given delay: shorter, or for fewer calls."""
         wanted = given * share
         least = max(self.options.min_delay_ns, 1)
         if wanted >= least:
@@ -396,7 +396,7 @@ class Stages:
         return Delay(least, max(round(least / max(wanted, 1e-9)), 1))
 
     def _dose_of(self, arm: Arm, state: _State, level: int = 0) -> float:
-        """What an arm really costs a slot while it is on."""
+        """The actual cost of an arm per slot while it is on."""
         total = 0.0
         for name, delays in zip(arm.functions, arm.delays, strict=True):
             delay = delays[min(level, len(delays) - 1)]
@@ -404,7 +404,7 @@ class Stages:
         return total
 
     def _rare_arms(self, record: Record, state: _State, room: int) -> list[Arm]:
-        """Coins for functions that are called seldom, in turn where they are many."""
+        """A block with separate coins for functions that are called seldom, in turns."""
         seldom = self._seldom(record, state)
         count = min(len(seldom), MAX_RARE, room)
         if count <= 0:
@@ -456,7 +456,7 @@ class Stages:
     # Groups
 
     def _screened(self, record: Record, state: _State, often: list[str]) -> bool:
-        """Whether screening is over; else the queue has a block."""
+        """Whether screening is over; otherwise the queue has a block."""
         self.stage = "groups"
         if not self._groups:
             draw = self._draw(record, 1000)
@@ -496,7 +496,7 @@ class Stages:
         return {e.column.functions: e for e in found.effects if e.known} if found else {}
 
     def _round_clear(self, record: Record, state: _State) -> bool:
-        """Whether every group is either done with or sure to go on."""
+        """Whether every group is either finished or certain to continue."""
         if state.seen < max(1.3 * self._looked_at, self._looked_at + 200):
             return False
         self._looked_at = state.seen
@@ -515,7 +515,7 @@ class Stages:
         return effect.interval.half
 
     def _next_round(self, record: Record, state: _State) -> bool:
-        """Split the groups that may matter; False: single functions are left."""
+        """Split the groups that may matter; False: single functions remain."""
         known = self._group_effects(record)
         most, pieces = ROUNDS[self._round][2:]
         go = []
@@ -524,7 +524,7 @@ class Stages:
             if effect is None:
                 continue
             total, error = effect.c * len(group), effect.se * len(group)
-            # With much data a small number is certain, and still below all that matters.
+            # With much data a small number is certain, though it is below all thresholds.
             over = total + 1.64 * error > min(GROUP_DONE, THRESHOLD + 4 * error)
             if over and total > 0.5 * error:
                 go.append((total, group))
@@ -592,7 +592,7 @@ class Stages:
             ]
         holds: tuple[int, ...] = HOLDS
         if self._apart:
-            # Long gaps, in which buffers fill up again.
+            # Long gaps, in which buffers fill again.
             chances = [0.06 / len(arms)] * len(arms)
             holds = (1,)
         cost = sum(
@@ -631,7 +631,7 @@ class Stages:
         return masks
 
     def _heed_bill(self, found: Effects) -> None:
-        """After an alarm smaller doses, then single holds far apart."""
+        """After an alarm: smaller doses, then single holds far apart."""
         names = self._singles or []
         if names and all(self._given(name) is not None for name in names):
             return
@@ -651,7 +651,7 @@ class Stages:
                 return
 
     def _choose_dose(self, found: Effects, state: _State, names: list[str]) -> None:
-        """The least dose that reaches the precision in the time left."""
+        """The smallest dose that reaches the precision in the remaining time."""
         if self._alarms or not names:
             return
         first = self._first
@@ -681,7 +681,7 @@ class Stages:
                 return
 
     def _headline(self, found: Effects, name: str) -> Effect | None:
-        """The narrowest of a function that is still valid after alarms."""
+        """The narrowest interval of a function that is still valid after alarms."""
         some = [e for e in found.of((name,)) if not self._is_alarmed(e)]
         return min(some, key=lambda e: e.se) if some else None
 
@@ -716,7 +716,7 @@ class Stages:
         return clear >= 0.5 * len(names)
 
     def _weigh(self, record: Record, found: Effects, names: list[str]) -> None:
-        """Have what is left of the time go where it decides: where headroom may be."""
+        """Use the remaining time for functions that may have headroom."""
         self._weights = {}
         for name in names:
             effect = self._headline(found, name)
@@ -732,7 +732,7 @@ class Stages:
             )
 
     def _only_slack(self, found: Effects, names: list[str]) -> bool:
-        """Whether shorter delays are all that is left to ask."""
+        """Whether shorter delays are the only remaining question."""
         between = set(self._between(found, names))
         for name in names:
             effect = self._headline(found, name)
@@ -754,7 +754,7 @@ class Stages:
     # Questions of second order
 
     def _between(self, found: Effects, names: list[str]) -> list[str]:
-        """Functions of which a part arrives; small doses have not told whether always."""
+        """Functions of which a part arrives, if small doses don't tell whether always."""
         some = []
         for name in names:
             every = [e for e in found.of((name,)) if not self._is_alarmed(e)]
@@ -797,7 +797,7 @@ class Stages:
     def _pedestal(
         self, record: Record, state: _State, found: Effects, names: list[str]
     ) -> bool:
-        """Slack of functions in between, and of the busiest hidden ones."""
+        """Measure the slack of functions in between, and of the busiest hidden ones."""
         wanted = []
         for name in names:
             effect = self._headline(found, name)
@@ -848,7 +848,7 @@ class Stages:
     def _tie(
         self, record: Record, state: _State, found: Effects, names: list[str]
     ) -> bool:
-        """Those that matter all at once: do they matter together as they do alone?"""
+        """Delay those that matter together: do they matter as they do alone?"""
         strong = []
         for name in names:
             effect = self._headline(found, name)
@@ -882,7 +882,7 @@ class Stages:
 
 
 def _cut(block: Block, count: int) -> Block:
-    """The beginning of a block."""
+    """The first slots of a block."""
     masks: Masks = block.masks[:count]
     levels: Levels = block.levels[:count]
     return Block(

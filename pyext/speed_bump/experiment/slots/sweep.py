@@ -35,7 +35,6 @@ class Sweep:
         max_slowdown: float,
         seed: int,
     ) -> None:
-        """Begin."""
         self.levels = levels
         self.precision = precision
         self.max_slowdown = max_slowdown

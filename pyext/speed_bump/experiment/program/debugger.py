@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: MIT
+"""The way into a program by a debugger, which loads the extension there."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from speed_bump.experiment.program.inject import PTRACE, interpreter_of, through
+from speed_bump.experiment.program.ways import (
+    PATIENCE_S,
+    AttachError,
+    Link,
+    NotOffered,
+    status_of,
+)
+from speed_bump.process import command_of
+
+# The time in which a debugger looks for a safe place, whole seconds. With its start and
+# its end a refusal comes within PATIENCE_S.
+SEARCH_S = 4
+# Between two looks, s: the program runs.
+PAUSE_S = 0.03
+# For the calls in the program, after which a debugger is ended.
+DEBUGGER_S = 20.0
+# The instruction of a system call, gdb's name of the register with its number, and the
+# calls during which a thread holds no lock of the allocator or of the loader: poll,
+# select, epoll_wait, wait, waitid, nanosleep and the like.
+CALLS = {
+    "x86_64": (
+        "*(unsigned short *)($pc - 2) == 0x050f",
+        "$orig_rax",
+        (7, 23, 35, 61, 230, 232, 247, 270, 271, 281),
+    ),
+    "aarch64": (
+        "*(unsigned int *)($pc - 4) == 0xd4000001",
+        "$x8",
+        (22, 72, 73, 95, 101, 115, 260),
+    ),
+}
+# The script that lldb runs.
+IN_LLDB = os.path.join(os.path.dirname(__file__), "in_lldb.py")
+
+
+def _check_tracer(pid: int) -> None:
+    tracer = status_of(pid).get("TracerPid", "0")
+    if tracer != "0":
+        name = " ".join(command_of(int(tracer))[:1])
+        raise AttachError(
+            f"process {pid} is traced already, by {name or 'process'} {tracer}: end that "
+            "first"
+        )
+
+
+def has_debugger() -> bool:
+    """Whether there is one."""
+    return any(map(shutil.which, DEBUGGERS))
+
+
+def by_debugger(pid: int, directory: str, until: float) -> Link:
+    """A debugger, which loads the extension of the package into the program and detaches.
+
+    It looks until the main thread is in the interpreter itself, or in the kernel in a
+    call that waits, where it holds no lock of the allocator or of the loader.
+
+    Args:
+        directory: of the files; readable by the program's user
+        until: when it should have answered, s of ``time.monotonic()``
+
+    Raises:
+        NotOffered: there is no debugger
+        AttachError: it can't be attached to
+    """
+    begin = time.monotonic()
+    paths = {name: shutil.which(name) for name in DEBUGGERS}
+    name, path = next(((n, p) for n, p in paths.items() if p), ("", None))
+    if path is None:
+        packages = " or ".join(DEBUGGERS)
+        raise NotOffered(f"there is no debugger: install the package {packages}")
+    _check_tracer(pid)
+    found = interpreter_of(pid, directory)
+    if not _has_loader(f"/proc/{pid}/exe"):
+        raise AttachError(
+            f"process {pid} is linked statically and can't load the extension: start it "
+            "with SPEED_BUMP_ATTACH=1"
+        )
+
+    def enter(script: str) -> None:
+        text = _text_of_interpreter(pid)
+        search_s = min(max(int(until - time.monotonic()), 1), SEARCH_S)
+        entry = _Entry(pid, found.extension, script, text, _waits_at(pid), search_s)
+        _debug(name, path, entry)
+
+    link = through(pid, "debugger", directory, found, enter, until)
+    if link is None:
+        took_s = time.monotonic() - begin
+        raise AttachError(
+            f"process {pid} did not answer in {took_s:.0f} s: C code, or many busy "
+            "threads, held the GIL all that time; nothing was changed there; try again"
+        )
+    return link
+
+
+def _text_of_interpreter(pid: int) -> list[tuple[int, int]]:
+    """The address range of the interpreter's own code."""
+    found = []
+    with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        exe = os.readlink(f"/proc/{pid}/exe")
+        for line in file:
+            words = line.split(None, 5)
+            if len(words) < 6 or "x" not in words[1]:
+                continue
+            path = words[5].rstrip("\n")
+            if path == exe or os.path.basename(path).startswith("libpython3"):
+                first, last = (int(word, 16) for word in words[0].split("-"))
+                found.append((first, last))
+    return found
+
+
+def _waits_at(pid: int) -> tuple[int, int]:
+    """Instruction and stack of a main thread that waits in the kernel; else 0."""
+    seen = set()
+    for _ in range(4):
+        try:
+            with open(f"/proc/{pid}/task/{pid}/syscall", encoding="ascii") as file:
+                words = file.read().split()
+        except OSError:
+            return 0, 0
+        # "running", or the number of the system call, its arguments, sp and pc.
+        if len(words) != 9:
+            return 0, 0
+        seen.add((int(words[8], 16), int(words[7], 16)))
+        time.sleep(0.03)
+    return seen.pop() if len(seen) == 1 else (0, 0)
+
+
+def _has_loader(path: str) -> bool:
+    """Whether a program is dynamically linked (has PT_INTERP)."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+            offset = int.from_bytes(head[32:40], sys.byteorder)
+            size = int.from_bytes(head[54:56], sys.byteorder)
+            count = int.from_bytes(head[56:58], sys.byteorder)
+            file.seek(offset)
+            table = file.read(size * count)
+    except OSError as error:
+        raise AttachError(f"{path}: {error.strerror}: it has ended") from None
+    kinds = (table[i : i + 4] for i in range(0, len(table), max(size, 1)))
+    return any(int.from_bytes(kind, sys.byteorder) == 3 for kind in kinds)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What a debugger is to do.
+
+    Args:
+        text: address ranges of the interpreter's own code
+        waits_at: instruction and stack of a main thread that waits in the kernel; else 0
+        search_s: how long to look for a safe place, whole seconds
+    """
+
+    pid: int
+    extension: str
+    script: str
+    text: list[tuple[int, int]]
+    waits_at: tuple[int, int]
+    search_s: int
+
+
+def _commands(entry: _Entry) -> str:
+    inside = " || ".join(f"($pc >= {a} && $pc < {b})" for a, b in entry.text) or "0"
+    at_call, register, calls = CALLS[os.uname().machine]
+    harmless = " || ".join(f"{register} == {number}" for number in calls)
+    clock = f"{entry.script}.clock"
+    return f"""
+shell date +'set $now = %s' >'{clock}'
+source {clock}
+set $until = $now + {entry.search_s}
+set $same = 2
+set $last_pc = {entry.waits_at[0]}
+set $last_sp = {entry.waits_at[1]}
+set $done = 0
+while $now < $until && !$done
+  thread 1
+  set $here = (unsigned long)$pc
+  set $stack = (unsigned long)$sp
+  if $here == $last_pc && $stack == $last_sp && {at_call}
+    set $same = $same + 1
+  else
+    set $same = 0
+  end
+  set $last_pc = $here
+  set $last_sp = $stack
+  if ({inside}) || $same >= 3 || ({at_call} && ({harmless}))
+    set $done = 1
+  else
+    detach
+    shell sleep {PAUSE_S}; date +'set $now = %s' >'{clock}'
+    attach {entry.pid}
+    source {clock}
+  end
+end
+if $done
+  sharedlibrary libc
+  sharedlibrary libdl
+  sharedlibrary ld-
+  set $handle = ((void *(*)(const char *, int))dlopen)("{entry.extension}", 2)
+  if $handle
+    set $enter = ((void *(*)(void *, const char *))dlsym)($handle, "speed_bump_enter")
+    printf "speed-bump: entered %d\\n", ((int (*)(const char *))$enter)("{entry.script}")
+  else
+    printf "speed-bump: not loaded %s\\n", ((char *(*)(void))dlerror)()
+  end
+else
+  printf "speed-bump: no safe place\\n"
+end
+detach
+quit
+"""
+
+
+def _gdb(path: str, entry: _Entry) -> tuple[list[str], dict[str, str]]:
+    """The command line of gdb, and what its environment has besides."""
+    commands = f"{entry.script}.gdb"
+    with open(commands, "w", encoding="utf-8") as file:
+        file.write(_commands(entry))
+    settings = [
+        "debuginfod enabled off",
+        "auto-load off",
+        "auto-solib-add off",
+        "pagination off",
+        "confirm off",
+        "unwindonsignal on",
+        "scheduler-locking off",
+        "python print-stack none",
+    ]
+    options = [word for text in settings for word in ("-iex", f"set {text}")]
+    command = [
+        path, "-nx", "-batch", *options, "-ex", "handle all nostop noprint pass",
+        "-p", str(entry.pid), "-x", commands,
+    ]  # fmt: skip
+    return command, {}
+
+
+def _lldb(path: str, entry: _Entry) -> tuple[list[str], dict[str, str]]:
+    """The command line of lldb, and what its environment has besides."""
+    _, _, calls = CALLS[os.uname().machine]
+    asked = {
+        **asdict(entry),
+        "pause_s": PAUSE_S,
+        "calls": calls,
+    }
+    settings = [
+        "symbols.enable-external-lookup false",
+        "target.preload-symbols false",
+        "target.load-script-from-symbol-file false",
+    ]
+    options = [word for text in settings for word in ("-o", f"settings set {text}")]
+    command = [
+        path, "--no-lldbinit", "--batch", *options,
+        "-o", f"command script import {shlex.quote(IN_LLDB)}",
+    ]  # fmt: skip
+    # Debian's lldb looks for its own Python package where it is not.
+    beside = os.path.join(os.path.dirname(os.path.realpath(path)), "../lib")
+    packages = glob.glob(f"{glob.escape(beside)}/python3*/*-packages")
+    return command, {
+        "SPEED_BUMP_ENTER": json.dumps(asked),
+        "PYTHONPATH": os.pathsep.join(packages),
+    }
+
+
+# The debuggers that can be used, in order of preference.
+DEBUGGERS: dict[str, Callable[[str, _Entry], tuple[list[str], dict[str, str]]]] = {
+    "gdb": _gdb,
+    "lldb": _lldb,
+}
+
+
+def _debug(name: str, path: str, entry: _Entry) -> None:
+    """Run a debugger until it has entered the program.
+
+    Raises:
+        AttachError: it could not
+    """
+    command, more = DEBUGGERS[name](path, entry)
+    process = subprocess.Popen(
+        command,
+        env=os.environ | more,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        # Ctrl-C is for the tool: a debugger must finish.
+        start_new_session=True,
+    )
+    try:
+        said = _said(process, entry.pid)
+    finally:
+        for suffix in (".gdb", ".clock"):
+            with suppress(OSError):
+                os.unlink(entry.script + suffix)
+    if "speed-bump: entered 0\n" in said:
+        return
+    if "no safe place" in said:
+        raise AttachError(
+            f"process {entry.pid}: for {entry.search_s} s its main thread was never in "
+            "the interpreter; nothing was changed there; try again"
+        )
+    if _has_ended(entry.pid):
+        raise AttachError(f"process {entry.pid} has ended, or is about to")
+    reason = [
+        line
+        for line in said.splitlines()
+        if line.startswith(("ptrace:", "Could not attach", "speed-bump:", "No symbol"))
+    ]
+    denied = "not permitted" in said or "Could not attach" in said
+    raise AttachError(
+        f"process {entry.pid}: {name}: {'; '.join(reason) or said.strip()[-300:]}"
+        + (PTRACE if denied else "")
+    )
+
+
+def _said(process: subprocess.Popen[str], pid: int) -> str:
+    """What a debugger of a program said, after its end."""
+    # By the first signal they restore the registers of the thread that makes the call.
+    signals = [signal.SIGINT, signal.SIGTERM]
+    wait_s = DEBUGGER_S
+    while True:
+        try:
+            return process.communicate(timeout=wait_s)[0]
+        except subprocess.TimeoutExpired:
+            # gdb waits for ever, deaf to both, for threads of a program that was killed.
+            # One of a program that lives is never killed, as it may be in the call.
+            if _has_ended(pid):
+                process.kill()
+            elif signals:
+                process.send_signal(signals.pop(0))
+            wait_s = PATIENCE_S
+
+
+def _has_ended(pid: int) -> bool:
+    return status_of(pid).get("State", "X")[0] in "XZ"
