@@ -19,7 +19,7 @@ struct config {
 	int target_count;
 	const char **files;
 	int file_count;
-	bool json;
+	bool json, has_delay;
 };
 
 static void print_help(void)
@@ -33,10 +33,12 @@ static void print_help(void)
 	     "PATH is a path or the name of a library or program. SYMBOL is a symbol, a glob, a\n"
 	     "demangled C++ or Rust name, SYMBOL+0x10, @0xOFFSET, FILE.c:FUNCTION, FILE.c:LINE,\n"
 	     "or PROVIDER:NAME (a static probe). All matches are added at once, or none.\n"
-	     "DELAY is a number with a unit (500, 10us, 1.5ms; at most 10s). The default is the\n"
-	     "delay that 'sbctl delay' shows.\n"
+	     "DELAY is a number with a unit (500, 10us, 1.5ms; at most 10s), or, with BPF, a\n"
+	     "percentage of the duration of each call (5%). The default is the delay that\n"
+	     "'sbctl delay' shows.\n"
 	     "\n"
 	     "Options:\n"
+	     "  -d, --delay=DELAY  the same as DELAY at the end\n"
 	     "  -p, --pid=N        only process N and its descendants\n"
 	     "  -t, --tid=N        only thread N\n"
 	     "  -c, --cgroup=DIR   only processes in this cgroup v2 directory\n"
@@ -44,10 +46,13 @@ static void print_help(void)
 	     "      --start=TIME   delay only from this long after now\n"
 	     "      --duration=TIME  stop delaying after this time\n"
 	     "      --net          subtract the cost of the breakpoint from the delay, so that a\n"
-	     "                     call takes longer by DELAY in all; 'sbctl list' shows the rest\n"
+	     "                     call takes longer by DELAY in all; 'sbctl list' shows the\n"
+	     "                     remaining delay\n"
 	     "      --off          count calls, do not delay\n"
 	     "      --unsafe       accept SYMBOL+0x10 and @0xOFFSET even if no instruction begins\n"
-	     "                     there; programs that reach such a place crash\n"
+	     "                     there; programs that reach such a place crash. Accept a\n"
+	     "                     percentage in C++, Rust and Go; an exception that leaves the\n"
+	     "                     function ends the program\n"
 	     "  -f, --file=FILE    targets from a file, one per line; '-' is standard input\n"
 	     "  -j, --json         print what was added as JSON\n"
 	     "  -h, --help         print this help and exit\n"
@@ -94,8 +99,12 @@ static int parse_option(struct config *config, int c, char **argv)
 		return ret;
 	case 's':
 		return parse_duration("add", optarg, &config->options.start_ns);
-	case 'd':
+	case 'D':
 		return parse_duration("add", optarg, &config->options.duration_ns);
+	case 'd':
+		config->has_delay = true;
+		return parse_delay_or_part("add", optarg, &config->options.delay_ns,
+					   &config->options.delay_ppm);
 	case 'n':
 		config->options.flags |= SB_TARGET_NET;
 		return 0;
@@ -119,12 +128,13 @@ static int parse_option(struct config *config, int c, char **argv)
 static int parse_config(int argc, char **argv, struct config *config)
 {
 	static const struct option options[] = {
+		{ "delay", required_argument, NULL, 'd' },
 		{ "pid", required_argument, NULL, 'p' },
 		{ "tid", required_argument, NULL, 't' },
 		{ "cgroup", required_argument, NULL, 'c' },
 		{ "every", required_argument, NULL, 'e' },
 		{ "start", required_argument, NULL, 's' },
-		{ "duration", required_argument, NULL, 'd' },
+		{ "duration", required_argument, NULL, 'D' },
 		{ "net", no_argument, NULL, 'n' },
 		{ "off", no_argument, NULL, 'o' },
 		{ "unsafe", no_argument, NULL, 'u' },
@@ -139,7 +149,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 	config->files = calloc(argc, sizeof(*config->files));
 	if (!config->files)
 		return fail("out of memory");
-	while ((c = getopt_long(argc, argv, ":p:t:c:e:f:jh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":d:p:t:c:e:f:jh", options, NULL)) != -1) {
 		if (c == 'h') {
 			print_help();
 			return 0;
@@ -150,15 +160,18 @@ static int parse_config(int argc, char **argv, struct config *config)
 	}
 	config->targets = argv + optind;
 	config->target_count = argc - optind;
-	config->options.flags |= SB_TARGET_DEFAULT_DELAY;
 	/* A single word is a malformed target, not a delay without a target. */
-	if (config->target_count + config->file_count > 1 && !is_target(argv[argc - 1])) {
+	if (!config->has_delay && config->target_count + config->file_count > 1 &&
+	    !is_target(argv[argc - 1])) {
 		config->target_count--;
-		config->options.flags &= ~SB_TARGET_DEFAULT_DELAY;
-		ret = parse_delay("add", argv[argc - 1], &config->options.delay_ns);
+		config->has_delay = true;
+		ret = parse_delay_or_part("add", argv[argc - 1], &config->options.delay_ns,
+					  &config->options.delay_ppm);
 		if (ret)
 			return ret;
 	}
+	if (!config->has_delay)
+		config->options.flags |= SB_TARGET_DEFAULT_DELAY;
 	if (!config->target_count && !config->file_count)
 		return usage_error("add", "no target is named");
 	for (int i = 0; i < config->target_count; i++) {
@@ -198,9 +211,8 @@ static int print_added(struct sb_session *session, const struct config *config,
 
 			if (!selection_has(&added, sb_target_list_id(list, i)))
 				continue;
-			sb_duration_format(sb_target_list_delay_ns(list, i), delay,
-					   sizeof(delay));
-			printf("added %s %s\n", sb_target_list_label(list, i), delay);
+			printf("added %s %s\n", sb_target_list_label(list, i),
+			       report_delay(list, i, delay));
 		}
 	}
 	if (!sb_status_enabled(status))

@@ -112,9 +112,9 @@ static void print_text(const struct findings *f)
 	print_checks(f->diagnosis, width);
 	if (f->tried_bpf)
 		print_check(f->by_bpf, width, "BPF",
-			    f->by_bpf ? "the kernel accepts uprobe programs that may "
-					"sleep" :
-					f->bpf_problem);
+			    f->by_bpf ?
+				    "the kernel accepts uprobe programs that may sleep" :
+				    f->bpf_problem);
 	print_verdict(f);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "functions.h"
 #include "message.h"
 #include "sbctl.h"
@@ -17,10 +18,9 @@ static int select_one(struct functions *functions, const char *glob, pid_t pid)
 		if ((pid && sb_control_pid(functions->control, i) != pid) ||
 		    !sb_glob_match(glob, sb_control_name(functions->control, i)))
 			continue;
-		functions->which = reallocarray(functions->which, functions->count + 1,
-						sizeof(*functions->which));
-		if (!functions->which)
-			exit(fail("out of memory"));
+		functions->which = array_grow(functions->which, &functions->room,
+					      functions->count,
+					      sizeof(*functions->which));
 		functions->which[functions->count++] = i;
 	}
 	if (functions->count > before)
@@ -144,9 +144,9 @@ void functions_json(struct json *json, const struct sb_control *control)
 		json_number(json, "delay_ns", sb_control_delay_ns(control, i));
 		json_bool(json, "enabled", sb_control_enabled(control, i));
 		json_bool(json, "ruled", sb_control_is_ruled(control, i));
-		json_number(json, "hits", sb_control_hits(control, i));
+		json_number(json, "calls", sb_control_calls(control, i));
 		json_number(json, "delayed", sb_control_delayed(control, i));
-		json_number(json, "measured_ns", sb_control_measured_ns(control, i));
+		json_number(json, "delivered_ns", sb_control_delivered_ns(control, i));
 		json_close_object(json);
 	}
 	json_close_array(json);

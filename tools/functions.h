@@ -7,12 +7,12 @@
 #include <sys/types.h>
 
 #include "json.h"
-#include "libsb.h"
+#include "libsb-provisional.h"
 
 struct functions {
 	struct sb_control *control;
 	size_t *which;
-	size_t count;
+	size_t count, room; /* of @which */
 };
 
 /*

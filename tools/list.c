@@ -18,8 +18,8 @@ static void print_help(void)
 {
 	puts("Usage: sbctl list [OPTION]...\n"
 	     "\n"
-	     "List the targets and their counts: calls of the function inside the scope (HITS),\n"
-	     "delayed calls, and the delay delivered (ADDED). A target whose file was replaced or\n"
+	     "List the targets and their counts: calls of the function inside the scope, delayed\n"
+	     "calls, and the delay delivered in all of them. A target whose file was replaced or\n"
 	     "deleted is marked. The number of slowed Python functions is noted; --json lists\n"
 	     "them.\n"
 	     "\n"

@@ -13,25 +13,27 @@ static const struct {
 	enum sb_counter counter;
 	const char *name;
 } counters[] = {
-	{ SB_COUNTER_HITS, "hits" },
+	{ SB_COUNTER_CALLS, "calls" },
 	{ SB_COUNTER_DELAYED, "delayed" },
-	{ SB_COUNTER_SKIPPED_FREQUENCY, "skipped_frequency" },
+	{ SB_COUNTER_SKIPPED_EVERY, "skipped_every" },
 	{ SB_COUNTER_SKIPPED_WINDOW, "skipped_window" },
 	{ SB_COUNTER_SKIPPED_DISABLED, "skipped_disabled" },
 	{ SB_COUNTER_SKIPPED_BUDGET, "skipped_budget" },
 	{ SB_COUNTER_UNARMED, "unarmed" },
 	{ SB_COUNTER_TAKEN_OUT, "taken_out" },
+	{ SB_COUNTER_UNRETURNED, "unreturned" },
+	{ SB_COUNTER_MISSED, "missed" },
 	{ SB_COUNTER_CUT, "cut" },
 	{ SB_COUNTER_REQUESTED_NS, "requested_ns" },
-	{ SB_COUNTER_MEASURED_NS, "measured_ns" },
+	{ SB_COUNTER_DELIVERED_NS, "delivered_ns" },
 	{ SB_COUNTER_MAX_OVERSHOOT_NS, "max_overshoot_ns" },
 };
 
 static const char *scope_name(enum sb_scope scope)
 {
 	switch (scope) {
-	case SB_SCOPE_SYSTEM:
-		return "system";
+	case SB_SCOPE_ALL:
+		return "all";
 	case SB_SCOPE_TREE:
 		return "tree";
 	case SB_SCOPE_THREAD:
@@ -110,7 +112,8 @@ void hits_measure(struct hits *hits, struct sb_session *session,
 		if (!elf)
 			continue;
 		hits->hit[i].kind = sb_elf_hit_kind(elf, sb_target_list_offset(list, i));
-		hits->hit[i].cost_ns =
+		hits->hit[i].cost_ns = sb_target_list_delay_ppm(list, i) ?
+			sb_session_call_cost_ns(session, hits->hit[i].kind, NULL) :
 			sb_session_hit_cost_ns(session, hits->hit[i].kind, NULL);
 	}
 	sb_elf_close(elf);
@@ -142,16 +145,39 @@ static void state_cell(struct table *table, bool on, enum sb_delay_mode mode,
 					      "");
 }
 
+const char *report_delay(const struct sb_target_list *list, size_t i, char buf[32])
+{
+	uint32_t ppm = sb_target_list_delay_ppm(list, i);
+
+	if (ppm)
+		sb_percentage_format(ppm, buf, 32);
+	else
+		sb_duration_format(sb_target_list_delay_ns(list, i), buf, 32);
+	return buf;
+}
+
+static void delay_cell(struct table *table, const struct sb_target_list *list, size_t i)
+{
+	char text[32];
+
+	if (sb_target_list_delay_ppm(list, i))
+		table_text(table, "%s", report_delay(list, i, text));
+	else
+		table_duration(table, sb_target_list_delay_ns(list, i));
+}
+
 void report_targets(FILE *out, const struct sb_target_list *list,
 		    const struct selection *only, const struct hits *hits, bool enabled)
 {
-	static const char *const plain[] = { ">ID",    ">DELAY", ">EVERY", "SCOPE",
-					     "STATE",  "OWNER",	 ">HITS",  ">DELAYED",
-					     ">ADDED", "TARGET", NULL };
-	static const char *const verbose[] = { ">ID",	  ">DELAY", ">EVERY", "SCOPE",
-					       "STATE",	  "OWNER",  "HIT",    ">COST",
-					       ">UNARMED", ">HITS", ">DELAYED", ">ADDED",
-					       "TARGET",  NULL };
+	static const char *const plain[] = { ">ID",	 ">DELAY",   ">EVERY",
+					     "SCOPE",	 "STATE",    "OWNER",
+					     ">CALLS",	 ">DELAYED", ">DELIVERED",
+					     "TARGET",	 NULL };
+	static const char *const verbose[] = { ">ID",	   ">DELAY",   ">EVERY",
+					       "SCOPE",	   "STATE",    "OWNER",
+					       "HIT",	   ">COST",    ">UNARMED",
+					       ">CALLS",   ">DELAYED", ">DELIVERED",
+					       "TARGET",   NULL };
 	struct table *table = table_new(hits ? verbose : plain);
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
@@ -163,7 +189,7 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 		if (sb_target_list_owner(list, i) == SB_LIST_PERSISTENT)
 			on = on && enabled;
 		table_text(table, "%" PRIu64, id);
-		table_duration(table, sb_target_list_delay_ns(list, i));
+		delay_cell(table, list, i);
 		table_text(table, "%" PRIu32, sb_target_list_every(list, i));
 		scope_cell(table, list, i);
 		state_cell(table, on, sb_target_list_mode(list, i),
@@ -174,42 +200,70 @@ void report_targets(FILE *out, const struct sb_target_list *list,
 			table_count(table,
 				    sb_target_list_counter(list, i, SB_COUNTER_UNARMED));
 		}
-		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_HITS));
+		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_CALLS));
 		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_DELAYED));
 		table_duration(table,
-			       sb_target_list_counter(list, i, SB_COUNTER_MEASURED_NS));
+			       sb_target_list_counter(list, i, SB_COUNTER_DELIVERED_NS));
 		table_text(table, "%s", sb_target_list_label(list, i));
 	}
 	table_print(table, out);
 	table_free(table);
 }
 
+/* The calls that are missing among the delayed ones. */
+static void print_missing(FILE *out, const struct sb_target_list *list)
+{
+	uint64_t unarmed = 0, unreturned = 0, missed = 0;
+
+	for (size_t i = 0; i < sb_target_list_count(list); i++) {
+		unarmed += sb_target_list_counter(list, i, SB_COUNTER_UNARMED);
+		unreturned += sb_target_list_counter(list, i, SB_COUNTER_UNRETURNED);
+		missed += sb_target_list_counter(list, i, SB_COUNTER_MISSED);
+	}
+	if (unarmed)
+		fprintf(out,
+			"\nCalls are missing: a breakpoint could not be inserted %" PRIu64 " times, "
+			"because the process\nmay no longer be delayed or the kernel had no memory "
+			"for it.\n",
+			unarmed);
+	if (unreturned)
+		fprintf(out,
+			"\n%" PRIu64 " calls did not return and were not delayed: they were left by "
+			"longjmp(), or their\nthread ended.\n",
+			unreturned);
+	if (missed)
+		fprintf(out,
+			"\n%" PRIu64 " calls were not delayed because the kernel could not catch "
+			"their return: of nested\ncalls in a thread it catches 64.\n",
+			missed);
+}
+
 void report_statistics(FILE *out, const struct sb_target_list *list,
 		       const struct hits *hits)
 {
-	static const char *const columns[] = { ">HITS",	    ">DELAYED", ">REQUESTED",
-					       ">MEASURED", ">COST",	"TARGET",
+	static const char *const columns[] = { ">CALLS",     ">DELAYED", ">REQUESTED",
+					       ">DELIVERED", ">COST",	 "TARGET",
 					       NULL };
 	struct table *table = table_new(columns);
-	uint64_t highest = 0, unarmed = 0;
+	uint64_t highest = 0;
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
 		uint64_t cost = hits->hit[i].cost_ns;
-		uint64_t calls = sb_target_list_counter(list, i, SB_COUNTER_HITS);
+		uint64_t calls = sb_target_list_counter(list, i, SB_COUNTER_CALLS);
 
 		table_count(table, calls);
 		table_count(table, sb_target_list_counter(list, i, SB_COUNTER_DELAYED));
 		table_duration(table,
 			       sb_target_list_counter(list, i, SB_COUNTER_REQUESTED_NS));
 		table_duration(table,
-			       sb_target_list_counter(list, i, SB_COUNTER_MEASURED_NS));
+			       sb_target_list_counter(list, i, SB_COUNTER_DELIVERED_NS));
 		if (cost)
 			table_duration(table, cost * calls);
 		else
 			table_text(table, "-");
 		table_text(table, "%s", sb_target_list_label(list, i));
-		unarmed += sb_target_list_counter(list, i, SB_COUNTER_UNARMED);
-		if (calls && cost > sb_target_list_delay_ns(list, i) && cost > highest)
+		if (calls && !sb_target_list_delay_ppm(list, i) &&
+		    cost > sb_target_list_delay_ns(list, i) && cost > highest)
 			highest = cost;
 	}
 	table_print(table, out);
@@ -221,12 +275,7 @@ void report_statistics(FILE *out, const struct sb_target_list *list,
 			"more than the\ndelay: a call can't be slowed by less than that.\n",
 			short_duration(highest, text));
 	}
-	if (unarmed)
-		fprintf(out,
-			"\nCalls are missing: a breakpoint could not be inserted %" PRIu64 " times, "
-			"because the process\nmay no longer be delayed or the kernel had no memory "
-			"for it.\n",
-			unarmed);
+	print_missing(out, list);
 	table_free(table);
 }
 
@@ -260,6 +309,7 @@ void report_json(struct json *json, const struct sb_target_list *list,
 		json_string(json, "target", sb_target_list_label(list, i));
 		json_number(json, "offset", sb_target_list_offset(list, i));
 		json_number(json, "delay_ns", sb_target_list_delay_ns(list, i));
+		json_number(json, "delay_ppm", sb_target_list_delay_ppm(list, i));
 		json_number(json, "every", sb_target_list_every(list, i));
 		json_string(json, "mode",
 			    sb_target_list_mode(list, i) == SB_DELAY_SLEEP ? "sleep" :

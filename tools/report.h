@@ -31,6 +31,8 @@ void hits_free(struct hits *hits);
  */
 void report_targets(FILE *out, const struct sb_target_list *list,
 		    const struct selection *only, const struct hits *hits, bool enabled);
+/* The delay of the @i th target as it is given: "10us" or "5%". */
+const char *report_delay(const struct sb_target_list *list, size_t i, char buf[32]);
 /* Print the counts of each target as a table. */
 void report_statistics(FILE *out, const struct sb_target_list *list,
 		       const struct hits *hits);

@@ -103,7 +103,7 @@ int request_file(struct request *request, const char *path, struct sb_error *err
 	for (size_t i = 0; i < sb_specs_count(specs) && !ret; i++) {
 		const struct sb_spec *spec = sb_specs_get(specs, i);
 
-		if (sb_spec_get_kind(spec) == SB_SPEC_KIND_NATIVE)
+		if (sb_spec_kind(spec) == SB_SPEC_KIND_NATIVE)
 			ret = request_spec(request, spec, name, err);
 		else
 			request->passed_over++;
@@ -183,6 +183,19 @@ int parse_delay(const char *command, const char *text, uint64_t *ns)
 	if (!ret && *ns > SB_MAX_DELAY_NS)
 		return fail("a delay of %s is over the limit of 10s", text);
 	return ret;
+}
+
+int parse_delay_or_part(const char *command, const char *text, uint64_t *ns, uint32_t *ppm)
+{
+	*ns = *ppm = 0;
+	if (!strchr(text, '%'))
+		return parse_delay(command, text, ns);
+	if (!sb_percentage_parse(text, ppm))
+		return 0;
+	return usage_error(command,
+			   "'%s' is not a percentage over 0 and at most %d%% with at most 4 "
+			   "decimals",
+			   text, SB_MAX_DELAY_PERCENT);
 }
 
 int parse_number(const char *command, const char *what, const char *text,

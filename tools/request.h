@@ -26,8 +26,10 @@ void request_notes(const struct request *request);
 
 /* Whether an argument is a target and not a delay: it contains a ':'. */
 bool is_target(const char *argument);
-/* Read a delay. 0, or the exit status after a message. */
+/* Read a delay that is a time. 0, or the exit status after a message. */
 int parse_delay(const char *command, const char *text, uint64_t *ns);
+/* The same, or a percentage: then *@ppm is not 0. */
+int parse_delay_or_part(const char *command, const char *text, uint64_t *ns, uint32_t *ppm);
 /* Read a duration of any length. 0, or the exit status after a message. */
 int parse_duration(const char *command, const char *text, uint64_t *ns);
 /* Read a whole number from 1 to @max. 0, or the exit status after a message. */

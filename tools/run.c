@@ -30,6 +30,7 @@ struct config {
 	char **command;
 	bool has_delay;
 	uint64_t delay_ns;
+	uint32_t delay_ppm;
 	const char *output;
 	bool json, quiet, unsafe, gross;
 	struct running running; /* instead of a command */
@@ -53,11 +54,14 @@ static void print_help(void)
 	     "\n"
 	     "Options:\n"
 	     "  -d, --delay=DELAY   delay of targets without delay= (the module's default); a call\n"
-	     "                      takes longer by this in all\n"
+	     "                      takes longer by this in all. 5% is a percentage of the\n"
+	     "                      duration of each call (BPF)\n"
 	     "      --gross         do not subtract the cost of the breakpoint from the delay\n"
 	     "  -T, --targets=FILE  targets from a file, one per line; '-' is standard input\n"
 	     "      --unsafe        accept targets where no instruction begins; the command\n"
-	     "                      crashes if it reaches such a place\n"
+	     "                      crashes if it reaches such a place. Accept percentages in\n"
+	     "                      C++, Rust and Go; an exception that leaves the function ends\n"
+	     "                      the command\n"
 	     "  -o, --output=FILE   write the statistics to FILE\n"
 	     "  -j, --json          write the statistics as JSON\n"
 	     "  -q, --quiet         print no statistics\n"
@@ -77,7 +81,8 @@ static int parse_option(struct config *config, int c, char **argv)
 	switch (c) {
 	case 'd':
 		config->has_delay = true;
-		return parse_delay("run", optarg, &config->delay_ns);
+		return parse_delay_or_part("run", optarg, &config->delay_ns,
+					   &config->delay_ppm);
 	case 'T':
 		config->files[config->file_count++] = optarg;
 		return 0;
@@ -148,8 +153,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 		if (!is_target(config->targets[i]))
 			return usage_error(
 				"run",
-				"'%s' is not PATH:SYMBOL (the command comes after "
-				"'--')",
+				"'%s' is not PATH:SYMBOL (the command comes after '--')",
 				config->targets[i]);
 	if (!config->target_count && !config->file_count)
 		return usage_error("run", "no target is named");
@@ -157,8 +161,9 @@ static int parse_config(int argc, char **argv, struct config *config)
 		return usage_error("run", "give a command or processes, not both");
 	for (int i = 0; i < config->file_count; i++)
 		if (config->running.count > 1 && !strcmp(config->files[i], "-"))
-			return usage_error("run", "standard input can't be read twice, "
-						  "for several processes");
+			return usage_error(
+				"run",
+				"standard input can't be read twice, for several processes");
 	if (config->for_ns && !config->running.count)
 		return usage_error("run", "--for needs --pid or --name");
 	if (!*config->command && !config->running.count)
@@ -343,10 +348,10 @@ static void print_json(FILE *out, const struct config *config,
 	json_end(&json);
 }
 
-static bool any_hit(const struct sb_target_list *list)
+static bool any_call(const struct sb_target_list *list)
 {
 	for (size_t i = 0; i < sb_target_list_count(list); i++)
-		if (sb_target_list_counter(list, i, SB_COUNTER_HITS))
+		if (sb_target_list_counter(list, i, SB_COUNTER_CALLS))
 			return true;
 	return false;
 }
@@ -369,8 +374,8 @@ static int print_statistics(FILE *out, const struct config *config,
 		report_statistics(out, list, &hits);
 	}
 	hits_free(&hits);
-	if (!any_hit(list))
-		note("no target was hit: check that the %s uses this file and calls the "
+	if (!any_call(list))
+		note("no target was called: check that the %s uses this file and calls the "
 		     "function",
 		     config->running.count ? "process" : "command");
 	sb_target_list_free(list);
@@ -420,6 +425,7 @@ static int add_targets(const struct config *config, struct sb_session *session,
 		.no_pid = true,
 		.options = { .sz = sizeof(request.options),
 			     .delay_ns = config->delay_ns,
+			     .delay_ppm = config->delay_ppm,
 			     .scope = SB_SCOPE_TREE,
 			     .flags = (config->has_delay ? 0 : SB_TARGET_DEFAULT_DELAY) |
 				      (config->gross ? 0 : SB_TARGET_NET) |

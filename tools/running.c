@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "message.h"
 #include "monotonic.h"
 #include "request.h"
@@ -24,10 +25,8 @@ static void add_pid(struct running *running, pid_t pid)
 	for (size_t i = 0; i < running->count; i++)
 		if (running->pids[i] == pid)
 			return;
-	running->pids = reallocarray(running->pids, running->count + 1,
-				     sizeof(*running->pids));
-	if (!running->pids)
-		exit(fail("out of memory"));
+	running->pids = array_grow(running->pids, &running->room, running->count,
+				   sizeof(*running->pids));
 	running->pids[running->count++] = pid;
 }
 

@@ -13,7 +13,7 @@
 struct running {
 	pid_t *pids; /* each once */
 	int *fds;    /* a pidfd of each, after running_open() */
-	size_t count;
+	size_t count, room; /* of @pids */
 };
 
 /* Add "PID" or "PID,PID". 0, or the exit status after a message. */

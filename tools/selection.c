@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "message.h"
 #include "sbctl.h"
 #include "selection.h"
@@ -39,13 +40,8 @@ void selection_add(struct selection *selection, uint64_t id)
 
 	if (selection_has(selection, id))
 		return;
-	if (selection->count == selection->room) {
-		selection->room = selection->room ? selection->room * 2 : 64;
-		selection->ids = reallocarray(selection->ids, selection->room,
-					      sizeof(*selection->ids));
-		if (!selection->ids)
-			exit(fail("out of memory"));
-	}
+	selection->ids = array_grow(selection->ids, &selection->room, selection->count,
+				    sizeof(*selection->ids));
 	memmove(selection->ids + at + 1, selection->ids + at,
 		(selection->count++ - at) * sizeof(*selection->ids));
 	selection->ids[at] = id;

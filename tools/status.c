@@ -34,8 +34,8 @@ static void print_json(const struct sb_session *session, const struct sb_status 
 	json_number(&json, "max_targets", sb_session_max_targets(session));
 	/* Do not count the session of this command. */
 	json_number(&json, "sessions", sb_status_sessions(status) - 1);
-	json_number(&json, "total_hits", sb_status_total_hits(status));
-	json_number(&json, "total_delay_ns", sb_status_total_delay_ns(status));
+	json_number(&json, "total_calls", sb_status_total_calls(status));
+	json_number(&json, "total_delivered_ns", sb_status_total_delivered_ns(status));
 	json_string(&json, "backend", sb_session_backend(session));
 	json_open_array(&json, "caveats");
 	for (size_t i = 0; sb_session_caveat(session, i); i++)
@@ -58,9 +58,9 @@ static void print_text(const struct sb_session *session, const struct sb_status 
 	       persistent, sb_status_targets(status) - persistent,
 	       sb_session_max_targets(session));
 	printf("sessions       %" PRIu32 "\n", sb_status_sessions(status) - 1);
-	printf("hits           %" PRIu64 "\n", sb_status_total_hits(status));
-	printf("time added     %s\n",
-	       short_duration(sb_status_total_delay_ns(status), buf));
+	printf("calls          %" PRIu64 "\n", sb_status_total_calls(status));
+	printf("delivered      %s\n",
+	       short_duration(sb_status_total_delivered_ns(status), buf));
 	printf("backend        %s\n", sb_session_backend(session));
 	for (size_t i = 0; sb_session_caveat(session, i); i++)
 		printf("  - %s\n", sb_session_caveat(session, i));

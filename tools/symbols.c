@@ -96,7 +96,7 @@ const char *hit_name(enum sb_hit_kind kind)
 
 static const char *kind_name(const struct sb_symbol *symbol)
 {
-	return sb_symbol_get_kind(symbol) == SB_SYMBOL_IFUNC ? "ifunc" : "function";
+	return sb_symbol_kind(symbol) == SB_SYMBOL_IFUNC ? "ifunc" : "function";
 }
 
 static void print_name(const struct sb_symbol *symbol)
@@ -114,7 +114,7 @@ static uint64_t shift_of(struct sb_elf *elf, const struct sb_symbol *symbol)
 {
 	uint64_t offset = sb_symbol_offset(symbol);
 
-	if (sb_symbol_get_kind(symbol) != SB_SYMBOL_FUNCTION)
+	if (sb_symbol_kind(symbol) != SB_SYMBOL_FUNCTION)
 		return 0;
 	return sb_elf_probe_offset(elf, offset) - offset;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "libsb.h"
 #include "message.h"
 #include "table.h"
@@ -64,11 +65,8 @@ void table_text(struct table *table, const char *fmt, ...)
 	need(text);
 	/* A file name may contain newlines, which would break the row. */
 	printable(text);
-	if (table->count == table->room) {
-		table->room = table->room ? table->room * 2 : 64;
-		table->cells = need(
-			reallocarray(table->cells, table->room, sizeof(*table->cells)));
-	}
+	table->cells = array_grow(table->cells, &table->room, table->count,
+				  sizeof(*table->cells));
 	table->cells[table->count++] = text;
 }
 

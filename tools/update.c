@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "functions.h"
 #include "message.h"
+#include "report.h"
 #include "request.h"
 #include "sbctl.h"
 #include "selection.h"
@@ -15,6 +16,7 @@ struct config {
 	char **targets;
 	int target_count;
 	uint64_t delay_ns;
+	uint32_t delay_ppm;
 	uint32_t every; /* 0: unchanged */
 	bool has_delay;
 	pid_t pid;
@@ -26,7 +28,8 @@ static void print_help(void)
 	     "       sbctl update [OPTION]... --every=N PATH:SYMBOL... [DELAY]\n"
 	     "\n"
 	     "Change the delay of persistent targets: all that are named, or none. SYMBOL may be a\n"
-	     "glob. Everything else, such as a target's process, stays the same.\n"
+	     "glob. Everything else, such as a target's process, stays the same. A time can't\n"
+	     "become a percentage, nor the other way round.\n"
 	     "\n"
 	     "python:MODULE:FUNCTION is a Python function that is slowed.\n"
 	     "\n"
@@ -85,7 +88,8 @@ static int parse_config(int argc, char **argv, struct config *config)
 			return usage_error("update", "'%s' is not PATH:SYMBOL",
 					   config->targets[i]);
 	ret = config->has_delay ?
-		      parse_delay("update", argv[argc - 1], &config->delay_ns) :
+		      parse_delay_or_part("update", argv[argc - 1], &config->delay_ns,
+					  &config->delay_ppm) :
 		      0;
 	return ret ? ret : GO_ON;
 }
@@ -100,9 +104,12 @@ static void print_updated(const struct config *config, const struct selection *s
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
 		if (!selection_has(selection, sb_target_list_id(list, i)))
 			continue;
-		sb_duration_format(config->has_delay ? config->delay_ns :
-						       sb_target_list_delay_ns(list, i),
-				   delay, sizeof(delay));
+		if (!config->has_delay)
+			report_delay(list, i, delay);
+		else if (config->delay_ppm)
+			sb_percentage_format(config->delay_ppm, delay, sizeof(delay));
+		else
+			sb_duration_format(config->delay_ns, delay, sizeof(delay));
 		printf("updated %s %s%s\n", sb_target_list_label(list, i), delay, every);
 	}
 }
@@ -112,14 +119,19 @@ static int update_selected(struct sb_session *session, const struct config *conf
 {
 	struct sb_target_list *list =
 		sb_session_list(session, SB_LIST_PERSISTENT, NULL, err);
+	struct sb_target_update update = {
+		.sz = sizeof(update),
+		.mask = (config->has_delay ? SB_UPDATE_DELAY : 0) |
+			(config->every ? SB_UPDATE_EVERY : 0),
+		.delay_ns = config->delay_ns,
+		.delay_ppm = config->delay_ppm,
+		.every = config->every,
+	};
 	int failed = !list;
 
-	if (!failed && config->has_delay)
-		failed = sb_session_set_delay(session, selection->ids, selection->count,
-					      config->delay_ns, err);
-	if (!failed && config->every)
-		failed = sb_session_set_every(session, selection->ids, selection->count,
-					      config->every, err);
+	if (!failed)
+		failed = sb_session_update(session, selection->ids, selection->count, &update,
+					   NULL, err);
 	if (!failed)
 		print_updated(config, selection, list);
 	sb_target_list_free(list);
@@ -140,6 +152,10 @@ int update_main(int argc, char **argv)
 	err = new_error();
 	ret = functions_select(&functions, config.targets, &config.target_count,
 			       config.pid, err);
+	if (!ret && functions.count && config.delay_ppm)
+		ret = usage_error("update",
+				  "a Python function takes a time such as 10us here, and no "
+				  "percentage");
 	if (!ret && functions.count && config.every)
 		ret = usage_error("update", "--every is for native targets, not for Python functions");
 	if (!ret && config.target_count) {

@@ -24,9 +24,8 @@ static void print_help(void)
 {
 	puts("Usage: sbctl watch [OPTION]...\n"
 	     "\n"
-	     "Show the rates of each target: calls, delayed calls, and delay delivered (ADDED), per\n"
-	     "second. On a terminal the table is redrawn; otherwise a new one is printed. Ctrl-C\n"
-	     "ends it.\n"
+	     "Show the rates of each target: calls, delayed calls, and delay delivered, per second.\n"
+	     "On a terminal the table is redrawn; otherwise a new one is printed. Ctrl-C ends it.\n"
 	     "\n"
 	     "Options:\n"
 	     "  -n, --interval=TIME  time between two tables (1s)\n"
@@ -94,19 +93,19 @@ static uint64_t growth(const struct sb_target_list *before, size_t *at,
 static void print_rates(const struct sb_target_list *before,
 			const struct sb_target_list *now, double seconds)
 {
-	static const char *const columns[] = { ">HITS/S", ">DELAYED/S", ">ADDED/S",
-					       ">HITS",	  "TARGET",	NULL };
+	static const char *const columns[] = { ">CALLS/S", ">DELAYED/S", ">DELIVERED/S",
+					       ">CALLS",   "TARGET",	 NULL };
 	struct table *table = table_new(columns);
 
 	for (size_t i = 0, at = 0; i < sb_target_list_count(now); i++) {
 		table_count(table,
-			    growth(before, &at, now, i, SB_COUNTER_HITS) / seconds);
+			    growth(before, &at, now, i, SB_COUNTER_CALLS) / seconds);
 		table_count(table,
 			    growth(before, &at, now, i, SB_COUNTER_DELAYED) / seconds);
 		table_duration(table,
-			       growth(before, &at, now, i, SB_COUNTER_MEASURED_NS) /
+			       growth(before, &at, now, i, SB_COUNTER_DELIVERED_NS) /
 				       seconds);
-		table_count(table, sb_target_list_counter(now, i, SB_COUNTER_HITS));
+		table_count(table, sb_target_list_counter(now, i, SB_COUNTER_CALLS));
 		table_text(table, "%s", sb_target_list_label(now, i));
 	}
 	table_print(table, stdout);
@@ -126,13 +125,13 @@ static void print_json(const struct sb_target_list *before,
 		json_open_object(&json, NULL);
 		json_number(&json, "id", sb_target_list_id(now, i));
 		json_string(&json, "target", sb_target_list_label(now, i));
-		json_number(&json, "hits", growth(before, &at, now, i, SB_COUNTER_HITS));
+		json_number(&json, "calls", growth(before, &at, now, i, SB_COUNTER_CALLS));
 		json_number(&json, "delayed",
 			    growth(before, &at, now, i, SB_COUNTER_DELAYED));
-		json_number(&json, "measured_ns",
-			    growth(before, &at, now, i, SB_COUNTER_MEASURED_NS));
-		json_number(&json, "total_hits",
-			    sb_target_list_counter(now, i, SB_COUNTER_HITS));
+		json_number(&json, "delivered_ns",
+			    growth(before, &at, now, i, SB_COUNTER_DELIVERED_NS));
+		json_number(&json, "total_calls",
+			    sb_target_list_counter(now, i, SB_COUNTER_CALLS));
 		json_close_object(&json);
 	}
 	json_close_array(&json);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What the tests of sbctl share: the program, the fixture library, the device.
 
-SBCTL is the program and FIXTURE_DIR the directory of libsbfixture.so and
-fixture-loop. What serves is SPEED_BUMP_BACKEND, else the module; tests that need it
-are skipped if it is not available.
+SBCTL is the program, and FIXTURE_DIR is the directory of libsbfixture.so and
+fixture-loop. The backend is SPEED_BUMP_BACKEND, else the module; tests that need it are
+skipped if it is not available.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BACKEND = os.environ.get("SPEED_BUMP_BACKEND", "driver")
 
 
 def pytest_configure() -> None:
-    # A shell that runs the tests in the background has these ignored, nohup the last one,
-    # and so would the programs under test; a signal with a handler is the default one in
+    # A shell that runs the tests in the background, or nohup, ignores these signals, and
+    # so would the programs under test. A signal with a handler has the default action in
     # a child.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -33,8 +33,8 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 
-# Runs a program as a user with CAP_PERFMON and CAP_BPF and nothing else: uid 0 without
-# what uid 0 brings, so that the files of the tests can be read wherever they lie.
+# Run a program with CAP_PERFMON and CAP_BPF only: as uid 0 without its capabilities, so
+# that the files of the tests can be read wherever they are.
 _WITH_TWO_CAPABILITIES = """
 import ctypes, os, struct, sys
 
@@ -58,13 +58,13 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def lines_program() -> str:
-    """A program of which it is known where its lines begin, and how often."""
+    """A program whose lines begin a known number of times."""
     built = Path(os.environ["FIXTURE_DIR"]).parents[1] / "libsb/tests/lines"
     return os.environ.get("SB_LINES", str(built))
 
 
 def line_of(source: str, mark: str) -> int:
-    """The number of the line with a mark, in a source file of that program."""
+    """The number of the line with a mark, in a source file of the program."""
     root = Path(__file__).resolve().parents[2]
     lines = (root / "libsb/tests" / source).read_text().splitlines()
     (number,) = (n for n, line in enumerate(lines, 1) if f"MARK {mark} */" in line)
@@ -82,7 +82,7 @@ def with_two_capabilities(*args: object) -> subprocess.CompletedProcess[str]:
 
 
 class Sbctl:
-    """Runs the program."""
+    """Run the program."""
 
     def __init__(self, program: Path) -> None:
         self.program = program
@@ -105,7 +105,7 @@ class Sbctl:
         return done
 
     def fails_with(self, backend: str) -> str:
-        """Why that backend can't serve; empty where it can."""
+        """The reason why a backend can't be used; empty if it can."""
         done = subprocess.run(
             [self.program, "status", f"--backend={backend}"],
             capture_output=True,
@@ -118,11 +118,11 @@ class Sbctl:
         return json.loads(self(*args, "--json").stdout)
 
     def fails(self, *args: object, **options: Any) -> str:
-        """The one line of a failure that changed nothing."""
+        """The one-line message of a failure that changed nothing."""
         return self._line(1, *args, **options)
 
     def misused(self, *args: object, **options: Any) -> str:
-        """The one line of a wrong command line."""
+        """The one-line message about a wrong command line."""
         return self._line(2, *args, **options)
 
     def _line(self, code: int, *args: object, **options: Any) -> str:
@@ -151,7 +151,7 @@ def loop() -> str:
 
 @pytest.fixture
 def device(sbctl: Sbctl) -> Iterator[None]:
-    """What serves, without targets and switched off before and after."""
+    """The backend, without targets and switched off before and after."""
     if BACKEND == "driver" and not DEVICE.exists():
         pytest.skip(f"no {DEVICE}: runs in a guest (selftests/guest/run)")
     if BACKEND == "bpf":
@@ -172,9 +172,10 @@ def device(sbctl: Sbctl) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_store_is_left() -> Iterator[None]:
-    """What BPF keeps, where the tests have a place of their own for it."""
+    """The store of BPF, if the tests have one of their own."""
     yield
     store = os.environ.get("SPEED_BUMP_BPF_STORE")
     if store and Path(store).exists():
-        Path(store, "switch").unlink()
+        Path(store, "switch-3").unlink()
+        Path(store, "threads-3").unlink(missing_ok=True)
         Path(store).rmdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What bash, zsh and fish offer behind Tab, for sbctl and for speed-bump."""
+"""What bash, zsh and fish complete for sbctl and speed-bump."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BASH = """
     $3
     printf '%s\\n' "${COMPREPLY[@]}"
 """
-# The parts of zsh that show something are those that print here.
+# The functions of zsh that show completions are replaced by ones that print here.
 ZSH = """
     emulate -R zsh
     setopt extendedglob
@@ -62,7 +62,7 @@ Complete = Callable[[str], list[str]]
 
 @pytest.fixture(params=["bash", "zsh", "fish"])
 def complete(request: pytest.FixtureRequest, sbctl: Sbctl, tmp_path: Path) -> Complete:
-    """What a shell offers for a line, without what it says of each."""
+    """The completions of a shell for a line, without their descriptions."""
     shell = request.param
     (tmp_path / "speed-bump").write_text(
         f'#!/bin/sh\nexec "{sys.executable}" -m speed_bump "$@"\n'
@@ -84,7 +84,7 @@ def complete(request: pytest.FixtureRequest, sbctl: Sbctl, tmp_path: Path) -> Co
         elif shell == "zsh":
             command = ["zsh", "-f", "-c", ZSH, "zsh", file, line]
         else:
-            # Installed, all of them are in one place, where fish finds what it needs.
+            # Installed files are all in one directory, as fish needs them.
             places = {str(f.parent) for f in FILES.values() if f.suffix == ".fish"}
             path = f"set -p fish_complete_path {' '.join(places)}"
             script = f'{path}; source {file}; complete -C "{line}"'
@@ -94,7 +94,7 @@ def complete(request: pytest.FixtureRequest, sbctl: Sbctl, tmp_path: Path) -> Co
         )
         assert done.stderr == ""
         words = [word.split("\t")[0] for word in done.stdout.splitlines() if word]
-        # bash splits a word at its ':' and wants what is behind it.
+        # bash splits a word at ':' and expects the part after it.
         last = line.rsplit(" ", maxsplit=1)[-1]
         if shell == "bash" and ":" in last:
             words = [last.rpartition(":")[0] + ":" + word for word in words]
@@ -147,7 +147,7 @@ def test_symbols(complete: Complete, library: str) -> None:
 
 
 def test_lines(complete: Complete) -> None:
-    """Behind the name of a source file its lines, so far as that names one file alone."""
+    """After the name of a source file, its lines, if the name is unambiguous."""
     program = lines_program()
     line = line_of("lines.c", "end")
     for command in ("sbctl add", "speed-bump run --native"):
@@ -184,7 +184,7 @@ def test_native_symbols_of_speed_bump(complete: Complete, library: str) -> None:
 def test_current_targets(
     complete: Complete, library: str, request: pytest.FixtureRequest
 ) -> None:
-    """With the module, in guests: what there is to remove and to change."""
+    """With the module, in guests: targets that can be removed and changed."""
     sbctl = request.getfixturevalue("sbctl")
     request.getfixturevalue("device")
     sbctl("add", f"{library}:fixture_plain", "1us")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What sbctl says and does without the module."""
+"""sbctl without the module."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_target_file_errors_name_the_line(
 
 
 def test_mixed_target_file(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
-    """Only native: lines count where there is one; their line numbers stay."""
+    """If there are native: lines, only they are used, with the file's line numbers."""
     targets = tmp_path / "targets.txt"
     targets.write_text(f"*/app/*:Model.*\nnative:{library}:no_such_function\n")
     assert sbctl.fails("add", "--file", targets).startswith(f"{targets}:2: ")
@@ -308,7 +308,7 @@ def test_doctor(sbctl: Sbctl, backend: str) -> None:
     for line in checks.splitlines():
         assert re.match(r"(ok  |FAIL)  \S", line)
     assert ("FAIL" in checks) == (not by_module)
-    # What is the matter in a sentence, and what to do about it.
+    # The problem in one sentence, and the remedy.
     assert verdict.splitlines()[0]
     assert ("\n  -> " in verdict) == (not by_module)
     assert ("by BPF" in verdict) == by_bpf
@@ -350,7 +350,7 @@ def test_symbols_verbose(sbctl: Sbctl, library: str) -> None:
         "NAME",
         "DEMANGLED",
     ]
-    # Each column begins in the same place in each line.
+    # Each column begins at the same position in all lines.
     for heading in ("KIND", "VERSION", "NAME", "DEMANGLED"):
         start = lines[0].index(heading)
         for line in lines[1:]:
@@ -466,7 +466,7 @@ def test_symbols_hit(sbctl: Sbctl, library: str) -> None:
 
 
 def test_a_script_is_what_a_shell_would_run(sbctl: Sbctl, tmp_path: Path) -> None:
-    """python3:... must not name another Python than the command runs."""
+    """python3:... must be the same Python that the command runs."""
     script = tmp_path / "bash"
     script.write_text("#!/bin/sh\n")
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -478,7 +478,7 @@ def test_a_script_is_what_a_shell_would_run(sbctl: Sbctl, tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives itself another user")
 def test_doctor_of_another_user(sbctl: Sbctl) -> None:
-    """Where sudo would do, no other kernel is wanted first."""
+    """If sudo would be sufficient, no other kernel is recommended first."""
     if sbctl.fails_with("bpf"):
         pytest.skip("BPF can't serve here")
     done = subprocess.run(
@@ -541,12 +541,12 @@ def test_python_functions_are_steered(sbctl: Sbctl) -> None:
             named = ("python:__main__:w*", f"--pid={program.pid}")
             of = f"python:__main__:work of process {program.pid}"
             assert sbctl("disable", *named).stdout == f"disabled {of}\n"
-            # What was on its way, and then no more.
+            # Data that was already sent, and nothing more.
             delayed = [int(program.stdout.readline()) for _ in range(400)]
             assert delayed[-1] == delayed[-2]
             assert sbctl("update", *named, "1ms").stdout == f"updated {of} 1ms\n"
             assert sbctl("enable", *named).stdout == f"enabled {of}\n"
-            # What it printed before may be waiting still.
+            # Earlier output may still be in the buffer.
             end = time.monotonic() + 60
             while int(program.stdout.readline()) <= delayed[-1]:
                 assert time.monotonic() < end
