@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * What native delays by BPF cost here, beside what the kernel takes for a uprobe anyway,
- * all in one run: meson test --benchmark --verbose bpf
+ * The cost of native delays by BPF, compared with the kernel's own cost of a uprobe in the
+ * same run: meson test --benchmark --verbose bpf
  *
- * Exit status 1 if a limit is missed.
+ * The exit status is 1 if a limit is missed.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -41,12 +41,14 @@
 
 typedef void (*function)(void);
 
-/* Functions that are alike, so that each kind of probe can have its own all the time. */
+/* Identical functions, so that each kind of probe can keep one of its own. */
 enum kind {
 	BARE,
 	EMPTY,
 	EVENT,
 	OURS,
+	EMPTY_CALL,
+	OUR_CALL,
 	KINDS,
 };
 
@@ -55,6 +57,8 @@ static const char *const kind_names[] = {
 	[EMPTY] = "empty BPF program, uprobe_multi",
 	[EVENT] = "perf uprobe event, no program",
 	[OURS] = "target with a process tree, delay 0",
+	[EMPTY_CALL] = "empty program, uprobe and uretprobe",
+	[OUR_CALL] = "target with a percentage, no delay",
 };
 
 static function functions[MANY];
@@ -125,24 +129,27 @@ static struct sb_session *session_open(void)
 	return session;
 }
 
-static struct sb_batch *batch_of(const char *pattern, pid_t pid, uint64_t delay_ns)
+static struct sb_target_options options_of(pid_t pid)
 {
-	struct sb_target_options opts = { .sz = sizeof(opts),
-					  .delay_ns = delay_ns,
-					  .scope = SB_SCOPE_TREE,
-					  .scope_id = pid };
+	return (struct sb_target_options){ .sz = sizeof(struct sb_target_options),
+					   .scope = SB_SCOPE_TREE,
+					   .scope_id = pid };
+}
+
+static struct sb_batch *batch_of(const char *pattern, const struct sb_target_options *opts)
+{
 	struct sb_batch *batch = sb_batch_new();
 
-	if (!batch || sb_batch_add(batch, elf, pattern, &opts, err) < 0)
+	if (!batch || sb_batch_add(batch, elf, pattern, opts, err) < 0)
 		die_of_error();
 	return batch;
 }
 
 /* The id of the first. */
-static uint64_t add(struct sb_session *session, const char *pattern, pid_t pid,
-		    uint64_t delay_ns)
+static uint64_t add_with(struct sb_session *session, const char *pattern,
+			 const struct sb_target_options *opts)
 {
-	struct sb_batch *batch = batch_of(pattern, pid, delay_ns);
+	struct sb_batch *batch = batch_of(pattern, opts);
 	uint64_t id;
 
 	if (sb_session_add(session, batch, NULL, err))
@@ -150,6 +157,24 @@ static uint64_t add(struct sb_session *session, const char *pattern, pid_t pid,
 	id = sb_batch_id(batch, 0);
 	sb_batch_free(batch);
 	return id;
+}
+
+static uint64_t add(struct sb_session *session, const char *pattern, pid_t pid,
+		    uint64_t delay_ns)
+{
+	struct sb_target_options opts = options_of(pid);
+
+	opts.delay_ns = delay_ns;
+	return add_with(session, pattern, &opts);
+}
+
+static uint64_t add_part(struct sb_session *session, const char *pattern, pid_t pid,
+			 uint32_t ppm)
+{
+	struct sb_target_options opts = options_of(pid);
+
+	opts.delay_ppm = ppm;
+	return add_with(session, pattern, &opts);
 }
 
 static uint64_t offset_of(const char *name)
@@ -164,8 +189,8 @@ static uint64_t offset_of(const char *name)
 	return offset;
 }
 
-/* A program that does nothing but may sleep, attached as libsb attaches its own. */
-static int attach_empty(uint64_t offset)
+/* An empty sleepable program, attached as libsb attaches its own. */
+static int attach_empty(uint64_t offset, enum sb_bpf_ends ends)
 {
 	static const struct bpf_insn insns[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
@@ -181,13 +206,14 @@ static int attach_empty(uint64_t offset)
 
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .prog_flags = BPF_F_SLEEPABLE,
 		    .expected_attach_type =
-			    (enum bpf_attach_type)sb_bpf_kernel_attach_type(&kernel));
+			    (enum bpf_attach_type)sb_bpf_kernel_attach_type(&kernel, ends));
 	prog = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "empty", "GPL", insns, 2, &opts);
 	if (prog < 0)
 		die("an empty program");
 	points = (struct sb_bpf_points){ .offsets = &offset,
 					 .cookies = &cookie,
-					 .count = 1 };
+					 .count = 1,
+					 .ends = ends };
 	link = sb_bpf_kernel_attach(&kernel, prog, sb_elf_fd(elf), &points, 0);
 	if (link < 0)
 		die("an empty program's link");
@@ -227,17 +253,23 @@ static double cost(function call)
 
 static void measure_hits(void)
 {
-	static double took[KINDS][ROUNDS], ratio[ROUNDS];
+	static double took[KINDS][ROUNDS], ratio[ROUNDS], call_ratio[ROUNDS];
 	struct sb_session *session = session_open();
-	int empty = attach_empty(offset_of("many_1")), event = open_event(offset_of("many_2"));
+	int empty = attach_empty(offset_of("many_1"), SB_BPF_ENTRY);
+	int event = open_event(offset_of("many_2"));
+	int entry = attach_empty(offset_of("many_4"), SB_BPF_ENTRY);
+	int end = attach_empty(offset_of("many_4"), SB_BPF_RETURN);
 	double floor;
 
 	add(session, "many_3", getpid(), 0);
-	/* One after the other in each round: whatever disturbs disturbs all. */
+	/* A millionth of some microseconds is no delay. */
+	add_part(session, "many_5", getpid(), 1);
+	/* One after the other in each round, so that disturbances affect all of them. */
 	for (int i = 0; i < ROUNDS; i++) {
 		for (int kind = 0; kind < KINDS; kind++)
 			took[kind][i] = cost(functions[kind]);
 		ratio[i] = took[OURS][i] / took[EMPTY][i];
+		call_ratio[i] = took[OUR_CALL][i] / took[EMPTY_CALL][i];
 	}
 	floor = median(took[EMPTY], ROUNDS);
 	printf("%-40s %9s %9s\n", "a call, median", "ns", "x empty");
@@ -248,6 +280,10 @@ static void measure_hits(void)
 	}
 	printf("\n");
 	limit("hit with delay 0 / empty BPF program", median(ratio, ROUNDS), 1.15, "");
+	limit("call with both ends / empty uprobe and uretprobe", median(call_ratio, ROUNDS),
+	      1.5, "");
+	close(end);
+	close(entry);
 	close(event);
 	close(empty);
 	sb_session_close(session);
@@ -257,7 +293,11 @@ static void measure_hits(void)
 
 static void set_delay(struct sb_session *session, uint64_t id, uint64_t delay_ns)
 {
-	if (sb_session_set_delay(session, &id, 1, delay_ns, err))
+	struct sb_target_update update = { .sz = sizeof(update),
+					   .mask = SB_UPDATE_DELAY,
+					   .delay_ns = delay_ns };
+
+	if (sb_session_update(session, &id, 1, &update, NULL, err))
 		die_of_error();
 	functions[0]();
 }
@@ -270,7 +310,7 @@ static double time_of_call(void)
 	return (double)(now() - start);
 }
 
-/* What a call takes that comes after a wait in the program itself. */
+/* The time of a call after a wait in the program itself. */
 static double time_of_late_call(uint64_t wait_ns)
 {
 	uint64_t start = now(), waited = sb_spin_delay(wait_ns);
@@ -280,11 +320,10 @@ static double time_of_late_call(uint64_t wait_ns)
 }
 
 /*
- * What a delay adds to a call of the same target with delay 0, with which it is compared
- * wherever delays are switched within a run. After some 20 us the CPU has forgotten the
- * kernel's way to a breakpoint and the clock's code, whatever was waited for and where:
- * so the call that it is compared with comes after a wait that is as long, in user space.
- * Beside it the call that comes at once.
+ * The effect of a delay compared with a call of the same target with delay 0, as delays
+ * are switched within a run. After some 20 us, the kernel's path to a breakpoint and the
+ * clock's code are no longer cached, whatever the wait was: so the call for comparison
+ * follows an equally long wait in user space. The time of an immediate call is shown too.
  */
 static void measure_delays(void)
 {
@@ -330,7 +369,8 @@ static void measure_batches(void)
 
 	for (int i = 0; i < BATCHES; i++) {
 		struct sb_session *session = session_open();
-		struct sb_batch *batch = batch_of("many_*", getpid(), 0);
+		struct sb_target_options opts = options_of(getpid());
+		struct sb_batch *batch = batch_of("many_*", &opts);
 		uint64_t start = now();
 
 		if (sb_batch_count(batch) != MANY) {
@@ -384,7 +424,7 @@ static void measure_threads(void)
 	if (!list)
 		die_of_error();
 	lost = (double)THREADS * THREAD_CALLS -
-	       (double)sb_target_list_counter(list, 0, SB_COUNTER_HITS);
+	       (double)sb_target_list_counter(list, 0, SB_COUNTER_CALLS);
 	limit("calls of 400,000 by four threads that were not counted",
 	      lost < 0 ? -lost : lost, 0, "");
 	sb_target_list_free(list);
@@ -393,7 +433,7 @@ static void measure_threads(void)
 
 /* -------------------------------------------------------------------- kills */
 
-/* From SIGKILL to the end of a process that is @ns into a delay of 10 s. */
+/* The time from SIGKILL to the end of a process that is @ns into a delay of 10 s. */
 static double time_of_kill(struct sb_session *session, uint64_t ns)
 {
 	int told[2];
@@ -431,7 +471,10 @@ static void measure_kills(void)
 	struct sb_session *session = session_open();
 	double took[KILLS];
 
-	/* From a moment after its start to nearly its end, each point 1.62 times later. */
+	/*
+	 * From shortly after its start to shortly before its end, in steps of a factor of
+	 * 1.62.
+	 */
 	for (int i = 0; i < KILLS; i++) {
 		double point = 0.9 * MS;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * libmany: functions many_0 and so on that are all alike, with entries that the kernel
- * emulates. Each adds nothing and returns.
+ * libmany: functions many_0 and so on, which are identical and have entries that the
+ * kernel emulates. Each returns without doing anything.
  */
 #include "many.h"
 

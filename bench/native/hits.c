@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT
 /*
- * hits WHAT...: guest instructions, where the guest's clock counts them (-icount).
+ * hits WHAT...: measure guest instructions, if the guest's clock counts them (-icount).
  *
- *   offsets                 where the fixture's functions are: FILE FUNCTION=OFFSET...
- *   calls LABEL [FUNCTION]  of a call of it or of each, as things are
- *   threads LABEL           of a call where 1, 2 and 4 threads make them at once
- *   driver                  of a call, in each configuration of a target
- *   delays                  nanoseconds over the delay that was asked for, as the driver counts
- *   batches                 nanoseconds, waiting included, of adding and removing many targets
- *                           in functions of libmany.so: in a batch, one by one, one by one with
- *                           rests (apart), by name in sysfs (text), and of uprobe_register() and
- *                           no more (floor)
+ *   offsets                 print the offsets of the fixture's functions: FILE FUNCTION=OFFSET...
+ *   calls LABEL [FUNCTION]  instructions of a call of this function, or of each, as it is now
+ *   threads LABEL           the same while 1, 2 and 4 threads call it
+ *   driver                  the same in each configuration of a target
+ *   delays                  nanoseconds by which a delay is too long, as the driver measures it
+ *   batches                 nanoseconds, including waits, to add and remove many targets in
+ *                           functions of libmany.so: in a batch, one by one, one by one with
+ *                           pauses (apart), by name in sysfs (text), and with uprobe_register()
+ *                           alone (floor)
  *
- * Prints lines of fields that tabs separate: what is measured, of what, how, number.
+ * Prints lines with four fields, separated by tabs: the quantity, its subject, the way, and
+ * the number.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,7 +44,7 @@
 #define SPACING		16	/* bytes from one target to the next */
 #define THREADS		4
 #define THREAD_CALLS	2000
-#define APART		100	/* that are added with rests between */
+#define APART		100	/* that are added with pauses between them */
 #define REST_US		100000
 
 static const struct function {
@@ -85,7 +86,10 @@ static uint64_t median(uint64_t *samples, unsigned int count)
 	return samples[count / 2];
 }
 
-/* A first printf() or qsort() makes a heap, and the heap the search in the memory longer. */
+/*
+ * The first printf() or qsort() creates a heap, which makes searches of the memory map
+ * longer.
+ */
 static void warm_up(void)
 {
 	uint64_t samples[SAMPLES] = { 0 };
@@ -166,7 +170,7 @@ static void *call_in_thread(void *arg)
 	return NULL;
 }
 
-/* All CPUs' instructions pass on one clock: the sum, from the first to the last. */
+/* All CPUs' instructions are counted by one clock: the sum, from first to last. */
 static uint64_t cost_in_threads(unsigned int count)
 {
 	uint64_t begin = UINT64_MAX, end = 0;
@@ -246,19 +250,21 @@ static void find_library(void)
 	library_base = (uintptr_t)info.dli_fbase;
 }
 
-/* In a shared library of ours text has its addresses as offsets, as its linker lays it. */
+/* In a shared library of this directory, the addresses of text are its file offsets. */
 static uint64_t offset_of(const struct function *function)
 {
 	return (uintptr_t)function->call - library_base;
 }
 
-/* Until the kernel has done what it puts off, and would put off again. */
+/*
+ * Wait until the kernel has done deferred work, which would otherwise be deferred again.
+ */
 static void rest(void)
 {
 	usleep(REST_US);
 }
 
-/* For whom a target is */
+/* The scope of a target */
 enum whom {
 	EVERYBODY,
 	SELF,
@@ -266,12 +272,12 @@ enum whom {
 	CGROUP,
 };
 
-/* What a target is to its session's plan */
+/* The role of a target in its session's plan */
 enum part {
 	UNPLANNED,
-	PLANNED, /* ruled by it, its arm off */
+	PLANNED, /* controlled by it, with its arm off */
 	UNIT,
-	LAST_UNIT, /* each ends a slot */
+	LAST_UNIT, /* each call ends a slot */
 };
 
 static const struct configuration {
@@ -369,8 +375,8 @@ static void measure_configuration(const struct configuration *c, const struct fu
 }
 
 /*
- * Each in a process of its own: what has been mapped before, as the memory for single
- * steps, makes the kernel's way to a breakpoint longer.
+ * Each in a process of its own: earlier mappings, such as the memory for single steps,
+ * make the kernel's path to a breakpoint longer.
  */
 static void measure_in_child(const struct configuration *c, const struct function *function)
 {
@@ -424,7 +430,7 @@ static uint64_t overshoot(int dev, uint64_t id)
 	return stats.measured_ns - stats.requested_ns;
 }
 
-/* As the driver measures it: what comes on top of the time that was asked for. */
+/* The time beyond the requested delay, as the driver measures it. */
 static void measure_overshoot(uint64_t delay_ns)
 {
 	struct speed_bump_target target = {
@@ -474,7 +480,7 @@ static struct speed_bump_remove removals[MANY];
 static char many_functions[4096];
 static uint64_t first_offset;
 
-/* Mapped here, so that there are breakpoints to be made. */
+/* Mapped here, so that breakpoints have to be set. */
 static void map_many_functions(void)
 {
 	void *handle = dlopen("libmany.so", RTLD_NOW);
@@ -595,7 +601,7 @@ static void measure_text(unsigned int count)
 	close(fd);
 }
 
-/* What the kernel takes for the uprobes alone. */
+/* The kernel's time for the uprobes alone. */
 static void measure_floor(unsigned int count)
 {
 	int fd = open("empty.ko", O_RDONLY | O_CLOEXEC);
@@ -622,7 +628,7 @@ static void measure_batches(void)
 	int dev = device();
 
 	map_many_functions();
-	/* The first one ever has more to do. */
+	/* The first one has additional work. */
 	add(dev, targets, 1);
 	take_ids(1);
 	remove_targets(dev, removals, 1);

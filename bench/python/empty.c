@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * empty.Callback(): an object that does nothing when it is called, by vectorcall. It is
- * the least that a callback of sys.monitoring can cost, the yardstick of hooks.py.
- * empty.profile(on): a C profile function for this thread that does nothing, or none. It
- * is the least of the other way to see calls before 3.12.
+ * empty.Callback(): an object that does nothing when it is called, by vectorcall. It has
+ * the minimal cost of a callback of sys.monitoring, with which hooks.py compares.
+ * empty.profile(on): install a C profile function that does nothing for this thread, or
+ * remove it. It has the minimal cost of the alternative for versions before 3.12.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

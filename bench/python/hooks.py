@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What the hook costs and how true a delay is: ``python bench/python/hooks.py``.
+"""The cost of the hook and the accuracy of delays: ``python bench/python/hooks.py``.
 
-The ways that are compared take turns in one process, block by block, in an order that
-changes, and the median of the blocks stands for each; of calls and delays, the median of
-seven processes. Ratios are what to compare between machines; the times are of this one.
-The yardstick of 3.12 and later is an empty C callback of the same kind as ours (empty.c,
-compiled here).
-
-The last column says whether the figure is within the limit that the package is made for.
+The variants alternate in one process, block by block, in changing order, and the median
+of the blocks is used for each; for calls and delays, the median of seven processes.
+Ratios can be compared between machines, times can't. The reference for 3.12 and later is
+an empty C callback of the same kind (empty.c, compiled here). The last column says
+whether the value is within the package's limit.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ def slowed(targets: list[str], delay_ns: int) -> Way:
 
 def switched_off(target: str) -> Way:
     table = _core.Table(None, 8, False)
-    policy = (0, 0, 1, 0, 0, False)
+    policy = _core.policy()
 
     def begin() -> None:
         _core.start(table, f"{target}\n".encode(), [policy], None)
@@ -80,9 +78,9 @@ def switched_off(target: str) -> Way:
 
 
 def recorded(name: str, rings: int) -> Way:
-    """Its durations go into a histogram and, with a ring, each into that, too."""
+    """Its durations are recorded in a histogram and, with a ring, also as events."""
     table = _core.Table(None, 8, latencies=[name], rings=rings)
-    policy = (0, 0, 1, 0, 0, False)
+    policy = _core.policy()
 
     def begin() -> None:
         _core.start(table, b"not.here:nothing\n", [policy], None)
@@ -129,7 +127,7 @@ def profiled() -> Way:
 def take_turns(
     ways: dict[str, Way], measure: Callable[[], float], blocks: int, warm: int = 1
 ) -> dict[str, float]:
-    """The median of what ``measure`` says in each way."""
+    """The median of the results of ``measure`` for each variant."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     order = list(ways)
     rng = random.Random(1)
@@ -154,11 +152,12 @@ def row(figure: str, value: str, limit: str = "", held: bool | None = None) -> N
 
 
 def cost_of_a_call() -> dict[str, float]:
-    """What each way adds to a call, ns; "bare" is the call itself.
+    """The additional cost of a call with each variant, ns; "bare" is the call itself.
 
-    "both ends" are told of with the switch off, as in most slots of an experiment;
-    "timed" is one whose delay, a millionth of next to nothing, is less than what the
-    hooks take. "recorded" has its duration in a histogram, "events" in a ring too.
+    "both ends": both ends are reported with the switch off, as in most slots of an
+    experiment. "timed": the delay, a millionth of almost nothing, is shorter than the
+    time of the hooks. "recorded": the duration is recorded in a histogram, "events": in a
+    ring too.
     """
     ways = {
         "bare": bare(),
@@ -176,7 +175,7 @@ def cost_of_a_call() -> dict[str, float]:
     return {n: ns[n] if n == "bare" else ns[n] - ns["bare"] for n in ns}
 
 
-# A function, a method, and objects whose type has the pointer that is taken.
+# A function, a method, and objects whose type has the pointer that is replaced.
 C_CALLS = {
     "C function": ("math:sqrt", "math.sqrt(2.0)"),
     "method in C": ("builtins:dict.get", "table.get(1)"),
@@ -190,7 +189,7 @@ def cached(value: int) -> int:
 
 
 def cost_of_c_calls() -> dict[str, float]:
-    """What counting adds to a call of each kind, ns: by the best blocks of each."""
+    """The cost of counting for a call of each kind, ns: from the best blocks of each."""
     found = {}
     space: dict[str, object] = {"math": math, "cached": cached, "table": {}}
     for name, (pattern, expression) in C_CALLS.items():
@@ -218,7 +217,7 @@ def matched_in_c() -> None:
 
 
 def in_processes(what: str) -> list[dict[str, float]]:
-    """What several processes say: where things lie in memory makes a difference."""
+    """The results of several processes, which have objects at different addresses."""
     command = [sys.executable, __file__, what]
     return [json.loads(subprocess.check_output(command)) for _ in range(7)]
 
@@ -368,9 +367,10 @@ def first_sight() -> None:
 
 
 def delay_errors() -> dict[str, float]:
-    """By delay, ns. In blocks of 0.1 ms where that can be: most see no timer interrupt.
+    """By delay, ns, in blocks of 0.1 ms if possible.
 
-    It takes some 10 us of every millisecond here, from programs without delays too.
+    Most blocks then have no timer interrupt, which takes some 10 us of every millisecond
+    here, also without delays.
     """
     found = {}
     for delay_ns in (50, 100, 1_000, 10_000, 100_000, 1_000_000):
@@ -398,7 +398,7 @@ def delays() -> None:
 
 
 def threads() -> None:
-    """What two threads cost each other, beside what the GIL alone makes them pay."""
+    """How much two threads slow each other down, beside the effect of the GIL."""
 
     def work(calls: int) -> None:
         for _ in range(calls):
@@ -443,10 +443,10 @@ def threads() -> None:
 
 
 def start_up() -> None:
-    """What the file in site-packages costs a Python that starts without the variable.
+    """The cost of the file in site-packages if the variable is not set.
 
-    Beside another such file, since the first one costs the interpreter's own
-    preparations, and beside the least that a line of code there can do.
+    Measured beside another such file, because the first one causes costs of the
+    interpreter, and beside the cheapest possible line of code there.
     """
     package = Path(speed_bump.__file__).parent
     ours = package.with_name("speed_bump.pth").read_text()

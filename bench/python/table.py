@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The figures of all CPythons here side by side: ``python3 bench/python/table.py``.
+"""The results of all CPythons here side by side: ``python3 bench/python/table.py``.
 
-Installs the package for each in a virtual environment (build-aux/venv), runs hooks.py
-there, and prints one Markdown table; what is over its limit is bold. With files that
-hold what hooks.py printed, of those alone.
+For each of them, the package is installed in a virtual environment (build-aux/venv) and
+hooks.py is run there. One Markdown table is printed, with values over the limit in bold.
+Arguments are files with output of hooks.py, which are used instead.
 """
 
 from __future__ import annotations

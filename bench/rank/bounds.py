@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""What ``speed-bump rank`` promises in numbers: ``bounds.py [BOUND]...``.
+"""The bounds that ``speed-bump rank`` promises: ``bounds.py [BOUND]...``.
 
 speed: 1, 6 and 13 serial functions in units of 50 ms are known to ± 0.05 in a fifth of
-the time that pairs of windows took. screening: of 256 functions, a unit of 1 ms, the 4
-that are critical are found, and none else, in 60 s. overhead: with all targets in place
-and no arm on, a program takes at most 0.5% more CPU time (a training loop,
-bench/workloads/train.py; others on the machine change the time of the wall by more);
-``--python`` says with which Pythons. A line for each; exit status 1 if a bound is missed.
+the time that pairs of windows took. screening: of 256 functions, with units of 1 ms, the
+4 that are critical are found in 60 s, and no others. overhead: with all targets in place
+and none of them delayed, a program takes at most 0.5% more CPU time (the training loop
+bench/workloads/train.py; other programs change the wall time by more than that);
+``--python`` selects the Pythons. A line is printed for each bound. The exit status is 1
+if one is missed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MAX_S = {1: 39, 6: 240, 13: 504}
 MAX_OVERHEAD = 0.005
 FUNCTIONS, CRITICAL = 256, 4
 
-# Functions of one after the other, 50 ms of CPU time together.
+# Serial functions, 50 ms of CPU time together.
 SERIAL = """\
 import time, speed_bump
 source = "def f{{0}}():\\n    end = time.thread_time() + 0.05 / {functions}\\n"
@@ -52,8 +53,8 @@ while True:
     speed_bump.progress()
 """
 
-# Functions that are all called once a unit, the critical ones by who makes the units and
-# the others by somebody else.
+# Functions that are all called once per unit: the critical ones in the thread that makes
+# the units, the others elsewhere.
 MANY = """\
 import os, time, speed_bump
 def spin(us):
@@ -111,7 +112,7 @@ def rank(verb: str, *arguments: str) -> dict:
 
 
 def speed(options: argparse.Namespace) -> bool:
-    """How long until each of some serial functions is known to half of 0.05."""
+    """The time until each of some serial functions is known to half of 0.05."""
     good = True
     for count, most_s in MAX_S.items():
         found = rank(
@@ -132,7 +133,7 @@ def speed(options: argparse.Namespace) -> bool:
 
 
 def screening(options: argparse.Namespace) -> bool:
-    """Whether the right four are found, and with how many tests."""
+    """Whether the right four are found, and the number of tests."""
     draw = random.Random(options.seed)
     critical = sorted(draw.sample(range(FUNCTIONS), CRITICAL))
     source = MANY.format(critical=critical, functions=FUNCTIONS)
@@ -153,13 +154,13 @@ def screening(options: argparse.Namespace) -> bool:
 
 
 def overhead(options: argparse.Namespace) -> bool:
-    """Of the training loop, watched without end, over the same left alone."""
+    """The CPU time of the training loop, observed and not: the ratio."""
     good = [overhead_of(python, options) for python in options.python]
     return all(good)
 
 
 def overhead_of(python: str, options: argparse.Namespace) -> bool:
-    """The same with one Python, which has the package too."""
+    """The same for one Python, with the package installed."""
     ratios = []
     draw = random.Random(options.seed)
     for _ in range(options.pairs):
@@ -197,7 +198,7 @@ class Rests:
 
 
 class Silent:
-    """A watcher that looks away."""
+    """A watcher that observes nothing."""
 
     def now(self, text: str) -> None:
         pass
@@ -210,7 +211,7 @@ class Silent:
 
 
 def watched(command: list[str]) -> None:
-    """Run it with all targets in place all along and no arm on."""
+    """Run it with all targets in place all the time and no arm on."""
     functions = ("pygments.lexer:Lexer.get_tokens", "__main__:prepare", "json:dumps")
     targets = [t for name in functions for t in parse_targets(name, "function")]
     unit = progress.read(["__main__:record"], None)
@@ -235,7 +236,7 @@ BOUNDS = {"speed": speed, "screening": screening, "overhead": overhead}
 
 
 def main() -> int:
-    """A line for each."""
+    """Print a line for each bound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bound", nargs="*", choices=[[], *BOUNDS], help=", ".join(BOUNDS))
     parser.add_argument("--seed", type=int, default=1)

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: MIT
 """How often ``speed-bump rank`` is right about programs whose answer is known.
 
-``coverage.py [--runs N] [--budget TIME] [--load N] [--only NAME,...]``: a table with a
-line for each function. "inside" counts the runs in which the 95% interval holds the
-truth, of those that gave a number. "right" counts the right verdicts, "open" the runs
-that said inconclusive with a reason, "WRONG" all others: another verdict, none, or no
-reason. "half" is the median of half the interval; "first" the median time until the
-verdict stood that the run ended with, from its record. "tie" counts the runs that say
-rightly what two functions are to one another, of those that say anything of the two.
+``coverage.py [--runs N] [--budget TIME] [--load N] [--only NAME,...]`` prints a table
+with a line for each function. "inside" counts the runs in which the 95% interval contains
+the truth, of those that gave a number. "right" counts the right verdicts, "open" the runs
+with the verdict inconclusive and a reason, "WRONG" all others: another verdict, no
+verdict, or no reason. "half" is the median of half the interval. "first" is the median
+time after which the final verdict of a run no longer changed, from its record. "tie"
+counts the runs that describe the relation of two functions rightly, of those that
+describe it.
 
-``--native PATH`` is of the programs of native.c, with native targets: as root, where
-delays in native functions are possible. ``--load N`` keeps N processes busy meanwhile:
-then open is right, and a wrong verdict is as wrong as ever.
+``--native PATH`` runs the programs of native.c, with native targets; this needs root, and
+a machine on which native functions can be delayed. ``--load N`` keeps N processes busy
+meanwhile: then "open" is right too, and a wrong verdict is still wrong.
 
-Each run is appended to a file of JSON lines (``--results``); a run that is there already,
-of the same program, seed, budget and load, is not made again, so that hours can be cut.
-``--table`` prints the table of what is there and runs nothing.
+Each run is appended to a file of JSON lines (``--results``). A run that is there already,
+with the same program, seed, budget and load, is not repeated, so that long measurements
+can be interrupted. ``--table`` prints the table of the existing runs and runs nothing.
 
-Exit status 1: in more than one run of ten of a program a verdict was wrong or an interval
-missed the truth; or more than one verdict of a hundred was wrong.
+The exit status is 1 if in more than one of ten runs of a program a verdict was wrong or
+an interval missed the truth, or if more than one of a hundred verdicts was wrong.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from truth import CLOSE, PROGRAMS, Program, Truth, by_name, command_of
 
 HERE = pathlib.Path(__file__).parent
 FOREVER_S = 100_000
-# Of the runs of a program, and of all verdicts.
+# Limits for the runs of a program, and for all verdicts.
 ALLOWED, ALLOWED_OF_ALL = 0.1, 0.01
 INCONCLUSIVE = "inconclusive"
-# A run is looked at again as it was after each of these parts of it.
+# A run is examined again after each of these parts of it.
 LOOKS = 20
-# After its budget a run may need so much longer for what it has to say.
+# Time after the budget that a run may need for its report.
 PATIENCE_S = 120
 
 
@@ -60,7 +61,7 @@ def name_of(finding: dict[str, Any]) -> str:
 def rank_command(
     program: Program, options: argparse.Namespace, seed: int, directory: str
 ) -> list[str]:
-    """What rank is told: the functions, what a unit is, and the program."""
+    """The arguments of rank: the functions, the unit, and the program."""
     words = [
         *(sys.executable, "-m", "speed_bump", "rank", "--seed", str(seed)),
         *("--budget", options.budget, "--json", f"{directory}/json"),
@@ -129,13 +130,13 @@ def seconds_of(budget: str) -> float:
 
 
 def first_answers(path: str) -> dict[str, float]:
-    """By function, after how many seconds the last verdict was there and stayed."""
+    """By function, the time in s of the last verdict that stayed."""
     from speed_bump.experiment import archive
     from speed_bump.experiment.fit.verdict import verdict
 
     try:
         record = archive.load(path)
-    except archive.ArchiveError:  # of whole runs there is none
+    except archive.ArchiveError:  # there is none for whole runs
         return {}
     slots = record.slots
     if not len(slots):
@@ -188,7 +189,7 @@ class Tally:
         return self.runs - self.right - self.open
 
     def add(self, truth: Truth, found: dict[str, Any] | None) -> None:
-        """What one run said; None: nothing of this function."""
+        """The result of one run; None: nothing about this function."""
         self.runs += 1
         if found is None:
             return
@@ -210,7 +211,7 @@ class Tally:
 
 
 def tie_of(program: Program, joints: list[dict[str, Any]]) -> str:
-    """What was said of the program's pair; "": nothing."""
+    """The tie of the program's pair; "": none."""
     for joint in joints:
         names = {name.rpartition(":")[2] for name in joint["functions"]}
         if program.pair and names == set(program.pair):
@@ -228,7 +229,7 @@ def median(values: list[float], form: str) -> str:
 def lines_of(
     program: Program, runs: list[dict[str, Any]]
 ) -> tuple[list[str], int, int, bool]:
-    """Its lines of the table; verdicts, wrong ones; whether all is as it must be."""
+    """Its lines of the table; the verdicts, the wrong ones; whether it passes."""
     tallies = {name: Tally() for name in program.functions}
     for run in runs:
         for name, tally in tallies.items():
@@ -263,7 +264,7 @@ def print_program(program: Program, runs: list[dict[str, Any]]) -> tuple[int, in
 
 
 def burn() -> None:
-    """Be busy until the parent ends us, or is not there any more."""
+    """Use the CPU until the parent exits or kills this process."""
     parent = os.getppid()
     while os.getppid() == parent:
         for _ in range(200_000):
@@ -273,7 +274,7 @@ def burn() -> None:
 def measure(
     program: Program, options: argparse.Namespace, lines: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All its runs: what is in the file, and the others, which are made."""
+    """All its runs: those in the file, and the missing ones, which are made."""
     runs = []
     for seed in range(options.seed, options.seed + options.runs):
         key = key_of(program, options, seed)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Whether headroom is what it says: make functions faster, and see what that gains.
+"""Whether headroom is right: make functions faster, and measure the gain.
 
 Ranks functions of the standard library's web server (serve.py), then replaces each of
 them in turn by something faster, in whole runs of the server, in pairs in random order.
-The gain in time per page must not be more than the headroom that was predicted.
+The gain in time per page must not exceed the predicted headroom.
 
 ``honest.py [--budget TIME] [--pairs N] [--seconds S] [--html FILE]``: exit status 1 if a
-gain is more for certain (both 95% intervals), 2 if rank had no answer.
+gain is certainly larger (both 95% intervals), 2 if rank had no answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_"
 
 
 def rank(options: argparse.Namespace) -> dict[str, dict]:
-    """What it says of each function."""
+    """The results for each function."""
     targets = [word for name in FASTER for word in ("-t", name)]
     with tempfile.TemporaryDirectory() as directory:
         more = ["--html", options.html] if options.html else []
@@ -53,7 +53,7 @@ def rank(options: argparse.Namespace) -> dict[str, dict]:
 
 
 def page_ns(faster: list[str], seconds: float) -> int:
-    """The time of a page, of a run of its own."""
+    """The time of a page, in a separate run."""
     done = subprocess.run(
         [sys.executable, str(SERVER), *faster],
         env={**ENVIRON, "SECONDS": str(seconds)},
@@ -64,7 +64,7 @@ def page_ns(faster: list[str], seconds: float) -> int:
 
 
 def gain(name: str, options: argparse.Namespace, draw: random.Random):
-    """Of the time of a page, in parts of it, with its interval."""
+    """The gain as a part of the time of a page, with its interval."""
     gains = []
     for _ in range(options.pairs):
         order = [[], [name]]

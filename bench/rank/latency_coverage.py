@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""How often the intervals of latency effects hold the truth, of simulated servers.
+"""How often the intervals of latency effects contain the truth, for simulated servers.
 
-``latency_coverage.py [--seeds N] [--cycles N] [--only NAME,...]``: a table with a line
-for each server, function and statistic: what the delay adds by a long simulation with and
-without it, the mean of the estimates, their deviation over the seeds, the mean half of
-the 95% interval, in how many seeds it holds the truth, and how many gave a number. Below
-it the verdicts. ``--truth`` prints what the tests have of the truth.
+``latency_coverage.py [--seeds N] [--cycles N] [--only NAME,...]`` prints a table with a
+line for each server, function and statistic: what the delay adds according to a long
+simulation with and without it, the mean of the estimates, their deviation over the seeds,
+the mean half of the 95% interval, the number of seeds in which it contains the truth, and
+the number of seeds that gave a result. The verdicts are printed below. ``--truth`` prints
+the true values that the tests use.
 
 The servers are in ``pyext/tests/queues.py``. A cycle is a block of 200 slots of 100 ms
 and a rest of 30.
@@ -23,14 +24,15 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "pyext" / "tests"))
 
 import queues
-from speed_bump.experiment.fit.latency import STATISTICS, latency
+from speed_bump.experiment.fit.latency import STATISTICS, request_latency
 
-# Requests of a long simulation: of one worker all at once, of others one by one.
+# Requests of a long simulation: for one worker computed in one step, for others event by
+# event.
 AT_ONCE, ONE_BY_ONE = 4_000_000, 400_000
 
 
 def truth_of(server: queues.Server) -> dict[str, dict[str, float]]:
-    """What each delay adds, ns."""
+    """The effect of each delay, ns."""
     simple = server.rate and server.workers == 1 and server.batch == 1
     return queues.truth(server, AT_ONCE if simple else ONE_BY_ONE)
 
@@ -41,7 +43,7 @@ def slot_units(server: queues.Server) -> int:
 
 
 def print_truth(names: list[str]) -> None:
-    """As test_quantile.py has it, in us."""
+    """As in test_quantile.py, in us."""
     for name in names:
         print(f'    "{name}": {{')
         for function, added in truth_of(queues.SERVERS[name]).items():
@@ -58,7 +60,7 @@ def print_coverage(name: str, seeds: int, cycles: int) -> None:
     verdicts: Counter[tuple[str, str]] = Counter()
     for seed in range(seeds):
         record, events = queues.experiment(server, slot_units(server), seed, cycles)
-        found = latency(record, events)
+        found = request_latency(record, events)
         if found.load:
             verdicts["load", found.load.kind] += 1
         for f in found.findings:
@@ -80,7 +82,7 @@ def print_coverage(name: str, seeds: int, cycles: int) -> None:
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--cycles", type=int, default=3)

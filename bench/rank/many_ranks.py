@@ -3,8 +3,8 @@
 
     bench/rank/many_ranks.py --ranks 4096 --steps 1000 --functions 16
 
-writes the files that helpers of 8 ranks each would have written, has ``report`` read
-them, and prints bytes a row, CPU seconds and the most memory.
+This writes the files that the helpers of nodes with 8 ranks each would have written, runs
+``report`` on them, and prints bytes per row, CPU seconds and the maximal memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from speed_bump.experiment.job_ranks import Rank
 SEED = 7
 ON_A_NODE = 8
 LATE = 5
+STAGES, STAGE = 8, 3
 
 
 def write(directory: str, ranks: int, steps: int, functions: int) -> None:
-    """Two functions are in the step, the others hidden; one rank is late."""
+    """Two functions are in the step, the others hidden; one rank is late.
+
+    In one of eight stages, a third function is in the own work, within the slack.
+    """
     draw = np.random.default_rng(1)
     names = tuple(f"model.layer:Layer.part_{k}" for k in range(functions))
     on = np.stack([plan.is_on(SEED, name, 0, steps) for name in names], axis=1)
@@ -35,6 +39,8 @@ def write(directory: str, ranks: int, steps: int, functions: int) -> None:
         delivered = on * draw.normal(2e6, 2e3, on.shape)
         serial = delivered[:, :2].sum(axis=1)
         own = draw.normal(20e6, 0.2e6, steps) + serial + (rank == LATE) * 5e6
+        if rank * STAGES // ranks == STAGE and functions > 2:
+            own += delivered[:, 2]
         step = 26e6 + serial
         node = rank // ON_A_NODE
         part = rows.Rows(
@@ -57,12 +63,14 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--functions", type=int, default=16)
+    parser.add_argument("--layout", help="for report, such as pp=8,dp=64,tp=8")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         write(directory, args.ranks, args.steps, args.functions)
         size = sum(entry.stat().st_size for entry in os.scandir(directory))
         begin = time.monotonic()
         command = [sys.executable, "-m", "speed_bump", "report", directory]
+        command += ["--layout", args.layout] if args.layout else []
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         took = time.monotonic() - begin
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
 """How often the experiment by slots is right, by simulation.
 
-``model.py [--runs N] [--seconds S] [--jobs J] [TABLE]...``: programs whose answers are
-known (pyext/tests/model.py) run slot by slot as the stages decide, with noise of several
-kinds; "recorded" is that of a PyTorch loop with units of 50 ms. Tables: ``width`` (how
-narrow intervals are, by functions), ``labels`` (of each program), ``few`` (units of 2 s),
-``many`` (256 functions), ``slack`` (pedestals), ``shared`` (a machine with others).
-"cover" is the part of the 95% intervals that hold the truth for a small delay.
+``model.py [--runs N] [--seconds S] [--jobs J] [TABLE]...`` simulates programs with known
+answers (pyext/tests/model.py) slot by slot as the stages decide, with several kinds of
+noise; "recorded" is the noise of a PyTorch loop with units of 50 ms. The tables are
+``width`` (how narrow intervals are, by the number of functions), ``labels`` (for each
+program), ``few`` (units of 2 s), ``many`` (256 functions), ``slack`` (pedestals) and
+``shared`` (a machine with other programs). "cover" is the part of the 95% intervals that
+contain the truth for a small delay.
 """
 
 from __future__ import annotations

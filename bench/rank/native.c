@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Native programs whose criticality is known by construction: "native NAME SECONDS", the
- * same as in programs.py, with threads in the place of processes. A unit of work is a call
- * of unit_done(). At the end the units and seconds are printed. truth.py has what is true
- * of each.
+ * Native programs whose criticality is known by construction: "native NAME SECONDS". They
+ * are the same as in programs.py, with threads instead of processes. A unit of work is a
+ * call of unit_done(). At the end, the units and seconds are printed. truth.py has the true
+ * values for each.
  *
  * Work is CPU time of the thread, waits are sleeps. BENCH_CHANGE in the environment changes
  * functions: "cpu*0.5,record+0.2" makes cpu() take half of its time, and adds 0.2 ms of CPU
@@ -27,13 +27,16 @@
 #define COZ_PROGRESS_NAMED(name)
 #endif
 
-/* On the stack while it works: without that gcc leaves for its last call by a jump. */
+/*
+ * Keeps a function on the stack while it works: otherwise gcc compiles its last call as a
+ * jump.
+ */
 #define TARGET __attribute__((noinline, noclone, externally_visible, \
 			      optimize("no-optimize-sibling-calls")))
 
 #define MS 1000000.0
 
-/* What a function takes, in ns: its time, a factor, and CPU time that is added. */
+/* The time of a function in ns: the base time, a factor, and CPU time that is added. */
 struct cost {
 	const char *function;
 	double ms, factor, extra_ms;
@@ -98,7 +101,7 @@ static double now(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* The work of a function; a macro, so that its lines are those of the function. */
+/* The work of a function; a macro, so that its lines belong to the function. */
 #define WORK(name) do { \
 	double end_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) + \
 		MS * (cost_##name.ms * cost_##name.factor + cost_##name.extra_ms); \
@@ -529,7 +532,7 @@ void TARGET outside(void)
 	WORK(outside);
 }
 
-/* The lock is fair, as the truth supposes. */
+/* The lock is fair, as the known answer assumes. */
 static void *take_turns(void *unused)
 {
 	static pthread_cond_t turn = PTHREAD_COND_INITIALIZER;

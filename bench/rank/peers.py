@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Which function each tool names first, and what it gains to follow that.
+"""The function that each tool names first, and the gain of following that advice.
 
-``peers.py [--only NAME,...] [--tools NAME,...] [--runs N] [--seconds S] [--json FILE]``:
-programs whose limiting function is known by construction (truth.py) run under each tool
-for the same time. A profiler names the function with most of its samples; a sample
-belongs to the innermost of the program's functions that is on the stack. Coz and
-speed-bump name the function that they predict the largest gain of; either may name none.
-Then each function that was named is really made twice as fast, in whole runs without any
-tool, in pairs in random order: the gain in throughput is what the advice was worth.
+``peers.py [--only NAME,...] [--tools NAME,...] [--runs N] [--seconds S] [--json FILE]``
+runs programs whose limiting function is known by construction (truth.py) under each tool
+for the same time. The answer of a profiler is the function with most of its samples; a
+sample belongs to the innermost of the program's functions on the stack. The answer of Coz
+and speed-bump is the function with the largest predicted gain; each may give none.
+
+Then each function that was named is made twice as fast, in whole runs without any tool,
+in pairs in random order: the gain in throughput is the value of the advice.
 
 py-spy and Scalene come from PyPI (``--venv``), perf and Coz from Debian; ``--native`` is
 native.c as rank uses it, ``--coz`` the same with Coz's progress points.
-build-aux/bench-peers makes all of them. A tool that can't run here is in the table with
-the reason.
+build-aux/bench-peers builds all of them. If a tool can't run here, the table gives the
+reason.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HERE = pathlib.Path(__file__).parent
 SCRIPT, SOURCE = HERE / "programs.py", HERE / "native.c"
 ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
 NONE = "none"
-# What a tool that predicts must promise to name a function at all.
+# The minimal prediction for naming a function.
 MIN_GAIN = 0.01
 PATIENCE_S = 120
 
@@ -51,7 +52,7 @@ class CantRun(Exception):
 
 @dataclass
 class Tools:
-    """Where they are."""
+    """The paths of the tools and programs."""
 
     venv: str
     native: str
@@ -102,7 +103,7 @@ def first_of(counts: dict[str, float]) -> str:
 def speed_bump(
     program: Program, tools: Tools, seed: int, directory: str, native: bool
 ) -> str:
-    """The most headroom of what matters, and not only together with something else."""
+    """The most headroom of functions that matter, alone or with others."""
     words = [sys.executable, "-m", "speed_bump", "rank", "--seed", str(seed)]
     words += ["--budget", f"{tools.seconds:g}s"]
     words += ["-o", f"{directory}/record", "--json", f"{directory}/json"]
@@ -304,8 +305,10 @@ OF_NATIVE = ("speed-bump", "perf", "coz")
 def gain_of(
     program: Program, name: str, options: argparse.Namespace, native: str | None
 ) -> tuple[float, float]:
-    """Of throughput, in parts of it, with half of its 95% interval, if ``name`` takes
-    half of its time."""
+    """The relative gain in throughput if ``name`` takes half of its time.
+
+    With half of its 95% interval.
+    """
     if name == NONE:
         return 0.0, 0.0
     draw = random.Random(options.seed)

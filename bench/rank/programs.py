@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Programs whose criticality is known by construction: ``programs.py NAME SECONDS``.
 
-Work is CPU time: a function computes until its thread has had so much of a CPU, so that
-a rival on the machine lengthens the work instead of hiding in it. Waits are real waits:
-a sleep, a semaphore, a pipe. Each program calls ``speed_bump.progress()`` once a unit of
-work, and prints its units and seconds when it ends. truth.py has what is true of each.
+Work is CPU time: a function computes until its thread has used a given CPU time, so that
+other programs on the machine lengthen the work instead of replacing a part of it. Waits
+are real waits: a sleep, a semaphore, a pipe. Each program calls
+``speed_bump.progress()`` once per unit of work, and prints its units and seconds when it
+ends. truth.py has the true values for each.
 
 BENCH_CHANGE in the environment changes functions: ``cpu*0.5,record+0.2`` makes cpu() take
 half of its time, and adds 0.2 ms of CPU time to each call of record(). BENCH_MIDDLE is
@@ -47,18 +48,18 @@ for change in filter(None, os.environ.get("BENCH_CHANGE", "").split(",")):
     (FACTOR if sign == "*" else EXTRA)[name] = float(number)
 
 context = multiprocessing.get_context("fork")
-# Of each process or thread that reports units, how many.
+# The number of units of each process or thread that reports them.
 UNITS = context.RawArray("q", 2)
 
 
 def unit(reporter: int = 0) -> None:
-    """A unit of work is done."""
+    """Report a unit of work."""
     UNITS[reporter] += 1
     progress()
 
 
 def begin_process(function: Callable[..., None], *arguments: object) -> BaseProcess:
-    """A process that ends with the one that began it, however that ends."""
+    """A process that ends with the one that started it, however that ends."""
 
     def body() -> None:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -101,7 +102,7 @@ def h() -> None:
 
 
 def serial(until: float) -> None:
-    """One after the other: every delay arrives."""
+    """Serial functions: every delay arrives."""
     while now() < until:
         f()
         g()
@@ -145,7 +146,7 @@ def g_phase() -> None:
 
 
 def phases(until: float) -> None:
-    """Half a second of one function, half a second of another."""
+    """Half a second in one function, half a second in another."""
     while now() < until:
         for function in (f_phase, g_phase):
             end = now() + 0.5
@@ -253,7 +254,7 @@ def prefetch(until: float) -> None:
 
 
 def half_speed(until: float) -> None:
-    """The same; in the middle the loop's functions become twice as slow, and its wait."""
+    """The same; in the middle the loop's functions and its wait become twice as long."""
     pipeline = Pipeline(parse_and_pack, until, 8)
     middle = now() + float(os.environ.get("BENCH_MIDDLE", "12"))
     while now() < until:
@@ -360,7 +361,7 @@ def buffer_16(until: float) -> None:
 
 
 class Workers:
-    """A process for each function, which runs it whenever it is told to."""
+    """A process for each function, which runs it on request."""
 
     def __init__(self, *functions: Callable[[], None]) -> None:
         self.pipes = []
@@ -371,7 +372,7 @@ class Workers:
 
     @staticmethod
     def _work(function, pipe) -> None:
-        # The end of the parent closes the pipe.
+        # The pipe is closed when the parent exits.
         with contextlib.suppress(EOFError):
             while pipe.recv_bytes():
                 function()
@@ -626,7 +627,7 @@ def shams(until: float) -> None:
 
 
 def main() -> None:
-    # Sleeps end as late as the timer is, not 50 us later.
+    # A sleep ends when the timer fires, without the default slack of 50 us.
     LIBC.prctl(PR_SET_TIMERSLACK, 1)
     name, seconds = sys.argv[1], float(sys.argv[2])
     if unknown := (FACTOR.keys() | EXTRA.keys()) - globals().keys():

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Is the self time of native functions right, and what does it cost to look?
+"""The accuracy of the self time of native functions, and the cost of sampling.
 
 ``self_time.py [--runs N] [--pairs N]``. Programs of libsb/tests/sampled.c, whose shares
-are known, N times for a second; then pairs of runs of a loop, looked at or not, in random
-order, and of two threads that do nothing but wake each other. As root; ``make build``
-first.
+are known, N times for a second; then pairs of runs of a loop, sampled or not, in random
+order, and of two threads that only wake each other. Run as root, after ``make build``.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from speed_bump.experiment.runs.estimate import mean_interval
 
 TESTS = pathlib.Path(__file__).parents[2] / "build" / "libsb" / "tests"
 PROGRAM, FAR = TESTS / "sampled", TESTS / "libsbsampled.so"
-# What a program does, the functions, and their shares by construction where waiting for
-# CPUs and being woken has no part.
+# Programs, functions, and their shares by construction where waiting for CPUs and
+# wake-ups have no effect.
 PROGRAMS = (
     ("ratio", ("two", "one"), "67% 33%"),
     ("nested", ("outer", "one"), "75% 25%"),
@@ -45,7 +44,7 @@ LOOPS = 20_000
 
 
 def symbols(path: pathlib.Path) -> dict[str, int]:
-    """Addresses of functions, which are offsets in files that are made like these."""
+    """Addresses of functions, which are file offsets in files linked this way."""
     text = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
     words = [line.split() for line in text.splitlines()]
     return {w[2]: int(w[0], 16) for w in words if len(w) == 3 and w[1] in "tT"}
@@ -96,11 +95,11 @@ def right(runs: int) -> None:
         with running(what) as process:
             for _ in range(runs):
                 sampler.add_process(process.pid)
-                own, clock_ns, _, _, unseen_ns, _, more = sampler.run(SECOND)
-                for found, (self_ns, _) in zip(shares, own, strict=True):
-                    found.append(self_ns / clock_ns)
-                unseen += unseen_ns / clock_ns / runs
-                lost += more
+                times = sampler.run(SECOND)
+                for found, own in zip(shares, times.own, strict=True):
+                    found.append(own.self_ns / times.clock_ns)
+                unseen += times.unseen_ns / times.clock_ns / runs
+                lost += times.lost
         first, second = (
             f"{statistics.mean(s):.1%} ± {statistics.stdev(s):.1%}" for s in shares
         )

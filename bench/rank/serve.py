@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The standard library's web server and one visitor: ``serve.py [FASTER]...``.
+"""The standard library's web server with one visitor: ``serve.py [FASTER]...``.
 
 The server is http.server as ``python -m http.server`` runs it, unchanged. The visitor
-asks for a small page, as a browser would, looks at it for 1 ms and asks for the next.
-FASTER names what is replaced by something that takes less time, to see what that gains:
-keys of ``FASTER`` below. SECONDS in the environment: end after so long, and print the
-time of a page in ns.
+requests a small page, as a browser would, waits 1 ms and requests the next. FASTER names
+functions to be replaced by faster ones, to measure the gain: keys of ``FASTER`` below.
+SECONDS in the environment: end after this time, and print the time of a page in ns.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import time
 
 LOOKS_S = 0.001
 WARM_UP = 50
-# What a browser sends.
+# The headers of a browser.
 REQUEST = b"""\
 GET /page.html HTTP/1.1\r
 Host: localhost\r
@@ -46,7 +45,7 @@ Sec-Fetch-User: ?1\r
 
 
 def quick_headers(file, _class=http.client.HTTPMessage) -> email.message.Message:
-    """What http.client.parse_headers() does, for requests as simple as these."""
+    """As http.client.parse_headers(), for simple requests such as these."""
     found = _class()
     while (line := file.readline().rstrip(b"\r\n")) != b"":
         name, _, value = line.decode("iso-8859-1").partition(":")
@@ -59,16 +58,16 @@ def no_log(*_) -> None:
 
 
 def quick_end(self, request) -> None:
-    """Close it, and do not tell the other side before."""
+    """Close it, without a shutdown before."""
     request.close()
 
 
 def no_thread(self, request, client_address) -> None:
-    """In the thread that is there, as there is one visitor only."""
+    """In the same thread, because there is only one visitor."""
     self.process_request_thread(request, client_address)
 
 
-# What each function is replaced by.
+# The replacement of each function.
 FASTER = {
     "socketserver:ThreadingMixIn.process_request": lambda: setattr(
         socketserver.ThreadingMixIn, "process_request", no_thread
@@ -86,7 +85,7 @@ FASTER = {
 
 
 def visit(port: int) -> None:
-    """One page: asked for, and read."""
+    """Request and read one page."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(REQUEST)
         answer = b""
@@ -98,7 +97,7 @@ def visit(port: int) -> None:
 
 
 def visitor(port: int, seconds: float) -> None:
-    """Visit, look, and again; for ever if ``seconds`` is 0."""
+    """Request pages, with pauses; for ever if ``seconds`` is 0."""
     parent = os.getppid()
     for _ in range(WARM_UP):
         visit(port)
@@ -115,10 +114,10 @@ def visitor(port: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Serve until somebody ends it."""
+    """Serve until terminated."""
     for name in sys.argv[1:]:
         FASTER[name]()
-    # What the log is written to, as when a server runs in the background.
+    # The log is written as by a server in the background.
     log = os.open(os.devnull, os.O_WRONLY)
     with tempfile.TemporaryDirectory() as directory:
         with open(f"{directory}/page.html", "w", encoding="ascii") as file:

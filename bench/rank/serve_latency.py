@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""An asyncio server whose answer is known, with requests that don't wait for each other.
+"""An asyncio server with a known answer, and requests that don't wait for each other.
 
 ``serve_latency.py [REQUESTS_A_SECOND] [SECONDS]``. Each request sleeps, as if for a
-database, and then computes on the event loop, which does one thing at a time; one of five
-does a query, too, that takes long. ``note`` is called for each as well, and runs where no
-request waits for it: in a process of its own.
+database, and then computes on the event loop, which does one thing at a time; one in five
+also makes a long query. ``note`` is called for each as well, in a separate process, where
+no request waits for it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ SLOW = 0.2
 
 
 def spin(seconds: float) -> None:
-    """Hold the CPU."""
+    """Use the CPU."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
 
 
 def compute() -> None:
-    """What each request does."""
+    """The work of each request."""
     spin(COMPUTE_S)
 
 
 def query() -> None:
-    """What slow requests do."""
+    """The additional work of slow requests."""
     spin(QUERY_S)
 
 
 def note() -> None:
-    """What no request waits for."""
+    """Work that no request waits for."""
 
 
 async def handle(slow: bool, out: int) -> None:
@@ -50,7 +50,7 @@ async def handle(slow: bool, out: int) -> None:
 
 
 async def serve(rate: float, seconds: float, out: int) -> None:
-    """Requests come by chance, whatever the answers do."""
+    """Requests arrive at random, independently of the answers."""
     draw = random.Random(1)
     running: set[asyncio.Task[None]] = set()
     at = time.monotonic()
@@ -64,7 +64,7 @@ async def serve(rate: float, seconds: float, out: int) -> None:
 
 
 def take_notes(into: int) -> None:
-    """In a process of its own, until the server has ended."""
+    """In a separate process, until the server has ended."""
     while os.read(into, 1):
         note()
 

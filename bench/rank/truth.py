@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What is true of each program of programs.py and native.c, by construction.
+"""The known answer of each program of programs.py and native.c, by construction.
 
 ``truth.py [--native PATH] [--pairs N] [--seconds S] [PROGRAM]...`` measures it by
-definition, without speed-bump: whole runs with a small piece of CPU time in each call of
-one function, in pairs with runs without it, in random order. The change of the time of a
-unit, divided by what was added in a unit, is the criticality. Exit status 1 if the 95%
-interval lies outside of what is written here.
+definition, without speed-bump: whole runs with a small amount of CPU time added to each
+call of one function, in pairs with runs without it, in random order. The change of the
+time of a unit, divided by the added time per unit, is the criticality. The exit status is
+1 if the 95% interval lies outside of the values here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 
 HERE = pathlib.Path(__file__).parent
 MATTERS, PARTLY, HIDDEN = "matters", "partly", "hidden"
-# What is added to a unit, in parts of it.
+# The time added to a unit, as a part of it.
 SMALL = 0.05
-# By construction is by a clock and a scheduler.
+# Tolerance, because the programs use a clock and a scheduler.
 CLOSE = 0.03
 # Student's t, two-sided 95%, by degrees of freedom.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
@@ -33,9 +33,12 @@ STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 @dataclass(frozen=True)
 class Truth:
-    """Of one function: the criticality for a small delay, or a span where it depends on
-    what can't be controlled; the verdicts that are right; the slack in us, None: it is
-    never used up, or there is none; its calls in a unit."""
+    """The answer for one function.
+
+    The criticality for a small delay, or a span if it depends on something that can't be
+    controlled; the right verdicts; the slack in us (None: it is never used up, or there
+    is none); its calls per unit.
+    """
 
     low: float
     high: float
@@ -54,14 +57,15 @@ def hidden(slack_us: float | None = None) -> Truth:
 @dataclass(frozen=True)
 class Program:
     """``unit_ms`` is the time of a unit; ``functions`` are in the order of headroom, and
-    the first one, or those of ``limits``, would be worth making faster: ``none`` if no
-    function alone gains anything."""
+    the first one, or those of ``limits``, would be worth making faster; ``none``: no
+    function alone gains anything.
+    """
 
     name: str
     unit_ms: float
     functions: dict[str, Truth]
     limits: tuple[str, ...] = ()
-    # Two that matter, and what they are to one another: "serial" or "parallel".
+    # Two that matter, and their relation: "serial" or "parallel".
     pair: tuple[str, str] | None = None
     tie: str = ""
     native: bool = True
@@ -142,7 +146,8 @@ PROGRAMS = (
     Program(
         "fork_join_equal",
         3,
-        # The later one counts: a delay as short as their sleeps vary arrives in part.
+        # The later branch counts: a delay as short as the variation of their sleeps
+        # arrives in part.
         {
             "left_branch": Truth(0.8, 1, (MATTERS,)),
             "right_branch": Truth(0.8, 1, (MATTERS,)),
@@ -159,7 +164,7 @@ PROGRAMS = (
     ),
     Program("lock", 2, {"inside": SERIAL, "outside": hidden(1000)}, ("inside",)),
     Program("gil_holding", 0.9, {"holding": SERIAL}, ("holding",), native=False),
-    # Each delays itself, and the other only where that wakes in the middle of a delay.
+    # Each delays itself, and the other only if that wakes up during a delay.
     Program(
         "gil_releasing",
         3.03,
@@ -168,7 +173,7 @@ PROGRAMS = (
         native=False,
     ),
     Program("tick", 4, {"step": hidden(3000)}, ("none",)),
-    # What a unit takes, 2 ms, and half of all time: 2 + T / 2 = T.
+    # A unit takes 2 ms, plus half of all time: 2 + T / 2 = T.
     Program("amplified", 4, {"grow": Truth(2, 2, (MATTERS,))}, ("grow",)),
     Program("backlog", 4, {"grow": Truth(2, 2, (MATTERS,))}, ("grow",)),
     Program("shams", 3, {"record": SERIAL, "aside": hidden()}, ("record",)),
@@ -176,10 +181,10 @@ PROGRAMS = (
 
 
 def by_name(names: list[str], native: bool) -> list[Program]:
-    """Those that are asked for, or all.
+    """The selected programs, or all.
 
     Raises:
-        ValueError: there is none of a name
+        ValueError: there is none with a given name
     """
     known = [p for p in PROGRAMS if p.native or not native]
     if unknown := set(names) - {p.name for p in known}:

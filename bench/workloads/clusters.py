@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A numpy script that ends by itself after some seconds: k-means over made-up points.
+"""A numpy script that ends by itself after some seconds: k-means of random points.
 
 It has no call of progress(): a unit of work is an iteration (``--progress
-__main__:iterate``), or a whole run. All is one after the other: each function matters by
-what it takes. Needs numpy.
+__main__:iterate``), or a whole run. Everything is serial: each function matters by its
+time. Needs numpy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def make_points(n: int, seed: int) -> np.ndarray:
 
 
 def measure(points: np.ndarray, middles: np.ndarray) -> np.ndarray:
-    """The squared distance of each point from each middle."""
+    """The squared distance of each point from each centre."""
     square = (points**2).sum(1)[:, None] + (middles**2).sum(1)[None, :]
     return square - 2 * points @ middles.T
 
@@ -32,7 +32,7 @@ def assign(distances: np.ndarray) -> np.ndarray:
 
 
 def move(points: np.ndarray, nearest: np.ndarray, middles: np.ndarray) -> np.ndarray:
-    """Each middle to the mean of the points that are nearest to it."""
+    """Move each centre to the mean of the points that are nearest to it."""
     found = middles.copy()
     for k in range(len(middles)):
         mine = points[nearest == k]

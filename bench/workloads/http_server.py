@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: MIT
-"""An asyncio HTTP server under load: aiohttp, with visitors in a process of their own.
+"""An asyncio HTTP server under load: aiohttp, with clients in a separate process.
 
-A request has an order as JSON; the server reads and checks it, looks up prices in an
-SQLite data base in memory, renders a receipt, and writes a line of log. Visitors ask
-again as soon as they are answered, so that the server is never idle: ``--visitors`` of
-them at a time; or, with ``--rate``, so many requests a second, whose latency is what
-counts. A third process packs old receipts the whole time; no request waits for it.
+A request contains an order as JSON; the server parses and checks it, looks up prices in
+an SQLite database in memory, renders a receipt, and writes a line of log. Clients send
+the next request as soon as they are answered, so that the server is never idle:
+``--visitors`` of them at a time; or, with ``--rate``, at this rate per second, where
+latency is measured. A third process packs old receipts all the time; no request waits for
+it.
 
-By construction each function of the server delays a request by what it is delayed (with
-visitors that ask again at once), and none of the packer's does: ``SERVER``, ``PACKER``.
-It delays it by more. On two CPUs that nothing else used a request had 85 us of CPU time
-more in ``read_order``, in blocks of 100 drawn at random: by the wall it took 1.11 +- 0.08
-of that longer, and the server's thread computed 1.17 +- 0.05 of it longer. With 30 us it
-was 1.27 +- 0.23 and 1.30 +- 0.13. The server does not sleep any more then (0.03 times a
-request before) and its visitors do; that to wake one takes CPU time is the likely reason.
-With all CPUs taken by its own processes the packer's functions may cost something too.
-Needs aiohttp. ``--seconds S`` ends it after so long and prints requests and latencies.
+By construction a delay in a function of the server delays a request by the same time
+(with clients that wait for the answer), and a delay in the packer's functions does not:
+``SERVER``, ``PACKER``. Measured, it delays it by more. On two otherwise idle CPUs, with
+85 us of additional CPU time per request in ``read_order``, in blocks of 100 in random
+order, wall time increased by 1.11 +- 0.08 times that, and the CPU time of the server's
+thread by 1.17 +- 0.05 times. With 30 us it was 1.27 +- 0.23 and 1.30 +- 0.13. The server
+then does not sleep any more (0.03 times per request before) and its clients do; the CPU
+time for waking them is the likely reason. If its own processes use all CPUs, the packer's
+functions may have an effect too.
+
+Needs aiohttp. ``--seconds S`` ends it after this time and prints requests and latencies.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ LINES = 20
 
 
 def read_order(body: bytes) -> list[tuple[str, int]]:
-    """What is ordered; ValueError: it is not an order."""
+    """Parse an order; ValueError: it is not one."""
     order = json.loads(body)
     found = [(str(line["name"]), int(line["count"])) for line in order["lines"]]
     if any(not 0 < count < 100 for _, count in found):
@@ -157,7 +160,7 @@ def pack_receipt(text: bytes) -> int:
 
 
 def pack(parent: int) -> None:
-    """Now and then, for as long as the server lives."""
+    """Repeatedly, for as long as the server runs."""
     text = os.urandom(2000).hex().encode()
     while os.getppid() == parent:
         pack_receipt(text)

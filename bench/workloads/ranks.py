@@ -8,10 +8,12 @@ __main__:step``).
     balanced    all ranks do the same: load and forward matter, 1 each
     straggler   rank 1 takes 20 ms more: load and forward matter there alone
     prefetch    load runs ahead in a thread of its own: hidden, forward matters
+    jitter      forward takes 0 to 12 ms more, drawn for each rank and step: both matter,
+                1 each, and no rank is the last for long
 
 With torchrun the ranks meet in an all_reduce of gloo, with mpirun and srun in one of MPI
-(mpi4py); with --spawn N they are processes
-of multiprocessing that meet at a barrier.
+(mpi4py), or of gloo with --by torch (MASTER_ADDR and MASTER_PORT are set then); with
+--spawn N they are processes of multiprocessing that meet at a barrier.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ import argparse
 import multiprocessing
 import os
 import queue
+import random
+import signal
 import threading
 import time
 from collections.abc import Callable
 
 MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-KINDS = ("balanced", "straggler", "prefetch")
+KINDS = ("balanced", "straggler", "prefetch", "jitter")
 MORE_S = 0.020
+JITTER_S = 0.012
 
 
 def load(seconds: float) -> None:
@@ -54,33 +59,52 @@ class Loader:
         self._ready.get()
 
 
-def step(kind: str, rank: int, loader: Loader | None, meet: Callable[[], None]) -> None:
+def step(more_s: float, loader: Loader | None, meet: Callable[[], None]) -> None:
     if loader:
         loader.take()
     else:
         load(0.006)
-    forward(0.012 + MORE_S * (kind == "straggler" and rank == 1))
+    forward(0.012 + more_s)
     meet()
 
 
-def work(kind: str, rank: int, steps: int, meet: Callable[[], None]) -> None:
+def work(
+    kind: str, rank: int, steps: int, meet: Callable[[], None], die_at: int = -1
+) -> None:
     loader = Loader(0.002) if kind == "prefetch" else None
-    for _ in range(steps):
-        step(kind, rank, loader, meet)
+    draw = random.Random(rank)
+    more_s = MORE_S * (kind == "straggler" and rank == 1)
+    for number in range(steps):
+        if number == die_at and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "jitter":
+            more_s = draw.uniform(0, JITTER_S)
+        step(more_s, loader, meet)
 
 
-def by_torch(kind: str, steps: int) -> None:
+def by_torch(kind: str, steps: int, die_at: int) -> None:
     import torch
     import torch.distributed
 
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
+    if "RANK" in os.environ:
+        torch.distributed.init_process_group("gloo")
+    else:
+        torch.distributed.init_process_group(
+            "gloo",
+            init_method="tcp://{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ),
+            rank=int(os.environ["SLURM_PROCID"]),
+            world_size=int(os.environ["SLURM_NTASKS"]),
+        )
+    # Only the first attempt of a job that is started again.
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        die_at = -1
     gradient = torch.ones(8)
 
     def meet() -> None:
         torch.distributed.all_reduce(gradient)
 
-    work(kind, torch.distributed.get_rank(), steps, meet)
+    work(kind, torch.distributed.get_rank(), steps, meet, die_at)
     torch.distributed.destroy_process_group()
 
 
@@ -109,13 +133,19 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--spawn", type=int, default=0, metavar="N")
+    parser.add_argument("--by", choices=("torch",), help="also without torchrun")
+    parser.add_argument(
+        "--die-at", type=int, default=-1, metavar="STEP", help="rank 1, once (torchrun)"
+    )
     args = parser.parse_args()
     if args.spawn:
         by_spawn(args.kind, args.steps, args.spawn)
+    elif args.by:
+        by_torch(args.kind, args.steps, args.die_at)
     elif any(name in os.environ for name in MPI_RANKS):
         by_mpi(args.kind, args.steps)
     elif "RANK" in os.environ:
-        by_torch(args.kind, args.steps)
+        by_torch(args.kind, args.steps, args.die_at)
     else:
         by_spawn(args.kind, args.steps, 2)
 

@@ -134,7 +134,7 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """Bytes in, what may come next out."""
+    """Bytes in, probabilities of the next byte out."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The floor: uprobes whose consumer does nothing.
+ * The minimum for comparison: uprobes whose consumer does nothing.
  *
  *   insmod empty.ko path=/some/file offset=0x1000 [count=N spacing=BYTES]
  *
- * took_ns, a parameter to be read, is how long the kernel took for all of them.
+ * The parameter took_ns can be read: the time that the kernel took to register all of them.
  */
 #include <linux/dcache.h>
 #include <linux/err.h>
@@ -36,7 +36,7 @@ MODULE_PARM_DESC(spacing, "bytes from one to the next");
 
 static unsigned long took_ns;
 module_param(took_ns, ulong, 0444);
-MODULE_PARM_DESC(took_ns, "how long it took to put all in");
+MODULE_PARM_DESC(took_ns, "time that it took to register all of them");
 
 static struct inode *inode;
 
