@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2034,SC2154 # cache and others are of cache.sh; some are for those who source this
 #
-# What wheels are built with and tried in: the libraries of Debian 11 (the sysroot),
-# CPythons that run with its C library, and systems of Debian 11, 12 and 13 that have no
+# Systems for building and testing wheels: the libraries of Debian 11 (the sysroot),
+# CPythons that run with its C library, and systems of Debian 11, 12 and 13 without a
 # compiler. Each is made once and kept. Sourced after cache.sh, suite.sh, root.sh and
 # systems.sh.
 
@@ -26,7 +26,7 @@ debian_arch() {
 # ------------------------------------------------------------------ to build with
 
 # sysroot_of ARCH: set sysroot to the headers and libraries that a wheel is linked with.
-# The machine's own compiler uses them, for either architecture: nothing in there is run.
+# The machine's own compiler uses them, for either architecture: no program in it is run.
 sysroot_of() {
 	need_root "a sysroot of Debian 11"
 	need_tool mmdebstrap
@@ -45,12 +45,12 @@ make_sysroot() {
 	make_libbpf "$arch" "$temp"
 	make_libkmod "$arch" "$temp"
 	copy_licences "$temp"
-	# The compiler and pkg-config are told of each directory by its whole path.
+	# The compiler and pkg-config get the absolute path of each directory.
 	find "$temp/usr" -name '*.pc' -exec \
 		sed -i "s|^\([a-z_]*\)=/usr|\1=$cache/wheels/sysroot-$arch/usr|" {} +
 }
 
-# relative_links DIR: an absolute link would lead the linker out of the sysroot
+# relative_links DIR: absolute links would lead the linker out of the sysroot
 relative_links() {
 	local link
 	find "$1" -type l -lname '/*' -print0 | while IFS= read -r -d '' link; do
@@ -58,8 +58,8 @@ relative_links() {
 	done
 }
 
-# kernel_headers ARCH SYSROOT: Linux 6.1's, which has all that libsb asks of BPF. The C library
-# does not mind which they are.
+# kernel_headers ARCH SYSROOT: those of Linux 6.1, which have everything that libsb needs
+# for BPF. The C library works with any version.
 kernel_headers() {
 	local suite=bookworm package=linux-libc-dev
 	if [[ $1 != "$(uname -m)" ]]; then
@@ -81,21 +81,22 @@ source_in() {
 	source=$(basename "$3"/*.orig.tar.* | sed 's/\.orig\.tar.*//; s/_/ /')
 }
 
-# compiler_of ARCH SYSROOT: set compiler to the command's words. The linker looks at what is
-# beside the compiler before it looks into the sysroot, unless -B says otherwise.
+# compiler_of ARCH SYSROOT: set compiler to the words of the command. Without -B, the
+# linker would search beside the compiler before it searches the sysroot.
 compiler_of() {
 	local prefix=''
 	[[ $1 == "$(uname -m)" ]] || prefix=$(triplet_of "$1")-
 	compiler=("${prefix}gcc" "--sysroot=$2" "-B$2/usr/lib/$(triplet_of "$1")/")
 }
 
-# not_compiled LOG: end, with the last that was said
+# not_compiled LOG: exit, after printing the end of the log
 not_compiled() {
 	tail -n 20 "$1" >&2
 	die "a library was not compiled: see $1"
 }
 
-# Debian 11's libbpf is too old; that of 12 is static, so that no other is met in a process.
+# Debian 11's libbpf is too old; that of 12 is linked statically, so that it can't clash
+# with another one in a process.
 make_libbpf() {
 	local arch=$1 temp=$2 work=$2.libbpf source compiler
 	compiler_of "$arch" "$temp"
@@ -112,13 +113,13 @@ make_libbpf() {
 	rm -rf "$work"
 }
 
-# Debian's libkmod brings libcrypto, for what is never asked of it here.
+# Debian's libkmod depends on libcrypto, for a function that is not used here.
 make_libkmod() {
 	local arch=$1 temp=$2 work=$2.kmod source
 	say "compiling libkmod for $arch"
 	rm -rf "$work"
 	source_in trixie kmod "$work"
-	# Packed modules are read by the system's libraries, where it has them.
+	# Compressed modules are read with the system's libraries, if it has them.
 	cross_file "$arch" "$temp" > "$work/cross"
 	/usr/bin/meson setup "$work/build" "$work/source" --cross-file "$work/cross" --prefix=/usr \
 		--libdir="lib/$(triplet_of "$arch")" --sysconfdir=/etc -Dmoduledir=/lib/modules \
@@ -133,7 +134,8 @@ make_libkmod() {
 	rm -rf "$work"
 }
 
-# cross_file ARCH SYSROOT: what Meson has to know; that nothing is run is true everywhere
+# cross_file ARCH SYSROOT: the settings for Meson; programs are not run on any
+# architecture
 cross_file() {
 	local prefix='' pkgconfig compiler
 	compiler_of "$1" "$2"
@@ -160,7 +162,7 @@ cross_file() {
 	EOF
 }
 
-# copy_licences SYSROOT: of Debian's packages whose libraries wheels hold
+# copy_licences SYSROOT: those of Debian's packages whose libraries are in wheels
 copy_licences() {
 	local library package dir
 	while read -r library package; do
@@ -176,7 +178,7 @@ copy_licences() {
 		liblzma liblzma5
 		libbz2 libbz2-1.0
 	EOF
-	# What those texts refer to
+	# Files that those texts refer to
 	for library in libelf libdw; do
 		cp /usr/share/common-licenses/{LGPL-3,GPL-3,GPL-2} "$1/licences/$library/"
 	done
@@ -192,7 +194,7 @@ copy_licences() {
 # ------------------------------------------------------------------ interpreters
 
 # find_python VERSION ARCH: set python to an interpreter that runs here, to build a wheel
-# for, or why to the reason that there is none
+# for; or set why to the reason that there is none
 find_python() {
 	python='' why=''
 	machine_python "$@"
@@ -216,8 +218,8 @@ python_on() {
 	esac
 }
 
-# machine_python VERSION ARCH: one of this machine, the newest. The headers of Debian's own
-# are not all in one directory, and the sysroot hides the others.
+# machine_python VERSION ARCH: the newest one on this machine. The headers of Debian's own
+# are in more than one directory, and the sysroot hides the others.
 machine_python() {
 	local candidate version
 	[[ $2 == "$(uname -m)" ]] || return 0
@@ -232,20 +234,20 @@ machine_python() {
 	python=$cache/wheels/pythons/machine-$version/bin/python3
 }
 
-# copy_python PYTHON TEMP: where a system without it can see it
+# copy_python PYTHON TEMP: to a directory that is visible in a system without it
 copy_python() {
 	local prefix=${1%/bin/*} program
 	mkdir "$2"
 	(cd "$prefix" && find bin include lib -name __pycache__ -prune -o -path 'lib/python*/test' -prune \
 		-o -path 'lib/python*/site-packages' -prune -o -name '*.a' -prune -o ! -type d -print0 |
 		xargs -0 cp -a --parents -t "$2")
-	# Its own library may be shared, and known by the old place.
+	# Its own library may be shared, and linked by its previous path.
 	program=$(readlink -f "$2/bin/python3")
 	"$tools/bin/patchelf" --set-rpath "\$ORIGIN/../lib" "$program"
 }
 
-# debian_python VERSION ARCH: one of Debian's source, for Debian 11 and all that is newer; of
-# unstable's packages, with unstable's C library, where the mirror has no source
+# debian_python VERSION ARCH: built from Debian's source, for Debian 11 and everything
+# newer; or unstable's packages with unstable's C library, if the mirror has no source
 debian_python() {
 	case $1 in
 	3.10 | 3.12)
@@ -254,7 +256,7 @@ debian_python() {
 		;;
 	esac
 	python=$cache/wheels/pythons/$1-$2/bin/python3
-	# The mirror is asked once in a run.
+	# The mirror is queried once per run.
 	if [[ -n ${no_source[$1]:-} ]] || ! "$repo/build-aux/wheels" -p "$@"; then
 		python='' no_source[$1]=1
 	fi
@@ -277,7 +279,7 @@ make_unstable_python() {
 		dpkg-deb -x "$package" "$temp"
 	done
 	rm -r "$temp/debs"
-	# It finds its C library, its headers and pip beside it.
+	# It finds its C library, its headers and pip by relative paths.
 	"$tools/bin/patchelf" --set-interpreter "$dir/usr/lib64/ld-linux-x86-64.so.2" --force-rpath \
 		--set-rpath "$dir/usr/lib/$(triplet_of "$2")" "$temp/usr/bin/python$version"
 	cp "$temp/usr/include/$(triplet_of "$2")/python$version/pyconfig.h" "$temp/usr/include/python$version/"
@@ -285,8 +287,8 @@ make_unstable_python() {
 		"$temp/usr/lib/python$version"/_sysconfigdata*.py
 }
 
-# It is quickly made, and no number is measured with it. What it is linked with comes along:
-# the other releases have libffi under another number.
+# Built without optimisation, because nothing is measured with it. The libraries that it
+# is linked with are copied too: other releases have libffi with another number.
 make_debian_python() {
 	local version=$1 arch=$2 temp=$3 work=$3.work prefix=$cache/wheels/pythons/$1-$2 options=()
 	local system=$cache/wheels/compiler-$2
@@ -335,7 +337,7 @@ choose_wheel_systems() {
 	[[ ${#chosen[@]} -gt 0 ]] || chosen=(bullseye bookworm trixie)
 }
 
-# wheel_system SUITE ARCH: have a small system, with its own Python where there is a wheel
+# wheel_system SUITE ARCH: make a small system, with its own Python if there is a wheel
 # for that
 wheel_system() {
 	need_root "a chroot of $1"
