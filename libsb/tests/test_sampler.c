@@ -226,8 +226,10 @@ static void shares_are_those_of_the_work(void **state)
 	(void)state;
 	assert_of(&sums, two_thirds_of_all, "two thirds and one third");
 	/* Some hundred ticks, or fewer if the program often waited long for a CPU. */
-	assert_in_range(sb_sampler_looks(sums.sampler, 0), 2, most_looks(&sums, TICK_NS));
-	assert_in_range(sb_sampler_looks(sums.sampler, 1), 2, most_looks(&sums, TICK_NS));
+	for (int f = 0; f < 2; f++) {
+		assert_true(sums.looks[f] >= 2);
+		assert_true(sb_sampler_looks(sums.sampler, f) <= most_looks(&sums, TICK_NS));
+	}
 	sb_sampler_free(sums.sampler);
 }
 
@@ -521,7 +523,7 @@ static void programs_that_become_others(void **state)
 static bool first_is_most(const struct sums *sums)
 {
 	return is_about(sums->self[0], sums->clock) && sums->self[0] > 2 * sums->self[1] &&
-	       sums->self[0] < 1.01 * sums->clock;
+	       sums->self[0] < 1.01 * sums->clock && sums->looks[0] >= 2;
 }
 
 static void time_asleep_counts(void **state)
@@ -531,7 +533,7 @@ static void time_asleep_counts(void **state)
 	(void)state;
 	assert_of(&sums, first_is_most, "most of all");
 	/* A sleep is one look, however long it is. */
-	assert_in_range(sb_sampler_looks(sums.sampler, 0), 2, most_looks(&sums, NAP_NS));
+	assert_true(sb_sampler_looks(sums.sampler, 0) <= most_looks(&sums, NAP_NS));
 	sb_sampler_free(sums.sampler);
 }
 
