@@ -16,7 +16,7 @@ from speed_bump.control import EXIT_POINT
 from speed_bump.experiment.aim import aim
 from speed_bump.experiment.aim.look import Looked, Window, Work
 from speed_bump.experiment.aim.shares import room
-from speed_bump.experiment.aim.unit import steady
+from speed_bump.experiment.aim.unit import repeated_in_runs, steady, steady_in_runs
 from speed_bump.experiment.program.machine import Reading
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Result, Runner
@@ -181,6 +181,19 @@ def test_without_a_steady_call_the_work_that_is_repeated_is_the_unit():
     found = look(UNEVEN, 6.0)
     assert found.unit_name in ("__main__:handle", "__main__:answer")
     assert "at no even pace" in found.why
+
+
+def test_a_short_program_repeats_as_often_in_each_run_at_whatever_pace():
+    def run(*steps, helper):
+        return [{"app:step": n, "app:helper": helper} if n else {} for n in steps]
+
+    # On a busy machine: in one window it had no CPU, and in the next one all of it.
+    runs = [run(1, 30, 2, 17, helper=6), run(20, 1, 28, 1, helper=7)]
+    assert not steady_in_runs(runs)
+    assert list(repeated_in_runs(runs)) == ["app:step"]
+    # What is called in one part of the run says nothing of the others.
+    assert not repeated_in_runs([run(50, 0, 0, 0, helper=1), run(50, 0, 0, 0, helper=1)])
+    assert not repeated_in_runs(runs[:1])
 
 
 SERVER = """

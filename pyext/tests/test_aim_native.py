@@ -72,7 +72,7 @@ void piece(void)
 }}
 void once(void)
 {{
-	for (volatile long i = 0; i < 60000000; i++)
+	for (volatile long i = 0; i < 200000000; i++)
 		;
 }}
 void *pool(void *unused)
@@ -643,6 +643,44 @@ def test_what_is_forgotten_needs_no_moments(monkeypatch: pytest.MonkeyPatch) -> 
     assert looks.since_ns >= forgot_ns
     looks.stop()
     assert sampler.runs == 1
+
+
+def test_what_follows_an_import_in_the_same_round_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A short run may be over within a round."""
+    forgot = threading.Event()
+    moments: list[int] = []
+
+    class TwoParts(FakeSampler):
+        def run(self, ns: int) -> _core.NativeTimes:
+            begin_ns = time.monotonic_ns()
+            moments.append(begin_ns)
+            forgot.wait(60)
+            moments.append(time.monotonic_ns())
+            self.over.wait(60)
+            return made(_core.NativeTimes, clock_ns=time.monotonic_ns() - begin_ns)
+
+        def stacks(self) -> list[Any]:
+            return [
+                made(_core.NativeStack, tid=1, time_ns=ns, ns=1000, frames=())
+                for ns in moments[:2]
+            ]
+
+    sampler = TwoParts()
+    monkeypatch.setattr(_core, "NativeSampler", lambda: sampler)
+    looks = NativeLooks(list, lambda: True, lambda path: True)
+    looks.start()
+    while not moments:
+        time.sleep(0.001)
+    looks.forget()
+    forgot.set()
+    while len(moments) < 2:
+        time.sleep(0.001)
+    looks.stop()
+    seen = looks.seen({}, lambda key: None)
+    assert len(seen.looks) == 1
+    assert 0 < seen.clock_ns < time.monotonic_ns() - moments[0]
 
 
 def test_where_looks_are_refused_no_moments_are_kept(

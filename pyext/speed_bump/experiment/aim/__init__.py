@@ -549,7 +549,7 @@ def _choose_unit(found: Aim, looked: Looked, is_own: Callable[[str], bool]) -> N
         )
     elif steady:
         _take(found, steady[0], steady[0].why)
-    elif looked.goes_on and (again := looked.repeated(is_own)):
+    elif again := looked.repeated(is_own):
         _take(found, again[0], again[0].why_uneven)
     elif looked.goes_on and server:
         raise RankError(

@@ -17,6 +17,7 @@ from speed_bump.experiment.aim.unit import (
     in_parts,
     outgrown,
     repeated,
+    repeated_in_runs,
     steadiest,
     steady,
     steady_in_runs,
@@ -268,10 +269,12 @@ class Looked:
         return first, False
 
     def repeated(self, is_own: Callable[[str], bool]) -> list[Steady]:
-        """What the work of the program repeats at no even pace, the best first: for a
-        program that goes on and has no steady call.
+        """What the work of the program repeats at no even pace, the best first, if it has
+        no steady call. If it has ended: as often in each of several runs.
         """
         calls = in_parts([w.all for w in self.windows], PARTS)
+        if not self.goes_on:
+            calls = repeated_in_runs([[w.all for w in run] for run in self.of_runs()])
         stacks = self.stacks
         found = steadiest(repeated(calls), stacks.seconds, stacks, is_own, self.pids)
         return [one for one in found if is_own(one.name)]
@@ -392,10 +395,11 @@ def watch(
     while program.is_running() and work.fair_s < seconds and work.seconds < longest_s:
         window_begin = time.monotonic()
         stacks = program.stacks(int(window_s * 1e9))
-        before = time.monotonic()
+        before = time.thread_time()
         counts = program.calls_by_process()
-        # A large program is sampled less often.
-        window_s = max(WINDOW_S, (time.monotonic() - before) / MAX_COST)
+        # A large program is sampled less often. Waiting for a CPU costs nothing, and a short
+        # run is to have windows enough on a busy machine, too.
+        window_s = max(WINDOW_S, (time.thread_time() - before) / MAX_COST)
         _note(looked, program, counts)
         points = {name: n for name, n in program.points().items() if n}
         window = Window(

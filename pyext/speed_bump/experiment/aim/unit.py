@@ -137,6 +137,23 @@ def steady_in_runs(
     return {n: parts for n, parts in found.items() if 2 * often[n] > len(runs)}
 
 
+def repeated_in_runs(
+    runs: Sequence[Sequence[Mapping[str, int]]],
+) -> dict[str, list[int]]:
+    """The functions that are called in most of the time of each run, and in all of several
+    runs equally often: they are repeated by design, at whatever pace a busy machine or the
+    program itself gives them. Returns their calls in each window, of all of these runs.
+    """
+    if len(runs) < 2 or min(map(len, runs)) < 2:
+        return {}
+    found: dict[str, list[int]] = {}
+    for name in {name for window in runs[0] for name in window}:
+        calls = [[window.get(name, 0) for window in windows] for windows in runs]
+        if len(set(map(sum, calls))) == 1 and all(repeated({name: c}) for c in calls):
+            found[name] = [n for c in calls for n in c]
+    return found
+
+
 def _in_span(calls: list[int]) -> list[int]:
     """The calls in parts of the time that it is in use, if that is long and even."""
     active = [i for i, n in enumerate(calls) if n]

@@ -73,6 +73,16 @@ class _Round:
     clock_ns: int
     stacks: list[_core.NativeStack]
 
+    def since(self, begin_ns: int) -> _Round | None:
+        """What of it is later; None: nothing."""
+        left_ns = self.begin_ns + self.clock_ns - begin_ns
+        if left_ns >= self.clock_ns:
+            return self
+        if left_ns <= 0:
+            return None
+        later = [stack for stack in self.stacks if stack.time_ns >= begin_ns]
+        return _Round(begin_ns, left_ns, later)
+
 
 class NativeLooks:
     """Samples in a thread of its own, in rounds, until stopped.
@@ -102,7 +112,6 @@ class NativeLooks:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._sampler: _core.NativeSampler | None = None
         self._begin_ns = self._forgot_ns = 0
-        self._forgets = 0
         self.refused = ""
 
     @property
@@ -122,8 +131,7 @@ class NativeLooks:
         self._thread.start()
 
     def forget(self) -> None:
-        """Begin anew: the current round will not be kept, either."""
-        self._forgets += 1
+        """Drop what was seen until now, also of the current round."""
         self._forgot_ns = time.monotonic_ns()
         self._rounds.clear()
 
@@ -156,17 +164,17 @@ class NativeLooks:
             self.refused = error.strerror or str(error)
 
     def _one_round(self, sampler: _core.NativeSampler) -> None:
-        forgets = self._forgets
         for pid in self._pids():
             sampler.add_process(pid)
         self._begin_ns = begin_ns = time.monotonic_ns()
         clock_ns = sampler.run(ROUND_NS).clock_ns
-        stacks = sampler.stacks()
-        if forgets == self._forgets:
-            self._look_up(sampler, stacks)
-        # Looking up takes a while, too.
-        if forgets == self._forgets:
-            self._rounds.append(_Round(begin_ns, clock_ns, stacks))
+        one = _Round(begin_ns, clock_ns, sampler.stacks()).since(self._forgot_ns)
+        if one:
+            self._look_up(sampler, one.stacks)
+            # Looking up takes a while, too.
+            one = one.since(self._forgot_ns)
+        if one:
+            self._rounds.append(one)
 
     def _look_up(
         self, sampler: _core.NativeSampler, stacks: list[_core.NativeStack]
