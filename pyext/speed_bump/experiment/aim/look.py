@@ -397,8 +397,8 @@ def watch(
         stacks = program.stacks(int(window_s * 1e9))
         before = time.thread_time()
         counts = program.calls_by_process()
-        # A large program is sampled less often. Waiting for a CPU costs nothing, and a short
-        # run is to have windows enough on a busy machine, too.
+        # A large program is sampled less often. Waiting for a CPU costs nothing, and a
+        # short run is to have windows enough on a busy machine, too.
         window_s = max(WINDOW_S, (time.thread_time() - before) / MAX_COST)
         _note(looked, program, counts)
         points = {name: n for name, n in program.points().items() if n}

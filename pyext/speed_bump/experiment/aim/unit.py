@@ -140,9 +140,11 @@ def steady_in_runs(
 def repeated_in_runs(
     runs: Sequence[Sequence[Mapping[str, int]]],
 ) -> dict[str, list[int]]:
-    """The functions that are called in most of the time of each run, and in all of several
-    runs equally often: they are repeated by design, at whatever pace a busy machine or the
-    program itself gives them. Returns their calls in each window, of all of these runs.
+    """The functions that are called in most of the time of each run, and equally often in
+    each of several runs.
+
+    They are repeated by design, at whatever pace a busy machine or the program itself
+    gives them. Returns their calls in each window, of all of these runs.
     """
     if len(runs) < 2 or min(map(len, runs)) < 2:
         return {}
