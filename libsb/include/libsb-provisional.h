@@ -580,9 +580,9 @@ SB_API int sb_session_durations(struct sb_session *session, uint64_t id, uint64_
  * its callees, without the time of other added functions in it.
  *
  * All time counts, not only CPU time: the places of a thread at ticks of a CPU's clock
- * (at most 1000 per second on each) divide its time on CPUs, and the place where it left
- * its CPU gets the time until it is back, blocked or waiting for a CPU. So the sum over a
- * function's threads, divided by the elapsed time, is the average number of threads in
+ * (at most 1000 per second on each) divide its time on CPUs and the time for which others
+ * had them, and the place where it blocked gets the time until it is back. So the sum over
+ * a function's threads, divided by the elapsed time, is the average number of threads in
  * it. Needs root, or CAP_PERFMON (before Linux 5.8, and if kernel.perf_event_paranoid of
  * some Debian kernels is above 2, CAP_SYS_ADMIN), and CAP_SYS_PTRACE for programs of
  * other users.

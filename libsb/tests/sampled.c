@@ -5,6 +5,7 @@
  * equally. They run until they are killed. Built without frame pointers.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #define TARGET	__attribute__((noinline, noclone))
 #define ROUNDS	20000
 #define DEPTH	40
+#define CALLS	10
 #define NAP_NS	20000000
 #define AGES_S	1000000
 
@@ -236,6 +238,38 @@ static void naps(void)
 	}
 }
 
+/* System calls, after each of which the kernel looks whether others want the CPU. */
+void TARGET call(void)
+{
+	struct timespec now;
+
+	for (int i = 0; i < CALLS; i++)
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	__asm__ volatile("");
+}
+
+/* Three others use the only CPU that it may have; they end with it. */
+static void crowded(void)
+{
+	cpu_set_t cpus, first;
+	int cpu = 0;
+
+	sched_getaffinity(0, sizeof(cpus), &cpus);
+	while (!CPU_ISSET(cpu, &cpus))
+		cpu++;
+	CPU_ZERO(&first);
+	CPU_SET(cpu, &first);
+	sched_setaffinity(0, sizeof(first), &first);
+	for (int i = 0; i < 3; i++)
+		if (!fork())
+			for (;;)
+				work(1);
+	for (;;) {
+		two();
+		call();
+	}
+}
+
 static void *sleeping(void *unused)
 {
 	(void)unused;
@@ -310,7 +344,7 @@ int main(int argc, char **argv)
 		{ "children", children }, { "naps", naps },	{ "asleep", asleep },
 		{ "pingpong", pingpong }, { "jumps", jumps },
 		{ "far_jumps", far_jumps }, { "remaps", remaps },
-		{ "lose", lose },
+		{ "lose", lose },	  { "crowded", crowded },
 	};
 
 	for (size_t i = 0; argc == 2 && i < sizeof(programs) / sizeof(*programs); i++)

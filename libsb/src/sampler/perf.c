@@ -643,6 +643,7 @@ static bool read_record(struct recorder *recorder,
 	case PERF_RECORD_SWITCH:
 		event->kind = header->misc & PERF_RECORD_MISC_SWITCH_OUT ? EVENT_OUT :
 									   EVENT_IN;
+		event->preempted = header->misc & PERF_RECORD_MISC_SWITCH_OUT_PREEMPT;
 		return true;
 	case PERF_RECORD_FORK:
 	case PERF_RECORD_EXIT:

@@ -68,6 +68,7 @@ struct kept_stack {
 	pid_t tid;
 	bool off_cpu, whole;
 	uint64_t time_ns, ns;
+	double weight; /* of a tick */
 	size_t first, depth;
 };
 
@@ -83,7 +84,9 @@ struct thread {
 	bool tried, attached; /* it was to have events of its own, and has */
 	bool ticked;
 	enum thread_state state;
+	bool preempted; /* when it left its CPU, it could have gone on */
 	uint64_t since_ns;
+	uint64_t cpu_ns, ready_ns; /* on a CPU, and waiting for one, in the run */
 	struct stack *left; /* its last stack on a CPU */
 	struct image *left_image;
 	uint64_t left_ns;
@@ -112,7 +115,7 @@ struct run {
 	void *processes, *threads; /* trees of tsearch(3) */
 	uint64_t begin_ns, end_ns;
 	struct stays stays, initial;
-	uint64_t cpu_ns, off_ns, ticks;
+	uint64_t cpu_ns, ready_ns, off_ns, ticks;
 	/* The processes that were added and have not exited. */
 	struct pollfd *ends;
 	size_t end_count;
@@ -611,7 +614,11 @@ static void add_stay(struct run *run, struct stays *stays, struct stack *stack,
 			       .tick = tick };
 }
 
-/* The thread was off the CPU from its last departure until now. */
+/*
+ * The thread was off the CPU from its last departure until now. Where others took its CPU
+ * says little about it: on a busy machine that is mostly the end of a system call, so such
+ * time is shared out like the thread's time on CPUs.
+ */
 static void was_off(struct run *run, struct thread *thread, uint64_t now_ns)
 {
 	struct process *process;
@@ -619,6 +626,11 @@ static void was_off(struct run *run, struct thread *thread, uint64_t now_ns)
 
 	if (thread->state == OFF) {
 		ns = within(run, thread->since_ns, now_ns);
+		if (thread->preempted) {
+			run->ready_ns += ns;
+			thread->ready_ns += ns;
+			return;
+		}
 		run->off_ns += ns;
 		if (ns && thread->left)
 			add_stay(run, &run->stays, thread->left, thread->left_image,
@@ -635,10 +647,14 @@ static void was_off(struct run *run, struct thread *thread, uint64_t now_ns)
 
 static void was_on(struct run *run, struct thread *thread, uint64_t now_ns)
 {
+	uint64_t ns = 0;
+
 	if (thread->state == ON)
-		run->cpu_ns += within(run, thread->since_ns, now_ns);
+		ns = within(run, thread->since_ns, now_ns);
 	else if (thread->state == UNKNOWN)
-		run->cpu_ns += within(run, run->begin_ns, now_ns);
+		ns = within(run, run->begin_ns, now_ns);
+	run->cpu_ns += ns;
+	thread->cpu_ns += ns;
 }
 
 static void take_sample(struct run *run, struct thread *thread, const struct event *event)
@@ -714,6 +730,7 @@ static void take_switch(struct run *run, struct thread *thread, const struct eve
 		if (thread->state == OFF && event->kind == EVENT_OUT)
 			return; /* its coming back was lost */
 		thread->state = event->kind == EVENT_EXIT ? GONE : OFF;
+		thread->preempted = event->kind == EVENT_OUT && event->preempted;
 		/* From before it was attached? */
 		if (event->time_ns - thread->left_ns > SAME_SWITCH_NS)
 			thread->left = NULL;
@@ -791,7 +808,8 @@ static void shares_free(struct shares *shares)
 }
 
 /* The frames begin at @first. */
-static void keep_stack(struct run *run, const struct stay *stay, size_t first)
+static void keep_stack(struct run *run, const struct stay *stay, size_t first,
+		       double weight)
 {
 	struct sb_sampler *sampler = run->sampler;
 	struct kept_stack *stacks =
@@ -809,6 +827,7 @@ static void keep_stack(struct run *run, const struct stay *stay, size_t first)
 		.whole = sampler->kept.whole,
 		.time_ns = stay->time_ns,
 		.ns = stay->ns,
+		.weight = weight,
 		.first = first,
 		.depth = sampler->kept.count - first,
 	};
@@ -819,7 +838,7 @@ static void weigh_stacks(struct sb_sampler *sampler, double ns)
 {
 	for (size_t i = 0; i < sampler->stack_count; i++)
 		if (!sampler->stacks[i].off_cpu)
-			sampler->stacks[i].ns = (uint64_t)ns;
+			sampler->stacks[i].ns = (uint64_t)(ns * sampler->stacks[i].weight);
 }
 
 static void share_stay(struct run *run, const struct stay *stay, struct shares *shares,
@@ -835,7 +854,7 @@ static void share_stay(struct run *run, const struct stay *stay, struct shares *
 		found = sb_image_unwind(stay->image, run->sampler->functions, stay->stack,
 					kept);
 	if (kept && kept->count > first)
-		keep_stack(run, stay, first);
+		keep_stack(run, stay, first, weight);
 	shares->all += weight;
 	if (found >= 0) {
 		shares->of[found] += weight;
@@ -893,6 +912,19 @@ static void shuffle(struct stays *stays)
 	}
 }
 
+/* How much of a thread's time a tick stands for: it waited for CPUs in between. */
+static double weight_of(struct run *run, const struct stay *stay)
+{
+	const struct thread *thread;
+
+	if (!stay->tick)
+		return (double)stay->ns;
+	thread = thread_of(run, stay->tid);
+	if (!thread || !thread->cpu_ns)
+		return 1;
+	return 1 + (double)thread->ready_ns / (double)thread->cpu_ns;
+}
+
 static int estimate(struct run *run, uint64_t period_ns)
 {
 	struct sb_sampler *sampler = run->sampler;
@@ -900,7 +932,7 @@ static int estimate(struct run *run, uint64_t period_ns)
 	uint64_t *values = sampler->values, clock_ns = run->end_ns - run->begin_ns;
 	uint64_t until = sb_clock_gettime() + clock_ns;
 	struct shares on, off, initial, sums;
-	double unknown, initial_ns = 0;
+	double unknown, on_ns, initial_ns = 0;
 	bool is_stopped = false;
 	size_t i;
 
@@ -926,18 +958,18 @@ static int estimate(struct run *run, uint64_t period_ns)
 		}
 		if (i % 16 == 0 && sb_clock_gettime() >= until)
 			break;
-		share_stay(run, stay, stay->tick ? &on : &off,
-			   stay->tick ? 1 : (double)stay->ns);
+		share_stay(run, stay, stay->tick ? &on : &off, weight_of(run, stay));
 	}
-	unknown = share_out(&sums, &on, (double)run->cpu_ns, count) +
+	on_ns = (double)(run->cpu_ns + run->ready_ns);
+	unknown = share_out(&sums, &on, on_ns, count) +
 		  share_out(&sums, &off, (double)run->off_ns, count) +
 		  share_out(&sums, &initial, initial_ns, count);
-	weigh_stacks(sampler, on.all > 0 ? (double)run->cpu_ns / on.all : 0);
+	weigh_stacks(sampler, on.all > 0 ? on_ns / on.all : 0);
 	set_self(sampler, &sums, count, clock_ns,
 		 i < clock_ns / period_ns ? i : clock_ns / period_ns);
 	values[SB_SAMPLER_CLOCK_NS] = clock_ns;
 	values[SB_SAMPLER_CPU_NS] = run->cpu_ns;
-	values[SB_SAMPLER_OFF_NS] = run->off_ns + (uint64_t)initial_ns;
+	values[SB_SAMPLER_OFF_NS] = run->off_ns + run->ready_ns + (uint64_t)initial_ns;
 	values[SB_SAMPLER_UNSEEN_NS] = (uint64_t)unknown;
 	values[SB_SAMPLER_STACKS] = i;
 	values[SB_SAMPLER_LOST] = sb_recorder_lost(run->recorder) + run->stays.count - i;

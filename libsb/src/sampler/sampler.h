@@ -50,6 +50,7 @@ struct event {
 	pid_t pid, tid;
 	pid_t parent; /* of a fork: its process */
 	pid_t source; /* the thread whose event reported it, itself or an ancestor */
+	bool preempted; /* of a departure: it could have gone on */
 	union {
 		struct stack *stack;
 		struct mapping *mapping;
