@@ -29,7 +29,7 @@ from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.workload import Samples, Workload
 from speed_bump.experiment.record import REQUEST, Block, Metered, Record, SelfTime
-from speed_bump.experiment.slots import requests
+from speed_bump.experiment.slots import length, requests
 from speed_bump.experiment.slots.measure import Run, together
 from speed_bump.experiment.symbols import short
 
@@ -801,6 +801,8 @@ class Experiment:
             run.forget()
         if self.runs == 1 and run.slot_ns:
             units = self._lengthened(run, units)
+        elif self.runs == 1 and not run.by_rank and program.durations is None:
+            units = self._of_bursts(run, units)
         self.record.slot_units = units
         until = time.monotonic() + MAX_CENSUS_PART * self.options.budget_s
         ended = self._ended(program)
@@ -808,6 +810,16 @@ class Experiment:
             slots = CENSUS_SLOTS if program.durations is None else CENSUS_LONG_SLOTS
             run.rest(0, slots, lambda: ended() or time.monotonic() > until)
         return not ended()
+
+    def _of_bursts(self, run: Run, units: int) -> int:
+        """Make slots longer if units end in bursts; returns the units per slot."""
+        run.poll()
+        times = length.factor(run.slots(()), self._left() * 1e9)
+        if times > 1:
+            units *= times
+            run.set_slot_units(units)
+            run.forget()
+        return units
 
     def _lengthened(self, run: Run, units: int) -> int:
         """Make slots of time longer if the metric counts nothing in many of them.

@@ -24,6 +24,8 @@ MAX_CALLS = 48
 MAX_CELLS = 24_000_000
 # With this many planned rests, blocks can be compared with them.
 MIN_RESTS = 4
+# Work whose slots take so many times their median on average ends in bursts.
+BURSTS = 2.0
 # Single holds that are on in less than this part of the slots leave buffers time to
 # refill in between.
 APART = 0.08
@@ -104,7 +106,21 @@ def base_time(record: Record, last: int = 400) -> float:
     times = slots.time_ns[rest][-last:]
     if not len(times):
         times = slots.time_ns[slots.good & (slots.time_ns > 0)][-last:]
-    return float(np.median(times)) if len(times) else 0.0
+    return usual(times)
+
+
+def usual(times: Floats) -> float:
+    """The median; where work ends in bursts, the mean without the twentieth at each end.
+
+    The median is the time within a burst then, and doses that are parts of it would be
+    too small to be seen. It is 0 of nothing.
+    """
+    if not len(times):
+        return 0.0
+    cut = len(times) // 20
+    mean = float(np.sort(times)[cut : len(times) - cut].mean())
+    median = float(np.median(times))
+    return mean if mean > BURSTS * median else median
 
 
 def undelayed(record: Record) -> Booleans:

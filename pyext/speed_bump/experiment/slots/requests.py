@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from speed_bump.experiment.fit.columns import usual
 from speed_bump.experiment.fit.load import CLOSED, load
 from speed_bump.experiment.record import Arm, Block, Delay, Record
 from speed_bump.experiment.slots.plan import (
@@ -85,7 +86,7 @@ class Requests:
             # Slots are not known yet.
             self._queue.append(rest(BLOCK))
             return
-        slot = float(np.median(slots.time_ns[quiet]))
+        slot = usual(slots.time_ns[quiet])
         calls = np.nan_to_num(slots.calls[quiet]).mean(axis=0)
         called = [k for k in range(len(record.functions)) if calls[k] > 0]
         called.sort(key=lambda k: -self._share(record, record.functions[k]))

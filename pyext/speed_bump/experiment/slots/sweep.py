@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from speed_bump.experiment.fit.columns import usual
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Record
 from speed_bump.experiment.slots.plan import (
     HOLDS,
@@ -47,7 +48,7 @@ class Sweep:
         quiet = slots.good & (slots.mask == 0)
         if not quiet.any():
             return None
-        slot_ns = float(np.median(slots.time_ns[quiet]))
+        slot_ns = usual(slots.time_ns[quiet])
         calls = slots.calls[quiet].mean(axis=0)
         arms = [
             Arm(
