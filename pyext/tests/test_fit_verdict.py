@@ -319,6 +319,33 @@ def test_slots_in_which_no_delay_was_in_force():
     assert any("no delay was in force" in warning for warning in found.warnings)
 
 
+def test_slots_in_which_the_program_did_something_else():
+    """A few slots have a thousand times as many calls, and a phase of the program."""
+    run = recorded(model.Program, "heavy", 2)
+    slots = run.record.slots
+    name = run.record.functions[1]
+    on = np.flatnonzero(slots.delivered_ns[:, 1] > 0)
+    off = np.flatnonzero((slots.mask == 0) & slots.good)
+    usual_ns = float(np.median(slots.time_ns[slots.good]))
+    for rows, times in ((on[[20, 50]], 400), (off[[100]], 1500)):
+        slots.calls[rows, 1] *= 1000
+        slots.delivered_ns[rows, 1] *= 1000
+        slots.time_ns[rows] += times * usual_ns
+    found = sound(verdict(run.record))
+    assert [finding.verdict for finding in found.findings] == ["matters"] * 6
+    left = next(warning for warning in found.warnings if "left out" in warning)
+    assert left.startswith("3 slots") and name in left
+
+
+def test_nothing_is_faster_by_more_than_it_is_delayed():
+    run = recorded(model.Program, "heavy", 2)
+    slots = run.record.slots
+    slots.time_ns = slots.time_ns - 4 * slots.delivered_ns[:, 1]
+    found = verdict(run.record).findings[1]
+    assert found.verdict == "inconclusive"
+    assert "faster" in found.reason and "--progress" in found.help
+
+
 def test_what_does_not_matter_is_tied_to_nothing():
     """Whatever the products of delays show; 1 is too noisy to have an answer."""
     run = recorded(model.equal_branches, "heavy", 3)

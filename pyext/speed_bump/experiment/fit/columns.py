@@ -24,6 +24,8 @@ MAX_CALLS = 48
 MAX_CELLS = 24_000_000
 # With this many planned rests, blocks can be compared with them.
 MIN_RESTS = 4
+# More calls in a slot than this multiple of the 95th percentile are a flood.
+FLOOD = 10.0
 # Work whose slots take so many times their median on average ends in bursts.
 BURSTS = 2.0
 # Single holds that are on in less than this part of the slots leave buffers time to
@@ -164,7 +166,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     times = slots.time_ns[part]
     usable = slots.good[part] & np.isfinite(times) & (times > 0)
     foreign = (resting & (since <= SETTLING) & ~used[before]) & (before >= 0)
-    usable &= (busy | resting) & ~foreign
+    usable &= (busy | resting) & ~foreign & ~floods(record)[part]
     age = ages(number, run, usable)
     settling = resting & (before >= 0) & used[before]
     settle = _settle_length(resting, run, number)
@@ -206,6 +208,22 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
         cycles,
         switched,
     )
+
+
+def floods(record: Record) -> Booleans:
+    """Slots in which a function was called many times as often as it is usually.
+
+    Such a slot has as much of its delays as thousands of others, so that an effect would
+    rest on a few slots, in which the program did something else. Whether a delay was on
+    makes no difference, so that leaving them out takes no side.
+    """
+    calls = np.nan_to_num(record.slots.calls)
+    found = np.zeros(len(calls), np.bool_)
+    for k in range(calls.shape[1]):
+        some = calls[calls[:, k] > 0, k]
+        if len(some):
+            found |= calls[:, k] > FLOOD * np.quantile(some, 0.95)
+    return found
 
 
 def _settle_length(resting: Booleans, run: Integers, number: Integers) -> int:

@@ -14,11 +14,13 @@ import numpy as np
 
 from speed_bump.experiment.fit.bill import Bill, bills
 from speed_bump.experiment.fit.columns import (
+    FLOOD,
     SINGLE,
     Column,
     Table,
     base_time,
     block_index,
+    floods,
     table,
     undelayed,
 )
@@ -363,6 +365,12 @@ def _qualify(
                 "use longer delays or fewer functions: the delay of a call may be too "
                 "short for this machine"
             )
+        elif number.interval.high < -1:
+            number.refusal = (
+                "with a delay of it the program seems to be faster by more than the "
+                "delay: its calls come with other work"
+            )
+            number.help = "name another unit of work with --progress"
         share = record.shares.get(name)
         if how.scaled:
             _scale(number, how, share)
@@ -991,6 +999,17 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
     runs = len(np.unique(slots.run)) if len(slots) else 0
     if lost > runs + 0.02 * len(slots):
         out.warnings.append(f"{lost} of {len(slots)} slots are incomplete and left out")
+    flooded = floods(record) & slots.good
+    if flooded.any():
+        calls = np.nan_to_num(slots.calls)
+        parts = calls[flooded].sum(0) / np.maximum(calls.sum(0), 1)
+        most = int(np.argmax(parts))
+        took = float(slots.time_ns[flooded].sum() / slots.time_ns[slots.good].sum())
+        out.warnings.append(
+            f"{int(flooded.sum())} slots with {took:.0%} of the time are left out: a "
+            f"function was called over {FLOOD:.0f} times as often there as in nearly all "
+            f"others ({record.functions[most]}: {parts[most]:.0%} of its calls)"
+        )
     steal = record.machine.steal
     if steal > TOLD_STEAL and not refusal:
         out.warnings.append(
