@@ -305,6 +305,20 @@ def test_processes_are_units_if_they_are_alike_and_there_is_time_for_them():
     assert looked.processes_a_second > 0
 
 
+@pytest.mark.parametrize(("by_main", "unit"), [(20, "app:job"), (200, "pool:wait")])
+def test_work_that_the_main_process_only_hands_out(by_main, unit):
+    """Its only steady calls are those of the library that does so."""
+    main, worker = Stack(1, 1, "", ("pool:wait",)), Stack(2, 2, "", ("app:job",))
+    one = Window(
+        {"pool:wait": 5},
+        {"pool:wait": 5, "app:job": 10},
+        Stacks(100, 0.1, {main: by_main, worker: 80}),
+    )
+    looked = Looked(windows=[one] * 40, goes_on=True, main=1, pids={1, 2})
+    found, _ = looked.steadiest(lambda name: name.startswith("app:"))
+    assert found[0].name == unit
+
+
 def test_a_program_that_starts_is_not_at_work_yet():
     assert not window(["site:main"]).is_at_work
     assert not window(frames=["__main__:<module>", "app:<module>"]).is_at_work

@@ -34,6 +34,8 @@ MAX_COST = 0.2
 IMPORTING = 0.25
 # A program must do something for at least this long before it is expected to continue.
 MIN_S = 2.0
+# A main process that does a smaller part of the work may only hand it out.
+HANDS_OUT = 0.4
 # An import that takes longer than this is work.
 MAX_IMPORT_S = 900.0
 # After this time without a decision, the state is printed. A function that calls the
@@ -248,24 +250,46 @@ class Looked:
     def steadiest(self, is_own: Callable[[str], bool]) -> tuple[list[Steady], bool]:
         """Possible units of work by their even pace, the best first, over the shortest
         time that shows a unit that no better one calls; and whether there is such a time.
+
+        Those of the main process, unless others do most of the work, and it only repeats
+        calls of libraries, such as those that hand out the work.
         """
+        of_main, is_settled = self._steadiest_of(True, is_own)
+        if of_main and (is_own(of_main[0].name) or self._main_share >= HANDS_OUT):
+            return of_main, is_settled
+        of_all, all_settled = self._steadiest_of(False, is_own)
+        if not of_main:
+            return of_all, all_settled
+        # What hands out the work has a slower pace than the work.
+        own = [one for one in of_all if is_own(one.name)]
+        return (own, all_settled) if own else (of_main, is_settled)
+
+    @property
+    def _main_share(self) -> float:
+        """The part of the work that the main process does."""
+        busy = {True: 0, False: 0}
+        for stack, n in self.stacks.samples.items():
+            if not stack.waiting_in:
+                busy[stack.pid == self.main] += n
+        return busy[True] / max(sum(busy.values()), 1)
+
+    def _steadiest_of(
+        self, of_main: bool, is_own: Callable[[str], bool]
+    ) -> tuple[list[Steady], bool]:
         first: list[Steady] = []
-        for of_main in (True, False):
-            pids = {self.main} if of_main else self.pids
-            for even, windows in self._paces(of_main):
-                stacks = total(w.stacks for w in windows)
-                found = steadiest(even, stacks.seconds, stacks, is_own, pids)
-                if not found:
-                    continue
-                first = first or found
-                # A slower pace, or one that has just begun, may still appear.
-                recent = windows[len(windows) // 2 :]
-                calls = together(w.all for w in recent)
-                stacks = total(w.stacks for w in recent)
-                if not self.goes_on or not outgrown(found, calls, stacks, is_own):
-                    return found, of_main or not self._main_works(is_own)
-            if first:
-                break
+        pids = {self.main} if of_main else self.pids
+        for even, windows in self._paces(of_main):
+            stacks = total(w.stacks for w in windows)
+            found = steadiest(even, stacks.seconds, stacks, is_own, pids)
+            if not found:
+                continue
+            first = first or found
+            # A slower pace, or one that has just begun, may still appear.
+            recent = windows[len(windows) // 2 :]
+            calls = together(w.all for w in recent)
+            stacks = total(w.stacks for w in recent)
+            if not self.goes_on or not outgrown(found, calls, stacks, is_own):
+                return found, of_main or not self._main_works(is_own)
         return first, False
 
     def repeated(self, is_own: Callable[[str], bool]) -> list[Steady]:

@@ -112,14 +112,14 @@ def base_time(record: Record, last: int = 400) -> float:
 
 
 def usual(times: Floats) -> float:
-    """The median; where work ends in bursts, the mean without the twentieth at each end.
+    """The median; where work ends in bursts, the mean without the hundredth at each end.
 
     The median is the time within a burst then, and doses that are parts of it would be
     too small to be seen. It is 0 of nothing.
     """
     if not len(times):
         return 0.0
-    cut = len(times) // 20
+    cut = len(times) // 100
     mean = float(np.sort(times)[cut : len(times) - cut].mean())
     median = float(np.median(times))
     return mean if mean > BURSTS * median else median
@@ -166,7 +166,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     times = slots.time_ns[part]
     usable = slots.good[part] & np.isfinite(times) & (times > 0)
     foreign = (resting & (since <= SETTLING) & ~used[before]) & (before >= 0)
-    usable &= (busy | resting) & ~foreign & ~floods(record)[part]
+    usable &= (busy | resting) & ~foreign & ~floods(record)[part].any(1)
     age = ages(number, run, usable)
     settling = resting & (before >= 0) & used[before]
     settle = _settle_length(resting, run, number)
@@ -211,18 +211,18 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
 
 
 def floods(record: Record) -> Booleans:
-    """Slots in which a function was called many times as often as it is usually.
+    """The slots, in rows, in which each function was called many times as often as usual.
 
     Such a slot has as much of its delays as thousands of others, so that an effect would
     rest on a few slots, in which the program did something else. Whether a delay was on
     makes no difference, so that leaving them out takes no side.
     """
     calls = np.nan_to_num(record.slots.calls)
-    found = np.zeros(len(calls), np.bool_)
+    found = np.zeros(calls.shape, np.bool_)
     for k in range(calls.shape[1]):
         some = calls[calls[:, k] > 0, k]
         if len(some):
-            found |= calls[:, k] > FLOOD * np.quantile(some, 0.95)
+            found[:, k] = calls[:, k] > FLOOD * np.quantile(some, 0.95)
     return found
 
 

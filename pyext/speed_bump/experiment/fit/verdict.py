@@ -999,14 +999,15 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
     runs = len(np.unique(slots.run)) if len(slots) else 0
     if lost > runs + 0.02 * len(slots):
         out.warnings.append(f"{lost} of {len(slots)} slots are incomplete and left out")
-    flooded = floods(record) & slots.good
-    if flooded.any():
+    flooded = floods(record) & slots.good[:, None]
+    rows = flooded.any(1)
+    if rows.any():
         calls = np.nan_to_num(slots.calls)
-        parts = calls[flooded].sum(0) / np.maximum(calls.sum(0), 1)
+        parts = np.where(flooded, calls, 0).sum(0) / np.maximum(calls.sum(0), 1)
         most = int(np.argmax(parts))
-        took = float(slots.time_ns[flooded].sum() / slots.time_ns[slots.good].sum())
+        part = float(slots.time_ns[rows].sum() / slots.time_ns[slots.good].sum())
         out.warnings.append(
-            f"{int(flooded.sum())} slots with {took:.0%} of the time are left out: a "
+            f"{int(rows.sum())} slots with {part:.0%} of the time are left out: a "
             f"function was called over {FLOOD:.0f} times as often there as in nearly all "
             f"others ({record.functions[most]}: {parts[most]:.0%} of its calls)"
         )
