@@ -136,9 +136,9 @@ def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch
             runner,
             parse_targets("__main__:f", "test"),
             Progress(("default",)),
-            ranking.Options(12),
+            ranking.Options(18),
             record,
-            Stages(Options(12, precision=1e-9), 1),
+            Stages(Options(18, precision=1e-9), 1),
             Silent(),
             changed,
         )

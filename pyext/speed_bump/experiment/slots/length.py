@@ -18,7 +18,7 @@ LONGEST = 64
 MIN_SEEN, MIN_LEFT = 12, 300
 # Slots are joined if the variance per slot is less than this part of what it was; of such
 # numbers the smallest that is nearly as good as the best.
-WORTH, NEARLY = 0.5, 1.6
+WORTH, NEARLY = 0.35, 1.6
 # What takes longer than this multiple of a long slot is a pause.
 PAUSE = 2.0
 
