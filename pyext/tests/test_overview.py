@@ -334,7 +334,8 @@ def test_a_glob_passes_over_what_is_ruled_or_only_counted(
     path.write_text(WORKING + "speed_bump.progress()\n" + FOR_EVER)
     with subprocess.Popen(
         [sys.executable, "-m", "speed_bump", "rank", "-t", "__main__:work",
-         "--progress", "__main__:rest", "--budget", "300s", "-o", str(tmp_path / "r"),
+         "--progress", "__main__:rest", "--budget", "300s", "--precision", "0.001",
+         "-o", str(tmp_path / "r"),
          "--", sys.executable, str(path)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as tool:  # fmt: skip
