@@ -549,9 +549,14 @@ static bool first_is_more(const struct sums *sums)
  */
 static void waiting_for_a_cpu_is_shared_out(void **state)
 {
-	struct sums sums = watch("crowded", "two", "call");
+	struct sums sums;
 
 	(void)state;
+	if (has_line("/proc/cpuinfo", "QEMU")) {
+		print_message("an emulated CPU has too few ticks\n");
+		skip();
+	}
+	sums = watch("crowded", "two", "call");
 	assert_of(&sums, first_is_more, "mostly the first");
 	sb_sampler_free(sums.sampler);
 }

@@ -36,6 +36,7 @@
 
 #define MIN_PERIOD_NS	   UINT64_C(1000000)
 #define MAX_TICKS	   2000 /* a second, of all CPUs */
+#define MIN_TICKS	   50 /* of a run, that divide time on CPUs */
 #define MAX_SWITCH_STACKS  2000 /* a second */
 #define RATE_NS		   20000000
 #define DRAIN_MS	   50
@@ -95,13 +96,18 @@ struct thread {
 	uint64_t initial_ns;
 };
 
-/* A stack and how long a thread was there; a tick of a clock has no length. */
+enum stay_kind { BLOCKED, READY, TICK };
+
+/*
+ * A stack and how long a thread was there, blocked, or waiting for a CPU; a tick of a clock
+ * has no length.
+ */
 struct stay {
 	struct stack *stack;
 	struct image *image; /* held */
 	pid_t tid;
 	uint64_t time_ns, ns;
-	bool tick;
+	enum stay_kind kind;
 };
 
 struct stays {
@@ -595,7 +601,7 @@ static uint64_t within(const struct run *run, uint64_t begin, uint64_t end)
 
 static void add_stay(struct run *run, struct stays *stays, struct stack *stack,
 		     struct image *image, pid_t tid, uint64_t time_ns, uint64_t ns,
-		     bool tick)
+		     enum stay_kind kind)
 {
 	struct stay *list =
 		sb_array_grow(stays->list, &stays->room, stays->count + 1, sizeof(*list));
@@ -611,7 +617,7 @@ static void add_stay(struct run *run, struct stays *stays, struct stack *stack,
 			       .tid = tid,
 			       .time_ns = time_ns,
 			       .ns = ns,
-			       .tick = tick };
+			       .kind = kind };
 }
 
 /*
@@ -629,19 +635,20 @@ static void was_off(struct run *run, struct thread *thread, uint64_t now_ns)
 		if (thread->preempted) {
 			run->ready_ns += ns;
 			thread->ready_ns += ns;
-			return;
+		} else {
+			run->off_ns += ns;
 		}
-		run->off_ns += ns;
 		if (ns && thread->left)
 			add_stay(run, &run->stays, thread->left, thread->left_image,
-				 thread->tid, thread->since_ns, ns, false);
+				 thread->tid, thread->since_ns, ns,
+				 thread->preempted ? READY : BLOCKED);
 	} else if (thread->state == UNKNOWN) {
 		ns = within(run, run->begin_ns, now_ns);
 		process = process_of(run, thread->pid);
 		if (ns && process)
 			add_stay(run, &run->initial,
 				 thread->initial_ns < now_ns ? thread->initial : NULL,
-				 process->image, thread->tid, run->begin_ns, ns, false);
+				 process->image, thread->tid, run->begin_ns, ns, BLOCKED);
 	}
 }
 
@@ -677,7 +684,8 @@ static void take_sample(struct run *run, struct thread *thread, const struct eve
 		return;
 	thread->ticked = true;
 	add_stay(run, &run->stays, event->stack, process->image, event->tid,
-		 event->time_ns, 0, true);
+		 event->time_ns, 0, TICK);
+	run->ticks++;
 }
 
 static void take_fork(struct run *run, const struct event *event)
@@ -823,7 +831,7 @@ static void keep_stack(struct run *run, const struct stay *stay, size_t first,
 	sampler->stacks = stacks;
 	sampler->stacks[sampler->stack_count++] = (struct kept_stack){
 		.tid = stay->tid,
-		.off_cpu = !stay->tick,
+		.off_cpu = stay->kind != TICK,
 		.whole = sampler->kept.whole,
 		.time_ns = stay->time_ns,
 		.ns = stay->ns,
@@ -848,7 +856,7 @@ static void share_stay(struct run *run, const struct stay *stay, struct shares *
 	size_t first = kept ? kept->count : 0;
 	int found = UNWOUND_NOT;
 
-	if (stay->tick && !stay->stack)
+	if (stay->kind == TICK && !stay->stack)
 		found = UNWOUND_NOBODY; /* it is exiting, and does not return to user space */
 	else if (stay->stack && stay->image)
 		found = sb_image_unwind(stay->image, run->sampler->functions, stay->stack,
@@ -917,8 +925,10 @@ static double weight_of(struct run *run, const struct stay *stay)
 {
 	const struct thread *thread;
 
-	if (!stay->tick)
+	if (stay->kind != TICK)
 		return (double)stay->ns;
+	if (run->ticks < MIN_TICKS)
+		return 1;
 	thread = thread_of(run, stay->tid);
 	if (!thread || !thread->cpu_ns)
 		return 1;
@@ -932,8 +942,9 @@ static int estimate(struct run *run, uint64_t period_ns)
 	uint64_t *values = sampler->values, clock_ns = run->end_ns - run->begin_ns;
 	uint64_t until = sb_clock_gettime() + clock_ns;
 	struct shares on, off, initial, sums;
-	double unknown, on_ns, initial_ns = 0;
-	bool is_stopped = false;
+	double on_ns = (double)run->cpu_ns, off_ns = (double)run->off_ns;
+	double unknown, initial_ns = 0;
+	bool is_stopped = false, few = run->ticks < MIN_TICKS;
 	size_t i;
 
 	if (shares_init(&on, count) | shares_init(&off, count) |
@@ -958,11 +969,18 @@ static int estimate(struct run *run, uint64_t period_ns)
 		}
 		if (i % 16 == 0 && sb_clock_gettime() >= until)
 			break;
-		share_stay(run, stay, stay->tick ? &on : &off, weight_of(run, stay));
+		if (stay->kind == READY && !few)
+			continue;
+		share_stay(run, stay, stay->kind == TICK ? &on : &off,
+			   weight_of(run, stay));
 	}
-	on_ns = (double)(run->cpu_ns + run->ready_ns);
+	/* With few ticks, the place where a thread lost its CPU is better than none. */
+	if (few)
+		off_ns += (double)run->ready_ns;
+	else
+		on_ns += (double)run->ready_ns;
 	unknown = share_out(&sums, &on, on_ns, count) +
-		  share_out(&sums, &off, (double)run->off_ns, count) +
+		  share_out(&sums, &off, off_ns, count) +
 		  share_out(&sums, &initial, initial_ns, count);
 	weigh_stacks(sampler, on.all > 0 ? on_ns / on.all : 0);
 	set_self(sampler, &sums, count, clock_ns,
