@@ -623,7 +623,7 @@ static void add_stay(struct run *run, struct stays *stays, struct stack *stack,
 /*
  * The thread was off the CPU from its last departure until now. Where others took its CPU
  * says little about it: on a busy machine that is mostly the end of a system call, so such
- * time is shared out like the thread's time on CPUs.
+ * time is shared out like the thread's time on CPUs, if enough ticks divide that.
  */
 static void was_off(struct run *run, struct thread *thread, uint64_t now_ns)
 {
@@ -920,6 +920,12 @@ static void shuffle(struct stays *stays)
 	}
 }
 
+/* Then the place where a thread lost its CPU is better than none. */
+static bool has_few_ticks(const struct run *run)
+{
+	return run->ticks < MIN_TICKS;
+}
+
 /* How much of a thread's time a tick stands for: it waited for CPUs in between. */
 static double weight_of(struct run *run, const struct stay *stay)
 {
@@ -927,7 +933,7 @@ static double weight_of(struct run *run, const struct stay *stay)
 
 	if (stay->kind != TICK)
 		return (double)stay->ns;
-	if (run->ticks < MIN_TICKS)
+	if (has_few_ticks(run))
 		return 1;
 	thread = thread_of(run, stay->tid);
 	if (!thread || !thread->cpu_ns)
@@ -944,8 +950,8 @@ static int estimate(struct run *run, uint64_t period_ns)
 	struct shares on, off, initial, sums;
 	double on_ns = (double)run->cpu_ns, off_ns = (double)run->off_ns;
 	double unknown, initial_ns = 0;
-	bool is_stopped = false, few = run->ticks < MIN_TICKS;
-	size_t i;
+	bool is_stopped = false, few = has_few_ticks(run);
+	size_t i, looks = 0;
 
 	if (shares_init(&on, count) | shares_init(&off, count) |
 	    shares_init(&initial, count) | shares_init(&sums, count)) {
@@ -971,10 +977,10 @@ static int estimate(struct run *run, uint64_t period_ns)
 			break;
 		if (stay->kind == READY && !few)
 			continue;
+		looks++;
 		share_stay(run, stay, stay->kind == TICK ? &on : &off,
 			   weight_of(run, stay));
 	}
-	/* With few ticks, the place where a thread lost its CPU is better than none. */
 	if (few)
 		off_ns += (double)run->ready_ns;
 	else
@@ -984,12 +990,12 @@ static int estimate(struct run *run, uint64_t period_ns)
 		  share_out(&sums, &initial, initial_ns, count);
 	weigh_stacks(sampler, on.all > 0 ? on_ns / on.all : 0);
 	set_self(sampler, &sums, count, clock_ns,
-		 i < clock_ns / period_ns ? i : clock_ns / period_ns);
+		 looks < clock_ns / period_ns ? looks : clock_ns / period_ns);
 	values[SB_SAMPLER_CLOCK_NS] = clock_ns;
 	values[SB_SAMPLER_CPU_NS] = run->cpu_ns;
 	values[SB_SAMPLER_OFF_NS] = run->off_ns + run->ready_ns + (uint64_t)initial_ns;
 	values[SB_SAMPLER_UNSEEN_NS] = (uint64_t)unknown;
-	values[SB_SAMPLER_STACKS] = i;
+	values[SB_SAMPLER_STACKS] = looks;
 	values[SB_SAMPLER_LOST] = sb_recorder_lost(run->recorder) + run->stays.count - i;
 out:
 	shares_free(&on);
