@@ -194,6 +194,14 @@ def test_a_short_program_repeats_as_often_in_each_run_at_whatever_pace():
     # What is called in one part of the run says nothing of the others.
     assert not repeated_in_runs([run(50, 0, 0, 0, helper=1), run(50, 0, 0, 0, helper=1)])
     assert not repeated_in_runs(runs[:1])
+    stacks = Stacks(100, 0.1, {Stack(1, 1, "", ("app:step",)): 80})
+    windows = [
+        Window(calls, calls, stacks, run=number)
+        for number, windows in enumerate(runs, 1)
+        for calls in windows
+    ]
+    ended = Looked(windows=windows, main=1, pids={1}, runs=2)
+    assert [one.name for one in ended.repeated(lambda name: True)] == ["app:step"]
 
 
 SERVER = """

@@ -267,11 +267,10 @@ class Looked:
     @property
     def _main_share(self) -> float:
         """The part of the work that the main process does."""
-        busy = {True: 0, False: 0}
-        for stack, n in self.stacks.samples.items():
-            if not stack.waiting_in:
-                busy[stack.pid == self.main] += n
-        return busy[True] / max(sum(busy.values()), 1)
+        samples = self.stacks.samples
+        busy = {stack: n for stack, n in samples.items() if not stack.waiting_in}
+        of_main = sum(n for stack, n in busy.items() if stack.pid == self.main)
+        return of_main / max(sum(busy.values()), 1)
 
     def _steadiest_of(
         self, of_main: bool, is_own: Callable[[str], bool]
@@ -296,11 +295,12 @@ class Looked:
         """What the work of the program repeats at no even pace, the best first, if it has
         no steady call. If it has ended: as often in each of several runs.
         """
-        calls = in_parts([w.all for w in self.windows], PARTS)
-        if not self.goes_on:
+        if self.goes_on:
+            calls = repeated(in_parts([w.all for w in self.windows], PARTS))
+        else:
             calls = repeated_in_runs([[w.all for w in run] for run in self.of_runs()])
         stacks = self.stacks
-        found = steadiest(repeated(calls), stacks.seconds, stacks, is_own, self.pids)
+        found = steadiest(calls, stacks.seconds, stacks, is_own, self.pids)
         return [one for one in found if is_own(one.name)]
 
     def _main_works(self, is_own: Callable[[str], bool]) -> bool:
