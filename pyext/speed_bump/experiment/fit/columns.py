@@ -166,7 +166,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     times = slots.time_ns[part]
     usable = slots.good[part] & np.isfinite(times) & (times > 0)
     foreign = (resting & (since <= SETTLING) & ~used[before]) & (before >= 0)
-    usable &= (busy | resting) & ~foreign & ~floods(record)[part].any(1)
+    usable &= (busy | resting) & ~foreign & ~floods(slots.calls[part]).any(1)
     age = ages(number, run, usable)
     settling = resting & (before >= 0) & used[before]
     settle = _settle_length(resting, run, number)
@@ -174,7 +174,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     quiet = usable & resting & ~settling
     still = quiet if quiet.sum() >= 3 else usable & resting
     still = still if still.sum() >= 3 else usable
-    base = float(np.median(times[still])) if still.any() else 0.0
+    base = usual(times[still])
     if not base > 0:
         return None
     columns, x, switched, plans = _delays(record, part, owner, busy, usable, base)
@@ -210,14 +210,14 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     )
 
 
-def floods(record: Record) -> Booleans:
+def floods(calls: Floats) -> Booleans:
     """The slots, in rows, in which each function was called many times as often as usual.
 
     Such a slot has as much of its delays as thousands of others, so that an effect would
     rest on a few slots, in which the program did something else. Whether a delay was on
     makes no difference, so that leaving them out takes no side.
     """
-    calls = np.nan_to_num(record.slots.calls)
+    calls = np.nan_to_num(calls)
     found = np.zeros(calls.shape, np.bool_)
     for k in range(calls.shape[1]):
         some = calls[calls[:, k] > 0, k]

@@ -967,6 +967,24 @@ def _unmeasured(
     )
 
 
+def _flood_says(record: Record) -> str:
+    """What is left out because a function was called so often there; "" for nothing."""
+    slots = record.slots
+    calls = np.nan_to_num(slots.calls)
+    flooded = floods(calls) & slots.good[:, None]
+    rows = flooded.any(1)
+    if not rows.any():
+        return ""
+    parts = np.where(flooded, calls, 0).sum(0) / np.maximum(calls.sum(0), 1)
+    most = int(np.argmax(parts))
+    part = float(slots.time_ns[rows].sum() / slots.time_ns[slots.good].sum())
+    return (
+        f"{int(rows.sum())} slots with {part:.0%} of the time are left out: a function "
+        f"was called over {FLOOD:.0f} times as often there as in nearly all others "
+        f"({record.functions[most]}: {parts[most]:.0%} of its calls)"
+    )
+
+
 def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
     """Warnings about all functions together."""
     if refusal:
@@ -999,18 +1017,8 @@ def _warnings(record: Record, out: Verdict, refusal: str, note: str) -> None:
     runs = len(np.unique(slots.run)) if len(slots) else 0
     if lost > runs + 0.02 * len(slots):
         out.warnings.append(f"{lost} of {len(slots)} slots are incomplete and left out")
-    flooded = floods(record) & slots.good[:, None]
-    rows = flooded.any(1)
-    if rows.any():
-        calls = np.nan_to_num(slots.calls)
-        parts = np.where(flooded, calls, 0).sum(0) / np.maximum(calls.sum(0), 1)
-        most = int(np.argmax(parts))
-        part = float(slots.time_ns[rows].sum() / slots.time_ns[slots.good].sum())
-        out.warnings.append(
-            f"{int(rows.sum())} slots with {part:.0%} of the time are left out: a "
-            f"function was called over {FLOOD:.0f} times as often there as in nearly all "
-            f"others ({record.functions[most]}: {parts[most]:.0%} of its calls)"
-        )
+    if text := _flood_says(record):
+        out.warnings.append(text)
     steal = record.machine.steal
     if steal > TOLD_STEAL and not refusal:
         out.warnings.append(
