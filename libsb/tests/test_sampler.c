@@ -544,8 +544,8 @@ static bool first_is_more(const struct sums *sums)
 }
 
 /*
- * A thread loses its CPU at the end of a system call. On such a machine, ten calls that
- * take 7 us seemed to take four times as long as the 51 us of work around them.
+ * A thread loses its CPU at the end of a system call: call() would have most of the time,
+ * though two() works for several times as long.
  */
 static void waiting_for_a_cpu_is_shared_out(void **state)
 {
