@@ -209,8 +209,9 @@ static void targets_retire(struct list_head *list, enum wait wait)
 	if (!queue_work(session->user ? users_retire_wq : retire_wq, &session->retire))
 		bump_session_put(session);
 
+	/* Idle: tens of thousands of breakpoints take longer than the hung-task limit. */
 	if (wait == WAIT_FOR_CERTAIN)
-		wait_event(retire_wait, READ_ONCE(session->retire_done) >= put);
+		wait_event_idle(retire_wait, READ_ONCE(session->retire_done) >= put);
 	else
 		(void)wait_event_killable(retire_wait, READ_ONCE(session->retire_done) >= put);
 	bump_session_put(session);
