@@ -409,11 +409,13 @@ def experiment(
     budget_s: float = 60.0,
     unit_ns: float = UNIT_NS,
     census: int = 70,
+    threads: float = 1.0,
     **options: float,
 ) -> tuple[Run, Verdict]:
     """A whole experiment, controlled by ``Stages``, and its verdict."""
     draw = np.random.default_rng(seed)
     run = Run(factory(draw), kind, draw, unit_ns)
+    run.record.side_by_side = threads
     run.undelayed(census)
     stages = Decisions(Options(budget_s, **options), seed)  # type: ignore[arg-type]
     while (block := stages.next_block(run.record)) is not None:

@@ -53,6 +53,7 @@ def record():
         {"m:f": 0.75},
         ("m:g",),
         {"interrupted": False},
+        side_by_side=7.5,
     )
 
 
@@ -80,6 +81,20 @@ def test_what_is_read_is_what_was_saved(tmp_path):
     for field in dataclasses.fields(Record):
         if field.name not in ("slots", "blocks"):
             assert getattr(found, field.name) == getattr(saved, field.name)
+
+
+def test_an_old_record_is_of_one_thread(tmp_path):
+    path, old = tmp_path / "record", tmp_path / "old"
+    archive.save(record(), str(path))
+    with zipfile.ZipFile(path) as file, zipfile.ZipFile(old, "w") as other:
+        for name in file.namelist():
+            content = file.read(name)
+            if name == archive.TEXT:
+                text = json.loads(content)
+                del text["side_by_side"]
+                content = json.dumps(text).encode()
+            other.writestr(name, content)
+    assert archive.load(str(old)).side_by_side == 1
 
 
 def test_a_file_is_whole_or_the_old_one(tmp_path, monkeypatch):

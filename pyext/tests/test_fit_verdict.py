@@ -12,7 +12,7 @@ np = pytest.importorskip("numpy")
 
 import model
 from speed_bump.experiment.fit import slack, ties
-from speed_bump.experiment.fit.contention import contention
+from speed_bump.experiment.fit.contention import Contention, contention
 from speed_bump.experiment.fit.interval import (
     THRESHOLD,
     Interval,
@@ -80,6 +80,53 @@ def test_what_matters_and_what_is_hidden():
     assert third.headroom.value == pytest.approx(0.3 * third.criticality.value)
     assert 0.05 < found.slowdown < 0.2
     assert 0.25 < third.dose < 0.35 and third.delayed > 20
+
+
+def test_threads_side_by_side_each_wait_for_their_own_delays():
+    """Of a function with nothing in common, a lock, and one that is hidden."""
+
+    def program(draw):
+        return model.Weighted(draw, [1 / 8, 1.0, 0.0])
+
+    run = recorded(program, "quiet", 1)
+    alone = sound(verdict(run.record))
+    assert alone.findings[0].verdict != "matters"
+    run.record.side_by_side = 8.0
+    found = sound(verdict(run.record))
+    own, lock, hidden = found.findings
+    assert own.verdict == "matters" and "0.12 is all of it" in own.reason
+    assert lock.verdict == "matters" and lock.shape != "amplified"
+    assert hidden.verdict in ("hidden", "inconclusive")
+    # What is printed is of the throughput of all threads, and so is the headroom.
+    for now, before in zip(found.findings, alone.findings, strict=True):
+        assert now.criticality.value == pytest.approx(before.criticality.value)
+        assert now.headroom.value == pytest.approx(before.headroom.value)
+
+
+def test_an_experiment_with_threads_side_by_side_ends():
+    """Though what all of them wait for has a large number, with a large error."""
+
+    def program(draw):
+        return model.Weighted(draw, [1 / 4, 1.0, 1.0])
+
+    run, found = model.experiment(program, "quiet", 1, budget_s=300, threads=4.0)
+    assert {f.verdict for f in sound(found).findings} == {"matters"}
+    assert run.time_ns < 200e9
+
+
+@pytest.mark.parametrize(("waited", "late"), [(0.02, False), (0.3, True)])
+def test_a_thread_that_hardly_waits_for_a_cpu_is_not_late(waited, late):
+    """Though it computes for even less, and so has a small share of a CPU."""
+    how = Contention(0.95, None, None, "", "", "", reporter=0.2, waited=waited)
+    assert how.is_late is late
+
+
+def test_no_headroom_is_larger_than_the_whole():
+    """Of a function that eight threads wait in."""
+    run = recorded(lambda draw: model.Weighted(draw, [1.0, 0.0]), "quiet", 1)
+    run.record.self_times["m:f0"] = SelfTime(7.3, 1000)
+    headroom = verdict(run.record).of("m:f0").headroom
+    assert headroom.low == headroom.value == headroom.high == 1
 
 
 def test_an_amplified_function_has_its_late_effects_too():

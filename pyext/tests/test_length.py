@@ -11,7 +11,7 @@ import pytest
 from ranking import Ranked, python
 from speed_bump.experiment.fit.columns import usual
 from speed_bump.experiment.slots.length import factor
-from speed_bump.experiment.slots.measure import empty
+from speed_bump.experiment.slots.measure import _side_by_side, empty
 
 MINUTE_NS = 60e9
 
@@ -59,6 +59,60 @@ def test_the_usual_time_is_that_of_all_slots():
     # Two pauses are not usual.
     assert usual(np.array([1e6] * 198 + [1e9] * 2)) == pytest.approx(1e6)
     assert usual(np.zeros(0)) == 0
+
+
+def test_threads_side_by_side_are_counted_by_what_they_do():
+    draw = np.random.default_rng(1)
+    alike = draw.integers(1, 9, 400).astype(np.uint32)
+    assert _side_by_side(alike) == pytest.approx(8, rel=0.1)
+    # One that reports now and then is hardly one more.
+    alike[::100] = 9
+    assert _side_by_side(alike) == pytest.approx(8, rel=0.1)
+    # Threads that follow each other, with one unit or a few, are not side by side.
+    assert _side_by_side(np.arange(1, 100, dtype=np.uint32)) == 1
+    assert _side_by_side(np.repeat(np.arange(1, 20, dtype=np.uint32), 5)) == 1
+    assert _side_by_side(np.ones(50, np.uint32)) == 1
+    # A tool or a kernel that ends slots names no thread.
+    assert _side_by_side(np.zeros(50, np.uint32)) == 1
+    assert _side_by_side(np.zeros(0, np.uint32)) == 1
+
+
+WORKERS = """
+import speed_bump, threading, time
+def read():
+    time.sleep(0.012)
+def answer():
+    return sum(range(3000))
+def work():
+    while True:
+        read()
+        answer()
+        speed_bump.progress()
+for _ in range(12):
+    threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.timed
+@pytest.mark.two_pythons
+def test_workers_side_by_side_have_answers(tmp_path):
+    """A delay of one of twelve costs the throughput a twelfth of it: 0.08."""
+    program = tmp_path / "workers.py"
+    program.write_text(WORKERS)
+
+    def fits(ranked):
+        return {f["verdict"] for f in ranked.findings.values()} == {"matters"}
+
+    ranked = Ranked(
+        tmp_path,
+        python("__main__:answer", "__main__:read"),
+        [sys.executable, str(program)],
+        fits=fits,
+    )
+    assert ranked.result["side_by_side"] == pytest.approx(12, rel=0.2)
+    assert "threads do units side by side" in ranked.done.stdout
+    for found in ranked.findings.values():
+        assert found["criticality"]["value"] < 0.3
 
 
 ROUNDS = """

@@ -60,6 +60,7 @@ def save(record: Record, path: str) -> None:
         "functions": record.functions,
         "unit_ns": record.unit_ns,
         "slot_units": record.slot_units,
+        "side_by_side": record.side_by_side,
         "self_times": {name: asdict(t) for name, t in record.self_times.items()},
         "machine": asdict(record.machine),
         "shares": record.shares,
@@ -163,10 +164,10 @@ def load(path: str) -> Record:
             return _record_of(file, path)
     except OSError as error:
         raise ArchiveError(f"{path}: {error.strerror or error}") from None
-    except (
-        *(zipfile.BadZipFile, LookupError, ValueError, TypeError),
-        *(AttributeError, EOFError),
-    ) as error:
+    except ArchiveError:
+        raise
+    except Exception as error:
+        # zipfile, zlib, json and numpy raise a dozen kinds for a damaged file.
         raise ArchiveError(
             f"{path}: not a record of this version of speed-bump, or damaged ({error})"
         ) from None
@@ -206,6 +207,7 @@ def _record_of(file: zipfile.ZipFile, path: str) -> Record:
         _ranks_of(file, text.get("ranks") or []),
         _metered_of(file),
         _requests_of(file),
+        text.get("side_by_side", 1.0),
     )
 
 

@@ -794,6 +794,10 @@ class Experiment:
             seconds = min(max(missing_s, 0.0), AGAIN_CENSUS_S)
         self.watcher.now("counting calls and looking at the stacks, nothing is delayed")
         self._census(program, run, seconds, AGAIN_SLOTS if self.runs > 1 else 0)
+        if self.runs == 1:
+            # Before slots have several units: the last of them could always be of one
+            # thread.
+            self.record.side_by_side = run.side_by_side
         if self.runs == 1 and run.reporters > units:
             # Units that overlap must fall mostly in a slot and its successor.
             units = run.reporters

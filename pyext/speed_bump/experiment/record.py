@@ -220,7 +220,8 @@ class Record:
     would have taken for ``slot_units``, of which the undelayed ones take ``unit_ns``.
     ``requests`` are durations that were recorded (``--latency``), with the fields of
     ``REQUEST``, in the order in which they were read; their names are the header's
-    "latency", in the order of "name". None: none were asked.
+    "latency", in the order of "name". None: none were asked. ``side_by_side`` is how
+    many threads do units at the same time, as if all did as many.
     """
 
     header: dict[str, Any]
@@ -238,3 +239,4 @@ class Record:
     ranks: Ranks | None = None
     metered: Metered | None = None
     requests: npt.NDArray[np.void] | None = None
+    side_by_side: float = 1.0

@@ -68,6 +68,7 @@ class Contention:
     waited is unknown: the cost of delays by the wall is multiplied by their share.
     ``reporter`` is the share of a CPU of the threads that report units. ``hurried`` is
     how much less of a unit they are blocked if they waited for a CPU; None: unknown.
+    ``waited`` is the part of a unit for which they wait for one.
     """
 
     share: float
@@ -80,6 +81,7 @@ class Contention:
     scaled: bool = False
     reporter: float = math.nan
     hurried: Interval | None = None
+    waited: float = math.nan
 
     @property
     def is_late(self) -> bool:
@@ -88,8 +90,11 @@ class Contention:
         Then it is not blocked, and everything in it seems to matter. If other programs
         take its CPU now and then, the slots in which they did not decide: blocked for
         longer there, it is late. If they always do, as in units longer than a scheduler's
-        slice, the share alone decides.
+        slice, the share alone decides. A wait of a small part of a unit can't make it
+        late for more, however short the time that it computes.
         """
+        if self.waited < AS_LONG:
+            return False
         if self.hurried is None:
             return self.reporter < MIN_MEAN_SHARE
         return self.reporter < LATE_SHARE and self.hurried.high >= AS_LONG
@@ -153,6 +158,7 @@ def contention(record: Record, table: Table) -> Contention:
         machine.cpus,
         reporter=cpu / wanted if wanted > 0 else math.nan,
         hurried=_hurried(table, waits),
+        waited=max(waited, 0.0) / float(table.y[rows].sum()),
     )
 
 
@@ -187,7 +193,8 @@ def of_groups(record: Record) -> Effects | None:
     data = table(record, GROUPS)
     if data is None:
         return None
-    return effects(data, contention(record, data).y)
+    found = effects(data, contention(record, data).y)
+    return found and found.of_thread(record.side_by_side)
 
 
 def had_only(share: float) -> str:

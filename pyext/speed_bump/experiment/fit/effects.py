@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from speed_bump.experiment.fit.columns import Column, Plan, Table
 from speed_bump.experiment.fit.interval import Interval, around, quantile
@@ -113,6 +114,160 @@ def lagged(x: Floats, bins: Sequence[Sequence[int]]) -> Floats:
     return out
 
 
+@dataclass
+class _Design:
+    """What is regressed: normed columns, and which rows they are known in."""
+
+    y: Floats
+    a: Floats
+    age: Integers
+    rows: Integers
+    live: Integers
+    norms: Floats
+    width: int
+    bins: tuple[tuple[int, ...], ...]
+    order: int
+    bound: float
+    run: Integers
+    spacing: float
+
+
+@dataclass
+class _Solution:
+    """The result of the last pass: ``aw`` and ``r`` are whitened columns and residuals,
+    ``known`` the columns with an answer.
+    """
+
+    aw: Floats
+    r: Floats
+    b: Floats
+    inverse: Floats
+    known: npt.NDArray[np.bool_]
+    df: int
+    phi: tuple[float, ...]
+    scale: Floats
+    drift: Drift
+
+    @property
+    def few(self) -> float:
+        """How much larger errors are with so many coefficients."""
+        return len(self.r) / self.df
+
+
+def _design(
+    y: Floats,
+    x: Floats,
+    other: Floats,
+    table: Table,
+    bins: tuple[tuple[int, ...], ...],
+    order: int,
+    spacing: float,
+) -> _Design | None:
+    """Columns and rows of a regression; None with too few rows."""
+    age = _without_gaps(y, table.age)
+    y = np.where(age >= 0, y, 0.0)
+    count = int((age >= 0).sum())
+    bound = HUBER
+    if count < FEW:
+        bins, order, bound = AT_ONCE, min(order, 1), 3.0
+    if count < 16:
+        order = 0
+    while order and (age > order).sum() < 0.8 * count:
+        order -= 1
+    a = np.concatenate([lagged(x, bins), other], axis=1)
+    # The delay before a gap is unknown.
+    rows = np.flatnonzero(age >= order + min(bins[-1][-1], 1))
+    if len(rows) < max(8, x.shape[1] + 5):
+        return None
+    norms = np.sqrt((a[rows] ** 2).mean(0))
+    live = np.flatnonzero(norms > 1e-9)
+    return _Design(
+        y,
+        a[:, live] / norms[live],
+        age,
+        rows,
+        live,
+        norms,
+        a.shape[1],
+        bins,
+        order,
+        bound,
+        table.run,
+        spacing,
+    )
+
+
+def _inverted(aw: Floats, weight: Floats) -> tuple[Floats, npt.NDArray[np.bool_], Floats]:
+    """The inverse of the normal matrix of columns scaled to 1, which columns have an
+    answer, and their sizes.
+    """
+    gram = aw.T @ aw
+    size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    free = size > 1e-4 * np.sqrt(len(aw)) * np.median(weight)
+    gram = gram / size[:, None] / size[None, :]
+    gram[~free] = 0
+    gram[:, ~free] = 0
+    gram[~free, ~free] = 1
+    inverse = np.linalg.inv(gram + 1e-9 * np.eye(len(gram)))
+    inverse[~free] = 0
+    inverse[:, ~free] = 0
+    known = free & (np.diag(inverse) < 1 / TOLERANCE)
+    return inverse, known, size
+
+
+def _without_outliers(solution: _Solution, bound: float) -> None:
+    """Limit outliers, step by step."""
+    aw, inverse = solution.aw, solution.inverse
+    errors = np.sqrt(np.maximum(np.diag(inverse), 0))
+    ceiling = float(np.abs(solution.r).max())
+    for _ in range(MAX_DRAWN):
+        r = solution.r
+        least = bound * deviation(r) * math.sqrt(solution.few)
+        if least <= 0:
+            break
+        limit = max(least, ceiling)
+        u = psi(r, limit)
+        kappa = max(float((np.abs(r) <= limit).mean()), 0.3)
+        change = inverse @ (aw.T @ u) / kappa
+        solution.b = solution.b + change
+        solution.r = r - (aw @ change) - (u - solution.drift.without(u)) / kappa
+        if limit == least and np.all(np.abs(change) <= SMALL * errors * limit):
+            break
+        ceiling *= SHRINKS
+
+
+def _solved(design: _Design) -> _Solution | None:
+    """Coefficients and the noise model in turn; None with too few rows."""
+    y, a, age, rows, order = design.y, design.a, design.age, design.rows, design.order
+    everywhere = np.flatnonzero(age >= 0)
+    clean = Drift(design.run[everywhere], design.spacing, np.ones(len(everywhere)))
+    phi: tuple[float, ...] = ()
+    scale = np.ones(len(rows))
+    passes = (3 if design.width > 200 else 4) if order else 2
+    solution = None
+    for step in range(passes):
+        weight = 1 / scale
+        drift = Drift(design.run[rows], design.spacing, weight)
+        aw = drift.without(whitened(a, phi)[rows] * weight[:, None])
+        r = drift.without(whitened(y, phi)[rows] * weight)
+        inverse, known, size = _inverted(aw, weight)
+        df = len(rows) - int(known.sum()) - drift.knots
+        if df < 3:
+            return None
+        inverse = inverse / size[:, None] / size[None, :]
+        b = inverse @ (aw.T @ r)
+        solution = _Solution(aw, r - aw @ b, b, inverse, known, df, phi, scale, drift)
+        _without_outliers(solution, design.bound)
+        if step < passes - 1:
+            e = np.zeros(len(y))
+            e[everywhere] = _residual(y, a, solution.b, everywhere, clean)
+            if order:
+                phi = autoregression(e, age, order)
+            # In whitened times, with the current coefficients.
+            scale = local_scale(solution.r * scale)
+    return solution
+
+
 def regress(
     y: Floats,
     x: Floats,
@@ -121,7 +276,7 @@ def regress(
     plans: Sequence[Plan] | None = None,
     bins: tuple[tuple[int, ...], ...] = SHORT,
     order: int = ORDER,
-    spacing: float | None = None,
+    spacing: float = SPACING,
 ) -> Fit | None:
     """Regress slot times on delays and other columns; None with too few rows.
 
@@ -135,92 +290,21 @@ def regress(
         order: of the autoregression
         spacing: slots between two knots of the drift
     """
-    age = _without_gaps(y, table.age)
-    y = np.where(age >= 0, y, 0.0)
-    count = int((age >= 0).sum())
-    bound = HUBER
-    if count < FEW:
-        bins, order, bound = AT_ONCE, min(order, 1), 3.0
-    if count < 16:
-        order = 0
-    last = bins[-1][-1]
-    while order and (age > order).sum() < 0.8 * count:
-        order -= 1
-    a = np.concatenate([lagged(x, bins), other], axis=1)
-    # The delay before a gap is unknown.
-    rows = np.flatnonzero(age >= order + min(last, 1))
-    width = a.shape[1]
-    if spacing is None:
-        spacing = SPACING
-    if len(rows) < max(8, x.shape[1] + 5):
+    design = _design(y, x, other, table, bins, order, spacing)
+    solution = _solved(design) if design is not None else None
+    if design is None or solution is None:
         return None
-    norms = np.sqrt((a[rows] ** 2).mean(0))
-    alive = norms > 1e-9
-    wide = width > 200
-    phi: tuple[float, ...] = ()
-    scale = np.ones(len(rows))
-    live = np.flatnonzero(alive)
-    a = a[:, live] / norms[live]
-    everywhere = np.flatnonzero(age >= 0)
-    clean = Drift(table.run[everywhere], spacing, np.ones(len(everywhere)))
-    b = np.zeros(len(live))
-    passes = (3 if wide else 4) if order else 2
-    for step in range(passes):
-        weight = 1 / scale
-        aw = whitened(a, phi)[rows] * weight[:, None]
-        yw = whitened(y, phi)[rows] * weight
-        drift = Drift(table.run[rows], spacing, weight)
-        aw, r = drift.without(aw), drift.without(yw)
-        gram = aw.T @ aw
-        size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
-        free = size > 1e-4 * np.sqrt(len(rows)) * np.median(weight)
-        gram = gram / size[:, None] / size[None, :]
-        gram[~free] = 0
-        gram[:, ~free] = 0
-        gram[~free, ~free] = 1
-        inverse = np.linalg.inv(gram + 1e-9 * np.eye(len(gram)))
-        inverse[~free] = 0
-        inverse[:, ~free] = 0
-        known = free & (np.diag(inverse) < 1 / TOLERANCE)
-        df = len(rows) - int(known.sum()) - drift.knots
-        if df < 3:
-            return None
-        inverse = inverse / size[:, None] / size[None, :]
-        few = len(rows) / df
-        b = inverse @ (aw.T @ r)
-        r = r - aw @ b
-        kappa = 1.0
-        errors = np.sqrt(np.maximum(np.diag(inverse), 0))
-        ceiling = float(np.abs(r).max())
-        for _ in range(MAX_DRAWN):
-            least = bound * deviation(r) * math.sqrt(few)
-            if least <= 0:
-                break
-            limit = max(least, ceiling)
-            u = psi(r, limit)
-            kappa = max(float((np.abs(r) <= limit).mean()), 0.3)
-            change = inverse @ (aw.T @ u) / kappa
-            b += change
-            r = r - (aw @ change) - (u - drift.without(u)) / kappa
-            if limit == least and np.all(np.abs(change) <= SMALL * errors * limit):
-                break
-            ceiling *= SHRINKS
-        if step < passes - 1:
-            e = np.zeros(len(y))
-            e[everywhere] = _residual(y, a, b, everywhere, clean)
-            if order:
-                phi = autoregression(e, age, order)
-            # In whitened times, with the current coefficients.
-            scale = local_scale(r * scale)
-    limit = bound * deviation(r) * math.sqrt(few)
+    bins, live, norms, width = design.bins, design.live, design.norms, design.width
+    r, few, known = solution.r, solution.few, solution.known
+    limit = design.bound * deviation(r) * math.sqrt(few)
     u = psi(r, limit) if limit > 0 else r
     kappa = max(float((np.abs(r) <= limit).mean()), 0.3) if limit > 0 else 1.0
     variance = few * float((u * u).mean()) / kappa**2
     full_b, full_inverse = np.zeros(width), np.zeros((width, width))
     keep = live[known]
-    full_b[keep] = (b / norms[live])[known]
+    full_b[keep] = (solution.b / norms[live])[known]
     full_inverse[np.ix_(keep, keep)] = (
-        inverse / norms[live][:, None] / norms[live][None]
+        solution.inverse / norms[live][:, None] / norms[live][None]
     )[np.ix_(known, known)]
     sums = _sums(x.shape[1], bins, width)
     cov = full_inverse * variance
@@ -229,46 +313,64 @@ def regress(
     lost = np.setdiff1d(np.arange(width), keep)
     answered = ~(np.abs(sums[:, lost]) > 0).any(1)
     model = np.where(answered, np.sqrt(np.maximum(np.diag(c_cov), 0)), np.nan)
-    c = np.where(answered, c, np.nan)
-    # Columns that are on for a long time.
-    begin = x.shape[1] * len(bins)
-    slow = np.zeros(other.shape[1])
-    parts: list[Floats] = []
-    for k in range(min(other.shape[1], 8)):
-        place = np.flatnonzero(keep == begin + k)
-        if len(place):
-            at = np.flatnonzero(known)[place[0]]
-            g = (aw @ inverse[:, at]) * u / kappa
-            slow[k] = _slow_error(g, age[rows]) / norms[begin + k]
-            by_cycle = _by_cycle(g, table, rows) / norms[begin + k]
-            parts.append(by_cycle * math.sqrt(few))
-            slow[k] = max(slow[k], _cycle_error(by_cycle))
-        else:
-            parts.append(np.zeros(0))
-    design = np.full(len(c), np.nan)
+    slow, parts = _slow_columns(design, solution, table, u / kappa, other.shape[1])
+    wanted = np.full(len(c), np.nan)
     if plans:
         scores = np.zeros(len(y))
-        scores[rows] = u / kappa / scale
-        design = by_design(
-            unwhitened(scores, phi), x, sums @ full_inverse, table.age, plans, bins
+        scores[design.rows] = u / kappa / solution.scale
+        wanted = by_design(
+            unwhitened(scores, solution.phi),
+            x,
+            sums @ full_inverse,
+            table.age,
+            plans,
+            bins,
         ) * math.sqrt(few)
     return Fit(
         full_b,
         cov,
-        c,
+        np.where(answered, c, np.nan),
         c_cov,
         model,
-        np.where(answered, design, np.nan),
-        df,
-        phi,
-        rows,
+        np.where(answered, wanted, np.nan),
+        solution.df,
+        solution.phi,
+        design.rows,
         r,
-        scale,
+        solution.scale,
         x.shape[1],
         bins,
         slow * math.sqrt(few),
         parts,
     )
+
+
+def _slow_columns(
+    design: _Design, solution: _Solution, table: Table, u: Floats, others: int
+) -> tuple[Floats, list[Floats]]:
+    """Errors of columns that are on for a long time, and their parts by cycle.
+
+    Args:
+        u: the limited residuals
+        others: how many columns have no lags
+    """
+    begin = design.width - others
+    keep = design.live[solution.known]
+    slow = np.zeros(others)
+    parts: list[Floats] = []
+    for k in range(min(others, 8)):
+        place = np.flatnonzero(keep == begin + k)
+        if not len(place):
+            parts.append(np.zeros(0))
+            continue
+        at = np.flatnonzero(solution.known)[place[0]]
+        g = (solution.aw @ solution.inverse[:, at]) * u
+        norm = design.norms[begin + k]
+        slow[k] = _slow_error(g, design.age[design.rows]) / norm
+        by_cycle = _by_cycle(g, table, design.rows) / norm
+        parts.append(by_cycle * math.sqrt(solution.few))
+        slow[k] = max(slow[k], _cycle_error(by_cycle))
+    return slow, parts
 
 
 def _by_cycle(g: Floats, table: Table, rows: Integers) -> Floats:
@@ -445,6 +547,15 @@ class Effects:
 
     def half(self, effect: Effect) -> float:
         return quantile(effect.df) * effect.se
+
+    def of_thread(self, threads: float) -> Effects:
+        """What a delay does to the unit of the thread that had it.
+
+        With so many threads side by side, a slot in which each was delayed once has that
+        many delays.
+        """
+        scaled = [replace(e, c=e.c * threads, se=e.se * threads) for e in self.effects]
+        return replace(self, effects=scaled, cov=self.cov * threads**2)
 
 
 def spacing_of(table: Table) -> float:

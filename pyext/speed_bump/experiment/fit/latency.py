@@ -51,6 +51,7 @@ from speed_bump.experiment.fit.columns import (
     undelayed,
 )
 from speed_bump.experiment.fit.effects import SHAM, by_design, lagged
+from speed_bump.experiment.fit.finding import lasting
 from speed_bump.experiment.fit.interval import (
     HIDDEN,
     INCONCLUSIVE,
@@ -63,13 +64,10 @@ from speed_bump.experiment.fit.interval import (
     quantile,
     upper_tail,
 )
+from speed_bump.experiment.fit.judge import FALSE_DISCOVERIES
 from speed_bump.experiment.fit.load import OVERLOADED, Load, load
 from speed_bump.experiment.fit.noise import Booleans, ages
-from speed_bump.experiment.fit.verdict import (
-    AMPLIFIED,
-    FALSE_DISCOVERIES,
-    lasting,
-)
+from speed_bump.experiment.fit.number import AMPLIFIED
 from speed_bump.experiment.record import Floats, Integers, Record
 
 Events = npt.NDArray[np.void]

@@ -54,13 +54,14 @@ def slacks(record: Record) -> dict[str, Slack]:
     return found
 
 
-def _steepest(slope: Floats, error: Floats, reached: Booleans) -> float:
+def _steepest(slope: Floats, error: Floats, reached: Booleans, threads: float) -> float:
     """The part of a step that arrives beyond the slack.
 
-    All of it, unless it is certainly less: a half for two functions that alternate.
+    All of it, unless it is certainly less: a half for two functions that alternate, and
+    for two threads side by side.
     """
-    sure = reached & (slope > SURE * error) & (slope > MIN_STEEP)
-    return float(np.clip(slope[sure].max(), 0.0, 1.0)) if sure.any() else 1.0
+    sure = reached & (slope > SURE * error) & (slope > MIN_STEEP / threads)
+    return float(np.clip(slope[sure].max(), 0.0, 1.0)) if sure.any() else 1 / threads
 
 
 def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | None:
@@ -120,7 +121,7 @@ def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | N
         return None
     slope = np.where(np.isfinite(fit.c), fit.c, 1.0)
     error = np.where(np.isfinite(fit.se), fit.se, 1.0)
-    most = _steepest(slope, error, reached)
+    most = _steepest(slope, error, reached, record.side_by_side)
     steep = np.flatnonzero((slope > most / 2) & reached)
     first = int(steep[0]) if len(steep) else steps - 1
     step = float(np.mean(probe[on])) if on.any() else block.doses[0]

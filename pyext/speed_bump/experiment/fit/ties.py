@@ -111,9 +111,9 @@ def joints(record: Record) -> list[Joint]:
             continue
         if (i, j) in couples:
             kind = "parallel" if value < 0 else "amplifying"
-            if value > 0 and min(fit.c[i], fit.c[j]) < WHOLE:
+            if value > 0 and min(fit.c[i], fit.c[j]) < WHOLE / record.side_by_side:
                 continue
-        elif error < 0.15:
+        elif error < 0.15 / record.side_by_side:
             kind = "serial"
         else:
             continue

@@ -383,7 +383,7 @@ class Comparison:
 
     def finding(self, arm: Arm) -> Finding:
         """The numbers of an experiment by slots, as far as whole runs give them."""
-        from speed_bump.experiment.fit.verdict import Finding, self_and_headroom
+        from speed_bump.experiment.fit.finding import Finding, self_and_headroom
 
         found = self.of(arm)
         shown = found.criticality if found.supported else None

@@ -19,8 +19,8 @@ from speed_bump.experiment.fit.interval import (
     normal_cdf,
     normal_quantile,
 )
+from speed_bump.experiment.fit.judge import FALSE_DISCOVERIES
 from speed_bump.experiment.fit.verdict import (
-    FALSE_DISCOVERIES,
     HIDDEN,
     INCONCLUSIVE,
     Finding,

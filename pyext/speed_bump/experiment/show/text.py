@@ -22,6 +22,7 @@ from speed_bump.experiment import missing
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.judge import TOLD_THREADS
 from speed_bump.experiment.fit.latency import RequestLatency
 from speed_bump.experiment.fit.mean_latency import mean_latency as mean_latency_of
 from speed_bump.experiment.fit.verdict import (
@@ -187,9 +188,16 @@ def title(record: Record, verdict: Verdict) -> list[str]:
     if took > 0:
         second += f"; a unit{of} takes {human(took)} undelayed"
     second += f"; delays cost at most {100 * verdict.slowdown:.1f}% of the throughput"
-    if record.ranks is None:
-        return [first, second]
-    return [first, second, f"{told_ranks(record.ranks.who)}: the mean over them"]
+    lines = [first, second]
+    if record.ranks is not None:
+        lines.append(f"{told_ranks(record.ranks.who)}: the mean over them")
+    threads = record.side_by_side
+    if threads >= TOLD_THREADS:
+        lines.append(
+            f"{threads:.3g} threads do units side by side: a delay that only the thread "
+            f"itself waits for has a criticality of {1 / threads:.2f}, and matters"
+        )
+    return lines
 
 
 def shared_note(verdict: Verdict) -> str:
@@ -679,6 +687,7 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "unit": record.header.get("unit"),
         "unit_ns": finite(unit_ns(record, verdict)),
         "slot_units": record.slot_units,
+        "side_by_side": finite(record.side_by_side),
         "slots": verdict.slots,
         "seconds": seconds(record),
         "slowdown": finite(verdict.slowdown),

@@ -203,6 +203,16 @@ class Run:
         return found
 
     @property
+    def side_by_side(self) -> float:
+        """How many threads report units side by side, those of a few units less."""
+        tids = [
+            np.concatenate([seen.slots["tid"] for seen in part])
+            for part in self._parts()
+            if part
+        ]
+        return max((_side_by_side(some) for some in tids), default=1.0)
+
+    @property
     def tids(self) -> set[int]:
         """The threads that ended slots so far."""
         found = {int(tid) for part in self._seen for tid in np.unique(part.slots["tid"])}
@@ -455,6 +465,21 @@ def _in_turn(tids: npt.NDArray[np.uint32]) -> int:
         change[own[0]] += 1
         change[own[-1] + 1] -= 1
     return int(np.max(np.cumsum(change)))
+
+
+def _side_by_side(tids: npt.NDArray[np.uint32]) -> float:
+    """How many threads take turns, as if all did as many units.
+
+    The inverse of the chance that two slots were ended by the same thread (Simpson,
+    Nature 163, 1949), and no more than there were at a time: threads that follow each
+    other are not side by side.
+    """
+    ended = np.unique(tids[tids != 0], return_counts=True)[1].astype(float)
+    total = float(ended.sum())
+    alike = float((ended * (ended - 1)).sum())
+    if len(ended) < 2 or not alike:
+        return 1.0
+    return max(min(total * (total - 1) / alike, float(_in_turn(tids))), 1.0)
 
 
 def _reporters(

@@ -153,7 +153,9 @@ class Stages:
         self.stage = "census"
         self._queue: deque[Block] = deque()
         self._since_rest = 0
+        # What delays do to the unit of the thread that had them.
         self._effects: Effects | None = None
+        self._threads = 1.0
         self._looked_at = 0
         self._looked_s = 0.0
         # The record may forget its oldest slots.
@@ -255,7 +257,9 @@ class Stages:
             return False
         data = table(record, SINGLE)
         how = contention(record, data) if data is not None else None
-        self._effects = effects(data, how.y if how else None)
+        found = effects(data, how.y if how else None)
+        self._threads = record.side_by_side
+        self._effects = found and found.of_thread(record.side_by_side)
         self._is_refused = bool(how and how.refusal)
         self._looked_s = state.elapsed_s
         self._looked_at = slots
@@ -672,7 +676,7 @@ class Stages:
         for dose in DOSES:
             if dose >= first:
                 break
-            worst = max(found.half(e) * e.column.dose for e in current)
+            worst = max(self._half(found, e) * e.column.dose for e in current)
             if (
                 worst / dose * math.sqrt(busy / max(left, 1.0))
                 <= 0.8 * self.options.precision
@@ -701,9 +705,13 @@ class Stages:
                 return False
             if effect.column.dose < 1 and effect.delayed < MIN_HOLDS:
                 return False
-            if found.half(effect) > self.options.precision:
+            if self._half(found, effect) > self.options.precision:
                 return False
         return True
+
+    def _half(self, found: Effects, effect: Effect) -> float:
+        """Of the interval; of a delay that all threads wait for, a part of the number."""
+        return found.half(effect) / min(max(effect.c, 1.0), self._threads)
 
     def _clear(self, found: Effects, names: list[str]) -> bool:
         """Whether most labels would stay as they are."""
@@ -726,7 +734,9 @@ class Stages:
             far = 2 * interval.half
             is_sure = effect.c - far > THRESHOLD or effect.c + far < THRESHOLD
             own = record.self_times.get(name)
-            most = max(interval.high, 0.0) * own.share if own and own.looks else 1.0
+            most = 1.0
+            if own and own.looks:
+                most = max(interval.high, 0.0) / self._threads * own.share
             self._weights[name] = (
                 DECIDED if is_sure else SMALL_HEADROOM if most < LITTLE else 1.0
             )
@@ -787,7 +797,8 @@ class Stages:
         if narrow and self._pedestal(record, state, found, names):
             return True
         wide = max(
-            (found.half(e) for e in found.effects if e.column.functions), default=1
+            (self._half(found, e) for e in found.effects if e.column.functions),
+            default=1,
         )
         if not narrow and wide > TIES_PRECISION * self.options.precision:
             return False
