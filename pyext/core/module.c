@@ -12,6 +12,7 @@
 #include "hot.h"
 #include "layout.h"
 #include "leave.h"
+#include "loader.h"
 #include "native_sampler.h"
 #include "orphans.h"
 #include "plan.h"
@@ -317,6 +318,7 @@ static PyMethodDef core_methods[] = {
 	{ "watch_mpi", watch_mpi, METH_NOARGS, NULL },
 	{ "set_seed", set_seed, METH_O, NULL },
 	{ "seed", seed, METH_NOARGS, NULL },
+	{ "loader_code", loader_get, METH_NOARGS, NULL },
 	{ "spin_delay_ns", spin_delay_ns, METH_O,
 	  PyDoc_STR("spin_delay_ns($module, ns, /)\n--\n\n"
 		    "Hold the CPU and the GIL for ns nanoseconds.\n\n"

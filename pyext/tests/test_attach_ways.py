@@ -109,6 +109,45 @@ def test_other_ways_in(start: Start, way: str, shape: str) -> None:
     assert said == {b"on", b"off"}
 
 
+FLOATS = """
+def compute():
+    x = 0.5
+    for i in range(2000):
+        x = x * 1.0000001 + i * 0.25 - x / 3.0
+        work()
+    return x
+first = compute()
+while True:
+    if compute() != first:
+        os.write(1, b"wrong\\n")
+"""
+
+
+@with_gdb
+@pytest.mark.skipif(not _core.loader_code(), reason="gdb makes all calls itself here")
+def test_gdb_need_not_write_vector_registers(start: Start, tmp_path: Path) -> None:
+    """As where the kernel keeps more of them than it knows: gdb 13 with AMX."""
+    text = WATCH + "_thread.start_new_thread(watch, ())\n" + FLOATS
+    program = start_without_socket(start, text)
+    maps = Path(f"/proc/{program.pid}/maps")
+    (tmp_path / "bin").mkdir()
+    gdb = tmp_path / "bin/gdb"
+    gdb.write_text(
+        f"#!/bin/sh\nexec '{shutil.which('gdb')}' -iex 'set $own_calls = 1' \"$@\" "
+        f"| tee '{tmp_path}/said'\n"
+    )
+    gdb.chmod(0o755)
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    for _ in range(4):
+        done = run_by("debugger", program, PATH=path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["functions"][0]["delayed"] > 0
+        assert "hit Temporary breakpoint 3" in (tmp_path / "said").read_text()
+        program.says_soon(b"off")
+    assert set(program.output.read_bytes().split()) == {b"on", b"off"}
+    assert "rwxp" not in maps.read_text()
+
+
 def test_a_debugger_of_a_program_that_was_killed_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +158,7 @@ def test_a_debugger_of_a_program_that_was_killed_is_not_waited_for(
     monkeypatch.setattr(debugger, "PATIENCE_S", 0.2)
     program = subprocess.Popen(["sleep", "1000"])
     threading.Timer(1.0, program.kill).start()
-    entry = debugger._Entry(program.pid, "", str(tmp_path / "script"), [], (0, 0), 1)
+    entry = ways.Entry(program.pid, "", str(tmp_path / "script"), [], (0, 0), 1)
     with pytest.raises(AttachError, match="has ended, or is about to"):
         debugger._debug("gdb", str(deaf), entry)
     program.wait()

@@ -14,12 +14,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from speed_bump.experiment.program import gdb
 from speed_bump.experiment.program.inject import PTRACE, interpreter_of, through
 from speed_bump.experiment.program.ways import (
     PATIENCE_S,
     AttachError,
+    Entry,
     Link,
     NotOffered,
     status_of,
@@ -29,25 +31,8 @@ from speed_bump.process import command_of
 # The time in which a debugger looks for a safe place, whole seconds. With its start and
 # its end a refusal comes within PATIENCE_S.
 SEARCH_S = 4
-# Between two looks, s: the program runs.
-PAUSE_S = 0.03
 # For the calls in the program, after which a debugger is ended.
 DEBUGGER_S = 20.0
-# The instruction of a system call, gdb's name of the register with its number, and the
-# calls during which a thread holds no lock of the allocator or of the loader: poll,
-# select, epoll_wait, wait, waitid, nanosleep and the like.
-CALLS = {
-    "x86_64": (
-        "*(unsigned short *)($pc - 2) == 0x050f",
-        "$orig_rax",
-        (7, 23, 35, 61, 230, 232, 247, 270, 271, 281),
-    ),
-    "aarch64": (
-        "*(unsigned int *)($pc - 4) == 0xd4000001",
-        "$x8",
-        (22, 72, 73, 95, 101, 115, 260),
-    ),
-}
 # The script that lldb runs.
 IN_LLDB = os.path.join(os.path.dirname(__file__), "in_lldb.py")
 
@@ -98,7 +83,7 @@ def by_debugger(pid: int, directory: str, until: float) -> Link:
     def enter(script: str) -> None:
         text = _text_of_interpreter(pid)
         search_s = min(max(int(until - time.monotonic()), 1), SEARCH_S)
-        entry = _Entry(pid, found.extension, script, text, _waits_at(pid), search_s)
+        entry = Entry(pid, found.extension, script, text, _waits_at(pid), search_s)
         _debug(name, path, entry)
 
     link = through(pid, "debugger", directory, found, enter, until)
@@ -160,81 +145,13 @@ def _has_loader(path: str) -> bool:
     return any(int.from_bytes(kind, sys.byteorder) == 3 for kind in kinds)
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """What a debugger is to do.
-
-    Args:
-        text: address ranges of the interpreter's own code
-        waits_at: instruction and stack of a main thread that waits in the kernel; else 0
-        search_s: how long to look for a safe place, whole seconds
-    """
-
-    pid: int
-    extension: str
-    script: str
-    text: list[tuple[int, int]]
-    waits_at: tuple[int, int]
-    search_s: int
-
-
-def _commands(entry: _Entry) -> str:
-    inside = " || ".join(f"($pc >= {a} && $pc < {b})" for a, b in entry.text) or "0"
-    at_call, register, calls = CALLS[os.uname().machine]
-    harmless = " || ".join(f"{register} == {number}" for number in calls)
-    clock = f"{entry.script}.clock"
-    return f"""
-shell date +'set $now = %s' >'{clock}'
-source {clock}
-set $until = $now + {entry.search_s}
-set $same = 2
-set $last_pc = {entry.waits_at[0]}
-set $last_sp = {entry.waits_at[1]}
-set $done = 0
-while $now < $until && !$done
-  thread 1
-  set $here = (unsigned long)$pc
-  set $stack = (unsigned long)$sp
-  if $here == $last_pc && $stack == $last_sp && {at_call}
-    set $same = $same + 1
-  else
-    set $same = 0
-  end
-  set $last_pc = $here
-  set $last_sp = $stack
-  if ({inside}) || $same >= 3 || ({at_call} && ({harmless}))
-    set $done = 1
-  else
-    detach
-    shell sleep {PAUSE_S}; date +'set $now = %s' >'{clock}'
-    attach {entry.pid}
-    source {clock}
-  end
-end
-if $done
-  sharedlibrary libc
-  sharedlibrary libdl
-  sharedlibrary ld-
-  set $handle = ((void *(*)(const char *, int))dlopen)("{entry.extension}", 2)
-  if $handle
-    set $enter = ((void *(*)(void *, const char *))dlsym)($handle, "speed_bump_enter")
-    printf "speed-bump: entered %d\\n", ((int (*)(const char *))$enter)("{entry.script}")
-  else
-    printf "speed-bump: not loaded %s\\n", ((char *(*)(void))dlerror)()
-  end
-else
-  printf "speed-bump: no safe place\\n"
-end
-detach
-quit
-"""
-
-
-def _gdb(path: str, entry: _Entry) -> tuple[list[str], dict[str, str]]:
+def _gdb(path: str, entry: Entry) -> tuple[list[str], dict[str, str]]:
     """The command line of gdb, and what its environment has besides."""
-    commands = f"{entry.script}.gdb"
+    commands, tries = f"{entry.script}.gdb", f"{entry.script}.try"
     with open(commands, "w", encoding="utf-8") as file:
-        file.write(_commands(entry))
+        file.write(gdb.commands(entry))
+    with open(tries, "w", encoding="utf-8") as file:
+        file.write(gdb.TRY)
     settings = [
         "debuginfod enabled off",
         "auto-load off",
@@ -248,17 +165,17 @@ def _gdb(path: str, entry: _Entry) -> tuple[list[str], dict[str, str]]:
     options = [word for text in settings for word in ("-iex", f"set {text}")]
     command = [
         path, "-nx", "-batch", *options, "-ex", "handle all nostop noprint pass",
-        "-p", str(entry.pid), "-x", commands,
+        "-p", str(entry.pid), "-x", tries, "-x", commands,
     ]  # fmt: skip
     return command, {}
 
 
-def _lldb(path: str, entry: _Entry) -> tuple[list[str], dict[str, str]]:
+def _lldb(path: str, entry: Entry) -> tuple[list[str], dict[str, str]]:
     """The command line of lldb, and what its environment has besides."""
-    _, _, calls = CALLS[os.uname().machine]
+    _, _, calls = gdb.CALLS[os.uname().machine]
     asked = {
         **asdict(entry),
-        "pause_s": PAUSE_S,
+        "pause_s": gdb.PAUSE_S,
         "calls": calls,
     }
     settings = [
@@ -281,13 +198,13 @@ def _lldb(path: str, entry: _Entry) -> tuple[list[str], dict[str, str]]:
 
 
 # The debuggers that can be used, in order of preference.
-DEBUGGERS: dict[str, Callable[[str, _Entry], tuple[list[str], dict[str, str]]]] = {
+DEBUGGERS: dict[str, Callable[[str, Entry], tuple[list[str], dict[str, str]]]] = {
     "gdb": _gdb,
     "lldb": _lldb,
 }
 
 
-def _debug(name: str, path: str, entry: _Entry) -> None:
+def _debug(name: str, path: str, entry: Entry) -> None:
     """Run a debugger until it has entered the program.
 
     Raises:
@@ -308,7 +225,7 @@ def _debug(name: str, path: str, entry: _Entry) -> None:
     try:
         said = _said(process, entry.pid)
     finally:
-        for suffix in (".gdb", ".clock"):
+        for suffix in (".gdb", ".try", ".code", ".clock"):
             with suppress(OSError):
                 os.unlink(entry.script + suffix)
     if "speed-bump: entered 0\n" in said:

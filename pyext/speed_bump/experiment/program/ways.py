@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from speed_bump.config import MAX_SEED
 from speed_bump.link import message, place, visit
@@ -35,6 +36,24 @@ class AttachError(Exception):
 
 class NotOffered(AttachError):
     """This way does not work for the program; another may."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a debugger is to do.
+
+    Args:
+        text: address ranges of the interpreter's own code
+        waits_at: instruction and stack of a main thread that waits in the kernel; else 0
+        search_s: how long to look for a safe place, whole seconds
+    """
+
+    pid: int
+    extension: str
+    script: str
+    text: list[tuple[int, int]]
+    waits_at: tuple[int, int]
+    search_s: int
 
 
 class Link:
