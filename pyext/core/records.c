@@ -198,6 +198,7 @@ static PyStructSequence_Field stack_fields[] = {
 	{ "wait", "what it waits for, such as \"lock\"; \"\": it runs" },
 	{ "offset", "of the innermost frame's instruction; -1: not known" },
 	{ "looks", "how often it was seen" },
+	{ "queued_ns", "how long the thread waited for a CPU after it was seen there, ns" },
 	{ "codes", "of the frames, from the innermost: indices in targets() and codes()" },
 	END,
 };

@@ -119,6 +119,7 @@ struct stack {
 	uint64_t ns; /* when reading it began, CLOCK_MONOTONIC */
 	size_t first, depth; /* in frames[] */
 	uint64_t looks, hash;
+	uint64_t queued_ns; /* see count_thread() */
 };
 
 /* The scheduler's data of a thread. */
@@ -128,7 +129,9 @@ struct thread {
 	uint64_t last_run, last_wait;
 	uint64_t bottom; /* the address of its outermost frame */
 	uint64_t of_python; /* the tick in which the interpreter reported it last */
-	bool fresh; /* the last data belongs to this run() */
+	bool fresh; /* the last data is of the same period as the next will be */
+	bool seen; /* in this run() */
+	ssize_t stack; /* the index of its last stack; -1: none */
 	int syscall, schedstat; /* its files, or CLOSED */
 };
 
@@ -505,8 +508,9 @@ static void note_moment(struct stacks_object *self, uint64_t ns, uint32_t stack)
 		(struct moment){ ns, stack };
 }
 
-static void count_stack(struct stacks_object *self, struct stack *seen,
-			const uint32_t *frames)
+/* The index of the stack; -1: there is no room. */
+static ssize_t count_stack(struct stacks_object *self, struct stack *seen,
+			   const uint32_t *frames)
 {
 	uint64_t slot;
 
@@ -522,7 +526,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 		if (same_stack(self, &self->stacks[index - 1], seen, frames)) {
 			self->stacks[index - 1].looks++;
 			note_moment(self, seen->ns, index - 1);
-			return;
+			return index - 1;
 		}
 	}
 	if (self->stack_count == MAX_STACKS ||
@@ -531,7 +535,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 	    more_room((void **)&self->frames, &self->frame_room, self->frame_count,
 		      seen->depth, sizeof(*self->frames))) {
 		self->lost++;
-		return;
+		return -1;
 	}
 	seen->first = self->frame_count;
 	seen->looks = 1;
@@ -542,6 +546,7 @@ static void count_stack(struct stacks_object *self, struct stack *seen,
 	self->stacks[self->stack_count++] = *seen;
 	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
 	note_moment(self, seen->ns, (uint32_t)self->stack_count - 1);
+	return (ssize_t)self->stack_count - 1;
 }
 
 /* The entry of a thread; NULL: no memory. */
@@ -558,17 +563,22 @@ static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t t
 		return NULL;
 	thread = &self->threads[self->thread_count++];
 	*thread = (struct thread){
-		.pid = pid, .tid = tid, .syscall = CLOSED, .schedstat = CLOSED
+		.pid = pid, .tid = tid, .syscall = CLOSED, .schedstat = CLOSED, .stack = -1
 	};
 	return thread;
 }
 
+/*
+ * The kernel shows how long a thread waited for a CPU as soon as it has one. It waited in
+ * the place of the look before: it was preempted about there, or woken up there.
+ */
 static void count_thread(struct stacks_object *self, struct thread *thread)
 {
 	unsigned long long run, wait;
 	char text[128];
 
 	thread->looks++;
+	thread->seen = true;
 	if (read_file(self, thread, &thread->schedstat, "schedstat", text,
 		      sizeof(text)) <= 0 ||
 	    sscanf(text, "%llu %llu", &run, &wait) != 2)
@@ -576,6 +586,8 @@ static void count_thread(struct stacks_object *self, struct thread *thread)
 	if (thread->fresh) {
 		thread->run_ns += run - thread->last_run;
 		thread->wait_ns += wait - thread->last_wait;
+		if (thread->stack >= 0)
+			self->stacks[thread->stack].queued_ns += wait - thread->last_wait;
 	}
 	thread->last_run = run;
 	thread->last_wait = wait;
@@ -723,10 +735,11 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	count_thread(self, known);
 	if (!whole) {
 		self->lost++;
+		known->stack = -1;
 		return;
 	}
 	known->bottom = bottom;
-	count_stack(self, &seen, frames);
+	known->stack = count_stack(self, &seen, frames);
 }
 
 /*
@@ -758,7 +771,7 @@ static void look_at_tasks(struct stacks_object *self, pid_t pid)
 		seen.ns = now_ns(CLOCK_MONOTONIC);
 		seen.wait = wait_of(pid, text, 0, 0);
 		count_thread(self, known);
-		count_stack(self, &seen, NULL);
+		known->stack = count_stack(self, &seen, NULL);
 	}
 	if (tasks)
 		closedir(tasks);
@@ -813,11 +826,11 @@ static void close_idle(struct stacks_object *self)
 	for (size_t i = 0; i < self->thread_count; i++) {
 		struct thread *thread = &self->threads[i];
 
-		if (!thread->fresh) {
+		if (!thread->seen) {
 			close_file(self, &thread->syscall);
 			close_file(self, &thread->schedstat);
 		}
-		thread->fresh = false;
+		thread->seen = false;
 	}
 }
 
@@ -852,10 +865,47 @@ static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 	self->cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - begin_cpu;
 }
 
+/* Move a stack to the end of those that are kept. */
+static void keep_stack(struct stacks_object *self, size_t from)
+{
+	struct stack *kept = &self->stacks[self->stack_count], old = self->stacks[from];
+	uint64_t slot = old.hash;
+
+	*kept = old;
+	kept->first = self->frame_count;
+	kept->looks = kept->queued_ns = 0;
+	if (old.depth)
+		memmove(&self->frames[kept->first], &self->frames[old.first],
+			old.depth * sizeof(*self->frames));
+	self->frame_count += old.depth;
+	for (size_t i = 0; i < self->thread_count; i++) {
+		if (self->threads[i].stack == (ssize_t)from)
+			self->threads[i].stack = (ssize_t)self->stack_count;
+	}
+	self->stack_count++;
+	while (self->by_stack[slot % (2 * MAX_STACKS)])
+		slot++;
+	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
+}
+
+/* All but the last stack of each thread, in which it may go on waiting for a CPU. */
 static void forget_stacks(struct stacks_object *self)
 {
+	size_t count = self->stack_count;
+
 	self->stack_count = self->frame_count = self->moment_count = 0;
 	memset(self->by_stack, 0, 2 * MAX_STACKS * sizeof(*self->by_stack));
+	for (size_t i = 0; i < count; i++)
+		self->stacks[i].looks = 0;
+	for (size_t i = 0; i < self->thread_count; i++) {
+		if (self->threads[i].stack >= 0)
+			self->stacks[self->threads[i].stack].looks = 1;
+	}
+	/* In their order, so that no frames are overwritten that are still to be moved. */
+	for (size_t i = 0; i < count; i++) {
+		if (self->stacks[i].looks)
+			keep_stack(self, i);
+	}
 }
 
 /*
@@ -1100,6 +1150,7 @@ static PyObject *stack_record(struct records *records, const struct stacks_objec
 		PyUnicode_InternFromString(waits[stack->wait]),
 		value_int(stack->offset),
 		value_u64(stack->looks),
+		value_u64(stack->queued_ns),
 		codes_of(self, stack),
 	};
 
@@ -1127,6 +1178,21 @@ static void append(PyObject **list, PyObject *item)
 	Py_XDECREF(item);
 }
 
+/* begin(): what was done between run() and now does not belong to the same period. */
+static PyObject *stacks_begin(PyObject *object, PyObject *Py_UNUSED(none))
+{
+	struct stacks_object *self = (struct stacks_object *)object;
+
+	if (take_turn(self))
+		return NULL;
+	for (size_t i = 0; i < self->thread_count; i++) {
+		self->threads[i].fresh = false;
+		self->threads[i].stack = -1;
+	}
+	atomic_store(&self->busy, 0);
+	Py_RETURN_NONE;
+}
+
 /* keep_moments(keep): take() says also when each stack was seen, from now on. */
 static PyObject *stacks_keep_moments(PyObject *object, PyObject *arg)
 {
@@ -1151,8 +1217,12 @@ static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
 		return NULL;
 	values[0] = PyList_New(0);
 	values[1] = PyList_New(0);
-	for (size_t i = 0; values[0] && i < self->stack_count; i++)
-		append(&values[0], stack_record(records, self, &self->stacks[i]));
+	for (size_t i = 0; values[0] && i < self->stack_count; i++) {
+		const struct stack *stack = &self->stacks[i];
+
+		if (stack->looks || stack->queued_ns || self->keeps_moments)
+			append(&values[0], stack_record(records, self, stack));
+	}
 	/* Pairs: there may be many thousand. */
 	for (size_t i = 0; values[1] && i < self->moment_count; i++)
 		append(&values[1],
@@ -1213,6 +1283,7 @@ static PyObject *stacks_threads(PyObject *object, PyObject *Py_UNUSED(none))
 static PyMethodDef stacks_methods[] = {
 	{ "add", stacks_add, METH_VARARGS, NULL },
 	{ "run", stacks_run, METH_VARARGS, NULL },
+	{ "begin", stacks_begin, METH_NOARGS, NULL },
 	{ "keep_moments", stacks_keep_moments, METH_O, NULL },
 	{ "take", stacks_take, METH_NOARGS, NULL },
 	{ "targets", stacks_targets, METH_NOARGS, NULL },

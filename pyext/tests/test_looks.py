@@ -17,7 +17,7 @@ import pytest
 from records import made
 from speed_bump import _core
 from speed_bump.config import parse_targets
-from speed_bump.experiment.account import MACHINE, PYTHON, WAIT, C, Looks
+from speed_bump.experiment.account import CPU_WAIT, MACHINE, PYTHON, WAIT, C, Looks
 from speed_bump.experiment.program import looks, native_frames
 from speed_bump.experiment.program.native_frames import Key
 from speed_bump.experiment.program.progress import Progress
@@ -124,10 +124,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Looks:
 
 
 def stacks_of(seen: Looks, function: str) -> Counter[tuple[tuple[str, str], ...]]:
-    """The frames below a function of the program, with their counts."""
+    """The frames below a function of the program, with their counts.
+
+    A thread that waits for a CPU is awake.
+    """
     found: Counter[tuple[tuple[str, str], ...]] = Counter()
     for (_, row), n in seen.stacks.items():
         frames = [(seen.frames[f].kind, seen.frames[f].name) for f in row]
+        frames = [frame for frame in frames if frame != (WAIT, CPU_WAIT)]
         name = (PYTHON, f"__main__:{function}")
         if name in frames:
             found[tuple(frames[frames.index(name) + 1 :])] += n
@@ -281,6 +285,7 @@ def test_a_program_that_is_not_of_python_is_known_by_what_it_waits_for(
     waits: dict[int, Counter[str]] = {}
     for (at, row), n in found.stacks.items():
         kind = found.frames[row[0]].name if row else ""
+        kind = kind if kind != CPU_WAIT else ""
         waits.setdefault(found.threads[at].pid, Counter())[kind] += n
     # Shells may wait for their children in different ways.
     assert waits[program.pid].most_common(1)[0][0] in ("child process", "signal")

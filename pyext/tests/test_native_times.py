@@ -15,8 +15,7 @@ import time
 import pytest
 from speed_bump import _core
 from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
-from speed_bump.experiment.program.workload import Samples
-from speed_bump.experiment.rank import self_times
+from speed_bump.experiment.program.samples import Own, Samples, self_times
 
 pytestmark = pytest.mark.two_pythons
 
@@ -43,12 +42,14 @@ def test_a_share_is_of_the_time_and_of_all_threads():
 
 
 def test_each_language_has_its_own_way_of_seeing():
-    python = Samples(SECOND, 1000, {PYTHON: 100}, seen=True)
+    python = Samples(SECOND, 1000, {(1, PYTHON): Own(awake=100)}, seen=True)
     assert list(self_times(python)) == [PYTHON]
     assert self_times(python)[PYTHON].share == pytest.approx(0.1)
     # A value that was not measured is not 0.
     assert not self_times(Samples(SECOND, native=NativeTimes(refused="no")))
-    assert not self_times(Samples(SECOND, 1000, {PYTHON: 100}, seen=False))
+    assert not self_times(
+        Samples(SECOND, 1000, {(1, PYTHON): Own(awake=100)}, seen=False)
+    )
 
 
 def test_a_refusal_stays():

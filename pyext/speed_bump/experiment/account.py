@@ -281,6 +281,7 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
     sums: Counter[str] = Counter()
     parts: dict[str, Counter[str]] = {}
     own: dict[str, Counter[str]] = {}
+    lacking = _lacking(looks)
 
     def add(what: str, part: str, n: float) -> None:
         if n:
@@ -297,11 +298,14 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
         frames = [f for f in frames if f.kind != MACHINE]
         leaf = frames[-1] if frames else Frame(C, NATIVE)
         mine = own.setdefault(names[-1], Counter()) if names else Counter()
+        if leaf == Frame(WAIT, CPU_WAIT):
+            add(CPU_WAIT, "", n)
+            continue
         if leaf.kind == WAIT:
             add(leaf.name, via(frames), n)
             mine[via(frames)] += n  # type: ignore[assignment]
             continue
-        lack = n * thread.wait
+        lack = n * lacking.get(at, 0.0)
         what = IMPORTS if is_import(frames) else ASKED if names else NOT_ASKED
         what = what if frames or names else NATIVE
         add(CPU_WAIT, "", lack)
@@ -326,6 +330,26 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
     return Account(rows, owned, reporting, round(total), _others(looks))
 
 
+def _lacking(looks: Looks) -> dict[int, float]:
+    """By thread, how much of the time in which it seemed to run it waited for a CPU.
+
+    Most of these waits are known by their place, and are no part of that.
+    """
+    ran: Counter[int] = Counter()
+    waited: Counter[int] = Counter()
+    for (at, row), n in looks.stacks.items():
+        leaf = looks.frames[row[-1]] if row else Frame(C, NATIVE)
+        if leaf.kind != WAIT:
+            ran[at] += n  # type: ignore[assignment]
+        elif leaf.name == CPU_WAIT:
+            waited[at] += n  # type: ignore[assignment]
+    return {
+        at: max(1 - (1 - looks.threads[at].wait) * (n + waited[at]) / n, 0.0)
+        for at, n in ran.items()
+        if n
+    }
+
+
 def _others(looks: Looks) -> list[Others]:
     """The threads that report no units, by the function that each runs."""
     asleep: dict[int, Counter[str]] = {}
@@ -335,6 +359,7 @@ def _others(looks: Looks) -> list[Others]:
             continue
         frames = [looks.frames[f] for f in row]
         waits = frames[-1].name if frames and frames[-1].kind == WAIT else ""
+        waits = waits if waits != CPU_WAIT else ""
         asleep.setdefault(at, Counter())[waits] += n  # type: ignore[assignment]
         runs.setdefault(at, Counter())[_body(frames)] += n  # type: ignore[assignment]
     alike: dict[str, list[Counter[str]]] = {}

@@ -27,8 +27,9 @@ from speed_bump.experiment.program.meter import CHANGES, Pace, slot_of
 from speed_bump.experiment.program.metric import MetricError
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
-from speed_bump.experiment.program.workload import Samples, Workload
-from speed_bump.experiment.record import REQUEST, Block, Metered, Record, SelfTime
+from speed_bump.experiment.program.samples import Samples, added, self_times
+from speed_bump.experiment.program.workload import Workload
+from speed_bump.experiment.record import REQUEST, Block, Metered, Record
 from speed_bump.experiment.slots import length, requests
 from speed_bump.experiment.slots.measure import Run, together
 from speed_bump.experiment.symbols import short
@@ -253,7 +254,7 @@ class Experiment:
             ) as program:
                 while program.is_running():
                     self.watcher.now("looking at a whole run, nothing is delayed")
-                    seen = _added(seen, program.sample(LOOK_NS, lambda: None))
+                    seen = added(seen, program.sample(LOOK_NS, lambda: None))
                 looks = program.looks()
                 self.interrupted = self.interrupted or program.wait().interrupted
                 looks.mark((), program.pid, program.exited)
@@ -863,7 +864,7 @@ class Experiment:
         if seconds:
             found = program.sample(int(seconds * 1e9), meanwhile)
             self._last_census = time.monotonic()
-            self._samples = _added(self._samples, found)
+            self._samples = added(self._samples, found)
         run.rest(0, slots, self._ended(program))
         if seconds:
             self._take_looks(program, run)
@@ -881,6 +882,7 @@ class Experiment:
         reading = program.machine.look(program.pids)
         machine.cpus = cpus()
         machine.steal = program.machine.steal()
+        machine.given = program.machine.given(reading)
         total = reading.run_ns + reading.wait_ns
         if total:
             machine.share = reading.run_ns / total
@@ -984,29 +986,3 @@ class Experiment:
                 block, masks=block.masks[:0].copy(), levels=block.levels[:0].copy()
             )
             self._folded = k + 1
-
-
-def _added(a: Samples, b: Samples) -> Samples:
-    """Join the samples of two rounds."""
-    python = dict(a.python)
-    for name, n in b.python.items():
-        python[name] = python.get(name, 0) + n
-    native = b.native or a.native
-    if a.native and b.native:
-        native = a.native.added(b.native)
-    return Samples(
-        a.clock_ns + b.clock_ns, a.ticks + b.ticks, python, native, a.seen or b.seen
-    )
-
-
-def self_times(samples: Samples) -> dict[str, SelfTime]:
-    """For each function, how long threads were in it."""
-    found: dict[str, SelfTime] = {}
-    if samples.seen and samples.ticks:
-        for name, n in samples.python.items():
-            found[name] = SelfTime(n / samples.ticks, samples.ticks)
-    native = samples.native
-    if native and native.clock_ns:
-        for name, ns in native.self_ns.items():
-            found[name] = SelfTime(ns / native.clock_ns, native.looks.get(name, 0))
-    return found

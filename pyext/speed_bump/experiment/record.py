@@ -183,11 +183,14 @@ class SelfTime:
     """How long threads were in a function itself while nothing was delayed.
 
     ``share`` is the average number of threads in it, over the wall time of the program;
-    ``looks`` is the number of independent samples that it is worth.
+    ``looks`` is the number of independent samples that it is worth. While a thread waits
+    for a CPU, it is where it is by chance: these waits are divided among its functions
+    by what they compute, and ``queued`` is the part of the share that came so.
     """
 
     share: float
     looks: float
+    queued: float = 0.0
 
 
 @dataclass
@@ -196,13 +199,24 @@ class Machine:
 
     ``share`` is run / (run + wait) of all threads of the program, NaN if unknown;
     ``threads`` is the average number of runnable threads, on ``cpus``; ``steal`` is the
-    part of the time that the hypervisor took.
+    part of the time that the hypervisor took; ``given`` is the program's part of the CPU
+    time that was used on these CPUs, NaN if unknown.
     """
 
     share: float = float("nan")
     threads: float = float("nan")
     cpus: int = 1
     steal: float = 0.0
+    given: float = float("nan")
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more threads of the program want a CPU than there are.
+
+        Then all CPUs are busy, and with ``given`` of their time the program takes
+        1 / ``given`` times as long.
+        """
+        return self.threads > 1.05 * self.cpus
 
 
 @dataclass

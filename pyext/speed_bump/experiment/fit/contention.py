@@ -68,7 +68,9 @@ class Contention:
     waited is unknown: the cost of delays by the wall is multiplied by their share.
     ``reporter`` is the share of a CPU of the threads that report units. ``hurried`` is
     how much less of a unit they are blocked if they waited for a CPU; None: unknown.
-    ``waited`` is the part of a unit for which they wait for one.
+    ``waited`` is the part of a unit for which they wait for one. ``given``: all CPUs are
+    busy, and the program has this part of their time, so that it and its delays take so
+    much longer by the wall.
     """
 
     share: float
@@ -82,6 +84,7 @@ class Contention:
     reporter: float = math.nan
     hurried: Interval | None = None
     waited: float = math.nan
+    given: float = 1.0
 
     @property
     def is_late(self) -> bool:
@@ -125,13 +128,18 @@ def contention(record: Record, table: Table) -> Contention:
             "delays can't be told"
         )
         return Contention(share, None, None, reason, "use a quieter host", "")
-    own = machine.threads
-    if math.isfinite(own) and own > 1.05 * machine.cpus:
+    if machine.is_crowded:
         note = (
-            f"on {machine.cpus} CPU{'s' * (machine.cpus != 1)}: {own:.1f} threads of the "
-            "program wanted one, it is its own rival"
+            f"on {machine.cpus} CPU{'s' * (machine.cpus != 1)}: {machine.threads:.1f} "
+            "threads of the program wanted one, it is its own rival"
         )
-        return Contention(share, None, None, "", "", note)
+        given = machine.given
+        if not given < NEARLY_ALONE:
+            return Contention(share, None, None, "", "", note)
+        if given < MIN_SHARE:
+            return Contention(share, None, None, had_only(given), QUIETER, note)
+        note += f"; as if other programs had not had {1 - given:.0%} of the CPU time"
+        return Contention(share, None, None, "", "", note, given=given)
     if not math.isfinite(share) or share >= ALONE:
         return Contention(share, None, None, "", "", "")
     known = [record.shares[name] for name in record.functions if name in record.shares]

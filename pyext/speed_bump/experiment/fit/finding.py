@@ -11,7 +11,7 @@ from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.diagnostics import Diagnostics
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.ties import Joint
-from speed_bump.experiment.record import SelfTime
+from speed_bump.experiment.record import Machine, SelfTime
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,24 @@ def lasting(value: float) -> str:
     return f"{value / 3600:.0f} h"
 
 
-def own_share(times: Mapping[str, SelfTime], name: str) -> Interval | None:
-    """The part of the time that is spent in the function itself."""
+def own_share(
+    times: Mapping[str, SelfTime], name: str, machine: Machine | None = None
+) -> Interval | None:
+    """The part of the time that is spent in the function itself.
+
+    Args:
+        machine: if it is crowded, threads wait for the CPUs that other threads of the
+            program have, and this is no part of a function's time
+    """
     own = times.get(name)
     if own is None or own.looks <= 0:
         return None
     # Wilson, JASA 22 (1927), at 1.96.
     share, n, z = own.share, own.looks, 1.96
+    if machine and machine.is_crowded:
+        share -= own.queued
+        if 0 < machine.given < 1:
+            share /= machine.given
     inside = min(max(share, 0.0), 1.0)
     middle = (inside + z * z / (2 * n)) / (1 + z * z / n)
     half = (

@@ -123,7 +123,8 @@ def finding(
         slack: None: it was not on pedestals
         group: that it was screened in, if it was
     """
-    share = own_share(common.record.self_times, name)
+    record = common.record
+    share = own_share(record.self_times, name, record.machine)
     empty = Finding(
         name=name,
         verdict=INCONCLUSIVE,

@@ -165,7 +165,13 @@ def qualify(
             )
             number.help = "name another unit of work with --progress"
         share = record.shares.get(name)
-        if how.scaled:
+        if how.given < 1:
+            number.c *= how.given
+            number.se *= how.given
+            number.off = how.given * number.off + SHARE_ERROR * (1 - how.given) * abs(
+                number.c
+            )
+        elif how.scaled:
             _scale(number, how, share)
         elif how.y is not None:
             number.off += SHARE_ERROR * (1 - how.share) * max(abs(number.c), 0.3)

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from speed_bump import _core
+from speed_bump.experiment.account import CPU_WAIT, WAIT, C, Frame, Looks, Thread
 from speed_bump.experiment.account import PYTHON as PYTHON_KIND
-from speed_bump.experiment.account import WAIT, C, Frame, Looks, Thread
 from speed_bump.experiment.program.native_frames import Key, NativeFrames
 
 # The highest rate of samples; lower with many threads, so that sampling takes no more
@@ -46,6 +46,8 @@ class Looking:
         self._stacks = _core.Stacks(table)
         self._known: dict[int, tuple[int, ...] | None] = {}
         self._seen: Counter[Key] = Counter()
+        # How long threads waited for a CPU, by the stack in which they were awake.
+        self._queued_ns: Counter[Key] = Counter()
         self._totals: _core.StackTotals | None = None
         self._clock_ns = 0
         self._sources: dict[str, Source] = {}
@@ -81,6 +83,10 @@ class Looking:
             self._known[pid] = layout
         return True
 
+    def begin(self) -> None:
+        """Begin a period: what threads did since the last look does not count."""
+        self._stacks.begin()
+
     def look(self, ns: int, interval_ns: int = INTERVAL_NS) -> Look:
         """Sample for the given time."""
         before = self._totals.ticks if self._totals else 0
@@ -92,6 +98,7 @@ class Looking:
         keys = [Key.of(stack) for stack in taken.stacks]
         for key, stack in zip(keys, taken.stacks, strict=True):
             self._seen[key] += stack.looks
+            self._queued_ns[key._replace(wait="")] += stack.queued_ns
         if self._moments is not None:
             for time_ns, index in taken.moments:
                 key = keys[index]
@@ -116,20 +123,29 @@ class Looking:
             called = "" if in_c else named.called(key)
             if called:
                 frames.append(Frame(C, called))
-            asleep = [Frame(WAIT, key.wait)] if key.wait else []
             thread = at[key.pid, key.tid]
-            for below, part in self.native.below(key):
-                # The callable itself has its Python name.
-                inner = below[1:] if called or in_c else below
-                whole = [*frames, *inner, *asleep]
-                there = thread, tuple(known.setdefault(f, len(known)) for f in whole)
-                found.stacks[there] = found.stacks.get(there, 0) + n * part
+            for wait, looks in self._divided(key, n):
+                asleep = [Frame(WAIT, wait)] if wait else []
+                for below, part in self.native.below(key):
+                    # The callable itself has its Python name.
+                    inner = below[1:] if called or in_c else below
+                    whole = [*frames, *inner, *asleep]
+                    there = thread, tuple(known.setdefault(f, len(known)) for f in whole)
+                    found.stacks[there] = found.stacks.get(there, 0) + looks * part
         found.frames = list(known)
         if self._totals:
             found.ticks, found.lost = self._totals.ticks, self._totals.lost
             found.cpu_ns = self._totals.cpu_ns
         found.clock_ns = self._clock_ns
         return found
+
+    def _divided(self, key: Key, n: int) -> list[tuple[str, float]]:
+        """Looks by wait: a thread that is awake runs, or waits for a CPU."""
+        if key.wait or not self._queued_ns[key] or not self._totals:
+            return [(key.wait, n)]
+        queued = self._queued_ns[key] * self._totals.ticks / max(self._clock_ns, 1)
+        queued = min(queued, n)
+        return [part for part in (("", n - queued), (CPU_WAIT, queued)) if part[1] > 0]
 
 
 class _Names:

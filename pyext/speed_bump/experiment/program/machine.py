@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -31,7 +32,7 @@ class Machine:
     def __init__(self) -> None:
         self._threads: dict[tuple[int, int], tuple[int, int]] = {}
         self._steal = _steal_ticks()
-        self._begin = Reading()
+        self._busy_ns = _busy_ns()
 
     def look(self, pids: Iterable[int]) -> Reading:
         """Read the processes; returns the sums so far."""
@@ -49,6 +50,13 @@ class Machine:
                 run, wait, _ = file.read().split()
             self._threads[pid, tid] = int(run), int(wait)
 
+    def given(self, reading: Reading) -> float:
+        """The part of the used CPU time that the program had, of its CPUs, since this
+        was made; NaN if unknown.
+        """
+        busy_ns = _busy_ns() - self._busy_ns
+        return min(reading.run_ns / busy_ns, 1.0) if busy_ns > 0 else math.nan
+
     def steal(self) -> float:
         """The part of the machine's time that the hypervisor took since this was made."""
         now = _steal_ticks()
@@ -64,6 +72,21 @@ def _steal_ticks() -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return (ticks[7] if len(ticks) > 7 else 0), sum(ticks[:8])
+
+
+def _busy_ns() -> int:
+    """How long the CPUs that the program may use were busy, since the machine began."""
+    allowed = {f"cpu{n}" for n in os.sched_getaffinity(0)}
+    ticks = 0
+    with suppress(OSError, ValueError), open("/proc/stat", encoding="ascii") as file:
+        for line in file:
+            name, *words = line.split()
+            if name in allowed:
+                # Idle and waiting for a disk are the fourth and the fifth.
+                ticks += (
+                    sum(int(word) for word in words[:8]) - int(words[3]) - int(words[4])
+                )
+    return ticks * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
 
 
 def is_alive(pid: int) -> bool:

@@ -157,11 +157,15 @@ class Stack:
 
 @dataclass
 class Stacks:
-    """How often each stack was seen in ``ticks`` samples that took ``seconds``."""
+    """How often each stack was seen in ``ticks`` samples that took ``seconds``.
+
+    ``queued_ns`` is how long threads waited for a CPU in it, or when they woke up there.
+    """
 
     ticks: int = 0
     seconds: float = 0.0
     samples: dict[Stack, int] = field(default_factory=dict)
+    queued_ns: dict[Stack, int] = field(default_factory=dict)
 
     def add(self, other: Stacks) -> None:
         """Add samples of another period."""
@@ -169,6 +173,8 @@ class Stacks:
         self.seconds += other.seconds
         for stack, n in other.samples.items():
             self.samples[stack] = self.samples.get(stack, 0) + n
+        for stack, ns in other.queued_ns.items():
+            self.queued_ns[stack] = self.queued_ns.get(stack, 0) + ns
 
     def as_json(self, most: int = 4000) -> dict[str, Any]:
         """For the record: see ``Record.header["look"]``."""
@@ -205,11 +211,14 @@ def read(
         main: the process that was started
     """
     found: dict[Stack, int] = {}
+    queued: dict[Stack, int] = {}
     for seen in look.stacks:
         stack = stack_of(Key.of(seen), look.targets, calls, main)
         if stack:
             found[stack] = found.get(stack, 0) + seen.looks
-    return Stacks(look.ticks, look.seconds, found)
+        if stack and seen.queued_ns:
+            queued[stack] = queued.get(stack, 0) + seen.queued_ns
+    return Stacks(look.ticks, look.seconds, found, queued)
 
 
 def stack_of(

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from typing import IO
 
 from speed_bump import _core, native
@@ -37,7 +36,7 @@ from speed_bump.experiment.program.meter import Meter
 from speed_bump.experiment.program.metric import Source
 from speed_bump.experiment.program.native_frames import Key
 from speed_bump.experiment.program.native_looks import NativeLooks, NativeSeen
-from speed_bump.experiment.program.native_times import NativeSampling, NativeTimes
+from speed_bump.experiment.program.native_times import NativeSampling
 from speed_bump.experiment.program.output import Watched
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import (
@@ -47,28 +46,13 @@ from speed_bump.experiment.program.runner import (
     modules_of,
     read_refused,
 )
+from speed_bump.experiment.program.samples import Own, Samples
 from speed_bump.experiment.program.stacks import Leaves, Stack, Stacks
 from speed_bump.kinds import SiteKind
 
 SLICE_NS = 50_000_000
 # How long native frames below those of Python are sampled.
 BELOW_NS = 1_000_000_000
-
-
-@dataclass
-class Samples:
-    """Samples of the stacks while nothing was delayed.
-
-    In ``ticks`` samples, ``python`` counts how often a thread was in each function
-    itself; several may be in one. ``native`` is for native functions, None if there are
-    none.
-    """
-
-    clock_ns: int = 0
-    ticks: int = 0
-    python: dict[str, int] = field(default_factory=dict)
-    native: NativeTimes | None = None
-    seen: bool = False
 
 
 class Workload:
@@ -402,13 +386,14 @@ class Workload:
         pids = {*self._pids, *children()}
         for pid in self.pids - self._sampled:
             self._looking.add(pid, None)
+        self._looking.begin()
         with self._native_looks(native, pids, ns):
             begin = time.monotonic_ns()
             while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
                 looks, seen = self._innermost(min(left, SLICE_NS))
                 found.ticks += looks
-                for name, n in seen.items():
-                    found.python[name] = found.python.get(name, 0) + n
+                for place, own in seen.items():
+                    found.python.setdefault(place, Own()).add(own)
                 self._find_stacks()
                 meanwhile()
             found.clock_ns = time.monotonic_ns() - begin
@@ -443,20 +428,22 @@ class Workload:
             self._below_ns = 0
         self._looking.native.add(below.stacks(), moments, below.symbol)
 
-    def _innermost(self, ns: int) -> tuple[int, dict[str, int]]:
-        """How often threads were in each counted function itself."""
+    def _innermost(self, ns: int) -> tuple[int, dict[tuple[int, str], Own]]:
+        """Where threads were, in each counted function itself."""
         wanted = {f"{t.left}:{t.right}" for t in self._python}
         seen = self.stacks(ns)
-        found: dict[str, int] = {}
+        found: dict[tuple[int, str], Own] = {}
         for stack, n in seen.samples.items():
-            # Time taken by other programs can't be gained here.
-            if self._leaves and stack.waits_for_others:
-                continue
             # A C function that is not measured counts for its caller.
             last = -1 if not stack.has_leaf or stack.frames[-1] in wanted else -2
-            if len(stack.frames) >= -last:
-                name = stack.frames[last]
-                found[name] = found.get(name, 0) + n
+            name = stack.frames[last] if len(stack.frames) >= -last else ""
+            own = found.setdefault((stack.thread, name), Own())
+            own.queued_ns += seen.queued_ns.get(stack, 0)
+            if not stack.waits:
+                own.awake += n
+            elif not (self._leaves and stack.waits_for_others):
+                # Time taken by other programs can't be gained here.
+                own.asleep += n
         return seen.ticks, found
 
     def stacks(self, ns: int) -> Stacks:

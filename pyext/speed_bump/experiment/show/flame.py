@@ -9,6 +9,7 @@ from html import escape
 
 from speed_bump.duration import human
 from speed_bump.experiment.account import (
+    CPU_WAIT,
     NATIVE,
     PYTHON,
     WAIT,
@@ -201,7 +202,7 @@ def boxes(found: Flame) -> list[Box]:
 def label(frame: Frame) -> str:
     """The displayed name of a frame."""
     if frame.kind == WAIT:
-        return f"asleep: {frame.name}"
+        return f"{'waits for' if frame.name == CPU_WAIT else 'asleep:'} {frame.name}"
     return NATIVE if frame == NATIVE_CODE else short(shown(frame))
 
 

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""The time in functions themselves, where threads have to wait for a CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from speed_bump.config import parse_targets
+from speed_bump.experiment.account import (
+    CPU_WAIT,
+    PYTHON,
+    WAIT,
+    Frame,
+    Looks,
+    Thread,
+    account,
+)
+from speed_bump.experiment.fit.finding import own_share
+from speed_bump.experiment.program.progress import Progress
+from speed_bump.experiment.program.runner import Runner
+from speed_bump.experiment.program.samples import Own, Samples, added, self_times
+from speed_bump.experiment.program.workload import Workload
+from speed_bump.experiment.record import Machine
+
+SECOND = 10**9
+NAP, WORK = "m:nap", "m:work"
+
+
+def samples(*rows: tuple[int, str, Own]) -> Samples:
+    """Of a second, with a look each millisecond."""
+    python = {(thread, name): own for thread, name, own in rows}
+    return Samples(SECOND, 1000, python, seen=True)
+
+
+def test_waiting_for_a_cpu_is_divided_by_what_is_computed() -> None:
+    # It runs for 0.2 s, of which 0.19 in work(), and waits 0.6 s after it has woken up.
+    found = self_times(
+        samples(
+            (1, NAP, Own(200, 610, 600_000_000)),
+            (1, WORK, Own(0, 180, 0)),
+            (1, "", Own(0, 10, 0)),
+        )
+    )
+    assert found[NAP].share == pytest.approx(0.2 + 0.01 * 4)
+    assert found[WORK].share == pytest.approx(0.18 * 4)
+    assert found[WORK].queued == pytest.approx(0.18 * 3)
+    # On a machine for itself it would take 0.4 s.
+    own = own_share(found, WORK, Machine(0.25, 0.8, 1))
+    assert own and own.value == pytest.approx(0.72)
+    # If other threads of the program have the CPU, all will still wait for it.
+    own = own_share(found, WORK, Machine(0.25, 4.0, 1))
+    assert own and own.value == pytest.approx(0.18)
+    # And if others have half of it, work() has so much more of what is left.
+    own = own_share(found, WORK, Machine(0.25, 4.0, 1, given=0.5))
+    assert own and own.value == pytest.approx(0.36)
+
+
+def test_a_thread_that_never_ran_is_where_it_was_seen() -> None:
+    found = self_times(samples((1, NAP, Own(0, 900, 898_000_000))))
+    assert found[NAP].share == pytest.approx(0.9)
+
+
+def test_threads_are_divided_each_by_itself_and_rounds_are_joined() -> None:
+    one = samples((1, NAP, Own(0, 100, 0)), (2, WORK, Own(0, 100, 50_000_000)))
+    other = samples((2, WORK, Own(0, 0, 50_000_000)), (2, NAP, Own(0, 100, 0)))
+    found = self_times(added(one, other))
+    assert found[NAP].share == pytest.approx((100 + 100 * 2) / 2000)
+    assert found[WORK].share == 0
+    assert one.python[2, WORK] == Own(0, 100, 50_000_000)
+
+
+def test_the_account_has_the_waits_that_are_known() -> None:
+    work = Frame(PYTHON, WORK, "/m.py", 1)
+    looks = Looks(frames=[work, Frame(WAIT, CPU_WAIT)])
+    looks.stacks = {(0, (0,)): 40.0, (0, (0, 1)): 60.0}
+    # By the kernel it waited for three quarters, or for less than was seen.
+    for run_ns, waits in ((25, 0.75), (50, 0.6)):
+        looks.threads = [Thread(1, 1, 100, run_ns, 100 - run_ns, True)]
+        found = account(looks, {WORK})
+        assert found
+        shares = {row.what: row.share for row in found.rows}
+        assert shares[CPU_WAIT] == pytest.approx(waits)
+        assert found.own[WORK].asleep == 0
+        assert found.others == []
+
+
+NAPS = """
+import time
+def nap():
+    time.sleep(0.0005)
+def work():
+    end = time.thread_time() + 0.002
+    while time.thread_time() < end:
+        pass
+while True:
+    nap()
+    work()
+"""
+
+
+@pytest.fixture
+def burners() -> Iterator[int]:
+    """A CPU that three others use."""
+    cpu = min(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    burn = [sys.executable, "-c", "while True: pass"]
+    running = [subprocess.Popen(burn) for _ in range(3)]
+    yield cpu
+    for process in running:
+        process.kill()
+        process.wait()
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.timed
+def test_a_function_that_wakes_up_has_not_the_time_of_others(
+    tmp_path: Path, burners: int
+) -> None:
+    """After each sleep the thread waits for its CPU, in the function that slept."""
+    program = tmp_path / "naps.py"
+    program.write_text(NAPS)
+    runner = Runner([sys.executable, str(program)], show_output=False)
+    targets = parse_targets("__main__:nap\n__main__:work\n", "test")
+    with runner, Workload(runner, targets, Progress()) as running:
+        # The interpreter's start is no part of it.
+        time.sleep(1)
+        found = self_times(running.sample(8 * SECOND, lambda: None))
+    nap, work = found["__main__:nap"], found["__main__:work"]
+    assert nap.share + work.share == pytest.approx(1, abs=0.15)
+    # Asleep for 0.5 ms of a unit that takes some 10, and hardly ever on a CPU.
+    assert nap.share < 0.35 * work.share
+    assert work.queued > nap.queued
