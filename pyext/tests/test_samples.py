@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from speed_bump.experiment.account import (
     account,
 )
 from speed_bump.experiment.fit.finding import own_share
+from speed_bump.experiment.program import machine as watching
+from speed_bump.experiment.program.machine import Reading
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.samples import Own, Samples, added, self_times
@@ -53,12 +56,46 @@ def test_waiting_for_a_cpu_is_divided_by_what_is_computed() -> None:
     # On a machine for itself it would take 0.4 s.
     own = own_share(found, WORK, Machine(0.25, 0.8, 1))
     assert own and own.value == pytest.approx(0.72)
+    # What is asleep stays so long, whoever has the CPUs.
+    own = own_share(found, NAP, Machine(0.25, 4.0, 1, given=0.5))
+    assert own and own.value == pytest.approx(0.2 + 0.01 / 0.5)
     # If other threads of the program have the CPU, all will still wait for it.
     own = own_share(found, WORK, Machine(0.25, 4.0, 1))
     assert own and own.value == pytest.approx(0.18)
     # And if others have half of it, work() has so much more of what is left.
     own = own_share(found, WORK, Machine(0.25, 4.0, 1, given=0.5))
     assert own and own.value == pytest.approx(0.36)
+
+
+def test_a_crowd_is_what_there_would_be_without_other_programs() -> None:
+    # Two threads that never sleep, with a third of one CPU each.
+    assert Reading(2, 4, 3, alone=2.0).crowd(2 / 3) == 2
+    # Twelve that hardly compute, and wait behind others for most of the time.
+    assert Reading(10, 240, 100, alone=0.2).crowd(0.1) == pytest.approx(0.34)
+    # The same, where nobody else is there to wait for.
+    assert Reading(10, 240, 100, alone=0.2).crowd(math.nan) == 2.5
+    assert Machine(0.1, 2.5, 1, crowd=0.34).is_crowded is False
+    assert Machine(0.1, 2.5, 1).is_crowded is True
+
+
+def test_only_the_time_since_it_is_watched_counts() -> None:
+    """A server that has run for a day is no crowd."""
+    begin = time.thread_time()
+    while time.thread_time() < begin + 0.5:
+        pass
+    machine = watching.Machine()
+    time.sleep(0.3)
+    reading = machine.look([os.getpid()])
+    assert reading.run_ns < 0.25 * SECOND <= reading.clock_ns
+    assert watching.spent([os.getpid()]).run_ns > 0.5 * SECOND
+    # A process that began meanwhile counts from its start.
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    time.sleep(0.5)
+    reading = machine.look([child.pid])
+    child.kill()
+    child.wait()
+    assert reading.run_ns + reading.wait_ns > 0.3 * SECOND
+    assert reading.crowd(math.nan) > 0.3
 
 
 def test_a_thread_that_never_ran_is_where_it_was_seen() -> None:

@@ -886,7 +886,8 @@ class Experiment:
         total = reading.run_ns + reading.wait_ns
         if total:
             machine.share = reading.run_ns / total
-            machine.threads = total / max((time.monotonic() - self._begin) * 1e9, 1)
+            machine.threads = total / max(reading.clock_ns, 1)
+            machine.crowd = reading.crowd(machine.given)
 
     def _look_at_delays(self) -> None:
         """The share of a CPU of each function's threads while they were delayed."""
@@ -929,7 +930,7 @@ class Experiment:
             for name, count in zip(names, record.ranks.callers(), strict=True):
                 if name in record.self_times:
                     # Per rank, like the delays.
-                    record.self_times[name].share /= max(int(count), 1)
+                    record.self_times[name] = record.self_times[name].over(count)
         self._look_at_delays()
         if self._samples.native and self._samples.native.refused:
             record.header["self_time_refused"] = self._samples.native.refused

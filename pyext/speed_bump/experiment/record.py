@@ -183,14 +183,21 @@ class SelfTime:
     """How long threads were in a function itself while nothing was delayed.
 
     ``share`` is the average number of threads in it, over the wall time of the program;
-    ``looks`` is the number of independent samples that it is worth. While a thread waits
-    for a CPU, it is where it is by chance: these waits are divided among its functions
-    by what they compute, and ``queued`` is the part of the share that came so.
+    ``looks`` is the number of independent samples that it is worth. ``asleep`` is the
+    part of the share in which they slept. While a thread waits for a CPU, it is where it
+    is by chance: these waits are divided among its functions by what they compute, and
+    ``queued`` is the part of the share that came so.
     """
 
     share: float
     looks: float
     queued: float = 0.0
+    asleep: float = 0.0
+
+    def over(self, count: int) -> SelfTime:
+        """The mean of so many ranks."""
+        n = max(int(count), 1)
+        return SelfTime(self.share / n, self.looks, self.queued / n, self.asleep / n)
 
 
 @dataclass
@@ -198,9 +205,10 @@ class Machine:
     """Other properties of the time of the slots.
 
     ``share`` is run / (run + wait) of all threads of the program, NaN if unknown;
-    ``threads`` is the average number of runnable threads, on ``cpus``; ``steal`` is the
-    part of the time that the hypervisor took; ``given`` is the program's part of the CPU
-    time that was used on these CPUs, NaN if unknown.
+    ``threads`` is the average number of runnable threads, on ``cpus``, and ``crowd`` what
+    it would be without other programs; ``steal`` is the part of the time that the
+    hypervisor took; ``given`` is the program's part of the CPU time that was used on
+    these CPUs. NaN: unknown.
     """
 
     share: float = float("nan")
@@ -208,6 +216,13 @@ class Machine:
     cpus: int = 1
     steal: float = 0.0
     given: float = float("nan")
+    crowd: float = float("nan")
+
+    @property
+    def rivals(self) -> float:
+        """The threads of the program that would want a CPU without other programs."""
+        # Records of 0.1 have no crowd.
+        return self.threads if math.isnan(self.crowd) else self.crowd
 
     @property
     def is_crowded(self) -> bool:
@@ -216,7 +231,7 @@ class Machine:
         Then all CPUs are busy, and with ``given`` of their time the program takes
         1 / ``given`` times as long.
         """
-        return self.threads > 1.05 * self.cpus
+        return self.rivals > 1.05 * self.cpus
 
 
 @dataclass

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from speed_bump.experiment.aim import machine_code
 from speed_bump.experiment.program import elsewhere
-from speed_bump.experiment.program.machine import Machine
+from speed_bump.experiment.program.machine import spent
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.process import command_of
 
@@ -62,7 +62,7 @@ class Launch:
         pids = program.pids
         alike = [pid for pid in pids if executable(pid) == path]
         # On a busy machine it waits for a CPU, and would compute.
-        reading = Machine().look(alike)
+        reading = spent(alike)
         run_s = (reading.run_ns + reading.wait_ns) / 1e9
         share = self._share(seconds, run_s)
         if seconds > NO_PYTHON_S and not self.refused:

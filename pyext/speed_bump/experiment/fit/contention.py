@@ -130,7 +130,7 @@ def contention(record: Record, table: Table) -> Contention:
         return Contention(share, None, None, reason, "use a quieter host", "")
     if machine.is_crowded:
         note = (
-            f"on {machine.cpus} CPU{'s' * (machine.cpus != 1)}: {machine.threads:.1f} "
+            f"on {machine.cpus} CPU{'s' * (machine.cpus != 1)}: {machine.rivals:.1f} "
             "threads of the program wanted one, it is its own rival"
         )
         given = machine.given

@@ -101,9 +101,9 @@ def own_share(
     # Wilson, JASA 22 (1927), at 1.96.
     share, n, z = own.share, own.looks, 1.96
     if machine and machine.is_crowded:
-        share -= own.queued
-        if 0 < machine.given < 1:
-            share /= machine.given
+        computes = share - own.queued - own.asleep
+        given = machine.given if 0 < machine.given < 1 else 1.0
+        share = own.asleep + computes / given
     inside = min(max(share, 0.0), 1.0)
     middle = (inside + z * z / (2 * n)) / (1 + z * z / n)
     half = (

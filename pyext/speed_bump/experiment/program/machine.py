@@ -5,34 +5,83 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+# The kernel says when a thread began to a tick of the clock.
+EXACT_NS = 50_000_000
+
 
 @dataclass
 class Reading:
-    """Sums since the program began, ns: of time on a CPU, and of waiting for one."""
+    """Sums, ns: of time on a CPU, and of waiting for one.
+
+    ``clock_ns`` is the time since the machine began to be watched; ``alone`` the threads
+    that would have run at a time if none had waited for a CPU.
+    """
 
     run_ns: int = 0
     wait_ns: int = 0
+    clock_ns: int = 0
+    alone: float = 0.0
 
     def share(self, before: Reading) -> float:
         """The part of the needed CPU time that the program had since ``before``."""
         run, wait = self.run_ns - before.run_ns, self.wait_ns - before.wait_ns
         return run / (run + wait) if run + wait else 1.0
 
+    def crowd(self, given: float) -> float:
+        """How many threads would want a CPU at a time without other programs.
+
+        A thread that never sleeps would want one always. The others wait for threads of
+        the program as often as these have the CPUs that are used.
+
+        Args:
+            given: the part of the used CPU time that the program had
+        """
+        if not self.clock_ns:
+            return 0.0
+        rest = self.wait_ns * (given if math.isfinite(given) else 1.0)
+        return max(self.alone, (self.run_ns + rest) / self.clock_ns)
+
+
+@dataclass
+class _Thread:
+    """A thread since ``begin_ns``, before which it ran and waited for so long."""
+
+    begin_ns: int
+    run_before_ns: int
+    wait_before_ns: int
+    run_ns: int = 0
+    wait_ns: int = 0
+
+
+def spent(pids: Iterable[int]) -> Reading:
+    """The sums since these processes began."""
+    found = Reading()
+    for pid in pids:
+        with suppress(OSError, ValueError):
+            for name in os.listdir(f"/proc/{pid}/task"):
+                run_ns, wait_ns = _schedstat(pid, int(name))
+                found.run_ns += run_ns
+                found.wait_ns += wait_ns
+    return found
+
 
 class Machine:
     """Adds up the kernel's numbers for each thread (``/proc/PID/task/TID/schedstat``).
 
-    Threads that have ended since the last reading keep their last values.
+    Only time since this was made counts. Threads that have ended since the last reading
+    keep their last values.
     """
 
     def __init__(self) -> None:
-        self._threads: dict[tuple[int, int], tuple[int, int]] = {}
+        self._threads: dict[tuple[int, int], _Thread] = {}
         self._steal = _steal_ticks()
         self._busy_ns = _busy_ns()
+        self._begin_ns = time.monotonic_ns()
 
     def look(self, pids: Iterable[int]) -> Reading:
         """Read the processes; returns the sums so far."""
@@ -40,15 +89,29 @@ class Machine:
             with suppress(OSError):
                 for name in os.listdir(f"/proc/{pid}/task"):
                     self._look_at(pid, int(name))
-        run = sum(run for run, _ in self._threads.values())
-        wait = sum(wait for _, wait in self._threads.values())
-        return Reading(run, wait)
+        now = time.monotonic_ns()
+        found = Reading(clock_ns=now - self._begin_ns)
+        for thread in self._threads.values():
+            found.run_ns += thread.run_ns
+            found.wait_ns += thread.wait_ns
+            awake = now - thread.begin_ns - thread.wait_ns
+            if awake > 0:
+                part = (now - thread.begin_ns) / max(found.clock_ns, 1)
+                found.alone += part * min(thread.run_ns / awake, 1.0)
+        return found
 
     def _look_at(self, pid: int, tid: int) -> None:
         with suppress(OSError, ValueError):
-            with open(f"/proc/{pid}/task/{tid}/schedstat", "rb") as file:
-                run, wait, _ = file.read().split()
-            self._threads[pid, tid] = int(run), int(wait)
+            run, wait = _schedstat(pid, tid)
+            thread = self._threads.get((pid, tid))
+            if thread is None:
+                now, age_ns = time.monotonic_ns(), _age_ns(pid, tid)
+                begin = max(now - age_ns, self._begin_ns)
+                old = age_ns - EXACT_NS > now - self._begin_ns
+                thread = _Thread(begin, run, wait) if old else _Thread(begin, 0, 0)
+                self._threads[pid, tid] = thread
+            thread.run_ns = run - thread.run_before_ns
+            thread.wait_ns = wait - thread.wait_before_ns
 
     def given(self, reading: Reading) -> float:
         """The part of the used CPU time that the program had, of its CPUs, since this
@@ -72,6 +135,21 @@ def _steal_ticks() -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return (ticks[7] if len(ticks) > 7 else 0), sum(ticks[:8])
+
+
+def _schedstat(pid: int, tid: int) -> tuple[int, int]:
+    """How long a thread ran and waited, ns."""
+    with open(f"/proc/{pid}/task/{tid}/schedstat", "rb") as file:
+        run, wait, _ = file.read().split()
+    return int(run), int(wait)
+
+
+def _age_ns(pid: int, tid: int) -> int:
+    """For how long a thread has existed, to a tick of the clock."""
+    with open(f"/proc/{pid}/task/{tid}/stat", "rb") as file:
+        start = int(file.read().rpartition(b")")[2].split()[19])
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - start * tick_ns
 
 
 def _busy_ns() -> int:

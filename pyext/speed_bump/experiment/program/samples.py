@@ -76,23 +76,23 @@ def _python_times(samples: Samples, found: dict[str, SelfTime]) -> None:
     tick_ns = samples.clock_ns / samples.ticks
     awake: dict[int, int] = {}
     runs: dict[int, float] = {}
-    # Below 0 by chance in single places, so that only sums are limited.
+    # Below 0 by chance in single places: a sum that is not divided needs them so.
     running: dict[tuple[int, str], float] = {}
     for (thread, name), own in samples.python.items():
         n = own.awake - (own.queued_ns / tick_ns if tick_ns else 0.0)
         running[thread, name] = n
         awake[thread] = awake.get(thread, 0) + own.awake
-        runs[thread] = runs.get(thread, 0.0) + n
+        runs[thread] = runs.get(thread, 0.0) + max(n, 0.0)
     sums: dict[str, tuple[float, float, float]] = {}
     for (thread, name), own in samples.python.items():
         n, whole = running[thread, name], float(own.awake)
         # A thread that hardly ran has its looks where it was seen.
         if runs[thread] >= MIN_RUNNING:
-            whole = n * awake[thread] / runs[thread]
+            whole = max(n, 0.0) * awake[thread] / runs[thread]
         a, b, c = sums.get(name, (0.0, 0.0, 0.0))
         sums[name] = a + own.asleep, b + n, c + whole
     for name, (asleep, n, whole) in sums.items():
         if name:
-            share = (asleep + max(whole, 0.0)) / samples.ticks
-            queued = max(max(whole, 0.0) - max(n, 0.0), 0.0) / samples.ticks
-            found[name] = SelfTime(share, samples.ticks, queued)
+            share = (asleep + whole) / samples.ticks
+            queued = max(whole - max(n, 0.0), 0.0) / samples.ticks
+            found[name] = SelfTime(share, samples.ticks, queued, asleep / samples.ticks)
