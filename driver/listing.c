@@ -7,7 +7,9 @@
  * next, while lines are added and removed and change their length.  So the position of a
  * reader is kept here: the id of the target of its next line, as in LIST.  A target that
  * exists all the time is then seen exactly once, and a read ends with a whole line,
- * unless that is longer than the buffer: the rest of such a line is kept.
+ * unless that is longer than the buffer: the rest of such a line is kept.  Targets that
+ * are added after the first read are not seen, or a slow reader would never come to the
+ * end.
  *
  * sysfs does not report when a reader has finished, so the reader whose last read is the
  * oldest is dropped when an entry is needed.  If it reads again, or if a read begins at
@@ -39,6 +41,7 @@
  * @last_seen:	number of its last read; 0: the entry is free
  * @pos:	bytes read so far
  * @after:	id of the target of the last line begun
+ * @last:	id of the newest target when reading began
  * @line:	the last line begun, or NULL
  * @len:	its bytes
  * @used:	how many of them were read
@@ -49,6 +52,7 @@ struct reader {
 	u64 last_seen;
 	loff_t pos;
 	u64 after;
+	u64 last;
 	char *line;
 	size_t len;
 	size_t used;
@@ -88,6 +92,7 @@ static void reader_find(struct reader *r, const struct file *file, loff_t pos)
 	if (r->pos != pos || !pos) {
 		reader_end_line(r);
 		memset(r, 0, sizeof(*r));
+		r->last = bump_target_last_id();
 	}
 	r->file = file;
 }
@@ -190,15 +195,16 @@ static int reader_begin_line(struct reader *r, struct bump_target *t)
 static int reader_next_line(struct reader *r, bool *found)
 {
 	struct bump_target *t = bump_target_next(r->after);
-	int err;
+	int err = 0;
 
-	*found = t;
-	if (!t)
-		return 0;
-	err = reader_begin_line(r, t);
-	if (!err)
-		r->after = t->id;
-	bump_target_put(t);
+	*found = t && t->id <= r->last;
+	if (*found) {
+		err = reader_begin_line(r, t);
+		if (!err)
+			r->after = t->id;
+	}
+	if (t)
+		bump_target_put(t);
 	return err;
 }
 

@@ -315,7 +315,7 @@ static int table_insert(struct bump_target *t)
 			bump_user_leave(t->session->user, t->inode);
 		goto out;
 	}
-	last_id++;
+	WRITE_ONCE(last_id, t->id);
 	hash_add(by_key, &t->key, hash);
 	list_add_tail(&t->node, &t->session->targets);
 	t->session->count++;
@@ -772,6 +772,12 @@ struct bump_target *bump_target_next(u64 after)
 	while (t && !target_get(t));
 	rcu_read_unlock();
 	return t;
+}
+
+/* The greatest id so far, 0 if there was no target. */
+u64 bump_target_last_id(void)
+{
+	return READ_ONCE(last_id);
 }
 
 u32 bump_target_count(void)

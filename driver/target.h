@@ -125,6 +125,7 @@ void bump_target_remove_all(struct bump_session *session);
 
 struct bump_target *bump_target_find(u64 id);
 struct bump_target *bump_target_next(u64 after);
+u64 bump_target_last_id(void);
 void bump_target_put(struct bump_target *target);
 bool bump_target_is_mutable(const struct bump_target *target,
 			    const struct bump_session *session);

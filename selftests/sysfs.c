@@ -804,4 +804,32 @@ TEST_F(sysfs, list_is_whole_while_targets_come_and_go)
 	close(fd);
 }
 
+/* A slow reader comes to the end, though there are more targets after each read. */
+TEST_F(sysfs, list_ends_though_targets_are_added)
+{
+	static struct speed_bump_target targets[50];
+	int fd = scratch_file(65536), list, reads = 0, n;
+	struct speed_bump_target more;
+	char buf[64];
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(many(self->dev, fd, targets, 50, "/first:"), 0);
+	list = open(SB_SYSFS "targets_list", O_RDONLY | O_CLOEXEC);
+	ASSERT_GE(list, 0);
+	do {
+		n = read(list, buf, sizeof(buf));
+		ASSERT_GE(n, 0);
+		more = (struct speed_bump_target) {
+			.offset = (100 + reads) * SB_TRAP_SIZE,
+			.fd = fd,
+			.scope = SPEED_BUMP_SCOPE_SYSTEM,
+		};
+		ASSERT_EQ(sb_add(self->dev, &more), 0);
+		ASSERT_LT(++reads, 1000);
+	} while (n);
+	EXPECT_GT(reads, 50);
+	close(list);
+	close(fd);
+}
+
 TEST_HARNESS_MAIN
