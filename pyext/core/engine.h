@@ -169,7 +169,7 @@ void engine_show(struct engine *engine, struct engine_way *way);
 
 /*
  * Let starts of @code use the quick path from now on, if possible. @known is the value of
- * @changes in engine_way before the lookup and the hit.
+ * @changes in engine_way before the lookup and the call of the site engine.
  */
 void engine_allow_quick(struct engine *engine, PyObject *code, uint64_t known);
 

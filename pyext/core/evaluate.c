@@ -194,7 +194,7 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 	}
 	if (__builtin_expect(outcome != SITE_OPEN, 1))
 		return outcome;
-	/* The lookup, or the hit, may have changed what is in force. */
+	/* The lookup, or the site engine, may have changed what is in force. */
 	if (!verdict.ends || engine->generation != generation)
 		return SITE_DONE;
 	timed->generation = generation;

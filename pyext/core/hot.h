@@ -5,7 +5,7 @@
 
 #include "compat.h"
 
-/* All hits of a process use the same code: no hook here calls sb_site_hit() then. */
+/* All calls of a process use the same code: no hook here calls sb_site_hit() then. */
 #ifdef Py_GIL_DISABLED
 #define SITE_HIT_OWN_LINES
 #endif

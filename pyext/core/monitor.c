@@ -211,7 +211,7 @@ static inline void forget_call(void)
 }
 
 /*
- * The result of a hit, for a call that was found in the patterns of @generation. If those
+ * The site engine's result for a call that was found in the patterns of @generation. If those
  * are still in force, the site exists.
  */
 static inline PyObject *answer(struct hook *hook, PyObject *code, struct sb_site *site,
@@ -263,7 +263,7 @@ static inline void forget_recorded(struct hook *hook)
 		suspended_drop(current_frame());
 }
 
-/* The duration of this call is recorded, whatever the result of its hit. */
+/* The duration of this call is recorded, whatever the site engine's result is. */
 static inline void record(struct hook *hook, PyObject *code,
 			  const struct recorded_call *recorded)
 {

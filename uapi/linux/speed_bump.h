@@ -219,7 +219,7 @@ struct speed_bump_target {
  *
  * Breakpoints are not touched.  A delay that is under way keeps its length.  A
  * hit sees all of an entry or nothing of it, not all entries at one moment.  A
- * new frequency begins to count anew.
+ * new @every restarts the count.
  * Errors: ENOENT (no such target, or another session's), ERANGE, EINVAL.
  */
 struct speed_bump_update {
@@ -305,7 +305,7 @@ struct speed_bump_list {
  *		system that really holds it (below an overlay)
  * @label_off:	where the label begins in the text buffer
  * @label_len:	its bytes
- * @every:	frequency, at least 1
+ * @every:	delay every Nth hit; at least 1
  * @scope:	SPEED_BUMP_SCOPE_*
  * @scope_id:	the root of the tree or the thread in the caller's pid
  *		namespace, 0 where it is dead or not visible there; else 0
@@ -586,7 +586,7 @@ struct speed_bump_cell {
  *		other processes
  * @reserved:	zero
  *
- * A session has one plan; its targets follow it and their own delay, frequency, window and
+ * A session has one plan; its targets follow it and their own delay, @every, window and
  * switch have no effect as long as the session lives.  A target that is a unit alone keeps
  * its own.  One that is both reports the unit first, so that its hit belongs to the slot
  * that begins.  While the session is switched off none of them is delayed or counted in the

@@ -17,7 +17,7 @@
 #include "site/hit.h"
 #include "spin.h"
 
-/* All hits read the new plan of a slot that is so far ahead. */
+/* All calls read the new plan of a slot that is so far ahead. */
 #define MARGIN 2U
 #define SLOTS  SPEED_BUMP_PLAN_SLOTS
 #define CELLS  SPEED_BUMP_PLAN_CELLS
@@ -367,7 +367,7 @@ static struct done *done_in(const struct sb_plan *plan, struct reading *reading,
 }
 
 /*
- * The number of new counts. It may be lower than what was read: a hit that was counted
+ * The number of new counts. It may be lower than what was read: a call that was counted
  * when its site was read, but not yet in an account of its slot. The account does not
  * have it, and it was read with the slot before.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Parts of a hit that libsb needs outside of the hot path. */
+/* Parts of a call that libsb needs outside of the hot path. */
 #ifndef SB_SITE_HIT_H
 #define SB_SITE_HIT_H
 
@@ -9,7 +9,7 @@
 #define load_acquire(object) site_load_acquire(object)
 #define store(object, with)  site_store(object, with)
 
-/* Whether a delay is due: every @every th hit, from @start_ns to @end_ns. */
+/* Whether a delay is due: every @every th call, from @start_ns to @end_ns. */
 struct site_order {
 	uint64_t delay_ns;
 	bool at_end; /* the delay is a part of the call's duration */
@@ -17,7 +17,7 @@ struct site_order {
 	uint32_t every;
 };
 
-/* While the table's count of changes is @changes, a hit is only counted. */
+/* While the table's count of changes is @changes, a call is only counted. */
 void sb_site_be_quiet(struct sb_site *site, uint64_t changes)
 	__attribute__((visibility("hidden")));
 

@@ -17,8 +17,8 @@
  * target.
  *
  * @where is the slot in which the site counts: the generation of processes in the upper
- * half and the index in the lower. A fork makes a new generation, and the first hit in it
- * allocates a slot for the child. It is one word, so that a hit needs one comparison, and
+ * half and the index in the lower. A fork makes a new generation, and the first call in it
+ * allocates a slot for the child. It is one word, so that a call needs one comparison, and
  * threads that arrive at the same time are resolved by one compare-and-swap.
  */
 struct sb_site {
@@ -27,7 +27,7 @@ struct sb_site {
 	struct site_control *function;
 	struct site_control *target;
 	_Atomic uint64_t delay_ns;
-	_Atomic uint64_t due; /* the next hit to be delayed if every > 1 */
+	_Atomic uint64_t due; /* the next call to be delayed if every > 1 */
 	_Atomic uint32_t every;
 	_Atomic uint32_t state; /* never SITE_OWN */
 
@@ -38,7 +38,7 @@ struct sb_site {
 	uint32_t hash;
 	enum sb_site_kind kind;
 	plan_word *changes; /* of the table */
-	_Atomic uint64_t quiet; /* value of @changes while a hit is only counted */
+	_Atomic uint64_t quiet; /* value of @changes while a call is only counted */
 	/* Rare options. 0: delays spin, have a fixed length, and apply to all threads. */
 	_Atomic uint32_t kinds;
 
@@ -50,12 +50,12 @@ struct sb_site {
 	struct plan_ring *ring;
 	_Atomic uint64_t ring_where;
 	_Atomic uint64_t ring_taking;
-	bool direct; /* its hits are not reported by a hook: no overhead is subtracted
+	bool direct; /* its calls are not reported by a hook: no overhead is subtracted
 		      * from its delays */
 
 	_Atomic uint32_t ppm; /* not 0: the delay is a part of the call's duration */
 
-	_Atomic uint64_t scoped; /* hits of threads that match @thread */
+	_Atomic uint64_t scoped; /* calls of threads that match @thread */
 	const char *_Atomic thread; /* the table's */
 	_Atomic double sigma;
 };
@@ -69,7 +69,7 @@ struct sb_site {
 #define SITE_DIST_SHIFT 4
 #define SITE_THREAD	0x100U
 
-/* The result of a hit. */
+/* The result of a call. */
 enum site_outcome {
 	SITE_DONE = 0,
 	SITE_ENDED, /* sb_site_look() has ended a delay */
@@ -95,7 +95,7 @@ extern _Thread_local size_t sb_site_line_offset
 uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 	__attribute__((visibility("hidden"), noinline, cold));
 uint32_t sb_site_take_line(void) __attribute__((visibility("hidden"), noinline, cold));
-/* Count the hit when other threads may be at the same site; returns its number. */
+/* Count the call when other threads may be at the same site; returns its number. */
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
 			   struct site_counters **counters)
 	__attribute__((visibility("hidden"), noinline));
@@ -128,7 +128,7 @@ extern bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, 
 #define SITE_SLICE_NS 10000000U
 
 /*
- * The rest of a hit once it is counted. @site may be freed then, if sb_site_look or
+ * The rest of a call once it is counted. @site may be freed then, if sb_site_look or
  * sb_site_is_thread is not NULL.
  */
 enum site_outcome sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
@@ -189,7 +189,7 @@ site_count(struct sb_site *site, struct site_slot *slot, struct site_counters **
 
 	if (__builtin_expect(!line, 0))
 		line = sb_site_take_line();
-	/* Only a single counter can tell which hit is the Nth. */
+	/* Only a single counter can tell which call is the Nth. */
 	if (__builtin_expect(line != SITE_LINE_SHARED && site_load(&site->every) <= 1, 1)) {
 		*counters = &slot->counters[line];
 		hit = site_load(&(*counters)->calls) + 1;
@@ -212,7 +212,7 @@ site_count(struct sb_site *site, struct site_slot *slot, struct site_counters **
 }
 #endif
 
-/* Whether a hit, once counted, is known to need nothing else. */
+/* Whether a call, once counted, is known to need nothing else. */
 static inline __attribute__((always_inline)) bool site_is_quiet(const struct sb_site *site)
 {
 	return __builtin_expect(site_load(site->changes) == site_load(&site->quiet), 1);
@@ -247,8 +247,8 @@ static inline struct site_slot *site_slot_quick(struct sb_site *site)
 }
 
 /*
- * Count a hit of a site whose slot this is: where, and which it was in *@hit. NULL: this
- * thread can't. What else site_hit() does is the caller's.
+ * Count a call at the site whose slot this is. Returns the counters in which it was counted,
+ * and its number in *@hit. NULL: this thread can't. The caller does the rest of site_hit().
  */
 static inline __attribute__((always_inline)) struct site_counters *
 site_count_quick(struct site_slot *slot, uint64_t *hit)

@@ -270,7 +270,7 @@ void sb_plan_unit(struct sb_site_table *table, uint64_t n, bool worked)
 		end_slot(&table->plan, before + n, sb_clock_gettime(), worked);
 }
 
-/* ---------------------------------------------------------------------- hit */
+/* --------------------------------------------------------------------- call */
 
 /* A ring for the site in this process; NULL: none is free. */
 static struct plan_ring *take_ring(struct sb_site *site, uint64_t where)
@@ -339,7 +339,7 @@ static void turn_over(struct sb_site *site, uint64_t number, uint32_t rank)
 	/* The first account has the counts from before there was a ring. */
 	account = &ring->accounts[head % PLAN_RING_ENTRIES];
 	site_counted(&site->table->slots[ring->slot], account);
-	account->calls--; /* the current hit belongs to the new slot */
+	account->calls--; /* the current call belongs to the new slot */
 	account->number = current ? current - 1 : UINT64_MAX;
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 	atomic_store_explicit(&ring->current, number + 1, memory_order_release);

@@ -10,7 +10,7 @@
  * it was called.
  *
  * The end of a slot increments the table's count of changes, so that every site checks
- * again at its next hit. That hit closes the account of the previous slot. Until then, a
+ * again at its next call. That call closes the account of the previous slot. Until then, a
  * site whose arm is off costs what it costs without a plan.
  */
 #ifndef SB_PLAN_H

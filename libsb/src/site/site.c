@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Sites: created by name, hit, and counted. One fork handler has to find the counters of
+ * Sites: created by name, called, and counted. One fork handler has to find the counters of
  * threads, the slots and the index of names in a consistent state, so they are in one file, and
  * it is long.
  */
@@ -318,7 +318,7 @@ static void publish_slot(struct sb_site_table *table, uint32_t index,
 				      memory_order_release);
 }
 
-/* The first hit of a child: count from zero, in a new slot. */
+/* The first call in a child: count from zero, in a new slot. */
 uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 {
 	uint64_t mine = (uint64_t)load(&sb_site_generation) << 32;
@@ -360,9 +360,9 @@ static inline struct site_counters *stripe_of(struct site_slot *slot)
 	return &slot->counters[(mixed * SITE_STRIPES) >> 32];
 }
 
-/* ---------------------------------------------------------------------- hit */
+/* --------------------------------------------------------------------- call */
 
-/* Hits N, 2N, 3N, … without a division at all other hits. */
+/* Calls N, 2N, 3N, … without a division at all other calls. */
 static bool is_due(struct sb_site *site, uint64_t hit, uint32_t every, bool concurrent)
 {
 	if (concurrent)
@@ -512,7 +512,7 @@ deliver(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	else
 		delay_once(table, entry, ticks, mode, false, &progress);
 	note_delay(before, progress.done + progress.away + progress.back + credit, mode);
-	/* During a wait other threads may have hit the site. */
+	/* During a wait other threads may have called the function. */
 	if (mode == SB_DELAY_WAIT)
 		concurrent = load(&table->concurrent);
 	add(&counters->delayed, 1, concurrent);
@@ -566,7 +566,7 @@ enum site_outcome sb_site_delay(struct sb_site *site, struct site_counters *coun
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
 			   struct site_counters **counters)
 {
-	/* Only a single counter can tell which hit is the Nth. */
+	/* Only a single counter can tell which call is the Nth. */
 	if (load(&site->every) <= 1)
 		*counters = stripe_of(slot);
 	return atomic_fetch_add_explicit(&(*counters)->calls, 1, memory_order_relaxed) + 1;
@@ -626,7 +626,7 @@ static bool is_thread(const struct sb_site *site, void **kept)
 static enum site_outcome hit_any(struct sb_site *site, struct site_counters *counters,
 				 uint64_t entry, uint64_t hit);
 
-/* A hit of a site for some threads only: in other threads it is none. */
+/* A call at a site for some threads only: in other threads it is not counted. */
 static __attribute__((noinline)) enum site_outcome
 hit_scoped(struct sb_site *site, struct site_counters *counters, uint64_t entry)
 {
@@ -655,7 +655,7 @@ enum site_outcome sb_site_hit_rest(struct sb_site *site, struct site_counters *c
 	return hit_any(site, counters, entry, hit);
 }
 
-/* A site for some threads only never is: the next hit may come from another thread. */
+/* A site for some threads only is never quiet: the next call may be in another thread. */
 void sb_site_be_quiet(struct sb_site *site, uint64_t changes)
 {
 	if (!(load(&site->kinds) & SITE_THREAD))
@@ -787,7 +787,7 @@ void sb_site_index_free(struct sb_site_table *table)
 /* ---------------------------------------------------------------------- get */
 
 /*
- * The copy of @text in @table, which lives as long as the table: a hit may be using it.
+ * The copy of @text in @table, which lives as long as the table: a call may be using it.
  */
 static const char *keep_glob(struct sb_site_table *table, const char *text)
 {

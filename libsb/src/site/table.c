@@ -116,7 +116,7 @@ static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned,
 		sb_latency_note_process();
 		sb_site_watch_forks();
 	}
-	/* Here rather than in the first hit, which may be in a signal handler. */
+	/* Here rather than in the first call, which may be in a signal handler. */
 	sb_clock_prepare();
 	return table;
 }

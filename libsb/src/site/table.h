@@ -70,7 +70,7 @@ struct site_header {
 	uint32_t latency_rings;
 	_Atomic uint32_t latency_processes; /* number of processes that have recorded some */
 
-	/* Read at each hit and rarely written: on a cache line of its own. */
+	/* Read at each call and rarely written: on a cache line of its own. */
 	_Alignas(SITE_LINE) _Atomic uint32_t enabled;
 	_Atomic uint32_t watched; /* C functions publish their calls */
 	/*
@@ -130,7 +130,7 @@ struct site_index;
 struct site_glob;
 
 struct sb_site_table {
-	/* Used by each hit. */
+	/* Used by each call. */
 	struct site_slot *slots;
 	struct site_header *header;
 	plan_word *changes; /* of the header, or of a plan that the kernel shares */
@@ -263,7 +263,7 @@ static inline uint32_t site_slots_used(const struct sb_site_table *table)
 	return used < table->capacity ? used : table->capacity;
 }
 
-/* Call after each change of a control or of @watched: hits read them only then. */
+/* Run this after each change of a control or of @watched: calls read them only then. */
 static inline void site_table_changed(struct sb_site_table *table)
 {
 	atomic_fetch_add_explicit(table->changes, 1, memory_order_release);

@@ -51,9 +51,10 @@ MAX_START_S = 10.0
 MIN_TICKS = 50
 # How often it is read how much CPU time the program had.
 READ_CPU_S = 0.4
-# What starts so many Python processes that end, most of them alike, has them as units of
-# work: processes that call the same functions, up to this part of all that they call.
-MIN_EXITED, MOST_ALIKE, ALIKE_CALLS = 5, 0.75, 0.7
+# A program that starts at least so many Python processes that end, of which at least this
+# part is alike, has them as units of work. Two are alike if both call at least this part
+# of all functions that they call.
+MIN_EXITED, MIN_ALIKE, ALIKE_CALLS = 5, 0.75, 0.7
 # The budget must have room for so many; else the calls in them give more answers.
 MIN_PROCESSES = 40
 # While fewer have ended, more are waited for for so long.
@@ -149,7 +150,7 @@ class Looked:
         if len(exits) < MIN_EXITED or rate * self.budget_s < MIN_PROCESSES:
             return 0.0
         alike = max(sum(_are_alike(a, b) for b in exits) for a in set(exits))
-        return rate if alike >= MOST_ALIKE * len(exits) else 0.0
+        return rate if alike >= MIN_ALIKE * len(exits) else 0.0
 
     @property
     def stacks(self) -> Stacks:

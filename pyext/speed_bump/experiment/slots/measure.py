@@ -33,7 +33,7 @@ SLOT = np.dtype(
 LEASE_NS = 500_000_000
 # Sites keep 256 slots of at least 2 ms, so they have to be read within this time.
 PAUSE_S = 0.04
-# From this distance on, a slot can be planned before any hit has read its plan.
+# From this distance on, a slot can be planned before any call has read its plan.
 AHEAD = 4
 # A rank that is further behind is left out (PLAN_RANK_BEHIND of libsb).
 BEHIND = 16
