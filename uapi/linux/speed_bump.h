@@ -3,37 +3,35 @@
  * speed_bump: put a known delay into chosen functions of user programs.
  *
  * The device is /dev/speed_bump.  An open file is a session: it owns the
- * targets added through it and takes them along when it is closed, however
- * that happens.  Persistent targets belong to the module and outlive the file.
+ * targets added through it.  Its targets are removed when it is closed, for
+ * whatever reason.  Persistent targets belong to the module and outlive the file.
  *
  * Rules that hold for every structure here:
  *
  * - It may grow at its end.  The size that the caller knows is part of the
- *   ioctl number (or is given as entry_size, for the entries of an array).  A
- *   caller with a shorter structure than the kernel's gets zero for what it
- *   does not know; a caller with a longer one is served as long as the part
- *   that the kernel does not know is zero, and is refused with E2BIG else.
- *   Nothing shorter than the first published size (..._SIZE_VER0) is taken:
- *   EINVAL.
+ *   ioctl number (or is given as entry_size, for the entries of an array).
+ *   Fields that a shorter structure lacks count as zero.  The extra bytes of a
+ *   longer structure must be zero (E2BIG).  A structure shorter than the first
+ *   published size (..._SIZE_VER0) is refused: EINVAL.
  * - Padding and reserved fields must be zero, flags must be known: EINVAL.
- * - A flag, scope or mask bit that is defined here but not (yet) done by the
- *   running kernel module is refused with EOPNOTSUPP.  SPEED_BUMP_IOC_QUERY
- *   tells beforehand.
- * - Fields marked [out] are written by the kernel and not looked at before.
+ * - A flag, scope or mask bit that is defined here, but not supported by the
+ *   running module: EOPNOTSUPP.  SPEED_BUMP_IOC_QUERY returns what is supported.
+ * - Fields marked [out] are written by the kernel, and not read before.
  * - Times are nanoseconds, on CLOCK_MONOTONIC where they are points in time.
  * - Process ids are those of the pid namespace of the caller.
  * - An unknown command is ENOTTY.
  *
- * CAP_SYS_ADMIN is for everything.  A session that was opened without it, with
- * CAP_PERFMON, can have targets of the scopes TREE and THREAD on processes that its
- * opener could attach a debugger to; EPERM else.  Tasks of the tree that are or become
- * somebody else's are not delayed.  It sees and changes its own targets only.
+ * A session that was opened with CAP_SYS_ADMIN may do everything.  A session that was
+ * opened without it, with CAP_PERFMON, can have targets of the scopes TREE and THREAD on
+ * processes that its opener could attach a debugger to; EPERM else.  A task that belongs,
+ * or changes, to another user is not delayed.  The session sees and changes its own
+ * targets only.
  *
  * Without CAP_PERFMON the device can be opened where the permissions of its node and the
  * module's parameter "unprivileged" let that happen: EPERM else, and EOPNOTSUPP on
  * kernels that hold a lock while a task is delayed (before 6.12).  Such an unprivileged
- * session is like one with CAP_PERFMON and besides has limits for each user, shows the
- * kernel's leave for each process (mem_fd), and has files on local file systems alone.
+ * session is like one with CAP_PERFMON, and also has limits for each user, must pass an
+ * open /proc/PID/mem (mem_fd), and may use only files on local file systems.
  */
 #ifndef _UAPI_LINUX_SPEED_BUMP_H
 #define _UAPI_LINUX_SPEED_BUMP_H
@@ -70,7 +68,7 @@
 /**
  * struct speed_bump_query - what the module can do (SPEED_BUMP_IOC_QUERY)
  * @features:	[out] SPEED_BUMP_FEATURE_*
- * @max_delay_ns: [out] the longest delay that is taken, and the longest time that the
+ * @max_delay_ns: [out] the longest delay that is accepted, and the longest time that the
  *		session's targets on one instruction delay a hit together
  * @max_targets: [out] how many targets there may be (module parameter), or for an
  *		unprivileged session how many of the user's
@@ -122,7 +120,7 @@ struct speed_bump_batch {
 #define SPEED_BUMP_BATCH_SIZE_VER0	32
 
 /*
- * Whom a target delays.  Processes outside the scope get no breakpoint into
+ * The tasks that a target delays.  Processes outside the scope get no breakpoint into
  * their memory.
  */
 #define SPEED_BUMP_SCOPE_SYSTEM	1U	/* everything; scope_id is 0 */
@@ -133,9 +131,9 @@ struct speed_bump_batch {
 /* speed_bump_target.flags, speed_bump_info.flags */
 #define SPEED_BUMP_TARGET_PERSISTENT	0x1U	/* belongs to the module */
 #define SPEED_BUMP_TARGET_DISABLED	0x2U	/* counts, does not delay */
-#define SPEED_BUMP_TARGET_DEFAULT_DELAY	0x4U	/* delay_ns is 0: take the module's */
-#define SPEED_BUMP_TARGET_SLEEP		0x8U	/* give the CPU away */
-#define SPEED_BUMP_TARGET_MEM		0x10U	/* ADD alone: mem_fd is there */
+#define SPEED_BUMP_TARGET_DEFAULT_DELAY	0x4U	/* delay_ns is 0: use the module's */
+#define SPEED_BUMP_TARGET_SLEEP		0x8U	/* release the CPU */
+#define SPEED_BUMP_TARGET_MEM		0x10U	/* ADD only: mem_fd is set */
 
 /**
  * struct speed_bump_target - a function to delay (entry of SPEED_BUMP_IOC_ADD)
@@ -147,7 +145,7 @@ struct speed_bump_batch {
  * @start_ns:	delay only from this long after ADD on (the end of the call: all
  *		targets of a batch begin at the same moment)
  * @duration_ns: and for this long; 0 is for ever
- * @label:	pointer to a text for people that LIST gives back, not
+ * @label:	pointer to a text that LIST returns, and that is not
  *		interpreted; 0 where @label_len is 0
  * @label_len:	its bytes, without a NUL
  * @fd:		the file, open for reading.  It can be closed after the call
@@ -164,8 +162,8 @@ struct speed_bump_batch {
  *		each memory that has the breakpoint.  All tracers of an instruction have to
  *		name the same
  * @mem_fd:	with SPEED_BUMP_TARGET_MEM an open /proc/PID/mem of process scope_id (of
- *		that of thread scope_id), else 0.  An unprivileged session shows by it that
- *		the kernel admits its opener to the process
+ *		that of thread scope_id), else 0.  For an unprivileged session it is the
+ *		proof that the kernel lets its opener access the process
  * @reserved_end: zero
  *
  * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
@@ -218,8 +216,8 @@ struct speed_bump_target {
  * @error:	[out] 0 or a positive errno
  *
  * Breakpoints are not touched.  A delay that is under way keeps its length.  A
- * hit sees all of an entry or nothing of it, not all entries at one moment.  A
- * new @every restarts the count.
+ * hit sees all new settings of an entry or none; entries do not change at the
+ * same moment.  A new @every restarts the count.
  * Errors: ENOENT (no such target, or another session's), ERANGE, EINVAL.
  */
 struct speed_bump_update {
@@ -242,9 +240,9 @@ struct speed_bump_update {
  * @reserved:	zero
  *
  * With SPEED_BUMP_BATCH_ALL there are no entries (@count and @entries are 0)
- * and every target of the session goes, or, with SPEED_BUMP_BATCH_PERSISTENT
- * too, every persistent one.  When the call returns no breakpoint of theirs is
- * left; a delay that one of them has under way is cut short.
+ * and every target of the session is removed, or, with SPEED_BUMP_BATCH_PERSISTENT
+ * too, every persistent one.  Their breakpoints are removed before the call
+ * returns.  A delay of theirs that is under way is cut short.
  */
 struct speed_bump_remove {
 	__aligned_u64 id;
@@ -255,8 +253,8 @@ struct speed_bump_remove {
 #define SPEED_BUMP_REMOVE_SIZE_VER0	16
 
 /*
- * speed_bump_list.flags: which targets; none of the first three is an error.  An
- * unprivileged session has the first alone, EPERM.
+ * speed_bump_list.flags: which targets; at least one of the first three is needed.  An
+ * unprivileged session may use only the first (EPERM).
  */
 #define SPEED_BUMP_LIST_SESSION		0x1U	/* those of this session */
 #define SPEED_BUMP_LIST_PERSISTENT	0x2U
@@ -347,19 +345,20 @@ struct speed_bump_info {
  * @cut:	[out] delays that ended early (killed, stopped, frozen, removed,
  *		unloaded); they count as delayed
  * @requested_ns: [out] sum of the delays asked for, CPU time
- * @measured_ns: [out] sum of the delays as they were: the time for which they had a CPU
- *		(those of SPEED_BUMP_TARGET_SLEEP: that passed)
+ * @measured_ns: [out] sum of the delays as measured: CPU time (with
+ *		SPEED_BUMP_TARGET_SLEEP, time that passed)
  * @max_overshoot_ns: [out] the largest (measured - requested) of one hit
  * @overshoot:	[out] hits by overshoot: [0] is 0 to 1 ns, [i] is 2^i to
  *		2^(i+1)-1 ns, the last one everything above.  Delays that were cut
  *		are not among them
  * @error:	[out] 0 or a positive errno
  * @reserved:	zero
- * @skipped_budget: [out] hits not delayed because the delay did not fit any more into what
- *		a hit may take, with those of other targets on the instruction
- * @unarmed:	[out] how often a breakpoint was wanted and there is none, or a hit was of
- *		the scope and passed: the kernel could not put it there (no memory), or the
- *		session's opener may not delay this process any more.  Not 0: calls are missing
+ * @skipped_budget: [out] hits not delayed because the delays of all targets on the
+ *		instruction would have been longer together than a hit may take
+ * @unarmed:	[out] number of times a needed breakpoint was missing, or a hit in the scope
+ *		was not counted: the kernel could not put the breakpoint there (no memory), or
+ *		the session's opener may not delay this process any more.  Not 0: calls are
+ *		missing
  * @taken_out:	[out] how often the breakpoint was taken out of a memory, at a hit, because
  *		no process that uses it is in the scope
  *
@@ -452,12 +451,12 @@ struct speed_bump_global {
 #define SPEED_BUMP_GLOBAL_SIZE_VER0	48
 
 /*
- * The plan of an experiment: memory that the module and user space share, in which is
- * drawn ahead which targets are delayed when.
+ * The plan of an experiment: memory that the module and user space share, and that says
+ * in advance which targets are delayed in which slot.
  *
  * Time is cut into slots.  A slot ends when the units of work that it is long have been
- * reported, by whoever reports them: calls of a target of the plan that is a unit, or a
- * process that has the memory mapped and adds to @units itself.  At each hit a target of
+ * reported: by calls of a target of the plan that is a unit, or by a process that has
+ * the memory mapped and adds to @units itself.  At each hit a target of
  * the plan reads the number of the slot and looks up in the schedule whether it is on.
  * What is in the memory is not trusted: delays are bounded as those of any target.
  *
@@ -490,8 +489,8 @@ struct speed_bump_global {
  * @target:	offset of the targets
  * @cells:	offset of the cells: those of target i begin SPEED_BUMP_PLAN_CELLS * i on
  * @number:	the slot that runs, from 0
- * @changes:	from 1; counted up after each change of @number, and whenever a process may know
- *		something that is not so any more
+ * @changes:	from 1; incremented after each change of @number, and whenever cached data of a
+ *		process may be out of date
  * @lease_ns:	CLOCK_MONOTONIC; from then on nothing is delayed.  User space renews it
  * @slot_units:	units of work of a slot; 0: slots do not end
  * @units:	units that were reported so far.  The report that makes @units / @slot_units
@@ -561,12 +560,12 @@ struct speed_bump_plan_target {
  * @calls:	lowest 16 bits of the slot's number in the highest 16; hits below
  * @delivered:	likewise; the CPU time that its delays took, ns
  *
- * Each word is changed by atomic operations: a hit whose slot's number is another one
- * begins it anew.  A delay counts for the slot in which its hit came, if that is still one
- * of the last SPEED_BUMP_PLAN_CELLS when it ends, else for none.
+ * Each word is changed by atomic operations: a hit in a slot with another number restarts
+ * it.  A delay counts for the slot of its hit if that is still one of the last
+ * SPEED_BUMP_PLAN_CELLS when the delay ends, else for none.
  *
- * Numbers come again after 65,536 slots, and a target that is not called leaves its cells as
- * they are: a reader that has read a cell leaves a number in it that is not that slot's.
+ * Numbers repeat after 65,536 slots, and a target that is not called leaves its cells as
+ * they are: a reader that has read a cell writes a number into it that is not that slot's.
  */
 struct speed_bump_cell {
 	__aligned_u64 calls;
@@ -581,7 +580,7 @@ struct speed_bump_cell {
  * @units:	pointer to the ids (__u64) of targets each hit of which is a unit of work;
  *		they may be among @ids too
  * @size:	[out] bytes of the memory
- * @fd:		[out] a descriptor of the memory, close-on-exec, of no use but for mmap(2)
+ * @fd:		[out] a descriptor of the memory, close-on-exec, usable only for mmap(2)
  *		with MAP_SHARED, from offset 0 and not beyond the end.  It may be given to
  *		other processes
  * @reserved:	zero
@@ -591,7 +590,7 @@ struct speed_bump_cell {
  * its own.  One that is both reports the unit first, so that its hit belongs to the slot
  * that begins.  While the session is switched off none of them is delayed or counted in the
  * plan.  Statistics count a hit whose arm is off as skipped_disabled, one after the lease
- * as skipped_window, one that it is not the turn of as skipped_frequency.
+ * as skipped_window, one that @every leaves out as skipped_frequency.
  *
  * The memory lives as long as it is mapped, open, or its session is.
  * Errors: EEXIST (there is a plan), ENOENT (no such target of this session), EINVAL
