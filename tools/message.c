@@ -119,7 +119,7 @@ int bad_option(const char *command, char **argv, int c)
 
 int too_many_arguments(const char *command, const char *argument)
 {
-	return usage_error(command, "'%s' is one argument too many", argument);
+	return usage_error(command, "unexpected argument '%s'", argument);
 }
 
 int parse_no_arguments(int argc, char **argv, void (*print_help)(void), bool *json)

@@ -334,7 +334,7 @@ static __noinline __u64 pop(struct search *search, struct sb_bpf_slot *slot, __u
 	frame->id = 0;
 	if (search->at == calls->count)
 		calls->count--;
-	/* To the calls around this one, its breakpoints are no duration either. */
+	/* The cost of the breakpoints does not belong to the calls around this one either. */
 	thread->delayed += slot->cost_ns;
 	return minus(frame->start, frame->covered);
 }
@@ -351,7 +351,7 @@ static __always_inline void delay_part(__u64 ip, struct sb_bpf_slot *slot,
 	__u64 ns = part_of(lasted, slot->ppm), over = slot->net_ns + slot->over_ns;
 	__u64 rest = minus(ns, over), there = rest ? over : slot->net_ns;
 
-	/* What there is in any case takes the place of so much of the delay. */
+	/* The overhead of the breakpoints is already a part of the delay. */
 	if (ns > rest)
 		__sync_fetch_and_add(&stats->requested_ns, ns - rest);
 	if (there)

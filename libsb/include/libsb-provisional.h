@@ -262,15 +262,15 @@ SB_API uint64_t sb_site_list_delivered_ns(const struct sb_site_list *list, size_
 /* ---------------------------------------------------------------- control */
 
 /**
- * All that is slowed here, by whatever came to do it, and the switches of it: functions of
+ * All targets that the caller can see, whatever added them, and their switches: functions of
  * language runtimes in every process that shows its table (sb_site_table_show()), and the
- * native targets of a session's backend. Nothing keeps a register: the kernel is asked which
- * processes show a table, so what a process had is gone with it, and tables of processes
+ * native targets of a session's backend. There is no register of tables: the kernel is asked
+ * which processes show one. So the targets of a process end with it, and tables of processes
  * that the caller may not trace (ptrace(2), PTRACE_MODE_READ) are not found.
  *
- * A snapshot, whose switches act on what is there then. Processes and targets are numbered
- * from 0, in no order; the numbers are those of this snapshot. Text that is returned lives as
- * long as it does.
+ * A snapshot; its switches change the targets that it lists. Processes and targets are
+ * numbered from 0, in no order; the numbers are those of this snapshot. Text that is returned
+ * lives as long as the snapshot.
  */
 struct sb_control;
 

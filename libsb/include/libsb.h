@@ -825,10 +825,10 @@ SB_API uint64_t sb_session_call_cost_ns(struct sb_session *session, enum sb_hit_
 /** Also check their files for sb_target_list_file(). */
 #define SB_LIST_FILES (1U << 3)
 /**
- * And have their statistics begin at 0 again: each call is counted in this list or in a later
- * one. If there is no list, no statistics have changed; and if the module failed half way, this
- * one has counters of 0 for targets whose statistics did not begin anew. Not with
- * SB_LIST_OTHERS. Needs SB_FEATURE_RESET.
+ * Also reset their statistics to 0: each call is counted in this list or in a later one. If
+ * no list is returned, no statistics have changed. If the module failed half way, targets whose
+ * statistics were not reset have counters of 0 in this list. Not with SB_LIST_OTHERS. Needs
+ * SB_FEATURE_RESET.
  */
 #define SB_LIST_RESET (1U << 4)
 

@@ -220,8 +220,8 @@ static int set_mode(struct sb_spec *spec, const char *value, struct slice word,
 				    SLICE(word));
 	if (mode == SB_DELAY_WAIT && spec->kind == SB_SPEC_KIND_NATIVE)
 		return sb_error_set(err, EINVAL,
-				    "'%.*s': the kernel can't give Python's GIL away: a "
-				    "native target takes mode=sleep",
+				    "'%.*s': the kernel can't release Python's GIL: use "
+				    "mode=sleep for a native target",
 				    SLICE(word));
 	spec->mode = (enum sb_delay_mode)mode;
 	return 0;

@@ -371,7 +371,7 @@ static void what_an_experiment_rules_is_left_alone(void **state)
 	which = (size_t)find(control, getpid(), "m:f");
 	assert_true(sb_control_is_ruled(control, which));
 	assert_fails(sb_control_set_enabled(control, &which, 1, false, err), EBUSY);
-	assert_says(err, "ruled by an experiment");
+	assert_says(err, "controlled by an experiment");
 	sb_control_free(control);
 	sb_error_free(err);
 	sb_site_table_close(table);

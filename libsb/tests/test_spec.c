@@ -208,7 +208,7 @@ static void refuses(void **state)
 		{ SB_SPEC_FILE, "*:f mode=nap", EINVAL,
 		  "'mode=nap': write mode=spin, sleep or wait" },
 		{ SB_SPEC_FILE, "*:f mode=", EINVAL, "mode=spin, sleep or wait" },
-		{ SB_SPEC_NATIVE, "l:f mode=wait", EINVAL, "takes mode=sleep" },
+		{ SB_SPEC_NATIVE, "l:f mode=wait", EINVAL, "use mode=sleep" },
 		{ SB_SPEC_FILE, "*:f dist=normal", EINVAL,
 		  "write dist=fixed, exp, uniform or lognormal(SIGMA)" },
 		{ SB_SPEC_FILE, "*:f dist=lognormal", EINVAL, "lognormal(SIGMA)" },

@@ -86,7 +86,7 @@ bool calls_grow(uint32_t generation, const struct recorded_call *newest)
 }
 
 /*
- * Later entries of the chain must be found without it: each moves to the gap before it.
+ * Later entries of its chain must be found without it: each that may moves into the gap.
  */
 void calls_remove(struct timed_call *entry)
 {

@@ -139,9 +139,9 @@ static __attribute__((noinline)) void record(struct engine *engine, const frame_
 }
 
 /*
- * Where it is delayed at its start, not an exception thrown in, which for a generator not
- * started yet is its end; where it is at its end, that too. Where the end is to be seen @timed
- * is filled in; else its code stays NULL.
+ * A call that is delayed at its start is delayed here, unless an exception is thrown in: that
+ * ends a generator that has not started. If the end of the call is needed, for a delay at the
+ * end or a recorded duration, @timed is filled in; else its code stays NULL.
  */
 static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, int throwing,
 					struct timed *timed)

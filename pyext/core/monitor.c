@@ -67,7 +67,7 @@ static PyObject *refuse(void)
 	return NULL;
 }
 
-/* The engine for the code of an event: a callback has none of its own. */
+/* The frame of the code that an event is about: a callback has no frame of its own. */
 static inline const void *current_frame(void)
 {
 #if PY_VERSION_HEX < 0x030D0000
@@ -83,7 +83,7 @@ static int ignore(PyObject *result)
 	return result ? 0 : -1;
 }
 
-/* At this place of its code there is no target: do not report it any more. */
+/* There is no target at this place of the code: turn the event off there. */
 static PyObject *switch_off(struct hook *hook)
 {
 	if (load(&hook->keeps))
@@ -93,8 +93,9 @@ static PyObject *switch_off(struct hook *hook)
 }
 
 /*
- * Under the lock. Without what is gone, if there is so much that it is worth it. *@held is a
- * list, or NULL, of what may go when it does, which may run Python code: not under the lock.
+ * Add @code to hook->watched, under the lock. A long list loses its references to freed code
+ * first. The caller releases *@held, a list or NULL, after the lock: that may free code, and so
+ * run Python code.
  */
 static int note_watched(struct hook *hook, PyObject *code, PyObject **held)
 {
@@ -463,8 +464,8 @@ static inline void end_recorded(PyObject *self, const struct recorded_call *reco
 }
 
 /*
- * A generator is over. Whether its duration is recorded: other code, of which that is not, may
- * be at the address of some that is gone, and its generators at those of generators.
+ * The end of a generator. Returns whether its duration is recorded: both the code and the frame
+ * are looked up, because the addresses of freed ones are used again.
  */
 static inline bool end_generator(PyObject *self, PyObject *code)
 {

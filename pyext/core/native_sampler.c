@@ -42,7 +42,7 @@ static PyObject *native_sampler_new(PyTypeObject *type, PyObject *args, PyObject
 	if (!self)
 		return NULL;
 	err = sb_error_new();
-	/* The process is a tool's: nothing else in it minds. */
+	/* The process belongs to a tool, so its priority and limits may change. */
 	sb_set_effects(sb_effects() | SB_EFFECT_SCHED | SB_EFFECT_NOFILE);
 	self->sampler = sb_sampler_new(err);
 	if (!self->sampler) {

@@ -200,8 +200,8 @@ static void swap(PyObject **a, PyObject **b)
 enum { HELD, OVER, NEEDS_ROOM };
 
 /*
- * Under the lock: as hold_marks(), with dicts of @spare that are empty. What these take the
- * place of is there then.
+ * The part of hold_marks() under the lock. It swaps empty dicts of @spare for dicts that it
+ * drops; the caller releases them after the lock.
  */
 static int try_to_hold(struct recorded_marks *marks, uint64_t epoch, PyObject *spare[3],
 		       struct held *held)
@@ -227,9 +227,9 @@ static int try_to_hold(struct recorded_marks *marks, uint64_t epoch, PyObject *s
 }
 
 /*
- * Those of this epoch, with room for one more. What was there before is forgotten: its end
- * is of no interest any more, or it had none for too long. OVER: another thread has come with
- * a later epoch. -1 with an exception.
+ * The dicts of this epoch, with room for one more mark. Marks of an earlier epoch are dropped,
+ * and so are the oldest if too many have no end. OVER: another thread has begun a later epoch.
+ * -1 with an exception.
  */
 static int hold_marks(struct recorded_marks *marks, uint64_t epoch, struct held *held)
 {
@@ -242,7 +242,7 @@ static int hold_marks(struct recorded_marks *marks, uint64_t epoch, struct held 
 		core_unlock(&marks->lock);
 		if (outcome != NEEDS_ROOM)
 			break;
-		/* To make one may run the garbage collector, and so code that comes here, too. */
+		/* PyDict_New() may run the garbage collector, and so code that calls this. */
 		for (int i = 0; i < 3 && outcome >= 0; i++) {
 			spare[i] = PyDict_New();
 			if (!spare[i])
@@ -264,7 +264,7 @@ static void let_go(struct held *held)
 	Py_DECREF(held->names);
 }
 
-/* -1 with an exception; else in *@index that of the marks, or -1: they are not recorded. */
+/* -1 with an exception; else 0, and *@index is that of @name, or -1: it is not recorded. */
 static int find_index(const struct held *held, struct sb_site_table *table, PyObject *name,
 		      long *index)
 {

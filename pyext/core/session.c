@@ -255,7 +255,7 @@ static int check_targets(struct records *records, PyObject *targets)
 	return 0;
 }
 
-/* The target that the place at @place of a batch is of. */
+/* The index of the target to which place number @place of a batch belongs. */
 static Py_ssize_t target_of_place(const int *places, Py_ssize_t count, size_t place)
 {
 	Py_ssize_t i = 0;

@@ -127,7 +127,7 @@ void suspended_add(const void *frame, const void *code, const struct recorded_ca
 	prepare_forks();
 	lock(shard);
 	entry = shard->entries ? place_of(shard, frame) : NULL;
-	/* What is in its place needs no room, and does not stay. */
+	/* An entry of the same frame is overwritten, and needs no room. */
 	if (!entry || (!entry->frame && shard->used >= (shard->mask + 1) / 2))
 		entry = grow(shard, call) ? place_of(shard, frame) : NULL;
 	if (entry) {
@@ -138,7 +138,7 @@ void suspended_add(const void *frame, const void *code, const struct recorded_ca
 }
 
 /*
- * Later entries of the chain must be found without it: each moves to the gap before it.
+ * Later entries of its chain must be found without it: each that may moves into the gap.
  */
 static void remove_entry(struct shard *shard, struct entry *entry)
 {

@@ -56,8 +56,9 @@ static PyObject *find_name(PyObject *thread)
 }
 
 /*
- * What threading makes up for a thread that it has not started. To 3.12 it stays when that
- * ends; until another thread with the same number is known, it is found for that one.
+ * Whether threading made this object for a thread that it has not started. Up to 3.12 it stays
+ * when that thread ends, and is found for a later thread with the same number, until threading
+ * knows that one.
  */
 static bool is_made_up(PyObject *thread)
 {

@@ -820,7 +820,7 @@ def test_run_says_why_nothing_was_recorded(app: Path, environ: dict[str, str]) -
     assert "did you mean __main__:Server.handle?" in done.stderr
     assert "jobs: the program never called speed_bump.begin('jobs', key); " in done.stderr
     assert "it has begun 'job'" in done.stderr
-    assert "__main__:hangs: what began has not ended" in done.stderr
+    assert "__main__:hangs: a request began, and none" in done.stderr
     assert "datetime:datetime.now can't be a target: it is written in C" in done.stderr
 
 

@@ -361,7 +361,7 @@ def test_a_glob_passes_over_what_is_ruled_or_only_counted(
             # A full name is refused, and the settings made before are shown.
             done = command("set", "__main__:work", "delay=50us", *both)
             assert done.returncode == 1
-            assert "is ruled by an experiment" in done.stderr
+            assert "is controlled by an experiment" in done.stderr
             assert f"__main__:work of process {program.pid}: " in done.stdout
         finally:
             tool.send_signal(signal.SIGTERM)

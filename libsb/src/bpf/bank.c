@@ -112,7 +112,7 @@ void sb_bpf_slot_set_window(struct sb_bpf_slot *slot, uint64_t now, uint64_t sta
 {
 	uint64_t start = start_ns || duration_ns ? add_times(now, start_ns) : 0;
 
-	/* The end is of no window in between. */
+	/* While the end changes there is no window: a hit never sees one half of each. */
 	__atomic_store_n(&slot->start_ns, UINT64_MAX, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&slot->end_ns, duration_ns ? add_times(start, duration_ns) : 0,
 			 __ATOMIC_SEQ_CST);
@@ -198,7 +198,7 @@ static int explain_load(struct sb_error *err, int code, const char *line)
 		return sb_error_set(err, code,
 				    "not allowed to load BPF programs: run as root or "
 				    "with CAP_BPF and CAP_PERFMON");
-	return sb_error_set(err, code, "the kernel does not take the BPF programs: %s%s%s",
+	return sb_error_set(err, code, "the kernel refuses the BPF programs: %s%s%s",
 			    strerror(code), *line ? ": " : "", line);
 }
 

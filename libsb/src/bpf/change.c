@@ -221,7 +221,7 @@ int sb_bpf_reset(struct sb_backend *backend, const uint64_t *ids, size_t count,
 		ret = sb_bpf_search_find(&search, ids[i], &found[i]);
 		has_others = has_others || (!ret && found[i].other);
 	}
-	/* Before the statistics, as they would have nowhere to go. */
+	/* Before the reset: counts that are taken need a place to go. */
 	if (!ret && has_others)
 		ret = sb_bpf_totals_open(&totals);
 	if (!ret)

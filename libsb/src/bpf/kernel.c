@@ -217,7 +217,7 @@ int sb_bpf_kernel_probe(struct sb_bpf_kernel *kernel, struct sb_error *err)
 	kernel->may_read = may_read();
 	if (access(BTF_FILE, R_OK))
 		return sb_error_set(err, EOPNOTSUPP,
-				    "this kernel has no description of itself "
+				    "this kernel has no BTF type information "
 				    "(CONFIG_DEBUG_INFO_BTF; no " BTF_FILE ")");
 	return 0;
 }

@@ -78,7 +78,7 @@ static int list_slots(struct listing *listing, const struct sb_bpf_control *cont
 	return 0;
 }
 
-/* This can't fail, so that nothing that begins anew is lost. */
+/* This can't fail, so that no counts are lost in a reset. */
 static void read_counters(const struct listing *listing, bool reset)
 {
 	for (size_t i = listing->first; i < listing->list->count; i++) {
@@ -138,13 +138,13 @@ static bool has_persistent(const struct listing *listing)
 	return false;
 }
 
-/* The counters, which begin anew; the totals of persistent targets go on. 0, or -1. */
+/* Read and reset the counters; those of persistent targets go into the totals. 0, or -1. */
 static int take_counters(const struct listing *listing)
 {
 	struct sb_bpf_totals totals = SB_BPF_TOTALS_NONE;
 	uint64_t calls = 0, delivered_ns = 0;
 
-	/* Before the statistics, as they would have nowhere to go. */
+	/* Before the reset: counts that are taken need a place to go. */
 	if (has_persistent(listing) && sb_bpf_totals_open(&totals))
 		return -1;
 	read_counters(listing, true);

@@ -153,7 +153,7 @@ static void explain_store(struct sb_bpf *bpf)
 	if (errno == EPERM || errno == EACCES) {
 		sb_error_set(
 			bpf->backend.problem, errno,
-			"not allowed to keep persistent targets: run as root (BPF wants "
+			"not allowed to keep persistent targets: run as root (BPF needs "
 			"CAP_SYS_ADMIN for them)");
 		return;
 	}

@@ -806,11 +806,11 @@ static int check_all(const struct sb_control *control, const size_t *which, size
 		if (entry->ruled && entry->kind == SB_CONTROL_NATIVE)
 			return sb_error_set(err, EBUSY,
 					    "%s belongs to the session of another "
-					    "process, and goes with it",
+					    "process, and ends with it",
 					    entry->name);
 		if (entry->ruled)
 			return sb_error_set(err, EBUSY,
-					    "%s of process %d is ruled by an experiment",
+					    "%s of process %d is controlled by an experiment",
 					    entry->name, entry->pid);
 	}
 	return 0;

@@ -295,7 +295,7 @@ int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm, const uint64_t *
 {
 	struct plan_function *function;
 
-	/* A negative number is a large one. */
+	/* A negative number becomes a large one. */
 	if (!sb_is_below((size_t)number, plan->ruled_count) ||
 	    !sb_is_below(levels, SB_PLAN_LEVELS + 1) ||
 	    (arm != SB_PLAN_NO_ARM && !sb_is_below(arm, SB_PLAN_ARMS)))

@@ -211,7 +211,10 @@ static void resolve(int root, const char *path, char resolved[PATH_MAX])
 		memcpy(resolved, now, strlen(now) + 1);
 }
 
-/* Whether @path is what is meant: itself, or a bare name, of which digits may be missing. */
+/*
+ * Whether @path is the path that is looked for, or ends in the name that is looked for, alone
+ * or followed by a version: libc.so finds libc.so.6.
+ */
 static bool is_meant(const struct search *search, const char *path)
 {
 	size_t length;
@@ -224,7 +227,7 @@ static bool is_meant(const struct search *search, const char *path)
 	       strspn(path + length, ".0123456789") == strlen(path + length);
 }
 
-/* Whether it is of the name that is looked for. Its path is without DELETED then. */
+/* Whether the path matches. If only the kernel's DELETED is in the way, it is cut off. */
 static bool is_named(const struct search *search, struct mapping *mapping)
 {
 	size_t length = strlen(mapping->path);

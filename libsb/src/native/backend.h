@@ -59,7 +59,7 @@ enum sb_operation {
 struct sb_backend {
 	const struct sb_backend_ops *ops;
 	struct sb_limits limits;
-	/* Its own message for a call that failed; NULL or empty: errno is all that is known. */
+	/* Its own message for a call that failed; NULL or empty: only errno is known. */
 	struct sb_error *problem;
 };
 
@@ -72,13 +72,13 @@ struct sb_backend_ops {
 	const char *name;
 	/* As sb_session_caveat(); NULL: there is none. */
 	const char *(*caveat)(const struct sb_backend *backend, size_t index);
-	/* For messages: how many targets it takes, and on what that depends. */
+	/* For messages: how many targets there may be, and on what that depends. */
 	void (*explain_room)(const struct sb_backend *backend, char *buf, size_t size);
-	/* That it lacks SB_FEATURE_SLEEP: what it is called, and what to do. */
+	/* For messages that SB_FEATURE_SLEEP is missing: what lacks it, and what to do. */
 	const char *without_sleep, *instead_of_sleep;
-	/* The same without SB_FEATURE_PART and SB_FEATURE_DURATIONS. */
+	/* The same for SB_FEATURE_PART and SB_FEATURE_DURATIONS. */
 	const char *without_part, *instead_of_part;
-	/* What targets of others can't be seen without, beside root; "": nothing. */
+	/* For messages: what is needed, beside root, to see targets of others; or "". */
 	const char *to_see_others;
 	void (*close)(struct sb_backend *backend);
 	/* Fills in the ids. */
@@ -88,20 +88,20 @@ struct sb_backend_ops {
 		      size_t count, size_t *failed);
 	int (*remove)(struct sb_backend *backend, const uint64_t *ids, size_t count,
 		      size_t *failed);
-	/* The statistics of targets begin anew. With SB_FEATURE_RESET. */
+	/* Reset the statistics of targets. With SB_FEATURE_RESET. */
 	int (*reset)(struct sb_backend *backend, const uint64_t *ids, size_t count,
 		     size_t *failed);
 	/*
-	 * Each entry by itself, as far as it goes: codes[i] is the errno of entry i, 0: done.
-	 * NULL: the functions above are what there is.
+	 * Each entry by itself: codes[i] is the errno of entry i; 0: done. NULL: the backend
+	 * has only the functions above.
 	 */
 	int (*each)(struct sb_backend *backend, enum sb_operation what, void *entries,
 		    size_t count, int *codes);
 	int (*clear)(struct sb_backend *backend, bool persistent);
 	/*
 	 * Append to @list the targets in the file @fd, or in any where it is -1. @which is of
-	 * SB_LIST_SESSION, _PERSISTENT, _OTHERS, and _RESET. Of statistics that began anew all
-	 * that was counted is in the list; where the call fails, none did.
+	 * SB_LIST_SESSION, _PERSISTENT, _OTHERS, and _RESET. The list has all counts of
+	 * statistics that were reset; if the call fails, none were.
 	 */
 	int (*list)(struct sb_backend *backend, unsigned int which, int fd,
 		    struct sb_target_list *list);
@@ -117,7 +117,7 @@ struct sb_backend_ops {
 			 uint64_t *sum_ns, uint64_t *max_ns);
 };
 
-/* Whether the ends of its calls have to be seen. */
+/* Whether it needs a breakpoint at the ends of its calls too. */
 static inline bool sb_target_has_end(const struct sb_target *target)
 {
 	return target->options.delay_ppm || target->options.record;

@@ -207,7 +207,7 @@ int sb_update_read(const struct sb_session *session, const struct sb_target_upda
 	return check_features(session, update, err);
 }
 
-/* What it is for one target, with what has to be taken off its delay. */
+/* The update as the backend gets it for one target: net, the cost of a hit is subtracted. */
 static struct sb_change change_of(const struct sb_session *session,
 				  const struct sb_target_update *update, uint64_t id)
 {
@@ -234,7 +234,7 @@ bool sb_update_has_mode(const struct sb_target_update *update,
 	       info->sleeps == (update->mode == SB_DELAY_SLEEP);
 }
 
-/* Each must be what it is to be, as no backend can change it. */
+/* Refuse an update to another mode: no backend can change the mode of a target. */
 static int check_modes(const struct sb_target_list *before, const uint64_t *ids,
 		       size_t count, const struct sb_target_update *update,
 		       size_t *failed, struct sb_error *err)
@@ -254,7 +254,7 @@ static int check_modes(const struct sb_target_list *before, const uint64_t *ids,
 	return 0;
 }
 
-/* The window that @info has, from @now on. One that is over stays so. */
+/* The window that @info has, relative to @now. A window that is over stays over. */
 static void window_of(const struct sb_target_info *info, uint64_t now,
 		      struct sb_change *change)
 {
@@ -326,7 +326,7 @@ static int change_all(struct sb_session *session, const struct sb_change *change
 	return 0;
 }
 
-/* *@done is how many have begun anew, also where a later one fails. */
+/* *@done is the number of targets that were reset, also if a later one fails. */
 static int reset_all(struct sb_session *session, const uint64_t *ids, size_t count,
 		     size_t *done, size_t *failed, struct sb_error *err)
 {
@@ -345,8 +345,8 @@ static int reset_all(struct sb_session *session, const uint64_t *ids, size_t cou
 }
 
 /*
- * The settings first, which can be put back: statistics can't. @before: the targets as they
- * are, or NULL where there is nothing to put back.
+ * Settings change first, because they can be put back: statistics can't. @before: the targets
+ * before the update, or NULL if no update has to be put back.
  */
 static int update_all(struct sb_session *session, const uint64_t *ids, size_t count,
 		      const struct sb_target_update *update,
@@ -375,7 +375,7 @@ static int update_all(struct sb_session *session, const uint64_t *ids, size_t co
 	return ret;
 }
 
-/* Whether what is there has to be known before the update. */
+/* Whether the targets have to be listed before the update. */
 static bool needs_before(const struct sb_session *session, size_t count,
 			 const struct sb_target_update *update)
 {

@@ -73,7 +73,7 @@ static int driver_ioctl(struct sb_backend *backend, unsigned long command, void 
 {
 	int ret;
 
-	/* What does all or nothing can be repeated where a signal ended it. */
+	/* Each command does all or nothing, so one that a signal ended can be repeated. */
 	do {
 		ret = ioctl(to_driver(backend)->fd, command, arg);
 	} while (ret < 0 && errno == EINTR);
@@ -580,7 +580,7 @@ static const struct sb_backend_ops driver_ops = {
 	.plan = driver_plan,
 };
 
-/* What a later module can do besides is of no use here. */
+/* Features of a later module that libsb does not know are left out. */
 static uint64_t features_from_uapi(__u64 from)
 {
 	static const struct {

@@ -38,8 +38,8 @@ static void *entry(void *entries, enum sb_operation what, size_t i)
 }
 
 /*
- * By a backend that has only all or nothing: if an entry fails, those before it are done in a
- * call of their own, and it is left out.
+ * For a backend without @each, whose calls do all or nothing. If an entry fails, the entries
+ * before it are done in a call of their own, and it is left out.
  */
 static void do_parts(struct sb_backend *backend, enum sb_operation what, void *entries,
 		     size_t count, int *codes)
@@ -171,7 +171,7 @@ static struct sb_target_list *look(struct sb_session *session, const uint64_t *i
 	return list;
 }
 
-/* A target has both, new settings and statistics that begin anew, or a code and neither. */
+/* A target gets both new settings and new statistics; or an error code, and neither. */
 static void update_each(struct sb_session *session, const uint64_t *ids,
 			struct sb_change *changes, size_t count,
 			const struct sb_target_update *update,

@@ -176,7 +176,7 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* What the delays of a target add up to. */
+/* Sums over the delays of a target. */
 struct delays {
 	uint64_t requested_ns, delivered_ns;
 };
@@ -201,11 +201,14 @@ struct call_cost {
 	uint64_t cost_ns, timed_ns, over_ns;
 };
 
-/* How long calls of a function that does nothing last, as they are measured, and so on. */
+/*
+ * Of calls of a function that does nothing: the duration as the backend measures it, and what
+ * a delay costs beyond itself.
+ */
 static int measure_delayed(struct sb_backend *backend, const struct sample *sample,
 			   uint64_t id, uint64_t undelayed_ns, struct call_cost *cost)
 {
-	/* As long as they last, so that the sum of the delays is that of the durations. */
+	/* The delay is 100% of the duration: the sum of the delays is that of the durations. */
 	struct sb_change change = { .id = id, .mask = SB_UPDATE_DELAY, .delay_ppm = 1000000 };
 	void (*function)(void) = sample_function(sample);
 	struct delays before, after;

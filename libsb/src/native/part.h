@@ -8,9 +8,9 @@
 struct sb_place;
 
 /*
- * Whether calls of the function at @place, which @text names, have a duration. 0 and the
- * *@offset of its breakpoint; 1: it has none, and is only one of those that @text matches;
- * -1 with errno and a message.
+ * Whether the function at @place has calls with a duration. 0: it has, and its breakpoint is at
+ * *@offset. 1: it has not, and @text is a pattern that only matches it. -1 with errno and a
+ * message: it has not, and @text is its name.
  */
 int sb_part_place(struct sb_elf *elf, const struct sb_place *place, const char *text,
 		  uint64_t *offset, struct sb_error *err);

@@ -55,11 +55,11 @@ static struct sb_backend *open_any(const char *device, struct sb_error *err)
 	why = sb_error_new();
 	backend = sb_bpf_open(why);
 	first = !backend && why && err ? strdup(sb_error_message(err)) : NULL;
-	/* A permission is missing, not the module. */
+	/* For BPF only a permission is missing: say that first. */
 	if (first && (sb_error_code(why) == EPERM || sb_error_code(why) == EACCES))
 		sb_error_set(err, code, "%s (for BPF); %s", sb_error_message(why), first);
 	else if (first)
-		sb_error_set(err, code, "%s; nor can BPF serve: %s", first,
+		sb_error_set(err, code, "%s; BPF can't be used either: %s", first,
 			     sb_error_message(why));
 	sb_free(first);
 	sb_error_free(why);

@@ -1032,7 +1032,7 @@ static void watch_ends(struct run *run)
 		else if (errno != ESRCH)
 			run->ends_known = false;
 	}
-	/* None is there: it may be yet to come. */
+	/* No process was found: one may still start. */
 	if (!run->end_count)
 		run->ends_known = false;
 }
@@ -1222,7 +1222,7 @@ const char *sb_sampler_frame(const struct sb_sampler *sampler, size_t index, siz
 	return kept->path;
 }
 
-/* A negative number is a large one. */
+/* A negative number becomes a large one. */
 static bool is_function(const struct sb_sampler *sampler, int number)
 {
 	return sb_is_below((size_t)number, (size_t)sb_functions_count(sampler->functions));

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The memory of a site table, as all processes of a workload share it, and this
+ * The memory of a site table, which all processes of a workload share, and this
  * process's view of it.
  *
- *   header     what it is, the master switch, what has been given out
+ *   header     magic and sizes, the master switch, how much has been allocated
  *   targets    one control per target number
  *   functions  one entry per name: an open hash table, entries are never removed
- *   names      strings, given out from the front
- *   slots      one per site: what it does and what it counted
- *   plan       where it was asked for: the memory of plan.h, what the plan has each
- *              function do, the rings, and the ranks
- *   latencies  where they were asked for: see latency.h
+ *   names      strings, allocated from the front
+ *   slots      one per site: its settings and its counts
+ *   plan       if requested: the memory of plan.h, the role of each function
+ *              in the plan, the rings, and the ranks
+ *   latencies  if requested: see latency.h
  *
- * Nothing in it is guarded by a lock. Room is given out by atomic addition, and
+ * No lock guards it. Room is allocated by atomic addition, and
  * what was built in it becomes visible by one last atomic store; a process that is
  * killed in between leaves room unused, and nothing else. Where the parts lie
  * follows from the capacity alone, so the only numbers taken from shared memory

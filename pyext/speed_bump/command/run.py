@@ -305,7 +305,7 @@ def say_unrecorded(runner: Runner, result: Result) -> bool:
         never = [name for name in never if is_native(name)]
     for one in silent:
         if one.begun:
-            say(f"{one.name}: what began has not ended while the program ran")
+            say(f"{one.name}: a request began, and none ended while the program ran")
     if never and not result.interrupted:
         for line in missing.of_latencies(
             never, runner.command, result.imported, result.marks_not_asked_for

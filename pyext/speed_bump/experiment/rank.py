@@ -752,7 +752,9 @@ class Experiment:
         """For each name of ``--latency`` without a request so far, the likely reason."""
         silent = [one for one in found if not one.count]
         said = [
-            f"{one.name}: what began has not ended yet" for one in silent if one.begun
+            f"{one.name}: a request began, and none has ended yet"
+            for one in silent
+            if one.begun
         ]
         never = [one.name for one in silent if not one.begun]
         if not never:
