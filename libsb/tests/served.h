@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "libsb.h"
+#include "spin.h"
 
 #define DEVICE "/dev/speed_bump"
 
@@ -79,10 +80,7 @@ static inline void remove_store(void)
 
 static inline uint64_t now(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+	return sb_clock_gettime();
 }
 
 /* A counter of the session's only target. */

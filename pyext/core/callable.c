@@ -27,7 +27,7 @@ struct place {
 	int argument;
 	struct thunk_entry *entries;
 	PyObject **selves; /* held; or NULL */
-	size_t count;
+	size_t count, entry_room, self_room;
 	struct thunk_filter *filter;
 };
 
@@ -501,6 +501,7 @@ static void place_reset(struct place *place)
 	place->any = NULL;
 	place->count = 0;
 	place->selves = NULL;
+	place->self_room = 0;
 	place->muted = false;
 	for (size_t i = 0; i < count; i++)
 		Py_XDECREF(selves[i]);
@@ -625,10 +626,12 @@ void place_set(struct place *place, const struct spot *spot, struct sb_site *sit
 		place->any = site;
 		return;
 	}
-	entries = realloc(place->entries, (count + 1) * sizeof(entries[0]));
+	entries = sb_array_grow(place->entries, &place->entry_room, count + 1,
+				sizeof(entries[0]));
 	if (entries)
 		place->entries = entries;
-	selves = realloc(place->selves, (count + 1) * sizeof(PyObject *));
+	selves = sb_array_grow(place->selves, &place->self_room, count + 1,
+			       sizeof(selves[0]));
 	if (selves)
 		place->selves = selves;
 	if (!entries || !selves)
@@ -647,7 +650,8 @@ static void filter_drop(struct places *places, struct thunk_filter *filter)
 	if (!filter)
 		return;
 #ifdef Py_GIL_DISABLED
-	old = realloc(places->old, (places->old_count + 1) * sizeof(old[0]));
+	old = sb_array_grow(places->old, &places->old_room, places->old_count + 1,
+			    sizeof(old[0]));
 	if (old) {
 		places->old = old;
 		old[places->old_count++] = filter;
@@ -908,7 +912,7 @@ void places_free(struct places *places)
 		free(places->old[i]);
 	free(places->old);
 	places->old = NULL;
-	places->old_count = 0;
+	places->old_count = places->old_room = 0;
 	if (places->count)
 		return;
 	free(places->list);

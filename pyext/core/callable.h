@@ -58,7 +58,7 @@ struct places {
 	unsigned int pass;
 	PyObject *get_objects; /* gc.get_objects, the caller's; NULL: bound methods stay */
 	struct thunk_filter **old; /* thunks that a thread may still be using */
-	size_t old_count;
+	size_t old_count, old_room;
 	PyObject *objects; /* of places_look(): a list, or NULL */
 };
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "engine.h"
 #include "errors.h"
 #include "hot.h"
@@ -614,7 +615,8 @@ static void add_line(struct engine *engine, const char *module, const char *file
 	if (rule)
 		site = site_of(engine->table, module ? module : file, name, rule);
 	core_unlock(&engine->lock);
-	list = site ? reallocarray(found->list, found->count + 1, sizeof(*list)) : NULL;
+	list = site ? sb_array_grow(found->list, &found->room, found->count + 1, sizeof(*list)) :
+		      NULL;
 	if (!list)
 		return;
 	found->list = list;

@@ -117,7 +117,7 @@ struct engine_line {
 
 struct engine_lines {
 	struct engine_line *list; /* of malloc(3) */
-	size_t count;
+	size_t count, room;
 	uint32_t generation; /* of the patterns */
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "bpf/add.h"
 #include "bpf/operations.h"
 #include "bpf/persistent.h"
@@ -435,14 +436,16 @@ fail:
 /* Reserve room in the session's tables; unused room does no harm. */
 static int make_room(struct sb_bpf *bpf, const struct sb_bpf_adding *adding)
 {
-	struct sb_bpf_place *places = reallocarray(
-		bpf->places, bpf->place_count + adding->count, sizeof(*places));
+	struct sb_bpf_place *places =
+		sb_array_grow(bpf->places, &bpf->place_room,
+			      bpf->place_count + adding->count, sizeof(*places));
 	struct sb_bpf_link *links;
 
 	if (!places)
 		return -1;
 	bpf->places = places;
-	links = reallocarray(bpf->links, bpf->link_count + adding->count, sizeof(*links));
+	links = sb_array_grow(bpf->links, &bpf->link_room, bpf->link_count + adding->count,
+			      sizeof(*links));
 	if (!links)
 		return -1;
 	bpf->links = links;

@@ -20,6 +20,7 @@
 
 #include "bpf/kernel.h"
 #include "error.h"
+#include "pointer.h"
 
 #define BTF_FILE    "/sys/kernel/btf/vmlinux"
 #define UPROBE_FILE "/sys/bus/event_source/devices/uprobe/type"
@@ -53,11 +54,6 @@ struct multi_attr {
 	__u32 pid;
 	__u32 unused;
 };
-
-static __u64 to_u64(const void *pointer)
-{
-	return (uintptr_t)pointer;
-}
 
 static int close_keeping_errno(int fd)
 {
@@ -115,8 +111,8 @@ static void look_for_multi(struct sb_bpf_kernel *kernel, int prog)
 	struct multi_attr attr = {
 		.prog_fd = prog,
 		.attach_type = ATTACH_TYPE_MULTI,
-		.path = to_u64("/"),
-		.offsets = to_u64(&offset),
+		.path = sb_to_u64("/"),
+		.offsets = sb_to_u64(&offset),
 		.cnt = 1,
 	};
 	int fd = multi_create(&attr);
@@ -137,8 +133,8 @@ static void look_for_session(struct sb_bpf_kernel *kernel)
 	__u64 offset = 0;
 	struct multi_attr attr = {
 		.attach_type = ATTACH_TYPE_SESSION,
-		.path = to_u64("/"),
-		.offsets = to_u64(&offset),
+		.path = sb_to_u64("/"),
+		.offsets = sb_to_u64(&offset),
 		.cnt = 1,
 	};
 	int prog = load_nothing(ATTACH_TYPE_SESSION), fd;
@@ -246,10 +242,10 @@ static int attach_multi(int prog, const char *path, const struct sb_bpf_points *
 		.prog_fd = prog,
 		.attach_type = both ? ATTACH_TYPE_SESSION : ATTACH_TYPE_MULTI,
 		.multi_flags = points->ends == SB_BPF_RETURN ? MULTI_RETURN : 0,
-		.path = to_u64(path),
-		.offsets = to_u64(points->offsets),
-		.ref_ctr_offsets = to_u64(points->counters),
-		.cookies = to_u64(points->cookies),
+		.path = sb_to_u64(path),
+		.offsets = sb_to_u64(points->offsets),
+		.ref_ctr_offsets = sb_to_u64(points->counters),
+		.cookies = sb_to_u64(points->cookies),
 		.cnt = points->count,
 		.pid = pid,
 	};
@@ -268,7 +264,7 @@ static int attach_event(int type, int prog, const char *path,
 		.size = sizeof(attr),
 		.config = (points->counters ? points->counters[0] << REF_CTR_SHIFT : 0) |
 			  (points->ends == SB_BPF_RETURN ? EVENT_RETURN : 0),
-		.config1 = to_u64(path),
+		.config1 = sb_to_u64(path),
 		.config2 = points->offsets[0],
 	};
 	LIBBPF_OPTS(bpf_link_create_opts, opts,

@@ -25,9 +25,9 @@ struct sb_bpf {
 	struct sb_bpf_bank_own *banks[SB_BPF_MAX_BANKS];
 	uint32_t bank_count;
 	struct sb_bpf_place *places; /* by serial number, from 1 */
-	size_t place_count;
+	size_t place_count, place_room;
 	struct sb_bpf_link *links;
-	size_t link_count;
+	size_t link_count, link_room;
 	size_t target_count;
 	bool planned;
 };

@@ -15,6 +15,7 @@
 
 #include <bpf/bpf.h>
 
+#include "array.h"
 #include "bpf/store.h"
 #include "free.h"
 
@@ -88,8 +89,8 @@ none:
 
 static int others_add(struct sb_bpf_others *others, int fd, uint32_t id)
 {
-	struct sb_bpf_other *more =
-		reallocarray(others->other, others->count + 1, sizeof(*more));
+	struct sb_bpf_other *more = sb_array_grow(others->other, &others->room,
+						  others->count + 1, sizeof(*more));
 
 	if (!more)
 		return -1;

@@ -20,7 +20,7 @@ struct sb_bpf_other {
 
 struct sb_bpf_others {
 	struct sb_bpf_other *other;
-	size_t count;
+	size_t count, room;
 };
 
 /*

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "error.h"
 #include "free.h"
 #include "range.h"
@@ -145,15 +146,15 @@ static int widen(const struct sb_plan *plan, struct reading *reading, size_t mor
 /* Room for one more function. */
 static int grow(struct sb_plan *plan)
 {
-	size_t more = plan->ruled_room ? 2 * plan->ruled_room : 32;
-	struct ruled *ruled;
+	size_t more = plan->ruled_room;
+	struct ruled *ruled = sb_array_grow(plan->ruled, &more, plan->ruled_count + 1,
+					    sizeof(*ruled));
 
-	if (plan->ruled_count < plan->ruled_room)
-		return 0;
-	ruled = realloc(plan->ruled, more * sizeof(*ruled));
 	if (!ruled)
 		return -1;
 	plan->ruled = ruled;
+	if (more == plan->ruled_room)
+		return 0;
 	if (widen(plan, &plan->pooled, more))
 		return -1;
 	for (size_t i = 0; i < PLAN_RANKS; i++)

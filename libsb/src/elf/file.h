@@ -67,7 +67,7 @@ struct sb_elf {
 	size_t symbol_count, symbol_room;
 	char **demangled; /* of each symbol, if requested */
 	struct sb_usdt *usdt; /* by offset */
-	size_t usdt_count;
+	size_t usdt_count, usdt_room;
 	struct sb_named *by_name; /* if requested */
 	const struct sb_symbol **cold; /* likewise; ends with NULL */
 	struct sb_landings *landings; /* likewise */

@@ -48,7 +48,7 @@ struct sb_elf *sb_elf_read(char *path, int fd, struct sb_error *err)
 struct sb_elf *sb_elf_open(const char *name, struct sb_error *err)
 {
 	char *path;
-	int fd;
+	int fd, code;
 
 	if (is_built_without(name, err))
 		return NULL;
@@ -58,10 +58,10 @@ struct sb_elf *sb_elf_open(const char *name, struct sb_error *err)
 	fd = open(path, SB_READ_FLAGS);
 	if (fd >= 0)
 		return sb_elf_read(path, fd, err);
-	sb_error_set(err, errno, "%s: %s", path, strerror(errno));
-	fd = errno;
+	code = errno;
+	sb_error_set(err, code, "%s: %s", path, strerror(code));
 	sb_free(path);
-	errno = fd;
+	errno = code;
 	return NULL;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "elf/file.h"
 #include "error.h"
 #include "free.h"
@@ -38,7 +39,7 @@ static int take_usdt(struct sb_elf *elf, const char *desc, size_t size, uint64_t
 		arguments = 0;
 	/* If the file was changed after linking, for example by prelink(8). */
 	shift = base && address[1] ? base - address[1] : 0;
-	usdt = reallocarray(elf->usdt, elf->usdt_count + 1, sizeof(*usdt));
+	usdt = sb_array_grow(elf->usdt, &elf->usdt_room, elf->usdt_count + 1, sizeof(*usdt));
 	if (!usdt)
 		return -1;
 	elf->usdt = usdt;

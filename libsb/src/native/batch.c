@@ -56,7 +56,8 @@ static int batch_file(struct sb_batch *batch, int fd)
 	for (size_t i = 0; i < batch->file_count; i++)
 		if (batch->files[i].dev == st.st_dev && batch->files[i].ino == st.st_ino)
 			return batch->files[i].fd;
-	files = reallocarray(batch->files, batch->file_count + 1, sizeof(*files));
+	files = sb_array_grow(batch->files, &batch->file_room, batch->file_count + 1,
+			      sizeof(*files));
 	if (!files)
 		return -1;
 	batch->files = files;
@@ -349,7 +350,7 @@ static struct sb_elf *batch_elf(struct sb_batch *batch, const char *name,
 	for (size_t i = batch->elf_count; i-- > 0;)
 		if (!strcmp(batch->elfs[i].name, name))
 			return batch->elfs[i].elf;
-	elfs = reallocarray(batch->elfs, batch->elf_count + 1, sizeof(*elfs));
+	elfs = sb_array_grow(batch->elfs, &batch->elf_room, batch->elf_count + 1, sizeof(*elfs));
 	copy = strdup(name);
 	if (elfs)
 		batch->elfs = elfs;

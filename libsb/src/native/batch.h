@@ -22,9 +22,9 @@ struct sb_batch {
 	size_t count, room;
 	uint32_t groups; /* names whose targets were added */
 	struct sb_batch_file *files;
-	size_t file_count;
+	size_t file_count, file_room;
 	struct sb_batch_elf *elfs;
-	size_t elf_count;
+	size_t elf_count, elf_room;
 	size_t *index; /* index of the targets by the properties that make them unique,
 		        * plus 1; 0: free */
 	size_t index_size; /* a power of 2, or 0 */

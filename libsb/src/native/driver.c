@@ -20,6 +20,7 @@
 #include "free.h"
 #include "native/status.h"
 #include "native/target_list.h"
+#include "pointer.h"
 
 #define CHECK_SIZE(type, size) \
 	_Static_assert(sizeof(struct speed_bump_##type) == (size), "speed_bump_" #type)
@@ -64,11 +65,6 @@ static struct sb_driver *to_driver(struct sb_backend *backend)
 	return (struct sb_driver *)backend;
 }
 
-static __u64 to_u64(const void *pointer)
-{
-	return (uintptr_t)pointer;
-}
-
 static int driver_ioctl(struct sb_backend *backend, unsigned long command, void *arg)
 {
 	int ret;
@@ -88,7 +84,7 @@ static void target_to_uapi(struct speed_bump_target *to, const struct sb_target 
 		.delay_ns = from->options.delay_ns,
 		.start_ns = from->options.start_ns,
 		.duration_ns = from->options.duration_ns,
-		.label = to_u64(from->label),
+		.label = sb_to_u64(from->label),
 		.label_len = strlen(from->label),
 		.fd = from->fd,
 		.every = from->options.every,
@@ -210,7 +206,7 @@ static int driver_do(struct sb_backend *backend, enum sb_operation what, void *f
 	size_t size = calls[what].size;
 	char *entries = calloc(count, size);
 	struct speed_bump_batch batch = {
-		.entries = to_u64(entries),
+		.entries = sb_to_u64(entries),
 		.count = count,
 		.entry_size = size,
 		.flags = (what == SB_OPERATION_RESET ? SPEED_BUMP_BATCH_RESET : 0) |
@@ -356,8 +352,8 @@ static int read_infos(struct sb_backend *backend, unsigned int which, int fd,
 
 	while (infos && text) {
 		struct speed_bump_list arg = {
-			.entries = to_u64(infos),
-			.text = to_u64(text),
+			.entries = sb_to_u64(infos),
+			.text = sb_to_u64(text),
 			.after = after,
 			.count = PAGE,
 			.entry_size = sizeof(*infos),
@@ -405,7 +401,7 @@ static int read_page(struct sb_backend *backend, const struct sb_target_info *in
 		     size_t *answered)
 {
 	struct speed_bump_batch batch = {
-		.entries = to_u64(entries),
+		.entries = sb_to_u64(entries),
 		.count = count,
 		.entry_size = sizeof(*entries),
 		.flags = SPEED_BUMP_BATCH_BEST_EFFORT |
@@ -529,9 +525,9 @@ static int driver_plan(struct sb_backend *backend, const uint64_t *ids, size_t c
 		       const uint64_t *unit_ids, size_t unit_count)
 {
 	struct speed_bump_plan_request arg = {
-		.ids = to_u64(ids),
+		.ids = sb_to_u64(ids),
 		.count = count,
-		.units = to_u64(unit_ids),
+		.units = sb_to_u64(unit_ids),
 		.unit_count = unit_count,
 	};
 

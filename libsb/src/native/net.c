@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "array.h"
 #include "error.h"
 #include "native/net.h"
 
@@ -56,7 +57,7 @@ int sb_net_take_off(struct sb_session *session, struct sb_target *targets, size_
 		wanted += is_net(&targets[i]);
 	if (!wanted)
 		return 0;
-	net = reallocarray(net, session->net_count + wanted, sizeof(*net));
+	net = sb_array_grow(net, &session->net_room, session->net_count + wanted, sizeof(*net));
 	if (!net)
 		return sb_error_set(err, ENOMEM, "out of memory");
 	session->net = net;

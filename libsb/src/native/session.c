@@ -9,6 +9,7 @@
 
 #include <linux/speed_bump.h>
 
+#include "array.h"
 #include "native/batch.h"
 #include "error.h"
 #include "free.h"
@@ -454,7 +455,7 @@ static void check_files(struct sb_session *session, unsigned int which,
 			struct sb_target_list *list)
 {
 	struct named_file *files = NULL;
-	size_t count = 0;
+	size_t count = 0, room = 0;
 
 	for (size_t i = 0; i < list->count; i++) {
 		struct sb_target_info *info = &list->infos[i];
@@ -467,7 +468,7 @@ static void check_files(struct sb_session *session, unsigned int which,
 			if (is_label_in(label, files[k].path))
 				file = &files[k];
 		if (!file) {
-			more = reallocarray(files, count + 1, sizeof(*files));
+			more = sb_array_grow(files, &room, count + 1, sizeof(*files));
 			if (!more)
 				break;
 			files = more;

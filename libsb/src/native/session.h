@@ -24,7 +24,7 @@ struct sb_session {
 	 */
 	uint64_t call_cost_ns[2], call_timed_ns[2], call_over_ns[2];
 	struct sb_net *net;
-	size_t net_count;
+	size_t net_count, net_room;
 };
 
 /* How many of @count entries the next call of the backend takes when @done are done. */

@@ -54,8 +54,9 @@
 struct sb_sampler {
 	struct functions *functions;
 	uint64_t *self_ns, *looks; /* of each function */
+	size_t self_room, looks_room;
 	pid_t *pids;
-	size_t pid_count;
+	size_t pid_count, pid_room;
 	uint64_t values[SB_SAMPLER_LOST + 1];
 	atomic_bool stopped;
 	bool keeps;
@@ -198,10 +199,10 @@ static bool is_cold_part(const char *name, const char *of)
 }
 
 /* Make room for one more function. */
-static int more_room(const struct sb_sampler *sampler, uint64_t **array)
+static int more_room(const struct sb_sampler *sampler, uint64_t **array, size_t *room)
 {
 	size_t count = (size_t)sb_functions_count(sampler->functions);
-	uint64_t *larger = realloc(*array, (count + 1) * sizeof(*larger));
+	uint64_t *larger = sb_array_grow(*array, room, count + 1, sizeof(*larger));
 
 	if (!larger)
 		return -1;
@@ -227,7 +228,8 @@ int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *elf,
 		return sb_error_set(err, errno, "%s: %s", sb_elf_path(elf),
 				    strerror(errno));
 	/* Before the function is counted: a run writes to all counters. */
-	if (more_room(sampler, &sampler->self_ns) || more_room(sampler, &sampler->looks))
+	if (more_room(sampler, &sampler->self_ns, &sampler->self_room) ||
+	    more_room(sampler, &sampler->looks, &sampler->looks_room))
 		return sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
 	before = sb_functions_count(sampler->functions);
 	number = sb_functions_add(sampler->functions, st.st_dev, st.st_ino, symbol->offset,
@@ -254,11 +256,10 @@ int sb_sampler_add_process(struct sb_sampler *sampler, pid_t pid)
 	for (size_t i = 0; i < sampler->pid_count; i++)
 		if (sampler->pids[i] == pid)
 			return 0;
-	larger = realloc(sampler->pids, (sampler->pid_count + 1) * sizeof(*larger));
-	if (!larger) {
-		errno = ENOMEM;
+	larger = sb_array_grow(sampler->pids, &sampler->pid_room, sampler->pid_count + 1,
+			       sizeof(*larger));
+	if (!larger)
 		return -1;
-	}
 	sampler->pids = larger;
 	sampler->pids[sampler->pid_count++] = pid;
 	return 0;

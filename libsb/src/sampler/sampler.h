@@ -131,7 +131,7 @@ struct kept {
 	size_t count, room;
 	bool whole; /* the last of them is the outermost of its stack */
 	char **paths;
-	size_t path_count;
+	size_t path_count, path_room;
 };
 
 void sb_kept_clear(struct kept *kept);

@@ -37,7 +37,7 @@ struct part {
 
 struct functions {
 	struct part *parts;
-	size_t part_count;
+	size_t part_count, part_room;
 	int count;
 };
 
@@ -54,7 +54,7 @@ struct image {
 	int refs;
 	pid_t pid; /* a process that has or had it, 0: unknown */
 	struct code *codes; /* the later ones are of later mappings */
-	size_t count;
+	size_t count, room;
 	Dwfl *dwfl;
 	bool dwfl_failed;
 	struct walk *walk; /* argument of libdw's callbacks */
@@ -94,8 +94,8 @@ int sb_functions_count(const struct functions *functions)
 int sb_functions_add_part(struct functions *functions, int number, dev_t dev, ino_t ino,
 		       uint64_t begin, uint64_t end)
 {
-	size_t size = (functions->part_count + 1) * sizeof(struct part);
-	struct part *larger = realloc(functions->parts, size);
+	struct part *larger = sb_array_grow(functions->parts, &functions->part_room,
+					    functions->part_count + 1, sizeof(*larger));
 
 	if (!larger)
 		return -1;
@@ -173,7 +173,7 @@ static int add_code(struct image *image, const struct mapping *mapping)
 {
 	size_t size = sizeof(*mapping) + strlen(mapping->path) + 1;
 	struct code *codes =
-		realloc(image->codes, (image->count + 1) * sizeof(*image->codes));
+		sb_array_grow(image->codes, &image->room, image->count + 1, sizeof(*codes));
 	struct mapping *copy = malloc(size);
 
 	if (codes)
@@ -617,7 +617,8 @@ static const char *kept_path(struct kept *kept, const char *path)
 	for (size_t i = kept->path_count; i--;)
 		if (!strcmp(kept->paths[i], path))
 			return kept->paths[i];
-	larger = realloc(kept->paths, (kept->path_count + 1) * sizeof(*larger));
+	larger = sb_array_grow(kept->paths, &kept->path_room, kept->path_count + 1,
+			       sizeof(*larger));
 	if (!larger)
 		return NULL;
 	kept->paths = larger;

@@ -2,7 +2,8 @@
 /*
  * The hot path: code that each call of a matched function executes. It is inlined,
  * because a function call would cost as much as the rest. It is used by sb_site_hit(),
- * and by hooks that contain libsb; this is the only internal header that they include.
+ * and by hooks that are built together with libsb. Of libsb's internal headers these include
+ * this one, site/latency.h, spin.h and array.h.
  */
 #ifndef SB_SITE_HOT_PATH_H
 #define SB_SITE_HOT_PATH_H
