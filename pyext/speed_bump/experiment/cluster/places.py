@@ -21,9 +21,9 @@ from speed_bump.experiment.fit.columns import Table
 from speed_bump.experiment.fit.effects import AT_ONCE, regress
 from speed_bump.experiment.fit.interval import (
     CONFIDENCE,
+    NORMAL,
     Interval,
     around,
-    normal_quantile,
     quantile,
 )
 from speed_bump.experiment.fit.noise import ages
@@ -107,7 +107,7 @@ class Places:
         cells = len(self.places) * len(self.functions)
         if len(self.places) <= FEW or not cells:
             return 1.0
-        return normal_quantile(1 - (1 - CONFIDENCE) / 2 / cells) / quantile(1_000)
+        return NORMAL.inv_cdf(1 - (1 - CONFIDENCE) / 2 / cells) / quantile(1_000)
 
     @property
     def others_wait_ns(self) -> float:

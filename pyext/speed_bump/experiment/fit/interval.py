@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 CONFIDENCE = 0.95
 # A function is hidden if certainly less than this part of its delay arrives, and matters
@@ -15,7 +16,7 @@ THRESHOLD = 0.1
 WHOLE = 0.9
 # A number with a wider half interval is not printed.
 WIDEST = 0.5
-
+NORMAL = NormalDist()
 
 MATTERS, PARTLY, HIDDEN, INCONCLUSIVE = "matters", "partly", "hidden", "inconclusive"
 
@@ -53,28 +54,10 @@ def around(value: float, error: float, df: float) -> Interval:
     return Interval(value, value - half, value + half)
 
 
-def normal_cdf(z: float) -> float:
-    """P(Z < z) of the standard normal distribution."""
-    return math.erfc(-z / math.sqrt(2)) / 2
-
-
-@lru_cache(maxsize=256)
-def normal_quantile(p: float) -> float:
-    """The ``p`` quantile of the standard normal distribution, by bisection."""
-    low, high = -10.0, 10.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        if normal_cdf(middle) < p:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
 @lru_cache(maxsize=4096)
 def _quantile(df: int, confidence: float) -> float:
     if df > 400:
-        return normal_quantile((1 + confidence) / 2)
+        return NORMAL.inv_cdf((1 + confidence) / 2)
     return student_quantile(df, (1 + confidence) / 2)
 
 
@@ -121,7 +104,7 @@ def upper_tail(t: float, df: float) -> float:
     if not math.isfinite(t):
         return 0.0 if t > 0 else 1.0
     if df > 400:
-        return 1 - normal_cdf(t) if t < 5 else math.erfc(t / math.sqrt(2)) / 2
+        return math.erfc(t / math.sqrt(2)) / 2
     two = student_two_sided(abs(t), max(int(df), 1))
     return max((1 - two) / 2 if t > 0 else (1 + two) / 2, 0.0)
 

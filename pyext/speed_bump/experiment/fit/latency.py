@@ -55,12 +55,12 @@ from speed_bump.experiment.fit.finding import lasting
 from speed_bump.experiment.fit.interval import (
     HIDDEN,
     INCONCLUSIVE,
+    NORMAL,
     THRESHOLD,
     WHOLE,
     Interval,
     around,
     discoveries,
-    normal_quantile,
     quantile,
     upper_tail,
 )
@@ -230,7 +230,7 @@ def window_of(tau: float, count: int) -> float:
 
     Journal of the Royal Statistical Society B 50.
     """
-    at = normal_quantile(tau)
+    at = NORMAL.inv_cdf(tau)
     density = math.exp(-at * at / 2) / math.sqrt(2 * math.pi)
     width = 1.5 * density**2 / (2 * at * at + 1)
     wide = count ** (-1 / 3) * 1.96 ** (2 / 3) * width ** (1 / 3)

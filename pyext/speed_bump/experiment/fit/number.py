@@ -26,12 +26,12 @@ from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
 from speed_bump.experiment.fit.finding import Verdict
 from speed_bump.experiment.fit.interval import (
     CONFIDENCE,
+    NORMAL,
     THRESHOLD,
     WHOLE,
     WIDEST,
     Interval,
     around,
-    normal_quantile,
     quantile,
 )
 from speed_bump.experiment.fit.ties import Joint
@@ -127,7 +127,7 @@ def sham_costs(out: Verdict) -> float:
     """The apparent cost of the sham, of a delay; 0 if that can be chance."""
     if out.sham is None:
         return 0.0
-    error = out.sham.half / normal_quantile((1 + CONFIDENCE) / 2)
+    error = out.sham.half / NORMAL.inv_cdf((1 + CONFIDENCE) / 2)
     return abs(out.sham.value) if abs(out.sham.value) > SHAM * error > 0 else 0.0
 
 

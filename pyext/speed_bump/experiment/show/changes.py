@@ -13,11 +13,10 @@ import numpy as np
 from speed_bump.duration import human
 from speed_bump.experiment.fit.columns import undelayed
 from speed_bump.experiment.fit.interval import (
+    NORMAL,
     THRESHOLD,
     Interval,
     discoveries,
-    normal_cdf,
-    normal_quantile,
 )
 from speed_bump.experiment.fit.judge import FALSE_DISCOVERIES
 from speed_bump.experiment.fit.verdict import (
@@ -131,8 +130,8 @@ def _by(a: Finding | None, b: Finding | None) -> Interval | None:
 
 def _p_value(by: Interval) -> float:
     """The two-sided p value that there is no difference."""
-    error = max(by.half / normal_quantile(0.975), 1e-9)
-    return 2 * (1 - normal_cdf(abs(by.value) / error))
+    error = max(by.half / NORMAL.inv_cdf(0.975), 1e-9)
+    return 2 * (1 - NORMAL.cdf(abs(by.value) / error))
 
 
 def _verdict(

@@ -14,7 +14,7 @@ from speed_bump.experiment.cluster.plan import ATTEMPT
 from speed_bump.experiment.cluster.problems import MAX_LISTED
 from speed_bump.experiment.show import job as show
 from speed_bump.experiment.show import text
-from speed_bump.experiment.show.live import LINES_S, REFRESH_S, open_screen
+from speed_bump.experiment.show.live import LINES_S, REFRESH_S, Progress, open_screen
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
 # Functions and nodes that a table shows.
@@ -78,7 +78,7 @@ def progress(leader: Leader) -> str:
     return "\n".join(parts).strip()
 
 
-class Board:
+class Board(Progress):
     """Shows the progress on stderr: tables on a terminal, else a line at times."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -88,16 +88,6 @@ class Board:
         self._begin = time.monotonic()
         self._next = self._begin
         self._screen = open_screen(self._stream, self._drawn)
-
-    def event(self, line: str) -> None:
-        """Print a line that stays."""
-        if self._screen:
-            self._screen.console.print(
-                f"speed-bump: {line}", markup=False, highlight=False, soft_wrap=True
-            )
-        else:
-            self._stream.write(f"speed-bump: {line}\n")
-            self._stream.flush()
 
     def show(self, leader: Leader) -> None:
         """Show where the run is, unless that was a moment ago."""
@@ -114,12 +104,6 @@ class Board:
             self._next = now + LINES_S
             if leader.nodes:
                 self.event(f"after {now - self._begin:.0f} s: {summary(leader)}")
-
-    def close(self) -> None:
-        """Restore the terminal."""
-        if self._screen:
-            self._screen.stop()
-            self._screen = None
 
     def _drawn(self) -> Any:
         from rich.text import Text

@@ -101,7 +101,34 @@ def open_screen(stream: TextIO, drawn: Callable[[], Any]) -> Any:
     return screen
 
 
-class Live:
+class Progress:
+    """Lines on ``stream``, beside a screen if the stream is a terminal that has one."""
+
+    _stream: TextIO
+    _screen: Any = None
+
+    def event(self, text: str) -> None:
+        """Print a line that stays."""
+        if self._screen:
+            self._screen.console.print(
+                f"speed-bump: {text}", markup=False, highlight=False, soft_wrap=True
+            )
+        else:
+            self._write(f"speed-bump: {text}\n")
+
+    def close(self) -> None:
+        """Restore the terminal."""
+        if self._screen:
+            self._screen.stop()
+            self._screen = None
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class Live(Progress):
     """Shows the progress of an experiment on stderr (a ``rank.Watcher``).
 
     A table that is updated, if stderr is a terminal and rich is installed; else a line
@@ -138,15 +165,6 @@ class Live:
             # The results so far say more, if they arrive in time.
             self._line(text)
 
-    def event(self, text: str) -> None:
-        """Print a line that stays."""
-        if self._screen:
-            self._screen.console.print(
-                f"speed-bump: {text}", markup=False, highlight=False, soft_wrap=True
-            )
-        else:
-            self._write(f"speed-bump: {text}\n")
-
     def known(self, record: Record, left_s: float) -> None:
         """Show the results so far, unless they were judged too recently."""
         now = time.monotonic()
@@ -163,12 +181,6 @@ class Live:
             self._refresh(bool(is_due))
         elif is_due and self._found:
             self._line(self._known_text())
-
-    def close(self) -> None:
-        """Restore the terminal."""
-        if self._screen:
-            self._screen.stop()
-            self._screen = None
 
     # --------------------------------------------------------------- the lines
 
@@ -197,11 +209,6 @@ class Live:
 
     def _left(self) -> float:
         return max(self._left_s - (time.monotonic() - self._left_at), 0.0)
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
-            self._stream.flush()
 
     # -------------------------------------------------------------- the screen
 
