@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speed_bump.command.options import (
@@ -227,20 +228,25 @@ def _check_metric(unit: Progress, is_up: bool) -> None:
 # ------------------------------------------------------------------------- rank
 
 
-def rank(options: argparse.Namespace) -> int:
-    """Measure; a table at the end."""
-    import speed_bump.experiment.algebra  # noqa: F401 (before all that uses numpy)
-    from speed_bump import _core
+@dataclass
+class _Asked:
+    """What the options ask for."""
+
+    targets: list[Target]
+    excludes: list[Target]
+    seconds: float
+    names: list[str]
+    unit: Progress
+    wanted: list[Condition]
+    stages: Stages
+    drawn: int
+    attached: Runner | None
+
+
+def _asked(options: argparse.Namespace) -> _Asked:
+    """What the options ask for; where that is not possible, a message and the end."""
     from speed_bump.command import conditions
-    from speed_bump.experiment import archive
-    from speed_bump.experiment.program.late_python import PythonStarted
-    from speed_bump.experiment.program.launch import forwarding_signals
-    from speed_bump.experiment.program.runner import Runner
-    from speed_bump.experiment.rank import Experiment, Options, RankError
-    from speed_bump.experiment.record import Record
     from speed_bump.experiment.show import export
-    from speed_bump.experiment.show.live import Live
-    from speed_bump.experiment.slots.measure import empty
 
     targets, excludes = gather_checked(options, may_be_none=options.verb == "rank")
     try:
@@ -258,16 +264,42 @@ def rank(options: argparse.Namespace) -> int:
             export.check(options.flamegraph)
     except (ConfigError, export.ExportError) as error:
         options.parser.error(str(error))
-    path = options.output or new_file(options.verb)
-    runner = attached or Runner(
+    return _Asked(
+        targets, excludes, seconds, names, unit, wanted, stages, drawn, attached
+    )
+
+
+def _runner(options: argparse.Namespace, asked: _Asked) -> Runner:
+    from speed_bump.experiment.program.runner import Runner
+
+    runner = asked.attached or Runner(
         options.command,
-        excludes,
+        asked.excludes,
         show_output=options.show_output,
         to_stderr=options.json == "-",
         again=True,
         inject=options.inject,
     )
-    runner.latencies = names
+    runner.latencies = asked.names
+    return runner
+
+
+def rank(options: argparse.Namespace) -> int:
+    """Measure; a table at the end."""
+    import speed_bump.experiment.algebra  # noqa: F401 (before all that uses numpy)
+    from speed_bump import _core
+    from speed_bump.experiment import archive
+    from speed_bump.experiment.program.late_python import PythonStarted
+    from speed_bump.experiment.program.launch import forwarding_signals
+    from speed_bump.experiment.rank import Experiment, Options, RankError
+    from speed_bump.experiment.record import Record
+    from speed_bump.experiment.show.live import Live
+    from speed_bump.experiment.slots.measure import empty
+
+    asked = _asked(options)
+    targets, seconds, unit = asked.targets, asked.seconds, asked.unit
+    path = options.output or new_file(options.verb)
+    runner = _runner(options, asked)
     save = _Saving(path, archive.save)
     # A table would be torn by the output of the program.
     live = Live(is_plain=options.show_output)
@@ -275,10 +307,11 @@ def rank(options: argparse.Namespace) -> int:
 
     def begin(stages: Stages, drawn: int) -> Experiment:
         runner.seed = drawn
-        record = Record(_header(options, seconds, drawn, unit, names), (), empty(0))
+        header = _header(options, seconds, drawn, unit, asked.names)
+        record = Record(header, (), empty(0))
         return Experiment(runner, targets, unit, how, record, stages, live, save.changed)
 
-    experiment = begin(stages, drawn)
+    experiment = begin(asked.stages, asked.drawn)
     failure: RankError | None = None
     with ExitStack() as stack:
         stack.callback(live.close)
@@ -309,7 +342,7 @@ def rank(options: argparse.Namespace) -> int:
         except RankError as error:
             failure = error
         if experiment.too_short and not failure:
-            failure = _why_no_whole_runs(names, unit)
+            failure = _why_no_whole_runs(asked.names, unit)
         if experiment.too_short and not experiment.interrupted and not failure:
             live.event("the program is too short for slots: measuring whole runs")
             experiment.look_at_a_whole_run()
@@ -317,18 +350,31 @@ def rank(options: argparse.Namespace) -> int:
             if experiment.interrupted:
                 return INTERRUPTED
             _say_of_machine_code(experiment)
-            return _whole_runs(options, experiment, runner, wanted)
-    record = experiment.record
+            return _whole_runs(options, experiment, runner, asked.wanted)
     if failure:
         sys.stderr.buffer.write(failure.output)
         say(str(failure))
+    return _ended(options, experiment, failure, save, asked.wanted)
+
+
+def _ended(
+    options: argparse.Namespace,
+    experiment: Experiment,
+    failure: RankError | None,
+    save: _Saving,
+    wanted: list[Condition],
+) -> int:
+    """Show and save what was measured; the exit status."""
+    from speed_bump.command import conditions
+
+    record = experiment.record
     if not record.blocks:
         if experiment.interrupted:
             return INTERRUPTED
         return failure.status if failure else _nothing(experiment)
     _say_of_machine_code(experiment)
     save.now(record)
-    status = conditions.status(wanted, _shown(options, record, path))
+    status = conditions.status(wanted, _shown(options, record, save.path))
     if failure:
         return failure.status
     return INTERRUPTED if experiment.interrupted else status
@@ -526,7 +572,7 @@ class _Saving:
     """Keeps the record in its file while it grows."""
 
     def __init__(self, path: str, save: Callable[[Record, str], None]) -> None:
-        self._path = path
+        self.path = path
         self._save = save
         self._due = 0.0
         self._new = False
@@ -537,26 +583,26 @@ class _Saving:
         Raises:
             OSError: it can't
         """
-        self._new = not os.path.exists(self._path)
-        with open(self._path, "ab"):
+        self._new = not os.path.exists(self.path)
+        with open(self.path, "ab"):
             pass
 
     def changed(self, record: Record) -> None:
         """Save it, if that was not done for a while."""
         if record.blocks and time.monotonic() >= self._due:
             began = time.monotonic()
-            self._save(record, self._path)
+            self._save(record, self.path)
             # A record of hours takes a while to be written.
             took = time.monotonic() - began
             self._due = time.monotonic() + max(SAVE_EVERY_S, 50 * took)
 
     def now(self, record: Record) -> None:
-        self._save(record, self._path)
+        self._save(record, self.path)
 
     def tidy(self, record: Record) -> None:
         """Leave no file in which nothing is."""
-        if self._new and not record.blocks and os.path.exists(self._path):
-            os.unlink(self._path)
+        if self._new and not record.blocks and os.path.exists(self.path):
+            os.unlink(self.path)
 
 
 def _whole_runs(

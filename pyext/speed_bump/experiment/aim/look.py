@@ -395,109 +395,171 @@ def watch(
         now: called with the current activity
         event: called with lines to print
     """
-    begin = with_python = time.monotonic()
-    due = 0.0
-    work = Work(program)
-    longest_s = max(seconds, launch.limit_s)
-    told: set[str] = set()
-    looked.runs += 1
-    looked.begins[looked.runs] = begin
-    looked.importers.clear()
-    last = program.calls_by_process()
-    last_points: dict[str, int] = {}
+    _Watch(program, looked, now, event, launch).run(seconds, is_own, native)
 
-    def tell(key: str, text: str) -> None:
-        if key not in told:
-            told.add(key)
-            event(text)
 
-    if native and looked.runs > 1:
-        # What is called once in a short run may be called at its start.
-        program.begin_native_looks(natives.is_asked_of)
-        native = False
-    window_s = WINDOW_S
-    first_begin = 0.0
-    while program.is_running() and work.fair_s < seconds and work.seconds < longest_s:
-        window_begin = time.monotonic()
-        stacks = program.stacks(int(window_s * 1e9))
+class _Watch:
+    """One run of the program while it is watched."""
+
+    def __init__(
+        self,
+        program: Workload,
+        looked: Looked,
+        now: Callable[[str], None],
+        event: Callable[[str], None],
+        launch: Launch,
+    ) -> None:
+        """It begins now."""
+        self._program = program
+        self._looked = looked
+        self._now = now
+        self._event = event
+        self._launch = launch
+        self._work = Work(program)
+        self._told: set[str] = set()
+        # In s of the monotonic clock; the second: when a Python process was last seen.
+        self._begin = self._with_python = time.monotonic()
+        self._first_begin = 0.0  # of the first window that is kept
+        self._due = 0.0
+        self._window_s = WINDOW_S
+        looked.runs += 1
+        looked.begins[looked.runs] = self._begin
+        looked.importers.clear()
+        self._last = program.calls_by_process()
+        self._points: dict[str, int] = {}
+
+    def run(self, seconds: float, is_own: Callable[[str], bool], native: bool) -> None:
+        """Watch it, for ``seconds`` at most in which it did not wait for a CPU."""
+        program, looked, work = self._program, self._looked, self._work
+        longest_s = max(seconds, self._launch.limit_s)
+        if native and looked.runs > 1:
+            # What is called once in a short run may be called at its start.
+            program.begin_native_looks(natives.is_asked_of)
+            native = False
+        while program.is_running() and work.fair_s < seconds and work.seconds < longest_s:
+            window = self._window()
+            if not (window.all or window.points or program.pythons):
+                # That is not the program's work, before it or between two parts of it.
+                work.pause(time.monotonic() - window.begin)
+                if not self._waits():
+                    break
+                continue
+            if self._with_python == self._begin and looked.runs == 1:
+                self._launch.say_start(window.begin - self._begin, self._event)
+            self._with_python = time.monotonic()
+            if self._imports(window):
+                continue
+            self._keep(window)
+            if native and looked.processes and work.seconds >= SETTLED_S:
+                program.begin_native_looks(natives.is_asked_of)
+                native = False
+            if self._is_enough(is_own):
+                break
+            self._say()
+        looked.fair_s += work.fair_s
+        looked.goes_on = program.is_running()
+        # What is thought of it takes a while.
+        program.stop_native_looks()
+        looked.cpu_share = work.share
+
+    def _tell(self, key: str, text: str) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            self._event(text)
+
+    def _window(self) -> Window:
+        """Look at the program for a moment."""
+        program, looked = self._program, self._looked
+        begin = time.monotonic()
+        stacks = program.stacks(int(self._window_s * 1e9))
         before = time.thread_time()
         counts = program.calls_by_process()
         # A large program is sampled less often. Waiting for a CPU costs nothing, and a
         # short run is to have windows enough on a busy machine, too.
-        window_s = max(WINDOW_S, (time.thread_time() - before) / MAX_COST)
+        self._window_s = max(WINDOW_S, (time.thread_time() - before) / MAX_COST)
         _note(looked, program, counts)
         points = {name: n for name, n in program.points().items() if n}
         window = Window(
-            *_news(counts, last, looked.main),
+            *_news(counts, self._last, looked.main),
             stacks,
-            _more(points, last_points),
+            _more(points, self._points),
             looked.runs,
-            window_begin,
+            begin,
             _exits(looked, program, counts),
         )
-        last, last_points = counts, points
-        if not (window.all or window.points or program.pythons):
-            # That is not the program's work, before it or between two parts of it.
-            work.pause(time.monotonic() - window_begin)
-            gone_s = time.monotonic() - with_python
-            if not _may_come(program, looked, launch, gone_s):
-                break
-            text = launch.state(program)
-            now(text)
-            if gone_s >= NEWS_S:
-                # What runs is said once; it may change all the time.
-                tell(text.partition(";")[0], text)
-            continue
-        if with_python == begin and looked.runs == 1:
-            launch.say_start(window_begin - begin, event)
-        with_python = time.monotonic()
+        self._last, self._points = counts, points
+        return window
+
+    def _waits(self) -> bool:
+        """Whether to go on without a Python process; the current activity is shown."""
+        gone_s = time.monotonic() - self._with_python
+        if not _may_come(self._program, self._looked, self._launch, gone_s):
+            return False
+        text = self._launch.state(self._program)
+        self._now(text)
+        if gone_s >= NEWS_S:
+            # What runs is said once; it may change all the time.
+            self._tell(text.partition(";")[0], text)
+        return True
+
+    def _imports(self, window: Window) -> bool:
+        """Whether the program still imports; all windows of this run are dropped then."""
+        looked = self._looked
         imports = looked.still_imports(window)
-        if imports and time.monotonic() - begin < MAX_IMPORT_S:
-            looked.importing.add(total([*looked.forget_run(), stacks]))
-            looked.all_import_s += stacks.seconds
-            looked.imported[imports] = looked.imported.get(imports, 0.0) + stacks.seconds
-            program.forget_native_looks()
-            work.forget()
-            now(f"waiting: the program is importing {imports}")
-            if time.monotonic() - begin > 1.0:
-                tell("import", f"waiting: the program is importing {imports}")
-            continue
+        gone_s = time.monotonic() - self._begin
+        if not imports or gone_s >= MAX_IMPORT_S:
+            return False
+        looked.importing.add(total([*looked.forget_run(), window.stacks]))
+        looked.all_import_s += window.stacks.seconds
+        before = looked.imported.get(imports, 0.0)
+        looked.imported[imports] = before + window.stacks.seconds
+        self._program.forget_native_looks()
+        self._work.forget()
+        text = f"waiting: the program is importing {imports}"
+        self._now(text)
+        if time.monotonic() - self._begin > 1.0:
+            self._tell("import", text)
+        return True
+
+    def _keep(self, window: Window) -> None:
+        looked, work = self._looked, self._work
         looked.windows.append(window)
-        first_begin = first_begin or window_begin
+        self._first_begin = self._first_begin or window.begin
         if (
             work.began
             or window.is_at_work
-            or time.monotonic() - first_begin > MAX_START_S
+            or time.monotonic() - self._first_begin > MAX_START_S
         ):
             # Reading the counts takes a while, too, and the first line is not to be late.
-            work.goes_on(window_begin)
-        worked = work.seconds
-        looked.points = points or looked.points
+            work.goes_on(window.begin)
+        looked.points = self._points or looked.points
         looked.goes_on = True
-        if native and looked.processes and worked >= SETTLED_S:
-            program.begin_native_looks(natives.is_asked_of)
-            native = False
+
+    def _is_enough(self, is_own: Callable[[str], bool]) -> bool:
+        """Whether enough was seen; that is judged less often the longer it takes."""
+        work = self._work
         asked = time.monotonic()
-        if worked >= MIN_S and asked >= due:
-            if _is_enough(looked, is_own, worked):
-                break
-            # The interval grows with the time watched; calls in between are counted all
-            # the same.
-            due = time.monotonic() + (time.monotonic() - asked) / MAX_COST
-            if worked < NEWS_S:
-                due = min(due, work.began + NEWS_S)
-        waits = _pending(looked)
-        now(waits or "looking at the program: what takes time, what is a unit of work")
-        if worked >= NEWS_S:
+        if work.seconds < MIN_S or asked < self._due:
+            return False
+        if _is_enough(self._looked, is_own, work.seconds):
+            return True
+        # The interval grows with the time watched; calls in between are counted all
+        # the same.
+        self._due = time.monotonic() + (time.monotonic() - asked) / MAX_COST
+        if work.seconds < NEWS_S:
+            self._due = min(self._due, work.began + NEWS_S)
+        return False
+
+    def _say(self) -> None:
+        waits = _pending(self._looked)
+        self._now(
+            waits or "looking at the program: what takes time, what is a unit of work"
+        )
+        if self._work.seconds >= NEWS_S:
             if waits:
-                tell("pending", waits)
+                self._tell("pending", waits)
             else:
-                tell("news", _so_far(looked))
-    looked.fair_s += work.fair_s
-    looked.goes_on = program.is_running()
-    # What is thought of it takes a while.
-    program.stop_native_looks()
-    looked.cpu_share = work.share
+                self._tell("news", _so_far(self._looked))
 
 
 def _may_come(program: Workload, looked: Looked, launch: Launch, gone_s: float) -> bool:

@@ -27,6 +27,9 @@ The estimate is the difference between a program in which the function is always
 by the dose used, and one in which it never is. Quantiles and queues are not proportional
 to the delay: for a small dose the number per ms is the derivative, and it does not hold
 for other doses.
+
+The regressions, the requests that they use and the findings are about the same design:
+hence the length.
 """
 
 from __future__ import annotations
@@ -632,12 +635,7 @@ def request_latency(
     mean = out.undelayed_ns.get("mean", float(took.mean()))
     real = [k for k, functions in enumerate(whose) if functions]
     out.load = load(events, _moves(estimates["mean"], mean, time, unit, real))
-    for k, functions in enumerate(whose):
-        if not functions:
-            e = estimates["mean"]
-            on = int((design.x[design.rows][:, design.member == k] > 0).any(1).sum())
-            if on >= MIN_ON:
-                out.sham = around(float(e.value[k]), float(e.error[k]), on - 1)
+    out.sham = _sham(design, whose, estimates["mean"])
     for n in names:
         if (n,) not in whose:
             out.findings.append(_unmeasured(record, n))
@@ -654,6 +652,18 @@ def request_latency(
     ]
     _warn(out, kept, record.machine.share)
     return out
+
+
+def _sham(
+    design: Design, whose: Sequence[tuple[str, ...]], mean: Estimate
+) -> Interval | None:
+    """The apparent effect of no delay on the mean."""
+    sham = None
+    for k, functions in enumerate(whose):
+        on = int((design.x[design.rows][:, design.member == k] > 0).any(1).sum())
+        if not functions and on >= MIN_ON:
+            sham = around(float(mean.value[k]), float(mean.error[k]), on - 1)
+    return sham
 
 
 @dataclass(frozen=True)
