@@ -2,7 +2,8 @@
 /*
  * /dev/speed_bump: from the ioctls of uapi/linux/speed_bump.h to the objects.
  *
- * User memory is read and written here and nowhere else, and with no lock held.
+ * User memory is read and written here and nowhere else, and with no lock held.  Each
+ * ioctl is a small function of the same helpers for batches and entries: hence the length.
  */
 #include <linux/err.h>
 #include <linux/file.h>

@@ -7,6 +7,8 @@
  * breakpoints.  From then on readers see it.  A removal claims it under the lock, takes
  * it out of the table, and removes its breakpoint without a lock; a work item drops it
  * when no handler can run any more.
+ *
+ * All of these steps change one table under one lock: hence the length.
  */
 #include <linux/atomic.h>
 #include <linux/completion.h>

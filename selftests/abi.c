@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Which arguments the ioctls accept and refuse, and with which errno. */
+/*
+ * Which arguments the ioctls accept and refuse, and with which errno. The tests are small and
+ * many, one for each rule of the header: hence the length.
+ */
 #include <sys/stat.h>
 #include <sys/wait.h>
 

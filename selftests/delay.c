@@ -2,7 +2,7 @@
 /*
  * A delay has the requested length and can be ended at any moment. Times are compared
  * within a test, with each other and with the requested delay: the machine may be a busy
- * emulator.
+ * emulator. The delay is one loop, and each way to end it has a test: hence the length.
  */
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The plan of an experiment: slots end by units, hits look up their delays and count, and
- * no content of the memory has a worse effect than a delay.
+ * no content of the memory has a worse effect than a delay. All tests read and write that
+ * memory with the same helpers: hence the length.
  */
 #include <pthread.h>
 #include <sched.h>

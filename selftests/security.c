@@ -2,7 +2,8 @@
 /*
  * What an unprivileged user can do if the permissions of the device allow opening it, as
  * described in docs/explanation/security.md. The test is root and uses a session that
- * user NOBODY has opened: the opener's rights count.
+ * user NOBODY has opened: the opener's rights count. All tests are of that one session: hence
+ * the length.
  */
 #include <linux/capability.h>
 #include <linux/fuse.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The text interface: which commands it accepts and refuses, and that its files show the
- * current state.
+ * current state. Each command and file has tests of its own, with one fixture: hence the
+ * length.
  */
 #include <linux/capability.h>
 #include <sched.h>

@@ -272,6 +272,7 @@ static inline void worker_leave_to_test(void)
 	}
 }
 
+/* One case for each command that a test can give: hence the length. */
 static inline void worker_main(int worker)
 {
 	struct worker_command command;

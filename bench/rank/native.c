@@ -9,6 +9,9 @@
  * functions: "cpu*0.5,record+0.2" makes cpu() take half of its time, and adds 0.2 ms of CPU
  * time to each call of record(). BENCH_MIDDLE is the time in seconds after which half_speed
  * becomes slow.
+ *
+ * The programs share the functions that work and wait, and "native NAME" finds them in one table:
+ * hence the length.
  */
 #include <pthread.h>
 #include <semaphore.h>

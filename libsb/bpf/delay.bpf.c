@@ -6,8 +6,7 @@
  * The program of a hit is sleepable and preemptible. A spin of any length consists of
  * loops of bpf_loop(), with pauses for the scheduler.
  *
- * All programs are in one file, and it is long, because libbpf makes one object of it, whose maps
- * they share.
+ * libbpf makes one object of a file, and all programs share its maps: hence the length.
  */
 #include "kernel.h"
 #include "layout.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file is longer than 700 lines: it is the whole of the interface that stays, so that a program
- * includes one file and a reader has its rules and functions in one place.
+ * The whole interface that stays is in this file, so that a program includes one file and a
+ * reader has its rules and functions in one place: hence the length.
  */
 /**
  * @file libsb.h

@@ -4,7 +4,7 @@
  * backend in SPEED_BUMP_BACKEND. Times are compared with each other, never with a
  * constant: delays are long enough to show that they ended early.
  *
- * The file is long because it is the whole contract, tested with the same helper processes.
+ * It is the whole contract, tested with the same helper processes: hence the length.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Delays of native functions that are a part of each call's duration. The backend is that
- * in SPEED_BUMP_BACKEND. Times are compared within one run.
+ * in SPEED_BUMP_BACKEND. Times are compared within one run. All tests call functions of one
+ * library (parts.c) and read the same counters: hence the length.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -156,7 +156,7 @@ static void takes_a_bare_delay(void **state)
 	sb_spec_free(spec);
 }
 
-/* A function of over 80 lines, as it is a table of texts and messages. */
+/* A table of texts and messages: hence the length. */
 static void refuses(void **state)
 {
 	static const struct {

@@ -8,8 +8,8 @@
  * ends by an exception, and exceptions thrown into a generator: up to 3.14 these are
  * reported for all code or none.
  *
- * All callbacks and the set of events that they need are in one file, and it is long: which events
- * are reported decides what each callback has to assume.
+ * Which events are reported decides what each callback has to assume, so the callbacks and the
+ * set of events that they need are in one file: hence the length.
  */
 #include <stddef.h>
 #include <stdlib.h>

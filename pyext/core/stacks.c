@@ -227,7 +227,7 @@ static enum wait wait_for_file(pid_t pid, unsigned long long fd)
 	return DEVICE;
 }
 
-/* A function of over 80 lines, as it is a table of system calls. */
+/* A table of system calls: hence the length. */
 static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *args,
 			      uint64_t gil, uint64_t gil_size)
 {

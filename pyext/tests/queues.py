@@ -73,7 +73,10 @@ def run(
     draw: np.random.Generator,
     seconds: float = float("inf"),
 ) -> Seen:
-    """Serve until all slots of the plan are over, or for a time."""
+    """Serve until all slots of the plan are over, or for a time.
+
+    Its parts change the state of one simulation: hence the length.
+    """
     seen = Seen()
     count = len(server.functions)
     places = [

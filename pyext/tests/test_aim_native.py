@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Native functions of Python programs, and of their threads, found by looking."""
+"""Native functions of Python programs, and of their threads, found by looking.
+
+Each step from the look to the counts is tested with the same library and false probes:
+hence the length.
+"""
 
 from __future__ import annotations
 

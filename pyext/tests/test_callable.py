@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""C callables as targets, by their Python names: a table of kinds, and special cases."""
+"""C callables as targets, by their Python names: a table of kinds, and special cases.
+
+The table has a line for each kind, and the special cases use its helpers: hence
+the length.
+"""
 
 from __future__ import annotations
 

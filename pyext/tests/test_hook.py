@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The hook in this process: calls are counted, and delayed by the requested time."""
+"""The hook in this process: calls are counted, and delayed by the requested time.
+
+All tests change the one hook of this process, with the same functions to call: hence the
+length.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""``speed-bump live``: a leader that ends the delays of what is decided."""
+"""``speed-bump live``: a leader that ends the delays of what is decided.
+
+The node, the leader and the transport are tested with the same made rows, and then
+together as a job: hence the length.
+"""
 
 import asyncio
 import contextlib

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Progress from a counter or a histogram that a server exports."""
+"""Progress from a counter or a histogram that a server exports.
+
+The whole command, its refusals, the reading and the slots are tested with one server of
+numbers: hence the length.
+"""
 
 from __future__ import annotations
 

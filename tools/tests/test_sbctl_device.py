@@ -2,7 +2,8 @@
 """sbctl where native functions can be delayed.
 
 The backend is the module (in a guest: selftests/guest/run), or that in
-SPEED_BUMP_BACKEND; both must give the same results.
+SPEED_BUMP_BACKEND; both must give the same results. Each command has its tests here, with
+the same helpers: hence the length.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
  * Hashes of crates, which change with each build, and types of constants are left out, as
  * "rustfilt" and c++filt(1) do.
  *
- * The file is as long as the grammar, whose parts call each other.
+ * The parts of the grammar call each other: hence the length.
  */
 #include <ctype.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Sites: created by name, called, and counted. One fork handler has to find the counters of
- * threads, the slots and the index of names in a consistent state, so they are in one file, and
- * it is long.
+ * threads, the slots and the index of names in a consistent state, so they are in one file:
+ * hence the length.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The experiment on a program, by slots while it runs."""
+"""The experiment on a program, by slots while it runs.
+
+It is one object, Experiment: what the slots show decides what is said, saved and measured
+next. Hence the length.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""An experiment as one page that needs nothing else: no network, no scripts."""
+"""An experiment as one page that needs nothing else: no network, no scripts.
+
+A section of the page is a function, and all sections share axes, colours and cells: hence
+the length.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A verdict as text, Markdown, CSV and JSON."""
+"""A verdict as text, Markdown, CSV and JSON.
+
+All forms have the same columns, numbers and notes, made by the same functions: hence the
+length.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 
 The engine runs the slots of a block, adds them to the record, and calls again. The next
 block depends on the seed, its index and the record.
+
+It is one object, Stages: each stage begins with the state in which another one ended.
+Hence the length.
 """
 
 from __future__ import annotations
