@@ -716,7 +716,7 @@ def test_looks_end_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.001)
     finally:
         program.kill()
-    # Nobody has waited for it yet.
+    # It was not waited for yet.
     looks._thread.join(60)
     assert not looks._thread.is_alive()
     program.wait()

@@ -40,7 +40,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def left_by_a_killed_tool(shared: Path, *names: str) -> Path:
-    """A directory of which nobody has the lock."""
+    """A directory whose lock is free."""
     made = Path(tempfile.mkdtemp(prefix=directory.PREFIX, dir=shared.parent))
     (made / "lent").mkdir()
     for name in ("1.table", "1.targets", *names):

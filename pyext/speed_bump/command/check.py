@@ -21,7 +21,6 @@ from speed_bump.config import ConfigError
 
 
 def add(commands: Any) -> None:
-    """Add the verb to the command line."""
     parser = with_command(
         commands,
         "check",

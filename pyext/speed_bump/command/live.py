@@ -40,7 +40,6 @@ DECIDED, OVER, STOPPED = "decided", "over", "interrupted"
 
 
 def add(commands: Any) -> None:
-    """Add the verb to the command line."""
     parser = commands.add_parser(
         "live",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -30,7 +30,6 @@ DESCRIPTION = "Find out which functions matter, by slowing them."
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     line = argparse.ArgumentParser(prog="speed-bump", description=DESCRIPTION)
     line.add_argument(
         "-V",

@@ -43,7 +43,6 @@ exit status: that of CMD; 1 if the set-up is wrong; 2 for wrong usage.
 
 
 def add(commands: Any) -> None:
-    """Add the verb to the command line."""
     parser = with_command(
         commands,
         "member",

@@ -379,6 +379,6 @@ def new_file(verb: str) -> str:
 
 
 def newest() -> str | None:
-    """The last record that no file was named for."""
+    """The newest record in the directory of records; None: it has none."""
     files = glob.glob(os.path.join(glob.escape(directory()), "*.speedbump"))
     return max(files, key=os.path.getmtime, default=None)

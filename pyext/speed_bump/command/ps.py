@@ -31,7 +31,6 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def add(commands: Any) -> None:
-    """Add the verb to the command line."""
     parser = commands.add_parser(
         "ps",
         formatter_class=argparse.RawDescriptionHelpFormatter,

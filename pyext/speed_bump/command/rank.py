@@ -75,7 +75,6 @@ holds; 130 if interrupted; that of CMD if it fails.
 
 
 def add(commands: Any) -> None:
-    """Add the verbs to the command line."""
     parser = _measuring(
         commands,
         "rank",
@@ -467,7 +466,7 @@ def _say_of_machine_code(experiment: Experiment) -> None:
 
 
 def _flamegraph(record: Record, found: Any, path: str) -> str:
-    """Write it; why there is none."""
+    """Write a flame graph; returns why there is none."""
     from speed_bump.experiment.show import export
 
     try:
@@ -600,7 +599,7 @@ class _Saving:
         self._save(record, self.path)
 
     def tidy(self, record: Record) -> None:
-        """Leave no file in which nothing is."""
+        """Remove the file if this run made it, and has no record."""
         if self._new and not record.blocks and os.path.exists(self.path):
             os.unlink(self.path)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    """Add the verbs to the command line."""
     parser = commands.add_parser(
         "report",
         help="show a record of rank or sweep, or a run of members",
@@ -71,7 +70,6 @@ def add(commands: Any) -> None:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Show a record."""
     from speed_bump.command import conditions
     from speed_bump.experiment import archive
     from speed_bump.experiment.fit.verdict import verdict as judge
@@ -155,7 +153,6 @@ def _form(options: argparse.Namespace, record: Record, found: Verdict) -> str:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Compare two records."""
     from speed_bump.experiment import archive
     from speed_bump.experiment.show import changes
 

@@ -60,7 +60,6 @@ MAX_BLOCKS = 1000
 
 
 def add(commands: Any) -> None:
-    """Add the verb to the command line."""
     run = with_command(
         commands,
         "run",
@@ -109,7 +108,6 @@ def add(commands: Any) -> None:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """The verb ``run``."""
     if options.runs < 1:
         options.parser.error("--runs: 1 or more")
     targets, excludes = gather_checked(
@@ -331,6 +329,5 @@ def open_json(path: str | None) -> AbstractContextManager[TextIO | None]:
 
 
 def write_json(output: TextIO | None, value: dict[str, Any]) -> None:
-    """Write the JSON, if requested."""
     if output:
         output.write(json.dumps(value, indent=2) + "\n")

@@ -32,7 +32,6 @@ SETTING = re.compile(r"delay=.*|on|off|remove")
 
 
 def add(commands: Any) -> None:
-    """Add the verb to the command line."""
     parser = commands.add_parser(
         "set",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -31,7 +31,6 @@ exit status: 0; 1 if nothing was found; 2 for wrong usage; that of CMD if it fai
 
 
 def add(commands: Any) -> None:
-    """Add the verb to the command line."""
     parser = with_command(
         commands,
         "suggest",

@@ -23,7 +23,6 @@ exit status: 0; 1 if the table can't be shown; 2 for wrong usage.
 
 
 def add(commands: Any) -> None:
-    """Add the verb to the command line."""
     parser = commands.add_parser(
         "top",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -230,7 +230,6 @@ def _evaluate(found: Report, record: Record) -> None:
 
 
 def text(found: Report) -> str:
-    """The results as text."""
     where = found.environment
     load = ", ".join(f"{x:.2f}" for x in where["load"])
     rows = [

@@ -327,7 +327,6 @@ class _WithPython:
             self._seen = seen
 
     def choose(self, found: Aim, budget_s: float) -> None:
-        """Choose what to measure."""
         is_own = owner(self.runner.command)
         _choose(found, self._names, self._seen or Natives(), is_own, budget_s)
         found.native_refused = self.refused or found.native_refused

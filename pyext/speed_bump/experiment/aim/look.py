@@ -326,7 +326,7 @@ class Work:
         self.forget()
 
     def forget(self) -> None:
-        """What was seen was no work."""
+        """Begin again: what was seen was not work."""
         self.seconds = 0.0
         # In s of the monotonic clock; 0: it has not begun.
         self.began = 0.0
@@ -336,7 +336,7 @@ class Work:
         self._read_s = 0.0
 
     def pause(self, seconds: float) -> None:
-        """For so long it did not work."""
+        """Leave out a time in which it did not work."""
         if self.began and self._read:
             self.began += seconds
             at, first, last = self._read

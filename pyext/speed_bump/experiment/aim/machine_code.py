@@ -89,7 +89,6 @@ def embeds_python(pid: int) -> bool:
 
 
 def target_of(path: str, symbol: str) -> Target:
-    """A target for a function."""
     return parse_targets(f"native:{path}:{symbol}", "function")[0]
 
 

@@ -259,7 +259,7 @@ class Counting:
     """
 
     def __init__(self, found: Natives, wanted: Sequence[tuple[Key, Target]]) -> None:
-        """None is in any program yet."""
+        """No breakpoint is set yet."""
         self._found = found
         self._wanted = wanted
         self._pid = 0
@@ -334,7 +334,6 @@ class Counting:
             return HIT_NS
 
     def close(self) -> None:
-        """Remove all breakpoints."""
         if self._probes:
             self._probes.close()
         self._probes = None

@@ -301,7 +301,6 @@ class _Alike:
 
     @classmethod
     def of(cls, place: Place, wider: float) -> _Alike:
-        """One rank."""
         return cls((place,), *_ends(place, wider), place.own_ns, place.own_ns)
 
     def take(self, other: _Alike) -> bool:

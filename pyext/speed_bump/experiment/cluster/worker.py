@@ -115,7 +115,7 @@ class NodeClient:
 
 
 async def _talk(worker: NodeWorker, client: NodeClient) -> None:
-    """Until all is sent, or the leader is gone."""
+    """Talk to the leader until all is sent, or it is gone."""
     from distributed.core import Status
 
     while worker.status == Status.running and not client.is_over:

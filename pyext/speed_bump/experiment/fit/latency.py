@@ -539,7 +539,6 @@ class RequestLatency:
     warnings: list[str] = field(default_factory=list)
 
     def of(self, name: str) -> Finding:
-        """The finding of a function."""
         return next(finding for finding in self.findings if finding.name == name)
 
 

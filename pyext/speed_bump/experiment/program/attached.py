@@ -101,7 +101,6 @@ class AttachedRunner(Runner):
 
     @property
     def attached_to(self) -> Sequence[int]:
-        """The processes."""
         return self.pids
 
     @property
@@ -138,7 +137,6 @@ class Attached(Child):
 
     @property
     def pids(self) -> set[int]:
-        """The attached processes."""
         return set(self._runner.pids)
 
     def _attach(self, stem: str, before_exec: Callable[[int], None]) -> None:

@@ -112,7 +112,6 @@ class Child:
         self._begin = time.monotonic_ns()
 
     def is_running(self) -> bool:
-        """Whether it is still running."""
         done = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         return done is None
 

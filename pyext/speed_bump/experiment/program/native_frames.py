@@ -36,7 +36,6 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, stack: _core.Stack) -> Key:
-        """That of a sample."""
         return cls(stack.pid, stack.tid, stack.wait, stack.offset, stack.codes)
 
 

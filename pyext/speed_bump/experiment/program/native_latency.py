@@ -69,7 +69,6 @@ class NativeLatencies:
         return found
 
     def close(self) -> None:
-        """Remove the breakpoints."""
         self._probes.close()
 
 

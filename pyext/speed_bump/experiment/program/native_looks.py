@@ -74,7 +74,7 @@ class _Round:
     stacks: list[_core.NativeStack]
 
     def since(self, begin_ns: int) -> _Round | None:
-        """What of it is later; None: nothing."""
+        """The part that is later; None: there is none."""
         left_ns = self.begin_ns + self.clock_ns - begin_ns
         if left_ns >= self.clock_ns:
             return self
@@ -126,7 +126,6 @@ class NativeLooks:
             return max(self._begin_ns, self._forgot_ns)
 
     def start(self) -> None:
-        """Begin."""
         self._forgot_ns = time.monotonic_ns()
         self._thread.start()
 

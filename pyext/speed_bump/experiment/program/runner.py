@@ -82,7 +82,6 @@ class Result:
         return [f for f in self.functions if f.target == text]
 
     def calls(self, target: Target) -> int:
-        """Their calls."""
         return sum(f.calls for f in self.of(target))
 
     def requested_ns(self, target: Target) -> int:

@@ -533,7 +533,6 @@ class Workload:
 
 
 def children() -> list[int]:
-    """The children of this process."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         with (

@@ -33,7 +33,6 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """The full name of the arm."""
         return self.target.pattern if self.target else "baseline"
 
     @property

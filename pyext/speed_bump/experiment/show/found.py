@@ -140,7 +140,6 @@ def rate(found: Aim, name: str) -> str:
 
 
 def kind(found: Aim, name: str) -> str:
-    """The kind of a function."""
     if name in found.shares.machine or found.machine_code:
         return "native"
     return "c" if name in found.shares.native else "python"

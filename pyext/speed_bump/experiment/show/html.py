@@ -531,7 +531,7 @@ def _few(count: int) -> slice:
 
 
 def _bounds(values: Any) -> tuple[float, float]:
-    """What nearly all are between."""
+    """The range that contains nearly all values."""
     low, high = (float(v) for v in np.quantile(values, (CLIP, 1 - CLIP)))
     margin = 0.06 * max(high - low, 1e-3 * abs(high), 1e-12)
     return low - margin, high + margin

@@ -43,7 +43,6 @@ LEGEND = (
 
 
 def verdict(effect: Effect) -> str:
-    """The label of a function."""
     interval = effect.criticality
     if interval is None or interval.half > WIDEST:
         return INCONCLUSIVE
@@ -87,7 +86,6 @@ def where(job: Job, effect: Effect) -> str:
 
 
 def as_text(job: Job) -> str:
-    """The report as text."""
     width = text.columns() or text.PROSE
     parts = [
         text.wrapped(

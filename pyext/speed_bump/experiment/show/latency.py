@@ -72,7 +72,6 @@ def _percent(interval: Interval | None) -> str:
 
 
 def cells(f: Finding) -> list[str]:
-    """A row of the table."""
     known = math.isfinite(f.delay_ns) and f.delay_ns > 0
     return [
         short(f.name),
@@ -147,7 +146,6 @@ def _per_ms(f: Finding, key: str) -> float:
 
 
 def rows(found: RequestLatency) -> str:
-    """The table."""
     heads = [(h, LEFT if h in ("function", "verdict") else RIGHT) for h in HEADS]
     return table(heads, [cells(f) for f in ranked(found)])
 

@@ -127,7 +127,7 @@ class Ticker:
             self._write(f"\r\x1b[K{text[:width]}")
 
     def event(self, text: str) -> None:
-        """What stays."""
+        """Print a line that stays."""
         self.clear()
         self._write(f"speed-bump: {text}\n")
 

@@ -395,7 +395,6 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
 
 
 def cells(finding: Finding, calls: float) -> list[str]:
-    """A row of the table."""
     return [
         short(finding.name),
         count(calls),
