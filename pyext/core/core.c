@@ -345,7 +345,7 @@ static int measure(struct core *core, bool concurrent, bool ends)
 	return failed;
 }
 
-/* A delay that is not at its target's ends costs no measurement. */
+/* The cost of delays at the ends of calls is measured only if some target has them. */
 static bool some_have_ends(struct core *core, PyObject *entries)
 {
 	for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++)

@@ -61,13 +61,13 @@ void core_hold(struct core *core);
 void core_drop(struct core *core);
 
 /*
- * install(config, table, entries, delay_ns, every, start_ns, end_ns, probes=None): the probes
- * that were there before.
+ * install(config, table, entries, delay_ns, every, start_ns, end_ns, probes=None): returns the
+ * probes that were in force before.
  */
 PyObject *core_install(PyObject *module, PyObject *args, PyObject *kwargs);
 /* uninstall(): likewise; a slow() stays in force. */
 PyObject *core_uninstall(PyObject *module, PyObject *none);
-/* state(): a State, all of it as it is together. */
+/* state(): a State: all of it, at one moment. */
 PyObject *core_state(PyObject *module, PyObject *none);
 /* set_baseline(table, baseline): unless the table was replaced meanwhile. */
 PyObject *core_set_baseline(PyObject *module, PyObject *args);

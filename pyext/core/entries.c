@@ -116,7 +116,7 @@ bool entry_may_have_ends(struct records *records, PyObject *entry)
 {
 	PyObject *line;
 
-	/* What is wrong with it entry_policy() says. */
+	/* entry_policy() reports what is wrong with it. */
 	if (is_entry(records, entry) <= 0) {
 		PyErr_Clear();
 		return false;

@@ -44,7 +44,7 @@ PyObject *raise_os_error_of(struct sb_error *err, int code, Py_ssize_t index)
 	PyErr_NormalizeException(&type, &value, &traceback);
 	number = PyLong_FromSsize_t(index);
 	if (!number || PyObject_SetAttrString(value, "target", number))
-		PyErr_Clear(); /* the error is said without it */
+		PyErr_Clear(); /* the error is raised without it */
 	Py_XDECREF(number);
 	PyErr_Restore(type, value, traceback);
 	return NULL;

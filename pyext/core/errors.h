@@ -15,7 +15,7 @@ PyObject *raise_error(struct sb_error *err, int code);
 /* The same, but always as OSError with errno: an error of the kernel or of a file. */
 PyObject *raise_os_error(struct sb_error *err, int code);
 
-/* The same; its attribute "target" is @index: which one of several it was. -1: none of them. */
+/* The same; its attribute "target" is @index, the target that failed; -1: no single one. */
 PyObject *raise_os_error_of(struct sb_error *err, int code, Py_ssize_t index);
 
 #endif

@@ -86,8 +86,8 @@ static enum kind kind_of(const frame_t *frame)
 }
 
 /*
- * A frame that another thread may try to evaluate meanwhile: in 3.10 that of a generator
- * is not marked as executing yet, which in 3.11 happens before this.
+ * Call the site engine. In 3.10 the frame of a generator is not marked as executing yet, as it
+ * is in 3.11: without the mark, another thread could evaluate it during a delay.
  */
 static inline enum site_outcome hit(struct sb_site *site, frame_t *frame)
 {
@@ -160,7 +160,7 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 		verdict = engine_look(engine, code, frame->f_globals);
 	}
 	if (!verdict.site && !verdict.latency) {
-		/* A start that is not recorded: what is at this address has gone. */
+		/* A start that is not recorded: an entry here is of a frame that was freed. */
 		if (verdict.unknown && kind_of(frame) != RESUMPTION)
 			suspended_drop(frame);
 		return SITE_DONE;
@@ -174,7 +174,7 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 	timed->recorded.latency = 0;
 	/* The delay is part of the recorded duration. */
 	if (verdict.latency && throwing && kind != RESUMPTION)
-		suspended_drop(frame); /* of another: this one ends before it has started */
+		suspended_drop(frame); /* of an earlier frame: this one ends before it starts */
 	else if (verdict.latency)
 		record(engine, frame, kind == START, verdict.latency, timed);
 	if (!verdict.site || (throwing && !verdict.ends) ||

@@ -15,10 +15,10 @@
 #include "files.h"
 
 /*
- * More files are not kept, nor more symbols of all of them, at some 300 bytes each: the one
- * that was not used for longest goes. A program with PyTorch has functions of 20 files that
- * take time, and to read some of them again and again would take longer than the program.
- * Of files that have more symbols each, one is kept beside the others.
+ * Limits on the files that are kept, and on the sum of their symbols, at some 300 bytes each.
+ * Beyond a limit the file that was unused for longest is dropped. In a program with PyTorch,
+ * functions of 20 files take time, and to read some of them again and again would take longer
+ * than the program. Of files that exceed the limit alone, one is kept beside the others.
  */
 #define MAX_KEPT    64
 #define MAX_SYMBOLS 2000000
@@ -76,8 +76,9 @@ static bool is_large(size_t symbols)
 }
 
 /*
- * The file not in use that was not used for longest; NULL: there is none. Of files that are
- * @large or not, if that is a pointer; *@symbols is what all of these have.
+ * Of the files that are not in use, the one that was unused for longest; NULL: there is none.
+ * @large, if not NULL, selects the large files or the others. *@symbols is the number of symbols
+ * of the selected files, those in use included.
  */
 static struct kept *find_oldest(const bool *large, size_t *symbols)
 {
@@ -105,7 +106,7 @@ static struct kept *find_room(void)
 	return NULL;
 }
 
-/* Where there is room for one more of so many symbols; NULL: what is in use leaves none. */
+/* A place for one more file of so many symbols; NULL: the files in use leave no room. */
 static struct kept *make_room(size_t symbols)
 {
 	const bool large = is_large(symbols);
@@ -202,7 +203,7 @@ const struct sb_symbol *file_symbol_at(const struct sb_elf *elf, uint64_t offset
 		else
 			high = middle;
 	}
-	/* Some are in others. */
+	/* Symbols may be nested: an earlier one may contain the offset too. */
 	for (size_t i = low; i-- && low - i < 16;) {
 		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
 

@@ -54,10 +54,9 @@ PyObject *layout_tuple(PyObject *module, PyObject *none);
  */
 int layout_read(PyObject *tuple, struct layout *layout);
 /*
- * Where this process has whether the main interpreter's GIL is in use: not 0 then, always so
- * in builds that have a GIL. A free-threaded one may use its GIL all the same: by PYTHON_GIL=1,
- * or from the import of an extension on that needs one. The word is valid as long as the
- * process.
+ * The address of a word that is not 0 while the main interpreter's GIL is in use; in builds
+ * with a GIL that is always so. A free-threaded build uses its GIL with PYTHON_GIL=1, or after
+ * the import of an extension that needs one. The word is valid until the process ends.
  */
 const int *layout_gil_enabled(void);
 /*

@@ -4,8 +4,8 @@
 #include "line.h"
 
 /*
- * Open addressing, at most half full. Written under the engine's lock, read without: what a
- * larger table replaces stays. @generation is 0 while the rest changes, as in a mark.
+ * Open addressing, at most half full. Written under the engine's lock, read without: a table
+ * that a larger one has replaced stays. @generation is 0 while the rest changes, as in a mark.
  */
 struct line_entry {
 	PyObject *_Atomic code; /* held, so that no other has its address; NULL: free */

@@ -41,8 +41,8 @@ static void forget_code(struct sb_site *site, PyObject *code)
 }
 
 /*
- * A process that ends frees all its code. What was seen of it is not named yet, and
- * nothing is called at these addresses any more.
+ * A process that ends frees all its code, but a reader may still have to name the code that it
+ * saw. Nothing is called at these addresses any more.
  */
 static bool process_ends(void)
 {

@@ -246,8 +246,8 @@ static inline bool is_generator(PyObject *code)
 }
 
 /*
- * Whether a generator that is at this offset, in bytes, has been run before: one that has not
- * is in front of the first instruction that has events, which is that of its start.
+ * Whether a generator at this offset, in bytes, has run before. One that has not is in front of
+ * the first instruction that has events, that of its start.
  */
 static inline bool has_started(PyObject *code, PyObject *offset)
 {
@@ -255,8 +255,8 @@ static inline bool has_started(PyObject *code, PyObject *offset)
 }
 
 /*
- * The current frame is that of a generator which runs for the first time: what is recorded of
- * that address is of another, which went without an end.
+ * The current frame is that of a generator that runs for the first time: an entry at its
+ * address is of an earlier generator, which was freed without an end.
  */
 static inline void forget_recorded(struct hook *hook)
 {
@@ -306,7 +306,7 @@ static inline PyObject *record_alone(struct hook *hook, PyObject *code, uint32_t
 	Py_RETURN_NONE;
 }
 
-/* No exception is set, and none is lost. */
+/* No exception may be set meanwhile; a pending one is restored. */
 static void see_lines(struct hook *hook, PyObject *code, PyObject *globals)
 {
 	PyObject *raised;
@@ -569,7 +569,7 @@ static PyObject *on_unwind(PyObject *self, PyObject *const *args, size_t nargsf,
 	return result;
 }
 
-/* Of all code. It goes on in a generator, or is the end of one that has not started. */
+/* Of all code. A generator continues with the exception; one that has not started ends. */
 static PyObject *on_throw(PyObject *self, PyObject *const *args, size_t nargsf,
 			  PyObject *Py_UNUSED(names))
 {

@@ -7,8 +7,8 @@
  * them: arguments are integers and pointers everywhere, and go through as words. More
  * words are passed on than a function has; those are not looked at.
  *
- * Where there is no PMPI_X, as in a part of MPI that some library brings along, the next MPI_X
- * is called, which would have been without us.
+ * If there is no PMPI_X, as in a part of MPI that some library contains, the next MPI_X is
+ * called: the one that would be called without this library.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>

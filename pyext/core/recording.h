@@ -20,9 +20,9 @@ int recording_names_read(PyObject *sequence, unsigned int rings, struct recordin
 void recording_names_free(struct recording_names *names);
 
 /*
- * What an interpreter has begun and not ended, by begin(). Zero: nothing. Room for the newest
- * 65,536: what is added goes into @young; when that is full it takes the place of @old, and
- * what was there is forgotten.
+ * Marks that an interpreter has begun, by begin(), and not ended. Zero: none. There is room for
+ * the newest 65,536: a new mark goes into @young; when that is full it becomes @old, and the
+ * previous @old is dropped.
  */
 struct recorded_marks {
 	core_mutex lock;

@@ -145,7 +145,7 @@ static struct sb_elf *last_file_open(struct last_file *last, const char *path,
 	return last->elf;
 }
 
-/* What this process lacks for any target: not an error of one of them. */
+/* This process lacks something for every target: not an error of one of them. */
 static bool is_lack(int code)
 {
 	return code == ENOMEM || code == EMFILE || code == ENFILE;

@@ -38,7 +38,7 @@ static inline bool recorded_is_live(const struct recorded_call *call,
 
 /* Without memory it is not recorded. */
 void suspended_add(const void *frame, const void *code, const struct recorded_call *call);
-/* What is at @frame has gone. */
+/* Drop the entry at @frame: its frame was freed. */
 void suspended_drop(const void *frame);
 /* Remove it. False: there is none. */
 bool suspended_take(const void *frame, const void *code, struct recorded_call *call);

@@ -450,7 +450,7 @@ static PyObject *table_get_lost(PyObject *self, void *Py_UNUSED(closure))
 	return lost;
 }
 
-/* The time that is subtracted from a delay here: begin() says for what. */
+/* The overhead of the hook, which is subtracted from delays at starts of calls. */
 static PyObject *table_get_overhead_ns(PyObject *self, void *Py_UNUSED(closure))
 {
 	uint64_t ticks;

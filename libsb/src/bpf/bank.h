@@ -42,8 +42,8 @@ struct sb_bpf_bank_own {
 	uint32_t free_count;
 	uint32_t *free; /* slots */
 	int members[SB_BPF_MAX_TREES]; /* maps of the trees, -1: none yet */
-	bool has_ends; /* takes targets the ends of whose calls have to be seen */
-	uint32_t groups; /* of such targets, so far */
+	bool has_ends; /* its programs run at both ends of calls */
+	uint32_t groups; /* of its targets so far, if @has_ends */
 	uint32_t records, record_room; /* targets that record durations */
 	struct sb_bpf_view durations;
 };
@@ -75,7 +75,7 @@ struct sb_bpf_bank_options {
 struct sb_bpf_bank_own *sb_bpf_bank_load(const struct sb_bpf_bank_options *opts,
 					 struct sb_error *err);
 void sb_bpf_bank_unload(struct sb_bpf_bank_own *bank);
-/* The program for these ends of the calls of a target, which have to be seen. */
+/* Of a bank with @has_ends: the program for these ends of calls. */
 int sb_bpf_bank_call_program(const struct sb_bpf_bank_own *bank, enum sb_bpf_ends ends);
 /* The program for the hits of any other target. */
 int sb_bpf_bank_program(const struct sb_bpf_bank_own *bank);
@@ -105,7 +105,7 @@ static inline uint32_t sb_bpf_slot_state(const struct sb_bpf_slot *slot)
 	return __atomic_load_n(&slot->state, __ATOMIC_SEQ_CST);
 }
 
-/* A window from @now on; both 0: none. Hits that come meanwhile are outside of any. */
+/* Set a window from @now on; both 0: none. A hit during the change is in no window. */
 void sb_bpf_slot_set_window(struct sb_bpf_slot *slot, uint64_t now, uint64_t start_ns,
 			    uint64_t duration_ns);
 
@@ -119,7 +119,7 @@ static inline uint64_t sb_bpf_stats_calls(const struct sb_bpf_stats *stats)
 /* Sums over the CPUs. */
 void sb_bpf_slots_read(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
 		       struct sb_bpf_stats *sums);
-/* The same, and they begin anew: what is counted meanwhile is in @sums, or is left. */
+/* The same, and reset them: a hit that is counted meanwhile is in @sums, or is left. */
 void sb_bpf_slots_take(const struct sb_bpf_slots *slots, uint32_t slot, uint32_t cpus,
 		       struct sb_bpf_stats *sums);
 

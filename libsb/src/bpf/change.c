@@ -178,7 +178,7 @@ int sb_bpf_update(struct sb_backend *backend, const struct sb_change *changes,
 	return ret;
 }
 
-/* Those of persistent targets are added to the totals, @totals then is open. */
+/* Counts of persistent targets are added to @totals, which must be open then. */
 static void reset_found(struct sb_bpf *bpf, const struct sb_bpf_found *found, size_t count,
 			struct sb_bpf_totals *totals)
 {

@@ -14,13 +14,13 @@
 #include "native/status.h"
 #include "native/target_list.h"
 
-/* What the counters of a target of the list are in. */
+/* Where the counters of a listed target are. */
 struct spot {
 	const struct sb_bpf_slots *slots;
 	uint32_t slot, cpus;
 };
 
-/* Targets that are appended to a list, in the file, or in any if it is NULL. */
+/* Append targets to a list: those in @file, or all if it is NULL. */
 struct listing {
 	struct sb_target_list *list;
 	size_t first; /* target of the list that is one of these */

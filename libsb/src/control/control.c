@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * All that is slowed on this machine, as it is read and switched from outside. It is one object,
+ * All targets on this machine, read and switched from outside. It is one object,
  * struct sb_control, whose arrays reading, the getters and the switches share: hence the length.
  */
 #include <dirent.h>

@@ -60,8 +60,8 @@ struct sb_target_list *sb_targets_before(struct sb_session *session, const uint6
 }
 
 /*
- * The same for a call that has to know beforehand that every id is there. NULL also with
- * ENOENT, and *@failed, where one is missing.
+ * The same for a call that needs every id to exist. NULL also with ENOENT, and *@failed, if one
+ * is missing.
  */
 static struct sb_target_list *check_ids(struct sb_session *session, const uint64_t *ids,
 					size_t count, size_t *failed,

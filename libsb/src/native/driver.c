@@ -188,8 +188,8 @@ static void to_uapi(const struct sb_backend *backend, enum sb_operation what, vo
 	  offsetof(struct speed_bump_##type, error) }
 
 /*
- * Do @what to all of @from or to none, and set *@failed where the call says which entry it was;
- * or, with @codes, to each by itself.
+ * Do @what to all of @from or to none; *@failed is set if the module reports the entry that
+ * failed. With @codes: do it to each entry by itself.
  */
 static int driver_do(struct sb_backend *backend, enum sb_operation what, void *from,
 		     size_t count, size_t *failed, int *codes)
@@ -259,7 +259,7 @@ static int driver_remove(struct sb_backend *backend, const uint64_t *ids, size_t
 	return driver_do(backend, SB_OPERATION_REMOVE, (void *)ids, count, failed, NULL);
 }
 
-/* What was counted until then is of no interest. */
+/* The counts until now are not read. */
 static int driver_reset(struct sb_backend *backend, const uint64_t *ids, size_t count,
 			size_t *failed)
 {
@@ -389,12 +389,13 @@ static int read_infos(struct sb_backend *backend, unsigned int which, int fd,
 	return ret;
 }
 
-/* No errno: the module has not come to the entry. */
+/* Not an errno: the module has not reached the entry. */
 #define UNANSWERED ((__u32)-1)
 
 /*
- * Read the counters of @count targets; *@answered is for how many that was done, as statistics
- * that began anew are nowhere else. Not repeated where a signal ended it, for the same reason.
+ * Read the counters of @count targets. *@answered is the number of targets that were read: if
+ * their statistics were reset, the counts exist nowhere else. For the same reason the call is
+ * not repeated if a signal ended it.
  */
 static int read_page(struct sb_backend *backend, const struct sb_target_info *infos,
 		     size_t count, bool reset, struct speed_bump_stats *entries,
@@ -426,9 +427,9 @@ static int read_page(struct sb_backend *backend, const struct sb_target_info *in
 }
 
 /*
- * Fill in the counters from @first on; drop targets that have been removed since LIST. Where
- * the module fails when some statistics have begun anew, the other targets stay without
- * counters: those can still be read.
+ * Fill in the counters from @first on; drop targets that have been removed since LIST. If
+ * the module fails after it has reset some statistics, the other targets have no counters:
+ * theirs can still be read.
  */
 static int read_stats(struct sb_backend *backend, struct sb_target_list *list,
 		      size_t first, bool reset)

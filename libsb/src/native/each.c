@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Best effort: what can be done of a batch, each target by itself. */
+/* Best effort: each target of a batch by itself, so that one failure does not stop the rest. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 #include "native/net.h"
 #include "native/part.h"
 
-/* All of @entries or none, as the backend has it. */
+/* Let the backend do @what, to all of @entries or to none. */
 static int run(struct sb_backend *backend, enum sb_operation what, void *entries,
 	       size_t count, size_t *failed)
 {
@@ -61,7 +61,7 @@ static void do_parts(struct sb_backend *backend, enum sb_operation what, void *e
 	}
 }
 
-/* @count entries that have no code yet. */
+/* Do @what to @count entries, none of which has a code. */
 static void do_some(struct sb_session *session, enum sb_operation what, void *entries,
 		    size_t count, int *codes)
 {
@@ -79,7 +79,7 @@ static void do_some(struct sb_session *session, enum sb_operation what, void *en
 	}
 }
 
-/* All entries that have no code yet. */
+/* Do @what to all entries that have no code. */
 static void do_each(struct sb_session *session, enum sb_operation what, void *entries,
 		    size_t count, int *codes)
 {
@@ -92,7 +92,7 @@ static void do_each(struct sb_session *session, enum sb_operation what, void *en
 	}
 }
 
-/* The caller's array, or one for the time of the call; -1: ENOMEM. */
+/* *@codes: the caller's array, or one for the time of the call. -1 with ENOMEM. */
 static int codes_begin(int **codes, int *given, size_t count, struct sb_error *err)
 {
 	*codes = given ? given : calloc(count ? count : 1, sizeof(**codes));
@@ -153,7 +153,7 @@ int sb_session_remove_each(struct sb_session *session, const uint64_t *ids, size
 	return codes_end(codes, given, count);
 }
 
-/* The targets as they are; those that can't be changed so have a code then. */
+/* List the targets; those for which the update is not possible get a code. */
 static struct sb_target_list *look(struct sb_session *session, const uint64_t *ids,
 				   size_t count, const struct sb_target_update *update,
 				   int *codes, struct sb_error *err)

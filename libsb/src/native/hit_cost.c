@@ -66,7 +66,7 @@ static uint64_t time_calls(void (*function)(void))
 struct sample {
 	int fd;
 	char *code;
-	uint64_t offset; /* of the function of the kind that is meant */
+	uint64_t offset; /* of the function of the wanted kind */
 };
 
 static int no_sample(struct sb_error *err)
@@ -202,8 +202,8 @@ struct call_cost {
 };
 
 /*
- * Of calls of a function that does nothing: the duration as the backend measures it, and what
- * a delay costs beyond itself.
+ * Measure calls of a function that does nothing: their duration as the backend sees it
+ * (timed_ns), and what a delay costs beyond its length (over_ns).
  */
 static int measure_delayed(struct sb_backend *backend, const struct sample *sample,
 			   uint64_t id, uint64_t undelayed_ns, struct call_cost *cost)
@@ -250,7 +250,7 @@ static struct call_cost measure_call(struct sb_backend *backend, const struct sa
 	struct call_cost cost = { 0 };
 	size_t failed;
 
-	/* So little that no delay comes of it. */
+	/* So little that the delay is 0. */
 	target.options.delay_ppm = 1;
 	if (sample_add(backend, &target, err))
 		return cost;

@@ -41,7 +41,7 @@ static int resolve_delay(struct sb_session *session, struct sb_target *target,
 	return 0;
 }
 
-/* Of a delay that is a part of the duration, the backend subtracts it. */
+/* If the delay is a part of the duration, the backend subtracts the cost. */
 static bool is_net(const struct sb_target *target)
 {
 	return target->options.flags & SB_TARGET_NET && !target->options.delay_ppm;

@@ -12,7 +12,7 @@
  */
 int sb_net_take_off(struct sb_session *session, struct sb_target *targets, size_t count,
 		    struct sb_error *err);
-/* The targets are as the caller gave them again; those with an id are known to be net. */
+/* Make the targets as the caller gave them; those with an id are recorded as net. */
 void sb_net_put_back(struct sb_session *session, struct sb_target *targets, size_t count);
 
 /* Likewise for a new delay of a target; call sb_net_changed() when it is in force. */
@@ -21,7 +21,7 @@ void sb_net_change(const struct sb_session *session, struct sb_change *change);
 void sb_net_changed(struct sb_session *session, uint64_t id, uint64_t delay_ns,
 		    const struct sb_target_list *list);
 
-/* The statistics of the target begin anew. */
+/* The statistics of the target were reset. */
 void sb_net_reset(struct sb_session *session, uint64_t id);
 
 /* Delays and counters as requested by the caller. */

@@ -46,15 +46,15 @@ int sb_session_can_add(const struct sb_session *session, const struct sb_target 
 int sb_update_read(const struct sb_session *session, const struct sb_target_update *given,
 		   struct sb_target_update *update, struct sb_error *err);
 /*
- * The same for each of @ids, with what has to be taken off its delay. NULL with ENOMEM and a
- * message; the caller frees.
+ * The update for each of @ids, as the backend gets it: net, the cost of a hit is subtracted.
+ * NULL with ENOMEM and a message; the caller frees.
  */
 struct sb_change *sb_update_changes(const struct sb_session *session, const uint64_t *ids,
 				    size_t count, const struct sb_target_update *update,
 				    struct sb_error *err);
 /*
- * The targets of the session, and, where some of @ids is none of them, the persistent ones that
- * it may see. NULL with errno and a message.
+ * The targets of the session; if some of @ids are not among them, also the persistent targets
+ * that it may see. NULL with errno and a message.
  */
 struct sb_target_list *sb_targets_before(struct sb_session *session, const uint64_t *ids,
 					 size_t count, struct sb_error *err);
@@ -64,7 +64,7 @@ struct sb_target_list *sb_targets_before(struct sb_session *session, const uint6
  */
 void sb_update_put_back(struct sb_session *session, const struct sb_change *changes,
 			size_t count, const struct sb_target_list *before);
-/* Whether a target has the mode of @update already, or that sets none. */
+/* Whether a target has the mode of @update already, or @update sets no mode. */
 bool sb_update_has_mode(const struct sb_target_update *update,
 			const struct sb_target_info *info);
 
