@@ -1,36 +1,20 @@
 // SPDX-License-Identifier: MIT
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "calls.h"
+#include "thread_end.h"
 
 #define FIRST_SIZE 64
 
 static struct timed_call none;
 _Thread_local struct calls calls_here = { .entries = &none };
 
-static pthread_key_t key;
-static bool have_key;
-
-/* The thread is exiting; it may run Python code even after this. */
-static void forget(void *unused)
+static void at_thread_end(void *entries)
 {
-	(void)unused;
+	(void)entries;
 	if (calls_here.entries != &none)
 		free(calls_here.entries);
 	calls_here = (struct calls){ .entries = &none };
-}
-
-static void make_key(void)
-{
-	have_key = !pthread_key_create(&key, forget);
-}
-
-/* Unloading this library unloads forget() too. */
-static __attribute__((destructor)) void delete_key(void)
-{
-	if (have_key)
-		pthread_key_delete(key);
 }
 
 /* The entry of @frame, or the free one where it belongs. */
@@ -53,17 +37,15 @@ static bool is_live(const struct timed_call *entry, uint32_t generation,
 
 bool calls_grow(uint32_t generation, const struct recorded_call *newest)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct calls old = calls_here;
 	size_t live = 0, size = FIRST_SIZE;
 	struct calls fresh = { 0 };
 
-	pthread_once(&once, make_key);
 	for (size_t i = 0; i <= old.mask; i++)
 		live += is_live(&old.entries[i], generation, newest);
 	while (size < live * 4)
 		size *= 2;
-	fresh.entries = have_key ? calloc(size, sizeof(*fresh.entries)) : NULL;
+	fresh.entries = calloc(size, sizeof(*fresh.entries));
 	if (!fresh.entries)
 		return false;
 	fresh.mask = size - 1;
@@ -75,7 +57,7 @@ bool calls_grow(uint32_t generation, const struct recorded_call *newest)
 		*place_of(&fresh, entry->frame) = *entry;
 		fresh.used++;
 	}
-	if (pthread_setspecific(key, fresh.entries)) {
+	if (!set_thread_end(fresh.entries)) {
 		free(fresh.entries);
 		return false;
 	}

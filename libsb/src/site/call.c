@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* Calls whose delay is a part of their duration: they are timed from begin to end. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "free.h"
 #include "site/hit.h"
 #include "spin.h"
+#include "thread_end.h"
 
 /*
  * By the number of a target: the time of this thread in calls of the target that have
@@ -18,47 +18,27 @@ static _Thread_local struct {
 	uint32_t count;
 } covered __attribute__((tls_model("initial-exec")));
 
-static pthread_key_t key;
-static bool have_key;
-
-static void forget(void *unused)
+static void at_thread_end(void *ticks)
 {
-	(void)unused;
+	(void)ticks;
 	sb_free(covered.ticks);
 	covered.ticks = NULL;
 	covered.count = 0;
 }
 
-static void make_key(void)
-{
-	have_key = !pthread_key_create(&key, forget);
-}
-
-/* Unloading this library unloads forget() too. */
-static __attribute__((destructor)) void delete_key(void)
-{
-	if (have_key)
-		pthread_key_delete(key);
-}
-
 /* The entry of @target; NULL: no memory. */
 static __attribute__((noinline, cold)) uint64_t *make_room(uint32_t target)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	uint32_t count = target + 16;
-	uint64_t *ticks;
+	uint64_t *ticks = realloc(covered.ticks, count * sizeof(*ticks));
 
-	pthread_once(&once, make_key);
-	if (!have_key)
-		return NULL;
-	ticks = realloc(covered.ticks, count * sizeof(*ticks));
 	if (!ticks)
 		return NULL;
 	memset(ticks + covered.count, 0, (count - covered.count) * sizeof(*ticks));
 	covered.ticks = ticks;
 	covered.count = count;
-	if (pthread_setspecific(key, ticks)) {
-		forget(NULL);
+	if (!set_thread_end(ticks)) {
+		at_thread_end(ticks);
 		return NULL;
 	}
 	return &ticks[target];
