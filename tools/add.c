@@ -202,6 +202,7 @@ static int print_added(struct sb_session *session, const struct config *config,
 	if (config->json) {
 		json_begin(&json, stdout);
 		json_open_object(&json, NULL);
+		json_number(&json, "format", JSON_FORMAT);
 		report_json(&json, list, &added, NULL);
 		json_close_object(&json);
 		json_end(&json);

@@ -139,6 +139,7 @@ static void print_json(const struct findings *f)
 
 	json_begin(&json, stdout);
 	json_open_object(&json, NULL);
+	json_number(&json, "format", JSON_FORMAT);
 	json_bool(&json, "usable", f->ready || f->by_bpf);
 	json_string(&json, "backend", f->ready ? "driver" : f->by_bpf ? "bpf" : NULL);
 	json_open_object(&json, "module");

@@ -138,10 +138,11 @@ void functions_json(struct json *json, const struct sb_control *control)
 	json_open_array(json, "functions");
 	for (size_t i = 0; i < sb_control_count(control); i++) {
 		json_open_object(json, NULL);
-		json_string(json, "name", sb_control_name(control, i));
-		json_number(json, "pid", (uint64_t)sb_control_pid(control, i));
-		json_string(json, "label", sb_control_label(control, i));
+		json_string(json, "target", sb_control_name(control, i));
+		json_number_or_null(json, "pid", (uint64_t)sb_control_pid(control, i));
+		json_string(json, "owner", sb_control_label(control, i));
 		json_number(json, "delay_ns", sb_control_delay_ns(control, i));
+		json_number_or_null(json, "every", sb_control_every(control, i));
 		json_bool(json, "enabled", sb_control_enabled(control, i));
 		json_bool(json, "ruled", sb_control_is_ruled(control, i));
 		json_number(json, "calls", sb_control_calls(control, i));
@@ -150,5 +151,5 @@ void functions_json(struct json *json, const struct sb_control *control)
 		json_close_object(json);
 	}
 	json_close_array(json);
-	json_number(json, "functions_left_out", sb_control_left_out(control));
+	json_number(json, "incomplete_processes", sb_control_left_out(control));
 }

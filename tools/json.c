@@ -124,6 +124,14 @@ void json_number(struct json *json, const char *key, uint64_t value)
 	fprintf(json->out, "%" PRIu64, value);
 }
 
+void json_number_or_null(struct json *json, const char *key, uint64_t value)
+{
+	if (value)
+		json_number(json, key, value);
+	else
+		json_string(json, key, NULL);
+}
+
 void json_bool(struct json *json, const char *key, bool value)
 {
 	begin_value(json, key);

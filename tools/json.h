@@ -10,6 +10,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The "format" of each output; docs/reference/json has the schemas. */
+#define JSON_FORMAT 1
+
 struct json {
 	FILE *out;
 	unsigned int depth;
@@ -28,6 +31,8 @@ void json_close_array(struct json *json);
 /* Invalid UTF-8 becomes U+FFFD, NULL becomes null. */
 void json_string(struct json *json, const char *key, const char *value);
 void json_number(struct json *json, const char *key, uint64_t value);
+/* 0 becomes null. */
+void json_number_or_null(struct json *json, const char *key, uint64_t value);
 void json_bool(struct json *json, const char *key, bool value);
 
 #endif

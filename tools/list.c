@@ -75,6 +75,7 @@ static void print_json(const struct sb_target_list *list,
 
 	json_begin(&json, stdout);
 	json_open_object(&json, NULL);
+	json_number(&json, "format", JSON_FORMAT);
 	json_bool(&json, "enabled", enabled);
 	report_json(&json, list, NULL, hits);
 	if (control)

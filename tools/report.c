@@ -315,14 +315,12 @@ void report_json(struct json *json, const struct sb_target_list *list,
 			    sb_target_list_mode(list, i) == SB_DELAY_SLEEP ? "sleep" :
 									     "spin");
 		json_string(json, "scope", scope_name(scope));
-		if (sb_target_list_scope_id(list, i))
-			json_number(json, "pid", sb_target_list_scope_id(list, i));
-		else
-			json_string(json, "pid", NULL);
+		json_number_or_null(json, "pid", sb_target_list_scope_id(list, i));
 		json_bool(json, "enabled", sb_target_list_enabled(list, i));
 		json_string(json, "owner", owner_name(sb_target_list_owner(list, i)));
 		if (sb_target_list_file(list, i))
-			json_string(json, "file", file_name(sb_target_list_file(list, i)));
+			json_string(json, "file_state",
+				    file_name(sb_target_list_file(list, i)));
 		if (hits) {
 			json_string(json, "hit",
 				    hits->hit[i].kind ? hit_name(hits->hit[i].kind) :

@@ -329,8 +329,9 @@ static void print_json(FILE *out, const struct config *config,
 
 	json_begin(&json, out);
 	json_open_object(&json, NULL);
+	json_number(&json, "format", JSON_FORMAT);
 	if (config->running.count) {
-		json_open_array(&json, "processes");
+		json_open_array(&json, "pids");
 		for (size_t i = 0; i < config->running.count; i++)
 			json_number(&json, NULL, (uint64_t)config->running.pids[i]);
 		json_close_array(&json);
@@ -341,7 +342,7 @@ static void print_json(FILE *out, const struct config *config,
 		json_close_array(&json);
 		json_number(&json, "exit_status", exit_status(status));
 	}
-	json_number(&json, "elapsed_ns", elapsed_ns);
+	json_number(&json, "wall_ns", elapsed_ns);
 	json_bool(&json, "net", !config->gross);
 	report_json(&json, list, NULL, hits);
 	json_close_object(&json);

@@ -27,6 +27,7 @@ static void print_json(const struct sb_session *session, const struct sb_status 
 
 	json_begin(&json, stdout);
 	json_open_object(&json, NULL);
+	json_number(&json, "format", JSON_FORMAT);
 	json_bool(&json, "enabled", sb_status_enabled(status));
 	json_number(&json, "default_delay_ns", sb_status_default_delay_ns(status));
 	json_number(&json, "targets", sb_status_targets(status));

@@ -168,6 +168,7 @@ static size_t print_symbols(struct sb_elf *elf, const struct config *config)
 	json_begin(&json, stdout);
 	if (config->json) {
 		json_open_object(&json, NULL);
+		json_number(&json, "format", JSON_FORMAT);
 		json_string(&json, "path", sb_elf_path(elf));
 		json_string(&json, "build_id", sb_elf_build_id(elf));
 		json_open_array(&json, "symbols");
@@ -243,6 +244,7 @@ static size_t print_usdt(struct sb_elf *elf, const struct config *config)
 	json_begin(&json, stdout);
 	if (config->json) {
 		json_open_object(&json, NULL);
+		json_number(&json, "format", JSON_FORMAT);
 		json_string(&json, "path", sb_elf_path(elf));
 		json_string(&json, "build_id", sb_elf_build_id(elf));
 		json_open_array(&json, "usdt");
@@ -311,6 +313,7 @@ static void print_lines(const struct sb_elf *elf, const struct sb_places *places
 	json_begin(&json, stdout);
 	if (config->json) {
 		json_open_object(&json, NULL);
+		json_number(&json, "format", JSON_FORMAT);
 		json_string(&json, "path", sb_elf_path(elf));
 		json_string(&json, "build_id", sb_elf_build_id(elf));
 		json_open_array(&json, "lines");

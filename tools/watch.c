@@ -119,6 +119,7 @@ static void print_json(const struct sb_target_list *before,
 
 	json_begin(&json, stdout);
 	json_open_object(&json, NULL);
+	json_number(&json, "format", JSON_FORMAT);
 	json_number(&json, "interval_ns", interval_ns);
 	json_open_array(&json, "targets");
 	for (size_t i = 0, at = 0; i < sb_target_list_count(now); i++) {

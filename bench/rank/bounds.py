@@ -123,10 +123,10 @@ def speed(options: argparse.Namespace) -> bool:
         intervals = [f["criticality"] for f in found["findings"]]
         halves = [(c["high"] - c["low"]) / 2 if c else 9.0 for c in intervals]
         within = len(halves) == count and max(halves) <= 0.05
-        good = good and within and found["seconds"] <= most_s
+        good = good and within and found["wall_ns"] <= 1e9 * most_s
         print(
             f"speed: {count} function{'s' * (count > 1)}, units of 50 ms: widest ± "
-            f"{max(halves, default=9.0):.3f} after {found['seconds']:.0f} s (bound "
+            f"{max(halves, default=9.0):.3f} after {found['wall_ns'] / 1e9:.0f} s (bound "
             f"± 0.05 after {most_s:.0f} s)"
         )
     return good
@@ -142,11 +142,12 @@ def screening(options: argparse.Namespace) -> bool:
         *("--seed", str(options.seed), "--", sys.executable, "-c", source),
     )  # fmt: skip
     right = {f"__main__:f{i}" for i in critical}
-    verdicts = {f["name"]: f["verdict"] for f in found["findings"]}
+    verdicts = {f["target"]: f["verdict"] for f in found["findings"]}
     names = {name for name, said in verdicts.items() if said in ("matters", "partly")}
     print(
         f"screening: {len(names & right)} of {CRITICAL} found among {len(verdicts)}, "
-        f"{len(names - right)} others, {found['seconds']:.0f} s (bound {options.budget})"
+        f"{len(names - right)} others, {found['wall_ns'] / 1e9:.0f} s "
+        f"(bound {options.budget})"
     )
     if names != right:
         print({name: verdicts.get(name) for name in names ^ right})

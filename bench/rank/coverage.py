@@ -52,7 +52,7 @@ PATIENCE_S = 120
 
 def name_of(finding: dict[str, Any]) -> str:
     """Without module, path and backend."""
-    return str(finding["name"]).rpartition(":")[2]
+    return str(finding["target"]).rpartition(":")[2]
 
 
 # --------------------------------------------------------------------------------- a run
@@ -115,7 +115,7 @@ def once(program: Program, options: argparse.Namespace, seed: int) -> dict[str, 
     return {
         **line,
         "findings": {
-            name_of(f): {**f, "first_s": first.get(str(f["name"]))}
+            name_of(f): {**f, "first_s": first.get(str(f["target"]))}
             for f in found["findings"]
         },
         "warnings": found.get("warnings", []),
@@ -213,7 +213,7 @@ class Tally:
 def tie_of(program: Program, joints: list[dict[str, Any]]) -> str:
     """The tie of the program's pair; "": none."""
     for joint in joints:
-        names = {name.rpartition(":")[2] for name in joint["functions"]}
+        names = {name.rpartition(":")[2] for name in joint["targets"]}
         if program.pair and names == set(program.pair):
             return str(joint["kind"])
     return ""

@@ -104,16 +104,17 @@ class Ranked:
         """The functions that may have enough headroom and have no answer."""
         found = self.numbers.get("found") or {}
         left = [
-            name
-            for name in found.get("others", {})
-            if found.get("self", {}).get(name, 0.0) >= MIN_HEADROOM
+            one["target"]
+            for one in found.get("targets", [])
+            if not one["chosen"] and one["self_share"] >= MIN_HEADROOM
         ]
-        return [f["name"] for f in self.worth if f["verdict"] == "inconclusive"] + left
+        return [f["target"] for f in self.worth if f["verdict"] == "inconclusive"] + left
 
     @property
     def first_line_s(self) -> float | None:
         """From the first unit of work to the first line of the report."""
-        return (self.numbers.get("found") or {}).get("first_line_s")
+        ns = (self.numbers.get("found") or {}).get("first_line_ns")
+        return None if ns is None else ns / 1e9
 
 
 def may_gain(finding: dict[str, Any]) -> bool:

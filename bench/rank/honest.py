@@ -49,7 +49,7 @@ def rank(options: argparse.Namespace) -> dict[str, dict]:
             check=True,
         )
         text = pathlib.Path(f"{directory}/json").read_text("utf-8")
-    return {f["name"]: f for f in json.loads(text)["findings"]}
+    return {f["target"]: f for f in json.loads(text)["findings"]}
 
 
 def page_ns(faster: list[str], seconds: float) -> int:

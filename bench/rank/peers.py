@@ -127,7 +127,7 @@ def speed_bump(
         alone = not any(note.startswith("in parallel") for note in found.get("notes", []))
         if found["verdict"] in ("matters", "partly") and alone:
             gain = found["headroom"] or found["criticality"]
-            worth[found["name"].rpartition(":")[2]] = gain["value"]
+            worth[found["target"].rpartition(":")[2]] = gain["value"]
     return first_of(worth)
 
 

@@ -29,7 +29,12 @@ class Process:
     pid: int
     label: str
     group: int
-    command: str
+    words: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The command line as a line of text."""
+        return printable(" ".join(self.words))
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class Overview:
                     shown.pid,
                     shown.label,
                     shown.group,
-                    printable(" ".join(command_of(shown.pid))),
+                    tuple(command_of(shown.pid)),
                 )
                 for shown in control.processes()
             ),

@@ -50,7 +50,7 @@ class Ranked:
                 self.record = archive.load(str(self.output))
                 self.result = json.loads(numbers.read_text())
                 self.findings = {
-                    f["name"].rpartition(":")[2]: f for f in self.result["findings"]
+                    f["target"].rpartition(":")[2]: f for f in self.result["findings"]
                 }
                 if fits(self):
                     return

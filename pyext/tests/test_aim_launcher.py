@@ -142,5 +142,5 @@ def test_python_that_starts_while_machine_code_is_measured(
     said = ranked.done.stderr
     assert said.count("a Python process has started after") == 1, said
     assert "a unit of work is call of __main__:" in said
-    names = {finding["name"] for finding in ranked.result["findings"]}
+    names = {finding["target"] for finding in ranked.result["findings"]}
     assert not [name for name in names if name.startswith("/")]

@@ -67,7 +67,7 @@ def test_a_run_slows_what_runs_already_and_leaves_it(start: Start) -> None:
     assert f"process {program.pid} (by its control socket)" in done.stderr
     result = json.loads(done.stdout)
     assert result["attached"] == [{"pid": program.pid, "way": "socket"}]
-    (work,) = result["functions"]
+    (work,) = result["targets"]
     assert work["calls"] > 0
     assert work["requested_ns"] == work["delayed"] * 50_000 > 0
     program.says_soon(b"off")
@@ -150,7 +150,7 @@ while True:
         "run", "-t", "__main__:work", "-d", "1us", "--pid", str(program.pid),
         "--for", "2s", "--json", "-",
     )  # fmt: skip
-    assert json.loads(done.stdout)["functions"][0]["calls"] > 0, done
+    assert json.loads(done.stdout)["targets"][0]["calls"] > 0, done
     program.says_soon(b"off")
     assert b"child" in program.output.read_bytes()
     (child,) = (
@@ -230,7 +230,7 @@ while time.time() < end:
     )
     done = run("run", "-t", "__main__:work", "--pid", str(program.pid), "--json", "-")
     assert done.returncode == 0
-    assert json.loads(done.stdout)["functions"][0]["calls"] > 0
+    assert json.loads(done.stdout)["targets"][0]["calls"] > 0
     assert program.process.wait(60) == 0
 
 
@@ -563,7 +563,7 @@ while True:
         assert program.state() == before
         if done.returncode == 0:
             found = json.loads(numbers.read_text())
-            names = {f["name"] for f in found["findings"]}
+            names = {f["target"] for f in found["findings"]}
             assert names == {"__main__:small", "__main__:large"}
             # On a busy machine there may be too little CPU time, which is reported.
             if all(

@@ -96,7 +96,7 @@ while time.time() < end:
     )
     done = slow("--pid", str(program.pid))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["functions"][0]["calls"] > 0
+    assert json.loads(done.stdout)["targets"][0]["calls"] > 0
     assert program.process.wait(60) == 0
 
 

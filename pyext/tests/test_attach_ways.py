@@ -102,7 +102,7 @@ def test_other_ways_in(start: Start, way: str, shape: str) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["attached"] == [{"pid": program.pid, "way": way}]
-    assert result["functions"][0]["delayed"] > 0
+    assert result["targets"][0]["delayed"] > 0
     program.says_soon(b"off")
     until(lambda: program.state()[::2] == (threads, False))
     said = set(program.output.read_bytes().split())
@@ -141,7 +141,7 @@ def test_gdb_need_not_write_vector_registers(start: Start, tmp_path: Path) -> No
     for _ in range(4):
         done = run_by("debugger", program, PATH=path)
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["functions"][0]["delayed"] > 0
+        assert json.loads(done.stdout)["targets"][0]["delayed"] > 0
         assert "hit Temporary breakpoint 3" in (tmp_path / "said").read_text()
         program.says_soon(b"off")
     assert set(program.output.read_bytes().split()) == {b"on", b"off"}
@@ -171,7 +171,7 @@ def test_lldb_serves_where_there_is_no_gdb(start: Start, tmp_path: Path) -> None
     (tmp_path / "bin/lldb").symlink_to(shutil.which("lldb") or "")
     done = run_by("debugger", program, PATH=str(tmp_path / "bin"))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["functions"][0]["delayed"] > 0
+    assert json.loads(done.stdout)["targets"][0]["delayed"] > 0
     program.says_soon(b"off")
     assert set(program.output.read_bytes().split()) == {b"on", b"off"}
 

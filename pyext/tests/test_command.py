@@ -84,9 +84,9 @@ def test_run_json(speed_bump: Command, tmp_path: Path) -> None:
     done = speed_bump("run", "-t", "*:work", "--json", str(path), program=PROGRAM)
     assert done.returncode == 0
     found = json.loads(path.read_text())
-    (only,) = found["functions"]
-    assert (only["name"], only["calls"]) == ("__main__:work", 40)
-    assert (found["status"], found["processes"]) == (0, 1)
+    (only,) = found["targets"]
+    assert (only["target"], only["calls"]) == ("__main__:work", 40)
+    assert (found["exit_status"], found["processes"]) == (0, 1)
     assert found["wall_ns"] > only["delivered_ns"] >= 40 * 900
 
 
@@ -96,7 +96,7 @@ def test_target_file_and_exclusion(speed_bump: Command, tmp_path: Path) -> None:
     done = speed_bump("run", "--targets", str(path), "--json", "-", program=PROGRAM)
     found = json.loads(done.stdout)
     assert done.stderr.startswith("output\n")
-    assert [f["name"] for f in found["functions"]] == ["__main__:work"]
+    assert [f["target"] for f in found["targets"]] == ["__main__:work"]
 
 
 def test_status_is_that_of_the_command(speed_bump: Command, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_the_environment_does_not_change_what_is_slowed(speed_bump: Command) -> 
         SPEED_BUMP_FREQUENCY="10",
         SPEED_BUMP_START_MS="60000",
     )
-    (only,) = json.loads(done.stdout)["functions"]
+    (only,) = json.loads(done.stdout)["targets"]
     assert (only["calls"], only["delayed"]) == (40, 40)
     assert only["requested_ns"] == 40 * 1000
 
@@ -291,12 +291,12 @@ def check_what_was_done(found: dict[str, Any], runs: int, with_progress: bool) -
     units = 5 if with_progress else 1
     assert found["unit"] == ("default" if with_progress else None)
     for target in serial, hidden:
-        assert target["calls"] == 100 / units
+        assert target["calls_per_unit"] == 100 / units
         assert target["pairs"] == runs
         # 100 delays of 2 ms.
-        assert target["requested_ns"] * units == 0.2e9
-        assert target["delivered_ns"] >= target["requested_ns"]
-    assert found["never_called"] == ["__main__:never"]
+        assert target["requested_per_unit_ns"] * units == 0.2e9
+        assert target["delivered_per_unit_ns"] >= target["requested_per_unit_ns"]
+    assert found["never_called"] == {"__main__:never": None}
     # The keys and words of an experiment with slots.
     for finding in found["findings"]:
         assert finding["verdict"] in ("matters", "partly", "hidden", "inconclusive")
@@ -310,7 +310,7 @@ def is_right(serial: dict[str, Any], hidden: dict[str, Any]) -> bool:
     effect = {}
     for target in serial, hidden:
         effect[target["target"]] = [
-            target["change_ns"][what] / target["delivered_ns"]
+            target["change_ns"][what] / target["delivered_per_unit_ns"]
             for what in ("low", "value", "high")
         ]
     # On a busy machine the intervals are wide, but still contain the truth.
@@ -349,8 +349,8 @@ def test_each_of_overlapping_targets_is_measured(speed_bump: Command) -> None:
         "__main__:work",
         "__main__:w*",
     ]
-    assert [t["calls"] for t in found["targets"]] == [19, 9, 9]
-    assert found["never_called"] == []
+    assert [t["calls_per_unit"] for t in found["targets"]] == [19, 9, 9]
+    assert found["never_called"] == {}
 
 
 def test_a_run_without_progress_failed(speed_bump: Command, tmp_path: Path) -> None:

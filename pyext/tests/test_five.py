@@ -90,10 +90,10 @@ def ranked(tmp_path, *command):
         assert f["verdict"] != "inconclusive" or (f["reason"] and f["help"]), f
     assert "found " in done.stderr
     # Functions that take less time are listed.
-    assert set(found["found"]["shares"]) | set(found["found"]["others"]) >= {
-        f["name"] for f in found["findings"]
+    assert {t["target"] for t in found["found"]["targets"]} >= {
+        f["target"] for f in found["findings"]
     }
-    return done, {f["name"]: f for f in found["findings"]}
+    return done, {f["target"]: f for f in found["findings"]}
 
 
 def says_unit(done, text):
@@ -136,7 +136,7 @@ def test_the_summary_of_the_five_names_what_has_no_answer():
     def finding(name, verdict, low, value, high):
         headroom = {"low": low, "value": value, "high": high}
         return {
-            "name": name, "verdict": verdict, "headroom": headroom, "self_share": 0.5
+            "target": name, "verdict": verdict, "headroom": headroom, "self_share": 0.5
         }  # fmt: skip
 
     found = five.Ranked(unit="a unit", unit_s=2.0, seconds=70.0)
@@ -147,9 +147,12 @@ def test_the_summary_of_the_five_names_what_has_no_answer():
             finding("m:open", "inconclusive", 0.0, 0.1, 0.2),
         ],
         "found": {
-            "others": {"m:left": 0.3, "m:less": 0.1},
-            "self": {"m:left": 0.2, "m:less": 0.01},
-            "first_line_s": 1.0,
+            "targets": [
+                {"target": "m:right", "self_share": 0.3, "chosen": True},
+                {"target": "m:left", "self_share": 0.2, "chosen": False},
+                {"target": "m:less", "self_share": 0.01, "chosen": False},
+            ],
+            "first_line_ns": 1_000_000_000,
         },
         "cpu_share": 1.0,
     }

@@ -399,7 +399,7 @@ def test_the_tool_has_them_too(tmp_path: Path, environ: dict[str, str]) -> None:
             timeout=120,
             check=True,
         )
-        (f,) = json.loads((tmp_path / "found.json").read_text())["functions"]
+        (f,) = json.loads((tmp_path / "found.json").read_text())["targets"]
         assert (f["calls"], f["delayed"]) == (50, 50)
         # A sleep is never too short.
         assert f["delivered_ns"] >= f["requested_ns"]

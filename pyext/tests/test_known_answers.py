@@ -78,7 +78,7 @@ def test_what_is_added_makes_a_unit_longer():
 def finding(name, verdict, low, high, reason="so it is"):
     value = (low + high) / 2
     return {
-        "name": f"__main__:{name}",
+        "target": f"__main__:{name}",
         "verdict": verdict,
         "criticality": {"value": value, "low": low, "high": high},
         "slack_ns": None,

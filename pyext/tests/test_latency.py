@@ -759,13 +759,13 @@ def test_run_shows_all_processes_together(app: Path, environ: dict[str, str]) ->
     done = tool(app, environ, "run", *words, "--json", "-")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["latency"]
-    assert [(one["name"], one["count"]) for one in found] == [
+    assert [(one["name"], one["requests"]) for one in found] == [
         (names[0], 30),
         (names[1], 40),
         (names[2], 1),
     ]
     for one in found[:2]:
-        assert sum(n for _, _, n in one["buckets"]) == one["count"]
+        assert sum(n for _, _, n in one["buckets"]) == one["requests"]
         assert one["buckets"][0][1] >= 990_000
         assert one["p50_ns"] <= one["p90_ns"] <= one["p99_ns"] <= one["max_ns"]
         assert one["buckets"][0][0] <= one["mean_ns"] <= one["max_ns"]
@@ -809,7 +809,7 @@ def test_run_attaches(tmp_path: Path, environ: dict[str, str]) -> None:
     assert '"name": "__main__:handle"' in done.stdout, done.stderr
     (one,) = json.loads(done.stdout)["latency"]
     # One more may have begun before the program noticed.
-    assert one["count"] in (50, 51)
+    assert one["requests"] in (50, 51)
 
 
 def test_run_says_why_nothing_was_recorded(app: Path, environ: dict[str, str]) -> None:

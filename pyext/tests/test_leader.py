@@ -661,23 +661,24 @@ def test_a_run_ends_its_delays_when_all_is_decided(job, tmp_path):
     assert "decided after" in out
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["live"]["ended"] == "decided"
-    assert {one["name"] for one in found["live"]["decided"]} == {
+    assert {one["target"] for one in found["live"]["decided"]} == {
         "__main__:work", "__main__:other"
     }  # fmt: skip
     assert sorted(node["host"] for node in found["live"]["nodes"]) == ["n0", "n1"]
     last = found["live"]["epochs"][-1]
-    assert last["functions"] == []
+    assert last["targets"] == []
     # The key is gone with its leader, and the program goes on at full speed.
     assert os.listdir(job.run / "live") == ["epochs.json"]
     for member in members:
         assert member.poll() is None
     until(
         lambda: all(
-            end > last["first"] + 300 for _, end in last_delayed(job.parts()).values()
+            end > last["first_step"] + 300
+            for _, end in last_delayed(job.parts()).values()
         )
     )
     for delayed, _ in last_delayed(job.parts()).values():
-        assert 0 < delayed < last["first"]
+        assert 0 < delayed < last["first_step"]
     for member in members:
         member.kill()
         assert "leader" not in member.communicate()[1]

@@ -404,7 +404,7 @@ def test_rank_asks_for_lines(tmp_path: Path) -> None:
     )
     wanted = ["-t", "job.py:3", "-t", "job.py:5", "-t", "__main__:unit"]
     done = run(script, "rank", "--budget", "5s", "--json", "-", *wanted)
-    found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
+    found = {f["target"]: f for f in json.loads(done.stdout)["findings"]}
     calls = {name: f["calls_per_unit"] for name, f in found.items()}
     truth = {"__main__:3": 1, "__main__:5": 3, "__main__:unit": 1}
     assert calls == pytest.approx(truth, rel=0.1)

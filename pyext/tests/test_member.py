@@ -100,7 +100,7 @@ def test_ranks_are_joined_and_a_killed_one_has_lost_nothing(tmp_path):
     # The report of the last step may have been in progress.
     assert numbers[-1] >= finished[-1] - 1
     assert list(numbers) == list(range(len(numbers)))
-    problems = "\n".join(found["problems"])
+    problems = "\n".join(found["warnings"])
     assert "rank 2 of 3 left nothing here" in problems
     assert f"rank 1 on {NODE} has" in problems
     # Each rank was delayed in the steps that the seed selects, and in no others.
@@ -108,7 +108,7 @@ def test_ranks_are_joined_and_a_killed_one_has_lost_nothing(tmp_path):
     delivered = np.concatenate([part.delivered_ns for part in parts])[:, -1] > 0
     assert delivered.any()
     assert not (delivered & ~on).any()
-    assert (found["findings"][0]["name"]) == "__main__:work"
+    assert (found["findings"][0]["target"]) == "__main__:work"
     # The rows that the killed rank did not report take few bytes too.
     count = sum(len(part.number) for part in rows.read(path))
     assert os.path.getsize(path) < 20 * count + 1000
@@ -143,11 +143,11 @@ def test_a_member_whose_program_has_no_speed_bump_is_named(tmp_path):
     assert first.wait(timeout=120) == 0
     first.communicate()
     found = written(tmp_path)
-    assert found["problems"][0] == (
+    assert found["warnings"][0] == (
         f"rank 1 on {NODE} is a member and reported no step: is speed-bump installed for "
         "the Python of its program, and does that get to --progress?"
     )
-    assert not any("left nothing here" in line for line in found["problems"])
+    assert not any("left nothing here" in line for line in found["warnings"])
     # That of rank 0 is not lost, and the places of the others are known as before.
     assert found["steps"] > 80
     assert [rank["rank"] for rank in found["job"]["ranks"]] == [0]
@@ -167,7 +167,7 @@ def test_a_member_that_starts_the_ranks_is_none_of_the_silent(tmp_path):
     assert b"of a rank that is not known yet" in done.stderr
     found = written(tmp_path)
     assert [rank["rank"] for rank in found["job"]["ranks"]] == [0, 1]
-    assert not any("reported no step" in line for line in found["problems"])
+    assert not any("reported no step" in line for line in found["warnings"])
 
 
 def test_a_node_without_ranks_names_its_members_while_they_live(tmp_path, monkeypatch):
@@ -295,7 +295,7 @@ def test_pods_of_an_indexed_job_are_ranks(tmp_path):
     for index in range(2):
         mine = [part.number for part in parts if part.rank.rank == index]
         assert list(np.concatenate(mine)) == list(range(80))
-    names = {one["name"] for one in json.loads(report(run, "--json"))["findings"]}
+    names = {one["target"] for one in json.loads(report(run, "--json"))["findings"]}
     assert names >= {"__main__:load", "__main__:step"}
 
 
@@ -323,7 +323,7 @@ def test_what_a_straggler_would_gain_by_torchrun(tmp_path):
         found = by_torchrun(
             tmp_path / seed, "straggler", 400, "--confirm", "1", "--seed", seed
         )
-        assert sorted(one["name"] for one in found["confirmed"]) == [
+        assert sorted(one["target"] for one in found["confirmed"]) == [
             "__main__:forward", "__main__:load"
         ]  # fmt: skip
         if all(
@@ -470,7 +470,7 @@ def test_known_answers_by_torchrun(tmp_path, kind):
         assert first["wait_ns"] > 10e6
         return
     for place in (first, second):
-        cells = place["functions"]
+        cells = place["targets"]
         hidden, serial = cells["__main__:load"], cells["__main__:forward"]
         assert serial["low"] > 0.3
         assert hidden["value"] < serial["value"] - 0.3
@@ -607,7 +607,7 @@ for step in range(60):
         text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    problems = written(tmp_path)["problems"]
+    problems = written(tmp_path)["warnings"]
     assert "2 functions were called and not delayed: at most 24 with 1 group" in problems
 
 
@@ -884,7 +884,7 @@ def test_a_stage_that_limits_is_named(tmp_path):
     stages(tmp_path, slow_stage=1)
     found = json.loads(report(tmp_path, "--json", *LAYOUT))
     assert found["job"]["limiting"] == list(range(16, 32))
-    (stage,) = (one for one in found["job"]["groups"] if one["group"] == "pp=1")
+    (stage,) = (one for one in found["job"]["groups"] if one["name"] == "pp=1")
     assert stage["last"] == pytest.approx(1)
     # None of its ranks alone would do.
     assert max(place["last"] for place in found["job"]["places"]) < 0.3

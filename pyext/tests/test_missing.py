@@ -128,7 +128,7 @@ while True:
     assert done.returncode == 0, done.stderr
     assert "json has no 'dmps'; did you mean json:dumps" in done.stderr
     found = json.loads((tmp_path / "numbers").read_text())["findings"]
-    assert [f["name"] for f in found] == ["__main__:work"]
+    assert [f["target"] for f in found] == ["__main__:work"]
     done = speed_bump(
         "rank", "-t", "__main__:work", "--progress", "__main__:done", "--budget", "8s",
         "-o", str(tmp_path / "x"), *command,

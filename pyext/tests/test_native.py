@@ -450,7 +450,7 @@ def test_a_percentage_of_a_native_function(tmp_path: Path) -> None:
             assert done.stdout == ""
             continue
         assert done.returncode == 0, done.stderr
-        (function,) = json.loads((tmp_path / "out.json").read_text())["functions"]
+        (function,) = json.loads((tmp_path / "out.json").read_text())["targets"]
         assert (function["calls"], function["delayed"]) == (20, 20)
         # Twice what the calls took; on a busy machine they take longer.
         assert 20 * 2 * 1_990_000 < function["requested_ns"] < int(done.stdout)
@@ -490,7 +490,7 @@ def test_how_long_native_calls_take(tmp_path: Path) -> None:
         "native:libc.so.6:usleep",
         "native:libc.so.6:fdopendir",
     ]
-    assert (python["count"], usleep["count"], never["count"]) == (30, 30, 0)
+    assert (python["requests"], usleep["requests"], never["requests"]) == (30, 30, 0)
     assert 2_000_000 <= usleep["p50_ns"] < 20_000_000
     assert usleep["p99_ns"] >= 19_800_000
     # Each is inside of the other.

@@ -63,7 +63,7 @@ def seen(pid: int) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [p["pid"] for p in found["processes"]] in ([], [pid])
-    return {target["name"]: target for target in found["targets"]}
+    return {target["target"]: target for target in found["targets"]}
 
 
 def label_of(pid: int) -> str | None:
@@ -100,7 +100,7 @@ def test_what_is_slowed_is_seen_and_switched(start: Start) -> None:
     program = start(INSTALLED)
     until(lambda: seen(program.pid).get("__main__:rest"))
     work = seen(program.pid)["__main__:work"]
-    assert (work["kind"], work["label"]) == ("python", "program")
+    assert (work["kind"], work["owner"]) == ("python", "program")
     assert (work["delay_ns"], work["enabled"], work["ruled"]) == (20_000, True, False)
     until(lambda: seen(program.pid)["__main__:work"]["calls"] > work["calls"])
     text = command("ps", "--pid", str(program.pid)).stdout
@@ -206,7 +206,10 @@ def test_what_is_left_out_of_a_process_that_shows_too_much_is_said(
             assert program.stdout
             assert program.stdout.readline()
             # Processes of other tests on this machine may publish wrong data too.
-            assert json.loads(command("ps", "--json", "-").stdout)["left_out"] >= 1
+            assert (
+                json.loads(command("ps", "--json", "-").stdout)["incomplete_processes"]
+                >= 1
+            )
             assert "too many functions: some are left out" in command("ps").stdout
             done = command("set", "no:such", "off")
             assert "too many functions: some are left out" in done.stderr
@@ -437,7 +440,7 @@ def test_watch_looks_again_and_again(start: Start) -> None:
         calls = []
         for _ in range(3):
             found = json.loads(watch.stdout.readline())
-            calls += [t["calls"] for t in found["targets"] if "work" in t["name"]]
+            calls += [t["calls"] for t in found["targets"] if "work" in t["target"]]
         watch.send_signal(signal.SIGINT)
         assert watch.wait(60) == 0
     assert calls == sorted(set(calls))
@@ -449,7 +452,7 @@ def test_native_targets_answer_too(start: Start) -> None:
     program = start(WORKING.replace("import speed_bump", "") + FOR_EVER)
     with native.probe("libc.so.6", "clock_nanosleep", 5_000, program.pid):
         found = [t for n, t in seen(program.pid).items() if "clock_nanosleep" in n]
-        assert [(t["kind"], t["label"]) for t in found] == [("native", "session")]
+        assert [(t["kind"], t["owner"]) for t in found] == [("native", "session")]
         # It belongs to this process's session, and ends with it.
         done = command("set", "*:clock_nanosleep", "off", "--pid", str(program.pid))
         assert done.returncode == 1

@@ -202,10 +202,10 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "whole runs" in done.stderr
     found = json.loads(numbers.read_text())
-    assert sorted(f["name"] for f in found["findings"]) == ["__main__:f", "__main__:g"]
+    assert sorted(f["target"] for f in found["findings"]) == ["__main__:f", "__main__:g"]
     assert all(f["reason"] for f in found["findings"])
     assert len(found["trials"]) >= 6
-    assert [t["calls"] for t in found["targets"]] == [300, 300]
+    assert [t["calls_per_unit"] for t in found["targets"]] == [300, 300]
     # The keys of an experiment with slots, and its page.
     assert {"unit_ns", "warnings", "advice", "joints", "bill", "end"} <= set(found)
     assert "__main__:f" in page.read_text()

@@ -25,7 +25,9 @@ def told(ranked):
 
 
 def verdicts(ranked):
-    return {f["name"].rpartition(":")[2]: f["verdict"] for f in told(ranked)["findings"]}
+    return {
+        f["target"].rpartition(":")[2]: f["verdict"] for f in told(ranked)["findings"]
+    }
 
 
 def is_right(ranked):
@@ -61,7 +63,7 @@ def test_an_asyncio_server(tmp_path):
     assert found["load"]["kind"] != "closed"
     assert found["load"]["text"] in " ".join(ranked.done.stdout.split())
     assert found["undelayed_ns"]["p50"] > 4e6
-    compute = next(f for f in found["findings"] if f["name"] == "__main__:compute")
+    compute = next(f for f in found["findings"] if f["target"] == "__main__:compute")
     assert 1.5e6 < compute["delay_ns"] < 4e6
     assert compute["calls_per_request"] == pytest.approx(1, abs=0.5)
     assert ranked.result["unit"] == "call of __main__:handle"

@@ -46,7 +46,7 @@ def test_functions_of_c_are_ranked(tmp_path):
         tmp_path, targets, [path, "serial", SECONDS], fits=fits, budgets=BUDGETS
     )
     for name, f in ranked.findings.items():
-        assert f["name"] == f"{path}:{name}"
+        assert f["target"] == f"{path}:{name}"
         assert f["calls_per_unit"] == pytest.approx(1, abs=0.2)
         if f["criticality"]:
             assert 0.5 < f["criticality"]["value"] < 1.5

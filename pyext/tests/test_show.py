@@ -307,15 +307,15 @@ def test_many_rows_are_cut_and_counted(known) -> None:
 def test_json_is_valid_and_has_all(known) -> None:
     for record, found in known.values():
         again = json.loads(json.dumps(text.as_json(record, found), allow_nan=False))
-        assert again["format"] == 2
+        assert again["format"] == text.FORMAT
         assert again["command"] == record.header["command"]
         assert again["seed"] == 1
         assert again["slots"] == len(record.slots)
         assert 0 < again["slowdown"] < 0.3
         assert again["unit_ns"] == pytest.approx(50e6, rel=0.2)
-        assert {f["name"] for f in again["findings"]} == set(record.functions)
+        assert {f["target"] for f in again["findings"]} == set(record.functions)
         for row in again["findings"]:
-            finding = found.of(row["name"])
+            finding = found.of(row["target"])
             assert row["verdict"] == finding.verdict
             assert row["reason"] == finding.reason
             assert row["help"] == finding.help
@@ -338,18 +338,18 @@ def test_what_is_not_finite_is_null_in_json(known) -> None:
     )
     again = json.loads(json.dumps(text.as_json(record, odd), allow_nan=False))
     assert again["cpu_share"] is None
-    row = next(f for f in again["findings"] if f["name"] == first.name)
+    row = next(f for f in again["findings"] if f["target"] == first.name)
     assert row["slack_ns"] == {"value": 1e6, "low": 5e5, "high": None}
 
 
 def test_csv_has_a_line_for_each_function(known) -> None:
     _, found = known["starved", "recorded"]
     rows = list(csv.DictReader(io.StringIO(text.table_csv(found))))
-    assert [row["function"] for row in rows] == [
+    assert [row["target"] for row in rows] == [
         f.name for f in text.ranked(found.findings)
     ]
     for row in rows:
-        finding = found.of(row["function"])
+        finding = found.of(row["target"])
         assert row["verdict"] == finding.verdict
         if finding.criticality:
             assert float(row["criticality_low"]) == finding.criticality.low
@@ -392,7 +392,7 @@ def test_what_changed_and_what_did_not() -> None:
     assert all(len(line) <= 80 for line in shown.splitlines())
     assert "2 functions changed for certain" in shown
     values = json.loads(json.dumps(changes.as_json(found, ["a", "b"]), allow_nan=False))
-    assert [c["name"] for c in values["changes"]] == [c.name for c in found.changes]
+    assert [c["target"] for c in values["changes"]] == [c.name for c in found.changes]
 
 
 def test_a_program_that_is_faster_is_so_by_that_much() -> None:

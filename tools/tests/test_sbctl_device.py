@@ -549,8 +549,8 @@ def test_run_slows_what_runs_already(sbctl: Sbctl, library: str, loop: str) -> N
             f"{library}:fixture_second",
         )  # fmt: skip
         said = json.loads(done.stderr)
-        assert said["processes"] == [one.pid]
-        assert said["elapsed_ns"] >= 1_000_000_000
+        assert said["pids"] == [one.pid]
+        assert said["wall_ns"] >= 1_000_000_000
         (target,) = said["targets"]
         assert target["pid"] == one.pid
         # A call in progress may not be counted as delayed yet. The breakpoint is set
@@ -558,7 +558,7 @@ def test_run_slows_what_runs_already(sbctl: Sbctl, library: str, loop: str) -> N
         since = target["calls"] - target["skipped_disabled"]
         assert 0 < since - 1 <= target["delayed"] <= since
         # The upper limit follows from the time that the process ran.
-        assert since * 200_000 <= said["elapsed_ns"] + 200_000
+        assert since * 200_000 <= said["wall_ns"] + 200_000
         assert targets(sbctl) == []
         assert one.process.poll() is other.process.poll() is None
 
@@ -576,7 +576,7 @@ def test_run_slows_several_and_none_twice(sbctl: Sbctl, library: str, loop: str)
                 f"--pid-tree={other.pid}", "--for=500ms", f"{library}:fixture_second",
             )  # fmt: skip
             said = json.loads(done.stderr)
-            assert sorted(said["processes"]) == sorted([shell.pid, other.pid])
+            assert sorted(said["pids"]) == sorted([shell.pid, other.pid])
             assert [target["calls"] > 0 for target in said["targets"]] == [True, True]
         finally:
             os.kill(child, signal.SIGKILL)
@@ -595,7 +595,7 @@ def test_run_by_name(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) -> N
                 "run", "--json", "--name=a lo*ours", "--for=500ms",
                 f"{library}:fixture_second",
             )  # fmt: skip
-            assert json.loads(done.stderr)["processes"] == [busy.pid]
+            assert json.loads(done.stderr)["pids"] == [busy.pid]
         finally:
             busy.kill()
 
@@ -669,7 +669,7 @@ def test_run_json_output(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) 
     stats = json.loads(output.read_text())
     assert stats["command"] == [loop, "fixture_second", "10"]
     assert stats["exit_status"] == 0
-    assert stats["elapsed_ns"] > 0
+    assert stats["wall_ns"] > 0
     (target,) = stats["targets"]
     assert target["calls"] == 10
     assert target["requested_ns"] == 10_000
@@ -1021,15 +1021,15 @@ def test_a_replaced_file_is_marked(sbctl: Sbctl, library: str, tmp_path: Path) -
     copy = tmp_path / "copy.so"
     shutil.copy(library, copy)
     sbctl("add", f"{copy}:fixture_second", f"{copy}:fixture_nop", "1us")
-    assert {target["file"] for target in targets(sbctl)} == {"same"}
+    assert {target["file_state"] for target in targets(sbctl)} == {"same"}
     other = tmp_path / "other.so"
     shutil.copy(library, other)
     other.rename(copy)
-    assert {target["file"] for target in targets(sbctl)} == {"replaced"}
+    assert {target["file_state"] for target in targets(sbctl)} == {"replaced"}
     assert "off, replaced" in sbctl("list").stdout
     # A target in the new file is another one.
     sbctl("add", f"{copy}:fixture_second", "2us")
-    assert sorted(target["file"] for target in targets(sbctl)) == [
+    assert sorted(target["file_state"] for target in targets(sbctl)) == [
         "replaced",
         "replaced",
         "same",
@@ -1037,7 +1037,7 @@ def test_a_replaced_file_is_marked(sbctl: Sbctl, library: str, tmp_path: Path) -
     sbctl("remove", f"{copy}:fixture_second")
     assert names(sbctl) == {"fixture_nop"}
     copy.unlink()
-    assert {target["file"] for target in targets(sbctl)} == {"gone"}
+    assert {target["file_state"] for target in targets(sbctl)} == {"gone"}
     assert "off, gone" in sbctl("list").stdout
     sbctl("remove", f"{copy}:fixture_nop")
     assert targets(sbctl) == []
@@ -1105,7 +1105,7 @@ def test_a_line_is_delayed(sbctl: Sbctl) -> None:
     report = json.loads(done.stderr)
     (target,) = report["targets"]
     assert target["delayed"] == 7
-    assert report["elapsed_ns"] >= 7 * 3_000_000
+    assert report["wall_ns"] >= 7 * 3_000_000
 
 
 def test_a_line_is_removed_by_its_name(sbctl: Sbctl) -> None:
@@ -1283,7 +1283,7 @@ def test_list_has_python_functions_too(sbctl: Sbctl, library: str) -> None:
                 for function in sbctl.json("list")["functions"]
                 if function["pid"] == slowed.pid
             ]
-            assert [(f["name"], f["calls"]) for f in found] == [("json:dumps", 1)]
+            assert [(f["target"], f["calls"]) for f in found] == [("json:dumps", 1)]
             assert "speed-bump ps" in sbctl("list").stderr
             assert sbctl("list", "--persistent").stderr == ""
             # If targets can't be read, that is reported; the list is never just empty.
@@ -1305,7 +1305,7 @@ def few_descriptors(sbctl: Sbctl, limit: int, pid: int) -> str:
     if not done.returncode:
         found = json.loads(done.stdout)
         assert pid in [function["pid"] for function in found["functions"]]
-        assert found["functions_left_out"] == 0
+        assert found["incomplete_processes"] == 0
         assert done.stderr == ""
         return ""
     assert done.stdout == ""

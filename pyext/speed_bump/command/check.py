@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
@@ -18,6 +17,7 @@ from speed_bump.command.options import (
     write,
 )
 from speed_bump.config import ConfigError
+from speed_bump.experiment.show.encode import dumps
 
 
 def add(commands: Any) -> None:
@@ -64,7 +64,7 @@ def check(options: argparse.Namespace) -> int:
         say(str(error))
         return error.status
     if options.json:
-        write("-", json.dumps(checking.as_json(found), indent=2) + "\n")
+        write("-", dumps(checking.as_json(found)))
     else:
         write("-", checking.text(found))
     return 0 if found.is_good else 1

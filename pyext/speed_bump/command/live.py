@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from speed_bump.command import options as reading
 from speed_bump.command.options import INTERRUPTED, say, write
 from speed_bump.config import ConfigError
+from speed_bump.experiment.show.encode import dumps
 
 if TYPE_CHECKING:
     from speed_bump.experiment.cluster.leader import Leader
@@ -190,7 +190,7 @@ def _tell(options: argparse.Namespace, leader: Leader, ended: str) -> int:
         say(f"no rank has finished a step in {leader.run}")
         return status or 1
     if options.json:
-        write(options.json, json.dumps(leading.as_json(leader, ended), indent=2) + "\n")
+        write(options.json, dumps(leading.as_json(leader, ended)))
     if options.json != "-":
         write("-", f"{leading.as_text(leader, ended)}\n")
     return status

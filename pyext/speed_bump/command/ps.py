@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 from speed_bump import duration
 from speed_bump.command import options as reading
 from speed_bump.config import ConfigError
+from speed_bump.experiment.show.encode import dumps
 from speed_bump.overview import Looker, Overview, Process, Slowed, printable
 
 EPILOG = """\
@@ -27,6 +27,8 @@ examples:
 
 exit status: 0; 1 if nothing can be read; 2 for wrong usage.
 """
+# Of the JSON.
+FORMAT = 1
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -106,8 +108,7 @@ def _show(options: argparse.Namespace, found: Overview, pids: set[int] | None) -
         sys.stdout.write(clear + as_text(found, pids) + "\n")
         sys.stdout.flush()
         return
-    value = as_json(found, pids)
-    text = json.dumps(value, indent=None if options.watch else 2) + "\n"
+    text = dumps(as_json(found, pids), indent=None if options.watch else 2)
     if options.json == "-":
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -120,12 +121,13 @@ def _show(options: argparse.Namespace, found: Overview, pids: set[int] | None) -
 def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
     """The overview as JSON; times are in ns."""
     return {
+        "format": FORMAT,
         "processes": [
             {
                 "pid": process.pid,
-                "label": process.label,
+                "owner": process.label,
                 "group": process.group,
-                "command": process.command,
+                "command": list(process.words),
             }
             for process in found.processes
             if pids is None or process.pid in pids
@@ -133,9 +135,9 @@ def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
         "targets": [
             {
                 "kind": "native" if target.is_native else "python",
-                "name": target.name,
+                "target": target.name,
                 "pid": target.pid or None,
-                "label": target.label,
+                "owner": target.label,
                 "delay_ns": target.delay_ns,
                 "every": target.every or None,
                 "enabled": target.enabled,
@@ -148,7 +150,7 @@ def as_json(found: Overview, pids: set[int] | None) -> dict[str, Any]:
             if pids is None or target.pid in pids
         ],
         "native_problem": found.native_problem or None,
-        "left_out": found.left_out,
+        "incomplete_processes": found.left_out,
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
 import os
 import sys
 import time
@@ -37,6 +36,7 @@ from speed_bump.command.options import (
     write,
 )
 from speed_bump.config import ConfigError, Target
+from speed_bump.experiment.show.encode import dumps
 
 if TYPE_CHECKING:
     from speed_bump.command.conditions import Condition
@@ -388,7 +388,7 @@ def _shown(options: argparse.Namespace, record: Record, path: str) -> Verdict:
     on_stdout = options.json != "-"
     print(text.text(record, found), file=sys.stdout if on_stdout else sys.stderr)
     say(f"the record is in {path}; show it again: speed-bump report {path} --html")
-    write(options.json, json.dumps(text.as_json(record, found), indent=2) + "\n")
+    write(options.json, dumps(text.as_json(record, found)))
     if options.html:
         from speed_bump.experiment.show import html
 

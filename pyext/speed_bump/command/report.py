@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
 from speed_bump.command.options import newest, say, write
 from speed_bump.config import ConfigError
+from speed_bump.experiment.show.encode import dumps
 
 if TYPE_CHECKING:
     from speed_bump.experiment.fit.verdict import Verdict
@@ -125,7 +125,7 @@ def _job(options: argparse.Namespace, path: str) -> int:
         say(str(error))
         return 1
     if options.form == "json":
-        text = json.dumps(show.as_json(found), indent=2)
+        text = dumps(show.as_json(found)).rstrip("\n")
     elif options.form == "html":
         from speed_bump.experiment.show import job_page
 
@@ -140,7 +140,7 @@ def _form(options: argparse.Namespace, record: Record, found: Verdict) -> str:
     from speed_bump.experiment.show import text
 
     if options.form == "json":
-        return json.dumps(text.as_json(record, found), indent=2) + "\n"
+        return dumps(text.as_json(record, found))
     if options.form == "csv":
         return text.table_csv(found)
     if options.form == "md":
@@ -163,7 +163,7 @@ def compare(options: argparse.Namespace) -> int:
         return 1
     found = changes.compare(a, b)
     if options.json:
-        text = json.dumps(changes.as_json(found, options.files), indent=2) + "\n"
+        text = dumps(changes.as_json(found, options.files))
     else:
         text = changes.text(found)
     write(options.output or "-", text)

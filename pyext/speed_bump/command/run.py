@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from speed_bump.experiment.program.runner import (
 )
 from speed_bump.experiment.runs.comparison import Comparison, FailedRun
 from speed_bump.experiment.show import durations, table
+from speed_bump.experiment.show.encode import dumps
 from speed_bump.experiment.show.table import Ticker
 
 if TYPE_CHECKING:
@@ -330,4 +330,4 @@ def open_json(path: str | None) -> AbstractContextManager[TextIO | None]:
 
 def write_json(output: TextIO | None, value: dict[str, Any]) -> None:
     if output:
-        output.write(json.dumps(value, indent=2) + "\n")
+        output.write(dumps(value))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
@@ -18,6 +17,7 @@ from speed_bump.command.options import (
     write,
 )
 from speed_bump.config import ConfigError
+from speed_bump.experiment.show.encode import dumps
 
 EPILOG = """\
 CMD is run until it works at an even pace, and is then ended. Nothing is delayed.
@@ -93,5 +93,5 @@ def suggest(options: argparse.Namespace) -> int:
         _core.keep_files(False)
     if options.json != "-":
         print(showing.table(found))
-    write(options.json, json.dumps(showing.as_json(found), indent=2) + "\n")
+    write(options.json, dumps(showing.as_json(found)))
     return 0

@@ -29,9 +29,12 @@ from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.rank import Experiment, Options, RankError
 from speed_bump.experiment.record import Arm, Block, Delay, Record
 from speed_bump.experiment.show import table
+from speed_bump.experiment.show.encode import finite, interval_json
 from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.plan import HOLDS, SHAM, one_at_a_time
 
+# Of the JSON.
+FORMAT = 1
 # One function and nothing in parallel with it: every delay arrives.
 SERIAL = """\
 import speed_bump
@@ -305,31 +308,31 @@ def _contention(found: Report) -> str:
 
 
 def as_json(found: Report) -> dict[str, Any]:
-    """The results as JSON. Times are ns if the name says so, else s."""
-    c = found.known
+    """The results as JSON. Times are ns."""
     return {
+        "format": FORMAT,
         "environment": found.environment,
         "clock_overhead_ns": _core.clock_overhead_ns(),
         "spins": [asdict(spin) for spin in found.spins],
         "native": {
             "backend": found.native,
             "caveats": found.caveats,
-            "why_not": found.why_not,
+            "problem": found.why_not or None,
         },
         "unit_ns": found.unit_ns,
         "slot_units": found.slot_units,
         "slots": found.slots,
         "noise": found.noise,
-        "known_answer": asdict(c) if c else None,
-        "share": None if math.isnan(found.share) else found.share,
+        "known_answer": interval_json(found.known),
+        "cpu_share": finite(found.share),
         "steal": found.steal,
         "contended": found.contended,
         "jit": found.jit,
         "good": found.is_good,
         "seen_in": [
             {
-                "seconds": seconds,
-                "half": {str(n): found.half(seconds, n) for n in COUNTS},
+                "wall_ns": seconds * 10**9,
+                "half": {str(n): finite(found.half(seconds, n)) for n in COUNTS},
             }
             for seconds in TIMES_S
         ],

@@ -13,12 +13,12 @@ from speed_bump import _core
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
 from speed_bump.experiment.account import Looks
-from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.program.runner import Result, Runner, Slowed
 from speed_bump.experiment.runs import design
 from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
 from speed_bump.experiment.runs.estimate import Estimate, estimate
 from speed_bump.experiment.show import table as report
+from speed_bump.experiment.show.encode import interval_json
 from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
 from speed_bump.experiment.symbols import short
 from speed_bump.statistics import FunctionStatistics
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from speed_bump.experiment.record import Record, SelfTime
 
 # From the header of the experiment by slots, if there was one, for reports.
+# Of the JSON.
+FORMAT = 3
 FOUND_BEFORE = ("found", "jit", "native_refused")
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
@@ -360,7 +362,6 @@ class Comparison:
 
     def json(self) -> dict[str, Any]:
         """The same numbers as JSON. Times are ns, per run or per unit."""
-        times = list(self._times(BASELINE).values())
         from speed_bump.experiment.show.text import as_json, finding_json
 
         record, found = self.record(), self.verdict()
@@ -369,15 +370,12 @@ class Comparison:
             "findings": [
                 finding_json(self.finding(arm), self._calls(arm)) for arm in self.arms
             ],
-            "command": list(self.command),
+            "format": FORMAT,
             "blocks": self.blocks,
-            "seed": self.seed,
-            "interrupted": self.interrupted,
             "unit": self.unit,
-            "baseline_ns": sum(times) / len(times) if times else None,
             "targets": [self._json_of(arm) for arm in self.arms],
-            "lost": self.lost,
-            "never_called": [target.pattern for target in self.uncalled],
+            "functions_lost": self.lost,
+            "never_called": {target.pattern: None for target in self.uncalled},
             "trials": [_json_trial(trial, result) for trial, result in self.trials],
         }
 
@@ -461,11 +459,11 @@ class Comparison:
             "target": arm.name,
             "delay_ns": arm.delay_ns,
             "pairs": found.pairs,
-            "calls": self._calls(arm),
-            "requested_ns": found.requested_ns,
-            "delivered_ns": found.delivered_ns,
-            "change_ns": _json_interval(found.change_ns),
-            "criticality": _json_interval(found.criticality) if found.supported else None,
+            "calls_per_unit": self._calls(arm),
+            "requested_per_unit_ns": found.requested_ns,
+            "delivered_per_unit_ns": found.delivered_ns,
+            "change_ns": interval_json(found.change_ns),
+            "criticality": interval_json(found.criticality) if found.supported else None,
             "verdict": found.verdict,
             "reason": found.reason,
             "help": found.help,
@@ -517,17 +515,11 @@ def _unit(progress: dict[str, int]) -> str | None:
     return max(sorted(counted), key=lambda name: counted[name])
 
 
-def _json_interval(interval: Interval | None) -> dict[str, float] | None:
-    if interval is None:
-        return None
-    return {"value": interval.value, "low": interval.low, "high": interval.high}
-
-
 def _json_trial(trial: Trial, result: Result) -> dict[str, Any]:
     target = trial.arm.target
     return {
         "block": trial.block,
-        "arm": trial.arm.name,
+        "target": target and trial.arm.name,
         "wall_ns": result.wall_ns,
         "wait_ns": result.wait_ns,
         "calls": result.calls(target) if target else 0,

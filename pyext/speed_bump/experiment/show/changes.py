@@ -27,12 +27,11 @@ from speed_bump.experiment.fit.verdict import (
     verdict,
 )
 from speed_bump.experiment.record import Floats, Record
+from speed_bump.experiment.show.encode import finite, interval_json
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 from speed_bump.experiment.show.text import (
     PROSE,
     columns,
-    finite,
-    interval_json,
     number,
     percent,
     ranked,
@@ -42,6 +41,7 @@ from speed_bump.experiment.show.text import (
 )
 from speed_bump.experiment.symbols import short
 
+FORMAT = 3
 MORE, LESS, ALIKE = "more critical", "less critical", "alike"
 # A smaller difference of two criticalities is of no consequence.
 NO_MATTER = THRESHOLD
@@ -287,13 +287,13 @@ def _conclusion(changes: Changes) -> str:
 def as_json(changes: Changes, files: Sequence[str]) -> dict[str, Any]:
     """The comparison as JSON. Times are ns."""
     return {
-        "format": 2,
+        "format": FORMAT,
         "files": list(files),
         "unit_ns": [finite(value) for value in changes.unit_ns],
         "unit_ratio": interval_json(changes.unit),
         "changes": [
             {
-                "name": c.name,
+                "target": c.name,
                 "verdict": c.verdict,
                 "reason": c.reason,
                 "criticality": [
@@ -303,7 +303,7 @@ def as_json(changes: Changes, files: Sequence[str]) -> dict[str, Any]:
                     interval_json(f.headroom if f else None) for f in (c.a, c.b)
                 ],
                 "difference": interval_json(c.by),
-                "false_discovery_rate": c.rate,
+                "false_discovery_rate": finite(c.rate),
             }
             for c in changes.changes
         ],

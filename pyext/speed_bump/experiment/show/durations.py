@@ -57,8 +57,8 @@ def as_json(found: Sequence[Histogram], wall_ns: int) -> list[dict[str, Any]]:
         {
             "name": one.name,
             "kind": one.kind,
-            "count": one.count,
-            "rate_per_s": _rate(one, wall_ns),
+            "requests": one.count,
+            "requests_per_s": _rate(one, wall_ns),
             "mean_ns": one.mean_ns,
             **{f"{name}_ns": one.quantile_ns(q) for name, q in QUANTILES},
             "max_ns": one.max_ns,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from speed_bump.experiment.symbols import base, known, short
@@ -10,6 +11,8 @@ from speed_bump.experiment.symbols import base, known, short
 if TYPE_CHECKING:
     from speed_bump.experiment.aim import Aim
 
+# Of the JSON of suggest.
+FORMAT = 1
 MAX_NAMED = 3
 # At most this many lines of targets and of units are printed.
 MAX_LINES, MAX_UNITS = 40, 12
@@ -147,30 +150,57 @@ def kind(found: Aim, name: str) -> str:
 
 def as_json(found: Aim) -> dict[str, Any]:
     """For programs."""
-    names = [*found.candidates, *found.others]
+    return {
+        "format": FORMAT,
+        **_as_json(found.as_json()),
+        "native_refused": found.native_refused,
+        "wall_ns": round(found.seconds * 1e9),
+    }
+
+
+def of_record(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What a record keeps of it, for programs; None: the functions were named."""
+    if not found:
+        return None
+    seconds = found.get("first_line_s")
+    return {
+        **_as_json(found),
+        "first_line_ns": None if seconds is None else round(seconds * 1e9),
+    }
+
+
+def _kind(name: str, native: Collection[str], machine: Collection[str]) -> str:
+    # In a program without Python all names begin with the path of its file.
+    if name in machine or (name.startswith("/") and name not in native):
+        return "native"
+    return "c" if name in native else "python"
+
+
+def _as_json(kept: dict[str, Any]) -> dict[str, Any]:
+    """Of ``Aim.as_json()``. Records of older versions lack some of it."""
+    chosen = kept.get("shares", {})
+    own, rates = kept.get("self", {}), kept.get("rates", {})
+    native, machine = kept.get("native", ()), kept.get("machine", ())
     return {
         "targets": [
             {
-                "name": name,
-                "share": found.shares.total[name],
-                "self": found.shares.own.get(name, 0.0),
-                "calls_per_s": (
-                    None if name in found.shares.native else found.rates.get(name, 0.0)
-                ),
-                "kind": kind(found, name),
-                "chosen": name in found.candidates,
+                "target": name,
+                "share": share,
+                "self_share": own.get(name, 0.0),
+                "calls_per_s": None if name in native else rates.get(name, 0.0),
+                "kind": _kind(name, native, machine),
+                "chosen": name in chosen,
             }
-            for name in names
+            for name, share in [*chosen.items(), *kept.get("others", {}).items()]
         ],
         "units": [
-            {"name": name, "calls_per_s": calls} for name, calls in found.units.items()
+            {"name": name, "units_per_s": rate}
+            for name, rate in kept.get("units", {}).items()
         ],
-        "unit": found.progress.text,
-        "why": found.why,
-        "waiting": found.shares.waiting,
-        "native_left_out": found.left_out,
-        "native_refused": found.native_refused,
-        "importing": found.shares.importing,
-        "import_s": found.import_s,
-        "seconds": found.seconds,
+        "unit": kept.get("unit"),
+        "why": kept.get("why", ""),
+        "waiting": kept.get("waiting", {}),
+        "native_left_out": kept.get("native_left_out", {}),
+        "importing": kept.get("importing", 0.0),
+        "import_ns": round(kept.get("import_s", 0.0) * 1e9),
     }

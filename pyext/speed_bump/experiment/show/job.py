@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from speed_bump.duration import human
-from speed_bump.experiment.cluster.confirm import Confirmed
+from speed_bump.experiment.cluster.confirm import Confirmed, Expected
 from speed_bump.experiment.cluster.join import Effect, Job
 from speed_bump.experiment.cluster.places import agree
 from speed_bump.experiment.fit.interval import THRESHOLD, WIDEST
 from speed_bump.experiment.fit.verdict import INCONCLUSIVE, label_of
 from speed_bump.experiment.job_ranks import told
 from speed_bump.experiment.show import ranks, text
+from speed_bump.experiment.show.encode import finite, interval_json
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
 # The conclusion names the gains of at most this many functions.
+FORMAT = 2
 MAX_TOLD = 4
 CONFIRM_HEADS = (
     ("function", LEFT),
@@ -205,20 +206,20 @@ def ordered(job: Job) -> list[Effect]:
 def as_json(job: Job) -> dict[str, Any]:
     """The report as JSON. Times are ns."""
     return {
-        "format": 1,
+        "format": FORMAT,
         "seed": job.seed,
         "world": job.world,
         "steps": int(job.good.sum()),
         "step_ns": job.step_ns,
-        "problems": job.problems,
+        "warnings": job.problems,
         "findings": [
             {
-                "name": effect.name,
+                "target": effect.name,
                 "verdict": verdict(effect),
-                "criticality": text.interval_json(effect.criticality),
+                "criticality": interval_json(effect.criticality),
                 "calls_per_step": effect.calls,
                 "delay_ns": effect.delay_ns,
-                "delayed": effect.delayed,
+                "delayed_steps": effect.delayed,
                 "where": where(job, effect),
                 "ranks": effect.ranks,
             }
@@ -226,17 +227,21 @@ def as_json(job: Job) -> dict[str, Any]:
         ],
         "confirmed": [
             {
-                "name": found.name,
+                "target": found.name,
                 "ranks": found.group,
-                "all": text.interval_json(found.everywhere),
-                "only": text.interval_json(found.alone),
-                "all_but": text.interval_json(found.without),
-                "gain": text.interval_json(found.gain),
+                "all": interval_json(found.everywhere),
+                "only": interval_json(found.alone),
+                "all_but": interval_json(found.without),
+                "gain": interval_json(found.gain),
                 "delay_ns": found.delay_ns,
-                "expected": found.expected and asdict(found.expected),
+                "expected": found.expected and _expected_json(found.expected),
             }
             for found in job.confirmed
         ],
-        "expected": {name: asdict(told) for name, told in job.expected.items()},
+        "expected": {name: _expected_json(told) for name, told in job.expected.items()},
         "job": ranks.as_json(job.places, job.ranks.who),
     }
+
+
+def _expected_json(told: Expected) -> dict[str, float | None]:
+    return {"only": finite(told.alone), "all_but": finite(told.without)}

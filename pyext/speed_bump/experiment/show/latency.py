@@ -19,6 +19,7 @@ from speed_bump.experiment.fit.latency import (
     request_latency,
 )
 from speed_bump.experiment.record import Record
+from speed_bump.experiment.show.encode import finite, interval_json
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 from speed_bump.experiment.symbols import short
 
@@ -150,20 +151,6 @@ def rows(found: RequestLatency) -> str:
     return table(heads, [cells(f) for f in ranked(found)])
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _interval(one: Interval | None) -> dict[str, float | None] | None:
-    if one is None:
-        return None
-    return {
-        "value": _finite(one.value),
-        "low": _finite(one.low),
-        "high": _finite(one.high),
-    }
-
-
 def as_json(kinds: Sequence[RequestLatency]) -> list[dict[str, Any]]:
     """JSON. Times are ns."""
     return [_json_of(found) for found in kinds]
@@ -175,35 +162,35 @@ def _json_of(found: RequestLatency) -> dict[str, Any]:
         "name": found.name,
         "requests": found.requests,
         "used": found.used,
-        "lost": found.lost,
-        "per_second": _finite(found.rate),
-        "slot_ns": _finite(found.slot_ns),
+        "requests_lost": found.lost,
+        "requests_per_s": finite(found.rate),
+        "slot_ns": finite(found.slot_ns),
         "undelayed_ns": found.undelayed_ns,
         "load": {
             "kind": load.kind,
-            "busy": _finite(load.busy),
-            "under_way": _finite(load.under_way),
-            "max_under_way": _finite(load.most),
-            "throughput_moves": _interval(load.moves),
+            "busy": finite(load.busy),
+            "under_way": finite(load.under_way),
+            "max_under_way": finite(load.most),
+            "throughput_moves": interval_json(load.moves),
             "text": load.text(),
         }
         if load is not None
         else None,
-        "sham_ns": _interval(found.sham),
+        "sham_ns": interval_json(found.sham),
         "findings": [
             {
-                "name": f.name,
+                "target": f.name,
                 "verdict": f.verdict,
-                "delay_ns": _finite(f.delay_ns),
-                "calls_per_request": _finite(f.calls),
-                "delivered_per_request_ns": _finite(f.dose_ns),
-                "added_ns": {key: _interval(one) for key, one in f.added_ns.items()},
-                "per_ms": {key: _interval(f.per_ms(key)) for key in f.added_ns},
-                "arrives": _interval(f.arrives),
-                "throughput": _interval(f.throughput),
+                "delay_ns": finite(f.delay_ns),
+                "calls_per_request": finite(f.calls),
+                "delivered_per_request_ns": finite(f.dose_ns),
+                "added_ns": {key: interval_json(one) for key, one in f.added_ns.items()},
+                "per_ms": {key: interval_json(f.per_ms(key)) for key in f.added_ns},
+                "arrives": interval_json(f.arrives),
+                "throughput": interval_json(f.throughput),
                 "requests": f.requests,
                 "slots": f.slots,
-                "false_discovery_rate": _finite(f.false_discovery),
+                "false_discovery_rate": finite(f.false_discovery),
                 "reason": f.reason,
                 "help": f.help,
             }

@@ -7,13 +7,13 @@ import sys
 import time
 from typing import Any, TextIO
 
-from speed_bump.experiment.cluster.epochs import as_json as epochs_json
 from speed_bump.experiment.cluster.join import Effect
 from speed_bump.experiment.cluster.leader import Leader
 from speed_bump.experiment.cluster.plan import ATTEMPT
 from speed_bump.experiment.cluster.problems import MAX_LISTED
 from speed_bump.experiment.show import job as show
 from speed_bump.experiment.show import text
+from speed_bump.experiment.show.encode import interval_json
 from speed_bump.experiment.show.live import LINES_S, REFRESH_S, Progress, open_screen
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
@@ -145,14 +145,25 @@ def as_json(leader: Leader, ended: str) -> dict[str, Any]:
             "steps": leader.steps,
             "decided": [
                 {
-                    "name": effect.name,
+                    "target": effect.name,
                     "verdict": show.verdict(effect),
-                    "criticality": text.interval_json(effect.criticality),
+                    "criticality": interval_json(effect.criticality),
                 }
                 for effect in leader.decided.values()
             ],
             "not_decided": leader.not_decided,
-            "epochs": epochs_json(leader.epochs),
+            "epochs": [
+                {
+                    "number": one.number,
+                    "first_step": one.first,
+                    "targets": list(one.functions),
+                    "seed": one.seed,
+                    "block": one.block,
+                    "dose": one.dose,
+                    "delay_ns": one.delay_ns,
+                }
+                for one in leader.epochs
+            ],
             "nodes": [
                 {"host": node.host, "step": node.step % ATTEMPT, "refused": node.refused}
                 for node in leader.nodes.values()

@@ -9,6 +9,7 @@ from typing import Any
 from speed_bump.duration import human
 from speed_bump.experiment.fit.mean_latency import MeanLatency
 from speed_bump.experiment.record import Record
+from speed_bump.experiment.show.encode import finite, interval_json
 
 HEADS = ("function", "1 ms of delay a unit adds to the mean")
 
@@ -48,9 +49,9 @@ def as_json(found: MeanLatency | None) -> dict[str, Any] | None:
         return None
     return {
         "mean_ns": found.mean_ns,
-        "refusal": found.refusal,
-        "added": {
-            name: {"value": i.value, "low": i.low, "high": i.high}
+        "reason": found.refusal,
+        "per_ms": {
+            name: interval_json(i)
             for name, i in found.added.items()
             if math.isfinite(i.half)
         },
@@ -58,7 +59,7 @@ def as_json(found: MeanLatency | None) -> dict[str, Any] | None:
             {
                 "quantile": q,
                 "low_ns": low,
-                "high_ns": high if math.isfinite(high) else None,
+                "high_ns": finite(high),
             }
             for q, (low, high) in found.between.items()
         ],

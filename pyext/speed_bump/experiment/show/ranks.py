@@ -13,6 +13,7 @@ from speed_bump.experiment.cluster.groups import Group, common_label
 from speed_bump.experiment.cluster.places import Places, merged
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.job_ranks import Rank
+from speed_bump.experiment.show.encode import interval_json
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
 MAX_PLACES = 10
@@ -123,8 +124,8 @@ def as_json(found: Places | None, who: Sequence[Rank]) -> dict[str, Any]:
                 "own_ns": place.own_ns,
                 "wait_ns": place.wait_ns,
                 "last": place.last,
-                "functions": {
-                    name: cell and asdict(cell)
+                "targets": {
+                    name: interval_json(cell)
                     for name, cell in zip(found.functions, place.cells, strict=True)
                 },
             }
@@ -142,7 +143,7 @@ def _groups_json(found: Places) -> list[dict[str, Any]]:
         inside = [place_of[rank] for rank in sorted(group.ranks, key=lambda r: r.rank)]
         shown.append(
             {
-                "group": group.label,
+                "name": group.label,
                 "ranks": [rank.rank for place in inside for rank in place.ranks],
                 "own_ns": sum(place.own_ns for place in inside) / len(inside),
                 "wait_ns": sum(place.wait_ns for place in inside) / len(inside),

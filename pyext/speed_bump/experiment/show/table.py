@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, TextIO
 
 from speed_bump.config import Target
@@ -79,6 +78,10 @@ def lost_text(lost: int) -> str:
     return f"{lost:,} functions are missing: more than the table holds"
 
 
+# Of the JSON of run.
+RUN_FORMAT = 1
+
+
 def run_json(
     command: Sequence[str], result: Result, attached: Mapping[int, str]
 ) -> dict[str, Any]:
@@ -88,16 +91,25 @@ def run_json(
         attached: the ways into the processes that were already running
     """
     return {
+        "format": RUN_FORMAT,
         "command": list(command),
         "attached": [{"pid": pid, "way": way} for pid, way in attached.items()],
-        "status": result.status,
+        "exit_status": result.status,
         "wall_ns": result.wall_ns,
         "processes": result.processes,
-        "functions": [
-            {k: v for k, v in asdict(f).items() if k != "pid"} for f in result.functions
+        "targets": [
+            {
+                "target": f.name,
+                "pattern": f.target,
+                "calls": f.calls,
+                "delayed": f.delayed,
+                "requested_ns": f.requested_ns,
+                "delivered_ns": f.delivered_ns,
+            }
+            for f in result.functions
         ],
         "progress": result.progress,
-        "lost": result.lost,
+        "functions_lost": result.lost,
     }
 
 

@@ -15,8 +15,8 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,13 @@ from speed_bump.experiment.fit.verdict import (
 from speed_bump.experiment.job_ranks import told as told_ranks
 from speed_bump.experiment.program.ways import BY
 from speed_bump.experiment.record import Floats, Record
+from speed_bump.experiment.show import found as looked
 from speed_bump.experiment.show import latency, mean_latency, ranks, spent
+from speed_bump.experiment.show.encode import finite, interval_json
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 from speed_bump.experiment.symbols import short
 
-FORMAT = 2
+FORMAT = 3
 MAX_ROWS = 30
 # Prose is wrapped at this width, also on wider terminals.
 PROSE = 80
@@ -616,7 +618,7 @@ def markdown(record: Record, verdict: Verdict) -> str:
 # --------------------------------------------------------------------- for programs
 
 CSV_COLUMNS = (
-    "function",
+    "target",
     "verdict",
     "criticality",
     "criticality_low",
@@ -628,7 +630,7 @@ CSV_COLUMNS = (
     "shape",
     "slack_ns",
     "dose",
-    "delayed",
+    "delayed_slots",
     "reason",
     "help",
 )
@@ -664,18 +666,6 @@ def table_csv(verdict: Verdict) -> str:
     return file.getvalue()
 
 
-def finite(value: float | None) -> float | None:
-    """JSON has no infinity and no NaN."""
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
-    """For programs; None where there is none."""
-    if interval is None:
-        return None
-    return {key: finite(value) for key, value in asdict(interval).items()}
-
-
 def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
     """JSON. Times are ns."""
     calls = calls_per_unit(record)
@@ -692,7 +682,7 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "slot_units": record.slot_units,
         "side_by_side": finite(record.side_by_side),
         "slots": verdict.slots,
-        "seconds": seconds(record),
+        "wall_ns": round(seconds(record) * 1e9),
         "slowdown": finite(verdict.slowdown),
         "cpu_share": finite(verdict.cpu_share),
         "delivered_share": finite(verdict.delivered_share),
@@ -701,7 +691,7 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         ],
         "joints": [
             {
-                "functions": list(joint.functions),
+                "targets": list(joint.functions),
                 "kind": joint.kind,
                 "together": interval_json(joint.together),
             }
@@ -727,24 +717,38 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         if diagnostics
         else None,
         "warnings": list(verdict.warnings),
-        "found": record.header.get("found"),
-        "never_called": record.header.get("never_called", {}),
+        "found": looked.of_record(record.header.get("found")),
+        "never_called": record.header.get("never_called") or {},
         "metric": record.header.get("metric"),
         "mean_latency": mean_latency.as_json(mean_latency_of(record)),
         "account": spent.as_json(spent.of(record, verdict)),
         "latency": latency.as_json(kinds),
         "advice": advice(record, verdict, kinds),
-        "end": record.end,
+        "end": _end_json(record.end),
         "job": ranks.as_json(places.of_record(record), record.ranks.who)
         if record.ranks
         else None,
     }
 
 
-def finding_json(f: Finding, calls: float) -> dict[str, Any]:
-    """Of one function; ``calls`` are those in a unit."""
+def _end_json(end: Mapping[str, Any]) -> dict[str, Any]:
+    """How it ended; empty as long as it goes on. Its time is beside it."""
+    if not end:
+        return {}
     return {
-        "name": f.name,
+        "interrupted": bool(end.get("interrupted")),
+        "decided": bool(end.get("decided")),
+        "runs": int(end.get("runs", 0)),
+        "processes": end.get("processes"),
+        "functions_lost": int(end.get("lost", 0)),
+        "requests_lost": int(end.get("requests_lost", 0)),
+    }
+
+
+def finding_json(f: Finding, calls: float) -> dict[str, Any]:
+    """One target; ``calls`` are those in a unit."""
+    return {
+        "target": f.name,
         "verdict": f.verdict,
         "criticality": interval_json(f.criticality),
         "headroom": interval_json(f.headroom),
@@ -753,7 +757,7 @@ def finding_json(f: Finding, calls: float) -> dict[str, Any]:
         "shape": f.shape,
         "slack_ns": interval_json(f.slack_ns),
         "dose": finite(f.dose),
-        "delayed": int(f.delayed),
+        "delayed_slots": int(f.delayed),
         "false_discovery_rate": finite(f.false_discovery),
         "reason": f.reason,
         "help": f.help,
