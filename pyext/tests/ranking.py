@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import subprocess
 import sys
 
+import schemas
 from speed_bump.experiment import archive
 
 BENCH = pathlib.Path(__file__).parents[2] / "bench" / "rank"
@@ -48,7 +48,7 @@ class Ranked:
             )  # fmt: skip
             if self.done.returncode == 0:
                 self.record = archive.load(str(self.output))
-                self.result = json.loads(numbers.read_text())
+                self.result = schemas.read("report", numbers.read_text())
                 self.findings = {
                     f["target"].rpartition(":")[2]: f for f in self.result["findings"]
                 }

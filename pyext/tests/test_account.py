@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import experiments
 import pytest
 import ranking
+import schemas
 from speed_bump.experiment import archive
 from speed_bump.experiment.account import (
     MACHINE,
@@ -31,6 +32,7 @@ from speed_bump.experiment.account import (
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import export, flame, text
+from speed_bump.experiment.show.encode import dumps
 
 pytestmark = pytest.mark.one_python
 
@@ -195,7 +197,7 @@ def test_the_report_has_the_account(tmp_path: Path) -> None:
     assert "from 100 looks" in shown
     assert "concurrent.futures.thread:_worker (waiting: lock)" in " ".join(shown.split())
     assert "| waiting: sleep | 90.0% |" in text.markdown(record, found)
-    numbers = text.as_json(record, found)["account"]
+    numbers = schemas.read("report", dumps(text.as_json(record, found)))["account"]
     assert sum(row["share"] for row in numbers["rows"]) == pytest.approx(1)
     json.dumps(numbers, allow_nan=False)
     path = str(tmp_path / "record")

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
 import time
 from types import SimpleNamespace
 
 import pytest
+import schemas
 from ranking import command_line, environment, speed_bump
 from speed_bump.control import EXIT_POINT
 from speed_bump.experiment.aim import aim
@@ -408,7 +408,8 @@ def test_rank_needs_no_option(tmp_path):
             str(tmp_path / "x"), "--", sys.executable, "-c", PROGRAM.format(more=""),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        found = {f["target"]: f for f in json.loads(numbers.read_text())["findings"]}
+        found = schemas.read("report", numbers.read_text())["findings"]
+        found = {f["target"]: f for f in found}
         said = found["__main__:parse"]
         # If there is too little CPU time, that is the answer.
         if said["verdict"] == "matters" or is_starved(said):
@@ -596,7 +597,7 @@ def test_suggest(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "__main__:render" in done.stdout
     assert "rank would take: a unit of work is call of __main__:" in done.stdout
-    found = json.loads(numbers.read_text())
+    found = schemas.read("suggest", numbers.read_text())
     rates = {t["target"]: t["calls_per_s"] for t in found["targets"]}
     assert 2 < rates["__main__:render"] / rates["__main__:parse"] < 4
     assert {unit["name"] for unit in found["units"]} >= {"__main__:parse"}

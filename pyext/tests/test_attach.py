@@ -18,6 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+import schemas
 import speed_bump
 from attaching import (
     BUSY,
@@ -150,7 +151,7 @@ while True:
         "run", "-t", "__main__:work", "-d", "1us", "--pid", str(program.pid),
         "--for", "2s", "--json", "-",
     )  # fmt: skip
-    assert json.loads(done.stdout)["targets"][0]["calls"] > 0, done
+    assert schemas.read("run", done.stdout)["targets"][0]["calls"] > 0, done
     program.says_soon(b"off")
     assert b"child" in program.output.read_bytes()
     (child,) = (
@@ -230,7 +231,7 @@ while time.time() < end:
     )
     done = run("run", "-t", "__main__:work", "--pid", str(program.pid), "--json", "-")
     assert done.returncode == 0
-    assert json.loads(done.stdout)["targets"][0]["calls"] > 0
+    assert schemas.read("run", done.stdout)["targets"][0]["calls"] > 0
     assert program.process.wait(60) == 0
 
 

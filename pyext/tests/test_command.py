@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import schemas
 
 pytestmark = pytest.mark.two_pythons
 
@@ -83,7 +83,7 @@ def test_run_json(speed_bump: Command, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     done = speed_bump("run", "-t", "*:work", "--json", str(path), program=PROGRAM)
     assert done.returncode == 0
-    found = json.loads(path.read_text())
+    found = schemas.read("run", path.read_text())
     (only,) = found["targets"]
     assert (only["target"], only["calls"]) == ("__main__:work", 40)
     assert (found["exit_status"], found["processes"]) == (0, 1)
@@ -94,7 +94,7 @@ def test_target_file_and_exclusion(speed_bump: Command, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("__main__:*\n!__main__:<module>\n")
     done = speed_bump("run", "--targets", str(path), "--json", "-", program=PROGRAM)
-    found = json.loads(done.stdout)
+    found = schemas.read("run", done.stdout)
     assert done.stderr.startswith("output\n")
     assert [f["target"] for f in found["targets"]] == ["__main__:work"]
 
@@ -148,7 +148,7 @@ def test_the_environment_does_not_change_what_is_slowed(speed_bump: Command) -> 
         SPEED_BUMP_FREQUENCY="10",
         SPEED_BUMP_START_MS="60000",
     )
-    (only,) = json.loads(done.stdout)["targets"]
+    (only,) = schemas.read("run", done.stdout)["targets"]
     assert (only["calls"], only["delayed"]) == (40, 40)
     assert only["requested_ns"] == 40 * 1000
 
@@ -255,7 +255,7 @@ def compare(
     )
     assert done.returncode == 0, done.stderr
     assert f"seed {seed}" in done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = schemas.read("runs", done.stdout)
     return found
 
 
@@ -343,7 +343,7 @@ def test_each_of_overlapping_targets_is_measured(speed_bump: Command) -> None:
         program="def work(): pass\ndef idle(): pass\nfor _ in range(9): work(); idle()\n",
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = schemas.read("runs", done.stdout)
     assert [t["target"] for t in found["targets"]] == [
         "__main__:*",
         "__main__:work",

@@ -8,13 +8,13 @@ that check themselves with the same helpers: hence the length.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+import schemas
 from conftest import Run
 
 # Before 3.12 a start needs C stack, and each start is seen; without a GIL a start may
@@ -758,7 +758,7 @@ def test_run_shows_all_processes_together(app: Path, environ: dict[str, str]) ->
     words = [word for name in names for word in ("--latency", name)]
     done = tool(app, environ, "run", *words, "--json", "-")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["latency"]
+    found = schemas.read("run", done.stdout)["latency"]
     assert [(one["name"], one["requests"]) for one in found] == [
         (names[0], 30),
         (names[1], 40),
@@ -807,7 +807,7 @@ def test_run_attaches(tmp_path: Path, environ: dict[str, str]) -> None:
         )
         program.kill()
     assert '"name": "__main__:handle"' in done.stdout, done.stderr
-    (one,) = json.loads(done.stdout)["latency"]
+    (one,) = schemas.read("run", done.stdout)["latency"]
     # One more may have begun before the program noticed.
     assert one["requests"] in (50, 51)
 

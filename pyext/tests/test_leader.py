@@ -23,6 +23,7 @@ import time
 
 import numpy as np
 import pytest
+import schemas
 from ranking import command_line, environment
 from speed_bump.experiment.cluster import (
     epochs,
@@ -659,7 +660,7 @@ def test_a_run_ends_its_delays_when_all_is_decided(job, tmp_path):
     out, err = job.leader.communicate(timeout=600)
     assert job.leader.returncode == 0, err
     assert "decided after" in out
-    found = json.loads((tmp_path / "found.json").read_text())
+    found = schemas.read("job", (tmp_path / "found.json").read_text())
     assert found["live"]["ended"] == "decided"
     assert {one["target"] for one in found["live"]["decided"]} == {
         "__main__:work", "__main__:other"

@@ -19,6 +19,7 @@ import time
 
 import numpy as np
 import pytest
+import schemas
 from ranking import command_line, environment
 from speed_bump import waits
 from speed_bump.experiment.cluster import groups, join, node, places, plan, problems, rows
@@ -75,7 +76,7 @@ def written(run):
         time.sleep(0.1)
     else:
         raise AssertionError("the helper goes on")
-    return json.loads(report(run, "--json"))
+    return schemas.read("job", report(run, "--json"))
 
 
 @pytest.mark.timed
@@ -295,7 +296,8 @@ def test_pods_of_an_indexed_job_are_ranks(tmp_path):
     for index in range(2):
         mine = [part.number for part in parts if part.rank.rank == index]
         assert list(np.concatenate(mine)) == list(range(80))
-    names = {one["target"] for one in json.loads(report(run, "--json"))["findings"]}
+    found = schemas.read("job", report(run, "--json"))["findings"]
+    names = {one["target"] for one in found}
     assert names >= {"__main__:load", "__main__:step"}
 
 
@@ -882,7 +884,7 @@ LAYOUT = ("--layout", "pp=2,dp=16")
 
 def test_a_stage_that_limits_is_named(tmp_path):
     stages(tmp_path, slow_stage=1)
-    found = json.loads(report(tmp_path, "--json", *LAYOUT))
+    found = schemas.read("job", report(tmp_path, "--json", *LAYOUT))
     assert found["job"]["limiting"] == list(range(16, 32))
     (stage,) = (one for one in found["job"]["groups"] if one["name"] == "pp=1")
     assert stage["last"] == pytest.approx(1)
@@ -893,7 +895,7 @@ def test_a_stage_that_limits_is_named(tmp_path):
     assert "arrives on pp=1" in text
     assert "--confirm 16-31" in text
     # Without the layout it is two nodes, neither of which is last in most steps.
-    plain = json.loads(report(tmp_path, "--json"))
+    plain = schemas.read("job", report(tmp_path, "--json"))
     assert plain["job"]["limiting"] is None
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import schemas
 import speed_bump
 from speed_bump import native
 from speed_bump.overview import Looker
@@ -61,7 +62,7 @@ def seen(pid: int) -> dict[str, Any]:
     """The targets of a process in the output of ps, by name."""
     done = command("ps", "--json", "-", "--pid", str(pid))
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = schemas.read("ps", done.stdout)
     assert [p["pid"] for p in found["processes"]] in ([], [pid])
     return {target["target"]: target for target in found["targets"]}
 
@@ -206,10 +207,8 @@ def test_what_is_left_out_of_a_process_that_shows_too_much_is_said(
             assert program.stdout
             assert program.stdout.readline()
             # Processes of other tests on this machine may publish wrong data too.
-            assert (
-                json.loads(command("ps", "--json", "-").stdout)["incomplete_processes"]
-                >= 1
-            )
+            shown = schemas.read("ps", command("ps", "--json", "-").stdout)
+            assert shown["incomplete_processes"] >= 1
             assert "too many functions: some are left out" in command("ps").stdout
             done = command("set", "no:such", "off")
             assert "too many functions: some are left out" in done.stderr
@@ -439,7 +438,7 @@ def test_watch_looks_again_and_again(start: Start) -> None:
         assert watch.stdout
         calls = []
         for _ in range(3):
-            found = json.loads(watch.stdout.readline())
+            found = schemas.read("ps", watch.stdout.readline().decode())
             calls += [t["calls"] for t in found["targets"] if "work" in t["target"]]
         watch.send_signal(signal.SIGINT)
         assert watch.wait(60) == 0

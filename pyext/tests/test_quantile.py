@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import schemas
 
 np = pytest.importorskip("numpy")
 
@@ -18,6 +19,7 @@ from speed_bump.experiment.fit.interval import HIDDEN, INCONCLUSIVE, Interval
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.show import changes, html, text
 from speed_bump.experiment.show import latency as show
+from speed_bump.experiment.show.encode import dumps
 
 pytestmark = pytest.mark.one_python
 
@@ -226,7 +228,8 @@ def test_all_reports_show_the_latency():
             assert line in flat
         for cell in show.cells(found.of("work")):
             assert cell in said
-    assert text.as_json(record, judged)["latency"][0]["name"] == "serve:handle"
+    said = schemas.read("report", dumps(text.as_json(record, judged)))
+    assert said["latency"][0]["name"] == "serve:handle"
     plain = replace(record, header={"command": ["serve"]}, requests=None)
     for report in reports:
         assert "throughput moves" not in report(plain, judged)

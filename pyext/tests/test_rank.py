@@ -7,7 +7,6 @@ often answers are right.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import pathlib
@@ -17,6 +16,7 @@ import sys
 import time
 
 import pytest
+import schemas
 from ranking import (
     Ranked,
     command_line,
@@ -93,7 +93,7 @@ def test_what_is_hidden_and_what_is_not(tmp_path, name, truth):
 @pytest.mark.timed
 def test_the_file_says_what_the_run_said(serial):
     file = str(serial.output)
-    again = json.loads(speed_bump("report", file, "--json").stdout)
+    again = schemas.read("report", speed_bump("report", file, "--json").stdout)
     assert again["findings"] == serial.result["findings"]
     assert speed_bump("report", file).stdout.strip() == serial.done.stdout.strip()
     same = speed_bump("compare", file, file)
@@ -201,7 +201,7 @@ def test_a_short_program_is_measured_in_whole_runs(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "whole runs" in done.stderr
-    found = json.loads(numbers.read_text())
+    found = schemas.read("runs", numbers.read_text())
     assert sorted(f["target"] for f in found["findings"]) == ["__main__:f", "__main__:g"]
     assert all(f["reason"] for f in found["findings"])
     assert len(found["trials"]) >= 6

@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import math
 import re
 from dataclasses import replace
@@ -15,10 +14,12 @@ import experiments
 import model
 import numpy as np
 import pytest
+import schemas
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import Verdict, verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import changes, text
+from speed_bump.experiment.show.encode import dumps
 
 pytestmark = pytest.mark.one_python
 
@@ -306,7 +307,7 @@ def test_many_rows_are_cut_and_counted(known) -> None:
 
 def test_json_is_valid_and_has_all(known) -> None:
     for record, found in known.values():
-        again = json.loads(json.dumps(text.as_json(record, found), allow_nan=False))
+        again = schemas.read("report", dumps(text.as_json(record, found)))
         assert again["format"] == text.FORMAT
         assert again["command"] == record.header["command"]
         assert again["seed"] == 1
@@ -336,7 +337,7 @@ def test_what_is_not_finite_is_null_in_json(known) -> None:
         cpu_share=math.nan,
         slowdown=math.nan,
     )
-    again = json.loads(json.dumps(text.as_json(record, odd), allow_nan=False))
+    again = schemas.read("report", dumps(text.as_json(record, odd)))
     assert again["cpu_share"] is None
     row = next(f for f in again["findings"] if f["target"] == first.name)
     assert row["slack_ns"] == {"value": 1e6, "low": 5e5, "high": None}
@@ -391,7 +392,7 @@ def test_what_changed_and_what_did_not() -> None:
     shown = changes.text(found, width=80)
     assert all(len(line) <= 80 for line in shown.splitlines())
     assert "2 functions changed for certain" in shown
-    values = json.loads(json.dumps(changes.as_json(found, ["a", "b"]), allow_nan=False))
+    values = schemas.read("compare", dumps(changes.as_json(found, ["a", "b"])))
     assert [c["target"] for c in values["changes"]] == [c.name for c in found.changes]
 
 

@@ -8,7 +8,6 @@ skipped if it is not available.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -18,6 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Of the tests of speed-bump, whose JSON has the same words.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "pyext/tests"))
+
+import schemas
 
 DEVICE = Path("/dev/speed_bump")
 BACKEND = os.environ.get("SPEED_BUMP_BACKEND", "driver")
@@ -115,7 +119,8 @@ class Sbctl:
         return done.stderr.strip() if done.returncode else ""
 
     def json(self, *args: object) -> Any:
-        return json.loads(self(*args, "--json").stdout)
+        kind = "list" if args[0] == "add" else args[0]
+        return schemas.read(f"sbctl-{kind}", self(*args, "--json").stdout)
 
     def fails(self, *args: object, **options: Any) -> str:
         """The one-line message of a failure that changed nothing."""

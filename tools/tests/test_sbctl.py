@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import schemas
 from conftest import DEVICE, Sbctl, line_of, lines_program
 
 COMMANDS = [
@@ -501,7 +502,7 @@ def test_doctor_json(sbctl: Sbctl) -> None:
     done = subprocess.run(
         [sbctl.program, "doctor", "--json"], capture_output=True, text=True, check=False
     )
-    found = json.loads(done.stdout)
+    found = schemas.read("sbctl-doctor", done.stdout)
     assert done.returncode == (0 if found["usable"] else 1)
     assert (found["backend"] is not None) == found["usable"]
     text = subprocess.run(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import schemas
 from conftest import BACKEND, Sbctl, line_of, lines_program, with_two_capabilities
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -502,7 +503,7 @@ def test_run_reaches_descendants_only(sbctl: Sbctl, library: str, loop: str) -> 
             time.sleep(0.05)
         loop_ns(loop, "fixture_second", 100)
         _, stats = running.communicate("\n")
-    (target,) = json.loads(stats)["targets"]
+    (target,) = schemas.read("sbctl-run", stats)["targets"]
     assert target["calls"] == target["delayed"] == 35
 
 
@@ -548,7 +549,7 @@ def test_run_slows_what_runs_already(sbctl: Sbctl, library: str, loop: str) -> N
             "run", "--json", "-d", "200us", "--gross", f"--pid={one.pid}", "--for=1s",
             f"{library}:fixture_second",
         )  # fmt: skip
-        said = json.loads(done.stderr)
+        said = schemas.read("sbctl-run", done.stderr)
         assert said["pids"] == [one.pid]
         assert said["wall_ns"] >= 1_000_000_000
         (target,) = said["targets"]
@@ -575,7 +576,7 @@ def test_run_slows_several_and_none_twice(sbctl: Sbctl, library: str, loop: str)
                 "run", "--json", "-d", "100us", f"--pid={shell.pid},{child}",
                 f"--pid-tree={other.pid}", "--for=500ms", f"{library}:fixture_second",
             )  # fmt: skip
-            said = json.loads(done.stderr)
+            said = schemas.read("sbctl-run", done.stderr)
             assert sorted(said["pids"]) == sorted([shell.pid, other.pid])
             assert [target["calls"] > 0 for target in said["targets"]] == [True, True]
         finally:
@@ -595,7 +596,7 @@ def test_run_by_name(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) -> N
                 "run", "--json", "--name=a lo*ours", "--for=500ms",
                 f"{library}:fixture_second",
             )  # fmt: skip
-            assert json.loads(done.stderr)["pids"] == [busy.pid]
+            assert schemas.read("sbctl-run", done.stderr)["pids"] == [busy.pid]
         finally:
             busy.kill()
 
@@ -612,7 +613,7 @@ def test_run_leaves_what_it_slowed(
         said = run.communicate(timeout=60)[1]
         if number != signal.SIGKILL:
             assert run.returncode == 0
-            assert json.loads(said)["targets"][0]["delayed"] > 0
+            assert schemas.read("sbctl-run", said)["targets"][0]["delayed"] > 0
         end = time.monotonic() + 60
         while targets(sbctl):
             assert time.monotonic() < end
@@ -634,7 +635,8 @@ def test_run_of_a_process_leaves_ignored_signals_ignored(
             assert blocked & 1 << signal.SIGTERM - 1
             assert run.poll() is None
             run.terminate()
-            assert json.loads(run.communicate(timeout=60)[1])["targets"][0]["calls"] > 0
+            said = schemas.read("sbctl-run", run.communicate(timeout=60)[1])
+            assert said["targets"][0]["calls"] > 0
             assert run.returncode == 0
     finally:
         signal.signal(signal.SIGINT, before)
@@ -646,7 +648,7 @@ def test_run_ends_with_what_it_slowed(sbctl: Sbctl, library: str, loop: str) -> 
         busy.process.kill()
         said = run.communicate(timeout=60)[1]
         assert run.returncode == 0
-        assert json.loads(said)["targets"][0]["calls"] > 0
+        assert schemas.read("sbctl-run", said)["targets"][0]["calls"] > 0
 
 
 def test_run_json_output(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) -> None:
@@ -666,7 +668,7 @@ def test_run_json_output(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) 
         10,
     )
     assert done.stderr == ""
-    stats = json.loads(output.read_text())
+    stats = schemas.read("sbctl-run", output.read_text())
     assert stats["command"] == [loop, "fixture_second", "10"]
     assert stats["exit_status"] == 0
     assert stats["wall_ns"] > 0
@@ -941,7 +943,7 @@ def run_stepped(
     """The time of the calls in ns, as measured by the command, and the target."""
     output = ("-j", f"{library}:fixture_step")
     done = sbctl("run", *options, *output, "--", loop, "fixture_step", calls)
-    (target,) = json.loads(done.stderr)["targets"]
+    (target,) = schemas.read("sbctl-run", done.stderr)["targets"]
     return int(done.stdout.split()[2]), target
 
 
@@ -961,7 +963,7 @@ def test_calls_that_are_missing_are_said(sbctl: Sbctl, library: str) -> None:
     command = ("--", sys.executable, "-c", CLOSES_ITSELF, library)
     done = with_two_capabilities(sbctl.program, "run", "-j", *target, *command)
     assert done.returncode == 0, done.stderr
-    (only,) = json.loads(done.stderr)["targets"]
+    (only,) = schemas.read("sbctl-run", done.stderr)["targets"]
     assert only["calls"] == 1
     assert only["unarmed"] > 0
     done = with_two_capabilities(sbctl.program, "run", *target, *command)
@@ -1082,7 +1084,7 @@ def calls_of_lines(sbctl: Sbctl, *targets: str) -> dict[str, int]:
     program = lines_program()
     named = [f"{program}:{target}" for target in targets]
     done = sbctl("run", "--json", *named, "--", program, 7)
-    found = json.loads(done.stderr)["targets"]
+    found = schemas.read("sbctl-run", done.stderr)["targets"]
     return {t["target"].removeprefix(f"{program}:"): t["calls"] for t in found}
 
 
@@ -1102,7 +1104,7 @@ def test_lines_begin_as_often_as_they_are_run(sbctl: Sbctl) -> None:
 def test_a_line_is_delayed(sbctl: Sbctl) -> None:
     program, line = lines_program(), f"lines.c:{line_of('lines.c', 'body')}"
     done = sbctl("run", "-j", "-d", "3ms", f"{program}:{line}", "--", program, 7)
-    report = json.loads(done.stderr)
+    report = schemas.read("sbctl-run", done.stderr)
     (target,) = report["targets"]
     assert target["delayed"] == 7
     assert report["wall_ns"] >= 7 * 3_000_000
@@ -1133,7 +1135,7 @@ def test_what_an_ifunc_chooses(sbctl: Sbctl) -> None:
     chosen = re.search(r"on this CPU it chooses (\S+)", note)
     assert chosen, note
     done = sbctl("run", "--json", chosen[1], "--", sys.executable, "-c", script)
-    (target,) = json.loads(done.stderr)["targets"]
+    (target,) = schemas.read("sbctl-run", done.stderr)["targets"]
     assert target["calls"] > 0
 
 
@@ -1172,6 +1174,7 @@ def test_watch_json(sbctl: Sbctl, library: str, loop: str) -> None:
     for _ in range(2):
         found, end = decoder.raw_decode(text, end)
         end += 1
+        schemas.check("sbctl-watch", found)
         assert found["interval_ns"] >= 10_000_000
         (target,) = found["targets"]
         assert (target["calls"], target["total_calls"]) == (0, 50)
@@ -1262,7 +1265,7 @@ def test_two_capabilities_are_enough_to_run(
         assert kernel_version() < (6, 6)
         return
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stderr)["targets"]
+    found = schemas.read("sbctl-run", done.stderr)["targets"]
     assert sorted(target["calls"] for target in found) == [0, 7]
 
 
@@ -1303,7 +1306,7 @@ def few_descriptors(sbctl: Sbctl, limit: int, pid: int) -> str:
         check=False,
     )
     if not done.returncode:
-        found = json.loads(done.stdout)
+        found = schemas.read("sbctl-list", done.stdout)
         assert pid in [function["pid"] for function in found["functions"]]
         assert found["incomplete_processes"] == 0
         assert done.stderr == ""
@@ -1364,7 +1367,7 @@ def test_run_delays_by_a_percentage(sbctl: Sbctl, tmp_path: Path) -> None:
     done = sbctl("run", "-d", "100%", "--json", *words, "--", program)
     found = {
         target["target"].rpartition(":")[2]: target
-        for target in json.loads(done.stderr)["targets"]
+        for target in schemas.read("sbctl-run", done.stderr)["targets"]
     }
     assert (found["nap"]["calls"], found["nap"]["delayed"]) == (1, 1)
     assert 20_000_000 <= found["nap"]["requested_ns"] < 60_000_000
@@ -1409,7 +1412,7 @@ def test_exceptions_caught_inside_do_no_harm(sbctl: Sbctl, tmp_path: Path) -> No
     assert "C++ exceptions" in sbctl.fails("run", *words)
     done = sbctl("run", "--unsafe", *words)
     assert done.stdout == "50 50\n"
-    (target,) = json.loads(done.stderr)["targets"]
+    (target,) = schemas.read("sbctl-run", done.stderr)["targets"]
     assert (target["calls"], target["delayed"], target["unreturned"]) == (100, 100, 0)
 
 

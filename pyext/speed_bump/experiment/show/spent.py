@@ -182,7 +182,7 @@ def as_json(found: Account | None) -> dict[str, Any] | None:
         "rows": [
             {
                 "what": row.what,
-                "waits": row.is_wait,
+                "is_wait": row.is_wait,
                 "share": row.share,
                 "parts": [
                     {"name": name, "share": share} for name, share in row.parts[:10]
@@ -201,7 +201,7 @@ def as_json(found: Account | None) -> dict[str, Any] | None:
                 "function": one.name,
                 "threads": one.threads,
                 "awake": one.awake,
-                "waits": one.waits,
+                "wait": one.waits,
             }
             for one in found.others
         ],
