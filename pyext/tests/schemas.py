@@ -17,8 +17,9 @@ def missing() -> str:
         return "the tests are not in the tree"
     try:
         import jsonschema  # noqa: F401
+        import referencing  # noqa: F401
     except ImportError:
-        return "jsonschema is not installed"
+        return "jsonschema is not installed, or older than 4.18"
     return ""
 
 

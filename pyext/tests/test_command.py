@@ -73,7 +73,7 @@ def test_run(speed_bump: Command) -> None:
     )
     assert (done.returncode, done.stdout) == (0, "output\n")
     lines = [line.split() for line in done.stderr.splitlines()]
-    assert lines[0] == ["calls", "delayed", "delivered", "function", "target"]
+    assert lines[0] == ["calls", "delayed", "delivered", "target", "pattern"]
     assert lines[1][:2] == ["40", "40"]
     assert lines[1][-2:] == ["__main__:work", "__main__:work"]
     assert lines[2] == ["0", "0", "0", "ns", "-", "__main__:idle"]

@@ -43,8 +43,8 @@ def run_table(result: Result, targets: Sequence[Target]) -> str:
         ("calls", RIGHT),
         ("delayed", RIGHT),
         ("delivered", RIGHT),
-        ("function", LEFT),
         ("target", LEFT),
+        ("pattern", LEFT),
     ]
     rows = [
         [
