@@ -5,8 +5,11 @@ import random
 
 import pytest
 from speed_bump.experiment.fit.interval import Interval, student_quantile
+from speed_bump.experiment.program import launch
+from speed_bump.experiment.program.runner import Result
 from speed_bump.experiment.runs import design
-from speed_bump.experiment.runs.design import Arm
+from speed_bump.experiment.runs.comparison import Comparison
+from speed_bump.experiment.runs.design import BASELINE, Arm, Trial
 from speed_bump.experiment.runs.estimate import (
     estimate,
     judge,
@@ -124,3 +127,36 @@ def test_chosen_delay() -> None:
     assert design.choose_delay(3, 1_000_000_000) == 83_000_000
     assert design.choose_delay(10**9, 1_000_000_000) == design.MIN_DELAY_NS
     assert design.choose_delay(1, 10**12) == design.MAX_DELAY_NS
+
+
+def trial(arm: Arm, wall: int, wait: int, blocked: int) -> tuple[Trial, Result]:
+    result = Result(0, wall, False, 1, (), {}, wait_ns=wait, blocked_ns=blocked)
+    return Trial(1, 1, 1, arm), result
+
+
+def test_a_delay_behind_a_sleep_costs_nothing_with_half_a_cpu_either() -> None:
+    """With half of it, a delay of 20 takes the place of 40 of a sleep."""
+    serial, hidden = Arm(None, 1), Arm(None, 2)
+    comparison = Comparison(["x"], 1, 1, [serial, hidden])
+    comparison.trials = [
+        trial(BASELINE, 320, 60, 200),
+        trial(serial, 360, 80, 200),
+        trial(hidden, 320, 80, 160),
+    ]
+    assert comparison.share == 0.5
+    (base,) = comparison._times(BASELINE).values()
+    assert comparison._times(serial)[1] - base == 20
+    assert comparison._times(hidden)[1] - base == 0
+    # A program that only waits for the processes that it started.
+    comparison.trials = [trial(BASELINE, 320, 6, 310), trial(serial, 360, 7, 349)]
+    assert comparison.share == 1
+    assert comparison._times(serial)[1] - comparison._times(BASELINE)[1] == 39
+
+
+def test_waits_for_threads_of_the_program_are_its_own() -> None:
+    alone = launch._Spent(all_ns=100, first_ns=100, first_waited_ns=50)
+    assert alone.waited_for_others(400) == 50
+    # Of the CPU time that the first thread did not have, a third was the program's.
+    some = launch._Spent(all_ns=200, first_ns=100, first_waited_ns=60)
+    assert some.waited_for_others(400) == 40
+    assert some.waited_for_others(200) == 0

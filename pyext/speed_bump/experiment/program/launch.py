@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
+from speed_bump.experiment.program.machine import busy_ns, schedstat
+
 # The terminal sends Ctrl-C to the program too; these signals are sent to the tool alone.
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # A program that ends on request needs no more time than this.
@@ -82,14 +84,15 @@ def forwarding_signals() -> Iterator[None]:
 class Ended:
     """How a program ended: a shell's exit status, and its time from exec to end, ns.
 
-    For ``wait_ns`` of that time its first thread was runnable without a CPU; 0 if the
-    kernel does not say.
+    For ``wait_ns`` of that time its first thread was runnable while other programs had
+    its CPU, and for ``blocked_ns`` it slept; 0 if the kernel does not say.
     """
 
     status: int
     wall_ns: int
     interrupted: bool
     wait_ns: int = 0
+    blocked_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Child:
         self.pid = pid
         self._command = command
         self._errors = errors
+        self._busy_ns = busy_ns()
         self._begin = time.monotonic_ns()
 
     def is_running(self) -> bool:
@@ -139,15 +143,17 @@ class Child:
             LaunchError: there was no such program, or it could not be executed
             Terminated: a signal came while ``forwarding_signals``
         """
-        status, interrupted, wait_ns = _wait(self.pid)
+        status, interrupted, spent = _wait(self.pid)
         wall_ns = time.monotonic_ns() - self._begin
+        wait_ns = spent.waited_for_others(busy_ns() - self._busy_ns)
         with os.fdopen(self._errors, "rb") as errors:
             code = errors.read()
         if _forwarding.received:
             raise Terminated(_forwarding.received)
         if code:
             raise LaunchError(self._command[0], int(code))
-        return Ended(status, wall_ns, interrupted, wait_ns)
+        blocked_ns = max(wall_ns - spent.first_ns - spent.first_waited_ns, 0)
+        return Ended(status, wall_ns, interrupted, wait_ns, blocked_ns)
 
 
 def start(
@@ -225,32 +231,58 @@ def _execute(
         os._exit(127)
 
 
-def _wait(pid: int) -> tuple[int, bool, int]:
-    """The exit status as in a shell, whether Ctrl-C was pressed, and the wait for a CPU.
+@dataclass(frozen=True)
+class _Spent:
+    """CPU time of a program, and of its first thread, and how long that waited for a CPU.
+
+    Times are ns.
+    """
+
+    all_ns: int
+    first_ns: int
+    first_waited_ns: int
+
+    def waited_for_others(self, busy: int) -> int:
+        """How long the first thread waited for CPUs that other programs had.
+
+        The CPUs that it waited for were those of the program's other threads as often as
+        these used them.
+
+        Args:
+            busy: how long all CPUs that it may use were busy, ns
+        """
+        own, all_ = self.all_ns - self.first_ns, busy - self.first_ns
+        part = min(max(own / all_, 0.0), 1.0) if all_ > 0 else float(own > 0)
+        return round(self.first_waited_ns * (1 - part))
+
+
+def _wait(pid: int) -> tuple[int, bool, _Spent]:
+    """The exit status as in a shell, whether Ctrl-C was pressed, and the CPU time.
 
     Ctrl-C goes to the program too, which may end in its own way; a second one kills it.
     """
     interrupted = False
     while True:
         try:
-            reaped, wait_ns = _reap(pid)
+            reaped, spent = _reap(pid)
             status = os.waitstatus_to_exitcode(reaped)
-            return (128 - status if status < 0 else status), interrupted, wait_ns
+            return (128 - status if status < 0 else status), interrupted, spent
         except KeyboardInterrupt:
             if interrupted:
                 os.kill(pid, signal.SIGKILL)
             interrupted = True
 
 
-def _reap(pid: int) -> tuple[int, int]:
-    """The wait status, and how long it waited for a CPU, ns.
+def _reap(pid: int) -> tuple[int, _Spent]:
+    """The wait status, and the CPU time.
 
     Afterwards no signal is sent to its number.
     """
     # Until it is reaped, no other process can have the number.
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     _forwarding.pid = 0
-    wait_ns = 0
-    with suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
-        wait_ns = int(file.read().split()[1])
-    return os.waitpid(pid, 0)[1], wait_ns
+    first = 0, 0
+    with suppress(OSError, ValueError):
+        first = schedstat(pid, pid)
+    _, status, usage = os.wait4(pid, 0)
+    return status, _Spent(round(1e9 * (usage.ru_utime + usage.ru_stime)), *first)

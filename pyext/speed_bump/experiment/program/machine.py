@@ -64,7 +64,7 @@ def spent(pids: Iterable[int]) -> Reading:
     for pid in pids:
         with suppress(OSError, ValueError):
             for name in os.listdir(f"/proc/{pid}/task"):
-                run_ns, wait_ns = _schedstat(pid, int(name))
+                run_ns, wait_ns = schedstat(pid, int(name))
                 found.run_ns += run_ns
                 found.wait_ns += wait_ns
     return found
@@ -80,7 +80,7 @@ class Machine:
     def __init__(self) -> None:
         self._threads: dict[tuple[int, int], _Thread] = {}
         self._steal = _steal_ticks()
-        self._busy_ns = _busy_ns()
+        self._busy_ns = busy_ns()
         self._begin_ns = time.monotonic_ns()
 
     def look(self, pids: Iterable[int]) -> Reading:
@@ -102,7 +102,7 @@ class Machine:
 
     def _look_at(self, pid: int, tid: int) -> None:
         with suppress(OSError, ValueError):
-            run, wait = _schedstat(pid, tid)
+            run, wait = schedstat(pid, tid)
             thread = self._threads.get((pid, tid))
             if thread is None:
                 now, age_ns = time.monotonic_ns(), _age_ns(pid, tid)
@@ -117,8 +117,8 @@ class Machine:
         """The part of the used CPU time that the program had, of its CPUs, since this
         was made; NaN if unknown.
         """
-        busy_ns = _busy_ns() - self._busy_ns
-        return min(reading.run_ns / busy_ns, 1.0) if busy_ns > 0 else math.nan
+        busy = busy_ns() - self._busy_ns
+        return min(reading.run_ns / busy, 1.0) if busy > 0 else math.nan
 
     def steal(self) -> float:
         """The part of the machine's time that the hypervisor took since this was made."""
@@ -137,7 +137,7 @@ def _steal_ticks() -> tuple[int, int]:
     return (ticks[7] if len(ticks) > 7 else 0), sum(ticks[:8])
 
 
-def _schedstat(pid: int, tid: int) -> tuple[int, int]:
+def schedstat(pid: int, tid: int) -> tuple[int, int]:
     """How long a thread ran and waited, ns."""
     with open(f"/proc/{pid}/task/{tid}/schedstat", "rb") as file:
         run, wait, _ = file.read().split()
@@ -152,7 +152,7 @@ def _age_ns(pid: int, tid: int) -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - start * tick_ns
 
 
-def _busy_ns() -> int:
+def busy_ns() -> int:
     """How long the CPUs that the program may use were busy, since the machine began."""
     allowed = {f"cpu{n}" for n in os.sched_getaffinity(0)}
     ticks = 0

@@ -56,10 +56,10 @@ class Result:
     ``processes`` is how many Python processes had the delays in force, ``functions`` what
     was counted in all processes together, ``lost`` how many functions found no room to be
     counted, ``output`` what the program wrote if it was not shown. For ``wait_ns`` of
-    ``wall_ns`` its first thread waited for a CPU. ``refused`` are the C functions that
-    can't be slowed: patterns with a reason each; ``imported`` the Python modules that
-    ran; ``durations`` what was recorded, and ``marks_not_asked_for`` names of marks that
-    were not asked for.
+    ``wall_ns`` its first thread waited for a CPU that other programs had, and for
+    ``blocked_ns`` it slept. ``refused`` are the C functions that can't be slowed:
+    patterns with a reason each; ``imported`` the Python modules that ran; ``durations``
+    what was recorded, and ``marks_not_asked_for`` names of marks that were not asked for.
     """
 
     status: int
@@ -75,6 +75,7 @@ class Result:
     imported: frozenset[str] = frozenset()
     durations: tuple[Histogram, ...] = ()
     marks_not_asked_for: tuple[str, ...] = ()
+    blocked_ns: int = 0
 
     def of(self, target: Target) -> list[FunctionStatistics]:
         """The counts of the functions that ``target`` matched."""
@@ -324,6 +325,7 @@ class Runner:
             modules_of(f.name for f in stats.functions if f.calls),
             (*latency.histograms(table), *(recorder.histograms() if recorder else ())),
             tuple(latency.marks_not_asked_for(table)),
+            ended.blocked_ns,
         )
 
     def start(

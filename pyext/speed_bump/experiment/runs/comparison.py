@@ -42,6 +42,8 @@ USEFUL_BLOCKS, MIN_FOUND = 5, 2
 MAX_NAMED = 3
 # A wider half interval of a change, in parts of the time, says nothing.
 MAX_CHANGE = 0.5
+# A thread that is awake for a smaller part of the time is no measure of a CPU's share.
+MIN_AWAKE = 0.1
 # From this part of the time on, the wait for a CPU is reported.
 WAIT_TOLD = 0.02
 # From this part on, it is reported during the measurement, too.
@@ -261,13 +263,28 @@ class Comparison:
         wall = sum(result.wall_ns for _, result in self.trials)
         return sum(result.wait_ns for _, result in self.trials) / wall if wall else 0.0
 
+    @property
+    def share(self) -> float:
+        """The share of a CPU that the first thread had when it wanted one.
+
+        1 if it hardly wanted one: then it waits for others, whose share is not known.
+        """
+        wall = sum(result.wall_ns for _, result in self.trials)
+        wait = sum(result.wait_ns for _, result in self.trials)
+        awake = wall - sum(result.blocked_ns for _, result in self.trials)
+        return 1 - wait / awake if awake > MIN_AWAKE * wall else 1.0
+
     def _times(self, arm: Arm) -> dict[int, float]:
         """Time of each block's run of an arm, ns: of the run, or per unit of work.
 
         Without waits for a CPU, which are due to other programs and no effect of a delay.
+        With a share of a CPU, a delay also replaces so much more of the time that the
+        thread sleeps: of that, the share counts (fit/contention.py).
         """
+        sleeps = 1 - self.share
         return {
-            trial.block: (result.wall_ns - result.wait_ns) / self._units(result)
+            trial.block: (result.wall_ns - result.wait_ns - sleeps * result.blocked_ns)
+            / self._units(result)
             for trial, result in self.trials
             if trial.arm == arm
         }
