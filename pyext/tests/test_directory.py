@@ -144,6 +144,9 @@ def test_a_program_keeps_what_it_uses(shared: Path, environ: dict[str, str]) -> 
     program = subprocess.Popen(
         ["sleep", "1000"], env=environ | {"SPEED_BUMP_TABLE": table}
     )
+    # For a moment after exec a process has no environment.
+    variables = Path(f"/proc/{program.pid}/environ")
+    until(lambda: table.encode() in variables.read_bytes())
     os.unlink(attached / "1.table")
     with closing(_core.Table(f"{attached}/1.table", CAPACITY)):
         directory.sweep(str(shared))
