@@ -417,8 +417,8 @@ def test_compare_with_a_native_target(fixture: tuple[str, ctypes.CDLL]) -> None:
     assert done.returncode == 0, done.stderr
     (target,) = json.loads(done.stdout)["targets"]
     assert target["target"] == f"native:{path}:fixture_plain"
-    assert target["calls"] == 40
-    assert target["delivered_ns"] >= 40 * 10_000_000
+    assert target["calls_per_unit"] == 40
+    assert target["delivered_per_unit_ns"] >= 40 * 10_000_000
 
 
 @pytest.mark.needs_device
