@@ -222,9 +222,9 @@ static void print_missing(FILE *out, const struct sb_target_list *list)
 	}
 	if (unarmed)
 		fprintf(out,
-			"\nCalls are missing: a breakpoint could not be inserted %" PRIu64 " times, "
-			"because the process\nmay no longer be delayed or the kernel had no memory "
-			"for it.\n",
+			"\nCalls are missing: a breakpoint could not be inserted %" PRIu64
+			" times, because the process\nmay no longer be delayed or the kernel had "
+			"no memory for it.\n",
 			unarmed);
 	if (unreturned)
 		fprintf(out,

@@ -12,12 +12,14 @@
 /* "emulated" or "stepped". */
 const char *hit_name(enum sb_hit_kind kind);
 
-/* The cost of a hit of each target, apart from the delay. */
+/* The cost of a hit of a target, apart from the delay. */
+struct hit {
+	enum sb_hit_kind kind; /* 0: unknown, the file can't be read */
+	uint64_t cost_ns; /* 0: unknown */
+};
+
 struct hits {
-	struct {
-		enum sb_hit_kind kind; /* 0: unknown, the file can't be read */
-		uint64_t cost_ns; /* 0: unknown */
-	} *hit; /* in the order of the list */
+	struct hit *hit; /* in the order of the list */
 };
 
 /* Measure the costs, which takes a moment. The caller calls hits_free() in any case. */

@@ -15,6 +15,7 @@
 
 #define TEXT(x)	   TEXT_OF(x)
 #define TEXT_OF(x) #x
+#define COUNT	   TEXT(MANY)
 
 __asm__(".text\n"
 	".altmacro\n"
@@ -26,7 +27,7 @@ __asm__(".text\n"
 	".size many_\\number, . - many_\\number\n"
 	".endm\n"
 	".set number, 0\n"
-	".rept " TEXT(MANY) "\n"
+	".rept " COUNT "\n"
 	"one %number\n"
 	".set number, number + 1\n"
 	".endr\n"

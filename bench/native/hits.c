@@ -288,6 +288,7 @@ static const struct configuration {
 	int session_off;
 	enum part part;
 } configurations[] = {
+	/* clang-format off */
 	{ "driver, system", EVERYBODY, 0, { .scope = SPEED_BUMP_SCOPE_SYSTEM }, 0, UNPLANNED },
 	{ "driver, tree", SELF, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0, UNPLANNED },
 	{ "driver, thread", SELF, SPEED_BUMP_FEATURE_SCOPE_THREAD,
@@ -310,6 +311,7 @@ static const struct configuration {
 	{ "driver, tree, unit, ends a slot", SELF, SPEED_BUMP_FEATURE_PLAN,
 	  { .scope = SPEED_BUMP_SCOPE_TREE }, 0, LAST_UNIT },
 	{ "driver, out of scope", CHILD, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0, UNPLANNED },
+	/* clang-format on */
 };
 
 #define CONFIGURATIONS (sizeof(configurations) / sizeof(configurations[0]))

@@ -79,6 +79,7 @@ COST(grow, 2);
 COST(handle, 0.25);
 COST(aside, 1);
 
+/* clang-format off */
 static struct cost *const costs[] = {
 	&cost_f, &cost_g, &cost_h, &cost_often, &cost_seldom, &cost_f_phase, &cost_g_phase,
 	&cost_cpu, &cost_record, &cost_feed, &cost_parse, &cost_pack, &cost_write_out,
@@ -87,6 +88,7 @@ static struct cost *const costs[] = {
 	&cost_quick, &cost_quick_too, &cost_inside, &cost_outside, &cost_step, &cost_grow,
 	&cost_handle, &cost_aside,
 };
+/* clang-format on */
 
 static double began, until;
 static atomic_ulong units;

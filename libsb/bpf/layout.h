@@ -81,7 +81,8 @@ enum sb_bpf_state {
 	SB_BPF_DEAD = 2, /* removed; its breakpoint may still exist */
 };
 
-enum sb_bpf_scope_kind { /* values of SB_SCOPE_ */
+/* Values of SB_SCOPE_. */
+enum sb_bpf_scope_kind {
 	SB_BPF_SYSTEM = 1,
 	SB_BPF_TREE = 2,
 	SB_BPF_THREAD = 3,

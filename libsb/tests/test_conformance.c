@@ -45,10 +45,12 @@ static struct sb_error *err;
 static struct sb_elf *elf;
 
 /* Messages between the processes of a test. */
-static struct {
+struct messages {
 	atomic_int go, calls, stop;
 	_Atomic(pid_t) pid;
-} *shared;
+};
+
+static struct messages *shared;
 
 static void nap(uint64_t ns)
 {

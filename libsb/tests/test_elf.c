@@ -1335,6 +1335,7 @@ static void lengths_of_instructions(void **state)
 		unsigned int length;
 		const char *code;
 	} cases[] = {
+		/* clang-format off */
 		{ 1, "c3" },		     { 1, "90" },
 		{ 4, "f30f1efa" },	     { 10, "48b88877665544332211" },
 		{ 5, "b801000000" },	     { 4, "66b80100" },
@@ -1356,6 +1357,7 @@ static void lengths_of_instructions(void **state)
 		{ 0, "06" },		     { 0, "48b8887766554433" },
 		{ 0, "" },		     { 0, "666666666666666666666666666666" },
 		{ 0, "c5" },		     { 0, "0f" },
+		/* clang-format on */
 	};
 
 	(void)state;

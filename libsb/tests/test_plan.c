@@ -526,6 +526,7 @@ static const struct launched_case {
 	const char *launcher;
 	int32_t rank, world, node, attempt;
 } cases[] = {
+	/* clang-format off */
 	{ { "RANK", "3", "WORLD_SIZE", "8", "GROUP_RANK", "1", "TORCHELASTIC_RUN_ID", "x",
 	    "TORCHELASTIC_RESTART_COUNT", "2" },
 	  "torchrun", 3, 8, 1, 2 },
@@ -541,6 +542,7 @@ static const struct launched_case {
 	  "its environment", 0, 2, 1, 0 },
 	{ { "JOB_COMPLETION_INDEX", "2" }, "Kubernetes", 2, -1, 2, 0 },
 	{ { "RANK", "one" }, "", -1, -1, -1, 0 },
+	/* clang-format on */
 };
 
 static void ranks_are_told_by_their_launchers(void **state)
@@ -614,7 +616,8 @@ static void memory_of_others_is_asked_for(void **state)
 
 	(void)state;
 	assert_int_equal(ftruncate(giver.fd, (off_t)sb_plan_memory_size()), 0);
-	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), -1); /* not a descriptor */
+	/* Memory of zeros is no plan. */
+	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), -1);
 	memory = mmap(NULL, sb_plan_memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED, giver.fd,
 		      0);
 	assert_true(memory != MAP_FAILED);

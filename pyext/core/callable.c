@@ -798,12 +798,13 @@ static void mend_bound(struct places *places, struct changes *changes)
 		return;
 	for (Py_ssize_t i = 0; objects && i < PyList_GET_SIZE(objects); i++) {
 		PyObject *object = PyList_GET_ITEM(objects, i);
+		PyCFunctionObject *function = (PyCFunctionObject *)object;
 		void **where;
 		struct change *change;
 
 		if (!PyCFunction_Check(object))
 			continue;
-		where = (void **)(uintptr_t)&((PyCFunctionObject *)object)->m_ml;
+		where = (void **)(uintptr_t)&function->m_ml;
 		change = change_of(changes, get(where));
 		if (change->from)
 			put(where, change->to);

@@ -6,7 +6,9 @@
 #include "types.h"
 
 #define PREFIX "speed_bump._core."
-#define END    { NULL, NULL }
+/* clang-format off */
+#define END { NULL, NULL }
+/* clang-format on */
 
 static PyStructSequence_Field control_target_fields[] = {
 	{ "kind", "SB_CONTROL_FUNCTION or SB_CONTROL_NATIVE" },
@@ -259,8 +261,10 @@ static PyStructSequence_Field taken_stacks_fields[] = {
 	END,
 };
 
+/* clang-format off */
 #define DESC(called, says, with) \
 	{ PREFIX called, says, with, sizeof(with) / sizeof((with)[0]) - 1 }
+/* clang-format on */
 
 static PyStructSequence_Desc descs[RECORDS] = {
 	[RECORD_CONTROL_TARGET] = DESC("ControlTarget", "A target of Control.targets().",

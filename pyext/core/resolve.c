@@ -266,11 +266,13 @@ static bool object_belongs(PyObject *object, const char *module)
 static bool is_reserved(const char *module)
 {
 	static const char *const names[] = {
+		/* clang-format off */
 		"builtins", "sys",	   "gc",	"marshal",	    "posix",
 		"_abc",	    "_imp",	   "_io",	"_thread",	    "_signal",
 		"_weakref", "_warnings",   "_contextvars", "_tracemalloc", "atexit",
 		"faulthandler", "_frozen_importlib", "_frozen_importlib_external",
 		"_codecs", "_functools", "_collections", "_operator", "itertools",
+		/* clang-format on */
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

@@ -41,10 +41,12 @@ MODULE_PARM_DESC(took_ns, "time that it took to register all of them");
 static struct inode *inode;
 
 /* A place with nothing but a uprobe in it */
-static struct empty {
+struct empty {
 	struct uprobe_consumer consumer;
 	struct uprobe *uprobe;
-} *empties;
+};
+
+static struct empty *empties;
 
 #if KERNEL_VERSION(6, 13, 0) <= LINUX_VERSION_CODE
 static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)

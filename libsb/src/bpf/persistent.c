@@ -217,7 +217,7 @@ void sb_bpf_totals_close(struct sb_bpf_totals *totals)
 
 	sb_bpf_view_close(&totals->power);
 	sb_bpf_store_close(totals->store);
-	*totals = (struct sb_bpf_totals)SB_BPF_TOTALS_NONE;
+	*totals = SB_BPF_TOTALS_NONE;
 	errno = code;
 }
 

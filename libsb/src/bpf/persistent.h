@@ -26,7 +26,7 @@ struct sb_bpf_totals {
 	struct sb_bpf_view power;
 };
 
-#define SB_BPF_TOTALS_NONE { .store = -1 }
+#define SB_BPF_TOTALS_NONE ((struct sb_bpf_totals){ .store = -1 })
 
 /* 0, also where there is no store that keeps totals; or -1 with errno. */
 int sb_bpf_totals_open(struct sb_bpf_totals *totals);

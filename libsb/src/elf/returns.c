@@ -44,6 +44,7 @@ static bool contains(const char *name, size_t length, const char *part)
 
 const char *sb_elf_no_return(const struct sb_place *place)
 {
+	/* clang-format off */
 	static const char *const endless[] = {
 		"_Exit", "_Unwind_Resume", "__assert", "__assert_fail",
 		"__assert_perror_fail", "__chk_fail", "__cxa_rethrow", "__cxa_throw",
@@ -57,6 +58,7 @@ const char *sb_elf_no_return(const struct sb_place *place)
 	};
 	static const char *const jumped_to[] = { "__restore_rt", "_dl_start_user", "_start",
 						 NULL };
+	/* clang-format on */
 	const char *name;
 	size_t length;
 

@@ -183,9 +183,11 @@ static void to_uapi(const struct sb_backend *backend, enum sb_operation what, vo
 	}
 }
 
+/* clang-format off */
 #define CALL(name, type) \
 	{ SPEED_BUMP_IOC_##name, sizeof(struct speed_bump_##type), \
 	  offsetof(struct speed_bump_##type, error) }
+/* clang-format on */
 
 /*
  * Do @what to all of @from or to none; *@failed is set if the module reports the entry that
