@@ -173,14 +173,13 @@ static void print_json(const struct findings *f)
 /* Whether BPF can be used. */
 static void try_bpf(struct findings *f, struct sb_error *err)
 {
-	struct sb_session_options opts = { .sz = sizeof(opts),
-					   .backend = SB_BACKEND_BPF };
+	struct sb_session_options opts = { .sz = sizeof(opts), .backend = SB_BACKEND_BPF };
 
 	f->tried_bpf = true;
 	f->by_bpf = sb_session_open(&opts, err);
 	f->bpf_problem = sb_error_message(err);
-	f->bpf_wants_root = !f->by_bpf && (sb_error_code(err) == EPERM ||
-					   sb_error_code(err) == EACCES);
+	f->bpf_wants_root = !f->by_bpf &&
+			    (sb_error_code(err) == EPERM || sb_error_code(err) == EACCES);
 }
 
 int doctor_main(int argc, char **argv)

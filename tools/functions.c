@@ -19,8 +19,7 @@ static int select_one(struct functions *functions, const char *glob, pid_t pid)
 		    !sb_glob_match(glob, sb_control_name(functions->control, i)))
 			continue;
 		functions->which = array_grow(functions->which, &functions->room,
-					      functions->count,
-					      sizeof(*functions->which));
+					      functions->count, sizeof(*functions->which));
 		functions->which[functions->count++] = i;
 	}
 	if (functions->count > before)
@@ -62,8 +61,8 @@ void functions_free(struct functions *functions)
 static void say(const struct functions *functions, const char *done, const char *behind)
 {
 	for (size_t n = 0; n < functions->count; n++) {
-		char *name = strdup(
-			sb_control_name(functions->control, functions->which[n]));
+		char *name =
+			strdup(sb_control_name(functions->control, functions->which[n]));
 
 		if (!name)
 			exit(fail("out of memory"));
@@ -87,9 +86,8 @@ int functions_delay(struct functions *functions, uint64_t delay_ns, struct sb_er
 {
 	char behind[64] = " ";
 
-	if (functions->count &&
-	    sb_control_set_delay(functions->control, functions->which, functions->count,
-				 delay_ns, err))
+	if (functions->count && sb_control_set_delay(functions->control, functions->which,
+						     functions->count, delay_ns, err))
 		return fail_with(err);
 	sb_duration_format(delay_ns, behind + 1, sizeof(behind) - 1);
 	say(functions, "updated", behind);

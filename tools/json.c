@@ -15,8 +15,7 @@ static int utf8_length(const unsigned char *s)
 			return 0;
 		code = code << 6 | (s[i] & 0x3f);
 	}
-	if (n &&
-	    (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)))
+	if (n && (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)))
 		return 0;
 	return n;
 }

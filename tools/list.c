@@ -67,9 +67,8 @@ static int parse_config(int argc, char **argv, struct config *config)
 	return GO_ON;
 }
 
-static void print_json(const struct sb_target_list *list,
-		       const struct hits *hits, const struct sb_control *control,
-		       bool enabled)
+static void print_json(const struct sb_target_list *list, const struct hits *hits,
+		       const struct sb_control *control, bool enabled)
 {
 	struct json json;
 

@@ -66,8 +66,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 	}
 	for (int i = optind; i < argc; i++)
 		if (!strchr(argv[i], '='))
-			return usage_error("load", "'%s' is not PARAMETER=VALUE",
-					   argv[i]);
+			return usage_error("load", "'%s' is not PARAMETER=VALUE", argv[i]);
 	config->parameters = join(argc, argv);
 	return GO_ON;
 }
@@ -81,8 +80,8 @@ int load_main(int argc, char **argv)
 	if (ret != GO_ON)
 		return ret;
 	err = new_error();
-	ret = sb_module_load(config.path, config.parameters, err) ? fail_with(err)
-								  : EXIT_SUCCESS;
+	ret = sb_module_load(config.path, config.parameters, err) ? fail_with(err) :
+								    EXIT_SUCCESS;
 	free(config.parameters);
 	sb_error_free(err);
 	return ret;

@@ -15,8 +15,7 @@ static void say(const char *kind, const char *fmt, va_list args, const char *com
 	fprintf(stderr, "sbctl: %s", kind);
 	vfprintf(stderr, fmt, args);
 	if (command)
-		fprintf(stderr, " (try 'sbctl%s%s --help')", *command ? " " : "",
-			command);
+		fprintf(stderr, " (try 'sbctl%s%s --help')", *command ? " " : "", command);
 	fputc('\n', stderr);
 }
 
@@ -131,7 +130,8 @@ int parse_no_arguments(int argc, char **argv, void (*print_help)(void), bool *js
 	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, json ? ":jh" : ":h", options + !json, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, json ? ":jh" : ":h", options + !json, NULL)) !=
+	       -1) {
 		if (c == 'h') {
 			print_help();
 			return 0;

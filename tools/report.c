@@ -112,9 +112,10 @@ void hits_measure(struct hits *hits, struct sb_session *session,
 		if (!elf)
 			continue;
 		hits->hit[i].kind = sb_elf_hit_kind(elf, sb_target_list_offset(list, i));
-		hits->hit[i].cost_ns = sb_target_list_delay_ppm(list, i) ?
-			sb_session_call_cost_ns(session, hits->hit[i].kind, NULL) :
-			sb_session_hit_cost_ns(session, hits->hit[i].kind, NULL);
+		hits->hit[i].cost_ns =
+			sb_target_list_delay_ppm(list, i) ?
+				sb_session_call_cost_ns(session, hits->hit[i].kind, NULL) :
+				sb_session_hit_cost_ns(session, hits->hit[i].kind, NULL);
 	}
 	sb_elf_close(elf);
 }
@@ -169,15 +170,13 @@ static void delay_cell(struct table *table, const struct sb_target_list *list, s
 void report_targets(FILE *out, const struct sb_target_list *list,
 		    const struct selection *only, const struct hits *hits, bool enabled)
 {
-	static const char *const plain[] = { ">ID",	 ">DELAY",   ">EVERY",
-					     "SCOPE",	 "STATE",    "OWNER",
-					     ">CALLS",	 ">DELAYED", ">DELIVERED",
-					     "TARGET",	 NULL };
-	static const char *const verbose[] = { ">ID",	   ">DELAY",   ">EVERY",
-					       "SCOPE",	   "STATE",    "OWNER",
-					       "HIT",	   ">COST",    ">UNARMED",
-					       ">CALLS",   ">DELAYED", ">DELIVERED",
-					       "TARGET",   NULL };
+	static const char *const plain[] = { ">ID",	   ">DELAY", ">EVERY", "SCOPE",
+					     "STATE",	   "OWNER",  ">CALLS", ">DELAYED",
+					     ">DELIVERED", "TARGET", NULL };
+	static const char *const verbose[] = {
+		">ID",	 ">DELAY",   ">EVERY", "SCOPE",	   "STATE",	 "OWNER",  "HIT",
+		">COST", ">UNARMED", ">CALLS", ">DELAYED", ">DELIVERED", "TARGET", NULL
+	};
 	struct table *table = table_new(hits ? verbose : plain);
 
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
@@ -228,12 +227,14 @@ static void print_missing(FILE *out, const struct sb_target_list *list)
 			unarmed);
 	if (unreturned)
 		fprintf(out,
-			"\n%" PRIu64 " calls did not return and were not delayed: they were left by "
+			"\n%" PRIu64
+			" calls did not return and were not delayed: they were left by "
 			"longjmp(), or their\nthread ended.\n",
 			unreturned);
 	if (missed)
 		fprintf(out,
-			"\n%" PRIu64 " calls were not delayed because the kernel could not catch "
+			"\n%" PRIu64
+			" calls were not delayed because the kernel could not catch "
 			"their return: of nested\ncalls in a thread it catches 64.\n",
 			missed);
 }

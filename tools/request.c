@@ -13,10 +13,9 @@ static int request_spec(struct request *request, const struct sb_spec *spec,
 			const char *file, struct sb_error *err)
 {
 	if (request->no_pid && sb_spec_given(spec) & SB_SPEC_PID)
-		return fail(
-			"%s:%s: pid= can't be given here: the targets apply to the command or "
-			"to --pid",
-			sb_spec_left(spec), sb_spec_right(spec));
+		return fail("%s:%s: pid= can't be given here: the targets apply to the command or "
+			    "to --pid",
+			    sb_spec_left(spec), sb_spec_right(spec));
 	if (sb_batch_add_spec(request->batch, spec, &request->options, err) >= 0)
 		return 0;
 	if (file)
@@ -93,8 +92,7 @@ int request_file(struct request *request, const char *path, struct sb_error *err
 	if (!text)
 		return fail("%s: %s", name, strerror(errno));
 	specs = sb_specs_parse(text, length, name,
-			       has_native_line(text) ? SB_SPEC_FILE : SB_SPEC_NATIVE,
-			       err);
+			       has_native_line(text) ? SB_SPEC_FILE : SB_SPEC_NATIVE, err);
 	free(text);
 	if (!specs)
 		return fail_with(err);

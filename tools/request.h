@@ -8,8 +8,8 @@
 struct request {
 	struct sb_batch *batch;
 	struct sb_target_options options; /* defaults of each target */
-	bool no_pid;			  /* pid= is refused */
-	size_t passed_over;		  /* Python patterns in files */
+	bool no_pid; /* pid= is refused */
+	size_t passed_over; /* Python patterns in files */
 };
 
 /* Add the target in an argument to the batch. 0, or the exit status after a message. */
@@ -29,7 +29,8 @@ bool is_target(const char *argument);
 /* Read a delay that is a time. 0, or the exit status after a message. */
 int parse_delay(const char *command, const char *text, uint64_t *ns);
 /* The same, or a percentage: then *@ppm is not 0. */
-int parse_delay_or_part(const char *command, const char *text, uint64_t *ns, uint32_t *ppm);
+int parse_delay_or_part(const char *command, const char *text, uint64_t *ns,
+			uint32_t *ppm);
 /* Read a duration of any length. 0, or the exit status after a message. */
 int parse_duration(const char *command, const char *text, uint64_t *ns);
 /* Read a whole number from 1 to @max. 0, or the exit status after a message. */

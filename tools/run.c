@@ -34,7 +34,7 @@ struct config {
 	const char *output;
 	bool json, quiet, unsafe, gross;
 	struct running running; /* instead of a command */
-	uint64_t for_ns;	/* 0: until it is interrupted */
+	uint64_t for_ns; /* 0: until it is interrupted */
 };
 
 static void print_help(void)
@@ -224,7 +224,7 @@ static void forward_signals(const sigset_t *old)
 
 struct child {
 	pid_t pid;
-	int go;	    /* writing a byte starts the command; closing cancels it */
+	int go; /* writing a byte starts the command; closing cancels it */
 	int result; /* the errno of a failed exec, or end of file */
 };
 
@@ -361,8 +361,7 @@ static int print_statistics(FILE *out, const struct config *config,
 			    struct sb_session *session, int status, uint64_t elapsed_ns,
 			    struct sb_error *err)
 {
-	struct sb_target_list *list =
-		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	struct sb_target_list *list = sb_session_list(session, SB_LIST_SESSION, NULL, err);
 	struct hits hits;
 
 	if (!list)

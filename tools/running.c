@@ -179,8 +179,7 @@ int running_open(struct running *running)
 		return fail("out of memory");
 	memset(running->fds, -1, kept * sizeof(*running->fds));
 	for (size_t i = 0; i < kept; i++) {
-		running->fds[i] =
-			(int)syscall(SYS_pidfd_open, running->pids[i], 0);
+		running->fds[i] = (int)syscall(SYS_pidfd_open, running->pids[i], 0);
 		if (running->fds[i] < 0)
 			return errno == ESRCH ?
 				       fail("there is no process %d", running->pids[i]) :

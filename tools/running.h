@@ -12,7 +12,7 @@
 
 struct running {
 	pid_t *pids; /* each once */
-	int *fds;    /* a pidfd of each, after running_open() */
+	int *fds; /* a pidfd of each, after running_open() */
 	size_t count, room; /* of @pids */
 };
 

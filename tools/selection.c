@@ -69,15 +69,14 @@ static long select_places(struct sb_session *session, const struct sb_spec *spec
 	struct sb_places *places = elf ? sb_elf_find_unsafe(elf, symbol, err) : NULL;
 	struct sb_target_list *list =
 		places ? sb_session_list(session, SB_LIST_PERSISTENT, elf, err) : NULL;
-	uint64_t *offsets =
-		list ? calloc(sb_places_count(places), sizeof(*offsets)) : NULL;
+	uint64_t *offsets = list ? calloc(sb_places_count(places), sizeof(*offsets)) :
+				   NULL;
 	long found = offsets ? 0 : -1;
 
 	for (size_t i = 0; offsets && i < sb_places_count(places); i++)
 		offsets[i] = sb_places_offset(places, i);
 	if (offsets)
-		qsort(offsets, sb_places_count(places), sizeof(*offsets),
-		      compare_offsets);
+		qsort(offsets, sb_places_count(places), sizeof(*offsets), compare_offsets);
 	for (size_t i = 0; offsets && i < sb_target_list_count(list); i++) {
 		uint64_t offset = sb_target_list_offset(list, i);
 
@@ -112,8 +111,8 @@ static bool has_label(const char *label, const char *path, const char *symbol)
 static long select_labels(struct sb_session *session, const struct sb_spec *spec,
 			  pid_t pid, bool is_replaced, struct selection *selection)
 {
-	struct sb_target_list *list = sb_session_list(
-		session, SB_LIST_PERSISTENT | SB_LIST_FILES, NULL, NULL);
+	struct sb_target_list *list =
+		sb_session_list(session, SB_LIST_PERSISTENT | SB_LIST_FILES, NULL, NULL);
 	char *symbol = NULL;
 	struct sb_elf *elf = sb_spec_open(spec, &symbol, NULL);
 	long found = 0;

@@ -102,8 +102,8 @@ static const char *kind_name(const struct sb_symbol *symbol)
 static void print_name(const struct sb_symbol *symbol)
 {
 	/* The plain name means the default version. */
-	const char *version =
-		sb_symbol_is_default(symbol) ? NULL : sb_symbol_version(symbol);
+	const char *version = sb_symbol_is_default(symbol) ? NULL :
+							     sb_symbol_version(symbol);
 
 	printf("%s%s%s\n", sb_symbol_name(symbol), version ? "@" : "",
 	       version ? version : "");
@@ -137,8 +137,7 @@ static void add_row(struct table *table, struct sb_elf *elf,
 	table_text(table, "%s", sb_symbol_demangled(symbol));
 }
 
-static void add_json(struct json *json, struct sb_elf *elf,
-		     const struct sb_symbol *symbol)
+static void add_json(struct json *json, struct sb_elf *elf, const struct sb_symbol *symbol)
 {
 	json_open_object(json, NULL);
 	json_string(json, "name", sb_symbol_name(symbol));
@@ -159,8 +158,9 @@ static void add_json(struct json *json, struct sb_elf *elf,
 /* Returns the number of symbols printed. */
 static size_t print_symbols(struct sb_elf *elf, const struct config *config)
 {
-	static const char *const columns[] = { ">OFFSET", ">PROBE", "HIT", ">SIZE", "KIND",
-					       "VERSION", "FILE",   "NAME",  "DEMANGLED", NULL };
+	static const char *const columns[] = { ">OFFSET",   ">PROBE",  "HIT",  ">SIZE",
+					       "KIND",	    "VERSION", "FILE", "NAME",
+					       "DEMANGLED", NULL };
 	struct table *table = table_new(columns);
 	struct json json;
 	size_t count = 0;
@@ -282,7 +282,8 @@ static void line_row(struct table *table, const struct sb_elf *elf,
 	const char *inlined = sb_places_inlined(places, i);
 
 	table_text(table, "0x%" PRIx64, sb_places_offset(places, i));
-	table_text(table, "%s", hit_name(sb_elf_hit_kind(elf, sb_places_offset(places, i))));
+	table_text(table, "%s",
+		   hit_name(sb_elf_hit_kind(elf, sb_places_offset(places, i))));
 	table_text(table, "%s", sb_places_name(places, i));
 	table_text(table, inlined ? "%s inlined into %s" : "%s%s", inlined ? inlined : "",
 		   function ? function : "-");
@@ -297,7 +298,8 @@ static void line_json(struct json *json, const struct sb_elf *elf,
 	json_string(json, "function", sb_places_function(places, i));
 	json_string(json, "inlined", sb_places_inlined(places, i));
 	json_number(json, "offset", sb_places_offset(places, i));
-	json_string(json, "hit", hit_name(sb_elf_hit_kind(elf, sb_places_offset(places, i))));
+	json_string(json, "hit",
+		    hit_name(sb_elf_hit_kind(elf, sb_places_offset(places, i))));
 	json_close_object(json);
 }
 
@@ -305,7 +307,8 @@ static void line_json(struct json *json, const struct sb_elf *elf,
 static void print_lines(const struct sb_elf *elf, const struct sb_places *places,
 			const struct config *config)
 {
-	static const char *const columns[] = { ">OFFSET", "HIT", "NAME", "FUNCTION", NULL };
+	static const char *const columns[] = { ">OFFSET", "HIT", "NAME", "FUNCTION",
+					       NULL };
 	struct table *table = table_new(columns);
 	const char *last = "";
 	struct json json;
@@ -339,7 +342,8 @@ static void print_lines(const struct sb_elf *elf, const struct sb_places *places
 	table_free(table);
 }
 
-static int list_lines(struct sb_elf *elf, const struct config *config, struct sb_error *err)
+static int list_lines(struct sb_elf *elf, const struct config *config,
+		      struct sb_error *err)
 {
 	struct sb_places *places = sb_elf_lines(elf, config->glob, err);
 
@@ -368,7 +372,8 @@ int symbols_main(int argc, char **argv)
 	else if (config.usdt ? print_usdt(elf, &config) : print_symbols(elf, &config))
 		ret = EXIT_SUCCESS;
 	else if (config.usdt && sb_elf_usdt_count(elf))
-		ret = fail("%s: no static probe matches '%s'", sb_elf_path(elf), config.glob);
+		ret = fail("%s: no static probe matches '%s'", sb_elf_path(elf),
+			   config.glob);
 	else if (config.usdt)
 		ret = fail("%s: no static probes (USDT); <sys/sdt.h> compiles them in",
 			   sb_elf_path(elf));

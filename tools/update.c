@@ -130,8 +130,8 @@ static int update_selected(struct sb_session *session, const struct config *conf
 	int failed = !list;
 
 	if (!failed)
-		failed = sb_session_update(session, selection->ids, selection->count, &update,
-					   NULL, err);
+		failed = sb_session_update(session, selection->ids, selection->count,
+					   &update, NULL, err);
 	if (!failed)
 		print_updated(config, selection, list);
 	sb_target_list_free(list);
@@ -157,7 +157,9 @@ int update_main(int argc, char **argv)
 				  "a Python function takes a time such as 10us here, and no "
 				  "percentage");
 	if (!ret && functions.count && config.every)
-		ret = usage_error("update", "--every is for native targets, not for Python functions");
+		ret = usage_error(
+			"update",
+			"--every is for native targets, not for Python functions");
 	if (!ret && config.target_count) {
 		session = backend_open(err);
 		ret = session ? 0 : fail_with(err);

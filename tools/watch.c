@@ -76,8 +76,7 @@ static int parse_config(int argc, char **argv, struct config *config)
 
 /* Growth of a counter since @before; of a target that is new, its value. */
 static uint64_t growth(const struct sb_target_list *before, size_t *at,
-		       const struct sb_target_list *now, size_t i,
-		       enum sb_counter counter)
+		       const struct sb_target_list *now, size_t i, enum sb_counter counter)
 {
 	uint64_t id = sb_target_list_id(now, i), old = 0, new;
 

@@ -120,8 +120,7 @@ static void limit(const char *what, double value, double bound, const char *unit
 
 static struct sb_session *session_open(void)
 {
-	struct sb_session_options opts = { .sz = sizeof(opts),
-					   .backend = SB_BACKEND_BPF };
+	struct sb_session_options opts = { .sz = sizeof(opts), .backend = SB_BACKEND_BPF };
 	struct sb_session *session = sb_session_open(&opts, err);
 
 	if (!session)
@@ -206,14 +205,14 @@ static int attach_empty(uint64_t offset, enum sb_bpf_ends ends)
 
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .prog_flags = BPF_F_SLEEPABLE,
 		    .expected_attach_type =
-			    (enum bpf_attach_type)sb_bpf_kernel_attach_type(&kernel, ends));
+			    (enum bpf_attach_type)sb_bpf_kernel_attach_type(&kernel,
+									    ends));
 	prog = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "empty", "GPL", insns, 2, &opts);
 	if (prog < 0)
 		die("an empty program");
-	points = (struct sb_bpf_points){ .offsets = &offset,
-					 .cookies = &cookie,
-					 .count = 1,
-					 .ends = ends };
+	points = (struct sb_bpf_points){
+		.offsets = &offset, .cookies = &cookie, .count = 1, .ends = ends
+	};
 	link = sb_bpf_kernel_attach(&kernel, prog, sb_elf_fd(elf), &points, 0);
 	if (link < 0)
 		die("an empty program's link");
@@ -280,8 +279,8 @@ static void measure_hits(void)
 	}
 	printf("\n");
 	limit("hit with delay 0 / empty BPF program", median(ratio, ROUNDS), 1.15, "");
-	limit("call with both ends / empty uprobe and uretprobe", median(call_ratio, ROUNDS),
-	      1.5, "");
+	limit("call with both ends / empty uprobe and uretprobe",
+	      median(call_ratio, ROUNDS), 1.5, "");
 	close(end);
 	close(entry);
 	close(event);
@@ -350,8 +349,9 @@ static void measure_delays(void)
 			net[1][k] = over[k] - at_once;
 		}
 		error = median(net[0], PAIRS);
-		printf("  %-38llu %+11.0f %+11.0f %+11.0f\n", (unsigned long long)delays[i],
-		       median(over, PAIRS), error, median(net[1], PAIRS));
+		printf("  %-38llu %+11.0f %+11.0f %+11.0f\n",
+		       (unsigned long long)delays[i], median(over, PAIRS), error,
+		       median(net[1], PAIRS));
 		error = error < 0 ? -error : error;
 		if (error > worst)
 			worst = error;
@@ -504,8 +504,7 @@ static void find_functions(void)
 
 int main(void)
 {
-	struct sb_session_options opts = { .sz = sizeof(opts),
-					   .backend = SB_BACKEND_BPF };
+	struct sb_session_options opts = { .sz = sizeof(opts), .backend = SB_BACKEND_BPF };
 	struct sb_session *session;
 
 	err = sb_error_new();

@@ -38,14 +38,14 @@
 
 #include "fixture.h"
 
-#define SAMPLES		501
-#define WARM_UP		20
-#define MANY		10000
-#define SPACING		16	/* bytes from one target to the next */
-#define THREADS		4
-#define THREAD_CALLS	2000
-#define APART		100	/* that are added with pauses between them */
-#define REST_US		100000
+#define SAMPLES	     501
+#define WARM_UP	     20
+#define MANY	     10000
+#define SPACING	     16 /* bytes from one target to the next */
+#define THREADS	     4
+#define THREAD_CALLS 2000
+#define APART	     100 /* that are added with pauses between them */
+#define REST_US	     100000
 
 static const struct function {
 	const char *name;
@@ -355,7 +355,8 @@ static void make_plan(int dev, enum part part, uint64_t id)
 	plan->slot_units = part == LAST_UNIT;
 }
 
-static void measure_configuration(const struct configuration *c, const struct function *function)
+static void measure_configuration(const struct configuration *c,
+				  const struct function *function)
 {
 	struct speed_bump_session session = {
 		.set = SPEED_BUMP_SESSION_SET_ENABLED,
@@ -380,7 +381,8 @@ static void measure_configuration(const struct configuration *c, const struct fu
  * Each in a process of its own: earlier mappings, such as the memory for single steps,
  * make the kernel's path to a breakpoint longer.
  */
-static void measure_in_child(const struct configuration *c, const struct function *function)
+static void measure_in_child(const struct configuration *c,
+			     const struct function *function)
 {
 	pid_t child = fork();
 	int status;
@@ -506,7 +508,8 @@ static void map_many_functions(void)
 	}
 }
 
-static void print_time(const char *what, unsigned int count, const char *how, uint64_t took)
+static void print_time(const char *what, unsigned int count, const char *how,
+		       uint64_t took)
 {
 	printf("%s\t%u\t%s\t%llu\n", what, count, how, (unsigned long long)took);
 }
@@ -587,7 +590,8 @@ static void measure_text(unsigned int count)
 	struct speed_bump_batch all = {
 		.flags = SPEED_BUMP_BATCH_ALL | SPEED_BUMP_BATCH_PERSISTENT,
 	};
-	int fd = open("/sys/kernel/speed_bump/targets", O_WRONLY | O_CLOEXEC), dev = device();
+	int fd = open("/sys/kernel/speed_bump/targets", O_WRONLY | O_CLOEXEC),
+	    dev = device();
 	uint64_t begin;
 
 	if (fd < 0)

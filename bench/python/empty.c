@@ -11,10 +11,12 @@
 #include <structmember.h>
 
 struct callback {
-	PyObject_HEAD vectorcallfunc vectorcall;
+	PyObject_HEAD
+	vectorcallfunc vectorcall;
 };
 
-static PyObject *nothing(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
+static PyObject *nothing(PyObject *self, PyObject *const *args, size_t count,
+			 PyObject *names)
 {
 	(void)self, (void)args, (void)count, (void)names;
 	Py_RETURN_NONE;
@@ -31,8 +33,8 @@ static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static PyMemberDef members[] = {
-	{ "__vectorcalloffset__", T_PYSSIZET, offsetof(struct callback, vectorcall), READONLY,
-	  NULL },
+	{ "__vectorcalloffset__", T_PYSSIZET, offsetof(struct callback, vectorcall),
+	  READONLY, NULL },
 	{ NULL, 0, 0, 0, NULL },
 };
 

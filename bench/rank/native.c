@@ -34,8 +34,9 @@
  * Keeps a function on the stack while it works: otherwise gcc compiles its last call as a
  * jump.
  */
-#define TARGET __attribute__((noinline, noclone, externally_visible, \
-			      optimize("no-optimize-sibling-calls")))
+#define TARGET                                                \
+	__attribute__((noinline, noclone, externally_visible, \
+		       optimize("no-optimize-sibling-calls")))
 
 #define MS 1000000.0
 
@@ -107,12 +108,14 @@ static double now(void)
 }
 
 /* The work of a function; a macro, so that its lines belong to the function. */
-#define WORK(name) do { \
-	double end_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) + \
-		MS * (cost_##name.ms * cost_##name.factor + cost_##name.extra_ms); \
-	while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end_ns) \
-		; \
-} while (0)
+#define WORK(name)                                                          \
+	do {                                                                \
+		double end_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) +         \
+				MS * (cost_##name.ms * cost_##name.factor + \
+				      cost_##name.extra_ms);                \
+		while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end_ns)          \
+			;                                                   \
+	} while (0)
 
 static void sleep_until(double at)
 {
@@ -128,7 +131,7 @@ static void wait_for(double ms)
 	sleep_until(now() + MS * ms);
 }
 
-#define WAIT(name, ms) wait_for((ms) * cost_##name.factor)
+#define WAIT(name, ms) wait_for((ms)*cost_##name.factor)
 
 void TARGET unit_done(void)
 {
@@ -585,7 +588,7 @@ static void tick(void)
 
 /* ------------------------------------------- a delay makes more work: see programs.py */
 
-#define EVENT_MS 0.5
+#define EVENT_MS   0.5
 #define MAX_EVENTS 40
 
 void TARGET grow(void)
@@ -657,13 +660,26 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } programs[] = {
-	{ "serial", serial }, { "rare", rare }, { "phases", phases }, { "stages", stages },
-	{ "swapped", swapped }, { "prefetch", prefetch }, { "half_speed", half_speed },
-	{ "balanced_10", balanced_10 }, { "balanced_20", balanced_20 },
-	{ "starved", starved }, { "buffer_1", buffer_1 }, { "buffer_4", buffer_4 },
-	{ "buffer_16", buffer_16 }, { "fork_join", fork_join },
-	{ "fork_join_equal", fork_join_equal }, { "barrier", barrier }, { "lock", lock },
-	{ "tick", tick }, { "amplified", amplified }, { "backlog", backlog },
+	{ "serial", serial },
+	{ "rare", rare },
+	{ "phases", phases },
+	{ "stages", stages },
+	{ "swapped", swapped },
+	{ "prefetch", prefetch },
+	{ "half_speed", half_speed },
+	{ "balanced_10", balanced_10 },
+	{ "balanced_20", balanced_20 },
+	{ "starved", starved },
+	{ "buffer_1", buffer_1 },
+	{ "buffer_4", buffer_4 },
+	{ "buffer_16", buffer_16 },
+	{ "fork_join", fork_join },
+	{ "fork_join_equal", fork_join_equal },
+	{ "barrier", barrier },
+	{ "lock", lock },
+	{ "tick", tick },
+	{ "amplified", amplified },
+	{ "backlog", backlog },
 	{ "shams", shams },
 };
 
@@ -672,7 +688,8 @@ static void change(char *text)
 {
 	char *rest = NULL;
 
-	for (char *word = strtok_r(text, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+	for (char *word = strtok_r(text, ",", &rest); word;
+	     word = strtok_r(NULL, ",", &rest)) {
 		size_t length = strcspn(word, "*+"), i;
 
 		for (i = 0; i < sizeof(costs) / sizeof(*costs); i++)

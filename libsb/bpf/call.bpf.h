@@ -193,8 +193,8 @@ static __noinline int push(struct pt_regs *ctx, struct sb_bpf_slot *slot, __u32 
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *thread = bpf_task_storage_get(&sb_threads, task, 0,
 						     BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct calls *calls = bpf_task_storage_get(&sb_calls, task, 0,
-						   BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct calls *calls =
+		bpf_task_storage_get(&sb_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct frame *frame;
 
 	if (!thread || !calls)

@@ -184,7 +184,8 @@ int sb_fork(__u64 *ctx)
 /* Whether no thread of its process exists any more. */
 static __always_inline bool is_dead(struct task_struct *task)
 {
-	return !LOOK(BPF_CORE_READ(task, signal, live.counter), task->signal->live.counter);
+	return !LOOK(BPF_CORE_READ(task, signal, live.counter),
+		     task->signal->live.counter);
 }
 
 static long leave(__u32 tree, __u32 *tgid)
@@ -236,8 +237,8 @@ struct descent {
 static long look_above(__u32 i, struct descent *descent)
 {
 	struct task_struct *task = descent->task;
-	struct task_struct *parent = LOOK(BPF_CORE_READ(task, real_parent),
-					  task->real_parent);
+	struct task_struct *parent =
+		LOOK(BPF_CORE_READ(task, real_parent), task->real_parent);
 
 	if (!parent || parent == task)
 		return 1;
@@ -360,16 +361,16 @@ static __always_inline bool is_in_scope(struct sb_bpf_slot *slot)
 
 /* include/linux/sched/jobctl.h: stop, trap, notice, freezer of cgroup v2. */
 #define JOBCTL_TO_STOP (1UL << 17 | 1UL << 19 | 1UL << 20 | 1UL << 23)
-#define SIGNAL_BIT(n)  (1UL << ((n) - 1))
+#define SIGNAL_BIT(n)  (1UL << ((n)-1))
 #define SIGKILL	       9
 #define SIGSTOP	       19
 
 /* Length of a spin before the scheduler can run. */
-#define SLICE_NS 1000000ULL
+#define SLICE_NS     1000000ULL
 #define MAX_DELAY_NS 10000000000ULL
 /* More than fit into a slice, and more slices than fit into the longest delay. */
-#define STEPS	 (1U << 20)
-#define SLICES	 (1U << 17)
+#define STEPS  (1U << 20)
+#define SLICES (1U << 17)
 
 /*
  * No stack frame of a hit's functions may exceed 48 bytes; "frames" checks that. From
@@ -404,8 +405,9 @@ static __always_inline bool has_to_go(void)
 static __always_inline bool has_to_stop(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	unsigned long pending = LOOK(BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]),
-				     task->signal->shared_pending.signal.sig[0]);
+	unsigned long pending =
+		LOOK(BPF_CORE_READ(task, signal, shared_pending.signal.sig[0]),
+		     task->signal->shared_pending.signal.sig[0]);
 
 	return pending & SIGNAL_BIT(SIGSTOP);
 }
@@ -525,7 +527,7 @@ static __always_inline void count_overshoot(struct sb_bpf_counts *stats, __u64 n
 
 /* A function of its own, and so a stack frame. Returns the length of the delay. */
 static __noinline __u64 delay(__u64 ip, struct sb_bpf_slot *slot,
-			    struct sb_bpf_counts *stats, __u64 ns)
+			      struct sb_bpf_counts *stats, __u64 ns)
 {
 	struct spin spin = {
 		.start = spin_clock(),

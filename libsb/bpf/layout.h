@@ -134,7 +134,7 @@ struct sb_bpf_slot {
  * Calls of one thread that have not returned. The kernel catches the returns of at most 64
  * (MAX_URETPROBE_DEPTH); there can be more frames if two targets have the same function.
  */
-#define SB_BPF_FRAMES	     80
+#define SB_BPF_FRAMES	   80
 #define SB_BPF_MAX_RETURNS 64
 
 /*
@@ -157,13 +157,13 @@ struct sb_bpf_slot {
 #define SB_BPF_PLAN_CELL_COUNT	 256
 #define SB_BPF_PLAN_CELL_WORDS	 2
 /* After the maximal number of targets: its position is the same in every plan. */
-#define SB_BPF_PLAN_CELLS                                                               \
+#define SB_BPF_PLAN_CELLS \
 	(SB_BPF_PLAN_TARGETS + SB_BPF_PLAN_MAX_TARGETS * SB_BPF_PLAN_TARGET_WORDS)
-#define SB_BPF_PLAN_ARMS	 48
-#define SB_BPF_PLAN_LEVELS	 7
+#define SB_BPF_PLAN_ARMS   48
+#define SB_BPF_PLAN_LEVELS 7
 /* In a plan's target: the delays of levels, then the values of every, two per word. */
-#define SB_BPF_PLAN_DELAY	 1
-#define SB_BPF_PLAN_EVERY	 8
+#define SB_BPF_PLAN_DELAY 1
+#define SB_BPF_PLAN_EVERY 8
 
 /*
  * The counts of a target on one CPU. Tasks that preempt each other can be in the program
@@ -184,10 +184,12 @@ struct sb_bpf_counts {
  * How long calls of a target lasted: a bucket for each ns below 128 ns, then 64 for each
  * power of two, as in src/site/latency.h. src/bpf/durations.c compares them.
  */
-#define SB_BPF_DURATION_SHIFT	6
-#define SB_BPF_DURATION_POWERS	40 /* the last bucket has all from 2^40 ns on */
-#define SB_BPF_DURATION_BUCKETS \
-	((SB_BPF_DURATION_POWERS - SB_BPF_DURATION_SHIFT + 1) * (1 << SB_BPF_DURATION_SHIFT) + 1)
+#define SB_BPF_DURATION_SHIFT  6
+#define SB_BPF_DURATION_POWERS 40 /* the last bucket has all from 2^40 ns on */
+#define SB_BPF_DURATION_BUCKETS                                 \
+	((SB_BPF_DURATION_POWERS - SB_BPF_DURATION_SHIFT + 1) * \
+		 (1 << SB_BPF_DURATION_SHIFT) +                 \
+	 1)
 
 struct sb_bpf_durations {
 	__u64 sum_ns;

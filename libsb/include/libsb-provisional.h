@@ -78,8 +78,8 @@ struct sb_site_table_options {
  * unknown flag, or what is 0 or 1 is neither). A file is readable and writable by its owner
  * only and takes about 700 bytes a site. Close with _close().
  */
-SB_API struct sb_site_table *
-sb_site_table_create(const struct sb_site_table_options *opts, struct sb_error *err);
+SB_API struct sb_site_table *sb_site_table_create(const struct sb_site_table_options *opts,
+						  struct sb_error *err);
 /** Map the table in the file @p path. NULL with ENOENT, EINVAL (not a table). */
 SB_API struct sb_site_table *sb_site_table_open(const char *path, struct sb_error *err);
 /** Unmap the table; its sites must not be used any more. The file stays. */
@@ -133,8 +133,8 @@ SB_API int sb_site_table_set_target_delay(struct sb_site_table *table, uint32_t 
 					  uint64_t delay_ns);
 SB_API int sb_site_table_set_function_enabled(struct sb_site_table *table,
 					      const char *name, bool enabled);
-SB_API int sb_site_table_set_function_delay(struct sb_site_table *table,
-					    const char *name, uint64_t delay_ns);
+SB_API int sb_site_table_set_function_delay(struct sb_site_table *table, const char *name,
+					    uint64_t delay_ns);
 
 /** The policy of a site. Set unused fields to zero. */
 struct sb_site_policy {
@@ -465,16 +465,14 @@ SB_API int sb_plan_set(struct sb_plan *plan, int number, uint32_t arm,
  * joins.
  * @return 0, or -1 with ERANGE (no such rank, or none of its arms would be left)
  */
-SB_API int sb_plan_set_rank_arms(struct sb_plan *plan, uint32_t index,
-				 uint32_t first_arm);
+SB_API int sb_plan_set_rank_arms(struct sb_plan *plan, uint32_t index, uint32_t first_arm);
 /**
  * Plan slots from @p first on: in each, the arms of a mask are on, at a level.
  * @return how many were planned: not those that have begun (less than two slots ahead),
  *   nor those over SB_PLAN_AHEAD ahead. Slots that are not planned have no delays
  */
 SB_API size_t sb_plan_schedule(struct sb_plan *plan, uint64_t first,
-			       const uint64_t *masks, const uint8_t *levels,
-			       size_t count);
+			       const uint64_t *masks, const uint8_t *levels, size_t count);
 /** Cancel what is planned from two slots ahead on; returns the first free number. */
 SB_API uint64_t sb_plan_cancel(struct sb_plan *plan);
 /** Keep delays in force for @p ns from now; 0: end them. */

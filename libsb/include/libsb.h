@@ -588,7 +588,7 @@ enum sb_scope {
  */
 #define SB_TARGET_NET (1U << 30)
 /** Take "sym+0x10" and "@0xOFFSET" literally: see sb_elf_find_unsafe(). */
-#define SB_TARGET_UNSAFE	(1U << 31)
+#define SB_TARGET_UNSAFE (1U << 31)
 
 /** Settings of native targets. Set unused fields to zero. */
 struct sb_target_options {
@@ -848,8 +848,7 @@ struct sb_target_list;
  * with sb_target_list_free().
  */
 SB_API struct sb_target_list *sb_session_list(struct sb_session *session,
-					      unsigned int which,
-					      const struct sb_elf *elf,
+					      unsigned int which, const struct sb_elf *elf,
 					      struct sb_error *err);
 SB_API void sb_target_list_free(struct sb_target_list *list);
 SB_API size_t sb_target_list_count(const struct sb_target_list *list);
@@ -881,8 +880,7 @@ SB_API enum sb_scope sb_target_list_scope(const struct sb_target_list *list, siz
 SB_API pid_t sb_target_list_scope_id(const struct sb_target_list *list, size_t i);
 
 /** For a list that was read with SB_LIST_FILES: the state of its file. */
-SB_API enum sb_file_state sb_target_list_file(const struct sb_target_list *list,
-					      size_t i);
+SB_API enum sb_file_state sb_target_list_file(const struct sb_target_list *list, size_t i);
 
 /** The counters of struct speed_bump_stats; see the uapi header for each. */
 enum sb_counter {
@@ -991,8 +989,7 @@ SB_API const char *sb_diagnosis_check_detail(const struct sb_diagnosis *d, size_
  * @param path a .ko file, or NULL for the one installed for this kernel
  * @param parameters such as "max_targets=100000", or NULL
  */
-SB_API int sb_module_load(const char *path, const char *parameters,
-			  struct sb_error *err);
+SB_API int sb_module_load(const char *path, const char *parameters, struct sb_error *err);
 /** Unload it. EBUSY: a session is open. If it is not loaded, do nothing. */
 SB_API int sb_module_unload(struct sb_error *err);
 

@@ -10,7 +10,8 @@
  * text; digits after the last significant place are ignored. *@end is the rest. -1: it is
  * not one.
  */
-static inline int64_t sb_decimal(const char *at, int64_t max, int64_t unit, const char **end)
+static inline int64_t sb_decimal(const char *at, int64_t max, int64_t unit,
+				 const char **end)
 {
 	bool digits = false;
 	int64_t n = 0;

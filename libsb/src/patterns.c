@@ -92,8 +92,7 @@ static bool begins(struct beginning beginning, uint64_t word)
 	return !((beginning.bytes ^ word) & beginning.mask);
 }
 
-struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs,
-					struct sb_error *err)
+struct sb_patterns *sb_patterns_compile(const struct sb_specs *specs, struct sb_error *err)
 {
 	struct sb_patterns *patterns = calloc(1, sizeof(*patterns));
 	size_t count = sb_specs_count(specs);

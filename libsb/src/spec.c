@@ -210,9 +210,9 @@ static int which(const char *value, const char *const *names)
 static int set_mode(struct sb_spec *spec, const char *value, struct slice word,
 		    struct sb_error *err)
 {
-	static const char *const names[] = { [SB_DELAY_SPIN] = "spin",
-					     [SB_DELAY_SLEEP] = "sleep",
-					     [SB_DELAY_WAIT] = "wait", NULL };
+	static const char *const names[] = {
+		[SB_DELAY_SPIN] = "spin", [SB_DELAY_SLEEP] = "sleep", [SB_DELAY_WAIT] = "wait", NULL
+	};
 	int mode = which(value, names);
 
 	if (mode < 0)
@@ -239,9 +239,9 @@ static int set_dist(struct sb_spec *spec, const char *value, struct slice word,
 		    struct sb_error *err)
 {
 	static const char lognormal[] = "lognormal";
-	static const char *const names[] = { [SB_DELAY_FIXED] = "fixed",
-					     [SB_DELAY_EXP] = "exp",
-					     [SB_DELAY_UNIFORM] = "uniform", NULL };
+	static const char *const names[] = {
+		[SB_DELAY_FIXED] = "fixed", [SB_DELAY_EXP] = "exp", [SB_DELAY_UNIFORM] = "uniform", NULL
+	};
 	int dist = which(value, names);
 	size_t n = strlen(lognormal);
 	int64_t sigma;
@@ -432,22 +432,23 @@ static int set_sides(struct sb_spec *spec, struct slice text, struct sb_error *e
 	struct slice left, right, rest;
 
 	if (!at)
-		return sb_error_set(
-			err, EINVAL, "'%.*s' is not %s (no ':' between two parts)",
-			SLICE(text), native ? "PATH:SYMBOL" : "MODULE:QUALNAME");
+		return sb_error_set(err, EINVAL,
+				    "'%.*s' is not %s (no ':' between two parts)",
+				    SLICE(text),
+				    native ? "PATH:SYMBOL" : "MODULE:QUALNAME");
 	left = trimmed((struct slice){ text.at, at });
 	right = trimmed(skipping(text, at + 1));
 	if (!native) {
 		struct slice word = last_word(right, &rest);
 
 		if (rest.length)
-			return sb_error_set(
-				err, EINVAL,
-				"unexpected '%.*s' behind '%.*s:%.*s'%s%.*s%s",
-				SLICE(word), SLICE(left), SLICE(rest),
-				is_bare_delay(word) ? " (did you mean delay=" : "",
-				is_bare_delay(word) ? (int)word.length : 0, word.at,
-				is_bare_delay(word) ? "?)" : "");
+			return sb_error_set(err, EINVAL,
+					    "unexpected '%.*s' behind '%.*s:%.*s'%s%.*s%s",
+					    SLICE(word), SLICE(left), SLICE(rest),
+					    is_bare_delay(word) ? " (did you mean delay=" :
+								  "",
+					    is_bare_delay(word) ? (int)word.length : 0,
+					    word.at, is_bare_delay(word) ? "?)" : "");
 	}
 	spec->left = copy(left);
 	spec->right = copy(right);
@@ -462,8 +463,7 @@ static int take_kind(struct sb_spec *spec, struct slice *text,
 {
 	static const char prefix[] = "native:";
 
-	spec->kind =
-		dialect == SB_SPEC_NATIVE ? SB_SPEC_KIND_NATIVE : SB_SPEC_KIND_PYTHON;
+	spec->kind = dialect == SB_SPEC_NATIVE ? SB_SPEC_KIND_NATIVE : SB_SPEC_KIND_PYTHON;
 	if (begins_with(*text, "!")) {
 		*text = trimmed(skipping(*text, 1));
 		if (dialect == SB_SPEC_NATIVE || begins_with(*text, prefix))

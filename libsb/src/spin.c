@@ -13,16 +13,16 @@
 	"/sys/devices/system/clocksource/clocksource0/current_clocksource"
 #endif
 
-#define BASE_NS	  3000000U /* duration of a calibration */
-#define ROUNDS	  16	   /* how often it is made longer at most */
-#define POLL_NS	  400U
+#define BASE_NS 3000000U /* duration of a calibration */
+#define ROUNDS	16 /* how often it is made longer at most */
+#define POLL_NS 400U
 /*
  * Two readings with a pause instruction between them are closer; a context switch takes
  * longer.
  */
-#define GAP_NS	  3000U
+#define GAP_NS 3000U
 /* Shorter than most preemptions, longer than most interrupts. */
-#define AWAY_NS	  20000U
+#define AWAY_NS 20000U
 /* Asking the kernel for the CPU time takes up to a microsecond, twice. */
 #define LONG_NS	  50000U
 #define MAX_TURNS 64
@@ -164,7 +164,8 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 
 	*away = 0;
 	if ((int64_t)wanted < (int64_t)sb_clock.long_ticks)
-		return sb_clock_spin_past(entry, deadline, sb_clock_to_ticks(AWAY_NS), away);
+		return sb_clock_spin_past(entry, deadline, sb_clock_to_ticks(AWAY_NS),
+					  away);
 	now = sb_clock_poll();
 	if (sb_clock_is_back(entry, now)) {
 		back = entry - now;

@@ -27,12 +27,12 @@ enum sb_clock_kind {
 
 struct sb_clock {
 	enum sb_clock_kind kind;
-	uint64_t ns_per_tick;  /* fixed point */
+	uint64_t ns_per_tick; /* fixed point */
 	uint64_t ticks_per_ns; /* fixed point */
-	uint64_t exit_ticks;   /* from a deadline to the return of a spin, on average */
-	uint64_t poll_ticks;   /* this close to the deadline only the counter is read */
-	uint64_t gap_ticks;    /* two readings further apart were interrupted */
-	uint64_t long_ticks;   /* longer delays use the kernel's CPU time */
+	uint64_t exit_ticks; /* from a deadline to the return of a spin, on average */
+	uint64_t poll_ticks; /* this close to the deadline only the counter is read */
+	uint64_t gap_ticks; /* two readings further apart were interrupted */
+	uint64_t long_ticks; /* longer delays use the kernel's CPU time */
 	uint64_t anchor_ticks; /* how long an anchor is valid */
 	uint64_t overhead_ns;
 	/*

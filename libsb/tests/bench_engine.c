@@ -163,8 +163,7 @@ int main(void)
 	       cost(sb_site_hit, site, false, 10000));
 	policy.start_ns = 0;
 	sb_site_get(table, "module:function", &policy, NULL);
-	printf("hit of 1000 ns:          %5.0f ns\n",
-	       cost(sb_site_hit, site, false, 100));
+	printf("hit of 1000 ns:          %5.0f ns\n", cost(sb_site_hit, site, false, 100));
 	sb_site_table_close(table);
 	opts.enabled = opts.planned = true;
 	table = sb_site_table_create(&opts, NULL);

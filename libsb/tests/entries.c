@@ -21,8 +21,9 @@ ENTRY(entry_loop_before, "mov %edi, %ecx\n1: xor %eax, %eax\npush %rbp\npop %rbp
 /* A jump by a table, whose targets are unknown. */
 ENTRY(entry_table, CET "push %rbp\npop %rbp\nnotrack jmp *%rsi");
 /* A part of the function is in another section. */
-ENTRY(entry_away, CET "push %rbp\npop %rbp\ntest %edi, %edi\njz .Lcold\nlea 1(%rdi), %rax\n"
-		      "ret");
+ENTRY(entry_away,
+      CET "push %rbp\npop %rbp\ntest %edi, %edi\njz .Lcold\nlea 1(%rdi), %rax\n"
+	  "ret");
 __asm__(".section .text.unlikely, \"ax\"\n.Lcold: jmp *%rsi\n.text");
 /* Another function jumps to the place. */
 ENTRY(entry_target, CET BODY);
@@ -37,9 +38,10 @@ ENTRY(entry_memory, "mov (%rdi), %rax\nnop\n" BODY);
 /* The next instruction would be single-stepped too. */
 ENTRY(entry_still_stepped, CET "lea 1(%rdi), %rax\nret");
 /* Instructions of 1, 10, 5, 4, 8 and 1 bytes. */
-ENTRY(entry_lengths, "push %rbp\nmovabs $0x1122334455667788, %rax\nmov $1, %eax\n"
-		     "lea 8(%rdi,%rsi), %eax\nlea 0x12345678(%rdi,%rsi,4), %rax\npop %rbp\n"
-		     "ret");
+ENTRY(entry_lengths,
+      "push %rbp\nmovabs $0x1122334455667788, %rax\nmov $1, %eax\n"
+      "lea 8(%rdi,%rsi), %eax\nlea 0x12345678(%rdi,%rsi,4), %rax\npop %rbp\n"
+      "ret");
 /* After an invalid instruction, the start of the next one is unknown. */
 ENTRY(entry_data, "jmp 1f\n.byte 0x06, 0x06\n1: lea 1(%rdi), %rax\nret");
 #else

@@ -29,13 +29,13 @@ struct memory {
 	uint64_t next_id;
 	unsigned int calls;
 	uint64_t refuse_offset; /* add fails there */
-	int refuse_with;	/* this errno; 0: EEXIST */
-	uint64_t refuse_id;	/* update fails there */
-	uint64_t refuse_reset;	/* reset fails there */
-	bool is_full;		/* add fails with ENOSPC */
-	int refuse_list;	/* list fails with this errno; 0: it does not */
-	bool hides_persistent;	/* list fails with EPERM where those are asked for */
-	bool refuse_any;	/* add fails, and not for one of them */
+	int refuse_with; /* this errno; 0: EEXIST */
+	uint64_t refuse_id; /* update fails there */
+	uint64_t refuse_reset; /* reset fails there */
+	bool is_full; /* add fails with ENOSPC */
+	int refuse_list; /* list fails with this errno; 0: it does not */
+	bool hides_persistent; /* list fails with EPERM where those are asked for */
+	bool refuse_any; /* add fails, and not for one of them */
 };
 
 static long memory_find(struct memory *m, uint64_t id)
@@ -206,12 +206,12 @@ static const struct sb_backend_ops memory_ops = {
 
 static inline void memory_init(struct memory *m, struct sb_session *session)
 {
-	*m = (struct memory){ .backend.ops = &memory_ops,
-			      .refuse_offset = UINT64_MAX };
+	*m = (struct memory){ .backend.ops = &memory_ops, .refuse_offset = UINT64_MAX };
 	m->backend.limits.max_batch = 3;
 	m->backend.limits.max_targets = PLACES;
 	m->backend.limits.max_delay_ns = SB_MAX_DELAY_NS;
-	m->backend.limits.features = SB_FEATURE_EVERY | SB_FEATURE_WINDOW | SB_FEATURE_RESET;
+	m->backend.limits.features = SB_FEATURE_EVERY | SB_FEATURE_WINDOW |
+				     SB_FEATURE_RESET;
 	*session = (struct sb_session){ .backend = &m->backend };
 }
 

@@ -16,12 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TARGET	__attribute__((noinline, noclone))
-#define ROUNDS	20000
-#define DEPTH	40
-#define CALLS	10
-#define NAP_NS	20000000
-#define AGES_S	1000000
+#define TARGET __attribute__((noinline, noclone))
+#define ROUNDS 20000
+#define DEPTH  40
+#define CALLS  10
+#define NAP_NS 20000000
+#define AGES_S 1000000
 
 static volatile uint64_t sink;
 
@@ -340,11 +340,12 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} programs[] = {
-		{ "ratio", ratio },	  { "nested", nested }, { "threads", threads },
-		{ "children", children }, { "naps", naps },	{ "asleep", asleep },
-		{ "pingpong", pingpong }, { "jumps", jumps },
+		{ "ratio", ratio },	    { "nested", nested },
+		{ "threads", threads },	    { "children", children },
+		{ "naps", naps },	    { "asleep", asleep },
+		{ "pingpong", pingpong },   { "jumps", jumps },
 		{ "far_jumps", far_jumps }, { "remaps", remaps },
-		{ "lose", lose },	  { "crowded", crowded },
+		{ "lose", lose },	    { "crowded", crowded },
 	};
 
 	for (size_t i = 0; argc == 2 && i < sizeof(programs) / sizeof(*programs); i++)

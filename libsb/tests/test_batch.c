@@ -91,7 +91,8 @@ static void a_cgroup_must_be_one(void **state)
 	errno = 0;
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts, err), -1);
 	assert_int_equal(errno, EINVAL);
-	assert_non_null(strstr(sb_error_message(err), "/tmp is not a cgroup of version 2"));
+	assert_non_null(
+		strstr(sb_error_message(err), "/tmp is not a cgroup of version 2"));
 	assert_null(strstr(sb_error_message(err), "fixture"));
 	close(opts.scope_id);
 	sb_batch_free(batch);
@@ -152,8 +153,7 @@ static void messages_name_the_backend(void **state)
 	m.refuse_offset = 1;
 	m.refuse_with = ENOSPC;
 	assert_int_equal(sb_session_add(&session, batch, NULL, err), -1);
-	assert_string_equal(sb_error_message(err),
-			    "/lib/x.so:f1: no room: memory for 64");
+	assert_string_equal(sb_error_message(err), "/lib/x.so:f1: no room: memory for 64");
 	batch->targets[1].options.flags = SB_TARGET_SLEEP;
 	assert_int_equal(sb_session_add(&session, batch, NULL, err), -1);
 	assert_int_equal(errno, EOPNOTSUPP);
@@ -307,12 +307,10 @@ static void unknown_options_are_refused(void **state)
 	(void)state;
 	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts.known, NULL), 1);
 	opts.future = 1;
-	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts.known, NULL),
-			 -1);
+	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts.known, NULL), -1);
 	assert_int_equal(errno, E2BIG);
 	opts.known.sz = 0;
-	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts.known, NULL),
-			 -1);
+	assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts.known, NULL), -1);
 	assert_int_equal(errno, EINVAL);
 	/* SPEED_BUMP_TARGET_MEM is a flag of the driver, not of libsb. */
 	for (uint32_t flag = 1U << 4; flag < 1U << 30; flag <<= 1) {
@@ -326,7 +324,8 @@ static void unknown_options_are_refused(void **state)
 	}
 	opts.known = (struct sb_target_options){ .sz = sizeof(opts.known), .scope = 5 };
 	errno = 0;
-	assert_int_equal(sb_batch_add(batch, elf, "fixture_second", &opts.known, NULL), -1);
+	assert_int_equal(sb_batch_add(batch, elf, "fixture_second", &opts.known, NULL),
+			 -1);
 	assert_int_equal(errno, EINVAL);
 	sb_elf_close(elf);
 	sb_batch_free(batch);
@@ -404,7 +403,8 @@ static void what_has_one_is_taken(void **state)
 	opts.flags = SB_TARGET_UNSAFE;
 	assert_true(sb_batch_add(batch, elf, "*find*", &opts, err) > 0);
 	sb_elf_close(elf);
-	snprintf(text, sizeof(text), "native:%s:part_work delay=0.25%%", getenv("SB_PARTS"));
+	snprintf(text, sizeof(text), "native:%s:part_work delay=0.25%%",
+		 getenv("SB_PARTS"));
 	spec = sb_spec_parse(text, SB_SPEC_FILE, err);
 	assert_non_null(spec);
 	opts = (struct sb_target_options){ .sz = sizeof(opts), .delay_ns = 7 };
@@ -469,7 +469,8 @@ static void a_part_excludes_a_time(void **state)
 
 		opts.sz = sizeof(opts);
 		errno = 0;
-		assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts, NULL), -1);
+		assert_int_equal(sb_batch_add(batch, elf, "fixture_plain", &opts, NULL),
+				 -1);
 		assert_int_equal(errno, bad[i].code);
 	}
 	sb_elf_close(elf);

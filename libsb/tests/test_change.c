@@ -122,7 +122,8 @@ static void settings_stay_where_statistics_do(void **state)
 		size_t count = counts[k], failed = 99;
 
 		m.refuse_reset = ids[count - 1];
-		assert_int_equal(sb_session_update(&session, ids, count, &update, &failed, err),
+		assert_int_equal(sb_session_update(&session, ids, count, &update, &failed,
+						   err),
 				 -1);
 		assert_int_equal(errno, ENOENT);
 		assert_int_equal(failed, count - 1);
@@ -170,7 +171,8 @@ static void net_delays_are_put_back(void **state)
 	assert_int_equal(m.targets[0].delay_ns, 60);
 	assert_int_equal(net.taken_ns, 40);
 	assert_int_equal(net.past_taken_ns | net.past_counted_ns, 0);
-	assert_int_equal(sb_session_update_each(&session, &id, 1, &update, &code, NULL), 1);
+	assert_int_equal(sb_session_update_each(&session, &id, 1, &update, &code, NULL),
+			 1);
 	assert_int_equal(m.targets[0].delay_ns, 60);
 	assert_int_equal(net.taken_ns, 40);
 	assert_int_equal(net.past_taken_ns | net.past_counted_ns, 0);
@@ -250,11 +252,13 @@ static void updates_that_make_no_sense(void **state)
 
 		update.sz = sizeof(update);
 		errno = 0;
-		assert_int_equal(sb_session_update(&session, &id, 1, &update, NULL, err), -1);
+		assert_int_equal(sb_session_update(&session, &id, 1, &update, NULL, err),
+				 -1);
 		assert_int_equal(errno, cases[i].code);
 		assert_int_equal(sb_error_code(err), cases[i].code);
 		errno = 0;
-		assert_int_equal(sb_session_update_each(&session, &id, 1, &update, &code, err),
+		assert_int_equal(sb_session_update_each(&session, &id, 1, &update, &code,
+							err),
 				 -1);
 		assert_int_equal(errno, cases[i].code);
 		if (cases[i].code == ERANGE)
@@ -276,7 +280,8 @@ static void updates_that_make_no_sense(void **state)
 		if (mask == SB_UPDATE_ENABLED)
 			continue;
 		errno = 0;
-		assert_int_equal(sb_session_update(&session, &id, 1, &update, NULL, err), -1);
+		assert_int_equal(sb_session_update(&session, &id, 1, &update, NULL, err),
+				 -1);
 		assert_int_equal(errno, EOPNOTSUPP);
 		assert_non_null(strstr(sb_error_message(err), "(memory) can't"));
 	}
@@ -346,7 +351,8 @@ static void each_by_itself(void **state)
 		assert_int_equal(!ids[i], i == 4 || i == 6);
 	}
 	m.refuse_id = ids[7];
-	assert_int_equal(sb_session_update_each(&session, ids, 8, &update, codes, NULL), 3);
+	assert_int_equal(sb_session_update_each(&session, ids, 8, &update, codes, NULL),
+			 3);
 	for (size_t i = 0; i < 8; i++) {
 		bool bad = i == 4 || i == 6 || i == 7;
 
@@ -383,7 +389,8 @@ static void each_is_whole_or_left_out(void **state)
 	session_with(&m, &session, ids, 8);
 	m.refuse_id = ids[1];
 	m.refuse_reset = ids[4];
-	assert_int_equal(sb_session_update_each(&session, ids, 8, &update, codes, NULL), 2);
+	assert_int_equal(sb_session_update_each(&session, ids, 8, &update, codes, NULL),
+			 2);
 	for (size_t i = 0; i < 8; i++) {
 		long at = memory_find(&m, ids[i]);
 		bool bad = i == 1 || i == 4;
@@ -413,7 +420,8 @@ static void failures_say_why(void **state)
 	assert_int_equal(sb_session_update_each(&session, ids, 2, &update, NULL, err), -1);
 	assert_int_equal(errno, EIO);
 	assert_int_equal(sb_error_code(err), EIO);
-	assert_string_equal(sb_error_message(err), "can't read the targets: Input/output error");
+	assert_string_equal(sb_error_message(err),
+			    "can't read the targets: Input/output error");
 	/* The cost of a hit can't be measured without room for a target. */
 	m.is_full = true;
 	batch->targets[1].options.flags = SB_TARGET_NET;

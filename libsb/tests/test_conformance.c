@@ -371,7 +371,8 @@ static void switching_loses_nothing(void **state)
 		assert_int_equal(sb_session_set_enabled(session, i % 2), 0);
 		update.enabled = !!(i % 3);
 		update.delay_ns = 500 + (uint64_t)i;
-		assert_int_equal(sb_session_update(session, &id, 1, &update, NULL, err), 0);
+		assert_int_equal(sb_session_update(session, &id, 1, &update, NULL, err),
+				 0);
 		nap(MS / 10);
 	}
 	for (int i = 0; i < THREADS; i++)
@@ -1018,8 +1019,9 @@ static void be_patient(void)
 static int count_reports(int log)
 {
 	static const char *const reports[] = {
-		"soft lockup", "self-detected stall", "detected stalls",
-		"detected expedited stalls", "blocked for more than",
+		"soft lockup",		 "self-detected stall",
+		"detected stalls",	 "detected expedited stalls",
+		"blocked for more than",
 	};
 	char record[8192];
 	int count = 0;
@@ -1050,7 +1052,8 @@ static void burnt_cpu_is_nobody_s_stall(void **state)
 
 	(void)state;
 	if (!slow || strcmp(slow, "1")) {
-		print_message("# burnt_cpu_is_nobody_s_stall: with SPEED_BUMP_SLOW=1 only\n");
+		print_message(
+			"# burnt_cpu_is_nobody_s_stall: with SPEED_BUMP_SLOW=1 only\n");
 		return;
 	}
 	log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -1088,9 +1091,12 @@ static void assert_agreement(struct sb_session *driver, struct sb_session *bpf,
 			     struct sb_target_options opts)
 {
 	static const enum sb_counter same[] = {
-		SB_COUNTER_CALLS,	   SB_COUNTER_DELAYED,
-		SB_COUNTER_SKIPPED_WINDOW, SB_COUNTER_SKIPPED_EVERY,
-		SB_COUNTER_REQUESTED_NS,   SB_COUNTER_SKIPPED_DISABLED,
+		SB_COUNTER_CALLS,
+		SB_COUNTER_DELAYED,
+		SB_COUNTER_SKIPPED_WINDOW,
+		SB_COUNTER_SKIPPED_EVERY,
+		SB_COUNTER_REQUESTED_NS,
+		SB_COUNTER_SKIPPED_DISABLED,
 		SB_COUNTER_CUT,
 	};
 
@@ -1174,8 +1180,9 @@ static void sessions_of_threads(void **state)
 
 	(void)state;
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(
-			pthread_create(&threads[i], NULL, open_and_close, &failed[i]), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, open_and_close,
+						&failed[i]),
+				 0);
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 	for (int i = 0; i < 4; i++)
@@ -1394,8 +1401,7 @@ static void call_times(unsigned long (*function)(unsigned long), unsigned int ti
 /* Of the target with @id. */
 static uint64_t counter_of(struct sb_session *session, uint64_t id, enum sb_counter which)
 {
-	struct sb_target_list *list =
-		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	struct sb_target_list *list = sb_session_list(session, SB_LIST_SESSION, NULL, err);
 	uint64_t value = UINT64_MAX;
 
 	assert_non_null(list);
@@ -1723,7 +1729,9 @@ static void slots_have_the_cpu_time_that_they_took(void **state)
 static void delay_is_cpu_time(void **state)
 {
 	struct sb_session *sessions[2];
-	struct { uint64_t cpu, wall; } done[2];
+	struct {
+		uint64_t cpu, wall;
+	} done[2];
 	const uint64_t ns = 30 * MS;
 	const int calls = 40;
 	int result[2][2];
@@ -1759,8 +1767,8 @@ static void delay_is_cpu_time(void **state)
 		assert_int_equal(read(result[i][0], &done[i], sizeof(done[i])),
 				 sizeof(done[i]));
 		delivered = counter(sessions[i], SB_COUNTER_DELIVERED_NS);
-		print_message("# asked %" PRIu64 " ms: CPU %" PRIu64 ", delivered %" PRIu64
-			      ", wall %" PRIu64 "\n",
+		print_message("# asked %" PRIu64 " ms: CPU %" PRIu64
+			      ", delivered %" PRIu64 ", wall %" PRIu64 "\n",
 			      calls * ns / MS, done[i].cpu / MS, delivered / MS,
 			      done[i].wall / MS);
 		assert_true(done[i].cpu >= calls * ns / 100 * 95);

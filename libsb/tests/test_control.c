@@ -40,8 +40,7 @@ static struct sb_site_table *make_table(const char *path, bool planned)
 					      .capacity = 64,
 					      .enabled = true,
 					      .planned = planned,
-					      .flags = path ? 0 :
-							      SB_SITE_TABLE_VISIBLE };
+					      .flags = path ? 0 : SB_SITE_TABLE_VISIBLE };
 	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
 
 	assert_non_null(table);
@@ -749,7 +748,8 @@ int main(void)
 		cmocka_unit_test(functions_are_switched_from_outside),
 		cmocka_unit_test(a_table_in_a_file_is_as_good),
 		cmocka_unit_test(what_an_experiment_rules_is_left_alone),
-		cmocka_unit_test(one_that_is_gone_or_ruled_does_not_leave_the_others_half_done),
+		cmocka_unit_test(
+			one_that_is_gone_or_ruled_does_not_leave_the_others_half_done),
 		cmocka_unit_test(liars_are_not_believed),
 		cmocka_unit_test(damage_is_no_crash),
 		cmocka_unit_test(a_lie_of_one_process_is_cut_and_said),

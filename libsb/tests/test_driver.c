@@ -236,7 +236,8 @@ static void updates_reach_the_module(void **state)
 	assert_int_equal(module.update[1].enabled, 1);
 	assert_int_equal(module.resets, 2);
 	/* Without settings there is no UPDATE. */
-	update = (struct sb_target_update){ .sz = sizeof(update), .mask = SB_UPDATE_RESET };
+	update = (struct sb_target_update){ .sz = sizeof(update),
+					    .mask = SB_UPDATE_RESET };
 	assert_int_equal(sb_session_update(session, ids, 1, &update, NULL, err), 0);
 	assert_int_equal(module.updates, 2);
 	assert_int_equal(module.resets, 3);
@@ -254,7 +255,9 @@ static void best_effort_is_the_module_s(void **state)
 	struct sb_target_update update = { .sz = sizeof(update),
 					   .mask = SB_UPDATE_ENABLED | SB_UPDATE_RESET };
 	uint64_t ids[] = { 1, 2, 3 };
-	struct sb_target targets[TARGETS] = { { .offset = 1 }, { .offset = 2 }, { .offset = 3 } };
+	struct sb_target targets[TARGETS] = { { .offset = 1 },
+					      { .offset = 2 },
+					      { .offset = 3 } };
 	char label[] = "x:y";
 	struct sb_batch batch = { .targets = targets, .count = TARGETS };
 	int codes[TARGETS];
@@ -323,7 +326,8 @@ static void no_count_is_lost_where_it_fails(void **state)
 		assert_null(list);
 		assert_int_equal(errno, EIO);
 		module.answers = answers;
-		list = sb_session_list(session, SB_LIST_SESSION | SB_LIST_RESET, NULL, err);
+		list = sb_session_list(session, SB_LIST_SESSION | SB_LIST_RESET, NULL,
+				       err);
 		assert_int_equal(module.resets, answers);
 		if (!answers) {
 			/* Nothing is lost. */
@@ -360,8 +364,9 @@ static void parts_are_refused(void **state)
 	assert_false(sb_session_features(session) & SB_FEATURE_PART);
 	assert_int_equal(sb_batch_add(batch, elf, "part_work", &opts, err), 1);
 	assert_fails(sb_session_add(session, batch, NULL, err), EOPNOTSUPP);
-	assert_says(err, "part_work: the module can't delay by a part of a call's duration "
-			 "(delay=5%): use BPF (SPEED_BUMP_BACKEND=bpf)");
+	assert_says(err,
+		    "part_work: the module can't delay by a part of a call's duration "
+		    "(delay=5%): use BPF (SPEED_BUMP_BACKEND=bpf)");
 	assert_int_equal(sb_session_add_each(session, batch, &code, err), 1);
 	assert_int_equal(code, EOPNOTSUPP);
 	assert_fails(sb_session_update(session, &id, 1, &update, NULL, err), EOPNOTSUPP);

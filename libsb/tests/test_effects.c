@@ -129,8 +129,8 @@ static void watch_run(rlim_t *limit, int *policy)
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	sb_sampler_free(looking.sampler);
-	if (looking.failed && (looking.code == EACCES || looking.code == EPERM ||
-			       looking.code == ENOENT)) {
+	if (looking.failed &&
+	    (looking.code == EACCES || looking.code == EPERM || looking.code == ENOENT)) {
 		print_message("%s\n", sb_error_message(err));
 		skip();
 	}

@@ -197,8 +197,8 @@ static void finds_by_name(void **state)
 	assert_int_equal(place_of(elf, text), second);
 	snprintf(text, sizeof(text), "fixture_plain+%ju", (uintmax_t)(second - plain));
 	assert_int_equal(place_of(elf, text), second);
-	assert_not_found(elf, "fixture_plain+100000", EINVAL,
-			 "not in 'fixture_plain'", err);
+	assert_not_found(elf, "fixture_plain+100000", EINVAL, "not in 'fixture_plain'",
+			 err);
 	snprintf(text, sizeof(text), "fixture_plain+%ju",
 		 (uintmax_t)sb_symbol_size(symbol_of(elf, "fixture_plain", NULL)));
 	assert_not_found(elf, text, EINVAL, "not in 'fixture_plain'", err);
@@ -206,8 +206,8 @@ static void finds_by_name(void **state)
 	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)plain);
 	assert_int_equal(place_of(elf, text), plain);
 	assert_not_found(elf, "@0x10", EINVAL, "not in executable code", err);
-	assert_not_found(elf, "@0xffffffffffffffff", EINVAL,
-			 "not in executable code", err);
+	assert_not_found(elf, "@0xffffffffffffffff", EINVAL, "not in executable code",
+			 err);
 	assert_not_found(elf, "@0x1ffffffffffffffff", EINVAL, "not @0xOFFSET", err);
 	assert_not_found(elf, "@", EINVAL, "not @0xOFFSET", err);
 	assert_not_found(elf, "@0x10 ", EINVAL, "not @0xOFFSET", err);
@@ -266,10 +266,10 @@ static void says_what_is_wrong(void **state)
 	(void)state;
 	assert_not_found(elf, "fixture_plian", ENOENT, "did you mean fixture_plain", err);
 	assert_not_found(elf, "FIXTURE_NOP", ENOENT, "did you mean fixture_nop", err);
-	assert_not_found(elf, "call_static", ENOENT,
-			 "did you mean fixture_call_static?", err);
-	assert_not_found(elf, "fixture_variable", ENOENT,
-			 "is a variable, not a function", err);
+	assert_not_found(elf, "call_static", ENOENT, "did you mean fixture_call_static?",
+			 err);
+	assert_not_found(elf, "fixture_variable", ENOENT, "is a variable, not a function",
+			 err);
 	assert_not_found(elf, "zzzzzzzz", ENOENT, "no function 'zzzzzzzz'", err);
 	assert_null(strstr(sb_error_message(err), "did you mean"));
 	sb_elf_close(elf);
@@ -277,8 +277,7 @@ static void says_what_is_wrong(void **state)
 	/* An import has a PLT entry and no code in the program. */
 	elf = elf_opened(loop, err);
 	place_of(elf, "main");
-	assert_not_found(elf, "fixture_plain", ENOENT,
-			 "its code is in another file", err);
+	assert_not_found(elf, "fixture_plain", ENOENT, "its code is in another file", err);
 	sb_elf_close(elf);
 }
 
@@ -311,8 +310,7 @@ static void finds_demangled_names(void **state)
 	place_of(elf, "(anonymous namespace)::hidden");
 	snprintf(text, sizeof(text), "ns::Class::method(int)+0x%jx",
 		 (uintmax_t)instruction_length(elf, offset));
-	assert_int_equal(place_of(elf, text),
-			 offset + instruction_length(elf, offset));
+	assert_int_equal(place_of(elf, text), offset + instruction_length(elf, offset));
 	assert_int_equal(count_of(elf, "ns::Class::*"), 5);
 	places = sb_elf_find(elf, "ns::Class::method(int)", err);
 	assert_string_equal(sb_places_name(places, 0), "ns::Class::method(int)");
@@ -343,18 +341,18 @@ static void suggests_readable_names(void **state)
 	(void)state;
 	assert_not_found(elf, "mycrate::calibrat", ENOENT,
 			 "did you mean mycrate::calibrate?", err);
-	assert_not_found(elf, "calibrtae", ENOENT,
-			 "did you mean mycrate::calibrate?", err);
+	assert_not_found(elf, "calibrtae", ENOENT, "did you mean mycrate::calibrate?",
+			 err);
 	assert_not_found(elf, "core::fmt::wriet", ENOENT,
 			 "did you mean core::fmt::write?", err);
 	if (!strcmp(sb_symbol_demangled(symbol_of(elf, "_ZN2ns5Class6methodEi", NULL)),
 		    "ns::Class::method(int)")) {
 		assert_not_found(elf, "ns::Class::methd", ENOENT,
-			  "did you mean ns::Class::method?", err);
+				 "did you mean ns::Class::method?", err);
 		assert_not_found(elf, "methodd", ENOENT,
 				 "did you mean ns::Class::method?", err);
 		assert_not_found(elf, "ns::Class::method(long)", ENOENT,
-			  "did you mean ns::Class::method(int)", err);
+				 "did you mean ns::Class::method(int)", err);
 	}
 	assert_null(strstr(sb_error_message(err), "_Z"));
 	sb_elf_close(elf);
@@ -380,8 +378,7 @@ static void demangled_leaves_the_symbol_alone(void **state)
 	(void)state;
 	memcpy(before, elf->symbols, size);
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, ask_for_names, elf),
-				 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, ask_for_names, elf), 0);
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
 	assert_memory_equal(before, elf->symbols, size);
@@ -693,8 +690,7 @@ static void each_symbol(char *bytes, void (*change)(Elf64_Sym *symbol, const cha
 		Elf64_Sym *symbols = (Elf64_Sym *)(bytes + sections[i].sh_offset);
 		const char *strings = bytes + sections[sections[i].sh_link].sh_offset;
 
-		if (sections[i].sh_type != SHT_SYMTAB &&
-		    sections[i].sh_type != SHT_DYNSYM)
+		if (sections[i].sh_type != SHT_SYMTAB && sections[i].sh_type != SHT_DYNSYM)
 			continue;
 		for (size_t j = 1; j < sections[i].sh_size / sizeof(*symbols); j++)
 			change(&symbols[j], strings + symbols[j].st_name);
@@ -758,8 +754,7 @@ static void an_import_with_an_address_is_none(void **state)
 	write_copy(bytes, size);
 	free(bytes);
 	elf = elf_opened(copy, err);
-	assert_not_found(elf, "fixture_plain", ENOENT,
-			 "its code is in another file", err);
+	assert_not_found(elf, "fixture_plain", ENOENT, "its code is in another file", err);
 	sb_elf_close(elf);
 }
 
@@ -907,10 +902,9 @@ static void reads_debug_links(void **state)
 	if (run("objcopy --only-keep-debug --remove-section=.note.gnu.build-id '%s' '%s'",
 		fixture, debug))
 		skip();
-	assert_int_equal(
-		run("strip --remove-section=.note.gnu.build-id -o '%s' '%s'", copy,
-		    fixture),
-		0);
+	assert_int_equal(run("strip --remove-section=.note.gnu.build-id -o '%s' '%s'",
+			     copy, fixture),
+			 0);
 	assert_int_equal(run("objcopy --add-gnu-debuglink='%s' '%s'", debug, copy), 0);
 	elf = elf_opened(copy, err);
 	assert_int_equal(place_of(elf, "fixture_static"), local);
@@ -936,8 +930,8 @@ static void reads_debug_links(void **state)
 	snprintf(debug, sizeof(debug), "%s/root%s/linked.debug", directory, directory);
 	assert_int_equal(run("printf x >>'%s' # %s", debug, ""), 0);
 	elf = elf_opened(copy, err);
-	assert_not_found(elf, "fixture_static", ENOENT,
-			 "its debug file linked.debug", err);
+	assert_not_found(elf, "fixture_static", ENOENT, "its debug file linked.debug",
+			 err);
 	sb_elf_close(elf);
 	sb_elf_debug_root = "/usr/lib/debug";
 }
@@ -1008,14 +1002,16 @@ static void says_what_is_missing(void **state)
 
 	(void)state;
 #ifdef HAVE_LIBDW
-	assert_not_found(elf, "statics_inlined", ENOENT,
-			 "it was inlined into statics_", err);
+	assert_not_found(elf, "statics_inlined", ENOENT, "it was inlined into statics_",
+			 err);
 	assert_says(err, "statics_first");
 	assert_says(err, "statics_third");
 	/*
 	 * For a file without debugging information the message says that it is missing.
 	 */
-	assert_int_equal(run("objcopy --strip-debug '%s' '%s'", getenv("SB_STATICS"), copy), 0);
+	assert_int_equal(run("objcopy --strip-debug '%s' '%s'", getenv("SB_STATICS"),
+			     copy),
+			 0);
 	other = elf_opened(copy, err);
 	assert_not_found(other, "statics_inlined", ENOENT,
 			 "debugging information would tell", err);
@@ -1048,11 +1044,13 @@ static void static_functions_of_one_name(void **state)
 		bool is_first = sb_places_offset(places, i) == first;
 
 		assert_string_equal(sb_places_name(places, i),
-				    is_first ? "statics.c:helper" : "statics_too.c:helper");
+				    is_first ? "statics.c:helper" :
+					       "statics_too.c:helper");
 	}
 	sb_places_free(places);
 	assert_int_equal(count_of(elf, "statics*.c:help*"), 2);
-	assert_int_equal(place_of(elf, "statics.c:helper+0"), place_of(elf, "statics.c:helper+0x0"));
+	assert_int_equal(place_of(elf, "statics.c:helper+0"),
+			 place_of(elf, "statics.c:helper+0x0"));
 	assert_not_found(elf, "statics.c:statics_second", ENOENT,
 			 "no static probe and no function", err);
 	assert_string_equal(sb_symbol_file(symbol_of(elf, "helper", NULL)),
@@ -1309,8 +1307,8 @@ static void counts_from_the_unwind_table(void **state)
 	assert_int_equal(place_of(elf, text), entry + length);
 	snprintf(text, sizeof(text), "@0x%jx", (uintmax_t)entry + 1);
 	if (length > 1)
-		assert_not_found(elf, text, EINVAL,
-				 "in the middle of an instruction", err);
+		assert_not_found(elf, text, EINVAL, "in the middle of an instruction",
+				 err);
 	sb_elf_close(elf);
 #ifdef __x86_64__
 	bytes = read_file(copy, &size);
@@ -1398,18 +1396,12 @@ static void cheapest_entry(void **state)
 		uint64_t shift;
 	} entries[] = {
 #ifdef __x86_64__
-		{ "entry_cet", 4 },
-		{ "entry_steps", 4 },
-		{ "entry_to_function", 4 },
-		{ "entry_loop", 0 },
-		{ "entry_loop_before", 0 },
-		{ "entry_table", 0 },
-		{ "entry_away", 0 },
-		{ "entry_target", 0 },
-		{ "entry_jumper", 0 },
-		{ "entry_named", 0 },
-		{ "entry_pointed", 0 },
-		{ "entry_memory", 0 },
+		{ "entry_cet", 4 },	      { "entry_steps", 4 },
+		{ "entry_to_function", 4 },   { "entry_loop", 0 },
+		{ "entry_loop_before", 0 },   { "entry_table", 0 },
+		{ "entry_away", 0 },	      { "entry_target", 0 },
+		{ "entry_jumper", 0 },	      { "entry_named", 0 },
+		{ "entry_pointed", 0 },	      { "entry_memory", 0 },
 		{ "entry_still_stepped", 0 },
 #endif
 		{ "entry_push", 0 },

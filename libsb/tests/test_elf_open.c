@@ -194,7 +194,8 @@ static void as_a_process_has_it(void **state)
 	assert_string_equal(sb_elf_path(elf), in_directory("libopened.so.1.2.3"));
 	assert_is(elf, inode(fd));
 	assert_is(sb_elf_open_pid(pid, "libopened.so.1.2.3", err), inode(fd));
-	assert_is(sb_elf_open_pid(pid, in_directory("libopened.so.1.2.3"), err), inode(fd));
+	assert_is(sb_elf_open_pid(pid, in_directory("libopened.so.1.2.3"), err),
+		  inode(fd));
 	/* A file that is not mapped is found by its name. */
 	elf = sb_elf_open_pid(pid, fixture, err);
 	assert_non_null(elf);
@@ -225,7 +226,9 @@ static void two_of_a_name(void **state)
 	pid_t pid;
 
 	(void)state;
-	assert_int_equal(mkdir(in_directory("one"), 0755) | mkdir(in_directory("two"), 0755), 0);
+	assert_int_equal(mkdir(in_directory("one"), 0755) |
+				 mkdir(in_directory("two"), 0755),
+			 0);
 	close(copy(fixture, in_directory("one/libtwice.so")));
 	close(copy(fixture, in_directory("two/libtwice.so")));
 	pid = child_after(load_two);
@@ -293,14 +296,16 @@ static void map_linked(void)
 /* A path through symbolic links leads to the file that is mapped. */
 static void through_symbolic_links(void **state)
 {
-	static const char *const names[] = { "link/liblinked.so", "linked.so", "again.so" };
+	static const char *const names[] = { "link/liblinked.so", "linked.so",
+					     "again.so" };
 	int old, new;
 	pid_t pid;
 
 	(void)state;
 	assert_int_equal(mkdir(in_directory("real"), 0755), 0);
 	assert_int_equal(symlink("real", in_directory("link")), 0);
-	assert_int_equal(symlink("link/../real/liblinked.so", in_directory("linked.so")), 0);
+	assert_int_equal(symlink("link/../real/liblinked.so", in_directory("linked.so")),
+			 0);
 	assert_int_equal(symlink(in_directory("linked.so"), in_directory("again.so")), 0);
 	old = copy(fixture, in_directory("real/liblinked.so"));
 	pid = child_after(map_linked);
@@ -358,7 +363,10 @@ static void one_after_the_other(void **state)
 }
 
 static const char *const odd_names[] = {
-	"libodd.so (deleted)", "lib\nfeed.so", "lib\\012feed.so", "lib two.so ",
+	"libodd.so (deleted)",
+	"lib\nfeed.so",
+	"lib\\012feed.so",
+	"lib two.so ",
 };
 
 static void map_odd(void)

@@ -24,30 +24,30 @@ static void expect(const char *function, size_t index, bool is_none)
 }
 
 /* The index of each call is @i. */
-#define IS_0(function, ...)                                            \
-	do {                                                           \
-		errno = 0;                                             \
-		expect(#function, (size_t)i, !function(__VA_ARGS__));  \
+#define IS_0(function, ...)                                           \
+	do {                                                          \
+		errno = 0;                                            \
+		expect(#function, (size_t)i, !function(__VA_ARGS__)); \
 	} while (0)
-#define IS_EMPTY(function, ...)                                        \
-	do {                                                           \
-		const char *text;                                      \
-                                                                       \
-		errno = 0;                                             \
-		text = function(__VA_ARGS__);                          \
-		expect(#function, (size_t)i, text && !*text);          \
+#define IS_EMPTY(function, ...)                               \
+	do {                                                  \
+		const char *text;                             \
+                                                              \
+		errno = 0;                                    \
+		text = function(__VA_ARGS__);                 \
+		expect(#function, (size_t)i, text && !*text); \
 	} while (0)
-#define FAILS(function, ...)                                           \
-	do {                                                           \
-		errno = 0;                                             \
+#define FAILS(function, ...)                                               \
+	do {                                                               \
+		errno = 0;                                                 \
 		expect(#function, (size_t)i, function(__VA_ARGS__) == -1); \
 	} while (0)
 
 /* The first that is out of range, the next, and some that an overflow or a cast makes small. */
-#define FOR_EACH_BAD(count)                                                          \
+#define FOR_EACH_BAD(count)                                                              \
 	for (size_t bads[] = { (count), (count) + 1, UINT32_MAX, (size_t)UINT32_MAX + 1, \
-			       SIZE_MAX / 2 + 1, SIZE_MAX },                         \
-		    k = 0, i = bads[0];                                              \
+			       SIZE_MAX / 2 + 1, SIZE_MAX },                             \
+		    k = 0, i = bads[0];                                                  \
 	     k < COUNT_OF(bads); i = ++k < COUNT_OF(bads) ? bads[k] : 0)
 
 static struct sb_elf *fixture(void)
@@ -99,7 +99,8 @@ static void of_a_file(void **state)
 static void of_specs(void **state)
 {
 	static const char text[] = "a:b\nc:d\n";
-	struct sb_specs *specs = sb_specs_parse(text, sizeof(text) - 1, "x", SB_SPEC_FILE, err);
+	struct sb_specs *specs =
+		sb_specs_parse(text, sizeof(text) - 1, "x", SB_SPEC_FILE, err);
 
 	(void)state;
 	assert_int_equal(sb_specs_count(specs), 2);
@@ -277,7 +278,9 @@ static void of_a_table(void **state)
 
 static void of_a_plan(void **state)
 {
-	struct sb_site_table_options opts = { .sz = sizeof(opts), .capacity = 64, .planned = true };
+	struct sb_site_table_options opts = { .sz = sizeof(opts),
+					      .capacity = 64,
+					      .planned = true };
 	struct sb_site_table *table = sb_site_table_create(&opts, err);
 	struct sb_plan *plan = sb_plan_new(table, err);
 	uint64_t calls[8], delivered[8], delay = 5, many[SB_PLAN_LEVELS + 1] = { 0 };
@@ -347,14 +350,10 @@ static void of_a_sampler(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(of_a_file),
-		cmocka_unit_test(of_specs),
-		cmocka_unit_test(of_a_session),
-		cmocka_unit_test(of_targets),
-		cmocka_unit_test(of_checks),
-		cmocka_unit_test(of_a_table),
-		cmocka_unit_test(of_a_plan),
-		cmocka_unit_test(of_a_sampler),
+		cmocka_unit_test(of_a_file),	cmocka_unit_test(of_specs),
+		cmocka_unit_test(of_a_session), cmocka_unit_test(of_targets),
+		cmocka_unit_test(of_checks),	cmocka_unit_test(of_a_table),
+		cmocka_unit_test(of_a_plan),	cmocka_unit_test(of_a_sampler),
 	};
 
 	return run_with_error(tests, err, NULL, NULL);

@@ -160,7 +160,8 @@ static struct counts counts_of(struct sb_site_table *table)
 	struct counts counts;
 
 	assert_int_equal(sb_site_list_count(list), 1);
-	counts = (struct counts){ sb_site_list_calls(list, 0), sb_site_list_delayed(list, 0),
+	counts = (struct counts){ sb_site_list_calls(list, 0),
+				  sb_site_list_delayed(list, 0),
 				  sb_site_list_requested_ns(list, 0),
 				  sb_site_list_delivered_ns(list, 0) };
 	sb_site_list_free(list);
@@ -170,7 +171,8 @@ static struct counts counts_of(struct sb_site_table *table)
 static struct sb_site_table *table_with(const struct sb_site_policy *policy,
 					struct sb_site **site)
 {
-	struct sb_site_table_options opts = { .sz = sizeof(opts), .capacity = 1,
+	struct sb_site_table_options opts = { .sz = sizeof(opts),
+					      .capacity = 1,
 					      .enabled = true };
 	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
 
@@ -192,7 +194,8 @@ static uint64_t cpu_ns(void)
 static void sleep_twice(enum sb_delay_mode mode)
 {
 	const struct sb_site_policy policy = { .sz = sizeof(policy),
-					       .delay_ns = 30000000, .mode = mode };
+					       .delay_ns = 30000000,
+					       .mode = mode };
 	struct sb_site *site;
 	struct sb_site_table *table = table_with(&policy, &site);
 	uint64_t begin, used;
@@ -247,7 +250,8 @@ static void a_sleep_is_no_cpu_time(void **state)
 
 static void requested_adds_up_what_was_drawn(void **state)
 {
-	const struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ns = 200,
+	const struct sb_site_policy policy = { .sz = sizeof(policy),
+					       .delay_ns = 200,
 					       .dist = SB_DELAY_EXP };
 	struct sb_site *site;
 	struct sb_site_table *table = table_with(&policy, &site);
@@ -280,8 +284,9 @@ static void *hit_as(void *site)
 static void a_thread_is_a_scope(void **state)
 {
 	char glob[] = "worker-*";
-	struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ns = 1000,
-					 .thread = glob, .every = 2 };
+	struct sb_site_policy policy = {
+		.sz = sizeof(policy), .delay_ns = 1000, .thread = glob, .every = 2
+	};
 	struct sb_site *site;
 	struct sb_site_table *table = table_with(&policy, &site);
 	pthread_t thread;
@@ -325,8 +330,8 @@ static enum site_outcome hit(struct sb_site *site)
 {
 	struct site_counters *counters = &site_slot_of(site)->counters[0];
 
-	return sb_site_hit_rest(site, counters, 0, site_count(site, site_slot_of(site),
-							      &counters));
+	return sb_site_hit_rest(site, counters, 0,
+				site_count(site, site_slot_of(site), &counters));
 }
 
 static uint64_t requested(struct sb_site *site)
@@ -395,9 +400,11 @@ static void *hit_it(void *site)
 static void delays_are_no_duration(void **state)
 {
 	const struct sb_site_policy part = { .sz = sizeof(part), .delay_ppm = PPM };
-	struct sb_site_policy other = { .sz = sizeof(other), .delay_ns = 40000000,
+	struct sb_site_policy other = { .sz = sizeof(other),
+					.delay_ns = 40000000,
 					.target = 1 };
-	struct sb_site_table_options opts = { .sz = sizeof(opts), .capacity = 8,
+	struct sb_site_table_options opts = { .sz = sizeof(opts),
+					      .capacity = 8,
 					      .enabled = true };
 	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
 	struct sb_site *site = sb_site_get(table, "m:f", &part, NULL);

@@ -31,7 +31,8 @@ static uint64_t counted(const struct sb_site_table *table, uint32_t index, uint3
 	uint64_t sum = 0;
 
 	for (uint32_t s = 0; s < LATENCY_STRIPES; s++)
-		sum += load(&table->latency.counts[index * LATENCY_STRIPES + s].buckets[bucket]);
+		sum += load(&table->latency.counts[index * LATENCY_STRIPES + s]
+				     .buckets[bucket]);
 	return sum;
 }
 
@@ -56,7 +57,8 @@ static void buckets_follow_each_other(void **state)
 	for (unsigned int e = 7; e < 40; e++) {
 		uint64_t width = UINT64_C(1) << (e - LATENCY_SHIFT);
 
-		for (uint64_t low = UINT64_C(1) << e; low < UINT64_C(2) << e; low += width) {
+		for (uint64_t low = UINT64_C(1) << e; low < UINT64_C(2) << e;
+		     low += width) {
 			assert_int_equal(latency_bucket(low), last + 1);
 			assert_int_equal(latency_bucket(low + width - 1), last + 1);
 			last++;
@@ -71,7 +73,8 @@ static void buckets_follow_each_other(void **state)
 static void durations_are_recorded(void **state)
 {
 	struct sb_site_table *table = table_with(1);
-	uint64_t begin = sb_clock_stamp(), ticks = sb_clock_to_ticks(1000000), at = 0, lost = 0;
+	uint64_t begin = sb_clock_stamp(), ticks = sb_clock_to_ticks(1000000), at = 0,
+		 lost = 0;
 	uint64_t ns = sb_clock_to_ns(ticks), now;
 	struct latency_seen seen[4];
 
@@ -172,7 +175,8 @@ static void threads_and_processes_add_up(void **state)
 	assert_int_equal(all_counted(table, 0), UINT64_C(10) * TIMES);
 	for (uint32_t s = 0; s < LATENCY_STRIPES; s++)
 		sum += load(&table->latency.counts[s].sum_ns);
-	assert_int_equal(sum, UINT64_C(10) * TIMES * sb_clock_to_ns(sb_clock_to_ticks(1000)));
+	assert_int_equal(sum,
+			 UINT64_C(10) * TIMES * sb_clock_to_ns(sb_clock_to_ticks(1000)));
 	sb_site_table_close(table);
 }
 

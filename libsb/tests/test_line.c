@@ -133,7 +133,7 @@ static void inlined_copies_are_named(void **state)
 	sb_places_free(places);
 	sb_places_free(found(elf, text_of("lines.c", "inlined", "@lines_once"), 1));
 	assert_not_found(elf, text_of("lines.c", "inlined", "@main"), ENOENT,
-		  "does not begin in 'main'; it does at lines_once+0x", err);
+			 "does not begin in 'main'; it does at lines_once+0x", err);
 	sb_elf_close(elf);
 }
 
@@ -171,8 +171,9 @@ static void files_are_told_apart(void **state)
 	(void)state;
 	snprintf(path, sizeof(path), "unit.c:%u", line_of("lines_one/unit.c", "one"));
 	assert_not_found(elf, path, EINVAL,
-		  "2 source files are called 'unit.c': name one by more of its path: "
-		  "lines_one/unit.c, lines_two/unit.c", err);
+			 "2 source files are called 'unit.c': name one by more of its path: "
+			 "lines_one/unit.c, lines_two/unit.c",
+			 err);
 	places = found(elf, text_of("lines_one/unit.c", "one", ""), 1);
 	assert_true(is_in(elf, "one", sb_places_offset(places, 0)));
 	sb_places_free(places);
@@ -196,7 +197,8 @@ static void says_which_lines_there_are(void **state)
 	char says[64];
 
 	(void)state;
-	snprintf(says, sizeof(says), "the nearest that do are %u and %u", none - 1, none + 1);
+	snprintf(says, sizeof(says), "the nearest that do are %u and %u", none - 1,
+		 none + 1);
 	assert_not_found(elf, text_of("lines.c", "none", ""), ENOENT, says, err);
 	assert_not_found(elf, "lines.c:1", ENOENT, "the nearest that does is", err);
 	assert_not_found(elf, "lnies.c:1", ENOENT, "did you mean lines.c?", err);
@@ -216,8 +218,10 @@ static void lists_lines(void **state)
 	(void)state;
 	assert_non_null(places);
 	for (size_t i = 0; i < sb_places_count(places); i++) {
-		one |= !strcmp(sb_places_name(places, i), text_of("lines_one/unit.c", "one", ""));
-		two |= !strcmp(sb_places_name(places, i), text_of("lines_two/unit.c", "two", ""));
+		one |= !strcmp(sb_places_name(places, i),
+			       text_of("lines_one/unit.c", "one", ""));
+		two |= !strcmp(sb_places_name(places, i),
+			       text_of("lines_two/unit.c", "two", ""));
 	}
 	assert_true(one && two);
 	sb_places_free(places);
@@ -257,8 +261,10 @@ static void lines_of_a_debug_file(void **state)
 	sb_elf_close(elf);
 	assert_int_equal(run("objcopy --strip-debug '%s' '%s'", program, copy), 0);
 	elf = elf_opened(copy, err);
-	assert_not_found(elf, "lines.c:1", ENODATA,
-		  "it has no source lines: compile it with -g, or install its debug symbols", err);
+	assert_not_found(
+		elf, "lines.c:1", ENODATA,
+		"it has no source lines: compile it with -g, or install its debug symbols",
+		err);
 	assert_null_with(sb_elf_lines(elf, "*", err), ENODATA);
 	sb_elf_close(elf);
 }

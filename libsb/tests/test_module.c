@@ -225,7 +225,8 @@ static void signed_with_a_key_that_is_not_enrolled(void **state)
 	put_installed();
 	put("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
 	put(MODULES "/updates/dkms/speed_bump.ko", "ELF ~Module signature appended~\n");
-	put("/proc/keys", "1 I--Q--- 1 perm 1f0 0 0 asymmetri Debian Secure Boot CA: X.509\n");
+	put("/proc/keys",
+	    "1 I--Q--- 1 perm 1f0 0 0 asymmetri Debian Secure Boot CA: X.509\n");
 	expect(SB_MODULE_REFUSED, "does not know the key", "mokutil --import");
 	put("/proc/keys",
 	    "1 I--Q--- 1 perm 1f0 0 0 asymmetri guest: DKMS module signing key: X.509\n");

@@ -81,8 +81,8 @@ static void sizes_are_capped(void **state)
 {
 	static const size_t large[] = { 4104, 1U << 20, SIZE_MAX / 2 + 1, SIZE_MAX - 7 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			   -1, 0);
+	char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ours *volatile hidden = (struct ours *)(pages + page) - 1;
 	struct ours *given = hidden, to;
 

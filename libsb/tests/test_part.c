@@ -65,7 +65,8 @@ static uint64_t add(struct sb_session *session, const char *name, uint32_t ppm)
 	return add_with(session, name, &opts);
 }
 
-static uint64_t read_counter(struct sb_session *session, uint64_t id, enum sb_counter which)
+static uint64_t read_counter(struct sb_session *session, uint64_t id,
+			     enum sb_counter which)
 {
 	struct sb_target_list *list =
 		sb_session_list(session, SB_LIST_SESSION, NULL, NULL);
@@ -105,8 +106,8 @@ static void assert_counts(struct sb_session *session, uint64_t id, struct counts
 	}
 	fail_msg("%" PRIu64 " calls, %" PRIu64 " delayed, %" PRIu64 " unreturned, %" PRIu64
 		 " missed instead of %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64,
-		 found.calls, found.delayed, found.unreturned, found.missed, expected.calls,
-		 expected.delayed, expected.unreturned, expected.missed);
+		 found.calls, found.delayed, found.unreturned, found.missed,
+		 expected.calls, expected.delayed, expected.unreturned, expected.missed);
 }
 
 /* -------------------------------------------------------------------- counts */
@@ -146,7 +147,8 @@ static void no_call_is_lost(void **state)
 
 static void other_options_hold(void **state)
 {
-	struct sb_target_options third = of_this(ALL), late = of_this(ALL), off = of_this(ALL);
+	struct sb_target_options third = of_this(ALL), late = of_this(ALL),
+				 off = of_this(ALL);
 	struct sb_session *session = session_opened(err);
 	uint64_t every, window, disabled;
 
@@ -203,7 +205,8 @@ static uint64_t clock_ns(clockid_t clock)
 /* Times of calls are not judged where other programs take more than a twentieth of the CPU. */
 static void fail_unless_crowded(const char *what, double found)
 {
-	uint64_t begin = clock_ns(CLOCK_MONOTONIC), ran = clock_ns(CLOCK_THREAD_CPUTIME_ID), took;
+	uint64_t begin = clock_ns(CLOCK_MONOTONIC),
+		 ran = clock_ns(CLOCK_THREAD_CPUTIME_ID), took;
 
 	do
 		took = clock_ns(CLOCK_MONOTONIC) - begin;
@@ -258,8 +261,9 @@ static double slope(struct sb_session *session, uint64_t id, uint64_t ns)
 
 static void functions_become_slower_by_their_part(void **state)
 {
-	static const uint64_t durations[] = { US, 3 * US, 10 * US, 30 * US, 100 * US,
-					      300 * US, MS, 3 * MS, 10 * MS };
+	static const uint64_t durations[] = { US,      3 * US,	 10 * US,
+					      30 * US, 100 * US, 300 * US,
+					      MS,      3 * MS,	 10 * MS };
 	enum { COUNT = sizeof(durations) / sizeof(durations[0]) };
 	struct sb_session *session = session_opened(err);
 	uint64_t id = add(session, "part_work", 1);
@@ -391,7 +395,8 @@ static void durations_are_recorded(void **state)
 	(void)state;
 	for (int i = 0; i < 60; i++)
 		own += part_work(i % 6 ? 100 * US : 2 * MS);
-	assert_int_equal(sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err), 0);
+	assert_int_equal(sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err),
+			 0);
 	for (size_t i = SB_DURATION_BUCKETS; i-- > 0;) {
 		count += buckets[i];
 		least = buckets[i] ? lowest(i) : least;
@@ -406,7 +411,8 @@ static void durations_are_recorded(void **state)
 	assert_counts(session, id, (struct counts){ .calls = 60, .delayed = 60 });
 	/* Each call of a recursion has its own. */
 	part_nest(3, MS);
-	assert_int_equal(sb_session_durations(session, nest, buckets, &sum_ns, &max_ns, err),
+	assert_int_equal(sb_session_durations(session, nest, buckets, &sum_ns, &max_ns,
+					      err),
 			 0);
 	assert_true(max_ns >= 4 * MS);
 	assert_in_range(sum_ns, max_ns + 6 * MS, 4 * max_ns);
@@ -424,15 +430,18 @@ static void delays_are_a_part_of_what_is_recorded(void **state)
 	inner.delay_ns = 20 * MS;
 	other = add_with(session, "part_empty", &inner);
 	part_around();
-	assert_int_equal(sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err), 0);
+	assert_int_equal(sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err),
+			 0);
 	assert_true(max_ns >= 20 * MS);
 	assert_int_equal(sum_ns, max_ns);
 	errno = 0;
-	assert_int_equal(sb_session_durations(session, other, buckets, &sum_ns, &max_ns, err),
+	assert_int_equal(sb_session_durations(session, other, buckets, &sum_ns, &max_ns,
+					      err),
 			 -1);
 	assert_int_equal(errno, EINVAL);
 	assert_int_equal(sb_session_remove(session, &id, 1, NULL, err), 0);
-	assert_int_equal(sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err), -1);
+	assert_int_equal(sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err),
+			 -1);
 	assert_int_equal(errno, ENOENT);
 	sb_session_close(session);
 }
@@ -442,7 +451,8 @@ static void delays_are_a_part_of_what_is_recorded(void **state)
 static void calls_left_by_longjmp(void **state)
 {
 	struct sb_session *session = session_opened(err);
-	uint64_t id = add(session, "part_jump", ALL), caller = add(session, "part_caller", ALL);
+	uint64_t id = add(session, "part_jump", ALL),
+		 caller = add(session, "part_caller", ALL);
 	jmp_buf env;
 
 	(void)state;
@@ -456,7 +466,8 @@ static void calls_left_by_longjmp(void **state)
 	for (int i = 0; i < 7; i++)
 		part_caller(3);
 	assert_counts(session, id,
-		      (struct counts){ .calls = 1000 + 300 + 21, .unreturned = 1000 + 300 + 21 });
+		      (struct counts){ .calls = 1000 + 300 + 21,
+				       .unreturned = 1000 + 300 + 21 });
 	assert_counts(session, caller, (struct counts){ .calls = 7, .delayed = 7 });
 	sb_session_close(session);
 }
@@ -488,9 +499,11 @@ static void threads_that_end_inside(void **state)
 	for (int i = 0; i < 10; i++)
 		in_threads(20, end_inside);
 	if (has_shared_storage())
-		assert_in_range(read_counter(session, id, SB_COUNTER_UNRETURNED), 150, 200);
+		assert_in_range(read_counter(session, id, SB_COUNTER_UNRETURNED), 150,
+				200);
 	else
-		assert_counts(session, id, (struct counts){ .calls = 200, .unreturned = 200 });
+		assert_counts(session, id,
+			      (struct counts){ .calls = 200, .unreturned = 200 });
 	child = fork();
 	if (!child) {
 		part_work(1000 * SECOND);
@@ -545,7 +558,8 @@ static void calls_that_end_with_a_jump(void **state)
 static void forks_inside(void **state)
 {
 	struct sb_session *session = session_opened(err);
-	uint64_t id = add(session, "part_fork", ALL), twice = add(session, "part_twice", ALL);
+	uint64_t id = add(session, "part_fork", ALL),
+		 twice = add(session, "part_twice", ALL);
 	pid_t child;
 
 	(void)state;
@@ -670,8 +684,8 @@ static void persistent_parts(void **state)
 		assert_int_equal(sb_target_list_id(list, 0), id);
 		assert_int_equal(sb_target_list_delay_ppm(list, 0), ALL);
 		assert_int_equal(sb_target_list_counter(list, 0, SB_COUNTER_DELAYED), 1);
-		assert_in_range(sb_target_list_counter(list, 0, SB_COUNTER_REQUESTED_NS), 0,
-				100 * MS);
+		assert_in_range(sb_target_list_counter(list, 0, SB_COUNTER_REQUESTED_NS),
+				0, 100 * MS);
 		sb_target_list_free(list);
 	}
 	assert_int_equal(sb_session_clear(session, true, err), 0);

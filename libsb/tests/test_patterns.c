@@ -109,12 +109,12 @@ static void release(struct compiled c)
 static void first_match_wins(void **state)
 {
 	struct compiled c = compile("native:/l.so:f\n" /* 0 */
-				    "a.b:f\n"	       /* 1 */
-				    "*:f\n"	       /* 2 */
-				    "a.b:*\n"	       /* 3 */
-				    "*/x.py:g*\n"      /* 4 */
-				    "a.b:f\n"	       /* 5 */
-				    "*:*special*\n");  /* 6 */
+				    "a.b:f\n" /* 1 */
+				    "*:f\n" /* 2 */
+				    "a.b:*\n" /* 3 */
+				    "*/x.py:g*\n" /* 4 */
+				    "a.b:f\n" /* 5 */
+				    "*:*special*\n"); /* 6 */
 	const struct sb_patterns *p = c.patterns;
 
 	(void)state;
@@ -134,9 +134,9 @@ static void exclusion_excludes(void **state)
 {
 	struct compiled c = compile("*:*\n"
 				    "m:f\n"
-				    "!m:f\n"		    /* both literal */
-				    "!*:secret\n"	    /* literal right */
-				    "!gone:*\n"		    /* literal left */
+				    "!m:f\n" /* both literal */
+				    "!*:secret\n" /* literal right */
+				    "!gone:*\n" /* literal left */
 				    "!*/tests/*:test_*\n"); /* globs */
 	const struct sb_patterns *p = c.patterns;
 
@@ -195,9 +195,8 @@ static void agrees_with_the_rule(void **state)
 		for (int j = 0; j < 20; j++) {
 			const char *module = side(0), *file = side(0), *name = side(0);
 
-			assert_int_equal(
-				sb_patterns_match(c.patterns, module, file, name),
-				slow_match(c.specs, module, file, name));
+			assert_int_equal(sb_patterns_match(c.patterns, module, file, name),
+					 slow_match(c.specs, module, file, name));
 		}
 		release(c);
 	}

@@ -49,8 +49,10 @@ static int remove_directory(void **state)
 
 static struct sb_site_table *planned_table(const char *file)
 {
-	struct sb_site_table_options opts = { .sz = sizeof(opts), .path = file,
-					      .capacity = 256, .enabled = true,
+	struct sb_site_table_options opts = { .sz = sizeof(opts),
+					      .path = file,
+					      .capacity = 256,
+					      .enabled = true,
 					      .planned = true };
 	struct sb_site_table *table = sb_site_table_create(&opts, NULL);
 
@@ -103,7 +105,8 @@ static uint64_t plan_all(struct sb_plan *plan, uint64_t mask, size_t count)
 static void slots_count_what_was_called_in_them(void **state)
 {
 	struct sb_site_table *table = planned_table(NULL);
-	struct sb_site *often = site_of(table, "m:often"), *seldom = site_of(table, "m:seldom");
+	struct sb_site *often = site_of(table, "m:often"),
+		       *seldom = site_of(table, "m:seldom");
 	struct sb_plan *plan = plan_of(table);
 	struct seen *seen = calloc(1, sizeof(*seen));
 
@@ -171,7 +174,8 @@ static void the_tool_ends_slots(void **state)
 		units += slot % 3;
 		assert_int_equal(seen->slots[slot].number, slot);
 		assert_int_equal(seen->slots[slot].units, units);
-		assert_int_equal(seen->slots[slot].end_ns, slot == 10 ? 0 : clock_ns + slot);
+		assert_int_equal(seen->slots[slot].end_ns,
+				 slot == 10 ? 0 : clock_ns + slot);
 		assert_int_equal(seen->slots[slot].complete, slot != 10);
 		assert_int_equal(seen->slots[slot].tid, 0);
 		assert_int_equal(seen->calls[slot], slot);
@@ -449,7 +453,8 @@ static pthread_barrier_t *shared_barrier(unsigned int count)
 	return barrier;
 }
 
-static void check_rank(struct sb_plan *plan, const struct sb_plan_rank *rank, uint64_t first)
+static void check_rank(struct sb_plan *plan, const struct sb_plan_rank *rank,
+		       uint64_t first)
 {
 	struct seen *seen = calloc(1, sizeof(*seen));
 
@@ -590,7 +595,9 @@ static void *give(void *arg)
 	struct giver *giver = arg;
 	char byte = 'p', room[CMSG_SPACE(sizeof(int))] = "";
 	struct iovec data = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room,
+	struct msghdr message = { .msg_iov = &data,
+				  .msg_iovlen = 1,
+				  .msg_control = room,
 				  .msg_controllen = sizeof(room) };
 	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
 	int peer = accept(giver->socket, NULL, NULL);
@@ -618,8 +625,8 @@ static void memory_of_others_is_asked_for(void **state)
 	assert_int_equal(ftruncate(giver.fd, (off_t)sb_plan_memory_size()), 0);
 	/* Memory of zeros is no plan. */
 	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), -1);
-	memory = mmap(NULL, sb_plan_memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED, giver.fd,
-		      0);
+	memory = mmap(NULL, sb_plan_memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED,
+		      giver.fd, 0);
 	assert_true(memory != MAP_FAILED);
 	sb_plan_memory_init(memory);
 	assert_int_equal(sb_plan_use_memory(plan, giver.fd, NULL), 0);
@@ -628,7 +635,8 @@ static void memory_of_others_is_asked_for(void **state)
 	assert_null(sb_site_table_open(path, NULL));
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s.plan", path);
 	giver.socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(giver.socket, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(bind(giver.socket, (struct sockaddr *)&address, sizeof(address)),
+			 0);
 	assert_int_equal(listen(giver.socket, 1), 0);
 	assert_int_equal(pthread_create(&thread, NULL, give, &giver), 0);
 	theirs = sb_site_table_open(path, NULL);

@@ -22,15 +22,15 @@
 
 #include "sampler/sampler.h"
 
-#define RUN_NS	    UINT64_C(400000000)
-#define MAX_RUNS    20
-#define MIN_LOOKS 40
-#define TICK_NS	    1000000
-#define NAP_NS	    20000000 /* as in sampled.c */
+#define RUN_NS	   UINT64_C(400000000)
+#define MAX_RUNS   20
+#define MIN_LOOKS  40
+#define TICK_NS	   1000000
+#define NAP_NS	   20000000 /* as in sampled.c */
 #define MAX_GROWTH 50000 /* KiB */
-#define ENOUGH_NS   UINT64_C(30000000000)
+#define ENOUGH_NS  UINT64_C(30000000000)
 #define MAX_BYTES  4000000
-#define SKIPPED	    77
+#define SKIPPED	   77
 
 static const char *program, *far;
 static struct sb_error *err;
@@ -228,7 +228,8 @@ static void shares_are_those_of_the_work(void **state)
 	/* Some hundred ticks, or fewer if the program often waited long for a CPU. */
 	for (int f = 0; f < 2; f++) {
 		assert_true(sums.looks[f] >= 2);
-		assert_true(sb_sampler_looks(sums.sampler, f) <= most_looks(&sums, TICK_NS));
+		assert_true(sb_sampler_looks(sums.sampler, f) <=
+			    most_looks(&sums, TICK_NS));
 	}
 	sb_sampler_free(sums.sampler);
 }
@@ -522,8 +523,9 @@ static void programs_that_become_others(void **state)
 
 static bool first_is_most(const struct sums *sums)
 {
-	return is_about(sums->self[0], sums->clock) && sums->self[0] > 2 * sums->self[1] &&
-	       sums->self[0] < 1.01 * sums->clock && sums->looks[0] >= 2;
+	return is_about(sums->self[0], sums->clock) &&
+	       sums->self[0] > 2 * sums->self[1] && sums->self[0] < 1.01 * sums->clock &&
+	       sums->looks[0] >= 2;
 }
 
 static void time_asleep_counts(void **state)
@@ -563,7 +565,8 @@ static void waiting_for_a_cpu_is_shared_out(void **state)
 
 static bool both_are_all(const struct sums *sums)
 {
-	return is_about(sums->self[0], sums->clock) && is_about(sums->self[1], sums->clock);
+	return is_about(sums->self[0], sums->clock) &&
+	       is_about(sums->self[1], sums->clock);
 }
 
 /* A thread that sleeps all the time causes no events. */
@@ -729,7 +732,8 @@ static void what_was_seen_before_the_stop_is_known(void **state)
 	 * In the first run the files are read, which may use all of the time until the
 	 * stop, and on a busy machine a short run may not see the program.
 	 */
-	for (int i = 0; i < 7 && !sb_sampler_self_ns(sampler, two); i++, stop.after_us *= 2) {
+	for (int i = 0; i < 7 && !sb_sampler_self_ns(sampler, two);
+	     i++, stop.after_us *= 2) {
 		assert_int_equal(sb_sampler_add_process(sampler, child), 0);
 		assert_int_equal(pthread_create(&thread, NULL, stop_it, &stop), 0);
 		assert_int_equal(sb_sampler_run(sampler, UINT64_C(3600000000000), err), 0);

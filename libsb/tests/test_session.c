@@ -25,7 +25,7 @@
 #include "served.h"
 #include "native/session.h"
 
-#define MS     UINT64_C(1000000)
+#define MS UINT64_C(1000000)
 
 static char library[4096];
 static bool is_bpf;

@@ -342,8 +342,8 @@ static void delays_are_set_from_outside(void **state)
 	assert_int_equal(counts_of(table, "m:f", 0).delay, 300);
 	assert_int_equal(sb_site_table_set_function_delay(table, "m:f", 0), 0);
 	assert_int_equal(request_of(table, site), 0);
-	assert_int_equal(
-		sb_site_table_set_function_delay(table, "m:f", SB_SITE_OWN_DELAY), 0);
+	assert_int_equal(sb_site_table_set_function_delay(table, "m:f", SB_SITE_OWN_DELAY),
+			 0);
 	assert_int_equal(request_of(table, site), 200);
 	assert_int_equal(sb_site_table_set_target_delay(table, 0, SB_SITE_OWN_DELAY), 0);
 	assert_int_equal(request_of(table, site), 100);
@@ -389,8 +389,7 @@ static void refuses(void **state)
 {
 	struct sb_site_table *table = table_of(NULL, 4, true);
 	struct sb_site_policy policy = { .sz = sizeof(policy) };
-	struct sb_site_table_options opts = { .sz = sizeof(opts),
-					      .capacity = UINT32_MAX };
+	struct sb_site_table_options opts = { .sz = sizeof(opts), .capacity = UINT32_MAX };
 	struct sb_error *err = sb_error_new();
 	char *name = calloc(1, 40000);
 
@@ -729,9 +728,7 @@ static void threaded_child(struct sb_site_table *table)
 static void threads_count_exactly(void **state)
 {
 	struct sb_site_table *table = table_of(NULL, 1000, false);
-	struct sb_site_policy policy = { .sz = sizeof(policy),
-					 .delay_ns = 1,
-					 .every = 2 };
+	struct sb_site_policy policy = { .sz = sizeof(policy), .delay_ns = 1, .every = 2 };
 
 	(void)state;
 	sb_site_table_set_concurrent(table, true);
@@ -1019,9 +1016,9 @@ static void use(struct sb_site_table *table)
 	sb_site_list_free(list);
 	/* A random delay is up to 10 s, which is valid. */
 	sb_site_table_set_enabled(table, false);
-	site = sb_site_get(
-		table, "m:new",
-		&(struct sb_site_policy){ .sz = sizeof(struct sb_site_policy) }, NULL);
+	site = sb_site_get(table, "m:new",
+			   &(struct sb_site_policy){ .sz = sizeof(struct sb_site_policy) },
+			   NULL);
 	if (site)
 		sb_site_hit(site, 0);
 	site = sb_site_get(table, "m:f3", NULL, NULL);

@@ -292,13 +292,12 @@ static void names_the_line(void **state)
 	char *longer;
 
 	(void)state;
-	assert_null_with(
-		sb_specs_parse(bad, sizeof(bad) - 1, "targets.txt", SB_SPEC_FILE, err),
-		EINVAL);
-	assert_string_equal(
-		sb_error_message(err),
-		"targets.txt:4: 'frobnicate=3' is not an option (delay, every, "
-		"start, duration, resume, mode, dist, thread)");
+	assert_null_with(sb_specs_parse(bad, sizeof(bad) - 1, "targets.txt", SB_SPEC_FILE,
+					err),
+			 EINVAL);
+	assert_string_equal(sb_error_message(err),
+			    "targets.txt:4: 'frobnicate=3' is not an option (delay, every, "
+			    "start, duration, resume, mode, dist, thread)");
 	assert_null_with(sb_specs_parse(nul, sizeof(nul) - 1, "t", SB_SPEC_FILE, err),
 			 EINVAL);
 	assert_says(err, "t:2: not text: byte 0x00 at column 3");
@@ -342,8 +341,7 @@ static void reads_files(void **state)
 /* For any input the parser returns. */
 static void survives_noise(void **state)
 {
-	static const char words[] =
-		":::!#= \t\n\r.*?[]<>()&0123456789abcdelaysrtnpiu_\"'";
+	static const char words[] = ":::!#= \t\n\r.*?[]<>()&0123456789abcdelaysrtnpiu_\"'";
 
 	(void)state;
 	srandom(2);
@@ -354,9 +352,9 @@ static void survives_noise(void **state)
 		struct sb_specs *specs;
 
 		for (size_t j = 0; j < n; j++)
-			text[j] = random() % 50
-					  ? words[(size_t)random() % (sizeof(words) - 1)]
-					  : (char)random();
+			text[j] = random() % 50 ?
+					  words[(size_t)random() % (sizeof(words) - 1)] :
+					  (char)random();
 		specs = sb_specs_parse(text, n, "t", dialect, err);
 		for (size_t j = 0; specs && j < sb_specs_count(specs); j++) {
 			const struct sb_spec *spec = sb_specs_get(specs, j);

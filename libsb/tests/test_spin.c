@@ -33,8 +33,7 @@ static void all_threads_may_be_first(void **state)
 
 	(void)state;
 	for (int i = 0; i < 8; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, first_call, &ns[i]),
-				 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, first_call, &ns[i]), 0);
 	for (int i = 0; i < 8; i++) {
 		pthread_join(threads[i], NULL);
 		assert_in_range(ns[i], 999990, 1000010);

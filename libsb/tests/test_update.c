@@ -16,7 +16,7 @@
 
 #include "served.h"
 
-#define MS UINT64_C(1000000)
+#define MS   UINT64_C(1000000)
 #define HOUR (3600 * 1000 * MS)
 
 static struct sb_error *err;
@@ -204,7 +204,8 @@ static void no_hit_is_lost_by_that(void **state)
 	(void)state;
 	add(session, 1);
 	for (int i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, call_often, &running), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, call_often, &running),
+				 0);
 	while (!last) {
 		struct sb_target_list *list;
 
@@ -239,7 +240,8 @@ static void no_hit_is_lost_without_memory(void **state)
 	call(3);
 	while (!list) {
 		enlargements = refused;
-		list = sb_session_list(session, SB_LIST_SESSION | SB_LIST_RESET, NULL, err);
+		list = sb_session_list(session, SB_LIST_SESSION | SB_LIST_RESET, NULL,
+				       err);
 		enlargements = UINT_MAX;
 		if (!list)
 			assert_int_equal(sb_error_code(err), ENOMEM);
@@ -249,7 +251,8 @@ static void no_hit_is_lost_without_memory(void **state)
 	assert_in_range(refused, 2, 1000);
 	for (size_t i = 0; i < sb_target_list_count(list); i++) {
 		calls += sb_target_list_counter(list, i, SB_COUNTER_CALLS);
-		assert_int_equal(sb_target_list_counter(list, i, SB_COUNTER_GENERATION), 0);
+		assert_int_equal(sb_target_list_counter(list, i, SB_COUNTER_GENERATION),
+				 0);
 	}
 	assert_int_equal(calls, 3);
 	sb_target_list_free(list);
@@ -348,7 +351,8 @@ static void best_effort(void **state)
 	}
 	assert_true(there < count);
 	ids[count] = one;
-	assert_int_equal(sb_session_update_each(session, ids, count + 1, &update, codes, err),
+	assert_int_equal(sb_session_update_each(session, ids, count + 1, &update, codes,
+						err),
 			 1);
 	for (size_t i = 0; i <= count; i++)
 		assert_int_equal(codes[i], i == there ? ENOENT : 0);
@@ -356,7 +360,8 @@ static void best_effort(void **state)
 	assert_int_equal(sb_target_list_count(list), count);
 	for (size_t i = 0; i < count; i++) {
 		assert_int_equal(sb_target_list_delay_ns(list, i), 7);
-		assert_int_equal(sb_target_list_counter(list, i, SB_COUNTER_GENERATION), 1);
+		assert_int_equal(sb_target_list_counter(list, i, SB_COUNTER_GENERATION),
+				 1);
 	}
 	sb_target_list_free(list);
 	assert_int_equal(sb_session_remove_each(session, ids, count + 1, codes, err), 1);

@@ -17,8 +17,8 @@ struct place {
 	enum spot_kind kind;
 	PyObject *object; /* held */
 	void **where;
-	void *before;	  /* the original value */
-	void *with;	  /* the value while the thunk is in place */
+	void *before; /* the original value */
+	void *with; /* the value while the thunk is in place */
 	struct thunk *thunk;
 	unsigned int pass; /* when it was last added */
 	bool in, changed, muted;
@@ -95,10 +95,12 @@ static bool is_specialised(const PyCFunctionObject *function)
 {
 	static const char *const names[] = {
 #if PY_VERSION_HEX >= 0x030B0000
-		"len", "isinstance",
+		"len",
+		"isinstance",
 #endif
 #if PY_VERSION_HEX >= 0x030E0000
-		"any", "all",
+		"any",
+		"all",
 #endif
 		NULL,
 	};
@@ -122,8 +124,9 @@ static enum found find_function(PyObject *object, struct spot *spot, char *reaso
 	const PyMethodDef *method = function->m_ml;
 
 	if (!strcmp(method->ml_name, "__new__"))
-		return refuse(reason, "a class calls its __new__ by itself: name __init__ or "
-				      "a method");
+		return refuse(reason,
+			      "a class calls its __new__ by itself: name __init__ or "
+			      "a method");
 	return spot_at(spot, is_specialised(function) ? SPOT_TWIN : SPOT_FUNCTION,
 		       (void **)(uintptr_t)&function->m_ml);
 }
@@ -200,11 +203,11 @@ static bool is_writable(void **where)
 static bool is_core_type(const PyTypeObject *type)
 {
 	const PyTypeObject *const types[] = {
-		&PyLong_Type,	&PyFloat_Type, &PyUnicode_Type, &PyBytes_Type,
-		&PyList_Type,	&PyTuple_Type, &PyDict_Type,	&PySet_Type,
-		&PyFrozenSet_Type, &PyBool_Type, &PyBaseObject_Type, &PyType_Type,
-		&PyComplex_Type, &PyRange_Type, &PySlice_Type,	&PyFunction_Type,
-		&PyModule_Type,	&PyGen_Type,
+		&PyLong_Type,	   &PyFloat_Type, &PyUnicode_Type,    &PyBytes_Type,
+		&PyList_Type,	   &PyTuple_Type, &PyDict_Type,	      &PySet_Type,
+		&PyFrozenSet_Type, &PyBool_Type,  &PyBaseObject_Type, &PyType_Type,
+		&PyComplex_Type,   &PyRange_Type, &PySlice_Type,      &PyFunction_Type,
+		&PyModule_Type,	   &PyGen_Type,
 	};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
@@ -215,9 +218,10 @@ static bool is_core_type(const PyTypeObject *type)
 
 static int comparison_of(const char *name)
 {
-	static const char *const names[] = { [Py_LT] = "__lt__", [Py_LE] = "__le__",
-					     [Py_EQ] = "__eq__", [Py_NE] = "__ne__",
-					     [Py_GT] = "__gt__", [Py_GE] = "__ge__" };
+	static const char *const names[] = {
+		[Py_LT] = "__lt__", [Py_LE] = "__le__", [Py_EQ] = "__eq__",
+		[Py_NE] = "__ne__", [Py_GT] = "__gt__", [Py_GE] = "__ge__"
+	};
 
 	for (int i = 0; i < 6; i++)
 		if (!strcmp(names[i], name))
@@ -234,23 +238,29 @@ static enum found find_slot(PyObject *object, struct spot *spot, char *reason)
 	void **where;
 
 	if (is_core_type(type))
-		return refuse(reason, "the interpreter does operators of %s by itself, without "
-				      "a call", type->tp_name);
+		return refuse(reason,
+			      "the interpreter does operators of %s by itself, without "
+			      "a call",
+			      type->tp_name);
 	if (!strcmp(name, "__getattribute__") || !strcmp(name, "__getattr__") ||
 	    !strcmp(name, "__setattr__") || !strcmp(name, "__delattr__"))
-		return refuse(reason, "the interpreter gets and sets attributes by itself, "
-				      "without a call");
+		return refuse(reason,
+			      "the interpreter gets and sets attributes by itself, "
+			      "without a call");
 	if (!strcmp(name, "__del__"))
 		return refuse(reason, "it is called by the end of an object");
 	if (!strcmp(name, "__init__") && type->tp_vectorcall)
 		return refuse(reason, "objects of %s are made without it", type->tp_name);
 	if (!strcmp(name, "__call__") &&
 	    PyType_HasFeature(type, Py_TPFLAGS_HAVE_VECTORCALL))
-		return refuse(reason, "objects of %s are called by pointers of their own: name "
-				      "an object", type->tp_name);
+		return refuse(reason,
+			      "objects of %s are called by pointers of their own: name "
+			      "an object",
+			      type->tp_name);
 	where = slot_of(type, offset);
 	if (!where || (get(where) != wrapper->d_wrapped && !thunk_at(get(where))))
-		return refuse(reason, "another function is in the slot of %s", type->tp_name);
+		return refuse(reason, "another function is in the slot of %s",
+			      type->tp_name);
 	if (!is_writable(where))
 		return refuse(reason, "the slots of %s are in read-only memory",
 			      type->tp_name);
@@ -269,7 +279,8 @@ static enum found find_object(PyObject *object, struct spot *spot, char *reason)
 	bool python;
 
 	if (!type->tp_call)
-		return refuse(reason, "it is of type %s and can't be called", type->tp_name);
+		return refuse(reason, "it is of type %s and can't be called",
+			      type->tp_name);
 	call = type_lookup(type, "__call__");
 	python = !call || !Py_IS_TYPE(call, &PyWrapperDescr_Type);
 	Py_XDECREF(call);
@@ -299,7 +310,7 @@ static PyObject *some_method(PyTypeObject *type)
 
 	if (init && !type->tp_vectorcall &&
 	    (PyFunction_Check(init) || (Py_IS_TYPE(init, &PyWrapperDescr_Type) &&
-				      PyDescr_TYPE(init) != &PyBaseObject_Type)))
+					PyDescr_TYPE(init) != &PyBaseObject_Type)))
 		found = PyUnicode_FromString("__init__");
 	dict = type_dict(type);
 	copy = dict ? PyDict_Copy(dict) : NULL;
@@ -335,8 +346,10 @@ enum found spot_find(PyObject *object, PyObject *self, struct spot *spot,
 {
 	PyTypeObject *type = Py_TYPE(object);
 
-	*spot = (struct spot){ .object = object, .argument = self ? 0 : -1,
-			       .value = (uintptr_t)self, .self = self };
+	*spot = (struct spot){ .object = object,
+			       .argument = self ? 0 : -1,
+			       .value = (uintptr_t)self,
+			       .self = self };
 	if (PyFunction_Check(object) || PyCode_Check(object))
 		return FOUND_NOTHING;
 	if (!thunks_exist())
@@ -354,7 +367,8 @@ enum found spot_find(PyObject *object, PyObject *self, struct spot *spot,
 	if (type == &PyWrapperDescr_Type)
 		return find_slot(object, spot, reason);
 	if (!strcmp(type->tp_name, "method-wrapper"))
-		return refuse(reason, "it is an operator of an object: name that of its type");
+		return refuse(reason,
+			      "it is an operator of an object: name that of its type");
 	return find_object(object, spot, reason);
 }
 
@@ -406,18 +420,21 @@ static void replace_slots(PyTypeObject *type, int offset, void *from, void *to)
 	 */
 	for (size_t other = offsetof(PyHeapTypeObject, as_number);
 	     offset >= (int)offsetof(PyHeapTypeObject, as_number) &&
-	     other < offsetof(PyHeapTypeObject, as_buffer); other += sizeof(void *)) {
+	     other < offsetof(PyHeapTypeObject, as_buffer);
+	     other += sizeof(void *)) {
 		where = slot_of(type, (int)other);
 		if (where && get(where) == from && is_writable(where))
 			put(where, to);
 	}
-	subclasses = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+	subclasses = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O",
+					 type);
 	if (!subclasses) {
 		PyErr_Clear();
 		return;
 	}
 	for (Py_ssize_t i = 0; i < PyList_GET_SIZE(subclasses); i++)
-		replace_slots((PyTypeObject *)PyList_GET_ITEM(subclasses, i), offset, from, to);
+		replace_slots((PyTypeObject *)PyList_GET_ITEM(subclasses, i), offset,
+			      from, to);
 	Py_DECREF(subclasses);
 }
 
@@ -435,7 +452,8 @@ static void replace_wrappers(PyTypeObject *type, void *from, void *to)
 	while (copy && PyDict_Next(copy, &i, &key, &value)) {
 		PyWrapperDescrObject *wrapper = (PyWrapperDescrObject *)value;
 
-		if (Py_IS_TYPE(value, &PyWrapperDescr_Type) && get(&wrapper->d_wrapped) == from)
+		if (Py_IS_TYPE(value, &PyWrapperDescr_Type) &&
+		    get(&wrapper->d_wrapped) == from)
 			put(&wrapper->d_wrapped, to);
 	}
 	PyErr_Clear();
@@ -522,9 +540,9 @@ static int places_reserve(struct places *places)
 /* Whether the function at @spot signals an exception by -1, not by NULL. */
 static bool fails_negative(const struct spot *spot)
 {
-	static const char *const names[] = { "__init__",     "__len__",	     "__hash__",
-					     "__bool__",     "__contains__", "__setitem__",
-					     "__delitem__",  "__set__",	     "__delete__" };
+	static const char *const names[] = { "__init__",    "__len__",	    "__hash__",
+					     "__bool__",    "__contains__", "__setitem__",
+					     "__delitem__", "__set__",	    "__delete__" };
 	const char *name;
 
 	if (spot->kind != SPOT_SLOT)
@@ -536,8 +554,8 @@ static bool fails_negative(const struct spot *spot)
 	return false;
 }
 
-static struct place *place_new(struct places *places, const struct spot *spot, void *before,
-			       char *reason)
+static struct place *place_new(struct places *places, const struct spot *spot,
+			       void *before, char *reason)
 {
 	struct place *place = calloc(1, sizeof(*place));
 	size_t size = definition_size(spot->kind);
@@ -556,7 +574,8 @@ static struct place *place_new(struct places *places, const struct spot *spot, v
 		goto fail;
 	}
 	thunk_set_failure(place->thunk, fails_negative(spot));
-	place->with = size ? thunk_copy(place->thunk, before, size, function_offset(spot->kind)) :
+	place->with = size ? thunk_copy(place->thunk, before, size,
+					function_offset(spot->kind)) :
 			     thunk_address(place->thunk);
 	if (!place->with) {
 		refuse(reason, "out of memory");
@@ -583,8 +602,8 @@ static bool place_has(const struct place *place, const struct spot *spot)
 	return false;
 }
 
-enum added places_add(struct places *places, const struct spot *spot, struct place **place,
-		      char reason[REASON_SIZE])
+enum added places_add(struct places *places, const struct spot *spot,
+		      struct place **place, char reason[REASON_SIZE])
 {
 	void *before = get(spot->where);
 	struct thunk *thunk;
@@ -670,8 +689,8 @@ static void place_publish(struct places *places, struct place *place)
 	place->changed = false;
 	place->filter = NULL;
 	if (place->count)
-		place->filter = thunk_filter_new((unsigned int)place->argument, place->any,
-						 place->entries, place->count);
+		place->filter = thunk_filter_new((unsigned int)place->argument,
+						 place->any, place->entries, place->count);
 	thunk_set(place->thunk, place->count ? NULL : place->any, place->filter);
 	filter_drop(places, before);
 }
@@ -687,7 +706,8 @@ static void place_in(struct place *place)
 		replace_all_slots(place, place->before, place->with);
 		break;
 	case SPOT_TWIN:
-		twin = PyCFunction_NewEx(place->with, function->m_self, function->m_module);
+		twin = PyCFunction_NewEx(place->with, function->m_self,
+					 function->m_module);
 		if (!twin) {
 			PyErr_Clear();
 			break;

@@ -13,13 +13,13 @@
 #define REASON_SIZE 200
 
 enum spot_kind {
-	SPOT_FUNCTION,	 /* builtin_function_or_method: m_ml */
-	SPOT_TWIN,	 /* the same for builtins: another object under its name */
-	SPOT_METHOD,	 /* method_descriptor, classmethod_descriptor: d_method */
-	SPOT_GETTER,	 /* getset_descriptor: d_getset */
+	SPOT_FUNCTION, /* builtin_function_or_method: m_ml */
+	SPOT_TWIN, /* the same for builtins: another object under its name */
+	SPOT_METHOD, /* method_descriptor, classmethod_descriptor: d_method */
+	SPOT_GETTER, /* getset_descriptor: d_getset */
 	SPOT_VECTORCALL, /* an object's own vectorcall */
-	SPOT_CALL,	 /* tp_call of its type */
-	SPOT_SLOT,	 /* another slot of a type, as an operator */
+	SPOT_CALL, /* tp_call of its type */
+	SPOT_SLOT, /* another slot of a type, as an operator */
 };
 
 /* The place for a thunk. */
@@ -71,8 +71,8 @@ void places_begin(struct places *places);
  * Prepare a thunk at @spot. ADDED: set its site with place_set(). ADDED_BEFORE: it has
  * one since places_begin().
  */
-enum added places_add(struct places *places, const struct spot *spot, struct place **place,
-		      char reason[REASON_SIZE]);
+enum added places_add(struct places *places, const struct spot *spot,
+		      struct place **place, char reason[REASON_SIZE]);
 void place_set(struct place *place, const struct spot *spot, struct sb_site *site);
 /*
  * Put the added thunks into place; if @all, remove those not added since places_begin().

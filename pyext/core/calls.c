@@ -30,9 +30,9 @@ static struct timed_call *place_of(const struct calls *calls, const void *frame)
 static bool is_live(const struct timed_call *entry, uint32_t generation,
 		    const struct recorded_call *newest)
 {
-	return entry->frame && (entry->generation == generation ||
-				(entry->recorded.latency &&
-				 recorded_is_live(&entry->recorded, newest)));
+	return entry->frame &&
+	       (entry->generation == generation ||
+		(entry->recorded.latency && recorded_is_live(&entry->recorded, newest)));
 }
 
 bool calls_grow(uint32_t generation, const struct recorded_call *newest)
@@ -82,7 +82,8 @@ void calls_remove(struct timed_call *entry)
 			i = (i + 1) & mask;
 			if (!entries[i].frame)
 				return;
-		} while (((i - calls_place(entries[i].frame)) & mask) < ((i - gap) & mask));
+		} while (((i - calls_place(entries[i].frame)) & mask) <
+			 ((i - gap) & mask));
 		entries[gap] = entries[i];
 		gap = i;
 	}

@@ -51,15 +51,15 @@ static inline int PyModule_Add(PyObject *module, const char *name, PyObject *val
 /* Needed if threads run in parallel; otherwise the GIL is sufficient. */
 #ifdef Py_GIL_DISABLED
 typedef PyMutex core_mutex;
-#define core_lock(mutex)   PyMutex_Lock(mutex)
-#define core_unlock(mutex) PyMutex_Unlock(mutex)
+#define core_lock(mutex)       PyMutex_Lock(mutex)
+#define core_unlock(mutex)     PyMutex_Unlock(mutex)
 #define core_lock_renew(mutex) (*(mutex) = (PyMutex){ 0 })
 #else
 typedef struct {
 	char unused;
 } core_mutex;
-#define core_lock(mutex)   ((void)(mutex))
-#define core_unlock(mutex) ((void)(mutex))
+#define core_lock(mutex)       ((void)(mutex))
+#define core_unlock(mutex)     ((void)(mutex))
 #define core_lock_renew(mutex) ((void)(mutex))
 #endif
 

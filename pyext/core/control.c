@@ -10,7 +10,8 @@
 #include "types.h"
 
 struct control_object {
-	PyObject_HEAD struct sb_control *control;
+	PyObject_HEAD
+	struct sb_control *control;
 	PyObject *session; /* NULL: none */
 };
 
@@ -44,9 +45,12 @@ static PyObject *control_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 		self->session = Py_NewRef(given);
 	}
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS self->control = sb_control_read(session, err);
+	Py_BEGIN_ALLOW_THREADS
+	self->control = sb_control_read(session, err);
 	code = errno;
-	Py_END_ALLOW_THREADS if (session) session_release(given);
+	Py_END_ALLOW_THREADS
+	if (session)
+		session_release(given);
 	if (!self->control) {
 		Py_DECREF(self);
 		return raise_os_error(err, code);

@@ -26,7 +26,8 @@ static void lock(struct core *core)
 			 * The thread that holds it may need the GIL before it can release
 			 * it.
 			 */
-			Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(core->lock, WAIT_LOCK);
+			Py_BEGIN_ALLOW_THREADS
+			PyThread_acquire_lock(core->lock, WAIT_LOCK);
 			Py_END_ALLOW_THREADS
 		}
 		atomic_store(&core->owner, self);
@@ -59,9 +60,9 @@ static int change_begin(struct core *core, struct change *change)
 		change->collects = PyGC_Disable();
 		return 0;
 	}
-	PyErr_SetString(PyExc_RuntimeError,
-			core->hook ? "another start or stop is going on"
-				   : "the interpreter ends");
+	PyErr_SetString(PyExc_RuntimeError, core->hook ?
+						    "another start or stop is going on" :
+						    "the interpreter ends");
 	unlock(core);
 	return -1;
 }
@@ -589,10 +590,10 @@ PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kw
 	struct force next;
 	int failed;
 
-	if (!core || !PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OOOO|O:install", names,
-						  &config, &table, &PyTuple_Type, &entries,
-						  &delay_ns, &every, &start_ns, &end_ns,
-						  &probes))
+	if (!core ||
+	    !PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OOOO|O:install", names,
+					 &config, &table, &PyTuple_Type, &entries,
+					 &delay_ns, &every, &start_ns, &end_ns, &probes))
 		return NULL;
 	if (!table_is(table))
 		return PyErr_Format(PyExc_TypeError, "not a Table");

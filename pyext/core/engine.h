@@ -19,9 +19,9 @@ struct engine_patterns {
 	struct sb_specs *specs;
 	struct sb_patterns *patterns;
 	struct rule *rules; /* one for each of specs */
-	bool resumes;	    /* resumptions have to be reported, except for those of @ends */
-	bool ends;	    /* some rule delays at ends; it includes resume */
-	bool lines;	    /* some rule is for a line */
+	bool resumes; /* resumptions have to be reported, except for those of @ends */
+	bool ends; /* some rule delays at ends; it includes resume */
+	bool lines; /* some rule is for a line */
 	/*
 	 * The patterns of the table for calls whose durations are recorded. NULL: none.
 	 */
@@ -60,10 +60,10 @@ struct engine_way {
 /* The result of the patterns for a code object. */
 struct verdict {
 	struct sb_site *site; /* NULL: no pattern matches */
-	bool resume;	      /* delay resumptions too */
-	bool ends;	      /* delay at the end, by a part of the duration */
-	uint32_t latency;     /* 0, or the index of the recorded durations plus 1 */
-	bool unknown;	      /* it can't be determined now: try again at the next call */
+	bool resume; /* delay resumptions too */
+	bool ends; /* delay at the end, by a part of the duration */
+	uint32_t latency; /* 0, or the index of the recorded durations plus 1 */
+	bool unknown; /* it can't be determined now: try again at the next call */
 };
 
 /* Create the storage for marks. Called once per interpreter. */
@@ -152,7 +152,8 @@ static inline struct recorded_call engine_begin_recorded(struct engine *engine,
 				       .latency = latency };
 }
 
-static inline void engine_end_recorded(struct engine *engine, const struct recorded_call *call)
+static inline void engine_end_recorded(struct engine *engine,
+				       const struct recorded_call *call)
 {
 	uint64_t end = sb_clock_poll();
 	struct sb_site_table *table = load_acquire(&engine->recording);
@@ -194,8 +195,7 @@ engine_known(struct engine *engine, PyObject *code, struct verdict *verdict)
 	verdict->unknown = false;
 #ifdef Py_GIL_DISABLED
 	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&mark->generation, memory_order_relaxed) ==
-	       generation;
+	return atomic_load_explicit(&mark->generation, memory_order_relaxed) == generation;
 #else
 	return true;
 #endif

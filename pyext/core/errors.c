@@ -19,7 +19,8 @@ static PyObject *raise_as(PyObject *type, bool with_code, struct sb_error *err, 
 		value = PyObject_CallFunction(type, "iN", code,
 					      PyUnicode_DecodeFSDefault(message));
 	else
-		value = PyObject_CallFunction(type, "N", PyUnicode_DecodeFSDefault(message));
+		value = PyObject_CallFunction(type, "N",
+					      PyUnicode_DecodeFSDefault(message));
 	sb_error_free(err);
 	if (value) {
 		PyErr_SetObject((PyObject *)Py_TYPE(value), value);

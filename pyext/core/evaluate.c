@@ -40,11 +40,11 @@ struct hook {
 	struct hook *next; /* that of another interpreter */
 	PyInterpreterState *interpreter;
 	struct engine *engine;
-	bool ready;		      /* hook_open() has nothing left to do */
-	bool on;		      /* hook_watch_all() is in force */
-	bool placed;		      /* evaluate() has to report calls */
-	unsigned int passed;	      /* number of frames passed to evaluate() */
-	_PyFrameEvalFunction below;   /* the function that it calls; kept because threads
+	bool ready; /* hook_open() has nothing left to do */
+	bool on; /* hook_watch_all() is in force */
+	bool placed; /* evaluate() has to report calls */
+	unsigned int passed; /* number of frames passed to evaluate() */
+	_PyFrameEvalFunction below; /* the function that it calls; kept because threads
 				       * may be in it */
 };
 
@@ -143,8 +143,8 @@ static __attribute__((noinline)) void record(struct engine *engine, const frame_
  * ends a generator that has not started. If the end of the call is needed, for a delay at the
  * end or a recorded duration, @timed is filled in; else its code stays NULL.
  */
-static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, int throwing,
-					struct timed *timed)
+static inline enum site_outcome on_call(struct engine *engine, frame_t *frame,
+					int throwing, struct timed *timed)
 {
 	PyObject *code = (PyObject *)frame->f_code;
 	PyObject *type = NULL, *value = NULL, *traceback = NULL;
@@ -174,7 +174,8 @@ static inline enum site_outcome on_call(struct engine *engine, frame_t *frame, i
 	timed->recorded.latency = 0;
 	/* The delay is part of the recorded duration. */
 	if (verdict.latency && throwing && kind != RESUMPTION)
-		suspended_drop(frame); /* of an earlier frame: this one ends before it starts */
+		suspended_drop(
+			frame); /* of an earlier frame: this one ends before it starts */
 	else if (verdict.latency)
 		record(engine, frame, kind == START, verdict.latency, timed);
 	if (!verdict.site || (throwing && !verdict.ends) ||
@@ -243,8 +244,8 @@ static _Thread_local uintptr_t stack_end __attribute__((tls_model("initial-exec"
  * Below this address there is too little stack left. The largest number: not determined
  * yet.
  */
-static _Thread_local uintptr_t stack_limit __attribute__((tls_model("initial-exec"))) =
-	UINTPTR_MAX;
+static _Thread_local uintptr_t stack_limit
+	__attribute__((tls_model("initial-exec"))) = UINTPTR_MAX;
 
 static void find_stack(void)
 {

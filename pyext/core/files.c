@@ -241,12 +241,14 @@ PyObject *places_of(PyObject *Py_UNUSED(module), PyObject *args)
 			      &symbol))
 		return NULL;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS elf = file_take(PyBytes_AS_STRING(path), err);
+	Py_BEGIN_ALLOW_THREADS
+	elf = file_take(PyBytes_AS_STRING(path), err);
 	if (elf)
 		places = sb_elf_find(elf, symbol, err);
 	code = errno;
 	file_give(elf);
-	Py_END_ALLOW_THREADS Py_DECREF(path);
+	Py_END_ALLOW_THREADS
+	Py_DECREF(path);
 	if (!places)
 		return raise_os_error(err, code);
 	sb_error_free(err);
@@ -297,9 +299,11 @@ PyObject *readable_names(PyObject *Py_UNUSED(module), PyObject *args)
 			      &PyTuple_Type, &offsets))
 		return NULL;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS elf = file_take(PyBytes_AS_STRING(path), err);
+	Py_BEGIN_ALLOW_THREADS
+	elf = file_take(PyBytes_AS_STRING(path), err);
 	code = errno;
-	Py_END_ALLOW_THREADS Py_DECREF(path);
+	Py_END_ALLOW_THREADS
+	Py_DECREF(path);
 	if (!elf)
 		return raise_os_error(err, code);
 	sb_error_free(err);

@@ -98,8 +98,8 @@ static uint64_t frame_of(const PyThreadState *thread)
 static uintptr_t call(const void *function, const uintptr_t *a)
 {
 #ifdef __aarch64__
-	uintptr_t (*called)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
-			    uintptr_t, uintptr_t) = (void *)(uintptr_t)function;
+	uintptr_t (*called)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
+			    uintptr_t, uintptr_t, uintptr_t) = (void *)(uintptr_t)function;
 
 	return called(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
 #else
@@ -148,8 +148,9 @@ void inside_look(pid_t pid, uint64_t address, struct inside_words *seen)
 
 	seen->count = remote_word(pid, address, &failed);
 	if (failed || seen->count > INSIDE_THREADS ||
-	    (seen->count && remote_read(pid, address + offsetof(struct inside_words, words),
-					seen->words, seen->count * sizeof(seen->words[0]))))
+	    (seen->count &&
+	     remote_read(pid, address + offsetof(struct inside_words, words), seen->words,
+			 seen->count * sizeof(seen->words[0]))))
 		seen->count = 0;
 }
 

@@ -21,7 +21,7 @@
 struct inside_record {
 	uint64_t outer; /* the address of the next record, or 0 */
 	uint64_t frame; /* of the calling Python function */
-	uint64_t site;	/* the code that is recorded for the site of the function */
+	uint64_t site; /* the code that is recorded for the site of the function */
 };
 
 struct inside_word {

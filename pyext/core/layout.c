@@ -192,8 +192,8 @@ const int *layout_gil_enabled(void)
 /* ----------------------------------------------------------------- is it so here? */
 
 #define MAX_STEPS  10000 /* of a list */
-#define MAX_FRAMES 8	 /* between two of Python code */
-#define TRIES	   20	 /* threads come and go */
+#define MAX_FRAMES 8 /* between two of Python code */
+#define TRIES	   20 /* threads come and go */
 
 /* Words of memory that may not be mapped: the kernel checks that. */
 struct reader {
@@ -270,7 +270,8 @@ static const char *find_fault(const struct reader *reader, const struct layout *
 		       interpreter))
 		return "interpreters";
 	if (!is_listed(reader,
-		       word_at(reader, (uintptr_t)interpreter + layout->interpreter_threads),
+		       word_at(reader,
+			       (uintptr_t)interpreter + layout->interpreter_threads),
 		       layout->thread_next, thread))
 		return "threads";
 	object = PyThreadState_GetFrame(thread);
@@ -322,8 +323,8 @@ int layout_read(PyObject *tuple, struct layout *layout)
 		return -1;
 	}
 	for (size_t i = 0; i < LAYOUT_WORDS; i++)
-		words[i] = PyLong_AsUnsignedLongLong(
-			PyTuple_GET_ITEM(tuple, (Py_ssize_t)i));
+		words[i] =
+			PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(tuple, (Py_ssize_t)i));
 	return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -347,8 +348,8 @@ int layout_check(void)
 	}
 	if (!fault)
 		return 0;
-	PyOS_snprintf(version, sizeof(version), "%.*s", (int)strcspn(Py_GetVersion(), " "),
-		      Py_GetVersion());
+	PyOS_snprintf(version, sizeof(version), "%.*s",
+		      (int)strcspn(Py_GetVersion(), " "), Py_GetVersion());
 	PyErr_Format(PyExc_ImportError,
 		     "speed_bump was compiled for CPython %s; this one, %s, has its %s "
 		     "elsewhere: compile it here (pip install --force-reinstall --no-deps "

@@ -73,7 +73,8 @@ static struct line_table *make_room(struct lines *lines)
 	return larger;
 }
 
-int lines_see(struct lines *lines, struct engine *engine, PyObject *code, PyObject *globals)
+int lines_see(struct lines *lines, struct engine *engine, PyObject *code,
+	      PyObject *globals)
 {
 	struct engine_lines found;
 	int any = 0;
@@ -82,7 +83,8 @@ int lines_see(struct lines *lines, struct engine *engine, PyObject *code, PyObje
 		return 0;
 	engine_find_lines(engine, code, globals, &found);
 	core_lock(&engine->lock);
-	for (size_t i = 0; engine->generation == found.generation && i < found.count; i++) {
+	for (size_t i = 0; engine->generation == found.generation && i < found.count;
+	     i++) {
 		struct line_table *table = make_room(lines);
 
 		if (!table)

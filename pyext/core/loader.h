@@ -7,16 +7,16 @@
  * The words that it begins with, by their offsets: functions of libc, two paths, and where
  * the thread goes on. program/debugger.py has the same order.
  */
-#define LOADER_DLOPEN 0
-#define LOADER_DLSYM 8
-#define LOADER_DLERROR 16
+#define LOADER_DLOPEN	 0
+#define LOADER_DLSYM	 8
+#define LOADER_DLERROR	 16
 #define LOADER_EXTENSION 24
-#define LOADER_SCRIPT 32
-#define LOADER_BACK 40
+#define LOADER_SCRIPT	 32
+#define LOADER_BACK	 40
 /* The results: what speed_bump_enter() returned, or what dlerror() says. */
 #define LOADER_RESULT 48
-#define LOADER_ERROR 56
-#define LOADER_WORDS 8
+#define LOADER_ERROR  56
+#define LOADER_WORDS  8
 
 /* The first instruction. The last one is reached with all registers as they were. */
 #define LOADER_BEGIN 128

@@ -95,8 +95,8 @@ int mark_put_extra(PyObject *code, Py_ssize_t index, void *value)
 		PyErr_Clear();
 		return -1;
 	}
-	all = PyMem_Realloc(all, sizeof(*all) +
-					 ((size_t)index + 1) * sizeof(all->extras[0]));
+	all = PyMem_Realloc(all,
+			    sizeof(*all) + ((size_t)index + 1) * sizeof(all->extras[0]));
 	if (!all)
 		return -1;
 	for (Py_ssize_t i = size; i < index; i++)

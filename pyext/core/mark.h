@@ -50,10 +50,10 @@ struct mark {
 			     * cache line */
 #endif
 	_Atomic uint32_t generation; /* of the patterns in which it was looked up */
-	_Atomic bool resume;	     /* delay resumptions too */
-	_Atomic bool ends;	     /* delay at the end, by a part of the duration */
-	_Atomic uint32_t latency;    /* as in struct verdict */
-	_Atomic uint32_t watched;    /* the hook's own: since when its ends are reported */
+	_Atomic bool resume; /* delay resumptions too */
+	_Atomic bool ends; /* delay at the end, by a part of the duration */
+	_Atomic uint32_t latency; /* as in struct verdict */
+	_Atomic uint32_t watched; /* the hook's own: since when its ends are reported */
 	/*
 	 * NULL: no pattern matches. The hook passes 0 as the entry time to the site:
 	 * reading the clock first would double the cost of a call without a delay
@@ -232,8 +232,8 @@ int marks_prepare(struct marks *marks);
 struct mark *mark_ask(struct marks *marks, PyObject *code) __attribute__((cold));
 
 /* NULL: none, or mark_ask() can tell. */
-static inline __attribute__((always_inline)) struct mark *
-mark_seen(struct marks_way *way, PyObject *code)
+static inline __attribute__((always_inline)) struct mark *mark_seen(struct marks_way *way,
+								    PyObject *code)
 {
 	const struct code_extra *all = ((PyCodeObject *)code)->co_extra;
 

@@ -205,7 +205,8 @@ static void note_mpi_wait(uint64_t ns)
 /* watch_mpi(): whether core/mpi_waits.c is loaded; from now on its waits count */
 static PyObject *watch_mpi(PyObject *module, PyObject *Py_UNUSED(none))
 {
-	_Atomic(void (*)(uint64_t)) *listener = dlsym(RTLD_DEFAULT, "speed_bump_mpi_waited");
+	_Atomic(void (*)(uint64_t)) *listener =
+		dlsym(RTLD_DEFAULT, "speed_bump_mpi_waited");
 	PyObject *table;
 
 	if (!listener)

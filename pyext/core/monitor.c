@@ -36,28 +36,29 @@ static const char *const event_names[EVENTS] = { "PY_START", "PY_RESUME", "PY_RE
  * them.
  */
 struct hook_object {
-	PyObject_HEAD vectorcallfunc vectorcall;
+	PyObject_HEAD
+	vectorcallfunc vectorcall;
 	struct engine_way way; /* of that of @hook, for on_start() */
-	struct hook *hook;    /* NULL: the interpreter has ended */
+	struct hook *hook; /* NULL: the interpreter has ended */
 };
 
 struct hook {
 	struct engine *engine;
-	int tool;	      /* -1: no tool id is claimed */
-	PyObject *name;	      /* the object that identifies this tool */
+	int tool; /* -1: no tool id is claimed */
+	PyObject *name; /* the object that identifies this tool */
 	PyObject *monitoring; /* sys.monitoring; NULL: not looked up yet */
-	PyObject *disable;    /* sys.monitoring.DISABLE */
+	PyObject *disable; /* sys.monitoring.DISABLE */
 	struct hook_object *callbacks[EVENTS];
 	long events[EVENTS];
 	long told; /* events of all code: the last request of hook_watch_all() */
 	struct lines lines;
 	_Atomic bool disabled; /* some events were disabled since hook_forget() */
-	_Atomic bool keeps;    /* nothing is disabled now */
+	_Atomic bool keeps; /* nothing is disabled now */
 	_Atomic uint32_t opened; /* how often: a mark's @watched has one of these values */
 	/* Of what follows, and of local events, which are read to be set. */
 	core_mutex lock;
-	bool watches;	    /* local events may be set */
-	PyObject *watched;  /* list of weak references: code that has local events */
+	bool watches; /* local events may be set */
+	PyObject *watched; /* list of weak references: code that has local events */
 	Py_ssize_t crowded; /* length from which the list is searched for freed code */
 };
 
@@ -225,9 +226,8 @@ static inline PyObject *answer(struct hook *hook, PyObject *code, struct sb_site
 	if (__builtin_expect(outcome == SITE_ENDED, 0))
 		return NULL;
 	if (outcome == SITE_OPEN && load(&hook->engine->generation) == generation) {
-		const struct recorded_call newest = {
-			.epoch = engine_epoch(hook->engine), .engine = hook->engine
-		};
+		const struct recorded_call newest = { .epoch = engine_epoch(hook->engine),
+						      .engine = hook->engine };
 
 		timed = calls_add(current_frame(), code, generation, &newest);
 		if (timed) {
@@ -352,7 +352,8 @@ static __attribute__((noinline)) PyObject *on_any(PyObject *self, PyObject *code
 		if (!verdict.unknown && !engine_known(hook->engine, code, &verdict))
 			Py_RETURN_NONE;
 	}
-	if (!verdict.unknown && (verdict.ends || verdict.latency) && !is_watched(hook, code) &&
+	if (!verdict.unknown && (verdict.ends || verdict.latency) &&
+	    !is_watched(hook, code) &&
 	    (!watch_ends(hook, code) || !engine_known(hook->engine, code, &verdict)))
 		Py_RETURN_NONE;
 	if (verdict.unknown)
@@ -406,7 +407,8 @@ static __attribute__((noinline)) PyObject *on_more(PyObject *self, PyObject *cod
 	if (__builtin_expect(!counters, 0))
 		return on_any(self, code, START);
 	site = load(&quick->site);
-	return answer(hook, code, site, sb_site_hit_rest(site, counters, 0, hit), generation);
+	return answer(hook, code, site, sb_site_hit_rest(site, counters, 0, hit),
+		      generation);
 }
 
 /*
@@ -427,7 +429,9 @@ static PyObject *on_start(PyObject *self, PyObject *const *args, size_t nargsf,
 	quick = mark_quick(&way->marks, args[0]);
 	if (__builtin_expect(!quick, 0))
 		return on_any(self, args[0], START);
-	if (__builtin_expect(load_acquire(&quick->quiet) != load_acquire(load(&way->changes)), 0))
+	if (__builtin_expect(load_acquire(&quick->quiet) !=
+				     load_acquire(load(&way->changes)),
+			     0))
 		return on_more(self, args[0], quick);
 	if (__builtin_expect(!site_count_quick(load(&quick->slot), &hit), 0))
 		return on_any(self, args[0], START);
@@ -752,8 +756,8 @@ static int claim_tool(struct hook *hook)
 	static const int order[TOOL_IDS] = { 4, 3, 5, 2, 1, 0 };
 
 	for (int i = 0; i < TOOL_IDS; i++) {
-		PyObject *done = PyObject_CallMethod(hook->monitoring, "use_tool_id", "iO",
-						     order[i], hook->name);
+		PyObject *done = PyObject_CallMethod(hook->monitoring, "use_tool_id",
+						     "iO", order[i], hook->name);
 
 		if (done) {
 			Py_DECREF(done);

@@ -22,8 +22,8 @@
 #define EXPORT __attribute__((visibility("default")))
 
 typedef intptr_t word;
-typedef word (*function_type)(word a, word b, word c, word d, word e, word f, word g, word h,
-			      word i, word j, word k, word l, word m);
+typedef word (*function_type)(word a, word b, word c, word d, word e, word f, word g,
+			      word h, word i, word j, word k, word l, word m);
 typedef _Atomic(void (*)(uint64_t ns)) listener;
 
 /* Called for each wait; speed_bump._core sets it. */
@@ -82,14 +82,16 @@ static _Noreturn void refuse(const char *name)
 	bool counts = length > 2 && !strcmp(name + length - 2, "_c");
 
 	fprintf(stderr, "speed-bump: undefined symbol: %s%s\n", name,
-		counts ? ": this MPI is older than MPI 4; a program built for it does not call "
-			 "that function (of mpi4py: pip install --no-binary mpi4py mpi4py)" :
-			 "");
+		counts ?
+			": this MPI is older than MPI 4; a program built for it does not call "
+			"that function (of mpi4py: pip install --no-binary mpi4py mpi4py)" :
+			"");
 	_exit(127);
 }
 
 /* @name begins with PMPI; without the P it is the function itself. */
-static function_type real(_Atomic(function_type) *known, const char *name, const void *caller)
+static function_type real(_Atomic(function_type) *known, const char *name,
+			  const void *caller)
 {
 	function_type found = atomic_load_explicit(known, memory_order_relaxed);
 	static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -113,37 +115,38 @@ static function_type real(_Atomic(function_type) *known, const char *name, const
 
 static void tell(uint64_t begin_ns)
 {
-	void (*told)(uint64_t) = atomic_load_explicit(&speed_bump_mpi_waited,
-						      memory_order_acquire);
+	void (*told)(uint64_t) =
+		atomic_load_explicit(&speed_bump_mpi_waited, memory_order_acquire);
 
 	if (told)
 		told(now_ns() - begin_ns);
 }
 
 /* @function is found as @real_name, of the profiling interface. */
-#define WAITS(function, real_name)                                                         \
-	EXPORT word function(word a, word b, word c, word d, word e, word f, word g,       \
-			     word h, word i, word j, word k, word l, word m)               \
-	{                                                                                  \
-		static _Atomic(function_type) known;                                       \
-		function_type next = real(&known, real_name, __builtin_return_address(0)); \
-		uint64_t begin_ns;                                                         \
-		word result;                                                               \
-                                                                                           \
-		if (inside)                                                                \
-			return next(a, b, c, d, e, f, g, h, i, j, k, l, m);                \
-		inside = true;                                                             \
-		begin_ns = now_ns();                                                       \
-		result = next(a, b, c, d, e, f, g, h, i, j, k, l, m);                      \
-		tell(begin_ns);                                                            \
-		inside = false;                                                            \
-		return result;                                                             \
-	}                                                                                  \
+#define WAITS(function, real_name)                                                   \
+	EXPORT word function(word a, word b, word c, word d, word e, word f, word g, \
+			     word h, word i, word j, word k, word l, word m)         \
+	{                                                                            \
+		static _Atomic(function_type) known;                                 \
+		function_type next =                                                 \
+			real(&known, real_name, __builtin_return_address(0));        \
+		uint64_t begin_ns;                                                   \
+		word result;                                                         \
+                                                                                     \
+		if (inside)                                                          \
+			return next(a, b, c, d, e, f, g, h, i, j, k, l, m);          \
+		inside = true;                                                       \
+		begin_ns = now_ns();                                                 \
+		result = next(a, b, c, d, e, f, g, h, i, j, k, l, m);                \
+		tell(begin_ns);                                                      \
+		inside = false;                                                      \
+		return result;                                                       \
+	}                                                                            \
 	_Static_assert(true, "")
 
 /* In C, and in Fortran as its compilers name it. */
-#define CALL(name, fortran)                     \
-	WAITS(MPI_##name, "PMPI_" #name);       \
+#define CALL(name, fortran)               \
+	WAITS(MPI_##name, "PMPI_" #name); \
 	WAITS(mpi_##fortran##_, "pmpi_" #fortran "_")
 
 /* MPI 4 has those with a count twice; mpi4py calls the second where it is there. */

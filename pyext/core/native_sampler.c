@@ -14,7 +14,8 @@
 
 /* Used by one thread at a time, except stop(); @busy refuses a second one. */
 struct native_sampler {
-	PyObject_HEAD struct sb_sampler *sampler;
+	PyObject_HEAD
+	struct sb_sampler *sampler;
 	char *path; /* the last opened file, of which more functions may be added */
 	struct sb_elf *elf;
 	int functions;
@@ -181,9 +182,11 @@ static PyObject *run(PyObject *object, PyObject *arg)
 	if ((ns == (unsigned long long)-1 && PyErr_Occurred()) || take(self))
 		return NULL;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS failed = sb_sampler_run(self->sampler, ns, err);
+	Py_BEGIN_ALLOW_THREADS
+	failed = sb_sampler_run(self->sampler, ns, err);
 	code = errno;
-	Py_END_ALLOW_THREADS found = failed ? raise_os_error(err, code) : results(self);
+	Py_END_ALLOW_THREADS
+	found = failed ? raise_os_error(err, code) : results(self);
 	if (!failed)
 		sb_error_free(err);
 	atomic_store(&self->busy, 0);
@@ -294,8 +297,8 @@ static PyObject *symbol(PyObject *object, PyObject *args)
 	struct sb_error *err;
 	uint64_t offset;
 
-	if (!PyArg_ParseTuple(args, "O&O&:symbol", PyUnicode_FSConverter, &path, number_u64,
-			      &offset))
+	if (!PyArg_ParseTuple(args, "O&O&:symbol", PyUnicode_FSConverter, &path,
+			      number_u64, &offset))
 		return NULL;
 	if (take(self)) {
 		Py_DECREF(path);

@@ -14,8 +14,8 @@ static void raise_out_of_range(PyObject *number, uint64_t max)
 		PyErr_Format(PyExc_OverflowError, "a number is out of range: 0 to %llu",
 			     (unsigned long long)max);
 	else
-		PyErr_Format(PyExc_OverflowError, "%lld is out of range: 0 to %llu", value,
-			     (unsigned long long)max);
+		PyErr_Format(PyExc_OverflowError, "%lld is out of range: 0 to %llu",
+			     value, (unsigned long long)max);
 }
 
 /* An integer of at most @max. False with an exception. */

@@ -13,9 +13,9 @@
 #include "errors.h"
 #include "overhead.h"
 
-#define ROUNDS	 48
-#define CALLS	 48 /* in one round, of each kind */
-#define DELAY_NS 400
+#define ROUNDS	  48
+#define CALLS	  48 /* in one round, of each kind */
+#define DELAY_NS  400
 #define DELAY_PPM 10000000
 
 /* Called from Python code, like real calls; a call from C would differ. */
@@ -74,7 +74,8 @@ static uint64_t requested_at(struct sb_site *site)
 }
 
 /* A round with the hook; 0 with an exception. The hook is off afterwards in any case. */
-static uint64_t time_hooked(struct hook *hook, PyObject *function, PyObject *call, bool ends)
+static uint64_t time_hooked(struct hook *hook, PyObject *function, PyObject *call,
+			    bool ends)
 {
 	PyObject *type, *value, *traceback;
 	uint64_t ticks;

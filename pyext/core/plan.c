@@ -15,7 +15,8 @@
 
 /* Used by the thread that drives an experiment; @busy refuses a second one. */
 struct plan_object {
-	PyObject_HEAD struct sb_plan *plan;
+	PyObject_HEAD
+	struct sb_plan *plan;
 	PyObject *table; /* held */
 	_Atomic int busy;
 };
@@ -168,7 +169,8 @@ static PyObject *end_slot(PyObject *object, PyObject *args)
 	uint64_t units, end_ns;
 
 	/* As report(). */
-	if (!PyArg_ParseTuple(args, "O&O&:end_slot", number_u64, &units, number_u64, &end_ns))
+	if (!PyArg_ParseTuple(args, "O&O&:end_slot", number_u64, &units, number_u64,
+			      &end_ns))
 		return NULL;
 	return PyLong_FromUnsignedLongLong(
 		sb_plan_end_slot(((struct plan_object *)object)->plan, units, end_ns));
@@ -192,7 +194,8 @@ static PyObject *set_slot_units(PyObject *object, PyObject *units)
 /* Of a list of pairs (delay_ns, every); how many there are, -1 with an exception. */
 static Py_ssize_t levels_of(PyObject *list, uint64_t *delay_ns, uint32_t *every)
 {
-	PyObject *pairs = PyList_AsTuple(list); /* a number's __index__ may change the list */
+	PyObject *pairs =
+		PyList_AsTuple(list); /* a number's __index__ may change the list */
 	Py_ssize_t count = pairs ? PyTuple_GET_SIZE(pairs) : -1;
 
 	if (count > SB_PLAN_LEVELS) {
@@ -267,7 +270,8 @@ static PyObject *schedule(PyObject *object, PyObject *args)
 	size_t done = 0;
 	uint64_t first;
 
-	if (!PyArg_ParseTuple(args, "O&y*y*:schedule", number_u64, &first, &masks, &levels))
+	if (!PyArg_ParseTuple(args, "O&y*y*:schedule", number_u64, &first, &masks,
+			      &levels))
 		return NULL;
 	self = take(object);
 	if (self && masks.len == levels.len * (Py_ssize_t)sizeof(uint64_t))
@@ -458,8 +462,8 @@ static PyObject *read_bytes(PyObject *object, struct source from)
 	if (!self)
 		return NULL;
 	width = sb_plan_functions(self->plan) * sizeof(uint64_t);
-	slots = PyBytes_FromStringAndSize(NULL, SLOTS_A_READING *
-							sizeof(struct sb_plan_slot));
+	slots = PyBytes_FromStringAndSize(NULL,
+					  SLOTS_A_READING * sizeof(struct sb_plan_slot));
 	calls = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
 	delivered = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(SLOTS_A_READING * width));
 	if (slots && calls && delivered) {

@@ -73,7 +73,8 @@ struct instruction {
 static bool next_instruction(PyCodeObject *code, Py_ssize_t *at,
 			     struct instruction *instruction)
 {
-	Py_ssize_t end = PyBytes_GET_SIZE(code->co_code) / (Py_ssize_t)sizeof(_Py_CODEUNIT);
+	Py_ssize_t end =
+		PyBytes_GET_SIZE(code->co_code) / (Py_ssize_t)sizeof(_Py_CODEUNIT);
 	const _Py_CODEUNIT *words = (const void *)PyBytes_AS_STRING(code->co_code);
 	unsigned int argument = 0;
 
@@ -102,8 +103,9 @@ static bool stores(PyCodeObject *code, struct instruction instruction, const cha
 {
 	return instruction.opcode == STORE_NAME &&
 	       instruction.argument < (size_t)PyTuple_GET_SIZE(code->co_names) &&
-	       PyUnicode_CompareWithASCIIString(
-		       PyTuple_GET_ITEM(code->co_names, instruction.argument), name) == 0;
+	       PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_names,
+								 instruction.argument),
+						name) == 0;
 }
 
 /*
@@ -148,8 +150,8 @@ static void learn_within(struct names *names, PyCodeObject *code)
 	struct instruction instruction, two[2] = { { 0 }, { 0 } };
 	Py_ssize_t at = 0;
 
-	for (; next_instruction(code, &at, &instruction); two[0] = two[1],
-						     two[1] = instruction) {
+	for (; next_instruction(code, &at, &instruction);
+	     two[0] = two[1], two[1] = instruction) {
 		PyObject *inner = constant(code, two[0]), *name = constant(code, two[1]);
 
 		if (instruction.opcode != MAKE_FUNCTION || !inner ||

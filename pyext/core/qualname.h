@@ -35,7 +35,7 @@ static inline PyObject *qualname_of(struct names *Py_UNUSED(names), PyObject *co
 /* The state of one interpreter. Zero initially. */
 struct names {
 	Py_ssize_t index; /* index of co_extra plus 1; 0: not requested yet */
-	bool searched;	  /* living functions and frames were examined */
+	bool searched; /* living functions and frames were examined */
 };
 
 /* Once an interpreter. -1 with an exception. */

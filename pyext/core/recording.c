@@ -11,7 +11,8 @@
 
 /* ------------------------------------------------------------------- of a table */
 
-int recording_names_read(PyObject *sequence, unsigned int rings, struct recording_names *names)
+int recording_names_read(PyObject *sequence, unsigned int rings,
+			 struct recording_names *names)
 {
 	Py_ssize_t count;
 	const char **texts;
@@ -29,10 +30,9 @@ int recording_names_read(PyObject *sequence, unsigned int rings, struct recordin
 	}
 	texts = calloc(LATENCY_NAMES, sizeof(*texts));
 	marks = calloc(LATENCY_NAMES, sizeof(*marks));
-	names->options = (struct latency_options){ .names = texts,
-						   .marks = marks,
-						   .count = (uint32_t)count,
-						   .rings = rings };
+	names->options = (struct latency_options){
+		.names = texts, .marks = marks, .count = (uint32_t)count, .rings = rings
+	};
 	if (!texts || !marks) {
 		PyErr_NoMemory();
 		return -1;
@@ -58,7 +58,8 @@ static PyObject *read_buckets(const struct latency_view *view, uint32_t index,
 			      uint64_t *sum_ns, uint64_t *max_ns)
 {
 	size_t count = index < view->count ? LATENCY_BUCKETS : 0;
-	PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(uint64_t)));
+	PyObject *bytes =
+		PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(uint64_t)));
 	uint64_t *buckets = bytes ? (uint64_t *)PyBytes_AS_STRING(bytes) : NULL;
 
 	*sum_ns = *max_ns = 0;
@@ -104,8 +105,7 @@ static PyObject *list_latencies(struct records *records, struct sb_site_table *t
 
 	for (uint32_t i = 0; list && i < LATENCY_NAMES; i++) {
 		const char *text = sb_latency_name(table, i);
-		PyObject *item =
-			text ? latency_record(records, table, i, text) : NULL;
+		PyObject *item = text ? latency_record(records, table, i, text) : NULL;
 
 		if (text && (!item || PyList_Append(list, item)))
 			Py_CLEAR(list);
@@ -137,8 +137,8 @@ PyObject *recording_events(PyObject *self, PyObject *args)
 	size_t count;
 	int skip;
 
-	if (!PyArg_ParseTuple(args, "O&O&p:latency_events", number_u32, &ring, number_u64, &at,
-			      &skip) ||
+	if (!PyArg_ParseTuple(args, "O&O&p:latency_events", number_u32, &ring, number_u64,
+			      &at, &skip) ||
 	    table_hold(self))
 		return NULL;
 	seen = malloc(LATENCY_RING_EVENTS * sizeof(*seen));
@@ -265,8 +265,8 @@ static void let_go(struct held *held)
 }
 
 /* -1 with an exception; else 0, and *@index is that of @name, or -1: it is not recorded. */
-static int find_index(const struct held *held, struct sb_site_table *table, PyObject *name,
-		      long *index)
+static int find_index(const struct held *held, struct sb_site_table *table,
+		      PyObject *name, long *index)
 {
 	PyObject *found = NULL;
 	Py_ssize_t length;
@@ -385,8 +385,8 @@ static int mark_in(struct core *core, struct sb_site_table *table, uint64_t epoc
 	return failed;
 }
 
-static PyObject *mark(struct core *core, PyObject *const *args, Py_ssize_t count, bool ends,
-		      uint64_t now)
+static PyObject *mark(struct core *core, PyObject *const *args, Py_ssize_t count,
+		      bool ends, uint64_t now)
 {
 	PyObject *table;
 	uint64_t epoch;

@@ -16,7 +16,8 @@ struct recording_names {
  * From a sequence of names: one with a colon is a pattern of functions, another the name of
  * marks. -1 with an exception; free with recording_names_free() anyway.
  */
-int recording_names_read(PyObject *sequence, unsigned int rings, struct recording_names *names);
+int recording_names_read(PyObject *sequence, unsigned int rings,
+			 struct recording_names *names);
 void recording_names_free(struct recording_names *names);
 
 /*

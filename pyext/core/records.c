@@ -30,7 +30,8 @@ static PyStructSequence_Field entry_fields[ENTRY_FIELDS + 1] = {
 	[ENTRY_LINE] = { "line", "the same as bytes, as in a target file" },
 	[ENTRY_DELAY_NS] = { "delay_ns", "ns; None: that of all targets" },
 	[ENTRY_EVERY] = { "every", "delay each Nth call; None: as all targets" },
-	[ENTRY_START_NS] = { "start_ns", "no delay before, ns of CLOCK_MONOTONIC; None: as all" },
+	[ENTRY_START_NS] = { "start_ns",
+			     "no delay before, ns of CLOCK_MONOTONIC; None: as all" },
 	[ENTRY_END_NS] = { "end_ns", "no delay from then on; 0: no limit; None: as all" },
 	[ENTRY_RESUME] = { "resume", "delay resumptions of generators too" },
 	END,
@@ -102,7 +103,8 @@ static PyStructSequence_Field native_target_fields[] = {
 	{ "start_ns", "no delay before, ns from now" },
 	{ "duration_ns", "how long delays are in force, ns; 0: no limit" },
 	{ "sleeps", "whether a delayed thread sleeps" },
-	{ "delay_ppm", "the delay as a part of each call, in millionths; 0: it is a time" },
+	{ "delay_ppm",
+	  "the delay as a part of each call, in millionths; 0: it is a time" },
 	{ "record", "whether to record how long calls last, instead of delaying them" },
 	END,
 };
@@ -133,7 +135,8 @@ static PyStructSequence_Field parsed_target_fields[] = {
 	{ "dist", "\"fixed\", \"exp\", \"uniform\" or \"lognormal\"" },
 	{ "sigma", "of a lognormal distribution, else 0" },
 	{ "thread", "glob of names of threads; None: all" },
-	{ "delay_ppm", "the delay as a part of each call, in millionths; 0: it is a time" },
+	{ "delay_ppm",
+	  "the delay as a part of each call, in millionths; 0: it is a time" },
 	END,
 };
 
@@ -200,7 +203,8 @@ static PyStructSequence_Field stack_fields[] = {
 	{ "wait", "what it waits for, such as \"lock\"; \"\": it runs" },
 	{ "offset", "of the innermost frame's instruction; -1: not known" },
 	{ "looks", "how often it was seen" },
-	{ "queued_ns", "how long the thread waited for a CPU after it was seen there, ns" },
+	{ "queued_ns",
+	  "how long the thread waited for a CPU after it was seen there, ns" },
 	{ "codes", "of the frames, from the innermost: indices in targets() and codes()" },
 	END,
 };
@@ -277,10 +281,10 @@ static PyStructSequence_Desc descs[RECORDS] = {
 	[RECORD_NATIVE_DURATIONS] = DESC("NativeDurations",
 					 "How long calls of a native place lasted.",
 					 native_durations_fields),
-	[RECORD_NATIVE_PLACE] = DESC("NativePlace", "A place of Session.add().",
-				     native_place_fields),
-	[RECORD_NATIVE_SITE] = DESC("NativeSite", "The counts of a native place.",
-				    native_site_fields),
+	[RECORD_NATIVE_PLACE] =
+		DESC("NativePlace", "A place of Session.add().", native_place_fields),
+	[RECORD_NATIVE_SITE] =
+		DESC("NativeSite", "The counts of a native place.", native_site_fields),
 	[RECORD_NATIVE_STACK] = DESC("NativeStack", "A stack of NativeSampler.stacks().",
 				     native_stack_fields),
 	[RECORD_NATIVE_TARGET] = DESC("NativeTarget",
@@ -290,7 +294,8 @@ static PyStructSequence_Desc descs[RECORDS] = {
 				     native_times_fields),
 	[RECORD_PARSED_TARGET] = DESC("ParsedTarget", "A target, parsed from its text.",
 				      parsed_target_fields),
-	[RECORD_POLICY] = DESC("Policy", "The delays of a target of start(), from policy().",
+	[RECORD_POLICY] = DESC("Policy",
+			       "The delays of a target of start(), from policy().",
 			       policy_fields),
 	[RECORD_RANK] = DESC("Rank", "A process of a job.", rank_fields),
 	[RECORD_SELF_TIME] = DESC("SelfTime", "Of a native function.", self_time_fields),
@@ -300,18 +305,18 @@ static PyStructSequence_Desc descs[RECORDS] = {
 			     site_fields),
 	[RECORD_SLOTS] = DESC("Slots", "Slots of a plan that are over.", slots_fields),
 	[RECORD_STACK] = DESC("Stack", "A stack of Python.", stack_fields),
-	[RECORD_STACK_CODE] = DESC("StackCode", "Code that stacks refer to.",
-				   stack_code_fields),
+	[RECORD_STACK_CODE] =
+		DESC("StackCode", "Code that stacks refer to.", stack_code_fields),
 	[RECORD_STACK_TARGET] = DESC("StackTarget", "Code that stacks refer to, in short.",
 				     stack_target_fields),
-	[RECORD_STACK_THREAD] = DESC("StackThread", "A thread that was looked at.",
-				     stack_thread_fields),
-	[RECORD_STACK_TOTALS] = DESC("StackTotals", "All of Stacks.run() so far.",
-				     stack_totals_fields),
+	[RECORD_STACK_THREAD] =
+		DESC("StackThread", "A thread that was looked at.", stack_thread_fields),
+	[RECORD_STACK_TOTALS] =
+		DESC("StackTotals", "All of Stacks.run() so far.", stack_totals_fields),
 	[RECORD_STATE] = DESC("State", "What is in force.", state_fields),
 	[RECORD_SYMBOL] = DESC("Symbol", "A symbol of a file.", symbol_fields),
-	[RECORD_TAKEN_STACKS] = DESC("TakenStacks", "What Stacks.take() returns.",
-				     taken_stacks_fields),
+	[RECORD_TAKEN_STACKS] =
+		DESC("TakenStacks", "What Stacks.take() returns.", taken_stacks_fields),
 };
 
 static PyTypeObject *new_type(enum record which)
@@ -393,7 +398,8 @@ PyObject *record_new(struct records *records, enum record which, PyObject *const
 	if (whole)
 		type = type_of(records, which);
 	if (type && count != (size_t)descs[which].n_in_sequence)
-		PyErr_Format(PyExc_SystemError, "%s of %zu values", descs[which].name, count);
+		PyErr_Format(PyExc_SystemError, "%s of %zu values", descs[which].name,
+			     count);
 	else if (type)
 		record = PyStructSequence_New(type);
 	Py_XDECREF(type);
@@ -427,8 +433,9 @@ PyObject *records_policy(PyObject *module, PyObject *args, PyObject *kwargs)
 	int resume = 0;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$O&O&O&O&O&p:policy", names,
-					 number_u32, &number, number_u64, &delay, number_u32,
-					 &every, number_u64, &start, number_u64, &end, &resume))
+					 number_u32, &number, number_u64, &delay,
+					 number_u32, &every, number_u64, &start,
+					 number_u64, &end, &resume))
 		return NULL;
 	values[0] = value_u64(number);
 	values[1] = value_u64(delay);
@@ -441,18 +448,20 @@ PyObject *records_policy(PyObject *module, PyObject *args, PyObject *kwargs)
 
 PyObject *records_native_target(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = { "",	     "",	    "delay_ns", "every",
-				 "start_ns", "duration_ns", "sleeps",	"delay_ppm",
-				 "record",   NULL };
+	static char *names[] = { "",	   "",		"delay_ns",
+				 "every",  "start_ns",	"duration_ns",
+				 "sleeps", "delay_ppm", "record",
+				 NULL };
 	uint64_t delay = 0, start = 0, duration = 0;
 	PyObject *path, *symbol, *values[9];
 	uint32_t every = 1, ppm = 0;
 	int sleeps = 0, record = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OU|$O&O&O&O&pO&p:native_target", names,
-					 &path, &symbol, number_u64, &delay, number_u32, &every,
-					 number_u64, &start, number_u64, &duration, &sleeps,
-					 number_u32, &ppm, &record))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OU|$O&O&O&O&pO&p:native_target",
+					 names, &path, &symbol, number_u64, &delay,
+					 number_u32, &every, number_u64, &start,
+					 number_u64, &duration, &sleeps, number_u32, &ppm,
+					 &record))
 		return NULL;
 	values[0] = Py_NewRef(path);
 	values[1] = Py_NewRef(symbol);

@@ -20,7 +20,7 @@
 struct name {
 	char *left, *right;
 	bool exclude;
-	bool at_end;	/* its delay is a part of the duration */
+	bool at_end; /* its delay is a part of the duration */
 	bool left_literal, literal; /* of the left side; of both sides */
 	bool done;
 };
@@ -37,14 +37,14 @@ struct callables {
 	struct name *names;
 	size_t count;
 	uint32_t generation;
-	bool globs;		    /* some name has a glob and selects C callables */
-	_Atomic size_t unfinished;  /* names that callables_seen() looks for */
-	Py_ssize_t main_size;	    /* version of __main__'s dictionary when it was examined */
-	PyObject *modules;	    /* names that globs were tried with: a set */
-	PyObject *refused;	    /* a list */
-	PyObject *muted;	    /* from mute_inner(): a list of code; NULL: none yet */
-	PyObject *importlib;	    /* its dictionary; NULL: not looked up yet */
-	PyObject *watch;	    /* the function that is in it; NULL: none */
+	bool globs; /* some name has a glob and selects C callables */
+	_Atomic size_t unfinished; /* names that callables_seen() looks for */
+	Py_ssize_t main_size; /* version of __main__'s dictionary when it was examined */
+	PyObject *modules; /* names that globs were tried with: a set */
+	PyObject *refused; /* a list */
+	PyObject *muted; /* from mute_inner(): a list of code; NULL: none yet */
+	PyObject *importlib; /* its dictionary; NULL: not looked up yet */
+	PyObject *watch; /* the function that is in it; NULL: none */
 	struct watcher *watcher;
 	_Atomic unsigned int depth; /* of imports that are going on */
 	/*
@@ -77,7 +77,8 @@ static bool enter(struct callables *callables)
 	while (!try_enter(callables)) {
 		if (pthread_equal(callables->owner, pthread_self()))
 			return false;
-		Py_BEGIN_ALLOW_THREADS sched_yield();
+		Py_BEGIN_ALLOW_THREADS
+		sched_yield();
 		Py_END_ALLOW_THREADS
 	}
 	return true;
@@ -106,7 +107,8 @@ static void leave(struct callables *callables)
 /* The UTF-8 of a str; NULL: it is not a str. No exception is set. */
 static const char *text_of(PyObject *string)
 {
-	const char *text = string && PyUnicode_Check(string) ? PyUnicode_AsUTF8(string) : NULL;
+	const char *text = string && PyUnicode_Check(string) ? PyUnicode_AsUTF8(string) :
+							       NULL;
 
 	if (!text)
 		PyErr_Clear();
@@ -244,7 +246,8 @@ static bool function_belongs(PyCFunctionObject *function, const char *module)
 		return same_package(home, module);
 	if (!self)
 		return false;
-	return type_belongs(PyType_Check(self) ? (PyTypeObject *)self : Py_TYPE(self), module);
+	return type_belongs(PyType_Check(self) ? (PyTypeObject *)self : Py_TYPE(self),
+			    module);
 }
 
 static bool object_belongs(PyObject *object, const char *module)
@@ -257,7 +260,8 @@ static bool object_belongs(PyObject *object, const char *module)
 		return function_belongs((PyCFunctionObject *)object, module);
 	home = get_attribute(object, "__module__");
 	text = text_of(home);
-	belongs = text ? same_package(text, module) : type_belongs(Py_TYPE(object), module);
+	belongs = text ? same_package(text, module) :
+			 type_belongs(Py_TYPE(object), module);
 	Py_XDECREF(home);
 	return belongs;
 }
@@ -348,9 +352,9 @@ static int name_init(struct name *name, const struct sb_spec *spec)
 	name->left_literal = is_literal(name->left);
 	name->literal = name->left_literal && is_literal(name->right);
 	/* It matches every module: then it selects only Python functions. */
-	name->done = kind == SB_SPEC_KIND_NATIVE || name->exclude || engine_line_of(spec) ||
-		     !name->left[strspn(name->left, "*")] || strchr(name->left, '/') ||
-		     strchr(name->right, '<');
+	name->done = kind == SB_SPEC_KIND_NATIVE || name->exclude ||
+		     engine_line_of(spec) || !name->left[strspn(name->left, "*")] ||
+		     strchr(name->left, '/') || strchr(name->right, '<');
 	return 0;
 }
 
@@ -383,16 +387,17 @@ static void note_refused(struct callables *callables, const struct name *name,
 
 	/* A glob selects functions; special methods match only by accident. */
 	if (PyList_GET_SIZE(callables->refused) >= MAX_REFUSED ||
-	    (!name->literal && qualname &&
-	     !strncmp(dot ? dot + 1 : qualname, "__", 2)))
+	    (!name->literal && qualname && !strncmp(dot ? dot + 1 : qualname, "__", 2)))
 		return;
 	if (name->literal || !qualname)
 		item = Py_BuildValue("(Ns)",
-				     PyUnicode_FromFormat("%s:%s", name->left, name->right),
+				     PyUnicode_FromFormat("%s:%s", name->left,
+							  name->right),
 				     reason);
 	else
 		item = Py_BuildValue("(NN)",
-				     PyUnicode_FromFormat("%s:%s", name->left, name->right),
+				     PyUnicode_FromFormat("%s:%s", name->left,
+							  name->right),
 				     PyUnicode_FromFormat("%s: %s", qualname, reason));
 	if (item && PySequence_Contains(callables->refused, item) == 0)
 		PyList_Append(callables->refused, item);
@@ -542,8 +547,8 @@ static void try_attribute(struct callables *callables, struct name *name,
 	Py_DECREF(object);
 }
 
-static void search_dict(struct callables *callables, struct name *name, const char *module,
-			const char *prefix, PyObject *dict, int depth)
+static void search_dict(struct callables *callables, struct name *name,
+			const char *module, const char *prefix, PyObject *dict, int depth)
 {
 	PyObject *copy = dict ? PyDict_Copy(dict) : NULL, *key, *value;
 	char qualname[512];
@@ -735,7 +740,8 @@ static int watch_imports(struct callables *callables)
 	if (name)
 		module = PyImport_GetModule(name);
 	Py_XDECREF(name);
-	original = module ? get_item(PyModule_GetDict(module), watch_method.ml_name) : NULL;
+	original = module ? get_item(PyModule_GetDict(module), watch_method.ml_name) :
+			    NULL;
 	if (!original) {
 		Py_XDECREF(module);
 		PyErr_Clear();
@@ -941,9 +947,10 @@ void callables_seen(struct callables *callables, const char *module)
 	for (size_t i = 0; i < callables->count && !wanted; i++) {
 		const struct name *name = &callables->names[i];
 
-		wanted = !name->done && (name->literal ? !strcmp(name->left, module) :
-							 !strcmp(module, "__main__") &&
-								 left_matches(name, module));
+		wanted = !name->done &&
+			 (name->literal ? !strcmp(name->left, module) :
+					  !strcmp(module, "__main__") &&
+						  left_matches(name, module));
 	}
 	if (wanted) {
 		PyObject *modules = modules_dict();

@@ -13,7 +13,8 @@
 
 /* @lock is held while @session is used: one thread at a time (libsb.h). */
 struct session_object {
-	PyObject_HEAD struct sb_session *session;
+	PyObject_HEAD
+	struct sb_session *session;
 	PyThread_type_lock lock;
 };
 
@@ -22,7 +23,8 @@ static void lock(struct session_object *object)
 	if (PyThread_acquire_lock(object->lock, NOWAIT_LOCK))
 		return;
 	/* The thread that holds it needs the GIL before it can release it. */
-	Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(object->lock, WAIT_LOCK);
+	Py_BEGIN_ALLOW_THREADS
+	PyThread_acquire_lock(object->lock, WAIT_LOCK);
 	Py_END_ALLOW_THREADS
 }
 
@@ -60,9 +62,11 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 		return NULL;
 	opts.device = device ? PyBytes_AS_STRING(device) : NULL;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS session = sb_session_open(&opts, err);
+	Py_BEGIN_ALLOW_THREADS
+	session = sb_session_open(&opts, err);
 	code = errno;
-	Py_END_ALLOW_THREADS Py_XDECREF(device);
+	Py_END_ALLOW_THREADS
+	Py_XDECREF(device);
 	if (!session)
 		return raise_os_error(err, code);
 	sb_error_free(err);
@@ -87,8 +91,10 @@ static PyObject *session_close(PyObject *self, PyObject *Py_UNUSED(none))
 	session = object->session;
 	object->session = NULL;
 	session_release(self);
-	Py_BEGIN_ALLOW_THREADS sb_session_close(session);
-	Py_END_ALLOW_THREADS Py_RETURN_NONE;
+	Py_BEGIN_ALLOW_THREADS
+	sb_session_close(session);
+	Py_END_ALLOW_THREADS
+	Py_RETURN_NONE;
 }
 
 /* In a forked child: close it, whatever a thread that does not exist here was doing. */
@@ -183,20 +189,22 @@ static int batch_put(struct sb_batch *batch, PyObject *target, Py_ssize_t index,
 	int code, sleeps, record, places = -1;
 
 	/* Its fields, in their order. */
-	if (!PyArg_ParseTuple(target, "O&sO&O&O&O&pO&p", PyUnicode_FSConverter, &path, &symbol,
-			      number_u64, &opts.delay_ns, number_u32, &opts.every, number_u64,
-			      &opts.start_ns, number_u64, &opts.duration_ns, &sleeps,
-			      number_u32, &opts.delay_ppm, &record))
+	if (!PyArg_ParseTuple(target, "O&sO&O&O&O&pO&p", PyUnicode_FSConverter, &path,
+			      &symbol, number_u64, &opts.delay_ns, number_u32, &opts.every,
+			      number_u64, &opts.start_ns, number_u64, &opts.duration_ns,
+			      &sleeps, number_u32, &opts.delay_ppm, &record))
 		return -1;
 	opts.record = (uint32_t)record;
 	if (sleeps)
 		opts.flags |= SB_TARGET_SLEEP;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS elf = last_file_open(last, PyBytes_AS_STRING(path), err);
+	Py_BEGIN_ALLOW_THREADS
+	elf = last_file_open(last, PyBytes_AS_STRING(path), err);
 	if (elf)
 		places = sb_batch_add(batch, elf, symbol, &opts, err);
 	code = errno;
-	Py_END_ALLOW_THREADS Py_DECREF(path);
+	Py_END_ALLOW_THREADS
+	Py_DECREF(path);
 	if (places < 0) {
 		raise_os_error_of(err, code, is_lack(code) ? -1 : index);
 		return -1;
@@ -214,8 +222,8 @@ static int list_put(PyObject *list, PyObject *item)
 }
 
 /* The @at th place that @batch added, of the target of index @i. */
-static PyObject *place_record(struct records *records, const struct sb_batch *batch, size_t at,
-			      Py_ssize_t i)
+static PyObject *place_record(struct records *records, const struct sb_batch *batch,
+			      size_t at, Py_ssize_t i)
 {
 	PyObject *values[] = {
 		value_u64(sb_batch_id(batch, at)),
@@ -315,9 +323,11 @@ static PyObject *session_add(PyObject *self, PyObject *args)
 	if (!session)
 		goto out;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS failed = sb_session_add(session, batch, &refused, err);
+	Py_BEGIN_ALLOW_THREADS
+	failed = sb_session_add(session, batch, &refused, err);
 	code = errno;
-	Py_END_ALLOW_THREADS session_release(self);
+	Py_END_ALLOW_THREADS
+	session_release(self);
 	if (failed) {
 		at = refused == SIZE_MAX || !is_of_one(code) ?
 			     -1 :
@@ -376,9 +386,11 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 		return NULL;
 	}
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS failed = sb_session_remove(session, ids, count, NULL, err);
+	Py_BEGIN_ALLOW_THREADS
+	failed = sb_session_remove(session, ids, count, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS session_release(self);
+	Py_END_ALLOW_THREADS
+	session_release(self);
 	free(ids);
 	if (failed)
 		return raise_os_error(err, code);
@@ -389,7 +401,8 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 /* set_targets_enabled(ids, on). */
 static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 {
-	struct sb_target_update update = { .sz = sizeof(update), .mask = SB_UPDATE_ENABLED };
+	struct sb_target_update update = { .sz = sizeof(update),
+					   .mask = SB_UPDATE_ENABLED };
 	struct sb_session *session;
 	struct sb_error *err;
 	int code, failed, on;
@@ -407,10 +420,11 @@ static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 		return NULL;
 	}
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS failed =
-		sb_session_update(session, ids, count, &update, NULL, err);
+	Py_BEGIN_ALLOW_THREADS
+	failed = sb_session_update(session, ids, count, &update, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS session_release(self);
+	Py_END_ALLOW_THREADS
+	session_release(self);
 	free(ids);
 	if (failed)
 		return raise_os_error(err, code);
@@ -440,10 +454,11 @@ static PyObject *session_plan(PyObject *self, PyObject *args)
 		return NULL;
 	}
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS fd =
-		sb_session_plan(session, ids, count, units, unit_count, err);
+	Py_BEGIN_ALLOW_THREADS
+	fd = sb_session_plan(session, ids, count, units, unit_count, err);
 	code = errno;
-	Py_END_ALLOW_THREADS session_release(self);
+	Py_END_ALLOW_THREADS
+	session_release(self);
 	free(ids);
 	free(units);
 	if (fd < 0)
@@ -482,10 +497,11 @@ static struct sb_target_list *read_list(PyObject *self)
 	if (!session)
 		return NULL;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS list =
-		sb_session_list(session, SB_LIST_SESSION, NULL, err);
+	Py_BEGIN_ALLOW_THREADS
+	list = sb_session_list(session, SB_LIST_SESSION, NULL, err);
 	code = errno;
-	Py_END_ALLOW_THREADS session_release(self);
+	Py_END_ALLOW_THREADS
+	session_release(self);
 	if (list)
 		sb_error_free(err);
 	else
@@ -601,9 +617,11 @@ static PyObject *session_hit_cost_ns(PyObject *self, PyObject *Py_UNUSED(none))
 	if (!session)
 		return NULL;
 	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS ns = sb_session_hit_cost_ns(session, SB_HIT_STEPPED, err);
+	Py_BEGIN_ALLOW_THREADS
+	ns = sb_session_hit_cost_ns(session, SB_HIT_STEPPED, err);
 	code = errno;
-	Py_END_ALLOW_THREADS session_release(self);
+	Py_END_ALLOW_THREADS
+	session_release(self);
 	if (!ns)
 		return raise_os_error(err, code);
 	sb_error_free(err);

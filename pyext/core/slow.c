@@ -5,7 +5,8 @@
 #include "slow.h"
 
 struct slow_object {
-	PyObject_HEAD PyObject *entry; /* NULL: a native target */
+	PyObject_HEAD
+	PyObject *entry; /* NULL: a native target */
 	PyObject *table_type;
 	PyObject *probes; /* list: what each __enter__ of a native target opened */
 };

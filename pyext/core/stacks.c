@@ -46,16 +46,16 @@
 #define MAX_TEXT    4096
 #define MAX_LINES   (1 << 20) /* bytes of a table of lines */
 /* A look is followed by a pause of at least this many times its duration. */
-#define REST	     20
+#define REST 20
 /* Threads of a Python process without Python are looked at once in this many looks. */
 #define OTHERS_EVERY 8
 /* Maximal number of open files of threads. */
-#define MAX_OPEN     256
-#define CLOSED	     (-1)
-#define TRIES	     4
-#define TAG_BITS     UINT64_C(7) /* of a pointer, in some versions */
-#define NOWHERE	     (-1)
-#define GONE	     UINT64_MAX /* the address of code that was freed */
+#define MAX_OPEN 256
+#define CLOSED	 (-1)
+#define TRIES	 4
+#define TAG_BITS UINT64_C(7) /* of a pointer, in some versions */
+#define NOWHERE	 (-1)
+#define GONE	 UINT64_MAX /* the address of code that was freed */
 
 /* What a thread may be asleep in. */
 enum wait {
@@ -75,18 +75,12 @@ enum wait {
 
 /* As reports say it. */
 static const char *const waits[] = {
-	[RUNNING] = "",
-	[SLEEP] = "sleep",
-	[POLL] = "poll and recv",
-	[LOCK] = "lock",
-	[GIL] = "the GIL",
-	[DISK] = "disk",
-	[PIPE] = "pipe",
-	[DEVICE] = "device",
-	[TERMINAL] = "terminal",
-	[CHILD] = "child process",
-	[SIGNAL] = "signal",
-	[KERNEL] = "kernel",
+	[RUNNING] = "",		  [SLEEP] = "sleep",
+	[POLL] = "poll and recv", [LOCK] = "lock",
+	[GIL] = "the GIL",	  [DISK] = "disk",
+	[PIPE] = "pipe",	  [DEVICE] = "device",
+	[TERMINAL] = "terminal",  [CHILD] = "child process",
+	[SIGNAL] = "signal",	  [KERNEL] = "kernel",
 };
 
 /* Without a layout, its process is not Python; its head is 0. */
@@ -142,7 +136,8 @@ struct moment {
 };
 
 struct stacks_object {
-	PyObject_HEAD PyObject *table; /* held */
+	PyObject_HEAD
+	PyObject *table; /* held */
 	struct process *processes;
 	size_t process_count;
 	struct code *codes;
@@ -172,8 +167,8 @@ struct stacks_object {
  * open file. The file of an exited thread is empty; then its counts are no base for
  * another thread with the same number.
  */
-static ssize_t read_file(struct stacks_object *self, struct thread *thread,
-			 int *kept, const char *name, char *text, size_t size)
+static ssize_t read_file(struct stacks_object *self, struct thread *thread, int *kept,
+			 const char *name, char *text, size_t size)
 {
 	char path[64];
 	ssize_t got = -1;
@@ -425,8 +420,8 @@ static void read_code(struct code *code, const struct layout *layout)
 	if (remote_word(pid, at + layout->object_type, &failed) != layout->code_type ||
 	    failed)
 		return;
-	code->name = read_text(pid, layout,
-			       remote_word(pid, at + layout->code_name, &failed));
+	code->name =
+		read_text(pid, layout, remote_word(pid, at + layout->code_name, &failed));
 	code->file = read_text(pid, layout,
 			       remote_word(pid, at + layout->code_filename, &failed));
 	lines = remote_word(pid, at + layout->code_linetable, &failed);
@@ -504,8 +499,7 @@ static void note_moment(struct stacks_object *self, uint64_t ns, uint32_t stack)
 	    more_room((void **)&self->moments, &self->moment_room, self->moment_count, 1,
 		      sizeof(*self->moments)))
 		return;
-	self->moments[self->moment_count++] =
-		(struct moment){ ns, stack };
+	self->moments[self->moment_count++] = (struct moment){ ns, stack };
 }
 
 /* The index of the stack; -1: there is no room. */
@@ -803,8 +797,7 @@ static void look_at_process(struct stacks_object *self, struct process *process)
 		if (failed)
 			break;
 		interpreter = remote_word(process->pid,
-					  interpreter + layout->interpreter_next,
-					  &failed);
+					  interpreter + layout->interpreter_next, &failed);
 	}
 	/* With more threads some were not examined, which would be taken for new ones. */
 	if (!failed && threads < MAX_THREADS && self->ticks % OTHERS_EVERY == 0)
@@ -1130,8 +1123,7 @@ static PyObject *codes_of(const struct stacks_object *self, const struct stack *
 	PyObject *frames = PyTuple_New((Py_ssize_t)stack->depth);
 
 	for (size_t i = 0; frames && i < stack->depth; i++) {
-		PyObject *index =
-			PyLong_FromUnsignedLong(self->frames[stack->first + i]);
+		PyObject *index = PyLong_FromUnsignedLong(self->frames[stack->first + i]);
 
 		if (index)
 			PyTuple_SET_ITEM(frames, (Py_ssize_t)i, index);
@@ -1160,10 +1152,8 @@ static PyObject *stack_record(struct records *records, const struct stacks_objec
 static PyObject *thread_record(struct records *records, const struct thread *thread)
 {
 	PyObject *values[] = {
-		value_int(thread->pid),
-		value_int(thread->tid),
-		value_u64(thread->looks),
-		value_u64(thread->run_ns),
+		value_int(thread->pid),	    value_int(thread->tid),
+		value_u64(thread->looks),   value_u64(thread->run_ns),
 		value_u64(thread->wait_ns),
 	};
 

@@ -96,8 +96,7 @@ static int see(PyObject *seen, PyObject *type)
 static int forget_versions(void)
 {
 	PyObject *seen = PySet_New(NULL), *left = PyList_New(0);
-	int failed = !seen || !left ||
-		     PyList_Append(left, (PyObject *)&PyBaseObject_Type);
+	int failed = !seen || !left || PyList_Append(left, (PyObject *)&PyBaseObject_Type);
 
 	while (!failed && PyList_GET_SIZE(left)) {
 		Py_ssize_t last = PyList_GET_SIZE(left) - 1;

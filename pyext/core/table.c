@@ -22,14 +22,16 @@ struct shared {
 };
 
 struct table_object {
-	PyObject_HEAD struct shared *shared; /* NULL: closed */
+	PyObject_HEAD
+	struct shared *shared; /* NULL: closed */
 	_Atomic unsigned int holds;
 };
 
 /* The table passed to share(); counts as a user. */
 static struct shared *given;
 static struct shared *all;
-static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER; /* of both; held over a fork */
+static pthread_mutex_t given_lock =
+	PTHREAD_MUTEX_INITIALIZER; /* of both; held over a fork */
 
 static void drop(struct shared *shared)
 {
@@ -183,9 +185,8 @@ static PyObject *table_wrap(PyTypeObject *type, struct sb_site_table *sites,
  */
 static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = { "path",    "capacity", "enabled",
-				 "planned", "label",	"latencies",
-				 "rings",   NULL };
+	static char *names[] = { "path",  "capacity",  "enabled", "planned",
+				 "label", "latencies", "rings",	  NULL };
 	struct sb_site_table_options opts = { .sz = sizeof(opts) };
 	PyObject *given = Py_None, *path = NULL, *latencies = NULL;
 	const char *label = "program";
@@ -196,8 +197,8 @@ static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	int enabled = 1, planned = 0;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO&ppzOO&:Table", names, &given,
-					 number_u32, &opts.capacity, &enabled, &planned, &label,
-					 &latencies, number_u32, &rings))
+					 number_u32, &opts.capacity, &enabled, &planned,
+					 &label, &latencies, number_u32, &rings))
 		return NULL;
 	if ((latencies && recording_names_read(latencies, rings, &recorded)) ||
 	    (given != Py_None && !PyUnicode_FSConverter(given, &path))) {
@@ -367,7 +368,8 @@ static PyObject *table_progress(PyObject *self, PyObject *args)
 	uint64_t n;
 	int failed;
 
-	if (!PyArg_ParseTuple(args, "sO&:progress", &name, number_u64, &n) || table_hold(self))
+	if (!PyArg_ParseTuple(args, "sO&:progress", &name, number_u64, &n) ||
+	    table_hold(self))
 		return NULL;
 	failed = sb_progress_add(table_get(self), name, n);
 	table_release(self);

@@ -106,8 +106,8 @@ PyObject *targets_parse_duration(PyObject *Py_UNUSED(module), PyObject *text)
 	errno = EINVAL;
 	if (strlen(utf8) != (size_t)length || sb_duration_parse(utf8, &ns))
 		return PyErr_Format(PyExc_ValueError,
-				    errno == ERANGE ? "%R is too long a time"
-						    : "%R is not a time such as 500, "
+				    errno == ERANGE ? "%R is too long a time" :
+						      "%R is not a time such as 500, "
 						      "10us or 1.5ms",
 				    text);
 	return PyLong_FromUnsignedLongLong(ns);

@@ -30,8 +30,9 @@ static PyObject *find_thread(void)
 	PyObject *module = item(PySys_GetObject("modules"), "threading"), *active, *ident;
 	PyObject *thread = NULL;
 
-	active = module && PyModule_Check(module) ? item(PyModule_GetDict(module), "_active") :
-						    NULL;
+	active = module && PyModule_Check(module) ?
+			 item(PyModule_GetDict(module), "_active") :
+			 NULL;
 	ident = active ? PyLong_FromUnsignedLong(PyThread_get_thread_ident()) : NULL;
 	if (ident && PyDict_Check(active) && PyDict_GetItemRef(active, ident, &thread) < 0)
 		PyErr_Clear();

@@ -7,8 +7,9 @@
 #include "layout.h"
 #include "thunks.h"
 
-#define CHECK_OFFSET(member, offset) \
-	_Static_assert(offsetof(struct thunk, member) == (offset), "thunks.S has it there")
+#define CHECK_OFFSET(member, offset)                               \
+	_Static_assert(offsetof(struct thunk, member) == (offset), \
+		       "thunks.S has it there")
 CHECK_OFFSET(quiet, THUNK_QUIET);
 CHECK_OFFSET(changes, THUNK_CHANGES);
 CHECK_OFFSET(head, THUNK_HEAD);
@@ -17,14 +18,16 @@ CHECK_OFFSET(counter, THUNK_COUNTER);
 CHECK_OFFSET(function, THUNK_FUNCTION);
 CHECK_OFFSET(filter, THUNK_FILTER);
 _Static_assert(sizeof(struct thunk) == 1 << THUNK_SHIFT, "thunks.S reckons with it");
-#define CHECK_FILTER(member, offset) \
-	_Static_assert(offsetof(struct thunk_filter, member) == (offset), "thunks.S has it there")
+#define CHECK_FILTER(member, offset)                                      \
+	_Static_assert(offsetof(struct thunk_filter, member) == (offset), \
+		       "thunks.S has it there")
 CHECK_FILTER(argument, FILTER_ARGUMENT);
 CHECK_FILTER(any, FILTER_ANY);
 CHECK_FILTER(mask, FILTER_MASK);
 CHECK_FILTER(cells, FILTER_CELLS);
-#define CHECK_CELL(member, offset) \
-	_Static_assert(offsetof(struct thunk_cell, member) == (offset), "thunks.S has it there")
+#define CHECK_CELL(member, offset)                                      \
+	_Static_assert(offsetof(struct thunk_cell, member) == (offset), \
+		       "thunks.S has it there")
 CHECK_CELL(quiet, CELL_QUIET);
 CHECK_CELL(changes, CELL_CHANGES);
 CHECK_CELL(counter, CELL_COUNTER);
@@ -49,7 +52,7 @@ struct thunk callable_pool[THUNKS] __attribute__((visibility("hidden")));
 /* Data of each thunk: under the lock, shared by all interpreters. */
 static struct use {
 	const void *where; /* where it is used, or was last used */
-	uint32_t next;	   /* in the list of its bucket, by the function; 0: the end */
+	uint32_t next; /* in the list of its bucket, by the function; 0: the end */
 	const void *definition; /* the definition that @copy was made from */
 	void *copy;
 	bool used;
@@ -205,10 +208,13 @@ struct done callable_hit(struct thunk *thunk, const uintptr_t *arguments)
 		return jump_to(function);
 	if (cell)
 		cell = filter_find(filter, arguments[filter->argument]);
-	if ((cell ? cell->site : filter ? filter->any : load_acquire(&thunk->site)) != site)
+	if ((cell   ? cell->site :
+	     filter ? filter->any :
+		      load_acquire(&thunk->site)) != site)
 		return jump_to(function);
 	if (load(&site->table->header->watched))
-		return (struct done){ inside_call((uintptr_t)site, function, arguments), 1 };
+		return (struct done){ inside_call((uintptr_t)site, function, arguments),
+				      1 };
 	if (load(&site->quiet) != known)
 		return jump_to(function);
 	if (cell)

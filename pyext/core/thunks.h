@@ -38,11 +38,11 @@
  * main one, there are no others.
  */
 #define FILTER_ELSEWHERE 1
-#define CELL_QUIET	0
-#define CELL_CHANGES	8
-#define CELL_COUNTER	16
-#define CELL_VALUE	24
-#define CELL_SHIFT	6
+#define CELL_QUIET	 0
+#define CELL_CHANGES	 8
+#define CELL_COUNTER	 16
+#define CELL_VALUE	 24
+#define CELL_SHIFT	 6
 
 #ifndef __ASSEMBLER__
 
@@ -63,13 +63,13 @@ struct thunk_entry {
  */
 struct thunk_filter {
 	unsigned int argument; /* its number, from 0 */
-	struct sb_site *any;   /* of calls with no value of @cells; NULL: none */
+	struct sb_site *any; /* of calls with no value of @cells; NULL: none */
 	size_t mask;
 	struct thunk_cell {
 		_Alignas(64) _Atomic uint64_t quiet;
 		plan_word *_Atomic changes;
 		_Atomic uintptr_t counter;
-		uintptr_t value;      /* 0: free */
+		uintptr_t value; /* 0: free */
 		struct sb_site *site; /* NULL: free */
 	} cells[];
 };

@@ -59,7 +59,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	PyObject *done = PyObject_CallFunction(check, "y#", (const char *)data, (Py_ssize_t)size);
+	PyObject *done =
+		PyObject_CallFunction(check, "y#", (const char *)data, (Py_ssize_t)size);
 
 	if (!done)
 		fail();

@@ -181,8 +181,8 @@ static void fill_slot(struct sb_bpf_adding *adding, size_t i, uint64_t default_d
 	uint32_t cpus = adding->first->control->cpus;
 
 	*slot = (struct sb_bpf_slot){
-		.delay_ns = opts->flags & SB_TARGET_DEFAULT_DELAY ? default_delay_ns
-								  : opts->delay_ns,
+		.delay_ns = opts->flags & SB_TARGET_DEFAULT_DELAY ? default_delay_ns :
+								    opts->delay_ns,
 		.scope = opts->scope,
 		.scope_id = scope->id,
 		.scope_start = scope->start,
@@ -195,7 +195,9 @@ static void fill_slot(struct sb_bpf_adding *adding, size_t i, uint64_t default_d
 		.timed_ns = target->timed_ns,
 		.cost_ns = target->cost_ns,
 		.over_ns = target->over_ns,
-		.net_ns = opts->delay_ppm && opts->flags & SB_TARGET_NET ? target->cost_ns : 0,
+		.net_ns = opts->delay_ppm && opts->flags & SB_TARGET_NET ?
+				  target->cost_ns :
+				  0,
 		.offset = target->offset,
 		.dev = adding->files[i].st_dev,
 		.ino = adding->files[i].st_ino,
@@ -221,10 +223,9 @@ static int attach_points(const struct sb_bpf_adding *adding, const size_t *index
 	uint64_t *offsets = calloc(count, sizeof(*offsets));
 	uint64_t *cookies = calloc(count, sizeof(*cookies));
 	uint64_t *counters = calloc(count, sizeof(*counters));
-	struct sb_bpf_points points = { .offsets = offsets,
-					.cookies = cookies,
-					.count = count,
-					.ends = ends };
+	struct sb_bpf_points points = {
+		.offsets = offsets, .cookies = cookies, .count = count, .ends = ends
+	};
 	int fd = -1, code;
 
 	for (size_t i = 0; offsets && cookies && counters && i < count; i++) {
@@ -254,12 +255,12 @@ static int attach_calls(const struct sb_bpf_adding *adding, const size_t *index,
 			size_t count, struct sb_bpf_link *link)
 {
 	const struct sb_bpf_bank_own *bank = adding->bank;
-	enum sb_bpf_ends ends =
-		adding->bpf->kernel.has_session ? SB_BPF_BOTH : SB_BPF_ENTRY;
+	enum sb_bpf_ends ends = adding->bpf->kernel.has_session ? SB_BPF_BOTH :
+								  SB_BPF_ENTRY;
 	int code;
 
-	link->fd = attach_points(adding, index, count, sb_bpf_bank_call_program(bank, ends),
-				 ends);
+	link->fd = attach_points(adding, index, count,
+				 sb_bpf_bank_call_program(bank, ends), ends);
 	if (link->fd < 0 || ends == SB_BPF_BOTH)
 		return link->fd < 0 ? -1 : 0;
 	link->end_fd = attach_points(adding, index, count,
@@ -399,9 +400,8 @@ static void adding_undo(struct sb_bpf_adding *adding)
  * Everything except making the targets visible and active. With @others they are
  * persistent. 0, or -1 with errno and *@failed, and nothing is changed.
  */
-int sb_bpf_adding_prepare(struct sb_bpf_adding *adding,
-			  const struct sb_bpf_others *others, uint64_t default_delay_ns,
-			  size_t *failed)
+int sb_bpf_adding_prepare(struct sb_bpf_adding *adding, const struct sb_bpf_others *others,
+			  uint64_t default_delay_ns, size_t *failed)
 {
 	struct sb_bpf_bank_own *bank = adding->bank;
 	size_t labels_before = bank->label_used;
@@ -421,7 +421,8 @@ int sb_bpf_adding_prepare(struct sb_bpf_adding *adding,
 		adding->slots[adding->taken] = bank->free[--bank->free_count];
 	for (size_t i = 0; i < adding->count; i++)
 		fill_slot(adding, i, default_delay_ns);
-	for (size_t i = 0, first = bank->groups; adding->has_ends && i < adding->count; i++)
+	for (size_t i = 0, first = bank->groups; adding->has_ends && i < adding->count;
+	     i++)
 		if (first + adding->targets[i].group >= bank->groups)
 			bank->groups = first + adding->targets[i].group + 1;
 	*failed = 0;
@@ -436,16 +437,16 @@ fail:
 /* Reserve room in the session's tables; unused room does no harm. */
 static int make_room(struct sb_bpf *bpf, const struct sb_bpf_adding *adding)
 {
-	struct sb_bpf_place *places =
-		sb_array_grow(bpf->places, &bpf->place_room,
-			      bpf->place_count + adding->count, sizeof(*places));
+	struct sb_bpf_place *places = sb_array_grow(bpf->places, &bpf->place_room,
+						    bpf->place_count + adding->count,
+						    sizeof(*places));
 	struct sb_bpf_link *links;
 
 	if (!places)
 		return -1;
 	bpf->places = places;
-	links = sb_array_grow(bpf->links, &bpf->link_room, bpf->link_count + adding->count,
-			      sizeof(*links));
+	links = sb_array_grow(bpf->links, &bpf->link_room,
+			      bpf->link_count + adding->count, sizeof(*links));
 	if (!links)
 		return -1;
 	bpf->links = links;

@@ -14,7 +14,7 @@ struct sb_bpf;
 
 struct sb_bpf_adding {
 	const struct sb_bpf *bpf;
-	struct sb_bpf_bank_own *bank;  /* destination of the targets */
+	struct sb_bpf_bank_own *bank; /* destination of the targets */
 	struct sb_bpf_bank_own *first; /* of the same session: has its trees */
 	struct sb_target *targets;
 	size_t count;
@@ -39,9 +39,8 @@ void sb_bpf_adding_free(struct sb_bpf_adding *adding);
  * Everything except making the targets visible and active. With @others they are
  * persistent. 0, or -1 with errno and *@failed, and nothing is changed.
  */
-int sb_bpf_adding_prepare(struct sb_bpf_adding *adding,
-			  const struct sb_bpf_others *others, uint64_t default_delay_ns,
-			  size_t *failed);
+int sb_bpf_adding_prepare(struct sb_bpf_adding *adding, const struct sb_bpf_others *others,
+			  uint64_t default_delay_ns, size_t *failed);
 /* All windows begin at the same time. */
 void sb_bpf_adding_go_live(struct sb_bpf_adding *adding);
 /* The slot of target @i. */

@@ -68,8 +68,8 @@ int sb_bpf_slots_open(struct sb_bpf_slots *slots, const struct sb_bpf_bank *bank
 		      uint32_t cpus)
 {
 	uint32_t ids[] = { bank->slots_id, bank->stats_id, bank->labels_id };
-	size_t sizes[] = { sizeof(struct sb_bpf_slot), sizeof(struct sb_bpf_counts) * cpus,
-			   0 };
+	size_t sizes[] = { sizeof(struct sb_bpf_slot),
+			   sizeof(struct sb_bpf_counts) * cpus, 0 };
 
 	*slots = (struct sb_bpf_slots){ .capacity = bank->capacity };
 	slots->label_room = (size_t)bank->label_pages * SB_BPF_LABEL_PAGE;
@@ -346,13 +346,10 @@ static int map_all(struct sb_bpf_bank_own *bank)
 	struct delay_bpf *skeleton = bank->skeleton;
 	int labels = bpf_map__fd(skeleton->maps.sb_labels);
 
-	if (sb_bpf_view_open(&bank->control_view,
-			     bpf_map__fd(skeleton->maps.sb_control)) ||
+	if (sb_bpf_view_open(&bank->control_view, bpf_map__fd(skeleton->maps.sb_control)) ||
 	    sb_bpf_view_open(&bank->power_view, bpf_map__fd(skeleton->maps.sb_switch)) ||
-	    sb_bpf_view_open(&bank->slots.views[0],
-			     bpf_map__fd(skeleton->maps.sb_slots)) ||
-	    sb_bpf_view_open(&bank->slots.views[1],
-			     bpf_map__fd(skeleton->maps.sb_stats)) ||
+	    sb_bpf_view_open(&bank->slots.views[0], bpf_map__fd(skeleton->maps.sb_slots)) ||
+	    sb_bpf_view_open(&bank->slots.views[1], bpf_map__fd(skeleton->maps.sb_stats)) ||
 	    sb_bpf_view_open(&bank->slots.views[2], labels))
 		return -1;
 	use_views(&bank->slots);
@@ -436,8 +433,7 @@ struct sb_bpf_bank_own *sb_bpf_bank_load(const struct sb_bpf_bank_options *opts,
 	bank->has_ends = opts->has_ends;
 	bank->record_room = opts->records;
 	if (map_all(bank) || register_bank(bank, opts, cpus)) {
-		sb_error_set(err, errno, "can't set the BPF maps up: %s",
-			     strerror(errno));
+		sb_error_set(err, errno, "can't set the BPF maps up: %s", strerror(errno));
 		goto fail;
 	}
 	bank->slots.capacity = opts->capacity;

@@ -163,8 +163,7 @@ int sb_bpf_update(struct sb_backend *backend, const struct sb_change *changes,
 					 __ATOMIC_RELAXED);
 		if (changes[i].mask & SB_UPDATE_EVERY) {
 			__atomic_store_n(&slot->turns, 0, __ATOMIC_RELAXED);
-			__atomic_store_n(&slot->every, changes[i].every,
-					 __ATOMIC_RELAXED);
+			__atomic_store_n(&slot->every, changes[i].every, __ATOMIC_RELAXED);
 		}
 		if (changes[i].mask & SB_UPDATE_WINDOW)
 			sb_bpf_slot_set_window(slot, now, changes[i].start_ns,
@@ -179,8 +178,8 @@ int sb_bpf_update(struct sb_backend *backend, const struct sb_change *changes,
 }
 
 /* Counts of persistent targets are added to @totals, which must be open then. */
-static void reset_found(struct sb_bpf *bpf, const struct sb_bpf_found *found, size_t count,
-			struct sb_bpf_totals *totals)
+static void reset_found(struct sb_bpf *bpf, const struct sb_bpf_found *found,
+			size_t count, struct sb_bpf_totals *totals)
 {
 	uint64_t calls = 0, delivered_ns = 0;
 

@@ -7,9 +7,9 @@
 
 /* Breakpoints that belong together. */
 struct sb_bpf_link {
-	int fd;		    /* -1: gone */
-	int end_fd;	    /* of the returns of calls, where they have their own; or -1 */
-	uint32_t live;	    /* targets */
+	int fd; /* -1: gone */
+	int end_fd; /* of the returns of calls, where they have their own; or -1 */
+	uint32_t live; /* targets */
 	size_t first, last; /* places; its targets are between these */
 };
 

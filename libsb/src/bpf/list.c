@@ -65,13 +65,15 @@ static int list_slots(struct listing *listing, const struct sb_bpf_control *cont
 		if (slot->label_at > slots->label_room ||
 		    slot->label_length > slots->label_room - slot->label_at)
 			continue;
-		spots = sb_array_grow(listing->spots, &listing->room, at + 1, sizeof(*spots));
+		spots = sb_array_grow(listing->spots, &listing->room, at + 1,
+				      sizeof(*spots));
 		if (!spots)
 			return -1;
 		listing->spots = spots;
 		spots[at] = (struct spot){ slots, n, control->cpus };
 		info = info_of(control, slot, owner);
-		if (sb_target_list_append(listing->list, &info, slots->labels + slot->label_at,
+		if (sb_target_list_append(listing->list, &info,
+					  slots->labels + slot->label_at,
 					  slot->label_length))
 			return -1;
 	}
@@ -86,8 +88,9 @@ static void read_counters(const struct listing *listing, bool reset)
 		uint64_t *counters = listing->list->infos[i].counters;
 		struct sb_bpf_stats stats;
 
-		counters[SB_COUNTER_GENERATION] = __atomic_load_n(
-			&spot->slots->slot[spot->slot].generation, __ATOMIC_RELAXED);
+		counters[SB_COUNTER_GENERATION] =
+			__atomic_load_n(&spot->slots->slot[spot->slot].generation,
+					__ATOMIC_RELAXED);
 		if (reset)
 			sb_bpf_slots_take(spot->slots, spot->slot, spot->cpus, &stats);
 		else
@@ -121,8 +124,8 @@ static int list_others(struct listing *listing, const struct sb_bpf_others *othe
 
 	for (size_t i = 0; !ret && i < others->count; i++) {
 		const struct sb_bpf_other *other = &others->other[i];
-		unsigned int owner =
-			other->control->persistent ? SB_LIST_PERSISTENT : SB_LIST_OTHERS;
+		unsigned int owner = other->control->persistent ? SB_LIST_PERSISTENT :
+								  SB_LIST_OTHERS;
 
 		for (uint32_t k = 0; which & owner && !ret && k < other->banks; k++)
 			ret = list_slots(listing, other->control, &other->slots[k], owner);

@@ -123,8 +123,8 @@ static int add_batch(struct sb_bpf *bpf, int power_fd, struct sb_bpf_others *oth
 	adding->bank = adding->first = sb_bpf_bank_load(&opts, bpf->backend.problem);
 	if (!adding->bank || sb_bpf_adding_init(adding))
 		goto out;
-	if (opts.threads_fd < 0 &&
-	    sb_bpf_store_keep_threads(bpf_map__fd(adding->bank->skeleton->maps.sb_threads)))
+	if (opts.threads_fd < 0 && sb_bpf_store_keep_threads(bpf_map__fd(
+					   adding->bank->skeleton->maps.sb_threads)))
 		goto out;
 	power = adding->bank->power;
 	if (!sb_bpf_adding_prepare(adding, others, power->default_delay_ns, failed)) {
@@ -151,10 +151,9 @@ out:
 static void explain_store(struct sb_bpf *bpf)
 {
 	if (errno == EPERM || errno == EACCES) {
-		sb_error_set(
-			bpf->backend.problem, errno,
-			"not allowed to keep persistent targets: run as root (BPF needs "
-			"CAP_SYS_ADMIN for them)");
+		sb_error_set(bpf->backend.problem, errno,
+			     "not allowed to keep persistent targets: run as root (BPF needs "
+			     "CAP_SYS_ADMIN for them)");
 		return;
 	}
 	sb_error_set(bpf->backend.problem, errno,
@@ -201,7 +200,8 @@ int sb_bpf_totals_open(struct sb_bpf_totals *totals)
 	return -1;
 }
 
-void sb_bpf_totals_add(const struct sb_bpf_totals *totals, uint64_t calls, uint64_t delivered_ns)
+void sb_bpf_totals_add(const struct sb_bpf_totals *totals, uint64_t calls,
+		       uint64_t delivered_ns)
 {
 	struct sb_bpf_switch *power = totals->power.at;
 

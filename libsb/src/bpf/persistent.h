@@ -30,7 +30,8 @@ struct sb_bpf_totals {
 
 /* 0, also where there is no store that keeps totals; or -1 with errno. */
 int sb_bpf_totals_open(struct sb_bpf_totals *totals);
-void sb_bpf_totals_add(const struct sb_bpf_totals *totals, uint64_t calls, uint64_t delivered_ns);
+void sb_bpf_totals_add(const struct sb_bpf_totals *totals, uint64_t calls,
+		       uint64_t delivered_ns);
 /* Keeps errno. */
 void sb_bpf_totals_close(struct sb_bpf_totals *totals);
 

@@ -283,8 +283,7 @@ static bool thread_is_there(const struct sb_bpf_slot *slot)
 	return !access(path, F_OK);
 }
 
-pid_t sb_bpf_scope_nr(const struct sb_bpf_control *control,
-		      const struct sb_bpf_slot *slot)
+pid_t sb_bpf_scope_nr(const struct sb_bpf_control *control, const struct sb_bpf_slot *slot)
 {
 	if (slot->scope == SB_BPF_TREE && slot->scope_id < SB_BPF_MAX_TREES)
 		return control->tree[slot->scope_id].root_is_dead ? 0 : slot->scope_nr;

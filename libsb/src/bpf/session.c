@@ -91,8 +91,8 @@ static void bpf_explain_room(const struct sb_backend *backend, char *buf, size_t
 	uint32_t max = backend->limits.max_targets;
 
 	snprintf(buf, size,
-		 "BPF takes %" PRIu32 " targets on this kernel%s, in 64 process trees", max,
-		 max < MAX_TARGETS ? " (Linux 6.6 and later: more)" : "");
+		 "BPF takes %" PRIu32 " targets on this kernel%s, in 64 process trees",
+		 max, max < MAX_TARGETS ? " (Linux 6.6 and later: more)" : "");
 }
 
 static const struct sb_backend_ops bpf_ops = {
@@ -140,12 +140,11 @@ struct sb_backend *sb_bpf_open(struct sb_error *err)
 	}
 	bpf->backend.ops = &bpf_ops;
 	bpf->backend.limits = (struct sb_limits){
-		.features =
-			SB_FEATURE_SCOPE_ALL | SB_FEATURE_SCOPE_TREE |
-			SB_FEATURE_SCOPE_THREAD |
-			SB_FEATURE_SCOPE_CGROUP | SB_FEATURE_EVERY |
-			SB_FEATURE_WINDOW | SB_FEATURE_PLAN | SB_FEATURE_RESET |
-			SB_FEATURE_SEMAPHORE | SB_FEATURE_PART | SB_FEATURE_DURATIONS,
+		.features = SB_FEATURE_SCOPE_ALL | SB_FEATURE_SCOPE_TREE |
+			    SB_FEATURE_SCOPE_THREAD | SB_FEATURE_SCOPE_CGROUP |
+			    SB_FEATURE_EVERY | SB_FEATURE_WINDOW | SB_FEATURE_PLAN |
+			    SB_FEATURE_RESET | SB_FEATURE_SEMAPHORE | SB_FEATURE_PART |
+			    SB_FEATURE_DURATIONS,
 		.max_delay_ns = SB_MAX_DELAY_NS,
 		.max_targets = bpf->kernel.has_multi ? MAX_TARGETS : MAX_TARGETS_SINGLY,
 		.max_batch = MAX_TARGETS,

@@ -24,8 +24,8 @@
 #define VARIABLE "SPEED_BUMP_BPF_STORE"
 #define CONTROL	 "sb_control"
 /* Names of maps that outlive all targets; another layout has another name. */
-#define SWITCH	 "switch-3"
-#define THREADS	 "threads-3"
+#define SWITCH	"switch-3"
+#define THREADS "threads-3"
 
 #ifndef BPF_FS_MAGIC
 #define BPF_FS_MAGIC 0xcafe4a11

@@ -131,8 +131,8 @@ static int open_regular(int directory, const char *path, int flags, size_t size,
 static bool read_all(int fd, void *to, size_t size, size_t offset)
 {
 	for (size_t done = 0; done < size;) {
-		ssize_t n = pread(fd, (char *)to + done, size - done,
-				  (off_t)(offset + done));
+		ssize_t n =
+			pread(fd, (char *)to + done, size - done, (off_t)(offset + done));
 
 		if (n <= 0) {
 			errno = n ? errno : EINVAL;
@@ -172,11 +172,9 @@ static bool read_shown(int fd, pid_t pid, struct process *process, char *where,
 		return false;
 	*end = '\0';
 	*inode = 0;
-	if (sscanf(line, "fd %d %" SCNu64 "%n", &number, inode, &used) == 2 &&
-	    !line[used])
-		return *inode &&
-		       (size_t)snprintf(where, size, "/proc/%d/fd/%d", pid, number) <
-		       size;
+	if (sscanf(line, "fd %d %" SCNu64 "%n", &number, inode, &used) == 2 && !line[used])
+		return *inode && (size_t)snprintf(where, size, "/proc/%d/fd/%d", pid,
+						  number) < size;
 	return !strncmp(line, "path /", 6) &&
 	       (size_t)snprintf(where, size, "/proc/%d/root%s", pid, line + 5) < size;
 }
@@ -235,9 +233,8 @@ struct sb_site_table *sb_site_table_copy(int fd, uint64_t *room, bool *cut)
 	}
 	/* The plan and the latencies are behind everything that is read. */
 	table = sb_site_table_create(
-		&(struct sb_site_table_options){
-			.sz = sizeof(struct sb_site_table_options),
-			.capacity = header.capacity },
+		&(struct sb_site_table_options){ .sz = sizeof(struct sb_site_table_options),
+						 .capacity = header.capacity },
 		NULL);
 	if (!table)
 		return NULL;
@@ -329,7 +326,7 @@ static int open_shown(const struct sb_control *control, size_t index, int flags,
 
 /* 0, or -1 with errno. */
 static int add_process(struct sb_control *control, int directory, const char *name,
-			pid_t pid)
+		       pid_t pid)
 {
 	struct process process = { .pid = pid }, *more;
 	char where[SHOWN_MAX + 64];
@@ -377,8 +374,8 @@ static int look_into(struct sb_control *control, pid_t pid)
 	directory = opendir(path);
 	ret = !directory && is_ours(errno) ? -1 : 0;
 	while (directory && !ret && !cut && (entry = readdir(directory))) {
-		ssize_t length = readlinkat(dirfd(directory), entry->d_name, to,
-					    sizeof(to));
+		ssize_t length =
+			readlinkat(dirfd(directory), entry->d_name, to, sizeof(to));
 
 		if (length < (ssize_t)strlen(shown) || memcmp(to, shown, strlen(shown)))
 			continue;
@@ -626,7 +623,8 @@ const char *sb_control_process_label(const struct sb_control *control, size_t p)
 
 uint64_t sb_control_process_group(const struct sb_control *control, size_t p)
 {
-	return sb_is_below(p, control->process_count) ? control->processes[p].table + 1 : 0;
+	return sb_is_below(p, control->process_count) ? control->processes[p].table + 1 :
+							0;
 }
 
 size_t sb_control_left_out(const struct sb_control *control)
@@ -721,7 +719,8 @@ struct change {
 
 /* The table of @process, opened for writing; NULL with errno. */
 static struct sb_site_table *open_table(const struct sb_control *control,
-					const struct process *process, struct sb_error *err)
+					const struct process *process,
+					struct sb_error *err)
 {
 	struct sb_site_table *table = NULL;
 	const struct process *by = process;
@@ -762,9 +761,9 @@ static int change_function(struct sb_control *control, const struct entry *entry
 		ret = sb_site_table_set_function_delay(table, entry->name,
 						       change->delay_ns);
 	else
-		ret = sb_site_table_set_function_enabled(
-			table, entry->name,
-			change->kind == CHANGE_ENABLED && change->enabled);
+		ret = sb_site_table_set_function_enabled(table, entry->name,
+							 change->kind == CHANGE_ENABLED &&
+								 change->enabled);
 	if (!ret && change->kind == CHANGE_REMOVE)
 		ret = sb_site_table_set_function_delay(table, entry->name,
 						       SB_SITE_OWN_DELAY);
@@ -809,9 +808,10 @@ static int check_all(const struct sb_control *control, const size_t *which, size
 					    "process, and ends with it",
 					    entry->name);
 		if (entry->ruled)
-			return sb_error_set(err, EBUSY,
-					    "%s of process %d is controlled by an experiment",
-					    entry->name, entry->pid);
+			return sb_error_set(
+				err, EBUSY,
+				"%s of process %d is controlled by an experiment",
+				entry->name, entry->pid);
 	}
 	return 0;
 }

@@ -147,8 +147,8 @@ static int widen(const struct sb_plan *plan, struct reading *reading, size_t mor
 static int grow(struct sb_plan *plan)
 {
 	size_t more = plan->ruled_room;
-	struct ruled *ruled = sb_array_grow(plan->ruled, &more, plan->ruled_count + 1,
-					    sizeof(*ruled));
+	struct ruled *ruled =
+		sb_array_grow(plan->ruled, &more, plan->ruled_count + 1, sizeof(*ruled));
 
 	if (!ruled)
 		return -1;
@@ -323,8 +323,8 @@ int sb_plan_set_rank_arms(struct sb_plan *plan, uint32_t index, uint32_t first_a
 
 static void write_entry(struct sb_plan *plan, uint64_t number, uint64_t entry)
 {
-	atomic_store_explicit(&PLAN_WORD(plan->table->plan.schedule[number % SLOTS]), entry,
-			      memory_order_release);
+	atomic_store_explicit(&PLAN_WORD(plan->table->plan.schedule[number % SLOTS]),
+			      entry, memory_order_release);
 }
 
 size_t sb_plan_schedule(struct sb_plan *plan, uint64_t first, const uint64_t *masks,
@@ -421,7 +421,8 @@ static void miss(struct reading *reading, struct drained *drained,
  * process has exited.
  */
 static void drain(struct sb_plan *plan, struct reading *reading, uint64_t over,
-		  struct plan_ring *ring, struct drained *drained, size_t number, bool last)
+		  struct plan_ring *ring, struct drained *drained, size_t number,
+		  bool last)
 {
 	const struct site_slot *slot = &plan->table->slots[ring->slot];
 	struct plan_account account;
@@ -500,7 +501,8 @@ static void drain_rings(struct sb_plan *plan)
 
 	for (size_t i = 0; i < PLAN_RINGS; i++) {
 		struct plan_ring *ring = &plan->table->rings[i];
-		uint32_t pid = load_acquire(&ring->pid), index = ring->function, slot, number;
+		uint32_t pid = load_acquire(&ring->pid), index = ring->function, slot,
+			 number;
 		struct reading *reading;
 		uint64_t over;
 		bool dead;
@@ -514,7 +516,8 @@ static void drain_rings(struct sb_plan *plan)
 		dead = sweep && is_dead(pid);
 		reading = reading_of(plan, ring, &over);
 		if (reading)
-			drain(plan, reading, over, ring, &plan->drained[i], number - 1, dead);
+			drain(plan, reading, over, ring, &plan->drained[i], number - 1,
+			      dead);
 		if (dead) {
 			plan->drained[i] = (struct drained){ 0 };
 			atomic_store_explicit(&ring->pid, 0, memory_order_release);
@@ -646,9 +649,11 @@ size_t sb_plan_read(struct sb_plan *plan, struct sb_plan_slot *slots, uint64_t *
 				break;
 			slot->end_ns = 0;
 		}
-		slot->complete = !reading->incomplete[reading->next % SLOTS] && slot->end_ns;
+		slot->complete = !reading->incomplete[reading->next % SLOTS] &&
+				 slot->end_ns;
 		plan->lost += !slot->complete;
-		take_done(plan, reading, &calls[count * width], &delivered_ns[count * width]);
+		take_done(plan, reading, &calls[count * width],
+			  &delivered_ns[count * width]);
 	}
 	return count;
 }
@@ -667,7 +672,8 @@ void sb_plan_set_pace(struct sb_plan *plan, uint64_t first_unit, uint64_t slot_u
 	/* The plan of the previous epoch is not valid for this one. */
 	atomic_store(&ranks->epoch, epoch + 1);
 	store(&ranks->first_unit, first_unit);
-	store(&ranks->first_number, by_attempt ? 0 : sb_plan_number(plan) + PLAN_RANK_BEHIND);
+	store(&ranks->first_number,
+	      by_attempt ? 0 : sb_plan_number(plan) + PLAN_RANK_BEHIND);
 	store(&ranks->slot_units, slot_units);
 	store(&ranks->by_attempt, by_attempt);
 	atomic_store(&ranks->epoch, epoch + 2);
@@ -825,7 +831,8 @@ size_t sb_plan_read_rank(struct sb_plan *plan, uint32_t index, int last,
 		}
 		slots[count].complete = !incomplete;
 		plan->lost += incomplete;
-		take_done(plan, reading, &calls[count * width], &delivered_ns[count * width]);
+		take_done(plan, reading, &calls[count * width],
+			  &delivered_ns[count * width]);
 		count++;
 	}
 	return count;

@@ -64,9 +64,10 @@ char *sb_build_id_read(Elf *handle, off_t file_size)
 		if (header.p_filesz > room)
 			break;
 		room -= header.p_filesz;
-		id = build_id_in(elf_getdata_rawchunk(
-				handle, (int64_t)header.p_offset, header.p_filesz,
-				header.p_align == 8 ? ELF_T_NHDR8 : ELF_T_NHDR));
+		id = build_id_in(elf_getdata_rawchunk(handle, (int64_t)header.p_offset,
+						      header.p_filesz,
+						      header.p_align == 8 ? ELF_T_NHDR8 :
+									    ELF_T_NHDR));
 	}
 	/* In a debug file the segments are empty and the sections are not. */
 	while (!id && (section = elf_nextscn(handle, section))) {
@@ -179,7 +180,8 @@ bool sb_elf_open_by_link(struct sb_elf *elf)
 
 bool sb_elf_open_debug_file(struct sb_elf *elf)
 {
-	return elf->debug_handle || sb_elf_open_by_build_id(elf) || sb_elf_open_by_link(elf);
+	return elf->debug_handle || sb_elf_open_by_build_id(elf) ||
+	       sb_elf_open_by_link(elf);
 }
 
 bool sb_elf_open_packed(struct sb_elf *elf)
@@ -190,8 +192,8 @@ bool sb_elf_open_packed(struct sb_elf *elf)
 
 	if (!data || !data->d_buf)
 		return false;
-	elf->debug_memory = sb_unpack_xz(data->d_buf, data->d_size, &size,
-					 &elf->debug_problem);
+	elf->debug_memory =
+		sb_unpack_xz(data->d_buf, data->d_size, &size, &elf->debug_problem);
 	if (!elf->debug_memory)
 		return false;
 	elf->debug_handle = elf_memory(elf->debug_memory, size);

@@ -92,8 +92,7 @@ static char escaped(const char *at, size_t left, size_t *used)
 		return 0;
 	code = strtoul(at + 2, &end, 16);
 	*used = (size_t)(end - at) + 1;
-	return *used <= left && *end == '$' && code >= ' ' && code < 0x7f ? (char)code
-									  : 0;
+	return *used <= left && *end == '$' && code >= ' ' && code < 0x7f ? (char)code : 0;
 }
 
 static char *write_part(char *out, const char *at, size_t length)

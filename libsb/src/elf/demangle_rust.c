@@ -427,9 +427,9 @@ static void print_const(struct printer *p, bool unused)
 static const char *basic_type(char tag)
 {
 	static const char *const names[] = {
-		"i8",  "bool", "char", "f64",	"str", "f32", NULL, "u8",  "isize",
-		"usize", NULL, "i32",  "u32",	"i128", "u128", "_", NULL, NULL,
-		"i16", "u16",  "()",   "...",	NULL, "i64", "u64",  "!",
+		"i8",	 "bool", "char", "f64", "str",	"f32",	NULL,  "u8", "isize",
+		"usize", NULL,	 "i32",	 "u32", "i128", "u128", "_",   NULL, NULL,
+		"i16",	 "u16",	 "()",	 "...", NULL,	"i64",	"u64", "!",
 	};
 
 	return tag >= 'a' && tag <= 'z' ? names[tag - 'a'] : NULL;
@@ -733,7 +733,9 @@ static void print_suffix(struct printer *p, const char *suffix)
 
 char *sb_demangle_rust_suffix(char *text, const char *suffix)
 {
-	struct printer p = { .out = text, .length = strlen(text), .room = strlen(text) + 1 };
+	struct printer p = { .out = text,
+			     .length = strlen(text),
+			     .room = strlen(text) + 1 };
 
 	print_suffix(&p, suffix);
 	return p.out;

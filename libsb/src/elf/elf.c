@@ -47,11 +47,10 @@ static int not_elf(const char *path, const unsigned char *head, size_t n,
 	if (!n)
 		return sb_error_set(err, ENOEXEC, "%s: an empty file", path);
 	if (n >= 2 && !memcmp(head, "#!", 2))
-		return sb_error_set(
-			err, ENOEXEC,
-			"%s: a script, not an ELF file: name the program that "
-			"runs it, or a library",
-			path);
+		return sb_error_set(err, ENOEXEC,
+				    "%s: a script, not an ELF file: name the program that "
+				    "runs it, or a library",
+				    path);
 	if (n >= 6 && !memcmp(head, "/* GNU", 6))
 		return sb_error_set(err, ENOEXEC,
 				    "%s: a linker script, not an ELF file: name the "
@@ -84,16 +83,16 @@ static int check_header(const char *path, int fd, struct sb_error *err)
 	if ((size_t)n < sizeof(u.elf) || u.head[EI_CLASS] != ELFCLASS64 ||
 	    u.head[EI_DATA] != ELFDATA2LSB)
 		return sb_error_set(err, ENOEXEC, "%s: %s", path,
-				    n >= 20 && u.head[EI_CLASS] == ELFCLASS32
-					    ? "a 32-bit ELF file, this machine is 64-bit"
-					    : "a damaged ELF file (its header)");
+				    n >= 20 && u.head[EI_CLASS] == ELFCLASS32 ?
+					    "a 32-bit ELF file, this machine is 64-bit" :
+					    "a damaged ELF file (its header)");
 	if (type == ET_EXEC || type == ET_DYN)
 		return 0;
 	return sb_error_set(err, ENOEXEC, "%s: %s, not a program or a shared library",
 			    path,
-			    type == ET_REL    ? "an object file"
-			    : type == ET_CORE ? "a core dump"
-					      : "an unknown kind of ELF file");
+			    type == ET_REL  ? "an object file" :
+			    type == ET_CORE ? "a core dump" :
+					      "an unknown kind of ELF file");
 }
 
 int sb_elf_damaged(const struct sb_elf *elf, const char *what, struct sb_error *err)
@@ -105,7 +104,7 @@ int sb_elf_damaged(const struct sb_elf *elf, const char *what, struct sb_error *
 
 /* The versions that a file defines for its dynamic symbols. */
 struct versions {
-	Elf_Data *symbols;  /* .gnu.version */
+	Elf_Data *symbols; /* .gnu.version */
 	const char **names; /* by index */
 	size_t count;
 };
@@ -161,15 +160,16 @@ static const char *version_of(const struct versions *versions, size_t symbol,
 		return NULL;
 	*is_default = !(index & 0x8000);
 	index &= 0x7fff;
-	return index > VER_NDX_GLOBAL && index < versions->count ? versions->names[index]
-								 : NULL;
+	return index > VER_NDX_GLOBAL && index < versions->count ?
+		       versions->names[index] :
+		       NULL;
 }
 
 static struct sb_symbol *add_symbol(struct sb_elf *elf)
 {
-	struct sb_symbol *symbols =
-		sb_array_grow(elf->symbols, &elf->symbol_room, elf->symbol_count + 1,
-			      sizeof(symbols[0]));
+	struct sb_symbol *symbols = sb_array_grow(elf->symbols, &elf->symbol_room,
+						  elf->symbol_count + 1,
+						  sizeof(symbols[0]));
 
 	if (!symbols)
 		return NULL;
@@ -289,8 +289,8 @@ static int take_function(struct sb_elf *elf, const GElf_Sym *symbol,
 	added->is_default = naming->is_default;
 	added->offset = offset;
 	added->size = symbol->st_size;
-	added->kind = GELF_ST_TYPE(symbol->st_info) == STT_GNU_IFUNC ? SB_SYMBOL_IFUNC
-								     : SB_SYMBOL_FUNCTION;
+	added->kind = GELF_ST_TYPE(symbol->st_info) == STT_GNU_IFUNC ? SB_SYMBOL_IFUNC :
+								       SB_SYMBOL_FUNCTION;
 	return naming->version ? 0 : split_version(added);
 }
 
@@ -397,8 +397,8 @@ static int read_symbols(struct sb_elf *elf, struct sb_error *err)
 	int rc = each_symbol(elf, elf->handle, take_function, NULL);
 
 	if (!rc && !has_symtab(elf->handle)) {
-		elf->stripped = !sb_elf_open_by_build_id(elf) && !sb_elf_open_by_link(elf) &&
-				!sb_elf_open_packed(elf);
+		elf->stripped = !sb_elf_open_by_build_id(elf) &&
+				!sb_elf_open_by_link(elf) && !sb_elf_open_packed(elf);
 		if (elf->debug_handle)
 			rc = each_symbol(elf, elf->debug_handle, take_function, NULL);
 	}

@@ -26,14 +26,14 @@
 #include <gelf.h>
 
 #define MAX_CODE (128U << 20)
-#define PIECE	  (1U << 20)
-#define LONGEST	  6  /* bytes of a branch */
-#define PROLOGUE  24 /* bytes that are looked at */
+#define PIECE	 (1U << 20)
+#define LONGEST	 6 /* bytes of a branch */
+#define PROLOGUE 24 /* bytes that are looked at */
 
 struct sb_landings {
 	bool is_known;
 	uint64_t plt_start, plt_end; /* offsets */
-	unsigned char **bits;	     /* for each segment one bit a byte */
+	unsigned char **bits; /* for each segment one bit a byte */
 };
 
 static int32_t read_s32(const unsigned char *at)

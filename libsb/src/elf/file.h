@@ -7,15 +7,15 @@
 #include "libsb.h"
 
 struct sb_symbol {
-	const char *name;    /* without its version */
+	const char *name; /* without its version */
 	const char *version; /* or NULL */
-	const char *file;    /* source file of a local symbol, or NULL */
-	char **demangled;    /* cached if it was requested; an element of the file's array */
+	const char *file; /* source file of a local symbol, or NULL */
+	char **demangled; /* cached if it was requested; an element of the file's array */
 	uint64_t offset;
 	uint64_t size;
 	enum sb_symbol_kind kind;
 	bool is_default; /* "@@": the version that newly linked programs get */
-	bool owned;	 /* name and version are one block of malloc(3) */
+	bool owned; /* name and version are one block of malloc(3) */
 };
 
 /*
@@ -43,7 +43,7 @@ struct segments {
 struct sb_usdt {
 	char *provider; /* one block of malloc(3) with the two others */
 	const char *name, *arguments;
-	uint64_t offset;    /* of the instruction */
+	uint64_t offset; /* of the instruction */
 	uint64_t semaphore; /* offset of its reference counter, 0: none */
 };
 
@@ -52,13 +52,13 @@ struct sb_elf {
 	int fd;
 	off_t file_size;
 	char *build_id;
-	bool stripped;		     /* no .symtab, here or in a debug file */
-	bool damaged_table;	     /* symbols are missing because the file is damaged */
-	const char *debug_problem;   /* why there are no debug symbols, if that is unusual */
-	char *debug_link;	     /* the name of the debug file that is missing */
+	bool stripped; /* no .symtab, here or in a debug file */
+	bool damaged_table; /* symbols are missing because the file is damaged */
+	const char *debug_problem; /* why there are no debug symbols, if that is unusual */
+	char *debug_link; /* the name of the debug file that is missing */
 	void *handle, *debug_handle; /* Elf *; names point into them */
-	void *debug_memory;	     /* uncompressed, if the debug file is inside the file */
-	void *dwarf;		     /* Dwarf *, if lines were requested */
+	void *debug_memory; /* uncompressed, if the debug file is inside the file */
+	void *dwarf; /* Dwarf *, if lines were requested */
 	int debug_fd;
 	struct segments code, loads; /* executable parts, and all */
 	uint64_t frames, frames_size; /* offset and size of .eh_frame_hdr */
@@ -107,8 +107,7 @@ size_t sb_elf_first_symbol(const struct sb_elf *elf, uint64_t offset);
 /* The segment that contains an address or an offset in the file; NULL: none. */
 const struct segment *sb_segments_address(const struct segments *segments,
 					  uint64_t address);
-const struct segment *sb_segments_offset(const struct segments *segments,
-					 uint64_t offset);
+const struct segment *sb_segments_offset(const struct segments *segments, uint64_t offset);
 
 enum sb_boundary {
 	SB_BOUNDARY_GOOD, /* an instruction begins there */
@@ -141,7 +140,8 @@ struct sb_inlined {
 };
 
 /* Search the function @name, which is not a symbol. Call sb_inlined_free() afterwards. */
-void sb_elf_inlined(const struct sb_elf *elf, const char *name, struct sb_inlined *inlined);
+void sb_elf_inlined(const struct sb_elf *elf, const char *name,
+		    struct sb_inlined *inlined);
 void sb_inlined_free(struct sb_inlined *inlined);
 
 /* The directory of debug files and the loader's cache; variables for tests. */

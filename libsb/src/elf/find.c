@@ -172,8 +172,7 @@ static void last_identifier(const char *text, char *buf, size_t size)
 	     start > base && (isalnum((unsigned char)start[-1]) || start[-1] == '_');
 	     start--)
 		;
-	if (start < end && (size_t)(end - start) < size &&
-	    !isdigit((unsigned char)*start))
+	if (start < end && (size_t)(end - start) < size && !isdigit((unsigned char)*start))
 		snprintf(buf, size, "%.*s", (int)(end - start), start);
 }
 
@@ -247,8 +246,7 @@ static int find_glob(struct sb_elf *elf, const char *text, struct sb_places *pla
 		if (versioned) {
 			if (!symbol->version ||
 			    asprintf(&full, "%s%s%s", symbol->name,
-				     symbol->is_default && strstr(text, "@@") ? "@@"
-									      : "@",
+				     symbol->is_default && strstr(text, "@@") ? "@@" : "@",
 				     symbol->version) < 0)
 				continue;
 			plain = full;
@@ -261,7 +259,7 @@ static int find_glob(struct sb_elf *elf, const char *text, struct sb_places *pla
 			full = strndup(base, length);
 			if (full && sb_glob_match(text, full))
 				rc = sb_places_add(places, symbol->offset, demangled,
-					       symbol->kind);
+						   symbol->kind);
 			sb_free(full);
 			continue;
 		} else if (!symbol->is_default || (is_part(plain) && !parts)) {
@@ -298,9 +296,9 @@ static int find_offset(struct sb_elf *elf, const char *text, struct sb_places *p
 				    "%s: the offset 0x%" PRIx64
 				    " is not in executable code",
 				    elf->path, offset);
-	return sb_places_add(places, offset, text, SB_SYMBOL_FUNCTION)
-		       ? sb_error_set(err, ENOMEM, "out of memory")
-		       : 0;
+	return sb_places_add(places, offset, text, SB_SYMBOL_FUNCTION) ?
+		       sb_error_set(err, ENOMEM, "out of memory") :
+		       0;
 }
 
 /* The ':' that is not part of a "::", or NULL. */
@@ -507,7 +505,8 @@ static void find_near(struct sb_elf *elf, const char *text, struct near near[NEA
  * Why an expected name may be missing; "" if unknown. @is_unknown: it is not known
  * whether the function was inlined.
  */
-static void explain_absence(const struct sb_elf *elf, bool is_unknown, char *buf, size_t size)
+static void explain_absence(const struct sb_elf *elf, bool is_unknown, char *buf,
+			    size_t size)
 {
 	buf[0] = '\0';
 	if (elf->damaged_table)
@@ -548,7 +547,8 @@ static int explain_inlined(const struct sb_elf *elf, const char *text,
 			    "%s: '%s' has no code of its own, it was inlined%s%s%s: name a "
 			    "function that calls it, or build it with "
 			    "__attribute__((noinline))",
-			    elf->path, text, count ? "" : " wherever it is called", into, more);
+			    elf->path, text, count ? "" : " wherever it is called", into,
+			    more);
 }
 
 static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
@@ -563,12 +563,14 @@ static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
 	sb_elf_inlined(elf, text, &inlined);
 	if (inlined.state == SB_INLINED_YES)
 		return explain_inlined(elf, text, &inlined, err);
-	explain_absence(elf, inlined.state == SB_INLINED_UNKNOWN, absence, sizeof(absence));
+	explain_absence(elf, inlined.state == SB_INLINED_UNKNOWN, absence,
+			sizeof(absence));
 	if (colon && !strchr(text, '(') && !sb_elf_usdt_count(elf))
 		return sb_error_set(err, ENOENT,
 				    "%s: no function '%s' of a file '%.*s', and the file has "
 				    "no static probes (USDT)%s",
-				    elf->path, colon + 1, (int)(colon - text), text, absence);
+				    elf->path, colon + 1, (int)(colon - text), text,
+				    absence);
 	if (colon && !strchr(text, '('))
 		return sb_error_set(err, ENOENT,
 				    "%s: no static probe and no function of a file '%s' "
@@ -582,8 +584,8 @@ static int not_found(struct sb_elf *elf, const char *text, struct sb_error *err)
 			elf->path, text, elf->stripped ? "" : absence);
 	find_near(elf, text, near);
 	sb_near_write(near, nearest, sizeof(nearest));
-	return sb_error_set(err, ENOENT, "%s: no function '%s'%s%s", elf->path, text, nearest,
-			    absence);
+	return sb_error_set(err, ENOENT, "%s: no function '%s'%s%s", elf->path, text,
+			    nearest, absence);
 }
 
 /* --------------------------------------------------------------------- find */
@@ -616,7 +618,8 @@ static int check_boundary(struct sb_elf *elf, const char *text,
 	if (place->kind == SB_SYMBOL_LINE && boundary == SB_BOUNDARY_INSIDE)
 		return sb_error_set(
 			err, EINVAL,
-			"%s: '%s' begins at @0x%" PRIx64 ", says the debug data, but that is in "
+			"%s: '%s' begins at @0x%" PRIx64
+			", says the debug data, but that is in "
 			"the middle of an instruction: install the debug symbols of this very "
 			"build %s",
 			elf->path, text, place->offset, unsafe);

@@ -78,8 +78,8 @@ enum { PLAIN, FUNCTION, DISTANCE, OFFSET, EXACTNESS };
 struct spot {
 	const struct sb_line *line;
 	const struct sb_symbol *symbol; /* may be NULL */
-	char *function;			/* its name, or NULL */
-	char *name;			/* that of the place */
+	char *function; /* its name, or NULL */
+	char *name; /* that of the place */
 };
 
 static char *make_name(const struct spot *spot, const char *file, int exactness)
@@ -197,8 +197,7 @@ static struct spot *find_spots(const struct sb_elf *elf, const struct sb_lines *
 		     lines->list[end].number == line->number;
 		     end++)
 			;
-		if (name_spots(&spots[i], end - i, file ? file : line->source->name,
-			       list))
+		if (name_spots(&spots[i], end - i, file ? file : line->source->name, list))
 			break;
 	}
 	sb_free(list);
@@ -219,9 +218,9 @@ static int add_spot(struct sb_places *places, const struct spot *spot, const cha
 	place->inlined = spot->line->inlined ? strdup(spot->line->inlined) : NULL;
 	place->line = make_name(spot, file, PLAIN);
 	return (spot->function && !place->function) ||
-			       (spot->line->inlined && !place->inlined) || !place->line
-		       ? -1
-		       : 0;
+			       (spot->line->inlined && !place->inlined) || !place->line ?
+		       -1 :
+		       0;
 }
 
 /* ------------------------------------------------------------------ one line */
@@ -276,11 +275,11 @@ static int several_files(const struct sb_elf *elf, const char *file,
 			snprintf(names + used, sizeof(names) - used, "%s%.150s",
 				 used ? ", " : "", source->name);
 	}
-	return sb_error_set(
-		err, EINVAL,
-		"%s: %zu source files are called '%s': name one by more of its "
-		"path: %s%s",
-		elf->path, count, file, names, count > MAX_SHOWN ? ", ..." : "");
+	return sb_error_set(err, EINVAL,
+			    "%s: %zu source files are called '%s': name one by more of its "
+			    "path: %s%s",
+			    elf->path, count, file, names,
+			    count > MAX_SHOWN ? ", ..." : "");
 }
 
 static int no_code(const struct sb_elf *elf, const char *file, unsigned int number,
@@ -321,9 +320,10 @@ static int not_there(const struct sb_elf *elf, const char *text, const char *whe
 			snprintf(names + used, sizeof(names) - used, "%s0x%" PRIx64,
 				 used ? ", " : "", spots[i].line->offset);
 	}
-	return sb_error_set(
-		err, ENOENT, "%s: '%s': the line does not begin in '%s'; it does at %s%s",
-		elf->path, text, where, names, shown > MAX_SHOWN ? ", ..." : "");
+	return sb_error_set(err, ENOENT,
+			    "%s: '%s': the line does not begin in '%s'; it does at %s%s",
+			    elf->path, text, where, names,
+			    shown > MAX_SHOWN ? ", ..." : "");
 }
 
 /* The one matching source file: the text may be its whole path. NULL with @err. */
@@ -446,9 +446,9 @@ struct sb_places *sb_elf_lines(struct sb_elf *elf, const char *glob, struct sb_e
 	if (!file || !places)
 		sb_error_set(err, ENOMEM, "out of memory");
 	else if (!sb_elf_read_lines(elf, &query, &lines, err))
-		ret = add_matching(places, elf, &lines, numbers)
-			      ? sb_error_set(err, ENOMEM, "out of memory")
-			      : 0;
+		ret = add_matching(places, elf, &lines, numbers) ?
+			      sb_error_set(err, ENOMEM, "out of memory") :
+			      0;
 	if (!ret && !places->count)
 		ret = sb_error_set(err, ENOENT, "%s: no line with code matches '%s'",
 				   elf->path, glob);

@@ -323,8 +323,7 @@ static int add_scope(struct unit *unit, Dwarf_Die *die, size_t outer, bool is_in
 	while ((at = dwarf_ranges(die, at, &base, &begin, &end)) > 0) {
 		size_t i = first_candidate(unit, begin);
 
-		for (; i < unit->candidate_count && unit->candidates[i].address < end;
-		     i++)
+		for (; i < unit->candidate_count && unit->candidates[i].address < end; i++)
 			unit->candidates[i].scope = *number;
 		for (; line && i < unit->candidate_count &&
 		       unit->candidates[i].address == end;
@@ -715,15 +714,13 @@ static int no_table(const struct sb_elf *elf, struct sb_error *err)
 	else if (elf->debug_handle)
 		snprintf(why, sizeof(why), " (nor has its debug file)");
 	else if (elf->debug_link)
-		snprintf(
-			why, sizeof(why),
-			" (its debug file %.100s is not installed, or not of this build)",
-			elf->debug_link);
-	return sb_error_set(
-		err, ENODATA,
-		"%s: it has no source lines%s: compile it with -g, or install "
-		"its debug symbols",
-		elf->path, why);
+		snprintf(why, sizeof(why),
+			 " (its debug file %.100s is not installed, or not of this build)",
+			 elf->debug_link);
+	return sb_error_set(err, ENODATA,
+			    "%s: it has no source lines%s: compile it with -g, or install "
+			    "its debug symbols",
+			    elf->path, why);
 }
 
 static Dwarf *open_dwarf(struct sb_elf *elf, struct sb_error *err)
@@ -815,11 +812,10 @@ int sb_elf_read_lines(struct sb_elf *elf, const struct sb_line_query *query,
 {
 	(void)query;
 	memset(lines, 0, sizeof(*lines));
-	return sb_error_set(
-		err, ENOSYS,
-		"%s: libsb was built without libdw and can't read source lines: "
-		"install libdw-dev and build it again",
-		elf->path);
+	return sb_error_set(err, ENOSYS,
+			    "%s: libsb was built without libdw and can't read source lines: "
+			    "install libdw-dev and build it again",
+			    elf->path);
 }
 
 void sb_elf_close_dwarf(struct sb_elf *elf)

@@ -12,8 +12,8 @@
 struct sb_source {
 	char *path; /* the path at compile time; absolute if known, without "." and ".." */
 	const char *name; /* the shortest trailing part that no other source file has */
-	bool has_code;	  /* some line of it begins somewhere */
-	bool has_rest;	  /* the requested line has code, maybe without a start */
+	bool has_code; /* some line of it begins somewhere */
+	bool has_rest; /* the requested line has code, maybe without a start */
 	unsigned int before, after; /* nearest lines on which statements begin; 0: none */
 };
 
@@ -40,8 +40,8 @@ struct sb_lines {
 
 /* Which lines are requested. */
 struct sb_line_query {
-	const char *file;    /* a path or a trailing part of one: "util.c", "src/util.c" */
-	bool is_glob;	     /* it is a glob */
+	const char *file; /* a path or a trailing part of one: "util.c", "src/util.c" */
+	bool is_glob; /* it is a glob */
 	unsigned int number; /* 0: all */
 };
 

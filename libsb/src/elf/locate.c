@@ -273,8 +273,8 @@ static void suggest_library(const char *name, char *buf, size_t size)
 
 static char *find_library(const char *name)
 {
-	static const char directories[] =
-		"/lib/" TRIPLET ":/usr/lib/" TRIPLET ":/lib64:/usr/lib64:/lib:/usr/lib";
+	static const char directories[] = "/lib/" TRIPLET ":/usr/lib/" TRIPLET
+					  ":/lib64:/usr/lib64:/lib:/usr/lib";
 	char *found = try_list(getenv("LD_LIBRARY_PATH"), ":;", name, sb_elf_is_ours);
 
 	if (!found)
@@ -327,10 +327,9 @@ char *sb_elf_locate(const char *name, struct sb_error *err)
 	if (!hint[0] && !access(name, F_OK))
 		snprintf(hint, sizeof(hint), " (for the one in this directory: ./%s)",
 			 name);
-	sb_error_set(
-		err, ENOENT,
-		"%s: no such library (LD_LIBRARY_PATH, /etc/ld.so.cache) and no such "
-		"program on PATH%s",
-		name, hint);
+	sb_error_set(err, ENOENT,
+		     "%s: no such library (LD_LIBRARY_PATH, /etc/ld.so.cache) and no such "
+		     "program on PATH%s",
+		     name, hint);
 	return NULL;
 }

@@ -86,8 +86,8 @@ static bool read_line(char *line, struct mapping *mapping)
 
 static void name_range(pid_t pid, const struct mapping *mapping, char proc[96])
 {
-	snprintf(proc, 96, "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, (int)pid, mapping->start,
-		 mapping->end);
+	snprintf(proc, 96, "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, (int)pid,
+		 mapping->start, mapping->end);
 }
 
 /* "\012" may be a line feed. The link in map_files has the name itself. */
@@ -127,8 +127,9 @@ static int identify(int fd, struct identity *file)
 		munmap(at, size);
 	if (!is_found && fstat(fd, &st))
 		return -1;
-	*file = is_found ? mapping.file :
-			   (struct identity){ major(st.st_dev), minor(st.st_dev), st.st_ino };
+	*file = is_found ?
+			mapping.file :
+			(struct identity){ major(st.st_dev), minor(st.st_dev), st.st_ino };
 	return 0;
 }
 
@@ -184,7 +185,8 @@ static void resolve(int root, const char *path, char resolved[PATH_MAX])
 	for (int links = 0; links < MAX_LINKS; links++) {
 		char *base = strrchr(now, '/') + 1, *directory = strndup(now, base - now);
 		int fd = directory ? open_in_root(root, directory,
-						  O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+						  O_PATH | O_DIRECTORY | O_CLOEXEC) :
+				     -1;
 		ssize_t n = fd < 0 ? -1 : readlinkat(fd, base, link, sizeof(link) - 1);
 
 		sb_free(directory);
@@ -223,7 +225,8 @@ static bool is_meant(const struct search *search, const char *path)
 		return !strcmp(path, search->path);
 	length = strlen(search->name);
 	path = strrchr(path, '/') + 1;
-	return !strncmp(path, search->name, length) && (!path[length] || path[length] == '.') &&
+	return !strncmp(path, search->name, length) &&
+	       (!path[length] || path[length] == '.') &&
 	       strspn(path + length, ".0123456789") == strlen(path + length);
 }
 
@@ -299,10 +302,11 @@ static int open_found(const struct search *search, struct sb_error *err)
 	char proc[96];
 
 	if (search->has_several && !has_its_name(search->root, found))
-		return sb_error_set(err, EINVAL,
-				    "process %d has mapped several files that were named %s, and "
-				    "none of them is now",
-				    pid, found->path);
+		return sb_error_set(
+			err, EINVAL,
+			"process %d has mapped several files that were named %s, and "
+			"none of them is now",
+			pid, found->path);
 	name_range(search->pid, found, proc);
 	fd = open(proc, SB_READ_FLAGS);
 	/* That takes a capability, and its name is as good if it has it still. */
@@ -319,8 +323,8 @@ static int open_found(const struct search *search, struct sb_error *err)
 			    found->path, pid);
 }
 
-static int find(struct search *search, const char *name, FILE *maps, char theirs[PATH_MAX],
-		struct sb_error *err)
+static int find(struct search *search, const char *name, FILE *maps,
+		char theirs[PATH_MAX], struct sb_error *err)
 {
 	int code = 0;
 
@@ -349,7 +353,8 @@ static int find(struct search *search, const char *name, FILE *maps, char theirs
 	return search->now;
 }
 
-int sb_mapped_open(pid_t pid, const char *name, char theirs[PATH_MAX], struct sb_error *err)
+int sb_mapped_open(pid_t pid, const char *name, char theirs[PATH_MAX],
+		   struct sb_error *err)
 {
 	struct search search = { .pid = pid, .now = -1 };
 	char proc[64];

@@ -15,6 +15,7 @@
  * sb_elf_open_pid() has it. Returns a descriptor, and the name of the file in @theirs; -1 with
  * errno and a message.
  */
-int sb_mapped_open(pid_t pid, const char *name, char theirs[PATH_MAX], struct sb_error *err);
+int sb_mapped_open(pid_t pid, const char *name, char theirs[PATH_MAX],
+		   struct sb_error *err);
 
 #endif

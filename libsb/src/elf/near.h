@@ -19,8 +19,7 @@ unsigned int sb_near_limit(size_t length);
 unsigned int sb_near_distance(const char *a, size_t a_length, const char *b,
 			      size_t b_length, unsigned int limit);
 /* Keep a name if it is one of the nearest so far; @near is zero at first. */
-void sb_near_keep(struct near near[NEAR], const char *name, size_t length,
-		  unsigned int d);
+void sb_near_keep(struct near near[NEAR], const char *name, size_t length, unsigned int d);
 /* Write "; did you mean A or B?", or nothing, and free the names. */
 void sb_near_write(struct near near[NEAR], char *buf, size_t size);
 

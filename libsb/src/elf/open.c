@@ -99,7 +99,8 @@ static char *name_of(int fd, pid_t pid, const char *theirs)
 }
 
 /* Read @fd, which is taken over. */
-static struct sb_elf *read_named(int fd, pid_t pid, const char *theirs, struct sb_error *err)
+static struct sb_elf *read_named(int fd, pid_t pid, const char *theirs,
+				 struct sb_error *err)
 {
 	char *path = name_of(fd, pid, theirs);
 
@@ -145,8 +146,8 @@ static struct sb_elf *open_program(pid_t pid, struct sb_error *err)
 		if (errno == ENOENT && access(dir, F_OK))
 			sb_error_set(err, ESRCH, "there is no process %d", (int)pid);
 		else
-			sb_error_set(err, errno, "the program of process %d: %s", (int)pid,
-				     strerror(errno));
+			sb_error_set(err, errno, "the program of process %d: %s",
+				     (int)pid, strerror(errno));
 		return NULL;
 	}
 	n = readlink(proc, theirs, sizeof(theirs) - 1);

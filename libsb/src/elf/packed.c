@@ -49,8 +49,8 @@ uint32_t sb_crc32_file(int fd)
 #define MAX_UNPACKED (UINT64_C(256) << 20)
 
 /* lzma_ret */
-#define LZMA_OK		 0
-#define LZMA_MEMLIMIT	 6
+#define LZMA_OK	      0
+#define LZMA_MEMLIMIT 6
 
 /*
  * liblzma is loaded at run time, like the demangler: every Debian system has it, and the
@@ -67,11 +67,12 @@ static void find_decode(void)
 	void *library = dlopen("liblzma.so.5", RTLD_LAZY | RTLD_LOCAL);
 
 	if (library)
-		__atomic_store_n(&decode_buffer, dlsym(library, "lzma_stream_buffer_decode"),
+		__atomic_store_n(&decode_buffer,
+				 dlsym(library, "lzma_stream_buffer_decode"),
 				 __ATOMIC_RELEASE);
 }
 
-#define XZ_FOOTER  12
+#define XZ_FOOTER   12
 #define XZ_SMALLEST 32 /* a header, an index and a footer */
 
 /* A number with seven bits per byte at *@at, which is advanced. False: there is none. */
@@ -134,8 +135,9 @@ void *sb_unpack_xz(const void *packed, size_t packed_size, size_t *size,
 	if (sb_may(SB_EFFECT_DLOPEN))
 		pthread_once(&once, find_decode);
 	else
-		*problem = "its packed symbols (.gnu_debugdata) are not read: this program "
-			   "does not let libsb load liblzma";
+		*problem =
+			"its packed symbols (.gnu_debugdata) are not read: this program "
+			"does not let libsb load liblzma";
 	*(void **)&decode = __atomic_load_n(&decode_buffer, __ATOMIC_ACQUIRE);
 	if (!decode)
 		return NULL;
@@ -144,7 +146,8 @@ void *sb_unpack_xz(const void *packed, size_t packed_size, size_t *size,
 		return NULL;
 	out = room <= MAX_UNPACKED ? malloc(room + 1) : NULL;
 	*size = 0;
-	ret = out ? decode(&memory, 0, NULL, packed, &in_at, packed_size, out, size, room) :
+	ret = out ? decode(&memory, 0, NULL, packed, &in_at, packed_size, out, size,
+			   room) :
 		    LZMA_MEMLIMIT;
 	if (ret == LZMA_OK) {
 		*problem = NULL;

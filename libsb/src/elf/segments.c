@@ -67,7 +67,8 @@ int sb_segments_read(struct sb_elf *elf, struct sb_error *err)
 		if (header.p_type != PT_LOAD)
 			continue;
 		if (!is_in_file(&header, size))
-			return sb_elf_damaged(elf, "a segment that is not all in the file", err);
+			return sb_elf_damaged(elf, "a segment that is not all in the file",
+					      err);
 		if (!header.p_filesz)
 			continue;
 		segment = (struct segment){ header.p_vaddr, header.p_offset,

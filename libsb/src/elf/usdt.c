@@ -39,7 +39,8 @@ static int take_usdt(struct sb_elf *elf, const char *desc, size_t size, uint64_t
 		arguments = 0;
 	/* If the file was changed after linking, for example by prelink(8). */
 	shift = base && address[1] ? base - address[1] : 0;
-	usdt = sb_array_grow(elf->usdt, &elf->usdt_room, elf->usdt_count + 1, sizeof(*usdt));
+	usdt = sb_array_grow(elf->usdt, &elf->usdt_room, elf->usdt_count + 1,
+			     sizeof(*usdt));
 	if (!usdt)
 		return -1;
 	elf->usdt = usdt;

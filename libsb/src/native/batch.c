@@ -95,12 +95,12 @@ static int check_cgroup(int fd, struct sb_error *err)
 		return 0;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = readlink(link, path, sizeof(path) - 1);
-	return sb_error_set(err, EINVAL,
-			    "%s is not a cgroup of version 2%s: such are directories below a "
-			    "mount of type cgroup2, mostly /sys/fs/cgroup",
-			    n > 0 ? path : "the scope",
-			    fs.f_type == CGROUP_SUPER_MAGIC ? " (it is one of version 1)" :
-							      "");
+	return sb_error_set(
+		err, EINVAL,
+		"%s is not a cgroup of version 2%s: such are directories below a "
+		"mount of type cgroup2, mostly /sys/fs/cgroup",
+		n > 0 ? path : "the scope",
+		fs.f_type == CGROUP_SUPER_MAGIC ? " (it is one of version 1)" : "");
 }
 
 static int check_options(const struct sb_target_options *opts, struct sb_error *err)
@@ -130,8 +130,9 @@ static int check_options(const struct sb_target_options *opts, struct sb_error *
 				    sb_part_text(opts->delay_ppm, text),
 				    SB_MAX_DELAY_PERCENT);
 	if (opts->delay_ppm && opts->delay_ns)
-		return sb_error_set(err, EINVAL,
-				    "a delay is a time or a part of the duration, not both");
+		return sb_error_set(
+			err, EINVAL,
+			"a delay is a time or a part of the duration, not both");
 	if (opts->delay_ppm && opts->flags & SB_TARGET_SLEEP)
 		return sb_error_set(err, EINVAL,
 				    "a native delay that is a percentage can't sleep "
@@ -220,7 +221,8 @@ static int put_target(struct sb_batch *batch, const struct sb_target *target,
 				   "one of them out",
 				   target->label,
 				   strcmp(there->label, target->label) ? ", also as " : "",
-				   strcmp(there->label, target->label) ? there->label : "");
+				   strcmp(there->label, target->label) ? there->label :
+									 "");
 	sb_free(target->label);
 	return ret;
 }
@@ -350,7 +352,8 @@ static struct sb_elf *batch_elf(struct sb_batch *batch, const char *name,
 	for (size_t i = batch->elf_count; i-- > 0;)
 		if (!strcmp(batch->elfs[i].name, name))
 			return batch->elfs[i].elf;
-	elfs = sb_array_grow(batch->elfs, &batch->elf_room, batch->elf_count + 1, sizeof(*elfs));
+	elfs = sb_array_grow(batch->elfs, &batch->elf_room, batch->elf_count + 1,
+			     sizeof(*elfs));
 	copy = strdup(name);
 	if (elfs)
 		batch->elfs = elfs;

@@ -17,16 +17,16 @@ static int explain_id(uint64_t id, struct sb_error *err)
 		return sb_error_set(err, ENOENT, "there is no target %" PRIu64, id);
 	if (errno == EPERM || errno == EACCES)
 		return sb_error_set(err, errno,
-				    "target %" PRIu64
-				    ": not allowed: run as root or with "
+				    "target %" PRIu64 ": not allowed: run as root or with "
 				    "CAP_PERFMON",
 				    id);
 	if (errno == EOPNOTSUPP)
-		return sb_error_set(err, errno,
-				    "target %" PRIu64 ": a delay that is a time can't become a "
-				    "percentage, nor the other way round: remove it and add it "
-				    "again",
-				    id);
+		return sb_error_set(
+			err, errno,
+			"target %" PRIu64 ": a delay that is a time can't become a "
+			"percentage, nor the other way round: remove it and add it "
+			"again",
+			id);
 	return sb_error_set(err, errno, "target %" PRIu64 ": %s", id, strerror(errno));
 }
 
@@ -44,7 +44,8 @@ static size_t find_missing(const struct sb_target_list *list, const uint64_t *id
 struct sb_target_list *sb_targets_before(struct sb_session *session, const uint64_t *ids,
 					 size_t count, struct sb_error *err)
 {
-	struct sb_target_list *own = sb_session_read_list(session, SB_LIST_SESSION, -1, err);
+	struct sb_target_list *own =
+		sb_session_read_list(session, SB_LIST_SESSION, -1, err);
 	struct sb_target_list *all;
 
 	if (!own || find_missing(own, ids, count) == count)
@@ -64,8 +65,7 @@ struct sb_target_list *sb_targets_before(struct sb_session *session, const uint6
  * is missing.
  */
 static struct sb_target_list *check_ids(struct sb_session *session, const uint64_t *ids,
-					size_t count, size_t *failed,
-					struct sb_error *err)
+					size_t count, size_t *failed, struct sb_error *err)
 {
 	struct sb_target_list *list = sb_targets_before(session, ids, count, err);
 	size_t missing = list ? find_missing(list, ids, count) : count;
@@ -135,17 +135,17 @@ int sb_session_clear(struct sb_session *session, bool persistent, struct sb_erro
 	if (!backend->ops->clear(backend, persistent))
 		return 0;
 	if (errno == EPERM || errno == EACCES)
-		return sb_error_set(
-			err, errno,
-			"not allowed to remove persistent targets: run as root "
-			"or with CAP_SYS_ADMIN");
+		return sb_error_set(err, errno,
+				    "not allowed to remove persistent targets: run as root "
+				    "or with CAP_SYS_ADMIN");
 	return sb_error_set(err, errno, "can't remove the targets: %s", strerror(errno));
 }
 
 /* ------------------------------------------------------------------ update */
 
-#define SETTINGS (SB_UPDATE_DELAY | SB_UPDATE_EVERY | SB_UPDATE_WINDOW | SB_UPDATE_ENABLED)
-#define ALL	 (SETTINGS | SB_UPDATE_MODE | SB_UPDATE_RESET)
+#define SETTINGS \
+	(SB_UPDATE_DELAY | SB_UPDATE_EVERY | SB_UPDATE_WINDOW | SB_UPDATE_ENABLED)
+#define ALL (SETTINGS | SB_UPDATE_MODE | SB_UPDATE_RESET)
 
 /* A setting that the mask does not name must be 0: otherwise the caller forgot the bit. */
 static bool sets_what_it_names(const struct sb_target_update *update)
@@ -170,7 +170,8 @@ static int check_features(const struct sb_session *session,
 
 	if (update->every > 1 && !(features & SB_FEATURE_EVERY))
 		missing = "delay every Nth call";
-	else if ((update->start_ns || update->duration_ns) && !(features & SB_FEATURE_WINDOW))
+	else if ((update->start_ns || update->duration_ns) &&
+		 !(features & SB_FEATURE_WINDOW))
 		missing = "delay in a time window";
 	else if (update->mode == SB_DELAY_SLEEP && !(features & SB_FEATURE_SLEEP))
 		missing = "sleep in a delay";
@@ -247,7 +248,8 @@ static int check_modes(const struct sb_target_list *before, const uint64_t *ids,
 		if (failed)
 			*failed = i;
 		return sb_error_set(err, EOPNOTSUPP,
-				    "target %" PRIu64 " %s in its delays, and that can't be "
+				    "target %" PRIu64
+				    " %s in its delays, and that can't be "
 				    "changed: remove it and add it again",
 				    ids[i], info->sleeps ? "sleeps" : "spins");
 	}

@@ -28,7 +28,7 @@
 /* The same as in driver/check-kernel. */
 #define OLDEST_MAJOR 5
 #define OLDEST_MINOR 10
-#define MAX_PATH   4352
+#define MAX_PATH     4352
 
 struct check {
 	const char *name;
@@ -161,8 +161,8 @@ static void check_modules(struct sb_diagnosis *d)
 	bool has = exists(path_of(d, buf, "/proc/modules"));
 
 	if (check(d, "kernel modules", has, "%s",
-		  has ? "the kernel can load modules"
-		      : "no /proc/modules: built without CONFIG_MODULES"))
+		  has ? "the kernel can load modules" :
+			"no /proc/modules: built without CONFIG_MODULES"))
 		return;
 	verdict(d, SB_MODULE_NO_MODULES,
 		"boot a kernel with CONFIG_MODULES=y and CONFIG_UPROBES=y; every kernel "
@@ -237,8 +237,7 @@ static void check_headers(struct sb_diagnosis *d)
 {
 	char buf[MAX_PATH];
 
-	d->headers =
-		exists(path_of(d, buf, "/lib/modules/%s/build/Makefile", d->release));
+	d->headers = exists(path_of(d, buf, "/lib/modules/%s/build/Makefile", d->release));
 	check(d, "kernel headers", d->headers, "/lib/modules/%s/build: %s", d->release,
 	      d->headers ? "there" : "not there, so nothing can be built");
 }
@@ -384,9 +383,9 @@ static bool is_signed(const char *path)
 	if (ctx && !kmod_module_new_from_path(ctx, path, &mod)) {
 		kmod_set_log_priority(ctx, 0);
 		if (kmod_module_get_info(mod, &infos) >= 0)
-			kmod_list_foreach(
-				item, infos) if (!strcmp(kmod_module_info_get_key(item),
-							 "sig_id")) hit = true;
+			kmod_list_foreach(item, infos)
+				if (!strcmp(kmod_module_info_get_key(item), "sig_id"))
+					hit = true;
 		kmod_module_info_free_list(infos);
 		kmod_module_unref(mod);
 	}

@@ -103,12 +103,14 @@ static void target_to_uapi(struct speed_bump_target *to, const struct sb_target 
  * An unprivileged session proves that it may debug a process by an open descriptor of the
  * process's memory. If the memory can't be opened, the driver reports the error.
  */
-static void show_memory(struct speed_bump_target *entry, const struct speed_bump_target *before)
+static void show_memory(struct speed_bump_target *entry,
+			const struct speed_bump_target *before)
 {
 	char path[32];
 	int fd;
 
-	if (entry->scope != SPEED_BUMP_SCOPE_TREE && entry->scope != SPEED_BUMP_SCOPE_THREAD)
+	if (entry->scope != SPEED_BUMP_SCOPE_TREE &&
+	    entry->scope != SPEED_BUMP_SCOPE_THREAD)
 		return;
 	if (before && before->scope_id == entry->scope_id &&
 	    before->flags & SPEED_BUMP_TARGET_MEM) {
@@ -128,7 +130,8 @@ static void close_memory(const struct speed_bump_target *entries, size_t count)
 	int last = -1;
 
 	for (size_t i = 0; i < count; i++) {
-		if (!(entries[i].flags & SPEED_BUMP_TARGET_MEM) || entries[i].mem_fd == last)
+		if (!(entries[i].flags & SPEED_BUMP_TARGET_MEM) ||
+		    entries[i].mem_fd == last)
 			continue;
 		last = entries[i].mem_fd;
 		close(last);
@@ -158,8 +161,8 @@ static void change_to_uapi(struct speed_bump_update *to, const struct sb_change 
 }
 
 /* Write entry @i of a call. */
-static void to_uapi(const struct sb_backend *backend, enum sb_operation what, void *entries,
-		    const void *from, size_t i)
+static void to_uapi(const struct sb_backend *backend, enum sb_operation what,
+		    void *entries, const void *from, size_t i)
 {
 	struct speed_bump_target *target = entries;
 
@@ -225,12 +228,14 @@ static int driver_do(struct sb_backend *backend, enum sb_operation what, void *f
 		      driver_ioctl(backend, calls[what].command, &batch);
 	for (size_t i = 0; !ret && i < count; i++) {
 		if (codes) {
-			memcpy(&error, entries + i * size + calls[what].error, sizeof(error));
+			memcpy(&error, entries + i * size + calls[what].error,
+			       sizeof(error));
 			codes[i] = (int)error;
 		}
 		if (what == SB_OPERATION_ADD)
 			((struct sb_target *)from)[i].id =
-				error ? 0 : ((struct speed_bump_target *)(void *)entries)[i].id;
+				error ? 0 :
+					((struct speed_bump_target *)(void *)entries)[i].id;
 	}
 	if (ret && failed && batch.failed < count)
 		*failed = batch.failed;
@@ -251,7 +256,8 @@ static int driver_update(struct sb_backend *backend, const struct sb_change *cha
 			 size_t count, size_t *failed)
 {
 	*failed = 0;
-	return driver_do(backend, SB_OPERATION_UPDATE, (void *)changes, count, failed, NULL);
+	return driver_do(backend, SB_OPERATION_UPDATE, (void *)changes, count, failed,
+			 NULL);
 }
 
 static int driver_remove(struct sb_backend *backend, const uint64_t *ids, size_t count,
@@ -303,8 +309,7 @@ static void info_from_uapi(struct sb_target_info *to, const struct speed_bump_in
 	};
 }
 
-static void stats_from_uapi(struct sb_target_info *to,
-			    const struct speed_bump_stats *from)
+static void stats_from_uapi(struct sb_target_info *to, const struct speed_bump_stats *from)
 {
 	to->counters[SB_COUNTER_CALLS] = from->hits;
 	to->counters[SB_COUNTER_DELAYED] = from->delayed;
@@ -448,7 +453,8 @@ static int read_stats(struct sb_backend *backend, struct sb_target_list *list,
 	while (i < list->count && !ret) {
 		size_t count = list->count - i < page ? list->count - i : page, answered;
 
-		ret = read_page(backend, &list->infos[i], count, reset, entries, &answered);
+		ret = read_page(backend, &list->infos[i], count, reset, entries,
+				&answered);
 		for (size_t k = 0; k < answered; k++) {
 			if (entries[k].error)
 				continue;
@@ -629,19 +635,17 @@ static void explain_open(struct sb_error *err, const char *device)
 	case ENOENT:
 	case ENODEV:
 	case ENXIO:
-		sb_error_set(
-			err, errno,
-			"%s is not there, the module is not loaded: run 'sbctl load' "
-			"as root ('sbctl doctor' says more)",
-			device);
+		sb_error_set(err, errno,
+			     "%s is not there, the module is not loaded: run 'sbctl load' "
+			     "as root ('sbctl doctor' says more)",
+			     device);
 		break;
 	case EACCES:
 	case EPERM:
-		sb_error_set(
-			err, errno,
-			"not allowed to open %s: run as root, or join the group that "
-			"owns it ('sbctl doctor' says more)",
-			device);
+		sb_error_set(err, errno,
+			     "not allowed to open %s: run as root, or join the group that "
+			     "owns it ('sbctl doctor' says more)",
+			     device);
 		break;
 	default:
 		sb_error_set(err, errno, "can't open %s: %s", device, strerror(errno));

@@ -209,7 +209,9 @@ static int measure_delayed(struct sb_backend *backend, const struct sample *samp
 			   uint64_t id, uint64_t undelayed_ns, struct call_cost *cost)
 {
 	/* The delay is 100% of the duration: the sum of the delays is that of the durations. */
-	struct sb_change change = { .id = id, .mask = SB_UPDATE_DELAY, .delay_ppm = 1000000 };
+	struct sb_change change = { .id = id,
+				    .mask = SB_UPDATE_DELAY,
+				    .delay_ppm = 1000000 };
 	void (*function)(void) = sample_function(sample);
 	struct delays before, after;
 	uint64_t timed[ROUNDS];
@@ -228,7 +230,8 @@ static int measure_delayed(struct sb_backend *backend, const struct sample *samp
 		took = (int64_t)sb_spin_ticks_to_ns(sb_spin_ticks() - start);
 		after = read_delays(backend, sample->fd, id);
 		timed[i] = (after.requested_ns - before.requested_ns) / CALLS;
-		over = (took - (int64_t)(after.delivered_ns - before.delivered_ns)) / CALLS -
+		over = (took - (int64_t)(after.delivered_ns - before.delivered_ns)) /
+			       CALLS -
 		       (int64_t)undelayed_ns;
 		least = over < least ? over : least;
 		before = after;
@@ -240,8 +243,8 @@ static int measure_delayed(struct sb_backend *backend, const struct sample *samp
 }
 
 /* The cost is 0 if it can't be measured. */
-static struct call_cost measure_call(struct sb_backend *backend, const struct sample *sample,
-				     struct sb_error *err)
+static struct call_cost measure_call(struct sb_backend *backend,
+				     const struct sample *sample, struct sb_error *err)
 {
 	char label[] = "[the cost of a call]";
 	struct sb_target target = sample_target(sample, label);
@@ -272,7 +275,8 @@ uint64_t sb_session_call_cost_ns(struct sb_session *session, enum sb_hit_kind ki
 	struct sample sample;
 
 	if (!(session->backend->limits.features & SB_FEATURE_PART)) {
-		sb_error_set(err, EOPNOTSUPP, "the backend (%s) does not see the ends of calls",
+		sb_error_set(err, EOPNOTSUPP,
+			     "the backend (%s) does not see the ends of calls",
 			     session->backend->ops->name);
 		return 0;
 	}

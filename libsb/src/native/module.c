@@ -60,8 +60,7 @@ static void read_vermagic(struct kmod_module *mod, char *buf, size_t size)
 	*buf = '\0';
 	if (kmod_module_get_info(mod, &infos) < 0)
 		return;
-	kmod_list_foreach(item, infos)
-	{
+	kmod_list_foreach(item, infos) {
 		const char *value = kmod_module_info_get_value(item);
 
 		if (strcmp(kmod_module_info_get_key(item), "vermagic"))
@@ -120,10 +119,9 @@ static int explain_insert(struct sb_error *err, struct kmod_module *mod, int cod
 				    "(dmesg says more)",
 				    kmod_module_get_path(mod));
 	case EINVAL:
-		return sb_error_set(
-			err, code,
-			"the kernel refuses the module: is a parameter wrong? "
-			"(dmesg says more)");
+		return sb_error_set(err, code,
+				    "the kernel refuses the module: is a parameter wrong? "
+				    "(dmesg says more)");
 	default:
 		return explain_diagnosis(err, code);
 	}
@@ -202,8 +200,8 @@ int sb_module_load(const char *path, const char *parameters, struct sb_error *er
 	ctx = kmod_silent(err);
 	if (!ctx)
 		return -1;
-	ret = path ? load_path(ctx, path, parameters, err)
-		   : load_name(ctx, parameters, err);
+	ret = path ? load_path(ctx, path, parameters, err) :
+		     load_name(ctx, parameters, err);
 	code = errno;
 	kmod_unref(ctx);
 	errno = code;
@@ -250,21 +248,19 @@ int sb_module_load(const char *path, const char *parameters, struct sb_error *er
 {
 	if (is_loaded())
 		return 0;
-	return sb_error_set(
-		err, ENOTSUP,
-		"this libsb was built without libkmod: run '%s %s %s' as root",
-		path ? "insmod" : "modprobe", path ? path : SB_MODULE_NAME,
-		parameters ? parameters : "");
+	return sb_error_set(err, ENOTSUP,
+			    "this libsb was built without libkmod: run '%s %s %s' as root",
+			    path ? "insmod" : "modprobe", path ? path : SB_MODULE_NAME,
+			    parameters ? parameters : "");
 }
 
 int sb_module_unload(struct sb_error *err)
 {
 	if (!is_loaded())
 		return 0;
-	return sb_error_set(
-		err, ENOTSUP,
-		"this libsb was built without libkmod: run 'rmmod " SB_MODULE_NAME
-		"' as root");
+	return sb_error_set(err, ENOTSUP,
+			    "this libsb was built without libkmod: run 'rmmod " SB_MODULE_NAME
+			    "' as root");
 }
 
 #endif

@@ -57,7 +57,8 @@ int sb_net_take_off(struct sb_session *session, struct sb_target *targets, size_
 		wanted += is_net(&targets[i]);
 	if (!wanted)
 		return 0;
-	net = sb_array_grow(net, &session->net_room, session->net_count + wanted, sizeof(*net));
+	net = sb_array_grow(net, &session->net_room, session->net_count + wanted,
+			    sizeof(*net));
 	if (!net)
 		return sb_error_set(err, ENOMEM, "out of memory");
 	session->net = net;
@@ -67,8 +68,9 @@ int sb_net_take_off(struct sb_session *session, struct sb_target *targets, size_
 
 		if (!is_net(target))
 			continue;
-		cost = sb_session_hit_cost_ns(
-			session, sb_hit_kind_at(target->fd, target->offset), err);
+		cost = sb_session_hit_cost_ns(session,
+					      sb_hit_kind_at(target->fd, target->offset),
+					      err);
 		if (!cost || resolve_delay(session, target, err)) {
 			sb_net_put_back(session, targets, i);
 			return -1;

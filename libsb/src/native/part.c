@@ -36,11 +36,12 @@ int sb_part_check_file(struct sb_elf *elf, const char *text, struct sb_error *er
 
 	if (!what)
 		return 0;
-	return sb_error_set(err, EINVAL,
-			    "%s: '%s': the file has code that works with %s; where they pass a "
-			    "function whose return is caught, for a percentage or its duration, "
-			    "the program ends (sbctl's --unsafe takes it all the same)",
-			    sb_elf_path(elf), text, what);
+	return sb_error_set(
+		err, EINVAL,
+		"%s: '%s': the file has code that works with %s; where they pass a "
+		"function whose return is caught, for a percentage or its duration, "
+		"the program ends (sbctl's --unsafe takes it all the same)",
+		sb_elf_path(elf), text, what);
 }
 
 int sb_part_prepare(struct sb_session *session, struct sb_target *targets, size_t count,

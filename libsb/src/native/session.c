@@ -20,8 +20,8 @@
 
 #define BACKEND_VARIABLE "SPEED_BUMP_BACKEND"
 
-static int choose(const struct sb_session_options *options, enum sb_backend_choice *choice,
-		  struct sb_error *err)
+static int choose(const struct sb_session_options *options,
+		  enum sb_backend_choice *choice, struct sb_error *err)
 {
 	const char *name = getenv(BACKEND_VARIABLE);
 
@@ -141,7 +141,8 @@ const char *sb_session_backend(const struct sb_session *session)
 const char *sb_session_caveat(const struct sb_session *session, size_t index)
 {
 	const struct sb_backend *backend = session->backend;
-	const char *text = backend->ops->caveat ? backend->ops->caveat(backend, index) : NULL;
+	const char *text = backend->ops->caveat ? backend->ops->caveat(backend, index) :
+						  NULL;
 
 	if (!text)
 		errno = ERANGE;
@@ -201,19 +202,17 @@ static int explain_unsupported(struct sb_error *err, const struct sb_session *se
 		missing = "in this scope";
 	else if (opts->every > 1 && !(features & SB_FEATURE_EVERY))
 		missing = "every Nth call";
-	else if ((opts->start_ns || opts->duration_ns) &&
-		 !(features & SB_FEATURE_WINDOW))
+	else if ((opts->start_ns || opts->duration_ns) && !(features & SB_FEATURE_WINDOW))
 		missing = "in a time window";
 	if (missing)
 		return sb_error_set(err, EOPNOTSUPP,
 				    "%s: the loaded module can't delay %s: update it",
 				    target->label, missing);
-	return sb_error_set(
-		err, EOPNOTSUPP,
-		"%s: this kernel can't put a breakpoint on the instruction at "
-		"offset 0x%" PRIx64 ": leave the function out or name a later "
-		"instruction (SYMBOL+0xN)",
-		target->label, target->offset);
+	return sb_error_set(err, EOPNOTSUPP,
+			    "%s: this kernel can't put a breakpoint on the instruction at "
+			    "offset 0x%" PRIx64 ": leave the function out or name a later "
+			    "instruction (SYMBOL+0xN)",
+			    target->label, target->offset);
 }
 
 /* Explain errno for the target that failed. */
@@ -231,9 +230,9 @@ static int explain_add(const struct sb_session *session, const struct sb_batch *
 	switch (errno) {
 	case EEXIST:
 		return sb_error_set(err, EEXIST, "%s is already a target%s", label,
-				    target->options.flags & SB_TARGET_PERSISTENT
-					    ? ": update or remove it"
-					    : " of this session");
+				    target->options.flags & SB_TARGET_PERSISTENT ?
+					    ": update or remove it" :
+					    " of this session");
 	case EACCES:
 	case EPERM:
 		return explain_permission(err, label, target);
@@ -241,14 +240,12 @@ static int explain_add(const struct sb_session *session, const struct sb_batch *
 		return explain_unsupported(err, session, target);
 	case ESRCH:
 		return sb_error_set(err, ESRCH, "%s: there is no %s %d", label,
-				    target->options.scope == SB_SCOPE_THREAD ? "thread"
-									     : "process",
+				    target->options.scope == SB_SCOPE_THREAD ? "thread" :
+									       "process",
 				    target->options.scope_id);
 	case ENOSPC:
 		session->backend->ops->explain_room(session->backend, room, sizeof(room));
-		return sb_error_set(err, ENOSPC,
-				    "%s: no room: %s",
-				    label, room);
+		return sb_error_set(err, ENOSPC, "%s: no room: %s", label, room);
 	case ERANGE:
 		return sb_error_set(err, ERANGE, "%s: the delay is over the limit of 10s",
 				    label);
@@ -257,17 +254,15 @@ static int explain_add(const struct sb_session *session, const struct sb_batch *
 				    "%.64s...: the name is longer than %" PRIu32 " bytes",
 				    label, limits->max_label);
 	case E2BIG:
-		return sb_error_set(
-			err, E2BIG,
-			"%s: the loaded module is older than libsb " SB_VERSION
-			" and lacks an option that is used: update it",
-			label);
+		return sb_error_set(err, E2BIG,
+				    "%s: the loaded module is older than libsb " SB_VERSION
+				    " and lacks an option that is used: update it",
+				    label);
 	case EINVAL:
-		return sb_error_set(
-			err, EINVAL,
-			"%s: the module refuses it as invalid: is it a regular "
-			"file with code at offset 0x%" PRIx64 "?",
-			label, target->offset);
+		return sb_error_set(err, EINVAL,
+				    "%s: the module refuses it as invalid: is it a regular "
+				    "file with code at offset 0x%" PRIx64 "?",
+				    label, target->offset);
 	default:
 		return sb_error_set(err, errno, "%s: %s", label, strerror(errno));
 	}
@@ -310,12 +305,14 @@ int sb_session_can_add(const struct sb_session *session, const struct sb_target 
 				    sb_part_text(ppm, text), ops->instead_of_part);
 	if (target->options.record && !(features & SB_FEATURE_DURATIONS))
 		return sb_error_set(err, EOPNOTSUPP,
-				    "%s: %s does not see how long calls last: %s", target->label,
-				    ops->without_part, ops->instead_of_part);
+				    "%s: %s does not see how long calls last: %s",
+				    target->label, ops->without_part,
+				    ops->instead_of_part);
 	if (target->options.flags & SB_TARGET_SLEEP && !(features & SB_FEATURE_SLEEP))
 		return sb_error_set(err, EOPNOTSUPP,
 				    "%s: %s can't sleep in a delay (mode=sleep): %s",
-				    target->label, ops->without_sleep, ops->instead_of_sleep);
+				    target->label, ops->without_sleep,
+				    ops->instead_of_sleep);
 	return 0;
 }
 
@@ -368,9 +365,8 @@ int sb_session_add(struct sb_session *session, struct sb_batch *batch, size_t *f
 
 /* -------------------------------------------------------------------- list */
 
-struct sb_target_list *sb_session_read_list(struct sb_session *session,
-					    unsigned int which, int fd,
-					    struct sb_error *err)
+struct sb_target_list *sb_session_read_list(struct sb_session *session, unsigned int which,
+					    int fd, struct sb_error *err)
 {
 	struct sb_backend *backend = session->backend;
 	struct sb_target_list *list = calloc(1, sizeof(*list));
@@ -478,8 +474,9 @@ static void check_files(struct sb_session *session, unsigned int which,
 			file = &files[count++];
 		}
 		if (file->list)
-			info->file = sb_target_list_find(file->list, info->id) ? SB_FILE_SAME :
-								     SB_FILE_REPLACED;
+			info->file = sb_target_list_find(file->list, info->id) ?
+					     SB_FILE_SAME :
+					     SB_FILE_REPLACED;
 		else if (!file->is_unknown)
 			info->file = SB_FILE_GONE;
 	}
@@ -529,7 +526,8 @@ int sb_session_durations(struct sb_session *session, uint64_t id, uint64_t *buck
 	if (!backend->ops->durations(backend, id, buckets, sum_ns, max_ns))
 		return 0;
 	return sb_error_set(err, errno, "target %" PRIu64 " %s", id,
-			    errno == EINVAL ? "records no durations" : "is none of this session");
+			    errno == EINVAL ? "records no durations" :
+					      "is none of this session");
 }
 
 struct sb_target_list *sb_session_list(struct sb_session *session, unsigned int which,

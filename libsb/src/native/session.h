@@ -33,9 +33,8 @@ size_t sb_session_chunk(const struct sb_session *session, size_t done, size_t co
  * As sb_session_list(), but with the delays as the backend has them, before the cost of a hit
  * is added again. @fd: only targets in this file; -1: in all.
  */
-struct sb_target_list *sb_session_read_list(struct sb_session *session,
-					    unsigned int which, int fd,
-					    struct sb_error *err);
+struct sb_target_list *sb_session_read_list(struct sb_session *session, unsigned int which,
+					    int fd, struct sb_error *err);
 /* 0 if the backend supports the target's delay; -1 with EOPNOTSUPP and a message if not. */
 int sb_session_can_add(const struct sb_session *session, const struct sb_target *target,
 		       struct sb_error *err);

@@ -108,7 +108,8 @@ uint32_t sb_target_list_every(const struct sb_target_list *list, size_t i)
 
 enum sb_delay_mode sb_target_list_mode(const struct sb_target_list *list, size_t i)
 {
-	return sb_is_below(i, list->count) && list->infos[i].sleeps ? SB_DELAY_SLEEP : SB_DELAY_SPIN;
+	return sb_is_below(i, list->count) && list->infos[i].sleeps ? SB_DELAY_SLEEP :
+								      SB_DELAY_SPIN;
 }
 
 bool sb_target_list_enabled(const struct sb_target_list *list, size_t i)
@@ -134,7 +135,8 @@ enum sb_file_state sb_target_list_file(const struct sb_target_list *list, size_t
 uint64_t sb_target_list_counter(const struct sb_target_list *list, size_t i,
 				enum sb_counter counter)
 {
-	if (!sb_is_below(i, list->count) || !sb_is_below((size_t)counter - 1, SB_COUNTERS - 1))
+	if (!sb_is_below(i, list->count) ||
+	    !sb_is_below((size_t)counter - 1, SB_COUNTERS - 1))
 		return 0;
 	return list->infos[i].counters[counter];
 }

@@ -48,7 +48,7 @@ static const unsigned int perf_register[SAMPLER_REGISTERS] = {
 #elif defined(__aarch64__)
 /* x0 ... x29, lr, sp, pc: perf's and DWARF's numbers agree. */
 static const unsigned int perf_register[SAMPLER_REGISTERS] = {
-	0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
+	0,  1,	2,  3,	4,  5,	6,  7,	8,  9,	10, 11, 12, 13, 14, 15, 16,
 	17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
 };
 #endif
@@ -103,8 +103,7 @@ struct recorder {
 
 static int open_event(struct perf_event_attr *attr, pid_t tid, int cpu)
 {
-	return (int)syscall(SYS_perf_event_open, attr, tid, cpu, -1,
-			    PERF_FLAG_FD_CLOEXEC);
+	return (int)syscall(SYS_perf_event_open, attr, tid, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
 static struct perf_event_attr plain_attr(uint64_t config)
@@ -113,8 +112,7 @@ static struct perf_event_attr plain_attr(uint64_t config)
 		.type = PERF_TYPE_SOFTWARE,
 		.size = sizeof(attr),
 		.config = config,
-		.sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID |
-			       PERF_SAMPLE_TIME,
+		.sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
 		.sample_id_all = 1,
 		.use_clockid = 1,
 		.clockid = CLOCK_MONOTONIC,
@@ -183,9 +181,9 @@ static int refused(struct sb_error *err, int code)
 static int add_source(struct recorder *recorder, int fd, pid_t tid, enum event_kind kind)
 {
 	struct source source = { .fd = fd, .tid = tid, .kind = kind };
-	struct source *sources =
-		sb_array_grow(recorder->sources, &recorder->source_room,
-			      recorder->source_count + 1, sizeof(*sources));
+	struct source *sources = sb_array_grow(recorder->sources, &recorder->source_room,
+					       recorder->source_count + 1,
+					       sizeof(*sources));
 
 	if (!sources)
 		return -1;
@@ -207,8 +205,8 @@ static void unmap_ring(struct ring *ring)
 static int map_ring(struct ring *ring, uint64_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	void *memory = mmap(NULL, page + size, PROT_READ | PROT_WRITE, MAP_SHARED,
-			    ring->fd, 0);
+	void *memory =
+		mmap(NULL, page + size, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
 
 	if (memory == MAP_FAILED)
 		return -1;
@@ -315,8 +313,7 @@ static pid_t read_pid_max(void)
 	return most;
 }
 
-struct recorder *sb_recorder_open(uint64_t period_ns, uint64_t every,
-			       struct sb_error *err)
+struct recorder *sb_recorder_open(uint64_t period_ns, uint64_t every, struct sb_error *err)
 {
 	struct recorder *recorder = calloc(1, sizeof(*recorder));
 	long cpus = sysconf(_SC_NPROCESSORS_CONF);
@@ -399,8 +396,8 @@ int sb_recorder_attach(struct recorder *recorder, pid_t tid, struct sb_error *er
 		fd = open_event(&attr, tid, cpu);
 		if (fd < 0 && errno == ESRCH)
 			return 0; /* if an earlier one was opened, it is disabled now */
-		if (fd >= 0 && !ioctl(fd, PERF_EVENT_IOC_SET_OUTPUT,
-				      recorder->rings[cpu].fd) &&
+		if (fd >= 0 &&
+		    !ioctl(fd, PERF_EVENT_IOC_SET_OUTPUT, recorder->rings[cpu].fd) &&
 		    !add_source(recorder, fd, tid, EVENT_OUT_SAMPLE))
 			continue;
 		code = errno;
@@ -439,7 +436,8 @@ void sb_recorder_jitter(struct recorder *recorder)
 			continue;
 		ioctl(recorder->rings[cpu].fd, PERF_EVENT_IOC_PERIOD, &period);
 		if (recorder->rings[cpu].switches >= 0)
-			ioctl(recorder->rings[cpu].switches, PERF_EVENT_IOC_PERIOD, &every);
+			ioctl(recorder->rings[cpu].switches, PERF_EVENT_IOC_PERIOD,
+			      &every);
 	}
 }
 
@@ -615,8 +613,8 @@ static bool read_sample(struct recorder *recorder, struct reader reader,
 	return read_stack(recorder, &reader, &event->stack);
 }
 
-static bool read_record(struct recorder *recorder,
-			const struct perf_event_header *header, struct event *event)
+static bool read_record(struct recorder *recorder, const struct perf_event_header *header,
+			struct event *event)
 {
 	const unsigned char *end = (const unsigned char *)header + header->size;
 	struct reader reader = { (const unsigned char *)(header + 1), end };
@@ -666,9 +664,8 @@ static bool read_record(struct recorder *recorder,
 }
 
 /* The record at @position; one that wraps around is copied. */
-static const struct perf_event_header *record_at(struct recorder *recorder,
-						 const struct ring *ring,
-						 uint64_t position)
+static const struct perf_event_header *
+record_at(struct recorder *recorder, const struct ring *ring, uint64_t position)
 {
 	uint64_t at = position & (ring->size - 1);
 	const struct perf_event_header *header = (const void *)(ring->data + at);

@@ -34,18 +34,18 @@
 #include "sampler/sampler.h"
 #include "spin.h"
 
-#define MIN_PERIOD_NS	   UINT64_C(1000000)
-#define MAX_TICKS	   2000 /* a second, of all CPUs */
-#define MIN_TICKS	   50 /* of a run, that divide time on CPUs */
-#define MAX_SWITCH_STACKS  2000 /* a second */
-#define RATE_NS		   20000000
-#define DRAIN_MS	   50
-#define STOPPED_NS	   100000000 /* for unwinding, after a stop */
-#define JITTER_NS	   100000000
-#define MAX_ROUNDS	   8
-#define SAME_SWITCH_NS	   1000000
-#define INITIAL_BYTES	   65536
-#define MAX_BEFORE	   1024 /* symbols before a place that are looked at */
+#define MIN_PERIOD_NS	  UINT64_C(1000000)
+#define MAX_TICKS	  2000 /* a second, of all CPUs */
+#define MIN_TICKS	  50 /* of a run, that divide time on CPUs */
+#define MAX_SWITCH_STACKS 2000 /* a second */
+#define RATE_NS		  20000000
+#define DRAIN_MS	  50
+#define STOPPED_NS	  100000000 /* for unwinding, after a stop */
+#define JITTER_NS	  100000000
+#define MAX_ROUNDS	  8
+#define SAME_SWITCH_NS	  1000000
+#define INITIAL_BYTES	  65536
+#define MAX_BEFORE	  1024 /* symbols before a place that are looked at */
 /* Not known by older headers; the same number on all machines. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -232,16 +232,16 @@ int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *elf,
 	    more_room(sampler, &sampler->looks, &sampler->looks_room))
 		return sb_error_set(err, ENOMEM, "%s", strerror(ENOMEM));
 	before = sb_functions_count(sampler->functions);
-	number = sb_functions_add(sampler->functions, st.st_dev, st.st_ino, symbol->offset,
-			       end);
+	number = sb_functions_add(sampler->functions, st.st_dev, st.st_ino,
+				  symbol->offset, end);
 	/* A function that is known already has its parts. */
 	cold = sb_elf_cold(elf);
 	if (!cold)
 		number = -1;
 	for (; number == before && *cold; cold++)
 		if (is_cold_part((*cold)->name, symbol->name) && (*cold)->size &&
-		    sb_functions_add_part(sampler->functions, number, st.st_dev, st.st_ino,
-					  (*cold)->offset,
+		    sb_functions_add_part(sampler->functions, number, st.st_dev,
+					  st.st_ino, (*cold)->offset,
 					  (*cold)->offset + (*cold)->size))
 			number = -1;
 	if (number < 0)
@@ -376,7 +376,8 @@ static void know_descendant(struct run *run, pid_t unused, pid_t pid)
 	 * Upwards from each process: none is missed because its number is below its
 	 * parent's.
 	 */
-	for (pid_t above = pid, i = 0; above > 1 && i < 64; above = parent_of(above), i++) {
+	for (pid_t above = pid, i = 0; above > 1 && i < 64;
+	     above = parent_of(above), i++) {
 		if (!tfind(&above, &run->processes, compare_pids))
 			continue;
 		know(run, pid);
@@ -762,8 +763,7 @@ static void take_event(struct run *run, const struct event *event)
 	/*
 	 * A thread found in /proc is reported twice if its creator was attached already.
 	 */
-	if (event->kind != EVENT_CLOCK && thread->attached &&
-	    event->source != event->tid)
+	if (event->kind != EVENT_CLOCK && thread->attached && event->source != event->tid)
 		return;
 	thread->pid = event->pid;
 	switch (event->kind) {
@@ -821,9 +821,9 @@ static void keep_stack(struct run *run, const struct stay *stay, size_t first,
 		       double weight)
 {
 	struct sb_sampler *sampler = run->sampler;
-	struct kept_stack *stacks =
-		sb_array_grow(sampler->stacks, &sampler->stack_room,
-			      sampler->stack_count + 1, sizeof(*stacks));
+	struct kept_stack *stacks = sb_array_grow(sampler->stacks, &sampler->stack_room,
+						  sampler->stack_count + 1,
+						  sizeof(*stacks));
 
 	if (!stacks) {
 		run->failed = true;
@@ -1241,5 +1241,6 @@ uint64_t sb_sampler_looks(const struct sb_sampler *sampler, int number)
 
 uint64_t sb_sampler_value(const struct sb_sampler *sampler, enum sb_sampler_value value)
 {
-	return sb_is_below((size_t)value - 1, SB_SAMPLER_LOST) ? sampler->values[value] : 0;
+	return sb_is_below((size_t)value - 1, SB_SAMPLER_LOST) ? sampler->values[value] :
+								 0;
 }

@@ -33,11 +33,11 @@ struct mapping {
 };
 
 enum event_kind {
-	EVENT_CLOCK,	  /* a tick of a CPU's clock, with the thread on it */
+	EVENT_CLOCK, /* a tick of a CPU's clock, with the thread on it */
 	EVENT_OUT_SAMPLE, /* the thread leaves its CPU, with its stack */
-	EVENT_OUT,	  /* it left the CPU */
-	EVENT_IN,	  /* it is on a CPU again */
-	EVENT_FORK,	  /* a new thread, created by @parent or by the process itself */
+	EVENT_OUT, /* it left the CPU */
+	EVENT_IN, /* it is on a CPU again */
+	EVENT_FORK, /* a new thread, created by @parent or by the process itself */
 	EVENT_EXIT,
 	EVENT_EXEC,
 	EVENT_MAP,
@@ -65,7 +65,8 @@ struct recorder;
  * A clock of @period_ns on every CPU, and a stack at every @every th switch there; 0: at
  * switches of the attached threads. NULL with errno and a message.
  */
-struct recorder *sb_recorder_open(uint64_t period_ns, uint64_t every, struct sb_error *err);
+struct recorder *sb_recorder_open(uint64_t period_ns, uint64_t every,
+				  struct sb_error *err);
 void sb_recorder_close(struct recorder *recorder);
 /*
  * Report the switches and mappings of a thread, and of threads that it creates. 1; 0: it
@@ -98,10 +99,10 @@ struct functions *sb_functions_new(void);
 void sb_functions_free(struct functions *functions);
 /* The number of the function; -1 with ENOMEM. @end 0: only the first byte. */
 int sb_functions_add(struct functions *functions, dev_t dev, ino_t ino, uint64_t begin,
-		  uint64_t end);
+		     uint64_t end);
 /* More code of an existing function. */
 int sb_functions_add_part(struct functions *functions, int number, dev_t dev, ino_t ino,
-		       uint64_t begin, uint64_t end);
+			  uint64_t begin, uint64_t end);
 int sb_functions_count(const struct functions *functions);
 
 /* Mappings of code in a process; shared after a fork. NULL: ENOMEM. */
@@ -116,8 +117,8 @@ struct image *sb_image_with(struct image *image, const struct mapping *mapping);
 /* The mappings of a running process. NULL with errno. */
 struct image *sb_image_of(pid_t pid);
 
-#define UNWOUND_NOBODY	(-1) /* it has no function that was added */
-#define UNWOUND_NOT	(-2) /* it could not be unwound to its end */
+#define UNWOUND_NOBODY (-1) /* it has no function that was added */
+#define UNWOUND_NOT    (-2) /* it could not be unwound to its end */
 
 /* The place of a frame's code in its file; @path NULL: in no file. */
 struct kept_frame {
@@ -141,6 +142,6 @@ void sb_kept_clear(struct kept *kept);
  * up to the outermost if possible, are added to @kept unless it is NULL.
  */
 int sb_image_unwind(struct image *image, const struct functions *functions,
-		 const struct stack *stack, struct kept *kept);
+		    const struct stack *stack, struct kept *kept);
 
 #endif

@@ -25,7 +25,7 @@
 #include "sampler/sampler.h"
 
 #define MAX_FRAMES 1024
-#define VDSO	    "[vdso]"
+#define VDSO	   "[vdso]"
 
 /* Code of a function, by its file and its offsets there. */
 struct part {
@@ -92,7 +92,7 @@ int sb_functions_count(const struct functions *functions)
 }
 
 int sb_functions_add_part(struct functions *functions, int number, dev_t dev, ino_t ino,
-		       uint64_t begin, uint64_t end)
+			  uint64_t begin, uint64_t end)
 {
 	struct part *larger = sb_array_grow(functions->parts, &functions->part_room,
 					    functions->part_count + 1, sizeof(*larger));
@@ -106,7 +106,7 @@ int sb_functions_add_part(struct functions *functions, int number, dev_t dev, in
 }
 
 int sb_functions_add(struct functions *functions, dev_t dev, ino_t ino, uint64_t begin,
-		  uint64_t end)
+		     uint64_t end)
 {
 	for (size_t i = 0; i < functions->part_count; i++) {
 		const struct part *part = &functions->parts[i];
@@ -172,8 +172,8 @@ void sb_image_unref(struct image *image)
 static int add_code(struct image *image, const struct mapping *mapping)
 {
 	size_t size = sizeof(*mapping) + strlen(mapping->path) + 1;
-	struct code *codes =
-		sb_array_grow(image->codes, &image->room, image->count + 1, sizeof(*codes));
+	struct code *codes = sb_array_grow(image->codes, &image->room, image->count + 1,
+					   sizeof(*codes));
 	struct mapping *copy = malloc(size);
 
 	if (codes)
@@ -746,7 +746,7 @@ static Dwfl *open_dwfl(struct image *image)
 }
 
 int sb_image_unwind(struct image *image, const struct functions *functions,
-		 const struct stack *stack, struct kept *kept)
+		    const struct stack *stack, struct kept *kept)
 {
 	struct walk walk = { .image = image,
 			     .functions = functions,

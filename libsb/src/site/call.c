@@ -92,7 +92,7 @@ bool sb_site_end(struct sb_site *site, const struct site_call *call, bool patien
 	if (!sb_site_is_at_end(site))
 		return false;
 	delay = (unsigned __int128)sb_clock_to_ns(part) * load(&site->ppm) / 1000000;
-	return sb_site_deliver(site, now, delay < SB_MAX_DELAY_NS ? (uint64_t)delay :
-								    SB_MAX_DELAY_NS,
+	return sb_site_deliver(site, now,
+			       delay < SB_MAX_DELAY_NS ? (uint64_t)delay : SB_MAX_DELAY_NS,
 			       load(&site->table->call_overhead_ticks), patient);
 }

@@ -100,7 +100,8 @@ uint64_t sb_draw(uint64_t mean, enum sb_delay_dist dist, double sigma)
 {
 	double ns;
 
-	if (state_of != (uint32_t)(atomic_load_explicit(&given, memory_order_acquire) >> 32))
+	if (state_of !=
+	    (uint32_t)(atomic_load_explicit(&given, memory_order_acquire) >> 32))
 		begin();
 	ns = (double)mean * draw(dist, sigma) + 0.5;
 	return ns < (double)SB_MAX_DELAY_NS ? (uint64_t)ns : SB_MAX_DELAY_NS;

@@ -74,7 +74,7 @@ struct sb_site {
 enum site_outcome {
 	SITE_DONE = 0,
 	SITE_ENDED, /* sb_site_look() has ended a delay */
-	SITE_OPEN,  /* no delay so far: call sb_site_begin() and sb_site_end() */
+	SITE_OPEN, /* no delay so far: call sb_site_begin() and sb_site_end() */
 };
 
 /* The line of a thread without one of its own: line 0, shared by all of those. */
@@ -98,7 +98,7 @@ uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 uint32_t sb_site_take_line(void) __attribute__((visibility("hidden"), noinline, cold));
 /* Count the call when other threads may be at the same site; returns its number. */
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
-			   struct site_counters **counters)
+			      struct site_counters **counters)
 	__attribute__((visibility("hidden"), noinline));
 /*
  * Called by a delay of more than SITE_SLICE_NS after each slice. NULL (initially):
@@ -123,8 +123,8 @@ extern void (*sb_site_return)(void *left) __attribute__((visibility("hidden")));
  * Whether the name of this thread, as the runtime has it, matches a glob. It may keep
  * @table alive as sb_site_look() does. NULL (initially): the kernel's name is used.
  */
-extern bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, void **kept)
-	__attribute__((visibility("hidden")));
+extern bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob,
+				 void **kept) __attribute__((visibility("hidden")));
 
 #define SITE_SLICE_NS 10000000U
 
@@ -132,8 +132,9 @@ extern bool (*sb_site_is_thread)(struct sb_site_table *table, const char *glob, 
  * The rest of a call once it is counted. @site may be freed then, if sb_site_look or
  * sb_site_is_thread is not NULL.
  */
-enum site_outcome sb_site_hit_rest(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-		   uint64_t hit) __attribute__((visibility("hidden"), noinline));
+enum site_outcome sb_site_hit_rest(struct sb_site *site, struct site_counters *counters,
+				   uint64_t entry, uint64_t hit)
+	__attribute__((visibility("hidden"), noinline));
 
 /*
  * Points to what is not 0 while threads wait for each other's delays, except those of
@@ -144,9 +145,9 @@ extern const int *_Atomic sb_site_locks __attribute__((visibility("hidden")));
 
 /* A timed call, used by the thread that runs it. */
 struct site_call {
-	uint64_t begin;	    /* a stamp */
-	uint64_t delayed;   /* site_delayed() at that time */
-	uint64_t covered;   /* see sb_site_end() */
+	uint64_t begin; /* a stamp */
+	uint64_t delayed; /* site_delayed() at that time */
+	uint64_t covered; /* see sb_site_end() */
 };
 
 /* From here on @call is timed: the hook does its other work before this. */
@@ -166,7 +167,8 @@ bool sb_site_end(struct sb_site *site, const struct site_call *call, bool patien
  * readings.
  */
 void sb_site_table_set_call_overhead(struct sb_site_table *table, uint64_t ns,
-				     uint64_t timed_ns) __attribute__((visibility("hidden")));
+				     uint64_t timed_ns)
+	__attribute__((visibility("hidden")));
 
 static inline struct site_slot *site_slot_of(struct sb_site *site)
 {

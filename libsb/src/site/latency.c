@@ -22,7 +22,8 @@ const char *sb_latency_name(const struct sb_site_table *table, uint32_t index)
 		return NULL;
 	name = &table->latency.names[index];
 	kind = load_acquire(&name->kind);
-	if (kind != LATENCY_FUNCTIONS && kind != LATENCY_MARKS && kind != LATENCY_NOT_ASKED)
+	if (kind != LATENCY_FUNCTIONS && kind != LATENCY_MARKS &&
+	    kind != LATENCY_NOT_ASKED)
 		return NULL;
 	return sb_site_table_text(table, *(volatile const uint32_t *)&name->name);
 }
@@ -74,8 +75,7 @@ static uint32_t shared_stripe(uint32_t process)
 	uint64_t stack = (uintptr_t)__builtin_frame_address(0) >> 16;
 	uint64_t mixed = ((stack + process) * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
 
-	return LATENCY_OWN +
-	       (uint32_t)((mixed * (LATENCY_STRIPES - LATENCY_OWN)) >> 32);
+	return LATENCY_OWN + (uint32_t)((mixed * (LATENCY_STRIPES - LATENCY_OWN)) >> 32);
 }
 
 static inline void add(_Atomic uint64_t *counter, uint64_t n, bool alone)
@@ -98,7 +98,8 @@ static inline void put_event(struct latency_ring *ring, uint64_t begin_ns,
 	store(&event->check, latency_check(begin_ns, duration_ns, whose, place));
 }
 
-void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin, uint64_t end)
+void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin,
+		    uint64_t end)
 {
 	struct latency_view *view = &table->latency;
 	uint64_t where = load(&view->where), ns, most;
@@ -125,8 +126,8 @@ void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin,
 	if (!view->ring_count)
 		return;
 	pid = load(&own_pid);
-	put_event(&view->rings[process % view->ring_count], sb_clock_monotonic(end) - ns, ns,
-		  (uint64_t)pid << 32 | index);
+	put_event(&view->rings[process % view->ring_count], sb_clock_monotonic(end) - ns,
+		  ns, (uint64_t)pid << 32 | index);
 }
 
 /* Whether the event of @place is complete; copies it to *@seen. */
@@ -134,7 +135,8 @@ static bool take_event(const struct latency_ring *ring, uint64_t place,
 		       struct latency_seen *seen)
 {
 	const struct latency_event *event = &ring->events[place % LATENCY_RING_EVENTS];
-	uint64_t begin_ns = load(&event->begin_ns), duration_ns = load(&event->duration_ns);
+	uint64_t begin_ns = load(&event->begin_ns),
+		 duration_ns = load(&event->duration_ns);
 	uint64_t whose = load(&event->whose);
 
 	*seen = (struct latency_seen){ .begin_ns = begin_ns,

@@ -42,9 +42,9 @@
 
 enum latency_kind {
 	LATENCY_FREE = 0,
-	LATENCY_TAKEN,	   /* its name is being written */
+	LATENCY_TAKEN, /* its name is being written */
 	LATENCY_FUNCTIONS, /* calls of functions that match a pattern */
-	LATENCY_MARKS,	   /* time from one mark to another */
+	LATENCY_MARKS, /* time from one mark to another */
 	LATENCY_NOT_ASKED, /* marks that a program sets and that are not recorded */
 };
 
@@ -125,15 +125,16 @@ int sb_latency_marks(struct sb_site_table *table, const char *name);
  * A call or a pair of marks of latency @index lasted from @begin to @end, readings of the
  * clock.
  */
-void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin, uint64_t end)
-	__attribute__((visibility("hidden")));
+void sb_latency_add(struct sb_site_table *table, uint32_t index, uint64_t begin,
+		    uint64_t end) __attribute__((visibility("hidden")));
 /*
  * Read events of ring @index from place *@at on, at most @room; returns their number, and
  * in *@at the next place. Overwritten events are added to *@lost. Stops before an event
  * that is being written; with @skip that one is skipped, and lost.
  */
 size_t sb_latency_read(const struct sb_site_table *table, uint32_t index, uint64_t *at,
-		       bool skip, struct latency_seen *events, size_t room, uint64_t *lost);
+		       bool skip, struct latency_seen *events, size_t room,
+		       uint64_t *lost);
 /* This process is the child of a fork, or the first process. */
 void sb_latency_note_process(void);
 
@@ -150,8 +151,8 @@ static inline uint32_t latency_bucket(uint64_t ns)
 }
 
 /* Each factor is odd, so that a change of any word changes the result. */
-static inline uint64_t latency_check(uint64_t begin_ns, uint64_t duration_ns, uint64_t whose,
-				     uint64_t place)
+static inline uint64_t latency_check(uint64_t begin_ns, uint64_t duration_ns,
+				     uint64_t whose, uint64_t place)
 {
 	return (begin_ns * UINT64_C(0x9e3779b97f4a7c15)) ^
 	       (duration_ns * UINT64_C(0xc2b2ae3d27d4eb4f)) ^

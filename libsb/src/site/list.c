@@ -183,5 +183,7 @@ uint64_t sb_site_list_delivered_ns(const struct sb_site_list *list, size_t i)
 
 uint64_t sb_site_list_code(const struct sb_site_list *list, size_t i, unsigned int n)
 {
-	return sb_is_below(i, list->count) && sb_is_below(n, SB_SITE_CODES) ? list->entries[i].codes[n] : 0;
+	return sb_is_below(i, list->count) && sb_is_below(n, SB_SITE_CODES) ?
+		       list->entries[i].codes[n] :
+		       0;
 }

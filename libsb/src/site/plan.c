@@ -20,7 +20,6 @@
 /* Shorter times off the CPU are not worth a system call. */
 #define UNEVENTFUL_NS 20000U
 
-
 /* ------------------------------------------------------------------- memory */
 
 static size_t schedule_offset(void)
@@ -35,8 +34,8 @@ static size_t ends_offset(void)
 
 size_t sb_plan_memory_size(void)
 {
-	size_t size = ends_offset() +
-		      SPEED_BUMP_PLAN_SLOTS * sizeof(struct speed_bump_slot);
+	size_t size =
+		ends_offset() + SPEED_BUMP_PLAN_SLOTS * sizeof(struct speed_bump_slot);
 
 	return (size + PAGE - 1) / PAGE * PAGE;
 }
@@ -209,8 +208,7 @@ void sb_plan_note_reporter(uint64_t now_ns, uint64_t *cpu, uint64_t *wait, uint3
 		reporter.tid = (uint32_t)syscall(SYS_gettid);
 		reporter.generation = generation;
 		reporter.wait_ns = thread_wait_ns();
-	} else if (now_ns - reporter.clock_ns >
-		   cpu_ns - reporter.cpu_ns + UNEVENTFUL_NS) {
+	} else if (now_ns - reporter.clock_ns > cpu_ns - reporter.cpu_ns + UNEVENTFUL_NS) {
 		reporter.wait_ns = thread_wait_ns();
 	}
 	reporter.clock_ns = now_ns;
@@ -230,7 +228,8 @@ static __attribute__((noinline)) uint64_t end_slot(struct plan_view *view, uint6
 	uint32_t tid = 0;
 
 	/* Threads that end slots at the same time end different ones. */
-	number = atomic_fetch_add_explicit(&PLAN_WORD(head->number), 1, memory_order_release);
+	number = atomic_fetch_add_explicit(&PLAN_WORD(head->number), 1,
+					   memory_order_release);
 	atomic_fetch_add_explicit(&PLAN_WORD(head->changes), 1, memory_order_release);
 	end = &view->ends[number % SPEED_BUMP_PLAN_SLOTS];
 	atomic_store_explicit(&PLAN_WORD(end->tag), 0, memory_order_relaxed);
@@ -248,8 +247,8 @@ static __attribute__((noinline)) uint64_t end_slot(struct plan_view *view, uint6
 
 uint64_t sb_plan_end(struct sb_site_table *table, uint64_t n, uint64_t end_ns)
 {
-	uint64_t before = atomic_fetch_add_explicit(&PLAN_WORD(table->plan.head->units), n,
-						    memory_order_relaxed);
+	uint64_t before = atomic_fetch_add_explicit(&PLAN_WORD(table->plan.head->units),
+						    n, memory_order_relaxed);
 
 	return end_slot(&table->plan, before + n, end_ns, false);
 }
@@ -364,7 +363,8 @@ enum site_outcome sb_plan_hit(struct sb_site *site, struct site_counters *counte
 {
 	struct sb_site_table *table = site->table;
 	struct plan_function *plan = site->plan;
-	struct site_order order = { .end_ns = load(&PLAN_WORD(table->plan.head->lease_ns)) };
+	struct site_order order = { .end_ns = load(
+					    &PLAN_WORD(table->plan.head->lease_ns)) };
 	uint32_t flags = load(&plan->flags), arm, level, rank = 0;
 	uint64_t changes, number, planned;
 

@@ -86,8 +86,8 @@ struct plan_view {
  * Slots are by rank from the first *epoch* on, which the tool begins when it has seen
  * several processes report. Before that, and without it, units are pooled.
  */
-#define PLAN_RANKS	256U
-#define PLAN_RANK_ENDS	256U
+#define PLAN_RANKS     256U
+#define PLAN_RANK_ENDS 256U
 /* A rank that is further behind is out of step and joins again. */
 #define PLAN_RANK_BEHIND 16U
 /* Number of slots of one attempt, if attempts have separate numbers. */

@@ -133,7 +133,8 @@ static struct plan_rank *take_rank(struct plan_ranks *ranks)
 		store(&rank->number, PLAN_NO_SLOT);
 		store(&rank->units, 0);
 		store(&rank->waited_ns, 0);
-		atomic_store_explicit(&rank->pid, (uint32_t)getpid(), memory_order_release);
+		atomic_store_explicit(&rank->pid, (uint32_t)getpid(),
+				      memory_order_release);
 		atomic_fetch_add_explicit(&ranks->used, 1, memory_order_release);
 		return rank;
 	}
@@ -242,8 +243,8 @@ static uint64_t advance(struct speed_bump_plan *head, uint64_t number)
 {
 	uint64_t there = load(&PLAN_WORD(head->number));
 
-	while (there < number && !atomic_compare_exchange_weak(&PLAN_WORD(head->number),
-							       &there, number))
+	while (there < number &&
+	       !atomic_compare_exchange_weak(&PLAN_WORD(head->number), &there, number))
 		;
 	return there < number ? number : there;
 }

@@ -160,7 +160,8 @@ static void add(_Atomic uint64_t *counter, uint64_t n, bool concurrent)
 static void note_namespace(struct sb_site_table *table)
 {
 	_Atomic uint32_t *all = &table->header->pid_namespace;
-	uint32_t generation = load(&sb_site_generation), mine = SITE_NAMESPACES, before = 0;
+	uint32_t generation = load(&sb_site_generation), mine = SITE_NAMESPACES,
+		 before = 0;
 	struct stat file;
 
 	if (load(&table->namespace_noted) == generation)
@@ -294,8 +295,9 @@ static uint32_t take_slot(struct sb_site_table *table, struct sb_site *site)
 			index = reuse_slot(table);
 			break;
 		}
-	} while (!atomic_compare_exchange_weak_explicit(
-		used, &index, index + 1, memory_order_relaxed, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(used, &index, index + 1,
+							memory_order_relaxed,
+							memory_order_relaxed));
 	if (index == table->capacity) {
 		if (!atomic_exchange(&table->functions[site->function_index].lost, 1))
 			atomic_fetch_add_explicit(&table->header->lost, 1,
@@ -335,9 +337,9 @@ uint64_t sb_site_adopt(struct sb_site *site, uint64_t where)
 	 * another function.
 	 */
 	for (int i = 0; i < SB_SITE_CODES && index < site->table->capacity; i++)
-		store(&slots[index].codes[i],
-		      before->function == site->function_index ? load(&before->codes[i]) :
-								 0);
+		store(&slots[index].codes[i], before->function == site->function_index ?
+						      load(&before->codes[i]) :
+						      0);
 	if (atomic_compare_exchange_strong_explicit(&site->where, &where, mine,
 						    memory_order_acq_rel,
 						    memory_order_acquire)) {
@@ -423,8 +425,8 @@ struct progress {
 	uint64_t done; /* ticks */
 	uint64_t away; /* extra ticks: the thread had no CPU */
 	uint64_t back; /* ticks after it: the thread waited for the lock */
-	bool ended;    /* before its time */
-	void *kept;    /* of sb_site_look() */
+	bool ended; /* before its time */
+	void *kept; /* of sb_site_look() */
 };
 
 /* The same without the runtime's lock. The delay ends before the lock is taken again. */
@@ -454,7 +456,8 @@ static void delay_once(struct sb_site_table *table, uint64_t entry, uint64_t tic
 	else
 		now = wait_until(table, entry, entry + ticks, once, progress);
 	/* The counter may have been set back during the sleep. */
-	progress->done += sb_clock_is_back(entry, now) && !away ? ticks : now - entry - away;
+	progress->done += sb_clock_is_back(entry, now) && !away ? ticks :
+								  now - entry - away;
 	progress->away += away;
 }
 
@@ -467,7 +470,8 @@ static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_
 	while (progress->done < ticks) {
 		uint64_t left = ticks - progress->done;
 
-		delay_once(table, entry, left < slice ? left : slice, mode, true, progress);
+		delay_once(table, entry, left < slice ? left : slice, mode, true,
+			   progress);
 		if (progress->done >= ticks)
 			break;
 		progress->ended = sb_site_look(table, &progress->kept);
@@ -481,9 +485,10 @@ static void delay_in_slices(struct sb_site_table *table, uint64_t entry, uint64_
  * Delay from @entry on by @delay, or by a random time around it; @overhead is the hook's
  * other time, in ticks. @patient as in sb_site_end(). Returns whether it was ended early.
  */
-static inline __attribute__((always_inline)) bool
-deliver(struct sb_site *site, struct site_counters *counters, uint64_t entry,
-	uint64_t delay, uint64_t overhead, bool patient)
+static inline __attribute__((always_inline)) bool deliver(struct sb_site *site,
+							  struct site_counters *counters,
+							  uint64_t entry, uint64_t delay,
+							  uint64_t overhead, bool patient)
 {
 	struct sb_site_table *table = site->table;
 	bool concurrent = load(&table->concurrent);
@@ -502,8 +507,9 @@ deliver(struct sb_site *site, struct site_counters *counters, uint64_t entry,
 	if (delay > SB_MAX_DELAY_NS)
 		delay = SB_MAX_DELAY_NS;
 	if (__builtin_expect(kinds & SITE_DIST, 0))
-		delay = sb_draw(delay, (enum sb_delay_dist)((kinds & SITE_DIST) >>
-							    SITE_DIST_SHIFT),
+		delay = sb_draw(delay,
+				(enum sb_delay_dist)((kinds & SITE_DIST) >>
+						     SITE_DIST_SHIFT),
 				load(&site->sigma));
 	ticks = sb_clock_to_ticks(delay);
 	ticks = ticks > credit ? ticks - credit : 0;
@@ -564,7 +570,7 @@ enum site_outcome sb_site_delay(struct sb_site *site, struct site_counters *coun
 }
 
 uint64_t sb_site_count_atomic(struct sb_site *site, struct site_slot *slot,
-			   struct site_counters **counters)
+			      struct site_counters **counters)
 {
 	/* Only a single counter can tell which call is the Nth. */
 	if (load(&site->every) <= 1)
@@ -637,7 +643,8 @@ hit_scoped(struct sb_site *site, struct site_counters *counters, uint64_t entry)
 	if (!entry)
 		entry = sb_clock_stamp();
 	if (is_thread(site, &kept)) {
-		hit = atomic_fetch_add_explicit(&site->scoped, 1, memory_order_relaxed) + 1;
+		hit = atomic_fetch_add_explicit(&site->scoped, 1, memory_order_relaxed) +
+		      1;
 		outcome = hit_any(site, counters, entry, hit);
 	} else {
 		add(&counters->calls, UINT64_MAX, load(&site->table->concurrent));

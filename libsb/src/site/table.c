@@ -157,7 +157,8 @@ static void *make_file(const char *path, size_t size, struct sb_error *err)
 }
 
 /* For a new table; false: there is no room for one of them. */
-static bool put_latencies(struct sb_site_table *table, const struct latency_options *latencies)
+static bool put_latencies(struct sb_site_table *table,
+			  const struct latency_options *latencies)
 {
 	for (uint32_t i = 0; i < latencies->count; i++) {
 		struct latency_name *name = &table->latency.names[i];
@@ -245,8 +246,9 @@ struct sb_site_table *sb_site_table_create_with(const struct sb_site_table_optio
 	if (check_options(&opts, latencies, rings, err))
 		return NULL;
 	l = sb_site_layout(opts.capacity, opts.planned, latencies->count, rings);
-	map = opts.path ? make_file(opts.path, l.size, err) :
-			  make_memory(l.size, opts.flags & SB_SITE_TABLE_VISIBLE, &fd, err);
+	map = opts.path ?
+		      make_file(opts.path, l.size, err) :
+		      make_memory(l.size, opts.flags & SB_SITE_TABLE_VISIBLE, &fd, err);
 	if (map == MAP_FAILED)
 		return NULL;
 	table = attach(map, opts.capacity, opts.planned, latencies->count, rings);
@@ -439,9 +441,9 @@ static uint32_t add_name(struct sb_site_table *table, const char *name, size_t l
 		if (!offset || offset >= table->names_size ||
 		    table->names_size - offset <= length)
 			return 0;
-	} while (!atomic_compare_exchange_weak_explicit(
-		used, &offset, offset + length + 1, memory_order_relaxed,
-		memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(used, &offset, offset + length + 1,
+							memory_order_relaxed,
+							memory_order_relaxed));
 	memcpy(table->names + offset, name, length + 1);
 	return (uint32_t)offset;
 }
@@ -451,8 +453,8 @@ uint32_t sb_site_table_add_text(struct sb_site_table *table, const char *text)
 	return add_name(table, text, strlen(text));
 }
 
-struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
-					  bool create)
+struct site_function *sb_site_table_function(struct sb_site_table *table,
+					     const char *name, bool create)
 {
 	uint32_t hash = site_hash(name), offset = 0;
 	size_t length = strlen(name);
@@ -473,9 +475,8 @@ struct site_function *sb_site_table_function(struct sb_site_table *table, const 
 			if (!offset)
 				break;
 			if (atomic_compare_exchange_strong_explicit(
-				    &function->name, &entry,
-				    (uint64_t)hash << 32 | offset, memory_order_acq_rel,
-				    memory_order_acquire))
+				    &function->name, &entry, (uint64_t)hash << 32 | offset,
+				    memory_order_acq_rel, memory_order_acquire))
 				return function;
 			/* Another process was faster, possibly with the same name. */
 		}
@@ -502,7 +503,8 @@ const char *sb_site_table_text(const struct sb_site_table *table, uint32_t offse
 	if (!offset || offset >= table->names_size)
 		return NULL;
 	room = table->names_size - offset;
-	if (!memchr(table->names + offset, '\0', room < SITE_MAX_NAME ? room : SITE_MAX_NAME))
+	if (!memchr(table->names + offset, '\0',
+		    room < SITE_MAX_NAME ? room : SITE_MAX_NAME))
 		return NULL;
 	return table->names + offset;
 }

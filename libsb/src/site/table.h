@@ -32,7 +32,7 @@
 
 #define SITE_MAGIC	  UINT64_C(0x3542545f45544953) /* "SITE_TB5" */
 #define SITE_LINE	  64
-#define SITE_STRIPES	  7   /* with the first line a slot is 512 bytes */
+#define SITE_STRIPES	  7 /* with the first line a slot is 512 bytes */
 #define SITE_NAME_ROOM	  128 /* bytes per site, on average */
 #define SITE_MAX_CAPACITY (1U << 20)
 #define SITE_MAX_NAME	  32768 /* bytes, with the NUL */
@@ -185,8 +185,8 @@ struct sb_site_table {
 };
 
 /* The entry of @name in @table; NULL with ENOSPC, or if !@create with ENOENT. */
-struct site_function *sb_site_table_function(struct sb_site_table *table, const char *name,
-					  bool create);
+struct site_function *sb_site_table_function(struct sb_site_table *table,
+					     const char *name, bool create);
 /* The name of function @index, or NULL if there is no valid one. */
 const char *sb_site_table_name(const struct sb_site_table *table, uint32_t index);
 /* Add @text to its names; 0 if there is no room. */
