@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -69,13 +68,21 @@ def test_waiting_for_a_cpu_is_divided_by_what_is_computed() -> None:
 
 def test_a_crowd_is_what_there_would_be_without_other_programs() -> None:
     # Two threads that never sleep, with a third of one CPU each.
-    assert Reading(2, 4, 3, alone=2.0).crowd(2 / 3) == 2
+    two = Reading(2, 4, 3, 3, alone=2.0)
+    assert (two.crowd, two.given) == (2, 0.5)
     # Twelve that hardly compute, and wait behind others for most of the time.
-    assert Reading(10, 240, 100, alone=0.2).crowd(0.1) == pytest.approx(0.34)
-    # The same, where nobody else is there to wait for.
-    assert Reading(10, 240, 100, alone=0.2).crowd(math.nan) == 2.5
-    assert Machine(0.1, 2.5, 1, crowd=0.34).is_crowded is False
-    assert Machine(0.1, 2.5, 1).is_crowded is True
+    twelve = Reading(10, 240, 218, 100, alone=0.2)
+    assert twelve.crowd == pytest.approx(0.32)
+    assert Machine(0.04, 2.5, 1, given=twelve.given, crowd=0.32).is_crowded is False
+    assert Machine(0.04, 2.5, 1).is_crowded is True
+    # A server and its client, which seldom want the CPU at the same time.
+    assert Machine(0.59, 0.98, 1, given=0.97, crowd=0.95).is_crowded is True
+    # Nearly alone on the machine, and a thread that nothing waits for.
+    assert Machine(0.995, 0.98, 1, given=0.999, crowd=0.95).is_crowded is False
+    assert Machine(0.3, 0.9, 1, given=0.3, crowd=0.3).is_crowded is False
+    # Of a thread's waiting, a third was for the other one.
+    assert watching.part_of_own(200, 100, 400) == pytest.approx(1 / 3)
+    assert watching.part_of_own(100, 100, 400) == 0
 
 
 def test_only_the_time_since_it_is_watched_counts() -> None:
@@ -95,7 +102,7 @@ def test_only_the_time_since_it_is_watched_counts() -> None:
     child.kill()
     child.wait()
     assert reading.run_ns + reading.wait_ns > 0.3 * SECOND
-    assert reading.crowd(math.nan) > 0.3
+    assert reading.crowd > 0.1
 
 
 def test_a_thread_that_never_ran_is_where_it_was_seen() -> None:

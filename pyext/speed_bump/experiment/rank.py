@@ -888,12 +888,12 @@ class Experiment:
         reading = program.machine.look(program.pids)
         machine.cpus = cpus()
         machine.steal = program.machine.steal()
-        machine.given = program.machine.given(reading)
+        machine.given = reading.given
         total = reading.run_ns + reading.wait_ns
         if total:
             machine.share = reading.run_ns / total
             machine.threads = total / max(reading.clock_ns, 1)
-            machine.crowd = reading.crowd(machine.given)
+            machine.crowd = reading.crowd
 
     def _look_at_delays(self) -> None:
         """The share of a CPU of each function's threads while they were delayed."""

@@ -200,6 +200,11 @@ class SelfTime:
         return SelfTime(self.share / n, self.looks, self.queued / n, self.asleep / n)
 
 
+# A program that has a larger share of a CPU does not wait. If at most this part of its
+# waiting is for other programs, its own threads wait for each other.
+MIN_WAIT, MAX_OTHERS = 0.99, 0.2
+
+
 @dataclass
 class Machine:
     """Other properties of the time of the slots.
@@ -207,8 +212,8 @@ class Machine:
     ``share`` is run / (run + wait) of all threads of the program, NaN if unknown;
     ``threads`` is the average number of runnable threads, on ``cpus``, and ``crowd`` what
     it would be without other programs; ``steal`` is the part of the time that the
-    hypervisor took; ``given`` is the program's part of the CPU time that was used on
-    these CPUs. NaN: unknown.
+    hypervisor took; ``given`` is what ``share`` would be if threads of the program never
+    waited for each other. NaN: unknown.
     """
 
     share: float = float("nan")
@@ -226,12 +231,14 @@ class Machine:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether more threads of the program want a CPU than there are.
+        """Whether threads of the program mainly wait for CPUs that its others have.
 
-        Then all CPUs are busy, and with ``given`` of their time the program takes
-        1 / ``given`` times as long.
+        Other programs, with ``given`` left, make it take 1 / ``given`` times as long.
         """
-        return self.rivals > 1.05 * self.cpus
+        if self.rivals > 1.05 * self.cpus:
+            return True
+        others = (1 - self.given) / (1 - self.share) if self.share < MIN_WAIT else 1.0
+        return others <= MAX_OTHERS
 
 
 @dataclass

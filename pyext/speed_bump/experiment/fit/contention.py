@@ -129,10 +129,10 @@ def contention(record: Record, table: Table) -> Contention:
         )
         return Contention(share, None, None, reason, "use a quieter host", "")
     if machine.is_crowded:
-        note = (
-            f"on {machine.cpus} CPU{'s' * (machine.cpus != 1)}: {machine.rivals:.1f} "
-            "threads of the program wanted one, it is its own rival"
-        )
+        note = f"on {machine.cpus} CPU{'s' * (machine.cpus != 1)}: "
+        if machine.rivals > machine.cpus:
+            note += f"{machine.rivals:.1f} threads of the program wanted one, "
+        note += "it is its own rival"
         given = machine.given
         if not given < NEARLY_ALONE:
             return Contention(share, None, None, "", "", note)

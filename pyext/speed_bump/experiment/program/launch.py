@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
-from speed_bump.experiment.program.machine import busy_ns, schedstat
+from speed_bump.experiment.program.machine import busy_ns, part_of_own, schedstat
 
 # The terminal sends Ctrl-C to the program too; these signals are sent to the tool alone.
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -245,15 +245,11 @@ class _Spent:
     def waited_for_others(self, busy: int) -> int:
         """How long the first thread waited for CPUs that other programs had.
 
-        The CPUs that it waited for were those of the program's other threads as often as
-        these used them.
-
         Args:
             busy: how long all CPUs that it may use were busy, ns
         """
-        own, all_ = self.all_ns - self.first_ns, busy - self.first_ns
-        part = min(max(own / all_, 0.0), 1.0) if all_ > 0 else float(own > 0)
-        return round(self.first_waited_ns * (1 - part))
+        own = part_of_own(self.all_ns, self.first_ns, busy)
+        return round(self.first_waited_ns * (1 - own))
 
 
 def _wait(pid: int) -> tuple[int, bool, _Spent]:

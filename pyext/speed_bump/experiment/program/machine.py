@@ -18,12 +18,15 @@ EXACT_NS = 50_000_000
 class Reading:
     """Sums, ns: of time on a CPU, and of waiting for one.
 
+    ``others_ns`` of the waiting was for CPUs that other programs had: a thread waits for
+    threads of the program as often as these had the CPU time that it had not.
     ``clock_ns`` is the time since the machine began to be watched; ``alone`` the threads
     that would have run at a time if none had waited for a CPU.
     """
 
     run_ns: int = 0
     wait_ns: int = 0
+    others_ns: int = 0
     clock_ns: int = 0
     alone: float = 0.0
 
@@ -32,19 +35,25 @@ class Reading:
         run, wait = self.run_ns - before.run_ns, self.wait_ns - before.wait_ns
         return run / (run + wait) if run + wait else 1.0
 
-    def crowd(self, given: float) -> float:
+    @property
+    def given(self) -> float:
+        """What the share would be if threads of the program never waited for each other.
+
+        NaN if unknown.
+        """
+        wanted = self.run_ns + self.wait_ns
+        return 1 - self.others_ns / wanted if wanted else math.nan
+
+    @property
+    def crowd(self) -> float:
         """How many threads would want a CPU at a time without other programs.
 
-        A thread that never sleeps would want one always. The others wait for threads of
-        the program as often as these have the CPUs that are used.
-
-        Args:
-            given: the part of the used CPU time that the program had
+        A thread that never sleeps would want one always.
         """
         if not self.clock_ns:
             return 0.0
-        rest = self.wait_ns * (given if math.isfinite(given) else 1.0)
-        return max(self.alone, (self.run_ns + rest) / self.clock_ns)
+        wanted = self.run_ns + self.wait_ns - self.others_ns
+        return max(self.alone, wanted / self.clock_ns)
 
 
 @dataclass
@@ -56,6 +65,18 @@ class _Thread:
     wait_before_ns: int
     run_ns: int = 0
     wait_ns: int = 0
+
+
+def part_of_own(all_ns: int, one_ns: int, busy: int) -> float:
+    """The part of its waiting for a CPU in which other threads of its program had it.
+
+    Args:
+        all_ns: CPU time of the program
+        one_ns: of the thread
+        busy: how long all CPUs that they may use were busy, ns
+    """
+    own, rest = all_ns - one_ns, busy - one_ns
+    return min(max(own / rest, 0.0), 1.0) if rest > 0 else float(own > 0)
 
 
 def spent(pids: Iterable[int]) -> Reading:
@@ -91,9 +112,13 @@ class Machine:
                     self._look_at(pid, int(name))
         now = time.monotonic_ns()
         found = Reading(clock_ns=now - self._begin_ns)
+        busy = busy_ns() - self._busy_ns
+        all_ns = sum(thread.run_ns for thread in self._threads.values())
         for thread in self._threads.values():
+            own = part_of_own(all_ns, thread.run_ns, busy)
             found.run_ns += thread.run_ns
             found.wait_ns += thread.wait_ns
+            found.others_ns += round(thread.wait_ns * (1 - own))
             awake = now - thread.begin_ns - thread.wait_ns
             if awake > 0:
                 part = (now - thread.begin_ns) / max(found.clock_ns, 1)
@@ -112,13 +137,6 @@ class Machine:
                 self._threads[pid, tid] = thread
             thread.run_ns = run - thread.run_before_ns
             thread.wait_ns = wait - thread.wait_before_ns
-
-    def given(self, reading: Reading) -> float:
-        """The part of the used CPU time that the program had, of its CPUs, since this
-        was made; NaN if unknown.
-        """
-        busy = busy_ns() - self._busy_ns
-        return min(reading.run_ns / busy, 1.0) if busy > 0 else math.nan
 
     def steal(self) -> float:
         """The part of the machine's time that the hypervisor took since this was made."""
