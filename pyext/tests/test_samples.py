@@ -28,7 +28,7 @@ from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.samples import Own, Samples, added, self_times
 from speed_bump.experiment.program.workload import Workload
-from speed_bump.experiment.record import Machine
+from speed_bump.experiment.record import Machine, SelfTime
 
 SECOND = 10**9
 NAP, WORK = "m:nap", "m:work"
@@ -80,6 +80,9 @@ def test_a_crowd_is_what_there_would_be_without_other_programs() -> None:
     # Nearly alone on the machine, and a thread that nothing waits for.
     assert Machine(0.995, 0.98, 1, given=0.999, crowd=0.95).is_crowded is False
     assert Machine(0.3, 0.9, 1, given=0.3, crowd=0.3).is_crowded is False
+    # Of a third of its waiting others had the CPU.
+    some = Machine(0.59, 0.97, 1, given=0.86, crowd=0.84)
+    assert some.is_crowded and not some.is_full
     # Of a thread's waiting, a third was for the other one.
     assert watching.part_of_own(200, 100, 400) == pytest.approx(1 / 3)
     assert watching.part_of_own(100, 100, 400) == 0
@@ -181,3 +184,37 @@ def test_a_function_that_wakes_up_has_not_the_time_of_others(
     # Asleep for 0.5 ms of a unit that takes some 10, and hardly ever on a CPU.
     assert nap.share < 0.35 * work.share
     assert work.queued > nap.queued
+
+
+SERVES = """
+import select, socket, threading, time
+left, right = socket.socketpair()
+def ask():
+    while True:
+        time.sleep(0.02)
+        right.send(b"x")
+def nap():
+    time.sleep(0.005)
+def serve():
+    select.select([left], [], [])
+    left.recv(1)
+threading.Thread(target=ask, daemon=True).start()
+while True:
+    serve()
+    nap()
+"""
+
+
+@pytest.mark.timed
+def test_waiting_for_a_client_is_not_the_servers_time(tmp_path: Path) -> None:
+    """Also if it is not known which C functions are called."""
+    program = tmp_path / "serves.py"
+    program.write_text(SERVES)
+    runner = Runner([sys.executable, str(program)], show_output=False)
+    targets = parse_targets("__main__:serve\n__main__:nap\n", "test")
+    with runner, Workload(runner, targets, Progress()) as running:
+        time.sleep(1)
+        found = self_times(running.sample(2 * SECOND, lambda: None))
+    serve = found.get("__main__:serve", SelfTime(0.0, 0.0))
+    assert serve.share < 0.1
+    assert found["__main__:nap"].asleep > 0.1

@@ -202,7 +202,7 @@ class SelfTime:
 
 # A program that has a larger share of a CPU does not wait. If at most this part of its
 # waiting is for other programs, its own threads wait for each other.
-MIN_WAIT, MAX_OTHERS = 0.99, 0.2
+MIN_WAIT, MAX_OTHERS = 0.99, 0.5
 
 
 @dataclass
@@ -230,12 +230,17 @@ class Machine:
         return self.threads if math.isnan(self.crowd) else self.crowd
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether threads of the program mainly wait for CPUs that its others have.
+    def is_full(self) -> bool:
+        """Whether the program alone could use more CPUs than there are.
 
         Other programs, with ``given`` left, make it take 1 / ``given`` times as long.
         """
-        if self.rivals > 1.05 * self.cpus:
+        return self.rivals > 1.05 * self.cpus
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether threads of the program mainly wait for CPUs that its others have."""
+        if self.is_full:
             return True
         others = (1 - self.given) / (1 - self.share) if self.share < MIN_WAIT else 1.0
         return others <= MAX_OTHERS

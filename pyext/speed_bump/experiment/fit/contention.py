@@ -68,9 +68,10 @@ class Contention:
     waited is unknown: the cost of delays by the wall is multiplied by their share.
     ``reporter`` is the share of a CPU of the threads that report units. ``hurried`` is
     how much less of a unit they are blocked if they waited for a CPU; None: unknown.
-    ``waited`` is the part of a unit for which they wait for one. ``given``: all CPUs are
-    busy, and the program has this part of their time, so that it and its delays take so
-    much longer by the wall.
+    ``waited`` is the part of a unit for which they wait for one. ``given``: the program
+    is its own rival, and other programs leave it this part of the CPU time that it wants;
+    by the wall it and its delays take so much longer, or less if it sleeps too
+    (``sleeps``).
     """
 
     share: float
@@ -85,6 +86,7 @@ class Contention:
     hurried: Interval | None = None
     waited: float = math.nan
     given: float = 1.0
+    sleeps: bool = False
 
     @property
     def is_late(self) -> bool:
@@ -139,7 +141,8 @@ def contention(record: Record, table: Table) -> Contention:
         if given < MIN_SHARE:
             return Contention(share, None, None, had_only(given), QUIETER, note)
         note += f"; as if other programs had not had {1 - given:.0%} of the CPU time"
-        return Contention(share, None, None, "", "", note, given=given)
+        sleeps = not machine.is_full
+        return Contention(share, None, None, "", "", note, given=given, sleeps=sleeps)
     if not math.isfinite(share) or share >= ALONE:
         return Contention(share, None, None, "", "", "")
     known = [record.shares[name] for name in record.functions if name in record.shares]

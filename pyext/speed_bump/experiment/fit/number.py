@@ -166,11 +166,7 @@ def qualify(
             number.help = "name another unit of work with --progress"
         share = record.shares.get(name)
         if how.given < 1:
-            number.c *= how.given
-            number.se *= how.given
-            number.off = how.given * number.off + SHARE_ERROR * (1 - how.given) * abs(
-                number.c
-            )
+            _given(number, how)
         elif how.scaled:
             _scale(number, how, share)
         elif how.y is not None:
@@ -183,6 +179,16 @@ def qualify(
                     f"its delays had only {share:.0%} of the CPU time that they wanted"
                 )
                 number.help = QUIETER
+
+
+def _given(number: Number, how: Contention) -> None:
+    """By the wall clock, as if other programs had left all of the CPU time."""
+    taken = 1 - how.given
+    # Where the program sleeps, too, they took from its sleep, or did not.
+    part, error = (taken / 2, taken / 2) if how.sleeps else (taken, SHARE_ERROR * taken)
+    number.off = (1 - part) * number.off + error * abs(number.c)
+    number.c *= 1 - part
+    number.se *= 1 - part
 
 
 def _scale(number: Number, how: Contention, share: float | None) -> None:

@@ -15,8 +15,9 @@ from speed_bump.experiment.program.machine import lineage
 from speed_bump.experiment.program.native_frames import Key
 
 # Waits that end when another thread, process or machine has done something.
+POLL = "poll and recv"
 OTHERS = frozenset(
-    ("poll and recv", "lock", "the GIL", "pipe", "device", "terminal", "child process")
+    (POLL, "lock", "the GIL", "pipe", "device", "terminal", "child process")
 )
 # Waits of a thread that reads or writes a file, or is in an unknown call.
 READS = frozenset(("disk", "pipe", "device", "terminal", "poll and recv"))

@@ -47,7 +47,7 @@ from speed_bump.experiment.program.runner import (
     read_refused,
 )
 from speed_bump.experiment.program.samples import Own, Samples
-from speed_bump.experiment.program.stacks import Leaves, Stack, Stacks
+from speed_bump.experiment.program.stacks import POLL, Leaves, Stack, Stacks
 from speed_bump.kinds import SiteKind
 
 SLICE_NS = 50_000_000
@@ -441,8 +441,9 @@ class Workload:
             own.queued_ns += seen.queued_ns.get(stack, 0)
             if not stack.waits:
                 own.awake += n
-            elif not (self._leaves and stack.waits_for_others):
-                # Time taken by other programs can't be gained here.
+            elif not (stack.waits_for_others and (self._leaves or stack.waits == POLL)):
+                # What others take can't be gained here. If it is not known which C
+                # function sleeps, its own threads may do the work, but for a socket.
                 own.asleep += n
         return seen.ticks, found
 
