@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import storage
 from records import made
 from speed_bump import _core, native
 
@@ -23,6 +24,10 @@ pytestmark = [pytest.mark.two_pythons, pytest.mark.timed]
 
 absent = pytest.mark.skipif(
     os.path.exists("/dev/speed_bump"), reason="/dev/speed_bump is there"
+)
+with_returns = pytest.mark.skipif(
+    os.environ.get("SPEED_BUMP_BACKEND") == "bpf" and bool(storage.refused()),
+    reason=storage.refused(),
 )
 
 
@@ -422,6 +427,7 @@ def test_compare_with_a_native_target(fixture: tuple[str, ctypes.CDLL]) -> None:
 
 
 @pytest.mark.needs_device
+@with_returns
 def test_a_percentage_of_a_native_function(tmp_path: Path) -> None:
     """BPF sees the end of a call; the module says what does, before anything starts."""
     (tmp_path / "app.py").write_text(
@@ -458,6 +464,7 @@ def test_a_percentage_of_a_native_function(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs_device
+@with_returns
 def test_how_long_native_calls_take(tmp_path: Path) -> None:
     """BPF records it, in the histograms that Python's functions have."""
     (tmp_path / "app.py").write_text(

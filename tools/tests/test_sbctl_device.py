@@ -23,10 +23,12 @@ from typing import Any
 
 import pytest
 import schemas
+import storage
 from conftest import BACKEND, Sbctl, line_of, lines_program, with_two_capabilities
 
 pytestmark = pytest.mark.usefixtures("device")
 by_bpf = pytest.mark.skipif(BACKEND != "bpf", reason="of BPF alone")
+with_returns = pytest.mark.skipif(bool(storage.refused()), reason=storage.refused())
 of_the_module = pytest.mark.skipif(BACKEND != "driver", reason="of the module alone")
 
 
@@ -1321,6 +1323,7 @@ def few_descriptors(sbctl: Sbctl, limit: int, pid: int) -> str:
 
 
 @by_bpf
+@with_returns
 def test_percentages_are_listed_as_given(sbctl: Sbctl, library: str, loop: str) -> None:
     done = sbctl("add", "-d", "2.5%", f"{library}:fixture_plain")
     assert done.stdout == f"added {library}:fixture_plain 2.5%\n"
@@ -1346,6 +1349,7 @@ def test_percentages_are_listed_as_given(sbctl: Sbctl, library: str, loop: str) 
 
 
 @by_bpf
+@with_returns
 def test_run_delays_by_a_percentage(sbctl: Sbctl, tmp_path: Path) -> None:
     program = tmp_path / "nested"
     (tmp_path / "nested.c").write_text(
@@ -1392,6 +1396,7 @@ def test_percentages_of_what_may_throw_are_refused(sbctl: Sbctl) -> None:
 
 
 @by_bpf
+@with_returns
 @pytest.mark.skipif(not shutil.which("c++"), reason="no C++ compiler")
 def test_exceptions_caught_inside_do_no_harm(sbctl: Sbctl, tmp_path: Path) -> None:
     program = tmp_path / "throws"
