@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_waiting_for_a_cpu_is_divided_by_what_is_computed() -> None:
     # On a machine for itself it would take 0.4 s.
     own = own_share(found, WORK, Machine(0.25, 0.8, 1))
     assert own and own.value == pytest.approx(0.72)
-    # What is asleep stays so long, whoever has the CPUs.
+    # Time asleep does not depend on the CPUs.
     own = own_share(found, NAP, Machine(0.25, 4.0, 1, given=0.5))
     assert own and own.value == pytest.approx(0.2 + 0.01 / 0.5)
     # If other threads of the program have the CPU, all will still wait for it.
@@ -137,6 +138,17 @@ def test_the_account_has_the_waits_that_are_known() -> None:
         assert found.others == []
 
 
+@contextmanager
+def working(tmp_path: Path, text: str, targets: str) -> Iterator[Workload]:
+    """A program that has done its imports."""
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    runner = Runner([sys.executable, str(program)], show_output=False)
+    with runner, Workload(runner, parse_targets(targets, "test"), Progress()) as running:
+        time.sleep(1)
+        yield running
+
+
 NAPS = """
 import time
 def nap():
@@ -171,13 +183,7 @@ def test_a_function_that_wakes_up_has_not_the_time_of_others(
     tmp_path: Path, burners: int
 ) -> None:
     """After each sleep the thread waits for its CPU, in the function that slept."""
-    program = tmp_path / "naps.py"
-    program.write_text(NAPS)
-    runner = Runner([sys.executable, str(program)], show_output=False)
-    targets = parse_targets("__main__:nap\n__main__:work\n", "test")
-    with runner, Workload(runner, targets, Progress()) as running:
-        # The interpreter's start is no part of it.
-        time.sleep(1)
+    with working(tmp_path, NAPS, "__main__:nap\n__main__:work\n") as running:
         # With others on this CPU besides, looks are few, and one time may be wrong.
         for _ in range(4):
             found = self_times(running.sample(4 * SECOND, lambda: None))
@@ -211,12 +217,7 @@ while True:
 @pytest.mark.timed
 def test_waiting_for_a_client_is_not_the_servers_time(tmp_path: Path) -> None:
     """Also if it is not known which C functions are called."""
-    program = tmp_path / "serves.py"
-    program.write_text(SERVES)
-    runner = Runner([sys.executable, str(program)], show_output=False)
-    targets = parse_targets("__main__:serve\n__main__:nap\n", "test")
-    with runner, Workload(runner, targets, Progress()) as running:
-        time.sleep(1)
+    with working(tmp_path, SERVES, "__main__:serve\n__main__:nap\n") as running:
         found = self_times(running.sample(2 * SECOND, lambda: None))
     serve = found.get("__main__:serve", SelfTime(0.0, 0.0))
     assert serve.share < 0.1
