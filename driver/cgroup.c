@@ -6,10 +6,10 @@
  * a filter is called for a process when a target is registered, when the process maps the
  * file and when it calls exec().  No filter is called for a process that moves into the
  * cgroup with the file already mapped.  A tracepoint reports the move, the filters are
- * called again (bump_targets_renew()), and some ten milliseconds after the move the
- * process has its breakpoint; it takes longer only while a delay is in progress
- * somewhere, by the length of that delay at most.  A process that leaves keeps the
- * breakpoint until its first hit, which is not delayed and removes it.
+ * called again, and some ten milliseconds after the move the process has its breakpoint;
+ * it takes longer only while a delay is in progress somewhere, by the length of that
+ * delay at most.  A process that leaves keeps the breakpoint until its first hit, which
+ * is not delayed and removes it.
  */
 #include <linux/cgroup.h>
 #include <linux/err.h>
@@ -20,7 +20,6 @@
 
 #include "cgroup.h"
 #include "compat.h"
-#include "target.h"
 
 /* Every fork and every move on the machine goes through all cgroups that are scopes. */
 #define MAX_CGROUPS	1024
@@ -60,6 +59,7 @@ static struct bump_scope *scope_of(struct cgroup *cgroup)
 	if (!scope)
 		return ERR_PTR(-ENOMEM);
 	scope->type = SPEED_BUMP_SCOPE_CGROUP;
+	scope->ops = &bump_cgroup_ops;
 	refcount_set(&scope->ref, 1);
 	cgroup_get(cgroup);
 	scope->cgroup = cgroup;
@@ -68,8 +68,7 @@ static struct bump_scope *scope_of(struct cgroup *cgroup)
 	return scope;
 }
 
-/* Under the scopes' mutex. */
-struct bump_scope *bump_cgroup_get(int fd)
+static struct bump_scope *cgroup_scope_get(s32 fd, struct task_struct *task, bool privileged)
 {
 	struct cgroup *cgroup = cgroup_from_fd(fd);
 	struct bump_scope *scope;
@@ -81,7 +80,7 @@ struct bump_scope *bump_cgroup_get(int fd)
 	return scope;
 }
 
-static void free_cgroup_scope(struct rcu_head *rcu)
+static void cgroup_scope_free(struct rcu_head *rcu)
 {
 	struct bump_scope *scope = container_of(rcu, struct bump_scope, rcu);
 
@@ -89,12 +88,17 @@ static void free_cgroup_scope(struct rcu_head *rcu)
 	kfree(scope);
 }
 
-/* Under the scopes' mutex.  Nothing uses it any more. */
-void bump_cgroup_drop(struct bump_scope *scope)
+static void cgroup_scope_drop(struct bump_scope *scope)
 {
 	list_del_rcu(&scope->node);
 	cgroup_count--;
-	call_rcu(&scope->rcu, free_cgroup_scope);
+	call_rcu(&scope->rcu, cgroup_scope_free);
+}
+
+/* A cgroup has no number that would mean anything to the caller. */
+static s32 cgroup_scope_id(const struct bump_scope *scope)
+{
+	return 0;
 }
 
 /* Under RCU. */
@@ -103,8 +107,7 @@ static bool is_inside(const struct bump_scope *scope, struct task_struct *task)
 	return cgroup_is_descendant(task_dfl_cgroup(task), scope->cgroup);
 }
 
-/* Is @task, which is running, to be delayed? */
-bool bump_cgroup_has(const struct bump_scope *scope, struct task_struct *task)
+static bool cgroup_scope_has(const struct bump_scope *scope, struct task_struct *task)
 {
 	bool has;
 
@@ -130,12 +133,12 @@ static bool has_a_thread_of(const struct bump_scope *scope, struct task_struct *
 }
 
 /*
- * Does @task, which may not be running yet, need the breakpoint?  A child is at first a
- * copy of its parent, with the parent's pid, and then in the root cgroup until it is
- * moved into its own.  Until then the result is a guess, which the first hit corrects.
- * Under RCU.
+ * A child is at first a copy of its parent, with the parent's pid, and then in the root
+ * cgroup until it is moved into its own.  Until then the result is a guess, which the
+ * first hit corrects.
  */
-bool bump_cgroup_wants(const struct bump_scope *scope, struct task_struct *task)
+static bool cgroup_scope_wants(const struct bump_scope *scope, const struct mm_struct *mm,
+			       struct task_struct *task)
 {
 	struct pid *pid = READ_ONCE(task->thread_pid);
 
@@ -147,39 +150,47 @@ bool bump_cgroup_wants(const struct bump_scope *scope, struct task_struct *task)
 	       is_inside(scope, rcu_dereference(task->real_parent));
 }
 
-/* A process was forked, possibly into another cgroup than its parent's (clone3()). */
-void bump_cgroup_fork(struct task_struct *parent, struct task_struct *child)
+const struct bump_scope_ops bump_cgroup_ops = {
+	.type = SPEED_BUMP_SCOPE_CGROUP,
+	.feature = SPEED_BUMP_FEATURE_SCOPE_CGROUP,
+	.name = "cgroup",
+	.needs = BUMP_SCOPE_PROCESSES | BUMP_SCOPE_MOVES,
+	.get = cgroup_scope_get,
+	.drop = cgroup_scope_drop,
+	.id = cgroup_scope_id,
+	.has = cgroup_scope_has,
+	.wants = cgroup_scope_wants,
+};
+
+/*
+ * A process was forked, possibly into another cgroup than its parent's (clone3()).  Has
+ * it moved into a scope?  Under RCU.
+ */
+bool bump_cgroup_fork(struct task_struct *parent, struct task_struct *child)
 {
 	struct bump_scope *scope;
 	bool found = false;
 
-	rcu_read_lock();
 	list_for_each_entry_rcu(scope, &cgroups, node) {
 		if (is_inside(scope, child) && !is_inside(scope, parent)) {
 			atomic_inc(&scope->moves);
 			found = true;
 		}
 	}
-	if (found)
-		bump_targets_renew();
-	rcu_read_unlock();
+	return found;
 }
 
-/* A task has been moved to @cgroup. */
-void bump_cgroup_attach(struct cgroup *cgroup)
+/* A task has been moved to @cgroup.  Is that in a scope?  Under RCU. */
+bool bump_cgroup_attach(struct cgroup *cgroup)
 {
 	struct bump_scope *scope;
 	bool found = false;
 
-	rcu_read_lock();
 	list_for_each_entry_rcu(scope, &cgroups, node) {
 		if (cgroup_is_descendant(cgroup, scope->cgroup)) {
 			atomic_inc(&scope->moves);
 			found = true;
 		}
 	}
-	/* Within the RCU section, which bump_targets_exit() waits for. */
-	if (found)
-		bump_targets_renew();
-	rcu_read_unlock();
+	return found;
 }

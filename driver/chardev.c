@@ -205,9 +205,7 @@ static struct bump_target *add_from_file(struct bump_session *session,
 			.enabled = !(e->flags & SPEED_BUMP_TARGET_DISABLED),
 			.sleep = e->flags & SPEED_BUMP_TARGET_SLEEP,
 		},
-		.scope = e->scope,
-		.scope_id = e->scope_id,
-		.mem = mem,
+		.scope = { .type = e->scope, .id = e->scope_id, .mem = mem },
 		.label_len = e->label_len,
 	};
 	struct bump_target *t;

@@ -138,18 +138,12 @@ static size_t put_label(char *to, const struct bump_target *t)
 
 static size_t put_scope(char *to, size_t room, const struct bump_scope *scope)
 {
-	s32 id = bump_scope_id(scope);
+	const struct bump_scope_ops *ops = scope->ops;
 
-	switch (scope->type) {
-	case SPEED_BUMP_SCOPE_TREE:
-		return scnprintf(to, room, " scope=tree pid=%d", id);
-	case SPEED_BUMP_SCOPE_THREAD:
-		return scnprintf(to, room, " scope=thread tid=%d", id);
-	case SPEED_BUMP_SCOPE_CGROUP:
-		return scnprintf(to, room, " scope=cgroup");
-	default:
-		return scnprintf(to, room, " scope=system");
-	}
+	if (!ops->id_name)
+		return scnprintf(to, room, " scope=%s", ops->name);
+	return scnprintf(to, room, " scope=%s %s=%d", ops->name, ops->id_name,
+			 bump_scope_id(scope));
 }
 
 static size_t put_fields(char *to, size_t room, struct bump_target *t)

@@ -67,9 +67,7 @@ static int __init speed_bump_init(void)
 {
 	int err;
 
-	err = bump_scope_init();
-	if (err)
-		return err;
+	bump_scope_init(bump_targets_renew);
 	err = bump_targets_init();
 	if (err)
 		goto err_targets;

@@ -24,14 +24,67 @@
 #include "guard.h"
 #include "scope.h"
 #include "session.h"
-#include "target.h"
 #include "thread.h"
 #include "tree.h"
 
-static struct bump_scope scope_system = { .type = SPEED_BUMP_SCOPE_SYSTEM };
-
 /* Serialises getting and dropping scopes, and the tracepoints.  Outermost. */
 static DEFINE_MUTEX(scopes_mutex);
+
+/* --- everything ----------------------------------------------------------- */
+
+static const struct bump_scope_ops system_ops;
+
+static struct bump_scope scope_system = {
+	.type = SPEED_BUMP_SCOPE_SYSTEM,
+	.ops = &system_ops,
+	.ref = REFCOUNT_INIT(1),	/* never dropped */
+};
+
+static struct bump_scope *system_get(s32 id, struct task_struct *task, bool privileged)
+{
+	if (id)
+		return ERR_PTR(-EINVAL);
+	refcount_inc(&scope_system.ref);
+	return &scope_system;
+}
+
+static s32 system_id(const struct bump_scope *scope)
+{
+	return 0;
+}
+
+static bool system_has(const struct bump_scope *scope, struct task_struct *task)
+{
+	return true;
+}
+
+static bool system_wants(const struct bump_scope *scope, const struct mm_struct *mm,
+			 struct task_struct *task)
+{
+	return true;
+}
+
+static const struct bump_scope_ops system_ops = {
+	.type = SPEED_BUMP_SCOPE_SYSTEM,
+	.feature = SPEED_BUMP_FEATURE_SCOPE_SYSTEM,
+	.name = "system",
+	.get = system_get,
+	.id = system_id,
+	.has = system_has,
+	.wants = system_wants,
+};
+
+/* By their types; NULL: not with this kernel. */
+static const struct bump_scope_ops *const types[] = {
+	[SPEED_BUMP_SCOPE_SYSTEM] = &system_ops,
+	[SPEED_BUMP_SCOPE_TREE] = &bump_tree_ops,
+	[SPEED_BUMP_SCOPE_THREAD] = &bump_thread_ops,
+#ifdef CONFIG_CGROUPS
+	[SPEED_BUMP_SCOPE_CGROUP] = &bump_cgroup_ops,
+#else
+	[SPEED_BUMP_SCOPE_CGROUP] = NULL,
+#endif
+};
 
 /* --- tracepoints ---------------------------------------------------------- */
 
@@ -39,14 +92,21 @@ static struct tracepoint *tp_fork;
 static struct tracepoint *tp_exit;
 static struct tracepoint *tp_attach;
 static bool tracing_processes;
-static bool tracing_cgroups;
+static bool tracing_moves;
+
+/* Called when a task has moved into a scope; does not sleep. */
+static void (*on_move)(void);
 
 static void trace_fork(void *data, struct task_struct *parent, struct task_struct *child)
 {
 	if (child->tgid == parent->tgid)
 		return;
 	bump_tree_fork(parent, child);
-	bump_cgroup_fork(parent, child);
+	/* The RCU section is what bump_targets_exit() waits for. */
+	rcu_read_lock();
+	if (bump_cgroup_fork(parent, child))
+		on_move();
+	rcu_read_unlock();
 }
 
 static void thread_exits(struct task_struct *task)
@@ -57,20 +117,16 @@ static void thread_exits(struct task_struct *task)
 DEFINE_SCHED_PROCESS_EXIT(thread_exits)
 
 /*
- * The probes are registered with the first tree or cgroup and stay registered: each
- * change patches the kernel's text on every CPU, and without a scope they find an empty
- * list.
+ * The probes are registered with the first scope that needs them and stay registered:
+ * each change patches the kernel's text on every CPU, and without a scope they find an
+ * empty list.
  */
 static int trace_processes(void)
 {
 	int err;
 
-	lockdep_assert_held(&scopes_mutex);
-
 	if (tracing_processes)
 		return 0;
-	if (!tp_fork || !tp_exit)
-		return -EOPNOTSUPP;
 
 	check_trace_callback_type_sched_process_fork(trace_fork);
 	check_trace_callback_type_sched_process_exit(trace_thread_exits);
@@ -92,44 +148,62 @@ static int trace_processes(void)
 static void trace_attach(void *data, struct cgroup *cgroup, const char *path,
 			 struct task_struct *task, bool threadgroup)
 {
-	bump_cgroup_attach(cgroup);
+	/* as in trace_fork() */
+	rcu_read_lock();
+	if (bump_cgroup_attach(cgroup))
+		on_move();
+	rcu_read_unlock();
 }
 
-static int trace_cgroups(void)
+static int trace_moves(void)
 {
 	int err;
 
-	lockdep_assert_held(&scopes_mutex);
-
-	if (tracing_cgroups)
+	if (tracing_moves)
 		return 0;
-	if (!tp_attach)
-		return -EOPNOTSUPP;
-	err = trace_processes();
-	if (err)
-		return err;
 
 	check_trace_callback_type_cgroup_attach_task(trace_attach);
 	err = tracepoint_probe_register(tp_attach, trace_attach, NULL);
 	if (!err)
-		tracing_cgroups = true;
+		tracing_moves = true;
 	return err;
 }
 
-static void untrace_cgroups(void)
+static void untrace_moves(void)
 {
 	tracepoint_probe_unregister(tp_attach, trace_attach, NULL);
 }
 #else
-static int trace_cgroups(void)
+static int trace_moves(void)
 {
 	return -EOPNOTSUPP;
 }
 
-static void untrace_cgroups(void)
+static void untrace_moves(void)
 {
 }
 #endif
+
+static bool can_trace(unsigned int what)
+{
+	return (!(what & BUMP_SCOPE_PROCESSES) || (tp_fork && tp_exit)) &&
+	       (!(what & BUMP_SCOPE_MOVES) || tp_attach);
+}
+
+static int trace(unsigned int what)
+{
+	int err = 0;
+
+	lockdep_assert_held(&scopes_mutex);
+
+	if (!can_trace(what))
+		return -EOPNOTSUPP;
+	if (what & BUMP_SCOPE_PROCESSES)
+		err = trace_processes();
+	if (!err && (what & BUMP_SCOPE_MOVES))
+		err = trace_moves();
+	return err;
+}
 
 static void find_tracepoint(struct tracepoint *tp, void *data)
 {
@@ -153,125 +227,76 @@ static bool may_delay(const struct bump_session *session, struct task_struct *ta
 	       (!session->user || bump_guard_is_memory_of(mem, task));
 }
 
-static struct bump_scope *get_by_nr(const struct bump_session *session,
-				    const struct bump_target_config *config)
+/* The task with the number @nr, held, if the session may delay it. */
+static struct task_struct *get_task(const struct bump_session *session, pid_t nr,
+				    const struct file *mem)
 {
-	struct bump_scope *scope = ERR_PTR(-ESRCH);
-	pid_t nr = config->scope_id;
 	struct task_struct *task;
 	struct pid *pid;
-	int err;
 
 	if (nr <= 0)
-		return scope;
+		return ERR_PTR(-ESRCH);
 	pid = find_get_pid(nr);
 	task = get_pid_task(pid, PIDTYPE_PID);
 	put_pid(pid);
 	if (!task)
-		return scope;
-	if (!may_delay(session, task, config->mem)) {
-		scope = ERR_PTR(-EPERM);
-		goto out;
-	}
-
-	mutex_lock(&scopes_mutex);
-	if (config->scope == SPEED_BUMP_SCOPE_THREAD) {
-		scope = bump_thread_get(task);
-	} else {
-		err = trace_processes();
-		scope = err ? ERR_PTR(err) : bump_tree_get(task, !session->user);
-	}
-	mutex_unlock(&scopes_mutex);
-out:
+		return ERR_PTR(-ESRCH);
+	if (may_delay(session, task, mem))
+		return task;
 	put_task_struct(task);
-	return scope;
-}
-
-static struct bump_scope *get_by_fd(int fd)
-{
-	struct bump_scope *scope;
-	int err;
-
-	mutex_lock(&scopes_mutex);
-	err = trace_cgroups();
-	scope = err ? ERR_PTR(err) : bump_cgroup_get(fd);
-	mutex_unlock(&scopes_mutex);
-	return scope;
+	return ERR_PTR(-EPERM);
 }
 
 /**
  * bump_scope_get() - a scope for a target
  * @session:	the target's
- * @config:	the target's configuration
+ * @name:	which
  *
  * Return: the scope, to be given back with bump_scope_put(), or an ERR_PTR.
  */
 struct bump_scope *bump_scope_get(const struct bump_session *session,
-				  const struct bump_target_config *config)
+				  const struct bump_scope_name *name)
 {
-	u32 type = config->scope;
-	s32 id = config->scope_id;
+	const struct bump_scope_ops *ops;
+	struct task_struct *task = NULL;
+	struct bump_scope *scope;
+	int err;
 
-	if (session->opener && type != SPEED_BUMP_SCOPE_TREE && type != SPEED_BUMP_SCOPE_THREAD)
-		return ERR_PTR(-EPERM);
-
-	switch (type) {
-	case SPEED_BUMP_SCOPE_SYSTEM:
-		return id ? ERR_PTR(-EINVAL) : &scope_system;
-	case SPEED_BUMP_SCOPE_TREE:
-	case SPEED_BUMP_SCOPE_THREAD:
-		return get_by_nr(session, config);
-	case SPEED_BUMP_SCOPE_CGROUP:
-		return get_by_fd(id);
-	default:
+	if (name->type < SPEED_BUMP_SCOPE_SYSTEM || name->type >= ARRAY_SIZE(types))
 		return ERR_PTR(-EINVAL);
+	ops = types[name->type];
+	if (session->opener && !(ops && ops->names_task))
+		return ERR_PTR(-EPERM);
+	if (!ops)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (ops->names_task) {
+		task = get_task(session, name->id, name->mem);
+		if (IS_ERR(task))
+			return ERR_CAST(task);
 	}
+
+	mutex_lock(&scopes_mutex);
+	err = trace(ops->needs);
+	scope = err ? ERR_PTR(err) : ops->get(name->id, task, !session->user);
+	mutex_unlock(&scopes_mutex);
+	if (task)
+		put_task_struct(task);
+	return scope;
 }
 
 void bump_scope_put(struct bump_scope *scope)
 {
-	if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
-		return;
 	if (!refcount_dec_and_mutex_lock(&scope->ref, &scopes_mutex))
 		return;
-	if (scope->type == SPEED_BUMP_SCOPE_TREE)
-		bump_tree_drop(scope);
-	else if (scope->type == SPEED_BUMP_SCOPE_THREAD)
-		bump_thread_drop(scope);
-	else
-		bump_cgroup_drop(scope);
+	scope->ops->drop(scope);
 	mutex_unlock(&scopes_mutex);
-}
-
-/* For LIST. */
-s32 bump_scope_id(const struct bump_scope *scope)
-{
-	if (scope->type == SPEED_BUMP_SCOPE_TREE)
-		return bump_tree_id(scope);
-	if (scope->type == SPEED_BUMP_SCOPE_THREAD)
-		return bump_thread_id(scope);
-	return 0;
-}
-
-static bool has_task(const struct bump_scope *scope, struct task_struct *task)
-{
-	switch (scope->type) {
-	case SPEED_BUMP_SCOPE_SYSTEM:
-		return true;
-	case SPEED_BUMP_SCOPE_TREE:
-		return test_bit(task->tgid, scope->members);
-	case SPEED_BUMP_SCOPE_THREAD:
-		return bump_thread_has(scope, task);
-	default:
-		return bump_cgroup_has(scope, task);
-	}
 }
 
 /* bump_scope_has() where a single test is not enough. */
 bool bump_scope_has_slow(const struct bump_scope *scope, const struct cred *opener,
 			 struct task_struct *task)
 {
-	bool has = has_task(scope, task);
+	bool has = scope->ops->has(scope, task);
 
 	if (has && opener) {
 		rcu_read_lock();
@@ -289,25 +314,10 @@ struct question {
 	bool refused;
 };
 
-static bool scope_wants(const struct bump_scope *scope, struct mm_struct *mm,
-			struct task_struct *task)
-{
-	switch (scope->type) {
-	case SPEED_BUMP_SCOPE_SYSTEM:
-		return true;
-	case SPEED_BUMP_SCOPE_TREE:
-		return bump_tree_wants(scope, task);
-	case SPEED_BUMP_SCOPE_THREAD:
-		return bump_thread_wants(scope, mm);
-	default:
-		return bump_cgroup_wants(scope, task);
-	}
-}
-
 /* Does @task, a user of the memory that may not be running yet, need the breakpoint? */
 static bool wants_task(struct question *q, struct task_struct *task)
 {
-	if (!scope_wants(q->scope, q->mm, task))
+	if (!q->scope->ops->wants(q->scope, q->mm, task))
 		return false;
 	if (!q->opener || bump_guard_allows(q->opener, task, q->mm))
 		return true;
@@ -388,18 +398,23 @@ bool bump_scope_wants(const struct bump_scope *scope, const struct cred *opener,
 	return wants;
 }
 
-int bump_scope_init(void)
+/**
+ * bump_scope_init() - before any other function
+ * @moved:	called, in any context, when a task has moved into a scope of which
+ *		bump_scope_has_moves() is true, after @moves of the scope has changed
+ */
+void bump_scope_init(void (*moved)(void))
 {
+	on_move = moved;
 	bump_thread_init();
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
-	return 0;
 }
 
 /* All scopes have been put. */
 void bump_scope_exit(void)
 {
-	if (tracing_cgroups)
-		untrace_cgroups();
+	if (tracing_moves)
+		untrace_moves();
 	if (tracing_processes) {
 		tracepoint_probe_unregister(tp_exit, trace_thread_exits, NULL);
 		tracepoint_probe_unregister(tp_fork, trace_fork, NULL);
@@ -410,11 +425,11 @@ void bump_scope_exit(void)
 
 u64 bump_scope_features(void)
 {
-	u64 features = SPEED_BUMP_FEATURE_SCOPE_SYSTEM | SPEED_BUMP_FEATURE_SCOPE_THREAD;
+	u64 features = 0;
+	unsigned int i;
 
-	if (tp_fork && tp_exit)
-		features |= SPEED_BUMP_FEATURE_SCOPE_TREE;
-	if (tp_fork && tp_exit && tp_attach)
-		features |= SPEED_BUMP_FEATURE_SCOPE_CGROUP;
+	for (i = SPEED_BUMP_SCOPE_SYSTEM; i < ARRAY_SIZE(types); i++)
+		if (types[i] && can_trace(types[i]->needs))
+			features |= types[i]->feature;
 	return features;
 }

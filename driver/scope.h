@@ -15,12 +15,50 @@
 #include <linux/speed_bump.h>
 
 struct cred;
+struct file;
+struct bump_scope;
 struct bump_session;
-struct bump_target_config;
+
+/* Tracepoints that a type of scope needs. */
+#define BUMP_SCOPE_PROCESSES	BIT(0)	/* fork and exit */
+#define BUMP_SCOPE_MOVES	BIT(1)	/* moves to other cgroups */
+
+/**
+ * struct bump_scope_ops - what a type of scope does
+ * @type:	SPEED_BUMP_SCOPE_*
+ * @feature:	SPEED_BUMP_FEATURE_SCOPE_*
+ * @name:	in targets_list
+ * @id_name:	of its id there, or NULL if it has none
+ * @names_task:	its id is the number of a task.  Sessions without CAP_SYS_ADMIN have only
+ *		such scopes
+ * @needs:	BUMP_SCOPE_PROCESSES, BUMP_SCOPE_MOVES
+ * @get:	the scope that @id names, with a reference, or an ERR_PTR; @task is the task
+ *		that it names, if it names one.  Under the scopes' mutex
+ * @drop:	frees a scope that nothing uses any more.  Under the scopes' mutex
+ * @id:		its id as the caller sees it; 0: dead, or not visible to the caller
+ * @has:	is @task, which is running, to be delayed?
+ * @wants:	does @task, a user of @mm that may not be running yet, need the breakpoint?
+ *		Under RCU
+ */
+struct bump_scope_ops {
+	u32 type;
+	u64 feature;
+	const char *name;
+	const char *id_name;
+	bool names_task;
+	unsigned int needs;
+	struct bump_scope *(*get)(s32 id, struct task_struct *task, bool privileged);
+	void (*drop)(struct bump_scope *scope);
+	s32 (*id)(const struct bump_scope *scope);
+	bool (*has)(const struct bump_scope *scope, struct task_struct *task);
+	bool (*wants)(const struct bump_scope *scope, const struct mm_struct *mm,
+		      struct task_struct *task);
+};
 
 /**
  * struct bump_scope - which tasks a target delays
- * @type:	SPEED_BUMP_SCOPE_*
+ * @type:	SPEED_BUMP_SCOPE_*, for the tests that every hit makes
+ * @ops:	of that type
  * @ref:	one for each target
  * @pid:	tree: the process it begins with; thread: the thread; held
  * @members:	tree: a bit for each process in it, by its number in the initial
@@ -37,6 +75,7 @@ struct bump_target_config;
 struct bump_scope {
 	u32 type;
 	refcount_t ref;
+	const struct bump_scope_ops *ops;
 	struct pid *pid;
 	unsigned long *members;
 	raw_spinlock_t lock;
@@ -47,18 +86,41 @@ struct bump_scope {
 	struct rcu_head rcu;
 };
 
-int bump_scope_init(void);
+/**
+ * struct bump_scope_name - how a caller names a scope
+ * @type:	any number
+ * @id:		its meaning depends on @type
+ * @mem:	/proc/PID/mem of the process, which an unprivileged caller could open; or NULL
+ */
+struct bump_scope_name {
+	u32 type;
+	s32 id;
+	const struct file *mem;
+};
+
+void bump_scope_init(void (*moved)(void));
 void bump_scope_exit(void);
 u64 bump_scope_features(void);
 
 struct bump_scope *bump_scope_get(const struct bump_session *session,
-				  const struct bump_target_config *config);
+				  const struct bump_scope_name *name);
 void bump_scope_put(struct bump_scope *scope);
-s32 bump_scope_id(const struct bump_scope *scope);
 bool bump_scope_has_slow(const struct bump_scope *scope, const struct cred *opener,
 			 struct task_struct *task);
 bool bump_scope_wants(const struct bump_scope *scope, const struct cred *opener,
 		      struct mm_struct *mm, bool *refused);
+
+/* For LIST: 0 where there is none, or where it is dead or not visible to the caller. */
+static inline s32 bump_scope_id(const struct bump_scope *scope)
+{
+	return scope->ops->id(scope);
+}
+
+/* Can a task move into it whose memory has no breakpoint? */
+static inline bool bump_scope_has_moves(const struct bump_scope *scope)
+{
+	return scope->ops->needs & BUMP_SCOPE_MOVES;
+}
 
 /**
  * bump_scope_has() - is a task to be delayed?

@@ -207,8 +207,8 @@ static int add(const struct bump_command *command)
 	config.offset = place.offset;
 	config.settings.delay_ns = command->has_delay ? command->delay_ns :
 				   READ_ONCE(bump_default_delay_ns);
-	config.scope = command->pid ? SPEED_BUMP_SCOPE_TREE : SPEED_BUMP_SCOPE_SYSTEM;
-	config.scope_id = command->pid;
+	config.scope.type = command->pid ? SPEED_BUMP_SCOPE_TREE : SPEED_BUMP_SCOPE_SYSTEM;
+	config.scope.id = command->pid;
 	config.label = place.label;
 	config.label_len = strlen(place.label);
 	t = bump_target_add(&bump_persistent, &config);

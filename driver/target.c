@@ -245,7 +245,7 @@ static void renew_moved(struct work_struct *work)
 	while ((t = bump_target_next(after))) {
 		after = t->id;
 		moves = atomic_read(&t->scope->moves);
-		if (t->scope->type != SPEED_BUMP_SCOPE_CGROUP || t->moves == moves) {
+		if (t->moves == moves) {
 			bump_target_put(t);
 			continue;
 		}
@@ -269,7 +269,7 @@ static void renew_moved(struct work_struct *work)
 
 static DECLARE_WORK(renew_work, renew_moved);
 
-/* A task has moved into a cgroup.  Any context. */
+/* A task has moved into a scope.  Any context. */
 void bump_targets_renew(void)
 {
 	queue_work(unused_wq, &renew_work);
@@ -380,7 +380,7 @@ static struct bump_target *target_alloc(struct bump_session *session,
 	err = bump_stats_init(&t->stats);
 	if (err)
 		goto err_stats;
-	t->scope = bump_scope_get(session, config);
+	t->scope = bump_scope_get(session, &config->scope);
 	if (IS_ERR(t->scope)) {
 		err = PTR_ERR(t->scope);
 		goto err_scope;
@@ -576,7 +576,7 @@ void bump_target_publish(struct bump_target **targets, u32 count)
 		bump_policy_start(&targets[i]->policy, now);
 		/* pairs with target_get() and with hit() */
 		smp_store_release(&targets[i]->state, BUMP_TARGET_LIVE);
-		moves |= targets[i]->scope->type == SPEED_BUMP_SCOPE_CGROUP;
+		moves |= bump_scope_has_moves(targets[i]->scope);
 	}
 	mutex_unlock(&table_lock);
 	if (moves)
@@ -830,7 +830,7 @@ void bump_targets_exit(void)
 	flush_workqueue(users_register_wq);
 	bump_target_remove_all(&bump_persistent);
 	flush_workqueue(unused_wq);
-	synchronize_rcu();	/* readers of scopes in bump_cgroup_attach() */
+	synchronize_rcu();	/* callers of bump_targets_renew() */
 	destroy_queues();
 	xa_destroy(&by_id);
 }

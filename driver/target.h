@@ -13,10 +13,9 @@
 
 #include "policy.h"
 #include "probe.h"
+#include "scope.h"
 #include "stats.h"
 
-struct file;
-struct bump_scope;
 struct bump_session;
 
 enum bump_target_state {
@@ -89,9 +88,7 @@ struct bump_target {
  * @ref_ctr_offset: in the file, or 0
  * @settings:	what it does; the window counts from bump_target_publish(): when it
  *		is to start, and in place of the end how long it is
- * @scope:	SPEED_BUMP_SCOPE_*
- * @scope_id:	its meaning depends on @scope
- * @mem:	/proc/PID/mem of the process, which an unprivileged caller could open; or NULL
+ * @scope:	which tasks it delays
  * @label:	text, which a new target takes over, or NULL
  * @label_len:	its bytes
  */
@@ -100,9 +97,7 @@ struct bump_target_config {
 	u64 offset;
 	u64 ref_ctr_offset;
 	struct bump_settings settings;
-	u32 scope;
-	s32 scope_id;
-	struct file *mem;
+	struct bump_scope_name scope;
 	char *label;
 	u32 label_len;
 };

@@ -29,9 +29,9 @@ static struct list_head *thread_list(const struct pid *pid)
 /*
  * The struct pid is held: the number may be given to another task, the object
  * is not.  A thread that calls exec() takes over the leader's, and with that a
- * scope that names the leader.  Under the scopes' mutex.
+ * scope that names the leader.
  */
-struct bump_scope *bump_thread_get(struct task_struct *task)
+static struct bump_scope *thread_get(s32 id, struct task_struct *task, bool privileged)
 {
 	struct pid *pid = get_task_pid(task, PIDTYPE_PID);
 	struct bump_scope *scope;
@@ -52,6 +52,7 @@ struct bump_scope *bump_thread_get(struct task_struct *task)
 		goto out;
 	}
 	scope->type = SPEED_BUMP_SCOPE_THREAD;
+	scope->ops = &bump_thread_ops;
 	refcount_set(&scope->ref, 1);
 	scope->pid = get_pid(pid);
 	list_add(&scope->node, thread_list(pid));
@@ -60,16 +61,14 @@ out:
 	return scope;
 }
 
-/* Under the scopes' mutex.  Nothing uses it any more. */
-void bump_thread_drop(struct bump_scope *scope)
+static void thread_drop(struct bump_scope *scope)
 {
 	list_del(&scope->node);
 	put_pid(scope->pid);
 	kfree_rcu(scope, rcu);
 }
 
-/* For LIST: 0 where the thread is dead or not visible to the caller. */
-s32 bump_thread_id(const struct bump_scope *scope)
+static s32 thread_id(const struct bump_scope *scope)
 {
 	struct task_struct *task;
 	s32 id = 0;
@@ -82,13 +81,32 @@ s32 bump_thread_id(const struct bump_scope *scope)
 	return id;
 }
 
-/* Under RCU. */
-bool bump_thread_wants(const struct bump_scope *scope, const struct mm_struct *mm)
+static bool thread_has(const struct bump_scope *scope, struct task_struct *task)
+{
+	return task_pid(task) == scope->pid;
+}
+
+/* Whichever user of the memory @user is: only that of the thread matters. */
+static bool thread_wants(const struct bump_scope *scope, const struct mm_struct *mm,
+			 struct task_struct *user)
 {
 	struct task_struct *task = pid_task(scope->pid, PIDTYPE_PID);
 
 	return task && READ_ONCE(task->mm) == mm;
 }
+
+const struct bump_scope_ops bump_thread_ops = {
+	.type = SPEED_BUMP_SCOPE_THREAD,
+	.feature = SPEED_BUMP_FEATURE_SCOPE_THREAD,
+	.name = "thread",
+	.id_name = "tid",
+	.names_task = true,
+	.get = thread_get,
+	.drop = thread_drop,
+	.id = thread_id,
+	.has = thread_has,
+	.wants = thread_wants,
+};
 
 void bump_thread_init(void)
 {

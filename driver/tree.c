@@ -75,7 +75,7 @@ static bool process_is_dead(const struct task_struct *task)
 	return atomic_read(&task->signal->live) == 0;
 }
 
-static bool tree_has(const struct bump_scope *tree, const struct task_struct *task)
+static bool is_member(const struct bump_scope *tree, const struct task_struct *task)
 {
 	return test_bit(task->tgid, tree->members);
 }
@@ -98,7 +98,7 @@ static bool tree_insert(struct bump_scope *tree, const struct task_struct *task)
 	return alive;
 }
 
-static void tree_drop(struct bump_scope *tree, const struct task_struct *task)
+static void tree_remove(struct bump_scope *tree, const struct task_struct *task)
 {
 	raw_spin_lock(&tree->lock);
 	clear_bit(task->tgid, tree->members);
@@ -109,7 +109,7 @@ static void tree_drop(struct bump_scope *tree, const struct task_struct *task)
 static bool tree_is_above(const struct bump_scope *tree, const struct task_struct *task)
 {
 	while (task != &init_task) {
-		if (tree_has(tree, task))
+		if (is_member(tree, task))
 			return true;
 		task = rcu_dereference(task->real_parent);
 	}
@@ -147,7 +147,7 @@ void bump_tree_fork(const struct task_struct *parent, const struct task_struct *
 
 	rcu_read_lock();
 	list_for_each_entry_rcu(tree, &trees, node)
-		if (tree_has(tree, parent))
+		if (is_member(tree, parent))
 			tree_insert(tree, child);
 	rcu_read_unlock();
 }
@@ -162,8 +162,8 @@ void bump_tree_exit(const struct task_struct *task)
 	list_for_each_entry_rcu(tree, &trees, node) {
 		if (READ_ONCE(tree->scanning) && tree_is_above(tree, task))
 			tree_insert_children(tree, task);
-		if (dead && tree_has(tree, task))
-			tree_drop(tree, task);
+		if (dead && is_member(tree, task))
+			tree_remove(tree, task);
 	}
 	rcu_read_unlock();
 }
@@ -191,14 +191,14 @@ static struct bump_scope *tree_alloc(struct pid *root)
 		return NULL;
 	}
 	tree->type = SPEED_BUMP_SCOPE_TREE;
+	tree->ops = &bump_tree_ops;
 	tree->pid = get_pid(root);
 	refcount_set(&tree->ref, 1);
 	raw_spin_lock_init(&tree->lock);
 	return tree;
 }
 
-/* Under the scopes' mutex.  Nothing uses it any more. */
-void bump_tree_drop(struct bump_scope *tree)
+static void tree_drop(struct bump_scope *tree)
 {
 	list_del_rcu(&tree->node);
 	tree_count--;
@@ -222,7 +222,7 @@ static struct bump_scope *tree_create(struct pid *root, const struct task_struct
 	smp_mb();	/* pairs with the one in bump_tree_fork() and with signal->live */
 
 	if (!tree_insert(tree, task)) {
-		bump_tree_drop(tree);
+		tree_drop(tree);
 		return ERR_PTR(-ESRCH);
 	}
 	tree_build(tree);
@@ -230,8 +230,8 @@ static struct bump_scope *tree_create(struct pid *root, const struct task_struct
 	return tree;
 }
 
-static struct bump_scope *tree_get(struct pid *root, const struct task_struct *task,
-				   unsigned int max)
+static struct bump_scope *tree_of(struct pid *root, const struct task_struct *task,
+				  unsigned int max)
 {
 	struct bump_scope *tree;
 
@@ -248,21 +248,20 @@ static struct bump_scope *tree_get(struct pid *root, const struct task_struct *t
 
 /*
  * The tree of the process of @task, itself or one of its threads.  Half of MAX_TREES are
- * reserved for privileged sessions.  Under the scopes' mutex.
+ * reserved for privileged sessions.
  */
-struct bump_scope *bump_tree_get(struct task_struct *task, bool privileged)
+static struct bump_scope *tree_get(s32 id, struct task_struct *task, bool privileged)
 {
 	struct bump_scope *tree = ERR_PTR(-ESRCH);
 	struct pid *root = get_task_pid(task, PIDTYPE_TGID);
 
 	if (root)
-		tree = tree_get(root, task, privileged ? MAX_TREES : MAX_TREES / 2);
+		tree = tree_of(root, task, privileged ? MAX_TREES : MAX_TREES / 2);
 	put_pid(root);
 	return tree;
 }
 
-/* For LIST: 0 where the process is dead or not visible to the caller. */
-s32 bump_tree_id(const struct bump_scope *tree)
+static s32 tree_id(const struct bump_scope *tree)
 {
 	struct task_struct *task;
 	s32 id = 0;
@@ -275,20 +274,39 @@ s32 bump_tree_id(const struct bump_scope *tree)
 	return id;
 }
 
+static bool tree_has(const struct bump_scope *tree, struct task_struct *task)
+{
+	return is_member(tree, task);
+}
+
 /*
- * Is @task, which need not be running yet, in the scope?  The filter can be called for a
- * child at any point of its creation.  At first the child is a copy of its parent's
- * task_struct: its pid leads to the parent, and real_parent is not valid.  The result is
- * then a guess, true, which the first hit corrects.  As soon as its own pid leads to it,
- * real_parent is valid, and is enough until the fork probe runs.  Under RCU.
+ * The filter can be called for a child at any point of its creation.  At first the child
+ * is a copy of its parent's task_struct: its pid leads to the parent, and real_parent is
+ * not valid.  The result is then a guess, true, which the first hit corrects.  As soon as
+ * its own pid leads to it, real_parent is valid, and is enough until the fork probe runs.
  */
-bool bump_tree_wants(const struct bump_scope *tree, const struct task_struct *task)
+static bool tree_wants(const struct bump_scope *tree, const struct mm_struct *mm,
+		       struct task_struct *task)
 {
 	struct pid *pid = READ_ONCE(task->thread_pid);
 
-	if (tree_has(tree, task))
+	if (is_member(tree, task))
 		return true;
 	if (pid && pid_task(pid, PIDTYPE_PID) != task)
 		return true;
-	return tree_has(tree, rcu_dereference(task->real_parent));
+	return is_member(tree, rcu_dereference(task->real_parent));
 }
+
+const struct bump_scope_ops bump_tree_ops = {
+	.type = SPEED_BUMP_SCOPE_TREE,
+	.feature = SPEED_BUMP_FEATURE_SCOPE_TREE,
+	.name = "tree",
+	.id_name = "pid",
+	.names_task = true,
+	.needs = BUMP_SCOPE_PROCESSES,
+	.get = tree_get,
+	.drop = tree_drop,
+	.id = tree_id,
+	.has = tree_has,
+	.wants = tree_wants,
+};

@@ -6,10 +6,7 @@
 
 #include "scope.h"
 
-struct bump_scope *bump_tree_get(struct task_struct *task, bool privileged);
-void bump_tree_drop(struct bump_scope *tree);
-s32 bump_tree_id(const struct bump_scope *tree);
-bool bump_tree_wants(const struct bump_scope *tree, const struct task_struct *task);
+extern const struct bump_scope_ops bump_tree_ops;
 
 void bump_tree_fork(const struct task_struct *parent, const struct task_struct *child);
 void bump_tree_exit(const struct task_struct *task);
