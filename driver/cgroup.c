@@ -151,7 +151,6 @@ static bool cgroup_scope_wants(const struct bump_scope *scope, const struct mm_s
 }
 
 const struct bump_scope_ops bump_cgroup_ops = {
-	.type = SPEED_BUMP_SCOPE_CGROUP,
 	.feature = SPEED_BUMP_FEATURE_SCOPE_CGROUP,
 	.name = "cgroup",
 	.needs = BUMP_SCOPE_PROCESSES | BUMP_SCOPE_MOVES,

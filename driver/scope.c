@@ -65,7 +65,6 @@ static bool system_wants(const struct bump_scope *scope, const struct mm_struct 
 }
 
 static const struct bump_scope_ops system_ops = {
-	.type = SPEED_BUMP_SCOPE_SYSTEM,
 	.feature = SPEED_BUMP_FEATURE_SCOPE_SYSTEM,
 	.name = "system",
 	.get = system_get,
@@ -74,7 +73,7 @@ static const struct bump_scope_ops system_ops = {
 	.wants = system_wants,
 };
 
-/* By their types; NULL: not with this kernel. */
+/* By SPEED_BUMP_SCOPE_*; NULL: not with this kernel. */
 static const struct bump_scope_ops *const types[] = {
 	[SPEED_BUMP_SCOPE_SYSTEM] = &system_ops,
 	[SPEED_BUMP_SCOPE_TREE] = &bump_tree_ops,

@@ -25,7 +25,6 @@ struct bump_session;
 
 /**
  * struct bump_scope_ops - what a type of scope does
- * @type:	SPEED_BUMP_SCOPE_*
  * @feature:	SPEED_BUMP_FEATURE_SCOPE_*
  * @name:	in targets_list
  * @id_name:	of its id there, or NULL if it has none
@@ -41,7 +40,6 @@ struct bump_session;
  *		Under RCU
  */
 struct bump_scope_ops {
-	u32 type;
 	u64 feature;
 	const char *name;
 	const char *id_name;
@@ -58,8 +56,8 @@ struct bump_scope_ops {
 /**
  * struct bump_scope - which tasks a target delays
  * @type:	SPEED_BUMP_SCOPE_*, for the tests that every hit makes
- * @ops:	of that type
  * @ref:	one for each target
+ * @ops:	of that type
  * @pid:	tree: the process it begins with; thread: the thread; held
  * @members:	tree: a bit for each process in it, by its number in the initial
  *		namespace

@@ -96,7 +96,6 @@ static bool thread_wants(const struct bump_scope *scope, const struct mm_struct 
 }
 
 const struct bump_scope_ops bump_thread_ops = {
-	.type = SPEED_BUMP_SCOPE_THREAD,
 	.feature = SPEED_BUMP_FEATURE_SCOPE_THREAD,
 	.name = "thread",
 	.id_name = "tid",

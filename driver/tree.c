@@ -298,7 +298,6 @@ static bool tree_wants(const struct bump_scope *tree, const struct mm_struct *mm
 }
 
 const struct bump_scope_ops bump_tree_ops = {
-	.type = SPEED_BUMP_SCOPE_TREE,
 	.feature = SPEED_BUMP_FEATURE_SCOPE_TREE,
 	.name = "tree",
 	.id_name = "pid",
