@@ -106,4 +106,4 @@ module_exit(speed_bump_exit);
 MODULE_DESCRIPTION("Delays in chosen functions of user programs, by uprobes");
 MODULE_AUTHOR("The speed-bump authors");
 MODULE_LICENSE("Dual MIT/GPL");
-MODULE_VERSION("0.1.0");
+MODULE_VERSION("1.0.0rc1");

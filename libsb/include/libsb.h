@@ -89,7 +89,10 @@ extern "C" {
 /** Longest delay, 10 s. */
 #define SB_MAX_DELAY_NS UINT64_C(10000000000)
 
-/** The version of the library as "MAJOR.MINOR.PATCH". Static storage. */
+/**
+ * The version of the library as "MAJOR.MINOR.PATCH", with "rcN" behind it for a release
+ * candidate. Static storage.
+ */
 SB_API const char *sb_version(void);
 
 /** Bits of sb_features(): what the library was built with. */

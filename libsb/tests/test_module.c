@@ -18,6 +18,7 @@
 #include "libsb.h"
 
 #define RELEASE "6.1.0-99-amd64"
+#define DKMS	"/var/lib/dkms/speed-bump/" SB_VERSION
 #define MODULES "/lib/modules/" RELEASE
 
 static char root[] = "/tmp/sb-test-module-XXXXXX";
@@ -146,7 +147,7 @@ static void headers_missing(void **state)
 {
 	(void)state;
 	put_kernel();
-	put("/var/lib/dkms/speed-bump/0.1.0/source/dkms.conf", "");
+	put(DKMS "/source/dkms.conf", "");
 	expect(SB_MODULE_NOT_INSTALLED, "whose headers are missing",
 	       "apt install linux-headers-" RELEASE);
 }
@@ -155,13 +156,13 @@ static void never_built(void **state)
 {
 	(void)state;
 	put_kernel();
-	put("/var/lib/dkms/speed-bump/0.1.0/source/dkms.conf", "");
+	put(DKMS "/source/dkms.conf", "");
 	put(MODULES "/build/Makefile", "");
 	/* A log of another kernel's build does not apply to this one. */
-	put("/var/lib/dkms/speed-bump/0.1.0/build/make.log",
-	    "DKMS make.log for speed-bump-0.1.0 for kernel 5.10.0-1-amd64 (x86_64)\n");
+	put(DKMS "/build/make.log", "DKMS make.log for speed-bump-" SB_VERSION
+				    " for kernel 5.10.0-1-amd64 (x86_64)\n");
 	expect(SB_MODULE_NOT_INSTALLED, "has not built",
-	       "dkms install speed-bump/0.1.0 -k " RELEASE);
+	       "dkms install speed-bump/" SB_VERSION " -k " RELEASE);
 }
 
 static void build_failed(void **state)
@@ -169,11 +170,11 @@ static void build_failed(void **state)
 	(void)state;
 	put_kernel();
 	put(MODULES "/build/Makefile", "");
-	put("/var/lib/dkms/speed-bump/0.1.0/build/make.log",
-	    "DKMS make.log for speed-bump-0.1.0 for kernel " RELEASE " (x86_64)\n"
+	put(DKMS "/build/make.log",
+	    "DKMS make.log for speed-bump-" SB_VERSION " for kernel " RELEASE " (x86_64)\n"
 	    "probe.c:7:1: error: too few arguments\nmake: *** Error 2\n");
 	expect(SB_MODULE_BUILD_FAILED, "probe.c:7:1: error: too few arguments",
-	       "read /var/lib/dkms/speed-bump/0.1.0/build/make.log");
+	       "read " DKMS "/build/make.log");
 }
 
 static void build_refused_in_so_many_words(void **state)
@@ -181,12 +182,12 @@ static void build_refused_in_so_many_words(void **state)
 	(void)state;
 	put_kernel();
 	put(MODULES "/build/Makefile", "");
-	put("/var/lib/dkms/speed-bump/0.1.0/build/make.log",
+	put(DKMS "/build/make.log",
 	    "speed-bump: make is not installed: apt install make\n"
-	    "DKMS make.log for speed-bump-0.1.0 for kernel " RELEASE " (x86_64)\n"
+	    "DKMS make.log for speed-bump-" SB_VERSION " for kernel " RELEASE " (x86_64)\n"
 	    "make: *** Error 2\n");
 	expect(SB_MODULE_BUILD_FAILED, "make is not installed: apt install make",
-	       "dkms install speed-bump/0.1.0 -k " RELEASE);
+	       "dkms install speed-bump/" SB_VERSION " -k " RELEASE);
 }
 
 static void compiler_missing(void **state)
@@ -196,7 +197,7 @@ static void compiler_missing(void **state)
 	put(MODULES "/build/Makefile", "");
 	put(MODULES "/build/include/config/auto.conf",
 	    "CONFIG_A=y\nCONFIG_CC_VERSION_TEXT=\"x86_64-linux-gnu-gcc-14 (Debian) 14\"\n");
-	put("/var/lib/dkms/speed-bump/0.1.0/source/dkms.conf", "");
+	put(DKMS "/source/dkms.conf", "");
 	expect(SB_MODULE_BUILD_FAILED, "its compiler, x86_64-linux-gnu-gcc-14, is not",
 	       "apt install gcc-14\n");
 	put("/usr/bin/x86_64-linux-gnu-gcc-14", "");

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     clock_overhead_ns: int
     min_delay_ns: int
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 __all__ = [
     "AttachError",

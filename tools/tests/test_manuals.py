@@ -115,18 +115,6 @@ def test_symbol_lists_agree_with_the_header() -> None:
     )
 
 
-def test_versions_agree() -> None:
-    (version,) = re.findall(
-        r"^  version: '(.*)',", (ROOT / "meson.build").read_text(), re.M
-    )
-    assert f'PACKAGE_VERSION="{version}"' in (ROOT / "dkms.conf").read_text()
-    assert f'MODULE_VERSION("{version}");' in (ROOT / "driver/main.c").read_text()
-    assert (ROOT / "debian/changelog").read_text().startswith(f"speed-bump ({version}) ")
-    package = (ROOT / "pyext/speed_bump/__init__.py").read_text()
-    assert f'__version__ = "{version}"\n' in package
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-
-
 def sections_of_commands(page: Path, program: str) -> dict[str, str]:
     """The section of each command of a program, by its name."""
     parts = re.split(r"^\.S[SH] ", page.read_text("utf-8"), flags=re.M)

@@ -66,7 +66,7 @@ def test_help_of_command(sbctl: Sbctl, command: str) -> None:
 
 
 def test_version(sbctl: Sbctl) -> None:
-    assert re.fullmatch(r"sbctl \d+\.\d+\.\d+\n", sbctl("--version").stdout)
+    assert re.fullmatch(r"sbctl \d+\.\d+\.\d+(rc\d+)?\n", sbctl("--version").stdout)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
