@@ -10,8 +10,8 @@
  * function: with it, the standard library at work takes 1.34 times its time in 3.10 and
  * 1.58 in 3.11; with this hook, 1.01 and 1.03. In 3.11 the interpreter then calls itself
  * for each Python function, as 3.10 does anyway, so a recursion of tens of thousands
- * needs a larger C stack (bench/python/hooks.py measures both; docs/reference/python.md
- * has its table).
+ * needs a larger C stack (bench/python/hooks.py measures both; docs/evidence/overheads.md
+ * has the table).
  */
 #include <pthread.h>
 #include <stdlib.h>
