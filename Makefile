@@ -4,7 +4,7 @@
 
 prefix ?= /usr/local
 
-.PHONY: all demo check check-all check-debug check-pythons check-sanitize check-torture check-packages check-cluster check-attach \
+.PHONY: all demo check check-all check-debug check-pythons check-sanitize check-torture check-packages check-cluster check-attach check-frameworks \
 	build docs deb wheels bench bench-rank bench-peers install module help
 
 all: build
@@ -20,6 +20,7 @@ help:
 	@echo 'make check-cluster   jobs of many ranks by torchrun, Open MPI and Slurm, on two hosts'
 	@echo '                     made of namespaces; RUNS=20: each known answer so many times'
 	@echo 'make check-attach    attaching to running programs, 1,000 times each (takes hours)'
+	@echo 'make check-frameworks  the unit of work of each framework, with the real packages'
 	@echo 'make check-packages  the packages in fresh systems of Debian 12, 13 and unstable'
 	@echo 'make build    libsb, sbctl and the unit tests in build/'
 	@echo 'make docs     the documentation as a site with search, in build/docs/html'
@@ -33,7 +34,7 @@ help:
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check check-all check-debug check-pythons check-sanitize check-torture check-cluster check-attach build docs wheels bench bench-rank bench-peers:
+demo check check-all check-debug check-pythons check-sanitize check-torture check-cluster check-attach check-frameworks build docs wheels bench bench-rank bench-peers:
 	@build-aux/$@
 
 deb check-packages:

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The unit of work of each framework, found in a program that uses the real one.
 
-A framework that is not installed is skipped:
-
-    pip install torch aiohttp flask uvicorn gunicorn django hypercorn celery \\
-        lightning transformers accelerate ray
-    pip install --no-deps vllm sglang
+A framework that is not installed is skipped; build-aux/check-frameworks installs all.
 """
 
 from __future__ import annotations
