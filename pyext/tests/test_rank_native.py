@@ -79,3 +79,14 @@ def test_what_is_hidden_and_what_is_not(tmp_path, name, truth):
     targets, path = options(*truth)
     fits = says_with_cpus_of_its_own(**truth)
     Ranked(tmp_path, targets, [path, name, SECONDS], fits=fits, budgets=BUDGETS)
+
+
+def test_a_unit_of_work_that_is_measured_too(tmp_path):
+    """A glob names it: its calls are units all the same."""
+    _, path = options()
+    ranked = Ranked(
+        tmp_path, ["--native", f"{path}:unit_*"], [path, "serial", SECONDS],
+        "--progress", f"{path}:unit_done", fits=lambda _: True, budgets=(6,),
+    )  # fmt: skip
+    assert ranked.result["unit"] == f"call of native:{path}:unit_done"
+    assert ranked.findings["unit_done"]["calls_per_unit"] == pytest.approx(1, abs=0.1)

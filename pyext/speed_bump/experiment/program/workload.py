@@ -85,7 +85,8 @@ class Workload:
         self._progress = progress
         self._stem = runner.next_stem()
         self._python = [t for t in [*targets, *progress.functions] if not t.native]
-        self._kernel = [t for t in [*targets, *progress.targets] if t.native]
+        # A place belongs to the first target that names it.
+        self._kernel = [t for t in [*progress.targets, *targets] if t.native]
         self._stack = ExitStack()
         self._table = runner.new_table(
             self._stem, capacity, planned=True, rings=RINGS if runner.latencies else 0
@@ -240,7 +241,7 @@ class Workload:
             target = self._kernel[place.target]
             if target in self._progress.targets:
                 units.append(place.id)
-            else:
+            if self._is_candidate(target, place.label):
                 self._indices[place.label] = len(self._natives)
                 self._natives[place.label] = place.id
                 self._files[place.label] = target.left
@@ -248,6 +249,15 @@ class Workload:
         self.plan.use_memory(fd)
         giver = Giver(f"{self._stem}.table.plan", fd)
         self._stack.callback(giver.close)
+
+    def _is_candidate(self, target: Target, label: str) -> bool:
+        """Whether a place of ``target`` is to be measured: it may be a unit alone."""
+        symbol = label.rpartition(":")[2]
+        return target not in self._progress.targets or any(
+            t == target
+            or (t.native and t.left == target.left and _core.glob_match(t.right, symbol))
+            for t in self._targets
+        )
 
     @property
     def processes(self) -> int:
