@@ -79,6 +79,9 @@ COST(step, 1);
 COST(grow, 2);
 COST(handle, 0.25);
 COST(aside, 1);
+COST(work, 0.2);
+COST(slow, 0.6);
+COST(between, 0.1);
 
 /* clang-format off */
 static struct cost *const costs[] = {
@@ -87,7 +90,7 @@ static struct cost *const costs[] = {
 	&cost_compute, &cost_store, &cost_decode, &cost_use, &cost_fill, &cost_long_branch,
 	&cost_short_branch, &cost_left_branch, &cost_right_branch, &cost_straggler,
 	&cost_quick, &cost_quick_too, &cost_inside, &cost_outside, &cost_step, &cost_grow,
-	&cost_handle, &cost_aside,
+	&cost_handle, &cost_aside, &cost_work, &cost_slow, &cost_between,
 };
 /* clang-format on */
 
@@ -656,6 +659,42 @@ static void shams(void)
 	}
 }
 
+/* ----------------------------------------------------- the latency of requests */
+
+#define SLOW_EVERY 5
+
+void TARGET work(void)
+{
+	WORK(work);
+}
+
+void TARGET slow(void)
+{
+	WORK(slow);
+}
+
+/* No request takes longer because of it. */
+void TARGET between(void)
+{
+	WORK(between);
+}
+
+void TARGET request(unsigned long number)
+{
+	work();
+	if (!(number % SLOW_EVERY))
+		slow();
+}
+
+static void requests(void)
+{
+	for (unsigned long number = 1;; number++) {
+		request(number);
+		between();
+		unit_done();
+	}
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -681,6 +720,7 @@ static const struct {
 	{ "amplified", amplified },
 	{ "backlog", backlog },
 	{ "shams", shams },
+	{ "requests", requests },
 };
 
 /* Each word of BENCH_CHANGE is a function, '*' or '+', and a number. */

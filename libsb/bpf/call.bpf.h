@@ -48,6 +48,17 @@ struct {
 	__type(value, struct sb_bpf_durations);
 } sb_durations SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, SB_BPF_EVENT_ROOM);
+} sb_events SEC(".maps");
+
+/*
+ * Whether targets of this bank have their calls stored as events. If not, the ring does not
+ * exist, and the verifier removes what would use it.
+ */
+const volatile bool has_events = false;
+
 static __always_inline struct frame *frame_at(struct calls *calls, __u32 index)
 {
 	if (index >= SB_BPF_FRAMES)
@@ -287,6 +298,27 @@ static __noinline int record(__u32 index, __u64 ns)
 	return 0;
 }
 
+/* Store a call as an event. The library looks often: it need not be woken. */
+static __noinline int report(struct sb_bpf_slot *slot, __u64 start, __u64 ns)
+{
+	struct sb_bpf_event *event = bpf_ringbuf_reserve(&sb_events, sizeof(*event), 0);
+	struct sb_bpf_durations *durations;
+	__u32 index = slot->record - 1;
+
+	if (event) {
+		event->begin_ns = start;
+		event->duration_ns = ns;
+		event->id = slot->id;
+		event->tgid = bpf_get_current_pid_tgid() >> 32;
+		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	durations = bpf_map_lookup_elem(&sb_durations, &index);
+	if (durations)
+		__sync_fetch_and_add(&durations->lost, 1);
+	return 0;
+}
+
 /* The call of the same group in which the one that ends is nested. */
 static long cover(__u32 i, struct search *search)
 {
@@ -328,6 +360,8 @@ static __noinline __u64 pop(struct search *search, struct sb_bpf_slot *slot, __u
 	/* Delays are a part of what is recorded. */
 	if (slot->record)
 		record(slot->record, now);
+	if (has_events && slot->events)
+		report(slot, frame->start, now);
 	frame->start = minus(now, thread->delayed - frame->delayed);
 	if (search->at > 1)
 		bpf_loop(SB_BPF_FRAMES, cover, search, 0);

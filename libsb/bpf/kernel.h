@@ -30,12 +30,15 @@ typedef __u32 __wsum;
 #define BPF_MAP_TYPE_ARRAY	   2
 #define BPF_MAP_TYPE_PERCPU_ARRAY  6
 #define BPF_MAP_TYPE_ARRAY_OF_MAPS 12
+#define BPF_MAP_TYPE_RINGBUF	   27
 #define BPF_MAP_TYPE_TASK_STORAGE  29
 #define BPF_F_NO_PREALLOC	   (1U << 0)
 #define BPF_F_MMAPABLE		   (1U << 10)
 #define BPF_F_INNER_MAP		   (1U << 12)
 /* Flag of bpf_task_storage_get(). */
 #define BPF_LOCAL_STORAGE_GET_F_CREATE (1ULL << 0)
+/* Flag of bpf_ringbuf_submit(). */
+#define BPF_RB_NO_WAKEUP (1ULL << 0)
 
 #define CORE __attribute__((preserve_access_index))
 

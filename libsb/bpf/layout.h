@@ -119,7 +119,7 @@ struct sb_bpf_slot {
 	__u32 ppm; /* the part, in millionths; 0: delay_ns applies */
 	__u32 group; /* targets that share it are one where their calls are nested */
 	__u32 record; /* index of struct sb_bpf_durations, plus 1; 0: not recorded */
-	__u32 unused;
+	__u32 events; /* each recorded call is an event too */
 	__u64 timed_ns; /* of the breakpoints, in each measured duration */
 	__u64 cost_ns; /* of the breakpoints, in each call */
 	__u64 over_ns; /* what a delay adds to a call beyond its own length */
@@ -194,7 +194,23 @@ struct sb_bpf_counts {
 struct sb_bpf_durations {
 	__u64 sum_ns;
 	__u64 max_ns;
+	__u64 lost; /* calls whose events found no room */
 	__u64 bucket[SB_BPF_DURATION_BUCKETS];
 };
+
+/* A call that has ended. */
+struct sb_bpf_event {
+	__u64 begin_ns; /* CLOCK_MONOTONIC */
+	__u64 duration_ns;
+	__u32 id; /* lower half of that of the target */
+	__u32 tgid; /* in the initial pid namespace */
+};
+
+/*
+ * The size of the ring of events: a power of two. An event takes 32 bytes, with the 8 that
+ * the kernel puts before it, and the ring is never quite full, so 32,767 fit: more than those
+ * of 100 ms at 300,000 a second.
+ */
+#define SB_BPF_EVENT_ROOM (1U << 20)
 
 #endif

@@ -26,7 +26,7 @@
  *            sb_site_table_set_overhead_ns sb_site_table_set_concurrent sb_site_table_read
  *            sb_site_list_free sb_control_read sb_control_free sb_control_set_enabled
  *            sb_control_set_delay sb_control_remove sb_plan_* sb_session_plan
- *            sb_session_durations sb_sampler_*
+ *            sb_session_durations sb_session_events sb_sampler_*
  */
 #ifndef LIBSB_PROVISIONAL_H
 #define LIBSB_PROVISIONAL_H
@@ -566,6 +566,33 @@ SB_API int sb_session_plan(struct sb_session *session, const uint64_t *ids, size
  */
 SB_API int sb_session_durations(struct sb_session *session, uint64_t id, uint64_t *buckets,
 				uint64_t *sum_ns, uint64_t *max_ns, struct sb_error *err);
+
+/** As the option record of a target: each call is also an event (sb_session_events()). */
+#define SB_RECORD_EVENTS 2U
+
+/** A call that has ended. */
+struct sb_call_event {
+	uint64_t begin_ns; /**< when it began, CLOCK_MONOTONIC */
+	uint64_t duration_ns; /**< how long it lasted, as sb_session_durations() has it */
+	uint64_t id; /**< the target */
+	uint32_t pid; /**< the process, by its number in the initial pid namespace */
+	uint32_t reserved; /**< 0 */
+};
+
+/**
+ * Take the calls that have ended of targets of the session with SB_RECORD_EVENTS, each once.
+ * Does not wait. What is not taken is kept for a while: 32,767 calls of each time that
+ * targets were added (those of 100 ms, at 300,000 a second). While there is no room, events
+ * of new calls are lost; sb_session_durations() has all calls.
+ * @param events the caller's, for @p room events; calls are in the order in which they ended,
+ *   except for those that end at the same moment
+ * @param count how many there are; if it is @p room, there may be more
+ * @param lost how many were lost since the session was opened
+ * @return 0, or -1 with EOPNOTSUPP (no SB_FEATURE_DURATIONS)
+ */
+SB_API int sb_session_events(struct sb_session *session, struct sb_call_event *events,
+			     size_t room, size_t *count, uint64_t *lost,
+			     struct sb_error *err);
 
 /* ---------------------------------------------------------------- sampler */
 

@@ -614,6 +614,7 @@ struct sb_target_options {
 	/**
 	 * 1: record how long each call lasts, delays in it included; it is not delayed itself.
 	 * For functions only, and not for persistent targets. Needs SB_FEATURE_DURATIONS.
+	 * 2: the same, and each call is an event (sb_session_events()).
 	 */
 	uint32_t record;
 };

@@ -455,8 +455,9 @@ static void a_part_excludes_a_time(void **state)
 		{ { .delay_ppm = 1, .delay_ns = 1 }, EINVAL },
 		{ { .delay_ppm = 1, .flags = SB_TARGET_SLEEP }, EINVAL },
 		{ { .delay_ppm = SB_MAX_DELAY_PERCENT * 10000 + 1 }, ERANGE },
-		{ { .record = 2 }, EINVAL },
+		{ { .record = 3 }, EINVAL },
 		{ { .record = 1, .delay_ns = 1 }, EINVAL },
+		{ { .record = 2, .delay_ns = 1 }, EINVAL },
 		{ { .record = 1, .delay_ppm = 1 }, EINVAL },
 		{ { .record = 1, .flags = SB_TARGET_PERSISTENT }, EINVAL },
 	};

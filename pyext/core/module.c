@@ -379,6 +379,8 @@ static int execute(PyObject *module)
 	if (PyModule_AddStringConstant(module, "HOOK", hook_name) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_ALL) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_TREE) ||
+	    PyModule_AddIntMacro(module, SB_FEATURE_DURATIONS) ||
+	    PyModule_AddIntMacro(module, SB_RECORD_EVENTS) ||
 	    PyModule_AddIntMacro(module, SB_CONTROL_FUNCTION) ||
 	    PyModule_AddIntMacro(module, SB_CONTROL_NATIVE) ||
 	    PyModule_AddIntMacro(module, SB_SPEC_KIND_PYTHON) ||

@@ -64,6 +64,13 @@ static PyStructSequence_Field native_durations_fields[] = {
 	END,
 };
 
+static PyStructSequence_Field native_events_fields[] = {
+	{ "data", "the events as bytes, see NativeLatencies" },
+	{ "lost", "events that found no room, since the session was opened" },
+	{ "more", "whether there may be more" },
+	END,
+};
+
 static PyStructSequence_Field native_place_fields[] = {
 	{ "id", "in the session" },
 	{ "label", "PATH:SYMBOL" },
@@ -105,7 +112,8 @@ static PyStructSequence_Field native_target_fields[] = {
 	{ "sleeps", "whether a delayed thread sleeps" },
 	{ "delay_ppm",
 	  "the delay as a part of each call, in millionths; 0: it is a time" },
-	{ "record", "whether to record how long calls last, instead of delaying them" },
+	{ "record",
+	  "1: record how long calls last, instead of delaying them; or SB_RECORD_EVENTS" },
 	END,
 };
 
@@ -281,6 +289,8 @@ static PyStructSequence_Desc descs[RECORDS] = {
 	[RECORD_NATIVE_DURATIONS] = DESC("NativeDurations",
 					 "How long calls of a native place lasted.",
 					 native_durations_fields),
+	[RECORD_NATIVE_EVENTS] = DESC("NativeEvents", "Calls of native places that ended.",
+				      native_events_fields),
 	[RECORD_NATIVE_PLACE] =
 		DESC("NativePlace", "A place of Session.add().", native_place_fields),
 	[RECORD_NATIVE_SITE] =
@@ -454,14 +464,14 @@ PyObject *records_native_target(PyObject *module, PyObject *args, PyObject *kwar
 				 NULL };
 	uint64_t delay = 0, start = 0, duration = 0;
 	PyObject *path, *symbol, *values[9];
-	uint32_t every = 1, ppm = 0;
-	int sleeps = 0, record = 0;
+	uint32_t every = 1, ppm = 0, record = 0;
+	int sleeps = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OU|$O&O&O&O&pO&p:native_target",
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OU|$O&O&O&O&pO&O&:native_target",
 					 names, &path, &symbol, number_u64, &delay,
 					 number_u32, &every, number_u64, &start,
 					 number_u64, &duration, &sleeps, number_u32, &ppm,
-					 &record))
+					 number_u32, &record))
 		return NULL;
 	values[0] = Py_NewRef(path);
 	values[1] = Py_NewRef(symbol);
@@ -471,7 +481,7 @@ PyObject *records_native_target(PyObject *module, PyObject *args, PyObject *kwar
 	values[5] = value_u64(duration);
 	values[6] = PyBool_FromLong(sleeps);
 	values[7] = value_u64(ppm);
-	values[8] = PyBool_FromLong(record);
+	values[8] = value_u64(record);
 	return record_of(records_of(module), RECORD_NATIVE_TARGET, values);
 }
 

@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "files.h"
 #include "libsb-provisional.h"
+#include "native_calls.h"
 #include "numbers.h"
 #include "records.h"
 #include "session.h"
@@ -186,15 +187,15 @@ static int batch_put(struct sb_batch *batch, PyObject *target, Py_ssize_t index,
 	struct sb_elf *elf;
 	const char *symbol;
 	PyObject *path;
-	int code, sleeps, record, places = -1;
+	int code, sleeps, places = -1;
 
 	/* Its fields, in their order. */
-	if (!PyArg_ParseTuple(target, "O&sO&O&O&O&pO&p", PyUnicode_FSConverter, &path,
-			      &symbol, number_u64, &opts.delay_ns, number_u32, &opts.every,
-			      number_u64, &opts.start_ns, number_u64, &opts.duration_ns,
-			      &sleeps, number_u32, &opts.delay_ppm, &record))
+	if (!PyArg_ParseTuple(target, "O&sO&O&O&O&pO&O&", PyUnicode_FSConverter, &path,
+			      &symbol, number_u64, &opts.delay_ns, number_u32,
+			      &opts.every, number_u64, &opts.start_ns, number_u64,
+			      &opts.duration_ns, &sleeps, number_u32, &opts.delay_ppm,
+			      number_u32, &opts.record))
 		return -1;
-	opts.record = (uint32_t)record;
 	if (sleeps)
 		opts.flags |= SB_TARGET_SLEEP;
 	err = sb_error_new();
@@ -542,44 +543,6 @@ static PyObject *session_list(PyObject *self, PyObject *Py_UNUSED(none))
 	return result;
 }
 
-/* durations(id): how long the calls of a target lasted that records that. */
-static PyObject *session_durations(PyObject *self, PyObject *args)
-{
-	struct records *records = records_of(self);
-	uint64_t *buckets, sum_ns = 0, max_ns = 0;
-	PyObject *values[3], *result = NULL;
-	struct sb_session *session;
-	unsigned long long id;
-	struct sb_error *err;
-	int code, failed;
-
-	if (!records || !PyArg_ParseTuple(args, "K:durations", &id))
-		return NULL;
-	buckets = calloc(SB_DURATION_BUCKETS, sizeof(*buckets));
-	if (!buckets)
-		return PyErr_NoMemory();
-	session = session_hold(self);
-	if (!session)
-		goto out;
-	err = sb_error_new();
-	failed = sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err);
-	code = errno;
-	session_release(self);
-	if (failed) {
-		raise_os_error(err, code);
-		goto out;
-	}
-	sb_error_free(err);
-	values[0] = value_u64(sum_ns);
-	values[1] = value_u64(max_ns);
-	values[2] = PyBytes_FromStringAndSize((char *)buckets,
-					      SB_DURATION_BUCKETS * sizeof(*buckets));
-	result = record_of(records, RECORD_NATIVE_DURATIONS, values);
-out:
-	free(buckets);
-	return result;
-}
-
 static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
 {
 	struct sb_session *session = session_hold(self);
@@ -590,6 +553,18 @@ static PyObject *session_get_backend(PyObject *self, void *Py_UNUSED(closure))
 	name = PyUnicode_FromString(sb_session_backend(session));
 	session_release(self);
 	return name;
+}
+
+static PyObject *session_get_features(PyObject *self, void *Py_UNUSED(closure))
+{
+	struct sb_session *session = session_hold(self);
+	uint64_t features;
+
+	if (!session)
+		return NULL;
+	features = sb_session_features(session);
+	session_release(self);
+	return PyLong_FromUnsignedLongLong(features);
 }
 
 static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
@@ -636,7 +611,8 @@ static PyMethodDef session_methods[] = {
 	{ "plan", session_plan, METH_VARARGS, NULL },
 	{ "set_targets_enabled", session_set_targets_enabled, METH_VARARGS, NULL },
 	{ "list", session_list, METH_NOARGS, NULL },
-	{ "durations", session_durations, METH_VARARGS, NULL },
+	{ "durations", native_calls_durations, METH_VARARGS, NULL },
+	{ "events", native_calls_events, METH_NOARGS, NULL },
 	{ "offsets", session_offsets, METH_NOARGS, NULL },
 	{ "hit_cost_ns", session_hit_cost_ns, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
@@ -645,6 +621,7 @@ static PyMethodDef session_methods[] = {
 static PyGetSetDef session_getset[] = {
 	{ "backend", session_get_backend, NULL, NULL, NULL },
 	{ "caveats", session_get_caveats, NULL, NULL, NULL },
+	{ "features", session_get_features, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

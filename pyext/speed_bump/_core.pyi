@@ -86,6 +86,12 @@ class NativeDurations:
     buckets: bytes
 
 @final
+class NativeEvents:
+    data: bytes
+    lost: int
+    more: bool
+
+@final
 class NativeTarget:
     path: str | PathLike[str]
     symbol: str
@@ -95,7 +101,7 @@ class NativeTarget:
     duration_ns: int
     sleeps: bool
     delay_ppm: int
-    record: bool
+    record: int
 
 @final
 class NativePlace:
@@ -270,13 +276,15 @@ def native_target(
     duration_ns: int = 0,
     sleeps: bool = False,
     delay_ppm: int = 0,
-    record: bool = False,
+    record: int = 0,
 ) -> NativeTarget: ...
 
 HOOK: str
 MAX_DELAY_NS: int
 SB_SCOPE_ALL: int
 SB_SCOPE_TREE: int
+SB_FEATURE_DURATIONS: int
+SB_RECORD_EVENTS: int
 SB_CONTROL_FUNCTION: int
 SB_CONTROL_NATIVE: int
 SB_SITE_FUNCTION: int
@@ -349,6 +357,8 @@ class Session:
     def backend(self) -> str: ...
     @property
     def caveats(self) -> list[str]: ...
+    @property
+    def features(self) -> int: ...
     def __init__(self, device: str | PathLike[str] | None = None) -> None: ...
     def close(self) -> None: ...
     def close_after_fork(self) -> None: ...
@@ -367,6 +377,7 @@ class Session:
     def hit_cost_ns(self) -> int: ...
     def list(self) -> list[NativeSite]: ...
     def durations(self, id: int, /) -> NativeDurations: ...
+    def events(self) -> NativeEvents: ...
 
 @final
 class Plan:

@@ -10,6 +10,7 @@ RECORDS = (
     "Latency",
     "LatencyEvents",
     "NativeDurations",
+    "NativeEvents",
     "NativePlace",
     "NativeSite",
     "NativeStack",

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -507,14 +508,62 @@ def test_how_long_native_calls_take(tmp_path: Path) -> None:
     assert (usleep["unended"], usleep["unbegun"]) == (0, 0)
 
 
+@pytest.mark.needs_device
+@with_returns
+def test_native_calls_as_events() -> None:
+    """When each began, and how long it lasted, as the histograms say too."""
+    np = pytest.importorskip("numpy")
+    from speed_bump.experiment.program.native_latency import NativeLatencies
+
+    if native.backend() == "driver":
+        pytest.skip("the module does not see how long calls last")
+    usleep = ctypes.CDLL("libc.so.6").usleep
+    names = ["native:libc.so.6:fdopendir", "native:libc.so.6:usleep"]
+    recorder = NativeLatencies(names, events=True, first=3)
+    try:
+        assert not len(recorder.events())
+        recorder.start(os.getpid())
+        begin = time.monotonic_ns()
+        for us in (2000, 1000, 3000):
+            usleep(us)
+        end = time.monotonic_ns()
+        found = recorder.events()
+        assert not len(recorder.events())
+        never, one = recorder.histograms()
+        # As many as the kernel keeps, and some more.
+        for _ in range(40_000):
+            usleep(0)
+        many = recorder.events()
+    finally:
+        recorder.close()
+    assert found["name"].tolist() == [4, 4, 4]
+    assert (np.diff([begin, *found["begin_ns"].tolist()]) > 0).all()
+    assert (found["duration_ns"] >= [2_000_000, 1_000_000, 3_000_000]).all()
+    assert found["begin_ns"][-1] + found["duration_ns"][-1] < end
+    assert len(set(found["pid"].tolist())) == 1
+    assert (one.count, one.sum_ns) == (3, found["duration_ns"].sum())
+    assert (never.count, never.begun) == (0, False)
+    assert len(many) == 32_767
+    assert recorder.lost == 40_000 - 32_767
+
+
+@absent
 @pytest.mark.one_python
-def test_rank_takes_no_durations_of_native_functions() -> None:
-    command = [sys.executable, "-m", "speed_bump", "rank"]
+@pytest.mark.parametrize("verb", ["rank", "run"])
+def test_durations_without_a_backend_are_refused_at_once(
+    tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, before the program starts."""
+    monkeypatch.setenv("SPEED_BUMP_BACKEND", "driver")
+    command = [sys.executable, "-m", "speed_bump", verb, "--latency", "libz.so.1:deflate"]
     done = subprocess.run(
-        [*command, "--latency", "libz.so.1:deflate", "--", sys.executable, "-c", ""],
+        [*command, "--", "touch", str(tmp_path / "ran")],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 2
-    assert "are recorded by 'run --latency'" in done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "sbctl doctor" in line
+    assert done.stdout == ""
+    assert not (tmp_path / "ran").exists()

@@ -10,7 +10,9 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
+import storage  # noqa: E402
 from ranking import BENCH, Ranked, python, speed_bump  # noqa: E402
+from speed_bump import native  # noqa: E402
 
 SERVER = [sys.executable, str(BENCH / "serve_latency.py")]
 TARGETS = [
@@ -97,3 +99,59 @@ def test_a_name_of_which_no_request_came_is_said():
     (mark,) = (line for line in said if "request:" in line)
     assert "speed_bump.begin('request', key)" in mark
     assert not any("__main__:handle was" in line for line in said)
+
+
+NATIVE_TOO = """
+import ctypes, time
+libc = ctypes.CDLL("libc.so.6")
+
+def work():
+    end = time.thread_time_ns() + 200_000
+    while time.thread_time_ns() < end:
+        pass
+
+def handle():
+    work()
+    libc.usleep(500)
+
+end = time.monotonic() + 300
+while time.monotonic() < end:
+    handle()
+"""
+
+
+@pytest.mark.one_python
+@pytest.mark.needs_device
+@pytest.mark.skipif(native.backend() == "driver", reason="it sees no ends of calls")
+@pytest.mark.skipif(bool(storage.refused()), reason=storage.refused())
+def test_python_and_native_requests_of_one_program(tmp_path):
+    """Each has its own latency: usleep() is no longer if what is before it is."""
+    (tmp_path / "app.py").write_text(NATIVE_TOO)
+    names = [
+        word
+        for name in ("libc.so.6:usleep", "__main__:handle", "libc.so.6:fdopendir")
+        for word in ("--latency", name)
+    ]
+
+    def both(ranked):
+        handle, usleep, never = ranked.result["latency"]
+        assert handle["name"] == "__main__:handle"
+        assert usleep["name"] == "native:libc.so.6:usleep"
+        assert never["requests"] == 0
+        return [one["findings"][0]["per_ms"].get("p50") for one in (handle, usleep)]
+
+    def fits(ranked):
+        return all(both(ranked))
+
+    ranked = Ranked(
+        tmp_path, python("__main__:work"), [sys.executable, str(tmp_path / "app.py")],
+        *names, fits=fits,
+    )  # fmt: skip
+    handle, usleep = (interval["value"] for interval in both(ranked))
+    assert handle == pytest.approx(1, abs=0.5)
+    assert usleep == pytest.approx(0, abs=0.3)
+    counts = [one["requests"] for one in ranked.result["latency"][:2]]
+    assert counts[0] == pytest.approx(counts[1], rel=0.02)
+    # That of the first name.
+    assert ranked.result["unit"] == "call of native:libc.so.6:usleep"
+    assert "libc.so.6:fdopendir: no call has ended so far" in ranked.done.stderr

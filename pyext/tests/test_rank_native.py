@@ -6,10 +6,13 @@ The programs are those of bench/rank/native.c, at SB_RANK_NATIVE.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 
 import pytest
-from ranking import Ranked, says, says_with_cpus_of_its_own
+from ranking import Ranked, says, says_with_cpus_of_its_own, speed_bump
+from speed_bump import native
 
 pytestmark = pytest.mark.ranks_native
 
@@ -20,12 +23,21 @@ IN_GUEST = "SPEED_BUMP_GUEST" in os.environ
 BUDGETS = (15, 40) if IN_GUEST else (15, 40, 90)
 
 
-def options(*functions):
+def program():
     path = os.environ.get("SB_RANK_NATIVE")
     if not path:
         pytest.skip("SB_RANK_NATIVE is not set")
-    found = [word for name in functions for word in ("--native", f"{path}:{name}")]
-    return [*found, "--progress", f"{path}:unit_done"], path
+    return path
+
+
+def natives(*functions):
+    path = program()
+    return [word for name in functions for word in ("--native", f"{path}:{name}")]
+
+
+def options(*functions):
+    path = program()
+    return [*natives(*functions), "--progress", f"{path}:unit_done"], path
 
 
 def share(f):
@@ -79,3 +91,131 @@ def test_what_is_hidden_and_what_is_not(tmp_path, name, truth):
     targets, path = options(*truth)
     fits = says_with_cpus_of_its_own(**truth)
     Ranked(tmp_path, targets, [path, name, SECONDS], fits=fits, budgets=BUDGETS)
+
+
+def test_a_unit_of_work_that_is_measured_too(tmp_path):
+    """A glob names it: its calls are units all the same."""
+    path = program()
+    ranked = Ranked(
+        tmp_path, ["--native", f"{path}:unit_*"], [path, "serial", SECONDS],
+        "--progress", f"{path}:unit_done", fits=lambda _: True, budgets=(6,),
+    )  # fmt: skip
+    assert ranked.result["unit"] == f"call of native:{path}:unit_done"
+    assert ranked.findings["unit_done"]["calls_per_unit"] == pytest.approx(1, abs=0.1)
+
+
+# ----------------------------------------------------------------------------- latency
+
+
+by_bpf = pytest.mark.skipif(
+    native.backend() == "driver", reason="the module does not see how long calls last"
+)
+
+
+@by_bpf
+def test_what_adds_to_the_latency_of_native_requests(tmp_path):
+    """Each calls work(), one in five slow() too, and between() is called between them."""
+    path = program()
+
+    def of(ranked):
+        (told,) = ranked.result["latency"]
+        return told, {f["target"].rpartition(":")[2]: f for f in told["findings"]}
+
+    def fits(ranked):
+        _, found = of(ranked)
+        assert sorted(found) == ["between", "slow", "work"]
+        right = (
+            found["work"]["verdict"] in ("adds to every request", "moves the queue")
+            and found["slow"]["verdict"] == "only to the slow ones"
+            # The next request waits for it, and takes no longer.
+            and found["between"]["verdict"] == "hidden"
+            and found["between"]["throughput"]["high"] < 0
+        )
+        if right:
+            return True
+        # Where others have the CPU, means and throughput say little, but the p50.
+        shared = ranked.record.machine.share < 0.9
+        known = all("p50" in f["per_ms"] for f in found.values())
+        return shared and known and ranked.is_last
+
+    ranked = Ranked(
+        tmp_path, natives("work", "slow", "between"), [path, "requests", SECONDS],
+        "--latency", f"{path}:request", fits=fits, budgets=BUDGETS,
+    )  # fmt: skip
+    told, found = of(ranked)
+    assert told["name"] == f"native:{path}:request"
+    assert told["requests"] > 1000
+    assert told["requests_lost"] == 0
+    assert ranked.result["unit"] == f"call of native:{path}:request"
+    work, slow, between = (found[name] for name in ("work", "slow", "between"))
+    assert work["calls_per_request"] == pytest.approx(1, abs=0.1)
+    assert slow["calls_per_request"] == pytest.approx(0.2, abs=0.1)
+    assert between["calls_per_request"] == pytest.approx(1, abs=0.1)
+    # 200 us in four of five, else 800 us.
+    assert 190_000 < told["undelayed_ns"]["p50"] < 400_000
+    assert told["undelayed_ns"]["p90"] > 790_000
+    # Half of the requests never wait for a CPU.
+    assert work["per_ms"]["p50"]["value"] == pytest.approx(1, abs=0.2)
+    assert slow["per_ms"]["p50"]["value"] == pytest.approx(0, abs=0.1)
+    assert between["per_ms"]["p50"]["value"] == pytest.approx(0, abs=0.1)
+    if slow["verdict"] != "inconclusive":
+        assert slow["per_ms"]["p90"]["value"] == pytest.approx(1, abs=0.5)
+
+
+@by_bpf
+@pytest.mark.parametrize("attached", ["--pid", "--pid-tree", "--name"])
+def test_the_latency_of_a_running_native_program(tmp_path, attached):
+    path = program()
+    numbers = tmp_path / "numbers.json"
+    with subprocess.Popen([path, "requests", SECONDS]) as server:
+        who = os.path.basename(path) if attached == "--name" else str(server.pid)
+        try:
+            done = speed_bump(
+                "rank", *natives("work"), attached, who, "--budget", "4s",
+                "--latency", f"{path}:request", "--latency", f"{path}:slow",
+                "--latency", f"{path}:record",
+                "-o", str(tmp_path / "record.speedbump"), "--json", str(numbers),
+            )  # fmt: skip
+        finally:
+            server.kill()
+    assert done.returncode == 0, done.stderr
+    request, slow, never = json.loads(numbers.read_text())["latency"]
+    assert request["name"] == f"native:{path}:request"
+    assert request["undelayed_ns"]["p50"] > 190_000
+    assert slow["undelayed_ns"]["p50"] > 590_000
+    assert request["requests"] == pytest.approx(5 * slow["requests"], rel=0.05)
+    assert never["requests"] == 0
+    assert f"{path}:record: no call has ended so far" in done.stderr
+    assert f"{path}:slow: no call" not in done.stderr
+
+
+@by_bpf
+def test_requests_are_measured_and_slowed_too(tmp_path):
+    """A glob names the request itself; its calls are the unit of work all the same."""
+    path = program()
+
+    def per_ms(ranked):
+        (finding,) = ranked.result["latency"][0]["findings"]
+        assert finding["target"] == f"{path}:request"
+        return finding["per_ms"].get("p50")
+
+    ranked = Ranked(
+        tmp_path, natives("re*uest"), [path, "requests", SECONDS],
+        "--latency", f"{path}:request", fits=per_ms, budgets=BUDGETS,
+    )  # fmt: skip
+    assert ranked.result["unit"] == f"call of native:{path}:request"
+    # Its own delay is a part of it.
+    assert per_ms(ranked)["value"] == pytest.approx(1, abs=0.2)
+
+
+def test_the_module_does_not_see_how_long_they_take():
+    path = program()
+    if native.backend() != "driver":
+        pytest.skip("BPF sees it")
+    done = speed_bump(
+        "rank", *natives("work"), "--latency", f"{path}:request",
+        "--", path, "requests", SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "the module does not see how long calls last: use BPF" in line

@@ -296,14 +296,15 @@ def test_a_native_target() -> None:
         duration_ns=4,
         sleeps=True,
         delay_ppm=5,
-        record=True,
+        record=_core.SB_RECORD_EVENTS,
     )
-    assert (target.delay_ppm, target.record) == (5, True)
+    assert (target.delay_ppm, target.record) == (5, 2)
     assert (target.path, target.symbol) == ("/lib/x.so", "f")
     assert (target.delay_ns, target.every) == (1, 2)
     assert (target.start_ns, target.duration_ns, target.sleeps) == (3, 4, True)
     least = _core.native_target("/lib/x.so", "f")
     assert (least.delay_ns, least.every, least.duration_ns) == (0, 1, 0)
+    assert least.record == 0
 
 
 def test_durations() -> None:

@@ -12,6 +12,7 @@
 #include "bpf/switch.h"
 #include "error.h"
 #include "free.h"
+#include "libsb-provisional.h"
 #include "spin.h"
 
 #define MIN_CAPACITY   256
@@ -52,12 +53,20 @@ bool sb_bpf_has_ends(const struct sb_target *targets, size_t count)
 	return false;
 }
 
+static bool has_events(const struct sb_target *targets, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (targets[i].options.record == SB_RECORD_EVENTS)
+			return true;
+	return false;
+}
+
 static size_t count_records(const struct sb_target *targets, size_t count)
 {
 	size_t records = 0;
 
 	for (size_t i = 0; i < count; i++)
-		records += targets[i].options.record;
+		records += targets[i].options.record ? 1 : 0;
 	return records;
 }
 
@@ -96,6 +105,7 @@ static struct sb_bpf_bank_own *get_bank(struct sb_bpf *bpf,
 		.power_fd = -1,
 		.threads_fd = -1,
 		.has_ends = sb_bpf_has_ends(targets, count),
+		.has_events = has_events(targets, count),
 		.records = records ? records < MIN_RECORDS ? MIN_RECORDS : records : 0,
 		.capacity = MIN_CAPACITY,
 		.label_room = labels < MIN_LABEL_ROOM ? MIN_LABEL_ROOM : labels,
@@ -105,6 +115,7 @@ static struct sb_bpf_bank_own *get_bank(struct sb_bpf *bpf,
 	for (uint32_t i = 0; i < bpf->bank_count; i++)
 		if (has_room(bpf->banks[i], count, labels) &&
 		    bpf->banks[i]->has_ends >= opts.has_ends &&
+		    bpf->banks[i]->has_events >= opts.has_events &&
 		    bpf->banks[i]->record_room - bpf->banks[i]->records >= records)
 			return bpf->banks[i];
 	if (bpf->bank_count)
@@ -192,6 +203,7 @@ static void fill_slot(struct sb_bpf_adding *adding, size_t i, uint64_t default_d
 		.ppm = opts->delay_ppm,
 		.group = bank->groups + target->group,
 		.record = opts->record ? ++bank->records : 0,
+		.events = opts->record == SB_RECORD_EVENTS,
 		.timed_ns = target->timed_ns,
 		.cost_ns = target->cost_ns,
 		.over_ns = target->over_ns,

@@ -259,6 +259,7 @@ static int set_sizes(struct delay_bpf *skeleton, const struct sb_bpf_bank_option
 
 	skeleton->rodata->cpu_count = cpus;
 	skeleton->rodata->may_read = opts->kernel->may_read;
+	skeleton->rodata->has_events = opts->has_events;
 	return bpf_map__set_max_entries(skeleton->maps.sb_slots, opts->capacity) ||
 	       bpf_map__set_max_entries(skeleton->maps.sb_stats, opts->capacity * cpus) ||
 	       bpf_map__set_max_entries(skeleton->maps.sb_labels, pages) ||
@@ -286,7 +287,8 @@ static int choose_call_programs(struct delay_bpf *skeleton,
 	       bpf_program__set_autoload(skeleton->progs.sb_call, both) ||
 	       bpf_program__set_autoload(skeleton->progs.sb_end, opts->has_ends) ||
 	       bpf_map__set_autocreate(skeleton->maps.sb_calls, opts->has_ends) ||
-	       bpf_map__set_autocreate(skeleton->maps.sb_durations, opts->has_ends);
+	       bpf_map__set_autocreate(skeleton->maps.sb_durations, opts->has_ends) ||
+	       bpf_map__set_autocreate(skeleton->maps.sb_events, opts->has_events);
 }
 
 /* The programs that the session has already. */
@@ -355,6 +357,9 @@ static int map_all(struct sb_bpf_bank_own *bank)
 	use_views(&bank->slots);
 	if (bank->record_room &&
 	    sb_bpf_view_open(&bank->durations, bpf_map__fd(skeleton->maps.sb_durations)))
+		return -1;
+	if (bank->has_events &&
+	    sb_bpf_events_open(bank, bpf_map__fd(skeleton->maps.sb_events)))
 		return -1;
 	bank->control = bank->control_view.at;
 	bank->power = bank->power_view.at;
@@ -432,6 +437,7 @@ struct sb_bpf_bank_own *sb_bpf_bank_load(const struct sb_bpf_bank_options *opts,
 		goto fail;
 	bank->has_ends = opts->has_ends;
 	bank->record_room = opts->records;
+	bank->has_events = opts->has_events;
 	if (map_all(bank) || register_bank(bank, opts, cpus)) {
 		sb_error_set(err, errno, "can't set the BPF maps up: %s", strerror(errno));
 		goto fail;
@@ -459,6 +465,7 @@ void sb_bpf_bank_unload(struct sb_bpf_bank_own *bank)
 	sb_bpf_view_close(&bank->control_view);
 	sb_bpf_view_close(&bank->power_view);
 	sb_bpf_view_close(&bank->durations);
+	sb_bpf_events_close(bank);
 	for (int i = 0; i < SB_BPF_MAX_TREES; i++)
 		if (bank->members[i] >= 0)
 			close(bank->members[i]);

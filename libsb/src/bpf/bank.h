@@ -16,6 +16,8 @@
 #include "bpf/kernel.h"
 
 struct delay_bpf;
+struct ring_buffer;
+struct sb_call_event;
 
 /* A mapped map. */
 struct sb_bpf_view {
@@ -32,6 +34,15 @@ struct sb_bpf_slots {
 	struct sb_bpf_view views[3];
 };
 
+/* Events of calls, as they are read: events.c. */
+struct sb_bpf_events {
+	struct ring_buffer *ring;
+	uint32_t session; /* the upper half of the targets' ids */
+	/* Of one reading: where they go. */
+	struct sb_call_event *to;
+	size_t room, count;
+};
+
 struct sb_bpf_bank_own {
 	struct delay_bpf *skeleton;
 	struct sb_bpf_slots slots;
@@ -46,6 +57,8 @@ struct sb_bpf_bank_own {
 	uint32_t groups; /* of its targets so far, if @has_ends */
 	uint32_t records, record_room; /* targets that record durations */
 	struct sb_bpf_view durations;
+	bool has_events; /* calls of targets may be events: */
+	struct sb_bpf_events events;
 };
 
 /* The statistics of a target, of all CPUs. */
@@ -66,6 +79,7 @@ struct sb_bpf_bank_options {
 	int threads_fd; /* the threads of other banks, or -1 */
 	bool persistent;
 	bool has_ends;
+	bool has_events;
 	uint32_t records; /* durations of so many targets */
 	uint32_t capacity;
 	size_t label_room;
@@ -89,6 +103,10 @@ uint32_t sb_bpf_bank_control_id(const struct sb_bpf_bank_own *bank);
 int sb_bpf_slots_open(struct sb_bpf_slots *slots, const struct sb_bpf_bank *bank,
 		      uint32_t cpus);
 void sb_bpf_slots_close(struct sb_bpf_slots *slots);
+
+/* events.c: map the ring of @bank, whose programs are loaded. 0, or -1 with errno. */
+int sb_bpf_events_open(struct sb_bpf_bank_own *bank, int fd);
+void sb_bpf_events_close(struct sb_bpf_bank_own *bank);
 
 /* Map the map @fd, which is one of those above. 0, or -1 with errno. */
 int sb_bpf_view_open(struct sb_bpf_view *view, int fd);

@@ -19,6 +19,9 @@ int sb_bpf_clear(struct sb_backend *backend, bool persistent);
 /* durations.c */
 int sb_bpf_durations(struct sb_backend *backend, uint64_t id, uint64_t *buckets,
 		     uint64_t *sum_ns, uint64_t *max_ns);
+/* events.c */
+int sb_bpf_events(struct sb_backend *backend, struct sb_call_event *events, size_t room,
+		  size_t *count, uint64_t *lost);
 /* list.c */
 int sb_bpf_list(struct sb_backend *backend, unsigned int which, int fd,
 		struct sb_target_list *list);

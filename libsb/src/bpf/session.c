@@ -117,6 +117,7 @@ static const struct sb_backend_ops bpf_ops = {
 	.set_default_delay = bpf_set_default_delay,
 	.plan = sb_bpf_plan,
 	.durations = sb_bpf_durations,
+	.events = sb_bpf_events,
 };
 
 struct sb_backend *sb_bpf_open(struct sb_error *err)

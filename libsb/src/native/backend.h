@@ -8,6 +8,7 @@
 
 #include "libsb.h"
 
+struct sb_call_event;
 struct sb_target_list;
 struct sb_status;
 
@@ -115,6 +116,9 @@ struct sb_backend_ops {
 	/* As sb_session_durations(). With SB_FEATURE_DURATIONS. */
 	int (*durations)(struct sb_backend *backend, uint64_t id, uint64_t *buckets,
 			 uint64_t *sum_ns, uint64_t *max_ns);
+	/* As sb_session_events(). With SB_FEATURE_DURATIONS. */
+	int (*events)(struct sb_backend *backend, struct sb_call_event *events,
+		      size_t room, size_t *count, uint64_t *lost);
 };
 
 /* Whether it needs a breakpoint at the ends of its calls too. */

@@ -17,6 +17,7 @@
 #include "elf/places.h"
 #include "error.h"
 #include "free.h"
+#include "libsb-provisional.h"
 #include "options.h"
 #include "range.h"
 
@@ -118,8 +119,8 @@ static int check_options(const struct sb_target_options *opts, struct sb_error *
 				    opts->scope);
 	if (opts->scope == SB_SCOPE_CGROUP && check_cgroup(opts->scope_id, err))
 		return -1;
-	if (opts->record > 1)
-		return sb_error_set(err, EINVAL, "the option record is 0 or 1");
+	if (opts->record > SB_RECORD_EVENTS)
+		return sb_error_set(err, EINVAL, "the option record is 0, 1 or 2");
 	if (opts->record && (opts->delay_ns || opts->delay_ppm ||
 			     opts->flags & (SB_TARGET_PERSISTENT | SB_TARGET_SLEEP)))
 		return sb_error_set(err, EINVAL,

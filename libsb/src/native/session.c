@@ -530,6 +530,21 @@ int sb_session_durations(struct sb_session *session, uint64_t id, uint64_t *buck
 					      "is none of this session");
 }
 
+int sb_session_events(struct sb_session *session, struct sb_call_event *events,
+		      size_t room, size_t *count, uint64_t *lost, struct sb_error *err)
+{
+	struct sb_backend *backend = session->backend;
+
+	if (!(backend->limits.features & SB_FEATURE_DURATIONS))
+		return sb_error_set(err, EOPNOTSUPP,
+				    "the backend (%s) does not see how long calls last",
+				    backend->ops->name);
+	if (!backend->ops->events(backend, events, room, count, lost))
+		return 0;
+	return sb_error_set(err, errno, "can't read how long calls lasted: %s",
+			    strerror(errno));
+}
+
 struct sb_target_list *sb_session_list(struct sb_session *session, unsigned int which,
 				       const struct sb_elf *elf, struct sb_error *err)
 {

@@ -241,11 +241,8 @@ def gather(options: argparse.Namespace) -> tuple[list[Target], list[Target]]:
     return list(targets.values()), [target for target in found if target.excludes]
 
 
-def latencies(options: argparse.Namespace, *, natives: bool = False) -> list[str]:
-    """The names of ``--latency``, each once, as ``Runner.latencies`` has them.
-
-    Args:
-        natives: there may be native functions, ``native:PATH:SYMBOL``
+def latencies(options: argparse.Namespace) -> list[str]:
+    """The names of ``--latency``, each once; native ones are ``native:PATH:SYMBOL``.
 
     Raises:
         ConfigError: one of them is nothing that has a duration
@@ -253,7 +250,7 @@ def latencies(options: argparse.Namespace, *, natives: bool = False) -> list[str
     from speed_bump import _core
     from speed_bump.experiment import missing
 
-    asked = [_latency(text.strip(), natives) for text in options.latency]
+    asked = [_latency(text.strip()) for text in options.latency]
     found = list(dict.fromkeys(asked))
     if len(found) > _core.LATENCY_NAMES:
         raise ConfigError(f"--latency: at most {_core.LATENCY_NAMES}, not {len(found)}")
@@ -263,20 +260,21 @@ def latencies(options: argparse.Namespace, *, natives: bool = False) -> list[str
     return found
 
 
-def _latency(text: str, natives: bool) -> str:
+def split(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those of ``latencies()`` as ``Runner`` has them: of Python, and native ones."""
+    natives = [name for name in names if name.startswith("native:")]
+    return [name for name in names if name not in natives], natives
+
+
+def _latency(text: str) -> str:
     from speed_bump.experiment.program.progress import is_native
 
     if ":" not in text:
         if not text:
             raise ConfigError("--latency: a name is not empty")
         return text
-    if is_native(text):
-        if not natives:
-            raise ConfigError(
-                f"--latency {text}: 'rank' takes Python functions and marks; durations "
-                "of native functions are recorded by 'run --latency'"
-            )
-        text = text if text.startswith("native:") else f"native:{text}"
+    if is_native(text) and not text.startswith("native:"):
+        text = f"native:{text}"
     found = parse_targets(text, "--latency")
     if len(found) != 1 or found[0].excludes:
         raise ConfigError(f"--latency: {text!r} is not one function")

@@ -32,6 +32,7 @@ from speed_bump.command.options import (
     processes,
     say,
     seed,
+    split,
     with_command,
     write,
 )
@@ -86,7 +87,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "-d", "--delay", metavar="DELAY", help="delay of a call (default: chosen)"
     )
-    add_latency(parser, "measure what delays add to calls of MODULE:FUNCTION")
+    add_latency(
+        parser, "measure what delays add to calls of MODULE:FUNCTION or PATH:SYMBOL"
+    )
     parser = _measuring(
         commands,
         "sweep",
@@ -199,6 +202,19 @@ def _check_units(unit: Progress, excludes: list[Target]) -> None:
                 )
 
 
+def _check_natives(names: list[str]) -> None:
+    """Whether durations of native functions can be recorded, before anything starts.
+
+    Raises:
+        NativeError: they can't
+    """
+    from speed_bump.experiment.program.native_latency import NativeLatencies
+
+    natives = split(names)[1]
+    if natives:
+        NativeLatencies(natives).close()
+
+
 def _check_metric(unit: Progress, is_up: bool) -> None:
     """Whether it counts, as far as that is known before the program is started.
 
@@ -252,6 +268,7 @@ def _asked(options: argparse.Namespace) -> _Asked:
         seconds = budget(options.budget)
         names = latencies(options)
         unit = _unit(options, names)
+        _check_natives(names)
         wanted = [conditions.Condition(condition) for condition in options.fail_if]
         if not 0.001 <= options.precision <= 1:
             raise ConfigError("--precision: not between 0.001 and 1")
@@ -279,7 +296,7 @@ def _runner(options: argparse.Namespace, asked: _Asked) -> Runner:
         again=True,
         inject=options.inject,
     )
-    runner.latencies = asked.names
+    runner.latencies, runner.native_latencies = split(asked.names)
     return runner
 
 
@@ -306,7 +323,8 @@ def rank(options: argparse.Namespace) -> int:
 
     def begin(stages: Stages, drawn: int) -> Experiment:
         runner.seed = drawn
-        header = _header(options, seconds, drawn, unit, asked.names)
+        names = [*runner.latencies, *runner.native_latencies]
+        header = _header(options, seconds, drawn, unit, names)
         record = Record(header, (), empty(0))
         return Experiment(runner, targets, unit, how, record, stages, live, save.changed)
 

@@ -115,7 +115,7 @@ def run_command(options: argparse.Namespace) -> int:
     )
     delay_ns = None
     try:
-        latencies = reading.latencies(options, natives=True)
+        latencies = reading.latencies(options)
         if latencies and options.compare:
             raise ConfigError("--latency is for 'run' without --compare, and for 'rank'")
         if not options.compare and reading.is_part(options.delay):
@@ -133,8 +133,7 @@ def run_command(options: argparse.Namespace) -> int:
         again=options.compare,
         inject=options.inject,
     )
-    runner.latencies = [name for name in latencies if not is_native(name)]
-    runner.native_latencies = [name for name in latencies if is_native(name)]
+    runner.latencies, runner.native_latencies = reading.split(latencies)
     if options.compare or any(target.dist != "fixed" for target in targets):
         options.seed = runner.seed = reading.seed(options)
         if not options.compare:
@@ -303,7 +302,7 @@ def say_unrecorded(runner: Runner, result: Result) -> bool:
         never = [name for name in never if is_native(name)]
     for one in silent:
         if one.begun:
-            say(f"{one.name}: a request began, and none ended while the program ran")
+            say(missing.unended(one.name, "while the program ran"))
     if never and not result.interrupted:
         for line in missing.of_latencies(
             never, runner.command, result.imported, result.marks_not_asked_for

@@ -122,14 +122,24 @@ def of_latencies(
     command: Sequence[str],
     imported: Collection[str],
     others: Sequence[str],
+    *,
+    running: bool = False,
 ) -> list[str]:
     """The text about names of ``--latency`` that never began.
 
     Args:
         others: marks that the program has begun and that were not requested
+        running: the program goes on, and may be in its first call
     """
     targets = [of_latency(name) for name in names if ":" in name]
+    under_way = [t for t in targets if t.native and running]
+    targets = [t for t in targets if t not in under_way]
     said = lines(reasons(targets, command, imported, ends=True))
+    said += [
+        f"{t.pattern}: no call has ended so far: the program did not call it (or runs "
+        "another file), or its first call is under way"
+        for t in under_way
+    ]
     for name in names:
         if ":" not in name:
             text = f"{name}: the program never called speed_bump.begin({name!r}, key)"
@@ -137,6 +147,17 @@ def of_latencies(
                 text += f"; it has begun {', '.join(map(repr, others))}"
             said.append(f"{text} (a function is named MODULE:FUNCTION)")
     return said
+
+
+def unended(name: str, until: str) -> str:
+    """The text about a name of ``--latency`` that began, and did not end ``until``."""
+    if name.startswith("native:"):
+        return (
+            f"{name}: its calls were left without a return that is seen: by longjmp(), "
+            "by the end of their thread, or inside of 64 others"
+        )
+    ended = "has ended" if until == "yet" else "ended"
+    return f"{name}: a request began, and none {ended} {until}"
 
 
 def is_of(target: Target, name: str) -> bool:

@@ -201,6 +201,7 @@ class Experiment:
     unit_ns: float = 0.0
     _slot_ns: int = 0
     _folded: int = 0
+    _lost_before: int = 0
     _forgotten: int = 0
     _done: list[Run] = field(default_factory=list)
     _before: dict[str, int] = field(default_factory=dict)
@@ -276,6 +277,7 @@ class Experiment:
 
     def _one_run(self) -> None:
         self.runs += 1
+        self._lost_before = 0
         with Workload(
             self.runner, self.targets, self.progress, calls=self.has_native
         ) as program:
@@ -292,7 +294,7 @@ class Experiment:
                 self.processes = max(self.processes, program.processes)
                 self.lost = max(self.lost, program.lost)
                 if program.durations is not None:
-                    self.requests_lost += program.durations.lost
+                    self.requests_lost += program.durations.lost - self._lost_before
                 if self._asking:
                     self._asking.join()
                     self._asking = None
@@ -497,6 +499,10 @@ class Experiment:
         before, began = program.calls(), time.monotonic()
         reported = program.plan.ranks()
         run = Run(program, self.runs)
+        if program.durations is not None:
+            # Nobody has read before: those that were lost are of no slot.
+            run.poll()
+            self._lost_before = program.durations.lost
         if program.meter:
             unit_ns = self._slot_of_time(program, run)
         else:
@@ -755,11 +761,7 @@ class Experiment:
     ) -> list[str]:
         """For each name of ``--latency`` without a request so far, the likely reason."""
         silent = [one for one in found if not one.count]
-        said = [
-            f"{one.name}: a request began, and none has ended yet"
-            for one in silent
-            if one.begun
-        ]
+        said = [missing.unended(one.name, "yet") for one in silent if one.begun]
         never = [one.name for one in silent if not one.begun]
         if not never:
             return said
@@ -768,6 +770,7 @@ class Experiment:
             self.runner.command,
             program.imported(),
             program.marks_not_asked_for(),
+            running=True,
         )
 
     def _say_uncalled(self, program: Workload) -> None:
@@ -962,7 +965,7 @@ class Experiment:
 
     def _take_requests(self) -> None:
         """The requests of the stored runs; the newest if there are very many."""
-        if not self.runner.latencies:
+        if not (self.runner.latencies or self.runner.native_latencies):
             return
         left = MAX_REQUESTS
         said = self.record.header.setdefault(

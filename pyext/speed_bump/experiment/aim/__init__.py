@@ -436,7 +436,7 @@ def _of_machine_code(
         found.unit_name, found.why = seen.steady[0].name, seen.steady[0].why
         symbol = found.unit_name.removeprefix(f"{path}:")
         found.progress = Progress(targets=(machine_code.target_of(path, symbol),))
-        # A breakpoint can't serve both.
+        # What a delay of a whole unit does is known.
         names = [name for name in names if name != found.unit_name]
         if not names:
             raise RankError(

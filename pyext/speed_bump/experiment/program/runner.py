@@ -163,7 +163,8 @@ class Runner:
         again: it will run more than once, and is to read the same input each time
         inject: lend this package to its Python if that has none
         latencies: names of durations that its processes record, as ``--latency`` has them
-        native_latencies: the same of native functions, which the kernel records
+        native_latencies: the same of native functions, which the kernel records; where
+            names are numbered, they come after the others
 
     Drawn delays follow from ``seed``, to be set before a run; None: the program chooses a
     seed.

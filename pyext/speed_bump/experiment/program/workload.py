@@ -35,6 +35,7 @@ from speed_bump.experiment.program.machine import (
 from speed_bump.experiment.program.meter import Meter
 from speed_bump.experiment.program.metric import Source
 from speed_bump.experiment.program.native_frames import Key
+from speed_bump.experiment.program.native_latency import AllEvents, NativeLatencies
 from speed_bump.experiment.program.native_looks import NativeLooks, NativeSeen
 from speed_bump.experiment.program.native_times import NativeSampling
 from speed_bump.experiment.program.output import Watched
@@ -85,13 +86,24 @@ class Workload:
         self._progress = progress
         self._stem = runner.next_stem()
         self._python = [t for t in [*targets, *progress.functions] if not t.native]
-        self._kernel = [t for t in [*targets, *progress.targets] if t.native]
+        # A place belongs to the first target that names it.
+        self._kernel = [t for t in [*progress.targets, *targets] if t.native]
         self._stack = ExitStack()
         self._table = runner.new_table(
             self._stem, capacity, planned=True, rings=RINGS if runner.latencies else 0
         )
-        # The durations that the program records; None: it records none.
-        self.durations = Events(self._table) if runner.latencies else None
+        python = Events(self._table) if runner.latencies else None
+        self._recorder = (
+            NativeLatencies(
+                runner.native_latencies, events=True, first=len(runner.latencies)
+            )
+            if runner.native_latencies
+            else None
+        )
+        # The durations that are recorded; None: none are.
+        self.durations = (
+            AllEvents(python, self._recorder) if python or self._recorder else None
+        )
         # C functions record their calls until sample() has run.
         self._table.watched = True
         self.plan = _core.Plan(self._table)
@@ -186,6 +198,8 @@ class Workload:
         self._stack.close()
         if self._probes:
             self._probes.close()
+        if self._recorder:
+            self._recorder.close()
         # The plan uses the table, and is closed with it.
         self._runner.remove(self._stem)
 
@@ -229,10 +243,14 @@ class Workload:
 
     def _add_probes(self, pid: int) -> None:
         self._starts(pid)
-        if not self._probes:
-            return
-        self._probes.scope_to(pid)
-        places = self._probes.add(
+        if self._probes:
+            self._add_targets(self._probes, pid)
+        if self._recorder:
+            self._recorder.start(pid)
+
+    def _add_targets(self, probes: native.Probes, pid: int) -> None:
+        probes.scope_to(pid)
+        places = probes.add(
             [native.from_target(t, Config(delay_ns=0)) for t in self._kernel]
         )
         units = []
@@ -240,14 +258,23 @@ class Workload:
             target = self._kernel[place.target]
             if target in self._progress.targets:
                 units.append(place.id)
-            else:
+            if self._is_candidate(target, place.label):
                 self._indices[place.label] = len(self._natives)
                 self._natives[place.label] = place.id
                 self._files[place.label] = target.left
-        fd = self._probes.session.plan(list(self._natives.values()), units)
+        fd = probes.session.plan(list(self._natives.values()), units)
         self.plan.use_memory(fd)
         giver = Giver(f"{self._stem}.table.plan", fd)
         self._stack.callback(giver.close)
+
+    def _is_candidate(self, target: Target, label: str) -> bool:
+        """Whether a place of ``target`` is to be measured: it may be a unit alone."""
+        symbol = label.rpartition(":")[2]
+        return target not in self._progress.targets or any(
+            t == target
+            or (t.native and t.left == target.left and _core.glob_match(t.right, symbol))
+            for t in self._targets
+        )
 
     @property
     def processes(self) -> int:
@@ -322,7 +349,8 @@ class Workload:
 
     def durations_so_far(self) -> list[Histogram]:
         """What was recorded of each name of ``--latency``."""
-        return histograms(self._table)
+        natives = self._recorder.histograms() if self._recorder else []
+        return histograms(self._table) + natives
 
     def marks_not_asked_for(self) -> list[str]:
         """The names of marks that the program sets and that are not recorded."""
