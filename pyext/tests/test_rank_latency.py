@@ -141,15 +141,19 @@ def test_python_and_native_requests_of_one_program(tmp_path):
         return [one["findings"][0]["per_ms"].get("p50") for one in (handle, usleep)]
 
     def fits(ranked):
-        return all(both(ranked))
+        found = both(ranked)
+        if not all(found):
+            return False
+        handle, usleep = found
+        # On a busy machine both are wide: they need more time, and contain the truth.
+        is_known = handle["low"] > 0.2 and usleep["high"] < 0.8
+        contains = handle["low"] < 1.3 and usleep["low"] < 0.2
+        return (is_known or ranked.is_last) and contains
 
     ranked = Ranked(
         tmp_path, python("__main__:work"), [sys.executable, str(tmp_path / "app.py")],
         *names, fits=fits,
     )  # fmt: skip
-    handle, usleep = (interval["value"] for interval in both(ranked))
-    assert handle == pytest.approx(1, abs=0.5)
-    assert usleep == pytest.approx(0, abs=0.3)
     counts = [one["requests"] for one in ranked.result["latency"][:2]]
     assert counts[0] == pytest.approx(counts[1], rel=0.02)
     # That of the first name.
