@@ -6,7 +6,8 @@
  * Site tables, plans of experiments, the view of all that is slowed and the sampler are young:
  * each version of libsb may change or remove them. A program that uses them is built for one
  * version. Their symbols are of the node LIBSB_PROVISIONAL, so that nm(1) and packages show
- * which programs depend on them; all others are in libsb.h, whose rules hold here too.
+ * which programs depend on them; all others are in libsb.h, whose rules hold here too. Most
+ * lines are comments, which become the manual pages of each function: hence the length.
  *
  * Threads, as in libsb.h:
  *
