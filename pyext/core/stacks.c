@@ -244,8 +244,8 @@ static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *
 #endif
 	case SYS_ppoll:
 	case SYS_epoll_pwait:
-#ifdef SYS_epoll_pwait2
-	case SYS_epoll_pwait2:
+#ifdef __NR_epoll_pwait2
+	case __NR_epoll_pwait2:
 #endif
 	case SYS_recvfrom:
 	case SYS_recvmsg:
@@ -264,8 +264,8 @@ static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *
 #endif
 		return SIGNAL;
 	case SYS_futex:
-#ifdef SYS_futex_waitv
-	case SYS_futex_waitv:
+#ifdef __NR_futex_waitv
+	case __NR_futex_waitv:
 #endif
 	case SYS_semtimedop:
 	case SYS_flock:

@@ -138,7 +138,8 @@ static int open_in_root(int root, const char *path, uint64_t flags)
 {
 	struct open_how how = { .flags = flags, .resolve = RESOLVE_IN_ROOT };
 
-	return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+	/* glibc 2.31 has no SYS_openat2. */
+	return (int)syscall(__NR_openat2, root, path, &how, sizeof(how));
 }
 
 /*
