@@ -511,6 +511,24 @@ def test_a_certificate_that_is_not_trusted_is_not_waited_for(tmp_path):
     assert "signed certificate" in str(caught.value)
 
 
+def test_a_python_without_ssl_has_all_but_https():
+    program = (
+        "import sys; sys.modules['_ssl'] = None\n"
+        "import speed_bump.command.main\n"
+        "from speed_bump.experiment.program.metric import Metric, MetricError, Source\n"
+        "try:\n"
+        "    Source(Metric('https://localhost/metrics', 'jobs_total')).read()\n"
+        "except MetricError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout == (
+        "https://localhost/metrics can't be asked (this Python has no ssl module)\n"
+    )
+
+
 def test_a_histogram_has_a_count_a_sum_and_buckets(serve):
     url = serve(
         "# TYPE t_seconds histogram\n"

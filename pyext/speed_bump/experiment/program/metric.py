@@ -14,7 +14,6 @@ import ipaddress
 import math
 import re
 import socket
-import ssl
 import time
 import urllib.parse
 import urllib.request
@@ -28,6 +27,14 @@ from speed_bump.config import ConfigError
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
     from prometheus_client.samples import Sample
+
+# A Python that was compiled without OpenSSL has none of them, and no https.
+SSL_ERRORS: tuple[type[OSError], ...] = ()
+CERTIFICATE_ERRORS: tuple[type[OSError], ...] = ()
+with suppress(ModuleNotFoundError):
+    import ssl
+
+    SSL_ERRORS, CERTIFICATE_ERRORS = (ssl.SSLError,), (ssl.SSLCertVerificationError,)
 
 OPTION = "--progress-metric"
 EXAMPLE = 'http://localhost:8000/metrics:requests_total{method="POST"}'
@@ -326,7 +333,7 @@ class Source:
                 raise MetricError(
                     self._why(error),
                     # The next attempt would fail in the same way.
-                    waits=not isinstance(error, ssl.SSLCertVerificationError),
+                    waits=not isinstance(error, CERTIFICATE_ERRORS),
                     has_answer=False,
                 ) from None
             except ValueError as error:
@@ -386,8 +393,8 @@ class Source:
     def _why(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return f"{self._url} does not answer within {self._timeout_s:g} s"
-        if isinstance(error, ssl.SSLError):
-            why = getattr(error, "verify_message", "") or error.reason or error
+        if isinstance(error, SSL_ERRORS):
+            why = getattr(error, "verify_message", "") or getattr(error, "reason", error)
             return f"{self._url}: {why}"
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return f"{self._url} does not answer ({text})"
@@ -405,6 +412,8 @@ class _Connection:
         to = urllib.parse.urlsplit(proxy or url)
         is_secure = parts.scheme == "https"
         self._made: http.client.HTTPConnection
+        if is_secure and not SSL_ERRORS:
+            raise ValueError("this Python has no ssl module")
         if is_secure:
             self._made = http.client.HTTPSConnection(to.hostname or "", to.port)
         else:
