@@ -4,11 +4,14 @@
 #
 # Systems for building and testing wheels: the libraries of Debian 11 (the sysroot),
 # CPythons that run with its C library, and systems of Debian 11, 12 and 13 without a
-# compiler. Each is made once and kept. Sourced after cache.sh, suite.sh, root.sh and
-# systems.sh.
+# compiler. Each is made once and kept. For another architecture than the machine's,
+# compilers are the machine's, and all else is run by qemu (emulate). Sourced after
+# cache.sh, suite.sh, root.sh and systems.sh.
 
 oldest=bullseye
 declare -A no_source=()
+# For mmdebstrap: Debian's security archive has no longer what its index of 11 names for arm64.
+no_updates=(--setup-hook='find "$1/etc/apt" -name "*.list" -exec sed -i /-security/d {} +')
 
 # triplet_of ARCH
 triplet_of() {
@@ -23,6 +26,18 @@ debian_arch() {
 	esac
 }
 
+# is_foreign ARCH: whether it is not the machine's
+is_foreign() {
+	[[ $1 != "$(uname -m)" ]]
+}
+
+# suite_for SUITE ARCH: print the name of the suite that has packages of ARCH (suite_apt)
+suite_for() {
+	local suite=$1
+	! is_foreign "$2" || suite+=-$(debian_arch "$2")
+	echo "$suite"
+}
+
 # ------------------------------------------------------------------ to build with
 
 # sysroot_of ARCH: set sysroot to the headers and libraries that a wheel is linked with.
@@ -35,15 +50,15 @@ sysroot_of() {
 }
 
 make_sysroot() {
-	local arch=$1 temp=$2
+	local arch=$1 temp=$2 options=()
+	[[ $arch != aarch64 ]] || options=("${no_updates[@]}")
 	say "unpacking Debian 11's C library and headers for $arch (some minutes)"
-	debootstrap "$oldest" "$temp" --variant=extract --architectures="$(debian_arch "$arch")" \
+	debootstrap "$oldest" "$temp" --variant=extract --architectures="$(debian_arch "$arch")" "${options[@]}" \
 		--include=libc6-dev,libelf-dev,libdw-dev,liblzma-dev,libzstd-dev,zlib1g-dev,libffi-dev
 	relative_links "$temp"
 	kernel_headers "$arch" "$temp"
 	mkdir -p "$temp/licences"
 	make_libbpf "$arch" "$temp"
-	make_libkmod "$arch" "$temp"
 	copy_licences "$temp"
 	# The compiler and pkg-config get the absolute path of each directory.
 	find "$temp/usr" -name '*.pc' -exec \
@@ -61,13 +76,10 @@ relative_links() {
 # kernel_headers ARCH SYSROOT: those of Linux 6.1, which have everything that libsb needs
 # for BPF. The C library works with any version.
 kernel_headers() {
-	local suite=bookworm package=linux-libc-dev
-	if [[ $1 != "$(uname -m)" ]]; then
-		suite+=-$(debian_arch "$1")
-		package+=:$(debian_arch "$1")
-	fi
+	local suite
+	suite=$(suite_for bookworm "$1")
 	suite_update "$suite"
-	suite_download "$suite" "$2/debs" "$package"
+	suite_download "$suite" "$2/debs" "linux-libc-dev:$(debian_arch "$1")"
 	dpkg-deb -x "$2"/debs/*.deb "$2"
 	rm -r "$2/debs"
 }
@@ -82,11 +94,14 @@ source_in() {
 }
 
 # compiler_of ARCH SYSROOT: set compiler to the words of the command. Without -B, the
-# linker would search beside the compiler before it searches the sysroot.
+# linker would search beside the compiler before it searches the sysroot; a cross compiler
+# has another C library's headers there too.
 compiler_of() {
-	local prefix=''
-	[[ $1 == "$(uname -m)" ]] || prefix=$(triplet_of "$1")-
-	compiler=("${prefix}gcc" "--sysroot=$2" "-B$2/usr/lib/$(triplet_of "$1")/")
+	local triplet
+	triplet=$(triplet_of "$1")
+	compiler=(gcc "--sysroot=$2" "-B$2/usr/lib/$triplet/")
+	! is_foreign "$1" ||
+		compiler=("$triplet-${compiler[@]}" -isystem "$2/usr/include/$triplet" -isystem "$2/usr/include")
 }
 
 # not_compiled LOG: exit, after printing the end of the log
@@ -113,35 +128,19 @@ make_libbpf() {
 	rm -rf "$work"
 }
 
-# Debian's libkmod depends on libcrypto, for a function that is not used here.
-make_libkmod() {
-	local arch=$1 temp=$2 work=$2.kmod source
-	say "compiling libkmod for $arch"
-	rm -rf "$work"
-	source_in trixie kmod "$work"
-	# Compressed modules are read with the system's libraries, if it has them.
-	cross_file "$arch" "$temp" > "$work/cross"
-	/usr/bin/meson setup "$work/build" "$work/source" --cross-file "$work/cross" --prefix=/usr \
-		--libdir="lib/$(triplet_of "$arch")" --sysconfdir=/etc -Dmoduledir=/lib/modules \
-		-Dopenssl=disabled -Dtools=false -Dmanpages=false -Ddlopen=all \
-		-Dbashcompletiondir=no -Dfishcompletiondir=no -Dzshcompletiondir=no > "$work/log" 2>&1 ||
-		not_compiled "$work/log"
-	DESTDIR=$temp /usr/bin/meson install -C "$work/build" >> "$work/log" 2>&1 ||
-		not_compiled "$work/log"
-	mkdir "$temp/licences/libkmod"
-	cp "$work/source/libkmod/COPYING" "$temp/licences/libkmod/"
-	echo "libkmod: $source, as in Debian 13, unchanged, without OpenSSL" >> "$temp/licences/README"
-	rm -rf "$work"
+# pkg_config_path ARCH SYSROOT: print it
+pkg_config_path() {
+	echo "$2/usr/lib/$(triplet_of "$1")/pkgconfig:$2/usr/lib/pkgconfig:$2/usr/share/pkgconfig"
 }
 
-# cross_file ARCH SYSROOT: the settings for Meson; programs are not run on any
-# architecture
-cross_file() {
+# machine_file ARCH SYSROOT PYTHON: print the settings for Meson, a cross file if the
+# architecture is foreign
+machine_file() {
 	local prefix='' pkgconfig compiler
 	compiler_of "$1" "$2"
 	compiler=(ccache "${compiler[@]}")
-	[[ $1 == "$(uname -m)" ]] || prefix=$(triplet_of "$1")-
-	pkgconfig="'$2/usr/lib/$(triplet_of "$1")/pkgconfig', '$2/usr/lib/pkgconfig', '$2/usr/share/pkgconfig'"
+	! is_foreign "$1" || prefix=$(triplet_of "$1")-
+	pkgconfig="'$(pkg_config_path "$1" "$2" | sed "s/:/', '/g")'"
 	cat <<-EOF
 		[binaries]
 		c = [$(printf "'%s'," "${compiler[@]}")]
@@ -149,11 +148,12 @@ cross_file() {
 		strip = '${prefix}strip'
 		pkgconfig = '/usr/bin/pkg-config'
 		pkg-config = '/usr/bin/pkg-config'
+		python = '$3'
 		[built-in options]
 		pkg_config_path = [$pkgconfig]
 		[properties]
 		pkg_config_libdir = [$pkgconfig]
-		needs_exe_wrapper = $([[ $1 == "$(uname -m)" ]] && echo false || echo true)
+		needs_exe_wrapper = $(is_foreign "$1" && echo true || echo false)
 		[host_machine]
 		system = 'linux'
 		cpu_family = '$1'
@@ -193,8 +193,8 @@ copy_licences() {
 
 # ------------------------------------------------------------------ interpreters
 
-# find_python VERSION ARCH: set python to an interpreter that runs here, to build a wheel
-# for; or set why to the reason that there is none
+# find_python VERSION ARCH: set python to an interpreter that runs here (a foreign one with
+# QEMU_LD_PREFIX), to build a wheel for; or set why to the reason that there is none
 find_python() {
 	python='' why=''
 	machine_python "$@"
@@ -222,7 +222,7 @@ python_on() {
 # are in more than one directory, and the sysroot hides the others.
 machine_python() {
 	local candidate version
-	[[ $2 == "$(uname -m)" ]] || return 0
+	! is_foreign "$2" || return 0
 	while read -r candidate; do
 		version=$("$candidate" -IS -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)')
 		[[ $version == "$1" && $candidate != /usr/* ]] || continue
@@ -251,14 +251,14 @@ copy_python() {
 debian_python() {
 	case $1 in
 	3.10 | 3.12)
-		why="no release of Debian has the source of CPython $1, to compile it on Debian 11"
+		why="no release of Debian has the source of CPython $1, to compile it for Debian 11"
 		return
 		;;
 	esac
 	python=$cache/wheels/pythons/$1-$2/bin/python3
 	# The mirror is queried once per run.
-	if [[ -n ${no_source[$1]:-} ]] || ! "$repo/build-aux/wheels" -p "$@"; then
-		python='' no_source[$1]=1
+	if [[ -n ${no_source[$1-$2]:-} ]] || ! "$repo/build-aux/wheels" -p "$@"; then
+		python='' no_source[$1-$2]=1
 	fi
 	[[ -z $python && $1 != *t && $1 != 3.11 ]] || return 0
 	cached "wheels/pythons/unstable-$1-$2" make_unstable_python "$1" "$2"
@@ -267,12 +267,13 @@ debian_python() {
 
 # make_unstable_python VERSION ARCH TEMP
 make_unstable_python() {
-	local version=$1 temp=$3 suite=sid dir=$cache/wheels/pythons/unstable-$1-$2 package packages=()
+	local version=$1 temp=$3 suite dir=$cache/wheels/pythons/unstable-$1-$2 package loader triplet
+	local packages=(python3-pip-whl)
 	for package in "python$version-minimal" "libpython$version-minimal" "libpython$version-stdlib" \
-		"libpython$version-dev" "python$version-venv" python3-pip-whl libc6 libexpat1 libffi8 zlib1g \
-		libzstd1; do
+		"libpython$version-dev" "python$version-venv" libc6 libexpat1 libffi8 zlib1g libzstd1; do
 		packages+=("$package:$(debian_arch "$2")")
 	done
+	suite=$(suite_for sid "$2")
 	suite_update "$suite"
 	suite_download "$suite" "$temp/debs" "${packages[@]}"
 	for package in "$temp"/debs/*.deb; do
@@ -280,9 +281,11 @@ make_unstable_python() {
 	done
 	rm -r "$temp/debs"
 	# It finds its C library, its headers and pip by relative paths.
-	"$tools/bin/patchelf" --set-interpreter "$dir/usr/lib64/ld-linux-x86-64.so.2" --force-rpath \
-		--set-rpath "$dir/usr/lib/$(triplet_of "$2")" "$temp/usr/bin/python$version"
-	cp "$temp/usr/include/$(triplet_of "$2")/python$version/pyconfig.h" "$temp/usr/include/python$version/"
+	triplet=$(triplet_of "$2")
+	loader=$(cd "$temp" && echo "usr/lib/$triplet"/ld-linux-*.so.?)
+	"$tools/bin/patchelf" --set-interpreter "$dir/$loader" --force-rpath \
+		--set-rpath "$dir/usr/lib/$triplet" "$temp/usr/bin/python$version"
+	cp "$temp/usr/include/$triplet/python$version/pyconfig.h" "$temp/usr/include/python$version/"
 	sed -i "s|'/usr/share/python-wheels/'|'$dir/usr/share/python-wheels/'|" \
 		"$temp/usr/lib/python$version"/_sysconfigdata*.py
 }
@@ -290,28 +293,63 @@ make_unstable_python() {
 # Built without optimisation, because nothing is measured with it. The libraries that it
 # is linked with are copied too: other releases have libffi with another number.
 make_debian_python() {
-	local version=$1 arch=$2 temp=$3 work=$3.work prefix=$cache/wheels/pythons/$1-$2 options=()
-	local system=$cache/wheels/compiler-$2
-	cached "wheels/compiler-$arch" make_compiler_system "$arch"
-	say "compiling Python $version for $arch on Debian 11 (some minutes; log in $prefix.log)"
+	local version=$1 arch=$2 temp=$3 work=$3.work prefix=$cache/wheels/pythons/$1-$2 options sysroot
+	local compile=compile_python
+	if is_foreign "$arch"; then
+		sysroot_of "$arch"
+		compile=cross_compile_python
+	else
+		cached "wheels/compiler-$arch" make_compiler_system "$arch"
+	fi
+	say "compiling Python $version for $arch and Debian 11 (some minutes; log in $prefix.log)"
 	rm -rf "$work"
 	unpack_source "$version" '' "$work"
+	options=("--prefix=$prefix" --disable-test-modules --with-ensurepip=no OPT='-O1 -DNDEBUG'
+		LDFLAGS="-Wl,-rpath,$prefix/lib")
 	[[ $version != *t ]] || options+=(--disable-gil)
+	"$compile" "$arch" "$work" "$prefix" "${options[@]}" > "$prefix.log" 2>&1 ||
+		die "compiling Python $version for $arch failed: see $prefix.log"
+	mv "$work/installed$prefix" "$temp"
+	rm -rf "$work"
+}
+
+# compile_python ARCH WORK PREFIX OPTION...: WORK/source on Debian 11, to WORK/installed
+compile_python() {
+	local arch=$1 work=$2 prefix=$3
+	shift 3
 	# shellcheck disable=SC2016 # expanded by the inner shell
-	in_root "$system" /bin/sh -euc '
+	in_root "$cache/wheels/compiler-$arch" /bin/sh -euc '
 		cd "$1"
 		prefix=$2
 		shift 2
-		./configure --prefix="$prefix" --disable-test-modules --with-ensurepip=no \
-			OPT="-O1 -DNDEBUG" LDFLAGS="-Wl,-rpath,$prefix/lib" "$@"
+		./configure "$@"
 		make -j 2
 		make install DESTDIR="$PWD/../installed" COMPILEALL_OPTS="-j1 -l"
 		cp -L /usr/lib/*-linux-gnu/libffi.so.7 "$PWD/../installed$prefix/lib/"
 		PYTHONHOME=$PWD/../installed$prefix ./python -c "import ctypes, pyexpat, zlib"
-	' sh "$work/source" "$prefix" "${options[@]}" > "$prefix.log" 2>&1 ||
-		die "compiling Python $version for $arch failed: see $prefix.log"
-	mv "$work/installed$prefix" "$temp"
-	rm -rf "$work"
+	' sh "$work/source" "$prefix" "$@"
+}
+
+# cross_compile_python ARCH WORK PREFIX OPTION...: the same, by the machine's cross
+# compiler. To its own build the interpreter is the machine's, because it runs here.
+cross_compile_python() {
+	local arch=$1 work=$2 prefix=$3 triplet compiler
+	shift 3
+	triplet=$(triplet_of "$arch")
+	compiler_of "$arch" "$sysroot"
+	# shellcheck disable=SC2016 # expanded by the inner shell
+	env QEMU_LD_PREFIX="$sysroot" PKG_CONFIG_LIBDIR="$(pkg_config_path "$arch" "$sysroot")" \
+		PKG_CONFIG_SYSTEM_INCLUDE_PATH="$sysroot/usr/include" \
+		CC="${compiler[*]}" AR="$triplet-ar" READELF="$triplet-readelf" /bin/sh -euc '
+		cd "$1"
+		prefix=$2 triplet=$3
+		shift 3
+		./configure --build="$triplet" --host="$triplet" "$@"
+		make -j 2
+		make install DESTDIR="$PWD/../installed" COMPILEALL_OPTS="-j1 -l"
+		cp -L "$QEMU_LD_PREFIX/usr/lib/$triplet/libffi.so.7" "$PWD/../installed$prefix/lib/"
+		PYTHONHOME=$PWD/../installed$prefix ./python -c "import ctypes, pyexpat, zlib"
+	' sh "$work/source" "$prefix" "$triplet" "$@"
 }
 
 make_compiler_system() {
@@ -346,8 +384,11 @@ wheel_system() {
 }
 
 make_wheel_system() {
-	local packages=()
-	[[ $1 == "$oldest" ]] || packages=('--include=python3,python3-venv')
-	say "making a system of $1 without a compiler (a minute or two)"
-	system_of "$1" "$3" --variant=apt --architectures="$(debian_arch "$2")" "${packages[@]}"
+	local options=()
+	[[ $1 == "$oldest" ]] || options=('--include=python3,python3-venv')
+	# mmdebstrap asks arch-test, and for the name that Debian gives its emulator.
+	! is_foreign "$2" || options+=(--skip=check/qemu)
+	[[ $1-$2 != "$oldest-aarch64" ]] || options+=("${no_updates[@]}")
+	say "making a system of $1 without a compiler for $2 (some minutes)"
+	system_of "$1" "$3" --variant=apt --architectures="$(debian_arch "$2")" "${options[@]}"
 }
