@@ -21,7 +21,11 @@ def command_line(*arguments):
 
 
 def environment():
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
+    environ = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith("SPEED_BUMP_") or k == "SPEED_BUMP_BACKEND"
+    }
     return {**environ, "XDG_STATE_HOME": "/nonexistent"}
 
 
