@@ -14,7 +14,13 @@ np = pytest.importorskip("numpy")
 
 import model
 from speed_bump.experiment.fit.verdict import verdict
-from speed_bump.experiment.record import MAX_ARMS, MAX_LEVELS, Machine, Slots
+from speed_bump.experiment.record import (
+    MAX_ARMS,
+    MAX_LEVELS,
+    Machine,
+    SelfTime,
+    Slots,
+)
 from speed_bump.experiment.slots import plan
 from speed_bump.experiment.slots.stages import Options, Stages
 from test_fit_verdict import sound
@@ -88,14 +94,16 @@ def test_known_answers(name):
 
 def test_recorded_noise():
     """The noise of a training loop, which alternates between levels 25% apart."""
-    held = []
+    held, wide = [], 0
     for seed in range(6):
         run, found = model.experiment(model.sham, "recorded", seed)
         for finding, true in zip(sound(found).findings, run.program.c, strict=True):
             assert not model.wrong(finding.verdict, true)
             if finding.criticality is not None:
                 held.append(finding.criticality.low <= true <= finding.criticality.high)
-                assert finding.criticality.half < 0.15
+                wide += finding.criticality.half >= 0.15
+    # Of one experiment, after an alarm.
+    assert wide <= 6
     assert len(held) > 20
     assert np.mean(held) > 0.85
 
@@ -151,7 +159,8 @@ def test_a_seed_gives_the_same_plan():
 def test_it_ends_when_all_is_known_and_not_before():
     run, found = model.experiment(model.Program, "quiet", 1, budget_s=600)
     assert run.time_ns < 300e9
-    assert all(f.criticality.half <= 0.05 for f in found.findings)
+    # One of them may be wider for its own reasons.
+    assert sorted(f.criticality.half for f in found.findings)[-2] <= 0.05
     run, found = model.experiment(model.Program, "heavy", 1, budget_s=20)
     assert 15e9 < run.time_ns <= 22e9
 
@@ -259,12 +268,91 @@ def test_holds_are_as_long_as_they_say():
     assert set(lengths) == {1, 2, 3}
 
 
+def test_each_arm_has_its_part_of_a_short_block():
+    """With a minute of long units, a function has a few slots: none may have none."""
+    chance = plan.chance_of_one(24)
+    for seed in range(20):
+        masks, hold = plan.one_at_a_time(
+            np.random.default_rng(seed), 240, (chance,) * 24, plan.HOLDS
+        )
+        holds = int(hold[-1]) + 1
+        first = np.flatnonzero(np.diff(hold, prepend=-1))
+        counts = np.bincount([int(m).bit_length() for m in masks[first]], minlength=25)
+        assert set(counts[1:]) <= {int(chance * holds), int(chance * holds) + 1}
+        assert counts[1:].min() >= 3
+
+
 def test_delays_of_a_call():
     assert plan.delay_for(0.3, 1e6, 10, 1000).delay_ns == 30_000
     small = plan.delay_for(0.1, 1e6, 1000, 1000)
     assert small.delay_ns >= 1000 and small.every >= 10
     assert small.delay_ns / small.every == pytest.approx(100, rel=0.05)
     assert plan.delay_for(0.3, 60e9, 1, 1000).delay_ns == plan.MAX_DELAY_NS
+
+
+def test_a_native_function_has_delays_that_outweigh_what_a_delay_costs_besides():
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw, 2), "quiet", draw, 1e6)
+    run.names = run.record.functions = ("/lib/lib.so:f", "m:f")
+    run.program.calls = lambda: np.array([1000.0, 1000.0])
+    run.undelayed(70)
+    block = Stages(Options(60), 1).next_block(run.record)
+    delays = {a.functions[0]: a.delays[0][0] for a in block.arms if a.functions}
+    assert delays["/lib/lib.so:f"].delay_ns >= 10_000
+    assert 1000 <= delays["m:f"].delay_ns < 10_000
+    # The dose is the same.
+    assert len({round(d.delay_ns / d.every / 10) for d in delays.values()}) == 1
+
+
+def test_it_does_not_end_with_a_refusal_while_there_is_time(monkeypatch):
+    """What refuses all labels is heeded: shorter delays are measured."""
+    from speed_bump.experiment.fit.bill import Bill
+    from speed_bump.experiment.fit.interval import Interval
+    from speed_bump.experiment.slots import stages as module
+
+    judged = []
+
+    def refuses_once(record, final=True):
+        found = verdict(record, final)
+        if not judged:
+            dose = next(b.doses[0] for b in reversed(record.blocks) if b.doses)
+            judged.append((len(record.slots), dose))
+            cost = Interval(-0.05, -0.06, -0.04)
+            found.bills = [Bill(dose, False, cost, 0.2, alarm=True, late=False)]
+            found.findings = [
+                dataclasses.replace(f, verdict="inconclusive") for f in found.findings
+            ]
+        return found
+
+    monkeypatch.setattr(module, "verdict", refuses_once)
+    run, found = model.experiment(model.Program, "quiet", 1, budget_s=600)
+    ((slots, dose),) = judged
+    assert len(run.record.slots) > slots
+    later = [b.doses[0] for b in run.record.blocks if b.stage == "single"]
+    assert later[-1] < 0.6 * dose
+    assert run.time_ns < 500e9
+    assert [f.verdict for f in found.findings] == ["matters"] * 6
+
+
+def test_small_questions_leave_time_to_others():
+    """Half of one arrives, and it has a thousandth of the time: the second half of the
+    budget is not for its shorter delays.
+    """
+    draw = np.random.default_rng(2)
+    run = model.Run(model.Weighted(draw, [1.0] * 11 + [0.5]), "recorded", draw)
+    run.record.self_times[run.names[11]] = SelfTime(0.001, 400.0)
+    run.undelayed(70)
+    stages = Stages(Options(60), 2)
+    while (block := stages.next_block(run.record)) is not None:
+        run.run(block, 60e9)
+    asked = {
+        name
+        for block in run.record.blocks
+        if block.stage == "levels"
+        for arm in block.arms
+        for name in arm.functions
+    }
+    assert run.names[11] not in asked
 
 
 def test_a_delay_that_was_given_is_the_one():

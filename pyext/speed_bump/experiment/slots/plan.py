@@ -65,10 +65,17 @@ def _hold_of(
 def one_at_a_time(
     draw: np.random.Generator, count: int, chances: Sequence[float], holds: Sequence[int]
 ) -> tuple[Masks, npt.NDArray[np.int64]]:
-    """Masks of ``count`` slots with at most one arm on, and the hold of each slot."""
+    """Masks of ``count`` slots with at most one arm on, and the hold of each slot.
+
+    Holds are drawn systematically and in random order (Madow & Madow, Ann. Math. Stat.
+    15, 1944): each arm has as many as its chance says, or one more. If each hold were
+    drawn by itself, an arm out of twenty would often have none in a short experiment.
+    """
     hold = _hold_of(draw, count, holds)
     edges = np.cumsum(np.asarray(chances, float))
-    which = np.searchsorted(edges, draw.random(count + 1), side="right")
+    used = int(hold[-1]) + 1 if len(hold) else 0
+    points = (draw.permutation(used) + draw.random()) / max(used, 1)
+    which = np.searchsorted(edges, points, side="right")
     bits = np.where(
         which < len(edges),
         np.left_shift(np.uint64(1), np.minimum(which, 63).astype(np.uint64)),
