@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from speed_bump.experiment.aim import frameworks, natives
@@ -209,14 +209,18 @@ class Looked:
         runs = sorted({w.run for w in self.windows})
         return [[w for w in self.windows if w.run == run] for run in runs]
 
+    def since_first(self, unit: str) -> float:
+        """Seconds of the windows after the one in which the first unit of a run ended."""
+        after = (
+            ws[i + 1 :] for ws in self.of_runs() if (i := _first(ws, unit)) is not None
+        )
+        return sum(w.stacks.seconds for windows in after for w in windows)
+
     def from_first(self, unit: str) -> list[Window]:
         """The windows of each run from the first end of a unit on; "": all windows."""
         found: list[Window] = []
         for windows in self.of_runs():
-            first = next(
-                (i for i, w in enumerate(windows) if unit in w.all or unit in w.points),
-                None,
-            )
+            first = _first(windows, unit)
             if first is None:
                 found += windows if not unit else []
             else:
@@ -310,6 +314,12 @@ class Looked:
         """
         recent = together(w.main for w in self.windows[-len(self.windows) // 2 :])
         return any(n >= MIN_AGAIN and is_own(name) for name, n in recent.items())
+
+
+def _first(windows: Sequence[Window], unit: str) -> int | None:
+    """The index of the window in which the first unit ended."""
+    ended = (i for i, w in enumerate(windows) if unit in w.all or unit in w.points)
+    return next(ended, None)
 
 
 def _are_alike(a: frozenset[str], b: frozenset[str]) -> bool:
@@ -636,8 +646,12 @@ def _is_enough(looked: Looked, is_own: Callable[[str], bool], worked: float) -> 
     """Whether the program repeats the same work by now."""
     if looked.stacks.ticks < MIN_TICKS and worked < 2 * NEWS_S:
         return False
-    if looked.points or frameworks.known(looked.called()):
-        return True
+    known = frameworks.known(looked.called())
+    if looked.points or known:
+        # Time before the first unit is left out.
+        points = looked.points
+        unit = max(points, key=lambda name: points[name]) if points else ""
+        return looked.since_first(unit or (known.function if known else "")) >= MIN_S
     if frameworks.pending(looked.totals):
         return False
     if looked.processes_a_second:
