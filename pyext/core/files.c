@@ -257,6 +257,33 @@ PyObject *places_of(PyObject *Py_UNUSED(module), PyObject *args)
 	return found;
 }
 
+/* is_stepped(path, offset): whether the kernel single-steps the instruction there. */
+PyObject *is_stepped(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	enum sb_hit_kind kind = SB_HIT_STEPPED;
+	unsigned long long offset;
+	struct sb_elf *elf;
+	struct sb_error *err;
+	PyObject *path;
+	int code;
+
+	if (!PyArg_ParseTuple(args, "O&K:is_stepped", PyUnicode_FSConverter, &path, &offset))
+		return NULL;
+	err = sb_error_new();
+	Py_BEGIN_ALLOW_THREADS
+	elf = file_take(PyBytes_AS_STRING(path), err);
+	if (elf)
+		kind = sb_elf_hit_kind(elf, offset);
+	code = errno;
+	Py_END_ALLOW_THREADS
+	Py_DECREF(path);
+	if (!elf)
+		return raise_os_error(err, code);
+	file_give(elf);
+	sb_error_free(err);
+	return PyBool_FromLong(kind == SB_HIT_STEPPED);
+}
+
 PyObject *keep_files(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	Py_ssize_t symbols = MAX_SYMBOLS;

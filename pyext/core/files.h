@@ -18,6 +18,7 @@ const struct sb_symbol *file_symbol_at(const struct sb_elf *elf, uint64_t offset
 
 /* places_of(path, symbol): the offsets in the file of all places of the symbol. */
 PyObject *places_of(PyObject *module, PyObject *args);
+PyObject *is_stepped(PyObject *module, PyObject *args);
 /* readable_names(path, offsets): the demangled name of what is at each, or None. */
 PyObject *readable_names(PyObject *module, PyObject *args);
 /*

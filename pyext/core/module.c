@@ -335,6 +335,7 @@ static PyMethodDef core_methods[] = {
 	{ "adopt_orphans", adopt_orphans, METH_O, NULL },
 	{ "keep_files", keep_files, METH_VARARGS, NULL },
 	{ "places_of", places_of, METH_VARARGS, NULL },
+	{ "is_stepped", is_stepped, METH_VARARGS, NULL },
 	{ "readable_names", readable_names, METH_VARARGS, NULL },
 	{ "layout", layout_tuple, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },

@@ -581,19 +581,27 @@ static PyObject *session_get_caveats(PyObject *self, void *Py_UNUSED(closure))
 	return list;
 }
 
-/* hit_cost_ns(): the cost of a hit of the more expensive kind; OSError: not available. */
-static PyObject *session_hit_cost_ns(PyObject *self, PyObject *Py_UNUSED(none))
+/*
+ * hit_cost_ns(is_stepped=True): the cost of a hit of the more expensive kind, or of the
+ * other; OSError: not available.
+ */
+static PyObject *session_hit_cost_ns(PyObject *self, PyObject *args)
 {
-	struct sb_session *session = session_hold(self);
+	struct sb_session *session;
 	struct sb_error *err;
+	int is_stepped = 1;
 	uint64_t ns;
 	int code;
 
+	if (!PyArg_ParseTuple(args, "|p:hit_cost_ns", &is_stepped))
+		return NULL;
+	session = session_hold(self);
 	if (!session)
 		return NULL;
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS
-	ns = sb_session_hit_cost_ns(session, SB_HIT_STEPPED, err);
+	ns = sb_session_hit_cost_ns(session, is_stepped ? SB_HIT_STEPPED : SB_HIT_EMULATED,
+				    err);
 	code = errno;
 	Py_END_ALLOW_THREADS
 	session_release(self);
@@ -614,7 +622,7 @@ static PyMethodDef session_methods[] = {
 	{ "durations", native_calls_durations, METH_VARARGS, NULL },
 	{ "events", native_calls_events, METH_NOARGS, NULL },
 	{ "offsets", session_offsets, METH_NOARGS, NULL },
-	{ "hit_cost_ns", session_hit_cost_ns, METH_NOARGS, NULL },
+	{ "hit_cost_ns", session_hit_cost_ns, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 

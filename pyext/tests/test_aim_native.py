@@ -577,12 +577,51 @@ def test_a_call_at_the_start_of_a_short_run_counts() -> None:
         return False
 
     start = time.monotonic() - 1, dict[str, int]()
-    rates, hot = natives._rates(counting_of({once.name: 1}), [once], 1e9, ended, start)
+    rates, hot = natives._rates(
+        counting_of({once.name: 1}), [once], {once.name: 1e9}, ended, start
+    )
     assert 0 < rates[once.name] <= 1
     assert not hot
     # In a program that goes on, it was called before.
-    rates, _ = natives._rates(counting_of({once.name: 1}), [once], 1e9, ended, None)
+    rates, _ = natives._rates(
+        counting_of({once.name: 1}), [once], {once.name: 1e9}, ended, None
+    )
     assert rates[once.name] == 0
+
+
+def test_breakpoints_may_cost_a_part_of_the_slowdown() -> None:
+    """Those of functions that take more time come first; what costs little may stay."""
+    calls = {
+        "most": (20_000.0, 1000),
+        "too often": (1e6, 500),
+        "next": (20_000.0, 1000),
+        "too much": (20_000.0, 1000),
+        "dear": (5_000.0, 20_000),
+        "little": (900.0, 1000),
+    }
+    left_out = natives.affordable(calls, 0.2)
+    assert list(left_out) == ["too often", "too much", "dear"]
+    assert left_out["too often"].startswith(
+        "called 1,000,000 times a second: 500 ns for each breakpoint are 50.0% of the"
+    )
+    assert not natives.affordable(calls, 10.0)
+
+
+def test_a_breakpoint_costs_what_its_instruction_does(library: str) -> None:
+    measured = []
+
+    def hit_cost_ns(is_stepped: bool) -> int:
+        measured.append(is_stepped)
+        return 20_000 if is_stepped else 500
+
+    probes: Any = SimpleNamespace(session=SimpleNamespace(hit_cost_ns=hit_cost_ns))
+    costs = natives.HitCosts(probes)
+    (offset,) = _core.places_of(library, WORK)
+    found = costs.of(library, offset)
+    assert found == (20_000 if _core.is_stepped(library, offset) else 500)
+    assert costs.of(library, offset) == found and len(measured) == 1
+    assert costs.of("/no/such/file", 0) == 20_000
+    assert natives.HitCosts(None).of(library, offset) == natives.HIT_NS
 
 
 @pytest.mark.one_python
@@ -804,7 +843,7 @@ class SilentProbes(FakeProbes):
     def __init__(self, pid: int) -> None:
         super().__init__(pid)
         SilentProbes.open += 1
-        self.session = SimpleNamespace(hit_cost_ns=lambda: 1000)
+        self.session = SimpleNamespace(hit_cost_ns=lambda is_stepped: 1000)
 
     def read(self) -> list[SimpleNamespace]:
         return []

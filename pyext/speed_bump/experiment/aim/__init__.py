@@ -220,7 +220,7 @@ def aim(
             break
         try:
             found = _of_machine_code(
-                runner, path, progress, seconds, now, event, budget_s
+                runner, path, progress, seconds, now, event, budget_s, max_slowdown
             )
         except PythonStarted as started:
             event(f"{started}: looking at it")
@@ -412,6 +412,7 @@ def _of_machine_code(
     now: Callable[[str], None],
     event: Callable[[str], None],
     budget_s: float,
+    max_slowdown: float,
 ) -> Aim:
     """The candidates of a program without Python."""
     refused = machine_code.why_not()
@@ -446,6 +447,16 @@ def _of_machine_code(
             )
     elif progress.is_open:
         found.why = "it has no steady call: a unit is a whole run"
+    rates = {name: seen.rates[name] for name in names}
+    found.left_out = machine_code.affordable(path, rates, max_slowdown)
+    names = [name for name in names if name not in found.left_out]
+    if not names:
+        most_called = next(iter(found.left_out))
+        raise RankError(
+            f"no function of {path} can be measured, they are called too often: "
+            f"{symbols.short(most_called)} is {found.left_out[most_called]}: give a "
+            "larger --max-slowdown, or name functions with --native"
+        )
     most = room(budget_s, found.rate)
     found.candidates = {name: seen.own[name] for name in names[:most]}
     found.others = {name: seen.own[name] for name in names[most:]}

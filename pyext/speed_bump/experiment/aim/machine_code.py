@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from speed_bump import _core, native
 from speed_bump.config import Target, parse_targets
+from speed_bump.experiment.aim import natives
 from speed_bump.experiment.aim.unit import PARTS, Steady, in_parts, steady
 from speed_bump.experiment.program.late_python import Lookout
 from speed_bump.experiment.program.native_times import NativeSampling
@@ -23,6 +24,8 @@ from speed_bump.experiment.program.workload import Workload
 # unit of work. It is counted only until its rate is known: for this long after the last
 # new function, and for this long in all.
 MAX_RATE = 2000.0
+# Of so many calls a second the pace of the program is known.
+MIN_PACE = 10.0
 COUNT_S, MAX_COUNT_S = 0.5, 1.5
 STEP_S = 0.05
 WINDOW_S = 0.1
@@ -149,9 +152,23 @@ def look(
     now("looking at the program: what takes time, what is a unit of work")
     with Workload(runner, _targets(path, few), Progress()) as program:
         found = _look(program, places, hot, seconds, event)
+    pace = _pace(found, {n: c / seconds_counted for n, c in calls.items()})
+    found.rates |= {name: rate * pace for name, rate in hot.items()}
     found.readable = readable
     found.first_at, found.to_first_s = first_at, first_at - begin
     return found
+
+
+def _pace(found: Seen, counted: Mapping[str, float]) -> float:
+    """How much faster the program is than it was while all calls were counted.
+
+    Args:
+        counted: calls a second then
+    """
+    units = [one.name for one in found.steady] or [*found.rates]
+    both = (n for n in units if found.rates.get(n) and counted.get(n, 0.0) >= MIN_PACE)
+    name = next(both, "")
+    return max(found.rates[name] / counted[name], 1.0) if name else 1.0
 
 
 def _count(program: Workload) -> tuple[dict[str, int], float, float]:
@@ -265,6 +282,31 @@ def _steadiest(windows: list[dict[str, int]]) -> list[Steady]:
         if sum(parts) <= 3 * slowest:
             found.append(Steady(name, sum(parts) / seconds, spread))
     return found
+
+
+def affordable(
+    path: str, rates: Mapping[str, float], max_slowdown: float
+) -> dict[str, str]:
+    """As ``natives.affordable()``, for functions of one file."""
+    try:
+        probes: native.Probes | None = native.Probes(0)
+    except native.NativeError:
+        probes = None
+    costs = natives.HitCosts(probes)
+    try:
+        return natives.affordable(
+            {
+                name: (
+                    rate,
+                    costs.of_target(target_of(path, name.removeprefix(f"{path}:"))),
+                )
+                for name, rate in rates.items()
+            },
+            max_slowdown,
+        )
+    finally:
+        if probes:
+            probes.close()
 
 
 def why_not() -> str:

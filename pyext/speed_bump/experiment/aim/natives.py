@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import speed_bump
@@ -326,12 +326,9 @@ class Counting:
         sites = self._probes.read() if self._probes else []
         return {f.name: f.calls for f in sites if f.name in names}
 
-    def hit_ns(self) -> int:
-        """What a breakpoint costs."""
-        try:
-            return self._probes.session.hit_cost_ns() if self._probes else HIT_NS
-        except OSError:
-            return HIT_NS
+    def costs(self) -> HitCosts:
+        """What breakpoints cost."""
+        return HitCosts(self._probes)
 
     def close(self) -> None:
         if self._probes:
@@ -372,6 +369,63 @@ class Counting:
         finally:
             self.close()
         return found
+
+
+class HitCosts:
+    """What a breakpoint costs: the kernel emulates some instructions, and single-steps a
+    copy of others, which takes an exception more, and much longer in a virtual machine.
+
+    Args:
+        probes: of a session, in which they are measured; without one, or where they can't
+            be measured, they are HIT_NS
+    """
+
+    def __init__(self, probes: native.Probes | None) -> None:
+        """Nothing is measured yet."""
+        self._probes = probes
+        self._known: dict[bool, int] = {}
+
+    def of(self, path: str, offset: int) -> int:
+        """At an offset in a file, in ns."""
+        try:
+            is_stepped = _core.is_stepped(path, offset)
+        except OSError:
+            is_stepped = True
+        if is_stepped not in self._known:
+            self._known[is_stepped] = self._measure(is_stepped)
+        return self._known[is_stepped]
+
+    def of_target(self, target: Target) -> int:
+        """At the first instruction of a function."""
+        return self.of(target.left, next(iter(_offsets(target)), 0))
+
+    def _measure(self, is_stepped: bool) -> int:
+        if not self._probes:
+            return HIT_NS
+        try:
+            return self._probes.session.hit_cost_ns(is_stepped)
+        except OSError:
+            return HIT_NS
+
+
+def affordable(
+    calls: Mapping[str, tuple[float, int]], max_slowdown: float
+) -> dict[str, str]:
+    """Of functions in the order of their worth, those whose breakpoints would cost too
+    much, with the reasons.
+
+    Args:
+        calls: of each function, calls a second while nothing is counted, and ns of a hit
+        max_slowdown: the slowdown allowed, as a part
+    """
+    left_out, taken = {}, 0.0
+    for name, (rate, hit_ns) in calls.items():
+        cost = rate * hit_ns / 1e9
+        if cost > LITTLE and taken + cost > HIT_PART * max_slowdown:
+            left_out[name] = too_often(rate, hit_ns)
+        else:
+            taken += cost
+    return left_out
 
 
 def askable(
@@ -444,18 +498,20 @@ def _choose(
     max_slowdown: float,
     start: Start | None,
 ) -> None:
-    hit_ns = counting.hit_ns()
+    costs = counting.costs()
     most = HIT_PART * max_slowdown
     weighed = found.weighed
     left = sorted(
         counting.natives.values(), key=lambda one: (-weighed.worth(one.key), one.name)
     )
-    rates, hot = _rates(counting, left, most * 1e9 / hit_ns, is_running, start)
+    hit_ns = {one.name: costs.of_target(one.target) for one in left}
+    limits = {name: most * 1e9 / ns for name, ns in hit_ns.items()}
+    rates, hot = _rates(counting, left, limits, is_running, start)
     left = [one for one in left if one not in hot]
     taken = 0.0
     for one in left:
         one.rate = rates[one.name]
-        cost = one.rate * hit_ns / 1e9
+        cost = one.rate * hit_ns[one.name] / 1e9
         # Of two functions that are one question, keep the one worth more, if it is
         # possible.
         same = next(
@@ -467,35 +523,39 @@ def _choose(
             why = "not called while its calls were counted"
             found.leave_out(one.name, one.key, why)
         elif cost > LITTLE and taken + cost > most:
-            found.leave_out(one.name, one.key, _too_often(one.rate, hit_ns, cost))
+            found.leave_out(one.name, one.key, too_often(one.rate, hit_ns[one.name]))
         else:
             taken += cost
             found.asked[one.name] = one
     for one in hot:
-        cost = rates[one.name] * hit_ns / 1e9
-        found.leave_out(one.name, one.key, _too_often(rates[one.name], hit_ns, cost))
+        why = too_often(rates[one.name], hit_ns[one.name])
+        found.leave_out(one.name, one.key, why)
 
 
-def _too_often(rate: float, hit_ns: int, cost: float) -> str:
+def too_often(rate: float, hit_ns: int) -> str:
+    """Why a function is left out whose breakpoint would cost too much."""
+    cost = rate * hit_ns / 1e9
+    much = f"{cost:.1%} of the time" if cost < 1 else "more than all of the time"
     return (
         f"called {rate:,.0f} times a second: {human(hit_ns)} for each breakpoint are "
-        f"{cost:.1%} of the time, too much together with the others"
+        f"{much}, too much together with the others"
     )
 
 
 def _rates(
     counting: Counting,
     natives: list[Native],
-    most: float,
+    limits: Mapping[str, float],
     is_running: Callable[[], bool],
     start: Start | None,
 ) -> tuple[dict[str, float], list[Native]]:
-    """Calls a second of each function, and the functions called more often than ``most``.
+    """Calls a second of each function, and those called more often than ``limits``.
 
     While those are counted, everything is slower: they are removed as soon as they are
     known, and the others are counted again.
 
     Args:
+        limits: by name, calls a second
         start: the work is counted from then on, to its end; None: from now on
     """
     rates = {one.name: 0.0 for one in natives}
@@ -515,7 +575,7 @@ def _rates(
             took = now - since
             calls = {n.name: counts.get(n.name, 0) - before.get(n.name, 0) for n in left}
             if took >= HOT_S:
-                often = [n for n in left if calls[n.name] > most * took]
+                often = [n for n in left if calls[n.name] > limits[n.name] * took]
             # One that was called before the others were removed keeps its rate.
             rates |= {name: n / took for name, n in calls.items() if n}
             counted_s = COUNT_S if all(calls.values()) else uncalled_s
