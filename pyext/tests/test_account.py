@@ -27,6 +27,7 @@ from speed_bump.experiment.account import (
     Others,
     Thread,
     account,
+    inside,
     together,
 )
 from speed_bump.experiment.fit.verdict import verdict
@@ -143,6 +144,51 @@ def test_runs_are_put_together() -> None:
     assert named == {(0, (MAIN,)): 3, (2, (PARSE, MAIN)): 4}
     assert both.ticks == 200
     assert [t.reports for t in both.threads] == [True, False, True, False]
+
+
+def machine(symbol: str) -> Frame:
+    return Frame(MACHINE, f"lib.so:{symbol}", "/lib.so", 0, symbol)
+
+
+def test_a_function_that_was_not_measured_has_the_answer_of_what_calls_it() -> None:
+    outer, hot, leaf, two = map(machine, ("outer", "hot", "leaf", "two"))
+    looks = looks_of(
+        (0, [MAIN, outer], 20),
+        (0, [MAIN, outer, hot], 30),
+        # What it calls, and is in no table, is its own time.
+        (0, [MAIN, outer, hot, leaf], 10),
+        (0, [MAIN, outer, two], 15),
+        (0, [MAIN, PARSE, two], 15),
+        (0, [MAIN, two, outer], 5),
+        (0, [MAIN, outer, hot, ASLEEP], 5),
+        (1, [POOL, hot], 50),
+    )
+    asked = {"/lib.so:outer", "m:parse"}
+    (one,) = inside(looks, asked, {"/lib.so:hot", "/lib.so:two"})
+    assert (one.name, one.of) == ("/lib.so:hot", "/lib.so:outer")
+    assert one.share == pytest.approx(0.4)
+    assert not inside(looks, asked, ())
+    assert not inside(None, asked, {"/lib.so:hot"})
+
+    record = experiments.renamed(experiments.run("serial"), ["/lib.so:outer", "m:parse"])
+    record.looks = looks
+    found = verdict(record)
+    assert "not delayed" not in text.text(record, found)
+    why = "called 1,000,000 times a second"
+    record.header["found"] = {"native_left_out": {"/lib.so:hot": why}}
+    said = " ".join(text.text(record, found).split())
+    assert f"lib.so:hot was not delayed: {why}. It has 40.0% of the time" in said
+    gain = re.search(r"making it faster gains at most ([\d.]+)%", said)
+    assert gain and 35 < float(gain[1]) < 45
+    assert "Look first at lib.so:hot (called by lib.so:outer, matters" in said
+    data = json.loads(dumps(text.as_json(record, found)))
+    assert data["account"]["inside"] == [
+        {
+            "function": "/lib.so:hot",
+            "self_share": pytest.approx(0.4),
+            "of": "/lib.so:outer",
+        }
+    ]
 
 
 def serial(looks: Looks) -> Record:

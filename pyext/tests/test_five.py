@@ -261,3 +261,7 @@ def test_a_native_program_with_threads(tmp_path):
     assert [name for name in found if "count" in name]
     assert [name for name in found if "summarise" in name]
     assert not [name for name in found if name.endswith((":main", ":_start"))]
+    # A breakpoint in a function that is called a million times a second would be most of
+    # the time.
+    assert "times a second" in done.stderr
+    assert not [name for name in found if "_M_construct" in name]

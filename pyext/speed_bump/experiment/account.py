@@ -16,6 +16,9 @@ PYTHON, C, MACHINE, WAIT = "python", "c", "native", "wait"
 CPU_WAIT = "a CPU"
 # Frames below this one import a module.
 IMPORT = "_find_and_load"
+# A function whose time is below one other function in this part of the samples has that
+# one's answer.
+MOSTLY_BELOW = 0.9
 # The thread that serves the tool in a program that it is attached to.
 SERVING = "speed_bump.link.visit:"
 
@@ -328,6 +331,58 @@ def account(looks: Looks | None, asked: Collection[str]) -> Account | None:
     }
     reporting = sum(thread.reports for thread in looks.threads)
     return Account(rows, owned, reporting, round(total), _others(looks))
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A function that was not measured, and the measured function that calls it.
+
+    Args:
+        share: its own time on a CPU, of the unit's time
+        of: the innermost measured function around its calls
+    """
+
+    name: str
+    share: float
+    of: str
+
+
+def inside(
+    looks: Looks | None, asked: Collection[str], others: Collection[str]
+) -> list[Inside]:
+    """Those of ``others`` whose time is nearly all below one function of ``asked``.
+
+    In one thread, a delay of a call and one of what it calls are the same to all else, so
+    that the answer of the one is the answer of the other.
+    """
+    if looks is None or not others:
+        return []
+    total = 0.0
+    own: dict[str, Counter[str]] = {}
+    for (at, row), n in looks.stacks.items():
+        if not looks.threads[at].reports:
+            continue
+        total += n
+        frames = [looks.frames[f] for f in row]
+        if frames and frames[-1].kind == WAIT:
+            continue
+        names = [
+            (name, True)
+            if (name := asked_name(f, asked))
+            else (asked_name(f, others), False)
+            for f in frames
+        ]
+        names = [one for one in names if one[0]]
+        if not names or names[-1][1]:
+            continue
+        around = next((name for name, measured in reversed(names) if measured), "")
+        own.setdefault(names[-1][0], Counter())[around] += n  # type: ignore[assignment]
+    found = []
+    for name, callers in own.items():
+        of, most = callers.most_common(1)[0]
+        if of and most >= MOSTLY_BELOW * callers.total():
+            found.append(Inside(name, callers.total() / total, of))
+    return sorted(found, key=lambda one: (-one.share, one.name))
 
 
 def _lacking(looks: Looks) -> dict[int, float]:

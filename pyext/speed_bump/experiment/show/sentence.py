@@ -38,7 +38,10 @@ def sentence(record: Record, verdict: Verdict) -> str:
     if nothing:
         parts.append(nothing)
     elif matter:
-        parts.append(_first(matter, account, words.shared_note(verdict)))
+        parts.append(
+            _first_inside(record, verdict, matter[0])
+            or _first(matter, account, words.shared_note(verdict))
+        )
     elif unknown:
         parts.append("No function is known to matter yet")
         # What has the most time is of the most interest.
@@ -106,6 +109,25 @@ def _nothing(record: Record, found: list[Finding], account: Account | None) -> s
         return ""
     return (
         f"Nothing here is worth optimising: {waits}, and faster code gains at most "
+        f"{spent.part(most)} of the time"
+    )
+
+
+def _first_inside(record: Record, verdict: Verdict, first: Finding) -> str:
+    """If a function that was not delayed can gain more than those that were; else ""."""
+    gains = [
+        (caller.criticality.value * one.share, one, caller)
+        for one, caller in spent.answered(record, verdict)
+        if caller.criticality is not None
+    ]
+    if not gains:
+        return ""
+    most, one, caller = max(gains, key=lambda gain: gain[0])
+    if most < LITTLE or (first.headroom and most <= first.headroom.value):
+        return ""
+    return (
+        f"Look first at {short(one.name)} (called by {short(one.of)}, {caller.verdict}, "
+        f"{words.number(caller.criticality)}): making it faster gains at most "
         f"{spent.part(most)} of the time"
     )
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import speed_bump
@@ -13,11 +14,15 @@ from speed_bump.experiment.account import (
     WAIT,
     Account,
     Frame,
+    Inside,
     Others,
     Row,
     account,
     asked_name,
+    inside,
 )
+from speed_bump.experiment.fit.finding import Finding
+from speed_bump.experiment.fit.interval import INCONCLUSIVE
 from speed_bump.experiment.fit.verdict import Verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.symbols import short
@@ -54,6 +59,18 @@ def of(record: Record, verdict: Verdict) -> Account | None:
 def _asked(verdict: Verdict) -> set[str]:
     """The functions of a report, as named in an account."""
     return {f.name.removeprefix("native:") for f in verdict.findings}
+
+
+def answered(record: Record, verdict: Verdict) -> list[tuple[Inside, Finding]]:
+    """The functions that were left out and have the answer of what calls them."""
+    left_out = (record.header.get("found") or {}).get("native_left_out") or {}
+    by_name = {f.name.removeprefix("native:"): f for f in verdict.findings}
+    some = inside(record.looks, set(by_name), set(left_out))
+    return [
+        (one, by_name[one.of])
+        for one in some
+        if one.share >= MIN_SHARE and by_name[one.of].verdict != INCONCLUSIVE
+    ]
 
 
 def part(share: float) -> str:
@@ -174,8 +191,14 @@ def how(record: Record, found: Account) -> str:
     return text
 
 
-def as_json(found: Account | None) -> dict[str, Any] | None:
-    """The account as JSON. Shares are of the unit's time."""
+def as_json(
+    found: Account | None, inside_of: Sequence[tuple[Inside, Finding]] = ()
+) -> dict[str, Any] | None:
+    """The account as JSON. Shares are of the unit's time.
+
+    Args:
+        inside_of: what ``answered()`` says
+    """
     if found is None:
         return None
     return {
@@ -194,6 +217,10 @@ def as_json(found: Account | None) -> dict[str, Any] | None:
             name: {"computing": own.cpu, "asleep": own.asleep}
             for name, own in found.own.items()
         },
+        "inside": [
+            {"function": one.name, "self_share": one.share, "of": one.of}
+            for one, _ in inside_of
+        ],
         "threads": found.threads,
         "looks": found.looks,
         "other_threads": [

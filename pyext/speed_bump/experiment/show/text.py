@@ -23,6 +23,7 @@ import numpy as np
 
 from speed_bump.duration import human
 from speed_bump.experiment import missing
+from speed_bump.experiment.account import Inside
 from speed_bump.experiment.cluster import places
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.interval import Interval
@@ -367,6 +368,7 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     shared = shared_note(verdict)
     if shared:
         lines.append(f"all numbers: {shared}")
+    lines += [_inside(record, one, by) for one, by in spent.answered(record, verdict)]
     # Reasons of a row are not repeated.
     said = {f"no labels: {f.reason}" for f in verdict.findings} | {shared}
     lines += [f"warning: {text}" for text in verdict.warnings if text not in said]
@@ -391,6 +393,23 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
             f"warning: {lost:,} functions are missing: more than the table holds"
         )
     return lines
+
+
+def _inside(record: Record, one: Inside, caller: Finding) -> str:
+    """A function that was not delayed, with the answer of what calls it."""
+    why = record.header["found"]["native_left_out"][one.name]
+    text = (
+        f"{short(one.name)} was not delayed: {why}. It has {spent.part(one.share)} of "
+        f"the time, in calls from {short(one.of)}, so that the same part of a delay "
+        "arrives"
+    )
+    if caller.criticality is None:
+        return text
+    gain = max(caller.criticality.value, 0.0) * one.share
+    return (
+        f"{text} ({number(caller.criticality)}): making it faster gains at most "
+        f"{spent.part(gain)}"
+    )
 
 
 # --------------------------------------------------------------------------- text
@@ -721,7 +740,9 @@ def as_json(record: Record, verdict: Verdict) -> dict[str, Any]:
         "never_called": record.header.get("never_called") or {},
         "metric": record.header.get("metric"),
         "mean_latency": mean_latency.as_json(mean_latency_of(record)),
-        "account": spent.as_json(spent.of(record, verdict)),
+        "account": spent.as_json(
+            spent.of(record, verdict), spent.answered(record, verdict)
+        ),
         "latency": latency.as_json(kinds),
         "advice": advice(record, verdict, kinds),
         "end": _end_json(record.end),
