@@ -25,7 +25,8 @@
 #define AWAY_NS 20000U
 /* Asking the kernel for the CPU time takes up to a microsecond, twice. */
 #define LONG_NS	  50000U
-#define MAX_TURNS 64
+/* Without any more CPU time by the kernel's clock. */
+#define MAX_IDLE_TURNS 64
 #define ANCHOR_NS 1000000000U
 #define MAX_TICKS ((uint64_t)INT64_MAX)
 
@@ -158,9 +159,26 @@ static void measure_overhead(void)
 		sb_clock.overhead_ns = 1;
 }
 
+/* Spin until @deadline, or until the first gap; returns the last reading. */
+static uint64_t spin_to_gap(uint64_t now, uint64_t deadline)
+{
+	while ((int64_t)(deadline - now) > 0) {
+		uint64_t last = now;
+
+		if ((int64_t)(deadline - now) > (int64_t)sb_clock.poll_ticks)
+			sb_clock_relax();
+		now = sb_clock_poll();
+		/* A counter that was set back jumps too. */
+		if (__builtin_expect(now - last > sb_clock.gap_ticks, 0))
+			return (int64_t)(deadline - now) > 0 ? now : deadline - 1;
+	}
+	return now;
+}
+
 uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 {
-	uint64_t wanted = deadline - entry, gone = 0, back = 0, lead, cpu_ns, used, now;
+	uint64_t wanted = deadline - entry, gone = 0, back = 0, used = 0, lead, cpu_ns, now;
+	unsigned int idle_turns = 0;
 
 	*away = 0;
 	if ((int64_t)wanted < (int64_t)sb_clock.long_ticks)
@@ -176,26 +194,39 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 	cpu_ns = sb_clock_thread_cpu();
 	now = sb_clock_poll();
 	/* If the measurement was preempted, the result is unknown. */
-	if (now - entry - lead > sb_clock.gap_ticks) {
-		gone = now - entry - lead;
-		deadline += gone;
-	} else {
+	if (now - entry - lead > sb_clock.gap_ticks)
+		deadline += gone = now - entry - lead;
+	else
 		lead = now - entry;
-	}
-	now = sb_clock_spin_past(now, deadline, sb_clock.gap_ticks, &gone);
-	/*
-	 * Not interrupted: the counter is exact. Or the kernel does not report CPU time.
-	 */
-	if (!gone || !cpu_ns) {
+	if (!cpu_ns) {
+		now = sb_clock_spin_past(now, deadline, sb_clock.gap_ticks, &gone);
 		*away = gone - back;
 		return now;
 	}
-	for (int turn = 0; turn < MAX_TURNS; turn++) {
+	now = spin_to_gap(now, deadline);
+	/* Not interrupted: the counter is exact. */
+	if (!gone && (int64_t)(deadline - now) <= 0) {
+		*away = -back;
+		return now;
+	}
+	/*
+	 * Whether a gap was a preemption or an interrupt, which counts as time of the thread,
+	 * only the kernel can tell.
+	 */
+	for (;;) {
+		uint64_t before = used;
+
 		used = lead + sb_clock_to_ticks(sb_clock_thread_cpu() - cpu_ns);
-		if (used >= wanted)
+		idle_turns = used > before ? 0 : idle_turns + 1;
+		if (used >= wanted || idle_turns > MAX_IDLE_TURNS)
 			break;
 		now = sb_clock_poll();
-		sb_clock_spin_past(now, now + wanted - used, sb_clock.gap_ticks, &gone);
+		deadline = now + wanted - used;
+		now = spin_to_gap(now, deadline);
+		if ((int64_t)(deadline - now) <= 0) {
+			used = wanted + (now - deadline);
+			break;
+		}
 	}
 	now = sb_clock_poll();
 	/* If the counter was set back meanwhile, this is a large number. */

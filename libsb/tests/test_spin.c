@@ -8,6 +8,8 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,6 +188,66 @@ static void tells_what_it_took(void **state)
 	}
 }
 
+/* Sleeps and wakes on this CPU thousands of times a second. */
+static pid_t start_napping(int cpu)
+{
+	const struct timespec nap = { .tv_nsec = 200000 };
+	pid_t pid = fork();
+	cpu_set_t one;
+
+	assert_int_not_equal(pid, -1);
+	if (pid)
+		return pid;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	if (sched_setaffinity(0, sizeof(one), &one))
+		_exit(1);
+	for (;;) {
+		nanosleep(&nap, NULL);
+		for (volatile int i = 0; i < 20000; i++)
+			;
+	}
+}
+
+/*
+ * Interrupts and preemptions look the same to a thread, and only the first are time of its
+ * own. If both were left out of a delay that the kernel then measures, it would be longer
+ * by all interrupts: 1.10 times here.
+ */
+static void takes_the_cpu_time_asked_beside_busy_timers(void **state)
+{
+	enum { DELAY = 715000, COUNT = 100, ATTEMPTS = 10 };
+	pid_t napping[2];
+	double least = INFINITY;
+	cpu_set_t before, one;
+	int cpu = sched_getcpu();
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	for (int i = 0; i < 2; i++)
+		napping[i] = start_napping(cpu);
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	for (int attempt = 0; attempt < ATTEMPTS && least > 1.03; attempt++) {
+		uint64_t cpu_ns = sb_clock_thread_cpu();
+		double part;
+
+		for (int i = 0; i < COUNT; i++)
+			sb_spin_delay(DELAY);
+		part = (double)(sb_clock_thread_cpu() - cpu_ns) / DELAY / COUNT;
+		assert_true(part > 0.99);
+		least = part < least ? part : least;
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+	for (int i = 0; i < 2; i++) {
+		kill(napping[i], SIGKILL);
+		waitpid(napping[i], NULL, 0);
+	}
+	if (least > 1.03)
+		fail_msg("delays took %.2f times the CPU time that was asked", least);
+}
+
 /* An entry of a list that is not cached; each entry has the address of the next. */
 struct chain {
 	size_t next;
@@ -347,6 +409,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(runs_at_the_right_rate),
 		cmocka_unit_test(delays_as_asked),
 		cmocka_unit_test(tells_what_it_took),
+		cmocka_unit_test(takes_the_cpu_time_asked_beside_busy_timers),
 		cmocka_unit_test(delays_do_not_overlap),
 		cmocka_unit_test(spins_until),
 		cmocka_unit_test(knows_its_cost),
