@@ -267,7 +267,7 @@ class Experiment:
             if self.interrupted:
                 break
         self.record.looks = looks_together(whole)
-        self.record.self_times = self_times(seen)
+        self.record.self_times = self_times(seen, self.record.functions)
 
     def _left(self) -> float:
         return self._deadline - time.monotonic()
@@ -934,7 +934,7 @@ class Experiment:
             )
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
-        record.self_times = self_times(self._samples)
+        record.self_times = self_times(self._samples, called)
         if record.ranks:
             for name, count in zip(names, record.ranks.callers(), strict=True):
                 if name in record.self_times:

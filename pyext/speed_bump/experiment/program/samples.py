@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from speed_bump.experiment.program.native_times import NativeTimes
 from speed_bump.experiment.record import SelfTime
+from speed_bump.experiment.symbols import is_line
 
 # With fewer looks at which it ran, what a thread computes is not known.
 MIN_RUNNING = 5.0
@@ -59,11 +61,19 @@ def added(a: Samples, b: Samples) -> Samples:
     )
 
 
-def self_times(samples: Samples) -> dict[str, SelfTime]:
-    """For each function, how long threads were in it."""
+def self_times(samples: Samples, called: Collection[str] = ()) -> dict[str, SelfTime]:
+    """For each function, how long threads were in it.
+
+    Args:
+        called: functions that were called; one in which no sample found a thread has no
+            time of its own, as far as these samples can tell
+    """
     found: dict[str, SelfTime] = {}
     if samples.seen and samples.ticks:
         _python_times(samples, found)
+        for name in called:
+            if not name.startswith("/") and not is_line(name):
+                found.setdefault(name, SelfTime(0.0, samples.ticks))
     native = samples.native
     if native and native.clock_ns:
         for name, ns in native.self_ns.items():
