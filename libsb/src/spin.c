@@ -24,11 +24,11 @@
 /* Shorter than most preemptions, longer than most interrupts. */
 #define AWAY_NS 20000U
 /* Asking the kernel for the CPU time takes up to a microsecond, twice. */
-#define LONG_NS	  50000U
+#define LONG_NS 50000U
 /* Without any more CPU time by the kernel's clock. */
 #define MAX_IDLE_TURNS 64
-#define ANCHOR_NS 1000000000U
-#define MAX_TICKS ((uint64_t)INT64_MAX)
+#define ANCHOR_NS      1000000000U
+#define MAX_TICKS      ((uint64_t)INT64_MAX)
 
 struct sb_clock sb_clock;
 
@@ -177,7 +177,8 @@ static uint64_t spin_to_gap(uint64_t now, uint64_t deadline)
 
 uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 {
-	uint64_t wanted = deadline - entry, gone = 0, back = 0, used = 0, lead, cpu_ns, now;
+	uint64_t wanted = deadline - entry, gone = 0, back = 0, used = 0, lead, cpu_ns,
+		 now;
 	unsigned int idle_turns = 0;
 
 	*away = 0;

@@ -225,7 +225,9 @@ def test_waiting_for_a_client_is_not_the_servers_time(tmp_path: Path) -> None:
 
 
 def test_a_function_in_which_no_thread_was_found_has_no_time_of_its_own() -> None:
-    found = self_times(samples((1, WORK, Own(0, 100, 0))), ["m:f", WORK, "/lib.so:f", "m:42"])
+    found = self_times(
+        samples((1, WORK, Own(0, 100, 0))), ["m:f", WORK, "/lib.so:f", "m:42"]
+    )
     assert found["m:f"].share == 0 and found["m:f"].looks > 0
     assert found[WORK].share > 0
     # Native functions are sampled in another way; a line has no time of its own.
