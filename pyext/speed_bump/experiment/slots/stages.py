@@ -26,6 +26,7 @@ from speed_bump.experiment.fit.columns import (
 from speed_bump.experiment.fit.contention import contention, of_groups
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.interval import INCONCLUSIVE, THRESHOLD
+from speed_bump.experiment.fit.number import TOLD
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Delay, Record
 from speed_bump.experiment.slots.plan import (
@@ -775,6 +776,11 @@ class Stages:
                 DECIDED if is_sure else SMALL_HEADROOM if most < LITTLE else 1.0
             )
 
+    def _are_open(self, found: Effects, names: list[str]) -> bool:
+        """Whether there is a function of which hardly anything is known."""
+        some = (self._headline(found, name) for name in names)
+        return any(e is None or self._half(found, e) > TOLD for e in some)
+
     @staticmethod
     def _is_little(record: Record, name: str) -> bool:
         """Whether its headroom is small, whatever part of a delay arrives."""
@@ -830,9 +836,9 @@ class Stages:
             return False
         between = self._between(found, names)
         if not narrow:
-            # Other functions need time, too: theirs comes first, or in turns.
             between = [name for name in between if not self._is_little(record, name)]
-            self._turn = not self._turn
+            # Functions of which little is known need time, too: in turns.
+            self._turn = not self._turn or not self._are_open(found, names)
             between = between if self._turn else []
         if between and self._dose > DOSES[0] * 1.01:
             self.stage = "levels"
