@@ -200,6 +200,8 @@ static pid_t start_napping(int cpu)
 		return pid;
 	CPU_ZERO(&one);
 	CPU_SET(cpu, &one);
+	/* Not longer than the test, however it ends. */
+	alarm(60);
 	if (sched_setaffinity(0, sizeof(one), &one))
 		_exit(1);
 	for (;;) {
@@ -236,7 +238,6 @@ static void takes_the_cpu_time_asked_beside_busy_timers(void **state)
 		for (int i = 0; i < COUNT; i++)
 			sb_spin_delay(DELAY);
 		part = (double)(sb_clock_thread_cpu() - cpu_ns) / DELAY / COUNT;
-		assert_true(part > 0.99);
 		least = part < least ? part : least;
 	}
 	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
@@ -244,7 +245,7 @@ static void takes_the_cpu_time_asked_beside_busy_timers(void **state)
 		kill(napping[i], SIGKILL);
 		waitpid(napping[i], NULL, 0);
 	}
-	if (least > 1.03)
+	if (least > 1.03 || least < 0.99)
 		fail_msg("delays took %.2f times the CPU time that was asked", least);
 }
 

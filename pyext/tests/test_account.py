@@ -150,28 +150,55 @@ def machine(symbol: str) -> Frame:
     return Frame(MACHINE, f"lib.so:{symbol}", "/lib.so", 0, symbol)
 
 
+OUTER, HOT, LEAF, TWO = map(machine, ("outer", "hot", "leaf", "two"))
+BELOW = (
+    (0, [MAIN, OUTER], 20),
+    (0, [MAIN, OUTER, HOT], 30),
+    # What it calls, and is in no table, is its own time.
+    (0, [MAIN, OUTER, HOT, LEAF], 10),
+    (0, [MAIN, OUTER, TWO], 15),
+    (0, [MAIN, PARSE, TWO], 15),
+    (0, [MAIN, PARSE, ASLEEP], 5),
+    (0, [MAIN, TWO, OUTER], 5),
+)
+
+
 def test_a_function_that_was_not_measured_has_the_answer_of_what_calls_it() -> None:
-    outer, hot, leaf, two = map(machine, ("outer", "hot", "leaf", "two"))
-    looks = looks_of(
-        (0, [MAIN, outer], 20),
-        (0, [MAIN, outer, hot], 30),
-        # What it calls, and is in no table, is its own time.
-        (0, [MAIN, outer, hot, leaf], 10),
-        (0, [MAIN, outer, two], 15),
-        (0, [MAIN, PARSE, two], 15),
-        (0, [MAIN, two, outer], 5),
-        (0, [MAIN, outer, hot, ASLEEP], 5),
-        (1, [POOL, hot], 50),
-    )
-    asked = {"/lib.so:outer", "m:parse"}
-    (one,) = inside(looks, asked, {"/lib.so:hot", "/lib.so:two"})
+    looks = looks_of(*BELOW, (1, [POOL, HOT], 50))
+    asked, others = {"/lib.so:outer", "m:parse"}, {"/lib.so:hot", "/lib.so:two"}
+    (one,) = inside(looks, asked, others)
     assert (one.name, one.of) == ("/lib.so:hot", "/lib.so:outer")
     assert one.share == pytest.approx(0.4)
     assert not inside(looks, asked, ())
-    assert not inside(None, asked, {"/lib.so:hot"})
+    assert not inside(None, asked, others)
+    # Eight threads that do units have eight times the time, like self times.
+    many = Looks(threads=[Thread(10, 10 + at, 1, 5, 5, True) for at in range(8)])
+    many.frames = looks.frames
+    for (at, row), n in looks.stacks.items():
+        if not at:
+            many.stacks |= {(k, row): n for k in range(8)}
+    many.ticks = looks.ticks
+    (one,) = inside(many, asked, others)
+    assert one.share == pytest.approx(8 * 0.4)
+    # Where its thread waits for a CPU, this is divided among what it computes, or is no
+    # time of a function.
+    queued = looks_of(*BELOW, (0, [MAIN, OUTER, Frame(WAIT, "a CPU")], 95))
+    (one,) = inside(queued, asked, others)
+    assert one.share == pytest.approx(2 * 0.4)
+    (one,) = inside(queued, asked, others, given=0.8)
+    assert one.share == pytest.approx(0.4 / 0.8)
 
+
+def test_a_caller_that_waits_answers_for_nothing_that_it_calls() -> None:
+    """A wait between the beginning of its call and that of the other may hide a delay."""
+    asked, others = {"/lib.so:outer", "m:parse"}, {"/lib.so:hot"}
+    waits = looks_of(*BELOW, (0, [MAIN, OUTER, ASLEEP], 5))
+    assert not inside(waits, asked, others)
+
+
+def test_the_report_says_what_was_not_delayed_and_can_gain_the_most() -> None:
     record = experiments.renamed(experiments.run("serial"), ["/lib.so:outer", "m:parse"])
-    record.looks = looks
+    record.looks = looks_of(*BELOW)
     found = verdict(record)
     assert "not delayed" not in text.text(record, found)
     why = "called 1,000,000 times a second"
@@ -181,14 +208,18 @@ def test_a_function_that_was_not_measured_has_the_answer_of_what_calls_it() -> N
     gain = re.search(r"making it faster gains at most ([\d.]+)%", said)
     assert gain and 35 < float(gain[1]) < 45
     assert "Look first at lib.so:hot (called by lib.so:outer, matters" in said
-    data = json.loads(dumps(text.as_json(record, found)))
-    assert data["account"]["inside"] == [
+    inside_of = [
         {
             "function": "/lib.so:hot",
             "self_share": pytest.approx(0.4),
             "of": "/lib.so:outer",
         }
     ]
+    numbers = schemas.read("report", dumps(text.as_json(record, found)))["account"]
+    assert numbers["inside"] == inside_of
+    # That nothing is worth it would be wrong.
+    record.looks = looks_of(*BELOW, (0, [MAIN, SLEEP, ASLEEP], 120))
+    assert "Nothing here" not in last_of(record)
 
 
 def serial(looks: Looks) -> Record:

@@ -13,10 +13,16 @@ import pytest
 import schemas
 from ranking import command_line, environment, speed_bump
 from speed_bump.control import EXIT_POINT
-from speed_bump.experiment.aim import aim
-from speed_bump.experiment.aim.look import Looked, Window, Work
+from speed_bump.experiment.aim import aim, machine_code
+from speed_bump.experiment.aim.look import Looked, Window, Work, _is_enough
+from speed_bump.experiment.aim.machine_code import Seen
 from speed_bump.experiment.aim.shares import room
-from speed_bump.experiment.aim.unit import repeated_in_runs, steady, steady_in_runs
+from speed_bump.experiment.aim.unit import (
+    Steady,
+    repeated_in_runs,
+    steady,
+    steady_in_runs,
+)
 from speed_bump.experiment.program.machine import Reading
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Result, Runner
@@ -292,6 +298,28 @@ def window(names=(), exited=(), seconds=1.0, frames=(), **fields):
     return Window(
         calls, calls, Stacks(100, seconds, samples), exited=list(exited), **fields
     )
+
+
+def test_a_unit_of_a_framework_is_watched_for_two_seconds():
+    """Time before the first one is left out, and what was called then is no candidate."""
+    name = "flask.app:Flask.wsgi_app"
+    looked = Looked(60, [window(["m:warm_up"])] * 6)
+    looked.windows.append(window([name, "m:warm_up"]))
+    assert looked.since_first(name) == 0
+    assert not _is_enough(looked, lambda _: True, 7.0)
+    looked.windows += [window([name])] * 2
+    assert looked.since_first(name) == 2.0
+    assert _is_enough(looked, lambda _: True, 9.0)
+    looked.windows.append(window([name], points={"step": 1}))
+    looked.points = {"step": 1}
+    assert not _is_enough(looked, lambda _: True, 10.0)
+
+
+def test_the_pace_while_all_calls_were_counted():
+    seen = Seen(rates={"/a:f": 500.0, "/a:g": 20.0}, steady=[Steady("/a:f", 500.0, 0.1)])
+    assert machine_code._pace(seen, {"/a:f": 100.0, "/a:g": 19.0}) == 5
+    assert machine_code._pace(seen, {"/a:f": 5.0}) == 1
+    assert machine_code._pace(Seen(), {}) == 1
 
 
 def test_processes_are_units_if_they_are_alike_and_there_is_time_for_them():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections import Counter
 
 import pytest
@@ -340,7 +341,7 @@ def test_small_questions_leave_time_to_others():
     """
     draw = np.random.default_rng(2)
     run = model.Run(model.Weighted(draw, [1.0] * 11 + [0.5]), "recorded", draw)
-    run.record.self_times[run.names[11]] = SelfTime(0.001, 400.0)
+    run.record.self_times[run.names[11]] = SelfTime(0.001, 4000.0)
     run.undelayed(70)
     stages = Stages(Options(60), 2)
     while (block := stages.next_block(run.record)) is not None:
@@ -353,6 +354,19 @@ def test_small_questions_leave_time_to_others():
         for name in arm.functions
     }
     assert run.names[11] not in asked
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_shorter_delays_take_turns_while_another_function_is_open(monkeypatch, is_open):
+    monkeypatch.setattr(Stages, "_are_open", lambda *_: is_open)
+    run, _ = model.experiment(
+        lambda draw: model.Weighted(draw, [1.0] * 3 + [0.5]), "heavy", 3, precision=1e-4
+    )
+    stages = [b.stage for b in run.record.blocks if b.stage in ("single", "levels")]
+    late = stages[stages.index("levels") :]
+    assert len(late) >= 4
+    beside = [a == b == "levels" for a, b in itertools.pairwise(late)]
+    assert any(beside) != is_open
 
 
 def test_a_delay_that_was_given_is_the_one():

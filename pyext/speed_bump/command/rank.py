@@ -531,8 +531,10 @@ def _look(
     Args:
         python_s: Python came so long after the start in an earlier run
     """
+    from speed_bump.experiment import symbols
     from speed_bump.experiment.aim import aim
     from speed_bump.experiment.aim.shares import room
+    from speed_bump.experiment.rank import RankError
     from speed_bump.experiment.show import found as showing
 
     budget_s = experiment.options.budget_s
@@ -575,6 +577,13 @@ def _look(
     header["unit"] = found.progress.text or header["unit"]
     if named:
         return
+    if not found.candidates:
+        name, why = next(iter(found.left_out.items()))
+        raise RankError(
+            "the functions that take time are called too often to be measured: "
+            f"{symbols.short(name)} is {why}; give a larger --max-slowdown, or name "
+            "functions with --native"
+        )
     experiment.targets = found.targets()
     experiment.order = list(found.candidates)
     experiment.room = lambda rate: room(budget_s, rate)

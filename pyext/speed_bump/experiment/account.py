@@ -17,8 +17,8 @@ CPU_WAIT = "a CPU"
 # Frames below this one import a module.
 IMPORT = "_find_and_load"
 # A function whose time is below one other function in this part of the samples has that
-# one's answer.
-MOSTLY_BELOW = 0.9
+# one's answer, if that one waits in no larger part of its own.
+MOSTLY_BELOW, HARDLY_WAITS = 0.9, 0.02
 # The thread that serves the tool in a program that it is attached to.
 SERVING = "speed_bump.link.visit:"
 
@@ -338,7 +338,8 @@ class Inside:
     """A function that was not measured, and the measured function that calls it.
 
     Args:
-        share: its own time on a CPU, of the unit's time
+        share: its own time while it computes, as an average number of threads, like
+            ``record.SelfTime.share``
         of: the innermost measured function around its calls
     """
 
@@ -348,40 +349,68 @@ class Inside:
 
 
 def inside(
-    looks: Looks | None, asked: Collection[str], others: Collection[str]
+    looks: Looks | None,
+    asked: Collection[str],
+    others: Collection[str],
+    given: float = 0.0,
 ) -> list[Inside]:
-    """Those of ``others`` whose time is nearly all below one function of ``asked``.
+    """Those of ``others`` whose time is nearly all below one function of ``asked``, if
+    that one waits for nothing.
 
-    In one thread, a delay of a call and one of what it calls are the same to all else, so
-    that the answer of the one is the answer of the other.
+    In one thread, a delay at the beginning of a call and one within it are then the same
+    to all else, unless the call hands over work before: what arrives of the first is the
+    most that arrives of the second.
+
+    Args:
+        given: the part of the wanted CPU time that other programs leave, if threads
+            mainly wait for CPUs that others of the program have, and these waits are no
+            time of a function; else 0
     """
-    if looks is None or not others:
+    if looks is None or not others or not looks.ticks:
         return []
-    total = 0.0
-    own: dict[str, Counter[str]] = {}
+    known = {*asked, *others}
+    awake: Counter[int] = Counter()
+    computes: Counter[int] = Counter()
+    asleep: Counter[str] = Counter()
+    below: Counter[str] = Counter()
+    own: dict[str, Counter[tuple[str, int]]] = {}
     for (at, row), n in looks.stacks.items():
         if not looks.threads[at].reports:
             continue
-        total += n
         frames = [looks.frames[f] for f in row]
-        if frames and frames[-1].kind == WAIT:
+        waits = frames[-1].name if frames and frames[-1].kind == WAIT else ""
+        within = [name for name in (asked_name(f, asked) for f in frames) if name]
+        around = within[-1] if within else ""
+        below[around] += n  # type: ignore[assignment]
+        if waits and waits != CPU_WAIT:
+            asleep[around] += n  # type: ignore[assignment]
             continue
-        names = [
-            (name, True)
-            if (name := asked_name(f, asked))
-            else (asked_name(f, others), False)
-            for f in frames
-        ]
-        names = [one for one in names if one[0]]
-        if not names or names[-1][1]:
+        awake[at] += n  # type: ignore[assignment]
+        if waits:
             continue
-        around = next((name for name, measured in reversed(names) if measured), "")
-        own.setdefault(names[-1][0], Counter())[around] += n  # type: ignore[assignment]
+        computes[at] += n  # type: ignore[assignment]
+        innermost = (name for f in reversed(frames) if (name := asked_name(f, known)))
+        name = next(innermost, "")
+        if name in others and name not in asked:
+            own.setdefault(name, Counter())[around, at] += n  # type: ignore[assignment]
+    lacking = _lacking(looks)
+    # Waits for a CPU belong to what a thread computes, as in its self times.
+    weight = {
+        at: (1 - lacking.get(at, 0.0)) / given if given else awake[at] / n
+        for at, n in computes.items()
+    }
     found = []
-    for name, callers in own.items():
+    for name, places in own.items():
+        callers: Counter[str] = Counter()
+        for (around, _), n in places.items():
+            callers[around] += n
         of, most = callers.most_common(1)[0]
-        if of and most >= MOSTLY_BELOW * callers.total():
-            found.append(Inside(name, callers.total() / total, of))
+        if not of or most < MOSTLY_BELOW * callers.total():
+            continue
+        if asleep[of] > HARDLY_WAITS * below[of]:
+            continue
+        share = sum(n * weight[at] for (_, at), n in places.items()) / looks.ticks
+        found.append(Inside(name, share, of))
     return sorted(found, key=lambda one: (-one.share, one.name))
 
 

@@ -267,7 +267,7 @@ class Experiment:
             if self.interrupted:
                 break
         self.record.looks = looks_together(whole)
-        self.record.self_times = self_times(seen, self.record.functions)
+        self.record.self_times = self_times(seen)
 
     def _left(self) -> float:
         return self._deadline - time.monotonic()

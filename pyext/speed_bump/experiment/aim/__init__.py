@@ -450,13 +450,6 @@ def _of_machine_code(
     rates = {name: seen.rates[name] for name in names}
     found.left_out = machine_code.affordable(path, rates, max_slowdown)
     names = [name for name in names if name not in found.left_out]
-    if not names:
-        most_called = next(iter(found.left_out))
-        raise RankError(
-            f"no function of {path} can be measured, they are called too often: "
-            f"{symbols.short(most_called)} is {found.left_out[most_called]}: give a "
-            "larger --max-slowdown, or name functions with --native"
-        )
     most = room(budget_s, found.rate)
     found.candidates = {name: seen.own[name] for name in names[:most]}
     found.others = {name: seen.own[name] for name in names[most:]}

@@ -174,7 +174,7 @@ def _pace(found: Seen, counted: Mapping[str, float]) -> float:
 def _count(program: Workload) -> tuple[dict[str, int], float, float]:
     """The calls of each function in the first seconds, until no new function appears.
 
-    Also in how many seconds, and when there was none yet.
+    Also in how many seconds, and when the first one was not called yet.
     """
     begin = last = first = time.monotonic()
     counted: dict[str, int] = {}
@@ -191,7 +191,7 @@ def _count(program: Workload) -> tuple[dict[str, int], float, float]:
         if now > begin + MAX_COUNT_S or (counted and now > last + COUNT_S):
             break
     # A program that ends at once has no rates.
-    return counted, max(time.monotonic() - begin, COUNT_S), first
+    return counted, max(time.monotonic() - first, COUNT_S), first
 
 
 def _targets(path: str, names: Iterable[str]) -> list[Target]:
@@ -288,25 +288,12 @@ def affordable(
     path: str, rates: Mapping[str, float], max_slowdown: float
 ) -> dict[str, str]:
     """As ``natives.affordable()``, for functions of one file."""
-    try:
-        probes: native.Probes | None = native.Probes(0)
-    except native.NativeError:
-        probes = None
-    costs = natives.HitCosts(probes)
-    try:
-        return natives.affordable(
-            {
-                name: (
-                    rate,
-                    costs.of_target(target_of(path, name.removeprefix(f"{path}:"))),
-                )
-                for name, rate in rates.items()
-            },
-            max_slowdown,
-        )
-    finally:
-        if probes:
-            probes.close()
+    with natives.hit_costs() as costs:
+        calls = {
+            name: (rate, costs.of_target(target_of(path, name.removeprefix(f"{path}:"))))
+            for name, rate in rates.items()
+        }
+    return natives.affordable(calls, max_slowdown)
 
 
 def why_not() -> str:

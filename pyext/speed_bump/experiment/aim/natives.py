@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import speed_bump
@@ -267,8 +268,13 @@ class Counting:
         self._error: OSError | None = None
         self._began = 0.0
         self.natives: dict[int, Native] = {}
+        # What the breakpoints cost, in ns; it is measured before there are any.
+        self.hit_ns: dict[Key, int] = {}
 
     def __enter__(self) -> Counting:
+        with hit_costs() as costs:
+            for key, target in self._wanted:
+                self.hit_ns[key] = costs.of_target(target)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -325,10 +331,6 @@ class Counting:
         names = {one.name for one in self.natives.values()}
         sites = self._probes.read() if self._probes else []
         return {f.name: f.calls for f in sites if f.name in names}
-
-    def costs(self) -> HitCosts:
-        """What breakpoints cost."""
-        return HitCosts(self._probes)
 
     def close(self) -> None:
         if self._probes:
@@ -391,13 +393,17 @@ class HitCosts:
             is_stepped = _core.is_stepped(path, offset)
         except OSError:
             is_stepped = True
+        return self._of_kind(is_stepped)
+
+    def _of_kind(self, is_stepped: bool) -> int:
         if is_stepped not in self._known:
             self._known[is_stepped] = self._measure(is_stepped)
         return self._known[is_stepped]
 
     def of_target(self, target: Target) -> int:
-        """At the first instruction of a function."""
-        return self.of(target.left, next(iter(_offsets(target)), 0))
+        """At the first instruction of a function; if it is unknown, the larger cost."""
+        costs = [self.of(target.left, offset) for offset in _offsets(target)]
+        return max(costs, default=0) or self._of_kind(True)
 
     def _measure(self, is_stepped: bool) -> int:
         if not self._probes:
@@ -406,6 +412,20 @@ class HitCosts:
             return self._probes.session.hit_cost_ns(is_stepped)
         except OSError:
             return HIT_NS
+
+
+@contextlib.contextmanager
+def hit_costs() -> Iterator[HitCosts]:
+    """Costs that are measured in a session of their own."""
+    try:
+        probes: native.Probes | None = native.Probes(0)
+    except native.NativeError:
+        probes = None
+    try:
+        yield HitCosts(probes)
+    finally:
+        if probes:
+            probes.close()
 
 
 def affordable(
@@ -498,20 +518,19 @@ def _choose(
     max_slowdown: float,
     start: Start | None,
 ) -> None:
-    costs = counting.costs()
     most = HIT_PART * max_slowdown
     weighed = found.weighed
     left = sorted(
         counting.natives.values(), key=lambda one: (-weighed.worth(one.key), one.name)
     )
-    hit_ns = {one.name: costs.of_target(one.target) for one in left}
-    limits = {name: most * 1e9 / ns for name, ns in hit_ns.items()}
+    hit_ns = counting.hit_ns
+    limits = {one.name: most * 1e9 / hit_ns[one.key] for one in left}
     rates, hot = _rates(counting, left, limits, is_running, start)
     left = [one for one in left if one not in hot]
     taken = 0.0
     for one in left:
         one.rate = rates[one.name]
-        cost = one.rate * hit_ns[one.name] / 1e9
+        cost = one.rate * hit_ns[one.key] / 1e9
         # Of two functions that are one question, keep the one worth more, if it is
         # possible.
         same = next(
@@ -523,12 +542,12 @@ def _choose(
             why = "not called while its calls were counted"
             found.leave_out(one.name, one.key, why)
         elif cost > LITTLE and taken + cost > most:
-            found.leave_out(one.name, one.key, too_often(one.rate, hit_ns[one.name]))
+            found.leave_out(one.name, one.key, too_often(one.rate, hit_ns[one.key]))
         else:
             taken += cost
             found.asked[one.name] = one
     for one in hot:
-        why = too_often(rates[one.name], hit_ns[one.name])
+        why = too_often(rates[one.name], hit_ns[one.key])
         found.leave_out(one.name, one.key, why)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from speed_bump.experiment.account import Account, Own
+from speed_bump.experiment.account import Account, Inside, Own
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import (
     HIDDEN,
@@ -34,7 +34,7 @@ def sentence(record: Record, verdict: Verdict) -> str:
     hidden = [f.name for f in found if f.verdict == HIDDEN]
     unknown = [f for f in found if f.verdict == INCONCLUSIVE]
     parts = []
-    nothing = _nothing(record, found, account)
+    nothing = _nothing(record, verdict, found, account)
     if nothing:
         parts.append(nothing)
     elif matter:
@@ -92,7 +92,9 @@ def _waits(record: Record, account: Account | None) -> str:
     )
 
 
-def _nothing(record: Record, found: list[Finding], account: Account | None) -> str:
+def _nothing(
+    record: Record, verdict: Verdict, found: list[Finding], account: Account | None
+) -> str:
     """A sentence if the unit is nearly all waiting; else ""."""
     waits = _waits(record, account)
     if not account or not waits:
@@ -101,9 +103,10 @@ def _nothing(record: Record, found: list[Finding], account: Account | None) -> s
     if asleep < MOSTLY:
         return ""
     gains = [c for f in found if f.verdict != HIDDEN and (c := computing(f, account))]
+    inside = [gain for gain, _, _ in _gains_inside(record, verdict)]
     # A function without a number can gain no more than all the time that is not waiting.
     unknown = any(f.headroom is None and f.verdict != HIDDEN for f in found)
-    most = max((gain.high for gain in gains), default=0.0)
+    most = max([*(gain.high for gain in gains), *inside], default=0.0)
     most = max(most, (1 - asleep)) if unknown or not gains else most
     if most >= LITTLE_BESIDE_WAITING:
         return ""
@@ -113,13 +116,20 @@ def _nothing(record: Record, found: list[Finding], account: Account | None) -> s
     )
 
 
-def _first_inside(record: Record, verdict: Verdict, first: Finding) -> str:
-    """If a function that was not delayed can gain more than those that were; else ""."""
-    gains = [
+def _gains_inside(
+    record: Record, verdict: Verdict
+) -> list[tuple[float, Inside, Finding]]:
+    """What functions that were not delayed can gain at most, and what calls them."""
+    return [
         (caller.criticality.value * one.share, one, caller)
         for one, caller in spent.answered(record, verdict)
         if caller.criticality is not None
     ]
+
+
+def _first_inside(record: Record, verdict: Verdict, first: Finding) -> str:
+    """If a function that was not delayed can gain more than those that were; else ""."""
+    gains = _gains_inside(record, verdict)
     if not gains:
         return ""
     most, one, caller = max(gains, key=lambda gain: gain[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import speed_bump
@@ -64,8 +65,16 @@ def _asked(verdict: Verdict) -> set[str]:
 def answered(record: Record, verdict: Verdict) -> list[tuple[Inside, Finding]]:
     """The functions that were left out and have the answer of what calls them."""
     left_out = (record.header.get("found") or {}).get("native_left_out") or {}
+    if record.metered:
+        return []
     by_name = {f.name.removeprefix("native:"): f for f in verdict.findings}
-    some = inside(record.looks, set(by_name), set(left_out))
+    machine = record.machine
+    given = machine.given if machine.is_crowded and 0 < machine.given < 1 else 0.0
+    some = inside(record.looks, set(by_name), set(left_out), given)
+    if record.ranks:
+        # Per rank, like self times.
+        ranks = dict(zip(record.functions, record.ranks.callers(), strict=True))
+        some = [replace(one, share=one.share / max(ranks[one.of], 1)) for one in some]
     return [
         (one, by_name[one.of])
         for one in some

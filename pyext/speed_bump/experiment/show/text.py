@@ -400,15 +400,14 @@ def _inside(record: Record, one: Inside, caller: Finding) -> str:
     why = record.header["found"]["native_left_out"][one.name]
     text = (
         f"{short(one.name)} was not delayed: {why}. It has {spent.part(one.share)} of "
-        f"the time, in calls from {short(one.of)}, so that the same part of a delay "
-        "arrives"
+        f"the time, in calls from {short(one.of)}, which waits for nothing"
     )
     if caller.criticality is None:
-        return text
+        return f"{text}, and is {caller.verdict}"
     gain = max(caller.criticality.value, 0.0) * one.share
     return (
-        f"{text} ({number(caller.criticality)}): making it faster gains at most "
-        f"{spent.part(gain)}"
+        f"{text}, and of a delay of which {number(caller.criticality)} arrives: making "
+        f"it faster gains at most {spent.part(gain)}"
     )
 
 

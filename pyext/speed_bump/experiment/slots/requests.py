@@ -23,6 +23,7 @@ from speed_bump.experiment.slots.plan import (
     SHAM,
     chance_of_one,
     delay_for,
+    least_ns,
     one_at_a_time,
     rest,
 )
@@ -154,5 +155,5 @@ class Requests:
         except KeyError:
             pass
         most = longest * calls / slot
-        found = delay_for(min(dose, most), slot, calls, self.min_delay_ns)
+        found = delay_for(min(dose, most), slot, calls, least_ns(name, self.min_delay_ns))
         return Delay(math.ceil(found.delay_ns), found.every)

@@ -25,6 +25,7 @@ from speed_bump.experiment.fit.columns import (
 )
 from speed_bump.experiment.fit.contention import contention, of_groups
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
+from speed_bump.experiment.fit.finding import own_share
 from speed_bump.experiment.fit.interval import INCONCLUSIVE, THRESHOLD
 from speed_bump.experiment.fit.number import TOLD
 from speed_bump.experiment.fit.verdict import verdict
@@ -40,6 +41,7 @@ from speed_bump.experiment.slots.plan import (
     chance_of_one,
     delay_for,
     each_on_its_own,
+    least_ns,
     one_at_a_time,
     pedestal,
     rest,
@@ -107,11 +109,7 @@ class Options:
         precision: half-width of the intervals at which an experiment is done
         max_slowdown: the part of its throughput that the program may lose, on average
             over the whole run
-        min_delay_ns: the shortest delay of a call of a Python or C function
-        native_min_delay_ns: of a native function. Besides its delay, a call that is
-            delayed takes some tenths of a microsecond more than one that is not, because
-            caches and branch predictors have forgotten the program (0.4 us after a delay
-            of 1.2 us on 6.18 by BPF: an effect of 1.35 instead of 1)
+        min_delay_ns: the shortest delay of a call; that of a native function is longer
         fixed: functions with a given delay of a call, ns; a missing one has none (a
             defaultdict gives one to all)
     """
@@ -120,13 +118,7 @@ class Options:
     precision: float = 0.05
     max_slowdown: float = 0.2
     min_delay_ns: int = 1000
-    native_min_delay_ns: int = 10_000
     fixed: Mapping[str, int] = field(default_factory=dict)
-
-    def least_ns(self, name: str) -> int:
-        """The shortest delay of a call of this function."""
-        least = max(self.min_delay_ns, 1)
-        return max(least, self.native_min_delay_ns) if name.startswith("/") else least
 
     @property
     def cap(self) -> float:
@@ -194,7 +186,7 @@ class Stages:
         self._is_refused = False
         self._turn = False
         self._judged_at = -1
-        self._is_labelled = False
+        self._is_sound = True
         self._weights: dict[str, float] = {}
 
     def next_block(self, record: Record) -> Block | None:
@@ -405,17 +397,20 @@ class Stages:
                         dose,
                         state.slot_ns,
                         state.calls[name],
-                        self.options.least_ns(name),
+                        self._least_ns(name),
                     )
                     for dose in doses
                 )
             rows.append(delays)
         return Arm(names, tuple(rows))
 
+    def _least_ns(self, name: str) -> int:
+        return least_ns(name, self.options.min_delay_ns)
+
     def _part(self, name: str, given: int, share: float) -> Delay:
         """A part of a given delay: shorter, or for fewer calls."""
         wanted = given * share
-        least = self.options.least_ns(name)
+        least = min(self._least_ns(name), given)
         if wanted >= least:
             return Delay(int(min(wanted, MAX_DELAY_NS)))
         return Delay(least, max(round(least / max(wanted, 1e-9)), 1))
@@ -447,7 +442,7 @@ class Stages:
             if given is not None:
                 delay = Delay(max(int(given), 1))
             else:
-                delay = delay_for(dose, state.slot_ns, each, self.options.least_ns(name))
+                delay = delay_for(dose, state.slot_ns, each, self._least_ns(name))
             arms.append(Arm((name,), ((delay,),)))
         return arms
 
@@ -592,7 +587,7 @@ class Stages:
                 return
             is_done = narrow and not self._is_refused
             is_done = is_done and (not self._alarms or self._settled(found, names))
-            if is_done and self._has_labels(record):
+            if is_done and self._bill_is_sound(record):
                 return
         self._one_block(record, state, names, (self._dose,), "single")
 
@@ -656,18 +651,19 @@ class Stages:
             masks = masks | np.left_shift(on, np.uint64(bit))
         return masks
 
-    def _has_labels(self, record: Record) -> bool:
-        """Whether the verdict gives labels. What refuses them is heeded: there is time.
+    def _bill_is_sound(self, record: Record) -> bool:
+        """Whether no bill refuses the labels; one that does is heeded, as there is time.
 
         Repeated looks during the experiment need a clearer bill to be an alarm.
         """
         if self._judged_at != self._looked_at:
             self._judged_at = self._looked_at
             judged = verdict(record, final=False)
-            self._is_labelled = any(f.verdict != INCONCLUSIVE for f in judged.findings)
-            if not self._is_labelled:
+            has_labels = any(f.verdict != INCONCLUSIVE for f in judged.findings)
+            self._is_sound = has_labels or not any(bill.alarm for bill in judged.bills)
+            if not self._is_sound:
                 self._heed(judged.bills)
-        return self._is_labelled
+        return self._is_sound
 
     def _heed(self, found: list[Bill]) -> None:
         """After an alarm: smaller doses, then single holds far apart."""
@@ -768,10 +764,10 @@ class Stages:
             interval = effect.interval
             far = 2 * interval.half
             is_sure = effect.c - far > THRESHOLD or effect.c + far < THRESHOLD
-            own = record.self_times.get(name)
+            own = own_share(record.self_times, name, record.machine)
             most = 1.0
-            if own and own.looks:
-                most = max(interval.high, 0.0) / self._threads * own.share
+            if own:
+                most = max(interval.high, 0.0) / self._threads * own.high
             self._weights[name] = (
                 DECIDED if is_sure else SMALL_HEADROOM if most < LITTLE else 1.0
             )
@@ -784,8 +780,8 @@ class Stages:
     @staticmethod
     def _is_little(record: Record, name: str) -> bool:
         """Whether its headroom is small, whatever part of a delay arrives."""
-        own = record.self_times.get(name)
-        return own is not None and own.looks > 0 and own.share < LITTLE
+        share = own_share(record.self_times, name, record.machine)
+        return share is not None and share.high < LITTLE
 
     def _only_slack(self, found: Effects, names: list[str]) -> bool:
         """Whether shorter delays are the only remaining question."""

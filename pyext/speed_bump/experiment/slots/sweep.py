@@ -12,6 +12,7 @@ from speed_bump.experiment.slots.plan import (
     SHAM,
     chance_of_one,
     delay_for,
+    least_ns,
     one_at_a_time,
 )
 
@@ -55,12 +56,13 @@ class Sweep:
                 (name,),
                 (
                     tuple(
-                        delay_for(dose, slot_ns, float(calls[k]), MIN_DELAY_NS)
+                        delay_for(dose, slot_ns, float(calls[k]), least)
                         for dose in self.levels
                     ),
                 ),
             )
             for k, name in enumerate(record.functions)
+            for least in [least_ns(name, MIN_DELAY_NS)]
             if calls[k] > 0
         ][: MAX_ARMS - 1]
         if not arms:
