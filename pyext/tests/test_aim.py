@@ -20,6 +20,7 @@ from speed_bump.experiment.aim.shares import room
 from speed_bump.experiment.aim.unit import (
     Steady,
     repeated_in_runs,
+    steadiest,
     steady,
     steady_in_runs,
 )
@@ -421,6 +422,45 @@ def test_what_there_is_no_time_for_is_left_out(unit_ns, kept):
     assert list(found["shares"]) == names[:kept]
     assert list(found["others"]) == names[kept:]
     assert len(said) == (kept < 20)
+
+
+def test_calls_of_the_unit_in_imports_are_no_work_yet():
+    """A library's function that is the unit may be called while the program imports."""
+    calls = {"m:work": 0, "m:other": 0, "m:third": 3}
+    program = SimpleNamespace(calls=lambda: calls)
+    watcher = SimpleNamespace(event=lambda _: None)
+    record = Record({}, (), empty(0))
+    named = Experiment(
+        None, list(calls), Progress(), Options(), record, None, watcher, None
+    )
+    # Of targets that were named, that they are not called is to be said soon.
+    assert named._is_at_its_work(program)
+    named.found = True
+    named._begin = time.monotonic()
+    assert not named._is_at_its_work(program)
+    calls["m:work"] = 1
+    assert named._is_at_its_work(program)
+    calls["m:work"] = 0
+    named._begin -= 60
+    assert named._is_at_its_work(program)
+
+
+def test_a_small_call_of_a_library_is_no_unit_because_it_is_even():
+    work = Stack(1, 1, "", ("app:main", "lib:fit", "lib:grow"))
+    stacks = Stacks(1000, 10.0, {work: 1000})
+    even = {"lib:get": [5] * 8, "lib:grow": [50] * 8}
+    own = {"app:save": [20] * 8}
+
+    def first(counts):
+        found = steadiest(counts, 10.0, stacks, lambda n: n.startswith("app:"), {1})
+        return found[0].name
+
+    assert first(even) == "lib:grow"
+    assert first(even | own) == "lib:grow"
+    # Without any that takes time, only one of the program may be the unit.
+    del even["lib:grow"]
+    assert first(even | own) == "app:save"
+    assert not steadiest(even, 10.0, stacks, lambda _: False, {1})
 
 
 def is_starved(finding):

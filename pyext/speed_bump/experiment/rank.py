@@ -356,7 +356,7 @@ class Experiment:
             self._check_python()
             program.look()
             units = program.plan.units
-            if units and not first:
+            if units and not first and self._is_at_its_work(program):
                 first = time.monotonic()
             beginning = AGAIN_UNITS if self._done else FIRST_UNITS
             if first and (units > beginning or time.monotonic() > first + 1):
@@ -382,6 +382,18 @@ class Experiment:
         if self._left() <= 0 and not first and not self._done:
             raise RankError(self._why_no_progress(program))
         return False
+
+    def _is_at_its_work(self, program: Workload) -> bool:
+        """Whether functions are called that were found at work: what is counted as a unit
+        may be called by imports, too. In doubt, after some time, it is.
+        """
+        if not self.found or self._done:
+            return True
+        called = sum(n > 0 for n in program.calls().values())
+        patience_s = DOUBT_S + LATE * self.to_first_s
+        return (
+            2 * called >= len(self.targets) or time.monotonic() > self._begin + patience_s
+        )
 
     def _choose_point(self, program: Workload) -> bool:
         points = {name: n for name, n in program.points().items() if n}

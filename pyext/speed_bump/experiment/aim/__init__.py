@@ -552,7 +552,7 @@ def _choose_unit(found: Aim, looked: Looked, is_own: Callable[[str], bool]) -> N
         )
     elif steady:
         _take(found, steady[0], steady[0].why)
-    elif again := looked.repeated(is_own):
+    elif (again := looked.repeated(is_own)) and is_own(again[0].name):
         _take(found, again[0], again[0].why_uneven)
     elif looked.goes_on and server:
         raise RankError(
@@ -562,6 +562,9 @@ def _choose_unit(found: Aim, looked: Looked, is_own: Callable[[str], bool]) -> N
         )
     elif only_waits:
         raise RankError(_why_nothing(seen))
+    elif again:
+        # A script without functions repeats those of libraries.
+        _take(found, again[0], again[0].why_uneven)
     else:
         found.why = "it has no steady call: a unit is a whole run"
 

@@ -13,6 +13,7 @@ from speed_bump.experiment.aim.shares import shares
 from speed_bump.experiment.aim.unit import (
     MIN_AGAIN,
     PARTS,
+    REPEATED_COVER,
     Steady,
     in_parts,
     outgrown,
@@ -305,8 +306,10 @@ class Looked:
         else:
             calls = repeated_in_runs([[w.all for w in run] for run in self.of_runs()])
         stacks = self.stacks
-        found = steadiest(calls, stacks.seconds, stacks, is_own, self.pids)
-        return [one for one in found if is_own(one.name)]
+        found = steadiest(
+            calls, stacks.seconds, stacks, is_own, self.pids, REPEATED_COVER
+        )
+        return [one for one in found if is_own(one.name)] or found
 
     def _main_works(self, is_own: Callable[[str], bool]) -> bool:
         """Whether the main process calls functions of the program repeatedly, but too

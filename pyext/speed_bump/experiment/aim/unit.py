@@ -22,8 +22,9 @@ UNEVEN, UNEVEN_CALLS = 0.35, 1.5
 MIN_PARTS, MIN_SPAN, UNEVEN_RUN = 4, 0.3, 0.6
 # Functions whose calls differ by less than this have one pace.
 ALIKE = 1.15
-# Functions of one pace take at least this part of the working time together.
-MIN_COVER = 0.03
+# Functions of one pace take at least this part of the working time together, and so does
+# one of a library by itself; without an even pace it takes more.
+MIN_COVER, REPEATED_COVER = 0.03, 0.2
 
 
 # What is called in this part of the parts of the time is called again and again.
@@ -184,6 +185,7 @@ def steadiest(
     stacks: Stacks,
     is_own: Callable[[str], bool],
     pids: Collection[int],
+    library_cover: float = MIN_COVER,
 ) -> list[Steady]:
     """Possible units of work, the best first.
 
@@ -195,6 +197,7 @@ def steadiest(
         seconds: in which the calls were counted
         is_own: whether a function belongs to the program, not to a library
         pids: the processes whose calls they are
+        library_cover: the part of the time in a function of a library, with what it calls
     """
     groups: list[list[str]] = []
     for name in sorted(even, key=lambda n: (sum(even[n]), n)):
@@ -220,6 +223,10 @@ def steadiest(
                 depth.setdefault(name, at)
     order = sorted(range(len(groups)), key=lambda i: (cover[i] < MIN_COVER * busy, i))
 
+    def may_be(name: str) -> bool:
+        # Small calls of a library are no units because they are even.
+        return is_own(name) or total.get(name, 0) >= library_cover * busy
+
     def worth(name: str) -> tuple[bool, bool, float, int, str]:
         mine = total.get(name, 0)
         # With equal time, prefer the outer function, whatever the samples say by chance.
@@ -232,7 +239,7 @@ def steadiest(
             float(np.std(even[name]) / max(np.mean(even[name]), 1e-9)),
         )
         for i in order
-        for name in sorted(groups[i], key=worth)
+        for name in sorted(filter(may_be, groups[i]), key=worth)
     ]
 
 
