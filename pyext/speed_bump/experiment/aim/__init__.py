@@ -501,10 +501,11 @@ def _choose(
     seen.machine = frozenset(native.asked)
     found.natives = {name: one.target for name, one in native.asked.items()}
     found.left_out, found.native_refused = native.reasons(), native.refused
+    shown = native.asked.keys() | native.left_out.keys()
     found.readable = {
-        one.key[1]: readable
-        for one in native.asked.values()
-        if (readable := native.weighed.readable[one.key]) != one.key[1]
+        symbol: readable
+        for (path, symbol), readable in native.weighed.readable.items()
+        if readable != symbol and f"{path}:{symbol}" in shown
     }
     names = by_worth([*names, *found.natives], seen, is_own)
     most = room(budget_s, found.rate)

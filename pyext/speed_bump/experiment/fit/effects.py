@@ -250,7 +250,10 @@ def _solved(design: _Design) -> _Solution | None:
         drift = Drift(design.run[rows], design.spacing, weight)
         aw = drift.without(whitened(a, phi)[rows] * weight[:, None])
         r = drift.without(whitened(y, phi)[rows] * weight)
-        inverse, known, size = _inverted(aw, weight)
+        try:
+            inverse, known, size = _inverted(aw, weight)
+        except np.linalg.LinAlgError:
+            return None
         df = len(rows) - int(known.sum()) - drift.knots
         if df < 3:
             return None

@@ -50,6 +50,8 @@ MAX_ROWS = 30
 # Prose is wrapped at this width, also on wider terminals.
 PROSE = 80
 MIN_NAME = 16
+# Of the functions that were not delayed and have an answer.
+MIN_INSIDE, MAX_INSIDE = 0.01, 5
 # More names than these are counted, not listed.
 MAX_NAMES = 3
 HEADS = ("function", "calls", "self", "criticality", "headroom", "verdict")
@@ -368,7 +370,7 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     shared = shared_note(verdict)
     if shared:
         lines.append(f"all numbers: {shared}")
-    lines += [_inside(record, one, by) for one, by in spent.answered(record, verdict)]
+    lines += _inside_lines(record, verdict)
     # Reasons of a row are not repeated.
     said = {f"no labels: {f.reason}" for f in verdict.findings} | {shared}
     lines += [f"warning: {text}" for text in verdict.warnings if text not in said]
@@ -395,20 +397,27 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     return lines
 
 
+def _inside_lines(record: Record, verdict: Verdict) -> list[str]:
+    """The functions that were not delayed and have an answer, those with the most time."""
+    some = spent.answered(record, verdict)
+    worth = [pair for pair in some if pair[0].share >= MIN_INSIDE][:MAX_INSIDE]
+    lines = [_inside(record, one, by) for one, by in worth]
+    if lines and len(worth) < len(some):
+        lines[-1] += f" ({len(some) - len(worth)} more of this kind take less: --json)"
+    return lines
+
+
 def _inside(record: Record, one: Inside, caller: Finding) -> str:
     """A function that was not delayed, with the answer of what calls it."""
     why = record.header["found"]["native_left_out"][one.name]
     text = (
-        f"{short(one.name)} was not delayed: {why}. It has {spent.part(one.share)} of "
-        f"the time, in calls from {short(one.of)}, which waits for nothing"
+        f"{short(one.name)}: not delayed ({why}): {spent.part(one.share)} of the time, "
+        f"in calls from {short(one.of)}, which waits for nothing"
     )
     if caller.criticality is None:
-        return f"{text}, and is {caller.verdict}"
+        return f"{text} and is {caller.verdict}"
     gain = max(caller.criticality.value, 0.0) * one.share
-    return (
-        f"{text}, and of a delay of which {number(caller.criticality)} arrives: making "
-        f"it faster gains at most {spent.part(gain)}"
-    )
+    return f"{text} ({number(caller.criticality)}): at most {spent.part(gain)} to gain"
 
 
 # --------------------------------------------------------------------------- text
