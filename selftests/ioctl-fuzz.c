@@ -678,5 +678,5 @@ int main(void)
 	ksft_test_result(still_counts(dev), "the device works as before\n");
 	ksft_test_result(was_inside(), "every command was done and refused\n");
 	close(dev);
-	ksft_finished();
+	ksft_exit(ksft_test_num() == 4 && !ksft_get_fail_cnt());
 }

@@ -692,5 +692,5 @@ int main(void)
 	end_survivors();
 	look_for_idlers();
 	report();
-	ksft_finished();
+	ksft_exit(ksft_test_num() == STORM_FAULTS && !ksft_get_fail_cnt());
 }

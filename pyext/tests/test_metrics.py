@@ -511,9 +511,14 @@ def test_a_certificate_that_is_not_trusted_is_not_waited_for(tmp_path):
     assert "signed certificate" in str(caught.value)
 
 
-def test_a_python_without_ssl_has_all_but_https():
+# It was not compiled, or the OpenSSL that it was compiled for is not there.
+@pytest.mark.parametrize(
+    "ssl_module", ["raise ModuleNotFoundError('_ssl')", "raise ImportError('libssl')"]
+)
+def test_a_python_without_ssl_has_all_but_https(tmp_path, ssl_module):
+    (tmp_path / "_ssl.py").write_text(ssl_module)
     program = (
-        "import sys; sys.modules['_ssl'] = None\n"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import speed_bump.command.main\n"
         "from speed_bump.experiment.program.metric import Metric, MetricError, Source\n"
         "try:\n"

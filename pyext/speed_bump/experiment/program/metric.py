@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from prometheus_client import Metric as Family
     from prometheus_client.samples import Sample
 
-# A Python that was compiled without OpenSSL has none of them, and no https.
+# A Python without OpenSSL, or compiled for another version than is here, has none of
+# them, and no https.
 SSL_ERRORS: tuple[type[OSError], ...] = ()
 CERTIFICATE_ERRORS: tuple[type[OSError], ...] = ()
-with suppress(ModuleNotFoundError):
+with suppress(ImportError):
     import ssl
 
     SSL_ERRORS, CERTIFICATE_ERRORS = (ssl.SSLError,), (ssl.SSLCertVerificationError,)

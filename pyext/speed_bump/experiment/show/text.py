@@ -398,7 +398,7 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
 
 
 def _inside_lines(record: Record, verdict: Verdict) -> list[str]:
-    """The functions that were not delayed and have an answer, those with the most time."""
+    """The functions that were not delayed and have an answer, the largest first."""
     some = spent.answered(record, verdict)
     worth = [pair for pair in some if pair[0].share >= MIN_INSIDE][:MAX_INSIDE]
     lines = [_inside(record, one, by) for one, by in worth]
