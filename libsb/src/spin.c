@@ -194,11 +194,12 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 	lead = now - entry;
 	cpu_ns = sb_clock_thread_cpu();
 	now = sb_clock_poll();
-	/* If the measurement was preempted, the result is unknown. */
+	/*
+	 * If the measurement was preempted, the result is unknown. What it took counts as CPU
+	 * time in part: a delay is rather too long by that than too short.
+	 */
 	if (now - entry - lead > sb_clock.gap_ticks)
 		deadline += gone = now - entry - lead;
-	else
-		lead = now - entry;
 	if (!cpu_ns) {
 		now = sb_clock_spin_past(now, deadline, sb_clock.gap_ticks, &gone);
 		*away = gone - back;
@@ -218,10 +219,13 @@ uint64_t sb_clock_spin_cpu(uint64_t entry, uint64_t deadline, uint64_t *away)
 		uint64_t before = used;
 
 		used = lead + sb_clock_to_ticks(sb_clock_thread_cpu() - cpu_ns);
+		now = sb_clock_poll();
+		/* The kernel's clock may be faster by some millionths. */
+		if (used > now - entry)
+			used = now - entry;
 		idle_turns = used > before ? 0 : idle_turns + 1;
 		if (used >= wanted || idle_turns > MAX_IDLE_TURNS)
 			break;
-		now = sb_clock_poll();
 		deadline = now + wanted - used;
 		now = spin_to_gap(now, deadline);
 		if ((int64_t)(deadline - now) <= 0) {

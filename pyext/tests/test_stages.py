@@ -274,7 +274,7 @@ def test_each_arm_has_its_part_of_a_short_block():
     chance = plan.chance_of_one(24)
     for seed in range(20):
         masks, hold = plan.one_at_a_time(
-            np.random.default_rng(seed), 240, (chance,) * 24, plan.HOLDS
+            np.random.default_rng(seed), 240, (chance,) * 24, plan.HOLDS, even=True
         )
         holds = int(hold[-1]) + 1
         first = np.flatnonzero(np.diff(hold, prepend=-1))

@@ -76,18 +76,27 @@ def _hold_of(
 
 
 def one_at_a_time(
-    draw: np.random.Generator, count: int, chances: Sequence[float], holds: Sequence[int]
+    draw: np.random.Generator,
+    count: int,
+    chances: Sequence[float],
+    holds: Sequence[int],
+    even: bool = False,
 ) -> tuple[Masks, npt.NDArray[np.int64]]:
     """Masks of ``count`` slots with at most one arm on, and the hold of each slot.
 
-    Holds are drawn systematically and in random order (Madow & Madow, Ann. Math. Stat.
-    15, 1944): each arm has as many as its chance says, or one more. If each hold were
-    drawn by itself, an arm out of twenty would often have none in a short experiment.
+    Args:
+        even: each arm has as many holds as its chance says, or one more: they are drawn
+            systematically, in random order (Madow & Madow, Ann. Math. Stat. 15, 1944). If
+            each hold is drawn by itself, an arm out of twenty often has none in a short
+            experiment.
     """
     hold = _hold_of(draw, count, holds)
     edges = np.cumsum(np.asarray(chances, float))
-    used = int(hold[-1]) + 1 if len(hold) else 0
-    points = (draw.permutation(used) + draw.random()) / max(used, 1)
+    if even:
+        used = int(hold[-1]) + 1 if len(hold) else 0
+        points = (draw.permutation(used) + draw.random()) / max(used, 1)
+    else:
+        points = draw.random(count + 1)
     which = np.searchsorted(edges, points, side="right")
     bits = np.where(
         which < len(edges),

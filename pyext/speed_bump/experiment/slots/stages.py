@@ -360,7 +360,7 @@ class Stages:
             + [[0.0] * levels]
         )
         for _ in range(10):
-            masks, hold = one_at_a_time(draw, count, chances, holds)
+            masks, hold = one_at_a_time(draw, count, chances, holds, even=True)
             # The largest dose has been used before.
             level = np.minimum(draw.integers(0, 4, count + 1), levels - 1)[hold]
             which = np.where(masks > 0, np.log2(np.maximum(masks, 1)).astype(int), -1)
