@@ -267,7 +267,8 @@ PyObject *is_stepped(PyObject *Py_UNUSED(module), PyObject *args)
 	PyObject *path;
 	int code;
 
-	if (!PyArg_ParseTuple(args, "O&K:is_stepped", PyUnicode_FSConverter, &path, &offset))
+	if (!PyArg_ParseTuple(args, "O&K:is_stepped", PyUnicode_FSConverter, &path,
+			      &offset))
 		return NULL;
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS

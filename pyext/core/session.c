@@ -600,8 +600,8 @@ static PyObject *session_hit_cost_ns(PyObject *self, PyObject *args)
 		return NULL;
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS
-	ns = sb_session_hit_cost_ns(session, is_stepped ? SB_HIT_STEPPED : SB_HIT_EMULATED,
-				    err);
+	ns = sb_session_hit_cost_ns(session,
+				    is_stepped ? SB_HIT_STEPPED : SB_HIT_EMULATED, err);
 	code = errno;
 	Py_END_ALLOW_THREADS
 	session_release(self);
