@@ -438,14 +438,24 @@ def affordable(
         calls: of each function, calls a second while nothing is counted, and ns of a hit
         max_slowdown: the slowdown allowed, as a part
     """
-    left_out, taken = {}, 0.0
-    for name, (rate, hit_ns) in calls.items():
+    allowance = _Allowance(HIT_PART * max_slowdown)
+    reasons = {name: allowance.why_not(*one) for name, one in calls.items()}
+    return {name: why for name, why in reasons.items() if why}
+
+
+@dataclass
+class _Allowance:
+    """The part of the time that breakpoints may still cost."""
+
+    left: float
+
+    def why_not(self, rate: float, hit_ns: int) -> str:
+        """Take the cost of a function's breakpoints; returns why that is too much."""
         cost = rate * hit_ns / 1e9
-        if cost > LITTLE and taken + cost > HIT_PART * max_slowdown:
-            left_out[name] = too_often(rate, hit_ns)
-        else:
-            taken += cost
-    return left_out
+        if cost > LITTLE and cost > self.left:
+            return too_often(rate, hit_ns)
+        self.left -= cost
+        return ""
 
 
 def askable(
@@ -527,10 +537,9 @@ def _choose(
     limits = {one.name: most * 1e9 / hit_ns[one.key] for one in left}
     rates, hot = _rates(counting, left, limits, is_running, start)
     left = [one for one in left if one not in hot]
-    taken = 0.0
+    allowance = _Allowance(most)
     for one in left:
         one.rate = rates[one.name]
-        cost = one.rate * hit_ns[one.key] / 1e9
         # Of two functions that are one question, keep the one worth more, if it is
         # possible.
         same = next(
@@ -541,10 +550,9 @@ def _choose(
         elif not one.rate:
             why = "not called while its calls were counted"
             found.leave_out(one.name, one.key, why)
-        elif cost > LITTLE and taken + cost > most:
-            found.leave_out(one.name, one.key, too_often(one.rate, hit_ns[one.key]))
+        elif why := allowance.why_not(one.rate, hit_ns[one.key]):
+            found.leave_out(one.name, one.key, why)
         else:
-            taken += cost
             found.asked[one.name] = one
     for one in hot:
         why = too_often(rates[one.name], hit_ns[one.key])

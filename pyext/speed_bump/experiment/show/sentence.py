@@ -34,12 +34,13 @@ def sentence(record: Record, verdict: Verdict) -> str:
     hidden = [f.name for f in found if f.verdict == HIDDEN]
     unknown = [f for f in found if f.verdict == INCONCLUSIVE]
     parts = []
-    nothing = _nothing(record, verdict, found, account)
+    inside = _most_inside(record, verdict)
+    nothing = _nothing(record, found, account, inside[0] if inside else 0.0)
     if nothing:
         parts.append(nothing)
     elif matter:
         parts.append(
-            _first_inside(record, verdict, matter[0])
+            _first_inside(inside, matter[0])
             or _first(matter, account, words.shared_note(verdict))
         )
     elif unknown:
@@ -93,9 +94,13 @@ def _waits(record: Record, account: Account | None) -> str:
 
 
 def _nothing(
-    record: Record, verdict: Verdict, found: list[Finding], account: Account | None
+    record: Record, found: list[Finding], account: Account | None, inside: float
 ) -> str:
-    """A sentence if the unit is nearly all waiting; else ""."""
+    """A sentence if the unit is nearly all waiting; else "".
+
+    Args:
+        inside: what the functions that were not delayed can gain at most
+    """
     waits = _waits(record, account)
     if not account or not waits:
         return ""
@@ -103,10 +108,9 @@ def _nothing(
     if asleep < MOSTLY:
         return ""
     gains = [c for f in found if f.verdict != HIDDEN and (c := computing(f, account))]
-    inside = [gain for gain, _, _ in _gains_inside(record, verdict)]
     # A function without a number can gain no more than all the time that is not waiting.
     unknown = any(f.headroom is None and f.verdict != HIDDEN for f in found)
-    most = max([*(gain.high for gain in gains), *inside], default=0.0)
+    most = max([inside, *(gain.high for gain in gains)])
     most = max(most, (1 - asleep)) if unknown or not gains else most
     if most >= LITTLE_BESIDE_WAITING:
         return ""
@@ -116,23 +120,23 @@ def _nothing(
     )
 
 
-def _gains_inside(
+def _most_inside(
     record: Record, verdict: Verdict
-) -> list[tuple[float, Inside, Finding]]:
-    """What functions that were not delayed can gain at most, and what calls them."""
-    return [
+) -> tuple[float, Inside, Finding] | None:
+    """Which function that was not delayed can gain the most, and what calls it."""
+    gains = [
         (caller.criticality.value * one.share, one, caller)
         for one, caller in spent.answered(record, verdict)
         if caller.criticality is not None
     ]
+    return max(gains, key=lambda gain: gain[0], default=None)
 
 
-def _first_inside(record: Record, verdict: Verdict, first: Finding) -> str:
+def _first_inside(inside: tuple[float, Inside, Finding] | None, first: Finding) -> str:
     """If a function that was not delayed can gain more than those that were; else ""."""
-    gains = _gains_inside(record, verdict)
-    if not gains:
+    if not inside:
         return ""
-    most, one, caller = max(gains, key=lambda gain: gain[0])
+    most, one, caller = inside
     if most < LITTLE or (first.headroom and most <= first.headroom.value):
         return ""
     return (

@@ -56,13 +56,17 @@ class Sweep:
                 (name,),
                 (
                     tuple(
-                        delay_for(dose, slot_ns, float(calls[k]), least)
+                        delay_for(
+                            dose,
+                            slot_ns,
+                            float(calls[k]),
+                            least_ns(name, MIN_DELAY_NS),
+                        )
                         for dose in self.levels
                     ),
                 ),
             )
             for k, name in enumerate(record.functions)
-            for least in [least_ns(name, MIN_DELAY_NS)]
             if calls[k] > 0
         ][: MAX_ARMS - 1]
         if not arms:
