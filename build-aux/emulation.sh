@@ -21,8 +21,6 @@ emulate() {
 	x86_64) number='\x3e\x00' ;;
 	*) die "programs of $1 can't be emulated" ;;
 	esac
-	# The default CPU has vectors of 2,048 bits, with which OpenBLAS is wrong now and then.
-	[[ $1 != aarch64 ]] || export QEMU_CPU=${QEMU_CPU:-neoverse-n1}
 	need_root "emulating programs of $1"
 	cached emulator make_emulator
 	with_lock emulator register_emulator "$1" "$number"
