@@ -27,6 +27,7 @@
 #include <linux/wait.h>
 
 #include "budget.h"
+#include "call.h"
 #include "compat.h"
 #include "delay.h"
 #include "plan.h"
@@ -101,7 +102,8 @@ static struct moment moment_now(void)
  * @ns is CPU time: a turn in which the task waited for a CPU is not counted.  The waiting
  * time itself is not subtracted, because the scheduler's clock runs at a different rate.
  */
-static bool spin(const struct bump_target *target, u64 start, u64 ns, u64 *measured)
+static __always_inline bool spin(const struct bump_target *target, u64 start, u64 ns,
+				 u64 *measured)
 {
 	struct moment now, last = { .ns = start, .waited_ns = task_wait_ns(current) };
 	bool cut = false;
@@ -153,16 +155,29 @@ static bool nap(struct bump_target *target, u64 start, u64 ns, u64 *measured)
 	return cut;
 }
 
-/* Not inlined, to keep the stack frame of a hit small. */
-static noinline u64 delay(struct bump_target *target, u64 start, u64 ns, bool sleep)
+/*
+ * Delays for @ns from @start on, in addition to @over_ns, a part of the delay that has been
+ * delivered already.  Returns the length of both.
+ */
+static __always_inline u64 deliver(struct bump_target *target, u64 start, u64 ns, u64 over_ns,
+				   bool sleep)
 {
 	u64 measured;
 	bool cut;
 
 	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
-	bump_stats_count_delayed(&target->stats, ns, measured, cut);
-	trace_delay(target->id, ns, measured, cut);
+	if (unlikely(bump_calls_exist()))
+		bump_calls_delayed(ktime_get_ns() - start);
+	measured += over_ns;
+	bump_stats_count_delayed(&target->stats, ns + over_ns, measured, cut);
+	trace_delay(target->id, ns + over_ns, measured, cut);
 	return measured;
+}
+
+/* Not inlined, to keep the stack frame of a hit small. */
+static noinline u64 delay(struct bump_target *target, u64 start, u64 ns, bool sleep)
+{
+	return deliver(target, start, ns, 0, sleep);
 }
 
 /* Applies @settings to a hit.  Returns the length of the delay, ns. */
@@ -214,6 +229,53 @@ void bump_delay_hit(struct bump_target *target, struct bump_budget *budget)
 		planned_hit(target, budget);
 	else
 		obey(target, &settings, budget);
+}
+
+/* The part of a duration that is to be delivered as a delay, at most @max_ns. */
+static u64 part_of(u64 ns, u32 ppm, u64 max_ns)
+{
+	u32 rest;
+	u64 whole = div_u64_rem(ns, 1000000, &rest);
+
+	if (ppm && whole > div_u64(max_ns, ppm))
+		return max_ns;
+	return min(max_ns, whole * ppm + div_u64((u64)rest * ppm, 1000000));
+}
+
+/*
+ * Delays a call that lasted @lasted_ns.  What the breakpoints of the call cost can be a part
+ * of the delay; a delay that is not longer than this is none.
+ */
+static void delay_part(struct bump_target *target, const struct bump_settings *settings,
+		       u64 lasted_ns, struct bump_budget *budget)
+{
+	const struct bump_ends *ends = target->ends;
+	u64 ns = part_of(lasted_ns, settings->delay_ppm, bump_budget_limit(target->session));
+	u64 over_ns = ends->net_ns + ends->over_ns;
+
+	if (ns <= over_ns)
+		bump_stats_count_part(&target->stats, ns, ends->net_ns);
+	else if (bump_budget_take(budget, target->session, ns - over_ns))
+		deliver(target, ktime_get_ns(), ns - over_ns, over_ns, settings->sleep);
+	else
+		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_BUDGET);
+}
+
+/* Handles the return of a call in the scope.  @budget is that of the return. */
+void bump_delay_return(struct bump_target *target, u64 lasted_ns, struct bump_budget *budget)
+{
+	enum bump_sum verdict = BUMP_SKIPPED_DISABLED;
+	struct bump_settings settings;
+
+	if (READ_ONCE(target->session->enabled)) {
+		bump_policy_read(&target->policy, &settings);
+		verdict = bump_settings_decide(&settings, &target->turns,
+					       settings.start_ns ? ktime_get_ns() : 0);
+	}
+	if (verdict == BUMP_DELAYED)
+		delay_part(target, &settings, lasted_ns, budget);
+	else
+		bump_stats_count_skipped(&target->stats, verdict);
 }
 
 /* Wakes the tasks that sleep for @target, so that they check its state. */

@@ -268,7 +268,8 @@ static u32 update_selected(const struct selection *s)
 
 	while ((t = bump_target_next(after))) {
 		after = t->id;
-		if (t->session == &bump_persistent && is_selected(t, s)) {
+		if (t->session == &bump_persistent && is_selected(t, s) &&
+		    bump_target_takes(t, &update)) {
 			bump_policy_update(&t->policy, &t->turns, &update, ktime_get_ns());
 			count++;
 		}
