@@ -347,7 +347,12 @@ bool bump_return_begin(struct bump_return *ret, struct pt_regs *regs)
 
 	if (!calls || !calls->count)
 		return false;
-	*ret = (struct bump_return) { .calls = calls, .sp = entry_sp(regs), .now = now };
+	*ret = (struct bump_return) {
+		.calls = calls,
+		.sp = entry_sp(regs),
+		.now = now,
+		.delayed_ns = calls->delayed_ns,
+	};
 	drop_below(calls, ret->sp);
 	calls->settled_sp = ret->sp;
 	return true;
@@ -387,7 +392,7 @@ bool bump_return_take(struct bump_return *ret, struct bump_target *target, u64 *
 	/* Delays are a part of what is recorded. */
 	if (ends->durations)
 		bump_durations_count(ends->durations, ns);
-	ns = minus(ns, calls->delayed_ns - frame->delayed_ns);
+	ns = minus(ns, ret->delayed_ns - frame->delayed_ns);
 	cover(calls, frame, ns);
 	*lasted_ns = minus(ns, frame->covered_ns);
 	ret->cost_ns = max(ret->cost_ns, ends->cost_ns);

@@ -38,12 +38,15 @@ struct bump_ends {
  * @calls:	those of the task
  * @sp:		the stack pointer at its entry
  * @now:	CLOCK_MONOTONIC
+ * @delayed_ns:	how long the task has been delayed until then: what targets delay this
+ *		return for is not a part of it
  * @cost_ns:	of its breakpoints
  */
 struct bump_return {
 	struct bump_calls *calls;
 	unsigned long sp;
 	u64 now;
+	u64 delayed_ns;
 	u64 cost_ns;
 };
 
