@@ -54,54 +54,9 @@
 #define MIN_FRAMES	7
 #define MAX_FRAMES	80
 
-/**
- * struct frame - a call under way
- * @sp:		the stack pointer at its entry
- * @ip:		the address of the function
- * @start_ns:	of the call, CLOCK_MONOTONIC
- * @delayed_ns:	of the task, at the entry
- * @covered_ns:	time in nested calls of the same group
- * @id:		of the target; 0: the call has returned
- * @group:	of the target
- */
-struct frame {
-	unsigned long sp;
-	unsigned long ip;
-	u64 start_ns;
-	u64 delayed_ns;
-	u64 covered_ns;
-	u64 id;
-	u64 group;
-};
-
-/**
- * struct bump_calls - the calls of a task
- * @node:	in the table of tasks; written under its lock, read under RCU
- * @task:	the task
- * @delayed_ns:	its delays since this was made, and the cost of breakpoints at the ends of
- *		calls: neither is a part of a duration
- * @image:	number of the program that the task has executed
- * @settled_sp:	nothing up to this stack pointer is under way; 0: unknown
- * @count:	frames in use
- * @room:	frames allocated
- * @rcu:	for freeing
- * @frames:	the innermost last
- */
-struct bump_calls {
-	struct hlist_node node;
-	const struct task_struct *task;
-	u64 delayed_ns;
-	u64 image;
-	unsigned long settled_sp;
-	u32 count;
-	u32 room;
-	struct rcu_head rcu;
-	struct frame frames[];
-};
-
 /* Protects the table of tasks.  Innermost. */
 static DEFINE_RAW_SPINLOCK(tasks_lock);
-static DEFINE_HASHTABLE(tasks, 10);
+DEFINE_HASHTABLE(bump_tasks, 10);
 
 /* Serialises changes of bump_calls_users.  Outside of tasks_lock. */
 static DEFINE_MUTEX(users_mutex);
@@ -109,47 +64,27 @@ unsigned int bump_calls_users;
 
 /* --- the table of tasks --------------------------------------------------- */
 
-/* Under RCU. */
-static struct bump_calls *calls_find(const struct task_struct *task)
-{
-	struct bump_calls *calls;
-
-	hash_for_each_possible_rcu(tasks, calls, node, (unsigned long)task)
-		if (calls->task == task)
-			return calls;
-	return NULL;
-}
-
-/* For handlers of targets that catch ends: as long as one runs, only the task frees them. */
-static struct bump_calls *calls_of_current(void)
-{
-	struct bump_calls *calls;
-
-	rcu_read_lock();
-	calls = calls_find(current);
-	rcu_read_unlock();
-	return calls;
-}
-
 /* Replaces @old, which is full, or NULL, by calls with more room. */
 static struct bump_calls *calls_grow(struct bump_calls *old)
 {
-	u32 room = old ? min_t(u32, 3 * old->room, MAX_FRAMES) : MIN_FRAMES;
+	size_t count = old ? old->top - old->frames : 0;
+	size_t room = old ? min_t(size_t, 3 * count, MAX_FRAMES) : MIN_FRAMES;
 	struct bump_calls *calls;
 
 	calls = kzalloc(struct_size(calls, frames, room), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!calls)
 		return NULL;
 	if (old)
-		memcpy(calls, old, struct_size(old, frames, old->count));
+		memcpy(calls, old, struct_size(old, frames, count));
 	calls->task = current;
-	calls->room = room;
+	calls->top = calls->frames + count;
+	calls->end = calls->frames + room;
 
 	raw_spin_lock(&tasks_lock);
 	if (old)
 		hlist_replace_rcu(&old->node, &calls->node);
 	else
-		hash_add_rcu(tasks, &calls->node, (unsigned long)current);
+		hash_add_rcu(bump_tasks, &calls->node, (unsigned long)current);
 	raw_spin_unlock(&tasks_lock);
 	if (old)
 		kfree_rcu(old, rcu);
@@ -158,40 +93,34 @@ static struct bump_calls *calls_grow(struct bump_calls *old)
 
 /* --- frames --------------------------------------------------------------- */
 
-static struct frame *innermost(struct bump_calls *calls)
-{
-	return calls->count ? &calls->frames[calls->count - 1] : NULL;
-}
-
 static void drop_last(struct bump_calls *calls)
 {
-	u64 id = innermost(calls)->id;
+	u64 id = bump_calls_innermost(calls)->id;
 
 	if (id)
 		bump_target_count_skipped(id, BUMP_UNRETURNED);
-	calls->count--;
+	calls->top--;
 }
 
 static void drop_all(struct bump_calls *calls)
 {
-	while (calls->count)
+	while (!bump_calls_are_none(calls))
 		drop_last(calls);
 }
 
-static void drop_below(struct bump_calls *calls, unsigned long sp)
+void bump_calls_drop_below(struct bump_calls *calls, unsigned long sp)
 {
-	while (calls->count && innermost(calls)->sp < sp)
+	while (!bump_calls_are_none(calls) && bump_calls_innermost(calls)->sp < sp)
 		drop_last(calls);
 }
 
 /* Several frames have the same stack pointer after a tail call, or for several targets. */
-static struct frame *seek(struct bump_calls *calls, unsigned long sp, u64 id)
+struct bump_frame *bump_calls_seek(struct bump_calls *calls, unsigned long sp, u64 id)
 {
-	struct frame *frame;
-	u32 i = calls->count;
+	struct bump_frame *frame = calls->top;
 
-	while (i-- > 0) {
-		frame = &calls->frames[i];
+	while (frame > calls->frames) {
+		frame--;
 		if (frame->sp != sp)
 			break;
 		if (frame->id == id)
@@ -245,8 +174,8 @@ static noinline bool is_tail_call(struct pt_regs *regs)
 static bool is_over(struct bump_calls *calls, const struct bump_target *target,
 		    struct pt_regs *regs)
 {
-	if (innermost(calls)->ip == instruction_pointer(regs) &&
-	    !seek(calls, user_stack_pointer(regs), target->id))
+	if (bump_calls_innermost(calls)->ip == instruction_pointer(regs) &&
+	    !bump_calls_seek(calls, user_stack_pointer(regs), target->id))
 		return false;
 	return !is_tail_call(regs);
 }
@@ -262,104 +191,38 @@ static void tidy(struct bump_calls *calls, const struct bump_target *target,
 		calls->image = current->self_exec_id;
 	}
 	calls->settled_sp = 0;
-	drop_below(calls, settled_sp < sp ? sp : settled_sp + 1);
-	if (calls->count && innermost(calls)->sp == sp && is_over(calls, target, regs))
-		drop_below(calls, sp + 1);
+	bump_calls_drop_below(calls, settled_sp < sp ? sp : settled_sp + 1);
+	if (!bump_calls_are_none(calls) && bump_calls_innermost(calls)->sp == sp &&
+	    is_over(calls, target, regs))
+		bump_calls_drop_below(calls, sp + 1);
 }
 
-static bool push(struct bump_target *target, struct pt_regs *regs)
+/* bump_call_begin() where more is to be done than to push a frame. */
+bool bump_call_push(struct bump_target *target, struct pt_regs *regs, struct bump_calls *calls)
 {
-	struct bump_calls *calls = calls_of_current();
-	struct frame *frame;
-
 	if (calls)
 		tidy(calls, target, regs);
 	if (current->utask->depth >= MAX_URETPROBE_DEPTH ||
-	    (calls && calls->count == MAX_FRAMES))
-		return false;
-	if (!calls || calls->count == calls->room) {
+	    (calls && calls->top == calls->frames + MAX_FRAMES))
+		goto missed;
+	if (!calls || calls->top == calls->end) {
 		calls = calls_grow(calls);
 		if (!calls)
-			return false;
+			goto missed;
 		calls->image = current->self_exec_id;
 	}
-	frame = &calls->frames[calls->count++];
-	*frame = (struct frame) {
-		.sp = user_stack_pointer(regs),
-		.ip = instruction_pointer(regs),
-		.delayed_ns = calls->delayed_ns,
-		.id = target->id,
-		.group = target->ends->group,
-	};
-	frame->start_ns = ktime_get_ns();
+	bump_call_record(calls, target, regs);
 	return true;
-}
 
-/**
- * bump_call_begin() - a function is entered
- * @target:	catches the ends of its calls
- * @regs:	of the task
- *
- * Return: whether the return is needed.
- */
-bool bump_call_begin(struct bump_target *target, struct pt_regs *regs)
-{
-	if (!READ_ONCE(target->session->enabled) ||
-	    !READ_ONCE(target->policy.settings.enabled)) {
-		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_DISABLED);
-		return false;
-	}
-	if (push(target, regs))
-		return true;
+missed:
 	bump_stats_count_skipped(&target->stats, BUMP_MISSED);
 	return false;
 }
 
 /* --- return --------------------------------------------------------------- */
 
-static u64 minus(u64 a, u64 b)
-{
-	return (s64)(a - b) > 0 ? a - b : 0;
-}
-
-/* The stack pointer at the entry of the function that has just returned. */
-static unsigned long entry_sp(struct pt_regs *regs)
-{
-#ifdef CONFIG_X86
-	return user_stack_pointer(regs) - (user_64bit_mode(regs) ? 8 : 4);
-#else
-	return user_stack_pointer(regs);
-#endif
-}
-
-/**
- * bump_return_begin() - a function returns
- * @ret:	[out] for the other functions
- * @regs:	of the task
- *
- * Return: whether any call is known; also of tasks outside of all scopes the kernel catches
- * returns.
- */
-bool bump_return_begin(struct bump_return *ret, struct pt_regs *regs)
-{
-	u64 now = ktime_get_ns();
-	struct bump_calls *calls = calls_of_current();
-
-	if (!calls || !calls->count)
-		return false;
-	*ret = (struct bump_return) {
-		.calls = calls,
-		.sp = entry_sp(regs),
-		.now = now,
-		.delayed_ns = calls->delayed_ns,
-	};
-	drop_below(calls, ret->sp);
-	calls->settled_sp = ret->sp;
-	return true;
-}
-
 /* The time of @ended is no duration of the call of the same group in which it is nested. */
-static void cover(struct bump_calls *calls, const struct frame *ended, u64 ns)
+void bump_calls_cover(struct bump_calls *calls, const struct bump_frame *ended, u64 ns)
 {
 	u32 i = ended - calls->frames;
 
@@ -371,44 +234,6 @@ static void cover(struct bump_calls *calls, const struct frame *ended, u64 ns)
 	}
 }
 
-/**
- * bump_return_take() - the call of a target is over
- * @ret:	its return
- * @target:	the target
- * @lasted_ns:	[out] how long the call lasted, without what counts for nested calls
- *
- * Return: false if no such call is known.
- */
-bool bump_return_take(struct bump_return *ret, struct bump_target *target, u64 *lasted_ns)
-{
-	const struct bump_ends *ends = target->ends;
-	struct bump_calls *calls = ret->calls;
-	struct frame *frame = seek(calls, ret->sp, target->id);
-	u64 ns;
-
-	if (!frame)
-		return false;
-	ns = minus(ret->now - frame->start_ns, ends->timed_ns);
-	/* Delays are a part of what is recorded. */
-	if (ends->durations)
-		bump_durations_count(ends->durations, ns);
-	ns = minus(ns, ret->delayed_ns - frame->delayed_ns);
-	cover(calls, frame, ns);
-	*lasted_ns = minus(ns, frame->covered_ns);
-	ret->cost_ns = max(ret->cost_ns, ends->cost_ns);
-
-	frame->id = 0;
-	while (calls->count && !innermost(calls)->id)
-		calls->count--;
-	return true;
-}
-
-/* The breakpoints of the call do not belong to the calls around it either. */
-void bump_return_end(struct bump_return *ret)
-{
-	ret->calls->delayed_ns += ret->cost_ns;
-}
-
 /* --- tasks and targets ---------------------------------------------------- */
 
 /* The running task was delayed for @ns, for any target. */
@@ -417,7 +242,7 @@ void bump_calls_delayed(u64 ns)
 	struct bump_calls *calls;
 
 	rcu_read_lock();
-	calls = calls_find(current);
+	calls = bump_calls_find(current);
 	if (calls)
 		calls->delayed_ns += ns;
 	rcu_read_unlock();
@@ -431,7 +256,7 @@ void bump_calls_end(const struct task_struct *task)
 	if (!bump_calls_exist())
 		return;
 	raw_spin_lock(&tasks_lock);
-	calls = calls_find(task);
+	calls = bump_calls_find(task);
 	if (calls)
 		hash_del_rcu(&calls->node);
 	raw_spin_unlock(&tasks_lock);
@@ -458,7 +283,7 @@ static void calls_unuse(void)
 	mutex_lock(&users_mutex);
 	if (bump_calls_users == 1) {
 		raw_spin_lock(&tasks_lock);
-		hash_for_each_safe(tasks, i, next, calls, node) {
+		hash_for_each_safe(bump_tasks, i, next, calls, node) {
 			hash_del_rcu(&calls->node);
 			kfree_rcu(calls, rcu);
 		}

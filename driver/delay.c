@@ -231,51 +231,13 @@ void bump_delay_hit(struct bump_target *target, struct bump_budget *budget)
 		obey(target, &settings, budget);
 }
 
-/* The part of a duration that is to be delivered as a delay, at most @max_ns. */
-static u64 part_of(u64 ns, u32 ppm, u64 max_ns)
-{
-	u32 rest;
-	u64 whole = div_u64_rem(ns, 1000000, &rest);
-
-	if (ppm && whole > div_u64(max_ns, ppm))
-		return max_ns;
-	return min(max_ns, whole * ppm + div_u64((u64)rest * ppm, 1000000));
-}
-
 /*
- * Delays a call that lasted @lasted_ns.  What the breakpoints of the call cost can be a part
- * of the delay; a delay that is not longer than this is none.
+ * Delays a call that has returned for @ns, in addition to @over_ns, what its breakpoints and
+ * the delay itself cost.
  */
-static void delay_part(struct bump_target *target, const struct bump_settings *settings,
-		       u64 lasted_ns, struct bump_budget *budget)
+void bump_delay_rest(struct bump_target *target, u64 ns, u64 over_ns, bool sleep)
 {
-	const struct bump_ends *ends = target->ends;
-	u64 ns = part_of(lasted_ns, settings->delay_ppm, bump_budget_limit(target->session));
-	u64 over_ns = ends->net_ns + ends->over_ns;
-
-	if (ns <= over_ns)
-		bump_stats_count_part(&target->stats, ns, ends->net_ns);
-	else if (bump_budget_take(budget, target->session, ns - over_ns))
-		deliver(target, ktime_get_ns(), ns - over_ns, over_ns, settings->sleep);
-	else
-		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_BUDGET);
-}
-
-/* Handles the return of a call in the scope.  @budget is that of the return. */
-void bump_delay_return(struct bump_target *target, u64 lasted_ns, struct bump_budget *budget)
-{
-	enum bump_sum verdict = BUMP_SKIPPED_DISABLED;
-	struct bump_settings settings;
-
-	if (READ_ONCE(target->session->enabled)) {
-		bump_policy_read(&target->policy, &settings);
-		verdict = bump_settings_decide(&settings, &target->turns,
-					       settings.start_ns ? ktime_get_ns() : 0);
-	}
-	if (verdict == BUMP_DELAYED)
-		delay_part(target, &settings, lasted_ns, budget);
-	else
-		bump_stats_count_skipped(&target->stats, verdict);
+	deliver(target, ktime_get_ns(), ns, over_ns, sleep);
 }
 
 /* Wakes the tasks that sleep for @target, so that they check its state. */

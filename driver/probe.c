@@ -137,7 +137,8 @@ static int hit(struct uprobe_consumer *uc)
 DEFINE_UPROBE_HANDLER(hit)
 
 /* target_hit() of a target that catches the ends of its calls; sets @catch for one. */
-static bool target_enter(struct bump_target *target, struct pt_regs *regs, bool *catch)
+static __always_inline bool target_enter(struct bump_target *target, struct pt_regs *regs,
+					 bool *catch)
 {
 	/* pairs with bump_target_publish() */
 	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
@@ -146,15 +147,13 @@ static bool target_enter(struct bump_target *target, struct pt_regs *regs, bool 
 	if (!bump_scope_has(target->scope, target->session->opener, current))
 		return target_wants(target, current->mm);
 
-	if (bump_call_begin(target, regs))
-		*catch = true;
+	*catch |= bump_call_begin(target, regs);
 	return true;
 }
 
-/* hit() of a site that has ends. */
-static int enter(struct uprobe_consumer *uc, struct pt_regs *regs)
+/* enter() for a site with no probe or with several. */
+static noinline int enter_all(struct bump_site *site, struct pt_regs *regs)
 {
-	struct bump_site *site = container_of(uc, struct bump_site, consumer);
 	bool stays = list_empty(&site->probes), catch = false;
 	struct bump_probe *probe;
 
@@ -165,11 +164,27 @@ static int enter(struct uprobe_consumer *uc, struct pt_regs *regs)
 	return catch ? 0 : UPROBE_HANDLER_IGNORE;
 }
 
+/* hit() of a site that has ends. */
+static int enter(struct uprobe_consumer *uc, struct pt_regs *regs)
+{
+	struct bump_site *site = container_of(uc, struct bump_site, consumer);
+	struct list_head *first = READ_ONCE(site->probes.next);
+	struct bump_target *target;
+	bool catch = false;
+
+	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes))
+		return enter_all(site, regs);
+	target = probe_target(list_entry(first, struct bump_probe, node));
+	if (!target_enter(target, regs, &catch))
+		return take_out(site);
+	return catch ? 0 : UPROBE_HANDLER_IGNORE;
+}
+
 DEFINE_UPROBE_ENTRY(enter)
 
 /* The task may have left the scope in its call, or changed to another user. */
-static void target_leave(struct bump_target *target, struct bump_return *ret,
-			 struct bump_budget *budget)
+static __always_inline void target_leave(struct bump_target *target, struct bump_return *ret,
+					 struct bump_budget *budget)
 {
 	u64 lasted_ns;
 
@@ -177,10 +192,24 @@ static void target_leave(struct bump_target *target, struct bump_return *ret,
 		return;
 	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
 		return;
-	if (bump_scope_has(target->scope, target->session->opener, current))
+	if (likely(bump_scope_has(target->scope, target->session->opener, current)))
 		bump_delay_return(target, lasted_ns, budget);
 	else
 		target_wants(target, current->mm);
+}
+
+/* leave() for a site with no probe or with several. */
+static noinline void leave_all(struct bump_site *site, struct pt_regs *regs)
+{
+	struct bump_budget budget = {};
+	struct bump_probe *probe;
+	struct bump_return ret;
+
+	if (!bump_return_begin(&ret, regs))
+		return;
+	list_for_each_entry_rcu(probe, &site->probes, node, true)
+		target_leave(probe_target(probe), &ret, &budget);
+	bump_return_end(&ret);
 }
 
 /*
@@ -191,14 +220,16 @@ static void target_leave(struct bump_target *target, struct bump_return *ret,
 static void leave(struct uprobe_consumer *uc, struct pt_regs *regs)
 {
 	struct bump_site *site = container_of(uc, struct bump_site, consumer);
-	struct bump_budget budget = {};
-	struct bump_probe *probe;
+	struct list_head *first = READ_ONCE(site->probes.next);
 	struct bump_return ret;
 
+	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes)) {
+		leave_all(site, regs);
+		return;
+	}
 	if (!bump_return_begin(&ret, regs))
 		return;
-	list_for_each_entry_rcu(probe, &site->probes, node, true)
-		target_leave(probe_target(probe), &ret, &budget);
+	target_leave(probe_target(list_entry(first, struct bump_probe, node)), &ret, NULL);
 	bump_return_end(&ret);
 }
 
