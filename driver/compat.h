@@ -106,6 +106,7 @@ static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *
 {											\
 	return fn(uc, regs);								\
 }
+
 #define DEFINE_UPROBE_RETURN(fn)							\
 static int uprobe_##fn(struct uprobe_consumer *uc, unsigned long func,			\
 		       struct pt_regs *regs, __u64 *data)				\
@@ -119,6 +120,7 @@ static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs)			\
 {											\
 	return fn(uc, regs);								\
 }
+
 #define DEFINE_UPROBE_RETURN(fn)							\
 static int uprobe_##fn(struct uprobe_consumer *uc, unsigned long func,			\
 		       struct pt_regs *regs)						\

@@ -190,6 +190,7 @@ static __always_inline void target_leave(struct bump_target *target, struct bump
 
 	if (!bump_return_take(ret, target, &lasted_ns))
 		return;
+	/* pairs with bump_target_publish() */
 	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
 		return;
 	if (likely(bump_scope_has(target->scope, target->session->opener, current)))

@@ -11,7 +11,7 @@
  *
  * Targets are added to a file of this program's own, where a breakpoint is valid anywhere,
  * and by name to the fixture.  As in storm.c, allocations fail in calls that don't remove,
- * if that has been set up (STORM_FAULTS).
+ * if that has been set up (STORM_FAULTS).  Each command has its generator: hence the length.
  */
 #include <sys/mman.h>
 #include <sys/prctl.h>

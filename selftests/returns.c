@@ -37,7 +37,10 @@ static __attribute__((destructor)) void remove_the_copy(void)
 /* --- functions to delay --------------------------------------------------- */
 
 /* Something is left to do, so that the call before it is no jump. */
-#define STAY()	__asm__ volatile("" ::: "memory")
+static inline void remain(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
 
 NOINLINE void work(__u64 ns)
 {
@@ -45,7 +48,7 @@ NOINLINE void work(__u64 ns)
 
 	while (sb_now() < end)
 		;
-	STAY();
+	remain();
 }
 
 /* Says that it has begun, and waits for a byte. */
@@ -55,14 +58,14 @@ NOINLINE void stay(const int *pipes)
 
 	if (write(pipes[1], &byte, 1) != 1 || read(pipes[0], &byte, 1) != 1)
 		_exit(9);
-	STAY();
+	remain();
 }
 
 NOINLINE void deep(unsigned int depth)
 {
 	if (depth > 1)
 		deep(depth - 1);
-	STAY();
+	remain();
 }
 
 NOINLINE void deep_stay(unsigned int depth, const int *pipes)
@@ -71,7 +74,7 @@ NOINLINE void deep_stay(unsigned int depth, const int *pipes)
 		deep_stay(depth - 1, pipes);
 	else
 		stay(pipes);
-	STAY();
+	remain();
 }
 
 NOINLINE void jump(unsigned int depth, jmp_buf *env)
@@ -80,7 +83,7 @@ NOINLINE void jump(unsigned int depth, jmp_buf *env)
 		jump(depth - 1, env);
 	else if (depth)
 		longjmp(*env, 1);
-	STAY();
+	remain();
 }
 
 /* The child returns from the calls of its parent. */
@@ -88,7 +91,7 @@ NOINLINE pid_t fork_deep(unsigned int depth)
 {
 	pid_t pid = depth > 1 ? fork_deep(depth - 1) : fork();
 
-	STAY();
+	remain();
 	return pid;
 }
 
@@ -99,20 +102,20 @@ NOINLINE void vfork_inside(void)
 	if (!pid)
 		_exit(0);
 	waitpid(pid, NULL, 0);
-	STAY();
+	remain();
 }
 
 /* No debugger without capabilities can be attached from here on. */
 NOINLINE void hide_inside(void)
 {
 	prctl(PR_SET_DUMPABLE, 0);
-	STAY();
+	remain();
 }
 
 NOINLINE void exec_inside(char *const argv[])
 {
 	execv(argv[0], argv);
-	STAY();
+	remain();
 }
 
 /* --- targets -------------------------------------------------------------- */
@@ -199,7 +202,7 @@ FIXTURE_TEARDOWN(returns)
 }
 
 /* Fork a child that says that it is in @depth calls, and returns from them when told. */
-static pid_t stay_in_child(FIXTURE_DATA(returns) *self, unsigned int depth)
+static pid_t stay_in_child(struct _test_data_returns *self, unsigned int depth)
 {
 	int pipes[2] = { self->to[0], self->from[1] };
 	pid_t pid = fork();
@@ -216,7 +219,7 @@ static pid_t stay_in_child(FIXTURE_DATA(returns) *self, unsigned int depth)
 	return pid;
 }
 
-static int let_go(FIXTURE_DATA(returns) *self)
+static int let_go(struct _test_data_returns *self)
 {
 	char byte = 0;
 	int status = -1;
@@ -321,22 +324,28 @@ TEST_F(returns, recursion_of_several_targets)
 
 #define JUMPS	2000
 
-static void *jump_often(void *arg)
+/* Nothing here changes between setjmp() and longjmp(). */
+static void jump_once(unsigned int depth)
 {
-	unsigned int seed = (uintptr_t)arg;
-	volatile unsigned int i, left = 0;
 	jmp_buf env;
 
-	for (i = 0; i < JUMPS; i++) {
-		unsigned int depth = 1 + rand_r(&seed) % 30;
+	if (!setjmp(env))
+		jump(depth, &env);
+}
 
+static void *jump_often(void *arg)
+{
+	unsigned int seed = (uintptr_t)arg, i, depth;
+	uintptr_t left = 0;
+
+	for (i = 0; i < JUMPS; i++) {
+		depth = 1 + rand_r(&seed) % 30;
 		left += depth;
-		if (!setjmp(env))
-			jump(depth, &env);
+		jump_once(depth);
 		if (!(i % 16))
 			deep(3);
 	}
-	return (void *)(uintptr_t)left;
+	return (void *)left;
 }
 
 TEST_F(returns, a_storm_of_jumps)
@@ -706,7 +715,7 @@ TEST_F(returns, durations_are_read)
  * Fork a child of NOBODY that calls its functions when told, and open a session of NOBODY for
  * @target. Negative: this kernel does not let users in.
  */
-static pid_t user_in_child(FIXTURE_DATA(returns) *self, struct speed_bump_target *target)
+static pid_t user_in_child(struct _test_data_returns *self, struct speed_bump_target *target)
 {
 	char byte = 0;
 	pid_t pid;

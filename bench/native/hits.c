@@ -13,7 +13,7 @@
  *                           alone (floor)
  *
  * Prints lines with four fields, separated by tabs: the quantity, its subject, the way, and
- * the number.
+ * the number. What is measured shares the ways to count: hence the length.
  */
 #include <dlfcn.h>
 #include <errno.h>

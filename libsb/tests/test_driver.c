@@ -436,7 +436,8 @@ static void events_are_refused(void **state)
 	assert_fails(sb_session_add(session, batch, NULL, err), EOPNOTSUPP);
 	assert_says(err, "part_work: the module reports no single calls: use BPF "
 			 "(SPEED_BUMP_BACKEND=bpf)");
-	assert_fails(sb_session_events(session, &event, 1, &count, &lost, err), EOPNOTSUPP);
+	assert_fails(sb_session_events(session, &event, 1, &count, &lost, err),
+		     EOPNOTSUPP);
 	assert_int_equal(module.adds, 0);
 	sb_batch_free(batch);
 	sb_elf_close(elf);

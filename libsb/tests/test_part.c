@@ -479,8 +479,9 @@ static bool has_shared_storage(void)
 	struct utsname name;
 	int major = 0, minor = 0;
 
-	return is_bpf && !uname(&name) && sscanf(name.release, "%d.%d", &major, &minor) == 2 &&
-	       major == 6 && minor < 2;
+	return is_bpf && !uname(&name) &&
+	       sscanf(name.release, "%d.%d", &major, &minor) == 2 && major == 6 &&
+	       minor < 2;
 }
 
 static void *end_inside(void *arg)

@@ -58,8 +58,8 @@ static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs, __u64
 	return 0;
 }
 
-static int empty_return(struct uprobe_consumer *uc, unsigned long func, struct pt_regs *regs,
-			__u64 *data)
+static int empty_return(struct uprobe_consumer *uc, unsigned long func,
+			struct pt_regs *regs, __u64 *data)
 {
 	return 0;
 }
@@ -69,7 +69,8 @@ static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs)
 	return 0;
 }
 
-static int empty_return(struct uprobe_consumer *uc, unsigned long func, struct pt_regs *regs)
+static int empty_return(struct uprobe_consumer *uc, unsigned long func,
+			struct pt_regs *regs)
 {
 	return 0;
 }

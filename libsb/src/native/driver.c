@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The backend that is the kernel module. The only file that issues ioctls and the
- * only one that knows the structures of linux/speed_bump.h.
+ * only one that knows the structures of linux/speed_bump.h: hence the length.
  */
 #include <errno.h>
 #include <fcntl.h>
