@@ -251,16 +251,17 @@ void bump_calls_delayed(u64 ns)
 /* The running task exits: it returns from none of its calls.  Preemption is off. */
 void bump_calls_end(const struct task_struct *task)
 {
-	struct bump_calls *calls;
+	struct bump_calls *calls = bump_calls_exist() ? bump_calls_find(task) : NULL;
+	bool is_there;
 
-	if (!bump_calls_exist())
+	if (!calls)
 		return;
 	raw_spin_lock(&tasks_lock);
-	calls = bump_calls_find(task);
-	if (calls)
-		hash_del_rcu(&calls->node);
+	is_there = hash_hashed(&calls->node);
+	hash_del_rcu(&calls->node);
 	raw_spin_unlock(&tasks_lock);
-	if (!calls)
+	/* Otherwise calls_unuse() frees them. */
+	if (!is_there)
 		return;
 	drop_all(calls);
 	kfree_rcu(calls, rcu);

@@ -47,7 +47,8 @@ static int ends_check(const struct speed_bump_target *e)
 		       -EINVAL : 0;
 	if (e->delay_ns || (e->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY))
 		return -EINVAL;
-	if (e->delay_ppm && (e->flags & SPEED_BUMP_TARGET_RECORD))
+	if ((e->flags & SPEED_BUMP_TARGET_RECORD) &&
+	    (e->delay_ppm || (e->flags & SPEED_BUMP_TARGET_PERSISTENT)))
 		return -EINVAL;
 	if (e->delay_ppm > SPEED_BUMP_MAX_DELAY_PPM)
 		return -ERANGE;

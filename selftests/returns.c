@@ -322,7 +322,7 @@ TEST_F(returns, recursion_of_several_targets)
 
 /* --- calls that do not return --------------------------------------------- */
 
-#define JUMPS	2000
+#define JUMPS	1000
 
 /* Nothing here changes between setjmp() and longjmp(). */
 static void jump_once(unsigned int depth)
@@ -610,6 +610,8 @@ TEST_F(returns, what_is_refused)
 		  { .delay_ppm = 1, .flags = SPEED_BUMP_TARGET_RECORD }, -EINVAL },
 		{ "a recorded delay",
 		  { .delay_ns = 1, .flags = SPEED_BUMP_TARGET_RECORD }, -EINVAL },
+		{ "a persistent record",
+		  { .flags = SPEED_BUMP_TARGET_RECORD | SPEED_BUMP_TARGET_PERSISTENT }, -EINVAL },
 		{ "too much", { .delay_ppm = SPEED_BUMP_MAX_DELAY_PPM + 1 }, -ERANGE },
 		{ "costs without an end", { .cost_ns = 1 }, -EINVAL },
 		{ "a group without an end", { .group = 1 }, -EINVAL },

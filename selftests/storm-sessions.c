@@ -125,7 +125,7 @@ static void choose_end(struct speed_bump_target *target)
 	target->group = storm_pick(3);
 	target->timed_ns = storm_pick(1000);
 	target->cost_ns = storm_pick(3000);
-	if (storm_pick(3))
+	if (target->flags & SPEED_BUMP_TARGET_PERSISTENT || storm_pick(3))
 		target->delay_ppm = 1 + storm_pick(3000000);
 	else
 		target->flags |= SPEED_BUMP_TARGET_RECORD;

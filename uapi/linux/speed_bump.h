@@ -180,13 +180,14 @@ struct speed_bump_batch {
  * @net_ns:	what of @cost_ns is a part of the delay that was asked for
  * @over_ns:	what a delay adds to a call beyond its own length
  *
- * With @delay_ppm, or with SPEED_BUMP_TARGET_RECORD, which excludes any delay, the target is
- * a function, and @offset is where it is entered: the return of each call is caught, and
- * statistics count a call when it has ended.  The duration is the time that passes from
- * the entry to the return, without delays of any target in it.  A call is delayed for
- * SPEED_BUMP_MAX_DELAY_NS at most.  The switches count at both ends of a call, the rest at
- * its return.  The kernel catches the returns of at most 64 nested calls of a thread.  A
- * call that was under way when the target was added is not seen.
+ * With @delay_ppm, or with SPEED_BUMP_TARGET_RECORD, which excludes any delay and persistent
+ * targets, the target is a function, and @offset is its first instruction: anywhere else the
+ * process crashes.  The return of each call is caught, and statistics count a call when it
+ * has ended.  The duration is the time that passes from the entry to the return, without
+ * delays of any target in it.  A call is delayed for SPEED_BUMP_MAX_DELAY_NS at most.  The
+ * switches count at both ends of a call, the rest at its return.  The kernel catches the
+ * returns of at most 64 nested calls of a thread.  A call that was under way when the target
+ * was added is not seen.
  *
  * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
  * file, offset outside of it or where no instruction can begin, unknown flag or
