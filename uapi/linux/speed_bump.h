@@ -6,6 +6,8 @@
  * targets added through it.  Its targets are removed when it is closed, for
  * whatever reason.  Persistent targets belong to the module and outlive the file.
  *
+ * This is the whole interface, in one file: hence the length.
+ *
  * Rules that hold for every structure here:
  *
  * - It may grow at its end.  The size that the caller knows is part of the
