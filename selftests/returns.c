@@ -322,7 +322,7 @@ TEST_F(returns, recursion_of_several_targets)
 
 /* --- calls that do not return --------------------------------------------- */
 
-#define JUMPS	1000
+#define JUMPS	1024	/* a multiple of 16 */
 
 /* Nothing here changes between setjmp() and longjmp(). */
 static void jump_once(unsigned int depth)
